@@ -1,0 +1,38 @@
+package gpu
+
+import "errors"
+
+// The sentinel errors of the driver. Adapters map a vendor's codes to one of
+// them once, at the edge; everything above wraps them with the operation and
+// the object ("create 1g.10gb@2 on GPU-…: already in use") and asks with
+// [errors.Is].
+var (
+	// ErrNotFound: the named GPU, device, profile or record does not exist.
+	ErrNotFound = errors.New("not found")
+	// ErrInUse: somebody else holds it. Waiting may help.
+	ErrInUse = errors.New("already in use")
+	// ErrNoCapacity: the hardware has no room left for it.
+	ErrNoCapacity = errors.New("no capacity left")
+	// ErrNotSupported: this GPU, driver or release cannot do it. Waiting does
+	// not help.
+	ErrNotSupported = errors.New("not supported")
+	// ErrInvalid: the request itself is wrong and must be changed.
+	ErrInvalid = errors.New("invalid")
+	// ErrNotReady: the driver is not loaded (yet), or nothing is known of the
+	// GPUs so far. Waiting helps.
+	ErrNotReady = errors.New("GPU driver not ready")
+	// ErrLost: the GPU fell off the bus or stopped answering.
+	ErrLost = errors.New("GPU lost")
+	// ErrPermission: this process lacks the rights for it.
+	ErrPermission = errors.New("permission denied")
+	// ErrTimeout: the hardware did not answer in time. Trying again may help.
+	ErrTimeout = errors.New("timed out")
+	// ErrCorrupt: stored data do not match their checksum or cannot be read.
+	ErrCorrupt = errors.New("corrupt")
+)
+
+// Transient reports whether the same call may succeed later with nothing
+// changed by the caller.
+func Transient(err error) bool {
+	return errors.Is(err, ErrInUse) || errors.Is(err, ErrNotReady) || errors.Is(err, ErrTimeout)
+}

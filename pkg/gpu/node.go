@@ -1,0 +1,173 @@
+package gpu
+
+// Version is a two-part version such as CUDA's 12.8 or a compute capability of
+// 9.0. The zero value means unknown.
+type Version struct {
+	Major, Minor int
+}
+
+// IsZero reports whether the version is unknown.
+func (v Version) IsZero() bool { return v == Version{} }
+
+// Node is one look at the GPUs of a node. A field that the hardware or the
+// driver did not tell is left at its zero value (or nil) and never invented.
+type Node struct {
+	// DriverVersion as NVML prints it, such as "570.86.15".
+	DriverVersion string
+	// CUDADriverVersion is the newest CUDA release the driver supports.
+	CUDADriverVersion Version
+	// GPUs that answered, in ascending order of their PCI address.
+	GPUs []GPU
+	// Unreadable are the GPUs that the driver lists and that do not answer.
+	Unreadable []Unreadable
+}
+
+// Unreadable is a GPU that the driver counts but that cannot be read.
+type Unreadable struct {
+	// Index is NVML's index in this boot.
+	Index int
+	// Address is nil where not even the PCI address could be read.
+	Address *PCIAddress
+	// Err says why; it wraps one of the sentinel errors.
+	Err error
+}
+
+// GPU is one physical GPU.
+type GPU struct {
+	Address PCIAddress
+	// UUID as NVML prints it: "GPU-" and 36 characters.
+	UUID string
+	// Index is NVML's index; it can change with a reboot or a lost GPU and is
+	// for people only.
+	Index int
+	// Minor is the N of /dev/nvidiaN in this boot.
+	Minor int
+
+	ProductName       string  // "NVIDIA H100 80GB HBM3"
+	Brand             string  // "Nvidia", "Tesla", "GeForce", ...
+	Architecture      string  // "Hopper", "Ampere", ...
+	ComputeCapability Version // 9.0
+	MemoryBytes       uint64  // all of it, as NVML's memory info v1 totals it
+	Multiprocessors   int     // SMs; 0 where unknown
+
+	// NUMANode is nil where the platform states none.
+	NUMANode *int
+	// PCIeRoot is the root complex, "pci0000:15"; empty where unknown.
+	PCIeRoot string
+
+	MIG   MIG
+	Links []Link
+	// Fabric is nil on GPUs outside an NVLink fabric with a fabric manager.
+	Fabric *Fabric
+
+	ECCEnabled      *bool
+	PersistenceMode *bool
+	// AddressingMode is "HMM", "ATS" or "None"; empty where not told.
+	AddressingMode string
+	// ComputeMode is the administrator's setting and never changed by us.
+	ComputeMode ComputeMode
+}
+
+// ComputeMode says which processes may open contexts on a GPU.
+type ComputeMode string
+
+// The compute modes of NVML. The empty mode means unknown.
+const (
+	ComputeModeDefault          ComputeMode = "Default"
+	ComputeModeProhibited       ComputeMode = "Prohibited"
+	ComputeModeExclusiveProcess ComputeMode = "ExclusiveProcess"
+)
+
+// MIG is what a GPU says of Multi-Instance GPU.
+type MIG struct {
+	// Capable reports whether the GPU can be partitioned at all.
+	Capable bool
+	// Enabled is the current mode, PendingEnabled the one after the next reset.
+	Enabled, PendingEnabled bool
+	// Profiles as NVML lists them, in the order of their NVML profile ID.
+	// Empty where the driver does not tell them while MIG is off.
+	Profiles []ProfileInfo
+	// Partitions that exist now, ordered by placement.
+	Partitions []Partition
+}
+
+// ProfileInfo is a GPU instance profile with all places it can take.
+type ProfileInfo struct {
+	Profile Profile
+	// ID is NVML's profile identifier (NVML_GPU_INSTANCE_PROFILE_*).
+	ID              int
+	MemoryBytes     uint64
+	Multiprocessors int
+	// ComputeSlices of the GPU that an instance takes.
+	ComputeSlices int
+	// Copy engines, decoders, encoders, JPEG engines and OFAs of an instance.
+	CopyEngines, Decoders, Encoders, JPEGs, OFAs int
+	// MaxInstances of the profile on an empty GPU.
+	MaxInstances int
+	Placements   []Placement
+}
+
+// Placement is a run of memory slices on a GPU.
+type Placement struct {
+	Start, Size int // in memory slices
+}
+
+// Partition is a MIG device that exists: a GPU instance with one compute
+// instance that spans it.
+type Partition struct {
+	Profile   Profile
+	Placement Placement
+	// UUID of the MIG device: "MIG-" and 36 characters; empty while the
+	// instance has no compute instance.
+	UUID string
+	// GPUInstanceID and ComputeInstanceID are NVML's, in this boot.
+	GPUInstanceID, ComputeInstanceID int
+}
+
+// Link is one NVLink of a GPU.
+type Link struct {
+	// Number of the link on this GPU, from 0.
+	Number int
+	// Active is false for a link that is down; its remote end may be unknown.
+	Active bool
+	// Remote says what is at the other end.
+	Remote LinkRemote
+	// RemoteAddress is the PCI address at the other end; nil where not told.
+	RemoteAddress *PCIAddress
+}
+
+// LinkRemote is the kind of thing at the far end of an NVLink.
+type LinkRemote string
+
+// The far ends NVML knows. The empty value means unknown.
+const (
+	RemoteGPU    LinkRemote = "GPU"
+	RemoteSwitch LinkRemote = "Switch"
+	RemoteCPU    LinkRemote = "CPU" // IBM POWER NPUs, Grace
+)
+
+// Fabric identifies the multi-node NVLink fabric a GPU has joined.
+type Fabric struct {
+	ClusterUUID string
+	CliqueID    uint32
+}
+
+// EventKind is the kind of a hardware event.
+type EventKind string
+
+// The hardware events that make the driver look again.
+const (
+	EventXID  EventKind = "xid"  // an XID error; see Event.XID
+	EventLink EventKind = "link" // an NVLink changed its state
+	EventLost EventKind = "lost" // a GPU stopped answering
+	EventECC  EventKind = "ecc"  // an uncorrectable ECC error
+)
+
+// Event is something the hardware reported.
+type Event struct {
+	Kind EventKind
+	// UUID of the GPU; empty where the event concerns the node.
+	UUID string
+	// XID number for EventXID, as in NVIDIA's XID catalogue.
+	XID uint64
+}
