@@ -1,0 +1,102 @@
+# gpu-dra-driver. `make help` lists the targets.
+
+SHELL      := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+BUILD      := .build
+BIN        := $(BUILD)/bin
+VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+FUZZTIME   ?= 30s
+CLUSTER    ?= default
+LDFLAGS    := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
+say         = @printf '\n==> %s\n'
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build the agent, gpu-sim, the CDI hook and the test cluster's tool into .build/bin
+	$(say) "building the binaries into $(BIN)"
+	@mkdir -p $(BIN)
+	@# The agent loads libnvidia-ml.so with dlopen and so needs cgo.
+	CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(BIN)/nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
+	cd test/cluster && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../../$(BIN)/cluster ./cmd/cluster
+
+.PHONY: demo
+demo: need-root build ## Bring up a real cluster with a simulated DGX H100 and run demo/whole-gpu on it
+	go run ./test/demo -bin $(BIN)
+
+.PHONY: cluster-up
+cluster-up: need-root build ## Bring up the test cluster (CLUSTER=name)
+	$(BIN)/cluster up --name $(CLUSTER)
+
+.PHONY: cluster-down
+cluster-down: need-root build ## Take the test cluster down, leaving nothing behind (CLUSTER=name)
+	$(BIN)/cluster down --name $(CLUSTER)
+
+.PHONY: test
+test: need-root build lint unit cluster-test e2e ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
+
+.PHONY: unit
+unit: ## Unit, golden and property tests with the race detector; needs no root
+	$(say) "unit tests with the race detector"
+	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v /test/e2e)
+
+.PHONY: cluster-test
+cluster-test: need-root build
+	$(say) "the test cluster itself, and our ResourceSlices against the API server's own validation"
+	cd test/cluster && go test -timeout 30m ./...
+
+.PHONY: e2e
+e2e: need-root build ## End to end on a real cluster
+	$(say) "end to end on a real cluster"
+	go test -count=1 -timeout 40m -v ./test/e2e -bin $(abspath $(BIN))
+
+.PHONY: test-gpu
+test-gpu: ## Build the hardware conformance suite as one binary: run it on a machine with a GPU
+	$(say) "building $(BIN)/gpu-conformance"
+	@mkdir -p $(BIN)
+	CGO_ENABLED=1 go test -c -trimpath -o $(BIN)/gpu-conformance ./test/gpu
+	$(say) "the suite passes on the simulator; carry the binary to a machine with a GPU and run it there with -hardware=nvml"
+	cd test/gpu && ../../$(BIN)/gpu-conformance -test.v -hardware=sim:dgx-h100
+
+.PHONY: bench
+bench: need-root build ## Latency, start-up and memory of the agent, as medians and ratios
+	go run ./test/bench -bin $(BIN)
+
+.PHONY: lint
+lint: ## gofmt, vet and golangci-lint, for every module
+	$(say) "lint"
+	@mkdir -p $(BIN)
+	cd tools && go build -trimpath -o ../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	$(BIN)/golangci-lint run ./...
+	cd test/cluster && ../../$(BIN)/golangci-lint run --config ../../.golangci.yml ./...
+
+.PHONY: fuzz
+fuzz: ## Fuzz names, configuration, records and models (FUZZTIME=30s each)
+	@for p in $$(go list ./...); do \
+	  for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+	    printf '\n==> %s %s for %s\n' $$p $$f $(FUZZTIME); \
+	    go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; \
+	  done; \
+	done
+
+.PHONY: golden
+golden: ## Regenerate the golden files; read the diff before you commit it
+	UPDATE_GOLDEN=1 go test ./pkg/... ./cmd/... ./test/golden/...
+
+.PHONY: clean
+clean: ## Remove what was built; takes running test clusters down first
+	@if [ -x $(BIN)/cluster ] && [ "$$(id -u)" = 0 ]; then $(BIN)/cluster down --all; fi
+	rm -rf $(BUILD)
+
+.PHONY: need-root
+need-root:
+	@if [ "$$(uname -s)" != Linux ] || [ "$$(id -u)" != 0 ]; then \
+	  echo 'This target starts a real Kubernetes node (kubelet, containerd, network namespaces)' >&2; \
+	  echo 'and so needs root on Linux. Run it with sudo, or run `make unit`, which needs no root.' >&2; \
+	  exit 1; \
+	fi
