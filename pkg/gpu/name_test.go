@@ -1,0 +1,135 @@
+package gpu_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"pgregory.net/rapid"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func TestDeviceName(t *testing.T) {
+	bus1a := gpu.PCIAddress{Bus: 0x1a}
+	for name, tc := range map[string]struct {
+		device gpu.DeviceName
+		want   string
+	}{
+		"a GPU":                            {gpu.DeviceName{Kind: gpu.KindGPU, Address: bus1a}, "gpu-1a-00"},
+		"a GPU in another PCI domain":      {gpu.DeviceName{Kind: gpu.KindGPU, Address: gpu.PCIAddress{Domain: 1, Bus: 0x1a}}, "gpu-0001-1a-00-0"},
+		"a GPU that is not function 0":     {gpu.DeviceName{Kind: gpu.KindGPU, Address: gpu.PCIAddress{Bus: 0x1a, Function: 1}}, "gpu-0000-1a-00-1"},
+		"a GPU behind VMD":                 {gpu.DeviceName{Kind: gpu.KindGPU, Address: gpu.PCIAddress{Domain: 0x10000, Bus: 1}}, "gpu-10000-01-00-0"},
+		"a GPU of a virtual machine":       {gpu.DeviceName{Kind: gpu.KindGPU, Address: gpu.PCIAddress{Device: 5}}, "gpu-00-05"},
+		"time slices":                      {gpu.DeviceName{Kind: gpu.KindTimeSlice, Address: bus1a}, "gpu-1a-00-ts"},
+		"a MIG placement":                  {gpu.DeviceName{Kind: gpu.KindMIG, Address: bus1a, Profile: gpu.Profile{Slices: 1, MemoryGB: 10}}, "gpu-1a-00-mig-1g-10gb-0"},
+		"a MIG placement with engines":     {gpu.DeviceName{Kind: gpu.KindMIG, Address: bus1a, Profile: gpu.Profile{Slices: 1, MemoryGB: 10, Media: "+me"}, Start: 3}, "gpu-1a-00-mig-1g-10gb-me-3"},
+		"a MIG placement with all engines": {gpu.DeviceName{Kind: gpu.KindMIG, Address: bus1a, Profile: gpu.Profile{Slices: 2, MemoryGB: 48, Media: "+me.all"}}, "gpu-1a-00-mig-2g-48gb-meall-0"},
+		"a MIG placement without engines":  {gpu.DeviceName{Kind: gpu.KindMIG, Address: bus1a, Profile: gpu.Profile{Slices: 1, MemoryGB: 24, Media: "-me"}}, "gpu-1a-00-mig-1g-24gb-nome-0"},
+		"all GPUs for monitoring":          {gpu.DeviceName{Kind: gpu.KindMonitor}, "node-gpus"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, tc.device.String()); diff != "" {
+				t.Errorf("name (-want +got):\n%s", diff)
+			}
+			parsed, err := gpu.ParseDeviceName(tc.want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.device, parsed); diff != "" {
+				t.Errorf("parsed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestParseDeviceNameRefuses(t *testing.T) {
+	for name, s := range map[string]string{
+		"nothing":                              "",
+		"another driver's name":                "gpu-0",
+		"capitals":                             "gpu-1A-00",
+		"a PCI device beyond 1f":               "gpu-1a-20",
+		"the long form of a short name":        "gpu-0000-1a-00-0",
+		"a domain with needless zeros":         "gpu-00000001-1a-00-0",
+		"a function beyond 7":                  "gpu-0001-1a-00-8",
+		"a MIG placement without a start":      "gpu-1a-00-mig-1g-10gb",
+		"a start with a leading zero":          "gpu-1a-00-mig-1g-10gb-01",
+		"a profile with a leading zero":        "gpu-1a-00-mig-01g-10gb-0",
+		"a profile with an unknown suffix":     "gpu-1a-00-mig-1g-10gb-xx-0",
+		"a profile suffix spelled in NVIDIA's": "gpu-1a-00-mig-1g-10gb+me-0",
+		"something behind the time slices":     "gpu-1a-00-ts-0",
+		"a line break":                         "gpu-1a-00\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if n, err := gpu.ParseDeviceName(s); !errors.Is(err, gpu.ErrInvalid) {
+				t.Errorf("ParseDeviceName(%q) = %+v, %v; want an error that is ErrInvalid", s, n, err)
+			}
+		})
+	}
+}
+
+func drawAddress(t *rapid.T) gpu.PCIAddress {
+	return gpu.PCIAddress{
+		Domain:   rapid.SampledFrom([]uint32{0, 1, 0xffff, 0x10000, 0xffffffff}).Draw(t, "domain"),
+		Bus:      rapid.Uint8().Draw(t, "bus"),
+		Device:   rapid.Uint8Max(31).Draw(t, "device"),
+		Function: rapid.Uint8Max(7).Draw(t, "function"),
+	}
+}
+
+func drawProfile(t *rapid.T) gpu.Profile {
+	return gpu.Profile{
+		Slices:   rapid.IntRange(1, 99).Draw(t, "slices"),
+		MemoryGB: rapid.IntRange(1, 9999).Draw(t, "memory"),
+		Media:    rapid.SampledFrom([]string{"", "+me", "+me.all", "+gfx", "-me"}).Draw(t, "media"),
+	}
+}
+
+func TestEveryDeviceNameIsALabelAndParsesBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := gpu.DeviceName{Kind: rapid.SampledFrom([]gpu.Kind{gpu.KindGPU, gpu.KindMIG, gpu.KindTimeSlice, gpu.KindMonitor}).Draw(t, "kind")}
+		if n.Kind != gpu.KindMonitor {
+			n.Address = drawAddress(t)
+		}
+		if n.Kind == gpu.KindMIG {
+			n.Profile = drawProfile(t)
+			n.Start = rapid.IntRange(0, 99).Draw(t, "start")
+		}
+		s := n.String()
+		if problems := validation.IsDNS1123Label(s); len(problems) > 0 {
+			t.Fatalf("%q is no DNS label: %v", s, problems)
+		}
+		parsed, err := gpu.ParseDeviceName(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(n, parsed); diff != "" {
+			t.Fatalf("parsed (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func FuzzParseDeviceName(f *testing.F) {
+	for _, seed := range []string{
+		"gpu-1a-00", "gpu-0001-1a-00-0", "gpu-10000-01-00-0", "gpu-1a-00-ts", "gpu-1a-00-mig-1g-10gb-0",
+		"gpu-1a-00-mig-1g-10gb-me-3", "gpu-1a-00-mig-2g-48gb-meall-0", "node-gpus", "gpu-0000-1a-00-0", "gpu-1A-00", "",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		n, err := gpu.ParseDeviceName(s)
+		if err != nil {
+			if !errors.Is(err, gpu.ErrInvalid) {
+				t.Errorf("%q: error %v is not ErrInvalid", s, err)
+			}
+			return
+		}
+		if n.String() != s {
+			t.Errorf("%q parses and prints as %q", s, n)
+		}
+		if problems := validation.IsDNS1123Label(s); len(problems) > 0 {
+			t.Errorf("%q parses and is no DNS label: %v", s, problems)
+		}
+	})
+}

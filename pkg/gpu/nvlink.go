@@ -1,0 +1,184 @@
+package gpu
+
+import "slices"
+
+// Peer is a GPU at the far end of NVLinks.
+type Peer struct {
+	Address PCIAddress
+	// Links is the number of active links between the two GPUs; behind
+	// NVSwitch, what the GPU with fewer active links has.
+	Links int
+}
+
+// ActiveLinks is the number of NVLinks of the GPU that are up, whatever is at
+// their far end.
+func (g GPU) ActiveLinks() int {
+	n := 0
+	for _, link := range g.Links {
+		if link.Active {
+			n++
+		}
+	}
+	return n
+}
+
+// NVLinkPeers gives the peers of every GPU that has any, each list in order of
+// the address. GPUs are peers when active links join them directly, or when
+// both have active links to NVSwitch: the switches of a node reach each other.
+func NVLinkPeers(gpus []GPU) map[PCIAddress][]Peer {
+	t := newTopology(gpus)
+	peers := make(map[PCIAddress][]Peer)
+	for i, address := range t.addresses {
+		for j, links := range t.links[i] {
+			if links > 0 {
+				peers[address] = append(peers[address], Peer{Address: t.addresses[j], Links: links})
+			}
+		}
+	}
+	return peers
+}
+
+// NVLinkDomains divides the GPUs that have active links into groups in which
+// every pair is linked: all GPUs behind NVSwitch, the two of a bridge, the
+// quads of a DGX-1. Each GPU is in at most one group and the division depends
+// on the links alone: the largest possible group first, of equals the one with
+// the lowest addresses. A GPU with active links and no peer left to join is a
+// group of its own. Groups and their members are in order of the address.
+func NVLinkDomains(gpus []GPU) [][]PCIAddress {
+	t := newTopology(gpus)
+	left := t.linked
+	var groups [][]int
+	for len(left) > 0 {
+		largest := slices.MaxFunc(t.cliques(left), func(a, b []int) int {
+			if len(a) != len(b) {
+				return len(a) - len(b)
+			}
+			return slices.Compare(b, a)
+		})
+		groups = append(groups, largest)
+		left = without(left, largest)
+	}
+	return t.named(groups)
+}
+
+// NVLinkCliques gives every largest group in which every pair is linked, so
+// that GPUs are all linked with each other exactly if one group holds them
+// all. Unlike domains, cliques overlap: a GPU of a DGX-1 is in its quad and in
+// a pair with its partner in the other quad. Groups and their members are in
+// order of the address.
+func NVLinkCliques(gpus []GPU) [][]PCIAddress {
+	t := newTopology(gpus)
+	return t.named(t.cliques(t.linked))
+}
+
+// topology is the graph of a node's NVLinks. GPUs are indices into addresses,
+// which ascend, so that ordering indices orders addresses.
+type topology struct {
+	addresses []PCIAddress
+	links     [][]int // active links per pair; symmetric
+	linked    []int   // GPUs with active links towards other GPUs
+}
+
+func newTopology(gpus []GPU) topology {
+	gpus = slices.SortedFunc(slices.Values(gpus), func(a, b GPU) int { return a.Address.Compare(b.Address) })
+	t := topology{
+		addresses: make([]PCIAddress, len(gpus)),
+		links:     make([][]int, len(gpus)),
+	}
+	for i, g := range gpus {
+		t.addresses[i] = g.Address
+		t.links[i] = make([]int, len(gpus))
+		if slices.ContainsFunc(g.Links, func(l Link) bool { return l.Active && l.Remote != RemoteCPU }) {
+			t.linked = append(t.linked, i)
+		}
+	}
+	for i, a := range gpus {
+		for j, b := range gpus[:i] {
+			// A link counts when both ends report it: one end alone may not
+			// have noticed yet that it is down.
+			n := min(a.linksTo(b.Address), b.linksTo(a.Address)) + min(a.switchLinks(), b.switchLinks())
+			t.links[i][j], t.links[j][i] = n, n
+		}
+	}
+	return t
+}
+
+func (g GPU) linksTo(peer PCIAddress) int {
+	n := 0
+	for _, link := range g.Links {
+		if link.Active && link.Remote == RemoteGPU && link.RemoteAddress != nil && *link.RemoteAddress == peer {
+			n++
+		}
+	}
+	return n
+}
+
+func (g GPU) switchLinks() int {
+	n := 0
+	for _, link := range g.Links {
+		if link.Active && link.Remote == RemoteSwitch {
+			n++
+		}
+	}
+	return n
+}
+
+// cliques gives the maximal cliques among the nodes, ordered, each ascending.
+func (t topology) cliques(nodes []int) [][]int {
+	var found [][]int
+	t.extend(nil, nodes, nil, &found)
+	for _, clique := range found {
+		slices.Sort(clique)
+	}
+	slices.SortFunc(found, slices.Compare)
+	return found
+}
+
+// extend is Bron and Kerbosch's algorithm with a pivot. A machine's graph is a
+// full one behind NVSwitch and small otherwise, so it ends at once.
+func (t topology) extend(clique, candidates, excluded []int, found *[][]int) {
+	if len(candidates) == 0 {
+		if len(excluded) == 0 && len(clique) > 0 {
+			*found = append(*found, slices.Clone(clique))
+		}
+		return
+	}
+	pivot := slices.MaxFunc(slices.Concat(candidates, excluded), func(a, b int) int {
+		return len(t.neighbours(a, candidates)) - len(t.neighbours(b, candidates))
+	})
+	for _, v := range slices.Clone(candidates) {
+		if t.links[pivot][v] > 0 {
+			continue
+		}
+		t.extend(append(slices.Clone(clique), v), t.neighbours(v, candidates), t.neighbours(v, excluded), found)
+		candidates = without(candidates, []int{v})
+		excluded = append(slices.Clone(excluded), v)
+	}
+}
+
+func (t topology) neighbours(of int, among []int) []int {
+	var linked []int
+	for _, v := range among {
+		if t.links[of][v] > 0 {
+			linked = append(linked, v)
+		}
+	}
+	return linked
+}
+
+func (t topology) named(groups [][]int) [][]PCIAddress {
+	slices.SortFunc(groups, slices.Compare)
+	var named [][]PCIAddress
+	for _, group := range groups {
+		addresses := make([]PCIAddress, len(group))
+		for i, member := range group {
+			addresses[i] = t.addresses[member]
+		}
+		named = append(named, addresses)
+	}
+	return named
+}
+
+func without(all, gone []int) []int {
+	return slices.DeleteFunc(slices.Clone(all), func(v int) bool { return slices.Contains(gone, v) })
+}

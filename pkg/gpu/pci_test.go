@@ -1,0 +1,82 @@
+package gpu_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func TestParsePCIAddress(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in, printed string
+		want        gpu.PCIAddress
+	}{
+		"as the kernel prints it": {"0000:1b:00.0", "0000:1b:00.0", gpu.PCIAddress{Bus: 0x1b}},
+		"as NVML prints it":       {"00000000:1B:00.0", "0000:1b:00.0", gpu.PCIAddress{Bus: 0x1b}},
+		"a domain of five digits": {"10000:01:1f.7", "10000:01:1f.7", gpu.PCIAddress{Domain: 0x10000, Bus: 1, Device: 31, Function: 7}},
+		"Grace Hopper":            {"00000009:01:00.0", "0009:01:00.0", gpu.PCIAddress{Domain: 9, Bus: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := gpu.ParsePCIAddress(tc.in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("address (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.printed, got.String()); diff != "" {
+				t.Errorf("printed (-want +got):\n%s", diff)
+			}
+		})
+	}
+	for name, in := range map[string]string{
+		"nothing":             "",
+		"without the domain":  "1b:00.0",
+		"a device beyond 1f":  "0000:1b:20.0",
+		"a function beyond 7": "0000:1b:00.8",
+		"a line break":        "0000:1b:00.0\n",
+		"nine domain digits":  "000000000:1b:00.0",
+	} {
+		t.Run("refuses "+name, func(t *testing.T) {
+			if got, err := gpu.ParsePCIAddress(in); !errors.Is(err, gpu.ErrInvalid) {
+				t.Errorf("ParsePCIAddress(%q) = %v, %v; want an error that is ErrInvalid", in, got, err)
+			}
+		})
+	}
+}
+
+func TestPCIAddressesParseBackAndOrderLikeTheirText(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := drawAddress(t), drawAddress(t)
+		parsed, err := gpu.ParsePCIAddress(a.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if parsed != a {
+			t.Fatalf("%v parses as %v", a, parsed)
+		}
+		if (a.Compare(b) == 0) != (a == b) || a.Compare(b) != -b.Compare(a) {
+			t.Fatalf("compare(%v, %v) = %d, the other way round %d", a, b, a.Compare(b), b.Compare(a))
+		}
+	})
+}
+
+func FuzzParsePCIAddress(f *testing.F) {
+	for _, seed := range []string{"0000:1b:00.0", "00000000:1B:00.0", "10000:01:1f.7", "", "1b:00.0"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		a, err := gpu.ParsePCIAddress(s)
+		if err != nil {
+			return
+		}
+		again, err := gpu.ParsePCIAddress(a.String())
+		if err != nil || again != a {
+			t.Errorf("%q parses as %v, which parses as %v, %v", s, a, again, err)
+		}
+	})
+}
