@@ -1,0 +1,300 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func open(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// tree lists every file under dir, relative to it.
+func tree(t *testing.T, dir string) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			rel, _ := filepath.Rel(dir, path)
+			files = append(files, rel)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func TestRecordsComeBackByteForByte(t *testing.T) {
+	s := open(t, t.TempDir())
+	payloads := map[string]string{"b": "", "a-1": "{\"x\": 1}\n", "C": "record 1 sha256:00\n\x00\xff"}
+	for key, payload := range payloads {
+		if err := s.Write(key, []byte("an older one")); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Write(key, []byte(payload)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A second store on the same directory is another process.
+	other := open(t, s.dir)
+	for key, payload := range payloads {
+		got, err := other.Read(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(payload, string(got)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", key, diff)
+		}
+	}
+	keys, err := other.Keys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"C", "a-1", "b"}, keys); diff != "" {
+		t.Errorf("keys (-want +got):\n%s", diff)
+	}
+	if err := other.Delete("b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Delete("b"); err != nil {
+		t.Errorf("deleting it again: %v", err)
+	}
+	if _, err := s.Read("b"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("reading a deleted record: %v, want %v", err, fs.ErrNotExist)
+	}
+}
+
+func TestFilesAreForTheOwnerOnly(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "records")
+	s := open(t, dir)
+	if err := s.Write("a", nil); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]fs.FileMode{".": 0o700, "quarantine": 0o700, "a.record": 0o600} {
+		info, err := os.Stat(filepath.Join(dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%s: mode %o, want %o", path, got, want)
+		}
+	}
+}
+
+func TestKeysCannotNameOtherFiles(t *testing.T) {
+	s := open(t, t.TempDir())
+	for _, key := range []string{"", ".", "..", "../a", "a/b", "/etc/passwd", "a.b", "-a", "a-", "a\x00", "a\n", "ä", strings.Repeat("a", 129)} {
+		_, readErr := s.Read(key)
+		for op, err := range map[string]error{"read": readErr, "write": s.Write(key, nil), "delete": s.Delete(key), "quarantine": s.Quarantine(key, "")} {
+			if err == nil || !strings.Contains(err.Error(), "record key") {
+				t.Errorf("%s %q: %v, want the key refused", op, key, err)
+			}
+		}
+	}
+}
+
+func TestEveryDamageIsNoticed(t *testing.T) {
+	good := string(encode([]byte(`{"claim":"a"}`)))
+	for name, c := range map[string]struct {
+		data string
+		want error
+	}{
+		"empty, as after a power cut":    {"", ErrCorrupt},
+		"cut off in the header":          {good[:10], ErrCorrupt},
+		"cut off in the payload":         {good[:len(good)-1], ErrCorrupt},
+		"more than was written":          {good + " ", ErrCorrupt},
+		"a flipped bit":                  {strings.Replace(good, "claim", "clahm", 1), ErrCorrupt},
+		"another header":                 {"{}\n" + good, ErrCorrupt},
+		"a header without checksum":      {"record 1\n{}", ErrCorrupt},
+		"version zero":                   {strings.Replace(good, " 1 ", " 0 ", 1), ErrCorrupt},
+		"a version that is no number":    {strings.Replace(good, " 1 ", " x ", 1), ErrCorrupt},
+		"the next release's format":      {strings.Replace(good, " 1 ", " 2 ", 1), ErrNewer},
+		"the next release's other shape": {"record 2 blake3 zstd\n\x00", ErrNewer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, t.TempDir())
+			if err := os.WriteFile(filepath.Join(s.dir, "a.record"), []byte(c.data), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Read("a"); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			keys, err := s.Keys()
+			if diff := cmp.Diff([]string{"a"}, keys); diff != "" || err != nil {
+				t.Errorf("an unreadable record must still be listed: %v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
+func TestQuarantineKeepsTheRecordAndTheReason(t *testing.T) {
+	s := open(t, t.TempDir())
+	for _, payload := range []string{"first", "second"} {
+		if err := s.Write("a", []byte(payload)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Quarantine("a", "because of the "+payload); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{
+		"quarantine/a.record", "quarantine/a.record.1",
+		"quarantine/a.record.1.reason", "quarantine/a.record.reason",
+	}
+	if diff := cmp.Diff(want, tree(t, s.dir)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	reason, err := os.ReadFile(filepath.Join(s.dir, "quarantine/a.record.1.reason"))
+	if diff := cmp.Diff("because of the second\n", string(reason)); diff != "" || err != nil {
+		t.Errorf("reason: %v (-want +got):\n%s", err, diff)
+	}
+	if _, err := s.Read("a"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after quarantine: %v, want %v", err, fs.ErrNotExist)
+	}
+}
+
+func TestOpenRemovesWhatCrashedWritesLeft(t *testing.T) {
+	dir := t.TempDir()
+	for name, age := range map[string]time.Duration{"old.tmp": time.Hour, "new.tmp": 0, "old.record": time.Hour} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, time.Time{}, time.Now().Add(-age)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open(t, dir)
+	// The new one may be another process's write in progress.
+	if diff := cmp.Diff([]string{"new.tmp", "old.record"}, tree(t, dir)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+// failing is a disk whose operation of the given name fails, after half of a
+// write has reached it.
+type failing struct {
+	Disk
+	op  string
+	err error
+}
+
+func (f failing) WriteSync(path string, data []byte) error {
+	if f.op != "WriteSync" {
+		return f.Disk.WriteSync(path, data)
+	}
+	return errors.Join(f.Disk.WriteSync(path, data[:len(data)/2]), f.err)
+}
+
+func (f failing) Rename(from, to string) error {
+	if f.op != "Rename" {
+		return f.Disk.Rename(from, to)
+	}
+	return f.err
+}
+
+func (f failing) SyncDir(dir string) error {
+	if f.op != "SyncDir" {
+		return f.Disk.SyncDir(dir)
+	}
+	return f.err
+}
+
+func TestAFullDiskCostsTheNewRecordOnly(t *testing.T) {
+	for _, op := range []string{"WriteSync", "Rename"} {
+		t.Run(op, func(t *testing.T) {
+			s := open(t, t.TempDir())
+			if err := s.Write("a", []byte("old")); err != nil {
+				t.Fatal(err)
+			}
+			s.fs = failing{op: op, err: syscall.ENOSPC}
+			err := s.Write("a", []byte("new"))
+			if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(fmt.Sprint(err), "write record a: no space left on device") {
+				t.Errorf("got %v, want what and where", err)
+			}
+			got, err := s.Read("a")
+			if diff := cmp.Diff("old", string(got)); diff != "" || err != nil {
+				t.Errorf("the old record: %v (-want +got):\n%s", err, diff)
+			}
+			if files := tree(t, s.dir); !slices.Equal(files, []string{"a.record"}) {
+				t.Errorf("left behind: %q", files)
+			}
+		})
+	}
+}
+
+func TestAWriteThatMayNotBeDurableIsAnError(t *testing.T) {
+	s := open(t, t.TempDir())
+	s.fs = failing{op: "SyncDir", err: syscall.EIO}
+	if err := s.Write("a", nil); !errors.Is(err, syscall.EIO) {
+		t.Errorf("write: %v, want %v", err, syscall.EIO)
+	}
+	if err := s.Delete("a"); !errors.Is(err, syscall.EIO) {
+		t.Errorf("delete: %v, want %v", err, syscall.EIO)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(encode(nil))
+	f.Add(encode([]byte(`{"version":1}`)))
+	f.Add([]byte("record 2 x\n"))
+	f.Add([]byte("record +1 " + checksum(nil) + "\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		payload, err := decode(data)
+		switch {
+		case err == nil && string(encode(payload)) != string(data):
+			t.Errorf("%q is accepted and is not what would be written", data)
+		case err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewer):
+			t.Errorf("%q: %v is neither corrupt nor newer", data, err)
+		}
+		if got, err := decode(encode(data)); err != nil || string(got) != string(data) {
+			t.Errorf("%q comes back as %q, %v", data, got, err)
+		}
+	})
+}
+
+func BenchmarkWrite2kB(b *testing.B) {
+	s, err := Open(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	payload := make([]byte, 2000)
+	for b.Loop() {
+		if err := s.Write("a", payload); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkWriteAndDelete(b *testing.B) {
+	s, err := Open(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	payload := make([]byte, 2000)
+	for b.Loop() {
+		if err := s.Write("a", payload); err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Delete("a"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
