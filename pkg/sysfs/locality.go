@@ -1,0 +1,84 @@
+package sysfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// Locate returns node with the NUMANode and PCIeRoot of every GPU filled in.
+// The node is good to use with an error as well: the error joins, for each GPU
+// whose place cannot be read, the reason why its facts are absent.
+func (r Root) Locate(node gpu.Node) (gpu.Node, error) {
+	node.GPUs = slices.Clone(node.GPUs)
+	var errs []error
+	for i := range node.GPUs {
+		g := &node.GPUs[i]
+		var err error
+		if g.NUMANode, err = r.numaNode(g.Address); err != nil {
+			errs = append(errs, fmt.Errorf("NUMA node of GPU %s: %w", g.Address, err))
+		}
+		if g.PCIeRoot, err = r.pcieRoot(g.Address); err != nil {
+			errs = append(errs, fmt.Errorf("PCIe root of GPU %s: %w", g.Address, err))
+		}
+	}
+	return node, errors.Join(errs...)
+}
+
+// numaNode reads the NUMA node whose CPUs are nearest to a PCI device, nil
+// where the platform states none. Source: sys/bus/pci/devices/*/numa_node.
+//
+// Upstream's deviceattribute.GetNUMANodeAttributeByPCIBusID reads the same
+// file, but answers with the same kind of error whether the device has no NUMA
+// affinity or does not exist.
+func (r Root) numaNode(address gpu.PCIAddress) (*int, error) {
+	data, err := os.ReadFile(r.path("sys", "bus", "pci", "devices", address.String(), "numa_node"))
+	if err != nil {
+		return nil, missing(err)
+	}
+	node, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", gpu.ErrCorrupt, err)
+	}
+	if node < 0 || r.withoutCPUs(node) {
+		return nil, nil
+	}
+	return &node, nil
+}
+
+// withoutCPUs reports whether a NUMA node is memory alone, such as the node
+// that a GB200's own memory forms: no CPU is near by being in it.
+func (r Root) withoutCPUs(node int) bool {
+	cpus, err := os.ReadFile(r.path("sys", "devices", "system", "node", fmt.Sprintf("node%d", node), "cpulist"))
+	return err == nil && strings.TrimSpace(string(cpus)) == ""
+}
+
+// pcieRoot gives the root complex of a PCI device as every driver must spell
+// it for the attribute to match, hence upstream's helper. Source: the link
+// sys/bus/pci/devices/*.
+func (r Root) pcieRoot(address gpu.PCIAddress) (string, error) {
+	if address.Domain > 0xffff {
+		return "", fmt.Errorf("%w: resource.kubernetes.io/pcieRoot has no form for PCI domains of more than four digits", gpu.ErrNotSupported)
+	}
+	attribute, err := deviceattribute.GetPCIeRootAttributeByPCIBusID(address.String(), deviceattribute.WithFSFromRoot(r.path("sys")))
+	if err != nil {
+		return "", missing(err)
+	}
+	return *attribute.Value.StringValue, nil
+}
+
+// missing adds the sentinel where a device is not in the tree.
+func missing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", gpu.ErrNotFound, err)
+	}
+	return err
+}

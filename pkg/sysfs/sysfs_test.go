@@ -1,0 +1,142 @@
+package sysfs_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
+)
+
+// tree makes a root out of files (path to content) and links (path to target).
+func tree(t *testing.T, files, links map[string]string) sysfs.Root {
+	t.Helper()
+	root := t.TempDir()
+	for path, content := range files {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, target := range links {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(target, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sysfs.Root(root)
+}
+
+// device puts a PCI device with a NUMA node below a root port.
+func device(files, links map[string]string, root, address, numa string) {
+	files["sys/devices/"+root+"/0000:15:01.0/"+address+"/numa_node"] = numa + "\n"
+	links["sys/bus/pci/devices/"+address] = "../../../devices/" + root + "/0000:15:01.0/" + address
+}
+
+func node(addresses ...string) gpu.Node {
+	var n gpu.Node
+	for _, s := range addresses {
+		a, err := gpu.ParsePCIAddress(s)
+		if err != nil {
+			panic(err)
+		}
+		n.GPUs = append(n.GPUs, gpu.GPU{Address: a})
+	}
+	return n
+}
+
+func TestLocate(t *testing.T) {
+	one := 1
+	files, links := map[string]string{}, map[string]string{}
+	device(files, links, "pci0000:15", "0000:1b:00.0", "1")
+	device(files, links, "pci0000:37", "0000:43:00.0", "-1")
+	device(files, links, "pci0009:00", "0009:01:00.0", "2")
+	device(files, links, "pci10000:00", "10000:01:00.0", "1")
+	device(files, links, "pci0000:50", "0000:52:00.0", "many")
+	files["sys/devices/system/node/node1/cpulist"] = "0-55\n"
+	files["sys/devices/system/node/node2/cpulist"] = "\n"
+	root := tree(t, files, links)
+
+	for _, c := range []struct {
+		name, address string
+		numa          *int
+		pcieRoot      string
+		err           error
+	}{
+		{name: "a GPU in a socket", address: "0000:1b:00.0", numa: &one, pcieRoot: "pci0000:15"},
+		{name: "no NUMA affinity is no fact and no error", address: "0000:43:00.0", pcieRoot: "pci0000:37"},
+		{name: "a NUMA node without CPUs is not its locality", address: "0009:01:00.0", pcieRoot: "pci0009:00"},
+		{name: "a domain of five digits has no PCIe root attribute", address: "10000:01:00.0", numa: &one, err: gpu.ErrNotSupported},
+		{name: "a NUMA node that is no number", address: "0000:52:00.0", pcieRoot: "pci0000:50", err: gpu.ErrCorrupt},
+		{name: "a GPU the kernel does not list", address: "0000:99:00.0", err: gpu.ErrNotFound},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			given := node(c.address)
+			got, err := root.Locate(given)
+			if !errors.Is(err, c.err) {
+				t.Errorf("error %v, want %v", err, c.err)
+			}
+			want := node(c.address)
+			want.GPUs[0].NUMANode, want.GPUs[0].PCIeRoot = c.numa, c.pcieRoot
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("located node (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(node(c.address), given); diff != "" {
+				t.Errorf("the given node was changed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLocateKeepsTheOtherGPUsOfABrokenOne(t *testing.T) {
+	files, links := map[string]string{}, map[string]string{}
+	device(files, links, "pci0000:15", "0000:1b:00.0", "0")
+	got, err := tree(t, files, links).Locate(node("0000:07:00.0", "0000:1b:00.0"))
+	if !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("error %v, want %v", err, gpu.ErrNotFound)
+	}
+	zero := 0
+	want := node("0000:07:00.0", "0000:1b:00.0")
+	want.GPUs[1].NUMANode, want.GPUs[1].PCIeRoot = &zero, "pci0000:15"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("located node (-want +got):\n%s", diff)
+	}
+}
+
+func TestDeviceNodes(t *testing.T) {
+	root := tree(t, map[string]string{"dev/nvidia3": ""}, nil)
+	got, err := root.DeviceNodes(gpu.GPU{Minor: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"/dev/nvidia3"}, got); diff != "" {
+		t.Errorf("device nodes (-want +got):\n%s", diff)
+	}
+	if _, err := root.DeviceNodes(gpu.GPU{Minor: 4}); !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("a missing device node gives %v, want %v", err, gpu.ErrNotFound)
+	}
+}
+
+func TestBootID(t *testing.T) {
+	const path, id = "proc/sys/kernel/random/boot_id", "7c2e4d3a-52a3-4b33-b4a7-0b7c3f6c0f5e"
+	got, err := tree(t, map[string]string{path: id + "\n"}, nil).BootID()
+	if err != nil || got != id {
+		t.Errorf("boot ID %q and error %v, want %q", got, err, id)
+	}
+	if _, err := tree(t, map[string]string{path: "\n"}, nil).BootID(); !errors.Is(err, gpu.ErrCorrupt) {
+		t.Errorf("an empty boot ID gives %v, want %v", err, gpu.ErrCorrupt)
+	}
+	if _, err := tree(t, nil, nil).BootID(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing boot ID gives %v, want %v", err, os.ErrNotExist)
+	}
+}
