@@ -1,0 +1,160 @@
+package cdi
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
+	"github.com/google/go-cmp/cmp"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// fakeDriver is an installed driver: NVML that tells its version, and a root
+// with its files.
+type fakeDriver struct {
+	root    string
+	version string
+	ret     nvml.Return
+}
+
+func newFakeDriver(t *testing.T) *fakeDriver {
+	d := &fakeDriver{root: t.TempDir()}
+	d.install(t, "570.86.15")
+	d.node(t, "nvidiactl")
+	return d
+}
+
+func (d *fakeDriver) install(t *testing.T, version string) {
+	t.Helper()
+	d.version = version
+	for path, mode := range map[string]os.FileMode{
+		"usr/lib/x86_64-linux-gnu/libcuda.so." + version:      0o644,
+		"usr/lib/x86_64-linux-gnu/libnvidia-ml.so." + version: 0o644,
+		"usr/bin/nvidia-smi": 0o755,
+	} {
+		path = filepath.Join(d.root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// node adds a device node, or what can be had of one without being root: nvcdi
+// takes no links, so device nodes in edits are for tests on simulated hardware.
+func (d *fakeDriver) node(t *testing.T, name string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(d.root, "dev"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/null", filepath.Join(d.root, "dev", name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (d *fakeDriver) nvml() nvml.Interface {
+	return &mock.Interface{
+		InitFunc:                   func() nvml.Return { return nvml.SUCCESS },
+		ShutdownFunc:               func() nvml.Return { return nvml.SUCCESS },
+		SystemGetDriverVersionFunc: func() (string, nvml.Return) { return d.version, d.ret },
+	}
+}
+
+func mounts(e *specs.ContainerEdits) string {
+	var b strings.Builder
+	for _, m := range e.Mounts {
+		b.WriteString(m.HostPath + " on " + m.ContainerPath + "\n")
+	}
+	return b.String()
+}
+
+func TestDriverEditsHoldWhatEveryContainerNeeds(t *testing.T) {
+	d := newFakeDriver(t)
+	edits, err := NewDriverEdits(d.nvml(), Roots{Driver: d.root, Dev: d.root}, "/usr/bin/nvidia-cdi-hook").Edits(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := d.root + "/usr/bin/nvidia-smi on /usr/bin/nvidia-smi\n" +
+		d.root + "/usr/lib/x86_64-linux-gnu/libcuda.so.570.86.15 on /usr/lib/x86_64-linux-gnu/libcuda.so.570.86.15\n" +
+		d.root + "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.570.86.15 on /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.570.86.15\n"
+	if diff := cmp.Diff(want, mounts(edits)); diff != "" {
+		t.Errorf("mounts (-want +got):\n%s", diff)
+	}
+	voids := 0
+	for _, env := range edits.Env {
+		if env == "NVIDIA_VISIBLE_DEVICES=void" {
+			voids++
+		}
+	}
+	if voids != 1 {
+		t.Errorf("NVIDIA_VISIBLE_DEVICES=void appears %d times in %q, want once", voids, edits.Env)
+	}
+	if len(edits.Hooks) == 0 {
+		t.Error("no hooks, so no linker cache in the container")
+	}
+	for _, h := range edits.Hooks {
+		if h.Path != "/usr/bin/nvidia-cdi-hook" {
+			t.Errorf("hook %v does not run the given binary", h)
+		}
+	}
+}
+
+func TestDriverEditsNameTheHostsPaths(t *testing.T) {
+	d := newFakeDriver(t)
+	edits, err := NewDriverEdits(d.nvml(), Roots{Driver: d.root, Dev: d.root, HostDriver: "/run/nvidia/driver", HostDev: "/"}, "/hook").Edits(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := mounts(edits); strings.Contains(got, d.root) || !strings.Contains(got, "/run/nvidia/driver/usr/bin/nvidia-smi on /usr/bin/nvidia-smi") {
+		t.Errorf("mounts:\n%s", got)
+	}
+}
+
+func TestDriverEditsAreMadeOncePerDriver(t *testing.T) {
+	d := newFakeDriver(t)
+	source := NewDriverEdits(d.nvml(), Roots{Driver: d.root, Dev: d.root}, "/hook")
+	get := func() *specs.ContainerEdits {
+		t.Helper()
+		edits, err := source.Edits(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return edits
+	}
+	first := get()
+	if get() != first {
+		t.Error("made again although the driver is the same")
+	}
+	d.install(t, "580.1.2")
+	upgraded := get()
+	if got := mounts(upgraded); !strings.Contains(got, "libcuda.so.580.1.2") {
+		t.Errorf("after a driver upgrade the mounts are still\n%s", got)
+	}
+	d.node(t, "nvidia-uvm")
+	if get() == upgraded {
+		t.Error("not made again although nvidia-uvm has been loaded since")
+	}
+}
+
+func TestWithoutADriverThereAreNoEditsYet(t *testing.T) {
+	unloaded := newFakeDriver(t)
+	unloaded.ret = nvml.ERROR_DRIVER_NOT_LOADED
+	elsewhere := newFakeDriver(t)
+	elsewhere.version = "1.2.3"
+	for name, d := range map[string]*fakeDriver{"not loaded": unloaded, "files of another version": elsewhere} {
+		t.Run(name, func(t *testing.T) {
+			_, err := NewDriverEdits(d.nvml(), Roots{Driver: d.root, Dev: d.root}, "/hook").Edits(t.Context())
+			if !errors.Is(err, gpu.ErrNotReady) {
+				t.Errorf("got %v, want %v", err, gpu.ErrNotReady)
+			}
+		})
+	}
+}

@@ -1,0 +1,126 @@
+package cdi
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
+	"tags.cncf.io/container-device-interface/pkg/parser"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// class is the second part of a spec's kind, "<driver name>/claim". Upstream's
+// metadata specs of the same driver have the class "metadata".
+const class = "claim"
+
+// The annotations of a spec name the claim it was written for.
+const (
+	annotationNamespace = "/claim-namespace"
+	annotationName      = "/claim-name"
+)
+
+// Render gives the spec of a claim: one CDI device per injection, in their
+// order, and the driver's edits for every container that uses any of them.
+// Device nodes are found under devRoot on the host. The version is the lowest
+// that has all that is used. What a runtime would refuse, or could be tricked
+// by, is [gpu.ErrInvalid].
+func Render(driverName, devRoot string, owner types.NamespacedName, driver *specs.ContainerEdits, injections []gpu.Injection) (*specs.Spec, error) {
+	spec := &specs.Spec{
+		Kind: driverName + "/" + class,
+		Annotations: map[string]string{
+			driverName + annotationNamespace: owner.Namespace,
+			driverName + annotationName:      owner.Name,
+		},
+	}
+	if driver != nil {
+		spec.ContainerEdits = *driver
+	}
+	for _, in := range injections {
+		edits, err := renderDevice(devRoot, in)
+		if err != nil {
+			return nil, fmt.Errorf("CDI device %q: %w: %w", in.ID, gpu.ErrInvalid, err)
+		}
+		spec.Devices = append(spec.Devices, specs.Device{Name: in.ID, ContainerEdits: edits})
+	}
+	version, err := specs.MinimumRequiredVersion(spec)
+	if err != nil {
+		return nil, fmt.Errorf("CDI spec: %w", err)
+	}
+	spec.Version = version
+	if err := validate(spec); err != nil {
+		return nil, fmt.Errorf("CDI spec: %w: %w", gpu.ErrInvalid, err)
+	}
+	return spec, nil
+}
+
+func renderDevice(devRoot string, in gpu.Injection) (specs.ContainerEdits, error) {
+	edits := specs.ContainerEdits{Env: in.Env}
+	for _, node := range in.DeviceNodes {
+		if filepath.Clean(node) != node || !strings.HasPrefix(node, "/dev/") {
+			return edits, fmt.Errorf("device node %q: want a clean path under /dev", node)
+		}
+		rendered := &specs.DeviceNode{Path: node}
+		if host := filepath.Join(devRoot, node); host != node {
+			rendered.HostPath = host
+		}
+		edits.DeviceNodes = append(edits.DeviceNodes, rendered)
+	}
+	for _, m := range in.Mounts {
+		for _, path := range []string{m.HostPath, m.ContainerPath} {
+			if !filepath.IsAbs(path) || filepath.Clean(path) != path {
+				return edits, fmt.Errorf("mount %q: want clean, absolute paths", path)
+			}
+		}
+		access := "rw"
+		if m.ReadOnly {
+			access = "ro"
+		}
+		edits.Mounts = append(edits.Mounts, &specs.Mount{
+			HostPath:      m.HostPath,
+			ContainerPath: m.ContainerPath,
+			Options:       []string{access, "nosuid", "nodev", "rbind", "rprivate"},
+		})
+	}
+	for _, env := range in.Env {
+		if strings.ContainsAny(env, "\x00\n") {
+			return edits, fmt.Errorf("environment variable %q holds a line break or a NUL", env)
+		}
+	}
+	return edits, nil
+}
+
+// validate applies the checks with which the CDI library reads a spec file,
+// without the detour over YAML that its own reader takes.
+func validate(spec *specs.Spec) error {
+	vendor, class := parser.ParseQualifier(spec.Kind)
+	errs := []error{
+		specs.ValidateVersion(spec),
+		parser.ValidateVendorName(vendor),
+		parser.ValidateClassName(class),
+		(&cdiapi.ContainerEdits{ContainerEdits: &spec.ContainerEdits}).Validate(),
+	}
+	if len(spec.Devices) == 0 {
+		errs = append(errs, errors.New("no devices"))
+	}
+	seen := make(map[string]bool)
+	for i := range spec.Devices {
+		device := &spec.Devices[i]
+		if seen[device.Name] {
+			errs = append(errs, fmt.Errorf("device %q appears twice", device.Name))
+		}
+		seen[device.Name] = true
+		edits := &device.ContainerEdits
+		if len(edits.DeviceNodes)+len(edits.Mounts)+len(edits.Env) == 0 {
+			errs = append(errs, fmt.Errorf("device %q changes nothing in a container", device.Name))
+		}
+		errs = append(errs,
+			parser.ValidateDeviceName(device.Name),
+			(&cdiapi.ContainerEdits{ContainerEdits: edits}).Validate())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,195 @@
+package cdi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	"tags.cncf.io/container-device-interface/pkg/parser"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// Edits provides what every container with a GPU needs of the driver.
+type Edits interface {
+	// Edits returns the edits as they are now. The caller does not change
+	// them. The error wraps [gpu.ErrNotReady] while there is no driver.
+	Edits(ctx context.Context) (*specs.ContainerEdits, error)
+}
+
+// Options of a [Writer].
+type Options struct {
+	// Dir is one that the container runtime reads specs from, such as
+	// /var/run/cdi.
+	Dir string
+	// DriverName is the vendor of the specs and the start of their file names.
+	DriverName string
+	// DevRoot is the directory on the host that holds dev; "/" if empty.
+	DevRoot string
+	Edits   Edits
+}
+
+// Writer keeps one spec file per claim:
+//
+//	<driver name>-claim-<claim UID>.json
+//
+// Calls for different claims may run at the same time, in this and in other
+// processes; calls for one claim may not.
+type Writer struct {
+	Options
+}
+
+// NewWriter returns a writer and creates its directory where it is missing.
+func NewWriter(o Options) (*Writer, error) {
+	if o.DevRoot == "" {
+		o.DevRoot = "/"
+	}
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("create CDI directory: %w", err)
+	}
+	return &Writer{o}, nil
+}
+
+const (
+	specSuffix = ".json"
+	tmpSuffix  = ".tmp" // runtimes read .json and .yaml only
+)
+
+var validUID = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,126}[A-Za-z0-9])?$`)
+
+func (w *Writer) prefix() string { return w.DriverName + "-" + class + "-" }
+
+func (w *Writer) path(claim types.UID) (string, error) {
+	if !validUID.MatchString(string(claim)) {
+		return "", fmt.Errorf("claim UID %q: %w: want 1 to 128 letters, digits and inner dashes", claim, gpu.ErrInvalid)
+	}
+	return filepath.Join(w.Dir, w.prefix()+string(claim)+specSuffix), nil
+}
+
+// Write makes the claim's spec file say exactly this and returns the qualified
+// IDs of its devices ("<driver name>/claim=<injection ID>") in the order of the
+// injections. A file that says so already is left as it is.
+//
+// The file need not outlive a crash of the machine, so nothing waits for the
+// disk: the directory is usually in memory, and whoever prepared the claim
+// writes the file again.
+func (w *Writer) Write(ctx context.Context, claim types.UID, owner types.NamespacedName, injections []gpu.Injection) ([]string, error) {
+	path, err := w.path(claim)
+	if err != nil {
+		return nil, err
+	}
+	driver, err := w.Edits.Edits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := Render(w.DriverName, w.DevRoot, owner, driver, injections)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.MarshalIndent(spec, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode CDI spec: %w", err)
+	}
+	if old, err := os.ReadFile(path); err != nil || !bytes.Equal(old, data) {
+		if err := replace(path, data); err != nil {
+			return nil, fmt.Errorf("write CDI spec: %w", err)
+		}
+	}
+	ids := make([]string, 0, len(injections))
+	for _, in := range injections {
+		ids = append(ids, parser.QualifiedName(w.DriverName, class, in.ID))
+	}
+	return ids, nil
+}
+
+// replace writes by way of a temporary file, so that a runtime never reads half
+// a spec.
+func replace(path string, data []byte) error {
+	tmp := path + tmpSuffix
+	err := os.WriteFile(tmp, data, 0o644)
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return errors.Join(err, remove(tmp))
+	}
+	return nil
+}
+
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Remove deletes the claim's spec file and what a crash may have left of
+// writing it. Nothing there is no error.
+func (w *Writer) Remove(_ context.Context, claim types.UID) error {
+	path, err := w.path(claim)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(remove(path), remove(path+tmpSuffix)); err != nil {
+		return fmt.Errorf("remove CDI spec: %w", err)
+	}
+	return nil
+}
+
+// List returns the claims that have a spec file, or the beginning of one, in
+// ascending order.
+func (w *Writer) List(_ context.Context) ([]types.UID, error) {
+	entries, err := os.ReadDir(w.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("list CDI specs: %w", err)
+	}
+	var claims []types.UID
+	for _, e := range entries {
+		name, ours := strings.CutPrefix(strings.TrimSuffix(e.Name(), tmpSuffix), w.prefix())
+		uid, isSpec := strings.CutSuffix(name, specSuffix)
+		if ours && isSpec && validUID.MatchString(uid) {
+			claims = append(claims, types.UID(uid))
+		}
+	}
+	slices.Sort(claims)
+	return slices.Compact(claims), nil
+}
+
+// Read returns the claim that a spec file was written for and the IDs of the
+// injections in it. The error wraps [gpu.ErrNotFound] or [gpu.ErrCorrupt].
+func (w *Writer) Read(_ context.Context, claim types.UID) (types.NamespacedName, []string, error) {
+	path, err := w.path(claim)
+	if err != nil {
+		return types.NamespacedName{}, nil, err
+	}
+	data, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return types.NamespacedName{}, nil, fmt.Errorf("read CDI spec: %w: %w", gpu.ErrNotFound, err)
+	case err != nil:
+		return types.NamespacedName{}, nil, fmt.Errorf("read CDI spec: %w", err)
+	}
+	var spec specs.Spec
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return types.NamespacedName{}, nil, fmt.Errorf("read CDI spec %s: %w: %w", path, gpu.ErrCorrupt, err)
+	}
+	owner := types.NamespacedName{
+		Namespace: spec.Annotations[w.DriverName+annotationNamespace],
+		Name:      spec.Annotations[w.DriverName+annotationName],
+	}
+	var ids []string
+	for _, device := range spec.Devices {
+		ids = append(ids, device.Name)
+	}
+	return owner, ids, nil
+}

@@ -1,0 +1,217 @@
+package cdi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"k8s.io/apimachinery/pkg/types"
+	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+type fixedEdits struct {
+	edits *specs.ContainerEdits
+	err   error
+}
+
+func (f fixedEdits) Edits(context.Context) (*specs.ContainerEdits, error) { return f.edits, f.err }
+
+func newWriter(t *testing.T) *Writer {
+	t.Helper()
+	w, err := NewWriter(Options{Dir: t.TempDir(), DriverName: driverName, Edits: fixedEdits{edits: driverFiles()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func files(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func gpus(claim string, devices ...string) []gpu.Injection {
+	var out []gpu.Injection
+	for i, d := range devices {
+		out = append(out, gpu.Injection{ID: claim + "-" + d, DeviceNodes: []string{fmt.Sprintf("/dev/nvidia%d", i)}})
+	}
+	return out
+}
+
+func TestWriteReadListRemove(t *testing.T) {
+	w := newWriter(t)
+	for _, claim := range []types.UID{"b", "a"} {
+		ids, err := w.Write(t.Context(), claim, owner(), gpus(string(claim), "gpu-43-00", "gpu-1b-00"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"gpu.nvidia.com/claim=" + string(claim) + "-gpu-43-00", "gpu.nvidia.com/claim=" + string(claim) + "-gpu-1b-00"}
+		if diff := cmp.Diff(want, ids); diff != "" {
+			t.Errorf("IDs (-want +got):\n%s", diff)
+		}
+	}
+	// None of these is ours: upstream's metadata, another driver's, a person's.
+	foreign := []string{"gpu.nvidia.com_metadata_a_gpu.json", "other.example.com-claim-a.json", "gpu.nvidia.com-claim-.json", "gpu.nvidia.com-claim-x.yaml", "nvidia.yaml"}
+	for _, name := range foreign {
+		if err := os.WriteFile(filepath.Join(w.Dir, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claims, err := w.List(t.Context())
+	if diff := cmp.Diff([]types.UID{"a", "b"}, claims); diff != "" || err != nil {
+		t.Errorf("list: %v (-want +got):\n%s", err, diff)
+	}
+	gotOwner, ids, err := w.Read(t.Context(), "a")
+	if diff := cmp.Diff([]string{"a-gpu-43-00", "a-gpu-1b-00"}, ids); diff != "" || err != nil || gotOwner != owner() {
+		t.Errorf("read: %v, owner %v (-want +got):\n%s", err, gotOwner, diff)
+	}
+	for range 2 {
+		for _, claim := range claims {
+			if err := w.Remove(t.Context(), claim); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	slices.Sort(foreign)
+	if diff := cmp.Diff(foreign, files(t, w.Dir)); diff != "" {
+		t.Errorf("what is not ours must stay (-want +got):\n%s", diff)
+	}
+	if _, _, err := w.Read(t.Context(), "a"); !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("read after remove: %v, want %v", err, gpu.ErrNotFound)
+	}
+}
+
+func TestWriteRepairsAndOtherwiseLeavesAlone(t *testing.T) {
+	w := newWriter(t)
+	write := func() fs.FileInfo {
+		t.Helper()
+		if _, err := w.Write(t.Context(), "a", owner(), gpus("a", "gpu-1b-00")); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(w.Dir, "gpu.nvidia.com-claim-a.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	first := write()
+	if !os.SameFile(first, write()) {
+		t.Error("a spec that was right was written again: every runtime would read it again")
+	}
+	if err := os.WriteFile(filepath.Join(w.Dir, first.Name()), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := w.Read(t.Context(), "a"); !errors.Is(err, gpu.ErrCorrupt) {
+		t.Errorf("reading half a spec: %v, want %v", err, gpu.ErrCorrupt)
+	}
+	if repaired := write(); repaired.Size() != first.Size() {
+		t.Errorf("repaired spec has %d bytes, want %d", repaired.Size(), first.Size())
+	}
+}
+
+func TestWhatACrashLeftOfAWriteIsListedAndRemoved(t *testing.T) {
+	w := newWriter(t)
+	if err := os.WriteFile(filepath.Join(w.Dir, "gpu.nvidia.com-claim-a.json.tmp"), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	claims, err := w.List(t.Context())
+	if diff := cmp.Diff([]types.UID{"a"}, claims); diff != "" || err != nil {
+		t.Errorf("list: %v (-want +got):\n%s", err, diff)
+	}
+	if err := w.Remove(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if left := files(t, w.Dir); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+func TestNothingIsLeftOfAFailedWrite(t *testing.T) {
+	w := newWriter(t)
+	// A directory in the place of the spec lets the rename fail.
+	if err := os.Mkdir(filepath.Join(w.Dir, "gpu.nvidia.com-claim-a.json"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(t.Context(), "a", owner(), gpus("a", "gpu-1b-00")); err == nil {
+		t.Fatal("no error")
+	}
+	if diff := cmp.Diff([]string{"gpu.nvidia.com-claim-a.json"}, files(t, w.Dir)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+func TestClaimUIDsCannotNameOtherFiles(t *testing.T) {
+	w := newWriter(t)
+	for _, claim := range []types.UID{"", "../a", "a/b", "a.b", "-a"} {
+		_, writeErr := w.Write(t.Context(), claim, owner(), gpus("a", "gpu-1b-00"))
+		_, _, readErr := w.Read(t.Context(), claim)
+		for op, err := range map[string]error{"write": writeErr, "read": readErr, "remove": w.Remove(t.Context(), claim)} {
+			if !errors.Is(err, gpu.ErrInvalid) {
+				t.Errorf("%s %q: %v, want %v", op, claim, err, gpu.ErrInvalid)
+			}
+		}
+	}
+}
+
+func TestNoSpecIsWrittenWithoutADriver(t *testing.T) {
+	w := newWriter(t)
+	w.Edits = fixedEdits{err: gpu.ErrNotReady}
+	if _, err := w.Write(t.Context(), "a", owner(), gpus("a", "gpu-1b-00")); !errors.Is(err, gpu.ErrNotReady) {
+		t.Errorf("got %v, want %v", err, gpu.ErrNotReady)
+	}
+	if left := files(t, w.Dir); len(left) != 0 {
+		t.Errorf("written: %q", left)
+	}
+}
+
+// A runtime's own library must find the device by its ID and put it into a
+// container.
+func TestARuntimeInjectsTheDevice(t *testing.T) {
+	// Making device nodes takes root, so these stand for a GPU's and for the
+	// driver's.
+	edits := driverFiles()
+	edits.DeviceNodes[0] = &specs.DeviceNode{Path: "/dev/nvidiactl", HostPath: "/dev/zero"}
+	w := newWriter(t)
+	w.Edits = fixedEdits{edits: edits}
+	ids, err := w.Write(t.Context(), "a", owner(), []gpu.Injection{{ID: "a-gpu-1b-00", DeviceNodes: []string{"/dev/null"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(w.Dir), cdiapi.WithAutoRefresh(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	container := &oci.Spec{}
+	if unresolved, err := cache.InjectDevices(container, ids...); err != nil {
+		t.Fatalf("inject %q: %v, unresolved %q", ids, err, unresolved)
+	}
+	var devices []string
+	for _, d := range container.Linux.Devices {
+		devices = append(devices, d.Path)
+	}
+	slices.Sort(devices)
+	if diff := cmp.Diff([]string{"/dev/null", "/dev/nvidiactl"}, devices); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+	if !slices.Contains(container.Process.Env, "NVIDIA_VISIBLE_DEVICES=void") {
+		t.Errorf("environment %q lacks NVIDIA_VISIBLE_DEVICES=void", container.Process.Env)
+	}
+}
