@@ -1,0 +1,119 @@
+package nvml
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// hanging is a call that lasts until it is released, and counts itself.
+type hanging struct {
+	release chan struct{}
+	calls   atomic.Int32
+}
+
+func newHanging() *hanging { return &hanging{release: make(chan struct{})} }
+
+func (h *hanging) call() (int, error) {
+	h.calls.Add(1)
+	<-h.release
+	return 7, nil
+}
+
+func answer() (int, error) { return 42, nil }
+
+func TestACallThatHangs(t *testing.T) {
+	t.Run("is given up at the deadline", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h, g := newHanging(), newGuard()
+			defer close(h.release)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			_, err := do(ctx, g, "read GPU 3", h.call)
+			if !errors.Is(err, gpu.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
+			}
+			if !g.busy() {
+				t.Error("the driver counts as idle while it hangs")
+			}
+		})
+	})
+	t.Run("gets no second call on top of it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h, g := newHanging(), newGuard()
+			defer close(h.release)
+			for range 3 {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				if _, err := do(ctx, g, "read GPU 3", h.call); !errors.Is(err, gpu.ErrTimeout) {
+					t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
+				}
+				cancel()
+			}
+			if n := h.calls.Load(); n != 1 {
+				t.Errorf("%d calls into a driver that hangs, want 1", n)
+			}
+		})
+	})
+	t.Run("fails later calls at once, even without a deadline", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h, g := newHanging(), newGuard()
+			defer close(h.release)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			_, _ = do(ctx, g, "read GPU 3", h.call)
+			before := time.Now()
+			if _, err := do(t.Context(), g, "read GPU 3", answer); !errors.Is(err, gpu.ErrTimeout) {
+				t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
+			}
+			if waited := time.Since(before); waited != 0 {
+				t.Errorf("waited %v", waited)
+			}
+		})
+	})
+	t.Run("is forgotten once it returns", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h, g := newHanging(), newGuard()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			_, _ = do(ctx, g, "read GPU 3", h.call)
+			close(h.release)
+			synctest.Wait()
+			if got, err := do(t.Context(), g, "read GPU 3", answer); got != 42 || err != nil {
+				t.Errorf("got %d, %v, want 42", got, err)
+			}
+		})
+	})
+}
+
+func TestACallerThatIsCancelledBlamesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, g := newHanging(), newGuard()
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		if _, err := do(ctx, g, "read GPU 3", h.call); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v, want %v", err, context.Canceled)
+		}
+		// The next caller waits for its turn.
+		time.AfterFunc(time.Second, func() { close(h.release) })
+		if got, err := do(t.Context(), g, "read GPU 3", answer); got != 42 || err != nil {
+			t.Errorf("got %d, %v, want 42", got, err)
+		}
+	})
+}
+
+func TestACancelledCallerDoesNotCall(t *testing.T) {
+	h := newHanging()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := do(ctx, newGuard(), "read GPU 3", h.call); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want %v", err, context.Canceled)
+	}
+	if n := h.calls.Load(); n != 0 {
+		t.Errorf("%d calls, want none", n)
+	}
+}

@@ -1,0 +1,92 @@
+package nvml
+
+import (
+	"fmt"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// check maps an NVML return code to an error: nil for success, otherwise the
+// operation, the sentinel that fits and NVML's own words. A code that says
+// nothing (NVML_ERROR_UNKNOWN) carries no sentinel.
+func check(operation string, ret nvml.Return) error {
+	if ret == nvml.SUCCESS {
+		return nil
+	}
+	if sentinel := sentinelOf(ret); sentinel != nil {
+		return fmt.Errorf("%s: %w: NVML says %q", operation, sentinel, ret.Error())
+	}
+	return fmt.Errorf("%s: NVML says %q", operation, ret.Error())
+}
+
+func sentinelOf(ret nvml.Return) error {
+	switch ret {
+	case nvml.ERROR_UNINITIALIZED,
+		nvml.ERROR_DRIVER_NOT_LOADED,
+		nvml.ERROR_LIBRARY_NOT_FOUND,
+		// The driver was replaced under a library that is still loaded.
+		nvml.ERROR_LIB_RM_VERSION_MISMATCH,
+		nvml.ERROR_NOT_READY:
+		return gpu.ErrNotReady
+	case nvml.ERROR_GPU_IS_LOST,
+		nvml.ERROR_RESET_REQUIRED,
+		nvml.ERROR_IRQ_ISSUE,
+		nvml.ERROR_INSUFFICIENT_POWER:
+		return gpu.ErrLost
+	case nvml.ERROR_NOT_SUPPORTED,
+		nvml.ERROR_FUNCTION_NOT_FOUND,
+		nvml.ERROR_ARGUMENT_VERSION_MISMATCH,
+		nvml.ERROR_DEPRECATED,
+		nvml.ERROR_NO_DATA,
+		nvml.ERROR_VGPU_ECC_NOT_SUPPORTED,
+		nvml.ERROR_FREQ_NOT_SUPPORTED,
+		nvml.ERROR_RESET_TYPE_NOT_SUPPORTED:
+		return gpu.ErrNotSupported
+	case nvml.ERROR_NO_PERMISSION,
+		// The device cgroup or the like keeps this process from the GPU.
+		nvml.ERROR_OPERATING_SYSTEM:
+		return gpu.ErrPermission
+	case nvml.ERROR_NOT_FOUND,
+		nvml.ERROR_GPU_NOT_FOUND:
+		return gpu.ErrNotFound
+	case nvml.ERROR_INSUFFICIENT_RESOURCES,
+		nvml.ERROR_MEMORY:
+		return gpu.ErrNoCapacity
+	case nvml.ERROR_IN_USE:
+		return gpu.ErrInUse
+	case nvml.ERROR_TIMEOUT:
+		return gpu.ErrTimeout
+	case nvml.ERROR_INVALID_ARGUMENT,
+		nvml.ERROR_INVALID_STATE,
+		nvml.ERROR_INSUFFICIENT_SIZE,
+		nvml.ERROR_ALREADY_INITIALIZED:
+		return gpu.ErrInvalid
+	case nvml.ERROR_CORRUPTED_INFOROM:
+		return gpu.ErrCorrupt
+	default:
+		return nil
+	}
+}
+
+// required is check for a fact without which a GPU cannot be used: where the
+// driver gives no usable reason, the GPU has stopped answering.
+func required(operation string, ret nvml.Return) error {
+	if ret != nvml.SUCCESS && sentinelOf(ret) == nil {
+		return fmt.Errorf("%s: %w: NVML says %q", operation, gpu.ErrLost, ret.Error())
+	}
+	return check(operation, ret)
+}
+
+// optional is check for a fact that a GPU may lack. It reports whether the fact
+// is there. The error is nil unless the whole GPU is in doubt, because an odd
+// answer about one fact must not take a working GPU out of service.
+func optional(operation string, ret nvml.Return) (bool, error) {
+	switch sentinelOf(ret) {
+	case gpu.ErrLost, gpu.ErrNotReady, gpu.ErrTimeout:
+		return false, check(operation, ret)
+	default:
+		return ret == nvml.SUCCESS, nil
+	}
+}

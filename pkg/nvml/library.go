@@ -1,0 +1,209 @@
+package nvml
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// Library reads the GPUs of a node. Its methods may be called from several
+// goroutines.
+type Library struct {
+	// open gives the vendor's library, which may not be installed yet.
+	open func() (nvml.Interface, error)
+	// node guards the calls that concern the node as a whole, starting the
+	// library among them.
+	node *guard
+
+	mu sync.Mutex
+	// lib is nil until it could be opened.
+	lib nvml.Interface
+	// ready: Init has succeeded.
+	ready bool
+	slots map[int]*slot // by NVML index
+	// gpus that the last Snapshot read: NVML index by UUID. It is replaced and
+	// never modified; changed is closed and replaced with it.
+	gpus    map[string]int
+	changed chan struct{}
+	// watches that hold an event set.
+	watches int
+}
+
+// slot is an NVML index: one GPU, for as long as the library is initialised.
+type slot struct {
+	guard *guard
+
+	mu      sync.Mutex
+	address *gpu.PCIAddress
+}
+
+// Open prepares to read real GPUs with the driver installed below driverRoot
+// ("/" for the host's own). Nothing is opened yet: while the driver is missing
+// or not loaded, Snapshot fails with [gpu.ErrNotReady], and it succeeds once
+// the driver is there.
+//
+// A process that has loaded the library keeps that version; after an update of
+// the driver Snapshot fails with [gpu.ErrNotReady] until the process restarts.
+func Open(driverRoot string) *Library {
+	return newLibrary(func() (nvml.Interface, error) {
+		path, err := FindLibrary(driverRoot)
+		if err != nil {
+			return nil, err
+		}
+		return nvml.New(nvml.WithLibraryPath(path)), nil
+	})
+}
+
+// New reads the GPUs behind lib, for instance a simulator's.
+func New(lib nvml.Interface) *Library {
+	return newLibrary(func() (nvml.Interface, error) { return lib, nil })
+}
+
+func newLibrary(open func() (nvml.Interface, error)) *Library {
+	return &Library{
+		open:    open,
+		node:    newGuard(),
+		slots:   map[int]*slot{},
+		changed: make(chan struct{}),
+	}
+}
+
+// start initialises the library unless it is. Callers hold the node guard.
+func (l *Library) start() (nvml.Interface, error) {
+	l.mu.Lock()
+	lib, ready := l.lib, l.ready
+	l.mu.Unlock()
+	if ready {
+		return lib, nil
+	}
+	if lib == nil {
+		var err error
+		if lib, err = l.open(); err != nil {
+			return nil, err
+		}
+	}
+	ret := lib.Init()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch ret {
+	case nvml.SUCCESS:
+		l.lib, l.ready = lib, true
+		// An index may name another GPU now.
+		for _, s := range l.slots {
+			s.remember(nil)
+		}
+	case nvml.ERROR_LIBRARY_NOT_FOUND:
+		// It may be somewhere else the next time.
+		l.lib = nil
+	default:
+		// go-nvml has loaded it, and loads no second copy over it.
+		l.lib = lib
+	}
+	if ret == nvml.ERROR_LIB_RM_VERSION_MISMATCH {
+		return nil, fmt.Errorf("%w; the driver was updated under this process, which must be restarted", check("start NVML", ret))
+	}
+	return lib, check("start NVML", ret)
+}
+
+// stop undoes start, so that the next one enumerates the GPUs afresh. Callers
+// hold the node guard.
+func (l *Library) stop() error {
+	l.mu.Lock()
+	lib, ready := l.lib, l.ready
+	l.ready = false
+	l.mu.Unlock()
+	if !ready {
+		return nil
+	}
+	return check("shut NVML down", lib.Shutdown())
+}
+
+// notReady makes the next Snapshot start the library again.
+func (l *Library) notReady() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ready = false
+}
+
+// Vendor gives the initialised vendor library to packages that need all of it.
+// It stays the Library's: they may call Init and Shutdown in pairs, which NVML
+// counts. The error is [gpu.ErrNotReady] before the driver is there.
+//
+// They must share this one, because go-nvml keeps state per process that a
+// second instance would overwrite.
+func (l *Library) Vendor(ctx context.Context) (nvml.Interface, error) {
+	return do(ctx, l.node, "start NVML", l.start)
+}
+
+// Close shuts the library down. It does not, and fails with [gpu.ErrInUse],
+// while a call or a Watch is under way: NVML must not be torn down below them.
+func (l *Library) Close() error {
+	if l.busy() {
+		return fmt.Errorf("shut NVML down: %w: a call is under way", gpu.ErrInUse)
+	}
+	_, err := do(context.Background(), l.node, "shut NVML down", func() (struct{}, error) {
+		return struct{}{}, l.stop()
+	})
+	return err
+}
+
+func (l *Library) busy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	busy := l.node.busy() || l.watches > 0
+	for _, s := range l.slots {
+		busy = busy || s.guard.busy()
+	}
+	return busy
+}
+
+// slot gives the slot of an index, which lasts as long as the Library, because
+// a call may be stuck in it.
+func (l *Library) slot(index int) *slot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.slots[index]
+	if s == nil {
+		s = &slot{guard: newGuard()}
+		l.slots[index] = s
+	}
+	return s
+}
+
+func (s *slot) remember(a *gpu.PCIAddress) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.address = a
+}
+
+func (s *slot) lastAddress() *gpu.PCIAddress {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.address
+}
+
+// found records which GPUs answered and wakes every Watch if they are others
+// than before.
+func (l *Library) found(gpus map[string]int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if maps.Equal(gpus, l.gpus) {
+		return
+	}
+	l.gpus = gpus
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// lookUp finds a GPU of the last Snapshot.
+func (l *Library) lookUp(uuid string) (lib nvml.Interface, index int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	index, ok = l.gpus[uuid]
+	return l.lib, index, ok
+}
