@@ -1,0 +1,318 @@
+package catalog_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// wholeGPUs is the DeviceClass that is shipped.
+func wholeGPUs(t testing.TB) *resourceapi.DeviceClass {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "deployments", "manifests", "deviceclass.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	class := &resourceapi.DeviceClass{}
+	if err := yaml.UnmarshalStrict(text, class); err != nil {
+		t.Fatal(err)
+	}
+	return class
+}
+
+func schedulable(t testing.TB, c catalog.Catalog, node gpu.Node, unhealthy catalog.Unhealthy) *allocatortest.Node {
+	t.Helper()
+	return allocatortest.NewNode(c.Resources(node, unhealthy), allocatortest.Features(), wholeGPUs(t))
+}
+
+// claim asks for a GPU in the words of "count=2 memory=10Gi compute=50
+// match=nvlinkDomain cel=<expression to the end>".
+func claim(words string) resourceapi.DeviceClaim {
+	request := &resourceapi.ExactDeviceRequest{
+		DeviceClassName: "gpu.nvidia.com",
+		AllocationMode:  resourceapi.DeviceAllocationModeExactCount,
+		Count:           1,
+	}
+	var devices resourceapi.DeviceClaim
+	words, expression, selected := strings.Cut(words, "cel=")
+	if selected {
+		request.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}
+	}
+	for _, word := range strings.Fields(words) {
+		name, value, _ := strings.Cut(word, "=")
+		switch name {
+		case "count":
+			_, _ = fmt.Sscan(value, &request.Count)
+		case "match":
+			attribute := resourceapi.FullyQualifiedName("gpu.nvidia.com/" + value)
+			devices.Constraints = append(devices.Constraints, resourceapi.DeviceConstraint{MatchAttribute: &attribute})
+		default:
+			if request.Capacity == nil {
+				request.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{}}
+			}
+			request.Capacity.Requests[resourceapi.QualifiedName(name)] = resource.MustParse(value)
+		}
+	}
+	devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: request}}
+	return devices
+}
+
+// allocateAll gives the claims, named a, b, c..., their devices in turn and
+// renders what each got.
+func allocateAll(t *testing.T, node *allocatortest.Node, claims []resourceapi.DeviceClaim) string {
+	t.Helper()
+	var lines []string
+	for i, c := range claims {
+		name := string(rune('a' + i))
+		results, err := node.Allocate(t.Context(), name, c)
+		switch {
+		case errors.Is(err, allocatortest.ErrNoFit):
+			lines = append(lines, name+" does not fit")
+			continue
+		case err != nil:
+			t.Fatalf("claim %s: %v", name, err)
+		}
+		line := name
+		for _, result := range results {
+			line += " " + strings.TrimPrefix(result.Device, "gpu-")
+			if memory, shared := result.ConsumedCapacity["memory"]; shared {
+				line += " " + memory.String()
+			}
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestTheSchedulerAllocates(t *testing.T) {
+	exclusive := sharing()
+	exclusive.Exclusive = true
+	lists := sharing()
+	lists.ListAttributes = true
+	firstChoice := func(expressions ...string) resourceapi.DeviceClaim {
+		request := resourceapi.DeviceRequest{Name: "gpu"}
+		for i, expression := range expressions {
+			request.FirstAvailable = append(request.FirstAvailable, resourceapi.DeviceSubRequest{
+				Name: fmt.Sprintf("choice-%d", i), DeviceClassName: "gpu.nvidia.com",
+				AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+				Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}},
+			})
+		}
+		return resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request}}
+	}
+	for name, tc := range map[string]struct {
+		catalog   catalog.Catalog
+		node      gpu.Node
+		unhealthy catalog.Unhealthy
+		claims    []resourceapi.DeviceClaim
+		want      string
+	}{
+		"no capacity is asked for: whole GPUs, one after the other": {
+			catalog: sharing(), node: h100(t, 2),
+			claims: []resourceapi.DeviceClaim{claim(""), claim(""), claim("")},
+			want:   "a 1b-00 81559Mi\nb 43-00 81559Mi\nc does not fit",
+		},
+		"a count gives different GPUs": {
+			catalog: sharing(), node: h100(t, 3),
+			claims: []resourceapi.DeviceClaim{claim("count=2"), claim("count=2")},
+			want:   "a 1b-00 81559Mi 43-00 81559Mi\nb does not fit",
+		},
+		"shares fill a GPU to the last step and keep a whole request out": {
+			catalog: sharing(), node: h100(t, 1),
+			claims: []resourceapi.DeviceClaim{claim("memory=40Gi"), claim(""), claim("memory=40Gi"), claim("memory=32767Mi"), claim("memory=1Mi"), claim("memory=1Mi")},
+			want:   "a 1b-00 40Gi\nb does not fit\nc does not fit\nd 1b-00 32767Mi\ne 1b-00 1Mi\nf 1b-00 1Mi",
+		},
+		"a whole GPU keeps shares out": {
+			catalog: sharing(), node: h100(t, 1),
+			claims: []resourceapi.DeviceClaim{claim(""), claim("memory=1Mi"), claim("memory=1Mi compute=1")},
+			want:   "a 1b-00 81559Mi\nb does not fit\nc does not fit",
+		},
+		"a whole request passes over a GPU that is shared": {
+			catalog: sharing(), node: h100(t, 2),
+			claims: []resourceapi.DeviceClaim{claim("memory=1Gi"), claim(""), claim("memory=1Gi")},
+			want:   "a 1b-00 1Gi\nb 43-00 81559Mi\nc 1b-00 1Gi",
+		},
+		"a request is rounded up to whole steps": {
+			catalog: sharing(), node: h100(t, 1),
+			claims: []resourceapi.DeviceClaim{claim("memory=1"), claim("memory=1500Ki"), claim("memory=10G")},
+			want:   "a 1b-00 1Mi\nb 1b-00 2Mi\nc 1b-00 9537Mi",
+		},
+		"compute is reserved up to all of it": {
+			catalog: sharing(), node: h100(t, 1),
+			claims: []resourceapi.DeviceClaim{claim("memory=1Gi compute=60"), claim("memory=1Gi compute=41"), claim("memory=1Gi compute=40"), claim("memory=1Gi")},
+			want:   "a 1b-00 1Gi\nb does not fit\nc 1b-00 1Gi\nd 1b-00 1Gi",
+		},
+		"more memory than a GPU has does not fit": {
+			catalog: sharing(), node: h100(t, 8),
+			claims: []resourceapi.DeviceClaim{claim("memory=81560Mi")},
+			want:   "a does not fit",
+		},
+		"without consumable capacity a GPU has one owner": {
+			catalog: exclusive, node: h100(t, 2),
+			claims: []resourceapi.DeviceClaim{claim(""), claim("memory=1Gi"), claim("memory=1Gi")},
+			want:   "a 1b-00\nb 43-00\nc does not fit",
+		},
+		"a GPU with a taint is passed over": {
+			catalog: sharing(), node: h100(t, 2), unhealthy: catalog.Unhealthy{{Bus: 0x1b}: "xid-79"},
+			claims: []resourceapi.DeviceClaim{claim(""), claim("")},
+			want:   "a 43-00 81559Mi\nb does not fit",
+		},
+		"a GPU of at least 40Gi": {
+			catalog: sharing(), node: h100(t, 1),
+			claims: []resourceapi.DeviceClaim{
+				claim("cel=device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('80Gi')) >= 0"),
+				claim("cel=device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0"),
+			},
+			want: "a does not fit\nb 1b-00 81559Mi",
+		},
+		"a GPU by driver version": {
+			catalog: sharing(), node: h100(t, 1),
+			claims: []resourceapi.DeviceClaim{
+				claim("cel=device.attributes['gpu.nvidia.com'].driverVersion.isGreaterThan(semver('575.0.0'))"),
+				claim("cel=device.attributes['gpu.nvidia.com'].driverVersion.isGreaterThan(semver('550.54.3'))"),
+			},
+			want: "a does not fit\nb 1b-00 81559Mi",
+		},
+		"the second choice where the first is not there": {
+			catalog: sharing(), node: h100(t, 1),
+			claims: []resourceapi.DeviceClaim{firstChoice(
+				"device.attributes['gpu.nvidia.com'].architecture == 'Blackwell'",
+				"device.attributes['gpu.nvidia.com'].architecture == 'Hopper'")},
+			want: "a 1b-00 81559Mi",
+		},
+		"four linked GPUs of a DGX-1 are a quad": {
+			catalog: sharing(), node: dgx1(t),
+			claims: []resourceapi.DeviceClaim{claim(""), claim("count=4 match=nvlinkDomain"), claim("count=4 match=nvlinkDomain"), claim("count=3 match=nvlinkDomain")},
+			want:   "a 06-00 32Gi\nb 85-00 32Gi 86-00 32Gi 89-00 32Gi 8a-00 32Gi\nc does not fit\nd 07-00 32Gi 0a-00 32Gi 0b-00 32Gi",
+		},
+		"five linked GPUs of a DGX-1 do not exist": {
+			catalog: sharing(), node: dgx1(t),
+			claims: []resourceapi.DeviceClaim{claim("count=5 match=nvlinkDomain"), claim("count=5")},
+			want:   "a does not fit\nb 06-00 32Gi 07-00 32Gi 0a-00 32Gi 0b-00 32Gi 85-00 32Gi",
+		},
+		"two linked GPUs are a bridge": {
+			catalog: sharing(), node: bridges(t),
+			claims: []resourceapi.DeviceClaim{claim(""), claim("count=2 match=nvlinkDomain"), claim("count=2 match=nvlinkDomain")},
+			want:   "a 17-00 32Gi\nb b1-00 32Gi ca-00 32Gi\nc does not fit",
+		},
+		"all GPUs behind NVSwitch are linked": {
+			catalog: sharing(), node: h100(t, 8),
+			claims: []resourceapi.DeviceClaim{claim("count=8 match=nvlinkDomain")},
+			want:   "a 1b-00 81559Mi 43-00 81559Mi 52-00 81559Mi 61-00 81559Mi 9d-00 81559Mi c3-00 81559Mi d1-00 81559Mi df-00 81559Mi",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := allocateAll(t, schedulable(t, tc.catalog, tc.node, tc.unhealthy), tc.claims)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("allocations (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCliquesYieldLinkedPairsAcrossDomains(t *testing.T) {
+	c := sharing()
+	c.ListAttributes = true
+	features := allocatortest.Features()
+	features.ListTypeAttributes = true
+	node := allocatortest.NewNode(c.Resources(dgx1(t), nil), features, wholeGPUs(t))
+	// With three GPUs of each quad taken, the two that are left are linked and
+	// in no domain together.
+	claims := []resourceapi.DeviceClaim{
+		claim("count=3 match=nvlinkDomain"), claim("cel=device.attributes['gpu.nvidia.com'].nvlinkDomain == '85-00'"),
+		claim("cel=device.attributes['gpu.nvidia.com'].nvlinkDomain == '85-00'"), claim("cel=device.attributes['gpu.nvidia.com'].nvlinkDomain == '85-00'"),
+		claim("count=2 match=nvlinkDomain"), claim("count=2 match=nvlinkCliques"),
+	}
+	want := "a 06-00 32Gi 07-00 32Gi 0a-00 32Gi\nb 85-00 32Gi\nc 86-00 32Gi\nd 89-00 32Gi\ne does not fit\nf 0b-00 32Gi 8a-00 32Gi"
+	if diff := cmp.Diff(want, allocateAll(t, node, claims)); diff != "" {
+		t.Errorf("allocations (-want +got):\n%s", diff)
+	}
+}
+
+// Whatever claims come and go, the scheduler never promises more memory or
+// compute of a GPU than it has, and a whole GPU has one owner.
+func TestSharesNeverExceedAGPU(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		count := rapid.IntRange(1, 3).Draw(rt, "GPUs")
+		hardware := h100(t, count)
+		node := schedulable(t, sharing(), hardware, nil)
+		held := map[string]bool{}
+		for step := range rapid.IntRange(1, 15).Draw(rt, "steps") {
+			if len(held) > 0 && rapid.IntRange(0, 3).Draw(rt, "free") == 0 {
+				name := rapid.SampledFrom(keys(held)).Draw(rt, "freed")
+				node.Free(name)
+				delete(held, name)
+				continue
+			}
+			words := fmt.Sprintf("count=%d", rapid.IntRange(1, count).Draw(rt, "count"))
+			if rapid.Bool().Draw(rt, "share") {
+				words += fmt.Sprintf(" memory=%dMi", rapid.SampledFrom([]int{1, 1024, 40779, 40780, 81558, 81559}).Draw(rt, "memory"))
+			}
+			if rapid.Bool().Draw(rt, "reserve") {
+				words += fmt.Sprintf(" compute=%d", rapid.IntRange(0, 100).Draw(rt, "compute"))
+			}
+			name := fmt.Sprintf("claim-%02d", step)
+			switch _, err := node.Allocate(t.Context(), name, claim(words)); {
+			case err == nil:
+				held[name] = true
+			case !errors.Is(err, allocatortest.ErrNoFit):
+				rt.Fatalf("%s: %v", words, err)
+			}
+			for _, g := range hardware.GPUs {
+				consumed := node.Consumed("node-1", g.Address.DeviceName())
+				for capacity, limit := range map[resourceapi.QualifiedName]resource.Quantity{
+					catalog.CapacityMemory: catalog.Memory(g), catalog.CapacityCompute: resource.MustParse("100"),
+				} {
+					if taken, some := consumed[capacity]; some && taken.Cmp(limit) > 0 {
+						rt.Fatalf("%s of %s: %s taken of %s\n%s", capacity, g.Address.DeviceName(), taken, limit.String(), node)
+					}
+				}
+			}
+		}
+	})
+}
+
+func keys(m map[string]bool) []string {
+	var names []string
+	for i := range 100 {
+		if name := fmt.Sprintf("claim-%02d", i); m[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// What the scheduler pays per claim and node.
+func BenchmarkAllocate(b *testing.B) {
+	for name, words := range map[string]string{
+		"one GPU of eight":     "",
+		"a share":              "memory=10Gi",
+		"four linked GPUs":     "count=4 match=nvlinkDomain",
+		"nine GPUs of eight":   "count=9",
+		"a share that is none": "memory=90Gi",
+	} {
+		b.Run(name, func(b *testing.B) {
+			node := schedulable(b, sharing(), h100(b, 8), nil)
+			request := claim(words)
+			for b.Loop() {
+				if _, err := node.Allocate(b.Context(), "a", request); err != nil && !errors.Is(err, allocatortest.ErrNoFit) {
+					b.Fatal(err)
+				}
+				node.Free("a")
+			}
+		})
+	}
+}

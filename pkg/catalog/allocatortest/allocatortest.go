@@ -1,0 +1,185 @@
+// Package allocatortest lets tests put published devices before the scheduler's
+// own allocator. A [Node] holds the slices of one node and what claims have
+// taken from it, and accounts for it as the scheduler's plugin does. There is
+// no API server, no scheduler and no pod; that is for end-to-end tests.
+package allocatortest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/dynamic-resource-allocation/structured"
+)
+
+// Driver is the name under which the slices of a [Node] are published.
+const Driver = "gpu.nvidia.com"
+
+// ErrNoFit is what [Node.Allocate] returns when the claim does not fit.
+var ErrNoFit = errors.New("cannot allocate all claims")
+
+// Features are those of Kubernetes 1.37 without alpha gates.
+func Features() structured.Features {
+	return structured.Features{
+		AdminAccess:             true,
+		ConsumableCapacity:      true,
+		DeviceBindingAndStatus:  true,
+		DeviceTaints:            true,
+		FractionalCapacityRange: true,
+		PartitionableDevices:    true,
+		PrioritizedList:         true,
+	}
+}
+
+// Node is one node with its slices and the claims that hold its devices.
+type Node struct {
+	features structured.Features
+	slices   []*resourceapi.ResourceSlice
+	classes  classes
+	claims   map[string]resourceapi.AllocationResult
+	cel      *cel.Cache
+}
+
+// NewNode gives a node that publishes the resources and knows the classes.
+func NewNode(resources resourceslice.DriverResources, features structured.Features, known ...*resourceapi.DeviceClass) *Node {
+	n := &Node{
+		features: features,
+		classes:  known,
+		claims:   make(map[string]resourceapi.AllocationResult),
+		cel: cel.NewCache(10, cel.Features{
+			EnableConsumableCapacity: features.ConsumableCapacity,
+			EnableListTypeAttributes: features.ListTypeAttributes,
+		}),
+	}
+	n.Publish(resources)
+	return n
+}
+
+// Publish replaces the node's slices; claims keep what they hold. Slices are
+// named as the slice controller names them, because the allocator takes them in
+// the order of their names.
+func (n *Node) Publish(resources resourceslice.DriverResources) {
+	n.slices = nil
+	for _, name := range slices.Sorted(maps.Keys(resources.Pools)) {
+		pool := resources.Pools[name]
+		for i, slice := range pool.Slices {
+			n.slices = append(n.slices, &resourceapi.ResourceSlice{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05x-%s-%s-xxxxx", i, Driver, name)},
+				Spec: resourceapi.ResourceSliceSpec{
+					Driver:         Driver,
+					NodeName:       &name,
+					Pool:           resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: int64(len(pool.Slices))},
+					Devices:        slice.Devices,
+					SharedCounters: slice.SharedCounters,
+				},
+			})
+		}
+	}
+}
+
+// Allocate gives the named claim devices of the node. The error is [ErrNoFit]
+// if they do not suffice, another one if the claim itself is at fault.
+func (n *Node) Allocate(ctx context.Context, name string, requests resourceapi.DeviceClaim) ([]resourceapi.DeviceRequestAllocationResult, error) {
+	if _, held := n.claims[name]; held {
+		return nil, fmt.Errorf("claim %s is allocated already", name)
+	}
+	allocator, err := structured.NewAllocator(ctx, n.features, n.allocated(), n.classes, n.slices, n.cel)
+	if err != nil {
+		return nil, err
+	}
+	node := &corev1.Node{}
+	if len(n.slices) > 0 {
+		node.Name = *n.slices[0].Spec.NodeName
+	}
+	claim := &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec:       resourceapi.ResourceClaimSpec{Devices: requests},
+	}
+	results, err := allocator.Allocate(ctx, node, []*resourceapi.ResourceClaim{claim})
+	switch {
+	case errors.Is(err, structured.ErrFailedAllocationOnNode):
+		return nil, fmt.Errorf("%w: %w", ErrNoFit, err)
+	case err != nil:
+		return nil, err
+	case len(results) == 0:
+		return nil, ErrNoFit
+	}
+	n.claims[name] = results[0]
+	return results[0].Devices.Results, nil
+}
+
+// Free gives back what the named claim holds.
+func (n *Node) Free(name string) {
+	delete(n.claims, name)
+}
+
+// Consumed is what the claims have taken of the named device of a shareable
+// kind.
+func (n *Node) Consumed(pool, device string) structured.ConsumedCapacity {
+	return n.allocated().AggregatedCapacity[structured.MakeDeviceID(Driver, pool, device)]
+}
+
+// String gives the node's claims, a line each, with the devices they hold and
+// the capacity they take.
+func (n *Node) String() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(n.claims)) {
+		fmt.Fprintf(&b, "%s:", name)
+		for _, result := range n.claims[name].Devices.Results {
+			fmt.Fprintf(&b, " %s", result.Device)
+			for _, capacity := range slices.Sorted(maps.Keys(result.ConsumedCapacity)) {
+				quantity := result.ConsumedCapacity[capacity]
+				fmt.Fprintf(&b, " %s=%s", capacity, quantity.String())
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// allocated adds up the claims as the scheduler does: a device with a share ID
+// is counted by capacity, any other one is taken.
+func (n *Node) allocated() structured.AllocatedState {
+	state := structured.AllocatedState{
+		AllocatedDevices:         sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
+	}
+	for _, claim := range n.claims {
+		for _, result := range claim.Devices.Results {
+			device := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
+			switch {
+			case result.AdminAccess != nil && *result.AdminAccess:
+			case result.ShareID != nil:
+				state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(device, result.ShareID))
+				state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(device, result.ConsumedCapacity))
+			default:
+				state.AllocatedDevices.Insert(device)
+			}
+		}
+	}
+	return state
+}
+
+// classes is the allocator's view of the cluster's device classes.
+type classes []*resourceapi.DeviceClass
+
+func (c classes) List() ([]*resourceapi.DeviceClass, error) { return c, nil }
+
+func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
+	for _, class := range c {
+		if class.Name == name {
+			return class, nil
+		}
+	}
+	return nil, fmt.Errorf("no DeviceClass %q", name)
+}

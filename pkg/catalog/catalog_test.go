@@ -1,0 +1,337 @@
+package catalog_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func sharing() catalog.Catalog {
+	return catalog.Catalog{Pool: "node-1", Offer: catalog.Offer{Share: true}}
+}
+
+// devices publishes the node and gives its only pool's devices in order.
+func devices(t testing.TB, c catalog.Catalog, node gpu.Node, unhealthy catalog.Unhealthy) []resourceapi.Device {
+	t.Helper()
+	resources := c.Resources(node, unhealthy)
+	if names := slices.Collect(maps.Keys(resources.Pools)); !slices.Equal(names, []string{"node-1"}) {
+		t.Fatalf("pools %v, want node-1 alone", names)
+	}
+	var all []resourceapi.Device
+	for _, slice := range resources.Pools["node-1"].Slices {
+		all = append(all, slice.Devices...)
+	}
+	return all
+}
+
+// render gives the attributes and capacities of a device, a line each.
+func render(device resourceapi.Device) string {
+	var lines []string
+	for name, a := range device.Attributes {
+		switch {
+		case a.StringValue != nil:
+			lines = append(lines, fmt.Sprintf("%s: %q", name, *a.StringValue))
+		case a.VersionValue != nil:
+			lines = append(lines, fmt.Sprintf("%s: v%s", name, *a.VersionValue))
+		case a.IntValue != nil:
+			lines = append(lines, fmt.Sprintf("%s: %d", name, *a.IntValue))
+		case a.BoolValue != nil:
+			lines = append(lines, fmt.Sprintf("%s: %v", name, *a.BoolValue))
+		default:
+			lines = append(lines, fmt.Sprintf("%s: %q", name, a.StringValues))
+		}
+	}
+	slices.Sort(lines)
+	for _, name := range slices.Sorted(maps.Keys(device.Capacity)) {
+		c := device.Capacity[name]
+		line := fmt.Sprintf("%s = %s", name, c.Value.String())
+		if p := c.RequestPolicy; p != nil {
+			line += fmt.Sprintf(", default %s, from %s by %s", p.Default, p.ValidRange.Min, p.ValidRange.Step)
+		}
+		lines = append(lines, line)
+	}
+	if device.AllowMultipleAllocations != nil {
+		lines = append(lines, fmt.Sprintf("shareable %v", *device.AllowMultipleAllocations))
+	}
+	for _, taint := range device.Taints {
+		lines = append(lines, fmt.Sprintf("taint %s=%s:%s", taint.Key, taint.Value, taint.Effect))
+	}
+	return strings.Join(append(lines, ""), "\n")
+}
+
+func TestAnH100IsPublishedWithAllThatIsKnown(t *testing.T) {
+	node := h100(t, 8)
+	node.GPUs[0].Fabric = &gpu.Fabric{ClusterUUID: "6f1c2f5e-8a4b-4c6e-9f0e-2f4a6b8c0d1e", CliqueID: 7}
+	want := `addressingMode: "None"
+architecture: "Hopper"
+brand: "Nvidia"
+cudaComputeCapability: v9.0.0
+cudaDriverVersion: v12.8.0
+driverVersion: v570.86.15
+eccEnabled: true
+enforcement: "none"
+fabricCliqueID: 7
+fabricClusterUUID: "6f1c2f5e-8a4b-4c6e-9f0e-2f4a6b8c0d1e"
+migCapable: true
+migMode: "Disabled"
+multiprocessors: 132
+nvlinkDomain: "1b-00"
+nvlinkLinks: 18
+nvlinkPeers: "43-00,52-00,61-00,9d-00,c3-00,d1-00,df-00"
+persistenceMode: true
+productName: "NVIDIA H100 80GB HBM3"
+resource.kubernetes.io/numaNode: 0
+resource.kubernetes.io/pciBusID: "0000:1b:00.0"
+resource.kubernetes.io/pcieRoot: "pci0000:18"
+sharing: "none"
+type: "gpu"
+uuid: "GPU-00000000-0000-4000-8000-000000000000"
+compute = 100, default 0, from 0 by 1
+memory = 81559Mi, default 81559Mi, from 1Mi by 1Mi
+shareable true
+`
+	if diff := cmp.Diff(want, render(devices(t, sharing(), node, nil)[0])); diff != "" {
+		t.Errorf("device (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatIsNotKnownIsNotPublished(t *testing.T) {
+	node := gpu.Node{GPUs: []gpu.GPU{{Address: gpu.PCIAddress{Bus: 0x1b}}}}
+	want := `enforcement: "none"
+migCapable: false
+resource.kubernetes.io/pciBusID: "0000:1b:00.0"
+sharing: "none"
+type: "gpu"
+`
+	if diff := cmp.Diff(want, render(devices(t, sharing(), node, nil)[0])); diff != "" {
+		t.Errorf("device (-want +got):\n%s", diff)
+	}
+}
+
+func TestWithoutConsumableCapacityGPUsAreExclusive(t *testing.T) {
+	exclusive := sharing()
+	exclusive.Exclusive = true
+	for name, c := range map[string]catalog.Catalog{
+		"in a cluster without consumable capacity": exclusive,
+		"on a node that does not offer shares":     {Pool: "node-1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			device := devices(t, c, h100(t, 1), nil)[0]
+			if device.AllowMultipleAllocations != nil {
+				t.Error("the device allows multiple allocations")
+			}
+			for name, capacity := range device.Capacity {
+				if capacity.RequestPolicy != nil {
+					t.Errorf("capacity %s has a request policy", name)
+				}
+			}
+			if memory := device.Capacity[catalog.CapacityMemory].Value; memory.String() != "81559Mi" {
+				t.Errorf("memory is %s", memory.String())
+			}
+		})
+	}
+}
+
+func TestMemoryIsPublishedInWholeSteps(t *testing.T) {
+	for _, tc := range []struct {
+		bytes     uint64
+		want      string
+		shareable bool
+	}{
+		{85520809984, "81559Mi", true},
+		{85520809984 + 1<<20 - 1, "81559Mi", true},
+		{2 << 20, "2Mi", true},
+		{1 << 20, "1Mi", false},
+	} {
+		t.Run(fmt.Sprint(tc.bytes), func(t *testing.T) {
+			node := h100(t, 1)
+			node.GPUs[0].MemoryBytes = tc.bytes
+			device := devices(t, sharing(), node, nil)[0]
+			memory := device.Capacity[catalog.CapacityMemory]
+			if memory.Value.String() != tc.want {
+				t.Errorf("memory is %s, want %s", memory.Value.String(), tc.want)
+			}
+			if shareable := device.AllowMultipleAllocations != nil; shareable != tc.shareable {
+				t.Errorf("shareable is %v, want %v", shareable, tc.shareable)
+			}
+			if p := memory.RequestPolicy; p != nil && p.Default.Cmp(memory.Value) != 0 {
+				t.Errorf("a request without memory takes %s of %s", p.Default, memory.Value.String())
+			}
+		})
+	}
+}
+
+func TestWhole(t *testing.T) {
+	g := h100(t, 1).GPUs[0]
+	g.MemoryBytes += 4711
+	quantities := func(s ...string) map[resourceapi.QualifiedName]resource.Quantity {
+		consumed := map[resourceapi.QualifiedName]resource.Quantity{}
+		for i, name := range []resourceapi.QualifiedName{"memory", "compute"} {
+			consumed[name] = resource.MustParse(s[i])
+		}
+		return consumed
+	}
+	for name, tc := range map[string]struct {
+		consumed map[resourceapi.QualifiedName]resource.Quantity
+		want     bool
+	}{
+		"an exclusive device":                          {nil, true},
+		"a shareable device without a request":         {quantities("81559Mi", "0"), true},
+		"all of the memory and some compute":           {quantities("81559Mi", "50"), true},
+		"all but one step of the memory":               {quantities("81558Mi", "0"), false},
+		"a share of the memory and all of the compute": {quantities("10Gi", "100"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := catalog.Whole(g, tc.consumed); got != tc.want {
+				t.Errorf("Whole = %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestVersionsAreSemantic(t *testing.T) {
+	for in, want := range map[string]string{
+		"570.86.15":       "570.86.15",
+		"535.54.03":       "535.54.3",
+		"390.48":          "390.48.0",
+		"570":             "570.0.0",
+		"":                "",
+		"31.0.15.3623":    "",
+		"570.86.15-open":  "",
+		"not even a dot":  "",
+		"1..2":            "",
+		"-1.2.3":          "",
+		"570.86.15\n":     "",
+		"+570.86.15":      "",
+		"0x1f.2.3":        "",
+		"570.000.0000001": "570.0.1",
+	} {
+		t.Run(in, func(t *testing.T) {
+			node := h100(t, 1)
+			node.DriverVersion = in
+			got := devices(t, sharing(), node, nil)[0].Attributes["driverVersion"].VersionValue
+			if want == "" && got != nil || want != "" && (got == nil || *got != want) {
+				t.Errorf("driverVersion of %q is %v, want %q", in, got, want)
+			}
+		})
+	}
+}
+
+func TestStringsKeepToTheLimit(t *testing.T) {
+	node := h100(t, 1)
+	node.GPUs[0].ProductName = strings.Repeat("x", 63) + "é and more"
+	node.GPUs[0].Brand = "br\xffand"
+	node.GPUs[0].UUID = "GPU-" + strings.Repeat("0", 61)
+	attributes := devices(t, sharing(), node, nil)[0].Attributes
+	if got := *attributes["productName"].StringValue; got != strings.Repeat("x", 63) {
+		t.Errorf("a long product name is published as %q", got)
+	}
+	if got := *attributes["brand"].StringValue; got != "brand" {
+		t.Errorf("a brand that is not UTF-8 is published as %q", got)
+	}
+	if got, published := attributes["uuid"]; published {
+		t.Errorf("a shortened UUID is none, and is published as %q", *got.StringValue)
+	}
+}
+
+func TestDevicesAreInOrderOfTheirAddress(t *testing.T) {
+	node := h100(t, 16)
+	slices.Reverse(node.GPUs)
+	var names []string
+	for _, device := range devices(t, sharing(), node, nil) {
+		names = append(names, device.Name)
+	}
+	want := []string{
+		"gpu-1b-00", "gpu-43-00", "gpu-52-00", "gpu-61-00", "gpu-9d-00", "gpu-c3-00", "gpu-d1-00", "gpu-df-00",
+		"gpu-0001-1b-00-0", "gpu-0001-43-00-0", "gpu-0001-52-00-0", "gpu-0001-61-00-0",
+		"gpu-0001-9d-00-0", "gpu-0001-c3-00-0", "gpu-0001-d1-00-0", "gpu-0001-df-00-0",
+	}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+}
+
+func TestDevicesFillAsFewSlicesAsLeaveRoomForTaints(t *testing.T) {
+	for _, tc := range []struct {
+		gpus int
+		want []int
+	}{
+		{0, []int{0}}, {1, []int{1}}, {8, []int{8}}, {16, []int{16}}, {64, []int{64}}, {65, []int{64, 1}}, {130, []int{64, 64, 2}},
+	} {
+		t.Run(fmt.Sprint(tc.gpus), func(t *testing.T) {
+			var sizes []int
+			for _, slice := range sharing().Resources(h100(t, tc.gpus), nil).Pools["node-1"].Slices {
+				sizes = append(sizes, len(slice.Devices))
+			}
+			if diff := cmp.Diff(tc.want, sizes); diff != "" {
+				t.Errorf("devices per slice (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnUnhealthyGPUKeepsItsPlaceAndGetsATaint(t *testing.T) {
+	node := h100(t, 8)
+	healthy := devices(t, sharing(), node, nil)
+	sick := devices(t, sharing(), node, catalog.Unhealthy{node.GPUs[2].Address: "xid-79"})
+	for i := range healthy {
+		want := healthy[i]
+		if i == 2 {
+			want.Taints = []resourceapi.DeviceTaint{{Key: "gpu.nvidia.com/unhealthy", Value: "xid-79", Effect: "NoSchedule"}}
+		}
+		if diff := cmp.Diff(want, sick[i]); diff != "" {
+			t.Errorf("device %d (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
+func TestAGPUInMIGModeIsNotGivenAsAWhole(t *testing.T) {
+	node := h100(t, 1)
+	node.GPUs[0].MIG.Enabled = true
+	device := devices(t, sharing(), node, nil)[0]
+	want := []resourceapi.DeviceTaint{{Key: "gpu.nvidia.com/mig-mode", Value: "enabled", Effect: "NoSchedule"}}
+	if diff := cmp.Diff(want, device.Taints); diff != "" {
+		t.Errorf("taints (-want +got):\n%s", diff)
+	}
+	if mode := *device.Attributes["migMode"].StringValue; mode != "Enabled" {
+		t.Errorf("migMode is %q", mode)
+	}
+}
+
+func TestAttributesOfOneGPUAreThoseItIsPublishedWith(t *testing.T) {
+	node := h100(t, 8)
+	for i, device := range devices(t, sharing(), node, nil) {
+		if diff := cmp.Diff(device.Attributes, sharing().Attributes(node, node.GPUs[i].Address)); diff != "" {
+			t.Errorf("attributes of %s (-want +got):\n%s", device.Name, diff)
+		}
+	}
+	if got := sharing().Attributes(node, gpu.PCIAddress{Bus: 0xff}); got != nil {
+		t.Errorf("a GPU that is not there has attributes: %v", got)
+	}
+}
+
+// A fleet's scheduler and API server pay for every byte on every node.
+func TestASliceStaysSmall(t *testing.T) {
+	node := h100(t, 8)
+	for i := range node.GPUs {
+		node.GPUs[i].Fabric = &gpu.Fabric{ClusterUUID: "6f1c2f5e-8a4b-4c6e-9f0e-2f4a6b8c0d1e", CliqueID: 1}
+	}
+	text, err := json.Marshal(devices(t, sharing(), node, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d bytes", len(text))
+	if limit := 10 << 10; len(text) > limit {
+		t.Errorf("8 GPUs take %d bytes of JSON, more than %d", len(text), limit)
+	}
+}

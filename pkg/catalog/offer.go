@@ -1,0 +1,63 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// Offer is what a node offers besides whole GPUs. The zero value offers
+// nothing but those.
+type Offer struct {
+	// Share lets several claims take shares of one GPU's memory and compute.
+	Share bool
+}
+
+// offers are the words of an [Offer], in the order in which they are written.
+var offers = []struct {
+	word string
+	in   func(*Offer) *bool
+}{
+	{"share", func(o *Offer) *bool { return &o.Share }},
+}
+
+// KnownOffers are the words that [ParseOffer] understands.
+func KnownOffers() []string {
+	words := make([]string, len(offers))
+	for i, offer := range offers {
+		words[i] = offer.word
+	}
+	return words
+}
+
+// ParseOffer reads a comma-separated list of what a node offers, such as
+// "share". The error for a word that is unknown, missing or said twice wraps
+// [gpu.ErrInvalid] and lists the known ones.
+func ParseOffer(s string) (Offer, error) {
+	var o Offer
+	for word := range strings.SplitSeq(s, ",") {
+		i := slices.Index(KnownOffers(), word)
+		if i < 0 {
+			return Offer{}, fmt.Errorf("offer %q: %w: %q is unknown; known are: %s", s, gpu.ErrInvalid, word, strings.Join(KnownOffers(), ", "))
+		}
+		set := offers[i].in(&o)
+		if *set {
+			return Offer{}, fmt.Errorf("offer %q: %w: %q is there twice; known are: %s", s, gpu.ErrInvalid, word, strings.Join(KnownOffers(), ", "))
+		}
+		*set = true
+	}
+	return o, nil
+}
+
+// String gives the notation that [ParseOffer] reads; the zero value gives "".
+func (o Offer) String() string {
+	var words []string
+	for _, offer := range offers {
+		if *offer.in(&o) {
+			words = append(words, offer.word)
+		}
+	}
+	return strings.Join(words, ",")
+}
