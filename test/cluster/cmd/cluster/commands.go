@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/build"
+	"github.com/spf13/cobra"
+	"k8s.io/component-base/cli/flag"
+)
+
+// options are the flags that all commands share.
+type options struct {
+	name, state, bin string
+	start            time.Time
+}
+
+func newCommand() *cobra.Command {
+	o := &options{start: time.Now()}
+	root := &cobra.Command{
+		Use:   "cluster",
+		Short: "A real single-machine Kubernetes " + cluster.KubernetesVersion + " for tests and demos",
+		Long: `A real single-machine Kubernetes ` + cluster.KubernetesVersion + ` for tests and demos: etcd, control plane, kubelet,
+containerd and runc in a network namespace of their own. Needs root on Linux.
+
+After "up", STATE/cluster.json tells other programs where everything is.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.PersistentFlags().StringVar(&o.name, "name", "default", "name of the cluster; several can be up at once")
+	root.PersistentFlags().StringVar(&o.state, "state", "", "directory for all that the cluster writes (default "+cluster.StateRoot+"/NAME)")
+	root.PersistentFlags().StringVar(&o.bin, "bin", "", "directory of the binaries (default .build/cluster in the clone around the working directory or this program)")
+	root.AddCommand(o.up(), o.down(), o.status(), o.restart(), o.loadImage(), o.kubectl(), o.build(), o.images())
+	return root
+}
+
+func (o *options) up() *cobra.Command {
+	gates := map[string]bool{}
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Bring the cluster up; a healthy one is left alone, a broken one made anew",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, source, err := o.forRoot()
+			if err != nil {
+				return err
+			}
+			info, err := cluster.Up(cmd.Context(), l, cluster.Options{Source: source, FeatureGates: gates, Say: o.say})
+			if err != nil {
+				return err
+			}
+			o.say("use it: export KUBECONFIG=%s PATH=%s:$PATH", info.Kubeconfig, info.BinDir)
+			return nil
+		},
+	}
+	cmd.Flags().Var(flag.NewMapStringBool(&gates), "feature-gates", "feature gates of all Kubernetes components, as NAME=true|false,...")
+	return cmd
+}
+
+func (o *options) down() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Take the cluster down and leave nothing behind",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, _, err := o.forRoot()
+			if err != nil {
+				return err
+			}
+			layouts := []cluster.Layout{l}
+			if all {
+				if layouts, err = cluster.All(l.Bin); err != nil {
+					return err
+				}
+			}
+			var errs []error
+			for _, l := range layouts {
+				errs = append(errs, cluster.Down(cmd.Context(), l, o.say))
+			}
+			return errors.Join(errs...)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "take down every cluster below "+cluster.StateRoot)
+	return cmd
+}
+
+func (o *options) status() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say whether the cluster is healthy; fails where it is not",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, _, err := o.layout()
+			if err != nil {
+				return err
+			}
+			status := cluster.GetStatus(cmd.Context(), l)
+			switch output {
+			case "json":
+				encoder := json.NewEncoder(cmd.OutOrStdout())
+				encoder.SetIndent("", "  ")
+				err = encoder.Encode(status)
+			case "":
+				err = printStatus(cmd.OutOrStdout(), status)
+			default:
+				return fmt.Errorf("output %q: want json or nothing", output)
+			}
+			if err == nil && !status.Healthy {
+				err = fmt.Errorf("cluster %s is not healthy: %s", l.Name, status.Problem)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for a table")
+	return cmd
+}
+
+func (o *options) restart() *cobra.Command {
+	return &cobra.Command{
+		Use:       "restart COMPONENT",
+		Short:     "Restart one daemon, such as the kubelet, under running pods",
+		Args:      cobra.ExactArgs(1),
+		ValidArgs: cluster.Components(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, _, err := o.forRoot()
+			if err != nil {
+				return err
+			}
+			return cluster.Restart(cmd.Context(), l, args[0], o.say)
+		},
+	}
+}
+
+func (o *options) loadImage() *cobra.Command {
+	return &cobra.Command{
+		Use:   "load-image ARCHIVE...",
+		Short: "Load image archives (docker save, or OCI) into the cluster; pods need imagePullPolicy: Never",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, _, err := o.forRoot()
+			if err != nil {
+				return err
+			}
+			for _, archive := range args {
+				out, err := cluster.LoadImage(cmd.Context(), l, archive)
+				if err != nil {
+					return err
+				}
+				o.say("loaded %s: %s", archive, out)
+			}
+			return nil
+		},
+	}
+}
+
+func (o *options) kubectl() *cobra.Command {
+	return &cobra.Command{
+		Use:   "kubectl -- ARGS...",
+		Short: "Run kubectl against the cluster",
+		RunE: func(_ *cobra.Command, args []string) error {
+			l, _, err := o.layout()
+			if err != nil {
+				return err
+			}
+			info, err := cluster.ReadInfo(l)
+			if err != nil {
+				return err
+			}
+			kubectl := filepath.Join(info.BinDir, "kubectl")
+			err = syscall.Exec(kubectl, append([]string{"kubectl"}, args...), append(os.Environ(), "KUBECONFIG="+info.Kubeconfig))
+			return fmt.Errorf("run %s: %w", kubectl, err)
+		},
+	}
+}
+
+func (o *options) build() *cobra.Command {
+	return &cobra.Command{
+		Use:   "build",
+		Short: "Build the cluster's binaries (about 15 minutes on 2 cores the first time)",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, source, err := o.layout()
+			if err != nil {
+				return err
+			}
+			return o.buildBinaries(cmd.Context(), l, source)
+		},
+	}
+}
+
+func (o *options) images() *cobra.Command {
+	return &cobra.Command{
+		Use:   "images",
+		Short: "Build the pause and probe images as archives beside the binaries",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, source, err := o.layout()
+			if err != nil {
+				return err
+			}
+			if err := o.buildBinaries(cmd.Context(), l, source); err != nil {
+				return err
+			}
+			archives, err := cluster.BuildImages(cmd.Context(), l, filepath.Join(l.Bin, "images"))
+			if err != nil {
+				return err
+			}
+			for _, archive := range archives {
+				fmt.Fprintln(cmd.OutOrStdout(), archive) //nolint:errcheck // standard output
+			}
+			return nil
+		},
+	}
+}
+
+func (o *options) buildBinaries(ctx context.Context, l cluster.Layout, source string) error {
+	stale, err := build.Stale(source, l.Bin)
+	if err != nil {
+		return err
+	}
+	if err := build.Run(ctx, source, l.Bin, stale, o.say); err != nil {
+		return err
+	}
+	o.say("all binaries are in %s", l.Bin)
+	return nil
+}
+
+// layout resolves the flags. The source is "" outside a clone.
+func (o *options) layout() (l cluster.Layout, source string, err error) {
+	source, err = findSource()
+	if err != nil {
+		return cluster.Layout{}, "", err
+	}
+	bin := o.bin
+	if bin == "" {
+		if source == "" {
+			return cluster.Layout{}, "", errors.New("neither the working directory nor this program is in a clone of the repository: say with --bin where the cluster's binaries are")
+		}
+		bin = filepath.Join(source, "..", "..", ".build", "cluster")
+	}
+	l, err = cluster.NewLayout(o.name, o.state, bin)
+	return l, source, err
+}
+
+func (o *options) forRoot() (cluster.Layout, string, error) {
+	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
+		return cluster.Layout{}, "", errors.New("a real Kubernetes node (kubelet, containerd, network namespaces) needs root on Linux: run this with sudo")
+	}
+	return o.layout()
+}
+
+// findSource looks around the working directory first, then around this
+// program, which "make build" puts into the clone.
+func findSource() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	if source := build.FindSource(dir); source != "" {
+		return source, nil
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	return build.FindSource(filepath.Dir(program)), nil
+}
+
+func (o *options) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "[%6.1fs] %s\n", time.Since(o.start).Seconds(), fmt.Sprintf(format, args...)) //nolint:errcheck // progress only
+}

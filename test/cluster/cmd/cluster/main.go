@@ -1,0 +1,21 @@
+// Command cluster brings a real single-machine Kubernetes up and down for
+// tests and demos.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newCommand().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err) //nolint:errcheck // there is nowhere else to say it
+		os.Exit(1)
+	}
+}

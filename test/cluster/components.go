@@ -1,0 +1,145 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/host"
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/process"
+)
+
+// The daemons of a cluster. Their names are those of their binaries, records
+// and logs.
+const (
+	etcd                  = "etcd"
+	containerd            = "containerd"
+	kubeAPIServer         = "kube-apiserver"
+	kubeControllerManager = "kube-controller-manager"
+	kubeScheduler         = "kube-scheduler"
+	kubeProxy             = "kube-proxy"
+	kubelet               = "kubelet"
+)
+
+// Components lists the daemons in the order in which they are started.
+func Components() []string {
+	return []string{etcd, containerd, kubeAPIServer, kubeControllerManager, kubeScheduler, kubeProxy, kubelet}
+}
+
+// arguments gives the command line of a daemon, without its name.
+func arguments(component string, l Layout, n network, featureGates map[string]bool) []string {
+	kubeconfig := l.kubeconfigOf(component)
+	var args []string
+	switch component {
+	case etcd:
+		return []string{
+			"--data-dir=" + l.path("etcd"),
+			"--listen-client-urls=http://127.0.0.1:2379",
+			"--advertise-client-urls=http://127.0.0.1:2379",
+			"--listen-peer-urls=http://127.0.0.1:2380",
+			// The data end with the cluster.
+			"--unsafe-no-fsync",
+			"--log-level=warn",
+		}
+	case containerd:
+		return []string{"--config=" + l.containerdConfig()}
+	case kubeAPIServer:
+		args = []string{
+			"--etcd-servers=http://127.0.0.1:2379",
+			"--advertise-address=" + n.Node.String(),
+			fmt.Sprintf("--secure-port=%d", apiserverPort),
+			"--tls-cert-file=" + l.pki("apiserver.crt"),
+			"--tls-private-key-file=" + l.pki("apiserver.key"),
+			"--client-ca-file=" + l.pki("ca.crt"),
+			"--kubelet-certificate-authority=" + l.pki("ca.crt"),
+			"--kubelet-client-certificate=" + l.pki("apiserver-kubelet-client.crt"),
+			"--kubelet-client-key=" + l.pki("apiserver-kubelet-client.key"),
+			"--kubelet-preferred-address-types=InternalIP",
+			"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+			"--service-account-key-file=" + l.pki("service-account.crt"),
+			"--service-account-signing-key-file=" + l.pki("service-account.key"),
+			"--service-cluster-ip-range=" + serviceCIDR,
+			"--authorization-mode=Node,RBAC",
+			"--enable-admission-plugins=NodeRestriction",
+			"--allow-privileged=true",
+		}
+	case kubeControllerManager:
+		args = []string{
+			"--kubeconfig=" + kubeconfig,
+			"--authentication-kubeconfig=" + kubeconfig,
+			"--authorization-kubeconfig=" + kubeconfig,
+			"--root-ca-file=" + l.pki("ca.crt"),
+			"--service-account-private-key-file=" + l.pki("service-account.key"),
+			"--use-service-account-credentials=true",
+			"--leader-elect=false",
+		}
+	case kubeScheduler:
+		args = []string{
+			"--kubeconfig=" + kubeconfig,
+			"--authentication-kubeconfig=" + kubeconfig,
+			"--authorization-kubeconfig=" + kubeconfig,
+			"--leader-elect=false",
+		}
+	case kubeProxy:
+		return []string{"--config=" + l.kubeProxyConfig()}
+	case kubelet:
+		return []string{
+			"--config=" + l.kubeletConfig(),
+			"--kubeconfig=" + kubeconfig,
+			"--root-dir=" + l.KubeletRoot(),
+			"--cert-dir=" + l.path("kubelet-pki"),
+			"--hostname-override=" + l.NodeName(),
+			"--node-ip=" + n.Node.String(),
+		}
+	}
+	if len(featureGates) > 0 {
+		args = append(args, "--feature-gates="+formatFeatureGates(featureGates))
+	}
+	return args
+}
+
+func formatFeatureGates(gates map[string]bool) string {
+	var settings []string
+	for _, name := range slices.Sorted(maps.Keys(gates)) {
+		settings = append(settings, fmt.Sprintf("%s=%t", name, gates[name]))
+	}
+	return strings.Join(settings, ",")
+}
+
+// joinCgroup puts a daemon into the cgroup $0 before it becomes the daemon, so
+// that it and all its descendants are known as the cluster's.
+const joinCgroup = `echo $$ >"$0/cgroup.procs" && exec "$@"`
+
+// daemon gives a component as a process in the cluster's cgroup and network
+// namespace. It is nsenter that enters, because "ip netns exec" mounts a new
+// /sys and thereby hides the cgroups from the kubelet.
+func daemon(component string, args []string, l Layout, programs programs, cgroup string) process.Spec {
+	return process.Spec{
+		Name: component,
+		Args: append([]string{
+			programs.shell, "-c", joinCgroup, cgroup,
+			programs.nsenter, "--net=" + host.NetNSPath(l.NetNS()), "--", l.binary(component),
+		}, args...),
+		// containerd looks for its shim, and the kubelet for iptables and
+		// mount, along the path.
+		Env: []string{"PATH=" + l.Bin + ":" + host.Path(), "HOME=/root"},
+		Log: l.logFile(component),
+	}
+}
+
+// programs of the machine, as absolute paths.
+type programs struct {
+	shell, nsenter, runc, busybox string
+}
+
+func findPrograms() (programs, error) {
+	var p programs
+	for name, path := range map[string]*string{"sh": &p.shell, "nsenter": &p.nsenter, "runc": &p.runc, "busybox": &p.busybox} {
+		var err error
+		if *path, err = host.LookPath(name); err != nil {
+			return programs{}, err
+		}
+	}
+	return p, nil
+}

@@ -1,0 +1,184 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/host"
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/process"
+)
+
+const (
+	// stopGrace is how long a daemon may take to end before it is killed.
+	stopGrace = 10 * time.Second
+	// cniResults is where libcni keeps what it was told about each pod; its
+	// place is not configurable through containerd.
+	cniResults = "/var/lib/cni/results"
+	// containerLogs is where a kubelet links to its pods' logs, for log
+	// collectors; its place is not configurable.
+	containerLogs = "/var/log/containers"
+)
+
+// Down takes the cluster down and removes everything that it wrote. Nothing to
+// take down is no error.
+func Down(ctx context.Context, l Layout, say func(format string, args ...any)) error {
+	unlock, err := lock(ctx, say)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := takeDown(ctx, l, say); err != nil {
+		return err
+	}
+	say("cluster %s is down", l.Name)
+	return nil
+}
+
+// takeDown needs the lock.
+func takeDown(ctx context.Context, l Layout, say func(format string, args ...any)) error {
+	records, err := process.List(l.processesDir())
+	if err != nil {
+		return fmt.Errorf("take cluster %s down: %w", l.Name, err)
+	}
+	if len(records) > 0 {
+		say("stopping pods and daemons of cluster %s", l.Name)
+	}
+	if err := release(ctx, l); err != nil {
+		return fmt.Errorf("take cluster %s down: %w", l.Name, err)
+	}
+	if err := os.RemoveAll(l.State); err != nil {
+		return fmt.Errorf("take cluster %s down: %w", l.Name, err)
+	}
+	return nil
+}
+
+// release ends all processes of the cluster and gives back what it holds of
+// the machine. Of the state directory it leaves only the logs. It goes on
+// after an error, so that one failure leaves as little behind as possible.
+func release(ctx context.Context, l Layout) error {
+	cgroups, err := host.FindCgroups()
+	if err != nil {
+		return err
+	}
+	// First what would start containers anew, then the containers through
+	// their runtime, then the rest.
+	errs := []error{
+		stop(ctx, l, kubelet, kubeControllerManager, kubeScheduler, kubeProxy, kubeAPIServer),
+		killTasks(ctx, l),
+		stop(ctx, l, containerd, etcd),
+		// What is left is shims and containers whose containerd had died.
+		cgroups.Kill(ctx, l.Cgroup()),
+		host.UnmountBelow(l.State),
+		cgroups.Remove(ctx, l.Cgroup()),
+		l.link(network{}).Delete(ctx),
+		removeCNIResults(l),
+		removeLogLinks(l),
+		restoreSysctls(),
+	}
+	entries, err := os.ReadDir(l.State)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	for _, entry := range entries {
+		if path := l.path(entry.Name()); path != l.LogsDir() {
+			errs = append(errs, os.RemoveAll(path))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// stop ends daemons side by side.
+func stop(ctx context.Context, l Layout, components ...string) error {
+	errs := make([]error, len(components))
+	var wg sync.WaitGroup
+	for i, name := range components {
+		wg.Go(func() {
+			record, err := process.Read(l.processesDir(), name)
+			if errors.Is(err, fs.ErrNotExist) {
+				return
+			}
+			if err == nil {
+				err = record.Stop(ctx, stopGrace)
+			}
+			errs[i] = err
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// killTasks ends all containers through containerd, which then ends their
+// shims. Where that fails the cgroup's members are killed later, so no error
+// matters here.
+func killTasks(ctx context.Context, l Layout) error {
+	record, err := process.Read(l.processesDir(), containerd)
+	if err != nil || !record.Alive() {
+		return nil //nolint:nilerr // no containerd, nothing to ask
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	out, err := l.ctr(ctx, "tasks", "list", "--quiet")
+	if err != nil || strings.TrimSpace(out) == "" {
+		return nil //nolint:nilerr // see above
+	}
+	_, _ = l.ctr(ctx, append([]string{"tasks", "delete", "--force"}, strings.Fields(out)...)...)
+	return nil
+}
+
+func removeCNIResults(l Layout) error {
+	files, err := filepath.Glob(filepath.Join(cniResults, l.cniNetwork()+"-*"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if err := os.Remove(file); err != nil {
+			return err
+		}
+	}
+	removeIfEmpty(cniResults, filepath.Dir(cniResults))
+	return nil
+}
+
+// removeLogLinks removes the links of this cluster's pods and no others.
+func removeLogLinks(l Layout) error {
+	links, err := filepath.Glob(filepath.Join(containerLogs, "*.log"))
+	if err != nil {
+		return err
+	}
+	for _, link := range links {
+		target, err := os.Readlink(link)
+		if err == nil && strings.HasPrefix(target, l.LogsDir()+"/") {
+			if err := os.Remove(link); err != nil {
+				return err
+			}
+		}
+	}
+	removeIfEmpty(containerLogs)
+	return nil
+}
+
+// removeIfEmpty removes directories that nobody uses, in the given order.
+func removeIfEmpty(dirs ...string) {
+	for _, dir := range dirs {
+		if os.Remove(dir) != nil {
+			return
+		}
+	}
+}
+
+// restoreSysctls gives the machine its own kernel settings back when the last
+// cluster goes.
+func restoreSysctls() error {
+	others, err := host.NetNSWithPrefix("gpu-dra-")
+	if err != nil || len(others) > 0 {
+		return err
+	}
+	return host.RestoreSysctls(sysctlsFile())
+}

@@ -1,0 +1,59 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/host"
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/image"
+)
+
+// BuildImages writes the archives of the pause and probe images into dir and
+// gives their paths. The binaries must have been built.
+func BuildImages(ctx context.Context, l Layout, dir string) ([]string, error) {
+	programs, err := findPrograms()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("build images: %w", err)
+	}
+	pause, err := image.Pause(l.binary("pause"))
+	if err != nil {
+		return nil, err
+	}
+	applets, err := host.Run(ctx, programs.busybox, "--list")
+	if err != nil {
+		return nil, fmt.Errorf("build images: %w", err)
+	}
+	probe, err := image.Probe(l.binary("probe"), programs.busybox, strings.Fields(applets))
+	if err != nil {
+		return nil, err
+	}
+	pauseArchive, probeArchive := filepath.Join(dir, "pause.tar"), filepath.Join(dir, "probe.tar")
+	if err := image.Write(pauseArchive, pauseImage, pause); err != nil {
+		return nil, err
+	}
+	if err := image.Write(probeArchive, ProbeImage, probe); err != nil {
+		return nil, err
+	}
+	return []string{pauseArchive, probeArchive}, nil
+}
+
+// LoadImage imports an archive, as "docker save" or an OCI tool writes it,
+// into the cluster. It gives the names of the images as ctr prints them.
+func LoadImage(ctx context.Context, l Layout, archive string) (string, error) {
+	out, err := l.ctr(ctx, "images", "import", archive)
+	if err != nil {
+		return "", fmt.Errorf("load image %s: %w", archive, err)
+	}
+	return strings.TrimSpace(out), nil
+}
+
+// ctr runs containerd's client in the namespace of Kubernetes' containers.
+func (l Layout) ctr(ctx context.Context, args ...string) (string, error) {
+	return host.Run(ctx, l.binary("ctr"), append([]string{"--address", l.ContainerdSocket(), "--namespace", "k8s.io"}, args...)...)
+}

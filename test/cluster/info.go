@@ -1,0 +1,86 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Info is cluster.json: what another program needs in order to use a running
+// cluster. All paths are absolute and on the host.
+type Info struct {
+	Name              string          `json:"name"`
+	NodeName          string          `json:"nodeName"`
+	KubernetesVersion string          `json:"kubernetesVersion"`
+	FeatureGates      map[string]bool `json:"featureGates,omitempty"`
+	// Kubeconfig has the rights of an administrator.
+	Kubeconfig string `json:"kubeconfig"`
+	// APIServer is a URL that the host can reach.
+	APIServer string `json:"apiserver"`
+	// NodeIP is the node's address, in the network namespace NetNS.
+	NodeIP string `json:"nodeIP"`
+	NetNS  string `json:"netns"`
+	// KubeletRoot, PluginsDir and PluginsRegistryDir are where the kubelet
+	// looks for DRA drivers.
+	KubeletRoot        string `json:"kubeletRoot"`
+	PluginsDir         string `json:"pluginsDir"`
+	PluginsRegistryDir string `json:"pluginsRegistryDir"`
+	// CDIDir is where containerd looks for CDI specs.
+	CDIDir           string `json:"cdiDir"`
+	ContainerdSocket string `json:"containerdSocket"`
+	StateDir         string `json:"stateDir"`
+	BinDir           string `json:"binDir"`
+	LogsDir          string `json:"logsDir"`
+	// ProbeImage is the image that prints what its container was given.
+	ProbeImage string `json:"probeImage"`
+}
+
+func (l Layout) info(n network, featureGates map[string]bool) Info {
+	return Info{
+		Name:               l.Name,
+		NodeName:           l.NodeName(),
+		KubernetesVersion:  KubernetesVersion,
+		FeatureGates:       featureGates,
+		Kubeconfig:         l.Kubeconfig(),
+		APIServer:          n.apiserverURL(),
+		NodeIP:             n.Node.String(),
+		NetNS:              l.NetNS(),
+		KubeletRoot:        l.KubeletRoot(),
+		PluginsDir:         filepath.Join(l.KubeletRoot(), "plugins"),
+		PluginsRegistryDir: filepath.Join(l.KubeletRoot(), "plugins_registry"),
+		CDIDir:             l.CDIDir(),
+		ContainerdSocket:   l.ContainerdSocket(),
+		StateDir:           l.State,
+		BinDir:             l.Bin,
+		LogsDir:            l.LogsDir(),
+		ProbeImage:         ProbeImage,
+	}
+}
+
+// ReadInfo reads cluster.json. The error wraps [fs.ErrNotExist] where no
+// cluster of that name is up.
+func ReadInfo(l Layout) (Info, error) {
+	data, err := os.ReadFile(l.InfoFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return Info{}, fmt.Errorf("cluster %s is not up: %w", l.Name, err)
+	}
+	if err != nil {
+		return Info{}, fmt.Errorf("cluster %s: %w", l.Name, err)
+	}
+	var info Info
+	if err := json.Unmarshal(data, &info); err != nil {
+		return Info{}, fmt.Errorf("cluster %s: %s: %w", l.Name, l.InfoFile(), err)
+	}
+	return info, nil
+}
+
+func (i Info) write(path string) error {
+	data, err := json.MarshalIndent(i, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o644)
+}

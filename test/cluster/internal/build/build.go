@@ -1,0 +1,221 @@
+// Package build makes the binaries of a test cluster from the Go modules that
+// pin them, and knows when that is not needed.
+//
+// Out of scope: the driver's own binaries.
+package build
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Target is one binary.
+type Target struct {
+	// Name of the binary.
+	Name string
+	// Module is the directory of its Go module, relative to test/cluster.
+	Module string
+	// Package to build, as go build takes it.
+	Package string
+	ldflags string
+}
+
+const (
+	kubernetesFlags = "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.1 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37"
+	plainFlags      = "-s -w"
+)
+
+// Targets are all binaries of a cluster. The flags are part of the Go build
+// cache's key: changing one costs every machine a full build.
+func Targets() []Target {
+	var targets []Target
+	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl", "kubelet"} {
+		targets = append(targets, Target{name, "kubernetes", "k8s.io/kubernetes/cmd/" + name, kubernetesFlags})
+	}
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
+		targets = append(targets, Target{name, "runtime", "github.com/containerd/containerd/v2/cmd/" + name, plainFlags})
+	}
+	for _, name := range []string{"ipam/host-local", "main/loopback", "main/ptp"} {
+		targets = append(targets, Target{path.Base(name), "runtime", "github.com/containernetworking/plugins/plugins/" + name, plainFlags})
+	}
+	return append(targets,
+		Target{"etcd", "runtime", "go.etcd.io/etcd/server/v3", plainFlags},
+		Target{"pause", ".", "./pause", plainFlags},
+		Target{"probe", ".", "./probe", plainFlags},
+	)
+}
+
+// FindSource finds test/cluster in the source tree that holds dir, or gives ""
+// where dir is in no such tree.
+func FindSource(dir string) string {
+	for {
+		source := filepath.Join(dir, "test", "cluster")
+		if _, err := os.Stat(filepath.Join(source, "kubernetes", "go.mod")); err == nil {
+			return source
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return ""
+		}
+		dir = parent
+	}
+}
+
+// Stale names the targets that must be built: those missing from bin, and
+// where there is a source tree those built from something else.
+func Stale(source, bin string) ([]Target, error) {
+	built := readBuilt(bin)
+	var stale []Target
+	for _, t := range Targets() {
+		if _, err := os.Stat(filepath.Join(bin, t.Name)); err != nil {
+			stale = append(stale, t)
+			continue
+		}
+		if source == "" {
+			continue
+		}
+		want, err := fingerprint(source, t)
+		if err != nil {
+			return nil, err
+		}
+		if built[t.Name] != want {
+			stale = append(stale, t)
+		}
+	}
+	return stale, nil
+}
+
+// Run builds the targets into bin, one after the other, and says so on say.
+func Run(ctx context.Context, source, bin string, targets []Target, say func(format string, args ...any)) error {
+	if len(targets) == 0 {
+		return nil
+	}
+	if source == "" {
+		return fmt.Errorf("%s lacks %s, and they cannot be built: run this inside a clone of the repository, or name a directory that has them with --bin", bin, names(targets))
+	}
+	goTool, err := exec.LookPath("go")
+	if err != nil {
+		return fmt.Errorf("build the cluster's binaries: %w: Go 1.26 is needed", err)
+	}
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return fmt.Errorf("build the cluster's binaries: %w", err)
+	}
+	say("building %d binaries into %s (about 15 minutes on 2 cores the first time, seconds with a warm Go build cache)", len(targets), bin)
+	for i, t := range targets {
+		start := time.Now()
+		if err := compile(ctx, goTool, source, bin, t, say); err != nil {
+			return err
+		}
+		say("built %d/%d %s in %s", i+1, len(targets), t.Name, time.Since(start).Round(100*time.Millisecond))
+	}
+	return nil
+}
+
+func compile(ctx context.Context, goTool, source, bin string, t Target, say func(format string, args ...any)) error {
+	want, err := fingerprint(source, t)
+	if err != nil {
+		return err
+	}
+	target := filepath.Join(bin, t.Name)
+	cmd := exec.CommandContext(ctx, goTool, "build", "-trimpath", "-ldflags", t.ldflags, "-o", target, t.Package)
+	cmd.Dir = filepath.Join(source, t.Module)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false")
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	start := time.Now()
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("build %s: %w", t.Name, err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	tick := time.NewTicker(30 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				return fmt.Errorf("build %s: %w\n%s", t.Name, err, lastLines(output.String(), 30))
+			}
+			return recordBuilt(bin, t.Name, want)
+		case <-tick.C:
+			say("still building %s (%s)", t.Name, time.Since(start).Round(time.Second))
+		}
+	}
+}
+
+// fingerprint is a digest of what decides a binary's content: its module's
+// pins and the flags, and for a program of ours the source.
+func fingerprint(source string, t Target) (string, error) {
+	dir := filepath.Join(source, t.Module)
+	files := []string{filepath.Join(dir, "go.mod"), filepath.Join(dir, "go.sum")}
+	if t.Module == "." {
+		// The programs of ours use the standard library only.
+		own, err := filepath.Glob(filepath.Join(source, t.Package, "*.go"))
+		if err != nil {
+			return "", err
+		}
+		files = own
+	}
+	digest := sha256.New()
+	fmt.Fprintln(digest, t.Package, t.ldflags) //nolint:errcheck // a hash never fails
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return "", fmt.Errorf("source of %s: %w", t.Name, err)
+		}
+		digest.Write(data) //nolint:errcheck // a hash never fails
+	}
+	return fmt.Sprintf("%x", digest.Sum(nil)), nil
+}
+
+func builtFile(bin string) string { return filepath.Join(bin, "built.json") }
+
+// readBuilt gives the fingerprint of each binary that was built here. What
+// cannot be read was built by nobody.
+func readBuilt(bin string) map[string]string {
+	built := map[string]string{}
+	data, err := os.ReadFile(builtFile(bin))
+	if err != nil || json.Unmarshal(data, &built) != nil {
+		return map[string]string{}
+	}
+	return built
+}
+
+func recordBuilt(bin, name, fingerprint string) error {
+	built := readBuilt(bin)
+	built[name] = fingerprint
+	data, err := json.MarshalIndent(built, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(builtFile(bin), append(data, '\n'), 0o644); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("record the build of %s: %w", name, err)
+	}
+	return nil
+}
+
+func names(targets []Target) string {
+	var all []string
+	for _, t := range targets {
+		all = append(all, t.Name)
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

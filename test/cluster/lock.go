@@ -1,0 +1,40 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// lock keeps commands that change clusters of this machine apart: they share
+// addresses, kernel settings and /run/netns. It ends with the process, too.
+func lock(ctx context.Context, say func(format string, args ...any)) (unlock func(), err error) {
+	if err := os.MkdirAll(StateRoot, 0o755); err != nil {
+		return nil, fmt.Errorf("lock clusters: %w", err)
+	}
+	dir, err := os.Open(StateRoot)
+	if err != nil {
+		return nil, fmt.Errorf("lock clusters: %w", err)
+	}
+	waiting := false
+	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Minute, true, func(context.Context) (bool, error) {
+		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			if !waiting {
+				waiting = true
+				say("waiting for another cluster command to finish")
+			}
+			return false, nil
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock clusters: %w", err), dir.Close())
+	}
+	return func() { dir.Close() }, nil //nolint:errcheck // closing is what unlocks
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// device is a node under /dev.
+type device struct {
+	Path string `json:"path"`
+	// Type is "char", "block" or "other".
+	Type string `json:"type"`
+	// Major and Minor are 0 for what is no device.
+	Major uint32 `json:"major"`
+	Minor uint32 `json:"minor"`
+	// Mode holds the permission bits in octal, such as "0666".
+	Mode string `json:"mode"`
+	// Open is how opening it for reading ended: "ok" or the name of the errno.
+	// EPERM is the device cgroup's refusal; ENXIO and ENODEV mean that the
+	// cgroup let it pass and no driver stands behind the node.
+	Open string `json:"open"`
+}
+
+// lookAtDevices looks at /dev/nvidia* and the nodes in directories of such
+// names, such as nvidia-caps.
+func lookAtDevices(r root) ([]device, error) {
+	devices := []device{}
+	err := filepath.WalkDir(r.path("dev"), func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		name := strings.TrimPrefix(r.outside(path), "/dev")
+		ours := strings.HasPrefix(name, "/nvidia")
+		if entry.IsDir() {
+			if name != "" && !ours {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !ours {
+			return nil
+		}
+		d, err := lookAtDevice(r, path)
+		if err != nil {
+			return err
+		}
+		devices = append(devices, d)
+		return nil
+	})
+	slices.SortFunc(devices, func(a, b device) int { return strings.Compare(a.Path, b.Path) })
+	return devices, err
+}
+
+func lookAtDevice(r root, path string) (device, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return device{}, err
+	}
+	d := device{Path: r.outside(path), Type: "other", Mode: fmt.Sprintf("%04o", info.Mode().Perm()), Open: tryOpen(path)}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode()&fs.ModeDevice != 0 {
+		d.Type = "block"
+		if info.Mode()&fs.ModeCharDevice != 0 {
+			d.Type = "char"
+		}
+		d.Major, d.Minor = major(stat.Rdev), minor(stat.Rdev)
+	}
+	return d, nil
+}
+
+// major and minor take a dev_t apart as makedev(3) puts it together.
+func major(dev uint64) uint32 { return uint32(dev>>8&0xfff | dev>>32&^0xfff) }
+func minor(dev uint64) uint32 { return uint32(dev&0xff | dev>>12&^0xff) }
+
+func tryOpen(path string) string {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err == nil {
+		file.Close() //nolint:errcheck // nothing was written
+		return "ok"
+	}
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		return err.Error()
+	}
+	switch errno {
+	case syscall.EPERM:
+		return "EPERM"
+	case syscall.EACCES:
+		return "EACCES"
+	case syscall.ENXIO:
+		return "ENXIO"
+	case syscall.ENODEV:
+		return "ENODEV"
+	case syscall.EIO:
+		return "EIO"
+	case syscall.EBUSY:
+		return "EBUSY"
+	default:
+		return fmt.Sprintf("errno %d (%s)", int(errno), errno.Error())
+	}
+}

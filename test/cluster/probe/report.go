@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// report is the document that the probe prints. Lists are sorted by path or
+// name.
+type report struct {
+	Hostname string `json:"hostname"`
+	// Devices are the nodes of the NVIDIA driver under /dev.
+	Devices []device `json:"devices"`
+	// Env holds the variables whose names begin with NVIDIA_, CUDA_ or GPU_.
+	Env map[string]string `json:"env"`
+	// Mounts are those that a GPU driver makes: its libraries, programs,
+	// sockets and the device metadata.
+	Mounts []mount `json:"mounts"`
+	// Libraries are the driver's libraries found in the usual directories.
+	Libraries []library `json:"libraries"`
+	// LDCache names the driver's libraries in /etc/ld.so.cache.
+	LDCache []string `json:"ldCache"`
+	// Metadata is what DRA device metadata files say, a device each.
+	Metadata []metadata `json:"metadata"`
+}
+
+// root is the directory that stands for "/".
+type root string
+
+func (r root) path(path string) string { return filepath.Join(string(r), path) }
+
+// outside gives a path as the container knows it.
+func (r root) outside(path string) string {
+	return "/" + strings.TrimPrefix(strings.TrimPrefix(path, string(r)), "/")
+}
+
+func look(r root, environ []string) (report, error) {
+	hostname, err := os.Hostname()
+	if err != nil {
+		return report{}, err
+	}
+	devices, err := lookAtDevices(r)
+	if err != nil {
+		return report{}, fmt.Errorf("devices: %w", err)
+	}
+	mounts, err := lookAtMounts(r)
+	if err != nil {
+		return report{}, fmt.Errorf("mounts: %w", err)
+	}
+	libraries, err := lookAtLibraries(r)
+	if err != nil {
+		return report{}, fmt.Errorf("libraries: %w", err)
+	}
+	cache, err := lookAtLDCache(r)
+	if err != nil {
+		return report{}, fmt.Errorf("library cache: %w", err)
+	}
+	all, err := lookAtMetadata(r)
+	if err != nil {
+		return report{}, fmt.Errorf("device metadata: %w", err)
+	}
+	return report{
+		Hostname:  hostname,
+		Devices:   devices,
+		Env:       environment(environ),
+		Mounts:    mounts,
+		Libraries: libraries,
+		LDCache:   cache,
+		Metadata:  all,
+	}, nil
+}
+
+func environment(environ []string) map[string]string {
+	env := map[string]string{}
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if slices.ContainsFunc([]string{"NVIDIA_", "CUDA_", "GPU_"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+			env[name] = value
+		}
+	}
+	return env
+}

@@ -1,0 +1,47 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/process"
+)
+
+// Restart ends one daemon and starts it again exactly as it was, while the
+// others and the pods go on. It returns when the cluster is healthy again.
+func Restart(ctx context.Context, l Layout, component string, say func(format string, args ...any)) error {
+	if !slices.Contains(Components(), component) {
+		return fmt.Errorf("restart %s: want one of %s", component, strings.Join(Components(), ", "))
+	}
+	unlock, err := lock(ctx, say)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	info, err := ReadInfo(l)
+	if err != nil {
+		return err
+	}
+	record, err := process.Read(l.processesDir(), component)
+	if err != nil {
+		return err
+	}
+	say("restarting %s of cluster %s", component, l.Name)
+	if err := record.Stop(ctx, stopGrace); err != nil {
+		return err
+	}
+	if _, err := process.Start(l.processesDir(), record.Spec); err != nil {
+		return err
+	}
+	if err := await(ctx, l, 60*time.Second, component, Components(), func(ctx context.Context) error {
+		return healthy(ctx, l, info)
+	}); err != nil {
+		return errors.Join(fmt.Errorf("restart %s", component), err)
+	}
+	say("%s is back", component)
+	return nil
+}

@@ -1,0 +1,221 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/build"
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/host"
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/process"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Options of [Up].
+type Options struct {
+	// Source is the directory test/cluster of a clone; "" takes the binaries
+	// as they are.
+	Source string
+	// FeatureGates of all Kubernetes components.
+	FeatureGates map[string]bool
+	// Say reports progress, a line at a time.
+	Say func(format string, args ...any)
+}
+
+// Up brings the cluster up and returns when a pod can be created in it. A
+// healthy cluster is left alone; a broken one is taken down first. Where Up
+// fails, everything is taken down again but the logs.
+func Up(ctx context.Context, l Layout, o Options) (Info, error) {
+	unlock, err := lock(ctx, o.Say)
+	if err != nil {
+		return Info{}, err
+	}
+	defer unlock()
+	info, err := ReadInfo(l)
+	if err == nil {
+		err = healthy(ctx, l, info)
+		if err == nil && !maps.Equal(info.FeatureGates, o.FeatureGates) {
+			return Info{}, fmt.Errorf("cluster %s is up with other feature gates (%q): take it down first", l.Name, formatFeatureGates(info.FeatureGates))
+		}
+		if err == nil {
+			o.Say("cluster %s is up already", l.Name)
+			return info, nil
+		}
+	}
+	if _, statErr := os.Stat(l.State); statErr == nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = errors.New("an earlier run did not finish")
+		}
+		o.Say("cluster %s is broken and is made anew: %v", l.Name, err)
+	}
+	if err := takeDown(ctx, l, o.Say); err != nil {
+		return Info{}, err
+	}
+	if err := prepareMachine(ctx, l, o); err != nil {
+		return Info{}, err
+	}
+	info, err = bringUp(ctx, l, o)
+	if err != nil {
+		// Also after an interruption.
+		ctx := context.WithoutCancel(ctx)
+		return Info{}, errors.Join(fmt.Errorf("cluster %s did not come up: %w\nall logs: %s", l.Name, err, l.LogsDir()), release(ctx, l))
+	}
+	return info, nil
+}
+
+// prepareMachine installs and builds what is missing.
+func prepareMachine(ctx context.Context, l Layout, o Options) error {
+	if missing := host.MissingPackages(); len(missing) > 0 {
+		o.Say("installing Debian packages: %s", strings.Join(missing, " "))
+		if err := host.InstallPackages(ctx, missing); err != nil {
+			return err
+		}
+	}
+	stale, err := build.Stale(o.Source, l.Bin)
+	if err != nil {
+		return err
+	}
+	return build.Run(ctx, o.Source, l.Bin, stale, o.Say)
+}
+
+// bringUp starts everything on a machine that holds nothing of the cluster.
+func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
+	programs, err := findPrograms()
+	if err != nil {
+		return Info{}, err
+	}
+	used, err := addressesInUse()
+	if err != nil {
+		return Info{}, err
+	}
+	n, err := freeNetwork(l.Name, used)
+	if err != nil {
+		return Info{}, err
+	}
+	for _, dir := range []string{l.State, l.LogsDir(), l.processesDir(), l.CDIDir(), l.KubeletRoot(), l.path("s")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return Info{}, err
+		}
+	}
+	files, err := newCredentials(l, n, time.Now())
+	if err != nil {
+		return Info{}, err
+	}
+	config, err := renderConfig(l, n, o.FeatureGates, programs.runc)
+	if err != nil {
+		return Info{}, err
+	}
+	if err := errors.Join(writeFiles(files), writeFiles(config)); err != nil {
+		return Info{}, err
+	}
+	if err := l.link(n).Create(ctx); err != nil {
+		return Info{}, err
+	}
+	if err := host.SaveSysctls(sysctlsFile()); err != nil {
+		return Info{}, err
+	}
+	cgroups, err := host.FindCgroups()
+	if err != nil {
+		return Info{}, err
+	}
+	daemons, err := cgroups.Create(l.Cgroup())
+	if err != nil {
+		return Info{}, err
+	}
+	start := func(components ...string) error {
+		o.Say("starting %s", strings.Join(components, ", "))
+		for _, c := range components {
+			spec := daemon(c, arguments(c, l, n, o.FeatureGates), l, programs, daemons)
+			if _, err := process.Start(l.processesDir(), spec); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+
+	if err := start(etcd, containerd, kubeAPIServer); err != nil {
+		return Info{}, err
+	}
+	if err := loadImages(ctx, l); err != nil {
+		return Info{}, err
+	}
+	client, err := newClient(l)
+	if err != nil {
+		return Info{}, err
+	}
+	if err := await(ctx, l, 90*time.Second, kubeAPIServer, []string{etcd, containerd, kubeAPIServer}, func(ctx context.Context) error {
+		return apiserverReady(ctx, client)
+	}); err != nil {
+		return Info{}, err
+	}
+	if err := start(kubeControllerManager, kubeScheduler, kubeProxy, kubelet); err != nil {
+		return Info{}, err
+	}
+	if err := awaitNode(ctx, l, client); err != nil {
+		return Info{}, err
+	}
+	info := l.info(n, o.FeatureGates)
+	if err := info.write(l.InfoFile()); err != nil {
+		return Info{}, fmt.Errorf("describe the cluster: %w", err)
+	}
+	o.Say("node %s is Ready", l.NodeName())
+	return info, nil
+}
+
+func loadImages(ctx context.Context, l Layout) error {
+	archives, err := BuildImages(ctx, l, filepath.Join(l.State, "images"))
+	if err != nil {
+		return err
+	}
+	if err := await(ctx, l, 30*time.Second, containerd, []string{containerd}, func(ctx context.Context) error {
+		_, err := l.ctr(ctx, "version")
+		return err
+	}); err != nil {
+		return err
+	}
+	for _, archive := range archives {
+		if _, err := LoadImage(ctx, l, archive); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func awaitNode(ctx context.Context, l Layout, client kubernetes.Interface) error {
+	if err := await(ctx, l, 60*time.Second, kubelet, Components(), func(ctx context.Context) error {
+		return nodeReady(ctx, client, l.NodeName())
+	}); err != nil {
+		return err
+	}
+	return await(ctx, l, 30*time.Second, kubeControllerManager, Components(), func(ctx context.Context) error {
+		return serviceAccountExists(ctx, client)
+	})
+}
+
+// await waits for a condition while the daemons that it needs run. Its error
+// holds what the condition said last and the end of the log of the daemon that
+// is to blame.
+func await(ctx context.Context, l Layout, limit time.Duration, blame string, needs []string, condition func(context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
+		if err := running(l, needs...); err != nil {
+			return false, err
+		}
+		last = condition(ctx)
+		return last == nil, nil
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return fmt.Errorf("waited %s: %w; the end of %s:\n%s", limit, last, l.logFile(blame), process.Tail(l.logFile(blame), 15))
+	}
+	return err
+}
+
+// sysctlsFile keeps the machine's own kernel settings while any cluster is up.
+func sysctlsFile() string { return filepath.Join(StateRoot, "sysctls.json") }
