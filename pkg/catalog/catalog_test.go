@@ -311,7 +311,11 @@ func TestAGPUInMIGModeIsNotGivenAsAWhole(t *testing.T) {
 func TestAttributesOfOneGPUAreThoseItIsPublishedWith(t *testing.T) {
 	node := h100(t, 8)
 	for i, device := range devices(t, sharing(), node, nil) {
-		if diff := cmp.Diff(device.Attributes, sharing().Attributes(node, node.GPUs[i].Address)); diff != "" {
+		want := map[string]resourceapi.DeviceAttribute{}
+		for name, value := range device.Attributes {
+			want[string(name)] = value
+		}
+		if diff := cmp.Diff(want, sharing().Attributes(node, node.GPUs[i].Address)); diff != "" {
 			t.Errorf("attributes of %s (-want +got):\n%s", device.Name, diff)
 		}
 	}

@@ -1,0 +1,55 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/klog/v2"
+)
+
+// HandleError takes an error that the ResourceSlice controller reports in the
+// background; see kubeletplugin.DRAPlugin. It logs an error once, however often
+// it is repeated, and never blocks.
+//
+// In a cluster without consumable capacity the API server drops what makes a
+// GPU shareable. That is no failure: from then on every GPU is published for
+// one claim at a time.
+func (c *Controller) HandleError(ctx context.Context, err error, msg string) {
+	logger := klog.FromContext(ctx)
+	var dropped *resourceslice.DroppedFieldsError
+	if !errors.As(err, &dropped) {
+		c.mu.Lock()
+		repeated := c.lastError == err.Error()
+		c.lastError = err.Error()
+		c.mu.Unlock()
+		if !repeated {
+			logger.Error(err, "Publishing the node's devices failed and is tried again", "step", msg)
+		}
+		return
+	}
+	for _, feature := range dropped.DisabledFeatures() {
+		c.mu.Lock()
+		known := c.dropped[feature]
+		c.dropped[feature] = true
+		c.mu.Unlock()
+		if known {
+			continue
+		}
+		switch feature {
+		case "DRAConsumableCapacity":
+			logger.Info("WARNING: this cluster has no consumable capacity, so GPUs are published whole and cannot be shared; enable the feature gate DRAConsumableCapacity to share them")
+		case "DRADeviceTaints":
+			logger.Info("WARNING: this cluster has no device taints, so new pods may be given GPUs that have failed; enable the feature gate DRADeviceTaints")
+		default:
+			logger.Info("WARNING: this cluster drops part of what is published", "featureGate", feature, "err", err)
+		}
+	}
+	if slices.Contains(dropped.DisabledFeatures(), "DRAConsumableCapacity") {
+		c.mu.Lock()
+		c.catalog.Exclusive = true
+		c.mu.Unlock()
+		c.lookAgain()
+	}
+}
