@@ -160,8 +160,8 @@ type GPU struct {
 	PCIeRoot string `json:"pcieRoot,omitempty"`
 	// Bridges between root and GPU, root port first.
 	Bridges []string `json:"bridges,omitempty"`
-	// Links of this GPU in place of its kind's.
-	Links []Links `json:"links,omitempty"`
+	// Links of this GPU in place of its kind's; an empty list means none.
+	Links []Links `json:"links,omitzero"`
 	// MIGMode at boot.
 	MIGMode bool `json:"migMode,omitempty"`
 }

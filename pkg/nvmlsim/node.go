@@ -2,8 +2,10 @@ package nvmlsim
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -156,4 +158,10 @@ func formatUUID(b [16]byte, version byte) string {
 	b[6] = b[6]&0x0f | version<<4
 	b[8] = b[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
+}
+
+// parseUUID reads the 16 bytes of a UUID that Validate has accepted.
+func parseUUID(s string) (b [16]byte) {
+	_, _ = hex.Decode(b[:], []byte(strings.ReplaceAll(s, "-", "")))
+	return b
 }

@@ -1,0 +1,142 @@
+package nvmlsim
+
+import (
+	"sync"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// eventSet delivers the events of the GPUs that are registered with it, in the
+// order in which they happened.
+type eventSet struct {
+	unsupportedEventSet
+	library *library
+	watch   *watch
+
+	mu sync.Mutex
+	// masks of event types by GPU, and the serial from which on events count.
+	masks map[int]uint64
+	since map[int]uint64
+	// delivered is the serial of the last event that was.
+	delivered uint64
+}
+
+var _ nvml.EventSet = (*eventSet)(nil)
+
+func (l *library) EventSetCreate() (nvml.EventSet, nvml.Return) {
+	if _, ret := l.enter("EventSetCreate"); ret != nvml.SUCCESS {
+		return nil, ret
+	}
+	w, err := newWatch(l.sim.dir)
+	if err != nil {
+		return nil, nvml.ERROR_UNKNOWN
+	}
+	set := &eventSet{library: l, watch: w, masks: map[int]uint64{}, since: map[int]uint64{}}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.uses == 0 {
+		w.close()
+		return nil, nvml.ERROR_UNINITIALIZED
+	}
+	l.sets[set] = struct{}{}
+	return set, nvml.SUCCESS
+}
+
+// supportedEvents are the types of event that the simulator reports of a GPU.
+func supportedEvents(c call) uint64 {
+	types := uint64(nvml.EventTypeXidCriticalError)
+	if c.gpu.ECC != nil && *c.gpu.ECC {
+		types |= nvml.EventTypeSingleBitEccError | nvml.EventTypeDoubleBitEccError
+	}
+	return types
+}
+
+func (d device) GetSupportedEventTypes() (uint64, nvml.Return) {
+	c, ret := d.enterGPU("DeviceGetSupportedEventTypes")
+	if ret != nvml.SUCCESS {
+		return 0, ret
+	}
+	return supportedEvents(c), nvml.SUCCESS
+}
+
+// RegisterEvents records events from now on. All types must be supported.
+func (d device) RegisterEvents(types uint64, set nvml.EventSet) nvml.Return {
+	c, ret := d.enterGPU("DeviceRegisterEvents")
+	if ret != nvml.SUCCESS {
+		return ret
+	}
+	s, ok := set.(*eventSet)
+	if !ok || s.library != d.library {
+		return nvml.ERROR_INVALID_ARGUMENT
+	}
+	if types&^supportedEvents(c) != 0 {
+		return nvml.ERROR_NOT_SUPPORTED
+	}
+	st, err := d.library.sim.load()
+	if err != nil {
+		return nvml.ERROR_UNKNOWN
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, registered := s.masks[d.index]; !registered {
+		s.since[d.index] = st.Serial
+	}
+	s.masks[d.index] |= types
+	return nvml.SUCCESS
+}
+
+// next takes the oldest event that is not delivered yet.
+func (s *eventSet) next(st *State) (nvml.EventData, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range st.Events {
+		if e.Serial <= s.delivered || e.Serial <= s.since[e.GPU] || e.Type&s.masks[e.GPU] == 0 {
+			continue
+		}
+		s.delivered = e.Serial
+		return nvml.EventData{
+			Device:            device{library: s.library, index: e.GPU},
+			EventType:         e.Type,
+			EventData:         e.Data,
+			GpuInstanceId:     noInstance,
+			ComputeInstanceId: noInstance,
+		}, true
+	}
+	return nvml.EventData{}, false
+}
+
+// Wait returns the next event, or ERROR_TIMEOUT after so many milliseconds. It
+// sleeps until another process changes the node, and ends with
+// ERROR_UNINITIALIZED when the library is shut down meanwhile.
+func (s *eventSet) Wait(timeoutMillis uint32) (nvml.EventData, nvml.Return) {
+	deadline := time.Now().Add(time.Duration(timeoutMillis) * time.Millisecond)
+	// One call, so call faults strike once.
+	for method := "EventSetWait"; ; method = "" {
+		st, ret := s.library.enter(method)
+		if ret != nvml.SUCCESS {
+			return nvml.EventData{}, ret
+		}
+		if data, ok := s.next(st); ok {
+			return data, nvml.SUCCESS
+		}
+		changed, err := s.watch.wait(deadline)
+		switch {
+		case err != nil:
+			return nvml.EventData{}, nvml.ERROR_UNINITIALIZED
+		case !changed:
+			return nvml.EventData{}, nvml.ERROR_TIMEOUT
+		}
+	}
+}
+
+func (s *eventSet) Free() nvml.Return {
+	if _, ret := s.library.enter("EventSetFree"); ret != nvml.SUCCESS {
+		return ret
+	}
+	s.watch.close()
+	s.library.mu.Lock()
+	defer s.library.mu.Unlock()
+	delete(s.library.sets, s)
+	return nvml.SUCCESS
+}

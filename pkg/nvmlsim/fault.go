@@ -1,0 +1,255 @@
+package nvmlsim
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// XIDs that the simulator reports by itself.
+const (
+	xidDoubleBitECC = 48
+	xidNVLink       = 74
+	xidOffTheBus    = 79
+)
+
+// CallFault makes calls of one NVML method fail or hang.
+type CallFault struct {
+	// Method of nvml.Interface, such as DeviceGetCount. The methods of
+	// handles go by the name of the library's: DeviceGetUUID for
+	// Device.GetUUID.
+	Method string `json:"method"`
+	// GPU limits the fault to calls of one GPU, by index.
+	GPU *int `json:"gpu,omitempty"`
+	// Count of calls that the fault still strikes; 0 until it is cleared.
+	Count int `json:"count,omitempty"`
+	// Return is what the call returns; SUCCESS lets it go on.
+	Return nvml.Return `json:"return,omitempty"`
+	// Hang is how long the call blocks before that. Clearing the faults ends
+	// it early.
+	Hang Duration `json:"hang,omitzero"`
+}
+
+// Duration is written as text: "5s".
+type Duration time.Duration
+
+// MarshalText writes the duration as Go does.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	*d = Duration(parsed)
+	return err
+}
+
+// String describes the fault in a line.
+func (f CallFault) String() string {
+	var b strings.Builder
+	b.WriteString(f.Method)
+	if f.GPU != nil {
+		fmt.Fprintf(&b, " of GPU %d", *f.GPU)
+	}
+	if f.Hang > 0 {
+		fmt.Fprintf(&b, " hangs for %s", time.Duration(f.Hang))
+	}
+	if f.Return != nvml.SUCCESS {
+		fmt.Fprintf(&b, " returns %s", ReturnName(f.Return))
+	}
+	if f.Count > 0 {
+		fmt.Fprintf(&b, ", %d more times", f.Count)
+	}
+	return b.String()
+}
+
+// ReturnName is NVML's name of a return code, such as ERROR_TIMEOUT.
+func ReturnName(r nvml.Return) string {
+	for name, value := range returns {
+		if value == r {
+			return name
+		}
+	}
+	return fmt.Sprintf("%d", r)
+}
+
+// ParseReturn reads a return code by NVML's name, with or without NVML_.
+func ParseReturn(name string) (nvml.Return, error) {
+	if r, ok := returns[strings.TrimPrefix(strings.ToUpper(name), "NVML_")]; ok {
+		return r, nil
+	}
+	return 0, fmt.Errorf("NVML return code %q: %w: want one of %s", name, gpu.ErrInvalid, known(returns))
+}
+
+var returns = map[string]nvml.Return{
+	"SUCCESS":                       nvml.SUCCESS,
+	"ERROR_UNINITIALIZED":           nvml.ERROR_UNINITIALIZED,
+	"ERROR_INVALID_ARGUMENT":        nvml.ERROR_INVALID_ARGUMENT,
+	"ERROR_NOT_SUPPORTED":           nvml.ERROR_NOT_SUPPORTED,
+	"ERROR_NO_PERMISSION":           nvml.ERROR_NO_PERMISSION,
+	"ERROR_NOT_FOUND":               nvml.ERROR_NOT_FOUND,
+	"ERROR_INSUFFICIENT_SIZE":       nvml.ERROR_INSUFFICIENT_SIZE,
+	"ERROR_INSUFFICIENT_POWER":      nvml.ERROR_INSUFFICIENT_POWER,
+	"ERROR_DRIVER_NOT_LOADED":       nvml.ERROR_DRIVER_NOT_LOADED,
+	"ERROR_TIMEOUT":                 nvml.ERROR_TIMEOUT,
+	"ERROR_IRQ_ISSUE":               nvml.ERROR_IRQ_ISSUE,
+	"ERROR_LIBRARY_NOT_FOUND":       nvml.ERROR_LIBRARY_NOT_FOUND,
+	"ERROR_FUNCTION_NOT_FOUND":      nvml.ERROR_FUNCTION_NOT_FOUND,
+	"ERROR_CORRUPTED_INFOROM":       nvml.ERROR_CORRUPTED_INFOROM,
+	"ERROR_GPU_IS_LOST":             nvml.ERROR_GPU_IS_LOST,
+	"ERROR_RESET_REQUIRED":          nvml.ERROR_RESET_REQUIRED,
+	"ERROR_OPERATING_SYSTEM":        nvml.ERROR_OPERATING_SYSTEM,
+	"ERROR_LIB_RM_VERSION_MISMATCH": nvml.ERROR_LIB_RM_VERSION_MISMATCH,
+	"ERROR_IN_USE":                  nvml.ERROR_IN_USE,
+	"ERROR_MEMORY":                  nvml.ERROR_MEMORY,
+	"ERROR_NO_DATA":                 nvml.ERROR_NO_DATA,
+	"ERROR_INSUFFICIENT_RESOURCES":  nvml.ERROR_INSUFFICIENT_RESOURCES,
+	"ERROR_UNKNOWN":                 nvml.ERROR_UNKNOWN,
+}
+
+// FailCalls adds a fault to the calls of one method.
+func (s *Sim) FailCalls(f CallFault) error {
+	f.Method = strings.TrimPrefix(f.Method, "nvml")
+	if _, ok := reflect.TypeFor[nvml.Interface]().MethodByName(f.Method); !ok {
+		return fmt.Errorf("fault in calls of %q: %w: go-nvml's nvml.Interface has no such method", f.Method, gpu.ErrInvalid)
+	}
+	if f.GPU != nil {
+		if err := s.checkGPU(*f.GPU); err != nil {
+			return err
+		}
+	}
+	if f.Count < 0 || f.Hang < 0 || f.Hang == 0 && f.Return == nvml.SUCCESS {
+		return fmt.Errorf("fault in calls of %s: %w: it needs a return code or a time to hang, and no negative numbers", f.Method, gpu.ErrInvalid)
+	}
+	return s.update(func(st *State) error {
+		st.CallFaults = append(st.CallFaults, f)
+		return nil
+	})
+}
+
+// ReportXID reports an XID error of a GPU, and does nothing else to it.
+func (s *Sim) ReportXID(index int, xid uint64) error {
+	return s.breakGPU(index, func(st *State, g *GPUState) error {
+		st.record(index, nvml.EventTypeXidCriticalError, xid)
+		return nil
+	})
+}
+
+// LoseGPU lets a GPU fall off the bus: every call of it returns
+// ERROR_GPU_IS_LOST, after an XID 79, until a reset or a reboot.
+func (s *Sim) LoseGPU(index int) error {
+	return s.breakGPU(index, func(st *State, g *GPUState) error {
+		g.Lost = true
+		st.record(index, nvml.EventTypeXidCriticalError, xidOffTheBus)
+		return nil
+	})
+}
+
+// FailECC lets a GPU find an uncorrectable memory error, with an XID 48. It is
+// [gpu.ErrNotSupported] on a GPU whose ECC is off.
+func (s *Sim) FailECC(index int) error {
+	return s.breakGPU(index, func(st *State, g *GPUState) error {
+		if g.ECC == nil || !*g.ECC {
+			return fmt.Errorf("GPU %d: %w: it has no ECC, or ECC is off", index, gpu.ErrNotSupported)
+		}
+		g.ECCErrors++
+		st.record(index, nvml.EventTypeDoubleBitEccError, 0)
+		st.record(index, nvml.EventTypeXidCriticalError, xidDoubleBitECC)
+		return nil
+	})
+}
+
+// LinkDown takes an NVLink down, on both its ends where the other end is a
+// GPU, with an XID 74 on each.
+func (s *Sim) LinkDown(index, link int) error {
+	return s.breakGPU(index, func(st *State, _ *GPUState) error {
+		ends, err := s.node.linkEnds(index, link)
+		if err != nil {
+			return err
+		}
+		for _, end := range ends {
+			g := &st.GPUs[end.gpu]
+			if slices.Contains(g.LinksDown, end.link) {
+				continue
+			}
+			g.LinksDown = append(g.LinksDown, end.link)
+			slices.Sort(g.LinksDown)
+			st.record(end.gpu, nvml.EventTypeXidCriticalError, xidNVLink)
+		}
+		return nil
+	})
+}
+
+func (s *Sim) breakGPU(index int, change func(*State, *GPUState) error) error {
+	if err := s.checkGPU(index); err != nil {
+		return err
+	}
+	return s.update(func(st *State) error { return change(st, &st.GPUs[index]) })
+}
+
+// UnloadDriver takes the kernel driver away: from now on NVML cannot be
+// initialised and every call returns ERROR_DRIVER_NOT_LOADED.
+func (s *Sim) UnloadDriver() error {
+	return s.update(func(st *State) error {
+		st.NoDriver = true
+		return nil
+	})
+}
+
+// ClearFaults heals everything: lost GPUs and links come back, the driver is
+// loaded, calls work again and those that hang go on.
+func (s *Sim) ClearFaults() error {
+	return s.update(func(st *State) error {
+		st.NoDriver, st.CallFaults = false, nil
+		st.FaultsCleared++
+		for i := range st.GPUs {
+			g := &st.GPUs[i]
+			g.Lost, g.LinksDown, g.ECCErrors = false, nil, 0
+		}
+		return nil
+	})
+}
+
+// strike applies the first fault that fits a call, and gives what the call is
+// to return. index is -1 for a call of no GPU.
+func (s *Sim) strike(st *State, method string, index int) (nvml.Return, error) {
+	fits := func(f CallFault) bool {
+		return f.Method == method && (f.GPU == nil || *f.GPU == index)
+	}
+	if !slices.ContainsFunc(st.CallFaults, fits) {
+		return nvml.SUCCESS, nil
+	}
+	var fault CallFault
+	var epoch uint64
+	err := s.update(func(st *State) error {
+		epoch = st.FaultsCleared
+		i := slices.IndexFunc(st.CallFaults, fits)
+		if i < 0 {
+			return nil
+		}
+		fault = st.CallFaults[i]
+		switch fault.Count {
+		case 0:
+		case 1:
+			st.CallFaults = slices.Delete(st.CallFaults, i, i+1)
+		default:
+			st.CallFaults[i].Count--
+		}
+		return nil
+	})
+	if err != nil {
+		return nvml.ERROR_UNKNOWN, err
+	}
+	if fault.Hang > 0 {
+		err := s.waitUntil(time.Now().Add(time.Duration(fault.Hang)), func(st *State) bool { return st.FaultsCleared != epoch })
+		if err != nil {
+			return nvml.ERROR_UNKNOWN, err
+		}
+	}
+	return fault.Return, nil
+}

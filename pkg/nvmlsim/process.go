@@ -1,0 +1,167 @@
+package nvmlsim
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// AddProcess lets a process compute on a GPU, or on one of its MIG devices. It
+// is refused as the driver would refuse it: [gpu.ErrNoCapacity] for more
+// memory than is left, [gpu.ErrInUse] for a compute mode that does not admit
+// it, [gpu.ErrInvalid] for the whole of a GPU in MIG mode, [gpu.ErrLost] for
+// a lost GPU.
+func (s *Sim) AddProcess(index int, p Process) error {
+	if err := s.checkGPU(index); err != nil {
+		return err
+	}
+	return s.update(func(st *State) error {
+		if err := addProcess(s.node.gpus[index], &st.GPUs[index], p); err != nil {
+			return fmt.Errorf("process %d on GPU %d: %w", p.PID, index, err)
+		}
+		return nil
+	})
+}
+
+func addProcess(spec *spec, g *GPUState, p Process) error {
+	if p.PID <= 0 {
+		return fmt.Errorf("%w: a PID is positive", gpu.ErrInvalid)
+	}
+	if g.Lost {
+		return gpu.ErrLost
+	}
+	switch gpu.ComputeMode(g.ComputeMode) {
+	case gpu.ComputeModeProhibited:
+		return fmt.Errorf("%w: compute mode %s", gpu.ErrInUse, g.ComputeMode)
+	case gpu.ComputeModeExclusiveProcess:
+		if others := processesOn(g, p.Device); len(others) > 0 {
+			return fmt.Errorf("%w by %s: compute mode %s", gpu.ErrInUse, describeProcesses(others), g.ComputeMode)
+		}
+	}
+	total := spec.usableBytes()
+	switch {
+	case g.MIGMode && p.Device == "":
+		return fmt.Errorf("%w: the GPU is in MIG mode; name one of its MIG devices", gpu.ErrInvalid)
+	case p.Device != "":
+		in, _ := findMIGDevice(g, p.Device)
+		if in == nil {
+			return fmt.Errorf("MIG device %s: %w", p.Device, gpu.ErrNotFound)
+		}
+		// Compute instances of one GPU instance share its memory.
+		total = spec.profiles[in.Profile].MemoryMiB << 20
+		for _, ci := range in.Compute {
+			total -= usedBytes(processesOn(g, ci.UUID))
+		}
+	default:
+		total -= usedBytes(g.Processes)
+	}
+	if p.MemoryBytes > total {
+		return fmt.Errorf("%w: %d MiB wanted, %d MiB left", gpu.ErrNoCapacity, p.MemoryBytes>>20, total>>20)
+	}
+	g.Processes = append(g.Processes, p)
+	slices.SortFunc(g.Processes, func(a, b Process) int {
+		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Device, b.Device))
+	})
+	return nil
+}
+
+// RemoveProcess ends a process on all GPUs. It is [gpu.ErrNotFound] where no
+// GPU knows it.
+func (s *Sim) RemoveProcess(pid int) error {
+	return s.update(func(st *State) error {
+		found := false
+		for i := range st.GPUs {
+			g := &st.GPUs[i]
+			before := len(g.Processes)
+			g.Processes = slices.DeleteFunc(g.Processes, func(p Process) bool { return p.PID == pid })
+			found = found || len(g.Processes) < before
+		}
+		if !found {
+			return fmt.Errorf("process %d: %w on any GPU", pid, gpu.ErrNotFound)
+		}
+		return nil
+	})
+}
+
+// usableBytes is the memory that processes can have.
+func (s *spec) usableBytes() uint64 { return (s.kind.MemoryMiB - s.kind.ReservedMiB) << 20 }
+
+// processesOn lists the processes on a MIG device, or with an empty UUID those
+// on the GPU as a whole.
+func processesOn(g *GPUState, uuid string) []Process {
+	var on []Process
+	for _, p := range g.Processes {
+		if p.Device == uuid {
+			on = append(on, p)
+		}
+	}
+	return on
+}
+
+func usedBytes(processes []Process) uint64 {
+	var sum uint64
+	for _, p := range processes {
+		sum += p.MemoryBytes
+	}
+	return sum
+}
+
+func describeProcesses(processes []Process) string {
+	var names []string
+	for _, p := range processes {
+		names = append(names, strings.TrimSpace(fmt.Sprintf("process %d %s", p.PID, p.Name)))
+	}
+	return strings.Join(names, ", ")
+}
+
+// noInstance is what NVML gives for an instance ID that does not apply.
+const noInstance = 0xFFFFFFFF
+
+func (d device) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
+	c, ret := d.enter("DeviceGetComputeRunningProcesses")
+	if ret != nvml.SUCCESS {
+		return nil, ret
+	}
+	infos := []nvml.ProcessInfo{}
+	for _, p := range c.gpu.Processes {
+		if d.mig != "" && p.Device != d.mig {
+			continue
+		}
+		info := nvml.ProcessInfo{Pid: uint32(p.PID), UsedGpuMemory: p.MemoryBytes, GpuInstanceId: noInstance, ComputeInstanceId: noInstance}
+		if in, ci := findMIGDevice(c.gpu, p.Device); in != nil {
+			info.GpuInstanceId, info.ComputeInstanceId = uint32(in.ID), uint32(ci.ID)
+		}
+		infos = append(infos, info)
+	}
+	return infos, nvml.SUCCESS
+}
+
+func (d device) GetGraphicsRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
+	_, ret := d.enter("DeviceGetGraphicsRunningProcesses")
+	return nil, ret
+}
+
+func (d device) GetMPSComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
+	_, ret := d.enter("DeviceGetMPSComputeRunningProcesses")
+	return nil, ret
+}
+
+func (l *library) SystemGetProcessName(pid int) (string, nvml.Return) {
+	st, ret := l.enter("SystemGetProcessName")
+	if ret != nvml.SUCCESS {
+		return "", ret
+	}
+	for _, g := range st.GPUs {
+		for _, p := range g.Processes {
+			if p.PID == pid {
+				return p.Name, nvml.SUCCESS
+			}
+		}
+	}
+	return "", nvml.ERROR_NOT_FOUND
+}

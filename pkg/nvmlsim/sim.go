@@ -1,0 +1,205 @@
+package nvmlsim
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// Sim is a simulated node whose state lies in a directory:
+//
+//	<dir>/model.yaml   what it is made of; never changes
+//	<dir>/state.json   what it is doing; replaced with every change
+//	<dir>/lock         held by whoever changes it
+//	<dir>/root/        the root file system that goes with it
+//
+// Any number of processes may have the same directory open. All methods are
+// safe for concurrent use. A process may change the node if it may write the
+// lock; to others every change is [gpu.ErrPermission], and through NVML
+// ERROR_NO_PERMISSION.
+type Sim struct {
+	dir     string
+	node    *node
+	last    atomic.Pointer[snapshot]
+	library *library
+}
+
+// Create makes a new node of the given model in dir, which is made if it does
+// not exist. It is [gpu.ErrInUse] where dir holds a node already.
+func Create(dir string, m *Model) (*Sim, error) {
+	if err := m.Validate(); err != nil {
+		return nil, fmt.Errorf("model %s: %w", m.Name, err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("create a simulated node: %w", err)
+	}
+	unlock, err := lock(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	switch existing, err := Open(dir); {
+	case err == nil:
+		return nil, fmt.Errorf("%s: %w: it holds a simulated %s", dir, gpu.ErrInUse, existing.node.model.Name)
+	case !errors.Is(err, gpu.ErrNotFound):
+		return nil, err
+	}
+	data, err := yaml.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("create a simulated node: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "model.yaml"), data, 0o644); err != nil {
+		return nil, fmt.Errorf("create a simulated node: %w", err)
+	}
+	s := newSim(dir, m)
+	st := bootState(s.node, nil)
+	if err := s.tree().build(st); err != nil {
+		return nil, fmt.Errorf("create a simulated node: %w", err)
+	}
+	// The state comes last: a directory without it holds no node.
+	if err := s.save(st); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Open opens the node in dir. It is [gpu.ErrNotFound] where there is none.
+func Open(dir string) (*Sim, error) {
+	if _, err := os.Stat(filepath.Join(dir, "state.json")); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w: it holds no simulated node; make one with gpu-sim create", dir, gpu.ErrNotFound)
+	}
+	m, err := LoadModel(filepath.Join(dir, "model.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("open the simulated node in %s: %w", dir, err)
+	}
+	s := newSim(dir, m)
+	if _, err := s.load(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// OpenOrCreate opens the node in dir, or makes one of the given model where
+// there is none. A node of another model is [gpu.ErrInUse].
+func OpenOrCreate(dir string, m *Model) (*Sim, error) {
+	s, err := Open(dir)
+	if errors.Is(err, gpu.ErrNotFound) {
+		s, err = Create(dir, m)
+		if errors.Is(err, gpu.ErrInUse) {
+			// Another process was faster.
+			s, err = Open(dir)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	have, err := yaml.Marshal(s.node.model)
+	if err != nil {
+		return nil, fmt.Errorf("open a simulated node: %w", err)
+	}
+	want, err := yaml.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("open a simulated node: %w", err)
+	}
+	if !bytes.Equal(have, want) {
+		return nil, fmt.Errorf("%s: %w: it holds a simulated %s that differs from the model %s asked for; destroy it or take another directory",
+			dir, gpu.ErrInUse, s.node.model.Name, m.Name)
+	}
+	return s, nil
+}
+
+func newSim(dir string, m *Model) *Sim {
+	s := &Sim{dir: dir, node: newNode(m)}
+	s.library = newLibrary(s)
+	return s
+}
+
+// NVML is the library as this process sees it. Like libnvidia-ml it has to be
+// initialised and counts how often; every call gives the same library.
+func (s *Sim) NVML() nvml.Interface { return s.library }
+
+// Root is the path of the root file system that goes with the node: the
+// driver's files below usr, and dev, proc and sys.
+func (s *Sim) Root() string { return filepath.Join(s.dir, "root") }
+
+// Model is the model of the node. It must not be modified.
+func (s *Sim) Model() *Model { return s.node.model }
+
+// State is the state of the node now. It must not be modified.
+func (s *Sim) State() (*State, error) { return s.load() }
+
+// FindGPU gives the index of the GPU that ref names: an index, a PCI address
+// or a UUID. It is [gpu.ErrNotFound] for a GPU that the node does not have.
+func (s *Sim) FindGPU(ref string) (int, error) {
+	if i, err := strconv.Atoi(ref); err == nil && i >= 0 && i < len(s.node.gpus) {
+		return i, nil
+	}
+	address, err := gpu.ParsePCIAddress(ref)
+	for i, g := range s.node.gpus {
+		if g.uuid == ref || err == nil && g.address == address {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("GPU %q: %w: want an index below %d, a PCI address or a UUID of this %s", ref, gpu.ErrNotFound, len(s.node.gpus), s.node.model.Name)
+}
+
+// checkGPU guards the methods that take an index.
+func (s *Sim) checkGPU(index int) error {
+	if index < 0 || index >= len(s.node.gpus) {
+		return fmt.Errorf("GPU %d: %w: the %s has %d", index, gpu.ErrNotFound, s.node.model.Name, len(s.node.gpus))
+	}
+	return nil
+}
+
+// Reboot restarts the machine: processes, MIG instances, faults and settings
+// made at run time are gone, and the boot ID is new. What hardware keeps is
+// kept: ECC mode, and MIG mode on GPUs whose mode needs a reset (Ampere).
+func (s *Sim) Reboot() error {
+	return s.update(func(st *State) error {
+		*st = *bootState(s.node, st)
+		return nil
+	})
+}
+
+// ResetGPU resets one GPU: a pending MIG or ECC mode takes hold, and MIG
+// instances are gone. It is [gpu.ErrInUse] while a process uses the GPU.
+func (s *Sim) ResetGPU(index int) error {
+	if err := s.checkGPU(index); err != nil {
+		return err
+	}
+	return s.update(func(st *State) error {
+		g := &st.GPUs[index]
+		if len(g.Processes) > 0 {
+			return fmt.Errorf("reset GPU %d: %w by %s", index, gpu.ErrInUse, describeProcesses(g.Processes))
+		}
+		g.MIGMode, g.ECC = g.MIGPending, g.ECCPending
+		g.Instances, g.Lost, g.ECCErrors = nil, false, 0
+		return nil
+	})
+}
+
+// Destroy removes the node from its directory, and nothing else in there.
+func (s *Sim) Destroy() error {
+	unlock, err := lock(s.dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	// The state goes first: without it there is no node.
+	for _, name := range []string{"state.json", "state.json.new", "model.yaml", "root", "lock"} {
+		if err := os.RemoveAll(filepath.Join(s.dir, name)); err != nil {
+			return fmt.Errorf("destroy the simulated node: %w", err)
+		}
+	}
+	return nil
+}

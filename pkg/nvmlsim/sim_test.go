@@ -1,0 +1,97 @@
+package nvmlsim
+
+import (
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// newTestSim makes a node of a built-in model, with the library initialised.
+func newTestSim(t testing.TB, model string) (*Sim, nvml.Interface) {
+	t.Helper()
+	m, err := LoadModel(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Create(t.TempDir(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, initialised(t, s)
+}
+
+func initialised(t testing.TB, s *Sim) nvml.Interface {
+	t.Helper()
+	lib := s.NVML()
+	if ret := lib.Init(); ret != nvml.SUCCESS {
+		t.Fatalf("Init: %v", ret)
+	}
+	t.Cleanup(func() { lib.Shutdown() })
+	return lib
+}
+
+// another opens the same node as another process would.
+func another(t testing.TB, s *Sim) (*Sim, nvml.Interface) {
+	t.Helper()
+	other, err := Open(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return other, initialised(t, other)
+}
+
+// gpuHandle gives the handle of a GPU by its index.
+func gpuHandle(t testing.TB, lib nvml.Interface, index int) nvml.Device {
+	t.Helper()
+	d, ret := lib.DeviceGetHandleByIndex(index)
+	if ret != nvml.SUCCESS {
+		t.Fatalf("DeviceGetHandleByIndex(%d): %v", index, ret)
+	}
+	return d
+}
+
+// must fails the test unless the call succeeded.
+func must[T any](t testing.TB, what string) func(T, nvml.Return) T {
+	return func(value T, ret nvml.Return) T {
+		t.Helper()
+		if ret != nvml.SUCCESS {
+			t.Fatalf("%s: %v", what, ret)
+		}
+		return value
+	}
+}
+
+func BenchmarkCreate(b *testing.B) {
+	m, err := LoadModel("dgx-h100")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		s, err := Create(b.TempDir(), m)
+		if err != nil {
+			b.Fatal(err)
+		}
+		_ = s
+	}
+}
+
+func BenchmarkGetUUID(b *testing.B) {
+	_, lib := newTestSim(b, "dgx-h100")
+	d := gpuHandle(b, lib, 3)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, ret := d.GetUUID(); ret != nvml.SUCCESS {
+			b.Fatal(ret)
+		}
+	}
+}
+
+func BenchmarkSetComputeMode(b *testing.B) {
+	_, lib := newTestSim(b, "dgx-h100")
+	d := gpuHandle(b, lib, 3)
+	for b.Loop() {
+		if ret := d.SetComputeMode(nvml.COMPUTEMODE_PROHIBITED); ret != nvml.SUCCESS {
+			b.Fatal(ret)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package nvmlsim
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Character device majors. NVIDIA's own is fixed; those of the UVM and of the
+// MIG capabilities are given out by the kernel at run time, here always the
+// same.
+const (
+	majorNVIDIA = 195
+	majorUVM    = 510
+	majorCaps   = 511
+
+	minorControl = 255
+	minorModeset = 254
+)
+
+// tree is the root file system of a node. All paths are relative to its root.
+type tree struct {
+	root string
+	node *node
+}
+
+func (s *Sim) tree() tree { return tree{root: s.Root(), node: s.node} }
+
+// build makes the whole tree, in place of what may be left of one that was not
+// finished.
+func (t tree) build(st *State) error {
+	if err := os.RemoveAll(t.root); err != nil {
+		return err
+	}
+	for _, part := range []func() error{t.driver, t.dev, t.proc, t.sys} {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	return t.sync(&State{GPUs: make([]GPUState, len(t.node.gpus))}, st)
+}
+
+// sync follows a change of the state: the boot ID, and what belongs to MIG
+// instances.
+func (t tree) sync(before, after *State) error {
+	if before.BootID != after.BootID {
+		// Replaced as a whole: others read it at any time.
+		const path = "proc/sys/kernel/random/boot_id"
+		if err := t.write(path+".new", after.BootID+"\n"); err != nil {
+			return err
+		}
+		if err := os.Rename(t.path(path+".new"), t.path(path)); err != nil {
+			return err
+		}
+	}
+	for i, s := range t.node.gpus {
+		if err := t.syncMIG(s, before.GPUs[i].Instances, after.GPUs[i].Instances); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// driver makes the user-space files of the driver: enough for a container
+// toolkit to find them by name.
+func (t tree) driver() error {
+	version := t.node.model.DriverVersion
+	dir := libraryDirs[t.node.model.Platform]
+	for _, name := range []string{"libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler", "libcudadebugger", "libnvidia-nvvm"} {
+		if err := t.write(filepath.Join(dir, name+".so."+version), "a stand-in for "+name+" of the simulated driver\n"); err != nil {
+			return err
+		}
+		if err := t.link(filepath.Join(dir, name+".so.1"), name+".so."+version); err != nil {
+			return err
+		}
+	}
+	if err := t.link(filepath.Join(dir, "libcuda.so"), "libcuda.so.1"); err != nil {
+		return err
+	}
+	if err := t.write("usr/bin/nvidia-smi", "#!/bin/sh\necho \"simulated NVIDIA driver "+version+": use gpu-sim show on the host\"\n"); err != nil {
+		return err
+	}
+	return os.Chmod(t.path("usr/bin/nvidia-smi"), 0o755)
+}
+
+// dev makes the device nodes.
+func (t tree) dev() error {
+	nodes := []struct {
+		name         string
+		major, minor int
+	}{
+		{"nvidiactl", majorNVIDIA, minorControl},
+		{"nvidia-modeset", majorNVIDIA, minorModeset},
+		{"nvidia-uvm", majorUVM, 0},
+		{"nvidia-uvm-tools", majorUVM, 1},
+		{"nvidia-caps/nvidia-cap1", majorCaps, capConfig},
+		{"nvidia-caps/nvidia-cap2", majorCaps, capMonitor},
+	}
+	for _, n := range nodes {
+		if err := t.device("dev/"+n.name, n.major, n.minor); err != nil {
+			return err
+		}
+	}
+	for _, s := range t.node.gpus {
+		if err := t.device(fmt.Sprintf("dev/nvidia%d", s.minor), majorNVIDIA, s.minor); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// proc makes what the driver shows of itself and its GPUs.
+func (t tree) proc() error {
+	version := t.node.model.DriverVersion
+	files := map[string]string{
+		"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module  " + version + "  Release Build  (simulated)\n",
+		"proc/devices":               fmt.Sprintf("Character devices:\n  1 mem\n%3d nvidia\n%3d nvidia-uvm\n%3d nvidia-caps\n\nBlock devices:\n", majorNVIDIA, majorUVM, majorCaps),
+		"proc/modules":               "nvidia 1 0 - Live 0x0\nnvidia_uvm 1 0 - Live 0x0\n",
+	}
+	for _, s := range t.node.gpus {
+		files[fmt.Sprintf("proc/driver/nvidia/gpus/%s/information", s.address)] = fmt.Sprintf(
+			"Model: \t\t %s\nIRQ:   \t\t %d\nGPU UUID: \t %s\nVideo BIOS: \t ??.??.??.??.??\nBus Type: \t PCIe\nDMA Size: \t 52 bits\nDMA Mask: \t 0xfffffffffffff\nBus Location: \t %s\nDevice Minor: \t %d\nGPU Firmware: \t %s\nGPU Excluded:\t No\n",
+			s.kind.Name, 100+s.index, s.uuid, s.address, s.minor, version)
+	}
+	for path, content := range files {
+		if err := t.write(path, content); err != nil {
+			return err
+		}
+	}
+	return t.capabilities()
+}
+
+func (t tree) path(relative string) string { return filepath.Join(t.root, relative) }
+
+func (t tree) mkdir(relative string) error { return os.MkdirAll(t.path(relative), 0o755) }
+
+func (t tree) write(relative, content string) error {
+	if err := t.mkdir(filepath.Dir(relative)); err != nil {
+		return err
+	}
+	return os.WriteFile(t.path(relative), []byte(content), 0o644)
+}
+
+func (t tree) link(relative, target string) error {
+	if err := t.mkdir(filepath.Dir(relative)); err != nil {
+		return err
+	}
+	return os.Symlink(target, t.path(relative))
+}
+
+// device makes a character device node. A process that may not make one makes
+// an empty file instead, for what only looks at names.
+func (t tree) device(relative string, major, minor int) error {
+	if err := t.mkdir(filepath.Dir(relative)); err != nil {
+		return err
+	}
+	path := t.path(relative)
+	err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(uint32(major), uint32(minor))))
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case errors.Is(err, unix.EPERM):
+		return os.WriteFile(path, nil, 0o666)
+	case err != nil:
+		return fmt.Errorf("make device node %s: %w", path, err)
+	}
+	// The mode of mknod passes through the umask, that of the driver's own
+	// nodes does not.
+	return os.Chmod(path, 0o666)
+}
+
+// realDevices reports whether the device nodes are real ones.
+func (t tree) realDevices() bool {
+	info, err := os.Stat(t.path("dev/nvidiactl"))
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

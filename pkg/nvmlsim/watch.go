@@ -1,0 +1,70 @@
+package nvmlsim
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// watch tells when the state of a node changes, whichever process changes it.
+// It costs nothing while nothing happens. A change between the making of the
+// watch and a wait is not missed.
+type watch struct{ file *os.File }
+
+func newWatch(dir string) (*watch, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("watch the simulated node: %w", err)
+	}
+	// Non-blocking, so that reads obey deadlines and end with close.
+	file := os.NewFile(uintptr(fd), "inotify:"+dir)
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_MOVED_TO|unix.IN_DELETE|unix.IN_DELETE_SELF); err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("watch the simulated node in %s: %w", dir, err)
+	}
+	return &watch{file: file}, nil
+}
+
+// wait returns true after a change, and false when the deadline has passed.
+// After close it returns an error.
+func (w *watch) wait(deadline time.Time) (bool, error) {
+	if err := w.file.SetReadDeadline(deadline); err != nil {
+		return false, err
+	}
+	// Several events at once: one read takes what there is.
+	var buffer [4096]byte
+	switch _, err := w.file.Read(buffer[:]); {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return true, nil
+}
+
+func (w *watch) close() { _ = w.file.Close() }
+
+// waitUntil blocks until done says so of the state, or the deadline has
+// passed.
+func (s *Sim) waitUntil(deadline time.Time, done func(*State) bool) error {
+	w, err := newWatch(s.dir)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	for {
+		st, err := s.load()
+		if err != nil {
+			return err
+		}
+		if done(st) {
+			return nil
+		}
+		if changed, err := w.wait(deadline); err != nil || !changed {
+			return err
+		}
+	}
+}
