@@ -119,7 +119,6 @@ func (t tree) proc() error {
 	files := map[string]string{
 		"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module  " + version + "  Release Build  (simulated)\n",
 		"proc/devices":               fmt.Sprintf("Character devices:\n  1 mem\n%3d nvidia\n%3d nvidia-uvm\n%3d nvidia-caps\n\nBlock devices:\n", majorNVIDIA, majorUVM, majorCaps),
-		"proc/modules":               "nvidia 1 0 - Live 0x0\nnvidia_uvm 1 0 - Live 0x0\n",
 	}
 	for _, s := range t.node.gpus {
 		files[fmt.Sprintf("proc/driver/nvidia/gpus/%s/information", s.address)] = fmt.Sprintf(

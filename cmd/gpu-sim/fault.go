@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// The commands that break hardware, and heal it.
+
+func (t *tool) fault() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "fault",
+		Short: "Break the node, or heal it",
+	}
+	c.AddCommand(t.xid(), t.lost(), t.linkDown(), t.ecc(), t.call(),
+		&cobra.Command{
+			Use:   "no-driver",
+			Short: "Unload the kernel driver",
+			Args:  cobra.NoArgs,
+			RunE:  t.run(func(s *nvmlsim.Sim) error { return s.UnloadDriver() }),
+		},
+		&cobra.Command{
+			Use:   "clear",
+			Short: "Heal everything; calls that hang go on",
+			Args:  cobra.NoArgs,
+			RunE:  t.run(func(s *nvmlsim.Sim) error { return s.ClearFaults() }),
+		})
+	return c
+}
+
+func (t *tool) xid() *cobra.Command {
+	var gpu string
+	var xid uint64
+	c := &cobra.Command{
+		Use:   "xid --gpu GPU --xid NUMBER",
+		Short: "Report an XID error",
+		Args:  cobra.NoArgs,
+		RunE:  t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error { return s.ReportXID(index, xid) }),
+	}
+	gpuFlag(c, &gpu)
+	c.Flags().Uint64Var(&xid, "xid", 0, "number in NVIDIA's XID catalogue")
+	required(c, "xid")
+	return c
+}
+
+func (t *tool) lost() *cobra.Command {
+	var gpu string
+	c := &cobra.Command{
+		Use:   "lost --gpu GPU",
+		Short: "Let a GPU fall off the bus, with an XID 79",
+		Args:  cobra.NoArgs,
+		RunE:  t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error { return s.LoseGPU(index) }),
+	}
+	gpuFlag(c, &gpu)
+	return c
+}
+
+func (t *tool) linkDown() *cobra.Command {
+	var gpu string
+	var link int
+	c := &cobra.Command{
+		Use:   "link-down --gpu GPU --link NUMBER",
+		Short: "Take an NVLink down at both ends, with an XID 74",
+		Args:  cobra.NoArgs,
+		RunE:  t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error { return s.LinkDown(index, link) }),
+	}
+	gpuFlag(c, &gpu)
+	c.Flags().IntVar(&link, "link", 0, "number of the link on the GPU")
+	required(c, "link")
+	return c
+}
+
+func (t *tool) ecc() *cobra.Command {
+	var gpu string
+	c := &cobra.Command{
+		Use:   "ecc --gpu GPU",
+		Short: "Report an uncorrectable memory error, with an XID 48",
+		Args:  cobra.NoArgs,
+		RunE:  t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error { return s.FailECC(index) }),
+	}
+	gpuFlag(c, &gpu)
+	return c
+}
+
+func (t *tool) call() *cobra.Command {
+	var gpu, returns string
+	var hang time.Duration
+	var f nvmlsim.CallFault
+	c := &cobra.Command{
+		Use:     "call --method METHOD [--return CODE] [--hang DURATION] [--count N] [--gpu GPU]",
+		Short:   "Make calls of an NVML method fail or hang",
+		Example: "  gpu-sim fault call --method DeviceGetCount --count 3 --return ERROR_TIMEOUT\n  gpu-sim fault call --method DeviceGetUUID --gpu 2 --hang 5s",
+		Args:    cobra.NoArgs,
+		RunE: t.run(func(s *nvmlsim.Sim) error {
+			f.Hang = nvmlsim.Duration(hang)
+			if returns != "" {
+				code, err := nvmlsim.ParseReturn(returns)
+				if err != nil {
+					return err
+				}
+				f.Return = code
+			}
+			if gpu != "" {
+				index, err := s.FindGPU(gpu)
+				if err != nil {
+					return err
+				}
+				f.GPU = &index
+			}
+			return s.FailCalls(f)
+		}),
+	}
+	c.Flags().StringVar(&f.Method, "method", "", "method of go-nvml's nvml.Interface, such as DeviceGetUUID")
+	c.Flags().StringVar(&returns, "return", "", "what the calls return, such as ERROR_TIMEOUT")
+	c.Flags().DurationVar(&hang, "hang", 0, "how long the calls block first")
+	c.Flags().IntVar(&f.Count, "count", 0, "number of calls to strike; 0 is until cleared")
+	c.Flags().StringVar(&gpu, "gpu", "", "only calls of this GPU: index, PCI address or UUID")
+	required(c, "method")
+	return c
+}
+
+// run opens the node for a command without output.
+func (t *tool) run(do func(*nvmlsim.Sim) error) func(*cobra.Command, []string) error {
+	return func(*cobra.Command, []string) error {
+		s, err := t.open()
+		if err != nil {
+			return err
+		}
+		return do(s)
+	}
+}
+
+// runGPU is run for a command on one GPU.
+func (t *tool) runGPU(ref *string, do func(*nvmlsim.Sim, int) error) func(*cobra.Command, []string) error {
+	return t.run(func(s *nvmlsim.Sim) error {
+		index, err := s.FindGPU(*ref)
+		if err != nil {
+			return err
+		}
+		return do(s, index)
+	})
+}
+
+func gpuFlag(c *cobra.Command, ref *string) {
+	c.Flags().StringVar(ref, "gpu", "", "GPU: index, PCI address or UUID")
+	required(c, "gpu")
+}
+
+// required marks a flag. It panics for a flag that the command does not have,
+// which is a mistake in this file.
+func required(c *cobra.Command, flag string) {
+	if err := c.MarkFlagRequired(flag); err != nil {
+		panic(fmt.Sprintf("%s: %v", c.Name(), err))
+	}
+}

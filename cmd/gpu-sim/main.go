@@ -1,0 +1,47 @@
+// Command gpu-sim makes, shows, breaks and reboots simulated GPU nodes. The
+// node lies in a directory that the driver shares (--hardware=sim:...), so
+// what is done here is seen there at once.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+func main() {
+	if err := newCommand().Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "gpu-sim:", err)
+		os.Exit(1)
+	}
+}
+
+// tool is what the subcommands share.
+type tool struct{ state string }
+
+func newCommand() *cobra.Command {
+	t := &tool{}
+	root := &cobra.Command{
+		Use:           "gpu-sim",
+		Short:         "Simulated GPU nodes: make, show, break and reboot them",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		CompletionOptions: cobra.CompletionOptions{
+			HiddenDefaultCmd: true,
+		},
+	}
+	root.PersistentFlags().StringVar(&t.state, "state", os.Getenv("GPU_SIM_STATE"), "directory of the simulated node (environment: GPU_SIM_STATE)")
+	root.AddCommand(t.create(), t.show(), t.fault(), t.reset(), t.reboot(), t.process(), t.destroy())
+	return root
+}
+
+// open opens the node that --state names.
+func (t *tool) open() (*nvmlsim.Sim, error) {
+	if t.state == "" {
+		return nil, fmt.Errorf("which node? give its directory with --state")
+	}
+	return nvmlsim.Open(t.state)
+}

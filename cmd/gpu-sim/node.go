@@ -1,0 +1,144 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// The commands on a node as a whole.
+
+func (t *tool) create() *cobra.Command {
+	var model string
+	c := &cobra.Command{
+		Use:   "create --state DIR --model NAME|FILE.yaml",
+		Short: "Make a simulated node",
+		Long: "Make a simulated node in a directory.\n\nBuilt-in models: " + strings.Join(nvmlsim.ModelNames(), ", ") +
+			".\nA model of your own is a YAML file; pkg/nvmlsim/models holds the built-in ones as examples.",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if t.state == "" {
+				return fmt.Errorf("where to? give a directory with --state")
+			}
+			m, err := nvmlsim.LoadModel(model)
+			if err != nil {
+				return err
+			}
+			s, err := nvmlsim.Create(t.state, m)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "made a %s with %d GPUs in %s; its root file system is %s\n", m.Name, len(m.GPUs), t.state, s.Root())
+			return err
+		},
+	}
+	c.Flags().StringVar(&model, "model", "", "built-in model or path of a YAML file")
+	required(c, "model")
+	return c
+}
+
+func (t *tool) show() *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use:   "show",
+		Short: "Show GPUs, modes, links, MIG instances, processes and faults",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, err := t.open()
+			if err != nil {
+				return err
+			}
+			view, err := s.View()
+			if err != nil {
+				return err
+			}
+			var data []byte
+			switch output {
+			case "text":
+				return view.WriteText(c.OutOrStdout())
+			case "json":
+				data, err = json.MarshalIndent(view, "", "  ")
+				data = append(data, '\n')
+			case "yaml":
+				data, err = yaml.Marshal(view)
+			default:
+				return fmt.Errorf("output %q is none of text, json, yaml", output)
+			}
+			if err != nil {
+				return err
+			}
+			_, err = c.OutOrStdout().Write(data)
+			return err
+		},
+	}
+	c.Flags().StringVarP(&output, "output", "o", "text", "text, json or yaml")
+	return c
+}
+
+func (t *tool) reboot() *cobra.Command {
+	return &cobra.Command{
+		Use:   "reboot",
+		Short: "Reboot the node: processes, MIG instances and faults are gone, the boot ID is new",
+		Args:  cobra.NoArgs,
+		RunE:  t.run(func(s *nvmlsim.Sim) error { return s.Reboot() }),
+	}
+}
+
+func (t *tool) reset() *cobra.Command {
+	var gpu string
+	c := &cobra.Command{
+		Use:   "reset --gpu GPU",
+		Short: "Reset an idle GPU: pending modes take hold, MIG instances are gone",
+		Args:  cobra.NoArgs,
+		RunE:  t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error { return s.ResetGPU(index) }),
+	}
+	gpuFlag(c, &gpu)
+	return c
+}
+
+func (t *tool) destroy() *cobra.Command {
+	return &cobra.Command{
+		Use:   "destroy",
+		Short: "Remove the node from its directory",
+		Args:  cobra.NoArgs,
+		RunE:  t.run(func(s *nvmlsim.Sim) error { return s.Destroy() }),
+	}
+}
+
+func (t *tool) process() *cobra.Command {
+	c := &cobra.Command{Use: "process", Short: "Let processes compute on GPUs"}
+	var gpu string
+	var memory uint64
+	var p nvmlsim.Process
+	add := &cobra.Command{
+		Use:   "add --gpu GPU --pid PID --memory MIB",
+		Short: "Let a process compute on a GPU or on one of its MIG devices",
+		Args:  cobra.NoArgs,
+		RunE: t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error {
+			p.MemoryBytes = memory << 20
+			return s.AddProcess(index, p)
+		}),
+	}
+	gpuFlag(add, &gpu)
+	add.Flags().IntVar(&p.PID, "pid", 0, "process ID")
+	add.Flags().StringVar(&p.Name, "name", "", "name of the process")
+	add.Flags().Uint64Var(&memory, "memory", 0, "memory it uses, in MiB")
+	add.Flags().StringVar(&p.Device, "device", "", "UUID of a MIG device; without it the process uses the whole GPU")
+	required(add, "pid")
+	var pid int
+	remove := &cobra.Command{
+		Use:   "remove --pid PID",
+		Short: "End a process on all GPUs",
+		Args:  cobra.NoArgs,
+		RunE:  t.run(func(s *nvmlsim.Sim) error { return s.RemoveProcess(pid) }),
+	}
+	remove.Flags().IntVar(&pid, "pid", 0, "process ID")
+	required(remove, "pid")
+	c.AddCommand(add, remove)
+	return c
+}
