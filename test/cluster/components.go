@@ -22,6 +22,9 @@ const (
 	kubelet               = "kubelet"
 )
 
+// frontProxyUser is who the API server is to aggregated API servers.
+const frontProxyUser = "front-proxy-client"
+
 // Components lists the daemons in the order in which they are started.
 func Components() []string {
 	return []string{etcd, containerd, kubeAPIServer, kubeControllerManager, kubeScheduler, kubeProxy, kubelet}
@@ -56,6 +59,14 @@ func arguments(component string, l Layout, n network, featureGates map[string]bo
 			"--kubelet-client-certificate=" + l.pki("apiserver-kubelet-client.crt"),
 			"--kubelet-client-key=" + l.pki("apiserver-kubelet-client.key"),
 			"--kubelet-preferred-address-types=InternalIP",
+			// Without these the scheduler's log fills with complaints.
+			"--requestheader-client-ca-file=" + l.pki("ca.crt"),
+			"--requestheader-allowed-names=" + frontProxyUser,
+			"--requestheader-username-headers=X-Remote-User",
+			"--requestheader-group-headers=X-Remote-Group",
+			"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+			"--proxy-client-cert-file=" + l.pki("front-proxy-client.crt"),
+			"--proxy-client-key-file=" + l.pki("front-proxy-client.key"),
 			"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 			"--service-account-key-file=" + l.pki("service-account.crt"),
 			"--service-account-signing-key-file=" + l.pki("service-account.key"),
@@ -72,7 +83,13 @@ func arguments(component string, l Layout, n network, featureGates map[string]bo
 			"--root-ca-file=" + l.pki("ca.crt"),
 			"--service-account-private-key-file=" + l.pki("service-account.key"),
 			"--use-service-account-credentials=true",
+			// It would make a directory below /usr.
+			"--flex-volume-plugin-dir=" + l.path("volume-plugins"),
 			"--leader-elect=false",
+			// The default limits hold the controllers up for three seconds
+			// when they all start.
+			"--kube-api-qps=200",
+			"--kube-api-burst=400",
 		}
 	case kubeScheduler:
 		args = []string{

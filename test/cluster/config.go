@@ -118,12 +118,13 @@ func kubeletConfiguration(l Layout, n network, featureGates map[string]bool) *ku
 		// Images come from archives only: one that is collected is lost.
 		ImageGCHighThresholdPercent: ptr.To[int32](100),
 		ImageGCLowThresholdPercent:  ptr.To[int32](99),
+		// No test wants an eviction. 0% is what turns a threshold off.
 		EvictionHard: map[string]string{
-			"memory.available":   "50Mi",
-			"nodefs.available":   "1%",
-			"nodefs.inodesFree":  "1%",
-			"imagefs.available":  "1%",
-			"imagefs.inodesFree": "1%",
+			"memory.available":   "0%",
+			"nodefs.available":   "0%",
+			"nodefs.inodesFree":  "0%",
+			"imagefs.available":  "0%",
+			"imagefs.inodesFree": "0%",
 		},
 
 		// Nothing answers there. Without an address every pod would carry a

@@ -38,6 +38,10 @@ func newCredentials(l Layout, n network, now time.Time) (credentials, error) {
 	if err := addPair("apiserver-kubelet-client", pair, err); err != nil {
 		return nil, err
 	}
+	pair, err = authority.Client(frontProxyUser)
+	if err := addPair("front-proxy-client", pair, err); err != nil {
+		return nil, err
+	}
 	pair, err = pki.SigningKey()
 	if err := addPair("service-account", pair, err); err != nil {
 		return nil, err

@@ -80,7 +80,7 @@ func release(ctx context.Context, l Layout) error {
 		l.link(network{}).Delete(ctx),
 		removeCNIResults(l),
 		removeLogLinks(l),
-		restoreSysctls(),
+		restoreMachine(),
 	}
 	entries, err := os.ReadDir(l.State)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -173,12 +173,12 @@ func removeIfEmpty(dirs ...string) {
 	}
 }
 
-// restoreSysctls gives the machine its own kernel settings back when the last
+// restoreMachine undoes what kubelets do at fixed places, when the last
 // cluster goes.
-func restoreSysctls() error {
-	others, err := host.NetNSWithPrefix("gpu-dra-")
+func restoreMachine() error {
+	others, err := host.NetNSWithPrefix(netnsPrefix)
 	if err != nil || len(others) > 0 {
 		return err
 	}
-	return host.RestoreSysctls(sysctlsFile())
+	return errors.Join(host.RestoreSysctls(sysctlsFile()), host.RemoveDevicePluginDir())
 }

@@ -19,6 +19,9 @@ const (
 	ProbeImage = "localhost/gpu-dra/probe:test"
 	pauseImage = "localhost/gpu-dra/pause:test"
 
+	// netnsPrefix marks the network namespaces of all clusters.
+	netnsPrefix = "gpu-dra-"
+
 	// Pods and services live inside the cluster's network namespace, so every
 	// cluster can use the same ranges.
 	podCIDR            = "10.244.0.0/24"
@@ -71,7 +74,7 @@ func (l Layout) path(elem ...string) string {
 }
 
 // NetNS is the name of the network namespace.
-func (l Layout) NetNS() string { return "gpu-dra-" + l.Name }
+func (l Layout) NetNS() string { return netnsPrefix + l.Name }
 
 // Cgroup is the cluster's cgroup in every hierarchy. Two kubelets that shared
 // one would delete each other's pods.

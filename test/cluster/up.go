@@ -53,9 +53,13 @@ func Up(ctx context.Context, l Layout, o Options) (Info, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = errors.New("an earlier run did not finish")
 		}
-		o.Say("cluster %s is broken and is made anew: %v", l.Name, err)
+		reason, _, _ := strings.Cut(err.Error(), "\n")
+		o.Say("cluster %s is broken and is made anew: %s", l.Name, reason)
 	}
 	if err := takeDown(ctx, l, o.Say); err != nil {
+		return Info{}, err
+	}
+	if err := refuseForeignKubelet(); err != nil {
 		return Info{}, err
 	}
 	if err := prepareMachine(ctx, l, o); err != nil {
@@ -68,6 +72,16 @@ func Up(ctx context.Context, l Layout, o Options) (Info, error) {
 		return Info{}, errors.Join(fmt.Errorf("cluster %s did not come up: %w\nall logs: %s", l.Name, err, l.LogsDir()), release(ctx, l))
 	}
 	return info, nil
+}
+
+// refuseForeignKubelet protects a real node: a second kubelet would take its
+// device plugins away.
+func refuseForeignKubelet() error {
+	clusters, err := host.NetNSWithPrefix(netnsPrefix)
+	if err != nil || len(clusters) > 0 || !host.KubeletRuns() {
+		return err
+	}
+	return errors.New("a kubelet runs on this machine already, and a second one would take its device plugin socket: use another machine")
 }
 
 // prepareMachine installs and builds what is missing.

@@ -177,7 +177,8 @@ func (o *options) kubectl() *cobra.Command {
 				return err
 			}
 			kubectl := filepath.Join(info.BinDir, "kubectl")
-			err = syscall.Exec(kubectl, append([]string{"kubectl"}, args...), append(os.Environ(), "KUBECONFIG="+info.Kubeconfig))
+			err = syscall.Exec(kubectl, append([]string{"kubectl"}, args...), append(os.Environ(),
+				"KUBECONFIG="+info.Kubeconfig, "KUBECACHEDIR="+filepath.Join(info.StateDir, "kubectl-cache")))
 			return fmt.Errorf("run %s: %w", kubectl, err)
 		},
 	}

@@ -47,7 +47,7 @@ func Targets() []Target {
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
 		targets = append(targets, Target{name, "runtime", "github.com/containerd/containerd/v2/cmd/" + name, plainFlags})
 	}
-	for _, name := range []string{"ipam/host-local", "main/loopback", "main/ptp"} {
+	for _, name := range []string{"ipam/host-local", "main/ptp"} {
 		targets = append(targets, Target{path.Base(name), "runtime", "github.com/containernetworking/plugins/plugins/" + name, plainFlags})
 	}
 	return append(targets,

@@ -23,6 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const maxTailLine = 300
+
 // Spec is a daemon to start.
 type Spec struct {
 	Name string
@@ -226,7 +228,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// Tail gives the last lines of a daemon's log, for an error message.
+// Tail gives the last lines of a daemon's log, long ones shortened, for an
+// error message.
 func Tail(path string, lines int) string {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -238,6 +241,11 @@ func Tail(path string, lines int) string {
 	all := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
 	if len(all) > lines {
 		all = all[len(all)-lines:]
+	}
+	for i, line := range all {
+		if len(line) > maxTailLine {
+			all[i] = line[:maxTailLine] + "..."
+		}
 	}
 	return "  " + strings.Join(all, "\n  ")
 }
