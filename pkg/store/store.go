@@ -113,21 +113,25 @@ func (s *Store) Write(key string, payload []byte) error {
 	return nil
 }
 
-// Delete removes the record of key and returns once that is durable. A record
-// that is not there is no error.
+// Delete removes the record of key, and what a crashed write of it left, and
+// returns once that is durable. A record that is not there is no error.
 func (s *Store) Delete(key string) error {
 	path, err := s.path(key)
 	if err != nil {
 		return err
 	}
-	err = s.fs.Remove(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	removed := false
+	for _, path := range []string{path, filepath.Join(s.dir, key+tmpSuffix)} {
+		err := s.fs.Remove(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("delete record %s: %w", key, err)
+		}
+		removed = removed || err == nil
+	}
+	if !removed {
 		return nil
 	}
-	if err == nil {
-		err = s.fs.SyncDir(s.dir)
-	}
-	if err != nil {
+	if err := s.fs.SyncDir(s.dir); err != nil {
 		return fmt.Errorf("delete record %s: %w", key, err)
 	}
 	return nil

@@ -181,10 +181,16 @@ func TestOpenRemovesWhatCrashedWritesLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	open(t, dir)
+	s := open(t, dir)
 	// The new one may be another process's write in progress.
 	if diff := cmp.Diff([]string{"new.tmp", "old.record"}, tree(t, dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	if err := s.Delete("new"); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"old.record"}, tree(t, dir)); diff != "" {
+		t.Errorf("after deleting that key (-want +got):\n%s", diff)
 	}
 }
 

@@ -1,0 +1,130 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
+)
+
+// Ref names a claim.
+type Ref struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
+}
+
+// String gives what a person would look for: "team-a/one-gpu (UID …)".
+func (r Ref) String() string { return fmt.Sprintf("%s/%s (UID %s)", r.Namespace, r.Name, r.UID) }
+
+// Device is one device of a prepared claim.
+type Device struct {
+	// Request as in the allocation result: "gpu", or "gpu/big" where it was a
+	// subrequest that could be met.
+	Request    string
+	Pool, Name string
+	// ShareID tells allocations of one device apart; nil where the device
+	// belongs to one claim at a time.
+	ShareID *types.UID
+	Kind    gpu.Kind
+	// Address and UUID of the GPU.
+	Address gpu.PCIAddress
+	UUID    string
+	// CDIDeviceIDs are fully qualified.
+	CDIDeviceIDs []string
+	// Attributes as published; from [Manager.Prepare] only.
+	Attributes map[string]resourceapi.DeviceAttribute
+}
+
+// Inventory knows the GPUs of this node as last seen, without asking anybody.
+type Inventory interface {
+	// GPU returns an error that wraps [gpu.ErrNotFound], [gpu.ErrNotReady]
+	// while nothing is known of the GPUs, or [gpu.ErrLost].
+	GPU(ctx context.Context, address gpu.PCIAddress) (gpu.GPU, error)
+}
+
+// CDI keeps the specs from which a container runtime learns of a claim's
+// devices. All methods may be called for different claims at the same time.
+type CDI interface {
+	// Write makes the claim's spec say exactly this, whatever is there, and
+	// returns the qualified device IDs in the order of the injections.
+	Write(ctx context.Context, claim types.UID, owner types.NamespacedName, injections []gpu.Injection) ([]string, error)
+	// Remove deletes the spec and what is left of a crashed Write. Nothing
+	// there is no error.
+	Remove(ctx context.Context, claim types.UID) error
+	// List returns the claims for which there is a spec or part of one.
+	List(ctx context.Context) ([]types.UID, error)
+	// Read returns whom a spec is for and the IDs of its injections; the error
+	// wraps [gpu.ErrNotFound] or [gpu.ErrCorrupt].
+	Read(ctx context.Context, claim types.UID) (owner types.NamespacedName, injections []string, err error)
+}
+
+// Observer is told of every step, for metrics. It must not block.
+type Observer interface {
+	StepDone(step string, undo bool, took time.Duration, err error)
+}
+
+// Options of a [Manager]. All but Attributes and Observer are needed.
+type Options struct {
+	// DriverName selects the allocation results and configurations that are
+	// ours.
+	DriverName string
+	// PoolName is the pool that this node publishes.
+	PoolName string
+	// BootID names this boot of the machine. What records of another boot
+	// speak of is gone.
+	BootID string
+	// StateDir holds lock files while something is under way. It must be the
+	// same for all processes that share Records.
+	StateDir string
+	Records  *store.Store
+
+	Inventory Inventory
+	CDI       CDI
+	// Attributes returns what is published of a GPU.
+	Attributes func(gpu.PCIAddress) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+	Observer   Observer
+}
+
+// Manager prepares and unprepares claims. Its methods are idempotent and may be
+// called at the same time.
+type Manager struct {
+	Options
+	locks *locks
+	steps map[string]step
+}
+
+// New returns a manager. Call [Manager.Recover] before anything else, to bring
+// to rest what a crash may have left.
+func New(o Options) (*Manager, error) {
+	if o.DriverName == "" || o.PoolName == "" || o.BootID == "" || o.StateDir == "" || o.Records == nil || o.Inventory == nil || o.CDI == nil {
+		return nil, errors.New("claim manager: an option is missing")
+	}
+	if o.Attributes == nil {
+		o.Attributes = func(gpu.PCIAddress) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil }
+	}
+	if o.Observer == nil {
+		o.Observer = unobserved{}
+	}
+	dir := filepath.Join(o.StateDir, "locks")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("claim manager: %w", err)
+	}
+	return &Manager{
+		Options: o,
+		locks:   newLocks(dir),
+		steps:   map[string]step{stepWriteCDI: writeCDI{inventory: o.Inventory, cdi: o.CDI}},
+	}, nil
+}
+
+type unobserved struct{}
+
+func (unobserved) StepDone(string, bool, time.Duration, error) {}

@@ -1,0 +1,28 @@
+// Package claim is the life of a prepared claim: what an allocated
+// ResourceClaim needs done on this node, doing it, undoing it, and bringing it
+// to rest after a crash.
+//
+// A claim's allocation and configuration give a plan, an ordered list of steps.
+// A journal, one record per claim in package store, names each step before it
+// acts and keeps its result after; the CDI spec, which lets containers start,
+// comes last. Undo runs the journal backwards. The phase of a claim is never
+// stored, it follows from the record; [Manager] draws it.
+//
+// Several claims are worked on at the same time, and during a rolling update in
+// two processes, so the disk is the truth and memory holds none of it. Locks are
+// per claim and per physical GPU, and nothing waits for the API server while it
+// holds one.
+//
+// # What a claim holds when its record is lost
+//
+// A record can be damaged, be of a newer release (after a downgrade), or be
+// gone because somebody emptied the state directory. Containers of the claim
+// may run all the same, so its GPUs must not look free. The CDI spec is the
+// witness: a claim without a readable record holds the devices that its CDI
+// spec names, until it is unprepared, which the caller also does for claims that
+// the API does not know any more. Only where the spec is damaged or gone too is
+// nothing known and nothing held; no container can start from it then. A
+// reboot ends all of this: containers are gone, and so is, on tmpfs, the spec.
+//
+// Out of scope: the kubelet's protocol, the API server, and what to publish.
+package claim

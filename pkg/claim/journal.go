@@ -1,0 +1,149 @@
+package claim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// entry is one step of a plan in the journal.
+type entry struct {
+	Step string `json:"step"`
+	// State is empty while the step is only planned.
+	State state `json:"state,omitempty"`
+	// Result is what the step wants to know when it is done again or undone,
+	// such as the ID of what it created; in a form of its own.
+	Result json.RawMessage `json:"result,omitempty"`
+}
+
+type state string
+
+const (
+	started state = "started" // it may have acted
+	done    state = "done"
+)
+
+// step is one kind of thing that a plan does to the node.
+type step interface {
+	// do makes it so and puts into e.Result what undo needs. It succeeds where
+	// it is done already, with e.Result from then if that was recorded, and so
+	// it also verifies and repairs.
+	do(ctx context.Context, r *record, e *entry) error
+	// undo makes it not so. It succeeds where nothing was done, and must make
+	// do without e.Result if do never came to its end.
+	undo(ctx context.Context, r *record, e entry) error
+}
+
+// done reports whether all steps are.
+func (r *record) done() bool {
+	return !slices.ContainsFunc(r.Journal, func(e entry) bool { return e.State != done })
+}
+
+// build does all steps of a new record: each is in the journal before it acts,
+// and the write that records its result also names the next. On failure it
+// undoes what it did.
+func (m *Manager) build(ctx context.Context, r *record) error {
+	err := m.advance(ctx, r)
+	if err != nil {
+		// What was begun must be undone even if nobody waits for it any more.
+		return errors.Join(err, m.undo(context.WithoutCancel(ctx), r))
+	}
+	klog.FromContext(ctx).Info("Prepared", "devices", r.deviceNames())
+	return nil
+}
+
+func (m *Manager) advance(ctx context.Context, r *record) error {
+	if err := m.free(ctx, r); err != nil {
+		return err
+	}
+	for i := range r.Journal {
+		e := &r.Journal[i]
+		e.State = started
+		if err := m.save(r); err != nil {
+			return err
+		}
+		if err := m.do(ctx, r, e); err != nil {
+			return err
+		}
+		e.State = done
+	}
+	return m.save(r)
+}
+
+// verify does every step of a prepared claim again, which repairs what is not
+// as it should be.
+func (m *Manager) verify(ctx context.Context, r *record) error {
+	changed := false
+	for i := range r.Journal {
+		e := &r.Journal[i]
+		before := e.Result
+		if err := m.do(ctx, r, e); err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+		changed = changed || !bytes.Equal(before, e.Result)
+	}
+	if !changed {
+		return nil
+	}
+	return m.save(r)
+}
+
+// undo runs the journal backwards and deletes it. What it fails at stays in the
+// record for the next attempt.
+func (m *Manager) undo(ctx context.Context, r *record) error {
+	for _, e := range slices.Backward(r.Journal) {
+		if e.State == "" {
+			continue
+		}
+		if err := m.undoStep(ctx, r, e); err != nil {
+			return err
+		}
+	}
+	return m.Records.Delete(string(r.Claim.UID))
+}
+
+// clear removes the CDI spec and the record of a claim without undoing its
+// steps. Of another boot's claim nothing else can be left: what its steps
+// created went with that boot, and the IDs in their results may be somebody
+// else's by now.
+func (m *Manager) clear(ctx context.Context, claim types.UID) error {
+	if err := m.CDI.Remove(ctx, claim); err != nil {
+		return err
+	}
+	return m.Records.Delete(string(claim))
+}
+
+func (m *Manager) do(ctx context.Context, r *record, e *entry) error {
+	return m.observe(e.Step, false, func(s step) error { return s.do(ctx, r, e) })
+}
+
+func (m *Manager) undoStep(ctx context.Context, r *record, e entry) error {
+	return m.observe(e.Step, true, func(s step) error { return s.undo(ctx, r, e) })
+}
+
+func (m *Manager) observe(name string, undo bool, act func(step) error) error {
+	s, ok := m.steps[name]
+	if !ok {
+		return fmt.Errorf("step %s: %w by this release", name, gpu.ErrNotSupported)
+	}
+	start := time.Now()
+	err := act(s)
+	m.Observer.StepDone(name, undo, time.Since(start), err)
+	if err != nil {
+		verb := ""
+		if undo {
+			verb = "undo "
+		}
+		return fmt.Errorf("%s%s: %w", verb, name, err)
+	}
+	return nil
+}

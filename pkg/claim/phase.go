@@ -1,0 +1,116 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+)
+
+// Phase is where a claim stands in its life.
+type Phase string
+
+// The phases. They follow from what is on the disk.
+const (
+	// Absent: there is no record.
+	Absent Phase = "Absent"
+	// Preparing: some steps of the plan may have been done.
+	Preparing Phase = "Preparing"
+	// Prepared: all steps are done; containers may run.
+	Prepared Phase = "Prepared"
+	// Unpreparing: some steps may have been undone.
+	Unpreparing Phase = "Unpreparing"
+	// Outlived: the record is of another boot of the machine.
+	Outlived Phase = "Outlived"
+	// Unrecorded: there is no readable record, but a CDI spec.
+	Unrecorded Phase = "Unrecorded"
+)
+
+// phase of a record, nil for none.
+func (m *Manager) phase(r *record) Phase {
+	switch {
+	case r == nil:
+		return Absent
+	case r.BootID != m.BootID:
+		return Outlived
+	case r.Unpreparing:
+		return Unpreparing
+	case r.done():
+		return Prepared
+	default:
+		return Preparing
+	}
+}
+
+// goal is what a caller wants of a claim.
+type goal int
+
+const (
+	// toRest leaves a claim prepared or absent, whichever it can be.
+	toRest goal = iota
+	toPrepared
+	toAbsent
+)
+
+// reach brings a claim to its goal and returns its record, nil if it is absent.
+// want is the record to begin with, for toPrepared. The caller holds the lock of
+// the claim.
+//
+//	                build
+//	Absent ─────────▶ Preparing ──────────────▶ Prepared ⟲ verify
+//	▲ ▲ ▲               │ failure, crash           │ unprepare, or the claim
+//	│ │ └───── undo ────┘                          ▼ was allocated anew
+//	│ └─────── undo ──────────────────────── Unpreparing ⟲ failure: stay, retry
+//	└───────── clear ────── Outlived: any of them after a reboot
+func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want *record) (*record, error) {
+	r, err := m.load(ctx, claim)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := m.locks.lock(ctx, gpusOf(r, want)...)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+
+	var journalErr error
+	for {
+		switch m.phase(r) {
+		case Absent:
+			switch goal {
+			case toPrepared:
+				return want, m.build(ctx, want)
+			case toAbsent:
+				// Without a record there may still be a CDI spec, or the
+				// beginnings of both.
+				return nil, m.clear(ctx, claim)
+			default:
+				return nil, nil
+			}
+		case Prepared:
+			if goal == toRest || goal == toPrepared && r.sameAllocation(want) {
+				return r, m.verify(ctx, r)
+			}
+			// Undoing is idempotent and the record names all there is to undo,
+			// so a full disk need not keep a pod from going away.
+			r.Unpreparing = true
+			journalErr = m.save(r)
+		case Preparing, Unpreparing:
+			if err := m.undo(ctx, r); err != nil {
+				return nil, errors.Join(err, journalErr)
+			}
+			klog.FromContext(ctx).Info("Unprepared", "devices", r.deviceNames())
+			r = nil
+		case Outlived:
+			if err := m.clear(ctx, claim); err != nil {
+				return nil, err
+			}
+			klog.FromContext(ctx).Info("Forgot what another boot prepared", "devices", r.deviceNames())
+			r = nil
+		default:
+			return nil, fmt.Errorf("claim %s: no way on from phase %s", r.Claim, m.phase(r))
+		}
+	}
+}

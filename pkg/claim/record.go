@@ -1,0 +1,112 @@
+package claim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
+)
+
+// recordVersion rises whenever an older release would misread or wrongly undo a
+// record of this one: with every new step and every new meaning, not with a
+// field that it can ignore.
+const recordVersion = 1
+
+// record is all that is remembered of a claim: facts only.
+type record struct {
+	Version int    `json:"version"`
+	BootID  string `json:"bootID"`
+	Claim   Ref    `json:"claim"`
+	// Devices in the order of the allocation.
+	Devices []allocated `json:"devices"`
+	// Journal holds the steps of the plan in their order.
+	Journal []entry `json:"journal"`
+	// Unpreparing says that undoing has begun and must be finished.
+	Unpreparing bool `json:"unpreparing,omitempty"`
+}
+
+// allocated is one allocation result of ours.
+type allocated struct {
+	Request string     `json:"request"`
+	Pool    string     `json:"pool"`
+	Device  string     `json:"device"`
+	ShareID *types.UID `json:"shareID,omitempty"`
+	// UUID of the GPU that the device was on.
+	UUID string `json:"uuid"`
+}
+
+// same reports whether both are the same allocation result.
+func (a allocated) same(b allocated) bool {
+	sameShare := a.ShareID == b.ShareID || a.ShareID != nil && b.ShareID != nil && *a.ShareID == *b.ShareID
+	return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device && sameShare
+}
+
+func (r *record) sameAllocation(other *record) bool {
+	return slices.EqualFunc(r.Devices, other.Devices, allocated.same)
+}
+
+// deviceNames in the order of the allocation.
+func (r *record) deviceNames() []string {
+	var names []string
+	for _, d := range r.Devices {
+		names = append(names, d.Device)
+	}
+	return names
+}
+
+// decodeRecord reads the payload of the record of a claim. The error wraps
+// [gpu.ErrCorrupt] or, for a record of a newer release, [gpu.ErrNotSupported].
+func decodeRecord(claim types.UID, payload []byte) (*record, error) {
+	var version struct{ Version int }
+	if err := json.Unmarshal(payload, &version); err != nil {
+		return nil, fmt.Errorf("%w: %w", gpu.ErrCorrupt, err)
+	}
+	if version.Version > recordVersion {
+		return nil, fmt.Errorf("%w: record version %d, this release knows %d: it was written by a newer release, which is needed to go on", gpu.ErrNotSupported, version.Version, recordVersion)
+	}
+	r := &record{}
+	if err := json.Unmarshal(payload, r); err != nil {
+		return nil, fmt.Errorf("%w: %w", gpu.ErrCorrupt, err)
+	}
+	if r.Version < 1 || r.Claim.UID != claim || len(r.Devices) == 0 || len(r.Journal) == 0 {
+		return nil, fmt.Errorf("%w: not a complete record of this claim", gpu.ErrCorrupt)
+	}
+	if _, err := r.held(); err != nil {
+		return nil, fmt.Errorf("%w: %w", gpu.ErrCorrupt, err)
+	}
+	return r, nil
+}
+
+// read returns the record of a claim from the disk, nil where there is none.
+func (m *Manager) read(claim types.UID) (*record, error) {
+	payload, err := m.Records.Read(string(claim))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case errors.Is(err, store.ErrCorrupt):
+		return nil, fmt.Errorf("%w: %w", gpu.ErrCorrupt, err)
+	case errors.Is(err, store.ErrNewer):
+		return nil, fmt.Errorf("%w: %w: it was written by a newer release, which is needed to go on", gpu.ErrNotSupported, err)
+	case err != nil:
+		return nil, err
+	}
+	r, err := decodeRecord(claim, payload)
+	if err != nil {
+		return nil, fmt.Errorf("record of claim %s: %w", claim, err)
+	}
+	return r, nil
+}
+
+func (m *Manager) save(r *record) error {
+	payload, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode the record of claim %s: %w", r.Claim, err)
+	}
+	return m.Records.Write(string(r.Claim.UID), payload)
+}

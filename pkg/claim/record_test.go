@@ -1,0 +1,130 @@
+package claim
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// goldenRecords are records of every released version. A file is never changed:
+// nodes have such records on their disks.
+func goldenRecords() map[string]*record {
+	share := types.UID("f3f3f3f3-0000-4000-8000-000000000000")
+	prepared := func() *record {
+		return &record{
+			Version: 1,
+			BootID:  "6a1e2c9e-7d0e-4b0c-9a7e-3f6f0d1c2b3a",
+			Claim:   Ref{Namespace: "team-a", Name: "pair", UID: "0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11"},
+			Devices: []allocated{
+				{Request: "big", Pool: "node-1", Device: "gpu-1b-00", ShareID: &share, UUID: "GPU-1"},
+				{Request: "any/small", Pool: "node-1", Device: "gpu-0001-43-00-0", UUID: "GPU-2"},
+			},
+			Journal: []entry{{Step: "WriteCDI", State: done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a","gpu.nvidia.com/claim=b"]}`)}},
+		}
+	}
+	preparing, unpreparing := prepared(), prepared()
+	preparing.Journal = []entry{{Step: "WriteCDI", State: started}}
+	unpreparing.Unpreparing = true
+	return map[string]*record{"v1-prepared": prepared(), "v1-preparing": preparing, "v1-unpreparing": unpreparing}
+}
+
+func TestRecordsOfEveryReleaseAreRead(t *testing.T) {
+	phases := map[string]Phase{"v1-prepared": Prepared, "v1-preparing": Preparing, "v1-unpreparing": Unpreparing}
+	for name, want := range goldenRecords() {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join("testdata", "records", name+".json")
+			if _, err := os.Stat(file); os.IsNotExist(err) && os.Getenv("UPDATE_GOLDEN") != "" {
+				payload, err := json.Marshal(want)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(file, payload, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			payload, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := decodeRecord(want.Claim.UID, payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			m := &Manager{Options: Options{BootID: want.BootID}}
+			if got := m.phase(got); got != phases[name] {
+				t.Errorf("phase %s, want %s", got, phases[name])
+			}
+			m.BootID = "another"
+			if got := m.phase(got); got != Outlived {
+				t.Errorf("after a reboot: phase %s, want %s", got, Outlived)
+			}
+		})
+	}
+}
+
+func TestRecordsThatCannotBeTrusted(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*record)
+		want   error
+	}{
+		"of another claim":      {func(r *record) { r.Claim.UID = "another" }, gpu.ErrCorrupt},
+		"without a version":     {func(r *record) { r.Version = 0 }, gpu.ErrCorrupt},
+		"without devices":       {func(r *record) { r.Devices = nil }, gpu.ErrCorrupt},
+		"without steps":         {func(r *record) { r.Journal = nil }, gpu.ErrCorrupt},
+		"with a strange device": {func(r *record) { r.Devices[0].Device = "../x" }, gpu.ErrCorrupt},
+		"with too few IDs":      {func(r *record) { r.Journal[0].Result = json.RawMessage(`{"ids":["a"]}`) }, gpu.ErrCorrupt},
+		"of a newer release":    {func(r *record) { r.Version = 2 }, gpu.ErrNotSupported},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := goldenRecords()["v1-prepared"]
+			claim := r.Claim.UID
+			c.change(r)
+			payload, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := decodeRecord(claim, payload); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+func FuzzDecodeRecord(f *testing.F) {
+	for _, r := range goldenRecords() {
+		payload, err := json.Marshal(r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(payload)
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		r, err := decodeRecord("0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11", payload)
+		if (r == nil) != (err != nil) {
+			t.Fatalf("both or neither of %v and %v", r, err)
+		}
+		if err != nil {
+			if !errors.Is(err, gpu.ErrCorrupt) && !errors.Is(err, gpu.ErrNotSupported) {
+				t.Errorf("%v is neither corrupt nor newer", err)
+			}
+			return
+		}
+		again, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := decodeRecord(r.Claim.UID, again); err != nil {
+			t.Errorf("what was read cannot be written and read: %v", err)
+		}
+	})
+}

@@ -1,0 +1,318 @@
+package claim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
+)
+
+const (
+	driver = "gpu.nvidia.com"
+	pool   = "node-1"
+	memory = 80 << 30
+)
+
+// fataler is what testing.TB and rapid.T have in common.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// world is a machine with GPUs, disk and CDI directory, on which processes of
+// the agent can run, fail and die.
+type world struct {
+	t    fataler
+	dir  string
+	boot int
+
+	mu    sync.Mutex
+	gpus  map[gpu.PCIAddress]gpu.GPU
+	gpuOf func(gpu.PCIAddress) error // what asking for a GPU fails with, if set
+
+	// faults of the processes started from now on, unless disk is set.
+	faults *faults
+	disk   store.FS
+}
+
+// newWorld has n GPUs, gpu-00-00 and so on.
+func newWorld(t fataler, dir string, n int) *world {
+	w := &world{t: t, dir: dir, boot: 1, gpus: make(map[gpu.PCIAddress]gpu.GPU), faults: &faults{}}
+	for i := range n {
+		a := gpu.PCIAddress{Bus: uint8(i)}
+		w.gpus[a] = gpu.GPU{Address: a, UUID: fmt.Sprintf("GPU-%d", i), Minor: i, MemoryBytes: memory}
+	}
+	return w
+}
+
+func (w *world) GPU(_ context.Context, a gpu.PCIAddress) (gpu.GPU, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.gpuOf != nil {
+		if err := w.gpuOf(a); err != nil {
+			return gpu.GPU{}, err
+		}
+	}
+	g, ok := w.gpus[a]
+	if !ok {
+		return gpu.GPU{}, fmt.Errorf("%w: no GPU at %s", gpu.ErrNotFound, a)
+	}
+	return g, nil
+}
+
+func (w *world) Edits(context.Context) (*specs.ContainerEdits, error) {
+	return &specs.ContainerEdits{Env: []string{"NVIDIA_VISIBLE_DEVICES=void"}}, nil
+}
+
+// start starts a process of the agent without letting it recover. The CDI
+// writer may be wrapped.
+func (w *world) start(wrap ...func(claim.CDI) claim.CDI) *claim.Manager {
+	w.t.Helper()
+	var disk store.FS = faultyDisk{w.faults}
+	if w.disk != nil {
+		disk = w.disk
+	}
+	records, err := store.OpenFS(filepath.Join(w.dir, "records"), disk)
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	writer, err := cdi.NewWriter(cdi.Options{Dir: w.cdiDir(), DriverName: driver, Edits: w})
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	var specs claim.CDI = faultyCDI{writer, w.faults}
+	for _, f := range wrap {
+		specs = f(specs)
+	}
+	m, err := claim.New(claim.Options{
+		DriverName: driver,
+		PoolName:   pool,
+		BootID:     fmt.Sprintf("boot-%d", w.boot),
+		StateDir:   w.dir,
+		Records:    records,
+		Inventory:  w,
+		CDI:        specs,
+		Attributes: func(a gpu.PCIAddress) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+			address := a.String()
+			return map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"resource.kubernetes.io/pciBusID": {StringValue: &address}}
+		},
+	})
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	return m
+}
+
+// restart is a process that starts as the agent does, on a machine without
+// faults.
+func (w *world) restart(ctx context.Context) (*claim.Manager, claim.Report) {
+	w.t.Helper()
+	w.faults = &faults{}
+	m := w.start()
+	report, err := m.Recover(ctx)
+	if err != nil {
+		w.t.Fatalf("recover: %v", err)
+	}
+	return m, report
+}
+
+func (w *world) cdiDir() string { return filepath.Join(w.dir, "cdi") }
+
+func (w *world) recordPath(c *resourceapi.ResourceClaim) string {
+	return filepath.Join(w.dir, "records", string(c.UID)+".record")
+}
+
+func (w *world) specPath(c *resourceapi.ResourceClaim) string {
+	return filepath.Join(w.cdiDir(), driver+"-claim-"+string(c.UID)+".json")
+}
+
+// files renders every file of the machine as text, one a line.
+func (w *world) files() string {
+	w.t.Helper()
+	var lines []string
+	err := filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			rel, _ := filepath.Rel(w.dir, path)
+			lines = append(lines, rel+"\n")
+		}
+		return err
+	})
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+// preparedFiles is what files shows when exactly these claims are prepared.
+func preparedFiles(claims ...*resourceapi.ResourceClaim) string {
+	var lines []string
+	for _, c := range claims {
+		lines = append(lines, fmt.Sprintf("cdi/%s-claim-%s.json\n", driver, c.UID), fmt.Sprintf("records/%s.record\n", c.UID))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+// held renders who holds what.
+func (w *world) held(m *claim.Manager) string {
+	w.t.Helper()
+	all, err := m.Held(context.Background())
+	if err != nil {
+		w.t.Fatalf("held: %v", err)
+	}
+	var b strings.Builder
+	for _, h := range all {
+		fmt.Fprintf(&b, "%s/%s %s", h.Namespace, h.Name, h.Phase)
+		for _, d := range h.Devices {
+			b.WriteString(" " + d.Name)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// newClaim is allocated the given devices for the requests gpu-0, gpu-1...
+func newClaim(name string, devices ...string) *resourceapi.ResourceClaim {
+	c := &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, UID: types.UID("uid-" + name)},
+		Status:     resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{}},
+	}
+	for i, d := range devices {
+		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourceapi.DeviceRequestAllocationResult{
+			Request: fmt.Sprintf("gpu-%d", i), Driver: driver, Pool: pool, Device: d,
+		})
+	}
+	return c
+}
+
+// once is a context with which nothing is waited for: what does not succeed at
+// once fails.
+func once() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// crash is what a dying process panics with.
+type crash struct{}
+
+// dies reports whether the process died in act; err is what act returned if it
+// lived.
+func dies(act func() error) (died bool, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			if _, ok := r.(crash); !ok {
+				panic(r)
+			}
+			died = true
+		}
+	}()
+	return false, act()
+}
+
+// faults lets the changes that one process makes to the machine fail, or the
+// process die between two of them.
+type faults struct {
+	mu    sync.Mutex
+	count int
+	// dieAt is the number, from 1, of the point at which the process dies.
+	dieAt int
+	dead  bool
+	// full is the number of the point from which the disk takes no more data.
+	full int
+	err  error
+}
+
+// point is a place to die at.
+func (f *faults) point() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.count++
+	if f.dead || f.count == f.dieAt {
+		f.dead = true // whatever else this process would do does not happen
+		panic(crash{})
+	}
+}
+
+// grow is a point at which the disk must have room.
+func (f *faults) grow() error {
+	f.point()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.full > 0 && f.count >= f.full {
+		return f.err
+	}
+	return nil
+}
+
+// faultyDisk is the disk under the records. It does not wait for the disk: no
+// test cuts the power.
+type faultyDisk struct{ *faults }
+
+func (d faultyDisk) WriteSync(path string, data []byte) error {
+	if err := d.grow(); err != nil {
+		return errors.Join(err, os.WriteFile(path, data[:len(data)/2], 0o600))
+	}
+	if err := os.WriteFile(path, data[:len(data)/2], 0o600); err != nil {
+		return err
+	}
+	d.point()
+	return os.WriteFile(path, data, 0o600)
+}
+
+func (d faultyDisk) Rename(from, to string) error {
+	d.point()
+	return os.Rename(from, to)
+}
+
+func (d faultyDisk) Remove(path string) error {
+	d.point()
+	return os.Remove(path)
+}
+
+func (d faultyDisk) SyncDir(string) error {
+	d.point()
+	return nil
+}
+
+// faultyCDI is the CDI directory.
+type faultyCDI struct {
+	*cdi.Writer
+	*faults
+}
+
+func (c faultyCDI) Write(ctx context.Context, uid types.UID, owner types.NamespacedName, injections []gpu.Injection) ([]string, error) {
+	if err := c.grow(); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(c.Dir, driver+"-claim-"+string(uid)+".json.tmp")
+	if err := os.WriteFile(path, []byte("{"), 0o644); err != nil {
+		return nil, err
+	}
+	c.point()
+	if err := os.Remove(path); err != nil {
+		return nil, err
+	}
+	return c.Writer.Write(ctx, uid, owner, injections)
+}
+
+func (c faultyCDI) Remove(ctx context.Context, uid types.UID) error {
+	c.point()
+	return c.Writer.Remove(ctx, uid)
+}

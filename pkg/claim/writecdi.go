@@ -1,0 +1,74 @@
+package claim
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+const stepWriteCDI = "WriteCDI"
+
+// writeCDI lets containers use the devices, so it is the last step of a plan.
+type writeCDI struct {
+	inventory Inventory
+	cdi       CDI
+}
+
+// writeCDIResult is the result of writeCDI.
+type writeCDIResult struct {
+	// IDs are the qualified CDI device IDs, in the order of the devices.
+	IDs []string `json:"ids"`
+}
+
+func (s writeCDI) do(ctx context.Context, r *record, e *entry) error {
+	injections := make([]gpu.Injection, 0, len(r.Devices))
+	for _, d := range r.Devices {
+		name, err := gpu.ParseDeviceName(d.Device)
+		if err != nil {
+			return err
+		}
+		// Minors change when the driver is loaded anew, so they are looked up
+		// and not remembered.
+		g, err := s.inventory.GPU(ctx, name.Address)
+		if err != nil {
+			return fmt.Errorf("device %s: %w", d.Device, err)
+		}
+		injections = append(injections, gpu.Injection{
+			ID:          injectionID(r.Claim.UID, d.Device),
+			DeviceNodes: []string{fmt.Sprintf("/dev/nvidia%d", g.Minor)},
+		})
+	}
+	owner := types.NamespacedName{Namespace: r.Claim.Namespace, Name: r.Claim.Name}
+	ids, err := s.cdi.Write(ctx, r.Claim.UID, owner, injections)
+	if err != nil {
+		return err
+	}
+	e.Result, err = json.Marshal(writeCDIResult{IDs: ids})
+	return err
+}
+
+func (s writeCDI) undo(ctx context.Context, r *record, _ entry) error {
+	return s.cdi.Remove(ctx, r.Claim.UID)
+}
+
+// injectionID is unique over time, because runtimes may cache what an ID meant.
+func injectionID(claim types.UID, device string) string { return string(claim) + "-" + device }
+
+// cdiDeviceIDs of a record's devices, nil where they are not written.
+func (r *record) cdiDeviceIDs() ([]string, error) {
+	for _, e := range r.Journal {
+		if e.Step != stepWriteCDI || e.State != done {
+			continue
+		}
+		var result writeCDIResult
+		if err := json.Unmarshal(e.Result, &result); err != nil || len(result.IDs) != len(r.Devices) {
+			return nil, fmt.Errorf("result of %s: %w: %s", e.Step, gpu.ErrCorrupt, e.Result)
+		}
+		return result.IDs, nil
+	}
+	return nil, nil
+}
