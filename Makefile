@@ -4,7 +4,8 @@ SHELL      := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 BUILD      := .build
 BIN        := $(BUILD)/bin
-VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# component-base insists on a version that starts with vX.Y.Z.
+VERSION    ?= v0.1.0+$(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
 FUZZTIME   ?= 30s
 CLUSTER    ?= default
 LDFLAGS    := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
@@ -20,9 +21,8 @@ help: ## Show this list
 build: ## Build the agent, gpu-sim, the CDI hook and the test cluster's tool into .build/bin
 	$(say) "building the binaries into $(BIN)"
 	@mkdir -p $(BIN)
-	@# The agent loads libnvidia-ml.so with dlopen and so needs cgo.
-	CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(BIN)/nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
+	@# go-nvml loads libnvidia-ml.so with dlopen and so needs cgo.
+	CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/... github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
 	cd test/cluster && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../../$(BIN)/cluster ./cmd/cluster
 
 .PHONY: demo

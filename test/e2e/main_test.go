@@ -1,0 +1,65 @@
+// Package e2e tries the driver on a real cluster: every story of the demo, what
+// happens when a part is restarted or breaks, and that nothing is left.
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+var (
+	bin  = flag.String("bin", "../../.build/bin", "folder with the binaries that `make build` makes")
+	keep = flag.Bool("keep", false, "leave the cluster running afterwards")
+)
+
+// The cluster and the agent that all tests share; set once by TestMain.
+var (
+	cluster *harness.Cluster
+	agent   *harness.Agent
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	code, err := runAll(ctx, m)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		os.Exit(1)
+	}
+	os.Exit(code)
+}
+
+func runAll(ctx context.Context, m *testing.M) (code int, err error) {
+	if cluster, err = harness.Up(ctx, *bin, "e2e"); err != nil {
+		return 1, err
+	}
+	if !*keep {
+		defer func() {
+			if downErr := cluster.Down(context.WithoutCancel(ctx)); err == nil {
+				err = downErr
+			}
+		}()
+	}
+	if err := cluster.Install(ctx); err != nil {
+		return 1, err
+	}
+	agent = cluster.NewAgent("dgx-h100")
+	if err := agent.Start(ctx); err != nil {
+		return 1, err
+	}
+	if !*keep {
+		defer func() {
+			if stopErr := agent.Stop(context.WithoutCancel(ctx)); err == nil {
+				err = stopErr
+			}
+		}()
+	}
+	return m.Run(), nil
+}

@@ -1,0 +1,59 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+)
+
+// pod is a probe pod. claim names a ResourceClaim in its namespace, or is empty;
+// limit is an entry of its resource limits, or is empty.
+func pod(name, claim, limit string) string {
+	var claims, uses, limits string
+	if claim != "" {
+		claims = fmt.Sprintf("\n  resourceClaims:\n  - name: gpu\n    resourceClaimName: %s", claim)
+		uses = "\n      claims:\n      - name: gpu"
+	}
+	if limit != "" {
+		limits = "\n      limits:\n        " + limit
+	}
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata:
+  name: %s
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 1%s
+  containers:
+  - name: main
+    image: localhost/gpu-dra/probe:test
+    imagePullPolicy: Never
+    resources:%s%s
+`, name, claims, uses, limits)
+}
+
+// claim asks for one whole GPU; extra lines go into its request, and config
+// into its devices.
+func claim(name, request, config string) string {
+	return fmt.Sprintf(`
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata:
+  name: %s
+spec:
+  devices:
+    requests:
+    - name: gpu
+      exactly:
+        deviceClassName: gpu.nvidia.com%s%s
+---
+`, name, indent(8, request), indent(4, config))
+}
+
+func indent(spaces int, text string) string {
+	if text == "" {
+		return ""
+	}
+	prefix := "\n" + strings.Repeat(" ", spaces)
+	return prefix + strings.ReplaceAll(strings.TrimSpace(text), "\n", prefix)
+}

@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+var sorted = cmpopts.SortSlices(func(a, b string) bool { return a < b })
+
+func TestRunningPodsOutliveTheAgent(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		end  func(context.Context) error
+	}{
+		{"when it is stopped and started", agent.Stop},
+		{"when it is killed and started", agent.Kill},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			nothingLeft(t)
+			ns := namespaceFor(t, "agent-restart")
+			apply(t, ns, "demo/whole-gpu/two-pods.yaml")
+			ready(t, ns, "two-pods-a", "two-pods-b")
+			before, files := report(t, ns), cdiFiles(t)
+
+			must(t, tc.end(t.Context()))
+			must(t, agent.Start(t.Context()))
+
+			if diff := cmp.Diff(before, report(t, ns)); diff != "" {
+				t.Errorf("who holds what changed (-before +after):\n%s", diff)
+			}
+			if diff := cmp.Diff(files, cdiFiles(t)); diff != "" {
+				t.Errorf("the CDI files changed (-before +after):\n%s", diff)
+			}
+			apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
+			ready(t, ns, "one-gpu")
+			after := report(t, ns)
+			for _, other := range []string{"two-pods-a/main", "two-pods-b/main"} {
+				if after["one-gpu/main"].UUID == after[other].UUID {
+					t.Errorf("the new pod was given the GPU of %s", other)
+				}
+			}
+			remove(t, ns, "one-gpu", "two-pods-a", "two-pods-b")
+			nothingLeft(t)
+		})
+	}
+}
+
+func TestAPodDeletedWhileTheAgentIsAwayIsCleanedUpWhenItReturns(t *testing.T) {
+	nothingLeft(t)
+	ns := namespaceFor(t, "away")
+	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
+	ready(t, ns, "one-gpu")
+	must(t, agent.Kill(t.Context()))
+	_, err := cluster.Kubectl(t.Context(), "delete", "pod", "--wait=false", "-n", ns, "one-gpu")
+	must(t, err)
+	must(t, agent.Start(t.Context()))
+	must(t, cluster.WaitGone(t.Context(), ns, "one-gpu"))
+	nothingLeft(t)
+}
+
+func TestRunningPodsOutliveTheKubelet(t *testing.T) {
+	nothingLeft(t)
+	ns := namespaceFor(t, "kubelet-restart")
+	apply(t, ns, "demo/whole-gpu/shared-claim.yaml")
+	ready(t, ns, "shared-claim")
+	before := report(t, ns)
+
+	must(t, cluster.RestartKubelet(t.Context()))
+	ready(t, ns, "shared-claim")
+
+	if diff := cmp.Diff(before, report(t, ns)); diff != "" {
+		t.Errorf("who holds what changed (-before +after):\n%s", diff)
+	}
+	pod, err := cluster.Client.CoreV1().Pods(ns).Get(t.Context(), "shared-claim", metav1.GetOptions{})
+	must(t, err)
+	for _, container := range pod.Status.ContainerStatuses {
+		if container.RestartCount != 0 {
+			t.Errorf("container %s was restarted", container.Name)
+		}
+	}
+	// The kubelet deletes a node's slices when it starts; ours must come back.
+	must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+		devices, err := cluster.Devices(ctx)
+		return len(devices) == 8, "the slices have not come back", err
+	}))
+	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
+	ready(t, ns, "one-gpu")
+	remove(t, ns, "one-gpu", "shared-claim")
+	nothingLeft(t)
+}
+
+func TestGPUsArePublishedOnceTheDriverIsLoaded(t *testing.T) {
+	must(t, agent.Stop(t.Context()))
+	_, err := agent.Sim(t.Context(), "fault", "no-driver")
+	must(t, err)
+	must(t, agent.Launch(t.Context()))
+	t.Cleanup(func() {
+		_, err := agent.Sim(context.WithoutCancel(t.Context()), "fault", "clear")
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		devices, err := cluster.Devices(ctx)
+		return len(devices) == 0, "devices are published although no driver is loaded", err
+	}))
+	_, err = agent.Sim(t.Context(), "fault", "clear")
+	must(t, err)
+	must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+		devices, err := cluster.Devices(ctx)
+		return len(devices) == 8, "the GPUs were not published after the driver was loaded", err
+	}))
+	must(t, agent.WaitReady(t.Context()))
+}
+
+// cdiFiles are the names and contents of the CDI files on the node.
+func cdiFiles(t *testing.T) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(cluster.CDIDir)
+	must(t, err)
+	files := map[string]string{}
+	for _, entry := range entries {
+		text, err := os.ReadFile(filepath.Join(cluster.CDIDir, entry.Name()))
+		must(t, err)
+		files[entry.Name()] = string(text)
+	}
+	return files
+}

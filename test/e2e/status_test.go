@@ -1,0 +1,99 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+// waitDeviceStatus waits until the claim's status.devices describes the device
+// of a row: Ready, with its UUID and PCI address.
+func waitDeviceStatus(ctx context.Context, namespace, claim string, row harness.Row) error {
+	return harness.Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+		c, err := cluster.Client.ResourceV1().ResourceClaims(namespace).Get(ctx, claim, metav1.GetOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		for _, device := range c.Status.Devices {
+			if device.Device == row.Device {
+				return describes(device, row)
+			}
+		}
+		return false, fmt.Sprintf("status.devices of %s says nothing of %s", claim, row.Device), nil
+	})
+}
+
+func describes(device resourceapi.AllocatedDeviceStatus, row harness.Row) (bool, string, error) {
+	if !meta.IsStatusConditionTrue(device.Conditions, "Ready") {
+		return false, fmt.Sprintf("%s is not Ready: %v", device.Device, device.Conditions), nil
+	}
+	var data struct {
+		UUID       string `json:"uuid"`
+		PCIAddress string `json:"pciBusID"`
+	}
+	if device.Data == nil {
+		return false, device.Device + " has no data", nil
+	}
+	if err := json.Unmarshal(device.Data.Raw, &data); err != nil {
+		return false, "", err
+	}
+	if data.UUID != row.UUID || data.PCIAddress != pciAddress(row.Device) {
+		return false, "", fmt.Errorf("status.devices says %s, want the UUID %s and the address of %s", device.Data.Raw, row.UUID, row.Device)
+	}
+	return true, "", nil
+}
+
+func TestTheKubeletReportsTheHealthOfAPodsGPU(t *testing.T) {
+	ns := namespaceFor(t, "health")
+	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
+	ready(t, ns, "one-gpu")
+	device := report(t, ns)["one-gpu/main"].Device
+	must(t, waitHealth(t, ns, "Healthy"))
+
+	_, err := agent.Sim(t.Context(), "fault", "xid", "--xid", "79", "--gpu", pciAddress(device))
+	must(t, err)
+	t.Cleanup(func() {
+		if _, err := agent.Sim(context.WithoutCancel(t.Context()), "fault", "clear"); err != nil {
+			t.Error(err)
+		}
+		must(t, agent.Start(context.WithoutCancel(t.Context())))
+	})
+	must(t, waitHealth(t, ns, "Unhealthy"))
+	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		devices, err := cluster.Devices(ctx)
+		return len(devices[device].Taints) == 1, "no taint on " + device, err
+	}))
+}
+
+func waitHealth(t *testing.T, namespace, want string) error {
+	return harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+		pod, err := cluster.Client.CoreV1().Pods(namespace).Get(ctx, "one-gpu", metav1.GetOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		for _, container := range pod.Status.ContainerStatuses {
+			for _, resource := range container.AllocatedResourcesStatus {
+				for _, health := range resource.Resources {
+					if string(health.Health) == want {
+						return true, "", nil
+					}
+				}
+			}
+		}
+		return false, fmt.Sprintf("want %s in %+v", want, pod.Status.ContainerStatuses), nil
+	})
+}
+
+// pciAddress of a device of the models used here: gpu-1b-00 is 0000:1b:00.0.
+func pciAddress(device string) string {
+	return "0000:" + strings.Replace(strings.TrimPrefix(device, "gpu-"), "-", ":", 1) + ".0"
+}

@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+// namespaceFor makes a namespace for a test and removes it, with all pods and
+// claims, at the test's end.
+func namespaceFor(t *testing.T, name string) string {
+	t.Helper()
+	must(t, cluster.CreateNamespace(t.Context(), name))
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if t.Failed() {
+			t.Logf("the agent's log ends with:\n%s", agent.LogTail())
+		}
+		if err := cluster.DeleteNamespace(ctx, name); err != nil {
+			t.Error(err)
+		}
+	})
+	return name
+}
+
+// apply applies a manifest of the repository, or a literal one.
+func apply(t *testing.T, namespace, manifest string) {
+	t.Helper()
+	file := manifest
+	if strings.Contains(manifest, "\n") {
+		file = filepath.Join(t.TempDir(), "manifest.yaml")
+		must(t, os.WriteFile(file, []byte(manifest), 0o600))
+	}
+	_, err := cluster.Kubectl(t.Context(), "apply", "-n", namespace, "-f", file)
+	must(t, err)
+}
+
+func remove(t *testing.T, namespace string, pods ...string) {
+	t.Helper()
+	_, err := cluster.Kubectl(t.Context(), append([]string{"delete", "pod", "--wait=false", "-n", namespace}, pods...)...)
+	must(t, err)
+	must(t, cluster.WaitGone(t.Context(), namespace, pods...))
+}
+
+func ready(t *testing.T, namespace string, pods ...string) {
+	t.Helper()
+	must(t, cluster.WaitReady(t.Context(), namespace, pods...))
+}
+
+// report is who holds what, by "pod/container".
+func report(t *testing.T, namespace string) map[string]harness.Row {
+	t.Helper()
+	rows, err := cluster.Report(t.Context(), namespace)
+	must(t, err)
+	byContainer := map[string]harness.Row{}
+	for _, row := range rows {
+		byContainer[row.Pod+"/"+row.Container] = row
+	}
+	return byContainer
+}
+
+// nothingLeft waits until the node holds nothing for any claim: no CDI file, no
+// record, nothing in the upstream helper's metadata folder, no process and no
+// partition on the simulated GPUs.
+func nothingLeft(t *testing.T) {
+	t.Helper()
+	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		left, err := leftovers(ctx)
+		return len(left) == 0, "left behind: " + strings.Join(left, ", "), err
+	}))
+}
+
+func leftovers(ctx context.Context) ([]string, error) {
+	var left []string
+	for _, dir := range []string{cluster.CDIDir, filepath.Join(agent.StateDir(), "claims"), filepath.Join(agent.StateDir(), "quarantine"), filepath.Join(cluster.PluginsDir, harness.DriverName, "dra-device-metadata")} {
+		err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+			if os.IsNotExist(err) {
+				return nil
+			}
+			if err == nil && !entry.IsDir() {
+				left = append(left, path)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	state, err := agent.Sim(ctx, "show", "-o", "yaml")
+	if err != nil {
+		return nil, err
+	}
+	for _, kind := range []string{"processes:", "instances:"} {
+		if strings.Contains(state, kind+"\n") {
+			left = append(left, fmt.Sprintf("%s in the simulator:\n%s", kind, state))
+		}
+	}
+	return left, nil
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,117 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Cluster is a running cluster of test/cluster. The fields with JSON names are
+// what `cluster status -o json` prints.
+type Cluster struct {
+	Name               string `json:"name"`
+	NodeName           string `json:"nodeName"`
+	Kubeconfig         string `json:"kubeconfig"`
+	PluginsDir         string `json:"pluginsDir"`
+	PluginsRegistryDir string `json:"pluginsRegistryDir"`
+	CDIDir             string `json:"cdiDir"`
+	StateDir           string `json:"stateDir"`
+	LogsDir            string `json:"logsDir"`
+	BinDir             string `json:"binDir"`
+
+	// Bin is the folder with our own binaries.
+	Bin string `json:"-"`
+	// Root is the top of the repository.
+	Root   string               `json:"-"`
+	Client kubernetes.Interface `json:"-"`
+
+	config *rest.Config
+}
+
+// Up brings the named cluster up, or connects to it where it is up already.
+// bin is the folder that `make build` fills. Progress goes to standard error.
+func Up(ctx context.Context, bin, name string) (*Cluster, error) {
+	bin, err := filepath.Abs(bin)
+	if err != nil {
+		return nil, err
+	}
+	if err := run(ctx, filepath.Join(bin, "cluster"), "up", "--name", name); err != nil {
+		return nil, fmt.Errorf("bring the cluster %s up: %w", name, err)
+	}
+	out, err := exec.CommandContext(ctx, filepath.Join(bin, "cluster"), "status", "--name", name, "-o", "json").Output()
+	if err != nil {
+		return nil, fmt.Errorf("describe the cluster %s: %w", name, err)
+	}
+	c := &Cluster{Bin: bin}
+	if err := json.Unmarshal(out, c); err != nil {
+		return nil, fmt.Errorf("describe the cluster %s: %w", name, err)
+	}
+	if c.Root, err = repositoryRoot(ctx); err != nil {
+		return nil, err
+	}
+	if c.config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig); err != nil {
+		return nil, fmt.Errorf("connect to the cluster %s: %w", name, err)
+	}
+	c.config.QPS = -1
+	c.Client, err = kubernetes.NewForConfig(c.config)
+	return c, err
+}
+
+// Down takes the cluster down and leaves nothing behind.
+func (c *Cluster) Down(ctx context.Context) error {
+	return c.tool(ctx, "down")
+}
+
+// RestartKubelet ends the kubelet and starts it anew, with the pods running.
+func (c *Cluster) RestartKubelet(ctx context.Context) error {
+	return c.tool(ctx, "restart", "kubelet")
+}
+
+// tool runs the cluster's own tool.
+func (c *Cluster) tool(ctx context.Context, args ...string) error {
+	return run(ctx, filepath.Join(c.Bin, "cluster"), append([]string{"--name", c.Name}, args...)...)
+}
+
+// Kubectl runs kubectl on the cluster and returns what it printed. Paths are
+// relative to the top of the repository.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.BinDir, "kubectl"), append([]string{"--kubeconfig", c.Kubeconfig}, args...)...)
+	cmd.Dir = c.Root
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return string(out), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out), nil
+}
+
+// Install applies deployments/manifests.
+func (c *Cluster) Install(ctx context.Context) error {
+	_, err := c.Kubectl(ctx, "apply", "-f", "deployments/manifests")
+	return err
+}
+
+func run(ctx context.Context, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	// An interrupt reaches the child from the terminal too; let it tidy up.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
+	return cmd.Run()
+}
+
+func repositoryRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the top of the repository: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}

@@ -1,0 +1,245 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// Until asks done again and again until it says true, an error, or ctx or the
+// limit ends it; the error then carries the reason that done gave last.
+func Until(ctx context.Context, limit time.Duration, done func(ctx context.Context) (ok bool, reason string, err error)) error {
+	var last string
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
+		ok, reason, err := done(ctx)
+		if reason != "" {
+			last = reason
+		}
+		return ok, err
+	})
+	if wait.Interrupted(err) {
+		return fmt.Errorf("%w: %s", err, last)
+	}
+	return err
+}
+
+// CreateNamespace makes a namespace that is ready for pods.
+func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
+	_, err := c.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+		_, err := c.Client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
+		return err == nil, "no default service account in " + name, ignoreNotFound(err)
+	})
+}
+
+// DeleteNamespace deletes a namespace with all that is in it and waits for it
+// to be gone.
+func (c *Cluster) DeleteNamespace(ctx context.Context, name string) error {
+	err := c.Client.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil {
+		return ignoreNotFound(err)
+	}
+	return Until(ctx, 3*time.Minute, func(ctx context.Context) (bool, string, error) {
+		_, err := c.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return true, "", nil
+		}
+		return false, "namespace " + name + " still terminating", err
+	})
+}
+
+// WaitReady waits until all named pods are Ready and says otherwise why one is
+// not.
+func (c *Cluster) WaitReady(ctx context.Context, namespace string, pods ...string) error {
+	for _, name := range pods {
+		err := Until(ctx, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+			pod, err := c.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return false, err.Error(), ignoreNotFound(err)
+			}
+			for _, cond := range pod.Status.Conditions {
+				if cond.Type == corev1.PodReady && cond.Status == corev1.ConditionTrue {
+					return true, "", nil
+				}
+			}
+			return false, c.why(ctx, pod), nil
+		})
+		if err != nil {
+			return fmt.Errorf("pod %s/%s is not ready: %w", namespace, name, err)
+		}
+	}
+	return nil
+}
+
+// WaitGone waits until the named pods no longer exist.
+func (c *Cluster) WaitGone(ctx context.Context, namespace string, pods ...string) error {
+	for _, name := range pods {
+		err := Until(ctx, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+			_, err := c.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+			return apierrors.IsNotFound(err), "it still exists", ignoreNotFound(err)
+		})
+		if err != nil {
+			return fmt.Errorf("pod %s/%s is not gone: %w", namespace, name, err)
+		}
+	}
+	return nil
+}
+
+// Unschedulable waits until the scheduler has given up on the pod and returns
+// its reason.
+func (c *Cluster) Unschedulable(ctx context.Context, namespace, name string) (string, error) {
+	var message string
+	err := Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+		pod, err := c.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error(), ignoreNotFound(err)
+		}
+		for _, cond := range pod.Status.Conditions {
+			if cond.Type == corev1.PodScheduled && cond.Reason == corev1.PodReasonUnschedulable {
+				message = cond.Message
+				return true, "", nil
+			}
+		}
+		return false, "the scheduler has not refused it", nil
+	})
+	return message, err
+}
+
+// WaitEvent waits for an event of the pod whose message contains text, and
+// returns the message.
+func (c *Cluster) WaitEvent(ctx context.Context, namespace, pod, text string) (string, error) {
+	var message string
+	err := Until(ctx, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+		events, err := c.events(ctx, namespace, pod)
+		if err != nil {
+			return false, "", err
+		}
+		for _, e := range events {
+			if strings.Contains(e.Message, text) {
+				message = e.Message
+				return true, "", nil
+			}
+		}
+		return false, fmt.Sprintf("no event of %s/%s contains %q; there are: %s", namespace, pod, text, messages(events)), nil
+	})
+	return message, err
+}
+
+func (c *Cluster) events(ctx context.Context, namespace, pod string) ([]corev1.Event, error) {
+	list, err := c.Client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+func messages(events []corev1.Event) string {
+	var texts []string
+	for _, e := range events {
+		texts = append(texts, e.Reason+": "+e.Message)
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (c *Cluster) why(ctx context.Context, pod *corev1.Pod) string {
+	events, err := c.events(ctx, pod.Namespace, pod.Name)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("phase %s; %s", pod.Status.Phase, messages(events))
+}
+
+// Claim returns the ResourceClaim behind a pod's entry in spec.resourceClaims.
+func (c *Cluster) Claim(ctx context.Context, pod *corev1.Pod, entry string) (*resourceapi.ResourceClaim, error) {
+	for _, ref := range pod.Spec.ResourceClaims {
+		if ref.Name == entry && ref.ResourceClaimName != nil {
+			return c.Client.ResourceV1().ResourceClaims(pod.Namespace).Get(ctx, *ref.ResourceClaimName, metav1.GetOptions{})
+		}
+	}
+	i := slices.IndexFunc(pod.Status.ResourceClaimStatuses, func(s corev1.PodResourceClaimStatus) bool { return s.Name == entry })
+	if i < 0 || pod.Status.ResourceClaimStatuses[i].ResourceClaimName == nil {
+		return nil, fmt.Errorf("pod %s/%s: no claim was generated for %q", pod.Namespace, pod.Name, entry)
+	}
+	return c.Client.ResourceV1().ResourceClaims(pod.Namespace).Get(ctx, *pod.Status.ResourceClaimStatuses[i].ResourceClaimName, metav1.GetOptions{})
+}
+
+// Sight is what the probe found inside its container; see test/cluster/probe.
+type Sight struct {
+	Devices []struct {
+		Path string `json:"path"`
+		Type string `json:"type"`
+		Open string `json:"open"`
+	} `json:"devices"`
+	Env       map[string]string `json:"env"`
+	Libraries []Library         `json:"libraries"`
+	Metadata  []struct {
+		Claim      string                                                    `json:"claim"`
+		Request    string                                                    `json:"request"`
+		Device     string                                                    `json:"device"`
+		Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute `json:"attributes"`
+	} `json:"metadata"`
+}
+
+// Library is a shared library of the driver.
+type Library struct {
+	Path string `json:"path"`
+}
+
+// GPUs lists the GPU device nodes the container has: "/dev/nvidia3".
+func (s Sight) GPUs() []string {
+	var paths []string
+	for _, d := range s.Devices {
+		if rest, ok := strings.CutPrefix(d.Path, "/dev/nvidia"); ok && rest != "" && strings.Trim(rest, "0123456789") == "" {
+			paths = append(paths, d.Path)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// Sight reads what the probe in a container printed.
+func (c *Cluster) Sight(ctx context.Context, namespace, pod, container string) (Sight, error) {
+	var sight Sight
+	err := Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+		stream, err := c.Client.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container}).Stream(ctx)
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		defer stream.Close() //nolint:errcheck // only read from
+		text, err := io.ReadAll(stream)
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		err = json.NewDecoder(bytes.NewReader(text)).Decode(&sight)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return false, "the probe has printed nothing yet", nil
+		}
+		return err == nil, "", err
+	})
+	if err != nil {
+		return sight, fmt.Errorf("read what %s/%s saw in %s: %w", namespace, pod, container, err)
+	}
+	return sight, nil
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,130 @@
+package harness
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Row is one device of one container of one pod.
+type Row struct {
+	Pod, Container string
+	// Request as the claim's result names it: "gpu", or "gpu/hopper" for a
+	// choice of firstAvailable.
+	Request string
+	Device  string
+	UUID    string
+	// NUMANode is "-" where the device publishes none.
+	NUMANode string
+	// Saw are the GPU device nodes inside the container.
+	Saw []string
+}
+
+// Report tells who holds what in a namespace: a row for each device of each
+// container, ordered by pod, container and device. Pods that are not running
+// have one row without a device.
+func (c *Cluster) Report(ctx context.Context, namespace string) ([]Row, error) {
+	pods, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	published, err := c.Devices(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var rows []Row
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.Status.Phase != corev1.PodRunning {
+			rows = append(rows, Row{Pod: pod.Name, Container: "-", Request: "-", Device: string(pod.Status.Phase), UUID: "-", NUMANode: "-"})
+			continue
+		}
+		for _, container := range pod.Spec.Containers {
+			found, err := c.containerRows(ctx, pod, container, published)
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, found...)
+		}
+	}
+	slices.SortFunc(rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Container, b.Container), cmp.Compare(a.Device, b.Device))
+	})
+	return rows, nil
+}
+
+func (c *Cluster) containerRows(ctx context.Context, pod *corev1.Pod, container corev1.Container, published map[string]resourceapi.Device) ([]Row, error) {
+	sight, err := c.Sight(ctx, pod.Namespace, pod.Name, container.Name)
+	if err != nil {
+		return nil, err
+	}
+	var rows []Row
+	for _, used := range container.Resources.Claims {
+		claim, err := c.Claim(ctx, pod, used.Name)
+		if err != nil {
+			return nil, err
+		}
+		if claim.Status.Allocation == nil {
+			return nil, fmt.Errorf("claim %s/%s of a running pod is not allocated", claim.Namespace, claim.Name)
+		}
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			request, _, _ := strings.Cut(result.Request, "/")
+			if used.Request != "" && used.Request != request {
+				continue
+			}
+			device := published[result.Device]
+			rows = append(rows, Row{
+				Pod: pod.Name, Container: container.Name, Request: result.Request, Device: result.Device,
+				UUID:     text(device.Attributes["uuid"]),
+				NUMANode: text(device.Attributes["resource.kubernetes.io/numaNode"]),
+				Saw:      sight.GPUs(),
+			})
+		}
+	}
+	return rows, nil
+}
+
+// Devices are the devices our driver publishes, by name.
+func (c *Cluster) Devices(ctx context.Context) (map[string]resourceapi.Device, error) {
+	list, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.driver=" + DriverName})
+	if err != nil {
+		return nil, err
+	}
+	devices := map[string]resourceapi.Device{}
+	for _, slice := range list.Items {
+		for _, device := range slice.Spec.Devices {
+			devices[device.Name] = device
+		}
+	}
+	return devices, nil
+}
+
+// WriteTable prints rows for people.
+func WriteTable(w io.Writer, rows []Row) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "POD\tCONTAINER\tREQUEST\tDEVICE\tUUID\tNUMA\tTHE CONTAINER SAW") //nolint:errcheck // Flush reports it
+	for _, r := range rows {
+		//nolint:errcheck // Flush reports it
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Pod, r.Container, r.Request, r.Device, r.UUID, r.NUMANode, cmp.Or(strings.Join(r.Saw, " "), "-"))
+	}
+	return table.Flush()
+}
+
+func text(a resourceapi.DeviceAttribute) string {
+	switch {
+	case a.StringValue != nil:
+		return *a.StringValue
+	case a.IntValue != nil:
+		return fmt.Sprint(*a.IntValue)
+	default:
+		return "-"
+	}
+}
