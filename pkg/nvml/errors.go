@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -83,10 +84,10 @@ func required(operation string, ret nvml.Return) error {
 // is there. The error is nil unless the whole GPU is in doubt, because an odd
 // answer about one fact must not take a working GPU out of service.
 func optional(operation string, ret nvml.Return) (bool, error) {
-	switch sentinelOf(ret) {
-	case gpu.ErrLost, gpu.ErrNotReady, gpu.ErrTimeout:
-		return false, check(operation, ret)
-	default:
-		return ret == nvml.SUCCESS, nil
+	for _, doubt := range []error{gpu.ErrLost, gpu.ErrNotReady, gpu.ErrTimeout} {
+		if errors.Is(sentinelOf(ret), doubt) {
+			return false, check(operation, ret)
+		}
 	}
+	return ret == nvml.SUCCESS, nil
 }

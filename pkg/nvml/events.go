@@ -80,7 +80,7 @@ func (l *Library) forward(ctx context.Context, events chan<- gpu.Event) error {
 			}
 			continue
 		}
-		w := watch{library: l, lib: lib, uuids: uuids, changed: changed, events: events}
+		w := watch{library: l, lib: lib, uuids: uuids, changed: changed, events: events, devices: map[nvml.Device]string{}}
 		if err := w.run(ctx); err != nil {
 			return err
 		}
@@ -109,6 +109,9 @@ type watch struct {
 	uuids   []string
 	changed <-chan struct{}
 	events  chan<- gpu.Event
+	// devices that are registered: a GPU that is lost may not tell its UUID
+	// any more. NVML gives one handle for each GPU.
+	devices map[nvml.Device]string
 }
 
 // run returns nil when the GPUs change, one is lost, or ctx ends.
@@ -135,7 +138,7 @@ func (w *watch) run(ctx context.Context) (err error) {
 		data, ret := set.Wait(uint32(eventWait.Milliseconds()))
 		switch ret {
 		case nvml.SUCCESS:
-			if e, ok := event(data); ok {
+			if e, ok := w.event(data); ok {
 				w.send(ctx, e)
 			}
 		case nvml.ERROR_TIMEOUT:
@@ -177,6 +180,7 @@ func (w *watch) register(set nvml.EventSet, uuid string) error {
 	if wanted == 0 {
 		return fmt.Errorf("register for its events: %w", gpu.ErrNotSupported)
 	}
+	w.devices[device] = uuid
 	return check("register for its events", device.RegisterEvents(wanted, set))
 }
 
@@ -188,21 +192,17 @@ func (w *watch) send(ctx context.Context, e gpu.Event) {
 }
 
 // event translates what NVML reports; ok is false for what was not asked for.
-func event(data nvml.EventData) (e gpu.Event, ok bool) {
+func (w *watch) event(data nvml.EventData) (e gpu.Event, ok bool) {
 	e.Kind, ok = eventKinds[data.EventType]
 	if !ok {
 		return gpu.Event{}, false
 	}
+	e.UUID = w.devices[data.Device]
 	if e.Kind == gpu.EventXID {
 		e.XID = data.EventData
 		if kind, special := xidKinds[e.XID]; special {
 			e.Kind = kind
 		}
-	}
-	// A GPU that cannot tell its UUID any more leaves it empty: the whole node
-	// is to be looked at.
-	if uuid, ret := data.Device.GetUUID(); ret == nvml.SUCCESS {
-		e.UUID = uuid
 	}
 	return e, true
 }

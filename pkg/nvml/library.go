@@ -104,10 +104,18 @@ func (l *Library) start() (nvml.Interface, error) {
 		// go-nvml has loaded it, and loads no second copy over it.
 		l.lib = lib
 	}
-	if ret == nvml.ERROR_LIB_RM_VERSION_MISMATCH {
-		return nil, fmt.Errorf("%w; the driver was updated under this process, which must be restarted", check("start NVML", ret))
+	if err := check("start NVML", ret); err != nil {
+		return nil, fmt.Errorf("%w%s", err, startHints[ret])
 	}
-	return lib, check("start NVML", ret)
+	return lib, nil
+}
+
+// startHints say what to do about a library that does not start.
+var startHints = map[nvml.Return]string{
+	nvml.ERROR_LIBRARY_NOT_FOUND:       "; " + libraryName + " is missing or cannot be loaded: install the NVIDIA driver or correct the driver root",
+	nvml.ERROR_DRIVER_NOT_LOADED:       "; load the kernel module nvidia",
+	nvml.ERROR_NO_PERMISSION:           "; this process may not open /dev/nvidiactl",
+	nvml.ERROR_LIB_RM_VERSION_MISMATCH: "; the driver was updated under this process, which must be restarted",
 }
 
 // stop undoes start, so that the next one enumerates the GPUs afresh. Callers
