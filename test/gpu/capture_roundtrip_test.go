@@ -1,0 +1,103 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// A captured model of a simulated machine is the model it was made of, in all
+// that a driver can observe.
+func TestCaptureOfASimulatedMachineIsItsModel(t *testing.T) {
+	for _, name := range nvmlsim.ModelNames() {
+		t.Run(name, func(t *testing.T) {
+			want := load(t, name)
+			m := simulate(t, want)
+			got, err := m.capture(want.Name, m.node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(observable(t, want), observable(t, got)); diff != "" {
+				t.Errorf("captured model (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// observed is a model in a form that does not depend on how it is written.
+type observed struct {
+	Driver, CUDA, Platform string
+	NUMANodes              []nvmlsim.NUMANode
+	Fabric                 *nvmlsim.Fabric
+	GPUs                   []observedGPU
+}
+
+type observedGPU struct {
+	GPU   nvmlsim.GPU
+	Kind  nvmlsim.Kind
+	Links []string
+}
+
+// observable writes every GPU out in full, fills defaults in and leaves out
+// what capture leaves out.
+func observable(t *testing.T, m *nvmlsim.Model) observed {
+	t.Helper()
+	o := observed{Driver: m.DriverVersion, CUDA: m.CUDAVersion, Platform: m.Platform, Fabric: m.Fabric}
+	for _, n := range m.NUMANodes {
+		if n.CPUs == "" {
+			n.Socket = 0 // memory is in no socket
+		}
+		o.NUMANodes = append(o.NUMANodes, n)
+	}
+	for i, g := range m.GPUs {
+		kind := m.Kinds[g.Kind]
+		links := g.Links
+		if links == nil {
+			links = kind.Links
+		}
+		if kind.ComputeMode == "" {
+			kind.ComputeMode = "Default"
+		}
+		if g.Minor == nil {
+			g.Minor = &i
+		}
+		full := observedGPU{GPU: g, Kind: kind, Links: expand(t, links)}
+		full.GPU.Kind, full.GPU.UUID, full.GPU.Serial, full.GPU.Links, full.Kind.Links = "", "", "", nil, nil
+		if full.GPU.Bridges == nil {
+			full.GPU.Bridges = []string{}
+		}
+		o.GPUs = append(o.GPUs, full)
+	}
+	return o
+}
+
+// expand gives one line for each link.
+func expand(t *testing.T, runs []nvmlsim.Links) []string {
+	t.Helper()
+	lines := []string{}
+	for _, run := range runs {
+		from, to, ranged := strings.Cut(run.Numbers, "-")
+		if !ranged {
+			to = from
+		}
+		first, err := strconv.Atoi(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last, err := strconv.Atoi(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := first; n <= last; n++ {
+			lines = append(lines, fmt.Sprintf("%02d %s %s down=%v", n, run.Remote, run.Address, run.Down))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}

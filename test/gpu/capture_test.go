@@ -1,0 +1,307 @@
+package conformance
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/google/uuid"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// capture describes a machine as a model of the simulator, from the snapshot
+// and from what only a simulator needs to know. What cannot be read is left
+// out: UUIDs and serial numbers on purpose, and whether a change of the MIG
+// mode needs a reset is told by the architecture.
+func (m *machine) capture(name string, node gpu.Node) (*nvmlsim.Model, error) {
+	model := &nvmlsim.Model{
+		Name:          name,
+		DriverVersion: node.DriverVersion,
+		CUDAVersion:   version(node.CUDADriverVersion),
+		Platform:      m.platform,
+		Kinds:         map[string]nvmlsim.Kind{},
+	}
+	var err error
+	if model.NUMANodes, err = captureNUMA(m.root); err != nil {
+		return nil, err
+	}
+	byIndex := slices.SortedFunc(slices.Values(node.GPUs), func(a, b gpu.GPU) int { return cmp.Compare(a.Index, b.Index) })
+	for i, g := range byIndex {
+		device, ret := m.lib.DeviceGetHandleByUUID(g.UUID)
+		if ret != gonvml.SUCCESS {
+			return nil, fmt.Errorf("capture %s: get its handle: %w", g.Address, ret)
+		}
+		raw := rawGPU{lib: m.lib, device: device, gpu: g}
+		if fabric := raw.fabric(); fabric != nil {
+			model.Fabric = fabric
+		}
+		captured := nvmlsim.GPU{
+			Kind:           addKind(model.Kinds, raw.kind()),
+			Address:        g.Address.String(),
+			NUMANode:       g.NUMANode,
+			MemoryNUMANode: raw.memoryNUMANode(),
+			PCIeRoot:       g.PCIeRoot,
+			Bridges:        captureBridges(m.root, g.Address),
+			Links:          captureLinks(g.Links),
+			MIGMode:        g.MIG.Enabled,
+		}
+		if g.Minor != i {
+			captured.Minor = &g.Minor
+		}
+		model.GPUs = append(model.GPUs, captured)
+	}
+	shareLinks(model)
+	return model, nil
+}
+
+func version(v gpu.Version) string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
+
+// addKind files a kind under a name made from its product's and returns that
+// name; the same kind is filed once.
+func addKind(kinds map[string]nvmlsim.Kind, kind nvmlsim.Kind) string {
+	base := slug(kind.Name)
+	name := base
+	for n := 2; ; n++ {
+		other, taken := kinds[name]
+		if !taken || reflect.DeepEqual(other, kind) {
+			kinds[name] = kind
+			return name
+		}
+		name = fmt.Sprintf("%s-%d", base, n)
+	}
+}
+
+// slug makes a name out of a product's: "NVIDIA H100 80GB HBM3" gives
+// "h100-80gb-hbm3".
+func slug(product string) string {
+	s := strings.ToLower(product)
+	for _, prefix := range []string{"nvidia ", "tesla "} {
+		s = strings.TrimPrefix(s, prefix)
+	}
+	return strings.Trim(regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(s, "-"), "-")
+}
+
+// shareLinks moves links that all GPUs of a kind have alike to the kind.
+func shareLinks(model *nvmlsim.Model) {
+	for name, kind := range model.Kinds {
+		var of []*nvmlsim.GPU
+		for i := range model.GPUs {
+			if model.GPUs[i].Kind == name {
+				of = append(of, &model.GPUs[i])
+			}
+		}
+		if slices.ContainsFunc(of, func(g *nvmlsim.GPU) bool { return !reflect.DeepEqual(g.Links, of[0].Links) }) {
+			continue
+		}
+		kind.Links = of[0].Links
+		model.Kinds[name] = kind
+		for _, g := range of {
+			g.Links = nil
+		}
+	}
+}
+
+// captureLinks folds links into runs with the same far end. A model numbers
+// links without gaps, so a number that the GPU does not have is a link that is
+// down and leads nowhere.
+func captureLinks(links []gpu.Link) []nvmlsim.Links {
+	var runs []nvmlsim.Links
+	var ranges [][2]int
+	add := func(number int, l nvmlsim.Links) {
+		if n := len(runs); n > 0 && runs[n-1] == l {
+			ranges[n-1][1] = number
+			return
+		}
+		runs, ranges = append(runs, l), append(ranges, [2]int{number, number})
+	}
+	next := 0
+	for _, l := range links {
+		for ; next < l.Number; next++ {
+			add(next, nvmlsim.Links{Down: true})
+		}
+		run := nvmlsim.Links{Remote: string(l.Remote), Down: !l.Active}
+		if l.RemoteAddress != nil {
+			run.Address = l.RemoteAddress.String()
+		}
+		add(l.Number, run)
+		next = l.Number + 1
+	}
+	for i, r := range ranges {
+		runs[i].Numbers = strconv.Itoa(r[0])
+		if r[1] > r[0] {
+			runs[i].Numbers = fmt.Sprintf("%d-%d", r[0], r[1])
+		}
+	}
+	return runs
+}
+
+// captureNUMA reads the NUMA nodes of a machine below root, which number from 0
+// on the machines that have GPUs.
+func captureNUMA(root string) ([]nvmlsim.NUMANode, error) {
+	var nodes []nvmlsim.NUMANode
+	for {
+		dir := filepath.Join(root, "sys", "devices", "system", "node", fmt.Sprintf("node%d", len(nodes)))
+		cpus, err := os.ReadFile(filepath.Join(dir, "cpulist"))
+		if os.IsNotExist(err) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("capture the NUMA nodes: %w", err)
+		}
+		node := nvmlsim.NUMANode{CPUs: strings.TrimSpace(string(cpus))}
+		if first, _, _ := strings.Cut(strings.ReplaceAll(node.CPUs, "-", ","), ","); first != "" {
+			id, err := os.ReadFile(filepath.Join(root, "sys", "devices", "system", "cpu", "cpu"+first, "topology", "physical_package_id"))
+			if err != nil {
+				return nil, fmt.Errorf("capture the NUMA nodes: %w", err)
+			}
+			if node.Socket, err = strconv.Atoi(strings.TrimSpace(string(id))); err != nil {
+				return nil, fmt.Errorf("capture the NUMA nodes: %w", err)
+			}
+		}
+		nodes = append(nodes, node)
+	}
+	if len(nodes) == 0 {
+		return nil, fmt.Errorf("capture the NUMA nodes: no node0 in %s", filepath.Join(root, "sys", "devices", "system", "node"))
+	}
+	return nodes, nil
+}
+
+// captureBridges lists the bridges between the root complex and a device, from
+// its path in sysfs.
+func captureBridges(root string, address gpu.PCIAddress) []string {
+	path, err := os.Readlink(filepath.Join(root, "sys", "bus", "pci", "devices", address.String()))
+	if err != nil {
+		return nil
+	}
+	var bridges []string
+	for _, element := range strings.Split(filepath.Dir(path), "/") {
+		if _, err := gpu.ParsePCIAddress(element); err == nil {
+			bridges = append(bridges, element)
+		}
+	}
+	return bridges
+}
+
+// rawGPU reads what a snapshot leaves out. A fact that the GPU does not tell
+// stays at zero, which a model takes for absent.
+type rawGPU struct {
+	lib    gonvml.Interface
+	device gonvml.Device
+	gpu    gpu.GPU
+}
+
+func (r rawGPU) has(symbol string) bool { return r.lib.Extensions().LookupSymbol(symbol) == nil }
+
+func (r rawGPU) kind() nvmlsim.Kind {
+	g := r.gpu
+	kind := nvmlsim.Kind{
+		Name:              g.ProductName,
+		Brand:             g.Brand,
+		Architecture:      strings.TrimSuffix(g.Architecture, " Lovelace"), // a model's spelling
+		ComputeCapability: version(g.ComputeCapability),
+		MemoryMiB:         g.MemoryBytes >> 20,
+		Multiprocessors:   g.Multiprocessors,
+		ECC:               g.ECCEnabled,
+		Persistence:       g.PersistenceMode,
+		AddressingMode:    g.AddressingMode,
+		ComputeMode:       string(g.ComputeMode),
+		MIG:               r.mig(),
+	}
+	if r.has("nvmlDeviceGetNumGpuCores") {
+		if cores, ret := r.device.GetNumGpuCores(); ret == gonvml.SUCCESS {
+			kind.Cores = cores
+		}
+	}
+	if r.has("nvmlDeviceGetMemoryInfo_v2") {
+		if memory, ret := r.device.GetMemoryInfo_v2(); ret == gonvml.SUCCESS {
+			kind.ReservedMiB = memory.Reserved >> 20
+		}
+	}
+	if bar1, ret := r.device.GetBAR1MemoryInfo(); ret == gonvml.SUCCESS {
+		kind.BAR1MiB = bar1.Bar1Total >> 20
+	}
+	if pci, ret := r.device.GetPciInfo(); ret == gonvml.SUCCESS {
+		kind.PCIDevice = fmt.Sprintf("0x%08x", pci.PciDeviceId)
+		if pci.PciSubSystemId != 0 {
+			kind.PCISubsystem = fmt.Sprintf("0x%08x", pci.PciSubSystemId)
+		}
+	}
+	if len(g.Links) > 0 {
+		if v, ret := r.device.GetNvLinkVersion(g.Links[0].Number); ret == gonvml.SUCCESS {
+			kind.NVLinkVersion = v
+		}
+	}
+	return kind
+}
+
+// mig describes the MIG table. A GPU that tells no placements, which takes
+// root, cannot be described.
+func (r rawGPU) mig() *nvmlsim.MIG {
+	if !r.gpu.MIG.Capable {
+		return nil
+	}
+	mig := &nvmlsim.MIG{NeedsReset: r.gpu.Architecture == "Ampere"}
+	for _, p := range r.gpu.MIG.Profiles {
+		info, ret := r.device.GetGpuInstanceProfileInfo(p.ID)
+		if ret != gonvml.SUCCESS || len(p.Placements) == 0 {
+			continue
+		}
+		profile := nvmlsim.MIGProfile{
+			Name:            p.Profile.String(),
+			Profile:         p.ID,
+			ID:              int(info.Id),
+			MemoryMiB:       info.MemorySizeMB,
+			Multiprocessors: p.Multiprocessors,
+			CopyEngines:     p.CopyEngines,
+			Decoders:        p.Decoders,
+			Encoders:        p.Encoders,
+			JPEGs:           p.JPEGs,
+			OFAs:            p.OFAs,
+			P2P:             info.IsP2pSupported != 0,
+			Max:             p.MaxInstances,
+			Size:            p.Placements[0].Size,
+		}
+		for _, at := range p.Placements {
+			profile.Starts = append(profile.Starts, at.Start)
+			mig.MemorySlices = max(mig.MemorySlices, at.Start+at.Size)
+		}
+		mig.ComputeSlices = max(mig.ComputeSlices, p.ComputeSlices)
+		mig.Profiles = append(mig.Profiles, profile)
+	}
+	if len(mig.Profiles) == 0 {
+		return nil
+	}
+	return mig
+}
+
+// fabric differs from a snapshot's in that the fabric of one machine's own
+// switches, which has no cluster, is described as well.
+func (r rawGPU) fabric() *nvmlsim.Fabric {
+	if !r.has("nvmlDeviceGetGpuFabricInfo") {
+		return nil
+	}
+	info, ret := r.device.GetGpuFabricInfo()
+	if ret != gonvml.SUCCESS || info.State != gonvml.GPU_FABRIC_STATE_COMPLETED {
+		return nil
+	}
+	return &nvmlsim.Fabric{ClusterUUID: uuid.UUID(info.ClusterUuid).String(), CliqueID: info.CliqueId}
+}
+
+func (r rawGPU) memoryNUMANode() *int {
+	if !r.has("nvmlDeviceGetNumaNodeId") {
+		return nil
+	}
+	if node, ret := r.device.GetNumaNodeId(); ret == gonvml.SUCCESS {
+		return &node
+	}
+	return nil
+}

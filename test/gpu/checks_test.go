@@ -1,0 +1,331 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
+)
+
+// checks are what must hold on every machine, in the order in which they are
+// worth reading.
+var checks = []struct {
+	name  string
+	check func(*testing.T, *machine)
+}{
+	{"every GPU can be read", checkReadable},
+	{"identities are well formed and unique", checkIdentity},
+	{"a second look sees the same", checkStable},
+	{"each GPU is found by its UUID and by its PCI address", checkHandles},
+	{"the kernel agrees about each GPU", checkKernel},
+	{"the boot has an ID", checkBootID},
+	{"MIG tables make sense", checkMIGTables},
+	{"MIG partitions make sense", checkPartitions},
+	{"NVLinks have two ends", checkLinks},
+	{"processes can be listed", checkProcesses},
+	{"events can be watched", checkEvents},
+	{"the simulator can stand in for it", checkCapture},
+}
+
+func checkReadable(t *testing.T, m *machine) {
+	if len(m.node.GPUs) == 0 {
+		t.Error("the driver answers and shows no GPU")
+	}
+	for _, u := range m.node.Unreadable {
+		t.Errorf("GPU %d cannot be read: %v", u.Index, u.Err)
+	}
+	if !regexp.MustCompile(`^[0-9]+(\.[0-9]+){1,2}$`).MatchString(m.node.DriverVersion) {
+		t.Errorf("driver version %q", m.node.DriverVersion)
+	}
+	if m.node.CUDADriverVersion.IsZero() {
+		t.Error("no CUDA driver version")
+	}
+}
+
+var uuidForm = regexp.MustCompile(`^(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+func checkIdentity(t *testing.T, m *machine) {
+	seen := map[string]gpu.PCIAddress{}
+	once := func(g gpu.GPU, what string, value any) {
+		key := fmt.Sprintf("%s %v", what, value)
+		if other, ok := seen[key]; ok {
+			t.Errorf("%s and %s share %s", other, g.Address, key)
+		}
+		seen[key] = g.Address
+	}
+	for _, g := range m.node.GPUs {
+		once(g, "PCI address", g.Address)
+		once(g, "UUID", g.UUID)
+		once(g, "minor", g.Minor)
+		once(g, "index", g.Index)
+		if !uuidForm.MatchString(g.UUID) || !strings.HasPrefix(g.UUID, "GPU-") {
+			t.Errorf("%s: UUID %q", g.Address, g.UUID)
+		}
+		if parsed, err := gpu.ParseDeviceName(g.Address.DeviceName()); err != nil || parsed.Address != g.Address {
+			t.Errorf("%s: device name %q reads as %v, %v", g.Address, g.Address.DeviceName(), parsed, err)
+		}
+		for fact, told := range map[string]bool{
+			"product name":       g.ProductName != "",
+			"brand":              g.Brand != "",
+			"architecture":       g.Architecture != "",
+			"compute capability": !g.ComputeCapability.IsZero(),
+			"multiprocessors":    g.Multiprocessors > 0,
+			"memory":             g.MemoryBytes >= 1<<30,
+			"compute mode":       g.ComputeMode != "",
+		} {
+			if !told {
+				t.Errorf("%s: no %s", g.Address, fact)
+			}
+		}
+	}
+	if !slices.IsSortedFunc(m.node.GPUs, func(a, b gpu.GPU) int { return a.Address.Compare(b.Address) }) {
+		t.Error("GPUs are not in the order of their PCI addresses")
+	}
+}
+
+func checkStable(t *testing.T, m *machine) {
+	again, err := m.snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(m.node, again, errorsAsText); diff != "" {
+		t.Errorf("two snapshots of a machine at rest differ (-first +second):\n%s", diff)
+	}
+}
+
+var errorsAsText = cmp.Transformer("text", func(err error) string { return fmt.Sprint(err) })
+
+func checkHandles(t *testing.T, m *machine) {
+	for _, g := range m.node.GPUs {
+		byUUID, ret := m.lib.DeviceGetHandleByUUID(g.UUID)
+		if ret != gonvml.SUCCESS {
+			t.Errorf("%s: by UUID: %v", g.Address, ret)
+			continue
+		}
+		if index, ret := byUUID.GetIndex(); ret != gonvml.SUCCESS || index != g.Index {
+			t.Errorf("%s: its UUID leads to index %d (%v), want %d", g.Address, index, ret, g.Index)
+		}
+		byAddress, ret := m.lib.DeviceGetHandleByPciBusId(g.Address.String())
+		if ret != gonvml.SUCCESS {
+			t.Errorf("%s: by PCI address: %v", g.Address, ret)
+			continue
+		}
+		if uuid, ret := byAddress.GetUUID(); ret != gonvml.SUCCESS || uuid != g.UUID {
+			t.Errorf("%s: its PCI address leads to %s (%v), want %s", g.Address, uuid, ret, g.UUID)
+		}
+	}
+}
+
+func checkKernel(t *testing.T, m *machine) {
+	if m.locateErr != nil {
+		t.Errorf("%v", m.locateErr)
+	}
+	for _, g := range m.node.GPUs {
+		device, ret := m.lib.DeviceGetHandleByUUID(g.UUID)
+		if ret != gonvml.SUCCESS {
+			t.Errorf("%s: %v", g.Address, ret)
+			continue
+		}
+		pci, ret := device.GetPciInfo()
+		if ret != gonvml.SUCCESS {
+			t.Errorf("%s: %v", g.Address, ret)
+			continue
+		}
+		for file, want := range map[string]uint32{"vendor": pci.PciDeviceId & 0xffff, "device": pci.PciDeviceId >> 16} {
+			got, err := os.ReadFile(filepath.Join(m.root, "sys", "bus", "pci", "devices", g.Address.String(), file))
+			if err != nil {
+				t.Errorf("%s: %v", g.Address, err)
+			} else if want := fmt.Sprintf("0x%04x", want); strings.TrimSpace(string(got)) != want {
+				t.Errorf("%s: the kernel says %s %s, NVML %s", g.Address, file, strings.TrimSpace(string(got)), want)
+			}
+		}
+		if g.PCIeRoot != "" && !regexp.MustCompile(`^pci[0-9a-f]{4}:[0-9a-f]{2}$`).MatchString(g.PCIeRoot) {
+			t.Errorf("%s: PCIe root %q", g.Address, g.PCIeRoot)
+		}
+		if g.NUMANode != nil {
+			if _, err := os.Stat(filepath.Join(m.root, "sys", "devices", "system", "node", fmt.Sprintf("node%d", *g.NUMANode))); err != nil {
+				t.Errorf("%s: %v", g.Address, err)
+			}
+		}
+		if _, err := sysfs.Root(m.root).DeviceNodes(g); err != nil {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+func checkBootID(t *testing.T, m *machine) {
+	if id, err := sysfs.Root(m.root).BootID(); err != nil || len(id) != 36 {
+		t.Errorf("boot ID %q, error %v", id, err)
+	}
+}
+
+// No GPU has more memory slices than this.
+const maxMemorySlices = 8
+
+func checkMIGTables(t *testing.T, m *machine) {
+	for _, g := range m.node.GPUs {
+		if !g.MIG.Capable && (g.MIG.Enabled || g.MIG.PendingEnabled || len(g.MIG.Profiles) > 0) {
+			t.Errorf("%s: is not MIG capable and has MIG facts", g.Address)
+		}
+		seen := map[gpu.Profile]bool{}
+		for _, p := range g.MIG.Profiles {
+			at := fmt.Sprintf("%s: profile %s", g.Address, p.Profile)
+			if seen[p.Profile] {
+				t.Errorf("%s is there twice", at)
+			}
+			seen[p.Profile] = true
+			if parsed, err := gpu.ParseProfile(p.Profile.String()); err != nil || parsed != p.Profile {
+				t.Errorf("%s reads as %v, %v", at, parsed, err)
+			}
+			if p.MemoryBytes == 0 || p.MemoryBytes > g.MemoryBytes {
+				t.Errorf("%s: %d bytes of a GPU with %d", at, p.MemoryBytes, g.MemoryBytes)
+			}
+			if p.Multiprocessors <= 0 || p.Multiprocessors > g.Multiprocessors {
+				t.Errorf("%s: %d SMs of a GPU with %d", at, p.Multiprocessors, g.Multiprocessors)
+			}
+			if p.MaxInstances < 1 || p.MaxInstances > maxMemorySlices {
+				t.Errorf("%s: at most %d instances", at, p.MaxInstances)
+			}
+			if len(p.Placements) == 0 {
+				t.Errorf("%s: no placements; reading them takes root", at)
+			}
+			for _, at := range p.Placements {
+				if at.Size < 1 || at.Start < 0 || at.Start+at.Size > maxMemorySlices {
+					t.Errorf("%s: profile %s at %d size %d is not within %d memory slices", g.Address, p.Profile, at.Start, at.Size, maxMemorySlices)
+				}
+			}
+		}
+	}
+}
+
+func checkPartitions(t *testing.T, m *machine) {
+	for _, g := range m.node.GPUs {
+		if !g.MIG.Enabled && len(g.MIG.Partitions) > 0 {
+			t.Errorf("%s: partitions while MIG is off", g.Address)
+		}
+		holder := map[int]int{} // GPU instance by memory slice
+		for _, p := range g.MIG.Partitions {
+			if p.UUID != "" && (!uuidForm.MatchString(p.UUID) || !strings.HasPrefix(p.UUID, "MIG-")) {
+				t.Errorf("%s: MIG device %q", g.Address, p.UUID)
+			}
+			i := slices.IndexFunc(g.MIG.Profiles, func(info gpu.ProfileInfo) bool { return info.Profile == p.Profile })
+			if i < 0 || !slices.Contains(g.MIG.Profiles[i].Placements, p.Placement) {
+				t.Errorf("%s: a partition %s at %v that the tables do not allow", g.Address, p.Profile, p.Placement)
+			}
+			for slice := p.Placement.Start; slice < p.Placement.Start+p.Placement.Size; slice++ {
+				if other, taken := holder[slice]; taken && other != p.GPUInstanceID {
+					t.Errorf("%s: instances %d and %d overlap", g.Address, other, p.GPUInstanceID)
+				}
+				holder[slice] = p.GPUInstanceID
+			}
+		}
+	}
+}
+
+func checkLinks(t *testing.T, m *machine) {
+	// ends counts the active links from one address to another.
+	ends := map[[2]gpu.PCIAddress]int{}
+	here := map[gpu.PCIAddress]bool{}
+	for _, g := range m.node.GPUs {
+		here[g.Address] = true
+		last := -1
+		for _, l := range g.Links {
+			if l.Number <= last {
+				t.Errorf("%s: link %d after link %d", g.Address, l.Number, last)
+			}
+			last = l.Number
+			if l.Active && l.Remote == gpu.RemoteGPU && l.RemoteAddress == nil {
+				t.Errorf("%s: link %d leads to a GPU without an address", g.Address, l.Number)
+			}
+			if l.Active && l.Remote == gpu.RemoteGPU && l.RemoteAddress != nil {
+				ends[[2]gpu.PCIAddress{g.Address, *l.RemoteAddress}]++
+			}
+		}
+	}
+	for pair, there := range ends {
+		if !here[pair[1]] {
+			t.Logf("%s is linked to %s, which is not shown here", pair[0], pair[1])
+			continue
+		}
+		if back := ends[[2]gpu.PCIAddress{pair[1], pair[0]}]; back != there {
+			t.Errorf("%d links from %s to %s, %d back", there, pair[0], pair[1], back)
+		}
+	}
+}
+
+func checkProcesses(t *testing.T, m *machine) {
+	for _, g := range m.node.GPUs {
+		processes, err := m.library.Processes(t.Context(), g.UUID)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, p := range processes {
+			t.Logf("%s: process %d holds %d MiB", g.Address, p.PID, p.MemoryBytes>>20)
+			if p.PID <= 0 || p.MemoryBytes > g.MemoryBytes {
+				t.Errorf("%s: process %d with %d bytes", g.Address, p.PID, p.MemoryBytes)
+			}
+		}
+	}
+}
+
+// checkEvents registers for events and reports those that happen to come; that
+// they come is tested on the simulator, which can be made to fail.
+func checkEvents(t *testing.T, m *machine) {
+	var log bytes.Buffer
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
+	ctx, cancel := context.WithTimeout(klog.NewContext(t.Context(), logger), 100*time.Millisecond)
+	defer cancel()
+	if err := m.library.Watch(ctx, func(e gpu.Event) { t.Logf("event %s, XID %d, on %s", e.Kind, e.XID, e.UUID) }); err != nil {
+		t.Error(err)
+	}
+	// Watch says here which GPUs it cannot watch.
+	if log.Len() > 0 {
+		t.Errorf("%s", log.String())
+	}
+}
+
+// checkCapture describes the machine as a model and reads the simulator of
+// that model with the same code.
+func checkCapture(t *testing.T, m *machine) {
+	model, err := m.capture(m.modelName(), m.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *captureFile != "" {
+		if err := writeModel(*captureFile, model); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("wrote the model %s to %s", model.Name, *captureFile)
+	}
+	simulated := simulate(t, model)
+	want, got := m.node, simulated.node
+	// What a model leaves out: names of its own making, and what runs just now.
+	for _, n := range []*gpu.Node{&want, &got} {
+		n.GPUs = slices.Clone(n.GPUs)
+		for i := range n.GPUs {
+			n.GPUs[i].UUID = ""
+			n.GPUs[i].MIG.Partitions = nil
+		}
+	}
+	if diff := cmp.Diff(Describe(want), Describe(got)); diff != "" {
+		t.Errorf("the simulator of the captured model is another machine (-real +simulated):\n%s", diff)
+	}
+	if errors.Is(simulated.locateErr, gpu.ErrNotFound) {
+		t.Errorf("the simulator's kernel: %v", simulated.locateErr)
+	}
+}

@@ -1,0 +1,151 @@
+package conformance
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
+)
+
+var (
+	hardware    = flag.String("hardware", "", `the hardware to check: "nvml" for the GPUs of this machine, or "sim:<model>"; empty for every built-in model`)
+	driverRoot  = flag.String("driver-root", "/", "with -hardware=nvml, where the NVIDIA driver is installed")
+	captureFile = flag.String("capture", "", "write what was seen to this file, as a model of the simulator in YAML")
+)
+
+// TestHardware runs every check against the hardware asked for.
+func TestHardware(t *testing.T) {
+	switch kind, model, _ := strings.Cut(*hardware, ":"); kind {
+	case "nvml":
+		checkAll(t, thisMachine(t))
+	case "sim":
+		checkAll(t, simulate(t, load(t, model)))
+	case "":
+		if *captureFile != "" {
+			t.Fatal("-capture needs one machine to describe: say which with -hardware")
+		}
+		for _, name := range nvmlsim.ModelNames() {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				checkAll(t, simulate(t, load(t, name)))
+			})
+		}
+	default:
+		t.Fatalf("-hardware=%s: want nvml or sim:<model>", *hardware)
+	}
+}
+
+func checkAll(t *testing.T, m *machine) {
+	t.Logf("what was seen:\n%s", Describe(m.node))
+	for _, c := range checks {
+		t.Run(c.name, func(t *testing.T) { c.check(t, m) })
+	}
+}
+
+// machine is a node under test.
+type machine struct {
+	library *nvml.Library
+	// lib is asked for what only the checks want to know.
+	lib gonvml.Interface
+	// root is the directory with the machine's sys, proc and dev.
+	root string
+	// platform as a model spells it.
+	platform string
+
+	node gpu.Node
+	// locateErr says which GPUs the kernel does not place.
+	locateErr error
+}
+
+// patience bounds how long a GPU may take to answer. Without persistence mode
+// the first call starts every GPU, which takes seconds each.
+const patience = 2 * time.Minute
+
+func (m *machine) snapshot(ctx context.Context) (gpu.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	node, err := m.library.Snapshot(ctx)
+	if err != nil {
+		return gpu.Node{}, err
+	}
+	node, m.locateErr = sysfs.Root(m.root).Locate(node)
+	return node, nil
+}
+
+func (m *machine) look(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := m.library.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	var err error
+	if m.node, err = m.snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if m.lib, err = m.library.Vendor(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// thisMachine is the one that the suite runs on.
+func thisMachine(t *testing.T) *machine {
+	t.Helper()
+	platforms := map[string]string{"amd64": "", "arm64": "aarch64"}
+	m := &machine{library: nvml.Open(*driverRoot), root: "/", platform: platforms[runtime.GOARCH]}
+	m.look(t)
+	return m
+}
+
+// simulate makes a machine out of a model.
+func simulate(t *testing.T, model *nvmlsim.Model) *machine {
+	t.Helper()
+	sim, err := nvmlsim.Create(t.TempDir(), model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{library: nvml.New(sim.NVML()), root: sim.Root(), platform: model.Platform}
+	m.look(t)
+	return m
+}
+
+func load(t *testing.T, name string) *nvmlsim.Model {
+	t.Helper()
+	model, err := nvmlsim.LoadModel(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return model
+}
+
+// modelName names a captured model after its GPUs: "4-a30".
+func (m *machine) modelName() string {
+	if len(m.node.GPUs) == 0 {
+		return "no-gpu"
+	}
+	return fmt.Sprintf("%d-%s", len(m.node.GPUs), slug(m.node.GPUs[0].ProductName))
+}
+
+func writeModel(file string, model *nvmlsim.Model) error {
+	data, err := yaml.Marshal(model)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(file, data, 0o644)
+}
