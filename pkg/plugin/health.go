@@ -1,0 +1,50 @@
+package plugin
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+)
+
+// healthInterval is how often the health of all devices is sent again: the
+// kubelet takes a device's health as unknown after 30 s without a report.
+const healthInterval = 10 * time.Second
+
+// WatchHealthStatus implements [kubeletplugin.DRAPlugin]: a report of all
+// devices at once, on every change and every 10 seconds.
+func (p *Plugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+	changed, unsubscribe := p.devices.Subscribe()
+	defer unsubscribe()
+	ticker := p.clock.NewTicker(healthInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case reports <- p.health():
+		case <-ctx.Done():
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ticker.C():
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (p *Plugin) health() kubeletplugin.DeviceHealthReport {
+	var report kubeletplugin.DeviceHealthReport
+	now := p.clock.Now()
+	for _, d := range p.devices.Health() {
+		health := kubeletplugin.HealthStatusHealthy
+		if !d.Healthy {
+			health = kubeletplugin.HealthStatusUnhealthy
+		}
+		report.Devices = append(report.Devices, kubeletplugin.DeviceHealth{
+			PoolName: p.node, DeviceName: d.Device,
+			Health: health, Message: d.Message, LastUpdated: now,
+		})
+	}
+	return report
+}

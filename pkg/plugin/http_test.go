@@ -1,0 +1,73 @@
+package plugin
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+)
+
+func TestReadyzSaysWhatIsMissing(t *testing.T) {
+	var registered error
+	checks := []Check{
+		{Name: "gpus", Err: func() error { return nil }},
+		{Name: "registered", Err: func() error { return registered }},
+	}
+	handler := Handler(testMetrics(), checks[:1], checks)
+	get := func(path string) (int, string) {
+		recorder := httptest.NewRecorder()
+		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		return recorder.Code, recorder.Body.String()
+	}
+	if code, body := get("/readyz"); code != http.StatusOK || body != "ok      gpus\nok      registered\n" {
+		t.Errorf("/readyz = %d %q", code, body)
+	}
+	registered = errors.New("the kubelet has not registered this plugin yet")
+	if code, body := get("/readyz"); code != http.StatusServiceUnavailable ||
+		body != "ok      gpus\nnot ok  registered: the kubelet has not registered this plugin yet\n" {
+		t.Errorf("/readyz = %d %q", code, body)
+	}
+	if code, _ := get("/healthz"); code != http.StatusOK {
+		t.Errorf("/healthz = %d, want 200: not ready is not dead", code)
+	}
+}
+
+func TestMetricsHaveUsualNamesAndTheDriversPrefix(t *testing.T) {
+	metrics := NewMetrics(State{
+		ClaimsHeld: func() int { return 3 },
+		Devices:    func() map[string]int { return map[string]int{"healthy": 7, "unhealthy": 1} },
+	})
+	metrics.watchQueue(func() int { return 2 })
+	metrics.prepare.WithLabelValues("gpu", outcomeOK).Observe(.0017)
+	metrics.unprepare.WithLabelValues(outcomeOK).Observe(.001)
+	recorder := httptest.NewRecorder()
+	Handler(metrics, nil, nil).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	text := recorder.Body.String()
+	for _, want := range []string{
+		`gpu_dra_claims_held 3`,
+		`gpu_dra_devices{state="healthy"} 7`,
+		`gpu_dra_devices{state="unhealthy"} 1`,
+		`gpu_dra_status_queue_depth 2`,
+		`gpu_dra_prepare_duration_seconds_bucket{kind="gpu",outcome="ok",le="0.0015"} 0`,
+		`gpu_dra_prepare_duration_seconds_bucket{kind="gpu",outcome="ok",le="0.002"} 1`,
+		`gpu_dra_unprepare_duration_seconds_count{outcome="ok"} 1`,
+		`gpu_dra_build_info{`,
+		`process_resident_memory_bytes`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, namespace) {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+}

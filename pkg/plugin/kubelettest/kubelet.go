@@ -1,0 +1,125 @@
+// Package kubelettest talks to a DRA plugin over its sockets as the kubelet
+// does, for tests and benchmarks that have no kubelet.
+//
+// It covers registration, prepare, unprepare and the health stream. It looks
+// after no pods.
+package kubelettest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	resourceapi "k8s.io/api/resource/v1"
+	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// Plugin is a registered plugin.
+type Plugin struct {
+	// Info is what the plugin said of itself.
+	Info *registerapi.PluginInfo
+	conn *grpc.ClientConn
+}
+
+// Register finds the one plugin that has a socket in the registry directory,
+// registers it and connects to its service. It waits for the socket to appear
+// until ctx ends.
+func Register(ctx context.Context, registryDir string) (*Plugin, error) {
+	socket, err := waitForSocket(ctx, registryDir)
+	if err != nil {
+		return nil, err
+	}
+	registrar, err := dial(socket)
+	if err != nil {
+		return nil, err
+	}
+	defer registrar.Close() //nolint:errcheck // nothing is written on it any more
+	client := registerapi.NewRegistrationClient(registrar)
+	info, err := client.GetInfo(ctx, &registerapi.InfoRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		return nil, fmt.Errorf("ask the plugin at %s who it is: %w", socket, err)
+	}
+	if _, err := client.NotifyRegistrationStatus(ctx, &registerapi.RegistrationStatus{PluginRegistered: true}); err != nil {
+		return nil, fmt.Errorf("tell the plugin at %s that it is registered: %w", socket, err)
+	}
+	conn, err := dial(info.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	return &Plugin{Info: info, conn: conn}, nil
+}
+
+// Close ends the connection.
+func (p *Plugin) Close() error { return p.conn.Close() }
+
+func dial(socket string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+}
+
+func waitForSocket(ctx context.Context, dir string) (string, error) {
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		switch found, err := filepath.Glob(filepath.Join(dir, "*-reg.sock")); {
+		case err != nil:
+			return "", err
+		case len(found) == 1:
+			return found[0], nil
+		case len(found) > 1:
+			return "", fmt.Errorf("several plugins in %s: %q", dir, found)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return "", fmt.Errorf("no plugin has registered in %s: %w", dir, context.Cause(ctx))
+		}
+	}
+}
+
+// Prepare prepares claims in one call and gives the devices of each, or the
+// error of each, by UID. The error is for the call as a whole.
+func (p *Plugin) Prepare(ctx context.Context, claims ...*resourceapi.ResourceClaim) (map[string]*draapi.NodePrepareResourceResponse, error) {
+	response, err := draapi.NewDRAPluginClient(p.conn).NodePrepareResources(ctx, &draapi.NodePrepareResourcesRequest{Claims: names(claims)})
+	if err != nil {
+		return nil, err
+	}
+	return response.Claims, nil
+}
+
+// Unprepare unprepares claims in one call. It joins the errors of all of them.
+func (p *Plugin) Unprepare(ctx context.Context, claims ...*resourceapi.ResourceClaim) error {
+	response, err := draapi.NewDRAPluginClient(p.conn).NodeUnprepareResources(ctx, &draapi.NodeUnprepareResourcesRequest{Claims: names(claims)})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, claim := range claims {
+		result, ok := response.Claims[string(claim.UID)]
+		switch {
+		case !ok:
+			errs = append(errs, fmt.Errorf("no result for claim %s", claim.Name))
+		case result.Error != "":
+			errs = append(errs, fmt.Errorf("claim %s: %s", claim.Name, result.Error))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Health opens the stream of device health.
+func (p *Plugin) Health(ctx context.Context) (grpc.ServerStreamingClient[healthapi.NodeWatchResourcesResponse], error) {
+	return healthapi.NewDRAResourceHealthClient(p.conn).NodeWatchResources(ctx, &healthapi.NodeWatchResourcesRequest{})
+}
+
+func names(claims []*resourceapi.ResourceClaim) []*draapi.Claim {
+	out := make([]*draapi.Claim, len(claims))
+	for i, claim := range claims {
+		out[i] = &draapi.Claim{Namespace: claim.Namespace, Name: claim.Name, Uid: string(claim.UID)}
+	}
+	return out
+}

@@ -1,0 +1,114 @@
+package plugin
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"k8s.io/component-base/version"
+)
+
+const namespace = "gpu_dra"
+
+// Values of the label "outcome".
+const (
+	outcomeOK      = "ok"
+	outcomeError   = "error"
+	outcomeDropped = "dropped"
+)
+
+// Metrics are the agent's metrics in a registry of their own. The zero value
+// is not usable; see [NewMetrics].
+type Metrics struct {
+	Registry *prometheus.Registry
+
+	prepare, unprepare *prometheus.HistogramVec
+	step               *prometheus.HistogramVec
+	statusWrites       *prometheus.CounterVec
+	publishErrors      *prometheus.CounterVec
+}
+
+// State is what is counted at the moment somebody asks for the metrics.
+type State struct {
+	// ClaimsHeld is the number of claims that hold devices of this node.
+	ClaimsHeld func() int
+	// Devices counts published devices by state: "healthy", "unhealthy",
+	// "unreadable".
+	Devices func() map[string]int
+}
+
+// NewMetrics registers all metrics of the agent under the prefix gpu_dra_,
+// and the usual ones of the Go runtime and the process.
+func NewMetrics(state State) *Metrics {
+	// A whole GPU takes a millisecond or two, the first MPS share or a MIG mode
+	// change up to minutes.
+	buckets := []float64{.0005, .001, .0015, .002, .003, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60}
+	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+	}
+	m := &Metrics{
+		Registry:      prometheus.NewRegistry(),
+		prepare:       histogram("prepare_duration_seconds", "Time to prepare one claim, by the kind of its devices and the outcome.", "kind", "outcome"),
+		unprepare:     histogram("unprepare_duration_seconds", "Time to unprepare one claim, by the outcome.", "outcome"),
+		step:          histogram("step_duration_seconds", "Time of one step of a claim's plan, by step, direction (do, undo) and outcome.", "step", "direction", "outcome"),
+		statusWrites:  counter("status_writes_total", "Writes of a claim's status.devices, by outcome; dropped ones were for claims that are gone or deallocated.", "outcome"),
+		publishErrors: counter("slice_publish_errors_total", "Failures to publish ResourceSlices, by reason.", "reason"),
+	}
+	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "claims_held", Help: "Claims that hold devices of this node.",
+	}, func() float64 { return float64(state.ClaimsHeld()) })
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "build_info", Help: "Always 1; the labels say what is running.",
+		ConstLabels: prometheus.Labels{"version": version.Get().GitVersion, "go_version": runtime.Version()},
+	})
+	build.Set(1)
+	m.Registry.MustRegister(
+		m.prepare, m.unprepare, m.step, m.statusWrites, m.publishErrors,
+		held, build, deviceCollector(state.Devices),
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return m
+}
+
+// watchQueue exposes the number of claims whose status waits to be written.
+func (m *Metrics) watchQueue(length func() int) {
+	m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "status_queue_depth", Help: "Claims whose status.devices waits to be written.",
+	}, func() float64 { return float64(length()) }))
+}
+
+// StepDone implements claim.Observer.
+func (m *Metrics) StepDone(step string, undo bool, took time.Duration, err error) {
+	direction := "do"
+	if undo {
+		direction = "undo"
+	}
+	m.step.WithLabelValues(step, direction, outcome(err)).Observe(took.Seconds())
+}
+
+func outcome(err error) string {
+	if err != nil {
+		return outcomeError
+	}
+	return outcomeOK
+}
+
+func seconds(since, now time.Time) float64 { return now.Sub(since).Seconds() }
+
+// deviceCollector counts devices by state at the time of a scrape.
+type deviceCollector func() map[string]int
+
+var devicesDesc = prometheus.NewDesc(namespace+"_devices", "Devices of this node by state: healthy, unhealthy, or unreadable for GPUs that do not answer.", []string{"state"}, nil) // constant table
+
+func (c deviceCollector) Describe(ch chan<- *prometheus.Desc) { ch <- devicesDesc }
+
+func (c deviceCollector) Collect(ch chan<- prometheus.Metric) {
+	for state, count := range c() {
+		ch <- prometheus.MustNewConstMetric(devicesDesc, prometheus.GaugeValue, float64(count), state)
+	}
+}

@@ -1,0 +1,150 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/utils/clock"
+)
+
+// Options of a [Plugin]. All fields are needed unless they say otherwise.
+type Options struct {
+	// DriverName and NodeName as in ResourceSlices.
+	DriverName, NodeName string
+	// PodUID of the agent, for updates without a gap; may be empty.
+	PodUID types.UID
+	// DataDir is the plugin's own directory below the kubelet's plugins
+	// directory; it is created. RegistryDir is the kubelet's and must exist.
+	DataDir, RegistryDir string
+	// CDIDir is where the container runtime looks for CDI specs.
+	CDIDir string
+
+	Client  kubernetes.Interface
+	Claims  Claims
+	Devices Devices
+	Metrics *Metrics
+	Clock   clock.WithTicker
+	// ReconcileInterval between two comparisons with the claims in the API.
+	ReconcileInterval time.Duration
+	// PublishError is told what goes wrong when ResourceSlices are written.
+	PublishError func(ctx context.Context, err error, msg string)
+	// Fatal is called with an error after which the process must end.
+	Fatal func(error)
+}
+
+// Plugin serves the kubelet. It implements [kubeletplugin.DRAPlugin].
+type Plugin struct {
+	driver       string
+	node         string // its name, and that of its pool
+	client       kubernetes.Interface
+	claims       Claims
+	devices      Devices
+	metrics      *Metrics
+	clock        clock.WithTicker
+	interval     time.Duration
+	fatal        func(error)
+	status       *statusWriter
+	registration registration
+	publishError func(ctx context.Context, err error, msg string)
+
+	// published: the node's slices were there or have been created once.
+	published bool
+
+	helper *kubeletplugin.Helper
+	// calls is held for reading by every call of the kubelet's.
+	calls  sync.RWMutex
+	cancel context.CancelFunc
+	owned  sync.WaitGroup
+}
+
+// Start serves the kubelet over its sockets and starts what runs beside that.
+// It ends with [Plugin.Stop].
+func Start(ctx context.Context, o Options) (*Plugin, error) {
+	p := &Plugin{
+		driver: o.DriverName, node: o.NodeName,
+		client: o.Client, claims: o.Claims, devices: o.Devices, metrics: o.Metrics,
+		clock: o.Clock, interval: o.ReconcileInterval, fatal: o.Fatal, publishError: o.PublishError,
+		status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Metrics),
+	}
+	if err := os.MkdirAll(o.DataDir, 0o750); err != nil {
+		return nil, fmt.Errorf("make the plugin's directory: %w", err)
+	}
+	// The end of ctx means the end of the process; calls under way and queued
+	// writes come first.
+	ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	var err error
+	p.helper, err = kubeletplugin.Start(ctx, p,
+		kubeletplugin.DriverName(o.DriverName),
+		kubeletplugin.NodeName(o.NodeName),
+		kubeletplugin.KubeClient(o.Client),
+		kubeletplugin.PluginDataDirectoryPath(o.DataDir),
+		kubeletplugin.RegistrarDirectoryPath(o.RegistryDir),
+		kubeletplugin.RollingUpdate(o.PodUID),
+		// Package claim locks what must be locked: one GPU.
+		kubeletplugin.Serialize(false),
+		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
+		kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{WriteFile: writeMetadata}),
+		kubeletplugin.CDIDirectory(o.CDIDir),
+		kubeletplugin.HealthService(true),
+		kubeletplugin.GRPCVerbosity(grpcVerbosity),
+		kubeletplugin.GRPCInterceptor(p.registration.intercept),
+		kubeletplugin.GRPCInterceptor(p.guard),
+	)
+	if err != nil {
+		p.cancel()
+		return nil, fmt.Errorf("serve the kubelet in %s (sockets also in %s): %w", filepath.Clean(o.DataDir), o.RegistryDir, err)
+	}
+	p.owned.Go(func() { p.status.Run(ctx) })
+	p.owned.Go(func() { p.reconcileLoop(ctx) })
+	return p, nil
+}
+
+const (
+	// grpcVerbosity is the log level of every gRPC request and response.
+	grpcVerbosity = 6
+	// callsDrain and statusDrain together must end well within a pod's grace
+	// period of 30 s.
+	callsDrain = 10 * time.Second
+)
+
+// Registered is nil while the kubelet knows the plugin, and else says why not.
+func (p *Plugin) Registered() error { return p.registration.err() }
+
+// guard lets Stop wait for the calls under way.
+func (p *Plugin) guard(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	p.calls.RLock()
+	defer p.calls.RUnlock()
+	return handler(ctx, req)
+}
+
+// Stop waits for the calls under way, ends serving and writes the status that
+// is queued; each for a bounded time.
+func (p *Plugin) Stop() {
+	idle, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		p.calls.Lock() // new calls wait now, and find their connection closed
+		defer p.calls.Unlock()
+		close(idle)
+		<-stopped
+	}()
+	select {
+	case <-idle:
+	case <-p.clock.After(callsDrain):
+	}
+	p.helper.Stop()
+	close(stopped)
+	p.cancel()
+	p.owned.Wait()
+}
+
+var _ kubeletplugin.DRAPlugin = (*Plugin)(nil)

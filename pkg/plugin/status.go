@@ -1,0 +1,135 @@
+package plugin
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
+	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/utils/ptr"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+)
+
+// The condition in status.devices and its reasons.
+const (
+	ConditionReady      = "Ready"
+	ReasonPrepared      = "Prepared"
+	ReasonPrepareFailed = "PrepareFailed"
+)
+
+// DeviceData is the JSON object in status.devices[].data.
+type DeviceData struct {
+	// UUID as NVML prints it: "GPU-" or "MIG-" and 36 characters.
+	UUID string `json:"uuid,omitempty"`
+	// PCIBusID of the physical GPU: "0000:1b:00.0".
+	PCIBusID string `json:"pciBusID,omitempty"`
+}
+
+// claimStatus is what one claim's status.devices should say.
+type claimStatus struct {
+	claim   kubeletplugin.NamespacedObject
+	devices []deviceStatus
+}
+
+type deviceStatus struct {
+	pool, device    string
+	shareID         *types.UID
+	ready           metav1.ConditionStatus
+	reason, message string
+	data            DeviceData
+	// since is when the device came into this state.
+	since time.Time
+}
+
+// readyStatus is the status of a claim whose devices are prepared.
+func readyStatus(object kubeletplugin.NamespacedObject, devices []claim.Device, now time.Time) *claimStatus {
+	status := &claimStatus{claim: object}
+	for _, d := range devices {
+		status.add(deviceStatus{
+			pool: d.Pool, device: d.Name, shareID: d.ShareID, since: now,
+			ready: metav1.ConditionTrue, reason: ReasonPrepared, message: "the device is prepared",
+			data: DeviceData{UUID: d.UUID, PCIBusID: d.Address.String()},
+		})
+	}
+	return status
+}
+
+// failedStatus is the status of a claim that could not be prepared: every
+// device of this driver that is allocated to it says why.
+func failedStatus(object *resourceapi.ResourceClaim, driver string, err error, now time.Time) *claimStatus {
+	status := &claimStatus{claim: nameOf(object)}
+	for _, r := range object.Status.Allocation.Devices.Results {
+		if r.Driver == driver {
+			status.add(deviceStatus{
+				pool: r.Pool, device: r.Device, shareID: r.ShareID, since: now,
+				ready: metav1.ConditionFalse, reason: ReasonPrepareFailed, message: err.Error(),
+			})
+		}
+	}
+	return status
+}
+
+// add keeps one entry for each device and share, as the API demands; a device
+// with admin access can be in a claim twice.
+func (s *claimStatus) add(d deviceStatus) {
+	for _, other := range s.devices {
+		if other.pool == d.pool && other.device == d.device && ptr.Deref(other.shareID, "") == ptr.Deref(d.shareID, "") {
+			return
+		}
+	}
+	s.devices = append(s.devices, d)
+}
+
+// entry is the device's entry in the claim's status.
+func (d deviceStatus) entry(driver string) (*resourceapply.AllocatedDeviceStatusApplyConfiguration, error) {
+	entry := resourceapply.AllocatedDeviceStatus().
+		WithDriver(driver).WithPool(d.pool).WithDevice(d.device).
+		WithConditions(metaapply.Condition().
+			WithType(ConditionReady).WithStatus(d.ready).
+			WithReason(d.reason).WithMessage(d.message).
+			WithLastTransitionTime(metav1.NewTime(d.since)))
+	if d.shareID != nil {
+		entry.WithShareID(string(*d.shareID))
+	}
+	if d.data != (DeviceData{}) {
+		raw, err := json.Marshal(d.data)
+		if err != nil {
+			return nil, err
+		}
+		entry.WithData(runtime.RawExtension{Raw: raw})
+	}
+	return entry, nil
+}
+
+// written tells whether the claim's object says already what it should, as it does when
+// the kubelet prepares it again after a restart.
+func (s *claimStatus) written(in *resourceapi.ResourceClaim, driver string) bool {
+	for _, d := range s.devices {
+		if !slices.ContainsFunc(in.Status.Devices, func(e resourceapi.AllocatedDeviceStatus) bool { return d.is(e, driver) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func (d deviceStatus) is(e resourceapi.AllocatedDeviceStatus, driver string) bool {
+	if e.Driver != driver || e.Pool != d.pool || e.Device != d.device || ptr.Deref(e.ShareID, "") != string(ptr.Deref(d.shareID, "")) {
+		return false
+	}
+	return slices.ContainsFunc(e.Conditions, func(c metav1.Condition) bool {
+		return c.Type == ConditionReady && c.Status == d.ready && c.Reason == d.reason && c.Message == d.message
+	})
+}
+
+func nameOf(object *resourceapi.ResourceClaim) kubeletplugin.NamespacedObject {
+	return kubeletplugin.NamespacedObject{
+		NamespacedName: types.NamespacedName{Namespace: object.Namespace, Name: object.Name}, UID: object.UID,
+	}
+}

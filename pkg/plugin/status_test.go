@@ -1,0 +1,223 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+const testDriver = "gpu.nvidia.com"
+
+var testTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func testMetrics() *Metrics {
+	return NewMetrics(State{ClaimsHeld: func() int { return 0 }, Devices: func() map[string]int { return nil }})
+}
+
+// statusClaim is a claim with one share of a GPU and one device of another
+// driver that reports its own status.
+func statusClaim() *resourceapi.ResourceClaim {
+	share := types.UID("0d7ad4cf-93c6-4b73-94a8-4d4d1a9a1fc4")
+	return &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "one", UID: "uid-one"},
+		Status: resourceapi.ResourceClaimStatus{
+			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+				Results: []resourceapi.DeviceRequestAllocationResult{
+					{Request: "gpu", Driver: testDriver, Pool: "node", Device: "gpu-1b-00", ShareID: &share},
+					{Request: "nic", Driver: "nic.example.com", Pool: "node", Device: "nic-0"},
+				},
+			}},
+			Devices: []resourceapi.AllocatedDeviceStatus{{Driver: "nic.example.com", Pool: "node", Device: "nic-0"}},
+		},
+	}
+}
+
+func statusDevice() claim.Device {
+	share := types.UID("0d7ad4cf-93c6-4b73-94a8-4d4d1a9a1fc4")
+	return claim.Device{
+		Request: "gpu", Pool: "node", Name: "gpu-1b-00", ShareID: &share, Kind: gpu.KindGPU,
+		UUID: "GPU-11111111-2222-3333-4444-555555555555", Address: gpu.PCIAddress{Bus: 0x1b},
+	}
+}
+
+// runWriter runs a writer until stop is called, which waits for its end.
+func runWriter(t *testing.T, client *fake.Clientset) (w *statusWriter, stop func()) {
+	t.Helper()
+	w = newStatusWriter(client.ResourceV1(), testDriver, testMetrics())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Run(ctx)
+	}()
+	stop = func() {
+		cancel()
+		<-ended
+	}
+	t.Cleanup(stop)
+	return w, stop
+}
+
+func getClaim(t *testing.T, client *fake.Clientset) *resourceapi.ResourceClaim {
+	t.Helper()
+	claim, err := client.ResourceV1().ResourceClaims("team").Get(t.Context(), "one", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claim
+}
+
+func TestStatusNamesThePreparedDeviceAndLeavesOtherDriversAlone(t *testing.T) {
+	client := fake.NewClientset(statusClaim())
+	w, stop := runWriter(t, client)
+	w.Set(readyStatus(nameOf(statusClaim()), []claim.Device{statusDevice(), statusDevice()}, testTime))
+	stop() // writes what is queued
+
+	want := []resourceapi.AllocatedDeviceStatus{
+		{Driver: "nic.example.com", Pool: "node", Device: "nic-0"},
+		{
+			Driver: testDriver, Pool: "node", Device: "gpu-1b-00", ShareID: ptr.To("0d7ad4cf-93c6-4b73-94a8-4d4d1a9a1fc4"),
+			Conditions: []metav1.Condition{{
+				Type: "Ready", Status: metav1.ConditionTrue, Reason: "Prepared", Message: "the device is prepared",
+				LastTransitionTime: metav1.NewTime(testTime.Local()),
+			}},
+			Data: &runtime.RawExtension{Raw: []byte(`{"uuid":"GPU-11111111-2222-3333-4444-555555555555","pciBusID":"0000:1b:00.0"}`)},
+		},
+	}
+	got := getClaim(t, client).Status.Devices
+	for i := range got {
+		if got[i].Data != nil {
+			got[i].Data.Raw = canonical(t, got[i].Data.Raw)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("status.devices (-want +got):\n%s", diff)
+	}
+}
+
+func canonical(t *testing.T, raw []byte) []byte {
+	t.Helper()
+	var data DeviceData
+	if err := json.Unmarshal(raw, &data); err != nil {
+		t.Fatal(err)
+	}
+	out, err := json.Marshal(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestStatusOfAFailedPrepareSaysWhy(t *testing.T) {
+	client := fake.NewClientset(statusClaim())
+	w, stop := runWriter(t, client)
+	w.Set(failedStatus(statusClaim(), testDriver, errors.New("gpu-1b-00: GPU lost"), testTime))
+	stop()
+
+	claim := getClaim(t, client)
+	if len(claim.Status.Devices) != 2 || len(claim.Status.Devices[1].Conditions) != 1 {
+		t.Fatalf("status.devices = %+v, want the other driver's and ours", claim.Status.Devices)
+	}
+	c := claim.Status.Devices[1].Conditions[0]
+	if c.Status != metav1.ConditionFalse || c.Reason != "PrepareFailed" || c.Message != "gpu-1b-00: GPU lost" {
+		t.Errorf("condition = %+v, want Ready=False with the error", c)
+	}
+}
+
+func TestStatusThatIsThereAlreadyIsNotWrittenAgain(t *testing.T) {
+	client := fake.NewClientset(statusClaim())
+	w, stop := runWriter(t, client)
+	want := readyStatus(nameOf(statusClaim()), []claim.Device{statusDevice()}, testTime)
+	if want.written(statusClaim(), testDriver) {
+		t.Error("an empty status counts as written")
+	}
+	w.Set(want)
+	stop()
+	later := readyStatus(nameOf(statusClaim()), []claim.Device{statusDevice()}, testTime.Add(time.Hour))
+	if !later.written(getClaim(t, client), testDriver) {
+		t.Error("the status that was just written does not count as written")
+	}
+	failed := failedStatus(statusClaim(), testDriver, errors.New("lost"), testTime)
+	if failed.written(getClaim(t, client), testDriver) {
+		t.Error("Ready=True counts as written although the claim failed since")
+	}
+}
+
+func TestStatusOfAClaimThatIsGoneIsDropped(t *testing.T) {
+	claims := schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}
+	for name, refusal := range map[string]error{
+		"the claim is deleted":       apierrors.NewNotFound(claims, "one"),
+		"another has taken its name": apierrors.NewConflict(claims, "one", errors.New("uid mismatch")),
+		"it is not allocated any more": apierrors.NewInvalid(schema.GroupKind{}, "one",
+			nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset()
+			var calls atomic.Int32
+			client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+				calls.Add(1)
+				return true, nil, refusal
+			})
+			w, stop := runWriter(t, client)
+			w.Set(readyStatus(nameOf(statusClaim()), []claim.Device{statusDevice()}, testTime))
+			stop()
+			if got := calls.Load(); got != 1 {
+				t.Errorf("%d writes, want one and no retry", got)
+			}
+			if got := testutil.ToFloat64(w.metrics.statusWrites.WithLabelValues(outcomeDropped)); got != 1 {
+				t.Errorf("gpu_dra_status_writes_total{outcome=dropped} = %v, want 1", got)
+			}
+		})
+	}
+}
+
+func TestStatusIsWrittenAgainAfterAFailure(t *testing.T) {
+	client := fake.NewClientset(statusClaim())
+	var failures atomic.Int32
+	written := make(chan struct{})
+	client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if failures.Add(1) <= 2 {
+			return true, nil, apierrors.NewServiceUnavailable("API server restarts")
+		}
+		close(written)
+		return false, nil, nil
+	})
+	w, stop := runWriter(t, client)
+	w.Set(readyStatus(nameOf(statusClaim()), []claim.Device{statusDevice()}, testTime))
+	<-written
+	stop()
+	if got := len(getClaim(t, client).Status.Devices); got != 2 {
+		t.Errorf("%d entries in status.devices, want 2", got)
+	}
+}
+
+func TestStatusOfAnUnpreparedClaimIsNotWritten(t *testing.T) {
+	client := fake.NewClientset(statusClaim())
+	w := newStatusWriter(client.ResourceV1(), testDriver, testMetrics())
+	w.Set(readyStatus(nameOf(statusClaim()), []claim.Device{statusDevice()}, testTime))
+	w.Forget("uid-one")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.Run(ctx)
+	if got := len(getClaim(t, client).Status.Devices); got != 1 {
+		t.Errorf("%d entries in status.devices, want only the other driver's", got)
+	}
+}
