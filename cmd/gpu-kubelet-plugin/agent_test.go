@@ -1,0 +1,474 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin/kubelettest"
+)
+
+// node is a machine with simulated GPUs on which agents come and go.
+type node struct {
+	*options
+	client kubernetes.Interface
+}
+
+func newNode(t *testing.T, objects ...runtime.Object) *node {
+	t.Helper()
+	// A socket's path holds 107 bytes, which t.TempDir with a test's name in it
+	// may exceed.
+	dir, err := os.MkdirTemp("", "agent") //nolint:usetesting // see above
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	hook := filepath.Join(dir, "nvidia-cdi-hook")
+	if err := os.WriteFile(hook, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, sub := range []string{"plugins", "registry"} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o, err := parse([]string{
+		"--hardware=sim:dgx-h100", "--sim-state=" + filepath.Join(dir, "sim"), "--cdi-hook=" + hook,
+		"--node-name=node-1", "--kubelet-plugins-dir=" + filepath.Join(dir, "plugins"), "--kubelet-registry-dir=" + filepath.Join(dir, "registry"),
+		"--cdi-dir=" + filepath.Join(dir, "cdi"), "--state-dir=" + filepath.Join(dir, "state"), "--http-listen=",
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "node-uid"}})
+	return &node{options: o, client: fake.NewClientset(objects...)}
+}
+
+// running is an agent and the kubelet that it has registered with.
+type running struct {
+	*agent
+	kubelet *kubelettest.Plugin
+	// stop ends the agent as SIGTERM does and gives its last word.
+	stop func() error
+}
+
+// start runs an agent until the kubelet knows it.
+func (n *node) start(t *testing.T) *running {
+	t.Helper()
+	hw, err := openHardware(n.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := newAgent(n.options, hw, n.client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- errors.Join(a.run(ctx), hw.close()) }()
+	r := &running{agent: a}
+	stopped := false
+	r.stop = func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		return <-ended
+	}
+	t.Cleanup(func() {
+		if err := r.stop(); err != nil {
+			t.Errorf("the agent ended with %v", err)
+		}
+	})
+	<-a.served
+	if r.kubelet, err = kubelettest.Register(t.Context(), n.kubeletRegistryDir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.kubelet.Close() })
+	return r
+}
+
+// slices waits until the node's pool is complete.
+func (n *node) published(t *testing.T) []resourceapi.ResourceSlice {
+	t.Helper()
+	watcher, err := n.client.ResourceV1().ResourceSlices().Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+	for {
+		list, err := n.client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Items) > 0 && len(list.Items) == int(list.Items[0].Spec.Pool.ResourceSliceCount) {
+			return list.Items
+		}
+		<-watcher.ResultChan()
+	}
+}
+
+// claimFor is a claim to which devices of the node are allocated.
+func claimFor(name string, devices ...string) *resourceapi.ResourceClaim {
+	claim := &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("uid-" + name)},
+		Status:     resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{}},
+	}
+	for _, device := range devices {
+		claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results,
+			resourceapi.DeviceRequestAllocationResult{Request: "gpu", Driver: "gpu.nvidia.com", Pool: "node-1", Device: device})
+	}
+	return claim
+}
+
+func (r *running) prepare(t *testing.T, claims ...*resourceapi.ResourceClaim) map[string]*draapi.NodePrepareResourceResponse {
+	t.Helper()
+	results, err := r.kubelet.Prepare(t.Context(), claims...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+func list(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// left are the CDI specs and records of claims.
+func (n *node) left(t *testing.T) []string {
+	t.Helper()
+	names := append(list(t, n.cdiDir), list(t, filepath.Join(n.stateDir, "claims"))...)
+	return slices.DeleteFunc(names, func(name string) bool { return name == "quarantine" })
+}
+
+func TestAgentServesAClaimFromPublishingToUnprepare(t *testing.T) {
+	claim := claimFor("one", "gpu-1b-00")
+	n := newNode(t, claim)
+	a := n.start(t)
+	if got := len(n.published(t)[0].Spec.Devices); got != 8 {
+		t.Errorf("%d devices published, want 8", got)
+	}
+	if diff := cmp.Diff([]string{"v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"}, a.kubelet.Info.SupportedVersions); diff != "" {
+		t.Errorf("services (-want +got):\n%s", diff)
+	}
+
+	result := a.prepare(t, claim)["uid-one"]
+	if result.Error != "" || len(result.Devices) != 1 {
+		t.Fatalf("prepare = %v, want one device", result)
+	}
+	device := result.Devices[0]
+	if diff := cmp.Diff([]string{
+		"gpu.nvidia.com/claim=uid-one-gpu-1b-00",
+		"gpu.nvidia.com/metadata=uid-one_gpu",
+	}, device.CdiDeviceIds); diff != "" {
+		t.Errorf("CDI devices (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"gpu.nvidia.com-claim-uid-one.json", "gpu.nvidia.com_metadata_uid-one_gpu.json"}, list(t, n.cdiDir)); diff != "" {
+		t.Errorf("CDI directory (-want +got):\n%s", diff)
+	}
+	metadata, err := os.ReadFile(filepath.Join(n.kubeletPluginsDir, "gpu.nvidia.com/dra-device-metadata/team_one/gpu/metadata.json"))
+	if err != nil || !bytes.Contains(metadata, []byte(`"uuid"`)) || !bytes.Contains(metadata, []byte(`"productName"`)) {
+		t.Errorf("device metadata %s (%v), want the published attributes", metadata, err)
+	}
+
+	if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
+		t.Errorf("unprepare once more: %v", err)
+	}
+	if left := n.left(t); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+func TestAgentReportsTheDeviceInTheClaimsStatus(t *testing.T) {
+	claim := claimFor("one", "gpu-1b-00")
+	n := newNode(t, claim)
+	a := n.start(t)
+	watcher, err := n.client.ResourceV1().ResourceClaims("team").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+	a.prepare(t, claim)
+	event := <-watcher.ResultChan()
+	for event.Type != watch.Modified {
+		event = <-watcher.ResultChan()
+	}
+	devices := event.Object.(*resourceapi.ResourceClaim).Status.Devices
+	if len(devices) != 1 || devices[0].Device != "gpu-1b-00" || devices[0].Data == nil {
+		t.Fatalf("status.devices = %+v, want gpu-1b-00 with data", devices)
+	}
+	var data map[string]string
+	if err := json.Unmarshal(devices[0].Data.Raw, &data); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(data["uuid"], "GPU-") || data["pciBusID"] != "0000:1b:00.0" || len(data) != 2 {
+		t.Errorf("data = %v, want the UUID and the PCI address", data)
+	}
+	if c := devices[0].Conditions; len(c) != 1 || c[0].Type != "Ready" || c[0].Status != metav1.ConditionTrue {
+		t.Errorf("conditions = %v, want Ready", c)
+	}
+}
+
+func TestAgentRefusesAllocationsThatCannotBeRight(t *testing.T) {
+	change := func(name, device string, change func(*resourceapi.ResourceClaim)) *resourceapi.ResourceClaim {
+		claim := claimFor(name, device)
+		change(claim)
+		return claim
+	}
+	result := func(c *resourceapi.ResourceClaim) *resourceapi.DeviceRequestAllocationResult {
+		return &c.Status.Allocation.Devices.Results[0]
+	}
+	cases := map[string]struct {
+		claim *resourceapi.ResourceClaim
+		want  []string
+	}{
+		"a device that this node does not have": {
+			claim: claimFor("unknown", "gpu-ee-00"),
+			want:  []string{"request gpu, device gpu-ee-00", "not found"},
+		},
+		"a device that no driver of ours would name so": {
+			claim: claimFor("misnamed", "gpu0"),
+			want:  []string{`device name "gpu0"`, "not a name of this driver"},
+		},
+		"a device of another node": {
+			claim: change("elsewhere", "gpu-1b-00", func(c *resourceapi.ResourceClaim) { result(c).Pool = "node-2" }),
+			want:  []string{"pool node-2", "this node has pool node-1"},
+		},
+		"less than a whole GPU": {
+			claim: change("share", "gpu-1b-00", func(c *resourceapi.ResourceClaim) {
+				result(c).ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("10Gi")}
+			}),
+			want: []string{"10Gi of 81559Mi memory", "remove capacity from the request"},
+		},
+		"opaque parameters that do not decode": {
+			claim: change("opaque", "gpu-1b-00", func(c *resourceapi.ResourceClaim) {
+				c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{
+					Source: resourceapi.AllocationConfigSourceClaim,
+					DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+						Driver:     "gpu.nvidia.com",
+						Parameters: runtime.RawExtension{Raw: []byte(`{"apiVersion":"gpu.nvidia.com/v1alpha1","kind":"GpuConfig","shering":{}}`)},
+					}},
+				}}
+			}),
+			want: []string{"configuration (FromClaim)", `unknown field "shering"`},
+		},
+	}
+	var claims []runtime.Object
+	for _, tc := range cases {
+		claims = append(claims, tc.claim)
+	}
+	n := newNode(t, claims...)
+	a := n.start(t)
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := a.prepare(t, tc.claim)[string(tc.claim.UID)]
+			for _, want := range tc.want {
+				if !strings.Contains(got.Error, want) {
+					t.Errorf("error %q, want it to say %q", got.Error, want)
+				}
+			}
+			if len(got.Devices) != 0 {
+				t.Errorf("devices %v in spite of the error", got.Devices)
+			}
+			if left := n.left(t); len(left) != 0 {
+				t.Errorf("left behind: %q", left)
+			}
+		})
+	}
+}
+
+func TestAgentGivesADeviceToOneClaimOnly(t *testing.T) {
+	first, second := claimFor("first", "gpu-1b-00"), claimFor("second", "gpu-1b-00")
+	a := newNode(t, first, second).start(t)
+	if got := a.prepare(t, first)["uid-first"]; got.Error != "" {
+		t.Fatal(got.Error)
+	}
+	// It may pass, so it is waited for as long as the kubelet waits; here less.
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	results, err := a.plugin.PrepareResourceClaims(ctx, []*resourceapi.ResourceClaim{second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := results["uid-second"].Err
+	if !errors.Is(got, gpu.ErrInUse) || !strings.Contains(got.Error(), "claim team/first (UID uid-first) holds gpu-1b-00") {
+		t.Errorf("error %v, want %v and who holds the device", got, gpu.ErrInUse)
+	}
+}
+
+func TestAgentLeavesDevicesOfOtherDriversAlone(t *testing.T) {
+	claim := claimFor("mixed", "gpu-1b-00", "nic-0")
+	claim.Status.Allocation.Devices.Results[1].Driver = "nic.example.com"
+	foreign := claimFor("foreign", "nic-1")
+	foreign.Status.Allocation.Devices.Results[0].Driver = "nic.example.com"
+	a := newNode(t, claim, foreign).start(t)
+	results := a.prepare(t, claim, foreign)
+	if got := results["uid-mixed"]; got.Error != "" || len(got.Devices) != 1 {
+		t.Errorf("mixed claim: %v, want our device only", got)
+	}
+	if got := results["uid-foreign"]; got.Error != "" || len(got.Devices) != 0 {
+		t.Errorf("foreign claim: %v, want no device and no error", got)
+	}
+}
+
+func TestAgentPreparesTheGoodClaimsOfACallBesideABadOne(t *testing.T) {
+	good, bad, also := claimFor("good", "gpu-1b-00"), claimFor("bad", "gpu-ee-00"), claimFor("also", "gpu-43-00", "gpu-52-00")
+	a := newNode(t, good, bad, also).start(t)
+	results := a.prepare(t, good, bad, also)
+	for uid, devices := range map[string]int{"uid-good": 1, "uid-bad": 0, "uid-also": 2} {
+		if got := results[uid]; got == nil || len(got.Devices) != devices || (got.Error == "") != (devices > 0) {
+			t.Errorf("%s: %v, want %d devices", uid, got, devices)
+		}
+	}
+}
+
+func TestAgentKnowsItsClaimsAfterARestart(t *testing.T) {
+	kept, gone := claimFor("kept", "gpu-1b-00"), claimFor("gone", "gpu-43-00")
+	n := newNode(t, kept, gone)
+	a := n.start(t)
+	before := a.prepare(t, kept, gone)["uid-kept"]
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if left := list(t, n.kubeletRegistryDir); len(left) != 0 {
+		t.Errorf("left where the kubelet looks for plugins: %q", left)
+	}
+	if err := n.client.ResourceV1().ResourceClaims("team").Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
+	b := n.start(t)
+	after := b.prepare(t, kept)["uid-kept"]
+	if diff := cmp.Diff(before.String(), after.String()); diff != "" {
+		t.Errorf("devices after a restart (-before +after):\n%s", diff)
+	}
+	// The kubelet does not ask for a claim that it has forgotten.
+	for held := b.claimsHeld(); held != 1; held = b.claimsHeld() {
+		if t.Context().Err() != nil {
+			t.Fatal("the claim that is gone is still held")
+		}
+	}
+	if err := b.kubelet.Unprepare(t.Context(), kept); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAgentTellsTheKubeletOfAllDevices(t *testing.T) {
+	n := newNode(t)
+	a := n.start(t)
+	n.published(t)
+	stream, err := a.kubelet.Health(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		report, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(report.Devices) < 8 {
+			continue // sent before the first look at the GPUs
+		}
+		for _, d := range report.Devices {
+			if d.Device.PoolName != "node-1" || d.Health.String() != "HEALTHY" {
+				t.Errorf("device %v", d)
+			}
+		}
+		return
+	}
+}
+
+func TestAgentSaysWhatItsReadinessLacks(t *testing.T) {
+	n := newNode(t)
+	hw, err := openHardware(n.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := newAgent(n.options, hw, n.client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(a *agent, path string) (int, string) {
+		recorder := httptest.NewRecorder()
+		a.handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		return recorder.Code, recorder.Body.String()
+	}
+	if code, body := get(before, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "not ok  gpus: Looking") || !strings.Contains(body, "not ok  serving: ") {
+		t.Errorf("/readyz before the start = %d:\n%s", code, body)
+	}
+	a := n.start(t)
+	n.published(t)
+	for code, body := get(a.agent, "/readyz"); code != http.StatusOK; code, body = get(a.agent, "/readyz") {
+		if t.Context().Err() != nil {
+			t.Fatalf("/readyz = %d:\n%s", code, body)
+		}
+	}
+	if code, body := get(a.agent, "/metrics"); code != http.StatusOK || !strings.Contains(body, `gpu_dra_devices{state="healthy"} 8`) {
+		t.Errorf("/metrics = %d, without 8 healthy devices", code)
+	}
+}
+
+func TestPublishedSlicesAreTheOnesThatArePrinted(t *testing.T) {
+	n := newNode(t)
+	n.start(t)
+	published := n.published(t)
+	var printed bytes.Buffer
+	o := *n.options
+	if err := printSlices(t.Context(), &o, &printed); err != nil {
+		t.Fatal(err)
+	}
+	var list struct{ Items []resourceapi.ResourceSlice }
+	if err := json.Unmarshal(printed.Bytes(), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != len(published) {
+		t.Fatalf("%d slices printed, %d published", len(list.Items), len(published))
+	}
+	for i := range published {
+		if diff := cmp.Diff(list.Items[i].Spec, published[i].Spec); diff != "" {
+			t.Errorf("slice %d (-printed +published):\n%s", i, diff)
+		}
+		if list.Items[i].GenerateName != published[i].GenerateName {
+			t.Errorf("slice %d is named %q, printed as %q", i, published[i].GenerateName, list.Items[i].GenerateName)
+		}
+	}
+}

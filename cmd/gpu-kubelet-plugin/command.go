@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	cliflag "k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/version"
+)
+
+const long = `gpu-kubelet-plugin publishes the GPUs of this node to Kubernetes (ResourceSlices
+of the DRA driver gpu.nvidia.com) and prepares them for the pods that claim them.
+It runs once on every node with GPUs, next to the kubelet.
+
+Every flag can be given by an environment variable as well: GPU_DRA_ and its name
+in capitals, so that --node-name is GPU_DRA_NODE_NAME. A flag wins over the
+environment, the environment over the default.
+
+Examples:
+  # What would be published on a DGX H100? No GPU, cluster or root needed.
+  gpu-kubelet-plugin --hardware=sim:dgx-h100 --print-slices
+
+  # On a node, with the service account of the pod.
+  gpu-kubelet-plugin --node-name=$NODE_NAME --pod-uid=$POD_UID
+
+  # By hand, against any cluster, with simulated GPUs.
+  gpu-kubelet-plugin --hardware=sim:dgx-h100 --sim-state=/run/gpu-sim --kubeconfig=$HOME/.kube/config`
+
+// helpColumns is the width of --help.
+const helpColumns = 100
+
+func newCommand() *cobra.Command {
+	var o options
+	sets := o.flags()
+	cmd := &cobra.Command{
+		Use:     "gpu-kubelet-plugin [flags]",
+		Short:   "Publish this node's GPUs to Kubernetes and prepare them for pods",
+		Long:    long,
+		Args:    cobra.NoArgs,
+		Version: version.Get().GitVersion,
+		// main prints the error, once and without the usage.
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := applyEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
+				return err
+			}
+			if err := o.complete(); err != nil {
+				return err
+			}
+			if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
+				return fmt.Errorf("logging flags: %w", err)
+			}
+			if o.printSlices {
+				return printSlices(cmd.Context(), &o, cmd.OutOrStdout())
+			}
+			return run(cmd.Context(), &o)
+		},
+	}
+	for _, name := range sets.Order {
+		cmd.Flags().AddFlagSet(sets.FlagSets[name])
+	}
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	cliflag.SetUsageAndHelpFunc(cmd, sets, helpColumns)
+	return cmd
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+	cliflag "k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // the log format json
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// envPrefix and the flag's name in capitals give a flag's environment twin.
+const envPrefix = "GPU_DRA_"
+
+// options are the values of all flags.
+type options struct {
+	hardware string
+	simState string
+	cdiHook  string
+
+	driverRoot, hostDriverRoot string
+	devRoot, hostDevRoot       string
+
+	offer          string
+	offered        catalog.Offer // offer, parsed
+	listAttributes bool
+	printSlices    bool
+
+	driverName        string
+	nodeName          string
+	kubeconfig        string
+	reconcileInterval time.Duration
+
+	kubeletPluginsDir  string
+	kubeletRegistryDir string
+	cdiDir             string
+	stateDir           string
+	podUID             string
+
+	httpListen string
+	logging    *logsapi.LoggingConfiguration
+}
+
+// flags declares every flag, in the groups that --help shows.
+func (o *options) flags() cliflag.NamedFlagSets {
+	var sets cliflag.NamedFlagSets
+
+	fs := sets.FlagSet("hardware")
+	fs.StringVar(&o.hardware, "hardware", "nvml", "`WHAT` the node's GPUs are: \"nvml\" for real ones through the NVIDIA driver, \"sim:MODEL\" for simulated ones, such as sim:dgx-h100, or \"sim:FILE.yaml\" for a model of your own")
+	fs.StringVar(&o.simState, "sim-state", "", "`DIR` with the state of simulated GPUs, shared by all processes that simulate this node (default: a temporary one, removed at exit)")
+	fs.StringVar(&o.driverRoot, "driver-root", "/", "`DIR` under which the NVIDIA driver is installed: / on a host, /run/nvidia/driver with NVIDIA's driver container")
+	fs.StringVar(&o.devRoot, "dev-root", "", "`DIR` that holds dev/nvidia* (default: the driver root)")
+	fs.StringVar(&o.hostDriverRoot, "host-driver-root", "", "`DIR` that is the driver root on the host, where the agent's container has it elsewhere (default: the same)")
+	fs.StringVar(&o.hostDevRoot, "host-dev-root", "", "`DIR` that is the device root on the host, where the agent's container has it elsewhere (default: the same)")
+	fs.StringVar(&o.cdiHook, "cdi-hook", "/usr/bin/nvidia-cdi-hook", "`FILE` of nvidia-cdi-hook on the host: the container runtime runs it to put the driver's libraries in place")
+
+	fs = sets.FlagSet("publishing")
+	fs.StringVar(&o.offer, "offer", "share", "comma-separated `WAYS` in which this node offers its GPUs besides whole ones; known: "+strings.Join(catalog.KnownOffers(), ", "))
+	fs.BoolVar(&o.listAttributes, "list-attributes", false, "publish list attributes as well (nvlinkPeers, nvlinkCliques as lists); needs the feature gate ListTypeAttributes in the cluster")
+	fs.BoolVar(&o.printSlices, "print-slices", false, "print the ResourceSlices as a JSON List and exit; needs no cluster")
+
+	fs = sets.FlagSet("cluster")
+	fs.StringVar(&o.driverName, "driver-name", "gpu.nvidia.com", "`NAME` of the driver in ResourceSlices and claims")
+	fs.StringVar(&o.nodeName, "node-name", "", "`NAME` of this node in the cluster (default: the host's name)")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` that says how to reach the API server (default: the service account of the agent's pod)")
+	fs.DurationVar(&o.reconcileInterval, "reconcile-interval", 5*time.Minute, "how often the claims held here are compared with the claims in the cluster")
+
+	fs = sets.FlagSet("host")
+	fs.StringVar(&o.kubeletPluginsDir, "kubelet-plugins-dir", kubeletplugin.KubeletPluginsDir, "`DIR` of the kubelet for the plugins' sockets")
+	fs.StringVar(&o.kubeletRegistryDir, "kubelet-registry-dir", kubeletplugin.KubeletRegistryDir, "`DIR` of the kubelet where plugins register")
+	fs.StringVar(&o.cdiDir, "cdi-dir", kubeletplugin.DefaultCDIDir, "`DIR` where the container runtime looks for CDI specs")
+	fs.StringVar(&o.stateDir, "state-dir", "/var/lib/gpu-dra-driver", "`DIR` for the records of prepared claims; must outlive the agent")
+	fs.StringVar(&o.podUID, "pod-uid", "", "`UID` of the agent's pod, which makes updates without a gap possible: the old agent serves until the new one is registered")
+
+	fs = sets.FlagSet("serving")
+	fs.StringVar(&o.httpListen, "http-listen", ":8080", "`ADDRESS` for /metrics, /healthz and /readyz; empty for none")
+
+	o.logging = logsapi.NewLoggingConfiguration()
+	fs = sets.FlagSet("logging")
+	logsapi.AddFlags(o.logging, fs)
+	fs.VisitAll(func(f *pflag.Flag) { f.Hidden = strings.HasPrefix(f.Usage, "[Alpha]") })
+	return sets
+}
+
+// envName is the environment twin of a flag: GPU_DRA_NODE_NAME for node-name.
+func envName(flag string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// applyEnvironment sets every flag that the command line does not give from its
+// environment twin, so that a flag wins over the environment and that over the
+// default.
+func applyEnvironment(fs *pflag.FlagSet, lookup func(string) (string, bool)) error {
+	var errs []error
+	fs.VisitAll(func(f *pflag.Flag) {
+		value, ok := lookup(envName(f.Name))
+		if f.Changed || !ok {
+			return
+		}
+		if err := fs.Set(f.Name, value); err != nil {
+			errs = append(errs, fmt.Errorf("environment variable %s: %w", envName(f.Name), err))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// complete fills values that follow from others and refuses what cannot work.
+func (o *options) complete() error {
+	if o.devRoot == "" {
+		o.devRoot = o.driverRoot
+	}
+	if o.nodeName == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("--node-name is not given: %w", err)
+		}
+		o.nodeName = strings.ToLower(host)
+	}
+	for _, dir := range []*string{&o.driverRoot, &o.devRoot, &o.hostDriverRoot, &o.hostDevRoot, &o.simState, &o.stateDir, &o.cdiDir, &o.kubeletPluginsDir, &o.kubeletRegistryDir} {
+		if *dir == "" {
+			continue
+		}
+		// CDI specs and sockets are read by other processes.
+		abs, err := filepath.Abs(*dir)
+		if err != nil {
+			return err
+		}
+		*dir = abs
+	}
+	invalid := func(flag, value, want string) error {
+		return fmt.Errorf("--%s=%s: %w: %s", flag, value, gpu.ErrInvalid, want)
+	}
+	kind, model, _ := strings.Cut(o.hardware, ":")
+	if o.hardware != "nvml" && (kind != "sim" || model == "") {
+		return invalid("hardware", o.hardware, "want nvml, sim:MODEL or sim:FILE.yaml")
+	}
+	if kind != "sim" && o.simState != "" {
+		return invalid("sim-state", o.simState, "only simulated hardware (--hardware=sim:MODEL) has it")
+	}
+	if o.offer != "" {
+		var err error
+		if o.offered, err = catalog.ParseOffer(o.offer); err != nil {
+			return fmt.Errorf("--%w", err)
+		}
+	}
+	if problems := validation.IsDNS1123Subdomain(o.driverName); len(problems) > 0 {
+		return invalid("driver-name", o.driverName, strings.Join(problems, "; "))
+	}
+	if problems := validation.IsDNS1123Subdomain(o.nodeName); len(problems) > 0 {
+		return invalid("node-name", o.nodeName, strings.Join(problems, "; "))
+	}
+	if o.reconcileInterval < time.Second {
+		return invalid("reconcile-interval", o.reconcileInterval.String(), "want at least 1s")
+	}
+	return nil
+}
+
+// simulated gives the model of simulated hardware.
+func (o *options) simulated() (model string, ok bool) {
+	return strings.CutPrefix(o.hardware, "sim:")
+}
+
+// catalog describes the node's GPUs as the flags say.
+func (o *options) catalog() catalog.Catalog {
+	return catalog.Catalog{Pool: o.nodeName, Offer: o.offered, ListAttributes: o.listAttributes}
+}

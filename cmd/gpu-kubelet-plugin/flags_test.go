@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// parse reads a command line and an environment as the command does.
+func parse(args []string, env map[string]string) (*options, error) {
+	var o options
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	for _, fs := range o.flags().FlagSets {
+		all.AddFlagSet(fs)
+	}
+	if err := all.Parse(args); err != nil {
+		return nil, err
+	}
+	err := applyEnvironment(all, func(name string) (string, bool) {
+		value, ok := env[name]
+		return value, ok
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &o, o.complete()
+}
+
+func TestAFlagWinsOverTheEnvironmentAndThatOverTheDefault(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		env  map[string]string
+		want string
+	}{
+		"default":                        {want: "/var/run/cdi"},
+		"environment":                    {env: map[string]string{"GPU_DRA_CDI_DIR": "/env"}, want: "/env"},
+		"flag":                           {args: []string{"--cdi-dir=/flag"}, want: "/flag"},
+		"flag and environment":           {args: []string{"--cdi-dir=/flag"}, env: map[string]string{"GPU_DRA_CDI_DIR": "/env"}, want: "/flag"},
+		"flag that repeats the default":  {args: []string{"--cdi-dir=/var/run/cdi"}, env: map[string]string{"GPU_DRA_CDI_DIR": "/env"}, want: "/var/run/cdi"},
+		"somebody else's variable":       {env: map[string]string{"CDI_DIR": "/env"}, want: "/var/run/cdi"},
+		"relative paths become absolute": {args: []string{"--cdi-dir=/a/../b"}, want: "/b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := parse(tc.args, tc.env)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o.cdiDir != tc.want {
+				t.Errorf("CDI directory %q, want %q", o.cdiDir, tc.want)
+			}
+		})
+	}
+}
+
+func TestEveryFlagHasAnEnvironmentTwin(t *testing.T) {
+	o, err := parse(nil, map[string]string{
+		"GPU_DRA_HARDWARE": "sim:t4", "GPU_DRA_PRINT_SLICES": "true", "GPU_DRA_V": "5",
+		"GPU_DRA_RECONCILE_INTERVAL": "30s", "GPU_DRA_DRIVER_ROOT": "/run/nvidia/driver", "GPU_DRA_HTTP_LISTEN": "",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.hardware != "sim:t4" || !o.printSlices || o.logging.Verbosity != 5 || o.reconcileInterval.Seconds() != 30 || o.httpListen != "" {
+		t.Errorf("options %+v do not follow the environment", o)
+	}
+	if o.devRoot != "/run/nvidia/driver" {
+		t.Errorf("device root %q, want the driver root", o.devRoot)
+	}
+}
+
+func TestWrongValuesAreRefusedWithTheFlagAndWhatIsWanted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args    []string
+		env     map[string]string
+		want    string
+		invalid bool
+	}{
+		"unknown hardware":           {args: []string{"--hardware=amd"}, want: "--hardware=amd: invalid: want nvml, sim:MODEL or sim:FILE.yaml", invalid: true},
+		"simulator without a model":  {args: []string{"--hardware=sim:"}, want: "--hardware=sim:: invalid: want nvml, sim:MODEL or sim:FILE.yaml", invalid: true},
+		"state of real hardware":     {args: []string{"--sim-state=/x"}, want: "--sim-state=/x: invalid: only simulated hardware", invalid: true},
+		"unknown offer":              {args: []string{"--offer=share,free"}, want: `"free" is unknown; known are: share`, invalid: true},
+		"driver name with a capital": {args: []string{"--driver-name=GPU"}, want: "--driver-name=GPU: invalid: ", invalid: true},
+		"node name with a space":     {args: []string{"--node-name=a b"}, want: "--node-name=a b: invalid: ", invalid: true},
+		"no reconcile interval":      {args: []string{"--reconcile-interval=0"}, want: "--reconcile-interval=0s: invalid: want at least 1s", invalid: true},
+		"unknown flag":               {args: []string{"--nodename=x"}, want: "unknown flag: --nodename"},
+		"variable that is no bool":   {env: map[string]string{"GPU_DRA_PRINT_SLICES": "maybe"}, want: "environment variable GPU_DRA_PRINT_SLICES: "},
+		"variable that is no time":   {env: map[string]string{"GPU_DRA_RECONCILE_INTERVAL": "5"}, want: "environment variable GPU_DRA_RECONCILE_INTERVAL: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse(tc.args, tc.env)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %q, want one line with %q", err, tc.want)
+			}
+			if errors.Is(err, gpu.ErrInvalid) != tc.invalid {
+				t.Errorf("errors.Is(%v, gpu.ErrInvalid) = %v", err, !tc.invalid)
+			}
+		})
+	}
+}
+
+func TestHelpExplainsEveryFlag(t *testing.T) {
+	var out bytes.Buffer
+	cmd := newCommand()
+	cmd.SetOut(&out)
+	cmd.SetArgs([]string{"--help"})
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "help.txt", out.Bytes())
+}
+
+// golden compares with a file in testdata, or writes it with UPDATE_GOLDEN=1.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v; make golden writes it", err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	vendor "github.com/NVIDIA/go-nvml/pkg/nvml"
+	"k8s.io/klog/v2"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
+)
+
+// hardware is the node's GPUs, real or simulated, behind one library.
+type hardware struct {
+	*nvml.Library
+	// machine is where the kernel tells of them.
+	machine sysfs.Root
+	roots   cdi.Roots
+	// remove what only this process used.
+	remove func() error
+	// unreadable GPUs of the last look.
+	unreadable atomic.Int32
+}
+
+// openHardware finds the GPUs' library. With real GPUs nothing is opened yet:
+// the driver may be loaded later.
+func openHardware(o *options) (*hardware, error) {
+	model, simulated := o.simulated()
+	if !simulated {
+		return &hardware{
+			Library: nvml.Open(o.driverRoot),
+			machine: "/",
+			roots:   cdi.Roots{Driver: o.driverRoot, Dev: o.devRoot, HostDriver: o.hostDriverRoot, HostDev: o.hostDevRoot},
+			remove:  func() error { return nil },
+		}, nil
+	}
+	m, err := nvmlsim.LoadModel(model)
+	if err != nil {
+		return nil, fmt.Errorf("--hardware=%s: %w", o.hardware, err)
+	}
+	dir, remove := o.simState, func() error { return nil }
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "gpu-sim-"); err != nil {
+			return nil, err
+		}
+		remove = func() error { return os.RemoveAll(dir) }
+	}
+	sim, err := nvmlsim.OpenOrCreate(dir, m)
+	if err != nil {
+		return nil, errors.Join(err, remove())
+	}
+	return &hardware{
+		Library: nvml.New(sim.NVML()),
+		machine: sysfs.Root(sim.Root()),
+		roots:   cdi.Roots{Driver: sim.Root(), Dev: sim.Root()},
+		remove:  remove,
+	}, nil
+}
+
+// Snapshot is the library's, with what the kernel tells of each GPU's place.
+func (h *hardware) Snapshot(ctx context.Context) (gpu.Node, error) {
+	node, err := h.Library.Snapshot(ctx)
+	if err != nil {
+		return node, err
+	}
+	h.unreadable.Store(int32(len(node.Unreadable)))
+	located, err := h.machine.Locate(node)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("The kernel does not tell where every GPU is; they are published without that", "err", err)
+	}
+	return located, nil
+}
+
+// hostDevRoot holds dev as the container runtime sees it.
+func (h *hardware) hostDevRoot() string { return cmp.Or(h.roots.HostDev, h.roots.Dev) }
+
+func (h *hardware) close() error { return errors.Join(h.Library.Close(), h.remove()) }
+
+// driverEdits generates what containers need of the driver with the same
+// library as everybody else, which is there only once the driver is loaded.
+type driverEdits struct {
+	hardware *hardware
+	hook     string
+
+	mu     sync.Mutex
+	vendor vendor.Interface
+	edits  *cdi.DriverEdits
+}
+
+// Edits implements [cdi.Edits].
+func (d *driverEdits) Edits(ctx context.Context) (*specs.ContainerEdits, error) {
+	library, err := d.hardware.Vendor(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	if d.vendor != library {
+		d.vendor, d.edits = library, cdi.NewDriverEdits(library, d.hardware.roots, d.hook)
+	}
+	edits := d.edits
+	d.mu.Unlock()
+	return edits.Edits(ctx)
+}

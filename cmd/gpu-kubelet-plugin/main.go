@@ -1,0 +1,25 @@
+// Command gpu-kubelet-plugin is the node agent of gpu-dra-driver: it publishes
+// the node's GPUs as ResourceSlices and prepares the devices of the
+// ResourceClaims that the kubelet asks for.
+//
+// This package reads flags, puts the parts together and runs them. It decides
+// nothing about GPUs or claims.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	// The second signal ends the process at once: stop restores the default.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	if err := newCommand().ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "gpu-kubelet-plugin: %v\n", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin/kubelettest"
+)
+
+// TestMain lets the test binary be the agent, so that a process of its own can
+// be ended by a signal.
+func TestMain(m *testing.M) {
+	if os.Getenv("TEST_AS_AGENT") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func agentProcess(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd.Env = append(os.Environ(), "TEST_AS_AGENT=1")
+	cmd.Stdout, cmd.Stderr = &out, &out
+	return cmd, &out
+}
+
+func TestAMistakeEndsTheProcessWithOneLine(t *testing.T) {
+	for name, tc := range map[string]struct{ args, want string }{
+		"unknown flag":     {"--nodename=x", "gpu-kubelet-plugin: unknown flag: --nodename\n"},
+		"unknown model":    {"--hardware=sim:dgx-z9", `gpu-kubelet-plugin: --hardware=sim:dgx-z9: model "dgx-z9": not found: built in are `},
+		"an argument":      {"nvml", `gpu-kubelet-plugin: unknown command "nvml" for "gpu-kubelet-plugin"`},
+		"no such file":     {"--kubeconfig=/nowhere", "gpu-kubelet-plugin: connect to the cluster "},
+		"outside of a pod": {"--hardware=nvml", "gpu-kubelet-plugin: connect to the cluster "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := []string{tc.args}
+			if strings.HasPrefix(tc.args, "--hardware=sim") {
+				args = append(args, "--print-slices")
+			}
+			cmd, out := agentProcess(t, args...)
+			var exit *exec.ExitError
+			if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+				t.Errorf("ended with %v, want exit status 1", err)
+			}
+			if got := out.String(); !strings.HasPrefix(got, tc.want) || strings.Count(got, "\n") != 1 {
+				t.Errorf("said %q, want one line that begins %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestSIGTERMEndsTheProcessCleanlyEvenWithoutAnAPIServer(t *testing.T) {
+	n := newNode(t)
+	kubeconfig := n.stateDir + ".kubeconfig"
+	err := os.WriteFile(kubeconfig, []byte(`{"kind":"Config","apiVersion":"v1","current-context":"c",
+"clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, out := agentProcess(t, "--hardware=sim:dgx-h100", "--sim-state="+n.simState, "--kubeconfig="+kubeconfig, "--node-name=node-1",
+		"--kubelet-plugins-dir="+n.kubeletPluginsDir, "--kubelet-registry-dir="+n.kubeletRegistryDir,
+		"--cdi-dir="+n.cdiDir, "--state-dir="+n.stateDir, "--cdi-hook="+n.cdiHook, "--http-listen=127.0.0.1:0")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kubelet, err := kubelettest.Register(t.Context(), n.kubeletRegistryDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kubelet.Close() //nolint:errcheck // nothing is written on it
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("ended with %v, want exit status 0; it said:\n%s", err, out)
+	}
+	if left := list(t, n.kubeletRegistryDir); len(left) != 0 {
+		t.Errorf("left where the kubelet looks for plugins: %q", left)
+	}
+}
+
+func TestPrintingNeedsNothingAndLeavesNothing(t *testing.T) {
+	tmp := t.TempDir()
+	cmd, out := agentProcess(t, "--hardware=sim:t4", "--print-slices")
+	cmd.Env = append(cmd.Env, "TMPDIR="+tmp, "HOME=", "KUBECONFIG=", "PATH=")
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if !strings.HasPrefix(out.String(), "{\n  \"kind\": \"List\",\n") {
+		t.Errorf("printed %.60q, want a List in JSON and nothing else", out)
+	}
+	if left := list(t, tmp); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}

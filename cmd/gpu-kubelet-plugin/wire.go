@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/version"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
+)
+
+// recoverPatience is how long serving waits for claims of an earlier process to
+// be verified, which takes a GPU driver that answers. What is left is verified
+// with the next reconciliation.
+const recoverPatience = 10 * time.Second
+
+// run is the agent: it returns nil when ctx ends and an error when it cannot go
+// on.
+func run(ctx context.Context, o *options) error {
+	client, err := newClient(o.kubeconfig)
+	if err != nil {
+		return err
+	}
+	return runWith(ctx, o, client)
+}
+
+// runWith is run with a client for the API server.
+func runWith(ctx context.Context, o *options, client kubernetes.Interface) (err error) {
+	klog.FromContext(ctx).Info("Starting", "version", version.Get().GitVersion, "node", o.nodeName, "hardware", o.hardware, "driver", o.driverName)
+	hw, err := openHardware(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, hw.close()) }()
+	a, err := newAgent(o, hw, client)
+	if err != nil {
+		return err
+	}
+	return a.run(ctx)
+}
+
+// agent is the parts of a running agent.
+type agent struct {
+	*options
+	hw         *hardware
+	client     kubernetes.Interface
+	claims     *claim.Manager
+	controller *controller.Controller
+	metrics    *plugin.Metrics
+	// plugin is set once the kubelet is served, and served closed then.
+	plugin *plugin.Plugin
+	served chan struct{}
+}
+
+func newAgent(o *options, hw *hardware, client kubernetes.Interface) (*agent, error) {
+	a := &agent{options: o, hw: hw, client: client, served: make(chan struct{})}
+	a.metrics = plugin.NewMetrics(plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState})
+	a.controller = controller.New(controller.Options{
+		Hardware: hw,
+		Publish:  a.publish,
+		Catalog:  o.catalog(),
+		Clock:    clock.RealClock{},
+	})
+	specs, err := cdi.NewWriter(cdi.Options{
+		Dir: o.cdiDir, DriverName: o.driverName, DevRoot: hw.hostDevRoot(), Edits: &driverEdits{hardware: hw, hook: o.cdiHook},
+	})
+	if err != nil {
+		return nil, err
+	}
+	boot, err := hw.machine.BootID()
+	if err != nil {
+		return nil, err
+	}
+	records, err := store.Open(filepath.Join(o.stateDir, "claims"))
+	if err != nil {
+		return nil, fmt.Errorf("open the records of claims: %w", err)
+	}
+	a.claims, err = claim.New(claim.Options{
+		DriverName: o.driverName,
+		PoolName:   o.nodeName,
+		BootID:     boot,
+		StateDir:   o.stateDir,
+		Records:    records,
+		Inventory:  a.controller,
+		CDI:        specs,
+		Attributes: a.attributes,
+		Observer:   a.metrics,
+	})
+	return a, err
+}
+
+// run starts the parts in the order in which they need each other, and stops
+// them in reverse. Claims of an earlier process come to rest before the kubelet
+// can ask for new ones.
+func (a *agent) run(parent context.Context) error {
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	ctx, fatal := context.WithCancelCause(parent)
+	defer fatal(nil)
+
+	warnOfHook(ctx, a.cdiHook)
+	if a.httpListen != "" {
+		wait, err := serveHTTP(ctx, a.httpListen, a.handler(), fatal)
+		if err != nil {
+			return err
+		}
+		parts.Go(wait)
+	}
+	parts.Go(func() { _ = a.controller.Run(ctx) })
+
+	a.recover(ctx)
+	if ctx.Err() == nil {
+		if err := a.serve(ctx, fatal); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		klog.FromContext(ctx).Info("Stopping", "why", context.Cause(ctx))
+		a.plugin.Stop()
+	}
+	if parent.Err() != nil {
+		return nil
+	}
+	return context.Cause(ctx)
+}
+
+// recover brings what an earlier process left to rest. Claims that this does
+// not succeed for keep their devices, and the others must not wait for them.
+func (a *agent) recover(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	limited, cancel := context.WithTimeout(ctx, recoverPatience)
+	defer cancel()
+	report, err := a.claims.Recover(limited)
+	if err != nil {
+		logger.Error(err, "Could not recover every claim; will try again", "after", a.reconcileInterval)
+	}
+	logger.Info("Recovered claims", "verified", len(report.Verified), "undone", len(report.Undone),
+		"forgotten", len(report.Forgotten), "quarantined", report.Quarantined, "unrecorded", report.Unrecorded, "busy", report.Busy)
+}
+
+func (a *agent) serve(ctx context.Context, fatal func(error)) error {
+	p, err := plugin.Start(ctx, plugin.Options{
+		DriverName:        a.driverName,
+		NodeName:          a.nodeName,
+		PodUID:            types.UID(a.podUID),
+		DataDir:           filepath.Join(a.kubeletPluginsDir, a.driverName),
+		RegistryDir:       a.kubeletRegistryDir,
+		CDIDir:            a.cdiDir,
+		Client:            a.client,
+		Claims:            a.claims,
+		Devices:           health{a.controller},
+		Metrics:           a.metrics,
+		Clock:             clock.RealClock{},
+		ReconcileInterval: a.reconcileInterval,
+		PublishError:      a.controller.HandleError,
+		Fatal:             fatal,
+	})
+	if err != nil {
+		return err
+	}
+	a.plugin = p
+	close(a.served)
+	return nil
+}
+
+// publish waits until the kubelet is served: a pod that is given a GPU wants it
+// prepared next.
+func (a *agent) publish(ctx context.Context, resources resourceslice.DriverResources) error {
+	select {
+	case <-a.served:
+		return a.plugin.Publish(ctx, resources)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (a *agent) attributes(address gpu.PCIAddress) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
+	for name, value := range a.controller.Attributes(address) {
+		attributes[resourceapi.QualifiedName(name)] = value
+	}
+	return attributes
+}
+
+// warnOfHook tells of a missing hook before a container fails to start over it.
+// It is no error: the path is the host's, which the agent's container may not
+// show.
+func warnOfHook(ctx context.Context, path string) {
+	if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+		klog.FromContext(ctx).Info("WARNING: nvidia-cdi-hook is not at --cdi-hook as far as the agent can see; if it is not there on the host either, containers with GPUs will not start. It is part of NVIDIA's container toolkit", "path", path, "err", err)
+	}
+}
