@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin/kubelettest"
+)
+
+// agent is a running gpu-kubelet-plugin, registered with the bench in the
+// kubelet's place.
+type agent struct {
+	cmd     *exec.Cmd
+	log     *bytes.Buffer
+	kubelet *kubelettest.Plugin
+}
+
+// start starts the agent and waits until its slices are there, which takes as
+// long as it says.
+func (b *bench) start(ctx context.Context) (_ *agent, published time.Duration, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the agent has published nothing in a minute"))
+	defer cancel()
+	watcher, err := b.client.ResourceV1().ResourceSlices().Watch(ctx, metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + b.node})
+	if err != nil {
+		return nil, 0, err
+	}
+	defer watcher.Stop()
+
+	a := &agent{log: &bytes.Buffer{}}
+	//nolint:contextcheck,noctx // the agent outlives this function and is ended by a signal
+	a.cmd = exec.Command(filepath.Join(b.bin, "gpu-kubelet-plugin"),
+		"--hardware=sim:"+b.model,
+		"--sim-state="+filepath.Join(b.dir, "sim"),
+		"--node-name="+b.node,
+		"--kubeconfig="+b.kubeconfig,
+		"--kubelet-plugins-dir="+filepath.Join(b.dir, "plugins"),
+		"--kubelet-registry-dir="+filepath.Join(b.dir, "registry"),
+		"--cdi-dir="+filepath.Join(b.dir, "cdi"),
+		"--state-dir="+filepath.Join(b.dir, "state"),
+		"--cdi-hook="+filepath.Join(b.bin, "nvidia-cdi-hook"),
+		"--http-listen=",
+	)
+	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
+	start := time.Now()
+	if err := a.cmd.Start(); err != nil {
+		return nil, 0, fmt.Errorf("start the agent: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			a.kill()
+			err = fmt.Errorf("%w; the agent said:\n%s", err, a.log)
+		}
+	}()
+	seen := map[string]bool{}
+	for event := range watcher.ResultChan() {
+		slice, ok := event.Object.(*resourceapi.ResourceSlice)
+		if !ok {
+			continue
+		}
+		if seen[slice.Name] = true; len(seen) == int(slice.Spec.Pool.ResourceSliceCount) {
+			published = time.Since(start)
+			break
+		}
+	}
+	if published == 0 {
+		return nil, 0, context.Cause(ctx)
+	}
+	a.kubelet, err = kubelettest.Register(ctx, filepath.Join(b.dir, "registry"))
+	return a, published, err
+}
+
+// prepare prepares a claim and tells how long it took.
+func (a *agent) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (time.Duration, error) {
+	start := time.Now()
+	results, err := a.kubelet.Prepare(ctx, claim)
+	took := time.Since(start)
+	if err != nil {
+		return 0, err
+	}
+	if result := results[string(claim.UID)]; result == nil || result.Error != "" || len(result.Devices) == 0 {
+		return 0, fmt.Errorf("claim %s is not prepared: %v", claim.Name, result)
+	}
+	return took, nil
+}
+
+// resident is the agent's resident memory in bytes. Source: VmRSS in
+// /proc/PID/status.
+func (a *agent) resident() (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+			return kib * 1024, err
+		}
+	}
+	return 0, errors.New("the kernel tells no VmRSS")
+}
+
+// stop ends the agent as the kubelet does.
+func (a *agent) stop() error {
+	errs := []error{a.kubelet.Close(), a.cmd.Process.Signal(syscall.SIGTERM)}
+	if err := a.cmd.Wait(); err != nil {
+		errs = append(errs, fmt.Errorf("the agent ended with %w:\n%s", err, a.log))
+	}
+	return errors.Join(errs...)
+}
+
+// kill ends the agent at once; one that has ended already is no matter.
+func (a *agent) kill() {
+	_ = a.cmd.Process.Kill()
+	_ = a.cmd.Wait()
+}

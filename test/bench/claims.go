@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+// claim makes a ResourceClaim in the cluster and allocates a whole GPU to it,
+// as the scheduler would.
+func (b *bench) claim(ctx context.Context, device string) (*resourceapi.ResourceClaim, error) {
+	claims := b.client.ResourceV1().ResourceClaims(b.namespace)
+	claim, err := claims.Create(ctx, &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "claim-"},
+		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{
+			Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: harness.DriverName},
+		}}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("create a claim: %w", err)
+	}
+	slice, err := b.published(ctx, device)
+	if err != nil {
+		return nil, err
+	}
+	result := resourceapi.DeviceRequestAllocationResult{Request: "gpu", Driver: harness.DriverName, Pool: b.node, Device: device}
+	if ptr.Deref(slice.AllowMultipleAllocations, false) {
+		// A share without a request takes what the device's policy defaults to.
+		result.ShareID = ptr.To(types.UID(uuid.NewUUID()))
+		result.ConsumedCapacity = wholeOf(slice)
+	}
+	claim.Status.Allocation = &resourceapi.AllocationResult{
+		Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{result}},
+		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{b.node}}},
+		}}},
+	}
+	if claim, err = claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
+		return nil, fmt.Errorf("allocate a claim: %w", err)
+	}
+	return claim, nil
+}
+
+func (b *bench) published(ctx context.Context, name string) (*resourceapi.Device, error) {
+	list, err := b.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + b.node})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		for j := range list.Items[i].Spec.Devices {
+			if device := &list.Items[i].Spec.Devices[j]; device.Name == name {
+				return device, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("device %s is not published", name)
+}
+
+func wholeOf(device *resourceapi.Device) map[resourceapi.QualifiedName]resource.Quantity {
+	consumed := map[resourceapi.QualifiedName]resource.Quantity{}
+	for name, capacity := range device.Capacity {
+		consumed[name] = capacity.Value
+		if p := capacity.RequestPolicy; p != nil && p.Default != nil {
+			consumed[name] = *p.Default
+		}
+	}
+	return consumed
+}
+
+// round prepares and unprepares one claim. It waits until the claim's status is
+// written before it goes on, so that each call is measured on its own.
+func (b *bench) round(ctx context.Context, a *agent, device string, f *figures) error {
+	write, err := b.durableWrite()
+	if err != nil {
+		return fmt.Errorf("write a file: %w", err)
+	}
+	claim, err := b.claim(ctx, device)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if _, err := b.client.ResourceV1().ResourceClaims(b.namespace).Get(ctx, claim.Name, metav1.GetOptions{}); err != nil {
+		return err
+	}
+	get := time.Since(start)
+	prepare, err := a.prepare(ctx, claim)
+	if err != nil {
+		return err
+	}
+	if err := b.waitForStatus(ctx, claim); err != nil {
+		return err
+	}
+	start = time.Now()
+	if err := a.kubelet.Unprepare(ctx, claim); err != nil {
+		return err
+	}
+	unprepare := time.Since(start)
+	f.DurableWrite = append(f.DurableWrite, write)
+	f.Get = append(f.Get, get)
+	f.Prepare = append(f.Prepare, prepare)
+	f.Unprepare = append(f.Unprepare, unprepare)
+	return b.client.ResourceV1().ResourceClaims(b.namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{})
+}
+
+// burst prepares a claim on each device at once, one call each, as the kubelet
+// does for as many pods.
+func (b *bench) burst(ctx context.Context, a *agent, devices []string, f *figures) error {
+	claims := make([]*resourceapi.ResourceClaim, len(devices))
+	for i, device := range devices {
+		var err error
+		if claims[i], err = b.claim(ctx, device); err != nil {
+			return err
+		}
+	}
+	errs := make([]error, len(claims))
+	var all sync.WaitGroup
+	start := time.Now()
+	for i, claim := range claims {
+		all.Go(func() { _, errs[i] = a.prepare(ctx, claim) })
+	}
+	all.Wait()
+	f.Burst = append(f.Burst, time.Since(start))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, claim := range claims {
+		if err := b.waitForStatus(ctx, claim); err != nil {
+			return err
+		}
+		if err := a.kubelet.Unprepare(ctx, claim); err != nil {
+			return err
+		}
+		if err := b.client.ResourceV1().ResourceClaims(b.namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitForStatus waits until the agent has reported on the claim's devices.
+func (b *bench) waitForStatus(ctx context.Context, claim *resourceapi.ResourceClaim) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, fmt.Errorf("the agent wrote no status.devices for claim %s", claim.Name))
+	defer cancel()
+	watcher, err := b.client.ResourceV1().ResourceClaims(b.namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + claim.Name})
+	if err != nil {
+		return err
+	}
+	defer watcher.Stop()
+	for event := range watcher.ResultChan() {
+		if now, ok := event.Object.(*resourceapi.ResourceClaim); ok && event.Type != watch.Deleted && len(now.Status.Devices) > 0 {
+			return nil
+		}
+	}
+	return context.Cause(ctx)
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+// figures are the raw measurements of a run.
+type figures struct {
+	Prepare, Unprepare, Burst, Start []time.Duration
+	// DurableWrite and Get are yardsticks: 2 kB safely on the same disk, and
+	// one read of a claim from the same API server, which prepare contains.
+	DurableWrite, Get      []time.Duration
+	ResidentIdle, Resident int64 // bytes
+}
+
+// Line is one row of the report.
+type Line struct {
+	Figure string  `json:"figure"`
+	Median float64 `json:"median"`
+	// P99 is 0 where there are too few samples for one.
+	P99  float64 `json:"p99,omitempty"`
+	Unit string  `json:"unit"`
+	// Design is the most that the design allows, 0 for yardsticks and ratios.
+	Design float64 `json:"design,omitempty"`
+	// Verdict is "within", "over" or empty.
+	Verdict string `json:"verdict,omitempty"`
+	Samples int    `json:"samples"`
+}
+
+func (f *figures) lines() []Line {
+	prepare, unprepare := latency("prepare of a whole GPU", f.Prepare, 2), latency("unprepare", f.Unprepare, 1)
+	write, get := latency("one durable write of 2 kB (yardstick)", f.DurableWrite, 0), latency("one read of a claim (yardstick)", f.Get, 0)
+	burst := latency("8 claims on 8 GPUs at once, all of them", f.Burst, 10)
+	start := latency("process start to slices published", f.Start, 1000)
+	return []Line{
+		prepare, unprepare, write, get,
+		ratio("prepare / durable write", prepare, write),
+		ratio("prepare / read of a claim", prepare, get),
+		burst, ratio("8 at once / one", burst, prepare),
+		start,
+		memory("resident memory after start", f.ResidentIdle),
+		memory("resident memory after all claims", f.Resident),
+	}
+}
+
+func latency(name string, samples []time.Duration, design float64) Line {
+	sorted := slices.Sorted(slices.Values(samples))
+	ms := func(q float64) float64 {
+		return float64(sorted[min(len(sorted)-1, int(q*float64(len(sorted))))].Microseconds()) / 1000
+	}
+	line := Line{Figure: name, Median: ms(.5), Unit: "ms", Design: design, Samples: len(sorted)}
+	if len(sorted) >= 100 {
+		line.P99 = ms(.99)
+	}
+	return line.judged()
+}
+
+func ratio(name string, a, b Line) Line {
+	return Line{Figure: name, Median: a.Median / b.Median, Unit: "times", Samples: min(a.Samples, b.Samples)}
+}
+
+func memory(name string, bytes int64) Line {
+	return Line{Figure: name, Median: float64(bytes) / 1e6, Unit: "MB", Design: 50, Samples: 1}.judged()
+}
+
+func (l Line) judged() Line {
+	switch {
+	case l.Design == 0:
+	case l.Median <= l.Design:
+		l.Verdict = "within"
+	default:
+		l.Verdict = "over"
+	}
+	return l
+}
+
+// report prints the figures as a table or as JSON.
+func report(w io.Writer, format string, f figures) error {
+	lines := f.lines()
+	if format == "json" {
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(lines)
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "FIGURE\tMEDIAN\tP99\tDESIGN\tVERDICT\tSAMPLES") //nolint:errcheck // Flush reports it
+	for _, l := range lines {
+		//nolint:errcheck // Flush reports it
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\n", l.Figure, amount(l.Median, l.Unit), amount(l.P99, l.Unit), limit(l), l.Verdict, l.Samples)
+	}
+	return table.Flush()
+}
+
+func amount(value float64, unit string) string {
+	if value == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.3g %s", value, unit)
+}
+
+func limit(l Line) string {
+	if l.Design == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("≤ %g %s", l.Design, l.Unit)
+}
