@@ -2,8 +2,10 @@ package claim_test
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
@@ -26,16 +28,28 @@ func BenchmarkPrepareUnprepare(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
+			var prepare, unprepare []time.Duration
 			for b.Loop() {
+				start := time.Now()
 				if _, err := m.Prepare(b.Context(), claims[0]); err != nil {
 					b.Fatal(err)
 				}
+				prepared := time.Now()
 				if err := m.Unprepare(b.Context(), claims[0].UID); err != nil {
 					b.Fatal(err)
 				}
+				prepare, unprepare = append(prepare, prepared.Sub(start)), append(unprepare, time.Since(prepared))
 			}
+			b.ReportMetric(median(prepare), "prepare-ms")
+			b.ReportMetric(median(unprepare), "unprepare-ms")
 		})
 	}
+}
+
+// median in milliseconds.
+func median(took []time.Duration) float64 {
+	slices.Sort(took)
+	return float64(took[len(took)/2]) / float64(time.Millisecond)
 }
 
 func BenchmarkUnprepareUnknown(b *testing.B) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -82,8 +81,8 @@ type Options struct {
 	// BootID names this boot of the machine. What records of another boot
 	// speak of is gone.
 	BootID string
-	// StateDir holds lock files while something is under way. It must be the
-	// same for all processes that share Records.
+	// StateDir exists and takes the lock file. It is the same for all processes
+	// that share Records.
 	StateDir string
 	Records  *store.Store
 
@@ -114,13 +113,13 @@ func New(o Options) (*Manager, error) {
 	if o.Observer == nil {
 		o.Observer = unobserved{}
 	}
-	dir := filepath.Join(o.StateDir, "locks")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	locks, err := newLocks(filepath.Join(o.StateDir, "lock"))
+	if err != nil {
 		return nil, fmt.Errorf("claim manager: %w", err)
 	}
 	return &Manager{
 		Options: o,
-		locks:   newLocks(dir),
+		locks:   locks,
 		steps:   map[string]step{stepWriteCDI: writeCDI{inventory: o.Inventory, cdi: o.CDI}},
 	}, nil
 }

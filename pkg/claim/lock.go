@@ -2,10 +2,11 @@ package claim
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -39,11 +40,15 @@ func gpusOf(records ...*record) []string {
 	return names
 }
 
-// locks are named locks that exclude goroutines and, by way of lock files in a
-// directory, processes. A lock of a claim is taken before those of GPUs, and
-// those of GPUs in one order, so nobody waits in a circle.
+// locks are named locks that exclude goroutines and, by way of a lock file,
+// processes. A lock of a claim is taken before those of GPUs, and those of GPUs
+// in one order, so nobody waits in a circle.
+//
+// Each name has a byte of the file, at the place that its hash says. Locking
+// bytes takes microseconds, where a file per name would have to be created and
+// removed. What a process has locked is free when the process ends.
 type locks struct {
-	dir string
+	file *os.File
 
 	mu     sync.Mutex
 	queues map[string]*queue
@@ -55,7 +60,13 @@ type queue struct {
 	users int           // that have the lock or wait for it
 }
 
-func newLocks(dir string) *locks { return &locks{dir: dir, queues: make(map[string]*queue)} }
+func newLocks(path string) (*locks, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &locks{file: f, queues: make(map[string]*queue)}, nil
+}
 
 // lock waits for all the names and returns what unlocks them. The error wraps
 // [gpu.ErrTimeout] if ctx ended first.
@@ -95,18 +106,13 @@ func (l *locks) one(ctx context.Context, name string) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(l.dir, name)
-	f, err := lockFile(ctx, path)
-	if err != nil {
+	if err := l.lockByte(ctx, name); err != nil {
 		leave()
 		return nil, err
 	}
 	return func() {
-		// The name goes before the lock does, so whoever waits for this file
-		// finds that it is not the one of that name any more. A file that
-		// cannot be removed does no harm, nor does one that a crash leaves.
-		_ = os.Remove(path)
-		_ = f.Close()
+		// It cannot fail: the file is open and the byte is ours.
+		_ = l.control(name, unix.F_UNLCK)
 		leave()
 	}, nil
 }
@@ -142,39 +148,30 @@ func (l *locks) enter(ctx context.Context, name string) (leave func(), err error
 	return func() { <-q.turn; forget() }, nil
 }
 
-// lockFile waits for the lock of the file, which is created if it is missing.
-// Closing the file, also by the end of the process, gives the lock back.
-func lockFile(ctx context.Context, path string) (*os.File, error) {
+// lockByte waits until no other process has the lock.
+func (l *locks) lockByte(ctx context.Context, name string) error {
 	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil && isFileAt(f, path) {
-			return f, nil
-		}
-		_ = f.Close() // nothing was written
-		switch {
-		case err == nil, errors.Is(err, unix.EINTR):
-			continue
-		case !errors.Is(err, unix.EWOULDBLOCK):
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+		err := l.control(name, unix.F_WRLCK)
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
+			return err
 		}
 		select {
 		case <-time.After(pollInterval):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: another process has it: %w", gpu.ErrTimeout, context.Cause(ctx))
+			return fmt.Errorf("%w: another process has it: %w", gpu.ErrTimeout, context.Cause(ctx))
 		}
 	}
 }
 
-// isFileAt reports whether the open file is the one that path names now.
-func isFileAt(f *os.File, path string) bool {
-	opened, err := f.Stat()
-	if err != nil {
-		return false
+// control locks or unlocks the byte of a name. The lock belongs to the open
+// file and so to this process, whichever thread asks.
+func (l *locks) control(name string, lockType int16) error {
+	hash := sha256.Sum256([]byte(name))
+	at := int64(binary.BigEndian.Uint64(hash[:]) >> 2) // offsets are positive, their sums too
+	for {
+		err := unix.FcntlFlock(l.file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: lockType, Start: at, Len: 1})
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
 	}
-	named, err := os.Stat(path)
-	return err == nil && os.SameFile(opened, named)
 }

@@ -63,15 +63,19 @@ func (r *record) deviceNames() []string {
 // decodeRecord reads the payload of the record of a claim. The error wraps
 // [gpu.ErrCorrupt] or, for a record of a newer release, [gpu.ErrNotSupported].
 func decodeRecord(claim types.UID, payload []byte) (*record, error) {
-	var version struct{ Version int }
-	if err := json.Unmarshal(payload, &version); err != nil {
-		return nil, fmt.Errorf("%w: %w", gpu.ErrCorrupt, err)
-	}
-	if version.Version > recordVersion {
-		return nil, fmt.Errorf("%w: record version %d, this release knows %d: it was written by a newer release, which is needed to go on", gpu.ErrNotSupported, version.Version, recordVersion)
-	}
 	r := &record{}
-	if err := json.Unmarshal(payload, r); err != nil {
+	err := json.Unmarshal(payload, r)
+	if err != nil {
+		// A newer release's record need not have our types, but has a version.
+		var newer struct{ Version int }
+		if json.Unmarshal(payload, &newer) == nil {
+			r.Version = newer.Version
+		}
+	}
+	if r.Version > recordVersion {
+		return nil, fmt.Errorf("%w: record version %d, this release knows %d: it was written by a newer release, which is needed to go on", gpu.ErrNotSupported, r.Version, recordVersion)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", gpu.ErrCorrupt, err)
 	}
 	if r.Version < 1 || r.Claim.UID != claim || len(r.Devices) == 0 || len(r.Journal) == 0 {

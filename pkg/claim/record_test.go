@@ -100,6 +100,13 @@ func TestRecordsThatCannotBeTrusted(t *testing.T) {
 	}
 }
 
+func TestARecordOfANewerShapeIsNotTakenForDamaged(t *testing.T) {
+	_, err := decodeRecord("a", []byte(`{"version":2,"claim":"team-a/a","devices":{"gpu":1}}`))
+	if !errors.Is(err, gpu.ErrNotSupported) {
+		t.Errorf("got %v, want %v", err, gpu.ErrNotSupported)
+	}
+}
+
 func FuzzDecodeRecord(f *testing.F) {
 	for _, r := range goldenRecords() {
 		payload, err := json.Marshal(r)

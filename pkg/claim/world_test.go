@@ -83,6 +83,9 @@ func (w *world) Edits(context.Context) (*specs.ContainerEdits, error) {
 // writer may be wrapped.
 func (w *world) start(wrap ...func(claim.CDI) claim.CDI) *claim.Manager {
 	w.t.Helper()
+	if err := os.MkdirAll(w.dir, 0o700); err != nil {
+		w.t.Fatalf("%v", err)
+	}
 	var disk store.FS = faultyDisk{w.faults}
 	if w.disk != nil {
 		disk = w.disk
@@ -96,6 +99,9 @@ func (w *world) start(wrap ...func(claim.CDI) claim.CDI) *claim.Manager {
 		w.t.Fatalf("%v", err)
 	}
 	var specs claim.CDI = faultyCDI{writer, w.faults}
+	if w.disk != nil {
+		specs = writer
+	}
 	for _, f := range wrap {
 		specs = f(specs)
 	}
@@ -141,12 +147,12 @@ func (w *world) specPath(c *resourceapi.ResourceClaim) string {
 	return filepath.Join(w.cdiDir(), driver+"-claim-"+string(c.UID)+".json")
 }
 
-// files renders every file of the machine as text, one a line.
+// files renders every file of the machine but the lock file as text, one a line.
 func (w *world) files() string {
 	w.t.Helper()
 	var lines []string
 	err := filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
+		if err == nil && !d.IsDir() && d.Name() != "lock" {
 			rel, _ := filepath.Rel(w.dir, path)
 			lines = append(lines, rel+"\n")
 		}
