@@ -18,6 +18,8 @@ import (
 const (
 	// stopGrace is how long a daemon may take to end before it is killed.
 	stopGrace = 10 * time.Second
+	// guestGrace is what the kubelet gives a pod.
+	guestGrace = 30 * time.Second
 	// cniResults is where libcni keeps what it was told about each pod; its
 	// place is not configurable through containerd.
 	cniResults = "/var/lib/cni/results"
@@ -70,6 +72,7 @@ func release(ctx context.Context, l Layout) error {
 	// First what would start containers anew, then the containers through
 	// their runtime, then the rest.
 	errs := []error{
+		stopGuests(ctx, l),
 		stop(ctx, l, kubelet, kubeControllerManager, kubeScheduler, kubeProxy, kubeAPIServer),
 		killTasks(ctx, l),
 		stop(ctx, l, containerd, etcd),

@@ -20,11 +20,11 @@ import (
 // options are the flags that all commands share.
 type options struct {
 	name, state, bin string
-	start            time.Time
+	began            time.Time
 }
 
 func newCommand() *cobra.Command {
-	o := &options{start: time.Now()}
+	o := &options{began: time.Now()}
 	root := &cobra.Command{
 		Use:   "cluster",
 		Short: "A real single-machine Kubernetes " + cluster.KubernetesVersion + " for tests and demos",
@@ -38,7 +38,7 @@ After "up", STATE/cluster.json tells other programs where everything is.`,
 	root.PersistentFlags().StringVar(&o.name, "name", "default", "name of the cluster; several can be up at once")
 	root.PersistentFlags().StringVar(&o.state, "state", "", "directory for all that the cluster writes (default "+cluster.StateRoot+"/NAME)")
 	root.PersistentFlags().StringVar(&o.bin, "bin", "", "directory of the binaries (default .build/cluster in the clone around the working directory or this program)")
-	root.AddCommand(o.up(), o.down(), o.status(), o.restart(), o.loadImage(), o.kubectl(), o.build(), o.images())
+	root.AddCommand(o.up(), o.down(), o.status(), o.restart(), o.start(), o.stop(), o.loadImage(), o.kubectl(), o.build(), o.images())
 	return root
 }
 
@@ -278,5 +278,5 @@ func findSource() (string, error) {
 }
 
 func (o *options) say(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "[%6.1fs] %s\n", time.Since(o.start).Seconds(), fmt.Sprintf(format, args...)) //nolint:errcheck // progress only
+	fmt.Fprintf(os.Stderr, "[%6.1fs] %s\n", time.Since(o.began).Seconds(), fmt.Sprintf(format, args...)) //nolint:errcheck // progress only
 }

@@ -135,6 +135,24 @@ func (r Record) Alive() bool {
 // Stop ends the process: it asks with SIGTERM, waits for grace, and kills. A
 // process that is gone already is no error.
 func (r Record) Stop(ctx context.Context, grace time.Duration) error {
+	return r.end(ctx, []attempt{{unix.SIGTERM, grace}, {unix.SIGKILL, killWait}})
+}
+
+// Kill ends the process at once, as a crash does. A process that is gone
+// already is no error.
+func (r Record) Kill(ctx context.Context) error {
+	return r.end(ctx, []attempt{{unix.SIGKILL, killWait}})
+}
+
+// killWait is how long the kernel may take to end a killed process.
+const killWait = 10 * time.Second
+
+type attempt struct {
+	signal unix.Signal
+	wait   time.Duration
+}
+
+func (r Record) end(ctx context.Context, attempts []attempt) error {
 	// The descriptor pins the process, so the check after it holds for the
 	// signals too.
 	fd, err := unix.PidfdOpen(r.PID, 0)
@@ -148,14 +166,11 @@ func (r Record) Stop(ctx context.Context, grace time.Duration) error {
 	if !r.Alive() {
 		return nil
 	}
-	for _, attempt := range []struct {
-		signal unix.Signal
-		wait   time.Duration
-	}{{unix.SIGTERM, grace}, {unix.SIGKILL, 10 * time.Second}} {
-		if err := unix.PidfdSendSignal(fd, attempt.signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+	for _, a := range attempts {
+		if err := unix.PidfdSendSignal(fd, a.signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("stop %s (process %d): %w", r.Name, r.PID, err)
 		}
-		ended, err := waitFor(ctx, fd, attempt.wait)
+		ended, err := waitFor(ctx, fd, a.wait)
 		if err != nil {
 			return fmt.Errorf("stop %s (process %d): %w", r.Name, r.PID, err)
 		}

@@ -1,0 +1,68 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/process"
+)
+
+// StartGuest starts a program on the node that is none of the cluster's own
+// components, such as a DRA driver's agent, in the host's network namespace. It
+// outlives the caller and ends with the cluster at the latest. args begins with
+// the path of the program.
+func StartGuest(l Layout, name, log string, args []string) error {
+	if !clusterName.MatchString(name) || slices.Contains(Components(), name) {
+		return fmt.Errorf("start %s: want a name of lower-case letters, digits and dashes that no component has", name)
+	}
+	if _, err := ReadInfo(l); err != nil {
+		return err
+	}
+	record, err := process.Read(l.processesDir(), name)
+	if err == nil && record.Alive() {
+		return fmt.Errorf("start %s: it runs already as process %d", name, record.PID)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_, err = process.Start(l.processesDir(), process.Spec{Name: name, Args: args, Env: os.Environ(), Log: log})
+	return err
+}
+
+// StopGuest ends a guest: it asks and waits, or with now kills it at once. One
+// that does not run is no error.
+func StopGuest(ctx context.Context, l Layout, name string, now bool) error {
+	if slices.Contains(Components(), name) {
+		return fmt.Errorf("stop %s: it is a component of the cluster", name)
+	}
+	record, err := process.Read(l.processesDir(), name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if now {
+		return record.Kill(ctx)
+	}
+	return record.Stop(ctx, guestGrace)
+}
+
+// stopGuests ends all guests, side by side.
+func stopGuests(ctx context.Context, l Layout) error {
+	records, err := process.List(l.processesDir())
+	if err != nil {
+		return err
+	}
+	var guests []string
+	for _, r := range records {
+		if !slices.Contains(Components(), r.Name) {
+			guests = append(guests, r.Name)
+		}
+	}
+	return stop(ctx, l, guests...)
+}
