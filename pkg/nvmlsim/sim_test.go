@@ -1,18 +1,29 @@
 package nvmlsim
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
 // newTestSim makes a node of a built-in model, with the library initialised.
+// It has one CPU per NUMA node, which spares the disk most of the tree.
 func newTestSim(t testing.TB, model string) (*Sim, nvml.Interface) {
 	t.Helper()
 	m, err := LoadModel(model)
 	if err != nil {
 		t.Fatal(err)
 	}
+	for i := range m.NUMANodes {
+		m.NUMANodes[i].CPUs, _, _ = strings.Cut(m.NUMANodes[i].CPUs, "-")
+	}
+	return newFullSim(t, m)
+}
+
+// newFullSim makes a node of a model as it is.
+func newFullSim(t testing.TB, m *Model) (*Sim, nvml.Interface) {
+	t.Helper()
 	s, err := Create(t.TempDir(), m)
 	if err != nil {
 		t.Fatal(err)

@@ -71,7 +71,7 @@ func (t tree) driver() error {
 	version := t.node.model.DriverVersion
 	dir := libraryDirs[t.node.model.Platform]
 	for _, name := range []string{"libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler", "libcudadebugger", "libnvidia-nvvm"} {
-		if err := t.write(filepath.Join(dir, name+".so."+version), "a stand-in for "+name+" of the simulated driver\n"); err != nil {
+		if err := t.write(filepath.Join(dir, name+".so."+version), emptyLibrary(t.node.model.Platform, name+".so.1")); err != nil {
 			return err
 		}
 		if err := t.link(filepath.Join(dir, name+".so.1"), name+".so."+version); err != nil {

@@ -1,6 +1,7 @@
 package nvmlsim
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -24,59 +25,46 @@ func (t tree) sys() error {
 	if err := t.sysNUMA(); err != nil {
 		return err
 	}
-	bridges := map[string]bool{}
 	for _, s := range t.node.gpus {
-		if err := t.sysGPU(s, bridges); err != nil {
+		if err := t.sysGPU(s); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sysGPU makes the PCI devices from the root complex down to the GPU. Bridges
-// that are there already are those of an earlier GPU.
-func (t tree) sysGPU(s *spec, bridges map[string]bool) error {
+// sysGPU makes the PCI device of a GPU, below its root complex and bridges. Of
+// these there is no more than the path.
+func (t tree) sysGPU(s *spec) error {
 	dir := filepath.Join("sys/devices", s.pcieRoot)
 	for _, text := range s.gpu.Bridges {
-		address, _ := gpu.ParsePCIAddress(text)
-		dir = filepath.Join(dir, address.String())
-		if bridges[dir] {
-			continue
-		}
-		bridges[dir] = true
-		// Class 0604 is a PCI bridge.
-		if err := t.pciDevice(dir, s, "0x8086", "0x0000", "0x060400"); err != nil {
-			return err
-		}
+		bridge, _ := gpu.ParsePCIAddress(text)
+		dir = filepath.Join(dir, bridge.String())
 	}
 	dir = filepath.Join(dir, s.address.String())
-	vendor, product := fmt.Sprintf("0x%04x", s.pciDevice&0xffff), fmt.Sprintf("0x%04x", s.pciDevice>>16)
-	// Class 0302 is a 3D controller.
-	if err := t.pciDevice(dir, s, vendor, product, "0x030200"); err != nil {
-		return err
-	}
-	up := strings.Repeat("../", strings.Count(dir, "/"))
-	if err := t.link(filepath.Join(dir, "driver"), up+"bus/pci/drivers/nvidia"); err != nil {
-		return err
-	}
-	return t.link(filepath.Join("sys/bus/pci/drivers/nvidia", s.address.String()), "../../../../"+strings.TrimPrefix(dir, "sys/"))
-}
-
-func (t tree) pciDevice(dir string, s *spec, vendor, product, class string) error {
 	numa, cpus := -1, cpuset.New()
 	if s.gpu.NUMANode != nil {
 		numa = *s.gpu.NUMANode
 		cpus, _ = parseCPUs(t.node.model.NUMANodes[numa].CPUs)
 	}
 	for name, value := range map[string]string{
-		"vendor": vendor, "device": product, "class": class,
-		"numa_node": strconv.Itoa(numa), "local_cpulist": cpus.String(),
+		"vendor":        fmt.Sprintf("0x%04x", s.pciDevice&0xffff),
+		"device":        fmt.Sprintf("0x%04x", s.pciDevice>>16),
+		"class":         "0x030200", // a 3D controller
+		"numa_node":     strconv.Itoa(numa),
+		"local_cpulist": cpus.String(),
 	} {
 		if err := t.write(filepath.Join(dir, name), value+"\n"); err != nil {
 			return err
 		}
 	}
-	return t.link(filepath.Join("sys/bus/pci/devices", filepath.Base(dir)), "../../../"+strings.TrimPrefix(dir, "sys/"))
+	up := strings.Repeat("../", strings.Count(dir, "/"))
+	below := strings.TrimPrefix(dir, "sys/")
+	return errors.Join(
+		t.link(filepath.Join(dir, "driver"), up+"bus/pci/drivers/nvidia"),
+		t.link(filepath.Join("sys/bus/pci/devices", s.address.String()), "../../../"+below),
+		t.link(filepath.Join("sys/bus/pci/drivers/nvidia", s.address.String()), "../../../../"+below),
+	)
 }
 
 // sysNUMA makes the NUMA nodes with their CPUs and distances, and the CPUs
@@ -99,14 +87,8 @@ func (t tree) sysNUMA() error {
 		if err := t.write(filepath.Join(dir, "distance"), distances(nodes, i)); err != nil {
 			return err
 		}
-		for _, cpu := range cpus.List() {
-			dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d", cpu)
-			if err := t.write(filepath.Join(dir, "topology/physical_package_id"), strconv.Itoa(n.Socket)+"\n"); err != nil {
-				return err
-			}
-			if err := t.link(filepath.Join(dir, fmt.Sprintf("node%d", i)), fmt.Sprintf("../../node/node%d", i)); err != nil {
-				return err
-			}
+		if err := t.sysCPUs(i, n.Socket, cpus.List()); err != nil {
+			return err
 		}
 	}
 	for path, list := range map[string]string{
@@ -115,6 +97,25 @@ func (t tree) sysNUMA() error {
 		"sys/devices/system/cpu/online":   online.String(),
 	} {
 		if err := t.write(path, list+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sysCPUs makes the CPUs of one NUMA node. Nothing here tells one of them from
+// the next, so they share a directory.
+func (t tree) sysCPUs(node, socket int, cpus []int) error {
+	const dir = "sys/devices/system/cpu"
+	shared := fmt.Sprintf("of-node%d", node)
+	if err := t.write(filepath.Join(dir, shared, "topology/physical_package_id"), strconv.Itoa(socket)+"\n"); err != nil {
+		return err
+	}
+	if err := t.link(filepath.Join(dir, shared, fmt.Sprintf("node%d", node)), fmt.Sprintf("../../node/node%d", node)); err != nil {
+		return err
+	}
+	for _, cpu := range cpus {
+		if err := t.link(filepath.Join(dir, fmt.Sprintf("cpu%d", cpu)), shared); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,113 @@
+package nvmlsim
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/google/go-cmp/cmp"
+)
+
+// long is a time-out that no test reaches.
+const long = 10 * 60 * 1000
+
+// registered gives an event set with all events of some GPUs.
+func registered(t *testing.T, lib nvml.Interface, indexes ...int) nvml.EventSet {
+	t.Helper()
+	set := must[nvml.EventSet](t, "event set")(lib.EventSetCreate())
+	for _, i := range indexes {
+		d := gpuHandle(t, lib, i)
+		if ret := d.RegisterEvents(must[uint64](t, "types")(d.GetSupportedEventTypes()), set); ret != nvml.SUCCESS {
+			t.Fatalf("register GPU %d: %v", i, ret)
+		}
+	}
+	return set
+}
+
+// report is what a test compares of an event.
+type report struct {
+	UUID       string
+	Type, Data uint64
+}
+
+func wait(t *testing.T, set nvml.EventSet) report {
+	t.Helper()
+	data := must[nvml.EventData](t, "wait")(set.Wait(long))
+	return report{data.Device.(device).library.sim.node.gpus[data.Device.(device).index].uuid, data.EventType, data.EventData}
+}
+
+func TestFaultsOfAnotherProcessWakeAWaiter(t *testing.T) {
+	s, lib := newTestSim(t, "dgx-h100")
+	other, _ := another(t, s)
+	set := registered(t, lib, 0, 1)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		for _, err := range []error{other.ReportXID(1, 31), other.ReportXID(5, 43), other.FailECC(0), other.LinkDown(1, 4), other.LoseGPU(1)} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	zero, one := s.node.gpus[0].uuid, s.node.gpus[1].uuid
+	want := []report{
+		{one, nvml.EventTypeXidCriticalError, 31},
+		{zero, nvml.EventTypeDoubleBitEccError, 0},
+		{zero, nvml.EventTypeXidCriticalError, 48},
+		{one, nvml.EventTypeXidCriticalError, 74},
+		{one, nvml.EventTypeXidCriticalError, 79},
+	}
+	var got []report
+	for range want {
+		got = append(got, wait(t, set))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	if _, ret := set.Wait(0); ret != nvml.ERROR_TIMEOUT {
+		t.Errorf("nothing more to come: %v", ret)
+	}
+}
+
+func TestEventsBeforeTheRegistrationAreNotDelivered(t *testing.T) {
+	s, lib := newTestSim(t, "dgx-h100")
+	if err := s.ReportXID(0, 13); err != nil {
+		t.Fatal(err)
+	}
+	set := registered(t, lib, 0)
+	if data, ret := set.Wait(0); ret != nvml.ERROR_TIMEOUT {
+		t.Errorf("got %v, %v", data, ret)
+	}
+	if err := s.ReportXID(0, 14); err != nil {
+		t.Fatal(err)
+	}
+	if got := wait(t, set); got.Data != 14 {
+		t.Errorf("got XID %d, want 14", got.Data)
+	}
+}
+
+func TestShutdownEndsAWait(t *testing.T) {
+	_, lib := newTestSim(t, "t4")
+	set := registered(t, lib, 0)
+	ended := make(chan nvml.Return)
+	go func() {
+		_, ret := set.Wait(long)
+		ended <- ret
+	}()
+	lib.Shutdown()
+	if ret := <-ended; ret != nvml.ERROR_UNINITIALIZED {
+		t.Errorf("got %v", ret)
+	}
+	lib.Init()
+}
+
+func TestFreedEventSetWaitsNoMore(t *testing.T) {
+	_, lib := newTestSim(t, "t4")
+	set := registered(t, lib, 0)
+	if ret := lib.EventSetFree(set); ret != nvml.SUCCESS {
+		t.Fatal(ret)
+	}
+	if _, ret := set.Wait(long); ret == nvml.SUCCESS || ret == nvml.ERROR_TIMEOUT {
+		t.Errorf("got %v", ret)
+	}
+}

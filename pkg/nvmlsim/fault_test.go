@@ -1,0 +1,157 @@
+package nvmlsim
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func TestCallFaultStrikesAsOftenAsToldAndOnlyItsGPU(t *testing.T) {
+	s, lib := newTestSim(t, "t4")
+	other, otherLib := another(t, s)
+	if err := other.FailCalls(CallFault{Method: "nvmlDeviceGetUUID", GPU: new(2), Count: 2, Return: nvml.ERROR_TIMEOUT}); err != nil {
+		t.Fatal(err)
+	}
+	if _, ret := gpuHandle(t, lib, 1).GetUUID(); ret != nvml.SUCCESS {
+		t.Errorf("another GPU: %v", ret)
+	}
+	var got []nvml.Return
+	for _, l := range []nvml.Interface{lib, otherLib, lib} {
+		_, ret := l.DeviceGetUUID(gpuHandle(t, l, 2))
+		got = append(got, ret)
+	}
+	if got[0] != nvml.ERROR_TIMEOUT || got[1] != nvml.ERROR_TIMEOUT || got[2] != nvml.SUCCESS {
+		t.Errorf("got %v, want two time-outs and a success", got)
+	}
+}
+
+func TestFaultWithoutCountLastsUntilCleared(t *testing.T) {
+	s, lib := newTestSim(t, "t4")
+	if err := s.FailCalls(CallFault{Method: "DeviceGetCount", Return: nvml.ERROR_UNKNOWN}); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if _, ret := lib.DeviceGetCount(); ret != nvml.ERROR_UNKNOWN {
+			t.Errorf("got %v", ret)
+		}
+	}
+	if err := s.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ret := lib.DeviceGetCount(); ret != nvml.SUCCESS {
+		t.Errorf("after clear: %v", ret)
+	}
+}
+
+func TestClearingEndsAHang(t *testing.T) {
+	s, lib := newTestSim(t, "t4")
+	other, _ := another(t, s)
+	if err := s.FailCalls(CallFault{Method: "DeviceGetCount", Count: 1, Hang: Duration(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan nvml.Return)
+	go func() {
+		_, ret := lib.DeviceGetCount()
+		done <- ret
+	}()
+	// The fault is used up as soon as the call has begun to hang.
+	if err := other.waitUntil(time.Time{}, func(st *State) bool { return len(st.CallFaults) == 0 }); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case ret := <-done:
+		t.Fatalf("the call did not hang: %v", ret)
+	default:
+	}
+	if err := other.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	if ret := <-done; ret != nvml.SUCCESS {
+		t.Errorf("got %v", ret)
+	}
+}
+
+func TestHangEndsByItself(t *testing.T) {
+	s, lib := newTestSim(t, "t4")
+	if err := s.FailCalls(CallFault{Method: "DeviceGetCount", Count: 1, Hang: Duration(time.Millisecond), Return: nvml.ERROR_TIMEOUT}); err != nil {
+		t.Fatal(err)
+	}
+	if _, ret := lib.DeviceGetCount(); ret != nvml.ERROR_TIMEOUT {
+		t.Errorf("got %v", ret)
+	}
+}
+
+func TestClearHealsEverything(t *testing.T) {
+	s, lib := newTestSim(t, "dgx-h100")
+	d := gpuHandle(t, lib, 1)
+	for _, err := range []error{s.LoseGPU(0), s.LinkDown(1, 2), s.FailECC(1), s.UnloadDriver()} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, ret := d.GetUUID(); ret != nvml.ERROR_DRIVER_NOT_LOADED {
+		t.Errorf("without a driver: %v", ret)
+	}
+	if err := s.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	gpuHandle(t, lib, 0)
+	if state := must[nvml.EnableState](t, "link")(d.GetNvLinkState(2)); state != nvml.FEATURE_ENABLED {
+		t.Error("the link is still down")
+	}
+	if n := must[uint64](t, "ECC")(d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)); n != 0 {
+		t.Errorf("%d ECC errors", n)
+	}
+}
+
+func TestLinkGoesDownAtBothEnds(t *testing.T) {
+	s, lib := newTestSim(t, "dgx1-v100")
+	// Links 2 and 3 of GPU 0 lead to GPU 3, where they are 0 and 1.
+	if err := s.LinkDown(0, 3); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		gpu, link int
+		want      nvml.EnableState
+	}{{0, 2, nvml.FEATURE_ENABLED}, {0, 3, nvml.FEATURE_DISABLED}, {3, 0, nvml.FEATURE_ENABLED}, {3, 1, nvml.FEATURE_DISABLED}} {
+		if got := must[nvml.EnableState](t, "link")(gpuHandle(t, lib, tc.gpu).GetNvLinkState(tc.link)); got != tc.want {
+			t.Errorf("link %d of GPU %d: %v, want %v", tc.link, tc.gpu, got, tc.want)
+		}
+	}
+	before, err := s.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.LinkDown(3, 1); err != nil {
+		t.Fatal(err)
+	}
+	after, err := s.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(after.Events) != len(before.Events) {
+		t.Error("a link that is down goes down again")
+	}
+}
+
+func TestFaultsAreRefused(t *testing.T) {
+	s, _ := newTestSim(t, "l40s")
+	for name, tc := range map[string]struct{ got, want error }{
+		"a GPU that is not there":   {s.LoseGPU(8), gpu.ErrNotFound},
+		"a link that is not there":  {s.LinkDown(0, 0), gpu.ErrNotFound},
+		"a method that is none":     {s.FailCalls(CallFault{Method: "DeviceGetNothing", Return: nvml.ERROR_UNKNOWN}), gpu.ErrInvalid},
+		"a fault without effect":    {s.FailCalls(CallFault{Method: "DeviceGetCount"}), gpu.ErrInvalid},
+		"a process that is unknown": {s.RemoveProcess(4), gpu.ErrNotFound},
+	} {
+		if !errors.Is(tc.got, tc.want) {
+			t.Errorf("%s: got %v, want %v", name, tc.got, tc.want)
+		}
+	}
+	if _, err := ParseReturn("ERROR_ODD"); !errors.Is(err, gpu.ErrInvalid) {
+		t.Errorf("an unknown return code: %v", err)
+	}
+}
