@@ -138,7 +138,7 @@ func start(t *testing.T, hw *hardware) *rig {
 }
 
 func (r *rig) pass(d time.Duration) {
-	time.Sleep(d)
+	time.Sleep(d) //nolint:forbidigo // the bubble's time: this is what moves it on
 	synctest.Wait()
 }
 
@@ -434,6 +434,22 @@ func TestALinkThatGoesDownChangesThePeers(t *testing.T) {
 		hw.change(func(h *hardware) { h.node.GPUs[0].Links = []gpu.Link{{Active: false}} })
 		r.send(gpu.Event{Kind: gpu.EventLink, UUID: "GPU-0"})
 		r.want("slice 0\ngpu-01-00\ngpu-02-00 – 03-00\ngpu-03-00 – 02-00", "Published: 3 of 3 devices healthy")
+	})
+}
+
+func TestEveryLinkThatGoesDownIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hw := &hardware{node: gpus(2)}
+		two := []gpu.Link{{Number: 0, Active: true, Remote: gpu.RemoteSwitch}, {Number: 1, Active: true, Remote: gpu.RemoteSwitch}}
+		hw.node.GPUs[0].Links = two
+		r := start(t, hw)
+		for i := range two {
+			two = slices.Clone(two)
+			two[i].Active = false
+			hw.change(func(h *hardware) { h.node.GPUs[0].Links = two })
+			r.send(gpu.Event{Kind: gpu.EventLink, UUID: "GPU-0", XID: 74})
+		}
+		r.want("slice 0\ngpu-01-00 (xid-74)\ngpu-02-00", "Published: 1 of 2 devices healthy; GPU at 0000:01:00.0: XID 74: NVLink error")
 	})
 }
 

@@ -92,11 +92,12 @@ func (i *inventory) note(e gpu.Event) bool {
 	case e.Kind == gpu.EventECC:
 		f = fault{reason: "ecc", message: "uncorrectable ECC error"}
 	}
-	// The first fault is the cause and the following ones its effects.
-	if _, marked := i.faults[e.UUID]; f.reason != "" && e.UUID != "" {
-		if marked {
-			return false
-		}
+	// The first fault is the cause and the following ones its effects. They
+	// are no news, unless they tell of a further link or that the GPU is gone.
+	if _, marked := i.faults[e.UUID]; marked && f.reason != "" {
+		return e.Kind == gpu.EventLink || e.Kind == gpu.EventLost
+	}
+	if f.reason != "" && e.UUID != "" {
 		i.faults[e.UUID] = f
 	}
 	return true

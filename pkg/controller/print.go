@@ -92,8 +92,9 @@ func WriteList(w io.Writer, written []resourceapi.ResourceSlice) error {
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(struct {
 		metav1.TypeMeta `json:",inline"`
+		metav1.ListMeta `json:"metadata"`
 		Items           []resourceapi.ResourceSlice `json:"items"`
-	}{metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, written})
+	}{metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, metav1.ListMeta{}, written})
 }
 
 // recorder is as much of an API server as the ResourceSlice controller needs
