@@ -92,20 +92,20 @@ func (d *DriverEdits) Edits(ctx context.Context) (*specs.ContainerEdits, error) 
 // look tells one state of the driver from another, within microseconds.
 func (d *DriverEdits) look() (string, error) {
 	if ret := d.lib.Init(); ret != nvml.SUCCESS {
-		return "", fmt.Errorf("initialize NVML: %w: %s", gpu.ErrNotReady, ret)
+		return "", fmt.Errorf("initialize NVML: %w: %w", gpu.ErrNotReady, ret)
 	}
 	version, ret := d.lib.SystemGetDriverVersion()
 	// Init and Shutdown are counted; the result of giving back our own count
 	// tells nothing.
 	_ = d.lib.Shutdown()
 	if ret != nvml.SUCCESS {
-		return "", fmt.Errorf("read the driver version: %w: %s", gpu.ErrNotReady, ret)
+		return "", fmt.Errorf("read the driver version: %w: %w", gpu.ErrNotReady, ret)
 	}
 	parts := []string{version}
 	for _, node := range controlNodes {
 		var stat unix.Stat_t
 		if err := unix.Stat(filepath.Join(d.roots.Dev, "dev", node), &stat); err == nil {
-			parts = append(parts, fmt.Sprintf("%s=%d:%d", node, unix.Major(uint64(stat.Rdev)), unix.Minor(uint64(stat.Rdev))))
+			parts = append(parts, fmt.Sprintf("%s=%d:%d", node, unix.Major(stat.Rdev), unix.Minor(stat.Rdev)))
 		}
 	}
 	return strings.Join(parts, " "), nil

@@ -114,7 +114,8 @@ func (m *model) crash(t *rapid.T) {
 		_, err := dying.Prepare(once(), c)
 		return err
 	})
-	if err != nil && !(goal == "prepare" && !m.free(c) && errors.Is(err, gpu.ErrInUse)) {
+	refused := goal == "prepare" && !m.free(c) && errors.Is(err, gpu.ErrInUse)
+	if err != nil && !refused {
 		t.Fatalf("%s %s: %v", goal, c.Name, err)
 	}
 	m.restart(t)

@@ -9,9 +9,9 @@ import (
 )
 
 var (
-	// ErrCorrupt: the bytes on disk are not what was written.
+	// ErrCorrupt means that the bytes on disk are not what was written.
 	ErrCorrupt = errors.New("corrupt record")
-	// ErrNewer: the envelope is of a format that this release does not know.
+	// ErrNewer means that the envelope is of a format that this release does not know.
 	// The record may be perfectly good, so it must be left alone.
 	ErrNewer = errors.New("record of a newer format")
 )
