@@ -84,7 +84,7 @@ func (h *hardware) Snapshot(ctx context.Context) (gpu.Node, error) {
 // hostDevRoot holds dev as the container runtime sees it.
 func (h *hardware) hostDevRoot() string { return cmp.Or(h.roots.HostDev, h.roots.Dev) }
 
-func (h *hardware) close() error { return errors.Join(h.Library.Close(), h.remove()) }
+func (h *hardware) close() error { return errors.Join(h.Close(), h.remove()) }
 
 // driverEdits generates what containers need of the driver with the same
 // library as everybody else, which is there only once the driver is loaded.

@@ -15,7 +15,7 @@ func printSlices(ctx context.Context, o *options, w io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, hw.close()) }()
+	defer func() { err = errors.Join(err, hw.close()) }() //nolint:contextcheck // closing comes after ctx has ended
 	node, err := hw.Snapshot(ctx)
 	if err != nil {
 		return fmt.Errorf("look at the GPUs: %w", err)

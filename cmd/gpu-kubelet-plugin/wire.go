@@ -47,7 +47,7 @@ func runWith(ctx context.Context, o *options, client kubernetes.Interface) (err 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, hw.close()) }()
+	defer func() { err = errors.Join(err, hw.close()) }() //nolint:contextcheck // closing comes after ctx has ended
 	a, err := newAgent(o, hw, client)
 	if err != nil {
 		return err

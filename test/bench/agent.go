@@ -39,7 +39,7 @@ func (b *bench) start(ctx context.Context) (_ *agent, published time.Duration, e
 	defer watcher.Stop()
 
 	a := &agent{log: &bytes.Buffer{}}
-	//nolint:contextcheck,noctx // the agent outlives this function and is ended by a signal
+	//nolint:noctx // the agent outlives this function and is ended by a signal
 	a.cmd = exec.Command(filepath.Join(b.bin, "gpu-kubelet-plugin"),
 		"--hardware=sim:"+b.model,
 		"--sim-state="+filepath.Join(b.dir, "sim"),

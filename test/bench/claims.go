@@ -11,7 +11,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
@@ -39,7 +38,7 @@ func (b *bench) claim(ctx context.Context, device string) (*resourceapi.Resource
 	result := resourceapi.DeviceRequestAllocationResult{Request: "gpu", Driver: harness.DriverName, Pool: b.node, Device: device}
 	if ptr.Deref(slice.AllowMultipleAllocations, false) {
 		// A share without a request takes what the device's policy defaults to.
-		result.ShareID = ptr.To(types.UID(uuid.NewUUID()))
+		result.ShareID = ptr.To(uuid.NewUUID())
 		result.ConsumedCapacity = wholeOf(slice)
 	}
 	claim.Status.Allocation = &resourceapi.AllocationResult{
