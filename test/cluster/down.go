@@ -74,7 +74,9 @@ func release(ctx context.Context, l Layout) error {
 	errs := []error{
 		stopGuests(ctx, l),
 		stop(ctx, l, kubelet, kubeControllerManager, kubeScheduler, kubeProxy, kubeAPIServer),
-		killTasks(ctx, l),
+	}
+	killTasks(ctx, l)
+	errs = append(errs,
 		stop(ctx, l, containerd, etcd),
 		// What is left is shims and containers whose containerd had died.
 		cgroups.Kill(ctx, l.Cgroup()),
@@ -84,7 +86,7 @@ func release(ctx context.Context, l Layout) error {
 		removeCNIResults(l),
 		removeLogLinks(l),
 		restoreMachine(),
-	}
+	)
 	entries, err := os.ReadDir(l.State)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
@@ -120,19 +122,18 @@ func stop(ctx context.Context, l Layout, components ...string) error {
 // killTasks ends all containers through containerd, which then ends their
 // shims. Where that fails the cgroup's members are killed later, so no error
 // matters here.
-func killTasks(ctx context.Context, l Layout) error {
+func killTasks(ctx context.Context, l Layout) {
 	record, err := process.Read(l.processesDir(), containerd)
 	if err != nil || !record.Alive() {
-		return nil //nolint:nilerr // no containerd, nothing to ask
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	out, err := l.ctr(ctx, "tasks", "list", "--quiet")
 	if err != nil || strings.TrimSpace(out) == "" {
-		return nil //nolint:nilerr // see above
+		return
 	}
 	_, _ = l.ctr(ctx, append([]string{"tasks", "delete", "--force"}, strings.Fields(out)...)...)
-	return nil
 }
 
 func removeCNIResults(l Layout) error {
@@ -145,7 +146,7 @@ func removeCNIResults(l Layout) error {
 			return err
 		}
 	}
-	removeIfEmpty(cniResults, filepath.Dir(cniResults))
+	host.RemoveIfEmpty(cniResults, filepath.Dir(cniResults))
 	return nil
 }
 
@@ -163,17 +164,8 @@ func removeLogLinks(l Layout) error {
 			}
 		}
 	}
-	removeIfEmpty(containerLogs)
+	host.RemoveIfEmpty(containerLogs)
 	return nil
-}
-
-// removeIfEmpty removes directories that nobody uses, in the given order.
-func removeIfEmpty(dirs ...string) {
-	for _, dir := range dirs {
-		if os.Remove(dir) != nil {
-			return
-		}
-	}
 }
 
 // restoreMachine undoes what kubelets do at fixed places, when the last

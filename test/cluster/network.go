@@ -24,7 +24,7 @@ const linkPrefix = "198.18.0.0/16"
 func freeNetwork(name string, inUse []netip.Prefix) (network, error) {
 	base := netip.MustParsePrefix(linkPrefix).Addr().As4()
 	digest := fnv.New32a()
-	digest.Write([]byte(name)) //nolint:errcheck // a hash never fails
+	digest.Write([]byte(name))
 	for i := range uint32(256) {
 		subnet := base
 		subnet[2] = byte((digest.Sum32() + i) % 256)

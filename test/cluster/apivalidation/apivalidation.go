@@ -53,11 +53,12 @@ func Validate(ctx context.Context, slice *resourcev1.ResourceSlice) error {
 		APIVersion:        resourcev1.SchemeGroupVersion.Version,
 		Resource:          "resourceslices",
 	})
-	if err := rest.BeforeCreate(resourceslice.Strategy, ctx, &internal); err != nil {
-		return fmt.Errorf("ResourceSlice %s: %w", slice.Name, err)
-	}
+	err := rest.BeforeCreate(resourceslice.Strategy, ctx, &internal)
 	if !apiequality.Semantic.DeepEqual(asked.Spec, internal.Spec) {
-		return fmt.Errorf("ResourceSlice %s: %w (-asked +stored):\n%s", slice.Name, ErrDropped, cmp.Diff(asked.Spec, internal.Spec))
+		err = errors.Join(fmt.Errorf("%w (-asked +stored):\n%s", ErrDropped, cmp.Diff(asked.Spec, internal.Spec)), err)
+	}
+	if err != nil {
+		return fmt.Errorf("ResourceSlice %s: %w", asked.Name, err)
 	}
 	return nil
 }

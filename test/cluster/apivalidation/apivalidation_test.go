@@ -85,7 +85,7 @@ func TestWhatTheAPIServerRefusesIsRefused(t *testing.T) {
 		{"a device name that is no DNS label", func(s *resourcev1.ResourceSlice) { s.Spec.Devices[0].Name = "gpu.0" }, "spec.devices[0].name"},
 		{"two devices of one name", func(s *resourcev1.ResourceSlice) {
 			s.Spec.Devices = append(s.Spec.Devices, s.Spec.Devices[0])
-		}, "spec.devices[1].name: Duplicate value"},
+		}, "spec.devices[1]: Duplicate value"},
 		{"more than 128 devices", func(s *resourcev1.ResourceSlice) {
 			for i := range 128 {
 				s.Spec.Devices = append(s.Spec.Devices, resourcev1.Device{Name: fmt.Sprintf("more-%d", i)})
@@ -95,7 +95,7 @@ func TestWhatTheAPIServerRefusesIsRefused(t *testing.T) {
 			for i := range 31 {
 				s.Spec.Devices[0].Attributes[resourcev1.QualifiedName(fmt.Sprintf("a%d", i))] = resourcev1.DeviceAttribute{BoolValue: ptr.To(true)}
 			}
-		}, "spec.devices[0]: Too many"},
+		}, "must not exceed 32"},
 		{"an attribute of more than 64 bytes", func(s *resourcev1.ResourceSlice) {
 			s.Spec.Devices[0].Attributes["long"] = resourcev1.DeviceAttribute{StringValue: ptr.To(strings.Repeat("x", 65))}
 		}, "spec.devices[0].attributes[long].string: Too long"},

@@ -278,5 +278,5 @@ func findSource() (string, error) {
 }
 
 func (o *options) say(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "[%6.1fs] %s\n", time.Since(o.began).Seconds(), fmt.Sprintf(format, args...)) //nolint:errcheck // progress only
+	fmt.Fprintf(os.Stderr, "[%6.1fs] %s\n", time.Since(o.began).Seconds(), fmt.Sprintf(format, args...))
 }

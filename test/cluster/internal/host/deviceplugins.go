@@ -36,10 +36,16 @@ func RemoveDevicePluginDir() error {
 			return fmt.Errorf("remove device plugin socket: %w", err)
 		}
 	}
-	for _, dir := range []string{devicePluginDir, filepath.Dir(devicePluginDir)} {
+	RemoveIfEmpty(devicePluginDir, filepath.Dir(devicePluginDir))
+	return nil
+}
+
+// RemoveIfEmpty removes directories, in the given order, up to the first that
+// somebody uses.
+func RemoveIfEmpty(dirs ...string) {
+	for _, dir := range dirs {
 		if os.Remove(dir) != nil {
-			break
+			return
 		}
 	}
-	return nil
 }

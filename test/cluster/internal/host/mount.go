@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/moby/sys/mountinfo"
@@ -15,9 +16,11 @@ func UnmountBelow(dir string) error {
 		return fmt.Errorf("mounts below %s: %w", dir, err)
 	}
 	for i := len(mounts) - 1; i >= 0; i-- {
-		// Detached, because a process that is still dying may hold it.
 		target := mounts[i].Mountpoint
-		if err := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && err != unix.EINVAL && err != unix.ENOENT { //nolint:errorlint // plain errno
+		// Detached, because a process that is still dying may hold it. It may
+		// have gone with the one above it, too.
+		err := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("unmount %s: %w", target, err)
 		}
 	}

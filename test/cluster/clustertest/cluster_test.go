@@ -1,0 +1,318 @@
+package clustertest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// command is the built program; see TestMain.
+var command string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		if os.Geteuid() != 0 {
+			fmt.Fprintln(os.Stderr, "these tests start real Kubernetes nodes (kubelet, containerd, network namespaces): run them as root")
+			return 1
+		}
+		dir, err := os.MkdirTemp("", "clustertest-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+		command = filepath.Join(dir, "cluster")
+		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", command, "../cmd/cluster")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// clusterName gives a name that no other run on this machine uses.
+func clusterName(suffix string) string {
+	return fmt.Sprintf("t%d%s", os.Getpid(), suffix)
+}
+
+func vethOf(t *testing.T, name string) string {
+	t.Helper()
+	l, err := cluster.NewLayout(name, "", "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Veth()
+}
+
+// run runs the command for a cluster and gives its standard output.
+func run(t *testing.T, name string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), command, append([]string{args[0], "--name", name}, args[1:]...)...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	t.Logf("cluster %s --name %s\n%s", strings.Join(args, " "), name, stderr.String())
+	if err != nil {
+		return stdout.String(), fmt.Errorf("%w: %s", err, stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+func mustRun(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := run(t, name, args...)
+	if err != nil {
+		t.Fatalf("cluster %s: %v", strings.Join(args, " "), err)
+	}
+	return out
+}
+
+// up brings a cluster up and makes sure that it goes with the test.
+func up(t *testing.T, name string) {
+	t.Helper()
+	t.Cleanup(func() {
+		// The test's context has ended by now.
+		if out, err := exec.Command(command, "down", "--name", name).CombinedOutput(); err != nil {
+			t.Errorf("down: %v\n%s", err, out)
+		}
+	})
+	mustRun(t, name, "up")
+}
+
+func status(t *testing.T, name string) cluster.Status {
+	t.Helper()
+	out, _ := run(t, name, "status", "-o", "json")
+	var s cluster.Status
+	if err := json.Unmarshal([]byte(out), &s); err != nil {
+		t.Fatalf("status: %v: %s", err, out)
+	}
+	return s
+}
+
+func kubectl(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	return mustRun(t, name, append([]string{"kubectl", "--"}, args...)...)
+}
+
+const podManifest = `
+apiVersion: v1
+kind: Pod
+metadata: {name: probe}
+spec:
+  terminationGracePeriodSeconds: 5
+  containers:
+  - {name: main, image: "localhost/gpu-dra/probe:test", imagePullPolicy: Never}
+`
+
+func runPod(t *testing.T, name string) {
+	t.Helper()
+	manifest := filepath.Join(t.TempDir(), "pod.yaml")
+	if err := os.WriteFile(manifest, []byte(podManifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubectl(t, name, "apply", "-f", manifest)
+	kubectl(t, name, "wait", "--for=condition=Ready", "pod/probe", "--timeout=60s")
+}
+
+func kill(t *testing.T, name, component string) {
+	t.Helper()
+	for _, c := range status(t, name).Components {
+		if c.Name == component {
+			if err := syscall.Kill(c.PID, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestAClusterComesUpAndGoesTwice(t *testing.T) {
+	name := clusterName("a")
+	before := lookAtMachine(t, name)
+	for _, round := range []string{"first", "second"} {
+		t.Run(round, func(t *testing.T) {
+			up(t, name)
+			first := status(t, name)
+			if !first.Healthy {
+				t.Fatalf("not healthy: %s", first.Problem)
+			}
+			mustRun(t, name, "up")
+			if diff := cmp.Diff(first, status(t, name)); diff != "" {
+				t.Errorf("a second up changed a healthy cluster (-first +second):\n%s", diff)
+			}
+
+			runPod(t, name)
+			var report struct{ Hostname string }
+			if err := json.Unmarshal([]byte(kubectl(t, name, "logs", "probe")), &report); err != nil || report.Hostname != "probe" {
+				t.Errorf("the probe printed %+v (%v), want one document from the pod", report, err)
+			}
+			const ask = "nc -w 5 10.96.0.1 443 </dev/null && echo reached"
+			if out := kubectl(t, name, "exec", "probe", "--", "sh", "-c", ask); !strings.Contains(out, "reached") {
+				t.Errorf("the pod does not reach the API server's service: %q", out)
+			}
+			restartKubelet(t, name)
+			// In the second round the pod is still there when the cluster goes.
+			if round == "first" {
+				kubectl(t, name, "delete", "pod", "probe")
+			}
+			mustRun(t, name, "down")
+			assertNothingLeft(t, before, name)
+			mustRun(t, name, "down")
+			if s := status(t, name); s.Healthy {
+				t.Error("a cluster that is down is called healthy")
+			}
+		})
+	}
+}
+
+func restartKubelet(t *testing.T, name string) {
+	t.Helper()
+	const id = "jsonpath={.status.containerStatuses[0].containerID}"
+	container, was := kubectl(t, name, "get", "pod", "probe", "-o", id), status(t, name)
+	mustRun(t, name, "restart", "kubelet")
+	is := status(t, name)
+	changed := 0
+	for i, c := range was.Components {
+		if c.PID != is.Components[i].PID {
+			changed++
+		}
+	}
+	ignorePIDs := cmpopts.IgnoreFields(cluster.ComponentStatus{}, "PID")
+	if diff := cmp.Diff(was, is, ignorePIDs); diff != "" || changed != 1 {
+		t.Errorf("%d daemons were restarted, want 1 (-before +after):\n%s", changed, diff)
+	}
+	if got := kubectl(t, name, "get", "pod", "probe", "-o", id); got != container {
+		t.Errorf("the pod's container was %s and is %s", container, got)
+	}
+}
+
+func TestABrokenClusterIsMadeAnew(t *testing.T) {
+	name := clusterName("b")
+	before := lookAtMachine(t, name)
+	up(t, name)
+	runPod(t, name)
+	kill(t, name, "containerd")
+	if _, err := run(t, name, "status"); err == nil || !strings.Contains(err.Error(), "containerd has ended") {
+		t.Errorf("status: %v, want it to name containerd", err)
+	}
+	mustRun(t, name, "up")
+	runPod(t, name)
+	// Now nobody is left whom one could ask to end the pod.
+	kill(t, name, "containerd")
+	mustRun(t, name, "down")
+	assertNothingLeft(t, before, name)
+}
+
+func TestAGuestEndsWithItsCluster(t *testing.T) {
+	name := clusterName("g")
+	before := lookAtMachine(t, name)
+	up(t, name)
+	file := filepath.Join(t.TempDir(), "said")
+	const script = `trap "echo asked to end >$0; exit" TERM; echo ready >$0; while :; do sleep 0.1; done`
+	mustRun(t, name, "start", "guest", "--", "/bin/sh", "-c", script, file)
+	awaitFile(t, file, "ready\n")
+	if _, err := run(t, name, "start", "guest", "--", "/bin/true"); err == nil {
+		t.Error("a second guest of the same name was started")
+	}
+	if _, err := run(t, name, "start", "kubelet", "--", "/bin/true"); err == nil {
+		t.Error("a guest took a component's name")
+	}
+	mustRun(t, name, "down")
+	awaitFile(t, file, "asked to end\n")
+	assertNothingLeft(t, before, name)
+}
+
+func awaitFile(t *testing.T, file, want string) {
+	t.Helper()
+	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+		data, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		return string(data) == want, err
+	}); err != nil {
+		t.Fatalf("%s never said %q: %v", file, want, err)
+	}
+}
+
+func TestTwoClustersStandSideBySide(t *testing.T) {
+	a, b := clusterName("c"), clusterName("d")
+	before := lookAtMachine(t, a, b)
+	up(t, a)
+	up(t, b)
+	runPod(t, a)
+	runPod(t, b)
+	mustRun(t, a, "down")
+	if s := status(t, b); !s.Healthy {
+		t.Errorf("after the other went: %s", s.Problem)
+	}
+	if out := kubectl(t, b, "get", "pod", "probe", "-o", "jsonpath={.status.phase} {.status.containerStatuses[0].restartCount}"); out != "Running 0" {
+		t.Errorf("its pod is %s, want Running 0", out)
+	}
+	mustRun(t, b, "down")
+	assertNothingLeft(t, before, a, b)
+}
+
+func TestAnInterruptedUpKeepsOnlyItsLogs(t *testing.T) {
+	name := clusterName("e")
+	before := lookAtMachine(t, name)
+	cmd := exec.CommandContext(t.Context(), command, "up", "--name", name)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		said.WriteString(lines.Text() + "\n")
+		if strings.Contains(lines.Text(), "kubelet") {
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || !strings.Contains(said.String(), "did not come up") {
+		t.Fatalf("up: %v: %s", err, said.String())
+	}
+	state := filepath.Join(cluster.StateRoot, name)
+	var left []string
+	if err := filepath.WalkDir(state, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && !strings.HasPrefix(path, filepath.Join(state, "logs")) {
+			left = append(left, path)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string(nil), left); diff != "" {
+		t.Errorf("files beside the logs (-want +got):\n%s", diff)
+	}
+	mustRun(t, name, "down")
+	assertNothingLeft(t, before, name)
+}
+
+func TestAComponentThatDoesNotExistIsRefused(t *testing.T) {
+	if _, err := run(t, clusterName("f"), "restart", "dockerd"); err == nil || !strings.Contains(err.Error(), "kubelet") {
+		t.Errorf("got %v, want the names that exist", err)
+	}
+}

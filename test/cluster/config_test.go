@@ -1,0 +1,145 @@
+package cluster
+
+import (
+	"encoding/json"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/pelletier/go-toml/v2"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	kubeletinternal "k8s.io/kubernetes/pkg/kubelet/apis/config"
+	kubeletscheme "k8s.io/kubernetes/pkg/kubelet/apis/config/scheme"
+	kubeletvalidation "k8s.io/kubernetes/pkg/kubelet/apis/config/validation"
+	kubeproxyscheme "k8s.io/kubernetes/pkg/proxy/apis/config/scheme"
+)
+
+func testNetwork() network {
+	return network{Host: netip.MustParseAddr("198.18.1.1"), Node: netip.MustParseAddr("198.18.1.2")}
+}
+
+func rendered(t *testing.T, gates map[string]bool) (Layout, map[string][]byte) {
+	t.Helper()
+	l := testLayout(t, "e2e")
+	files, err := renderConfig(l, testNetwork(), gates, "/usr/sbin/runc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, files
+}
+
+func TestTheKubeletAcceptsItsConfiguration(t *testing.T) {
+	l, files := rendered(t, map[string]bool{"DRAListTypeAttributes": true})
+	_, codecs, err := kubeletscheme.NewSchemeAndCodecs(serializer.EnableStrict)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config kubeletinternal.KubeletConfiguration
+	if _, _, err := codecs.UniversalDecoder().Decode(files[l.kubeletConfig()], nil, &config); err != nil {
+		t.Fatal(err)
+	}
+	if err := kubeletvalidation.ValidateKubeletConfiguration(&config, utilfeature.DefaultFeatureGate); err != nil {
+		t.Error(err)
+	}
+	if config.CgroupRoot != l.Cgroup() {
+		t.Errorf("cgroup root %q, want the cluster's own %q", config.CgroupRoot, l.Cgroup())
+	}
+	if !strings.HasPrefix(config.PodLogsDir, l.State+"/") {
+		t.Errorf("pod logs go to %q, outside of the state directory", config.PodLogsDir)
+	}
+	if !config.FeatureGates["DRAListTypeAttributes"] {
+		t.Error("the feature gate did not arrive")
+	}
+}
+
+func TestKubeProxyAcceptsItsConfiguration(t *testing.T) {
+	l, files := rendered(t, nil)
+	if _, _, err := kubeproxyscheme.Codecs.UniversalDecoder().Decode(files[l.kubeProxyConfig()], nil, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestContainerdWritesOnlyBelowTheStateDirectory(t *testing.T) {
+	l, files := rendered(t, nil)
+	var config any
+	if err := toml.Unmarshal(files[l.containerdConfig()], &config); err != nil {
+		t.Fatal(err)
+	}
+	// Programs are read, everything else is written.
+	outside := slices.DeleteFunc(paths(config), func(path string) bool { return strings.HasPrefix(path, l.State+"/") })
+	if diff := cmp.Diff([]string{"/opt/bin", "/usr/sbin/runc"}, outside); diff != "" {
+		t.Errorf("paths outside of the state directory (-want +got):\n%s", diff)
+	}
+}
+
+// paths gives all strings of a decoded document that are absolute paths,
+// sorted.
+func paths(value any) []string {
+	var found []string
+	switch value := value.(type) {
+	case string:
+		if filepath.IsAbs(value) {
+			found = append(found, value)
+		}
+	case []any:
+		for _, v := range value {
+			found = append(found, paths(v)...)
+		}
+	case map[string]any:
+		for _, v := range value {
+			found = append(found, paths(v)...)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+func TestTheCNIConfigurationIsJSONAndOfThisCluster(t *testing.T) {
+	l, files := rendered(t, nil)
+	var config struct {
+		Name    string
+		Plugins []struct{ Type string }
+	}
+	if err := json.Unmarshal(files[filepath.Join(l.cniDir(), "10-ptp.conflist")], &config); err != nil {
+		t.Fatal(err)
+	}
+	if config.Name != l.cniNetwork() || len(config.Plugins) != 1 || config.Plugins[0].Type != "ptp" {
+		t.Errorf("got %+v", config)
+	}
+}
+
+func TestFeatureGatesReachEveryKubernetesComponent(t *testing.T) {
+	l := testLayout(t, "e2e")
+	gates := map[string]bool{"B": false, "A": true}
+	for _, component := range []string{kubeAPIServer, kubeControllerManager, kubeScheduler} {
+		if args := arguments(component, l, testNetwork(), gates); !slices.Contains(args, "--feature-gates=A=true,B=false") {
+			t.Errorf("%s: %q", component, args)
+		}
+		if args := arguments(component, l, testNetwork(), nil); slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--feature-gates") }) {
+			t.Errorf("%s without gates: %q", component, args)
+		}
+	}
+}
+
+func TestEveryFileThatADaemonIsToldOfIsWritten(t *testing.T) {
+	l, files := rendered(t, nil)
+	credentials, err := newCredentials(l, testNetwork(), testTime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, component := range Components() {
+		for _, arg := range arguments(component, l, testNetwork(), nil) {
+			flag, value, _ := strings.Cut(arg, "=")
+			if !strings.Contains(flag, "file") && !strings.Contains(flag, "config") && !strings.Contains(flag, "certificate") && !strings.Contains(flag, "key") {
+				continue
+			}
+			if files[value] == nil && credentials[value] == nil {
+				t.Errorf("%s %s: nobody writes that file", component, arg)
+			}
+		}
+	}
+}

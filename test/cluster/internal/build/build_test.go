@@ -1,0 +1,92 @@
+package build
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func source(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := FindSource(dir)
+	if found == "" {
+		t.Fatal("the source tree was not found from inside it")
+	}
+	return found
+}
+
+func TestTheSourceTreeIsFoundFromInsideOnly(t *testing.T) {
+	if got := source(t); filepath.Base(got) != "cluster" {
+		t.Errorf("got %s", got)
+	}
+	if got := FindSource(t.TempDir()); got != "" {
+		t.Errorf("outside: got %s", got)
+	}
+}
+
+func TestOnlyWhatIsMissingOrChangedIsBuilt(t *testing.T) {
+	source, bin := source(t), t.TempDir()
+	for _, target := range Targets() {
+		if err := os.WriteFile(filepath.Join(bin, target.Name), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		want, err := fingerprint(source, target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := recordBuilt(bin, target.Name, want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stale := func(source string) string {
+		t.Helper()
+		targets, err := Stale(source, bin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names(targets)
+	}
+	if got := stale(source); got != "" {
+		t.Errorf("everything is there, but these are stale: %s", got)
+	}
+	if err := recordBuilt(bin, "kubelet", "of other flags"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(bin, "etcd")); err != nil {
+		t.Fatal(err)
+	}
+	if got := stale(source); got != "etcd, kubelet" {
+		t.Errorf("stale: %s", got)
+	}
+	if got := stale(""); got != "etcd" {
+		t.Errorf("stale without a source tree: %s", got)
+	}
+}
+
+func TestWithoutASourceTreeTheErrorNamesWhatIsMissing(t *testing.T) {
+	stale, err := Stale("", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = Run(t.Context(), "", "/opt/bin", stale, t.Logf)
+	if err == nil || !strings.Contains(err.Error(), "kubelet") || !strings.Contains(err.Error(), "--bin") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTargetsHaveDifferentNames(t *testing.T) {
+	var all []string
+	for _, target := range Targets() {
+		all = append(all, target.Name)
+	}
+	slices.Sort(all)
+	if len(slices.Compact(slices.Clone(all))) != len(all) {
+		t.Errorf("got %v", all)
+	}
+}

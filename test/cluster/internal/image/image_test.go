@@ -1,0 +1,105 @@
+package image
+
+import (
+	"archive/tar"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// contents maps each path of an image to its content, link target or "dir".
+func contents(t *testing.T, img v1.Image) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	stream := mutate.Extract(img)
+	defer stream.Close() //nolint:errcheck // only read
+	r := tar.NewReader(stream)
+	for {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch header.Typeflag {
+		case tar.TypeDir:
+			files[filepath.Clean(header.Name)] = "dir"
+		case tar.TypeSymlink:
+			files[header.Name] = "-> " + header.Linkname
+		default:
+			data, err := io.ReadAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[header.Name] = string(data)
+		}
+	}
+}
+
+func program(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestTheProbeImageHasAShellAndWhatHooksNeed(t *testing.T) {
+	img, err := Probe(program(t, "probe"), program(t, "busybox"), []string{"sh", "busybox", "ls"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := contents(t, img)
+	for path, want := range map[string]string{
+		"usr/bin/probe":   "probe",
+		"usr/bin/busybox": "busybox",
+		"usr/bin/sh":      "-> busybox",
+		"bin":             "-> usr/bin",
+		"lib":             "-> usr/lib",
+		"etc":             "dir", "tmp": "dir", "usr/lib": "dir", "etc/ld.so.conf.d": "dir",
+	} {
+		if files[path] != want {
+			t.Errorf("%s is %q, want %q", path, files[path], want)
+		}
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"/usr/bin/probe", "hold"}, append(config.Config.Entrypoint, config.Config.Cmd...)); diff != "" {
+		t.Errorf("command (-want +got):\n%s", diff)
+	}
+}
+
+func TestAnArchiveCarriesItsReference(t *testing.T) {
+	img, err := Pause(program(t, "pause"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "pause.tar")
+	if err := Write(file, "localhost/gpu-dra/pause:test", img); err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := tarball.LoadManifest(func() (io.ReadCloser, error) { return os.Open(file) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"localhost/gpu-dra/pause:test"}, manifest[0].RepoTags); diff != "" {
+		t.Errorf("references (-want +got):\n%s", diff)
+	}
+}
+
+func TestAMissingProgramIsNamed(t *testing.T) {
+	if _, err := Pause("/missing/pause"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}

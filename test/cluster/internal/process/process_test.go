@@ -1,0 +1,123 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+func start(t *testing.T, script string) (string, Record) {
+	t.Helper()
+	dir := t.TempDir()
+	r, err := Start(dir, Spec{Name: "daemon", Args: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}, Log: filepath.Join(dir, "daemon.log")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Stop(t.Context(), 0); err != nil && t.Context().Err() == nil {
+			t.Error(err)
+		}
+	})
+	return dir, r
+}
+
+func TestADaemonIsFoundAgainByItsRecord(t *testing.T) {
+	dir, started := start(t, "exec sleep 300")
+	got, err := Read(dir, "daemon")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(started, got); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
+	}
+	if !got.Alive() {
+		t.Error("it does not run")
+	}
+	if err := got.Stop(t.Context(), 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if got.Alive() {
+		t.Error("it still runs")
+	}
+	if err := got.Stop(t.Context(), time.Second); err != nil {
+		t.Errorf("the second stop: %v", err)
+	}
+}
+
+func TestAnotherProcessWithTheSameIDIsLeftAlone(t *testing.T) {
+	_, r := start(t, "exec sleep 300")
+	for name, change := range map[string]func(*Record){
+		"another start time": func(r *Record) { r.StartTime++ },
+		"another boot":       func(r *Record) { r.BootID = "other" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := r
+			change(&other)
+			if other.Alive() {
+				t.Error("it counts as alive")
+			}
+			if err := other.Stop(t.Context(), time.Second); err != nil {
+				t.Error(err)
+			}
+			if !r.Alive() {
+				t.Error("the wrong process was stopped")
+			}
+		})
+	}
+}
+
+func TestADaemonThatIgnoresSIGTERMIsKilled(t *testing.T) {
+	dir, r := start(t, `trap "" TERM; echo ready; while :; do sleep 300; done`)
+	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+		return strings.Contains(Tail(filepath.Join(dir, "daemon.log"), 1), "ready"), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Stop(t.Context(), 200*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if r.Alive() {
+		t.Error("it still runs")
+	}
+}
+
+func TestListOfNothingIsEmpty(t *testing.T) {
+	records, err := List(filepath.Join(t.TempDir(), "missing"))
+	if err != nil || len(records) != 0 {
+		t.Errorf("got %v, %v", records, err)
+	}
+	if _, err := Read(t.TempDir(), "daemon"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v, want %v", err, fs.ErrNotExist)
+	}
+}
+
+func TestAProgramsNameMayLookLikeState(t *testing.T) {
+	got, err := parseStat("42 (a) R (b c) S 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3")
+	if err != nil || got != (stat{state: "S", startTime: 987654}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, err := parseStat("42 (a) S 1"); err == nil {
+		t.Error("a short line was accepted")
+	}
+}
+
+func TestTheEndOfALogIsShort(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	if got := Tail(file, 2); got != "(no log)" {
+		t.Errorf("got %q", got)
+	}
+	if err := os.WriteFile(file, []byte("a\nb\n"+strings.Repeat("c", 1000)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := Tail(file, 2), "  b\n  "+strings.Repeat("c", maxTailLine)+"..."; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
