@@ -63,19 +63,14 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy) resourceslice.Dri
 	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.Pool: pool}}
 }
 
-// Attributes gives the published attributes of one GPU of the node by their
-// names, as device metadata want them; nil if the GPU is not there.
-func (c Catalog) Attributes(node gpu.Node, address gpu.PCIAddress) map[string]resourceapi.DeviceAttribute {
+// Attributes gives the published attributes of one GPU of the node, nil if it
+// is not there.
+func (c Catalog) Attributes(node gpu.Node, address gpu.PCIAddress) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	i := slices.IndexFunc(node.GPUs, func(g gpu.GPU) bool { return g.Address == address })
 	if i < 0 {
 		return nil
 	}
-	published := c.device(node, newNeighbourhood(node.GPUs), node.GPUs[i]).Attributes
-	named := make(map[string]resourceapi.DeviceAttribute, len(published))
-	for name, value := range published {
-		named[string(name)] = value
-	}
-	return named
+	return c.device(node, newNeighbourhood(node.GPUs), node.GPUs[i]).Attributes
 }
 
 func (c Catalog) device(node gpu.Node, around neighbourhood, g gpu.GPU) resourceapi.Device {

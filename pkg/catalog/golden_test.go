@@ -9,7 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
@@ -25,58 +27,86 @@ func TestGoldenModels(t *testing.T) {
 	for _, model := range nvmlsim.ModelNames() {
 		t.Run(model, func(t *testing.T) {
 			t.Parallel()
-			m, err := nvmlsim.LoadModel(model)
-			if err != nil {
-				t.Fatal(err)
-			}
-			sim, err := nvmlsim.Create(t.TempDir(), m)
-			if err != nil {
-				t.Fatal(err)
-			}
-			node, err := nvml.New(sim.NVML()).Snapshot(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			node, err = sysfs.Root(sim.Root()).Locate(node)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(node.Unreadable) > 0 {
-				t.Errorf("GPUs that do not answer: %v", node.Unreadable)
-			}
-			written, err := controller.Slices(t.Context(), "gpu.nvidia.com", "node-1", sharing().Resources(node, nil))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, slice := range written {
-				compact, err := json.Marshal(slice)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if len(compact) > sliceLimit {
-					t.Errorf("slice %s takes %d bytes of JSON, more than %d", slice.Name, len(compact), sliceLimit)
-				}
-			}
-			var got bytes.Buffer
-			if err := controller.WriteList(&got, written); err != nil {
-				t.Fatal(err)
-			}
-			golden := filepath.Join("testdata", model+".json")
-			if os.Getenv("UPDATE_GOLDEN") != "" {
-				if err := os.MkdirAll("testdata", 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got.String()); diff != "" {
-				t.Errorf("%s is out of date; run make golden (-want +got):\n%s", golden, diff)
-			}
+			golden(t, model, sharing(), simulated(t, model), nil)
 		})
+	}
+}
+
+// What a node comes to that has lost a GPU and a link and had one switched to
+// MIG mode.
+func TestGoldenFaults(t *testing.T) {
+	node := simulated(t, "dgx-h100")
+	node.GPUs[1].Links[0].Active = false
+	node.GPUs[2].MIG.Enabled = true
+	node.GPUs[3].Links = nil
+	golden(t, "faults", sharing(), node, catalog.Unhealthy{
+		node.GPUs[1].Address: "xid-74",
+		node.GPUs[3].Address: "lost",
+	})
+}
+
+func TestGoldenExclusive(t *testing.T) {
+	c := sharing()
+	c.Exclusive = true
+	golden(t, "exclusive", c, simulated(t, "t4"), nil)
+}
+
+// simulated looks at a new node of the model with the real adapters.
+func simulated(t *testing.T, model string) gpu.Node {
+	t.Helper()
+	m, err := nvmlsim.LoadModel(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := nvmlsim.Create(t.TempDir(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := nvml.New(sim.NVML()).Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err = sysfs.Root(sim.Root()).Locate(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(node.Unreadable) > 0 {
+		t.Fatalf("GPUs that do not answer: %v", node.Unreadable)
+	}
+	return node
+}
+
+// golden compares what is written for the node with testdata/<name>.json.
+func golden(t *testing.T, name string, c catalog.Catalog, node gpu.Node, unhealthy catalog.Unhealthy) {
+	t.Helper()
+	written, err := controller.Slices(t.Context(), "gpu.nvidia.com", c.Pool, c.Resources(node, unhealthy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, slice := range written {
+		compact, err := json.Marshal(slice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(compact) > sliceLimit {
+			t.Errorf("slice %s takes %d bytes of JSON, more than %d", slice.Name, len(compact), sliceLimit)
+		}
+	}
+	var got bytes.Buffer
+	if err := controller.WriteList(&got, written); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join("testdata", name+".json")
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("%s is out of date; run make golden (-want +got):\n%s", file, diff)
 	}
 }

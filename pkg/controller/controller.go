@@ -332,8 +332,8 @@ func (c *Controller) GPU(ctx context.Context, address gpu.PCIAddress) (gpu.GPU, 
 }
 
 // Attributes gives the attributes with which the GPU at the address is
-// published, by their names; nil if it is not published.
-func (c *Controller) Attributes(address gpu.PCIAddress) map[string]resourceapi.DeviceAttribute {
+// published, nil if it is not.
+func (c *Controller) Attributes(address gpu.PCIAddress) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.catalog.Attributes(c.inventory.node(), address)
