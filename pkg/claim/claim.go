@@ -43,7 +43,8 @@ type Device struct {
 	Attributes map[string]resourceapi.DeviceAttribute
 }
 
-// Inventory knows the GPUs of this node as last seen, without asking anybody.
+// Inventory knows the GPUs of this node as last seen. It is asked under locks
+// too, so it waits for nothing but, at the start, the first look at the GPUs.
 type Inventory interface {
 	// GPU returns an error that wraps [gpu.ErrNotFound], [gpu.ErrNotReady]
 	// while nothing is known of the GPUs, or [gpu.ErrLost].
