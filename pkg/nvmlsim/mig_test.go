@@ -36,8 +36,8 @@ func place(t testing.TB, d nvml.Device, number int, start, size uint32) nvml.Gpu
 		d.CreateGpuInstanceWithPlacement(profileInfo(t, d, number), &nvml.GpuInstancePlacement{Start: start, Size: size}))
 }
 
-// span makes a compute instance that spans a GPU instance.
-func span(t testing.TB, in nvml.GpuInstance, number int) nvml.ComputeInstance {
+// spanning makes a compute instance that spans a GPU instance.
+func spanning(t testing.TB, in nvml.GpuInstance, number int) nvml.ComputeInstance {
 	t.Helper()
 	info := must[nvml.ComputeInstanceProfileInfo](t, "compute profile")(in.GetComputeInstanceProfileInfo(number, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED))
 	return must[nvml.ComputeInstance](t, "compute instance")(in.CreateComputeInstance(&info))
@@ -47,7 +47,7 @@ func TestMIGDeviceFromModeToTeardown(t *testing.T) {
 	s, lib := newTestSim(t, "dgx-h100")
 	d := migOn(t, lib, 1)
 	in := place(t, d, nvml.GPU_INSTANCE_PROFILE_3_SLICE, 4, 4)
-	ci := span(t, in, nvml.COMPUTE_INSTANCE_PROFILE_3_SLICE)
+	ci := spanning(t, in, nvml.COMPUTE_INSTANCE_PROFILE_3_SLICE)
 
 	info := must[nvml.ComputeInstanceInfo](t, "info")(ci.GetInfo())
 	mig := info.Device
@@ -109,7 +109,7 @@ func TestComputeInstancesShareAGPUInstance(t *testing.T) {
 	_, lib := newTestSim(t, "dgx-h100")
 	d := migOn(t, lib, 0)
 	in := place(t, d, nvml.GPU_INSTANCE_PROFILE_3_SLICE, 0, 4)
-	second, first := span(t, in, nvml.COMPUTE_INSTANCE_PROFILE_2_SLICE), span(t, in, nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE)
+	second, first := spanning(t, in, nvml.COMPUTE_INSTANCE_PROFILE_2_SLICE), spanning(t, in, nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE)
 	_ = second
 	info := must[nvml.ComputeInstanceInfo](t, "info")(first.GetInfo())
 	if name := must[string](t, "name")(info.Device.GetName()); name != "NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb" {

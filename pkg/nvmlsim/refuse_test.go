@@ -200,11 +200,11 @@ func TestNVMLRefuses(t *testing.T) {
 		}, nvml.ERROR_INSUFFICIENT_RESOURCES},
 		{"destroying an instance with a compute instance", "dgx-h100", func(t *testing.T, n node) nvml.Return {
 			in := place(t, migOn(t, n.lib, 0), oneG, 0, 1)
-			span(t, in, nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE)
+			spanning(t, in, nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE)
 			return in.Destroy()
 		}, nvml.ERROR_IN_USE},
 		{"destroying a compute instance that a process uses", "dgx-h100", func(t *testing.T, n node) nvml.Return {
-			ci := span(t, place(t, migOn(t, n.lib, 0), oneG, 0, 1), nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE)
+			ci := spanning(t, place(t, migOn(t, n.lib, 0), oneG, 0, 1), nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE)
 			info := must[nvml.ComputeInstanceInfo](t, "info")(ci.GetInfo())
 			process(t, n, Process{PID: 1, MemoryBytes: 1 << 20, Device: must[string](t, "UUID")(info.Device.GetUUID())})
 			return ci.Destroy()

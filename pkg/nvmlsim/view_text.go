@@ -75,15 +75,11 @@ func (v View) linkRows() []string {
 			for j < len(g.Links) && g.Links[j].Up == first.Up && g.Links[j].Remote == first.Remote && g.Links[j].Address == first.Address {
 				j++
 			}
-			numbers := fmt.Sprint(first.Number)
-			if last := g.Links[j-1].Number; last > first.Number {
-				numbers = fmt.Sprintf("%d-%d", first.Number, last)
-			}
 			state := "up"
 			if !first.Up {
 				state = "DOWN"
 			}
-			rows = append(rows, fmt.Sprintf("%d\t%s\t%s\t%s", g.Index, numbers, state, strings.TrimSpace(first.Remote+" "+first.Address)))
+			rows = append(rows, fmt.Sprintf("%d\t%s\t%s\t%s", g.Index, span(first.Number, g.Links[j-1].Number), state, strings.TrimSpace(first.Remote+" "+first.Address)))
 			i = j
 		}
 	}
@@ -98,7 +94,7 @@ func (v View) instanceRows() []string {
 			if in.ComputeInstanceID != nil {
 				ci, uuid = fmt.Sprint(*in.ComputeInstanceID), in.UUID
 			}
-			rows = append(rows, fmt.Sprintf("%d\t%s\t%d-%d\t%d\t%s\t%s", g.Index, in.Profile, in.Start, in.Start+in.Size-1, in.GPUInstanceID, ci, uuid))
+			rows = append(rows, fmt.Sprintf("%d\t%s\t%s\t%d\t%s\t%s", g.Index, in.Profile, span(in.Start, in.Start+in.Size-1), in.GPUInstanceID, ci, uuid))
 		}
 	}
 	return rows
@@ -128,6 +124,14 @@ func (v View) eventRows() []string {
 		rows = append(rows, fmt.Sprintf("%d\t%s", e.GPU, name))
 	}
 	return rows
+}
+
+// span writes a run of numbers.
+func span(first, last int) string {
+	if first == last {
+		return fmt.Sprint(first)
+	}
+	return fmt.Sprintf("%d-%d", first, last)
 }
 
 // table writes a title, a header and rows of tab-separated cells, or nothing

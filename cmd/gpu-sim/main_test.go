@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// TestMain lets the test binary be the tool, so that tests have it in a
+// process of its own.
+func TestMain(m *testing.M) {
+	if os.Getenv("BE_GPU_SIM") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// gpuSim runs the tool as a process and gives what it wrote.
+func gpuSim(t *testing.T, state string, args ...string) (stdout string, err error) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), os.Args[0], args...)
+	c.Env = append(os.Environ(), "BE_GPU_SIM=1", "GPU_SIM_STATE="+state)
+	var out, errOut bytes.Buffer
+	c.Stdout, c.Stderr = &out, &errOut
+	if err := c.Run(); err != nil {
+		return out.String(), errors.New(strings.TrimSpace(errOut.String()))
+	}
+	return out.String(), nil
+}
+
+// ok runs the tool and fails the test if it fails.
+func ok(t *testing.T, state string, args ...string) string {
+	t.Helper()
+	out, err := gpuSim(t, state, args...)
+	if err != nil {
+		t.Fatalf("gpu-sim %s: %v", strings.Join(args, " "), err)
+	}
+	return out
+}
+
+func TestFaultReachesAnotherProcessAtOnce(t *testing.T) {
+	state := t.TempDir()
+	ok(t, state, "create", "--model", "t4")
+	s, err := nvmlsim.Open(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lib := s.NVML()
+	if ret := lib.Init(); ret != nvml.SUCCESS {
+		t.Fatal(ret)
+	}
+	defer lib.Shutdown()
+	d, ret := lib.DeviceGetHandleByIndex(1)
+	if ret != nvml.SUCCESS {
+		t.Fatal(ret)
+	}
+	set, ret := lib.EventSetCreate()
+	if ret != nvml.SUCCESS {
+		t.Fatal(ret)
+	}
+	if ret := d.RegisterEvents(nvml.EventTypeXidCriticalError, set); ret != nvml.SUCCESS {
+		t.Fatal(ret)
+	}
+	event := make(chan nvml.EventData, 1)
+	go func() {
+		data, _ := set.Wait(10 * 60 * 1000)
+		event <- data
+	}()
+	ok(t, state, "fault", "lost", "--gpu", "0000:3b:00.0")
+	if data := <-event; data.Device != d || data.EventData != 79 {
+		t.Errorf("event %+v", data)
+	}
+	if _, ret := d.GetUUID(); ret != nvml.ERROR_GPU_IS_LOST {
+		t.Errorf("the GPU is %v, want lost", ret)
+	}
+	ok(t, state, "fault", "clear")
+	if _, ret := d.GetUUID(); ret != nvml.SUCCESS {
+		t.Errorf("after clear: %v", ret)
+	}
+}
+
+func TestEveryCommandChangesWhatShowShows(t *testing.T) {
+	state := t.TempDir()
+	ok(t, state, "create", "--model", "a30-bridge")
+	show := func() nvmlsim.View {
+		t.Helper()
+		var view nvmlsim.View
+		if err := json.Unmarshal([]byte(ok(t, state, "show", "-o", "json")), &view); err != nil {
+			t.Fatal(err)
+		}
+		return view
+	}
+	before := show()
+	uuid := before.GPUs[2].UUID
+	ok(t, state, "fault", "xid", "--gpu", "0", "--xid", "31")
+	ok(t, state, "fault", "ecc", "--gpu", "0")
+	ok(t, state, "fault", "link-down", "--gpu", uuid, "--link", "2")
+	ok(t, state, "fault", "call", "--method", "DeviceGetCount", "--count", "3", "--return", "ERROR_TIMEOUT")
+	ok(t, state, "fault", "call", "--method", "DeviceGetUUID", "--gpu", "1", "--hang", "5s")
+	ok(t, state, "process", "add", "--gpu", "0", "--pid", "7", "--memory", "100", "--name", "x")
+	ok(t, state, "fault", "no-driver")
+	view := show()
+	got := map[string]any{
+		"events": len(view.Events), "ecc": view.GPUs[0].ECCErrors, "links": []bool{view.GPUs[2].Links[2].Up, view.GPUs[3].Links[2].Up},
+		"faults": view.CallFaults, "processes": view.GPUs[0].Processes, "driver": view.DriverLoaded,
+	}
+	want := map[string]any{
+		"events": 5, "ecc": uint64(1), "links": []bool{false, false},
+		"faults":    []string{"DeviceGetCount returns ERROR_TIMEOUT, 3 more times", "DeviceGetUUID of GPU 1 hangs for 5s"},
+		"processes": []nvmlsim.Process{{PID: 7, Name: "x", MemoryBytes: 100 << 20}}, "driver": false,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("after all faults (-want +got):\n%s", diff)
+	}
+	if _, err := gpuSim(t, state, "reset", "--gpu", "0"); err == nil || !strings.Contains(err.Error(), "process 7 x") {
+		t.Errorf("reset of a busy GPU: %v", err)
+	}
+	ok(t, state, "process", "remove", "--pid", "7")
+	ok(t, state, "reset", "--gpu", "0")
+	ok(t, state, "reboot")
+	after := show()
+	if after.BootID == before.BootID {
+		t.Error("a reboot keeps the boot ID")
+	}
+	after.BootID = before.BootID
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("a rebooted node differs from a new one (-new +rebooted):\n%s", diff)
+	}
+	var asYAML nvmlsim.View
+	if err := yaml.UnmarshalStrict([]byte(ok(t, state, "show", "-o", "yaml")), &asYAML); err != nil {
+		t.Error(err)
+	}
+	if out := ok(t, state, "show"); !strings.Contains(out, "a30-bridge with 4 GPUs") {
+		t.Errorf("text:\n%s", out)
+	}
+	ok(t, state, "destroy")
+	if _, err := gpuSim(t, state, "show"); err == nil || !strings.Contains(err.Error(), "no simulated node") {
+		t.Errorf("show after destroy: %v", err)
+	}
+}
+
+func TestModelFromAFile(t *testing.T) {
+	model := filepath.Join(t.TempDir(), "mine.yaml")
+	m, err := nvmlsim.LoadModel("t4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Name = "mine"
+	m.GPUs = m.GPUs[:1]
+	data, err := yaml.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(model, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out := ok(t, t.TempDir(), "create", "--model", model); !strings.Contains(out, "made a mine with 1 GPUs") {
+		t.Errorf("got %q", out)
+	}
+}
+
+func TestMistakesAreExplained(t *testing.T) {
+	state := t.TempDir()
+	ok(t, state, "create", "--model", "t4")
+	for _, tc := range []struct {
+		state string
+		args  []string
+		want  string
+	}{
+		{"", []string{"show"}, "--state"},
+		{"", []string{"create", "--model", "t4"}, "--state"},
+		{t.TempDir(), []string{"show"}, "gpu-sim create"},
+		{t.TempDir(), []string{"create", "--model", "t5"}, "built in are a30-bridge, dgx-a100"},
+		{t.TempDir(), []string{"create"}, `required flag(s) "model" not set`},
+		{state, []string{"create", "--model", "l40s"}, "it holds a simulated t4"},
+		{state, []string{"fault", "lost", "--gpu", "9"}, "want an index below 4, a PCI address or a UUID"},
+		{state, []string{"fault", "link-down", "--gpu", "0", "--link", "1"}, "it has 0 links"},
+		{state, []string{"fault", "call", "--method", "Nothing", "--hang", "1s"}, "no such method"},
+		{state, []string{"fault", "call", "--method", "DeviceGetCount", "--return", "ERROR_ODD"}, "ERROR_TIMEOUT"},
+		{state, []string{"fault", "call", "--method", "DeviceGetCount"}, "a return code or a time to hang"},
+		{state, []string{"show", "-o", "xml"}, "none of text, json, yaml"},
+	} {
+		t.Run(strings.Join(tc.args, " "), func(t *testing.T) {
+			_, err := gpuSim(t, tc.state, tc.args...)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
