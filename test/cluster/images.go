@@ -44,13 +44,12 @@ func BuildImages(ctx context.Context, l Layout, dir string) ([]string, error) {
 }
 
 // LoadImage imports an archive, as "docker save" or an OCI tool writes it,
-// into the cluster. It gives the names of the images as ctr prints them.
-func LoadImage(ctx context.Context, l Layout, archive string) (string, error) {
-	out, err := l.ctr(ctx, "images", "import", archive)
-	if err != nil {
-		return "", fmt.Errorf("load image %s: %w", archive, err)
+// into the cluster.
+func LoadImage(ctx context.Context, l Layout, archive string) error {
+	if _, err := l.ctr(ctx, "images", "import", archive); err != nil {
+		return fmt.Errorf("load image %s: %w", archive, err)
 	}
-	return strings.TrimSpace(out), nil
+	return nil
 }
 
 // ctr runs containerd's client in the namespace of Kubernetes' containers.

@@ -195,7 +195,7 @@ func loadImages(ctx context.Context, l Layout) error {
 		return err
 	}
 	for _, archive := range archives {
-		if _, err := LoadImage(ctx, l, archive); err != nil {
+		if err := LoadImage(ctx, l, archive); err != nil {
 			return err
 		}
 	}

@@ -152,11 +152,10 @@ func (o *options) loadImage() *cobra.Command {
 				return err
 			}
 			for _, archive := range args {
-				out, err := cluster.LoadImage(cmd.Context(), l, archive)
-				if err != nil {
+				if err := cluster.LoadImage(cmd.Context(), l, archive); err != nil {
 					return err
 				}
-				o.say("loaded %s: %s", archive, out)
+				o.say("loaded %s", archive)
 			}
 			return nil
 		},
