@@ -61,7 +61,11 @@ func TestFaultReachesAnotherProcessAtOnce(t *testing.T) {
 	if ret := lib.Init(); ret != nvml.SUCCESS {
 		t.Fatal(ret)
 	}
-	defer lib.Shutdown()
+	t.Cleanup(func() {
+		if ret := lib.Shutdown(); ret != nvml.SUCCESS {
+			t.Error(ret)
+		}
+	})
 	d, ret := lib.DeviceGetHandleByIndex(1)
 	if ret != nvml.SUCCESS {
 		t.Fatal(ret)

@@ -179,7 +179,7 @@ func (d device) GetMemoryInfo() (nvml.Memory, nvml.Return) {
 	return nvml.Memory{Total: total, Used: reserved + used, Free: total - reserved - used}, nvml.SUCCESS
 }
 
-func (d device) GetMemoryInfo_v2() (nvml.Memory_v2, nvml.Return) {
+func (d device) GetMemoryInfo_v2() (nvml.Memory_v2, nvml.Return) { //nolint:revive // the name is go-nvml's
 	c, ret := d.enter("DeviceGetMemoryInfo_v2")
 	if ret != nvml.SUCCESS {
 		return nvml.Memory_v2{}, ret
@@ -271,7 +271,7 @@ func (d device) GetPciInfoExt() (nvml.PciInfoExt, nvml.Return) {
 
 // GetNumaNodeId gives the NUMA node that the GPU's memory forms, on platforms
 // where it forms one. It is not the node whose CPUs are near.
-func (d device) GetNumaNodeId() (int, nvml.Return) {
+func (d device) GetNumaNodeId() (int, nvml.Return) { //nolint:revive // the name is go-nvml's
 	c, ret := d.enterGPU("DeviceGetNumaNodeId")
 	if ret != nvml.SUCCESS {
 		return 0, ret

@@ -47,9 +47,9 @@ func TestIdentityOfAGPU(t *testing.T) {
 		"cluster":    fabric.ClusterUuid,
 	}
 	want := map[string]any{
-		"name": "NVIDIA GB200", "brand": nvml.BrandType(nvml.BRAND_NVIDIA), "arch": nvml.DeviceArchitecture(nvml.DEVICE_ARCH_BLACKWELL),
+		"name": "NVIDIA GB200", "brand": nvml.BRAND_NVIDIA, "arch": nvml.DeviceArchitecture(nvml.DEVICE_ARCH_BLACKWELL),
 		"capability": [2]int{10, 0}, "cores": 19456, "memory": uint64(189471) << 20, "index": 2, "minor": 2,
-		"addressing": nvml.DeviceAddressingModeType(nvml.DEVICE_ADDRESSING_MODE_ATS), "memoryNode": 4,
+		"addressing": nvml.DEVICE_ADDRESSING_MODE_ATS, "memoryNode": 4,
 		"driver": "570.133.20", "cuda": 12080,
 		"clique": uint32(32766), "cluster": parseUUID(s.node.model.Fabric.ClusterUUID),
 	}

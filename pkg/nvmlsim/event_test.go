@@ -94,11 +94,11 @@ func TestShutdownEndsAWait(t *testing.T) {
 		_, ret := set.Wait(long)
 		ended <- ret
 	}()
-	lib.Shutdown()
+	succeed(t, lib.Shutdown())
 	if ret := <-ended; ret != nvml.ERROR_UNINITIALIZED {
 		t.Errorf("got %v", ret)
 	}
-	lib.Init()
+	succeed(t, lib.Init())
 }
 
 func TestFreedEventSetWaitsNoMore(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
+//go:generate go run ./internal/gen
+
 // library is libnvidia-ml in one process.
 type library struct {
 	unsupportedLibrary
@@ -124,7 +126,7 @@ func (l *library) SystemGetCudaDriverVersion() (int, nvml.Return) {
 	return l.cudaVersion("SystemGetCudaDriverVersion")
 }
 
-func (l *library) SystemGetCudaDriverVersion_v2() (int, nvml.Return) {
+func (l *library) SystemGetCudaDriverVersion_v2() (int, nvml.Return) { //nolint:revive // the name is go-nvml's
 	return l.cudaVersion("SystemGetCudaDriverVersion_v2")
 }
 
@@ -180,7 +182,7 @@ func (l *library) DeviceGetHandleByUUID(uuid string) (nvml.Device, nvml.Return) 
 	return nil, nvml.ERROR_NOT_FOUND
 }
 
-func (l *library) DeviceGetHandleByPciBusId(busID string) (nvml.Device, nvml.Return) {
+func (l *library) DeviceGetHandleByPciBusId(busID string) (nvml.Device, nvml.Return) { //nolint:revive // the name is go-nvml's
 	st, ret := l.enter("DeviceGetHandleByPciBusId")
 	if ret != nvml.SUCCESS {
 		return nil, ret

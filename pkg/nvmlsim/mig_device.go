@@ -101,7 +101,7 @@ func (d device) GetDeviceHandleFromMigDeviceHandle() (nvml.Device, nvml.Return) 
 	return device{library: d.library, index: d.index}, nvml.SUCCESS
 }
 
-func (d device) GetGpuInstanceId() (int, nvml.Return) {
+func (d device) GetGpuInstanceId() (int, nvml.Return) { //nolint:revive // the name is go-nvml's
 	c, ret := d.enterMIG("DeviceGetGpuInstanceId")
 	if ret != nvml.SUCCESS {
 		return 0, ret
@@ -109,7 +109,7 @@ func (d device) GetGpuInstanceId() (int, nvml.Return) {
 	return c.instance.ID, nvml.SUCCESS
 }
 
-func (d device) GetComputeInstanceId() (int, nvml.Return) {
+func (d device) GetComputeInstanceId() (int, nvml.Return) { //nolint:revive // the name is go-nvml's
 	c, ret := d.enterMIG("DeviceGetComputeInstanceId")
 	if ret != nvml.SUCCESS {
 		return 0, ret
@@ -211,7 +211,7 @@ func (d device) GetGpuInstances(info *nvml.GpuInstanceProfileInfo) ([]nvml.GpuIn
 	return handles, nvml.SUCCESS
 }
 
-func (d device) GetGpuInstanceById(id int) (nvml.GpuInstance, nvml.Return) {
+func (d device) GetGpuInstanceById(id int) (nvml.GpuInstance, nvml.Return) { //nolint:revive // the name is go-nvml's
 	c, ret := d.enterGPU("DeviceGetGpuInstanceById")
 	switch {
 	case ret != nvml.SUCCESS:

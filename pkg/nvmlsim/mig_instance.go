@@ -20,7 +20,6 @@ var _ nvml.GpuInstance = gpuInstance{}
 
 // computeInstance is the handle of a compute instance.
 type computeInstance struct {
-	unsupportedComputeInstance
 	instance gpuInstance
 	uuid     string
 }
@@ -172,7 +171,7 @@ func (h gpuInstance) GetComputeInstances(info *nvml.ComputeInstanceProfileInfo) 
 	return handles, nvml.SUCCESS
 }
 
-func (h gpuInstance) GetComputeInstanceById(id int) (nvml.ComputeInstance, nvml.Return) {
+func (h gpuInstance) GetComputeInstanceById(id int) (nvml.ComputeInstance, nvml.Return) { //nolint:revive // the name is go-nvml's
 	c, ret := h.enter("GpuInstanceGetComputeInstanceById")
 	if ret != nvml.SUCCESS {
 		return nil, ret

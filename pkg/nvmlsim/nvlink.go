@@ -92,8 +92,9 @@ func (d device) GetNvLinkCapability(link int, capability nvml.NvLinkCapability) 
 		return 1, nvml.SUCCESS
 	case nvml.NVLINK_CAP_SYSMEM_ATOMICS, nvml.NVLINK_CAP_SLI_BRIDGE:
 		return 0, nvml.SUCCESS
+	default:
+		return 0, nvml.ERROR_INVALID_ARGUMENT
 	}
-	return 0, nvml.ERROR_INVALID_ARGUMENT
 }
 
 func (d device) GetNvLinkRemoteDeviceType(link int) (nvml.IntNvLinkDeviceType, nvml.Return) {

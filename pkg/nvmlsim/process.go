@@ -36,6 +36,7 @@ func addProcess(spec *spec, g *GPUState, p Process) error {
 		return gpu.ErrLost
 	}
 	switch gpu.ComputeMode(g.ComputeMode) {
+	case gpu.ComputeModeDefault:
 	case gpu.ComputeModeProhibited:
 		return fmt.Errorf("%w: compute mode %s", gpu.ErrInUse, g.ComputeMode)
 	case gpu.ComputeModeExclusiveProcess:

@@ -34,15 +34,15 @@ func TestNVMLRefuses(t *testing.T) {
 	}{
 		{"a call after the last shutdown", "t4", func(t *testing.T, n node) nvml.Return {
 			d := gpuHandle(t, n.lib, 0)
-			n.lib.Shutdown()
+			succeed(t, n.lib.Shutdown())
 			_, ret := d.GetUUID()
-			n.lib.Init()
+			succeed(t, n.lib.Init())
 			return ret
 		}, nvml.ERROR_UNINITIALIZED},
 		{"one shutdown too many", "t4", func(t *testing.T, n node) nvml.Return {
-			n.lib.Shutdown()
+			succeed(t, n.lib.Shutdown())
 			ret := n.lib.Shutdown()
-			n.lib.Init()
+			succeed(t, n.lib.Init())
 			return ret
 		}, nvml.ERROR_UNINITIALIZED},
 		{"an index beyond the last GPU", "t4", func(t *testing.T, n node) nvml.Return {
@@ -181,7 +181,9 @@ func TestNVMLRefuses(t *testing.T) {
 			return createAt(t, d, nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV1, 1, 1)
 		}, nvml.ERROR_INSUFFICIENT_RESOURCES},
 		{"a second +me of another size", "a30-bridge", func(t *testing.T, n node) nvml.Return {
-			gpuHandle(t, n.lib, 0).SetMigMode(nvml.DEVICE_MIG_ENABLE)
+			if _, ret := gpuHandle(t, n.lib, 0).SetMigMode(nvml.DEVICE_MIG_ENABLE); ret != nvml.SUCCESS {
+				return ret
+			}
 			if err := n.sim.ResetGPU(0); err != nil {
 				t.Fatal(err)
 			}
@@ -211,13 +213,13 @@ func TestNVMLRefuses(t *testing.T) {
 		}, nvml.ERROR_IN_USE},
 		{"destroying an instance twice", "dgx-h100", func(t *testing.T, n node) nvml.Return {
 			in := place(t, migOn(t, n.lib, 0), oneG, 0, 1)
-			in.Destroy()
+			succeed(t, in.Destroy())
 			return in.Destroy()
 		}, nvml.ERROR_INVALID_ARGUMENT},
 		{"an old handle of a place that is taken again", "dgx-h100", func(t *testing.T, n node) nvml.Return {
 			d := migOn(t, n.lib, 0)
 			in := place(t, d, oneG, 0, 1)
-			in.Destroy()
+			succeed(t, in.Destroy())
 			place(t, d, oneG, 0, 1)
 			return in.Destroy()
 		}, nvml.ERROR_INVALID_ARGUMENT},
@@ -264,10 +266,10 @@ func TestProcessesAreRefused(t *testing.T) {
 			}
 		}, Process{PID: 2, MemoryBytes: 2000 << 20}, gpu.ErrNoCapacity},
 		{"a mode that prohibits computing", func(t *testing.T, _ *Sim, lib nvml.Interface) {
-			gpuHandle(t, lib, 0).SetComputeMode(nvml.COMPUTEMODE_PROHIBITED)
+			succeed(t, gpuHandle(t, lib, 0).SetComputeMode(nvml.COMPUTEMODE_PROHIBITED))
 		}, Process{PID: 1}, gpu.ErrInUse},
 		{"a second process in exclusive mode", func(t *testing.T, s *Sim, lib nvml.Interface) {
-			gpuHandle(t, lib, 0).SetComputeMode(nvml.COMPUTEMODE_EXCLUSIVE_PROCESS)
+			succeed(t, gpuHandle(t, lib, 0).SetComputeMode(nvml.COMPUTEMODE_EXCLUSIVE_PROCESS))
 			if err := s.AddProcess(0, Process{PID: 1}); err != nil {
 				t.Fatal(err)
 			}

@@ -146,7 +146,7 @@ func (d device) GetGpuFabricInfo() (nvml.GpuFabricInfo, nvml.Return) {
 	return info, nvml.SUCCESS
 }
 
-func (d device) GetGpuFabricInfo_v4() (nvml.GpuFabricInfo_v4, nvml.Return) {
+func (d device) GetGpuFabricInfo_v4() (nvml.GpuFabricInfo_v4, nvml.Return) { //nolint:revive // the name is go-nvml's
 	c, ret := d.enterFabric("DeviceGetGpuFabricInfo_v4")
 	if ret != nvml.SUCCESS {
 		return nvml.GpuFabricInfo_v4{}, ret

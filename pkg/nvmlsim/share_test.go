@@ -190,9 +190,9 @@ func TestRebootForgetsWhatHardwareForgets(t *testing.T) {
 	}
 	before := bootID()
 	d := gpuHandle(t, lib, 0)
-	d.SetComputeMode(nvml.COMPUTEMODE_EXCLUSIVE_PROCESS)
-	d.SetPersistenceMode(nvml.FEATURE_DISABLED)
-	d.SetEccMode(nvml.FEATURE_DISABLED)
+	succeed(t, d.SetComputeMode(nvml.COMPUTEMODE_EXCLUSIVE_PROCESS))
+	succeed(t, d.SetPersistenceMode(nvml.FEATURE_DISABLED))
+	succeed(t, d.SetEccMode(nvml.FEATURE_DISABLED))
 	for _, err := range []error{
 		s.AddProcess(0, Process{PID: 1}), s.LoseGPU(1), s.LinkDown(2, 0), s.FailECC(3),
 		s.FailCalls(CallFault{Method: "DeviceGetCount", Return: nvml.ERROR_UNKNOWN}),

@@ -37,7 +37,7 @@ func initialised(t testing.TB, s *Sim) nvml.Interface {
 	if ret := lib.Init(); ret != nvml.SUCCESS {
 		t.Fatalf("Init: %v", ret)
 	}
-	t.Cleanup(func() { lib.Shutdown() })
+	t.Cleanup(func() { succeed(t, lib.Shutdown()) })
 	return lib
 }
 
@@ -69,6 +69,14 @@ func must[T any](t testing.TB, what string) func(T, nvml.Return) T {
 			t.Fatalf("%s: %v", what, ret)
 		}
 		return value
+	}
+}
+
+// succeed fails the test unless a call without a result succeeded.
+func succeed(t testing.TB, ret nvml.Return) {
+	t.Helper()
+	if ret != nvml.SUCCESS {
+		t.Fatal(ret)
 	}
 }
 

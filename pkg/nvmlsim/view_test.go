@@ -26,8 +26,10 @@ func TestShowAsText(t *testing.T) {
 	ci := spanning(t, place(t, d, nvml.GPU_INSTANCE_PROFILE_2_SLICE, 0, 2), nvml.COMPUTE_INSTANCE_PROFILE_2_SLICE)
 	info := must[nvml.ComputeInstanceInfo](t, "info")(ci.GetInfo())
 	mig := must[string](t, "UUID")(info.Device.GetUUID())
-	gpuHandle(t, lib, 1).SetMigMode(nvml.DEVICE_MIG_ENABLE)
-	gpuHandle(t, lib, 1).SetComputeMode(nvml.COMPUTEMODE_EXCLUSIVE_PROCESS)
+	if _, ret := gpuHandle(t, lib, 1).SetMigMode(nvml.DEVICE_MIG_ENABLE); ret != nvml.SUCCESS {
+		t.Fatal(ret)
+	}
+	succeed(t, gpuHandle(t, lib, 1).SetComputeMode(nvml.COMPUTEMODE_EXCLUSIVE_PROCESS))
 	for _, err := range []error{
 		s.AddProcess(0, Process{PID: 77, Name: "infer", MemoryBytes: 3 << 30, Device: mig}),
 		s.AddProcess(1, Process{PID: 78, MemoryBytes: 1 << 30}),

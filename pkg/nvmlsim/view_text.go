@@ -147,12 +147,10 @@ func table(b *strings.Builder, title, header string, rows []string) {
 	var aligned strings.Builder
 	tw := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
 	if header != "" {
-		fmt.Fprintln(tw, header)
-	}
-	for _, row := range rows {
-		fmt.Fprintln(tw, row)
+		rows = append([]string{header}, rows...)
 	}
 	// A strings.Builder takes everything.
+	_, _ = io.WriteString(tw, strings.Join(rows, "\n")+"\n")
 	_ = tw.Flush()
 	for line := range strings.Lines(aligned.String()) {
 		b.WriteString(strings.TrimRight(line, " \n") + "\n")

@@ -4421,18 +4421,6 @@ func (unsupportedGPUInstance) SetVgpuSchedulerState_v2(_ *nvml.VgpuSchedulerStat
 	return
 }
 
-type unsupportedComputeInstance struct{}
-
-func (unsupportedComputeInstance) Destroy() (r0 nvml.Return) {
-	r0 = nvml.ERROR_NOT_SUPPORTED
-	return
-}
-
-func (unsupportedComputeInstance) GetInfo() (r0 nvml.ComputeInstanceInfo, r1 nvml.Return) {
-	r1 = nvml.ERROR_NOT_SUPPORTED
-	return
-}
-
 type unsupportedEventSet struct{}
 
 func (unsupportedEventSet) Free() (r0 nvml.Return) {

@@ -42,7 +42,6 @@ func main() {
 	emit(&out, "unsupportedLibrary", reflect.TypeFor[nvml.Interface](), true)
 	emit(&out, "unsupportedDevice", reflect.TypeFor[nvml.Device](), false)
 	emit(&out, "unsupportedGPUInstance", reflect.TypeFor[nvml.GpuInstance](), false)
-	emit(&out, "unsupportedComputeInstance", reflect.TypeFor[nvml.ComputeInstance](), false)
 	emit(&out, "unsupportedEventSet", reflect.TypeFor[nvml.EventSet](), false)
 	source, err := format.Source(out.Bytes())
 	if err != nil {
