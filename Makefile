@@ -9,6 +9,8 @@ VERSION    ?= v0.1.0+$(shell git describe --always --dirty --exclude '*' 2>/dev/
 FUZZTIME   ?= 30s
 CLUSTER    ?= default
 LDFLAGS    := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
+# NVML's own header deprecates functions that go-nvml binds.
+export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 say         = @printf '\n==> %s\n'
 
 .DEFAULT_GOAL := help

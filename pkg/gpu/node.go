@@ -168,6 +168,7 @@ type Event struct {
 	Kind EventKind
 	// UUID of the GPU; empty where the event concerns the node.
 	UUID string
-	// XID number for EventXID, as in NVIDIA's XID catalogue.
+	// XID is the number in NVIDIA's XID catalogue where one was reported; 0
+	// where none was.
 	XID uint64
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -40,8 +41,8 @@ func TestTheDemoOfWholeGPUs(t *testing.T) {
 					t.Errorf("%s: %s is a %s device and opening it gives %s", name, device.Path, device.Type, device.Open)
 				}
 			}
-			if !slices.ContainsFunc(sight.Libraries, func(l harness.Library) bool { return strings.HasSuffix(l.Path, "/libcuda.so.1") }) {
-				t.Errorf("%s: libcuda.so.1 is not there: %v", name, sight.Libraries)
+			if !slices.ContainsFunc(sight.Libraries, func(l harness.Library) bool { return strings.HasPrefix(path.Base(l.Path), "libcuda.so.") }) {
+				t.Errorf("%s: no libcuda is there: %v", name, sight.Libraries)
 			}
 		}
 	})

@@ -21,6 +21,10 @@ func namespaceFor(t *testing.T, name string) string {
 		ctx := context.WithoutCancel(t.Context())
 		if t.Failed() {
 			t.Logf("the agent's log ends with:\n%s", agent.LogTail())
+			// Whatever state the test left the agent in, the next one needs it.
+			if err := agent.Start(ctx); err != nil {
+				t.Error(err)
+			}
 		}
 		if err := cluster.DeleteNamespace(ctx, name); err != nil {
 			t.Error(err)
@@ -78,7 +82,7 @@ func nothingLeft(t *testing.T) {
 
 func leftovers(ctx context.Context) ([]string, error) {
 	var left []string
-	for _, dir := range []string{cluster.CDIDir, filepath.Join(agent.StateDir(), "claims"), filepath.Join(agent.StateDir(), "quarantine"), filepath.Join(cluster.PluginsDir, harness.DriverName, "dra-device-metadata")} {
+	for _, dir := range []string{cluster.CDIDir, filepath.Join(agent.StateDir(), "claims"), filepath.Join(cluster.PluginsDir, harness.DriverName, "dra-device-metadata")} {
 		err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 			if os.IsNotExist(err) {
 				return nil
