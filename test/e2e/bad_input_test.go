@@ -85,7 +85,7 @@ func TestACorruptRecordIsQuarantinedAndTheRestGoesOn(t *testing.T) {
 }
 
 func TestTheAgentOfOneNodeMayNotWriteTheSlicesOfAnother(t *testing.T) {
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(filepath.Dir(agent.StateDir()), "kubeconfig"))
+	config, err := clientcmd.BuildConfigFromFlags("", agent.Kubeconfig())
 	must(t, err)
 	client, err := kubernetes.NewForConfig(config)
 	must(t, err)

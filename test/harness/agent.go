@@ -33,11 +33,15 @@ type Agent struct {
 	cluster *Cluster
 	dir     string
 	model   string
+	flags   []string
 }
 
-// NewAgent describes an agent that sees the hardware of a simulator's model.
-func (c *Cluster) NewAgent(model string) *Agent {
-	return &Agent{cluster: c, dir: filepath.Join(c.StateDir, "agent"), model: model}
+// NewAgent describes an agent that sees the hardware of a simulator's model, by
+// name or file, with further flags of gpu-kubelet-plugin. One agent runs at a
+// time; each model has hardware and records of its own.
+func (c *Cluster) NewAgent(model string, flags ...string) *Agent {
+	name := strings.TrimSuffix(filepath.Base(model), ".yaml")
+	return &Agent{cluster: c, dir: filepath.Join(c.StateDir, "agent", name), model: model, flags: flags}
 }
 
 // SimDir is the folder with the simulator's state.
@@ -45,6 +49,9 @@ func (a *Agent) SimDir() string { return filepath.Join(a.dir, "sim") }
 
 // StateDir is the folder with the agent's records.
 func (a *Agent) StateDir() string { return filepath.Join(a.dir, "state") }
+
+// Kubeconfig is the agent's own, with its rights.
+func (a *Agent) Kubeconfig() string { return filepath.Join(a.dir, "kubeconfig") }
 
 // LogFile is where the agent's output goes.
 func (a *Agent) LogFile() string { return filepath.Join(a.dir, "agent.log") }
@@ -75,21 +82,22 @@ func (a *Agent) Launch(ctx context.Context) error {
 		return err
 	}
 	c := a.cluster
-	err = c.tool(ctx, "start", "agent", "--log", a.LogFile(), "--",
+	args := append([]string{
+		"start", "agent", "--log", a.LogFile(), "--",
 		filepath.Join(c.Bin, "gpu-kubelet-plugin"),
-		"--hardware=sim:"+a.model,
-		"--sim-state="+a.SimDir(),
-		"--node-name="+c.NodeName,
-		"--kubeconfig="+kubeconfig,
-		"--kubelet-plugins-dir="+c.PluginsDir,
-		"--kubelet-registry-dir="+c.PluginsRegistryDir,
-		"--cdi-dir="+c.CDIDir,
-		"--state-dir="+a.StateDir(),
-		"--cdi-hook="+filepath.Join(c.Bin, "nvidia-cdi-hook"),
-		"--http-listen="+address,
+		"--hardware=sim:" + a.model,
+		"--sim-state=" + a.SimDir(),
+		"--node-name=" + c.NodeName,
+		"--kubeconfig=" + kubeconfig,
+		"--kubelet-plugins-dir=" + c.PluginsDir,
+		"--kubelet-registry-dir=" + c.PluginsRegistryDir,
+		"--cdi-dir=" + c.CDIDir,
+		"--state-dir=" + a.StateDir(),
+		"--cdi-hook=" + filepath.Join(c.Bin, "nvidia-cdi-hook"),
+		"--http-listen=" + address,
 		"-v=4",
-	)
-	if err != nil {
+	}, a.flags...)
+	if err := c.tool(ctx, args...); err != nil {
 		return fmt.Errorf("start the agent: %w", err)
 	}
 	return os.WriteFile(a.addressFile(), []byte(address), 0o600)
@@ -175,13 +183,12 @@ func (a *Agent) writeKubeconfig(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("get a token for the agent: %w", err)
 	}
-	file := filepath.Join(a.dir, "kubeconfig")
-	return file, clientcmd.WriteToFile(clientcmdapi.Config{
+	return a.Kubeconfig(), clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"test": {Server: c.config.Host, CertificateAuthorityData: c.config.CAData, CertificateAuthority: c.config.CAFile}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"agent": {Token: token.Status.Token}},
 		Contexts:       map[string]*clientcmdapi.Context{"agent": {Cluster: "test", AuthInfo: "agent"}},
 		CurrentContext: "agent",
-	}, file)
+	}, a.Kubeconfig())
 }
 
 func freeAddress(ctx context.Context) (string, error) {

@@ -200,6 +200,29 @@ type Library struct {
 	Path string `json:"path"`
 }
 
+// Attributes of a device in the container's metadata files; nil where they do
+// not speak of it.
+func (s Sight) Attributes(device string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	for _, m := range s.Metadata {
+		if m.Device == device {
+			return m.Attributes
+		}
+	}
+	return nil
+}
+
+// Capabilities lists the MIG capability nodes the container has.
+func (s Sight) Capabilities() []string {
+	var paths []string
+	for _, d := range s.Devices {
+		if strings.HasPrefix(d.Path, "/dev/nvidia-caps/") {
+			paths = append(paths, d.Path)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
 // GPUs lists the GPU device nodes the container has: "/dev/nvidia3".
 func (s Sight) GPUs() []string {
 	var paths []string

@@ -21,7 +21,8 @@ type Row struct {
 	// choice of firstAvailable.
 	Request string
 	Device  string
-	UUID    string
+	// UUID of the GPU or MIG instance, as the container's metadata file has it.
+	UUID string
 	// NUMANode is "-" where the device publishes none.
 	NUMANode string
 	// Saw are the GPU device nodes inside the container.
@@ -83,7 +84,7 @@ func (c *Cluster) containerRows(ctx context.Context, pod *corev1.Pod, container 
 			device := published[result.Device]
 			rows = append(rows, Row{
 				Pod: pod.Name, Container: container.Name, Request: result.Request, Device: result.Device,
-				UUID:     text(device.Attributes["uuid"]),
+				UUID:     text(sight.Attributes(result.Device)["uuid"]),
 				NUMANode: text(device.Attributes["resource.kubernetes.io/numaNode"]),
 				Saw:      sight.GPUs(),
 			})
@@ -94,17 +95,26 @@ func (c *Cluster) containerRows(ctx context.Context, pod *corev1.Pod, container 
 
 // Devices are the devices our driver publishes, by name.
 func (c *Cluster) Devices(ctx context.Context) (map[string]resourceapi.Device, error) {
-	list, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.driver=" + DriverName})
-	if err != nil {
-		return nil, err
-	}
 	devices := map[string]resourceapi.Device{}
-	for _, slice := range list.Items {
+	err := c.EachSlice(ctx, func(slice resourceapi.ResourceSlice) {
 		for _, device := range slice.Spec.Devices {
 			devices[device.Name] = device
 		}
+	})
+	return devices, err
+}
+
+// EachSlice visits the ResourceSlices of our driver, by name.
+func (c *Cluster) EachSlice(ctx context.Context, visit func(resourceapi.ResourceSlice)) error {
+	list, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.driver=" + DriverName})
+	if err != nil {
+		return err
 	}
-	return devices, nil
+	slices.SortFunc(list.Items, func(a, b resourceapi.ResourceSlice) int { return cmp.Compare(a.Name, b.Name) })
+	for _, slice := range list.Items {
+		visit(slice)
+	}
+	return nil
 }
 
 // WriteTable prints rows for people.

@@ -1,0 +1,229 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+func TestTheDemoOfMIG(t *testing.T) {
+	for _, tc := range []struct {
+		model string
+		// file of a model to take in place of the built-in one.
+		file func(t *testing.T) string
+	}{
+		{model: "dgx-h100"},
+		// An A100 changes its MIG mode only with a reset: a node that offers
+		// MIG has it on from the start.
+		{model: "dgx-a100", file: migModeOn},
+	} {
+		t.Run(tc.model, func(t *testing.T) {
+			model := tc.model
+			if tc.file != nil {
+				model = tc.file(t)
+			}
+			offerMIG(t, model)
+			t.Run("seven 1g pods fill one GPU", testSeven)
+			t.Run("a mix of sizes in one pod comes from one GPU", testMix)
+			t.Run("whole GPUs wait while one is cut and start when it is free", testWholeWaits)
+			t.Run("firstAvailable takes one 3g", testFirstAvailable)
+			t.Run("a pod that asks for the extended resource gets an instance", testMIGExtendedResource)
+			t.Run("slices stay the same while claims come and go", testSlicesStay)
+			t.Run("instances outlive the agent", testInstancesOutliveTheAgent)
+			t.Run("a profile that no node has leaves the pod Pending", testUnknownProfile)
+			t.Run("a configuration for another kind of device is refused", testWrongConfiguration)
+		})
+	}
+}
+
+// offerMIG runs an agent that offers MIG in place of the shared one, until the
+// test ends.
+func offerMIG(t *testing.T, model string) {
+	t.Helper()
+	nothingLeft(t)
+	shared := agent
+	must(t, agent.Stop(t.Context()))
+	agent = cluster.NewAgent(model, "--offer=share,mig")
+	t.Cleanup(func() {
+		nothingLeft(t)
+		agent = shared
+		must(t, agent.Start(context.WithoutCancel(t.Context())))
+	})
+	must(t, agent.Start(t.Context()))
+	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		devices, err := cluster.Devices(ctx)
+		return len(devices) > 100, fmt.Sprintf("%d devices are published", len(devices)), err
+	}))
+	_, err := cluster.Kubectl(t.Context(), "apply", "-f", "demo/mig/classes.yaml")
+	must(t, err)
+}
+
+// migModeOn writes the model of a DGX A100 whose GPUs are in MIG mode.
+func migModeOn(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(cluster.Root, "pkg/nvmlsim/models/dgx-a100.yaml"))
+	must(t, err)
+	file := filepath.Join(t.TempDir(), "dgx-a100-mig.yaml")
+	must(t, os.WriteFile(file, regexp.MustCompile(`(?m)^- \{kind: a100,`).ReplaceAll(text, []byte("- {kind: a100, migMode: true,")), 0o600))
+	return file
+}
+
+func testSeven(t *testing.T) {
+	ns := namespaceFor(t, "mig-seven")
+	apply(t, ns, "demo/mig/seven-1g.yaml")
+	pods := []string{"seven-0", "seven-1", "seven-2", "seven-3", "seven-4", "seven-5", "seven-6"}
+	ready(t, ns, pods...)
+	rows := report(t, ns)
+	seen, parents := map[string]string{}, map[string]bool{}
+	for _, pod := range pods {
+		row := rows[pod+"/main"]
+		if !strings.HasPrefix(row.UUID, "MIG-") {
+			t.Errorf("%s: UUID %q is not that of a MIG instance", pod, row.UUID)
+		}
+		if other, taken := seen[row.UUID]; taken {
+			t.Errorf("%s and %s hold the same instance %s", pod, other, row.UUID)
+		}
+		seen[row.UUID] = pod
+		parents[parent(row.Device)] = true
+		sight, err := cluster.Sight(t.Context(), ns, pod, "main")
+		must(t, err)
+		if len(sight.GPUs()) != 1 || len(sight.Capabilities()) != 2 {
+			t.Errorf("%s sees the GPUs %v and the capabilities %v, want the parent and two capabilities", pod, sight.GPUs(), sight.Capabilities())
+		}
+	}
+	if len(parents) != 1 {
+		t.Errorf("the seven are spread over %v, want one GPU", parents)
+	}
+}
+
+func testMix(t *testing.T) {
+	ns := namespaceFor(t, "mig-mix")
+	apply(t, ns, "demo/mig/mix.yaml")
+	ready(t, ns, "mix")
+	rows, err := cluster.Report(t.Context(), ns)
+	must(t, err)
+	if len(rows) != 4 {
+		t.Fatalf("the pod has %d devices, want 4: %v", len(rows), rows)
+	}
+	for _, row := range rows {
+		if parent(row.Device) != parent(rows[0].Device) {
+			t.Errorf("%s and %s are of different GPUs", row.Device, rows[0].Device)
+		}
+	}
+	sight, err := cluster.Sight(t.Context(), ns, "mix", "main")
+	must(t, err)
+	if got := sight.Capabilities(); len(got) != 8 {
+		t.Errorf("capabilities %v, want two for each of four instances", got)
+	}
+}
+
+func testWholeWaits(t *testing.T) {
+	ns := namespaceFor(t, "mig-whole")
+	apply(t, ns, "demo/mig/cut.yaml")
+	ready(t, ns, "cut")
+	apply(t, ns, "demo/mig/eight-gpus.yaml")
+	_, err := cluster.Unschedulable(t.Context(), ns, "eight-gpus")
+	must(t, err)
+	remove(t, ns, "cut")
+	ready(t, ns, "eight-gpus")
+	sight, err := cluster.Sight(t.Context(), ns, "eight-gpus", "main")
+	must(t, err)
+	if got := sight.GPUs(); len(got) != 8 {
+		t.Errorf("the container sees %v, want eight GPUs", got)
+	}
+}
+
+func testFirstAvailable(t *testing.T) {
+	ns := namespaceFor(t, "mig-first")
+	apply(t, ns, "demo/mig/first-available.yaml")
+	ready(t, ns, "first-available")
+	if got := report(t, ns)["first-available/main"].Request; got != "mig/one-3g" {
+		t.Errorf("request %q was satisfied, want mig/one-3g", got)
+	}
+}
+
+func testMIGExtendedResource(t *testing.T) {
+	ns := namespaceFor(t, "mig-extended")
+	apply(t, ns, "demo/mig/extended-resource.yaml")
+	ready(t, ns, "extended-resource")
+	sight, err := cluster.Sight(t.Context(), ns, "extended-resource", "main")
+	must(t, err)
+	if got := sight.Capabilities(); len(got) != 2 {
+		t.Errorf("capabilities %v, want those of one instance", got)
+	}
+}
+
+func testSlicesStay(t *testing.T) {
+	ns := namespaceFor(t, "mig-slices")
+	before := sliceVersions(t)
+	apply(t, ns, "demo/mig/cut.yaml")
+	ready(t, ns, "cut")
+	remove(t, ns, "cut")
+	if after := sliceVersions(t); after != before {
+		t.Errorf("slices were written: %s before, %s after", before, after)
+	}
+}
+
+func testInstancesOutliveTheAgent(t *testing.T) {
+	ns := namespaceFor(t, "mig-restart")
+	apply(t, ns, "demo/mig/mix.yaml")
+	ready(t, ns, "mix")
+	before, err := cluster.Report(t.Context(), ns)
+	must(t, err)
+	must(t, agent.Kill(t.Context()))
+	must(t, agent.Start(t.Context()))
+	after, err := cluster.Report(t.Context(), ns)
+	must(t, err)
+	if fmt.Sprint(before) != fmt.Sprint(after) {
+		t.Errorf("who holds what changed:\n%v\n%v", before, after)
+	}
+	apply(t, ns, "demo/mig/cut.yaml")
+	ready(t, ns, "cut")
+	remove(t, ns, "cut", "mix")
+	nothingLeft(t)
+}
+
+func testUnknownProfile(t *testing.T) {
+	ns := namespaceFor(t, "mig-unknown")
+	text, err := os.ReadFile(filepath.Join(cluster.Root, "demo/mig/cut.yaml"))
+	must(t, err)
+	apply(t, ns, strings.ReplaceAll(string(text), "startsWith('1g.')", "startsWith('5g.')"))
+	reason, err := cluster.Unschedulable(t.Context(), ns, "cut")
+	must(t, err)
+	if !strings.Contains(reason, "cannot allocate all claims") {
+		t.Errorf("reason %q does not speak of the claims", reason)
+	}
+}
+
+func testWrongConfiguration(t *testing.T) {
+	ns := namespaceFor(t, "mig-config")
+	manifest := claim("bad", "", opaque(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig"}`)) + pod("bad", "bad", "")
+	apply(t, ns, strings.ReplaceAll(manifest, "deviceClassName: gpu.nvidia.com", "deviceClassName: mig.nvidia.com"))
+	_, err := cluster.WaitEvent(t.Context(), ns, "bad", "GpuConfig")
+	must(t, err)
+}
+
+// parent is the name of the GPU that a MIG device is cut from.
+func parent(device string) string {
+	name, _, _ := strings.Cut(device, "-mig-")
+	return name
+}
+
+// sliceVersions changes whenever one of our ResourceSlices is written.
+func sliceVersions(t *testing.T) string {
+	t.Helper()
+	var versions []string
+	must(t, cluster.EachSlice(t.Context(), func(slice resourceapi.ResourceSlice) {
+		versions = append(versions, slice.Name+"@"+slice.ResourceVersion)
+	}))
+	return strings.Join(versions, " ")
+}
