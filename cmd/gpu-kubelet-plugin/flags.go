@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,6 +34,12 @@ type options struct {
 
 	offer          string
 	offered        catalog.Offer // offer, parsed
+	migMode        string
+	migProfiles    string
+	migGPUs        string
+	migAllowReset  bool
+	migAttributes  bool
+	mig            catalog.MIGOffer // the above, parsed
 	listAttributes bool
 	printSlices    bool
 
@@ -65,7 +72,12 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.cdiHook, "cdi-hook", "/usr/bin/nvidia-cdi-hook", "`FILE` of nvidia-cdi-hook on the host: the container runtime runs it to put the driver's libraries in place")
 
 	fs = sets.FlagSet("publishing")
-	fs.StringVar(&o.offer, "offer", "share", "comma-separated `WAYS` in which this node offers its GPUs besides whole ones; known: "+strings.Join(catalog.KnownOffers(), ", "))
+	fs.StringVar(&o.offer, "offer", "share", "comma-separated `WAYS` in which this node offers its GPUs besides whole ones; known: "+strings.Join(catalog.KnownOffers(), ", ")+". The node's label "+catalog.OfferLabel+" takes precedence, with dots for commas (share.mig), and is followed while the agent runs")
+	fs.StringVar(&o.migMode, "mig", "dynamic", "`HOW` MIG is offered, where it is: \"dynamic\" to cut GPUs on demand, \"static\" to hand out the MIG devices that an administrator has made, and cut nothing")
+	fs.StringVar(&o.migProfiles, "mig-profiles", "common", "`PROFILES` that are cut on demand: \"common\" for the smallest of one, two and three slices and the whole GPU, \"all\", or a list such as 1g.10gb,2g.20gb")
+	fs.StringVar(&o.migGPUs, "mig-gpus", "all", "`NUMBER` of GPUs that are cut on demand, the last ones in order of the PCI address, or \"all\"")
+	fs.BoolVar(&o.migAllowReset, "mig-allow-reset", false, "reset a GPU that nothing uses where a change of its MIG mode needs that (Ampere); without, such a GPU is cut only if its MIG mode is on already")
+	fs.BoolVar(&o.migAttributes, "mig-all-attributes", false, "publish the attributes productName, numaNode and pcieRoot of MIG devices too, which makes the ResourceSlices of a node half as large again")
 	fs.BoolVar(&o.listAttributes, "list-attributes", false, "publish list attributes as well (nvlinkPeers, nvlinkCliques as lists); needs the feature gate ListTypeAttributes in the cluster")
 	fs.BoolVar(&o.printSlices, "print-slices", false, "print the ResourceSlices as a JSON List and exit; needs no cluster")
 
@@ -153,6 +165,9 @@ func (o *options) complete() error {
 			return fmt.Errorf("--%w", err)
 		}
 	}
+	if err := o.completeMIG(); err != nil {
+		return err
+	}
 	if problems := validation.IsDNS1123Subdomain(o.driverName); len(problems) > 0 {
 		return invalid("driver-name", o.driverName, strings.Join(problems, "; "))
 	}
@@ -165,6 +180,25 @@ func (o *options) complete() error {
 	return nil
 }
 
+// completeMIG reads how MIG is offered.
+func (o *options) completeMIG() error {
+	o.mig = catalog.MIGOffer{Static: o.migMode == "static", AllowReset: o.migAllowReset, AllAttributes: o.migAttributes}
+	if o.migMode != "static" && o.migMode != "dynamic" {
+		return fmt.Errorf("--mig=%s: %w: want dynamic or static", o.migMode, gpu.ErrInvalid)
+	}
+	var err error
+	if o.mig.Profiles, err = catalog.ParseMIGProfiles(o.migProfiles); err != nil {
+		return fmt.Errorf("--mig-profiles: %w", err)
+	}
+	if o.migGPUs == "all" {
+		return nil
+	}
+	if o.mig.GPUs, err = strconv.Atoi(o.migGPUs); err != nil || o.mig.GPUs < 1 {
+		return fmt.Errorf("--mig-gpus=%s: %w: want all, or a number from 1 on", o.migGPUs, gpu.ErrInvalid)
+	}
+	return nil
+}
+
 // simulated gives the model of simulated hardware.
 func (o *options) simulated() (model string, ok bool) {
 	return strings.CutPrefix(o.hardware, "sim:")
@@ -172,5 +206,5 @@ func (o *options) simulated() (model string, ok bool) {
 
 // catalog describes the node's GPUs as the flags say.
 func (o *options) catalog() catalog.Catalog {
-	return catalog.Catalog{Pool: o.nodeName, Offer: o.offered, ListAttributes: o.listAttributes}
+	return catalog.Catalog{Pool: o.nodeName, Offer: o.offered, MIG: o.mig, ListAttributes: o.listAttributes}
 }

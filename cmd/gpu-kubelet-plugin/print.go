@@ -20,7 +20,7 @@ func printSlices(ctx context.Context, o *options, w io.Writer) (err error) {
 	if err != nil {
 		return fmt.Errorf("look at the GPUs: %w", err)
 	}
-	slices, err := controller.Slices(ctx, o.driverName, o.nodeName, o.catalog().Resources(node, nil))
+	slices, err := controller.Slices(ctx, o.driverName, o.nodeName, o.catalog().Resources(node, nil, nil))
 	if err != nil {
 		return err
 	}

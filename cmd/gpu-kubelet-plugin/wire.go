@@ -74,6 +74,8 @@ func newAgent(o *options, hw *hardware, client kubernetes.Interface) (*agent, er
 	a.controller = controller.New(controller.Options{
 		Hardware: hw,
 		Publish:  a.publish,
+		Held:     a.held,
+		Label:    controller.NodeLabels(client, o.nodeName),
 		Catalog:  o.catalog(),
 		Clock:    clock.RealClock{},
 	})
@@ -162,7 +164,7 @@ func (a *agent) serve(ctx context.Context, fatal func(error)) error {
 		RegistryDir:       a.kubeletRegistryDir,
 		CDIDir:            a.cdiDir,
 		Client:            a.client,
-		Claims:            a.claims,
+		Claims:            claims{a.claims, a.controller},
 		Devices:           health{a.controller},
 		Metrics:           a.metrics,
 		Clock:             clock.RealClock{},
@@ -190,11 +192,7 @@ func (a *agent) publish(ctx context.Context, resources resourceslice.DriverResou
 }
 
 func (a *agent) attributes(address gpu.PCIAddress) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-	attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
-	for name, value := range a.controller.Attributes(address) {
-		attributes[resourceapi.QualifiedName(name)] = value
-	}
-	return attributes
+	return a.controller.Attributes(gpu.DeviceName{Kind: gpu.KindGPU, Address: address})
 }
 
 // warnOfHook tells of a missing hook before a container fails to start over it.

@@ -35,7 +35,7 @@ func wholeGPUs(t testing.TB) *resourceapi.DeviceClass {
 
 func schedulable(t testing.TB, c catalog.Catalog, node gpu.Node, unhealthy catalog.Unhealthy) *allocatortest.Node {
 	t.Helper()
-	return allocatortest.NewNode(c.Resources(node, unhealthy), allocatortest.Features(), wholeGPUs(t))
+	return allocatortest.NewNode(c.Resources(node, unhealthy, nil), allocatortest.Features(), wholeGPUs(t))
 }
 
 // claim asks for a GPU in the words of "count=2 memory=10Gi compute=50
@@ -228,7 +228,7 @@ func TestCliquesYieldLinkedPairsAcrossDomains(t *testing.T) {
 	c.ListAttributes = true
 	features := allocatortest.Features()
 	features.ListTypeAttributes = true
-	node := allocatortest.NewNode(c.Resources(dgx1(t), nil), features, wholeGPUs(t))
+	node := allocatortest.NewNode(c.Resources(dgx1(t), nil, nil), features, wholeGPUs(t))
 	// With three GPUs of each quad taken, the two that are left are linked and
 	// in no domain together.
 	claims := []resourceapi.DeviceClaim{

@@ -37,6 +37,12 @@ func Whole(g gpu.GPU, consumed map[resourceapi.QualifiedName]resource.Quantity) 
 	return !limited || memory.Cmp(Memory(g)) >= 0
 }
 
+// PartitionMemory is the capacity "memory" of a MIG device of the profile: all
+// of its memory, rounded down to whole steps.
+func PartitionMemory(p gpu.ProfileInfo) resource.Quantity {
+	return *resource.NewQuantity(int64(p.MemoryBytes/MemoryStep*MemoryStep), resource.BinarySI)
+}
+
 // shareable reports whether claims can take shares of the GPU. One whose
 // memory is unknown or below two steps has nothing that could be divided: with
 // no capacity to consume, any number of claims would fit.

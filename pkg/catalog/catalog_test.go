@@ -22,7 +22,7 @@ func sharing() catalog.Catalog {
 // devices publishes the node and gives its only pool's devices in order.
 func devices(t testing.TB, c catalog.Catalog, node gpu.Node, unhealthy catalog.Unhealthy) []resourceapi.Device {
 	t.Helper()
-	resources := c.Resources(node, unhealthy)
+	resources := c.Resources(node, unhealthy, nil)
 	if names := slices.Collect(maps.Keys(resources.Pools)); !slices.Equal(names, []string{"node-1"}) {
 		t.Fatalf("pools %v, want node-1 alone", names)
 	}
@@ -269,7 +269,7 @@ func TestDevicesFillAsFewSlicesAsLeaveRoomForTaints(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tc.gpus), func(t *testing.T) {
 			var sizes []int
-			for _, slice := range sharing().Resources(h100(t, tc.gpus), nil).Pools["node-1"].Slices {
+			for _, slice := range sharing().Resources(h100(t, tc.gpus), nil, nil).Pools["node-1"].Slices {
 				sizes = append(sizes, len(slice.Devices))
 			}
 			if diff := cmp.Diff(tc.want, sizes); diff != "" {
@@ -310,11 +310,11 @@ func TestAGPUInMIGModeIsNotGivenAsAWhole(t *testing.T) {
 func TestAttributesOfOneGPUAreThoseItIsPublishedWith(t *testing.T) {
 	node := h100(t, 8)
 	for i, device := range devices(t, sharing(), node, nil) {
-		if diff := cmp.Diff(device.Attributes, sharing().Attributes(node, node.GPUs[i].Address)); diff != "" {
+		if diff := cmp.Diff(device.Attributes, sharing().Attributes(node, gpu.DeviceName{Kind: gpu.KindGPU, Address: node.GPUs[i].Address})); diff != "" {
 			t.Errorf("attributes of %s (-want +got):\n%s", device.Name, diff)
 		}
 	}
-	if got := sharing().Attributes(node, gpu.PCIAddress{Bus: 0xff}); got != nil {
+	if got := sharing().Attributes(node, gpu.DeviceName{Kind: gpu.KindGPU, Address: gpu.PCIAddress{Bus: 0xff}}); got != nil {
 		t.Errorf("a GPU that is not there has attributes: %v", got)
 	}
 }

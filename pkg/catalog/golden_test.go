@@ -17,9 +17,14 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
 )
 
-// sliceLimit is what one slice of a node with eight GPUs may take as JSON: a
-// fleet's scheduler and API server pay for every byte on every node.
-const sliceLimit = 10 << 10
+// What a node with eight GPUs may take as JSON, with whole GPUs alone and with
+// the common MIG profiles: a fleet's scheduler and API server pay for every byte
+// on every node.
+const (
+	wholeLimit  = 10 << 10
+	commonLimit = 45_000
+	noLimit     = 1 << 20
+)
 
 // What the driver writes for each model of the simulator, from its NVML to the
 // ResourceSlices. Regenerate with "make golden" and read the difference.
@@ -27,7 +32,7 @@ func TestGoldenModels(t *testing.T) {
 	for _, model := range nvmlsim.ModelNames() {
 		t.Run(model, func(t *testing.T) {
 			t.Parallel()
-			golden(t, model, sharing(), simulated(t, model), nil)
+			golden(t, model, sharing(), simulated(t, model), nil, wholeLimit)
 		})
 	}
 }
@@ -42,13 +47,27 @@ func TestGoldenFaults(t *testing.T) {
 	golden(t, "faults", sharing(), node, catalog.Unhealthy{
 		node.GPUs[1].Address: "xid-74",
 		node.GPUs[3].Address: "lost",
-	})
+	}, wholeLimit)
 }
 
 func TestGoldenExclusive(t *testing.T) {
 	c := sharing()
 	c.Exclusive = true
-	golden(t, "exclusive", c, simulated(t, "t4"), nil)
+	golden(t, "exclusive", c, simulated(t, "t4"), nil, wholeLimit)
+}
+
+// What is written where MIG is offered.
+func TestGoldenMIG(t *testing.T) {
+	for _, model := range []string{"dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "a30-bridge"} {
+		t.Run(model, func(t *testing.T) {
+			t.Parallel()
+			golden(t, "mig-"+model, cutting(catalog.MIGProfiles{}), simulated(t, model), nil, commonLimit)
+		})
+	}
+	t.Run("all profiles", func(t *testing.T) {
+		t.Parallel()
+		golden(t, "mig-all-dgx-h100", cutting(catalog.MIGProfiles{All: true}), simulated(t, "dgx-h100"), nil, noLimit)
+	})
 }
 
 // simulated looks at a new node of the model with the real adapters.
@@ -76,21 +95,20 @@ func simulated(t *testing.T, model string) gpu.Node {
 	return node
 }
 
-// golden compares what is written for the node with testdata/<name>.json.
-func golden(t *testing.T, name string, c catalog.Catalog, node gpu.Node, unhealthy catalog.Unhealthy) {
+// golden compares what is written for the node with testdata/<name>.json, and
+// its size with the limit in bytes of compact JSON.
+func golden(t *testing.T, name string, c catalog.Catalog, node gpu.Node, unhealthy catalog.Unhealthy, limit int) {
 	t.Helper()
-	written, err := controller.Slices(t.Context(), "gpu.nvidia.com", c.Pool, c.Resources(node, unhealthy))
+	written, err := controller.Slices(t.Context(), "gpu.nvidia.com", c.Pool, c.Resources(node, unhealthy, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, slice := range written {
-		compact, err := json.Marshal(slice)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(compact) > sliceLimit {
-			t.Errorf("slice %s takes %d bytes of JSON, more than %d", slice.Name, len(compact), sliceLimit)
-		}
+	compact, err := json.Marshal(written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(compact) > limit {
+		t.Errorf("the node takes %d bytes of JSON, more than %d", len(compact), limit)
 	}
 	var got bytes.Buffer
 	if err := controller.WriteList(&got, written); err != nil {

@@ -13,6 +13,8 @@ import (
 type Offer struct {
 	// Share lets several claims take shares of one GPU's memory and compute.
 	Share bool
+	// MIG offers GPUs in parts too; a [MIGOffer] says which.
+	MIG bool
 }
 
 // offers are the words of an [Offer], in the order in which they are written.
@@ -21,6 +23,7 @@ var offers = []struct {
 	in   func(*Offer) *bool
 }{
 	{"share", func(o *Offer) *bool { return &o.Share }},
+	{"mig", func(o *Offer) *bool { return &o.MIG }},
 }
 
 // KnownOffers are the words that [ParseOffer] understands.
@@ -33,7 +36,7 @@ func KnownOffers() []string {
 }
 
 // ParseOffer reads a comma-separated list of what a node offers, such as
-// "share". The error for a word that is unknown, missing or said twice wraps
+// "share,mig". The error for a word that is unknown, missing or said twice wraps
 // [gpu.ErrInvalid] and lists the known ones.
 func ParseOffer(s string) (Offer, error) {
 	var o Offer
@@ -49,6 +52,21 @@ func ParseOffer(s string) (Offer, error) {
 		*set = true
 	}
 	return o, nil
+}
+
+// OfferLabel is the label by which a node offers something else than the agent
+// on it was told to.
+const OfferLabel = "gpu.nvidia.com/offer"
+
+// ParseOfferLabel reads the value of [OfferLabel]: the words of [ParseOffer]
+// with dots or underscores between them, "share.mig" or "share_mig", as a
+// label's value can hold no comma. An empty value offers nothing but whole
+// GPUs.
+func ParseOfferLabel(value string) (Offer, error) {
+	if value == "" {
+		return Offer{}, nil
+	}
+	return ParseOffer(strings.NewReplacer(".", ",", "_", ",").Replace(value))
 }
 
 // String gives the notation that [ParseOffer] reads; the zero value gives "".

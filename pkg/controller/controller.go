@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +28,9 @@ const (
 	// settleTime is when to look once more after other GPUs answer than
 	// before: what they report is lost until watching has turned to them.
 	settleTime = 5 * time.Second
+	// claimsTime is how long changes of what claims hold are gathered. They
+	// matter only for what a node no longer offers.
+	claimsTime = time.Second
 )
 
 // pauses are those between looks while something is missing, and between
@@ -47,10 +53,17 @@ type Hardware interface {
 // change is accepted, not when it is written.
 type PublishFunc func(ctx context.Context, resources resourceslice.DriverResources) error
 
-// Options are what a [Controller] is made of. All are required.
+// HeldFunc gives the devices that claims hold now. It must not wait for
+// anything that waits for the controller.
+type HeldFunc func(ctx context.Context) (catalog.Held, error)
+
+// Options are what a [Controller] is made of. Held and Label may be nil, for a
+// node without claims and one without a label; the others are required.
 type Options struct {
 	Hardware Hardware
 	Publish  PublishFunc
+	Held     HeldFunc
+	Label    LabelFunc
 	Catalog  catalog.Catalog
 	Clock    clock.Clock
 }
@@ -61,12 +74,20 @@ type Controller struct {
 	hardware Hardware
 	publish  PublishFunc
 	clock    clock.Clock
+	held     HeldFunc
+	label    LabelFunc
+	standard catalog.Offer // where no label says otherwise
 	wake     chan struct{} // has an item when another look is due
+	claims   chan struct{} // has an item when claims hold other devices
 	looked   chan struct{} // closed after the first look that succeeded
+	labelled chan struct{} // closed once the label is known, or known to be out of reach
 
 	mu          sync.Mutex
 	catalog     catalog.Catalog
 	inventory   *inventory
+	inUse       catalog.Held                   // as last told
+	labelErr    error                          // why the label is not followed
+	withheld    string                         // what was logged not to be cut
 	published   *resourceslice.DriverResources // nil before the first time
 	state       State
 	lastLogged  string
@@ -81,8 +102,13 @@ func New(o Options) *Controller {
 		hardware:    o.Hardware,
 		publish:     o.Publish,
 		clock:       o.Clock,
+		held:        o.Held,
+		label:       o.Label,
+		standard:    o.Catalog.Offer,
 		wake:        make(chan struct{}, 1),
+		claims:      make(chan struct{}, 1),
 		looked:      make(chan struct{}),
+		labelled:    make(chan struct{}),
 		catalog:     o.Catalog,
 		inventory:   newInventory(),
 		state:       State{Phase: Looking, Since: o.Clock.Now()},
@@ -96,25 +122,46 @@ func New(o Options) *Controller {
 func (c *Controller) Run(ctx context.Context) error {
 	var watching sync.WaitGroup
 	watching.Go(func() { c.watch(ctx) })
+	watching.Go(func() { c.watchLabel(ctx) })
 	defer watching.Wait()
 
 	pause := pauses()
 	for {
 		well, others := c.look(ctx)
-		var again <-chan time.Time
-		stop := func() {}
-		if after := nextLook(well, others, &pause); after > 0 {
-			timer := c.clock.NewTimer(after)
-			again, stop = timer.C(), func() { timer.Stop() }
+		if !c.wait(ctx, nextLook(well, others, &pause)) {
+			return nil
 		}
+	}
+}
+
+// wait returns when the next look is due, after that time (0 for never) or
+// because something asks for it; false when ctx has ended. Meanwhile it follows
+// the claims.
+func (c *Controller) wait(ctx context.Context, next time.Duration) bool {
+	var again, settled <-chan time.Time
+	if next > 0 {
+		timer := c.clock.NewTimer(next)
+		defer timer.Stop()
+		again = timer.C()
+	}
+	for {
 		select {
 		case <-ctx.Done():
-			stop()
-			return nil
+			return false
 		case <-c.wake:
+			return true
 		case <-again:
+			return true
+		case <-c.claims:
+			if settled == nil {
+				settled = c.clock.After(claimsTime)
+			}
+		case <-settled:
+			settled = nil
+			if err := c.publishDue(ctx, c.heldNow(ctx)); err != nil {
+				return true
+			}
 		}
-		stop()
 	}
 }
 
@@ -181,21 +228,49 @@ func (c *Controller) lookAgain() {
 // look sees what there is and publishes it if that changes anything. It
 // reports whether all is well and whether other GPUs answer than before.
 func (c *Controller) look(ctx context.Context) (well, others bool) {
+	// A claim may come or go while the GPUs are read: what one of the two
+	// answers has is a claim's.
+	before := c.heldNow(ctx)
 	limited, cancel := context.WithTimeout(ctx, lookTimeout)
 	node, err := c.hardware.Snapshot(limited)
 	cancel()
+	held := c.heldNow(ctx)
 	if ctx.Err() != nil {
 		return false, false
 	}
+	ours := maps.Clone(before)
+	maps.Copy(ours, held)
 
 	c.mu.Lock()
-	others = c.inventory.observe(node, err)
+	if c.catalog.MIG.Static {
+		ours = nil
+	}
+	others = c.inventory.observe(node, err, ours)
 	if err == nil {
 		c.hasLooked()
 	}
+	c.mu.Unlock()
+
+	select {
+	case <-c.labelled:
+	case <-ctx.Done():
+		return false, false
+	}
+	publishing := c.publishDue(ctx, held)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	missing := errors.Join(c.inventory.missing(), publishing)
+	return missing == nil && len(c.inventory.known) > 0, others
+}
+
+// publishDue publishes what is known, if that is due.
+func (c *Controller) publishDue(ctx context.Context, held catalog.Held) error {
+	c.mu.Lock()
 	known := c.inventory.node()
-	resources := c.catalog.Resources(known, c.inventory.unhealthy())
+	resources := c.catalog.Resources(known, c.inventory.unhealthy(), held)
 	due := c.due(resources)
+	c.logWithheld(ctx, known)
 	c.mu.Unlock()
 
 	var publishing error
@@ -210,12 +285,11 @@ func (c *Controller) look(ctx context.Context) (well, others bool) {
 	if due && publishing == nil {
 		c.published = &resources
 	}
-	missing := errors.Join(c.inventory.missing(), publishing)
-	c.enter(ctx, c.phase(publishing), errors.Join(missing, c.inventory.failed()))
+	c.enter(ctx, c.phase(publishing), errors.Join(c.inventory.missing(), publishing, c.inventory.failed(), c.labelErr))
 	if due {
 		c.notify()
 	}
-	return missing == nil && len(known.GPUs) > 0, others
+	return publishing
 }
 
 // due reports whether the resources are to be published. A first look that
@@ -260,7 +334,7 @@ func (c *Controller) enter(ctx context.Context, phase Phase, err error) {
 		c.state.Since = c.clock.Now()
 	}
 	c.state.Phase, c.state.Err = phase, err
-	devices := c.inventory.devices()
+	devices := c.devices()
 	c.state.Devices, c.state.Healthy = len(devices), 0
 	for _, d := range devices {
 		if d.Healthy {
@@ -284,7 +358,33 @@ func (c *Controller) State() State {
 func (c *Controller) Devices() []DeviceStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.inventory.devices()
+	return c.devices()
+}
+
+// devices gives every GPU that is known, and its parts as far as they are
+// published. Callers hold mu.
+func (c *Controller) devices() []DeviceStatus {
+	devices := c.inventory.devices()
+	if c.published == nil {
+		return devices
+	}
+	whole := map[gpu.PCIAddress]DeviceStatus{}
+	for _, d := range devices {
+		whole[d.Address] = d
+	}
+	for _, pool := range c.published.Pools {
+		for _, slice := range pool.Slices {
+			for _, device := range slice.Devices {
+				name, err := gpu.ParseDeviceName(device.Name)
+				if d, known := whole[name.Address]; err == nil && known && name.Kind == gpu.KindMIG {
+					d.Name = device.Name
+					devices = append(devices, d)
+				}
+			}
+		}
+	}
+	slices.SortFunc(devices, func(a, b DeviceStatus) int { return strings.Compare(a.Name, b.Name) })
+	return devices
 }
 
 // Subscribe gives a channel that has an item after what is published or the
@@ -311,7 +411,9 @@ func (c *Controller) notify() {
 	}
 }
 
-// GPU gives the GPU at the address as it was last seen. Before the first look
+// GPU gives the GPU at the address as it was last seen, without what claims have
+// made of it: its MIG mode is the administrator's, and so are its partitions.
+// Before the first look
 // has succeeded it waits for it; if ctx ends first, the error wraps
 // [gpu.ErrNotReady] and says what is known. [gpu.ErrNotFound] means that the
 // node has no such GPU, and [gpu.ErrLost], [gpu.ErrTimeout] or
@@ -331,10 +433,10 @@ func (c *Controller) GPU(ctx context.Context, address gpu.PCIAddress) (gpu.GPU, 
 	return c.inventory.find(address)
 }
 
-// Attributes gives the attributes with which the GPU at the address is
-// published, nil if it is not.
-func (c *Controller) Attributes(address gpu.PCIAddress) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+// Attributes gives the attributes with which a device is published, nil if it
+// is not known.
+func (c *Controller) Attributes(name gpu.DeviceName) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.catalog.Attributes(c.inventory.node(), address)
+	return c.catalog.Attributes(c.inventory.node(), name)
 }

@@ -582,11 +582,11 @@ func TestSubscribersHearOfChanges(t *testing.T) {
 func TestAttributesAreThePublishedOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &hardware{node: gpus(2)})
-		attributes := r.Attributes(address(1))
+		attributes := r.Attributes(gpu.DeviceName{Kind: gpu.KindGPU, Address: address(1)})
 		if uuid := attributes["uuid"].StringValue; uuid == nil || *uuid != "GPU-1" {
 			t.Errorf("attributes %v", attributes)
 		}
-		if attributes := r.Attributes(address(7)); attributes != nil {
+		if attributes := r.Attributes(gpu.DeviceName{Kind: gpu.KindGPU, Address: address(7)}); attributes != nil {
 			t.Errorf("a GPU that is not there has attributes: %v", attributes)
 		}
 	})

@@ -22,7 +22,8 @@ type inventory struct {
 	looked     error            // of the last look as a whole
 }
 
-// sighting is a GPU as it last answered, and why it does not answer now.
+// sighting is a GPU as it last answered, without what claims had made of it,
+// and why it does not answer now.
 type sighting struct {
 	gpu gpu.GPU
 	err error
@@ -38,9 +39,9 @@ func newInventory() *inventory {
 	return &inventory{known: map[gpu.PCIAddress]sighting{}, faults: map[string]fault{}}
 }
 
-// observe takes in a look at the node, and reports whether other GPUs answer
-// than before.
-func (i *inventory) observe(node gpu.Node, err error) (others bool) {
+// observe takes in a look at the node on which claims hold devices, and reports
+// whether other GPUs answer than before.
+func (i *inventory) observe(node gpu.Node, err error, held catalog.Held) (others bool) {
 	before := i.answering()
 	i.looked, i.unreadable = err, node.Unreadable
 	if err == nil && node.DriverVersion != "" {
@@ -55,7 +56,8 @@ func (i *inventory) observe(node gpu.Node, err error) (others bool) {
 		if s := i.known[g.Address]; s.err != nil && !errors.Is(s.err, gpu.ErrTimeout) {
 			delete(i.faults, g.UUID)
 		}
-		i.known[g.Address] = sighting{gpu: g}
+		before := i.known[g.Address].gpu
+		i.known[g.Address] = sighting{gpu: without(g, held, before.MIG.Enabled)}
 	}
 	for address, s := range i.known {
 		if !answers[address] {
@@ -64,6 +66,20 @@ func (i *inventory) observe(node gpu.Node, err error) (others bool) {
 		}
 	}
 	return !slices.Equal(before, i.answering())
+}
+
+// without takes off a GPU what claims have made of it. A mode that is on while
+// claims hold partitions is theirs, unless it was on before or there are other
+// partitions: they switch it on with the first and off with the last.
+func without(g gpu.GPU, held catalog.Held, wasOn bool) gpu.GPU {
+	parts := held.PartsOf(g.Address)
+	g.MIG.Partitions = slices.DeleteFunc(slices.Clone(g.MIG.Partitions), func(p gpu.Partition) bool {
+		return slices.Contains(parts, gpu.DeviceName{Kind: gpu.KindMIG, Address: g.Address, Profile: p.Profile, Start: p.Placement.Start})
+	})
+	if len(parts) > 0 && len(g.MIG.Partitions) == 0 && !wasOn {
+		g.MIG.Enabled = false
+	}
+	return g
 }
 
 // whyNot says why the GPU at the address does not answer.

@@ -21,7 +21,7 @@ func TestSlicesAreWhatTheSliceControllerWrites(t *testing.T) {
 		node.GPUs = append(node.GPUs, gpu.GPU{Address: gpu.PCIAddress{Bus: uint8(i)}, MemoryBytes: 80 << 30})
 	}
 	c := catalog.Catalog{Pool: "node-1", Offer: catalog.Offer{Share: true}}
-	resources := c.Resources(node, nil)
+	resources := c.Resources(node, nil, nil)
 	written, err := controller.Slices(t.Context(), "gpu.nvidia.com", "node-1", resources)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestSlicesAreWhatTheSliceControllerWrites(t *testing.T) {
 
 func TestSlicesOfANodeWithALongNameAreShortenedAsTheAPIServerDoes(t *testing.T) {
 	node := strings.Repeat("n", 63)
-	written, err := controller.Slices(t.Context(), "gpu.nvidia.com", node, catalog.Catalog{Pool: node}.Resources(gpu.Node{}, nil))
+	written, err := controller.Slices(t.Context(), "gpu.nvidia.com", node, catalog.Catalog{Pool: node}.Resources(gpu.Node{}, nil, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

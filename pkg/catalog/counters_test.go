@@ -1,0 +1,317 @@
+package catalog_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	vendor "github.com/NVIDIA/go-nvml/pkg/nvml"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// cutting offers MIG on every GPU that has it.
+func cutting(profiles catalog.MIGProfiles) catalog.Catalog {
+	c := sharing()
+	c.Offer.MIG = true
+	c.MIG = catalog.MIGOffer{Profiles: profiles, AllowReset: true}
+	return c
+}
+
+// migModels are the simulator's models of GPUs that can be cut.
+func migModels(t testing.TB) []string {
+	t.Helper()
+	var names []string
+	for _, name := range nvmlsim.ModelNames() {
+		if kind := kindOf(t, name); kind.MIG != nil {
+			names = append(names, name)
+		}
+	}
+	if len(names) < 5 {
+		t.Fatalf("models with MIG: %v", names)
+	}
+	return names
+}
+
+func kindOf(t testing.TB, model string) nvmlsim.Kind {
+	t.Helper()
+	m, err := nvmlsim.LoadModel(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Kinds[m.GPUs[0].Kind]
+}
+
+// books are the counters of one GPU as published: the totals, and what each
+// device takes. Device 0 is the GPU as a whole.
+type books struct {
+	counters []string
+	totals   []int64
+	devices  []gpu.DeviceName
+	takes    [][]int64
+}
+
+func newBooks(t testing.TB, c catalog.Catalog, node gpu.Node) books {
+	t.Helper()
+	var b books
+	var set resourceapi.CounterSet
+	var devices []resourceapi.Device
+	for _, slice := range c.Resources(node, nil, nil).Pools[c.Pool].Slices {
+		for _, s := range slice.SharedCounters {
+			if set.Name != "" {
+				t.Fatalf("counter sets %s and %s for one GPU", set.Name, s.Name)
+			}
+			set = s
+		}
+		devices = append(devices, slice.Devices...)
+	}
+	for name, counter := range set.Counters {
+		b.counters = append(b.counters, name)
+		b.totals = append(b.totals, counter.Value.Value())
+	}
+	for _, device := range devices {
+		name, err := gpu.ParseDeviceName(device.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		takes := make([]int64, len(b.counters))
+		for _, consumed := range device.ConsumesCounters {
+			if consumed.CounterSet != set.Name {
+				t.Fatalf("%s takes of %s, want %s", device.Name, consumed.CounterSet, set.Name)
+			}
+			for counter, n := range consumed.Counters {
+				takes[slices.Index(b.counters, counter)] = n.Value.Value()
+			}
+		}
+		b.devices, b.takes = append(b.devices, name), append(b.takes, takes)
+	}
+	if b.devices[0].Kind != gpu.KindGPU {
+		t.Fatalf("the first device is %s", b.devices[0])
+	}
+	return b
+}
+
+// admit reports whether the devices fit together by all counters but one.
+func (b books) admit(set []int, but int) bool {
+	for c, total := range b.totals {
+		sum := int64(0)
+		for _, device := range set {
+			sum += b.takes[device][c]
+		}
+		if sum > total && c != but {
+			return false
+		}
+	}
+	return true
+}
+
+const allCounters = -1
+
+// possible are the rules of the hardware, as the simulator's model states them,
+// for a set of devices of one GPU.
+func (b books) possible(mig *nvmlsim.MIG, set []int) bool {
+	compute, ofas, totalOFAs := 0, 0, 0
+	instances := map[string]int{}
+	used := 0 // memory slices, a bit each
+	for _, p := range mig.Profiles {
+		totalOFAs = max(totalOFAs, p.OFAs)
+	}
+	for _, device := range set {
+		name := b.devices[device]
+		if name.Kind == gpu.KindGPU {
+			return len(set) == 1
+		}
+		p := mig.Profiles[slices.IndexFunc(mig.Profiles, func(p nvmlsim.MIGProfile) bool { return p.Name == name.Profile.String() })]
+		bits := (1<<p.Size - 1) << name.Start
+		if used&bits != 0 {
+			return false
+		}
+		used |= bits
+		compute += name.Profile.Slices
+		ofas += p.OFAs
+		if instances[p.Name]++; instances[p.Name] > p.Max {
+			return false
+		}
+	}
+	return compute <= mig.ComputeSlices && ofas <= totalOFAs
+}
+
+func (b books) String() string { return fmt.Sprintf("counters %v of %v", b.counters, b.totals) }
+
+func (b books) named(set []int) string {
+	var names []string
+	for _, device := range set {
+		names = append(names, b.devices[device].String())
+	}
+	return strings.Join(names, " + ")
+}
+
+// upToThree calls do with every set of one to three of n.
+func upToThree(n int, do func(set []int)) {
+	for i := range n {
+		do([]int{i})
+		for j := range i {
+			do([]int{i, j})
+			for k := range j {
+				do([]int{i, j, k})
+			}
+		}
+	}
+}
+
+// selections gives every way to offer some of a model's profiles.
+func selections(t testing.TB, mig *nvmlsim.MIG) []catalog.MIGProfiles {
+	t.Helper()
+	all := []catalog.MIGProfiles{{}, {All: true}}
+	for chosen := 1; chosen < 1<<len(mig.Profiles); chosen++ {
+		var listed []gpu.Profile
+		for i, p := range mig.Profiles {
+			if chosen&(1<<i) == 0 {
+				continue
+			}
+			profile, err := gpu.ParseProfile(p.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed = append(listed, profile)
+		}
+		all = append(all, catalog.MIGProfiles{Listed: listed})
+	}
+	return all
+}
+
+// Whatever profiles of whatever model are offered, the counters admit each set
+// of up to three devices exactly if the hardware does, and each counter is
+// needed for one of them.
+func TestCountersAdmitWhatTheHardwareDoes(t *testing.T) {
+	for _, model := range migModels(t) {
+		t.Run(model, func(t *testing.T) {
+			t.Parallel()
+			node, mig := simulated(t, model), kindOf(t, model).MIG
+			node.GPUs = node.GPUs[:1]
+			for _, profiles := range selections(t, mig) {
+				b := newBooks(t, cutting(profiles), node)
+				needed := make([]bool, len(b.counters))
+				upToThree(len(b.devices), func(set []int) {
+					possible := b.possible(mig, set)
+					if admitted := b.admit(set, allCounters); admitted != possible {
+						t.Fatalf("profiles %v: %s: admitted %v, possible %v; %s", profiles, b.named(set), admitted, possible, b)
+					}
+					for c := range b.counters {
+						needed[c] = needed[c] || !possible && b.admit(set, c)
+					}
+				})
+				for c, name := range b.counters {
+					if !needed[c] {
+						t.Errorf("profiles %v: counter %s can be left out of %s", profiles, name, b)
+					}
+				}
+			}
+		})
+	}
+}
+
+// machine is one GPU of a simulated node, in MIG mode.
+type machine struct {
+	device vendor.Device
+	held   map[gpu.DeviceName]vendor.GpuInstance
+}
+
+func newMachine(t testing.TB, model string) *machine {
+	t.Helper()
+	m, err := nvmlsim.LoadModel(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.GPUs = m.GPUs[:1]
+	m.GPUs[0].Links = []nvmlsim.Links{}
+	m.GPUs[0].MIGMode = true
+	sim, err := nvmlsim.Create(t.TempDir(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	library := sim.NVML()
+	if ret := library.Init(); ret != vendor.SUCCESS {
+		t.Fatal(ret)
+	}
+	device, ret := library.DeviceGetHandleByIndex(0)
+	if ret != vendor.SUCCESS {
+		t.Fatal(ret)
+	}
+	return &machine{device: device, held: map[gpu.DeviceName]vendor.GpuInstance{}}
+}
+
+// create makes the GPU instance; false if the hardware refuses.
+func (m *machine) create(info gpu.ProfileInfo, name gpu.DeviceName) (bool, vendor.Return) {
+	profile, ret := m.device.GetGpuInstanceProfileInfo(info.ID)
+	if ret != vendor.SUCCESS {
+		return false, ret
+	}
+	size := info.Placements[0].Size
+	instance, ret := m.device.CreateGpuInstanceWithPlacement(&profile, &vendor.GpuInstancePlacement{Start: uint32(name.Start), Size: uint32(size)})
+	if ret == vendor.SUCCESS {
+		m.held[name] = instance
+	}
+	return ret == vendor.SUCCESS, ret
+}
+
+func (m *machine) destroy(t testing.TB, name gpu.DeviceName) {
+	t.Helper()
+	if ret := m.held[name].Destroy(); ret != vendor.SUCCESS {
+		t.Fatalf("destroy %s: %v", name, ret)
+	}
+	delete(m.held, name)
+}
+
+func profileOf(g gpu.GPU, name gpu.DeviceName) gpu.ProfileInfo {
+	return g.MIG.Profiles[slices.IndexFunc(g.MIG.Profiles, func(p gpu.ProfileInfo) bool { return p.Profile == name.Profile })]
+}
+
+// Devices that come and go at random, of all profiles: the simulator takes one
+// more exactly if the counters have room for it.
+func TestCountersAgreeWithTheSimulatorOverLongRuns(t *testing.T) {
+	for _, model := range migModels(t) {
+		t.Run(model, func(t *testing.T) {
+			t.Parallel()
+			node := simulated(t, model)
+			node.GPUs = node.GPUs[:1]
+			b := newBooks(t, cutting(catalog.MIGProfiles{All: true}), node)
+			m := newMachine(t, model)
+			random := rand.New(rand.NewPCG(1, 2))
+			var held []int
+			largest, refused := 0, 0
+			for range 1000 {
+				if len(held) > 0 && random.IntN(4) == 0 {
+					i := random.IntN(len(held))
+					m.destroy(t, b.devices[held[i]])
+					held = slices.Delete(held, i, i+1)
+					continue
+				}
+				device := 1 + random.IntN(len(b.devices)-1)
+				if slices.Contains(held, device) {
+					continue
+				}
+				wanted := append(slices.Clone(held), device)
+				name := b.devices[device]
+				created, ret := m.create(profileOf(node.GPUs[0], name), name)
+				if admitted := b.admit(wanted, allCounters); admitted != created {
+					t.Fatalf("%s beside %s: admitted %v, the simulator: %v", name, b.named(held), admitted, ret)
+				}
+				if created {
+					held = wanted
+				} else {
+					refused++
+				}
+				largest = max(largest, len(held))
+			}
+			if largest < 4 || refused < 100 {
+				t.Errorf("at most %d devices at once and %d refused: the run says little", largest, refused)
+			}
+		})
+	}
+}

@@ -1,0 +1,225 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// MIGOffer is how a node offers MIG, where it does. The zero value offers the
+// common profiles on every GPU that can be cut on demand.
+type MIGOffer struct {
+	Profiles MIGProfiles
+	// GPUs is the number of GPUs that are cut, the last ones in order of the
+	// PCI address; 0 for all.
+	GPUs int
+	// Static offers what an administrator has made, and nothing else.
+	Static bool
+	// AllowReset offers GPUs on which MIG mode waits for a reset too, because
+	// resetting them is allowed.
+	AllowReset bool
+	// AllAttributes gives MIG devices the attributes productName, numaNode and
+	// pcieRoot of their GPU too.
+	AllAttributes bool
+}
+
+// MIGProfiles are profiles of MIG devices. The zero value means the common
+// ones: those of one, two and three slices with the least memory, and the one
+// of the whole GPU, all without a suffix.
+type MIGProfiles struct {
+	All    bool
+	Listed []gpu.Profile
+}
+
+// ParseMIGProfiles reads "common", "all", or a list such as "1g.10gb,2g.20gb".
+// Its errors wrap [gpu.ErrInvalid].
+func ParseMIGProfiles(s string) (MIGProfiles, error) {
+	switch s {
+	case "common":
+		return MIGProfiles{}, nil
+	case "all":
+		return MIGProfiles{All: true}, nil
+	}
+	var p MIGProfiles
+	for name := range strings.SplitSeq(s, ",") {
+		profile, err := gpu.ParseProfile(name)
+		if err != nil {
+			return MIGProfiles{}, fmt.Errorf("profiles %q: %w; or say common or all", s, err)
+		}
+		if slices.Contains(p.Listed, profile) {
+			return MIGProfiles{}, fmt.Errorf("profiles %q: %w: %s is there twice", s, gpu.ErrInvalid, name)
+		}
+		p.Listed = append(p.Listed, profile)
+	}
+	return p, nil
+}
+
+// of gives those of the GPU's profiles that are meant, small ones first: a
+// request that several would serve gets the one that leaves the most.
+func (m MIGProfiles) of(g gpu.GPU) []gpu.ProfileInfo {
+	known := slices.Clone(g.MIG.Profiles)
+	slices.SortStableFunc(known, func(a, b gpu.ProfileInfo) int {
+		return cmp.Or(cmp.Compare(a.ComputeSlices, b.ComputeSlices), cmp.Compare(a.MemoryBytes, b.MemoryBytes), cmp.Compare(a.Profile.Media, b.Profile.Media))
+	})
+	var meant []gpu.ProfileInfo
+	whole := 0
+	for _, p := range known {
+		whole = max(whole, p.ComputeSlices)
+	}
+	for _, p := range known {
+		same := func(other gpu.ProfileInfo) bool { return other.Profile == p.Profile }
+		sameSlices := func(other gpu.ProfileInfo) bool { return other.ComputeSlices == p.ComputeSlices }
+		switch {
+		case slices.ContainsFunc(meant, same):
+		case m.All, slices.Contains(m.Listed, p.Profile):
+			meant = append(meant, p)
+		case m.Listed == nil && p.Profile.Media == "" && !slices.ContainsFunc(meant, sameSlices) && (p.ComputeSlices <= 3 || p.ComputeSlices == whole):
+			meant = append(meant, p)
+		}
+	}
+	return meant
+}
+
+// switchesAtOnce is the compute capability from which on the MIG mode changes
+// without a reset of the GPU: Hopper's.
+const switchesAtOnce = 9
+
+// whyNot says why the GPU cannot be cut on demand; "" if it can.
+func (o MIGOffer) whyNot(g gpu.GPU) string {
+	switch {
+	case !g.MIG.Capable:
+		return "it has no MIG"
+	case len(g.MIG.Profiles) == 0:
+		return "the driver tells no profiles of it while MIG is off; switch it on with nvidia-smi -mig 1"
+	case g.ComputeCapability.Major < switchesAtOnce && !g.MIG.Enabled && !o.AllowReset:
+		return "its MIG mode changes with a reset only; switch it on with nvidia-smi -mig 1, or allow resets with --mig-allow-reset"
+	case len(o.Profiles.of(g)) == 0:
+		return "it has none of the profiles that are offered"
+	}
+	return ""
+}
+
+// Withheld says which GPUs of the node are not cut although MIG is offered, and
+// why.
+func (c Catalog) Withheld(node gpu.Node) []string {
+	var reasons []string
+	if !c.Offer.MIG || c.MIG.Static {
+		return nil
+	}
+	for _, g := range node.GPUs {
+		if why := c.MIG.whyNot(g); why != "" {
+			reasons = append(reasons, fmt.Sprintf("GPU at %s: %s", g.Address, why))
+		}
+	}
+	return reasons
+}
+
+// cut gives the addresses of the GPUs, which are in order, that are offered in
+// parts.
+func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
+	offered := map[gpu.PCIAddress]bool{}
+	if !c.Offer.MIG {
+		return offered
+	}
+	for _, g := range slices.Backward(gpus) {
+		if c.MIG.Static && len(g.MIG.Partitions) > 0 || !c.MIG.Static && c.MIG.whyNot(g) == "" && (c.MIG.GPUs == 0 || len(offered) < c.MIG.GPUs) {
+			offered[g.Address] = true
+		}
+	}
+	return offered
+}
+
+// parts gives the MIG devices of a GPU: what is offered, and what claims hold
+// whether it is offered or not.
+func (c Catalog) parts(g gpu.GPU, offered bool, held Held) ([]part, []counter) {
+	var parts []part
+	switch {
+	case !offered:
+	case c.MIG.Static:
+		parts = made(g)
+	default:
+		for _, p := range c.MIG.Profiles.of(g) {
+			for _, placement := range p.Placements {
+				parts = append(parts, part{profile: p, placement: placement})
+			}
+		}
+	}
+	for _, name := range held.PartsOf(g.Address) {
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.profile.Profile == name.Profile && p.placement.Start == name.Start }) {
+			parts = append(parts, find(g, name)...)
+		}
+	}
+	if c.MIG.Static {
+		return parts, nil
+	}
+	return partition(g, parts, g.MIG.Partitions)
+}
+
+// made gives the partitions that an administrator has made. One with several
+// compute instances is several devices on one placement, which this driver has
+// no names for, and one without any is none yet.
+func made(g gpu.GPU) []part {
+	devices := map[int]int{} // in each GPU instance
+	for _, p := range g.MIG.Partitions {
+		devices[p.GPUInstanceID]++
+	}
+	var parts []part
+	for _, p := range g.MIG.Partitions {
+		i := slices.IndexFunc(g.MIG.Profiles, func(info gpu.ProfileInfo) bool { return info.Profile == p.Profile })
+		if p.UUID == "" || devices[p.GPUInstanceID] > 1 || i < 0 {
+			continue
+		}
+		parts = append(parts, part{profile: g.MIG.Profiles[i], placement: p.Placement, uuid: p.UUID})
+	}
+	return parts
+}
+
+// find gives the part of the GPU with the name, if there is such a placement.
+func find(g gpu.GPU, name gpu.DeviceName) []part {
+	for _, info := range g.MIG.Profiles {
+		for _, placement := range info.Placements {
+			if info.Profile == name.Profile && placement.Start == name.Start {
+				return []part{{profile: info, placement: placement}}
+			}
+		}
+	}
+	return nil
+}
+
+func (p part) name(g gpu.GPU) gpu.DeviceName {
+	return gpu.DeviceName{Kind: gpu.KindMIG, Address: g.Address, Profile: p.profile.Profile, Start: p.placement.Start}
+}
+
+// attributes of a MIG device. A node has a hundred of them and every byte is
+// there as often, so those that it has in common with its GPU are published
+// only where that is asked for.
+func (p part) attributes(g gpu.GPU, all bool) attributes {
+	a := attributes{}
+	a.name("type", string(gpu.KindMIG))
+	a.name("profile", p.profile.Profile.String())
+	a.name("parentUUID", g.UUID)
+	a.name("uuid", p.uuid)
+	if !all {
+		return a
+	}
+	a.text("productName", g.ProductName)
+	if g.NUMANode != nil {
+		a.number(deviceattribute.StandardDeviceAttributeNUMANode, *g.NUMANode)
+	}
+	a.name(deviceattribute.StandardDeviceAttributePCIeRoot, g.PCIeRoot)
+	return a
+}
+
+func (p part) device(g gpu.GPU, allAttributes bool) resourceapi.Device {
+	d := resourceapi.Device{Name: p.name(g).String(), Attributes: p.attributes(g, allAttributes)}
+	if memory := PartitionMemory(p.profile); !memory.IsZero() {
+		d.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{CapacityMemory: {Value: memory}}
+	}
+	return d
+}

@@ -1,0 +1,70 @@
+package catalog
+
+import (
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+)
+
+// devicesPerSlice is what a slice may hold once one of its devices has a taint
+// or counters. Keeping to it from the start lets any device get a taint without
+// moving the others to another slice.
+const devicesPerSlice = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
+
+// group is the devices of one GPU, with its counters where it has any.
+type group struct {
+	whole    resourceapi.Device
+	parts    []resourceapi.Device
+	counters []resourceapi.CounterSet
+}
+
+// pages puts the devices of all GPUs into as few slices as the API allows while
+// one GPU's are in one slice, if they fit, so that a change of a GPU changes
+// one slice. Counters have slices of their own, at the end.
+//
+// The scheduler takes the first device that fits. GPUs come before all parts,
+// from the first one on, and parts from those of the last one on: whole GPUs
+// and parts are taken from opposite ends.
+func pages(groups []group) []resourceslice.Slice {
+	var pages []resourceslice.Slice
+	var page []group
+	size := 0
+	turn := func() {
+		pages = append(pages, fill(page)...)
+		page, size = nil, 0
+	}
+	var counters []resourceapi.CounterSet
+	for _, g := range groups {
+		if size+1+len(g.parts) > devicesPerSlice {
+			turn()
+		}
+		page, size = append(page, g), size+1+len(g.parts)
+		counters = append(counters, g.counters...)
+	}
+	turn()
+	for sets := range slices.Chunk(counters, resourceapi.ResourceSliceMaxCounterSets) {
+		pages = append(pages, resourceslice.Slice{SharedCounters: sets})
+	}
+	if len(pages) == 0 {
+		return []resourceslice.Slice{{}}
+	}
+	return pages
+}
+
+// fill makes a slice of the groups, or several of a single one that is too
+// large.
+func fill(page []group) []resourceslice.Slice {
+	var devices []resourceapi.Device
+	for _, g := range page {
+		devices = append(devices, g.whole)
+	}
+	for _, g := range slices.Backward(page) {
+		devices = append(devices, g.parts...)
+	}
+	var filled []resourceslice.Slice
+	for chunk := range slices.Chunk(devices, devicesPerSlice) {
+		filled = append(filled, resourceslice.Slice{Devices: chunk})
+	}
+	return filled
+}

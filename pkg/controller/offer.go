@@ -1,0 +1,143 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// LabelFunc calls on with the node's labels, first as soon as they are known
+// and then whenever they change, or with an error while they are out of reach.
+// It returns when ctx ends.
+type LabelFunc func(ctx context.Context, on func(labels map[string]string, err error))
+
+// NodeLabels watches the labels of the node through the API.
+func NodeLabels(client kubernetes.Interface, node string) LabelFunc {
+	return func(ctx context.Context, on func(map[string]string, error)) {
+		factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, node).String()
+		}))
+		informer := factory.Core().V1().Nodes().Informer()
+		told := func(object any) {
+			if n, ok := object.(*corev1.Node); ok && n.Name == node {
+				on(n.Labels, nil)
+			}
+		}
+		// Neither fails before the informer has started.
+		_ = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+			cache.DefaultWatchErrorHandler(ctx, r, err)
+			if !informer.HasSynced() {
+				on(nil, err)
+			}
+		})
+		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    told,
+			UpdateFunc: func(_, object any) { told(object) },
+		})
+		factory.StartWithContext(ctx)
+		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) && len(informer.GetStore().List()) == 0 {
+			on(nil, fmt.Errorf("node %s: %w", node, gpu.ErrNotFound))
+		}
+		<-ctx.Done()
+		factory.Shutdown()
+	}
+}
+
+// watchLabel follows the node's label until ctx ends.
+func (c *Controller) watchLabel(ctx context.Context) {
+	if c.label == nil {
+		close(c.labelled)
+		return
+	}
+	c.label(ctx, func(labels map[string]string, err error) {
+		if c.follow(labels, err) {
+			c.lookAgain()
+		}
+	})
+}
+
+// follow makes the label's word the node's offer, or the flag's where there is
+// no label. A label that cannot be read or understood changes nothing. It
+// reports whether that is to be told after what was published.
+func (c *Controller) follow(labels map[string]string, err error) (tell bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	offer := c.standard
+	value, labelled := labels[catalog.OfferLabel]
+	switch {
+	case err != nil:
+		err = fmt.Errorf("the node's label %s is out of reach: %w", catalog.OfferLabel, err)
+	case labelled:
+		offer, err = catalog.ParseOfferLabel(value)
+		if err != nil {
+			err = fmt.Errorf("the node's label %s=%s is not followed: %w; write words with a dot between them, such as share.mig", catalog.OfferLabel, value, err)
+		}
+	}
+	before, beforeErr := c.catalog.Offer, c.labelErr
+	c.labelErr = err
+	if err == nil {
+		c.catalog.Offer = offer
+	} else {
+		c.labelErr = fmt.Errorf("%w; the node still offers %q", err, before)
+	}
+	select {
+	case <-c.labelled:
+	default:
+		close(c.labelled)
+		return false // the first look waits for this
+	}
+	return c.catalog.Offer != before || fmt.Sprint(c.labelErr) != fmt.Sprint(beforeErr)
+}
+
+// ClaimsChanged tells that claims hold other devices than before. What a claim
+// held although the node no longer offers it can go once it is free.
+func (c *Controller) ClaimsChanged() {
+	select {
+	case c.claims <- struct{}{}:
+	default: // one is waiting already
+	}
+}
+
+// Look asks for another look at the hardware, for those who have found it other
+// than published.
+func (c *Controller) Look() { c.lookAgain() }
+
+// heldNow gives the devices that claims hold; if that cannot be read, those of
+// last time.
+func (c *Controller) heldNow(ctx context.Context) catalog.Held {
+	if c.held == nil {
+		return catalog.Held{}
+	}
+	held, err := c.held(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot read what claims hold; what they held before stays published")
+		return c.inUse
+	}
+	c.inUse = held
+	return held
+}
+
+// logWithheld says once which GPUs are not cut although the node offers MIG.
+// Callers hold mu.
+func (c *Controller) logWithheld(ctx context.Context, node gpu.Node) {
+	if reasons := strings.Join(c.catalog.Withheld(node), "; "); reasons != c.withheld {
+		c.withheld = reasons
+		if reasons != "" {
+			klog.FromContext(ctx).Info("MIG is not offered everywhere", "why", reasons)
+		}
+	}
+}
