@@ -19,23 +19,27 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// wholeGPUs is the DeviceClass that is shipped.
-func wholeGPUs(t testing.TB) *resourceapi.DeviceClass {
+// classes are the DeviceClasses that are shipped.
+func classes(t testing.TB) []*resourceapi.DeviceClass {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "deployments", "manifests", "deviceclass.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	class := &resourceapi.DeviceClass{}
-	if err := yaml.UnmarshalStrict(text, class); err != nil {
-		t.Fatal(err)
+	var all []*resourceapi.DeviceClass
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		class := &resourceapi.DeviceClass{}
+		if err := yaml.UnmarshalStrict([]byte(document), class); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, class)
 	}
-	return class
+	return all
 }
 
 func schedulable(t testing.TB, c catalog.Catalog, node gpu.Node, unhealthy catalog.Unhealthy) *allocatortest.Node {
 	t.Helper()
-	return allocatortest.NewNode(c.Resources(node, unhealthy, nil), allocatortest.Features(), wholeGPUs(t))
+	return allocatortest.NewNode(c.Resources(node, unhealthy, nil), allocatortest.Features(), classes(t)...)
 }
 
 // claim asks for a GPU in the words of "count=2 memory=10Gi compute=50
@@ -228,7 +232,7 @@ func TestCliquesYieldLinkedPairsAcrossDomains(t *testing.T) {
 	c.ListAttributes = true
 	features := allocatortest.Features()
 	features.ListTypeAttributes = true
-	node := allocatortest.NewNode(c.Resources(dgx1(t), nil, nil), features, wholeGPUs(t))
+	node := allocatortest.NewNode(c.Resources(dgx1(t), nil, nil), features, classes(t)...)
 	// With three GPUs of each quad taken, the two that are left are linked and
 	// in no domain together.
 	claims := []resourceapi.DeviceClaim{
