@@ -31,6 +31,10 @@ build: ## Build the agent, gpu-sim, the CDI hook and the test cluster's tool int
 demo: need-root build ## Bring up a real cluster with a simulated DGX H100 and run demo/whole-gpu on it
 	go run ./test/demo -bin $(BIN)
 
+.PHONY: demo-mig
+demo-mig: need-root build ## The same cluster with MIG on demand: demo/mig
+	go run ./test/demo -bin $(BIN) -story mig
+
 .PHONY: cluster-up
 cluster-up: need-root build ## Bring up the test cluster (CLUSTER=name)
 	$(BIN)/cluster up --name $(CLUSTER)

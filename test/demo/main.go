@@ -1,5 +1,5 @@
-// Command demo runs demo/whole-gpu on a real cluster with simulated hardware
-// and prints who got what.
+// Command demo runs the manifests of demo/ on a real cluster with simulated
+// hardware and prints who got what.
 package main
 
 import (
@@ -20,60 +20,61 @@ const (
 	model       = "dgx-h100"
 )
 
+// story is a folder of demo/ and what is done with it.
+type story struct {
+	// flags of the agent beyond the usual ones.
+	flags []string
+	tell  func(context.Context, *harness.Cluster) error
+}
+
+func stories() map[string]story {
+	return map[string]story{
+		"whole-gpu": {tell: wholeGPU},
+		"mig":       {flags: []string{"--offer=share,mig"}, tell: mig},
+	}
+}
+
 func main() {
 	bin := flag.String("bin", ".build/bin", "folder with the binaries that `make build` makes")
+	name := flag.String("story", "whole-gpu", "which folder of demo/ to run: whole-gpu or mig")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *bin); err != nil {
+	if err := run(ctx, *bin, *name); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		stop()
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, bin string) error {
+func run(ctx context.Context, bin, name string) error {
+	chosen, ok := stories()[name]
+	if !ok {
+		return fmt.Errorf("-story %s: want whole-gpu or mig", name)
+	}
 	say("bringing up the cluster %q", clusterName)
 	cluster, err := harness.Up(ctx, bin, clusterName)
 	if err != nil {
 		return err
 	}
-	say("installing the DeviceClass and the agent's rights (deployments/manifests)")
+	say("installing the DeviceClasses and the agent's rights (deployments/manifests)")
 	if err := cluster.Install(ctx); err != nil {
 		return err
 	}
-	say("starting the agent on a simulated %s", model)
-	agent := cluster.NewAgent(model)
-	if err := agent.Start(ctx); err != nil {
+	if err := cluster.DeleteNamespace(ctx, namespace); err != nil {
 		return err
 	}
-	say("applying demo/whole-gpu")
-	if err := cluster.DeleteNamespace(ctx, namespace); err != nil {
+	say("starting the agent on a simulated %s", model)
+	agent := cluster.NewAgent(model, chosen.flags...)
+	if err := agent.Start(ctx); err != nil {
 		return err
 	}
 	if err := cluster.CreateNamespace(ctx, namespace); err != nil {
 		return err
 	}
-	if _, err := cluster.Kubectl(ctx, "apply", "-n", namespace, "-f", "demo/whole-gpu"); err != nil {
+	if err := chosen.tell(ctx, cluster); err != nil {
 		return err
 	}
-	say("waiting for the pods")
-	if err := cluster.WaitReady(ctx, namespace, "one-gpu", "two-pods-a", "two-pods-b", "shared-claim", "by-memory", "first-available"); err != nil {
-		return err
-	}
-	reason, err := cluster.Unschedulable(ctx, namespace, "nine-gpus")
-	if err != nil {
-		return err
-	}
-	rows, err := cluster.Report(ctx, namespace)
-	if err != nil {
-		return err
-	}
-	fmt.Println()
-	if err := harness.WriteTable(os.Stdout, rows); err != nil {
-		return err
-	}
-	fmt.Printf("\nnine-gpus waits, and the scheduler says why:\n  %s\n", reason)
 	explore(cluster, agent)
 	return nil
 }
@@ -86,8 +87,8 @@ The cluster goes on running. To explore it:
   export KUBECONFIG=%s PATH=%s:$PATH
   kubectl get pods,resourceclaims -n %s
   kubectl get resourceslices -o yaml
-  kubectl logs -n %s one-gpu
-  kubectl delete pod -n %s by-memory        # its GPU is free again
+  kubectl logs -n %s POD                     # what the container sees
+  kubectl delete pod -n %s POD               # what it held is free again
   %s show --state %s
   less %s
 

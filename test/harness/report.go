@@ -25,7 +25,7 @@ type Row struct {
 	UUID string
 	// NUMANode is "-" where the device publishes none.
 	NUMANode string
-	// Saw are the GPU device nodes inside the container.
+	// Saw are the device nodes of GPUs and MIG capabilities inside the container.
 	Saw []string
 }
 
@@ -68,17 +68,10 @@ func (c *Cluster) containerRows(ctx context.Context, pod *corev1.Pod, container 
 		return nil, err
 	}
 	var rows []Row
-	for _, used := range container.Resources.Claims {
-		claim, err := c.Claim(ctx, pod, used.Name)
-		if err != nil {
-			return nil, err
-		}
-		if claim.Status.Allocation == nil {
-			return nil, fmt.Errorf("claim %s/%s of a running pod is not allocated", claim.Namespace, claim.Name)
-		}
+	add := func(claim *resourceapi.ResourceClaim, wanted string) {
 		for _, result := range claim.Status.Allocation.Devices.Results {
 			request, _, _ := strings.Cut(result.Request, "/")
-			if used.Request != "" && used.Request != request {
+			if wanted != "" && wanted != request {
 				continue
 			}
 			device := published[result.Device]
@@ -86,8 +79,26 @@ func (c *Cluster) containerRows(ctx context.Context, pod *corev1.Pod, container 
 				Pod: pod.Name, Container: container.Name, Request: result.Request, Device: result.Device,
 				UUID:     text(sight.Attributes(result.Device)["uuid"]),
 				NUMANode: text(device.Attributes["resource.kubernetes.io/numaNode"]),
-				Saw:      sight.GPUs(),
+				Saw:      append(sight.GPUs(), sight.Capabilities()...),
 			})
+		}
+	}
+	for _, used := range container.Resources.Claims {
+		claim, err := c.Claim(ctx, pod, used.Name)
+		if err != nil {
+			return nil, err
+		}
+		add(claim, used.Request)
+	}
+	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
+		claim, err := c.Client.ResourceV1().ResourceClaims(pod.Namespace).Get(ctx, extended.ResourceClaimName, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for _, mapping := range extended.RequestMappings {
+			if mapping.ContainerName == container.Name {
+				add(claim, mapping.RequestName)
+			}
 		}
 	}
 	return rows, nil

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+func wholeGPU(ctx context.Context, cluster *harness.Cluster) error {
+	if err := apply(ctx, cluster, "demo/whole-gpu"); err != nil {
+		return err
+	}
+	if err := cluster.WaitReady(ctx, namespace, "one-gpu", "two-pods-a", "two-pods-b", "shared-claim", "by-memory", "first-available"); err != nil {
+		return err
+	}
+	reason, err := cluster.Unschedulable(ctx, namespace, "nine-gpus")
+	if err != nil {
+		return err
+	}
+	if err := table(ctx, cluster); err != nil {
+		return err
+	}
+	fmt.Printf("\nnine-gpus waits, and the scheduler says why:\n  %s\n", reason)
+	return nil
+}
+
+func mig(ctx context.Context, cluster *harness.Cluster) error {
+	if err := apply(ctx, cluster, "demo/mig/classes.yaml"); err != nil {
+		return err
+	}
+	if err := wholeWhenFree(ctx, cluster); err != nil {
+		return err
+	}
+	for _, file := range []string{"seven-1g", "mix", "first-available", "extended-resource"} {
+		if err := apply(ctx, cluster, "demo/mig/"+file+".yaml"); err != nil {
+			return err
+		}
+	}
+	if err := cluster.WaitReady(ctx, namespace, "seven-0", "seven-1", "seven-2", "seven-3", "seven-4", "seven-5", "seven-6", "mix", "first-available", "extended-resource"); err != nil {
+		return err
+	}
+	return table(ctx, cluster)
+}
+
+// wholeWhenFree shows that a pod which wants whole GPUs waits while one is cut
+// and starts by itself.
+func wholeWhenFree(ctx context.Context, cluster *harness.Cluster) error {
+	if err := apply(ctx, cluster, "demo/mig/cut.yaml"); err != nil {
+		return err
+	}
+	if err := cluster.WaitReady(ctx, namespace, "cut"); err != nil {
+		return err
+	}
+	if err := apply(ctx, cluster, "demo/mig/eight-gpus.yaml"); err != nil {
+		return err
+	}
+	reason, err := cluster.Unschedulable(ctx, namespace, "eight-gpus")
+	if err != nil {
+		return err
+	}
+	say("eight-gpus waits while a GPU is cut: %s", reason)
+	if err := remove(ctx, cluster, "cut"); err != nil {
+		return err
+	}
+	if err := cluster.WaitReady(ctx, namespace, "eight-gpus"); err != nil {
+		return err
+	}
+	say("cut has ended, and eight-gpus has started by itself")
+	return remove(ctx, cluster, "eight-gpus")
+}
+
+func apply(ctx context.Context, cluster *harness.Cluster, path string) error {
+	say("applying %s", path)
+	_, err := cluster.Kubectl(ctx, "apply", "-n", namespace, "-f", path)
+	return err
+}
+
+func remove(ctx context.Context, cluster *harness.Cluster, pod string) error {
+	say("deleting the pod %s", pod)
+	_, err := cluster.Kubectl(ctx, "delete", "pod", "-n", namespace, pod)
+	return err
+}
+
+func table(ctx context.Context, cluster *harness.Cluster) error {
+	rows, err := cluster.Report(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	fmt.Println()
+	return harness.WriteTable(os.Stdout, rows)
+}
