@@ -71,7 +71,7 @@ func TestGoldenMIG(t *testing.T) {
 }
 
 // simulated looks at a new node of the model with the real adapters.
-func simulated(t *testing.T, model string) gpu.Node {
+func simulated(t testing.TB, model string) gpu.Node {
 	t.Helper()
 	m, err := nvmlsim.LoadModel(model)
 	if err != nil {

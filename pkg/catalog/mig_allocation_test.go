@@ -1,0 +1,326 @@
+package catalog_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	vendor "github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// together asks for MIG devices of one GPU, a profile each.
+func together(profiles ...string) resourceapi.DeviceClaim {
+	var claim resourceapi.DeviceClaim
+	for i, profile := range profiles {
+		request := allocatortest.Request("mig.nvidia.com", profile, 1).Requests[0]
+		request.Name = fmt.Sprintf("mig-%d", i)
+		claim.Requests = append(claim.Requests, request)
+	}
+	parent := resourceapi.FullyQualifiedName("gpu.nvidia.com/parentUUID")
+	claim.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: &parent}}
+	return claim
+}
+
+func mig(profile string) resourceapi.DeviceClaim {
+	return allocatortest.Request("mig.nvidia.com", profile, 1)
+}
+
+func TestTheSchedulerCutsGPUs(t *testing.T) {
+	lastOne := cutting(catalog.MIGProfiles{})
+	lastOne.MIG.GPUs = 1
+	tainted := first(t, 1, "dgx-h100")
+	tainted.GPUs[0].MIG.Enabled = true
+	for name, tc := range map[string]struct {
+		catalog catalog.Catalog
+		node    gpu.Node
+		claims  []resourceapi.DeviceClaim
+		want    string
+	}{
+		"whole GPUs and parts come from opposite ends": {
+			catalog: cutting(catalog.MIGProfiles{}), node: first(t, 3, "dgx-h100"),
+			claims: []resourceapi.DeviceClaim{mig("3g.40gb"), claim(""), mig("1g.10gb"), claim(""), claim("")},
+			want:   "a 52-00-mig-3g-40gb-0\nb 1b-00 81559Mi\nc 52-00-mig-1g-10gb-4\nd 43-00 81559Mi\ne does not fit",
+		},
+		"a GPU takes a mix and then no more": {
+			catalog: cutting(catalog.MIGProfiles{}), node: first(t, 1, "dgx-h100"),
+			claims: []resourceapi.DeviceClaim{together("1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"), mig("1g.10gb"), claim(""), claim("memory=1Gi")},
+			want:   "a 1b-00-mig-1g-10gb-0 1b-00-mig-1g-10gb-1 1b-00-mig-2g-20gb-2 1b-00-mig-3g-40gb-4\nb does not fit\nc does not fit\nd does not fit",
+		},
+		"a share keeps parts out": {
+			catalog: cutting(catalog.MIGProfiles{}), node: first(t, 1, "dgx-h100"),
+			claims: []resourceapi.DeviceClaim{claim("memory=1Gi"), mig("1g.10gb"), claim("memory=1Gi")},
+			want:   "a 1b-00 1Gi\nb does not fit\nc 1b-00 1Gi",
+		},
+		"only the GPUs that are offered are cut": {
+			catalog: lastOne, node: first(t, 2, "dgx-h100"),
+			claims: []resourceapi.DeviceClaim{mig("7g.80gb"), mig("1g.10gb"), claim("")},
+			want:   "a 43-00-mig-7g-80gb-0\nb does not fit\nc 1b-00 81559Mi",
+		},
+		"one GPU with the media engine": {
+			catalog: cutting(catalog.MIGProfiles{All: true}), node: first(t, 1, "dgx-h100"),
+			claims: []resourceapi.DeviceClaim{mig("1g.10gb+me"), mig("1g.10gb+me"), mig("1g.20gb")},
+			want:   "a 1b-00-mig-1g-10gb-me-0\nb does not fit\nc 1b-00-mig-1g-20gb-2",
+		},
+		"a GPU in MIG mode of an administrator's is given in parts alone": {
+			catalog: cutting(catalog.MIGProfiles{}), node: tainted,
+			claims: []resourceapi.DeviceClaim{claim(""), mig("2g.20gb")},
+			want:   "a does not fit\nb 1b-00-mig-2g-20gb-0",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := allocateAll(t, schedulable(t, tc.catalog, tc.node, nil), tc.claims)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("allocations (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// cutter makes true what the scheduler grants, on a simulated node, as
+// administrators do by hand: MIG mode goes on with the first part of a GPU and
+// off with the last.
+type cutter struct {
+	t       *testing.T
+	library vendor.Interface
+	node    gpu.Node
+	held    map[string]vendor.GpuInstance // by device
+	whole   map[gpu.PCIAddress]bool
+	reset   func(index int) error // where a change of the MIG mode needs it
+}
+
+func newCutter(t *testing.T, model string) *cutter {
+	t.Helper()
+	m, err := nvmlsim.LoadModel(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := nvmlsim.Create(t.TempDir(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cutter{t: t, library: sim.NVML(), node: simulated(t, model), held: map[string]vendor.GpuInstance{}, whole: map[gpu.PCIAddress]bool{}}
+	if kindOf(t, model).MIG.NeedsReset {
+		c.reset = sim.ResetGPU
+	}
+	if ret := c.library.Init(); ret != vendor.SUCCESS {
+		t.Fatal(ret)
+	}
+	return c
+}
+
+func (c *cutter) gpu(address gpu.PCIAddress) (gpu.GPU, vendor.Device) {
+	c.t.Helper()
+	i := slices.IndexFunc(c.node.GPUs, func(g gpu.GPU) bool { return g.Address == address })
+	device, ret := c.library.DeviceGetHandleByIndex(c.node.GPUs[i].Index)
+	if ret != vendor.SUCCESS {
+		c.t.Fatal(ret)
+	}
+	return c.node.GPUs[i], device
+}
+
+func (c *cutter) mode(g gpu.GPU, device vendor.Device, mode int) {
+	c.t.Helper()
+	if current, _, ret := device.GetMigMode(); ret != vendor.SUCCESS || current == mode {
+		return
+	}
+	if _, ret := device.SetMigMode(mode); ret != vendor.SUCCESS {
+		c.t.Fatalf("MIG mode %d of GPU %s: %v", mode, g.Address, ret)
+	}
+	if c.reset != nil {
+		if err := c.reset(g.Index); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+func (c *cutter) take(device string) {
+	c.t.Helper()
+	name, err := gpu.ParseDeviceName(device)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	g, handle := c.gpu(name.Address)
+	if name.Kind == gpu.KindGPU {
+		if mode, _, _ := handle.GetMigMode(); mode != vendor.DEVICE_MIG_DISABLE || c.whole[g.Address] {
+			c.t.Fatalf("%s is granted, which is cut or held", device)
+		}
+		c.whole[g.Address] = true
+		return
+	}
+	if c.whole[g.Address] {
+		c.t.Fatalf("%s is granted, whose GPU is held", device)
+	}
+	c.mode(g, handle, vendor.DEVICE_MIG_ENABLE)
+	info := profileOf(g, name)
+	profile, ret := handle.GetGpuInstanceProfileInfo(info.ID)
+	if ret != vendor.SUCCESS {
+		c.t.Fatal(ret)
+	}
+	instance, ret := handle.CreateGpuInstanceWithPlacement(&profile, &vendor.GpuInstancePlacement{Start: uint32(name.Start), Size: uint32(info.Placements[0].Size)})
+	if ret != vendor.SUCCESS {
+		c.t.Fatalf("%s is granted, and the hardware refuses it: %v; held are %v", device, ret, slices.Sorted(maps.Keys(c.held)))
+	}
+	c.held[device] = instance
+}
+
+func (c *cutter) free(device string) {
+	c.t.Helper()
+	name, err := gpu.ParseDeviceName(device)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if name.Kind == gpu.KindGPU {
+		delete(c.whole, name.Address)
+		return
+	}
+	if ret := c.held[device].Destroy(); ret != vendor.SUCCESS {
+		c.t.Fatalf("destroy %s: %v", device, ret)
+	}
+	delete(c.held, device)
+	for other := range c.held {
+		if strings.HasPrefix(other, name.Address.DeviceName()+"-") {
+			return
+		}
+	}
+	g, handle := c.gpu(name.Address)
+	c.mode(g, handle, vendor.DEVICE_MIG_DISABLE)
+}
+
+// Claims come and go at random for a thousand steps. The hardware never refuses
+// what the scheduler granted, and at the end nothing is left.
+func TestTheHardwareTakesWhatTheSchedulerGrants(t *testing.T) {
+	for model, profiles := range map[string][]string{
+		"dgx-h100":   {"1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb", "1g.20gb", "4g.40gb", "1g.10gb+me"},
+		"dgx-a100":   {"1g.10gb", "2g.20gb", "3g.40gb"},
+		"a30-bridge": {"1g.6gb", "2g.12gb", "4g.24gb", "1g.6gb+me", "2g.12gb+me"},
+	} {
+		t.Run(model, func(t *testing.T) {
+			t.Parallel()
+			c := newCutter(t, model)
+			offered := catalog.MIGProfiles{All: len(profiles) > 4}
+			node := schedulable(t, cutting(offered), c.node, nil)
+			random := rand.New(rand.NewPCG(3, 4))
+			held := map[string][]string{}
+			granted, refused := 0, 0
+			for step := range 1000 {
+				if names := slices.Sorted(maps.Keys(held)); len(names) > 0 && random.IntN(5) < 2 {
+					name := names[random.IntN(len(names))]
+					node.Free(name)
+					for _, device := range held[name] {
+						c.free(device)
+					}
+					delete(held, name)
+					continue
+				}
+				profile := func() string { return profiles[random.IntN(len(profiles))] }
+				var asked resourceapi.DeviceClaim
+				switch random.IntN(8) {
+				case 0:
+					asked = allocatortest.Request("gpu.nvidia.com", "", int64(1+random.IntN(2)))
+				case 1:
+					asked = together(profile(), profile())
+				case 2:
+					asked = allocatortest.Request("mig.nvidia.com", profile(), 2)
+				default:
+					asked = mig(profile())
+				}
+				name := fmt.Sprintf("claim-%04d", step)
+				results, err := node.Allocate(t.Context(), name, asked)
+				if errors.Is(err, allocatortest.ErrNoFit) {
+					refused++
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				granted++
+				for _, result := range results {
+					c.take(result.Device)
+					held[name] = append(held[name], result.Device)
+				}
+			}
+			if granted < 100 || refused < 20 {
+				t.Errorf("%d claims granted and %d refused: the run says little", granted, refused)
+			}
+			for name, devices := range held {
+				node.Free(name)
+				for _, device := range devices {
+					c.free(device)
+				}
+			}
+			for _, g := range c.node.GPUs {
+				_, handle := c.gpu(g.Address)
+				if mode, _, _ := handle.GetMigMode(); mode != vendor.DEVICE_MIG_DISABLE {
+					t.Errorf("GPU %s is left in MIG mode", g.Address)
+				}
+			}
+			if node.String() != "" || len(c.held) > 0 || len(c.whole) > 0 {
+				t.Errorf("left: %s %v %v", node, c.held, c.whole)
+			}
+		})
+	}
+}
+
+// What the scheduler pays per claim and node where GPUs are cut, on our slices
+// and on naive ones.
+func BenchmarkAllocateMIG(b *testing.B) {
+	hardware := simulated(b, "dgx-h100")
+	for name, request := range map[string]resourceapi.DeviceClaim{
+		"a whole GPU":               claim(""),
+		"1g":                        mig("1g.10gb"),
+		"3g":                        mig("3g.40gb"),
+		"1g 1g 2g 3g of one GPU":    together("1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"),
+		"a profile that is not":     mig("5g.50gb"),
+		"nine GPUs of eight":        claim("count=9"),
+		"three 3g of one GPU":       together("3g.40gb", "3g.40gb", "3g.40gb"),
+		"1g and a profile that not": together("1g.10gb", "5g.50gb"),
+	} {
+		for layout, node := range map[string]*allocatortest.Node{
+			"common": schedulable(b, cutting(catalog.MIGProfiles{}), hardware, nil),
+			"all":    schedulable(b, cutting(catalog.MIGProfiles{All: true}), hardware, nil),
+			"naive":  allocatortest.NewNode(allocatortest.Naive("node-1", hardware), allocatortest.Features(), classes(b)...),
+		} {
+			b.Run(name+"/"+layout, func(b *testing.B) {
+				for b.Loop() {
+					if _, err := node.Allocate(b.Context(), "a", request); err != nil && !errors.Is(err, allocatortest.ErrNoFit) {
+						b.Fatal(err)
+					}
+					node.Free("a")
+				}
+			})
+		}
+	}
+}
+
+func TestTheComparisonWithANaivePublication(t *testing.T) {
+	node := simulated(t, "dgx-h100")
+	naive := allocatortest.Naive("node-1", node).Pools["node-1"].Slices
+	devices := 0
+	for _, slice := range naive {
+		devices += len(slice.Devices)
+	}
+	if len(naive) != 9 || devices != 208 {
+		t.Errorf("naive: %d devices in %d slices", devices, len(naive))
+	}
+	compared, err := allocatortest.Compare(t.Context(), cutting(catalog.MIGProfiles{}), node, 3, classes(t)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range compared {
+		if c.Ours <= 0 || c.Naive <= 0 {
+			t.Errorf("%+v", c)
+		}
+		t.Logf("%-30s %10v %10v  %.1f times", c.Claim, c.Ours, c.Naive, float64(c.Naive)/float64(c.Ours))
+	}
+}
