@@ -19,6 +19,8 @@ type Library struct {
 	// node guards the calls that concern the node as a whole, starting the
 	// library among them.
 	node *guard
+	// reset is nil where GPUs may not be reset.
+	reset ResetFunc
 
 	mu sync.Mutex
 	// lib is nil until it could be opened.

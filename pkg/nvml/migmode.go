@@ -1,0 +1,107 @@
+package nvml
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// ResetFunc resets the GPU at the address. NVML has no call for it.
+type ResetFunc func(ctx context.Context, address gpu.PCIAddress) error
+
+// AllowReset lets [Library.SetMIGMode] reset GPUs that nothing uses. It is
+// called before anything else.
+func (l *Library) AllowReset(reset ResetFunc) { l.reset = reset }
+
+// SetMIGMode switches the MIG mode of the GPU at the address, and has an effect
+// when it returns without an error. With an error nothing is left pending for
+// the next reset. The error wraps [gpu.ErrInUse] while a process or an instance
+// uses the GPU, and [gpu.ErrNotSupported] where the mode takes a reset (Ampere)
+// that is not allowed.
+func (l *Library) SetMIGMode(ctx context.Context, address gpu.PCIAddress, on bool) error {
+	mode, operation := nvml.DEVICE_MIG_DISABLE, "switch off the MIG mode of"
+	if on {
+		mode, operation = nvml.DEVICE_MIG_ENABLE, "switch on the MIG mode of"
+	}
+	set := func(device nvml.Device) (needsReset bool, err error) { return setMIGMode(device, mode, l.reset != nil) }
+	needsReset, err := onGPU(ctx, l, address, operation, set)
+	if err != nil || !needsReset {
+		return err
+	}
+	resetErr := l.reset(ctx, address)
+	_, err = onGPU(context.WithoutCancel(ctx), l, address, operation, func(device nvml.Device) (struct{}, error) {
+		current, _, ret := device.GetMigMode()
+		if err := required("read its MIG mode", ret); err != nil || current == mode {
+			return struct{}{}, err
+		}
+		err := resetErr
+		if err == nil {
+			err = fmt.Errorf("%w: it has not changed with a reset", gpu.ErrNotSupported)
+		}
+		return struct{}{}, errors.Join(err, revert(device, current))
+	})
+	return err
+}
+
+func setMIGMode(device nvml.Device, mode int, mayReset bool) (needsReset bool, err error) {
+	current, pending, ret := device.GetMigMode()
+	if err := required("read its MIG mode", ret); err != nil {
+		return false, err
+	}
+	if current == mode && pending == mode {
+		return false, nil
+	}
+	activation, ret := device.SetMigMode(mode)
+	switch {
+	case ret != nvml.SUCCESS:
+		err = check("set the mode", ret)
+	case activation == nvml.SUCCESS || current == mode:
+		return false, nil
+	case activation != nvml.ERROR_RESET_REQUIRED:
+		err = check("activate the mode", activation)
+	case !mayReset:
+		err = fmt.Errorf("%w without a reset of the GPU: allow it with --mig-allow-reset, or do it with nvidia-smi -i <GPU> -mig %d and nvidia-smi -i <GPU> --gpu-reset", gpu.ErrNotSupported, mode)
+	case len(users(device)) > 0:
+		err = fmt.Errorf("%w: it takes a reset of the GPU", gpu.ErrInUse)
+	default:
+		return true, nil
+	}
+	if errors.Is(err, gpu.ErrInUse) {
+		err = fmt.Errorf("%w; %s", err, whoUses(device))
+	}
+	return false, errors.Join(err, revert(device, current))
+}
+
+// revert takes back a mode that waits for a reset, which somebody may do for
+// other reasons.
+func revert(device nvml.Device, current int) error {
+	_, pending, ret := device.GetMigMode()
+	if ret == nvml.SUCCESS && pending == current {
+		return nil
+	}
+	_, ret = device.SetMigMode(current)
+	return check("take back the mode", ret)
+}
+
+// whoUses says what keeps a GPU busy and what to do about it.
+func whoUses(device nvml.Device) string {
+	if pids := users(device); len(pids) > 0 {
+		return fmt.Sprintf("stop what uses the GPU: process %s", strings.Join(pids, ", "))
+	}
+	return "stop what uses the GPU, such as monitoring agents, or destroy the instances on it"
+}
+
+func users(device nvml.Device) []string {
+	var pids []string
+	if processes, ret := device.GetComputeRunningProcesses(); ret == nvml.SUCCESS {
+		for _, p := range processes {
+			pids = append(pids, fmt.Sprint(p.Pid))
+		}
+	}
+	return pids
+}

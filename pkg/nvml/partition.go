@@ -1,0 +1,262 @@
+package nvml
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// MIG reads what the GPU at the address says of Multi-Instance GPU now. It
+// fails with [gpu.ErrNotFound] for a GPU that no Snapshot has read, and
+// otherwise as Snapshot does; so do the other operations.
+func (l *Library) MIG(ctx context.Context, address gpu.PCIAddress) (gpu.MIG, error) {
+	return onGPU(ctx, l, address, "read the MIG partitions of", func(device nvml.Device) (gpu.MIG, error) {
+		memory, err := memoryOf(device)
+		if err != nil {
+			return gpu.MIG{}, err
+		}
+		g := gpu.GPU{MemoryBytes: memory}
+		err = readMIG(nil, device, &g)
+		return g.MIG, err
+	})
+}
+
+// CreatePartition makes a GPU instance of the profile whose first memory slice
+// is start, and the compute instance that spans it. What is there of the two is
+// used; if the compute instance fails, a GPU instance of this call is destroyed.
+// The error wraps [gpu.ErrNotFound] where the GPU has no such profile or
+// placement, and [gpu.ErrNoCapacity] where there is no room.
+func (l *Library) CreatePartition(ctx context.Context, address gpu.PCIAddress, profile gpu.Profile, start int) (gpu.Partition, error) {
+	operation := fmt.Sprintf("create %s@%d on", profile, start)
+	return onGPU(ctx, l, address, operation, func(device nvml.Device) (gpu.Partition, error) {
+		at, err := findPlace(device, profile, start)
+		if err != nil {
+			return gpu.Partition{}, err
+		}
+		instance, err := at.instance(device)
+		if err != nil {
+			return gpu.Partition{}, err
+		}
+		undo := func() error { return nil }
+		if instance == nil {
+			var ret nvml.Return
+			instance, ret = device.CreateGpuInstanceWithPlacement(&at.info, &at.placement)
+			if err := check("create the GPU instance", ret); err != nil {
+				return gpu.Partition{}, err
+			}
+			undo = func() error { return destroyInstance(instance) }
+		}
+		p, err := at.span(instance)
+		if err != nil {
+			return gpu.Partition{}, errors.Join(err, undo())
+		}
+		p.Profile = profile
+		return p, nil
+	})
+}
+
+// DestroyPartition destroys the GPU instance of the profile whose first memory
+// slice is start, after the compute instances in it. Nothing there is no error.
+// The error wraps [gpu.ErrInUse] while a process uses it.
+func (l *Library) DestroyPartition(ctx context.Context, address gpu.PCIAddress, profile gpu.Profile, start int) error {
+	operation := fmt.Sprintf("destroy %s@%d on", profile, start)
+	_, err := onGPU(ctx, l, address, operation, func(device nvml.Device) (struct{}, error) {
+		current, _, ret := device.GetMigMode()
+		if err := required("read its MIG mode", ret); err != nil {
+			return struct{}{}, err
+		}
+		if current != nvml.DEVICE_MIG_ENABLE {
+			return struct{}{}, nil
+		}
+		at, err := findPlace(device, profile, start)
+		if err != nil {
+			return struct{}{}, err
+		}
+		instance, err := at.instance(device)
+		if err != nil || instance == nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, destroyInstance(instance)
+	})
+	return err
+}
+
+// place is where an instance of a profile can be.
+type place struct {
+	info      nvml.GpuInstanceProfileInfo
+	placement nvml.GpuInstancePlacement
+}
+
+func findPlace(device nvml.Device, profile gpu.Profile, start int) (place, error) {
+	memory, err := memoryOf(device)
+	if err != nil {
+		return place{}, err
+	}
+	for number := range nvml.GPU_INSTANCE_PROFILE_COUNT {
+		suffix, known := profileSuffixes[number]
+		if !known || suffix != profile.Media {
+			continue
+		}
+		info, ret := device.GetGpuInstanceProfileInfo(number)
+		told, err := optional(fmt.Sprintf("read MIG profile %d", number), ret)
+		if err != nil {
+			return place{}, err
+		}
+		if !told || int(info.SliceCount) != profile.Slices || memoryGB(info.MemorySizeMB, memory) != profile.MemoryGB {
+			continue
+		}
+		placements, ret := device.GetGpuInstancePossiblePlacements(&info)
+		if err := required(fmt.Sprintf("read the placements of MIG profile %d", number), ret); err != nil {
+			return place{}, err
+		}
+		for _, p := range placements {
+			if int(p.Start) == start {
+				return place{info: info, placement: p}, nil
+			}
+		}
+	}
+	return place{}, fmt.Errorf("%w: the GPU has no such profile or placement; nvidia-smi mig -lgipp lists them", gpu.ErrNotFound)
+}
+
+// instance gives the GPU instance that is there, nil if there is none.
+func (p place) instance(device nvml.Device) (nvml.GpuInstance, error) {
+	instances, ret := device.GetGpuInstances(&p.info)
+	if err := required("list its MIG instances", ret); err != nil {
+		return nil, err
+	}
+	for _, instance := range instances {
+		is, ret := instance.GetInfo()
+		if err := required("read a MIG instance", ret); err != nil {
+			return nil, err
+		}
+		if is.Placement == p.placement {
+			return instance, nil
+		}
+	}
+	return nil, nil
+}
+
+// span gives the compute instance that takes all of the GPU instance, made if
+// it is not there.
+func (p place) span(instance nvml.GpuInstance) (gpu.Partition, error) {
+	is, ret := instance.GetInfo()
+	if err := check("read the GPU instance", ret); err != nil {
+		return gpu.Partition{}, err
+	}
+	info, err := spanningProfile(instance, p.info.SliceCount)
+	if err != nil {
+		return gpu.Partition{}, err
+	}
+	there, ret := instance.GetComputeInstances(&info)
+	if err := check("list the compute instances", ret); err != nil {
+		return gpu.Partition{}, err
+	}
+	var compute nvml.ComputeInstance
+	undo := func() error { return nil }
+	if len(there) > 0 {
+		compute = there[0]
+	} else {
+		compute, ret = instance.CreateComputeInstance(&info)
+		if err := check("create the compute instance", ret); err != nil {
+			return gpu.Partition{}, err
+		}
+		undo = func() error { return check("destroy the compute instance", compute.Destroy()) }
+	}
+	cs, ret := compute.GetInfo()
+	if err := check("read the compute instance", ret); err != nil {
+		return gpu.Partition{}, errors.Join(err, undo())
+	}
+	uuid, ret := cs.Device.GetUUID()
+	if err := check("read the UUID of the MIG device", ret); err != nil {
+		return gpu.Partition{}, errors.Join(err, undo())
+	}
+	return gpu.Partition{Placement: placement(p.placement), UUID: uuid, GPUInstanceID: int(is.Id), ComputeInstanceID: int(cs.Id)}, nil
+}
+
+// spanningProfile finds the compute instance profile with all slices of a GPU
+// instance.
+func spanningProfile(instance nvml.GpuInstance, slices uint32) (nvml.ComputeInstanceProfileInfo, error) {
+	for number := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
+		info, ret := instance.GetComputeInstanceProfileInfo(number, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+		told, err := optional(fmt.Sprintf("read compute instance profile %d", number), ret)
+		if err != nil {
+			return info, err
+		}
+		if told && info.SliceCount == slices {
+			return info, nil
+		}
+	}
+	return nvml.ComputeInstanceProfileInfo{}, fmt.Errorf("find the compute instance profile of %d slices: %w", slices, gpu.ErrNotFound)
+}
+
+// destroyInstance destroys a GPU instance and what is in it.
+func destroyInstance(instance nvml.GpuInstance) error {
+	for number := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
+		info, ret := instance.GetComputeInstanceProfileInfo(number, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+		told, err := optional(fmt.Sprintf("read compute instance profile %d", number), ret)
+		if err != nil {
+			return err
+		}
+		if !told {
+			continue
+		}
+		computes, ret := instance.GetComputeInstances(&info)
+		if err := check("list the compute instances", ret); err != nil {
+			return err
+		}
+		for _, compute := range computes {
+			if err := check("destroy the compute instance", compute.Destroy()); err != nil {
+				return err
+			}
+		}
+	}
+	return check("destroy the GPU instance", instance.Destroy())
+}
+
+func memoryOf(device nvml.Device) (uint64, error) {
+	memory, ret := device.GetMemoryInfo()
+	return memory.Total, required("read its memory", ret)
+}
+
+// onGPU runs call for the GPU at the address, one at a time on each GPU.
+// Errors name the operation and the GPU.
+func onGPU[T any](ctx context.Context, l *Library, address gpu.PCIAddress, operation string, call func(nvml.Device) (T, error)) (T, error) {
+	var none T
+	operation = fmt.Sprintf("%s GPU at %s", operation, address)
+	s := l.slotAt(address)
+	if s == nil {
+		return none, fmt.Errorf("%s: %w: no snapshot has read it", operation, gpu.ErrNotFound)
+	}
+	lib, err := l.Vendor(ctx)
+	if err != nil {
+		return none, fmt.Errorf("%s: %w", operation, err)
+	}
+	return do(ctx, s.guard, operation, func() (T, error) {
+		device, ret := lib.DeviceGetHandleByPciBusId(address.String())
+		if err := required(operation, ret); err != nil {
+			return none, err
+		}
+		value, err := call(device)
+		if err != nil {
+			return none, fmt.Errorf("%s: %w", operation, err)
+		}
+		return value, nil
+	})
+}
+
+// slotAt gives the slot of the GPU that answered last at the address, nil if
+// there is none.
+func (l *Library) slotAt(address gpu.PCIAddress) *slot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.slots {
+		if a := s.lastAddress(); a != nil && *a == address {
+			return s
+		}
+	}
+	return nil
+}
