@@ -140,3 +140,41 @@ func TestBootID(t *testing.T) {
 		t.Errorf("a missing boot ID gives %v, want %v", err, os.ErrNotExist)
 	}
 }
+
+func TestCapabilityNodes(t *testing.T) {
+	access := func(minor string) string {
+		return "DeviceFileMinor: " + minor + "\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
+	}
+	const mig = "proc/driver/nvidia/capabilities/gpu2/mig/"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  []string
+		err   error
+	}{
+		"as the driver lists the instances": {
+			files: map[string]string{mig + "gi5/access": access("300"), mig + "gi5/ci0/access": access("301"), "dev/nvidia-caps/nvidia-cap300": "", "dev/nvidia-caps/nvidia-cap301": ""},
+			want:  []string{"/dev/nvidia-caps/nvidia-cap300", "/dev/nvidia-caps/nvidia-cap301"},
+		},
+		"as the table of all minors has it": {
+			files: map[string]string{"proc/driver/nvidia-caps/mig-minors": "config 1\ngpu2/gi5/access 30\ngpu2/gi5/ci0/access 31\ngpu2/gi5/ci1/access 32\n", "dev/nvidia-caps/nvidia-cap30": "", "dev/nvidia-caps/nvidia-cap31": ""},
+			want:  []string{"/dev/nvidia-caps/nvidia-cap30", "/dev/nvidia-caps/nvidia-cap31"},
+		},
+		"an instance that is not there": {err: gpu.ErrNotFound},
+		"a minor that is no number": {
+			files: map[string]string{mig + "gi5/access": access("many")}, err: gpu.ErrCorrupt,
+		},
+		"a node that is missing": {
+			files: map[string]string{mig + "gi5/access": access("300"), mig + "gi5/ci0/access": access("301"), "dev/nvidia-caps/nvidia-cap300": ""}, err: gpu.ErrNotFound,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := tree(t, c.files, nil).CapabilityNodes(gpu.GPU{Minor: 2}, 5, 0)
+			if !errors.Is(err, c.err) {
+				t.Errorf("error %v, want %v", err, c.err)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("nodes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,76 @@
+package sysfs
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// CapabilityNodes gives the container paths of the device nodes that admit a
+// container to a MIG device, beside those of its GPU: that of the GPU instance
+// and that of the compute instance, "/dev/nvidia-caps/nvidia-cap30". Their
+// minors are the kernel's to say. Sources:
+// proc/driver/nvidia/capabilities/gpu*/mig/gi*/access and …/ci*/access, and
+// where a driver has not got these, proc/driver/nvidia-caps/mig-minors. It fails
+// with [gpu.ErrNotFound] where the instance or a node is missing.
+func (r Root) CapabilityNodes(g gpu.GPU, gpuInstance, computeInstance int) ([]string, error) {
+	var nodes []string
+	for _, instance := range []string{
+		fmt.Sprintf("gi%d", gpuInstance),
+		fmt.Sprintf("gi%d/ci%d", gpuInstance, computeInstance),
+	} {
+		minor, err := r.capabilityMinor(g.Minor, instance)
+		if err != nil {
+			return nil, fmt.Errorf("capability of MIG instance %s on GPU %s: %w", instance, g.Address, err)
+		}
+		name := fmt.Sprintf("nvidia-cap%d", minor)
+		if _, err := os.Stat(r.path("dev", "nvidia-caps", name)); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("device node of MIG instance %s on GPU %s: %w: %s does not exist; nvidia-modprobe creates it", instance, g.Address, gpu.ErrNotFound, r.path("dev", "nvidia-caps", name))
+		} else if err != nil {
+			return nil, fmt.Errorf("device node of MIG instance %s on GPU %s: %w", instance, g.Address, err)
+		}
+		nodes = append(nodes, "/dev/nvidia-caps/"+name)
+	}
+	return nodes, nil
+}
+
+// capabilityMinor gives the minor of "gi1" or "gi1/ci0".
+func (r Root) capabilityMinor(gpuMinor int, instance string) (int, error) {
+	access := r.path("proc", "driver", "nvidia", "capabilities", fmt.Sprintf("gpu%d", gpuMinor), "mig", instance, "access")
+	minor, err := minorIn(access, "DeviceFileMinor:")
+	if errors.Is(err, fs.ErrNotExist) {
+		minor, err = minorIn(r.path("proc", "driver", "nvidia-caps", "mig-minors"), fmt.Sprintf("gpu%d/%s/access", gpuMinor, instance))
+	}
+	return minor, missing(err)
+}
+
+// minorIn finds the number behind a word at the start of a line.
+func minorIn(path, word string) (int, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = file.Close() }()
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) != 2 || fields[0] != word {
+			continue
+		}
+		minor, err := strconv.Atoi(fields[1])
+		if err != nil || minor < 0 {
+			return 0, fmt.Errorf("%s: %w: %q", path, gpu.ErrCorrupt, lines.Text())
+		}
+		return minor, nil
+	}
+	if err := lines.Err(); err != nil {
+		return 0, err
+	}
+	return 0, fmt.Errorf("%s: no line %s: %w", path, word, fs.ErrNotExist)
+}
