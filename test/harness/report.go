@@ -69,6 +69,9 @@ func (c *Cluster) containerRows(ctx context.Context, pod *corev1.Pod, container 
 	}
 	var rows []Row
 	add := func(claim *resourceapi.ResourceClaim, wanted string) {
+		if claim.Status.Allocation == nil {
+			return // it was deallocated since the pod was listed
+		}
 		for _, result := range claim.Status.Allocation.Devices.Results {
 			request, _, _ := strings.Cut(result.Request, "/")
 			if wanted != "" && wanted != request {
