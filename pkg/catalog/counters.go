@@ -88,7 +88,7 @@ type rule struct {
 func rules(profiles []gpu.ProfileInfo) []rule {
 	compute := rule{name: "compute", of: func(p gpu.ProfileInfo) int { return p.ComputeSlices }}
 	for _, p := range profiles {
-		compute.total = max(compute.total, p.ComputeSlices)
+		compute.total = max(compute.total, p.ComputeSlices*max(1, p.MaxInstances))
 	}
 	engines := []rule{
 		{name: "ofa", of: func(p gpu.ProfileInfo) int { return p.OFAs }},

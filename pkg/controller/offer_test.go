@@ -1,0 +1,248 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// halves are GPUs that can be cut in two.
+func halves(n int) gpu.Node {
+	node := gpus(n)
+	for i := range node.GPUs {
+		node.GPUs[i].ComputeCapability = gpu.Version{Major: 9}
+		node.GPUs[i].MIG = gpu.MIG{Capable: true, Profiles: []gpu.ProfileInfo{{
+			Profile: gpu.Profile{Slices: 3, MemoryGB: 40}, MemoryBytes: 40 << 30, ComputeSlices: 3, MaxInstances: 2,
+			Placements: []gpu.Placement{{Start: 0, Size: 4}, {Start: 4, Size: 4}},
+		}}}
+	}
+	return node
+}
+
+func half(start int) gpu.Partition {
+	return gpu.Partition{Profile: gpu.Profile{Slices: 3, MemoryGB: 40}, Placement: gpu.Placement{Start: start, Size: 4}, UUID: fmt.Sprintf("MIG-%d", start), GPUInstanceID: 1 + start}
+}
+
+// cluster is the claims and the node's label around a rig.
+type cluster struct {
+	*rig
+	labels chan map[string]string
+
+	mu   sync.Mutex
+	held catalog.Held
+	err  error
+}
+
+// startIn runs a controller that offers shares unless the label says otherwise.
+func startIn(t *testing.T, hw *hardware, held catalog.Held, label map[string]string) *cluster {
+	hw.events = make(chan gpu.Event)
+	c := &cluster{rig: &rig{t: t, hw: hw}, labels: make(chan map[string]string), held: held}
+	c.Controller = controller.New(controller.Options{
+		Hardware: hw,
+		Publish: func(_ context.Context, resources resourceslice.DriverResources) error {
+			c.rig.mu.Lock()
+			defer c.rig.mu.Unlock()
+			c.published = append(c.published, *resources.DeepCopy())
+			return nil
+		},
+		Held: func(context.Context) (catalog.Held, error) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return maps.Clone(c.held), c.err
+		},
+		Label: func(ctx context.Context, on func(map[string]string, error)) {
+			on(label, nil)
+			for {
+				select {
+				case labels := <-c.labels:
+					if labels == nil {
+						on(nil, errors.New("forbidden"))
+					} else {
+						on(labels, nil)
+					}
+				case <-ctx.Done():
+					return
+				}
+			}
+		},
+		Catalog: catalog.Catalog{Pool: "node-1", Offer: catalog.Offer{Share: true}},
+		Clock:   clock.RealClock{},
+	})
+	_, ctx := ktesting.NewTestContext(t)
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	synctest.Wait()
+	return c
+}
+
+func (c *cluster) label(value string) {
+	c.labels <- map[string]string{catalog.OfferLabel: value}
+	synctest.Wait()
+}
+
+func (c *cluster) hold(held catalog.Held) {
+	c.mu.Lock()
+	c.held = held
+	c.mu.Unlock()
+	c.ClaimsChanged()
+	c.pass(2 * time.Second)
+}
+
+// names are the devices that are published, with their taints.
+func (c *cluster) names() string {
+	var names []string
+	for _, line := range strings.Split(c.shown(), "\n") {
+		if !strings.HasPrefix(line, "slice") {
+			names = append(names, strings.TrimSuffix(line, " exclusive"))
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func (c *cluster) wantNames(want string) {
+	c.t.Helper()
+	if got := c.names(); got != want {
+		c.t.Errorf("published %s\n     want %s", got, want)
+	}
+}
+
+const cutInHalves = "gpu-01-00, gpu-01-00-mig-3g-40gb-0, gpu-01-00-mig-3g-40gb-4"
+
+func TestTheNodesLabelDecidesWhatIsOfferedWhileTheAgentRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{catalog.OfferLabel: "share.mig"})
+		c.wantNames(cutInHalves)
+		if c.times() != 1 {
+			t.Errorf("published %d times at the start: the label comes first", c.times())
+		}
+		if got := len(c.Devices()); got != 3 {
+			t.Errorf("health of %d devices is known", got)
+		}
+		c.label("share")
+		c.wantNames("gpu-01-00")
+		c.label("mig")
+		c.wantNames(cutInHalves)
+		c.labels <- map[string]string{}
+		synctest.Wait()
+		c.wantNames("gpu-01-00")
+	})
+}
+
+func TestALabelThatCannotBeUnderstoodChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{catalog.OfferLabel: "share.mig"})
+		c.label("share.teleport")
+		c.wantNames(cutInHalves)
+		if state := c.State().String(); !strings.Contains(state, "gpu.nvidia.com/offer=share.teleport is not followed") || !strings.Contains(state, `still offers "share,mig"`) {
+			t.Errorf("state %s", state)
+		}
+		c.label("share.mig")
+		if state := c.State().String(); state != "Published: 3 of 3 devices healthy" {
+			t.Errorf("state %s", state)
+		}
+		c.labels <- nil
+		synctest.Wait()
+		c.wantNames(cutInHalves)
+		if state := c.State().String(); !strings.Contains(state, "out of reach: forbidden") {
+			t.Errorf("state %s", state)
+		}
+	})
+}
+
+func TestALabelOutOfReachAtTheStartLeavesTheFlag(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{catalog.OfferLabel: "?"})
+		c.wantNames("gpu-01-00")
+	})
+}
+
+func TestWhatAClaimHoldsGoesWhenItIsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hw := &hardware{node: halves(1)}
+		c := startIn(t, hw, nil, map[string]string{catalog.OfferLabel: "share.mig"})
+		c.hold(catalog.Held{"gpu-01-00-mig-3g-40gb-4": false})
+		if c.times() != 1 {
+			t.Errorf("published %d times although the offer is the same", c.times())
+		}
+		c.label("share")
+		c.wantNames("gpu-01-00, gpu-01-00-mig-3g-40gb-4")
+		c.mu.Lock()
+		c.err = errors.New("disk")
+		c.mu.Unlock()
+		c.hold(nil)
+		c.wantNames("gpu-01-00, gpu-01-00-mig-3g-40gb-4")
+		c.mu.Lock()
+		c.err = nil
+		c.mu.Unlock()
+		c.hold(nil)
+		c.wantNames("gpu-01-00")
+	})
+}
+
+func TestWhatClaimsMakeOfAGPUChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hw := &hardware{node: halves(1)}
+		c := startIn(t, hw, nil, map[string]string{catalog.OfferLabel: "share.mig"})
+		c.hold(catalog.Held{"gpu-01-00-mig-3g-40gb-0": false})
+		hw.change(func(h *hardware) {
+			h.node.GPUs[0].MIG.Enabled = true
+			h.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0)}
+		})
+		c.Look()
+		c.pass(time.Minute)
+		c.wantNames(cutInHalves)
+		if c.times() != 1 {
+			t.Errorf("published %d times", c.times())
+		}
+		g, err := c.GPU(t.Context(), address(0))
+		if err != nil || g.MIG.Enabled || len(g.MIG.Partitions) != 0 {
+			t.Errorf("the GPU without what claims made of it: %+v, %v", g.MIG, err)
+		}
+	})
+}
+
+func TestWhatSomebodyElseMakesOfAGPUIsTakenOutOfTheOffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hw := &hardware{node: halves(1)}
+		c := startIn(t, hw, nil, map[string]string{catalog.OfferLabel: "share.mig"})
+		hw.change(func(h *hardware) {
+			h.node.GPUs[0].MIG.Enabled = true
+			h.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0)}
+		})
+		c.Look()
+		c.pass(time.Minute)
+		c.wantNames("gpu-01-00 (enabled), gpu-01-00-mig-3g-40gb-4")
+		// The mode stays the administrator's while a claim holds the other half.
+		c.hold(catalog.Held{"gpu-01-00-mig-3g-40gb-4": false})
+		hw.change(func(h *hardware) { h.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(4)} })
+		c.Look()
+		c.pass(time.Minute)
+		c.wantNames("gpu-01-00 (enabled), gpu-01-00-mig-3g-40gb-0, gpu-01-00-mig-3g-40gb-4")
+		c.hold(nil)
+		hw.change(func(h *hardware) { h.node.GPUs[0].MIG.Enabled, h.node.GPUs[0].MIG.Partitions = false, nil })
+		c.Look()
+		c.pass(time.Minute)
+		c.wantNames(cutInHalves)
+	})
+}
