@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+)
+
+// offers waits until the node's pool is complete and its devices are as wanted.
+func (n *node) offers(t *testing.T, wanted func(devices []string) bool) {
+	t.Helper()
+	watcher, err := n.client.ResourceV1().ResourceSlices().Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+	giveUp := time.After(time.Minute)
+	for {
+		var devices []string
+		for _, slice := range n.published(t) {
+			for _, device := range slice.Spec.Devices {
+				devices = append(devices, device.Name)
+			}
+		}
+		if wanted(devices) {
+			return
+		}
+		select {
+		case <-watcher.ResultChan():
+		case <-giveUp:
+			t.Fatalf("published: %v", devices)
+		}
+	}
+}
+
+func (n *node) label(t *testing.T, value string) {
+	t.Helper()
+	object, err := n.client.CoreV1().Nodes().Get(t.Context(), n.nodeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object.Labels = map[string]string{catalog.OfferLabel: value}
+	if _, err := n.client.CoreV1().Nodes().Update(t.Context(), object, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// nameSlices gives slices names, which the fake API server leaves to others.
+func (n *node) nameSlices(t *testing.T) {
+	t.Helper()
+	client, ok := n.client.(*fake.Clientset)
+	if !ok {
+		t.Fatalf("the client is a %T", n.client)
+	}
+	var named atomic.Int32
+	client.PrependReactor("create", "resourceslices", func(action ktesting.Action) (bool, runtime.Object, error) {
+		if create, ok := action.(ktesting.CreateAction); ok {
+			if slice, ok := create.GetObject().(*resourceapi.ResourceSlice); ok {
+				slice.Name = fmt.Sprintf("%s%d", slice.GenerateName, named.Add(1))
+			}
+		}
+		return false, nil, nil
+	})
+}
+
+func TestAgentFollowsTheNodesLabel(t *testing.T) {
+	n := newNode(t)
+	n.nameSlices(t)
+	n.label(t, "share.mig")
+	n.start(t)
+	n.offers(t, func(devices []string) bool { return len(devices) == 112 })
+	n.label(t, "")
+	n.offers(t, func(devices []string) bool { return len(devices) == 8 })
+}
+
+// What a claim holds as a share stays shareable on a node that offers no shares
+// any more, until it is free.
+func TestAgentKeepsWhatIsHeldWhenTheOfferChanges(t *testing.T) {
+	claim := claimFor("one", "gpu-1b-00")
+	share := types.UID("share-1")
+	claim.Status.Allocation.Devices.Results[0].ShareID = &share
+	n := newNode(t, claim)
+	a := n.start(t)
+	n.offers(t, func(devices []string) bool { return len(devices) == 8 })
+	if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
+		t.Fatal(got.Error)
+	}
+	n.label(t, "")
+	shareable := func() []string {
+		var names []string
+		for _, slice := range n.published(t) {
+			for _, device := range slice.Spec.Devices {
+				if device.AllowMultipleAllocations != nil {
+					names = append(names, device.Name)
+				}
+			}
+		}
+		return names
+	}
+	n.offers(t, func([]string) bool { return slices.Equal(shareable(), []string{"gpu-1b-00"}) })
+	if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	n.offers(t, func([]string) bool { return len(shareable()) == 0 })
+}
