@@ -38,7 +38,11 @@ func (c claims) Unprepare(ctx context.Context, uid types.UID) error {
 // Recover implements [plugin.Claims].
 func (c claims) Recover(ctx context.Context) (claim.Report, error) {
 	defer c.controller.ClaimsChanged()
-	return c.Manager.Recover(ctx)
+	report, err := c.Manager.Recover(ctx)
+	if len(report.ModesOff) > 0 {
+		c.controller.Look()
+	}
+	return report, err
 }
 
 // held gives the devices that claims hold, and whether as shares.

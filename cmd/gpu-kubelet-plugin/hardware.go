@@ -37,8 +37,12 @@ type hardware struct {
 func openHardware(o *options) (*hardware, error) {
 	model, simulated := o.simulated()
 	if !simulated {
+		library := nvml.Open(o.driverRoot)
+		if o.migAllowReset {
+			library.AllowReset(nvml.ResetWith(o.driverRoot))
+		}
 		return &hardware{
-			Library: nvml.Open(o.driverRoot),
+			Library: library,
 			machine: "/",
 			roots:   cdi.Roots{Driver: o.driverRoot, Dev: o.devRoot, HostDriver: o.hostDriverRoot, HostDev: o.hostDevRoot},
 			remove:  func() error { return nil },
@@ -59,8 +63,18 @@ func openHardware(o *options) (*hardware, error) {
 	if err != nil {
 		return nil, errors.Join(err, remove())
 	}
+	library := nvml.New(sim.NVML())
+	if o.migAllowReset {
+		library.AllowReset(func(_ context.Context, address gpu.PCIAddress) error {
+			index, err := sim.FindGPU(address.String())
+			if err != nil {
+				return err
+			}
+			return sim.ResetGPU(index)
+		})
+	}
 	return &hardware{
-		Library: nvml.New(sim.NVML()),
+		Library: library,
 		machine: sysfs.Root(sim.Root()),
 		roots:   cdi.Roots{Driver: sim.Root(), Dev: sim.Root()},
 		remove:  remove,

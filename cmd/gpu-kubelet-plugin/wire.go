@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/version"
@@ -20,7 +19,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
@@ -93,6 +91,10 @@ func newAgent(o *options, hw *hardware, client kubernetes.Interface) (*agent, er
 	if err != nil {
 		return nil, fmt.Errorf("open the records of claims: %w", err)
 	}
+	modes, err := store.Open(filepath.Join(o.stateDir, "mig-modes"))
+	if err != nil {
+		return nil, fmt.Errorf("open the records of MIG modes: %w", err)
+	}
 	a.claims, err = claim.New(claim.Options{
 		DriverName: o.driverName,
 		PoolName:   o.nodeName,
@@ -101,7 +103,10 @@ func newAgent(o *options, hw *hardware, client kubernetes.Interface) (*agent, er
 		Records:    records,
 		Inventory:  a.controller,
 		CDI:        specs,
-		Attributes: a.attributes,
+		Partitioning: &claim.Partitioning{
+			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Modes: modes, Static: o.mig.Static,
+		},
+		Attributes: a.controller.Attributes,
 		Observer:   a.metrics,
 	})
 	return a, err
@@ -189,10 +194,6 @@ func (a *agent) publish(ctx context.Context, resources resourceslice.DriverResou
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-func (a *agent) attributes(address gpu.PCIAddress) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-	return a.controller.Attributes(gpu.DeviceName{Kind: gpu.KindGPU, Address: address})
 }
 
 // warnOfHook tells of a missing hook before a container fails to start over it.

@@ -34,9 +34,10 @@ type Device struct {
 	// belongs to one claim at a time.
 	ShareID *types.UID
 	Kind    gpu.Kind
-	// Address and UUID of the GPU.
+	// Address of the GPU.
 	Address gpu.PCIAddress
-	UUID    string
+	// UUID of the GPU or, once it is made, of the MIG device.
+	UUID string
 	// CDIDeviceIDs are fully qualified.
 	CDIDeviceIDs []string
 	// Attributes as published; from [Manager.Prepare] only.
@@ -72,7 +73,8 @@ type Observer interface {
 	StepDone(step string, undo bool, took time.Duration, err error)
 }
 
-// Options of a [Manager]. All but Attributes and Observer are needed.
+// Options of a [Manager]. All but Partitioning, Attributes and Observer are
+// needed.
 type Options struct {
 	// DriverName selects the allocation results and configurations that are
 	// ours.
@@ -89,8 +91,10 @@ type Options struct {
 
 	Inventory Inventory
 	CDI       CDI
-	// Attributes returns what is published of a GPU.
-	Attributes func(gpu.PCIAddress) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+	// Partitioning is nil on a node that prepares no MIG devices.
+	Partitioning *Partitioning
+	// Attributes returns what is published of a device.
+	Attributes func(gpu.DeviceName) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	Observer   Observer
 }
 
@@ -108,8 +112,11 @@ func New(o Options) (*Manager, error) {
 	if o.DriverName == "" || o.PoolName == "" || o.BootID == "" || o.StateDir == "" || o.Records == nil || o.Inventory == nil || o.CDI == nil {
 		return nil, errors.New("claim manager: an option is missing")
 	}
+	if p := o.Partitioning; p != nil && (p.MIG == nil || p.CapabilityNodes == nil || p.Modes == nil) {
+		return nil, errors.New("claim manager: an option of partitioning is missing")
+	}
 	if o.Attributes == nil {
-		o.Attributes = func(gpu.PCIAddress) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil }
+		o.Attributes = func(gpu.DeviceName) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil }
 	}
 	if o.Observer == nil {
 		o.Observer = unobserved{}
@@ -118,11 +125,13 @@ func New(o Options) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("claim manager: %w", err)
 	}
-	return &Manager{
-		Options: o,
-		locks:   locks,
-		steps:   map[string]step{stepWriteCDI: writeCDI{inventory: o.Inventory, cdi: o.CDI}},
-	}, nil
+	m := &Manager{Options: o, locks: locks}
+	m.steps = map[string]step{stepWriteCDI: writeCDI{inventory: o.Inventory, cdi: o.CDI, partitioning: o.Partitioning}}
+	if p := o.Partitioning; p != nil {
+		m.steps[stepEnsureMIGMode] = ensureMIGMode{m}
+		m.steps[stepCreatePartition] = createPartition{mig: p.MIG, static: p.Static}
+	}
+	return m, nil
 }
 
 type unobserved struct{}

@@ -86,6 +86,19 @@ func (m *Manager) witness(ctx context.Context, claim types.UID) (Held, error) {
 	return held, nil
 }
 
+// lost tells from its CDI spec what a claim holds if it has no record; nothing
+// where there is no spec to tell.
+func (m *Manager) lost(ctx context.Context, claim types.UID, r *record) (Held, error) {
+	if r != nil {
+		return Held{}, nil
+	}
+	held, err := m.witness(ctx, claim)
+	if errors.Is(err, gpu.ErrNotFound) || errors.Is(err, gpu.ErrCorrupt) {
+		err = nil
+	}
+	return held, err
+}
+
 // held gives the devices of a record; CDI IDs where they are known.
 func (r *record) held() ([]Device, error) {
 	ids, err := r.cdiDeviceIDs()
@@ -102,6 +115,13 @@ func (r *record) held() ([]Device, error) {
 			Request: a.Request, Pool: a.Pool, Name: a.Device, ShareID: a.ShareID,
 			Kind: name.Kind, Address: name.Address, UUID: a.UUID,
 		}
+		if name.Kind == gpu.KindMIG {
+			made, err := r.partition(a.Device)
+			if err != nil {
+				return nil, err
+			}
+			devices[i].UUID = made.UUID
+		}
 		if ids != nil {
 			devices[i].CDIDeviceIDs = []string{ids[i]}
 		}
@@ -109,11 +129,11 @@ func (r *record) held() ([]Device, error) {
 	return devices, nil
 }
 
-// free reports an error that wraps [gpu.ErrInUse] if another claim holds a GPU
-// of the record. The caller holds the locks of these GPUs, so no claim can come
+// free reports an error that wraps [gpu.ErrInUse] if another claim holds a device
+// of the record or one that cannot be beside it. The caller holds the locks of these GPUs, so no claim can come
 // to hold one meanwhile.
 func (m *Manager) free(ctx context.Context, r *record) error {
-	wanted, err := r.held()
+	wanted, err := r.names()
 	if err != nil {
 		return err
 	}
@@ -126,10 +146,26 @@ func (m *Manager) free(ctx context.Context, r *record) error {
 			continue
 		}
 		for _, d := range other.Devices {
-			if i := slices.IndexFunc(wanted, func(w Device) bool { return w.Address == d.Address }); i >= 0 {
-				return fmt.Errorf("device %s: %w: claim %s holds %s (%s)", wanted[i].Name, gpu.ErrInUse, other.Ref, d.Name, strings.ToLower(string(other.Phase)))
+			name, err := gpu.ParseDeviceName(d.Name)
+			if err != nil {
+				return err
+			}
+			if i := slices.IndexFunc(wanted, func(w gpu.DeviceName) bool { return m.conflict(ctx, w, name) }); i >= 0 {
+				return fmt.Errorf("device %s: %w: claim %s holds %s (%s)", wanted[i], gpu.ErrInUse, other.Ref, d.Name, strings.ToLower(string(other.Phase)))
 			}
 		}
 	}
 	return nil
+}
+
+// names of the record's devices, parsed.
+func (r *record) names() ([]gpu.DeviceName, error) {
+	names := make([]gpu.DeviceName, len(r.Devices))
+	for i, d := range r.Devices {
+		var err error
+		if names[i], err = gpu.ParseDeviceName(d.Device); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
 }

@@ -18,6 +18,9 @@ import (
 // entry is one step of a plan in the journal.
 type entry struct {
 	Step string `json:"step"`
+	// Device is what the step is about: a device of the claim or the GPU that it
+	// is on. It is empty for a step about the claim as a whole.
+	Device string `json:"device,omitempty"`
 	// State is empty while the step is only planned.
 	State state `json:"state,omitempty"`
 	// Result is what the step wants to know when it is done again or undone,
@@ -34,9 +37,13 @@ const (
 
 // step is one kind of thing that a plan does to the node.
 type step interface {
-	// do makes it so and puts into e.Result what undo needs. It succeeds where
-	// it is done already, with e.Result from then if that was recorded, and so
-	// it also verifies and repairs.
+	// begin looks at what is there and puts into e.Result what undo has to know
+	// even if do never comes to its end. It changes nothing. An e.Result that is
+	// there already is of an earlier time.
+	begin(ctx context.Context, r *record, e *entry) error
+	// do makes it so, after begin, and puts into e.Result what undo needs. It
+	// succeeds where it is done already, with e.Result from then if that was
+	// recorded, and so it also verifies and repairs.
 	do(ctx context.Context, r *record, e *entry) error
 	// undo makes it not so. It succeeds where nothing was done, and must make
 	// do without e.Result if do never came to its end.
@@ -55,7 +62,9 @@ func (m *Manager) build(ctx context.Context, r *record) error {
 	err := m.advance(ctx, r)
 	if err != nil {
 		// What was begun must be undone even if nobody waits for it any more.
-		return errors.Join(err, m.undo(context.WithoutCancel(ctx), r))
+		undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoPatience)
+		defer cancel()
+		return errors.Join(err, m.undo(undoing, r))
 	}
 	klog.FromContext(ctx).Info("Prepared", "devices", r.deviceNames())
 	return nil
@@ -65,8 +74,14 @@ func (m *Manager) advance(ctx context.Context, r *record) error {
 	if err := m.free(ctx, r); err != nil {
 		return err
 	}
+	if err := m.wholeAgain(ctx, r); err != nil {
+		return err
+	}
 	for i := range r.Journal {
 		e := &r.Journal[i]
+		if err := m.begin(ctx, r, e); err != nil {
+			return err
+		}
 		e.State = started
 		if err := m.save(r); err != nil {
 			return err
@@ -86,6 +101,15 @@ func (m *Manager) verify(ctx context.Context, r *record) error {
 	for i := range r.Journal {
 		e := &r.Journal[i]
 		before := e.Result
+		if err := m.begin(ctx, r, e); err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+		if !bytes.Equal(before, e.Result) {
+			if err := m.save(r); err != nil {
+				return err
+			}
+		}
+		before = e.Result
 		if err := m.do(ctx, r, e); err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
@@ -122,6 +146,17 @@ func (m *Manager) clear(ctx context.Context, claim types.UID) error {
 	return m.Records.Delete(string(claim))
 }
 
+func (m *Manager) begin(ctx context.Context, r *record, e *entry) error {
+	s, err := m.step(e.Step)
+	if err != nil {
+		return err
+	}
+	if err := s.begin(ctx, r, e); err != nil {
+		return fmt.Errorf("%s: %w", e.Step, err)
+	}
+	return nil
+}
+
 func (m *Manager) do(ctx context.Context, r *record, e *entry) error {
 	return m.observe(e.Step, false, func(s step) error { return s.do(ctx, r, e) })
 }
@@ -131,12 +166,12 @@ func (m *Manager) undoStep(ctx context.Context, r *record, e entry) error {
 }
 
 func (m *Manager) observe(name string, undo bool, act func(step) error) error {
-	s, ok := m.steps[name]
-	if !ok {
-		return fmt.Errorf("step %s: %w by this release", name, gpu.ErrNotSupported)
+	s, err := m.step(name)
+	if err != nil {
+		return err
 	}
 	start := time.Now()
-	err := act(s)
+	err = act(s)
 	m.Observer.StepDone(name, undo, time.Since(start), err)
 	if err != nil {
 		verb := ""
@@ -146,4 +181,12 @@ func (m *Manager) observe(name string, undo bool, act func(step) error) error {
 		return fmt.Errorf("%s%s: %w", verb, name, err)
 	}
 	return nil
+}
+
+func (m *Manager) step(name string) (step, error) {
+	s, ok := m.steps[name]
+	if !ok {
+		return nil, fmt.Errorf("step %s: %w on this node, or not by this release", name, gpu.ErrNotSupported)
+	}
+	return s, nil
 }

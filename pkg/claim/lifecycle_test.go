@@ -122,7 +122,7 @@ func TestPrepareIsTheLastLineOfDefence(t *testing.T) {
 		},
 		"a partition": {
 			first(func(r *result) { r.Device = "gpu-00-00-mig-1g-10gb-0" }), gpu.ErrNotFound,
-			"this node publishes whole GPUs and no device of type mig",
+			"this node publishes no device of type mig",
 		},
 		"of another node": {
 			first(func(r *result) { r.Pool = "node-2" }), gpu.ErrInvalid,

@@ -69,7 +69,11 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want *r
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := m.locks.lock(ctx, gpusOf(r, want)...)
+	lost, err := m.lost(ctx, claim, r)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := m.locks.lock(ctx, append(gpusOf(r, want), gpusLost(lost)...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -81,10 +85,16 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want *r
 		case Absent:
 			switch goal {
 			case toPrepared:
+				if err := m.letGo(ctx, lost, want); err != nil {
+					return nil, err
+				}
 				return want, m.build(ctx, want)
 			case toAbsent:
 				// Without a record there may still be a CDI spec, or the
 				// beginnings of both.
+				if err := m.letGo(ctx, lost, nil); err != nil {
+					return nil, err
+				}
 				return nil, m.clear(ctx, claim)
 			default:
 				return nil, nil

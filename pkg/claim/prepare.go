@@ -18,6 +18,9 @@ const (
 	patience   = 40 * time.Second
 	firstPause = 50 * time.Millisecond
 	maxPause   = 2 * time.Second
+	// undoPatience is for undoing what a call has begun, with hardware that
+	// may not answer.
+	undoPatience = 20 * time.Second
 )
 
 // Prepare makes the devices of the claim usable and returns those of this
@@ -68,9 +71,13 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim)
 	if err != nil {
 		return nil, err
 	}
+	names, err := r.names()
+	if err != nil {
+		return nil, err
+	}
 	for i := range devices {
 		devices[i].Attributes = make(map[string]resourceapi.DeviceAttribute)
-		for name, value := range m.Attributes(devices[i].Address) {
+		for name, value := range m.Attributes(names[i]) {
 			devices[i].Attributes[string(name)] = value
 		}
 	}

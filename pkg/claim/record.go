@@ -16,7 +16,10 @@ import (
 // recordVersion rises whenever an older release would misread or wrongly undo a
 // record of this one: with every new step and every new meaning, not with a
 // field that it can ignore.
-const recordVersion = 1
+//
+//	1  WriteCDI
+//	2  EnsureMIGMode, CreatePartition, and steps that name a device
+const recordVersion = 2
 
 // record is all that is remembered of a claim: facts only.
 type record struct {
@@ -37,7 +40,7 @@ type allocated struct {
 	Pool    string     `json:"pool"`
 	Device  string     `json:"device"`
 	ShareID *types.UID `json:"shareID,omitempty"`
-	// UUID of the GPU that the device was on.
+	// UUID of the GPU that the device is on.
 	UUID string `json:"uuid"`
 }
 
@@ -84,7 +87,27 @@ func decodeRecord(claim types.UID, payload []byte) (*record, error) {
 	if _, err := r.held(); err != nil {
 		return nil, fmt.Errorf("%w: %w", gpu.ErrCorrupt, err)
 	}
+	for _, e := range r.Journal {
+		if err := e.check(); err != nil {
+			return nil, fmt.Errorf("%w: %w", gpu.ErrCorrupt, err)
+		}
+	}
 	return r, nil
+}
+
+// check reports what would keep a step from being undone.
+func (e entry) check() error {
+	if e.Step == stepWriteCDI {
+		return nil
+	}
+	if _, err := gpu.ParseDeviceName(e.Device); err != nil {
+		return fmt.Errorf("step %s: %w", e.Step, err)
+	}
+	if e.Step == stepCreatePartition && e.State != "" {
+		_, err := e.partition()
+		return err
+	}
+	return nil
 }
 
 // read returns the record of a claim from the disk, nil where there is none.

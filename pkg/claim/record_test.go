@@ -32,11 +32,41 @@ func goldenRecords() map[string]*record {
 	preparing, unpreparing := prepared(), prepared()
 	preparing.Journal = []entry{{Step: "WriteCDI", State: started}}
 	unpreparing.Unpreparing = true
-	return map[string]*record{"v1-prepared": prepared(), "v1-preparing": preparing, "v1-unpreparing": unpreparing}
+	records := map[string]*record{"v1-prepared": prepared(), "v1-preparing": preparing, "v1-unpreparing": unpreparing}
+
+	const whole, part, found = "gpu-43-00", "gpu-1b-00-mig-2g-20gb-4", "gpu-52-00-mig-1g-10gb-me-0"
+	cut := prepared()
+	cut.Version = 2
+	cut.Devices = []allocated{
+		{Request: "whole", Pool: "node-1", Device: whole, UUID: "GPU-2"},
+		{Request: "part", Pool: "node-1", Device: part, UUID: "GPU-1"},
+		{Request: "part", Pool: "node-1", Device: found, UUID: "GPU-3"},
+	}
+	cut.Journal = []entry{
+		{Step: "EnsureMIGMode", Device: "gpu-1b-00", State: done},
+		{Step: "CreatePartition", Device: part, State: done, Result: json.RawMessage(`{"uuid":"MIG-1","gpuInstance":5}`)},
+		{Step: "CreatePartition", Device: found, State: done, Result: json.RawMessage(`{"found":true,"uuid":"MIG-2","gpuInstance":7,"computeInstance":1}`)},
+		{Step: "WriteCDI", State: done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a","gpu.nvidia.com/claim=b","gpu.nvidia.com/claim=c"]}`)},
+	}
+	records["v2-prepared"] = cut
+
+	// Before it is known what was made.
+	half := prepared()
+	half.Version, half.Devices = 2, cut.Devices[1:2]
+	half.Journal = []entry{
+		{Step: "EnsureMIGMode", Device: "gpu-1b-00", State: done},
+		{Step: "CreatePartition", Device: part, State: started, Result: json.RawMessage(`{}`)},
+		{Step: "WriteCDI"},
+	}
+	records["v2-preparing"] = half
+	return records
 }
 
 func TestRecordsOfEveryReleaseAreRead(t *testing.T) {
-	phases := map[string]Phase{"v1-prepared": Prepared, "v1-preparing": Preparing, "v1-unpreparing": Unpreparing}
+	phases := map[string]Phase{
+		"v1-prepared": Prepared, "v1-preparing": Preparing, "v1-unpreparing": Unpreparing,
+		"v2-prepared": Prepared, "v2-preparing": Preparing,
+	}
 	for name, want := range goldenRecords() {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join("testdata", "records", name+".json")
@@ -77,13 +107,17 @@ func TestRecordsThatCannotBeTrusted(t *testing.T) {
 		change func(*record)
 		want   error
 	}{
-		"of another claim":      {func(r *record) { r.Claim.UID = "another" }, gpu.ErrCorrupt},
-		"without a version":     {func(r *record) { r.Version = 0 }, gpu.ErrCorrupt},
-		"without devices":       {func(r *record) { r.Devices = nil }, gpu.ErrCorrupt},
-		"without steps":         {func(r *record) { r.Journal = nil }, gpu.ErrCorrupt},
+		"of another claim":    {func(r *record) { r.Claim.UID = "another" }, gpu.ErrCorrupt},
+		"without a version":   {func(r *record) { r.Version = 0 }, gpu.ErrCorrupt},
+		"without devices":     {func(r *record) { r.Devices = nil }, gpu.ErrCorrupt},
+		"without steps":       {func(r *record) { r.Journal = nil }, gpu.ErrCorrupt},
+		"with a strange step": {func(r *record) { r.Journal = append(r.Journal, entry{Step: "CreatePartition", Device: "x"}) }, gpu.ErrCorrupt},
+		"with a partition that cannot be read": {func(r *record) {
+			r.Journal = append(r.Journal, entry{Step: "CreatePartition", Device: "gpu-1b-00-mig-1g-10gb-0", State: started, Result: json.RawMessage(`[]`)})
+		}, gpu.ErrCorrupt},
 		"with a strange device": {func(r *record) { r.Devices[0].Device = "../x" }, gpu.ErrCorrupt},
 		"with too few IDs":      {func(r *record) { r.Journal[0].Result = json.RawMessage(`{"ids":["a"]}`) }, gpu.ErrCorrupt},
-		"of a newer release":    {func(r *record) { r.Version = 2 }, gpu.ErrNotSupported},
+		"of a newer release":    {func(r *record) { r.Version = 3 }, gpu.ErrNotSupported},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := goldenRecords()["v1-prepared"]
@@ -101,7 +135,7 @@ func TestRecordsThatCannotBeTrusted(t *testing.T) {
 }
 
 func TestARecordOfANewerShapeIsNotTakenForDamaged(t *testing.T) {
-	_, err := decodeRecord("a", []byte(`{"version":2,"claim":"team-a/a","devices":{"gpu":1}}`))
+	_, err := decodeRecord("a", []byte(`{"version":3,"claim":"team-a/a","devices":{"gpu":1}}`))
 	if !errors.Is(err, gpu.ErrNotSupported) {
 		t.Errorf("got %v, want %v", err, gpu.ErrNotSupported)
 	}

@@ -27,6 +27,9 @@ type Report struct {
 	Unrecorded []types.UID
 	// Busy claims are being worked on by somebody else at this moment.
 	Busy []types.UID
+	// ModesOff are GPUs whose MIG mode claims had left on, and that are whole
+	// again.
+	ModesOff []gpu.PCIAddress
 }
 
 // Recover brings every claim to rest: what was half done is undone, what is
@@ -58,6 +61,10 @@ func (m *Manager) Recover(ctx context.Context) (Report, error) {
 		if err := m.settle(ctx, claim, &report); err != nil {
 			errs = append(errs, fmt.Errorf("recover claim %s: %w", claim, err))
 		}
+	}
+	report.ModesOff, err = m.settleModes(ctx)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("recover MIG modes: %w", err))
 	}
 	return report, errors.Join(errs...)
 }

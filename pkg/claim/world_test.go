@@ -48,6 +48,8 @@ type world struct {
 	// faults of the processes started from now on, unless disk is set.
 	faults *faults
 	disk   store.FS
+	// partitioning of a process, nil where MIG devices are not prepared.
+	partitioning func(store.FS) *claim.Partitioning
 }
 
 // newWorld has n GPUs, gpu-00-00 and so on.
@@ -105,7 +107,13 @@ func (w *world) start(wrap ...func(claim.CDI) claim.CDI) *claim.Manager {
 	for _, f := range wrap {
 		specs = f(specs)
 	}
+	var partitioning *claim.Partitioning
+	if w.partitioning != nil {
+		partitioning = w.partitioning(disk)
+	}
 	m, err := claim.New(claim.Options{
+		Partitioning: partitioning,
+
 		DriverName: driver,
 		PoolName:   pool,
 		BootID:     fmt.Sprintf("boot-%d", w.boot),
@@ -113,8 +121,8 @@ func (w *world) start(wrap ...func(claim.CDI) claim.CDI) *claim.Manager {
 		Records:    records,
 		Inventory:  w,
 		CDI:        specs,
-		Attributes: func(a gpu.PCIAddress) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-			address := a.String()
+		Attributes: func(n gpu.DeviceName) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+			address := n.Address.String()
 			return map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"resource.kubernetes.io/pciBusID": {StringValue: &address}}
 		},
 	})

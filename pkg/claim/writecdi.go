@@ -14,8 +14,9 @@ const stepWriteCDI = "WriteCDI"
 
 // writeCDI lets containers use the devices, so it is the last step of a plan.
 type writeCDI struct {
-	inventory Inventory
-	cdi       CDI
+	inventory    Inventory
+	cdi          CDI
+	partitioning *Partitioning
 }
 
 // writeCDIResult is the result of writeCDI.
@@ -23,6 +24,8 @@ type writeCDIResult struct {
 	// IDs are the qualified CDI device IDs, in the order of the devices.
 	IDs []string `json:"ids"`
 }
+
+func (s writeCDI) begin(context.Context, *record, *entry) error { return nil }
 
 func (s writeCDI) do(ctx context.Context, r *record, e *entry) error {
 	injections := make([]gpu.Injection, 0, len(r.Devices))
@@ -37,10 +40,15 @@ func (s writeCDI) do(ctx context.Context, r *record, e *entry) error {
 		if err != nil {
 			return fmt.Errorf("device %s: %w", d.Device, err)
 		}
-		injections = append(injections, gpu.Injection{
-			ID:          injectionID(r.Claim.UID, d.Device),
-			DeviceNodes: []string{fmt.Sprintf("/dev/nvidia%d", g.Minor)},
-		})
+		nodes := []string{fmt.Sprintf("/dev/nvidia%d", g.Minor)}
+		if name.Kind == gpu.KindMIG {
+			more, err := s.capabilities(r, d, g)
+			if err != nil {
+				return fmt.Errorf("device %s: %w", d.Device, err)
+			}
+			nodes = append(nodes, more...)
+		}
+		injections = append(injections, gpu.Injection{ID: injectionID(r.Claim.UID, d.Device), DeviceNodes: nodes})
 	}
 	owner := types.NamespacedName{Namespace: r.Claim.Namespace, Name: r.Claim.Name}
 	ids, err := s.cdi.Write(ctx, r.Claim.UID, owner, injections)
@@ -49,6 +57,18 @@ func (s writeCDI) do(ctx context.Context, r *record, e *entry) error {
 	}
 	e.Result, err = json.Marshal(writeCDIResult{IDs: ids})
 	return err
+}
+
+// capabilities gives the device nodes that admit containers to a MIG device.
+func (s writeCDI) capabilities(r *record, d allocated, g gpu.GPU) ([]string, error) {
+	made, err := r.partition(d.Device)
+	if err != nil {
+		return nil, err
+	}
+	if s.partitioning == nil || made.UUID == "" {
+		return nil, fmt.Errorf("%w: the MIG device has not been made", gpu.ErrNotFound)
+	}
+	return s.partitioning.CapabilityNodes(g, made.GPUInstance, made.ComputeInstance)
 }
 
 func (s writeCDI) undo(ctx context.Context, r *record, _ entry) error {

@@ -1,0 +1,178 @@
+package claim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+const stepCreatePartition = "CreatePartition"
+
+// createPartition makes the partition of a MIG device. Nothing on a partition
+// says whose it is, so the journal does: what was at the place when the step
+// began, in begin, is somebody else's, and what is there from then on is the
+// claim's, until its UUID is known and differs. What somebody else makes in
+// exactly that place in the milliseconds between begin's look and the making
+// is taken for the claim's.
+type createPartition struct {
+	mig    MIG
+	static bool
+}
+
+// partitionResult is the result of createPartition.
+type partitionResult struct {
+	// Found says that an administrator made it: it is used and never changed.
+	Found bool `json:"found,omitempty"`
+	// UUID of the MIG device, empty while it may or may not exist.
+	UUID            string `json:"uuid,omitempty"`
+	GPUInstance     int    `json:"gpuInstance,omitempty"`
+	ComputeInstance int    `json:"computeInstance,omitempty"`
+}
+
+func (s createPartition) begin(ctx context.Context, _ *record, e *entry) error {
+	name, err := gpu.ParseDeviceName(e.Device)
+	if err != nil {
+		return err
+	}
+	mig, err := s.mig.MIG(ctx, name.Address)
+	if err != nil {
+		return err
+	}
+	there := partitionsAt(mig, name)
+	if len(e.Result) == 0 && s.static {
+		if len(there) != 1 || there[0].UUID == "" {
+			return fmt.Errorf("%w: no administrator has made %s@%d on %s, or not any more", gpu.ErrNotFound, name.Profile, name.Start, describe(name.Address))
+		}
+		return e.found(true, there[0])
+	}
+	var before partitionResult
+	if len(e.Result) > 0 {
+		if before, err = e.partition(); err != nil {
+			return err
+		}
+		i := slices.IndexFunc(there, func(p gpu.Partition) bool { return p.UUID == before.UUID })
+		switch {
+		case i >= 0 && before.UUID != "":
+			return e.found(before.Found, there[i])
+		case before.Found:
+			return fmt.Errorf("%w: MIG device %s, %s@%d on %s, is gone; whoever made it has to make it again", gpu.ErrNotFound, before.UUID, name.Profile, name.Start, describe(name.Address))
+		case before.UUID == "" || len(there) == 1 && there[0].UUID == "":
+			return e.note(partitionResult{}) // it may be half made
+		}
+	}
+	if err := vacant(mig, name); err != nil {
+		return err
+	}
+	return e.note(partitionResult{})
+}
+
+func (s createPartition) do(ctx context.Context, _ *record, e *entry) error {
+	result, err := e.partition()
+	if err != nil || result.UUID != "" {
+		return err // begin has just seen it
+	}
+	name, err := gpu.ParseDeviceName(e.Device)
+	if err != nil {
+		return err
+	}
+	p, err := s.mig.CreatePartition(ctx, name.Address, name.Profile, name.Start)
+	if err != nil {
+		return err
+	}
+	return e.found(false, p)
+}
+
+func (s createPartition) undo(ctx context.Context, _ *record, e entry) error {
+	result, err := e.partition()
+	if err != nil || result.Found {
+		return err
+	}
+	name, err := gpu.ParseDeviceName(e.Device)
+	if err != nil {
+		return err
+	}
+	if result.UUID != "" {
+		mig, err := s.mig.MIG(ctx, name.Address)
+		if err != nil {
+			return err
+		}
+		for _, p := range partitionsAt(mig, name) {
+			if p.UUID != "" && p.UUID != result.UUID {
+				klog.FromContext(ctx).Info("The partition is gone and another in its place, which stays", "step", stepCreatePartition, "device", e.Device, "uuid", result.UUID, "other", p.UUID)
+				return nil
+			}
+		}
+	}
+	err = s.mig.DestroyPartition(ctx, name.Address, name.Profile, name.Start)
+	if errors.Is(err, gpu.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// partitionsAt gives the MIG devices of exactly that profile and place: one for
+// each compute instance.
+func partitionsAt(mig gpu.MIG, name gpu.DeviceName) []gpu.Partition {
+	var there []gpu.Partition
+	for _, p := range mig.Partitions {
+		if p.Profile == name.Profile && p.Placement.Start == name.Start {
+			there = append(there, p)
+		}
+	}
+	return there
+}
+
+// vacant reports an error that wraps [gpu.ErrInUse] where something is in the
+// place of a partition.
+func vacant(mig gpu.MIG, name gpu.DeviceName) error {
+	_, place, known := placement(mig.Profiles, name)
+	if !known {
+		return fmt.Errorf("%w: %s has no profile %s at memory slice %d", gpu.ErrNotFound, describe(name.Address), name.Profile, name.Start)
+	}
+	for _, p := range mig.Partitions {
+		if overlap(p.Placement, place) {
+			return fmt.Errorf("%s@%d on %s: %w by %s, which this driver has not made; destroy it with nvidia-smi mig -dci and -dgi, or leave it and the pod gets another place when it is created anew",
+				name.Profile, name.Start, describe(name.Address), gpu.ErrInUse, found(p))
+		}
+	}
+	return nil
+}
+
+// found names a partition that was found.
+func found(p gpu.Partition) string {
+	return fmt.Sprintf("MIG instance %s@%d (GPU instance %d %s)", p.Profile, p.Placement.Start, p.GPUInstanceID, p.UUID)
+}
+
+func (e *entry) found(by bool, p gpu.Partition) error {
+	return e.note(partitionResult{Found: by, UUID: p.UUID, GPUInstance: p.GPUInstanceID, ComputeInstance: p.ComputeInstanceID})
+}
+
+func (e *entry) note(result partitionResult) (err error) {
+	e.Result, err = json.Marshal(result)
+	return err
+}
+
+func (e entry) partition() (partitionResult, error) {
+	var result partitionResult
+	if err := json.Unmarshal(e.Result, &result); err != nil {
+		return result, fmt.Errorf("result of %s %s: %w: %s", e.Step, e.Device, gpu.ErrCorrupt, e.Result)
+	}
+	return result, nil
+}
+
+// partition gives what is known of the partition of one of the record's
+// devices.
+func (r *record) partition(device string) (partitionResult, error) {
+	for _, e := range r.Journal {
+		if e.Step == stepCreatePartition && e.Device == device && len(e.Result) > 0 {
+			return e.partition()
+		}
+	}
+	return partitionResult{}, nil
+}

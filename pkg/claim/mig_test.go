@@ -1,0 +1,220 @@
+package claim_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// The first GPUs of a dgx-h100 and of a dgx-a100.
+const (
+	h100      = "gpu-1b-00"
+	h100Other = "gpu-43-00"
+	a100      = "gpu-07-00"
+)
+
+func TestMIGDevicesFromClaimToNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		devices []string
+		cuts    string
+	}{
+		"one partition":             {[]string{h100 + "-mig-1g-10gb-3"}, "0 on: 1g.10gb@3\n"},
+		"all of a GPU as one":       {[]string{h100 + "-mig-7g-80gb-0"}, "0 on: 7g.80gb@0\n"},
+		"a mix on one GPU":          {[]string{h100 + "-mig-1g-10gb-0", h100 + "-mig-1g-10gb-1", h100 + "-mig-2g-20gb-2", h100 + "-mig-3g-40gb-4"}, "0 on: 1g.10gb@0 1g.10gb@1 2g.20gb@2 3g.40gb@4\n"},
+		"on two GPUs":               {[]string{h100Other + "-mig-1g-20gb-6", h100 + "-mig-1g-10gb-me-0"}, "0 on: 1g.10gb+me@0\n1 on: 1g.20gb@6\n"},
+		"beside a whole GPU":        {[]string{h100, h100Other + "-mig-4g-40gb-0"}, "1 on: 4g.40gb@0\n"},
+		"seven of the smallest":     {sevenOf(h100, "1g-10gb"), "0 on: 1g.10gb@0 1g.10gb@1 1g.10gb@2 1g.10gb@3 1g.10gb@4 1g.10gb@5 1g.10gb@6\n"},
+		"with its whole GPU's twin": {[]string{h100 + "-mig-3g-40gb-0", h100 + "-mig-3g-40gb-4"}, "0 on: 3g.40gb@0 3g.40gb@4\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newMIGWorld(t, t.TempDir(), "dgx-h100")
+			m, claim := w.start(), newClaim("cut", c.devices...)
+			first, err := m.Prepare(once(), claim)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.cuts, w.cuts()); diff != "" {
+				t.Errorf("cuts (-want +got):\n%s", diff)
+			}
+			uuids, ids := map[string]bool{}, map[string]bool{}
+			for i, d := range first {
+				name, err := gpu.ParseDeviceName(c.devices[i])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d.Name != c.devices[i] || d.Kind != name.Kind || d.Address != name.Address || !strings.HasPrefix(d.UUID, strings.ToUpper(string(d.Kind))+"-") || uuids[d.UUID] || len(d.CDIDeviceIDs) != 1 || ids[d.CDIDeviceIDs[0]] {
+					t.Errorf("device %+v, want %s with a UUID and a CDI ID of its own", d, c.devices[i])
+				}
+				uuids[d.UUID], ids[d.CDIDeviceIDs[0]] = true, true
+			}
+			// Again, by this process and by another: nothing changes.
+			restarted, report := w.restart(t.Context())
+			if len(report.Verified) != 1 {
+				t.Errorf("report %+v", report)
+			}
+			again, err := restarted.Prepare(once(), claim)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(first, again); diff != "" {
+				t.Errorf("prepared again (-first +again):\n%s", diff)
+			}
+			for range 2 {
+				if err := restarted.Unprepare(once(), claim.UID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := w.left(m); got != "" {
+				t.Errorf("left behind:\n%s", got)
+			}
+		})
+	}
+}
+
+func sevenOf(gpuName, profile string) []string {
+	var names []string
+	for i := range 7 {
+		names = append(names, fmt.Sprintf("%s-mig-%s-%d", gpuName, profile, i))
+	}
+	return names
+}
+
+func TestContainersGetTheGPUAndTwoCapabilities(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
+	c := newClaim("cut", h100Other+"-mig-3g-40gb-4", h100+"-mig-1g-10gb-2")
+	if _, err := w.start().Prepare(once(), c); err != nil {
+		t.Fatal(err)
+	}
+	spec := w.spec(c)
+	st, err := w.sim.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, index := range []int{0, 1} {
+		in := st.GPUs[index].Instances[0]
+		want := []string{fmt.Sprintf(`"/dev/nvidia%d"`, index)}
+		for _, path := range []string{fmt.Sprintf("gi%d/access", in.ID), fmt.Sprintf("gi%d/ci%d/access", in.ID, in.Compute[0].ID)} {
+			want = append(want, fmt.Sprintf(`"/dev/nvidia-caps/nvidia-cap%d"`, w.minor(index, path)))
+		}
+		for _, node := range want {
+			if strings.Count(spec, `"path": `+node) != 1 {
+				t.Errorf("GPU %d: no node %s in\n%s", index, node, spec)
+			}
+		}
+	}
+}
+
+func TestOneMIGModeForAllClaimsOnAGPU(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
+	m := w.start()
+	a, b := newClaim("a", h100+"-mig-1g-10gb-0"), newClaim("b", h100+"-mig-2g-20gb-2")
+	for _, c := range []*resourceapi.ResourceClaim{a, b} {
+		if _, err := m.Prepare(once(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The one that switched it on goes first.
+	if err := m.Unprepare(once(), a.UID); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff("0 on: 2g.20gb@2\n", w.cuts()); diff != "" {
+		t.Errorf("cuts (-want +got):\n%s", diff)
+	}
+	if err := m.Unprepare(once(), b.UID); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.left(m); got != "" {
+		t.Errorf("left behind:\n%s", got)
+	}
+	if _, err := m.Prepare(once(), newClaim("whole", h100)); err != nil {
+		t.Errorf("the GPU is not whole again: %v", err)
+	}
+}
+
+func TestAnAdministratorsMIGModeStaysOn(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
+	w.administrator("makes", 0, "3g.40gb", 4)
+	w.look()
+	m, c := w.start(), newClaim("cut", h100+"-mig-1g-10gb-0")
+	if _, err := m.Prepare(once(), c); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Unprepare(once(), c.UID); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff("0 on: 3g.40gb@4\n", w.left(m)); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+	_, err := m.Prepare(once(), newClaim("whole", h100))
+	if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "somebody has switched it to MIG mode; switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0") {
+		t.Errorf("a whole GPU in an administrator's MIG mode: %v", err)
+	}
+}
+
+func TestMIGModeThatTakesAReset(t *testing.T) {
+	c := newClaim("cut", a100+"-mig-1g-10gb-0")
+	t.Run("not allowed", func(t *testing.T) {
+		w := newMIGWorld(t, t.TempDir(), "dgx-a100")
+		m := w.start()
+		if _, err := m.Prepare(once(), c); !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "--mig-allow-reset") {
+			t.Errorf("error %v, want %v", err, gpu.ErrNotSupported)
+		}
+		if got := w.left(m); got != "" {
+			t.Errorf("left behind:\n%s", got)
+		}
+	})
+	t.Run("allowed, with a reboot in between", func(t *testing.T) {
+		w := newMIGWorld(t, t.TempDir(), "dgx-a100")
+		w.allowReset()
+		m := w.start()
+		if _, err := m.Prepare(once(), c); err != nil {
+			t.Fatal(err)
+		}
+		// The mode outlives the boot, and is ours to switch off all the same.
+		w.reboot()
+		if diff := cmp.Diff("0 on:\n", w.cuts()); diff != "" {
+			t.Errorf("after the reboot (-want +got):\n%s", diff)
+		}
+		m, report := w.restart(t.Context())
+		if got := w.left(m); got != "" || len(report.ModesOff) != 1 {
+			t.Errorf("%+v, left behind:\n%s", report, got)
+		}
+	})
+	t.Run("on already", func(t *testing.T) {
+		w := newMIGWorld(t, t.TempDir(), "dgx-a100")
+		w.allowReset()
+		w.administrator("makes", 0, "1g.10gb", 6)
+		w.lib.AllowReset(nil)
+		m := w.start()
+		if _, err := m.Prepare(once(), c); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Unprepare(once(), c.UID); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff("0 on: 1g.10gb@6\n", w.left(m)); diff != "" {
+			t.Errorf("left (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// On Hopper a MIG mode ends with the boot. What is on after that is an
+// administrator's.
+func TestAMIGModeOfAnotherBootIsSomebodyElses(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
+	if _, err := w.start().Prepare(once(), newClaim("cut", h100+"-mig-1g-10gb-0")); err != nil {
+		t.Fatal(err)
+	}
+	w.reboot()
+	w.administrator("makes", 0, "1g.10gb", 0)
+	m, _ := w.restart(t.Context())
+	if diff := cmp.Diff("0 on: 1g.10gb@0\n", w.left(m)); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+}

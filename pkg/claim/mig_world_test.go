@@ -1,0 +1,225 @@
+package claim_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
+)
+
+// migWorld is a world whose GPUs are simulated ones, without what claims make
+// of them.
+type migWorld struct {
+	*world
+	sim    *nvmlsim.Sim
+	lib    *nvml.Library
+	static bool
+}
+
+func newMIGWorld(t fataler, dir, model string) *migWorld {
+	t.Helper()
+	m, err := nvmlsim.LoadModel(model)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	sim, err := nvmlsim.Create(filepath.Join(dir, "sim"), m)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return inMIGWorld(t, filepath.Join(dir, "agent"), sim)
+}
+
+func inMIGWorld(t fataler, dir string, sim *nvmlsim.Sim) *migWorld {
+	t.Helper()
+	w := &migWorld{world: newWorld(t, dir, 0), sim: sim, lib: nvml.New(sim.NVML())}
+	w.look()
+	w.partitioning = w.migParts
+	return w
+}
+
+// look takes in the GPUs as they are now.
+func (w *migWorld) look() {
+	w.t.Helper()
+	node, err := w.lib.Snapshot(context.Background())
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, g := range node.GPUs {
+		w.gpus[g.Address] = g
+	}
+}
+
+// migParts is what a process of the agent gets.
+func (w *migWorld) migParts(disk store.FS) *claim.Partitioning {
+	modes, err := store.OpenFS(filepath.Join(w.dir, "modes"), disk)
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	return &claim.Partitioning{
+		MIG: faultyMIG{w.lib, w.faults}, CapabilityNodes: sysfs.Root(w.sim.Root()).CapabilityNodes, Modes: modes, Static: w.static,
+	}
+}
+
+// reset of a GPU is allowed.
+func (w *migWorld) allowReset() {
+	w.lib.AllowReset(func(_ context.Context, a gpu.PCIAddress) error {
+		index, err := w.sim.FindGPU(a.String())
+		if err != nil {
+			return err
+		}
+		return w.sim.ResetGPU(index)
+	})
+}
+
+func (w *migWorld) reboot() {
+	w.t.Helper()
+	if err := w.sim.Reboot(); err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	w.boot++
+}
+
+// cuts renders the GPUs that are in MIG mode, one a line, with their
+// partitions.
+func (w *migWorld) cuts() string {
+	w.t.Helper()
+	v, err := w.sim.View()
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	var b strings.Builder
+	for _, g := range v.GPUs {
+		if g.MIG == "off" || g.MIG == "" {
+			continue
+		}
+		fmt.Fprintf(&b, "%d %s:", g.Index, g.MIG)
+		for _, in := range g.Instances {
+			fmt.Fprintf(&b, " %s@%d", in.Profile, in.Start)
+			if in.UUID == "" {
+				b.WriteString("(empty)")
+			}
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// uuids of the MIG devices of a GPU.
+func (w *migWorld) uuids(index int) []string {
+	w.t.Helper()
+	v, err := w.sim.View()
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	var uuids []string
+	for _, in := range v.GPUs[index].Instances {
+		uuids = append(uuids, in.UUID)
+	}
+	return uuids
+}
+
+// administrator makes or destroys a partition, with MIG mode on.
+func (w *migWorld) administrator(verb string, index int, profile string, start int) {
+	w.t.Helper()
+	v, err := w.sim.View()
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	address, err := gpu.ParsePCIAddress(v.GPUs[index].Address)
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	p, err := gpu.ParseProfile(profile)
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	ctx := context.Background()
+	if err = w.lib.SetMIGMode(ctx, address, true); err == nil {
+		if verb == "makes" {
+			_, err = w.lib.CreatePartition(ctx, address, p, start)
+		} else {
+			err = w.lib.DestroyPartition(ctx, address, p, start)
+		}
+	}
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+}
+
+// left renders everything that is left: files, what is held and what is cut.
+func (w *migWorld) left(m *claim.Manager) string {
+	w.t.Helper()
+	lines := slices.DeleteFunc(strings.SplitAfter(w.files(), "\n"), func(f string) bool {
+		return strings.HasSuffix(f, ".tmp\n") // of a write that died
+	})
+	return strings.Join(lines, "") + w.held(m) + w.cuts()
+}
+
+// spec is the CDI spec of a claim as text.
+func (w *migWorld) spec(c *resourceapi.ResourceClaim) string {
+	w.t.Helper()
+	data, err := os.ReadFile(w.specPath(c))
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	return string(data)
+}
+
+// faultyMIG is the hardware of a process that may die before and after it acts.
+// It does not heed contexts: see once.
+type faultyMIG struct {
+	*nvml.Library
+	*faults
+}
+
+func (f faultyMIG) MIG(ctx context.Context, a gpu.PCIAddress) (gpu.MIG, error) {
+	return f.Library.MIG(context.WithoutCancel(ctx), a)
+}
+
+func (f faultyMIG) SetMIGMode(ctx context.Context, a gpu.PCIAddress, on bool) error {
+	f.point()
+	err := f.Library.SetMIGMode(context.WithoutCancel(ctx), a, on)
+	f.point()
+	return err
+}
+
+func (f faultyMIG) CreatePartition(ctx context.Context, a gpu.PCIAddress, p gpu.Profile, start int) (gpu.Partition, error) {
+	f.point()
+	made, err := f.Library.CreatePartition(context.WithoutCancel(ctx), a, p, start)
+	f.point()
+	return made, err
+}
+
+func (f faultyMIG) DestroyPartition(ctx context.Context, a gpu.PCIAddress, p gpu.Profile, start int) error {
+	f.point()
+	err := f.Library.DestroyPartition(context.WithoutCancel(ctx), a, p, start)
+	f.point()
+	return err
+}
+
+// minor of a capability of a GPU, as the kernel tells.
+func (w *migWorld) minor(index int, path string) int {
+	w.t.Helper()
+	data, err := os.ReadFile(filepath.Join(w.sim.Root(), fmt.Sprintf("proc/driver/nvidia/capabilities/gpu%d/mig", index), path))
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	var minor int
+	if _, err := fmt.Sscanf(string(data), "DeviceFileMinor: %d", &minor); err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	return minor
+}

@@ -1,0 +1,185 @@
+package claim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
+)
+
+// A MIG mode that a claim switched on is switched off with the last claim's
+// partition on that GPU, which may be another's. So the fact is a file for each
+// GPU and belongs to no claim. It is written before the mode is switched on and
+// removed after it is off. All of this happens under the lock of the GPU.
+
+// modeRecord says that claims have switched on the MIG mode of a GPU.
+type modeRecord struct {
+	BootID string `json:"bootID"`
+	// Lasts says that the mode survives a reboot, as it does where it takes a
+	// reset. In another boot, any other one is somebody else's.
+	Lasts bool `json:"lasts,omitempty"`
+}
+
+// switchesAtOnce is the compute capability from which on (Hopper) a MIG mode
+// takes no reset and does not outlive the boot.
+const switchesAtOnce = 9
+
+// modeOurs reports whether claims have switched on the MIG mode.
+func (m *Manager) modeOurs(ctx context.Context, address gpu.PCIAddress) (bool, error) {
+	if m.Partitioning == nil {
+		return false, nil
+	}
+	key := address.DeviceName()
+	payload, err := m.Partitioning.Modes.Read(key)
+	var r modeRecord
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err == nil:
+		err = json.Unmarshal(payload, &r)
+	case !errors.Is(err, store.ErrCorrupt):
+		return false, err
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "It is not known any more who switched on a MIG mode; an administrator has to switch it off", "device", key)
+		return false, m.Partitioning.Modes.Quarantine(key, err.Error())
+	}
+	if r.BootID != m.BootID && !r.Lasts {
+		return false, m.Partitioning.Modes.Delete(key)
+	}
+	return true, nil
+}
+
+// modeOn switches the MIG mode on if it is off, and remembers that.
+func (m *Manager) modeOn(ctx context.Context, address gpu.PCIAddress) error {
+	mig, err := m.Partitioning.MIG.MIG(ctx, address)
+	if err != nil || mig.Enabled {
+		return err
+	}
+	ours, err := m.modeOurs(ctx, address)
+	if err != nil {
+		return err
+	}
+	if !ours {
+		g, err := m.Inventory.GPU(ctx, address)
+		if err != nil {
+			return err
+		}
+		payload, err := json.Marshal(modeRecord{BootID: m.BootID, Lasts: g.ComputeCapability.Major < switchesAtOnce})
+		if err != nil {
+			return err
+		}
+		if err := m.Partitioning.Modes.Write(address.DeviceName(), payload); err != nil {
+			return err
+		}
+	}
+	return m.Partitioning.MIG.SetMIGMode(ctx, address, true)
+}
+
+// modeOff switches a MIG mode that claims switched on off again, unless a claim
+// other than the given one has partitions there. The error wraps
+// [gpu.ErrInUse] where somebody else uses the GPU; the mode is then left for a
+// later try.
+func (m *Manager) modeOff(ctx context.Context, address gpu.PCIAddress, except types.UID) error {
+	ours, err := m.modeOurs(ctx, address)
+	if err != nil || !ours {
+		return err
+	}
+	all, err := m.Held(ctx)
+	if err != nil {
+		return err
+	}
+	for _, other := range all {
+		for _, d := range other.Devices {
+			if other.UID != except && d.Address == address && d.Kind == gpu.KindMIG {
+				return nil
+			}
+		}
+	}
+	mig, err := m.Partitioning.MIG.MIG(ctx, address)
+	switch {
+	case err != nil:
+		return err
+	case mig.Enabled && len(mig.Partitions) > 0:
+		return fmt.Errorf("switch off the MIG mode of %s: %w by %s, which this driver has not made; nvidia-smi mig -dci and -dgi destroy it",
+			describe(address), gpu.ErrInUse, found(mig.Partitions[0]))
+	case mig.Enabled:
+		if err := m.Partitioning.MIG.SetMIGMode(ctx, address, false); err != nil {
+			return err
+		}
+		klog.FromContext(ctx).Info("Switched off MIG mode", "device", address.DeviceName())
+	}
+	return m.Partitioning.Modes.Delete(address.DeviceName())
+}
+
+// wholeAgain takes the GPUs that the record wants whole out of the MIG mode
+// that claims before it left on.
+func (m *Manager) wholeAgain(ctx context.Context, r *record) error {
+	devices, err := r.held()
+	if err != nil {
+		return err
+	}
+	for _, d := range devices {
+		if d.Kind != gpu.KindGPU {
+			continue
+		}
+		if err := m.modeOff(ctx, d.Address, r.Claim.UID); err != nil {
+			return fmt.Errorf("device %s: %w", d.Name, err)
+		}
+	}
+	return nil
+}
+
+// settleModes switches off the MIG modes that are left on, and returns the GPUs.
+// One that is in use stays on for a later try.
+func (m *Manager) settleModes(ctx context.Context) ([]gpu.PCIAddress, error) {
+	if m.Partitioning == nil {
+		return nil, nil
+	}
+	keys, err := m.Partitioning.Modes.Keys()
+	if err != nil {
+		return nil, err
+	}
+	var off []gpu.PCIAddress
+	var errs []error
+	for _, key := range keys {
+		name, err := gpu.ParseDeviceName(key)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		done, err := m.settleMode(ctx, name.Address)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if done {
+			off = append(off, name.Address)
+		}
+	}
+	return off, errors.Join(errs...)
+}
+
+func (m *Manager) settleMode(ctx context.Context, address gpu.PCIAddress) (off bool, err error) {
+	unlock, ok, err := m.locks.try(ctx, address.DeviceName())
+	if err != nil || !ok {
+		return false, err
+	}
+	defer unlock()
+	err = m.modeOff(ctx, address, "")
+	if errors.Is(err, gpu.ErrInUse) {
+		klog.FromContext(ctx).V(2).Info("MIG mode stays on for now", "device", address.DeviceName(), "err", err)
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	ours, err := m.modeOurs(ctx, address)
+	return !ours, err
+}
