@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -18,20 +17,14 @@ import (
 func TestTheDemoOfMIG(t *testing.T) {
 	for _, tc := range []struct {
 		model string
-		// file of a model to take in place of the built-in one.
-		file func(t *testing.T) string
+		flags []string
 	}{
 		{model: "dgx-h100"},
-		// An A100 changes its MIG mode only with a reset: a node that offers
-		// MIG has it on from the start.
-		{model: "dgx-a100", file: migModeOn},
+		// An A100 changes its MIG mode only with a reset.
+		{model: "dgx-a100", flags: []string{"--mig-allow-reset"}},
 	} {
 		t.Run(tc.model, func(t *testing.T) {
-			model := tc.model
-			if tc.file != nil {
-				model = tc.file(t)
-			}
-			offerMIG(t, model)
+			offerMIG(t, tc.model, tc.flags...)
 			t.Run("seven 1g pods fill one GPU", testSeven)
 			t.Run("a mix of sizes in one pod comes from one GPU", testMix)
 			t.Run("whole GPUs wait while one is cut and start when it is free", testWholeWaits)
@@ -47,12 +40,12 @@ func TestTheDemoOfMIG(t *testing.T) {
 
 // offerMIG runs an agent that offers MIG in place of the shared one, until the
 // test ends.
-func offerMIG(t *testing.T, model string) {
+func offerMIG(t *testing.T, model string, flags ...string) {
 	t.Helper()
 	nothingLeft(t)
 	shared := agent
 	must(t, agent.Stop(t.Context()))
-	agent = cluster.NewAgent(model, "--offer=share,mig")
+	agent = cluster.NewAgent(model, append(flags, "--offer=share,mig")...)
 	t.Cleanup(func() {
 		nothingLeft(t)
 		agent = shared
@@ -65,16 +58,6 @@ func offerMIG(t *testing.T, model string) {
 	}))
 	_, err := cluster.Kubectl(t.Context(), "apply", "-f", "demo/mig/classes.yaml")
 	must(t, err)
-}
-
-// migModeOn writes the model of a DGX A100 whose GPUs are in MIG mode.
-func migModeOn(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(cluster.Root, "pkg/nvmlsim/models/dgx-a100.yaml"))
-	must(t, err)
-	file := filepath.Join(t.TempDir(), "dgx-a100-mig.yaml")
-	must(t, os.WriteFile(file, regexp.MustCompile(`(?m)^- \{kind: a100,`).ReplaceAll(text, []byte("- {kind: a100, migMode: true,")), 0o600))
-	return file
 }
 
 func testSeven(t *testing.T) {

@@ -74,7 +74,8 @@ func report(t *testing.T, namespace string) map[string]harness.Row {
 // partition on the simulated GPUs.
 func nothingLeft(t *testing.T) {
 	t.Helper()
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	// It is asked at a test's end too, when the test's own context is over.
+	must(t, harness.Until(context.WithoutCancel(t.Context()), time.Minute, func(ctx context.Context) (bool, string, error) {
 		left, err := leftovers(ctx)
 		return len(left) == 0, "left behind: " + strings.Join(left, ", "), err
 	}))
