@@ -223,3 +223,10 @@ func (w *migWorld) minor(index int, path string) int {
 	}
 	return minor
 }
+
+func must(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+}

@@ -1,0 +1,271 @@
+package claim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// dgxH100 is one simulated node for many worlds, each of which finds it as it
+// was at the start.
+func dgxH100(t testing.TB) *nvmlsim.Sim {
+	t.Helper()
+	m, err := nvmlsim.LoadModel("dgx-h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := nvmlsim.Create(t.TempDir(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sim
+}
+
+// Whatever point the agent dies at while it cuts GPUs: the next one finds a
+// claim that is prepared, or nothing.
+func TestDyingAtEveryPointOfCutting(t *testing.T) {
+	sim, dir := dgxH100(t), t.TempDir()
+	c := newClaim("dying", h100+"-mig-1g-10gb-0", h100+"-mig-3g-40gb-4", h100Other+"-mig-7g-80gb-0")
+	const cut = "0 on: 1g.10gb@0 3g.40gb@4\n1 on: 7g.80gb@0\n"
+	// The mode that was switched on is remembered as long as it is on.
+	prepared := strings.Replace(preparedFiles(c), "records/", "modes/gpu-1b-00.record\nmodes/gpu-43-00.record\nrecords/", 1) + "team-a/dying Prepared " +
+		strings.Join(promise{claim: c}.devices(), " ") + "\n" + cut
+	points := 0
+	for died := true; died; points++ {
+		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, points), sim)
+		w.faults = &faults{dieAt: points + 1}
+		died, _ = dies(func() error { _, err := w.start().Prepare(once(), c); return err })
+
+		m, report := w.restart(t.Context())
+		got := w.left(m)
+		if diff := cmp.Diff(prepared, got); got != "" && diff != "" || len(report.Verified) == 0 && got != "" {
+			t.Errorf("died at point %d: %+v, neither nothing nor all (-want +got):\n%s", points+1, report, diff)
+		}
+		if _, err := m.Prepare(once(), c); err != nil {
+			t.Errorf("died at point %d: prepare again: %v", points+1, err)
+		}
+		if diff := cmp.Diff(cut, w.cuts()); diff != "" {
+			t.Errorf("died at point %d: cuts (-want +got):\n%s", points+1, diff)
+		}
+		if err := m.Unprepare(once(), c.UID); err != nil {
+			t.Errorf("died at point %d: unprepare: %v", points+1, err)
+		}
+		if got := w.left(m); got != "" {
+			t.Fatalf("died at point %d: left behind:\n%s", points+1, got)
+		}
+	}
+	if points < 30 {
+		t.Errorf("only %d points to die at: is the fault injection connected?", points)
+	}
+}
+
+func TestDyingAtEveryPointOfMending(t *testing.T) {
+	sim, dir := dgxH100(t), t.TempDir()
+	c := newClaim("dying", h100+"-mig-1g-10gb-0", h100+"-mig-3g-40gb-4")
+	points := 0
+	for died := true; died; points++ {
+		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, points), sim)
+		if _, err := w.start().Prepare(once(), c); err != nil {
+			t.Fatal(err)
+		}
+		w.administrator("destroys", 0, "3g.40gb", 4)
+		w.faults = &faults{dieAt: points + 1}
+		died, _ = dies(func() error { _, err := w.start().Recover(t.Context()); return err })
+
+		m, _ := w.restart(t.Context())
+		if diff := cmp.Diff("0 on: 1g.10gb@0 3g.40gb@4\n", w.cuts()); diff != "" {
+			t.Errorf("died at point %d: cuts (-want +got):\n%s", points+1, diff)
+		}
+		if err := m.Unprepare(once(), c.UID); err != nil {
+			t.Errorf("died at point %d: unprepare: %v", points+1, err)
+		}
+		if got := w.left(m); got != "" {
+			t.Fatalf("died at point %d: left behind:\n%s", points+1, got)
+		}
+	}
+	if points < 8 {
+		t.Errorf("only %d points to die at: is the fault injection connected?", points)
+	}
+}
+
+func TestDyingAtEveryPointOfUncutting(t *testing.T) {
+	sim, dir := dgxH100(t), t.TempDir()
+	c := newClaim("dying", h100+"-mig-1g-10gb-0", h100Other+"-mig-7g-80gb-0")
+	points := 0
+	for died := true; died; points++ {
+		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, points), sim)
+		if _, err := w.start().Prepare(once(), c); err != nil {
+			t.Fatal(err)
+		}
+		w.faults = &faults{dieAt: points + 1}
+		died, _ = dies(func() error { return w.start().Unprepare(once(), c.UID) })
+
+		m, _ := w.restart(t.Context())
+		if err := m.Unprepare(once(), c.UID); err != nil {
+			t.Errorf("died at point %d: unprepare again: %v", points+1, err)
+		}
+		if got := w.left(m); got != "" {
+			t.Fatalf("died at point %d: left behind:\n%s", points+1, got)
+		}
+	}
+	if points < 12 {
+		t.Errorf("only %d points to die at: is the fault injection connected?", points)
+	}
+}
+
+// Every NVML call that cutting makes fails once: the error is told, nothing is
+// left, and the next try starts clean.
+func TestEveryCallOfCuttingMayFail(t *testing.T) {
+	sim, dir := dgxH100(t), t.TempDir()
+	c := newClaim("unlucky", h100+"-mig-1g-10gb-0", h100+"-mig-3g-40gb-4")
+	for _, method := range []string{
+		"DeviceGetMigMode", "DeviceSetMigMode", "DeviceGetGpuInstances", "DeviceCreateGpuInstanceWithPlacement",
+		"GpuInstanceGetInfo", "GpuInstanceCreateComputeInstance", "ComputeInstanceGetInfo",
+	} {
+		for count := 1; count <= 4; count++ {
+			t.Run(fmt.Sprintf("%s %d times", method, count), func(t *testing.T) {
+				w := inMIGWorld(t, fmt.Sprintf("%s/%s-%d", dir, method, count), sim)
+				m := w.start()
+				index := 0
+				if err := sim.FailCalls(nvmlsim.CallFault{Method: method, GPU: &index, Count: count, Return: nvml.ERROR_UNKNOWN}); err != nil {
+					t.Fatal(err)
+				}
+				_, err := m.Prepare(once(), c)
+				if err == nil || !strings.Contains(err.Error(), "GPU at 0000:1b:00.0") {
+					t.Errorf("error %v, want one that names the GPU", err)
+				}
+				if err := sim.ClearFaults(); err != nil {
+					t.Fatal(err)
+				}
+				// Undoing may have met the fault as well.
+				m, _ = w.restart(t.Context())
+				if got := w.left(m); got != "" {
+					t.Errorf("left behind:\n%s", got)
+				}
+				if _, err := m.Prepare(once(), c); err != nil {
+					t.Errorf("the next try: %v", err)
+				}
+				if err := m.Unprepare(once(), c.UID); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+func TestRecoverMakesALostPartitionAgain(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
+	c := newClaim("cut", h100+"-mig-1g-10gb-1", h100+"-mig-1g-10gb-5")
+	if _, err := w.start().Prepare(once(), c); err != nil {
+		t.Fatal(err)
+	}
+	for name, lose := range map[string]func(){
+		"a partition":       func() { w.administrator("destroys", 0, "1g.10gb", 5) },
+		"all, with a reset": func() { must(t, w.sim.ResetGPU(0)) },
+		"all, and the mode": func() {
+			w.administrator("destroys", 0, "1g.10gb", 1)
+			w.administrator("destroys", 0, "1g.10gb", 5)
+			must(t, w.lib.SetMIGMode(context.Background(), gpu.PCIAddress{Bus: 0x1b}, false))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lose()
+			m, _ := w.restart(t.Context())
+			if diff := cmp.Diff("0 on: 1g.10gb@1 1g.10gb@5\n", w.cuts()); diff != "" {
+				t.Errorf("cuts (-want +got):\n%s", diff)
+			}
+			devices, err := m.Prepare(once(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var uuids []string
+			for _, d := range devices {
+				uuids = append(uuids, d.UUID)
+			}
+			if diff := cmp.Diff(w.uuids(0), uuids); diff != "" {
+				t.Errorf("UUIDs of the claim's devices (-there +told):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnotherInThePlaceOfALostPartitionIsNotTouched(t *testing.T) {
+	for name, another := range map[string]string{"of the same profile": "1g.10gb", "of another profile": "2g.20gb"} {
+		t.Run(name, func(t *testing.T) {
+			w := newMIGWorld(t, t.TempDir(), "dgx-h100")
+			c := newClaim("cut", h100+"-mig-1g-10gb-4")
+			if _, err := w.start().Prepare(once(), c); err != nil {
+				t.Fatal(err)
+			}
+			w.administrator("destroys", 0, "1g.10gb", 4)
+			w.administrator("makes", 0, another, 4)
+			w.faults = &faults{}
+			m := w.start()
+			for op, act := range map[string]func() error{
+				"recover": func() error { _, err := m.Recover(t.Context()); return err },
+				"prepare": func() error { _, err := m.Prepare(once(), c); return err },
+			} {
+				if err := act(); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), fmt.Sprintf("MIG instance %s@4", another)) {
+					t.Errorf("%s: %v, want %v that names the other", op, err, gpu.ErrInUse)
+				}
+			}
+			if err := m.Unprepare(once(), c.UID); err != nil {
+				t.Error(err)
+			}
+			// The mode is still to be switched off once the other is gone.
+			if diff := cmp.Diff("modes/gpu-1b-00.record\n0 on: "+another+"@4\n", w.left(m)); diff != "" {
+				t.Errorf("left (-want +got):\n%s", diff)
+			}
+			w.administrator("destroys", 0, another, 4)
+			report, err := m.Recover(t.Context())
+			if err != nil || len(report.ModesOff) != 1 || w.left(m) != "" {
+				t.Errorf("%+v, %v, left:\n%s", report, err, w.left(m))
+			}
+		})
+	}
+}
+
+// A claim whose record is damaged keeps its partition and can get it back.
+func TestADamagedRecordDoesNotFreeItsPartition(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
+	c := newClaim("damaged", h100+"-mig-3g-40gb-0", h100+"-mig-1g-10gb-6")
+	damage := func() *claim.Manager {
+		t.Helper()
+		if _, err := w.start().Prepare(once(), c); err != nil {
+			t.Fatal(err)
+		}
+		must(t, os.WriteFile(w.recordPath(c), nil, 0o600))
+		m, report := w.restart(t.Context())
+		if len(report.Unrecorded) != 1 {
+			t.Errorf("report %+v", report)
+		}
+		return m
+	}
+	m := damage()
+	if _, err := m.Prepare(once(), newClaim("thief", h100+"-mig-1g-10gb-2")); !errors.Is(err, gpu.ErrInUse) {
+		t.Errorf("its place was given away: %v", err)
+	}
+	before := w.uuids(0)
+	if _, err := m.Prepare(once(), c); err != nil {
+		t.Errorf("prepare again: %v", err)
+	}
+	if diff := cmp.Diff(before, w.uuids(0)); diff != "" {
+		t.Errorf("running containers have lost their partitions (-before +after):\n%s", diff)
+	}
+	if err := damage().Unprepare(once(), c.UID); err != nil {
+		t.Error(err)
+	}
+	if got := w.cuts() + w.held(m); got != "" {
+		t.Errorf("left behind:\n%s", got)
+	}
+}
