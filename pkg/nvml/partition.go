@@ -11,7 +11,7 @@ import (
 )
 
 // MIG reads what the GPU at the address says of Multi-Instance GPU now. It
-// fails with [gpu.ErrNotFound] for a GPU that no Snapshot has read, and
+// fails with [gpu.ErrNotFound] for a GPU that the node does not have, and
 // otherwise as Snapshot does; so do the other operations.
 func (l *Library) MIG(ctx context.Context, address gpu.PCIAddress) (gpu.MIG, error) {
 	return onGPU(ctx, l, address, "read the MIG partitions of", func(device nvml.Device) (gpu.MIG, error) {
@@ -227,9 +227,9 @@ func memoryOf(device nvml.Device) (uint64, error) {
 func onGPU[T any](ctx context.Context, l *Library, address gpu.PCIAddress, operation string, call func(nvml.Device) (T, error)) (T, error) {
 	var none T
 	operation = fmt.Sprintf("%s GPU at %s", operation, address)
-	s := l.slotAt(address)
-	if s == nil {
-		return none, fmt.Errorf("%s: %w: no snapshot has read it", operation, gpu.ErrNotFound)
+	s, err := l.find(ctx, address)
+	if err != nil {
+		return none, fmt.Errorf("%s: %w", operation, err)
 	}
 	lib, err := l.Vendor(ctx)
 	if err != nil {
@@ -246,6 +246,27 @@ func onGPU[T any](ctx context.Context, l *Library, address gpu.PCIAddress, opera
 		}
 		return value, nil
 	})
+}
+
+// find gives the slot of the GPU at the address, after a look if none has found
+// it so far. That a GPU is not there is not concluded while one is unreadable.
+func (l *Library) find(ctx context.Context, address gpu.PCIAddress) (*slot, error) {
+	if s := l.slotAt(address); s != nil {
+		return s, nil
+	}
+	node, err := l.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s := l.slotAt(address); s != nil {
+		return s, nil
+	}
+	for _, u := range node.Unreadable {
+		if u.Address == nil {
+			return nil, u.Err
+		}
+	}
+	return nil, fmt.Errorf("%w on this node", gpu.ErrNotFound)
 }
 
 // slotAt gives the slot of the GPU that answered last at the address, nil if

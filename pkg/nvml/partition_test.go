@@ -105,6 +105,25 @@ func TestAFailedComputeInstanceLeavesNoGPUInstance(t *testing.T) {
 	}
 }
 
+func TestAnOperationFindsItsGPUByItself(t *testing.T) {
+	sim := simulate(t, "dgx-h100")
+	l, a := nvml.New(sim.NVML()), gpu.PCIAddress{Bus: 0xdf}
+	must(t, l.SetMIGMode(t.Context(), a, true))
+	_, err := l.CreatePartition(t.Context(), a, profile(t, "1g.10gb"), 0)
+	must(t, err)
+	l = nvml.New(sim.NVML())
+	must(t, l.DestroyPartition(t.Context(), a, profile(t, "1g.10gb"), 0))
+	if got := partitions(t, l, a); got != "on" {
+		t.Errorf("left behind: %s", got)
+	}
+
+	// One that does not even tell its address may be the one.
+	fail(t, sim, "DeviceGetPciInfo", 7, gonvml.ERROR_UNKNOWN)
+	if err := nvml.New(sim.NVML()).DestroyPartition(t.Context(), a, profile(t, "1g.10gb"), 0); !errors.Is(err, gpu.ErrLost) {
+		t.Errorf("error %v, want %v", err, gpu.ErrLost)
+	}
+}
+
 func TestPartitionsThatCannotBeMade(t *testing.T) {
 	sim := simulate(t, "dgx-h100")
 	l, a := first(t, sim)
