@@ -24,5 +24,13 @@
 // nothing known and nothing held; no container can start from it then. A
 // reboot ends all of this: containers are gone, and so is, on tmpfs, the spec.
 //
+// # Partitions
+//
+// Nothing on a GPU says who has cut it. The journal does: before a partition is
+// made it names profile and place, which were vacant then, so after a crash
+// what is found there is the claim's, and what an administrator has made is
+// never taken for ours. A MIG mode that was switched on for claims is noted for
+// its GPU, and goes off with the last partition there.
+//
 // Out of scope: the kubelet's protocol, the API server, and what to publish.
 package claim
