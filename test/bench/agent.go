@@ -27,9 +27,9 @@ type agent struct {
 	kubelet *kubelettest.Plugin
 }
 
-// start starts the agent and waits until its slices are there, which takes as
-// long as it says.
-func (b *bench) start(ctx context.Context) (_ *agent, published time.Duration, err error) {
+// start starts the agent, with flags besides the usual ones, and waits until
+// its slices are there, which takes as long as it says.
+func (b *bench) start(ctx context.Context, flags ...string) (_ *agent, published time.Duration, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the agent has published nothing in a minute"))
 	defer cancel()
 	watcher, err := b.client.ResourceV1().ResourceSlices().Watch(ctx, metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + b.node})
@@ -52,6 +52,7 @@ func (b *bench) start(ctx context.Context) (_ *agent, published time.Duration, e
 		"--cdi-hook="+filepath.Join(b.bin, "nvidia-cdi-hook"),
 		"--http-listen=",
 	)
+	a.cmd.Args = append(a.cmd.Args, flags...)
 	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
 	start := time.Now()
 	if err := a.cmd.Start(); err != nil {

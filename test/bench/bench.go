@@ -118,17 +118,22 @@ func (b *bench) measure(ctx context.Context) (figures, error) {
 	}
 	progress("preparing %d claims on %d GPUs at once, %d times", gpusAtOnce, gpusAtOnce, b.bursts)
 	for range b.bursts {
-		if err := b.burst(ctx, a, devices[:gpusAtOnce], &f); err != nil {
+		total, err := b.burst(ctx, a, devices[:gpusAtOnce])
+		if err != nil {
 			return f, err
 		}
+		f.Burst = append(f.Burst, total)
 	}
 	if f.Resident, err = a.resident(); err != nil {
 		return f, err
 	}
-	return f, a.stop()
+	if err := a.stop(); err != nil {
+		return f, err
+	}
+	return f, b.measurePartitions(ctx, &f)
 }
 
-// devices are the names of the published GPUs, in order.
+// devices are the names of the published devices, in order.
 func (b *bench) devices(ctx context.Context) ([]string, error) {
 	list, err := b.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + b.node})
 	if err != nil {

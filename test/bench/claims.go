@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// claim makes a ResourceClaim in the cluster and allocates a whole GPU to it,
+// claim makes a ResourceClaim in the cluster and allocates a device to it,
 // as the scheduler would.
 func (b *bench) claim(ctx context.Context, device string) (*resourceapi.ResourceClaim, error) {
 	claims := b.client.ResourceV1().ResourceClaims(b.namespace)
@@ -111,13 +111,13 @@ func (b *bench) round(ctx context.Context, a *agent, device string, f *figures) 
 }
 
 // burst prepares a claim on each device at once, one call each, as the kubelet
-// does for as many pods.
-func (b *bench) burst(ctx context.Context, a *agent, devices []string, f *figures) error {
+// does for as many pods, and tells how long all of them took.
+func (b *bench) burst(ctx context.Context, a *agent, devices []string) (time.Duration, error) {
 	claims := make([]*resourceapi.ResourceClaim, len(devices))
 	for i, device := range devices {
 		var err error
 		if claims[i], err = b.claim(ctx, device); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	errs := make([]error, len(claims))
@@ -127,17 +127,17 @@ func (b *bench) burst(ctx context.Context, a *agent, devices []string, f *figure
 		all.Go(func() { _, errs[i] = a.prepare(ctx, claim) })
 	}
 	all.Wait()
-	f.Burst = append(f.Burst, time.Since(start))
+	total := time.Since(start)
 	if err := errors.Join(errs...); err != nil {
-		return err
+		return 0, err
 	}
 	for _, claim := range claims {
 		if err := a.kubelet.Unprepare(ctx, claim); err != nil {
-			return err
+			return 0, err
 		}
 		if err := b.client.ResourceV1().ResourceClaims(b.namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{}); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return total, nil
 }

@@ -1,7 +1,7 @@
 // Command bench measures the real agent binary, on simulated GPUs and against a
 // real API server: how long prepare and unprepare take over the plugin's
-// socket, how long from process start to published ResourceSlices, and how much
-// memory the agent holds. Each figure stands beside the one of the design, and
+// socket, how long from process start to published ResourceSlices, how much
+// memory the agent holds, and what the scheduler pays for what is published. Each figure stands beside the one of the design, and
 // latencies beside a yardstick of the same machine and the same run.
 //
 // It plays the kubelet itself, on a node object of its own that runs no pods.
@@ -25,8 +25,8 @@ import (
 )
 
 type options struct {
-	bin, cluster, kubeconfig, dir, model, output string
-	rounds, bursts, starts                       int
+	bin, cluster, kubeconfig, dir, model, classes, output string
+	rounds, bursts, starts                                int
 }
 
 func main() {
@@ -35,10 +35,11 @@ func main() {
 	flag.StringVar(&o.cluster, "cluster", "bench", "`NAME` of the test cluster to bring up for the run and take down after it")
 	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` of an administrator of a cluster that is up, in place of a test cluster")
 	flag.StringVar(&o.dir, "dir", "", "`DIR` on the disk to measure on (default: the system's temporary one)")
-	flag.StringVar(&o.model, "model", "dgx-h100", "`MODEL` of the simulated node; at least 8 GPUs")
+	flag.StringVar(&o.model, "model", "dgx-h100", "`MODEL` of the simulated node; at least 8 GPUs, and the figures of MIG only if they change their MIG mode without a reset (Hopper and newer)")
+	flag.StringVar(&o.classes, "classes", "deployments/manifests/deviceclass.yaml", "`FILE` with the DeviceClasses for the allocator")
 	flag.StringVar(&o.output, "o", "table", "output `FORMAT`: table or json")
-	flag.IntVar(&o.rounds, "rounds", 200, "prepares and unprepares of one claim")
-	flag.IntVar(&o.bursts, "bursts", 30, "times that 8 claims are prepared at once")
+	flag.IntVar(&o.rounds, "rounds", 200, "prepares and unprepares of one claim, and allocations of each kind")
+	flag.IntVar(&o.bursts, "bursts", 30, "times that 8 claims, and as many partitions as there are, are prepared at once")
 	flag.IntVar(&o.starts, "starts", 5, "starts of the agent")
 	flag.Parse()
 

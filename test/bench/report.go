@@ -7,6 +7,8 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 )
 
 // figures are the raw measurements of a run.
@@ -16,6 +18,15 @@ type figures struct {
 	// one read of a claim from the same API server, which prepare contains.
 	DurableWrite, Get      []time.Duration
 	ResidentIdle, Resident int64 // bytes
+
+	// MIG, on a model that has it. Partitions is the size of a burst.
+	PartitionPrepare, PartitionUnprepare, PartitionBurst []time.Duration
+	Partitions                                           int
+	ResidentPartitions                                   int64
+	// SimCreate and SimDestroy are what the simulator alone takes to make and
+	// destroy the partition, which prepare and unprepare contain.
+	SimCreate, SimDestroy []time.Duration
+	Allocator             []allocatortest.Comparison
 }
 
 // Line is one row of the report.
@@ -37,7 +48,7 @@ func (f *figures) lines() []Line {
 	write, get := latency("one durable write of 2 kB (yardstick)", f.DurableWrite, 0), latency("one read of a claim (yardstick)", f.Get, 0)
 	burst := latency("8 claims on 8 GPUs at once, all of them", f.Burst, 10)
 	start := latency("process start to slices published", f.Start, 1000)
-	return []Line{
+	lines := []Line{
 		prepare, unprepare, write, get,
 		ratio("prepare / durable write", prepare, write),
 		ratio("prepare / read of a claim", prepare, get),
@@ -46,19 +57,56 @@ func (f *figures) lines() []Line {
 		memory("resident memory after start", f.ResidentIdle),
 		memory("resident memory after all claims", f.Resident),
 	}
+	if len(f.PartitionPrepare) > 0 {
+		lines = append(lines, f.partitionLines()...)
+	}
+	return lines
+}
+
+func (f *figures) partitionLines() []Line {
+	prepare, unprepare := latency("prepare of a MIG partition, mode on", f.PartitionPrepare, 0), latency("unprepare of a MIG partition", f.PartitionUnprepare, 0)
+	create, destroy := latency("the simulator's create of it (yardstick)", f.SimCreate, 0), latency("the simulator's destroy of it (yardstick)", f.SimDestroy, 0)
+	burst := latency(fmt.Sprintf("%d partitions at once from mode off, all of them", f.Partitions), f.PartitionBurst, 0)
+	lines := []Line{
+		prepare, create, ratio("prepare / create", prepare, create), less("prepare less create: our own", f.PartitionPrepare, f.SimCreate),
+		unprepare, destroy, ratio("unprepare / destroy", unprepare, destroy), less("unprepare less destroy: our own", f.PartitionUnprepare, f.SimDestroy),
+		burst, ratio(fmt.Sprintf("%d at once / one", f.Partitions), burst, prepare),
+		memory("resident memory after all partitions", f.ResidentPartitions),
+	}
+	for _, c := range f.Allocator {
+		lines = append(lines,
+			Line{Figure: "allocator: " + c.Claim, Median: milliseconds(c.Ours), Unit: "ms", Samples: f.allocations()},
+			Line{Figure: "  naive slices / ours", Median: float64(c.Naive) / float64(c.Ours), Unit: "times", Samples: f.allocations()},
+		)
+	}
+	return lines
+}
+
+// allocations are as many as the rounds of prepare.
+func (f *figures) allocations() int { return len(f.PartitionPrepare) }
+
+// less is what a sample takes more than the other one of the same round. For a
+// call to the agent less the simulator's work it is at most our own cost: the
+// agent reads the simulated GPU too.
+func less(name string, samples, others []time.Duration) Line {
+	differences := make([]time.Duration, len(samples))
+	for i := range samples {
+		differences[i] = samples[i] - others[i]
+	}
+	return latency(name, differences, 0)
 }
 
 func latency(name string, samples []time.Duration, design float64) Line {
 	sorted := slices.Sorted(slices.Values(samples))
-	ms := func(q float64) float64 {
-		return float64(sorted[min(len(sorted)-1, int(q*float64(len(sorted))))].Microseconds()) / 1000
-	}
+	ms := func(q float64) float64 { return milliseconds(sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]) }
 	line := Line{Figure: name, Median: ms(.5), Unit: "ms", Design: design, Samples: len(sorted)}
 	if len(sorted) >= 100 {
 		line.P99 = ms(.99)
 	}
 	return line.judged()
 }
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func ratio(name string, a, b Line) Line {
 	return Line{Figure: name, Median: a.Median / b.Median, Unit: "times", Samples: min(a.Samples, b.Samples)}
