@@ -34,6 +34,10 @@ func TestTheDemoOfMIG(t *testing.T) {
 			t.Run("instances outlive the agent", testInstancesOutliveTheAgent)
 			t.Run("a profile that no node has leaves the pod Pending", testUnknownProfile)
 			t.Run("a configuration for another kind of device is refused", testWrongConfiguration)
+			if tc.model == "dgx-h100" {
+				t.Run("the node's label overrides the offer and takes nothing from a claim", testLabel)
+				t.Run("a process that holds the GPU is named, and the next try starts clean", testModeRefused)
+			}
 		})
 	}
 }
@@ -193,6 +197,69 @@ func testWrongConfiguration(t *testing.T) {
 	apply(t, ns, strings.ReplaceAll(manifest, "deviceClassName: gpu.nvidia.com", "deviceClassName: mig.nvidia.com"))
 	_, err := cluster.WaitEvent(t.Context(), ns, "bad", "GpuConfig")
 	must(t, err)
+}
+
+func testLabel(t *testing.T) {
+	ns := namespaceFor(t, "mig-label")
+	apply(t, ns, "demo/mig/cut.yaml")
+	ready(t, ns, "cut")
+	held := report(t, ns)["cut/main"].Device
+	label := func(value string) {
+		_, err := cluster.Kubectl(t.Context(), "label", "node", cluster.NodeName, "--overwrite", value)
+		must(t, err)
+	}
+	published := func(count int) {
+		t.Helper()
+		must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+			devices, err := cluster.Devices(ctx)
+			return len(devices) == count, fmt.Sprintf("%d devices are published, want %d", len(devices), count), err
+		}))
+	}
+	label("gpu.nvidia.com/offer=share")
+	published(9)
+	devices, err := cluster.Devices(t.Context())
+	must(t, err)
+	if _, ok := devices[held]; !ok {
+		t.Errorf("%s is held and no longer published", held)
+	}
+	remove(t, ns, "cut")
+	published(8)
+	label("gpu.nvidia.com/offer-")
+	published(112)
+}
+
+func testModeRefused(t *testing.T) {
+	ns := namespaceFor(t, "mig-refused")
+	end := occupy(t)
+	apply(t, ns, "demo/mig/cut.yaml")
+	message, err := cluster.WaitEvent(t.Context(), ns, "cut", "process 42")
+	end()
+	must(t, err)
+	if !strings.Contains(message, "GPU at 0000:") || !strings.Contains(message, "MIG mode") {
+		t.Errorf("the event %q does not say what was refused where", message)
+	}
+	remove(t, ns, "cut")
+	nothingLeft(t)
+	apply(t, ns, "demo/mig/cut.yaml")
+	ready(t, ns, "cut")
+}
+
+// occupy lets a process with a number of 42… compute on each GPU, until end is
+// called.
+func occupy(t *testing.T) (end func()) {
+	t.Helper()
+	pid := func(i int) string { return fmt.Sprint(4200 + i) }
+	for i := range 8 {
+		_, err := agent.Sim(t.Context(), "process", "add", "--gpu", fmt.Sprint(i), "--pid", pid(i), "--memory", "100")
+		must(t, err)
+	}
+	return func() {
+		for i := range 8 {
+			if _, err := agent.Sim(context.WithoutCancel(t.Context()), "process", "remove", "--pid", pid(i)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
 }
 
 // parent is the name of the GPU that a MIG device is cut from.
