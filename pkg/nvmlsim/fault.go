@@ -193,7 +193,8 @@ func (s *Sim) breakGPU(index int, change func(*State, *GPUState) error) error {
 }
 
 // UnloadDriver takes the kernel driver away: from now on NVML cannot be
-// initialised and every call returns ERROR_DRIVER_NOT_LOADED.
+// initialised and every call returns ERROR_DRIVER_NOT_LOADED. The files below
+// [Sim.Root] stay as they are.
 func (s *Sim) UnloadDriver() error {
 	return s.update(func(st *State) error {
 		st.NoDriver = true
