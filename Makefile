@@ -8,6 +8,8 @@ BIN        := $(BUILD)/bin
 VERSION    ?= v0.1.0+$(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
 FUZZTIME   ?= 30s
 CLUSTER    ?= default
+# As the cluster's binaries are built, so that they share compiled packages.
+CLUSTER_ENV := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false'
 LDFLAGS    := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
 # NVML's own header deprecates functions that go-nvml binds.
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
@@ -25,7 +27,7 @@ build: ## Build the agent, gpu-sim, the CDI hook and the test cluster's tool int
 	@mkdir -p $(BIN)
 	@# go-nvml loads libnvidia-ml.so with dlopen and so needs cgo.
 	CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/... github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
-	cd test/cluster && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../../$(BIN)/cluster ./cmd/cluster
+	$(CLUSTER_ENV) go -C test/cluster build -ldflags '-s -w' -o ../../$(BIN)/cluster ./cmd/cluster
 
 .PHONY: demo
 demo: need-root build ## Bring up a real cluster with a simulated DGX H100 and run demo/whole-gpu on it
@@ -50,7 +52,8 @@ unit: ## Unit, golden and property tests with the race detector; needs no root
 .PHONY: cluster-test
 cluster-test: need-root build
 	$(say) "the test cluster itself, and our ResourceSlices against the API server's own validation"
-	cd test/cluster && go test -timeout 30m ./...
+	@# The cache of test results does not see the golden files of the other module.
+	$(CLUSTER_ENV) go -C test/cluster test -count=1 -timeout 30m ./...
 
 .PHONY: e2e
 e2e: need-root build ## End to end on a real cluster
@@ -74,8 +77,8 @@ lint: ## gofmt, vet and golangci-lint, for every module
 	$(say) "lint"
 	@mkdir -p $(BIN)
 	cd tools && go build -trimpath -o ../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-	$(BIN)/golangci-lint run ./...
-	cd test/cluster && ../../$(BIN)/golangci-lint run --config ../../.golangci.yml ./...
+	$(BIN)/golangci-lint run --allow-parallel-runners ./...
+	cd test/cluster && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 .PHONY: fuzz
 fuzz: ## Fuzz names, configuration, records and models (FUZZTIME=30s each)
