@@ -22,7 +22,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build the agent, gpu-sim, the CDI hook and the test cluster's tool into .build/bin
+build: need-cc ## Build the agent, gpu-sim, the CDI hook and the test cluster's tool into .build/bin
 	$(say) "building the binaries into $(BIN)"
 	@mkdir -p $(BIN)
 	@# go-nvml loads libnvidia-ml.so with dlopen and so needs cgo.
@@ -45,7 +45,7 @@ cluster-down: need-root build ## Take the test cluster down, leaving nothing beh
 test: need-root build lint unit cluster-test e2e ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
 
 .PHONY: unit
-unit: ## Unit, golden and property tests with the race detector; needs no root
+unit: need-cc ## Unit, golden and property tests with the race detector; needs no root
 	$(say) "unit tests with the race detector"
 	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v /test/e2e)
 
@@ -85,7 +85,7 @@ fuzz: ## Fuzz names, configuration, records and models (FUZZTIME=30s each)
 	@for p in $$(go list ./...); do \
 	  for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
 	    printf '\n==> %s %s for %s\n' $$p $$f $(FUZZTIME); \
-	    go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; \
+	    go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$p; \
 	  done; \
 	done
 
@@ -97,6 +97,17 @@ golden: ## Regenerate the golden files; read the diff before you commit it
 clean: ## Remove what was built; takes running test clusters down first
 	@if [ -x $(BIN)/cluster ] && [ "$$(id -u)" = 0 ]; then $(BIN)/cluster down --all; fi
 	rm -rf $(BUILD)
+
+.PHONY: need-cc
+need-cc:
+	@if ! command -v $${CC:-gcc} >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo '==> installing a C compiler, which cgo and the race detector need'; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev; \
+	  else \
+	    echo 'A C compiler is needed (cgo, the race detector): install gcc and the libc headers.' >&2; exit 1; \
+	  fi; \
+	fi
 
 .PHONY: need-root
 need-root:
