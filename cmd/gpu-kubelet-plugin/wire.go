@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/version"
@@ -20,7 +19,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
@@ -99,7 +97,7 @@ func newAgent(o *options, hw *hardware, client kubernetes.Interface) (*agent, er
 		Records:    records,
 		Inventory:  a.controller,
 		CDI:        specs,
-		Attributes: a.attributes,
+		Attributes: a.controller.Attributes,
 		Observer:   a.metrics,
 	})
 	return a, err
@@ -187,14 +185,6 @@ func (a *agent) publish(ctx context.Context, resources resourceslice.DriverResou
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-func (a *agent) attributes(address gpu.PCIAddress) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-	attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
-	for name, value := range a.controller.Attributes(address) {
-		attributes[resourceapi.QualifiedName(name)] = value
-	}
-	return attributes
 }
 
 // warnOfHook tells of a missing hook before a container fails to start over it.
