@@ -204,6 +204,9 @@ func (c *Controller) look(ctx context.Context) (well, others bool) {
 			publishing = fmt.Errorf("publish the node's devices: %w", err)
 		}
 	}
+	if ctx.Err() != nil {
+		return false, false
+	}
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
