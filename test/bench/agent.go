@@ -47,7 +47,7 @@ func (b *bench) start(ctx context.Context) (_ *agent, published time.Duration, e
 		"--kubeconfig="+b.kubeconfig,
 		"--kubelet-plugins-dir="+filepath.Join(b.dir, "plugins"),
 		"--kubelet-registry-dir="+filepath.Join(b.dir, "registry"),
-		"--cdi-dir="+filepath.Join(b.dir, "cdi"),
+		"--cdi-dir="+b.cdiDir,
 		"--state-dir="+filepath.Join(b.dir, "state"),
 		"--cdi-hook="+filepath.Join(b.bin, "nvidia-cdi-hook"),
 		"--http-listen=",

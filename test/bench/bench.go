@@ -20,6 +20,8 @@ const gpusAtOnce = 8
 // bench holds what a run makes in the cluster and on the disk.
 type bench struct {
 	options
+	// cdiDir is on a tmpfs, as /var/run/cdi is on a node.
+	cdiDir    string
 	client    kubernetes.Interface
 	node      string
 	namespace string
@@ -31,7 +33,10 @@ func newBench(ctx context.Context, client kubernetes.Interface, o options) (*ben
 	if b.dir, err = os.MkdirTemp(o.dir, "gpu-bench-"); err != nil {
 		return nil, err
 	}
-	for _, dir := range []string{"plugins", "registry", "cdi", "state", "sim"} {
+	if b.cdiDir, err = os.MkdirTemp("/dev/shm", "gpu-bench-cdi-"); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{"plugins", "registry", "state", "sim"} {
 		if err := os.Mkdir(filepath.Join(b.dir, dir), 0o755); err != nil {
 			return nil, err
 		}
@@ -57,7 +62,7 @@ func newBench(ctx context.Context, client kubernetes.Interface, o options) (*ben
 // close removes the folder, the namespace with its claims, the slices and the
 // node object.
 func (b *bench) close(ctx context.Context) error {
-	errs := []error{os.RemoveAll(b.dir), b.deleteSlices(ctx)}
+	errs := []error{os.RemoveAll(b.dir), os.RemoveAll(b.cdiDir), b.deleteSlices(ctx)}
 	if b.namespace != "" {
 		errs = append(errs, b.client.CoreV1().Namespaces().Delete(ctx, b.namespace, metav1.DeleteOptions{}))
 	}
