@@ -8,6 +8,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/version"
+	"k8s.io/klog/v2"
 )
 
 const long = `gpu-kubelet-plugin publishes the GPUs of this node to Kubernetes (ResourceSlices
@@ -53,6 +54,7 @@ func newCommand() *cobra.Command {
 			if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
 				return fmt.Errorf("logging flags: %w", err)
 			}
+			defer klog.Flush()
 			if o.printSlices {
 				return printSlices(cmd.Context(), &o, cmd.OutOrStdout())
 			}

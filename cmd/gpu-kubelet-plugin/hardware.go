@@ -98,7 +98,15 @@ func (h *hardware) Snapshot(ctx context.Context) (gpu.Node, error) {
 // hostDevRoot holds dev as the container runtime sees it.
 func (h *hardware) hostDevRoot() string { return cmp.Or(h.roots.HostDev, h.roots.Dev) }
 
-func (h *hardware) close() error { return errors.Join(h.Close(), h.remove()) }
+// close lets go of the library. One in which a call is under way stays as it is:
+// the process ends all the same.
+func (h *hardware) close() error {
+	err := h.Close()
+	if errors.Is(err, gpu.ErrInUse) {
+		err = nil
+	}
+	return errors.Join(err, h.remove())
+}
 
 // driverEdits generates what containers need of the driver with the same
 // library as everybody else, which is there only once the driver is loaded.

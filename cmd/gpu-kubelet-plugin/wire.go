@@ -157,7 +157,7 @@ func (a *agent) recover(ctx context.Context) {
 		logger.Error(err, "Could not recover every claim; will try again", "after", a.reconcileInterval)
 	}
 	logger.Info("Recovered claims", "verified", len(report.Verified), "undone", len(report.Undone),
-		"forgotten", len(report.Forgotten), "quarantined", report.Quarantined, "unrecorded", report.Unrecorded, "busy", report.Busy)
+		"forgotten", len(report.Forgotten), "quarantined", len(report.Quarantined), "unrecorded", len(report.Unrecorded), "busy", len(report.Busy))
 }
 
 func (a *agent) serve(ctx context.Context, fatal func(error)) error {

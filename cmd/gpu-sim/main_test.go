@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,23 +26,30 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// gpuSim runs the tool as a process and gives what it wrote.
-func gpuSim(t *testing.T, state string, args ...string) (stdout string, err error) {
+// gpuSim runs the tool and gives what it wrote.
+func gpuSim(state string, args ...string) (stdout string, err error) {
+	var out bytes.Buffer
+	c := newCommand()
+	c.SetOut(&out)
+	c.SetArgs(append([]string{"--state", state}, args...))
+	err = c.Execute()
+	return out.String(), err
+}
+
+// inAnotherProcess runs the tool as one.
+func inAnotherProcess(t *testing.T, state string, args ...string) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), os.Args[0], args...)
 	c.Env = append(os.Environ(), "BE_GPU_SIM=1", "GPU_SIM_STATE="+state)
-	var out, errOut bytes.Buffer
-	c.Stdout, c.Stderr = &out, &errOut
-	if err := c.Run(); err != nil {
-		return out.String(), errors.New(strings.TrimSpace(errOut.String()))
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("gpu-sim %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
-	return out.String(), nil
 }
 
 // ok runs the tool and fails the test if it fails.
 func ok(t *testing.T, state string, args ...string) string {
 	t.Helper()
-	out, err := gpuSim(t, state, args...)
+	out, err := gpuSim(state, args...)
 	if err != nil {
 		t.Fatalf("gpu-sim %s: %v", strings.Join(args, " "), err)
 	}
@@ -82,14 +88,14 @@ func TestFaultReachesAnotherProcessAtOnce(t *testing.T) {
 		data, _ := set.Wait(10 * 60 * 1000)
 		event <- data
 	}()
-	ok(t, state, "fault", "lost", "--gpu", "0000:3b:00.0")
+	inAnotherProcess(t, state, "fault", "lost", "--gpu", "0000:3b:00.0")
 	if data := <-event; data.Device != d || data.EventData != 79 {
 		t.Errorf("event %+v", data)
 	}
 	if _, ret := d.GetUUID(); ret != nvml.ERROR_GPU_IS_LOST {
 		t.Errorf("the GPU is %v, want lost", ret)
 	}
-	ok(t, state, "fault", "clear")
+	inAnotherProcess(t, state, "fault", "clear")
 	if _, ret := d.GetUUID(); ret != nvml.SUCCESS {
 		t.Errorf("after clear: %v", ret)
 	}
@@ -128,7 +134,7 @@ func TestEveryCommandChangesWhatShowShows(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("after all faults (-want +got):\n%s", diff)
 	}
-	if _, err := gpuSim(t, state, "reset", "--gpu", "0"); err == nil || !strings.Contains(err.Error(), "process 7 x") {
+	if _, err := gpuSim(state, "reset", "--gpu", "0"); err == nil || !strings.Contains(err.Error(), "process 7 x") {
 		t.Errorf("reset of a busy GPU: %v", err)
 	}
 	ok(t, state, "process", "remove", "--pid", "7")
@@ -150,7 +156,7 @@ func TestEveryCommandChangesWhatShowShows(t *testing.T) {
 		t.Errorf("text:\n%s", out)
 	}
 	ok(t, state, "destroy")
-	if _, err := gpuSim(t, state, "show"); err == nil || !strings.Contains(err.Error(), "no simulated node") {
+	if _, err := gpuSim(state, "show"); err == nil || !strings.Contains(err.Error(), "no simulated node") {
 		t.Errorf("show after destroy: %v", err)
 	}
 }
@@ -197,7 +203,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		{state, []string{"show", "-o", "xml"}, "none of text, json, yaml"},
 	} {
 		t.Run(strings.Join(tc.args, " "), func(t *testing.T) {
-			_, err := gpuSim(t, tc.state, tc.args...)
+			_, err := gpuSim(tc.state, tc.args...)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}

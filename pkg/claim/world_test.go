@@ -300,11 +300,6 @@ func (d faultyDisk) Remove(path string) error {
 	return os.Remove(path)
 }
 
-func (d faultyDisk) SyncDir(string) error {
-	d.point()
-	return nil
-}
-
 // faultyCDI is the CDI directory.
 type faultyCDI struct {
 	*cdi.Writer

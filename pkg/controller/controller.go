@@ -279,6 +279,9 @@ func (c *Controller) publishDue(ctx context.Context, held catalog.Held) error {
 			publishing = fmt.Errorf("publish the node's devices: %w", err)
 		}
 	}
+	if ctx.Err() != nil {
+		return ctx.Err() // the end is no state to report
+	}
 
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -131,12 +131,11 @@ func (s *eventSet) Wait(timeoutMillis uint32) (nvml.EventData, nvml.Return) {
 }
 
 func (s *eventSet) Free() nvml.Return {
-	if _, ret := s.library.enter("EventSetFree"); ret != nvml.SUCCESS {
-		return ret
-	}
+	// A set is memory of this process: it goes whatever became of the driver.
+	_, ret := s.library.enter("EventSetFree")
 	s.watch.close()
 	s.library.mu.Lock()
 	defer s.library.mu.Unlock()
 	delete(s.library.sets, s)
-	return nvml.SUCCESS
+	return ret
 }

@@ -2,7 +2,6 @@ package nvmlsim
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -115,7 +114,7 @@ var returns = map[string]nvml.Return{
 // FailCalls adds a fault to the calls of one method.
 func (s *Sim) FailCalls(f CallFault) error {
 	f.Method = strings.TrimPrefix(f.Method, "nvml")
-	if _, ok := reflect.TypeFor[nvml.Interface]().MethodByName(f.Method); !ok {
+	if !isLibraryMethod(f.Method) {
 		return fmt.Errorf("fault in calls of %q: %w: go-nvml's nvml.Interface has no such method", f.Method, gpu.ErrInvalid)
 	}
 	if f.GPU != nil {
@@ -193,7 +192,8 @@ func (s *Sim) breakGPU(index int, change func(*State, *GPUState) error) error {
 }
 
 // UnloadDriver takes the kernel driver away: from now on NVML cannot be
-// initialised and every call returns ERROR_DRIVER_NOT_LOADED.
+// initialised and every call returns ERROR_DRIVER_NOT_LOADED. The files below
+// [Sim.Root] stay as they are.
 func (s *Sim) UnloadDriver() error {
 	return s.update(func(st *State) error {
 		st.NoDriver = true

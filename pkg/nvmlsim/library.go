@@ -3,7 +3,6 @@ package nvmlsim
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"regexp"
 	"strings"
 	"sync"
@@ -224,13 +223,8 @@ var symbolVersion = regexp.MustCompile(`_v[0-9]+$`)
 // LookupSymbol finds the functions that go-nvml knows.
 func (l *library) LookupSymbol(name string) error {
 	method, ok := strings.CutPrefix(name, "nvml")
-	if ok {
-		methods := reflect.TypeFor[nvml.Interface]()
-		for _, candidate := range []string{method, symbolVersion.ReplaceAllString(method, "")} {
-			if _, found := methods.MethodByName(candidate); found {
-				return nil
-			}
-		}
+	if ok && (isLibraryMethod(method) || isLibraryMethod(symbolVersion.ReplaceAllString(method, ""))) {
+		return nil
 	}
 	return fmt.Errorf("symbol %q: %w in the simulated libnvidia-ml", name, gpu.ErrNotFound)
 }

@@ -48,8 +48,8 @@ type Kind struct {
 	Name string `json:"name"`
 	// Brand: Nvidia, Tesla, GeForce, Quadro, NvidiaRTX, ... (see brands).
 	Brand string `json:"brand"`
-	// Architecture: Kepler, Maxwell, Pascal, Volta, Turing, Ampere, Ada,
-	// Hopper, Blackwell.
+	// Architecture: Kepler, Maxwell, Pascal, Volta, Turing, Ampere, Ada
+	// Lovelace, Hopper, Blackwell.
 	Architecture string `json:"architecture"`
 	// ComputeCapability of CUDA: "9.0".
 	ComputeCapability string `json:"computeCapability"`

@@ -176,7 +176,7 @@ func TestBadModelsSayWhatIsWrongAndWhere(t *testing.T) {
 		{"link to itself", "numaNode: 0}", `links: [{numbers: 0-3, remote: GPU, address: "0000:1b:00.0"}]}`, []string{"gpus[0].links", "itself"}},
 		{"gap in the links", "numaNode: 0}", `links: [{numbers: 1-3, remote: Switch}]}`, []string{"gpus[0].links", "link 0 is missing"}},
 		{"too many links", "numaNode: 0}", `links: [{numbers: 0-99, remote: Switch}]}`, []string{"gpus[0].links[0].numbers"}},
-		{"MIG mode without MIG", "gpus:", "  plain: {name: x, brand: Nvidia, architecture: Ada, computeCapability: \"8.9\", memoryMiB: 1, multiprocessors: 1, cores: 1, pciDevice: \"0x233010de\"}\ngpus:\n- {kind: plain, address: \"0000:01:00.0\", migMode: true}", []string{"gpus[0].migMode"}},
+		{"MIG mode without MIG", "gpus:", "  plain: {name: x, brand: Nvidia, architecture: Ada Lovelace, computeCapability: \"8.9\", memoryMiB: 1, multiprocessors: 1, cores: 1, pciDevice: \"0x233010de\"}\ngpus:\n- {kind: plain, address: \"0000:01:00.0\", migMode: true}", []string{"gpus[0].migMode"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if !strings.Contains(small, tc.old) {

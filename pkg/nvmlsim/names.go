@@ -29,16 +29,16 @@ var brands = map[string]nvml.BrandType{
 }
 
 var architectures = map[string]nvml.DeviceArchitecture{
-	"Kepler":    nvml.DEVICE_ARCH_KEPLER,
-	"Maxwell":   nvml.DEVICE_ARCH_MAXWELL,
-	"Pascal":    nvml.DEVICE_ARCH_PASCAL,
-	"Volta":     nvml.DEVICE_ARCH_VOLTA,
-	"Turing":    nvml.DEVICE_ARCH_TURING,
-	"Ampere":    nvml.DEVICE_ARCH_AMPERE,
-	"Ada":       nvml.DEVICE_ARCH_ADA,
-	"Hopper":    nvml.DEVICE_ARCH_HOPPER,
-	"Blackwell": nvml.DEVICE_ARCH_BLACKWELL,
-	"Rubin":     nvml.DEVICE_ARCH_RUBIN,
+	"Kepler":       nvml.DEVICE_ARCH_KEPLER,
+	"Maxwell":      nvml.DEVICE_ARCH_MAXWELL,
+	"Pascal":       nvml.DEVICE_ARCH_PASCAL,
+	"Volta":        nvml.DEVICE_ARCH_VOLTA,
+	"Turing":       nvml.DEVICE_ARCH_TURING,
+	"Ampere":       nvml.DEVICE_ARCH_AMPERE,
+	"Ada Lovelace": nvml.DEVICE_ARCH_ADA,
+	"Hopper":       nvml.DEVICE_ARCH_HOPPER,
+	"Blackwell":    nvml.DEVICE_ARCH_BLACKWELL,
+	"Rubin":        nvml.DEVICE_ARCH_RUBIN,
 }
 
 var addressingModes = map[string]nvml.DeviceAddressingModeType{

@@ -118,6 +118,40 @@ func TestOpenAndCreate(t *testing.T) {
 	}
 }
 
+func TestOnlyOneOfManyMakesTheNode(t *testing.T) {
+	dir := t.TempDir()
+	m, err := LoadModel("t4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	boots := make(chan string, 6)
+	var wg sync.WaitGroup
+	for range cap(boots) {
+		wg.Go(func() {
+			s, err := OpenOrCreate(dir, m)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			st, err := s.State()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			boots <- st.BootID
+		})
+	}
+	wg.Wait()
+	close(boots)
+	seen := map[string]bool{}
+	for id := range boots {
+		seen[id] = true
+	}
+	if len(seen) != 1 {
+		t.Errorf("%d nodes were made", len(seen))
+	}
+}
+
 func TestDamagedStateIsReported(t *testing.T) {
 	s, _ := newTestSim(t, "t4")
 	for name, content := range map[string]string{"not JSON": "{", "of another machine": `{"gpus":[{}]}`} {

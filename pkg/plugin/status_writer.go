@@ -18,6 +18,9 @@ const (
 	// The API server takes a few milliseconds a write; four at a time keep up
 	// with a node that starts 16 pods at once.
 	statusWorkers = 4
+	// A write begins when the pods that start together have their devices, and
+	// does not compete with preparing them.
+	statusDelay = 100 * time.Millisecond
 	// What still fails after the last attempt is found again by the next
 	// reconciliation.
 	statusAttempts  = 8
@@ -50,7 +53,7 @@ func newStatusWriter(client resourceclient.ResourceClaimsGetter, driver string, 
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](statusFirstWait, statusLastWait)),
 		wanted: map[types.UID]*claimStatus{},
 	}
-	metrics.watchQueue(w.queue.Len)
+	metrics.watchQueue(w.pending)
 	return w
 }
 
@@ -59,7 +62,7 @@ func (w *statusWriter) Set(status *claimStatus) {
 	w.mu.Lock()
 	w.wanted[status.claim.UID] = status
 	w.mu.Unlock()
-	w.queue.Add(status.claim.UID)
+	w.queue.AddAfter(status.claim.UID, statusDelay)
 }
 
 // Forget drops what is not written yet of a claim. What is written goes away
@@ -85,8 +88,25 @@ func (w *statusWriter) Run(ctx context.Context) {
 	<-ctx.Done()
 	limit := time.AfterFunc(statusDrain, cancel)
 	defer limit.Stop()
+	w.hurry()
 	w.queue.ShutDown()
 	workers.Wait()
+}
+
+// pending is the number of claims that wait for a write.
+func (w *statusWriter) pending() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.wanted)
+}
+
+// hurry queues what still waits for its time.
+func (w *statusWriter) hurry() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for uid := range w.wanted {
+		w.queue.Add(uid)
+	}
 }
 
 func (w *statusWriter) next(ctx context.Context) bool {

@@ -7,6 +7,12 @@
 // it) and repair: a record that cannot be trusted is reported, and moved aside
 // by [Store.Quarantine] when the caller says so.
 //
+// What a call wrote or deleted outlives the process at any instant, and a record
+// is never torn. A power failure can undo the last renames and removals of a
+// directory, because the directory itself is not synced: that would double the
+// cost of a write, and records of an earlier boot are for the caller to tell
+// from those of this one.
+//
 // A directory looks like this:
 //
 //	<key>.record                     a record

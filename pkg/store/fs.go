@@ -14,8 +14,6 @@ type FS interface {
 	// Rename replaces to.
 	Rename(from, to string) error
 	Remove(path string) error
-	// SyncDir makes renames and removals in dir durable.
-	SyncDir(dir string) error
 }
 
 // Disk is the real file system.
@@ -40,12 +38,3 @@ func (Disk) Rename(from, to string) error { return os.Rename(from, to) }
 
 // Remove implements [FS].
 func (Disk) Remove(path string) error { return os.Remove(path) }
-
-// SyncDir implements [FS].
-func (Disk) SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}

@@ -88,8 +88,9 @@ func (s *Store) Read(key string) ([]byte, error) {
 	return payload, nil
 }
 
-// Write replaces the record of key and returns once it is durable. After an
-// error that comes from the disk being full or broken the old record is intact.
+// Write replaces the record of key and returns once its bytes are on the disk.
+// After an error that comes from the disk being full or broken the old record
+// is intact.
 func (s *Store) Write(key string, payload []byte) error {
 	path, err := s.path(key)
 	if err != nil {
@@ -107,32 +108,20 @@ func (s *Store) Write(key string, payload []byte) error {
 		}
 		return fmt.Errorf("write record %s: %w", key, err)
 	}
-	if err := s.fs.SyncDir(s.dir); err != nil {
-		return fmt.Errorf("write record %s: %w", key, err)
-	}
 	return nil
 }
 
-// Delete removes the record of key, and what a crashed write of it left, and
-// returns once that is durable. A record that is not there is no error.
+// Delete removes the record of key, and what a crashed write of it left. A
+// record that is not there is no error.
 func (s *Store) Delete(key string) error {
 	path, err := s.path(key)
 	if err != nil {
 		return err
 	}
-	removed := false
 	for _, path := range []string{path, filepath.Join(s.dir, key+tmpSuffix)} {
-		err := s.fs.Remove(path)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := s.fs.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("delete record %s: %w", key, err)
 		}
-		removed = removed || err == nil
-	}
-	if !removed {
-		return nil
-	}
-	if err := s.fs.SyncDir(s.dir); err != nil {
-		return fmt.Errorf("delete record %s: %w", key, err)
 	}
 	return nil
 }
@@ -171,13 +160,7 @@ func (s *Store) Quarantine(key, reason string) error {
 	}
 	err = s.fs.Rename(path, aside)
 	if err == nil {
-		err = s.fs.SyncDir(s.dir)
-	}
-	if err == nil {
 		err = s.fs.WriteSync(aside+reasonSuffix, []byte(reason+"\n"))
-	}
-	if err == nil {
-		err = s.fs.SyncDir(filepath.Join(s.dir, quarantineDir))
 	}
 	if err != nil {
 		return fmt.Errorf("quarantine record %s: %w", key, err)

@@ -216,13 +216,6 @@ func (f failing) Rename(from, to string) error {
 	return f.err
 }
 
-func (f failing) SyncDir(dir string) error {
-	if f.op != "SyncDir" {
-		return f.Disk.SyncDir(dir)
-	}
-	return f.err
-}
-
 func TestAFullDiskCostsTheNewRecordOnly(t *testing.T) {
 	for _, op := range []string{"WriteSync", "Rename"} {
 		t.Run(op, func(t *testing.T) {
@@ -243,17 +236,6 @@ func TestAFullDiskCostsTheNewRecordOnly(t *testing.T) {
 				t.Errorf("left behind: %q", files)
 			}
 		})
-	}
-}
-
-func TestAWriteThatMayNotBeDurableIsAnError(t *testing.T) {
-	s := open(t, t.TempDir())
-	s.fs = failing{op: "SyncDir", err: syscall.EIO}
-	if err := s.Write("a", nil); !errors.Is(err, syscall.EIO) {
-		t.Errorf("write: %v, want %v", err, syscall.EIO)
-	}
-	if err := s.Delete("a"); !errors.Is(err, syscall.EIO) {
-		t.Errorf("delete: %v, want %v", err, syscall.EIO)
 	}
 }
 

@@ -118,11 +118,9 @@ func (b *bench) measure(ctx context.Context) (figures, error) {
 	}
 	progress("preparing %d claims on %d GPUs at once, %d times", gpusAtOnce, gpusAtOnce, b.bursts)
 	for range b.bursts {
-		total, err := b.burst(ctx, a, devices[:gpusAtOnce])
-		if err != nil {
+		if err := b.burst(ctx, a, devices[:gpusAtOnce], &f); err != nil {
 			return f, err
 		}
-		f.Burst = append(f.Burst, total)
 	}
 	if f.Resident, err = a.resident(); err != nil {
 		return f, err

@@ -111,13 +111,13 @@ func (b *bench) round(ctx context.Context, a *agent, device string, f *figures) 
 }
 
 // burst prepares a claim on each device at once, one call each, as the kubelet
-// does for as many pods, and tells how long all of them took.
-func (b *bench) burst(ctx context.Context, a *agent, devices []string) (time.Duration, error) {
+// does for as many pods.
+func (b *bench) burst(ctx context.Context, a *agent, devices []string, f *figures) error {
 	claims := make([]*resourceapi.ResourceClaim, len(devices))
 	for i, device := range devices {
 		var err error
 		if claims[i], err = b.claim(ctx, device); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	errs := make([]error, len(claims))
@@ -127,17 +127,17 @@ func (b *bench) burst(ctx context.Context, a *agent, devices []string) (time.Dur
 		all.Go(func() { _, errs[i] = a.prepare(ctx, claim) })
 	}
 	all.Wait()
-	total := time.Since(start)
+	f.Burst = append(f.Burst, time.Since(start))
 	if err := errors.Join(errs...); err != nil {
-		return 0, err
+		return err
 	}
 	for _, claim := range claims {
 		if err := a.kubelet.Unprepare(ctx, claim); err != nil {
-			return 0, err
+			return err
 		}
 		if err := b.client.ResourceV1().ResourceClaims(b.namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{}); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	return total, nil
+	return nil
 }

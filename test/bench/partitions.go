@@ -67,14 +67,13 @@ func (b *bench) measurePartitions(ctx context.Context, f *figures) error {
 		names[i] = device.String()
 	}
 	progress("preparing %d partitions at once, %d times", len(names), b.bursts)
-	f.Partitions = len(names)
+	var bursts figures
 	for range b.bursts {
-		total, err := b.burst(ctx, a, names)
-		if err != nil {
+		if err := b.burst(ctx, a, names, &bursts); err != nil {
 			return err
 		}
-		f.PartitionBurst = append(f.PartitionBurst, total)
 	}
+	f.Partitions, f.PartitionBurst = len(names), bursts.Burst
 	if f.ResidentPartitions, err = a.resident(); err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func Up(ctx context.Context, l Layout, o Options) (Info, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = errors.New("an earlier run did not finish")
 		}
-		reason, _, _ := strings.Cut(err.Error(), "\n")
+		reason, _, _ := strings.Cut(err.Error(), "; the end of ")
 		o.Say("cluster %s is broken and is made anew: %s", l.Name, reason)
 	}
 	if err := takeDown(ctx, l, o.Say); err != nil {

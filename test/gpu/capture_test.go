@@ -206,7 +206,7 @@ func (r rawGPU) kind() nvmlsim.Kind {
 	kind := nvmlsim.Kind{
 		Name:              g.ProductName,
 		Brand:             g.Brand,
-		Architecture:      strings.TrimSuffix(g.Architecture, " Lovelace"), // a model's spelling
+		Architecture:      g.Architecture,
 		ComputeCapability: version(g.ComputeCapability),
 		MemoryMiB:         g.MemoryBytes >> 20,
 		Multiprocessors:   g.Multiprocessors,

@@ -109,7 +109,7 @@ func (a *Agent) WaitReady(ctx context.Context) error {
 	err := Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
 		status, body, err := a.Get(ctx, "/readyz")
 		if err != nil {
-			return false, err.Error(), nil
+			return false, err.Error(), nil //nolint:nilerr // it does not listen yet
 		}
 		return status == http.StatusOK, body, nil
 	})

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -140,6 +141,13 @@ func kill(t *testing.T, name, component string) {
 				t.Fatal(err)
 			}
 		}
+	}
+	running := func(c cluster.ComponentStatus) bool { return c.Name == component && c.Running }
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		return !slices.ContainsFunc(status(t, name).Components, running), nil
+	})
+	if err != nil {
+		t.Fatalf("%s survived SIGKILL: %v", component, err)
 	}
 }
 

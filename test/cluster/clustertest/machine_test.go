@@ -10,55 +10,59 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/host"
 	"github.com/moby/sys/mountinfo"
 )
 
 // machine is what clusters could leave on a machine, a line each.
-type machine []string
-
-// lookAtMachine lists everything but what clusters other than ours have: other
-// tests may run at the same time.
-func lookAtMachine(t *testing.T, ours ...string) machine {
-	t.Helper()
-	var m machine
-	m = append(m, mounts(t)...)
-	m = append(m, links(t)...)
-	m = append(m, cgroups(t)...)
-	m = append(m, processes(t)...)
-	m = append(m, entries(t, "namespace", "/run/netns")...)
-	m = append(m, entries(t, "log link", "/var/log/containers")...)
-	m = append(m, entries(t, "CNI result", "/var/lib/cni/results")...)
-	m = append(m, entries(t, "state", "/var/lib/gpu-dra-cluster")...)
-	m = append(m, rules(t)...)
-	others := otherClusters(t, ours)
-	if len(others) == 0 {
-		m = append(m, sysctls(t)...)
-		m = append(m, entries(t, "device plugin", "/var/lib/kubelet/device-plugins")...)
-	}
-	m = slices.DeleteFunc(m, func(line string) bool {
-		return len(others) > 0 && line == "mount /run/netns" ||
-			slices.ContainsFunc(others, func(name string) bool { return strings.Contains(line, name) })
-	})
-	slices.Sort(m)
-	return slices.Compact(m)
+type machine struct {
+	lines []string
+	// alone is false where clusters of others were up, which come and go
+	// while a test runs.
+	alone bool
 }
 
-// otherClusters gives what marks the lines of clusters that are not ours.
-func otherClusters(t *testing.T, ours []string) []string {
+func lookAtMachine(t *testing.T, ours ...string) machine {
 	t.Helper()
-	var marks []string
+	lines := slices.Concat(
+		mounts(t), links(t), cgroups(t), processes(t), rules(t), sysctls(t),
+		entries(t, "namespace", "/run/netns"),
+		entries(t, "log link", "/var/log/containers"),
+		entries(t, "CNI result", "/var/lib/cni/results"),
+		entries(t, "state", cluster.StateRoot),
+		entries(t, "device plugin", "/var/lib/kubelet/device-plugins"),
+	)
+	slices.Sort(lines)
 	namespaces, err := host.NetNSWithPrefix("gpu-dra-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, namespace := range namespaces {
-		name := strings.TrimPrefix(namespace, "gpu-dra-")
-		if !slices.Contains(ours, name) {
-			marks = append(marks, namespace, "gpu-dra-cluster/"+name, vethOf(t, name))
+	others := slices.DeleteFunc(namespaces, func(namespace string) bool {
+		return slices.Contains(ours, strings.TrimPrefix(namespace, "gpu-dra-"))
+	})
+	return machine{lines: slices.Compact(lines), alone: len(others) == 0}
+}
+
+// assertNothingLeft checks that nothing of our clusters is there, and where we
+// are alone that the machine is as it was.
+func assertNothingLeft(t *testing.T, before machine, ours ...string) {
+	t.Helper()
+	after := lookAtMachine(t, ours...)
+	for _, line := range after.lines {
+		for _, name := range ours {
+			for _, mark := range []string{"gpu-dra-" + name, filepath.Join(cluster.StateRoot, name), vethOf(t, name)} {
+				if strings.Contains(line, mark) {
+					t.Errorf("left behind: %s", line)
+				}
+			}
 		}
 	}
-	return marks
+	if before.alone && after.alone {
+		if diff := cmp.Diff(before.lines, after.lines); diff != "" {
+			t.Errorf("the machine is not as it was (-before +after):\n%s", diff)
+		}
+	}
 }
 
 func mounts(t *testing.T) []string {
@@ -105,7 +109,8 @@ func cgroups(t *testing.T) []string {
 	return lines
 }
 
-// processes lists the running programs that a cluster could have started.
+// processes lists the running programs that a cluster started: those in a
+// cluster's cgroup or with a cluster's directory in their arguments.
 func processes(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -115,18 +120,17 @@ func processes(t *testing.T) []string {
 	var lines []string
 	for _, file := range files {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			continue // it has ended
+		if err != nil || len(data) == 0 {
+			continue // it has ended, and its parent may not have noticed yet
 		}
-		line := strings.ReplaceAll(string(data), "\x00", " ")
-		program, _, _ := strings.Cut(line, " ")
-		switch filepath.Base(program) {
-		case "etcd", "containerd", "containerd-shim-runc-v2", "runc", "kube-apiserver", "kube-controller-manager",
-			"kube-scheduler", "kube-proxy", "kubelet", "pause", "probe":
-			cgroup, err := os.ReadFile(filepath.Join(filepath.Dir(file), "cgroup"))
-			if err == nil {
-				lines = append(lines, "process "+line+strings.ReplaceAll(string(cgroup), "\n", " "))
-			}
+		arguments := strings.ReplaceAll(string(data), "\x00", " ")
+		cgroup, err := os.ReadFile(filepath.Join(filepath.Dir(file), "cgroup"))
+		if err != nil {
+			continue
+		}
+		// A clone of this repository has such a name in its paths too.
+		if strings.Contains(string(cgroup), "/gpu-dra-") || strings.Contains(arguments, cluster.StateRoot) {
+			lines = append(lines, "process "+arguments+strings.ReplaceAll(string(cgroup), "\n", " "))
 		}
 	}
 	return lines
@@ -177,11 +181,4 @@ func sysctls(t *testing.T) []string {
 		lines = append(lines, "setting "+name+"="+strings.TrimSpace(string(data)))
 	}
 	return lines
-}
-
-func assertNothingLeft(t *testing.T, before machine, ours ...string) {
-	t.Helper()
-	if diff := cmp.Diff(before, lookAtMachine(t, ours...)); diff != "" {
-		t.Errorf("the machine is not as it was (-before +after):\n%s", diff)
-	}
 }

@@ -43,6 +43,7 @@ func main() {
 	emit(&out, "unsupportedDevice", reflect.TypeFor[nvml.Device](), false)
 	emit(&out, "unsupportedGPUInstance", reflect.TypeFor[nvml.GpuInstance](), false)
 	emit(&out, "unsupportedEventSet", reflect.TypeFor[nvml.EventSet](), false)
+	emitNames(&out, reflect.TypeFor[nvml.Interface]())
 	source, err := format.Source(out.Bytes())
 	if err != nil {
 		log.Fatalf("format the generated source: %v", err)
@@ -103,6 +104,20 @@ func emit(out *bytes.Buffer, name string, iface reflect.Type, library bool) {
 		}
 		fmt.Fprintf(out, "}\n")
 	}
+}
+
+// emitNames writes what reflection would tell of the interface's methods: a
+// program that looks methods up by reflection keeps every method of every type,
+// which is 20 MB of the agent.
+func emitNames(out *bytes.Buffer, iface reflect.Type) {
+	out.WriteString("\n// isLibraryMethod reports whether nvml.Interface has the method.\nfunc isLibraryMethod(name string) bool {\n\tswitch name {\n\tcase ")
+	for i := range iface.NumMethod() {
+		if i > 0 {
+			out.WriteString(",\n\t\t")
+		}
+		fmt.Fprintf(out, "%q", iface.Method(i).Name)
+	}
+	out.WriteString(":\n\t\treturn true\n\t}\n\treturn false\n}\n")
 }
 
 // forwarded gives the handle's method that a library method restates, or "".
