@@ -21,10 +21,9 @@ type Row struct {
 	// choice of firstAvailable.
 	Request string
 	Device  string
-	// UUID of the GPU or MIG instance, as the container's metadata file has it.
-	UUID string
-	// NUMANode is "-" where the device publishes none.
-	NUMANode string
+	// UUID and NUMANode of the GPU or MIG instance, as the container's metadata
+	// file has them; "-" where it does not tell.
+	UUID, NUMANode string
 	// Saw are the device nodes of GPUs and MIG capabilities inside the container.
 	Saw []string
 }
@@ -37,10 +36,6 @@ func (c *Cluster) Report(ctx context.Context, namespace string) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	published, err := c.Devices(ctx)
-	if err != nil {
-		return nil, err
-	}
 	var rows []Row
 	for i := range pods.Items {
 		pod := &pods.Items[i]
@@ -49,7 +44,7 @@ func (c *Cluster) Report(ctx context.Context, namespace string) ([]Row, error) {
 			continue
 		}
 		for _, container := range pod.Spec.Containers {
-			found, err := c.containerRows(ctx, pod, container, published)
+			found, err := c.containerRows(ctx, pod, container)
 			if err != nil {
 				return nil, err
 			}
@@ -62,7 +57,7 @@ func (c *Cluster) Report(ctx context.Context, namespace string) ([]Row, error) {
 	return rows, nil
 }
 
-func (c *Cluster) containerRows(ctx context.Context, pod *corev1.Pod, container corev1.Container, published map[string]resourceapi.Device) ([]Row, error) {
+func (c *Cluster) containerRows(ctx context.Context, pod *corev1.Pod, container corev1.Container) ([]Row, error) {
 	sight, err := c.Sight(ctx, pod.Namespace, pod.Name, container.Name)
 	if err != nil {
 		return nil, err
@@ -77,11 +72,11 @@ func (c *Cluster) containerRows(ctx context.Context, pod *corev1.Pod, container 
 			if wanted != "" && wanted != request {
 				continue
 			}
-			device := published[result.Device]
+			attributes := sight.Attributes(result.Device)
 			rows = append(rows, Row{
 				Pod: pod.Name, Container: container.Name, Request: result.Request, Device: result.Device,
-				UUID:     text(sight.Attributes(result.Device)["uuid"]),
-				NUMANode: text(device.Attributes["resource.kubernetes.io/numaNode"]),
+				UUID:     text(attributes["uuid"]),
+				NUMANode: text(attributes["resource.kubernetes.io/numaNode"]),
 				Saw:      append(sight.GPUs(), sight.Capabilities()...),
 			})
 		}
