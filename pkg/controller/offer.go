@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -26,10 +27,10 @@ type LabelFunc func(ctx context.Context, on func(labels map[string]string, err e
 // NodeLabels watches the labels of the node through the API.
 func NodeLabels(client kubernetes.Interface, node string) LabelFunc {
 	return func(ctx context.Context, on func(map[string]string, error)) {
-		factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		// An informer factory would bring informers of everything into the agent.
+		informer := coreinformers.NewFilteredNodeInformer(client, 0, nil, func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, node).String()
-		}))
-		informer := factory.Core().V1().Nodes().Informer()
+		})
 		told := func(object any) {
 			if n, ok := object.(*corev1.Node); ok && n.Name == node {
 				on(n.Labels, nil)
@@ -46,12 +47,13 @@ func NodeLabels(client kubernetes.Interface, node string) LabelFunc {
 			AddFunc:    told,
 			UpdateFunc: func(_, object any) { told(object) },
 		})
-		factory.StartWithContext(ctx)
+		var running sync.WaitGroup
+		running.Go(func() { informer.RunWithContext(ctx) })
+		defer running.Wait()
 		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) && len(informer.GetStore().List()) == 0 {
 			on(nil, fmt.Errorf("node %s: %w", node, gpu.ErrNotFound))
 		}
 		<-ctx.Done()
-		factory.Shutdown()
 	}
 }
 
