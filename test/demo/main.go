@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
@@ -77,27 +76,4 @@ func run(ctx context.Context, bin, name string) error {
 	}
 	explore(cluster, agent)
 	return nil
-}
-
-func explore(c *harness.Cluster, a *harness.Agent) {
-	sim := filepath.Join(c.Bin, "gpu-sim")
-	fmt.Printf(`
-The cluster goes on running. To explore it:
-
-  export KUBECONFIG=%s PATH=%s:$PATH
-  kubectl get pods,resourceclaims -n %s
-  kubectl get resourceslices -o yaml
-  kubectl logs -n %s POD                     # what the container sees
-  kubectl delete pod -n %s POD               # what it held is free again
-  %s show --state %s
-  less %s
-
-To take it down and leave nothing behind:
-
-  make cluster-down CLUSTER=%s
-`, c.Kubeconfig, c.BinDir, namespace, namespace, namespace, sim, a.SimDir(), a.LogFile(), c.Name)
-}
-
-func say(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "\n==> "+format+"\n", args...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
@@ -90,4 +91,27 @@ func table(ctx context.Context, cluster *harness.Cluster) error {
 	}
 	fmt.Println()
 	return harness.WriteTable(os.Stdout, rows)
+}
+
+func explore(c *harness.Cluster, a *harness.Agent) {
+	sim := filepath.Join(c.Bin, "gpu-sim")
+	fmt.Printf(`
+The cluster goes on running. To explore it:
+
+  export KUBECONFIG=%s PATH=%s:$PATH
+  kubectl get pods,resourceclaims -n %s
+  kubectl get resourceslices -o yaml
+  kubectl logs -n %s POD                     # what the container sees
+  kubectl delete pod -n %s POD               # what it held is free again
+  %s show --state %s
+  less %s
+
+To take it down and leave nothing behind:
+
+  make cluster-down CLUSTER=%s
+`, c.Kubeconfig, c.BinDir, namespace, namespace, namespace, sim, a.SimDir(), a.LogFile(), c.Name)
+}
+
+func say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "\n==> "+format+"\n", args...)
 }
