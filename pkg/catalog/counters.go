@@ -22,10 +22,6 @@ func (p part) covers(slice int) bool {
 	return p.placement.Start <= slice && slice < p.placement.Start+p.placement.Size
 }
 
-func (p part) overlaps(q gpu.Placement) bool {
-	return p.placement.Start < q.Start+q.Size && q.Start < p.placement.Start+p.placement.Size
-}
-
 // counter is something of which a GPU has a total, and of which parts that
 // exist at the same time take no more.
 type counter struct {
@@ -42,7 +38,7 @@ type counter struct {
 // media engines and instances of a profile than there are.
 func partition(g gpu.GPU, candidates []part, foreign []gpu.Partition) ([]part, []counter) {
 	candidates = slices.DeleteFunc(slices.Clone(candidates), func(p part) bool {
-		return slices.ContainsFunc(foreign, func(f gpu.Partition) bool { return p.overlaps(f.Placement) })
+		return slices.ContainsFunc(foreign, func(f gpu.Partition) bool { return p.placement.Overlaps(f.Placement) })
 	})
 	limits := rules(g.MIG.Profiles)
 	for i := range limits {
@@ -212,7 +208,7 @@ func keepApart(counters []counter, parts []part) bool {
 			return false
 		}
 		for j, q := range parts[:i] {
-			if p.overlaps(q.placement) && !slices.ContainsFunc(counters, func(c counter) bool { return c.takes[i]+c.takes[j] > c.total }) {
+			if p.placement.Overlaps(q.placement) && !slices.ContainsFunc(counters, func(c counter) bool { return c.takes[i]+c.takes[j] > c.total }) {
 				return false
 			}
 		}

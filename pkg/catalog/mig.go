@@ -86,10 +86,6 @@ func (m MIGProfiles) of(g gpu.GPU) []gpu.ProfileInfo {
 	return meant
 }
 
-// switchesAtOnce is the compute capability from which on the MIG mode changes
-// without a reset of the GPU: Hopper's.
-const switchesAtOnce = 9
-
 // whyNot says why the GPU cannot be cut on demand; "" if it can.
 func (o MIGOffer) whyNot(g gpu.GPU) string {
 	switch {
@@ -97,7 +93,7 @@ func (o MIGOffer) whyNot(g gpu.GPU) string {
 		return "it has no MIG"
 	case len(g.MIG.Profiles) == 0:
 		return "the driver tells no profiles of it while MIG is off; switch it on with nvidia-smi -mig 1"
-	case g.ComputeCapability.Major < switchesAtOnce && !g.MIG.Enabled && !o.AllowReset:
+	case g.MIGModeNeedsReset() && !g.MIG.Enabled && !o.AllowReset:
 		return "its MIG mode changes with a reset only; switch it on with nvidia-smi -mig 1, or allow resets with --mig-allow-reset"
 	case len(o.Profiles.of(g)) == 0:
 		return "it has none of the profiles that are offered"
@@ -182,14 +178,11 @@ func made(g gpu.GPU) []part {
 
 // find gives the part of the GPU with the name, if there is such a placement.
 func find(g gpu.GPU, name gpu.DeviceName) []part {
-	for _, info := range g.MIG.Profiles {
-		for _, placement := range info.Placements {
-			if info.Profile == name.Profile && placement.Start == name.Start {
-				return []part{{profile: info, placement: placement}}
-			}
-		}
+	info, placement, known := g.MIG.Find(name)
+	if !known {
+		return nil
 	}
-	return nil
+	return []part{{profile: info, placement: placement}}
 }
 
 func (p part) name(g gpu.GPU) gpu.DeviceName {

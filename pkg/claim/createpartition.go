@@ -131,12 +131,12 @@ func partitionsAt(mig gpu.MIG, name gpu.DeviceName) []gpu.Partition {
 // vacant reports an error that wraps [gpu.ErrInUse] where something is in the
 // place of a partition.
 func vacant(mig gpu.MIG, name gpu.DeviceName) error {
-	_, place, known := placement(mig.Profiles, name)
+	_, place, known := mig.Find(name)
 	if !known {
 		return fmt.Errorf("%w: %s has no profile %s at memory slice %d", gpu.ErrNotFound, describe(name.Address), name.Profile, name.Start)
 	}
 	for _, p := range mig.Partitions {
-		if overlap(p.Placement, place) {
+		if p.Placement.Overlaps(place) {
 			return fmt.Errorf("%s@%d on %s: %w by %s, which this driver has not made; destroy it with nvidia-smi mig -dci and -dgi, or leave it and the pod gets another place when it is created anew",
 				name.Profile, name.Start, describe(name.Address), gpu.ErrInUse, found(p))
 		}

@@ -42,20 +42,6 @@ type Partitioning struct {
 	Static bool
 }
 
-// placement of a MIG device, which the GPU's profiles tell.
-func placement(profiles []gpu.ProfileInfo, name gpu.DeviceName) (gpu.ProfileInfo, gpu.Placement, bool) {
-	for _, info := range profiles {
-		for _, p := range info.Placements {
-			if info.Profile == name.Profile && p.Start == name.Start {
-				return info, p, true
-			}
-		}
-	}
-	return gpu.ProfileInfo{}, gpu.Placement{}, false
-}
-
-func overlap(a, b gpu.Placement) bool { return a.Start < b.Start+b.Size && b.Start < a.Start+a.Size }
-
 // conflict reports whether two devices cannot be held at the same time. What is
 // not known to go together does not.
 func (m *Manager) conflict(ctx context.Context, a, b gpu.DeviceName) bool {
@@ -69,9 +55,9 @@ func (m *Manager) conflict(ctx context.Context, a, b gpu.DeviceName) bool {
 	if err != nil {
 		return true
 	}
-	_, ofA, knownA := placement(g.MIG.Profiles, a)
-	_, ofB, knownB := placement(g.MIG.Profiles, b)
-	return !knownA || !knownB || overlap(ofA, ofB)
+	_, ofA, knownA := g.MIG.Find(a)
+	_, ofB, knownB := g.MIG.Find(b)
+	return !knownA || !knownB || ofA.Overlaps(ofB)
 }
 
 // letGo destroys the partitions of a claim without a readable record, of which

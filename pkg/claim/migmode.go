@@ -27,10 +27,6 @@ type modeRecord struct {
 	Lasts bool `json:"lasts,omitempty"`
 }
 
-// switchesAtOnce is the compute capability from which on (Hopper) a MIG mode
-// takes no reset and does not outlive the boot.
-const switchesAtOnce = 9
-
 // modeOurs reports whether claims have switched on the MIG mode.
 func (m *Manager) modeOurs(ctx context.Context, address gpu.PCIAddress) (bool, error) {
 	if m.Partitioning == nil {
@@ -72,7 +68,7 @@ func (m *Manager) modeOn(ctx context.Context, address gpu.PCIAddress) error {
 		if err != nil {
 			return err
 		}
-		payload, err := json.Marshal(modeRecord{BootID: m.BootID, Lasts: g.ComputeCapability.Major < switchesAtOnce})
+		payload, err := json.Marshal(modeRecord{BootID: m.BootID, Lasts: g.MIGModeNeedsReset()})
 		if err != nil {
 			return err
 		}

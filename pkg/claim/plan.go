@@ -150,7 +150,7 @@ func (m *Manager) wholePartition(ctx context.Context, name gpu.DeviceName, resul
 	if err != nil {
 		return gpu.GPU{}, err
 	}
-	info, _, known := placement(g.MIG.Profiles, name)
+	info, _, known := g.MIG.Find(name)
 	if !known {
 		return gpu.GPU{}, fmt.Errorf("%w: %s has no MIG profile %s at memory slice %d", gpu.ErrNotFound, describe(name.Address), name.Profile, name.Start)
 	}

@@ -1,0 +1,29 @@
+package gpu
+
+// firstWithoutReset is the compute capability of the first generation (Hopper)
+// that changes its MIG mode without a reset.
+const firstWithoutReset = 9
+
+// MIGModeNeedsReset reports whether a change of the MIG mode waits for a reset
+// of the GPU; it then outlives reboots. Elsewhere it holds at once, and until
+// the driver is unloaded.
+func (g GPU) MIGModeNeedsReset() bool { return g.ComputeCapability.Major < firstWithoutReset }
+
+// Overlaps reports whether two placements on one GPU have a memory slice in
+// common.
+func (p Placement) Overlaps(q Placement) bool {
+	return p.Start < q.Start+q.Size && q.Start < p.Start+p.Size
+}
+
+// Find gives the profile and the placement that the name of a MIG device means
+// on this GPU; false if the GPU has no such placement.
+func (m MIG) Find(name DeviceName) (ProfileInfo, Placement, bool) {
+	for _, info := range m.Profiles {
+		for _, p := range info.Placements {
+			if info.Profile == name.Profile && p.Start == name.Start {
+				return info, p, true
+			}
+		}
+	}
+	return ProfileInfo{}, Placement{}, false
+}
