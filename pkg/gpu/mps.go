@@ -1,0 +1,67 @@
+package gpu
+
+// MPSMaxClients is how many clients CUDA's Multi-Process Service admits to one
+// GPU or MIG device at a time, on Volta and newer.
+const MPSMaxClients = 48
+
+// firstWithMPSLimits is the compute capability of the first generation (Volta)
+// on which MPS limits the threads and the memory of a client.
+const firstWithMPSLimits = 7
+
+// MPSLimits reports whether MPS can hold clients on this GPU to limits.
+func (g GPU) MPSLimits() bool { return g.ComputeCapability.Major >= firstWithMPSLimits }
+
+// MPSDaemon is what an MPS control daemon is to be: one for a GPU or MIG
+// device, or for several whole GPUs that one claim uses together.
+type MPSDaemon struct {
+	// Name of the daemon and its folders: the published name of its first
+	// device.
+	Name string
+	// Devices are the UUIDs of what its clients see, in the order of their
+	// CUDA ordinals.
+	Devices []string
+	// ThreadPercentage of the multiprocessors that a client can have at most,
+	// 1 to 100; 0 for no ceiling.
+	ThreadPercentage int
+	// MemoryLimits are the bytes that a client can have of each of Devices at
+	// most; nil, or 0 in a place, for no ceiling.
+	MemoryLimits []uint64
+}
+
+// MPSDirs are the folders of a daemon, on the host, that its clients need.
+type MPSDirs struct {
+	// Pipe is where clients find the daemon.
+	Pipe string
+	// Shm is what clients must have as /dev/shm.
+	Shm string
+}
+
+// MPSState says how a daemon fares.
+type MPSState string
+
+// The states of a daemon.
+const (
+	MPSReady    MPSState = "Ready"
+	MPSStarting MPSState = "Starting"
+	// MPSFailed: it has died or hangs; it is started anew.
+	MPSFailed MPSState = "Failed"
+)
+
+// MPSStatus is one look at a daemon.
+type MPSStatus struct {
+	Daemon MPSDaemon
+	State  MPSState
+	// Problem says in words why it is not ready.
+	Problem string
+	// Restarts since it was asked for.
+	Restarts int
+	// Servers that it has started for clients.
+	Servers []MPSServer
+}
+
+// MPSServer is a server process of a daemon.
+type MPSServer struct {
+	PID     int
+	State   string // as the daemon calls it: "ACTIVE", "FAULT", ...
+	Clients int
+}
