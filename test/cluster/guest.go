@@ -8,13 +8,14 @@ import (
 	"os"
 	"slices"
 
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/host"
 	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/process"
 )
 
 // StartGuest starts a program on the node that is none of the cluster's own
 // components, such as a DRA driver's agent, in the host's network namespace. It
-// outlives the caller and ends with the cluster at the latest. args begins with
-// the path of the program.
+// outlives the caller, and ends with the cluster at the latest, as all that it
+// starts. args begins with the path of the program.
 func StartGuest(l Layout, name, log string, args []string) error {
 	if !clusterName.MatchString(name) || slices.Contains(Components(), name) {
 		return fmt.Errorf("start %s: want a name of lower-case letters, digits and dashes that no component has", name)
@@ -29,6 +30,19 @@ func StartGuest(l Layout, name, log string, args []string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	cgroups, err := host.FindCgroups()
+	if err != nil {
+		return err
+	}
+	daemons, err := cgroups.Create(l.Cgroup())
+	if err != nil {
+		return err
+	}
+	shell, err := host.LookPath("sh")
+	if err != nil {
+		return err
+	}
+	args = append([]string{shell, "-c", joinCgroup, daemons}, args...)
 	_, err = process.Start(l.processesDir(), process.Spec{Name: name, Args: args, Env: os.Environ(), Log: log})
 	return err
 }
