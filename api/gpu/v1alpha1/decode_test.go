@@ -21,9 +21,6 @@ func TestDecodeReadsAGpuConfig(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if !got.Fits(gpu.KindGPU) || got.Fits(gpu.KindMIG) {
-		t.Error("a GpuConfig is for whole GPUs and nothing else")
-	}
 }
 
 func TestDecodeSaysWhatIsWrongAndWhatIsSupported(t *testing.T) {
@@ -37,7 +34,7 @@ func TestDecodeSaysWhatIsWrongAndWhatIsSupported(t *testing.T) {
 		"an unknown version":       {`{"apiVersion": "gpu.nvidia.com/v9", "kind": "GpuConfig"}`, `parameters.apiVersion: invalid: "gpu.nvidia.com/v9"`},
 		"another driver's group":   {`{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}`, `parameters.apiVersion: invalid: "resource.nvidia.com/v1beta1"`},
 		"an unknown kind":          {`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GPUConfig"}`, `parameters.kind: invalid: "GPUConfig"`},
-		"an unknown field":         {`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "sharing": {}}`, `unknown field "sharing"`},
+		"an unknown field":         {`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "sharring": {}}`, `unknown field "sharring"`},
 		"a field in another case":  {`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "Kind": "GpuConfig"}`, `unknown field "Kind"`},
 		"the same field twice":     {`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "kind": "GpuConfig"}`, `duplicate field "kind"`},
 		"more than the API allows": {`{"apiVersion": "` + strings.Repeat("x", 10<<10) + `"}`, "at most 10240 are allowed"},
