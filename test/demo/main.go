@@ -6,8 +6,11 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
@@ -16,26 +19,38 @@ import (
 const (
 	namespace   = "demo"
 	clusterName = "demo"
-	model       = "dgx-h100"
 )
 
 // story is a folder of demo/ and what is done with it.
 type story struct {
+	// model of the simulated node.
+	model string
 	// flags of the agent beyond the usual ones.
 	flags []string
-	tell  func(context.Context, *harness.Cluster) error
+	// namespaces that its manifests make, beyond the usual one.
+	namespaces []string
+	tell       func(context.Context, *harness.Cluster) error
 }
 
 func stories() map[string]story {
 	return map[string]story{
-		"whole-gpu": {tell: wholeGPU},
-		"mig":       {flags: []string{"--offer=share,mig"}, tell: mig},
+		"whole-gpu": {model: "dgx-h100", tell: wholeGPU},
+		"mig":       {model: "dgx-h100", flags: []string{"--offer=share,mig"}, tell: mig},
+		"fractions": {
+			model:      "dgx-a100",
+			flags:      []string{"--offer=share,mig,timeslice", "--mig-allow-reset"},
+			namespaces: []string{"vision", "language"},
+			tell:       fractions,
+		},
 	}
 }
 
+// storyNames for messages.
+func storyNames() string { return strings.Join(slices.Sorted(maps.Keys(stories())), ", ") }
+
 func main() {
 	bin := flag.String("bin", ".build/bin", "folder with the binaries that `make build` makes")
-	name := flag.String("story", "whole-gpu", "which folder of demo/ to run: whole-gpu or mig")
+	name := flag.String("story", "whole-gpu", "which folder of demo/ to run: "+storyNames())
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -49,7 +64,7 @@ func main() {
 func run(ctx context.Context, bin, name string) error {
 	chosen, ok := stories()[name]
 	if !ok {
-		return fmt.Errorf("-story %s: want whole-gpu or mig", name)
+		return fmt.Errorf("-story %s: want one of %s", name, storyNames())
 	}
 	say("bringing up the cluster %q", clusterName)
 	cluster, err := harness.Up(ctx, bin, clusterName)
@@ -60,11 +75,16 @@ func run(ctx context.Context, bin, name string) error {
 	if err := cluster.Install(ctx); err != nil {
 		return err
 	}
-	if err := cluster.DeleteNamespace(ctx, namespace); err != nil {
+	for _, ns := range append(chosen.namespaces, namespace) {
+		if err := cluster.DeleteNamespace(ctx, ns); err != nil {
+			return err
+		}
+	}
+	say("starting the agent and the MPS supervisor on a simulated %s", chosen.model)
+	agent := cluster.NewAgent(chosen.model, chosen.flags...)
+	if err := agent.Supervisor().Start(ctx); err != nil {
 		return err
 	}
-	say("starting the agent on a simulated %s", model)
-	agent := cluster.NewAgent(model, chosen.flags...)
 	if err := agent.Start(ctx); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func wholeGPU(ctx context.Context, cluster *harness.Cluster) error {
 	if err != nil {
 		return err
 	}
-	if err := table(ctx, cluster); err != nil {
+	if err := table(ctx, cluster, namespace); err != nil {
 		return err
 	}
 	fmt.Printf("\nnine-gpus waits, and the scheduler says why:\n  %s\n", reason)
@@ -42,7 +42,7 @@ func mig(ctx context.Context, cluster *harness.Cluster) error {
 	if err := cluster.WaitReady(ctx, namespace, "seven-0", "seven-1", "seven-2", "seven-3", "seven-4", "seven-5", "seven-6", "mix", "first-available", "extended-resource"); err != nil {
 		return err
 	}
-	return table(ctx, cluster)
+	return table(ctx, cluster, namespace)
 }
 
 // wholeWhenFree shows that a pod which wants whole GPUs waits while one is cut
@@ -72,6 +72,53 @@ func wholeWhenFree(ctx context.Context, cluster *harness.Cluster) error {
 	return remove(ctx, cluster, "eight-gpus")
 }
 
+func fractions(ctx context.Context, cluster *harness.Cluster) error {
+	// Those with namespaces of their own say so themselves.
+	say("applying demo/fractions/inference.yaml")
+	if _, err := cluster.Kubectl(ctx, "apply", "-f", "demo/fractions/inference.yaml"); err != nil {
+		return err
+	}
+	for _, ns := range []string{"vision", "language"} {
+		if err := cluster.WaitReady(ctx, ns, "server-0", "server-1"); err != nil {
+			return err
+		}
+	}
+	for _, file := range []string{"unequal", "two-pods-one-claim", "mig-shares", "gpu-shared", "notebooks"} {
+		if err := apply(ctx, cluster, "demo/fractions/"+file+".yaml"); err != nil {
+			return err
+		}
+	}
+	if err := cluster.WaitReady(ctx, namespace, "large", "small-0", "small-1", "small-2", "together-0", "together-1", "half-0", "half-1", "shared-0", "shared-1"); err != nil {
+		return err
+	}
+	if err := fifthNotebook(ctx, cluster); err != nil {
+		return err
+	}
+	return table(ctx, cluster, "vision", "language", namespace)
+}
+
+// fifthNotebook shows that four notebooks take turns on a GPU, and that the
+// fifth starts when one of them ends.
+func fifthNotebook(ctx context.Context, cluster *harness.Cluster) error {
+	running, waiting, err := cluster.Started(ctx, namespace, 4, "notebook-0", "notebook-1", "notebook-2", "notebook-3", "notebook-4")
+	if err != nil {
+		return err
+	}
+	reason, err := cluster.Unschedulable(ctx, namespace, waiting[0])
+	if err != nil {
+		return err
+	}
+	say("%s waits, as the GPU has four slots: %s", waiting[0], reason)
+	if err := remove(ctx, cluster, running[0]); err != nil {
+		return err
+	}
+	if err := cluster.WaitReady(ctx, namespace, waiting[0]); err != nil {
+		return err
+	}
+	say("%s has ended, and %s has started by itself", running[0], waiting[0])
+	return nil
+}
+
 func apply(ctx context.Context, cluster *harness.Cluster, path string) error {
 	say("applying %s", path)
 	_, err := cluster.Kubectl(ctx, "apply", "-n", namespace, "-f", path)
@@ -84,10 +131,15 @@ func remove(ctx context.Context, cluster *harness.Cluster, pod string) error {
 	return err
 }
 
-func table(ctx context.Context, cluster *harness.Cluster) error {
-	rows, err := cluster.Report(ctx, namespace)
-	if err != nil {
-		return err
+// table prints who holds what in the namespaces.
+func table(ctx context.Context, cluster *harness.Cluster, namespaces ...string) error {
+	var rows []harness.Row
+	for _, ns := range namespaces {
+		found, err := cluster.Report(ctx, ns)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, found...)
 	}
 	fmt.Println()
 	return harness.WriteTable(os.Stdout, rows)

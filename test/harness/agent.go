@@ -94,6 +94,7 @@ func (a *Agent) Launch(ctx context.Context) error {
 		"--cdi-dir=" + c.CDIDir,
 		"--state-dir=" + a.StateDir(),
 		"--cdi-hook=" + filepath.Join(c.Bin, "nvidia-cdi-hook"),
+		"--mps-supervisor=" + a.Supervisor().Socket(),
 		"--http-listen=" + address,
 		"-v=4",
 	}, a.flags...)
@@ -145,8 +146,10 @@ func (a *Agent) Stop(ctx context.Context) error { return a.cluster.tool(ctx, "st
 func (a *Agent) Kill(ctx context.Context) error { return a.cluster.tool(ctx, "stop", "agent", "--now") }
 
 // LogTail is the end of the agent's log, for a failure's message.
-func (a *Agent) LogTail() string {
-	text, err := os.ReadFile(a.LogFile())
+func (a *Agent) LogTail() string { return tail(a.LogFile()) }
+
+func tail(file string) string {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return err.Error()
 	}

@@ -72,10 +72,8 @@ func (c *Cluster) WaitReady(ctx context.Context, namespace string, pods ...strin
 			if err != nil {
 				return false, err.Error(), ignoreNotFound(err)
 			}
-			for _, cond := range pod.Status.Conditions {
-				if cond.Type == corev1.PodReady && cond.Status == corev1.ConditionTrue {
-					return true, "", nil
-				}
+			if isReady(pod) {
+				return true, "", nil
 			}
 			return false, c.why(ctx, pod), nil
 		})
@@ -84,6 +82,33 @@ func (c *Cluster) WaitReady(ctx context.Context, namespace string, pods ...strin
 		}
 	}
 	return nil
+}
+
+// Started waits until that many of the pods are ready, which the scheduler
+// chooses, and returns them and the others.
+func (c *Cluster) Started(ctx context.Context, namespace string, count int, pods ...string) (running, waiting []string, err error) {
+	err = Until(ctx, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+		running, waiting = nil, nil
+		for _, name := range pods {
+			pod, err := c.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return false, "", err
+			}
+			if isReady(pod) {
+				running = append(running, name)
+			} else {
+				waiting = append(waiting, name)
+			}
+		}
+		return len(running) == count, fmt.Sprintf("ready are %v, want %d of them", running, count), nil
+	})
+	return running, waiting, err
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // WaitGone waits until the named pods no longer exist.

@@ -1,0 +1,106 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// Supervisor is gpu-mps-supervisor on the cluster's node, on the hardware of an
+// agent. Its process and the MPS daemons outlive the program that started it,
+// and end with the cluster.
+type Supervisor struct {
+	agent *Agent
+}
+
+// Supervisor of the agent's hardware.
+func (a *Agent) Supervisor() *Supervisor { return &Supervisor{agent: a} }
+
+// Socket is where the supervisor serves.
+func (s *Supervisor) Socket() string { return filepath.Join(s.RunDir(), "supervisor.sock") }
+
+// RunDir holds the folders of the daemons.
+func (s *Supervisor) RunDir() string { return filepath.Join(s.agent.dir, "mps") }
+
+// LogDir holds the logs of the daemons.
+func (s *Supervisor) LogDir() string { return filepath.Join(s.agent.dir, "mps-log") }
+
+// LogFile is where the supervisor's own output goes.
+func (s *Supervisor) LogFile() string { return filepath.Join(s.agent.dir, "supervisor.log") }
+
+// Start starts the supervisor and waits until it answers. One that runs already
+// is stopped first; its daemons go on.
+func (s *Supervisor) Start(ctx context.Context) error {
+	if err := s.Stop(ctx); err != nil {
+		return err
+	}
+	c := s.agent.cluster
+	err := c.tool(ctx, "start", "supervisor", "--log", s.LogFile(), "--",
+		filepath.Join(c.Bin, "gpu-mps-supervisor"),
+		"--hardware=sim:"+s.agent.model,
+		"--sim-state="+s.agent.SimDir(),
+		"--socket="+s.Socket(),
+		"--run-dir="+s.RunDir(),
+		"--log-dir="+s.LogDir(),
+		"-v=4",
+	)
+	if err != nil {
+		return fmt.Errorf("start the supervisor: %w", err)
+	}
+	err = Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+		_, err := s.Daemons(ctx)
+		if err != nil {
+			return false, err.Error(), nil //nolint:nilerr // it does not listen yet
+		}
+		return true, "", nil
+	})
+	if err != nil {
+		return fmt.Errorf("supervisor not ready: %w\n%s", err, tail(s.LogFile()))
+	}
+	return nil
+}
+
+// Stop asks the supervisor to end and waits for it. The daemons go on.
+func (s *Supervisor) Stop(ctx context.Context) error {
+	return s.agent.cluster.tool(ctx, "stop", "supervisor")
+}
+
+// Kill ends the supervisor at once, as a crash does.
+func (s *Supervisor) Kill(ctx context.Context) error {
+	return s.agent.cluster.tool(ctx, "stop", "supervisor", "--now")
+}
+
+// Daemon is one MPS daemon as gpu-mps-supervisor status prints it.
+type Daemon struct {
+	Name             string   `json:"name"`
+	Devices          []string `json:"devices"`
+	State            string   `json:"state"`
+	PID              int      `json:"pid"`
+	Restarts         int      `json:"restarts"`
+	ThreadPercentage int      `json:"threadPercentage"`
+}
+
+// Daemons that run now, by name.
+func (s *Supervisor) Daemons(ctx context.Context) (map[string]Daemon, error) {
+	out, err := exec.CommandContext(ctx, filepath.Join(s.agent.cluster.Bin, "gpu-mps-supervisor"), "status", "--socket", s.Socket(), "-o", "json").Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, exit.Stderr)
+		}
+		return nil, fmt.Errorf("gpu-mps-supervisor status: %w", err)
+	}
+	var list []Daemon
+	if err := json.Unmarshal(out, &list); err != nil {
+		return nil, fmt.Errorf("gpu-mps-supervisor status: %w", err)
+	}
+	byName := map[string]Daemon{}
+	for _, d := range list {
+		byName[d.Name] = d
+	}
+	return byName, nil
+}
