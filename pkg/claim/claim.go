@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
@@ -40,6 +41,9 @@ type Device struct {
 	UUID string
 	// CDIDeviceIDs are fully qualified.
 	CDIDeviceIDs []string
+	// Share says how the device is shared; nil where the claim has it to itself
+	// and nothing is limited.
+	Share *Share
 	// Attributes as published; from [Manager.Prepare] only.
 	Attributes map[string]resourceapi.DeviceAttribute
 }
@@ -73,8 +77,7 @@ type Observer interface {
 	StepDone(step string, undo bool, took time.Duration, err error)
 }
 
-// Options of a [Manager]. All but Partitioning, Attributes and Observer are
-// needed.
+// Options of a [Manager]. Those up to CDI are needed.
 type Options struct {
 	// DriverName selects the allocation results and configurations that are
 	// ours.
@@ -93,6 +96,19 @@ type Options struct {
 	CDI       CDI
 	// Partitioning is nil on a node that prepares no MIG devices.
 	Partitioning *Partitioning
+	// MPS is nil on a node without a supervisor of MPS daemons, where shares
+	// are plain.
+	MPS MPS
+	// ContextMemory is the memory in bytes that the CUDA context of a client of
+	// MPS takes besides what the client is limited to.
+	ContextMemory uint64
+	// Shares says what shares the node offers.
+	Shares catalog.ShareOffer
+	// TimeSlicing is nil on a node that changes no time slices. Intervals
+	// remembers what they were before claims changed them; it is needed with
+	// TimeSlicing and the same for all processes that share Records.
+	TimeSlicing TimeSlicing
+	Intervals   *store.Store
 	// Attributes returns what is published of a device.
 	Attributes func(gpu.DeviceName) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	Observer   Observer
@@ -114,6 +130,9 @@ func New(o Options) (*Manager, error) {
 	}
 	if p := o.Partitioning; p != nil && (p.MIG == nil || p.CapabilityNodes == nil || p.Modes == nil) {
 		return nil, errors.New("claim manager: an option of partitioning is missing")
+	}
+	if o.TimeSlicing != nil && o.Intervals == nil {
+		return nil, errors.New("claim manager: an option of time slicing is missing")
 	}
 	if o.Attributes == nil {
 		o.Attributes = func(gpu.DeviceName) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil }

@@ -181,7 +181,7 @@ func (m *Manager) configure(configs []resourceapi.DeviceAllocationConfiguration,
 				continue
 			}
 			config, err := v1alpha1.Decode(c.Opaque.Parameters.Raw)
-			if err == nil && !config.Fits(name.Kind) {
+			if err == nil && (config.Kind() != v1alpha1.KindGpuConfig || name.Kind != gpu.KindGPU) {
 				err = fmt.Errorf("%w: a %T cannot configure a device of type %s", gpu.ErrInvalid, config, name.Kind)
 			}
 			if err != nil {

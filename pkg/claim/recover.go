@@ -30,6 +30,10 @@ type Report struct {
 	// ModesOff are GPUs whose MIG mode claims had left on, and that are whole
 	// again.
 	ModesOff []gpu.PCIAddress
+	// IntervalsRestored are GPUs whose time slice claims had left changed.
+	IntervalsRestored []gpu.PCIAddress
+	// DaemonsStopped are MPS daemons that no claim used, by name.
+	DaemonsStopped []string
 }
 
 // Recover brings every claim to rest: what was half done is undone, what is
