@@ -22,13 +22,20 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: need-cc ## Build the agent, gpu-sim, the CDI hook and the test cluster's tool into .build/bin
+build: programs ## Build the agent, gpu-sim, the CDI hook and the test cluster's tool into .build/bin
+	$(CLUSTER_ENV) go -C test/cluster build -ldflags '-s -w' -o ../../$(BIN)/cluster ./cmd/cluster
+
+.PHONY: programs
+programs: need-cc
 	$(say) "building the binaries into $(BIN)"
 	@mkdir -p $(BIN)
 	@# go-nvml loads libnvidia-ml.so with dlopen and so needs cgo. Without gRPC's
 	@# traces the linker can drop unused methods, a third of the agent.
-	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/... github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
-	$(CLUSTER_ENV) go -C test/cluster build -ldflags '-s -w' -o ../../$(BIN)/cluster ./cmd/cluster
+	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
+	@# The hook runs on hosts with any C library or none, so it is static. It needs
+	@# cgo for the sake of one subcommand that opens NVML, which the linker warns
+	@# of; no CDI spec of ours calls that.
+	CGO_ENABLED=1 go build -tags netgo,osusergo -trimpath -ldflags '-s -w -linkmode external -extldflags "-static"' -o $(BIN)/ github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
 
 .PHONY: demo
 demo: need-root build ## Bring up a real cluster with a simulated DGX H100 and run demo/whole-gpu on it
@@ -73,6 +80,23 @@ test-gpu: ## Build the hardware conformance suite as one binary: run it on a mac
 	$(say) "the suite passes on the simulator; carry the binary to a machine with a GPU and run it there with -hardware=nvml"
 	cd test/gpu && ../../$(BIN)/gpu-conformance -test.v -hardware=sim:dgx-h100
 
+# Images are called PREFIX/NAME:TAG, where TAG is VERSION with _ for +.
+IMAGE_PREFIX ?= localhost/gpu-dra-driver
+REVISION     ?= $(shell git describe --always --abbrev=40 --dirty --exclude '*' 2>/dev/null || echo unknown)
+# When images count as made: no clock of a building machine gets into them.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+CONTAINER := go -C deployments/container run -trimpath . --bin $(abspath $(BIN)) --out $(abspath $(BUILD)/images) --licence $(abspath LICENSE) \
+	--version '$(VERSION)' --revision '$(REVISION)' --created $(SOURCE_DATE_EPOCH)
+
+.PHONY: images
+images: programs need-busybox ## Build the container images as archives into .build/images; no registry or container engine needed
+	$(say) "building the images into $(BUILD)/images"
+	$(CONTAINER) --prefix $(IMAGE_PREFIX)
+
+.PHONY: image-roots
+image-roots: programs need-busybox
+	$(CONTAINER) --root
+
 .PHONY: bench
 bench: need-root build ## Latency, start-up and memory of the agent, as medians and ratios
 	go run ./test/bench -bin $(BIN)
@@ -111,6 +135,17 @@ need-cc:
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev; \
 	  else \
 	    echo 'A C compiler is needed (cgo, the race detector): install gcc and the libc headers.' >&2; exit 1; \
+	  fi; \
+	fi
+
+.PHONY: need-busybox
+need-busybox:
+	@if ! command -v busybox >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo '==> installing busybox, the shell of the images for simulated hardware'; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends busybox-static; \
+	  else \
+	    echo 'busybox is needed (the shell of the images for simulated hardware): install busybox-static.' >&2; exit 1; \
 	  fi; \
 	fi
 

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/closure"
+	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/layer"
+	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/notices"
+)
+
+// source is where the code is.
+const source = "https://github.com/gpu-dra/gpu-dra-driver"
+
+// builder makes images. The same programs, Debian packages and fields make the
+// same image, bit by bit.
+type builder struct {
+	// bin is the folder with our programs.
+	bin string
+	// licence is the file with our own.
+	licence string
+	// sources are where the licences of modules are.
+	sources notices.Roots
+
+	version, revision string
+	created           time.Time
+}
+
+// located is a program and where on this machine it is.
+type located struct {
+	program
+	file string
+	elf  closure.Program
+}
+
+// part is one layer.
+type part struct {
+	what  string
+	files layer.Files
+}
+
+// build makes an image.
+func (b builder) build(ctx context.Context, i image) (v1.Image, error) {
+	programs, err := b.locate(i)
+	if err != nil {
+		return nil, err
+	}
+	libraries, err := cLibrary(ctx, programs)
+	if err != nil {
+		return nil, err
+	}
+	licences, err := b.terms(ctx, programs)
+	if err != nil {
+		return nil, err
+	}
+	contents := []part{{"base", base()}, {"C library", libraries}}
+	for _, p := range programs {
+		files, err := p.files()
+		if err != nil {
+			return nil, err
+		}
+		contents = append(contents, part{p.name, files})
+	}
+	contents = append(contents, part{"licences", licences})
+
+	var addenda []mutate.Addendum
+	for _, c := range contents {
+		made, err := layer.New(c.files)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.what, err)
+		}
+		addenda = append(addenda, mutate.Addendum{
+			Layer: made, MediaType: types.OCILayer,
+			// No time: the layer is older than the image.
+			History: v1.History{CreatedBy: "make images", Comment: c.what},
+		})
+	}
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	if img, err = mutate.Append(img, addenda...); err != nil {
+		return nil, err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", programs[0].elf.GOARCH
+	config.Created = v1.Time{Time: b.created.UTC()}
+	config.Config = v1.Config{
+		Entrypoint: []string{"/usr/bin/" + i.entrypoint},
+		Env:        []string{"PATH=/usr/bin"},
+		User:       "0:0",
+		WorkingDir: "/",
+		Labels:     b.labels(i),
+	}
+	return mutate.ConfigFile(img, config)
+}
+
+// labels are OCI's standard ones.
+func (b builder) labels(i image) map[string]string {
+	labels := map[string]string{}
+	for name, value := range map[string]string{
+		"title": i.title, "description": i.description, "version": b.version, "revision": b.revision,
+		"source": source, "licenses": licenses, "created": b.created.UTC().Format(time.RFC3339),
+	} {
+		labels["org.opencontainers.image."+name] = value
+	}
+	return labels
+}
+
+// locate finds the programs of an image, and refuses those that could not run
+// where they have to.
+func (b builder) locate(i image) ([]located, error) {
+	var out []located
+	for _, p := range i.programs {
+		file := filepath.Join(b.bin, p.name)
+		if p.debian {
+			var err error
+			if file, err = exec.LookPath(p.name); err != nil {
+				return nil, fmt.Errorf("%w; install Debian's package %s-static", err, p.name)
+			}
+		}
+		elf, err := closure.Read(file)
+		if err != nil {
+			return nil, err
+		}
+		if p.onHost && elf.Interpreter != "" {
+			return nil, fmt.Errorf("%s is dynamically linked (it wants %s) and would not run on a host with another C library; link it statically", file, elf.Interpreter)
+		}
+		if len(out) > 0 && elf.Platform != out[0].elf.Platform {
+			return nil, fmt.Errorf("%s is made for %s and %s for %s", file, elf.GOARCH, out[0].file, out[0].elf.GOARCH)
+		}
+		out = append(out, located{program: p, file: file, elf: elf})
+	}
+	return out, nil
+}
+
+// files are those of the program's layer.
+func (p located) files() (layer.Files, error) {
+	content, err := os.ReadFile(p.file)
+	if err != nil {
+		return nil, err
+	}
+	files := layer.Files{"usr/bin/" + p.name: {Mode: 0o755, Content: content}}
+	for _, link := range p.links {
+		files["usr/bin/"+link] = layer.File{Target: p.name}
+	}
+	return files, nil
+}

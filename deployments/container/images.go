@@ -1,0 +1,80 @@
+package main
+
+// image is one of the driver's images. Its layers are, from the bottom: base,
+// C library, one per program, and licences, so that a new program leaves all
+// others as they were.
+type image struct {
+	name        string
+	title       string
+	description string
+	programs    []program
+	entrypoint  string
+}
+
+// program is an executable of an image, as /usr/bin/NAME.
+type program struct {
+	name string
+	// onHost says that it is copied to the host and runs there, whose C library
+	// may be any or none: it must be static.
+	onHost bool
+	// debian says that it is this machine's, of a Debian package, and not ours.
+	debian bool
+	// links are further names of it.
+	links []string
+}
+
+// Programs that several images have.
+func agent() program   { return program{name: "gpu-kubelet-plugin"} }
+func cdiHook() program { return program{name: "nvidia-cdi-hook", onHost: true} }
+func simulator() program {
+	return program{name: "gpu-sim"}
+}
+
+// shell runs the simulated driver's programs, which are scripts.
+func shell() program {
+	return program{name: "busybox", debian: true, links: []string{"sh", "dirname"}}
+}
+
+// images are all that there are. The variants for simulated hardware are apart
+// so that no production node has a simulator's driver or a shell; below those
+// they are the very same layers, so that what is tested is what is shipped.
+func images() []image {
+	return []image{
+		{
+			name:        "gpu-kubelet-plugin",
+			title:       "GPU DRA driver: node agent",
+			description: "Publishes a node's GPUs as ResourceSlices and prepares them for the pods that claim them.",
+			programs:    []program{cdiHook(), agent()},
+			entrypoint:  "gpu-kubelet-plugin",
+		},
+		{
+			name:        "gpu-kubelet-plugin-sim",
+			title:       "GPU DRA driver: node agent for simulated GPUs",
+			description: "The node agent with gpu-sim, for nodes whose GPUs are simulated.",
+			programs:    []program{cdiHook(), agent(), simulator(), shell()},
+			entrypoint:  "gpu-kubelet-plugin",
+		},
+	}
+}
+
+// runtimeLibraries are what programs and libraries of the NVIDIA driver ask
+// for, which ours load or start from the driver root and with the image's C
+// library: libnvidia-ml.so.1 (the agent), nvidia-smi (the agent), and
+// nvidia-cuda-mps-control with its server and libcuda.so.1 (the supervisor).
+// They are built for old C libraries, in which the parts below were apart.
+func runtimeLibraries() []string {
+	return []string{
+		"libc.so.6",
+		// Mathematics: the one part that is still apart.
+		"libm.so.6",
+		// Empty since version 2.34 of the C library, and still asked for by name.
+		"libdl.so.2", "libpthread.so.0", "librt.so.1",
+		// The C library itself opens it when a thread is cancelled or exits, and
+		// ends the process where it is missing.
+		"libgcc_s.so.1",
+	}
+}
+
+// licenses of everything in an image as an SPDX expression: ours and that of
+// most modules; those of other modules; the C library's; libgcc's.
+const licenses = "Apache-2.0 AND BSD-3-Clause AND ISC AND MIT AND MPL-2.0 AND LGPL-2.1-or-later AND GPL-3.0-or-later WITH GCC-exception-3.1"

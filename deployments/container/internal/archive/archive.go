@@ -1,0 +1,144 @@
+// Package archive writes an image as one file that every tool loads: it is an
+// OCI image layout (ctr, podman, skopeo, nerdctl) with the manifest.json of
+// "docker save" beside it, over the same blobs.
+//
+// Out of scope: registries.
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+)
+
+// Annotations that give an image of a layout its name: OCI's holds the tag
+// only, so that containerd has one of its own for the whole reference.
+const (
+	tagAnnotation       = "org.opencontainers.image.ref.name"
+	referenceAnnotation = "io.containerd.image.name"
+)
+
+// Write writes the image under the tag as an archive at file, all or nothing.
+func Write(file string, tag name.Tag, img v1.Image) error {
+	return replace(file, func(w io.Writer) error { return write(w, filepath.Dir(file), tag, img) })
+}
+
+// WriteRoot writes the files of the image, without its configuration, as a
+// plain archive at file, all or nothing.
+func WriteRoot(file string, img v1.Image) error {
+	return replace(file, func(w io.Writer) error {
+		root := mutate.Extract(img)
+		_, err := io.Copy(w, root)
+		return errors.Join(err, root.Close())
+	})
+}
+
+func replace(file string, write func(io.Writer) error) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write %s: %w", file, err)
+		}
+	}()
+	tmp, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(tmp.Name()))
+		}
+	}()
+	if err := errors.Join(write(tmp), tmp.Chmod(0o644), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), file)
+}
+
+func write(w io.Writer, scratch string, tag name.Tag, img v1.Image) (err error) {
+	dir, err := os.MkdirTemp(scratch, ".layout-*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	index, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return err
+	}
+	if err := index.AppendImage(img, layout.WithAnnotations(map[string]string{
+		tagAnnotation: tag.TagStr(), referenceAnnotation: tag.Name(),
+	})); err != nil {
+		return err
+	}
+	manifest, err := dockerManifest(tag, img)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "manifest.json"), manifest, 0o600); err != nil {
+		return err
+	}
+	return pack(w, os.DirFS(dir))
+}
+
+// dockerManifest is what "docker load" reads.
+func dockerManifest(tag name.Tag, img v1.Image) ([]byte, error) {
+	manifest, err := img.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	blob := func(h v1.Hash) string { return path.Join("blobs", h.Algorithm, h.Hex) }
+	entry := struct {
+		Config   string
+		RepoTags []string
+		Layers   []string
+	}{Config: blob(manifest.Config.Digest), RepoTags: []string{tag.Name()}}
+	for _, layer := range manifest.Layers {
+		entry.Layers = append(entry.Layers, blob(layer.Digest))
+	}
+	return json.Marshal([]any{entry})
+}
+
+// pack writes the files of a folder in the order of their paths.
+func pack(w io.Writer, folder fs.FS) error {
+	var files []string
+	err := fs.WalkDir(folder, ".", func(file string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			files = append(files, file)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	slices.Sort(files)
+	out := tar.NewWriter(w)
+	for _, file := range files {
+		content, err := fs.ReadFile(folder, file)
+		if err != nil {
+			return err
+		}
+		if err := out.WriteHeader(&tar.Header{
+			Typeflag: tar.TypeReg, Name: file, Mode: 0o644, Size: int64(len(content)), ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR,
+		}); err != nil {
+			return err
+		}
+		if _, err := io.Copy(out, bytes.NewReader(content)); err != nil {
+			return err
+		}
+	}
+	return out.Close()
+}

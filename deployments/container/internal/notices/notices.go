@@ -1,0 +1,97 @@
+// Package notices gathers the licences and notices of the Go modules that are
+// linked into a program, which its distribution has to carry.
+//
+// Out of scope: judging them.
+package notices
+
+import (
+	"debug/buildinfo"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+
+	"golang.org/x/mod/module"
+
+	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/layer"
+)
+
+// wanted are the names under which terms go.
+var wanted = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|third_party_notices|copyright)`)
+
+// Roots are where the sources of a program are on this machine.
+type Roots struct {
+	// Go is the Go distribution (go env GOROOT).
+	Go string
+	// Modules is the module cache (go env GOMODCACHE).
+	Modules string
+}
+
+// Files gives the terms of all modules that the program's build information
+// names, and of Go itself, as dir/MODULE@VERSION/FILE. A module without any is
+// an error. The program's own module is left out where it has no version,
+// which is how our own are built.
+func (r Roots) Files(program, dir string) (layer.Files, error) {
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		return nil, fmt.Errorf("modules of %s: %w", program, err)
+	}
+	out := layer.Files{}
+	if err := collect(out, r.Go, path.Join(dir, "go@"+info.GoVersion)); err != nil {
+		return nil, fmt.Errorf("terms of Go: %w", err)
+	}
+	for _, dep := range append([]*debug.Module{&info.Main}, info.Deps...) {
+		if dep.Replace != nil {
+			dep = dep.Replace
+		}
+		if dep.Path == "" || dep.Version == "" || dep.Version == "(devel)" {
+			continue
+		}
+		source, err := r.source(*dep)
+		if err != nil {
+			return nil, err
+		}
+		if err := collect(out, source, path.Join(dir, dep.Path+"@"+dep.Version)); err != nil {
+			return nil, fmt.Errorf("terms of module %s: %w", dep.Path, err)
+		}
+	}
+	return out, nil
+}
+
+// source is the folder of a module in the module cache.
+func (r Roots) source(m debug.Module) (string, error) {
+	escaped, err := module.EscapePath(m.Path)
+	if err != nil {
+		return "", err
+	}
+	version, err := module.EscapeVersion(m.Version)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(r.Modules, escaped+"@"+version), nil
+}
+
+func collect(out layer.Files, from, to string) error {
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	found := false
+	for _, entry := range entries {
+		if !entry.Type().IsRegular() || !wanted.MatchString(entry.Name()) {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(from, entry.Name()))
+		if err != nil {
+			return err
+		}
+		out[path.Join(to, entry.Name())] = layer.File{Mode: 0o644, Content: content}
+		found = true
+	}
+	if !found {
+		return fmt.Errorf("none in %s", from)
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"strings"
+
+	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/debian"
+	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/layer"
+	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/notices"
+)
+
+// termsDir is where the terms of what is in an image are.
+const termsDir = "usr/share/doc/gpu-dra-driver"
+
+// terms are the licences of the programs and of what is linked into them.
+func (b builder) terms(ctx context.Context, programs []located) (layer.Files, error) {
+	licence, err := os.ReadFile(b.licence)
+	if err != nil {
+		return nil, err
+	}
+	files := layer.Files{path.Join(termsDir, "LICENSE"): {Mode: 0o644, Content: licence}}
+	var packaged []string
+	for _, p := range programs {
+		if p.debian {
+			packaged = append(packaged, p.file)
+			continue
+		}
+		linked, err := b.sources.Files(p.file, path.Join(termsDir, "modules"))
+		if err != nil {
+			return nil, err
+		}
+		// Programs have modules in common.
+		maps.Copy(files, linked)
+	}
+	packages, err := debian.Files(ctx, packaged...)
+	if err != nil {
+		return nil, err
+	}
+	return files, files.Add(packages)
+}
+
+// goRoots asks Go where it keeps sources.
+func goRoots(ctx context.Context) (notices.Roots, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT", "GOMODCACHE").Output()
+	if err != nil {
+		return notices.Roots{}, fmt.Errorf("go env: %w", err)
+	}
+	lines := strings.Fields(string(out))
+	if len(lines) != 2 {
+		return notices.Roots{}, fmt.Errorf("go env GOROOT GOMODCACHE printed %q", out)
+	}
+	return notices.Roots{Go: lines[0], Modules: lines[1]}, nil
+}

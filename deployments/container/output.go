@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/archive"
+)
+
+// output is where images go.
+type output struct {
+	dir, prefix string
+	root        bool
+}
+
+// written is one entry of images.json.
+type written struct {
+	Name      string `json:"name"`
+	Reference string `json:"reference"`
+	Digest    string `json:"digest"`
+	Archive   string `json:"archive"`
+}
+
+// write builds all images and prints their references and digests.
+func (o output) write(ctx context.Context, b builder) error {
+	if err := os.MkdirAll(o.dir, 0o755); err != nil {
+		return err
+	}
+	var list []written
+	for _, i := range images() {
+		img, err := b.build(ctx, i)
+		if err != nil {
+			return fmt.Errorf("image %s: %w", i.name, err)
+		}
+		if o.root {
+			if err := archive.WriteRoot(filepath.Join(o.dir, i.name+".root.tar"), img); err != nil {
+				return err
+			}
+			continue
+		}
+		tag, err := name.NewTag(o.prefix+"/"+i.name+":"+strings.ReplaceAll(b.version, "+", "_"), name.StrictValidation)
+		if err != nil {
+			return err
+		}
+		digest, err := img.Digest()
+		if err != nil {
+			return err
+		}
+		w := written{Name: i.name, Reference: tag.Name(), Digest: digest.String(), Archive: i.name + ".tar"}
+		if err := archive.Write(filepath.Join(o.dir, w.Archive), tag, img); err != nil {
+			return err
+		}
+		fmt.Printf("%s@%s\n", w.Reference, w.Digest)
+		list = append(list, w)
+	}
+	if o.root {
+		return nil
+	}
+	text, err := json.MarshalIndent(list, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(o.dir, "images.json"), append(text, '\n'), 0o644)
+}
