@@ -16,7 +16,13 @@ import (
 )
 
 func sharing() catalog.Catalog {
-	return catalog.Catalog{Pool: "node-1", Offer: catalog.Offer{Share: true}}
+	return catalog.Catalog{Pool: "node-1", Offer: catalog.Offer{Share: true}, Shares: catalog.ShareOffer{MPS: true}}
+}
+
+// slicing offers GPUs in turns too.
+func slicing(c catalog.Catalog) catalog.Catalog {
+	c.Offer.TimeSlice = true
+	return c
 }
 
 // devices publishes the node and gives its only pool's devices in order.
@@ -78,7 +84,7 @@ cudaComputeCapability: v9.0.0
 cudaDriverVersion: v12.8.0
 driverVersion: v570.86.15
 eccEnabled: true
-enforcement: "none"
+enforcement: "cooperative"
 fabricCliqueID: 7
 fabricClusterUUID: "6f1c2f5e-8a4b-4c6e-9f0e-2f4a6b8c0d1e"
 migCapable: true
@@ -92,7 +98,7 @@ productName: "NVIDIA H100 80GB HBM3"
 resource.kubernetes.io/numaNode: 0
 resource.kubernetes.io/pciBusID: "0000:1b:00.0"
 resource.kubernetes.io/pcieRoot: "pci0000:18"
-sharing: "none"
+sharing: "mps"
 type: "gpu"
 uuid: "GPU-00000000-0000-4000-8000-000000000000"
 compute = 100, default 0, from 0 by 1

@@ -40,7 +40,7 @@ func TestParseOffer(t *testing.T) {
 	} {
 		t.Run("refuses "+name, func(t *testing.T) {
 			_, err := catalog.ParseOffer(s)
-			if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "known are: share, mig") {
+			if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "known are: share, mig, timeslice") {
 				t.Errorf("ParseOffer(%q): %v; want an error that is ErrInvalid and lists what is known", s, err)
 			}
 		})

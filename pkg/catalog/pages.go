@@ -16,16 +16,19 @@ const devicesPerSlice = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 type group struct {
 	whole    resourceapi.Device
 	parts    []resourceapi.Device
+	turns    []resourceapi.Device // its time slices, if it has them
 	counters []resourceapi.CounterSet
 }
+
+func (g group) size() int { return 1 + len(g.parts) + len(g.turns) }
 
 // pages puts the devices of all GPUs into as few slices as the API allows while
 // one GPU's are in one slice, if they fit, so that a change of a GPU changes
 // one slice. Counters have slices of their own, at the end.
 //
-// The scheduler takes the first device that fits. GPUs come before all parts,
-// from the first one on, and parts from those of the last one on: whole GPUs
-// and parts are taken from opposite ends.
+// The scheduler takes the first device that fits. GPUs come before all parts and
+// time slices, from the first one on, and those from the last GPU's on: whole
+// GPUs are taken from the opposite end.
 func pages(groups []group) []resourceslice.Slice {
 	var pages []resourceslice.Slice
 	var page []group
@@ -36,10 +39,10 @@ func pages(groups []group) []resourceslice.Slice {
 	}
 	var counters []resourceapi.CounterSet
 	for _, g := range groups {
-		if size+1+len(g.parts) > devicesPerSlice {
+		if size+g.size() > devicesPerSlice {
 			turn()
 		}
-		page, size = append(page, g), size+1+len(g.parts)
+		page, size = append(page, g), size+g.size()
 		counters = append(counters, g.counters...)
 	}
 	turn()
@@ -61,6 +64,9 @@ func fill(page []group) []resourceslice.Slice {
 	}
 	for _, g := range slices.Backward(page) {
 		devices = append(devices, g.parts...)
+	}
+	for _, g := range slices.Backward(page) {
+		devices = append(devices, g.turns...)
 	}
 	var filled []resourceslice.Slice
 	for chunk := range slices.Chunk(devices, devicesPerSlice) {
