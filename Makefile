@@ -19,10 +19,10 @@ say         = @printf '\n==> %s\n'
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: need-cc ## Build the agent, gpu-sim, the CDI hook and the test cluster's tool into .build/bin
+build: need-cc ## Build the agent, the MPS supervisor, gpu-sim, the CDI hook and the test cluster's tool into .build/bin
 	$(say) "building the binaries into $(BIN)"
 	@mkdir -p $(BIN)
 	@# go-nvml loads libnvidia-ml.so with dlopen and so needs cgo. Without gRPC's
@@ -37,6 +37,10 @@ demo: need-root build ## Bring up a real cluster with a simulated DGX H100 and r
 .PHONY: demo-mig
 demo-mig: need-root build ## The same cluster with MIG on demand: demo/mig
 	go run ./test/demo -bin $(BIN) -story mig
+
+.PHONY: demo-fractions
+demo-fractions: need-root build ## The same cluster with shares and time slices of GPUs: demo/fractions
+	go run ./test/demo -bin $(BIN) -story fractions
 
 .PHONY: cluster-up
 cluster-up: need-root build ## Bring up the test cluster (CLUSTER=name)
