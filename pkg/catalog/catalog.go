@@ -10,16 +10,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// The keys of the taints that devices get.
-const (
-	// TaintUnhealthy marks a GPU that has failed or does not answer. Its value
-	// is the reason, such as "xid-79" or "lost".
-	TaintUnhealthy = "gpu.nvidia.com/unhealthy"
-	// TaintMIGMode marks a GPU that somebody has switched to MIG mode, in which
-	// it runs nothing as a whole.
-	TaintMIGMode = "gpu.nvidia.com/mig-mode"
-)
-
 // Catalog describes the GPUs of one node.
 type Catalog struct {
 	// Pool is the name of the node's pool: the name of the node.
@@ -76,7 +66,7 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 	groups := make([]group, len(gpus))
 	for i, g := range gpus {
 		parts, counters := c.parts(g, cut[g.Address], held)
-		wholeTaints, partTaints := taints(g, unhealthy[g.Address])
+		taints := taintsOf(g, unhealthy[g.Address])
 		turns := c.timeSliced(g, held)
 		if turns && len(counters) == 0 {
 			counters = []counter{wholeCounter(len(parts))}
@@ -88,16 +78,16 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 			// It comes and goes with the claims.
 			delete(whole.Attributes, "migMode")
 		}
-		whole.Taints, whole.ConsumesCounters = wholeTaints, consumed[0]
+		whole.Taints, whole.ConsumesCounters = taints.whole, consumed[0]
 		groups[i].whole = whole
 		for j, p := range parts {
 			device := c.part(g, p, held)
-			device.Taints, device.ConsumesCounters = partTaints, consumed[1+j]
+			device.Taints, device.ConsumesCounters = taints.parts, consumed[1+j]
 			groups[i].parts = append(groups[i].parts, device)
 		}
 		if turns {
 			device := c.turns(g)
-			device.Taints, device.ConsumesCounters = wholeTaints, consumed[0]
+			device.Taints, device.ConsumesCounters = taints.turns, consumed[0]
 			groups[i].turns = []resourceapi.Device{device}
 		}
 		if len(counters) > 0 {
@@ -130,7 +120,7 @@ func (c Catalog) Attributes(node gpu.Node, name gpu.DeviceName) map[resourceapi.
 
 func (c Catalog) device(node gpu.Node, around neighbourhood, g gpu.GPU, held Held) resourceapi.Device {
 	name := g.Address.DeviceName()
-	shared := c.shared(name, Memory(g), held)
+	shared := c.shared(g, name, Memory(g), held)
 	a := identify(node, g)
 	c.Shares.describe(a, g, shared)
 	around.describe(a, g, c.ListAttributes)
@@ -143,17 +133,4 @@ func (c Catalog) device(node gpu.Node, around neighbourhood, g gpu.GPU, held Hel
 		device.AllowMultipleAllocations = &shared
 	}
 	return device
-}
-
-// taints of all devices of a GPU. In MIG mode it runs nothing as a whole, but
-// its parts do.
-func taints(g gpu.GPU, reason string) (whole, parts []resourceapi.DeviceTaint) {
-	if reason != "" {
-		parts = []resourceapi.DeviceTaint{{Key: TaintUnhealthy, Value: reason, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
-	}
-	whole = parts
-	if g.MIG.Enabled {
-		whole = append(slices.Clone(parts), resourceapi.DeviceTaint{Key: TaintMIGMode, Value: "enabled", Effect: resourceapi.DeviceTaintEffectNoSchedule})
-	}
-	return whole, parts
 }

@@ -61,7 +61,11 @@ func render(device resourceapi.Device) string {
 		c := device.Capacity[name]
 		line := fmt.Sprintf("%s = %s", name, c.Value.String())
 		if p := c.RequestPolicy; p != nil {
-			line += fmt.Sprintf(", default %s, from %s by %s", p.Default, p.ValidRange.Min, p.ValidRange.Step)
+			line += fmt.Sprintf(", default %s, from %s", p.Default, p.ValidRange.Min)
+			if p.ValidRange.Max != nil {
+				line += fmt.Sprintf(" to %s", p.ValidRange.Max)
+			}
+			line += fmt.Sprintf(" by %s", p.ValidRange.Step)
 		}
 		lines = append(lines, line)
 	}

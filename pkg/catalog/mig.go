@@ -101,21 +101,6 @@ func (o MIGOffer) whyNot(g gpu.GPU) string {
 	return ""
 }
 
-// Withheld says which GPUs of the node are not cut although MIG is offered, and
-// why.
-func (c Catalog) Withheld(node gpu.Node) []string {
-	var reasons []string
-	if !c.Offer.MIG || c.MIG.Static {
-		return nil
-	}
-	for _, g := range node.GPUs {
-		if why := c.MIG.whyNot(g); why != "" {
-			reasons = append(reasons, fmt.Sprintf("GPU at %s: %s", g.Address, why))
-		}
-	}
-	return reasons
-}
-
 // cut gives the addresses of the GPUs, which are in order, that are offered in
 // parts.
 func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
@@ -206,7 +191,7 @@ func (c Catalog) partAttributes(g gpu.GPU, p part, all bool, held Held) attribut
 		a.number(deviceattribute.StandardDeviceAttributeNUMANode, *g.NUMANode)
 	}
 	a.name(deviceattribute.StandardDeviceAttributePCIeRoot, g.PCIeRoot)
-	c.Shares.describe(a, g, c.shared(p.name(g).String(), PartitionMemory(p.profile), held))
+	c.Shares.describe(a, g, c.shared(g, p.name(g).String(), PartitionMemory(p.profile), held))
 	return a
 }
 
@@ -221,7 +206,7 @@ func (c Catalog) part(g gpu.GPU, p part, held Held) resourceapi.Device {
 	if !memory.IsZero() {
 		d.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{CapacityMemory: {Value: memory}}
 	}
-	if shared := c.shared(name, memory, held); shared {
+	if shared := c.shared(g, name, memory, held); shared {
 		d.AllowMultipleAllocations = &shared
 	}
 	return d

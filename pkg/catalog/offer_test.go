@@ -30,6 +30,10 @@ func TestParseOffer(t *testing.T) {
 	if both.String() != "share,mig" {
 		t.Errorf("mig,share is written as %q", both)
 	}
+	turns, err := catalog.ParseOffer("timeslice")
+	if diff := cmp.Diff(catalog.Offer{TimeSlice: true}, turns); err != nil || diff != "" {
+		t.Errorf("timeslice: %v (-want +got):\n%s", err, diff)
+	}
 	for name, s := range map[string]string{
 		"nothing":             "",
 		"an unknown word":     "shares",
@@ -53,6 +57,8 @@ func TestParseOfferLabel(t *testing.T) {
 		"share":     "share",
 		"share.mig": "share,mig",
 		"mig_share": "share,mig",
+
+		"timeslice.mig_share": "share,mig,timeslice",
 	} {
 		got, err := catalog.ParseOfferLabel(value)
 		if err != nil || got.String() != want {

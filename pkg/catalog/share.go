@@ -71,19 +71,24 @@ func (o ShareOffer) smallest(all resource.Quantity) resource.Quantity {
 	return smallest
 }
 
-// shared reports whether claims can take shares of the device with the name and
-// so much memory. One whose memory is unknown or below two steps has nothing
-// that could be divided: with no capacity to consume, any number of claims would
-// fit.
-func (c Catalog) shared(name string, all resource.Quantity, held Held) bool {
-	return (c.Offer.Share || held[name]) && !c.Exclusive && all.CmpInt64(2*MemoryStep) >= 0
+// byMPS reports whether shares of the GPU, and of its parts, are held by MPS.
+func (o ShareOffer) byMPS(g gpu.GPU) bool { return o.MPS && g.MPSLimits() }
+
+// shared reports whether claims can take shares of the device of the GPU with
+// the name and so much memory. One whose memory is unknown or below two steps
+// has nothing that could be divided: with no capacity to consume, any number of
+// claims would fit. Only as clients of MPS can processes share a GPU in the
+// compute mode ExclusiveProcess.
+func (c Catalog) shared(g gpu.GPU, name string, all resource.Quantity, held Held) bool {
+	offered := c.Offer.Share && (g.ComputeMode != gpu.ComputeModeExclusiveProcess || c.Shares.byMPS(g))
+	return (offered || held[name]) && !c.Exclusive && all.CmpInt64(2*MemoryStep) >= 0
 }
 
 // describe adds what shares of a GPU, or of a part of it, are held by and how
 // firmly. A container of an MPS share can drop the variables that limit it, and
 // then has what the daemon allows its largest client.
 func (o ShareOffer) describe(a attributes, g gpu.GPU, shared bool) {
-	if shared && o.MPS && g.MPSLimits() {
+	if shared && o.byMPS(g) {
 		a.name("sharing", "mps")
 		a.name("enforcement", "cooperative")
 		return

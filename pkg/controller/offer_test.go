@@ -246,3 +246,40 @@ func TestWhatSomebodyElseMakesOfAGPUIsTakenOutOfTheOffer(t *testing.T) {
 		c.wantNames(cutInHalves)
 	})
 }
+
+func TestTimeSlicesComeAndGoWithTheLabelAndStayWhileTheyAreHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startIn(t, &hardware{node: gpus(1)}, nil, map[string]string{catalog.OfferLabel: "share.timeslice"})
+		c.wantNames("gpu-01-00, gpu-01-00-ts")
+		if state := c.State().String(); state != "Published: 2 of 2 devices healthy" {
+			t.Errorf("state %s", state)
+		}
+		c.hold(catalog.Held{"gpu-01-00-ts": true})
+		c.label("share")
+		c.wantNames("gpu-01-00, gpu-01-00-ts")
+		c.hold(nil)
+		c.wantNames("gpu-01-00")
+	})
+}
+
+// No event tells that a compute mode was changed, so the controller looks now and
+// then while one may stand in the way of claims, and not any more after that.
+func TestAComputeModeThatIsChangedBackIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hw := &hardware{node: gpus(1)}
+		hw.node.GPUs[0].ComputeMode = gpu.ComputeModeProhibited
+		c := startIn(t, hw, nil, nil)
+		c.wantNames("gpu-01-00 (prohibited)")
+		hw.change(func(h *hardware) {
+			h.node.GPUs = gpus(1).GPUs
+			h.node.GPUs[0].ComputeMode = gpu.ComputeModeDefault
+		})
+		c.pass(2 * time.Minute)
+		c.wantNames("gpu-01-00")
+		looks := c.looks()
+		c.pass(time.Hour)
+		if c.looks() != looks {
+			t.Errorf("looked %d times in an hour without a reason", c.looks()-looks)
+		}
+	})
+}
