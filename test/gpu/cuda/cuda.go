@@ -70,7 +70,7 @@ import (
 	"fmt"
 )
 
-// ErrNoDriver: there is no CUDA driver to load.
+// ErrNoDriver says that there is no CUDA driver to load.
 var ErrNoDriver = errors.New("no CUDA driver")
 
 // Report is what a client saw of its first device.
