@@ -240,8 +240,8 @@ func TestAgentReportsTheDeviceInTheClaimsStatus(t *testing.T) {
 	if err := json.Unmarshal(devices[0].Data.Raw, &data); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(data["uuid"], "GPU-") || data["pciBusID"] != "0000:1b:00.0" || len(data) != 2 {
-		t.Errorf("data = %v, want the UUID and the PCI address", data)
+	if !strings.HasPrefix(data["uuid"], "GPU-") || data["pciBusID"] != "0000:1b:00.0" || data["apiVersion"] != "gpu.nvidia.com/v1alpha1" || len(data) != 4 {
+		t.Errorf("data = %v, want its version and kind, the UUID and the PCI address", data)
 	}
 	if c := devices[0].Conditions; len(c) != 1 || c[0].Type != "Ready" || c[0].Status != metav1.ConditionTrue {
 		t.Errorf("conditions = %v, want Ready", c)
