@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -13,7 +14,7 @@ import (
 )
 
 func main() {
-	if err := newCommand().Execute(); err != nil {
+	if err := newCommand().ExecuteContext(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "gpu-sim:", err)
 		os.Exit(1)
 	}
@@ -34,7 +35,7 @@ func newCommand() *cobra.Command {
 		},
 	}
 	root.PersistentFlags().StringVar(&t.state, "state", os.Getenv("GPU_SIM_STATE"), "directory of the simulated node (environment: GPU_SIM_STATE)")
-	root.AddCommand(t.create(), t.show(), t.fault(), t.reset(), t.reboot(), t.process(), t.destroy())
+	root.AddCommand(t.create(), t.show(), t.fault(), t.reset(), t.reboot(), t.process(), t.destroy(), t.mpsControl())
 	return root
 }
 

@@ -205,7 +205,7 @@ func (s *Sim) UnloadDriver() error {
 // loaded, calls work again and those that hang go on.
 func (s *Sim) ClearFaults() error {
 	return s.update(func(st *State) error {
-		st.NoDriver, st.CallFaults = false, nil
+		st.NoDriver, st.CallFaults, st.MPSStartFailures = false, nil, 0
 		st.FaultsCleared++
 		for i := range st.GPUs {
 			g := &st.GPUs[i]
