@@ -26,6 +26,10 @@ type Catalog struct {
 	// consumable capacity. Every GPU and every part of one then belongs to one
 	// claim at a time, and there are no time slices.
 	Exclusive bool
+	// NoCounters leaves out what takes counters, for clusters without
+	// partitionable devices: MIG devices made on demand and time slices, which
+	// the scheduler could give away beside the GPU as a whole.
+	NoCounters bool
 	// ListAttributes publishes NVLink peers and cliques as lists, for clusters
 	// with the feature gate DRAListTypeAttributes.
 	ListAttributes bool

@@ -105,7 +105,7 @@ func (o MIGOffer) whyNot(g gpu.GPU) string {
 // parts.
 func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
 	offered := map[gpu.PCIAddress]bool{}
-	if !c.Offer.MIG {
+	if !c.Offer.MIG || c.NoCounters && !c.MIG.Static {
 		return offered
 	}
 	for _, g := range slices.Backward(gpus) {

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"math"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -109,7 +110,7 @@ func (o ShareOffer) capacities(g gpu.GPU, shared bool) map[resourceapi.Qualified
 	if shared {
 		memory.RequestPolicy = policy(Memory(g), o.smallest(Memory(g)), *resource.NewQuantity(MemoryStep, resource.BinarySI))
 		compute.RequestPolicy = policy(number(0), number(0), number(1))
-		if promised := int64(wholeCompute * o.ComputeOvercommit); promised > wholeCompute {
+		if promised := int64(math.Round(wholeCompute * o.ComputeOvercommit)); promised > wholeCompute {
 			compute.Value = number(promised)
 			most := number(wholeCompute)
 			compute.RequestPolicy.ValidRange.Max = &most

@@ -102,6 +102,8 @@ func TestHowSharesArePublished(t *testing.T) {
 	unheld.Shares.MPS = false
 	generous := sharing()
 	generous.Shares.ComputeOvercommit = 2.505
+	uneven := sharing()
+	uneven.Shares.ComputeOvercommit = 1.15
 	exact := sharing()
 	exact.Shares.ComputeOvercommit = 1
 	coarse := sharing()
@@ -126,6 +128,7 @@ func TestHowSharesArePublished(t *testing.T) {
 		"an exclusive mode and MPS":               {sharing(), func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeModeExclusiveProcess }, held + all},
 		"an exclusive mode and no MPS":            {unheld, func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeModeExclusiveProcess }, plain + alone},
 		"compute promised twice and a half":       {catalog: generous, want: held + strings.Replace(all, "100, default 0, from 0 by 1", "250, default 0, from 0 to 100 by 1", 1)},
+		"compute promised in uneven parts":        {catalog: uneven, want: held + strings.Replace(all, "100, default 0, from 0 by 1", "115, default 0, from 0 to 100 by 1", 1)},
 		"compute promised once":                   {catalog: exact, want: held + all},
 		"a smallest share, in whole steps":        {catalog: coarse, want: held + strings.Replace(all, "from 1Mi", "from 512Mi", 1)},
 		"a smallest share larger than the GPU is": {catalog: huge, want: held + strings.Replace(all, "from 1Mi", "from 81559Mi", 1)},

@@ -28,7 +28,7 @@ func Slots(consumed map[resourceapi.QualifiedName]resource.Quantity) (int, error
 // timeSliced reports whether the GPU is offered in turns, or held so.
 func (c Catalog) timeSliced(g gpu.GPU, held Held) bool {
 	_, taken := held[turnsName(g)]
-	return (c.Offer.TimeSlice || taken) && !c.Exclusive
+	return (c.Offer.TimeSlice && !c.NoCounters || taken) && !c.Exclusive
 }
 
 func turnsName(g gpu.GPU) string {

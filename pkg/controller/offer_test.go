@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
@@ -259,6 +260,24 @@ func TestTimeSlicesComeAndGoWithTheLabelAndStayWhileTheyAreHeld(t *testing.T) {
 		c.wantNames("gpu-01-00, gpu-01-00-ts")
 		c.hold(nil)
 		c.wantNames("gpu-01-00")
+	})
+}
+
+func TestWithoutPartitionableDevicesGPUsAreWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{catalog.OfferLabel: "share.mig.timeslice"})
+		c.wantNames("gpu-01-00, gpu-01-00-mig-3g-40gb-0, gpu-01-00-mig-3g-40gb-4, gpu-01-00-ts")
+		desired := &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: c.published[0].Pools["node-1"].Slices[0].Devices}}
+		actual := desired.DeepCopy()
+		for i := range actual.Spec.Devices {
+			actual.Spec.Devices[i].ConsumesCounters = nil
+		}
+		c.HandleError(t.Context(), &resourceslice.DroppedFieldsError{PoolName: "node-1", DesiredSlice: desired, ActualSlice: actual}, "create ResourceSlice")
+		synctest.Wait()
+		c.wantNames("gpu-01-00")
+		// What claims hold all the same stays.
+		c.hold(catalog.Held{"gpu-01-00-ts": true})
+		c.wantNames("gpu-01-00, gpu-01-00-ts")
 	})
 }
 
