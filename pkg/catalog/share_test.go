@@ -101,7 +101,7 @@ func TestHowSharesArePublished(t *testing.T) {
 	unheld := sharing()
 	unheld.Shares.MPS = false
 	generous := sharing()
-	generous.Shares.ComputeOvercommit = 2.505
+	generous.Shares.ComputeOvercommit = 2.504
 	uneven := sharing()
 	uneven.Shares.ComputeOvercommit = 1.15
 	exact := sharing()
