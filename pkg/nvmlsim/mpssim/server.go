@@ -30,7 +30,7 @@ const (
 // adds up shares.
 const (
 	serverBytes  = 30 << 20
-	contextBytes = 64 << 20
+	contextBytes = 256 << 20
 )
 
 // clientsBeforeVolta is the most clients of a server before Volta, which also
