@@ -26,9 +26,10 @@ func (g group) size() int { return 1 + len(g.parts) + len(g.turns) }
 // one GPU's are in one slice, if they fit, so that a change of a GPU changes
 // one slice. Counters have slices of their own, at the end.
 //
-// The scheduler takes the first device that fits. GPUs come before all parts and
-// time slices, from the first one on, and those from the last GPU's on: whole
-// GPUs are taken from the opposite end.
+// The scheduler takes the first device that fits. GPUs come first, from the first
+// one on, then time slices and parts, from the last GPU's on: whole GPUs are
+// taken from the opposite end. Parts, of which there are many, are last: who asks
+// for something else finds it before them.
 func pages(groups []group) []resourceslice.Slice {
 	var pages []resourceslice.Slice
 	var page []group
@@ -63,10 +64,10 @@ func fill(page []group) []resourceslice.Slice {
 		devices = append(devices, g.whole)
 	}
 	for _, g := range slices.Backward(page) {
-		devices = append(devices, g.parts...)
+		devices = append(devices, g.turns...)
 	}
 	for _, g := range slices.Backward(page) {
-		devices = append(devices, g.turns...)
+		devices = append(devices, g.parts...)
 	}
 	var filled []resourceslice.Slice
 	for chunk := range slices.Chunk(devices, devicesPerSlice) {

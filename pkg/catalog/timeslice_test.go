@@ -72,20 +72,20 @@ func TestWhatIsOfferedInTurns(t *testing.T) {
 		"without shares": {catalog: turnsOnly, node: h100(t, 1), want: "1b-00 1b-00-ts\n{1b-00 1}"},
 		"on the counters of MIG where there are any": {
 			catalog: slicing(listed(t, "1g.10gb,3g.40gb")), node: first(t, 1, "dgx-h100"),
-			want: "1b-00 1b-00-mig-1g-10gb-0 1b-00-mig-1g-10gb-1 1b-00-mig-1g-10gb-2 1b-00-mig-1g-10gb-3 1b-00-mig-1g-10gb-4 1b-00-mig-1g-10gb-5 1b-00-mig-1g-10gb-6" +
-				" 1b-00-mig-3g-40gb-0 1b-00-mig-3g-40gb-4 1b-00-ts\n{1b-00 2}",
+			want: "1b-00 1b-00-ts 1b-00-mig-1g-10gb-0 1b-00-mig-1g-10gb-1 1b-00-mig-1g-10gb-2 1b-00-mig-1g-10gb-3 1b-00-mig-1g-10gb-4 1b-00-mig-1g-10gb-5 1b-00-mig-1g-10gb-6" +
+				" 1b-00-mig-3g-40gb-0 1b-00-mig-3g-40gb-4\n{1b-00 2}",
 		},
 		"MIG on one GPU of two": {
 			catalog: lastOne, node: first(t, 2, "dgx-h100"),
-			want: "1b-00 43-00 43-00-mig-3g-40gb-0 43-00-mig-3g-40gb-4 43-00-ts 1b-00-ts\n{1b-00 1} {43-00 1}",
+			want: "1b-00 43-00 43-00-ts 1b-00-ts 43-00-mig-3g-40gb-0 43-00-mig-3g-40gb-4\n{1b-00 1} {43-00 1}",
 		},
 		"a GPU in MIG mode of an administrator's takes no turns": {
 			catalog: slicing(listed(t, "7g.80gb")), node: cut,
-			want: "1b-00!mig-mode 1b-00-mig-7g-80gb-0 1b-00-ts!mig-mode\n{1b-00 1}",
+			want: "1b-00!mig-mode 1b-00-ts!mig-mode 1b-00-mig-7g-80gb-0\n{1b-00 1}",
 		},
 		"beside what an administrator made": {
 			catalog: static, node: made,
-			want: "1b-00!mig-mode 1b-00-mig-3g-40gb-4 1b-00-ts!mig-mode\n{1b-00 1}",
+			want: "1b-00!mig-mode 1b-00-ts!mig-mode 1b-00-mig-3g-40gb-4\n{1b-00 1}",
 		},
 		"without consumable capacity there are none": {
 			catalog: exclusive, node: h100(t, 2), want: "1b-00 43-00",
@@ -100,8 +100,8 @@ func TestWhatIsOfferedInTurns(t *testing.T) {
 		},
 		"a prohibited GPU runs nothing": {
 			catalog: slicing(listed(t, "3g.40gb")), node: mode(gpu.ComputeModeProhibited),
-			want: "1b-00!compute-mode 43-00 43-00-mig-3g-40gb-0 43-00-mig-3g-40gb-4 1b-00-mig-3g-40gb-0!compute-mode 1b-00-mig-3g-40gb-4!compute-mode" +
-				" 43-00-ts 1b-00-ts!compute-mode\n{1b-00 1} {43-00 1}",
+			want: "1b-00!compute-mode 43-00 43-00-ts 1b-00-ts!compute-mode" +
+				" 43-00-mig-3g-40gb-0 43-00-mig-3g-40gb-4 1b-00-mig-3g-40gb-0!compute-mode 1b-00-mig-3g-40gb-4!compute-mode\n{1b-00 1} {43-00 1}",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -266,7 +266,7 @@ func TestTimeSlicesComeAndGoWithTheLabelAndStayWhileTheyAreHeld(t *testing.T) {
 func TestWithoutPartitionableDevicesGPUsAreWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{catalog.OfferLabel: "share.mig.timeslice"})
-		c.wantNames("gpu-01-00, gpu-01-00-mig-3g-40gb-0, gpu-01-00-mig-3g-40gb-4, gpu-01-00-ts")
+		c.wantNames("gpu-01-00, gpu-01-00-ts, gpu-01-00-mig-3g-40gb-0, gpu-01-00-mig-3g-40gb-4")
 		desired := &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: c.published[0].Pools["node-1"].Slices[0].Devices}}
 		actual := desired.DeepCopy()
 		for i := range actual.Spec.Devices {
