@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
 )
 
 // sharing is how several claims share a GPU, where the node offers that.
@@ -33,7 +34,7 @@ func (s *sharing) flags(fs *pflag.FlagSet) {
 	// A context, and as much again to compute with.
 	s.smallest.Quantity = resource.MustParse("1Gi")
 
-	fs.StringVar(&s.supervisor, "mps-supervisor", "/run/gpu-mps-supervisor/supervisor.sock", "`SOCKET` of gpu-mps-supervisor, whose MPS daemons hold shares to their limits; empty for none: shares are then counted and held by nobody, and published so")
+	fs.StringVar(&s.supervisor, "mps-supervisor", mps.DefaultSocket, "`SOCKET` of gpu-mps-supervisor, whose MPS daemons hold shares to their limits; empty for none: shares are then counted and held by nobody, and published so")
 	fs.Var(&s.contextMemory, "mps-context-memory", "`SIZE` of what a process' CUDA context takes of a GPU besides what MPS limits: each of a share's n processes is limited to an nth of its memory, less this")
 	fs.Var(&s.smallest, "smallest-share", "`SIZE` of the smallest share that may be asked for: more than a context, or nothing could be computed in it")
 	fs.Float64Var(&s.overcommit, "compute-overcommit", 1, "how many times the compute of a GPU is promised to shares, as a `RATIO` from 1 on; memory is never promised twice")
