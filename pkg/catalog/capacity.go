@@ -33,14 +33,6 @@ func Memory(g gpu.GPU) resource.Quantity {
 	return *resource.NewQuantity(int64(g.MemoryBytes/MemoryStep*MemoryStep), resource.BinarySI)
 }
 
-// Whole reports whether an allocation that consumes these capacities holds all
-// of the GPU. Nothing consumed means a device that is allocated exclusively.
-// Only memory decides: who has all of it leaves none for others.
-func Whole(g gpu.GPU, consumed map[resourceapi.QualifiedName]resource.Quantity) bool {
-	memory, limited := consumed[CapacityMemory]
-	return !limited || memory.Cmp(Memory(g)) >= 0
-}
-
 // PartitionMemory is the capacity "memory" of a MIG device of the profile: all
 // of its memory, rounded down to whole steps.
 func PartitionMemory(p gpu.ProfileInfo) resource.Quantity {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -175,34 +174,6 @@ func TestMemoryIsPublishedInWholeSteps(t *testing.T) {
 			}
 			if p := memory.RequestPolicy; p != nil && p.Default.Cmp(memory.Value) != 0 {
 				t.Errorf("a request without memory takes %s of %s", p.Default, memory.Value.String())
-			}
-		})
-	}
-}
-
-func TestWhole(t *testing.T) {
-	g := h100(t, 1).GPUs[0]
-	g.MemoryBytes += 4711
-	quantities := func(s ...string) map[resourceapi.QualifiedName]resource.Quantity {
-		consumed := map[resourceapi.QualifiedName]resource.Quantity{}
-		for i, name := range []resourceapi.QualifiedName{"memory", "compute"} {
-			consumed[name] = resource.MustParse(s[i])
-		}
-		return consumed
-	}
-	for name, tc := range map[string]struct {
-		consumed map[resourceapi.QualifiedName]resource.Quantity
-		want     bool
-	}{
-		"an exclusive device":                          {nil, true},
-		"a shareable device without a request":         {quantities("81559Mi", "0"), true},
-		"all of the memory and some compute":           {quantities("81559Mi", "50"), true},
-		"all but one step of the memory":               {quantities("81558Mi", "0"), false},
-		"a share of the memory and all of the compute": {quantities("10Gi", "100"), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := catalog.Whole(g, tc.consumed); got != tc.want {
-				t.Errorf("Whole = %v, want %v", got, tc.want)
 			}
 		})
 	}
