@@ -36,7 +36,10 @@ func (b *bench) supervisorSocket() string { return filepath.Join(b.dir, "mps", "
 
 // supervise starts the supervisor and waits until it answers.
 func (b *bench) supervise(ctx context.Context) (_ *supervisor, err error) {
-	s := &supervisor{log: &bytes.Buffer{}, client: mps.NewClient(b.supervisorSocket())}
+	s := &supervisor{log: &bytes.Buffer{}}
+	if s.client, err = mps.NewClient(b.supervisorSocket()); err != nil {
+		return nil, err
+	}
 	//nolint:noctx // the supervisor outlives this function and is ended by a signal
 	s.cmd = exec.Command(filepath.Join(b.bin, "gpu-mps-supervisor"),
 		"--hardware=sim:"+b.model,
