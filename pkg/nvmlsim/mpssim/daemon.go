@@ -53,6 +53,8 @@ type Options struct {
 	// Faults lets the server that runs fail as a fatal exception of a client
 	// does, with each value; nil for none.
 	Faults <-chan os.Signal
+	// identify replaces credentials in tests, which have one user.
+	identify func(*net.UnixConn) (user, error)
 }
 
 // Registration is what a daemon says of itself to [List].
@@ -91,6 +93,9 @@ func Run(ctx context.Context, sim *nvmlsim.Sim, o Options, ready func()) error {
 		return err
 	}
 	o.PipeDirectory = pipe
+	if o.identify == nil {
+		o.identify = credentials
+	}
 	socket := filepath.Join(pipe, socketName)
 	if len(socket) > maxSocketPath {
 		return fmt.Errorf("pipe directory %s: %w: the path of its socket is longer than the %d bytes that a socket can have", pipe, gpu.ErrInvalid, maxSocketPath)
@@ -202,7 +207,7 @@ func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn) {
 		stop()
 		_ = conn.Close()
 	}()
-	user, err := credentials(conn)
+	user, err := d.options.identify(conn)
 	if err != nil {
 		d.logs.control(d.pid, "User did not send valid credentials: %v", err)
 		return
