@@ -40,7 +40,7 @@ func limitsOf(s shareSize) (client, error) {
 	case percent > 0:
 	case s.burst:
 		return c, nil
-	case s.all > 0:
+	default:
 		percent = 100 * s.memory / s.all
 	}
 	c.ThreadPercentage = int(max(1, percent/processes))
