@@ -106,11 +106,11 @@ func testInference(t *testing.T) {
 		rows = append(rows, byContainer["server-0/main"], byContainer["server-1/main"])
 		for _, pod := range []string{"server-0", "server-1"} {
 			client := held(t, ns, pod)
-			if client.ThreadPercentage != 25 || client.MemoryLimit >= 20*gi || client.MemoryLimit < 18*gi {
-				t.Errorf("%s/%s is held to %d %% and %d bytes, want 25 %% and 20Gi less a context", ns, pod, client.ThreadPercentage, client.MemoryLimit)
+			if client.Client.ActiveThreadPercentage != 25 || client.Limit() >= 20*gi || client.Limit() < 18*gi {
+				t.Errorf("%s/%s is held to %v %% and %d bytes, want 25 %% and 20Gi less a context", ns, pod, client.Client.ActiveThreadPercentage, client.Limit())
 			}
-			if client.Allocated != 18*gi {
-				t.Errorf("%s/%s could not use its share: %s", ns, pod, client.Refused)
+			if client.AllocatedBytes != 18*gi {
+				t.Errorf("%s/%s could not use its share: %s", ns, pod, client.Error.Name)
 			}
 		}
 	}
@@ -118,8 +118,8 @@ func testInference(t *testing.T) {
 	// What is left of the share is refused, and so is more than any share to
 	// one that has dropped its limits.
 	for _, args := range [][]string{{"--memory", "20Gi"}, {"--memory", "20Gi", "--without-limits"}} {
-		if client := ask(t, "vision", "server-0", args...); client.Refused == "" {
-			t.Errorf("a client with %v got %d bytes, want it refused", args, client.Allocated)
+		if client := ask(t, "vision", "server-0", args...); client.Error.Name == "" {
+			t.Errorf("a client with %v got %d bytes, want it refused", args, client.AllocatedBytes)
 		}
 	}
 	claims, err := cluster.Kubectl(t.Context(), "get", "resourceclaims", "-n", "vision", "-o", "jsonpath={.items[*].status.devices[*].data}")
@@ -137,13 +137,13 @@ func testUnequal(t *testing.T) {
 	rows := report(t, ns)
 	oneGPU(t, rows["large/main"], rows["small-0/main"], rows["small-1/main"], rows["small-2/main"])
 	for _, pod := range pods {
-		want := 20
+		want := 20.0
 		if pod == "large" {
 			want = 40
 		}
 		client := held(t, ns, pod)
-		if client.ThreadPercentage != want || client.Refused != "" {
-			t.Errorf("%s is held to %d %%, want %d; refused: %q", pod, client.ThreadPercentage, want, client.Refused)
+		if client.Client.ActiveThreadPercentage != want || client.Error.Name != "" {
+			t.Errorf("%s is held to %v %%, want %v; refused: %q", pod, client.Client.ActiveThreadPercentage, want, client.Error.Name)
 		}
 	}
 }
@@ -195,13 +195,13 @@ func testMIGShares(t *testing.T) {
 	}
 	for _, pod := range []string{"half-0", "half-1"} {
 		client := held(t, ns, pod)
-		if client.ThreadPercentage != 41 || client.MemoryLimit >= 4*gi || client.Refused != "" {
-			t.Errorf("%s is held to %d %% and %d bytes, want 41 %% (4096 of 9856Mi) and 4Gi less a context; refused: %q", pod, client.ThreadPercentage, client.MemoryLimit, client.Refused)
+		if client.Client.ActiveThreadPercentage != 41 || client.Limit() >= 4*gi || client.Error.Name != "" {
+			t.Errorf("%s is held to %v %% and %d bytes, want 41 %% (4096 of 9856Mi) and 4Gi less a context; refused: %q", pod, client.Client.ActiveThreadPercentage, client.Limit(), client.Error.Name)
 		}
 	}
 	remove(t, ns, "half-0")
-	if client := ask(t, ns, "half-1", "--memory", "100Mi"); client.Refused != "" {
-		t.Errorf("the other share has ended with the first: %s", client.Refused)
+	if client := ask(t, ns, "half-1", "--memory", "100Mi"); client.Error.Name != "" {
+		t.Errorf("the other share has ended with the first: %s", client.Error.Name)
 	}
 	remove(t, ns, "half-1")
 	nothingLeft(t)
@@ -215,12 +215,12 @@ func testTwoPodsOneClaim(t *testing.T) {
 	oneGPU(t, rows["together-0/main"], rows["together-1/main"])
 	for _, pod := range []string{"together-0", "together-1"} {
 		client := held(t, ns, pod)
-		if client.ThreadPercentage != 50 || client.MemoryLimit != 30*gi || client.Refused != "" {
-			t.Errorf("%s is held to %d %% and %d bytes, want 50 %% and 30Gi; refused: %q", pod, client.ThreadPercentage, client.MemoryLimit, client.Refused)
+		if client.Client.ActiveThreadPercentage != 50 || client.Limit() != 30*gi || client.Error.Name != "" {
+			t.Errorf("%s is held to %v %% and %d bytes, want 50 %% and 30Gi; refused: %q", pod, client.Client.ActiveThreadPercentage, client.Limit(), client.Error.Name)
 		}
 	}
-	if client := ask(t, ns, "together-0", "--memory", "29Gi", "--without-limits"); client.MemoryLimit != 30*gi {
-		t.Errorf("a client that drops its limits is held to %d bytes, want 30Gi, the daemon's", client.MemoryLimit)
+	if client := ask(t, ns, "together-0", "--memory", "29Gi", "--without-limits"); client.Limit() != 30*gi {
+		t.Errorf("a client that drops its limits is held to %d bytes, want 30Gi, the daemon's", client.Limit())
 	}
 }
 
@@ -282,11 +282,11 @@ spec:
     resources: {claims: [{name: gpu, request: small}]}
 `)
 	ready(t, ns, "both")
-	for container, want := range map[string]int{"large": 60, "small": 20} {
+	for container, want := range map[string]float64{"large": 60, "small": 20} {
 		client, err := cluster.CUDA(t.Context(), ns, "both", container)
 		must(t, err)
-		if client.ThreadPercentage != want {
-			t.Errorf("the container %s is held to %d %%, want %d", container, client.ThreadPercentage, want)
+		if client.Client.ActiveThreadPercentage != want {
+			t.Errorf("the container %s is held to %v %%, want %v", container, client.Client.ActiveThreadPercentage, want)
 		}
 	}
 }
@@ -320,8 +320,8 @@ func testConvertedConfiguration(t *testing.T) {
           defaultActiveThreadPercentage: 50
           defaultPinnedDeviceMemoryLimit: 10Gi`))+pod("nvidia", "nvidia", ""))
 	ready(t, ns, "nvidia")
-	if client := ask(t, ns, "nvidia", "--memory", "1Gi"); client.ThreadPercentage != 50 || client.MemoryLimit != 10*gi {
-		t.Errorf("the container is held to %d %% and %d bytes, want 50 %% and 10Gi", client.ThreadPercentage, client.MemoryLimit)
+	if client := ask(t, ns, "nvidia", "--memory", "1Gi"); client.Client.ActiveThreadPercentage != 50 || client.Limit() != 10*gi {
+		t.Errorf("the container is held to %v %% and %d bytes, want 50 %% and 10Gi", client.Client.ActiveThreadPercentage, client.Limit())
 	}
 }
 

@@ -16,10 +16,10 @@ func TestSharesOutliveWhatServesThem(t *testing.T) {
 	supervisor := offerFractions(t)
 	ns := namespaceFor(t, "supervised")
 	share := func(name string) string {
-		manifest := claim(name, "capacity: {requests: {memory: 10Gi, compute: 20}}", "") + pod(name, name, "")
-		return strings.Replace(manifest, "imagePullPolicy: Never", "imagePullPolicy: Never\n    args: [cuda, --memory, 8Gi]", 1)
+		return claim(name, "capacity: {requests: {memory: 10Gi, compute: 20}}", "") + pod(name, name, "")
 	}
-	apply(t, ns, share("first"))
+	// The first is a client all the time, the second only when it is asked.
+	apply(t, ns, strings.Replace(share("first"), "imagePullPolicy: Never", "imagePullPolicy: Never\n    args: [cuda, --memory, 8Gi]", 1))
 	ready(t, ns, "first")
 	before := onlyDaemon(t, supervisor)
 
@@ -54,9 +54,9 @@ func TestSharesOutliveWhatServesThem(t *testing.T) {
 			d := daemons[old.Name]
 			return d.State == "Ready" && d.PID != old.PID, fmt.Sprintf("the daemon is %+v", d), err
 		}))
-		client := ask(t, ns, "first", "--memory", "1Gi", "--without-limits")
-		if client.ThreadPercentage != 20 || client.Refused != "" {
-			t.Errorf("a new client is held to %d %%, want 20, the largest share; refused: %q", client.ThreadPercentage, client.Refused)
+		client := ask(t, ns, "second", "--memory", "1Gi", "--without-limits")
+		if client.Client.ActiveThreadPercentage != 20 || client.Error.Name != "" {
+			t.Errorf("a new client is held to %v %%, want 20, the largest share; refused: %q", client.Client.ActiveThreadPercentage, client.Error.Name)
 		}
 	})
 	remove(t, ns, "first", "second")

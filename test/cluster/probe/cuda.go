@@ -38,7 +38,16 @@ type cudaOptions struct {
 	memory size
 	device int
 	once   bool
+	// withoutLimits drops those of the environment, as a careless or greedy
+	// container may.
+	withoutLimits bool
 }
+
+// The variables by which a process limits itself.
+const (
+	threadLimit = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+	memoryLimit = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+)
 
 // size is a number of bytes, with a suffix of Kubernetes' such as Gi.
 type size uint64
@@ -64,6 +73,7 @@ func parseCUDA(args []string, output io.Writer) (cudaOptions, error) {
 	set.Var(&o.memory, "memory", "memory to allocate, such as 12Gi")
 	set.IntVar(&o.device, "device", 0, "CUDA ordinal of the device to allocate of")
 	set.BoolVar(&o.once, "once", false, "end after the report instead of holding what was allocated")
+	set.BoolVar(&o.withoutLimits, "without-limits", false, "drop the limits that the environment sets")
 	if err := set.Parse(args); err != nil {
 		return o, err
 	}
@@ -83,7 +93,8 @@ func runCUDA(r root, environ []string, o cudaOptions, output io.Writer, stop <-c
 	}
 	report := cudaReport{Hostname: hostname, Env: map[string]string{}}
 	for name, value := range environment(environ) {
-		if strings.HasPrefix(name, "CUDA_") {
+		limit := name == threadLimit || name == memoryLimit
+		if strings.HasPrefix(name, "CUDA_") && !(limit && o.withoutLimits) {
 			report.Env[name] = value
 		}
 	}

@@ -115,8 +115,8 @@ func (c *client) close() {
 func (c *client) start(report *cudaReport, stop <-chan os.Signal) error {
 	err := c.encoder.Encode(request{
 		Op:                     "connect",
-		ActiveThreadPercentage: report.Env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"],
-		PinnedDeviceMemLimit:   report.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"],
+		ActiveThreadPercentage: report.Env[threadLimit],
+		PinnedDeviceMemLimit:   report.Env[memoryLimit],
 	})
 	if err != nil {
 		return err

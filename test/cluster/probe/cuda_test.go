@@ -132,6 +132,17 @@ func TestAClientEndsWithItsServer(t *testing.T) {
 	}
 }
 
+func TestAClientCanDropItsLimits(t *testing.T) {
+	r := shortRoot(t)
+	asked := mpsServer(t, r, `{"server":7,"shm":"cuda.mps.7"}`, `{"client":{"server":7}}`)
+	if _, err := cuda(t, r, environ, cudaOptions{withoutLimits: true, once: true}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(request{Op: "connect"}, asked()[0]); diff != "" {
+		t.Errorf("the first request (-want +got):\n%s", diff)
+	}
+}
+
 // The real CUDA goes on without MPS, and so without limits.
 func TestAProcessWithoutADaemonIsPlain(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -4,7 +4,7 @@
 //
 //	probe once   prints and exits
 //	probe hold   prints and waits for SIGTERM
-//	probe cuda [--memory SIZE] [--device N] [--once]
+//	probe cuda [--memory SIZE] [--device N] [--without-limits] [--once]
 //	             is a CUDA process on simulated GPUs: joins MPS as its
 //	             environment says, allocates memory, prints what it got and
 //	             holds it until SIGTERM; what is refused or taken from it
