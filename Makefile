@@ -19,10 +19,10 @@ say         = @printf '\n==> %s\n'
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: programs ## Build the agent, gpu-sim, the CDI hook and the test cluster's tool into .build/bin
+build: programs ## Build the agent, the MPS supervisor, gpu-sim, the CDI hook and the test cluster's tool into .build/bin
 	$(CLUSTER_ENV) go -C test/cluster build -ldflags '-s -w' -o ../../$(BIN)/cluster ./cmd/cluster
 
 .PHONY: programs
@@ -31,11 +31,11 @@ programs: need-cc
 	@mkdir -p $(BIN)
 	@# go-nvml loads libnvidia-ml.so with dlopen and so needs cgo. Without gRPC's
 	@# traces the linker can drop unused methods, a third of the agent.
-	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
+	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
 	@# The hook runs on hosts with any C library or none, so it is static. It needs
 	@# cgo for the sake of one subcommand that opens NVML, which the linker warns
 	@# of; no CDI spec of ours calls that.
-	CGO_ENABLED=1 go build -tags netgo,osusergo -trimpath -ldflags '-s -w -linkmode external -extldflags "-static"' -o $(BIN)/ github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
+	CGO_ENABLED=1 go build -tags netgo,osusergo -trimpath -buildvcs=false -ldflags '-s -w -linkmode external -extldflags "-static"' -o $(BIN)/ github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
 
 .PHONY: demo
 demo: need-root build ## Bring up a real cluster with a simulated DGX H100 and run demo/whole-gpu on it
@@ -44,6 +44,10 @@ demo: need-root build ## Bring up a real cluster with a simulated DGX H100 and r
 .PHONY: demo-mig
 demo-mig: need-root build ## The same cluster with MIG on demand: demo/mig
 	go run ./test/demo -bin $(BIN) -story mig
+
+.PHONY: demo-fractions
+demo-fractions: need-root build ## The same cluster with shares and time slices of GPUs: demo/fractions
+	go run ./test/demo -bin $(BIN) -story fractions
 
 .PHONY: cluster-up
 cluster-up: need-root build ## Bring up the test cluster (CLUSTER=name)

@@ -17,7 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin/kubelettest"
 )
@@ -34,6 +34,8 @@ import (
 type node struct {
 	*options
 	client kubernetes.Interface
+	// timeSlices take the place of those of the hardware, if any.
+	timeSlices claim.TimeSlicing
 }
 
 func newNode(t *testing.T, objects ...runtime.Object) *node {
@@ -62,6 +64,7 @@ func newNode(t *testing.T, objects ...runtime.Object) *node {
 		"--hardware=sim:dgx-h100", "--sim-state=" + filepath.Join(dir, "sim"), "--cdi-hook=" + hook,
 		"--node-name=node-1", "--kubelet-plugins-dir=" + filepath.Join(dir, "plugins"), "--kubelet-registry-dir=" + filepath.Join(dir, "registry"),
 		"--cdi-dir=" + filepath.Join(dir, "cdi"), "--state-dir=" + filepath.Join(dir, "state"), "--http-listen=",
+		"--mps-supervisor=" + filepath.Join(dir, "mps.sock"),
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -84,6 +87,9 @@ func (n *node) start(t *testing.T) *running {
 	hw, err := openHardware(n.options)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if n.timeSlices != nil {
+		hw.timeSlices = n.timeSlices
 	}
 	a, err := newAgent(n.options, hw, n.client)
 	if err != nil {
@@ -240,8 +246,8 @@ func TestAgentReportsTheDeviceInTheClaimsStatus(t *testing.T) {
 	if err := json.Unmarshal(devices[0].Data.Raw, &data); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(data["uuid"], "GPU-") || data["pciBusID"] != "0000:1b:00.0" || len(data) != 2 {
-		t.Errorf("data = %v, want the UUID and the PCI address", data)
+	if !strings.HasPrefix(data["uuid"], "GPU-") || data["pciBusID"] != "0000:1b:00.0" || data["apiVersion"] != "gpu.nvidia.com/v1alpha1" || len(data) != 4 {
+		t.Errorf("data = %v, want its version and kind, the UUID and the PCI address", data)
 	}
 	if c := devices[0].Conditions; len(c) != 1 || c[0].Type != "Ready" || c[0].Status != metav1.ConditionTrue {
 		t.Errorf("conditions = %v, want Ready", c)
@@ -273,11 +279,17 @@ func TestAgentRefusesAllocationsThatCannotBeRight(t *testing.T) {
 			claim: change("elsewhere", "gpu-1b-00", func(c *resourceapi.ResourceClaim) { result(c).Pool = "node-2" }),
 			want:  []string{"pool node-2", "this node has pool node-1"},
 		},
-		"less than a whole GPU": {
-			claim: change("share", "gpu-1b-00", func(c *resourceapi.ResourceClaim) {
-				result(c).ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("10Gi")}
-			}),
-			want: []string{"10Gi of 81559Mi memory", "remove capacity from the request"},
+		"a share that a context fills": {
+			claim: shareFor("small", "gpu-1b-00", "600Mi", "0"),
+			want:  []string{"600Mi of memory", "the smallest share on this node has 1Gi"},
+		},
+		"a share larger than the GPU": {
+			claim: shareFor("large", "gpu-1b-00", "80Gi", "0"),
+			want:  []string{"80Gi of memory", "the device has 81559Mi"},
+		},
+		"more clients than MPS admits": {
+			claim: with(shareFor("many", "gpu-1b-00", "60Gi", "0"), `"kind":"ShareConfig","processes":49`),
+			want:  []string{"processes", "48"},
 		},
 		"opaque parameters that do not decode": {
 			claim: change("opaque", "gpu-1b-00", func(c *resourceapi.ResourceClaim) {

@@ -43,6 +43,8 @@ type options struct {
 	listAttributes bool
 	printSlices    bool
 
+	sharing sharing
+
 	driverName        string
 	nodeName          string
 	kubeconfig        string
@@ -80,6 +82,8 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.BoolVar(&o.migAttributes, "mig-all-attributes", false, "publish the attributes productName, numaNode and pcieRoot of MIG devices too, which makes the ResourceSlices of a node half as large again")
 	fs.BoolVar(&o.listAttributes, "list-attributes", false, "publish list attributes as well (nvlinkPeers, nvlinkCliques as lists); needs the feature gate ListTypeAttributes in the cluster")
 	fs.BoolVar(&o.printSlices, "print-slices", false, "print the ResourceSlices as a JSON List and exit; needs no cluster")
+
+	o.sharing.flags(sets.FlagSet("sharing"))
 
 	fs = sets.FlagSet("cluster")
 	fs.StringVar(&o.driverName, "driver-name", "gpu.nvidia.com", "`NAME` of the driver in ResourceSlices and claims")
@@ -168,6 +172,9 @@ func (o *options) complete() error {
 	if err := o.completeMIG(); err != nil {
 		return err
 	}
+	if err := o.sharing.complete(); err != nil {
+		return err
+	}
 	if problems := validation.IsDNS1123Subdomain(o.driverName); len(problems) > 0 {
 		return invalid("driver-name", o.driverName, strings.Join(problems, "; "))
 	}
@@ -206,5 +213,8 @@ func (o *options) simulated() (model string, ok bool) {
 
 // catalog describes the node's GPUs as the flags say.
 func (o *options) catalog() catalog.Catalog {
-	return catalog.Catalog{Pool: o.nodeName, Offer: o.offered, MIG: o.mig, ListAttributes: o.listAttributes}
+	return catalog.Catalog{
+		Pool: o.nodeName, Offer: o.offered, MIG: o.mig, ListAttributes: o.listAttributes,
+		Shares: o.sharing.shares(), TimeSlices: o.sharing.timeSliceSlots,
+	}
 }

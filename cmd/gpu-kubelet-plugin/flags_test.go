@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -90,6 +91,17 @@ func TestWrongValuesAreRefusedWithTheFlagAndWhatIsWanted(t *testing.T) {
 		"driver name with a capital": {args: []string{"--driver-name=GPU"}, want: "--driver-name=GPU: invalid: ", invalid: true},
 		"node name with a space":     {args: []string{"--node-name=a b"}, want: "--node-name=a b: invalid: ", invalid: true},
 		"no reconcile interval":      {args: []string{"--reconcile-interval=0"}, want: "--reconcile-interval=0s: invalid: want at least 1s", invalid: true},
+		"a context of half a Mi":     {args: []string{"--mps-context-memory=512Ki"}, want: "--mps-context-memory=512Ki: invalid: want whole Mi", invalid: true},
+		"a context below nothing":    {args: []string{"--mps-context-memory=-1Mi"}, want: "--mps-context-memory=-1Mi: invalid: want whole Mi", invalid: true},
+		"shares of nothing":          {args: []string{"--smallest-share=0"}, want: "--smallest-share=0: invalid: want whole Mi", invalid: true},
+		"shares of odd bytes":        {args: []string{"--smallest-share=2G"}, want: "--smallest-share=2G: invalid: want whole Mi", invalid: true},
+		"shares of a context":        {args: []string{"--smallest-share=512Mi"}, want: "--smallest-share=512Mi: invalid: want more than --mps-context-memory (512Mi)", invalid: true},
+		"less compute than there is": {args: []string{"--compute-overcommit=0.5"}, want: "--compute-overcommit=0.5: invalid: want a number from 1 to 100", invalid: true},
+		"compute that is no number":  {args: []string{"--compute-overcommit=NaN"}, want: "--compute-overcommit=NaN: invalid: want a number from 1 to 100", invalid: true},
+		"compute without end":        {args: []string{"--compute-overcommit=Inf"}, want: "--compute-overcommit=+Inf: invalid: want a number from 1 to 100", invalid: true},
+		"no slots":                   {args: []string{"--timeslice-slots=0"}, want: "--timeslice-slots=0: invalid: want a number from 1 on", invalid: true},
+		"a size that is none":        {args: []string{"--smallest-share=1GB"}, want: `invalid argument "1GB" for "--smallest-share" flag`},
+		"variable that is no size":   {env: map[string]string{"GPU_DRA_MPS_CONTEXT_MEMORY": "big"}, want: "environment variable GPU_DRA_MPS_CONTEXT_MEMORY: "},
 		"unknown flag":               {args: []string{"--nodename=x"}, want: "unknown flag: --nodename"},
 		"variable that is no bool":   {env: map[string]string{"GPU_DRA_PRINT_SLICES": "maybe"}, want: "environment variable GPU_DRA_PRINT_SLICES: "},
 		"variable that is no time":   {env: map[string]string{"GPU_DRA_RECONCILE_INTERVAL": "5"}, want: "environment variable GPU_DRA_RECONCILE_INTERVAL: "},
@@ -103,6 +115,18 @@ func TestWrongValuesAreRefusedWithTheFlagAndWhatIsWanted(t *testing.T) {
 				t.Errorf("errors.Is(%v, gpu.ErrInvalid) = %v", err, !tc.invalid)
 			}
 		})
+	}
+}
+
+// Where MPS holds no shares, contexts are nobody's business.
+func TestPlainSharesCanBeSmallerThanAContext(t *testing.T) {
+	o, err := parse([]string{"--mps-supervisor=", "--smallest-share=100Mi", "--compute-overcommit=1.5"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := catalog.ShareOffer{Smallest: 100 << 20, ComputeOvercommit: 1.5}
+	if diff := cmp.Diff(want, o.catalog().Shares); diff != "" {
+		t.Errorf("shares offered (-want +got):\n%s", diff)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
@@ -26,6 +27,8 @@ type hardware struct {
 	// machine is where the kernel tells of them.
 	machine sysfs.Root
 	roots   cdi.Roots
+	// timeSlices of the GPUs, which NVML does not tell.
+	timeSlices claim.TimeSlicing
 	// remove what only this process used.
 	remove func() error
 	// unreadable GPUs of the last look.
@@ -39,7 +42,7 @@ func openHardware(o *options) (*hardware, error) {
 	if !simulated {
 		library := nvml.Open(o.driverRoot)
 		if o.migAllowReset {
-			library.AllowReset(nvml.ResetWith(o.driverRoot))
+			library.AllowReset(nvml.ResetWith(gpu.DriverRoot(o.driverRoot)))
 		}
 		return &hardware{
 			Library: library,
@@ -74,10 +77,11 @@ func openHardware(o *options) (*hardware, error) {
 		})
 	}
 	return &hardware{
-		Library: library,
-		machine: sysfs.Root(sim.Root()),
-		roots:   cdi.Roots{Driver: sim.Root(), Dev: sim.Root()},
-		remove:  remove,
+		Library:    library,
+		machine:    sysfs.Root(sim.Root()),
+		roots:      cdi.Roots{Driver: sim.Root(), Dev: sim.Root()},
+		timeSlices: nvml.NewSMI(gpu.DriverRoot(sim.Root())),
+		remove:     remove,
 	}, nil
 }
 

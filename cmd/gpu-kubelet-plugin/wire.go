@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
@@ -56,8 +57,10 @@ func runWith(ctx context.Context, o *options, client kubernetes.Interface) (err 
 // agent is the parts of a running agent.
 type agent struct {
 	*options
-	hw         *hardware
-	client     kubernetes.Interface
+	hw     *hardware
+	client kubernetes.Interface
+	// supervisor of MPS daemons; nil where the node has none.
+	supervisor *mps.Client
 	claims     *claim.Manager
 	controller *controller.Controller
 	metrics    *plugin.Metrics
@@ -95,7 +98,11 @@ func newAgent(o *options, hw *hardware, client kubernetes.Interface) (*agent, er
 	if err != nil {
 		return nil, fmt.Errorf("open the records of MIG modes: %w", err)
 	}
-	a.claims, err = claim.New(claim.Options{
+	intervals, err := store.Open(filepath.Join(o.stateDir, "time-slices"))
+	if err != nil {
+		return nil, fmt.Errorf("open the records of time slices: %w", err)
+	}
+	options := claim.Options{
 		DriverName: o.driverName,
 		PoolName:   o.nodeName,
 		BootID:     boot,
@@ -106,9 +113,20 @@ func newAgent(o *options, hw *hardware, client kubernetes.Interface) (*agent, er
 		Partitioning: &claim.Partitioning{
 			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Modes: modes, Static: o.mig.Static,
 		},
-		Attributes: a.controller.Attributes,
-		Observer:   a.metrics,
-	})
+		ContextMemory: uint64(o.sharing.contextMemory.Value()),
+		Shares:        o.sharing.shares(),
+		TimeSlicing:   hw.timeSlices,
+		Intervals:     intervals,
+		Attributes:    a.controller.Attributes,
+		Observer:      a.metrics,
+	}
+	if o.sharing.supervisor != "" {
+		if a.supervisor, err = mps.NewClient(o.sharing.supervisor); err != nil {
+			return nil, fmt.Errorf("--mps-supervisor: %w", err)
+		}
+		options.MPS = a.supervisor
+	}
+	a.claims, err = claim.New(options)
 	return a, err
 }
 
@@ -117,6 +135,7 @@ func newAgent(o *options, hw *hardware, client kubernetes.Interface) (*agent, er
 // can ask for new ones.
 func (a *agent) run(parent context.Context) error {
 	var parts sync.WaitGroup
+	defer a.close()
 	defer parts.Wait()
 	ctx, fatal := context.WithCancelCause(parent)
 	defer fatal(nil)
@@ -144,6 +163,13 @@ func (a *agent) run(parent context.Context) error {
 		return nil
 	}
 	return context.Cause(ctx)
+}
+
+// close ends the connection to the supervisor, whose daemons run on.
+func (a *agent) close() {
+	if a.supervisor != nil {
+		_ = a.supervisor.Close() // nothing is under way on it
+	}
 }
 
 // recover brings what an earlier process left to rest. Claims that this does

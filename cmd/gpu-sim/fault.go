@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,7 @@ func (t *tool) fault() *cobra.Command {
 		Use:   "fault",
 		Short: "Break the node, or heal it",
 	}
-	c.AddCommand(t.xid(), t.lost(), t.linkDown(), t.ecc(), t.call(),
+	c.AddCommand(t.xid(), t.lost(), t.linkDown(), t.ecc(), t.call(), t.mpsFaults(),
 		&cobra.Command{
 			Use:   "no-driver",
 			Short: "Unload the kernel driver",
@@ -25,9 +26,14 @@ func (t *tool) fault() *cobra.Command {
 		},
 		&cobra.Command{
 			Use:   "clear",
-			Short: "Heal everything; calls that hang go on",
+			Short: "Heal everything; calls and MPS daemons that hang go on",
 			Args:  cobra.NoArgs,
-			RunE:  t.run(func(s *nvmlsim.Sim) error { return s.ClearFaults() }),
+			RunE: t.run(func(s *nvmlsim.Sim) error {
+				if _, err := signalDaemons(s, "", syscall.SIGCONT); err != nil {
+					return err
+				}
+				return s.ClearFaults()
+			}),
 		})
 	return c
 }

@@ -4,6 +4,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -13,9 +15,13 @@ import (
 )
 
 func main() {
-	if err := newCommand().Execute(); err != nil {
+	if err := newCommand().ExecuteContext(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "gpu-sim:", err)
-		os.Exit(1)
+		status := 1
+		if exit := (exitError{}); errors.As(err, &exit) {
+			status = exit.status
+		}
+		os.Exit(status)
 	}
 }
 
@@ -34,7 +40,7 @@ func newCommand() *cobra.Command {
 		},
 	}
 	root.PersistentFlags().StringVar(&t.state, "state", os.Getenv("GPU_SIM_STATE"), "directory of the simulated node (environment: GPU_SIM_STATE)")
-	root.AddCommand(t.create(), t.show(), t.fault(), t.reset(), t.reboot(), t.process(), t.destroy())
+	root.AddCommand(t.create(), t.show(), t.fault(), t.reset(), t.reboot(), t.computeMode(), t.process(), t.mps(), t.destroy(), t.mpsControl(), t.smi())
 	return root
 }
 

@@ -1,13 +1,12 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
@@ -57,26 +56,10 @@ func (t *tool) show() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var data []byte
-			switch output {
-			case "text":
-				return view.WriteText(c.OutOrStdout())
-			case "json":
-				data, err = json.MarshalIndent(view, "", "  ")
-				data = append(data, '\n')
-			case "yaml":
-				data, err = yaml.Marshal(view)
-			default:
-				return fmt.Errorf("output %q is none of text, json, yaml", output)
-			}
-			if err != nil {
-				return err
-			}
-			_, err = c.OutOrStdout().Write(data)
-			return err
+			return printAs(c.OutOrStdout(), output, view, view.WriteText)
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", "text", "text, json or yaml")
+	outputFlag(c, &output)
 	return c
 }
 
@@ -99,6 +82,19 @@ func (t *tool) reset() *cobra.Command {
 	}
 	gpuFlag(c, &gpu)
 	return c
+}
+
+func (t *tool) computeMode() *cobra.Command {
+	return &cobra.Command{
+		Use:   "compute-mode GPU Default|ExclusiveProcess|Prohibited",
+		Short: "Set the compute mode of a GPU, as an administrator would",
+		Args:  cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return t.runGPU(&args[0], func(s *nvmlsim.Sim, index int) error {
+				return s.SetComputeMode(index, gpu.ComputeMode(args[1]))
+			})(nil, nil)
+		},
+	}
 }
 
 func (t *tool) destroy() *cobra.Command {

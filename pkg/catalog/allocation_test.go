@@ -42,8 +42,9 @@ func schedulable(t testing.TB, c catalog.Catalog, node gpu.Node, unhealthy catal
 	return allocatortest.NewNode(c.Resources(node, unhealthy, nil), allocatortest.Features(), classes(t)...)
 }
 
-// claim asks for a GPU in the words of "count=2 memory=10Gi compute=50
-// match=nvlinkDomain cel=<expression to the end>".
+// claim asks for a GPU, or for what another class has, in the words of "class=mig
+// profile=1g.10gb count=2 memory=10Gi compute=50 match=nvlinkDomain
+// cel=<expression to the end>".
 func claim(words string) resourceapi.DeviceClaim {
 	request := &resourceapi.ExactDeviceRequest{
 		DeviceClassName: "gpu.nvidia.com",
@@ -58,6 +59,12 @@ func claim(words string) resourceapi.DeviceClaim {
 	for _, word := range strings.Fields(words) {
 		name, value, _ := strings.Cut(word, "=")
 		switch name {
+		case "class":
+			request.DeviceClassName = value + ".nvidia.com"
+		case "profile":
+			request.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+				Expression: fmt.Sprintf("device.attributes['gpu.nvidia.com'].profile == '%s'", value),
+			}}}
 		case "count":
 			_, _ = fmt.Sscan(value, &request.Count)
 		case "match":
@@ -92,8 +99,10 @@ func allocateAll(t *testing.T, node *allocatortest.Node, claims []resourceapi.De
 		line := name
 		for _, result := range results {
 			line += " " + strings.TrimPrefix(result.Device, "gpu-")
-			if memory, shared := result.ConsumedCapacity["memory"]; shared {
-				line += " " + memory.String()
+			for _, capacity := range []resourceapi.QualifiedName{"memory", "slots"} {
+				if taken, shared := result.ConsumedCapacity[capacity]; shared {
+					line += " " + taken.String()
+				}
 			}
 		}
 		lines = append(lines, line)

@@ -48,10 +48,6 @@ func identify(node gpu.Node, g gpu.GPU) attributes {
 	if g.Multiprocessors > 0 {
 		a.number("multiprocessors", g.Multiprocessors)
 	}
-
-	// Nothing holds a share yet, so nothing is promised of how it is held.
-	a.name("sharing", "none")
-	a.name("enforcement", "none")
 	return a
 }
 

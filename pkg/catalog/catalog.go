@@ -10,27 +10,26 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// The keys of the taints that devices get.
-const (
-	// TaintUnhealthy marks a GPU that has failed or does not answer. Its value
-	// is the reason, such as "xid-79" or "lost".
-	TaintUnhealthy = "gpu.nvidia.com/unhealthy"
-	// TaintMIGMode marks a GPU that somebody has switched to MIG mode, in which
-	// it runs nothing as a whole.
-	TaintMIGMode = "gpu.nvidia.com/mig-mode"
-)
-
 // Catalog describes the GPUs of one node.
 type Catalog struct {
 	// Pool is the name of the node's pool: the name of the node.
 	Pool string
-	// Offer is what the node offers besides whole GPUs, and MIG how it offers
-	// MIG if it does.
-	Offer Offer
-	MIG   MIGOffer
+	// Offer is what the node offers besides whole GPUs; Shares, MIG and
+	// TimeSlices are how it does so where it does.
+	Offer  Offer
+	Shares ShareOffer
+	MIG    MIGOffer
+	// TimeSlices is the number of slots of a GPU that is offered in turns; 0
+	// means [DefaultTimeSlices].
+	TimeSlices int
 	// Exclusive leaves out what makes GPUs shareable, for clusters without
-	// consumable capacity. Every GPU then belongs to one claim at a time.
+	// consumable capacity. Every GPU and every part of one then belongs to one
+	// claim at a time, and there are no time slices.
 	Exclusive bool
+	// NoCounters leaves out what takes counters, for clusters without
+	// partitionable devices: MIG devices made on demand and time slices, which
+	// the scheduler could give away beside the GPU as a whole.
+	NoCounters bool
 	// ListAttributes publishes NVLink peers and cliques as lists, for clusters
 	// with the feature gate DRAListTypeAttributes.
 	ListAttributes bool
@@ -40,10 +39,11 @@ type Catalog struct {
 // label value.
 type Unhealthy map[gpu.PCIAddress]string
 
-// Held are the devices that claims hold, by their names, and whether they hold
-// shares of them rather than the device to themselves. They stay published, and
-// shareable if they are shared, whatever the node offers: the scheduler would
-// give a device that it no longer sees to the next claim in another form.
+// Held are the devices that claims hold, by their names, and whether they are
+// counted by what is consumed of them: whether the allocation has a share ID, as
+// that of all of a shareable device has too. They stay published, and shareable
+// if they are so counted, whatever the node offers: the scheduler would give a
+// device that it no longer sees to the next claim in another form.
 type Held map[string]bool
 
 // PartsOf gives the MIG devices of a GPU that are held, in order.
@@ -70,7 +70,11 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 	groups := make([]group, len(gpus))
 	for i, g := range gpus {
 		parts, counters := c.parts(g, cut[g.Address], held)
-		wholeTaints, partTaints := taints(g, unhealthy[g.Address])
+		taints := taintsOf(g, unhealthy[g.Address])
+		turns := c.timeSliced(g, held)
+		if turns && len(counters) == 0 {
+			counters = []counter{wholeCounter(len(parts))}
+		}
 		consumed := consumption(g, counters, len(parts))
 
 		whole := c.device(node, around, g, held)
@@ -78,12 +82,17 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 			// It comes and goes with the claims.
 			delete(whole.Attributes, "migMode")
 		}
-		whole.Taints, whole.ConsumesCounters = wholeTaints, consumed[0]
+		whole.Taints, whole.ConsumesCounters = taints.whole, consumed[0]
 		groups[i].whole = whole
 		for j, p := range parts {
-			device := p.device(g, c.MIG.AllAttributes)
-			device.Taints, device.ConsumesCounters = partTaints, consumed[1+j]
+			device := c.part(g, p, held)
+			device.Taints, device.ConsumesCounters = taints.parts, consumed[1+j]
 			groups[i].parts = append(groups[i].parts, device)
+		}
+		if turns {
+			device := c.turns(g)
+			device.Taints, device.ConsumesCounters = taints.turns, consumed[0]
+			groups[i].turns = []resourceapi.Device{device}
 		}
 		if len(counters) > 0 {
 			groups[i].counters = []resourceapi.CounterSet{counterSet(g, counters)}
@@ -99,40 +108,33 @@ func (c Catalog) Attributes(node gpu.Node, name gpu.DeviceName) map[resourceapi.
 	if i < 0 {
 		return nil
 	}
-	if name.Kind == gpu.KindMIG {
-		for _, p := range find(node.GPUs[i], name) {
-			return p.attributes(node.GPUs[i], true)
+	g := node.GPUs[i]
+	switch name.Kind {
+	case gpu.KindMIG:
+		for _, p := range find(g, name) {
+			return c.partAttributes(g, p, true, nil)
 		}
 		return nil
+	case gpu.KindTimeSlice:
+		return c.turns(g).Attributes
+	default:
+		return c.device(node, newNeighbourhood(node.GPUs), g, nil).Attributes
 	}
-	return c.device(node, newNeighbourhood(node.GPUs), node.GPUs[i], nil).Attributes
 }
 
 func (c Catalog) device(node gpu.Node, around neighbourhood, g gpu.GPU, held Held) resourceapi.Device {
 	name := g.Address.DeviceName()
-	shared := (c.Offer.Share || held[name]) && !c.Exclusive && shareable(g)
+	shared := c.shared(g, name, Memory(g), held)
 	a := identify(node, g)
+	c.Shares.describe(a, g, shared)
 	around.describe(a, g, c.ListAttributes)
 	device := resourceapi.Device{
 		Name:       name,
 		Attributes: a,
-		Capacity:   capacities(g, shared),
+		Capacity:   c.Shares.capacities(g, shared),
 	}
 	if shared {
 		device.AllowMultipleAllocations = &shared
 	}
 	return device
-}
-
-// taints of all devices of a GPU. In MIG mode it runs nothing as a whole, but
-// its parts do.
-func taints(g gpu.GPU, reason string) (whole, parts []resourceapi.DeviceTaint) {
-	if reason != "" {
-		parts = []resourceapi.DeviceTaint{{Key: TaintUnhealthy, Value: reason, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
-	}
-	whole = parts
-	if g.MIG.Enabled {
-		whole = append(slices.Clone(parts), resourceapi.DeviceTaint{Key: TaintMIGMode, Value: "enabled", Effect: resourceapi.DeviceTaintEffectNoSchedule})
-	}
-	return whole, parts
 }

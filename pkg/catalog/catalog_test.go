@@ -9,14 +9,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 func sharing() catalog.Catalog {
-	return catalog.Catalog{Pool: "node-1", Offer: catalog.Offer{Share: true}}
+	return catalog.Catalog{Pool: "node-1", Offer: catalog.Offer{Share: true}, Shares: catalog.ShareOffer{MPS: true}}
+}
+
+// slicing offers GPUs in turns too.
+func slicing(c catalog.Catalog) catalog.Catalog {
+	c.Offer.TimeSlice = true
+	return c
 }
 
 // devices publishes the node and gives its only pool's devices in order.
@@ -55,7 +60,11 @@ func render(device resourceapi.Device) string {
 		c := device.Capacity[name]
 		line := fmt.Sprintf("%s = %s", name, c.Value.String())
 		if p := c.RequestPolicy; p != nil {
-			line += fmt.Sprintf(", default %s, from %s by %s", p.Default, p.ValidRange.Min, p.ValidRange.Step)
+			line += fmt.Sprintf(", default %s, from %s", p.Default, p.ValidRange.Min)
+			if p.ValidRange.Max != nil {
+				line += fmt.Sprintf(" to %s", p.ValidRange.Max)
+			}
+			line += fmt.Sprintf(" by %s", p.ValidRange.Step)
 		}
 		lines = append(lines, line)
 	}
@@ -78,7 +87,7 @@ cudaComputeCapability: v9.0.0
 cudaDriverVersion: v12.8.0
 driverVersion: v570.86.15
 eccEnabled: true
-enforcement: "none"
+enforcement: "cooperative"
 fabricCliqueID: 7
 fabricClusterUUID: "6f1c2f5e-8a4b-4c6e-9f0e-2f4a6b8c0d1e"
 migCapable: true
@@ -92,7 +101,7 @@ productName: "NVIDIA H100 80GB HBM3"
 resource.kubernetes.io/numaNode: 0
 resource.kubernetes.io/pciBusID: "0000:1b:00.0"
 resource.kubernetes.io/pcieRoot: "pci0000:18"
-sharing: "none"
+sharing: "mps"
 type: "gpu"
 uuid: "GPU-00000000-0000-4000-8000-000000000000"
 compute = 100, default 0, from 0 by 1
@@ -165,34 +174,6 @@ func TestMemoryIsPublishedInWholeSteps(t *testing.T) {
 			}
 			if p := memory.RequestPolicy; p != nil && p.Default.Cmp(memory.Value) != 0 {
 				t.Errorf("a request without memory takes %s of %s", p.Default, memory.Value.String())
-			}
-		})
-	}
-}
-
-func TestWhole(t *testing.T) {
-	g := h100(t, 1).GPUs[0]
-	g.MemoryBytes += 4711
-	quantities := func(s ...string) map[resourceapi.QualifiedName]resource.Quantity {
-		consumed := map[resourceapi.QualifiedName]resource.Quantity{}
-		for i, name := range []resourceapi.QualifiedName{"memory", "compute"} {
-			consumed[name] = resource.MustParse(s[i])
-		}
-		return consumed
-	}
-	for name, tc := range map[string]struct {
-		consumed map[resourceapi.QualifiedName]resource.Quantity
-		want     bool
-	}{
-		"an exclusive device":                          {nil, true},
-		"a shareable device without a request":         {quantities("81559Mi", "0"), true},
-		"all of the memory and some compute":           {quantities("81559Mi", "50"), true},
-		"all but one step of the memory":               {quantities("81558Mi", "0"), false},
-		"a share of the memory and all of the compute": {quantities("10Gi", "100"), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := catalog.Whole(g, tc.consumed); got != tc.want {
-				t.Errorf("Whole = %v, want %v", got, tc.want)
 			}
 		})
 	}

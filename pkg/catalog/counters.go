@@ -227,8 +227,14 @@ func counterSet(g gpu.GPU, counters []counter) resourceapi.CounterSet {
 	return set
 }
 
+// wholeCounter is the one counter of a GPU whose parts, if any, need none: it
+// keeps apart what takes all of the GPU.
+func wholeCounter(parts int) counter {
+	return counter{name: "gpu", total: 1, takes: make([]int, parts)}
+}
+
 // consumption is what the devices of a GPU take of its counters: first the GPU
-// as a whole, then each part.
+// as a whole, which is what time slices take too, then each part.
 func consumption(g gpu.GPU, counters []counter, parts int) [][]resourceapi.DeviceCounterConsumption {
 	all := make([][]resourceapi.DeviceCounterConsumption, 1+parts)
 	if len(counters) == 0 {
@@ -242,7 +248,9 @@ func consumption(g gpu.GPU, counters []counter, parts int) [][]resourceapi.Devic
 				taken[c.name] = count(c.takes[i])
 			}
 		}
-		all[1+i] = []resourceapi.DeviceCounterConsumption{{CounterSet: counterSetName(g), Counters: taken}}
+		if len(taken) > 0 {
+			all[1+i] = []resourceapi.DeviceCounterConsumption{{CounterSet: counterSetName(g), Counters: taken}}
+		}
 	}
 	return all
 }

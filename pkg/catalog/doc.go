@@ -5,5 +5,5 @@
 // It is pure: the same input gives the same output, in the same order. Looking
 // at the hardware, deciding what is healthy and writing to the API server are
 // package controller's; making an allocation real is package claim's, which
-// asks here what a capacity means ([Memory], [Whole]).
+// asks here what a capacity means ([ShareOffer.Share], [Slots]).
 package catalog

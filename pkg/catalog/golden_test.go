@@ -17,12 +17,15 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
 )
 
-// What a node with eight GPUs may take as JSON, with whole GPUs alone and with
-// the common MIG profiles: a fleet's scheduler and API server pay for every byte
-// on every node.
+// What a node with eight GPUs may take as JSON, with its GPUs alone, with time
+// slices beside them, and with the common MIG profiles: a fleet's scheduler and
+// API server pay for every byte on every node. Of what MIG takes, 3 kB say of a
+// hundred devices that they can be shared, which is all that shares of them cost.
 const (
 	wholeLimit  = 10 << 10
-	commonLimit = 45_000
+	turnsLimit  = 16 << 10
+	commonLimit = 47_000
+	bothLimit   = 52_000
 	noLimit     = 1 << 20
 )
 
@@ -70,6 +73,22 @@ func TestGoldenMIG(t *testing.T) {
 	})
 }
 
+// What is written where GPUs are offered in turns too, with and without MIG.
+func TestGoldenTimeSlices(t *testing.T) {
+	for name, tc := range map[string]struct {
+		catalog catalog.Catalog
+		limit   int
+	}{
+		"timeslice-dgx-h100":     {slicing(sharing()), turnsLimit},
+		"mig-timeslice-dgx-h100": {slicing(cutting(catalog.MIGProfiles{})), bothLimit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			golden(t, name, tc.catalog, simulated(t, "dgx-h100"), nil, tc.limit)
+		})
+	}
+}
+
 // simulated looks at a new node of the model with the real adapters.
 func simulated(t testing.TB, model string) gpu.Node {
 	t.Helper()
@@ -99,6 +118,7 @@ func simulated(t testing.TB, model string) gpu.Node {
 // its size with the limit in bytes of compact JSON.
 func golden(t *testing.T, name string, c catalog.Catalog, node gpu.Node, unhealthy catalog.Unhealthy, limit int) {
 	t.Helper()
+	c.Shares.Smallest = 1 << 30 // as the agent's flags have it by default
 	written, err := controller.Slices(t.Context(), "gpu.nvidia.com", c.Pool, c.Resources(node, unhealthy, nil))
 	if err != nil {
 		t.Fatal(err)

@@ -24,8 +24,8 @@ type MIGOffer struct {
 	// AllowReset offers GPUs on which MIG mode waits for a reset too, because
 	// resetting them is allowed.
 	AllowReset bool
-	// AllAttributes gives MIG devices the attributes productName, numaNode and
-	// pcieRoot of their GPU too.
+	// AllAttributes gives MIG devices the attributes productName, numaNode,
+	// pcieRoot, sharing and enforcement of their GPU too.
 	AllAttributes bool
 }
 
@@ -101,26 +101,11 @@ func (o MIGOffer) whyNot(g gpu.GPU) string {
 	return ""
 }
 
-// Withheld says which GPUs of the node are not cut although MIG is offered, and
-// why.
-func (c Catalog) Withheld(node gpu.Node) []string {
-	var reasons []string
-	if !c.Offer.MIG || c.MIG.Static {
-		return nil
-	}
-	for _, g := range node.GPUs {
-		if why := c.MIG.whyNot(g); why != "" {
-			reasons = append(reasons, fmt.Sprintf("GPU at %s: %s", g.Address, why))
-		}
-	}
-	return reasons
-}
-
 // cut gives the addresses of the GPUs, which are in order, that are offered in
 // parts.
 func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
 	offered := map[gpu.PCIAddress]bool{}
-	if !c.Offer.MIG {
+	if !c.Offer.MIG || c.NoCounters && !c.MIG.Static {
 		return offered
 	}
 	for _, g := range slices.Backward(gpus) {
@@ -189,10 +174,10 @@ func (p part) name(g gpu.GPU) gpu.DeviceName {
 	return gpu.DeviceName{Kind: gpu.KindMIG, Address: g.Address, Profile: p.profile.Profile, Start: p.placement.Start}
 }
 
-// attributes of a MIG device. A node has a hundred of them and every byte is
-// there as often, so those that it has in common with its GPU are published
-// only where that is asked for.
-func (p part) attributes(g gpu.GPU, all bool) attributes {
+// partAttributes gives the attributes of a MIG device. A node has a hundred of
+// them and every byte is there as often, so those that it has in common with its
+// GPU are published only where that is asked for.
+func (c Catalog) partAttributes(g gpu.GPU, p part, all bool, held Held) attributes {
 	a := attributes{}
 	a.name("type", string(gpu.KindMIG))
 	a.name("profile", p.profile.Profile.String())
@@ -206,13 +191,23 @@ func (p part) attributes(g gpu.GPU, all bool) attributes {
 		a.number(deviceattribute.StandardDeviceAttributeNUMANode, *g.NUMANode)
 	}
 	a.name(deviceattribute.StandardDeviceAttributePCIeRoot, g.PCIeRoot)
+	c.Shares.describe(a, g, c.shared(g, p.name(g).String(), PartitionMemory(p.profile), held))
 	return a
 }
 
-func (p part) device(g gpu.GPU, allAttributes bool) resourceapi.Device {
-	d := resourceapi.Device{Name: p.name(g).String(), Attributes: p.attributes(g, allAttributes)}
-	if memory := PartitionMemory(p.profile); !memory.IsZero() {
+// part is a MIG device. Where claims can take shares of it, its memory has no
+// request policy, which on a hundred devices would cost 8 kB more: who asks for
+// none gets all of it, and a share off the step or below the smallest is refused
+// when it is prepared. It has no compute to consume, as a share's is in
+// proportion to its memory.
+func (c Catalog) part(g gpu.GPU, p part, held Held) resourceapi.Device {
+	name, memory := p.name(g).String(), PartitionMemory(p.profile)
+	d := resourceapi.Device{Name: name, Attributes: c.partAttributes(g, p, c.MIG.AllAttributes, held)}
+	if !memory.IsZero() {
 		d.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{CapacityMemory: {Value: memory}}
+	}
+	if shared := c.shared(g, name, memory, held); shared {
+		d.AllowMultipleAllocations = &shared
 	}
 	return d
 }

@@ -187,6 +187,7 @@ profile: "1g.10gb"
 type: "mig"
 uuid: "MIG-7"
 memory = 9984Mi
+shareable true
 `
 	if diff := cmp.Diff(want, render(devices(t, c, node, nil)[2])); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)
@@ -199,14 +200,18 @@ func TestAMIGDeviceCarriesLittle(t *testing.T) {
 profile: "3g.40gb"
 type: "mig"
 memory = 40448Mi
+shareable true
 `, node.GPUs[0].UUID)
-	all := fmt.Sprintf(`parentUUID: "%s"
+	all := fmt.Sprintf(`enforcement: "cooperative"
+parentUUID: "%s"
 productName: "NVIDIA H100 80GB HBM3"
 profile: "3g.40gb"
 resource.kubernetes.io/numaNode: 0
 resource.kubernetes.io/pcieRoot: "pci0000:15"
+sharing: "mps"
 type: "mig"
 memory = 40448Mi
+shareable true
 `, node.GPUs[0].UUID)
 	c := listed(t, "3g.40gb")
 	if diff := cmp.Diff(few, render(devices(t, c, node, nil)[1])); diff != "" {
@@ -218,7 +223,7 @@ memory = 40448Mi
 	}
 	name, _ := gpu.ParseDeviceName("gpu-1b-00-mig-3g-40gb-4")
 	c.MIG.AllAttributes = false
-	if len(c.Attributes(node, name)) != 6 {
+	if len(c.Attributes(node, name)) != 8 {
 		t.Errorf("attributes of %s: %v", name, c.Attributes(node, name))
 	}
 }

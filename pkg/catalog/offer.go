@@ -11,10 +11,13 @@ import (
 // Offer is what a node offers besides whole GPUs. The zero value offers
 // nothing but those.
 type Offer struct {
-	// Share lets several claims take shares of one GPU's memory and compute.
+	// Share lets several claims take shares of the memory and compute of one GPU,
+	// or of one MIG device where those are offered; a [ShareOffer] says how.
 	Share bool
 	// MIG offers GPUs in parts too; a [MIGOffer] says which.
 	MIG bool
+	// TimeSlice offers GPUs to several claims in turns too.
+	TimeSlice bool
 }
 
 // offers are the words of an [Offer], in the order in which they are written.
@@ -24,6 +27,7 @@ var offers = []struct {
 }{
 	{"share", func(o *Offer) *bool { return &o.Share }},
 	{"mig", func(o *Offer) *bool { return &o.MIG }},
+	{"timeslice", func(o *Offer) *bool { return &o.TimeSlice }},
 }
 
 // KnownOffers are the words that [ParseOffer] understands.

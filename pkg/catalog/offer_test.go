@@ -30,6 +30,10 @@ func TestParseOffer(t *testing.T) {
 	if both.String() != "share,mig" {
 		t.Errorf("mig,share is written as %q", both)
 	}
+	turns, err := catalog.ParseOffer("timeslice")
+	if diff := cmp.Diff(catalog.Offer{TimeSlice: true}, turns); err != nil || diff != "" {
+		t.Errorf("timeslice: %v (-want +got):\n%s", err, diff)
+	}
 	for name, s := range map[string]string{
 		"nothing":             "",
 		"an unknown word":     "shares",
@@ -40,7 +44,7 @@ func TestParseOffer(t *testing.T) {
 	} {
 		t.Run("refuses "+name, func(t *testing.T) {
 			_, err := catalog.ParseOffer(s)
-			if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "known are: share, mig") {
+			if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "known are: share, mig, timeslice") {
 				t.Errorf("ParseOffer(%q): %v; want an error that is ErrInvalid and lists what is known", s, err)
 			}
 		})
@@ -53,6 +57,8 @@ func TestParseOfferLabel(t *testing.T) {
 		"share":     "share",
 		"share.mig": "share,mig",
 		"mig_share": "share,mig",
+
+		"timeslice.mig_share": "share,mig,timeslice",
 	} {
 		got, err := catalog.ParseOfferLabel(value)
 		if err != nil || got.String() != want {

@@ -16,16 +16,20 @@ const devicesPerSlice = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 type group struct {
 	whole    resourceapi.Device
 	parts    []resourceapi.Device
+	turns    []resourceapi.Device // its time slices, if it has them
 	counters []resourceapi.CounterSet
 }
+
+func (g group) size() int { return 1 + len(g.parts) + len(g.turns) }
 
 // pages puts the devices of all GPUs into as few slices as the API allows while
 // one GPU's are in one slice, if they fit, so that a change of a GPU changes
 // one slice. Counters have slices of their own, at the end.
 //
-// The scheduler takes the first device that fits. GPUs come before all parts,
-// from the first one on, and parts from those of the last one on: whole GPUs
-// and parts are taken from opposite ends.
+// The scheduler takes the first device that fits. GPUs come first, from the first
+// one on, then time slices and parts, from the last GPU's on: whole GPUs are
+// taken from the opposite end. Parts, of which there are many, are last: who asks
+// for something else finds it before them.
 func pages(groups []group) []resourceslice.Slice {
 	var pages []resourceslice.Slice
 	var page []group
@@ -36,10 +40,10 @@ func pages(groups []group) []resourceslice.Slice {
 	}
 	var counters []resourceapi.CounterSet
 	for _, g := range groups {
-		if size+1+len(g.parts) > devicesPerSlice {
+		if size+g.size() > devicesPerSlice {
 			turn()
 		}
-		page, size = append(page, g), size+1+len(g.parts)
+		page, size = append(page, g), size+g.size()
 		counters = append(counters, g.counters...)
 	}
 	turn()
@@ -58,6 +62,9 @@ func fill(page []group) []resourceslice.Slice {
 	var devices []resourceapi.Device
 	for _, g := range page {
 		devices = append(devices, g.whole)
+	}
+	for _, g := range slices.Backward(page) {
+		devices = append(devices, g.turns...)
 	}
 	for _, g := range slices.Backward(page) {
 		devices = append(devices, g.parts...)

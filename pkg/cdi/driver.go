@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -142,8 +143,17 @@ func (d *DriverEdits) generate(ctx context.Context) (*specs.ContainerEdits, erro
 			return nil, err
 		}
 	}
-	return &spec.ContainerEdits, nil
+	edits := &spec.ContainerEdits
+	edits.Mounts = slices.DeleteFunc(edits.Mounts, func(m *specs.Mount) bool { return m.ContainerPath == defaultMPSPipe })
+	return edits, nil
 }
+
+// defaultMPSPipe is where CUDA looks for an MPS daemon that the environment does
+// not name. nvcdi looks for one of the host's there (v1.20.1 happens to pass over
+// folders) and would mount it into every container: each process of a claim
+// would become its client, besides the limits of the claim's own daemon, and
+// even where the claim has a GPU for itself.
+const defaultMPSPipe = "/tmp/nvidia-mps"
 
 // logger makes nvcdi's log lines contextual ones.
 type logger struct{ klog.Logger }

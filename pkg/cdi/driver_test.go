@@ -107,6 +107,33 @@ func TestDriverEditsHoldWhatEveryContainerNeeds(t *testing.T) {
 	}
 }
 
+// A daemon of the host's must not take the clients of a claim's own, nor make
+// clients of those who have a GPU for themselves.
+func TestTheHostsOwnMPSDaemonStaysOutOfContainers(t *testing.T) {
+	d := newFakeDriver(t)
+	// nvcdi looks for the daemon's folder as it looks for files.
+	for _, path := range []string{"tmp/nvidia-mps", "run/nvidia-persistenced/socket"} {
+		path = filepath.Join(d.root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edits, err := NewDriverEdits(d.nvml(), Roots{Driver: d.root, Dev: d.root, HostDriver: "/run/nvidia/driver"}, "/hook").Edits(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := mounts(edits)
+	if strings.Contains(got, "mps") {
+		t.Errorf("the host's MPS daemon is mounted:\n%s", got)
+	}
+	if !strings.Contains(got, "/run/nvidia/driver/run/nvidia-persistenced/socket on /run/nvidia-persistenced/socket") {
+		t.Errorf("the persistence daemon's socket is not mounted any more:\n%s", got)
+	}
+}
+
 func TestDriverEditsNameTheHostsPaths(t *testing.T) {
 	d := newFakeDriver(t)
 	edits, err := NewDriverEdits(d.nvml(), Roots{Driver: d.root, Dev: d.root, HostDriver: "/run/nvidia/driver", HostDev: "/"}, "/hook").Edits(t.Context())

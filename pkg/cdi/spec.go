@@ -76,15 +76,12 @@ func renderDevice(devRoot string, in gpu.Injection) (specs.ContainerEdits, error
 				return edits, fmt.Errorf("mount %q: want clean, absolute paths", path)
 			}
 		}
-		access := "rw"
-		if m.ReadOnly {
-			access = "ro"
+		options := []string{"ro", "nosuid", "nodev", "rbind", "rprivate"}
+		if !m.ReadOnly {
+			// Several pods may write here: none runs what another left.
+			options = []string{"rw", "nosuid", "nodev", "noexec", "rbind", "rprivate"}
 		}
-		edits.Mounts = append(edits.Mounts, &specs.Mount{
-			HostPath:      m.HostPath,
-			ContainerPath: m.ContainerPath,
-			Options:       []string{access, "nosuid", "nodev", "rbind", "rprivate"},
-		})
+		edits.Mounts = append(edits.Mounts, &specs.Mount{HostPath: m.HostPath, ContainerPath: m.ContainerPath, Options: options})
 	}
 	for _, env := range in.Env {
 		if strings.ContainsAny(env, "\x00\n") {

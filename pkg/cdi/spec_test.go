@@ -3,6 +3,7 @@ package cdi
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,6 +31,24 @@ func driverFiles() *specs.ContainerEdits {
 	}
 }
 
+// share is what an MPS share of a GPU brings into a container.
+func share(id string, threads int) gpu.Injection {
+	const daemon = "/run/gpu-mps-supervisor/daemons/gpu-1b-00"
+	return gpu.Injection{
+		ID:          "5ca1ab1e-gpu-1b-00_" + id,
+		DeviceNodes: []string{"/dev/nvidia0"},
+		Env: []string{
+			"CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-1b-00/pipe",
+			fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", threads),
+			"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9728M",
+		},
+		Mounts: []gpu.Mount{
+			{HostPath: daemon + "/pipe", ContainerPath: "/run/nvidia-mps/gpu-1b-00/pipe"},
+			{HostPath: daemon + "/shm", ContainerPath: "/dev/shm"},
+		},
+	}
+}
+
 func TestRender(t *testing.T) {
 	for name, c := range map[string]struct {
 		devRoot    string
@@ -54,9 +73,14 @@ func TestRender(t *testing.T) {
 			injections: []gpu.Injection{{
 				ID:          "5ca1ab1e-gpu-1b-00",
 				DeviceNodes: []string{"/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap12"},
-				Env:         []string{"CUDA_MPS_PIPE_DIRECTORY=/run/mps", "EMPTY="},
-				Mounts:      []gpu.Mount{{HostPath: "/run/gpu/mps", ContainerPath: "/run/mps"}, {HostPath: "/etc/x", ContainerPath: "/etc/x", ReadOnly: true}},
+				Env:         []string{"NAME=value", "EMPTY="},
+				Mounts:      []gpu.Mount{{HostPath: "/run/x", ContainerPath: "/run/y"}, {HostPath: "/etc/x", ContainerPath: "/etc/x", ReadOnly: true}},
 			}},
+		},
+		"two-shares-of-a-gpu": {
+			devRoot:    "/",
+			driver:     driverFiles(),
+			injections: []gpu.Injection{share("0d7ad4cf-93c6-4b73-94a8-4d4d1a9a1fc4", 25), share("9f5c1f8e-0d0b-4c3e-8f5a-6d0e2b7c1a44", 50)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -215,3 +215,44 @@ func TestARuntimeInjectsTheDevice(t *testing.T) {
 		t.Errorf("environment %q lacks NVIDIA_VISIBLE_DEVICES=void", container.Process.Env)
 	}
 }
+
+// Every pod has a /dev/shm of its own, in which an MPS server would never find
+// its client.
+func TestARuntimeReplacesThePodsSharedMemoryByThatOfTheShare(t *testing.T) {
+	w := newWriter(t)
+	w.Edits = fixedEdits{edits: &specs.ContainerEdits{}}
+	in := share("0d7ad4cf-93c6-4b73-94a8-4d4d1a9a1fc4", 25)
+	in.DeviceNodes = nil // making them takes root
+	ids, err := w.Write(t.Context(), "a", owner(), []gpu.Injection{in})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(w.Dir), cdiapi.WithAutoRefresh(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	container := &oci.Spec{Mounts: []oci.Mount{
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
+		{Destination: "/dev/shm", Type: "bind", Source: "/run/sandbox/shm"},
+		{Destination: "/run", Type: "tmpfs", Source: "tmpfs"},
+	}}
+	if unresolved, err := cache.InjectDevices(container, ids...); err != nil {
+		t.Fatalf("inject %q: %v, unresolved %q", ids, err, unresolved)
+	}
+	var mounted []string
+	for _, m := range container.Mounts {
+		mounted = append(mounted, m.Source+" on "+m.Destination)
+	}
+	want := []string{
+		"tmpfs on /dev",
+		"tmpfs on /run",
+		"/run/gpu-mps-supervisor/daemons/gpu-1b-00/shm on /dev/shm",
+		"/run/gpu-mps-supervisor/daemons/gpu-1b-00/pipe on /run/nvidia-mps/gpu-1b-00/pipe",
+	}
+	if diff := cmp.Diff(want, mounted); diff != "" {
+		t.Errorf("mounts in their order (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(in.Env, container.Process.Env); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+}

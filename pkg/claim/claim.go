@@ -118,8 +118,9 @@ type Options struct {
 // called at the same time.
 type Manager struct {
 	Options
-	locks *locks
-	steps map[string]step
+	locks    *locks
+	steps    map[string]step
+	glimpsed glimpses
 }
 
 // New returns a manager. Call [Manager.Recover] before anything else, to bring
@@ -145,7 +146,13 @@ func New(o Options) (*Manager, error) {
 		return nil, fmt.Errorf("claim manager: %w", err)
 	}
 	m := &Manager{Options: o, locks: locks}
-	m.steps = map[string]step{stepWriteCDI: writeCDI{inventory: o.Inventory, cdi: o.CDI, partitioning: o.Partitioning}}
+	m.steps = map[string]step{
+		stepStartMPS: startMPS{o.MPS},
+		stepWriteCDI: writeCDI{inventory: o.Inventory, cdi: o.CDI, partitioning: o.Partitioning},
+	}
+	if o.TimeSlicing != nil {
+		m.steps[stepSetTimeSlice] = setTimeSlice{m}
+	}
 	if p := o.Partitioning; p != nil {
 		m.steps[stepEnsureMIGMode] = ensureMIGMode{m}
 		m.steps[stepCreatePartition] = createPartition{mig: p.MIG, static: p.Static}

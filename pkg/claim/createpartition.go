@@ -20,6 +20,10 @@ const stepCreatePartition = "CreatePartition"
 // claim's, until its UUID is known and differs. What somebody else makes in
 // exactly that place in the milliseconds between begin's look and the making
 // is taken for the claim's.
+//
+// Claims that have shares of one MIG device have its partition in common. The
+// first one makes it, each of the others takes over what the journals before it
+// say, and the last one destroys it, whoever has made it.
 type createPartition struct {
 	mig    MIG
 	static bool
@@ -35,7 +39,7 @@ type partitionResult struct {
 	ComputeInstance int    `json:"computeInstance,omitempty"`
 }
 
-func (s createPartition) begin(ctx context.Context, _ *record, e *entry) error {
+func (s createPartition) begin(ctx context.Context, j job, e *entry) error {
 	name, err := gpu.ParseDeviceName(e.Device)
 	if err != nil {
 		return err
@@ -45,24 +49,37 @@ func (s createPartition) begin(ctx context.Context, _ *record, e *entry) error {
 		return err
 	}
 	there := partitionsAt(mig, name)
-	if len(e.Result) == 0 && s.static {
+	var before []partitionResult // what the claim's journal says, then those of others
+	if len(e.Result) > 0 {
+		own, err := e.partition()
+		if err != nil {
+			return err
+		}
+		if own.is(there) {
+			return e.found(own.Found, there[own.in(there)])
+		}
+		before = append(before, own)
+	} else if s.static {
 		if len(there) != 1 || there[0].UUID == "" {
 			return fmt.Errorf("%w: no administrator has made %s@%d on %s, or not any more", gpu.ErrNotFound, name.Profile, name.Start, describe(name.Address))
 		}
 		return e.found(true, there[0])
 	}
-	var before partitionResult
-	if len(e.Result) > 0 {
-		if before, err = e.partition(); err != nil {
-			return err
+	shared, err := j.partitions(ctx, e.Device)
+	if err != nil {
+		return err
+	}
+	before = append(before, shared...)
+	for _, b := range before {
+		if b.is(there) {
+			return e.found(b.Found, there[b.in(there)])
 		}
-		i := slices.IndexFunc(there, func(p gpu.Partition) bool { return p.UUID == before.UUID })
+	}
+	for _, b := range before {
 		switch {
-		case i >= 0 && before.UUID != "":
-			return e.found(before.Found, there[i])
-		case before.Found:
-			return fmt.Errorf("%w: MIG device %s, %s@%d on %s, is gone; whoever made it has to make it again", gpu.ErrNotFound, before.UUID, name.Profile, name.Start, describe(name.Address))
-		case before.UUID == "" || len(there) == 1 && there[0].UUID == "":
+		case b.Found:
+			return fmt.Errorf("%w: MIG device %s, %s@%d on %s, is gone; whoever made it has to make it again", gpu.ErrNotFound, b.UUID, name.Profile, name.Start, describe(name.Address))
+		case b.UUID == "" || len(there) == 1 && there[0].UUID == "":
 			return e.note(partitionResult{}) // it may be half made
 		}
 	}
@@ -72,7 +89,7 @@ func (s createPartition) begin(ctx context.Context, _ *record, e *entry) error {
 	return e.note(partitionResult{})
 }
 
-func (s createPartition) do(ctx context.Context, _ *record, e *entry) error {
+func (s createPartition) do(ctx context.Context, _ job, e *entry) error {
 	result, err := e.partition()
 	if err != nil || result.UUID != "" {
 		return err // begin has just seen it
@@ -88,9 +105,12 @@ func (s createPartition) do(ctx context.Context, _ *record, e *entry) error {
 	return e.found(false, p)
 }
 
-func (s createPartition) undo(ctx context.Context, _ *record, e entry) error {
+func (s createPartition) undo(ctx context.Context, j job, e entry) error {
 	result, err := e.partition()
 	if err != nil || result.Found {
+		return err
+	}
+	if last, err := j.nobodyElse(ctx, stepCreatePartition, e.Device); err != nil || !last {
 		return err
 	}
 	name, err := gpu.ParseDeviceName(e.Device)
@@ -147,6 +167,34 @@ func vacant(mig gpu.MIG, name gpu.DeviceName) error {
 // found names a partition that was found.
 func found(p gpu.Partition) string {
 	return fmt.Sprintf("MIG instance %s@%d (GPU instance %d %s)", p.Profile, p.Placement.Start, p.GPUInstanceID, p.UUID)
+}
+
+// is reports whether the partition is one of those.
+func (r partitionResult) is(there []gpu.Partition) bool { return r.UUID != "" && r.in(there) >= 0 }
+
+func (r partitionResult) in(there []gpu.Partition) int {
+	return slices.IndexFunc(there, func(p gpu.Partition) bool { return p.UUID == r.UUID })
+}
+
+// partitions gives what other claims know of the partition of a device that they
+// have shares of: nothing but that it exists, where only a CDI spec tells.
+func (a *around) partitions(ctx context.Context, device string) ([]partitionResult, error) {
+	others, err := a.others(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var known []partitionResult
+	for _, other := range others {
+		if !other.began(stepCreatePartition, device) {
+			continue
+		}
+		result, err := other.partition(device)
+		if err != nil {
+			return nil, err
+		}
+		known = append(known, result)
+	}
+	return known, nil
 }
 
 func (e *entry) found(by bool, p gpu.Partition) error {

@@ -15,9 +15,9 @@ const stepEnsureMIGMode = "EnsureMIGMode"
 // switches it off again is told in migmode.go.
 type ensureMIGMode struct{ m *Manager }
 
-func (s ensureMIGMode) begin(context.Context, *record, *entry) error { return nil }
+func (s ensureMIGMode) begin(context.Context, job, *entry) error { return nil }
 
-func (s ensureMIGMode) do(ctx context.Context, _ *record, e *entry) error {
+func (s ensureMIGMode) do(ctx context.Context, _ job, e *entry) error {
 	name, err := gpu.ParseDeviceName(e.Device)
 	if err != nil {
 		return err
@@ -25,12 +25,12 @@ func (s ensureMIGMode) do(ctx context.Context, _ *record, e *entry) error {
 	return s.m.modeOn(ctx, name.Address)
 }
 
-func (s ensureMIGMode) undo(ctx context.Context, r *record, e entry) error {
+func (s ensureMIGMode) undo(ctx context.Context, j job, e entry) error {
 	name, err := gpu.ParseDeviceName(e.Device)
 	if err != nil {
 		return err
 	}
-	err = s.m.modeOff(ctx, name.Address, r.Claim.UID)
+	err = s.m.modeOff(ctx, name.Address, j.around)
 	if errors.Is(err, gpu.ErrInUse) {
 		// No reason to keep a pod from going away. The next one that wants the
 		// GPU whole, and every recovery, tries again.

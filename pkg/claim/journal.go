@@ -35,19 +35,25 @@ const (
 	done    state = "done"
 )
 
+// job is work on one claim, while its lock and those of its GPUs are held.
+type job struct {
+	*record
+	*around
+}
+
 // step is one kind of thing that a plan does to the node.
 type step interface {
 	// begin looks at what is there and puts into e.Result what undo has to know
 	// even if do never comes to its end. It changes nothing. An e.Result that is
 	// there already is of an earlier time.
-	begin(ctx context.Context, r *record, e *entry) error
+	begin(ctx context.Context, j job, e *entry) error
 	// do makes it so, after begin, and puts into e.Result what undo needs. It
 	// succeeds where it is done already, with e.Result from then if that was
 	// recorded, and so it also verifies and repairs.
-	do(ctx context.Context, r *record, e *entry) error
+	do(ctx context.Context, j job, e *entry) error
 	// undo makes it not so. It succeeds where nothing was done, and must make
 	// do without e.Result if do never came to its end.
-	undo(ctx context.Context, r *record, e entry) error
+	undo(ctx context.Context, j job, e entry) error
 }
 
 // done reports whether all steps are.
@@ -58,59 +64,59 @@ func (r *record) done() bool {
 // build does all steps of a new record: each is in the journal before it acts,
 // and the write that records its result also names the next. On failure it
 // undoes what it did.
-func (m *Manager) build(ctx context.Context, r *record) error {
-	err := m.advance(ctx, r)
+func (m *Manager) build(ctx context.Context, j job) error {
+	err := m.advance(ctx, j)
 	if err != nil {
 		// What was begun must be undone even if nobody waits for it any more.
 		undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoPatience)
 		defer cancel()
-		return errors.Join(err, m.undo(undoing, r))
+		return errors.Join(err, m.undo(undoing, j))
 	}
-	klog.FromContext(ctx).Info("Prepared", "devices", r.deviceNames())
+	klog.FromContext(ctx).Info("Prepared", "devices", j.deviceNames())
 	return nil
 }
 
-func (m *Manager) advance(ctx context.Context, r *record) error {
-	if err := m.free(ctx, r); err != nil {
+func (m *Manager) advance(ctx context.Context, j job) error {
+	if err := m.free(ctx, j); err != nil {
 		return err
 	}
-	if err := m.wholeAgain(ctx, r); err != nil {
+	if err := m.wholeAgain(ctx, j); err != nil {
 		return err
 	}
-	for i := range r.Journal {
-		e := &r.Journal[i]
-		if err := m.begin(ctx, r, e); err != nil {
+	for i := range j.Journal {
+		e := &j.Journal[i]
+		if err := m.begin(ctx, j, e); err != nil {
 			return err
 		}
 		e.State = started
-		if err := m.save(r); err != nil {
+		if err := m.save(j.record); err != nil {
 			return err
 		}
-		if err := m.do(ctx, r, e); err != nil {
+		if err := m.do(ctx, j, e); err != nil {
 			return err
 		}
 		e.State = done
 	}
-	return m.save(r)
+	return m.save(j.record)
 }
 
 // verify does every step of a prepared claim again, which repairs what is not
 // as it should be.
-func (m *Manager) verify(ctx context.Context, r *record) error {
+func (m *Manager) verify(ctx context.Context, j job) error {
 	changed := false
-	for i := range r.Journal {
-		e := &r.Journal[i]
+	for i := range j.Journal {
+		e := &j.Journal[i]
 		before := e.Result
-		if err := m.begin(ctx, r, e); err != nil {
+		if err := m.begin(ctx, j, e); err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
 		if !bytes.Equal(before, e.Result) {
-			if err := m.save(r); err != nil {
+			if err := m.save(j.record); err != nil {
 				return err
 			}
 		}
 		before = e.Result
-		if err := m.do(ctx, r, e); err != nil {
+		if err := m.do(ctx, j, e); err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
 		changed = changed || !bytes.Equal(before, e.Result)
@@ -118,21 +124,21 @@ func (m *Manager) verify(ctx context.Context, r *record) error {
 	if !changed {
 		return nil
 	}
-	return m.save(r)
+	return m.save(j.record)
 }
 
 // undo runs the journal backwards and deletes it. What it fails at stays in the
 // record for the next attempt.
-func (m *Manager) undo(ctx context.Context, r *record) error {
-	for _, e := range slices.Backward(r.Journal) {
+func (m *Manager) undo(ctx context.Context, j job) error {
+	for _, e := range slices.Backward(j.Journal) {
 		if e.State == "" {
 			continue
 		}
-		if err := m.undoStep(ctx, r, e); err != nil {
+		if err := m.undoStep(ctx, j, e); err != nil {
 			return err
 		}
 	}
-	return m.Records.Delete(string(r.Claim.UID))
+	return m.Records.Delete(string(j.Claim.UID))
 }
 
 // clear removes the CDI spec and the record of a claim without undoing its
@@ -146,23 +152,23 @@ func (m *Manager) clear(ctx context.Context, claim types.UID) error {
 	return m.Records.Delete(string(claim))
 }
 
-func (m *Manager) begin(ctx context.Context, r *record, e *entry) error {
+func (m *Manager) begin(ctx context.Context, j job, e *entry) error {
 	s, err := m.step(e.Step)
 	if err != nil {
 		return err
 	}
-	if err := s.begin(ctx, r, e); err != nil {
+	if err := s.begin(ctx, j, e); err != nil {
 		return fmt.Errorf("%s: %w", e.Step, err)
 	}
 	return nil
 }
 
-func (m *Manager) do(ctx context.Context, r *record, e *entry) error {
-	return m.observe(e.Step, false, func(s step) error { return s.do(ctx, r, e) })
+func (m *Manager) do(ctx context.Context, j job, e *entry) error {
+	return m.observe(e.Step, false, func(s step) error { return s.do(ctx, j, e) })
 }
 
-func (m *Manager) undoStep(ctx context.Context, r *record, e entry) error {
-	return m.observe(e.Step, true, func(s step) error { return s.undo(ctx, r, e) })
+func (m *Manager) undoStep(ctx context.Context, j job, e entry) error {
+	return m.observe(e.Step, true, func(s step) error { return s.undo(ctx, j, e) })
 }
 
 func (m *Manager) observe(name string, undo bool, act func(step) error) error {

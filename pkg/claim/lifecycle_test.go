@@ -139,12 +139,6 @@ func TestPrepareIsTheLastLineOfDefence(t *testing.T) {
 			first(func(r *result) { r.AdminAccess = &yes }), gpu.ErrNotSupported,
 			"remove adminAccess from the request",
 		},
-		"a share of the memory": {
-			first(func(r *result) {
-				r.ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("20Gi"), "compute": resource.MustParse("0")}
-			}), gpu.ErrNotSupported,
-			"the claim takes 20Gi of 80Gi memory, and this node prepares whole GPUs only; remove capacity from the request",
-		},
 		"in MIG mode": {
 			first(func(r *result) { r.Device = "gpu-02-00" }), gpu.ErrNotSupported,
 			"somebody has switched it to MIG mode",
@@ -155,11 +149,11 @@ func TestPrepareIsTheLastLineOfDefence(t *testing.T) {
 		},
 		"a configuration of the class that does not decode": {
 			config(opaque(resourceapi.AllocationConfigSourceClass, driver, `{"kind":`), opaque(resourceapi.AllocationConfigSourceClaim, driver, gpuConfig)), gpu.ErrInvalid,
-			"configuration (FromClass): parameters: invalid",
+			"configuration (FromClass): invalid parameters",
 		},
 		"a configuration with a field we do not have": {
-			config(opaque(resourceapi.AllocationConfigSourceClaim, driver, `{"apiVersion":"gpu.nvidia.com/v1alpha1","kind":"GpuConfig","sharing":{}}`, "gpu-0")), gpu.ErrInvalid,
-			`unknown field "sharing"`,
+			config(opaque(resourceapi.AllocationConfigSourceClaim, driver, `{"apiVersion":"gpu.nvidia.com/v1alpha1","kind":"GpuConfig","share":{}}`, "gpu-0")), gpu.ErrInvalid,
+			`unknown field "share"`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,15 +40,6 @@ func gpusOf(records ...*record) []string {
 	return names
 }
 
-// gpusLost names the locks of the GPUs of a claim without a readable record.
-func gpusLost(lost Held) []string {
-	var names []string
-	for _, d := range lost.Devices {
-		names = append(names, d.Address.DeviceName())
-	}
-	return names
-}
-
 // locks are named locks that exclude goroutines and, by way of a lock file,
 // processes. A lock of a claim is taken before those of GPUs, and those of GPUs
 // in one order, so nobody waits in a circle.

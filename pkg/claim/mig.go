@@ -2,10 +2,7 @@ package claim
 
 import (
 	"context"
-	"errors"
 	"fmt"
-
-	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
@@ -40,65 +37,6 @@ type Partitioning struct {
 	// Static takes partitions as an administrator has made them, and neither
 	// makes nor destroys any. What claims had made before stays theirs.
 	Static bool
-}
-
-// conflict reports whether two devices cannot be held at the same time. What is
-// not known to go together does not.
-func (m *Manager) conflict(ctx context.Context, a, b gpu.DeviceName) bool {
-	if a.Address != b.Address {
-		return false
-	}
-	if a.Kind != gpu.KindMIG || b.Kind != gpu.KindMIG {
-		return true
-	}
-	g, err := m.Inventory.GPU(ctx, a.Address)
-	if err != nil {
-		return true
-	}
-	_, ofA, knownA := g.MIG.Find(a)
-	_, ofB, knownB := g.MIG.Find(b)
-	return !knownA || !knownB || ofA.Overlaps(ofB)
-}
-
-// letGo destroys the partitions of a claim without a readable record, of which
-// its CDI spec is the witness, except those that are still wanted: these are
-// noted as the claim's. The caller holds the locks of their GPUs.
-func (m *Manager) letGo(ctx context.Context, lost Held, want *record) error {
-	if m.Partitioning == nil || m.Partitioning.Static {
-		return nil
-	}
-	for _, d := range lost.Devices {
-		if d.Kind != gpu.KindMIG || want.adopt(d.Name) {
-			continue
-		}
-		name, err := gpu.ParseDeviceName(d.Name)
-		if err != nil {
-			return err
-		}
-		if err := m.Partitioning.MIG.DestroyPartition(ctx, name.Address, name.Profile, name.Start); err != nil && !errors.Is(err, gpu.ErrNotFound) {
-			return err
-		}
-		klog.FromContext(ctx).Info("Destroyed the partition of a claim without a record", "device", d.Name)
-		if err := m.modeOff(ctx, name.Address, lost.UID); err != nil && !errors.Is(err, gpu.ErrInUse) {
-			return err
-		}
-	}
-	return nil
-}
-
-// adopt notes that the partition of a device may exist already, and be the
-// claim's. It reports whether the record, which may be nil, is to have it.
-func (r *record) adopt(device string) bool {
-	if r == nil {
-		return false
-	}
-	for i := range r.Journal {
-		if e := &r.Journal[i]; e.Step == stepCreatePartition && e.Device == device {
-			e.Result = []byte("{}")
-			return true
-		}
-	}
-	return false
 }
 
 // describe names a GPU for people who look for it.

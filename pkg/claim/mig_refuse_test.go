@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
@@ -55,19 +54,12 @@ func TestMIGDevicesThatCannotBePrepared(t *testing.T) {
 		"twice in one claim": {
 			devices: []string{h100 + "-mig-1g-10gb-0", h100 + "-mig-1g-10gb-0"}, is: gpu.ErrInvalid, says: []string{"allocated twice"},
 		},
-		"a share of it": {
-			devices: []string{h100 + "-mig-1g-10gb-0"}, is: gpu.ErrNotSupported,
-			change: func(a *resourceapi.DeviceAllocationResult) {
-				a.Results[0].ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("1Gi")}
-			},
-			says: []string{"a share of a MIG device", "this node prepares whole MIG devices only; remove capacity"},
-		},
 		"a configuration for whole GPUs": {
 			devices: []string{h100 + "-mig-1g-10gb-0"}, is: gpu.ErrInvalid,
 			change: func(a *resourceapi.DeviceAllocationResult) {
 				a.Config = []resourceapi.DeviceAllocationConfiguration{opaque(resourceapi.AllocationConfigSourceClaim, driver, gpuConfig)}
 			},
-			says: []string{"configuration (FromClaim)", "GpuConfig cannot configure a device of type mig"},
+			says: []string{"a GpuConfig cannot configure a MIG device; write a MigConfig"},
 		},
 		"a place taken behind our back": {
 			before:  func(w *migWorld) { w.administrator("makes", 0, "2g.20gb", 2) },

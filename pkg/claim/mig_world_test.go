@@ -48,6 +48,24 @@ func inMIGWorld(t fataler, dir string, sim *nvmlsim.Sim) *migWorld {
 	return w
 }
 
+// withSharing lets claims share the GPUs and MIG devices.
+func (w *migWorld) withSharing() *migWorld {
+	w.canShare(func() []string {
+		v, err := w.sim.View()
+		if err != nil {
+			w.t.Fatalf("%v", err)
+		}
+		var uuids []string
+		for _, g := range v.GPUs {
+			for _, in := range g.Instances {
+				uuids = append(uuids, in.UUID)
+			}
+		}
+		return uuids
+	})
+	return w
+}
+
 // look takes in the GPUs as they are now.
 func (w *migWorld) look() {
 	w.t.Helper()
@@ -86,6 +104,10 @@ func (w *migWorld) allowReset() {
 
 func (w *migWorld) reboot() {
 	w.t.Helper()
+	if w.supervisor != nil {
+		clear(w.supervisor.daemons)
+		clear(w.turns.now)
+	}
 	if err := w.sim.Reboot(); err != nil {
 		w.t.Fatalf("%v", err)
 	}
@@ -165,7 +187,11 @@ func (w *migWorld) left(m *claim.Manager) string {
 	lines := slices.DeleteFunc(strings.SplitAfter(w.files(), "\n"), func(f string) bool {
 		return strings.HasSuffix(f, ".tmp\n") // of a write that died
 	})
-	return strings.Join(lines, "") + w.held(m) + w.cuts()
+	left := strings.Join(lines, "") + w.held(m) + w.cuts()
+	if w.supervisor != nil {
+		left += w.supervisor.String() + w.turns.String()
+	}
+	return left
 }
 
 // spec is the CDI spec of a claim as text.

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -79,24 +79,22 @@ func (m *Manager) modeOn(ctx context.Context, address gpu.PCIAddress) error {
 	return m.Partitioning.MIG.SetMIGMode(ctx, address, true)
 }
 
-// modeOff switches a MIG mode that claims switched on off again, unless a claim
-// other than the given one has partitions there. The error wraps
+// modeOff switches a MIG mode that claims switched on off again, unless another
+// claim has partitions there. The error wraps
 // [gpu.ErrInUse] where somebody else uses the GPU; the mode is then left for a
 // later try.
-func (m *Manager) modeOff(ctx context.Context, address gpu.PCIAddress, except types.UID) error {
+func (m *Manager) modeOff(ctx context.Context, address gpu.PCIAddress, around *around) error {
 	ours, err := m.modeOurs(ctx, address)
 	if err != nil || !ours {
 		return err
 	}
-	all, err := m.Held(ctx)
+	others, err := around.others(ctx)
 	if err != nil {
 		return err
 	}
-	for _, other := range all {
-		for _, d := range other.Devices {
-			if other.UID != except && d.Address == address && d.Kind == gpu.KindMIG {
-				return nil
-			}
+	for _, other := range others {
+		if slices.ContainsFunc(other.names, func(n gpu.DeviceName) bool { return n.Address == address && n.Kind == gpu.KindMIG }) {
+			return nil
 		}
 	}
 	mig, err := m.Partitioning.MIG.MIG(ctx, address)
@@ -115,19 +113,19 @@ func (m *Manager) modeOff(ctx context.Context, address gpu.PCIAddress, except ty
 	return m.Partitioning.Modes.Delete(address.DeviceName())
 }
 
-// wholeAgain takes the GPUs that the record wants whole out of the MIG mode
-// that claims before it left on.
-func (m *Manager) wholeAgain(ctx context.Context, r *record) error {
-	devices, err := r.held()
+// wholeAgain takes the GPUs of which the record wants no MIG devices out of the
+// MIG mode that claims before it left on.
+func (m *Manager) wholeAgain(ctx context.Context, j job) error {
+	names, err := j.names()
 	if err != nil {
 		return err
 	}
-	for _, d := range devices {
-		if d.Kind != gpu.KindGPU {
+	for _, name := range names {
+		if name.Kind == gpu.KindMIG {
 			continue
 		}
-		if err := m.modeOff(ctx, d.Address, r.Claim.UID); err != nil {
-			return fmt.Errorf("device %s: %w", d.Name, err)
+		if err := m.modeOff(ctx, name.Address, j.around); err != nil {
+			return fmt.Errorf("device %s: %w", name, err)
 		}
 	}
 	return nil
@@ -168,7 +166,7 @@ func (m *Manager) settleMode(ctx context.Context, address gpu.PCIAddress) (off b
 		return false, err
 	}
 	defer unlock()
-	err = m.modeOff(ctx, address, "")
+	err = m.modeOff(ctx, address, &around{m: m})
 	if errors.Is(err, gpu.ErrInUse) {
 		klog.FromContext(ctx).V(2).Info("MIG mode stays on for now", "device", address.DeviceName(), "err", err)
 		return false, nil

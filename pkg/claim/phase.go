@@ -54,9 +54,16 @@ const (
 	toAbsent
 )
 
+// wanted is what is to be prepared.
+type wanted struct {
+	// record has the devices as they were allocated.
+	*record
+	// plan completes it. A claim that is prepared already is not judged again.
+	plan func(context.Context) error
+}
+
 // reach brings a claim to its goal and returns its record, nil if it is absent.
-// want is the record to begin with, for toPrepared. The caller holds the lock of
-// the claim.
+// want is for toPrepared. The caller holds the lock of the claim.
 //
 //	                build
 //	Absent ─────────▶ Preparing ──────────────▶ Prepared ⟲ verify
@@ -64,7 +71,7 @@ const (
 //	│ │ └───── undo ────┘                          ▼ was allocated anew
 //	│ └─────── undo ──────────────────────── Unpreparing ⟲ failure: stay, retry
 //	└───────── clear ────── Outlived: any of them after a reboot
-func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want *record) (*record, error) {
+func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wanted) (*record, error) {
 	r, err := m.load(ctx, claim)
 	if err != nil {
 		return nil, err
@@ -73,26 +80,30 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want *r
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := m.locks.lock(ctx, append(gpusOf(r, want), gpusLost(lost)...)...)
+	unlock, err := m.locks.lock(ctx, gpusOf(r, want.record, lost.record)...)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 
+	around := &around{m: m, claim: claim}
 	var journalErr error
 	for {
 		switch m.phase(r) {
 		case Absent:
 			switch goal {
 			case toPrepared:
-				if err := m.letGo(ctx, lost, want); err != nil {
+				if err := want.plan(ctx); err != nil {
 					return nil, err
 				}
-				return want, m.build(ctx, want)
+				if err := m.letGo(ctx, job{lost.record, around}, want.record); err != nil {
+					return nil, err
+				}
+				return want.record, m.build(ctx, job{want.record, around})
 			case toAbsent:
 				// Without a record there may still be a CDI spec, or the
 				// beginnings of both.
-				if err := m.letGo(ctx, lost, nil); err != nil {
+				if err := m.letGo(ctx, job{lost.record, around}, nil); err != nil {
 					return nil, err
 				}
 				return nil, m.clear(ctx, claim)
@@ -100,15 +111,15 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want *r
 				return nil, nil
 			}
 		case Prepared:
-			if goal == toRest || goal == toPrepared && r.sameAllocation(want) {
-				return r, m.verify(ctx, r)
+			if goal == toRest || goal == toPrepared && r.sameAllocation(want.record) {
+				return r, m.verify(ctx, job{r, around})
 			}
 			// Undoing is idempotent and the record names all there is to undo,
 			// so a full disk need not keep a pod from going away.
 			r.Unpreparing = true
 			journalErr = m.save(r)
 		case Preparing, Unpreparing:
-			if err := m.undo(ctx, r); err != nil {
+			if err := m.undo(ctx, job{r, around}); err != nil {
 				return nil, errors.Join(err, journalErr)
 			}
 			klog.FromContext(ctx).Info("Unprepared", "devices", r.deviceNames())

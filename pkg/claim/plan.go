@@ -7,19 +7,15 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// plan gives the record with which a claim's life begins: its devices and the
-// steps to take, none of them begun. It is nil if none of the claim's devices
-// are ours. It is the last line of defence against an allocation that cannot be
-// what the user wants; whether another claim holds a device is looked up later,
-// under the GPU's lock.
-func (m *Manager) plan(ctx context.Context, claim *resourceapi.ResourceClaim) (*record, error) {
+// allocation gives a record of the claim's devices of ours, as they were
+// allocated and without a plan; nil if there are none.
+func (m *Manager) allocation(claim *resourceapi.ResourceClaim) (*record, error) {
 	if claim.Status.Allocation == nil {
 		return nil, fmt.Errorf("%w: the claim is not allocated", gpu.ErrInvalid)
 	}
@@ -28,104 +24,160 @@ func (m *Manager) plan(ctx context.Context, claim *resourceapi.ResourceClaim) (*
 		BootID:  m.BootID,
 		Claim:   Ref{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
 	}
-	allocation := claim.Status.Allocation.Devices
-	var seen []gpu.DeviceName
-	for _, result := range allocation.Results {
-		if result.Driver != m.DriverName {
-			continue
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver == m.DriverName {
+			r.Devices = append(r.Devices, allocated{Request: result.Request, Pool: result.Pool, Device: result.Device, ShareID: result.ShareID})
 		}
-		name, g, err := m.device(ctx, result)
-		if err == nil {
-			err = m.beside(ctx, name, seen)
-		}
-		if err == nil {
-			err = m.configure(allocation.Config, result)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("request %s, device %s: %w", result.Request, result.Device, err)
-		}
-		seen = append(seen, name)
-		r.Devices = append(r.Devices, allocated{
-			Request: result.Request, Pool: result.Pool, Device: result.Device, ShareID: result.ShareID, UUID: g.UUID,
-		})
 	}
 	if len(r.Devices) == 0 {
 		return nil, nil
 	}
-	r.Journal = m.journal(seen)
 	return r, nil
 }
 
-// journal gives the steps for the devices. MIG modes come first and the CDI
-// spec, which lets containers start, last.
-func (m *Manager) journal(devices []gpu.DeviceName) []entry {
-	var modes, partitions []entry
-	for _, d := range devices {
-		if d.Kind != gpu.KindMIG {
+// wish is one allocation result of ours and all that is known of it.
+type wish struct {
+	result resourceapi.DeviceRequestAllocationResult
+	name   gpu.DeviceName
+	gpu    gpu.GPU
+	// all of the device's memory.
+	all resource.Quantity
+	// share is what the claim takes of it; of a time slice, all.
+	share catalog.Share
+	// config is nil where there is none.
+	config v1alpha1.Config
+}
+
+// plan completes a record of allocated devices with how each of them is used and
+// the steps to take, none of them begun. It is the last line of defence against
+// an allocation that cannot be what the user wants; whether another claim stands
+// in the way is looked up later.
+func (m *Manager) plan(ctx context.Context, claim *resourceapi.ResourceClaim, r *record) error {
+	allocation := claim.Status.Allocation.Devices
+	var wishes []wish
+	for _, result := range allocation.Results {
+		if result.Driver != m.DriverName {
 			continue
 		}
-		mode := entry{Step: stepEnsureMIGMode, Device: d.Address.DeviceName()}
-		if !m.Partitioning.Static && !slices.ContainsFunc(modes, func(e entry) bool { return e.Device == mode.Device }) {
-			modes = append(modes, mode)
+		w, err := m.wish(ctx, result)
+		if err == nil {
+			w.config, err = m.configuration(allocation.Config, result)
 		}
-		partitions = append(partitions, entry{Step: stepCreatePartition, Device: d.String()})
+		if err == nil {
+			err = w.fits()
+		}
+		if err != nil {
+			return w.fail(result, err)
+		}
+		wishes = append(wishes, w)
 	}
-	return append(append(modes, partitions...), entry{Step: stepWriteCDI})
+	var names []gpu.DeviceName
+	for i, w := range wishes {
+		a := &r.Devices[i]
+		a.UUID = w.gpu.UUID
+		err := m.use(a, w, wishes)
+		if err == nil {
+			err = m.beside(ctx, *a, w.name, r.Devices[:i], names)
+		}
+		if err == nil {
+			err = w.mayCompute(*a)
+		}
+		if err != nil {
+			return w.fail(w.result, err)
+		}
+		names = append(names, w.name)
+	}
+	r.Journal = m.journal(r.Devices, names)
+	return nil
+}
+
+func (wish) fail(result resourceapi.DeviceRequestAllocationResult, err error) error {
+	return fmt.Errorf("request %s, device %s: %w", result.Request, result.Device, err)
+}
+
+// journal gives the steps for the devices: what others build on comes first, and
+// the CDI spec, which lets containers start, last.
+func (m *Manager) journal(devices []allocated, names []gpu.DeviceName) []entry {
+	var modes, partitions, turns, daemons []entry
+	add := func(to *[]entry, step, device string) {
+		if e := (entry{Step: step, Device: device}); !slices.ContainsFunc(*to, func(other entry) bool { return other.Device == device }) {
+			*to = append(*to, e)
+		}
+	}
+	for i, d := range devices {
+		onGPU := names[i].Address.DeviceName()
+		if names[i].Kind == gpu.KindMIG {
+			if !m.Partitioning.Static {
+				add(&modes, stepEnsureMIGMode, onGPU)
+			}
+			add(&partitions, stepCreatePartition, d.Device)
+		}
+		if d.TimeSlice != "" {
+			add(&turns, stepSetTimeSlice, onGPU)
+		}
+		if d.MPS != nil {
+			add(&daemons, stepStartMPS, d.MPS.Daemon)
+		}
+	}
+	return slices.Concat(modes, partitions, turns, daemons, []entry{{Step: stepWriteCDI}})
 }
 
 // beside reports an error if a claim is given a device together with one that
 // it cannot be beside.
-func (m *Manager) beside(ctx context.Context, name gpu.DeviceName, others []gpu.DeviceName) error {
-	for _, other := range others {
+func (m *Manager) beside(ctx context.Context, a allocated, name gpu.DeviceName, others []allocated, names []gpu.DeviceName) error {
+	for i, other := range others {
 		switch {
-		case other == name:
+		case name == names[i] && (!a.partOf(name) || !other.partOf(name) || *a.ShareID == *other.ShareID):
 			return fmt.Errorf("%w: allocated twice in this claim, and there is only one of it", gpu.ErrInvalid)
-		case m.conflict(ctx, name, other):
-			return fmt.Errorf("%w: allocated together with %s, of which it is a part", gpu.ErrInvalid, other)
+		case m.exclude(ctx, a, name, other, names[i]):
+			return fmt.Errorf("%w: allocated together with %s, which it cannot be beside", gpu.ErrInvalid, other.Device)
+		case a.TimeSlice != "" && other.TimeSlice != "" && a.TimeSlice != other.TimeSlice && name.Address == names[i].Address:
+			return fmt.Errorf("%w: the claim's configurations want the time slices %s and %s of one GPU", gpu.ErrInvalid, other.TimeSlice, a.TimeSlice)
 		}
 	}
 	return nil
 }
 
-// device returns the device of an allocation result and its GPU, if it is one
-// and the claim can have all of it.
-func (m *Manager) device(ctx context.Context, result resourceapi.DeviceRequestAllocationResult) (gpu.DeviceName, gpu.GPU, error) {
+// wish looks up the device of an allocation result, and what the claim takes of
+// it.
+func (m *Manager) wish(ctx context.Context, result resourceapi.DeviceRequestAllocationResult) (wish, error) {
+	w := wish{result: result}
 	if result.Pool != m.PoolName {
-		return gpu.DeviceName{}, gpu.GPU{}, fmt.Errorf("%w: it is of pool %s, and this node has pool %s", gpu.ErrInvalid, result.Pool, m.PoolName)
+		return w, fmt.Errorf("%w: it is of pool %s, and this node has pool %s", gpu.ErrInvalid, result.Pool, m.PoolName)
 	}
 	if result.AdminAccess != nil && *result.AdminAccess {
-		return gpu.DeviceName{}, gpu.GPU{}, fmt.Errorf("admin access: %w: this node offers no device for monitoring; remove adminAccess from the request", gpu.ErrNotSupported)
+		return w, fmt.Errorf("admin access: %w: this node offers no device for monitoring; remove adminAccess from the request", gpu.ErrNotSupported)
 	}
-	name, err := gpu.ParseDeviceName(result.Device)
-	if err != nil {
-		return gpu.DeviceName{}, gpu.GPU{}, err
+	var err error
+	if w.name, err = gpu.ParseDeviceName(result.Device); err != nil {
+		return w, err
 	}
 	switch {
-	case name.Kind == gpu.KindGPU:
-		g, err := m.wholeGPU(ctx, name, result)
-		return name, g, err
-	case name.Kind == gpu.KindMIG && m.Partitioning != nil:
-		g, err := m.wholePartition(ctx, name, result)
-		return name, g, err
+	case w.name.Kind == gpu.KindGPU, w.name.Kind == gpu.KindTimeSlice, w.name.Kind == gpu.KindMIG && m.Partitioning != nil:
 	default:
-		return name, gpu.GPU{}, fmt.Errorf("%w: this node publishes no device of type %s", gpu.ErrNotFound, name.Kind)
+		return w, fmt.Errorf("%w: this node publishes no device of type %s", gpu.ErrNotFound, w.name.Kind)
 	}
-}
-
-func (m *Manager) wholeGPU(ctx context.Context, name gpu.DeviceName, result resourceapi.DeviceRequestAllocationResult) (gpu.GPU, error) {
-	g, err := m.Inventory.GPU(ctx, name.Address)
-	if err != nil {
-		return gpu.GPU{}, err
+	if w.gpu, err = m.Inventory.GPU(ctx, w.name.Address); err != nil {
+		return w, err
 	}
-	if g.MIG.Enabled {
-		if err := m.mayBeWhole(ctx, name.Address); err != nil {
-			return gpu.GPU{}, err
+	if w.all, err = memoryOf(w.gpu, w.name); err != nil {
+		return w, err
+	}
+	if w.gpu.MIG.Enabled && w.name.Kind != gpu.KindMIG {
+		if err := m.mayBeWhole(ctx, w.name.Address); err != nil {
+			return w, err
 		}
 	}
-	if !catalog.Whole(g, result.ConsumedCapacity) {
-		return gpu.GPU{}, notWhole("GPU", result, catalog.Memory(g))
+	w.share = catalog.Share{Whole: true}
+	if w.name.Kind == gpu.KindTimeSlice {
+		_, err = catalog.Slots(result.ConsumedCapacity)
+	} else {
+		w.share, err = m.Shares.Share(w.all, result.ConsumedCapacity)
 	}
-	return g, nil
+	if err == nil && result.ShareID == nil && (!w.share.Whole || w.name.Kind == gpu.KindTimeSlice) {
+		err = fmt.Errorf("%w: a part of a device without a share ID: the cluster lacks the feature gate DRAConsumableCapacity", gpu.ErrInvalid)
+	}
+	return w, err
 }
 
 // mayBeWhole reports an error for a GPU in a MIG mode that is not the claims'
@@ -143,51 +195,4 @@ func (m *Manager) mayBeWhole(ctx context.Context, address gpu.PCIAddress) error 
 		}
 	}
 	return fmt.Errorf("%w as a whole GPU: somebody has switched it to MIG mode; switch it back with nvidia-smi -i %s -mig 0 or cordon the node", gpu.ErrNotSupported, address)
-}
-
-func (m *Manager) wholePartition(ctx context.Context, name gpu.DeviceName, result resourceapi.DeviceRequestAllocationResult) (gpu.GPU, error) {
-	g, err := m.Inventory.GPU(ctx, name.Address)
-	if err != nil {
-		return gpu.GPU{}, err
-	}
-	info, _, known := g.MIG.Find(name)
-	if !known {
-		return gpu.GPU{}, fmt.Errorf("%w: %s has no MIG profile %s at memory slice %d", gpu.ErrNotFound, describe(name.Address), name.Profile, name.Start)
-	}
-	all := catalog.PartitionMemory(info)
-	if memory, limited := result.ConsumedCapacity[catalog.CapacityMemory]; limited && memory.Cmp(all) < 0 {
-		return gpu.GPU{}, notWhole("MIG device", result, all)
-	}
-	return g, nil
-}
-
-func notWhole(what string, result resourceapi.DeviceRequestAllocationResult, all resource.Quantity) error {
-	memory := result.ConsumedCapacity[catalog.CapacityMemory]
-	return fmt.Errorf("a share of a %s: %w: the claim takes %s of %s memory, and this node prepares whole %ss only; remove capacity from the request",
-		what, gpu.ErrNotSupported, memory.String(), all.String(), what)
-}
-
-// configure decodes every configuration that applies to a result, those of the
-// class before those of the claim, and lets the last one win.
-func (m *Manager) configure(configs []resourceapi.DeviceAllocationConfiguration, result resourceapi.DeviceRequestAllocationResult) error {
-	name, err := gpu.ParseDeviceName(result.Device)
-	if err != nil {
-		return err
-	}
-	applying := resourceclaim.ConfigForResult(configs, result)
-	for _, source := range []resourceapi.AllocationConfigSource{resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim} {
-		for _, c := range applying {
-			if c.Source != source || c.Opaque.Driver != m.DriverName {
-				continue
-			}
-			config, err := v1alpha1.Decode(c.Opaque.Parameters.Raw)
-			if err == nil && (config.Kind() != v1alpha1.KindGpuConfig || name.Kind != gpu.KindGPU) {
-				err = fmt.Errorf("%w: a %T cannot configure a device of type %s", gpu.ErrInvalid, config, name.Kind)
-			}
-			if err != nil {
-				return fmt.Errorf("configuration (%s): %w", source, err)
-			}
-		}
-	}
-	return nil
 }

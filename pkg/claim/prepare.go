@@ -51,11 +51,11 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim)
 }
 
 func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
-	want, err := m.plan(ctx, claim)
+	allocation, err := m.allocation(claim)
 	if err != nil {
 		return nil, err
 	}
-	if want == nil {
+	if allocation == nil {
 		return nil, m.Unprepare(ctx, claim.UID)
 	}
 	unlock, err := m.locks.lock(ctx, claimLock(claim.UID))
@@ -63,7 +63,9 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim)
 		return nil, err
 	}
 	defer unlock()
-	r, err := m.reach(ctx, claim.UID, toPrepared, want)
+	r, err := m.reach(ctx, claim.UID, toPrepared, wanted{allocation, func(ctx context.Context) error {
+		return m.plan(ctx, claim, allocation)
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +95,6 @@ func (m *Manager) Unprepare(ctx context.Context, claim types.UID) error {
 		return err
 	}
 	defer unlock()
-	_, err = m.reach(ctx, claim, toAbsent, nil)
+	_, err = m.reach(ctx, claim, toAbsent, wanted{})
 	return err
 }

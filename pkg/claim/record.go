@@ -19,7 +19,8 @@ import (
 //
 //	1  WriteCDI
 //	2  EnsureMIGMode, CreatePartition, and steps that name a device
-const recordVersion = 2
+//	3  SetTimeSlice, StartMPS, and devices of which claims have parts
+const recordVersion = 3
 
 // record is all that is remembered of a claim: facts only.
 type record struct {
@@ -42,6 +43,37 @@ type allocated struct {
 	ShareID *types.UID `json:"shareID,omitempty"`
 	// UUID of the GPU that the device is on.
 	UUID string `json:"uuid"`
+	// Share is nil where the claim has all of the device's memory, and on a
+	// device that has none of its own.
+	Share *share `json:"share,omitempty"`
+	// MPS is set where those who use the device are clients of an MPS daemon.
+	MPS *client `json:"mps,omitempty"`
+	// TimeSlice that the claim wants of the GPU; empty where it takes what is
+	// there.
+	TimeSlice gpu.TimeSlice `json:"timeSlice,omitempty"`
+}
+
+// share is what a claim takes of a device. A claim without a readable record,
+// of which only the CDI spec tells, has shares of unknown size: 0.
+type share struct {
+	Memory uint64 `json:"memory"` // bytes
+	// Compute in percent of the multiprocessors, 0 where the claim named none.
+	Compute int `json:"compute,omitempty"`
+}
+
+// client says which daemon the processes on a device are clients of, and what
+// it and their environment hold each of them to. It is decided once: a change of
+// flags must not change what runs.
+type client struct {
+	// Daemon is named after its first device.
+	Daemon string `json:"daemon"`
+	// Processes at a time among which the limits were divided; 0 where they are
+	// not counted.
+	Processes int `json:"processes,omitempty"`
+	// ThreadPercentage is 0 for no limit.
+	ThreadPercentage int `json:"threadPercentage,omitempty"`
+	// MemoryLimit in bytes, 0 for no limit.
+	MemoryLimit uint64 `json:"memoryLimit,omitempty"`
 }
 
 // same reports whether both are the same allocation result.
@@ -87,6 +119,11 @@ func decodeRecord(claim types.UID, payload []byte) (*record, error) {
 	if _, err := r.held(); err != nil {
 		return nil, fmt.Errorf("%w: %w", gpu.ErrCorrupt, err)
 	}
+	for _, d := range r.Devices {
+		if err := d.check(); err != nil {
+			return nil, fmt.Errorf("%w: device %s: %w", gpu.ErrCorrupt, d.Device, err)
+		}
+	}
 	for _, e := range r.Journal {
 		if err := e.check(); err != nil {
 			return nil, fmt.Errorf("%w: %w", gpu.ErrCorrupt, err)
@@ -103,11 +140,28 @@ func (e entry) check() error {
 	if _, err := gpu.ParseDeviceName(e.Device); err != nil {
 		return fmt.Errorf("step %s: %w", e.Step, err)
 	}
-	if e.Step == stepCreatePartition && e.State != "" {
+	switch {
+	case e.State == "":
+	case e.Step == stepCreatePartition:
 		_, err := e.partition()
+		return err
+	case e.Step == stepStartMPS && len(e.Result) > 0:
+		_, err := e.dirs()
 		return err
 	}
 	return nil
+}
+
+// check reports what other claims could not be compared with.
+func (a allocated) check() error {
+	switch {
+	case a.Share != nil && a.Share.Memory == 0:
+		return errors.New("a share of nothing")
+	case a.MPS == nil:
+		return nil
+	}
+	_, err := gpu.ParseDeviceName(a.MPS.Daemon)
+	return err
 }
 
 // read returns the record of a claim from the disk, nil where there is none.

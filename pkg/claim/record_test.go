@@ -16,14 +16,14 @@ import (
 // goldenRecords are records of every released version. A file is never changed:
 // nodes have such records on their disks.
 func goldenRecords() map[string]*record {
-	share := types.UID("f3f3f3f3-0000-4000-8000-000000000000")
+	id := types.UID("f3f3f3f3-0000-4000-8000-000000000000")
 	prepared := func() *record {
 		return &record{
 			Version: 1,
 			BootID:  "6a1e2c9e-7d0e-4b0c-9a7e-3f6f0d1c2b3a",
 			Claim:   Ref{Namespace: "team-a", Name: "pair", UID: "0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11"},
 			Devices: []allocated{
-				{Request: "big", Pool: "node-1", Device: "gpu-1b-00", ShareID: &share, UUID: "GPU-1"},
+				{Request: "big", Pool: "node-1", Device: "gpu-1b-00", ShareID: &id, UUID: "GPU-1"},
 				{Request: "any/small", Pool: "node-1", Device: "gpu-0001-43-00-0", UUID: "GPU-2"},
 			},
 			Journal: []entry{{Step: "WriteCDI", State: done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a","gpu.nvidia.com/claim=b"]}`)}},
@@ -59,6 +59,30 @@ func goldenRecords() map[string]*record {
 		{Step: "WriteCDI"},
 	}
 	records["v2-preparing"] = half
+
+	shared := prepared()
+	shared.Version = 3
+	slice := "gpu-61-00-ts"
+	shared.Devices = []allocated{
+		{Request: "a", Pool: "node-1", Device: part, ShareID: &id, UUID: "GPU-1", Share: &share{Memory: 5 << 30, Compute: 20},
+			MPS: &client{Daemon: part, Processes: 2, ThreadPercentage: 10, MemoryLimit: 2 << 30}},
+		{Request: "b", Pool: "node-1", Device: whole, ShareID: &id, UUID: "GPU-2", Share: &share{Memory: 1 << 30}},
+		{Request: "c", Pool: "node-1", Device: "gpu-c3-00", UUID: "GPU-5", MPS: &client{Daemon: "gpu-c3-00", ThreadPercentage: 50}},
+		{Request: "d", Pool: "node-1", Device: slice, ShareID: &id, UUID: "GPU-4", TimeSlice: gpu.TimeSliceLong},
+	}
+	shared.Journal = []entry{
+		{Step: "EnsureMIGMode", Device: "gpu-1b-00", State: done},
+		{Step: "CreatePartition", Device: part, State: done, Result: json.RawMessage(`{"uuid":"MIG-1","gpuInstance":5}`)},
+		{Step: "SetTimeSlice", Device: "gpu-61-00", State: done},
+		{Step: "StartMPS", Device: part, State: done, Result: json.RawMessage(`{"pipe":"/run/x/pipe","shm":"/run/x/shm"}`)},
+		{Step: "StartMPS", Device: "gpu-c3-00", State: done, Result: json.RawMessage(`{"pipe":"/run/y/pipe","shm":"/run/y/shm"}`)},
+		{Step: "WriteCDI", State: done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a","gpu.nvidia.com/claim=b","gpu.nvidia.com/claim=c","gpu.nvidia.com/claim=d"]}`)},
+	}
+	records["v3-prepared"] = shared
+	starting := prepared()
+	starting.Version, starting.Devices = 3, shared.Devices[2:3]
+	starting.Journal = []entry{{Step: "StartMPS", Device: "gpu-c3-00", State: started}, {Step: "WriteCDI"}}
+	records["v3-preparing"] = starting
 	return records
 }
 
@@ -66,6 +90,7 @@ func TestRecordsOfEveryReleaseAreRead(t *testing.T) {
 	phases := map[string]Phase{
 		"v1-prepared": Prepared, "v1-preparing": Preparing, "v1-unpreparing": Unpreparing,
 		"v2-prepared": Prepared, "v2-preparing": Preparing,
+		"v3-prepared": Prepared, "v3-preparing": Preparing,
 	}
 	for name, want := range goldenRecords() {
 		t.Run(name, func(t *testing.T) {
@@ -115,9 +140,14 @@ func TestRecordsThatCannotBeTrusted(t *testing.T) {
 		"with a partition that cannot be read": {func(r *record) {
 			r.Journal = append(r.Journal, entry{Step: "CreatePartition", Device: "gpu-1b-00-mig-1g-10gb-0", State: started, Result: json.RawMessage(`[]`)})
 		}, gpu.ErrCorrupt},
+		"with a share of nothing": {func(r *record) { r.Devices[0].Share = &share{} }, gpu.ErrCorrupt},
+		"with a strange daemon":   {func(r *record) { r.Devices[0].MPS = &client{Daemon: "../x"} }, gpu.ErrCorrupt},
+		"with strange folders": {func(r *record) {
+			r.Journal = append(r.Journal, entry{Step: "StartMPS", Device: "gpu-1b-00", State: done, Result: json.RawMessage(`"x"`)})
+		}, gpu.ErrCorrupt},
 		"with a strange device": {func(r *record) { r.Devices[0].Device = "../x" }, gpu.ErrCorrupt},
 		"with too few IDs":      {func(r *record) { r.Journal[0].Result = json.RawMessage(`{"ids":["a"]}`) }, gpu.ErrCorrupt},
-		"of a newer release":    {func(r *record) { r.Version = 3 }, gpu.ErrNotSupported},
+		"of a newer release":    {func(r *record) { r.Version = 4 }, gpu.ErrNotSupported},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := goldenRecords()["v1-prepared"]
@@ -135,7 +165,7 @@ func TestRecordsThatCannotBeTrusted(t *testing.T) {
 }
 
 func TestARecordOfANewerShapeIsNotTakenForDamaged(t *testing.T) {
-	_, err := decodeRecord("a", []byte(`{"version":3,"claim":"team-a/a","devices":{"gpu":1}}`))
+	_, err := decodeRecord("a", []byte(`{"version":4,"claim":"team-a/a","devices":{"gpu":1}}`))
 	if !errors.Is(err, gpu.ErrNotSupported) {
 		t.Errorf("got %v, want %v", err, gpu.ErrNotSupported)
 	}

@@ -70,6 +70,14 @@ func (m *Manager) Recover(ctx context.Context) (Report, error) {
 	if err != nil {
 		errs = append(errs, fmt.Errorf("recover MIG modes: %w", err))
 	}
+	report.IntervalsRestored, err = m.settleIntervals(ctx)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("recover time slices: %w", err))
+	}
+	report.DaemonsStopped, err = m.settleDaemons(ctx)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("recover MPS daemons: %w", err))
+	}
 	return report, errors.Join(errs...)
 }
 
@@ -104,7 +112,7 @@ func (m *Manager) settle(ctx context.Context, claim types.UID, report *Report) e
 			list = &report.Undone
 		}
 	}
-	if _, err := m.reach(ctx, claim, toRest, nil); err != nil {
+	if _, err := m.reach(ctx, claim, toRest, wanted{}); err != nil {
 		return err
 	}
 	if list != nil {

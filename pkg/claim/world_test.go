@@ -50,6 +50,11 @@ type world struct {
 	disk   store.FS
 	// partitioning of a process, nil where MIG devices are not prepared.
 	partitioning func(store.FS) *claim.Partitioning
+	// supervisor and turns are nil where there are none.
+	supervisor *supervisor
+	turns      *turns
+	// options of a process may be changed.
+	options func(*claim.Options)
 }
 
 // newWorld has n GPUs, gpu-00-00 and so on.
@@ -111,7 +116,7 @@ func (w *world) start(wrap ...func(claim.CDI) claim.CDI) *claim.Manager {
 	if w.partitioning != nil {
 		partitioning = w.partitioning(disk)
 	}
-	m, err := claim.New(claim.Options{
+	options := claim.Options{
 		Partitioning: partitioning,
 
 		DriverName: driver,
@@ -125,7 +130,9 @@ func (w *world) start(wrap ...func(claim.CDI) claim.CDI) *claim.Manager {
 			address := n.Address.String()
 			return map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"resource.kubernetes.io/pciBusID": {StringValue: &address}}
 		},
-	})
+	}
+	w.sharing(&options, disk)
+	m, err := claim.New(options)
 	if err != nil {
 		w.t.Fatalf("%v", err)
 	}

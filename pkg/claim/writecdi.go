@@ -25,9 +25,10 @@ type writeCDIResult struct {
 	IDs []string `json:"ids"`
 }
 
-func (s writeCDI) begin(context.Context, *record, *entry) error { return nil }
+func (s writeCDI) begin(context.Context, job, *entry) error { return nil }
 
-func (s writeCDI) do(ctx context.Context, r *record, e *entry) error {
+func (s writeCDI) do(ctx context.Context, j job, e *entry) error {
+	r := j.record
 	injections := make([]gpu.Injection, 0, len(r.Devices))
 	for _, d := range r.Devices {
 		name, err := gpu.ParseDeviceName(d.Device)
@@ -48,7 +49,15 @@ func (s writeCDI) do(ctx context.Context, r *record, e *entry) error {
 			}
 			nodes = append(nodes, more...)
 		}
-		injections = append(injections, gpu.Injection{ID: injectionID(r.Claim.UID, d.Device), DeviceNodes: nodes})
+		in := gpu.Injection{ID: d.injectionID(r.Claim.UID, name), DeviceNodes: nodes}
+		if d.MPS != nil {
+			dirs, err := r.dirs(d.MPS.Daemon)
+			if err != nil {
+				return fmt.Errorf("device %s: %w", d.Device, err)
+			}
+			r.clientEdits(d, dirs, &in)
+		}
+		injections = append(injections, in)
 	}
 	owner := types.NamespacedName{Namespace: r.Claim.Namespace, Name: r.Claim.Name}
 	ids, err := s.cdi.Write(ctx, r.Claim.UID, owner, injections)
@@ -71,12 +80,31 @@ func (s writeCDI) capabilities(r *record, d allocated, g gpu.GPU) ([]string, err
 	return s.partitioning.CapabilityNodes(g, made.GPUInstance, made.ComputeInstance)
 }
 
-func (s writeCDI) undo(ctx context.Context, r *record, _ entry) error {
-	return s.cdi.Remove(ctx, r.Claim.UID)
+func (s writeCDI) undo(ctx context.Context, j job, _ entry) error {
+	return s.cdi.Remove(ctx, j.Claim.UID)
 }
 
+// shareSeparator is in no name of a device.
+const shareSeparator = "_"
+
 // injectionID is unique over time, because runtimes may cache what an ID meant.
-func injectionID(claim types.UID, device string) string { return string(claim) + "-" + device }
+// One of a part of a device, of which a claim can have several, names the share
+// too, and so tells from the spec alone that it is a part.
+func injectionID(claim types.UID, device string, share types.UID) string {
+	id := string(claim) + "-" + device
+	if share != "" {
+		id += shareSeparator + string(share)
+	}
+	return id
+}
+
+func (a allocated) injectionID(claim types.UID, name gpu.DeviceName) string {
+	var share types.UID
+	if a.partOf(name) && a.ShareID != nil {
+		share = *a.ShareID
+	}
+	return injectionID(claim, a.Device, share)
+}
 
 // cdiDeviceIDs of a record's devices, nil where they are not written.
 func (r *record) cdiDeviceIDs() ([]string, error) {

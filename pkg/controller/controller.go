@@ -25,6 +25,9 @@ const (
 	// settleTime is when to look once more after other GPUs answer than
 	// before: what they report is lost until watching has turned to them.
 	settleTime = 5 * time.Second
+	// modeTime is when to look again while the compute mode of a GPU may stand
+	// in the way of claims: no event tells that it was changed back.
+	modeTime = time.Minute
 	// claimsTime is how long changes of what claims hold are gathered. They
 	// matter only for what a node no longer offers.
 	claimsTime = time.Second
@@ -125,7 +128,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	pause := pauses()
 	for {
 		well, others := c.look(ctx)
-		if !c.wait(ctx, nextLook(well, others, &pause)) {
+		next := nextLook(well, others, &pause)
+		if next == 0 && c.modeInTheWay() {
+			next = modeTime
+		}
+		if !c.wait(ctx, next) {
 			return nil
 		}
 	}
@@ -173,6 +180,12 @@ func nextLook(well, others bool, pause *wait.Backoff) time.Duration {
 		return settleTime
 	}
 	return 0
+}
+
+func (c *Controller) modeInTheWay() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inventory.modeInTheWay()
 }
 
 // watch takes in events until ctx ends. What happens between two attempts to

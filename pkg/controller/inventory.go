@@ -199,6 +199,16 @@ func (i *inventory) failed() error {
 	return errors.Join(errs...)
 }
 
+// modeInTheWay reports whether a GPU has a compute mode other than the default.
+func (i *inventory) modeInTheWay() bool {
+	for _, s := range i.known {
+		if mode := s.gpu.ComputeMode; mode != "" && mode != gpu.ComputeModeDefault {
+			return true
+		}
+	}
+	return false
+}
+
 // find gives the GPU at the address if it answers.
 func (i *inventory) find(address gpu.PCIAddress) (gpu.GPU, error) {
 	s, known := i.known[address]

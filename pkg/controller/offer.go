@@ -133,13 +133,13 @@ func (c *Controller) heldNow(ctx context.Context) catalog.Held {
 	return held
 }
 
-// logWithheld says once which GPUs are not cut although the node offers MIG.
+// logWithheld says once what the node offers and does not give of some GPUs.
 // Callers hold mu.
 func (c *Controller) logWithheld(ctx context.Context, node gpu.Node) {
 	if reasons := strings.Join(c.catalog.Withheld(node), "; "); reasons != c.withheld {
 		c.withheld = reasons
 		if reasons != "" {
-			klog.FromContext(ctx).Info("MIG is not offered everywhere", "why", reasons)
+			klog.FromContext(ctx).Info("Not everything is offered of every GPU", "why", reasons)
 		}
 	}
 }

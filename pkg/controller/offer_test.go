@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
@@ -244,5 +245,60 @@ func TestWhatSomebodyElseMakesOfAGPUIsTakenOutOfTheOffer(t *testing.T) {
 		c.Look()
 		c.pass(time.Minute)
 		c.wantNames(cutInHalves)
+	})
+}
+
+func TestTimeSlicesComeAndGoWithTheLabelAndStayWhileTheyAreHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startIn(t, &hardware{node: gpus(1)}, nil, map[string]string{catalog.OfferLabel: "share.timeslice"})
+		c.wantNames("gpu-01-00, gpu-01-00-ts")
+		if state := c.State().String(); state != "Published: 2 of 2 devices healthy" {
+			t.Errorf("state %s", state)
+		}
+		c.hold(catalog.Held{"gpu-01-00-ts": true})
+		c.label("share")
+		c.wantNames("gpu-01-00, gpu-01-00-ts")
+		c.hold(nil)
+		c.wantNames("gpu-01-00")
+	})
+}
+
+func TestWithoutPartitionableDevicesGPUsAreWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{catalog.OfferLabel: "share.mig.timeslice"})
+		c.wantNames("gpu-01-00, gpu-01-00-ts, gpu-01-00-mig-3g-40gb-0, gpu-01-00-mig-3g-40gb-4")
+		desired := &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: c.published[0].Pools["node-1"].Slices[0].Devices}}
+		actual := desired.DeepCopy()
+		for i := range actual.Spec.Devices {
+			actual.Spec.Devices[i].ConsumesCounters = nil
+		}
+		c.HandleError(t.Context(), &resourceslice.DroppedFieldsError{PoolName: "node-1", DesiredSlice: desired, ActualSlice: actual}, "create ResourceSlice")
+		synctest.Wait()
+		c.wantNames("gpu-01-00")
+		// What claims hold all the same stays.
+		c.hold(catalog.Held{"gpu-01-00-ts": true})
+		c.wantNames("gpu-01-00, gpu-01-00-ts")
+	})
+}
+
+// No event tells that a compute mode was changed, so the controller looks now and
+// then while one may stand in the way of claims, and not any more after that.
+func TestAComputeModeThatIsChangedBackIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hw := &hardware{node: gpus(1)}
+		hw.node.GPUs[0].ComputeMode = gpu.ComputeModeProhibited
+		c := startIn(t, hw, nil, nil)
+		c.wantNames("gpu-01-00 (prohibited)")
+		hw.change(func(h *hardware) {
+			h.node.GPUs = gpus(1).GPUs
+			h.node.GPUs[0].ComputeMode = gpu.ComputeModeDefault
+		})
+		c.pass(2 * time.Minute)
+		c.wantNames("gpu-01-00")
+		looks := c.looks()
+		c.pass(time.Hour)
+		if c.looks() != looks {
+			t.Errorf("looked %d times in an hour without a reason", c.looks()-looks)
+		}
 	})
 }

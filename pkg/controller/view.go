@@ -27,8 +27,8 @@ func (c *Controller) Devices() []DeviceStatus {
 	return c.devices()
 }
 
-// devices gives every GPU that is known, and its parts as far as they are
-// published. Callers hold mu.
+// devices gives every GPU that is known, and its parts and time slices as far as
+// they are published. Callers hold mu.
 func (c *Controller) devices() []DeviceStatus {
 	devices := c.inventory.devices()
 	if c.published == nil {
@@ -42,7 +42,7 @@ func (c *Controller) devices() []DeviceStatus {
 		for _, slice := range pool.Slices {
 			for _, device := range slice.Devices {
 				name, err := gpu.ParseDeviceName(device.Name)
-				if d, known := whole[name.Address]; err == nil && known && name.Kind == gpu.KindMIG {
+				if d, known := whole[name.Address]; err == nil && known && name.Kind != gpu.KindGPU {
 					d.Name = device.Name
 					devices = append(devices, d)
 				}

@@ -51,6 +51,8 @@ const (
 type MPSStatus struct {
 	Daemon MPSDaemon
 	State  MPSState
+	// PID of its process on the host; 0 if it has none.
+	PID int
 	// Problem says in words why it is not ready.
 	Problem string
 	// Restarts since it was asked for.

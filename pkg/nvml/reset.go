@@ -2,28 +2,33 @@ package nvml
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os/exec"
-	"path/filepath"
-	"strings"
-	"syscall"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// ResetWith resets GPUs with the nvidia-smi of the driver that is installed
-// below driverRoot ("/" for the host's own), which refuses a GPU in use.
-func ResetWith(driverRoot string) ResetFunc {
+// ResetWith resets GPUs with the nvidia-smi of a driver, which refuses a GPU in
+// use.
+func ResetWith(root gpu.DriverRoot) ResetFunc {
+	smi := NewSMI(root)
 	return func(ctx context.Context, address gpu.PCIAddress) error {
-		cmd := exec.CommandContext(ctx, "/usr/bin/nvidia-smi", "--gpu-reset", "-i", address.String())
-		if filepath.Clean(driverRoot) != "/" {
-			// Its libraries are the driver's, too.
-			cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: driverRoot}
-			cmd.Dir = "/"
+		_, err := smi.run(ctx, address, "reset", "--gpu-reset", "-i", address.String())
+		// It has one exit status for a GPU in use and for all that has no
+		// status of its own.
+		if err != nil && !mapped(err) {
+			err = fmt.Errorf("%w: %w", gpu.ErrInUse, err)
 		}
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("reset it with nvidia-smi: %w: %w: %s", gpu.ErrInUse, err, strings.TrimSpace(string(out)))
-		}
-		return nil
+		return err
 	}
+}
+
+// mapped reports whether an error says what is wrong.
+func mapped(err error) bool {
+	for _, sentinel := range []error{gpu.ErrNotFound, gpu.ErrInUse, gpu.ErrNotSupported, gpu.ErrInvalid, gpu.ErrNotReady, gpu.ErrLost, gpu.ErrPermission, gpu.ErrTimeout} {
+		if errors.Is(err, sentinel) {
+			return true
+		}
+	}
+	return false
 }

@@ -133,7 +133,7 @@ func (s *Sim) FailCalls(f CallFault) error {
 
 // ReportXID reports an XID error of a GPU, and does nothing else to it.
 func (s *Sim) ReportXID(index int, xid uint64) error {
-	return s.breakGPU(index, func(st *State, g *GPUState) error {
+	return s.changeGPU(index, func(st *State, g *GPUState) error {
 		st.record(index, nvml.EventTypeXidCriticalError, xid)
 		return nil
 	})
@@ -142,7 +142,7 @@ func (s *Sim) ReportXID(index int, xid uint64) error {
 // LoseGPU lets a GPU fall off the bus: every call of it returns
 // ERROR_GPU_IS_LOST, after an XID 79, until a reset or a reboot.
 func (s *Sim) LoseGPU(index int) error {
-	return s.breakGPU(index, func(st *State, g *GPUState) error {
+	return s.changeGPU(index, func(st *State, g *GPUState) error {
 		g.Lost = true
 		st.record(index, nvml.EventTypeXidCriticalError, xidOffTheBus)
 		return nil
@@ -152,7 +152,7 @@ func (s *Sim) LoseGPU(index int) error {
 // FailECC lets a GPU find an uncorrectable memory error, with an XID 48. It is
 // [gpu.ErrNotSupported] on a GPU whose ECC is off.
 func (s *Sim) FailECC(index int) error {
-	return s.breakGPU(index, func(st *State, g *GPUState) error {
+	return s.changeGPU(index, func(st *State, g *GPUState) error {
 		if g.ECC == nil || !*g.ECC {
 			return fmt.Errorf("GPU %d: %w: it has no ECC, or ECC is off", index, gpu.ErrNotSupported)
 		}
@@ -166,7 +166,7 @@ func (s *Sim) FailECC(index int) error {
 // LinkDown takes an NVLink down, on both its ends where the other end is a
 // GPU, with an XID 74 on each.
 func (s *Sim) LinkDown(index, link int) error {
-	return s.breakGPU(index, func(st *State, _ *GPUState) error {
+	return s.changeGPU(index, func(st *State, _ *GPUState) error {
 		ends, err := s.node.linkEnds(index, link)
 		if err != nil {
 			return err
@@ -184,7 +184,8 @@ func (s *Sim) LinkDown(index, link int) error {
 	})
 }
 
-func (s *Sim) breakGPU(index int, change func(*State, *GPUState) error) error {
+// changeGPU changes one GPU.
+func (s *Sim) changeGPU(index int, change func(*State, *GPUState) error) error {
 	if err := s.checkGPU(index); err != nil {
 		return err
 	}
@@ -205,7 +206,7 @@ func (s *Sim) UnloadDriver() error {
 // loaded, calls work again and those that hang go on.
 func (s *Sim) ClearFaults() error {
 	return s.update(func(st *State) error {
-		st.NoDriver, st.CallFaults = false, nil
+		st.NoDriver, st.CallFaults, st.MPSStartFailures = false, nil, 0
 		st.FaultsCleared++
 		for i := range st.GPUs {
 			g := &st.GPUs[i]

@@ -75,18 +75,21 @@ func addProcess(spec *spec, g *GPUState, p Process) error {
 // GPU knows it.
 func (s *Sim) RemoveProcess(pid int) error {
 	return s.update(func(st *State) error {
-		found := false
-		for i := range st.GPUs {
-			g := &st.GPUs[i]
-			before := len(g.Processes)
-			g.Processes = slices.DeleteFunc(g.Processes, func(p Process) bool { return p.PID == pid })
-			found = found || len(g.Processes) < before
-		}
-		if !found {
+		if !removeProcess(st, pid) {
 			return fmt.Errorf("process %d: %w on any GPU", pid, gpu.ErrNotFound)
 		}
 		return nil
 	})
+}
+
+func removeProcess(st *State, pid int) (found bool) {
+	for i := range st.GPUs {
+		g := &st.GPUs[i]
+		before := len(g.Processes)
+		g.Processes = slices.DeleteFunc(g.Processes, func(p Process) bool { return p.PID == pid })
+		found = found || len(g.Processes) < before
+	}
+	return found
 }
 
 // usableBytes is the memory that processes can have.

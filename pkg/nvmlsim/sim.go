@@ -21,6 +21,7 @@ import (
 //	<dir>/model.yaml   what it is made of; never changes
 //	<dir>/state.json   what it is doing; replaced with every change
 //	<dir>/lock         held by whoever changes it
+//	<dir>/mps/         the MPS daemons that have run on it
 //	<dir>/root/        the root file system that goes with it
 //
 // Any number of processes may have the same directory open. All methods are
@@ -90,7 +91,10 @@ func Open(dir string) (*Sim, error) {
 }
 
 // OpenOrCreate opens the node in dir, or makes one of the given model where
-// there is none. A node of another model is [gpu.ErrInUse].
+// there is none. A node of another model is [gpu.ErrInUse]. The driver's
+// programs below [Sim.Root] call the gpu-sim that this process finds: the one
+// that the environment variable GPU_SIM names, the one beside the executable,
+// or the one on the path.
 func OpenOrCreate(dir string, m *Model) (*Sim, error) {
 	s, err := Open(dir)
 	if errors.Is(err, gpu.ErrNotFound) {
@@ -114,6 +118,9 @@ func OpenOrCreate(dir string, m *Model) (*Sim, error) {
 	if !bytes.Equal(have, want) {
 		return nil, fmt.Errorf("%s: %w: it holds a simulated %s that differs from the model %s asked for; destroy it or take another directory",
 			dir, gpu.ErrInUse, s.node.model.Name, m.Name)
+	}
+	if err := s.tree().refreshPrograms(); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
@@ -183,7 +190,7 @@ func (s *Sim) ResetGPU(index int) error {
 			return fmt.Errorf("reset GPU %d: %w by %s", index, gpu.ErrInUse, describeProcesses(g.Processes))
 		}
 		g.MIGMode, g.ECC = g.MIGPending, g.ECCPending
-		g.Instances, g.Lost, g.ECCErrors = nil, false, 0
+		g.Instances, g.Lost, g.ECCErrors, g.TimeSlice = nil, false, 0, ""
 		return nil
 	})
 }
@@ -196,7 +203,7 @@ func (s *Sim) Destroy() error {
 	}
 	defer unlock()
 	// The state goes first: without it there is no node.
-	for _, name := range []string{"state.json", "state.json.new", "model.yaml", "root", "lock"} {
+	for _, name := range []string{"state.json", "state.json.new", "model.yaml", "mps", "root", "lock"} {
 		if err := os.RemoveAll(filepath.Join(s.dir, name)); err != nil {
 			return fmt.Errorf("destroy the simulated node: %w", err)
 		}

@@ -28,6 +28,9 @@ type State struct {
 	GPUs []GPUState `json:"gpus"`
 	// CallFaults that are still to strike.
 	CallFaults []CallFault `json:"callFaults,omitempty"`
+	// MPSStartFailures is how many MPS daemons will not come up; negative for
+	// all of them.
+	MPSStartFailures int `json:"mpsStartFailures,omitempty"`
 	// FaultsCleared counts how often faults were cleared; it ends hangs.
 	FaultsCleared uint64 `json:"faultsCleared,omitempty"`
 	// Events are the latest ones, oldest first.
@@ -44,6 +47,8 @@ type GPUState struct {
 	ECCPending  *bool  `json:"eccPending,omitempty"`
 	Persistence *bool  `json:"persistence,omitempty"`
 	ComputeMode string `json:"computeMode"`
+	// TimeSlice of the compute policy; empty for the default.
+	TimeSlice string `json:"timeSlice,omitempty"`
 	// Lost says that the GPU fell off the bus.
 	Lost bool `json:"lost,omitempty"`
 	// LinksDown are the numbers of NVLinks taken down by a fault.
@@ -85,6 +90,9 @@ type Process struct {
 	MemoryBytes uint64 `json:"memoryBytes"`
 	// Device is the UUID of the MIG device it runs on; empty for the GPU.
 	Device string `json:"device,omitempty"`
+	// Daemon is the MPS daemon whose server the process is, and with which it
+	// ends; empty for other processes.
+	Daemon string `json:"daemon,omitempty"`
 }
 
 // Event is something that the hardware reported.
@@ -162,7 +170,7 @@ func (s *Sim) load() (*State, error) {
 		return nil, fmt.Errorf("simulated node in %s: %w", s.dir, err)
 	}
 	if last := s.last.Load(); last != nil && last.stamp == stat.Mtim {
-		return last.state, nil
+		return s.withoutDead(last.state), nil
 	}
 	file, err := os.Open(s.stateFile())
 	if err != nil {
@@ -180,7 +188,7 @@ func (s *Sim) load() (*State, error) {
 		return nil, fmt.Errorf("%s: %w: %d GPUs, and the model has %d", s.stateFile(), gpu.ErrCorrupt, len(st.GPUs), len(s.node.gpus))
 	}
 	s.last.Store(&snapshot{stamp: stat.Mtim, state: st})
-	return st, nil
+	return s.withoutDead(st), nil
 }
 
 // update changes the state while no other process does. An error of change is

@@ -81,10 +81,7 @@ func (t tree) driver() error {
 	if err := t.link(filepath.Join(dir, "libcuda.so"), "libcuda.so.1"); err != nil {
 		return err
 	}
-	if err := t.write("usr/bin/nvidia-smi", "#!/bin/sh\necho \"simulated NVIDIA driver "+version+": use gpu-sim show on the host\"\n"); err != nil {
-		return err
-	}
-	return os.Chmod(t.path("usr/bin/nvidia-smi"), 0o755)
+	return t.refreshPrograms()
 }
 
 // dev makes the device nodes.

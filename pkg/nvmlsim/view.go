@@ -20,8 +20,11 @@ type View struct {
 	DriverLoaded bool      `json:"driverLoaded"`
 	GPUs         []GPUView `json:"gpus"`
 	// CallFaults in words.
-	CallFaults []string    `json:"callFaults,omitempty"`
-	Events     []EventView `json:"events,omitempty"`
+	CallFaults []string `json:"callFaults,omitempty"`
+	// MPSStartFailures is how many MPS daemons will not come up; negative for
+	// all of them.
+	MPSStartFailures int         `json:"mpsStartFailures,omitempty"`
+	Events           []EventView `json:"events,omitempty"`
 }
 
 // GPUView is one GPU.
@@ -38,6 +41,7 @@ type GPUView struct {
 	Lost        bool   `json:"lost,omitempty"`
 	MIG         string `json:"mig,omitempty"` // on, off; pending changes in words
 	ComputeMode string `json:"computeMode"`
+	TimeSlice   string `json:"timeSlice,omitempty"` // other than the default
 	ECC         *bool  `json:"ecc,omitempty"`
 	ECCErrors   uint64 `json:"eccErrors,omitempty"`
 	Persistence *bool  `json:"persistence,omitempty"`
@@ -87,6 +91,8 @@ func (s *Sim) View() (View, error) {
 		Root:          s.Root(),
 		RealDevices:   s.tree().realDevices(),
 		DriverLoaded:  !st.NoDriver,
+
+		MPSStartFailures: st.MPSStartFailures,
 	}
 	for i, spec := range s.node.gpus {
 		v.GPUs = append(v.GPUs, viewGPU(spec, &st.GPUs[i]))
@@ -114,7 +120,7 @@ func viewGPU(s *spec, g *GPUState) GPUView {
 		Index: s.index, Minor: s.minor, Address: s.address.String(), UUID: s.uuid, Product: s.kind.Name,
 		NUMANode: s.gpu.NUMANode, PCIeRoot: s.pcieRoot,
 		MemoryMiB: s.kind.MemoryMiB, UsedMiB: usedBytes(g.Processes) >> 20,
-		Lost: g.Lost, ComputeMode: g.ComputeMode, ECC: g.ECC, ECCErrors: g.ECCErrors, Persistence: g.Persistence,
+		Lost: g.Lost, ComputeMode: g.ComputeMode, TimeSlice: g.TimeSlice, ECC: g.ECC, ECCErrors: g.ECCErrors, Persistence: g.Persistence,
 		Processes: g.Processes,
 	}
 	if s.kind.MIG != nil {

@@ -17,6 +17,9 @@ func (v View) WriteText(w io.Writer) error {
 	table(&b, "Processes", "GPU\tPID\tNAME\tMEMORY MiB\tDEVICE", v.processRows())
 	table(&b, "Faults in calls", "", v.CallFaults)
 	table(&b, "Events", "GPU\tEVENT", v.eventRows())
+	if v.MPSStartFailures != 0 {
+		b.WriteString("\nMPS daemons do not come up\n")
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -48,6 +51,9 @@ func (v View) gpuRows() []string {
 		}
 		if g.Persistence != nil {
 			modes = append(modes, "persistence "+onOff(*g.Persistence))
+		}
+		if g.TimeSlice != "" {
+			modes = append(modes, "time slice "+g.TimeSlice)
 		}
 		health := "ok"
 		switch {

@@ -11,7 +11,8 @@ import (
 )
 
 // metadataOf is what a container finds of a device below
-// /var/run/kubernetes.io/dra-device-attributes: the attributes as published.
+// /var/run/kubernetes.io/dra-device-attributes: the attributes as published, and
+// what the claim has of it.
 func metadataOf(d claim.Device) *kubeletplugin.DeviceMetadata {
 	attributes := d.Attributes
 	if attributes == nil {
@@ -20,6 +21,7 @@ func metadataOf(d claim.Device) *kubeletplugin.DeviceMetadata {
 	if _, ok := attributes["uuid"]; !ok && d.UUID != "" {
 		attributes["uuid"] = resourceapi.DeviceAttribute{StringValue: &d.UUID}
 	}
+	dataOf(d).attributes(attributes)
 	return &kubeletplugin.DeviceMetadata{Attributes: attributes}
 }
 

@@ -88,12 +88,16 @@ func each[T any](items []T, do func(int, T)) {
 	all.Wait()
 }
 
-// kindsOf names the kinds of devices for a metric: "gpu", "gpu+mig"; "unknown"
-// where nothing was prepared.
+// kindsOf names the kinds of devices for a metric: "gpu", "gpu+mig-share";
+// "unknown" where nothing was prepared.
 func kindsOf(devices []claim.Device) string {
 	var kinds []string
 	for _, d := range devices {
-		kinds = append(kinds, string(d.Kind))
+		kind := string(d.Kind)
+		if known(d.Share) && d.Share.Memory != 0 {
+			kind += "-share"
+		}
+		kinds = append(kinds, kind)
 	}
 	slices.Sort(kinds)
 	if kinds = slices.Compact(kinds); len(kinds) == 0 {

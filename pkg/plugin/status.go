@@ -24,14 +24,6 @@ const (
 	ReasonPrepareFailed = "PrepareFailed"
 )
 
-// DeviceData is the JSON object in status.devices[].data.
-type DeviceData struct {
-	// UUID as NVML prints it: "GPU-" or "MIG-" and 36 characters.
-	UUID string `json:"uuid,omitempty"`
-	// PCIBusID of the physical GPU: "0000:1b:00.0".
-	PCIBusID string `json:"pciBusID,omitempty"`
-}
-
 // claimStatus is what one claim's status.devices should say.
 type claimStatus struct {
 	claim   kubeletplugin.NamespacedObject
@@ -43,7 +35,8 @@ type deviceStatus struct {
 	shareID         *types.UID
 	ready           metav1.ConditionStatus
 	reason, message string
-	data            DeviceData
+	// data is nil where nothing was prepared.
+	data *DeviceData
 	// since is when the device came into this state.
 	since time.Time
 }
@@ -55,7 +48,7 @@ func readyStatus(object kubeletplugin.NamespacedObject, devices []claim.Device, 
 		status.add(deviceStatus{
 			pool: d.Pool, device: d.Name, shareID: d.ShareID, since: now,
 			ready: metav1.ConditionTrue, reason: ReasonPrepared, message: "the device is prepared",
-			data: DeviceData{UUID: d.UUID, PCIBusID: d.Address.String()},
+			data: dataOf(d),
 		})
 	}
 	return status
@@ -98,7 +91,7 @@ func (d deviceStatus) entry(driver string) (*resourceapply.AllocatedDeviceStatus
 	if d.shareID != nil {
 		entry.WithShareID(string(*d.shareID))
 	}
-	if d.data != (DeviceData{}) {
+	if d.data != nil {
 		raw, err := json.Marshal(d.data)
 		if err != nil {
 			return nil, err
@@ -121,6 +114,9 @@ func (s *claimStatus) written(in *resourceapi.ResourceClaim, driver string) bool
 
 func (d deviceStatus) is(e resourceapi.AllocatedDeviceStatus, driver string) bool {
 	if e.Driver != driver || e.Pool != d.pool || e.Device != d.device || ptr.Deref(e.ShareID, "") != string(ptr.Deref(d.shareID, "")) {
+		return false
+	}
+	if d.data != nil && (e.Data == nil || !d.data.says(e.Data.Raw)) {
 		return false
 	}
 	return slices.ContainsFunc(e.Conditions, func(c metav1.Condition) bool {

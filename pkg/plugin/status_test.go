@@ -99,7 +99,8 @@ func TestStatusNamesThePreparedDeviceAndLeavesOtherDriversAlone(t *testing.T) {
 				Type: "Ready", Status: metav1.ConditionTrue, Reason: "Prepared", Message: "the device is prepared",
 				LastTransitionTime: metav1.NewTime(testTime.Local()),
 			}},
-			Data: &runtime.RawExtension{Raw: []byte(`{"uuid":"GPU-11111111-2222-3333-4444-555555555555","pciBusID":"0000:1b:00.0"}`)},
+			Data: &runtime.RawExtension{Raw: []byte(`{"kind":"DeviceData","apiVersion":"gpu.nvidia.com/v1alpha1",` +
+				`"uuid":"GPU-11111111-2222-3333-4444-555555555555","pciBusID":"0000:1b:00.0"}`)},
 		},
 	}
 	got := getClaim(t, client).Status.Devices

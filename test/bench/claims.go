@@ -17,9 +17,23 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// claim makes a ResourceClaim in the cluster and allocates a device to it,
+// claim makes a ResourceClaim in the cluster and allocates a whole device to it,
 // as the scheduler would.
 func (b *bench) claim(ctx context.Context, device string) (*resourceapi.ResourceClaim, error) {
+	return b.allocate(ctx, device, nil)
+}
+
+// share makes a ResourceClaim in the cluster and allocates it so much memory of
+// a device.
+func (b *bench) share(ctx context.Context, device string, memory int64) (*resourceapi.ResourceClaim, error) {
+	return b.allocate(ctx, device, map[resourceapi.QualifiedName]resource.Quantity{
+		"memory":  *resource.NewQuantity(memory, resource.BinarySI),
+		"compute": *resource.NewQuantity(0, resource.DecimalSI),
+	})
+}
+
+// allocate gives a new claim what it consumes of the device; nil for all of it.
+func (b *bench) allocate(ctx context.Context, device string, consumed map[resourceapi.QualifiedName]resource.Quantity) (*resourceapi.ResourceClaim, error) {
 	claims := b.client.ResourceV1().ResourceClaims(b.namespace)
 	claim, err := claims.Create(ctx, &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "claim-"},
@@ -36,9 +50,11 @@ func (b *bench) claim(ctx context.Context, device string) (*resourceapi.Resource
 	}
 	result := resourceapi.DeviceRequestAllocationResult{Request: "gpu", Driver: harness.DriverName, Pool: b.node, Device: device}
 	if ptr.Deref(slice.AllowMultipleAllocations, false) {
-		// A share without a request takes what the device's policy defaults to.
 		result.ShareID = ptr.To(uuid.NewUUID())
-		result.ConsumedCapacity = wholeOf(slice)
+		if result.ConsumedCapacity = consumed; consumed == nil {
+			// A request without capacity takes what the device's policy defaults to.
+			result.ConsumedCapacity = wholeOf(slice)
+		}
 	}
 	claim.Status.Allocation = &resourceapi.AllocationResult{
 		Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{result}},

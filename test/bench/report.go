@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // figures are the raw measurements of a run.
@@ -27,6 +28,13 @@ type figures struct {
 	// destroy the partition, which prepare and unprepare contain.
 	SimCreate, SimDestroy []time.Duration
 	Allocator             []allocatortest.Comparison
+
+	// MPS shares: the first on a GPU, a further one, the last that goes, and as
+	// many at once as a GPU has clients. DaemonStart and DaemonStop are what the
+	// supervisor alone takes, which the first and the last contain.
+	FirstShare, LastShare, Share, ShareUnprepare, FullGPU []time.Duration
+	DaemonStart, DaemonStop                               []time.Duration
+	ResidentShares                                        int64
 }
 
 // Line is one row of the report.
@@ -57,10 +65,25 @@ func (f *figures) lines() []Line {
 		memory("resident memory after start", f.ResidentIdle),
 		memory("resident memory after all claims", f.Resident),
 	}
+	lines = append(lines, f.shareLines()...)
 	if len(f.PartitionPrepare) > 0 {
 		lines = append(lines, f.partitionLines()...)
 	}
 	return lines
+}
+
+func (f *figures) shareLines() []Line {
+	first, last := latency("prepare of the first share on a GPU", f.FirstShare, 200), latency("unprepare of the last share on a GPU", f.LastShare, 0)
+	started, stopped := latency("the supervisor's start of a daemon (yardstick)", f.DaemonStart, 0), latency("the supervisor's stop of it (yardstick)", f.DaemonStop, 0)
+	further := latency("prepare of a further share", f.Share, 3)
+	full := latency(fmt.Sprintf("%d shares of one GPU at once, all of them", gpu.MPSMaxClients), f.FullGPU, 0)
+	return []Line{
+		first, started, less("first share less start: our own", f.FirstShare, f.DaemonStart),
+		further, latency("unprepare of it", f.ShareUnprepare, 0),
+		last, stopped, less("last share less stop: our own", f.LastShare, f.DaemonStop),
+		full, ratio(fmt.Sprintf("%d at once / one", gpu.MPSMaxClients), full, further),
+		memory("resident memory after all shares", f.ResidentShares),
+	}
 }
 
 func (f *figures) partitionLines() []Line {

@@ -39,6 +39,7 @@ var checks = []struct {
 	{"NVLinks have two ends", checkLinks},
 	{"processes can be listed", checkProcesses},
 	{"events can be watched", checkEvents},
+	{"MPS holds clients to their limits", checkMPS},
 	{"the simulator can stand in for it", checkCapture},
 }
 

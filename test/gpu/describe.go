@@ -5,8 +5,10 @@
 //	go test -c -o gpu-conformance ./test/gpu
 //	./gpu-conformance -test.v -hardware=nvml -capture node.yaml
 //
-// It only reads, and changes no setting of the machine. What it saw it prints,
-// and with -capture it writes it as a model for the simulator. Serial numbers
+// It reads, and on an idle GPU it lets MPS share it; it changes no setting of
+// the machine. A check that cannot be made there is skipped and says why. What
+// was seen it prints, and with -capture it writes it as a model for the
+// simulator. Serial numbers
 // and UUIDs do not go into a captured model; the simulator derives UUIDs of its
 // own from the model's name and the PCI addresses.
 package conformance

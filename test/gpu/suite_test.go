@@ -64,6 +64,10 @@ type machine struct {
 	root string
 	// platform as a model spells it.
 	platform string
+	// driverRoot has the driver's programs, client is the kind of client that
+	// their MPS has.
+	driverRoot gpu.DriverRoot
+	client     string
 
 	node gpu.Node
 	// locateErr says which GPUs the kernel does not place.
@@ -105,7 +109,8 @@ func (m *machine) look(t *testing.T) {
 func thisMachine(t *testing.T) *machine {
 	t.Helper()
 	platforms := map[string]string{"amd64": "", "arm64": "aarch64"}
-	m := &machine{library: nvml.Open(*driverRoot), root: "/", platform: platforms[runtime.GOARCH]}
+	m := &machine{library: nvml.Open(*driverRoot), root: "/", platform: platforms[runtime.GOARCH],
+		driverRoot: gpu.DriverRoot(*driverRoot), client: clientOfCUDA}
 	m.look(t)
 	return m
 }
@@ -117,7 +122,8 @@ func simulate(t *testing.T, model *nvmlsim.Model) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{library: nvml.New(sim.NVML()), root: sim.Root(), platform: model.Platform}
+	m := &machine{library: nvml.New(sim.NVML()), root: sim.Root(), platform: model.Platform,
+		driverRoot: gpu.DriverRoot(sim.Root()), client: clientOfStandIn}
 	m.look(t)
 	return m
 }

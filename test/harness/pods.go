@@ -1,12 +1,10 @@
 package harness
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -203,7 +201,7 @@ func (c *Cluster) Claim(ctx context.Context, pod *corev1.Pod, entry string) (*re
 	return c.Client.ResourceV1().ResourceClaims(pod.Namespace).Get(ctx, *pod.Status.ResourceClaimStatuses[i].ResourceClaimName, metav1.GetOptions{})
 }
 
-// Sight is what the probe found inside its container; see test/cluster/probe.
+// Sight is what the probe finds inside its container; see test/cluster/probe.
 type Sight struct {
 	Devices []struct {
 		Path string `json:"path"`
@@ -236,6 +234,19 @@ func (s Sight) Attributes(device string) map[resourceapi.QualifiedName]resourcea
 	return nil
 }
 
+// Limits are what MPS holds processes of the container to: "19968M 25%", "-"
+// where there are none.
+func (s Sight) Limits() string {
+	var limits []string
+	if memory := s.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]; memory != "" {
+		limits = append(limits, strings.TrimPrefix(memory, "0="))
+	}
+	if threads := s.Env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]; threads != "" {
+		limits = append(limits, threads+"%")
+	}
+	return cmp.Or(strings.Join(limits, " "), "-")
+}
+
 // Capabilities lists the MIG capability nodes the container has.
 func (s Sight) Capabilities() []string {
 	var paths []string
@@ -260,27 +271,15 @@ func (s Sight) GPUs() []string {
 	return paths
 }
 
-// Sight reads what the probe in a container printed.
+// Sight has the probe look around in a container.
 func (c *Cluster) Sight(ctx context.Context, namespace, pod, container string) (Sight, error) {
 	var sight Sight
-	err := Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
-		stream, err := c.Client.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container}).Stream(ctx)
-		if err != nil {
-			return false, err.Error(), nil
-		}
-		defer stream.Close() //nolint:errcheck // only read from
-		text, err := io.ReadAll(stream)
-		if err != nil {
-			return false, err.Error(), nil
-		}
-		err = json.NewDecoder(bytes.NewReader(text)).Decode(&sight)
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return false, "the probe has printed nothing yet", nil
-		}
-		return err == nil, "", err
-	})
+	out, err := c.Kubectl(ctx, "exec", "-n", namespace, pod, "-c", container, "--", "probe", "once")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &sight)
+	}
 	if err != nil {
-		return sight, fmt.Errorf("read what %s/%s saw in %s: %w", namespace, pod, container, err)
+		return sight, fmt.Errorf("look around in %s of %s/%s: %w", container, namespace, pod, err)
 	}
 	return sight, nil
 }

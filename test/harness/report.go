@@ -16,7 +16,7 @@ import (
 
 // Row is one device of one container of one pod.
 type Row struct {
-	Pod, Container string
+	Namespace, Pod, Container string
 	// Request as the claim's result names it: "gpu", or "gpu/hopper" for a
 	// choice of firstAvailable.
 	Request string
@@ -24,6 +24,8 @@ type Row struct {
 	// UUID and NUMANode of the GPU or MIG instance, as the container's metadata
 	// file has them; "-" where it does not tell.
 	UUID, NUMANode string
+	// Limits are what MPS holds the container to, "-" where it does not.
+	Limits string
 	// Saw are the device nodes of GPUs and MIG capabilities inside the container.
 	Saw []string
 }
@@ -40,7 +42,7 @@ func (c *Cluster) Report(ctx context.Context, namespace string) ([]Row, error) {
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if pod.Status.Phase != corev1.PodRunning {
-			rows = append(rows, Row{Pod: pod.Name, Container: "-", Request: "-", Device: string(pod.Status.Phase), UUID: "-", NUMANode: "-"})
+			rows = append(rows, Row{Namespace: pod.Namespace, Pod: pod.Name, Container: "-", Request: "-", Device: string(pod.Status.Phase), UUID: "-", NUMANode: "-", Limits: "-"})
 			continue
 		}
 		for _, container := range pod.Spec.Containers {
@@ -74,9 +76,10 @@ func (c *Cluster) containerRows(ctx context.Context, pod *corev1.Pod, container 
 			}
 			attributes := sight.Attributes(result.Device)
 			rows = append(rows, Row{
-				Pod: pod.Name, Container: container.Name, Request: result.Request, Device: result.Device,
+				Namespace: pod.Namespace, Pod: pod.Name, Container: container.Name, Request: result.Request, Device: result.Device,
 				UUID:     text(attributes["uuid"]),
 				NUMANode: text(attributes["resource.kubernetes.io/numaNode"]),
+				Limits:   sight.Limits(),
 				Saw:      append(sight.GPUs(), sight.Capabilities()...),
 			})
 		}
@@ -129,10 +132,10 @@ func (c *Cluster) EachSlice(ctx context.Context, visit func(resourceapi.Resource
 // WriteTable prints rows for people.
 func WriteTable(w io.Writer, rows []Row) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "POD\tCONTAINER\tREQUEST\tDEVICE\tUUID\tNUMA\tTHE CONTAINER SAW") //nolint:errcheck // Flush reports it
+	fmt.Fprintln(table, "NAMESPACE\tPOD\tCONTAINER\tREQUEST\tDEVICE\tUUID\tNUMA\tHELD TO\tTHE CONTAINER SAW") //nolint:errcheck // Flush reports it
 	for _, r := range rows {
 		//nolint:errcheck // Flush reports it
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Pod, r.Container, r.Request, r.Device, r.UUID, r.NUMANode, cmp.Or(strings.Join(r.Saw, " "), "-"))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Namespace, r.Pod, r.Container, r.Request, r.Device, r.UUID, r.NUMANode, r.Limits, cmp.Or(strings.Join(r.Saw, " "), "-"))
 	}
 	return table.Flush()
 }

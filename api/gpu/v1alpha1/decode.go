@@ -1,49 +1,155 @@
 package v1alpha1
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/json"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	strictjson "sigs.k8s.io/json"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-const supported = "supported is " + KindGpuConfig + " of " + GroupVersion
-
 // Decode reads the parameters of an opaque configuration, JSON as the API
-// server stores it. It is strict: a field that would have no effect is an
-// error, because whoever wrote it counts on it. Every error wraps
-// [gpu.ErrInvalid] and names the field and what is supported.
+// server stores it, fills defaults in and validates. It is strict: a field that
+// would have no effect is an error, because whoever wrote it counts on it.
+// GpuConfig and MigDeviceConfig of resource.nvidia.com/v1beta1 are converted.
+// Every error wraps [gpu.ErrInvalid], names the path of the field and what is
+// allowed there, and is one short line whatever the parameters hold.
 func Decode(parameters []byte) (Config, error) {
 	if len(parameters) > resourceapi.OpaqueParametersMaxLength {
-		return nil, fmt.Errorf("parameters: %w: %d bytes, at most %d are allowed", gpu.ErrInvalid, len(parameters), resourceapi.OpaqueParametersMaxLength)
+		return nil, fmt.Errorf("%w parameters: %d bytes, at most %d are allowed", gpu.ErrInvalid, len(parameters), resourceapi.OpaqueParametersMaxLength)
 	}
 	var meta metav1.TypeMeta
-	if err := json.UnmarshalCaseSensitivePreserveInts(parameters, &meta); err != nil {
-		return nil, fmt.Errorf("parameters: %w: %w; %s", gpu.ErrInvalid, err, supported)
+	if err := strictjson.UnmarshalCaseSensitivePreserveInts(parameters, &meta); err != nil {
+		return nil, fmt.Errorf("%w parameters: %s", gpu.ErrInvalid, readable(err))
 	}
-	if meta.APIVersion != GroupVersion {
-		return nil, fmt.Errorf("parameters.apiVersion: %w: %q; %s", gpu.ErrInvalid, meta.APIVersion, supported)
+	into, unknown := newDocument(meta)
+	if unknown != nil {
+		return nil, fmt.Errorf("%w parameters: %w", gpu.ErrInvalid, unknown)
 	}
-	switch meta.Kind {
-	case KindGpuConfig:
-		config := &GpuConfig{}
-		if err := decodeStrict(parameters, config); err != nil {
-			return nil, fmt.Errorf("parameters of kind %s: %w", meta.Kind, err)
-		}
-		return config, nil
-	default:
-		return nil, fmt.Errorf("parameters.kind: %w: %q; %s", gpu.ErrInvalid, meta.Kind, supported)
+	if err := unmarshal(parameters, into); err != nil {
+		return nil, fmt.Errorf("%w %s: %w", gpu.ErrInvalid, meta.Kind, err)
 	}
+	var problems problems
+	config := into.config(&problems)
+	if err := problems.err(); err != nil {
+		return nil, fmt.Errorf("%w %s: %w", gpu.ErrInvalid, meta.Kind, err)
+	}
+	return config, nil
 }
 
-func decodeStrict(parameters []byte, into Config) error {
-	unexpected, err := json.UnmarshalStrict(parameters, into)
-	if err = errors.Join(append(unexpected, err)...); err != nil {
-		return fmt.Errorf("%w: %w; %s", gpu.ErrInvalid, err, supported)
+// document is a configuration as it is written.
+type document interface {
+	// config gives what is meant, defaults filled in.
+	config(*problems) Config
+	// fields lists what can be written.
+	fields() string
+}
+
+// newDocument gives what parameters of an apiVersion and kind are decoded into.
+func newDocument(meta metav1.TypeMeta) (document, *field.Error) {
+	kinds := map[string]document{}
+	switch meta.APIVersion {
+	case GroupVersion:
+		kinds[KindGpuConfig] = &gpuDocument{}
+		kinds[KindMigConfig] = &migDocument{}
+		kinds[KindShareConfig] = &shareDocument{}
+	case nvidiaGroupVersion:
+		if why, known := nvidiaUnserved(meta.Kind); known {
+			return nil, field.Forbidden(field.NewPath("kind"), fmt.Sprintf("%s: %s", meta.Kind, why))
+		}
+		kinds[nvidiaKindGpuConfig] = &nvidiaGpuDocument{}
+		kinds[nvidiaKindMigDeviceConfig] = &nvidiaMigDocument{}
+	default:
+		return nil, field.NotSupported(field.NewPath("apiVersion"), short(meta.APIVersion), []string{GroupVersion, nvidiaGroupVersion})
 	}
-	return nil
+	into, known := kinds[meta.Kind]
+	if !known {
+		return nil, field.NotSupported(field.NewPath("kind"), short(meta.Kind), slices.Sorted(maps.Keys(kinds)))
+	}
+	return into, nil
+}
+
+func unmarshal(parameters []byte, into document) error {
+	unexpected, err := strictjson.UnmarshalStrict(parameters, into)
+	if err != nil {
+		return errors.New(readable(err))
+	}
+	if len(unexpected) == 0 {
+		return nil
+	}
+	var texts []string
+	for _, err := range unexpected {
+		var at strictjson.FieldError
+		if errors.As(err, &at) {
+			at.SetFieldPath(short(at.FieldPath()))
+		}
+		texts = append(texts, err.Error())
+	}
+	return fmt.Errorf("%s; its fields are %s", firstOf(texts), into.fields())
+}
+
+// readable says what is wrong with JSON in the words of whoever wrote it.
+func readable(err error) string {
+	var mistyped *json.UnmarshalTypeError
+	if !errors.As(err, &mistyped) {
+		return err.Error()
+	}
+	at := mistyped.Field
+	if at == "" {
+		at = "document"
+	}
+	wanted := "an object"
+	switch mistyped.Type.Kind() {
+	case reflect.String:
+		wanted = "a string"
+	case reflect.Int:
+		wanted = "a whole number"
+	case reflect.Slice:
+		wanted = "a list"
+	default:
+	}
+	return fmt.Sprintf("%s: must be %s, not %s", short(at), wanted, short(mistyped.Value))
+}
+
+// problems gathers what is wrong with a document.
+type problems struct{ list field.ErrorList }
+
+func (p *problems) add(e *field.Error) { p.list = append(p.list, e) }
+
+func (p *problems) err() error {
+	if len(p.list) == 0 {
+		return nil
+	}
+	var texts []string
+	for _, e := range p.list {
+		texts = append(texts, e.Error())
+	}
+	return errors.New(firstOf(texts))
+}
+
+// firstOf joins the first few of what goes into an event.
+func firstOf(texts []string) string {
+	const most = 4
+	if rest := len(texts) - most; rest > 0 {
+		texts = append(texts[:most:most], fmt.Sprintf("and %d more", rest))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// short cuts what may be as long as the parameters.
+func short(text string) string {
+	const most = 64
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }

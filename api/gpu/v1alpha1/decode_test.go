@@ -1,70 +1,245 @@
 package v1alpha1
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-func TestDecodeReadsAGpuConfig(t *testing.T) {
-	got, err := Decode([]byte(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := Config(&GpuConfig{TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion, Kind: KindGpuConfig}})
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+// Each testdata/valid/*.yaml is parameters; the .golden beside it is what they
+// mean, with defaults.
+func TestExamplesAreDecodedWithDefaults(t *testing.T) {
+	each(t, "valid", func(t *testing.T, parameters []byte) string {
+		config, err := Decode(parameters)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := yaml.Marshal(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	})
 }
 
-func TestDecodeSaysWhatIsWrongAndWhatIsSupported(t *testing.T) {
-	for name, c := range map[string]struct{ parameters, want string }{
-		"nothing":                  {``, "unexpected end of JSON input"},
-		"null":                     {`null`, `parameters.apiVersion: invalid: ""`},
-		"a list":                   {`[]`, "cannot unmarshal array"},
-		"cut off":                  {`{"apiVersion": "gpu.nvidia`, "unexpected end of JSON input"},
-		"two documents":            {`{"apiVersion":"gpu.nvidia.com/v1alpha1","kind":"GpuConfig"} {}`, "after top-level value"},
-		"a number for a version":   {`{"apiVersion": 1}`, "TypeMeta.apiVersion of type string"},
-		"an unknown version":       {`{"apiVersion": "gpu.nvidia.com/v9", "kind": "GpuConfig"}`, `parameters.apiVersion: invalid: "gpu.nvidia.com/v9"`},
-		"another driver's group":   {`{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}`, `parameters.apiVersion: invalid: "resource.nvidia.com/v1beta1"`},
-		"an unknown kind":          {`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GPUConfig"}`, `parameters.kind: invalid: "GPUConfig"`},
-		"an unknown field":         {`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "sharring": {}}`, `unknown field "sharring"`},
-		"a field in another case":  {`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "Kind": "GpuConfig"}`, `unknown field "Kind"`},
-		"the same field twice":     {`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "kind": "GpuConfig"}`, `duplicate field "kind"`},
-		"more than the API allows": {`{"apiVersion": "` + strings.Repeat("x", 10<<10) + `"}`, "at most 10240 are allowed"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := Decode([]byte(c.parameters))
-			if got != nil || !errors.Is(err, gpu.ErrInvalid) {
-				t.Fatalf("got %v, %v, want an error that is %v", got, err, gpu.ErrInvalid)
+// The .golden beside each testdata/invalid/*.yaml is what its author is told.
+func TestExamplesAreRefusedWithTheFieldAndWhatIsAllowed(t *testing.T) {
+	each(t, "invalid", func(t *testing.T, parameters []byte) string {
+		config, err := Decode(parameters)
+		if config != nil || !errors.Is(err, gpu.ErrInvalid) {
+			t.Fatalf("got %v, %v, want an error that is %v", config, err, gpu.ErrInvalid)
+		}
+		return err.Error() + "\n"
+	})
+}
+
+func each(t *testing.T, folder string, decoded func(*testing.T, []byte) string) {
+	files, err := filepath.Glob(filepath.Join("testdata", folder, "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatal("no examples", err)
+	}
+	for _, file := range files {
+		t.Run(strings.ReplaceAll(strings.TrimSuffix(filepath.Base(file), ".yaml"), "-", " "), func(t *testing.T) {
+			got := decoded(t, parametersIn(t, file))
+			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
+			if os.Getenv("UPDATE_GOLDEN") != "" {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
 			}
-			text := fmt.Sprint(err)
-			if !strings.Contains(text, c.want) {
-				t.Errorf("error %q does not say %q", text, c.want)
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if !strings.Contains(text, supported) && !strings.Contains(text, "allowed") {
-				t.Errorf("error %q does not say what is supported", text)
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
+// parametersIn gives an example as the API server hands it on.
+func parametersIn(t testing.TB, file string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parameters, err := yaml.YAMLToJSON(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parameters
+}
+
+func TestDecodeRefusesWhatIsNoConfiguration(t *testing.T) {
+	for name, c := range map[string]struct{ parameters, want string }{
+		"nothing":                  {``, "unexpected end of JSON input"},
+		"null":                     {`null`, `apiVersion: Unsupported value: ""`},
+		"a list":                   {`[]`, "document: must be an object, not array"},
+		"cut off":                  {`{"apiVersion": "gpu.nvidia`, "unexpected end of JSON input"},
+		"two documents":            {`{"apiVersion":"gpu.nvidia.com/v1alpha1","kind":"GpuConfig"} {}`, "after top-level value"},
+		"a number for a version":   {`{"apiVersion": 1}`, "apiVersion: must be a string, not number"},
+		"a field in another case":  {`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "Kind": "GpuConfig"}`, `unknown field "Kind"`},
+		"the same field twice":     {`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "kind": "GpuConfig"}`, `duplicate field "kind"`},
+		"a device twice":           {`{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": {"strategy": "MPS", "mpsConfig": {"defaultPerDevicePinnedMemoryLimit": {"0": "1Gi", "0": "2Gi"}}}}`, `duplicate field "sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit.0"`},
+		"more than the API allows": {`{"apiVersion": "` + strings.Repeat("x", 10<<10) + `"}`, "at most 10240 are allowed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Decode([]byte(c.parameters))
+			if got != nil || !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(fmt.Sprint(err), c.want) {
+				t.Errorf("got %v, %v, want an error that is %v and says %q", got, err, gpu.ErrInvalid, c.want)
+			}
+		})
+	}
+}
+
+// What fills the 10 KiB that the API server lets through does not fill a pod's
+// events, and a line of them stays one line.
+func TestErrorsAreShortWhateverTheParameters(t *testing.T) {
+	long := strings.Repeat("0=10G,\n", 1400)
+	config := func(kind string, fields map[string]any) []byte {
+		fields["apiVersion"], fields["kind"] = GroupVersion, kind
+		parameters, err := json.Marshal(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return parameters
+	}
+	many := map[string]any{}
+	for i := range 500 {
+		many[fmt.Sprintf("\n%d", i)] = i
+	}
+	mps := func(fields map[string]any) map[string]any {
+		return map[string]any{"sharing": map[string]any{"strategy": "MPS", "mps": fields}}
+	}
+	for name, parameters := range map[string][]byte{
+		"a long kind":           config(long, map[string]any{}),
+		"a long field":          config(KindGpuConfig, map[string]any{long: 1}),
+		"a long strategy":       config(KindShareConfig, map[string]any{"strategy": long}),
+		"a long quantity":       config(KindGpuConfig, mps(map[string]any{"memoryLimit": long})),
+		"a long number":         config(KindShareConfig, map[string]any{"processes": json.Number("1" + strings.Repeat("0", 10000))}),
+		"a long device":         config(KindGpuConfig, mps(map[string]any{"perDevice": []any{map[string]any{"device": long}}})),
+		"many unknown fields":   config(KindShareConfig, many),
+		"many nameless devices": config(KindGpuConfig, mps(map[string]any{"perDevice": make([]struct{}, 3000)})),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Decode(parameters)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			checkText(t, err)
+		})
+	}
+}
+
+func checkText(t *testing.T, err error) {
+	t.Helper()
+	text := err.Error()
+	if len(text) > 1024 {
+		t.Errorf("%d bytes do not fit an event: %.200s", len(text), text)
+	}
+	if strings.ContainsFunc(text, unicode.IsControl) {
+		t.Errorf("%q is more than a line", text)
+	}
+}
+
+// Parsing a quantity costs as much as its exponent says, and whoever may write
+// a claim could stop an agent with one.
+func TestAQuantityCannotKeepTheAgentBusy(t *testing.T) {
+	done := make(chan error, 1)
+	go func() {
+		_, err := Decode([]byte(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "sharing": {"strategy": "MPS", "mps": {"memoryLimit": "1e-999999999"}}}`))
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if !errors.Is(err, gpu.ErrInvalid) {
+			t.Errorf("got %v, want %v", err, gpu.ErrInvalid)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("still parsing")
+	}
+}
+
+func TestIndexTellsAnIndexFromAUUID(t *testing.T) {
+	if index, ok := DeviceRef("12").Index(); index != 12 || !ok {
+		t.Errorf("got %d, %v", index, ok)
+	}
+	if _, ok := DeviceRef("GPU-6e2cb7f4-3f09-5a2f-8b6c-0a1b2c3d4e5f").Index(); ok {
+		t.Error("a UUID is no index")
+	}
+}
+
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte(`{"apiVersion":"gpu.nvidia.com/v1alpha1","kind":"GpuConfig"}`))
-	f.Add([]byte(`{"apiVersion":"gpu.nvidia.com/v1alpha1","kind":"GpuConfig","x":1}`))
+	for _, folder := range []string{"valid", "invalid"} {
+		files, err := filepath.Glob(filepath.Join("testdata", folder, "*.yaml"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, file := range files {
+			f.Add(parametersIn(f, file))
+		}
+	}
+	device := regexp.MustCompile(`^([0-9]{1,4}|(GPU|MIG)-[0-9a-f-]{36})$`)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		config, err := Decode(data)
 		if (config == nil) != (err != nil) {
-			t.Errorf("%q: both or neither of %v and %v", data, config, err)
+			t.Fatalf("%q: both or neither of %v and %v", data, config, err)
 		}
-		if err != nil && !errors.Is(err, gpu.ErrInvalid) {
-			t.Errorf("%q: %v is not %v", data, err, gpu.ErrInvalid)
+		if err != nil {
+			checkText(t, err)
+			if !errors.Is(err, gpu.ErrInvalid) {
+				t.Errorf("%q: %v is not %v", data, err, gpu.ErrInvalid)
+			}
+			return
+		}
+		written, err := json.Marshal(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Decode(written)
+		if err != nil {
+			t.Fatalf("%q: %s: %v", data, written, err)
+		}
+		if diff := cmp.Diff(config, again); diff != "" {
+			t.Errorf("%q: written and read again (-want +got):\n%s", data, diff)
+		}
+		var mps *MPS
+		switch c := config.(type) {
+		case *GpuConfig:
+			if c.Sharing != nil {
+				mps = c.Sharing.MPS
+			}
+		case *MigConfig:
+			if c.Sharing != nil {
+				mps = c.Sharing.MPS
+			}
+		}
+		if mps == nil {
+			return
+		}
+		// What reaches a container's environment.
+		limits := mps.PerDevice
+		if mps.MemoryLimit != nil {
+			limits = append(limits, DeviceLimit{Device: "0", MemoryLimit: *mps.MemoryLimit})
+		}
+		for _, l := range limits {
+			if value := l.MemoryLimit.Value(); value < mebi || value%mebi != 0 || !device.MatchString(string(l.Device)) {
+				t.Errorf("%q: a limit of %s for %q", data, l.MemoryLimit.String(), l.Device)
+			}
 		}
 	})
 }

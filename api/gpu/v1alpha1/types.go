@@ -145,6 +145,3 @@ func (*MigConfig) Kind() string { return KindMigConfig }
 
 // Kind implements [Config].
 func (*ShareConfig) Kind() string { return KindShareConfig }
-
-// Fits reports whether the configuration can be given to a device of the kind.
-func (*GpuConfig) Fits(kind gpu.Kind) bool { return kind == gpu.KindGPU }

@@ -4,6 +4,11 @@
 //
 //	probe once   prints and exits
 //	probe hold   prints and waits for SIGTERM
+//	probe cuda [--memory SIZE] [--device N] [--without-limits] [--once]
+//	             is a CUDA process on simulated GPUs: joins MPS as its
+//	             environment says, allocates memory, prints what it got and
+//	             holds it until SIGTERM; what is refused or taken from it
+//	             later is printed and ends it with status 1
 //
 // It uses the standard library only, and runs without a shared library.
 package main
@@ -17,27 +22,40 @@ import (
 )
 
 func main() {
-	mode := "hold"
-	if len(os.Args) > 1 {
-		mode = os.Args[1]
-	}
-	if len(os.Args) > 2 || mode != "hold" && mode != "once" {
-		fmt.Fprintln(os.Stderr, "usage: probe [hold|once]")
-		os.Exit(2)
-	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM)
-	report, err := look(root("/"), os.Environ())
-	if err == nil {
-		encoder := json.NewEncoder(os.Stdout)
-		encoder.SetIndent("", "  ")
-		err = encoder.Encode(report)
+	mode, args := "hold", os.Args[1:]
+	if len(args) > 0 {
+		mode, args = args[0], args[1:]
+	}
+	var err error
+	switch {
+	case mode == "cuda":
+		o, parseErr := parseCUDA(args, os.Stderr)
+		if parseErr != nil {
+			os.Exit(2)
+		}
+		err = runCUDA("/", os.Environ(), o, os.Stdout, stop)
+	case len(args) == 0 && (mode == "hold" || mode == "once"):
+		if err = printReport(); err == nil && mode == "hold" {
+			<-stop
+		}
+	default:
+		fmt.Fprintln(os.Stderr, "usage: probe [hold|once|cuda]")
+		os.Exit(2)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "probe:", err)
 		os.Exit(1)
 	}
-	if mode == "hold" {
-		<-stop
+}
+
+func printReport() error {
+	report, err := look("/", os.Environ())
+	if err != nil {
+		return err
 	}
+	encoder := json.NewEncoder(os.Stdout)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(report)
 }

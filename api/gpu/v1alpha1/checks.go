@@ -1,0 +1,126 @@
+package v1alpha1
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+const (
+	mebi          = 1 << 20
+	memoryAllowed = "must be a whole number of Mi, at least 1Mi, such as 512Mi or 10Gi"
+)
+
+var (
+	// quantityForm leaves out exponents: parsing "1e-99999999" takes minutes.
+	quantityForm = regexp.MustCompile(`^[0-9]{1,18}(\.[0-9]{1,9})?(Ki|Mi|Gi|Ti|k|M|G|T)?$`)
+	deviceForm   = regexp.MustCompile(`^(0|[1-9][0-9]{0,3}|(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$`)
+)
+
+// amount is a quantity that is not parsed yet.
+type amount string
+
+// UnmarshalJSON takes a string or a number.
+func (a *amount) UnmarshalJSON(data []byte) error { return scalar(data, (*string)(a)) }
+
+// UnmarshalJSON takes a string or a number.
+func (r *DeviceRef) UnmarshalJSON(data []byte) error { return scalar(data, (*string)(r)) }
+
+func scalar(data []byte, into *string) error {
+	switch c := data[0]; {
+	case c == '-' || c >= '0' && c <= '9':
+		*into = string(data)
+		return nil
+	case c == '"' || string(data) == "null":
+		return json.Unmarshal(data, into)
+	case c == '{':
+		return &json.UnmarshalTypeError{Value: "object", Type: reflect.TypeFor[string]()}
+	case c == '[':
+		return &json.UnmarshalTypeError{Value: "array", Type: reflect.TypeFor[string]()}
+	default:
+		return &json.UnmarshalTypeError{Value: "bool", Type: reflect.TypeFor[string]()}
+	}
+}
+
+func oneOf[T ~string](p *problems, at *field.Path, value T, allowed ...T) {
+	for _, a := range allowed {
+		if value == a {
+			return
+		}
+	}
+	p.add(field.NotSupported(at, short(string(value)), allowed))
+}
+
+func (p *problems) between(at *field.Path, value, least, most int) {
+	if value < least || value > most {
+		p.add(field.Invalid(at, value, fmt.Sprintf("must be %d to %d", least, most)))
+	}
+}
+
+// strategy gives the sharing of a strategy with its defaults, and refuses the
+// section of the other one. The sections are named as they are written.
+func (p *problems) strategy(at *field.Path, strategy SharingStrategy, timeSlicing string, hasTimeSlicing bool, mps string, hasMPS bool) *Sharing {
+	sharing := &Sharing{Strategy: strategy}
+	forbid := func(section string, written bool) {
+		if written {
+			p.add(field.Forbidden(at.Child(section), fmt.Sprintf("not with the strategy %s", strategy)))
+		}
+	}
+	switch strategy {
+	case SharingTimeSlicing:
+		sharing.TimeSlicing = &TimeSlicing{Interval: gpu.TimeSliceDefault}
+		forbid(mps, hasMPS)
+	case SharingMPS:
+		sharing.MPS = &MPS{}
+		forbid(timeSlicing, hasTimeSlicing)
+	case "":
+		p.add(field.Required(at.Child("strategy"), fmt.Sprintf("say %s or %s", SharingTimeSlicing, SharingMPS)))
+	default:
+		oneOf(p, at.Child("strategy"), strategy, SharingTimeSlicing, SharingMPS)
+	}
+	return sharing
+}
+
+func (p *problems) threads(at *field.Path, percentage *int) *int {
+	if percentage != nil {
+		p.between(at, *percentage, 1, 100)
+	}
+	return percentage
+}
+
+func (p *problems) device(at *field.Path, ref DeviceRef) {
+	const allowed = "must be the index of a device, counted from 0, or its UUID"
+	switch {
+	case ref == "":
+		p.add(field.Required(at, allowed))
+	case !deviceForm.MatchString(string(ref)):
+		p.add(field.Invalid(at, short(string(ref)), allowed))
+	}
+}
+
+// memory is at least a Mi.
+func (p *problems) memory(at *field.Path, a amount) resource.Quantity {
+	var quantity resource.Quantity
+	if quantityForm.MatchString(string(a)) {
+		// What cannot be parsed after all leaves 0.
+		quantity, _ = resource.ParseQuantity(string(a))
+	}
+	if quantity.Value() < mebi {
+		p.add(field.Invalid(at, short(string(a)), memoryAllowed))
+	}
+	return quantity
+}
+
+func (p *problems) wholeMemory(at *field.Path, a amount) resource.Quantity {
+	quantity := p.memory(at, a)
+	if value := quantity.Value(); value > mebi && value%mebi != 0 {
+		p.add(field.Invalid(at, short(string(a)), memoryAllowed))
+	}
+	return quantity
+}

@@ -1,0 +1,135 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// The documents differ from the configurations in that they can tell what was
+// written from what was not, and hold quantities as text: the decoder of a
+// quantity does not say where in the document it stands.
+
+const sharingFields = "sharing{strategy, timeSlicing{interval}, mps{threadPercentage, memoryLimit, perDevice[]{device, memoryLimit}}}"
+
+type gpuDocument struct {
+	metav1.TypeMeta `json:",inline"`
+	Sharing         *sharingDocument `json:"sharing"`
+}
+
+func (*gpuDocument) fields() string { return sharingFields }
+
+func (d *gpuDocument) config(p *problems) Config {
+	return newGpuConfig(d.Sharing.sharing(p))
+}
+
+type migDocument gpuDocument
+
+func (*migDocument) fields() string { return sharingFields }
+
+func (d *migDocument) config(p *problems) Config {
+	sharing := d.Sharing.sharing(p)
+	if sharing != nil && sharing.TimeSlicing != nil && sharing.TimeSlicing.Interval != gpu.TimeSliceDefault {
+		p.add(field.Invalid(field.NewPath("sharing", "timeSlicing", "interval"), short(string(sharing.TimeSlicing.Interval)), "must be Default: the hardware has no other time slice for MIG devices"))
+	}
+	return newMigConfig(sharing)
+}
+
+type shareDocument struct {
+	metav1.TypeMeta `json:",inline"`
+	Strategy        ShareStrategy `json:"strategy"`
+	Processes       *int          `json:"processes"`
+	Compute         ComputeMode   `json:"compute"`
+}
+
+func (*shareDocument) fields() string { return "strategy, processes, compute" }
+
+func (d *shareDocument) config(p *problems) Config {
+	config := &ShareConfig{
+		TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion, Kind: KindShareConfig},
+		Strategy: d.Strategy,
+	}
+	switch d.Strategy {
+	case SharePlain:
+		const why = "only with the strategy MPS: nothing limits a plain share"
+		if d.Processes != nil {
+			p.add(field.Forbidden(field.NewPath("processes"), why))
+		}
+		if d.Compute != "" {
+			p.add(field.Forbidden(field.NewPath("compute"), why))
+		}
+	case ShareMPS, "":
+		config.Strategy, config.Processes, config.Compute = ShareMPS, 1, ComputeProportional
+		if d.Processes != nil {
+			config.Processes = *d.Processes
+			p.between(field.NewPath("processes"), config.Processes, 1, gpu.MPSMaxClients)
+		}
+		if d.Compute != "" {
+			config.Compute = d.Compute
+			oneOf(p, field.NewPath("compute"), d.Compute, ComputeProportional, ComputeBurst)
+		}
+	default:
+		oneOf(p, field.NewPath("strategy"), d.Strategy, ShareMPS, SharePlain)
+	}
+	return config
+}
+
+type sharingDocument struct {
+	Strategy    SharingStrategy `json:"strategy"`
+	TimeSlicing *TimeSlicing    `json:"timeSlicing"`
+	MPS         *struct {
+		ThreadPercentage *int    `json:"threadPercentage"`
+		MemoryLimit      *amount `json:"memoryLimit"`
+		PerDevice        []struct {
+			Device      DeviceRef `json:"device"`
+			MemoryLimit *amount   `json:"memoryLimit"`
+		} `json:"perDevice"`
+	} `json:"mps"`
+}
+
+func (d *sharingDocument) sharing(p *problems) *Sharing {
+	if d == nil {
+		return nil
+	}
+	at := field.NewPath("sharing")
+	sharing := p.strategy(at, d.Strategy, "timeSlicing", d.TimeSlicing != nil, "mps", d.MPS != nil)
+	if d.TimeSlicing != nil && d.TimeSlicing.Interval != "" && sharing.TimeSlicing != nil {
+		sharing.TimeSlicing.Interval = d.TimeSlicing.Interval
+		oneOf(p, at.Child("timeSlicing", "interval"), d.TimeSlicing.Interval, gpu.TimeSlices()...)
+	}
+	if d.MPS == nil || sharing.MPS == nil {
+		return sharing
+	}
+	at = at.Child("mps")
+	sharing.MPS.ThreadPercentage = p.threads(at.Child("threadPercentage"), d.MPS.ThreadPercentage)
+	if d.MPS.MemoryLimit != nil {
+		limit := p.wholeMemory(at.Child("memoryLimit"), *d.MPS.MemoryLimit)
+		sharing.MPS.MemoryLimit = &limit
+	}
+	named := map[DeviceRef]bool{}
+	for i, one := range d.MPS.PerDevice {
+		at := at.Child("perDevice").Index(i)
+		limit := DeviceLimit{Device: one.Device}
+		p.device(at.Child("device"), one.Device)
+		if named[one.Device] {
+			p.add(field.Duplicate(at.Child("device"), short(string(one.Device))))
+		}
+		named[one.Device] = true
+		if one.MemoryLimit == nil {
+			p.add(field.Required(at.Child("memoryLimit"), memoryAllowed))
+		} else {
+			limit.MemoryLimit = p.wholeMemory(at.Child("memoryLimit"), *one.MemoryLimit)
+		}
+		sharing.MPS.PerDevice = append(sharing.MPS.PerDevice, limit)
+	}
+	return sharing
+}
+
+func newGpuConfig(sharing *Sharing) *GpuConfig {
+	return &GpuConfig{TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion, Kind: KindGpuConfig}, Sharing: sharing}
+}
+
+func newMigConfig(sharing *Sharing) *MigConfig {
+	return &MigConfig{TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion, Kind: KindMigConfig}, Sharing: sharing}
+}

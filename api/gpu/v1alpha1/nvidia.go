@@ -1,0 +1,113 @@
+package v1alpha1
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// The configuration of NVIDIA's own driver, from its api/nvidia.com/resource/v1beta1.
+const (
+	nvidiaGroupVersion        = "resource.nvidia.com/v1beta1"
+	nvidiaKindGpuConfig       = "GpuConfig"
+	nvidiaKindMigDeviceConfig = "MigDeviceConfig"
+)
+
+// nvidiaUnserved says why a kind of NVIDIA's driver is not served.
+func nvidiaUnserved(kind string) (why string, known bool) {
+	switch kind {
+	case "ComputeDomainChannelConfig", "ComputeDomainDaemonConfig", "ImexChannelConfig":
+		return "this driver has no compute domains and no IMEX channels; NVIDIA's compute-domain driver serves them under a driver name of its own", true
+	case "VfioDeviceConfig":
+		return "this driver passes no GPU through to virtual machines", true
+	default:
+		return "", false
+	}
+}
+
+type nvidiaGpuDocument struct {
+	metav1.TypeMeta `json:",inline"`
+	Sharing         *struct {
+		Strategy          SharingStrategy    `json:"strategy"`
+		TimeSlicingConfig *TimeSlicing       `json:"timeSlicingConfig"`
+		MpsConfig         *nvidiaMPSDocument `json:"mpsConfig"`
+	} `json:"sharing"`
+}
+
+const nvidiaMPSFields = "mpsConfig{defaultActiveThreadPercentage, defaultPinnedDeviceMemoryLimit, defaultPerDevicePinnedMemoryLimit{}}"
+
+func (*nvidiaGpuDocument) fields() string {
+	return "sharing{strategy, timeSlicingConfig{interval}, " + nvidiaMPSFields + "}"
+}
+
+func (d *nvidiaGpuDocument) config(p *problems) Config {
+	if d.Sharing == nil {
+		return newGpuConfig(nil)
+	}
+	at := field.NewPath("sharing")
+	slicing := d.Sharing.TimeSlicingConfig
+	sharing := p.strategy(at, d.Sharing.Strategy, "timeSlicingConfig", slicing != nil, "mpsConfig", d.Sharing.MpsConfig != nil)
+	if slicing != nil && slicing.Interval != "" && sharing.TimeSlicing != nil {
+		sharing.TimeSlicing.Interval = slicing.Interval
+		oneOf(p, at.Child("timeSlicingConfig", "interval"), slicing.Interval, gpu.TimeSlices()...)
+	}
+	d.Sharing.MpsConfig.limit(p, sharing.MPS)
+	return newGpuConfig(sharing)
+}
+
+type nvidiaMigDocument struct {
+	metav1.TypeMeta `json:",inline"`
+	Sharing         *struct {
+		Strategy  SharingStrategy    `json:"strategy"`
+		MpsConfig *nvidiaMPSDocument `json:"mpsConfig"`
+	} `json:"sharing"`
+}
+
+func (*nvidiaMigDocument) fields() string { return "sharing{strategy, " + nvidiaMPSFields + "}" }
+
+func (d *nvidiaMigDocument) config(p *problems) Config {
+	if d.Sharing == nil {
+		return newMigConfig(nil)
+	}
+	sharing := p.strategy(field.NewPath("sharing"), d.Sharing.Strategy, "", false, "mpsConfig", d.Sharing.MpsConfig != nil)
+	d.Sharing.MpsConfig.limit(p, sharing.MPS)
+	return newMigConfig(sharing)
+}
+
+type nvidiaMPSDocument struct {
+	DefaultActiveThreadPercentage     *int                 `json:"defaultActiveThreadPercentage"`
+	DefaultPinnedDeviceMemoryLimit    *amount              `json:"defaultPinnedDeviceMemoryLimit"`
+	DefaultPerDevicePinnedMemoryLimit map[DeviceRef]amount `json:"defaultPerDevicePinnedMemoryLimit"`
+}
+
+// limit fills mps in, if both are there.
+func (d *nvidiaMPSDocument) limit(p *problems, mps *MPS) {
+	if d == nil || mps == nil {
+		return
+	}
+	at := field.NewPath("sharing", "mpsConfig")
+	mps.ThreadPercentage = p.threads(at.Child("defaultActiveThreadPercentage"), d.DefaultActiveThreadPercentage)
+	if d.DefaultPinnedDeviceMemoryLimit != nil {
+		limit := p.flooredMemory(at.Child("defaultPinnedDeviceMemoryLimit"), *d.DefaultPinnedDeviceMemoryLimit)
+		mps.MemoryLimit = &limit
+	}
+	for _, device := range slices.Sorted(maps.Keys(d.DefaultPerDevicePinnedMemoryLimit)) {
+		at := at.Child("defaultPerDevicePinnedMemoryLimit").Key(strconv.Quote(short(string(device))))
+		p.device(at, device)
+		limit := p.flooredMemory(at, d.DefaultPerDevicePinnedMemoryLimit[device])
+		mps.PerDevice = append(mps.PerDevice, DeviceLimit{Device: device, MemoryLimit: limit})
+	}
+}
+
+// flooredMemory cuts to whole Mi, as NVIDIA's driver does, so that what it
+// takes is taken here.
+func (p *problems) flooredMemory(at *field.Path, a amount) resource.Quantity {
+	quantity := p.memory(at, a)
+	return *resource.NewQuantity(quantity.Value()/mebi*mebi, resource.BinarySI)
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
+)
+
+// sharing is how several claims share a GPU, where the node offers that.
+type sharing struct {
+	supervisor     string // socket of gpu-mps-supervisor; empty for none
+	contextMemory  resource.QuantityValue
+	smallest       resource.QuantityValue
+	overcommit     float64
+	timeSliceSlots int
+}
+
+// maxOvercommit is more than any number of shares could use.
+const maxOvercommit = 100
+
+func (s *sharing) flags(fs *pflag.FlagSet) {
+	// NVIDIA's documentation of MPS v3 says that the limits of v2 do not account
+	// for all device memory; what they leave out is most of a context. 512Mi is
+	// what contexts of the common frameworks take on data-centre GPUs. Too much
+	// costs a share some memory, too little lets shares that fit on paper fail on
+	// the GPU.
+	s.contextMemory.Quantity = resource.MustParse("512Mi")
+	// A context, and as much again to compute with.
+	s.smallest.Quantity = resource.MustParse("1Gi")
+
+	fs.StringVar(&s.supervisor, "mps-supervisor", mps.DefaultSocket, "`SOCKET` of gpu-mps-supervisor, whose MPS daemons hold shares to their limits; empty for none: shares are then counted and held by nobody, and published so")
+	fs.Var(&s.contextMemory, "mps-context-memory", "`SIZE` of what a process' CUDA context takes of a GPU besides what MPS limits: each of a share's n processes is limited to an nth of its memory, less this")
+	fs.Var(&s.smallest, "smallest-share", "`SIZE` of the smallest share that may be asked for: more than a context, or nothing could be computed in it")
+	fs.Float64Var(&s.overcommit, "compute-overcommit", 1, "how many times the compute of a GPU is promised to shares, as a `RATIO` from 1 on; memory is never promised twice")
+	fs.IntVar(&s.timeSliceSlots, "timeslice-slots", catalog.DefaultTimeSlices, "`NUMBER` of claims that take turns on a GPU, where the node offers timeslice")
+}
+
+func (s *sharing) complete() error {
+	invalid := func(flag string, value any, want string) error {
+		return fmt.Errorf("--%s=%v: %w: want %s", flag, value, gpu.ErrInvalid, want)
+	}
+	if s.supervisor != "" {
+		abs, err := filepath.Abs(s.supervisor)
+		if err != nil {
+			return err
+		}
+		s.supervisor = abs
+	}
+	if !wholeSteps(s.contextMemory.Quantity) {
+		return invalid("mps-context-memory", &s.contextMemory, "whole Mi, such as 512Mi; 0 for none")
+	}
+	if !wholeSteps(s.smallest.Quantity) || s.smallest.IsZero() {
+		return invalid("smallest-share", &s.smallest, "whole Mi, such as 1Gi")
+	}
+	if s.supervisor != "" && s.smallest.Cmp(s.contextMemory.Quantity) <= 0 {
+		return invalid("smallest-share", &s.smallest, "more than --mps-context-memory ("+s.contextMemory.String()+"): a process' context comes out of its share")
+	}
+	if !(s.overcommit >= 1 && s.overcommit <= maxOvercommit) { // NaN is neither
+		return invalid("compute-overcommit", s.overcommit, fmt.Sprintf("a number from 1 to %d", maxOvercommit))
+	}
+	if s.timeSliceSlots < 1 {
+		return invalid("timeslice-slots", s.timeSliceSlots, "a number from 1 on")
+	}
+	return nil
+}
+
+// wholeSteps reports whether a size is a multiple of the unit of memory.
+func wholeSteps(q resource.Quantity) bool {
+	bytes, exact := q.AsInt64()
+	return exact && bytes >= 0 && bytes%catalog.MemoryStep == 0
+}
+
+// shares is how the node offers shares.
+func (s *sharing) shares() catalog.ShareOffer {
+	return catalog.ShareOffer{MPS: s.supervisor != "", ComputeOvercommit: s.overcommit, Smallest: s.smallest.Value()}
+}

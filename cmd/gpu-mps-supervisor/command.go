@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	cliflag "k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/version"
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
+)
+
+const long = `gpu-mps-supervisor runs the control daemons of CUDA's Multi-Process Service on a
+node: one for each GPU or MIG device that is shared, started and stopped as
+gpu-kubelet-plugin says over a unix socket. The daemons live on when it ends, and
+the next one adopts them. It never changes the compute mode of a GPU.
+
+It needs root, the PID namespace of the host, and CAP_SYS_ADMIN for the mount
+namespace in which a daemon has a /dev/shm of its own. In a container, give it
+--mount-namespace and --cgroup, or the daemons end with the container.
+
+Every flag can be given by an environment variable as well: GPU_MPS_ and its name
+in capitals, so that --driver-root is GPU_MPS_DRIVER_ROOT. A flag wins over the
+environment, the environment over the default.
+
+Examples:
+  # On a node, as root.
+  gpu-mps-supervisor
+
+  # In a privileged container with hostPID.
+  gpu-mps-supervisor --mount-namespace=/proc/1/ns/mnt --cgroup=/sys/fs/cgroup/gpu-mps
+
+  # With simulated GPUs.
+  gpu-mps-supervisor --hardware=sim:dgx-h100 --sim-state=/run/gpu-sim
+
+  # What runs, and for how many clients?
+  gpu-mps-supervisor status`
+
+// helpColumns is the width of --help.
+const helpColumns = 100
+
+func newCommand() *cobra.Command {
+	var o options
+	sets := o.flags()
+	cmd := &cobra.Command{
+		Use:     "gpu-mps-supervisor [flags]",
+		Short:   "Run the MPS control daemons of this node",
+		Long:    long,
+		Args:    cobra.NoArgs,
+		Version: version.Get().GitVersion,
+		// main prints the error, once and without the usage.
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := applyEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
+				return err
+			}
+			if err := o.complete(); err != nil {
+				return err
+			}
+			if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
+				return fmt.Errorf("logging flags: %w", err)
+			}
+			defer klog.Flush()
+			return run(cmd.Context(), &o)
+		},
+	}
+	for _, name := range sets.Order {
+		cmd.Flags().AddFlagSet(sets.FlagSets[name])
+	}
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	cliflag.SetUsageAndHelpFunc(cmd, sets, helpColumns)
+	cmd.AddCommand(statusCommand())
+	return cmd
+}
+
+// run supervises until ctx ends.
+func run(ctx context.Context, o *options) error {
+	supervised, err := o.supervised()
+	if err != nil {
+		return err
+	}
+	// What is under way unasked ends after the last call.
+	supervisor, err := mps.New(context.WithoutCancel(ctx), supervised)
+	if err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Supervising MPS daemons", "version", version.Get().GitVersion, "socket", o.socket, "driverRoot", supervised.Driver, "multiUser", o.multiUser)
+	return errors.Join(mps.Serve(ctx, o.socket, supervisor), supervisor.Close())
+}

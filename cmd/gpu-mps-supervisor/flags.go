@@ -1,0 +1,150 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // the log format json
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// envPrefix and the flag's name in capitals give a flag's environment twin.
+const envPrefix = "GPU_MPS_"
+
+// options are the values of all flags.
+type options struct {
+	hardware   string
+	simState   string
+	driverRoot string
+
+	socket         string
+	runDir, logDir string
+	mountNamespace string
+	cgroup         string
+	hostShm        bool
+
+	multiUser     bool
+	startTimeout  time.Duration
+	probeInterval time.Duration
+
+	logging *logsapi.LoggingConfiguration
+}
+
+// flags declares every flag, in the groups that --help shows.
+func (o *options) flags() cliflag.NamedFlagSets {
+	var sets cliflag.NamedFlagSets
+
+	fs := sets.FlagSet("hardware")
+	fs.StringVar(&o.hardware, "hardware", "nvml", "`WHAT` the node's GPUs are: \"nvml\" for real ones, \"sim:MODEL\" or \"sim:FILE.yaml\" for simulated ones, as gpu-kubelet-plugin has it")
+	fs.StringVar(&o.simState, "sim-state", "", "`DIR` with the state of simulated GPUs, the one of gpu-kubelet-plugin")
+	fs.StringVar(&o.driverRoot, "driver-root", "/", "`DIR` under which the NVIDIA driver is installed: / on a host, /run/nvidia/driver with NVIDIA's driver container")
+
+	fs = sets.FlagSet("daemons")
+	fs.BoolVar(&o.multiUser, "multi-user", false, "have one server, which runs as root, serve the clients of all users. Without, the clients of one GPU have to be of one user at a time: those of another wait, inside the first call of CUDA, until the clients of the first have ended. Give it where containers of different users (runAsUser) share GPUs and you trust them with a server of root's")
+	fs.DurationVar(&o.startTimeout, "start-timeout", 20*time.Second, "how long a daemon may take until it answers")
+	fs.DurationVar(&o.probeInterval, "probe-interval", 30*time.Second, "how often a daemon is asked whether it is well")
+
+	fs = sets.FlagSet("host")
+	fs.StringVar(&o.socket, "socket", mps.DefaultSocket, "`FILE` of the unix socket for gpu-kubelet-plugin")
+	fs.StringVar(&o.runDir, "run-dir", filepath.Dir(mps.DefaultSocket), "`DIR` for the daemons' sockets and shared memory: at most 31 characters long, at the same path on the host, and empty after a boot")
+	fs.StringVar(&o.logDir, "log-dir", "/var/log/gpu-mps-supervisor", "`DIR` for the daemons' logs")
+	fs.StringVar(&o.mountNamespace, "mount-namespace", "", "`FILE` of the mount namespace in which daemons see their files, such as /proc/1/ns/mnt: for a supervisor in a container, whose files go with it (default: the supervisor's own)")
+	fs.StringVar(&o.cgroup, "cgroup", "", "`DIR` of cgroup v2 for the daemons, such as /sys/fs/cgroup/gpu-mps: for a supervisor in a container, as what is in the container's cgroup ends with it (default: the supervisor's own)")
+	fs.BoolVar(&o.hostShm, "host-shm", false, "leave the daemons the host's /dev/shm, which every container that shares a GPU then sees as well: for a supervisor without CAP_SYS_ADMIN")
+
+	o.logging = logsapi.NewLoggingConfiguration()
+	fs = sets.FlagSet("logging")
+	logsapi.AddFlags(o.logging, fs)
+	fs.VisitAll(func(f *pflag.Flag) { f.Hidden = strings.HasPrefix(f.Usage, "[Alpha]") })
+	return sets
+}
+
+// envName is the environment twin of a flag: GPU_MPS_RUN_DIR for run-dir.
+func envName(flag string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// applyEnvironment sets every flag that the command line does not give from its
+// environment twin.
+func applyEnvironment(fs *pflag.FlagSet, lookup func(string) (string, bool)) error {
+	var errs []error
+	fs.VisitAll(func(f *pflag.Flag) {
+		value, ok := lookup(envName(f.Name))
+		if f.Changed || !ok {
+			return
+		}
+		if err := fs.Set(f.Name, value); err != nil {
+			errs = append(errs, fmt.Errorf("environment variable %s: %w", envName(f.Name), err))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// complete refuses what cannot work.
+func (o *options) complete() error {
+	for _, path := range []*string{&o.simState, &o.driverRoot, &o.socket, &o.runDir, &o.logDir, &o.cgroup} {
+		if *path == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			return err
+		}
+		*path = abs
+	}
+	invalid := func(flag, value, want string) error {
+		return fmt.Errorf("--%s=%s: %w: %s", flag, value, gpu.ErrInvalid, want)
+	}
+	kind, model, _ := strings.Cut(o.hardware, ":")
+	switch {
+	case o.hardware != "nvml" && (kind != "sim" || model == ""):
+		return invalid("hardware", o.hardware, "want nvml, sim:MODEL or sim:FILE.yaml")
+	case kind != "sim" && o.simState != "":
+		return invalid("sim-state", o.simState, "only simulated hardware (--hardware=sim:MODEL) has it")
+	case kind == "sim" && o.simState == "":
+		return fmt.Errorf("--sim-state: %w: simulated GPUs are shared with gpu-kubelet-plugin: give the same directory to both", gpu.ErrInvalid)
+	case o.startTimeout < time.Second:
+		return invalid("start-timeout", o.startTimeout.String(), "want at least 1s")
+	case o.probeInterval < time.Second:
+		return invalid("probe-interval", o.probeInterval.String(), "want at least 1s")
+	}
+	return nil
+}
+
+// supervised finds the driver and says how its daemons run.
+func (o *options) supervised() (mps.Options, error) {
+	supervised := mps.Options{
+		Driver:         gpu.DriverRoot(o.driverRoot),
+		RunDir:         o.runDir,
+		LogDir:         o.logDir,
+		MultiUser:      o.multiUser,
+		HostShm:        o.hostShm,
+		MountNamespace: o.mountNamespace,
+		Cgroup:         o.cgroup,
+		StartTimeout:   o.startTimeout,
+		ProbeInterval:  o.probeInterval,
+	}
+	model, simulated := strings.CutPrefix(o.hardware, "sim:")
+	if !simulated {
+		return supervised, nil
+	}
+	m, err := nvmlsim.LoadModel(model)
+	if err != nil {
+		return supervised, fmt.Errorf("--hardware=%s: %w", o.hardware, err)
+	}
+	sim, err := nvmlsim.OpenOrCreate(o.simState, m)
+	if err != nil {
+		return supervised, err
+	}
+	supervised.Driver = gpu.DriverRoot(sim.Root())
+	return supervised, nil
+}

@@ -1,0 +1,23 @@
+// Command gpu-mps-supervisor owns the MPS control daemons of a node: it starts
+// and stops them as the node agent says, and starts anew those that die. It is
+// a process of its own so that an update of the agent, or of itself, ends no
+// client.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	// The second signal ends the process at once: stop restores the default.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	if err := newCommand().ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "gpu-mps-supervisor: %v\n", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
+)
+
+// daemonStatus is a daemon as status -o json prints it. Fields are only ever
+// added.
+type daemonStatus struct {
+	Name             string         `json:"name"`
+	Devices          []string       `json:"devices"`
+	State            string         `json:"state"`
+	Problem          string         `json:"problem,omitempty"`
+	PID              int            `json:"pid,omitempty"`
+	Restarts         int            `json:"restarts"`
+	ThreadPercentage int            `json:"threadPercentage,omitempty"`
+	MemoryLimits     []uint64       `json:"memoryLimits,omitempty"`
+	Servers          []serverStatus `json:"servers,omitempty"`
+}
+
+type serverStatus struct {
+	PID     int    `json:"pid"`
+	State   string `json:"state"`
+	Clients int    `json:"clients"`
+}
+
+func statusCommand() *cobra.Command {
+	socket, format := mps.DefaultSocket, "text"
+	cmd := &cobra.Command{
+		Use:   "status [flags]",
+		Short: "Show the daemons that a supervisor runs",
+		Long:  "status asks the supervisor of this node for its daemons and their servers and clients.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if value, ok := os.LookupEnv(envName("socket")); ok && !cmd.Flags().Changed("socket") {
+				socket = value
+			}
+			if format != "text" && format != "json" {
+				return fmt.Errorf("--output=%s: %w: want text or json", format, gpu.ErrInvalid)
+			}
+			client, err := mps.NewClient(socket)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			daemons, err := client.MPSDaemons(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if format == "json" {
+				return printJSON(cmd.OutOrStdout(), daemons)
+			}
+			return printText(cmd.OutOrStdout(), daemons)
+		},
+	}
+	cmd.Flags().StringVar(&socket, "socket", socket, "`FILE` of the supervisor's unix socket")
+	cmd.Flags().StringVarP(&format, "output", "o", format, "`FORMAT`: text or json")
+	// The parent's shows the parent's flags.
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
+	})
+	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
+		_, err := fmt.Fprintf(cmd.OutOrStderr(), "Usage:\n  %s\n\nFlags:\n%s", cmd.UseLine(), cmd.Flags().FlagUsages())
+		return err
+	})
+	return cmd
+}
+
+func printJSON(w io.Writer, daemons []gpu.MPSStatus) error {
+	list := []daemonStatus{}
+	for _, d := range daemons {
+		s := daemonStatus{
+			Name: d.Daemon.Name, Devices: d.Daemon.Devices, State: string(d.State), Problem: d.Problem, PID: d.PID, Restarts: d.Restarts,
+			ThreadPercentage: d.Daemon.ThreadPercentage, MemoryLimits: d.Daemon.MemoryLimits,
+		}
+		for _, server := range d.Servers {
+			s.Servers = append(s.Servers, serverStatus(server))
+		}
+		list = append(list, s)
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(list)
+}
+
+func printText(w io.Writer, daemons []gpu.MPSStatus) error {
+	if len(daemons) == 0 {
+		_, err := fmt.Fprintln(w, "No MPS daemons: nothing on this node is shared by MPS.")
+		return err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NAME\tSTATE\tPID\tRESTARTS\tTHREADS\tMEMORY\tSERVERS\tCLIENTS\tDEVICES")
+	for _, d := range daemons {
+		clients := 0
+		var servers []string
+		for _, s := range d.Servers {
+			clients += s.Clients
+			servers = append(servers, fmt.Sprintf("%d %s", s.PID, s.State))
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%d\t%s\n", d.Daemon.Name, d.State, number(d.PID), d.Restarts,
+			threads(d.Daemon), memory(d.Daemon), orNone(servers), clients, strings.Join(d.Daemon.Devices, ","))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, d := range daemons {
+		if d.Problem != "" {
+			if _, err := fmt.Fprintf(w, "\n%s: %s\n", d.Daemon.Name, d.Problem); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func number(pid int) string {
+	if pid == 0 {
+		return "-"
+	}
+	return fmt.Sprint(pid)
+}
+
+func threads(d gpu.MPSDaemon) string {
+	if d.ThreadPercentage == 0 {
+		return "any"
+	}
+	return fmt.Sprintf("%d%%", d.ThreadPercentage)
+}
+
+func memory(d gpu.MPSDaemon) string {
+	var limits []string
+	for _, limit := range d.MemoryLimits {
+		if limit == 0 {
+			limits = append(limits, "any")
+			continue
+		}
+		limits = append(limits, resource.NewQuantity(int64(limit), resource.BinarySI).String())
+	}
+	if len(limits) == 0 {
+		return "any"
+	}
+	return strings.Join(limits, ",")
+}
+
+func orNone(words []string) string {
+	if len(words) == 0 {
+		return "-"
+	}
+	return strings.Join(words, ",")
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
+)
+
+// mps shows what the MPS daemons were told and what their clients got.
+func (t *tool) mps() *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use:   "mps",
+		Short: "Show MPS daemons, their settings, servers and clients",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, err := t.open()
+			if err != nil {
+				return err
+			}
+			daemons, err := mpssim.List(s)
+			if err != nil {
+				return err
+			}
+			return printAs(c.OutOrStdout(), output, daemons, func(w io.Writer) error { return writeMPS(w, daemons) })
+		},
+	}
+	outputFlag(c, &output)
+	return c
+}
+
+func outputFlag(c *cobra.Command, output *string) {
+	c.Flags().StringVarP(output, "output", "o", "text", "text, json or yaml")
+}
+
+// printAs writes a value in one of the forms of outputFlag.
+func printAs(w io.Writer, output string, value any, text func(io.Writer) error) error {
+	var data []byte
+	var err error
+	switch output {
+	case "text":
+		return text(w)
+	case "json":
+		data, err = json.MarshalIndent(value, "", "  ")
+		data = append(data, '\n')
+	case "yaml":
+		data, err = yaml.Marshal(value)
+	default:
+		return fmt.Errorf("output %q is none of text, json, yaml", output)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(data)
+	return err
+}
+
+func writeMPS(w io.Writer, daemons []mpssim.Listed) error {
+	if len(daemons) == 0 {
+		_, err := fmt.Fprintln(w, "no MPS daemon has run on this node")
+		return err
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, d := range daemons {
+		state := "ended"
+		if d.Running {
+			state = fmt.Sprintf("runs as process %d", d.PID)
+		}
+		fmt.Fprintf(tw, "daemon in %s: %s\n", d.PipeDirectory, state)
+		if d.Record == nil {
+			continue
+		}
+		fmt.Fprintf(tw, "  devices %s, started %d times, defaults: %s\n", strings.Join(d.Record.Devices, ", "), d.Record.Starts, limits(d.Record.Defaults))
+		for _, s := range d.Record.Servers {
+			fmt.Fprintf(tw, "  server %d of user %d: %s, limits: %s\n", s.PID, s.UID, s.Status, limits(s.Limits))
+			if len(s.Clients) > 0 {
+				fmt.Fprintln(tw, "    CLIENT\tUSER\tTHREADS %\tDEVICE\tLIMIT MiB\tUSED MiB\tPEAK MiB\tENDED")
+			}
+			for _, c := range s.Clients {
+				for _, device := range c.Devices {
+					fmt.Fprintf(tw, "    %d\t%d\t%g\t%s\t%s\t%d\t%d\t%s\n", c.PID, c.UID, c.ActiveThreadPercentage,
+						device.UUID, mib(device.LimitBytes), device.UsedBytes>>20, device.PeakBytes>>20, c.Ended)
+				}
+			}
+		}
+		for _, r := range d.Record.Refused {
+			fmt.Fprintf(tw, "  refused client %d of user %d: %s\n", r.PID, r.UID, r.Error.Error())
+		}
+	}
+	return tw.Flush()
+}
+
+func limits(l mpssim.Limits) string {
+	parts := []string{fmt.Sprintf("%g %% of threads", l.ActiveThreadPercentage)}
+	for _, d := range l.DeviceMemory {
+		parts = append(parts, fmt.Sprintf("%s MiB of device %s", mib(d.Bytes), d.Device))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func mib(bytes uint64) string {
+	if bytes == 0 {
+		return "none"
+	}
+	return fmt.Sprint(bytes >> 20)
+}
+
+// mpsFaults break MPS daemons.
+func (t *tool) mpsFaults() *cobra.Command {
+	c := &cobra.Command{Use: "mps", Short: "Break MPS daemons"}
+	var count int
+	start := &cobra.Command{
+		Use:   "start [--count N]",
+		Short: "Keep MPS daemons from coming up",
+		Args:  cobra.NoArgs,
+		RunE:  t.run(func(s *nvmlsim.Sim) error { return s.FailMPSStarts(count) }),
+	}
+	start.Flags().IntVar(&count, "count", 0, "number of starts that fail; 0 is until cleared")
+	c.AddCommand(start,
+		t.signalMPS("die", "Kill running MPS daemons", syscall.SIGKILL),
+		t.signalMPS("hang", "Stop running MPS daemons, which answer nothing then; clear lets them go on", syscall.SIGSTOP),
+		t.signalMPS("server", "Let the servers of running MPS daemons fail as with a fatal exception of a client", syscall.SIGUSR1))
+	return c
+}
+
+func (t *tool) signalMPS(use, short string, signal syscall.Signal) *cobra.Command {
+	var device string
+	c := &cobra.Command{
+		Use:   use + " [--device UUID]",
+		Short: short,
+		Args:  cobra.NoArgs,
+		RunE: t.run(func(s *nvmlsim.Sim) error {
+			n, err := signalDaemons(s, device, signal)
+			if err == nil && n == 0 {
+				err = fmt.Errorf("no such MPS daemon is running")
+			}
+			return err
+		}),
+	}
+	c.Flags().StringVar(&device, "device", "", "only daemons of this GPU or MIG device, by UUID")
+	return c
+}
+
+// signalDaemons sends a signal to the running daemons of a device, or to all.
+func signalDaemons(s *nvmlsim.Sim, device string, signal syscall.Signal) (n int, err error) {
+	daemons, err := mpssim.List(s)
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range daemons {
+		if !d.Running || device != "" && !(d.Record != nil && slices.Contains(d.Record.Devices, device)) {
+			continue
+		}
+		if err := syscall.Kill(d.PID, signal); err != nil {
+			return n, fmt.Errorf("MPS daemon %d in %s: %w", d.PID, d.PipeDirectory, err)
+		}
+		n++
+	}
+	return n, nil
+}

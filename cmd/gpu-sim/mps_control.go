@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
+)
+
+// mpsControl is nvidia-cuda-mps-control. Its flags are the real one's, which
+// are not in the style of this tool.
+func (t *tool) mpsControl() *cobra.Command {
+	return &cobra.Command{
+		Use:                "nvidia-cuda-mps-control [-d | -f] [-multiuser-server]",
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			o := mpsOptions()
+			foreground, background := false, false
+			for _, arg := range args {
+				switch strings.TrimLeft(arg, "-") {
+				case "f":
+					foreground = true
+				case "d":
+					background = true
+				case "M", "multiuser-server":
+					o.MultiUser = true
+				default:
+					return fmt.Errorf("nvidia-cuda-mps-control: unknown option %s", arg)
+				}
+			}
+			switch {
+			case foreground:
+				return t.mpsDaemon(c, o)
+			case background:
+				return t.startMPSDaemon(c, o, args)
+			default:
+				return mpssim.Control(c.Context(), o.PipeDirectory, c.InOrStdin(), c.OutOrStdout())
+			}
+		},
+	}
+}
+
+// mpsOptions are those of the environment.
+func mpsOptions() mpssim.Options {
+	o := mpssim.Options{
+		PipeDirectory:          os.Getenv("CUDA_MPS_PIPE_DIRECTORY"),
+		LogDirectory:           os.Getenv("CUDA_MPS_LOG_DIRECTORY"),
+		Shm:                    "/dev/shm",
+		ActiveThreadPercentage: os.Getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
+		PinnedDeviceMemLimit:   os.Getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"),
+	}
+	if o.PipeDirectory == "" {
+		o.PipeDirectory = mpssim.DefaultPipeDirectory
+	}
+	if o.LogDirectory == "" {
+		o.LogDirectory = mpssim.DefaultLogDirectory
+	}
+	if devices := os.Getenv("CUDA_VISIBLE_DEVICES"); devices != "" {
+		o.VisibleDevices = strings.Split(devices, ",")
+	}
+	return o
+}
+
+func (t *tool) mpsDaemon(c *cobra.Command, o mpssim.Options) error {
+	s, err := t.open()
+	if err != nil {
+		return err
+	}
+	o.Log = c.ErrOrStderr()
+	faults := make(chan os.Signal, 1)
+	signal.Notify(faults, syscall.SIGUSR1)
+	o.Faults = faults
+	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return mpssim.Run(ctx, s, o, func() {})
+}
+
+// startMPSDaemon runs the daemon in a process of its own and waits until it
+// answers.
+func (t *tool) startMPSDaemon(c *cobra.Command, o mpssim.Options, args []string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	daemon := exec.Command(self, c.Name(), "-f")
+	daemon.Env = append(os.Environ(), "GPU_SIM_STATE="+t.state)
+	for _, arg := range args {
+		if strings.TrimLeft(arg, "-") != "d" {
+			daemon.Args = append(daemon.Args, arg)
+		}
+	}
+	daemon.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := daemon.Start(); err != nil {
+		return err
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- daemon.Wait() }()
+	for {
+		if err := mpssim.Control(c.Context(), o.PipeDirectory, strings.NewReader("get_server_list"), c.OutOrStdout()); err == nil {
+			return nil
+		}
+		select {
+		case err := <-exited:
+			return fmt.Errorf("the MPS control daemon did not come up: %w; see control.log in %s", err, o.LogDirectory)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,295 @@
+package catalog_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"pgregory.net/rapid"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// holding is what a claim has of a device.
+type holding struct {
+	name           gpu.DeviceName
+	counted        bool // by capacity, as opposed to exclusively
+	memory         int64
+	compute, slots int64
+}
+
+// mixture is a node on which claims of every kind come and go while what it
+// offers changes. It keeps accounts of its own.
+type mixture struct {
+	*rapid.T
+	catalog  catalog.Catalog
+	hardware gpu.Node
+	node     *allocatortest.Node
+	claims   map[string][]holding
+	shown    map[string]resourceapi.Device
+}
+
+// publish shows the scheduler what the node offers now, as the controller does.
+func (m *mixture) publish() {
+	held := catalog.Held{}
+	for _, claim := range m.claims {
+		for _, h := range claim {
+			held[h.name.String()] = held[h.name.String()] || h.counted
+		}
+	}
+	resources := m.catalog.Resources(m.hardware, nil, held)
+	m.node.Publish(resources)
+	m.shown = map[string]resourceapi.Device{}
+	for _, slice := range resources.Pools[m.catalog.Pool].Slices {
+		for _, device := range slice.Devices {
+			m.shown[device.Name] = device
+		}
+	}
+	for name := range held {
+		if _, shown := m.shown[name]; !shown {
+			m.Fatalf("%s is held and no longer published", name)
+		}
+	}
+}
+
+// all is the memory of a device.
+func (m *mixture) all(name gpu.DeviceName) int64 {
+	i := slices.IndexFunc(m.hardware.GPUs, func(g gpu.GPU) bool { return g.Address == name.Address })
+	if name.Kind == gpu.KindMIG {
+		memory := catalog.PartitionMemory(profileOf(m.hardware.GPUs[i], name))
+		return memory.Value()
+	}
+	memory := catalog.Memory(m.hardware.GPUs[i])
+	return memory.Value()
+}
+
+func (m *mixture) slots() int64 {
+	if m.catalog.TimeSlices == 0 {
+		return catalog.DefaultTimeSlices
+	}
+	return int64(m.catalog.TimeSlices)
+}
+
+func (m *mixture) compute() int64 { return int64(100 * max(1, m.catalog.Shares.ComputeOvercommit)) }
+
+// on gives what is held of a GPU.
+func (m *mixture) on(address gpu.PCIAddress) []holding {
+	var all []holding
+	for _, claim := range slices.Sorted(maps.Keys(m.claims)) {
+		for _, h := range m.claims[claim] {
+			if h.name.Address == address {
+				all = append(all, h)
+			}
+		}
+	}
+	return all
+}
+
+// read takes a result into the accounts, as an agent does that prepares it.
+func (m *mixture) read(result resourceapi.DeviceRequestAllocationResult) holding {
+	name, err := gpu.ParseDeviceName(result.Device)
+	if err != nil {
+		m.Fatal(err)
+	}
+	h := holding{name: name, counted: result.ShareID != nil}
+	if name.Kind == gpu.KindTimeSlice {
+		n, err := catalog.Slots(result.ConsumedCapacity)
+		if err != nil {
+			m.Fatalf("%s is granted and would be refused: %v", result.Device, err)
+		}
+		h.slots = int64(n)
+		return h
+	}
+	share, err := m.catalog.Shares.Share(m.shown[result.Device].Capacity[catalog.CapacityMemory].Value, result.ConsumedCapacity)
+	if err != nil {
+		m.Fatalf("%s is granted and would be refused: %v", result.Device, err)
+	}
+	h.memory, h.compute = int64(share.Memory), int64(share.Compute)
+	return h
+}
+
+// check compares the accounts with the hardware: no byte twice, and no GPU in
+// two uses.
+func (m *mixture) check() {
+	for _, g := range m.hardware.GPUs {
+		held := m.on(g.Address)
+		kinds := map[gpu.Kind]bool{}
+		memory := map[gpu.DeviceName]int64{}
+		exclusive := map[gpu.DeviceName]int{}
+		var compute, slots int64
+		for _, h := range held {
+			kinds[h.name.Kind] = true
+			memory[h.name] += h.memory
+			compute += h.compute
+			slots += h.slots
+			if !h.counted {
+				exclusive[h.name]++
+			}
+		}
+		for name, taken := range memory {
+			switch {
+			case taken > m.all(name):
+				m.Fatalf("%s: %d bytes of %d are taken\n%s", name, taken, m.all(name), m.node)
+			case exclusive[name] > 1:
+				m.Fatalf("%s has two owners\n%s", name, m.node)
+			}
+			for other := range memory {
+				if name != other && name.Kind == gpu.KindMIG && other.Kind == gpu.KindMIG && m.overlap(g, name, other) {
+					m.Fatalf("%s and %s overlap\n%s", name, other, m.node)
+				}
+			}
+		}
+		if len(kinds) > 1 || compute > m.compute() || slots > m.slots() {
+			m.Fatalf("GPU at %s is in use as %v, with %d percent of compute and %d slots\n%s", g.Address, slices.Collect(maps.Keys(kinds)), compute, slots, m.node)
+		}
+	}
+}
+
+func (m *mixture) overlap(g gpu.GPU, a, b gpu.DeviceName) bool {
+	_, pa, _ := g.MIG.Find(a)
+	_, pb, _ := g.MIG.Find(b)
+	return pa.Overlaps(pb)
+}
+
+// free reports whether the device surely has room for what is wanted of it: its
+// GPU is not in use, or has only what such devices share.
+func (m *mixture) free(device resourceapi.Device, want holding) bool {
+	name, err := gpu.ParseDeviceName(device.Name)
+	if err != nil {
+		m.Fatal(err)
+	}
+	if name.Kind != want.name.Kind || name.Profile != want.name.Profile {
+		return false
+	}
+	held := m.on(name.Address)
+	if len(held) == 0 {
+		return want.memory <= m.all(name) && want.compute <= 100 && want.slots <= m.slots()
+	}
+	used := want
+	if used.memory == 0 {
+		used.memory = m.all(name)
+	}
+	there := false
+	for _, h := range held {
+		if h.name.Kind != name.Kind || h.name == name && !h.counted {
+			return false
+		}
+		if h.name == name {
+			there = true
+			used.memory, used.compute, used.slots = used.memory+h.memory, used.compute+h.compute, used.slots+h.slots
+		}
+	}
+	if name.Kind == gpu.KindTimeSlice {
+		return used.slots <= m.slots()
+	}
+	return there && device.AllowMultipleAllocations != nil && used.memory <= m.all(name) && used.compute <= m.compute()
+}
+
+// draw makes a request in the words of [claim], with what it wants.
+func (m *mixture) draw() (words string, want holding) {
+	mib := rapid.Custom(func(t *rapid.T) int64 {
+		return rapid.OneOf(rapid.SampledFrom([]int64{1024, 4096, 8192, 20480}), rapid.Int64Range(512, 90000)).Draw(t, "MiB")
+	})
+	share := func() string {
+		if !rapid.Bool().Draw(m.T, "share") {
+			return ""
+		}
+		n := mib.Draw(m.T, "memory")
+		want.memory = n << 20
+		return fmt.Sprintf(" memory=%dMi", n)
+	}
+	switch want.name.Kind = rapid.SampledFrom([]gpu.Kind{gpu.KindGPU, gpu.KindMIG, gpu.KindTimeSlice}).Draw(m.T, "kind"); want.name.Kind {
+	case gpu.KindMIG:
+		profiles := m.hardware.GPUs[0].MIG.Profiles
+		if len(profiles) == 0 {
+			return "class=mig", want
+		}
+		want.name.Profile = rapid.SampledFrom(profiles).Draw(m.T, "profile").Profile
+		return fmt.Sprintf("class=mig profile=%s", want.name.Profile) + share(), want
+	case gpu.KindTimeSlice:
+		want.slots = rapid.Int64Range(1, 3).Draw(m.T, "slots")
+		return fmt.Sprintf("class=timeslice slots=%d", want.slots), want
+	default:
+		words = share()
+		if rapid.Bool().Draw(m.T, "reserve") {
+			want.compute = rapid.Int64Range(0, 100).Draw(m.T, "compute")
+			words += fmt.Sprintf(" compute=%d", want.compute)
+		}
+		return words, want
+	}
+}
+
+// Claims for whole GPUs, shares, MIG devices, shares of those and time slices
+// come and go at random, while the node offers now this and now that. No byte is
+// ever promised twice, no GPU is whole, cut or time-sliced and in another use,
+// and what is free is granted.
+func TestMixturesNeverOvercommit(t *testing.T) {
+	hardware := map[string]gpu.Node{}
+	for _, model := range []string{"dgx-h100", "a30-bridge", "t4", "dgx1-v100"} {
+		hardware[model] = first(t, 2, model)
+	}
+	shippedClasses := classes(t)
+	granted := map[gpu.Kind]int{}
+	rapid.Check(t, func(rt *rapid.T) {
+		m := &mixture{T: rt, claims: map[string][]holding{}}
+		m.hardware = hardware[rapid.SampledFrom(slices.Sorted(maps.Keys(hardware))).Draw(rt, "model")]
+		m.hardware.GPUs = m.hardware.GPUs[:rapid.IntRange(1, len(m.hardware.GPUs)).Draw(rt, "GPUs")]
+		offer := rapid.Custom(func(t *rapid.T) catalog.Offer {
+			return catalog.Offer{Share: rapid.Bool().Draw(t, "share"), MIG: rapid.Bool().Draw(t, "mig"), TimeSlice: rapid.Bool().Draw(t, "timeslice")}
+		})
+		m.catalog = catalog.Catalog{
+			Pool:  "node-1",
+			Offer: offer.Draw(rt, "offer"),
+			Shares: catalog.ShareOffer{
+				MPS:               rapid.Bool().Draw(rt, "MPS"),
+				ComputeOvercommit: rapid.SampledFrom([]float64{0, 1, 1.5, 3}).Draw(rt, "overcommit"),
+				Smallest:          rapid.SampledFrom([]int64{0, 1, 512 << 20}).Draw(rt, "smallest"),
+			},
+			MIG:        catalog.MIGOffer{Profiles: catalog.MIGProfiles{All: rapid.Bool().Draw(rt, "all")}, AllowReset: true},
+			TimeSlices: rapid.SampledFrom([]int{0, 1, 5}).Draw(rt, "slots"),
+			Exclusive:  rapid.IntRange(0, 9).Draw(rt, "exclusive") == 0,
+		}
+		m.node = allocatortest.NewNode(m.catalog.Resources(m.hardware, nil, nil), allocatortest.Features(), shippedClasses...)
+		m.publish()
+		for step := range rapid.IntRange(5, 30).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 9).Draw(rt, "step") {
+			case 0:
+				m.catalog.Offer = offer.Draw(rt, "offer")
+			case 1, 2:
+				if names := slices.Sorted(maps.Keys(m.claims)); len(names) > 0 {
+					name := rapid.SampledFrom(names).Draw(rt, "freed")
+					m.node.Free(name)
+					delete(m.claims, name)
+				}
+			default:
+				name := fmt.Sprintf("claim-%02d", step)
+				words, want := m.draw()
+				count := rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(rt, "count")
+				results, err := m.node.Allocate(t.Context(), name, claim(fmt.Sprintf("%s count=%d", words, count)))
+				if errors.Is(err, allocatortest.ErrNoFit) {
+					for _, device := range m.shown {
+						if count == 1 && m.free(device, want) {
+							rt.Fatalf("%q does not fit, and %s is free\n%s", words, device.Name, m.node)
+						}
+					}
+					break
+				}
+				if err != nil {
+					rt.Fatalf("%q: %v", words, err)
+				}
+				for _, result := range results {
+					m.claims[name] = append(m.claims[name], m.read(result))
+					granted[want.name.Kind]++
+				}
+				m.check()
+			}
+			m.publish()
+		}
+	})
+	t.Logf("granted: %v", granted)
+}

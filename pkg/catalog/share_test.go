@@ -1,0 +1,178 @@
+package catalog_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// consumed are capacities in the words of "memory=10Gi compute=50".
+func consumed(words string) map[resourceapi.QualifiedName]resource.Quantity {
+	if words == "" {
+		return nil
+	}
+	all := map[resourceapi.QualifiedName]resource.Quantity{}
+	for _, word := range strings.Fields(words) {
+		name, value, _ := strings.Cut(word, "=")
+		all[resourceapi.QualifiedName(name)] = resource.MustParse(value)
+	}
+	return all
+}
+
+func TestWhatAnAllocationTakes(t *testing.T) {
+	offer := catalog.ShareOffer{Smallest: 500<<20 + 1} // 501Mi
+	all := resource.MustParse("81559Mi")
+	for name, tc := range map[string]struct {
+		consumed string
+		want     catalog.Share
+		err      string
+	}{
+		"an exclusive device":                {"", catalog.Share{Whole: true, Memory: 81559 << 20}, ""},
+		"all that is there":                  {"memory=81559Mi compute=0", catalog.Share{Whole: true, Memory: 81559 << 20}, ""},
+		"all of the memory and some compute": {"memory=81559Mi compute=50", catalog.Share{Whole: true, Memory: 81559 << 20, Compute: 50}, ""},
+		"a share":                            {"memory=10Gi compute=25", catalog.Share{Memory: 10 << 30, Compute: 25}, ""},
+		"a share of a MIG device":            {"memory=10Gi", catalog.Share{Memory: 10 << 30}, ""},
+		"a share and all of the compute":     {"memory=10Gi compute=100", catalog.Share{Memory: 10 << 30, Compute: 100}, ""},
+		"all but a step":                     {"memory=81558Mi", catalog.Share{Memory: 81558 << 20}, ""},
+		"the smallest":                       {"memory=501Mi", catalog.Share{Memory: 501 << 20}, ""},
+		"less than the smallest":             {"memory=500Mi", catalog.Share{}, "500Mi of memory; the smallest share on this node has 501Mi"},
+		"nothing":                            {"memory=0", catalog.Share{}, "0 of memory; the smallest share on this node has 501Mi"},
+		"less than nothing":                  {"memory=-1Gi", catalog.Share{}, "-1Gi of memory; the smallest"},
+		"more than there is":                 {"memory=81560Mi", catalog.Share{}, "81560Mi of memory, and the device has 81559Mi"},
+		"more than a number holds":           {"memory=100Ei", catalog.Share{}, "the device has 81559Mi"},
+		"off the step":                       {"memory=1000000001", catalog.Share{}, "1000000001 of memory is no multiple of 1Mi"},
+		"a fraction of a byte":               {"memory=1073741824500m", catalog.Share{}, "is no multiple of 1Mi"},
+		"more than all of the compute":       {"memory=10Gi compute=101", catalog.Share{}, "101 percent of compute; want a whole number from 0 to 100"},
+		"less than no compute":               {"memory=10Gi compute=-1", catalog.Share{}, "-1 percent of compute"},
+		"a fraction of a percent":            {"memory=10Gi compute=500m", catalog.Share{}, "500m percent of compute"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := offer.Share(all, consumed(tc.consumed))
+			if tc.err == "" && err != nil || tc.err != "" && (!errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), tc.err)) {
+				t.Errorf("error %v, want ErrInvalid with %q", err, tc.err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("share (-want +got):\n%s", diff)
+			}
+		})
+	}
+	t.Run("a device below the smallest share is given as a whole", func(t *testing.T) {
+		got, err := offer.Share(resource.MustParse("16Mi"), consumed("memory=16Mi"))
+		if diff := cmp.Diff(catalog.Share{Whole: true, Memory: 16 << 20}, got); err != nil || diff != "" {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+	})
+}
+
+func TestSlots(t *testing.T) {
+	for words, want := range map[string]int{"slots=1": 1, "slots=3": 3} {
+		if got, err := catalog.Slots(consumed(words)); err != nil || got != want {
+			t.Errorf("%s: %d, %v", words, got, err)
+		}
+	}
+	for _, words := range []string{"", "memory=1Gi", "slots=0", "slots=-1", "slots=1500m", "slots=100E"} {
+		if got, err := catalog.Slots(consumed(words)); !errors.Is(err, gpu.ErrInvalid) {
+			t.Errorf("%q: %d, %v; want ErrInvalid", words, got, err)
+		}
+	}
+}
+
+// lines are those of a rendered device that tell how it is shared.
+func lines(device resourceapi.Device) string {
+	var kept []string
+	for line := range strings.SplitSeq(render(device), "\n") {
+		for _, word := range []string{"enforcement", "sharing", "compute =", "memory =", "shareable"} {
+			if strings.HasPrefix(line, word) {
+				kept = append(kept, line)
+			}
+		}
+	}
+	return strings.Join(kept, "\n")
+}
+
+func TestHowSharesArePublished(t *testing.T) {
+	unheld := sharing()
+	unheld.Shares.MPS = false
+	generous := sharing()
+	generous.Shares.ComputeOvercommit = 2.504
+	uneven := sharing()
+	uneven.Shares.ComputeOvercommit = 1.15
+	exact := sharing()
+	exact.Shares.ComputeOvercommit = 1
+	coarse := sharing()
+	coarse.Shares.Smallest = 512<<20 - 1
+	huge := sharing()
+	huge.Shares.Smallest = 1 << 40
+	whole := sharing()
+	whole.Offer = catalog.Offer{}
+	const plain = "enforcement: \"none\"\nsharing: \"none\"\n"
+	const held = "enforcement: \"cooperative\"\nsharing: \"mps\"\n"
+	const all = "compute = 100, default 0, from 0 by 1\nmemory = 81559Mi, default 81559Mi, from 1Mi by 1Mi\nshareable true"
+	const alone = "compute = 100\nmemory = 81559Mi"
+	for name, tc := range map[string]struct {
+		catalog catalog.Catalog
+		change  func(*gpu.GPU)
+		want    string
+	}{
+		"held by MPS":                             {catalog: sharing(), want: held + all},
+		"no MPS on the node":                      {catalog: unheld, want: plain + all},
+		"a GPU before Volta":                      {sharing(), func(g *gpu.GPU) { g.ComputeCapability = gpu.Version{Major: 6, Minor: 1} }, plain + all},
+		"shares are not offered":                  {catalog: whole, want: plain + alone},
+		"an exclusive mode and MPS":               {sharing(), func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeModeExclusiveProcess }, held + all},
+		"an exclusive mode and no MPS":            {unheld, func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeModeExclusiveProcess }, plain + alone},
+		"compute promised twice and a half":       {catalog: generous, want: held + strings.Replace(all, "100, default 0, from 0 by 1", "250, default 0, from 0 to 100 by 1", 1)},
+		"compute promised in uneven parts":        {catalog: uneven, want: held + strings.Replace(all, "100, default 0, from 0 by 1", "115, default 0, from 0 to 100 by 1", 1)},
+		"compute promised once":                   {catalog: exact, want: held + all},
+		"a smallest share, in whole steps":        {catalog: coarse, want: held + strings.Replace(all, "from 1Mi", "from 512Mi", 1)},
+		"a smallest share larger than the GPU is": {catalog: huge, want: held + strings.Replace(all, "from 1Mi", "from 81559Mi", 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := h100(t, 1)
+			if tc.change != nil {
+				tc.change(&node.GPUs[0])
+			}
+			if diff := cmp.Diff(tc.want, lines(devices(t, tc.catalog, node, nil)[0])); diff != "" {
+				t.Errorf("device (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestMIGDevicesAreSharedWhereSharesAreOffered(t *testing.T) {
+	node := first(t, 1, "dgx-h100")
+	alone := listed(t, "3g.40gb")
+	alone.Offer.Share = false
+	exclusive := listed(t, "3g.40gb")
+	exclusive.Exclusive = true
+	for name, tc := range map[string]struct {
+		catalog catalog.Catalog
+		held    catalog.Held
+		want    []bool // by device
+	}{
+		"offered":                          {listed(t, "3g.40gb"), nil, []bool{true, true}},
+		"not offered":                      {alone, nil, []bool{false, false}},
+		"not offered and held as a share":  {alone, catalog.Held{"gpu-1b-00-mig-3g-40gb-4": true}, []bool{false, true}},
+		"not offered and held exclusively": {alone, catalog.Held{"gpu-1b-00-mig-3g-40gb-4": false}, []bool{false, false}},
+		"no consumable capacity":           {exclusive, nil, []bool{false, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []bool
+			for _, device := range tc.catalog.Resources(node, nil, tc.held).Pools["node-1"].Slices[0].Devices[1:] {
+				got = append(got, device.AllowMultipleAllocations != nil)
+				if memory := device.Capacity[catalog.CapacityMemory]; memory.RequestPolicy != nil || len(device.Capacity) != 1 {
+					t.Errorf("%s has capacities %v, want memory without a policy", device.Name, device.Capacity)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("shareable (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,51 @@
+package catalog
+
+import (
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// The keys of the taints that devices get.
+const (
+	// TaintUnhealthy marks a GPU that has failed or does not answer. Its value
+	// is the reason, such as "xid-79" or "lost".
+	TaintUnhealthy = "gpu.nvidia.com/unhealthy"
+	// TaintMIGMode marks a GPU that somebody has switched to MIG mode, in which
+	// it runs nothing as a whole.
+	TaintMIGMode = "gpu.nvidia.com/mig-mode"
+	// TaintComputeMode marks a device that the GPU's compute mode stands in the
+	// way of: "prohibited", in which nothing runs, or "exclusive-process", in
+	// which processes cannot take turns. The mode is the administrator's.
+	TaintComputeMode = "gpu.nvidia.com/compute-mode"
+)
+
+// taints are those of the devices of a GPU.
+type taints struct{ whole, parts, turns []resourceapi.DeviceTaint }
+
+// taintsOf gives the taints of a GPU that is unhealthy unless the reason is
+// empty. In MIG mode it runs nothing as a whole, but its parts do.
+func taintsOf(g gpu.GPU, unhealthy string) taints {
+	var all []resourceapi.DeviceTaint
+	if unhealthy != "" {
+		all = append(all, taint(TaintUnhealthy, unhealthy))
+	}
+	if g.ComputeMode == gpu.ComputeModeProhibited {
+		all = append(all, taint(TaintComputeMode, "prohibited"))
+	}
+	t := taints{whole: slices.Clone(all), parts: all, turns: slices.Clone(all)}
+	if g.MIG.Enabled {
+		t.whole = append(t.whole, taint(TaintMIGMode, "enabled"))
+		t.turns = append(t.turns, taint(TaintMIGMode, "enabled"))
+	}
+	if g.ComputeMode == gpu.ComputeModeExclusiveProcess {
+		t.turns = append(t.turns, taint(TaintComputeMode, "exclusive-process"))
+	}
+	return t
+}
+
+func taint(key, value string) resourceapi.DeviceTaint {
+	return resourceapi.DeviceTaint{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}
+}

@@ -1,0 +1,256 @@
+package catalog_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func TestATimeSlicedGPUCarriesLittle(t *testing.T) {
+	want := `cudaComputeCapability: v9.0.0
+productName: "NVIDIA H100 80GB HBM3"
+resource.kubernetes.io/numaNode: 0
+resource.kubernetes.io/pcieRoot: "pci0000:18"
+type: "timeslice"
+uuid: "GPU-00000000-0000-4000-8000-000000000000"
+slots = 4, default 1, from 1 by 1
+shareable true
+`
+	c := slicing(sharing())
+	device := devices(t, c, h100(t, 1), nil)[1]
+	if diff := cmp.Diff(want, render(device)); diff != "" {
+		t.Errorf("device (-want +got):\n%s", diff)
+	}
+	name, err := gpu.ParseDeviceName(device.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(device.Attributes, c.Attributes(h100(t, 1), name)); diff != "" {
+		t.Errorf("its attributes by name (-published +got):\n%s", diff)
+	}
+	c.TimeSlices = 10
+	if !strings.Contains(render(devices(t, c, h100(t, 1), nil)[1]), "slots = 10,") {
+		t.Error("ten slots are not ten slots")
+	}
+}
+
+func TestWhatIsOfferedInTurns(t *testing.T) {
+	turnsOnly := catalog.Catalog{Pool: "node-1", Offer: catalog.Offer{TimeSlice: true}}
+	exclusive := slicing(sharing())
+	exclusive.Exclusive = true
+	lastOne := slicing(listed(t, "3g.40gb"))
+	lastOne.MIG.GPUs = 1
+	static := slicing(cutting(catalog.MIGProfiles{}))
+	static.MIG.Static = true
+	mode := func(m gpu.ComputeMode) gpu.Node {
+		node := first(t, 2, "dgx-h100")
+		node.GPUs[0].ComputeMode = m
+		return node
+	}
+	cut := first(t, 1, "dgx-h100")
+	cut.GPUs[0].MIG.Enabled = true
+	made := first(t, 1, "dgx-h100")
+	made.GPUs[0].MIG.Enabled = true
+	made.GPUs[0].MIG.Partitions = []gpu.Partition{partition(t, made.GPUs[0], "3g.40gb", 4, 1)}
+	for name, tc := range map[string]struct {
+		catalog catalog.Catalog
+		node    gpu.Node
+		held    catalog.Held
+		want    string
+	}{
+		"whole GPUs from the first on, turns from the last": {
+			catalog: slicing(sharing()), node: h100(t, 3),
+			want: "1b-00 43-00 52-00 52-00-ts 43-00-ts 1b-00-ts\n{1b-00 1} {43-00 1} {52-00 1}",
+		},
+		"without shares": {catalog: turnsOnly, node: h100(t, 1), want: "1b-00 1b-00-ts\n{1b-00 1}"},
+		"on the counters of MIG where there are any": {
+			catalog: slicing(listed(t, "1g.10gb,3g.40gb")), node: first(t, 1, "dgx-h100"),
+			want: "1b-00 1b-00-ts 1b-00-mig-1g-10gb-0 1b-00-mig-1g-10gb-1 1b-00-mig-1g-10gb-2 1b-00-mig-1g-10gb-3 1b-00-mig-1g-10gb-4 1b-00-mig-1g-10gb-5 1b-00-mig-1g-10gb-6" +
+				" 1b-00-mig-3g-40gb-0 1b-00-mig-3g-40gb-4\n{1b-00 2}",
+		},
+		"MIG on one GPU of two": {
+			catalog: lastOne, node: first(t, 2, "dgx-h100"),
+			want: "1b-00 43-00 43-00-ts 1b-00-ts 43-00-mig-3g-40gb-0 43-00-mig-3g-40gb-4\n{1b-00 1} {43-00 1}",
+		},
+		"a GPU in MIG mode of an administrator's takes no turns": {
+			catalog: slicing(listed(t, "7g.80gb")), node: cut,
+			want: "1b-00!mig-mode 1b-00-ts!mig-mode 1b-00-mig-7g-80gb-0\n{1b-00 1}",
+		},
+		"beside what an administrator made": {
+			catalog: static, node: made,
+			want: "1b-00!mig-mode 1b-00-ts!mig-mode 1b-00-mig-3g-40gb-4\n{1b-00 1}",
+		},
+		"without consumable capacity there are none": {
+			catalog: exclusive, node: h100(t, 2), want: "1b-00 43-00",
+		},
+		"what a claim holds stays when turns are no longer offered": {
+			catalog: sharing(), node: h100(t, 2), held: catalog.Held{"gpu-43-00-ts": true},
+			want: "1b-00 43-00 43-00-ts\n{43-00 1}",
+		},
+		"an exclusive mode admits no second process": {
+			catalog: slicing(sharing()), node: mode(gpu.ComputeModeExclusiveProcess),
+			want: "1b-00 43-00 43-00-ts 1b-00-ts!compute-mode\n{1b-00 1} {43-00 1}",
+		},
+		"a prohibited GPU runs nothing": {
+			catalog: slicing(listed(t, "3g.40gb")), node: mode(gpu.ComputeModeProhibited),
+			want: "1b-00!compute-mode 43-00 43-00-ts 1b-00-ts!compute-mode" +
+				" 43-00-mig-3g-40gb-0 43-00-mig-3g-40gb-4 1b-00-mig-3g-40gb-0!compute-mode 1b-00-mig-3g-40gb-4!compute-mode\n{1b-00 1} {43-00 1}",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, layout(tc.catalog, tc.node, tc.held)); diff != "" {
+				t.Errorf("slices (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Turns take of every counter of the GPU what the GPU as a whole takes: all.
+func TestTurnsTakeAllOfTheGPU(t *testing.T) {
+	for name, c := range map[string]catalog.Catalog{"alone": slicing(sharing()), "beside MIG": slicing(cutting(catalog.MIGProfiles{All: true}))} {
+		t.Run(name, func(t *testing.T) {
+			taken := map[string][]resourceapi.DeviceCounterConsumption{}
+			var totals []resourceapi.CounterSet
+			for _, slice := range c.Resources(first(t, 1, "dgx-h100"), nil, nil).Pools["node-1"].Slices {
+				totals = append(totals, slice.SharedCounters...)
+				for _, device := range slice.Devices {
+					taken[device.Name] = device.ConsumesCounters
+				}
+			}
+			want := []resourceapi.DeviceCounterConsumption{{CounterSet: totals[0].Name, Counters: totals[0].Counters}}
+			for _, device := range []string{"gpu-1b-00", "gpu-1b-00-ts"} {
+				if diff := cmp.Diff(want, taken[device]); diff != "" {
+					t.Errorf("%s takes (-want +got):\n%s", device, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestATaintOnAGPUIsOnItsTurnsToo(t *testing.T) {
+	node := h100(t, 2)
+	var marked []string
+	for _, device := range devices(t, slicing(sharing()), node, catalog.Unhealthy{node.GPUs[1].Address: "xid-79"}) {
+		if len(device.Taints) > 0 {
+			marked = append(marked, device.Name)
+		}
+	}
+	if diff := cmp.Diff([]string{"gpu-43-00", "gpu-43-00-ts"}, marked); diff != "" {
+		t.Errorf("tainted (-want +got):\n%s", diff)
+	}
+}
+
+func TestSlicesHaveRoomForTurns(t *testing.T) {
+	for count, want := range map[int]string{8: "16 8c", 16: "32 8c 8c", 32: "64 8c 8c 8c 8c", 33: "64 2 8c 8c 8c 8c 1c"} {
+		var got []string
+		for _, slice := range slicing(sharing()).Resources(h100(t, count), nil, nil).Pools["node-1"].Slices {
+			if len(slice.SharedCounters) > 0 {
+				got = append(got, fmt.Sprintf("%dc", len(slice.SharedCounters)))
+			} else {
+				got = append(got, fmt.Sprint(len(slice.Devices)))
+			}
+		}
+		if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {
+			t.Errorf("%d GPUs (-want +got):\n%s", count, diff)
+		}
+	}
+}
+
+func TestWhatAComputeModeStandsInTheWayOf(t *testing.T) {
+	unheld := slicing(sharing())
+	unheld.Shares.MPS = false
+	for name, tc := range map[string]struct {
+		catalog catalog.Catalog
+		mode    gpu.ComputeMode
+		want    []string // told of the GPU
+	}{
+		"nothing":                   {slicing(sharing()), gpu.ComputeModeDefault, nil},
+		"everything":                {sharing(), gpu.ComputeModeProhibited, []string{"its compute mode Prohibited lets nothing run"}},
+		"shares have MPS":           {sharing(), gpu.ComputeModeExclusiveProcess, nil},
+		"turns":                     {slicing(sharing()), gpu.ComputeModeExclusiveProcess, []string{"its compute mode ExclusiveProcess lets no processes take turns"}},
+		"shares without MPS, turns": {unheld, gpu.ComputeModeExclusiveProcess, []string{"its compute mode ExclusiveProcess lets processes share it by MPS only", "its compute mode ExclusiveProcess lets no processes take turns"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := h100(t, 1)
+			node.GPUs[0].ComputeMode = tc.mode
+			got := tc.catalog.Withheld(node)
+			if len(got) != len(tc.want) {
+				t.Fatalf("told %q, want %q", got, tc.want)
+			}
+			for i, why := range tc.want {
+				if !strings.HasPrefix(got[i], "GPU at 0000:1b:00.0: "+why) || !strings.HasSuffix(got[i], "change it with nvidia-smi -i 0000:1b:00.0 -c DEFAULT") {
+					t.Errorf("told %q, want %q and what to do", got[i], why)
+				}
+			}
+		})
+	}
+}
+
+func TestTheSchedulerGivesSharesAndTurns(t *testing.T) {
+	generous := sharing()
+	generous.Shares = catalog.ShareOffer{MPS: true, ComputeOvercommit: 1.5, Smallest: 1 << 30}
+	for name, tc := range map[string]struct {
+		catalog catalog.Catalog
+		node    gpu.Node
+		claims  []string
+		want    string
+	}{
+		"four slots on one GPU, and the fifth waits": {
+			slicing(sharing()), h100(t, 1), slices.Repeat([]string{"class=timeslice"}, 5),
+			"a 1b-00-ts 1\nb 1b-00-ts 1\nc 1b-00-ts 1\nd 1b-00-ts 1\ne does not fit",
+		},
+		"turns fill the last GPU before they begin another": {
+			slicing(sharing()), h100(t, 3), []string{"class=timeslice slots=2", "class=timeslice slots=3", "class=timeslice slots=2", "", "memory=1Gi", "class=timeslice slots=5"},
+			"a 52-00-ts 2\nb 43-00-ts 3\nc 52-00-ts 2\nd 1b-00 81559Mi\ne does not fit\nf does not fit",
+		},
+		"a time-sliced GPU is neither whole nor shared": {
+			slicing(sharing()), h100(t, 1), []string{"class=timeslice", "", "memory=1Gi", "class=timeslice"},
+			"a 1b-00-ts 1\nb does not fit\nc does not fit\nd 1b-00-ts 1",
+		},
+		"a shared GPU takes no turns": {
+			slicing(sharing()), h100(t, 1), []string{"memory=1Gi", "class=timeslice", "memory=1Gi", ""},
+			"a 1b-00 1Gi\nb does not fit\nc 1b-00 1Gi\nd does not fit",
+		},
+		"a cut GPU takes no turns": {
+			slicing(cutting(catalog.MIGProfiles{})), first(t, 1, "dgx-h100"), []string{"class=mig profile=1g.10gb", "class=timeslice", "class=mig profile=3g.40gb memory=10Gi"},
+			"a 1b-00-mig-1g-10gb-0 9984Mi\nb does not fit\nc 1b-00-mig-3g-40gb-4 10Gi",
+		},
+		"a time-sliced GPU is not cut": {
+			slicing(cutting(catalog.MIGProfiles{})), first(t, 1, "dgx-h100"), []string{"class=timeslice", "class=mig profile=1g.10gb"},
+			"a 1b-00-ts 1\nb does not fit",
+		},
+		"shares of a MIG device fill it before another is made": {
+			cutting(catalog.MIGProfiles{}), first(t, 1, "dgx-h100"),
+			[]string{"class=mig profile=3g.40gb memory=20Gi", "class=mig profile=3g.40gb memory=19Gi", "class=mig profile=3g.40gb memory=1Gi", "class=mig profile=3g.40gb", "class=mig profile=1g.10gb"},
+			"a 1b-00-mig-3g-40gb-0 20Gi\nb 1b-00-mig-3g-40gb-0 19Gi\nc 1b-00-mig-3g-40gb-4 1Gi\nd does not fit\ne does not fit",
+		},
+		"compute cannot be asked of a MIG device": {
+			cutting(catalog.MIGProfiles{}), first(t, 1, "dgx-h100"), []string{"class=mig memory=1Gi compute=10"}, "a does not fit",
+		},
+		"MPS shares, as the class names them": {
+			sharing(), h100(t, 2), []string{"class=mps memory=20Gi compute=25", "class=mps memory=20Gi compute=25", "class=mps memory=40Gi compute=50", "class=mps memory=20Gi compute=25"},
+			"a 1b-00 20Gi\nb 1b-00 20Gi\nc 43-00 40Gi\nd 1b-00 20Gi",
+		},
+		"compute is promised one and a half times, and each share has a smallest size": {
+			generous, h100(t, 1), []string{"memory=1Mi compute=100", "memory=2Gi compute=51", "memory=1025Mi compute=50", "memory=1Gi compute=101"},
+			"a 1b-00 1Gi\nb does not fit\nc 1b-00 1025Mi\nd does not fit",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var claims []resourceapi.DeviceClaim
+			for _, words := range tc.claims {
+				claims = append(claims, claim(words))
+			}
+			if diff := cmp.Diff(tc.want, allocateAll(t, schedulable(t, tc.catalog, tc.node, nil), claims)); diff != "" {
+				t.Errorf("allocations (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,61 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// settleDaemons stops the MPS daemons that no claim uses, and returns their
+// names. A supervisor that is away is looked at with the next recovery.
+func (m *Manager) settleDaemons(ctx context.Context) ([]string, error) {
+	if m.MPS == nil {
+		return nil, nil
+	}
+	all, err := m.MPS.MPSDaemons(ctx)
+	if errors.Is(err, gpu.ErrNotReady) {
+		klog.FromContext(ctx).V(2).Info("Whether MPS daemons are left over is for later to see", "err", err)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var stopped []string
+	var errs []error
+	for _, status := range all {
+		done, err := m.settleDaemon(ctx, status.Daemon.Name)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("daemon %s: %w", status.Daemon.Name, err))
+		}
+		if done {
+			stopped = append(stopped, status.Daemon.Name)
+		}
+	}
+	return stopped, errors.Join(errs...)
+}
+
+func (m *Manager) settleDaemon(ctx context.Context, daemon string) (stopped bool, err error) {
+	name, err := gpu.ParseDeviceName(daemon)
+	if err != nil {
+		return false, err
+	}
+	// Every claim that uses the daemon has the device that it is named after.
+	unlock, ok, err := m.locks.try(ctx, name.Address.DeviceName())
+	if err != nil || !ok {
+		return false, err
+	}
+	defer unlock()
+	around := &around{m: m}
+	if unused, err := around.nobodyElse(ctx, stepStartMPS, daemon); err != nil || !unused {
+		return false, err
+	}
+	if err := m.MPS.StopMPS(ctx, daemon); err != nil {
+		return false, err
+	}
+	klog.FromContext(ctx).Info("Stopped an MPS daemon that no claim used", "device", daemon)
+	return true, nil
+}

@@ -1,0 +1,80 @@
+package claim
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+const gi, mi = 1 << 30, 1 << 20
+
+func TestLimitsOfAShare(t *testing.T) {
+	for name, c := range map[string]struct {
+		size shareSize
+		want client
+	}{
+		"a quarter":                              {shareSize{memory: 20 * gi, all: 80 * gi}, client{Processes: 1, ThreadPercentage: 25, MemoryLimit: 20 * gi}},
+		"less its context":                       {shareSize{memory: 20 * gi, all: 80 * gi, context: gi / 2}, client{Processes: 1, ThreadPercentage: 25, MemoryLimit: 19*gi + gi/2}},
+		"compute that the claim named":           {shareSize{memory: 20 * gi, all: 80 * gi, compute: 60}, client{Processes: 1, ThreadPercentage: 60, MemoryLimit: 20 * gi}},
+		"bursting":                               {shareSize{memory: 20 * gi, all: 80 * gi, burst: true}, client{Processes: 1, MemoryLimit: 20 * gi}},
+		"bursting in vain, as compute was named": {shareSize{memory: 20 * gi, all: 80 * gi, compute: 10, burst: true}, client{Processes: 1, ThreadPercentage: 10, MemoryLimit: 20 * gi}},
+		"among four": {
+			shareSize{memory: 20 * gi, all: 80 * gi, compute: 50, processes: 4, context: 300 * mi},
+			client{Processes: 4, ThreadPercentage: 12, MemoryLimit: 5*gi - 300*mi},
+		},
+		"in whole Mi":                    {shareSize{memory: 1000 * mi, all: 80 * gi, processes: 3, context: 1}, client{Processes: 3, ThreadPercentage: 1, MemoryLimit: 333 * mi}},
+		"one percent at least":           {shareSize{memory: gi, all: 180 * gi, processes: 2}, client{Processes: 2, ThreadPercentage: 1, MemoryLimit: gi / 2}},
+		"everything":                     {shareSize{memory: 80 * gi, all: 80 * gi}, client{Processes: 1, ThreadPercentage: 100, MemoryLimit: 80 * gi}},
+		"as much as the smallest can be": {shareSize{memory: 2 * (300*mi + mi), all: 80 * gi, processes: 2, context: 300 * mi}, client{Processes: 2, ThreadPercentage: 1, MemoryLimit: mi}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := limitsOf(c.size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAShareThatItsContextsTake(t *testing.T) {
+	_, err := limitsOf(shareSize{memory: gi, all: 80 * gi, processes: 4, context: 300 * mi})
+	if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "ask for 1204Mi at least") {
+		t.Errorf("got %v, want the least that is enough", err)
+	}
+}
+
+// However a share is divided: what all its processes take together is no more
+// than the share, and what an error asks for is enough.
+func TestTheSumOfLimitsHolds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := shareSize{
+			memory:    rapid.Uint64Range(1, 192<<10).Draw(t, "Mi") * mi,
+			all:       192 * gi,
+			compute:   rapid.IntRange(0, 100).Draw(t, "compute"),
+			processes: rapid.IntRange(1, gpu.MPSMaxClients).Draw(t, "processes"),
+			context:   rapid.Uint64Range(0, gi).Draw(t, "context"),
+		}
+		c, err := limitsOf(s)
+		if err != nil {
+			s.memory = (uint64(s.processes)*(s.context+mi) + mi - 1) / mi * mi
+			if c, err = limitsOf(s); err != nil {
+				t.Fatalf("with as much as it needs: %v", err)
+			}
+		}
+		n := uint64(s.processes)
+		if c.MemoryLimit < mi || c.MemoryLimit%mi != 0 || n*(c.MemoryLimit+s.context) > s.memory {
+			t.Fatalf("%d processes of %d bytes in a share of %d", n, c.MemoryLimit, s.memory)
+		}
+		if c.ThreadPercentage < 1 || s.compute >= s.processes && c.ThreadPercentage*s.processes > s.compute {
+			t.Fatalf("%d processes of %d%% in a share of %d%%", n, c.ThreadPercentage, s.compute)
+		}
+	})
+}

@@ -1,0 +1,262 @@
+package claim_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+const part = h100 + "-mig-1g-10gb-2"
+
+func TestSharesOfOneMIGDevice(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
+	m, other := w.start(), w.start()
+	a, b := pieces("a", piece{device: part, memory: "2Gi"}), pieces("b", piece{device: part, memory: "4Gi"})
+	first, err := m.Prepare(once(), a)
+	must(t, err)
+	second, err := other.Prepare(once(), b)
+	must(t, err)
+	uuid := w.uuids(0)[0]
+	if first[0].UUID != uuid || second[0].UUID != uuid {
+		t.Errorf("%s and %s, want both on %s", first[0].UUID, second[0].UUID, uuid)
+	}
+	if diff := cmp.Diff(part+" of "+uuid+"=3584M, 41%\n", w.supervisor.String()); diff != "" {
+		t.Errorf("daemons (-want +got):\n%s", diff)
+	}
+	_, err = m.Prepare(once(), pieces("c", piece{device: part, memory: "6Gi"}))
+	if !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "6Gi are held by claims team-a/a, team-a/b") {
+		t.Errorf("more than is left: %v", err)
+	}
+	for _, device := range []string{part, h100, h100 + "-ts"} {
+		if _, err := m.Prepare(once(), pieces("d", piece{device: device})); !errors.Is(err, gpu.ErrInUse) {
+			t.Errorf("%s: %v, want %v", device, err, gpu.ErrInUse)
+		}
+	}
+	// Whoever has made the partition, the last one destroys it.
+	must(t, other.Unprepare(once(), a.UID))
+	if diff := cmp.Diff("0 on: 1g.10gb@2\n", w.cuts()); diff != "" {
+		t.Errorf("cuts (-want +got):\n%s", diff)
+	}
+	must(t, m.Unprepare(once(), b.UID))
+	if got := w.left(m); got != "" {
+		t.Errorf("left behind:\n%s", got)
+	}
+}
+
+func TestAnAdministratorsPartitionIsSharedAndStays(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
+	w.static = true
+	w.administrator("makes", 0, "1g.10gb", 2)
+	w.look()
+	m := w.start()
+	for _, name := range []string{"a", "b"} {
+		if _, err := m.Prepare(once(), pieces(name, piece{device: part, memory: "2Gi"})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"a", "b"} {
+		must(t, m.Unprepare(once(), pieces(name).UID))
+	}
+	if diff := cmp.Diff("0 on: 1g.10gb@2\n", w.left(m)); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+}
+
+func TestAWholeMIGDeviceThatProcessesShare(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
+	m, c := w.start(), pieces("c", piece{device: part, config: config("MigConfig", `"sharing":{"strategy":"MPS","mps":{"threadPercentage":30,"memoryLimit":"3Gi"}}`)})
+	if _, err := m.Prepare(once(), c); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(part+" of "+w.uuids(0)[0]+"=3072M, 30%\n", w.supervisor.String()); diff != "" {
+		t.Errorf("daemons (-want +got):\n%s", diff)
+	}
+	two := pieces("two", piece{device: h100Other + "-mig-1g-10gb-0", request: "r", config: config("MigConfig", together)}, piece{device: h100Other + "-mig-1g-10gb-1", request: "r"})
+	if _, err := m.Prepare(once(), two); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "a CUDA process uses one MIG device; make a request of each") {
+		t.Errorf("two of them: %v", err)
+	}
+	must(t, m.Unprepare(once(), c.UID))
+	if got := w.left(m); got != "" {
+		t.Errorf("left behind:\n%s", got)
+	}
+}
+
+// A reset takes the partition away under those who share it. They get one
+// partition back, and the daemon is for that.
+func TestAPartitionThatIsSharedIsMadeAgain(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
+	m := w.start()
+	all := []*resourceapi.ResourceClaim{pieces("a", piece{device: part, memory: "2Gi"}), pieces("b", piece{device: part, memory: "4Gi"})}
+	for _, c := range all {
+		if _, err := m.Prepare(once(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := w.uuids(0)
+	must(t, w.sim.ResetGPU(0))
+	m, _ = w.restart(t.Context())
+	anew := w.uuids(0)
+	if len(anew) != 1 || anew[0] == before[0] || !strings.Contains(w.supervisor.String(), " of "+anew[0]+"=") {
+		t.Errorf("before %v, now %v with daemons\n%s", before, anew, w.supervisor)
+	}
+	for _, c := range slices.Backward(all) {
+		devices, err := m.Prepare(once(), c)
+		if err != nil || devices[0].UUID != anew[0] {
+			t.Errorf("%s: %+v, %v", c.Name, devices, err)
+		}
+	}
+	for _, c := range all {
+		must(t, m.Unprepare(once(), c.UID))
+	}
+	if got := w.left(m); got != "" {
+		t.Errorf("left behind:\n%s", got)
+	}
+}
+
+// A share whose record is lost is still a share: its device is not given away
+// whole, its partition and its daemon stay and its ceilings are not lowered.
+func TestALostShare(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
+	m := w.start()
+	lost, small := pieces("lost", piece{device: part, memory: "5Gi"}), pieces("small", piece{device: part, memory: "2Gi"})
+	other := pieces("other", piece{device: part, memory: "1Gi"})
+	for _, c := range []*resourceapi.ResourceClaim{small, lost} {
+		if _, err := m.Prepare(once(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := w.supervisor.String()
+	must(t, os.WriteFile(w.recordPath(lost), []byte("x"), 0o600))
+	m, report := w.restart(t.Context())
+	if len(report.Unrecorded) != 1 || len(report.DaemonsStopped) != 0 {
+		t.Errorf("report %+v", report)
+	}
+	if _, err := m.Prepare(once(), pieces("whole", piece{device: part})); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "team-a/lost") {
+		t.Errorf("the device as a whole: %v, want %v", err, gpu.ErrInUse)
+	}
+	if _, err := m.Prepare(once(), other); err != nil {
+		t.Errorf("one more share: %v", err)
+	}
+	for _, c := range []*resourceapi.ResourceClaim{small, other} {
+		must(t, m.Unprepare(once(), c.UID))
+	}
+	w.restart(t.Context())
+	if diff := cmp.Diff("0 on: 1g.10gb@2\n"+before, w.cuts()+w.supervisor.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	all, err := m.Held(t.Context())
+	if err != nil || len(all) != 1 || all[0].Devices[0].ShareID == nil || all[0].Devices[0].Share == nil {
+		t.Errorf("held %+v, %v, want the share as one", all, err)
+	}
+	t.Run("prepared again", func(t *testing.T) {
+		if _, err := m.Prepare(once(), lost); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(before, w.supervisor.String()); diff != "" {
+			t.Errorf("daemons (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("unprepared", func(t *testing.T) {
+		must(t, os.Remove(w.recordPath(lost)))
+		must(t, m.Unprepare(once(), lost.UID))
+		left := strings.Split(w.left(m), "\n")
+		if left = slices.DeleteFunc(left, func(f string) bool { return strings.HasPrefix(f, "records/quarantine/") || f == "" }); len(left) > 0 {
+			t.Errorf("left behind: %q", left)
+		}
+	})
+}
+
+// Whatever point the agent dies at while it prepares or unprepares every kind
+// of sharing, beside a claim that shares everything with it: the next one finds
+// a claim that is prepared, or nothing of it.
+func TestDyingAtEveryPointOfSharing(t *testing.T) {
+	sim, dir := dgxH100(t), t.TempDir()
+	const other = "gpu-52-00"
+	mix := func(name, memory string) *resourceapi.ResourceClaim {
+		return pieces(name,
+			piece{device: part, memory: memory},
+			piece{device: h100Other, memory: memory, config: config("ShareConfig", `"processes":2`)},
+			piece{device: h100Other, memory: memory},
+			piece{device: other + "-ts", config: interval(gpu.TimeSliceLong)},
+		)
+	}
+	beside, c := mix("beside", "2Gi"), mix("dying", "3Gi")
+	for _, goal := range []string{"prepare", "unprepare"} {
+		points := 0
+		for died := true; died; points++ {
+			w := inMIGWorld(t, fmt.Sprintf("%s/%s-%d", dir, goal, points), sim).withSharing()
+			m := w.start()
+			_, err := m.Prepare(once(), beside)
+			must(t, err)
+			alone := w.left(m)
+			_, err = m.Prepare(once(), c)
+			must(t, err)
+			both := w.left(m)
+			if goal == "prepare" {
+				must(t, m.Unprepare(once(), c.UID))
+			}
+			if diff := cmp.Diff(alone, w.left(m)); goal == "prepare" && diff != "" {
+				t.Fatalf("(-before +after):\n%s", diff)
+			}
+			w.faults = &faults{dieAt: points + 1}
+			died, _ = dies(func() error {
+				dying := w.start()
+				if goal == "unprepare" {
+					return dying.Unprepare(once(), c.UID)
+				}
+				_, err := dying.Prepare(once(), c)
+				return err
+			})
+			m, _ = w.restart(t.Context())
+			if got := w.left(m); got != alone && got != both {
+				t.Errorf("%s died at point %d: neither nothing nor all (-nothing +got):\n%s", goal, points+1, cmp.Diff(alone, got))
+			}
+			for _, c := range []*resourceapi.ResourceClaim{beside, c} {
+				must(t, m.Unprepare(once(), c.UID))
+			}
+			if got := w.left(m); got != "" {
+				t.Fatalf("%s died at point %d: left behind:\n%s", goal, points+1, got)
+			}
+		}
+		if points < 12 {
+			t.Errorf("%s: only %d points to die at: is the fault injection connected?", goal, points)
+		}
+	}
+}
+
+// Every kind of sharing, first and last, with nobody beside.
+func TestDyingAtEveryPointOfTheFirstShare(t *testing.T) {
+	dir := t.TempDir()
+	c := pieces("dying", piece{device: "gpu-00-00", memory: "20Gi"}, piece{device: "gpu-01-00", config: config("GpuConfig", together)}, piece{device: "gpu-02-00-ts", config: interval(gpu.TimeSliceShort)})
+	points := 0
+	for died := true; died; points++ {
+		w := newShareWorld(t, fmt.Sprintf("%s/%d", dir, points), 3)
+		w.faults = &faults{dieAt: points + 1}
+		died, _ = dies(func() error {
+			dying := w.start()
+			if _, err := dying.Prepare(once(), c); err != nil {
+				return err
+			}
+			return dying.Unprepare(once(), c.UID)
+		})
+		m, report := w.restart(t.Context())
+		if got := w.left(m); got != "" && len(report.Verified) != 1 {
+			t.Errorf("died at point %d: %+v, left behind:\n%s", points+1, report, got)
+		}
+		must(t, m.Unprepare(once(), c.UID))
+		if got := w.left(m); got != "" {
+			t.Fatalf("died at point %d: left behind:\n%s", points+1, got)
+		}
+	}
+	if points < 30 {
+		t.Errorf("only %d points to die at: is the fault injection connected?", points)
+	}
+}

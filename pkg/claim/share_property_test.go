@@ -1,0 +1,406 @@
+package claim_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// owned is a claim that is promised its pieces.
+type owned struct {
+	claim  *resourceapi.ResourceClaim
+	pieces []piece
+	// lost says that nothing but its CDI spec tells of it: a share of it has
+	// an unknown size.
+	lost bool
+}
+
+// shareModel is what a simple-minded observer believes of a machine whose GPUs
+// are used in every way there is.
+type shareModel struct {
+	t     *rapid.T
+	w     *migWorld
+	m     *claim.Manager
+	owned map[string]owned
+}
+
+// somePiece of one of two GPUs.
+func somePiece(t *rapid.T) piece {
+	on := rapid.SampledFrom([]string{h100, h100Other}).Draw(t, "GPU")
+	switch rapid.SampledFrom([]string{"share", "share", "share", "plain", "part", "part", "partShare", "partShare", "whole", "together", "turns", "turns"}).Draw(t, "use") {
+	case "share":
+		return piece{device: on, memory: rapid.SampledFrom([]string{"10Gi", "30Gi", "50Gi"}).Draw(t, "memory")}
+	case "plain":
+		return piece{device: on, memory: "20Gi", config: config("ShareConfig", plain)}
+	case "part":
+		return piece{device: on + rapid.SampledFrom([]string{"-mig-1g-10gb-0", "-mig-1g-10gb-3", "-mig-3g-40gb-0"}).Draw(t, "part")}
+	case "partShare":
+		return piece{device: on + rapid.SampledFrom([]string{"-mig-1g-10gb-0", "-mig-3g-40gb-4"}).Draw(t, "part"), memory: rapid.SampledFrom([]string{"2Gi", "6Gi"}).Draw(t, "memory")}
+	case "together":
+		return piece{device: on, config: config("GpuConfig", together)}
+	case "turns":
+		p := piece{device: on + "-ts"}
+		if slice := rapid.SampledFrom([]gpu.TimeSlice{"", gpu.TimeSliceShort, gpu.TimeSliceLong}).Draw(t, "interval"); slice != "" {
+			p.config = interval(slice)
+		}
+		return p
+	default:
+		return piece{device: on}
+	}
+}
+
+func (p piece) name() gpu.DeviceName {
+	name, _ := gpu.ParseDeviceName(p.device)
+	return name
+}
+
+func (p piece) bytes() uint64 {
+	if p.memory == "" {
+		return 0
+	}
+	memory := resource.MustParse(p.memory)
+	return uint64(memory.Value())
+}
+
+// beside reports whether two pieces can be held at the same time, if there is
+// memory for both.
+func (p piece) beside(q piece) bool {
+	a, b := p.name(), q.name()
+	switch {
+	case a.Address != b.Address:
+		return true
+	case a.Kind == gpu.KindTimeSlice && b.Kind == gpu.KindTimeSlice:
+		return p.config == "" || q.config == "" || p.config == q.config
+	case a == b:
+		return p.memory != "" && q.memory != ""
+	default:
+		return a.Kind == gpu.KindMIG && b.Kind == gpu.KindMIG && !excludes(p.device, q.device)
+	}
+}
+
+// size of a device's memory.
+func (m *shareModel) size(name gpu.DeviceName) uint64 {
+	g := m.w.gpus[name.Address]
+	if info, _, known := g.MIG.Find(name); name.Kind == gpu.KindMIG && known {
+		return info.MemoryBytes >> 20 << 20
+	}
+	return g.MemoryBytes >> 20 << 20
+}
+
+// fits reports whether the pieces can be held beside what all other claims
+// hold.
+func (m *shareModel) fits(name string, wanted []piece) bool {
+	taken := map[string]uint64{}
+	for _, p := range wanted {
+		taken[p.device] += p.bytes()
+	}
+	for other, o := range m.owned {
+		if other == name {
+			continue
+		}
+		for _, q := range o.pieces {
+			if slices.ContainsFunc(wanted, func(p piece) bool {
+				if o.lost && p.name().Kind == gpu.KindTimeSlice {
+					q.config = "" // nobody knows any more
+				}
+				return !p.beside(q)
+			}) {
+				return false
+			}
+			if !o.lost {
+				taken[q.device] += q.bytes()
+			}
+		}
+	}
+	for _, p := range wanted {
+		if p.memory != "" && taken[p.device] > m.size(p.name()) {
+			return false
+		}
+	}
+	return true
+}
+
+// some draws one of the claims: as it was promised, or allocated afresh.
+func (m *shareModel) some() owned {
+	name := fmt.Sprintf("c%d", rapid.IntRange(0, claimCount-1).Draw(m.t, "claim"))
+	if o, ok := m.owned[name]; ok {
+		return o
+	}
+	var all []piece
+	for range rapid.IntRange(1, 3).Draw(m.t, "pieces") {
+		p := somePiece(m.t)
+		sum := p.bytes()
+		for _, q := range all {
+			if q.device == p.device {
+				sum += q.bytes()
+			}
+		}
+		if !slices.ContainsFunc(all, func(q piece) bool { return !p.beside(q) }) && sum <= m.size(p.name()) {
+			all = append(all, p)
+		}
+	}
+	return owned{claim: pieces(name, all...), pieces: all}
+}
+
+func (m *shareModel) prepare(t *rapid.T) {
+	c := m.some()
+	away := rapid.IntRange(0, 9).Draw(t, "supervisor") == 0
+	if away {
+		m.w.supervisor.err = gpu.ErrNotReady
+	}
+	devices, err := m.m.Prepare(once(), c.claim)
+	m.w.supervisor.err = nil
+	switch fits := m.fits(c.claim.Name, c.pieces); {
+	case err == nil && fits:
+		c.lost = false
+		m.owned[c.claim.Name] = c
+		m.told(t, c, devices)
+	case away && errors.Is(err, gpu.ErrNotReady) && c.usesMPS():
+	case fits || !errors.Is(err, gpu.ErrInUse):
+		t.Fatalf("prepare %s with %v: %v", c.claim.Name, c.pieces, err)
+	}
+	if away {
+		m.restart(t) // what could not be undone
+	}
+}
+
+func (o owned) usesMPS() bool {
+	return slices.ContainsFunc(o.pieces, func(p piece) bool { return p.client() })
+}
+
+func (p piece) client() bool {
+	return p.memory != "" && p.config == "" || p.config == config("GpuConfig", together)
+}
+
+// told checks what a claim is told of its devices.
+func (m *shareModel) told(t *rapid.T, c owned, devices []claim.Device) {
+	ids := map[string]bool{}
+	for i, d := range devices {
+		if d.Name != c.pieces[i].device || ids[d.CDIDeviceIDs[0]] {
+			t.Fatalf("%s: device %+v, want %+v with an ID of its own", c.claim.Name, d, c.pieces[i])
+		}
+		ids[d.CDIDeviceIDs[0]] = true
+		if mps := d.Share != nil && d.Share.Strategy == claim.StrategyMPS; mps != c.pieces[i].client() {
+			t.Fatalf("%s: %+v is told %+v", c.claim.Name, c.pieces[i], d.Share)
+		}
+	}
+}
+
+func (m *shareModel) unprepare(t *rapid.T) {
+	c := m.some()
+	must(t, m.m.Unprepare(once(), c.claim.UID))
+	delete(m.owned, c.claim.Name)
+}
+
+// crash lets a process die in the middle of a prepare or unprepare, and the
+// next one start.
+func (m *shareModel) crash(t *rapid.T) {
+	c := m.some()
+	before, had := m.owned[c.claim.Name]
+	if before.lost {
+		return
+	}
+	m.w.faults = &faults{dieAt: rapid.IntRange(1, 50).Draw(t, "point")}
+	dying := m.w.start()
+	goal := rapid.SampledFrom([]string{"prepare", "unprepare"}).Draw(t, "goal")
+	_, err := dies(func() error {
+		if goal == "unprepare" {
+			return dying.Unprepare(once(), c.claim.UID)
+		}
+		_, err := dying.Prepare(once(), c.claim)
+		return err
+	})
+	fits := m.fits(c.claim.Name, c.pieces)
+	if err != nil && (fits || !errors.Is(err, gpu.ErrInUse)) {
+		t.Fatalf("%s %s: %v", goal, c.claim.Name, err)
+	}
+	m.restart(t)
+	switch phase := m.phaseOf(c.claim.UID); {
+	case phase == claim.Prepared && (had || goal == "prepare" && fits):
+		m.owned[c.claim.Name] = c
+	case phase == claim.Absent && (goal == "unprepare" || !had):
+		delete(m.owned, c.claim.Name)
+	default:
+		t.Fatalf("%s %s died: promised before: %t, now %s", goal, c.claim.Name, had, phase)
+	}
+}
+
+func (m *shareModel) phaseOf(uid types.UID) claim.Phase {
+	all, err := m.m.Held(once())
+	must(m.t, err)
+	for _, h := range all {
+		if h.UID == uid {
+			return h.Phase
+		}
+	}
+	return claim.Absent
+}
+
+func (m *shareModel) restart(*rapid.T) { m.m, _ = m.w.restart(once()) }
+
+func (m *shareModel) reboot(t *rapid.T) {
+	m.w.reboot()
+	anyLost := slices.ContainsFunc(slices.Collect(maps.Values(m.owned)), func(o owned) bool { return o.lost })
+	if anyLost || rapid.Bool().Draw(t, "specs in memory") {
+		must(t, os.RemoveAll(m.w.cdiDir()))
+	}
+	clear(m.owned)
+	m.restart(t)
+}
+
+// damage loses a record.
+func (m *shareModel) damage(t *rapid.T) {
+	c := m.some()
+	if _, had := m.owned[c.claim.Name]; !had {
+		return
+	}
+	must(t, os.WriteFile(m.w.recordPath(c.claim), []byte("x"), 0o600))
+	c.lost = true
+	m.owned[c.claim.Name] = c
+	m.restart(t)
+}
+
+// forget lets the supervisor come back without its daemons.
+func (m *shareModel) forget(t *rapid.T) {
+	clear(m.w.supervisor.daemons)
+	m.restart(t)
+}
+
+// check compares what is there with what is promised.
+func (m *shareModel) check(t *rapid.T) {
+	var held []string
+	parts := map[int]map[string]bool{0: {}, 1: {}}
+	daemons, atLeast := map[string]gpu.MPSDaemon{}, map[string]bool{}
+	turns, anySlice := map[string]string{}, map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(m.owned)) {
+		o := m.owned[name]
+		phase := claim.Prepared
+		if o.lost {
+			phase = claim.Unrecorded
+		}
+		line := fmt.Sprintf("team-a/%s %s", name, phase)
+		for _, p := range o.pieces {
+			line += " " + p.device
+			n := p.name()
+			onGPU := n.Address.DeviceName()
+			if n.Kind == gpu.KindMIG {
+				parts[map[string]int{h100: 0, h100Other: 1}[onGPU]][fmt.Sprintf(" %s@%d", n.Profile, n.Start)] = true
+			}
+			switch {
+			case o.lost:
+				atLeast[p.device] = true
+				anySlice[onGPU] = true
+			case p.client():
+				d := gpu.MPSDaemon{Name: p.device, MemoryLimits: []uint64{0}}
+				if p.memory != "" {
+					d.ThreadPercentage, d.MemoryLimits[0] = int(max(1, 100*p.bytes()/m.size(n))), p.bytes()-contextMemory
+				}
+				if other, also := daemons[p.device]; also {
+					d.ThreadPercentage, d.MemoryLimits[0] = max(d.ThreadPercentage, other.ThreadPercentage), max(d.MemoryLimits[0], other.MemoryLimits[0])
+				}
+				daemons[p.device] = d
+			case p.config != "" && n.Kind == gpu.KindTimeSlice:
+				turns[onGPU] = p.config
+			}
+		}
+		held = append(held, line+"\n")
+	}
+	if diff := cmp.Diff(strings.Join(held, ""), m.w.held(m.m)); diff != "" {
+		t.Fatalf("held (-want +got):\n%s", diff)
+	}
+	var cuts string
+	for index := range 2 {
+		if len(parts[index]) > 0 {
+			at := func(p string) string { return p[strings.Index(p, "@"):] }
+			sorted := slices.SortedFunc(maps.Keys(parts[index]), func(a, b string) int { return strings.Compare(at(a), at(b)) })
+			cuts += fmt.Sprintf("%d on:%s\n", index, strings.Join(sorted, ""))
+		}
+	}
+	if diff := cmp.Diff(cuts, m.w.cuts()); diff != "" {
+		t.Fatalf("cuts (-want +got):\n%s", diff)
+	}
+	m.checkDaemons(t, daemons, atLeast)
+	for _, on := range []string{h100, h100Other} {
+		address, _ := gpu.ParseDeviceName(on)
+		now, err := m.w.turns.TimeSlice(once(), address.Address)
+		must(t, err)
+		want := gpu.TimeSliceDefault
+		for _, slice := range gpu.TimeSlices() {
+			if turns[on] == interval(slice) {
+				want = slice
+			}
+		}
+		if now != want && (turns[on] != "" || !anySlice[on]) {
+			t.Fatalf("time slice of %s is %s, want %s", on, now, want)
+		}
+	}
+}
+
+// checkDaemons compares the daemons with those wanted. Where a share's record is
+// lost, its daemon may run, with ceilings that are not lower.
+func (m *shareModel) checkDaemons(t *rapid.T, want map[string]gpu.MPSDaemon, atLeast map[string]bool) {
+	there := m.w.supervisor.there()
+	for name, got := range m.w.supervisor.daemons {
+		if len(got.Devices) != 1 || !slices.Contains(there, got.Devices[0]) {
+			t.Fatalf("daemon %s is for something that is not there", renderDaemon(got))
+		}
+		w, wanted := want[name]
+		w.Devices = got.Devices
+		switch {
+		case !wanted && !atLeast[name]:
+			t.Fatalf("daemon %s is nobody's", renderDaemon(got))
+		case wanted && atLeast[name] && got.MemoryLimits[0] >= w.MemoryLimits[0] && got.ThreadPercentage >= w.ThreadPercentage:
+		case wanted && renderDaemon(w) != renderDaemon(got):
+			t.Fatalf("daemon %s, want %s", renderDaemon(got), renderDaemon(w))
+		}
+		delete(want, name)
+	}
+	if len(want) > 0 {
+		t.Fatalf("daemons that do not run: %v", want)
+	}
+}
+
+// Whatever happens in whatever order: GPUs are used as was promised, nobody
+// holds what excludes another, and nothing is left in the end.
+func TestGPUsAreSharedAsPromised(t *testing.T) {
+	sim, dir := dgxH100(t), t.TempDir()
+	run := 0
+	rapid.Check(t, func(t *rapid.T) {
+		run++
+		must(t, sim.Reboot())
+		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, run), sim).withSharing()
+		m := &shareModel{t: t, w: w, m: w.start(), owned: map[string]owned{}}
+		t.Repeat(map[string]func(*rapid.T){
+			"prepare":   m.prepare,
+			"prepare 2": m.prepare,
+			"unprepare": m.unprepare,
+			"crash":     m.crash,
+			"restart":   m.restart,
+			"reboot":    m.reboot,
+			"damage":    m.damage,
+			"forget":    m.forget,
+			"":          m.check,
+		})
+		for _, c := range m.owned {
+			must(t, m.m.Unprepare(once(), c.claim.UID))
+		}
+		left := slices.DeleteFunc(strings.SplitAfter(m.w.left(m.m), "\n"), func(f string) bool { return strings.HasPrefix(f, "records/quarantine/") })
+		if got := strings.Join(left, ""); got != "" {
+			t.Fatalf("at the end, left behind:\n%s", got)
+		}
+		must(t, os.RemoveAll(w.dir))
+	})
+}

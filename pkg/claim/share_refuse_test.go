@@ -1,0 +1,169 @@
+package claim_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// change of the first GPU of the world.
+func change(change func(*gpu.GPU)) func(*world) {
+	return func(w *world) {
+		g := w.gpus[gpu.PCIAddress{}]
+		change(&g)
+		w.gpus[g.Address] = g
+	}
+}
+
+func mode(mode gpu.ComputeMode) func(*world) {
+	return change(func(g *gpu.GPU) { g.ComputeMode = mode })
+}
+
+func without(change func(*claim.Options)) func(*world) {
+	return func(w *world) { w.options = change }
+}
+
+func TestSharesThatCannotBePrepared(t *testing.T) {
+	noMPS := without(func(o *claim.Options) { o.MPS = nil })
+	for name, c := range map[string]struct {
+		world  func(*world)
+		others []*resourceapi.ResourceClaim
+		pieces []piece
+		is     error
+		says   string
+	}{
+		"larger than the GPU":   {pieces: []piece{{device: "gpu-00-00", memory: "81Gi"}}, is: gpu.ErrInvalid, says: "81Gi of memory, and the device has 80Gi"},
+		"of nothing":            {pieces: []piece{{device: "gpu-00-00", memory: "0"}}, is: gpu.ErrInvalid, says: "the smallest share on this node has 1Gi"},
+		"negative":              {pieces: []piece{{device: "gpu-00-00", memory: "-1Gi"}}, is: gpu.ErrInvalid, says: "the smallest share on this node has 1Gi"},
+		"below the smallest":    {pieces: []piece{{device: "gpu-00-00", memory: "1023Mi"}}, is: gpu.ErrInvalid, says: "1023Mi of memory; the smallest share on this node has 1Gi"},
+		"off the step":          {pieces: []piece{{device: "gpu-00-00", memory: "2147483649"}}, is: gpu.ErrInvalid, says: "no multiple of 1Mi"},
+		"more compute than all": {pieces: []piece{{device: "gpu-00-00", memory: "20Gi", compute: "101"}}, is: gpu.ErrInvalid, says: "101 percent of compute; want a whole number from 0 to 100"},
+		"part of a percent":     {pieces: []piece{{device: "gpu-00-00", memory: "20Gi", compute: "500m"}}, is: gpu.ErrInvalid, says: "500m percent of compute"},
+		"too small for its processes": {
+			pieces: []piece{{device: "gpu-00-00", memory: "1Gi", config: config("ShareConfig", `"processes":4`)}}, is: gpu.ErrInvalid,
+			says: "1Gi of memory for 4 processes leaves none to compute with: each needs 512Mi for its CUDA context alone; ask for 2052Mi at least",
+		},
+		"several for one request": {
+			pieces: []piece{{device: "gpu-00-00", memory: "20Gi", request: "r"}, {device: "gpu-01-00", memory: "20Gi", request: "r"}}, is: gpu.ErrInvalid,
+			says: "2 MPS shares for one request, and a container can be client of one MPS daemon only; make a request of each",
+		},
+		"together more than the GPU": {
+			pieces: []piece{{device: "gpu-00-00", memory: "50Gi"}, {device: "gpu-00-00", memory: "40Gi"}}, is: gpu.ErrInvalid,
+			says: "the claim's shares have 90Gi memory together, and the device has 80Gi",
+		},
+		"beside shares that leave too little": {
+			others: []*resourceapi.ResourceClaim{pieces("other", piece{device: "gpu-00-00", memory: "50Gi"})},
+			pieces: []piece{{device: "gpu-00-00", memory: "40Gi"}}, is: gpu.ErrInUse,
+			says: "40Gi of its 80Gi memory are wanted, and 50Gi are held by claims team-a/other",
+		},
+		"beside the whole": {
+			others: []*resourceapi.ResourceClaim{newClaim("other", "gpu-00-00")},
+			pieces: []piece{{device: "gpu-00-00", memory: "10Gi"}}, is: gpu.ErrInUse, says: "claim team-a/other (UID uid-other) holds gpu-00-00 (prepared)",
+		},
+		"the whole beside one": {
+			others: []*resourceapi.ResourceClaim{pieces("other", piece{device: "gpu-00-00", memory: "10Gi"})},
+			pieces: []piece{{device: "gpu-00-00"}}, is: gpu.ErrInUse, says: "holds gpu-00-00",
+		},
+		"beside time slices": {
+			others: []*resourceapi.ResourceClaim{pieces("other", piece{device: "gpu-00-00-ts"})},
+			pieces: []piece{{device: "gpu-00-00", memory: "10Gi"}}, is: gpu.ErrInUse, says: "holds gpu-00-00-ts",
+		},
+		"time slices beside one": {
+			others: []*resourceapi.ResourceClaim{pieces("other", piece{device: "gpu-00-00", memory: "10Gi"})},
+			pieces: []piece{{device: "gpu-00-00-ts"}}, is: gpu.ErrInUse, says: "holds gpu-00-00",
+		},
+		"time slices with their GPU": {pieces: []piece{{device: "gpu-00-00-ts"}, {device: "gpu-00-00"}}, is: gpu.ErrInvalid, says: "allocated together with gpu-00-00-ts"},
+		"for more clients than MPS admits": {
+			others: []*resourceapi.ResourceClaim{
+				pieces("a", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", `"processes":30`)}),
+				pieces("b", piece{device: "gpu-00-00", memory: "10Gi", config: config("ShareConfig", `"processes":10`)}),
+				pieces("plain", piece{device: "gpu-00-00", memory: "10Gi", config: config("ShareConfig", plain)}),
+			},
+			pieces: []piece{{device: "gpu-00-00", memory: "10Gi", config: config("ShareConfig", `"processes":9`)}}, is: gpu.ErrNoCapacity,
+			says: "MPS admits 48 processes to a device at a time; shares for 40 are held by claims team-a/a, team-a/b, team-a/plain, and this claim is for 9 more",
+		},
+
+		"a GpuConfig for a share": {
+			pieces: []piece{{device: "gpu-00-00", memory: "20Gi", config: config("GpuConfig", "")}}, is: gpu.ErrInvalid,
+			says: "a GpuConfig cannot configure a share (20Gi of 80Gi memory); write a ShareConfig, or remove capacity",
+		},
+		"a MigConfig for a GPU":          {pieces: []piece{{device: "gpu-00-00", config: config("MigConfig", "")}}, is: gpu.ErrInvalid, says: "write a GpuConfig"},
+		"a ShareConfig for time slices":  {pieces: []piece{{device: "gpu-00-00-ts", config: config("ShareConfig", "")}}, is: gpu.ErrInvalid, says: "a ShareConfig cannot configure time slices; write a GpuConfig whose sharing.strategy is TimeSlicing"},
+		"MPS for time slices":            {pieces: []piece{{device: "gpu-00-00-ts", config: config("GpuConfig", together)}}, is: gpu.ErrInvalid, says: "sharing.strategy: invalid: MPS on time slices"},
+		"a share that nobody can hold":   {world: noMPS, pieces: []piece{{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", "")}}, is: gpu.ErrNotSupported, says: "--mps-supervisor"},
+		"a GPU that nobody can share":    {world: noMPS, pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", together)}}, is: gpu.ErrNotSupported, says: "no MPS daemons run on this node"},
+		"MPS on a GPU without limits":    {world: change(func(g *gpu.GPU) { g.ComputeCapability = gpu.Version{Major: 6, Minor: 1} }), pieces: []piece{{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", "")}}, is: gpu.ErrNotSupported, says: "the GPU has compute capability 6.1, and MPS limits its clients from 7.0"},
+		"a limit above the GPU's memory": {pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"memoryLimit":"100Gi"}}`)}}, is: gpu.ErrInvalid, says: "a memory limit of 100Gi for a process, and the device has 80Gi"},
+		"a limit for a third GPU":        {pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"perDevice":[{"device":2,"memoryLimit":"1Gi"}]}}`)}}, is: gpu.ErrInvalid, says: "sharing.mps.perDevice[0].device: invalid: 2; the request has 1 devices, counted from 0"},
+		"a limit for somebody else's GPU": {
+			pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"perDevice":[{"device":"GPU-0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11","memoryLimit":"1Gi"}]}}`)}},
+			is:     gpu.ErrInvalid, says: "GPU-0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11 is none of the claim's devices",
+		},
+
+		"anything on a prohibited GPU": {world: mode(gpu.ComputeModeProhibited), pieces: []piece{{device: "gpu-00-00"}}, is: gpu.ErrNotSupported, says: "the compute mode of the GPU is Prohibited, in which no process can use it; an administrator changes it with nvidia-smi -i 0000:00:00.0 -c DEFAULT"},
+		"plain on an exclusive GPU":    {world: mode(gpu.ComputeModeExclusiveProcess), pieces: []piece{{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)}}, is: gpu.ErrNotSupported, says: "in which it is used by one process at a time"},
+		"turns on an exclusive GPU":    {world: mode(gpu.ComputeModeExclusiveProcess), pieces: []piece{{device: "gpu-00-00-ts"}}, is: gpu.ErrNotSupported, says: "nvidia-smi -i 0000:00:00.0 -c DEFAULT"},
+		"turns of an exclusive GPU":    {world: mode(gpu.ComputeModeExclusiveProcess), pieces: []piece{{device: "gpu-00-00", config: interval(gpu.TimeSliceDefault)}}, is: gpu.ErrNotSupported, says: "ExclusiveProcess"},
+
+		"an interval that nobody can set":   {world: without(func(o *claim.Options) { o.TimeSlicing = nil }), pieces: []piece{{device: "gpu-00-00-ts", config: interval(gpu.TimeSliceLong)}}, is: gpu.ErrNotSupported, says: "this node changes no time slices; leave the interval out"},
+		"two intervals of one GPU":          {pieces: []piece{{device: "gpu-00-00-ts", config: interval(gpu.TimeSliceLong)}, {device: "gpu-00-00-ts", config: interval(gpu.TimeSliceShort)}}, is: gpu.ErrInvalid, says: "the time slices Long and Short of one GPU"},
+		"another interval than others want": {others: []*resourceapi.ResourceClaim{pieces("other", piece{device: "gpu-00-00-ts", config: interval(gpu.TimeSliceLong)})}, pieces: []piece{{device: "gpu-00-00-ts", config: interval(gpu.TimeSliceShort)}}, is: gpu.ErrInUse, says: "already in use with the time slice Long by claim team-a/other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newShareWorld(t, t.TempDir(), 2)
+			if c.world != nil {
+				c.world(w)
+			}
+			m := w.start()
+			for _, other := range c.others {
+				if _, err := m.Prepare(once(), other); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := w.left(m)
+			devices, err := m.Prepare(once(), pieces("refused", c.pieces...))
+			if !errors.Is(err, c.is) || !strings.Contains(fmt.Sprint(err), c.says) || len(devices) != 0 {
+				t.Errorf("got %v, %v\nwant %v that says %q", devices, err, c.is, c.says)
+			}
+			if diff := cmp.Diff(before, w.left(m)); diff != "" {
+				t.Errorf("left (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// MPS is one process to the GPU, so it goes with an exclusive mode, and a claim
+// that was prepared before the mode changed stays so.
+func TestComputeModesThatDoNotStandInTheWay(t *testing.T) {
+	w := newShareWorld(t, t.TempDir(), 1)
+	mode(gpu.ComputeModeExclusiveProcess)(w)
+	m, c := w.start(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})
+	if _, err := m.Prepare(once(), c); err != nil {
+		t.Fatal(err)
+	}
+	mode(gpu.ComputeModeProhibited)(w)
+	if _, err := m.Prepare(once(), c); err != nil {
+		t.Errorf("prepared again: %v", err)
+	}
+	must(t, m.Unprepare(once(), c.UID))
+}
+
+// The class's configuration is below the claim's, and only the one that wins
+// has to fit.
+func TestTheClaimsConfigurationWins(t *testing.T) {
+	w := newShareWorld(t, t.TempDir(), 1)
+	c := pieces("c", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)})
+	class := opaque(resourceapi.AllocationConfigSourceClass, driver, config("GpuConfig", together))
+	c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, class)
+	devices, err := w.start().Prepare(once(), c)
+	if err != nil || devices[0].Share.Strategy != claim.StrategyPlain {
+		t.Errorf("got %+v, %v, want a plain share", devices, err)
+	}
+}

@@ -1,0 +1,303 @@
+package claim_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func TestWhatContainersGet(t *testing.T) {
+	const mounts = "  /run/sup/%[1]s/pipe at /run/nvidia-mps/%[1]s/pipe\n  /run/sup/%[1]s/shm at /dev/shm\n"
+	first := fmt.Sprintf(mounts, "gpu-00-00")
+	for name, c := range map[string]struct {
+		pieces  []piece
+		edits   string
+		daemons string
+	}{
+		"a share": {
+			[]piece{{device: "gpu-00-00", memory: "20Gi", compute: "30"}},
+			"uid-c-gpu-00-00_share-c-0\n  CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n" + first,
+			"gpu-00-00 of GPU-0=19968M, 30%\n",
+		},
+		"two shares of one GPU": {
+			[]piece{{device: "gpu-00-00", memory: "20Gi", compute: "30"}, {device: "gpu-00-00", memory: "40Gi", config: config("ShareConfig", `"processes":2,"compute":"Burst"`)}},
+			"uid-c-gpu-00-00_share-c-0\n  CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n" + first +
+				"uid-c-gpu-00-00_share-c-1\n  CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-00-00/pipe\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n" + first,
+			"gpu-00-00 of GPU-0=19968M\n",
+		},
+		"a plain share": {
+			[]piece{{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)}},
+			"uid-c-gpu-00-00_share-c-0\n", "",
+		},
+		"a share of everything": {
+			[]piece{{device: "gpu-00-00", memory: "80Gi", config: config("ShareConfig", "")}},
+			"uid-c-gpu-00-00\n  CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=81408M\n" + first,
+			"gpu-00-00 of GPU-0=81408M, 100%\n",
+		},
+		"a whole GPU": {[]piece{{device: "gpu-00-00"}}, "uid-c-gpu-00-00\n", ""},
+		"a whole GPU that processes share": {
+			[]piece{{device: "gpu-00-00", config: config("GpuConfig", together)}},
+			"uid-c-gpu-00-00\n  CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-00-00/pipe\n" + first,
+			"gpu-00-00 of GPU-0\n",
+		},
+		"two whole GPUs that processes share": {
+			[]piece{
+				{device: "gpu-01-00", request: "both", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"threadPercentage":50,"memoryLimit":"10Gi","perDevice":[{"device":1,"memoryLimit":"5Gi"}]}}`)},
+				{device: "gpu-00-00", request: "both"},
+			},
+			"uid-c-gpu-01-00\n  CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-01-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=10240M,1=5120M\n" + fmt.Sprintf(mounts, "gpu-01-00") +
+				"uid-c-gpu-00-00\n  CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-01-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=10240M,1=5120M\n" + fmt.Sprintf(mounts, "gpu-01-00"),
+			"gpu-01-00 of GPU-1=10240M,GPU-0=5120M, 50%\n",
+		},
+		"time slices": {
+			[]piece{{device: "gpu-00-00-ts"}, {device: "gpu-00-00-ts"}},
+			"uid-c-gpu-00-00-ts_share-c-0\nuid-c-gpu-00-00-ts_share-c-1\n", "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newShareWorld(t, t.TempDir(), 2)
+			m, all := w.start(), pieces("c", c.pieces...)
+			devices, err := m.Prepare(once(), all)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.edits, w.edits(all)); diff != "" {
+				t.Errorf("CDI (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(c.daemons, w.supervisor.String()); diff != "" {
+				t.Errorf("daemons (-want +got):\n%s", diff)
+			}
+			// Again, by this process and by one of another release with other
+			// flags: what runs does not change.
+			before := w.left(m)
+			w.options = func(o *claim.Options) { o.ContextMemory, o.Shares.Smallest = 4<<30, 1<<40 }
+			m, _ = w.restart(t.Context())
+			again, err := m.Prepare(once(), all)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(devices, again); diff != "" {
+				t.Errorf("prepared again (-first +again):\n%s", diff)
+			}
+			if diff := cmp.Diff(before+c.edits, w.left(m)+w.edits(all)); diff != "" {
+				t.Errorf("prepared again (-first +again):\n%s", diff)
+			}
+			must(t, m.Unprepare(once(), all.UID))
+			if got := w.left(m); got != "" {
+				t.Errorf("left behind:\n%s", got)
+			}
+		})
+	}
+}
+
+func TestALimitForAGPUByItsUUID(t *testing.T) {
+	w := newShareWorld(t, t.TempDir(), 1)
+	const uuid = "GPU-0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11"
+	g := w.gpus[gpu.PCIAddress{}]
+	g.UUID = uuid
+	w.gpus[g.Address] = g
+	limit := config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"memoryLimit":"10Gi","perDevice":[{"device":"`+uuid+`","memoryLimit":"5Gi"}]}}`)
+	if _, err := w.start().Prepare(once(), pieces("c", piece{device: "gpu-00-00", config: limit})); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff("gpu-00-00 of "+uuid+"=5120M\n", w.supervisor.String()); diff != "" {
+		t.Errorf("daemons (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatIsToldOfAShare(t *testing.T) {
+	w := newShareWorld(t, t.TempDir(), 4)
+	devices, err := w.start().Prepare(once(), pieces("c",
+		piece{device: "gpu-00-00", memory: "20Gi", compute: "50", config: config("ShareConfig", `"processes":2`)},
+		piece{device: "gpu-00-00", memory: "30Gi", config: config("ShareConfig", plain)},
+		piece{device: "gpu-01-00"},
+		piece{device: "gpu-02-00", config: config("GpuConfig", together)},
+		piece{device: "gpu-03-00-ts", config: interval(gpu.TimeSliceLong)},
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []*claim.Share{
+		{Strategy: claim.StrategyMPS, Memory: 20 << 30, Compute: 50, Processes: 2, ThreadPercentage: 25, MemoryLimit: 10<<30 - contextMemory, Enforcement: claim.EnforcementCooperative},
+		{Strategy: claim.StrategyPlain, Memory: 30 << 30, Enforcement: claim.EnforcementNone},
+		nil,
+		{Strategy: claim.StrategyMPS, Enforcement: claim.EnforcementCooperative},
+		{Strategy: claim.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceLong, Enforcement: claim.EnforcementNone},
+	}
+	var got []*claim.Share
+	for _, d := range devices {
+		got = append(got, d.Share)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Where nothing holds shares they are plain, as they are published.
+func TestSharesWithoutMPSArePlain(t *testing.T) {
+	for name, without := range map[string]func(*world){
+		"no supervisor": func(w *world) { w.options = func(o *claim.Options) { o.MPS = nil } },
+		"an old GPU": func(w *world) {
+			g := w.gpus[gpu.PCIAddress{}]
+			g.ComputeCapability.Major = 6
+			w.gpus[g.Address] = g
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newShareWorld(t, t.TempDir(), 1)
+			without(w)
+			m, c := w.start(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})
+			devices, err := m.Prepare(once(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := devices[0].Share.Strategy; got != claim.StrategyPlain || w.supervisor.String() != "" {
+				t.Errorf("strategy %s, daemons:\n%s", got, w.supervisor)
+			}
+			must(t, m.Unprepare(once(), c.UID))
+		})
+	}
+}
+
+// A client that drops its environment gets what the daemon has as its ceilings:
+// the limits of the largest share that is held, and never less than one's own.
+func TestCeilingsFollowTheLargestShare(t *testing.T) {
+	w := newShareWorld(t, t.TempDir(), 1)
+	m, other := w.start(), w.start()
+	for _, step := range []struct {
+		m    *claim.Manager
+		c    string
+		size string // "" to unprepare
+		want string
+	}{
+		{m, "ten", "10Gi", "gpu-00-00 of GPU-0=9728M, 12%\n"},
+		{other, "thirty", "30Gi", "gpu-00-00 of GPU-0=30208M, 37%\n"},
+		{m, "twenty", "20Gi", "gpu-00-00 of GPU-0=30208M, 37%\n"},
+		{m, "ten", "", "gpu-00-00 of GPU-0=30208M, 37%\n"},
+		{m, "thirty", "", "gpu-00-00 of GPU-0=19968M, 25%\n"},
+		{other, "twenty", "", ""},
+	} {
+		c := pieces(step.c, piece{device: "gpu-00-00", memory: step.size})
+		if step.size == "" {
+			must(t, step.m.Unprepare(once(), c.UID))
+		} else if _, err := step.m.Prepare(once(), c); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(step.want, w.supervisor.String()); diff != "" {
+			t.Errorf("%s %s: daemons (-want +got):\n%s", step.c, step.size, diff)
+		}
+	}
+	want := []string{
+		"start gpu-00-00 of GPU-0=9728M, 12%", "set gpu-00-00 of GPU-0=30208M, 37%", "set gpu-00-00 of GPU-0=19968M, 25%", "stop gpu-00-00",
+	}
+	if diff := cmp.Diff(want, w.supervisor.log); diff != "" {
+		t.Errorf("what the supervisor did (-want +got):\n%s", diff)
+	}
+}
+
+func TestASupervisorThatIsAway(t *testing.T) {
+	away := fmt.Errorf("the supervisor is away: %w", gpu.ErrNotReady)
+	c := pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})
+	t.Run("for a while", func(t *testing.T) {
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			w := newShareWorld(t, dir, 1)
+			w.supervisor.err = away
+			m := w.start()
+			result := make(chan error, 1)
+			go func() { _, err := m.Prepare(t.Context(), c); result <- err }()
+			synctest.Wait()
+			w.supervisor.mu.Lock()
+			w.supervisor.err = nil
+			w.supervisor.mu.Unlock()
+			if err := <-result; err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	t.Run("for long", func(t *testing.T) {
+		w := newShareWorld(t, t.TempDir(), 1)
+		w.supervisor.err = away
+		m := w.start()
+		if _, err := m.Prepare(once(), c); !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "StartMPS: daemon gpu-00-00: the supervisor is away") {
+			t.Errorf("got %v, want %v", err, away)
+		}
+		if got := w.left(m); got != "" {
+			t.Errorf("left behind:\n%s", got)
+		}
+		if _, err := m.Recover(t.Context()); err != nil {
+			t.Errorf("recovery with nothing to recover: %v", err)
+		}
+	})
+}
+
+// The last of the shares of a GPU keeps its claim until the daemon is stopped:
+// a server that runs on would be in the way of whoever gets the GPU next.
+func TestAClaimIsHeldUntilItsDaemonIsStopped(t *testing.T) {
+	w := newShareWorld(t, t.TempDir(), 1)
+	m := w.start()
+	big, small := pieces("big", piece{device: "gpu-00-00", memory: "40Gi"}), pieces("small", piece{device: "gpu-00-00", memory: "10Gi"})
+	for _, c := range []*resourceapi.ResourceClaim{big, small} {
+		if _, err := m.Prepare(once(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.supervisor.err = gpu.ErrNotReady
+	if err := m.Unprepare(once(), big.UID); err != nil {
+		t.Errorf("one of several shares: %v", err)
+	}
+	if err := m.Unprepare(once(), small.UID); !errors.Is(err, gpu.ErrNotReady) {
+		t.Errorf("the last share: %v, want %v", err, gpu.ErrNotReady)
+	}
+	if _, err := m.Prepare(once(), newClaim("whole", "gpu-00-00")); !errors.Is(err, gpu.ErrInUse) {
+		t.Errorf("the GPU: %v, want %v", err, gpu.ErrInUse)
+	}
+	w.supervisor.err = nil
+	must(t, m.Unprepare(once(), small.UID))
+	if got := w.left(m); got != "" {
+		t.Errorf("left behind:\n%s", got)
+	}
+}
+
+func TestRecoveryStopsDaemonsOfNobody(t *testing.T) {
+	w := newShareWorld(t, t.TempDir(), 2)
+	if _, err := w.start().Prepare(once(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.supervisor.EnsureMPS(once(), gpu.MPSDaemon{Name: "gpu-01-00", Devices: []string{"GPU-1"}}); err != nil {
+		t.Fatal(err)
+	}
+	_, report := w.restart(t.Context())
+	if diff := cmp.Diff(claim.Report{Verified: []types.UID{"uid-c"}, DaemonsStopped: []string{"gpu-01-00"}}, report); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff("gpu-00-00 of GPU-0=19968M, 25%\n", w.supervisor.String()); diff != "" {
+		t.Errorf("daemons (-want +got):\n%s", diff)
+	}
+}
+
+// A supervisor that has lost its daemons, with its pod's folder, gets them back.
+func TestRecoveryBringsDaemonsBack(t *testing.T) {
+	w := newShareWorld(t, t.TempDir(), 1)
+	m := w.start()
+	for _, c := range []*resourceapi.ResourceClaim{pieces("a", piece{device: "gpu-00-00", memory: "20Gi"}), pieces("b", piece{device: "gpu-00-00", memory: "40Gi"})} {
+		if _, err := m.Prepare(once(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := w.left(m)
+	clear(w.supervisor.daemons)
+	m, _ = w.restart(t.Context())
+	if diff := cmp.Diff(before, w.left(m)); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+}

@@ -1,0 +1,356 @@
+package claim_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
+)
+
+// contextMemory of a process on the worlds here.
+const contextMemory = 512 << 20
+
+// newShareWorld is a world of n GPUs that can be shared in every way.
+func newShareWorld(t fataler, dir string, n int) *world {
+	w := newWorld(t, dir, n)
+	for a, g := range w.gpus {
+		g.ComputeCapability = gpu.Version{Major: 9}
+		w.gpus[a] = g
+	}
+	w.canShare(nil)
+	return w
+}
+
+// canShare gives the world a supervisor and time slices. there tells the UUIDs
+// of MIG devices.
+func (w *world) canShare(there func() []string) {
+	w.supervisor = &supervisor{w: w, partitions: there, daemons: map[string]gpu.MPSDaemon{}}
+	w.turns = &turns{w: w, now: map[gpu.PCIAddress]gpu.TimeSlice{}}
+}
+
+// sharing gives a process what the world has to share GPUs with.
+func (w *world) sharing(o *claim.Options, disk store.FS) {
+	o.ContextMemory = contextMemory
+	o.Shares = catalog.ShareOffer{Smallest: 1 << 30}
+	if w.supervisor != nil {
+		o.MPS = faultyMPS{w.supervisor, w.faults}
+	}
+	if w.turns != nil {
+		intervals, err := store.OpenFS(filepath.Join(w.dir, "intervals"), disk)
+		if err != nil {
+			w.t.Fatalf("%v", err)
+		}
+		o.TimeSlicing, o.Intervals = faultyTurns{w.turns, w.faults}, intervals
+	}
+	if w.options != nil {
+		w.options(o)
+	}
+}
+
+// supervisor of MPS daemons, which refuses what the real one refuses.
+type supervisor struct {
+	w          *world
+	partitions func() []string
+
+	mu      sync.Mutex
+	daemons map[string]gpu.MPSDaemon
+	err     error    // what every call fails with, if set
+	log     []string // what was done
+}
+
+var mpsDevice = regexp.MustCompile(`^(GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]{0,127}$`)
+
+func (s *supervisor) EnsureMPS(_ context.Context, d gpu.MPSDaemon) (gpu.MPSDirs, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.refuse(d); err != nil {
+		return gpu.MPSDirs{}, err
+	}
+	verb := "start"
+	if _, runs := s.daemons[d.Name]; runs {
+		verb = "set"
+	}
+	d.Devices, d.MemoryLimits = slices.Clone(d.Devices), slices.Clone(d.MemoryLimits)
+	if old := s.daemons[d.Name]; verb == "start" || renderDaemon(old) != renderDaemon(d) {
+		s.log = append(s.log, verb+" "+renderDaemon(d))
+	}
+	s.daemons[d.Name] = d
+	return gpu.MPSDirs{Pipe: "/run/sup/" + d.Name + "/pipe", Shm: "/run/sup/" + d.Name + "/shm"}, nil
+}
+
+func (s *supervisor) refuse(d gpu.MPSDaemon) error {
+	if s.err != nil {
+		return s.err
+	}
+	name, err := gpu.ParseDeviceName(d.Name)
+	if err != nil || name.Kind != gpu.KindGPU && name.Kind != gpu.KindMIG {
+		return fmt.Errorf("daemon %q: %w", d.Name, gpu.ErrInvalid)
+	}
+	if len(d.Devices) == 0 || d.ThreadPercentage < 0 || d.ThreadPercentage > 100 || len(d.MemoryLimits) != 0 && len(d.MemoryLimits) != len(d.Devices) {
+		return fmt.Errorf("%s: %w", renderDaemon(d), gpu.ErrInvalid)
+	}
+	for _, limit := range d.MemoryLimits {
+		if limit%(1<<20) != 0 {
+			return fmt.Errorf("%s: %w", renderDaemon(d), gpu.ErrInvalid)
+		}
+	}
+	for _, uuid := range d.Devices {
+		if !mpsDevice.MatchString(uuid) || !slices.Contains(s.there(), uuid) {
+			return fmt.Errorf("%s: %w: no device %q", renderDaemon(d), gpu.ErrNotFound, uuid)
+		}
+		for name, other := range s.daemons {
+			if name != d.Name && slices.Contains(other.Devices, uuid) {
+				return fmt.Errorf("%s: %w by %s", renderDaemon(d), gpu.ErrInUse, renderDaemon(other))
+			}
+		}
+	}
+	return nil
+}
+
+func (s *supervisor) there() []string {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	var uuids []string
+	for _, g := range s.w.gpus {
+		uuids = append(uuids, g.UUID)
+	}
+	if s.partitions != nil {
+		uuids = append(uuids, s.partitions()...)
+	}
+	return uuids
+}
+
+func (s *supervisor) StopMPS(_ context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	parsed, err := gpu.ParseDeviceName(name)
+	if err != nil || parsed.Kind != gpu.KindGPU && parsed.Kind != gpu.KindMIG {
+		return fmt.Errorf("daemon %q: %w", name, gpu.ErrInvalid)
+	}
+	if s.err != nil {
+		return s.err
+	}
+	if _, runs := s.daemons[name]; runs {
+		s.log = append(s.log, "stop "+name)
+	}
+	delete(s.daemons, name)
+	return nil
+}
+
+func (s *supervisor) MPSDaemons(context.Context) ([]gpu.MPSStatus, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []gpu.MPSStatus
+	for _, name := range slices.Sorted(maps.Keys(s.daemons)) {
+		all = append(all, gpu.MPSStatus{Daemon: s.daemons[name], State: gpu.MPSReady})
+	}
+	return all, s.err
+}
+
+// String renders the daemons, one a line.
+func (s *supervisor) String() string {
+	var b strings.Builder
+	all, _ := s.MPSDaemons(context.Background())
+	for _, status := range all {
+		b.WriteString(renderDaemon(status.Daemon) + "\n")
+	}
+	return b.String()
+}
+
+// renderDaemon as "gpu-00-00 of GPU-0=10240M, 25%".
+func renderDaemon(d gpu.MPSDaemon) string {
+	var devices []string
+	for i, uuid := range d.Devices {
+		if i < len(d.MemoryLimits) && d.MemoryLimits[i] > 0 {
+			uuid += fmt.Sprintf("=%dM", d.MemoryLimits[i]>>20)
+		}
+		devices = append(devices, uuid)
+	}
+	text := d.Name + " of " + strings.Join(devices, ",")
+	if d.ThreadPercentage > 0 {
+		text += fmt.Sprintf(", %d%%", d.ThreadPercentage)
+	}
+	return text
+}
+
+// faultyMPS is the supervisor of a process that may die before and after it is
+// asked.
+type faultyMPS struct {
+	*supervisor
+	*faults
+}
+
+func (f faultyMPS) EnsureMPS(ctx context.Context, d gpu.MPSDaemon) (gpu.MPSDirs, error) {
+	f.point()
+	dirs, err := f.supervisor.EnsureMPS(ctx, d)
+	f.point()
+	return dirs, err
+}
+
+func (f faultyMPS) StopMPS(ctx context.Context, name string) error {
+	f.point()
+	err := f.supervisor.StopMPS(ctx, name)
+	f.point()
+	return err
+}
+
+// turns are the time slices of the world's GPUs.
+type turns struct {
+	w   *world
+	mu  sync.Mutex
+	now map[gpu.PCIAddress]gpu.TimeSlice // where not Default
+	err error                            // what changing one fails with, if set
+}
+
+func (s *turns) TimeSlice(_ context.Context, a gpu.PCIAddress) (gpu.TimeSlice, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.w.gpus[a]; !ok {
+		return "", gpu.ErrNotFound
+	}
+	if slice, set := s.now[a]; set {
+		return slice, nil
+	}
+	return gpu.TimeSliceDefault, nil
+}
+
+func (s *turns) SetTimeSlice(_ context.Context, a gpu.PCIAddress, slice gpu.TimeSlice) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.w.gpus[a]; !ok || !slices.Contains(gpu.TimeSlices(), slice) {
+		return fmt.Errorf("time slice %q of %s: %w", slice, a, gpu.ErrInvalid)
+	}
+	if s.err != nil {
+		return s.err
+	}
+	s.now[a] = slice
+	if slice == gpu.TimeSliceDefault {
+		delete(s.now, a)
+	}
+	return nil
+}
+
+// String renders the time slices that are not the default, one a line.
+func (s *turns) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lines []string
+	for a, slice := range s.now {
+		lines = append(lines, fmt.Sprintf("%s %s\n", a.DeviceName(), slice))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+type faultyTurns struct {
+	*turns
+	*faults
+}
+
+func (f faultyTurns) SetTimeSlice(ctx context.Context, a gpu.PCIAddress, slice gpu.TimeSlice) error {
+	f.point()
+	err := f.turns.SetTimeSlice(ctx, a, slice)
+	f.point()
+	return err
+}
+
+// left renders everything that is left of sharing: files, claims, daemons and
+// time slices.
+func (w *world) left(m *claim.Manager) string {
+	w.t.Helper()
+	files := slices.DeleteFunc(strings.SplitAfter(w.files(), "\n"), func(f string) bool { return strings.HasSuffix(f, ".tmp\n") })
+	return strings.Join(files, "") + w.held(m) + w.supervisor.String() + w.turns.String()
+}
+
+// piece of a device that a request of a claim is given.
+type piece struct {
+	device  string
+	memory  string // "" for the whole
+	compute string
+	config  string // of the request, "" for none
+	request string // "" for one of its own
+}
+
+// pieces is a claim that was allocated the pieces.
+func pieces(name string, all ...piece) *resourceapi.ResourceClaim {
+	c := newClaim(name)
+	for i, p := range all {
+		if p.request == "" {
+			p.request = fmt.Sprintf("gpu-%d", i)
+		}
+		id := types.UID(fmt.Sprintf("share-%s-%d", name, i))
+		result := resourceapi.DeviceRequestAllocationResult{Request: p.request, Driver: driver, Pool: pool, Device: p.device, ShareID: &id}
+		result.ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{}
+		if p.memory != "" {
+			result.ConsumedCapacity["memory"] = resource.MustParse(p.memory)
+		}
+		if p.compute != "" {
+			result.ConsumedCapacity["compute"] = resource.MustParse(p.compute)
+		}
+		if strings.HasSuffix(p.device, "-ts") {
+			result.ConsumedCapacity["slots"] = resource.MustParse("1")
+		}
+		devices := &c.Status.Allocation.Devices
+		devices.Results = append(devices.Results, result)
+		if p.config != "" {
+			devices.Config = append(devices.Config, opaque(resourceapi.AllocationConfigSourceClaim, driver, p.config, p.request))
+		}
+	}
+	return c
+}
+
+// config of the kind with the fields.
+func config(kind, fields string) string {
+	if fields != "" {
+		fields = "," + fields
+	}
+	return `{"apiVersion":"gpu.nvidia.com/v1alpha1","kind":"` + kind + `"` + fields + `}`
+}
+
+const (
+	plain    = `"strategy":"Plain"`
+	together = `"sharing":{"strategy":"MPS"}`
+)
+
+func interval(slice gpu.TimeSlice) string {
+	return config("GpuConfig", `"sharing":{"strategy":"TimeSlicing","timeSlicing":{"interval":"`+string(slice)+`"}}`)
+}
+
+// edits renders what the CDI spec of a claim does besides device nodes, one CDI
+// device a paragraph.
+func (w *world) edits(c *resourceapi.ResourceClaim) string {
+	w.t.Helper()
+	data, err := os.ReadFile(w.specPath(c))
+	var spec specs.Spec
+	if err = errors.Join(err, json.Unmarshal(data, &spec)); err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	var b strings.Builder
+	for _, d := range spec.Devices {
+		b.WriteString(d.Name + "\n")
+		for _, env := range d.ContainerEdits.Env {
+			b.WriteString("  " + env + "\n")
+		}
+		for _, m := range d.ContainerEdits.Mounts {
+			b.WriteString("  " + m.HostPath + " at " + m.ContainerPath + "\n")
+		}
+	}
+	return b.String()
+}

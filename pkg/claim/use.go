@@ -1,0 +1,151 @@
+package claim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// use decides how an allocated device is used, out of what is wished for.
+func (m *Manager) use(a *allocated, w wish, all []wish) error {
+	if !w.share.Whole {
+		a.Share = &share{Memory: w.share.Memory, Compute: w.share.Compute}
+	}
+	if a.TimeSlice = w.interval(); a.TimeSlice != "" {
+		switch {
+		case m.TimeSlicing == nil:
+			return fmt.Errorf("sharing.timeSlicing.interval: %w: this node changes no time slices; leave the interval out", gpu.ErrNotSupported)
+		case w.name.Kind == gpu.KindMIG:
+			return fmt.Errorf("sharing.timeSlicing.interval: %w: the hardware has no time slices for MIG devices; leave the interval out", gpu.ErrInvalid)
+		}
+	}
+	switch s := w.sharing(); {
+	case s != nil && s.Strategy == v1alpha1.SharingMPS:
+		return m.useTogether(a, w, all, *s.MPS)
+	case w.isShare():
+		return m.useShare(a, w, all)
+	}
+	return nil
+}
+
+// isShare reports whether the wish is for a share, be it one of everything.
+func (w wish) isShare() bool {
+	_, configured := w.config.(*v1alpha1.ShareConfig)
+	return configured || !w.share.Whole
+}
+
+// useShare makes those who use a share clients of its device's daemon, unless it
+// is a plain one.
+func (m *Manager) useShare(a *allocated, w wish, all []wish) error {
+	config, configured := w.config.(*v1alpha1.ShareConfig)
+	if !configured {
+		if m.MPS == nil || !w.gpu.MPSLimits() {
+			return nil // plain, as it was published
+		}
+		config = &v1alpha1.ShareConfig{Strategy: v1alpha1.ShareMPS, Processes: 1, Compute: v1alpha1.ComputeProportional}
+	}
+	if config.Strategy == v1alpha1.SharePlain {
+		return nil
+	}
+	if err := m.canMPS(w); err != nil {
+		return err
+	}
+	if n := len(w.companions(all)); n > 1 {
+		return fmt.Errorf("%w: %d MPS shares for one request, and a container can be client of one MPS daemon only; make a request of each and let each container name the one that is for it, or say Plain in a ShareConfig", gpu.ErrInvalid, n)
+	}
+	limits, err := limitsOf(shareSize{
+		memory: w.share.Memory, all: uint64(w.all.Value()), compute: w.share.Compute, burst: config.Compute == v1alpha1.ComputeBurst,
+		processes: config.Processes, context: m.ContextMemory,
+	})
+	if err != nil {
+		return err
+	}
+	limits.Daemon = a.Device
+	a.MPS = &limits
+	return nil
+}
+
+// useTogether makes those who use a request's whole devices clients of one
+// daemon.
+func (m *Manager) useTogether(a *allocated, w wish, all []wish, config v1alpha1.MPS) error {
+	if err := m.canMPS(w); err != nil {
+		return err
+	}
+	together := w.companions(all)
+	if len(together) > 1 && w.name.Kind == gpu.KindMIG {
+		return fmt.Errorf("sharing.strategy: %w: MPS for %d devices in one request, and a CUDA process uses one MIG device; make a request of each", gpu.ErrInvalid, len(together))
+	}
+	a.MPS = &client{Daemon: together[0].result.Device}
+	if config.ThreadPercentage != nil {
+		a.MPS.ThreadPercentage = *config.ThreadPercentage
+	}
+	if config.MemoryLimit != nil {
+		a.MPS.MemoryLimit = uint64(config.MemoryLimit.Value())
+	}
+	for i, limit := range config.PerDevice {
+		field := fmt.Sprintf("sharing.mps.perDevice[%d].device", i)
+		index, numbered := limit.Device.Index()
+		switch {
+		case numbered && (index < 0 || index >= len(together)):
+			return fmt.Errorf("%s: %w: %s; the request has %d devices, counted from 0", field, gpu.ErrInvalid, limit.Device, len(together))
+		case !numbered && !slices.ContainsFunc(all, func(other wish) bool { return other.uuid() == string(limit.Device) }):
+			return fmt.Errorf("%s: %w: %s is none of the claim's devices; name them by their index among the request's devices, from 0", field, gpu.ErrInvalid, limit.Device)
+		case numbered && together[index].result.Device == w.result.Device, !numbered && w.uuid() == string(limit.Device):
+			a.MPS.MemoryLimit = uint64(limit.MemoryLimit.Value())
+		}
+	}
+	if a.MPS.MemoryLimit > uint64(w.all.Value()) {
+		return fmt.Errorf("sharing.mps: %w: a memory limit of %s for a process, and the device has %s", gpu.ErrInvalid, inBytes(a.MPS.MemoryLimit), w.all.String())
+	}
+	return nil
+}
+
+// companions are the wishes of the same request, in their order.
+func (w wish) companions(all []wish) []wish {
+	var same []wish
+	for _, other := range all {
+		if other.result.Request == w.result.Request {
+			same = append(same, other)
+		}
+	}
+	return same
+}
+
+// uuid of the device; "" for a MIG device that is not made yet.
+func (w wish) uuid() string {
+	if w.name.Kind != gpu.KindMIG {
+		return w.gpu.UUID
+	}
+	if there := partitionsAt(w.gpu.MIG, w.name); len(there) == 1 {
+		return there[0].UUID
+	}
+	return ""
+}
+
+// canMPS reports an error where nobody can be an MPS client of the device.
+func (m *Manager) canMPS(w wish) error {
+	switch {
+	case m.MPS == nil:
+		return fmt.Errorf("strategy MPS: %w: no MPS daemons run on this node; its administrator deploys gpu-mps-supervisor and names its socket with --mps-supervisor, or the configuration says Plain (for shares) or TimeSlicing", gpu.ErrNotSupported)
+	case !w.gpu.MPSLimits():
+		return fmt.Errorf("strategy MPS: %w: the GPU has compute capability %d.%d, and MPS limits its clients from 7.0 (Volta) on; a ShareConfig with the strategy Plain shares it without limits", gpu.ErrNotSupported, w.gpu.ComputeCapability.Major, w.gpu.ComputeCapability.Minor)
+	}
+	return nil
+}
+
+// mayCompute reports an error where the compute mode, which is the
+// administrator's, stands in the way of the use.
+func (w wish) mayCompute(a allocated) error {
+	reset := fmt.Sprintf("an administrator changes it with nvidia-smi -i %s -c DEFAULT", w.name.Address)
+	s := w.sharing()
+	inTurns := w.name.Kind == gpu.KindTimeSlice || s != nil && s.Strategy == v1alpha1.SharingTimeSlicing
+	switch mode := w.gpu.ComputeMode; {
+	case mode == gpu.ComputeModeProhibited:
+		return fmt.Errorf("%w: the compute mode of the GPU is %s, in which no process can use it; %s", gpu.ErrNotSupported, mode, reset)
+	case mode == gpu.ComputeModeExclusiveProcess && (inTurns || w.isShare() && a.MPS == nil):
+		return fmt.Errorf("%w: the compute mode of the GPU is %s, in which it is used by one process at a time, and several cannot share it without MPS; %s, or the configuration says MPS", gpu.ErrNotSupported, mode, reset)
+	}
+	return nil
+}

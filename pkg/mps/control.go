@@ -1,0 +1,110 @@
+package mps
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// program is both the daemon and the command line to it.
+const program = "nvidia-cuda-mps-control"
+
+// environment of the program for a daemon's pipe directory.
+func (o *Options) environment(f folders) []string {
+	env := o.Driver.Environment()
+	if len(env) == 0 {
+		env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	}
+	env = append(env, o.Environment...)
+	return append(env, "CUDA_MPS_PIPE_DIRECTORY="+f.pipe)
+}
+
+// ask gives a daemon commands, as a person would on its command line, and
+// returns the lines that it says. It is [gpu.ErrNotReady] if no daemon answers
+// and [gpu.ErrTimeout] if it does not in time.
+func (o *Options) ask(ctx context.Context, f folders, commands ...string) ([]string, error) {
+	limited, cancel := context.WithTimeout(ctx, o.CommandTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(limited, o.Driver.Binary(program))
+	cmd.Env = o.environment(f)
+	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	// It may be a script: what the script runs is ended with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	err := mounts{namespace: o.MountNamespace}.start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	said := strings.TrimSpace(output.String())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, o.missing(err)
+	case limited.Err() != nil && ctx.Err() == nil:
+		return nil, fmt.Errorf("%q: %w: no answer within %s", commands[0], gpu.ErrTimeout, o.CommandTimeout)
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("%q: %w", commands[0], ctx.Err())
+	case err != nil:
+		return nil, fmt.Errorf("%q: %w: %s (%w)", commands[0], gpu.ErrNotReady, said, err)
+	case said == "":
+		return nil, nil
+	}
+	return strings.Split(said, "\n"), nil
+}
+
+// missing explains that there is no program.
+func (o *Options) missing(err error) error {
+	return fmt.Errorf("%w: %s is not there: is the NVIDIA driver installed under %s (--driver-root)? (%w)", gpu.ErrNotReady, o.Driver.Binary(program), o.Driver, err)
+}
+
+// servers are the PIDs of a daemon's servers.
+func (o *Options) servers(ctx context.Context, f folders) ([]int, error) {
+	lines, err := o.ask(ctx, f, "get_server_list")
+	if err != nil {
+		return nil, err
+	}
+	return pids(lines), nil
+}
+
+// pids reads a list of them and passes over anything else that is said.
+func pids(lines []string) []int {
+	var numbers []int
+	for _, line := range lines {
+		if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil {
+			numbers = append(numbers, pid)
+		}
+	}
+	return numbers
+}
+
+// look gives what a daemon says of its servers.
+func (o *Options) look(ctx context.Context, f folders) ([]gpu.MPSServer, error) {
+	numbers, err := o.servers(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	var servers []gpu.MPSServer
+	for _, pid := range numbers {
+		state, err := o.ask(ctx, f, fmt.Sprintf("get_server_status %d", pid))
+		if err != nil {
+			return nil, err
+		}
+		clients, err := o.ask(ctx, f, fmt.Sprintf("get_client_list %d", pid))
+		if err != nil {
+			return nil, err
+		}
+		servers = append(servers, gpu.MPSServer{PID: pid, State: strings.Join(state, " "), Clients: len(pids(clients))})
+	}
+	return servers, nil
+}

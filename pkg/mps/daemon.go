@@ -1,0 +1,348 @@
+package mps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// daemon is one control daemon and what it is to be.
+//
+//	      ensure                    answers
+//	absent ────▶ Starting ───────────────────────▶ Ready
+//	   ▲            ▲  │ does not come up            │ dies, or is killed for
+//	   │ stop       │  ▼                             │ not answering
+//	   └────────── Failed ◀──────────────────────────┘
+//
+// One that has never been ready is absent again if it does not come up; any
+// other is started anew until it is stopped.
+type daemon struct {
+	options *Options
+	folders folders
+	// turn is held by whoever starts, changes or stops it.
+	turn chan struct{}
+	// gone is closed when it is stopped for good.
+	gone chan struct{}
+
+	mu      sync.Mutex
+	status  gpu.MPSStatus // without servers
+	process *process      // nil, or one that may have ended
+	settled bool          // it has the settings that it is to have
+	kept    bool          // somebody starts it anew
+	attempt int           // starts since it was last known to be well
+}
+
+func newDaemon(o *Options, name string) *daemon {
+	return &daemon{
+		options: o,
+		folders: o.folders(name),
+		turn:    make(chan struct{}, 1),
+		gone:    make(chan struct{}),
+		status:  gpu.MPSStatus{Daemon: gpu.MPSDaemon{Name: name}, State: gpu.MPSStarting},
+	}
+}
+
+// take waits for one's turn.
+func (d *daemon) take(ctx context.Context) error {
+	select {
+	case d.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("MPS daemon %s: %w: another change of it is under way", d.name(), ctx.Err())
+	}
+}
+
+func (d *daemon) release() { <-d.turn }
+
+func (d *daemon) isGone() bool {
+	select {
+	case <-d.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+func (d *daemon) name() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.status.Daemon.Name
+}
+
+// current is the process that it had last.
+func (d *daemon) current() *process {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.process
+}
+
+func (d *daemon) look() gpu.MPSStatus {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	status := d.status
+	if d.process.alive() {
+		status.PID = d.process.pid
+	} else if status.State == gpu.MPSReady {
+		status.State, status.Problem = gpu.MPSFailed, "it has ended"
+	}
+	return status
+}
+
+// ensure makes it what it is to be. Its turn is the caller's.
+func (d *daemon) ensure(ctx context.Context, want gpu.MPSDaemon) error {
+	d.mu.Lock()
+	before, running := d.status.Daemon, d.process.alive()
+	done := running && d.settled && same(before, want)
+	d.mu.Unlock()
+	if done {
+		return nil
+	}
+	if running && !slices.Equal(before.Devices, want.Devices) {
+		return fmt.Errorf("MPS daemon %s: %w: it runs on %s and cannot move to %s: stop it first",
+			want.Name, gpu.ErrInUse, strings.Join(before.Devices, ", "), strings.Join(want.Devices, ", "))
+	}
+	if err := d.intend(want); err != nil {
+		return fmt.Errorf("MPS daemon %s: %w", want.Name, err)
+	}
+	if !running {
+		return d.bring(ctx)
+	}
+	if err := d.options.apply(ctx, d.folders, settings(before, want)); err != nil {
+		return fmt.Errorf("change the ceilings of MPS daemon %s: %w", want.Name, err)
+	}
+	d.settle(ctx, "MPS daemon has new ceilings")
+	return nil
+}
+
+func same(a, b gpu.MPSDaemon) bool {
+	return a.Name == b.Name && slices.Equal(a.Devices, b.Devices) &&
+		a.ThreadPercentage == b.ThreadPercentage && slices.Equal(a.MemoryLimits, b.MemoryLimits)
+}
+
+// intend records what it is to be before it is made so.
+func (d *daemon) intend(want gpu.MPSDaemon) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := makeDir(d.folders.dir, 0o711); err != nil {
+		return err
+	}
+	if err := (record{Daemon: want, Restarts: d.status.Restarts}).write(d.folders.record()); err != nil {
+		return err
+	}
+	d.status.Daemon, d.settled = want, false
+	return nil
+}
+
+// bring adopts the daemon that runs, or starts one.
+func (d *daemon) bring(ctx context.Context) error {
+	adopted, err := d.adopt(ctx)
+	if err == nil && !adopted {
+		err = d.start(ctx)
+	}
+	if err != nil {
+		d.fail(err.Error())
+		return fmt.Errorf("start MPS daemon %s: %w", d.name(), err)
+	}
+	return nil
+}
+
+// adopt takes over a daemon that a supervisor before this one started. One that
+// does not answer is ended, its servers are not: they have clients.
+func (d *daemon) adopt(ctx context.Context) (bool, error) {
+	if _, err := os.Stat(d.folders.pipe); errors.Is(err, fs.ErrNotExist) {
+		return false, nil // never started
+	}
+	p, err := findDaemon(d.folders.log)
+	if p == nil || err != nil {
+		return false, err
+	}
+	want := d.look().Daemon
+	if !hasVariable(p.pid, devicesVariable+strings.Join(want.Devices, ",")) {
+		p.letGo()
+		return false, fmt.Errorf("%w: process %d is this daemon for other devices than %s: stop it first", gpu.ErrInUse, p.pid, strings.Join(want.Devices, ", "))
+	}
+	if err := d.options.apply(ctx, d.folders, settings(gpu.MPSDaemon{}, want)); err != nil {
+		klog.FromContext(ctx).Info("MPS daemon of an earlier supervisor does not answer and is ended", "device", d.name(), "pid", p.pid, "err", err)
+		defer p.letGo()
+		return false, p.kill(ctx)
+	}
+	d.mu.Lock()
+	d.process = p
+	d.mu.Unlock()
+	d.settle(ctx, "MPS daemon adopted")
+	return true, nil
+}
+
+// start starts it and waits until it has its settings.
+func (d *daemon) start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, d.options.StartTimeout, gpu.ErrTimeout)
+	defer cancel()
+	if err := d.folders.make(); err != nil {
+		return err
+	}
+	p, err := d.spawn()
+	if err != nil {
+		return err
+	}
+	if err := d.await(ctx, p); err != nil {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.options.StopGrace)
+		defer cancel()
+		return errors.Join(err, p.kill(end))
+	}
+	d.mu.Lock()
+	d.process = p
+	d.mu.Unlock()
+	d.settle(ctx, "MPS daemon started")
+	return nil
+}
+
+// spawn starts the process, which outlives this one: in a session of its own
+// and with its output in a file.
+func (d *daemon) spawn() (*process, error) {
+	o := d.options
+	cmd := exec.Command(o.Driver.Binary(program), "-f") //nolint:noctx // it outlives every context
+	if o.MultiUser {
+		cmd.Args = append(cmd.Args, "-M")
+	}
+	output, err := os.OpenFile(d.folders.output(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer output.Close()
+	cmd.Stdout, cmd.Stderr = output, output
+	cmd.Env = append(o.environment(d.folders),
+		devicesVariable+strings.Join(d.look().Daemon.Devices, ","),
+		logVariable+d.folders.log)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if o.Cgroup != "" {
+		cgroup, err := openCgroup(o.Cgroup)
+		if err != nil {
+			return nil, err
+		}
+		defer cgroup.Close()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(cgroup.Fd())
+	}
+	if err := (mounts{namespace: o.MountNamespace, shm: d.folders.shm}).start(cmd); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, o.missing(err)
+		}
+		return nil, err
+	}
+	return followProcess(cmd.Process.Pid, func() { _ = cmd.Wait() })
+}
+
+func openCgroup(path string) (*os.File, error) {
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return nil, fmt.Errorf("cgroup: %w", err)
+	}
+	return os.Open(path)
+}
+
+// await waits until a process that was just started answers and has its
+// settings.
+func (d *daemon) await(ctx context.Context, p *process) error {
+	var last error
+	wait := time.Millisecond
+	for {
+		if _, err := os.Stat(d.folders.socket()); err == nil {
+			last = d.options.applyFirst(ctx, d.folders, settings(gpu.MPSDaemon{}, d.look().Daemon))
+			if last == nil || errors.Is(last, gpu.ErrNotSupported) {
+				return last
+			}
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+			wait = min(2*wait, 50*time.Millisecond)
+		case <-p.ended:
+			timer.Stop()
+			return fmt.Errorf("%w: nvidia-cuda-mps-control ended at once%s", gpu.ErrNotReady, d.logTail())
+		case <-ctx.Done():
+			timer.Stop()
+			if !errors.Is(context.Cause(ctx), gpu.ErrTimeout) {
+				return errors.Join(ctx.Err(), last)
+			}
+			return errors.Join(fmt.Errorf("%w: nvidia-cuda-mps-control does not answer within %s%s", gpu.ErrTimeout, d.options.StartTimeout, d.logTail()), last)
+		}
+	}
+}
+
+// settle says that it is well and has its settings.
+func (d *daemon) settle(ctx context.Context, message string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.status.State, d.status.Problem, d.settled = gpu.MPSReady, "", true
+	klog.FromContext(ctx).Info(message, "device", d.status.Daemon.Name, "pid", d.process.pid,
+		"threadPercentage", d.status.Daemon.ThreadPercentage, "memoryLimits", d.status.Daemon.MemoryLimits)
+}
+
+func (d *daemon) fail(problem string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.status.State, d.status.Problem = gpu.MPSFailed, problem
+}
+
+// stop ends it with all its servers and removes its folders. Its turn is the
+// caller's.
+func (d *daemon) stop(ctx context.Context) error {
+	if !d.quit(ctx) {
+		end, cancel := context.WithTimeout(ctx, d.options.StopGrace)
+		defer cancel()
+		if err := killProcesses(end, d.folders.log); err != nil {
+			return fmt.Errorf("stop MPS daemon %s: %w", d.name(), err)
+		}
+	}
+	if err := d.folders.remove(); err != nil {
+		return fmt.Errorf("stop MPS daemon %s: %w", d.name(), err)
+	}
+	return nil
+}
+
+// quit asks it to end with its servers, and reports whether it has.
+func (d *daemon) quit(ctx context.Context) bool {
+	p := d.current()
+	if !p.alive() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.options.StopGrace)
+	defer cancel()
+	// The daemon waits a second for clients, of which there should be none.
+	if _, err := d.options.ask(ctx, d.folders, "quit -t 1"); err != nil {
+		klog.FromContext(ctx).Info("MPS daemon does not quit and is killed", "device", d.name(), "pid", p.pid, "err", err)
+		return false
+	}
+	select {
+	case <-p.ended:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// logTail gives the end of what it has said, for an error message.
+func (d *daemon) logTail() string {
+	const most = 400
+	var said []string
+	for _, name := range []string{"output.log", "control.log"} {
+		data, err := os.ReadFile(strings.TrimSuffix(d.folders.output(), "output.log") + name)
+		if text := strings.TrimSpace(string(data)); err == nil && text != "" {
+			said = append(said, text[max(0, len(text)-most):])
+		}
+	}
+	if len(said) == 0 {
+		return "; it has said nothing"
+	}
+	return "; the last it said: " + strings.Join(said, "\n")
+}

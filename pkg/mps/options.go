@@ -1,0 +1,66 @@
+package mps
+
+import (
+	"cmp"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// Options say how a [Supervisor] runs its daemons. What is left out has a
+// default, except for the two folders.
+type Options struct {
+	// Driver is where nvidia-cuda-mps-control is.
+	Driver gpu.DriverRoot
+	// Environment that daemons get besides what they need, for simulated GPUs.
+	Environment []string
+
+	// RunDir holds the lock, and a folder for each daemon. A file system that is
+	// empty after a boot: what it holds is of running processes.
+	RunDir string
+	// LogDir holds a folder for each daemon, kept until the next of that name.
+	LogDir string
+
+	// MultiUser has one server, of root, serve clients of all users. Without it
+	// a server has its client's user, and a client of another user waits until
+	// the clients of the first have ended.
+	MultiUser bool
+	// HostShm leaves /dev/shm of the daemons as it is, so that clients must have
+	// the host's: no mount namespace is made, which takes no privilege, and
+	// every client sees the shared memory of all others and of the host.
+	HostShm bool
+	// MountNamespace, such as /proc/1/ns/mnt, is where daemons see their files.
+	// A supervisor in a container needs it: a container's files go with the
+	// container, and the daemons stay. Empty for the supervisor's own.
+	MountNamespace string
+	// Cgroup is a folder of cgroup v2 that daemons start in, made if missing. A
+	// supervisor in a container needs it, as all that is in the container's own
+	// is killed with it. Empty for the supervisor's own.
+	Cgroup string
+
+	// StartTimeout is how long a daemon may take to answer first, which is
+	// seconds where the driver has to initialise the GPU.
+	StartTimeout time.Duration
+	// CommandTimeout is how long it may take to answer one command.
+	CommandTimeout time.Duration
+	// StopGrace is how long it may take to end when asked.
+	StopGrace time.Duration
+	// ProbeInterval is how often a daemon is asked whether it is well.
+	ProbeInterval time.Duration
+	// Clock for intervals and back-off.
+	Clock clock.WithTicker
+}
+
+func (o Options) withDefaults() Options {
+	o.Driver = cmp.Or(o.Driver, "/")
+	o.StartTimeout = cmp.Or(o.StartTimeout, 20*time.Second)
+	o.CommandTimeout = cmp.Or(o.CommandTimeout, 5*time.Second)
+	o.StopGrace = cmp.Or(o.StopGrace, 2*time.Second)
+	o.ProbeInterval = cmp.Or(o.ProbeInterval, 30*time.Second)
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return o
+}

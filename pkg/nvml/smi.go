@@ -1,0 +1,84 @@
+package nvml
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// SMI is a driver's nvidia-smi, for what NVML has no call for. Its methods may
+// be called from several goroutines. A run that does not end is given up like a
+// call of [Library] that does not return.
+type SMI struct {
+	root gpu.DriverRoot
+
+	mu     sync.Mutex
+	guards map[gpu.PCIAddress]*guard
+}
+
+// NewSMI prepares to run the nvidia-smi of a driver. Nothing is looked for yet:
+// the driver may be installed later.
+func NewSMI(root gpu.DriverRoot) *SMI {
+	return &SMI{root: root, guards: map[gpu.PCIAddress]*guard{}}
+}
+
+// run runs nvidia-smi with the given arguments for a GPU, and gives what it
+// wrote. The error wraps the sentinel for its exit status, [gpu.ErrNotReady]
+// where there is no nvidia-smi, [gpu.ErrTimeout] when ctx ends.
+func (s *SMI) run(ctx context.Context, address gpu.PCIAddress, what string, args ...string) (string, error) {
+	operation := fmt.Sprintf("%s %s with nvidia-smi", what, address)
+	return do(ctx, s.guard(address), operation, func() (string, error) {
+		cmd := exec.CommandContext(ctx, s.root.Binary("nvidia-smi"), args...)
+		cmd.Env = append(os.Environ(), s.root.Environment()...)
+		// What it has started ends with it, or would keep its output open.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+		cmd.WaitDelay = time.Second
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			return string(out), nil
+		}
+		return "", fmt.Errorf("%s: %w", operation, smiError(err, strings.TrimSpace(string(out))))
+	})
+}
+
+func (s *SMI) guard(address gpu.PCIAddress) *guard {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.guards[address]
+	if g == nil {
+		g = newGuard()
+		s.guards[address] = g
+	}
+	return g
+}
+
+// smiError gives the sentinel for how a run of nvidia-smi ended.
+func smiError(err error, output string) error {
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		// Its exit statuses are NVML's return codes, with 255 for the rest.
+		if sentinel := sentinelOf(nvml.Return(exit.ExitCode())); sentinel != nil && exit.ExitCode() > 1 {
+			return fmt.Errorf("%w: %w: %s", sentinel, err, output)
+		}
+		return fmt.Errorf("%w: %s", err, output)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: %w: install the NVIDIA driver or correct the driver root", gpu.ErrNotReady, err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: %w", gpu.ErrPermission, err)
+	default:
+		return err
+	}
+}

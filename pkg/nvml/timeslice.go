@@ -1,0 +1,61 @@
+package nvml
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// TimeSlice reads the time slice of the compute policy of the GPU at the
+// address. It is [gpu.ErrNotSupported] where nvidia-smi lists none.
+func (s *SMI) TimeSlice(ctx context.Context, address gpu.PCIAddress) (gpu.TimeSlice, error) {
+	out, err := s.run(ctx, address, "read the time slice of", "compute-policy", "-i", address.String(), "--list")
+	if err != nil {
+		return "", err
+	}
+	slice, ok := parseTimeSlice(out)
+	if !ok {
+		return "", fmt.Errorf("read the time slice of %s: %w: nvidia-smi lists none: %q", address, gpu.ErrNotSupported, strings.TrimSpace(out))
+	}
+	return slice, nil
+}
+
+// SetTimeSlice sets the time slice of the compute policy of the GPU at the
+// address, and is idempotent. It is [gpu.ErrNotSupported] for a GPU that has
+// none, such as one in MIG mode, and [gpu.ErrPermission] without root.
+func (s *SMI) SetTimeSlice(ctx context.Context, address gpu.PCIAddress, slice gpu.TimeSlice) error {
+	number := slices.Index(gpu.TimeSlices(), slice)
+	if number < 0 {
+		return fmt.Errorf("time slice %q: %w: want one of %v", slice, gpu.ErrInvalid, gpu.TimeSlices())
+	}
+	_, err := s.run(ctx, address, "set the time slice of", "compute-policy", "-i", address.String(), "--set-timeslice="+strconv.Itoa(number))
+	return err
+}
+
+// timeSliceLine begins a policy in nvidia-smi's table, whose layout is not
+// promised: a line that names the time slice, then its value.
+var timeSliceLine = regexp.MustCompile(`(?i)time[ _-]?slice(.*)`)
+
+// parseTimeSlice finds the time slice in a list of compute policies, as a word
+// or as its number.
+func parseTimeSlice(out string) (gpu.TimeSlice, bool) {
+	for line := range strings.Lines(out) {
+		match := timeSliceLine.FindStringSubmatch(line)
+		if match == nil {
+			continue
+		}
+		for word := range strings.FieldsFuncSeq(match[1], func(r rune) bool { return !('a' <= r|0x20 && r|0x20 <= 'z') && !('0' <= r && r <= '9') }) {
+			for number, slice := range gpu.TimeSlices() {
+				if strings.EqualFold(word, string(slice)) || word == strconv.Itoa(number) {
+					return slice, true
+				}
+			}
+		}
+	}
+	return "", false
+}

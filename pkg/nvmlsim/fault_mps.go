@@ -1,0 +1,43 @@
+package nvmlsim
+
+import (
+	"fmt"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// FailMPSStarts keeps the next count MPS control daemons from coming up; all of
+// them, until faults are cleared, where count is 0.
+func (s *Sim) FailMPSStarts(count int) error {
+	if count < 0 {
+		return fmt.Errorf("fail %d starts of MPS daemons: %w: a count is not negative", count, gpu.ErrInvalid)
+	}
+	return s.update(func(st *State) error {
+		st.MPSStartFailures = count
+		if count == 0 {
+			st.MPSStartFailures = -1
+		}
+		return nil
+	})
+}
+
+// StartMPSDaemon is called by a daemon that comes up. It is [gpu.ErrNotReady]
+// for one that is to fail.
+func (s *Sim) StartMPSDaemon() error {
+	st, err := s.load()
+	if err != nil || st.MPSStartFailures == 0 {
+		return err
+	}
+	failed := false
+	err = s.update(func(st *State) error {
+		failed = st.MPSStartFailures != 0
+		if st.MPSStartFailures > 0 {
+			st.MPSStartFailures--
+		}
+		return nil
+	})
+	if err == nil && failed {
+		err = fmt.Errorf("start the MPS control daemon: %w: a simulated fault keeps it from coming up", gpu.ErrNotReady)
+	}
+	return err
+}

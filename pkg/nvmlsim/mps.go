@@ -1,0 +1,200 @@
+package nvmlsim
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// What the simulator knows of MPS: which control daemons there are, and what
+// their servers take of the GPUs. Package mpssim has the daemon itself.
+
+// MPSServerName is what NVML calls an MPS server.
+const MPSServerName = "nvidia-cuda-mps-server"
+
+// MPSServer is what an MPS server takes of the GPUs.
+type MPSServer struct {
+	PID int
+	// Daemon is the name under which its daemon is registered.
+	Daemon string
+	// Memory in bytes, by the UUID of a GPU or MIG device.
+	Memory map[string]uint64
+}
+
+// SetMPSServer makes a server a process of its devices, or changes how much
+// memory it has of them. All of it is refused where one device does, for the
+// reasons of [Sim.AddProcess]. The server ends with its daemon.
+func (s *Sim) SetMPSServer(server MPSServer) error {
+	return s.update(func(st *State) error {
+		removeProcess(st, server.PID)
+		for _, uuid := range slices.Sorted(maps.Keys(server.Memory)) {
+			d, err := s.findDevice(st, uuid)
+			if err != nil {
+				return err
+			}
+			p := Process{PID: server.PID, Name: MPSServerName, MemoryBytes: server.Memory[uuid], Device: d.mig, Daemon: server.Daemon}
+			if err := addProcess(s.node.gpus[d.gpu], &st.GPUs[d.gpu], p); err != nil {
+				return fmt.Errorf("%s: %w", uuid, err)
+			}
+		}
+		return nil
+	})
+}
+
+// ComputeDevice is a GPU or MIG device as a process sees it.
+type ComputeDevice struct {
+	UUID string `json:"uuid"`
+	Name string `json:"name"`
+	// ComputeCapability of CUDA.
+	ComputeCapability gpu.Version `json:"-"`
+	// MemoryBytes that processes can have of it.
+	MemoryBytes uint64 `json:"memoryBytes"`
+}
+
+// ComputeDevices are the devices of the given UUIDs, in that order; with none
+// given, all GPUs. It is [gpu.ErrNotFound] where the node does not have one.
+func (s *Sim) ComputeDevices(uuids ...string) ([]ComputeDevice, error) {
+	st, err := s.load()
+	if err != nil {
+		return nil, err
+	}
+	if len(uuids) == 0 {
+		for _, g := range s.node.gpus {
+			uuids = append(uuids, g.uuid)
+		}
+	}
+	var devices []ComputeDevice
+	for _, uuid := range uuids {
+		d, err := s.findDevice(st, uuid)
+		if err != nil {
+			return nil, err
+		}
+		spec := s.node.gpus[d.gpu]
+		device := ComputeDevice{UUID: uuid, Name: spec.kind.Name, ComputeCapability: spec.capability, MemoryBytes: spec.usableBytes()}
+		if in, ci := findMIGDevice(&st.GPUs[d.gpu], d.mig); in != nil {
+			device.Name = spec.kind.Name + " MIG " + spec.migName(in, ci)
+			device.MemoryBytes = spec.profiles[in.Profile].MemoryMiB << 20
+		}
+		devices = append(devices, device)
+	}
+	return devices, nil
+}
+
+// deviceAt says which GPU a device is, and which MIG device of it.
+type deviceAt struct {
+	gpu int
+	mig string
+}
+
+func (s *Sim) findDevice(st *State, uuid string) (deviceAt, error) {
+	for i, g := range s.node.gpus {
+		if g.uuid == uuid {
+			return deviceAt{gpu: i}, nil
+		}
+		if in, _ := findMIGDevice(&st.GPUs[i], uuid); in != nil {
+			return deviceAt{gpu: i, mig: uuid}, nil
+		}
+	}
+	return deviceAt{}, fmt.Errorf("GPU or MIG device %s: %w", uuid, gpu.ErrNotFound)
+}
+
+// MPSRegistration is a daemon that has run on the node.
+type MPSRegistration struct {
+	Name string
+	// Data is what the daemon says of itself.
+	Data []byte
+	// Running is false for one that has ended, in whichever way.
+	Running bool
+}
+
+// RegisterMPSDaemon makes a daemon known under a name until release is called
+// or the process ends. It is [gpu.ErrInUse] while another process has the name.
+func (s *Sim) RegisterMPSDaemon(name string, data []byte) (release func(), err error) {
+	if err := os.MkdirAll(s.mpsDir(), 0o755); err != nil {
+		return nil, fmt.Errorf("register an MPS daemon: %w", err)
+	}
+	file, err := os.OpenFile(s.mpsFile(name), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("register an MPS daemon: %w", err)
+	}
+	// A lock of the open file and not of the process: it can be asked for
+	// without being taken, and it goes when the process goes.
+	lock := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("register an MPS daemon: %w: %w", gpu.ErrInUse, err)
+	}
+	if err := errors.Join(file.Truncate(0), writeAt(file, data)); err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("register an MPS daemon: %w", err)
+	}
+	return func() { _ = file.Close() }, nil
+}
+
+func writeAt(file *os.File, data []byte) error {
+	_, err := file.WriteAt(data, 0)
+	return err
+}
+
+// MPSDaemons lists the daemons that have run on the node, by name.
+func (s *Sim) MPSDaemons() ([]MPSRegistration, error) {
+	entries, err := os.ReadDir(s.mpsDir())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list MPS daemons: %w", err)
+	}
+	var daemons []MPSRegistration
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), ".json")
+		if !ok {
+			continue
+		}
+		data, err := os.ReadFile(s.mpsFile(name))
+		if err != nil {
+			return nil, fmt.Errorf("list MPS daemons: %w", err)
+		}
+		daemons = append(daemons, MPSRegistration{Name: name, Data: data, Running: s.mpsRunning(name)})
+	}
+	return daemons, nil
+}
+
+func (s *Sim) mpsDir() string { return filepath.Join(s.dir, "mps") }
+
+func (s *Sim) mpsFile(name string) string { return filepath.Join(s.mpsDir(), name+".json") }
+
+// mpsRunning reports whether a daemon's process has its lock.
+func (s *Sim) mpsRunning(name string) bool {
+	file, err := os.Open(s.mpsFile(name))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = file.Close() }()
+	lock := unix.Flock_t{Type: unix.F_RDLCK}
+	err = unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock)
+	return err == nil && lock.Type != unix.F_UNLCK
+}
+
+// withoutDead gives the state without the servers of daemons that are gone: a
+// daemon that was killed could not take its server back.
+func (s *Sim) withoutDead(st *State) *State {
+	dead := func(p Process) bool { return p.Daemon != "" && !s.mpsRunning(p.Daemon) }
+	for i := range st.GPUs {
+		if !slices.ContainsFunc(st.GPUs[i].Processes, dead) {
+			continue
+		}
+		st = st.clone()
+		for j := range st.GPUs {
+			st.GPUs[j].Processes = slices.DeleteFunc(st.GPUs[j].Processes, dead)
+		}
+		return st
+	}
+	return st
+}

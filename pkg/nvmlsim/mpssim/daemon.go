@@ -1,0 +1,263 @@
+package mpssim
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// The defaults of the real daemon's directories.
+const (
+	DefaultPipeDirectory = "/tmp/nvidia-mps"
+	DefaultLogDirectory  = "/var/log/nvidia-mps"
+)
+
+// The files of a daemon in its pipe directory.
+const (
+	socketName = "control"
+	pidName    = "nvidia-cuda-mps-control.pid"
+)
+
+// maxSocketPath is what sun_path holds before its terminating zero.
+const maxSocketPath = 107
+
+// Options are a daemon's flags and environment.
+type Options struct {
+	// PipeDirectory and LogDirectory are made if they do not exist.
+	PipeDirectory, LogDirectory string
+	// Shm is what stands for /dev/shm.
+	Shm string
+	// VisibleDevices are UUIDs of GPUs and MIG devices, or indices of GPUs, in
+	// the order of the clients' ordinals; nil is all GPUs.
+	VisibleDevices []string
+	// ActiveThreadPercentage and PinnedDeviceMemLimit are the variables of
+	// that name, the first defaults.
+	ActiveThreadPercentage, PinnedDeviceMemLimit string
+	// MultiUser lets clients of all users share one server.
+	MultiUser bool
+	// Log is written to beside control.log.
+	Log io.Writer
+	// Faults lets the server that runs fail as a fatal exception of a client
+	// does, with each value; nil for none.
+	Faults <-chan os.Signal
+	// identify replaces credentials in tests, which have one user.
+	identify func(*net.UnixConn) (user, error)
+}
+
+// Registration is what a daemon says of itself to [List].
+type Registration struct {
+	PID           int    `json:"pid"`
+	PipeDirectory string `json:"pipeDirectory"`
+	LogDirectory  string `json:"logDirectory"`
+}
+
+// Daemon is a control daemon.
+type Daemon struct {
+	sim     *nvmlsim.Sim
+	options Options
+	name    string
+	uid     int
+	pid     int
+	quit    context.CancelFunc
+	// peers are the goroutines that serve connections and wait for servers.
+	peers sync.WaitGroup
+	logs  logs
+
+	mu       sync.Mutex
+	defaults Limits
+	server   *server // nil before the first client and after the last server
+	pending  []*client
+	closing  bool
+	record   Record // without the server that runs
+}
+
+// Run is a daemon until ctx ends or it is told to quit. It is [gpu.ErrInUse]
+// where one runs in the pipe directory already, and [gpu.ErrInvalid] for
+// options that cannot work. ready is called once, when commands are answered.
+func Run(ctx context.Context, sim *nvmlsim.Sim, o Options, ready func()) error {
+	pipe, err := filepath.Abs(o.PipeDirectory)
+	if err != nil {
+		return err
+	}
+	o.PipeDirectory = pipe
+	if o.identify == nil {
+		o.identify = credentials
+	}
+	socket := filepath.Join(pipe, socketName)
+	if len(socket) > maxSocketPath {
+		return fmt.Errorf("pipe directory %s: %w: the path of its socket is longer than the %d bytes that a socket can have", pipe, gpu.ErrInvalid, maxSocketPath)
+	}
+	defaults, err := parseLimits(o.ActiveThreadPercentage, o.PinnedDeviceMemLimit)
+	if err != nil {
+		return err
+	}
+	if err := sim.StartMPSDaemon(); err != nil {
+		return err
+	}
+	for _, dir := range []string{pipe, o.LogDirectory} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	ctx, quit := context.WithCancel(ctx)
+	defer quit()
+	d := &Daemon{sim: sim, options: o, name: nameOf(pipe), uid: os.Getuid(), pid: os.Getpid(), quit: quit, defaults: defaults}
+	data, err := json.Marshal(Registration{PID: d.pid, PipeDirectory: pipe, LogDirectory: o.LogDirectory})
+	if err != nil {
+		return err
+	}
+	unregister, err := sim.RegisterMPSDaemon(d.name, data)
+	if err != nil {
+		return fmt.Errorf("an instance of this daemon is already running in %s: %w", pipe, err)
+	}
+	defer unregister()
+	if err := d.logs.open(o.LogDirectory, o.Log); err != nil {
+		return err
+	}
+	defer d.logs.close()
+	return d.run(ctx, socket, ready)
+}
+
+func (d *Daemon) run(ctx context.Context, socket string, ready func()) error {
+	if err := d.openRecord(); err != nil {
+		return err
+	}
+	// Of one that was killed.
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	pidFile := filepath.Join(d.options.PipeDirectory, pidName)
+	err = errors.Join(
+		// Clients of every user connect.
+		os.Chmod(socket, 0o666),
+		os.WriteFile(pidFile, []byte(strconv.Itoa(d.pid)), 0o644))
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	d.logs.control(d.pid, "Starting control daemon using socket %s", socket)
+	d.logs.control(d.pid, "To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY=%s", d.options.PipeDirectory)
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
+	defer stop()
+	d.peers.Go(func() { d.followFaults(ctx) })
+	ready()
+	for {
+		conn, err := listener.AcceptUnix()
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			d.logs.control(d.pid, "Accept failed: %v", err)
+			continue
+		}
+		d.peers.Go(func() { d.serve(ctx, conn) })
+	}
+	d.shutdown()
+	d.peers.Wait()
+	return os.Remove(pidFile)
+}
+
+// shutdown ends the server, and with it its clients.
+func (d *Daemon) shutdown() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closing = true
+	d.logs.control(d.pid, "Control daemon quits")
+	for _, c := range d.pending {
+		c.refuse(fail(errConnectionFailed, "the MPS control daemon quits"))
+	}
+	d.pending = nil
+	if d.server != nil {
+		d.server.stop()
+	}
+}
+
+func (d *Daemon) followFaults(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.options.Faults:
+			d.fault()
+		}
+	}
+}
+
+// serve talks to whoever has connected.
+func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn) {
+	p := newPeer(conn)
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer func() {
+		stop()
+		_ = conn.Close()
+	}()
+	user, err := d.options.identify(conn)
+	if err != nil {
+		d.logs.control(d.pid, "User did not send valid credentials: %v", err)
+		return
+	}
+	request, err := p.read()
+	switch {
+	case err != nil:
+		return
+	case request.Op == opCommand:
+		d.serveCommands(p, user, request)
+	case request.Op == opConnect:
+		d.serveClient(p, user, request)
+	default:
+		_ = p.write(Reply{Error: fail(errInvalidValue, "operation %q: want %s or %s", request.Op, opCommand, opConnect)})
+	}
+}
+
+// openRecord goes on with the record of an earlier daemon.
+func (d *Daemon) openRecord() error {
+	before, err := ReadRecord(d.options.LogDirectory)
+	if err != nil && !errors.Is(err, gpu.ErrNotFound) {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.record = Record{PID: d.pid, Starts: 1, Devices: d.options.VisibleDevices, MultiUser: d.options.MultiUser}
+	if before != nil {
+		d.record.Starts, d.record.Servers, d.record.Refused = before.Starts+1, before.Servers, before.Refused
+	}
+	for i := range d.record.Servers {
+		d.record.Servers[i].end("the control daemon has ended")
+	}
+	d.save()
+	return nil
+}
+
+// save writes the record. The caller holds the lock.
+func (d *Daemon) save() {
+	r := d.record
+	r.Defaults = d.defaults
+	if d.server != nil {
+		r.Servers = append(last(r.Servers, keptServers-1), d.server.record())
+	}
+	if err := r.write(d.options.LogDirectory); err != nil {
+		d.logs.control(d.pid, "Cannot write the record: %v", err)
+	}
+}
+
+// nameOf gives the name of the daemon in a pipe directory.
+func nameOf(pipe string) string {
+	sum := sha256.Sum256([]byte(pipe))
+	return hex.EncodeToString(sum[:8])
+}

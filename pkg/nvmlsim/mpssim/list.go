@@ -1,0 +1,42 @@
+package mpssim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// Listed is a daemon that has run on a node.
+type Listed struct {
+	Registration
+	Running bool `json:"running"`
+	// Record is nil where the log directory is gone.
+	Record *Record `json:"record,omitempty"`
+}
+
+// List gives the daemons of a node, those that have ended among them, in the
+// order of their pipe directories.
+func List(sim *nvmlsim.Sim) ([]Listed, error) {
+	registrations, err := sim.MPSDaemons()
+	if err != nil {
+		return nil, err
+	}
+	daemons := []Listed{}
+	for _, r := range registrations {
+		d := Listed{Running: r.Running}
+		if err := json.Unmarshal(r.Data, &d.Registration); err != nil {
+			return nil, fmt.Errorf("MPS daemon %s: %w: %w", r.Name, gpu.ErrCorrupt, err)
+		}
+		if d.Record, err = ReadRecord(d.LogDirectory); err != nil && !errors.Is(err, gpu.ErrNotFound) {
+			return nil, err
+		}
+		daemons = append(daemons, d)
+	}
+	slices.SortFunc(daemons, func(a, b Listed) int { return strings.Compare(a.PipeDirectory, b.PipeDirectory) })
+	return daemons, nil
+}

@@ -1,0 +1,252 @@
+package mpssim
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// The states of a server, as get_server_status prints them. The stand-in is
+// never seen INITIALIZING.
+const (
+	active = "ACTIVE"
+	fault  = "FAULT"
+)
+
+// What MPS itself takes of each device: the server, and the context of every
+// client. The figures are of the order that nvidia-smi shows. NVIDIA documents
+// that a client's limit counts CUDA's internal allocations and not which of
+// them; here a context comes on top of the limit, the worse case for whoever
+// adds up shares.
+const (
+	serverBytes  = 30 << 20
+	contextBytes = 256 << 20
+)
+
+// clientsBeforeVolta is the most clients of a server before Volta, which also
+// brought the limits.
+const clientsBeforeVolta = 16
+
+// server is an MPS server. Its process computes nothing: it gives the server a
+// PID that others can see and kill.
+type server struct {
+	pid, uid int
+	status   string
+	limits   Limits
+	devices  []nvmlsim.ComputeDevice
+	// stdin holds the process: it ends with the daemon, however that ends.
+	stdin    io.Closer
+	stopping bool
+	// shm is the server's file in /dev/shm, token what it holds.
+	shm, token string
+	// clients in the order in which they came; those that left among them.
+	clients []*client
+}
+
+// startServer starts the server for a user. The caller holds the lock.
+func (d *Daemon) startServer(uid int) error {
+	if d.closing {
+		return errors.New("the control daemon quits")
+	}
+	devices, err := d.sim.ComputeDevices(d.uuids()...)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("/bin/sh", "-c", "read _", nvmlsim.MPSServerName)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", nvmlsim.MPSServerName, err)
+	}
+	s := &server{pid: cmd.Process.Pid, uid: uid, status: active, limits: d.defaults.clone(), devices: devices, stdin: stdin, token: newToken()}
+	s.shm = "cuda.mps." + strconv.Itoa(s.pid)
+	if err = d.share(s); err == nil {
+		err = d.hold(s)
+	}
+	if err != nil {
+		s.stop()
+		// Ends with its standard input; its status says nothing.
+		_ = cmd.Wait()
+		d.forget(s)
+		return err
+	}
+	d.logs.control(d.pid, "Starting new server %d for user %d", s.pid, uid)
+	d.logs.control(d.pid, "NEW SERVER %d: Ready", s.pid)
+	d.server = s
+	d.peers.Go(func() {
+		_ = cmd.Wait()
+		d.serverEnded(s)
+	})
+	d.save()
+	return nil
+}
+
+// share writes the server's file, for clients of every user to read.
+func (d *Daemon) share(s *server) error {
+	path := filepath.Join(d.options.Shm, s.shm)
+	if err := os.WriteFile(path, []byte(s.token), 0o644); err != nil {
+		return err
+	}
+	return os.Chmod(path, 0o644)
+}
+
+// uuids of the visible devices.
+func (d *Daemon) uuids() []string {
+	gpus := d.sim.Model().GPUs
+	var uuids []string
+	for _, ref := range d.options.VisibleDevices {
+		if i, err := strconv.Atoi(ref); err == nil && i >= 0 && i < len(gpus) {
+			if all, err := d.sim.ComputeDevices(); err == nil {
+				ref = all[i].UUID
+			}
+		}
+		uuids = append(uuids, ref)
+	}
+	return uuids
+}
+
+// hold tells the simulated GPUs what a server takes of them.
+func (d *Daemon) hold(s *server) error {
+	memory := map[string]uint64{}
+	for i, device := range s.devices {
+		bytes := uint64(serverBytes)
+		for _, c := range s.present() {
+			bytes += contextBytes + c.devices[i].UsedBytes
+		}
+		memory[device.UUID] = bytes
+	}
+	return d.sim.SetMPSServer(nvmlsim.MPSServer{PID: s.pid, Daemon: d.name, Memory: memory})
+}
+
+// forget removes what a server leaves behind.
+func (d *Daemon) forget(s *server) {
+	_ = os.Remove(filepath.Join(d.options.Shm, s.shm))
+	// Not found where it was refused from the start.
+	_ = d.sim.RemoveProcess(s.pid)
+}
+
+// serverEnded follows the end of a server's process, which may have been
+// killed.
+func (d *Daemon) serverEnded(s *server) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range s.present() {
+		c.end(fail(errRPCFailure, "the MPS server %d has ended", s.pid))
+	}
+	d.forget(s)
+	d.logs.control(d.pid, "Server %d exited", s.pid)
+	record := s.record()
+	record.Status = ended
+	d.record.Servers = append(d.record.Servers, record)
+	d.server = nil
+	d.save()
+	d.admitPending()
+}
+
+// stop lets the process of a server end; serverEnded follows.
+func (s *server) stop() {
+	s.stopping = true
+	_ = s.stdin.Close()
+}
+
+// present are the clients that have not left.
+func (s *server) present() []*client {
+	var present []*client
+	for _, c := range s.clients {
+		if c.ended == "" {
+			present = append(present, c)
+		}
+	}
+	return present
+}
+
+// byPID finds a client that has not left.
+func (s *server) byPID(pid int) *client {
+	i := slices.IndexFunc(s.clients, func(c *client) bool { return c.ended == "" && c.user.pid == pid })
+	if i < 0 {
+		return nil
+	}
+	return s.clients[i]
+}
+
+// maxClients is how many clients the devices admit at a time.
+func (s *server) maxClients() int {
+	if s.hasLimits() {
+		return gpu.MPSMaxClients
+	}
+	return clientsBeforeVolta
+}
+
+// hasLimits reports whether all devices can hold clients to limits.
+func (s *server) hasLimits() bool {
+	return !slices.ContainsFunc(s.devices, func(d nvmlsim.ComputeDevice) bool {
+		return !gpu.GPU{ComputeCapability: d.ComputeCapability}.MPSLimits()
+	})
+}
+
+func (s *server) record() ServerRecord {
+	r := ServerRecord{PID: s.pid, UID: s.uid, Status: s.status, Limits: s.limits.clone()}
+	for _, c := range last(s.clients, keptClients) {
+		r.Clients = append(r.Clients, c.record())
+	}
+	return r
+}
+
+// end closes the record of a server whose daemon did not live to do it.
+func (r *ServerRecord) end(how string) {
+	if r.Status == ended {
+		return
+	}
+	r.Status = ended
+	for i := range r.Clients {
+		if r.Clients[i].Ended == "" {
+			r.Clients[i].Ended = how
+		}
+	}
+}
+
+// fault makes the server fail as a fatal exception of a client does: all its
+// clients get errors, no other is admitted until they have gone, and the
+// server is as new then.
+func (d *Daemon) fault() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.server
+	if s == nil || s.stopping {
+		return
+	}
+	s.status = fault
+	d.logs.server(s.pid, "Server encountered a fatal exception. Shutting down")
+	for _, c := range s.present() {
+		c.fault(fail(errLaunchFailed, "a client of the MPS server %d has caused a fatal exception", s.pid))
+	}
+	d.recover(s)
+	d.save()
+}
+
+// recover makes a faulty server active again once its clients have gone.
+func (d *Daemon) recover(s *server) {
+	if s.status == fault && len(s.present()) == 0 {
+		s.status = active
+		d.logs.server(s.pid, "Active")
+	}
+}
+
+func newToken() string {
+	var b [8]byte
+	// crypto/rand.Read never fails.
+	_, _ = rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}

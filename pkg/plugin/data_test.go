@@ -1,0 +1,144 @@
+package plugin
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func mpsShare() *claim.Share {
+	return &claim.Share{
+		Strategy: claim.StrategyMPS, Memory: 10 << 30, Compute: 50, Processes: 2,
+		ThreadPercentage: 25, MemoryLimit: 4608 << 20, Enforcement: claim.EnforcementCooperative,
+	}
+}
+
+// Other programs read these objects: what a version of them holds stays.
+func TestDataSaysWhatAClaimHasOfADevice(t *testing.T) {
+	const device = `"kind":"DeviceData","apiVersion":"gpu.nvidia.com/v1alpha1","uuid":"GPU-11111111-2222-3333-4444-555555555555","pciBusID":"0000:1b:00.0"`
+	for name, tc := range map[string]struct {
+		share *claim.Share
+		want  string
+	}{
+		"all of it": {nil, `{` + device + `}`},
+		"an MPS share": {mpsShare(), `{` + device + `,"share":{"strategy":"MPS","memory":"10Gi","compute":50,` +
+			`"processes":2,"threadPercentage":25,"memoryLimit":"4608Mi","enforcement":"cooperative"}}`},
+		"a plain share": {
+			&claim.Share{Strategy: claim.StrategyPlain, Memory: 1 << 30, Enforcement: claim.EnforcementNone},
+			`{` + device + `,"share":{"strategy":"Plain","memory":"1Gi","enforcement":"none"}}`,
+		},
+		"all of it, in turns": {
+			&claim.Share{Strategy: claim.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceLong, Enforcement: claim.EnforcementNone},
+			`{` + device + `,"share":{"strategy":"TimeSlicing","timeSlice":"Long","enforcement":"none"}}`,
+		},
+		"a share of which only the CDI spec tells": {&claim.Share{}, `{` + device + `}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := statusDevice()
+			d.Share = tc.share
+			got, err := json.Marshal(dataOf(d))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, string(got)); diff != "" {
+				t.Errorf("data (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestMetadataSaysHowTheClaimHasTheDevice(t *testing.T) {
+	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
+	number := func(n int64) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{IntValue: &n} }
+	published := func() map[string]resourceapi.DeviceAttribute {
+		return map[string]resourceapi.DeviceAttribute{"productName": text("NVIDIA H100 80GB HBM3"), "sharing": text("mps"), "enforcement": text("cooperative")}
+	}
+	uuid := text("GPU-11111111-2222-3333-4444-555555555555")
+	for name, tc := range map[string]struct {
+		share *claim.Share
+		want  map[string]resourceapi.DeviceAttribute
+	}{
+		"a whole GPU, which could be shared": {nil, map[string]resourceapi.DeviceAttribute{
+			"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("mps"), "enforcement": text("cooperative"),
+		}},
+		"an MPS share": {mpsShare(), map[string]resourceapi.DeviceAttribute{
+			"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("mps"), "enforcement": text("cooperative"),
+			"shareMemory": text("10Gi"), "shareCompute": number(50), "shareProcesses": number(2),
+			"processThreadPercentage": number(25), "processMemoryLimit": text("4608Mi"),
+		}},
+		"a plain share of a GPU that MPS could share": {
+			&claim.Share{Strategy: claim.StrategyPlain, Memory: 1 << 30, Enforcement: claim.EnforcementNone},
+			map[string]resourceapi.DeviceAttribute{
+				"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("none"), "enforcement": text("none"),
+				"shareMemory": text("1Gi"),
+			},
+		},
+		"turns on a GPU": {
+			&claim.Share{Strategy: claim.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceShort, Enforcement: claim.EnforcementNone},
+			map[string]resourceapi.DeviceAttribute{
+				"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("timeslice"), "enforcement": text("none"),
+				"timeSlice": text("Short"),
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := statusDevice()
+			d.Share, d.Attributes = tc.share, published()
+			if diff := cmp.Diff(tc.want, metadataOf(d).Attributes); diff != "" {
+				t.Errorf("attributes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The kubelet prepares a claim again when it starts, after which another release
+// of the agent or other flags may have changed the limits.
+func TestStatusIsWrittenAgainWhenTheLimitsAreOthers(t *testing.T) {
+	client := fake.NewClientset(statusClaim())
+	w, stop := runWriter(t, client)
+	device := statusDevice()
+	device.Share = mpsShare()
+	w.Set(readyStatus(nameOf(statusClaim()), []claim.Device{device}, testTime))
+	stop()
+	object := getClaim(t, client)
+	// As the API server stores it.
+	var sorted map[string]any
+	raw := &object.Status.Devices[1].Data.Raw
+	if err := json.Unmarshal(*raw, &sorted); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if *raw, err = json.Marshal(sorted); err != nil {
+		t.Fatal(err)
+	}
+	if !readyStatus(nameOf(object), []claim.Device{device}, testTime).written(object, testDriver) {
+		t.Error("the same limits do not count as written")
+	}
+	device.Share.MemoryLimit--
+	if readyStatus(nameOf(object), []claim.Device{device}, testTime).written(object, testDriver) {
+		t.Error("another memory limit counts as written")
+	}
+	object.Status.Devices[1].Data = nil
+	if readyStatus(nameOf(object), []claim.Device{device}, testTime).written(object, testDriver) {
+		t.Error("a status without data counts as written")
+	}
+}
+
+func TestTheTimeToPrepareAShareIsCountedByItself(t *testing.T) {
+	whole, share, turns := statusDevice(), statusDevice(), statusDevice()
+	share.Share = mpsShare()
+	turns.Kind, turns.Share = gpu.KindTimeSlice, &claim.Share{Strategy: claim.StrategyTimeSlicing}
+	for want, devices := range map[string][]claim.Device{
+		"gpu": {whole}, "gpu-share": {share, share}, "gpu+gpu-share": {share, whole}, "timeslice": {turns}, "unknown": nil,
+	} {
+		if got := kindsOf(devices); got != want {
+			t.Errorf("kinds of %d devices: %s, want %s", len(devices), got, want)
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
+)
+
+const (
+	// shareMemory of each share: 48 of them fit on a GPU of 80 GB.
+	shareMemory = 1536 << 20
+	// firstShares are fewer than the rounds: each starts a daemon.
+	firstShares = 30
+)
+
+// supervisor is a running gpu-mps-supervisor on the bench's simulated node.
+type supervisor struct {
+	cmd    *exec.Cmd
+	log    *bytes.Buffer
+	client *mps.Client
+}
+
+func (b *bench) supervisorSocket() string { return filepath.Join(b.dir, "mps", "supervisor.sock") }
+
+// supervise starts the supervisor and waits until it answers.
+func (b *bench) supervise(ctx context.Context) (_ *supervisor, err error) {
+	s := &supervisor{log: &bytes.Buffer{}}
+	if s.client, err = mps.NewClient(b.supervisorSocket()); err != nil {
+		return nil, err
+	}
+	//nolint:noctx // the supervisor outlives this function and is ended by a signal
+	s.cmd = exec.Command(filepath.Join(b.bin, "gpu-mps-supervisor"),
+		"--hardware=sim:"+b.model,
+		"--sim-state="+filepath.Join(b.dir, "sim"),
+		"--socket="+b.supervisorSocket(),
+		"--run-dir="+filepath.Join(b.dir, "mps"),
+		"--log-dir="+filepath.Join(b.dir, "mps-log"),
+	)
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	if err := s.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the supervisor: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		_, err := s.client.MPSDaemons(ctx)
+		if err == nil {
+			return s, nil
+		}
+		if !errors.Is(err, gpu.ErrNotReady) || ctx.Err() != nil {
+			_ = s.cmd.Process.Kill()
+			_ = s.cmd.Wait()
+			return nil, fmt.Errorf("the supervisor does not answer: %w; it said:\n%s", err, s.log)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// stop ends the supervisor and the daemons that an error may have left.
+func (s *supervisor) stop(ctx context.Context) error {
+	daemons, err := s.client.MPSDaemons(ctx)
+	errs := []error{err}
+	for _, d := range daemons {
+		errs = append(errs, s.client.StopMPS(ctx, d.Daemon.Name))
+	}
+	errs = append(errs, s.client.Close(), s.cmd.Process.Signal(syscall.SIGTERM))
+	if err := s.cmd.Wait(); err != nil {
+		errs = append(errs, fmt.Errorf("the supervisor ended with %w:\n%s", err, s.log))
+	}
+	return errors.Join(errs...)
+}
+
+// measureShares takes the figures of MPS shares.
+func (b *bench) measureShares(ctx context.Context, f *figures) (err error) {
+	if err := b.deleteSlices(ctx); err != nil {
+		return err
+	}
+	s, err := b.supervise(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.stop(context.WithoutCancel(ctx))) }()
+	a, _, err := b.start(ctx, "--mps-supervisor="+b.supervisorSocket())
+	if err != nil {
+		return err
+	}
+	defer a.kill()
+	devices, err := b.devices(ctx)
+	if err != nil {
+		return err
+	}
+	progress("preparing and unpreparing the first share of a GPU, %d times", firstShares)
+	for i := range firstShares {
+		if err := b.firstShare(ctx, a, s, devices[i%2], devices[2+i%2], f); err != nil {
+			return err
+		}
+	}
+	progress("preparing and unpreparing a further share, %d times", b.rounds)
+	keeper, err := b.share(ctx, devices[0], shareMemory)
+	if err != nil {
+		return err
+	}
+	if _, err := a.prepare(ctx, keeper); err != nil {
+		return err
+	}
+	for range b.rounds {
+		prepare, unprepare, err := b.shareRound(ctx, a, devices[0])
+		if err != nil {
+			return err
+		}
+		f.Share, f.ShareUnprepare = append(f.Share, prepare), append(f.ShareUnprepare, unprepare)
+	}
+	if err := b.drop(ctx, a, keeper); err != nil {
+		return err
+	}
+	progress("preparing %d shares of one GPU at once, %d times", gpu.MPSMaxClients, b.starts)
+	for range b.starts {
+		if err := b.fullGPU(ctx, a, devices[0], f); err != nil {
+			return err
+		}
+	}
+	if f.ResidentShares, err = a.resident(); err != nil {
+		return err
+	}
+	return a.stop()
+}
+
+// firstShare prepares and unprepares the only share of a device, after the
+// supervisor alone has started and stopped a daemon for another one.
+func (b *bench) firstShare(ctx context.Context, a *agent, s *supervisor, device, other string, f *figures) error {
+	published, err := b.published(ctx, other)
+	if err != nil {
+		return err
+	}
+	uuid := published.Attributes["uuid"].StringValue
+	if uuid == nil {
+		return fmt.Errorf("device %s is published without a UUID", other)
+	}
+	start := time.Now()
+	if _, err := s.client.EnsureMPS(ctx, gpu.MPSDaemon{Name: other, Devices: []string{*uuid}}); err != nil {
+		return fmt.Errorf("the supervisor alone: %w", err)
+	}
+	started := time.Since(start)
+	start = time.Now()
+	if err := s.client.StopMPS(ctx, other); err != nil {
+		return fmt.Errorf("the supervisor alone: %w", err)
+	}
+	stopped := time.Since(start)
+	prepare, unprepare, err := b.shareRound(ctx, a, device)
+	if err != nil {
+		return err
+	}
+	f.DaemonStart, f.DaemonStop = append(f.DaemonStart, started), append(f.DaemonStop, stopped)
+	f.FirstShare, f.LastShare = append(f.FirstShare, prepare), append(f.LastShare, unprepare)
+	return nil
+}
+
+// shareRound prepares and unprepares one share.
+func (b *bench) shareRound(ctx context.Context, a *agent, device string) (prepare, unprepare time.Duration, err error) {
+	claim, err := b.share(ctx, device, shareMemory)
+	if err != nil {
+		return 0, 0, err
+	}
+	if prepare, err = a.prepare(ctx, claim); err != nil {
+		return 0, 0, err
+	}
+	start := time.Now()
+	if err := a.kubelet.Unprepare(ctx, claim); err != nil {
+		return 0, 0, err
+	}
+	unprepare = time.Since(start)
+	return prepare, unprepare, b.client.ResourceV1().ResourceClaims(b.namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{})
+}
+
+// fullGPU prepares as many shares of a device at once as MPS has clients.
+func (b *bench) fullGPU(ctx context.Context, a *agent, device string, f *figures) error {
+	claims := make([]*resourceapi.ResourceClaim, gpu.MPSMaxClients)
+	for i := range claims {
+		var err error
+		if claims[i], err = b.share(ctx, device, shareMemory); err != nil {
+			return err
+		}
+	}
+	errs := make([]error, len(claims))
+	var all sync.WaitGroup
+	start := time.Now()
+	for i, claim := range claims {
+		all.Go(func() { _, errs[i] = a.prepare(ctx, claim) })
+	}
+	all.Wait()
+	f.FullGPU = append(f.FullGPU, time.Since(start))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, claim := range claims {
+		if err := b.drop(ctx, a, claim); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drop unprepares and deletes a claim.
+func (b *bench) drop(ctx context.Context, a *agent, claim *resourceapi.ResourceClaim) error {
+	if err := a.kubelet.Unprepare(ctx, claim); err != nil {
+		return err
+	}
+	return b.client.ResourceV1().ResourceClaims(b.namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{})
+}

@@ -1,0 +1,342 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+const gi = 1 << 30
+
+func TestTheDemoOfFractions(t *testing.T) {
+	offerFractions(t)
+	t.Run("four servers of two namespaces share one GPU, each held to its share", testInference)
+	t.Run("unequal shares each have limits of their own", testUnequal)
+	t.Run("four notebooks take turns on one GPU and the fifth starts when one ends", testNotebooks)
+	t.Run("two claims share one MIG instance, which goes with the second", testMIGShares)
+	t.Run("two pods on one claim have a GPU between them", testTwoPodsOneClaim)
+	t.Run("pods of a device-plugin cluster share a GPU unchanged", testGPUShared)
+	t.Run("containers that name different requests of one claim each get their own", testRequestsOfOneClaim)
+	t.Run("a plain share stands beside MPS shares and has no limits", testPlainShare)
+	t.Run("configuration of NVIDIA's own driver is understood", testConvertedConfiguration)
+	t.Run("whole GPUs wait while one is shared and start when it is free", testWholeWaitsForShares)
+}
+
+// offerFractions runs an agent and a supervisor on a node that offers every way
+// of sharing, in place of the shared agent, until the test ends.
+func offerFractions(t *testing.T) *harness.Supervisor {
+	t.Helper()
+	nothingLeft(t)
+	shared := agent
+	must(t, agent.Stop(t.Context()))
+	agent = cluster.NewAgent("dgx-a100", "--offer=share,mig,timeslice", "--mig-allow-reset")
+	supervisor := agent.Supervisor()
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		nothingLeft(t)
+		noDaemons(t, supervisor)
+		must(t, agent.Stop(ctx))
+		must(t, supervisor.Stop(ctx))
+		agent = shared
+		must(t, agent.Start(ctx))
+	})
+	must(t, supervisor.Start(t.Context()))
+	must(t, agent.Start(t.Context()))
+	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		devices, err := cluster.Devices(ctx)
+		_, offered := devices["gpu-07-00-ts"]
+		return offered, fmt.Sprintf("%d devices are published", len(devices)), err
+	}))
+	return supervisor
+}
+
+// noDaemons waits until the supervisor runs none.
+func noDaemons(t *testing.T, supervisor *harness.Supervisor) {
+	t.Helper()
+	must(t, harness.Until(context.WithoutCancel(t.Context()), time.Minute, func(ctx context.Context) (bool, string, error) {
+		daemons, err := supervisor.Daemons(ctx)
+		return len(daemons) == 0, fmt.Sprintf("daemons still run: %v", daemons), err
+	}))
+}
+
+// held is what a container is held to, as its CUDA client was told by the
+// daemon.
+func held(t *testing.T, namespace, pod string) harness.CUDA {
+	t.Helper()
+	client, err := cluster.CUDA(t.Context(), namespace, pod, "main")
+	must(t, err)
+	return client
+}
+
+// ask runs another CUDA client in a pod's container.
+func ask(t *testing.T, namespace, pod string, args ...string) harness.CUDA {
+	t.Helper()
+	client, err := cluster.ExecCUDA(t.Context(), namespace, pod, "main", args...)
+	must(t, err)
+	return client
+}
+
+// oneGPU reports an error unless all of the rows have the same UUID, and returns
+// it.
+func oneGPU(t *testing.T, rows ...harness.Row) string {
+	t.Helper()
+	for _, row := range rows {
+		if row.UUID != rows[0].UUID || row.UUID == "" || row.UUID == "-" {
+			t.Errorf("%s has %s and %s has %s, want one GPU", rows[0].Pod, rows[0].UUID, row.Pod, row.UUID)
+		}
+	}
+	return rows[0].UUID
+}
+
+func testInference(t *testing.T) {
+	// The manifest names its namespaces.
+	for _, ns := range []string{"vision", "language"} {
+		namespaceFor(t, ns)
+	}
+	apply(t, "", "demo/fractions/inference.yaml")
+	var rows []harness.Row
+	for _, ns := range []string{"vision", "language"} {
+		ready(t, ns, "server-0", "server-1")
+		byContainer := report(t, ns)
+		rows = append(rows, byContainer["server-0/main"], byContainer["server-1/main"])
+		for _, pod := range []string{"server-0", "server-1"} {
+			client := held(t, ns, pod)
+			if client.Client.ActiveThreadPercentage != 25 || client.Limit() >= 20*gi || client.Limit() < 18*gi {
+				t.Errorf("%s/%s is held to %v %% and %d bytes, want 25 %% and 20Gi less a context", ns, pod, client.Client.ActiveThreadPercentage, client.Limit())
+			}
+			if client.AllocatedBytes != 18*gi {
+				t.Errorf("%s/%s could not use its share: %s", ns, pod, client.Error.Name)
+			}
+		}
+	}
+	oneGPU(t, rows...)
+	// What is left of the share is refused, and so is more than any share to
+	// one that has dropped its limits.
+	for _, args := range [][]string{{"--memory", "20Gi"}, {"--memory", "20Gi", "--without-limits"}} {
+		if client := ask(t, "vision", "server-0", args...); client.Error.Name == "" {
+			t.Errorf("a client with %v got %d bytes, want it refused", args, client.AllocatedBytes)
+		}
+	}
+	claims, err := cluster.Kubectl(t.Context(), "get", "resourceclaims", "-n", "vision", "-o", "jsonpath={.items[*].status.devices[*].data}")
+	must(t, err)
+	if !strings.Contains(claims, `25`) || !strings.Contains(claims, `MPS`) {
+		t.Errorf("status.devices %q does not tell the limits", claims)
+	}
+}
+
+func testUnequal(t *testing.T) {
+	ns := namespaceFor(t, "fractions-unequal")
+	apply(t, ns, "demo/fractions/unequal.yaml")
+	pods := []string{"large", "small-0", "small-1", "small-2"}
+	ready(t, ns, pods...)
+	rows := report(t, ns)
+	oneGPU(t, rows["large/main"], rows["small-0/main"], rows["small-1/main"], rows["small-2/main"])
+	for _, pod := range pods {
+		want := 20.0
+		if pod == "large" {
+			want = 40
+		}
+		client := held(t, ns, pod)
+		if client.Client.ActiveThreadPercentage != want || client.Error.Name != "" {
+			t.Errorf("%s is held to %v %%, want %v; refused: %q", pod, client.Client.ActiveThreadPercentage, want, client.Error.Name)
+		}
+	}
+}
+
+func testNotebooks(t *testing.T) {
+	ns := namespaceFor(t, "fractions-notebooks")
+	t.Cleanup(func() {
+		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "deviceclass", "notebook.example.com")
+		must(t, err)
+	})
+	apply(t, ns, "demo/fractions/notebooks.yaml")
+	running, waiting, err := cluster.Started(t.Context(), ns, 4, "notebook-0", "notebook-1", "notebook-2", "notebook-3", "notebook-4")
+	must(t, err)
+	byContainer := report(t, ns)
+	var rows []harness.Row
+	for _, pod := range running {
+		rows = append(rows, byContainer[pod+"/main"])
+	}
+	uuid := oneGPU(t, rows...)
+	_, err = cluster.Unschedulable(t.Context(), ns, waiting[0])
+	must(t, err)
+	if got := interval(t, uuid); got != "Short" {
+		t.Errorf("the time slice of %s is %s, want Short as the class says", uuid, got)
+	}
+	remove(t, ns, running[0])
+	ready(t, ns, waiting[0])
+	remove(t, ns, append(running[1:], waiting[0])...)
+	nothingLeft(t)
+	if got := interval(t, uuid); got != "Default" {
+		t.Errorf("the time slice of %s is %s after the last notebook, want Default", uuid, got)
+	}
+}
+
+// interval is a GPU's time slice, as nvidia-smi lists it.
+func interval(t *testing.T, uuid string) string {
+	t.Helper()
+	slice, err := agent.TimeSlice(t.Context(), uuid)
+	must(t, err)
+	return slice
+}
+
+func testMIGShares(t *testing.T) {
+	ns := namespaceFor(t, "fractions-mig")
+	apply(t, ns, "demo/fractions/mig-shares.yaml")
+	ready(t, ns, "half-0", "half-1")
+	rows := report(t, ns)
+	if uuid := oneGPU(t, rows["half-0/main"], rows["half-1/main"]); !strings.HasPrefix(uuid, "MIG-") {
+		t.Errorf("they share %s, want a MIG instance", uuid)
+	}
+	for _, pod := range []string{"half-0", "half-1"} {
+		client := held(t, ns, pod)
+		if client.Client.ActiveThreadPercentage != 41 || client.Limit() >= 4*gi || client.Error.Name != "" {
+			t.Errorf("%s is held to %v %% and %d bytes, want 41 %% (4096 of 9856Mi) and 4Gi less a context; refused: %q", pod, client.Client.ActiveThreadPercentage, client.Limit(), client.Error.Name)
+		}
+	}
+	remove(t, ns, "half-0")
+	if client := ask(t, ns, "half-1", "--memory", "100Mi"); client.Error.Name != "" {
+		t.Errorf("the other share has ended with the first: %s", client.Error.Name)
+	}
+	remove(t, ns, "half-1")
+	nothingLeft(t)
+}
+
+func testTwoPodsOneClaim(t *testing.T) {
+	ns := namespaceFor(t, "fractions-together")
+	apply(t, ns, "demo/fractions/two-pods-one-claim.yaml")
+	ready(t, ns, "together-0", "together-1")
+	rows := report(t, ns)
+	oneGPU(t, rows["together-0/main"], rows["together-1/main"])
+	for _, pod := range []string{"together-0", "together-1"} {
+		client := held(t, ns, pod)
+		if client.Client.ActiveThreadPercentage != 50 || client.Limit() != 30*gi || client.Error.Name != "" {
+			t.Errorf("%s is held to %v %% and %d bytes, want 50 %% and 30Gi; refused: %q", pod, client.Client.ActiveThreadPercentage, client.Limit(), client.Error.Name)
+		}
+	}
+	if client := ask(t, ns, "together-0", "--memory", "29Gi", "--without-limits"); client.Limit() != 30*gi {
+		t.Errorf("a client that drops its limits is held to %d bytes, want 30Gi, the daemon's", client.Limit())
+	}
+}
+
+func testGPUShared(t *testing.T) {
+	ns := namespaceFor(t, "fractions-shared")
+	apply(t, ns, "demo/fractions/gpu-shared.yaml")
+	ready(t, ns, "shared-0", "shared-1")
+	rows := report(t, ns)
+	oneGPU(t, rows["shared-0/main"], rows["shared-1/main"])
+	sight, err := cluster.Sight(t.Context(), ns, "shared-0", "main")
+	must(t, err)
+	if len(sight.GPUs()) != 1 {
+		t.Errorf("the container sees %v, want one GPU", sight.GPUs())
+	}
+}
+
+func testRequestsOfOneClaim(t *testing.T) {
+	ns := namespaceFor(t, "fractions-requests")
+	apply(t, ns, `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata:
+  name: both
+spec:
+  devices:
+    requests:
+    - name: large
+      exactly:
+        deviceClassName: mps.nvidia.com
+        capacity: {requests: {memory: 30Gi, compute: 60}}
+    - name: small
+      exactly:
+        deviceClassName: mps.nvidia.com
+        capacity: {requests: {memory: 10Gi, compute: 20}}
+    constraints:
+    - requests: [large, small]
+      matchAttribute: gpu.nvidia.com/uuid
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: both
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 1
+  resourceClaims:
+  - name: gpu
+    resourceClaimName: both
+  containers:
+  - name: large
+    image: localhost/gpu-dra/probe:test
+    imagePullPolicy: Never
+    args: [cuda]
+    resources: {claims: [{name: gpu, request: large}]}
+  - name: small
+    image: localhost/gpu-dra/probe:test
+    imagePullPolicy: Never
+    args: [cuda]
+    resources: {claims: [{name: gpu, request: small}]}
+`)
+	ready(t, ns, "both")
+	for container, want := range map[string]float64{"large": 60, "small": 20} {
+		client, err := cluster.CUDA(t.Context(), ns, "both", container)
+		must(t, err)
+		if client.Client.ActiveThreadPercentage != want {
+			t.Errorf("the container %s is held to %v %%, want %v", container, client.Client.ActiveThreadPercentage, want)
+		}
+	}
+}
+
+func testPlainShare(t *testing.T) {
+	ns := namespaceFor(t, "fractions-plain")
+	apply(t, ns, claim("limited", "capacity: {requests: {memory: 10Gi}}", "")+pod("limited", "limited", ""))
+	ready(t, ns, "limited")
+	apply(t, ns, claim("plain", "capacity: {requests: {memory: 10Gi}}",
+		opaque(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "ShareConfig", "strategy": "Plain"}`))+pod("plain", "plain", ""))
+	ready(t, ns, "plain")
+	rows := report(t, ns)
+	oneGPU(t, rows["limited/main"], rows["plain/main"])
+	for pod, limits := range map[string]bool{"limited": true, "plain": false} {
+		sight, err := cluster.Sight(t.Context(), ns, pod, "main")
+		must(t, err)
+		if _, has := sight.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]; has != limits {
+			t.Errorf("%s has the environment %v, want limits: %t", pod, sight.Env, limits)
+		}
+	}
+}
+
+func testConvertedConfiguration(t *testing.T) {
+	ns := namespaceFor(t, "fractions-nvidia")
+	apply(t, ns, claim("nvidia", "", opaque(`
+      apiVersion: resource.nvidia.com/v1beta1
+      kind: GpuConfig
+      sharing:
+        strategy: MPS
+        mpsConfig:
+          defaultActiveThreadPercentage: 50
+          defaultPinnedDeviceMemoryLimit: 10Gi`))+pod("nvidia", "nvidia", ""))
+	ready(t, ns, "nvidia")
+	if client := ask(t, ns, "nvidia", "--memory", "1Gi"); client.Client.ActiveThreadPercentage != 50 || client.Limit() != 10*gi {
+		t.Errorf("the container is held to %v %% and %d bytes, want 50 %% and 10Gi", client.Client.ActiveThreadPercentage, client.Limit())
+	}
+}
+
+func testWholeWaitsForShares(t *testing.T) {
+	ns := namespaceFor(t, "fractions-whole")
+	apply(t, ns, claim("share", "capacity: {requests: {memory: 10Gi}}", "")+pod("share", "share", ""))
+	ready(t, ns, "share")
+	apply(t, ns, "demo/mig/eight-gpus.yaml")
+	_, err := cluster.Unschedulable(t.Context(), ns, "eight-gpus")
+	must(t, err)
+	remove(t, ns, "share")
+	ready(t, ns, "eight-gpus")
+	sight, err := cluster.Sight(t.Context(), ns, "eight-gpus", "main")
+	must(t, err)
+	if got := len(slices.Compact(sight.GPUs())); got != 8 {
+		t.Errorf("the container sees %d GPUs, want eight", got)
+	}
+}

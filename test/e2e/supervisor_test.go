@@ -1,0 +1,88 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+// What breaks around the shares of a GPU, and what their containers notice.
+func TestSharesOutliveWhatServesThem(t *testing.T) {
+	supervisor := offerFractions(t)
+	ns := namespaceFor(t, "supervised")
+	share := func(name string) string {
+		return claim(name, "capacity: {requests: {memory: 10Gi, compute: 20}}", "") + pod(name, name, "")
+	}
+	// The first is a client all the time, the second only when it is asked.
+	apply(t, ns, strings.Replace(share("first"), "imagePullPolicy: Never", "imagePullPolicy: Never\n    args: [cuda, --memory, 8Gi]", 1))
+	ready(t, ns, "first")
+	before := onlyDaemon(t, supervisor)
+
+	t.Run("the agent is killed", func(t *testing.T) {
+		must(t, agent.Kill(t.Context()))
+		must(t, agent.Start(t.Context()))
+		if after := onlyDaemon(t, supervisor); after.PID != before.PID {
+			t.Errorf("the daemon was process %d and is %d", before.PID, after.PID)
+		}
+	})
+	t.Run("the supervisor is killed and adopts its daemons", func(t *testing.T) {
+		must(t, supervisor.Kill(t.Context()))
+		must(t, supervisor.Start(t.Context()))
+		if after := onlyDaemon(t, supervisor); after.PID != before.PID || after.Restarts != 0 {
+			t.Errorf("the daemon was process %d and is %d, with %d restarts", before.PID, after.PID, after.Restarts)
+		}
+		connected(t, ns, "first")
+	})
+	t.Run("a share waits while the supervisor is away", func(t *testing.T) {
+		must(t, supervisor.Stop(t.Context()))
+		apply(t, ns, share("second"))
+		_, err := cluster.WaitEvent(t.Context(), ns, "second", "supervisor")
+		must(t, err)
+		must(t, supervisor.Start(t.Context()))
+		ready(t, ns, "second")
+	})
+	t.Run("a daemon that dies is started again with its settings", func(t *testing.T) {
+		old := onlyDaemon(t, supervisor)
+		must(t, syscall.Kill(old.PID, syscall.SIGKILL))
+		must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+			daemons, err := supervisor.Daemons(ctx)
+			d := daemons[old.Name]
+			return d.State == "Ready" && d.PID != old.PID, fmt.Sprintf("the daemon is %+v", d), err
+		}))
+		client := ask(t, ns, "second", "--memory", "1Gi", "--without-limits")
+		if client.Client.ActiveThreadPercentage != 20 || client.Error.Name != "" {
+			t.Errorf("a new client is held to %v %%, want 20, the largest share; refused: %q", client.Client.ActiveThreadPercentage, client.Error.Name)
+		}
+	})
+	remove(t, ns, "first", "second")
+	nothingLeft(t)
+	noDaemons(t, supervisor)
+}
+
+func onlyDaemon(t *testing.T, supervisor *harness.Supervisor) harness.Daemon {
+	t.Helper()
+	daemons, err := supervisor.Daemons(t.Context())
+	must(t, err)
+	if len(daemons) != 1 {
+		t.Fatalf("daemons %v, want one", daemons)
+	}
+	for _, d := range daemons {
+		return d
+	}
+	return harness.Daemon{}
+}
+
+// connected reports an error if the pod's own CUDA client has ended.
+func connected(t *testing.T, namespace, name string) {
+	t.Helper()
+	phase, err := cluster.Kubectl(t.Context(), "get", "pod", "-n", namespace, name, "-o", "jsonpath={.status.phase}")
+	must(t, err)
+	if phase != "Running" {
+		t.Errorf("pod %s is %s: its client was cut off", name, phase)
+	}
+}

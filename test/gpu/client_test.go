@@ -1,0 +1,137 @@
+package conformance
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
+	"github.com/gpu-dra/gpu-dra-driver/test/gpu/cuda"
+)
+
+// This binary is also the clients of MPS, each a process of its own with the
+// environment of a container.
+
+const (
+	// clientVariable makes it one: clientOfCUDA or clientOfStandIn.
+	clientVariable  = "CONFORMANCE_CLIENT"
+	clientOfCUDA    = "cuda"
+	clientOfStandIn = "stand-in"
+	// shmVariable is what it is to have as /dev/shm.
+	shmVariable = "CONFORMANCE_SHM"
+	hostShm     = "/dev/shm"
+)
+
+func TestMain(m *testing.M) {
+	if kind := os.Getenv(clientVariable); kind != "" {
+		if err := beClient(kind); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	flag.Parse()
+	os.Exit(withGPUSim(m.Run))
+}
+
+// withGPUSim sees to it that the simulator finds gpu-sim, which its programs
+// call: the one beside this binary, or one that is built now.
+func withGPUSim(run func() int) int {
+	beside := filepath.Join(filepath.Dir(os.Args[0]), "gpu-sim")
+	if _, err := os.Stat(beside); err == nil || *hardware == "nvml" || os.Getenv("GPU_SIM") != "" {
+		return run()
+	}
+	dir, err := os.MkdirTemp("", "gpu-sim-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() {
+		if err := os.RemoveAll(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}()
+	built := filepath.Join(dir, "gpu-sim")
+	if out, err := exec.Command("go", "build", "-o", built, "github.com/gpu-dra/gpu-dra-driver/cmd/gpu-sim").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "no gpu-sim beside this binary, and it cannot be built: %v\n%s", err, out)
+		return 1
+	}
+	if err := os.Setenv("GPU_SIM", built); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return run()
+}
+
+// beClient prints what a client gets.
+func beClient(kind string) error {
+	// The parent has given this process mounts of its own.
+	if shm := os.Getenv(shmVariable); shm != "" {
+		if err := unix.Mount(shm, hostShm, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s on %s: %w", shm, hostShm, err)
+		}
+	}
+	look := cuda.Look
+	if kind == clientOfStandIn {
+		look = lookAtStandIn
+	}
+	report, err := look(mpsStep, mpsMost)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(report)
+}
+
+// lookAtStandIn does as [cuda.Look], in the protocol of the stand-in.
+func lookAtStandIn(step, most uint64) (report cuda.Report, err error) {
+	conn, err := net.Dial("unix", filepath.Join(os.Getenv("CUDA_MPS_PIPE_DIRECTORY"), "control"))
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	encoder, decoder := json.NewEncoder(conn), json.NewDecoder(conn)
+	ask := func(r mpssim.Request) (reply mpssim.Reply, err error) {
+		if err := encoder.Encode(r); err != nil {
+			return reply, err
+		}
+		err = decoder.Decode(&reply)
+		return reply, err
+	}
+
+	reply, err := ask(mpssim.Request{
+		Op:                     "connect",
+		ActiveThreadPercentage: os.Getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
+		PinnedDeviceMemLimit:   os.Getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"),
+	})
+	if err != nil || reply.Error != nil || reply.Server == 0 {
+		return report, fmt.Errorf("connect: %w: %+v", err, reply)
+	}
+	token, err := os.ReadFile(filepath.Join(hostShm, reply.Shm))
+	if err != nil {
+		return report, err
+	}
+	if reply, err = ask(mpssim.Request{Op: "attach", Token: string(token)}); err != nil || reply.Client == nil {
+		return report, fmt.Errorf("attach: %w: %+v", err, reply)
+	}
+	device := reply.Client.Devices[0]
+	report.Name, report.TotalBytes, report.FreeBytes = device.Name, device.MemoryBytes, device.LimitBytes
+	for report.TakenBytes+step <= most {
+		if reply, err = ask(mpssim.Request{Op: "alloc", Bytes: step}); err != nil {
+			return report, err
+		}
+		if reply.Error != nil {
+			report.Refusal = reply.Error.Code
+			break
+		}
+		report.TakenBytes += step
+	}
+	return report, nil
+}

@@ -1,0 +1,80 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// CUDA is what "probe cuda" was given as a CUDA process in a container; see
+// test/cluster/probe.
+type CUDA struct {
+	// MPS says whether it became a client of an MPS server.
+	MPS bool `json:"mps"`
+	// Client is what the server gave it.
+	Client struct {
+		ActiveThreadPercentage float64 `json:"activeThreadPercentage"`
+		Devices                []struct {
+			UUID string `json:"uuid"`
+			// LimitBytes is 0 for none.
+			LimitBytes int64 `json:"limitBytes"`
+		} `json:"devices"`
+	} `json:"client"`
+	AllocatedBytes int64 `json:"allocatedBytes"`
+	// Error is what CUDA refused.
+	Error struct {
+		Name    string `json:"name"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// Limit of the first device's memory, in bytes; 0 for none.
+func (c CUDA) Limit() int64 {
+	if len(c.Client.Devices) == 0 {
+		return 0
+	}
+	return c.Client.Devices[0].LimitBytes
+}
+
+// CUDA reads what the probe of a container that is a CUDA process printed.
+func (c *Cluster) CUDA(ctx context.Context, namespace, pod, container string) (CUDA, error) {
+	var client CUDA
+	err := Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+		stream, err := c.Client.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container}).Stream(ctx)
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		defer stream.Close() //nolint:errcheck // only read from
+		err = json.NewDecoder(stream).Decode(&client)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return false, "it has printed nothing yet", nil
+		}
+		return err == nil, "", err
+	})
+	if err != nil {
+		return client, fmt.Errorf("read what the CUDA process in %s/%s was given: %w", namespace, pod, err)
+	}
+	return client, nil
+}
+
+// ExecCUDA runs one more CUDA process in a container, with arguments of "probe
+// cuda", and returns what it was given. What CUDA refuses is in the result, and
+// no error.
+func (c *Cluster) ExecCUDA(ctx context.Context, namespace, pod, container string, args ...string) (CUDA, error) {
+	var client CUDA
+	out, err := c.Kubectl(ctx, append([]string{"exec", "-n", namespace, pod, "-c", container, "--", "probe", "cuda", "--once"}, args...)...)
+	begin := bytes.IndexByte([]byte(out), '{')
+	if begin < 0 {
+		return client, fmt.Errorf("a CUDA process in %s/%s printed nothing: %w", namespace, pod, err)
+	}
+	if err := json.NewDecoder(bytes.NewReader([]byte(out)[begin:])).Decode(&client); err != nil {
+		return client, fmt.Errorf("a CUDA process in %s/%s: %w: %s", namespace, pod, err, out)
+	}
+	return client, nil
+}
