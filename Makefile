@@ -58,12 +58,27 @@ cluster-down: need-root build ## Take the test cluster down, leaving nothing beh
 	$(BIN)/cluster down --name $(CLUSTER)
 
 .PHONY: test
-test: need-root build lint unit cluster-test e2e ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
+test: need-root build lint unit chart cluster-test e2e ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
 
 .PHONY: unit
 unit: need-cc ## Unit, golden and property tests with the race detector; needs no root
 	$(say) "unit tests with the race detector"
 	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v /test/e2e)
+
+.PHONY: chart
+chart: ## The Helm chart: lint, what it renders, what it refuses, and that it knows every flag
+	$(say) "the Helm chart"
+	$(CLUSTER_ENV) go -C test/chart test ./...
+
+.PHONY: helm
+helm: ## Build helm into .build/bin
+	$(say) "building helm"
+	@mkdir -p $(BIN)
+	$(CLUSTER_ENV) go -C test/chart build -ldflags '-s -w' -o ../../$(BIN)/helm helm.sh/helm/v4/cmd/helm
+
+.PHONY: manifests
+manifests: ## Render the chart anew: deployments/static and the chart's golden files; read the diff before you commit it
+	UPDATE_GOLDEN=1 $(CLUSTER_ENV) go -C test/chart test -count=1 -run '^TestRenderings|^TestTheManifest' ./...
 
 .PHONY: cluster-test
 cluster-test: need-root build
@@ -112,6 +127,7 @@ lint: ## gofmt, vet and golangci-lint, for every module
 	cd tools && go build -trimpath -o ../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	$(BIN)/golangci-lint run --allow-parallel-runners ./...
 	cd test/cluster && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
+	cd test/chart && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 .PHONY: fuzz
 fuzz: ## Fuzz names, configuration, records and models (FUZZTIME=30s each)

@@ -30,6 +30,7 @@ type builder struct {
 	licence string
 	// sources are where the licences of modules are.
 	sources notices.Roots
+	layers  layer.Cache
 
 	version, revision string
 	created           time.Time
@@ -74,7 +75,7 @@ func (b builder) build(ctx context.Context, i image) (v1.Image, error) {
 
 	var addenda []mutate.Addendum
 	for _, c := range contents {
-		made, err := layer.New(c.files)
+		made, err := b.layers.Layer(c.files)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.what, err)
 		}
@@ -95,14 +96,21 @@ func (b builder) build(ctx context.Context, i image) (v1.Image, error) {
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", programs[0].elf.GOARCH
 	config.Created = v1.Time{Time: b.created.UTC()}
-	config.Config = v1.Config{
+	config.Config = b.config(i)
+	return mutate.ConfigFile(img, config)
+}
+
+// config is how a container of the image is run. The user is root because the
+// kubelet's folders, CDI's and the devices that are made there are root's; what
+// needs none of these may run as nonRoot.
+func (b builder) config(i image) v1.Config {
+	return v1.Config{
 		Entrypoint: []string{"/usr/bin/" + i.entrypoint},
 		Env:        []string{"PATH=/usr/bin"},
 		User:       "0:0",
 		WorkingDir: "/",
 		Labels:     b.labels(i),
 	}
-	return mutate.ConfigFile(img, config)
 }
 
 // labels are OCI's standard ones.

@@ -24,11 +24,10 @@ type program struct {
 }
 
 // Programs that several images have.
-func agent() program   { return program{name: "gpu-kubelet-plugin"} }
-func cdiHook() program { return program{name: "nvidia-cdi-hook", onHost: true} }
-func simulator() program {
-	return program{name: "gpu-sim"}
-}
+func agent() program      { return program{name: "gpu-kubelet-plugin"} }
+func supervisor() program { return program{name: "gpu-mps-supervisor"} }
+func cdiHook() program    { return program{name: "nvidia-cdi-hook", onHost: true} }
+func simulator() program  { return program{name: "gpu-sim"} }
 
 // shell runs the simulated driver's programs, which are scripts.
 func shell() program {
@@ -53,6 +52,20 @@ func images() []image {
 			description: "The node agent with gpu-sim, for nodes whose GPUs are simulated.",
 			programs:    []program{cdiHook(), agent(), simulator(), shell()},
 			entrypoint:  "gpu-kubelet-plugin",
+		},
+		{
+			name:        "gpu-mps-supervisor",
+			title:       "GPU DRA driver: MPS supervisor",
+			description: "Runs the control daemons of CUDA's Multi-Process Service on a node.",
+			programs:    []program{supervisor()},
+			entrypoint:  "gpu-mps-supervisor",
+		},
+		{
+			name:        "gpu-mps-supervisor-sim",
+			title:       "GPU DRA driver: MPS supervisor for simulated GPUs",
+			description: "The MPS supervisor with gpu-sim, for nodes whose GPUs are simulated.",
+			programs:    []program{supervisor(), simulator(), shell()},
+			entrypoint:  "gpu-mps-supervisor",
 		},
 	}
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/notices"
 )
 
+// ownModule is what our modules' paths begin with.
+const ownModule = "github.com/gpu-dra/gpu-dra-driver"
+
 // termsDir is where the terms of what is in an image are.
 const termsDir = "usr/share/doc/gpu-dra-driver"
 
@@ -30,7 +33,7 @@ func (b builder) terms(ctx context.Context, programs []located) (layer.Files, er
 			packaged = append(packaged, p.file)
 			continue
 		}
-		linked, err := b.sources.Files(p.file, path.Join(termsDir, "modules"))
+		linked, err := b.sources.Files(p.file, ownModule, path.Join(termsDir, "modules"))
 		if err != nil {
 			return nil, err
 		}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/layer"
 )
 
 func main() {
@@ -39,6 +41,7 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			b.layers = layer.Cache{}
 			b.created = time.Unix(created, 0)
 			if b.sources, err = goRoots(cmd.Context()); err != nil {
 				return err

@@ -46,7 +46,7 @@ func (o output) write(ctx context.Context, b builder) error {
 		}
 		tag, err := name.NewTag(o.prefix+"/"+i.name+":"+strings.ReplaceAll(b.version, "+", "_"), name.StrictValidation)
 		if err != nil {
-			return err
+			return fmt.Errorf("name of image %s with prefix %q: %w", i.name, o.prefix, err)
 		}
 		digest, err := img.Digest()
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"maps"
@@ -47,13 +48,26 @@ func (f Files) Add(others Files) error {
 	return nil
 }
 
-// New makes a layer of the files, in the order of their paths, and of the
+// Cache has the layers that were made, because images have most in common and
+// compressing takes its time.
+type Cache map[[sha256.Size]byte]v1.Layer
+
+// Layer is a layer of the files, in the order of their paths, and of the
 // directories above them (mode 0755) that are not given.
-func New(files Files) (v1.Layer, error) {
+func (c Cache) Layer(files Files) (v1.Layer, error) {
 	data, err := archive(files)
 	if err != nil {
 		return nil, fmt.Errorf("make a layer: %w", err)
 	}
+	key := sha256.Sum256(data)
+	if made, ok := c[key]; ok {
+		return made, nil
+	}
+	c[key], err = compress(data)
+	return c[key], err
+}
+
+func compress(data []byte) (v1.Layer, error) {
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
 	return tarball.LayerFromOpener(open,
 		tarball.WithMediaType(types.OCILayer),

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
+	"strings"
 
 	"golang.org/x/mod/module"
 
@@ -33,7 +34,7 @@ type Roots struct {
 // names, and of Go itself, as dir/MODULE@VERSION/FILE. A module without any is
 // an error. The program's own module is left out where it has no version,
 // which is how our own are built.
-func (r Roots) Files(program, dir string) (layer.Files, error) {
+func (r Roots) Files(program, own, dir string) (layer.Files, error) {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
 		return nil, fmt.Errorf("modules of %s: %w", program, err)
@@ -46,7 +47,7 @@ func (r Roots) Files(program, dir string) (layer.Files, error) {
 		if dep.Replace != nil {
 			dep = dep.Replace
 		}
-		if dep.Path == "" || dep.Version == "" || dep.Version == "(devel)" {
+		if dep.Path == own || strings.HasPrefix(dep.Path, own+"/") {
 			continue
 		}
 		source, err := r.source(*dep)

@@ -1,0 +1,427 @@
+package main
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+
+	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/layer"
+)
+
+// fixture is a builder with a program for every one that an image names, and
+// the images that it builds. Nothing of it is changed.
+type fixture struct {
+	builder
+	dir string
+	// dynamic and static are the programs that stand in for ours.
+	dynamic, static string
+	images          map[string]v1.Image
+}
+
+// shared is made once: compressing takes its time under the race detector.
+var shared = sync.OnceValues(func() (f fixture, err error) {
+	if f.dir, err = os.MkdirTemp("", "images-"); err != nil {
+		return f, err
+	}
+	f.dynamic, f.static = filepath.Join(f.dir, "dynamic"), filepath.Join(f.dir, "static")
+	for file, cgo := range map[string]string{f.dynamic: "1", f.static: "0"} {
+		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", file, "./testdata/"+filepath.Base(file))
+		cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+		if text, err := cmd.CombinedOutput(); err != nil {
+			return f, fmt.Errorf("%w: %s", err, text)
+		}
+	}
+	f.builder = builder{bin: filepath.Join(f.dir, "bin"), licence: "../../LICENSE", version: "v1.2.3+abc", revision: "0123abc", created: time.Unix(1700000000, 0), layers: layer.Cache{}}
+	if f.sources, err = goRoots(context.Background()); err != nil {
+		return f, err
+	}
+	if err := os.Mkdir(f.bin, 0o755); err != nil {
+		return f, err
+	}
+	f.images = map[string]v1.Image{}
+	for _, i := range images() {
+		for _, p := range i.programs {
+			from := f.dynamic
+			if p.onHost {
+				from = f.static
+			}
+			if !p.debian {
+				err = errors.Join(err, copyFile(from, filepath.Join(f.bin, p.name)))
+			}
+		}
+		if err != nil {
+			return f, err
+		}
+		if f.images[i.name], err = f.build(context.Background(), i); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+})
+
+func copyFile(from, to string) error {
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, 0o700)
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	f, _ := shared()
+	if err := os.RemoveAll(f.dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func get(t *testing.T) fixture {
+	t.Helper()
+	f, err := shared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// changed is the builder with programs of its own.
+func (f fixture) changed(t *testing.T) builder {
+	t.Helper()
+	b := f.builder
+	b.bin = t.TempDir()
+	programs, err := os.ReadDir(f.bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range programs {
+		if err := copyFile(filepath.Join(f.bin, p.Name()), filepath.Join(b.bin, p.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+func byName(t *testing.T, name string) image {
+	t.Helper()
+	for _, i := range images() {
+		if i.name == name {
+			return i
+		}
+	}
+	t.Fatalf("no image %s", name)
+	return image{}
+}
+
+// entries are the files of an image by their path.
+func entries(t *testing.T, img v1.Image) map[string]tar.Header {
+	t.Helper()
+	stream := mutate.Extract(img)
+	defer stream.Close() //nolint:errcheck // only read from
+	out := map[string]tar.Header{}
+	for r := tar.NewReader(stream); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[strings.TrimSuffix(header.Name, "/")] = *header
+	}
+}
+
+// resolve follows links as the kernel does.
+func resolve(files map[string]tar.Header, name string) (tar.Header, bool) {
+	at := ""
+	for parts := strings.Split(strings.Trim(path.Clean(name), "/"), "/"); len(parts) > 0; {
+		at = path.Join(at, parts[0])
+		parts = parts[1:]
+		header, ok := files[at]
+		if !ok {
+			return tar.Header{}, false
+		}
+		if header.Typeflag == tar.TypeSymlink {
+			target := header.Linkname
+			if !path.IsAbs(target) {
+				target = path.Join("/", path.Dir(at), target)
+			}
+			parts = append(strings.Split(strings.Trim(target, "/"), "/"), parts...)
+			at = ""
+		}
+	}
+	header, ok := files[at]
+	return header, ok
+}
+
+func TestEveryImageHasWhatItsProgramsNeed(t *testing.T) {
+	f := get(t)
+	for _, i := range images() {
+		t.Run(i.name, func(t *testing.T) {
+			img := f.images[i.name]
+			files := entries(t, img)
+			config, err := img.ConfigFile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			programs, err := f.locate(i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var executables []string
+			executables = append(executables, config.Config.Entrypoint...)
+			for _, p := range programs {
+				executables = append(executables, "/usr/bin/"+p.name)
+				for _, link := range p.links {
+					executables = append(executables, "/bin/"+link)
+				}
+				if p.elf.Interpreter != "" {
+					executables = append(executables, p.elf.Interpreter)
+				}
+			}
+			for _, name := range runtimeLibraries() {
+				executables = append(executables, path.Join("/lib", programs[0].elf.Triplet, name))
+			}
+			for _, name := range executables {
+				if header, ok := resolve(files, name); !ok || header.Typeflag != tar.TypeReg || header.Mode != 0o755 || header.Size == 0 {
+					t.Errorf("%s is no program: %+v", name, header)
+				}
+			}
+			for name, header := range files {
+				if _, ok := resolve(files, name); !ok {
+					t.Errorf("%s leads nowhere: %s", name, header.Linkname)
+				}
+				if header.Uid != 0 || header.Gid != 0 || header.ModTime.Unix() != 0 || header.Mode&0o6022 != 0 && header.Typeflag != tar.TypeSymlink && name != "tmp" {
+					t.Errorf("%s: owner %d:%d, time %v, mode %o", name, header.Uid, header.Gid, header.ModTime, header.Mode)
+				}
+			}
+			for _, name := range []string{
+				"usr/share/doc/gpu-dra-driver/LICENSE", "usr/share/doc/libc6/copyright", "usr/share/doc/libgcc-s1/copyright",
+				"var/lib/dpkg/status.d/libc6", "etc/os-release", "etc/passwd", "etc/group",
+			} {
+				if header, ok := resolve(files, name); !ok || header.Size == 0 {
+					t.Errorf("%s is missing", name)
+				}
+			}
+		})
+	}
+}
+
+func TestOnlySimulatedHardwareBringsAShell(t *testing.T) {
+	f := get(t)
+	for _, i := range images() {
+		files := entries(t, f.images[i.name])
+		simulated := strings.HasSuffix(i.name, "-sim")
+		for _, name := range []string{"/bin/sh", "/bin/busybox", "/bin/gpu-sim"} {
+			if _, ok := resolve(files, name); ok != simulated {
+				t.Errorf("%s has %s: %v", i.name, name, ok)
+			}
+		}
+	}
+}
+
+func TestTheConfigurationSaysWhatAnImageIs(t *testing.T) {
+	f := get(t)
+	config, err := f.images["gpu-kubelet-plugin"].ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs, err := f.locate(byName(t, "gpu-kubelet-plugin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.OS != "linux" || config.Architecture != programs[0].elf.GOARCH {
+		t.Errorf("platform %s/%s", config.OS, config.Architecture)
+	}
+	want := v1.Config{
+		Entrypoint: []string{"/usr/bin/gpu-kubelet-plugin"}, Env: []string{"PATH=/usr/bin"}, User: "0:0", WorkingDir: "/",
+		Labels: map[string]string{
+			"org.opencontainers.image.title":       "GPU DRA driver: node agent",
+			"org.opencontainers.image.description": "Publishes a node's GPUs as ResourceSlices and prepares them for the pods that claim them.",
+			"org.opencontainers.image.version":     "v1.2.3+abc",
+			"org.opencontainers.image.revision":    "0123abc",
+			"org.opencontainers.image.source":      "https://github.com/gpu-dra/gpu-dra-driver",
+			"org.opencontainers.image.licenses":    licenses,
+			"org.opencontainers.image.created":     "2023-11-14T22:13:20Z",
+		},
+	}
+	if diff := cmp.Diff(want, config.Config); diff != "" {
+		t.Errorf("configuration (-want +got):\n%s", diff)
+	}
+	if !config.Created.Equal(f.created) {
+		t.Errorf("created %v, want %v", config.Created, f.created)
+	}
+}
+
+// contents gives every file below a folder.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join(dir, file.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[file.Name()] = string(text)
+	}
+	return out
+}
+
+func TestTheSameInputsMakeTheSameArchives(t *testing.T) {
+	f := get(t)
+	first := output{dir: t.TempDir(), prefix: "localhost/test"}
+	if err := first.write(t.Context(), f.builder); err != nil {
+		t.Fatal(err)
+	}
+	// Elsewhere, by somebody with another umask, from files of another time.
+	old := syscall.Umask(0o077)
+	defer syscall.Umask(old)
+	again := f.changed(t)
+	again.layers = layer.Cache{}
+	for name := range contents(t, again.bin) {
+		if err := os.Chtimes(filepath.Join(again.bin, name), time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := output{dir: filepath.Join(t.TempDir(), "new"), prefix: "localhost/test"}
+	if err := second.write(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	one, two := contents(t, first.dir), contents(t, second.dir)
+	if len(one) != len(images())+1 || len(two) != len(one) {
+		t.Fatalf("%d and %d files, want %d", len(one), len(two), len(images())+1)
+	}
+	for name := range one {
+		if one[name] != two[name] {
+			t.Errorf("%s differs", name)
+		}
+	}
+}
+
+// layers gives what is in each layer and its digest, from the bottom.
+func layers(t *testing.T, img v1.Image) (whats, digests []string) {
+	t.Helper()
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := img.Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, layer := range manifest.Layers {
+		whats = append(whats, config.History[n].Comment)
+		digests = append(digests, layer.Digest.String())
+	}
+	return whats, digests
+}
+
+func TestANewProgramIsOneNewLayer(t *testing.T) {
+	const name = "gpu-kubelet-plugin"
+	f := get(t)
+	what, before := layers(t, f.images[name])
+	if diff := cmp.Diff([]string{"base", "C library", "nvidia-cdi-hook", name, "licences"}, what); diff != "" {
+		t.Fatalf("layers (-want +got):\n%s", diff)
+	}
+	b := f.changed(t)
+	// What follows the end of a program is no part of it.
+	file, err := os.OpenFile(filepath.Join(b.bin, name), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = file.WriteString("new")
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	b.version, b.revision, b.created = "v1.2.4", "4567def", b.created.Add(time.Hour)
+	img, err := b.build(t.Context(), byName(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after := layers(t, img)
+	for n := range what {
+		if same := before[n] == after[n]; same != (what[n] != name) {
+			t.Errorf("layer %s is the same: %v", what[n], same)
+		}
+	}
+}
+
+// What is tested on simulated hardware is what is shipped.
+func TestAVariantHasTheLayersOfItsImage(t *testing.T) {
+	f := get(t)
+	for _, i := range images() {
+		name, ok := strings.CutSuffix(i.name, "-sim")
+		if !ok {
+			continue
+		}
+		what, shipped := layers(t, f.images[name])
+		_, tested := layers(t, f.images[i.name])
+		programs := slices.Index(what, "licences")
+		if diff := cmp.Diff(shipped[:programs], tested[:programs]); diff != "" {
+			t.Errorf("layers of %s below those of the simulator (-%s +%s):\n%s", i.name, name, i.name, diff)
+		}
+	}
+}
+
+func TestAHookThatWouldNotRunOnEveryHostIsRefused(t *testing.T) {
+	f := get(t)
+	b := f.changed(t)
+	if err := copyFile(f.dynamic, filepath.Join(b.bin, "nvidia-cdi-hook")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.build(t.Context(), byName(t, "gpu-kubelet-plugin"))
+	if err == nil || !strings.Contains(err.Error(), "nvidia-cdi-hook is dynamically linked") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestAMissingProgramIsNamed(t *testing.T) {
+	b := get(t).builder
+	b.bin = t.TempDir()
+	err := output{dir: t.TempDir(), prefix: "localhost/test"}.write(t.Context(), b)
+	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "gpu-kubelet-plugin") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestANameWithoutAHostIsRefused(t *testing.T) {
+	err := output{dir: t.TempDir(), prefix: "acme"}.write(t.Context(), get(t).builder)
+	if err == nil || !strings.Contains(err.Error(), `"acme"`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestEveryCommandIsInAnImage(t *testing.T) {
+	commands, err := os.ReadDir("../../cmd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range commands {
+		if !slices.ContainsFunc(images(), func(i image) bool {
+			return slices.ContainsFunc(i.programs, func(p program) bool { return p.name == command.Name() })
+		}) {
+			t.Errorf("no image has %s; give it one in images.go", command.Name())
+		}
+	}
+}

@@ -1,0 +1,7 @@
+// Command dynamic stands in for our programs, which use the C library.
+package main
+
+// #include <stdlib.h>
+import "C"
+
+func main() { C.abs(-1) }

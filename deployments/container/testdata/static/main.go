@@ -1,0 +1,4 @@
+// Command static stands in for nvidia-cdi-hook.
+package main
+
+func main() {}
