@@ -1,0 +1,223 @@
+{{/* Names and labels. */}}
+
+{{- define "gpu-dra-driver.fullname" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gpu-dra-driver.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "gpu-dra-driver.labels" -}}
+{{ include "gpu-dra-driver.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end -}}
+
+{{/* An image of the list (root, image, "-sim" or ""). */}}
+{{- define "gpu-dra-driver.image" -}}
+{{- $root := index . 0 -}}{{- $image := index . 1 -}}
+{{- with $root.Values.image.registry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{ $image.repository }}{{ index . 2 }}:{{ coalesce $image.tag $root.Values.image.tag $root.Chart.AppVersion }}
+{{- end -}}
+
+{{/* Images for simulated GPUs bring gpu-sim. */}}
+{{- define "gpu-dra-driver.imageVariant" -}}
+{{- if include "gpu-dra-driver.simulated" . }}-sim{{ end -}}
+{{- end -}}
+
+{{/* What the cluster tells of itself. */}}
+
+{{- define "gpu-dra-driver.isGKE" -}}
+{{- if contains "-gke." .Capabilities.KubeVersion.Version }}true{{ end -}}
+{{- end -}}
+
+{{/* The folder of the driver container that the GPU operator runs; empty where
+     it runs none, or the cluster cannot be asked. */}}
+{{- define "gpu-dra-driver.operatorDriver" -}}
+{{- if .Capabilities.APIVersions.Has "nvidia.com/v1/ClusterPolicy" -}}
+{{- range (lookup "nvidia.com/v1" "ClusterPolicy" "" "").items -}}
+{{- if dig "spec" "driver" "enabled" true . -}}
+{{- dig "spec" "hostPaths" "driverInstallDir" "/run/nvidia/driver" . -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Where things are on the node. */}}
+
+{{- define "gpu-dra-driver.hostDriverRoot" -}}
+{{- if ne .Values.driver.root "auto" -}}
+{{ clean .Values.driver.root }}
+{{- else if include "gpu-dra-driver.isGKE" . -}}
+/home/kubernetes/bin/nvidia
+{{- else -}}
+{{ include "gpu-dra-driver.operatorDriver" . | default "/" }}
+{{- end -}}
+{{- end -}}
+
+{{- define "gpu-dra-driver.hostDevRoot" -}}
+{{- $driver := include "gpu-dra-driver.hostDriverRoot" . -}}
+{{- if ne .Values.driver.devRoot "auto" -}}
+{{ clean .Values.driver.devRoot }}
+{{- else if or (eq $driver "/run/nvidia/driver") (eq $driver (include "gpu-dra-driver.operatorDriver" .)) -}}
+{{ $driver }}
+{{- else -}}
+/
+{{- end -}}
+{{- end -}}
+
+{{/* The same, as the agent's container sees it. */}}
+{{- define "gpu-dra-driver.devRoot" -}}
+{{- $dev := include "gpu-dra-driver.hostDevRoot" . -}}
+{{- if eq $dev "/" -}}
+/
+{{- else if eq $dev (include "gpu-dra-driver.hostDriverRoot" .) -}}
+/driver-root
+{{- else -}}
+/dev-root
+{{- end -}}
+{{- end -}}
+
+{{- define "gpu-dra-driver.hookDir" -}}
+{{- if ne .Values.cdi.hook.dir "auto" -}}
+{{ clean .Values.cdi.hook.dir }}
+{{- else if include "gpu-dra-driver.isGKE" . -}}
+/home/kubernetes/bin/gpu-dra-driver
+{{- else -}}
+{{ clean .Values.agent.stateDir }}/bin
+{{- end -}}
+{{- end -}}
+
+{{- define "gpu-dra-driver.hook" -}}
+{{- if .Values.cdi.hook.install -}}
+{{ include "gpu-dra-driver.hookDir" . }}/nvidia-cdi-hook
+{{- else -}}
+{{ .Values.cdi.hook.path }}
+{{- end -}}
+{{- end -}}
+
+{{- define "gpu-dra-driver.mpsSocket" -}}
+{{- if .Values.mps.enabled }}{{ clean .Values.supervisor.runDir }}/supervisor.sock{{ end -}}
+{{- end -}}
+
+{{/* Simulated hardware. */}}
+
+{{- define "gpu-dra-driver.simulated" -}}
+{{- if hasPrefix "sim:" .Values.hardware }}true{{ end -}}
+{{- end -}}
+
+{{/* The name of a model of simulation.models; empty for one that is built in. */}}
+{{- define "gpu-dra-driver.modelFile" -}}
+{{- $model := trimPrefix "sim:" .Values.hardware -}}
+{{- if hasSuffix ".yaml" $model -}}
+{{- if not (hasKey .Values.simulation.models $model) -}}
+{{- fail (printf "hardware is %s, and simulation.models has no %s; it has: %s" .Values.hardware $model (keys .Values.simulation.models | sortAlpha | join ", " | default "none")) -}}
+{{- end -}}
+{{ $model }}
+{{- end -}}
+{{- end -}}
+
+{{/* What agent and supervisor have in common. */}}
+
+{{- define "gpu-dra-driver.simulationArgs" -}}
+- --hardware={{ with include "gpu-dra-driver.modelFile" . }}sim:/etc/gpu-sim/{{ . }}{{ else }}{{ .Values.hardware }}{{ end }}
+- --sim-state={{ clean .Values.simulation.stateDir }}
+{{- end -}}
+
+{{- define "gpu-dra-driver.simulationMounts" -}}
+- name: sim-state
+  mountPath: {{ clean .Values.simulation.stateDir }}
+{{- if include "gpu-dra-driver.modelFile" . }}
+- name: sim-models
+  mountPath: /etc/gpu-sim
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "gpu-dra-driver.simulationVolumes" -}}
+- name: sim-state
+  hostPath: {path: {{ clean .Values.simulation.stateDir }}, type: DirectoryOrCreate}
+{{- if include "gpu-dra-driver.modelFile" . }}
+- name: sim-models
+  configMap: {name: {{ include "gpu-dra-driver.fullname" . }}-models}
+{{- end }}
+{{- end -}}
+
+{{- define "gpu-dra-driver.loggingArgs" -}}
+- --logging-format={{ .format }}
+- --log-flush-frequency={{ .flushFrequency }}
+- --v={{ .verbosity }}
+{{- with .vmodule }}
+- --vmodule={{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* Where the pods run. */}}
+
+{{/* A match expression of the list (label, present): KEY or KEY=VALUE. */}}
+{{- define "gpu-dra-driver.matchExpression" -}}
+{{- $label := index . 0 -}}{{- $present := index . 1 -}}
+{{- if contains "=" $label -}}
+{{- $parts := splitn "=" 2 $label -}}
+{key: {{ $parts._0 }}, operator: {{ ternary "In" "NotIn" $present }}, values: [{{ $parts._1 | quote }}]}
+{{- else -}}
+{key: {{ $label }}, operator: {{ ternary "Exists" "DoesNotExist" $present }}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gpu-dra-driver.placement" -}}
+{{- $any := .Values.nodes.withAnyLabel -}}
+{{- if include "gpu-dra-driver.simulated" . }}{{ $any = list }}{{ end -}}
+{{- $none := .Values.nodes.withoutLabels -}}
+{{- with .Values.nodes.withLabels }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if or $any $none }}
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+      {{- if $any }}
+      {{- range $any }}
+      - matchExpressions:
+        - {{ include "gpu-dra-driver.matchExpression" (list . true) }}
+        {{- range $none }}
+        - {{ include "gpu-dra-driver.matchExpression" (list . false) }}
+        {{- end }}
+      {{- end }}
+      {{- else }}
+      - matchExpressions:
+        {{- range $none }}
+        - {{ include "gpu-dra-driver.matchExpression" (list . false) }}
+        {{- end }}
+      {{- end }}
+{{- end }}
+{{- with .Values.nodes.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priority.className }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+- name: {{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* A condition of a DeviceClass for the list (root, type). */}}
+{{- define "gpu-dra-driver.ofType" -}}
+{{- $driver := (index . 0).Values.driverName -}}
+device.driver == '{{ $driver }}' &&
+device.attributes['{{ $driver }}'].?type.orValue('') == '{{ index . 1 }}'
+{{- end -}}

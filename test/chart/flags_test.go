@@ -1,0 +1,221 @@
+package chart
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// program is one that the chart runs, and where its --help is kept.
+type program struct {
+	daemonSet, container, help string
+	// without are flags that no value sets, and why.
+	without map[string]string
+	// differs are flags whose default in values.yaml is not the program's, and why.
+	differs map[string]string
+}
+
+func programs() []program {
+	return []program{
+		{
+			daemonSet: "gpu-dra-driver-agent", container: "agent", help: "../../cmd/gpu-kubelet-plugin/testdata/help.txt",
+			without: map[string]string{
+				"kubeconfig":   "a pod has a service account",
+				"print-slices": "ends at once; kubectl exec can run it",
+			},
+			differs: map[string]string{
+				"cdi-hook":         "the chart installs one",
+				"driver-root":      "where the container has it",
+				"dev-root":         "where the container has it",
+				"host-driver-root": "the node's",
+				"host-dev-root":    "the node's",
+				"node-name":        "the pod's",
+				"pod-uid":          "the pod's",
+			},
+		},
+		{
+			daemonSet: "gpu-dra-driver-supervisor", container: "supervisor", help: "../../cmd/gpu-mps-supervisor/testdata/help.txt",
+			without: map[string]string{},
+			differs: map[string]string{
+				"mount-namespace": "a container's own goes with it",
+				"cgroup":          "a container's own goes with it",
+				"socket":          "the agent and the probe are told of it too",
+			},
+		},
+	}
+}
+
+func TestEveryFlagOfTheProgramsIsAValueAndNoOther(t *testing.T) {
+	for _, p := range programs() {
+		t.Run(p.container, func(t *testing.T) {
+			// What only simulated or only real hardware has is set by one of these.
+			set := map[string]string{}
+			for _, values := range []string{valuesFile(t, "sim.yaml"), valuesFile(t, "mig-timeslice.yaml"), valuesFile(t, "every-value.yaml")} {
+				maps.Copy(set, p.args(t, values))
+			}
+			known := p.flags(t)
+			for _, flag := range slices.Sorted(maps.Keys(known)) {
+				if _, ok := set[flag]; !ok && p.without[flag] == "" {
+					t.Errorf("no value of the chart sets --%s", flag)
+				}
+			}
+			for _, flag := range slices.Sorted(maps.Keys(set)) {
+				if _, ok := known[flag]; !ok {
+					t.Errorf("the chart sets --%s, which %s does not know", flag, p.help)
+				}
+			}
+			for _, flag := range slices.Sorted(maps.Keys(p.without)) {
+				if _, ok := known[flag]; !ok {
+					t.Errorf("--%s needs no excuse any more", flag)
+				}
+			}
+		})
+	}
+}
+
+func TestDefaultsOfTheChartAreThoseOfThePrograms(t *testing.T) {
+	for _, p := range programs() {
+		t.Run(p.container, func(t *testing.T) {
+			known := p.flags(t)
+			for flag, value := range p.args(t, "") {
+				if p.differs[flag] != "" {
+					continue
+				}
+				if got, want := canonical(value), canonical(known[flag]); got != want {
+					t.Errorf("--%s is %q by default in the chart, and %q in the program", flag, value, known[flag])
+				}
+			}
+		})
+	}
+}
+
+func TestValuesReachTheirFlags(t *testing.T) {
+	agent, supervisor := programs()[0], programs()[1]
+	got := agent.args(t, valuesFile(t, "every-value.yaml"))
+	want := map[string]string{
+		"hardware": "nvml", "driver-root": "/driver-root", "host-driver-root": "/opt/nvidia",
+		"dev-root": "/dev-root", "host-dev-root": "/opt/nvidia-dev", "cdi-hook": "/opt/bin/nvidia-cdi-hook",
+		"mps-supervisor": "/run/mps/supervisor.sock", "mps-context-memory": "256Mi",
+		"offer": "share,mig", "smallest-share": "2Gi", "compute-overcommit": "1.5", "timeslice-slots": "2",
+		"mig": "static", "mig-profiles": "all", "mig-gpus": "2", "mig-allow-reset": "true", "mig-all-attributes": "true",
+		"list-attributes": "true", "driver-name": "gpu.example.com", "node-name": "$(NODE_NAME)", "pod-uid": "$(POD_UID)",
+		"reconcile-interval": "1m", "kubelet-plugins-dir": "/var/lib/k0s/kubelet/plugins",
+		"kubelet-registry-dir": "/var/lib/k0s/kubelet/plugins_registry", "cdi-dir": "/etc/cdi", "state-dir": "/var/lib/gpu",
+		"http-listen": ":9000", "log-flush-frequency": "1s", "v": "4", "vmodule": "prepare=5",
+		"logging-format": "text", // extraArgs come last and win
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("arguments of the agent (-want +got):\n%s", diff)
+	}
+	got = supervisor.args(t, valuesFile(t, "every-value.yaml"))
+	want = map[string]string{
+		"hardware": "nvml", "driver-root": "/opt/nvidia", "mount-namespace": "/proc/1/ns/mnt", "cgroup": "/sys/fs/cgroup/mine",
+		"host-shm": "true", "multi-user": "true", "start-timeout": "1m", "probe-interval": "1m",
+		"socket": "/run/mps/supervisor.sock", "run-dir": "/run/mps", "log-dir": "/var/log/mps",
+		"logging-format": "json", "log-flush-frequency": "1s", "v": "4", "vmodule": "supervisor=5",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("arguments of the supervisor (-want +got):\n%s", diff)
+	}
+	lists := agent.args(t, valuesFile(t, "mig-timeslice.yaml"))
+	if got, want := lists["mig-profiles"], "1g.10gb,3g.40gb"; got != want {
+		t.Errorf("--mig-profiles=%s, want %s", got, want)
+	}
+	none := agent.args(t, valuesFile(t, "no-mps.yaml"))
+	for _, flag := range []string{"offer", "mps-supervisor"} {
+		if value, ok := none[flag]; !ok || value != "" {
+			t.Errorf("--%s=%s, want it empty, as its default is not", flag, value)
+		}
+	}
+	sim := agent.args(t, valuesFile(t, "sim.yaml"))
+	if got, want := sim["hardware"], "sim:/etc/gpu-sim/ten-a100.yaml"; got != want {
+		t.Errorf("--hardware=%s, want %s", got, want)
+	}
+}
+
+// args are the arguments of the program for these values; the last of a name
+// wins, as it does for the program.
+func (p program) args(t *testing.T, values string) map[string]string {
+	t.Helper()
+	set := map[string]string{}
+	for _, arg := range p.container0(t, values).Args {
+		name, value, ok := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		if !ok || !strings.HasPrefix(arg, "--") {
+			t.Fatalf("argument %q is not --NAME=VALUE", arg)
+		}
+		set[name] = value
+	}
+	return set
+}
+
+func (p program) container0(t *testing.T, values string) corev1.Container {
+	t.Helper()
+	set := find[appsv1.DaemonSet](t, mustRender(t, cluster{}, values), "DaemonSet", p.daemonSet)
+	for _, c := range set.Spec.Template.Spec.Containers {
+		if c.Name == p.container {
+			return c
+		}
+	}
+	t.Fatalf("DaemonSet %s has no container %s", p.daemonSet, p.container)
+	return corev1.Container{}
+}
+
+var (
+	flagLine    = regexp.MustCompile(`^\s+(?:-\w, )?--([a-z0-9-]+)`)
+	defaultText = regexp.MustCompile(`\(default "?([^")]*)"?\)\s*$`)
+)
+
+// flags are the flags in the program's --help, with their defaults.
+func (p program) flags(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(p.help)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, all, _ := strings.Cut(string(text), "\nUsage:\n")
+	own, _, _ := strings.Cut(all, "\nUsage:\n") // a command of its own may follow
+	usage, name := map[string]string{}, ""
+	for line := range strings.Lines(own) {
+		if found := flagLine.FindStringSubmatch(line); found != nil {
+			name = found[1]
+			usage[name] = ""
+			continue
+		}
+		if strings.TrimSpace(line) == "" || !strings.HasPrefix(line, " ") {
+			name = ""
+		}
+		if name != "" {
+			usage[name] += " " + strings.TrimSpace(line)
+		}
+	}
+	if len(usage) == 0 {
+		t.Fatalf("%s names no flags", p.help)
+	}
+	for name, text := range usage {
+		usage[name] = ""
+		if found := defaultText.FindStringSubmatch(text); found != nil {
+			usage[name] = found[1]
+		}
+	}
+	return usage
+}
+
+// canonical makes values comparable that mean the same.
+func canonical(value string) string {
+	if value == "false" || value == "0" {
+		return "" // pflag names no default for these
+	}
+	if d, err := time.ParseDuration(value); err == nil {
+		return fmt.Sprint(d)
+	}
+	return value
+}

@@ -1,0 +1,129 @@
+package chart
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// Kubernetes drops fields that it does not know: a misspelt one must not get
+// that far.
+func TestEveryObjectHasOnlyFieldsThatKubernetesKnows(t *testing.T) {
+	for _, values := range []string{"default.yaml", "gpu-operator.yaml", "sim.yaml", "every-value.yaml"} {
+		r := mustRender(t, cluster{version: "v1.36.1-gke.1"}, valuesFile(t, values)+"\nnamespace: {create: true}\n")
+		for _, m := range append(r.manifests, r.hooks...) {
+			object := map[string]any{
+				"Namespace": &corev1.Namespace{}, "ResourceQuota": &corev1.ResourceQuota{}, "ServiceAccount": &corev1.ServiceAccount{},
+				"ConfigMap": &corev1.ConfigMap{}, "Pod": &corev1.Pod{}, "DaemonSet": &appsv1.DaemonSet{},
+				"ClusterRole": &rbacv1.ClusterRole{}, "ClusterRoleBinding": &rbacv1.ClusterRoleBinding{},
+				"ValidatingAdmissionPolicy":        &admissionv1.ValidatingAdmissionPolicy{},
+				"ValidatingAdmissionPolicyBinding": &admissionv1.ValidatingAdmissionPolicyBinding{},
+				"DeviceClass":                      &resourceapi.DeviceClass{}, "ResourceClaimTemplate": &resourceapi.ResourceClaimTemplate{},
+			}[kindOf(t, m)]
+			if object == nil {
+				t.Errorf("%s: what is a %s?", values, kindOf(t, m))
+				continue
+			}
+			if err := yaml.UnmarshalStrict([]byte(m), object); err != nil {
+				t.Errorf("%s: %v in\n%s", values, err, m)
+			}
+		}
+	}
+}
+
+// The classes are the ones that the documentation and the demos show.
+func TestClassesAreThoseOfThePlainManifests(t *testing.T) {
+	r := mustRender(t, cluster{}, "")
+	for _, file := range []string{"../../deployments/manifests/deviceclass.yaml", "../../demo/mig/classes.yaml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, document := range bytes.Split(text, []byte("\n---\n")) {
+			var want resourceapi.DeviceClass
+			if err := yaml.UnmarshalStrict(document, &want); err != nil {
+				t.Fatal(err)
+			}
+			got := find[resourceapi.DeviceClass](t, r, "DeviceClass", want.Name)
+			if diff := cmp.Diff(comparable(t, want.Spec), comparable(t, got.Spec)); diff != "" {
+				t.Errorf("%s of %s (-want +got):\n%s", want.Name, file, diff)
+			}
+		}
+	}
+}
+
+func TestClassesFollowTheDriversName(t *testing.T) {
+	r := mustRender(t, cluster{}, "driverName: gpu.example.com")
+	for _, m := range r.manifests {
+		if kindOf(t, m) != "DeviceClass" {
+			continue
+		}
+		spec, _ := json.Marshal(decode[resourceapi.DeviceClass](t, m).Spec)
+		for _, wrong := range []string{"device.driver == 'gpu.nvidia.com'", "attributes['gpu.nvidia.com']", `"driver":"gpu.nvidia.com"`} {
+			if strings.Contains(string(spec), wrong) {
+				t.Errorf("a class still says %s: %s", wrong, spec)
+			}
+		}
+	}
+	role := find[rbacv1.ClusterRole](t, r, "ClusterRole", "gpu-dra-driver-agent")
+	for _, rule := range role.Rules {
+		if len(rule.ResourceNames) > 0 && rule.ResourceNames[0] != "gpu.example.com" {
+			t.Errorf("the agent may report on the devices of %v", rule.ResourceNames)
+		}
+	}
+}
+
+// The static manifest and the tests of rights rely on it: what the policy binds
+// is the agent's account, wherever it is.
+func TestThePolicyBindsTheAccountThatTheAgentRunsAs(t *testing.T) {
+	r := mustRender(t, cluster{}, "agent: {serviceAccount: {name: someone}}")
+	agent := find[appsv1.DaemonSet](t, r, "DaemonSet", "gpu-dra-driver-agent")
+	if got := agent.Spec.Template.Spec.ServiceAccountName; got != "someone" {
+		t.Errorf("the agent runs as %s", got)
+	}
+	policy := find[admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy", "gpu-dra-driver-own-slices")
+	if got, want := policy.Spec.MatchConditions[0].Expression, "request.userInfo.username == 'system:serviceaccount:gpu-dra-driver:someone'"; got != want {
+		t.Errorf("the policy is for %s, want %s", got, want)
+	}
+	binding := find[rbacv1.ClusterRoleBinding](t, r, "ClusterRoleBinding", "gpu-dra-driver-agent")
+	if got := binding.Subjects[0]; got.Name != "someone" || got.Namespace != release {
+		t.Errorf("the role is bound to %s/%s", got.Namespace, got.Name)
+	}
+}
+
+func decode[T any](t *testing.T, manifest string) *T {
+	t.Helper()
+	object := new(T)
+	if err := yaml.UnmarshalStrict([]byte(manifest), object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// comparable gives a class as data, so that raw parameters compare by content
+// and expressions whatever their line breaks.
+func comparable(t *testing.T, spec resourceapi.DeviceClassSpec) map[string]any {
+	t.Helper()
+	for i := range spec.Selectors {
+		spec.Selectors[i].CEL.Expression = strings.Join(strings.Fields(spec.Selectors[i].CEL.Expression), " ")
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var data map[string]any
+	if err := json.Unmarshal(text, &data); err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

@@ -1,0 +1,174 @@
+// Package chart tests the Helm chart of deployments/helm: what it renders for
+// several kinds of clusters, what values it refuses, and that it knows every
+// flag of the programs that it runs. Installing it is for the end-to-end tests.
+package chart
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v4/pkg/chart/common"
+	chartutil "helm.sh/helm/v4/pkg/chart/common/util"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
+	"helm.sh/helm/v4/pkg/release/v1/util"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/fake"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	chartDir = "../../deployments/helm/gpu-dra-driver"
+	release  = "gpu-dra-driver"
+)
+
+// cluster is what the chart can find out of where it is installed.
+type cluster struct {
+	// version of Kubernetes; empty for helm's own.
+	version string
+	// policies are the ClusterPolicies of the GPU operator; nil where it was
+	// never installed.
+	policies []map[string]any
+}
+
+// rendered is the chart's outcome, by the kinds that helm tells apart.
+type rendered struct {
+	// files are all templates, by path.
+	files map[string]string
+	// manifests in the order in which helm creates them, and hooks.
+	manifests, hooks []string
+	notes            string
+}
+
+func load(t *testing.T) *chart.Chart {
+	t.Helper()
+	c, err := loader.Load(chartDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// render renders the chart with values in YAML; it fails as helm would.
+func render(t *testing.T, on cluster, values string) (rendered, error) {
+	t.Helper()
+	c := load(t)
+	given := map[string]any{}
+	if err := yaml.Unmarshal([]byte(values), &given); err != nil {
+		t.Fatal(err)
+	}
+	capabilities := common.DefaultCapabilities.Copy()
+	if on.version != "" {
+		version, err := common.ParseKubeVersion(on.version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		capabilities.KubeVersion = *version
+	}
+	if on.policies != nil {
+		capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), "nvidia.com/v1", "nvidia.com/v1/ClusterPolicy")
+	}
+	options := common.ReleaseOptions{Name: release, Namespace: release, Revision: 1, IsInstall: true}
+	all, err := chartutil.ToRenderValues(c, given, options, capabilities)
+	if err != nil {
+		return rendered{}, err
+	}
+	var r rendered
+	if r.files, err = engine.RenderWithClientProvider(c, all, on); err != nil {
+		return rendered{}, err
+	}
+	templates := map[string]string{}
+	for path, text := range r.files {
+		if strings.HasSuffix(path, "NOTES.txt") {
+			r.notes = text
+			continue
+		}
+		templates[path] = text
+	}
+	hooks, manifests, err := util.SortManifests(templates, nil, util.InstallOrder)
+	if err != nil {
+		return rendered{}, err
+	}
+	for _, m := range manifests {
+		r.manifests = append(r.manifests, m.Content)
+	}
+	for _, h := range hooks {
+		r.hooks = append(r.hooks, h.Manifest)
+	}
+	return r, nil
+}
+
+func mustRender(t *testing.T, on cluster, values string) rendered {
+	t.Helper()
+	r, err := render(t, on, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// valuesFile reads a file of testdata/values.
+func valuesFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata/values", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// document gives the manifests as one YAML stream.
+func document(manifests []string) string {
+	var b strings.Builder
+	for _, m := range manifests {
+		fmt.Fprintf(&b, "---\n%s\n", strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(m), "---")))
+	}
+	return b.String()
+}
+
+// find decodes the one manifest of a kind and name into an object, strictly.
+func find[T any](t *testing.T, r rendered, kind, name string) *T {
+	t.Helper()
+	for _, m := range append(slices.Clone(r.manifests), r.hooks...) {
+		var head struct {
+			Kind     string
+			Metadata struct{ Name string }
+		}
+		if err := yaml.Unmarshal([]byte(m), &head); err != nil {
+			t.Fatal(err)
+		}
+		if head.Kind != kind || head.Metadata.Name != name {
+			continue
+		}
+		object := new(T)
+		if err := yaml.UnmarshalStrict([]byte(m), object); err != nil {
+			t.Fatalf("%s %s: %v", kind, name, err)
+		}
+		return object
+	}
+	t.Fatalf("the chart renders no %s %s", kind, name)
+	return nil
+}
+
+// GetClientFor implements [engine.ClientProvider] for what the chart looks up.
+func (c cluster) GetClientFor(apiVersion, kind string) (client dynamic.NamespaceableResourceInterface, namespaced bool, err error) {
+	resource := schema.GroupVersionResource{Group: "nvidia.com", Version: "v1", Resource: "clusterpolicies"}
+	if c.policies == nil || kind != "ClusterPolicy" || apiVersion != "nvidia.com/v1" {
+		return nil, false, errors.New("the cluster has no " + apiVersion + " " + kind)
+	}
+	var objects []runtime.Object
+	for _, p := range c.policies {
+		objects = append(objects, &unstructured.Unstructured{Object: p})
+	}
+	kinds := map[schema.GroupVersionResource]string{resource: "ClusterPolicyList"}
+	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...).Resource(resource), false, nil
+}
