@@ -58,12 +58,12 @@ cluster-down: need-root build ## Take the test cluster down, leaving nothing beh
 	$(BIN)/cluster down --name $(CLUSTER)
 
 .PHONY: test
-test: need-root build lint unit chart cluster-test e2e ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
+test: need-root build lint unit chart cluster-test rights e2e ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
 
 .PHONY: unit
 unit: need-cc ## Unit, golden and property tests with the race detector; needs no root
 	$(say) "unit tests with the race detector"
-	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v /test/e2e)
+	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v -e /test/e2e -e /test/rights)
 
 .PHONY: chart
 chart: ## The Helm chart: lint, what it renders, what it refuses, and that it knows every flag
@@ -90,6 +90,11 @@ cluster-test: need-root build
 e2e: need-root build ## End to end on a real cluster
 	$(say) "end to end on a real cluster"
 	go test -count=1 -timeout 40m -v ./test/e2e -bin $(abspath $(BIN))
+
+.PHONY: rights
+rights: need-root build ## What the driver's accounts may do and may not, tried on a real API server
+	$(say) "rights of the driver's accounts on a real API server"
+	go test -count=1 -timeout 20m -v ./test/rights -bin $(abspath $(BIN))
 
 .PHONY: test-gpu
 test-gpu: ## Build the hardware conformance suite as one binary: run it on a machine with a GPU

@@ -1,0 +1,140 @@
+package rights
+
+import (
+	"context"
+	"encoding/json"
+
+	authv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// dryRun is for everything that would change the cluster.
+func dryRun() []string { return []string{metav1.DryRunAll} }
+
+func (s *scene) createSlice(ctx context.Context, as who, slice *resourceapi.ResourceSlice) error {
+	_, err := s.clients[as].ResourceV1().ResourceSlices().Create(ctx, slice, metav1.CreateOptions{DryRun: dryRun()})
+	return err
+}
+
+// updateSlice changes the generation of a pool, as the controller does.
+func (s *scene) updateSlice(ctx context.Context, as who, name string) error {
+	// Read with the administrator's rights, so that it is the update that is tried.
+	slice, err := s.clients[admin].ResourceV1().ResourceSlices().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	slice.Spec.Pool.Generation++
+	_, err = s.clients[as].ResourceV1().ResourceSlices().Update(ctx, slice, metav1.UpdateOptions{DryRun: dryRun()})
+	return err
+}
+
+func (s *scene) patchSlice(ctx context.Context, as who, name string) error {
+	_, err := s.clients[as].ResourceV1().ResourceSlices().Patch(ctx, name, types.MergePatchType,
+		[]byte(`{"spec":{"pool":{"generation":7}}}`), metav1.PatchOptions{DryRun: dryRun()})
+	return err
+}
+
+func (s *scene) deleteSlice(ctx context.Context, as who, name string) error {
+	return s.clients[as].ResourceV1().ResourceSlices().Delete(ctx, name, metav1.DeleteOptions{DryRun: dryRun()})
+}
+
+// report writes the status of a driver's devices of a claim.
+func (s *scene) report(ctx context.Context, as who, name, driver string, options metav1.UpdateOptions) error {
+	return s.changeStatus(ctx, as, name, options, func(status *resourceapi.ResourceClaimStatus) {
+		for _, r := range status.Allocation.Devices.Results {
+			if r.Driver == driver {
+				status.Devices = append(status.Devices, resourceapi.AllocatedDeviceStatus{Driver: r.Driver, Pool: r.Pool, Device: r.Device})
+			}
+		}
+	})
+}
+
+func (s *scene) changeStatus(ctx context.Context, as who, name string, options metav1.UpdateOptions, change func(*resourceapi.ResourceClaimStatus)) error {
+	claim, err := s.clients[admin].ResourceV1().ResourceClaims(tenant).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	change(&claim.Status)
+	_, err = s.clients[as].ResourceV1().ResourceClaims(tenant).UpdateStatus(ctx, claim, options)
+	return err
+}
+
+func (s *scene) patchReport(ctx context.Context, as who, name, node string) error {
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"devices": []resourceapi.AllocatedDeviceStatus{
+		{Driver: driver, Pool: node, Device: "gpu-0"},
+	}}})
+	if err != nil {
+		return err
+	}
+	_, err = s.clients[as].ResourceV1().ResourceClaims(tenant).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{DryRun: dryRun()}, "status")
+	return err
+}
+
+func (s *scene) reserve(ctx context.Context, as who, name string) error {
+	return s.changeStatus(ctx, as, name, metav1.UpdateOptions{DryRun: dryRun()}, func(status *resourceapi.ResourceClaimStatus) {
+		status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "somebody", UID: "1"}}
+	})
+}
+
+func (s *scene) allocate(ctx context.Context, as who, name string) error {
+	return s.changeStatus(ctx, as, name, metav1.UpdateOptions{DryRun: dryRun()}, func(status *resourceapi.ResourceClaimStatus) {
+		status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
+			{Request: "gpu", Driver: driver, Pool: s.nodeA, Device: "gpu-0"},
+		}}}
+	})
+}
+
+// deallocate takes a claim's devices away.
+func (s *scene) deallocate(ctx context.Context, as who, name string) error {
+	return s.changeStatus(ctx, as, name, metav1.UpdateOptions{DryRun: dryRun()}, func(status *resourceapi.ResourceClaimStatus) {
+		status.Allocation, status.Devices = nil, nil
+	})
+}
+
+func (s *scene) labelNode(ctx context.Context, as who, node string, subresources ...string) error {
+	_, err := s.clients[as].CoreV1().Nodes().Patch(ctx, node, types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"gpu.nvidia.com/offer":"mig"}}}`), metav1.PatchOptions{DryRun: dryRun()}, subresources...)
+	return err
+}
+
+func (s *scene) labelClaim(ctx context.Context, as who, name string) error {
+	_, err := s.clients[as].ResourceV1().ResourceClaims(tenant).Patch(ctx, name, types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{DryRun: dryRun()})
+	return err
+}
+
+func (s *scene) createClaim(ctx context.Context, as who) error {
+	_, err := s.clients[as].ResourceV1().ResourceClaims(tenant).Create(ctx, &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "try-"},
+		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{
+			{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.nvidia.com"}},
+		}}},
+	}, metav1.CreateOptions{DryRun: dryRun()})
+	return err
+}
+
+func (s *scene) createPod(ctx context.Context, as who, namespace string) error {
+	_, err := s.clients[as].CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "try-"},
+		Spec: corev1.PodSpec{
+			// A pod of the agent's account would have the agent's rights.
+			AutomountServiceAccountToken: ptr.To(true),
+			Containers:                   []corev1.Container{{Name: "c", Image: "i"}},
+		},
+	}, metav1.CreateOptions{DryRun: dryRun()})
+	return err
+}
+
+func (s *scene) createToken(ctx context.Context, as who, account string) error {
+	_, err := s.clients[as].CoreV1().ServiceAccounts(driverNamespace).CreateToken(ctx, account, &authv1.TokenRequest{}, metav1.CreateOptions{DryRun: dryRun()})
+	return err
+}
+
+// actAs reads secrets with somebody else's rights.
+func (s *scene) actAs(ctx context.Context, as who, other string) error {
+	return s.clients[as].CoreV1().RESTClient().Get().SetHeader("Impersonate-User", other).AbsPath("/api/v1/nodes").Do(ctx).Error()
+}

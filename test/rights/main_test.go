@@ -1,0 +1,55 @@
+// Package rights tries, on a real API server, what the driver's accounts may do
+// and what they may not. What is applied is the manifest that an administrator
+// applies; no program of the driver runs. Writes are dry runs: they pass
+// authentication, authorization, admission and validation, and change nothing.
+package rights
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+var (
+	bin  = flag.String("bin", "../../.build/bin", "folder with the binaries that `make build` makes")
+	name = flag.String("cluster", "rights", "name of the cluster to bring up")
+	keep = flag.Bool("keep", false, "leave the cluster running afterwards")
+)
+
+// The world that all tests share; set once by TestMain.
+var world *scene
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	code, err := runAll(ctx, m)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "rights:", err)
+		os.Exit(1)
+	}
+	os.Exit(code)
+}
+
+func runAll(ctx context.Context, m *testing.M) (code int, err error) {
+	cluster, err := harness.Up(ctx, *bin, *name)
+	if err != nil {
+		return 1, err
+	}
+	if !*keep {
+		defer func() {
+			if downErr := cluster.Down(context.WithoutCancel(ctx)); err == nil {
+				err = downErr
+			}
+		}()
+	}
+	if world, err = newScene(ctx, cluster); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
