@@ -58,12 +58,13 @@ cluster-down: need-root build ## Take the test cluster down, leaving nothing beh
 	$(BIN)/cluster down --name $(CLUSTER)
 
 .PHONY: test
-test: need-root build lint unit chart cluster-test rights e2e ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
+test: need-root build lint unit chart cluster-test image-test rights e2e ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
 
 .PHONY: unit
-unit: need-cc ## Unit, golden and property tests with the race detector; needs no root
+unit: need-cc need-busybox ## Unit, golden and property tests with the race detector; needs no root
 	$(say) "unit tests with the race detector"
-	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v -e /test/e2e -e /test/rights)
+	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v -e /test/e2e -e /test/images -e /test/rights)
+	CGO_ENABLED=1 go -C deployments/container test -race ./...
 
 .PHONY: chart
 chart: ## The Helm chart: lint, what it renders, what it refuses, and that it knows every flag
@@ -117,6 +118,11 @@ images: programs need-busybox ## Build the container images as archives into .bu
 	$(say) "building the images into $(BUILD)/images"
 	$(CONTAINER) --prefix $(IMAGE_PREFIX)
 
+.PHONY: image-test
+image-test: need-root build images
+	$(say) "the images on a real cluster"
+	go test -count=1 -timeout 10m ./test/images -bin $(abspath $(BIN)) -images $(abspath $(BUILD)/images)
+
 .PHONY: image-roots
 image-roots: programs need-busybox
 	$(CONTAINER) --root
@@ -133,6 +139,7 @@ lint: ## gofmt, vet and golangci-lint, for every module
 	$(BIN)/golangci-lint run --allow-parallel-runners ./...
 	cd test/cluster && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 	cd test/chart && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
+	cd deployments/container && ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 .PHONY: fuzz
 fuzz: ## Fuzz names, configuration, records and models (FUZZTIME=30s each)

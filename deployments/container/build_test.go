@@ -290,7 +290,7 @@ func contents(t *testing.T, dir string) map[string]string {
 
 func TestTheSameInputsMakeTheSameArchives(t *testing.T) {
 	f := get(t)
-	first := output{dir: t.TempDir(), prefix: "localhost/test"}
+	first := output{dir: t.TempDir(), prefix: "localhost/test", say: t.Output()}
 	if err := first.write(t.Context(), f.builder); err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +304,7 @@ func TestTheSameInputsMakeTheSameArchives(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	second := output{dir: filepath.Join(t.TempDir(), "new"), prefix: "localhost/test"}
+	second := output{dir: filepath.Join(t.TempDir(), "new"), prefix: "localhost/test", say: t.Output()}
 	if err := second.write(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}
@@ -399,14 +399,14 @@ func TestAHookThatWouldNotRunOnEveryHostIsRefused(t *testing.T) {
 func TestAMissingProgramIsNamed(t *testing.T) {
 	b := get(t).builder
 	b.bin = t.TempDir()
-	err := output{dir: t.TempDir(), prefix: "localhost/test"}.write(t.Context(), b)
+	err := output{dir: t.TempDir(), prefix: "localhost/test", say: t.Output()}.write(t.Context(), b)
 	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "gpu-kubelet-plugin") {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestANameWithoutAHostIsRefused(t *testing.T) {
-	err := output{dir: t.TempDir(), prefix: "acme"}.write(t.Context(), get(t).builder)
+	err := output{dir: t.TempDir(), prefix: "acme", say: t.Output()}.write(t.Context(), get(t).builder)
 	if err == nil || !strings.Contains(err.Error(), `"acme"`) {
 		t.Errorf("error %v", err)
 	}

@@ -21,10 +21,10 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop)
 	if err := newCommand().ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "images: %v\n", err)
-		os.Exit(1) //nolint:gocritic // there is nothing left to stop
+		os.Exit(1)
 	}
 }
 
@@ -41,7 +41,7 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			b.layers = layer.Cache{}
+			o.say, b.layers = cmd.OutOrStdout(), layer.Cache{}
 			b.created = time.Unix(created, 0)
 			if b.sources, err = goRoots(cmd.Context()); err != nil {
 				return err

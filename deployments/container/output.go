@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,8 @@ import (
 type output struct {
 	dir, prefix string
 	root        bool
+	// say gets a line for each image: its reference and digest.
+	say io.Writer
 }
 
 // written is one entry of images.json.
@@ -27,7 +30,7 @@ type written struct {
 	Archive   string `json:"archive"`
 }
 
-// write builds all images and prints their references and digests.
+// write builds all images.
 func (o output) write(ctx context.Context, b builder) error {
 	if err := os.MkdirAll(o.dir, 0o755); err != nil {
 		return err
@@ -56,7 +59,9 @@ func (o output) write(ctx context.Context, b builder) error {
 		if err := archive.Write(filepath.Join(o.dir, w.Archive), tag, img); err != nil {
 			return err
 		}
-		fmt.Printf("%s@%s\n", w.Reference, w.Digest)
+		if _, err := fmt.Fprintf(o.say, "%s@%s\n", w.Reference, w.Digest); err != nil {
+			return err
+		}
 		list = append(list, w)
 	}
 	if o.root {

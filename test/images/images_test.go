@@ -1,0 +1,242 @@
+// Package images tries the container images on a real cluster: that programs
+// run in them with as little as they say they need, find the NVIDIA driver's
+// library, and bring the CDI hook to the host.
+//
+// Out of scope: what the driver does for pods, which test/e2e tries; how images
+// are made, which deployments/container tests.
+package images
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+var (
+	bin      = flag.String("bin", "../../.build/bin", "folder with the binaries that `make build` makes")
+	archives = flag.String("images", "../../.build/images", "folder with the archives that `make images` makes")
+)
+
+// The cluster with all images, by name; set once by TestMain.
+var (
+	cluster    *harness.Cluster
+	references = map[string]string{}
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.list").Value.String() != "" {
+		os.Exit(m.Run())
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	code, err := runAll(ctx, m)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "images:", err)
+		os.Exit(1)
+	}
+	os.Exit(code)
+}
+
+func runAll(ctx context.Context, m *testing.M) (code int, err error) {
+	list, err := os.ReadFile(filepath.Join(*archives, "images.json"))
+	if err != nil {
+		return 1, fmt.Errorf("%w: run `make images`", err)
+	}
+	var images []struct{ Name, Reference, Archive string }
+	if err := json.Unmarshal(list, &images); err != nil {
+		return 1, err
+	}
+	if cluster, err = harness.Up(ctx, *bin, "images"); err != nil {
+		return 1, err
+	}
+	defer func() {
+		if downErr := cluster.Down(context.WithoutCancel(ctx)); err == nil {
+			err = downErr
+		}
+	}()
+	load := []string{"--name", cluster.Name, "load-image"}
+	for _, i := range images {
+		references[i.Name] = i.Reference
+		load = append(load, filepath.Join(*archives, i.Archive))
+	}
+	if out, err := exec.CommandContext(ctx, filepath.Join(*bin, "cluster"), load...).CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("load the images: %w: %s", err, out)
+	}
+	if err := cluster.CreateNamespace(ctx, "default"); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+// container is one of the named image that keeps to the strictest rules there
+// are for pods, apart from the user, and sees the pod's folder of the host.
+func container(image, mountPath string, args ...string) corev1.Container {
+	return corev1.Container{
+		Name: "c", Image: references[image], ImagePullPolicy: corev1.PullNever, Args: args,
+		SecurityContext: &corev1.SecurityContext{
+			ReadOnlyRootFilesystem:   ptr.To(true),
+			AllowPrivilegeEscalation: ptr.To(false),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		VolumeMounts: []corev1.VolumeMount{{Name: "host", MountPath: mountPath}},
+	}
+}
+
+// create makes a pod of containers that come after each other and see the
+// folder of the host.
+func create(t *testing.T, name, dir string, containers ...corev1.Container) {
+	t.Helper()
+	last := len(containers) - 1
+	spec := corev1.PodSpec{
+		RestartPolicy:                 corev1.RestartPolicyNever,
+		AutomountServiceAccountToken:  ptr.To(false),
+		TerminationGracePeriodSeconds: ptr.To(int64(1)),
+		Containers:                    containers[last:],
+		Volumes:                       []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir}}}},
+	}
+	for n, c := range containers[:last] {
+		c.Name = fmt.Sprintf("init%d", n)
+		spec.InitContainers = append(spec.InitContainers, c)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+	if _, err := cluster.Client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs such a pod to its end and returns what its containers printed.
+func run(t *testing.T, name, dir string, containers ...corev1.Container) string {
+	t.Helper()
+	create(t, name, dir, containers...)
+	var phase corev1.PodPhase
+	err := harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		pod, err := cluster.Client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		phase = pod.Status.Phase
+		return phase == corev1.PodSucceeded || phase == corev1.PodFailed, fmt.Sprintf("%+v", pod.Status), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cluster.Kubectl(t.Context(), "logs", name, "--all-containers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if phase != corev1.PodSucceeded {
+		t.Fatalf("pod %s failed:\n%s", name, out)
+	}
+	return out
+}
+
+// shared is a folder of the host that containers of any user may write.
+func shared(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestTheAgentPrintsSlicesWithoutRoot(t *testing.T) {
+	args := []string{"--print-slices", "--hardware=sim:dgx-h100", "--node-name=n"}
+	want, err := exec.CommandContext(t.Context(), filepath.Join(*bin, "gpu-kubelet-plugin"), args...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := container("gpu-kubelet-plugin", "/tmp", args...)
+	c.SecurityContext.RunAsNonRoot, c.SecurityContext.RunAsUser, c.SecurityContext.RunAsGroup = ptr.To(true), ptr.To(int64(65532)), ptr.To(int64(65532))
+	if diff := cmp.Diff(string(want), run(t, "slices", shared(t), c)); diff != "" {
+		t.Errorf("slices (-on the host +in the container):\n%s", diff)
+	}
+}
+
+// The driver's libraries ask for parts of the C library that ours do not.
+func TestTheAgentLoadsTheLibraryOfADriver(t *testing.T) {
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "usr"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(root, "usr/lib64"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cc := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-Wl,--no-as-needed",
+		"-o", filepath.Join(root, "usr/lib64/libnvidia-ml.so.1"), "../../pkg/nvml/testdata/olddriver.c",
+		"-l:libpthread.so.0", "-l:libm.so.6", "-l:libdl.so.2", "-l:librt.so.1", "-l:libgcc_s.so.1")
+	if out, err := cc.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out := run(t, "nvml", root, container("gpu-kubelet-plugin", "/driver", "--print-slices", "--driver-root=/driver", "--node-name=n"))
+	if !strings.Contains(out, "Tesla V100-SXM2-32GB") {
+		t.Errorf("published:\n%s", out)
+	}
+}
+
+func TestTheHookGetsToTheHostAndRunsThere(t *testing.T) {
+	dir := t.TempDir()
+	install := container("gpu-kubelet-plugin", "/host/bin", "install-cdi-hook", "--to=/host/bin")
+	out := run(t, "install", dir, install, install)
+	want := []string{"/host/bin/nvidia-cdi-hook installed", "/host/bin/nvidia-cdi-hook is up to date"}
+	if diff := cmp.Diff(want, slices.Sorted(strings.SplitSeq(strings.TrimSpace(out), "\n"))); diff != "" {
+		t.Errorf("printed (-want +got):\n%s", diff)
+	}
+	// On a host with nothing else: no loader, no C library.
+	hook := exec.CommandContext(t.Context(), "/nvidia-cdi-hook", "create-symlinks", "--help")
+	hook.SysProcAttr = &syscall.SysProcAttr{Chroot: dir}
+	hook.Dir, hook.Env = "/", []string{}
+	if out, err := hook.CombinedOutput(); err != nil || !strings.Contains(string(out), "symlinks") {
+		t.Errorf("the hook on the host: %v\n%s", err, out)
+	}
+}
+
+// The programs of the simulated driver are scripts.
+func TestASimulatedDriversProgramsRunInTheVariantForThem(t *testing.T) {
+	c := container("gpu-kubelet-plugin-sim", "/sim", "-c", `
+		gpu-sim create --model t4 --state /sim >/dev/null &&
+		/sim/root/usr/bin/nvidia-smi compute-policy --set-timeslice=1 -i 0 >/dev/null &&
+		/sim/root/usr/bin/nvidia-smi compute-policy --list`)
+	c.Command = []string{"sh"}
+	if out := run(t, "sim", shared(t), c); !strings.Contains(out, "Short") {
+		t.Errorf("printed:\n%s", out)
+	}
+}
+
+func TestTheSupervisorAnswersInItsContainer(t *testing.T) {
+	dir := t.TempDir()
+	c := container("gpu-mps-supervisor-sim", "/run/mps",
+		"--hardware=sim:t4", "--sim-state=/run/mps/sim", "--run-dir=/run/mps", "--socket=/run/mps/s", "--log-dir=/run/mps/log")
+	// What it says it needs.
+	c.SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true), ReadOnlyRootFilesystem: ptr.To(true)}
+	create(t, "supervisor", dir, c)
+	if err := cluster.WaitReady(t.Context(), "default", "supervisor"); err != nil {
+		t.Fatal(err)
+	}
+	err := harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		out, err := cluster.Kubectl(ctx, "exec", "supervisor", "--", "/usr/bin/gpu-mps-supervisor", "status", "--socket=/run/mps/s", "-o", "json")
+		return err == nil, out, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
