@@ -36,6 +36,7 @@ programs: need-cc
 	@# cgo for the sake of one subcommand that opens NVML, which the linker warns
 	@# of; no CDI spec of ours calls that.
 	CGO_ENABLED=1 go build -tags netgo,osusergo -trimpath -buildvcs=false -ldflags '-s -w -linkmode external -extldflags "-static"' -o $(BIN)/ github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
+	$(CLUSTER_ENV) go -C test/cluster build -ldflags '-s -w' -o ../../$(BIN)/probe ./probe
 
 .PHONY: demo
 demo: need-root build ## Bring up a real cluster with a simulated DGX H100 and run demo/whole-gpu on it

@@ -63,7 +63,10 @@ func (b builder) build(ctx context.Context, i image) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	contents := []part{{"base", base()}, {"C library", libraries}}
+	contents := []part{{"base", base()}}
+	if len(libraries) > 0 {
+		contents = append(contents, part{"C library", libraries})
+	}
 	for _, p := range programs {
 		files, err := p.files()
 		if err != nil {
@@ -100,14 +103,12 @@ func (b builder) build(ctx context.Context, i image) (v1.Image, error) {
 	return mutate.ConfigFile(img, config)
 }
 
-// config is how a container of the image is run. The user is root because the
-// kubelet's folders, CDI's and the devices that are made there are root's; what
-// needs none of these may run as nonRoot.
+// config is how a container of the image is run.
 func (b builder) config(i image) v1.Config {
 	return v1.Config{
 		Entrypoint: []string{"/usr/bin/" + i.entrypoint},
 		Env:        []string{"PATH=/usr/bin"},
-		User:       "0:0",
+		User:       i.user,
 		WorkingDir: "/",
 		Labels:     b.labels(i),
 	}
@@ -118,7 +119,7 @@ func (b builder) labels(i image) map[string]string {
 	labels := map[string]string{}
 	for name, value := range map[string]string{
 		"title": i.title, "description": i.description, "version": b.version, "revision": b.revision,
-		"source": source, "licenses": licenses, "created": b.created.UTC().Format(time.RFC3339),
+		"source": source, "licenses": i.licenses, "created": b.created.UTC().Format(time.RFC3339),
 	} {
 		labels["org.opencontainers.image."+name] = value
 	}

@@ -12,12 +12,16 @@ import (
 )
 
 // cLibrary is the C library with all that the programs, and what they load from
-// the driver, need of this machine, where its loader finds it.
+// the driver, need of this machine, where its loader finds it. Static programs
+// need none.
 func cLibrary(ctx context.Context, programs []located) (layer.Files, error) {
 	files := layer.Files{}
 	from := []string{debian.OSRelease}
 	dir := path.Join("usr/lib", programs[0].elf.Triplet)
 	for _, p := range programs {
+		if p.elf.Interpreter == "" {
+			continue
+		}
 		libraries, err := p.elf.Libraries(p.elf.Directories(), runtimeLibraries()...)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p.name, err)
@@ -30,10 +34,11 @@ func cLibrary(ctx context.Context, programs []located) (layer.Files, error) {
 			files[path.Join(dir, name)] = layer.File{Mode: 0o755, Content: content}
 			from = append(from, libraries[name])
 		}
-		if loader := p.elf.Interpreter; loader != "" {
-			// The base has /lib and /lib64 as links into /usr.
-			files[path.Join("usr", loader)] = layer.File{Target: "/" + path.Join(dir, path.Base(loader))}
-		}
+		// The base has /lib and /lib64 as links into /usr.
+		files[path.Join("usr", p.elf.Interpreter)] = layer.File{Target: "/" + path.Join(dir, path.Base(p.elf.Interpreter))}
+	}
+	if len(files) == 0 {
+		return nil, nil
 	}
 	release, err := os.ReadFile(debian.OSRelease)
 	if err != nil {

@@ -9,6 +9,9 @@ type image struct {
 	description string
 	programs    []program
 	entrypoint  string
+	user        string
+	// licenses of all that is in it, as an SPDX expression.
+	licenses string
 }
 
 // program is an executable of an image, as /usr/bin/NAME.
@@ -22,6 +25,21 @@ type program struct {
 	// links are further names of it.
 	links []string
 }
+
+// Users of images. The agent and the supervisor are root because the kubelet's
+// folders, those of CDI and the devices and daemons that they make are root's.
+const (
+	root    = "0:0"
+	nonRoot = nonRootID + ":" + nonRootID
+)
+
+// Licenses of parts of images: ours with the modules that are linked to it, the
+// C library with libgcc, and the shell.
+const (
+	ours      = "Apache-2.0 AND BSD-3-Clause AND ISC AND MIT AND MPL-2.0"
+	withC     = " AND LGPL-2.1-or-later AND GPL-3.0-or-later WITH GCC-exception-3.1"
+	withShell = " AND GPL-2.0-only"
+)
 
 // Programs that several images have.
 func agent() program      { return program{name: "gpu-kubelet-plugin"} }
@@ -45,6 +63,8 @@ func images() []image {
 			description: "Publishes a node's GPUs as ResourceSlices and prepares them for the pods that claim them.",
 			programs:    []program{cdiHook(), agent()},
 			entrypoint:  "gpu-kubelet-plugin",
+			user:        root,
+			licenses:    ours + withC,
 		},
 		{
 			name:        "gpu-kubelet-plugin-sim",
@@ -52,6 +72,8 @@ func images() []image {
 			description: "The node agent with gpu-sim, for nodes whose GPUs are simulated.",
 			programs:    []program{cdiHook(), agent(), simulator(), shell()},
 			entrypoint:  "gpu-kubelet-plugin",
+			user:        root,
+			licenses:    ours + withC + withShell,
 		},
 		{
 			name:        "gpu-mps-supervisor",
@@ -59,6 +81,8 @@ func images() []image {
 			description: "Runs the control daemons of CUDA's Multi-Process Service on a node.",
 			programs:    []program{supervisor()},
 			entrypoint:  "gpu-mps-supervisor",
+			user:        root,
+			licenses:    ours + withC,
 		},
 		{
 			name:        "gpu-mps-supervisor-sim",
@@ -66,6 +90,17 @@ func images() []image {
 			description: "The MPS supervisor with gpu-sim, for nodes whose GPUs are simulated.",
 			programs:    []program{supervisor(), simulator(), shell()},
 			entrypoint:  "gpu-mps-supervisor",
+			user:        root,
+			licenses:    ours + withC + withShell,
+		},
+		{
+			name:        "gpu-probe",
+			title:       "GPU DRA driver: probe",
+			description: "Prints what a container was given of GPUs; `helm test` runs it.",
+			programs:    []program{{name: "probe"}},
+			entrypoint:  "probe",
+			user:        nonRoot,
+			licenses:    ours,
 		},
 	}
 }
@@ -87,7 +122,3 @@ func runtimeLibraries() []string {
 		"libgcc_s.so.1",
 	}
 }
-
-// licenses of everything in an image as an SPDX expression: ours and that of
-// most modules; those of other modules; the C library's; libgcc's.
-const licenses = "Apache-2.0 AND BSD-3-Clause AND ISC AND MIT AND MPL-2.0 AND LGPL-2.1-or-later AND GPL-3.0-or-later WITH GCC-exception-3.1"

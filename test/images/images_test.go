@@ -240,3 +240,14 @@ func TestTheSupervisorAnswersInItsContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestTheProbeRunsAsTheUserOfItsImage(t *testing.T) {
+	c := container("gpu-probe", "/mnt", "once")
+	// The kubelet refuses an image whose user is root or has no number.
+	c.SecurityContext.RunAsNonRoot = ptr.To(true)
+	out := run(t, "probe", t.TempDir(), c)
+	var sight harness.Sight
+	if err := json.Unmarshal([]byte(out), &sight); err != nil || len(sight.GPUs()) != 0 || sight.Env == nil {
+		t.Errorf("error %v, printed:\n%s", err, out)
+	}
+}
