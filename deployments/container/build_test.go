@@ -2,17 +2,13 @@ package main
 
 import (
 	"archive/tar"
-	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,101 +19,6 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/layer"
 )
-
-// fixture is a builder with a program for every one that an image names, and
-// the images that it builds. Nothing of it is changed.
-type fixture struct {
-	builder
-	dir string
-	// dynamic and static are the programs that stand in for ours.
-	dynamic, static string
-	images          map[string]v1.Image
-}
-
-// shared is made once: compressing takes its time under the race detector.
-var shared = sync.OnceValues(func() (f fixture, err error) {
-	if f.dir, err = os.MkdirTemp("", "images-"); err != nil {
-		return f, err
-	}
-	f.dynamic, f.static = filepath.Join(f.dir, "dynamic"), filepath.Join(f.dir, "static")
-	for file, cgo := range map[string]string{f.dynamic: "1", f.static: "0"} {
-		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", file, "./testdata/"+filepath.Base(file))
-		cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
-		if text, err := cmd.CombinedOutput(); err != nil {
-			return f, fmt.Errorf("%w: %s", err, text)
-		}
-	}
-	f.builder = builder{bin: filepath.Join(f.dir, "bin"), licence: "../../LICENSE", version: "v1.2.3+abc", revision: "0123abc", created: time.Unix(1700000000, 0), layers: layer.Cache{}}
-	if f.sources, err = goRoots(context.Background()); err != nil {
-		return f, err
-	}
-	if err := os.Mkdir(f.bin, 0o755); err != nil {
-		return f, err
-	}
-	f.images = map[string]v1.Image{}
-	for _, i := range images() {
-		for _, p := range i.programs {
-			from := f.dynamic
-			if p.onHost || p.name == "probe" {
-				from = f.static
-			}
-			if !p.debian {
-				err = errors.Join(err, copyFile(from, filepath.Join(f.bin, p.name)))
-			}
-		}
-		if err != nil {
-			return f, err
-		}
-		if f.images[i.name], err = f.build(context.Background(), i); err != nil {
-			return f, err
-		}
-	}
-	return f, nil
-})
-
-func copyFile(from, to string) error {
-	content, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, content, 0o700)
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	f, _ := shared()
-	if err := os.RemoveAll(f.dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func get(t *testing.T) fixture {
-	t.Helper()
-	f, err := shared()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
-
-// changed is the builder with programs of its own.
-func (f fixture) changed(t *testing.T) builder {
-	t.Helper()
-	b := f.builder
-	b.bin = t.TempDir()
-	programs, err := os.ReadDir(f.bin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range programs {
-		if err := copyFile(filepath.Join(f.bin, p.Name()), filepath.Join(b.bin, p.Name())); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return b
-}
 
 func byName(t *testing.T, name string) image {
 	t.Helper()
