@@ -1,0 +1,74 @@
+// Package admission tries, on a real API server, what the chart's
+// ValidatingAdmissionPolicies admit and what they refuse. The policies and
+// DeviceClasses are those of the manifest that an administrator applies; no
+// program of the driver runs. What is tried is tried as a dry run.
+//
+// testdata holds the matrix of cases. What the policies think of parameters is
+// compared with what the agent's decoder thinks.
+package admission
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"testing"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+var (
+	bin        = flag.String("bin", "../../.build/bin", "folder with the binaries that `make build` makes")
+	name       = flag.String("cluster", "admission", "name of the cluster to bring up")
+	keep       = flag.Bool("keep", false, "leave the cluster running afterwards")
+	kubeconfig = flag.String("kubeconfig", "", "use this API server, which is then given the policies and classes, instead of a cluster of its own")
+)
+
+// The world that all tests share; set once by TestMain.
+var world *scene
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	code, err := runAll(ctx, m)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "admission:", err)
+		os.Exit(1)
+	}
+	os.Exit(code)
+}
+
+func runAll(ctx context.Context, m *testing.M) (code int, err error) {
+	if *kubeconfig == "" {
+		cluster, upErr := harness.Up(ctx, *bin, *name)
+		if upErr != nil {
+			return 1, upErr
+		}
+		if !*keep {
+			defer func() {
+				if downErr := cluster.Down(context.WithoutCancel(ctx)); err == nil {
+					err = downErr
+				}
+			}()
+		}
+		*kubeconfig = cluster.Kubeconfig
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
+	if err != nil {
+		return 1, err
+	}
+	config.QPS = -1
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return 1, err
+	}
+	if world, err = newScene(ctx, client); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}

@@ -1,0 +1,77 @@
+package chart
+
+import (
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// The policies of claims and classes; the one of the agent's rights is always
+// there.
+var policies = []string{"gpu-dra-driver-classes", "gpu-dra-driver-parameters", "gpu-dra-driver-requests"}
+
+func TestPoliciesCanBeTriedAndSwitchedOff(t *testing.T) {
+	warning := mustRender(t, cluster{}, "policies: {actions: [Warn]}")
+	for _, name := range policies {
+		binding := find[admissionv1.ValidatingAdmissionPolicyBinding](t, warning, "ValidatingAdmissionPolicyBinding", name)
+		if got := binding.Spec.ValidationActions; len(got) != 1 || got[0] != admissionv1.Warn {
+			t.Errorf("%s: the actions are %v, want Warn", name, got)
+		}
+	}
+	for _, m := range mustRender(t, cluster{}, "policies: {enabled: false}").manifests {
+		for _, name := range policies {
+			if strings.Contains(m, "name: "+name) {
+				t.Errorf("without policies there is\n%s", m)
+			}
+		}
+	}
+}
+
+func TestPoliciesAreThoseOfTheDriversName(t *testing.T) {
+	r := mustRender(t, cluster{}, "driverName: gpu.example.com")
+	for _, name := range policies[1:] {
+		policy := find[admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy", name)
+		var found bool
+		for _, v := range policy.Spec.Variables {
+			found = found || strings.Contains(v.Expression, "== 'gpu.example.com'")
+		}
+		if !found {
+			t.Errorf("%s does not look for parameters of gpu.example.com", name)
+		}
+	}
+}
+
+func TestClassesCarryWhatIsAskedOfClaims(t *testing.T) {
+	r := mustRender(t, cluster{}, "policies: {classes: {gpu.nvidia.com: {shares: null}, mps.nvidia.com: {max-memory: 20Gi, max-compute: 50}}}")
+	for class, want := range map[string]map[string]string{
+		"gpu.nvidia.com": {"type": "gpu", "shares": ""},
+		"mps.nvidia.com": {"type": "gpu", "max-memory": "20Gi", "max-compute": "50", "strategies": "MPS"},
+		"mig-1g.10gb":    {"type": "mig", "shares": ""},
+	} {
+		labels := find[resourceapi.DeviceClass](t, r, "DeviceClass", class).Labels
+		for label, value := range want {
+			if got := labels["gpu.nvidia.com/"+label]; got != value {
+				t.Errorf("%s: the label %s is %q, want %q", class, label, got, value)
+			}
+		}
+	}
+}
+
+func TestMistakesInPoliciesAreRefused(t *testing.T) {
+	for name, values := range map[string]string{
+		"a class that the chart does not have": "policies: {classes: {mps.nvidia.co: {max-memory: 20Gi}}}",
+		"an unknown limit":                     "policies: {classes: {mps.nvidia.com: {maxMemory: 20Gi}}}",
+		"a limit that is no amount":            "policies: {classes: {mps.nvidia.com: {max-memory: 20}}}",
+		"more than all compute":                "policies: {classes: {mps.nvidia.com: {max-compute: 101}}}",
+		"an unknown strategy":                  "policies: {classes: {mps.nvidia.com: {strategies: mps}}}",
+		"an unknown action":                    "policies: {actions: [Refuse]}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := render(t, cluster{}, values); err == nil {
+				t.Error("it is rendered")
+			}
+		})
+	}
+}
