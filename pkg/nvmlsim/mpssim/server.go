@@ -142,16 +142,12 @@ func (d *Daemon) forget(s *server) {
 func (d *Daemon) serverEnded(s *server) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, c := range s.present() {
-		c.end(fail(errRPCFailure, "the MPS server %d has ended", s.pid))
-	}
 	d.forget(s)
 	d.logs.control(d.pid, "Server %d exited", s.pid)
-	record := s.record()
-	record.Status = ended
-	d.record.Servers = append(d.record.Servers, record)
+	s.status = ended
+	d.end(fail(errRPCFailure, "the MPS server %d has ended", s.pid), s.present()...)
+	d.record.Servers = append(d.record.Servers, s.record())
 	d.server = nil
-	d.save()
 	d.admitPending()
 }
 
@@ -229,11 +225,11 @@ func (d *Daemon) fault() {
 	}
 	s.status = fault
 	d.logs.server(s.pid, "Server encountered a fatal exception. Shutting down")
+	d.recover(s)
+	d.save()
 	for _, c := range s.present() {
 		c.fault(fail(errLaunchFailed, "a client of the MPS server %d has caused a fatal exception", s.pid))
 	}
-	d.recover(s)
-	d.save()
 }
 
 // recover makes a faulty server active again once its clients have gone.
