@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -54,8 +55,8 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.DurationVar(&o.probeInterval, "probe-interval", 30*time.Second, "how often a daemon is asked whether it is well")
 
 	fs = sets.FlagSet("host")
-	fs.StringVar(&o.socket, "socket", mps.DefaultSocket, "`FILE` of the unix socket for gpu-kubelet-plugin")
-	fs.StringVar(&o.runDir, "run-dir", filepath.Dir(mps.DefaultSocket), "`DIR` for the daemons' sockets and shared memory: at most 31 characters long, at the same path on the host, and empty after a boot")
+	fs.StringVar(&o.socket, "socket", "", "`FILE` of the unix socket for gpu-kubelet-plugin (default: supervisor.sock in the run directory)")
+	fs.StringVar(&o.runDir, "run-dir", filepath.Dir(mps.DefaultSocket), "`DIR` for the daemons' sockets and shared memory: at the same path on the host, empty after a boot, and at most 31 characters long, as the path of a socket is limited")
 	fs.StringVar(&o.logDir, "log-dir", "/var/log/gpu-mps-supervisor", "`DIR` for the daemons' logs")
 	fs.StringVar(&o.mountNamespace, "mount-namespace", "", "`FILE` of the mount namespace in which daemons see their files, such as /proc/1/ns/mnt: for a supervisor in a container, whose files go with it (default: the supervisor's own)")
 	fs.StringVar(&o.cgroup, "cgroup", "", "`DIR` of cgroup v2 for the daemons, such as /sys/fs/cgroup/gpu-mps: for a supervisor in a container, as what is in the container's cgroup ends with it (default: the supervisor's own)")
@@ -91,6 +92,7 @@ func applyEnvironment(fs *pflag.FlagSet, lookup func(string) (string, bool)) err
 
 // complete refuses what cannot work.
 func (o *options) complete() error {
+	o.socket = cmp.Or(o.socket, filepath.Join(o.runDir, filepath.Base(mps.DefaultSocket)))
 	for _, path := range []*string{&o.simState, &o.driverRoot, &o.socket, &o.runDir, &o.logDir, &o.cgroup} {
 		if *path == "" {
 			continue

@@ -220,7 +220,7 @@ func (d *daemon) spawn() (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer output.Close()
+	defer func() { _ = output.Close() }()
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.Env = append(o.environment(d.folders),
 		devicesVariable+strings.Join(d.look().Daemon.Devices, ","),
@@ -231,7 +231,7 @@ func (d *daemon) spawn() (*process, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer cgroup.Close()
+		defer func() { _ = cgroup.Close() }()
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(cgroup.Fd())
 	}
 	if err := (mounts{namespace: o.MountNamespace, shm: d.folders.shm}).start(cmd); err != nil {
@@ -297,7 +297,8 @@ func (d *daemon) fail(problem string) {
 // stop ends it with all its servers and removes its folders. Its turn is the
 // caller's.
 func (d *daemon) stop(ctx context.Context) error {
-	if !d.quit(ctx) {
+	// Servers of a daemon that died are not those of the one that quits.
+	if !d.quit(ctx) || d.look().Restarts > 0 {
 		end, cancel := context.WithTimeout(ctx, d.options.StopGrace)
 		defer cancel()
 		if err := killProcesses(end, d.folders.log); err != nil {

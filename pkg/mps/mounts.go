@@ -60,7 +60,7 @@ func (m mounts) enter() error {
 		if err != nil {
 			return err
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		// A thread that shares its root and folder with others cannot move.
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return os.NewSyscallError("unshare", err)

@@ -3,9 +3,11 @@ package mps_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -253,6 +255,39 @@ func TestADaemonThatDiesIsBackWithItsSettings(t *testing.T) {
 	}
 }
 
+func TestServersOfADaemonThatDiedLiveOnUntilItIsStopped(t *testing.T) {
+	w := newWorld(t)
+	w.fault("parent")
+	w.start()
+	w.ensure(shareOfA)
+	server, err := strconv.Atoi(strings.TrimPrefix(w.commands("gpu-1a-00")[1], "server "))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.mend("parent")
+	first := w.daemon().PID
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	w.until("another daemon is ready", func() bool { s := w.daemon(); return s.State == gpu.MPSReady && s.PID != first })
+	if err := syscall.Kill(server, 0); err != nil {
+		t.Errorf("server %d has clients and is gone: %v", server, err)
+	}
+	if err := w.client.StopMPS(t.Context(), "gpu-1a-00"); err != nil {
+		t.Fatal(err)
+	}
+	if running(server) {
+		t.Errorf("server %d runs on after the stop", server)
+	}
+}
+
+// running reports whether a process does more than wait for its parent to
+// notice its end.
+func running(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
 func TestADaemonThatKeepsDyingIsStartedLessAndLessOften(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	w := newWorld(t)
@@ -394,7 +429,7 @@ func TestARunDirectoryThatIsTooLongForSocketsIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	if _, err := s.EnsureMPS(t.Context(), shareOfA); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "--run-dir") {
 		t.Errorf("error %v, want one that is ErrInvalid and names --run-dir", err)
 	}
@@ -406,7 +441,7 @@ func TestASupervisorThatIsAwayIsTransientAndFoundAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	away := func(when string) {
 		t.Helper()
 		if _, err := client.EnsureMPS(t.Context(), shareOfA); !errors.Is(err, gpu.ErrNotReady) || !gpu.Transient(err) || !strings.Contains(err.Error(), "gpu-mps-supervisor does not answer") {
