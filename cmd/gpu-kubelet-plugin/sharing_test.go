@@ -219,6 +219,39 @@ func TestAgentWaitsForASupervisorThatIsAway(t *testing.T) {
 	}
 }
 
+// Agent and supervisor are upgraded at the same time, say.
+func TestASupervisorThatIsAwayHoldsUpNeitherTheStartNorOtherClaims(t *testing.T) {
+	share, whole := shareFor("share", "gpu-1b-00", "10Gi", "0"), claimFor("whole", "gpu-43-00")
+	n := newNode(t, share, whole)
+	s := n.supervise(t)
+	a := n.start(t)
+	if got := a.prepare(t, share)["uid-share"]; got.Error != "" {
+		t.Fatal(got.Error)
+	}
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+
+	b := n.start(t)
+	if got := b.prepare(t, whole)["uid-whole"]; got.Error != "" {
+		t.Errorf("a whole GPU: %s", got.Error)
+	}
+	if err := b.kubelet.Unprepare(t.Context(), share); err == nil || !strings.Contains(err.Error(), "gpu-mps-supervisor does not answer") {
+		t.Errorf("unprepare without the supervisor: %v, want an error that says so: the daemon runs on", err)
+	}
+	back := n.supervise(t, "gpu-1b-00")
+	// The kubelet tries again, and until the client looks again it is away.
+	for err := b.kubelet.Unprepare(t.Context(), share); err != nil; err = b.kubelet.Unprepare(t.Context(), share) {
+		if t.Context().Err() != nil {
+			t.Fatalf("unprepare with the supervisor back: %v", err)
+		}
+	}
+	if names := back.names(); len(names) != 0 {
+		t.Errorf("daemons left behind: %q", names)
+	}
+}
+
 func TestAgentStopsTheDaemonsOfNobodyWhenItStarts(t *testing.T) {
 	claim := shareFor("share", "gpu-1b-00", "10Gi", "0")
 	n := newNode(t, claim)
