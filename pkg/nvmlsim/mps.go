@@ -133,11 +133,23 @@ func (s *Sim) RegisterMPSDaemon(name string, data []byte) (release func(), err e
 		_ = file.Close()
 		return nil, fmt.Errorf("register an MPS daemon: %w: %w", gpu.ErrInUse, err)
 	}
-	if err := errors.Join(file.Truncate(0), writeAt(file, data)); err != nil {
+	if err := errors.Join(file.Truncate(0), writeAt(file, data), s.removeServersOf(name)); err != nil {
 		_ = file.Close()
 		return nil, fmt.Errorf("register an MPS daemon: %w", err)
 	}
 	return func() { _ = file.Close() }, nil
+}
+
+// removeServersOf removes what an earlier daemon of the name could not: it would
+// count as alive again.
+func (s *Sim) removeServersOf(name string) error {
+	return s.update(func(st *State) error {
+		for i := range st.GPUs {
+			g := &st.GPUs[i]
+			g.Processes = slices.DeleteFunc(g.Processes, func(p Process) bool { return p.Daemon == name })
+		}
+		return nil
+	})
 }
 
 func writeAt(file *os.File, data []byte) error {
