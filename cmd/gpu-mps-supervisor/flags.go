@@ -51,8 +51,8 @@ func (o *options) flags() cliflag.NamedFlagSets {
 
 	fs = sets.FlagSet("daemons")
 	fs.BoolVar(&o.multiUser, "multi-user", false, "have one server, which runs as root, serve the clients of all users. Without, the clients of one GPU have to be of one user at a time: those of another wait, inside the first call of CUDA, until the clients of the first have ended. Give it where containers of different users (runAsUser) share GPUs and you trust them with a server of root's")
-	fs.DurationVar(&o.startTimeout, "start-timeout", 20*time.Second, "how long a daemon may take until it answers")
-	fs.DurationVar(&o.probeInterval, "probe-interval", 30*time.Second, "how often a daemon is asked whether it is well")
+	fs.DurationVar(&o.startTimeout, "start-timeout", mps.DefaultStartTimeout, "how long a daemon may take until it answers")
+	fs.DurationVar(&o.probeInterval, "probe-interval", mps.DefaultProbeInterval, "how often a daemon is asked whether it is well")
 
 	fs = sets.FlagSet("host")
 	fs.StringVar(&o.socket, "socket", "", "`FILE` of the unix socket for gpu-kubelet-plugin (default: supervisor.sock in the run directory)")
