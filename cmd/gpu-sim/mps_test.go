@@ -24,7 +24,9 @@ func driver(t *testing.T, model string) (state string, root gpu.DriverRoot) {
 	t.Helper()
 	t.Setenv("GPU_SIM", os.Args[0])
 	t.Setenv("BE_GPU_SIM", "1")
-	dir, err := os.MkdirTemp("", "s")
+	// With -race every process would wait a second before it ends.
+	t.Setenv("GORACE", "atexit_sleep_ms=0")
+	dir, err := os.MkdirTemp("", "s") //nolint:usetesting // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,11 +65,15 @@ func startMPS(t *testing.T, root gpu.DriverRoot, env ...string) (wait func() err
 
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !done(); {
-		if time.Now().After(deadline) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(30 * time.Second)
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-deadline:
 			t.Fatalf("no sign of %s", what)
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 

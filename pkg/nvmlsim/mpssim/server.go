@@ -1,6 +1,7 @@
 package mpssim
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -62,7 +63,8 @@ func (d *Daemon) startServer(uid int) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("/bin/sh", "-c", "read _", nvmlsim.MPSServerName)
+	// It ends with its standard input.
+	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", "read _", nvmlsim.MPSServerName)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return err
