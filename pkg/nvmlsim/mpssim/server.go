@@ -181,10 +181,14 @@ func (s *server) byPID(pid int) *client {
 
 // maxClients is how many clients the devices admit at a time.
 func (s *server) maxClients() int {
-	if s.hasLimits() {
-		return gpu.MPSMaxClients
+	if !s.hasLimits() {
+		return clientsBeforeVolta
 	}
-	return clientsBeforeVolta
+	most := gpu.MPSMaxClients
+	for _, d := range s.devices {
+		most = min(most, d.MPSClients)
+	}
+	return most
 }
 
 // hasLimits reports whether all devices can hold clients to limits.
