@@ -120,11 +120,11 @@ func TestAgentHoldsEachShareToItsLimits(t *testing.T) {
 	}
 
 	const daemon = "/run/gpu-mps-supervisor/daemons/gpu-1b-00"
-	mounted := []string{daemon + "/pipe on /run/nvidia-mps/gpu-1b-00/pipe", daemon + "/shm on /dev/shm"}
+	mounted := []string{daemon + "/pipe on " + daemon + "/pipe", daemon + "/shm on /dev/shm"}
 	for claim, limits := range map[*resourceapi.ResourceClaim][]string{
-		small: {"CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-1b-00/pipe", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9728M"},
+		small: {"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9728M"},
 		// A half of 30 of 80 Gi each, and of the memory less a context.
-		large: {"CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-1b-00/pipe", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=18", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=14848M"},
+		large: {"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=18", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=14848M"},
 	} {
 		device, got := n.injected(t, claim)
 		if want := string(claim.UID) + "-gpu-1b-00_share-" + claim.Name; device != want {

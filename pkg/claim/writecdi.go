@@ -83,9 +83,10 @@ func (s writeCDI) capabilities(r *record, d allocated, g gpu.GPU) ([]string, err
 }
 
 // clientEdits makes containers clients of the device's daemon, with its limits.
+// They have its folder at the host's path: NVIDIA wants daemon and clients to
+// agree on it.
 func (r *record) clientEdits(d allocated, dirs mpsResult, in *gpu.Injection) {
-	pipe := "/run/nvidia-mps/" + d.MPS.Daemon + "/pipe"
-	in.Env = append(in.Env, "CUDA_MPS_PIPE_DIRECTORY="+pipe)
+	in.Env = append(in.Env, "CUDA_MPS_PIPE_DIRECTORY="+dirs.Pipe)
 	if d.MPS.ThreadPercentage > 0 {
 		in.Env = append(in.Env, fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", d.MPS.ThreadPercentage))
 	}
@@ -103,7 +104,7 @@ func (r *record) clientEdits(d allocated, dirs mpsResult, in *gpu.Injection) {
 		in.Env = append(in.Env, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="+strings.Join(limits, ","))
 	}
 	in.Mounts = append(in.Mounts,
-		gpu.Mount{HostPath: dirs.Pipe, ContainerPath: pipe},
+		gpu.Mount{HostPath: dirs.Pipe, ContainerPath: dirs.Pipe},
 		gpu.Mount{HostPath: dirs.Shm, ContainerPath: "/dev/shm"})
 }
 
