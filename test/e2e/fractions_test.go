@@ -37,13 +37,16 @@ func offerFractions(t *testing.T) *harness.Supervisor {
 	agent = cluster.NewAgent("dgx-a100", "--offer=share,mig,timeslice", "--mig-allow-reset")
 	supervisor := agent.Supervisor()
 	t.Cleanup(func() {
+		// Whatever is left, the other tests need the shared agent.
 		ctx := context.WithoutCancel(t.Context())
+		defer func() {
+			must(t, agent.Stop(ctx))
+			must(t, supervisor.Stop(ctx))
+			agent = shared
+			must(t, agent.Start(ctx))
+		}()
 		nothingLeft(t)
 		noDaemons(t, supervisor)
-		must(t, agent.Stop(ctx))
-		must(t, supervisor.Stop(ctx))
-		agent = shared
-		must(t, agent.Start(ctx))
 	})
 	must(t, supervisor.Start(t.Context()))
 	must(t, agent.Start(t.Context()))
