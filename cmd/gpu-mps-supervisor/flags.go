@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -13,13 +12,14 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // the log format json
 
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/environment"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// envPrefix and the flag's name in capitals give a flag's environment twin.
-const envPrefix = "GPU_MPS_"
+// twins of the flags in the environment.
+const twins = environment.Prefix("GPU_MPS_")
 
 // options are the values of all flags.
 type options struct {
@@ -67,27 +67,6 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	logsapi.AddFlags(o.logging, fs)
 	fs.VisitAll(func(f *pflag.Flag) { f.Hidden = strings.HasPrefix(f.Usage, "[Alpha]") })
 	return sets
-}
-
-// envName is the environment twin of a flag: GPU_MPS_RUN_DIR for run-dir.
-func envName(flag string) string {
-	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
-// applyEnvironment sets every flag that the command line does not give from its
-// environment twin.
-func applyEnvironment(fs *pflag.FlagSet, lookup func(string) (string, bool)) error {
-	var errs []error
-	fs.VisitAll(func(f *pflag.Flag) {
-		value, ok := lookup(envName(f.Name))
-		if f.Changed || !ok {
-			return
-		}
-		if err := fs.Set(f.Name, value); err != nil {
-			errs = append(errs, fmt.Errorf("environment variable %s: %w", envName(f.Name), err))
-		}
-	})
-	return errors.Join(errs...)
 }
 
 // complete refuses what cannot work.

@@ -43,7 +43,7 @@ func statusCommand() *cobra.Command {
 		Long:  "status asks the supervisor of this node for its daemons and their servers and clients.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if value, ok := os.LookupEnv(envName("socket")); ok && !cmd.Flags().Changed("socket") {
+			if value, ok := os.LookupEnv(twins.Name("socket")); ok && !cmd.Flags().Changed("socket") {
 				socket = value
 			}
 			if format != "text" && format != "json" {
