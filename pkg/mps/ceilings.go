@@ -22,8 +22,20 @@ type setting struct {
 	value  uint64
 }
 
-// settings that make a daemon which was as before what it is to be. A daemon
-// that starts is the zero value.
+// eitherCeilings has a ceiling where one of the two has.
+func eitherCeilings(a, b gpu.MPSDaemon) gpu.MPSDaemon {
+	either := gpu.MPSDaemon{ThreadPercentage: max(a.ThreadPercentage, b.ThreadPercentage), MemoryLimits: slices.Clone(a.MemoryLimits)}
+	for i, limit := range b.MemoryLimits {
+		if i == len(either.MemoryLimits) {
+			either.MemoryLimits = append(either.MemoryLimits, 0)
+		}
+		either.MemoryLimits[i] = max(either.MemoryLimits[i], limit)
+	}
+	return either
+}
+
+// settings that make a daemon which may have the ceilings of before what it is
+// to be. A daemon that starts is the zero value.
 func settings(before, want gpu.MPSDaemon) []setting {
 	var all []setting
 	switch {

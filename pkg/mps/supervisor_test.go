@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -324,5 +325,22 @@ func TestFoldersGiveEachWhatItNeeds(t *testing.T) {
 		if info.Mode() != want {
 			t.Errorf("%s has mode %v, want %v", path, info.Mode(), want)
 		}
+	}
+}
+
+func TestACeilingThatCouldNotBeTakenAwayIsTakenAwayNextTime(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.ensure(shareOfA)
+	w.fault("refuse")
+	unlimited := gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{uuidA}}
+	if _, err := w.client.EnsureMPS(t.Context(), unlimited); !errors.Is(err, gpu.ErrNotSupported) {
+		t.Fatalf("error %v, want ErrNotSupported", err)
+	}
+	w.mend("refuse")
+	w.ensure(unlimited)
+	commands := w.commands("gpu-1a-00")
+	if got, want := commands[len(commands)-2:], []string{"set_default_active_thread_percentage 100", "set_default_device_pinned_mem_limit 0 1048576M"}; len(commands) != 7 || !slices.Equal(got, want) {
+		t.Errorf("commands %q, want them to end with the second %q", commands, want)
 	}
 }
