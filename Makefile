@@ -99,7 +99,7 @@ rights: need-root build ## What the driver's accounts may do and may not, tried 
 	go test -count=1 -timeout 20m -v ./test/rights -bin $(abspath $(BIN))
 
 .PHONY: test-gpu
-test-gpu: ## Build the hardware conformance suite as one binary: run it on a machine with a GPU
+test-gpu: build ## Build the hardware conformance suite as one binary: run it on a machine with a GPU
 	$(say) "building $(BIN)/gpu-conformance"
 	@mkdir -p $(BIN)
 	CGO_ENABLED=1 go test -c -trimpath -o $(BIN)/gpu-conformance ./test/gpu
@@ -153,7 +153,7 @@ fuzz: ## Fuzz names, configuration, records and models (FUZZTIME=30s each)
 
 .PHONY: golden
 golden: ## Regenerate the golden files; read the diff before you commit it
-	UPDATE_GOLDEN=1 go test ./pkg/... ./cmd/...
+	UPDATE_GOLDEN=1 go test ./api/... ./pkg/... ./cmd/...
 
 .PHONY: clean
 clean: ## Remove what was built; takes running test clusters down first

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,12 +15,13 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // the log format json
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/environment"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// envPrefix and the flag's name in capitals give a flag's environment twin.
-const envPrefix = "GPU_DRA_"
+// twins of the flags in the environment.
+const twins = environment.Prefix("GPU_DRA_")
 
 // options are the values of all flags.
 type options struct {
@@ -106,28 +106,6 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	logsapi.AddFlags(o.logging, fs)
 	fs.VisitAll(func(f *pflag.Flag) { f.Hidden = strings.HasPrefix(f.Usage, "[Alpha]") })
 	return sets
-}
-
-// envName is the environment twin of a flag: GPU_DRA_NODE_NAME for node-name.
-func envName(flag string) string {
-	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
-// applyEnvironment sets every flag that the command line does not give from its
-// environment twin, so that a flag wins over the environment and that over the
-// default.
-func applyEnvironment(fs *pflag.FlagSet, lookup func(string) (string, bool)) error {
-	var errs []error
-	fs.VisitAll(func(f *pflag.Flag) {
-		value, ok := lookup(envName(f.Name))
-		if f.Changed || !ok {
-			return
-		}
-		if err := fs.Set(f.Name, value); err != nil {
-			errs = append(errs, fmt.Errorf("environment variable %s: %w", envName(f.Name), err))
-		}
-	})
-	return errors.Join(errs...)
 }
 
 // complete fills values that follow from others and refuses what cannot work.

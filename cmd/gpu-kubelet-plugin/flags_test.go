@@ -25,7 +25,7 @@ func parse(args []string, env map[string]string) (*options, error) {
 	if err := all.Parse(args); err != nil {
 		return nil, err
 	}
-	err := applyEnvironment(all, func(name string) (string, bool) {
+	err := twins.Apply(all, func(name string) (string, bool) {
 		value, ok := env[name]
 		return value, ok
 	})

@@ -120,11 +120,11 @@ func TestAgentHoldsEachShareToItsLimits(t *testing.T) {
 	}
 
 	const daemon = "/run/gpu-mps-supervisor/daemons/gpu-1b-00"
-	mounted := []string{daemon + "/pipe on /run/nvidia-mps/gpu-1b-00/pipe", daemon + "/shm on /dev/shm"}
+	mounted := []string{daemon + "/pipe on " + daemon + "/pipe", daemon + "/shm on /dev/shm"}
 	for claim, limits := range map[*resourceapi.ResourceClaim][]string{
-		small: {"CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-1b-00/pipe", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9728M"},
+		small: {"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9728M"},
 		// A half of 30 of 80 Gi each, and of the memory less a context.
-		large: {"CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-1b-00/pipe", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=18", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=14848M"},
+		large: {"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=18", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=14848M"},
 	} {
 		device, got := n.injected(t, claim)
 		if want := string(claim.UID) + "-gpu-1b-00_share-" + claim.Name; device != want {
@@ -216,6 +216,39 @@ func TestAgentWaitsForASupervisorThatIsAway(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"gpu-1b-00"}, s.names()); diff != "" {
 		t.Errorf("daemons (-want +got):\n%s", diff)
+	}
+}
+
+// Agent and supervisor are upgraded at the same time, say.
+func TestASupervisorThatIsAwayHoldsUpNeitherTheStartNorOtherClaims(t *testing.T) {
+	share, whole := shareFor("share", "gpu-1b-00", "10Gi", "0"), claimFor("whole", "gpu-43-00")
+	n := newNode(t, share, whole)
+	s := n.supervise(t)
+	a := n.start(t)
+	if got := a.prepare(t, share)["uid-share"]; got.Error != "" {
+		t.Fatal(got.Error)
+	}
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+
+	b := n.start(t)
+	if got := b.prepare(t, whole)["uid-whole"]; got.Error != "" {
+		t.Errorf("a whole GPU: %s", got.Error)
+	}
+	if err := b.kubelet.Unprepare(t.Context(), share); err == nil || !strings.Contains(err.Error(), "gpu-mps-supervisor does not answer") {
+		t.Errorf("unprepare without the supervisor: %v, want an error that says so: the daemon runs on", err)
+	}
+	back := n.supervise(t, "gpu-1b-00")
+	// The kubelet tries again, and until the client looks again it is away.
+	for err := b.kubelet.Unprepare(t.Context(), share); err != nil; err = b.kubelet.Unprepare(t.Context(), share) {
+		if t.Context().Err() != nil {
+			t.Fatalf("unprepare with the supervisor back: %v", err)
+		}
+	}
+	if names := back.names(); len(names) != 0 {
+		t.Errorf("daemons left behind: %q", names)
 	}
 }
 

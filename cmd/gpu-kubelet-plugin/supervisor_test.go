@@ -17,6 +17,9 @@ import (
 type supervisor struct {
 	mpsv1.UnimplementedSupervisorServer
 
+	// stop ends it, and leaves nothing on its socket.
+	stop func()
+
 	mu      sync.Mutex
 	daemons map[string]*mpsv1.Daemon
 	// changes counts the calls that were to change something.
@@ -92,11 +95,12 @@ func (n *node) supervise(t *testing.T, daemons ...string) *supervisor {
 	mpsv1.RegisterSupervisorServer(server, s)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
-	t.Cleanup(func() {
+	s.stop = sync.OnceFunc(func() {
 		server.Stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(s.stop)
 	return s
 }

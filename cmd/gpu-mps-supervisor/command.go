@@ -57,7 +57,7 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := applyEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
+			if err := twins.Apply(cmd.Flags(), os.LookupEnv); err != nil {
 				return err
 			}
 			if err := o.complete(); err != nil {

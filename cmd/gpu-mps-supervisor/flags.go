@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -12,13 +12,14 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // the log format json
 
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/environment"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// envPrefix and the flag's name in capitals give a flag's environment twin.
-const envPrefix = "GPU_MPS_"
+// twins of the flags in the environment.
+const twins = environment.Prefix("GPU_MPS_")
 
 // options are the values of all flags.
 type options struct {
@@ -50,12 +51,12 @@ func (o *options) flags() cliflag.NamedFlagSets {
 
 	fs = sets.FlagSet("daemons")
 	fs.BoolVar(&o.multiUser, "multi-user", false, "have one server, which runs as root, serve the clients of all users. Without, the clients of one GPU have to be of one user at a time: those of another wait, inside the first call of CUDA, until the clients of the first have ended. Give it where containers of different users (runAsUser) share GPUs and you trust them with a server of root's")
-	fs.DurationVar(&o.startTimeout, "start-timeout", 20*time.Second, "how long a daemon may take until it answers")
-	fs.DurationVar(&o.probeInterval, "probe-interval", 30*time.Second, "how often a daemon is asked whether it is well")
+	fs.DurationVar(&o.startTimeout, "start-timeout", mps.DefaultStartTimeout, "how long a daemon may take until it answers")
+	fs.DurationVar(&o.probeInterval, "probe-interval", mps.DefaultProbeInterval, "how often a daemon is asked whether it is well")
 
 	fs = sets.FlagSet("host")
-	fs.StringVar(&o.socket, "socket", mps.DefaultSocket, "`FILE` of the unix socket for gpu-kubelet-plugin")
-	fs.StringVar(&o.runDir, "run-dir", filepath.Dir(mps.DefaultSocket), "`DIR` for the daemons' sockets and shared memory: at most 31 characters long, at the same path on the host, and empty after a boot")
+	fs.StringVar(&o.socket, "socket", "", "`FILE` of the unix socket for gpu-kubelet-plugin (default: supervisor.sock in the run directory)")
+	fs.StringVar(&o.runDir, "run-dir", filepath.Dir(mps.DefaultSocket), "`DIR` for the daemons' sockets and shared memory: at the same path on the host, empty after a boot, and at most 31 characters long, as the path of a socket is limited")
 	fs.StringVar(&o.logDir, "log-dir", "/var/log/gpu-mps-supervisor", "`DIR` for the daemons' logs")
 	fs.StringVar(&o.mountNamespace, "mount-namespace", "", "`FILE` of the mount namespace in which daemons see their files, such as /proc/1/ns/mnt: for a supervisor in a container, whose files go with it (default: the supervisor's own)")
 	fs.StringVar(&o.cgroup, "cgroup", "", "`DIR` of cgroup v2 for the daemons, such as /sys/fs/cgroup/gpu-mps: for a supervisor in a container, as what is in the container's cgroup ends with it (default: the supervisor's own)")
@@ -68,29 +69,9 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	return sets
 }
 
-// envName is the environment twin of a flag: GPU_MPS_RUN_DIR for run-dir.
-func envName(flag string) string {
-	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
-// applyEnvironment sets every flag that the command line does not give from its
-// environment twin.
-func applyEnvironment(fs *pflag.FlagSet, lookup func(string) (string, bool)) error {
-	var errs []error
-	fs.VisitAll(func(f *pflag.Flag) {
-		value, ok := lookup(envName(f.Name))
-		if f.Changed || !ok {
-			return
-		}
-		if err := fs.Set(f.Name, value); err != nil {
-			errs = append(errs, fmt.Errorf("environment variable %s: %w", envName(f.Name), err))
-		}
-	})
-	return errors.Join(errs...)
-}
-
 // complete refuses what cannot work.
 func (o *options) complete() error {
+	o.socket = cmp.Or(o.socket, filepath.Join(o.runDir, filepath.Base(mps.DefaultSocket)))
 	for _, path := range []*string{&o.simState, &o.driverRoot, &o.socket, &o.runDir, &o.logDir, &o.cgroup} {
 		if *path == "" {
 			continue

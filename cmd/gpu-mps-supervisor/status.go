@@ -43,7 +43,7 @@ func statusCommand() *cobra.Command {
 		Long:  "status asks the supervisor of this node for its daemons and their servers and clients.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if value, ok := os.LookupEnv(envName("socket")); ok && !cmd.Flags().Changed("socket") {
+			if value, ok := os.LookupEnv(twins.Name("socket")); ok && !cmd.Flags().Changed("socket") {
 				socket = value
 			}
 			if format != "text" && format != "json" {
@@ -53,7 +53,7 @@ func statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer client.Close()
+			defer func() { _ = client.Close() }()
 			daemons, err := client.MPSDaemons(cmd.Context())
 			if err != nil {
 				return err
@@ -68,7 +68,7 @@ func statusCommand() *cobra.Command {
 	cmd.Flags().StringVarP(&format, "output", "o", format, "`FORMAT`: text or json")
 	// The parent's shows the parent's flags.
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
+		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
 	})
 	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
 		_, err := fmt.Fprintf(cmd.OutOrStderr(), "Usage:\n  %s\n\nFlags:\n%s", cmd.UseLine(), cmd.Flags().FlagUsages())
@@ -99,8 +99,7 @@ func printText(w io.Writer, daemons []gpu.MPSStatus) error {
 		_, err := fmt.Fprintln(w, "No MPS daemons: nothing on this node is shared by MPS.")
 		return err
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NAME\tSTATE\tPID\tRESTARTS\tTHREADS\tMEMORY\tSERVERS\tCLIENTS\tDEVICES")
+	rows := []string{"NAME\tSTATE\tPID\tRESTARTS\tTHREADS\tMEMORY\tSERVERS\tCLIENTS\tDEVICES"}
 	for _, d := range daemons {
 		clients := 0
 		var servers []string
@@ -108,8 +107,12 @@ func printText(w io.Writer, daemons []gpu.MPSStatus) error {
 			clients += s.Clients
 			servers = append(servers, fmt.Sprintf("%d %s", s.PID, s.State))
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%d\t%s\n", d.Daemon.Name, d.State, number(d.PID), d.Restarts,
-			threads(d.Daemon), memory(d.Daemon), orNone(servers), clients, strings.Join(d.Daemon.Devices, ","))
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s\t%s\t%d\t%s", d.Daemon.Name, d.State, number(d.PID), d.Restarts,
+			threads(d.Daemon), memory(d.Daemon), orNone(servers), clients, strings.Join(d.Daemon.Devices, ",")))
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if _, err := fmt.Fprintln(table, strings.Join(rows, "\n")); err != nil {
+		return err
 	}
 	if err := table.Flush(); err != nil {
 		return err

@@ -70,34 +70,39 @@ func writeMPS(w io.Writer, daemons []mpssim.Listed) error {
 		_, err := fmt.Fprintln(w, "no MPS daemon has run on this node")
 		return err
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var b strings.Builder
+	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	// A strings.Builder takes everything.
+	line := func(format string, args ...any) { _, _ = fmt.Fprintf(tw, format+"\n", args...) }
 	for _, d := range daemons {
 		state := "ended"
 		if d.Running {
 			state = fmt.Sprintf("runs as process %d", d.PID)
 		}
-		fmt.Fprintf(tw, "daemon in %s: %s\n", d.PipeDirectory, state)
+		line("daemon in %s: %s", d.PipeDirectory, state)
 		if d.Record == nil {
 			continue
 		}
-		fmt.Fprintf(tw, "  devices %s, started %d times, defaults: %s\n", strings.Join(d.Record.Devices, ", "), d.Record.Starts, limits(d.Record.Defaults))
+		line("  devices %s, started %d times, defaults: %s", strings.Join(d.Record.Devices, ", "), d.Record.Starts, limits(d.Record.Defaults))
 		for _, s := range d.Record.Servers {
-			fmt.Fprintf(tw, "  server %d of user %d: %s, limits: %s\n", s.PID, s.UID, s.Status, limits(s.Limits))
+			line("  server %d of user %d: %s, limits: %s", s.PID, s.UID, s.Status, limits(s.Limits))
 			if len(s.Clients) > 0 {
-				fmt.Fprintln(tw, "    CLIENT\tUSER\tTHREADS %\tDEVICE\tLIMIT MiB\tUSED MiB\tPEAK MiB\tENDED")
+				line("    CLIENT\tUSER\tTHREADS %%\tDEVICE\tLIMIT MiB\tUSED MiB\tPEAK MiB\tENDED")
 			}
 			for _, c := range s.Clients {
 				for _, device := range c.Devices {
-					fmt.Fprintf(tw, "    %d\t%d\t%g\t%s\t%s\t%d\t%d\t%s\n", c.PID, c.UID, c.ActiveThreadPercentage,
+					line("    %d\t%d\t%g\t%s\t%s\t%d\t%d\t%s", c.PID, c.UID, c.ActiveThreadPercentage,
 						device.UUID, mib(device.LimitBytes), device.UsedBytes>>20, device.PeakBytes>>20, c.Ended)
 				}
 			}
 		}
 		for _, r := range d.Record.Refused {
-			fmt.Fprintf(tw, "  refused client %d of user %d: %s\n", r.PID, r.UID, r.Error.Error())
+			line("  refused client %d of user %d: %s", r.PID, r.UID, r.Error.Error())
 		}
 	}
-	return tw.Flush()
+	_ = tw.Flush()
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 func limits(l mpssim.Limits) string {
@@ -158,7 +163,8 @@ func signalDaemons(s *nvmlsim.Sim, device string, signal syscall.Signal) (n int,
 		return 0, err
 	}
 	for _, d := range daemons {
-		if !d.Running || device != "" && !(d.Record != nil && slices.Contains(d.Record.Devices, device)) {
+		ofDevice := d.Record != nil && slices.Contains(d.Record.Devices, device)
+		if !d.Running || device != "" && !ofDevice {
 			continue
 		}
 		if err := syscall.Kill(d.PID, signal); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -90,7 +91,8 @@ func (t *tool) startMPSDaemon(c *cobra.Command, o mpssim.Options, args []string)
 	if err != nil {
 		return err
 	}
-	daemon := exec.Command(self, c.Name(), "-f")
+	// It outlives this command.
+	daemon := exec.CommandContext(context.WithoutCancel(c.Context()), self, c.Name(), "-f")
 	daemon.Env = append(os.Environ(), "GPU_SIM_STATE="+t.state)
 	for _, arg := range args {
 		if strings.TrimLeft(arg, "-") != "d" {

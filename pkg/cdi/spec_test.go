@@ -38,12 +38,12 @@ func share(id string, threads int) gpu.Injection {
 		ID:          "5ca1ab1e-gpu-1b-00_" + id,
 		DeviceNodes: []string{"/dev/nvidia0"},
 		Env: []string{
-			"CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-1b-00/pipe",
+			"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe",
 			fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", threads),
 			"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9728M",
 		},
 		Mounts: []gpu.Mount{
-			{HostPath: daemon + "/pipe", ContainerPath: "/run/nvidia-mps/gpu-1b-00/pipe"},
+			{HostPath: daemon + "/pipe", ContainerPath: daemon + "/pipe"},
 			{HostPath: daemon + "/shm", ContainerPath: "/dev/shm"},
 		},
 	}

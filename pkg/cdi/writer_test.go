@@ -247,7 +247,7 @@ func TestARuntimeReplacesThePodsSharedMemoryByThatOfTheShare(t *testing.T) {
 		"tmpfs on /dev",
 		"tmpfs on /run",
 		"/run/gpu-mps-supervisor/daemons/gpu-1b-00/shm on /dev/shm",
-		"/run/gpu-mps-supervisor/daemons/gpu-1b-00/pipe on /run/nvidia-mps/gpu-1b-00/pipe",
+		"/run/gpu-mps-supervisor/daemons/gpu-1b-00/pipe on /run/gpu-mps-supervisor/daemons/gpu-1b-00/pipe",
 	}
 	if diff := cmp.Diff(want, mounted); diff != "" {
 		t.Errorf("mounts in their order (-want +got):\n%s", diff)

@@ -25,14 +25,15 @@ type holder struct {
 }
 
 // began reports whether the claim may have done a step that nobody has undone.
-// Of a claim without a record that is so for every device that it holds.
+// Of a claim without a record that is so for every device that it holds, and of
+// one whose record was lost for all of its plan.
 func (h holder) began(step, device string) bool {
 	if h.phase == Unrecorded {
 		return slices.ContainsFunc(h.names, func(n gpu.DeviceName) bool {
 			return n.String() == device || step == stepSetTimeSlice && n.Kind != gpu.KindMIG && n.Address.DeviceName() == device
 		})
 	}
-	return slices.ContainsFunc(h.Journal, func(e entry) bool { return e.Step == step && e.Device == device && e.State != "" })
+	return slices.ContainsFunc(h.Journal, func(e entry) bool { return e.Step == step && e.Device == device && (e.State != "" || h.Adopted) })
 }
 
 // around is what other claims hold. It is read once, when it is first asked for:

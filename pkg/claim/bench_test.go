@@ -220,3 +220,41 @@ func BenchmarkFiftySixPartitionsAtOnce(b *testing.B) {
 		b.StartTimer()
 	}
 }
+
+// shares of 1Gi of one GPU, one claim for each.
+func shares(n int) []*resourceapi.ResourceClaim {
+	var claims []*resourceapi.ResourceClaim
+	for i := range n {
+		claims = append(claims, pieces(fmt.Sprintf("share-%d", i), piece{device: "gpu-00-00", memory: "1Gi"}))
+	}
+	return claims
+}
+
+func BenchmarkShare(b *testing.B) {
+	for _, others := range []int{0, 1, 47} {
+		b.Run(fmt.Sprintf("beside-%d", others), func(b *testing.B) {
+			w := newShareWorld(b, b.TempDir(), 1)
+			w.disk = store.Disk{}
+			m, claims := w.start(), shares(others+1)
+			for _, c := range claims[1:] {
+				if _, err := m.Prepare(b.Context(), c); err != nil {
+					b.Fatal(err)
+				}
+			}
+			var prepare, unprepare []time.Duration
+			for b.Loop() {
+				start := time.Now()
+				if _, err := m.Prepare(b.Context(), claims[0]); err != nil {
+					b.Fatal(err)
+				}
+				prepared := time.Now()
+				if err := m.Unprepare(b.Context(), claims[0].UID); err != nil {
+					b.Fatal(err)
+				}
+				prepare, unprepare = append(prepare, prepared.Sub(start)), append(unprepare, time.Since(prepared))
+			}
+			b.ReportMetric(median(prepare), "prepare-ms")
+			b.ReportMetric(median(unprepare), "unprepare-ms")
+		})
+	}
+}

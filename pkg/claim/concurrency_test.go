@@ -238,3 +238,35 @@ func TestAClaimWaitsForTheOneBeforeIt(t *testing.T) {
 		}
 	})
 }
+
+// Shares of one GPU come and go at once, by two processes: whoever is prepared
+// finds a daemon that lets it have its share.
+func TestManySharesOfOneGPUAtOnce(t *testing.T) {
+	w := newShareWorld(t, t.TempDir(), 1)
+	processes := []*claim.Manager{w.start(), w.start()}
+	var all sync.WaitGroup
+	for i := range 16 {
+		c := pieces(fmt.Sprintf("claim-%d", i), piece{device: "gpu-00-00", memory: fmt.Sprintf("%dGi", 1+i%5)})
+		m := processes[i%2]
+		all.Go(func() {
+			for range 5 {
+				devices, err := m.Prepare(t.Context(), c)
+				if err != nil {
+					t.Errorf("%s: %v", c.Name, err)
+					return
+				}
+				running, err := w.supervisor.MPSDaemons(t.Context())
+				if err != nil || len(running) != 1 || running[0].Daemon.MemoryLimits[0] < devices[0].Share.MemoryLimit || running[0].Daemon.ThreadPercentage < devices[0].Share.ThreadPercentage {
+					t.Errorf("%s has %+v, and the daemons are %+v, %v", c.Name, devices[0].Share, running, err)
+				}
+				if err := m.Unprepare(t.Context(), c.UID); err != nil {
+					t.Errorf("%s: %v", c.Name, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if got := w.left(processes[0]); got != "" {
+		t.Errorf("left behind:\n%s", got)
+	}
+}

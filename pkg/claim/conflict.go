@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -103,14 +104,15 @@ func (m *Manager) room(ctx context.Context, j job, name gpu.DeviceName, others [
 	if err != nil {
 		return err
 	}
+	admitted := clientsOf(g, name)
 	switch {
 	case before+taken > uint64(all.Value()) && len(holding) > 0:
 		return fmt.Errorf("%w: %s of its %s memory are wanted, and %s are held by claims %s", gpu.ErrInUse, inBytes(taken), all.String(), inBytes(before), strings.Join(holding, ", "))
 	case taken > uint64(all.Value()):
 		return fmt.Errorf("%w: the claim's shares have %s memory together, and the device has %s", gpu.ErrInvalid, inBytes(taken), all.String())
-	case clients > 0 && beforeClients+clients > gpu.MPSMaxClients:
-		return fmt.Errorf("%w: MPS admits %d processes to a device at a time; shares for %d are held by claims %s, and this claim is for %d more; let it go to another GPU, or have fewer processes in the ShareConfig",
-			gpu.ErrNoCapacity, gpu.MPSMaxClients, beforeClients, strings.Join(holding, ", "), clients)
+	case clients > 0 && beforeClients+clients > admitted:
+		return fmt.Errorf("%w: MPS admits %d processes to the device at a time; shares for %d are held by claims %s, and this claim is for %d more; let it go to another device, or have fewer processes in the ShareConfig",
+			gpu.ErrNoCapacity, admitted, beforeClients, cmp.Or(strings.Join(holding, ", "), "none"), clients)
 	}
 	return nil
 }
@@ -128,6 +130,15 @@ func (r *record) taken(device string) (memory uint64, clients int) {
 		}
 	}
 	return memory, clients
+}
+
+// clientsOf a device, that MPS admits at a time.
+func clientsOf(g gpu.GPU, name gpu.DeviceName) int {
+	if name.Kind != gpu.KindMIG {
+		return gpu.MPSMaxClients
+	}
+	info, _, _ := g.MIG.Find(name)
+	return gpu.MPSClients(info.ComputeSlices, g.MIG.ComputeSlices())
 }
 
 // memoryOf a device, as it is published.

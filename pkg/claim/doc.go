@@ -32,5 +32,19 @@
 // never taken for ours. A MIG mode that was switched on for claims is noted for
 // its GPU, and goes off with the last partition there.
 //
+// # Sharing
+//
+// A claim has a device whole, a share of its memory, or slots of its time.
+// Shares and slots of one device are several claims', and so is what they need:
+// the partition, the MPS daemon, the time slice. Each is made with the first
+// claim and ends with the last, in whichever order they come and go, and whoever
+// of two processes does it: under the lock of the GPU the records say who else
+// there is. What a daemon is to be is not kept anywhere, it follows from them:
+// its ceilings are the limits of its largest client. What a process is held to
+// is decided once, when the claim is prepared, and does not change with flags.
+//
+// The spec of a claim tells shares from the whole, so that a share whose record
+// is lost keeps its neighbours, and theirs, as they are.
+//
 // Out of scope: the kubelet's protocol, the API server, and what to publish.
 package claim

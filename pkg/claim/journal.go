@@ -131,7 +131,7 @@ func (m *Manager) verify(ctx context.Context, j job) error {
 // record for the next attempt.
 func (m *Manager) undo(ctx context.Context, j job) error {
 	for _, e := range slices.Backward(j.Journal) {
-		if e.State == "" {
+		if e.State == "" || j.stillLost() {
 			continue
 		}
 		if err := m.undoStep(ctx, j, e); err != nil {

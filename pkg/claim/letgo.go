@@ -10,52 +10,77 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
+// adopt has the record take over what a claim has whose record is lost, if that
+// is what the record wants. Until the claim's CDI spec is written anew it is as
+// good as lost: undoing leaves it all as the spec tells.
+func (r *record) adopt(lost *record, static bool) bool {
+	if !slices.EqualFunc(r.Devices, lost.Devices, func(a, b allocated) bool {
+		name, err := gpu.ParseDeviceName(a.Device)
+		return err == nil && a.Device == b.Device && a.injectionID("", name) == b.injectionID("", name)
+	}) {
+		return false
+	}
+	r.Adopted = true
+	for i := range r.Journal {
+		if e := &r.Journal[i]; e.Step == stepCreatePartition && !static {
+			e.Result = []byte("{}") // it may exist, and be the claim's
+		}
+	}
+	return true
+}
+
+// stillLost reports whether the record has been adopted for a lost one and has
+// not replaced its CDI spec yet.
+func (r *record) stillLost() bool {
+	return r.Adopted && slices.ContainsFunc(r.Journal, func(e entry) bool { return e.Step == stepWriteCDI && e.State == "" })
+}
+
 // letGo undoes what a claim without a readable record has done, as far as its
-// CDI spec, the witness, tells and other claims have no part in it. What is
-// still wanted stays, and is noted as the claim's. The caller holds the locks of
-// the GPUs.
-func (m *Manager) letGo(ctx context.Context, lost job, want *record) error {
+// CDI spec, the witness, tells and other claims have no part in it. The spec
+// itself goes last. The caller holds the locks of the GPUs.
+func (m *Manager) letGo(ctx context.Context, lost job) error {
+	if len(lost.Devices) == 0 {
+		return nil
+	}
 	names, err := lost.names()
 	if err != nil {
 		return err
 	}
-	for i, d := range lost.Devices {
-		if names[i].Kind != gpu.KindTimeSlice {
-			if err := m.letDaemonGo(ctx, lost, d.Device, want); err != nil {
+	for _, name := range names {
+		if name.Kind != gpu.KindTimeSlice {
+			if err := m.letDaemonGo(ctx, lost, name.String()); err != nil {
 				return err
 			}
 		}
-		if names[i].Kind == gpu.KindMIG {
-			err = m.letPartitionGo(ctx, lost, names[i], want)
+		if name.Kind == gpu.KindMIG {
+			err = m.letPartitionGo(ctx, lost, name)
 		} else if m.TimeSlicing != nil {
-			err = m.restoreInterval(ctx, names[i].Address, lost.around)
+			err = m.restoreInterval(ctx, name.Address, lost.around)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return nil
+	return m.CDI.Remove(ctx, lost.Claim.UID)
 }
 
-func (m *Manager) letDaemonGo(ctx context.Context, lost job, device string, want *record) error {
-	if m.MPS == nil || want.plans(stepStartMPS, device) {
+// letDaemonGo lets the MPS daemon go that the claim may have used. There need
+// not be one at all, so a supervisor that is away is no reason to stop: every
+// recovery looks again.
+func (m *Manager) letDaemonGo(ctx context.Context, lost job, device string) error {
+	if m.MPS == nil {
 		return nil
 	}
-	unused, err := lost.nobodyElse(ctx, stepStartMPS, device)
-	if err != nil || !unused {
-		return err
-	}
-	err = m.MPS.StopMPS(ctx, device)
+	err := startMPS{m.MPS}.release(ctx, device, nil, lost.around)
 	if errors.Is(err, gpu.ErrNotReady) {
-		// There need not be such a daemon at all. Every recovery looks again.
 		klog.FromContext(ctx).Info("An MPS daemon may go on for now", "device", device, "err", err)
 		return nil
 	}
 	return err
 }
 
-func (m *Manager) letPartitionGo(ctx context.Context, lost job, name gpu.DeviceName, want *record) error {
-	if m.Partitioning == nil || m.Partitioning.Static || want.adopt(name.String()) {
+func (m *Manager) letPartitionGo(ctx context.Context, lost job, name gpu.DeviceName) error {
+	if m.Partitioning == nil || m.Partitioning.Static {
 		return nil
 	}
 	unused, err := lost.nobodyElse(ctx, stepCreatePartition, name.String())
@@ -70,24 +95,4 @@ func (m *Manager) letPartitionGo(ctx context.Context, lost job, name gpu.DeviceN
 		return err
 	}
 	return nil
-}
-
-// plans reports whether a record, which may be nil, has the step in its plan.
-func (r *record) plans(step, device string) bool {
-	return r != nil && slices.ContainsFunc(r.Journal, func(e entry) bool { return e.Step == step && e.Device == device })
-}
-
-// adopt notes that the partition of a device may exist already, and be the
-// claim's. It reports whether the record, which may be nil, is to have it.
-func (r *record) adopt(device string) bool {
-	if r == nil {
-		return false
-	}
-	for i := range r.Journal {
-		if e := &r.Journal[i]; e.Step == stepCreatePartition && e.Device == device {
-			e.Result = []byte("{}")
-			return true
-		}
-	}
-	return false
 }

@@ -39,6 +39,8 @@ type Partitioning struct {
 	Static bool
 }
 
+func (m *Manager) static() bool { return m.Partitioning != nil && m.Partitioning.Static }
+
 // describe names a GPU for people who look for it.
 func describe(address gpu.PCIAddress) string {
 	return fmt.Sprintf("GPU %s at %s", address.DeviceName(), address)

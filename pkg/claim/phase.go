@@ -96,14 +96,16 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 				if err := want.plan(ctx); err != nil {
 					return nil, err
 				}
-				if err := m.letGo(ctx, job{lost.record, around}, want.record); err != nil {
-					return nil, err
+				if !want.adopt(lost.record, m.static()) {
+					if err := m.letGo(ctx, job{lost.record, around}); err != nil {
+						return nil, err
+					}
 				}
 				return want.record, m.build(ctx, job{want.record, around})
 			case toAbsent:
 				// Without a record there may still be a CDI spec, or the
 				// beginnings of both.
-				if err := m.letGo(ctx, job{lost.record, around}, nil); err != nil {
+				if err := m.letGo(ctx, job{lost.record, around}); err != nil {
 					return nil, err
 				}
 				return nil, m.clear(ctx, claim)
@@ -121,6 +123,11 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 		case Preparing, Unpreparing:
 			if err := m.undo(ctx, job{r, around}); err != nil {
 				return nil, errors.Join(err, journalErr)
+			}
+			if r.stillLost() && goal != toRest {
+				if lost, err = m.lost(ctx, claim, nil); err != nil {
+					return nil, err
+				}
 			}
 			klog.FromContext(ctx).Info("Unprepared", "devices", r.deviceNames())
 			r = nil

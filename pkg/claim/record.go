@@ -33,6 +33,9 @@ type record struct {
 	Journal []entry `json:"journal"`
 	// Unpreparing says that undoing has begun and must be finished.
 	Unpreparing bool `json:"unpreparing,omitempty"`
+	// Adopted says that the claim had all of its devices, and a CDI spec, when
+	// the record before this one was lost.
+	Adopted bool `json:"adopted,omitempty"`
 }
 
 // allocated is one allocation result of ours.

@@ -117,7 +117,9 @@ func (m *Manager) settle(ctx context.Context, claim types.UID, report *Report) e
 	}
 	if list != nil {
 		*list = append(*list, claim)
-		return nil
+		if list != &report.Undone || !r.stillLost() {
+			return nil
+		}
 	}
 	return m.settleSpec(ctx, claim, report)
 }

@@ -35,6 +35,10 @@ func TestSharesOfOneMIGDevice(t *testing.T) {
 	if !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "6Gi are held by claims team-a/a, team-a/b") {
 		t.Errorf("more than is left: %v", err)
 	}
+	_, err = m.Prepare(once(), pieces("c", piece{device: part, memory: "3Gi", config: config("ShareConfig", `"processes":5`)}))
+	if !errors.Is(err, gpu.ErrNoCapacity) || !strings.Contains(err.Error(), "MPS admits 6 processes to the device") {
+		t.Errorf("more clients than a seventh of the GPU admits: %v", err)
+	}
 	for _, device := range []string{part, h100, h100 + "-ts"} {
 		if _, err := m.Prepare(once(), pieces("d", piece{device: device})); !errors.Is(err, gpu.ErrInUse) {
 			t.Errorf("%s: %v, want %v", device, err, gpu.ErrInUse)

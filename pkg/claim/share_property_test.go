@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
@@ -35,60 +34,6 @@ type shareModel struct {
 	w     *migWorld
 	m     *claim.Manager
 	owned map[string]owned
-}
-
-// somePiece of one of two GPUs.
-func somePiece(t *rapid.T) piece {
-	on := rapid.SampledFrom([]string{h100, h100Other}).Draw(t, "GPU")
-	switch rapid.SampledFrom([]string{"share", "share", "share", "plain", "part", "part", "partShare", "partShare", "whole", "together", "turns", "turns"}).Draw(t, "use") {
-	case "share":
-		return piece{device: on, memory: rapid.SampledFrom([]string{"10Gi", "30Gi", "50Gi"}).Draw(t, "memory")}
-	case "plain":
-		return piece{device: on, memory: "20Gi", config: config("ShareConfig", plain)}
-	case "part":
-		return piece{device: on + rapid.SampledFrom([]string{"-mig-1g-10gb-0", "-mig-1g-10gb-3", "-mig-3g-40gb-0"}).Draw(t, "part")}
-	case "partShare":
-		return piece{device: on + rapid.SampledFrom([]string{"-mig-1g-10gb-0", "-mig-3g-40gb-4"}).Draw(t, "part"), memory: rapid.SampledFrom([]string{"2Gi", "6Gi"}).Draw(t, "memory")}
-	case "together":
-		return piece{device: on, config: config("GpuConfig", together)}
-	case "turns":
-		p := piece{device: on + "-ts"}
-		if slice := rapid.SampledFrom([]gpu.TimeSlice{"", gpu.TimeSliceShort, gpu.TimeSliceLong}).Draw(t, "interval"); slice != "" {
-			p.config = interval(slice)
-		}
-		return p
-	default:
-		return piece{device: on}
-	}
-}
-
-func (p piece) name() gpu.DeviceName {
-	name, _ := gpu.ParseDeviceName(p.device)
-	return name
-}
-
-func (p piece) bytes() uint64 {
-	if p.memory == "" {
-		return 0
-	}
-	memory := resource.MustParse(p.memory)
-	return uint64(memory.Value())
-}
-
-// beside reports whether two pieces can be held at the same time, if there is
-// memory for both.
-func (p piece) beside(q piece) bool {
-	a, b := p.name(), q.name()
-	switch {
-	case a.Address != b.Address:
-		return true
-	case a.Kind == gpu.KindTimeSlice && b.Kind == gpu.KindTimeSlice:
-		return p.config == "" || q.config == "" || p.config == q.config
-	case a == b:
-		return p.memory != "" && q.memory != ""
-	default:
-		return a.Kind == gpu.KindMIG && b.Kind == gpu.KindMIG && !excludes(p.device, q.device)
-	}
 }
 
 // size of a device's memory.
@@ -165,6 +110,9 @@ func (m *shareModel) prepare(t *rapid.T) {
 	m.w.supervisor.err = nil
 	switch fits := m.fits(c.claim.Name, c.pieces); {
 	case err == nil && fits:
+		if c.lost {
+			defer m.restart(t) // which settles what was left alone because of it
+		}
 		c.lost = false
 		m.owned[c.claim.Name] = c
 		m.told(t, c, devices)
@@ -179,10 +127,6 @@ func (m *shareModel) prepare(t *rapid.T) {
 
 func (o owned) usesMPS() bool {
 	return slices.ContainsFunc(o.pieces, func(p piece) bool { return p.client() })
-}
-
-func (p piece) client() bool {
-	return p.memory != "" && p.config == "" || p.config == config("GpuConfig", together)
 }
 
 // told checks what a claim is told of its devices.
@@ -209,10 +153,7 @@ func (m *shareModel) unprepare(t *rapid.T) {
 // next one start.
 func (m *shareModel) crash(t *rapid.T) {
 	c := m.some()
-	before, had := m.owned[c.claim.Name]
-	if before.lost {
-		return
-	}
+	_, had := m.owned[c.claim.Name]
 	m.w.faults = &faults{dieAt: rapid.IntRange(1, 50).Draw(t, "point")}
 	dying := m.w.start()
 	goal := rapid.SampledFrom([]string{"prepare", "unprepare"}).Draw(t, "goal")
@@ -229,7 +170,19 @@ func (m *shareModel) crash(t *rapid.T) {
 	}
 	m.restart(t)
 	switch phase := m.phaseOf(c.claim.UID); {
-	case phase == claim.Prepared && (had || goal == "prepare" && fits):
+	case phase == claim.Unrecorded && c.lost && goal == "prepare":
+	case phase == claim.Unrecorded && c.lost:
+		// Some of it may be gone. The kubelet has had no answer, so it asks again.
+		must(t, m.m.Unprepare(once(), c.claim.UID))
+		delete(m.owned, c.claim.Name)
+	case phase == claim.Absent && c.lost && fits:
+		// It died while its spec was written anew.
+		delete(m.owned, c.claim.Name)
+	case phase == claim.Prepared && (had && !c.lost || goal == "prepare" && fits):
+		if c.lost {
+			m.restart(t)
+		}
+		c.lost = false
 		m.owned[c.claim.Name] = c
 	case phase == claim.Absent && (goal == "unprepare" || !had):
 		delete(m.owned, c.claim.Name)

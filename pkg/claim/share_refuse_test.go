@@ -87,7 +87,7 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 				pieces("plain", piece{device: "gpu-00-00", memory: "10Gi", config: config("ShareConfig", plain)}),
 			},
 			pieces: []piece{{device: "gpu-00-00", memory: "10Gi", config: config("ShareConfig", `"processes":9`)}}, is: gpu.ErrNoCapacity,
-			says: "MPS admits 48 processes to a device at a time; shares for 40 are held by claims team-a/a, team-a/b, team-a/plain, and this claim is for 9 more",
+			says: "MPS admits 48 processes to the device at a time; shares for 40 are held by claims team-a/a, team-a/b, team-a/plain, and this claim is for 9 more",
 		},
 
 		"a GpuConfig for a share": {

@@ -16,7 +16,7 @@ import (
 )
 
 func TestWhatContainersGet(t *testing.T) {
-	const mounts = "  /run/sup/%[1]s/pipe at /run/nvidia-mps/%[1]s/pipe\n  /run/sup/%[1]s/shm at /dev/shm\n"
+	const mounts = "  /run/sup/%[1]s/pipe at /run/sup/%[1]s/pipe\n  /run/sup/%[1]s/shm at /dev/shm\n"
 	first := fmt.Sprintf(mounts, "gpu-00-00")
 	for name, c := range map[string]struct {
 		pieces  []piece
@@ -25,13 +25,13 @@ func TestWhatContainersGet(t *testing.T) {
 	}{
 		"a share": {
 			[]piece{{device: "gpu-00-00", memory: "20Gi", compute: "30"}},
-			"uid-c-gpu-00-00_share-c-0\n  CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n" + first,
+			"uid-c-gpu-00-00_share-c-0\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n" + first,
 			"gpu-00-00 of GPU-0=19968M, 30%\n",
 		},
 		"two shares of one GPU": {
 			[]piece{{device: "gpu-00-00", memory: "20Gi", compute: "30"}, {device: "gpu-00-00", memory: "40Gi", config: config("ShareConfig", `"processes":2,"compute":"Burst"`)}},
-			"uid-c-gpu-00-00_share-c-0\n  CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n" + first +
-				"uid-c-gpu-00-00_share-c-1\n  CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-00-00/pipe\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n" + first,
+			"uid-c-gpu-00-00_share-c-0\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n" + first +
+				"uid-c-gpu-00-00_share-c-1\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n" + first,
 			"gpu-00-00 of GPU-0=19968M\n",
 		},
 		"a plain share": {
@@ -40,13 +40,13 @@ func TestWhatContainersGet(t *testing.T) {
 		},
 		"a share of everything": {
 			[]piece{{device: "gpu-00-00", memory: "80Gi", config: config("ShareConfig", "")}},
-			"uid-c-gpu-00-00\n  CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=81408M\n" + first,
+			"uid-c-gpu-00-00\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=81408M\n" + first,
 			"gpu-00-00 of GPU-0=81408M, 100%\n",
 		},
 		"a whole GPU": {[]piece{{device: "gpu-00-00"}}, "uid-c-gpu-00-00\n", ""},
 		"a whole GPU that processes share": {
 			[]piece{{device: "gpu-00-00", config: config("GpuConfig", together)}},
-			"uid-c-gpu-00-00\n  CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-00-00/pipe\n" + first,
+			"uid-c-gpu-00-00\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n" + first,
 			"gpu-00-00 of GPU-0\n",
 		},
 		"two whole GPUs that processes share": {
@@ -54,8 +54,8 @@ func TestWhatContainersGet(t *testing.T) {
 				{device: "gpu-01-00", request: "both", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"threadPercentage":50,"memoryLimit":"10Gi","perDevice":[{"device":1,"memoryLimit":"5Gi"}]}}`)},
 				{device: "gpu-00-00", request: "both"},
 			},
-			"uid-c-gpu-01-00\n  CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-01-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=10240M,1=5120M\n" + fmt.Sprintf(mounts, "gpu-01-00") +
-				"uid-c-gpu-00-00\n  CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps/gpu-01-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=10240M,1=5120M\n" + fmt.Sprintf(mounts, "gpu-01-00"),
+			"uid-c-gpu-01-00\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-01-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=10240M,1=5120M\n" + fmt.Sprintf(mounts, "gpu-01-00") +
+				"uid-c-gpu-00-00\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-01-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=10240M,1=5120M\n" + fmt.Sprintf(mounts, "gpu-01-00"),
 			"gpu-01-00 of GPU-1=10240M,GPU-0=5120M, 50%\n",
 		},
 		"time slices": {

@@ -111,6 +111,9 @@ func (s *supervisor) refuse(d gpu.MPSDaemon) error {
 			return fmt.Errorf("%s: %w", renderDaemon(d), gpu.ErrInvalid)
 		}
 	}
+	if old, runs := s.daemons[d.Name]; runs && !slices.Equal(old.Devices, d.Devices) {
+		return fmt.Errorf("%s: %w: stop %s first", renderDaemon(d), gpu.ErrInUse, renderDaemon(old))
+	}
 	for _, uuid := range d.Devices {
 		if !mpsDevice.MatchString(uuid) || !slices.Contains(s.there(), uuid) {
 			return fmt.Errorf("%s: %w: no device %q", renderDaemon(d), gpu.ErrNotFound, uuid)

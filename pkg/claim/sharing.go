@@ -11,7 +11,8 @@ import (
 type MPS interface {
 	// EnsureMPS has the daemon running as described and returns once it answers:
 	// it starts it, or changes the ceilings of the one that runs. It is
-	// idempotent.
+	// idempotent. The error wraps [gpu.ErrInUse] where one of the name runs for
+	// other devices, which is to be stopped first.
 	EnsureMPS(ctx context.Context, daemon gpu.MPSDaemon) (gpu.MPSDirs, error)
 	// StopMPS ends the daemon and removes its folders. It is idempotent: no
 	// such daemon is no error.

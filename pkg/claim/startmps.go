@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/klog/v2"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -44,6 +42,9 @@ func (s startMPS) do(ctx context.Context, j job, e *entry) error {
 		return err
 	}
 	dirs, err := s.mps.EnsureMPS(ctx, daemon)
+	if errors.Is(err, gpu.ErrInUse) {
+		dirs, err = s.move(ctx, daemon, err)
+	}
 	if err != nil {
 		return fmt.Errorf("daemon %s: %w", e.Device, err)
 	}
@@ -51,37 +52,63 @@ func (s startMPS) do(ctx context.Context, j job, e *entry) error {
 	return err
 }
 
-// undo stops the daemon with its last client's claim, and takes back the
-// ceilings that only this claim needed.
+// move stops a daemon of other devices, and starts the one that is wanted in its
+// place: after a reset of the GPU a MIG device is another one, and so is what an
+// unfinished stop has left. No claim uses those other devices.
+func (s startMPS) move(ctx context.Context, daemon gpu.MPSDaemon, cause error) (gpu.MPSDirs, error) {
+	all, err := s.mps.MPSDaemons(ctx)
+	if err != nil {
+		return gpu.MPSDirs{}, errors.Join(cause, err)
+	}
+	if !slices.ContainsFunc(all, func(status gpu.MPSStatus) bool {
+		return status.Daemon.Name == daemon.Name && !slices.Equal(status.Daemon.Devices, daemon.Devices)
+	}) {
+		return gpu.MPSDirs{}, cause
+	}
+	if err := s.mps.StopMPS(ctx, daemon.Name); err != nil {
+		return gpu.MPSDirs{}, err
+	}
+	return s.mps.EnsureMPS(ctx, daemon)
+}
+
 func (s startMPS) undo(ctx context.Context, j job, e entry) error {
 	if err := s.there(); err != nil {
 		return err
 	}
-	others, err := j.others(ctx)
+	err := s.release(ctx, e.Device, j.record, j.around)
+	if errors.Is(err, gpu.ErrNotReady) && e.State == started {
+		// No container has been a client. A daemon that was started all the
+		// same is stopped by a recovery, or becomes the next claim's.
+		klog.FromContext(ctx).Info("The supervisor of MPS daemons is away and has nothing to stop, as far as is known", "step", stepStartMPS, "device", e.Device, "err", err)
+		return nil
+	}
+	return err
+}
+
+// release stops the daemon that a claim has used with the last of its claims,
+// and takes back the ceilings that only this one needed. Its record is nil if it
+// is lost.
+func (s startMPS) release(ctx context.Context, daemon string, own *record, around *around) error {
+	others, err := around.others(ctx)
 	if err != nil {
 		return err
 	}
-	others = slices.DeleteFunc(slices.Clone(others), func(h holder) bool { return !h.began(stepStartMPS, e.Device) })
+	others = slices.DeleteFunc(slices.Clone(others), func(h holder) bool { return !h.began(stepStartMPS, daemon) })
 	if len(others) == 0 {
-		err := s.mps.StopMPS(ctx, e.Device)
-		if errors.Is(err, gpu.ErrNotReady) && e.State == started {
-			// No container has been a client. A daemon that was started all
-			// the same is stopped by a recovery, or becomes the next claim's.
-			klog.FromContext(ctx).Info("The supervisor of MPS daemons is away and has nothing to stop, as far as is known", "step", stepStartMPS, "device", e.Device, "err", err)
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("daemon %s: %w", e.Device, err)
+		if err := s.mps.StopMPS(ctx, daemon); err != nil {
+			return fmt.Errorf("daemon %s: %w", daemon, err)
 		}
 		return nil
 	}
-	with, err := daemonFor(e.Device, j.record, others)
-	if err != nil {
+	without, err := daemonFor(daemon, nil, others)
+	if err != nil || without.Devices == nil || slices.Contains(without.Devices, "") {
 		return err
 	}
-	without, err := daemonFor(e.Device, nil, others)
-	if err != nil || without.Devices == nil || slices.Contains(without.Devices, "") || slices.Equal(with.MemoryLimits, without.MemoryLimits) && with.ThreadPercentage == without.ThreadPercentage {
-		return err
+	if own != nil {
+		with, err := daemonFor(daemon, own, others)
+		if err != nil || slices.Equal(with.MemoryLimits, without.MemoryLimits) && with.ThreadPercentage == without.ThreadPercentage {
+			return err
+		}
 	}
 	err = s.neverLess(ctx, &without, others)
 	if err == nil {
@@ -90,7 +117,7 @@ func (s startMPS) undo(ctx context.Context, j job, e entry) error {
 	if err != nil {
 		// The others' own limits hold as before, so this is no reason to keep a
 		// pod from going away. Verifying them tries again.
-		klog.FromContext(ctx).Info("The ceilings of an MPS daemon stay as they are for now", "step", stepStartMPS, "device", e.Device, "err", err)
+		klog.FromContext(ctx).Info("The ceilings of an MPS daemon stay as they are for now", "step", stepStartMPS, "device", daemon, "err", err)
 	}
 	return nil
 }
@@ -118,110 +145,6 @@ func (s startMPS) neverLess(ctx context.Context, daemon *gpu.MPSDaemon, others [
 		}
 	}
 	return nil
-}
-
-// daemonFor gives what a daemon is to be for the claim of a record, which may be
-// nil, and for the others that use it. Its ceilings are what the largest client
-// has: all that a client gets that drops its environment.
-func daemonFor(name string, own *record, others []holder) (gpu.MPSDaemon, error) {
-	daemon := gpu.MPSDaemon{Name: name}
-	records := []*record{}
-	if own != nil {
-		records = append(records, own)
-	}
-	for _, other := range others {
-		if other.began(stepStartMPS, name) {
-			records = append(records, other.record)
-		}
-	}
-	for _, r := range records {
-		for _, d := range r.Devices {
-			if d.MPS == nil || d.MPS.Daemon != name {
-				continue
-			}
-			clients := []allocated{d}
-			if d.Share == nil {
-				clients = r.clientsOf(name)
-			}
-			devices, limits := make([]string, len(clients)), make([]uint64, len(clients))
-			for i, c := range clients {
-				uuid, err := r.uuid(c)
-				if err != nil {
-					return daemon, err
-				}
-				devices[i], limits[i] = uuid, c.MPS.MemoryLimit
-			}
-			if daemon.Devices == nil {
-				daemon.Devices, daemon.ThreadPercentage, daemon.MemoryLimits = devices, d.MPS.ThreadPercentage, limits
-			} else {
-				raise(&daemon, d.MPS.ThreadPercentage, limits)
-			}
-		}
-	}
-	return daemon, nil
-}
-
-// raise gives the daemon the higher ones of its and these ceilings. 0 is none,
-// and the highest.
-func raise(daemon *gpu.MPSDaemon, threads int, limits []uint64) {
-	if threads == 0 || daemon.ThreadPercentage == 0 {
-		daemon.ThreadPercentage = 0
-	} else {
-		daemon.ThreadPercentage = max(daemon.ThreadPercentage, threads)
-	}
-	for i := range daemon.MemoryLimits {
-		if i >= len(limits) || limits[i] == 0 || daemon.MemoryLimits[i] == 0 {
-			daemon.MemoryLimits[i] = 0
-		} else {
-			daemon.MemoryLimits[i] = max(daemon.MemoryLimits[i], limits[i])
-		}
-	}
-}
-
-// clientsOf gives the whole devices that a daemon of the claim's own is for.
-func (r *record) clientsOf(daemon string) []allocated {
-	var clients []allocated
-	for _, d := range r.Devices {
-		if d.Share == nil && d.MPS != nil && d.MPS.Daemon == daemon {
-			clients = append(clients, d)
-		}
-	}
-	return clients
-}
-
-// uuid of a device: of a MIG device the one that was made.
-func (r *record) uuid(d allocated) (string, error) {
-	name, err := gpu.ParseDeviceName(d.Device)
-	if err != nil || name.Kind != gpu.KindMIG {
-		return d.UUID, err
-	}
-	made, err := r.partition(d.Device)
-	return made.UUID, err
-}
-
-// clientEdits makes containers clients of the device's daemon, with its limits.
-func (r *record) clientEdits(d allocated, dirs mpsResult, in *gpu.Injection) {
-	pipe := "/run/nvidia-mps/" + d.MPS.Daemon + "/pipe"
-	in.Env = append(in.Env, "CUDA_MPS_PIPE_DIRECTORY="+pipe)
-	if d.MPS.ThreadPercentage > 0 {
-		in.Env = append(in.Env, fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", d.MPS.ThreadPercentage))
-	}
-	clients := []allocated{d}
-	if d.Share == nil {
-		clients = r.clientsOf(d.MPS.Daemon)
-	}
-	var limits []string
-	for ordinal, c := range clients {
-		if c.MPS.MemoryLimit > 0 {
-			limits = append(limits, fmt.Sprintf("%d=%dM", ordinal, c.MPS.MemoryLimit/catalog.MemoryStep))
-		}
-	}
-	if len(limits) > 0 {
-		in.Env = append(in.Env, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="+strings.Join(limits, ","))
-	}
-	in.Mounts = append(in.Mounts,
-		gpu.Mount{HostPath: dirs.Pipe, ContainerPath: pipe},
-		gpu.Mount{HostPath: dirs.Shm, ContainerPath: "/dev/shm"})
 }
 
 // dirs of the daemon that the record has had started.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -78,6 +80,32 @@ func (s writeCDI) capabilities(r *record, d allocated, g gpu.GPU) ([]string, err
 		return nil, fmt.Errorf("%w: the MIG device has not been made", gpu.ErrNotFound)
 	}
 	return s.partitioning.CapabilityNodes(g, made.GPUInstance, made.ComputeInstance)
+}
+
+// clientEdits makes containers clients of the device's daemon, with its limits.
+// They have its folder at the host's path: NVIDIA wants daemon and clients to
+// agree on it.
+func (r *record) clientEdits(d allocated, dirs mpsResult, in *gpu.Injection) {
+	in.Env = append(in.Env, "CUDA_MPS_PIPE_DIRECTORY="+dirs.Pipe)
+	if d.MPS.ThreadPercentage > 0 {
+		in.Env = append(in.Env, fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", d.MPS.ThreadPercentage))
+	}
+	clients := []allocated{d}
+	if d.Share == nil {
+		clients = r.clientsOf(d.MPS.Daemon)
+	}
+	var limits []string
+	for ordinal, c := range clients {
+		if c.MPS.MemoryLimit > 0 {
+			limits = append(limits, fmt.Sprintf("%d=%dM", ordinal, c.MPS.MemoryLimit/catalog.MemoryStep))
+		}
+	}
+	if len(limits) > 0 {
+		in.Env = append(in.Env, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="+strings.Join(limits, ","))
+	}
+	in.Mounts = append(in.Mounts,
+		gpu.Mount{HostPath: dirs.Pipe, ContainerPath: dirs.Pipe},
+		gpu.Mount{HostPath: dirs.Shm, ContainerPath: "/dev/shm"})
 }
 
 func (s writeCDI) undo(ctx context.Context, j job, _ entry) error {

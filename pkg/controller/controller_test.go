@@ -224,7 +224,7 @@ func TestGPUsArePublishedWhenTheDriverComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hw := &hardware{err: fmt.Errorf("load libnvidia-ml.so.1: %w", gpu.ErrNotReady)}
 		r := start(t, hw)
-		r.want("slice 0", "NoDriver; load libnvidia-ml.so.1: GPU driver not ready")
+		r.want("slice 0", "NoDriver; load libnvidia-ml.so.1: not ready")
 		began := r.State().Since
 		r.pass(time.Hour)
 		if since := r.State().Since; since != began {
@@ -329,7 +329,7 @@ func TestADriverThatIsUnloadedLeavesItsGPUsWithATaint(t *testing.T) {
 		hw.change(func(h *hardware) { h.err, h.node = gpu.ErrNotReady, gpu.Node{} })
 		r.send(gpu.Event{Kind: gpu.EventLost})
 		r.want("slice 0\ngpu-01-00 (driver-not-ready)\ngpu-02-00 (driver-not-ready)",
-			"Published: 0 of 2 devices healthy; GPU driver not ready")
+			"Published: 0 of 2 devices healthy; not ready")
 		if _, err := r.GPU(t.Context(), address(0)); !errors.Is(err, gpu.ErrNotReady) {
 			t.Errorf("a GPU without a driver: %v, want ErrNotReady", err)
 		}

@@ -18,9 +18,9 @@ var (
 	ErrNotSupported = errors.New("not supported")
 	// ErrInvalid: the request itself is wrong and must be changed.
 	ErrInvalid = errors.New("invalid")
-	// ErrNotReady: the driver is not loaded (yet), or nothing is known of the
-	// GPUs so far. Waiting helps.
-	ErrNotReady = errors.New("GPU driver not ready")
+	// ErrNotReady: the driver is not loaded (yet), nothing is known of the GPUs
+	// so far, or the MPS supervisor is away. Waiting helps.
+	ErrNotReady = errors.New("not ready")
 	// ErrLost: the GPU fell off the bus or stopped answering.
 	ErrLost = errors.New("GPU lost")
 	// ErrPermission: this process lacks the rights for it.

@@ -1,8 +1,27 @@
 package gpu
 
 // MPSMaxClients is how many clients CUDA's Multi-Process Service admits to one
-// GPU or MIG device at a time, on Volta and newer.
+// GPU at a time, on Volta and newer.
 const MPSMaxClients = 48
+
+// MPSClients is how many clients MPS admits to a MIG device of so many of the
+// GPU's compute slices at a time: of those to a GPU, in proportion.
+// Source: NVIDIA Multi-Instance GPU User Guide, CUDA MPS on MIG.
+func MPSClients(slices, ofGPU int) int {
+	if ofGPU == 0 {
+		return MPSMaxClients
+	}
+	return max(1, MPSMaxClients*slices/ofGPU)
+}
+
+// ComputeSlices is how many a GPU has: those of its largest profile.
+func (m MIG) ComputeSlices() int {
+	most := 0
+	for _, p := range m.Profiles {
+		most = max(most, p.ComputeSlices)
+	}
+	return most
+}
 
 // firstWithMPSLimits is the compute capability of the first generation (Volta)
 // on which MPS limits the threads and the memory of a client.

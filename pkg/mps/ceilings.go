@@ -22,8 +22,20 @@ type setting struct {
 	value  uint64
 }
 
-// settings that make a daemon which was as before what it is to be. A daemon
-// that starts is the zero value.
+// eitherCeilings has a ceiling where one of the two has.
+func eitherCeilings(a, b gpu.MPSDaemon) gpu.MPSDaemon {
+	either := gpu.MPSDaemon{ThreadPercentage: max(a.ThreadPercentage, b.ThreadPercentage), MemoryLimits: slices.Clone(a.MemoryLimits)}
+	for i, limit := range b.MemoryLimits {
+		if i == len(either.MemoryLimits) {
+			either.MemoryLimits = append(either.MemoryLimits, 0)
+		}
+		either.MemoryLimits[i] = max(either.MemoryLimits[i], limit)
+	}
+	return either
+}
+
+// settings that make a daemon which may have the ceilings of before what it is
+// to be. A daemon that starts is the zero value.
 func settings(before, want gpu.MPSDaemon) []setting {
 	var all []setting
 	switch {
@@ -65,8 +77,8 @@ func (s setting) commands(server int) (set, get string) {
 }
 
 // check reads what a daemon says when asked for it. Percentages come as "25.0"
-// and limits as "20480M", of which only the first is documented: what cannot be
-// read as a limit is taken as no contradiction.
+// and limits in whole units, rounded down: 19968M as "19G". Only the first is
+// documented, so what cannot be read as a limit is taken as no contradiction.
 func (s setting) check(said string) error {
 	if s.device < 0 {
 		if got, err := strconv.ParseFloat(said, 64); err != nil || got != float64(s.value) {
@@ -74,7 +86,7 @@ func (s setting) check(said string) error {
 		}
 		return nil
 	}
-	if got, ok := readSize(said); ok && got/mebibyte != s.value/mebibyte && s.value != unlimited {
+	if n, unit, ok := readSize(said); ok && n != s.value/unit && s.value != unlimited {
 		return fmt.Errorf("%w: it was told a memory limit of %dM for device %d and says %q", gpu.ErrNotSupported, s.value/mebibyte, s.device, said)
 	}
 	return nil
@@ -82,17 +94,17 @@ func (s setting) check(said string) error {
 
 var size = regexp.MustCompile(`^(\d+)\s*([KMGT]?)(?:i?B)?$`)
 
-// readSize reads a size with a binary unit.
-func readSize(text string) (uint64, bool) {
+// readSize reads a size as a number of binary units of so many bytes.
+func readSize(text string) (n, unit uint64, ok bool) {
 	m := size.FindStringSubmatch(strings.TrimSpace(text))
 	if m == nil {
-		return 0, false
+		return 0, 0, false
 	}
 	n, err := strconv.ParseUint(m[1], 10, 64)
 	if err != nil {
-		return 0, false
+		return 0, 0, false
 	}
-	return n << map[string]int{"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[m[2]], true
+	return n, 1 << map[string]int{"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[m[2]], true
 }
 
 // refusal is how the program says no: in words, and with success.

@@ -24,6 +24,10 @@ const (
 	listTimeout   = 10 * time.Second
 )
 
+// idleTimeout after the last call, the connection goes. Where the supervisor is
+// away, gRPC would go on trying to connect for half an hour.
+const idleTimeout = 5 * time.Second
+
 // Client is the node agent's end of the supervisor's socket. It connects with
 // the first call and again whenever the supervisor was away. Its errors wrap
 // the sentinels of package gpu: [gpu.ErrNotReady] if the supervisor is away or
@@ -37,10 +41,13 @@ type Client struct {
 
 // NewClient is a client of the supervisor on the unix socket. The supervisor
 // need not be there yet.
-func NewClient(socket string) (*Client, error) {
+func NewClient(socket string) (*Client, error) { return newClient(socket, idleTimeout) }
+
+func newClient(socket string, idle time.Duration) (*Client, error) {
 	conn, err := grpc.NewClient("unix:"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // the socket is root's
 		grpc.WithDisableServiceConfig(),
+		grpc.WithIdleTimeout(idle),
 		// A supervisor that is back is to be found at once: gRPC would wait up
 		// to two minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{

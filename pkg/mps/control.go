@@ -43,14 +43,12 @@ func (o *Options) ask(ctx context.Context, f folders, commands ...string) ([]str
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
-	err := mounts{namespace: o.MountNamespace}.start(cmd)
-	if err == nil {
-		err = cmd.Wait()
+	if err := (mounts{namespace: o.MountNamespace}).start(cmd); err != nil {
+		return nil, o.notRun(err)
 	}
+	err := cmd.Wait()
 	said := strings.TrimSpace(output.String())
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, o.missing(err)
 	case limited.Err() != nil && ctx.Err() == nil:
 		return nil, fmt.Errorf("%q: %w: no answer within %s", commands[0], gpu.ErrTimeout, o.CommandTimeout)
 	case ctx.Err() != nil:
@@ -63,9 +61,17 @@ func (o *Options) ask(ctx context.Context, f folders, commands ...string) ([]str
 	return strings.Split(said, "\n"), nil
 }
 
-// missing explains that there is no program.
-func (o *Options) missing(err error) error {
-	return fmt.Errorf("%w: %s is not there: is the NVIDIA driver installed under %s (--driver-root)? (%w)", gpu.ErrNotReady, o.Driver.Binary(program), o.Driver, err)
+// errNotRun says that the program could not be run, as while a driver is being
+// installed anew: how the daemon fares is not known.
+var errNotRun = errors.New("nvidia-cuda-mps-control was not run")
+
+// notRun explains why there is no process of the program.
+func (o *Options) notRun(err error) error {
+	var failed *fs.PathError
+	if path := o.Driver.Binary(program); errors.Is(err, fs.ErrNotExist) && errors.As(err, &failed) && failed.Path == path {
+		return fmt.Errorf("%w: %w: %s is not there: is the NVIDIA driver installed under %s (--driver-root)? (%w)", gpu.ErrNotReady, errNotRun, path, o.Driver, err)
+	}
+	return fmt.Errorf("%w: %w", errNotRun, err)
 }
 
 // servers are the PIDs of a daemon's servers.

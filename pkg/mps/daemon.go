@@ -38,6 +38,7 @@ type daemon struct {
 
 	mu      sync.Mutex
 	status  gpu.MPSStatus // without servers
+	had     gpu.MPSDaemon // ceilings that it may have, as it was ever to have them
 	process *process      // nil, or one that may have ended
 	settled bool          // it has the settings that it is to have
 	kept    bool          // somebody starts it anew
@@ -103,7 +104,7 @@ func (d *daemon) look() gpu.MPSStatus {
 // ensure makes it what it is to be. Its turn is the caller's.
 func (d *daemon) ensure(ctx context.Context, want gpu.MPSDaemon) error {
 	d.mu.Lock()
-	before, running := d.status.Daemon, d.process.alive()
+	before, had, running := d.status.Daemon, d.had, d.process.alive()
 	done := running && d.settled && same(before, want)
 	d.mu.Unlock()
 	if done {
@@ -119,7 +120,7 @@ func (d *daemon) ensure(ctx context.Context, want gpu.MPSDaemon) error {
 	if !running {
 		return d.bring(ctx)
 	}
-	if err := d.options.apply(ctx, d.folders, settings(before, want)); err != nil {
+	if err := d.options.apply(ctx, d.folders, settings(had, want)); err != nil {
 		return fmt.Errorf("change the ceilings of MPS daemon %s: %w", want.Name, err)
 	}
 	d.settle(ctx, "MPS daemon has new ceilings")
@@ -138,18 +139,22 @@ func (d *daemon) intend(want gpu.MPSDaemon) error {
 	if err := makeDir(d.folders.dir, 0o711); err != nil {
 		return err
 	}
-	if err := (record{Daemon: want, Restarts: d.status.Restarts}).write(d.folders.record()); err != nil {
+	// What was intended before and did not succeed may have been done in part.
+	had := eitherCeilings(d.had, want)
+	if err := (record{Daemon: want, Had: had, Restarts: d.status.Restarts}).write(d.folders.record()); err != nil {
 		return err
 	}
-	d.status.Daemon, d.settled = want, false
+	d.status.Daemon, d.had, d.settled = want, had, false
 	return nil
 }
 
 // bring adopts the daemon that runs, or starts one.
 func (d *daemon) bring(ctx context.Context) error {
-	adopted, err := d.adopt(ctx)
-	if err == nil && !adopted {
+	_, err := os.Stat(d.folders.pipe)
+	if first := errors.Is(err, fs.ErrNotExist); first {
 		err = d.start(ctx)
+	} else {
+		err = d.bringAgain(ctx)
 	}
 	if err != nil {
 		d.fail(err.Error())
@@ -158,12 +163,24 @@ func (d *daemon) bring(ctx context.Context) error {
 	return nil
 }
 
+// bringAgain is bring for one that has run before.
+func (d *daemon) bringAgain(ctx context.Context) error {
+	if adopted, err := d.adopt(ctx); err != nil || adopted {
+		return err
+	}
+	d.mu.Lock()
+	d.status.Restarts++
+	r := record{Daemon: d.status.Daemon, Had: d.had, Restarts: d.status.Restarts}
+	d.mu.Unlock()
+	if err := r.write(d.folders.record()); err != nil {
+		return err
+	}
+	return d.start(ctx)
+}
+
 // adopt takes over a daemon that a supervisor before this one started. One that
 // does not answer is ended, its servers are not: they have clients.
 func (d *daemon) adopt(ctx context.Context) (bool, error) {
-	if _, err := os.Stat(d.folders.pipe); errors.Is(err, fs.ErrNotExist) {
-		return false, nil // never started
-	}
 	p, err := findDaemon(d.folders.log)
 	if p == nil || err != nil {
 		return false, err
@@ -173,7 +190,14 @@ func (d *daemon) adopt(ctx context.Context) (bool, error) {
 		p.letGo()
 		return false, fmt.Errorf("%w: process %d is this daemon for other devices than %s: stop it first", gpu.ErrInUse, p.pid, strings.Join(want.Devices, ", "))
 	}
-	if err := d.options.apply(ctx, d.folders, settings(gpu.MPSDaemon{}, want)); err != nil {
+	d.mu.Lock()
+	had := d.had
+	d.mu.Unlock()
+	if err := d.options.apply(ctx, d.folders, settings(had, want)); err != nil {
+		if ctx.Err() != nil || errors.Is(err, errNotRun) {
+			p.letGo()
+			return false, err // which says nothing about the daemon
+		}
 		klog.FromContext(ctx).Info("MPS daemon of an earlier supervisor does not answer and is ended", "device", d.name(), "pid", p.pid, "err", err)
 		defer p.letGo()
 		return false, p.kill(ctx)
@@ -220,7 +244,7 @@ func (d *daemon) spawn() (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer output.Close()
+	defer func() { _ = output.Close() }()
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.Env = append(o.environment(d.folders),
 		devicesVariable+strings.Join(d.look().Daemon.Devices, ","),
@@ -231,14 +255,11 @@ func (d *daemon) spawn() (*process, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer cgroup.Close()
+		defer func() { _ = cgroup.Close() }()
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(cgroup.Fd())
 	}
 	if err := (mounts{namespace: o.MountNamespace, shm: d.folders.shm}).start(cmd); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, o.missing(err)
-		}
-		return nil, err
+		return nil, o.notRun(err)
 	}
 	return followProcess(cmd.Process.Pid, func() { _ = cmd.Wait() })
 }
@@ -297,7 +318,8 @@ func (d *daemon) fail(problem string) {
 // stop ends it with all its servers and removes its folders. Its turn is the
 // caller's.
 func (d *daemon) stop(ctx context.Context) error {
-	if !d.quit(ctx) {
+	// Servers of a daemon that died are not those of the one that quits.
+	if !d.quit(ctx) || d.look().Restarts > 0 {
 		end, cancel := context.WithTimeout(ctx, d.options.StopGrace)
 		defer cancel()
 		if err := killProcesses(end, d.folders.log); err != nil {

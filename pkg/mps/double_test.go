@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,7 @@ import (
 //	refuse   memory limits are refused, in words and with success
 //	vague    it answers to a question for a limit in words
 //	zombie   it does not quit when told
+//	parent   the daemon starts a process that outlives it, as a server may
 
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
@@ -50,6 +52,9 @@ func playControl() error {
 	if len(os.Args) == 1 {
 		return playCommandLine(socket)
 	}
+	if os.Args[1] == "server" {
+		select {} // until it is killed
+	}
 	if faulty("dead") {
 		return errors.New("no CUDA-capable device is detected")
 	}
@@ -63,8 +68,15 @@ func playControl() error {
 	if err != nil {
 		return err
 	}
-	defer log.Close()
-	fmt.Fprintf(log, "start %s on %s\n", strings.Join(os.Args[1:], " "), os.Getenv("CUDA_VISIBLE_DEVICES"))
+	defer func() { _ = log.Close() }()
+	_, _ = fmt.Fprintf(log, "start %s on %s\n", strings.Join(os.Args[1:], " "), os.Getenv("CUDA_VISIBLE_DEVICES"))
+	if faulty("parent") {
+		server := exec.Command(os.Args[0], "server")
+		if err := server.Start(); err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(log, "server %d\n", server.Process.Pid)
+	}
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		return err
@@ -113,15 +125,15 @@ type doubleDaemon struct {
 const serverPID = "4711"
 
 func (d *doubleDaemon) serve(conn net.Conn) {
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	lines := bufio.NewScanner(conn)
 	for lines.Scan() {
 		d.mu.Lock()
 		if words := strings.Fields(lines.Text()); len(words) > 0 {
 			if !strings.HasPrefix(words[0], "get_") {
-				fmt.Fprintln(d.log, lines.Text())
+				_, _ = fmt.Fprintln(d.log, lines.Text())
 			}
-			fmt.Fprint(conn, d.answer(words))
+			_, _ = fmt.Fprint(conn, d.answer(words))
 		}
 		d.mu.Unlock()
 	}

@@ -104,7 +104,9 @@ func makeDir(path string, mode fs.FileMode) error {
 // record is what is known of a daemon besides its process: what it is to be.
 // Fields are only ever added.
 type record struct {
-	Daemon   gpu.MPSDaemon `json:"daemon"`
+	Daemon gpu.MPSDaemon `json:"daemon"`
+	// Had has the ceilings that it may have besides.
+	Had      gpu.MPSDaemon `json:"had"`
 	Restarts int           `json:"restarts"`
 }
 

@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"errors"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -86,26 +87,14 @@ func (s *Supervisor) pause(d *daemon) bool {
 
 // revive brings a daemon back that is not there. Its turn is the caller's.
 func (s *Supervisor) revive(d *daemon) {
-	logger := klog.FromContext(s.ctx)
 	d.mu.Lock()
 	d.process.letGo()
 	d.process, d.settled = nil, false
 	d.attempt++
 	d.status.State = gpu.MPSStarting
 	d.mu.Unlock()
-	adopted, err := d.adopt(s.ctx)
-	if err == nil && !adopted {
-		d.mu.Lock()
-		d.status.Restarts++
-		r := record{Daemon: d.status.Daemon, Restarts: d.status.Restarts}
-		d.mu.Unlock()
-		if err = r.write(d.folders.record()); err == nil {
-			err = d.start(s.ctx)
-		}
-	}
-	if err != nil {
-		d.fail(err.Error())
-		logger.Error(err, "MPS daemon does not come up and is tried again", "device", d.name())
+	if err := d.bring(s.ctx); err != nil {
+		klog.FromContext(s.ctx).Error(err, "MPS daemon does not come up and is tried again", "device", d.name())
 	}
 }
 
@@ -140,7 +129,7 @@ func (s *Supervisor) probe(d *daemon) {
 			d.mu.Unlock()
 			return
 		}
-		if !p.alive() || s.ctx.Err() != nil {
+		if !p.alive() || s.ctx.Err() != nil || errors.Is(err, errNotRun) {
 			return
 		}
 	}

@@ -46,7 +46,7 @@ func (m mounts) startOnThread(cmd *exec.Cmd, result chan<- error) {
 	}
 	if err := m.enter(); err != nil {
 		if errors.Is(err, fs.ErrPermission) {
-			err = fmt.Errorf("%w: a mount namespace of its own takes CAP_SYS_ADMIN: run the supervisor privileged, or share the host's /dev/shm (--host-shm): %w", gpu.ErrPermission, err)
+			err = fmt.Errorf("%w: a mount namespace of its own takes CAP_SYS_ADMIN, and another's CAP_SYS_PTRACE as well: run the supervisor privileged, or share the host's /dev/shm (--host-shm): %w", gpu.ErrPermission, err)
 		}
 		result <- err
 		return
@@ -60,7 +60,7 @@ func (m mounts) enter() error {
 		if err != nil {
 			return err
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		// A thread that shares its root and folder with others cannot move.
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return os.NewSyscallError("unshare", err)

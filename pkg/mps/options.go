@@ -9,6 +9,15 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
+const (
+	// DefaultStartTimeout leaves time for a GPU without persistence mode, which
+	// the driver initialises first, and for the rest of the kubelet's 45 s.
+	DefaultStartTimeout = 20 * time.Second
+	// DefaultProbeInterval keeps small what each question adds to the daemon's
+	// log. A hang that stands in the way of a share is found at once.
+	DefaultProbeInterval = 2 * time.Minute
+)
+
 // Options say how a [Supervisor] runs its daemons. What is left out has a
 // default, except for the two folders.
 type Options struct {
@@ -55,10 +64,10 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.Driver = cmp.Or(o.Driver, "/")
-	o.StartTimeout = cmp.Or(o.StartTimeout, 20*time.Second)
+	o.StartTimeout = cmp.Or(o.StartTimeout, DefaultStartTimeout)
 	o.CommandTimeout = cmp.Or(o.CommandTimeout, 5*time.Second)
 	o.StopGrace = cmp.Or(o.StopGrace, 2*time.Second)
-	o.ProbeInterval = cmp.Or(o.ProbeInterval, 30*time.Second)
+	o.ProbeInterval = cmp.Or(o.ProbeInterval, DefaultProbeInterval)
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}

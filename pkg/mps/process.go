@@ -108,7 +108,7 @@ func findProcesses(logDir string) ([]*process, error) {
 	var found []*process
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || !hasLogDir(pid, logDir) {
+		if err != nil || !sameProcesses(pid) || !hasLogDir(pid, logDir) {
 			continue
 		}
 		p, err := followProcess(pid, nil)
@@ -116,13 +116,25 @@ func findProcesses(logDir string) ([]*process, error) {
 			continue // it has ended since
 		}
 		// Looked at again, now that the number cannot go to another process.
-		if !hasLogDir(pid, logDir) {
+		if !sameProcesses(pid) || !hasLogDir(pid, logDir) {
 			p.letGo()
 			continue
 		}
 		found = append(found, p)
 	}
 	return found, nil
+}
+
+// sameProcesses reports whether a process sees the same processes as this one,
+// as a daemon and its servers do. A container, whose processes can have any
+// environment, sees its own only.
+func sameProcesses(pid int) bool {
+	own, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return false
+	}
+	its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	return err == nil && its == own
 }
 
 func hasLogDir(pid int, dir string) bool { return hasVariable(pid, logVariable+dir) }

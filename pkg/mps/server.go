@@ -55,7 +55,7 @@ func listen(ctx context.Context, socket string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(private)
+	defer func() { _ = os.RemoveAll(private) }()
 	made := filepath.Join(private, "s")
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "unix", made)

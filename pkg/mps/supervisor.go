@@ -103,7 +103,7 @@ func (s *Supervisor) load() error {
 			d.fail(err.Error())
 			continue
 		}
-		d.status.Daemon, d.status.Restarts = r.Daemon, r.Restarts
+		d.status.Daemon, d.had, d.status.Restarts = r.Daemon, r.Had, r.Restarts
 		s.keep(d)
 	}
 	return nil

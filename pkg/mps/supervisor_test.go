@@ -6,13 +6,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
@@ -231,152 +231,6 @@ func TestAStoppedDaemonLeavesItsLogsOnly(t *testing.T) {
 	}
 }
 
-func TestADaemonThatDiesIsBackWithItsSettings(t *testing.T) {
-	w := newWorld(t)
-	w.start()
-	w.ensure(shareOfA)
-	first := w.daemon().PID
-	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	w.until("another daemon is ready", func() bool { s := w.daemon(); return s.State == gpu.MPSReady && s.PID != first })
-	s := w.daemon()
-	if s.Restarts != 1 {
-		t.Errorf("%d restarts, want 1", s.Restarts)
-	}
-	if diff := cmp.Diff(shareOfA, s.Daemon); diff != "" {
-		t.Errorf("daemon (-want +got):\n%s", diff)
-	}
-	want := []string{"start -f on " + uuidA, "set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 20480M"}
-	if diff := cmp.Diff(want, w.commands("gpu-1a-00")); diff != "" {
-		t.Errorf("commands (-want +got):\n%s", diff)
-	}
-}
-
-func TestADaemonThatKeepsDyingIsStartedLessAndLessOften(t *testing.T) {
-	clock := clocktesting.NewFakeClock(time.Now())
-	w := newWorld(t)
-	w.options.Clock = clock
-	w.start()
-	w.ensure(shareOfA)
-	pid := w.daemon().PID
-	w.fault("dead")
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	for restarts, wait := range []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second} {
-		if wait > 0 {
-			// One waiter is the interval of the probes.
-			w.until("it waits", func() bool { return clock.Waiters() == 2 })
-			clock.Step(wait - time.Millisecond)
-			if got := w.daemon().Restarts; got != restarts {
-				t.Fatalf("%d restarts before %s have passed, want %d", got, wait, restarts)
-			}
-			clock.Step(time.Millisecond)
-		}
-		w.until("it is started", func() bool { return w.daemon().Restarts == restarts+1 })
-	}
-	w.until("it is failed", func() bool { return w.daemon().State == gpu.MPSFailed })
-	if s := w.daemon(); !strings.Contains(s.Problem, "no CUDA-capable device") {
-		t.Errorf("problem %q, want the daemon's own words", s.Problem)
-	}
-	w.mend("dead")
-	w.ensure(shareOfA) // does not wait for its turn
-	if s := w.daemon(); s.State != gpu.MPSReady || s.Problem != "" {
-		t.Errorf("daemon %+v, want it ready", s)
-	}
-}
-
-func TestADaemonThatHangsIsKilledAndStartedAnew(t *testing.T) {
-	clock := clocktesting.NewFakeClock(time.Now())
-	w := newWorld(t)
-	w.options.Clock, w.options.CommandTimeout = clock, time.Second
-	w.start()
-	w.ensure(shareOfA)
-	first := w.daemon().PID
-	w.fault("hung")
-	clock.Step(time.Hour)
-	w.until("it is ended", func() bool { return syscall.Kill(first, 0) != nil })
-	w.mend("hung")
-	w.until("another daemon is ready", func() bool { s := w.daemon(); return s.State == gpu.MPSReady && s.PID != first })
-}
-
-func TestAHangIsFoundWhenCeilingsAreToChange(t *testing.T) {
-	w := newWorld(t)
-	w.options.CommandTimeout = time.Second
-	w.start()
-	w.ensure(shareOfA)
-	first := w.daemon().PID
-	w.fault("hung")
-	larger := shareOfA
-	larger.ThreadPercentage = 50
-	if _, err := w.client.EnsureMPS(t.Context(), larger); !errors.Is(err, gpu.ErrTimeout) {
-		t.Fatalf("error %v, want one that is ErrTimeout", err)
-	}
-	w.until("it is ended", func() bool { return syscall.Kill(first, 0) != nil })
-	w.mend("hung")
-	w.ensure(larger)
-	if got := w.daemon().Daemon.ThreadPercentage; got != 50 {
-		t.Errorf("thread percentage %d, want 50", got)
-	}
-}
-
-func TestDaemonsOutliveTheSupervisor(t *testing.T) {
-	w := newWorld(t)
-	w.start()
-	w.ensure(shareOfA)
-	w.ensure(gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{uuidB}})
-	before := w.daemons()
-	w.restart()
-	w.until("both are adopted", func() bool {
-		got := w.daemons()
-		return len(got) == 2 && got[0].State == gpu.MPSReady && got[1].State == gpu.MPSReady
-	})
-	if diff := cmp.Diff(before, w.daemons()); diff != "" {
-		t.Errorf("daemons (-before +after):\n%s", diff)
-	}
-	// One that is not a child of the supervisor is watched all the same.
-	if err := syscall.Kill(before[0].PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	w.until("it is started anew", func() bool { s := w.daemons()[0]; return s.State == gpu.MPSReady && s.Restarts == 1 })
-}
-
-func TestADaemonThatDiedWithoutASupervisorIsBackWithTheNext(t *testing.T) {
-	w := newWorld(t)
-	w.start()
-	w.ensure(shareOfA)
-	pid := w.daemon().PID
-	w.stop()
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	w.start()
-	w.until("it is ready", func() bool { return w.daemon().State == gpu.MPSReady })
-	if s := w.daemon(); s.PID == pid || s.Restarts != 1 {
-		t.Errorf("daemon %+v, want another process and one restart", s)
-	}
-}
-
-func TestADaemonWithoutAReadableRecordIsLeftAloneUntilItIsAskedFor(t *testing.T) {
-	w := newWorld(t)
-	w.start()
-	w.ensure(shareOfA)
-	before := w.daemon().PID
-	w.stop()
-	if err := os.WriteFile(filepath.Join(w.options.RunDir, "daemons/gpu-1a-00/daemon.json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w.start()
-	if s := w.daemon(); s.State != gpu.MPSFailed || !strings.Contains(s.Problem, "daemon.json") {
-		t.Errorf("daemon %+v, want it failed for its record", s)
-	}
-	w.ensure(shareOfA)
-	if got := w.daemon().PID; got != before {
-		t.Errorf("PID %d, want that of the daemon that ran, %d", got, before)
-	}
-}
-
 func TestOneSupervisorHasARunDirectory(t *testing.T) {
 	w := newWorld(t)
 	w.start()
@@ -394,7 +248,7 @@ func TestARunDirectoryThatIsTooLongForSocketsIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	if _, err := s.EnsureMPS(t.Context(), shareOfA); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "--run-dir") {
 		t.Errorf("error %v, want one that is ErrInvalid and names --run-dir", err)
 	}
@@ -406,7 +260,7 @@ func TestASupervisorThatIsAwayIsTransientAndFoundAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	away := func(when string) {
 		t.Helper()
 		if _, err := client.EnsureMPS(t.Context(), shareOfA); !errors.Is(err, gpu.ErrNotReady) || !gpu.Transient(err) || !strings.Contains(err.Error(), "gpu-mps-supervisor does not answer") {
@@ -471,5 +325,22 @@ func TestFoldersGiveEachWhatItNeeds(t *testing.T) {
 		if info.Mode() != want {
 			t.Errorf("%s has mode %v, want %v", path, info.Mode(), want)
 		}
+	}
+}
+
+func TestACeilingThatCouldNotBeTakenAwayIsTakenAwayNextTime(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.ensure(shareOfA)
+	w.fault("refuse")
+	unlimited := gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{uuidA}}
+	if _, err := w.client.EnsureMPS(t.Context(), unlimited); !errors.Is(err, gpu.ErrNotSupported) {
+		t.Fatalf("error %v, want ErrNotSupported", err)
+	}
+	w.mend("refuse")
+	w.ensure(unlimited)
+	commands := w.commands("gpu-1a-00")
+	if got, want := commands[len(commands)-2:], []string{"set_default_active_thread_percentage 100", "set_default_device_pinned_mem_limit 0 1048576M"}; len(commands) != 7 || !slices.Equal(got, want) {
+		t.Errorf("commands %q, want them to end with the second %q", commands, want)
 	}
 }

@@ -33,7 +33,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	// A socket's path is to be short, t.TempDir's is not.
-	dir, err := os.MkdirTemp("", "mps")
+	dir, err := os.MkdirTemp("", "mps") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -49,7 +50,7 @@ func parseTimeSlice(out string) (gpu.TimeSlice, bool) {
 		if match == nil {
 			continue
 		}
-		for word := range strings.FieldsFuncSeq(match[1], func(r rune) bool { return !('a' <= r|0x20 && r|0x20 <= 'z') && !('0' <= r && r <= '9') }) {
+		for word := range strings.FieldsFuncSeq(match[1], func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
 			for number, slice := range gpu.TimeSlices() {
 				if strings.EqualFold(word, string(slice)) || word == strconv.Itoa(number) {
 					return slice, true

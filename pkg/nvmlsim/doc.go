@@ -6,7 +6,9 @@
 // in a directory that several processes share: what one of them changes or
 // breaks, all see with their next call, and a restart finds what the last
 // process left. Beside the state lies a root file system ([Sim.Root]) with the
-// driver's libraries and the /dev, /proc and /sys that go with the GPUs.
+// driver's libraries and the /dev, /proc and /sys that go with the GPUs. Of the
+// driver's programs, nvidia-smi and nvidia-cuda-mps-control stand there as
+// scripts that call gpu-sim; package mpssim is what the latter comes to.
 //
 // The simulator refuses what hardware refuses. Calls that it does not simulate
 // answer ERROR_NOT_SUPPORTED.

@@ -58,6 +58,8 @@ type ComputeDevice struct {
 	ComputeCapability gpu.Version `json:"-"`
 	// MemoryBytes that processes can have of it.
 	MemoryBytes uint64 `json:"memoryBytes"`
+	// MPSClients that MPS admits to it at a time, on Volta and newer.
+	MPSClients int `json:"-"`
 }
 
 // ComputeDevices are the devices of the given UUIDs, in that order; with none
@@ -79,10 +81,12 @@ func (s *Sim) ComputeDevices(uuids ...string) ([]ComputeDevice, error) {
 			return nil, err
 		}
 		spec := s.node.gpus[d.gpu]
-		device := ComputeDevice{UUID: uuid, Name: spec.kind.Name, ComputeCapability: spec.capability, MemoryBytes: spec.usableBytes()}
+		device := ComputeDevice{UUID: uuid, Name: spec.kind.Name, ComputeCapability: spec.capability, MemoryBytes: spec.usableBytes(), MPSClients: gpu.MPSMaxClients}
 		if in, ci := findMIGDevice(&st.GPUs[d.gpu], d.mig); in != nil {
 			device.Name = spec.kind.Name + " MIG " + spec.migName(in, ci)
-			device.MemoryBytes = spec.profiles[in.Profile].MemoryMiB << 20
+			profile := spec.profiles[in.Profile]
+			device.MemoryBytes = profile.MemoryMiB << 20
+			device.MPSClients = gpu.MPSClients(profile.slices, spec.kind.MIG.ComputeSlices)
 		}
 		devices = append(devices, device)
 	}
@@ -133,11 +137,23 @@ func (s *Sim) RegisterMPSDaemon(name string, data []byte) (release func(), err e
 		_ = file.Close()
 		return nil, fmt.Errorf("register an MPS daemon: %w: %w", gpu.ErrInUse, err)
 	}
-	if err := errors.Join(file.Truncate(0), writeAt(file, data)); err != nil {
+	if err := errors.Join(file.Truncate(0), writeAt(file, data), s.removeServersOf(name)); err != nil {
 		_ = file.Close()
 		return nil, fmt.Errorf("register an MPS daemon: %w", err)
 	}
 	return func() { _ = file.Close() }, nil
+}
+
+// removeServersOf removes what an earlier daemon of the name could not: it would
+// count as alive again.
+func (s *Sim) removeServersOf(name string) error {
+	return s.update(func(st *State) error {
+		for i := range st.GPUs {
+			g := &st.GPUs[i]
+			g.Processes = slices.DeleteFunc(g.Processes, func(p Process) bool { return p.Daemon == name })
+		}
+		return nil
+	})
 }
 
 func writeAt(file *os.File, data []byte) error {

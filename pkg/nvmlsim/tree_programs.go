@@ -44,7 +44,10 @@ func (t tree) refreshPrograms() error {
 			continue
 		}
 		err = t.replaceProgram(path, want)
-		if err != nil && !(have != nil && errors.Is(err, fs.ErrPermission)) {
+		if have != nil && errors.Is(err, fs.ErrPermission) {
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("simulated node: %w", err)
 		}
 	}

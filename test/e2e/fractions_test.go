@@ -24,6 +24,10 @@ func TestTheDemoOfFractions(t *testing.T) {
 	t.Run("containers that name different requests of one claim each get their own", testRequestsOfOneClaim)
 	t.Run("a plain share stands beside MPS shares and has no limits", testPlainShare)
 	t.Run("configuration of NVIDIA's own driver is understood", testConvertedConfiguration)
+	t.Run("a share that cannot be given is refused with the reason", testBadShares)
+	t.Run("more processes than MPS admits are refused", testTooManyClients)
+	t.Run("a share larger than any GPU leaves the pod Pending", testTooLarge)
+	t.Run("parameters beyond the API's limit are refused by the API server", testBlob)
 	t.Run("whole GPUs wait while one is shared and start when it is free", testWholeWaitsForShares)
 }
 
@@ -37,13 +41,16 @@ func offerFractions(t *testing.T) *harness.Supervisor {
 	agent = cluster.NewAgent("dgx-a100", "--offer=share,mig,timeslice", "--mig-allow-reset")
 	supervisor := agent.Supervisor()
 	t.Cleanup(func() {
+		// Whatever is left, the other tests need the shared agent.
 		ctx := context.WithoutCancel(t.Context())
+		defer func() {
+			must(t, agent.Stop(ctx))
+			must(t, supervisor.Stop(ctx))
+			agent = shared
+			must(t, agent.Start(ctx))
+		}()
 		nothingLeft(t)
 		noDaemons(t, supervisor)
-		must(t, agent.Stop(ctx))
-		must(t, supervisor.Stop(ctx))
-		agent = shared
-		must(t, agent.Start(ctx))
 	})
 	must(t, supervisor.Start(t.Context()))
 	must(t, agent.Start(t.Context()))
@@ -120,6 +127,14 @@ func testInference(t *testing.T) {
 	for _, args := range [][]string{{"--memory", "20Gi"}, {"--memory", "20Gi", "--without-limits"}} {
 		if client := ask(t, "vision", "server-0", args...); client.Error.Name == "" {
 			t.Errorf("a client with %v got %d bytes, want it refused", args, client.AllocatedBytes)
+		}
+	}
+	record, err := agent.Sim(t.Context(), "mps", "-o", "json")
+	must(t, err)
+	for _, asked := range []string{`"askedThreadPercentage": "25"`, `"askedMemoryLimit": "0=19968M"`} {
+		// Four servers, the client that was refused, and not the one without.
+		if got := strings.Count(record, asked); got != 5 {
+			t.Errorf("the daemon's record has %s of %d clients, want 5: %s", asked, got, record)
 		}
 	}
 	claims, err := cluster.Kubectl(t.Context(), "get", "resourceclaims", "-n", "vision", "-o", "jsonpath={.items[*].status.devices[*].data}")

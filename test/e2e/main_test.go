@@ -16,6 +16,7 @@ import (
 var (
 	bin  = flag.String("bin", "../../.build/bin", "folder with the binaries that `make build` makes")
 	keep = flag.Bool("keep", false, "leave the cluster running afterwards")
+	name = flag.String("cluster", "e2e", "name of the cluster to bring up")
 )
 
 // The cluster and the agent that all tests share; set once by TestMain.
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 func runAll(ctx context.Context, m *testing.M) (code int, err error) {
-	if cluster, err = harness.Up(ctx, *bin, "e2e"); err != nil {
+	if cluster, err = harness.Up(ctx, *bin, *name); err != nil {
 		return 1, err
 	}
 	if !*keep {

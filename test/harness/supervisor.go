@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
@@ -36,6 +37,9 @@ func (s *Supervisor) LogFile() string { return filepath.Join(s.agent.dir, "super
 // is stopped first; its daemons go on.
 func (s *Supervisor) Start(ctx context.Context) error {
 	if err := s.Stop(ctx); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.agent.dir, 0o700); err != nil {
 		return err
 	}
 	c := s.agent.cluster

@@ -135,8 +135,8 @@ func (d *Daemon) admit(c *client) {
 	}
 	d.logs.control(d.pid, "NEW CLIENT %d from user %d: Server already exists", c.user.pid, c.user.uid)
 	d.logs.server(s.pid, "Received new client request from %d", c.user.pid)
-	c.replies <- Reply{Server: s.pid, Shm: s.shm}
 	d.save()
+	c.replies <- Reply{Server: s.pid, Shm: s.shm}
 }
 
 // wait queues a client for the next server.
@@ -173,10 +173,15 @@ func (c *client) refuse(e *Error) {
 	c.replies <- Reply{Error: e}
 }
 
-// end ends a client of a server.
-func (c *client) end(e *Error) {
-	c.ended = e.Error()
-	c.replies <- Reply{Error: e}
+// end ends clients of a server. They hear of it when it stands in the record.
+func (d *Daemon) end(e *Error, clients ...*client) {
+	for _, c := range clients {
+		c.ended = e.Error()
+	}
+	d.save()
+	for _, c := range clients {
+		c.replies <- Reply{Error: e}
+	}
 }
 
 // fault makes everything that a client does from now on fail.
@@ -256,8 +261,8 @@ func (d *Daemon) attach(c *client, token string) *Reply {
 	s := c.server
 	if token != s.token {
 		e := fail(errConnectionFailed, "this is not what %s of the MPS server %d holds: client and server need the same /dev/shm", s.shm, s.pid)
-		c.end(e)
 		d.record.Refused = append(d.record.Refused, Refusal{PID: c.user.pid, UID: c.user.uid, Error: *e})
+		d.end(e, c)
 		return nil
 	}
 	c.attached = true

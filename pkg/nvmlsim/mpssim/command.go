@@ -62,10 +62,10 @@ var commands = map[string]struct {
 }{
 	"start_server":    {"-uid UID", startServer},
 	"get_server_list": {"", getServerList},
-	"get_server_status": {"PID", onServer(func(s *server, _ []string) (string, error) {
+	"get_server_status": {"PID", onServer(func(_ *Daemon, s *server, _ []string) (string, error) {
 		return s.status + "\n", nil
 	})},
-	"get_client_list": {"PID", onServer(func(s *server, _ []string) (string, error) {
+	"get_client_list": {"PID", onServer(func(_ *Daemon, s *server, _ []string) (string, error) {
 		var b strings.Builder
 		for _, c := range s.present() {
 			fmt.Fprintln(&b, c.user.pid)
@@ -80,10 +80,10 @@ var commands = map[string]struct {
 	"get_default_active_thread_percentage": {"", func(d *Daemon, _ []string) (string, error) {
 		return getPercentage(d.defaults), nil
 	}},
-	"set_active_thread_percentage": {"PID PERCENTAGE", onServer(func(s *server, args []string) (string, error) {
+	"set_active_thread_percentage": {"PID PERCENTAGE", onServer(func(_ *Daemon, s *server, args []string) (string, error) {
 		return setPercentage(&s.limits, args[0])
 	})},
-	"get_active_thread_percentage": {"PID", onServer(func(s *server, _ []string) (string, error) {
+	"get_active_thread_percentage": {"PID", onServer(func(_ *Daemon, s *server, _ []string) (string, error) {
 		return getPercentage(s.limits), nil
 	})},
 
@@ -93,22 +93,22 @@ var commands = map[string]struct {
 	"get_default_device_pinned_mem_limit": {"DEVICE", func(d *Daemon, args []string) (string, error) {
 		return getMemory(d.defaults, args[0]), nil
 	}},
-	"set_device_pinned_mem_limit": {"PID DEVICE SIZE", onServer(func(s *server, args []string) (string, error) {
+	"set_device_pinned_mem_limit": {"PID DEVICE SIZE", onServer(func(_ *Daemon, s *server, args []string) (string, error) {
 		return setMemory(&s.limits, args)
 	})},
-	"get_device_pinned_mem_limit": {"PID DEVICE", onServer(func(s *server, args []string) (string, error) {
+	"get_device_pinned_mem_limit": {"PID DEVICE", onServer(func(_ *Daemon, s *server, args []string) (string, error) {
 		return getMemory(s.limits, args[0]), nil
 	})},
 }
 
 // onServer runs a command on the server whose PID is the first argument.
-func onServer(do func(*server, []string) (string, error)) func(*Daemon, []string) (string, error) {
+func onServer(do func(*Daemon, *server, []string) (string, error)) func(*Daemon, []string) (string, error) {
 	return func(d *Daemon, args []string) (string, error) {
 		pid, err := strconv.Atoi(args[0])
 		if err != nil || d.server == nil || d.server.pid != pid {
 			return "", fmt.Errorf("Server %s not found", args[0]) //nolint:staticcheck // it is output
 		}
-		return do(d.server, args[1:])
+		return do(d, d.server, args[1:])
 	}
 }
 
@@ -130,13 +130,13 @@ func getServerList(d *Daemon, _ []string) (string, error) {
 	return fmt.Sprintln(d.server.pid), nil
 }
 
-func terminateClient(s *server, args []string) (string, error) {
+func terminateClient(d *Daemon, s *server, args []string) (string, error) {
 	pid, err := strconv.Atoi(args[0])
 	c := s.byPID(pid)
 	if err != nil || c == nil {
 		return "", fmt.Errorf("Client %s not found", args[0]) //nolint:staticcheck // it is output
 	}
-	c.end(fail(errClientTerminated, "terminated by command"))
+	d.end(fail(errClientTerminated, "terminated by command"), c)
 	return "", nil
 }
 

@@ -219,7 +219,7 @@ func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn) {
 	case request.Op == opCommand:
 		d.serveCommands(p, user, request)
 	case request.Op == opConnect:
-		d.serveClient(p, user, request)
+		d.serveClient(p, user, request) //nolint:contextcheck // a server outlives the connection that it was started for
 	default:
 		_ = p.write(Reply{Error: fail(errInvalidValue, "operation %q: want %s or %s", request.Op, opCommand, opConnect)})
 	}

@@ -2,6 +2,7 @@ package mpssim
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,8 +95,7 @@ func parseLimits(percentage, memory string) (Limits, error) {
 
 func parsePercentage(s string) (float64, error) {
 	p, err := strconv.ParseFloat(s, 64)
-	// The comparison is false for a NaN.
-	if err != nil || !(p > 0 && p <= 100) { //nolint:staticcheck // for the NaN
+	if err != nil || math.IsNaN(p) || p <= 0 || p > 100 {
 		return 0, fmt.Errorf("percentage %q: %w: want a number above 0 and up to 100", s, gpu.ErrInvalid)
 	}
 	return p, nil

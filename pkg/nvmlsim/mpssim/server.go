@@ -1,6 +1,7 @@
 package mpssim
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -62,7 +63,8 @@ func (d *Daemon) startServer(uid int) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("/bin/sh", "-c", "read _", nvmlsim.MPSServerName)
+	// It ends with its standard input.
+	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", "read _", nvmlsim.MPSServerName)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -142,16 +144,12 @@ func (d *Daemon) forget(s *server) {
 func (d *Daemon) serverEnded(s *server) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, c := range s.present() {
-		c.end(fail(errRPCFailure, "the MPS server %d has ended", s.pid))
-	}
 	d.forget(s)
 	d.logs.control(d.pid, "Server %d exited", s.pid)
-	record := s.record()
-	record.Status = ended
-	d.record.Servers = append(d.record.Servers, record)
+	s.status = ended
+	d.end(fail(errRPCFailure, "the MPS server %d has ended", s.pid), s.present()...)
+	d.record.Servers = append(d.record.Servers, s.record())
 	d.server = nil
-	d.save()
 	d.admitPending()
 }
 
@@ -183,10 +181,14 @@ func (s *server) byPID(pid int) *client {
 
 // maxClients is how many clients the devices admit at a time.
 func (s *server) maxClients() int {
-	if s.hasLimits() {
-		return gpu.MPSMaxClients
+	if !s.hasLimits() {
+		return clientsBeforeVolta
 	}
-	return clientsBeforeVolta
+	most := gpu.MPSMaxClients
+	for _, d := range s.devices {
+		most = min(most, d.MPSClients)
+	}
+	return most
 }
 
 // hasLimits reports whether all devices can hold clients to limits.
@@ -229,11 +231,11 @@ func (d *Daemon) fault() {
 	}
 	s.status = fault
 	d.logs.server(s.pid, "Server encountered a fatal exception. Shutting down")
+	d.recover(s)
+	d.save()
 	for _, c := range s.present() {
 		c.fault(fail(errLaunchFailed, "a client of the MPS server %d has caused a fatal exception", s.pid))
 	}
-	d.recover(s)
-	d.save()
 }
 
 // recover makes a faulty server active again once its clients have gone.

@@ -55,7 +55,7 @@ func newWorldOf(t *testing.T, m *nvmlsim.Model, devices ...string) *world {
 // shortDir is a folder whose sockets have paths short enough for sockets.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "m")
+	dir, err := os.MkdirTemp("", "m") //nolint:usetesting // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,11 +207,15 @@ func errorOf(r Reply) string {
 // connection, which nothing announces.
 func (w *world) eventually(what string, done func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !done(); {
-		if time.Now().After(deadline) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(30 * time.Second)
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-deadline:
 			w.t.Fatalf("no sign of %s", what)
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -226,7 +230,7 @@ func migDevice(t *testing.T, sim *nvmlsim.Sim) (uuid string) {
 		}
 	}
 	check(lib.Init())
-	t.Cleanup(func() { lib.Shutdown() })
+	t.Cleanup(func() { check(lib.Shutdown()) })
 	device, ret := lib.DeviceGetHandleByIndex(0)
 	check(ret)
 	_, ret = device.SetMigMode(nvml.DEVICE_MIG_ENABLE)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -84,21 +85,21 @@ func parseCUDA(args []string, output io.Writer) (cudaOptions, error) {
 }
 
 // runCUDA is a CUDA process: it joins MPS if there is any, allocates, reports
-// and holds what it has until stop or until it is ended. The error is what
+// and holds what it has until ctx ends or it is ended. The error is what
 // ended it, which is in a report as well.
-func runCUDA(r root, environ []string, o cudaOptions, output io.Writer, stop <-chan os.Signal) error {
+func runCUDA(ctx context.Context, r root, environ []string, o cudaOptions, output io.Writer) error {
 	hostname, err := os.Hostname()
 	if err != nil {
 		return err
 	}
 	report := cudaReport{Hostname: hostname, Env: map[string]string{}}
 	for name, value := range environment(environ) {
-		limit := name == threadLimit || name == memoryLimit
-		if strings.HasPrefix(name, "CUDA_") && !(limit && o.withoutLimits) {
+		dropped := o.withoutLimits && (name == threadLimit || name == memoryLimit)
+		if strings.HasPrefix(name, "CUDA_") && !dropped {
 			report.Env[name] = value
 		}
 	}
-	client, err := connect(r, report.Env["CUDA_MPS_PIPE_DIRECTORY"])
+	client, err := connect(ctx, r, report.Env["CUDA_MPS_PIPE_DIRECTORY"])
 	switch {
 	case err != nil:
 		// CUDA goes on without MPS where it cannot connect.
@@ -106,7 +107,7 @@ func runCUDA(r root, environ []string, o cudaOptions, output io.Writer, stop <-c
 	default:
 		defer client.close()
 		report.MPS = true
-		err = client.start(&report, stop)
+		err = client.start(ctx, &report)
 		if errors.Is(err, errStopped) {
 			return nil
 		}
@@ -121,11 +122,11 @@ func runCUDA(r root, environ []string, o cudaOptions, output io.Writer, stop <-c
 		return err
 	}
 	if client == nil {
-		<-stop
+		<-ctx.Done()
 		return nil
 	}
 	select {
-	case <-stop:
+	case <-ctx.Done():
 		return nil
 	case reply, ok := <-client.replies:
 		err := reply.failure(ok)

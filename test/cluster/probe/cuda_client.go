@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -81,11 +82,12 @@ type client struct {
 	replies chan reply
 }
 
-func connect(r root, directory string) (*client, error) {
+func connect(ctx context.Context, r root, directory string) (*client, error) {
 	if directory == "" {
 		directory = defaultPipeDirectory
 	}
-	conn, err := net.Dial("unix", r.path(path.Join(directory, "control")))
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", r.path(path.Join(directory, "control")))
 	if err != nil {
 		return nil, err
 	}
@@ -107,12 +109,13 @@ func connect(r root, directory string) (*client, error) {
 // close ends the client. What it is told now, nobody reads.
 func (c *client) close() {
 	_ = c.conn.Close()
-	for range c.replies { //nolint:revive // until the reader has ended
+	for range c.replies {
+		// until the reader has ended
 	}
 }
 
 // start becomes a client, which may take until another user's have left.
-func (c *client) start(report *cudaReport, stop <-chan os.Signal) error {
+func (c *client) start(ctx context.Context, report *cudaReport) error {
 	err := c.encoder.Encode(request{
 		Op:                     "connect",
 		ActiveThreadPercentage: report.Env[threadLimit],
@@ -123,7 +126,7 @@ func (c *client) start(report *cudaReport, stop <-chan os.Signal) error {
 	}
 	for {
 		select {
-		case <-stop:
+		case <-ctx.Done():
 			return errStopped
 		case r, ok := <-c.replies:
 			if err := r.failure(ok); err != nil {

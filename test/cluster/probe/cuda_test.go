@@ -52,7 +52,7 @@ func mpsServer(t *testing.T, r root, answers ...string) (asked func() []request)
 // shortRoot is a root whose sockets have paths short enough for sockets.
 func shortRoot(t *testing.T) root {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "p")
+	dir, err := os.MkdirTemp("", "p") //nolint:usetesting // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func shortRoot(t *testing.T) root {
 func cuda(t *testing.T, r root, environ []string, o cudaOptions) (cudaReport, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := runCUDA(r, environ, o, &out, nil)
+	err := runCUDA(t.Context(), r, environ, o, &out)
 	var report cudaReport
 	decoder := json.NewDecoder(&out)
 	for decoder.More() {

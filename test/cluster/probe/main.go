@@ -14,6 +14,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -22,8 +23,8 @@ import (
 )
 
 func main() {
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
 	mode, args := "hold", os.Args[1:]
 	if len(args) > 0 {
 		mode, args = args[0], args[1:]
@@ -35,10 +36,10 @@ func main() {
 		if parseErr != nil {
 			os.Exit(2)
 		}
-		err = runCUDA("/", os.Environ(), o, os.Stdout, stop)
+		err = runCUDA(ctx, "/", os.Environ(), o, os.Stdout)
 	case len(args) == 0 && (mode == "hold" || mode == "once"):
 		if err = printReport(); err == nil && mode == "hold" {
-			<-stop
+			<-ctx.Done()
 		}
 	default:
 		fmt.Fprintln(os.Stderr, "usage: probe [hold|once|cuda]")

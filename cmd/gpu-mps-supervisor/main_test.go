@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// TestMain lets the test binary be the supervisor.
+func TestMain(m *testing.M) {
+	if os.Getenv("TEST_AS_SUPERVISOR") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func process(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd.Env = append(os.Environ(), "TEST_AS_SUPERVISOR=1")
+	cmd.Stdout, cmd.Stderr = &out, &out
+	return cmd, &out
+}
+
+// parse reads a command line and an environment as the command does.
+func parse(args []string, env map[string]string) (*options, error) {
+	var o options
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	for _, fs := range o.flags().FlagSets {
+		all.AddFlagSet(fs)
+	}
+	if err := all.Parse(args); err != nil {
+		return nil, err
+	}
+	err := twins.Apply(all, func(name string) (string, bool) {
+		value, ok := env[name]
+		return value, ok
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &o, o.complete()
+}
+
+func TestAFlagWinsOverTheEnvironmentAndThatOverTheDefault(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		env  map[string]string
+		want string
+	}{
+		"default":              {want: "/run/gpu-mps-supervisor"},
+		"environment":          {env: map[string]string{"GPU_MPS_RUN_DIR": "/env"}, want: "/env"},
+		"flag and environment": {args: []string{"--run-dir=/flag"}, env: map[string]string{"GPU_MPS_RUN_DIR": "/env"}, want: "/flag"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := parse(tc.args, tc.env)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o.runDir != tc.want {
+				t.Errorf("run directory %q, want %q", o.runDir, tc.want)
+			}
+		})
+	}
+}
+
+func TestWhatCannotWorkIsRefused(t *testing.T) {
+	for name, tc := range map[string]struct{ args []string }{
+		"unknown hardware":              {[]string{"--hardware=amd"}},
+		"a model without a name":        {[]string{"--hardware=sim:"}},
+		"a simulation without a state":  {[]string{"--hardware=sim:dgx-h100"}},
+		"a state without a simulation":  {[]string{"--sim-state=/x"}},
+		"a start that takes no time":    {[]string{"--start-timeout=0s"}},
+		"questions without an interval": {[]string{"--probe-interval=1ms"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := parse(tc.args, nil); !errors.Is(err, gpu.ErrInvalid) || !strings.HasPrefix(err.Error(), "--") {
+				t.Errorf("error %v, want one that is ErrInvalid and names the flag", err)
+			}
+		})
+	}
+}
+
+func TestItServesUntilItIsToldToEnd(t *testing.T) {
+	dir := t.TempDir()
+	socket := "--socket=" + filepath.Join(dir, "s")
+	server, out := process(t, "--driver-root="+dir, "--run-dir="+filepath.Join(dir, "run"), "--log-dir="+filepath.Join(dir, "log"), socket)
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.After(time.Minute)
+	for {
+		status, said := process(t, "status", socket)
+		if status.Run() == nil {
+			if got := said.String(); !strings.Contains(got, "No MPS daemons") {
+				t.Errorf("status says %q", got)
+			}
+			break
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("it does not serve: %s; status: %s", out, said)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	if err := server.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Wait(); err != nil {
+		t.Errorf("it ends with %v: %s", err, out)
+	}
+	status, said := process(t, "status", socket)
+	if err := status.Run(); err == nil || !strings.Contains(said.String(), "gpu-mps-supervisor does not answer on") || strings.Count(said.String(), "\n") != 1 {
+		t.Errorf("status without a supervisor: %v, says %q; want one line that says who is away", err, said)
+	}
+}
+
+var shown = []gpu.MPSStatus{
+	{
+		Daemon: gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{"GPU-a"}, ThreadPercentage: 25, MemoryLimits: []uint64{20 << 30}},
+		State:  gpu.MPSReady, PID: 100, Servers: []gpu.MPSServer{{PID: 101, State: "ACTIVE", Clients: 3}},
+	},
+	{
+		Daemon: gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{"GPU-b", "GPU-c"}, MemoryLimits: []uint64{0, 1 << 30}},
+		State:  gpu.MPSFailed, Restarts: 2, Problem: "it hangs",
+	},
+}
+
+func TestDaemonsAsTextAndJSON(t *testing.T) {
+	var text, list bytes.Buffer
+	if err := errors.Join(printText(&text, shown), printJSON(&list, shown)); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "status.txt", text.Bytes())
+	golden(t, "status.json", list.Bytes())
+}
+
+func TestHelp(t *testing.T) {
+	var out bytes.Buffer
+	for _, args := range [][]string{{"--help"}, {"status", "--help"}} {
+		cmd := newCommand()
+		cmd.SetOut(&out)
+		cmd.SetArgs(args)
+		if err := cmd.ExecuteContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "help.txt", out.Bytes())
+}
+
+// golden compares with a file in testdata, or writes it with UPDATE_GOLDEN=1.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v; make golden writes it", err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}

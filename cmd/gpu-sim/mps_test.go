@@ -1,0 +1,306 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
+)
+
+// driver is the driver of a simulated node: its programs call this test binary.
+func driver(t *testing.T, model string) (state string, root gpu.DriverRoot) {
+	t.Helper()
+	t.Setenv("GPU_SIM", os.Args[0])
+	t.Setenv("BE_GPU_SIM", "1")
+	// With -race every process would wait a second before it ends.
+	t.Setenv("GORACE", "atexit_sleep_ms=0")
+	dir, err := os.MkdirTemp("", "s") //nolint:usetesting // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	ok(t, dir, "create", "--model", model)
+	t.Setenv("CUDA_MPS_PIPE_DIRECTORY", filepath.Join(dir, "pipe"))
+	t.Setenv("CUDA_MPS_LOG_DIRECTORY", filepath.Join(dir, "log"))
+	return dir, gpu.DriverRoot(filepath.Join(dir, "root"))
+}
+
+// startMPS starts the daemon as a supervisor does, and gives what waits for its
+// end.
+func startMPS(t *testing.T, root gpu.DriverRoot, env ...string) (wait func() error) {
+	t.Helper()
+	daemon := exec.Command(root.Binary("nvidia-cuda-mps-control"), "-f")
+	daemon.Env = append(os.Environ(), env...)
+	log, err := daemon.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, _ = io.Copy(io.Discard, log)
+		ended <- daemon.Wait()
+	}()
+	t.Cleanup(func() { _ = daemon.Process.Kill() })
+	until(t, "the daemon to answer", func() bool {
+		_, err := command(t, root, "get_server_list")
+		return err == nil
+	})
+	return func() error { return <-ended }
+}
+
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(30 * time.Second)
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("no sign of %s", what)
+		}
+	}
+}
+
+// command asks the daemon with the driver's own program.
+func command(t *testing.T, root gpu.DriverRoot, commands string) (string, error) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), root.Binary("nvidia-cuda-mps-control"))
+	c.Stdin = strings.NewReader(commands + "\n")
+	out, err := c.CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+func daemons(t *testing.T, state string) []mpssim.Listed {
+	t.Helper()
+	var all []mpssim.Listed
+	if err := json.Unmarshal([]byte(ok(t, state, "mps", "-o", "json")), &all); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// buildProbe builds what the pods of end-to-end tests run.
+func buildProbe(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "probe")
+	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../test/cluster", "-o", path, "./probe")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the probe: %v\n%s", err, out)
+	}
+	return path
+}
+
+type probeReport struct {
+	MPS    bool
+	Plain  string
+	Client struct {
+		ActiveThreadPercentage float64
+		Devices                []struct{ LimitBytes uint64 }
+	}
+	AllocatedBytes uint64
+	Error          struct{ Name, Message string }
+}
+
+func runProbe(t *testing.T, probe string, env []string, args ...string) (probeReport, error) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), probe, append([]string{"cuda", "--once"}, args...)...)
+	c.Env = append(os.Environ(), env...)
+	var out bytes.Buffer
+	c.Stdout = &out
+	err := c.Run()
+	var report probeReport
+	if jsonErr := json.Unmarshal(out.Bytes(), &report); jsonErr != nil {
+		t.Fatalf("%v, %v: %s", err, jsonErr, out.Bytes())
+	}
+	return report, err
+}
+
+func TestAPodsProbeIsHeldToItsShare(t *testing.T) {
+	state, root := driver(t, "t4")
+	probe := buildProbe(t)
+	share := []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=4096M"}
+	if got, err := runProbe(t, probe, share); err != nil || got.MPS {
+		t.Errorf("without a daemon: %+v, %v", got, err)
+	}
+	startMPS(t, root, "CUDA_VISIBLE_DEVICES=0")
+	if out, err := command(t, root, "set_default_active_thread_percentage 50"); err != nil || out != "50.0" {
+		t.Errorf("got %q, %v", out, err)
+	}
+	got, err := runProbe(t, probe, share, "--memory", "3Gi")
+	if err != nil || !got.MPS || got.Client.ActiveThreadPercentage != 25 || got.Client.Devices[0].LimitBytes != 4<<30 || got.AllocatedBytes != 3<<30 {
+		t.Errorf("within its share: %+v, %v", got, err)
+	}
+	if got, err := runProbe(t, probe, share, "--memory", "5Gi"); err == nil || got.Error.Name != "OUT_OF_MEMORY" {
+		t.Errorf("beyond its share: %+v, %v", got, err)
+	}
+	if got, err := runProbe(t, probe, nil); err != nil || got.Client.ActiveThreadPercentage != 50 {
+		t.Errorf("without the variables: %+v, %v", got, err)
+	}
+	record := daemons(t, state)[0].Record
+	if clients := record.Servers[0].Clients; len(clients) != 3 || clients[0].AskedMemoryLimit != "0=4096M" || clients[0].Devices[0].PeakBytes != 3<<30 {
+		t.Errorf("record %+v", clients)
+	}
+	text := ok(t, state, "mps")
+	for _, want := range []string{"runs as process", "ACTIVE", "4096", "3072"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+}
+
+func TestADaemonDies(t *testing.T) {
+	state, root := driver(t, "t4")
+	wait := startMPS(t, root, "CUDA_VISIBLE_DEVICES=0")
+	if out, err := command(t, root, "start_server -uid 0"); err != nil || out != "" {
+		t.Fatal(out, err)
+	}
+	if !strings.Contains(ok(t, state, "show"), nvmlsim.MPSServerName) {
+		t.Error("the server is no process of the GPU")
+	}
+	ok(t, state, "fault", "mps", "die")
+	if err := wait(); err == nil {
+		t.Error("it ended well")
+	}
+	if strings.Contains(ok(t, state, "show"), nvmlsim.MPSServerName) {
+		t.Error("the server of a dead daemon is still there")
+	}
+	if out, err := command(t, root, "get_server_list"); err == nil || !strings.Contains(out, "Cannot find MPS control daemon process") {
+		t.Errorf("got %q, %v", out, err)
+	}
+	if daemons(t, state)[0].Running {
+		t.Error("it is listed as running")
+	}
+	if _, err := gpuSim(state, "fault", "mps", "die"); err == nil {
+		t.Error("it died twice")
+	}
+	// What it left does not keep another from its place.
+	startMPS(t, root)
+}
+
+func TestADaemonHangsUntilFaultsAreCleared(t *testing.T) {
+	state, root := driver(t, "t4")
+	startMPS(t, root)
+	ok(t, state, "fault", "mps", "hang")
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	pipe := os.Getenv("CUDA_MPS_PIPE_DIRECTORY")
+	if err := mpssim.Control(ctx, pipe, strings.NewReader("get_server_list"), io.Discard); err == nil || ctx.Err() == nil {
+		t.Errorf("it answers, or fails at once: %v", err)
+	}
+	ok(t, state, "fault", "clear")
+	if err := mpssim.Control(t.Context(), pipe, strings.NewReader("get_server_list"), io.Discard); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+func TestADaemonDoesNotComeUp(t *testing.T) {
+	state, root := driver(t, "t4")
+	ok(t, state, "fault", "mps", "start", "--count", "1")
+	if !strings.Contains(ok(t, state, "show"), "MPS daemons do not come up") {
+		t.Error("show does not tell")
+	}
+	out, err := exec.CommandContext(t.Context(), root.Binary("nvidia-cuda-mps-control"), "-f").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "simulated fault") {
+		t.Errorf("got %s, %v", out, err)
+	}
+	// In the background, as by hand.
+	if out, err := exec.CommandContext(t.Context(), root.Binary("nvidia-cuda-mps-control"), "-d").CombinedOutput(); err != nil {
+		t.Errorf("got %s, %v", out, err)
+	}
+	if out, err := command(t, root, "quit"); err != nil {
+		t.Errorf("got %s, %v", out, err)
+	}
+	until(t, "the daemon's end", func() bool { return !daemons(t, state)[0].Running })
+}
+
+func TestTheDriverSetsTimeSlicesWithTheStandInNvidiaSMI(t *testing.T) {
+	state, root := driver(t, "dgx-h100")
+	smi := nvml.NewSMI(root)
+	one := gpu.PCIAddress{Bus: 0x43}
+	want := func(address gpu.PCIAddress, slice gpu.TimeSlice) {
+		t.Helper()
+		if got, err := smi.TimeSlice(t.Context(), address); err != nil || got != slice {
+			t.Errorf("got %q, %v; want %s", got, err, slice)
+		}
+	}
+	want(one, gpu.TimeSliceDefault)
+	if err := smi.SetTimeSlice(t.Context(), one, gpu.TimeSliceLong); err != nil {
+		t.Fatal(err)
+	}
+	want(one, gpu.TimeSliceLong)
+	want(gpu.PCIAddress{Bus: 0x1b}, gpu.TimeSliceDefault)
+	if !strings.Contains(ok(t, state, "show"), "time slice Long") {
+		t.Error("show does not tell")
+	}
+	if err := nvml.ResetWith(root)(t.Context(), one); err != nil {
+		t.Error(err)
+	}
+	want(one, gpu.TimeSliceDefault)
+
+	ok(t, state, "fault", "lost", "--gpu", "1")
+	if err := smi.SetTimeSlice(t.Context(), one, gpu.TimeSliceShort); !errors.Is(err, gpu.ErrLost) {
+		t.Errorf("a lost GPU: %v", err)
+	}
+	if _, err := smi.TimeSlice(t.Context(), gpu.PCIAddress{Bus: 0x44}); !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("no GPU: %v", err)
+	}
+	ok(t, state, "process", "add", "--gpu", "0", "--pid", "7", "--memory", "1")
+	if err := nvml.ResetWith(root)(t.Context(), gpu.PCIAddress{Bus: 0x1b}); !errors.Is(err, gpu.ErrInUse) {
+		t.Errorf("a reset of a busy GPU: %v", err)
+	}
+	out, err := exec.CommandContext(t.Context(), root.Binary("nvidia-smi"), "compute-policy", "--set-timeslice=4").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "3=LONG") {
+		t.Errorf("a wrong time slice: %s, %v", out, err)
+	}
+}
+
+func TestAnAdministratorSetsComputeModes(t *testing.T) {
+	state := t.TempDir()
+	ok(t, state, "create", "--model", "t4")
+	ok(t, state, "compute-mode", "1", "ExclusiveProcess")
+	if !strings.Contains(ok(t, state, "show"), "ExclusiveProcess") {
+		t.Error("show does not tell")
+	}
+	if _, err := gpuSim(state, "compute-mode", "1", "Shared"); err == nil || !strings.Contains(err.Error(), "ExclusiveProcess") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := gpuSim(state, "compute-mode", "9", "Default"); !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Containers are given nvidia-smi without gpu-sim and the node's state.
+func TestNvidiaSMIInAContainerSaysWhatItIs(t *testing.T) {
+	_, root := driver(t, "t4")
+	t.Setenv("GPU_SIM", "/nowhere/gpu-sim")
+	container := filepath.Join(t.TempDir(), "nvidia-smi")
+	script, err := os.ReadFile(root.Binary("nvidia-smi"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(container, script, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), container).CombinedOutput(); err != nil || !strings.Contains(string(out), "simulated NVIDIA driver") {
+		t.Errorf("got %s, %v", out, err)
+	}
+	if _, err := exec.CommandContext(t.Context(), container, "compute-policy", "--list").CombinedOutput(); err == nil {
+		t.Error("it pretends to have listed policies")
+	}
+}

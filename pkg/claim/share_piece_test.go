@@ -1,0 +1,66 @@
+package claim_test
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	"pgregory.net/rapid"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// somePiece of one of two GPUs.
+func somePiece(t *rapid.T) piece {
+	on := rapid.SampledFrom([]string{h100, h100Other}).Draw(t, "GPU")
+	switch rapid.SampledFrom([]string{"share", "share", "share", "plain", "part", "part", "partShare", "partShare", "whole", "together", "turns", "turns"}).Draw(t, "use") {
+	case "share":
+		return piece{device: on, memory: rapid.SampledFrom([]string{"10Gi", "30Gi", "50Gi"}).Draw(t, "memory")}
+	case "plain":
+		return piece{device: on, memory: "20Gi", config: config("ShareConfig", plain)}
+	case "part":
+		return piece{device: on + rapid.SampledFrom([]string{"-mig-1g-10gb-0", "-mig-1g-10gb-3", "-mig-3g-40gb-0"}).Draw(t, "part")}
+	case "partShare":
+		return piece{device: on + rapid.SampledFrom([]string{"-mig-1g-10gb-0", "-mig-3g-40gb-4"}).Draw(t, "part"), memory: rapid.SampledFrom([]string{"2Gi", "6Gi"}).Draw(t, "memory")}
+	case "together":
+		return piece{device: on, config: config("GpuConfig", together)}
+	case "turns":
+		p := piece{device: on + "-ts"}
+		if slice := rapid.SampledFrom([]gpu.TimeSlice{"", gpu.TimeSliceShort, gpu.TimeSliceLong}).Draw(t, "interval"); slice != "" {
+			p.config = interval(slice)
+		}
+		return p
+	default:
+		return piece{device: on}
+	}
+}
+
+func (p piece) name() gpu.DeviceName {
+	name, _ := gpu.ParseDeviceName(p.device)
+	return name
+}
+
+func (p piece) bytes() uint64 {
+	if p.memory == "" {
+		return 0
+	}
+	memory := resource.MustParse(p.memory)
+	return uint64(memory.Value())
+}
+
+// beside reports whether two pieces can be held at the same time, if there is
+// memory for both.
+func (p piece) beside(q piece) bool {
+	a, b := p.name(), q.name()
+	switch {
+	case a.Address != b.Address:
+		return true
+	case a.Kind == gpu.KindTimeSlice && b.Kind == gpu.KindTimeSlice:
+		return p.config == "" || q.config == "" || p.config == q.config
+	case a == b:
+		return p.memory != "" && q.memory != ""
+	default:
+		return a.Kind == gpu.KindMIG && b.Kind == gpu.KindMIG && !excludes(p.device, q.device)
+	}
+}
+
+func (p piece) client() bool {
+	return p.memory != "" && p.config == "" || p.config == config("GpuConfig", together)
+}
