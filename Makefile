@@ -59,12 +59,12 @@ cluster-down: need-root build ## Take the test cluster down, leaving nothing beh
 	$(BIN)/cluster down --name $(CLUSTER)
 
 .PHONY: test
-test: need-root build lint unit chart cluster-test image-test rights e2e ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
+test: need-root build lint unit chart cluster-test image-test rights admission e2e ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
 
 .PHONY: unit
 unit: need-cc need-busybox ## Unit, golden and property tests with the race detector; needs no root
 	$(say) "unit tests with the race detector"
-	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v -e /test/e2e -e /test/images -e /test/rights)
+	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v -e /test/e2e -e /test/images -e /test/rights -e /test/admission)
 	CGO_ENABLED=1 go -C deployments/container test -race ./...
 
 .PHONY: chart
@@ -97,6 +97,11 @@ e2e: need-root build ## End to end on a real cluster
 rights: need-root build ## What the driver's accounts may do and may not, tried on a real API server
 	$(say) "rights of the driver's accounts on a real API server"
 	go test -count=1 -timeout 20m -v ./test/rights -bin $(abspath $(BIN))
+
+.PHONY: admission
+admission: need-root build ## What the chart's policies admit and refuse, tried on a real API server
+	$(say) "policies of claims and classes on a real API server"
+	go test -count=1 -timeout 20m ./test/admission -bin $(abspath $(BIN))
 
 .PHONY: test-gpu
 test-gpu: build ## Build the hardware conformance suite as one binary: run it on a machine with a GPU

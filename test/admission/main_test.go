@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
@@ -63,6 +64,8 @@ func runAll(ctx context.Context, m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	config.QPS = -1
+	// Of older versions of the API, on purpose.
+	config.WarningHandler = rest.NoWarnings{}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return 1, err

@@ -46,26 +46,28 @@ type scene struct {
 	client dynamic.Interface
 	// policies by name.
 	policies map[string]*unstructured.Unstructured
+	// before are claims and templates that the policies would refuse.
+	before []*unstructured.Unstructured
 }
 
-// newScene first makes what was there before the policies: the classes, of which
-// some have labels that the policies would refuse.
+// newScene first makes what was there before the policies, some of which these
+// would refuse.
 func newScene(ctx context.Context, client dynamic.Interface) (*scene, error) {
-	s := &scene{client: client, policies: map[string]*unstructured.Unstructured{}}
-	before, err := read(classes)
+	s := &scene{client: client, policies: map[string]*unstructured.Unstructured{}, before: before()}
+	earlier, err := read(classes)
 	if err != nil {
 		return nil, err
 	}
 	for name, labels := range map[string]map[string]string{tenant: nil, monitoring: {"resource.kubernetes.io/admin-access": "true"}} {
 		namespace := object("v1", "Namespace", "", name)
 		namespace.SetLabels(labels)
-		before = append(before, namespace)
+		earlier = append(earlier, namespace)
 	}
 	installed, err := read(manifest)
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range before {
+	for _, o := range append(earlier, s.before...) {
 		if err := s.apply(ctx, o); err != nil {
 			return nil, err
 		}

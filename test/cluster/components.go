@@ -74,6 +74,8 @@ func arguments(component string, l Layout, n network, featureGates map[string]bo
 			"--authorization-mode=Node,RBAC",
 			"--enable-admission-plugins=NodeRestriction",
 			"--allow-privileged=true",
+			// Users' manifests are in these versions, too.
+			"--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true",
 		}
 	case kubeControllerManager:
 		args = []string{
