@@ -164,8 +164,11 @@ func documents() *rapid.Generator[map[string]any] {
 			}
 			maybe(mps, "perDevice", odd(limits))
 		}
-		strategy := rapid.SampledFrom([]any{"MPS", "TimeSlicing"}).Draw(t, "strategy")
-		sharing := map[string]any{"strategy": strategy}
+		strategy := rapid.SampledFrom([]any{"MPS", "MPS", "TimeSlicing", "TimeSlicing", "mps", 5, nil}).Draw(t, "strategy")
+		sharing := map[string]any{}
+		if likely("has a strategy") {
+			sharing["strategy"] = strategy
+		}
 		if (strategy == "MPS") == likely("mps") {
 			sharing["mps"+suffix] = odd(mps)
 		}

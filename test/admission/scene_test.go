@@ -38,6 +38,7 @@ var resources = map[string]string{
 	"ResourceClaimTemplate":            "resourceclaimtemplates",
 	"ValidatingAdmissionPolicy":        "validatingadmissionpolicies",
 	"ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+	"ResourceQuota":                    "resourcequotas",
 	"Namespace":                        "namespaces",
 }
 
@@ -156,14 +157,14 @@ type devices = map[string]any
 // claim gives a ResourceClaim.
 func claim(namespace string, d devices) *unstructured.Unstructured {
 	o := object("resource.k8s.io/v1", "ResourceClaim", namespace, "tried")
-	o.Object["spec"] = map[string]any{"devices": map[string]any(d)}
+	o.Object["spec"] = map[string]any{"devices": d}
 	return o
 }
 
 // template gives a ResourceClaimTemplate.
 func template(namespace string, d devices) *unstructured.Unstructured {
 	o := object("resource.k8s.io/v1", "ResourceClaimTemplate", namespace, "tried")
-	o.Object["spec"] = map[string]any{"spec": map[string]any{"devices": map[string]any(d)}}
+	o.Object["spec"] = map[string]any{"spec": map[string]any{"devices": d}}
 	return o
 }
 

@@ -1,6 +1,8 @@
 package chart
 
 import (
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -73,5 +75,20 @@ func TestMistakesInPoliciesAreRefused(t *testing.T) {
 				t.Error("it is rendered")
 			}
 		})
+	}
+}
+
+// The values that docs/policy.md shows.
+func TestValuesInTheDocumentOnPolicyAreTaken(t *testing.T) {
+	document, err := os.ReadFile("../../docs/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?ms)^```yaml\n(policies:\n.*?)^```$").FindAllStringSubmatch(string(document), -1)
+	if len(blocks) == 0 {
+		t.Fatal("it shows none")
+	}
+	for _, block := range blocks {
+		mustRender(t, cluster{}, block[1])
 	}
 }
