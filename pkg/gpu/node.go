@@ -66,6 +66,10 @@ type GPU struct {
 	AddressingMode string
 	// ComputeMode is the administrator's setting and never changed by us.
 	ComputeMode ComputeMode
+
+	// Lent names the pod ("namespace/name") that has the GPU through a device
+	// plugin; empty where none is known. See [GPU.Lend].
+	Lent string
 }
 
 // ComputeMode says which processes may open contexts on a GPU.
@@ -122,6 +126,9 @@ type Partition struct {
 	UUID string
 	// GPUInstanceID and ComputeInstanceID are NVML's, in this boot.
 	GPUInstanceID, ComputeInstanceID int
+	// Lent names the pod ("namespace/name") that has the MIG device through a
+	// device plugin; empty where none is known.
+	Lent string
 }
 
 // Link is one NVLink of a GPU.

@@ -33,6 +33,7 @@ var rules = []struct {
 	{"pkg/sysfs", []string{"pkg/gpu"}},
 	{"pkg/mps", []string{"pkg/gpu"}},
 	{"pkg/cdi", []string{"pkg/gpu"}},
+	{"pkg/podresources", []string{"pkg/gpu"}},
 
 	{"pkg/store", nil},
 	{"api", []string{"pkg/gpu"}},

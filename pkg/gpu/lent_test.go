@@ -1,0 +1,55 @@
+package gpu_test
+
+import (
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func TestWhatADevicePluginHasGivenToAPod(t *testing.T) {
+	half := gpu.Profile{Slices: 3, MemoryGB: 40}
+	all := gpu.Profile{Slices: 7, MemoryGB: 80}
+	g := gpu.GPU{
+		Address: gpu.PCIAddress{Bus: 0x1b}, UUID: "GPU-1", Minor: 4,
+		MIG: gpu.MIG{
+			Profiles: []gpu.ProfileInfo{
+				{Profile: half, Placements: []gpu.Placement{{Start: 0, Size: 4}, {Start: 4, Size: 4}}},
+				{Profile: all, Placements: []gpu.Placement{{Start: 0, Size: 8}}},
+			},
+			Partitions: []gpu.Partition{
+				{Profile: half, Placement: gpu.Placement{Start: 0, Size: 4}, UUID: "MIG-1"},
+				{Profile: half, Placement: gpu.Placement{Start: 4, Size: 4}, UUID: "MIG-2"},
+			},
+		},
+	}
+	const whole, turns, low, high, every = "gpu-1b-00", "gpu-1b-00-ts", "gpu-1b-00-mig-3g-40gb-0", "gpu-1b-00-mig-3g-40gb-4", "gpu-1b-00-mig-7g-80gb-0"
+	for _, c := range []struct {
+		name string
+		lent []gpu.Lent
+		// want are the devices that are not to be given away, and who has them.
+		want map[string]string
+	}{
+		{"nothing", nil, nil},
+		{"another GPU", []gpu.Lent{{Device: "GPU-2", Pod: "a/b"}, {Device: "nvidia1", Pod: "a/b"}}, nil},
+		{"the GPU", []gpu.Lent{{Device: "GPU-1", Pod: "a/b"}}, map[string]string{whole: "a/b", turns: "a/b", low: "a/b", high: "a/b", every: "a/b"}},
+		{"the GPU by its minor number", []gpu.Lent{{Device: "nvidia4", Pod: "a/b"}}, map[string]string{whole: "a/b", turns: "a/b", low: "a/b", high: "a/b", every: "a/b"}},
+		{"a MIG device", []gpu.Lent{{Device: "MIG-2", Pod: "a/b"}}, map[string]string{whole: "a/b", turns: "a/b", high: "a/b", every: "a/b"}},
+		{"one that several share", []gpu.Lent{{Device: "MIG-2", Pod: "a/b"}, {Device: "MIG-2", Pod: "a/c"}}, map[string]string{whole: "a/b", turns: "a/b", high: "a/b", every: "a/b"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lent := g.Lend(c.lent)
+			for _, device := range []string{whole, turns, low, high, every} {
+				name, err := gpu.ParseDeviceName(device)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := lent.LentTo(name); got != c.want[device] {
+					t.Errorf("%s is lent to %q, want %q", device, got, c.want[device])
+				}
+			}
+			if g.Lent != "" || g.MIG.Partitions[1].Lent != "" {
+				t.Error("the GPU that was asked has changed")
+			}
+		})
+	}
+}
