@@ -39,15 +39,15 @@ programs: need-cc
 	$(CLUSTER_ENV) go -C test/cluster build -ldflags '-s -w' -o ../../$(BIN)/probe ./probe
 
 .PHONY: demo
-demo: need-root build ## Bring up a real cluster with a simulated DGX H100 and run demo/whole-gpu on it
+demo: need-root build images helm ## Bring up a real cluster with a simulated DGX H100 and run demo/whole-gpu on it
 	go run ./test/demo -bin $(BIN)
 
 .PHONY: demo-mig
-demo-mig: need-root build ## The same cluster with MIG on demand: demo/mig
+demo-mig: need-root build images helm ## The same cluster with MIG on demand: demo/mig
 	go run ./test/demo -bin $(BIN) -story mig
 
 .PHONY: demo-fractions
-demo-fractions: need-root build ## The same cluster with shares and time slices of GPUs: demo/fractions
+demo-fractions: need-root build images helm ## The same cluster with shares and time slices of GPUs: demo/fractions
 	go run ./test/demo -bin $(BIN) -story fractions
 
 .PHONY: cluster-up
@@ -89,7 +89,7 @@ cluster-test: need-root build
 	$(CLUSTER_ENV) go -C test/cluster test -count=1 -timeout 30m ./...
 
 .PHONY: e2e
-e2e: need-root build ## End to end on a real cluster
+e2e: need-root build images helm ## End to end on a real cluster
 	$(say) "end to end on a real cluster"
 	go test -count=1 -timeout 40m -v ./test/e2e -bin $(abspath $(BIN))
 

@@ -71,8 +71,8 @@ func run(ctx context.Context, bin, name string) error {
 	if err != nil {
 		return err
 	}
-	say("installing the DeviceClasses and the agent's rights (deployments/manifests)")
-	if err := cluster.Install(ctx); err != nil {
+	say("loading the images")
+	if err := cluster.LoadImages(ctx); err != nil {
 		return err
 	}
 	for _, ns := range append(chosen.namespaces, namespace) {
@@ -80,11 +80,8 @@ func run(ctx context.Context, bin, name string) error {
 			return err
 		}
 	}
-	say("starting the agent and the MPS supervisor on a simulated %s", chosen.model)
+	say("installing the Helm chart, for a simulated %s", chosen.model)
 	agent := cluster.NewAgent(chosen.model, chosen.flags...)
-	if err := agent.Supervisor().Start(ctx); err != nil {
-		return err
-	}
 	if err := agent.Start(ctx); err != nil {
 		return err
 	}

@@ -156,12 +156,12 @@ The cluster goes on running. To explore it:
   kubectl logs -n %s POD                     # what the container sees
   kubectl delete pod -n %s POD               # what it held is free again
   %s show --state %s
-  less %s
+  kubectl logs -n %s -l app.kubernetes.io/component=agent
 
 To take it down and leave nothing behind:
 
   make cluster-down CLUSTER=%s
-`, c.Kubeconfig, c.BinDir, namespace, namespace, namespace, sim, a.SimDir(), a.LogFile(), c.Name)
+`, c.Kubeconfig, c.BinDir, namespace, namespace, namespace, sim, a.SimDir(), harness.Namespace, c.Name)
 }
 
 func say(format string, args ...any) {

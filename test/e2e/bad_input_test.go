@@ -5,15 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/utils/ptr"
 )
 
 func TestAPodsEventSaysWhatIsWrongWithItsClaim(t *testing.T) {
+	withoutPolicies(t)
 	for _, tc := range []struct {
 		name, config string
 		// want are parts of the event's message.
@@ -78,28 +73,6 @@ func TestACorruptRecordIsQuarantinedAndTheRestGoesOn(t *testing.T) {
 		must(t, os.Remove(file))
 	}
 	nothingLeft(t)
-}
-
-func TestTheAgentOfOneNodeMayNotWriteTheSlicesOfAnother(t *testing.T) {
-	config, err := clientcmd.BuildConfigFromFlags("", agent.Kubeconfig())
-	must(t, err)
-	client, err := kubernetes.NewForConfig(config)
-	must(t, err)
-	foreign := &resourceapi.ResourceSlice{
-		ObjectMeta: metav1.ObjectMeta{Name: "foreign"},
-		Spec: resourceapi.ResourceSliceSpec{
-			Driver:   "gpu.nvidia.com",
-			NodeName: ptr.To("another-node"),
-			Pool:     resourceapi.ResourcePool{Name: "another-node", ResourceSliceCount: 1},
-		},
-	}
-	_, err = client.ResourceV1().ResourceSlices().Create(t.Context(), foreign, metav1.CreateOptions{})
-	if err == nil || !strings.Contains(err.Error(), "may not write ResourceSlices of another-node") {
-		t.Errorf("creating another node's slice gave %v, want a refusal that names the node", err)
-	}
-	if _, err := client.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{}); err == nil {
-		t.Error("the agent may read secrets")
-	}
 }
 
 func opaque(parameters string) string {

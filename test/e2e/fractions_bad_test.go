@@ -13,6 +13,7 @@ func config(kind, fields string) string {
 }
 
 func testBadShares(t *testing.T) {
+	withoutPolicies(t)
 	ns := namespaceFor(t, "fractions-bad")
 	const tenGi = "capacity: {requests: {memory: 10Gi}}"
 	for _, tc := range []struct {
@@ -53,7 +54,7 @@ func testTooManyClients(t *testing.T) {
 	ns := namespaceFor(t, "fractions-clients")
 	thirty := config("ShareConfig", `"processes": 30`)
 	for _, name := range []string{"first", "second"} {
-		apply(t, ns, claim(name, "capacity: {requests: {memory: 30Gi}}", thirty)+pod(name, name, ""))
+		apply(t, ns, share(name, "30Gi", thirty)+pod(name, name, ""))
 		if name == "first" {
 			ready(t, ns, name)
 		}
@@ -67,7 +68,7 @@ func testTooManyClients(t *testing.T) {
 
 func testTooLarge(t *testing.T) {
 	ns := namespaceFor(t, "fractions-large")
-	apply(t, ns, claim("large", "capacity: {requests: {memory: 200Gi}}", "")+pod("large", "large", ""))
+	apply(t, ns, share("large", "200Gi", "")+pod("large", "large", ""))
 	_, err := cluster.Unschedulable(t.Context(), ns, "large")
 	must(t, err)
 }

@@ -31,8 +31,7 @@ func TestTheDemoOfFractions(t *testing.T) {
 	t.Run("whole GPUs wait while one is shared and start when it is free", testWholeWaitsForShares)
 }
 
-// offerFractions runs an agent and a supervisor on a node that offers every way
-// of sharing, in place of the shared agent, until the test ends.
+// offerFractions runs an agent on a node that offers every way of sharing, in place of the shared agent, until the test ends.
 func offerFractions(t *testing.T) *harness.Supervisor {
 	t.Helper()
 	nothingLeft(t)
@@ -44,15 +43,14 @@ func offerFractions(t *testing.T) *harness.Supervisor {
 		// Whatever is left, the other tests need the shared agent.
 		ctx := context.WithoutCancel(t.Context())
 		defer func() {
-			must(t, agent.Stop(ctx))
 			must(t, supervisor.Stop(ctx))
+			must(t, agent.Stop(ctx))
 			agent = shared
 			must(t, agent.Start(ctx))
 		}()
 		nothingLeft(t)
 		noDaemons(t, supervisor)
 	})
-	must(t, supervisor.Start(t.Context()))
 	must(t, agent.Start(t.Context()))
 	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
 		devices, err := cluster.Devices(ctx)
@@ -308,10 +306,14 @@ spec:
 
 func testPlainShare(t *testing.T) {
 	ns := namespaceFor(t, "fractions-plain")
-	apply(t, ns, claim("limited", "capacity: {requests: {memory: 10Gi}}", "")+pod("limited", "limited", ""))
+	apply(t, ns, share("limited", "10Gi", "")+pod("limited", "limited", ""))
 	ready(t, ns, "limited")
-	apply(t, ns, claim("plain", "capacity: {requests: {memory: 10Gi}}",
-		opaque(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "ShareConfig", "strategy": "Plain"}`))+pod("plain", "plain", ""))
+	// The class mps.nvidia.com is for shares that are held to their size.
+	apply(t, ns, gpuClass+strings.ReplaceAll(share("plain", "10Gi", config("ShareConfig", `"strategy": "Plain"`)), "mps.nvidia.com", "any-gpu.example.com")+pod("plain", "plain", ""))
+	t.Cleanup(func() {
+		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "deviceclass", "any-gpu.example.com")
+		must(t, err)
+	})
 	ready(t, ns, "plain")
 	rows := report(t, ns)
 	oneGPU(t, rows["limited/main"], rows["plain/main"])
@@ -342,7 +344,7 @@ func testConvertedConfiguration(t *testing.T) {
 
 func testWholeWaitsForShares(t *testing.T) {
 	ns := namespaceFor(t, "fractions-whole")
-	apply(t, ns, claim("share", "capacity: {requests: {memory: 10Gi}}", "")+pod("share", "share", ""))
+	apply(t, ns, share("share", "10Gi", "")+pod("share", "share", ""))
 	ready(t, ns, "share")
 	apply(t, ns, "demo/mig/eight-gpus.yaml")
 	_, err := cluster.Unschedulable(t.Context(), ns, "eight-gpus")

@@ -48,7 +48,7 @@ func runAll(ctx context.Context, m *testing.M) (code int, err error) {
 			}
 		}()
 	}
-	if err := cluster.Install(ctx); err != nil {
+	if err := cluster.LoadImages(ctx); err != nil {
 		return 1, err
 	}
 	agent = cluster.NewAgent("dgx-h100")
@@ -57,8 +57,8 @@ func runAll(ctx context.Context, m *testing.M) (code int, err error) {
 	}
 	if !*keep {
 		defer func() {
-			if stopErr := agent.Stop(context.WithoutCancel(ctx)); err == nil {
-				err = stopErr
+			if uninstallErr := cluster.Uninstall(context.WithoutCancel(ctx)); err == nil {
+				err = uninstallErr
 			}
 		}()
 	}

@@ -50,6 +50,24 @@ spec:
 `, name, indent(8, request), indent(4, config))
 }
 
+// share asks for so much memory of a GPU.
+func share(name, memory, config string) string {
+	manifest := claim(name, "capacity: {requests: {memory: "+memory+"}}", config)
+	return strings.ReplaceAll(manifest, "deviceClassName: gpu.nvidia.com", "deviceClassName: mps.nvidia.com")
+}
+
+// gpuClass is a class of all GPUs, with no bounds.
+const gpuClass = `
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata:
+  name: any-gpu.example.com
+spec:
+  selectors:
+  - cel: {expression: "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].?type.orValue('') == 'gpu'"}
+---
+`
+
 func indent(spaces int, text string) string {
 	if text == "" {
 		return ""

@@ -192,6 +192,7 @@ func testUnknownProfile(t *testing.T) {
 }
 
 func testWrongConfiguration(t *testing.T) {
+	withoutPolicies(t)
 	ns := namespaceFor(t, "mig-config")
 	manifest := claim("bad", "", opaque(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig"}`)) + pod("bad", "bad", "")
 	apply(t, ns, strings.ReplaceAll(manifest, "deviceClassName: gpu.nvidia.com", "deviceClassName: mig.nvidia.com"))

@@ -14,12 +14,13 @@ import (
 // What breaks around the shares of a GPU, and what their containers notice.
 func TestSharesOutliveWhatServesThem(t *testing.T) {
 	supervisor := offerFractions(t)
+	must(t, supervisor.RunOnHost(t.Context()))
 	ns := namespaceFor(t, "supervised")
-	share := func(name string) string {
-		return claim(name, "capacity: {requests: {memory: 10Gi, compute: 20}}", "") + pod(name, name, "")
+	sharer := func(name string) string {
+		return share(name, "10Gi, compute: 20", "") + pod(name, name, "")
 	}
 	// The first is a client all the time, the second only when it is asked.
-	apply(t, ns, strings.Replace(share("first"), "imagePullPolicy: Never", "imagePullPolicy: Never\n    args: [cuda, --memory, 8Gi]", 1))
+	apply(t, ns, strings.Replace(sharer("first"), "imagePullPolicy: Never", "imagePullPolicy: Never\n    args: [cuda, --memory, 8Gi]", 1))
 	ready(t, ns, "first")
 	before := onlyDaemon(t, supervisor)
 
@@ -32,7 +33,7 @@ func TestSharesOutliveWhatServesThem(t *testing.T) {
 	})
 	t.Run("the supervisor is killed and adopts its daemons", func(t *testing.T) {
 		must(t, supervisor.Kill(t.Context()))
-		must(t, supervisor.Start(t.Context()))
+		must(t, supervisor.RunOnHost(t.Context()))
 		if after := onlyDaemon(t, supervisor); after.PID != before.PID || after.Restarts != 0 {
 			t.Errorf("the daemon was process %d and is %d, with %d restarts", before.PID, after.PID, after.Restarts)
 		}
@@ -40,10 +41,10 @@ func TestSharesOutliveWhatServesThem(t *testing.T) {
 	})
 	t.Run("a share waits while the supervisor is away", func(t *testing.T) {
 		must(t, supervisor.Stop(t.Context()))
-		apply(t, ns, share("second"))
+		apply(t, ns, sharer("second"))
 		_, err := cluster.WaitEvent(t.Context(), ns, "second", "supervisor")
 		must(t, err)
-		must(t, supervisor.Start(t.Context()))
+		must(t, supervisor.RunOnHost(t.Context()))
 		ready(t, ns, "second")
 	})
 	t.Run("a daemon that dies is started again with its settings", func(t *testing.T) {

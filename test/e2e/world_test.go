@@ -69,6 +69,22 @@ func report(t *testing.T, namespace string) map[string]harness.Row {
 	return byContainer
 }
 
+// withoutPolicies takes the chart's judgement of claims away until the test ends:
+// what it would refuse must reach the agent, which is the last to refuse.
+func withoutPolicies(t *testing.T) {
+	t.Helper()
+	_, err := cluster.Kubectl(t.Context(), "delete", "validatingadmissionpolicybinding",
+		harness.Namespace+"-parameters", harness.Namespace+"-requests", harness.Namespace+"-classes")
+	must(t, err)
+	t.Cleanup(func() { must(t, agent.Start(context.WithoutCancel(t.Context()))) })
+	file := filepath.Join(t.TempDir(), "refused.yaml")
+	must(t, os.WriteFile(file, []byte(claim("refused", "", config("GpuConfig", `"no": 1`))), 0o600))
+	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		out, err := cluster.Kubectl(ctx, "apply", "--dry-run=server", "-f", file)
+		return err == nil, out, nil
+	}))
+}
+
 // nothingLeft waits until the node holds nothing for any claim: no CDI file, no
 // record, nothing in the upstream helper's metadata folder, no process and no
 // partition on the simulated GPUs.

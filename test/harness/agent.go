@@ -3,8 +3,6 @@ package harness
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	authv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -23,12 +22,12 @@ const (
 	// DriverName is the driver's name in ResourceSlices and claims.
 	DriverName = "gpu.nvidia.com"
 
-	agentNamespace      = "gpu-dra-driver"
 	agentServiceAccount = "gpu-kubelet-plugin"
 )
 
-// Agent is gpu-kubelet-plugin on the cluster's node, on simulated hardware.
-// Its process outlives the program that started it, and ends with the cluster.
+// Agent is gpu-kubelet-plugin on the cluster's node, on simulated hardware, as
+// the Helm chart runs it, with the MPS supervisor beside it. It outlives the
+// program that started it, and ends with the cluster.
 type Agent struct {
 	cluster *Cluster
 	dir     string
@@ -50,11 +49,8 @@ func (a *Agent) SimDir() string { return filepath.Join(a.dir, "sim") }
 // StateDir is the folder with the agent's records.
 func (a *Agent) StateDir() string { return filepath.Join(a.dir, "state") }
 
-// Kubeconfig is the agent's own, with its rights.
+// Kubeconfig is one with the agent's rights, written by [Agent.WriteKubeconfig].
 func (a *Agent) Kubeconfig() string { return filepath.Join(a.dir, "kubeconfig") }
-
-// LogFile is where the agent's output goes.
-func (a *Agent) LogFile() string { return filepath.Join(a.dir, "agent.log") }
 
 // Start starts the agent and waits until it says it is ready. An agent that
 // runs already is stopped first.
@@ -70,91 +66,109 @@ func (a *Agent) Launch(ctx context.Context) error {
 	if err := a.Stop(ctx); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(a.dir, 0o700); err != nil {
+	if err := os.MkdirAll(a.dir, 0o755); err != nil {
 		return err
 	}
-	kubeconfig, err := a.writeKubeconfig(ctx)
+	v, err := a.values()
 	if err != nil {
 		return err
 	}
-	address, err := freeAddress(ctx)
-	if err != nil {
-		return err
-	}
-	c := a.cluster
-	args := append([]string{
-		"start", "agent", "--log", a.LogFile(), "--",
-		filepath.Join(c.Bin, "gpu-kubelet-plugin"),
-		"--hardware=sim:" + a.model,
-		"--sim-state=" + a.SimDir(),
-		"--node-name=" + c.NodeName,
-		"--kubeconfig=" + kubeconfig,
-		"--kubelet-plugins-dir=" + c.PluginsDir,
-		"--kubelet-registry-dir=" + c.PluginsRegistryDir,
-		"--cdi-dir=" + c.CDIDir,
-		"--state-dir=" + a.StateDir(),
-		"--cdi-hook=" + filepath.Join(c.Bin, "nvidia-cdi-hook"),
-		"--mps-supervisor=" + a.Supervisor().Socket(),
-		"--http-listen=" + address,
-		"-v=4",
-	}, a.flags...)
-	if err := c.tool(ctx, args...); err != nil {
+	if err := a.cluster.release(ctx, v, a.dir); err != nil {
 		return fmt.Errorf("start the agent: %w", err)
 	}
-	return os.WriteFile(a.addressFile(), []byte(address), 0o600)
+	return nil
 }
 
-// WaitReady waits until the agent answers /readyz with success, and says
-// otherwise what it answered.
-func (a *Agent) WaitReady(ctx context.Context) error {
-	err := Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
-		status, body, err := a.Get(ctx, "/readyz")
+// values of the chart for this agent.
+func (a *Agent) values() (values, error) {
+	c := a.cluster
+	v := values{Hardware: "sim:" + a.model}
+	if strings.HasSuffix(a.model, ".yaml") {
+		text, err := os.ReadFile(filepath.Join(c.Root, a.model))
 		if err != nil {
-			return false, err.Error(), nil //nolint:nilerr // it does not listen yet
+			return v, err
 		}
-		return status == http.StatusOK, body, nil
-	})
-	if err != nil {
-		return fmt.Errorf("agent not ready: %w\n%s", err, a.LogTail())
+		name := filepath.Base(a.model)
+		v.Hardware, v.Simulation.Models = "sim:"+name, map[string]string{name: string(text)}
+	}
+	v.Simulation.StateDir = a.SimDir()
+	v.CDI.Dir = c.CDIDir
+	v.Kubelet.RootDir = filepath.Dir(c.PluginsDir)
+	v.Agent.StateDir, v.Agent.ExtraArgs, v.Agent.Logging.Verbosity = a.StateDir(), a.flags, 4
+	v.Supervisor.RunDir, v.Supervisor.LogDir, v.Supervisor.Logging.Verbosity = a.Supervisor().RunDir(), a.Supervisor().LogDir(), 4
+	return v, nil
+}
+
+// WaitReady waits until agent and supervisor are ready, and says otherwise what
+// they said.
+func (a *Agent) WaitReady(ctx context.Context) error {
+	for _, set := range []string{agentDaemonSet, supervisorDaemonSet} {
+		err := Until(ctx, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+			d, err := a.cluster.Client.AppsV1().DaemonSets(Namespace).Get(ctx, set, metav1.GetOptions{})
+			if err != nil {
+				return false, err.Error(), ignoreNotFound(err)
+			}
+			s := d.Status
+			ready := s.ObservedGeneration == d.Generation && s.DesiredNumberScheduled == 1 && s.NumberReady == 1 && s.CurrentNumberScheduled == 1
+			return ready, fmt.Sprintf("%d of %d pods of %s are ready", s.NumberReady, s.DesiredNumberScheduled, set), nil
+		})
+		if err != nil {
+			return fmt.Errorf("the release is not ready: %w\n%s", err, a.LogTail())
+		}
 	}
 	return nil
 }
 
 // Get asks the agent's HTTP server for a path such as /metrics.
 func (a *Agent) Get(ctx context.Context, path string) (status int, body string, err error) {
-	address, err := os.ReadFile(a.addressFile())
+	pod, err := a.pod(ctx)
 	if err != nil {
 		return 0, "", err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+string(address)+path, nil)
+	text, err := a.cluster.Client.CoreV1().Pods(Namespace).ProxyGet("http", pod.Name, "http", path, nil).DoRaw(ctx)
 	if err != nil {
 		return 0, "", err
 	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return 0, "", err
-	}
-	defer response.Body.Close() //nolint:errcheck // only read from
-	text, err := io.ReadAll(response.Body)
-	return response.StatusCode, string(text), err
+	return http.StatusOK, string(text), nil
 }
 
-// Stop asks the agent to end, as the kubelet does, and waits for it.
-func (a *Agent) Stop(ctx context.Context) error { return a.cluster.tool(ctx, "stop", "agent") }
+// pod that runs the agent.
+func (a *Agent) pod(ctx context.Context) (*corev1.Pod, error) {
+	pods, err := a.cluster.Client.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=agent"})
+	if err != nil {
+		return nil, err
+	}
+	if len(pods.Items) != 1 {
+		return nil, fmt.Errorf("%d agents run, want one", len(pods.Items))
+	}
+	return &pods.Items[0], nil
+}
 
-// Kill ends the agent at once, as a crash does.
-func (a *Agent) Kill(ctx context.Context) error { return a.cluster.tool(ctx, "stop", "agent", "--now") }
+// Stop ends the agent, as the kubelet does, and waits for it. The supervisor and
+// its daemons go on.
+func (a *Agent) Stop(ctx context.Context) error {
+	return a.cluster.remove(ctx, agentDaemonSet, "agent")
+}
+
+// Kill ends the agent at once, as a crash does, and keeps it from coming back.
+func (a *Agent) Kill(ctx context.Context) error {
+	if err := killAll("gpu-kubelet-plugin", "--state-dir="+a.StateDir()); err != nil {
+		return err
+	}
+	return a.Stop(ctx)
+}
 
 // LogTail is the end of the agent's log, for a failure's message.
-func (a *Agent) LogTail() string { return tail(a.LogFile()) }
-
-func tail(file string) string {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err.Error()
+func (a *Agent) LogTail() string {
+	var tails []string
+	for _, component := range []string{"agent", "supervisor"} {
+		out, err := a.cluster.Kubectl(context.Background(), "logs", "-n", Namespace, "-l", "app.kubernetes.io/component="+component, "--all-containers", "--tail=30")
+		if err != nil {
+			out = err.Error()
+		}
+		tails = append(tails, component+":\n"+out)
 	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(lines[max(0, len(lines)-30):], "\n")
+	return strings.Join(tails, "\n")
 }
 
 // Sim runs gpu-sim on the agent's hardware and returns what it printed.
@@ -166,38 +180,27 @@ func (a *Agent) Sim(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// addressFile tells other programs where the agent serves HTTP.
-func (a *Agent) addressFile() string { return filepath.Join(a.dir, "address") }
-
-// writeKubeconfig gives the agent the rights it has in a pod: its service
-// account's, with a token bound to the node.
-func (a *Agent) writeKubeconfig(ctx context.Context) (string, error) {
+// WriteKubeconfig writes a kubeconfig with the rights that the agent has in its
+// pod: its service account's, with a token bound to the node.
+func (a *Agent) WriteKubeconfig(ctx context.Context) error {
 	c := a.cluster
 	node, err := c.Client.CoreV1().Nodes().Get(ctx, c.NodeName, metav1.GetOptions{})
 	if err != nil {
-		return "", err
+		return err
 	}
-	token, err := c.Client.CoreV1().ServiceAccounts(agentNamespace).CreateToken(ctx, agentServiceAccount, &authv1.TokenRequest{
+	token, err := c.Client.CoreV1().ServiceAccounts(Namespace).CreateToken(ctx, agentServiceAccount, &authv1.TokenRequest{
 		Spec: authv1.TokenRequestSpec{
 			ExpirationSeconds: ptr.To(int64(24 * 60 * 60)),
 			BoundObjectRef:    &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return "", fmt.Errorf("get a token for the agent: %w", err)
+		return fmt.Errorf("get a token for the agent: %w", err)
 	}
-	return a.Kubeconfig(), clientcmd.WriteToFile(clientcmdapi.Config{
+	return clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"test": {Server: c.config.Host, CertificateAuthorityData: c.config.CAData, CertificateAuthority: c.config.CAFile}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"agent": {Token: token.Status.Token}},
 		Contexts:       map[string]*clientcmdapi.Context{"agent": {Cluster: "test", AuthInfo: "agent"}},
 		CurrentContext: "agent",
 	}, a.Kubeconfig())
-}
-
-func freeAddress(ctx context.Context) (string, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return listener.Addr().String(), listener.Close()
 }

@@ -28,8 +28,10 @@ type Cluster struct {
 	LogsDir            string `json:"logsDir"`
 	BinDir             string `json:"binDir"`
 
-	// Bin is the folder with our own binaries.
-	Bin string `json:"-"`
+	// Bin is the folder with our own binaries, and Images the one beside it with
+	// the archives of our images.
+	Bin    string `json:"-"`
+	Images string `json:"-"`
 	// Root is the top of the repository.
 	Root   string               `json:"-"`
 	Client kubernetes.Interface `json:"-"`
@@ -51,7 +53,7 @@ func Up(ctx context.Context, bin, name string) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("describe the cluster %s: %w", name, err)
 	}
-	c := &Cluster{Bin: bin}
+	c := &Cluster{Bin: bin, Images: filepath.Join(filepath.Dir(bin), "images")}
 	if err := json.Unmarshal(out, c); err != nil {
 		return nil, fmt.Errorf("describe the cluster %s: %w", name, err)
 	}
@@ -68,7 +70,19 @@ func Up(ctx context.Context, bin, name string) (*Cluster, error) {
 
 // Down takes the cluster down and leaves nothing behind.
 func (c *Cluster) Down(ctx context.Context) error {
-	return c.tool(ctx, "down")
+	if err := c.tool(ctx, "down"); err != nil {
+		return err
+	}
+	dirs, err := filepath.Glob(runDirs(c.Name) + "*")
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // RestartKubelet ends the kubelet and starts it anew, with the pods running.
@@ -91,12 +105,6 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 		return string(out), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
 	}
 	return string(out), nil
-}
-
-// Install applies deployments/manifests.
-func (c *Cluster) Install(ctx context.Context) error {
-	_, err := c.Kubectl(ctx, "apply", "-f", "deployments/manifests")
-	return err
 }
 
 func run(ctx context.Context, name string, args ...string) error {

@@ -8,12 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
 // Supervisor is gpu-mps-supervisor on the cluster's node, on the hardware of an
-// agent. Its process and the MPS daemons outlive the program that started it,
-// and end with the cluster.
+// agent. The chart runs one beside the agent; its MPS daemons end with its pod
+// here, as the test cluster has no cgroup v2 for them to live on in.
 type Supervisor struct {
 	agent *Agent
 }
@@ -24,30 +25,36 @@ func (a *Agent) Supervisor() *Supervisor { return &Supervisor{agent: a} }
 // Socket is where the supervisor serves.
 func (s *Supervisor) Socket() string { return filepath.Join(s.RunDir(), "supervisor.sock") }
 
-// RunDir holds the folders of the daemons.
-func (s *Supervisor) RunDir() string { return filepath.Join(s.agent.dir, "mps") }
+// RunDir holds the folders of the daemons. It is short, as the paths of sockets
+// have to be.
+func (s *Supervisor) RunDir() string {
+	return runDirs(s.agent.cluster.Name) + filepath.Base(s.agent.dir)
+}
+
+// runDirs is what the folders of a cluster's supervisors begin with.
+func runDirs(cluster string) string { return "/run/gpu-mps/" + cluster + "-" }
 
 // LogDir holds the logs of the daemons.
 func (s *Supervisor) LogDir() string { return filepath.Join(s.agent.dir, "mps-log") }
 
-// LogFile is where the supervisor's own output goes.
+// LogFile is where the output of a supervisor on the host goes.
 func (s *Supervisor) LogFile() string { return filepath.Join(s.agent.dir, "supervisor.log") }
 
-// Start starts the supervisor and waits until it answers. One that runs already
-// is stopped first; its daemons go on.
-func (s *Supervisor) Start(ctx context.Context) error {
+// RunOnHost puts a supervisor that is a process of the host, as a package of a
+// distribution would run it, in the place of the chart's, and waits until it
+// answers. One that runs already is stopped first; its daemons go on.
+func (s *Supervisor) RunOnHost(ctx context.Context) error {
+	c := s.agent.cluster
+	if err := c.remove(ctx, supervisorDaemonSet, "supervisor"); err != nil {
+		return err
+	}
 	if err := s.Stop(ctx); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(s.agent.dir, 0o700); err != nil {
-		return err
-	}
-	c := s.agent.cluster
 	err := c.tool(ctx, "start", "supervisor", "--log", s.LogFile(), "--",
 		filepath.Join(c.Bin, "gpu-mps-supervisor"),
 		"--hardware=sim:"+s.agent.model,
 		"--sim-state="+s.agent.SimDir(),
-		"--socket="+s.Socket(),
 		"--run-dir="+s.RunDir(),
 		"--log-dir="+s.LogDir(),
 		"-v=4",
@@ -68,14 +75,23 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop asks the supervisor to end and waits for it. The daemons go on.
+// Stop asks a supervisor on the host to end and waits for it. The daemons go on.
 func (s *Supervisor) Stop(ctx context.Context) error {
 	return s.agent.cluster.tool(ctx, "stop", "supervisor")
 }
 
-// Kill ends the supervisor at once, as a crash does.
+// Kill ends a supervisor on the host at once, as a crash does.
 func (s *Supervisor) Kill(ctx context.Context) error {
 	return s.agent.cluster.tool(ctx, "stop", "supervisor", "--now")
+}
+
+func tail(file string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-30):], "\n")
 }
 
 // Daemon is one MPS daemon as gpu-mps-supervisor status prints it.
