@@ -47,6 +47,10 @@ type Options struct {
 	// hold: a tmpfs, which takes root, unless HostShm says that there is none. A
 	// daemon keeps the size that it began with until it is stopped.
 	ShmSize int64
+	// PlainShm makes it a plain folder in RunDir, which clients can fill as far
+	// as that goes: for a supervisor in a container whose mounts the host does
+	// not see.
+	PlainShm bool
 	// MountNamespace, such as /proc/1/ns/mnt, is where daemons see their files,
 	// and where their clients' mounts come from: the host's.
 	// A supervisor in a container needs it: a container's files go with the

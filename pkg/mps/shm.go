@@ -17,7 +17,7 @@ const shmFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 // clients can fill that and not the host's. One that is there stays: containers
 // have it.
 func (o *Options) mountShm(f folders) error {
-	if f.shm == "" {
+	if f.shm == "" || o.PlainShm {
 		return nil
 	}
 	return mounts{namespace: o.MountNamespace}.do(func() error {

@@ -119,6 +119,33 @@ func TestADaemonHasAShmOfItsOwn(t *testing.T) {
 	}
 }
 
+// The daemon's namespace alone has its folder as /dev/shm; that takes root too.
+func TestAPlainShmIsMountedNowhere(t *testing.T) {
+	w, sim := newSimWorld(t)
+	devices, err := sim.ComputeDevices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.options.HostShm, w.options.PlainShm = false, true
+	w.start()
+	dirs, err := w.client.EnsureMPS(t.Context(), gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{devices[0].UUID}})
+	if os.Geteuid() != 0 {
+		if !errors.Is(err, gpu.ErrPermission) {
+			t.Errorf("error %v, want ErrPermission", err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := w.mounted(""); got != nil {
+		t.Errorf("mounted: %q", got)
+	}
+	if info, err := os.Stat(dirs.Shm); err != nil || info.Mode() != os.ModeDir|os.ModeSticky|0o777 {
+		t.Errorf("%s has mode %v (%v), want 1777", dirs.Shm, info.Mode(), err)
+	}
+}
+
 func TestAShmStaysAsLongAsItsDaemonIsWanted(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("to mount takes root")
