@@ -45,10 +45,11 @@ func openHardware(o *options) (*hardware, error) {
 			library.AllowReset(nvml.ResetWith(gpu.DriverRoot(o.driverRoot)))
 		}
 		return &hardware{
-			Library: library,
-			machine: "/",
-			roots:   cdi.Roots{Driver: o.driverRoot, Dev: o.devRoot, HostDriver: o.hostDriverRoot, HostDev: o.hostDevRoot},
-			remove:  func() error { return nil },
+			Library:    library,
+			machine:    "/",
+			roots:      cdi.Roots{Driver: o.driverRoot, Dev: o.devRoot, HostDriver: o.hostDriverRoot, HostDev: o.hostDevRoot},
+			timeSlices: nvml.NewSMI(gpu.DriverRoot(o.driverRoot)),
+			remove:     func() error { return nil },
 		}, nil
 	}
 	m, err := nvmlsim.LoadModel(model)

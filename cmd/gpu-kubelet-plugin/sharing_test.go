@@ -403,3 +403,17 @@ func TestSharesArePublishedAsTheFlagsSay(t *testing.T) {
 		t.Errorf("capacities (-want +got):\n%s", diff)
 	}
 }
+
+func TestTimeSlicesOfRealGPUsAreTheDriversProgramsToChange(t *testing.T) {
+	root := t.TempDir()
+	hw, err := openHardware(&options{hardware: "nvml", driverRoot: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hw.timeSlices == nil {
+		t.Fatal("real GPUs have no time slices")
+	}
+	if _, err := hw.timeSlices.TimeSlice(t.Context(), gpu.PCIAddress{Bus: 0x1a}); err == nil || !strings.Contains(err.Error(), root+"/usr/bin/nvidia-smi") {
+		t.Errorf("error %v, want one that says that the driver has no nvidia-smi", err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // the log format json
@@ -21,6 +22,12 @@ import (
 // twins of the flags in the environment.
 const twins = environment.Prefix("GPU_MPS_")
 
+const (
+	mebibyte = 1 << 20
+	// smallestShm holds what MPS itself and a few small clients need.
+	smallestShm = 16 * mebibyte
+)
+
 // options are the values of all flags.
 type options struct {
 	hardware   string
@@ -32,6 +39,7 @@ type options struct {
 	mountNamespace string
 	cgroup         string
 	hostShm        bool
+	shmSize        resource.QuantityValue
 
 	multiUser     bool
 	startTimeout  time.Duration
@@ -61,6 +69,8 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.mountNamespace, "mount-namespace", "", "`FILE` of the mount namespace in which daemons see their files, such as /proc/1/ns/mnt: for a supervisor in a container, whose files go with it (default: the supervisor's own)")
 	fs.StringVar(&o.cgroup, "cgroup", "", "`DIR` of cgroup v2 for the daemons, such as /sys/fs/cgroup/gpu-mps: for a supervisor in a container, as what is in the container's cgroup ends with it (default: the supervisor's own)")
 	fs.BoolVar(&o.hostShm, "host-shm", false, "leave the daemons the host's /dev/shm, which every container that shares a GPU then sees as well: for a supervisor without CAP_SYS_ADMIN")
+	o.shmSize.Quantity = *resource.NewQuantity(mps.DefaultShmSize, resource.BinarySI)
+	fs.Var(&o.shmSize, "shm-size", "`SIZE` of the /dev/shm that a daemon and all containers with a share of its GPU have together. It takes the place of the 64Mi that each container has of its own, so it has to do for all of them at a time; what is in it counts as memory of the container that wrote it. Whole Mi, at least 16Mi, or 0 for a plain folder in --run-dir without a size: for a supervisor in a container without --mount-namespace, whose mounts the host does not see. Nothing with --host-shm")
 
 	o.logging = logsapi.NewLoggingConfiguration()
 	fs = sets.FlagSet("logging")
@@ -97,6 +107,8 @@ func (o *options) complete() error {
 		return invalid("start-timeout", o.startTimeout.String(), "want at least 1s")
 	case o.probeInterval < time.Second:
 		return invalid("probe-interval", o.probeInterval.String(), "want at least 1s")
+	case !o.shmSize.IsZero() && o.shmSize.Value() < smallestShm || o.shmSize.Value()%mebibyte != 0:
+		return invalid("shm-size", o.shmSize.String(), "want whole Mi, at least 16Mi, or 0")
 	}
 	return nil
 }
@@ -109,6 +121,8 @@ func (o *options) supervised() (mps.Options, error) {
 		LogDir:         o.logDir,
 		MultiUser:      o.multiUser,
 		HostShm:        o.hostShm,
+		ShmSize:        o.shmSize.Value(),
+		PlainShm:       o.shmSize.IsZero(),
 		MountNamespace: o.mountNamespace,
 		Cgroup:         o.cgroup,
 		StartTimeout:   o.startTimeout,

@@ -89,6 +89,9 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		"a state without a simulation":  {[]string{"--sim-state=/x"}},
 		"a start that takes no time":    {[]string{"--start-timeout=0s"}},
 		"questions without an interval": {[]string{"--probe-interval=1ms"}},
+		"shared memory for nobody":      {[]string{"--shm-size=15Mi"}},
+		"shared memory off the Mi":      {[]string{"--shm-size=16.5Mi"}},
+		"more memory than there can be": {[]string{"--shm-size=100Ei"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := parse(tc.args, nil); !errors.Is(err, gpu.ErrInvalid) || !strings.HasPrefix(err.Error(), "--") {

@@ -264,3 +264,11 @@ func TestDyingAtEveryPointOfTheFirstShare(t *testing.T) {
 		t.Errorf("only %d points to die at: is the fault injection connected?", points)
 	}
 }
+
+func TestAWholeMIGDeviceHasNoMoreClientsThanItAdmits(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
+	_, err := w.start().Prepare(once(), pieces("a", piece{device: part, config: config("ShareConfig", `"processes":7`)}))
+	if !errors.Is(err, gpu.ErrNoCapacity) || !strings.Contains(err.Error(), "MPS admits 6 processes to the device at a time, and the ShareConfig declares 7") {
+		t.Errorf("error %v, want ErrNoCapacity with the reason", err)
+	}
+}

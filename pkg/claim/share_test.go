@@ -3,6 +3,7 @@ package claim_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -300,4 +301,39 @@ func TestRecoveryBringsDaemonsBack(t *testing.T) {
 	if diff := cmp.Diff(before, w.left(m)); diff != "" {
 		t.Errorf("(-before +after):\n%s", diff)
 	}
+}
+
+// The supervisor knows what a daemon is to be, and finds a process of its name
+// that is for something else. It goes, unless somebody uses it.
+func TestADaemonOfOtherDevicesThanTheSupervisorKnowsIsReplaced(t *testing.T) {
+	w := newShareWorld(t, t.TempDir(), 1)
+	m := w.start()
+	first, second := pieces("first", piece{device: "gpu-00-00", memory: "20Gi"}), pieces("second", piece{device: "gpu-00-00", memory: "30Gi"})
+	w.supervisor.stray = "gpu-00-00"
+	if _, err := m.Prepare(once(), first); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"start", "stop", "start"}, verbs(w.supervisor.log)); diff != "" {
+		t.Errorf("what was done (-want +got):\n%s", diff)
+	}
+	w.supervisor.stray = "gpu-00-00"
+	if _, err := m.Prepare(once(), second); !errors.Is(err, gpu.ErrInUse) {
+		t.Errorf("beside one that uses it: %v, want %v", err, gpu.ErrInUse)
+	}
+	if slices.Contains(verbs(w.supervisor.log[3:]), "stop") {
+		t.Errorf("a daemon with clients was stopped: %q", w.supervisor.log)
+	}
+	must(t, m.Unprepare(once(), first.UID))
+	if got := w.left(m); got != "" {
+		t.Errorf("left behind:\n%s", got)
+	}
+}
+
+// verbs are the first words of the lines.
+func verbs(log []string) []string {
+	var words []string
+	for _, line := range log {
+		words = append(words, strings.Fields(line)[0])
+	}
+	return words
 }

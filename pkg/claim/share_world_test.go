@@ -71,6 +71,7 @@ type supervisor struct {
 
 	mu      sync.Mutex
 	daemons map[string]gpu.MPSDaemon
+	stray   string   // a daemon that runs for other devices than is known
 	err     error    // what every call fails with, if set
 	log     []string // what was done
 }
@@ -92,6 +93,9 @@ func (s *supervisor) EnsureMPS(_ context.Context, d gpu.MPSDaemon) (gpu.MPSDirs,
 		s.log = append(s.log, verb+" "+renderDaemon(d))
 	}
 	s.daemons[d.Name] = d
+	if d.Name == s.stray {
+		return gpu.MPSDirs{}, fmt.Errorf("%s: %w: its process is for other devices: stop it first", renderDaemon(d), gpu.ErrInUse)
+	}
 	return gpu.MPSDirs{Pipe: "/run/sup/" + d.Name + "/pipe", Shm: "/run/sup/" + d.Name + "/shm"}, nil
 }
 
@@ -154,6 +158,9 @@ func (s *supervisor) StopMPS(_ context.Context, name string) error {
 		s.log = append(s.log, "stop "+name)
 	}
 	delete(s.daemons, name)
+	if name == s.stray {
+		s.stray = ""
+	}
 	return nil
 }
 

@@ -43,7 +43,7 @@ func (s startMPS) do(ctx context.Context, j job, e *entry) error {
 	}
 	dirs, err := s.mps.EnsureMPS(ctx, daemon)
 	if errors.Is(err, gpu.ErrInUse) {
-		dirs, err = s.move(ctx, daemon, err)
+		dirs, err = s.move(ctx, daemon, others, err)
 	}
 	if err != nil {
 		return fmt.Errorf("daemon %s: %w", e.Device, err)
@@ -54,16 +54,19 @@ func (s startMPS) do(ctx context.Context, j job, e *entry) error {
 
 // move stops a daemon of other devices, and starts the one that is wanted in its
 // place: after a reset of the GPU a MIG device is another one, and so is what an
-// unfinished stop has left. No claim uses those other devices.
-func (s startMPS) move(ctx context.Context, daemon gpu.MPSDaemon, cause error) (gpu.MPSDirs, error) {
-	all, err := s.mps.MPSDaemons(ctx)
-	if err != nil {
-		return gpu.MPSDirs{}, errors.Join(cause, err)
-	}
-	if !slices.ContainsFunc(all, func(status gpu.MPSStatus) bool {
-		return status.Daemon.Name == daemon.Name && !slices.Equal(status.Daemon.Devices, daemon.Devices)
-	}) {
-		return gpu.MPSDirs{}, cause
+// unfinished stop has left. No claim uses those other devices. Beside other
+// claims that is looked at once more.
+func (s startMPS) move(ctx context.Context, daemon gpu.MPSDaemon, others []holder, cause error) (gpu.MPSDirs, error) {
+	if slices.ContainsFunc(others, func(h holder) bool { return h.began(stepStartMPS, daemon.Name) }) {
+		all, err := s.mps.MPSDaemons(ctx)
+		if err != nil {
+			return gpu.MPSDirs{}, errors.Join(cause, err)
+		}
+		if !slices.ContainsFunc(all, func(status gpu.MPSStatus) bool {
+			return status.Daemon.Name == daemon.Name && !slices.Equal(status.Daemon.Devices, daemon.Devices)
+		}) {
+			return gpu.MPSDirs{}, cause
+		}
 	}
 	if err := s.mps.StopMPS(ctx, daemon.Name); err != nil {
 		return gpu.MPSDirs{}, err

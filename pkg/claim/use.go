@@ -62,6 +62,11 @@ func (m *Manager) useShare(a *allocated, w wish, all []wish) error {
 	if err != nil {
 		return err
 	}
+	// Those of others, where there can be any, are counted when it is known who
+	// they are.
+	if admitted := clientsOf(w.gpu, w.name); limits.Processes > admitted {
+		return fmt.Errorf("processes: %w: MPS admits %d processes to the device at a time, and the ShareConfig declares %d; declare fewer", gpu.ErrNoCapacity, admitted, limits.Processes)
+	}
 	limits.Daemon = a.Device
 	a.MPS = &limits
 	return nil

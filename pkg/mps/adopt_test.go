@@ -22,7 +22,7 @@ func TestASupervisorThatEndsWhileItAdoptsEndsNoDaemon(t *testing.T) {
 	w.stop()
 	w.fault("hung")
 	w.start()
-	time.Sleep(300 * time.Millisecond)
+	w.until("it is asked", func() bool { return w.daemon().State == gpu.MPSStarting })
 	w.stop()
 	w.mend("hung")
 	if !running(before) {

@@ -216,6 +216,9 @@ func (d *daemon) start(ctx context.Context) error {
 	if err := d.folders.make(); err != nil {
 		return err
 	}
+	if err := d.options.mountShm(d.folders); err != nil {
+		return err
+	}
 	p, err := d.spawn()
 	if err != nil {
 		return err
@@ -325,6 +328,9 @@ func (d *daemon) stop(ctx context.Context) error {
 		if err := killProcesses(end, d.folders.log); err != nil {
 			return fmt.Errorf("stop MPS daemon %s: %w", d.name(), err)
 		}
+	}
+	if err := d.options.unmountShm(d.folders); err != nil {
+		return fmt.Errorf("stop MPS daemon %s: %w", d.name(), err)
 	}
 	if err := d.folders.remove(); err != nil {
 		return fmt.Errorf("stop MPS daemon %s: %w", d.name(), err)

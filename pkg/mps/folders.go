@@ -73,16 +73,7 @@ func (f folders) make() error {
 			return err
 		}
 	}
-	stale, err := os.ReadDir(f.pipe)
-	if err != nil {
-		return err
-	}
-	for _, entry := range stale {
-		if err := os.RemoveAll(filepath.Join(f.pipe, entry.Name())); err != nil {
-			return err
-		}
-	}
-	return nil
+	return emptyFolder(f.pipe)
 }
 
 // remove leaves the logs. The record goes first: a folder without one is what a
@@ -91,7 +82,14 @@ func (f folders) remove() error {
 	if err := os.Remove(f.record()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return os.RemoveAll(f.dir)
+	err := emptyFolder(f.dir)
+	if err == nil {
+		err = os.Remove(f.dir)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 func makeDir(path string, mode fs.FileMode) error {

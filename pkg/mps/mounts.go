@@ -22,36 +22,44 @@ type mounts struct {
 }
 
 // start starts a program that sees these files.
-func (m mounts) start(cmd *exec.Cmd) error {
+func (m mounts) start(cmd *exec.Cmd) error { return m.do(cmd.Start) }
+
+// do does something that sees these files.
+func (m mounts) do(something func() error) error {
 	if m == (mounts{}) {
-		return cmd.Start()
+		return something()
 	}
 	result := make(chan error, 1)
-	go m.startOnThread(cmd, result)
+	go m.doOnThread(something, result)
 	return <-result
 }
 
-// startOnThread gives one thread these mounts, and the program inherits them.
-// The thread ends with its goroutine, as it is never unlocked.
-func (m mounts) startOnThread(cmd *exec.Cmd, result chan<- error) {
+// doOnThread gives one thread these mounts, which a program that it starts
+// inherits. The thread ends with its goroutine, as it is never unlocked.
+func (m mounts) doOnThread(something func() error, result chan<- error) {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() {
 		// The main thread cannot end, and its mounts count as the process's own:
 		// keep hold of it while another one goes.
 		defer runtime.UnlockOSThread()
 		other := make(chan error, 1)
-		go m.startOnThread(cmd, other)
+		go m.doOnThread(something, other)
 		result <- <-other
 		return
 	}
 	if err := m.enter(); err != nil {
-		if errors.Is(err, fs.ErrPermission) {
-			err = fmt.Errorf("%w: a mount namespace of its own takes CAP_SYS_ADMIN, and another's CAP_SYS_PTRACE as well: run the supervisor privileged, or share the host's /dev/shm (--host-shm): %w", gpu.ErrPermission, err)
-		}
-		result <- err
+		result <- unprivileged(err)
 		return
 	}
-	result <- cmd.Start()
+	result <- something()
+}
+
+// unprivileged says what to do where mounts are not permitted.
+func unprivileged(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: a /dev/shm for each daemon takes CAP_SYS_ADMIN, and another mount namespace CAP_SYS_PTRACE as well: run the supervisor privileged, or share the host's /dev/shm (--host-shm): %w", gpu.ErrPermission, err)
+	}
+	return err
 }
 
 func (m mounts) enter() error {

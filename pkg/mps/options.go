@@ -16,6 +16,9 @@ const (
 	// DefaultProbeInterval keeps small what each question adds to the daemon's
 	// log. A hang that stands in the way of a share is found at once.
 	DefaultProbeInterval = 2 * time.Minute
+	// DefaultShmSize is in bytes. It leaves each of several sharers more than the
+	// 64 MiB of a container's own.
+	DefaultShmSize = 1 << 30
 )
 
 // Options say how a [Supervisor] runs its daemons. What is left out has a
@@ -40,7 +43,16 @@ type Options struct {
 	// the host's: no mount namespace is made, which takes no privilege, and
 	// every client sees the shared memory of all others and of the host.
 	HostShm bool
-	// MountNamespace, such as /proc/1/ns/mnt, is where daemons see their files.
+	// ShmSize is how many bytes the /dev/shm of a daemon and all its clients can
+	// hold: a tmpfs, which takes root, unless HostShm says that there is none. A
+	// daemon keeps the size that it began with until it is stopped.
+	ShmSize int64
+	// PlainShm makes it a plain folder in RunDir, which clients can fill as far
+	// as that goes: for a supervisor in a container whose mounts the host does
+	// not see.
+	PlainShm bool
+	// MountNamespace, such as /proc/1/ns/mnt, is where daemons see their files,
+	// and where their clients' mounts come from: the host's.
 	// A supervisor in a container needs it: a container's files go with the
 	// container, and the daemons stay. Empty for the supervisor's own.
 	MountNamespace string
@@ -64,6 +76,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.Driver = cmp.Or(o.Driver, "/")
+	o.ShmSize = cmp.Or(o.ShmSize, DefaultShmSize)
 	o.StartTimeout = cmp.Or(o.StartTimeout, DefaultStartTimeout)
 	o.CommandTimeout = cmp.Or(o.CommandTimeout, 5*time.Second)
 	o.StopGrace = cmp.Or(o.StopGrace, 2*time.Second)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -116,46 +115,5 @@ func TestTheStandInDaemonIsHeldToItsCeilings(t *testing.T) {
 	}
 	if err := syscall.Kill(servers[0].PID, 0); err == nil {
 		t.Errorf("server %d runs on", servers[0].PID)
-	}
-}
-
-// Run as root, this tells that a daemon's shared memory is where its clients
-// get theirs, and nowhere else. Without root there is no mount namespace to
-// make, which is told as well.
-func TestADaemonHasAShmOfItsOwn(t *testing.T) {
-	for name, namespace := range map[string]string{"in the supervisor's mounts": "", "in those of another namespace": "/proc/self/ns/mnt"} {
-		t.Run(name, func(t *testing.T) {
-			w, sim := newSimWorld(t)
-			devices, err := sim.ComputeDevices()
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.options.HostShm, w.options.MountNamespace = false, namespace
-			w.start()
-			dirs, err := w.client.EnsureMPS(t.Context(), gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{devices[0].UUID}})
-			if os.Geteuid() != 0 {
-				if !errors.Is(err, gpu.ErrPermission) || !strings.Contains(err.Error(), "--host-shm") {
-					t.Errorf("error %v, want one that is ErrPermission and says what to do", err)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if info, err := os.Stat(dirs.Shm); err != nil || info.Mode() != os.ModeDir|os.ModeSticky|0o777 {
-				t.Errorf("%s has mode %v (%v), want 1777", dirs.Shm, info.Mode(), err)
-			}
-			var output bytes.Buffer
-			if err := mpssim.Control(t.Context(), dirs.Pipe, strings.NewReader("start_server -uid 0\n"), &output); err != nil || output.Len() > 0 {
-				t.Fatalf("start a server: %v %q", err, &output)
-			}
-			file := fmt.Sprintf("cuda.mps.%d", w.daemon().Servers[0].PID)
-			if _, err := os.Stat(filepath.Join(dirs.Shm, file)); err != nil {
-				t.Error(err)
-			}
-			if _, err := os.Stat(filepath.Join("/dev/shm", file)); err == nil {
-				t.Errorf("/dev/shm/%s is there, want it in the daemon's own folder only", file)
-			}
-		})
 	}
 }

@@ -59,14 +59,14 @@ func TestATimeSliceIsFoundInWhateverTableThereIs(t *testing.T) {
 
 func TestNvidiaSMIIsRunAsTheDriverRootSays(t *testing.T) {
 	record := filepath.Join(t.TempDir(), "record")
-	root := smiScript(t, `echo "$@ in ${LD_LIBRARY_PATH%%:*}" >> `+record)
+	root := smiScript(t, `echo "$@ in ${LD_LIBRARY_PATH##*:}" >> `+record)
 	smi := nvml.NewSMI(root)
 	must(t, smi.SetTimeSlice(t.Context(), someGPU, gpu.TimeSliceLong))
 	must(t, smi.SetTimeSlice(t.Context(), someGPU, gpu.TimeSliceDefault))
 	must(t, nvml.ResetWith(root)(t.Context(), someGPU))
 	got, err := os.ReadFile(record)
 	must(t, err)
-	in := " in " + filepath.Join(string(root), "usr/lib64") + "\n"
+	in := " in " + filepath.Join(string(root), "lib64") + "\n"
 	want := "compute-policy -i 0000:1b:00.0 --set-timeslice=3" + in +
 		"compute-policy -i 0000:1b:00.0 --set-timeslice=0" + in +
 		"--gpu-reset -i 0000:1b:00.0" + in

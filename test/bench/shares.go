@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
 const (
@@ -52,20 +53,19 @@ func (b *bench) supervise(ctx context.Context) (_ *supervisor, err error) {
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for {
+	err = harness.Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
 		_, err := s.client.MPSDaemons(ctx)
-		if err == nil {
-			return s, nil
+		if errors.Is(err, gpu.ErrNotReady) {
+			return false, err.Error(), nil
 		}
-		if !errors.Is(err, gpu.ErrNotReady) || ctx.Err() != nil {
-			_ = s.cmd.Process.Kill()
-			_ = s.cmd.Wait()
-			return nil, fmt.Errorf("the supervisor does not answer: %w; it said:\n%s", err, s.log)
-		}
-		time.Sleep(10 * time.Millisecond)
+		return err == nil, "", err
+	})
+	if err != nil {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+		return nil, fmt.Errorf("the supervisor does not answer: %w; it said:\n%s", err, s.log)
 	}
+	return s, nil
 }
 
 // stop ends the supervisor and the daemons that an error may have left.
