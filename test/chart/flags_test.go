@@ -119,7 +119,7 @@ func TestValuesReachTheirFlags(t *testing.T) {
 	got = supervisor.args(t, valuesFile(t, "every-value.yaml"))
 	want = map[string]string{
 		"hardware": "nvml", "driver-root": "/opt/nvidia", "mount-namespace": "/proc/1/ns/mnt", "cgroup": "/sys/fs/cgroup/mine",
-		"host-shm": "true", "multi-user": "true", "start-timeout": "1m", "probe-interval": "1m",
+		"host-shm": "true", "shm-size": "2Gi", "multi-user": "true", "start-timeout": "1m", "probe-interval": "1m",
 		"socket": "/run/mps/supervisor.sock", "run-dir": "/run/mps", "log-dir": "/var/log/mps",
 		"logging-format": "json", "log-flush-frequency": "1s", "v": "4", "vmodule": "supervisor=5",
 	}
@@ -170,7 +170,7 @@ func (p program) container0(t *testing.T, values string) corev1.Container {
 }
 
 var (
-	flagLine    = regexp.MustCompile(`^\s+(?:-\w, )?--([a-z0-9-]+)`)
+	flagLine    = regexp.MustCompile(`^ {2,6}(?:-\w, )?--([a-z0-9-]+)`) // a text is indented further
 	defaultText = regexp.MustCompile(`\(default "?([^")]*)"?\)\s*$`)
 )
 
