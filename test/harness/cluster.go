@@ -37,6 +37,9 @@ type Cluster struct {
 	Client kubernetes.Interface `json:"-"`
 
 	config *rest.Config
+	// reference of one of the images that were loaded; the others have the same
+	// registry and tag.
+	reference string
 }
 
 // Up brings the named cluster up, or connects to it where it is up already.

@@ -69,7 +69,11 @@ func (c *Cluster) LoadImages(ctx context.Context) error {
 	for _, i := range images {
 		args = append(args, filepath.Join(c.Images, i.Archive))
 	}
-	return c.tool(ctx, args...)
+	if err := c.tool(ctx, args...); err != nil {
+		return err
+	}
+	c.reference = images[0].Reference
+	return nil
 }
 
 // image is an entry of the images.json that `make images` writes.
@@ -89,11 +93,10 @@ func (c *Cluster) images() ([]image, error) {
 
 // release installs or upgrades the chart, and waits for nothing.
 func (c *Cluster) release(ctx context.Context, v values, dir string) error {
-	images, err := c.images()
-	if err != nil {
-		return err
+	name, tag, ok := strings.Cut(c.reference, ":")
+	if !ok {
+		return errors.New("install the chart: no images are loaded")
 	}
-	name, tag, _ := strings.Cut(images[0].Reference, ":")
 	v.Image.Registry, v.Image.Tag, v.Image.PullPolicy = filepath.Dir(name), tag, "Never"
 	text, err := yaml.Marshal(v)
 	if err != nil {
