@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -109,8 +110,15 @@ func (a *Agent) WaitReady(ctx context.Context) error {
 				return false, err.Error(), ignoreNotFound(err)
 			}
 			s := d.Status
-			ready := s.ObservedGeneration == d.Generation && s.DesiredNumberScheduled == 1 && s.NumberReady == 1 && s.CurrentNumberScheduled == 1
-			return ready, fmt.Sprintf("%d of %d pods of %s are ready", s.NumberReady, s.DesiredNumberScheduled, set), nil
+			if s.ObservedGeneration != d.Generation || s.DesiredNumberScheduled != 1 {
+				return false, set + " is not looked at yet", nil
+			}
+			if s.UpdatedNumberScheduled == 0 && d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
+				// It is for other hardware, and updated on purpose only.
+				_, err := a.cluster.Kubectl(ctx, "delete", "pod", "-n", Namespace, "-l", "app.kubernetes.io/component=supervisor")
+				return false, "the supervisor is replaced", err
+			}
+			return s.NumberReady == 1 && s.UpdatedNumberScheduled == 1, fmt.Sprintf("%d of 1 pods of %s are ready", s.NumberReady, set), nil
 		})
 		if err != nil {
 			return fmt.Errorf("the release is not ready: %w\n%s", err, a.LogTail())
