@@ -80,6 +80,17 @@ func (a *Agent) Launch(ctx context.Context) error {
 	return nil
 }
 
+// Upgrade has a new agent, with further flags, take the place of the one that
+// runs, as an update of the chart does, and waits for nothing.
+func (a *Agent) Upgrade(ctx context.Context, flags ...string) error {
+	v, err := a.values()
+	if err != nil {
+		return err
+	}
+	v.Agent.ExtraArgs = append(v.Agent.ExtraArgs, flags...)
+	return a.cluster.release(ctx, v, a.dir)
+}
+
 // values of the chart for this agent.
 func (a *Agent) values() (values, error) {
 	c := a.cluster
