@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -13,7 +14,9 @@ var timeSlice = regexp.MustCompile(`(?m)Time-?slice\s+(\w+)`)
 // TimeSlice is that of a GPU, by UUID, as nvidia-smi lists it: "Default",
 // "Short", "Medium" or "Long".
 func (a *Agent) TimeSlice(ctx context.Context, uuid string) (string, error) {
-	out, err := exec.CommandContext(ctx, filepath.Join(a.SimDir(), "root/usr/bin/nvidia-smi"), "compute-policy", "-i", uuid, "--list").CombinedOutput()
+	cmd := exec.CommandContext(ctx, filepath.Join(a.cluster.Bin, "gpu-sim"), "nvidia-smi", "compute-policy", "-i", uuid, "--list")
+	cmd.Env = append(os.Environ(), "GPU_SIM_STATE="+a.SimDir())
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("nvidia-smi compute-policy: %w: %s", err, out)
 	}
