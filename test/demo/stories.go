@@ -75,7 +75,7 @@ func wholeWhenFree(ctx context.Context, cluster *harness.Cluster) error {
 func fractions(ctx context.Context, cluster *harness.Cluster) error {
 	// Those with namespaces of their own say so themselves.
 	say("applying demo/fractions/inference.yaml")
-	if _, err := cluster.Kubectl(ctx, "apply", "-f", "demo/fractions/inference.yaml"); err != nil {
+	if err := cluster.ApplyInTurn(ctx, "", "demo/fractions/inference.yaml"); err != nil {
 		return err
 	}
 	for _, ns := range []string{"vision", "language"} {
@@ -84,7 +84,8 @@ func fractions(ctx context.Context, cluster *harness.Cluster) error {
 		}
 	}
 	for _, file := range []string{"unequal", "two-pods-one-claim", "mig-shares", "gpu-shared", "notebooks"} {
-		if err := apply(ctx, cluster, "demo/fractions/"+file+".yaml"); err != nil {
+		say("applying demo/fractions/%s.yaml", file)
+		if err := cluster.ApplyInTurn(ctx, namespace, "demo/fractions/"+file+".yaml"); err != nil {
 			return err
 		}
 	}

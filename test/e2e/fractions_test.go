@@ -103,7 +103,7 @@ func testInference(t *testing.T) {
 	for _, ns := range []string{"vision", "language"} {
 		namespaceFor(t, ns)
 	}
-	apply(t, "", "demo/fractions/inference.yaml")
+	applyInTurn(t, "", "demo/fractions/inference.yaml")
 	var rows []harness.Row
 	for _, ns := range []string{"vision", "language"} {
 		ready(t, ns, "server-0", "server-1")
@@ -144,7 +144,7 @@ func testInference(t *testing.T) {
 
 func testUnequal(t *testing.T) {
 	ns := namespaceFor(t, "fractions-unequal")
-	apply(t, ns, "demo/fractions/unequal.yaml")
+	applyInTurn(t, ns, "demo/fractions/unequal.yaml")
 	pods := []string{"large", "small-0", "small-1", "small-2"}
 	ready(t, ns, pods...)
 	rows := report(t, ns)
@@ -167,7 +167,7 @@ func testNotebooks(t *testing.T) {
 		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "deviceclass", "notebook.example.com")
 		must(t, err)
 	})
-	apply(t, ns, "demo/fractions/notebooks.yaml")
+	applyInTurn(t, ns, "demo/fractions/notebooks.yaml")
 	running, waiting, err := cluster.Started(t.Context(), ns, 4, "notebook-0", "notebook-1", "notebook-2", "notebook-3", "notebook-4")
 	must(t, err)
 	byContainer := report(t, ns)

@@ -45,6 +45,12 @@ func apply(t *testing.T, namespace, manifest string) {
 	must(t, err)
 }
 
+// applyInTurn applies the objects of a manifest one after the other.
+func applyInTurn(t *testing.T, namespace, manifest string) {
+	t.Helper()
+	must(t, cluster.ApplyInTurn(t.Context(), namespace, manifest))
+}
+
 func remove(t *testing.T, namespace string, pods ...string) {
 	t.Helper()
 	_, err := cluster.Kubectl(t.Context(), append([]string{"delete", "pod", "--wait=false", "-n", namespace}, pods...)...)

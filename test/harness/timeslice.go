@@ -14,10 +14,8 @@ var timeSlice = regexp.MustCompile(`(?m)Time-?slice\s+(\w+)`)
 // TimeSlice is that of a GPU, by UUID, as nvidia-smi lists it: "Default",
 // "Short", "Medium" or "Long".
 func (a *Agent) TimeSlice(ctx context.Context, uuid string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(a.SimDir(), "root/usr/bin/nvidia-smi"), "compute-policy", "-i", uuid, "--list")
-	// The simulator's stand-in was made by the agent, whose container has its
-	// gpu-sim elsewhere.
-	cmd.Env = append(os.Environ(), "GPU_SIM="+filepath.Join(a.cluster.Bin, "gpu-sim"))
+	cmd := exec.CommandContext(ctx, filepath.Join(a.cluster.Bin, "gpu-sim"), "nvidia-smi", "compute-policy", "-i", uuid, "--list")
+	cmd.Env = append(os.Environ(), "GPU_SIM_STATE="+a.SimDir())
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("nvidia-smi compute-policy: %w: %s", err, out)
