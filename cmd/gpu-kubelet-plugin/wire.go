@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -61,6 +62,8 @@ type agent struct {
 	client kubernetes.Interface
 	// supervisor of MPS daemons; nil where the node has none.
 	supervisor *mps.Client
+	// plugins is what the kubelet knows of device plugins; nil where nobody asks.
+	plugins    *podresources.Client
 	claims     *claim.Manager
 	controller *controller.Controller
 	metrics    *plugin.Metrics
@@ -72,14 +75,22 @@ type agent struct {
 func newAgent(o *options, hw *hardware, client kubernetes.Interface) (*agent, error) {
 	a := &agent{options: o, hw: hw, client: client, served: make(chan struct{})}
 	a.metrics = plugin.NewMetrics(plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState})
-	a.controller = controller.New(controller.Options{
+	watched := controller.Options{
 		Hardware: hw,
 		Publish:  a.publish,
 		Held:     a.held,
-		Label:    controller.NodeLabels(client, o.nodeName),
+		Node:     controller.WatchNode(client, o.nodeName),
 		Catalog:  o.catalog(),
 		Clock:    clock.RealClock{},
-	})
+	}
+	if o.podResources != "" {
+		plugins, err := podresources.NewClient(o.podResources)
+		if err != nil {
+			return nil, fmt.Errorf("--kubelet-pod-resources: %w", err)
+		}
+		a.plugins, watched.Plugins = plugins, plugins
+	}
+	a.controller = controller.New(watched)
 	specs, err := cdi.NewWriter(cdi.Options{
 		Dir: o.cdiDir, DriverName: o.driverName, DevRoot: hw.hostDevRoot(), Edits: &driverEdits{hardware: hw, hook: o.cdiHook},
 	})
@@ -168,7 +179,10 @@ func (a *agent) run(parent context.Context) error {
 // close ends the connection to the supervisor, whose daemons run on.
 func (a *agent) close() {
 	if a.supervisor != nil {
-		_ = a.supervisor.Close() // nothing is under way on it
+		_ = a.supervisor.Close()
+	}
+	if a.plugins != nil {
+		_ = a.plugins.Close()
 	}
 }
 

@@ -160,6 +160,9 @@ func (m *Manager) wish(ctx context.Context, result resourceapi.DeviceRequestAllo
 	if w.gpu, err = m.Inventory.GPU(ctx, w.name.Address); err != nil {
 		return w, err
 	}
+	if pod := w.gpu.LentTo(w.name); pod != "" {
+		return w, fmt.Errorf("%w: a device plugin of this node has given it, or what it is part of, to pod %s; it is free when that pod has ended", gpu.ErrInUse, pod)
+	}
 	if w.all, err = memoryOf(w.gpu, w.name); err != nil {
 		return w, err
 	}

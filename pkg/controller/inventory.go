@@ -20,6 +20,7 @@ type inventory struct {
 	unreadable []gpu.Unreadable
 	faults     map[string]fault // by UUID
 	looked     error            // of the last look as a whole
+	lent       []gpu.Lent       // by device plugins
 }
 
 // sighting is a GPU as it last answered, without what claims had made of it,
@@ -128,7 +129,7 @@ func (i *inventory) node() gpu.Node {
 		if s.err != nil {
 			s.gpu.Links = nil
 		}
-		node.GPUs = append(node.GPUs, s.gpu)
+		node.GPUs = append(node.GPUs, s.gpu.Lend(i.lent))
 	}
 	return node
 }
@@ -214,7 +215,7 @@ func (i *inventory) find(address gpu.PCIAddress) (gpu.GPU, error) {
 	s, known := i.known[address]
 	switch {
 	case known && s.err == nil:
-		return s.gpu, nil
+		return s.gpu.Lend(i.lent), nil
 	case known:
 		return gpu.GPU{}, fmt.Errorf("GPU at %s does not answer: %w", address, s.err)
 	}
