@@ -99,12 +99,15 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 			groups[i].counters = []resourceapi.CounterSet{counterSet(g, counters)}
 		}
 	}
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.Pool: {Slices: pages(groups)}}}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.Pool: {Slices: pages(groups, c.monitors(node, held))}}}
 }
 
 // Attributes gives the attributes of a device of the node, of a MIG device those
 // too that are published only on demand; nil if it is not there.
 func (c Catalog) Attributes(node gpu.Node, name gpu.DeviceName) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	if name.Kind == gpu.KindMonitor {
+		return monitorAttributes(node)
+	}
 	i := slices.IndexFunc(node.GPUs, func(g gpu.GPU) bool { return g.Address == name.Address })
 	if i < 0 {
 		return nil

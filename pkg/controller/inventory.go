@@ -233,12 +233,30 @@ func (i *inventory) addresses() []gpu.PCIAddress {
 
 func (i *inventory) answering() []string {
 	var uuids []string
-	for _, address := range i.addresses() {
-		if s := i.known[address]; s.err == nil {
-			uuids = append(uuids, s.gpu.UUID)
-		}
+	for _, g := range i.answer() {
+		uuids = append(uuids, g.UUID)
 	}
 	return uuids
+}
+
+// answer gives the GPUs that do, in order.
+func (i *inventory) answer() []gpu.GPU {
+	var gpus []gpu.GPU
+	for _, address := range i.addresses() {
+		if s := i.known[address]; s.err == nil {
+			gpus = append(gpus, s.gpu)
+		}
+	}
+	return gpus
+}
+
+// all gives the status of all GPUs together, under a name. Who watches GPUs can
+// go on while there is one to watch.
+func (i *inventory) all(name string) DeviceStatus {
+	if len(i.answer()) == 0 {
+		return DeviceStatus{Name: name, Reason: "lost", Message: "no GPU of the node answers"}
+	}
+	return DeviceStatus{Name: name, Healthy: true}
 }
 
 // reason names an error in a word that a taint can carry.
