@@ -114,13 +114,14 @@ func newAgent(o *options, hw *hardware, client kubernetes.Interface) (*agent, er
 		return nil, fmt.Errorf("open the records of time slices: %w", err)
 	}
 	options := claim.Options{
-		DriverName: o.driverName,
-		PoolName:   o.nodeName,
-		BootID:     boot,
-		StateDir:   o.stateDir,
-		Records:    records,
-		Inventory:  a.controller,
-		CDI:        specs,
+		DriverName:   o.driverName,
+		PoolName:     o.nodeName,
+		BootID:       boot,
+		StateDir:     o.stateDir,
+		Records:      records,
+		Inventory:    a.controller,
+		CDI:          specs,
+		MonitorNodes: hw.machine.MonitorNodes,
 		Partitioning: &claim.Partitioning{
 			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Modes: modes, Static: o.mig.Static,
 		},
