@@ -177,8 +177,10 @@ func (a *agent) run(parent context.Context) error {
 	return context.Cause(ctx)
 }
 
-// close ends the connection to the supervisor, whose daemons run on.
+// close ends the connections to the supervisor, whose daemons run on, and to the
+// kubelet.
 func (a *agent) close() {
+	// Nothing is under way on them.
 	if a.supervisor != nil {
 		_ = a.supervisor.Close()
 	}
