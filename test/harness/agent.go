@@ -37,10 +37,14 @@ type Agent struct {
 }
 
 // NewAgent describes an agent that sees the hardware of a simulator's model, by
-// name or file, with further flags of gpu-kubelet-plugin. One agent runs at a
-// time; each model has hardware and records of its own.
+// name or by a file's path from the top of the repository, with further flags of
+// gpu-kubelet-plugin. One agent runs at a time; each model has hardware and
+// records of its own.
 func (c *Cluster) NewAgent(model string, flags ...string) *Agent {
-	name := strings.TrimSuffix(filepath.Base(model), ".yaml")
+	name, isFile := strings.CutSuffix(filepath.Base(model), ".yaml")
+	if isFile && !filepath.IsAbs(model) {
+		model = filepath.Join(c.Root, model)
+	}
 	return &Agent{cluster: c, dir: filepath.Join(c.StateDir, "agent", name), model: model, flags: flags}
 }
 
@@ -91,6 +95,7 @@ func (a *Agent) Launch(ctx context.Context) error {
 		"--kubeconfig=" + kubeconfig,
 		"--kubelet-plugins-dir=" + c.PluginsDir,
 		"--kubelet-registry-dir=" + c.PluginsRegistryDir,
+		"--kubelet-pod-resources=" + filepath.Join(filepath.Dir(c.PluginsDir), "pod-resources", "kubelet.sock"),
 		"--cdi-dir=" + c.CDIDir,
 		"--state-dir=" + a.StateDir(),
 		"--cdi-hook=" + filepath.Join(c.Bin, "nvidia-cdi-hook"),
