@@ -41,7 +41,7 @@ func TestTheFleetFitsInAnyOrder(t *testing.T) {
 		on := map[gpu.PCIAddress][]string{}
 		var given []string // claims that can be counted twice
 		for i, words := range rapid.Permutation(fleet).Draw(rt, "order") {
-			for n := range min(countedTwice, len(given)) {
+			for n := range min(rapid.IntRange(0, countedTwice).Draw(rt, "in flight"), len(given)) {
 				again := rapid.SampledFrom(given).Draw(rt, "counted twice")
 				_, err := node.Allocate(t.Context(), fmt.Sprintf("again-%d", n), claim(again))
 				if err != nil && !errors.Is(err, allocatortest.ErrNoFit) {
