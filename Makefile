@@ -50,6 +50,10 @@ demo-mig: need-root build images helm ## The same cluster with MIG on demand: de
 demo-fractions: need-root build images helm ## The same cluster with shares and time slices of GPUs: demo/fractions
 	go run ./test/demo -bin $(BIN) -story fractions
 
+.PHONY: demo-fleet
+demo-fleet: need-root build images helm ## Ten A100s, 54 pods at once: demo/fleet
+	go run ./test/demo -bin $(BIN) -story fleet
+
 .PHONY: cluster-up
 cluster-up: need-root build ## Bring up the test cluster (CLUSTER=name)
 	$(BIN)/cluster up --name $(CLUSTER)

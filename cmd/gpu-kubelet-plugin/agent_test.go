@@ -64,7 +64,7 @@ func newNode(t *testing.T, objects ...runtime.Object) *node {
 		"--hardware=sim:dgx-h100", "--sim-state=" + filepath.Join(dir, "sim"), "--cdi-hook=" + hook,
 		"--node-name=node-1", "--kubelet-plugins-dir=" + filepath.Join(dir, "plugins"), "--kubelet-registry-dir=" + filepath.Join(dir, "registry"),
 		"--cdi-dir=" + filepath.Join(dir, "cdi"), "--state-dir=" + filepath.Join(dir, "state"), "--http-listen=",
-		"--mps-supervisor=" + filepath.Join(dir, "mps.sock"),
+		"--mps-supervisor=" + filepath.Join(dir, "mps.sock"), "--kubelet-pod-resources=" + filepath.Join(dir, "kubelet.sock"),
 	}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/environment"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 )
 
 // twins of the flags in the environment.
@@ -52,6 +53,7 @@ type options struct {
 
 	kubeletPluginsDir  string
 	kubeletRegistryDir string
+	podResources       string // socket; empty for none
 	cdiDir             string
 	stateDir           string
 	podUID             string
@@ -94,6 +96,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs = sets.FlagSet("host")
 	fs.StringVar(&o.kubeletPluginsDir, "kubelet-plugins-dir", kubeletplugin.KubeletPluginsDir, "`DIR` of the kubelet for the plugins' sockets")
 	fs.StringVar(&o.kubeletRegistryDir, "kubelet-registry-dir", kubeletplugin.KubeletRegistryDir, "`DIR` of the kubelet where plugins register")
+	fs.StringVar(&o.podResources, "kubelet-pod-resources", podresources.DefaultSocket, "`SOCKET` on which the kubelet tells which GPUs a device plugin has given to pods: these are offered to nobody until the pods end; empty to offer them")
 	fs.StringVar(&o.cdiDir, "cdi-dir", kubeletplugin.DefaultCDIDir, "`DIR` where the container runtime looks for CDI specs")
 	fs.StringVar(&o.stateDir, "state-dir", "/var/lib/gpu-dra-driver", "`DIR` for the records of prepared claims; must outlive the agent")
 	fs.StringVar(&o.podUID, "pod-uid", "", "`UID` of the agent's pod, which makes updates without a gap possible: the old agent serves until the new one is registered")
@@ -120,7 +123,7 @@ func (o *options) complete() error {
 		}
 		o.nodeName = strings.ToLower(host)
 	}
-	for _, dir := range []*string{&o.driverRoot, &o.devRoot, &o.hostDriverRoot, &o.hostDevRoot, &o.simState, &o.stateDir, &o.cdiDir, &o.kubeletPluginsDir, &o.kubeletRegistryDir} {
+	for _, dir := range []*string{&o.driverRoot, &o.devRoot, &o.hostDriverRoot, &o.hostDevRoot, &o.simState, &o.stateDir, &o.cdiDir, &o.kubeletPluginsDir, &o.kubeletRegistryDir, &o.podResources} {
 		if *dir == "" {
 			continue
 		}

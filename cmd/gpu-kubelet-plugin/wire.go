@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -61,6 +62,8 @@ type agent struct {
 	client kubernetes.Interface
 	// supervisor of MPS daemons; nil where the node has none.
 	supervisor *mps.Client
+	// plugins is what the kubelet knows of device plugins; nil where nobody asks.
+	plugins    *podresources.Client
 	claims     *claim.Manager
 	controller *controller.Controller
 	metrics    *plugin.Metrics
@@ -72,14 +75,22 @@ type agent struct {
 func newAgent(o *options, hw *hardware, client kubernetes.Interface) (*agent, error) {
 	a := &agent{options: o, hw: hw, client: client, served: make(chan struct{})}
 	a.metrics = plugin.NewMetrics(plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState})
-	a.controller = controller.New(controller.Options{
+	watched := controller.Options{
 		Hardware: hw,
 		Publish:  a.publish,
 		Held:     a.held,
-		Label:    controller.NodeLabels(client, o.nodeName),
+		Node:     controller.WatchNode(client, o.nodeName),
 		Catalog:  o.catalog(),
 		Clock:    clock.RealClock{},
-	})
+	}
+	if o.podResources != "" {
+		plugins, err := podresources.NewClient(o.podResources)
+		if err != nil {
+			return nil, fmt.Errorf("--kubelet-pod-resources: %w", err)
+		}
+		a.plugins, watched.Plugins = plugins, plugins
+	}
+	a.controller = controller.New(watched)
 	specs, err := cdi.NewWriter(cdi.Options{
 		Dir: o.cdiDir, DriverName: o.driverName, DevRoot: hw.hostDevRoot(), Edits: &driverEdits{hardware: hw, hook: o.cdiHook},
 	})
@@ -103,13 +114,14 @@ func newAgent(o *options, hw *hardware, client kubernetes.Interface) (*agent, er
 		return nil, fmt.Errorf("open the records of time slices: %w", err)
 	}
 	options := claim.Options{
-		DriverName: o.driverName,
-		PoolName:   o.nodeName,
-		BootID:     boot,
-		StateDir:   o.stateDir,
-		Records:    records,
-		Inventory:  a.controller,
-		CDI:        specs,
+		DriverName:   o.driverName,
+		PoolName:     o.nodeName,
+		BootID:       boot,
+		StateDir:     o.stateDir,
+		Records:      records,
+		Inventory:    a.controller,
+		CDI:          specs,
+		MonitorNodes: hw.machine.MonitorNodes,
 		Partitioning: &claim.Partitioning{
 			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Modes: modes, Static: o.mig.Static,
 		},
@@ -165,10 +177,15 @@ func (a *agent) run(parent context.Context) error {
 	return context.Cause(ctx)
 }
 
-// close ends the connection to the supervisor, whose daemons run on.
+// close ends the connections to the supervisor, whose daemons run on, and to the
+// kubelet.
 func (a *agent) close() {
+	// Nothing is under way on them.
 	if a.supervisor != nil {
-		_ = a.supervisor.Close() // nothing is under way on it
+		_ = a.supervisor.Close()
+	}
+	if a.plugins != nil {
+		_ = a.plugins.Close()
 	}
 }
 

@@ -82,28 +82,32 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 			// It comes and goes with the claims.
 			delete(whole.Attributes, "migMode")
 		}
-		whole.Taints, whole.ConsumesCounters = taints.whole, consumed[0]
+		lentWhole := lent(g, gpu.DeviceName{Kind: gpu.KindGPU, Address: g.Address})
+		whole.Taints, whole.ConsumesCounters = append(taints.whole, lentWhole...), consumed[0]
 		groups[i].whole = whole
 		for j, p := range parts {
 			device := c.part(g, p, held)
-			device.Taints, device.ConsumesCounters = taints.parts, consumed[1+j]
+			device.Taints, device.ConsumesCounters = slices.Concat(taints.parts, lent(g, p.name(g))), consumed[1+j]
 			groups[i].parts = append(groups[i].parts, device)
 		}
 		if turns {
 			device := c.turns(g)
-			device.Taints, device.ConsumesCounters = taints.turns, consumed[0]
+			device.Taints, device.ConsumesCounters = append(taints.turns, lentWhole...), consumed[0]
 			groups[i].turns = []resourceapi.Device{device}
 		}
 		if len(counters) > 0 {
 			groups[i].counters = []resourceapi.CounterSet{counterSet(g, counters)}
 		}
 	}
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.Pool: {Slices: pages(groups)}}}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.Pool: {Slices: pages(groups, c.monitors(node, held))}}}
 }
 
 // Attributes gives the attributes of a device of the node, of a MIG device those
 // too that are published only on demand; nil if it is not there.
 func (c Catalog) Attributes(node gpu.Node, name gpu.DeviceName) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	if name.Kind == gpu.KindMonitor {
+		return monitorAttributes(node)
+	}
 	i := slices.IndexFunc(node.GPUs, func(g gpu.GPU) bool { return g.Address == name.Address })
 	if i < 0 {
 		return nil

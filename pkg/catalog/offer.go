@@ -18,6 +18,8 @@ type Offer struct {
 	MIG bool
 	// TimeSlice offers GPUs to several claims in turns too.
 	TimeSlice bool
+	// Monitor offers all GPUs together to those who watch them.
+	Monitor bool
 }
 
 // offers are the words of an [Offer], in the order in which they are written.
@@ -28,6 +30,7 @@ var offers = []struct {
 	{"share", func(o *Offer) *bool { return &o.Share }},
 	{"mig", func(o *Offer) *bool { return &o.MIG }},
 	{"timeslice", func(o *Offer) *bool { return &o.TimeSlice }},
+	{"monitor", func(o *Offer) *bool { return &o.Monitor }},
 }
 
 // KnownOffers are the words that [ParseOffer] understands.

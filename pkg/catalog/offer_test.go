@@ -34,6 +34,10 @@ func TestParseOffer(t *testing.T) {
 	if diff := cmp.Diff(catalog.Offer{TimeSlice: true}, turns); err != nil || diff != "" {
 		t.Errorf("timeslice: %v (-want +got):\n%s", err, diff)
 	}
+	watched, err := catalog.ParseOffer("monitor,share")
+	if diff := cmp.Diff(catalog.Offer{Share: true, Monitor: true}, watched); err != nil || diff != "" {
+		t.Errorf("monitor,share: %v (-want +got):\n%s", err, diff)
+	}
 	for name, s := range map[string]string{
 		"nothing":             "",
 		"an unknown word":     "shares",
@@ -44,7 +48,7 @@ func TestParseOffer(t *testing.T) {
 	} {
 		t.Run("refuses "+name, func(t *testing.T) {
 			_, err := catalog.ParseOffer(s)
-			if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "known are: share, mig, timeslice") {
+			if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "known are: share, mig, timeslice, monitor") {
 				t.Errorf("ParseOffer(%q): %v; want an error that is ErrInvalid and lists what is known", s, err)
 			}
 		})
@@ -53,10 +57,11 @@ func TestParseOffer(t *testing.T) {
 
 func TestParseOfferLabel(t *testing.T) {
 	for value, want := range map[string]string{
-		"":          "",
-		"share":     "share",
-		"share.mig": "share,mig",
-		"mig_share": "share,mig",
+		"":              "",
+		"share":         "share",
+		"share.mig":     "share,mig",
+		"mig_share":     "share,mig",
+		"monitor.share": "share,monitor",
 
 		"timeslice.mig_share": "share,mig,timeslice",
 	} {

@@ -29,8 +29,9 @@ func (g group) size() int { return 1 + len(g.parts) + len(g.turns) }
 // The scheduler takes the first device that fits. GPUs come first, from the first
 // one on, then time slices and parts, from the last GPU's on: whole GPUs are
 // taken from the opposite end. Parts, of which there are many, are last: who asks
-// for something else finds it before them.
-func pages(groups []group) []resourceslice.Slice {
+// for something else finds it before them. After all of them come the devices of
+// no GPU in particular, which few ask for.
+func pages(groups []group, others []resourceapi.Device) []resourceslice.Slice {
 	var pages []resourceslice.Slice
 	var page []group
 	size := 0
@@ -47,6 +48,7 @@ func pages(groups []group) []resourceslice.Slice {
 		counters = append(counters, g.counters...)
 	}
 	turn()
+	pages = attach(pages, others)
 	for sets := range slices.Chunk(counters, resourceapi.ResourceSliceMaxCounterSets) {
 		pages = append(pages, resourceslice.Slice{SharedCounters: sets})
 	}
@@ -54,6 +56,18 @@ func pages(groups []group) []resourceslice.Slice {
 		return []resourceslice.Slice{{}}
 	}
 	return pages
+}
+
+// attach adds devices to the last page, or after it if that is full.
+func attach(pages []resourceslice.Slice, devices []resourceapi.Device) []resourceslice.Slice {
+	if len(devices) == 0 {
+		return pages
+	}
+	if last := len(pages) - 1; last >= 0 && len(pages[last].Devices)+len(devices) <= devicesPerSlice {
+		pages[last].Devices = slices.Concat(pages[last].Devices, devices)
+		return pages
+	}
+	return append(pages, resourceslice.Slice{Devices: devices})
 }
 
 // fill makes a slice of the groups, or several of a single one that is too

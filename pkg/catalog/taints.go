@@ -20,6 +20,9 @@ const (
 	// way of: "prohibited", in which nothing runs, or "exclusive-process", in
 	// which processes cannot take turns. The mode is the administrator's.
 	TaintComputeMode = "gpu.nvidia.com/compute-mode"
+	// TaintInUse marks a device that somebody else on the node has given to a
+	// pod. Its value is who: "device-plugin".
+	TaintInUse = "gpu.nvidia.com/in-use"
 )
 
 // taints are those of the devices of a GPU.
@@ -44,6 +47,15 @@ func taintsOf(g gpu.GPU, unhealthy string) taints {
 		t.turns = append(t.turns, taint(TaintComputeMode, "exclusive-process"))
 	}
 	return t
+}
+
+// lent gives the taint of a device that a pod has through a device plugin, or
+// that cannot be beside one that a pod has; nothing for any other.
+func lent(g gpu.GPU, name gpu.DeviceName) []resourceapi.DeviceTaint {
+	if g.LentTo(name) == "" {
+		return nil
+	}
+	return []resourceapi.DeviceTaint{taint(TaintInUse, "device-plugin")}
 }
 
 func taint(key, value string) resourceapi.DeviceTaint {

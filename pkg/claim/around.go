@@ -30,7 +30,8 @@ type holder struct {
 func (h holder) began(step, device string) bool {
 	if h.phase == Unrecorded {
 		return slices.ContainsFunc(h.names, func(n gpu.DeviceName) bool {
-			return n.String() == device || step == stepSetTimeSlice && n.Kind != gpu.KindMIG && n.Address.DeviceName() == device
+			whole := n.Kind == gpu.KindGPU || n.Kind == gpu.KindTimeSlice
+			return n.String() == device || step == stepSetTimeSlice && whole && n.Address.DeviceName() == device
 		})
 	}
 	return slices.ContainsFunc(h.Journal, func(e entry) bool { return e.Step == step && e.Device == device && (e.State != "" || h.Adopted) })

@@ -35,9 +35,10 @@ type Device struct {
 	// belongs to one claim at a time.
 	ShareID *types.UID
 	Kind    gpu.Kind
-	// Address of the GPU.
+	// Address of the GPU; unused for [gpu.KindMonitor].
 	Address gpu.PCIAddress
-	// UUID of the GPU or, once it is made, of the MIG device.
+	// UUID of the GPU or, once it is made, of the MIG device; empty for all GPUs
+	// of the node.
 	UUID string
 	// CDIDeviceIDs are fully qualified.
 	CDIDeviceIDs []string
@@ -54,6 +55,9 @@ type Inventory interface {
 	// GPU returns an error that wraps [gpu.ErrNotFound], [gpu.ErrNotReady]
 	// while nothing is known of the GPUs, or [gpu.ErrLost].
 	GPU(ctx context.Context, address gpu.PCIAddress) (gpu.GPU, error)
+	// GPUs are those that answer, in order of the address; the error wraps
+	// [gpu.ErrNotReady] while there are none.
+	GPUs(ctx context.Context) ([]gpu.GPU, error)
 }
 
 // CDI keeps the specs from which a container runtime learns of a claim's
@@ -94,6 +98,9 @@ type Options struct {
 
 	Inventory Inventory
 	CDI       CDI
+	// MonitorNodes gives the container paths of the device nodes that monitoring
+	// takes beside those of the GPUs; nil where it takes none.
+	MonitorNodes func() ([]string, error)
 	// Partitioning is nil on a node that prepares no MIG devices.
 	Partitioning *Partitioning
 	// MPS is nil on a node without a supervisor of MPS daemons, where shares
@@ -138,6 +145,9 @@ func New(o Options) (*Manager, error) {
 	if o.Attributes == nil {
 		o.Attributes = func(gpu.DeviceName) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil }
 	}
+	if o.MonitorNodes == nil {
+		o.MonitorNodes = func() ([]string, error) { return nil, nil }
+	}
 	if o.Observer == nil {
 		o.Observer = unobserved{}
 	}
@@ -148,7 +158,7 @@ func New(o Options) (*Manager, error) {
 	m := &Manager{Options: o, locks: locks}
 	m.steps = map[string]step{
 		stepStartMPS: startMPS{o.MPS},
-		stepWriteCDI: writeCDI{inventory: o.Inventory, cdi: o.CDI, partitioning: o.Partitioning},
+		stepWriteCDI: writeCDI{inventory: o.Inventory, cdi: o.CDI, partitioning: o.Partitioning, monitorNodes: o.MonitorNodes},
 	}
 	if o.TimeSlicing != nil {
 		m.steps[stepSetTimeSlice] = setTimeSlice{m}

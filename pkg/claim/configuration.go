@@ -55,6 +55,8 @@ func (w wish) fits() error {
 		return fmt.Errorf("configuration: %w: a %s cannot configure %s; %s", gpu.ErrInvalid, kind, what, instead)
 	}
 	switch {
+	case w.name.Kind == gpu.KindMonitor:
+		return refuse("the monitoring of GPUs", "remove it, or name in its requests those that it is for")
 	case w.name.Kind == gpu.KindTimeSlice:
 		if kind != v1alpha1.KindGpuConfig {
 			return refuse("time slices", "write a GpuConfig whose sharing.strategy is TimeSlicing")

@@ -23,11 +23,13 @@ import (
 //	time slices                            ✓             ✗
 //	MIG device                                           ✓ ²
 //
+// Monitoring goes with all of them, and with itself.
+//
 //	¹ as long as the device has memory for all of them
 //	² in another place, or shares of it
 func (m *Manager) exclude(ctx context.Context, a allocated, nameA gpu.DeviceName, b allocated, nameB gpu.DeviceName) bool {
 	switch {
-	case nameA.Address != nameB.Address:
+	case nameA.Kind == gpu.KindMonitor, nameB.Kind == gpu.KindMonitor, nameA.Address != nameB.Address:
 		return false
 	case nameA == nameB:
 		return !a.partOf(nameA) || !b.partOf(nameB)

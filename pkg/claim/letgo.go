@@ -47,6 +47,9 @@ func (m *Manager) letGo(ctx context.Context, lost job) error {
 		return err
 	}
 	for _, name := range names {
+		if name.Kind == gpu.KindMonitor {
+			continue // it has its spec alone
+		}
 		if name.Kind != gpu.KindTimeSlice {
 			if err := m.letDaemonGo(ctx, lost, name.String()); err != nil {
 				return err

@@ -32,7 +32,7 @@ func gpusOf(records ...*record) []string {
 			continue
 		}
 		for _, d := range r.Devices {
-			if name, err := gpu.ParseDeviceName(d.Device); err == nil {
+			if name, err := gpu.ParseDeviceName(d.Device); err == nil && name.Kind != gpu.KindMonitor {
 				names = append(names, name.Address.DeviceName())
 			}
 		}

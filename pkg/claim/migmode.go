@@ -121,7 +121,7 @@ func (m *Manager) wholeAgain(ctx context.Context, j job) error {
 		return err
 	}
 	for _, name := range names {
-		if name.Kind == gpu.KindMIG {
+		if name.Kind == gpu.KindMIG || name.Kind == gpu.KindMonitor {
 			continue
 		}
 		if err := m.modeOff(ctx, name.Address, j.around); err != nil {

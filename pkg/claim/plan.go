@@ -39,10 +39,11 @@ func (m *Manager) allocation(claim *resourceapi.ResourceClaim) (*record, error) 
 type wish struct {
 	result resourceapi.DeviceRequestAllocationResult
 	name   gpu.DeviceName
-	gpu    gpu.GPU
+	gpu    gpu.GPU // none where the device is all of them
 	// all of the device's memory.
 	all resource.Quantity
-	// share is what the claim takes of it; of a time slice, all.
+	// share is what the claim takes of it; of a time slice, and of what has no
+	// memory of its own, all.
 	share catalog.Share
 	// config is nil where there is none.
 	config v1alpha1.Config
@@ -145,20 +146,28 @@ func (m *Manager) wish(ctx context.Context, result resourceapi.DeviceRequestAllo
 	if result.Pool != m.PoolName {
 		return w, fmt.Errorf("%w: it is of pool %s, and this node has pool %s", gpu.ErrInvalid, result.Pool, m.PoolName)
 	}
-	if result.AdminAccess != nil && *result.AdminAccess {
-		return w, fmt.Errorf("admin access: %w: this node offers no device for monitoring; remove adminAccess from the request", gpu.ErrNotSupported)
-	}
 	var err error
 	if w.name, err = gpu.ParseDeviceName(result.Device); err != nil {
 		return w, err
 	}
+	admin := result.AdminAccess != nil && *result.AdminAccess
 	switch {
+	case w.name.Kind == gpu.KindMonitor && !admin:
+		return w, fmt.Errorf("%w: it is all GPUs of the node, for monitoring agents only: the request needs adminAccess: true, in a namespace that an administrator has labelled resource.kubernetes.io/admin-access=true", gpu.ErrInvalid)
+	case w.name.Kind == gpu.KindMonitor:
+		w.share = catalog.Share{Whole: true}
+		return w, nil
+	case admin:
+		return w, fmt.Errorf("admin access: %w: claims may be using the device, and admin access would put another beside them; remove adminAccess from the request, or, to monitor GPUs, ask for the class monitor.nvidia.com", gpu.ErrNotSupported)
 	case w.name.Kind == gpu.KindGPU, w.name.Kind == gpu.KindTimeSlice, w.name.Kind == gpu.KindMIG && m.Partitioning != nil:
 	default:
 		return w, fmt.Errorf("%w: this node publishes no device of type %s", gpu.ErrNotFound, w.name.Kind)
 	}
 	if w.gpu, err = m.Inventory.GPU(ctx, w.name.Address); err != nil {
 		return w, err
+	}
+	if pod := w.gpu.LentTo(w.name); pod != "" {
+		return w, fmt.Errorf("%w: a device plugin of this node has given it, or what it is part of, to pod %s; it is free when that pod has ended", gpu.ErrInUse, pod)
 	}
 	if w.all, err = memoryOf(w.gpu, w.name); err != nil {
 		return w, err

@@ -20,7 +20,8 @@ import (
 //	1  WriteCDI
 //	2  EnsureMIGMode, CreatePartition, and steps that name a device
 //	3  SetTimeSlice, StartMPS, and devices of which claims have parts
-const recordVersion = 3
+//	4  a device that is on no GPU and excludes nobody
+const recordVersion = 4
 
 // record is all that is remembered of a claim: facts only.
 type record struct {
@@ -44,7 +45,7 @@ type allocated struct {
 	Pool    string     `json:"pool"`
 	Device  string     `json:"device"`
 	ShareID *types.UID `json:"shareID,omitempty"`
-	// UUID of the GPU that the device is on.
+	// UUID of the GPU that the device is on; empty where it is all of them.
 	UUID string `json:"uuid"`
 	// Share is nil where the claim has all of the device's memory, and on a
 	// device that has none of its own.

@@ -83,6 +83,11 @@ func goldenRecords() map[string]*record {
 	starting.Version, starting.Devices = 3, shared.Devices[2:3]
 	starting.Journal = []entry{{Step: "StartMPS", Device: "gpu-c3-00", State: started}, {Step: "WriteCDI"}}
 	records["v3-preparing"] = starting
+
+	watching := prepared()
+	watching.Version = 4
+	watching.Devices = []allocated{{Request: "gpus", Pool: "node-1", Device: "node-gpus"}, shared.Devices[1]}
+	records["v4-prepared"] = watching
 	return records
 }
 
@@ -91,6 +96,7 @@ func TestRecordsOfEveryReleaseAreRead(t *testing.T) {
 		"v1-prepared": Prepared, "v1-preparing": Preparing, "v1-unpreparing": Unpreparing,
 		"v2-prepared": Prepared, "v2-preparing": Preparing,
 		"v3-prepared": Prepared, "v3-preparing": Preparing,
+		"v4-prepared": Prepared,
 	}
 	for name, want := range goldenRecords() {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +153,7 @@ func TestRecordsThatCannotBeTrusted(t *testing.T) {
 		}, gpu.ErrCorrupt},
 		"with a strange device": {func(r *record) { r.Devices[0].Device = "../x" }, gpu.ErrCorrupt},
 		"with too few IDs":      {func(r *record) { r.Journal[0].Result = json.RawMessage(`{"ids":["a"]}`) }, gpu.ErrCorrupt},
-		"of a newer release":    {func(r *record) { r.Version = 4 }, gpu.ErrNotSupported},
+		"of a newer release":    {func(r *record) { r.Version = recordVersion + 1 }, gpu.ErrNotSupported},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := goldenRecords()["v1-prepared"]
@@ -165,7 +171,7 @@ func TestRecordsThatCannotBeTrusted(t *testing.T) {
 }
 
 func TestARecordOfANewerShapeIsNotTakenForDamaged(t *testing.T) {
-	_, err := decodeRecord("a", []byte(`{"version":4,"claim":"team-a/a","devices":{"gpu":1}}`))
+	_, err := decodeRecord("a", []byte(`{"version":5,"claim":"team-a/a","devices":{"gpu":1}}`))
 	if !errors.Is(err, gpu.ErrNotSupported) {
 		t.Errorf("got %v, want %v", err, gpu.ErrNotSupported)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -80,6 +81,15 @@ func (w *world) GPU(_ context.Context, a gpu.PCIAddress) (gpu.GPU, error) {
 		return gpu.GPU{}, fmt.Errorf("%w: no GPU at %s", gpu.ErrNotFound, a)
 	}
 	return g, nil
+}
+
+func (w *world) GPUs(context.Context) ([]gpu.GPU, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.gpus) == 0 {
+		return nil, fmt.Errorf("%w: no GPU answers", gpu.ErrNotReady)
+	}
+	return slices.SortedFunc(maps.Values(w.gpus), func(a, b gpu.GPU) int { return a.Address.Compare(b.Address) }), nil
 }
 
 func (w *world) Edits(context.Context) (*specs.ContainerEdits, error) {

@@ -19,6 +19,7 @@ type writeCDI struct {
 	inventory    Inventory
 	cdi          CDI
 	partitioning *Partitioning
+	monitorNodes func() ([]string, error)
 }
 
 // writeCDIResult is the result of writeCDI.
@@ -37,19 +38,9 @@ func (s writeCDI) do(ctx context.Context, j job, e *entry) error {
 		if err != nil {
 			return err
 		}
-		// Minors change when the driver is loaded anew, so they are looked up
-		// and not remembered.
-		g, err := s.inventory.GPU(ctx, name.Address)
+		nodes, err := s.deviceNodes(ctx, r, d, name)
 		if err != nil {
 			return fmt.Errorf("device %s: %w", d.Device, err)
-		}
-		nodes := []string{fmt.Sprintf("/dev/nvidia%d", g.Minor)}
-		if name.Kind == gpu.KindMIG {
-			more, err := s.capabilities(r, d, g)
-			if err != nil {
-				return fmt.Errorf("device %s: %w", d.Device, err)
-			}
-			nodes = append(nodes, more...)
 		}
 		in := gpu.Injection{ID: d.injectionID(r.Claim.UID, name), DeviceNodes: nodes}
 		if d.MPS != nil {
@@ -68,6 +59,42 @@ func (s writeCDI) do(ctx context.Context, j job, e *entry) error {
 	}
 	e.Result, err = json.Marshal(writeCDIResult{IDs: ids})
 	return err
+}
+
+// deviceNodes gives the container paths of all nodes that come with a device.
+// Minors change when the driver is loaded anew, so they are looked up and not
+// remembered.
+func (s writeCDI) deviceNodes(ctx context.Context, r *record, d allocated, name gpu.DeviceName) ([]string, error) {
+	if name.Kind == gpu.KindMonitor {
+		return s.allNodes(ctx)
+	}
+	g, err := s.inventory.GPU(ctx, name.Address)
+	if err != nil {
+		return nil, err
+	}
+	nodes := []string{nodeOf(g)}
+	if name.Kind != gpu.KindMIG {
+		return nodes, nil
+	}
+	more, err := s.capabilities(r, d, g)
+	return append(nodes, more...), err
+}
+
+func nodeOf(g gpu.GPU) string { return fmt.Sprintf("/dev/nvidia%d", g.Minor) }
+
+// allNodes gives those of all GPUs that answer. A container with the node of one
+// that has gone would not start.
+func (s writeCDI) allNodes(ctx context.Context) ([]string, error) {
+	gpus, err := s.inventory.GPUs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var nodes []string
+	for _, g := range gpus {
+		nodes = append(nodes, nodeOf(g))
+	}
+	more, err := s.monitorNodes()
+	return append(nodes, more...), err
 }
 
 // capabilities gives the device nodes that admit containers to a MIG device.

@@ -57,13 +57,15 @@ type PublishFunc func(ctx context.Context, resources resourceslice.DriverResourc
 // anything that waits for the controller.
 type HeldFunc func(ctx context.Context) (catalog.Held, error)
 
-// Options are what a [Controller] is made of. Held and Label may be nil, for a
-// node without claims and one without a label; the others are required.
+// Options are what a [Controller] is made of. Held, Node and Plugins may be nil,
+// for a node without claims, one that the API knows nothing of, and one on which
+// nobody else gives out GPUs; the others are required.
 type Options struct {
 	Hardware Hardware
 	Publish  PublishFunc
 	Held     HeldFunc
-	Label    LabelFunc
+	Node     NodeFunc
+	Plugins  DevicePlugins
 	Catalog  catalog.Catalog
 	Clock    clock.Clock
 }
@@ -75,7 +77,8 @@ type Controller struct {
 	publish  PublishFunc
 	clock    clock.Clock
 	held     HeldFunc
-	label    LabelFunc
+	node     NodeFunc
+	plugins  DevicePlugins
 	standard catalog.Offer // where no label says otherwise
 	wake     chan struct{} // has an item when another look is due
 	claims   chan struct{} // has an item when claims hold other devices
@@ -85,7 +88,8 @@ type Controller struct {
 	mu          sync.Mutex
 	catalog     catalog.Catalog
 	inventory   *inventory
-	inUse       catalog.Held                   // as last told
+	inUse       catalog.Held // as last told
+	borrowed    borrowed
 	labelErr    error                          // why the label is not followed
 	withheld    string                         // what was logged not to be cut
 	published   *resourceslice.DriverResources // nil before the first time
@@ -103,7 +107,8 @@ func New(o Options) *Controller {
 		publish:     o.Publish,
 		clock:       o.Clock,
 		held:        o.Held,
-		label:       o.Label,
+		node:        o.Node,
+		plugins:     o.Plugins,
 		standard:    o.Catalog.Offer,
 		wake:        make(chan struct{}, 1),
 		claims:      make(chan struct{}, 1),
@@ -114,6 +119,7 @@ func New(o Options) *Controller {
 		state:       State{Phase: Looking, Since: o.Clock.Now()},
 		dropped:     map[string]bool{},
 		subscribers: map[chan struct{}]bool{},
+		borrowed:    borrowed{known: make(chan struct{}), seen: make(chan struct{}, 1)},
 	}
 }
 
@@ -122,7 +128,8 @@ func New(o Options) *Controller {
 func (c *Controller) Run(ctx context.Context) error {
 	var watching sync.WaitGroup
 	watching.Go(func() { c.watch(ctx) })
-	watching.Go(func() { c.watchLabel(ctx) })
+	watching.Go(func() { c.watchNode(ctx) })
+	watching.Go(func() { c.watchLent(ctx) })
 	defer watching.Wait()
 
 	pause := pauses()
@@ -261,10 +268,12 @@ func (c *Controller) look(ctx context.Context) (well, others bool) {
 	}
 	c.mu.Unlock()
 
-	select {
-	case <-c.labelled:
-	case <-ctx.Done():
-		return false, false
+	for _, known := range []chan struct{}{c.labelled, c.borrowed.known} {
+		select {
+		case <-known:
+		case <-ctx.Done():
+			return false, false
+		}
 	}
 	publishing := c.publishDue(ctx, held)
 

@@ -20,6 +20,7 @@ type inventory struct {
 	unreadable []gpu.Unreadable
 	faults     map[string]fault // by UUID
 	looked     error            // of the last look as a whole
+	lent       []gpu.Lent       // by device plugins
 }
 
 // sighting is a GPU as it last answered, without what claims had made of it,
@@ -128,7 +129,7 @@ func (i *inventory) node() gpu.Node {
 		if s.err != nil {
 			s.gpu.Links = nil
 		}
-		node.GPUs = append(node.GPUs, s.gpu)
+		node.GPUs = append(node.GPUs, s.gpu.Lend(i.lent))
 	}
 	return node
 }
@@ -214,7 +215,7 @@ func (i *inventory) find(address gpu.PCIAddress) (gpu.GPU, error) {
 	s, known := i.known[address]
 	switch {
 	case known && s.err == nil:
-		return s.gpu, nil
+		return s.gpu.Lend(i.lent), nil
 	case known:
 		return gpu.GPU{}, fmt.Errorf("GPU at %s does not answer: %w", address, s.err)
 	}
@@ -232,12 +233,30 @@ func (i *inventory) addresses() []gpu.PCIAddress {
 
 func (i *inventory) answering() []string {
 	var uuids []string
-	for _, address := range i.addresses() {
-		if s := i.known[address]; s.err == nil {
-			uuids = append(uuids, s.gpu.UUID)
-		}
+	for _, g := range i.answer() {
+		uuids = append(uuids, g.UUID)
 	}
 	return uuids
+}
+
+// answer gives the GPUs that do, in order.
+func (i *inventory) answer() []gpu.GPU {
+	var gpus []gpu.GPU
+	for _, address := range i.addresses() {
+		if s := i.known[address]; s.err == nil {
+			gpus = append(gpus, s.gpu)
+		}
+	}
+	return gpus
+}
+
+// all gives the status of all GPUs together, under a name. Who watches GPUs can
+// go on while there is one to watch.
+func (i *inventory) all(name string) DeviceStatus {
+	if len(i.answer()) == 0 {
+		return DeviceStatus{Name: name, Reason: "lost", Message: "no GPU of the node answers"}
+	}
+	return DeviceStatus{Name: name, Healthy: true}
 }
 
 // reason names an error in a word that a taint can carry.

@@ -19,28 +19,35 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// LabelFunc calls on with the node's labels, first as soon as they are known
-// and then whenever they change, or with an error while they are out of reach.
-// It returns when ctx ends.
-type LabelFunc func(ctx context.Context, on func(labels map[string]string, err error))
+// Node is what the API says of the node.
+type Node struct {
+	Labels map[string]string
+	// DevicePlugin says that a device plugin offers GPUs of it.
+	DevicePlugin bool
+}
 
-// NodeLabels watches the labels of the node through the API.
-func NodeLabels(client kubernetes.Interface, node string) LabelFunc {
-	return func(ctx context.Context, on func(map[string]string, error)) {
+// NodeFunc calls on with the node, first as soon as it is known and then
+// whenever it changes, or with an error while it is out of reach. It returns
+// when ctx ends.
+type NodeFunc func(ctx context.Context, on func(node Node, err error))
+
+// WatchNode watches the node through the API.
+func WatchNode(client kubernetes.Interface, node string) NodeFunc {
+	return func(ctx context.Context, on func(Node, error)) {
 		// An informer factory would bring informers of everything into the agent.
 		informer := coreinformers.NewFilteredNodeInformer(client, 0, nil, func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, node).String()
 		})
 		told := func(object any) {
 			if n, ok := object.(*corev1.Node); ok && n.Name == node {
-				on(n.Labels, nil)
+				on(Node{Labels: n.Labels, DevicePlugin: offersByPlugin(n)}, nil)
 			}
 		}
 		// Neither fails before the informer has started.
 		_ = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 			if !informer.HasSynced() {
-				on(nil, err)
+				on(Node{}, err)
 			}
 		})
 		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -51,20 +58,20 @@ func NodeLabels(client kubernetes.Interface, node string) LabelFunc {
 		running.Go(func() { informer.RunWithContext(ctx) })
 		defer running.Wait()
 		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) && len(informer.GetStore().List()) == 0 {
-			on(nil, fmt.Errorf("node %s: %w", node, gpu.ErrNotFound))
+			on(Node{}, fmt.Errorf("node %s: %w", node, gpu.ErrNotFound))
 		}
 		<-ctx.Done()
 	}
 }
 
-// watchLabel follows the node's label until ctx ends.
-func (c *Controller) watchLabel(ctx context.Context) {
-	if c.label == nil {
+// watchNode follows the node until ctx ends.
+func (c *Controller) watchNode(ctx context.Context) {
+	if c.node == nil {
 		close(c.labelled)
 		return
 	}
-	c.label(ctx, func(labels map[string]string, err error) {
-		if c.follow(labels, err) {
+	c.node(ctx, func(node Node, err error) {
+		if c.follow(node, err) {
 			c.lookAgain()
 		}
 	})
@@ -73,11 +80,14 @@ func (c *Controller) watchLabel(ctx context.Context) {
 // follow makes the label's word the node's offer, or the flag's where there is
 // no label. A label that cannot be read or understood changes nothing. It
 // reports whether that is to be told after what was published.
-func (c *Controller) follow(labels map[string]string, err error) (tell bool) {
+func (c *Controller) follow(node Node, err error) (tell bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err == nil {
+		c.pluginSeen(node.DevicePlugin)
+	}
 	offer := c.standard
-	value, labelled := labels[catalog.OfferLabel]
+	value, labelled := node.Labels[catalog.OfferLabel]
 	switch {
 	case err != nil:
 		err = fmt.Errorf("the node's label %s is out of reach: %w", catalog.OfferLabel, err)

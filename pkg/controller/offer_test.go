@@ -65,15 +65,15 @@ func startIn(t *testing.T, hw *hardware, held catalog.Held, label map[string]str
 			defer c.mu.Unlock()
 			return maps.Clone(c.held), c.err
 		},
-		Label: func(ctx context.Context, on func(map[string]string, error)) {
-			on(label, nil)
+		Node: func(ctx context.Context, on func(controller.Node, error)) {
+			on(controller.Node{Labels: label}, nil)
 			for {
 				select {
 				case labels := <-c.labels:
 					if labels == nil {
-						on(nil, errors.New("forbidden"))
+						on(controller.Node{}, errors.New("forbidden"))
 					} else {
-						on(labels, nil)
+						on(controller.Node{Labels: labels}, nil)
 					}
 				case <-ctx.Done():
 					return

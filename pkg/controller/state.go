@@ -50,7 +50,8 @@ func (s State) String() string {
 // DeviceStatus is the health of one published device.
 type DeviceStatus struct {
 	// Name under which it is published.
-	Name    string
+	Name string
+	// Address and UUID of its GPU; unused where it is all of them.
 	Address gpu.PCIAddress
 	UUID    string
 	Healthy bool

@@ -27,8 +27,8 @@ func (c *Controller) Devices() []DeviceStatus {
 	return c.devices()
 }
 
-// devices gives every GPU that is known, and its parts and time slices as far as
-// they are published. Callers hold mu.
+// devices gives every GPU that is known, and its parts and time slices, and all
+// GPUs together, as far as they are published. Callers hold mu.
 func (c *Controller) devices() []DeviceStatus {
 	devices := c.inventory.devices()
 	if c.published == nil {
@@ -42,6 +42,10 @@ func (c *Controller) devices() []DeviceStatus {
 		for _, slice := range pool.Slices {
 			for _, device := range slice.Devices {
 				name, err := gpu.ParseDeviceName(device.Name)
+				if name.Kind == gpu.KindMonitor {
+					devices = append(devices, c.inventory.all(device.Name))
+					continue
+				}
 				if d, known := whole[name.Address]; err == nil && known && name.Kind != gpu.KindGPU {
 					d.Name = device.Name
 					devices = append(devices, d)
@@ -85,18 +89,43 @@ func (c *Controller) notify() {
 // node has no such GPU, and [gpu.ErrLost], [gpu.ErrTimeout] or
 // [gpu.ErrNotReady] that it has one that does not answer now.
 func (c *Controller) GPU(ctx context.Context, address gpu.PCIAddress) (gpu.GPU, error) {
-	select {
-	case <-c.looked:
-	default:
-		select {
-		case <-c.looked:
-		case <-ctx.Done():
-			return gpu.GPU{}, fmt.Errorf("GPU at %s: %w: %s", address, gpu.ErrNotReady, c.State())
-		}
+	if err := c.waitLooked(ctx); err != nil {
+		return gpu.GPU{}, fmt.Errorf("GPU at %s: %w", address, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.inventory.find(address)
+}
+
+// GPUs gives those that answer, in order of the PCI address, each as
+// [Controller.GPU] does and waiting like that. The error wraps
+// [gpu.ErrNotReady] where there are none.
+func (c *Controller) GPUs(ctx context.Context) ([]gpu.GPU, error) {
+	if err := c.waitLooked(ctx); err != nil {
+		return nil, fmt.Errorf("GPUs of the node: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	gpus := c.inventory.answer()
+	if len(gpus) == 0 {
+		return nil, fmt.Errorf("GPUs of the node: %w: none answers: %s", gpu.ErrNotReady, c.state)
+	}
+	return gpus, nil
+}
+
+// waitLooked waits for the first look that succeeds.
+func (c *Controller) waitLooked(ctx context.Context) error {
+	select {
+	case <-c.looked:
+		return nil
+	default:
+	}
+	select {
+	case <-c.looked:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %s", gpu.ErrNotReady, c.State())
+	}
 }
 
 // Attributes gives the attributes with which a device is published, nil if it

@@ -48,6 +48,8 @@ func (t tree) capabilities() error {
 		t.capability("proc/driver/nvidia/capabilities/mig/config", capConfig, 0o400),
 		t.capability("proc/driver/nvidia/capabilities/mig/monitor", capMonitor, 0o444),
 		t.capability("proc/driver/nvidia/capabilities/fabric-imex-mgmt", capFabric, 0o400),
+		t.device(capNode(capConfig), majorCaps, capConfig),
+		t.device(capNode(capMonitor), majorCaps, capMonitor),
 	)
 }
 

@@ -24,7 +24,8 @@ const (
 // those they do not know.
 type DeviceData struct {
 	metav1.TypeMeta `json:",inline"`
-	// UUID as NVML prints it: "GPU-" or "MIG-" and 36 characters.
+	// UUID as NVML prints it: "GPU-" or "MIG-" and 36 characters. Absent, as is
+	// PCIBusID, where the device is all GPUs of the node.
 	UUID string `json:"uuid,omitempty"`
 	// PCIBusID of the physical GPU: "0000:1b:00.0".
 	PCIBusID string `json:"pciBusID,omitempty"`
@@ -58,7 +59,10 @@ type ShareData struct {
 func dataOf(d claim.Device) *DeviceData {
 	data := &DeviceData{
 		TypeMeta: metav1.TypeMeta{APIVersion: dataVersion, Kind: dataKind},
-		UUID:     d.UUID, PCIBusID: d.Address.String(),
+		UUID:     d.UUID,
+	}
+	if d.Kind != gpu.KindMonitor {
+		data.PCIBusID = d.Address.String()
 	}
 	if known(d.Share) {
 		data.Share = &ShareData{

@@ -53,6 +53,13 @@ func TestDataSaysWhatAClaimHasOfADevice(t *testing.T) {
 	}
 }
 
+func TestDataOfAllGPUsNamesNone(t *testing.T) {
+	got, err := json.Marshal(dataOf(claim.Device{Name: "node-gpus", Kind: gpu.KindMonitor}))
+	if want := `{"kind":"DeviceData","apiVersion":"gpu.nvidia.com/v1alpha1"}`; err != nil || string(got) != want {
+		t.Errorf("data %s, %v; want %s", got, err, want)
+	}
+}
+
 func TestMetadataSaysHowTheClaimHasTheDevice(t *testing.T) {
 	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
 	number := func(n int64) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{IntValue: &n} }

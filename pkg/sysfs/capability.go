@@ -40,6 +40,30 @@ func (r Root) CapabilityNodes(g gpu.GPU, gpuInstance, computeInstance int) ([]st
 	return nodes, nil
 }
 
+// MonitorNodes gives the container path of the device node that lets a container
+// see the MIG devices of all GPUs without having any of them,
+// "/dev/nvidia-caps/nvidia-cap2"; none where the driver does not know MIG or
+// nobody has made the node yet. Sources:
+// proc/driver/nvidia/capabilities/mig/monitor, and where a driver has not got
+// that, proc/driver/nvidia-caps/mig-minors.
+func (r Root) MonitorNodes() ([]string, error) {
+	minor, err := minorIn(r.path("proc", "driver", "nvidia", "capabilities", "mig", "monitor"), "DeviceFileMinor:")
+	if errors.Is(err, fs.ErrNotExist) {
+		minor, err = minorIn(r.path("proc", "driver", "nvidia-caps", "mig-minors"), "monitor")
+	}
+	name := fmt.Sprintf("nvidia-cap%d", minor)
+	if err == nil {
+		_, err = os.Stat(r.path("dev", "nvidia-caps", name))
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("capability to monitor MIG devices: %w", err)
+	}
+	return []string{"/dev/nvidia-caps/" + name}, nil
+}
+
 // capabilityMinor gives the minor of "gi1" or "gi1/ci0".
 func (r Root) capabilityMinor(gpuMinor int, instance string) (int, error) {
 	access := r.path("proc", "driver", "nvidia", "capabilities", fmt.Sprintf("gpu%d", gpuMinor), "mig", instance, "access")

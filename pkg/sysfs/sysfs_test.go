@@ -141,6 +141,37 @@ func TestBootID(t *testing.T) {
 	}
 }
 
+func TestMonitorNodes(t *testing.T) {
+	const monitor, table = "proc/driver/nvidia/capabilities/mig/monitor", "proc/driver/nvidia-caps/mig-minors"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  []string
+		err   error
+	}{
+		"as the driver has it": {
+			files: map[string]string{monitor: "DeviceFileMinor: 2\nDeviceFileMode: 292\n", "dev/nvidia-caps/nvidia-cap2": ""},
+			want:  []string{"/dev/nvidia-caps/nvidia-cap2"},
+		},
+		"as the table of all minors has it": {
+			files: map[string]string{table: "config 1\nmonitor 2\n", "dev/nvidia-caps/nvidia-cap2": ""},
+			want:  []string{"/dev/nvidia-caps/nvidia-cap2"},
+		},
+		"a driver without MIG":        {},
+		"a node that nobody has made": {files: map[string]string{monitor: "DeviceFileMinor: 2\n"}},
+		"a minor that is no number":   {files: map[string]string{monitor: "DeviceFileMinor: two\n"}, err: gpu.ErrCorrupt},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := tree(t, c.files, nil).MonitorNodes()
+			if !errors.Is(err, c.err) {
+				t.Errorf("error %v, want %v", err, c.err)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("nodes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestCapabilityNodes(t *testing.T) {
 	access := func(minor string) string {
 		return "DeviceFileMinor: " + minor + "\nDeviceFileMode: 292\nDeviceFileModify: 1\n"

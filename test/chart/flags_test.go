@@ -109,7 +109,8 @@ func TestValuesReachTheirFlags(t *testing.T) {
 		"mig": "static", "mig-profiles": "all", "mig-gpus": "2", "mig-allow-reset": "true", "mig-all-attributes": "true",
 		"list-attributes": "true", "driver-name": "gpu.example.com", "node-name": "$(NODE_NAME)", "pod-uid": "$(POD_UID)",
 		"reconcile-interval": "1m", "kubelet-plugins-dir": "/var/lib/k0s/kubelet/plugins",
-		"kubelet-registry-dir": "/var/lib/k0s/kubelet/plugins_registry", "cdi-dir": "/etc/cdi", "state-dir": "/var/lib/gpu",
+		"kubelet-registry-dir": "/var/lib/k0s/kubelet/plugins_registry", "kubelet-pod-resources": "",
+		"cdi-dir": "/etc/cdi", "state-dir": "/var/lib/gpu",
 		"http-listen": ":9000", "log-flush-frequency": "1s", "v": "4", "vmodule": "prepare=5",
 		"logging-format": "text", // extraArgs come last and win
 	}

@@ -3,11 +3,48 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
+
+// story is a folder of demo/ and what is done with it.
+type story struct {
+	// model of the simulated node, by name or file.
+	model string
+	// flags of the agent beyond the usual ones.
+	flags []string
+	// namespaces that its manifests make, beyond the usual one.
+	namespaces []string
+	tell       func(context.Context, *harness.Cluster) error
+}
+
+// stories by name; format is how those print that can print in several.
+func stories(format string) map[string]story {
+	return map[string]story{
+		"whole-gpu": {model: "dgx-h100", tell: wholeGPU},
+		"mig":       {model: "dgx-h100", flags: []string{"--offer=share,mig"}, tell: mig},
+		"fractions": {
+			model:      "dgx-a100",
+			flags:      []string{"--offer=share,mig,timeslice", "--mig-allow-reset"},
+			namespaces: []string{"vision", "language"},
+			tell:       fractions,
+		},
+		"fleet": {
+			model:      "demo/fleet/ten-a100.yaml",
+			flags:      []string{"--offer=share,timeslice", "--timeslice-slots=12"},
+			namespaces: []string{"training", "serving", "notebooks"},
+			tell:       func(ctx context.Context, c *harness.Cluster) error { return fleet(ctx, c, format) },
+		},
+	}
+}
+
+// storyNames for messages.
+func storyNames() string { return strings.Join(slices.Sorted(maps.Keys(stories("table"))), ", ") }
 
 func wholeGPU(ctx context.Context, cluster *harness.Cluster) error {
 	if err := apply(ctx, cluster, "demo/whole-gpu"); err != nil {
@@ -148,21 +185,21 @@ func table(ctx context.Context, cluster *harness.Cluster, namespaces ...string) 
 
 func explore(c *harness.Cluster, a *harness.Agent) {
 	sim := filepath.Join(c.Bin, "gpu-sim")
-	fmt.Printf(`
+	fmt.Fprintf(os.Stderr, `
 The cluster goes on running. To explore it:
 
   export KUBECONFIG=%s PATH=%s:$PATH
-  kubectl get pods,resourceclaims -n %s
+  kubectl get pods,resourceclaims -A
   kubectl get resourceslices -o yaml
-  kubectl logs -n %s POD                     # what the container sees
-  kubectl delete pod -n %s POD               # what it held is free again
+  kubectl logs -n NAMESPACE POD              # what the container sees
+  kubectl delete pod -n NAMESPACE POD        # what it held is free again
   %s show --state %s
   kubectl logs -n %s -l app.kubernetes.io/component=agent
 
 To take it down and leave nothing behind:
 
   make cluster-down CLUSTER=%s
-`, c.Kubeconfig, c.BinDir, namespace, namespace, namespace, sim, a.SimDir(), harness.Namespace, c.Name)
+`, c.Kubeconfig, c.BinDir, sim, a.SimDir(), harness.Namespace, c.Name)
 }
 
 func say(format string, args ...any) {

@@ -31,13 +31,22 @@ func TestTheDemoOfFractions(t *testing.T) {
 	t.Run("whole GPUs wait while one is shared and start when it is free", testWholeWaitsForShares)
 }
 
-// offerFractions runs an agent on a node that offers every way of sharing, in place of the shared agent, until the test ends.
+// offerFractions runs an agent and a supervisor on a node that offers every way
+// of sharing.
 func offerFractions(t *testing.T) *harness.Supervisor {
+	t.Helper()
+	return runOn(t, "gpu-07-00-ts", "dgx-a100", "--offer=share,mig,timeslice", "--mig-allow-reset")
+}
+
+// runOn runs an agent, with the flags, and a supervisor on a model's hardware, in
+// place of the shared agent, until the test ends. It returns when the named
+// device is published.
+func runOn(t *testing.T, device, model string, flags ...string) *harness.Supervisor {
 	t.Helper()
 	nothingLeft(t)
 	shared := agent
 	must(t, agent.Stop(t.Context()))
-	agent = cluster.NewAgent("dgx-a100", "--offer=share,mig,timeslice", "--mig-allow-reset")
+	agent = cluster.NewAgent(model, flags...)
 	supervisor := agent.Supervisor()
 	t.Cleanup(func() {
 		// Whatever is left, the other tests need the shared agent.
@@ -54,7 +63,7 @@ func offerFractions(t *testing.T) *harness.Supervisor {
 	must(t, agent.Start(t.Context()))
 	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
 		devices, err := cluster.Devices(ctx)
-		_, offered := devices["gpu-07-00-ts"]
+		_, offered := devices[device]
 		return offered, fmt.Sprintf("%d devices are published", len(devices)), err
 	}))
 	return supervisor

@@ -82,6 +82,30 @@ func (c *Cluster) WaitReady(ctx context.Context, namespace string, pods ...strin
 	return nil
 }
 
+// WaitCount waits until a namespace has that many pods, all Ready, and says
+// otherwise why one is not.
+func (c *Cluster) WaitCount(ctx context.Context, namespace string, count int) error {
+	err := Until(ctx, 5*time.Minute, func(ctx context.Context) (bool, string, error) {
+		pods, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		ready, reason := 0, "there are no others"
+		for i := range pods.Items {
+			if isReady(&pods.Items[i]) {
+				ready++
+			} else {
+				reason = pods.Items[i].Name + ": " + c.why(ctx, &pods.Items[i])
+			}
+		}
+		return ready == count && len(pods.Items) == count, fmt.Sprintf("%d of %d pods are ready, want %d; %s", ready, len(pods.Items), count, reason), nil
+	})
+	if err != nil {
+		return fmt.Errorf("namespace %s: %w", namespace, err)
+	}
+	return nil
+}
+
 // Started waits until that many of the pods are ready, which the scheduler
 // chooses, and returns them and the others.
 func (c *Cluster) Started(ctx context.Context, namespace string, count int, pods ...string) (running, waiting []string, err error) {

@@ -1,0 +1,78 @@
+package catalog_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// demo/fleet fills its ten GPUs in whatever order its pods come, though no GPU is
+// spare: whole GPUs and shares are taken from the first GPU on and time slices
+// from the last one on, and a GPU is opened for shares or time slices only when
+// none that is open has room.
+//
+// The scheduler (1.37) counts what a claim consumes of a device's capacity twice
+// from the moment in which it sees the allocation that it wrote until it has
+// done with the pod. So a GPU can seem full that is not. The seats that are left
+// on the fleet's GPUs keep that from opening one more.
+func TestTheFleetFitsInAnyOrder(t *testing.T) {
+	const countedTwice = 4
+	c := slicing(sharing())
+	c.TimeSlices = 12
+	hardware := simulated(t, filepath.Join("..", "..", "demo", "fleet", "ten-a100.yaml"))
+	resources := c.Resources(hardware, nil, nil)
+	fleet := slices.Concat(
+		slices.Repeat([]string{"class=gpu"}, 4),
+		slices.Repeat([]string{"class=mps memory=10Gi compute=12"}, 20),
+		slices.Repeat([]string{"class=timeslice"}, 30),
+	)
+	shippedClasses := classes(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		node := allocatortest.NewNode(resources, allocatortest.Features(), shippedClasses...)
+		on := map[gpu.PCIAddress][]string{}
+		var given []string // claims that can be counted twice
+		for i, words := range rapid.Permutation(fleet).Draw(rt, "order") {
+			for n := range min(rapid.IntRange(0, countedTwice).Draw(rt, "in flight"), len(given)) {
+				again := rapid.SampledFrom(given).Draw(rt, "counted twice")
+				_, err := node.Allocate(t.Context(), fmt.Sprintf("again-%d", n), claim(again))
+				if err != nil && !errors.Is(err, allocatortest.ErrNoFit) {
+					rt.Fatalf("%q: %v", again, err)
+				}
+			}
+			results, err := node.Allocate(t.Context(), fmt.Sprintf("claim-%02d", i), claim(words))
+			if err != nil {
+				rt.Fatalf("%q, after %d others: %v\n%s", words, i, err, node)
+			}
+			for n := range countedTwice {
+				node.Free(fmt.Sprintf("again-%d", n))
+			}
+			name, err := gpu.ParseDeviceName(results[0].Device)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			on[name.Address] = append(on[name.Address], words)
+			if words != "class=gpu" {
+				i := slices.IndexFunc(hardware.GPUs, func(g gpu.GPU) bool { return g.Address == name.Address })
+				given = append(given, fmt.Sprintf("%s cel=device.attributes['gpu.nvidia.com'].uuid == '%s'", words, hardware.GPUs[i].UUID))
+			}
+		}
+		gpus := map[string]int{}
+		for _, pods := range on {
+			slices.Sort(pods)
+			gpus[strings.Join(slices.Compact(pods), " and ")]++
+		}
+		want := map[string]int{"class=gpu": 4, "class=mps memory=10Gi compute=12": 3, "class=timeslice": 3}
+		if diff := cmp.Diff(want, gpus); diff != "" {
+			rt.Fatalf("GPUs by their use (-want +got)\n%s\n%s", diff, node)
+		}
+	})
+}

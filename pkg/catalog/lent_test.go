@@ -1,0 +1,52 @@
+package catalog_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func TestWhatADevicePluginHasGivenToAPodIsTainted(t *testing.T) {
+	static := slicing(cutting(catalog.MIGProfiles{}))
+	static.MIG.Static = true
+	made := first(t, 1, "dgx-h100")
+	made.GPUs[0].MIG.Enabled = true
+	half := gpu.Profile{Slices: 3, MemoryGB: 40}
+	for i, start := range []int{0, 4} {
+		made.GPUs[0].MIG.Partitions = append(made.GPUs[0].MIG.Partitions, gpu.Partition{
+			Profile: half, Placement: gpu.Placement{Start: start, Size: 4}, UUID: []string{"MIG-0", "MIG-1"}[i], GPUInstanceID: 1 + i,
+		})
+	}
+	for _, c := range []struct {
+		name    string
+		catalog catalog.Catalog
+		node    gpu.Node
+		lent    string
+		want    []string
+	}{
+		{"a GPU, and nothing of another", slicing(sharing()), first(t, 2, "dgx-h100"), "nvidia0", []string{"gpu-1b-00", "gpu-1b-00-ts"}},
+		{"one of an administrator's MIG devices, and not the other", static, made, "MIG-1", []string{"gpu-1b-00", "gpu-1b-00-mig-3g-40gb-4", "gpu-1b-00-ts"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for i, g := range c.node.GPUs {
+				c.node.GPUs[i] = g.Lend([]gpu.Lent{{Device: c.lent, Pod: "team/old"}})
+			}
+			var got []string
+			for _, device := range devices(t, c.catalog, c.node, nil) {
+				for _, taint := range device.Taints {
+					if taint.Key == catalog.TaintInUse && taint.Value == "device-plugin" {
+						got = append(got, device.Name)
+					}
+				}
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("tainted (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

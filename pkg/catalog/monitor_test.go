@@ -1,0 +1,107 @@
+package catalog_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// watched offers all GPUs together to monitoring agents too.
+func watched(c catalog.Catalog) catalog.Catalog {
+	c.Offer.Monitor = true
+	return c
+}
+
+func TestTheMonitorDeviceCarriesLittle(t *testing.T) {
+	all := devices(t, watched(sharing()), h100(t, 1), nil)
+	want := &resourceapi.Device{Name: "node-gpus", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+		"type": {StringValue: ptr("monitor")}, "driverVersion": {VersionValue: ptr("570.86.15")},
+	}}
+	if diff := cmp.Diff(want, &all[len(all)-1]); diff != "" {
+		t.Errorf("device (-want +got):\n%s", diff)
+	}
+	name := gpu.DeviceName{Kind: gpu.KindMonitor}
+	if diff := cmp.Diff(want.Attributes, sharing().Attributes(h100(t, 1), name)); diff != "" {
+		t.Errorf("its attributes by name (-published +got):\n%s", diff)
+	}
+}
+
+func TestWhereTheMonitorDeviceIs(t *testing.T) {
+	cut := h100(t, 2)
+	cut.GPUs[0].MIG.Enabled, cut.GPUs[1].ComputeMode = true, gpu.ComputeModeProhibited
+	exclusive, noCounters := watched(sharing()), watched(slicing(sharing()))
+	exclusive.Exclusive, noCounters.NoCounters = true, true
+	for name, tc := range map[string]struct {
+		catalog catalog.Catalog
+		node    gpu.Node
+		held    catalog.Held
+		want    string
+	}{
+		"last":                           {watched(slicing(sharing())), h100(t, 2), nil, "1b-00 43-00 43-00-ts 1b-00-ts node-gpus\n{1b-00 1} {43-00 1}"},
+		"without a taint":                {watched(sharing()), cut, nil, "1b-00!mig-mode 43-00!compute-mode node-gpus"},
+		"not offered":                    {sharing(), h100(t, 1), nil, "1b-00"},
+		"not offered any more, and held": {sharing(), h100(t, 1), catalog.Held{"node-gpus": false}, "1b-00 node-gpus"},
+		"without GPUs there is none":     {watched(sharing()), h100(t, 0), nil, ""},
+		"on a cluster without sharing":   {exclusive, h100(t, 1), nil, "1b-00 node-gpus"},
+		"on a cluster without counters":  {noCounters, h100(t, 1), nil, "1b-00 node-gpus"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, layout(tc.catalog, tc.node, tc.held)); diff != "" {
+				t.Errorf("slices (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A slice that is full gets no device beyond what the API takes.
+func TestTheMonitorDeviceFindsASliceWithRoom(t *testing.T) {
+	for gpus, want := range map[int][]int{63: {64}, 64: {64, 1}, 65: {64, 2}} {
+		var sizes []int
+		for _, slice := range watched(sharing()).Resources(h100(t, gpus), nil, nil).Pools["node-1"].Slices {
+			sizes = append(sizes, len(slice.Devices))
+		}
+		if diff := cmp.Diff(want, sizes); diff != "" {
+			t.Errorf("%d GPUs: devices of each slice (-want +got):\n%s", gpus, diff)
+		}
+	}
+}
+
+func TestGoldenMonitor(t *testing.T) {
+	golden(t, "monitor-l40s", watched(sharing()), simulated(t, "l40s"), nil, wholeLimit)
+}
+
+// However busy the GPUs are, an agent can be put beside those who use them, and
+// it keeps nobody from a GPU.
+func TestTheSchedulerAllocatesMonitoring(t *testing.T) {
+	monitoring := claim("class=monitor")
+	monitoring.Requests[0].Exactly.AdminAccess = ptr(true)
+	full := h100(t, 1)
+	for name, c := range map[string]catalog.Catalog{
+		"beside shares": watched(sharing()), "beside counters": watched(slicing(sharing())),
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := schedulable(t, c, full, catalog.Unhealthy{full.GPUs[0].Address: "xid-79"})
+			want := "a node-gpus\nb node-gpus\nc does not fit"
+			if diff := cmp.Diff(want, allocateAll(t, node, []resourceapi.DeviceClaim{monitoring, monitoring, claim("")})); diff != "" {
+				t.Errorf("on an unhealthy node (-want +got):\n%s", diff)
+			}
+			node = schedulable(t, c, full, nil)
+			want = "a 1b-00 81559Mi\nb does not fit\nc node-gpus\nd node-gpus"
+			if diff := cmp.Diff(want, allocateAll(t, node, []resourceapi.DeviceClaim{claim(""), claim(""), monitoring, monitoring})); diff != "" {
+				t.Errorf("on a full node (-want +got):\n%s", diff)
+			}
+		})
+	}
+	// Twice in one claim it is of no use to anybody.
+	twice := claim("class=monitor count=2")
+	twice.Requests[0].Exactly.AdminAccess = ptr(true)
+	node := schedulable(t, watched(sharing()), full, nil)
+	if _, err := node.Allocate(t.Context(), "twice", twice); err == nil {
+		t.Errorf("allocated: %s; want %v", node, allocatortest.ErrNoFit)
+	}
+}

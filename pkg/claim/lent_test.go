@@ -1,0 +1,49 @@
+package claim_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func TestAGPUThatADevicePluginHasGivenToAPodIsNotPrepared(t *testing.T) {
+	w := newWorld(t, t.TempDir(), 2)
+	lend := func(lent ...gpu.Lent) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		a := gpu.PCIAddress{}
+		g := w.gpus[a]
+		g.Lent = ""
+		w.gpus[a] = g.Lend(lent)
+	}
+	m, wanted := w.start(), pieces("c", piece{device: "gpu-00-00"})
+	lend(gpu.Lent{Device: "GPU-0", Pod: "team/old"})
+	if _, err := m.Prepare(once(), wanted); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "team/old") {
+		t.Errorf("error %v, want one that wraps %v and names the pod", err, gpu.ErrInUse)
+	}
+	if _, err := m.Prepare(once(), pieces("other", piece{device: "gpu-01-00"})); err != nil {
+		t.Errorf("another GPU: %v", err)
+	}
+	// It may be given back while the call waits.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	prepared := make(chan error, 1)
+	go func() {
+		_, err := m.Prepare(ctx, wanted)
+		prepared <- err
+	}()
+	lend()
+	if err := <-prepared; err != nil {
+		t.Fatal(err)
+	}
+	// What a claim has it keeps.
+	lend(gpu.Lent{Device: "GPU-0", Pod: "team/new"})
+	if _, err := m.Prepare(once(), wanted); err != nil {
+		t.Errorf("the same again: %v", err)
+	}
+	must(t, m.Unprepare(once(), wanted.UID))
+}

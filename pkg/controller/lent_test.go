@@ -1,0 +1,241 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// plugins are the device plugins of a node.
+type plugins struct {
+	mu    sync.Mutex
+	lent  []gpu.Lent
+	err   error
+	asked int
+	seen  chan bool // tells the controller whether there are any
+}
+
+func (p *plugins) Lent(context.Context) ([]gpu.Lent, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	return slices.Clone(p.lent), p.err
+}
+
+func (p *plugins) give(lent ...gpu.Lent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lent = lent
+}
+
+func (p *plugins) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
+}
+
+func (p *plugins) times() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
+}
+
+// exists tells whether a plugin offers GPUs.
+func (p *plugins) exists(yes bool) {
+	p.seen <- yes
+	synctest.Wait()
+}
+
+func startWith(t *testing.T, hw *hardware, p *plugins) *rig {
+	hw.events = make(chan gpu.Event)
+	p.seen = make(chan bool)
+	r := &rig{t: t, hw: hw}
+	r.Controller = controller.New(controller.Options{
+		Hardware: hw,
+		Publish: func(_ context.Context, resources resourceslice.DriverResources) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.published = append(r.published, *resources.DeepCopy())
+			return nil
+		},
+		Node: func(ctx context.Context, on func(controller.Node, error)) {
+			on(controller.Node{}, nil)
+			for {
+				select {
+				case there := <-p.seen:
+					on(controller.Node{DevicePlugin: there}, nil)
+				case <-ctx.Done():
+					return
+				}
+			}
+		},
+		Plugins: p,
+		Catalog: catalog.Catalog{Pool: "node-1", Offer: catalog.Offer{Share: true}},
+		Clock:   clock.RealClock{},
+	})
+	_, ctx := ktesting.NewTestContext(t)
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	synctest.Wait()
+	return r
+}
+
+const (
+	twoFree = `
+slice 0
+gpu-01-00 – 02-00
+gpu-02-00 – 01-00
+`
+	firstLent = `
+slice 0
+gpu-01-00 – 02-00 (device-plugin)
+gpu-02-00 – 01-00
+`
+	twoWell = "Published: 2 of 2 devices healthy"
+)
+
+func TestAGPUThatADevicePluginHasGivenToAPodIsNotOffered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &plugins{}
+		r := startWith(t, &hardware{node: gpus(2)}, p)
+		r.want(twoFree, twoWell)
+		p.exists(true)
+		p.give(gpu.Lent{Device: "GPU-0", Pod: "team/old"})
+		r.pass(10 * time.Second)
+		r.want(firstLent, twoWell)
+		g, err := r.GPU(t.Context(), address(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.Lent != "team/old" {
+			t.Errorf("the GPU is lent to %q, want team/old", g.Lent)
+		}
+		// The plugin goes, its pod stays.
+		p.exists(false)
+		r.pass(time.Minute)
+		r.want(firstLent, twoWell)
+		p.give()
+		r.pass(10 * time.Second)
+		r.want(twoFree, twoWell)
+	})
+}
+
+func TestTheGPUsOfAPluginThatHasGoneBeforeTheAgentStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &plugins{lent: []gpu.Lent{{Device: "GPU-0", Pod: "team/old"}}}
+		r := startWith(t, &hardware{node: gpus(2)}, p)
+		r.want(firstLent, twoWell)
+		if r.times() != 1 {
+			t.Errorf("published %d times: it was offered at first", r.times())
+		}
+	})
+}
+
+func TestANodeWithoutADevicePluginIsAskedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &plugins{}
+		r := startWith(t, &hardware{node: gpus(2)}, p)
+		r.pass(24 * time.Hour)
+		r.CheckLent(t.Context())
+		if p.times() != 1 {
+			t.Errorf("asked %d times, want once", p.times())
+		}
+		p.exists(true)
+		p.exists(false)
+		r.pass(time.Minute)
+		asked := p.times()
+		r.pass(24 * time.Hour)
+		if p.times() != asked {
+			t.Errorf("asked %d times after the plugin had gone", p.times()-asked)
+		}
+	})
+}
+
+func TestBeforeAClaimIsPreparedThePluginIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &plugins{}
+		r := startWith(t, &hardware{node: gpus(2)}, p)
+		p.exists(true)
+		p.give(gpu.Lent{Device: "GPU-1", Pod: "team/new"})
+		r.CheckLent(t.Context())
+		g, err := r.GPU(t.Context(), address(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.Lent != "team/new" {
+			t.Errorf("the GPU is lent to %q, want team/new", g.Lent)
+		}
+	})
+}
+
+func TestAKubeletThatIsAwayChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &plugins{lent: []gpu.Lent{{Device: "GPU-0", Pod: "team/old"}}}
+		r := startWith(t, &hardware{node: gpus(2)}, p)
+		p.fail(errors.New("connection refused"))
+		p.give()
+		r.pass(time.Hour)
+		r.want(firstLent, twoWell)
+		p.fail(nil)
+		r.pass(time.Minute)
+		r.want(twoFree, twoWell)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		p := &plugins{err: errors.New("no such file")}
+		r := startWith(t, &hardware{node: gpus(2)}, p)
+		r.want(twoFree, twoWell)
+	})
+}
+
+func TestADevicePluginIsSeenByTheCapacityOfTheNode(t *testing.T) {
+	for name, c := range map[string]struct {
+		capacity corev1.ResourceList
+		want     bool
+	}{
+		"none":                   {nil, false},
+		"GPUs":                   {corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}, true},
+		"MIG devices":            {corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("7")}, true},
+		"a plugin that has gone": {corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("0")}, false},
+		"another vendor":         {corev1.ResourceList{"example.com/gpu": resource.MustParse("8"), "cpu": resource.MustParse("8")}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{"a": "b"}}}
+			node.Status.Capacity = c.capacity
+			ctx, cancel := context.WithCancel(t.Context())
+			controller.WatchNode(fake.NewClientset(node), "node-1")(ctx, func(got controller.Node, err error) {
+				if err != nil {
+					t.Error(err)
+				}
+				if diff := cmp.Diff(controller.Node{Labels: node.Labels, DevicePlugin: c.want}, got); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+				cancel()
+			})
+		})
+	}
+}

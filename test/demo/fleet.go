@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+// fleet applies everything at once and prints who sits where and what is left.
+func fleet(ctx context.Context, cluster *harness.Cluster, format string) error {
+	say("applying demo/fleet: four training jobs, twenty inference servers, thirty notebooks")
+	if _, err := cluster.Kubectl(ctx, "apply", "-f", "demo/fleet/training.yaml", "-f", "demo/fleet/serving.yaml", "-f", "demo/fleet/notebooks.yaml"); err != nil {
+		return err
+	}
+	for _, team := range []struct {
+		namespace string
+		pods      int
+	}{{"training", 4}, {"serving", 20}, {"notebooks", 30}} {
+		if err := cluster.WaitCount(ctx, team.namespace, team.pods); err != nil {
+			return err
+		}
+		say("all %d pods of %s are ready", team.pods, team.namespace)
+	}
+	occupancy, err := cluster.Occupancy(ctx)
+	if err != nil {
+		return err
+	}
+	if format == "json" {
+		encoder := json.NewEncoder(os.Stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(occupancy)
+	}
+	fmt.Println()
+	return occupancy.WriteTable(os.Stdout)
+}
