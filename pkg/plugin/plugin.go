@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,6 +68,14 @@ type Plugin struct {
 	owned  sync.WaitGroup
 }
 
+// instance tells the agents of a node apart in the names of their sockets, whose
+// paths Linux limits to 107 bytes: below the kubelet's folder of some
+// distributions there is no room for a whole UID.
+func instance(pod types.UID) types.UID {
+	first, _, _ := strings.Cut(string(pod), "-")
+	return types.UID(first)
+}
+
 // Start serves the kubelet over its sockets and starts what runs beside that.
 // It ends with [Plugin.Stop].
 func Start(ctx context.Context, o Options) (*Plugin, error) {
@@ -89,7 +98,7 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 		kubeletplugin.KubeClient(o.Client),
 		kubeletplugin.PluginDataDirectoryPath(o.DataDir),
 		kubeletplugin.RegistrarDirectoryPath(o.RegistryDir),
-		kubeletplugin.RollingUpdate(o.PodUID),
+		kubeletplugin.RollingUpdate(instance(o.PodUID)),
 		// Package claim locks what must be locked: one GPU.
 		kubeletplugin.Serialize(false),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
