@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
@@ -35,6 +36,13 @@ func readClasses(file string) ([]*resourceapi.DeviceClass, error) {
 	}
 	var classes []*resourceapi.DeviceClass
 	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		var meta metav1.TypeMeta
+		if err := yaml.Unmarshal([]byte(document), &meta); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if meta.Kind != "DeviceClass" {
+			continue
+		}
 		class := &resourceapi.DeviceClass{}
 		if err := yaml.UnmarshalStrict([]byte(document), class); err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)

@@ -36,7 +36,7 @@ func main() {
 	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` of an administrator of a cluster that is up, in place of a test cluster")
 	flag.StringVar(&o.dir, "dir", "", "`DIR` on the disk to measure on (default: the system's temporary one)")
 	flag.StringVar(&o.model, "model", "dgx-h100", "`MODEL` of the simulated node; at least 8 GPUs, and the figures of MIG only if they change their MIG mode without a reset (Hopper and newer)")
-	flag.StringVar(&o.classes, "classes", "deployments/manifests/deviceclass.yaml", "`FILE` with the DeviceClasses for the allocator")
+	flag.StringVar(&o.classes, "classes", "deployments/static/install.yaml", "`FILE` with the DeviceClasses for the allocator")
 	flag.StringVar(&o.output, "o", "table", "output `FORMAT`: table or json")
 	flag.IntVar(&o.rounds, "rounds", 200, "prepares and unprepares of one claim, and allocations of each kind")
 	flag.IntVar(&o.bursts, "bursts", 30, "times that 8 claims, and as many partitions as there are, are prepared at once")

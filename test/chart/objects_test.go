@@ -42,22 +42,21 @@ func TestEveryObjectHasOnlyFieldsThatKubernetesKnows(t *testing.T) {
 }
 
 // The classes are the ones that the documentation and the demos show.
-func TestClassesAreThoseOfThePlainManifests(t *testing.T) {
+func TestClassesAreThoseOfTheDemo(t *testing.T) {
 	r := mustRender(t, cluster{}, "")
-	for _, file := range []string{"../../deployments/manifests/deviceclass.yaml", "../../demo/mig/classes.yaml"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
+	const file = "../../demo/mig/classes.yaml"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, document := range bytes.Split(text, []byte("\n---\n")) {
+		var want resourceapi.DeviceClass
+		if err := yaml.UnmarshalStrict(document, &want); err != nil {
 			t.Fatal(err)
 		}
-		for _, document := range bytes.Split(text, []byte("\n---\n")) {
-			var want resourceapi.DeviceClass
-			if err := yaml.UnmarshalStrict(document, &want); err != nil {
-				t.Fatal(err)
-			}
-			got := find[resourceapi.DeviceClass](t, r, "DeviceClass", want.Name)
-			if diff := cmp.Diff(comparable(t, want.Spec), comparable(t, got.Spec)); diff != "" {
-				t.Errorf("%s of %s (-want +got):\n%s", want.Name, file, diff)
-			}
+		got := find[resourceapi.DeviceClass](t, r, "DeviceClass", want.Name)
+		if diff := cmp.Diff(comparable(t, want.Spec), comparable(t, got.Spec)); diff != "" {
+			t.Errorf("%s of %s (-want +got):\n%s", want.Name, file, diff)
 		}
 	}
 }

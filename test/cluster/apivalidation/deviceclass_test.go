@@ -21,13 +21,20 @@ func TestTheDeviceClassesAreAccepted(t *testing.T) {
 	ctx := genericapirequest.WithRequestInfo(genericapirequest.WithNamespace(t.Context(), metav1.NamespaceNone), &genericapirequest.RequestInfo{
 		IsResourceRequest: true, Verb: "create", APIGroup: resourcev1.GroupName, APIVersion: "v1", Resource: "deviceclasses",
 	})
-	for _, file := range []string{"../../../deployments/manifests/deviceclass.yaml", "../../../demo/mig/classes.yaml"} {
+	for _, file := range []string{"../../../deployments/static/install.yaml", "../../../demo/mig/classes.yaml"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		names := map[string]bool{}
 		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			var meta metav1.TypeMeta
+			if err := yaml.Unmarshal([]byte(document), &meta); err != nil {
+				t.Fatalf("%s: %v\n%s", file, err, document)
+			}
+			if meta.Kind != "DeviceClass" {
+				continue
+			}
 			var class resourcev1.DeviceClass
 			if err := yaml.UnmarshalStrict([]byte(document), &class); err != nil {
 				t.Fatalf("%s: %v\n%s", file, err, document)
