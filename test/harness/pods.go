@@ -278,7 +278,7 @@ func (c *Cluster) Sight(ctx context.Context, namespace, pod, container string) (
 	err := Until(ctx, 30*time.Second, func(ctx context.Context) (bool, string, error) {
 		out, err := c.Kubectl(ctx, "exec", "-n", namespace, pod, "-c", container, "--", "probe", "once")
 		if err != nil {
-			return false, err.Error(), nil
+			return false, err.Error(), nil //nolint:nilerr // it is the reason for another try
 		}
 		return true, "", json.Unmarshal([]byte(out), &sight)
 	})
