@@ -298,10 +298,14 @@ func (s Sight) GPUs() []string {
 // Sight has the probe look around in a container.
 func (c *Cluster) Sight(ctx context.Context, namespace, pod, container string) (Sight, error) {
 	var sight Sight
-	out, err := c.Kubectl(ctx, "exec", "-n", namespace, pod, "-c", container, "--", "probe", "once")
-	if err == nil {
-		err = json.Unmarshal([]byte(out), &sight)
-	}
+	// A kubelet that has just started does not know its pods yet.
+	err := Until(ctx, 30*time.Second, func(ctx context.Context) (bool, string, error) {
+		out, err := c.Kubectl(ctx, "exec", "-n", namespace, pod, "-c", container, "--", "probe", "once")
+		if err != nil {
+			return false, err.Error(), nil //nolint:nilerr // it is the reason for another try
+		}
+		return true, "", json.Unmarshal([]byte(out), &sight)
+	})
 	if err != nil {
 		return sight, fmt.Errorf("look around in %s of %s/%s: %w", container, namespace, pod, err)
 	}
