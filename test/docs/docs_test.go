@@ -1,0 +1,309 @@
+// Package docs keeps the documents honest: what they name exists, and what
+// exists is named. What they say of it is for readers to judge.
+package docs
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+)
+
+const (
+	root      = "../.."
+	reference = "docs/reference.md"
+)
+
+func TestEveryFlagIsInTheReference(t *testing.T) {
+	flag := regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z][a-z-]*)`)
+	for _, program := range []string{"gpu-kubelet-plugin", "gpu-mps-supervisor"} {
+		var names []string
+		for _, m := range flag.FindAllStringSubmatch(read(t, "cmd/"+program+"/testdata/help.txt"), -1) {
+			// Every program has it, and the text above the table names it.
+			if m[1] != "help" {
+				names = append(names, "--"+m[1])
+			}
+		}
+		if len(names) < 10 {
+			t.Errorf("%s has only the flags %q: is its help written in another way now?", program, names)
+		}
+		wantNamed(t, section(t, reference, "## Flags of "+program), program, names)
+	}
+}
+
+func TestEveryFlagInTheReferenceIsAProgramsWithItsDefault(t *testing.T) {
+	row := regexp.MustCompile("(?m)^\\| `--([a-z-]+)`[^|]*\\| ([^|]*) \\|")
+	for _, program := range []string{"gpu-kubelet-plugin", "gpu-mps-supervisor"} {
+		help := strings.Join(strings.Fields(read(t, "cmd/"+program+"/testdata/help.txt")), " ")
+		for _, m := range row.FindAllStringSubmatch(section(t, reference, "## Flags of "+program), -1) {
+			_, after, found := strings.Cut(help, " --"+m[1]+" ")
+			if !found {
+				t.Errorf("%s: %s has no --%s", reference, program, m[1])
+				continue
+			}
+			own, _, _ := strings.Cut(after, " --")
+			quoted := regexp.MustCompile(`\(default "?([^")]+)"?\)`).FindStringSubmatch(own)
+			if said := strings.Trim(m[2], "`"); quoted != nil && said != quoted[1] {
+				t.Errorf("%s: --%s of %s has the default %s, not %s", reference, m[1], program, quoted[1], said)
+			}
+		}
+	}
+}
+
+// Names are read from the source, because a metric with labels shows itself
+// only once something has been counted.
+func TestEveryMetricIsDocumented(t *testing.T) {
+	source := read(t, "pkg/plugin/metrics.go")
+	var names []string
+	for _, pattern := range []string{`(?:histogram|counter)\("(\w+)"`, `Name: "(\w+)"`, `NewDesc\(namespace\+"_(\w+)"`} {
+		found := regexp.MustCompile(pattern).FindAllStringSubmatch(source, -1)
+		if len(found) == 0 {
+			t.Errorf("metrics.go has nothing like %s: are metrics made in another way now?", pattern)
+		}
+		for _, m := range found {
+			names = append(names, prometheus.BuildFQName("gpu_dra", "", m[1]))
+		}
+	}
+	for _, doc := range []string{reference, "docs/administrator.md"} {
+		text := read(t, doc)
+		wantNamed(t, text, doc, names)
+		for _, name := range regexp.MustCompile(`gpu_dra_\w+`).FindAllString(text, -1) {
+			if !slices.Contains(names, name) {
+				t.Errorf("%s names %s, which is no metric", doc, name)
+			}
+		}
+	}
+}
+
+func TestEveryAttributeAndCapacityIsDocumented(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root, "pkg/catalog/testdata/*.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no golden slices: %v", err)
+	}
+	// So that what is published only with a flag is looked for as well.
+	names := map[string]bool{"nvlinkCliques": true}
+	for _, file := range files {
+		var list struct{ Items []resourceapi.ResourceSlice }
+		if err := json.Unmarshal([]byte(readFile(t, file)), &list); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for _, slice := range list.Items {
+			for _, device := range slice.Spec.Devices {
+				for name := range device.Attributes {
+					names[string(name)] = true
+				}
+				for name := range device.Capacity {
+					names[string(name)] = true
+				}
+			}
+		}
+	}
+	wantNamed(t, read(t, "docs/attributes.md")+read(t, "docs/mig.md"), "docs/attributes.md or docs/mig.md", slices.Sorted(maps.Keys(names)))
+}
+
+func TestEveryTaintAndLabelOfOursIsDocumented(t *testing.T) {
+	keys := []string{catalog.TaintUnhealthy, catalog.TaintMIGMode, catalog.TaintComputeMode, catalog.TaintInUse}
+	wantNamed(t, section(t, reference, "## Taints"), reference, keys)
+	// A taint is documented with a value.
+	text := strings.ReplaceAll(section(t, "docs/attributes.md", "## Taints"), "=", "`")
+	wantNamed(t, text, "docs/attributes.md", keys)
+	wantNamed(t, section(t, reference, "## Labels"), reference, []string{catalog.OfferLabel})
+}
+
+func TestEveryDeviceClassOfTheChartIsInTheReferenceAndNoOther(t *testing.T) {
+	var names []string
+	text := section(t, reference, "## DeviceClasses and extended resources")
+	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(read(t, "deployments/static/install.yaml")), 4096)
+	for {
+		var class resourceapi.DeviceClass
+		err := decoder.Decode(&class)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if class.Kind != "DeviceClass" {
+			continue
+		}
+		names = append(names, class.Name)
+		// Profiles have a rule instead of a column.
+		if e := class.Spec.ExtendedResourceName; e != nil && *e != "nvidia.com/"+class.Name {
+			wantNamed(t, text, reference, []string{*e})
+		}
+	}
+	if len(names) < 5 {
+		t.Fatalf("install.yaml has only the classes %q", names)
+	}
+	wantNamed(t, text, reference, names)
+	for _, m := range regexp.MustCompile("`((?:mig-|[a-z]+\\.nvidia\\.com$)[^`]+)`").FindAllStringSubmatch(text, -1) {
+		if !slices.Contains(names, m[1]) {
+			t.Errorf("%s names the class %s, which the chart does not have", reference, m[1])
+		}
+	}
+}
+
+func TestEveryKindAndFieldOfTheConfigurationIsInTheReference(t *testing.T) {
+	text := section(t, reference, "## Configuration of claims and classes")
+	for _, config := range []v1alpha1.Config{&v1alpha1.GpuConfig{}, &v1alpha1.MigConfig{}, &v1alpha1.ShareConfig{}} {
+		wantNamed(t, text, reference, append(fields(reflect.TypeOf(config).Elem(), ""), config.Kind()))
+	}
+}
+
+// fields gives the paths of the fields of a type that hold a value and no
+// further fields: "sharing.mps.perDevice[].device".
+func fields(of reflect.Type, prefix string) []string {
+	var paths []string
+	for i := range of.NumField() {
+		field := of.Field(i)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name == "" {
+			continue
+		}
+		inner := field.Type
+		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {
+			if inner.Kind() == reflect.Slice {
+				name += "[]"
+			}
+			inner = inner.Elem()
+		}
+		if inner.Kind() == reflect.Struct && inner != reflect.TypeFor[resource.Quantity]() {
+			paths = append(paths, fields(inner, prefix+name+".")...)
+			continue
+		}
+		paths = append(paths, prefix+name)
+	}
+	return paths
+}
+
+func TestEveryLinkLeadsSomewhere(t *testing.T) {
+	for _, doc := range documents(t) {
+		// Brackets in code are no links.
+		text := code.ReplaceAllString(fenced.ReplaceAllString(read(t, doc), ""), "")
+		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(text, -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			path, anchor, _ := strings.Cut(m[1], "#")
+			target := doc
+			if path != "" {
+				target = filepath.Join(filepath.Dir(doc), path)
+			}
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+				t.Errorf("%s links to %s: %v", doc, m[1], err)
+				continue
+			}
+			if anchor != "" && !slices.Contains(anchors(read(t, target)), anchor) {
+				t.Errorf("%s links to %s, and %s has no such heading", doc, m[1], target)
+			}
+		}
+	}
+}
+
+func TestEveryTargetOfMakeExists(t *testing.T) {
+	makefile := read(t, "Makefile")
+	// In code only: the word is common elsewhere.
+	named := regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z0-9-]*)")
+	for _, doc := range documents(t) {
+		var inCode bytes.Buffer
+		text := read(t, doc)
+		for _, block := range fenced.FindAllString(text, -1) {
+			fmt.Fprintln(&inCode, block)
+		}
+		for _, span := range code.FindAllString(fenced.ReplaceAllString(text, ""), -1) {
+			fmt.Fprintln(&inCode, span)
+		}
+		for _, m := range named.FindAllStringSubmatch(inCode.String(), -1) {
+			if !strings.Contains(makefile, "\n"+m[1]+":") {
+				t.Errorf("%s names `make %s`, which the Makefile does not have", doc, m[1])
+			}
+		}
+	}
+}
+
+var (
+	fenced = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	code   = regexp.MustCompile("`[^`\n]+`")
+)
+
+// documents are all that readers are pointed to, relative to the root.
+func documents(t *testing.T) []string {
+	t.Helper()
+	docs := []string{"README.md", "deployments/helm/gpu-dra-driver/README.md", "deployments/container/README.md"}
+	for _, folder := range []string{"docs", "demo"} {
+		err := fs.WalkDir(os.DirFS(root), folder, func(path string, _ fs.DirEntry, err error) error {
+			if strings.HasSuffix(path, ".md") {
+				docs = append(docs, path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return docs
+}
+
+// anchors are the headings of a document as they stand in links: in small
+// letters, without punctuation, with hyphens for spaces.
+func anchors(text string) []string {
+	var all []string
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+		anchor := regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, strings.ReplaceAll(anchor, " ", "-"))
+	}
+	return all
+}
+
+// section gives a document's text from a heading to the next of its level.
+func section(t *testing.T, doc, heading string) string {
+	t.Helper()
+	_, text, found := strings.Cut(read(t, doc), "\n"+heading+"\n")
+	if !found {
+		t.Fatalf("%s has no heading %q", doc, heading)
+	}
+	text, _, _ = strings.Cut(text, "\n## ")
+	return text
+}
+
+// wantNamed fails for names that do not stand in the text as code.
+func wantNamed(t *testing.T, text, where string, names []string) {
+	t.Helper()
+	for _, name := range names {
+		if !strings.Contains(text, "`"+name+"`") {
+			t.Errorf("%s: `%s` is not documented", where, name)
+		}
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	return readFile(t, filepath.Join(root, path))
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
