@@ -19,7 +19,7 @@ say         = @printf '\n==> %s\n'
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: programs ## Build the agent, the MPS supervisor, gpu-sim, the CDI hook and the test cluster's tool into .build/bin
