@@ -59,6 +59,9 @@ func TestMigrationOfManifestsForNVIDIAsDriver(t *testing.T) {
 	for _, story := range stories {
 		t.Run(story.file, func(t *testing.T) {
 			ns := namespaceFor(t, story.namespace)
+			if story.file == "memory-sharing.yaml" {
+				letShare(t)
+			}
 			apply(t, "", filepath.Join("demo/migration/nvidia-dra", story.file))
 			story.check(t, scene{ns, allReady(t, ns)})
 		})
@@ -104,6 +107,25 @@ func TestMigrationOfPodsForTheDevicePlugin(t *testing.T) {
 			check(t, scene{ns, allReady(t, ns)})
 		})
 	}
+}
+
+// letShare lets the class of whole GPUs give shares until the test ends, where
+// the chart has labelled it not to.
+func letShare(t *testing.T) {
+	t.Helper()
+	const label = "gpu.nvidia.com/shares"
+	class, err := cluster.Client.ResourceV1().DeviceClasses().Get(t.Context(), "gpu.nvidia.com", metav1.GetOptions{})
+	must(t, err)
+	before, labelled := class.Labels[label]
+	if !labelled {
+		return
+	}
+	set := func(ctx context.Context, value string) {
+		_, err := cluster.Kubectl(ctx, "label", "deviceclass", "gpu.nvidia.com", "--overwrite", value)
+		must(t, err)
+	}
+	set(t.Context(), label+"-")
+	t.Cleanup(func() { set(context.WithoutCancel(t.Context()), label+"="+before) })
 }
 
 // manifests of a folder of the migration demo.

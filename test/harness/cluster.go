@@ -101,8 +101,13 @@ func (c *Cluster) tool(ctx context.Context, args ...string) error {
 // Kubectl runs kubectl on the cluster and returns what it printed. Paths are
 // relative to the top of the repository.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return c.KubectlInput(ctx, "", args...)
+}
+
+// KubectlInput runs kubectl as [Cluster.Kubectl] does, with input to read from.
+func (c *Cluster) KubectlInput(ctx context.Context, input string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.BinDir, "kubectl"), append([]string{"--kubeconfig", c.Kubeconfig}, args...)...)
-	cmd.Dir = c.Root
+	cmd.Dir, cmd.Stdin = c.Root, strings.NewReader(input)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return string(out), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)

@@ -17,12 +17,16 @@ import (
 // An API server admits the expressions that the one of the release before could
 // read. The oldest that the chart admits is 1.34.
 func TestThePoliciesAreReadByTheOldestAPIServer(t *testing.T) {
-	text, err := os.ReadFile("../../../deployments/static/install.yaml")
-	if err != nil {
-		t.Fatal(err)
+	var documents []string
+	for _, file := range []string{"deployments/static/install.yaml", "demo/tenancy/team-class.yaml", "demo/tenancy/reserved.yaml"} {
+		text, err := os.ReadFile("../../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents = append(documents, strings.Split(string(text), "\n---\n")...)
 	}
 	var tried int
-	for document := range strings.SplitSeq(string(text), "\n---\n") {
+	for _, document := range documents {
 		if !strings.Contains(document, "\nkind: ValidatingAdmissionPolicy\n") {
 			continue
 		}
@@ -58,7 +62,7 @@ func TestThePoliciesAreReadByTheOldestAPIServer(t *testing.T) {
 			}
 		})
 	}
-	if tried < 3 {
-		t.Errorf("%d policies in the manifest", tried)
+	if tried < 5 {
+		t.Errorf("%d policies in the manifests", tried)
 	}
 }
