@@ -20,7 +20,7 @@ func namespaceFor(t *testing.T, name string) string {
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		if t.Failed() {
-			t.Logf("the agent's log ends with:\n%s", agent.LogTail())
+			t.Logf("the agent's log ends with:\n%s", agent.LogTail(ctx))
 			// Whatever state the test left the agent in, the next one needs it.
 			if err := agent.Start(ctx); err != nil {
 				t.Error(err)

@@ -132,7 +132,7 @@ func (a *Agent) WaitReady(ctx context.Context) error {
 			return s.NumberReady == 1 && s.UpdatedNumberScheduled == 1, fmt.Sprintf("%d of 1 pods of %s are ready", s.NumberReady, set), nil
 		})
 		if err != nil {
-			return fmt.Errorf("the release is not ready: %w\n%s", err, a.LogTail())
+			return fmt.Errorf("the release is not ready: %w\n%s", err, a.LogTail(ctx))
 		}
 	}
 	return nil
@@ -178,10 +178,10 @@ func (a *Agent) Kill(ctx context.Context) error {
 }
 
 // LogTail is the end of the agent's log, for a failure's message.
-func (a *Agent) LogTail() string {
+func (a *Agent) LogTail(ctx context.Context) string {
 	var tails []string
 	for _, component := range []string{"agent", "supervisor"} {
-		out, err := a.cluster.Kubectl(context.Background(), "logs", "-n", Namespace, "-l", "app.kubernetes.io/component="+component, "--all-containers", "--tail=30")
+		out, err := a.cluster.Kubectl(ctx, "logs", "-n", Namespace, "-l", "app.kubernetes.io/component="+component, "--all-containers", "--tail=30")
 		if err != nil {
 			out = err.Error()
 		}
