@@ -3,7 +3,6 @@ package catalog_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"pgregory.net/rapid"
-	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
@@ -22,17 +20,9 @@ import (
 // classes are the DeviceClasses that are shipped.
 func classes(t testing.TB) []*resourceapi.DeviceClass {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "deployments", "manifests", "deviceclass.yaml"))
+	all, err := allocatortest.ReadClasses(filepath.Join("..", "..", "deployments", "static", "install.yaml"))
 	if err != nil {
 		t.Fatal(err)
-	}
-	var all []*resourceapi.DeviceClass
-	for document := range strings.SplitSeq(string(text), "\n---\n") {
-		class := &resourceapi.DeviceClass{}
-		if err := yaml.UnmarshalStrict([]byte(document), class); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, class)
 	}
 	return all
 }
