@@ -34,6 +34,8 @@ type Agent struct {
 	dir     string
 	model   string
 	flags   []string
+	// supervised says that the supervisor is a process of the host.
+	supervised bool
 }
 
 // NewAgent describes an agent that sees the hardware of a simulator's model, by
@@ -77,6 +79,9 @@ func (a *Agent) Launch(ctx context.Context) error {
 	if err := a.cluster.release(ctx, v, a.dir); err != nil {
 		return fmt.Errorf("start the agent: %w", err)
 	}
+	if a.supervised {
+		return a.cluster.remove(ctx, supervisorDaemonSet, "supervisor")
+	}
 	return nil
 }
 
@@ -114,7 +119,11 @@ func (a *Agent) values() (values, error) {
 // WaitReady waits until agent and supervisor are ready, and says otherwise what
 // they said.
 func (a *Agent) WaitReady(ctx context.Context) error {
-	for _, set := range []string{agentDaemonSet, supervisorDaemonSet} {
+	sets := []string{agentDaemonSet, supervisorDaemonSet}
+	if a.supervised {
+		sets = sets[:1]
+	}
+	for _, set := range sets {
 		err := Until(ctx, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
 			d, err := a.cluster.Client.AppsV1().DaemonSets(Namespace).Get(ctx, set, metav1.GetOptions{})
 			if err != nil {

@@ -44,6 +44,7 @@ func (s *Supervisor) LogFile() string { return filepath.Join(s.agent.dir, "super
 // distribution would run it, in the place of the chart's, and waits until it
 // answers. One that runs already is stopped first; its daemons go on.
 func (s *Supervisor) RunOnHost(ctx context.Context) error {
+	s.agent.supervised = true
 	c := s.agent.cluster
 	if err := c.remove(ctx, supervisorDaemonSet, "supervisor"); err != nil {
 		return err
