@@ -134,6 +134,9 @@ func TestEveryFileThatADaemonIsToldOfIsWritten(t *testing.T) {
 	for _, component := range Components() {
 		for _, arg := range arguments(component, l, testNetwork(), nil) {
 			flag, value, _ := strings.Cut(arg, "=")
+			if flag == "--runtime-config" { // versions of the API
+				continue
+			}
 			if !strings.Contains(flag, "file") && !strings.Contains(flag, "config") && !strings.Contains(flag, "certificate") && !strings.Contains(flag, "key") {
 				continue
 			}
