@@ -10,9 +10,6 @@ package admission
 import (
 	"context"
 	"flag"
-	"fmt"
-	"os"
-	"os/signal"
 	"testing"
 
 	"k8s.io/client-go/dynamic"
@@ -32,17 +29,7 @@ var (
 // The world that all tests share; set once by TestMain.
 var world *scene
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	code, err := runAll(ctx, m)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "admission:", err)
-		os.Exit(1)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { harness.Main(m, "admission", runAll) }
 
 func runAll(ctx context.Context, m *testing.M) (code int, err error) {
 	if *kubeconfig == "" {

@@ -5,9 +5,6 @@ package e2e
 import (
 	"context"
 	"flag"
-	"fmt"
-	"os"
-	"os/signal"
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
@@ -25,17 +22,7 @@ var (
 	agent   *harness.Agent
 )
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	code, err := runAll(ctx, m)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		os.Exit(1)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { harness.Main(m, "e2e", runAll) }
 
 func runAll(ctx context.Context, m *testing.M) (code int, err error) {
 	if cluster, err = harness.Up(ctx, *bin, *name); err != nil {

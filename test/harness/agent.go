@@ -3,7 +3,6 @@ package harness
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,20 +10,11 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	authv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/utils/ptr"
 )
 
-const (
-	// DriverName is the driver's name in ResourceSlices and claims.
-	DriverName = "gpu.nvidia.com"
-
-	agentServiceAccount = "gpu-kubelet-plugin"
-)
+// DriverName is the driver's name in ResourceSlices and claims.
+const DriverName = "gpu.nvidia.com"
 
 // Agent is gpu-kubelet-plugin on the cluster's node, on simulated hardware, as
 // the Helm chart runs it, with the MPS supervisor beside it. It outlives the
@@ -51,9 +41,6 @@ func (a *Agent) SimDir() string { return filepath.Join(a.dir, "sim") }
 
 // StateDir is the folder with the agent's records.
 func (a *Agent) StateDir() string { return filepath.Join(a.dir, "state") }
-
-// Kubeconfig is one with the agent's rights, written by [Agent.WriteKubeconfig].
-func (a *Agent) Kubeconfig() string { return filepath.Join(a.dir, "kubeconfig") }
 
 // Start starts the agent and waits until it says it is ready. An agent that
 // runs already is stopped first.
@@ -147,31 +134,6 @@ func (a *Agent) WaitReady(ctx context.Context) error {
 	return nil
 }
 
-// Get asks the agent's HTTP server for a path such as /metrics.
-func (a *Agent) Get(ctx context.Context, path string) (status int, body string, err error) {
-	pod, err := a.pod(ctx)
-	if err != nil {
-		return 0, "", err
-	}
-	text, err := a.cluster.Client.CoreV1().Pods(Namespace).ProxyGet("http", pod.Name, "http", path, nil).DoRaw(ctx)
-	if err != nil {
-		return 0, "", err
-	}
-	return http.StatusOK, string(text), nil
-}
-
-// pod that runs the agent.
-func (a *Agent) pod(ctx context.Context) (*corev1.Pod, error) {
-	pods, err := a.cluster.Client.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=agent"})
-	if err != nil {
-		return nil, err
-	}
-	if len(pods.Items) != 1 {
-		return nil, fmt.Errorf("%d agents run, want one", len(pods.Items))
-	}
-	return &pods.Items[0], nil
-}
-
 // Stop ends the agent, as the kubelet does, and waits for it. The supervisor and
 // its daemons go on.
 func (a *Agent) Stop(ctx context.Context) error {
@@ -206,29 +168,4 @@ func (a *Agent) Sim(ctx context.Context, args ...string) (string, error) {
 		return "", fmt.Errorf("gpu-sim %s: %w: %s", strings.Join(args, " "), err, out)
 	}
 	return string(out), nil
-}
-
-// WriteKubeconfig writes a kubeconfig with the rights that the agent has in its
-// pod: its service account's, with a token bound to the node.
-func (a *Agent) WriteKubeconfig(ctx context.Context) error {
-	c := a.cluster
-	node, err := c.Client.CoreV1().Nodes().Get(ctx, c.NodeName, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	token, err := c.Client.CoreV1().ServiceAccounts(Namespace).CreateToken(ctx, agentServiceAccount, &authv1.TokenRequest{
-		Spec: authv1.TokenRequestSpec{
-			ExpirationSeconds: ptr.To(int64(24 * 60 * 60)),
-			BoundObjectRef:    &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
-		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("get a token for the agent: %w", err)
-	}
-	return clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"test": {Server: c.config.Host, CertificateAuthorityData: c.config.CAData, CertificateAuthority: c.config.CAFile}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"agent": {Token: token.Status.Token}},
-		Contexts:       map[string]*clientcmdapi.Context{"agent": {Cluster: "test", AuthInfo: "agent"}},
-		CurrentContext: "agent",
-	}, a.Kubeconfig())
 }

@@ -32,14 +32,13 @@ type Cluster struct {
 	// the archives of our images.
 	Bin    string `json:"-"`
 	Images string `json:"-"`
+	// References of the images that were loaded, by name.
+	References map[string]string `json:"-"`
 	// Root is the top of the repository.
 	Root   string               `json:"-"`
 	Client kubernetes.Interface `json:"-"`
 
 	config *rest.Config
-	// reference of one of the images that were loaded; the others have the same
-	// registry and tag.
-	reference string
 }
 
 // Up brings the named cluster up, or connects to it where it is up already.

@@ -72,7 +72,10 @@ func (c *Cluster) LoadImages(ctx context.Context) error {
 	if err := c.tool(ctx, args...); err != nil {
 		return err
 	}
-	c.reference = images[0].Reference
+	c.References = map[string]string{}
+	for _, i := range images {
+		c.References[i.Name] = i.Reference
+	}
 	return nil
 }
 
@@ -93,7 +96,7 @@ func (c *Cluster) images() ([]image, error) {
 
 // release installs or upgrades the chart, and waits for nothing.
 func (c *Cluster) release(ctx context.Context, v values, dir string) error {
-	name, tag, ok := strings.Cut(c.reference, ":")
+	name, tag, ok := strings.Cut(c.References["gpu-kubelet-plugin"], ":")
 	if !ok {
 		return errors.New("install the chart: no images are loaded")
 	}

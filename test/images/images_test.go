@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -34,36 +33,12 @@ var (
 	archives = flag.String("images", "../../.build/images", "folder with the archives that `make images` makes")
 )
 
-// The cluster with all images, by name; set once by TestMain.
-var (
-	cluster    *harness.Cluster
-	references = map[string]string{}
-)
+// The cluster with all images; set once by TestMain.
+var cluster *harness.Cluster
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if flag.Lookup("test.list").Value.String() != "" {
-		os.Exit(m.Run())
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	code, err := runAll(ctx, m)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "images:", err)
-		os.Exit(1)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { harness.Main(m, "images", runAll) }
 
 func runAll(ctx context.Context, m *testing.M) (code int, err error) {
-	list, err := os.ReadFile(filepath.Join(*archives, "images.json"))
-	if err != nil {
-		return 1, fmt.Errorf("%w: run `make images`", err)
-	}
-	var images []struct{ Name, Reference, Archive string }
-	if err := json.Unmarshal(list, &images); err != nil {
-		return 1, err
-	}
 	if cluster, err = harness.Up(ctx, *bin, "images"); err != nil {
 		return 1, err
 	}
@@ -72,13 +47,9 @@ func runAll(ctx context.Context, m *testing.M) (code int, err error) {
 			err = downErr
 		}
 	}()
-	load := []string{"--name", cluster.Name, "load-image"}
-	for _, i := range images {
-		references[i.Name] = i.Reference
-		load = append(load, filepath.Join(*archives, i.Archive))
-	}
-	if out, err := exec.CommandContext(ctx, filepath.Join(*bin, "cluster"), load...).CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("load the images: %w: %s", err, out)
+	cluster.Images = *archives
+	if err := cluster.LoadImages(ctx); err != nil {
+		return 1, err
 	}
 	if err := cluster.CreateNamespace(ctx, "default"); err != nil {
 		return 1, err
@@ -90,7 +61,7 @@ func runAll(ctx context.Context, m *testing.M) (code int, err error) {
 // are for pods, apart from the user, and sees the pod's folder of the host.
 func container(image, mountPath string, args ...string) corev1.Container {
 	return corev1.Container{
-		Name: "c", Image: references[image], ImagePullPolicy: corev1.PullNever, Args: args,
+		Name: "c", Image: cluster.References[image], ImagePullPolicy: corev1.PullNever, Args: args,
 		SecurityContext: &corev1.SecurityContext{
 			ReadOnlyRootFilesystem:   ptr.To(true),
 			AllowPrivilegeEscalation: ptr.To(false),

@@ -7,9 +7,6 @@ package rights
 import (
 	"context"
 	"flag"
-	"fmt"
-	"os"
-	"os/signal"
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
@@ -24,17 +21,7 @@ var (
 // The world that all tests share; set once by TestMain.
 var world *scene
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	code, err := runAll(ctx, m)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "rights:", err)
-		os.Exit(1)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { harness.Main(m, "rights", runAll) }
 
 func runAll(ctx context.Context, m *testing.M) (code int, err error) {
 	cluster, err := harness.Up(ctx, *bin, *name)

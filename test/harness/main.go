@@ -1,0 +1,28 @@
+package harness
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"testing"
+)
+
+// Main is TestMain of tests on a cluster, which run brings up and takes down: it
+// parses the flags, has an interrupt end the context, and ends the process. What
+// only lists its tests needs no cluster.
+func Main(m *testing.M, name string, run func(context.Context, *testing.M) (code int, err error)) {
+	flag.Parse()
+	if flag.Lookup("test.list").Value.String() != "" {
+		os.Exit(m.Run())
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	code, err := run(ctx, m)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, name+":", err)
+		os.Exit(1)
+	}
+	os.Exit(code)
+}
