@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
@@ -193,29 +192,7 @@ func (b *bench) fullGPU(ctx context.Context, a *agent, device string, f *figures
 			return err
 		}
 	}
-	errs := make([]error, len(claims))
-	var all sync.WaitGroup
-	start := time.Now()
-	for i, claim := range claims {
-		all.Go(func() { _, errs[i] = a.prepare(ctx, claim) })
-	}
-	all.Wait()
-	f.FullGPU = append(f.FullGPU, time.Since(start))
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	for _, claim := range claims {
-		if err := b.drop(ctx, a, claim); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// drop unprepares and deletes a claim.
-func (b *bench) drop(ctx context.Context, a *agent, claim *resourceapi.ResourceClaim) error {
-	if err := a.kubelet.Unprepare(ctx, claim); err != nil {
-		return err
-	}
-	return b.client.ResourceV1().ResourceClaims(b.namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{})
+	took, err := b.atOnce(ctx, a, claims)
+	f.FullGPU = append(f.FullGPU, took)
+	return err
 }
