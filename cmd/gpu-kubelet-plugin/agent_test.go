@@ -63,7 +63,7 @@ func newNode(t *testing.T, objects ...runtime.Object) *node {
 	o, err := parse([]string{
 		"--hardware=sim:dgx-h100", "--sim-state=" + filepath.Join(dir, "sim"), "--cdi-hook=" + hook,
 		"--node-name=node-1", "--kubelet-plugins-dir=" + filepath.Join(dir, "plugins"), "--kubelet-registry-dir=" + filepath.Join(dir, "registry"),
-		"--cdi-dir=" + filepath.Join(dir, "cdi"), "--state-dir=" + filepath.Join(dir, "state"), "--http-listen=",
+		"--cdi-dir=" + filepath.Join(dir, "cdi"), "--http-listen=",
 		"--mps-supervisor=" + filepath.Join(dir, "mps.sock"), "--kubelet-pod-resources=" + filepath.Join(dir, "kubelet.sock"),
 	}, nil)
 	if err != nil {
@@ -91,7 +91,7 @@ func (n *node) start(t *testing.T) *running {
 	if n.timeSlices != nil {
 		hw.timeSlices = n.timeSlices
 	}
-	a, err := newAgent(n.options, hw, n.client)
+	a, err := newAgent(t.Context(), n.options, hw, n.client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func list(t *testing.T, dir string) []string {
 // left are the CDI specs and records of claims.
 func (n *node) left(t *testing.T) []string {
 	t.Helper()
-	names := append(list(t, n.cdiDir), list(t, filepath.Join(n.stateDir, "claims"))...)
+	names := append(list(t, n.cdiDir), list(t, filepath.Join(n.driverDir(), "agent/claims"))...)
 	return slices.DeleteFunc(names, func(name string) bool { return name == "quarantine" })
 }
 
@@ -435,7 +435,7 @@ func TestAgentSaysWhatItsReadinessLacks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := newAgent(n.options, hw, n.client)
+	before, err := newAgent(t.Context(), n.options, hw, n.client)
 	if err != nil {
 		t.Fatal(err)
 	}
