@@ -16,39 +16,35 @@ func TestTheDriverIsFoundWhereTheClusterHasIt(t *testing.T) {
 		on     cluster
 		values string
 		// what the agent is told, and what its containers see.
-		driver, dev, devInContainer, hook string
+		driver, dev, devInContainer string
 	}{
 		"a driver on the host": {
-			driver: "/", dev: "/", devInContainer: "/", hook: "/var/lib/gpu-dra-driver/bin/nvidia-cdi-hook",
+			driver: "/", dev: "/", devInContainer: "/",
 		},
 		"the GPU operator's driver container": {
 			on:     cluster{policies: policy(map[string]any{"driver": map[string]any{"enabled": true}})},
-			driver: "/run/nvidia/driver", dev: "/run/nvidia/driver", devInContainer: "/driver-root", hook: "/var/lib/gpu-dra-driver/bin/nvidia-cdi-hook",
+			driver: "/run/nvidia/driver", dev: "/run/nvidia/driver", devInContainer: "/driver-root",
 		},
 		"the GPU operator's driver container in another folder": {
 			on:     cluster{policies: policy(map[string]any{"hostPaths": map[string]any{"driverInstallDir": "/opt/nvidia/driver"}})},
-			driver: "/opt/nvidia/driver", dev: "/opt/nvidia/driver", devInContainer: "/driver-root", hook: "/var/lib/gpu-dra-driver/bin/nvidia-cdi-hook",
+			driver: "/opt/nvidia/driver", dev: "/opt/nvidia/driver", devInContainer: "/driver-root",
 		},
 		"a GPU operator that leaves the driver to the host": {
 			on:     cluster{policies: policy(map[string]any{"driver": map[string]any{"enabled": false}})},
-			driver: "/", dev: "/", devInContainer: "/", hook: "/var/lib/gpu-dra-driver/bin/nvidia-cdi-hook",
+			driver: "/", dev: "/", devInContainer: "/",
 		},
 		"a GPU operator that is gone": {
 			on:     cluster{policies: []map[string]any{}},
-			driver: "/", dev: "/", devInContainer: "/", hook: "/var/lib/gpu-dra-driver/bin/nvidia-cdi-hook",
+			driver: "/", dev: "/", devInContainer: "/",
 		},
 		"GKE": {
 			on:     cluster{version: "v1.36.1-gke.1014001"},
-			driver: "/home/kubernetes/bin/nvidia", dev: "/", devInContainer: "/", hook: "/home/kubernetes/bin/gpu-dra-driver/nvidia-cdi-hook",
+			driver: "/home/kubernetes/bin/nvidia", dev: "/", devInContainer: "/",
 		},
 		"what the administrator says wins": {
 			on:     cluster{version: "v1.36.1-gke.1014001"},
-			values: "{driver: {root: /opt/nvidia, devRoot: /opt/dev/}, cdi: {hook: {dir: /opt/bin}}, agent: {stateDir: /srv/gpu}}",
-			driver: "/opt/nvidia", dev: "/opt/dev", devInContainer: "/dev-root", hook: "/opt/bin/nvidia-cdi-hook",
-		},
-		"the hook goes with the state": {
-			values: "{agent: {stateDir: /srv/gpu/}}",
-			driver: "/", dev: "/", devInContainer: "/", hook: "/srv/gpu/bin/nvidia-cdi-hook",
+			values: "{driver: {root: /opt/nvidia, devRoot: /opt/dev/}}",
+			driver: "/opt/nvidia", dev: "/opt/dev", devInContainer: "/dev-root",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +53,7 @@ func TestTheDriverIsFoundWhereTheClusterHasIt(t *testing.T) {
 			args := argsOf(agent.Spec.Template.Spec.Containers[0])
 			for flag, want := range map[string]string{
 				"driver-root": "/driver-root", "host-driver-root": tc.driver,
-				"dev-root": tc.devInContainer, "host-dev-root": tc.dev, "cdi-hook": tc.hook,
+				"dev-root": tc.devInContainer, "host-dev-root": tc.dev,
 			} {
 				if args[flag] != want {
 					t.Errorf("agent: --%s=%s, want %s", flag, args[flag], want)

@@ -33,7 +33,6 @@ func programs() []program {
 				"print-slices": "ends at once; kubectl exec can run it",
 			},
 			differs: map[string]string{
-				"cdi-hook":         "the chart installs one",
 				"driver-root":      "where the container has it",
 				"dev-root":         "where the container has it",
 				"host-driver-root": "the node's",
@@ -110,7 +109,7 @@ func TestValuesReachTheirFlags(t *testing.T) {
 		"list-attributes": "true", "driver-name": "gpu.example.com", "node-name": "$(NODE_NAME)", "pod-uid": "$(POD_UID)",
 		"reconcile-interval": "1m", "kubelet-plugins-dir": "/var/lib/k0s/kubelet/plugins",
 		"kubelet-registry-dir": "/var/lib/k0s/kubelet/plugins_registry", "kubelet-pod-resources": "",
-		"cdi-dir": "/etc/cdi", "state-dir": "/var/lib/gpu",
+		"cdi-dir":     "/etc/cdi",
 		"http-listen": ":9000", "log-flush-frequency": "1s", "v": "4", "vmodule": "prepare=5",
 		"logging-format": "text", // extraArgs come last and win
 	}

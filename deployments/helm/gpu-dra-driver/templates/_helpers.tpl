@@ -85,24 +85,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{- define "gpu-dra-driver.hookDir" -}}
-{{- if ne .Values.cdi.hook.dir "auto" -}}
-{{ clean .Values.cdi.hook.dir }}
-{{- else if include "gpu-dra-driver.isGKE" . -}}
-/home/kubernetes/bin/gpu-dra-driver
-{{- else -}}
-{{ clean .Values.agent.stateDir }}/bin
-{{- end -}}
-{{- end -}}
-
-{{- define "gpu-dra-driver.hook" -}}
-{{- if .Values.cdi.hook.install -}}
-{{ include "gpu-dra-driver.hookDir" . }}/nvidia-cdi-hook
-{{- else -}}
-{{ .Values.cdi.hook.path }}
-{{- end -}}
-{{- end -}}
-
 {{- define "gpu-dra-driver.mpsSocket" -}}
 {{- if .Values.mps.enabled }}{{ clean .Values.supervisor.runDir }}/supervisor.sock{{ end -}}
 {{- end -}}
