@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,10 +33,30 @@ func (n *node) mustStop(t *testing.T, agents ...*running) {
 	}
 }
 
+// abandon makes the socket of a process that has died.
+func abandon(t *testing.T, dir, name string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if unix, ok := listener.(*net.UnixListener); ok {
+		unix.SetUnlinkOnClose(false)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestTheLastAgentOfANodeLeavesNothingThere(t *testing.T) {
 	claim := claimFor("one", "gpu-1b-00")
 	n := newNode(t, claim)
 	n.podUID = "11111111-old"
+	// An agent of another pod has died.
+	abandon(t, n.driverDir(), "dra-00000000.sock")
 	before := n.start(t)
 	if got := before.prepare(t, claim)["uid-one"]; got.Error != "" {
 		t.Fatal(got.Error)
@@ -52,6 +73,7 @@ func TestTheLastAgentOfANodeLeavesNothingThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := next.start(t)
+	abandon(t, next.kubeletRegistryDir, "gpu.nvidia.com-00000000-reg.sock")
 	n.mustStop(t, before)
 	if got := after.prepare(t, claim)["uid-one"]; got.Error != "" {
 		t.Fatal(got.Error)

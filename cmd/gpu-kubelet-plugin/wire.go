@@ -206,7 +206,7 @@ func (a *agent) leave(ctx context.Context, idle bool) {
 	err := a.home.Leave(func() (bool, error) {
 		held, err := a.claims.Held(ctx)
 		return !idle || len(held) > 0, err
-	})
+	}, plugin.Sockets(a.driverName, a.driverDir(), a.kubeletRegistryDir)...)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Could not tidy up; an agent that starts and ends here tries again")
 	}

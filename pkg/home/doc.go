@@ -9,7 +9,7 @@
 //	        lock              of claims and GPUs
 //	        nvidia-cdi-hook   which CDI specs name
 //	    dra-device-metadata/  upstream's kubeletplugin's
-//	    dra-….sock            the same
+//	    dra-….sock            the same; another one is in the kubelet's registry
 //
 // The last agent that leaves a node takes all of it along, unless something is
 // held:
@@ -23,7 +23,8 @@
 //     what an agent has entered is never removed under it.
 //   - What is recorded keeps everything: a container that is started again needs
 //     the hook, and the next agent the records.
-//   - An agent that dies leaves everything; the next one takes over.
+//   - An agent that dies leaves everything, its sockets too; the next one takes
+//     over.
 //   - What is not in the list above is somebody else's and stays, with the
 //     folders that it is in.
 //

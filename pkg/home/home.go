@@ -59,11 +59,12 @@ func (h *Home) Close() error { return h.held.Close() }
 
 // Leave gives the home up, and removes it if this is the last agent and nothing
 // is held. held is asked, once nobody else can enter, whether anything is held
-// that no record tells of. Nothing of this agent may write into the home or the
-// driver's folder any more.
+// that no record tells of. sockets are patterns of those that agents which died
+// may have left. Nothing of this agent may write into the home or the driver's
+// folder any more.
 //
 // After an error the home, or a part of it, is still there.
-func (h *Home) Leave(held func() (bool, error)) (err error) {
+func (h *Home) Leave(held func() (bool, error), sockets ...string) (err error) {
 	defer func() {
 		if err = errors.Join(err, h.Close()); err != nil {
 			err = fmt.Errorf("leave the agent's folder: %w", err)
@@ -80,7 +81,7 @@ func (h *Home) Leave(held func() (bool, error)) (err error) {
 	if held, err := held(); err != nil || held {
 		return err
 	}
-	return h.remove()
+	return errors.Join(removeSockets(sockets), h.remove())
 }
 
 func (h *Home) stores() []*store.Store { return []*store.Store{h.Claims, h.MIGModes, h.TimeSlices} }
@@ -101,6 +102,20 @@ func (h *Home) remove() error {
 	}
 	for _, dir := range []string{filepath.Join(h.driverDir, metadataDir), h.dir, h.driverDir} {
 		errs = append(errs, folder.Remove(dir))
+	}
+	return errors.Join(errs...)
+}
+
+func removeSockets(patterns []string) error {
+	var errs []error
+	for _, pattern := range patterns {
+		found, err := filepath.Glob(pattern)
+		errs = append(errs, err)
+		for _, path := range found {
+			if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
+				errs = append(errs, removeFile(path))
+			}
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -224,6 +225,16 @@ func TestTheNextAgentTakesOverWhatACrashHasLeft(t *testing.T) {
 	if _, err := crashed.InstallHook(program(t)); err != nil {
 		t.Fatal(err)
 	}
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(driver, "dra-1.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if unix, ok := listener.(*net.UnixListener); ok {
+		unix.SetUnlinkOnClose(false)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
 	// It died in the middle of installing a hook and of writing a record, and
 	// the kernel has let go of its lock.
 	for _, file := range []string{".nvidia-cdi-hook-123", "claims/uid.tmp"} {
@@ -234,8 +245,14 @@ func TestTheNextAgentTakesOverWhatACrashHasLeft(t *testing.T) {
 	if err := crashed.Close(); err != nil {
 		t.Fatal(err)
 	}
-	leave(t, enter(t, driver))
-	wantLeft(t, plugins)
+	sockets := filepath.Join(driver, "dra-[12].sock")
+	if err := os.WriteFile(filepath.Join(driver, "dra-2.sock"), []byte("not a socket"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := enter(t, driver).Leave(nothingElse, sockets); err != nil {
+		t.Error(err)
+	}
+	wantLeft(t, plugins, "gpu.nvidia.com/dra-2.sock")
 }
 
 // Somebody's disk is small: the home is elsewhere.
