@@ -55,9 +55,13 @@ func TestTheLastAgentOfANodeLeavesNothingThere(t *testing.T) {
 	claim := claimFor("one", "gpu-1b-00")
 	n := newNode(t, claim)
 	n.podUID = "11111111-old"
-	// An agent of another pod has died.
+	// Agents of other pods die: one before, one while others are there.
 	abandon(t, n.driverDir(), "dra-00000000.sock")
+	abandon(t, n.kubeletRegistryDir, "gpu.nvidia.com-00000000-reg.sock")
 	before := n.start(t)
+	if diff := cmp.Diff([]string{"gpu.nvidia.com-11111111-reg.sock"}, list(t, n.kubeletRegistryDir)); diff != "" {
+		t.Errorf("sockets that the kubelet finds (-want +got):\n%s", diff)
+	}
 	if got := before.prepare(t, claim)["uid-one"]; got.Error != "" {
 		t.Fatal(got.Error)
 	}

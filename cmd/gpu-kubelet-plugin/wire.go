@@ -100,7 +100,7 @@ func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.I
 	if err != nil {
 		return nil, err
 	}
-	if a.home, err = home.Enter(ctx, o.driverDir()); err != nil {
+	if a.home, err = home.Enter(ctx, o.driverDir(), func() { removeDeadSockets(context.WithoutCancel(ctx), o) }); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -200,13 +200,20 @@ func (a *agent) close() {
 	}
 }
 
+// removeDeadSockets is for who is the only agent of the node.
+func removeDeadSockets(ctx context.Context, o *options) {
+	if err := plugin.RemoveDeadSockets(ctx, o.driverName, o.driverDir(), o.kubeletRegistryDir); err != nil {
+		klog.FromContext(ctx).Error(err, "Could not remove the sockets of agents that were killed; the next agent tries again")
+	}
+}
+
 // leave gives up the home, at the very end: nothing of this agent writes there
 // any more, unless a call hangs.
 func (a *agent) leave(ctx context.Context, idle bool) {
 	err := a.home.Leave(func() (bool, error) {
 		held, err := a.claims.Held(ctx)
 		return !idle || len(held) > 0, err
-	}, plugin.Sockets(a.driverName, a.driverDir(), a.kubeletRegistryDir)...)
+	})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Could not tidy up; an agent that starts and ends here tries again")
 	}

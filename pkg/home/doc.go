@@ -23,8 +23,9 @@
 //     what an agent has entered is never removed under it.
 //   - What is recorded keeps everything: a container that is started again needs
 //     the hook, and the next agent the records.
-//   - An agent that dies leaves everything, its sockets too; the next one takes
-//     over.
+//   - An agent that dies leaves everything; the next one takes over. Of what it
+//     leaves elsewhere, the first agent that enters and the last one that leaves
+//     are told that nobody else can be using it.
 //   - What is not in the list above is somebody else's and stays, with the
 //     folders that it is in.
 //

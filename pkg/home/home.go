@@ -30,16 +30,28 @@ type Home struct {
 	driverDir string
 	dir       string
 	held      *folder.Lock
+	alone     func()
 
 	// Claims, MIGModes and TimeSlices are the records.
 	Claims, MIGModes, TimeSlices *store.Store
 }
 
 // Enter makes the home in a driver's folder, where it is missing, and holds it.
-// It waits while the last agent before this one removes it.
-func Enter(ctx context.Context, driverDir string) (*Home, error) {
-	h := &Home{driverDir: driverDir, dir: filepath.Join(driverDir, name)}
-	var err error
+// It waits while the last agent before this one removes it. An agent that enters
+// first or leaves last calls alone, while no other one can enter: what agents
+// that were killed have left in other places can be told then.
+func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
+	h := &Home{driverDir: driverDir, dir: filepath.Join(driverDir, name), alone: alone}
+	own, first, err := folder.Own(h.dir, mode)
+	if err != nil {
+		return nil, fmt.Errorf("enter the agent's folder: %w", err)
+	}
+	if first {
+		alone()
+		if err := own.Close(); err != nil {
+			return nil, fmt.Errorf("enter the agent's folder: %w", err)
+		}
+	}
 	if h.held, err = folder.Share(ctx, h.dir, mode); err != nil {
 		return nil, fmt.Errorf("enter the agent's folder: %w", err)
 	}
@@ -59,12 +71,11 @@ func (h *Home) Close() error { return h.held.Close() }
 
 // Leave gives the home up, and removes it if this is the last agent and nothing
 // is held. held is asked, once nobody else can enter, whether anything is held
-// that no record tells of. sockets are patterns of those that agents which died
-// may have left. Nothing of this agent may write into the home or the driver's
-// folder any more.
+// that no record tells of. Nothing of this agent may write into the home or the
+// driver's folder any more.
 //
 // After an error the home, or a part of it, is still there.
-func (h *Home) Leave(held func() (bool, error), sockets ...string) (err error) {
+func (h *Home) Leave(held func() (bool, error)) (err error) {
 	defer func() {
 		if err = errors.Join(err, h.Close()); err != nil {
 			err = fmt.Errorf("leave the agent's folder: %w", err)
@@ -73,6 +84,7 @@ func (h *Home) Leave(held func() (bool, error), sockets ...string) (err error) {
 	if last, err := h.held.Own(); err != nil || !last {
 		return err
 	}
+	h.alone()
 	for _, records := range h.stores() {
 		if empty, err := records.Empty(); err != nil || !empty {
 			return err
@@ -81,7 +93,7 @@ func (h *Home) Leave(held func() (bool, error), sockets ...string) (err error) {
 	if held, err := held(); err != nil || held {
 		return err
 	}
-	return errors.Join(removeSockets(sockets), h.remove())
+	return h.remove()
 }
 
 func (h *Home) stores() []*store.Store { return []*store.Store{h.Claims, h.MIGModes, h.TimeSlices} }
@@ -102,20 +114,6 @@ func (h *Home) remove() error {
 	}
 	for _, dir := range []string{filepath.Join(h.driverDir, metadataDir), h.dir, h.driverDir} {
 		errs = append(errs, folder.Remove(dir))
-	}
-	return errors.Join(errs...)
-}
-
-func removeSockets(patterns []string) error {
-	var errs []error
-	for _, pattern := range patterns {
-		found, err := filepath.Glob(pattern)
-		errs = append(errs, err)
-		for _, path := range found {
-			if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
-				errs = append(errs, removeFile(path))
-			}
-		}
 	}
 	return errors.Join(errs...)
 }

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,7 +22,7 @@ import (
 // enter is an agent that starts: it makes the lock file, as package claim does.
 func enter(t *testing.T, driver string) *home.Home {
 	t.Helper()
-	h, err := home.Enter(t.Context(), driver)
+	h, err := home.Enter(t.Context(), driver, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,16 +225,6 @@ func TestTheNextAgentTakesOverWhatACrashHasLeft(t *testing.T) {
 	if _, err := crashed.InstallHook(program(t)); err != nil {
 		t.Fatal(err)
 	}
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(driver, "dra-1.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if unix, ok := listener.(*net.UnixListener); ok {
-		unix.SetUnlinkOnClose(false)
-	}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
 	// It died in the middle of installing a hook and of writing a record, and
 	// the kernel has let go of its lock.
 	for _, file := range []string{".nvidia-cdi-hook-123", "claims/uid.tmp"} {
@@ -245,14 +235,8 @@ func TestTheNextAgentTakesOverWhatACrashHasLeft(t *testing.T) {
 	if err := crashed.Close(); err != nil {
 		t.Fatal(err)
 	}
-	sockets := filepath.Join(driver, "dra-[12].sock")
-	if err := os.WriteFile(filepath.Join(driver, "dra-2.sock"), []byte("not a socket"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := enter(t, driver).Leave(nothingElse, sockets); err != nil {
-		t.Error(err)
-	}
-	wantLeft(t, plugins, "gpu.nvidia.com/dra-2.sock")
+	leave(t, enter(t, driver))
+	wantLeft(t, plugins)
 }
 
 // Somebody's disk is small: the home is elsewhere.
@@ -289,7 +273,7 @@ func TestAHomeThatCannotBeWrittenIsAnErrorThatNamesIt(t *testing.T) {
 			if err := make(); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := home.Enter(t.Context(), driver); err == nil || !strings.Contains(err.Error(), agent) {
+			if _, err := home.Enter(t.Context(), driver, func() {}); err == nil || !strings.Contains(err.Error(), agent) {
 				t.Errorf("error %v, want one that names %s", err, agent)
 			}
 			if err := os.RemoveAll(agent); err != nil {
@@ -330,14 +314,21 @@ func TestAnAgentNeverLosesItsHomeToOneThatLeaves(t *testing.T) {
 	plugins := t.TempDir()
 	driver := filepath.Join(plugins, "gpu.nvidia.com")
 	hook := program(t)
+	var inside atomic.Int32
 	round := func(ctx context.Context, agent int) error {
-		h, err := home.Enter(ctx, driver)
+		h, err := home.Enter(ctx, driver, func() {
+			if n := inside.Load(); n != 0 {
+				t.Errorf("%d agents are there, and one believes to be alone", n)
+			}
+		})
 		if err != nil {
 			return err
 		}
+		inside.Add(1)
 		key := fmt.Sprintf("claim-%d", agent)
 		path, err := h.InstallHook(hook)
 		if err != nil {
+			inside.Add(-1)
 			return errors.Join(err, h.Close())
 		}
 		err = errors.Join(os.WriteFile(h.LockFile(), nil, 0o600), h.Claims.Write(key, []byte("held")))
@@ -350,6 +341,7 @@ func TestAnAgentNeverLosesItsHomeToOneThatLeaves(t *testing.T) {
 		if content, readErr := os.ReadFile(path); readErr != nil || string(content) != "hook" {
 			err = errors.Join(err, readErr, fmt.Errorf("the hook reads %q", content))
 		}
+		inside.Add(-1)
 		return errors.Join(err, h.Claims.Delete(key), h.Leave(nothingElse))
 	}
 	var all sync.WaitGroup
@@ -365,4 +357,28 @@ func TestAnAgentNeverLosesItsHomeToOneThatLeaves(t *testing.T) {
 	}
 	all.Wait()
 	wantLeft(t, plugins)
+}
+
+func TestTheFirstAgentAndTheLastOneAreTold(t *testing.T) {
+	driver := t.TempDir()
+	var said []string
+	enter := func(name string) *home.Home {
+		h, err := home.Enter(t.Context(), driver, func() { said = append(said, name) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	first, second := enter("first"), enter("second")
+	leave(t, first)
+	if diff := cmp.Diff([]string{"first"}, said); diff != "" {
+		t.Errorf("alone so far (-want +got):\n%s", diff)
+	}
+	if err := second.Claims.Write("uid", nil); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, second)
+	if diff := cmp.Diff([]string{"first", "second"}, said); diff != "" {
+		t.Errorf("alone, though a claim is held (-want +got):\n%s", diff)
+	}
 }

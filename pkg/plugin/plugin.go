@@ -80,13 +80,6 @@ func instance(pod types.UID) types.UID {
 	return types.UID(first)
 }
 
-// Sockets are patterns, as [filepath.Glob] has them, of the sockets of a driver's
-// agents in pods, of which one that dies leaves its own.
-func Sockets(driver, dataDir, registryDir string) []string {
-	pod := strings.Repeat("[0-9a-f]", 8)
-	return []string{filepath.Join(dataDir, "dra-"+pod+".sock"), filepath.Join(registryDir, driver+"-"+pod+"-reg.sock")}
-}
-
 // Start serves the kubelet over its sockets and starts what runs beside that.
 // It ends with [Plugin.Stop].
 func Start(ctx context.Context, o Options) (*Plugin, error) {

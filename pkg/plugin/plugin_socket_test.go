@@ -19,7 +19,7 @@ func TestSocketsFitBelowTheLongestFolderOfAKubelet(t *testing.T) {
 		t.Errorf("%s has %d bytes, at most 107 are allowed", socket, len(socket))
 	}
 	// Those are the agents' of this driver, and NVIDIA's own has whole UIDs.
-	patterns := Sockets("gpu.nvidia.com", filepath.Dir(socket), "/registry")
+	patterns := sockets("gpu.nvidia.com", filepath.Dir(socket), "/registry")
 	for name, ours := range map[string]bool{
 		socket: true,
 		filepath.Join("/registry", kubeletplugin.RollingUpdateRegistrarSocketFile("/registry", "gpu.nvidia.com", pod)): true,
