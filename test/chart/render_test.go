@@ -38,6 +38,9 @@ type cluster struct {
 	// policies are the ClusterPolicies of the GPU operator; nil where it was
 	// never installed.
 	policies []map[string]any
+	// nodes by name, with their label nvidia.com/gpu.deploy.driver, which may be
+	// empty.
+	nodes map[string]string
 }
 
 // rendered is the chart's outcome, by the kinds that helm tells apart.
@@ -161,14 +164,29 @@ func find[T any](t *testing.T, r rendered, kind, name string) *T {
 
 // GetClientFor implements [engine.ClientProvider] for what the chart looks up.
 func (c cluster) GetClientFor(apiVersion, kind string) (client dynamic.NamespaceableResourceInterface, namespaced bool, err error) {
-	resource := schema.GroupVersionResource{Group: "nvidia.com", Version: "v1", Resource: "clusterpolicies"}
-	if c.policies == nil || kind != "ClusterPolicy" || apiVersion != "nvidia.com/v1" {
+	var resource schema.GroupVersionResource
+	var objects []runtime.Object
+	switch {
+	case c.policies != nil && kind == "ClusterPolicy" && apiVersion == "nvidia.com/v1":
+		resource = schema.GroupVersionResource{Group: "nvidia.com", Version: "v1", Resource: "clusterpolicies"}
+		for i, p := range c.policies {
+			o := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(p)}
+			o.SetName(fmt.Sprint(o.GetName(), "-", i))
+			objects = append(objects, o)
+		}
+	case kind == "Node" && apiVersion == "v1":
+		resource = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+		for name, label := range c.nodes {
+			node := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind}}
+			node.SetName(name)
+			if label != "" {
+				node.SetLabels(map[string]string{"nvidia.com/gpu.deploy.driver": label})
+			}
+			objects = append(objects, node)
+		}
+	default:
 		return nil, false, errors.New("the cluster has no " + apiVersion + " " + kind)
 	}
-	var objects []runtime.Object
-	for _, p := range c.policies {
-		objects = append(objects, &unstructured.Unstructured{Object: p})
-	}
-	kinds := map[schema.GroupVersionResource]string{resource: "ClusterPolicyList"}
+	kinds := map[schema.GroupVersionResource]string{resource: kind + "List"}
 	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...).Resource(resource), false, nil
 }
