@@ -74,7 +74,7 @@ type agent struct {
 
 func newAgent(o *options, hw *hardware, client kubernetes.Interface) (*agent, error) {
 	a := &agent{options: o, hw: hw, client: client, served: make(chan struct{})}
-	a.metrics = plugin.NewMetrics(plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState})
+	a.metrics = plugin.NewMetrics(plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases})
 	watched := controller.Options{
 		Hardware: hw,
 		Publish:  a.publish,
