@@ -20,12 +20,12 @@ import (
 // that far.
 func TestEveryObjectHasOnlyFieldsThatKubernetesKnows(t *testing.T) {
 	for _, values := range []string{"default.yaml", "gpu-operator.yaml", "sim.yaml", "every-value.yaml"} {
-		r := mustRender(t, cluster{version: "v1.36.1-gke.1"}, valuesFile(t, values)+"\nnamespace: {create: true}\n")
+		r := mustRender(t, cluster{version: "v1.36.1-gke.1", apis: []string{"security.openshift.io/v1"}}, valuesFile(t, values)+"\nnamespace: {create: true}\n")
 		for _, m := range append(r.manifests, r.hooks...) {
 			object := map[string]any{
 				"Namespace": &corev1.Namespace{}, "ResourceQuota": &corev1.ResourceQuota{}, "ServiceAccount": &corev1.ServiceAccount{},
 				"ConfigMap": &corev1.ConfigMap{}, "Pod": &corev1.Pod{}, "DaemonSet": &appsv1.DaemonSet{},
-				"ClusterRole": &rbacv1.ClusterRole{}, "ClusterRoleBinding": &rbacv1.ClusterRoleBinding{},
+				"ClusterRole": &rbacv1.ClusterRole{}, "ClusterRoleBinding": &rbacv1.ClusterRoleBinding{}, "RoleBinding": &rbacv1.RoleBinding{},
 				"ValidatingAdmissionPolicy":        &admissionv1.ValidatingAdmissionPolicy{},
 				"ValidatingAdmissionPolicyBinding": &admissionv1.ValidatingAdmissionPolicyBinding{},
 				"DeviceClass":                      &resourceapi.DeviceClass{}, "ResourceClaimTemplate": &resourceapi.ResourceClaimTemplate{},
@@ -82,17 +82,19 @@ func TestClassesFollowTheDriversName(t *testing.T) {
 	}
 }
 
-// The static manifest and the tests of rights rely on it: what the policy binds
+// The static manifest and the tests of rights rely on it: what the policies bind
 // is the agent's account, wherever it is.
-func TestThePolicyBindsTheAccountThatTheAgentRunsAs(t *testing.T) {
+func TestThePoliciesBindTheAccountThatTheAgentRunsAs(t *testing.T) {
 	r := mustRender(t, cluster{}, "agent: {serviceAccount: {name: someone}}")
 	agent := find[appsv1.DaemonSet](t, r, "DaemonSet", "gpu-dra-driver-agent")
 	if got := agent.Spec.Template.Spec.ServiceAccountName; got != "someone" {
 		t.Errorf("the agent runs as %s", got)
 	}
-	policy := find[admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy", "gpu-dra-driver-own-slices")
-	if got, want := policy.Spec.MatchConditions[0].Expression, "request.userInfo.username == 'system:serviceaccount:gpu-dra-driver:someone'"; got != want {
-		t.Errorf("the policy is for %s, want %s", got, want)
+	for _, name := range []string{"gpu-dra-driver-own-slices", "gpu-dra-driver-own-claims"} {
+		policy := find[admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy", name)
+		if got, want := policy.Spec.MatchConditions[0].Expression, "request.userInfo.username == 'system:serviceaccount:gpu-dra-driver:someone'"; got != want {
+			t.Errorf("%s is for %s, want %s", name, got, want)
+		}
 	}
 	binding := find[rbacv1.ClusterRoleBinding](t, r, "ClusterRoleBinding", "gpu-dra-driver-agent")
 	if got := binding.Subjects[0]; got.Name != "someone" || got.Namespace != release {

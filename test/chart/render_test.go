@@ -41,6 +41,8 @@ type cluster struct {
 	// nodes by name, with their label nvidia.com/gpu.deploy.driver, which may be
 	// empty.
 	nodes map[string]string
+	// apis are further groups and versions that the API server has.
+	apis []string
 }
 
 // rendered is the chart's outcome, by the kinds that helm tells apart.
@@ -80,6 +82,7 @@ func render(t *testing.T, on cluster, values string) (rendered, error) {
 	if on.policies != nil {
 		capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), "nvidia.com/v1", "nvidia.com/v1/ClusterPolicy")
 	}
+	capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), on.apis...)
 	options := common.ReleaseOptions{Name: release, Namespace: release, Revision: 1, IsInstall: true}
 	all, err := chartutil.ToRenderValues(c, given, options, capabilities)
 	if err != nil {
