@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 )
 
 // What `driver.root: auto` finds out, and what follows.
@@ -148,6 +149,34 @@ func TestTheAgentFollowsTheMountsOfTheNode(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestOpenShiftLetsBothAccountsRunPrivilegedPods(t *testing.T) {
+	openShift := cluster{apis: []string{"security.openshift.io/v1"}}
+	for values, want := range map[string][]string{
+		"": {"gpu-kubelet-plugin", "gpu-dra-driver-supervisor"},
+		"{mps: {enabled: false}, agent: {serviceAccount: {name: someone}}}": {"someone"},
+	} {
+		binding := find[rbacv1.RoleBinding](t, mustRender(t, openShift, values), "RoleBinding", "gpu-dra-driver-privileged")
+		if got := binding.RoleRef; got.Kind != "ClusterRole" || got.Name != "system:openshift:scc:privileged" {
+			t.Errorf("bound to %s %s", got.Kind, got.Name)
+		}
+		var got []string
+		for _, s := range binding.Subjects {
+			if s.Kind != "ServiceAccount" || s.Namespace != release {
+				t.Errorf("bound to the %s %s of %s", s.Kind, s.Name, s.Namespace)
+			}
+			got = append(got, s.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("values %q: bound to %v, want %v", values, got, want)
+		}
+	}
+	for _, m := range mustRender(t, cluster{}, "").manifests {
+		if kindOf(t, m) == "RoleBinding" {
+			t.Errorf("elsewhere there is\n%s", m)
+		}
 	}
 }
 
