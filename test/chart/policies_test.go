@@ -49,7 +49,7 @@ func TestClassesCarryWhatIsAskedOfClaims(t *testing.T) {
 	r := mustRender(t, cluster{}, "policies: {classes: {gpu.nvidia.com: {shares: null}, mps.nvidia.com: {max-memory: 20Gi, max-compute: 50}}}")
 	for class, want := range map[string]map[string]string{
 		"gpu.nvidia.com": {"type": "gpu", "shares": ""},
-		"mps.nvidia.com": {"type": "gpu", "max-memory": "20Gi", "max-compute": "50", "strategies": "MPS"},
+		"mps.nvidia.com": {"type": "gpu", "shares": "only", "max-memory": "20Gi", "max-compute": "50", "strategies": "MPS"},
 		"mig-1g.10gb":    {"type": "mig", "shares": ""},
 	} {
 		labels := find[resourceapi.DeviceClass](t, r, "DeviceClass", class).Labels
@@ -58,6 +58,13 @@ func TestClassesCarryWhatIsAskedOfClaims(t *testing.T) {
 				t.Errorf("%s: the label %s is %q, want %q", class, label, got, value)
 			}
 		}
+	}
+}
+
+func TestAClassOfSharesMayGiveWholeGPUs(t *testing.T) {
+	r := mustRender(t, cluster{}, "policies: {classes: {mps.nvidia.com: {shares: null}}}")
+	if got, ok := find[resourceapi.DeviceClass](t, r, "DeviceClass", "mps.nvidia.com").Labels["gpu.nvidia.com/shares"]; ok {
+		t.Errorf("the label shares is %q", got)
 	}
 }
 
