@@ -1,13 +1,12 @@
 package chart
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -41,23 +40,43 @@ func TestEveryObjectHasOnlyFieldsThatKubernetesKnows(t *testing.T) {
 	}
 }
 
-// The classes are the ones that the documentation and the demos show.
-func TestClassesAreThoseOfTheDemo(t *testing.T) {
+// Profiles by the GPUs that the simulator knows are all that NVML reports of them.
+func TestEveryProfileOfTheModelsHasAClassAndAnExtendedResource(t *testing.T) {
 	r := mustRender(t, cluster{}, "")
-	const file = "../../demo/mig/classes.yaml"
-	text, err := os.ReadFile(file)
+	files, err := filepath.Glob("../../pkg/nvmlsim/models/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, document := range bytes.Split(text, []byte("\n---\n")) {
-		var want resourceapi.DeviceClass
-		if err := yaml.UnmarshalStrict(document, &want); err != nil {
+	profiles := 0
+	for _, file := range append(files, "../e2e/testdata/dgx-a100-40gb.yaml") {
+		text, err := os.ReadFile(file)
+		if err != nil {
 			t.Fatal(err)
 		}
-		got := find[resourceapi.DeviceClass](t, r, "DeviceClass", want.Name)
-		if diff := cmp.Diff(comparable(t, want.Spec), comparable(t, got.Spec)); diff != "" {
-			t.Errorf("%s of %s (-want +got):\n%s", want.Name, file, diff)
+		var model struct {
+			Kinds map[string]struct {
+				MIG struct{ Profiles []struct{ Name string } }
+			}
 		}
+		if err := yaml.Unmarshal(text, &model); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for _, kind := range model.Kinds {
+			for _, profile := range kind.MIG.Profiles {
+				profiles++
+				name := "mig-" + strings.ReplaceAll(profile.Name, "+", ".")
+				class := find[resourceapi.DeviceClass](t, r, "DeviceClass", name)
+				if got := class.Spec.ExtendedResourceName; got == nil || *got != "nvidia.com/"+name {
+					t.Errorf("%s: the extended resource of %s is %v", file, name, got)
+				}
+				if expression := class.Spec.Selectors[0].CEL.Expression; !strings.HasSuffix(strings.TrimSpace(expression), "== '"+profile.Name+"'") {
+					t.Errorf("%s: %s selects %s", file, name, expression)
+				}
+			}
+		}
+	}
+	if profiles < 40 {
+		t.Errorf("only %d profiles in the models: are they written in another way now?", profiles)
 	}
 }
 
@@ -109,22 +128,4 @@ func decode[T any](t *testing.T, manifest string) *T {
 		t.Fatal(err)
 	}
 	return object
-}
-
-// comparable gives a class as data, so that raw parameters compare by content
-// and expressions whatever their line breaks.
-func comparable(t *testing.T, spec resourceapi.DeviceClassSpec) map[string]any {
-	t.Helper()
-	for i := range spec.Selectors {
-		spec.Selectors[i].CEL.Expression = strings.Join(strings.Fields(spec.Selectors[i].CEL.Expression), " ")
-	}
-	text, err := json.Marshal(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var data map[string]any
-	if err := json.Unmarshal(text, &data); err != nil {
-		t.Fatal(err)
-	}
-	return data
 }

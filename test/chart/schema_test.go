@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -35,6 +36,7 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 		"memory in a unit that is no whole Mi": {"shares: {smallest: 512Ki}", []string{"/shares/smallest"}},
 		"less than all compute":                {"shares: {computeOvercommit: 0.5}", []string{"/shares/computeOvercommit"}},
 		"a profile that is none":               {"mig: {profiles: [1g10gb]}", []string{"/mig/profiles"}},
+		"a profile of an unknown suffix":       {"mig: {profiles: [1g.10gb+you]}", []string{"/mig/profiles"}},
 		"profiles as the flag has them":        {"mig: {profiles: '1g.10gb,2g.20gb'}", []string{"/mig/profiles"}},
 		"no profile":                           {"mig: {profiles: []}", []string{"/mig/profiles"}},
 		"a mode that is none":                  {"mig: {mode: auto}", []string{"/mig/mode"}},
@@ -59,6 +61,15 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// As pkg/gpu reads them.
+func TestProfilesOfEverySuffixAreTaken(t *testing.T) {
+	const profiles = "[1g.10gb, 1g.10gb+me, 2g.48gb+me.all, 4g.96gb+gfx, 1g.24gb-me]"
+	r := mustRender(t, cluster{}, "{mig: {profiles: "+profiles+"}, deviceClasses: {migProfiles: {profiles: "+profiles+"}}}")
+	for _, class := range []string{"mig-1g.10gb.me", "mig-2g.48gb.me.all", "mig-4g.96gb.gfx", "mig-1g.24gb-me"} {
+		find[resourceapi.DeviceClass](t, r, "DeviceClass", class)
 	}
 }
 
