@@ -140,6 +140,21 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{/* A context comes out of its share. */}}
+{{- define "gpu-dra-driver.smallestShare" -}}
+{{- $smallest := .Values.shares.smallest -}}{{- $context := .Values.mps.contextMemory -}}
+{{- if and .Values.mps.enabled (le (include "gpu-dra-driver.mebibytes" $smallest | int64) (include "gpu-dra-driver.mebibytes" $context | int64)) -}}
+{{- fail (printf "shares.smallest (%s) must be more than mps.contextMemory (%s), which comes out of every share" $smallest $context) -}}
+{{- end -}}
+{{ $smallest }}
+{{- end -}}
+
+{{/* An amount of memory, of the schema's kind, as a number of Mi. */}}
+{{- define "gpu-dra-driver.mebibytes" -}}
+{{- $number := regexFind "^[0-9]+" . | int64 -}}
+{{- get (dict "" 1 "Mi" 1 "Gi" 1024 "Ti" 1048576) (regexFind "[MGT]i$" .) | int64 | mul $number -}}
+{{- end -}}
+
 {{- define "gpu-dra-driver.mpsSocket" -}}
 {{- if .Values.mps.enabled }}{{ clean .Values.supervisor.runDir }}/supervisor.sock{{ end -}}
 {{- end -}}
@@ -203,9 +218,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $label := index . 0 -}}{{- $present := index . 1 -}}
 {{- if contains "=" $label -}}
 {{- $parts := splitn "=" 2 $label -}}
-{key: {{ $parts._0 }}, operator: {{ ternary "In" "NotIn" $present }}, values: [{{ $parts._1 | quote }}]}
+{key: {{ $parts._0 | quote }}, operator: {{ ternary "In" "NotIn" $present }}, values: [{{ $parts._1 | quote }}]}
 {{- else -}}
-{key: {{ $label }}, operator: {{ ternary "Exists" "DoesNotExist" $present }}}
+{key: {{ $label | quote }}, operator: {{ ternary "Exists" "DoesNotExist" $present }}}
 {{- end -}}
 {{- end -}}
 
@@ -242,12 +257,12 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priority.className }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
 {{- range . }}
-- name: {{ . }}
+- name: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- end -}}
