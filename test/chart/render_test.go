@@ -66,6 +66,12 @@ func load(t *testing.T) *chart.Chart {
 // render renders the chart with values in YAML; it fails as helm would.
 func render(t *testing.T, on cluster, values string) (rendered, error) {
 	t.Helper()
+	return renderAs(t, release, on, values)
+}
+
+// renderAs renders a release of the name, in the namespace of the name.
+func renderAs(t *testing.T, release string, on cluster, values string) (rendered, error) {
+	t.Helper()
 	c := load(t)
 	given := map[string]any{}
 	if err := yaml.Unmarshal([]byte(values), &given); err != nil {
