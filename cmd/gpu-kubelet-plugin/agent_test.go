@@ -27,6 +27,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin/kubelettest"
 )
 
@@ -456,6 +457,43 @@ func TestAgentSaysWhatItsReadinessLacks(t *testing.T) {
 	}
 	if code, body := get(a.agent, "/metrics"); code != http.StatusOK || !strings.Contains(body, `gpu_dra_devices{state="healthy"} 8`) {
 		t.Errorf("/metrics = %d, without 8 healthy devices", code)
+	}
+}
+
+// A rolling update waits for every agent: one of a node whose driver is missing
+// must not keep the others from theirs.
+func TestAgentIsReadyWithoutADriverAndSaysSo(t *testing.T) {
+	n := newNode(t)
+	hw, err := openHardware(n.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hw.close(); err != nil {
+		t.Fatal(err)
+	}
+	sim, err := nvmlsim.Open(n.simState)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sim.UnloadDriver(); err != nil {
+		t.Fatal(err)
+	}
+	a := n.start(t)
+	get := func(path string) (int, string) {
+		recorder := httptest.NewRecorder()
+		a.handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		return recorder.Code, recorder.Body.String()
+	}
+	for code, body := get("/readyz"); code != http.StatusOK; code, body = get("/readyz") {
+		if t.Context().Err() != nil || strings.Contains(body, "NoDriver") {
+			t.Fatalf("/readyz = %d:\n%s", code, body)
+		}
+	}
+	_, body := get("/metrics")
+	for _, want := range []string{`gpu_dra_node_phase{phase="NoDriver"} 1`, `gpu_dra_node_phase{phase="Published"} 0`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("/metrics lacks %s", want)
+		}
 	}
 }
 

@@ -75,7 +75,7 @@ type agent struct {
 // it has run.
 func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.Interface) (_ *agent, err error) {
 	a := &agent{options: o, hw: hw, client: client, served: make(chan struct{})}
-	a.metrics = plugin.NewMetrics(plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState})
+	a.metrics = plugin.NewMetrics(plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases})
 	watched := controller.Options{
 		Hardware: hw,
 		Publish:  a.publish,

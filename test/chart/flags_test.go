@@ -101,7 +101,7 @@ func TestValuesReachTheirFlags(t *testing.T) {
 	agent, supervisor := programs()[0], programs()[1]
 	got := agent.args(t, valuesFile(t, "every-value.yaml"))
 	want := map[string]string{
-		"hardware": "nvml", "driver-root": "/driver-root", "host-driver-root": "/opt/nvidia",
+		"hardware": "nvml", "driver-root": "/host/opt/nvidia", "host-driver-root": "/opt/nvidia",
 		"dev-root": "/dev-root", "host-dev-root": "/opt/nvidia-dev", "cdi-hook": "/opt/bin/nvidia-cdi-hook",
 		"mps-supervisor": "/run/mps/supervisor.sock", "mps-context-memory": "256Mi",
 		"offer": "share,mig", "smallest-share": "2Gi", "compute-overcommit": "1.5", "timeslice-slots": "2",

@@ -70,8 +70,6 @@ func TestMigrationOfManifestsForNVIDIAsDriver(t *testing.T) {
 
 func TestMigrationOfPodsForTheDevicePlugin(t *testing.T) {
 	runOn(t, "gpu-07-00-ts", "dgx-a100", "--offer=share,mig,timeslice", "--mig-allow-reset")
-	_, err := cluster.Kubectl(t.Context(), "apply", "-f", "demo/mig/classes.yaml")
-	must(t, err)
 	stories := map[string]func(*testing.T, scene){
 		"gpu.yaml": func(t *testing.T, s scene) {
 			one, two := s.sees(t, "one-gpu/main"), s.sees(t, "two-gpus/main")

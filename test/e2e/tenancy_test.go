@@ -112,8 +112,8 @@ func testQuota(t *testing.T) {
 	}
 	refused(t, ns, claim("third", "", ""), "exceeded quota: gpus")
 	refused(t, ns, pod("third", "", "nvidia.com/gpu: 1"), "exceeded quota: gpus", "requests.nvidia.com/gpu")
-	refused(t, ns, of("mps.nvidia.com", claim("five", "count: 5", "")), "exceeded quota: gpus", "mps.nvidia.com.deviceclass")
-	refused(t, ns, of("mps.nvidia.com", claim("all", "allocationMode: All", "")), "exceeded quota: gpus")
+	refused(t, ns, of("mps.nvidia.com", claim("five", "count: 5\ncapacity: {requests: {memory: 10Gi}}", "")), "exceeded quota: gpus", "mps.nvidia.com.deviceclass")
+	refused(t, ns, of("mps.nvidia.com", claim("all", "allocationMode: All\ncapacity: {requests: {memory: 10Gi}}", "")), "exceeded quota: gpus")
 	refused(t, ns, of("timeslice.nvidia.com", claim("turns", "", "")), "exceeded quota: gpus")
 	refused(t, ns, pod("turns", "", "nvidia.com/gpu.shared: 1"), "exceeded quota: gpus")
 	if message := try(t, ns, of("mps.nvidia.com", claim("share", "capacity: {requests: {memory: 10Gi}}", ""))); message != "" {
