@@ -39,7 +39,7 @@ type plugins struct {
 
 func (p *plugins) Lent(context.Context) ([]gpu.Lent, error) {
 	began := time.Now()
-	time.Sleep(p.takes)
+	<-time.After(p.takes)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
@@ -73,7 +73,7 @@ func (p *plugins) exists(yes bool) {
 
 // pass lets a question be answered.
 func (p *plugins) pass() {
-	time.Sleep(p.takes)
+	<-time.After(p.takes)
 	synctest.Wait()
 }
 
@@ -244,7 +244,7 @@ func TestEachClaimHasAnAnswerThatIsNotOlderThanItself(t *testing.T) {
 			var claims sync.WaitGroup
 			for i, after := range arrivals {
 				claims.Go(func() {
-					time.Sleep(time.Duration(after) * time.Millisecond)
+					<-time.After(time.Duration(after) * time.Millisecond)
 					calls[i][0] = time.Now()
 					r.CheckLent(t.Context())
 					calls[i][1] = time.Now()
