@@ -99,6 +99,7 @@ func documents() *rapid.Generator[map[string]any] {
 	values := map[string][]any{
 		"processes": {1, 48, 0, 49, "2", 1.5, nil},
 		"compute":   {"Proportional", "Burst", "", "burst", 5, nil},
+		"multiUser": {true, false, "true", 1, nil},
 		"interval":  {"Default", "Short", "Long", "", "long", 2, nil},
 		"percent":   {1, 100, 0, 101, -1, "50", 50.5, nil},
 		"memory":    {"1Gi", "512Mi", "1.5Gi", 1048576, "10G", "1Ki", 0, -5, "", "1e9", "0x10", "999999999999999999Ti", "1Gi\n", true, []any{"1Gi"}, nil},
@@ -150,6 +151,7 @@ func documents() *rapid.Generator[map[string]any] {
 			}
 			maybe(mps, "perDevice", odd(limits))
 		}
+		maybe(mps, "multiUser", one("multiUser"))
 		strategy := rapid.SampledFrom([]any{"MPS", "MPS", "TimeSlicing", "TimeSlicing", "mps", 5, nil}).Draw(t, "strategy")
 		sharing := map[string]any{}
 		if likely("has a strategy") {
