@@ -7,7 +7,6 @@ BIN        := $(BUILD)/bin
 # component-base insists on a version that starts with vX.Y.Z.
 VERSION    ?= v0.1.0+$(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
 FUZZTIME   ?= 30s
-CLUSTER    ?= default
 # As the cluster's binaries are built, so that they share compiled packages.
 CLUSTER_ENV := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false'
 LDFLAGS    := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
@@ -38,21 +37,24 @@ programs: need-cc
 	CGO_ENABLED=1 go build -tags netgo,osusergo -trimpath -buildvcs=false -ldflags '-s -w -linkmode external -extldflags "-static"' -o $(BIN)/ github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
 	$(CLUSTER_ENV) go -C test/cluster build -ldflags '-s -w' -o ../../$(BIN)/probe ./probe
 
+demo demo-mig demo-fractions demo-fleet: CLUSTER ?= demo
+cluster-up cluster-down: CLUSTER ?= default
+
 .PHONY: demo
 demo: need-root build images helm ## Bring up a real cluster with a simulated DGX H100 and run demo/whole-gpu on it
-	go run ./test/demo -bin $(BIN)
+	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER)
 
 .PHONY: demo-mig
 demo-mig: need-root build images helm ## The same cluster with MIG on demand: demo/mig
-	go run ./test/demo -bin $(BIN) -story mig
+	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER) -story mig
 
 .PHONY: demo-fractions
 demo-fractions: need-root build images helm ## The same cluster with shares and time slices of GPUs: demo/fractions
-	go run ./test/demo -bin $(BIN) -story fractions
+	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER) -story fractions
 
 .PHONY: demo-fleet
 demo-fleet: need-root build images helm ## Ten A100s, 54 pods at once: demo/fleet
-	go run ./test/demo -bin $(BIN) -story fleet
+	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER) -story fleet
 
 .PHONY: cluster-up
 cluster-up: need-root build ## Bring up the test cluster (CLUSTER=name)
@@ -63,12 +65,12 @@ cluster-down: need-root build ## Take the test cluster down, leaving nothing beh
 	$(BIN)/cluster down --name $(CLUSTER)
 
 .PHONY: test
-test: need-root build lint unit chart cluster-test image-test rights admission e2e ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
+test: need-root build lint unit chart cluster-test image-test rights admission e2e walkthrough ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
 
 .PHONY: unit
 unit: need-cc need-busybox ## Unit, golden and property tests with the race detector; needs no root
 	$(say) "unit tests with the race detector"
-	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v -e /test/e2e -e /test/images -e /test/rights -e /test/admission)
+	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v -e /test/e2e -e /test/images -e /test/rights -e /test/admission -e /test/walkthrough)
 	CGO_ENABLED=1 go -C deployments/container test -race ./...
 
 .PHONY: chart
@@ -96,6 +98,11 @@ cluster-test: need-root build
 e2e: need-root build images helm ## End to end on a real cluster
 	$(say) "end to end on a real cluster"
 	go test -count=1 -timeout 40m -v ./test/e2e -bin $(abspath $(BIN))
+
+.PHONY: walkthrough
+walkthrough: need-root build images helm ## Every command of the documents, run on a real cluster
+	$(say) "the commands of the documents on a real cluster"
+	go test -count=1 -timeout 40m -v ./test/walkthrough -bin $(abspath $(BIN))
 
 .PHONY: rights
 rights: need-root build ## What the driver's accounts may do and may not, tried on a real API server

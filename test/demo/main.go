@@ -13,26 +13,24 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-const (
-	namespace   = "demo"
-	clusterName = "demo"
-)
+const namespace = "demo"
 
 func main() {
 	bin := flag.String("bin", ".build/bin", "folder with the binaries that `make build` makes")
 	name := flag.String("story", "whole-gpu", "which folder of demo/ to run: "+storyNames())
+	clusterName := flag.String("cluster", "demo", "name of the cluster to bring up")
 	format := flag.String("o", "table", "how to print who got what: table, or json for the story fleet")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *bin, *name, *format); err != nil {
+	if err := run(ctx, *bin, *clusterName, *name, *format); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		stop()
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, bin, name, format string) error {
+func run(ctx context.Context, bin, clusterName, name, format string) error {
 	chosen, ok := stories(format)[name]
 	if !ok {
 		return fmt.Errorf("-story %s: want one of %s", name, storyNames())

@@ -1,5 +1,6 @@
 // Package docs keeps the documents honest: what they name exists, and what
-// exists is named. What they say of it is for readers to judge.
+// exists is named. What they say of it is for readers to judge. Their commands
+// are run by test/walkthrough.
 package docs
 
 import (
@@ -8,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -25,6 +25,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/test/markdown"
 )
 
 const (
@@ -244,20 +245,12 @@ var (
 	code   = regexp.MustCompile("`[^`\n]+`")
 )
 
-// documents are all that readers are pointed to, relative to the root.
+// documents are all of the repository, relative to the root.
 func documents(t *testing.T) []string {
 	t.Helper()
-	docs := []string{"README.md", "deployments/helm/gpu-dra-driver/README.md", "deployments/container/README.md"}
-	for _, folder := range []string{"docs", "demo"} {
-		err := fs.WalkDir(os.DirFS(root), folder, func(path string, _ fs.DirEntry, err error) error {
-			if strings.HasSuffix(path, ".md") {
-				docs = append(docs, path)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+	docs, err := markdown.Files(root)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return docs
 }

@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // DriverName is the driver's name in ResourceSlices and claims.
@@ -81,6 +82,16 @@ func (a *Agent) Upgrade(ctx context.Context, flags ...string) error {
 	}
 	v.Agent.ExtraArgs = append(v.Agent.ExtraArgs, flags...)
 	return a.cluster.release(ctx, v, a.dir)
+}
+
+// Values are those of the chart for this agent, as YAML, for those who install
+// it themselves and say where the images come from.
+func (a *Agent) Values() ([]byte, error) {
+	v, err := a.values()
+	if err != nil {
+		return nil, err
+	}
+	return yaml.Marshal(v)
 }
 
 // values of the chart for this agent.

@@ -24,6 +24,7 @@ type Cluster struct {
 	PluginsDir         string `json:"pluginsDir"`
 	PluginsRegistryDir string `json:"pluginsRegistryDir"`
 	CDIDir             string `json:"cdiDir"`
+	ContainerdSocket   string `json:"containerdSocket"`
 	StateDir           string `json:"stateDir"`
 	LogsDir            string `json:"logsDir"`
 	BinDir             string `json:"binDir"`

@@ -26,12 +26,8 @@ const (
 
 // values of the chart that this harness sets.
 type values struct {
-	Image struct {
-		Registry   string `json:"registry"`
-		Tag        string `json:"tag"`
-		PullPolicy string `json:"pullPolicy"`
-	} `json:"image"`
-	Hardware   string `json:"hardware"`
+	Image      *imageValues `json:"image,omitempty"`
+	Hardware   string       `json:"hardware"`
 	Simulation struct {
 		StateDir string            `json:"stateDir"`
 		Models   map[string]string `json:"models,omitempty"`
@@ -51,6 +47,12 @@ type values struct {
 		LogDir  string  `json:"logDir"`
 		Logging logging `json:"logging"`
 	} `json:"supervisor"`
+}
+
+type imageValues struct {
+	Registry   string `json:"registry"`
+	Tag        string `json:"tag"`
+	PullPolicy string `json:"pullPolicy"`
 }
 
 type logging struct {
@@ -99,7 +101,7 @@ func (c *Cluster) release(ctx context.Context, v values, dir string) error {
 	if !ok {
 		return errors.New("install the chart: no images are loaded")
 	}
-	v.Image.Registry, v.Image.Tag, v.Image.PullPolicy = filepath.Dir(name), tag, "Never"
+	v.Image = &imageValues{Registry: filepath.Dir(name), Tag: tag, PullPolicy: "Never"}
 	text, err := yaml.Marshal(v)
 	if err != nil {
 		return err

@@ -1,0 +1,107 @@
+package docs
+
+import (
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/markdown"
+)
+
+func TestEveryFenceSaysWhatIsInIt(t *testing.T) {
+	known := []string{markdown.Commands, "yaml", "text"}
+	for _, f := range fences(t) {
+		if !slices.Contains(known, f.Language) {
+			t.Errorf("%s: the language of the fence is %q, want one of %q; text is for output and figures", f.Where(), f.Language, known)
+		}
+	}
+}
+
+// Whoever adds a command that no test runs adds it here, with the reason beside
+// the command, and says in the review why there is no other way.
+func TestTheCommandsThatNoTestRunsAreThese(t *testing.T) {
+	want := []string{
+		"README.md: make demo    # as root on Linux: a real one-node Kubernetes with a simulated DGX H100, six pods on it, and a table of who got what",
+		"deployments/container/README.md: docker load --input .build/images/gpu-kubelet-plugin.tar    # or podman, or nerdctl",
+		"deployments/container/README.md: docker build --file deployments/container/Dockerfile --target gpu-kubelet-plugin --build-arg VERSION=v0.1.0 --tag gpu-kubelet-plugin:v0.1.0 .",
+		"docs/developer.md: ./gpu-conformance -test.v -hardware=nvml -capture my-node.yaml",
+	}
+	var got []string
+	for _, f := range fences(t) {
+		if f.NotRun != "" {
+			got = append(got, f.File+": "+f.Lines[0])
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("not run by a test (-want +got):\n%s", diff)
+	}
+}
+
+var (
+	placeholder = regexp.MustCompile(`<[a-z][a-z -]*>|…|\.\.\.$|^\$ `)
+	shortOption = regexp.MustCompile(` -[A-Za-z]( |$)`)
+)
+
+func TestCommandsCanBePasted(t *testing.T) {
+	for _, f := range fences(t) {
+		if f.Language != markdown.Commands {
+			continue
+		}
+		if len(f.Lines) == 0 {
+			t.Errorf("%s: no commands", f.Where())
+		}
+		for _, line := range f.Lines {
+			if found := placeholder.FindString(line); found != "" {
+				t.Errorf("%s: %q is for a reader to fill in: let a variable stand for it, which is set in a line of its own: %s", f.Where(), found, line)
+			}
+			// The daemon of MPS has no long ones.
+			if shortOption.MatchString(line) && !strings.Contains(line, "nvidia-cuda-mps-control -d") {
+				t.Errorf("%s: long options say what they mean: %s", f.Where(), line)
+			}
+		}
+		bash := exec.CommandContext(t.Context(), "bash", "-n")
+		bash.Stdin = strings.NewReader(markdown.Script([]markdown.Fence{f}))
+		if out, err := bash.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", f.Where(), err, out)
+		}
+	}
+}
+
+// What a reader is told to run stands in a fence, where it is run.
+func TestCommandsInTheTextStandInAFenceToo(t *testing.T) {
+	var run strings.Builder
+	for _, f := range fences(t) {
+		if f.Language == markdown.Commands {
+			run.WriteString(strings.Join(f.Lines, "\n"))
+		}
+	}
+	command := regexp.MustCompile("`((?:kubectl|helm|ctr|crane|gpu-sim) [^`]* --[^`]*)`")
+	for _, doc := range documents(t) {
+		for _, m := range command.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, doc), ""), -1) {
+			if text := strings.Join(strings.Fields(m[1]), " "); !strings.Contains(run.String(), text) {
+				t.Errorf("%s: no fence has the command `%s`", doc, text)
+			}
+		}
+	}
+}
+
+// fences of all documents.
+func fences(t *testing.T) []markdown.Fence {
+	t.Helper()
+	var all []markdown.Fence
+	for _, doc := range documents(t) {
+		found, err := markdown.Read(root, doc)
+		if err != nil {
+			t.Error(err)
+		}
+		all = append(all, found...)
+	}
+	if len(all) < 50 {
+		t.Errorf("%d fences in all documents", len(all))
+	}
+	return all
+}

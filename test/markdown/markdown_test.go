@@ -1,0 +1,95 @@
+package markdown
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// document joins lines, in which a single quote at the start stands for a fence.
+func document(lines ...string) string {
+	text := strings.Join(lines, "\n") + "\n"
+	return strings.ReplaceAll(text, "'''", "```")
+}
+
+func TestFencesAreFoundWithWhatIsSaidOfThem(t *testing.T) {
+	got, err := Parse("docs/a.md", document(
+		"# Title",
+		"",
+		"'''sh",
+		"kubectl get pods",
+		"'''",
+		"1. In a list:",
+		"   <!-- not run by a test: it needs a GPU -->",
+		"   '''sh",
+		"   cat <<EOF",
+		"     indented",
+		"   EOF",
+		"   '''",
+		"'''",
+		"figure",
+		"'''",
+		"<!-- refused -->",
+		"'''sh",
+		"'''",
+		"<!-- begins anew -->",
+		"'''sh",
+		"'''",
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Fence{
+		{File: "docs/a.md", Line: 3, Language: "sh", Lines: []string{"kubectl get pods"}},
+		{File: "docs/a.md", Line: 8, Language: "sh", Lines: []string{"cat <<EOF", "  indented", "EOF"}, NotRun: "it needs a GPU"},
+		{File: "docs/a.md", Line: 13, Lines: []string{"figure"}},
+		{File: "docs/a.md", Line: 17, Language: "sh", Refused: true},
+		{File: "docs/a.md", Line: 20, Language: "sh", Anew: true},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("fences (-want +got):\n%s", diff)
+	}
+}
+
+func TestADocumentWithAMistakeIsRefusedWithItsLine(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		text string
+		want string
+	}{
+		{"a fence without an end", document("", "'''sh", "ls"), "a.md:2: the fence never ends"},
+		{"a reason is missing", document("<!-- not run by a test: -->", "'''sh", "'''"), "a.md:2: the comment before it"},
+		{"a misspelt comment", document("<!-- not run -->", "'''sh", "'''"), `a.md:2: the comment before it is "not run"`},
+		{"a comment before a manifest", document("<!-- refused -->", "'''yaml", "'''"), `a.md:2: a comment before a fence is for commands (sh), not for "yaml"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Parse("a.md", c.text)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q in it", err, c.want)
+			}
+		})
+	}
+}
+
+func TestFilesAreAllDocumentsButThoseInHiddenFolders(t *testing.T) {
+	top := t.TempDir()
+	for _, file := range []string{"b.md", "docs/a.md", "docs/a.txt", ".build/c.md", "test/x/README.md"} {
+		path := filepath.Join(top, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := Files(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"b.md", "docs/a.md", "test/x/README.md"}, got); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,121 @@
+package walkthrough
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/markdown"
+)
+
+// scene is what a document takes for granted, and what it promises.
+type scene struct {
+	// pulled says that the node has the driver's images from the reader's
+	// registry.
+	pulled bool
+	// applied are manifests; of a document, its DeviceClasses.
+	applied []string
+	// installed says that the driver runs.
+	installed bool
+	// printed is what the commands print, among other things, with one space
+	// between words.
+	printed []string
+}
+
+// scenes of the documents with commands; those that need none are missing.
+var scenes = map[string]scene{
+	"README.md": {printed: []string{
+		`"name": "gpu-1b-00"`,
+		"made a dgx1-v100 with 8 GPUs in",
+		"GPU_DRA_NODE_NAME",
+	}},
+	"demo/fleet/README.md":     {printed: []string{"Left: 0 GPUs that nobody uses", "job.batch/pretrain unchanged"}},
+	"demo/fractions/README.md": {printed: []string{"19968M 25%"}},
+	"demo/mig/README.md":       {printed: []string{"eight-gpus has started by itself"}},
+	"demo/tenancy/README.md": {installed: true, printed: []string{
+		"requests.nvidia.com/gpu 2 2",
+		`"/dev/nvidia7"`,
+	}},
+	"demo/whole-gpu/README.md":                  {installed: true, printed: []string{"cannot allocate all claims", "productName"}},
+	"deployments/container/README.md":           {printed: []string{"nvidia-cdi-hook installed"}},
+	"deployments/helm/gpu-dra-driver/README.md": {pulled: true},
+	"docs/administrator.md":                     {installed: true},
+	"docs/developer.md":                         {printed: []string{"LOST"}},
+	"docs/install.md": {printed: []string{
+		"gpu-kubelet-plugin:v0.1.0: digest:",
+		"Phase: Succeeded",
+		"daemonset.apps/gpu-dra-driver-agent created",
+		"nine-gpus waits, and the scheduler says why",
+		"dgx-h100 with 8 GPUs in",
+	}},
+	"docs/migration.md": {pulled: true, printed: []string{
+		"Phase: Succeeded",
+		"name: gpu-1b-00",
+	}},
+	"docs/policy.md":          {installed: true, applied: []string{"docs/policy.md"}, printed: []string{"10Gi"}},
+	"docs/sharing.md":         {installed: true},
+	"docs/tenancy.md":         {installed: true, applied: []string{"demo/tenancy/team-class.yaml"}},
+	"docs/troubleshooting.md": {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
+}
+
+// set makes the cluster what the document takes for granted.
+func (s scene) set(ctx context.Context, t *testing.T, file string) {
+	t.Helper()
+	if s.pulled {
+		must(t, pull(ctx, file))
+	}
+	for _, path := range s.applied {
+		if strings.HasSuffix(path, ".md") {
+			_, err := cluster.KubectlInput(ctx, classes(t, path), "apply", "--filename", "-")
+			must(t, err)
+			continue
+		}
+		_, err := cluster.Kubectl(ctx, "apply", "--filename", path)
+		must(t, err)
+	}
+	if s.installed {
+		must(t, cluster.NewAgent(model).Start(ctx))
+	}
+}
+
+// pull gives the driver's images the names that the document's reader knows
+// them by. The tag is the chart's default.
+func pull(ctx context.Context, file string) error {
+	for name, reference := range cluster.References {
+		ctr := exec.CommandContext(ctx, filepath.Join(cluster.BinDir, "ctr"), "--address", cluster.ContainerdSocket,
+			"--namespace", "k8s.io", "images", "tag", "--force", reference, desk.own(file)+"/team/"+name+":v0.1.0")
+		if out, err := ctr.CombinedOutput(); err != nil {
+			return fmt.Errorf("ctr images tag %s: %w: %s", reference, err, out)
+		}
+	}
+	return nil
+}
+
+// classes are the DeviceClasses in a document.
+func classes(t *testing.T, file string) string {
+	t.Helper()
+	var found []string
+	for _, f := range fences(t, file) {
+		if text := strings.Join(f.Lines, "\n"); f.Language == "yaml" && strings.Contains(text, "kind: DeviceClass\n") {
+			found = append(found, text)
+		}
+	}
+	return strings.Join(found, "\n---\n")
+}
+
+func fences(t *testing.T, file string) []markdown.Fence {
+	t.Helper()
+	found, err := markdown.Read(cluster.Root, file)
+	must(t, err)
+	return found
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
