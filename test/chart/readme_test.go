@@ -78,7 +78,7 @@ func TestTheCostsInTheValuesAreTheMeasuredOnes(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z,]+)` \\| (\\d+), \\d+ \\| ([0-9.]+ kB) \\| (\\d+ µs)").FindAllStringSubmatch(string(design), -1) {
 		measured[row[1]] = row[2] + " " + row[3] + " " + row[4]
 	}
-	shown := regexp.MustCompile("(?m)^# {3}([a-z, ]+?) +(\\d+) +([0-9.]+ kB) +(\\d+ µs)$").FindAllStringSubmatch(string(values), -1)
+	shown := regexp.MustCompile(`(?m)^# {3}([a-z, ]+?) +(\d+) +([0-9.]+ kB) +(\d+ µs)$`).FindAllStringSubmatch(string(values), -1)
 	if len(shown) < 4 {
 		t.Errorf("values.yaml shows %d offers with their costs", len(shown))
 	}
