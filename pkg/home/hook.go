@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -32,11 +33,15 @@ func (h *Home) InstallHook(program string) (path string, err error) {
 }
 
 func install(from, to string) (err error) {
-	program, err := os.ReadFile(from)
+	program, err := os.Open(from)
 	if err != nil {
 		return err
 	}
+	defer program.Close() //nolint:errcheck // it was only read
 	if same, err := isInstalled(program, to); same || err != nil {
+		return err
+	}
+	if _, err := program.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
 	// Another agent may be at it at the same time.
@@ -49,7 +54,7 @@ func install(from, to string) (err error) {
 			err = errors.Join(err, os.Remove(tmp.Name()))
 		}
 	}()
-	_, err = tmp.Write(program)
+	_, err = io.Copy(tmp, program)
 	if err == nil {
 		// Whatever the umask.
 		err = tmp.Chmod(0o755)
@@ -62,7 +67,7 @@ func install(from, to string) (err error) {
 }
 
 // isInstalled tells whether file is the program and may be run by everybody.
-func isInstalled(program []byte, file string) (bool, error) {
+func isInstalled(program *os.File, file string) (bool, error) {
 	info, err := os.Lstat(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -73,9 +78,34 @@ func isInstalled(program []byte, file string) (bool, error) {
 	if info.IsDir() {
 		return false, fmt.Errorf("%s is a directory: remove it", file)
 	}
-	if !info.Mode().IsRegular() || info.Mode().Perm() != 0o755 || info.Size() != int64(len(program)) {
+	if !info.Mode().IsRegular() || info.Mode().Perm() != 0o755 {
 		return false, nil
 	}
-	have, err := os.ReadFile(file)
-	return bytes.Equal(have, program), err
+	have, err := os.Open(file)
+	if err != nil {
+		return false, err
+	}
+	defer have.Close() //nolint:errcheck // it was only read
+	return same(program, have)
+}
+
+// same compares a piece at a time: the agent's memory is not for programs.
+func same(a, b io.Reader) (bool, error) {
+	const piece = 64 << 10
+	left, right := make([]byte, piece), make([]byte, piece)
+	for {
+		n, errA := io.ReadFull(a, left)
+		m, errB := io.ReadFull(b, right)
+		if !bytes.Equal(left[:n], right[:m]) {
+			return false, nil
+		}
+		for _, err := range []error{errA, errB} {
+			if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				return false, err
+			}
+		}
+		if n < piece {
+			return true, nil
+		}
+	}
 }
