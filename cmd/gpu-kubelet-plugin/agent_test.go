@@ -27,6 +27,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin/kubelettest"
 )
 
@@ -63,7 +64,7 @@ func newNode(t *testing.T, objects ...runtime.Object) *node {
 	o, err := parse([]string{
 		"--hardware=sim:dgx-h100", "--sim-state=" + filepath.Join(dir, "sim"), "--cdi-hook=" + hook,
 		"--node-name=node-1", "--kubelet-plugins-dir=" + filepath.Join(dir, "plugins"), "--kubelet-registry-dir=" + filepath.Join(dir, "registry"),
-		"--cdi-dir=" + filepath.Join(dir, "cdi"), "--state-dir=" + filepath.Join(dir, "state"), "--http-listen=",
+		"--cdi-dir=" + filepath.Join(dir, "cdi"), "--http-listen=",
 		"--mps-supervisor=" + filepath.Join(dir, "mps.sock"), "--kubelet-pod-resources=" + filepath.Join(dir, "kubelet.sock"),
 	}, nil)
 	if err != nil {
@@ -91,7 +92,7 @@ func (n *node) start(t *testing.T) *running {
 	if n.timeSlices != nil {
 		hw.timeSlices = n.timeSlices
 	}
-	a, err := newAgent(n.options, hw, n.client)
+	a, err := newAgent(t.Context(), n.options, hw, n.client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +180,7 @@ func list(t *testing.T, dir string) []string {
 // left are the CDI specs and records of claims.
 func (n *node) left(t *testing.T) []string {
 	t.Helper()
-	names := append(list(t, n.cdiDir), list(t, filepath.Join(n.stateDir, "claims"))...)
+	names := append(list(t, n.cdiDir), list(t, filepath.Join(n.driverDir(), "agent/claims"))...)
 	return slices.DeleteFunc(names, func(name string) bool { return name == "quarantine" })
 }
 
@@ -435,7 +436,7 @@ func TestAgentSaysWhatItsReadinessLacks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := newAgent(n.options, hw, n.client)
+	before, err := newAgent(t.Context(), n.options, hw, n.client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -456,6 +457,43 @@ func TestAgentSaysWhatItsReadinessLacks(t *testing.T) {
 	}
 	if code, body := get(a.agent, "/metrics"); code != http.StatusOK || !strings.Contains(body, `gpu_dra_devices{state="healthy"} 8`) {
 		t.Errorf("/metrics = %d, without 8 healthy devices", code)
+	}
+}
+
+// A rolling update waits for every agent: one of a node whose driver is missing
+// must not keep the others from theirs.
+func TestAgentIsReadyWithoutADriverAndSaysSo(t *testing.T) {
+	n := newNode(t)
+	hw, err := openHardware(n.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hw.close(); err != nil {
+		t.Fatal(err)
+	}
+	sim, err := nvmlsim.Open(n.simState)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sim.UnloadDriver(); err != nil {
+		t.Fatal(err)
+	}
+	a := n.start(t)
+	get := func(path string) (int, string) {
+		recorder := httptest.NewRecorder()
+		a.handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		return recorder.Code, recorder.Body.String()
+	}
+	for code, body := get("/readyz"); code != http.StatusOK; code, body = get("/readyz") {
+		if t.Context().Err() != nil || strings.Contains(body, "NoDriver") {
+			t.Fatalf("/readyz = %d:\n%s", code, body)
+		}
+	}
+	_, body := get("/metrics")
+	for _, want := range []string{`gpu_dra_node_phase{phase="NoDriver"} 1`, `gpu_dra_node_phase{phase="Published"} 0`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("/metrics lacks %s", want)
+		}
 	}
 }
 

@@ -26,9 +26,6 @@ Examples:
   # On a node, with the service account of the pod.
   gpu-kubelet-plugin --node-name=$NODE_NAME --pod-uid=$POD_UID
 
-  # Put nvidia-cdi-hook on the host (see install-cdi-hook --help).
-  gpu-kubelet-plugin install-cdi-hook --to=/var/lib/kubelet/plugins/gpu.nvidia.com
-
   # By hand, against any cluster, with simulated GPUs.
   gpu-kubelet-plugin --hardware=sim:dgx-h100 --sim-state=/run/gpu-sim --kubeconfig=$HOME/.kube/config`
 
@@ -69,6 +66,5 @@ func newCommand() *cobra.Command {
 	}
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cliflag.SetUsageAndHelpFunc(cmd, sets, helpColumns)
-	cmd.AddCommand(newInstallHook())
 	return cmd
 }

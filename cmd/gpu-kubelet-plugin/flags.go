@@ -55,7 +55,6 @@ type options struct {
 	kubeletRegistryDir string
 	podResources       string // socket; empty for none
 	cdiDir             string
-	stateDir           string
 	podUID             string
 
 	httpListen string
@@ -73,7 +72,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.devRoot, "dev-root", "", "`DIR` that holds dev/nvidia* (default: the driver root)")
 	fs.StringVar(&o.hostDriverRoot, "host-driver-root", "", "`DIR` that is the driver root on the host, where the agent's container has it elsewhere (default: the same)")
 	fs.StringVar(&o.hostDevRoot, "host-dev-root", "", "`DIR` that is the device root on the host, where the agent's container has it elsewhere (default: the same)")
-	fs.StringVar(&o.cdiHook, "cdi-hook", "/usr/bin/nvidia-cdi-hook", "`FILE` of nvidia-cdi-hook on the host: the container runtime runs it to put the driver's libraries in place")
+	fs.StringVar(&o.cdiHook, "cdi-hook", "", "`FILE` of nvidia-cdi-hook on the host: the container runtime runs it to put the driver's libraries in place (default: a copy of the one beside this program, in the agent's folder)")
 
 	fs = sets.FlagSet("publishing")
 	fs.StringVar(&o.offer, "offer", "share", "comma-separated `WAYS` in which this node offers its GPUs besides whole ones; known: "+strings.Join(catalog.KnownOffers(), ", ")+". The node's label "+catalog.OfferLabel+" takes precedence, with dots for commas (share.mig), and is followed while the agent runs")
@@ -94,11 +93,10 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.DurationVar(&o.reconcileInterval, "reconcile-interval", 5*time.Minute, "how often the claims held here are compared with the claims in the cluster")
 
 	fs = sets.FlagSet("host")
-	fs.StringVar(&o.kubeletPluginsDir, "kubelet-plugins-dir", kubeletplugin.KubeletPluginsDir, "`DIR` of the kubelet for the plugins' sockets")
+	fs.StringVar(&o.kubeletPluginsDir, "kubelet-plugins-dir", kubeletplugin.KubeletPluginsDir, "`DIR` of the kubelet for the plugins' sockets. NAME/agent in it, with the driver's name, is the agent's folder: the records of prepared claims, which outlive the agent, and the hook. The last agent removes it when it ends and no claim is prepared")
 	fs.StringVar(&o.kubeletRegistryDir, "kubelet-registry-dir", kubeletplugin.KubeletRegistryDir, "`DIR` of the kubelet where plugins register")
 	fs.StringVar(&o.podResources, "kubelet-pod-resources", podresources.DefaultSocket, "`SOCKET` on which the kubelet tells which GPUs a device plugin has given to pods: these are offered to nobody until the pods end; empty to offer them")
 	fs.StringVar(&o.cdiDir, "cdi-dir", kubeletplugin.DefaultCDIDir, "`DIR` where the container runtime looks for CDI specs")
-	fs.StringVar(&o.stateDir, "state-dir", "/var/lib/gpu-dra-driver", "`DIR` for the records of prepared claims; must outlive the agent")
 	fs.StringVar(&o.podUID, "pod-uid", "", "`UID` of the agent's pod, which makes updates without a gap possible: the old agent serves until the new one is registered")
 
 	fs = sets.FlagSet("serving")
@@ -123,7 +121,7 @@ func (o *options) complete() error {
 		}
 		o.nodeName = strings.ToLower(host)
 	}
-	for _, dir := range []*string{&o.driverRoot, &o.devRoot, &o.hostDriverRoot, &o.hostDevRoot, &o.simState, &o.stateDir, &o.cdiDir, &o.kubeletPluginsDir, &o.kubeletRegistryDir, &o.podResources} {
+	for _, dir := range []*string{&o.driverRoot, &o.devRoot, &o.hostDriverRoot, &o.hostDevRoot, &o.simState, &o.cdiHook, &o.cdiDir, &o.kubeletPluginsDir, &o.kubeletRegistryDir, &o.podResources} {
 		if *dir == "" {
 			continue
 		}
@@ -186,6 +184,9 @@ func (o *options) completeMIG() error {
 	}
 	return nil
 }
+
+// driverDir is the driver's folder among the kubelet's.
+func (o *options) driverDir() string { return filepath.Join(o.kubeletPluginsDir, o.driverName) }
 
 // simulated gives the model of simulated hardware.
 func (o *options) simulated() (model string, ok bool) {

@@ -15,8 +15,7 @@ func (a *agent) handler() http.Handler {
 	serving := plugin.Check{Name: "serving", Err: a.isServing}
 	return plugin.Handler(a.metrics, []plugin.Check{serving}, []plugin.Check{
 		serving,
-		{Name: "gpus", Err: a.hasGPUs},
-		{Name: "published", Err: a.hasPublished},
+		{Name: "gpus", Err: a.hasLooked},
 		{Name: "registered", Err: a.isRegistered},
 	})
 }
@@ -31,23 +30,14 @@ func (a *agent) isServing() error {
 	}
 }
 
-// hasGPUs: the GPUs were looked at. A node without any is complete as well.
-func (a *agent) hasGPUs() error {
-	switch s := a.controller.State(); s.Phase {
-	case controller.Looking, controller.NoDriver:
-		return fmt.Errorf("%s", s)
-	default:
-		return nil
-	}
-}
-
-func (a *agent) hasPublished() error {
-	switch s := a.controller.State(); s.Phase {
-	case controller.Published, controller.NoGPUs:
-		return nil
-	default:
+// hasLooked: the GPUs were looked at, and what there is was published. A node
+// without any is complete as well, and so is one without a driver: an agent that
+// waits for it must not keep those of other nodes from being updated.
+func (a *agent) hasLooked() error {
+	if s := a.controller.State(); s.Phase == controller.Looking {
 		return fmt.Errorf("%s", s)
 	}
+	return nil
 }
 
 func (a *agent) isRegistered() error {
@@ -77,6 +67,18 @@ func (a *agent) devicesByState() map[string]int {
 		}
 	}
 	return states
+}
+
+// phases has 1 for the one that the node is in, and 0 for the others.
+func (a *agent) phases() map[string]int {
+	now, phases := a.controller.State().Phase, map[string]int{}
+	for _, p := range controller.Phases() {
+		phases[string(p)] = 0
+		if p == now {
+			phases[string(p)] = 1
+		}
+	}
+	return phases
 }
 
 // health is what the plugin tells the kubelet of the devices.

@@ -62,7 +62,7 @@ func TestAMistakeEndsTheProcessWithOneLine(t *testing.T) {
 
 func TestSIGTERMEndsTheProcessCleanlyEvenWithoutAnAPIServer(t *testing.T) {
 	n := newNode(t)
-	kubeconfig := n.stateDir + ".kubeconfig"
+	kubeconfig := n.cdiDir + ".kubeconfig"
 	err := os.WriteFile(kubeconfig, []byte(`{"kind":"Config","apiVersion":"v1","current-context":"c",
 "clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`), 0o600)
 	if err != nil {
@@ -70,7 +70,7 @@ func TestSIGTERMEndsTheProcessCleanlyEvenWithoutAnAPIServer(t *testing.T) {
 	}
 	cmd, out := agentProcess(t, "--hardware=sim:dgx-h100", "--sim-state="+n.simState, "--kubeconfig="+kubeconfig, "--node-name=node-1",
 		"--kubelet-plugins-dir="+n.kubeletPluginsDir, "--kubelet-registry-dir="+n.kubeletRegistryDir,
-		"--cdi-dir="+n.cdiDir, "--state-dir="+n.stateDir, "--cdi-hook="+n.cdiHook, "--http-listen=127.0.0.1:0")
+		"--cdi-dir="+n.cdiDir, "--cdi-hook="+n.cdiHook, "--http-listen=127.0.0.1:0")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -85,9 +85,7 @@ func TestSIGTERMEndsTheProcessCleanlyEvenWithoutAnAPIServer(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("ended with %v, want exit status 0; it said:\n%s", err, out)
 	}
-	if left := list(t, n.kubeletRegistryDir); len(left) != 0 {
-		t.Errorf("left where the kubelet looks for plugins: %q", left)
-	}
+	n.wantNothing(t)
 }
 
 func TestPrintingNeedsNothingAndLeavesNothing(t *testing.T) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -19,10 +17,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
 // recoverPatience is how long serving waits for claims of an earlier process to
@@ -48,7 +46,7 @@ func runWith(ctx context.Context, o *options, client kubernetes.Interface) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, hw.close()) }() //nolint:contextcheck // closing comes after ctx has ended
-	a, err := newAgent(o, hw, client)
+	a, err := newAgent(ctx, o, hw, client)
 	if err != nil {
 		return err
 	}
@@ -64,6 +62,7 @@ type agent struct {
 	supervisor *mps.Client
 	// plugins is what the kubelet knows of device plugins; nil where nobody asks.
 	plugins    *podresources.Client
+	home       *home.Home
 	claims     *claim.Manager
 	controller *controller.Controller
 	metrics    *plugin.Metrics
@@ -72,9 +71,11 @@ type agent struct {
 	served chan struct{}
 }
 
-func newAgent(o *options, hw *hardware, client kubernetes.Interface) (*agent, error) {
+// newAgent puts an agent together, which holds its home from then on and until
+// it has run.
+func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.Interface) (_ *agent, err error) {
 	a := &agent{options: o, hw: hw, client: client, served: make(chan struct{})}
-	a.metrics = plugin.NewMetrics(plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState})
+	a.metrics = plugin.NewMetrics(plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases})
 	watched := controller.Options{
 		Hardware: hw,
 		Publish:  a.publish,
@@ -91,44 +92,50 @@ func newAgent(o *options, hw *hardware, client kubernetes.Interface) (*agent, er
 		a.plugins, watched.Plugins = plugins, plugins
 	}
 	a.controller = controller.New(watched)
-	specs, err := cdi.NewWriter(cdi.Options{
-		Dir: o.cdiDir, DriverName: o.driverName, DevRoot: hw.hostDevRoot(), Edits: &driverEdits{hardware: hw, hook: o.cdiHook},
-	})
-	if err != nil {
-		return nil, err
-	}
 	boot, err := hw.machine.BootID()
 	if err != nil {
 		return nil, err
 	}
-	records, err := store.Open(filepath.Join(o.stateDir, "claims"))
+	program, err := o.hookToInstall()
 	if err != nil {
-		return nil, fmt.Errorf("open the records of claims: %w", err)
+		return nil, err
 	}
-	modes, err := store.Open(filepath.Join(o.stateDir, "mig-modes"))
-	if err != nil {
-		return nil, fmt.Errorf("open the records of MIG modes: %w", err)
+	if a.home, err = home.Enter(ctx, o.driverDir(), func() { removeDeadSockets(context.WithoutCancel(ctx), o) }); err != nil {
+		return nil, err
 	}
-	intervals, err := store.Open(filepath.Join(o.stateDir, "time-slices"))
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.home.Close())
+		}
+	}()
+	hook := o.cdiHook
+	if program != "" {
+		if hook, err = a.home.InstallHook(program); err != nil {
+			return nil, err
+		}
+	}
+	specs, err := cdi.NewWriter(cdi.Options{
+		Dir: o.cdiDir, DriverName: o.driverName, DevRoot: hw.hostDevRoot(), Edits: &driverEdits{hardware: hw, hook: hook},
+	})
 	if err != nil {
-		return nil, fmt.Errorf("open the records of time slices: %w", err)
+		return nil, err
 	}
 	options := claim.Options{
 		DriverName:   o.driverName,
 		PoolName:     o.nodeName,
 		BootID:       boot,
-		StateDir:     o.stateDir,
-		Records:      records,
+		LockFile:     a.home.LockFile(),
+		Records:      a.home.Claims,
 		Inventory:    a.controller,
 		CDI:          specs,
 		MonitorNodes: hw.machine.MonitorNodes,
 		Partitioning: &claim.Partitioning{
-			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Modes: modes, Static: o.mig.Static,
+			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Modes: a.home.MIGModes, Static: o.mig.Static,
 		},
 		ContextMemory: uint64(o.sharing.contextMemory.Value()),
 		Shares:        o.sharing.shares(),
 		TimeSlicing:   hw.timeSlices,
-		Intervals:     intervals,
+		Intervals:     a.home.TimeSlices,
 		Attributes:    a.controller.Attributes,
 		Observer:      a.metrics,
 	}
@@ -147,12 +154,16 @@ func newAgent(o *options, hw *hardware, client kubernetes.Interface) (*agent, er
 // can ask for new ones.
 func (a *agent) run(parent context.Context) error {
 	var parts sync.WaitGroup
+	idle := true
+	defer func() { a.leave(context.WithoutCancel(parent), idle) }()
 	defer a.close()
 	defer parts.Wait()
 	ctx, fatal := context.WithCancelCause(parent)
 	defer fatal(nil)
 
-	warnOfHook(ctx, a.cdiHook)
+	if a.cdiHook != "" {
+		warnOfHook(ctx, a.cdiHook)
+	}
 	if a.httpListen != "" {
 		wait, err := serveHTTP(ctx, a.httpListen, a.handler(), fatal)
 		if err != nil {
@@ -169,7 +180,7 @@ func (a *agent) run(parent context.Context) error {
 		}
 		<-ctx.Done()
 		klog.FromContext(ctx).Info("Stopping", "why", context.Cause(ctx))
-		a.plugin.Stop()
+		idle = a.plugin.Stop()
 	}
 	if parent.Err() != nil {
 		return nil
@@ -186,6 +197,25 @@ func (a *agent) close() {
 	}
 	if a.plugins != nil {
 		_ = a.plugins.Close()
+	}
+}
+
+// removeDeadSockets is for who is the only agent of the node.
+func removeDeadSockets(ctx context.Context, o *options) {
+	if err := plugin.RemoveDeadSockets(ctx, o.driverName, o.driverDir(), o.kubeletRegistryDir); err != nil {
+		klog.FromContext(ctx).Error(err, "Could not remove the sockets of agents that were killed; the next agent tries again")
+	}
+}
+
+// leave gives up the home, at the very end: nothing of this agent writes there
+// any more, unless a call hangs.
+func (a *agent) leave(ctx context.Context, idle bool) {
+	err := a.home.Leave(func() (bool, error) {
+		held, err := a.claims.Held(ctx)
+		return !idle || len(held) > 0, err
+	})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Could not tidy up; an agent that starts and ends here tries again")
 	}
 }
 
@@ -208,7 +238,7 @@ func (a *agent) serve(ctx context.Context, fatal func(error)) error {
 		DriverName:        a.driverName,
 		NodeName:          a.nodeName,
 		PodUID:            types.UID(a.podUID),
-		DataDir:           filepath.Join(a.kubeletPluginsDir, a.driverName),
+		DataDir:           a.driverDir(),
 		RegistryDir:       a.kubeletRegistryDir,
 		CDIDir:            a.cdiDir,
 		Client:            a.client,
@@ -236,14 +266,5 @@ func (a *agent) publish(ctx context.Context, resources resourceslice.DriverResou
 		return a.plugin.Publish(ctx, resources)
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// warnOfHook tells of a missing hook before a container fails to start over it.
-// It is no error: the path is the host's, which the agent's container may not
-// show.
-func warnOfHook(ctx context.Context, path string) {
-	if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-		klog.FromContext(ctx).Info("WARNING: nvidia-cdi-hook is not at --cdi-hook as far as the agent can see; if it is not there on the host either, containers with GPUs will not start. It is part of NVIDIA's container toolkit", "path", path, "err", err)
 	}
 }

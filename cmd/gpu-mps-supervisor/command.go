@@ -18,7 +18,8 @@ import (
 const long = `gpu-mps-supervisor runs the control daemons of CUDA's Multi-Process Service on a
 node: one for each GPU or MIG device that is shared, started and stopped as
 gpu-kubelet-plugin says over a unix socket. The daemons live on when it ends, and
-the next one adopts them. It never changes the compute mode of a GPU.
+the next one adopts them; where there are none, it leaves nothing but an empty run
+directory. It never changes the compute mode of a GPU.
 
 It needs root, the PID namespace of the host, and CAP_SYS_ADMIN for the mount
 namespace in which a daemon has a /dev/shm of its own. In a container, give it
@@ -93,5 +94,5 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	klog.FromContext(ctx).Info("Supervising MPS daemons", "version", version.Get().GitVersion, "socket", o.socket, "driverRoot", supervised.Driver, "multiUser", o.multiUser)
-	return errors.Join(mps.Serve(ctx, o.socket, supervisor), supervisor.Close())
+	return errors.Join(mps.Serve(ctx, o.socket, supervisor), supervisor.Leave(o.socket))
 }

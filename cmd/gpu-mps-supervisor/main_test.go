@@ -129,6 +129,13 @@ func TestItServesUntilItIsToldToEnd(t *testing.T) {
 	if err := server.Wait(); err != nil {
 		t.Errorf("it ends with %v: %s", err, out)
 	}
+	left, err := filepath.Glob(filepath.Join(dir, "*/*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("it leaves %q (%v)", left, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 || left[0].Name() != "run" {
+		t.Errorf("it leaves %v (%v), want its run directory only", left, err)
+	}
 	status, said := process(t, "status", socket)
 	if err := status.Run(); err == nil || !strings.Contains(said.String(), "gpu-mps-supervisor does not answer on") || strings.Count(said.String(), "\n") != 1 {
 		t.Errorf("status without a supervisor: %v, says %q; want one line that says who is away", err, said)

@@ -10,6 +10,9 @@ type image struct {
 	programs    []program
 	entrypoint  string
 	user        string
+	// tag that it has beside that of its version, for manifests of this
+	// repository, which name no version; empty for none.
+	tag string
 	// licenses of all that is in it, as an SPDX expression.
 	licenses string
 }
@@ -96,10 +99,11 @@ func images() []image {
 		{
 			name:        "gpu-probe",
 			title:       "GPU DRA driver: probe",
-			description: "Prints what a container was given of GPUs; `helm test` runs it.",
+			description: "Prints what a container was given of GPUs; `helm test` and the demos run it.",
 			programs:    []program{{name: "probe"}},
 			entrypoint:  "probe",
 			user:        nonRoot,
+			tag:         "demo",
 			licenses:    ours,
 		},
 	}

@@ -56,7 +56,11 @@ func (o output) write(ctx context.Context, b builder) error {
 			return err
 		}
 		w := written{Name: i.name, Reference: tag.Name(), Digest: digest.String(), Archive: i.name + ".tar"}
-		if err := archive.Write(filepath.Join(o.dir, w.Archive), tag, img); err != nil {
+		tags := []name.Tag{tag}
+		if i.tag != "" {
+			tags = append(tags, tag.Context().Tag(i.tag))
+		}
+		if err := archive.Write(filepath.Join(o.dir, w.Archive), img, tags...); err != nil {
 			return err
 		}
 		if _, err := fmt.Fprintf(o.say, "%s@%s\n", w.Reference, w.Digest); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -91,9 +90,9 @@ type Options struct {
 	// BootID names this boot of the machine. What records of another boot
 	// speak of is gone.
 	BootID string
-	// StateDir exists and takes the lock file. It is the same for all processes
-	// that share Records.
-	StateDir string
+	// LockFile is made where it is missing. It is the same for all processes that
+	// share Records.
+	LockFile string
 	Records  *store.Store
 
 	Inventory Inventory
@@ -133,7 +132,7 @@ type Manager struct {
 // New returns a manager. Call [Manager.Recover] before anything else, to bring
 // to rest what a crash may have left.
 func New(o Options) (*Manager, error) {
-	if o.DriverName == "" || o.PoolName == "" || o.BootID == "" || o.StateDir == "" || o.Records == nil || o.Inventory == nil || o.CDI == nil {
+	if o.DriverName == "" || o.PoolName == "" || o.BootID == "" || o.LockFile == "" || o.Records == nil || o.Inventory == nil || o.CDI == nil {
 		return nil, errors.New("claim manager: an option is missing")
 	}
 	if p := o.Partitioning; p != nil && (p.MIG == nil || p.CapabilityNodes == nil || p.Modes == nil) {
@@ -151,7 +150,7 @@ func New(o Options) (*Manager, error) {
 	if o.Observer == nil {
 		o.Observer = unobserved{}
 	}
-	locks, err := newLocks(filepath.Join(o.StateDir, "lock"))
+	locks, err := newLocks(o.LockFile)
 	if err != nil {
 		return nil, fmt.Errorf("claim manager: %w", err)
 	}

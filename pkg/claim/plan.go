@@ -76,7 +76,7 @@ func (m *Manager) plan(ctx context.Context, claim *resourceapi.ResourceClaim, r 
 	for i, w := range wishes {
 		a := &r.Devices[i]
 		a.UUID = w.gpu.UUID
-		err := m.use(a, w, wishes)
+		err := m.use(ctx, a, w, wishes)
 		if err == nil {
 			err = m.beside(ctx, *a, w.name, r.Devices[:i], names)
 		}

@@ -115,6 +115,20 @@ func TestALimitForAGPUByItsUUID(t *testing.T) {
 	}
 }
 
+func TestAClaimForSeveralUsersWhereMPSServesThem(t *testing.T) {
+	w := newShareWorld(t, t.TempDir(), 1)
+	w.supervisor.all = true
+	m, c := w.start(), pieces("c", piece{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"multiUser":true}}`)})
+	w.supervisor.err = gpu.ErrNotReady
+	if _, err := m.Prepare(once(), c); !errors.Is(err, gpu.ErrNotReady) {
+		t.Errorf("without a supervisor: %v, want %v", err, gpu.ErrNotReady)
+	}
+	w.supervisor.err = nil
+	if devices, err := m.Prepare(once(), c); err != nil || devices[0].Share.Strategy != claim.StrategyMPS {
+		t.Errorf("got %+v, %v, want MPS", devices, err)
+	}
+}
+
 func TestWhatIsToldOfAShare(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 4)
 	devices, err := w.start().Prepare(once(), pieces("c",

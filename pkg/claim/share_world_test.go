@@ -73,6 +73,7 @@ type supervisor struct {
 	daemons map[string]gpu.MPSDaemon
 	stray   string   // a daemon that runs for other devices than is known
 	err     error    // what every call fails with, if set
+	all     bool     // serves all users
 	log     []string // what was done
 }
 
@@ -173,6 +174,8 @@ func (s *supervisor) MPSDaemons(context.Context) ([]gpu.MPSStatus, error) {
 	}
 	return all, s.err
 }
+
+func (s *supervisor) MultiUser(context.Context) (bool, error) { return s.all, s.err }
 
 // String renders the daemons, one a line.
 func (s *supervisor) String() string {

@@ -19,6 +19,9 @@ type MPS interface {
 	StopMPS(ctx context.Context, name string) error
 	// MPSDaemons lists the daemons by name.
 	MPSDaemons(ctx context.Context) ([]gpu.MPSStatus, error)
+	// MultiUser reports whether the daemons serve clients of all users at a
+	// time.
+	MultiUser(ctx context.Context) (bool, error)
 }
 
 // TimeSlicing reads and changes how long processes compute on a GPU before the

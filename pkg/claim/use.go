@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -9,7 +10,7 @@ import (
 )
 
 // use decides how an allocated device is used, out of what is wished for.
-func (m *Manager) use(a *allocated, w wish, all []wish) error {
+func (m *Manager) use(ctx context.Context, a *allocated, w wish, all []wish) error {
 	if !w.share.Whole {
 		a.Share = &share{Memory: w.share.Memory, Compute: w.share.Compute}
 	}
@@ -23,7 +24,7 @@ func (m *Manager) use(a *allocated, w wish, all []wish) error {
 	}
 	switch s := w.sharing(); {
 	case s != nil && s.Strategy == v1alpha1.SharingMPS:
-		return m.useTogether(a, w, all, *s.MPS)
+		return m.useTogether(ctx, a, w, all, *s.MPS)
 	case w.isShare():
 		return m.useShare(a, w, all)
 	}
@@ -74,9 +75,14 @@ func (m *Manager) useShare(a *allocated, w wish, all []wish) error {
 
 // useTogether makes those who use a request's whole devices clients of one
 // daemon.
-func (m *Manager) useTogether(a *allocated, w wish, all []wish, config v1alpha1.MPS) error {
+func (m *Manager) useTogether(ctx context.Context, a *allocated, w wish, all []wish, config v1alpha1.MPS) error {
 	if err := m.canMPS(w); err != nil {
 		return err
+	}
+	if config.MultiUser {
+		if err := m.servesAll(ctx); err != nil {
+			return err
+		}
 	}
 	together := w.companions(all)
 	if len(together) > 1 && w.name.Kind == gpu.KindMIG {
@@ -127,6 +133,18 @@ func (w wish) uuid() string {
 		return there[0].UUID
 	}
 	return ""
+}
+
+// servesAll reports an error where MPS serves one user at a time.
+func (m *Manager) servesAll(ctx context.Context) error {
+	all, err := m.MPS.MultiUser(ctx)
+	if err != nil {
+		return fmt.Errorf("multiUser: %w", err)
+	}
+	if !all {
+		return fmt.Errorf("multiUser: %w: MPS on this node serves one user at a time; leave it out, or ask the administrator for mps.multiUser: true in the chart's values (--multi-user of gpu-mps-supervisor)", gpu.ErrNotSupported)
+	}
+	return nil
 }
 
 // canMPS reports an error where nobody can be an MPS client of the device.

@@ -132,7 +132,7 @@ func (w *world) start(wrap ...func(claim.CDI) claim.CDI) *claim.Manager {
 		DriverName: driver,
 		PoolName:   pool,
 		BootID:     fmt.Sprintf("boot-%d", w.boot),
-		StateDir:   w.dir,
+		LockFile:   filepath.Join(w.dir, "lock"),
 		Records:    records,
 		Inventory:  w,
 		CDI:        specs,

@@ -119,7 +119,7 @@ func New(o Options) *Controller {
 		state:       State{Phase: Looking, Since: o.Clock.Now()},
 		dropped:     map[string]bool{},
 		subscribers: map[chan struct{}]bool{},
-		borrowed:    borrowed{known: make(chan struct{}), seen: make(chan struct{}, 1)},
+		borrowed:    borrowed{asking: make(chan struct{}, 1), known: make(chan struct{}), seen: make(chan struct{}, 1)},
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,8 +29,9 @@ type DevicePlugins interface {
 
 // borrowed is what is known of device plugins.
 type borrowed struct {
-	// asking lets the answers come in order.
-	asking sync.Mutex
+	// asking has room for one question: answers come in order, and the kubelet
+	// refuses a client that asks more than a few at once.
+	asking chan struct{}
 	known  chan struct{} // closed once they were asked
 	seen   chan struct{} // has an item when the node has a plugin that it had not
 
@@ -40,6 +40,9 @@ type borrowed struct {
 	present bool // the node has a plugin
 	lent    []gpu.Lent
 	err     error // of asking last
+	// begun counts questions. What is known is the answer to the one numbered
+	// answered.
+	begun, answered int
 }
 
 // offersByPlugin reports whether a device plugin offers GPUs of the node. What
@@ -92,18 +95,29 @@ func (c *Controller) mayLend() bool {
 }
 
 // CheckLent asks the device plugins anew, if there may be any, before a GPU is
-// given to a claim. If they do not answer, what they said last holds.
+// given to a claim. Calls that wait for each other share a question that began
+// after all of them. If it is not answered, what was said last holds.
 func (c *Controller) CheckLent(ctx context.Context) {
 	if c.plugins != nil && c.mayLend() {
 		c.askLent(ctx)
 	}
 }
 
-// askLent asks the device plugins and publishes what follows. It reports whether
-// they have answered.
+// askLent asks the device plugins and publishes what follows, unless somebody
+// has done so since the call. It reports whether they have answered.
 func (c *Controller) askLent(ctx context.Context) bool {
-	c.borrowed.asking.Lock()
-	defer c.borrowed.asking.Unlock()
+	c.mu.Lock()
+	before := c.borrowed.begun
+	c.mu.Unlock()
+	select {
+	case c.borrowed.asking <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	defer func() { <-c.borrowed.asking }()
+	if since, well := c.answeredSince(before); since {
+		return well
+	}
 	lent, err := c.plugins.Lent(ctx)
 	if ctx.Err() != nil {
 		return false
@@ -111,6 +125,7 @@ func (c *Controller) askLent(ctx context.Context) bool {
 	logger := klog.FromContext(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.borrowed.answered = c.borrowed.begun
 	if err != nil {
 		if fmt.Sprint(err) != fmt.Sprint(c.borrowed.err) {
 			logger.Info("WARNING: it is not known which GPUs device plugins have given to pods; what was known last holds", "err", err)
@@ -126,6 +141,18 @@ func (c *Controller) askLent(ctx context.Context) bool {
 		c.lookAgain()
 	}
 	return true
+}
+
+// answeredSince reports whether a question after the one of that number has been
+// asked, and answered well. Otherwise the caller is to ask, and it is counted.
+func (c *Controller) answeredSince(number int) (since, well bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.borrowed.answered > number {
+		return true, c.borrowed.err == nil
+	}
+	c.borrowed.begun++
+	return false, false
 }
 
 // pluginSeen takes in whether the node has a device plugin. Callers hold mu.

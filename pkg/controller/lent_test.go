@@ -15,6 +15,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
+	"pgregory.net/rapid"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,13 +31,19 @@ type plugins struct {
 	lent  []gpu.Lent
 	err   error
 	asked int
-	seen  chan bool // tells the controller whether there are any
+	takes time.Duration // to answer
+	// questions, each from when to when.
+	questions [][2]time.Time
+	seen      chan bool // tells the controller whether there are any
 }
 
 func (p *plugins) Lent(context.Context) ([]gpu.Lent, error) {
+	began := time.Now()
+	<-time.After(p.takes)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
+	p.questions = append(p.questions, [2]time.Time{began, time.Now()})
 	return slices.Clone(p.lent), p.err
 }
 
@@ -61,6 +68,12 @@ func (p *plugins) times() int {
 // exists tells whether a plugin offers GPUs.
 func (p *plugins) exists(yes bool) {
 	p.seen <- yes
+	synctest.Wait()
+}
+
+// pass lets a question be answered.
+func (p *plugins) pass() {
+	<-time.After(p.takes)
 	synctest.Wait()
 }
 
@@ -190,6 +203,65 @@ func TestBeforeAClaimIsPreparedThePluginIsAsked(t *testing.T) {
 		if g.Lent != "team/new" {
 			t.Errorf("the GPU is lent to %q, want team/new", g.Lent)
 		}
+	})
+}
+
+func TestClaimsThatComeTogetherShareAQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &plugins{takes: 5 * time.Millisecond}
+		r := startWith(t, &hardware{node: gpus(2)}, p)
+		p.pass() // it is asked once at the start
+		p.exists(true)
+		p.pass()
+		before := p.times()
+		var claims sync.WaitGroup
+		for range 30 {
+			claims.Go(func() { r.CheckLent(t.Context()) })
+		}
+		claims.Wait()
+		if got := p.times() - before; got < 1 || got > 2 {
+			t.Errorf("30 claims ask %d times, want one or two", got)
+		}
+	})
+}
+
+// Whenever claims come and however questions go: each has an answer to a
+// question that began after it came, and there is one question at a time.
+func TestEachClaimHasAnAnswerThatIsNotOlderThanItself(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		arrivals := rapid.SliceOfN(rapid.IntRange(0, 40), 1, 60).Draw(rt, "arrivals in ms")
+		fails := rapid.Bool().Draw(rt, "the kubelet is away")
+		synctest.Test(t, func(t *testing.T) {
+			p := &plugins{takes: 5 * time.Millisecond}
+			r := startWith(t, &hardware{node: gpus(2)}, p)
+			p.pass()
+			p.exists(true)
+			if fails {
+				p.fail(gpu.ErrNotReady)
+			}
+			p.pass()
+			calls := make([][2]time.Time, len(arrivals))
+			var claims sync.WaitGroup
+			for i, after := range arrivals {
+				claims.Go(func() {
+					<-time.After(time.Duration(after) * time.Millisecond)
+					calls[i][0] = time.Now()
+					r.CheckLent(t.Context())
+					calls[i][1] = time.Now()
+				})
+			}
+			claims.Wait()
+			for i, q := range p.questions[1:] {
+				if q[0].Before(p.questions[i][1]) {
+					t.Errorf("two questions at a time: %v and %v", p.questions[i], q)
+				}
+			}
+			for _, call := range calls {
+				if !slices.ContainsFunc(p.questions, func(q [2]time.Time) bool { return !q[0].Before(call[0]) && !q[1].After(call[1]) }) {
+					t.Errorf("no question from %v to %v: there are %v", call[0], call[1], p.questions)
+				}
+			}
+		})
 	})
 }
 

@@ -23,6 +23,9 @@ const (
 	Published Phase = "Published"
 )
 
+// Phases are all of them.
+func Phases() []Phase { return []Phase{Looking, NoDriver, NoGPUs, Published} }
+
 // State is what the controller has achieved so far.
 type State struct {
 	Phase Phase

@@ -89,15 +89,29 @@ func (c *Client) StopMPS(ctx context.Context, name string) error {
 
 // MPSDaemons looks at every daemon, sorted by name.
 func (c *Client) MPSDaemons(ctx context.Context) ([]gpu.MPSStatus, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	response, err := c.rpc.List(ctx, &mpsv1.ListRequest{})
+	response, err := c.list(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list MPS daemons: %w", fromWire(c.socket, err))
+		return nil, err
 	}
 	var daemons []gpu.MPSStatus
 	for _, wire := range response.GetDaemons() {
 		daemons = append(daemons, statusFromWire(wire))
 	}
 	return daemons, nil
+}
+
+// MultiUser reports whether the daemons serve clients of all users at a time.
+func (c *Client) MultiUser(ctx context.Context) (bool, error) {
+	response, err := c.list(ctx)
+	return response.GetMultiUser(), err
+}
+
+func (c *Client) list(ctx context.Context) (*mpsv1.ListResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	response, err := c.rpc.List(ctx, &mpsv1.ListRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list MPS daemons: %w", fromWire(c.socket, err))
+	}
+	return response, nil
 }

@@ -136,7 +136,7 @@ func same(a, b gpu.MPSDaemon) bool {
 func (d *daemon) intend(want gpu.MPSDaemon) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := makeDir(d.folders.dir, 0o711); err != nil {
+	if err := makeDir(d.folders.dir, runMode); err != nil {
 		return err
 	}
 	// What was intended before and did not succeed may have been done in part.
@@ -254,7 +254,7 @@ func (d *daemon) spawn() (*process, error) {
 		logVariable+d.folders.log)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if o.Cgroup != "" {
-		cgroup, err := openCgroup(o.Cgroup)
+		cgroup, err := o.openCgroup()
 		if err != nil {
 			return nil, err
 		}
@@ -265,13 +265,6 @@ func (d *daemon) spawn() (*process, error) {
 		return nil, o.notRun(err)
 	}
 	return followProcess(cmd.Process.Pid, func() { _ = cmd.Wait() })
-}
-
-func openCgroup(path string) (*os.File, error) {
-	if err := os.MkdirAll(path, 0o755); err != nil {
-		return nil, fmt.Errorf("cgroup: %w", err)
-	}
-	return os.Open(path)
 }
 
 // await waits until a process that was just started answers and has its

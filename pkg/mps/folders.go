@@ -24,8 +24,14 @@ type folders struct {
 	log  string // CUDA_MPS_LOG_DIRECTORY
 }
 
+// runMode is that of folders on the way to the pipes.
+const runMode = 0o711
+
+// daemons is the folder with those of the daemons.
+func (o *Options) daemons() string { return filepath.Join(o.RunDir, "daemons") }
+
 func (o *Options) folders(name string) folders {
-	dir := filepath.Join(o.RunDir, "daemons", name)
+	dir := filepath.Join(o.daemons(), name)
 	f := folders{dir: dir, pipe: filepath.Join(dir, "pipe"), shm: filepath.Join(dir, "shm"), log: filepath.Join(o.LogDir, name)}
 	if o.HostShm {
 		f.shm = ""
@@ -59,7 +65,7 @@ func (f folders) output() string { return filepath.Join(f.log, "output.log") }
 // make makes the folders and removes what a daemon that died has left among the
 // pipes. The folders themselves stay: containers have them mounted.
 func (f folders) make() error {
-	if err := makeDir(f.dir, 0o711); err != nil {
+	if err := makeDir(f.dir, runMode); err != nil {
 		return err
 	}
 	if err := makeDir(f.pipe, 0o755); err != nil {

@@ -29,10 +29,12 @@ type Options struct {
 	// Environment that daemons get besides what they need, for simulated GPUs.
 	Environment []string
 
-	// RunDir holds the lock, and a folder for each daemon. A file system that is
-	// empty after a boot: what it holds is of running processes.
+	// RunDir holds a folder for each daemon, and is locked by its supervisor. On a
+	// file system that is empty after a boot: what it holds is of running
+	// processes.
 	RunDir string
-	// LogDir holds a folder for each daemon, kept until the next of that name.
+	// LogDir holds a folder for each daemon, kept until the next of that name or
+	// until the supervisor leaves.
 	LogDir string
 
 	// MultiUser has one server, of root, serve clients of all users. Without it
@@ -56,9 +58,10 @@ type Options struct {
 	// A supervisor in a container needs it: a container's files go with the
 	// container, and the daemons stay. Empty for the supervisor's own.
 	MountNamespace string
-	// Cgroup is a folder of cgroup v2 that daemons start in, made if missing. A
-	// supervisor in a container needs it, as all that is in the container's own
-	// is killed with it. Empty for the supervisor's own.
+	// Cgroup is a folder of cgroup v2 that daemons start in, made if missing, and
+	// then removed when the supervisor leaves. A supervisor in a container needs
+	// it, as all that is in the container's own is killed with it. Empty for the
+	// supervisor's own.
 	Cgroup string
 
 	// StartTimeout is how long a daemon may take to answer first, which is

@@ -97,7 +97,7 @@ func (s service) List(ctx context.Context, _ *mpsv1.ListRequest) (*mpsv1.ListRes
 	if err != nil {
 		return nil, toWire(err)
 	}
-	var response mpsv1.ListResponse
+	response := mpsv1.ListResponse{MultiUser: s.supervisor.options.MultiUser}
 	for _, status := range statuses {
 		response.Daemons = append(response.Daemons, statusToWire(status))
 	}
@@ -108,4 +108,5 @@ var _ interface {
 	EnsureMPS(context.Context, gpu.MPSDaemon) (gpu.MPSDirs, error)
 	StopMPS(context.Context, string) error
 	MPSDaemons(context.Context) ([]gpu.MPSStatus, error)
+	MultiUser(context.Context) (bool, error)
 } = (*Client)(nil)

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/folder"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -22,7 +22,7 @@ import (
 // on when it ends, and the next one adopts them.
 type Supervisor struct {
 	options Options
-	lock    *os.File
+	lock    *folder.Lock // of the run directory
 
 	stop context.CancelFunc // of what is done unasked
 	ctx  context.Context
@@ -30,26 +30,28 @@ type Supervisor struct {
 
 	mu      sync.Mutex
 	daemons map[string]*daemon
+	// leaving: there is no daemon, and will be none.
+	leaving bool
 }
 
 // New is the supervisor of a run directory, which nobody else can be until it
-// is closed: [gpu.ErrInUse] otherwise. Daemons that a supervisor before it
+// is closed or has left: [gpu.ErrInUse] otherwise. Daemons that a supervisor before it
 // started are adopted, and started anew if they have died, while it serves
 // already.
 func New(ctx context.Context, options Options) (*Supervisor, error) {
 	s := &Supervisor{options: options.withDefaults(), daemons: map[string]*daemon{}}
-	for dir, mode := range map[string]fs.FileMode{
-		s.options.RunDir: 0o711,
-		filepath.Join(s.options.RunDir, "daemons"): 0o711,
-		s.options.LogDir: 0o700,
-	} {
-		if err := makeDir(dir, mode); err != nil {
-			return nil, err
-		}
-	}
+	var alone bool
 	var err error
-	if s.lock, err = lockFile(filepath.Join(s.options.RunDir, "lock")); err != nil {
+	if s.lock, alone, err = folder.Own(s.options.RunDir, runMode); err != nil {
 		return nil, err
+	}
+	if !alone {
+		return nil, fmt.Errorf("%s: %w: another gpu-mps-supervisor has this run directory", s.options.RunDir, gpu.ErrInUse)
+	}
+	for dir, mode := range map[string]fs.FileMode{s.options.RunDir: runMode, s.options.daemons(): runMode, s.options.LogDir: 0o700} {
+		if err := makeDir(dir, mode); err != nil {
+			return nil, errors.Join(err, s.lock.Close())
+		}
 	}
 	s.ctx, s.stop = context.WithCancel(ctx)
 	if err := s.load(); err != nil {
@@ -61,28 +63,21 @@ func New(ctx context.Context, options Options) (*Supervisor, error) {
 
 // Close ends what the supervisor does. The daemons live on.
 func (s *Supervisor) Close() error {
+	s.end()
+	return s.lock.Close()
+}
+
+func (s *Supervisor) end() {
 	s.stop()
 	s.work.Wait()
 	for _, d := range s.all() {
 		d.current().letGo()
 	}
-	return s.lock.Close()
-}
-
-func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w: another gpu-mps-supervisor has this run directory: %w", path, gpu.ErrInUse, err), f.Close())
-	}
-	return f, nil
 }
 
 // load finds the daemons that there are to be.
 func (s *Supervisor) load() error {
-	dir := filepath.Join(s.options.RunDir, "daemons")
+	dir := s.options.daemons()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -190,11 +185,15 @@ func (s *Supervisor) take(ctx context.Context, name string) (*daemon, error) {
 	for {
 		s.mu.Lock()
 		d, known := s.daemons[name]
-		if !known {
+		leaving := s.leaving
+		if !known && !leaving {
 			d = newDaemon(&s.options, name)
 			s.daemons[name] = d
 		}
 		s.mu.Unlock()
+		if leaving {
+			return nil, fmt.Errorf("MPS daemon %s: %w: this supervisor ends; try the next one", name, gpu.ErrNotReady)
+		}
 		if err := d.take(ctx); err != nil {
 			return nil, err
 		}

@@ -52,8 +52,16 @@ func TestADaemonWithoutCeilingsIsToldNone(t *testing.T) {
 
 func TestOneServerForAllUsersIsTheAdministratorsChoice(t *testing.T) {
 	w := newWorld(t)
-	w.options.MultiUser = true
-	w.start()
+	for _, chosen := range []bool{false, true} {
+		w.options.MultiUser = chosen
+		w.start()
+		if told, err := w.client.MultiUser(t.Context()); err != nil || told != chosen {
+			t.Errorf("the client is told %t, %v, want %t", told, err, chosen)
+		}
+		if !chosen {
+			w.stop()
+		}
+	}
 	w.ensure(gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{uuidA}})
 	if diff := cmp.Diff([]string{"start -f -M on " + uuidA}, w.commands("gpu-1a-00")); diff != "" {
 		t.Errorf("commands (-want +got):\n%s", diff)

@@ -27,7 +27,8 @@ type world struct {
 
 	supervisor *mps.Supervisor
 	client     *mps.Client
-	stop       func()
+	// stop ends the supervisor as it is, leave at a graceful end.
+	stop, leave func()
 }
 
 func newWorld(t *testing.T) *world {
@@ -95,17 +96,19 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	w.until("it serves", func() bool { _, err := w.client.MPSDaemons(context.Background()); return err == nil })
-	w.stop = sync.OnceFunc(func() {
+	end := func(last func() error) {
 		cancel()
 		serving.Wait()
 		if err := w.client.Close(); err != nil {
 			w.t.Error(err)
 		}
-		if err := w.supervisor.Close(); err != nil {
+		if err := last(); err != nil {
 			w.t.Error(err)
 		}
-		w.stop = nil
-	})
+		w.stop, w.leave = nil, nil
+	}
+	w.stop = func() { end(w.supervisor.Close) }
+	w.leave = func() { end(func() error { return w.supervisor.Leave(socket) }) }
 }
 
 // restart ends the supervisor and starts the next one, as an update does.

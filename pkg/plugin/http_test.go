@@ -39,6 +39,7 @@ func TestMetricsHaveUsualNamesAndTheDriversPrefix(t *testing.T) {
 	metrics := NewMetrics(State{
 		ClaimsHeld: func() int { return 3 },
 		Devices:    func() map[string]int { return map[string]int{"healthy": 7, "unhealthy": 1} },
+		Phases:     func() map[string]int { return map[string]int{"NoDriver": 0, "Published": 1} },
 	})
 	metrics.watchQueue(func() int { return 2 })
 	metrics.prepare.WithLabelValues("gpu", outcomeOK).Observe(.0017)
@@ -50,6 +51,8 @@ func TestMetricsHaveUsualNamesAndTheDriversPrefix(t *testing.T) {
 		`gpu_dra_claims_held 3`,
 		`gpu_dra_devices{state="healthy"} 7`,
 		`gpu_dra_devices{state="unhealthy"} 1`,
+		`gpu_dra_node_phase{phase="NoDriver"} 0`,
+		`gpu_dra_node_phase{phase="Published"} 1`,
 		`gpu_dra_status_queue_depth 2`,
 		`gpu_dra_prepare_duration_seconds_bucket{kind="gpu",outcome="ok",le="0.0015"} 0`,
 		`gpu_dra_prepare_duration_seconds_bucket{kind="gpu",outcome="ok",le="0.002"} 1`,

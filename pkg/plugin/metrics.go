@@ -36,6 +36,8 @@ type State struct {
 	// Devices counts published devices by state: "healthy", "unhealthy",
 	// "unreadable".
 	Devices func() map[string]int
+	// Phases has 1 for the phase that the node is in, and 0 for the others.
+	Phases func() map[string]int
 }
 
 // NewMetrics registers all metrics of the agent under the prefix gpu_dra_,
@@ -68,7 +70,7 @@ func NewMetrics(state State) *Metrics {
 	build.Set(1)
 	m.Registry.MustRegister(
 		m.prepare, m.unprepare, m.step, m.statusWrites, m.publishErrors,
-		held, build, deviceCollector(state.Devices),
+		held, build, collector{devicesDesc, state.Devices}, collector{phaseDesc, state.Phases},
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -100,15 +102,20 @@ func outcome(err error) string {
 
 func seconds(since, now time.Time) float64 { return now.Sub(since).Seconds() }
 
-// deviceCollector counts devices by state at the time of a scrape.
-type deviceCollector func() map[string]int
+// collector tells, at the time of a scrape, the value of each value of a label.
+type collector struct {
+	desc *prometheus.Desc
+	read func() map[string]int
+}
 
 var devicesDesc = prometheus.NewDesc(namespace+"_devices", "Devices of this node by state: healthy, unhealthy, or unreadable for GPUs that do not answer.", []string{"state"}, nil) // constant table
 
-func (c deviceCollector) Describe(ch chan<- *prometheus.Desc) { ch <- devicesDesc }
+var phaseDesc = prometheus.NewDesc(namespace+"_node_phase", "1 for how far this node has come: Looking, NoDriver (the GPU driver is not loaded), NoGPUs or Published; 0 for the others.", []string{"phase"}, nil) // constant table
 
-func (c deviceCollector) Collect(ch chan<- prometheus.Metric) {
-	for state, count := range c() {
-		ch <- prometheus.MustNewConstMetric(devicesDesc, prometheus.GaugeValue, float64(count), state)
+func (c collector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	for value, count := range c.read() {
+		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(count), value)
 	}
 }

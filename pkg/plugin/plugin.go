@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -62,8 +64,10 @@ type Plugin struct {
 	published bool
 
 	helper *kubeletplugin.Helper
-	// calls is held for reading by every call of the kubelet's.
+	// calls is held for reading by every call of the kubelet's, and for writing by
+	// Stop, which ends them.
 	calls  sync.RWMutex
+	ended  bool
 	cancel context.CancelFunc
 	owned  sync.WaitGroup
 }
@@ -133,27 +137,34 @@ func (p *Plugin) Registered() error { return p.registration.err() }
 func (p *Plugin) guard(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	p.calls.RLock()
 	defer p.calls.RUnlock()
+	if p.ended {
+		return nil, status.Error(codes.Unavailable, "this agent ends; another one takes over")
+	}
 	return handler(ctx, req)
 }
 
 // Stop waits for the calls under way, ends serving and writes the status that
-// is queued; each for a bounded time.
-func (p *Plugin) Stop() {
+// is queued; each for a bounded time. It reports whether all calls have ended:
+// one that hangs in the driver of the GPUs may still act.
+func (p *Plugin) Stop() (ended bool) {
 	idle, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		p.calls.Lock() // new calls wait now, and find their connection closed
 		defer p.calls.Unlock()
+		p.ended = true
 		close(idle)
 		<-stopped
 	}()
 	select {
 	case <-idle:
+		ended = true
 	case <-p.clock.After(callsDrain):
 	}
 	p.helper.Stop()
 	close(stopped)
 	p.cancel()
 	p.owned.Wait()
+	return ended
 }
 
 var _ kubeletplugin.DRAPlugin = (*Plugin)(nil)

@@ -2,7 +2,10 @@ package plugin
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
+
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 )
 
 // The longest of the kubelet's folders that are known: MicroK8s'.
@@ -14,5 +17,24 @@ func TestSocketsFitBelowTheLongestFolderOfAKubelet(t *testing.T) {
 	socket := filepath.Join("/var/snap/microk8s/common/var/lib/kubelet/plugins/gpu.nvidia.com", "dra-"+string(pod)+".sock")
 	if len(socket) > 107 {
 		t.Errorf("%s has %d bytes, at most 107 are allowed", socket, len(socket))
+	}
+	// Those are the agents' of this driver, and NVIDIA's own has whole UIDs.
+	patterns := sockets("gpu.nvidia.com", filepath.Dir(socket), "/registry")
+	for name, ours := range map[string]bool{
+		socket: true,
+		filepath.Join("/registry", kubeletplugin.RollingUpdateRegistrarSocketFile("/registry", "gpu.nvidia.com", pod)): true,
+		filepath.Join(filepath.Dir(socket), "dra.sock"):                                                                false,
+		filepath.Join(filepath.Dir(socket), "dra-ae8f18e9-7255-47e1-a15f-b378434bae11.sock"):                           false,
+	} {
+		matches := slices.ContainsFunc(patterns, func(pattern string) bool {
+			ok, err := filepath.Match(pattern, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ok
+		})
+		if matches != ours {
+			t.Errorf("%s is one of our sockets: %v, want %v", name, matches, ours)
+		}
 	}
 }

@@ -65,7 +65,8 @@ func (c *Client) Close() error { return c.conn.Close() }
 
 // Lent gives the GPUs and MIG devices that running pods have through device
 // plugins, ordered by device and pod; devices that plugins share out in
-// replicas, once for each pod. The error wraps [gpu.ErrNotReady] if the kubelet
+// replicas, once for each pod. Not among them are those of init containers that
+// end before the others start, which the kubelet leaves out. The error wraps [gpu.ErrNotReady] if the kubelet
 // is away, [gpu.ErrPermission], or [gpu.ErrTimeout].
 func (c *Client) Lent(ctx context.Context) ([]gpu.Lent, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)

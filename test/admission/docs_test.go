@@ -1,12 +1,14 @@
 package admission
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
@@ -40,31 +42,46 @@ func TestManifestsInTheDocumentAreAdmitted(t *testing.T) {
 	}
 }
 
-// What the demos apply passes the policies of the chart's default values.
+// What the demos apply passes the policies of the chart's default values, and the
+// claims of a demo what its own classes ask.
 func TestTheDemosAreAdmitted(t *testing.T) {
 	files, err := filepath.Glob("../../demo/*/*.yaml")
 	must(t, err)
-	var tried int
+	var objects []*unstructured.Unstructured
 	for _, file := range files {
-		objects, err := read(file)
+		read, err := read(file)
 		must(t, err)
-		for _, o := range objects {
-			switch o.GetKind() {
-			case "ResourceClaim", "ResourceClaimTemplate":
-				o.SetNamespace(monitoring) // some ask for admin access
-			case "DeviceClass":
-				// It may be one of the chart's own.
-				o.SetName("tried")
-			default:
-				continue
+		for _, o := range read {
+			if o.GetKind() == "DeviceClass" {
+				apply(t, o)
 			}
-			tried++
-			if err := world.try(t.Context(), o); err != nil {
-				t.Errorf("%s: %v", file, err)
-			}
+		}
+		objects = append(objects, read...)
+	}
+	var tried int
+	for _, o := range objects {
+		if o.GetKind() != "ResourceClaim" && o.GetKind() != "ResourceClaimTemplate" {
+			continue
+		}
+		o.SetNamespace(monitoring) // some ask for admin access
+		tried++
+		if err := world.try(t.Context(), o); err != nil {
+			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
 		}
 	}
 	if tried < 10 {
-		t.Errorf("%d claims and classes in the demos", tried)
+		t.Errorf("%d claims in the demos", tried)
+	}
+}
+
+// apply makes a class, until the test ends, and waits until claims meet it.
+func apply(t *testing.T, class *unstructured.Unstructured) {
+	t.Helper()
+	must(t, world.apply(t.Context(), class))
+	t.Cleanup(func() {
+		must(t, world.of(class).Delete(context.WithoutCancel(t.Context()), class.GetName(), metav1.DeleteOptions{}))
+	})
+	if class.GetLabels()["gpu.nvidia.com/type"] != "" {
+		must(t, world.untilRefused(t.Context(), misnamed(class.GetName())))
 	}
 }

@@ -112,7 +112,8 @@ func TestALimitFollowsItsClass(t *testing.T) {
 
 // CEL has a budget, and a claim that is over it is refused. What a claim can
 // make use of is within it: as many requests, alternatives and configurations as
-// the API admits, and a limit for each of 32 devices.
+// the API admits, each configuration for all of the requests and with a limit for
+// each of 32 devices.
 func TestTheLargestUsefulClaimIsWithinTheBudget(t *testing.T) {
 	var limits []any
 	for i := range 32 {
@@ -120,7 +121,7 @@ func TestTheLargestUsefulClaimIsWithinTheBudget(t *testing.T) {
 	}
 	mps := map[string]any{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "sharing": map[string]any{
 		"strategy": "MPS", "mps": map[string]any{"threadPercentage": int64(50), "memoryLimit": "10Gi", "perDevice": limits}}}
-	var requests, config []any
+	var requests, named, config []any
 	for i := range 32 {
 		var alternatives []any
 		for j := range 8 {
@@ -128,8 +129,11 @@ func TestTheLargestUsefulClaimIsWithinTheBudget(t *testing.T) {
 				"capacity": map[string]any{"requests": map[string]any{"memory": "10Gi", "compute": "25"}}})
 		}
 		requests = append(requests, map[string]any{"name": fmt.Sprintf("r%d", i), "firstAvailable": alternatives})
+		named = append(named, fmt.Sprintf("r%d", i))
+	}
+	for range 32 {
 		entry := parameters(mps)
-		entry["requests"] = []any{fmt.Sprintf("r%d", i)}
+		entry["requests"] = named
 		config = append(config, entry)
 	}
 	// A firstAvailable of more classes than one is the same work for each.

@@ -91,27 +91,38 @@ func newScene(ctx context.Context, client dynamic.Interface) (*scene, error) {
 // inForce waits until the API server has seen the policies, and the classes as
 // their parameters.
 func (s *scene) inForce(ctx context.Context) error {
-	misnamed := func(class string) *unstructured.Unstructured {
-		return claim(tenant, devices{"requests": []any{map[string]any{"name": "gpu", "exactly": map[string]any{
-			"deviceClassName": class, "capacity": map[string]any{"requests": map[string]any{"misnamed": "1"}}}}}})
-	}
 	mislabelled := object("resource.k8s.io/v1", "DeviceClass", "", "mislabelled")
 	mislabelled.SetLabels(map[string]string{"gpu.nvidia.com/mislabelled": ""})
 	waitFor := []*unstructured.Unstructured{mislabelled, claim(tenant, devices{"config": []any{parameters(map[string]any{})}})}
-	for _, class := range []string{"gpu.nvidia.com", "mig.nvidia.com", "mps.nvidia.com", "timeslice.nvidia.com", "monitor.nvidia.com", "limited.example.com", "unreadable.example.com"} {
+	for _, class := range []string{"gpu.nvidia.com", "mig.nvidia.com", "mps.nvidia.com", "timeslice.nvidia.com", "monitor.nvidia.com", "limited.example.com", "plain.example.com", "unlimited-memory.example.com", "unreadable.example.com"} {
 		waitFor = append(waitFor, misnamed(class))
 	}
 	for _, o := range waitFor {
-		err := harness.Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
-			err := s.try(ctx, o)
-			if err == nil {
-				return false, "it is admitted", nil
-			}
-			return strings.Contains(err.Error(), "ValidatingAdmissionPolicy"), err.Error(), nil
-		})
-		if err != nil {
-			return fmt.Errorf("wait until %v is refused: %w", o.Object, err)
+		if err := s.untilRefused(ctx, o); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// misnamed gives a claim that every class with the label gpu.nvidia.com/type
+// refuses.
+func misnamed(class string) *unstructured.Unstructured {
+	return claim(tenant, devices{"requests": []any{map[string]any{"name": "gpu", "exactly": map[string]any{
+		"deviceClassName": class, "capacity": map[string]any{"requests": map[string]any{"misnamed": "1"}}}}}})
+}
+
+// untilRefused waits until a policy refuses the object.
+func (s *scene) untilRefused(ctx context.Context, o *unstructured.Unstructured) error {
+	err := harness.Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+		err := s.try(ctx, o)
+		if err == nil {
+			return false, "it is admitted", nil
+		}
+		return strings.Contains(err.Error(), "ValidatingAdmissionPolicy"), err.Error(), nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until %v is refused: %w", o.Object, err)
 	}
 	return nil
 }

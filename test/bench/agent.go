@@ -48,7 +48,6 @@ func (b *bench) start(ctx context.Context, flags ...string) (_ *agent, published
 		"--kubelet-plugins-dir="+filepath.Join(b.dir, "plugins"),
 		"--kubelet-registry-dir="+filepath.Join(b.dir, "registry"),
 		"--cdi-dir="+b.cdiDir,
-		"--state-dir="+filepath.Join(b.dir, "state"),
 		"--cdi-hook="+filepath.Join(b.bin, "nvidia-cdi-hook"),
 		"--http-listen=",
 	)

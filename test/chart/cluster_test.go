@@ -1,10 +1,14 @@
 package chart
 
 import (
+	"path"
+	"slices"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 )
 
 // What `driver.root: auto` finds out, and what follows.
@@ -16,39 +20,58 @@ func TestTheDriverIsFoundWhereTheClusterHasIt(t *testing.T) {
 		on     cluster
 		values string
 		// what the agent is told, and what its containers see.
-		driver, dev, devInContainer, hook string
+		driver, dev, devInContainer string
 	}{
 		"a driver on the host": {
-			driver: "/", dev: "/", devInContainer: "/", hook: "/var/lib/gpu-dra-driver/bin/nvidia-cdi-hook",
+			driver: "/", dev: "/", devInContainer: "/",
 		},
 		"the GPU operator's driver container": {
 			on:     cluster{policies: policy(map[string]any{"driver": map[string]any{"enabled": true}})},
-			driver: "/run/nvidia/driver", dev: "/run/nvidia/driver", devInContainer: "/driver-root", hook: "/var/lib/gpu-dra-driver/bin/nvidia-cdi-hook",
+			driver: "/run/nvidia/driver", dev: "/run/nvidia/driver", devInContainer: "/host/run/nvidia/driver",
 		},
 		"the GPU operator's driver container in another folder": {
 			on:     cluster{policies: policy(map[string]any{"hostPaths": map[string]any{"driverInstallDir": "/opt/nvidia/driver"}})},
-			driver: "/opt/nvidia/driver", dev: "/opt/nvidia/driver", devInContainer: "/driver-root", hook: "/var/lib/gpu-dra-driver/bin/nvidia-cdi-hook",
+			driver: "/opt/nvidia/driver", dev: "/opt/nvidia/driver", devInContainer: "/host/opt/nvidia/driver",
 		},
 		"a GPU operator that leaves the driver to the host": {
 			on:     cluster{policies: policy(map[string]any{"driver": map[string]any{"enabled": false}})},
-			driver: "/", dev: "/", devInContainer: "/", hook: "/var/lib/gpu-dra-driver/bin/nvidia-cdi-hook",
+			driver: "/", dev: "/", devInContainer: "/",
+		},
+		"two policies, of which the operator follows the first": {
+			on:     cluster{policies: append(policy(map[string]any{}), policy(map[string]any{"hostPaths": map[string]any{"driverInstallDir": "/opt/nvidia/driver"}})...)},
+			driver: "/run/nvidia/driver", dev: "/run/nvidia/driver", devInContainer: "/host/run/nvidia/driver",
+		},
+		"a GPU operator that has found a driver on every node with a GPU": {
+			on: cluster{
+				policies: policy(map[string]any{"driver": map[string]any{"enabled": true}}),
+				nodes:    map[string]string{"a": "pre-installed", "b": "pre-installed", "cpu": ""},
+			},
+			driver: "/", dev: "/", devInContainer: "/",
+		},
+		"a GPU operator that upgrades the driver of a node": {
+			on: cluster{
+				policies: policy(map[string]any{"driver": map[string]any{"enabled": true}}),
+				nodes:    map[string]string{"a": "true", "b": "paused-for-driver-upgrade", "cpu": ""},
+			},
+			driver: "/run/nvidia/driver", dev: "/run/nvidia/driver", devInContainer: "/host/run/nvidia/driver",
+		},
+		"nodes of two kinds, of which the administrator names one": {
+			on:     cluster{policies: policy(map[string]any{}), nodes: map[string]string{"a": "true", "b": "pre-installed"}},
+			values: "{driver: {root: /run/nvidia/driver}}",
+			driver: "/run/nvidia/driver", dev: "/run/nvidia/driver", devInContainer: "/host/run/nvidia/driver",
 		},
 		"a GPU operator that is gone": {
 			on:     cluster{policies: []map[string]any{}},
-			driver: "/", dev: "/", devInContainer: "/", hook: "/var/lib/gpu-dra-driver/bin/nvidia-cdi-hook",
+			driver: "/", dev: "/", devInContainer: "/",
 		},
 		"GKE": {
 			on:     cluster{version: "v1.36.1-gke.1014001"},
-			driver: "/home/kubernetes/bin/nvidia", dev: "/", devInContainer: "/", hook: "/home/kubernetes/bin/gpu-dra-driver/nvidia-cdi-hook",
+			driver: "/home/kubernetes/bin/nvidia", dev: "/", devInContainer: "/",
 		},
 		"what the administrator says wins": {
 			on:     cluster{version: "v1.36.1-gke.1014001"},
-			values: "{driver: {root: /opt/nvidia, devRoot: /opt/dev/}, cdi: {hook: {dir: /opt/bin}}, agent: {stateDir: /srv/gpu}}",
-			driver: "/opt/nvidia", dev: "/opt/dev", devInContainer: "/dev-root", hook: "/opt/bin/nvidia-cdi-hook",
-		},
-		"the hook goes with the state": {
-			values: "{agent: {stateDir: /srv/gpu/}}",
-			driver: "/", dev: "/", devInContainer: "/", hook: "/srv/gpu/bin/nvidia-cdi-hook",
+			values: "{driver: {root: /opt/nvidia, devRoot: /opt/dev/}}",
+			driver: "/opt/nvidia", dev: "/opt/dev", devInContainer: "/dev-root",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -56,14 +79,14 @@ func TestTheDriverIsFoundWhereTheClusterHasIt(t *testing.T) {
 			agent := find[appsv1.DaemonSet](t, r, "DaemonSet", "gpu-dra-driver-agent")
 			args := argsOf(agent.Spec.Template.Spec.Containers[0])
 			for flag, want := range map[string]string{
-				"driver-root": "/driver-root", "host-driver-root": tc.driver,
-				"dev-root": tc.devInContainer, "host-dev-root": tc.dev, "cdi-hook": tc.hook,
+				"driver-root": path.Clean("/host" + tc.driver), "host-driver-root": tc.driver,
+				"dev-root": tc.devInContainer, "host-dev-root": tc.dev,
 			} {
 				if args[flag] != want {
 					t.Errorf("agent: --%s=%s, want %s", flag, args[flag], want)
 				}
 			}
-			if got := hostPath(t, agent, "/driver-root"); got != tc.driver {
+			if got := hostPath(t, agent, args["driver-root"]); got != tc.driver {
 				t.Errorf("the agent sees %s of the node as its driver root, want %s", got, tc.driver)
 			}
 			if tc.devInContainer == "/dev-root" {
@@ -76,6 +99,80 @@ func TestTheDriverIsFoundWhereTheClusterHasIt(t *testing.T) {
 				t.Errorf("supervisor: --driver-root=%s, want %s", got, tc.driver)
 			}
 		})
+	}
+}
+
+func TestNodesOfTwoKindsAreRefusedWithWhatToDo(t *testing.T) {
+	_, err := render(t, cluster{
+		policies: []map[string]any{{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": map[string]any{"name": "cluster-policy"}, "spec": map[string]any{}}},
+		nodes:    map[string]string{"a": "true", "b": "pre-installed", "cpu": ""},
+	}, "")
+	if err == nil {
+		t.Fatal("it is rendered")
+	}
+	for _, want := range []string{"b has the driver installed on the host", "a has the GPU operator's driver container", "driver.root=/ ", "driver.root=/run/nvidia/driver", "two releases"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q: %v", want, err)
+		}
+	}
+}
+
+// What the node mounts or unmounts after the agent has started must reach it: a
+// driver container is replaced while it runs, and a volume that it still saw
+// could not be taken from the node. A folder that is mounted later shows only
+// below one that was there before.
+func TestTheAgentFollowsTheMountsOfTheNode(t *testing.T) {
+	for name, tc := range map[string]struct{ values, source string }{
+		"the host's own driver": {"", "/"},
+		"a driver container":    {"{driver: {root: /run/nvidia/driver}}", "/run/nvidia"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			agent := find[appsv1.DaemonSet](t, mustRender(t, cluster{}, tc.values), "DaemonSet", "gpu-dra-driver-agent")
+			pod := agent.Spec.Template.Spec
+			for _, v := range pod.Volumes {
+				if v.Name == "driver-root" && v.HostPath.Path != tc.source {
+					t.Errorf("the agent has %s of the node, want %s", v.HostPath.Path, tc.source)
+				}
+			}
+			for _, volume := range []string{"driver-root", "plugins"} {
+				i := slices.IndexFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume })
+				if i < 0 {
+					t.Errorf("there is no %s", volume)
+					continue
+				}
+				if m := pod.Containers[0].VolumeMounts[i]; m.MountPropagation == nil || *m.MountPropagation != corev1.MountPropagationHostToContainer {
+					t.Errorf("%s: the propagation is %v", m.MountPath, m.MountPropagation)
+				}
+			}
+		})
+	}
+}
+
+func TestOpenShiftLetsBothAccountsRunPrivilegedPods(t *testing.T) {
+	openShift := cluster{apis: []string{"security.openshift.io/v1"}}
+	for values, want := range map[string][]string{
+		"": {"gpu-kubelet-plugin", "gpu-dra-driver-supervisor"},
+		"{mps: {enabled: false}, agent: {serviceAccount: {name: someone}}}": {"someone"},
+	} {
+		binding := find[rbacv1.RoleBinding](t, mustRender(t, openShift, values), "RoleBinding", "gpu-dra-driver-privileged")
+		if got := binding.RoleRef; got.Kind != "ClusterRole" || got.Name != "system:openshift:scc:privileged" {
+			t.Errorf("bound to %s %s", got.Kind, got.Name)
+		}
+		var got []string
+		for _, s := range binding.Subjects {
+			if s.Kind != "ServiceAccount" || s.Namespace != release {
+				t.Errorf("bound to the %s %s of %s", s.Kind, s.Name, s.Namespace)
+			}
+			got = append(got, s.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("values %q: bound to %v, want %v", values, got, want)
+		}
+	}
+	for _, m := range mustRender(t, cluster{}, "").manifests {
+		if kindOf(t, m) == "RoleBinding" {
+			t.Errorf("elsewhere there is\n%s", m)
+		}
 	}
 }
 

@@ -33,7 +33,6 @@ func programs() []program {
 				"print-slices": "ends at once; kubectl exec can run it",
 			},
 			differs: map[string]string{
-				"cdi-hook":         "the chart installs one",
 				"driver-root":      "where the container has it",
 				"dev-root":         "where the container has it",
 				"host-driver-root": "the node's",
@@ -102,7 +101,7 @@ func TestValuesReachTheirFlags(t *testing.T) {
 	agent, supervisor := programs()[0], programs()[1]
 	got := agent.args(t, valuesFile(t, "every-value.yaml"))
 	want := map[string]string{
-		"hardware": "nvml", "driver-root": "/driver-root", "host-driver-root": "/opt/nvidia",
+		"hardware": "nvml", "driver-root": "/host/opt/nvidia", "host-driver-root": "/opt/nvidia",
 		"dev-root": "/dev-root", "host-dev-root": "/opt/nvidia-dev", "cdi-hook": "/opt/bin/nvidia-cdi-hook",
 		"mps-supervisor": "/run/mps/supervisor.sock", "mps-context-memory": "256Mi",
 		"offer": "share,mig", "smallest-share": "2Gi", "compute-overcommit": "1.5", "timeslice-slots": "2",
@@ -110,7 +109,7 @@ func TestValuesReachTheirFlags(t *testing.T) {
 		"list-attributes": "true", "driver-name": "gpu.example.com", "node-name": "$(NODE_NAME)", "pod-uid": "$(POD_UID)",
 		"reconcile-interval": "1m", "kubelet-plugins-dir": "/var/lib/k0s/kubelet/plugins",
 		"kubelet-registry-dir": "/var/lib/k0s/kubelet/plugins_registry", "kubelet-pod-resources": "",
-		"cdi-dir": "/etc/cdi", "state-dir": "/var/lib/gpu",
+		"cdi-dir":     "/etc/cdi",
 		"http-listen": ":9000", "log-flush-frequency": "1s", "v": "4", "vmodule": "prepare=5",
 		"logging-format": "text", // extraArgs come last and win
 	}

@@ -1,13 +1,12 @@
 package chart
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,12 +19,12 @@ import (
 // that far.
 func TestEveryObjectHasOnlyFieldsThatKubernetesKnows(t *testing.T) {
 	for _, values := range []string{"default.yaml", "gpu-operator.yaml", "sim.yaml", "every-value.yaml"} {
-		r := mustRender(t, cluster{version: "v1.36.1-gke.1"}, valuesFile(t, values)+"\nnamespace: {create: true}\n")
+		r := mustRender(t, cluster{version: "v1.36.1-gke.1", apis: []string{"security.openshift.io/v1"}}, valuesFile(t, values)+"\nnamespace: {create: true}\n")
 		for _, m := range append(r.manifests, r.hooks...) {
 			object := map[string]any{
 				"Namespace": &corev1.Namespace{}, "ResourceQuota": &corev1.ResourceQuota{}, "ServiceAccount": &corev1.ServiceAccount{},
 				"ConfigMap": &corev1.ConfigMap{}, "Pod": &corev1.Pod{}, "DaemonSet": &appsv1.DaemonSet{},
-				"ClusterRole": &rbacv1.ClusterRole{}, "ClusterRoleBinding": &rbacv1.ClusterRoleBinding{},
+				"ClusterRole": &rbacv1.ClusterRole{}, "ClusterRoleBinding": &rbacv1.ClusterRoleBinding{}, "RoleBinding": &rbacv1.RoleBinding{},
 				"ValidatingAdmissionPolicy":        &admissionv1.ValidatingAdmissionPolicy{},
 				"ValidatingAdmissionPolicyBinding": &admissionv1.ValidatingAdmissionPolicyBinding{},
 				"DeviceClass":                      &resourceapi.DeviceClass{}, "ResourceClaimTemplate": &resourceapi.ResourceClaimTemplate{},
@@ -41,23 +40,43 @@ func TestEveryObjectHasOnlyFieldsThatKubernetesKnows(t *testing.T) {
 	}
 }
 
-// The classes are the ones that the documentation and the demos show.
-func TestClassesAreThoseOfTheDemo(t *testing.T) {
+// Profiles by the GPUs that the simulator knows are all that NVML reports of them.
+func TestEveryProfileOfTheModelsHasAClassAndAnExtendedResource(t *testing.T) {
 	r := mustRender(t, cluster{}, "")
-	const file = "../../demo/mig/classes.yaml"
-	text, err := os.ReadFile(file)
+	files, err := filepath.Glob("../../pkg/nvmlsim/models/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, document := range bytes.Split(text, []byte("\n---\n")) {
-		var want resourceapi.DeviceClass
-		if err := yaml.UnmarshalStrict(document, &want); err != nil {
+	profiles := 0
+	for _, file := range append(files, "../e2e/testdata/dgx-a100-40gb.yaml") {
+		text, err := os.ReadFile(file)
+		if err != nil {
 			t.Fatal(err)
 		}
-		got := find[resourceapi.DeviceClass](t, r, "DeviceClass", want.Name)
-		if diff := cmp.Diff(comparable(t, want.Spec), comparable(t, got.Spec)); diff != "" {
-			t.Errorf("%s of %s (-want +got):\n%s", want.Name, file, diff)
+		var model struct {
+			Kinds map[string]struct {
+				MIG struct{ Profiles []struct{ Name string } }
+			}
 		}
+		if err := yaml.Unmarshal(text, &model); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for _, kind := range model.Kinds {
+			for _, profile := range kind.MIG.Profiles {
+				profiles++
+				name := "mig-" + strings.ReplaceAll(profile.Name, "+", ".")
+				class := find[resourceapi.DeviceClass](t, r, "DeviceClass", name)
+				if got := class.Spec.ExtendedResourceName; got == nil || *got != "nvidia.com/"+name {
+					t.Errorf("%s: the extended resource of %s is %v", file, name, got)
+				}
+				if expression := class.Spec.Selectors[0].CEL.Expression; !strings.HasSuffix(strings.TrimSpace(expression), "== '"+profile.Name+"'") {
+					t.Errorf("%s: %s selects %s", file, name, expression)
+				}
+			}
+		}
+	}
+	if profiles < 40 {
+		t.Errorf("only %d profiles in the models: are they written in another way now?", profiles)
 	}
 }
 
@@ -82,17 +101,19 @@ func TestClassesFollowTheDriversName(t *testing.T) {
 	}
 }
 
-// The static manifest and the tests of rights rely on it: what the policy binds
+// The static manifest and the tests of rights rely on it: what the policies bind
 // is the agent's account, wherever it is.
-func TestThePolicyBindsTheAccountThatTheAgentRunsAs(t *testing.T) {
+func TestThePoliciesBindTheAccountThatTheAgentRunsAs(t *testing.T) {
 	r := mustRender(t, cluster{}, "agent: {serviceAccount: {name: someone}}")
 	agent := find[appsv1.DaemonSet](t, r, "DaemonSet", "gpu-dra-driver-agent")
 	if got := agent.Spec.Template.Spec.ServiceAccountName; got != "someone" {
 		t.Errorf("the agent runs as %s", got)
 	}
-	policy := find[admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy", "gpu-dra-driver-own-slices")
-	if got, want := policy.Spec.MatchConditions[0].Expression, "request.userInfo.username == 'system:serviceaccount:gpu-dra-driver:someone'"; got != want {
-		t.Errorf("the policy is for %s, want %s", got, want)
+	for _, name := range []string{"gpu-dra-driver-own-slices", "gpu-dra-driver-own-claims"} {
+		policy := find[admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy", name)
+		if got, want := policy.Spec.MatchConditions[0].Expression, "request.userInfo.username == 'system:serviceaccount:gpu-dra-driver:someone'"; got != want {
+			t.Errorf("%s is for %s, want %s", name, got, want)
+		}
 	}
 	binding := find[rbacv1.ClusterRoleBinding](t, r, "ClusterRoleBinding", "gpu-dra-driver-agent")
 	if got := binding.Subjects[0]; got.Name != "someone" || got.Namespace != release {
@@ -107,22 +128,4 @@ func decode[T any](t *testing.T, manifest string) *T {
 		t.Fatal(err)
 	}
 	return object
-}
-
-// comparable gives a class as data, so that raw parameters compare by content
-// and expressions whatever their line breaks.
-func comparable(t *testing.T, spec resourceapi.DeviceClassSpec) map[string]any {
-	t.Helper()
-	for i := range spec.Selectors {
-		spec.Selectors[i].CEL.Expression = strings.Join(strings.Fields(spec.Selectors[i].CEL.Expression), " ")
-	}
-	text, err := json.Marshal(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var data map[string]any
-	if err := json.Unmarshal(text, &data); err != nil {
-		t.Fatal(err)
-	}
-	return data
 }

@@ -13,7 +13,7 @@ import (
 // Paths that others on the node read must mean the same inside and outside.
 func TestWhatThePodsShareWithTheNodeIsMountedWhereTheNodeHasIt(t *testing.T) {
 	shared := map[string][]string{
-		"gpu-dra-driver-agent":      {"kubelet-plugins-dir", "kubelet-registry-dir", "cdi-dir", "state-dir", "cdi-hook", "mps-supervisor", "sim-state"},
+		"gpu-dra-driver-agent":      {"kubelet-plugins-dir", "kubelet-registry-dir", "cdi-dir", "mps-supervisor", "sim-state"},
 		"gpu-dra-driver-supervisor": {"socket", "run-dir", "log-dir", "sim-state"},
 	}
 	for _, values := range []string{"default.yaml", "every-value.yaml", "sim.yaml"} {
@@ -23,7 +23,7 @@ func TestWhatThePodsShareWithTheNodeIsMountedWhereTheNodeHasIt(t *testing.T) {
 			args := argsOf(set.Spec.Template.Spec.Containers[0])
 			for _, flag := range flags {
 				path, ok := args[flag]
-				if !ok || flag == "cdi-hook" && values == "every-value.yaml" { // it is the administrator's
+				if !ok {
 					continue
 				}
 				if got := hostPath(t, set, path); got != path {
@@ -86,13 +86,13 @@ func TestPodsHaveTheLeastTheyCanDoWith(t *testing.T) {
 		}
 		for _, set := range []string{"gpu-dra-driver-agent", "gpu-dra-driver-supervisor"} {
 			pod := find[appsv1.DaemonSet](t, r, "DaemonSet", set).Spec.Template.Spec
-			for _, c := range append(slices.Clone(pod.Containers), pod.InitContainers...) {
+			for _, c := range slices.Concat(pod.Containers, pod.InitContainers) {
 				s := c.SecurityContext
 				if s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
 					t.Errorf("%s: container %s can write to its image", name, c.Name)
 				}
 				privileged := s.Privileged != nil && *s.Privileged
-				if privileged != (name == "real" && c.Name != "install-cdi-hook") {
+				if privileged != (name == "real") {
 					t.Errorf("%s: container %s: privileged is %v", name, c.Name, privileged)
 				}
 				if !privileged && (len(s.Capabilities.Drop) != 1 || s.Capabilities.Drop[0] != "ALL") {

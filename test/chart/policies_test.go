@@ -49,7 +49,7 @@ func TestClassesCarryWhatIsAskedOfClaims(t *testing.T) {
 	r := mustRender(t, cluster{}, "policies: {classes: {gpu.nvidia.com: {shares: null}, mps.nvidia.com: {max-memory: 20Gi, max-compute: 50}}}")
 	for class, want := range map[string]map[string]string{
 		"gpu.nvidia.com": {"type": "gpu", "shares": ""},
-		"mps.nvidia.com": {"type": "gpu", "max-memory": "20Gi", "max-compute": "50", "strategies": "MPS"},
+		"mps.nvidia.com": {"type": "gpu", "shares": "only", "max-memory": "20Gi", "max-compute": "50", "strategies": "MPS"},
 		"mig-1g.10gb":    {"type": "mig", "shares": ""},
 	} {
 		labels := find[resourceapi.DeviceClass](t, r, "DeviceClass", class).Labels
@@ -61,6 +61,13 @@ func TestClassesCarryWhatIsAskedOfClaims(t *testing.T) {
 	}
 }
 
+func TestAClassOfSharesMayGiveWholeGPUs(t *testing.T) {
+	r := mustRender(t, cluster{}, "policies: {classes: {mps.nvidia.com: {shares: null}}}")
+	if got, ok := find[resourceapi.DeviceClass](t, r, "DeviceClass", "mps.nvidia.com").Labels["gpu.nvidia.com/shares"]; ok {
+		t.Errorf("the label shares is %q", got)
+	}
+}
+
 func TestMistakesInPoliciesAreRefused(t *testing.T) {
 	for name, values := range map[string]string{
 		"a class that the chart does not have": "policies: {classes: {mps.nvidia.co: {max-memory: 20Gi}}}",
@@ -69,12 +76,43 @@ func TestMistakesInPoliciesAreRefused(t *testing.T) {
 		"more than all compute":                "policies: {classes: {mps.nvidia.com: {max-compute: 101}}}",
 		"an unknown strategy":                  "policies: {classes: {mps.nvidia.com: {strategies: mps}}}",
 		"an unknown action":                    "policies: {actions: [Refuse]}",
+		"actions that exclude each other":      "policies: {actions: [Deny, Warn]}",
+		// What the chart's own policy refuses in the chart's own classes.
+		"shares of time slices":                           "policies: {classes: {timeslice.nvidia.com: {shares: none}}}",
+		"MPS of time slices":                              "policies: {classes: {timeslice.nvidia.com: {strategies: MPS}}}",
+		"compute of MIG devices":                          "policies: {classes: {mig.nvidia.com: {max-memory: 5Gi, max-compute: 50}}}",
+		"the strategy of the class itself is not allowed": "policies: {classes: {mps.nvidia.com: {strategies: Plain}}}",
+		"compute without memory":                          "policies: {classes: {mps.nvidia.com: {max-compute: 50}}}",
+		"a limit of whole GPUs":                           "policies: {classes: {gpu.nvidia.com: {max-memory: 20Gi}}}",
+		"a limit and an extended resource":                "policies: {classes: {gpu.nvidia.com: {shares: null, max-memory: 20Gi}}}",
+		"shares only and an extended resource":            "policies: {classes: {gpu.nvidia.com: {shares: only}}}",
+		"a limit and extended resources of profiles":      "policies: {classes: {mig-profiles: {max-memory: 5Gi}}}",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := render(t, cluster{}, values); err == nil {
-				t.Error("it is rendered")
+			_, err := render(t, cluster{}, values)
+			if err == nil {
+				t.Fatal("it is rendered")
+			}
+			if !strings.Contains(err.Error(), "policies") {
+				t.Errorf("the error does not name the value: %v", err)
 			}
 		})
+	}
+}
+
+func TestClassesWithLimitsAreTakenWithoutExtendedResources(t *testing.T) {
+	r := mustRender(t, cluster{}, `
+deviceClasses: {gpu: {extendedResource: ""}, migProfiles: {extendedResourcePrefix: ""}}
+policies:
+  actions: [Deny, Audit]
+  classes:
+    gpu.nvidia.com: {shares: only, max-memory: 20Gi, max-compute: 25}
+    mig-profiles: {max-memory: 5Gi}
+`)
+	for _, class := range []string{"gpu.nvidia.com", "mig-1g.10gb"} {
+		if got := find[resourceapi.DeviceClass](t, r, "DeviceClass", class); got.Spec.ExtendedResourceName != nil || got.Labels["gpu.nvidia.com/max-memory"] == "" {
+			t.Errorf("%s has the extended resource %v and the labels %v", class, got.Spec.ExtendedResourceName, got.Labels)
+		}
 	}
 }
 

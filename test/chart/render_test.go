@@ -38,6 +38,11 @@ type cluster struct {
 	// policies are the ClusterPolicies of the GPU operator; nil where it was
 	// never installed.
 	policies []map[string]any
+	// nodes by name, with their label nvidia.com/gpu.deploy.driver, which may be
+	// empty.
+	nodes map[string]string
+	// apis are further groups and versions that the API server has.
+	apis []string
 }
 
 // rendered is the chart's outcome, by the kinds that helm tells apart.
@@ -61,6 +66,12 @@ func load(t *testing.T) *chart.Chart {
 // render renders the chart with values in YAML; it fails as helm would.
 func render(t *testing.T, on cluster, values string) (rendered, error) {
 	t.Helper()
+	return renderAs(t, release, on, values)
+}
+
+// renderAs renders a release of the name, in the namespace of the name.
+func renderAs(t *testing.T, release string, on cluster, values string) (rendered, error) {
+	t.Helper()
 	c := load(t)
 	given := map[string]any{}
 	if err := yaml.Unmarshal([]byte(values), &given); err != nil {
@@ -77,6 +88,7 @@ func render(t *testing.T, on cluster, values string) (rendered, error) {
 	if on.policies != nil {
 		capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), "nvidia.com/v1", "nvidia.com/v1/ClusterPolicy")
 	}
+	capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), on.apis...)
 	options := common.ReleaseOptions{Name: release, Namespace: release, Revision: 1, IsInstall: true}
 	all, err := chartutil.ToRenderValues(c, given, options, capabilities)
 	if err != nil {
@@ -161,14 +173,29 @@ func find[T any](t *testing.T, r rendered, kind, name string) *T {
 
 // GetClientFor implements [engine.ClientProvider] for what the chart looks up.
 func (c cluster) GetClientFor(apiVersion, kind string) (client dynamic.NamespaceableResourceInterface, namespaced bool, err error) {
-	resource := schema.GroupVersionResource{Group: "nvidia.com", Version: "v1", Resource: "clusterpolicies"}
-	if c.policies == nil || kind != "ClusterPolicy" || apiVersion != "nvidia.com/v1" {
+	var resource schema.GroupVersionResource
+	var objects []runtime.Object
+	switch {
+	case c.policies != nil && kind == "ClusterPolicy" && apiVersion == "nvidia.com/v1":
+		resource = schema.GroupVersionResource{Group: "nvidia.com", Version: "v1", Resource: "clusterpolicies"}
+		for i, p := range c.policies {
+			o := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(p)}
+			o.SetName(fmt.Sprint(o.GetName(), "-", i))
+			objects = append(objects, o)
+		}
+	case kind == "Node" && apiVersion == "v1":
+		resource = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+		for name, label := range c.nodes {
+			node := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind}}
+			node.SetName(name)
+			if label != "" {
+				node.SetLabels(map[string]string{"nvidia.com/gpu.deploy.driver": label})
+			}
+			objects = append(objects, node)
+		}
+	default:
 		return nil, false, errors.New("the cluster has no " + apiVersion + " " + kind)
 	}
-	var objects []runtime.Object
-	for _, p := range c.policies {
-		objects = append(objects, &unstructured.Unstructured{Object: p})
-	}
-	kinds := map[schema.GroupVersionResource]string{resource: "ClusterPolicyList"}
+	kinds := map[schema.GroupVersionResource]string{resource: kind + "List"}
 	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...).Resource(resource), false, nil
 }

@@ -7,6 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -35,6 +39,7 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 		"memory in a unit that is no whole Mi": {"shares: {smallest: 512Ki}", []string{"/shares/smallest"}},
 		"less than all compute":                {"shares: {computeOvercommit: 0.5}", []string{"/shares/computeOvercommit"}},
 		"a profile that is none":               {"mig: {profiles: [1g10gb]}", []string{"/mig/profiles"}},
+		"a profile of an unknown suffix":       {"mig: {profiles: [1g.10gb+you]}", []string{"/mig/profiles"}},
 		"profiles as the flag has them":        {"mig: {profiles: '1g.10gb,2g.20gb'}", []string{"/mig/profiles"}},
 		"no profile":                           {"mig: {profiles: []}", []string{"/mig/profiles"}},
 		"a mode that is none":                  {"mig: {mode: auto}", []string{"/mig/mode"}},
@@ -45,6 +50,17 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 		"an update of nobody":                  {"agent: {updateStrategy: {maxSurge: 0}}", []string{"/agent/updateStrategy/maxSurge"}},
 		"an update of more than all":           {"agent: {updateStrategy: {maxSurge: 120%}}", []string{"/agent/updateStrategy/maxSurge"}},
 		"a label with a space":                 {"nodes: {withAnyLabel: ['nvidia.com/gpu.present = true']}", []string{"/nodes/withAnyLabel/0"}},
+		"less shared memory than MPS needs":    {"supervisor: {shmSize: 15Mi}", []string{"/supervisor/shmSize"}},
+		"no interval":                          {"agent: {reconcileInterval: 0s}", []string{"/agent/reconcileInterval"}},
+		"an interval of less than a second":    {"supervisor: {probeInterval: 500ms}", []string{"/supervisor/probeInterval"}},
+		"shares that a context fills":          {"{shares: {smallest: 512Mi}}", []string{"shares.smallest (512Mi)", "mps.contextMemory (512Mi)"}},
+		"a context of more than a share":       {"{mps: {contextMemory: 2Gi}}", []string{"shares.smallest (1Gi)", "mps.contextMemory (2Gi)"}},
+		"more slots than a number can say":     {"timeslice: {slots: 1000000}", []string{"/timeslice/slots"}},
+		"a label of the chart's own":           {"agent: {podLabels: {app.kubernetes.io/component: mine}}", []string{"app.kubernetes.io/component"}},
+		"an annotation of the chart's own":     {"supervisor: {podAnnotations: {kubectl.kubernetes.io/default-container: mine}}", []string{"kubectl.kubernetes.io/default-container"}},
+		"a folder with braces":                 {"driver: {root: '/opt/{a}'}", []string{"/driver/root"}},
+		"verbosities with a comment":           {"agent: {logging: {vmodule: 'a=1 # x'}}", []string{"/agent/logging/vmodule"}},
+		"a tag with a comment":                 {"image: {tag: 'v1 # x'}", []string{"/image/tag"}},
 		"a pull policy that is none":           {"image: {pullPolicy: Sometimes}", []string{"/image/pullPolicy"}},
 		"a model of another format":            {"simulation: {models: {ten.json: ''}}", []string{"ten.json"}},
 	} {
@@ -59,6 +75,48 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestValuesAreRenderedAsTheyAreGiven(t *testing.T) {
+	r := mustRender(t, cluster{}, `
+driverName: "007"
+agent: {serviceAccount: {name: "007"}}
+priority: {className: "on", quota: true}
+image: {pullSecrets: ["1e3"], tag: "1.10"}
+nodes: {withAnyLabel: ["123"], withoutLabels: ["456", "789=yes"]}
+timeslice: {slots: 10000}
+mps: {contextMemory: "0"}
+shares: {smallest: 1Mi}
+test: {deviceClass: "5"}
+policies: {classes: null}
+`)
+	agent := find[appsv1.DaemonSet](t, r, "DaemonSet", "gpu-dra-driver-agent").Spec.Template.Spec
+	if agent.ServiceAccountName != "007" || agent.PriorityClassName != "on" || agent.ImagePullSecrets[0].Name != "1e3" {
+		t.Errorf("account %q, priority %q, secrets %v", agent.ServiceAccountName, agent.PriorityClassName, agent.ImagePullSecrets)
+	}
+	find[corev1.ServiceAccount](t, r, "ServiceAccount", "007")
+	terms := agent.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	if got := terms[0].MatchExpressions; got[0].Key != "123" || got[1].Key != "456" || got[2].Key != "789" || got[2].Values[0] != "yes" {
+		t.Errorf("nodes with %v", got)
+	}
+	if got := argsOf(agent.Containers[0]); got["timeslice-slots"] != "10000" || got["smallest-share"] != "1Mi" {
+		t.Errorf("--timeslice-slots=%s --smallest-share=%s", got["timeslice-slots"], got["smallest-share"])
+	}
+	if got := find[corev1.ResourceQuota](t, r, "ResourceQuota", "gpu-dra-driver").Spec.ScopeSelector.MatchExpressions[0].Values[0]; got != "on" {
+		t.Errorf("a quota for %s", got)
+	}
+	find[rbacv1.ClusterRole](t, r, "ClusterRole", "gpu-dra-driver-agent")
+	find[resourceapi.DeviceClass](t, r, "DeviceClass", "mps.nvidia.com")
+	find[resourceapi.ResourceClaimTemplate](t, r, "ResourceClaimTemplate", "gpu-dra-driver-test")
+}
+
+// As pkg/gpu reads them.
+func TestProfilesOfEverySuffixAreTaken(t *testing.T) {
+	const profiles = "[1g.10gb, 1g.10gb+me, 2g.48gb+me.all, 4g.96gb+gfx, 1g.24gb-me]"
+	r := mustRender(t, cluster{}, "{mig: {profiles: "+profiles+"}, deviceClasses: {migProfiles: {profiles: "+profiles+"}}}")
+	for _, class := range []string{"mig-1g.10gb.me", "mig-2g.48gb.me.all", "mig-4g.96gb.gfx", "mig-1g.24gb-me"} {
+		find[resourceapi.DeviceClass](t, r, "DeviceClass", class)
 	}
 }
 
@@ -106,7 +164,8 @@ func compareWithSchema(t *testing.T, all, schema map[string]any, values map[stri
 	}
 }
 
-// optional are groups whose values need no default: Kubernetes has one.
+// optional are groups whose values need no default: Kubernetes has one, or
+// without one there is no limit.
 func optional(path string) bool {
-	return strings.HasSuffix(path, ".requests.") || strings.HasSuffix(path, ".limits.")
+	return strings.HasSuffix(path, ".requests.") || strings.HasSuffix(path, ".limits.") || strings.HasPrefix(path, "policies.classes.")
 }

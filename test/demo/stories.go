@@ -65,9 +65,6 @@ func wholeGPU(ctx context.Context, cluster *harness.Cluster) error {
 }
 
 func mig(ctx context.Context, cluster *harness.Cluster) error {
-	if err := apply(ctx, cluster, "demo/mig/classes.yaml"); err != nil {
-		return err
-	}
 	if err := wholeWhenFree(ctx, cluster); err != nil {
 		return err
 	}

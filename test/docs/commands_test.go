@@ -29,6 +29,7 @@ func TestTheCommandsThatNoTestRunsAreThese(t *testing.T) {
 		"deployments/container/README.md: docker load --input .build/images/gpu-kubelet-plugin.tar    # or podman, or nerdctl",
 		"deployments/container/README.md: docker build --file deployments/container/Dockerfile --target gpu-kubelet-plugin --build-arg VERSION=v0.1.0 --tag gpu-kubelet-plugin:v0.1.0 .",
 		"docs/developer.md: ./gpu-conformance -test.v -hardware=nvml -capture my-node.yaml",
+		`docs/migration.md: kubectl wait --for=jsonpath='{.metadata.labels.nvidia\.com/mig\.config\.state}'=success --timeout=15m node/$NODE`,
 	}
 	var got []string
 	for _, f := range fences(t) {

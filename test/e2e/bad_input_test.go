@@ -47,7 +47,7 @@ func TestACorruptRecordIsQuarantinedAndTheRestGoesOn(t *testing.T) {
 	ready(t, ns, "two-pods-a", "two-pods-b")
 	before := report(t, ns)
 	must(t, agent.Stop(t.Context()))
-	records, err := filepath.Glob(filepath.Join(agent.StateDir(), "claims", "*.record"))
+	records, err := filepath.Glob(filepath.Join(agent.Home(), "claims", "*.record"))
 	must(t, err)
 	if len(records) != 2 {
 		t.Fatalf("records %v, want one for each of two claims", records)
@@ -55,7 +55,7 @@ func TestACorruptRecordIsQuarantinedAndTheRestGoesOn(t *testing.T) {
 	must(t, os.Truncate(records[0], 20))
 	must(t, agent.Start(t.Context()))
 
-	quarantined, err := filepath.Glob(filepath.Join(agent.StateDir(), "claims", "quarantine", "*"))
+	quarantined, err := filepath.Glob(filepath.Join(agent.Home(), "claims", "quarantine", "*"))
 	must(t, err)
 	if len(quarantined) == 0 {
 		t.Error("the corrupt record was not kept in quarantine")

@@ -293,13 +293,13 @@ spec:
     resourceClaimName: both
   containers:
   - name: large
-    image: localhost/gpu-dra/probe:test
-    imagePullPolicy: Never
+    image: localhost/gpu-dra-driver/gpu-probe:demo
+    imagePullPolicy: IfNotPresent
     args: [cuda]
     resources: {claims: [{name: gpu, request: large}]}
   - name: small
-    image: localhost/gpu-dra/probe:test
-    imagePullPolicy: Never
+    image: localhost/gpu-dra-driver/gpu-probe:demo
+    imagePullPolicy: IfNotPresent
     args: [cuda]
     resources: {claims: [{name: gpu, request: small}]}
 `)

@@ -26,8 +26,8 @@ spec:
   terminationGracePeriodSeconds: 1%s
   containers:
   - name: main
-    image: localhost/gpu-dra/probe:test
-    imagePullPolicy: Never
+    image: localhost/gpu-dra-driver/gpu-probe:demo
+    imagePullPolicy: IfNotPresent
     resources:%s%s
 `, name, claims, uses, limits)
 }

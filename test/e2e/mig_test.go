@@ -60,8 +60,6 @@ func offerMIG(t *testing.T, model string, flags ...string) {
 		devices, err := cluster.Devices(ctx)
 		return len(devices) > 100, fmt.Sprintf("%d devices are published", len(devices)), err
 	}))
-	_, err := cluster.Kubectl(t.Context(), "apply", "-f", "demo/mig/classes.yaml")
-	must(t, err)
 }
 
 func testSeven(t *testing.T) {

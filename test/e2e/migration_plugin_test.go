@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -129,14 +128,7 @@ func startDevicePlugin(t *testing.T, uuids []string) *devicePlugin {
 			t.Error(err)
 		}
 	})
-	t.Cleanup(func() {
-		p.stop()
-		// The kubelet keeps it where it does not ask for its root folder, and the
-		// next cluster's would read of this one's devices.
-		if err := os.Remove(filepath.Join(deviceplugin.DevicePluginPath, "kubelet_internal_checkpoint")); err != nil && !os.IsNotExist(err) {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(p.stop)
 	connection, err := grpc.NewClient("unix:"+deviceplugin.KubeletSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(t, err)
 	_, err = deviceplugin.NewRegistrationClient(connection).Register(t.Context(), &deviceplugin.RegisterRequest{

@@ -42,8 +42,6 @@ func TestMigrationOfManifestsForNVIDIAsDriver(t *testing.T) {
 			if uuid := s.rows(t)["pod/main"][0].UUID; !strings.HasPrefix(uuid, "MIG-") {
 				t.Errorf("the container has %s, want a MIG device", uuid)
 			}
-			_, err := cluster.Kubectl(t.Context(), "delete", "deviceclass", "mig-1g-5gb.gpu.nvidia.com")
-			must(t, err)
 		}},
 		{"memory-sharing.yaml", "nvidia-memory", migrationMemory},
 	}
@@ -59,6 +57,7 @@ func TestMigrationOfManifestsForNVIDIAsDriver(t *testing.T) {
 	for _, story := range stories {
 		t.Run(story.file, func(t *testing.T) {
 			ns := namespaceFor(t, story.namespace)
+			cleared(t, "deviceclass/mig-1g-5gb.gpu.nvidia.com")
 			if story.file == "memory-sharing.yaml" {
 				letShare(t)
 			}
@@ -70,8 +69,6 @@ func TestMigrationOfManifestsForNVIDIAsDriver(t *testing.T) {
 
 func TestMigrationOfPodsForTheDevicePlugin(t *testing.T) {
 	runOn(t, "gpu-07-00-ts", "dgx-a100", "--offer=share,mig,timeslice", "--mig-allow-reset")
-	_, err := cluster.Kubectl(t.Context(), "apply", "-f", "demo/mig/classes.yaml")
-	must(t, err)
 	stories := map[string]func(*testing.T, scene){
 		"gpu.yaml": func(t *testing.T, s scene) {
 			one, two := s.sees(t, "one-gpu/main"), s.sees(t, "two-gpus/main")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
@@ -45,36 +46,100 @@ func TestAnUpgradeEndsNoPodAndKeepsNoneWaiting(t *testing.T) {
 	must(t, agent.Start(t.Context())) // as it was
 }
 
-func TestUninstallingLeavesNothingInTheClusterAndNothingThatRunsOnTheNode(t *testing.T) {
+func TestUninstallingLeavesNothingInTheClusterAndTwoEmptyFoldersOnTheNode(t *testing.T) {
 	nothingLeft(t)
-	t.Cleanup(func() { must(t, agent.Start(context.WithoutCancel(t.Context()))) })
-	must(t, cluster.Uninstall(t.Context()))
-
-	out, err := cluster.Kubectl(t.Context(), "get", "-A", "-o", "name", "-l", "app.kubernetes.io/name="+harness.Namespace,
-		"all,deviceclasses,clusterroles,clusterrolebindings,serviceaccounts,validatingadmissionpolicies,validatingadmissionpolicybindings,configmaps")
-	must(t, err)
-	if strings.Contains(out, "/") {
-		t.Errorf("left in the cluster: %s", out)
-	}
+	uninstall(t)
+	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		out, err := cluster.Kubectl(ctx, "get", "-A", "-o", "name", "-l", "app.kubernetes.io/name="+harness.Namespace,
+			"all,deviceclasses,clusterroles,clusterrolebindings,serviceaccounts,validatingadmissionpolicies,validatingadmissionpolicybindings,configmaps")
+		return err == nil && !strings.Contains(out, "/"), "left in the cluster: " + out, err
+	}))
 	// The kubelet withdraws the slices of a driver that is gone.
 	must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
 		left := 0
 		err := cluster.EachSlice(ctx, func(resourceapi.ResourceSlice) { left++ })
 		return left == 0, fmt.Sprintf("%d ResourceSlices are left", left), err
 	}))
-	for _, pattern := range []string{
-		filepath.Join(cluster.CDIDir, "*"),
-		filepath.Join(cluster.PluginsRegistryDir, "*"),
-		filepath.Join(cluster.PluginsDir, harness.DriverName, "*.sock"),
-		filepath.Join(agent.Supervisor().RunDir(), "daemons", "*"),
-	} {
-		found, err := filepath.Glob(pattern)
-		must(t, err)
-		if len(found) > 0 {
-			t.Errorf("left on the node: %v", found)
+	// The kubelet has made these for the supervisor's pod, which cannot remove
+	// what is mounted into it.
+	want := []string{agent.Supervisor().RunDir() + "/", agent.Supervisor().LogDir() + "/"}
+	must(t, harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
+		left, err := onNode()
+		diff := cmp.Diff(want, left, sorted)
+		return diff == "", "left on the node (-want +got):\n" + diff, err
+	}))
+}
+
+// Without the agent a pod runs on, and nobody can end it cleanly before there is
+// one again.
+func TestAPodOutlivesThatTheReleaseIsUninstalledAndInstalledAgain(t *testing.T) {
+	nothingLeft(t)
+	ns := namespaceFor(t, "reinstalled")
+	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
+	ready(t, ns, "one-gpu")
+	before, files := report(t, ns), cdiFiles(t)
+	uninstall(t)
+
+	records, err := filepath.Glob(filepath.Join(agent.Home(), "claims", "*.record"))
+	must(t, err)
+	if len(records) != 1 {
+		t.Errorf("records %q, want that of the pod's claim", records)
+	}
+	// A container of the pod that is restarted needs what its CDI spec names.
+	hook := filepath.Join(agent.Home(), "nvidia-cdi-hook")
+	if info, err := os.Stat(hook); err != nil || info.Mode().Perm()&0o111 == 0 {
+		t.Errorf("the hook is gone: %v, %v", info, err)
+	}
+	if diff := cmp.Diff(files, cdiFiles(t)); diff != "" {
+		t.Errorf("the CDI files changed (-before +after):\n%s", diff)
+	}
+	if all := fmt.Sprint(files); !strings.Contains(all, hook) {
+		t.Errorf("no CDI file names %s: %s", hook, all)
+	}
+
+	must(t, agent.Start(t.Context()))
+	if diff := cmp.Diff(before, report(t, ns)); diff != "" {
+		t.Errorf("who holds what changed (-before +after):\n%s", diff)
+	}
+	pod, err := cluster.Client.CoreV1().Pods(ns).Get(t.Context(), "one-gpu", metav1.GetOptions{})
+	must(t, err)
+	if s := pod.Status.ContainerStatuses[0]; !s.Ready || s.RestartCount != 0 {
+		t.Errorf("the pod did not run on: %+v", s)
+	}
+	remove(t, ns, "one-gpu")
+	nothingLeft(t)
+}
+
+// uninstall removes the release until the test ends.
+func uninstall(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() { must(t, agent.Start(context.WithoutCancel(t.Context()))) })
+	must(t, cluster.Uninstall(t.Context()))
+}
+
+// onNode are the files that a release has on the node and, with a slash at their
+// end, its folders in which nothing is.
+func onNode() ([]string, error) {
+	var found []string
+	// Of the first three the folder itself is the release's too.
+	for n, dir := range []string{cluster.DriverDir(), agent.Supervisor().RunDir(), agent.Supervisor().LogDir(), cluster.CDIDir, cluster.PluginsRegistryDir} {
+		err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+			if os.IsNotExist(err) || n > 2 && path == dir {
+				return nil
+			}
+			if err != nil || !entry.IsDir() {
+				found = append(found, path)
+				return err
+			}
+			inner, err := os.ReadDir(path)
+			if len(inner) == 0 {
+				found = append(found, path+"/")
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
-	if _, err := os.Stat(filepath.Join(agent.StateDir(), "claims")); err != nil && !os.IsNotExist(err) {
-		t.Error(err)
-	}
+	return found, nil
 }

@@ -113,6 +113,8 @@ func TestGPUsArePublishedOnceTheDriverIsLoaded(t *testing.T) {
 		devices, err := cluster.Devices(ctx)
 		return len(devices) == 0, "devices are published although no driver is loaded", err
 	}))
+	// An update waits for every agent, those of nodes without a driver too.
+	must(t, agent.WaitReady(t.Context()))
 	_, err = agent.Sim(t.Context(), "fault", "clear")
 	must(t, err)
 	must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {

@@ -20,7 +20,7 @@ func TestSharesOutliveWhatServesThem(t *testing.T) {
 		return share(name, "10Gi, compute: 20", "") + pod(name, name, "")
 	}
 	// The first is a client all the time, the second only when it is asked.
-	apply(t, ns, strings.Replace(sharer("first"), "imagePullPolicy: Never", "imagePullPolicy: Never\n    args: [cuda, --memory, 8Gi]", 1))
+	apply(t, ns, strings.Replace(sharer("first"), "imagePullPolicy: IfNotPresent", "imagePullPolicy: IfNotPresent\n    args: [cuda, --memory, 8Gi]", 1))
 	ready(t, ns, "first")
 	before := onlyDaemon(t, supervisor)
 

@@ -16,10 +16,12 @@ import (
 
 func TestTenancy(t *testing.T) {
 	nothingLeft(t)
+	label(t, "example.com/gpu-monitor=true")
 	label(t, "gpu.nvidia.com/offer=share.monitor")
 	published(t, "node-gpus", true)
 	t.Cleanup(func() {
 		nothingLeft(t)
+		label(t, "example.com/gpu-monitor-")
 		label(t, "gpu.nvidia.com/offer-")
 		published(t, "node-gpus", false)
 	})
@@ -89,43 +91,6 @@ func template(claim string) string {
 	spec := claim[strings.Index(claim, "spec:"):]
 	head := strings.ReplaceAll(claim[:len(claim)-len(spec)], "kind: ResourceClaim", "kind: ResourceClaimTemplate")
 	return head + "spec:\n  " + strings.ReplaceAll(strings.TrimSuffix(spec, "---\n"), "\n", "\n  ") + "\n---\n"
-}
-
-func testQuota(t *testing.T) {
-	ns := namespaceFor(t, "research")
-	apply(t, "", "demo/tenancy/quota.yaml")
-	ready(t, ns, "by-claim", "by-limit")
-	for _, resource := range []string{"requests.nvidia.com/gpu", "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"} {
-		used := func(ctx context.Context) (bool, string, error) {
-			quota, err := cluster.Client.CoreV1().ResourceQuotas(ns).Get(ctx, "gpus", metav1.GetOptions{})
-			if err != nil {
-				return false, "", err
-			}
-			for name, quantity := range quota.Status.Used {
-				if string(name) == resource {
-					return quantity.Value() == 2, fmt.Sprintf("%s GPUs are counted as %s, want 2", quantity.String(), resource), nil
-				}
-			}
-			return false, fmt.Sprintf("%s is not counted: %v", resource, quota.Status.Used), nil
-		}
-		must(t, harness.Until(t.Context(), time.Minute, used))
-	}
-	refused(t, ns, claim("third", "", ""), "exceeded quota: gpus")
-	refused(t, ns, pod("third", "", "nvidia.com/gpu: 1"), "exceeded quota: gpus", "requests.nvidia.com/gpu")
-	refused(t, ns, of("mps.nvidia.com", claim("five", "count: 5", "")), "exceeded quota: gpus", "mps.nvidia.com.deviceclass")
-	refused(t, ns, of("mps.nvidia.com", claim("all", "allocationMode: All", "")), "exceeded quota: gpus")
-	refused(t, ns, of("timeslice.nvidia.com", claim("turns", "", "")), "exceeded quota: gpus")
-	refused(t, ns, pod("turns", "", "nvidia.com/gpu.shared: 1"), "exceeded quota: gpus")
-	if message := try(t, ns, of("mps.nvidia.com", claim("share", "capacity: {requests: {memory: 10Gi}}", ""))); message != "" {
-		t.Errorf("a share within the quota is refused: %s", message)
-	}
-	// What one gives back another can have.
-	remove(t, ns, "by-limit")
-	must(t, harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
-		message := try(t, ns, claim("third", "", ""))
-		return message == "", message, nil
-	}))
-	remove(t, ns, "by-claim")
 }
 
 // twoTeams makes the namespaces of two teams and applies a recipe.

@@ -105,7 +105,7 @@ func nothingLeft(t *testing.T) {
 
 func leftovers(ctx context.Context) ([]string, error) {
 	var left []string
-	for _, dir := range []string{cluster.CDIDir, filepath.Join(agent.StateDir(), "claims"), filepath.Join(cluster.PluginsDir, harness.DriverName, "dra-device-metadata")} {
+	for _, dir := range []string{cluster.CDIDir, filepath.Join(agent.Home(), "claims"), filepath.Join(cluster.DriverDir(), "dra-device-metadata")} {
 		err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 			if os.IsNotExist(err) {
 				return nil

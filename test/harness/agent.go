@@ -31,7 +31,7 @@ type Agent struct {
 
 // NewAgent describes an agent that sees the hardware of a simulator's model, by
 // name or file, with further flags of gpu-kubelet-plugin. One agent runs at a
-// time; each model has hardware and records of its own.
+// time; each model has hardware of its own.
 func (c *Cluster) NewAgent(model string, flags ...string) *Agent {
 	name := strings.TrimSuffix(filepath.Base(model), ".yaml")
 	return &Agent{cluster: c, dir: filepath.Join(c.StateDir, "agent", name), model: model, flags: flags}
@@ -40,8 +40,8 @@ func (c *Cluster) NewAgent(model string, flags ...string) *Agent {
 // SimDir is the folder with the simulator's state.
 func (a *Agent) SimDir() string { return filepath.Join(a.dir, "sim") }
 
-// StateDir is the folder with the agent's records.
-func (a *Agent) StateDir() string { return filepath.Join(a.dir, "state") }
+// Home is the agent's folder on the node, with its records and the CDI hook.
+func (a *Agent) Home() string { return filepath.Join(a.cluster.DriverDir(), "agent") }
 
 // Start starts the agent and waits until it says it is ready. An agent that
 // runs already is stopped first.
@@ -109,7 +109,7 @@ func (a *Agent) values() (values, error) {
 	v.Simulation.StateDir = a.SimDir()
 	v.CDI.Dir = c.CDIDir
 	v.Kubelet.RootDir = filepath.Dir(c.PluginsDir)
-	v.Agent.StateDir, v.Agent.ExtraArgs, v.Agent.Logging.Verbosity = a.StateDir(), a.flags, 4
+	v.Agent.ExtraArgs, v.Agent.Logging.Verbosity = a.flags, 4
 	v.Supervisor.RunDir, v.Supervisor.LogDir, v.Supervisor.Logging.Verbosity = a.Supervisor().RunDir(), a.Supervisor().LogDir(), 4
 	return v, nil
 }
@@ -153,7 +153,7 @@ func (a *Agent) Stop(ctx context.Context) error {
 
 // Kill ends the agent at once, as a crash does, and keeps it from coming back.
 func (a *Agent) Kill(ctx context.Context) error {
-	if err := killAll("gpu-kubelet-plugin", "--state-dir="+a.StateDir()); err != nil {
+	if err := killAll("gpu-kubelet-plugin", "--sim-state="+a.SimDir()); err != nil {
 		return err
 	}
 	return a.Stop(ctx)

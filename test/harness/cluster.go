@@ -42,6 +42,9 @@ type Cluster struct {
 	config *rest.Config
 }
 
+// DriverDir is the driver's folder among those of the kubelet's plugins.
+func (c *Cluster) DriverDir() string { return filepath.Join(c.PluginsDir, DriverName) }
+
 // Up brings the named cluster up, or connects to it where it is up already.
 // bin is the folder that `make build` fills. Progress goes to standard error.
 func Up(ctx context.Context, bin, name string) (*Cluster, error) {

@@ -39,7 +39,6 @@ type values struct {
 		RootDir string `json:"rootDir"`
 	} `json:"kubelet"`
 	Agent struct {
-		StateDir  string   `json:"stateDir"`
 		ExtraArgs []string `json:"extraArgs,omitempty"`
 		Logging   logging  `json:"logging"`
 	} `json:"agent"`
@@ -135,14 +134,19 @@ func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// noPods waits until the release has no pods with a label any more.
+// noPods waits until the release has no pods with a label any more. A pod may
+// take its grace period of half a minute, and the kubelet some time to tell.
 func (c *Cluster) noPods(ctx context.Context, label string) error {
-	return Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+	return Until(ctx, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
 		pods, err := c.Client.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: label})
 		if err != nil {
 			return false, "", err
 		}
-		return len(pods.Items) == 0, fmt.Sprintf("%d pods with the label %s are left", len(pods.Items), label), nil
+		var left []string
+		for _, pod := range pods.Items {
+			left = append(left, fmt.Sprintf("%s (%s, deleted at %v, containers %+v)", pod.Name, pod.Status.Phase, pod.DeletionTimestamp, pod.Status.ContainerStatuses))
+		}
+		return len(left) == 0, fmt.Sprintf("pods with the label %s are left: %s", label, strings.Join(left, "; ")), nil
 	})
 }
 

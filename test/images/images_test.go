@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -164,20 +163,45 @@ func TestTheAgentLoadsTheLibraryOfADriver(t *testing.T) {
 	}
 }
 
-func TestTheHookGetsToTheHostAndRunsThere(t *testing.T) {
+func TestTheHookGetsToTheHostRunsThereAndGoesWithTheAgent(t *testing.T) {
 	dir := t.TempDir()
-	install := container("gpu-kubelet-plugin", "/host/bin", "install-cdi-hook", "--to=/host/bin")
-	out := run(t, "install", dir, install, install)
-	want := []string{"/host/bin/nvidia-cdi-hook installed", "/host/bin/nvidia-cdi-hook is up to date"}
-	if diff := cmp.Diff(want, slices.Sorted(strings.SplitSeq(strings.TrimSpace(out), "\n"))); diff != "" {
-		t.Errorf("printed (-want +got):\n%s", diff)
+	if err := os.Mkdir(filepath.Join(dir, "registry"), 0o755); err != nil {
+		t.Fatal(err)
 	}
+	// Nobody is there, which is no reason not to serve the kubelet.
+	kubeconfig := `{"kind":"Config","apiVersion":"v1","current-context":"c","clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`
+	if err := os.WriteFile(filepath.Join(dir, "kubeconfig"), []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	create(t, "agent", dir, container("gpu-kubelet-plugin", "/host",
+		"--hardware=sim:t4", "--sim-state=/host/sim", "--kubeconfig=/host/kubeconfig", "--node-name=n", "--http-listen=", "--mps-supervisor=", "--kubelet-pod-resources=",
+		"--kubelet-plugins-dir=/host/plugins", "--kubelet-registry-dir=/host/registry", "--cdi-dir=/host/cdi"))
+	wantFiles(t, "it serves", filepath.Join(dir, "registry/*"), 1)
+
 	// On a host with nothing else: no loader, no C library.
 	hook := exec.CommandContext(t.Context(), "/nvidia-cdi-hook", "create-symlinks", "--help")
-	hook.SysProcAttr = &syscall.SysProcAttr{Chroot: dir}
+	hook.SysProcAttr = &syscall.SysProcAttr{Chroot: filepath.Join(dir, "plugins/gpu.nvidia.com/agent")}
 	hook.Dir, hook.Env = "/", []string{}
 	if out, err := hook.CombinedOutput(); err != nil || !strings.Contains(string(out), "symlinks") {
 		t.Errorf("the hook on the host: %v\n%s", err, out)
+	}
+
+	// As an agent's pod ends, and not within the second of these pods.
+	if err := cluster.Client.CoreV1().Pods("default").Delete(t.Context(), "agent", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(30))}); err != nil {
+		t.Fatal(err)
+	}
+	wantFiles(t, "its last agent has gone", filepath.Join(dir, "plugins/*"), 0)
+}
+
+// wantFiles waits until there are so many of the pattern.
+func wantFiles(t *testing.T, when, pattern string, n int) {
+	t.Helper()
+	err := harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
+		found, err := filepath.Glob(pattern)
+		return len(found) == n, fmt.Sprintf("there is %q", found), err
+	})
+	if err != nil {
+		t.Fatalf("when %s: want %d of %s: %v", when, n, pattern, err)
 	}
 }
 

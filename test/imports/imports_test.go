@@ -31,11 +31,14 @@ var rules = []struct {
 	{"pkg/nvml", []string{"pkg/gpu"}},
 	{"pkg/nvmlsim", []string{"pkg/gpu"}},
 	{"pkg/sysfs", []string{"pkg/gpu"}},
-	{"pkg/mps", []string{"pkg/gpu"}},
+	{"pkg/mps", []string{"pkg/gpu", "pkg/folder"}},
 	{"pkg/cdi", []string{"pkg/gpu"}},
 	{"pkg/podresources", []string{"pkg/gpu"}},
 
-	{"pkg/store", nil},
+	// What the agent has on disk.
+	{"pkg/home", []string{"pkg/store", "pkg/folder"}},
+	{"pkg/store", []string{"pkg/folder"}},
+	{"pkg/folder", nil},
 	{"api", []string{"pkg/gpu"}},
 	{"pkg/gpu", nil},
 }

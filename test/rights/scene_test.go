@@ -48,6 +48,11 @@ const (
 	// neighbour is another account in the driver's namespace.
 	neighbour who = "another account of the driver's namespace"
 	user      who = "a user's pod"
+
+	// almightyA is the agent of node A if RBAC allowed it everything, so that
+	// only policies are in its way. almightyNowhere has no node.
+	almightyA       who = "the almighty agent of node A"
+	almightyNowhere who = "the almighty agent without a node"
 )
 
 func everybody() []who {
@@ -71,7 +76,7 @@ func newScene(ctx context.Context, cluster *harness.Cluster) (*scene, error) {
 			return nil, err
 		}
 	}
-	return s, s.waitForPolicy(ctx)
+	return s, s.waitForPolicies(ctx)
 }
 
 func (s *scene) makeNodeB(ctx context.Context, c *harness.Cluster) error {
@@ -222,13 +227,28 @@ func (s *scene) enter(ctx context.Context, c *harness.Cluster) error {
 			return err
 		}
 	}
+	for one, node := range map[who][]string{almightyA: {s.nodeA}, almightyNowhere: nil} {
+		own := rest.CopyConfig(config)
+		own.QPS = -1
+		own.Impersonate = rest.ImpersonationConfig{
+			UserName: "system:serviceaccount:" + driverNamespace + ":" + agentAccount,
+			Groups:   []string{"system:masters"},
+		}
+		if node != nil {
+			own.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/node-name": node}
+		}
+		if s.clients[one], err = kubernetes.NewForConfig(own); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-// waitForPolicy: a policy holds a moment after it was created.
-func (s *scene) waitForPolicy(ctx context.Context) error {
+// waitForPolicies: a policy holds a moment after it was created.
+func (s *scene) waitForPolicies(ctx context.Context) error {
 	return harness.Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
-		err := s.createSlice(ctx, agentA, sliceOf(driver, nodeB, nodeB))
-		return err != nil, "the policy lets the agent of a node write for another", nil
+		slice := s.createSlice(ctx, agentA, sliceOf(driver, nodeB, nodeB))
+		claim := s.deallocate(ctx, almightyA, "claim-b")
+		return slice != nil && claim != nil, "a policy lets the agent of a node write for another", nil
 	})
 }

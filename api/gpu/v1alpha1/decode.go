@@ -33,10 +33,10 @@ func Decode(parameters []byte) (Config, error) {
 	}
 	into, unknown := newDocument(meta)
 	if unknown != nil {
-		return nil, fmt.Errorf("%w parameters: %w", gpu.ErrInvalid, unknown)
+		return nil, fmt.Errorf("%w parameters: %w%s", gpu.ErrInvalid, unknown, hint(meta, parameters))
 	}
 	if err := unmarshal(parameters, into); err != nil {
-		return nil, fmt.Errorf("%w %s: %w", gpu.ErrInvalid, meta.Kind, err)
+		return nil, fmt.Errorf("%w %s: %w%s", gpu.ErrInvalid, meta.Kind, err, hint(meta, parameters))
 	}
 	var problems problems
 	config := into.config(&problems)
@@ -78,6 +78,19 @@ func newDocument(meta metav1.TypeMeta) (document, *field.Error) {
 	return into, nil
 }
 
+// hint says so of parameters under our group that are written as NVIDIA's. Its
+// driver called its group as ours is called before resource.nvidia.com.
+func hint(meta metav1.TypeMeta, parameters []byte) string {
+	if meta.APIVersion != GroupVersion {
+		return ""
+	}
+	meta.APIVersion = nvidiaGroupVersion
+	if into, unknown := newDocument(meta); unknown != nil || unmarshal(parameters, into) != nil {
+		return ""
+	}
+	return "; NVIDIA's fields are understood under apiVersion: " + nvidiaGroupVersion
+}
+
 func unmarshal(parameters []byte, into document) error {
 	unexpected, err := strictjson.UnmarshalStrict(parameters, into)
 	if err != nil {
@@ -115,6 +128,8 @@ func readable(err error) string {
 		wanted = "a whole number"
 	case reflect.Slice:
 		wanted = "a list"
+	case reflect.Bool:
+		wanted = "true or false"
 	default:
 	}
 	return fmt.Sprintf("%s: must be %s, not %s", short(at), wanted, short(mistyped.Value))

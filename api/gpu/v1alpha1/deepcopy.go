@@ -34,7 +34,7 @@ func (m *MPS) DeepCopy() *MPS {
 	if m == nil {
 		return nil
 	}
-	out := &MPS{ThreadPercentage: clone(m.ThreadPercentage), PerDevice: slices.Clone(m.PerDevice)}
+	out := &MPS{ThreadPercentage: clone(m.ThreadPercentage), PerDevice: slices.Clone(m.PerDevice), MultiUser: m.MultiUser}
 	if m.MemoryLimit != nil {
 		limit := m.MemoryLimit.DeepCopy()
 		out.MemoryLimit = &limit

@@ -11,7 +11,7 @@ import (
 // written from what was not, and hold quantities as text: the decoder of a
 // quantity does not say where in the document it stands.
 
-const sharingFields = "sharing{strategy, timeSlicing{interval}, mps{threadPercentage, memoryLimit, perDevice[]{device, memoryLimit}}}"
+const sharingFields = "sharing{strategy, timeSlicing{interval}, mps{threadPercentage, memoryLimit, perDevice[]{device, memoryLimit}, multiUser}}"
 
 type gpuDocument struct {
 	metav1.TypeMeta `json:",inline"`
@@ -85,6 +85,7 @@ type sharingDocument struct {
 			Device      DeviceRef `json:"device"`
 			MemoryLimit *amount   `json:"memoryLimit"`
 		} `json:"perDevice"`
+		MultiUser bool `json:"multiUser"`
 	} `json:"mps"`
 }
 
@@ -102,6 +103,7 @@ func (d *sharingDocument) sharing(p *problems) *Sharing {
 		return sharing
 	}
 	at = at.Child("mps")
+	sharing.MPS.MultiUser = d.MPS.MultiUser
 	sharing.MPS.ThreadPercentage = p.threads(at.Child("threadPercentage"), d.MPS.ThreadPercentage)
 	if d.MPS.MemoryLimit != nil {
 		limit := p.wholeMemory(at.Child("memoryLimit"), *d.MPS.MemoryLimit)

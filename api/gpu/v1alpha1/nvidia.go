@@ -40,7 +40,7 @@ type nvidiaGpuDocument struct {
 	} `json:"sharing"`
 }
 
-const nvidiaMPSFields = "mpsConfig{defaultActiveThreadPercentage, defaultPinnedDeviceMemoryLimit, defaultPerDevicePinnedMemoryLimit{}}"
+const nvidiaMPSFields = "mpsConfig{defaultActiveThreadPercentage, defaultPinnedDeviceMemoryLimit, defaultPerDevicePinnedMemoryLimit{}, multiUser}"
 
 func (*nvidiaGpuDocument) fields() string {
 	return "sharing{strategy, timeSlicingConfig{interval}, " + nvidiaMPSFields + "}"
@@ -84,6 +84,7 @@ type nvidiaMPSDocument struct {
 	DefaultActiveThreadPercentage     *int                 `json:"defaultActiveThreadPercentage"`
 	DefaultPinnedDeviceMemoryLimit    *amount              `json:"defaultPinnedDeviceMemoryLimit"`
 	DefaultPerDevicePinnedMemoryLimit map[DeviceRef]amount `json:"defaultPerDevicePinnedMemoryLimit"`
+	MultiUser                         bool                 `json:"multiUser"`
 }
 
 // limit fills mps in, if both are there.
@@ -92,6 +93,7 @@ func (d *nvidiaMPSDocument) limit(p *problems, mps *MPS) {
 		return
 	}
 	at := field.NewPath("sharing", "mpsConfig")
+	mps.MultiUser = d.MultiUser
 	mps.ThreadPercentage = p.threads(at.Child("defaultActiveThreadPercentage"), d.DefaultActiveThreadPercentage)
 	if d.DefaultPinnedDeviceMemoryLimit != nil {
 		limit := p.flooredMemory(at.Child("defaultPinnedDeviceMemoryLimit"), *d.DefaultPinnedDeviceMemoryLimit)

@@ -95,6 +95,10 @@ type MPS struct {
 	MemoryLimit *resource.Quantity `json:"memoryLimit,omitempty"`
 	// PerDevice wins over MemoryLimit. No device is named twice.
 	PerDevice []DeviceLimit `json:"perDevice,omitempty"`
+	// MultiUser says that the clients are of several users (UIDs). It changes
+	// nothing: the claim is refused where the node's MPS serves one user at a
+	// time.
+	MultiUser bool `json:"multiUser,omitempty"`
 }
 
 // DeviceLimit is the memory limit of a process on one device.

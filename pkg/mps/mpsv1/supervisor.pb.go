@@ -365,8 +365,10 @@ func (*ListRequest) Descriptor() ([]byte, []int) {
 }
 
 type ListResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Daemons       []*DaemonStatus        `protobuf:"bytes,1,rep,name=daemons,proto3" json:"daemons,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Daemons []*DaemonStatus        `protobuf:"bytes,1,rep,name=daemons,proto3" json:"daemons,omitempty"`
+	// A daemon that is started serves clients of all users at a time.
+	MultiUser     bool `protobuf:"varint,2,opt,name=multi_user,json=multiUser,proto3" json:"multi_user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -406,6 +408,13 @@ func (x *ListResponse) GetDaemons() []*DaemonStatus {
 		return x.Daemons
 	}
 	return nil
+}
+
+func (x *ListResponse) GetMultiUser() bool {
+	if x != nil {
+		return x.MultiUser
+	}
+	return false
 }
 
 type DaemonStatus struct {
@@ -574,9 +583,11 @@ const file_supervisor_proto_rawDesc = "" +
 	"\vStopRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x0e\n" +
 	"\fStopResponse\"\r\n" +
-	"\vListRequest\"E\n" +
+	"\vListRequest\"d\n" +
 	"\fListResponse\x125\n" +
-	"\adaemons\x18\x01 \x03(\v2\x1b.gpudra.mps.v1.DaemonStatusR\adaemons\"\xe2\x01\n" +
+	"\adaemons\x18\x01 \x03(\v2\x1b.gpudra.mps.v1.DaemonStatusR\adaemons\x12\x1d\n" +
+	"\n" +
+	"multi_user\x18\x02 \x01(\bR\tmultiUser\"\xe2\x01\n" +
 	"\fDaemonStatus\x12-\n" +
 	"\x06daemon\x18\x01 \x01(\v2\x15.gpudra.mps.v1.DaemonR\x06daemon\x12*\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x14.gpudra.mps.v1.StateR\x05state\x12\x18\n" +

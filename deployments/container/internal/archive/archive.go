@@ -33,9 +33,10 @@ const (
 	referenceAnnotation = "io.containerd.image.name"
 )
 
-// Write writes the image under the tag as an archive at file, all or nothing.
-func Write(file string, tag name.Tag, img v1.Image) error {
-	return replace(file, func(w io.Writer) error { return write(w, filepath.Dir(file), tag, img) })
+// Write writes the image under all of the tags as an archive at file, all or
+// nothing.
+func Write(file string, img v1.Image, tags ...name.Tag) error {
+	return replace(file, func(w io.Writer) error { return write(w, filepath.Dir(file), img, tags) })
 }
 
 // WriteRoot writes the files of the image, without its configuration, as a
@@ -69,7 +70,7 @@ func replace(file string, write func(io.Writer) error) (err error) {
 	return os.Rename(tmp.Name(), file)
 }
 
-func write(w io.Writer, scratch string, tag name.Tag, img v1.Image) (err error) {
+func write(w io.Writer, scratch string, img v1.Image, tags []name.Tag) (err error) {
 	dir, err := os.MkdirTemp(scratch, ".layout-*")
 	if err != nil {
 		return err
@@ -79,12 +80,14 @@ func write(w io.Writer, scratch string, tag name.Tag, img v1.Image) (err error) 
 	if err != nil {
 		return err
 	}
-	if err := index.AppendImage(img, layout.WithAnnotations(map[string]string{
-		tagAnnotation: tag.TagStr(), referenceAnnotation: tag.Name(),
-	})); err != nil {
-		return err
+	for _, tag := range tags {
+		if err := index.AppendImage(img, layout.WithAnnotations(map[string]string{
+			tagAnnotation: tag.TagStr(), referenceAnnotation: tag.Name(),
+		})); err != nil {
+			return err
+		}
 	}
-	manifest, err := dockerManifest(tag, img)
+	manifest, err := dockerManifest(img, tags)
 	if err != nil {
 		return err
 	}
@@ -95,7 +98,7 @@ func write(w io.Writer, scratch string, tag name.Tag, img v1.Image) (err error) 
 }
 
 // dockerManifest is what "docker load" reads.
-func dockerManifest(tag name.Tag, img v1.Image) ([]byte, error) {
+func dockerManifest(img v1.Image, tags []name.Tag) ([]byte, error) {
 	manifest, err := img.Manifest()
 	if err != nil {
 		return nil, err
@@ -105,7 +108,10 @@ func dockerManifest(tag name.Tag, img v1.Image) ([]byte, error) {
 		Config   string
 		RepoTags []string
 		Layers   []string
-	}{Config: blob(manifest.Config.Digest), RepoTags: []string{tag.Name()}}
+	}{Config: blob(manifest.Config.Digest)}
+	for _, tag := range tags {
+		entry.RepoTags = append(entry.RepoTags, tag.Name())
+	}
 	for _, layer := range manifest.Layers {
 		entry.Layers = append(entry.Layers, blob(layer.Digest))
 	}

@@ -79,10 +79,10 @@ func unpack(t *testing.T, file string) string {
 	}
 }
 
-func TestAnArchiveIsAnOCILayoutWithItsName(t *testing.T) {
+func TestAnArchiveIsAnOCILayoutWithItsNames(t *testing.T) {
 	img := testImage(t)
 	file := filepath.Join(t.TempDir(), "test.tar")
-	if err := Write(file, testTag(t), img); err != nil {
+	if err := Write(file, img, testTag(t), testTag(t).Context().Tag("demo")); err != nil {
 		t.Fatal(err)
 	}
 	index, err := layout.ImageIndexFromPath(unpack(t, file))
@@ -96,11 +96,21 @@ func TestAnArchiveIsAnOCILayoutWithItsName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{
-		"org.opencontainers.image.ref.name": "v1",
-		"io.containerd.image.name":          "localhost/gpu-dra-driver/test:v1",
+	want := []map[string]string{
+		{
+			"org.opencontainers.image.ref.name": "v1",
+			"io.containerd.image.name":          "localhost/gpu-dra-driver/test:v1",
+		},
+		{
+			"org.opencontainers.image.ref.name": "demo",
+			"io.containerd.image.name":          "localhost/gpu-dra-driver/test:demo",
+		},
 	}
-	if diff := cmp.Diff(want, manifest.Manifests[0].Annotations); diff != "" {
+	var got []map[string]string
+	for _, m := range manifest.Manifests {
+		got = append(got, m.Annotations)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
 }
@@ -108,7 +118,7 @@ func TestAnArchiveIsAnOCILayoutWithItsName(t *testing.T) {
 func TestAnArchiveIsWhatDockerSaves(t *testing.T) {
 	img, tag := testImage(t), testTag(t)
 	file := filepath.Join(t.TempDir(), "test.tar")
-	if err := Write(file, tag, img); err != nil {
+	if err := Write(file, img, tag, tag.Context().Tag("demo")); err != nil {
 		t.Fatal(err)
 	}
 	read, err := tarball.ImageFromPath(file, &tag)
@@ -133,7 +143,7 @@ func TestAnArchiveIsWhatDockerSaves(t *testing.T) {
 	if err := json.Unmarshal(text, &manifest); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"localhost/gpu-dra-driver/test:v1"}, manifest[0].RepoTags); diff != "" {
+	if diff := cmp.Diff([]string{"localhost/gpu-dra-driver/test:v1", "localhost/gpu-dra-driver/test:demo"}, manifest[0].RepoTags); diff != "" {
 		t.Errorf("references (-want +got):\n%s", diff)
 	}
 }

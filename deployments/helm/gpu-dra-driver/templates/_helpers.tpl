@@ -42,10 +42,33 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
      it runs none, or the cluster cannot be asked. */}}
 {{- define "gpu-dra-driver.operatorDriver" -}}
 {{- if .Capabilities.APIVersions.Has "nvidia.com/v1/ClusterPolicy" -}}
-{{- range (lookup "nvidia.com/v1" "ClusterPolicy" "" "").items -}}
+{{- with first ((lookup "nvidia.com/v1" "ClusterPolicy" "" "").items | default list) -}}
 {{- if dig "spec" "driver" "enabled" true . -}}
-{{- dig "spec" "hostPaths" "driverInstallDir" "/run/nvidia/driver" . -}}
+{{ clean (dig "spec" "hostPaths" "driverInstallDir" "/run/nvidia/driver" .) }}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The same, or / where all nodes have a driver of their own: the operator labels
+     those, and runs no container there. */}}
+{{- define "gpu-dra-driver.driverOfOperatorsNodes" -}}
+{{- with include "gpu-dra-driver.operatorDriver" . -}}
+{{- $installed := list -}}{{- $contained := list -}}
+{{- range (lookup "v1" "Node" "" "").items -}}
+{{- $label := dig "metadata" "labels" "nvidia.com/gpu.deploy.driver" "" . -}}
+{{- if eq $label "pre-installed" -}}
+{{- $installed = append $installed .metadata.name -}}
+{{- else if not (has $label (list "" "false")) -}}
+{{- $contained = append $contained .metadata.name -}}
+{{- end -}}
+{{- end -}}
+{{- if not $installed -}}
+{{ . }}
+{{- else if not $contained -}}
+/
+{{- else -}}
+{{- fail (printf "driver.root is auto, and the nodes are of two kinds: %s has the driver installed on the host (label nvidia.com/gpu.deploy.driver=pre-installed), %s has the GPU operator's driver container. Make two releases, one with driver.root=/ and one with driver.root=%s, each for its nodes (nodes.withLabels); the chart's README says how two releases go together" (first $installed) (first $contained) .) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -58,7 +81,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- else if include "gpu-dra-driver.isGKE" . -}}
 /home/kubernetes/bin/nvidia
 {{- else -}}
-{{ include "gpu-dra-driver.operatorDriver" . | default "/" }}
+{{- /* Many ask, and the answer may take a look at every node. */ -}}
+{{- if not (hasKey .Values "foundDriverRoot") -}}
+{{- $_ := set .Values "foundDriverRoot" (include "gpu-dra-driver.driverOfOperatorsNodes" . | default "/") -}}
+{{- end -}}
+{{ .Values.foundDriverRoot }}
 {{- end -}}
 {{- end -}}
 
@@ -73,34 +100,41 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* The same, as the agent's container sees it. */}}
+{{/* The same, as the agent's container sees them. Of a driver root it has the
+     parent: a driver container's root is itself mounted, and one that is mounted
+     later shows only below a folder that was there before. */}}
+{{- define "gpu-dra-driver.driverRoot" -}}
+{{ clean (printf "/host%s" (include "gpu-dra-driver.hostDriverRoot" .)) }}
+{{- end -}}
+
+{{- define "gpu-dra-driver.driverMount" -}}
+{{ clean (printf "/host%s" (include "gpu-dra-driver.hostDriverRoot" . | dir)) }}
+{{- end -}}
+
 {{- define "gpu-dra-driver.devRoot" -}}
 {{- $dev := include "gpu-dra-driver.hostDevRoot" . -}}
 {{- if eq $dev "/" -}}
 /
 {{- else if eq $dev (include "gpu-dra-driver.hostDriverRoot" .) -}}
-/driver-root
+{{ include "gpu-dra-driver.driverRoot" . }}
 {{- else -}}
 /dev-root
 {{- end -}}
 {{- end -}}
 
-{{- define "gpu-dra-driver.hookDir" -}}
-{{- if ne .Values.cdi.hook.dir "auto" -}}
-{{ clean .Values.cdi.hook.dir }}
-{{- else if include "gpu-dra-driver.isGKE" . -}}
-/home/kubernetes/bin/gpu-dra-driver
-{{- else -}}
-{{ clean .Values.agent.stateDir }}/bin
+{{/* A context comes out of its share. */}}
+{{- define "gpu-dra-driver.smallestShare" -}}
+{{- $smallest := .Values.shares.smallest -}}{{- $context := .Values.mps.contextMemory -}}
+{{- if and .Values.mps.enabled (le (include "gpu-dra-driver.mebibytes" $smallest | int64) (include "gpu-dra-driver.mebibytes" $context | int64)) -}}
+{{- fail (printf "shares.smallest (%s) must be more than mps.contextMemory (%s), which comes out of every share" $smallest $context) -}}
 {{- end -}}
+{{ $smallest }}
 {{- end -}}
 
-{{- define "gpu-dra-driver.hook" -}}
-{{- if .Values.cdi.hook.install -}}
-{{ include "gpu-dra-driver.hookDir" . }}/nvidia-cdi-hook
-{{- else -}}
-{{ .Values.cdi.hook.path }}
-{{- end -}}
+{{/* An amount of memory, of the schema's kind, as a number of Mi. */}}
+{{- define "gpu-dra-driver.mebibytes" -}}
+{{- $number := regexFind "^[0-9]+" . | int64 -}}
+{{- get (dict "" 1 "Mi" 1 "Gi" 1024 "Ti" 1048576) (regexFind "[MGT]i$" .) | int64 | mul $number -}}
 {{- end -}}
 
 {{- define "gpu-dra-driver.mpsSocket" -}}
@@ -166,9 +200,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $label := index . 0 -}}{{- $present := index . 1 -}}
 {{- if contains "=" $label -}}
 {{- $parts := splitn "=" 2 $label -}}
-{key: {{ $parts._0 }}, operator: {{ ternary "In" "NotIn" $present }}, values: [{{ $parts._1 | quote }}]}
+{key: {{ $parts._0 | quote }}, operator: {{ ternary "In" "NotIn" $present }}, values: [{{ $parts._1 | quote }}]}
 {{- else -}}
-{key: {{ $label }}, operator: {{ ternary "Exists" "DoesNotExist" $present }}}
+{key: {{ $label | quote }}, operator: {{ ternary "Exists" "DoesNotExist" $present }}}
 {{- end -}}
 {{- end -}}
 
@@ -205,12 +239,12 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priority.className }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
 {{- range . }}
-- name: {{ . }}
+- name: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- end -}}

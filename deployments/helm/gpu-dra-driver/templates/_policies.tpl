@@ -1,10 +1,42 @@
 {{/* The labels by which {{ fullname }}-requests knows a DeviceClass, for the list
-     (root, class, type): what it is, and what policies.classes says of it. */}}
+     (root, class, type, extended resource): what it is, and what policies.classes
+     says of it. What {{ fullname }}-classes would refuse, and the schema of the
+     values does not, is refused here: such a class could be installed, before the
+     policies are there, and not upgraded. */}}
 {{- define "gpu-dra-driver.classLabels" -}}
-{{- $root := index . 0 -}}
+{{- $root := index . 0 -}}{{- $class := index . 1 -}}
+{{- $policy := index ($root.Values.policies.classes | default dict) $class | default dict -}}
+{{- $limited := or (hasKey $policy "max-memory") (hasKey $policy "max-compute") -}}
+{{- if and $limited (eq ($policy.shares | default "") "none") -}}
+{{- fail (printf "policies.classes.%s: shares is none, for whole devices only, which goes without max-memory and max-compute: set shares to only, or to null" $class) -}}
+{{- end -}}
+{{- if and (hasKey $policy "max-compute") (not (hasKey $policy "max-memory")) -}}
+{{- fail (printf "policies.classes.%s: max-compute goes with max-memory: a request for all of the memory gets the whole device with all of its compute" $class) -}}
+{{- end -}}
+{{- if and (index . 3) (or $limited (eq ($policy.shares | default "") "only")) -}}
+{{- fail (printf "policies.classes.%s: its extended resource (%s) is for whole devices, which it does not give: empty its extendedResource or extendedResourcePrefix in deviceClasses" $class (index . 3)) -}}
+{{- end -}}
 {{- include "gpu-dra-driver.labels" $root }}
 gpu.nvidia.com/type: {{ index . 2 }}
-{{- range $label, $value := index $root.Values.policies.classes (index . 1) }}
+{{- range $label, $value := $policy }}
 gpu.nvidia.com/{{ $label }}: {{ $value | toString | quote }}
 {{- end }}
+{{- end -}}
+
+{{/* What a class of each type can be configured with, in CEL: kinds of parameters,
+     and strategies. */}}
+{{- define "gpu-dra-driver.kindsOfType" -}}
+{'gpu': ['GpuConfig', 'ShareConfig'], 'mig': ['MigConfig', 'MigDeviceConfig', 'ShareConfig'], 'timeslice': ['GpuConfig']}
+{{- end -}}
+
+{{- define "gpu-dra-driver.strategiesOfType" -}}
+{'gpu': ['MPS', 'Plain', 'TimeSlicing'], 'mig': ['MPS', 'Plain', 'TimeSlicing'], 'timeslice': ['TimeSlicing']}
+{{- end -}}
+
+{{/* The strategy of parameters, in CEL; one that is no text is for
+     {{ fullname }}-parameters to refuse. */}}
+{{- define "gpu-dra-driver.strategyOf" -}}
+({{ . }}.?kind.orValue('') == 'ShareConfig'
+  ? ({{ . }}.?strategy.orValue(null) == null || {{ . }}.strategy == '' ? dyn('MPS') : {{ . }}.strategy)
+  : type({{ . }}.?sharing.orValue(null)) == map ? {{ . }}.sharing.?strategy.orValue('') : dyn(''))
 {{- end -}}

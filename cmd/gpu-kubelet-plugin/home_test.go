@@ -1,0 +1,189 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// wantNothing fails for every file and folder that the agents have left.
+func (n *node) wantNothing(t *testing.T) {
+	t.Helper()
+	for _, dir := range []string{n.kubeletPluginsDir, n.kubeletRegistryDir, n.cdiDir} {
+		if left := list(t, dir); len(left) != 0 {
+			t.Errorf("left in %s: %q", dir, left)
+		}
+	}
+}
+
+func (n *node) mustStop(t *testing.T, agents ...*running) {
+	t.Helper()
+	for _, a := range agents {
+		if err := a.stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// abandon makes the socket of a process that has died.
+func abandon(t *testing.T, dir, name string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if unix, ok := listener.(*net.UnixListener); ok {
+		unix.SetUnlinkOnClose(false)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheLastAgentOfANodeLeavesNothingThere(t *testing.T) {
+	claim := claimFor("one", "gpu-1b-00")
+	n := newNode(t, claim)
+	n.podUID = "11111111-old"
+	// Agents of other pods die: one before, one while others are there.
+	abandon(t, n.driverDir(), "dra-00000000.sock")
+	abandon(t, n.kubeletRegistryDir, "gpu.nvidia.com-00000000-reg.sock")
+	before := n.start(t)
+	if diff := cmp.Diff([]string{"gpu.nvidia.com-11111111-reg.sock"}, list(t, n.kubeletRegistryDir)); diff != "" {
+		t.Errorf("sockets that the kubelet finds (-want +got):\n%s", diff)
+	}
+	if got := before.prepare(t, claim)["uid-one"]; got.Error != "" {
+		t.Fatal(got.Error)
+	}
+	if err := before.kubelet.Unprepare(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	// A rolling update: the old agent ends while the new one serves. Each has a
+	// kubelet of its own here.
+	options := *n.options
+	next := &node{options: &options, client: n.client}
+	next.podUID, next.kubeletRegistryDir = "22222222-new", n.kubeletRegistryDir+"2"
+	if err := os.Mkdir(next.kubeletRegistryDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	after := next.start(t)
+	abandon(t, next.kubeletRegistryDir, "gpu.nvidia.com-00000000-reg.sock")
+	n.mustStop(t, before)
+	if got := after.prepare(t, claim)["uid-one"]; got.Error != "" {
+		t.Fatal(got.Error)
+	}
+	if err := after.kubelet.Unprepare(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	n.mustStop(t, after)
+	n.wantNothing(t)
+	next.wantNothing(t)
+}
+
+func TestAClaimThatIsPreparedKeepsWhatTheNextAgentNeeds(t *testing.T) {
+	claim := claimFor("one", "gpu-1b-00")
+	record := "agent/claims/uid-one.record"
+	for name, change := range map[string]func(t *testing.T, n *node){
+		"with its record": func(*testing.T, *node) {},
+		"by its CDI spec, where the record is lost": func(t *testing.T, n *node) {
+			if err := os.Remove(filepath.Join(n.driverDir(), record)); err != nil {
+				t.Fatal(err)
+			}
+			n.mustStop(t, n.start(t))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, claim)
+			a := n.start(t)
+			if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
+				t.Fatal(got.Error)
+			}
+			n.mustStop(t, a)
+			if _, err := os.Stat(filepath.Join(n.driverDir(), record)); err != nil {
+				t.Error(err)
+			}
+			change(t, n)
+			if diff := cmp.Diff([]string{"claims", "lock", "mig-modes", "time-slices"}, list(t, filepath.Join(n.driverDir(), "agent"))); diff != "" {
+				t.Errorf("the agent's folder (-want +got):\n%s", diff)
+			}
+
+			next := n.start(t)
+			if err := next.kubelet.Unprepare(t.Context(), claim); err != nil {
+				t.Fatal(err)
+			}
+			n.mustStop(t, next)
+			n.wantNothing(t)
+		})
+	}
+}
+
+func TestAnAgentWithoutAHookSaysWhatToDoAndLeavesNothing(t *testing.T) {
+	n := newNode(t)
+	n.cdiHook = ""
+	hw, err := openHardware(n.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = newAgent(t.Context(), n.options, hw, n.client)
+	if !errors.Is(err, gpu.ErrNotFound) || !strings.Contains(err.Error(), "--cdi-hook=/usr/bin/nvidia-cdi-hook") {
+		t.Errorf("error %v, want %v and what to give", err, gpu.ErrNotFound)
+	}
+	if left := list(t, n.kubeletPluginsDir); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
+	}
+	var printed strings.Builder
+	if err := printSlices(t.Context(), n.options, &printed); err != nil {
+		t.Errorf("to print slices takes no hook: %v", err)
+	}
+}
+
+// The hook comes with the agent's program, and CDI specs name it where the
+// container runtime sees it.
+func TestTheHookBesideTheProgramServesContainersAndGoesWithTheLastAgent(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside := filepath.Join(filepath.Dir(self), "nvidia-cdi-hook")
+	if err := os.WriteFile(beside, []byte("#!/bin/sh\necho it runs\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(beside); err != nil {
+			t.Error(err)
+		}
+	})
+	claim := claimFor("one", "gpu-1b-00")
+	n := newNode(t, claim)
+	n.cdiHook = ""
+	a := n.start(t)
+	if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
+		t.Fatal(got.Error)
+	}
+	hook := filepath.Join(n.driverDir(), "agent/nvidia-cdi-hook")
+	if said, err := exec.CommandContext(t.Context(), hook).CombinedOutput(); err != nil || string(said) != "it runs\n" {
+		t.Errorf("the hook: %v, %q", err, said)
+	}
+	spec, err := os.ReadFile(filepath.Join(n.cdiDir, "gpu.nvidia.com-claim-uid-one.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if named := strings.Count(string(spec), `"path": "`+hook+`"`); named == 0 || named != strings.Count(string(spec), `"hookName"`) {
+		t.Errorf("not every hook of the spec is %s:\n%s", hook, spec)
+	}
+	if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	n.mustStop(t, a)
+	n.wantNothing(t)
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
+)
+
+// hookToInstall is the nvidia-cdi-hook beside this program, as the agent's image
+// has it; empty where the flag names one of the host.
+func (o *options) hookToInstall() (string, error) {
+	if o.cdiHook != "" {
+		return "", nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(filepath.Dir(self), home.HookName)
+	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("--cdi-hook: %w: there is no %s to install: put it there, as `make build` does, or name the one of this host, such as --cdi-hook=/usr/bin/%s of NVIDIA's container toolkit", gpu.ErrNotFound, program, home.HookName)
+	}
+	return program, nil
+}
+
+// warnOfHook tells of a missing hook before a container fails to start over it.
+// It is no error: the path is the host's, which the agent's container may not
+// show.
+func warnOfHook(ctx context.Context, path string) {
+	if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+		klog.FromContext(ctx).Info("WARNING: nvidia-cdi-hook is not at --cdi-hook as far as the agent can see; if it is not there on the host either, containers with GPUs will not start. It is part of NVIDIA's container toolkit", "path", path, "err", err)
+	}
+}

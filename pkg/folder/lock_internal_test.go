@@ -1,0 +1,40 @@
+package folder
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Between opening a folder and locking it, whoever has it alone may remove it,
+// and somebody else make it anew.
+func TestAFolderThatIsRemovedBeforeItIsLockedIsNotTaken(t *testing.T) {
+	for name, again := range map[string]bool{"removed": false, "removed and made anew": true} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "shared")
+			l, err := open(path, 0o750)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			if again {
+				if err := os.Mkdir(path, 0o750); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, how := range []int{unix.LOCK_SH, unix.LOCK_EX} {
+				if err := l.lock(how); !errors.Is(err, errReplaced) {
+					t.Errorf("lock %d: %v, want %v", how, err, errReplaced)
+				}
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

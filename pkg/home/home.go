@@ -1,0 +1,128 @@
+package home
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/folder"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
+)
+
+const (
+	// name of the home in the driver's folder.
+	name        = "agent"
+	lockName    = "lock"
+	metadataDir = "dra-device-metadata"
+	// mode of the home and of the driver's folder: what is in them is for root
+	// and, the hook, for the container runtime, which is root.
+	mode = 0o750
+)
+
+// Home is the folder, held by this agent.
+type Home struct {
+	driverDir string
+	dir       string
+	held      *folder.Lock
+	alone     func()
+
+	// Claims, MIGModes and TimeSlices are the records.
+	Claims, MIGModes, TimeSlices *store.Store
+}
+
+// Enter makes the home in a driver's folder, where it is missing, and holds it.
+// It waits while the last agent before this one removes it. An agent that enters
+// first or leaves last calls alone, while no other one can enter: what agents
+// that were killed have left in other places can be told then.
+func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
+	h := &Home{driverDir: driverDir, dir: filepath.Join(driverDir, name), alone: alone}
+	own, first, err := folder.Own(h.dir, mode)
+	if err != nil {
+		return nil, fmt.Errorf("enter the agent's folder: %w", err)
+	}
+	if first {
+		alone()
+		if err := own.Close(); err != nil {
+			return nil, fmt.Errorf("enter the agent's folder: %w", err)
+		}
+	}
+	if h.held, err = folder.Share(ctx, h.dir, mode); err != nil {
+		return nil, fmt.Errorf("enter the agent's folder: %w", err)
+	}
+	for sub, records := range map[string]**store.Store{"claims": &h.Claims, "mig-modes": &h.MIGModes, "time-slices": &h.TimeSlices} {
+		if *records, err = store.Open(filepath.Join(h.dir, sub)); err != nil {
+			return nil, errors.Join(fmt.Errorf("enter the agent's folder: %w", err), h.Close())
+		}
+	}
+	return h, nil
+}
+
+// LockFile is where package claim has its locks.
+func (h *Home) LockFile() string { return filepath.Join(h.dir, lockName) }
+
+// Close gives the home up and leaves it as it is.
+func (h *Home) Close() error { return h.held.Close() }
+
+// Leave gives the home up, and removes it if this is the last agent and nothing
+// is held. held is asked, once nobody else can enter, whether anything is held
+// that no record tells of. Nothing of this agent may write into the home or the
+// driver's folder any more.
+//
+// After an error the home, or a part of it, is still there.
+func (h *Home) Leave(held func() (bool, error)) (err error) {
+	defer func() {
+		if err = errors.Join(err, h.Close()); err != nil {
+			err = fmt.Errorf("leave the agent's folder: %w", err)
+		}
+	}()
+	if last, err := h.held.Own(); err != nil || !last {
+		return err
+	}
+	h.alone()
+	for _, records := range h.stores() {
+		if empty, err := records.Empty(); err != nil || !empty {
+			return err
+		}
+	}
+	if held, err := held(); err != nil || held {
+		return err
+	}
+	return h.remove()
+}
+
+func (h *Home) stores() []*store.Store { return []*store.Store{h.Claims, h.MIGModes, h.TimeSlices} }
+
+// remove removes what the agents have made and nothing else. The home goes last
+// but for the driver's folder, which an agent that enters makes anew with it.
+func (h *Home) remove() error {
+	var errs []error
+	for _, records := range h.stores() {
+		errs = append(errs, records.Remove())
+	}
+	entries, err := os.ReadDir(h.dir)
+	errs = append(errs, err)
+	for _, e := range entries {
+		if e.Name() == lockName || e.Name() == HookName || strings.HasPrefix(e.Name(), hookTemporary) {
+			errs = append(errs, removeFile(filepath.Join(h.dir, e.Name())))
+		}
+	}
+	for _, dir := range []string{filepath.Join(h.driverDir, metadataDir), h.dir, h.driverDir} {
+		errs = append(errs, folder.Remove(dir))
+	}
+	return errors.Join(errs...)
+}
+
+// removeFile leaves a folder that has the name of a file of ours.
+func removeFile(path string) error {
+	err := unix.Unlink(path)
+	if err == nil || errors.Is(err, unix.EISDIR) {
+		return nil
+	}
+	return &fs.PathError{Op: "remove", Path: path, Err: err}
+}

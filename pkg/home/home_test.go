@@ -1,0 +1,384 @@
+package home_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
+)
+
+// enter is an agent that starts: it makes the lock file, as package claim does.
+func enter(t *testing.T, driver string) *home.Home {
+	t.Helper()
+	h, err := home.Enter(t.Context(), driver, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(h.LockFile(), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func nothingElse() (bool, error) { return false, nil }
+
+func leave(t *testing.T, h *home.Home) {
+	t.Helper()
+	if err := h.Leave(nothingElse); err != nil {
+		t.Error(err)
+	}
+}
+
+// wantLeft compares what is in a folder, at any depth, with what is to be there:
+// files, links with an @, and empty folders with a slash at their end.
+func wantLeft(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	var got []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		switch {
+		case d.IsDir():
+			if inner, err := os.ReadDir(path); err != nil || len(inner) > 0 {
+				return err
+			}
+			name += "/"
+		case d.Type()&fs.ModeSymlink != 0:
+			name += "@"
+		}
+		got = append(got, name)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+}
+
+// all is what is in a home that claims or the next agent need.
+func all(more ...string) []string {
+	return append(more, "gpu.nvidia.com/agent/lock", "gpu.nvidia.com/agent/nvidia-cdi-hook")
+}
+
+func TestTheLastAgentTakesItsHomeAlong(t *testing.T) {
+	plugins := t.TempDir()
+	driver := filepath.Join(plugins, "gpu.nvidia.com")
+	before := enter(t, driver)
+	if _, err := before.InstallHook(program(t)); err != nil {
+		t.Fatal(err)
+	}
+	// A rolling update: the new agent is there before the old one leaves.
+	after := enter(t, driver)
+	leave(t, before)
+	wantLeft(t, plugins, all("gpu.nvidia.com/agent/claims/quarantine/", "gpu.nvidia.com/agent/mig-modes/quarantine/", "gpu.nvidia.com/agent/time-slices/quarantine/")...)
+	if err := after.Claims.Write("uid", nil); err != nil {
+		t.Error(err)
+	}
+	if err := after.Claims.Delete("uid"); err != nil {
+		t.Error(err)
+	}
+	// Upstream's folder outlives the last claim.
+	if err := os.Mkdir(filepath.Join(driver, "dra-device-metadata"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, after)
+	wantLeft(t, plugins)
+}
+
+func TestWhatIsHeldKeepsEverything(t *testing.T) {
+	for name, tc := range map[string]struct {
+		hold func(h *home.Home) error
+		held func() (bool, error)
+		// left besides the lock, the hook and the folders of empty stores.
+		left []string
+	}{
+		"a claim": {
+			hold: func(h *home.Home) error { return h.Claims.Write("uid", nil) },
+			left: []string{"claims/uid.record"},
+		},
+		"a record in quarantine": {
+			hold: func(h *home.Home) error {
+				return errors.Join(h.Claims.Write("uid", nil), h.Claims.Quarantine("uid", "a test"))
+			},
+			left: []string{"claims/quarantine/uid.record", "claims/quarantine/uid.record.reason"},
+		},
+		"a MIG mode that is to be switched off": {
+			hold: func(h *home.Home) error { return h.MIGModes.Write("gpu-1b-00", nil) },
+			left: []string{"mig-modes/gpu-1b-00.record"},
+		},
+		"a time slice that is to be restored": {
+			hold: func(h *home.Home) error { return h.TimeSlices.Write("gpu-1b-00", nil) },
+			left: []string{"time-slices/gpu-1b-00.record"},
+		},
+		"a claim that no record tells of": {
+			hold: func(*home.Home) error { return nil },
+			held: func() (bool, error) { return true, nil },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plugins := t.TempDir()
+			driver := filepath.Join(plugins, "gpu.nvidia.com")
+			h := enter(t, driver)
+			if _, err := h.InstallHook(program(t)); err != nil {
+				t.Fatal(err)
+			}
+			if err := tc.hold(h); err != nil {
+				t.Fatal(err)
+			}
+			held := tc.held
+			if held == nil {
+				held = nothingElse
+			}
+			if err := h.Leave(held); err != nil {
+				t.Error(err)
+			}
+			want := all()
+			for _, file := range tc.left {
+				want = append(want, "gpu.nvidia.com/agent/"+file)
+			}
+			for _, store := range []string{"claims", "mig-modes", "time-slices"} {
+				if !slices.ContainsFunc(tc.left, func(file string) bool { return strings.HasPrefix(file, store+"/quarantine/") }) {
+					want = append(want, "gpu.nvidia.com/agent/"+store+"/quarantine/")
+				}
+			}
+			wantLeft(t, plugins, want...)
+
+			// The next agent finds it, lets it go and takes the home along.
+			next := enter(t, driver)
+			for _, key := range []string{"uid", "gpu-1b-00"} {
+				if err := errors.Join(next.Claims.Delete(key), next.MIGModes.Delete(key), next.TimeSlices.Delete(key)); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := os.RemoveAll(filepath.Join(driver, "agent/claims/quarantine")); err != nil {
+				t.Error(err)
+			}
+			leave(t, next)
+			wantLeft(t, plugins)
+		})
+	}
+}
+
+func TestWhenItIsNotKnownWhatIsHeldEverythingStays(t *testing.T) {
+	driver := t.TempDir()
+	h := enter(t, driver)
+	broken := errors.New("the disk is broken")
+	if err := h.Leave(func() (bool, error) { return false, broken }); !errors.Is(err, broken) {
+		t.Errorf("error %v, want %v", err, broken)
+	}
+	wantLeft(t, driver, "agent/lock", "agent/claims/quarantine/", "agent/mig-modes/quarantine/", "agent/time-slices/quarantine/")
+}
+
+func TestOfOthersNothingIsTouched(t *testing.T) {
+	for name, tc := range map[string]struct {
+		theirs, left []string
+	}{
+		"another driver of that name":        {theirs: []string{"checkpoint.json", "dra.sock"}, left: []string{"checkpoint.json", "dra.sock"}},
+		"metadata of a claim":                {theirs: []string{"dra-device-metadata/team_one/gpu/metadata.json"}, left: []string{"dra-device-metadata/team_one/gpu/metadata.json"}},
+		"a user's file in the home":          {theirs: []string{"agent/notes"}, left: []string{"agent/notes"}},
+		"a user's file among the records":    {theirs: []string{"agent/claims/notes"}, left: []string{"agent/claims/notes"}},
+		"a user's folder with a lock's name": {theirs: []string{"agent/.nvidia-cdi-hook-mine/notes"}, left: []string{"agent/.nvidia-cdi-hook-mine/notes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			driver := t.TempDir()
+			h := enter(t, driver)
+			if _, err := h.InstallHook(program(t)); err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range tc.theirs {
+				path := filepath.Join(driver, file)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			leave(t, h)
+			wantLeft(t, driver, tc.left...)
+		})
+	}
+}
+
+func TestTheNextAgentTakesOverWhatACrashHasLeft(t *testing.T) {
+	plugins := t.TempDir()
+	driver := filepath.Join(plugins, "gpu.nvidia.com")
+	crashed := enter(t, driver)
+	if _, err := crashed.InstallHook(program(t)); err != nil {
+		t.Fatal(err)
+	}
+	// It died in the middle of installing a hook and of writing a record, and
+	// the kernel has let go of its lock.
+	for _, file := range []string{".nvidia-cdi-hook-123", "claims/uid.tmp"} {
+		if err := os.WriteFile(filepath.Join(driver, "agent", file), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := crashed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, enter(t, driver))
+	wantLeft(t, plugins)
+}
+
+// Somebody's disk is small: the home is elsewhere.
+func TestAHomeBehindALinkIsUsedAndTheLinkStays(t *testing.T) {
+	driver, elsewhere := t.TempDir(), t.TempDir()
+	if err := os.Symlink(elsewhere, filepath.Join(driver, "agent")); err != nil {
+		t.Fatal(err)
+	}
+	h := enter(t, driver)
+	if err := h.Claims.Write("uid", nil); err != nil {
+		t.Fatal(err)
+	}
+	wantLeft(t, elsewhere, "lock", "claims/uid.record", "claims/quarantine/", "mig-modes/quarantine/", "time-slices/quarantine/")
+	if err := h.Claims.Delete("uid"); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, h)
+	wantLeft(t, elsewhere)
+	wantLeft(t, driver, "agent@")
+}
+
+func TestAHomeThatCannotBeWrittenIsAnErrorThatNamesIt(t *testing.T) {
+	driver := t.TempDir()
+	agent := filepath.Join(driver, "agent")
+	for name, make := range map[string]func() error{
+		"a file":             func() error { return os.WriteFile(agent, nil, 0o600) },
+		"a link to nowhere":  func() error { return os.Symlink(filepath.Join(driver, "none"), agent) },
+		"a place for nobody": func() error { return os.Symlink("/proc/self", agent) },
+		"records that are none": func() error {
+			return errors.Join(os.Mkdir(agent, 0o700), os.WriteFile(filepath.Join(agent, "claims"), nil, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := make(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := home.Enter(t.Context(), driver, func() {}); err == nil || !strings.Contains(err.Error(), agent) {
+				t.Errorf("error %v, want one that names %s", err, agent)
+			}
+			if err := os.RemoveAll(agent); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// A disk can become read-only under a running agent.
+func TestAHomeThatCannotBeRemovedIsAnErrorThatNamesIt(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("to mount takes root")
+	}
+	driver := t.TempDir()
+	h := enter(t, driver)
+	if err := unix.Mount(driver, driver, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Unmount(driver, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := unix.Mount("", driver, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Leave(nothingElse); !errors.Is(err, unix.EROFS) || !strings.Contains(err.Error(), filepath.Join(driver, "agent/lock")) {
+		t.Errorf("error %v, want %v and what could not be removed", err, unix.EROFS)
+	}
+}
+
+// Agents start while others leave. Each one writes a record, installs the hook
+// and finds both as long as it is there, whoever else leaves; and after all of
+// them nothing is left.
+func TestAnAgentNeverLosesItsHomeToOneThatLeaves(t *testing.T) {
+	const agents, rounds = 6, 100
+	plugins := t.TempDir()
+	driver := filepath.Join(plugins, "gpu.nvidia.com")
+	hook := program(t)
+	var inside atomic.Int32
+	round := func(ctx context.Context, agent int) error {
+		h, err := home.Enter(ctx, driver, func() {
+			if n := inside.Load(); n != 0 {
+				t.Errorf("%d agents are there, and one believes to be alone", n)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		inside.Add(1)
+		key := fmt.Sprintf("claim-%d", agent)
+		path, err := h.InstallHook(hook)
+		if err != nil {
+			inside.Add(-1)
+			return errors.Join(err, h.Close())
+		}
+		err = errors.Join(os.WriteFile(h.LockFile(), nil, 0o600), h.Claims.Write(key, []byte("held")))
+		// What the plugin does in the driver's folder.
+		socket := filepath.Join(driver, key+".sock")
+		err = errors.Join(err, os.WriteFile(socket, nil, 0o600), os.Remove(socket))
+		if _, readErr := h.Claims.Read(key); readErr != nil {
+			err = errors.Join(err, readErr)
+		}
+		if content, readErr := os.ReadFile(path); readErr != nil || string(content) != "hook" {
+			err = errors.Join(err, readErr, fmt.Errorf("the hook reads %q", content))
+		}
+		inside.Add(-1)
+		return errors.Join(err, h.Claims.Delete(key), h.Leave(nothingElse))
+	}
+	var all sync.WaitGroup
+	for agent := range agents {
+		all.Go(func() {
+			for range rounds {
+				if err := round(t.Context(), agent); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	wantLeft(t, plugins)
+}
+
+func TestTheFirstAgentAndTheLastOneAreTold(t *testing.T) {
+	driver := t.TempDir()
+	var said []string
+	enter := func(name string) *home.Home {
+		h, err := home.Enter(t.Context(), driver, func() { said = append(said, name) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	first, second := enter("first"), enter("second")
+	leave(t, first)
+	if diff := cmp.Diff([]string{"first"}, said); diff != "" {
+		t.Errorf("alone so far (-want +got):\n%s", diff)
+	}
+	if err := second.Claims.Write("uid", nil); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, second)
+	if diff := cmp.Diff([]string{"first", "second"}, said); diff != "" {
+		t.Errorf("alone, though a claim is held (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,62 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// dialPatience is how long a socket is given to answer; one that nobody listens
+// on refuses at once.
+const dialPatience = time.Second
+
+// RemoveDeadSockets removes the sockets that agents of the driver left when they
+// were killed, from the directories of [Options]. Their names tell pods apart, so
+// no later agent replaces them, and the kubelet dials those in its registry again
+// and again. Sockets on which somebody listens stay, and what is no socket.
+//
+// No other agent of the driver may start meanwhile: its socket could be there and
+// refuse for a moment.
+func RemoveDeadSockets(ctx context.Context, driverName, dataDir, registryDir string) error {
+	var errs []error
+	for _, pattern := range sockets(driverName, dataDir, registryDir) {
+		found, err := filepath.Glob(pattern)
+		errs = append(errs, err)
+		for _, path := range found {
+			if isDead(ctx, path) {
+				errs = append(errs, os.Remove(path))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove sockets of agents that were killed: %w", err)
+	}
+	return nil
+}
+
+// sockets are patterns, as [filepath.Glob] has them, of the sockets of a driver's
+// agents in pods. Those of NVIDIA's own driver have whole UIDs in their names.
+func sockets(driverName, dataDir, registryDir string) []string {
+	pod := strings.Repeat("[0-9a-f]", 8)
+	return []string{filepath.Join(dataDir, "dra-"+pod+".sock"), filepath.Join(registryDir, driverName+"-"+pod+"-reg.sock")}
+}
+
+func isDead(ctx context.Context, path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Type() != os.ModeSocket {
+		return false
+	}
+	dialer := net.Dialer{Timeout: dialPatience}
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = conn.Close() // nothing was written
+	}
+	return errors.Is(err, unix.ECONNREFUSED)
+}

@@ -1,0 +1,119 @@
+package store
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func write(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte("not a record"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWhatAStoreHolds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fill  func(t *testing.T, s *Store)
+		empty bool
+		// left after it was removed.
+		left []string
+	}{
+		"nothing": {fill: func(*testing.T, *Store) {}, empty: true},
+		"a record": {
+			fill: func(t *testing.T, s *Store) {
+				if err := s.Write("a", nil); err != nil {
+					t.Fatal(err)
+				}
+			},
+			left: []string{"a.record"},
+		},
+		"a record that was deleted": {
+			fill: func(t *testing.T, s *Store) {
+				if err := errors.Join(s.Write("a", nil), s.Delete("a")); err != nil {
+					t.Fatal(err)
+				}
+			},
+			empty: true,
+		},
+		"a damaged record": {
+			fill: func(t *testing.T, s *Store) { write(t, filepath.Join(s.dir, "a.record")) },
+			left: []string{"a.record"},
+		},
+		"a record with a key of another release": {
+			fill: func(t *testing.T, s *Store) { write(t, filepath.Join(s.dir, "a_b.record")) },
+			left: []string{"a_b.record"},
+		},
+		"a record in quarantine": {
+			fill: func(t *testing.T, s *Store) {
+				if err := errors.Join(s.Write("a", nil), s.Quarantine("a", "a test")); err != nil {
+					t.Fatal(err)
+				}
+			},
+			left: []string{"quarantine/a.record", "quarantine/a.record.reason"},
+		},
+		"the rest of a crashed write, however young": {
+			fill:  func(t *testing.T, s *Store) { write(t, filepath.Join(s.dir, "a.tmp")) },
+			empty: true,
+		},
+		"a user's file": {
+			fill:  func(t *testing.T, s *Store) { write(t, filepath.Join(s.dir, "notes")) },
+			empty: true, left: []string{"notes"},
+		},
+		"a user's folder with the name of a crashed write": {
+			fill: func(t *testing.T, s *Store) {
+				if err := os.Mkdir(filepath.Join(s.dir, "a.tmp"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				write(t, filepath.Join(s.dir, "a.tmp/notes"))
+			},
+			empty: true, left: []string{"a.tmp/notes"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, filepath.Join(t.TempDir(), "records"))
+			tc.fill(t, s)
+			if empty, err := s.Empty(); empty != tc.empty || err != nil {
+				t.Errorf("empty: %v, %v, want %v", empty, err, tc.empty)
+			}
+			if err := s.Remove(); err != nil {
+				t.Error(err)
+			}
+			if len(tc.left) == 0 {
+				if _, err := os.Stat(s.dir); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("the directory is still there: %v", err)
+				}
+				return
+			}
+			if diff := cmp.Diff(tc.left, tree(t, s.dir)); diff != "" {
+				t.Errorf("left (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAStoreThatIsGoneIsEmptyAndRemoved(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "records"))
+	if err := errors.Join(s.Remove(), s.Remove()); err != nil {
+		t.Error(err)
+	}
+	if empty, err := s.Empty(); !empty || err != nil {
+		t.Errorf("empty: %v, %v", empty, err)
+	}
+}
+
+func TestAStoreThatCannotBeListedIsNotEmpty(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "records"))
+	if err := errors.Join(s.Remove(), os.WriteFile(s.dir, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if empty, err := s.Empty(); empty || err == nil || !strings.Contains(err.Error(), s.dir) {
+		t.Errorf("empty: %v, %v, want an error that names the directory", empty, err)
+	}
+}

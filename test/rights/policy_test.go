@@ -1,0 +1,71 @@
+package rights
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Whether RBAC knows one part of a claim's status from another depends on the API
+// server's version and feature gates. Here RBAC allows everything, and the
+// policies alone hold the agent to its own.
+func TestThePoliciesAloneHoldTheAgentToItsOwn(t *testing.T) {
+	change := func(claim string, change func(*resourceapi.ResourceClaimStatus)) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return world.changeStatus(ctx, almightyA, claim, metav1.UpdateOptions{DryRun: dryRun()}, change)
+		}
+	}
+	report := func(claim string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return world.report(ctx, almightyA, claim, driver, metav1.UpdateOptions{DryRun: dryRun()})
+		}
+	}
+	const notHere = "may not write the status of a claim that is not allocated to its node"
+	for name, tc := range map[string]struct {
+		try func(context.Context) error
+		// says is part of the refusal; empty where it is allowed.
+		says string
+	}{
+		"report on a claim of its node":             {report("claim-a"), ""},
+		"report beside another driver":              {report("claim-a-both"), ""},
+		"report again":                              {change("claim-a", func(*resourceapi.ResourceClaimStatus) {}), ""},
+		"patch a report":                            {func(ctx context.Context) error { return world.patchReport(ctx, almightyA, "claim-a", world.nodeA) }, ""},
+		"report on a claim of another node":         {report("claim-b"), notHere},
+		"patch a report on a claim of another node": {func(ctx context.Context) error { return world.patchReport(ctx, almightyA, "claim-b", nodeB) }, notHere},
+		"report on a claim of every node":           {report("claim-anywhere"), notHere},
+		"take the report of another driver away":    {change("claim-a-both", func(s *resourceapi.ResourceClaimStatus) { s.Devices = nil }), "status.devices of other drivers"},
+		"change the report of another driver": {change("claim-a-both", func(s *resourceapi.ResourceClaimStatus) {
+			s.Devices[0].NetworkData = &resourceapi.NetworkDeviceData{InterfaceName: "eth9"}
+		}), "status.devices of other drivers"},
+		"take the devices of a claim of its node away":     {func(ctx context.Context) error { return world.deallocate(ctx, almightyA, "claim-a") }, "may not change status.allocation"},
+		"take the devices of a claim of another node away": {func(ctx context.Context) error { return world.deallocate(ctx, almightyA, "claim-b") }, "may not change status.allocation"},
+		"give devices to a claim":                          {func(ctx context.Context) error { return world.allocate(ctx, almightyA, "claim-free") }, "may not change status.allocation"},
+		"reserve a claim of its node":                      {func(ctx context.Context) error { return world.reserve(ctx, almightyA, "claim-a") }, "may not change status.reservedFor"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := tc.try(t.Context())
+			switch {
+			case tc.says == "" && err != nil:
+				t.Errorf("refused: %v", err)
+			case tc.says != "" && (!refused(err) || !strings.Contains(err.Error(), "own-claims") || !strings.Contains(err.Error(), tc.says)):
+				t.Errorf("the answer is %v, want a refusal by the policy own-claims that says %q", err, tc.says)
+			}
+		})
+	}
+	t.Run("without a node, nothing", func(t *testing.T) {
+		_, err := world.clients[almightyNowhere].ResourceV1().ResourceClaims(tenant).Patch(t.Context(), "claim-a", types.MergePatchType,
+			[]byte(`{"status":{"devices":[]}}`), metav1.PatchOptions{DryRun: dryRun()}, "status")
+		if !refused(err) || !strings.Contains(err.Error(), "bound to no node") {
+			t.Errorf("the answer is %v", err)
+		}
+	})
+	t.Run("others are not looked at", func(t *testing.T) {
+		if err := world.deallocate(t.Context(), admin, "claim-b"); err != nil {
+			t.Error(err)
+		}
+	})
+}
