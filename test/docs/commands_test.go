@@ -80,7 +80,7 @@ func TestCommandsInTheTextStandInAFenceToo(t *testing.T) {
 			run.WriteString(strings.Join(f.Lines, "\n"))
 		}
 	}
-	command := regexp.MustCompile("`((?:kubectl|helm|ctr|crane|gpu-sim) [^`]* --[^`]*)`")
+	command := regexp.MustCompile("`((?:kubectl|helm|ctr|crane|gpu-sim) [^`]* -[^`]*)`")
 	for _, doc := range documents(t) {
 		for _, m := range command.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, doc), ""), -1) {
 			if text := strings.Join(strings.Fields(m[1]), " "); !strings.Contains(run.String(), text) {
