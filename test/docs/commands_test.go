@@ -29,7 +29,7 @@ func TestTheCommandsThatNoTestRunsAreThese(t *testing.T) {
 		"deployments/container/README.md: docker load --input .build/images/gpu-kubelet-plugin.tar    # or podman, or nerdctl",
 		"deployments/container/README.md: docker build --file deployments/container/Dockerfile --target gpu-kubelet-plugin --build-arg VERSION=v0.1.0 --tag gpu-kubelet-plugin:v0.1.0 .",
 		"docs/developer.md: ./gpu-conformance -test.v -hardware=nvml -capture my-node.yaml",
-		"docs/migration.md: NODE=$(kubectl get nodes --output jsonpath='{.items[0].metadata.name}')    # or yours",
+		`docs/migration.md: kubectl wait --for=jsonpath='{.metadata.labels.nvidia\.com/mig\.config\.state}'=success --timeout=15m node/$NODE`,
 	}
 	var got []string
 	for _, f := range fences(t) {
@@ -80,7 +80,7 @@ func TestCommandsInTheTextStandInAFenceToo(t *testing.T) {
 			run.WriteString(strings.Join(f.Lines, "\n"))
 		}
 	}
-	command := regexp.MustCompile("`((?:kubectl|helm|ctr|crane|gpu-sim) [^`]* --[^`]*)`")
+	command := regexp.MustCompile("`((?:kubectl|helm|ctr|crane|gpu-sim) [^`]* -[^`]*)`")
 	for _, doc := range documents(t) {
 		for _, m := range command.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, doc), ""), -1) {
 			if text := strings.Join(strings.Fields(m[1]), " "); !strings.Contains(run.String(), text) {
