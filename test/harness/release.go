@@ -97,10 +97,12 @@ func (c *Cluster) images() ([]image, error) {
 
 // release installs or upgrades the chart, and waits for nothing.
 func (c *Cluster) release(ctx context.Context, v values, dir string) error {
-	name, tag, ok := strings.Cut(c.References["gpu-kubelet-plugin"], ":")
-	if !ok {
+	reference := c.References["gpu-kubelet-plugin"]
+	colon := strings.LastIndex(reference, ":") // a registry may have a port
+	if colon < 0 {
 		return errors.New("install the chart: no images are loaded")
 	}
+	name, tag := reference[:colon], reference[colon+1:]
 	v.Image = &imageValues{Registry: filepath.Dir(name), Tag: tag, PullPolicy: "Never"}
 	text, err := yaml.Marshal(v)
 	if err != nil {

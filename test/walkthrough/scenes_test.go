@@ -40,7 +40,7 @@ var scenes = map[string]scene{
 		`"/dev/nvidia7"`,
 	}},
 	"demo/whole-gpu/README.md":                  {installed: true, printed: []string{"cannot allocate all claims", "productName"}},
-	"deployments/container/README.md":           {printed: []string{"nvidia-cdi-hook installed"}},
+	"deployments/container/README.md":           {printed: []string{"gpu-kubelet-plugin:v0.1.0: digest:"}},
 	"deployments/helm/gpu-dra-driver/README.md": {pulled: true},
 	"docs/administrator.md":                     {installed: true},
 	"docs/developer.md":                         {printed: []string{"LOST"}},

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -50,6 +51,8 @@ func (s *slate) names(ctx context.Context) ([]string, error) {
 // wipe takes away what the commands of a document have left. The driver goes
 // after the pods that use GPUs, which could not end without it.
 func (s *slate) wipe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
 	names, err := s.names(ctx)
 	if err != nil {
 		return err
