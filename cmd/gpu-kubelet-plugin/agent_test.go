@@ -497,6 +497,37 @@ func TestAgentIsReadyWithoutADriverAndSaysSo(t *testing.T) {
 	}
 }
 
+// A wrong driver root must not go round the cluster with an update.
+func TestAnAgentThatLosesTheDriverUnderPreparedClaimsIsNotReady(t *testing.T) {
+	claim := claimFor("one", "gpu-1b-00")
+	n := newNode(t, claim)
+	a := n.start(t)
+	if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
+		t.Fatal(got.Error)
+	}
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	sim, err := nvmlsim.Open(n.simState)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sim.UnloadDriver(); err != nil {
+		t.Fatal(err)
+	}
+	next := n.start(t)
+	readyz := func() (int, string) {
+		recorder := httptest.NewRecorder()
+		next.handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
+		return recorder.Code, recorder.Body.String()
+	}
+	for code, body := readyz(); !strings.Contains(body, "1 claims are prepared"); code, body = readyz() {
+		if t.Context().Err() != nil || code == http.StatusOK {
+			t.Fatalf("/readyz = %d:\n%s", code, body)
+		}
+	}
+}
+
 func TestPublishedSlicesAreTheOnesThatArePrinted(t *testing.T) {
 	n := newNode(t)
 	n.start(t)

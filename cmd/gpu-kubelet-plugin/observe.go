@@ -32,10 +32,16 @@ func (a *agent) isServing() error {
 
 // hasLooked: the GPUs were looked at, and what there is was published. A node
 // without any is complete as well, and so is one without a driver: an agent that
-// waits for it must not keep those of other nodes from being updated.
+// waits for it must not keep those of other nodes from being updated. But where
+// claims are prepared there was a driver, and an agent that does not find it must
+// not replace those of other nodes that do.
 func (a *agent) hasLooked() error {
-	if s := a.controller.State(); s.Phase == controller.Looking {
+	s := a.controller.State()
+	switch held := a.claimsHeld(); {
+	case s.Phase == controller.Looking, s.Unpublished:
 		return fmt.Errorf("%s", s)
+	case s.Phase == controller.NoDriver && held > 0:
+		return fmt.Errorf("%s; and %d claims are prepared on this node: is --driver-root the right one?", s, held)
 	}
 	return nil
 }

@@ -307,6 +307,7 @@ func (c *Controller) publishDue(ctx context.Context, held catalog.Held) error {
 	if due && publishing == nil {
 		c.published = &resources
 	}
+	c.state.Unpublished = publishing != nil
 	c.enter(ctx, c.phase(publishing), errors.Join(c.inventory.missing(), publishing, c.inventory.failed(), c.labelErr))
 	if due {
 		c.notify()

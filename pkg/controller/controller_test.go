@@ -475,11 +475,17 @@ func TestPublishingIsTriedAgain(t *testing.T) {
 		hw.change(func(h *hardware) { h.err, h.node = nil, gpus(3) })
 		r.pass(time.Second)
 		r.want("slice 0", "NoDriver; publish the node's devices: no API server")
+		if !r.State().Unpublished {
+			t.Error("what could not be published counts as published")
+		}
 		r.mu.Lock()
 		r.publishErr = nil
 		r.mu.Unlock()
 		r.pass(time.Minute)
 		r.want(allThree, "Published: 3 of 3 devices healthy")
+		if r.State().Unpublished {
+			t.Error("what is published counts as unpublished")
+		}
 	})
 }
 

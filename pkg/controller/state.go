@@ -33,6 +33,8 @@ type State struct {
 	Since time.Time
 	// Devices that are published, and those of them that are healthy.
 	Devices, Healthy int
+	// Unpublished: what is known now could not be published.
+	Unpublished bool
 	// Err says what is missing or failing; nil where all is well.
 	Err error
 }

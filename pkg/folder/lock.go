@@ -91,8 +91,9 @@ func (l *Lock) Close() error { return l.file.Close() }
 // errReplaced where another attempt may succeed.
 func take(path string, mode fs.FileMode, how int) (*Lock, error) {
 	l, err := open(path, mode)
-	if errors.Is(err, fs.ErrNotExist) {
-		// Somebody has removed it again, or a folder above it.
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) {
+		// Somebody has removed it again, or a folder above it: os.MkdirAll says
+		// that it exists if it was there at its mkdir and gone at its second look.
 		return nil, fmt.Errorf("%w: %w", errReplaced, err)
 	}
 	if err != nil {

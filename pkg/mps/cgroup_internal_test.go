@@ -47,8 +47,8 @@ func TestOnlyACgroupOfOursIsRemoved(t *testing.T) {
 			if _, err := os.Stat(o.Cgroup); errors.Is(err, fs.ErrNotExist) == tc.stays {
 				t.Errorf("it stays: %v, want %v", !tc.stays, tc.stays)
 			}
-			if _, err := os.Stat(o.cgroupNote()); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("a note of it is left: %v", err)
+			if _, err := os.Stat(o.cgroupNote()); errors.Is(err, fs.ErrNotExist) == tc.inUse {
+				t.Errorf("the note of it is gone: %v, want %v", !tc.inUse, tc.inUse)
 			}
 		})
 	}

@@ -89,9 +89,11 @@ func (c *Client) StopMPS(ctx context.Context, name string) error {
 
 // MPSDaemons looks at every daemon, sorted by name.
 func (c *Client) MPSDaemons(ctx context.Context) ([]gpu.MPSStatus, error) {
-	response, err := c.list(ctx)
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	response, err := c.rpc.List(ctx, &mpsv1.ListRequest{})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list MPS daemons: %w", fromWire(c.socket, err))
 	}
 	var daemons []gpu.MPSStatus
 	for _, wire := range response.GetDaemons() {
@@ -100,18 +102,14 @@ func (c *Client) MPSDaemons(ctx context.Context) ([]gpu.MPSStatus, error) {
 	return daemons, nil
 }
 
-// MultiUser reports whether the daemons serve clients of all users at a time.
+// MultiUser reports whether the daemons serve clients of all users at a time. It
+// waits for no daemon.
 func (c *Client) MultiUser(ctx context.Context) (bool, error) {
-	response, err := c.list(ctx)
-	return response.GetMultiUser(), err
-}
-
-func (c *Client) list(ctx context.Context) (*mpsv1.ListResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	response, err := c.rpc.List(ctx, &mpsv1.ListRequest{})
+	response, err := c.rpc.Settings(ctx, &mpsv1.SettingsRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("list MPS daemons: %w", fromWire(c.socket, err))
+		return false, fmt.Errorf("ask for the settings of MPS: %w", fromWire(c.socket, err))
 	}
-	return response, nil
+	return response.GetMultiUser(), nil
 }

@@ -69,6 +69,20 @@ func TestASupervisorWithoutDaemonsLeavesAnEmptyRunDirectory(t *testing.T) {
 	w.wantFiles("run/")
 }
 
+// A call that comes too late must not leave a daemon behind that never was.
+func TestADaemonThatNeverWasKeepsNothing(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 {
+		// Whether such a call fails is not the matter.
+		_ = w.supervisor.StopMPS(ended, "gpu-1b-00")
+	}
+	w.leave()
+	w.wantFiles("run/")
+}
+
 func TestASupervisorWithADaemonLeavesEverythingToTheNext(t *testing.T) {
 	w := newWorld(t)
 	w.start()

@@ -97,11 +97,15 @@ func (s service) List(ctx context.Context, _ *mpsv1.ListRequest) (*mpsv1.ListRes
 	if err != nil {
 		return nil, toWire(err)
 	}
-	response := mpsv1.ListResponse{MultiUser: s.supervisor.options.MultiUser}
+	var response mpsv1.ListResponse
 	for _, status := range statuses {
 		response.Daemons = append(response.Daemons, statusToWire(status))
 	}
 	return &response, nil
+}
+
+func (s service) Settings(context.Context, *mpsv1.SettingsRequest) (*mpsv1.SettingsResponse, error) {
+	return &mpsv1.SettingsResponse{MultiUser: s.supervisor.options.MultiUser}, nil
 }
 
 var _ interface {

@@ -183,16 +183,9 @@ func (s *Supervisor) all() []*daemon {
 // take gives the daemon of that name, known or not, and one's turn at it.
 func (s *Supervisor) take(ctx context.Context, name string) (*daemon, error) {
 	for {
-		s.mu.Lock()
-		d, known := s.daemons[name]
-		leaving := s.leaving
-		if !known && !leaving {
-			d = newDaemon(&s.options, name)
-			s.daemons[name] = d
-		}
-		s.mu.Unlock()
-		if leaving {
-			return nil, fmt.Errorf("MPS daemon %s: %w: this supervisor ends; try the next one", name, gpu.ErrNotReady)
+		d, fresh, err := s.find(name)
+		if fresh || err != nil {
+			return d, err
 		}
 		if err := d.take(ctx); err != nil {
 			return nil, err
@@ -202,6 +195,23 @@ func (s *Supervisor) take(ctx context.Context, name string) (*daemon, error) {
 		}
 		d.release()
 	}
+}
+
+// find gives the daemon of that name. Of a fresh one the caller has the turn:
+// whoever enters it removes it again if it comes to nothing.
+func (s *Supervisor) find(name string) (d *daemon, fresh bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leaving {
+		return nil, false, fmt.Errorf("MPS daemon %s: %w: this supervisor ends; try the next one", name, gpu.ErrNotReady)
+	}
+	d, known := s.daemons[name]
+	if !known {
+		d = newDaemon(&s.options, name)
+		d.turn <- struct{}{}
+		s.daemons[name] = d
+	}
+	return d, !known, nil
 }
 
 // remove stops a daemon and forgets it. Its turn is the caller's.

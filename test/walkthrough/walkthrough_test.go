@@ -3,6 +3,7 @@ package walkthrough
 import (
 	"context"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -55,7 +56,7 @@ func follow(t *testing.T, file string, parts [][]markdown.Fence, all []markdown.
 		printed.WriteString(out)
 	}
 	for _, promise := range scenes[file].printed {
-		if !strings.Contains(spaced(printed.String()), promise) {
+		if !strings.Contains(spaced(untraced.ReplaceAllString(printed.String(), "")), promise) {
 			t.Errorf("no command of %s has printed %q", file, promise)
 		}
 	}
@@ -65,6 +66,9 @@ func follow(t *testing.T, file string, parts [][]markdown.Fence, all []markdown.
 		}
 	}
 }
+
+// untraced takes out the lines in which bash shows a command before it runs.
+var untraced = regexp.MustCompile(`(?m)^\++ .*\n`)
 
 // spaced has one space between words, as columns have several.
 func spaced(text string) string { return strings.Join(strings.Fields(text), " ") }

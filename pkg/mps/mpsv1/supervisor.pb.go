@@ -365,10 +365,8 @@ func (*ListRequest) Descriptor() ([]byte, []int) {
 }
 
 type ListResponse struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Daemons []*DaemonStatus        `protobuf:"bytes,1,rep,name=daemons,proto3" json:"daemons,omitempty"`
-	// A daemon that is started serves clients of all users at a time.
-	MultiUser     bool `protobuf:"varint,2,opt,name=multi_user,json=multiUser,proto3" json:"multi_user,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Daemons       []*DaemonStatus        `protobuf:"bytes,1,rep,name=daemons,proto3" json:"daemons,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -410,7 +408,81 @@ func (x *ListResponse) GetDaemons() []*DaemonStatus {
 	return nil
 }
 
-func (x *ListResponse) GetMultiUser() bool {
+type SettingsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettingsRequest) Reset() {
+	*x = SettingsRequest{}
+	mi := &file_supervisor_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettingsRequest) ProtoMessage() {}
+
+func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettingsRequest.ProtoReflect.Descriptor instead.
+func (*SettingsRequest) Descriptor() ([]byte, []int) {
+	return file_supervisor_proto_rawDescGZIP(), []int{7}
+}
+
+type SettingsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A daemon that is started serves clients of all users at a time.
+	MultiUser     bool `protobuf:"varint,1,opt,name=multi_user,json=multiUser,proto3" json:"multi_user,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettingsResponse) Reset() {
+	*x = SettingsResponse{}
+	mi := &file_supervisor_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettingsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettingsResponse) ProtoMessage() {}
+
+func (x *SettingsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettingsResponse.ProtoReflect.Descriptor instead.
+func (*SettingsResponse) Descriptor() ([]byte, []int) {
+	return file_supervisor_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SettingsResponse) GetMultiUser() bool {
 	if x != nil {
 		return x.MultiUser
 	}
@@ -433,7 +505,7 @@ type DaemonStatus struct {
 
 func (x *DaemonStatus) Reset() {
 	*x = DaemonStatus{}
-	mi := &file_supervisor_proto_msgTypes[7]
+	mi := &file_supervisor_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -445,7 +517,7 @@ func (x *DaemonStatus) String() string {
 func (*DaemonStatus) ProtoMessage() {}
 
 func (x *DaemonStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_proto_msgTypes[7]
+	mi := &file_supervisor_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -458,7 +530,7 @@ func (x *DaemonStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DaemonStatus.ProtoReflect.Descriptor instead.
 func (*DaemonStatus) Descriptor() ([]byte, []int) {
-	return file_supervisor_proto_rawDescGZIP(), []int{7}
+	return file_supervisor_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DaemonStatus) GetDaemon() *Daemon {
@@ -516,7 +588,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_supervisor_proto_msgTypes[8]
+	mi := &file_supervisor_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -528,7 +600,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_proto_msgTypes[8]
+	mi := &file_supervisor_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -541,7 +613,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_supervisor_proto_rawDescGZIP(), []int{8}
+	return file_supervisor_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Server) GetPid() int32 {
@@ -583,11 +655,13 @@ const file_supervisor_proto_rawDesc = "" +
 	"\vStopRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x0e\n" +
 	"\fStopResponse\"\r\n" +
-	"\vListRequest\"d\n" +
+	"\vListRequest\"E\n" +
 	"\fListResponse\x125\n" +
-	"\adaemons\x18\x01 \x03(\v2\x1b.gpudra.mps.v1.DaemonStatusR\adaemons\x12\x1d\n" +
+	"\adaemons\x18\x01 \x03(\v2\x1b.gpudra.mps.v1.DaemonStatusR\adaemons\"\x11\n" +
+	"\x0fSettingsRequest\"1\n" +
+	"\x10SettingsResponse\x12\x1d\n" +
 	"\n" +
-	"multi_user\x18\x02 \x01(\bR\tmultiUser\"\xe2\x01\n" +
+	"multi_user\x18\x01 \x01(\bR\tmultiUser\"\xe2\x01\n" +
 	"\fDaemonStatus\x12-\n" +
 	"\x06daemon\x18\x01 \x01(\v2\x15.gpudra.mps.v1.DaemonR\x06daemon\x12*\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x14.gpudra.mps.v1.StateR\x05state\x12\x18\n" +
@@ -603,12 +677,13 @@ const file_supervisor_proto_rawDesc = "" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSTATE_READY\x10\x01\x12\x12\n" +
 	"\x0eSTATE_STARTING\x10\x02\x12\x10\n" +
-	"\fSTATE_FAILED\x10\x032\xd5\x01\n" +
+	"\fSTATE_FAILED\x10\x032\xa2\x02\n" +
 	"\n" +
 	"Supervisor\x12E\n" +
 	"\x06Ensure\x12\x1c.gpudra.mps.v1.EnsureRequest\x1a\x1d.gpudra.mps.v1.EnsureResponse\x12?\n" +
 	"\x04Stop\x12\x1a.gpudra.mps.v1.StopRequest\x1a\x1b.gpudra.mps.v1.StopResponse\x12?\n" +
-	"\x04List\x12\x1a.gpudra.mps.v1.ListRequest\x1a\x1b.gpudra.mps.v1.ListResponseB1Z/github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1b\x06proto3"
+	"\x04List\x12\x1a.gpudra.mps.v1.ListRequest\x1a\x1b.gpudra.mps.v1.ListResponse\x12K\n" +
+	"\bSettings\x12\x1e.gpudra.mps.v1.SettingsRequest\x1a\x1f.gpudra.mps.v1.SettingsResponseB1Z/github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1b\x06proto3"
 
 var (
 	file_supervisor_proto_rawDescOnce sync.Once
@@ -623,36 +698,40 @@ func file_supervisor_proto_rawDescGZIP() []byte {
 }
 
 var file_supervisor_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_supervisor_proto_goTypes = []any{
-	(State)(0),             // 0: gpudra.mps.v1.State
-	(*Daemon)(nil),         // 1: gpudra.mps.v1.Daemon
-	(*EnsureRequest)(nil),  // 2: gpudra.mps.v1.EnsureRequest
-	(*EnsureResponse)(nil), // 3: gpudra.mps.v1.EnsureResponse
-	(*StopRequest)(nil),    // 4: gpudra.mps.v1.StopRequest
-	(*StopResponse)(nil),   // 5: gpudra.mps.v1.StopResponse
-	(*ListRequest)(nil),    // 6: gpudra.mps.v1.ListRequest
-	(*ListResponse)(nil),   // 7: gpudra.mps.v1.ListResponse
-	(*DaemonStatus)(nil),   // 8: gpudra.mps.v1.DaemonStatus
-	(*Server)(nil),         // 9: gpudra.mps.v1.Server
+	(State)(0),               // 0: gpudra.mps.v1.State
+	(*Daemon)(nil),           // 1: gpudra.mps.v1.Daemon
+	(*EnsureRequest)(nil),    // 2: gpudra.mps.v1.EnsureRequest
+	(*EnsureResponse)(nil),   // 3: gpudra.mps.v1.EnsureResponse
+	(*StopRequest)(nil),      // 4: gpudra.mps.v1.StopRequest
+	(*StopResponse)(nil),     // 5: gpudra.mps.v1.StopResponse
+	(*ListRequest)(nil),      // 6: gpudra.mps.v1.ListRequest
+	(*ListResponse)(nil),     // 7: gpudra.mps.v1.ListResponse
+	(*SettingsRequest)(nil),  // 8: gpudra.mps.v1.SettingsRequest
+	(*SettingsResponse)(nil), // 9: gpudra.mps.v1.SettingsResponse
+	(*DaemonStatus)(nil),     // 10: gpudra.mps.v1.DaemonStatus
+	(*Server)(nil),           // 11: gpudra.mps.v1.Server
 }
 var file_supervisor_proto_depIdxs = []int32{
-	1, // 0: gpudra.mps.v1.EnsureRequest.daemon:type_name -> gpudra.mps.v1.Daemon
-	8, // 1: gpudra.mps.v1.ListResponse.daemons:type_name -> gpudra.mps.v1.DaemonStatus
-	1, // 2: gpudra.mps.v1.DaemonStatus.daemon:type_name -> gpudra.mps.v1.Daemon
-	0, // 3: gpudra.mps.v1.DaemonStatus.state:type_name -> gpudra.mps.v1.State
-	9, // 4: gpudra.mps.v1.DaemonStatus.servers:type_name -> gpudra.mps.v1.Server
-	2, // 5: gpudra.mps.v1.Supervisor.Ensure:input_type -> gpudra.mps.v1.EnsureRequest
-	4, // 6: gpudra.mps.v1.Supervisor.Stop:input_type -> gpudra.mps.v1.StopRequest
-	6, // 7: gpudra.mps.v1.Supervisor.List:input_type -> gpudra.mps.v1.ListRequest
-	3, // 8: gpudra.mps.v1.Supervisor.Ensure:output_type -> gpudra.mps.v1.EnsureResponse
-	5, // 9: gpudra.mps.v1.Supervisor.Stop:output_type -> gpudra.mps.v1.StopResponse
-	7, // 10: gpudra.mps.v1.Supervisor.List:output_type -> gpudra.mps.v1.ListResponse
-	8, // [8:11] is the sub-list for method output_type
-	5, // [5:8] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	1,  // 0: gpudra.mps.v1.EnsureRequest.daemon:type_name -> gpudra.mps.v1.Daemon
+	10, // 1: gpudra.mps.v1.ListResponse.daemons:type_name -> gpudra.mps.v1.DaemonStatus
+	1,  // 2: gpudra.mps.v1.DaemonStatus.daemon:type_name -> gpudra.mps.v1.Daemon
+	0,  // 3: gpudra.mps.v1.DaemonStatus.state:type_name -> gpudra.mps.v1.State
+	11, // 4: gpudra.mps.v1.DaemonStatus.servers:type_name -> gpudra.mps.v1.Server
+	2,  // 5: gpudra.mps.v1.Supervisor.Ensure:input_type -> gpudra.mps.v1.EnsureRequest
+	4,  // 6: gpudra.mps.v1.Supervisor.Stop:input_type -> gpudra.mps.v1.StopRequest
+	6,  // 7: gpudra.mps.v1.Supervisor.List:input_type -> gpudra.mps.v1.ListRequest
+	8,  // 8: gpudra.mps.v1.Supervisor.Settings:input_type -> gpudra.mps.v1.SettingsRequest
+	3,  // 9: gpudra.mps.v1.Supervisor.Ensure:output_type -> gpudra.mps.v1.EnsureResponse
+	5,  // 10: gpudra.mps.v1.Supervisor.Stop:output_type -> gpudra.mps.v1.StopResponse
+	7,  // 11: gpudra.mps.v1.Supervisor.List:output_type -> gpudra.mps.v1.ListResponse
+	9,  // 12: gpudra.mps.v1.Supervisor.Settings:output_type -> gpudra.mps.v1.SettingsResponse
+	9,  // [9:13] is the sub-list for method output_type
+	5,  // [5:9] is the sub-list for method input_type
+	5,  // [5:5] is the sub-list for extension type_name
+	5,  // [5:5] is the sub-list for extension extendee
+	0,  // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_supervisor_proto_init() }
@@ -666,7 +745,7 @@ func file_supervisor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_supervisor_proto_rawDesc), len(file_supervisor_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,9 +24,10 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Supervisor_Ensure_FullMethodName = "/gpudra.mps.v1.Supervisor/Ensure"
-	Supervisor_Stop_FullMethodName   = "/gpudra.mps.v1.Supervisor/Stop"
-	Supervisor_List_FullMethodName   = "/gpudra.mps.v1.Supervisor/List"
+	Supervisor_Ensure_FullMethodName   = "/gpudra.mps.v1.Supervisor/Ensure"
+	Supervisor_Stop_FullMethodName     = "/gpudra.mps.v1.Supervisor/Stop"
+	Supervisor_List_FullMethodName     = "/gpudra.mps.v1.Supervisor/List"
+	Supervisor_Settings_FullMethodName = "/gpudra.mps.v1.Supervisor/Settings"
 )
 
 // SupervisorClient is the client API for Supervisor service.
@@ -43,6 +44,8 @@ type SupervisorClient interface {
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopResponse, error)
 	// List gives every daemon, sorted by name.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
+	// Settings gives those of all daemons. No daemon is asked.
+	Settings(ctx context.Context, in *SettingsRequest, opts ...grpc.CallOption) (*SettingsResponse, error)
 }
 
 type supervisorClient struct {
@@ -83,6 +86,16 @@ func (c *supervisorClient) List(ctx context.Context, in *ListRequest, opts ...gr
 	return out, nil
 }
 
+func (c *supervisorClient) Settings(ctx context.Context, in *SettingsRequest, opts ...grpc.CallOption) (*SettingsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SettingsResponse)
+	err := c.cc.Invoke(ctx, Supervisor_Settings_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SupervisorServer is the server API for Supervisor service.
 // All implementations must embed UnimplementedSupervisorServer
 // for forward compatibility.
@@ -97,6 +110,8 @@ type SupervisorServer interface {
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
 	// List gives every daemon, sorted by name.
 	List(context.Context, *ListRequest) (*ListResponse, error)
+	// Settings gives those of all daemons. No daemon is asked.
+	Settings(context.Context, *SettingsRequest) (*SettingsResponse, error)
 	mustEmbedUnimplementedSupervisorServer()
 }
 
@@ -115,6 +130,9 @@ func (UnimplementedSupervisorServer) Stop(context.Context, *StopRequest) (*StopR
 }
 func (UnimplementedSupervisorServer) List(context.Context, *ListRequest) (*ListResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method List not implemented")
+}
+func (UnimplementedSupervisorServer) Settings(context.Context, *SettingsRequest) (*SettingsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Settings not implemented")
 }
 func (UnimplementedSupervisorServer) mustEmbedUnimplementedSupervisorServer() {}
 func (UnimplementedSupervisorServer) testEmbeddedByValue()                    {}
@@ -191,6 +209,24 @@ func _Supervisor_List_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Supervisor_Settings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SettingsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SupervisorServer).Settings(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Supervisor_Settings_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SupervisorServer).Settings(ctx, req.(*SettingsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Supervisor_ServiceDesc is the grpc.ServiceDesc for Supervisor service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -209,6 +245,10 @@ var Supervisor_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "List",
 			Handler:    _Supervisor_List_Handler,
+		},
+		{
+			MethodName: "Settings",
+			Handler:    _Supervisor_Settings_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
