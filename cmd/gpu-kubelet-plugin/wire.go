@@ -258,8 +258,7 @@ func (a *agent) serve(ctx context.Context, fatal func(error)) error {
 	return nil
 }
 
-// publish waits until the kubelet is served: a pod that is given a GPU wants it
-// prepared next.
+// publish waits until the kubelet is served.
 func (a *agent) publish(ctx context.Context, resources resourceslice.DriverResources) error {
 	select {
 	case <-a.served:

@@ -57,7 +57,7 @@ type Plugin struct {
 	interval     time.Duration
 	fatal        func(error)
 	status       *statusWriter
-	registration registration
+	registration *registration
 	publishError func(ctx context.Context, err error, msg string)
 
 	// published: the node's slices were there or have been created once.
@@ -87,7 +87,7 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 		driver: o.DriverName, node: o.NodeName,
 		client: o.Client, claims: o.Claims, devices: o.Devices, metrics: o.Metrics,
 		clock: o.Clock, interval: o.ReconcileInterval, fatal: o.Fatal, publishError: o.PublishError,
-		status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Metrics),
+		registration: newRegistration(), status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Metrics),
 	}
 	if err := os.MkdirAll(o.DataDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the plugin's directory: %w", err)

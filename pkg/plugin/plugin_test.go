@@ -228,7 +228,7 @@ func TestFirstSlicesAreCreatedOnlyWhereThereAreNone(t *testing.T) {
 }
 
 func TestRegistrationIsWhatTheKubeletSaidLast(t *testing.T) {
-	var r registration
+	r := newRegistration()
 	notify := func(status *registerapi.RegistrationStatus) {
 		t.Helper()
 		if _, err := r.intercept(t.Context(), status, nil, func(context.Context, any) (any, error) { return nil, nil }); err != nil {
@@ -242,8 +242,19 @@ func TestRegistrationIsWhatTheKubeletSaidLast(t *testing.T) {
 	if err := r.err(); err == nil || err.Error() != "the kubelet refused this plugin: no such version" {
 		t.Errorf("after a refusal: %v", err)
 	}
-	notify(&registerapi.RegistrationStatus{PluginRegistered: true})
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("the agent ends"))
+	if err := r.wait(ended); err == nil || !strings.Contains(err.Error(), "the agent ends") || !strings.Contains(err.Error(), "no such version") {
+		t.Errorf("waiting for a kubelet that refuses: %v, want why it ended and what is missing", err)
+	}
+	// The kubelet says so as often as it starts.
+	for range 2 {
+		notify(&registerapi.RegistrationStatus{PluginRegistered: true})
+	}
 	if err := r.err(); err != nil {
 		t.Errorf("after registration: %v", err)
+	}
+	if err := r.wait(t.Context()); err != nil {
+		t.Errorf("waiting after registration: %v", err)
 	}
 }

@@ -12,10 +12,15 @@ import (
 )
 
 // Publish hands the node's resources to upstream's slice controller. The first
-// time it fails while the API server cannot be reached or refuses the slices;
+// time it waits until the kubelet knows the plugin: a pod that is scheduled to a
+// GPU before fails in the kubelet, which tries again after a minute and more. And
+// it fails while the API server cannot be reached or refuses the slices;
 // later errors come to HandleError. Calls must not overlap.
 func (p *Plugin) Publish(ctx context.Context, resources resourceslice.DriverResources) error {
 	if !p.published {
+		if err := p.registration.wait(ctx); err != nil {
+			return err
+		}
 		if err := p.publishFirst(ctx, resources); err != nil {
 			return err
 		}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"k8s.io/klog/v2"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
@@ -14,11 +16,19 @@ import (
 // helper's own RegistrationStatus may not be read while the kubelet calls.
 type registration struct {
 	last atomic.Pointer[registerapi.RegistrationStatus]
+	// known is closed when the kubelet knows the plugin first.
+	known chan struct{}
+	once  sync.Once
 }
+
+func newRegistration() *registration { return &registration{known: make(chan struct{})} }
 
 func (r *registration) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if status, ok := req.(*registerapi.RegistrationStatus); ok {
 		r.last.Store(status)
+		if status.PluginRegistered {
+			r.once.Do(func() { close(r.known) })
+		}
 	}
 	return handler(ctx, req)
 }
@@ -32,4 +42,17 @@ func (r *registration) err() error {
 		return fmt.Errorf("the kubelet refused this plugin: %s", status.Error)
 	}
 	return nil
+}
+
+// wait waits until the kubelet has known the plugin once.
+func (r *registration) wait(ctx context.Context) error {
+	if err := r.err(); err != nil {
+		klog.FromContext(ctx).V(2).Info("Waiting for the kubelet before anything is published", "reason", err)
+	}
+	select {
+	case <-r.known:
+		return nil
+	case <-ctx.Done():
+		return errors.Join(context.Cause(ctx), r.err())
+	}
 }

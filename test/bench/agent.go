@@ -63,6 +63,9 @@ func (b *bench) start(ctx context.Context, flags ...string) (_ *agent, published
 			err = fmt.Errorf("%w; the agent said:\n%s", err, a.log)
 		}
 	}()
+	if a.kubelet, err = kubelettest.Register(ctx, filepath.Join(b.dir, "registry")); err != nil {
+		return nil, 0, err
+	}
 	seen := map[string]bool{}
 	for event := range watcher.ResultChan() {
 		slice, ok := event.Object.(*resourceapi.ResourceSlice)
@@ -77,8 +80,7 @@ func (b *bench) start(ctx context.Context, flags ...string) (_ *agent, published
 	if published == 0 {
 		return nil, 0, context.Cause(ctx)
 	}
-	a.kubelet, err = kubelettest.Register(ctx, filepath.Join(b.dir, "registry"))
-	return a, published, err
+	return a, published, nil
 }
 
 // prepare prepares a claim and tells how long it took.

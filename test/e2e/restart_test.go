@@ -67,6 +67,29 @@ func TestAPodDeletedWhileTheAgentIsAwayIsCleanedUpWhenItReturns(t *testing.T) {
 	nothingLeft(t)
 }
 
+// As pods do for which a new node is made: the first GPUs that are published are
+// theirs at once, and the kubelet has to know the agent by then.
+func TestPodsThatWaitForANodeArePreparedAtTheFirstTry(t *testing.T) {
+	nothingLeft(t)
+	ns := namespaceFor(t, "waiting")
+	must(t, agent.Stop(t.Context()))
+	_, err := cluster.Kubectl(t.Context(), "delete", "resourceslices", "--all")
+	must(t, err)
+	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
+	_, err = cluster.Unschedulable(t.Context(), ns, "one-gpu")
+	must(t, err)
+
+	must(t, agent.Start(t.Context()))
+	ready(t, ns, "one-gpu")
+	events, err := cluster.Client.CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=FailedPrepareDynamicResources"})
+	must(t, err)
+	for _, event := range events.Items {
+		t.Errorf("%s had to be tried again: %s", event.InvolvedObject.Name, event.Message)
+	}
+	remove(t, ns, "one-gpu")
+	nothingLeft(t)
+}
+
 func TestRunningPodsOutliveTheKubelet(t *testing.T) {
 	nothingLeft(t)
 	ns := namespaceFor(t, "kubelet-restart")
