@@ -21,9 +21,6 @@ import (
 
 func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 	nothingLeft(t)
-	// All kubelets of a machine listen at the same place, and another cluster may
-	// have come and gone.
-	must(t, cluster.RestartKubelet(t.Context()))
 	ns := namespaceFor(t, "plugin-beside")
 	devices, err := cluster.Devices(t.Context())
 	must(t, err)
