@@ -45,7 +45,7 @@ func testQuota(t *testing.T) {
 	}
 	const without = "has no line mps.nvidia.com.deviceclass.resource.k8s.io/devices, and what it does not name cannot be had"
 	must(t, harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
-		message := try(t, ns, of("mps.nvidia.com", claim("share", "", "")))
+		message := try(t, ns, of("mps.nvidia.com", claim("share", "capacity: {requests: {memory: 10Gi}}", "")))
 		return strings.Contains(message, without), "the policy is not in force: " + message, nil
 	}))
 	t.Run("no claim gets a third GPU", func(t *testing.T) { testQuotaOfClaims(t, ns, others) })
