@@ -430,6 +430,14 @@ func TestAgentTellsTheKubeletOfAllDevices(t *testing.T) {
 	}
 }
 
+// get is what the agent answers over HTTP.
+func get(t *testing.T, a *agent, path string) (code int, body string) {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	a.handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return recorder.Code, recorder.Body.String()
+}
+
 func TestAgentSaysWhatItsReadinessLacks(t *testing.T) {
 	n := newNode(t)
 	hw, err := openHardware(n.options)
@@ -440,22 +448,17 @@ func TestAgentSaysWhatItsReadinessLacks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	get := func(a *agent, path string) (int, string) {
-		recorder := httptest.NewRecorder()
-		a.handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-		return recorder.Code, recorder.Body.String()
-	}
-	if code, body := get(before, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "not ok  gpus: Looking") || !strings.Contains(body, "not ok  serving: ") {
+	if code, body := get(t, before, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "not ok  gpus: Looking") || !strings.Contains(body, "not ok  serving: ") {
 		t.Errorf("/readyz before the start = %d:\n%s", code, body)
 	}
 	a := n.start(t)
 	n.published(t)
-	for code, body := get(a.agent, "/readyz"); code != http.StatusOK; code, body = get(a.agent, "/readyz") {
+	for code, body := get(t, a.agent, "/readyz"); code != http.StatusOK; code, body = get(t, a.agent, "/readyz") {
 		if t.Context().Err() != nil {
 			t.Fatalf("/readyz = %d:\n%s", code, body)
 		}
 	}
-	if code, body := get(a.agent, "/metrics"); code != http.StatusOK || !strings.Contains(body, `gpu_dra_devices{state="healthy"} 8`) {
+	if code, body := get(t, a.agent, "/metrics"); code != http.StatusOK || !strings.Contains(body, `gpu_dra_devices{state="healthy"} 8`) {
 		t.Errorf("/metrics = %d, without 8 healthy devices", code)
 	}
 }
@@ -479,17 +482,12 @@ func TestAgentIsReadyWithoutADriverAndSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := n.start(t)
-	get := func(path string) (int, string) {
-		recorder := httptest.NewRecorder()
-		a.handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-		return recorder.Code, recorder.Body.String()
-	}
-	for code, body := get("/readyz"); code != http.StatusOK; code, body = get("/readyz") {
+	for code, body := get(t, a.agent, "/readyz"); code != http.StatusOK; code, body = get(t, a.agent, "/readyz") {
 		if t.Context().Err() != nil || strings.Contains(body, "NoDriver") {
 			t.Fatalf("/readyz = %d:\n%s", code, body)
 		}
 	}
-	_, body := get("/metrics")
+	_, body := get(t, a.agent, "/metrics")
 	for _, want := range []string{`gpu_dra_node_phase{phase="NoDriver"} 1`, `gpu_dra_node_phase{phase="Published"} 0`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("/metrics lacks %s", want)
@@ -516,12 +514,7 @@ func TestAnAgentThatLosesTheDriverUnderPreparedClaimsIsNotReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := n.start(t)
-	readyz := func() (int, string) {
-		recorder := httptest.NewRecorder()
-		next.handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
-		return recorder.Code, recorder.Body.String()
-	}
-	for code, body := readyz(); !strings.Contains(body, "1 claims are prepared"); code, body = readyz() {
+	for code, body := get(t, next.agent, "/readyz"); !strings.Contains(body, "1 claims are prepared"); code, body = get(t, next.agent, "/readyz") {
 		if t.Context().Err() != nil || code == http.StatusOK {
 			t.Fatalf("/readyz = %d:\n%s", code, body)
 		}
