@@ -430,6 +430,18 @@ func TestAgentTellsTheKubeletOfAllDevices(t *testing.T) {
 	}
 }
 
+// unloadDriver takes the driver of the node's GPUs away.
+func (n *node) unloadDriver(t *testing.T) {
+	t.Helper()
+	sim, err := nvmlsim.Open(n.simState)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sim.UnloadDriver(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // get is what the agent answers over HTTP.
 func get(t *testing.T, a *agent, path string) (code int, body string) {
 	t.Helper()
@@ -474,13 +486,7 @@ func TestAgentIsReadyWithoutADriverAndSaysSo(t *testing.T) {
 	if err := hw.close(); err != nil {
 		t.Fatal(err)
 	}
-	sim, err := nvmlsim.Open(n.simState)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sim.UnloadDriver(); err != nil {
-		t.Fatal(err)
-	}
+	n.unloadDriver(t)
 	a := n.start(t)
 	for code, body := get(t, a.agent, "/readyz"); code != http.StatusOK; code, body = get(t, a.agent, "/readyz") {
 		if t.Context().Err() != nil || strings.Contains(body, "NoDriver") {
@@ -506,13 +512,7 @@ func TestAnAgentThatLosesTheDriverUnderPreparedClaimsIsNotReady(t *testing.T) {
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}
-	sim, err := nvmlsim.Open(n.simState)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sim.UnloadDriver(); err != nil {
-		t.Fatal(err)
-	}
+	n.unloadDriver(t)
 	next := n.start(t)
 	for code, body := get(t, next.agent, "/readyz"); !strings.Contains(body, "1 claims are prepared"); code, body = get(t, next.agent, "/readyz") {
 		if t.Context().Err() != nil || code == http.StatusOK {

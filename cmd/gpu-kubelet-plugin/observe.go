@@ -37,10 +37,13 @@ func (a *agent) isServing() error {
 // not replace those of other nodes that do.
 func (a *agent) hasLooked() error {
 	s := a.controller.State()
-	switch held := a.claimsHeld(); {
-	case s.Phase == controller.Looking, s.Unpublished:
+	if s.Phase == controller.Looking || s.Unpublished {
 		return fmt.Errorf("%s", s)
-	case s.Phase == controller.NoDriver && held > 0:
+	}
+	if s.Phase != controller.NoDriver {
+		return nil
+	}
+	if held := a.claimsHeld(); held > 0 {
 		return fmt.Errorf("%s; and %d claims are prepared on this node: is --driver-root the right one?", s, held)
 	}
 	return nil
