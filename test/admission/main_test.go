@@ -37,13 +37,7 @@ func runAll(ctx context.Context, m *testing.M) (code int, err error) {
 		if upErr != nil {
 			return 1, upErr
 		}
-		if !*keep {
-			defer func() {
-				if downErr := cluster.Down(context.WithoutCancel(ctx)); err == nil {
-					err = downErr
-				}
-			}()
-		}
+		defer cluster.End(ctx, *keep, &err)
 		*kubeconfig = cluster.Kubeconfig
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)

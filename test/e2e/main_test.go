@@ -28,13 +28,7 @@ func runAll(ctx context.Context, m *testing.M) (code int, err error) {
 	if cluster, err = harness.Up(ctx, *bin, *name); err != nil {
 		return 1, err
 	}
-	if !*keep {
-		defer func() {
-			if downErr := cluster.Down(context.WithoutCancel(ctx)); err == nil {
-				err = downErr
-			}
-		}()
-	}
+	defer cluster.End(ctx, *keep, &err)
 	if err := cluster.LoadImages(ctx); err != nil {
 		return 1, err
 	}

@@ -26,3 +26,14 @@ func Main(m *testing.M, name string, run func(context.Context, *testing.M) (code
 	}
 	os.Exit(code)
 }
+
+// End is for those who defer it: it takes the cluster down, unless it is to be
+// kept, also when ctx has ended. What goes wrong is in err, if nothing was before.
+func (c *Cluster) End(ctx context.Context, keep bool, err *error) {
+	if keep {
+		return
+	}
+	if downErr := c.Down(context.WithoutCancel(ctx)); *err == nil {
+		*err = downErr
+	}
+}

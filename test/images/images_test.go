@@ -41,11 +41,7 @@ func runAll(ctx context.Context, m *testing.M) (code int, err error) {
 	if cluster, err = harness.Up(ctx, *bin, "images"); err != nil {
 		return 1, err
 	}
-	defer func() {
-		if downErr := cluster.Down(context.WithoutCancel(ctx)); err == nil {
-			err = downErr
-		}
-	}()
+	defer cluster.End(ctx, false, &err)
 	cluster.Images = *archives
 	if err := cluster.LoadImages(ctx); err != nil {
 		return 1, err
