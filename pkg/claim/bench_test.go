@@ -16,10 +16,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// realWorld has a disk that is waited for.
+// realWorld has the records' real file system.
 func realWorld(b *testing.B, gpus int) *world {
 	w := newWorld(b, b.TempDir(), gpus)
-	w.disk = store.Disk{}
+	w.disk = store.Unsynced{}
 	return w
 }
 
@@ -234,7 +234,7 @@ func BenchmarkShare(b *testing.B) {
 	for _, others := range []int{0, 1, 47} {
 		b.Run(fmt.Sprintf("beside-%d", others), func(b *testing.B) {
 			w := newShareWorld(b, b.TempDir(), 1)
-			w.disk = store.Disk{}
+			w.disk = store.Unsynced{}
 			m, claims := w.start(), shares(others+1)
 			for _, c := range claims[1:] {
 				if _, err := m.Prepare(b.Context(), c); err != nil {

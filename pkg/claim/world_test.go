@@ -292,11 +292,10 @@ func (f *faults) grow() error {
 	return nil
 }
 
-// faultyDisk is the disk under the records. It does not wait for the disk: no
-// test cuts the power.
+// faultyDisk is the disk under the records.
 type faultyDisk struct{ *faults }
 
-func (d faultyDisk) WriteSync(path string, data []byte) error {
+func (d faultyDisk) WriteNew(path string, data []byte) error {
 	if err := d.grow(); err != nil {
 		return errors.Join(err, os.WriteFile(path, data[:len(data)/2], 0o600))
 	}
@@ -309,7 +308,7 @@ func (d faultyDisk) WriteSync(path string, data []byte) error {
 
 func (d faultyDisk) Rename(from, to string) error {
 	d.point()
-	return os.Rename(from, to)
+	return store.Unsynced{}.Rename(from, to)
 }
 
 func (d faultyDisk) Remove(path string) error {

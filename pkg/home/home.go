@@ -55,8 +55,17 @@ func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 	if h.held, err = folder.Share(ctx, h.dir, mode); err != nil {
 		return nil, fmt.Errorf("enter the agent's folder: %w", err)
 	}
-	for sub, records := range map[string]**store.Store{"claims": &h.Claims, "mig-modes": &h.MIGModes, "time-slices": &h.TimeSlices} {
-		if *records, err = store.Open(filepath.Join(h.dir, sub)); err != nil {
+	// A MIG mode can outlive the machine's boot, claims and time slices do not.
+	for _, s := range []struct {
+		dir     string
+		records **store.Store
+		fs      store.FS
+	}{
+		{"claims", &h.Claims, store.Unsynced{}},
+		{"mig-modes", &h.MIGModes, store.Disk{}},
+		{"time-slices", &h.TimeSlices, store.Unsynced{}},
+	} {
+		if *s.records, err = store.OpenFS(filepath.Join(h.dir, s.dir), s.fs); err != nil {
 			return nil, errors.Join(fmt.Errorf("enter the agent's folder: %w", err), h.Close())
 		}
 	}

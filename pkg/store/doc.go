@@ -1,4 +1,4 @@
-// Package store keeps one durable file per key: a payload of bytes under an
+// Package store keeps one file per key: a payload of bytes under an
 // envelope that names its format and carries a checksum of exactly those bytes.
 //
 // It knows neither what the payloads mean nor who holds which key. Out of its
@@ -8,10 +8,15 @@
 // by [Store.Quarantine] when the caller says so.
 //
 // What a call wrote or deleted outlives the process at any instant, and a record
-// is never torn. A power failure can undo the last renames and removals of a
-// directory, because the directory itself is not synced: that would double the
-// cost of a write, and records of an earlier boot are for the caller to tell
-// from those of this one.
+// is never torn. What a power failure takes is for the caller to choose:
+//
+//   - with [Disk] it can undo the last renames and removals of a directory. The
+//     directory itself is not synced: that would double the cost of a write.
+//   - with [Unsynced] it can take any record of this boot, or leave the empty
+//     beginning of one, which [Open] removes. That is for records that are void
+//     after a boot anyway. Nothing waits for the disk.
+//
+// Records of an earlier boot are for the caller to tell from those of this one.
 //
 // A directory looks like this:
 //

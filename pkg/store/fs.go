@@ -2,39 +2,75 @@ package store
 
 import (
 	"errors"
+	"io/fs"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // FS is what a store asks of the file system to change it. Tests put one that
 // fails or dies in the place of the real one.
 type FS interface {
-	// WriteSync creates or truncates path with mode 0600, writes data and
-	// returns once they are on the disk.
-	WriteSync(path string, data []byte) error
-	// Rename replaces to.
+	// WriteNew creates or truncates path with mode 0600 and writes data. What
+	// it returns without an error is as safe as the store promises.
+	WriteNew(path string, data []byte) error
+	// Rename replaces to at once: whoever opens it finds the old file or the new
+	// one.
 	Rename(from, to string) error
 	Remove(path string) error
 }
 
-// Disk is the real file system.
-type Disk struct{}
+// Disk is the real file system, for records that outlive the machine's boot.
+type Disk struct{ files }
 
-// WriteSync implements [FS].
-func (Disk) WriteSync(path string, data []byte) error {
+// WriteNew implements [FS]. It returns once the data are on the disk.
+func (Disk) WriteNew(path string, data []byte) error { return writeFile(path, data, (*os.File).Sync) }
+
+// Rename implements [FS].
+func (Disk) Rename(from, to string) error { return os.Rename(from, to) }
+
+// Unsynced is the real file system, for records that mean nothing after the
+// machine's boot: they outlive the process as soon as they are written, and the
+// disk gets them when the kernel sees fit. Waiting for it would be most of the
+// time that it takes to prepare a claim.
+type Unsynced struct{ files }
+
+// WriteNew implements [FS].
+func (Unsynced) WriteNew(path string, data []byte) error {
+	return writeFile(path, data, func(*os.File) error { return nil })
+}
+
+// Rename implements [FS]. Where both are there it swaps them and removes the old
+// one: a file that is renamed over another is written to the disk at once by
+// ext4 (mount option auto_da_alloc), and removing it soon after waits for that.
+func (Unsynced) Rename(from, to string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
+	switch {
+	case err == nil:
+		// The record is replaced. What is left is what a crash may leave too.
+		_ = os.Remove(from)
+		return nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP):
+		return os.Rename(from, to)
+	}
+	return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+}
+
+// files is what both have in common.
+type files struct{}
+
+// Remove implements [FS].
+func (files) Remove(path string) error { return os.Remove(path) }
+
+func writeFile(path string, data []byte, sync func(*os.File) error) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
 	if err == nil {
-		err = f.Sync()
+		err = sync(f)
 	}
 	// Some file systems report a full disk no earlier than at close.
 	return errors.Join(err, f.Close())
 }
-
-// Rename implements [FS].
-func (Disk) Rename(from, to string) error { return os.Rename(from, to) }
-
-// Remove implements [FS].
-func (Disk) Remove(path string) error { return os.Remove(path) }

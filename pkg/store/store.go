@@ -32,12 +32,13 @@ type Store struct {
 }
 
 // Open opens the directory, creates it (mode 0700) where it is missing, and
-// removes what crashed writes left in it.
+// removes what crashed writes left in it. Its records outlive the machine's boot.
 func Open(dir string) (*Store, error) {
 	return OpenFS(dir, Disk{})
 }
 
-// OpenFS is [Open] with the given file system for all later changes.
+// OpenFS is [Open] with the given file system for all later changes, which is
+// what decides how long its records last.
 func OpenFS(dir string, fsys FS) (*Store, error) {
 	s := &Store{dir: dir, fs: fsys}
 	if err := os.MkdirAll(filepath.Join(dir, quarantineDir), 0o700); err != nil {
@@ -49,7 +50,7 @@ func OpenFS(dir string, fsys FS) (*Store, error) {
 	}
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || !strings.HasSuffix(e.Name(), tmpSuffix) || time.Since(info.ModTime()) < staleAfter {
+		if err != nil || !leftByACrash(info) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -57,6 +58,18 @@ func OpenFS(dir string, fsys FS) (*Store, error) {
 		}
 	}
 	return s, nil
+}
+
+// leftByACrash reports whether a file is what a process left that died in a write
+// or, where it is an empty record, a machine before the disk had it.
+func leftByACrash(file fs.FileInfo) bool {
+	switch filepath.Ext(file.Name()) {
+	case tmpSuffix:
+		return time.Since(file.ModTime()) >= staleAfter
+	case recordSuffix:
+		return file.Size() == 0 && file.Mode().IsRegular()
+	}
+	return false
 }
 
 var validKey = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,126}[A-Za-z0-9])?$`)
@@ -88,7 +101,8 @@ func (s *Store) Read(key string) ([]byte, error) {
 	return payload, nil
 }
 
-// Write replaces the record of key and returns once its bytes are on the disk.
+// Write replaces the record of key and returns once its bytes are safe: from the
+// end of this process, and with [Disk] from that of the machine.
 // After an error that comes from the disk being full or broken the old record
 // is intact.
 func (s *Store) Write(key string, payload []byte) error {
@@ -97,7 +111,7 @@ func (s *Store) Write(key string, payload []byte) error {
 		return err
 	}
 	tmp := filepath.Join(s.dir, key+tmpSuffix)
-	err = s.fs.WriteSync(tmp, encode(payload))
+	err = s.fs.WriteNew(tmp, encode(payload))
 	if err == nil {
 		err = s.fs.Rename(tmp, path)
 	}
@@ -160,7 +174,7 @@ func (s *Store) Quarantine(key, reason string) error {
 	}
 	err = s.fs.Rename(path, aside)
 	if err == nil {
-		err = s.fs.WriteSync(aside+reasonSuffix, []byte(reason+"\n"))
+		err = s.fs.WriteNew(aside+reasonSuffix, []byte(reason+"\n"))
 	}
 	if err != nil {
 		return fmt.Errorf("quarantine record %s: %w", key, err)

@@ -41,8 +41,20 @@ func tree(t *testing.T, dir string) []string {
 	return files
 }
 
+// fileSystems are those that a store is really on.
+func fileSystems() map[string]FS { return map[string]FS{"synced": Disk{}, "unsynced": Unsynced{}} }
+
 func TestRecordsComeBackByteForByte(t *testing.T) {
-	s := open(t, t.TempDir())
+	for name, fsys := range fileSystems() {
+		t.Run(name, func(t *testing.T) { recordsComeBack(t, fsys) })
+	}
+}
+
+func recordsComeBack(t *testing.T, fsys FS) {
+	s, err := OpenFS(t.TempDir(), fsys)
+	if err != nil {
+		t.Fatal(err)
+	}
 	payloads := map[string]string{"b": "", "a-1": "{\"x\": 1}\n", "C": "record 1 sha256:00\n\x00\xff"}
 	for key, payload := range payloads {
 		if err := s.Write(key, []byte("an older one")); err != nil {
@@ -51,6 +63,9 @@ func TestRecordsComeBackByteForByte(t *testing.T) {
 		if err := s.Write(key, []byte(payload)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if diff := cmp.Diff([]string{"C.record", "a-1.record", "b.record"}, tree(t, s.dir)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	// A second store on the same directory is another process.
 	other := open(t, s.dir)
@@ -172,9 +187,12 @@ func TestQuarantineKeepsTheRecordAndTheReason(t *testing.T) {
 
 func TestOpenRemovesWhatCrashedWritesLeft(t *testing.T) {
 	dir := t.TempDir()
-	for name, age := range map[string]time.Duration{"old.tmp": time.Hour, "new.tmp": 0, "old.record": time.Hour} {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
+	for name, age := range map[string]time.Duration{"old.tmp": time.Hour, "new.tmp": 0, "old.record": time.Hour, "empty.record": 0} {
+		path, data := filepath.Join(dir, name), []byte(name)
+		if name == "empty.record" {
+			data = nil // the machine died before the disk had more of it
+		}
+		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Chtimes(path, time.Time{}, time.Now().Add(-age)); err != nil {
@@ -197,33 +215,39 @@ func TestOpenRemovesWhatCrashedWritesLeft(t *testing.T) {
 // failing is a disk whose operation of the given name fails, after half of a
 // write has reached it.
 type failing struct {
-	Disk
+	FS
 	op  string
 	err error
 }
 
-func (f failing) WriteSync(path string, data []byte) error {
-	if f.op != "WriteSync" {
-		return f.Disk.WriteSync(path, data)
+func (f failing) WriteNew(path string, data []byte) error {
+	if f.op != "WriteNew" {
+		return f.FS.WriteNew(path, data)
 	}
-	return errors.Join(f.Disk.WriteSync(path, data[:len(data)/2]), f.err)
+	return errors.Join(f.FS.WriteNew(path, data[:len(data)/2]), f.err)
 }
 
 func (f failing) Rename(from, to string) error {
 	if f.op != "Rename" {
-		return f.Disk.Rename(from, to)
+		return f.FS.Rename(from, to)
 	}
 	return f.err
 }
 
 func TestAFullDiskCostsTheNewRecordOnly(t *testing.T) {
-	for _, op := range []string{"WriteSync", "Rename"} {
+	for name, fsys := range fileSystems() {
+		t.Run(name, func(t *testing.T) { aFullDisk(t, fsys) })
+	}
+}
+
+func aFullDisk(t *testing.T, fsys FS) {
+	for _, op := range []string{"WriteNew", "Rename"} {
 		t.Run(op, func(t *testing.T) {
 			s := open(t, t.TempDir())
 			if err := s.Write("a", []byte("old")); err != nil {
 				t.Fatal(err)
 			}
-			s.fs = failing{op: op, err: syscall.ENOSPC}
+			s.fs = failing{FS: fsys, op: op, err: syscall.ENOSPC}
 			err := s.Write("a", []byte("new"))
 			if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(fmt.Sprint(err), "write record a: no space left on device") {
 				t.Errorf("got %v, want what and where", err)
@@ -259,30 +283,38 @@ func FuzzDecode(f *testing.F) {
 }
 
 func BenchmarkWrite2kB(b *testing.B) {
-	s, err := Open(b.TempDir())
-	if err != nil {
-		b.Fatal(err)
-	}
-	payload := make([]byte, 2000)
-	for b.Loop() {
-		if err := s.Write("a", payload); err != nil {
-			b.Fatal(err)
-		}
+	for name, fsys := range fileSystems() {
+		b.Run(name, func(b *testing.B) {
+			s, err := OpenFS(b.TempDir(), fsys)
+			if err != nil {
+				b.Fatal(err)
+			}
+			payload := make([]byte, 2000)
+			for b.Loop() {
+				if err := s.Write("a", payload); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 
 func BenchmarkWriteAndDelete(b *testing.B) {
-	s, err := Open(b.TempDir())
-	if err != nil {
-		b.Fatal(err)
-	}
-	payload := make([]byte, 2000)
-	for b.Loop() {
-		if err := s.Write("a", payload); err != nil {
-			b.Fatal(err)
-		}
-		if err := s.Delete("a"); err != nil {
-			b.Fatal(err)
-		}
+	for name, fsys := range fileSystems() {
+		b.Run(name, func(b *testing.B) {
+			s, err := OpenFS(b.TempDir(), fsys)
+			if err != nil {
+				b.Fatal(err)
+			}
+			payload := make([]byte, 2000)
+			for b.Loop() {
+				if err := s.Write("a", payload); err != nil {
+					b.Fatal(err)
+				}
+				if err := s.Delete("a"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
