@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 
 	"k8s.io/klog/v2"
@@ -110,38 +109,11 @@ func (m *Manager) settleIntervals(ctx context.Context) ([]gpu.PCIAddress, error)
 	if m.TimeSlicing == nil {
 		return nil, nil
 	}
-	keys, err := m.Intervals.Keys()
-	if err != nil {
-		return nil, err
-	}
-	var restored []gpu.PCIAddress
-	var errs []error
-	for _, key := range keys {
-		name, err := gpu.ParseDeviceName(key)
-		if err != nil {
-			errs = append(errs, err)
-			continue
+	return m.settleGPUs(ctx, m.Intervals, func(ctx context.Context, address gpu.PCIAddress) (bool, error) {
+		if err := m.restoreInterval(ctx, address, &around{m: m}); err != nil {
+			return false, err
 		}
-		done, err := m.settleInterval(ctx, name.Address)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", describe(name.Address), err))
-		}
-		if done {
-			restored = append(restored, name.Address)
-		}
-	}
-	return restored, errors.Join(errs...)
-}
-
-func (m *Manager) settleInterval(ctx context.Context, address gpu.PCIAddress) (restored bool, err error) {
-	unlock, ok, err := m.locks.try(ctx, address.DeviceName())
-	if err != nil || !ok {
-		return false, err
-	}
-	defer unlock()
-	if err := m.restoreInterval(ctx, address, &around{m: m}); err != nil {
-		return false, err
-	}
-	_, changed, err := m.intervalBefore(ctx, address.DeviceName())
-	return !changed, err
+		_, changed, err := m.intervalBefore(ctx, address.DeviceName())
+		return !changed, err
+	})
 }

@@ -137,43 +137,16 @@ func (m *Manager) settleModes(ctx context.Context) ([]gpu.PCIAddress, error) {
 	if m.Partitioning == nil {
 		return nil, nil
 	}
-	keys, err := m.Partitioning.Modes.Keys()
-	if err != nil {
-		return nil, err
-	}
-	var off []gpu.PCIAddress
-	var errs []error
-	for _, key := range keys {
-		name, err := gpu.ParseDeviceName(key)
+	return m.settleGPUs(ctx, m.Partitioning.Modes, func(ctx context.Context, address gpu.PCIAddress) (bool, error) {
+		err := m.modeOff(ctx, address, &around{m: m})
+		if errors.Is(err, gpu.ErrInUse) {
+			klog.FromContext(ctx).V(2).Info("MIG mode stays on for now", "device", address.DeviceName(), "err", err)
+			return false, nil
+		}
 		if err != nil {
-			errs = append(errs, err)
-			continue
+			return false, err
 		}
-		done, err := m.settleMode(ctx, name.Address)
-		if err != nil {
-			errs = append(errs, err)
-		}
-		if done {
-			off = append(off, name.Address)
-		}
-	}
-	return off, errors.Join(errs...)
-}
-
-func (m *Manager) settleMode(ctx context.Context, address gpu.PCIAddress) (off bool, err error) {
-	unlock, ok, err := m.locks.try(ctx, address.DeviceName())
-	if err != nil || !ok {
-		return false, err
-	}
-	defer unlock()
-	err = m.modeOff(ctx, address, &around{m: m})
-	if errors.Is(err, gpu.ErrInUse) {
-		klog.FromContext(ctx).V(2).Info("MIG mode stays on for now", "device", address.DeviceName(), "err", err)
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	ours, err := m.modeOurs(ctx, address)
-	return !ours, err
+		ours, err := m.modeOurs(ctx, address)
+		return !ours, err
+	})
 }

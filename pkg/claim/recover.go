@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
 // Report is what [Manager.Recover] found, each in ascending order of the UID.
@@ -79,6 +80,42 @@ func (m *Manager) Recover(ctx context.Context) (Report, error) {
 		errs = append(errs, fmt.Errorf("recover MPS daemons: %w", err))
 	}
 	return report, errors.Join(errs...)
+}
+
+// settleGPUs brings to rest every GPU that there is a record of, under its lock,
+// and returns those for which settle reports success. One that somebody works on
+// is left for a later try.
+func (m *Manager) settleGPUs(ctx context.Context, records *store.Store, settle func(context.Context, gpu.PCIAddress) (bool, error)) ([]gpu.PCIAddress, error) {
+	keys, err := records.Keys()
+	if err != nil {
+		return nil, err
+	}
+	var settled []gpu.PCIAddress
+	var errs []error
+	for _, key := range keys {
+		name, err := gpu.ParseDeviceName(key)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		done, err := m.settleGPU(ctx, name.Address, settle)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", describe(name.Address), err))
+		}
+		if done {
+			settled = append(settled, name.Address)
+		}
+	}
+	return settled, errors.Join(errs...)
+}
+
+func (m *Manager) settleGPU(ctx context.Context, address gpu.PCIAddress, settle func(context.Context, gpu.PCIAddress) (bool, error)) (bool, error) {
+	unlock, ok, err := m.locks.try(ctx, address.DeviceName())
+	if err != nil || !ok {
+		return false, err
+	}
+	defer unlock()
+	return settle(ctx, address)
 }
 
 // settle brings one claim to rest and adds it to the report.
