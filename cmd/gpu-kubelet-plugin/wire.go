@@ -100,7 +100,7 @@ func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.I
 	if err != nil {
 		return nil, err
 	}
-	if a.home, err = home.Enter(ctx, o.driverDir(), func() { removeDeadSockets(context.WithoutCancel(ctx), o) }); err != nil {
+	if a.home, err = home.Enter(ctx, o.driverDir(), func() { removeLeftovers(context.WithoutCancel(ctx), o) }); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -200,10 +200,10 @@ func (a *agent) close() {
 	}
 }
 
-// removeDeadSockets is for who is the only agent of the node.
-func removeDeadSockets(ctx context.Context, o *options) {
-	if err := plugin.RemoveDeadSockets(ctx, o.driverName, o.driverDir(), o.kubeletRegistryDir); err != nil {
-		klog.FromContext(ctx).Error(err, "Could not remove the sockets of agents that were killed; the next agent tries again")
+// removeLeftovers is for who is the only agent of the node.
+func removeLeftovers(ctx context.Context, o *options) {
+	if err := plugin.RemoveLeftovers(ctx, o.driverName, o.driverDir(), o.kubeletRegistryDir, o.cdiDir); err != nil {
+		klog.FromContext(ctx).Error(err, "Could not remove what agents that were killed have left; the next agent tries again")
 	}
 }
 

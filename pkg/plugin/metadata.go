@@ -3,6 +3,7 @@ package plugin
 import (
 	"errors"
 	"os"
+	"path/filepath"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -29,21 +30,28 @@ func metadataOf(d claim.Device) *kubeletplugin.DeviceMetadata {
 // waiting for the disk: after a crash of the machine no container is left that
 // has it, and preparing the claim again writes it again. Upstream's own syncs
 // four times per request of a claim, which would double the time to prepare.
-func writeMetadata(path string, data []byte, perm os.FileMode) error {
-	tmp := path + ".tmp" // container runtimes read .json and .yaml only
-	err := os.WriteFile(tmp, data, perm)
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
+//
+// Two pods with one claim that come at once have the same files written at the
+// same time.
+func writeMetadata(path string, data []byte, perm os.FileMode) (err error) {
+	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+metadataTemporary)
 	if err != nil {
-		return errors.Join(err, ignoreMissing(os.Remove(tmp)))
+		return err
 	}
-	return nil
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(tmp.Name()))
+		}
+	}()
+	if _, err = tmp.Write(data); err == nil {
+		err = tmp.Chmod(perm)
+	}
+	if err = errors.Join(err, tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
 }
 
-func ignoreMissing(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
-}
+// metadataTemporary ends the names, as [os.CreateTemp] has them, of files that
+// are to become metadata. Container runtimes read .json and .yaml only.
+const metadataTemporary = ".*.tmp"

@@ -12,8 +12,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 )
 
-func TestOnlySocketsOfAgentsThatWereKilledAreRemoved(t *testing.T) {
-	data, registry := t.TempDir(), t.TempDir()
+func TestOnlyWhatAgentsThatWereKilledHaveLeftIsRemoved(t *testing.T) {
+	data, registry, specs := t.TempDir(), t.TempDir(), t.TempDir()
 	listen := func(path string) *net.UnixListener {
 		t.Helper()
 		listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
@@ -36,15 +36,22 @@ func TestOnlySocketsOfAgentsThatWereKilledAreRemoved(t *testing.T) {
 		alive := listen(path)
 		t.Cleanup(func() { _ = alive.Close() })
 	}
-	if err := os.WriteFile(filepath.Join(registry, "gpu.nvidia.com-33333333-reg.sock"), nil, 0o600); err != nil {
-		t.Fatal(err)
+	for _, path := range []string{
+		filepath.Join(registry, "gpu.nvidia.com-33333333-reg.sock"),
+		filepath.Join(specs, "gpu.nvidia.com_metadata_uid_gpu.json"), filepath.Join(specs, "gpu.nvidia.com_metadata_uid_gpu.json.123.tmp"),
+		filepath.Join(specs, "nic.example.com_metadata_uid_gpu.json.123.tmp"),
+	} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 
-	if err := plugin.RemoveDeadSockets(t.Context(), "gpu.nvidia.com", data, registry); err != nil {
+	if err := plugin.RemoveLeftovers(t.Context(), "gpu.nvidia.com", data, registry, specs); err != nil {
 		t.Fatal(err)
 	}
 	for dir, want := range map[string][]string{
 		data:     {"dra-22222222.sock", "dra.sock"},
+		specs:    {"gpu.nvidia.com_metadata_uid_gpu.json", "nic.example.com_metadata_uid_gpu.json.123.tmp"},
 		registry: {"gpu.nvidia.com-22222222-reg.sock", "gpu.nvidia.com-33333333-reg.sock", "nic.example.com-11111111-reg.sock"},
 	} {
 		entries, err := os.ReadDir(dir)
@@ -62,7 +69,7 @@ func TestOnlySocketsOfAgentsThatWereKilledAreRemoved(t *testing.T) {
 			t.Errorf("left in %s (-want +got):\n%s", dir, diff)
 		}
 	}
-	if err := plugin.RemoveDeadSockets(t.Context(), "gpu.nvidia.com", filepath.Join(data, "none"), registry); err != nil {
+	if err := plugin.RemoveLeftovers(t.Context(), "gpu.nvidia.com", filepath.Join(data, "none"), registry, specs); err != nil {
 		t.Errorf("before the folder is made: %v", err)
 	}
 }

@@ -17,26 +17,33 @@ import (
 // on refuses at once.
 const dialPatience = time.Second
 
-// RemoveDeadSockets removes the sockets that agents of the driver left when they
-// were killed, from the directories of [Options]. Their names tell pods apart, so
-// no later agent replaces them, and the kubelet dials those in its registry again
-// and again. Sockets on which somebody listens stay, and what is no socket.
+// RemoveLeftovers removes what agents of the driver left when they were killed,
+// from the directories of [Options]:
 //
-// No other agent of the driver may start meanwhile: its socket could be there and
-// refuse for a moment.
-func RemoveDeadSockets(ctx context.Context, driverName, dataDir, registryDir string) error {
+//   - their sockets. Their names tell pods apart, so no later agent replaces them,
+//     and the kubelet dials those in its registry again and again. Sockets on
+//     which somebody listens stay, and what is no socket.
+//   - the beginnings of specs in the CDI directory.
+//
+// No other agent of the driver may run meanwhile: a socket could be there and
+// refuse for a moment, and a spec be in the making.
+func RemoveLeftovers(ctx context.Context, driverName, dataDir, registryDir, cdiDir string) error {
 	var errs []error
-	for _, pattern := range sockets(driverName, dataDir, registryDir) {
+	remove := func(pattern string, isLeft func(path string) bool) {
 		found, err := filepath.Glob(pattern)
 		errs = append(errs, err)
 		for _, path := range found {
-			if isDead(ctx, path) {
+			if isLeft(path) {
 				errs = append(errs, os.Remove(path))
 			}
 		}
 	}
+	for _, pattern := range sockets(driverName, dataDir, registryDir) {
+		remove(pattern, func(path string) bool { return isDead(ctx, path) })
+	}
+	remove(filepath.Join(cdiDir, driverName+"_metadata_*.json"+metadataTemporary), func(string) bool { return true })
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("remove sockets of agents that were killed: %w", err)
+		return fmt.Errorf("remove what agents that were killed have left: %w", err)
 	}
 	return nil
 }
