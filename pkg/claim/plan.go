@@ -3,10 +3,12 @@ package claim
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
@@ -60,7 +62,7 @@ func (m *Manager) plan(ctx context.Context, claim *resourceapi.ResourceClaim, r 
 		if result.Driver != m.DriverName {
 			continue
 		}
-		w, err := m.wish(ctx, result)
+		w, err := m.wish(ctx, claim, result)
 		if err == nil {
 			w.config, err = m.configuration(allocation.Config, result)
 		}
@@ -139,9 +141,9 @@ func (m *Manager) beside(ctx context.Context, a allocated, name gpu.DeviceName, 
 	return nil
 }
 
-// wish looks up the device of an allocation result, and what the claim takes of
-// it.
-func (m *Manager) wish(ctx context.Context, result resourceapi.DeviceRequestAllocationResult) (wish, error) {
+// wish looks up the device of an allocation result of the claim, and what that
+// takes of it.
+func (m *Manager) wish(ctx context.Context, claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) (wish, error) {
 	w := wish{result: result}
 	if result.Pool != m.PoolName {
 		return w, fmt.Errorf("%w: it is of pool %s, and this node has pool %s", gpu.ErrInvalid, result.Pool, m.PoolName)
@@ -181,12 +183,47 @@ func (m *Manager) wish(ctx context.Context, result resourceapi.DeviceRequestAllo
 	if w.name.Kind == gpu.KindTimeSlice {
 		_, err = catalog.Slots(result.ConsumedCapacity)
 	} else {
-		w.share, err = m.Shares.Share(w.all, result.ConsumedCapacity)
+		w.share, err = m.Shares.Share(w.all, asked(claim, result))
 	}
 	if err == nil && result.ShareID == nil && (!w.share.Whole || w.name.Kind == gpu.KindTimeSlice) {
 		err = fmt.Errorf("%w: a part of a device without a share ID: the cluster lacks the feature gate DRAConsumableCapacity", gpu.ErrInvalid)
 	}
 	return w, err
+}
+
+// asked is what an allocation consumes of the capacities that its request asks
+// for. Memory that it does not ask for is all that the device had when it was
+// allocated; the device may have more or less by the time of another boot, and is
+// the claim's as a whole all the same.
+func asked(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) map[resourceapi.QualifiedName]resource.Quantity {
+	capacity, known := requestedCapacity(claim, result.Request)
+	if !known {
+		return result.ConsumedCapacity
+	}
+	if capacity != nil {
+		if _, limited := capacity.Requests[catalog.CapacityMemory]; limited {
+			return result.ConsumedCapacity
+		}
+	}
+	consumed := maps.Clone(result.ConsumedCapacity)
+	delete(consumed, catalog.CapacityMemory)
+	return consumed
+}
+
+// requestedCapacity is what the request of that name, "gpu" or "gpu/big" for a
+// subrequest, asks for; nil for nothing.
+func requestedCapacity(claim *resourceapi.ResourceClaim, name string) (capacity *resourceapi.CapacityRequirements, known bool) {
+	for _, request := range claim.Spec.Devices.Requests {
+		if request.Exactly != nil && request.Name == name {
+			return request.Exactly.Capacity, true
+		}
+		for _, alternative := range request.FirstAvailable {
+			if resourceclaim.CreateSubRequestRef(request.Name, alternative.Name) == name {
+				return alternative.Capacity, true
+			}
+		}
+	}
+	return nil, false
 }
 
 // mayBeWhole reports an error for a GPU in a MIG mode that is not the claims'
