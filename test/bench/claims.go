@@ -35,10 +35,14 @@ func (b *bench) share(ctx context.Context, device string, memory int64) (*resour
 // allocate gives a new claim what it consumes of the device; nil for all of it.
 func (b *bench) allocate(ctx context.Context, device string, consumed map[resourceapi.QualifiedName]resource.Quantity) (*resourceapi.ResourceClaim, error) {
 	claims := b.client.ResourceV1().ResourceClaims(b.namespace)
+	request := &resourceapi.ExactDeviceRequest{DeviceClassName: harness.DriverName}
+	if consumed != nil {
+		request.Capacity = &resourceapi.CapacityRequirements{Requests: consumed}
+	}
 	claim, err := claims.Create(ctx, &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "claim-"},
 		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{
-			Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: harness.DriverName},
+			Name: "gpu", Exactly: request,
 		}}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
