@@ -3,6 +3,7 @@ package claim_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,6 +29,25 @@ func mode(mode gpu.ComputeMode) func(*world) {
 
 func without(change func(*claim.Options)) func(*world) {
 	return func(w *world) { w.options = change }
+}
+
+// uuidOf a GPU in the form that configurations name it by.
+func uuidOf(bus uint8) string { return fmt.Sprintf("GPU-0b9d7ad5-2e53-4b0e-8f7e-%012d", bus) }
+
+func realUUIDs(w *world) {
+	for a, g := range w.gpus {
+		g.UUID = uuidOf(a.Bus)
+		w.gpus[a] = g
+	}
+}
+
+// limits of single devices, each named before its limit.
+func limits(all ...string) string {
+	var entries []string
+	for pair := range slices.Chunk(all, 2) {
+		entries = append(entries, fmt.Sprintf(`{"device":%q,"memoryLimit":%q}`, pair[0], pair[1]))
+	}
+	return config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"perDevice":[`+strings.Join(entries, ",")+`]}}`)
 }
 
 func TestSharesThatCannotBePrepared(t *testing.T) {
@@ -108,7 +128,23 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 		"a limit for a third GPU":        {pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"perDevice":[{"device":2,"memoryLimit":"1Gi"}]}}`)}}, is: gpu.ErrInvalid, says: "sharing.mps.perDevice[0].device: invalid: 2; the request has 1 devices, counted from 0"},
 		"a limit for somebody else's GPU": {
 			pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"perDevice":[{"device":"GPU-0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11","memoryLimit":"1Gi"}]}}`)}},
-			is:     gpu.ErrInvalid, says: "GPU-0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11 is none of the claim's devices",
+			is:     gpu.ErrInvalid, says: "GPU-0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11 is none of the devices that this configuration is for",
+		},
+		"a limit for another request's GPU": {
+			world: realUUIDs, pieces: []piece{{device: "gpu-00-00", config: limits(uuidOf(1), "1Gi")}, {device: "gpu-01-00"}}, is: gpu.ErrInvalid,
+			says: "sharing.mps.perDevice[0].device: invalid: " + uuidOf(1) + " is none of the devices that this configuration is for; name them by their index",
+		},
+		"a limit for a GPU of another configuration": {
+			world: realUUIDs, is: gpu.ErrInvalid, says: uuidOf(1) + " is none of the devices that this configuration is for",
+			pieces: []piece{{device: "gpu-00-00", config: limits(uuidOf(1), "1Gi")}, {device: "gpu-01-00", config: config("GpuConfig", together)}},
+		},
+		"two limits for one GPU": {
+			world: realUUIDs, pieces: []piece{{device: "gpu-00-00", config: limits("0", "10Gi", uuidOf(0), "70Gi")}}, is: gpu.ErrInvalid,
+			says: "sharing.mps.perDevice[1].device: invalid: " + uuidOf(0) + " names the device of perDevice[0] again; leave one of the two out",
+		},
+		"two limits for the other GPU of a request": {
+			world: realUUIDs, is: gpu.ErrInvalid, says: "sharing.mps.perDevice[2].device: invalid: 1 names the device of perDevice[0] again",
+			pieces: []piece{{device: "gpu-00-00", request: "r", config: limits(uuidOf(1), "10Gi", "0", "10Gi", "1", "10Gi")}, {device: "gpu-01-00", request: "r"}},
 		},
 
 		"anything on a prohibited GPU": {world: mode(gpu.ComputeModeProhibited), pieces: []piece{{device: "gpu-00-00"}}, is: gpu.ErrNotSupported, says: "the compute mode of the GPU is Prohibited, in which no process can use it; an administrator changes it with nvidia-smi -i 0000:00:00.0 -c DEFAULT"},

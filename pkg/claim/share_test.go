@@ -100,17 +100,15 @@ func TestWhatContainersGet(t *testing.T) {
 	}
 }
 
-func TestALimitForAGPUByItsUUID(t *testing.T) {
-	w := newShareWorld(t, t.TempDir(), 1)
-	const uuid = "GPU-0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11"
-	g := w.gpus[gpu.PCIAddress{}]
-	g.UUID = uuid
-	w.gpus[g.Address] = g
-	limit := config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"memoryLimit":"10Gi","perDevice":[{"device":"`+uuid+`","memoryLimit":"5Gi"}]}}`)
-	if _, err := w.start().Prepare(once(), pieces("c", piece{device: "gpu-00-00", config: limit})); err != nil {
+// One configuration may be for several requests, and name the GPUs of all.
+func TestLimitsForGPUsByTheirUUIDs(t *testing.T) {
+	w := newShareWorld(t, t.TempDir(), 2)
+	realUUIDs(w)
+	both := limits(uuidOf(0), "5Gi", uuidOf(1), "7Gi")
+	if _, err := w.start().Prepare(once(), pieces("c", piece{device: "gpu-00-00", config: both}, piece{device: "gpu-01-00", config: both})); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff("gpu-00-00 of "+uuid+"=5120M\n", w.supervisor.String()); diff != "" {
+	if diff := cmp.Diff("gpu-00-00 of "+uuidOf(0)+"=5120M\ngpu-01-00 of "+uuidOf(1)+"=7168M\n", w.supervisor.String()); diff != "" {
 		t.Errorf("daemons (-want +got):\n%s", diff)
 	}
 }

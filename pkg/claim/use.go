@@ -3,7 +3,8 @@ package claim
 import (
 	"context"
 	"fmt"
-	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -95,15 +96,18 @@ func (m *Manager) useTogether(ctx context.Context, a *allocated, w wish, all []w
 	if config.MemoryLimit != nil {
 		a.MPS.MemoryLimit = uint64(config.MemoryLimit.Value())
 	}
+	entries := make(map[string]int, len(config.PerDevice)) // by the device that they name
 	for i, limit := range config.PerDevice {
 		field := fmt.Sprintf("sharing.mps.perDevice[%d].device", i)
-		index, numbered := limit.Device.Index()
-		switch {
-		case numbered && (index < 0 || index >= len(together)):
-			return fmt.Errorf("%s: %w: %s; the request has %d devices, counted from 0", field, gpu.ErrInvalid, limit.Device, len(together))
-		case !numbered && !slices.ContainsFunc(all, func(other wish) bool { return other.uuid() == string(limit.Device) }):
-			return fmt.Errorf("%s: %w: %s is none of the claim's devices; name them by their index among the request's devices, from 0", field, gpu.ErrInvalid, limit.Device)
-		case numbered && together[index].result.Device == w.result.Device, !numbered && w.uuid() == string(limit.Device):
+		device, err := w.named(limit.Device, together, all)
+		if err != nil {
+			return fmt.Errorf("%s: %w", field, err)
+		}
+		if before, twice := entries[device]; twice {
+			return fmt.Errorf("%s: %w: %s names the device of perDevice[%d] again; leave one of the two out", field, gpu.ErrInvalid, limit.Device, before)
+		}
+		entries[device] = i
+		if device == w.result.Device {
 			a.MPS.MemoryLimit = uint64(limit.MemoryLimit.Value())
 		}
 	}
@@ -111,6 +115,23 @@ func (m *Manager) useTogether(ctx context.Context, a *allocated, w wish, all []w
 		return fmt.Errorf("sharing.mps: %w: a memory limit of %s for a process, and the device has %s", gpu.ErrInvalid, inBytes(a.MPS.MemoryLimit), w.all.String())
 	}
 	return nil
+}
+
+// named gives the device that the wish's configuration names: by its index in
+// the request, or by its UUID among all devices that are configured in this way.
+func (w wish) named(ref v1alpha1.DeviceRef, together, all []wish) (string, error) {
+	if index, numbered := ref.Index(); numbered {
+		if index < 0 || index >= len(together) {
+			return "", fmt.Errorf("%w: %s; the request has %d devices, counted from 0", gpu.ErrInvalid, ref, len(together))
+		}
+		return together[index].result.Device, nil
+	}
+	for _, other := range all {
+		if other.uuid() == string(ref) && equality.Semantic.DeepEqual(other.sharing(), w.sharing()) {
+			return other.result.Device, nil
+		}
+	}
+	return "", fmt.Errorf("%w: %s is none of the devices that this configuration is for; name them by their index among the request's devices, from 0", gpu.ErrInvalid, ref)
 }
 
 // companions are the wishes of the same request, in their order.
