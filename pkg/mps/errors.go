@@ -56,10 +56,15 @@ func (e *remoteError) Unwrap() error { return e.sentinel }
 // fromWire gives the error of a call to the supervisor on socket.
 func fromWire(socket string, err error) error {
 	s := status.Convert(err)
+	says := func(sentinel error) bool { return strings.Contains(s.Message(), sentinel.Error()) }
+	switch code := s.Code(); {
 	// gRPC itself says Unavailable of a server that it does not reach, and ours
 	// of a daemon, in the sentinel's words.
-	if s.Code() == codes.Unavailable && !strings.Contains(s.Message(), gpu.ErrNotReady.Error()) {
+	case code == codes.Unavailable && !says(gpu.ErrNotReady):
 		return fmt.Errorf("%w: gpu-mps-supervisor does not answer on %s; see whether its pod runs on this node (%s)", gpu.ErrNotReady, socket, s.Message())
+	// Of a call that its deadline cuts off, gRPC says either of the two.
+	case (code == codes.DeadlineExceeded || code == codes.Canceled) && !says(gpu.ErrTimeout):
+		return fmt.Errorf("%w: gpu-mps-supervisor has not answered in time on %s; see the log of its pod on this node (%s)", gpu.ErrTimeout, socket, s.Message())
 	}
 	for _, known := range sentinels {
 		if s.Code() == known.code {
