@@ -11,8 +11,9 @@ import (
 
 const (
 	// DefaultStartTimeout leaves time for a GPU without persistence mode, which
-	// the driver initialises first, and for the rest of the kubelet's 45 s.
-	DefaultStartTimeout = 20 * time.Second
+	// the driver initialises first. Claims of one GPU wait for each other, and
+	// three such times fit into the 40 s that the agent tries for.
+	DefaultStartTimeout = 12 * time.Second
 	// DefaultProbeInterval keeps small what each question adds to the daemon's
 	// log. A hang that stands in the way of a share is found at once.
 	DefaultProbeInterval = 2 * time.Minute
