@@ -68,7 +68,7 @@ func (m *Manager) build(ctx context.Context, j job) error {
 	err := m.advance(ctx, j)
 	if err != nil {
 		// What was begun must be undone even if nobody waits for it any more.
-		undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoPatience)
+		undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime(ctx))
 		defer cancel()
 		return errors.Join(err, m.undo(undoing, j))
 	}

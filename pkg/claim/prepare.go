@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -13,14 +14,18 @@ import (
 
 // Times of a prepare call. The kubelet gives a call 45 seconds and, when it has
 // failed, comes back no earlier than 90 seconds later: what passes by itself is
-// better waited for within the call.
+// better waited for within the call. A call that is not back in time has its
+// error replaced by the kubelet's own.
 const (
 	patience   = 40 * time.Second
 	firstPause = 50 * time.Millisecond
 	maxPause   = 2 * time.Second
-	// undoPatience is for undoing what a call has begun, with hardware that
-	// may not answer.
-	undoPatience = 20 * time.Second
+	// undoPatience is how much longer a call may take to undo what it has begun,
+	// with hardware that may not answer.
+	undoPatience = 3 * time.Second
+	// stopPatience is the part of it that an MPS daemon may take which nobody
+	// uses yet, so that what comes after it has some too.
+	stopPatience = 2 * time.Second
 )
 
 // Prepare makes the devices of the claim usable and returns those of this
@@ -28,19 +33,27 @@ const (
 // claim that is prepared is verified, repaired and returned as it was.
 //
 // What may pass ([gpu.Transient]) is tried again for up to 40 seconds or until
-// ctx ends. No error leaves anything behind, unless undoing failed too; then it
-// says so, and the claim keeps its devices until that succeeds. Errors are
-// written for the events of a pod.
+// ctx ends, and undone within 3 more. No error leaves anything behind, unless
+// undoing failed too; then it says so, and the claim keeps its devices until
+// that succeeds. Errors are written for the events of a pod.
 //
 // The logger in ctx should name the claim, here and in [Manager.Unprepare].
 func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	var before error
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		devices, err := m.prepare(ctx, claim)
-		if err == nil || !gpu.Transient(err) {
-			return devices, err
+		switch {
+		case err == nil:
+			return devices, nil
+		case ctx.Err() != nil && before != nil:
+			// What cut this try short says nothing about what is wrong.
+			return nil, fmt.Errorf("%w (time ran out while it was tried again: %w)", before, err)
+		case !gpu.Transient(err):
+			return nil, err
 		}
+		before = err
 		klog.FromContext(ctx).V(2).Info("Will try again", "after", pause, "err", err)
 		select {
 		case <-time.After(pause):
@@ -48,6 +61,13 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim)
 			return nil, err
 		}
 	}
+}
+
+// undoTime is how long a call may take to undo what it has begun. ctx is the
+// call's.
+func undoTime(ctx context.Context) time.Duration {
+	deadline, _ := ctx.Deadline()
+	return max(time.Until(deadline), 0) + undoPatience
 }
 
 func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {

@@ -7,7 +7,8 @@ import (
 )
 
 // MPS runs MPS control daemons. Where it is out of reach for a while its errors
-// wrap [gpu.ErrNotReady].
+// wrap [gpu.ErrNotReady], and [gpu.ErrTimeout] where it does not answer in time
+// or before ctx ends.
 type MPS interface {
 	// EnsureMPS has the daemon running as described and returns once it answers:
 	// it starts it, or changes the ceilings of the one that runs. It is

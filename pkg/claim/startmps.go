@@ -78,11 +78,16 @@ func (s startMPS) undo(ctx context.Context, j job, e entry) error {
 	if err := s.there(); err != nil {
 		return err
 	}
-	err := s.release(ctx, e.Device, j.record, j.around)
-	if errors.Is(err, gpu.ErrNotReady) && e.State == started {
+	if e.State != started {
+		return s.release(ctx, e.Device, j.record, j.around)
+	}
+	limited, cancel := context.WithTimeout(ctx, stopPatience)
+	defer cancel()
+	err := s.release(limited, e.Device, j.record, j.around)
+	if errors.Is(err, gpu.ErrNotReady) || errors.Is(err, gpu.ErrTimeout) {
 		// No container has been a client. A daemon that was started all the
 		// same is stopped by a recovery, or becomes the next claim's.
-		klog.FromContext(ctx).Info("The supervisor of MPS daemons is away and has nothing to stop, as far as is known", "step", stepStartMPS, "device", e.Device, "err", err)
+		klog.FromContext(ctx).Info("The supervisor of MPS daemons does not answer and has nothing to stop, as far as is known", "step", stepStartMPS, "device", e.Device, "err", err)
 		return nil
 	}
 	return err
