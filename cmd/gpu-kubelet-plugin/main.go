@@ -11,10 +11,17 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 )
 
+// garbage is how much memory may be garbage, in percent of what is in use. The
+// agent is on every node and does little: memory is dearer than collecting more
+// often, which saves 2 to 3 MB.
+const garbage = 50
+
 func main() {
+	debug.SetGCPercent(garbage)
 	// The second signal ends the process at once: stop restores the default.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
