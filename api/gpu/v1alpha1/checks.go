@@ -104,22 +104,21 @@ func (p *problems) device(at *field.Path, ref DeviceRef) {
 	}
 }
 
-// memory is at least a Mi.
-func (p *problems) memory(at *field.Path, a amount) resource.Quantity {
-	var quantity resource.Quantity
-	if quantityForm.MatchString(string(a)) {
-		// What cannot be parsed after all leaves 0.
-		quantity, _ = resource.ParseQuantity(string(a))
+// quantity of the amount; 0 where it is not of the form.
+func (a amount) quantity(form *regexp.Regexp) resource.Quantity {
+	if !form.MatchString(string(a)) {
+		return resource.Quantity{}
 	}
-	if quantity.Value() < mebi {
-		p.add(field.Invalid(at, short(string(a)), memoryAllowed))
-	}
+	// What cannot be parsed after all leaves 0.
+	quantity, _ := resource.ParseQuantity(string(a))
 	return quantity
 }
 
-func (p *problems) wholeMemory(at *field.Path, a amount) resource.Quantity {
-	quantity := p.memory(at, a)
-	if value := quantity.Value(); value > mebi && value%mebi != 0 {
+func (p *problems) memory(at *field.Path, a amount) resource.Quantity {
+	quantity := a.quantity(quantityForm)
+	// The value is rounded up.
+	whole := resource.NewQuantity(quantity.Value()/mebi*mebi, resource.BinarySI)
+	if whole.IsZero() || quantity.Cmp(*whole) != 0 {
 		p.add(field.Invalid(at, short(string(a)), memoryAllowed))
 	}
 	return quantity

@@ -29,7 +29,7 @@ func Decode(parameters []byte) (Config, error) {
 	}
 	var meta metav1.TypeMeta
 	if err := strictjson.UnmarshalCaseSensitivePreserveInts(parameters, &meta); err != nil {
-		return nil, fmt.Errorf("%w parameters: %s", gpu.ErrInvalid, readable(err))
+		return nil, fmt.Errorf("%w parameters: %s", gpu.ErrInvalid, readable(err, parameters))
 	}
 	into, unknown := newDocument(meta)
 	if unknown != nil {
@@ -67,7 +67,7 @@ func newDocument(meta metav1.TypeMeta) (document, *field.Error) {
 			return nil, field.Forbidden(field.NewPath("kind"), fmt.Sprintf("%s: %s", meta.Kind, why))
 		}
 		kinds[nvidiaKindGpuConfig] = &nvidiaGpuDocument{}
-		kinds[nvidiaKindMigDeviceConfig] = &nvidiaMigDocument{}
+		kinds[KindMigDeviceConfig] = &nvidiaMigDocument{}
 	default:
 		return nil, field.NotSupported(field.NewPath("apiVersion"), short(meta.APIVersion), []string{GroupVersion, nvidiaGroupVersion})
 	}
@@ -94,7 +94,7 @@ func hint(meta metav1.TypeMeta, parameters []byte) string {
 func unmarshal(parameters []byte, into document) error {
 	unexpected, err := strictjson.UnmarshalStrict(parameters, into)
 	if err != nil {
-		return errors.New(readable(err))
+		return errors.New(readable(err, parameters))
 	}
 	if len(unexpected) == 0 {
 		return nil
@@ -110,15 +110,15 @@ func unmarshal(parameters []byte, into document) error {
 	return fmt.Errorf("%s; its fields are %s", firstOf(texts), into.fields())
 }
 
-// readable says what is wrong with JSON in the words of whoever wrote it.
-func readable(err error) string {
+// readable says what is wrong with parameters in the words of whoever wrote them.
+func readable(err error, parameters []byte) string {
 	var mistyped *json.UnmarshalTypeError
 	if !errors.As(err, &mistyped) {
 		return err.Error()
 	}
-	at := mistyped.Field
-	if at == "" {
-		at = "document"
+	at := "document"
+	if mistyped.Field != "" {
+		at = place(mistyped, parameters)
 	}
 	wanted := "an object"
 	switch mistyped.Type.Kind() {
@@ -133,6 +133,56 @@ func readable(err error) string {
 	default:
 	}
 	return fmt.Sprintf("%s: must be %s, not %s", short(at), wanted, short(mistyped.Value))
+}
+
+// place is the path of a field of the wrong type, with its place in a list, which
+// the decoder leaves out.
+func place(mistyped *json.UnmarshalTypeError, parameters []byte) string {
+	var document any
+	if strictjson.UnmarshalCaseSensitivePreserveInts(parameters, &document) != nil {
+		return mistyped.Field
+	}
+	wrong, _, _ := strings.Cut(mistyped.Value, " ")
+	if at, found := find(document, strings.Split(mistyped.Field, "."), wrong); found {
+		return strings.TrimPrefix(at, ".")
+	}
+	return mistyped.Field
+}
+
+// find looks for the first value of a JSON type at the fields, in all elements of
+// the lists on the way.
+func find(value any, fields []string, wrong string) (at string, found bool) {
+	if list, ok := value.([]any); ok {
+		for i, element := range list {
+			if at, found := find(element, fields, wrong); found {
+				return fmt.Sprintf("[%d]%s", i, at), true
+			}
+		}
+	}
+	if len(fields) == 0 {
+		return "", typeOf(value) == wrong
+	}
+	object, _ := value.(map[string]any)
+	at, found = find(object[fields[0]], fields[1:], wrong)
+	return "." + fields[0] + at, found
+}
+
+// typeOf names the JSON type as the decoder does.
+func typeOf(value any) string {
+	switch value.(type) {
+	case bool:
+		return "bool"
+	case string:
+		return "string"
+	case []any:
+		return "array"
+	case map[string]any:
+		return "object"
+	case nil:
+		return "null"
+	default:
+		return "number"
+	}
 }
 
 // problems gathers what is wrong with a document.
@@ -153,7 +203,7 @@ func (p *problems) err() error {
 
 // firstOf joins the first few of what goes into an event.
 func firstOf(texts []string) string {
-	const most = 4
+	const most = 3
 	if rest := len(texts) - most; rest > 0 {
 		texts = append(texts[:most:most], fmt.Sprintf("and %d more", rest))
 	}

@@ -122,6 +122,10 @@ func TestErrorsAreShortWhateverTheParameters(t *testing.T) {
 	for i := range 500 {
 		many[fmt.Sprintf("\n%d", i)] = i
 	}
+	limits := map[string]any{}
+	for i := range 20 {
+		limits[fmt.Sprintf("%d%.200s", i, long)] = fmt.Sprintf("%.200s", long)
+	}
 	mps := func(fields map[string]any) map[string]any {
 		return map[string]any{"sharing": map[string]any{"strategy": "MPS", "mps": fields}}
 	}
@@ -132,6 +136,7 @@ func TestErrorsAreShortWhateverTheParameters(t *testing.T) {
 		"a long quantity":       config(KindGpuConfig, mps(map[string]any{"memoryLimit": long})),
 		"a long number":         config(KindShareConfig, map[string]any{"processes": json.Number("1" + strings.Repeat("0", 10000))}),
 		"a long device":         config(KindGpuConfig, mps(map[string]any{"perDevice": []any{map[string]any{"device": long}}})),
+		"many limits of NVIDIA": []byte(strings.Replace(string(config(KindGpuConfig, map[string]any{"sharing": map[string]any{"strategy": "MPS", "mpsConfig": map[string]any{"defaultPerDevicePinnedMemoryLimit": limits}}})), GroupVersion, nvidiaGroupVersion, 1)),
 		"many unknown fields":   config(KindShareConfig, many),
 		"many nameless devices": config(KindGpuConfig, mps(map[string]any{"perDevice": make([]struct{}, 3000)})),
 	} {
@@ -161,8 +166,13 @@ func checkText(t *testing.T, err error) {
 func TestAQuantityCannotKeepTheAgentBusy(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
-		_, err := Decode([]byte(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "sharing": {"strategy": "MPS", "mps": {"memoryLimit": "1e-999999999"}}}`))
-		done <- err
+		_, ours := Decode([]byte(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "sharing": {"strategy": "MPS", "mps": {"memoryLimit": "1e-999999999"}}}`))
+		_, nvidia := Decode([]byte(`{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": {"strategy": "MPS", "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "1e-999999999"}}}`))
+		if ours == nil || nvidia == nil {
+			done <- nil
+			return
+		}
+		done <- errors.Join(ours, nvidia)
 	}()
 	select {
 	case err := <-done:

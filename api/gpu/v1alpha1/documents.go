@@ -106,7 +106,7 @@ func (d *sharingDocument) sharing(p *problems) *Sharing {
 	sharing.MPS.MultiUser = d.MPS.MultiUser
 	sharing.MPS.ThreadPercentage = p.threads(at.Child("threadPercentage"), d.MPS.ThreadPercentage)
 	if d.MPS.MemoryLimit != nil {
-		limit := p.wholeMemory(at.Child("memoryLimit"), *d.MPS.MemoryLimit)
+		limit := p.memory(at.Child("memoryLimit"), *d.MPS.MemoryLimit)
 		sharing.MPS.MemoryLimit = &limit
 	}
 	named := map[DeviceRef]bool{}
@@ -121,7 +121,7 @@ func (d *sharingDocument) sharing(p *problems) *Sharing {
 		if one.MemoryLimit == nil {
 			p.add(field.Required(at.Child("memoryLimit"), memoryAllowed))
 		} else {
-			limit.MemoryLimit = p.wholeMemory(at.Child("memoryLimit"), *one.MemoryLimit)
+			limit.MemoryLimit = p.memory(at.Child("memoryLimit"), *one.MemoryLimit)
 		}
 		sharing.MPS.PerDevice = append(sharing.MPS.PerDevice, limit)
 	}

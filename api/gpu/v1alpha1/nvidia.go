@@ -2,22 +2,33 @@ package v1alpha1
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	strictjson "sigs.k8s.io/json"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // The configuration of NVIDIA's own driver, from its api/nvidia.com/resource/v1beta1.
 const (
-	nvidiaGroupVersion        = "resource.nvidia.com/v1beta1"
-	nvidiaKindGpuConfig       = "GpuConfig"
-	nvidiaKindMigDeviceConfig = "MigDeviceConfig"
+	nvidiaGroupVersion  = "resource.nvidia.com/v1beta1"
+	nvidiaKindGpuConfig = "GpuConfig"
+	// KindMigDeviceConfig is what its MigConfig is called.
+	KindMigDeviceConfig = "MigDeviceConfig"
 )
+
+// ForNVIDIA reports whether parameters, which [Decode] takes, are written for
+// NVIDIA's own driver. What they are for follows other rules there, see the
+// package claim.
+func ForNVIDIA(parameters []byte) bool {
+	var meta metav1.TypeMeta
+	return strictjson.UnmarshalCaseSensitivePreserveInts(parameters, &meta) == nil && meta.APIVersion == nvidiaGroupVersion
+}
 
 // nvidiaUnserved says why a kind of NVIDIA's driver is not served.
 func nvidiaUnserved(kind string) (why string, known bool) {
@@ -94,7 +105,7 @@ func (d *nvidiaMPSDocument) limit(p *problems, mps *MPS) {
 	}
 	at := field.NewPath("sharing", "mpsConfig")
 	mps.MultiUser = d.MultiUser
-	mps.ThreadPercentage = p.threads(at.Child("defaultActiveThreadPercentage"), d.DefaultActiveThreadPercentage)
+	mps.ThreadPercentage = p.nvidiaThreads(at.Child("defaultActiveThreadPercentage"), d.DefaultActiveThreadPercentage)
 	if d.DefaultPinnedDeviceMemoryLimit != nil {
 		limit := p.flooredMemory(at.Child("defaultPinnedDeviceMemoryLimit"), *d.DefaultPinnedDeviceMemoryLimit)
 		mps.MemoryLimit = &limit
@@ -107,9 +118,28 @@ func (d *nvidiaMPSDocument) limit(p *problems, mps *MPS) {
 	}
 }
 
+// nvidiaThreads refuses 0, which NVIDIA's driver hands on to MPS. What MPS makes
+// of it is not documented.
+func (p *problems) nvidiaThreads(at *field.Path, percentage *int) *int {
+	if percentage != nil && *percentage == 0 {
+		p.add(field.Invalid(at, 0, "must be 1 to 100: what MPS makes of 0 is documented nowhere; leave it out for no limit"))
+		return nil
+	}
+	return p.threads(at, percentage)
+}
+
+const nvidiaMemoryAllowed = "must be a quantity of at least 1Mi, such as 512Mi, 10Gi or 10e9; of an exponent at most 2 digits are read"
+
+// nvidiaQuantityForm is that of a Kubernetes quantity which is not negative, as
+// far as it is quickly parsed.
+var nvidiaQuantityForm = regexp.MustCompile(`^\+?([0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18})(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E|[eE][+-]?[0-9]{1,2})?$`)
+
 // flooredMemory cuts to whole Mi, as NVIDIA's driver does, so that what it
 // takes is taken here.
 func (p *problems) flooredMemory(at *field.Path, a amount) resource.Quantity {
-	quantity := p.memory(at, a)
+	quantity := a.quantity(nvidiaQuantityForm)
+	if quantity.Value() < mebi {
+		p.add(field.Invalid(at, short(string(a)), nvidiaMemoryAllowed))
+	}
 	return *resource.NewQuantity(quantity.Value()/mebi*mebi, resource.BinarySI)
 }
