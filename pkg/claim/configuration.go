@@ -2,6 +2,8 @@ package claim
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
@@ -10,25 +12,91 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// configuration decodes every configuration that applies to a result, those of
-// the class before those of the claim, and returns the last one, which wins; nil
-// for none.
-func (m *Manager) configuration(configs []resourceapi.DeviceAllocationConfiguration, result resourceapi.DeviceRequestAllocationResult) (v1alpha1.Config, error) {
-	var last v1alpha1.Config
-	applying := resourceclaim.ConfigForResult(configs, result)
+// origin is where a wish's configuration is from.
+type origin struct {
+	// entry is its place, from 1, among the configurations of the allocation; 0
+	// where there is none.
+	entry int
+	// nvidia says that it is written for NVIDIA's driver, by whose rules it
+	// applies.
+	nvidia bool
+}
+
+// configuration decodes every configuration that applies to a wish, those of the
+// class before those of the claim, and returns the last one, which wins; nil for
+// none. One for NVIDIA's driver that names no request is for the devices of its
+// kind.
+func (m *Manager) configuration(configs []resourceapi.DeviceAllocationConfiguration, w wish) (last v1alpha1.Config, from origin, err error) {
 	for _, source := range []resourceapi.AllocationConfigSource{resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim} {
-		for _, c := range applying {
-			if c.Source != source || c.Opaque.Driver != m.DriverName {
+		for i, c := range configs {
+			if c.Source != source || len(resourceclaim.ConfigForResult(configs[i:i+1], w.result)) == 0 || c.Opaque.Driver != m.DriverName {
 				continue
 			}
 			config, err := v1alpha1.Decode(c.Opaque.Parameters.Raw)
 			if err != nil {
-				return nil, fmt.Errorf("configuration (%s): %w", source, err)
+				return nil, origin{}, fmt.Errorf("configuration (%s): %w", source, err)
 			}
-			last = config
+			nvidia := v1alpha1.ForNVIDIA(c.Opaque.Parameters.Raw)
+			if nvidia && len(c.Requests) == 0 && !w.is(config.Kind()) {
+				continue
+			}
+			last, from = config, origin{entry: i + 1, nvidia: nvidia}
 		}
 	}
-	return last, nil
+	return last, from, nil
+}
+
+// is reports whether a kind of configuration is for devices like the wish's.
+func (w wish) is(kind string) bool {
+	switch w.name.Kind {
+	case gpu.KindGPU, gpu.KindTimeSlice:
+		return kind == v1alpha1.KindGpuConfig
+	case gpu.KindMIG:
+		return kind == v1alpha1.KindMigConfig
+	default:
+		return false
+	}
+}
+
+// configuredWith reports whether two wishes share what they are configured with:
+// those of one request, and by the rules of NVIDIA's driver all GPUs that one
+// configuration is for.
+func (w wish) configuredWith(other wish) bool {
+	if w.origin.nvidia && w.name.Kind == gpu.KindGPU {
+		return other.name.Kind == gpu.KindGPU && other.origin == w.origin
+	}
+	return other.result.Request == w.result.Request
+}
+
+// counted gives wishes that are configured together in the order in which an
+// index counts them: NVIDIA's driver sorts them by UUID.
+func (w wish) counted(together []wish) []wish {
+	if !w.origin.nvidia {
+		return together
+	}
+	return slices.SortedFunc(slices.Values(together), func(a, b wish) int { return strings.Compare(a.uuid(), b.uuid()) })
+}
+
+// called gives the name of a kind in the words of whoever wrote the wish's
+// configuration.
+func (w wish) called(kind string) string {
+	switch {
+	case w.origin.nvidia && kind == v1alpha1.KindMigConfig:
+		return v1alpha1.KindMigDeviceConfig
+	case w.origin.nvidia && kind == v1alpha1.KindShareConfig:
+		return kind + " of " + v1alpha1.GroupVersion
+	default:
+		return kind
+	}
+}
+
+// limited says in the words of whoever wrote the wish's configuration where in it
+// the i-th limit of a device is, and what has the devices that it counts.
+func (w wish) limited(i int, device v1alpha1.DeviceRef) (field, counts string) {
+	if w.origin.nvidia {
+		return fmt.Sprintf("sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit[%q]", device), "the configuration is for"
+	}
+	return fmt.Sprintf("sharing.mps.perDevice[%d].device", i), "the request has"
 }
 
 // sharing is the section of that name in the wish's configuration, nil where
@@ -52,7 +120,7 @@ func (w wish) fits() error {
 	}
 	kind := w.config.Kind()
 	refuse := func(what, instead string) error {
-		return fmt.Errorf("configuration: %w: a %s cannot configure %s; %s", gpu.ErrInvalid, kind, what, instead)
+		return fmt.Errorf("configuration: %w: a %s cannot configure %s; %s", gpu.ErrInvalid, w.called(kind), what, instead)
 	}
 	switch {
 	case w.name.Kind == gpu.KindMonitor:
@@ -67,10 +135,10 @@ func (w wish) fits() error {
 	case !w.share.Whole:
 		if kind != v1alpha1.KindShareConfig {
 			return refuse(fmt.Sprintf("a share (%s of %s memory)", inBytes(w.share.Memory), w.all.String()),
-				"write a ShareConfig, or remove capacity from the request to have all of the device")
+				fmt.Sprintf("write a %s, or remove capacity from the request to have all of the device", w.called(v1alpha1.KindShareConfig)))
 		}
 	case w.name.Kind == gpu.KindMIG && kind == v1alpha1.KindGpuConfig:
-		return refuse("a MIG device", "write a MigConfig")
+		return refuse("a MIG device", "write a "+w.called(v1alpha1.KindMigConfig))
 	case w.name.Kind == gpu.KindGPU && kind == v1alpha1.KindMigConfig:
 		return refuse("a GPU", "write a GpuConfig")
 	}

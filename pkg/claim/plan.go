@@ -49,6 +49,7 @@ type wish struct {
 	share catalog.Share
 	// config is nil where there is none.
 	config v1alpha1.Config
+	origin origin
 }
 
 // plan completes a record of allocated devices with how each of them is used and
@@ -64,7 +65,7 @@ func (m *Manager) plan(ctx context.Context, claim *resourceapi.ResourceClaim, r 
 		}
 		w, err := m.wish(ctx, claim, result)
 		if err == nil {
-			w.config, err = m.configuration(allocation.Config, result)
+			w.config, w.origin, err = m.configuration(allocation.Config, w)
 		}
 		if err == nil {
 			err = w.fits()

@@ -140,10 +140,10 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 		},
 		"two limits for one GPU": {
 			world: realUUIDs, pieces: []piece{{device: "gpu-00-00", config: limits("0", "10Gi", uuidOf(0), "70Gi")}}, is: gpu.ErrInvalid,
-			says: "sharing.mps.perDevice[1].device: invalid: " + uuidOf(0) + " names the device of perDevice[0] again; leave one of the two out",
+			says: "sharing.mps.perDevice[1].device: invalid: " + uuidOf(0) + " names the device of sharing.mps.perDevice[0].device again; leave one of the two out",
 		},
 		"two limits for the other GPU of a request": {
-			world: realUUIDs, is: gpu.ErrInvalid, says: "sharing.mps.perDevice[2].device: invalid: 1 names the device of perDevice[0] again",
+			world: realUUIDs, is: gpu.ErrInvalid, says: "sharing.mps.perDevice[2].device: invalid: 1 names the device of sharing.mps.perDevice[0].device again",
 			pieces: []piece{{device: "gpu-00-00", request: "r", config: limits(uuidOf(1), "10Gi", "0", "10Gi", "1", "10Gi")}, {device: "gpu-01-00", request: "r"}},
 		},
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -74,8 +72,8 @@ func (m *Manager) useShare(a *allocated, w wish, all []wish) error {
 	return nil
 }
 
-// useTogether makes those who use a request's whole devices clients of one
-// daemon.
+// useTogether makes those who use whole devices that are configured together
+// clients of one daemon.
 func (m *Manager) useTogether(ctx context.Context, a *allocated, w wish, all []wish, config v1alpha1.MPS) error {
 	if err := m.canMPS(w); err != nil {
 		return err
@@ -96,15 +94,17 @@ func (m *Manager) useTogether(ctx context.Context, a *allocated, w wish, all []w
 	if config.MemoryLimit != nil {
 		a.MPS.MemoryLimit = uint64(config.MemoryLimit.Value())
 	}
+	counted := w.counted(together)
 	entries := make(map[string]int, len(config.PerDevice)) // by the device that they name
 	for i, limit := range config.PerDevice {
-		field := fmt.Sprintf("sharing.mps.perDevice[%d].device", i)
-		device, err := w.named(limit.Device, together, all)
+		field, counts := w.limited(i, limit.Device)
+		device, err := w.named(limit.Device, counted, all)
 		if err != nil {
-			return fmt.Errorf("%s: %w", field, err)
+			return fmt.Errorf("%s: %w; %s %d devices, counted from 0", field, err, counts, len(counted))
 		}
-		if before, twice := entries[device]; twice {
-			return fmt.Errorf("%s: %w: %s names the device of perDevice[%d] again; leave one of the two out", field, gpu.ErrInvalid, limit.Device, before)
+		if i, twice := entries[device]; twice {
+			before, _ := w.limited(i, config.PerDevice[i].Device)
+			return fmt.Errorf("%s: %w: %s names the device of %s again; leave one of the two out", field, gpu.ErrInvalid, limit.Device, before)
 		}
 		entries[device] = i
 		if device == w.result.Device {
@@ -117,28 +117,28 @@ func (m *Manager) useTogether(ctx context.Context, a *allocated, w wish, all []w
 	return nil
 }
 
-// named gives the device that the wish's configuration names: by its index in
-// the request, or by its UUID among all devices that are configured in this way.
-func (w wish) named(ref v1alpha1.DeviceRef, together, all []wish) (string, error) {
+// named gives the device that the wish's configuration names: by its index among
+// those that are counted, or by its UUID among all that it is for.
+func (w wish) named(ref v1alpha1.DeviceRef, counted, all []wish) (string, error) {
 	if index, numbered := ref.Index(); numbered {
-		if index < 0 || index >= len(together) {
-			return "", fmt.Errorf("%w: %s; the request has %d devices, counted from 0", gpu.ErrInvalid, ref, len(together))
+		if index < 0 || index >= len(counted) {
+			return "", fmt.Errorf("%w: %s", gpu.ErrInvalid, ref)
 		}
-		return together[index].result.Device, nil
+		return counted[index].result.Device, nil
 	}
 	for _, other := range all {
-		if other.uuid() == string(ref) && equality.Semantic.DeepEqual(other.sharing(), w.sharing()) {
+		if other.origin == w.origin && other.uuid() == string(ref) {
 			return other.result.Device, nil
 		}
 	}
-	return "", fmt.Errorf("%w: %s is none of the devices that this configuration is for; name them by their index among the request's devices, from 0", gpu.ErrInvalid, ref)
+	return "", fmt.Errorf("%w: %s is none of the devices that this configuration is for; name them by their index", gpu.ErrInvalid, ref)
 }
 
-// companions are the wishes of the same request, in their order.
+// companions are the wishes that share their configuration, in their order.
 func (w wish) companions(all []wish) []wish {
 	var same []wish
 	for _, other := range all {
-		if other.result.Request == w.result.Request {
+		if w.configuredWith(other) {
 			same = append(same, other)
 		}
 	}

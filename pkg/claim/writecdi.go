@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -121,9 +122,12 @@ func (r *record) clientEdits(d allocated, dirs mpsResult, in *gpu.Injection) {
 	if d.Share == nil {
 		clients = r.clientsOf(d.MPS.Daemon)
 	}
+	// A container need not have the devices of all requests, and counts those that
+	// it has. Then the ceilings of the daemon, which are the same, do alone.
+	counted := !slices.ContainsFunc(clients, func(c allocated) bool { return c.Request != d.Request })
 	var limits []string
 	for ordinal, c := range clients {
-		if c.MPS.MemoryLimit > 0 {
+		if counted && c.MPS.MemoryLimit > 0 {
 			limits = append(limits, fmt.Sprintf("%d=%dM", ordinal, c.MPS.MemoryLimit/catalog.MemoryStep))
 		}
 	}
