@@ -1,0 +1,114 @@
+package claim_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// What is just admitted, and what is one too many.
+func TestTheBoundariesOfSharing(t *testing.T) {
+	processes := func(n int) string { return config("ShareConfig", fmt.Sprintf(`"processes":%d`, n)) }
+	holder := func(name string, n int) *resourceapi.ResourceClaim {
+		return pieces(name, piece{device: "gpu-00-00", memory: "30Gi", config: processes(n)})
+	}
+	perDevice := func(device int, limit string) string {
+		return config("GpuConfig", fmt.Sprintf(`"sharing":{"strategy":"MPS","mps":{"perDevice":[{"device":%d,"memoryLimit":"%s"}]}}`, device, limit))
+	}
+	for name, c := range map[string]struct {
+		others []*resourceapi.ResourceClaim
+		pieces []piece
+		is     error // nil where it is admitted
+		says   string
+	}{
+		"as many processes as MPS admits, with those of others": {
+			others: []*resourceapi.ResourceClaim{holder("a", 40)},
+			pieces: []piece{{device: "gpu-00-00", memory: "30Gi", config: processes(8)}},
+		},
+		"one more, with those of others": {
+			others: []*resourceapi.ResourceClaim{holder("a", 40)},
+			pieces: []piece{{device: "gpu-00-00", memory: "30Gi", config: processes(9)}},
+			is:     gpu.ErrNoCapacity, says: "MPS admits 48 processes",
+		},
+		"as many processes as MPS admits in one share": {
+			pieces: []piece{{device: "gpu-00-00", memory: "30Gi", config: processes(48)}},
+		},
+		"one share more": {
+			others: []*resourceapi.ResourceClaim{holder("a", 48)},
+			pieces: []piece{{device: "gpu-00-00", memory: "30Gi"}},
+			is:     gpu.ErrNoCapacity, says: "MPS admits 48 processes",
+		},
+		"as many processes as MPS admits in two shares of a claim": {
+			pieces: []piece{{device: "gpu-00-00", memory: "30Gi", config: processes(40)}, {device: "gpu-00-00", memory: "30Gi", config: processes(8)}},
+		},
+		"one more in two shares of a claim": {
+			pieces: []piece{{device: "gpu-00-00", memory: "30Gi", config: processes(40)}, {device: "gpu-00-00", memory: "30Gi", config: processes(9)}},
+			is:     gpu.ErrNoCapacity, says: "MPS admits 48 processes",
+		},
+		"a limit for the last device of a request": {
+			pieces: []piece{{device: "gpu-00-00", config: perDevice(0, "10Gi")}},
+		},
+		"a limit for the device after the last": {
+			pieces: []piece{{device: "gpu-00-00", config: perDevice(1, "10Gi")}},
+			is:     gpu.ErrInvalid, says: "sharing.mps.perDevice[0].device",
+		},
+		"a limit for a device of another request": {
+			pieces: []piece{{device: "gpu-00-00", config: perDevice(1, "10Gi")}, {device: "gpu-01-00"}},
+			is:     gpu.ErrInvalid, says: "sharing.mps.perDevice[0].device",
+		},
+		"a limit of all that a device has": {
+			pieces: []piece{{device: "gpu-00-00", config: perDevice(0, "80Gi")}},
+		},
+		"a limit of more than a device has": {
+			pieces: []piece{{device: "gpu-00-00", config: perDevice(0, "81921Mi")}},
+			is:     gpu.ErrInvalid, says: "81921Mi",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newShareWorld(t, t.TempDir(), 2)
+			m := w.start()
+			for _, other := range c.others {
+				if _, err := m.Prepare(once(), other); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := m.Prepare(once(), pieces("c", c.pieces...))
+			if !errors.Is(err, c.is) || c.is != nil && !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v, want %v that says %q", err, c.is, c.says)
+			}
+		})
+	}
+}
+
+func TestTheLastOfAClaimsConfigurationsWins(t *testing.T) {
+	mps := config("ShareConfig", "")
+	for name, c := range map[string]struct {
+		configs []string // of the claim, in their order
+		want    claim.Strategy
+	}{
+		"MPS after Plain": {[]string{config("ShareConfig", plain), mps}, claim.StrategyMPS},
+		"Plain after MPS": {[]string{mps, config("ShareConfig", plain)}, claim.StrategyPlain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newShareWorld(t, t.TempDir(), 1)
+			share := pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})
+			for _, parameters := range c.configs {
+				devices := &share.Status.Allocation.Devices
+				devices.Config = append(devices.Config, opaque(resourceapi.AllocationConfigSourceClaim, driver, parameters))
+			}
+			devices, err := w.start().Prepare(once(), share)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := devices[0].Share.Strategy; got != c.want {
+				t.Errorf("the share is held by %s, want %s", got, c.want)
+			}
+		})
+	}
+}
