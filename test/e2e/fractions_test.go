@@ -119,23 +119,14 @@ func testInference(t *testing.T) {
 		byContainer := report(t, ns)
 		rows = append(rows, byContainer["server-0/main"], byContainer["server-1/main"])
 		for _, pod := range []string{"server-0", "server-1"} {
-			client := held(t, ns, pod)
-			if client.Client.ActiveThreadPercentage != 25 || client.Limit() >= 20*gi || client.Limit() < 18*gi {
-				t.Errorf("%s/%s is held to %v %% and %d bytes, want 25 %% and 20Gi less a context", ns, pod, client.Client.ActiveThreadPercentage, client.Limit())
-			}
-			if client.AllocatedBytes != 18*gi {
-				t.Errorf("%s/%s could not use its share: %s", ns, pod, client.Error.Name)
-			}
+			wantHeld(t, ns, pod, 25, limitOf(20*gi), 18*gi)
 		}
+		wantTold(t, ns, "MPS 25% 19968Mi", "MPS 25% 19968Mi")
 	}
-	oneGPU(t, rows...)
-	// What is left of the share is refused, and so is more than any share to
-	// one that has dropped its limits.
-	for _, args := range [][]string{{"--memory", "20Gi"}, {"--memory", "20Gi", "--without-limits"}} {
-		if client := ask(t, "vision", "server-0", args...); client.Error.Name == "" {
-			t.Errorf("a client with %v got %d bytes, want it refused", args, client.AllocatedBytes)
-		}
-	}
+	wantRecorded(t, oneGPU(t, rows...), "25% 0=19968M", "25% 0=19968M", "25% 0=19968M", "25% 0=19968M")
+	wantRefused(t, "vision", "server-0", limitOf(20*gi))
+	// More than any share is refused to one that has dropped its limits, too.
+	wantRefused(t, "vision", "server-0", limitOf(20*gi), "--without-limits")
 	record, err := agent.Sim(t.Context(), "mps", "-o", "json")
 	must(t, err)
 	for _, asked := range []string{`"askedThreadPercentage": "25"`, `"askedMemoryLimit": "0=19968M"`} {
@@ -143,11 +134,6 @@ func testInference(t *testing.T) {
 		if got := strings.Count(record, asked); got != 5 {
 			t.Errorf("the daemon's record has %s of %d clients, want 5: %s", asked, got, record)
 		}
-	}
-	claims, err := cluster.Kubectl(t.Context(), "get", "resourceclaims", "-n", "vision", "-o", "jsonpath={.items[*].status.devices[*].data}")
-	must(t, err)
-	if !strings.Contains(claims, `25`) || !strings.Contains(claims, `MPS`) {
-		t.Errorf("status.devices %q does not tell the limits", claims)
 	}
 }
 
@@ -157,17 +143,18 @@ func testUnequal(t *testing.T) {
 	pods := []string{"large", "small-0", "small-1", "small-2"}
 	ready(t, ns, pods...)
 	rows := report(t, ns)
-	oneGPU(t, rows["large/main"], rows["small-0/main"], rows["small-1/main"], rows["small-2/main"])
+	uuid := oneGPU(t, rows["large/main"], rows["small-0/main"], rows["small-1/main"], rows["small-2/main"])
 	for _, pod := range pods {
-		want := 20.0
+		percent, limit, allocated := 20.0, limitOf(16*gi), int64(14*gi)
 		if pod == "large" {
-			want = 40
+			percent, limit, allocated = 40, limitOf(32*gi), 30*gi
 		}
-		client := held(t, ns, pod)
-		if client.Client.ActiveThreadPercentage != want || client.Error.Name != "" {
-			t.Errorf("%s is held to %v %%, want %v; refused: %q", pod, client.Client.ActiveThreadPercentage, want, client.Error.Name)
-		}
+		wantHeld(t, ns, pod, percent, limit, allocated)
 	}
+	wantRecorded(t, uuid, "40% 0=32256M", "20% 0=15872M", "20% 0=15872M", "20% 0=15872M")
+	wantTold(t, ns, "MPS 40% 32256Mi", "MPS 20% 15872Mi", "MPS 20% 15872Mi", "MPS 20% 15872Mi")
+	wantRefused(t, ns, "large", limitOf(32*gi))
+	wantRefused(t, ns, "small-0", limitOf(16*gi))
 }
 
 func testNotebooks(t *testing.T) {
@@ -184,7 +171,7 @@ func testNotebooks(t *testing.T) {
 	for _, pod := range running {
 		rows = append(rows, byContainer[pod+"/main"])
 	}
-	uuid := oneGPU(t, rows...)
+	uuid := oneTurn(t, rows...)
 	_, err = cluster.Unschedulable(t.Context(), ns, waiting[0])
 	must(t, err)
 	if got := interval(t, uuid); got != "Short" {
@@ -212,15 +199,16 @@ func testMIGShares(t *testing.T) {
 	apply(t, ns, "demo/fractions/mig-shares.yaml")
 	ready(t, ns, "half-0", "half-1")
 	rows := report(t, ns)
-	if uuid := oneGPU(t, rows["half-0/main"], rows["half-1/main"]); !strings.HasPrefix(uuid, "MIG-") {
+	uuid := oneGPU(t, rows["half-0/main"], rows["half-1/main"])
+	if !strings.HasPrefix(uuid, "MIG-") {
 		t.Errorf("they share %s, want a MIG instance", uuid)
 	}
 	for _, pod := range []string{"half-0", "half-1"} {
-		client := held(t, ns, pod)
-		if client.Client.ActiveThreadPercentage != 41 || client.Limit() >= 4*gi || client.Error.Name != "" {
-			t.Errorf("%s is held to %v %% and %d bytes, want 41 %% (4096 of 9856Mi) and 4Gi less a context; refused: %q", pod, client.Client.ActiveThreadPercentage, client.Limit(), client.Error.Name)
-		}
+		// 4096 of 9856Mi.
+		wantHeld(t, ns, pod, 41, limitOf(4*gi), 3*gi)
 	}
+	wantRecorded(t, uuid, "41% 0=3584M", "41% 0=3584M")
+	wantTold(t, ns, "MPS 41% 3584Mi", "MPS 41% 3584Mi")
 	remove(t, ns, "half-0")
 	if client := ask(t, ns, "half-1", "--memory", "100Mi"); client.Error.Name != "" {
 		t.Errorf("the other share has ended with the first: %s", client.Error.Name)
@@ -234,13 +222,12 @@ func testTwoPodsOneClaim(t *testing.T) {
 	apply(t, ns, "demo/fractions/two-pods-one-claim.yaml")
 	ready(t, ns, "together-0", "together-1")
 	rows := report(t, ns)
-	oneGPU(t, rows["together-0/main"], rows["together-1/main"])
+	uuid := oneGPU(t, rows["together-0/main"], rows["together-1/main"])
 	for _, pod := range []string{"together-0", "together-1"} {
-		client := held(t, ns, pod)
-		if client.Client.ActiveThreadPercentage != 50 || client.Limit() != 30*gi || client.Error.Name != "" {
-			t.Errorf("%s is held to %v %% and %d bytes, want 50 %% and 30Gi; refused: %q", pod, client.Client.ActiveThreadPercentage, client.Limit(), client.Error.Name)
-		}
+		wantHeld(t, ns, pod, 50, 30*gi, 28*gi)
 	}
+	wantRecorded(t, uuid, "50% 0=30720M", "50% 0=30720M")
+	wantTold(t, ns, "MPS 50% 30Gi")
 	if client := ask(t, ns, "together-0", "--memory", "29Gi", "--without-limits"); client.Limit() != 30*gi {
 		t.Errorf("a client that drops its limits is held to %d bytes, want 30Gi, the daemon's", client.Limit())
 	}
@@ -251,12 +238,7 @@ func testGPUShared(t *testing.T) {
 	apply(t, ns, "demo/fractions/gpu-shared.yaml")
 	ready(t, ns, "shared-0", "shared-1")
 	rows := report(t, ns)
-	oneGPU(t, rows["shared-0/main"], rows["shared-1/main"])
-	sight, err := cluster.Sight(t.Context(), ns, "shared-0", "main")
-	must(t, err)
-	if len(sight.GPUs()) != 1 {
-		t.Errorf("the container sees %v, want one GPU", sight.GPUs())
-	}
+	oneTurn(t, rows["shared-0/main"], rows["shared-1/main"])
 }
 
 func testRequestsOfOneClaim(t *testing.T) {

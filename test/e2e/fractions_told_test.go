@@ -1,0 +1,124 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+// limitOf is what the one process of a share of so many bytes is held to: the
+// share less a context, of which --mps-context-memory says 512Mi by default.
+func limitOf(share int64) int64 { return share - 512<<20 }
+
+// wantHeld reports an error unless a pod's CUDA client has these limits, in
+// percent and bytes, and got the memory that it was to allocate.
+func wantHeld(t *testing.T, namespace, pod string, percent float64, limit, allocated int64) {
+	t.Helper()
+	client := held(t, namespace, pod)
+	if client.Client.ActiveThreadPercentage != percent || client.Limit() != limit {
+		t.Errorf("%s/%s is held to %v %% and %d bytes, want %v %% and %d", namespace, pod, client.Client.ActiveThreadPercentage, client.Limit(), percent, limit)
+	}
+	if client.AllocatedBytes != allocated || client.Error.Name != "" {
+		t.Errorf("%s/%s got %d bytes, want %d; refused: %q", namespace, pod, client.AllocatedBytes, allocated, client.Error.Name)
+	}
+}
+
+// wantRefused reports an error unless one more client in a pod's container, with
+// further arguments, is refused a Mi more than the limit, and for no other reason.
+func wantRefused(t *testing.T, namespace, pod string, limit int64, args ...string) {
+	t.Helper()
+	client := ask(t, namespace, pod, append(args, "--memory", fmt.Sprintf("%dMi", limit>>20+1))...)
+	if want := fmt.Sprintf("its limit of %d MiB", limit>>20); !strings.Contains(client.Error.Message, want) {
+		t.Errorf("a client in %s/%s that wants more than its limit got %d bytes and was told %q, want %q", namespace, pod, client.AllocatedBytes, client.Error.Message, want)
+	}
+}
+
+// wantRecorded reports an error unless the clients that are there on a device,
+// by its UUID, asked its daemon for these limits, in any order: "25% 0=19968M".
+func wantRecorded(t *testing.T, uuid string, want ...string) {
+	t.Helper()
+	out, err := agent.Sim(t.Context(), "mps", "-o", "json")
+	must(t, err)
+	var daemons []mpssim.Listed
+	must(t, json.Unmarshal([]byte(out), &daemons))
+	var got []string
+	for _, daemon := range daemons {
+		if !daemon.Running || daemon.Record == nil {
+			continue
+		}
+		for _, server := range daemon.Record.Servers {
+			for _, client := range server.Clients {
+				on := slices.ContainsFunc(client.Devices, func(d mpssim.ClientDeviceRecord) bool { return d.UUID == uuid })
+				if on && client.Ended == "" {
+					got = append(got, client.AskedThreadPercentage+"% "+client.AskedMemoryLimit)
+				}
+			}
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("what the clients on %s asked the daemon for (-want +got):\n%s", uuid, diff)
+	}
+}
+
+// wantTold waits until status.devices of every claim of a namespace says
+// something, and reports an error unless it says these limits, in any order:
+// "MPS 25% 19968Mi".
+func wantTold(t *testing.T, namespace string, want ...string) {
+	t.Helper()
+	var got []string
+	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		got = nil
+		claims, err := cluster.Client.ResourceV1().ResourceClaims(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		for _, claim := range claims.Items {
+			if len(claim.Status.Devices) != 1 || claim.Status.Devices[0].Data == nil {
+				return false, "status.devices says nothing of " + claim.Name, nil
+			}
+			var data plugin.DeviceData
+			if err := json.Unmarshal(claim.Status.Devices[0].Data.Raw, &data); err != nil {
+				return false, "", err
+			}
+			if data.Share == nil || data.Share.MemoryLimit == nil {
+				return false, "", fmt.Errorf("status.devices of %s tells no limits: %s", claim.Name, claim.Status.Devices[0].Data.Raw)
+			}
+			got = append(got, fmt.Sprintf("%s %d%% %s", data.Share.Strategy, data.Share.ThreadPercentage, data.Share.MemoryLimit))
+		}
+		return true, "", nil
+	}))
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("status.devices in %s (-want +got):\n%s", namespace, diff)
+	}
+}
+
+// oneTurn reports an error unless all of the rows have time slices of one GPU
+// and see it and no other. It returns the GPU's UUID.
+func oneTurn(t *testing.T, rows ...harness.Row) string {
+	t.Helper()
+	uuid := oneGPU(t, rows...)
+	for _, row := range rows {
+		if row.Device != rows[0].Device || !strings.HasSuffix(row.Device, "-ts") {
+			t.Errorf("%s has %s and %s has %s, want time slices of one GPU", rows[0].Pod, rows[0].Device, row.Pod, row.Device)
+		}
+		if len(row.Saw) != 1 || !slices.Equal(row.Saw, rows[0].Saw) {
+			t.Errorf("%s sees %v and %s sees %v, want one GPU", rows[0].Pod, rows[0].Saw, row.Pod, row.Saw)
+		}
+	}
+	return uuid
+}
