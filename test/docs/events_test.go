@@ -1,0 +1,190 @@
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The tables that quote events in their first column. A quote has "…" where the
+// text differs from case to case; a cell without is no quote.
+var quoting = regexp.MustCompile(`(?m)^\| (?:event of the pod|text|the event is about|symptom) \|.*\n\|[-|]+\|\n((?:\|.*\n)+)`)
+
+func TestQuotedEventsAreWhatTheProgramsSay(t *testing.T) {
+	said := sayings(t)
+	quotes := map[string]int{}
+	for _, doc := range documents(t) {
+		for _, table := range quoting.FindAllStringSubmatch(read(t, doc), -1) {
+			for row := range strings.Lines(table[1]) {
+				for _, quote := range quotesOf(strings.Split(row, "|")[1]) {
+					quotes[doc]++
+					for _, piece := range pieces(quote) {
+						if !said(piece) {
+							t.Errorf("%s quotes %q, and no program says %q", doc, quote, piece)
+						}
+					}
+				}
+			}
+		}
+	}
+	for doc, least := range map[string]int{"docs/sharing.md": 7, "docs/mig.md": 3, reference: 8, "docs/administrator.md": 2, "docs/troubleshooting.md": 1} {
+		if quotes[doc] < least {
+			t.Errorf("%s quotes %d events, want %d at least: are its tables written in another way now?", doc, quotes[doc], least)
+		}
+	}
+}
+
+func TestTheWordsOfEventsInTheReferenceAreTheSentinels(t *testing.T) {
+	_, table, found := strings.Cut(read(t, reference), "| words | cause | does waiting help? |\n|---|---|---|\n")
+	if !found {
+		t.Fatalf("%s has no table of them", reference)
+	}
+	table, _, _ = strings.Cut(table, "\n\n")
+	var got []string
+	for row := range strings.Lines(table) {
+		got = append(got, strings.TrimSpace(strings.Split(row, "|")[1]))
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(sentinels(t), got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestAQuoteThatNobodySaysIsFound(t *testing.T) {
+	said := sayings(t)
+	for piece, want := range map[string]bool{
+		"a container can be the client of one MPS daemon":  false,
+		"a container can be client of one MPS daemon only": true,
+		// A sentinel and what stands beside it.
+		"already in use with the time slice": true,
+		"not found with the time slice":      true,
+		"already in use by the time slice":   false,
+		"a nvidia-smi cannot configure":      true,
+		// The end of a word.
+		"lready in use with the time slice": false,
+	} {
+		if got := said(piece); got != want {
+			t.Errorf("%q is said: %t, want %t", piece, got, want)
+		}
+	}
+}
+
+// quotesOf gives the quotes in a cell: what stands in quotation marks there, or
+// else all of it.
+func quotesOf(cell string) []string {
+	quotes := []string{strings.TrimSpace(cell)}
+	if strings.Contains(cell, `"`) {
+		quotes = nil
+		for _, m := range regexp.MustCompile(`"([^"]*)"`).FindAllStringSubmatch(cell, -1) {
+			quotes = append(quotes, m[1])
+		}
+	}
+	return slices.DeleteFunc(quotes, func(quote string) bool { return !strings.Contains(quote, "…") })
+}
+
+// pieces are what stands between the "…" of a quote.
+func pieces(quote string) []string {
+	var all []string
+	for piece := range strings.SplitSeq(quote, "…") {
+		if piece = strings.Trim(piece, " :;,."); piece != "" {
+			all = append(all, piece)
+		}
+	}
+	return all
+}
+
+// sayings reports whether a string of the programs contains a text, in whole
+// words. Where a string has %w, each sentinel may stand, and the name of one of
+// the driver's programs where it has its first %s.
+func sayings(t *testing.T) func(text string) bool {
+	t.Helper()
+	var all strings.Builder
+	known := sentinels(t)
+	for _, folder := range []string{"pkg", "cmd", "api"} {
+		for _, text := range literals(t, folder) {
+			all.WriteString(text + "\n")
+			for _, program := range []string{"nvidia-cuda-mps-control", "nvidia-smi"} {
+				all.WriteString(strings.Replace(text, "%s", program, 1) + "\n")
+			}
+			for _, sentinel := range known {
+				all.WriteString(strings.ReplaceAll(text, "%w", sentinel) + "\n")
+			}
+		}
+	}
+	sources := all.String()
+	return func(text string) bool {
+		for from := 0; ; {
+			found := strings.Index(sources[from:], text)
+			if found < 0 {
+				return false
+			}
+			at := from + found
+			from = at + 1
+			before, _ := utf8.DecodeLastRuneInString(sources[:at])
+			after, _ := utf8.DecodeRuneInString(sources[at+len(text):])
+			if !unicode.IsLetter(before) && !unicode.IsLetter(after) {
+				return true
+			}
+		}
+	}
+}
+
+// sentinels are the texts of the driver's sentinel errors, sorted.
+func sentinels(t *testing.T) []string {
+	t.Helper()
+	found := map[string]bool{}
+	for _, m := range regexp.MustCompile(`errors\.New\("([^"]+)"\)`).FindAllStringSubmatch(read(t, "pkg/gpu/errors.go"), -1) {
+		found[m[1]] = true
+	}
+	if len(found) < 5 {
+		t.Fatalf("pkg/gpu/errors.go has the sentinels %v only", found)
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// literals are the strings in the Go files of a folder that are no tests.
+func literals(t *testing.T, folder string) []string {
+	t.Helper()
+	var all []string
+	err := filepath.WalkDir(filepath.Join(root, folder), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, text, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			if literal, ok := node.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+				value, err := strconv.Unquote(literal.Value)
+				if err != nil {
+					t.Errorf("%s: %s: %v", path, literal.Value, err)
+				}
+				all = append(all, value)
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil || len(all) < 10 {
+		t.Fatalf("%s has %d strings: %v", folder, len(all), err)
+	}
+	return all
+}
