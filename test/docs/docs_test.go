@@ -25,6 +25,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/test/markdown"
 )
 
@@ -118,6 +119,32 @@ func TestEveryAttributeAndCapacityIsDocumented(t *testing.T) {
 		}
 	}
 	wantNamed(t, read(t, "docs/attributes.md")+read(t, "docs/mig.md"), "docs/attributes.md or docs/mig.md", slices.Sorted(maps.Keys(names)))
+}
+
+// Names are read from the source: no claim has all of them.
+func TestEveryAttributeThatAContainerIsToldIsInTheReferenceAndNoOther(t *testing.T) {
+	names := map[string]bool{}
+	var values []string
+	for _, m := range regexp.MustCompile(`\b(?:text|number|quantity)\("(\w+)", (?:"(\w+)")?`).FindAllStringSubmatch(read(t, "pkg/plugin/data.go"), -1) {
+		names[m[1]] = true
+		if m[2] != "" {
+			values = append(values, m[2])
+		}
+	}
+	if len(names) < 8 || len(values) < 3 {
+		t.Fatalf("data.go has only the attributes %v and the values %q: are they told in another way now?", names, values)
+	}
+	table := section(t, reference, "## What a container is told")
+	wantNamed(t, table, reference, slices.Concat(slices.Sorted(maps.Keys(names)), values))
+	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)`").FindAllStringSubmatch(table, -1) {
+		if !names[m[1]] {
+			t.Errorf("%s tells of %s, which no container is told", reference, m[1])
+		}
+	}
+}
+
+func TestEveryFieldThatAClaimIsToldIsInTheReference(t *testing.T) {
+	wantNamed(t, section(t, reference, "## What a claim is told"), reference, fields(reflect.TypeFor[plugin.DeviceData](), ""))
 }
 
 func TestEveryTaintAndLabelOfOursIsDocumented(t *testing.T) {
