@@ -2,10 +2,7 @@ package mps_test
 
 import (
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -61,29 +58,5 @@ func TestADaemonIsLeftAloneWhileTheDriversProgramIsAway(t *testing.T) {
 	})
 	if s := w.daemon(); s.PID != before || s.Restarts != 0 {
 		t.Errorf("daemon %+v, want process %d without a restart", s, before)
-	}
-}
-
-// A container sees none of the host's processes, but a supervisor sees its.
-func TestAContainerCannotPassAProcessOffAsADaemon(t *testing.T) {
-	w := newWorld(t)
-	w.start()
-	w.ensure(shareOfA)
-	impostor := exec.CommandContext(t.Context(), "sleep", "1000")
-	impostor.Env = []string{"CUDA_MPS_LOG_DIRECTORY=" + filepath.Join(w.options.LogDir, "gpu-1a-00"), "CUDA_VISIBLE_DEVICES=" + uuidB}
-	impostor.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWPID}
-	if err := impostor.Start(); err != nil {
-		t.Skipf("a PID namespace takes privileges: %v", err)
-	}
-	first := w.daemon().PID
-	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	w.until("another daemon is ready", func() bool { s := w.daemon(); return s.State == gpu.MPSReady && s.PID != first })
-	if err := w.client.StopMPS(t.Context(), "gpu-1a-00"); err != nil {
-		t.Fatal(err)
-	}
-	if !running(impostor.Process.Pid) {
-		t.Error("a container's process was ended for its environment")
 	}
 }

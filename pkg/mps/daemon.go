@@ -181,7 +181,7 @@ func (d *daemon) bringAgain(ctx context.Context) error {
 // adopt takes over a daemon that a supervisor before this one started. One that
 // does not answer is ended, its servers are not: they have clients.
 func (d *daemon) adopt(ctx context.Context) (bool, error) {
-	p, err := findDaemon(d.folders.log)
+	p, err := d.options.findDaemon(d.folders.log)
 	if p == nil || err != nil {
 		return false, err
 	}
@@ -264,7 +264,14 @@ func (d *daemon) spawn() (*process, error) {
 	if err := (mounts{namespace: o.MountNamespace, shm: d.folders.shm}).start(cmd); err != nil {
 		return nil, o.notRun(err)
 	}
-	return followProcess(cmd.Process.Pid, func() { _ = cmd.Wait() })
+	p, err := o.follow(cmd.Process.Pid, func() { _ = cmd.Wait() })
+	if err != nil {
+		// Nobody else knows of it.
+		err = errors.Join(fmt.Errorf("follow process %d: %w", cmd.Process.Pid, err), cmd.Process.Kill())
+		_ = cmd.Wait() // says that it was killed
+		return nil, err
+	}
+	return p, nil
 }
 
 // await waits until a process that was just started answers and has its
@@ -318,7 +325,7 @@ func (d *daemon) stop(ctx context.Context) error {
 	if !d.quit(ctx) || d.look().Restarts > 0 {
 		end, cancel := context.WithTimeout(ctx, d.options.StopGrace)
 		defer cancel()
-		if err := killProcesses(end, d.folders.log); err != nil {
+		if err := d.options.killProcesses(end, d.folders.log); err != nil {
 			return fmt.Errorf("stop MPS daemon %s: %w", d.name(), err)
 		}
 	}

@@ -21,11 +21,7 @@ func TestADaemonThatDiesIsBackWithItsSettings(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	w.ensure(shareOfA)
-	first := w.daemon().PID
-	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	w.until("another daemon is ready", func() bool { s := w.daemon(); return s.State == gpu.MPSReady && s.PID != first })
+	w.replaceDaemon()
 	s := w.daemon()
 	if s.Restarts != 1 {
 		t.Errorf("%d restarts, want 1", s.Restarts)
@@ -49,11 +45,7 @@ func TestServersOfADaemonThatDiedLiveOnUntilItIsStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.mend("parent")
-	first := w.daemon().PID
-	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	w.until("another daemon is ready", func() bool { s := w.daemon(); return s.State == gpu.MPSReady && s.PID != first })
+	w.replaceDaemon()
 	if err := syscall.Kill(server, 0); err != nil {
 		t.Errorf("server %d has clients and is gone: %v", server, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -76,6 +77,9 @@ type Options struct {
 	ProbeInterval time.Duration
 	// Clock for intervals and back-off.
 	Clock clock.WithTicker
+
+	// openProcess is pidfd_open, replaced in tests.
+	openProcess func(pid, flags int) (int, error)
 }
 
 func (o Options) withDefaults() Options {
@@ -87,6 +91,9 @@ func (o Options) withDefaults() Options {
 	o.ProbeInterval = cmp.Or(o.ProbeInterval, DefaultProbeInterval)
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
+	}
+	if o.openProcess == nil {
+		o.openProcess = unix.PidfdOpen
 	}
 	return o
 }

@@ -1,12 +1,10 @@
 package mps
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -22,12 +20,16 @@ type process struct {
 	ended chan struct{}
 }
 
-// followProcess follows a process until it ends or is let go. reap, for a child,
-// is called then.
-func followProcess(pid int, reap func()) (*process, error) {
-	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+// follow follows a process until it ends or is let go. reap, for a child, is
+// called then. It is [unix.ESRCH] where there is no such process.
+func (o *Options) follow(pid int, reap func()) (*process, error) {
+	fd, err := o.openProcess(pid, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("pidfd_open", err)
+	}
+	// A flag of pidfd_open for this came with Linux 5.10 only.
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(fd))
 	}
 	p := &process{pid: pid, fd: os.NewFile(uintptr(fd), "pidfd"), ended: make(chan struct{})}
 	if p.conn, err = p.fd.SyscallConn(); err != nil {
@@ -47,6 +49,16 @@ func followProcess(pid int, reap func()) (*process, error) {
 		close(p.ended)
 	}()
 	return p, nil
+}
+
+// checkFollow reports whether processes can be followed at all.
+func (o *Options) checkFollow() error {
+	p, err := o.follow(os.Getpid(), nil)
+	if err != nil {
+		return fmt.Errorf("%w: processes cannot be followed: the supervisor needs Linux 5.3 or newer, and a container runtime that lets it call pidfd_open: %w", gpu.ErrNotSupported, err)
+	}
+	p.letGo()
+	return nil
 }
 
 // alive reports whether it has not ended, as far as is known.
@@ -89,98 +101,4 @@ func (p *process) signal(sig unix.Signal) error {
 		return err // it has ended
 	}
 	return errors.Join(err, os.NewSyscallError("pidfd_send_signal", sent))
-}
-
-// logVariable marks the processes of a daemon: servers inherit it from the
-// daemon, and clients have no such path.
-const logVariable = "CUDA_MPS_LOG_DIRECTORY="
-
-// devicesVariable says which devices a daemon's clients see.
-const devicesVariable = "CUDA_VISIBLE_DEVICES="
-
-// findProcesses finds a daemon and its servers by the log directory in their
-// environment. The caller lets go of them.
-func findProcesses(logDir string) ([]*process, error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, err
-	}
-	var found []*process
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || !sameProcesses(pid) || !hasLogDir(pid, logDir) {
-			continue
-		}
-		p, err := followProcess(pid, nil)
-		if err != nil {
-			continue // it has ended since
-		}
-		// Looked at again, now that the number cannot go to another process.
-		if !sameProcesses(pid) || !hasLogDir(pid, logDir) {
-			p.letGo()
-			continue
-		}
-		found = append(found, p)
-	}
-	return found, nil
-}
-
-// sameProcesses reports whether a process sees the same processes as this one,
-// as a daemon and its servers do. A container, whose processes can have any
-// environment, sees its own only.
-func sameProcesses(pid int) bool {
-	own, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil {
-		return false
-	}
-	its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
-	return err == nil && its == own
-}
-
-func hasLogDir(pid int, dir string) bool { return hasVariable(pid, logVariable+dir) }
-
-// hasVariable reports whether a process was started with "NAME=value".
-func hasVariable(pid int, want string) bool {
-	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	if err != nil {
-		return false // ended, or another user's
-	}
-	for variable := range bytes.SplitSeq(environ, []byte{0}) {
-		if string(variable) == want {
-			return true
-		}
-	}
-	return false
-}
-
-// findDaemon finds the control daemon of a log directory, which leads the
-// session that it was started in; nil if there is none.
-func findDaemon(logDir string) (*process, error) {
-	found, err := findProcesses(logDir)
-	if err != nil {
-		return nil, err
-	}
-	var daemon *process
-	for _, p := range found {
-		if session, err := unix.Getsid(p.pid); err == nil && session == p.pid && daemon == nil {
-			daemon = p
-			continue
-		}
-		p.letGo()
-	}
-	return daemon, nil
-}
-
-// killProcesses ends a daemon and its servers at once, wherever they come from.
-func killProcesses(ctx context.Context, logDir string) error {
-	found, err := findProcesses(logDir)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, p := range found {
-		errs = append(errs, p.kill(ctx))
-		p.letGo()
-	}
-	return errors.Join(errs...)
 }

@@ -160,11 +160,7 @@ func TestAShmStaysAsLongAsItsDaemonIsWanted(t *testing.T) {
 	}
 	w.restart()
 	w.until("it is adopted", func() bool { return w.daemon().State == gpu.MPSReady })
-	first := w.daemon().PID
-	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	w.until("another daemon is ready", func() bool { s := w.daemon(); return s.State == gpu.MPSReady && s.PID != first })
+	w.replaceDaemon()
 	if _, err := os.Stat(file); err != nil {
 		t.Error(err)
 	}

@@ -40,6 +40,9 @@ type Supervisor struct {
 // already.
 func New(ctx context.Context, options Options) (*Supervisor, error) {
 	s := &Supervisor{options: options.withDefaults(), daemons: map[string]*daemon{}}
+	if err := s.options.checkFollow(); err != nil {
+		return nil, err
+	}
 	var alone bool
 	var err error
 	if s.lock, alone, err = folder.Own(s.options.RunDir, runMode); err != nil {

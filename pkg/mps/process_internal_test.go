@@ -1,0 +1,100 @@
+package mps
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// refusing is pidfd_open but for other processes than this one, whose numbers it
+// keeps.
+func refusing(err error, refused *[]int) func(pid, flags int) (int, error) {
+	return func(pid, flags int) (int, error) {
+		if pid == os.Getpid() {
+			return unix.PidfdOpen(pid, flags)
+		}
+		*refused = append(*refused, pid)
+		return -1, err
+	}
+}
+
+func TestADaemonThatCannotBeFollowedIsEnded(t *testing.T) {
+	dir, err := os.MkdirTemp("", "mps") //nolint:usetesting // a socket's path is to be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var started []int
+	o := Options{
+		Driver: gpu.DriverRoot(filepath.Join(dir, "driver")), RunDir: filepath.Join(dir, "run"), LogDir: filepath.Join(dir, "log"),
+		HostShm: true, openProcess: refusing(unix.EMFILE, &started),
+	}
+	path := o.Driver.Binary(program)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.Symlink(self, path)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	_, err = s.EnsureMPS(t.Context(), gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{"GPU-5d32c26d-913c-5913-8d54-b1d8c2a31c3d"}})
+	if !errors.Is(err, unix.EMFILE) {
+		t.Errorf("error %v, want %v", err, unix.EMFILE)
+	}
+	if len(started) == 0 {
+		t.Fatal("nothing was started, so nothing was tried")
+	}
+	if err := unix.Kill(started[0], 0); !errors.Is(err, unix.ESRCH) {
+		_ = unix.Kill(started[0], unix.SIGKILL)
+		t.Errorf("process %d: %v, want it to be gone", started[0], err)
+	}
+}
+
+func TestAProcessThatCannotBeFollowedIsNotPassedOver(t *testing.T) {
+	server := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read _", serverProgram)
+	server.Env = []string{logVariable + "/of/mine"}
+	stdin, err := server.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stdin.Close(); _ = server.Wait() }()
+	for _, tc := range []struct{ refused, want error }{
+		{unix.EMFILE, unix.EMFILE},
+		{unix.ESRCH, nil}, // it has ended
+	} {
+		var refused []int
+		o := Options{openProcess: refusing(tc.refused, &refused)}.withDefaults()
+		if err := o.killProcesses(t.Context(), "/of/mine"); !errors.Is(err, tc.want) {
+			t.Errorf("pidfd_open says %v: error %v, want %v", tc.refused, err, tc.want)
+		}
+		if len(refused) != 1 || refused[0] != server.Process.Pid {
+			t.Errorf("tried to follow %v, want %d", refused, server.Process.Pid)
+		}
+	}
+}
+
+func TestASupervisorThatCannotFollowProcessesDoesNotStart(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	_, err := New(t.Context(), Options{RunDir: dir, LogDir: dir, openProcess: func(int, int) (int, error) { return -1, unix.ENOSYS }})
+	if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "Linux 5.3") {
+		t.Errorf("error %v, want one that is ErrNotSupported and names the kernel", err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Errorf("it has made %s", dir)
+	}
+}
