@@ -261,7 +261,7 @@ func (d *daemon) spawn() (*process, error) {
 		defer func() { _ = cgroup.Close() }()
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(cgroup.Fd())
 	}
-	if err := (mounts{namespace: o.MountNamespace, shm: d.folders.shm}).start(cmd); err != nil {
+	if err := d.folders.mounts(o.MountNamespace).start(cmd); err != nil {
 		return nil, o.notRun(err)
 	}
 	p, err := o.follow(cmd.Process.Pid, func() { _ = cmd.Wait() })

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,6 +28,8 @@ import (
 //	vague    it answers to a question for a limit in words
 //	zombie   it does not quit when told
 //	parent   the daemon starts a process that outlives it, as a server may
+//	planted  where it writes its PID, somebody has put a link to the file
+//	         "precious" of its driver root
 
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
@@ -70,6 +73,15 @@ func playControl() error {
 	}
 	defer func() { _ = log.Close() }()
 	_, _ = fmt.Fprintf(log, "start %s on %s\n", strings.Join(os.Args[1:], " "), os.Getenv("CUDA_VISIBLE_DEVICES"))
+	pidFile := filepath.Join(filepath.Dir(socket), "nvidia-cuda-mps-control.pid")
+	if faulty("planted") {
+		if err := os.Symlink(filepath.Join(filepath.Dir(os.Args[0]), "../../precious"), pidFile); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(pidFile, []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
+		return err
+	}
 	if faulty("parent") {
 		server := exec.Command(os.Args[0], "server")
 		if err := server.Start(); err != nil {

@@ -58,6 +58,15 @@ func (f folders) clients() gpu.MPSDirs {
 	return gpu.MPSDirs{Pipe: f.pipe, Shm: f.shm}
 }
 
+// mounts are a daemon's. It writes files as root among its pipes, and a container
+// that runs as root can put a link to a file of the node there.
+func (f folders) mounts(namespace string) mounts {
+	if f.shm == "" {
+		return mounts{namespace: namespace}
+	}
+	return mounts{namespace: namespace, shm: f.shm, noLinks: f.pipe}
+}
+
 func (f folders) socket() string { return filepath.Join(f.pipe, "control") }
 func (f folders) record() string { return filepath.Join(f.dir, "daemon.json") }
 func (f folders) output() string { return filepath.Join(f.log, "output.log") }

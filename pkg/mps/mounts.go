@@ -14,11 +14,12 @@ import (
 )
 
 // mounts are the files that a program sees: those of a mount namespace, with a
-// folder as /dev/shm. Empty values leave things as they are. Anything else
-// takes CAP_SYS_ADMIN.
+// folder as /dev/shm and no links followed in another one. Empty values leave
+// things as they are. Anything else takes CAP_SYS_ADMIN.
 type mounts struct {
 	namespace string
 	shm       string
+	noLinks   string // only with shm
 }
 
 // start starts a program that sees these files.
@@ -83,13 +84,20 @@ func (m mounts) enter() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return os.NewSyscallError("unshare", err)
 	}
-	// Nothing that is mounted here must be seen elsewhere, and what is unmounted
-	// elsewhere, such as the files of a container that ends, must stay here.
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
+	// Nothing that is mounted here must be seen elsewhere. What is unmounted
+	// elsewhere must go here too, or no volume of the node can be detached.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("have mounts follow those of the node: %w", err)
 	}
 	if err := unix.Mount(m.shm, hostShm, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount %s on %s: %w", m.shm, hostShm, err)
+	}
+	if err := unix.Mount(m.noLinks, m.noLinks, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s on itself: %w", m.noLinks, err)
+	}
+	// Linux before 5.10 follows links all the same.
+	if err := unix.Mount("", m.noLinks, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_NOSYMFOLLOW|shmFlags, ""); err != nil {
+		return fmt.Errorf("have no links followed in %s: %w", m.noLinks, err)
 	}
 	return nil
 }

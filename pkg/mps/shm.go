@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shmFlags are what a container's own /dev/shm has.
+// shmFlags are what a container's own /dev/shm has; among the pipes there are no
+// programs and devices either.
 const shmFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
 // mountShm gives a daemon's shm folder a file system of its own, so that its
