@@ -1,7 +1,9 @@
 package mps_test
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -33,30 +35,79 @@ func TestASupervisorThatEndsWhileItAdoptsEndsNoDaemon(t *testing.T) {
 }
 
 func TestADaemonIsLeftAloneWhileTheDriversProgramIsAway(t *testing.T) {
-	clock := clocktesting.NewFakeClock(time.Now())
-	w := newWorld(t)
-	w.options.Clock = clock
-	w.start()
-	w.ensure(shareOfA)
-	before := w.daemon().PID
-	program := w.options.Driver.Binary("nvidia-cuda-mps-control")
-	if err := os.Rename(program, program+".away"); err != nil {
-		t.Fatal(err)
+	for name, tc := range map[string]struct {
+		instead string // of the program
+		says    string
+	}{
+		"it is not there": {says: "is the NVIDIA driver installed under"},
+		"it fails":        {instead: "#!/bin/sh\nexit 127\n", says: "exit status 127"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := clocktesting.NewFakeClock(time.Now())
+			w := newWorld(t)
+			w.options.Clock = clock
+			w.start()
+			w.ensure(shareOfA)
+			before := w.daemon().PID
+			program := w.options.Driver.Binary("nvidia-cuda-mps-control")
+			if err := os.Rename(program, program+".away"); err != nil {
+				t.Fatal(err)
+			}
+			if tc.instead != "" {
+				if err := os.WriteFile(program, []byte(tc.instead), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			clock.Step(time.Hour) // it is asked whether it is well
+			w.restart()
+			w.until("the next supervisor has tried to adopt it", func() bool { return w.daemon().State == gpu.MPSFailed })
+			if got := w.daemon().Problem; !strings.Contains(got, tc.says) {
+				t.Errorf("problem %q, want one that says %q", got, tc.says)
+			}
+			if err := os.Rename(program+".away", program); err != nil {
+				t.Fatal(err)
+			}
+			w.until("it is ready", func() bool {
+				clock.Step(time.Second)
+				return w.daemon().State == gpu.MPSReady
+			})
+			if s := w.daemon(); s.PID != before || s.Restarts != 0 {
+				t.Errorf("daemon %+v, want process %d without a restart", s, before)
+			}
+		})
 	}
-	clock.Step(time.Hour) // it is asked whether it is well
-	w.restart()
-	w.until("the next supervisor has tried to adopt it", func() bool { return w.daemon().State == gpu.MPSFailed })
-	if got := w.daemon().Problem; !strings.Contains(got, "is the NVIDIA driver installed under") {
-		t.Errorf("problem %q, want one that names the driver", got)
-	}
-	if err := os.Rename(program+".away", program); err != nil {
-		t.Fatal(err)
-	}
-	w.until("it is ready", func() bool {
-		clock.Step(time.Second)
-		return w.daemon().State == gpu.MPSReady
-	})
-	if s := w.daemon(); s.PID != before || s.Restarts != 0 {
-		t.Errorf("daemon %+v, want process %d without a restart", s, before)
+}
+
+// Its clients would go on without limits if it were ended.
+func TestADaemonThatRefusesItsSettingsGoesOn(t *testing.T) {
+	for name, unknown := range map[string]bool{"one that is known": false, "one whose record cannot be read": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.start()
+			w.ensure(shareOfA)
+			before := w.daemon().PID
+			w.stop()
+			w.fault("refuse")
+			if unknown {
+				if err := os.WriteFile(filepath.Join(w.options.RunDir, "daemons/gpu-1a-00/daemon.json"), []byte("{"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.start()
+			if !unknown {
+				w.until("the next supervisor has asked it", func() bool { return w.daemon().State != gpu.MPSStarting })
+			}
+			if _, err := w.client.EnsureMPS(t.Context(), shareOfA); !errors.Is(err, gpu.ErrNotSupported) {
+				t.Errorf("a share: error %v, want one that is ErrNotSupported", err)
+			}
+			if s := w.daemon(); s.State != gpu.MPSReady || s.PID != before || s.Restarts != 0 || !strings.Contains(s.Problem, "refuses its settings") {
+				t.Errorf("daemon %+v, want process %d with a problem", s, before)
+			}
+			w.mend("refuse")
+			w.ensure(shareOfA)
+			if s := w.daemon(); s.State != gpu.MPSReady || s.PID != before || s.Problem != "" {
+				t.Errorf("daemon %+v, want process %d without a problem", s, before)
+			}
+		})
 	}
 }

@@ -41,6 +41,7 @@ type daemon struct {
 	had     gpu.MPSDaemon // ceilings that it may have, as it was ever to have them
 	process *process      // nil, or one that may have ended
 	settled bool          // it has the settings that it is to have
+	heard   time.Time     // when it answered last
 	kept    bool          // somebody starts it anew
 	attempt int           // starts since it was last known to be well
 }
@@ -105,10 +106,14 @@ func (d *daemon) look() gpu.MPSStatus {
 func (d *daemon) ensure(ctx context.Context, want gpu.MPSDaemon) error {
 	d.mu.Lock()
 	before, had, running := d.status.Daemon, d.had, d.process.alive()
-	done := running && d.settled && same(before, want)
+	done := running && d.settled && d.status.State == gpu.MPSReady && same(before, want)
+	heard := d.heard
 	d.mu.Unlock()
-	if done {
+	if done && d.options.Clock.Since(heard) < d.options.AnswerAge {
 		return nil
+	}
+	if done {
+		return d.askWhetherWell(ctx)
 	}
 	if running && !slices.Equal(before.Devices, want.Devices) {
 		return fmt.Errorf("MPS daemon %s: %w: it runs on %s and cannot move to %s: stop it first",
@@ -125,6 +130,47 @@ func (d *daemon) ensure(ctx context.Context, want gpu.MPSDaemon) error {
 	}
 	d.settle(ctx, "MPS daemon has new ceilings")
 	return nil
+}
+
+// askWhetherWell asks a daemon that has nothing to change: on one that hangs,
+// clients would go on without it, and so without limits.
+func (d *daemon) askWhetherWell(ctx context.Context) error {
+	if _, err := d.options.servers(ctx, d.folders); err != nil {
+		return fmt.Errorf("ask MPS daemon %s whether it is well: %w", d.name(), err)
+	}
+	d.answered()
+	return nil
+}
+
+// answered notes that it did, and gives the problem that it has all the same.
+func (d *daemon) answered() (problem string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.heard = d.options.Clock.Now()
+	if d.status.State == gpu.MPSReady && d.settled {
+		d.status.Problem = ""
+	}
+	return d.status.Problem
+}
+
+// doubt notes a problem of one that is ready as far as is known.
+func (d *daemon) doubt(problem string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.status.State == gpu.MPSReady && d.settled {
+		d.status.Problem = problem
+	}
+}
+
+// hangs reports whether it does, from the error of asking it: no answer in time,
+// or none ever as its socket is gone. Any other failure may be of the program
+// that asks, as while a driver is being replaced.
+func (d *daemon) hangs(err error) bool {
+	if errors.Is(err, gpu.ErrTimeout) {
+		return true
+	}
+	_, gone := os.Lstat(d.folders.socket())
+	return errors.Is(err, gpu.ErrNotReady) && !errors.Is(err, errNotRun) && errors.Is(gone, fs.ErrNotExist)
 }
 
 func same(a, b gpu.MPSDaemon) bool {
@@ -146,67 +192,6 @@ func (d *daemon) intend(want gpu.MPSDaemon) error {
 	}
 	d.status.Daemon, d.had, d.settled = want, had, false
 	return nil
-}
-
-// bring adopts the daemon that runs, or starts one.
-func (d *daemon) bring(ctx context.Context) error {
-	_, err := os.Stat(d.folders.pipe)
-	if first := errors.Is(err, fs.ErrNotExist); first {
-		err = d.start(ctx)
-	} else {
-		err = d.bringAgain(ctx)
-	}
-	if err != nil {
-		d.fail(err.Error())
-		return fmt.Errorf("start MPS daemon %s: %w", d.name(), err)
-	}
-	return nil
-}
-
-// bringAgain is bring for one that has run before.
-func (d *daemon) bringAgain(ctx context.Context) error {
-	if adopted, err := d.adopt(ctx); err != nil || adopted {
-		return err
-	}
-	d.mu.Lock()
-	d.status.Restarts++
-	r := record{Daemon: d.status.Daemon, Had: d.had, Restarts: d.status.Restarts}
-	d.mu.Unlock()
-	if err := r.write(d.folders.record()); err != nil {
-		return err
-	}
-	return d.start(ctx)
-}
-
-// adopt takes over a daemon that a supervisor before this one started. One that
-// does not answer is ended, its servers are not: they have clients.
-func (d *daemon) adopt(ctx context.Context) (bool, error) {
-	p, err := d.options.findDaemon(d.folders.log)
-	if p == nil || err != nil {
-		return false, err
-	}
-	want := d.look().Daemon
-	if !hasVariable(p.pid, devicesVariable+strings.Join(want.Devices, ",")) {
-		p.letGo()
-		return false, fmt.Errorf("%w: process %d is this daemon for other devices than %s: stop it first", gpu.ErrInUse, p.pid, strings.Join(want.Devices, ", "))
-	}
-	d.mu.Lock()
-	had := d.had
-	d.mu.Unlock()
-	if err := d.options.apply(ctx, d.folders, settings(had, want)); err != nil {
-		if ctx.Err() != nil || errors.Is(err, errNotRun) {
-			p.letGo()
-			return false, err // which says nothing about the daemon
-		}
-		klog.FromContext(ctx).Info("MPS daemon of an earlier supervisor does not answer and is ended", "device", d.name(), "pid", p.pid, "err", err)
-		defer p.letGo()
-		return false, p.kill(ctx)
-	}
-	d.mu.Lock()
-	d.process = p
-	d.mu.Unlock()
-	d.settle(ctx, "MPS daemon adopted")
-	return true, nil
 }
 
 // start starts it and waits until it has its settings.
@@ -308,6 +293,7 @@ func (d *daemon) settle(ctx context.Context, message string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.status.State, d.status.Problem, d.settled = gpu.MPSReady, "", true
+	d.heard = d.options.Clock.Now()
 	klog.FromContext(ctx).Info(message, "device", d.status.Daemon.Name, "pid", d.process.pid,
 		"threadPercentage", d.status.Daemon.ThreadPercentage, "memoryLimits", d.status.Daemon.MemoryLimits)
 }

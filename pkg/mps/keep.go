@@ -1,7 +1,6 @@
 package mps
 
 import (
-	"errors"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -94,7 +93,7 @@ func (s *Supervisor) revive(d *daemon) {
 	d.status.State = gpu.MPSStarting
 	d.mu.Unlock()
 	if err := d.bring(s.ctx); err != nil {
-		klog.FromContext(s.ctx).Error(err, "MPS daemon does not come up and is tried again", "device", d.name())
+		klog.FromContext(s.ctx).Error(err, "MPS daemon is not as it is to be", "device", d.name())
 	}
 }
 
@@ -114,8 +113,8 @@ func (s *Supervisor) probeAll() {
 	}
 }
 
-// probe asks a daemon whether it is well, and ends one that does not say so, so
-// that it is started anew. Its servers, which have clients, are left alone.
+// probe asks a daemon whether it is well, and ends one that hangs, so that it is
+// started anew. Its servers, which have clients, are left alone.
 func (s *Supervisor) probe(d *daemon) {
 	p := d.current()
 	if d.look().State != gpu.MPSReady {
@@ -124,12 +123,17 @@ func (s *Supervisor) probe(d *daemon) {
 	var err error
 	for range probeFailures {
 		if _, err = d.options.servers(s.ctx, d.folders); err == nil {
+			d.answered()
 			d.mu.Lock()
 			d.attempt = 0
 			d.mu.Unlock()
 			return
 		}
-		if !p.alive() || s.ctx.Err() != nil || errors.Is(err, errNotRun) {
+		if !p.alive() || s.ctx.Err() != nil {
+			return
+		}
+		if !d.hangs(err) {
+			d.doubt(err.Error())
 			return
 		}
 	}

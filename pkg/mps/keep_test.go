@@ -112,6 +112,43 @@ func TestADaemonThatHangsIsKilledAndStartedAnew(t *testing.T) {
 	w.until("another daemon is ready", func() bool { s := w.daemon(); return s.State == gpu.MPSReady && s.PID != first })
 }
 
+// A container that runs as root can remove it.
+func TestADaemonWithoutItsSocketIsStartedAnew(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	w := newWorld(t)
+	w.options.Clock = clock
+	w.start()
+	dirs := w.ensure(shareOfA)
+	first := w.daemon().PID
+	if err := os.Remove(filepath.Join(dirs.Pipe, "control")); err != nil {
+		t.Fatal(err)
+	}
+	clock.Step(time.Hour)
+	w.until("another daemon is ready", func() bool { s := w.daemon(); return s.State == gpu.MPSReady && s.PID != first })
+}
+
+func TestAHangIsFoundByAShareThatChangesNothing(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	w := newWorld(t)
+	w.options.Clock, w.options.CommandTimeout = clock, time.Second
+	w.start()
+	w.ensure(shareOfA)
+	first := w.daemon().PID
+	clock.Step(6 * time.Second)
+	w.daemon() // which answers
+	clock.Step(6 * time.Second)
+	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	w.ensure(shareOfA) // asks nothing: it has answered a moment ago
+	clock.Step(4 * time.Second)
+	if _, err := w.client.EnsureMPS(t.Context(), shareOfA); !errors.Is(err, gpu.ErrTimeout) {
+		t.Fatalf("error %v, want one that is ErrTimeout", err)
+	}
+	w.until("another daemon is ready", func() bool { s := w.daemon(); return s.State == gpu.MPSReady && s.PID != first })
+	w.ensure(shareOfA)
+}
+
 func TestAHangIsFoundWhenCeilingsAreToChange(t *testing.T) {
 	w := newWorld(t)
 	w.options.CommandTimeout = time.Second

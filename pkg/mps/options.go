@@ -16,7 +16,8 @@ const (
 	// three such times fit into the 40 s that the agent tries for.
 	DefaultStartTimeout = 12 * time.Second
 	// DefaultProbeInterval keeps small what each question adds to the daemon's
-	// log. A hang that stands in the way of a share is found at once.
+	// log. A hang that stands in the way of a share is found sooner: see
+	// [Options.AnswerAge].
 	DefaultProbeInterval = 2 * time.Minute
 	// DefaultShmSize is in bytes. It leaves each of several sharers more than the
 	// 64 MiB of a container's own.
@@ -75,6 +76,9 @@ type Options struct {
 	StopGrace time.Duration
 	// ProbeInterval is how often a daemon is asked whether it is well.
 	ProbeInterval time.Duration
+	// AnswerAge is how old a daemon's last answer can be for a share that changes
+	// nothing to be given without asking it. It keeps many shares at a time cheap.
+	AnswerAge time.Duration
 	// Clock for intervals and back-off.
 	Clock clock.WithTicker
 
@@ -89,6 +93,7 @@ func (o Options) withDefaults() Options {
 	o.CommandTimeout = cmp.Or(o.CommandTimeout, 5*time.Second)
 	o.StopGrace = cmp.Or(o.StopGrace, 2*time.Second)
 	o.ProbeInterval = cmp.Or(o.ProbeInterval, DefaultProbeInterval)
+	o.AnswerAge = cmp.Or(o.AnswerAge, 10*time.Second)
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}

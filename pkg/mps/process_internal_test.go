@@ -26,30 +26,15 @@ func refusing(err error, refused *[]int) func(pid, flags int) (int, error) {
 }
 
 func TestADaemonThatCannotBeFollowedIsEnded(t *testing.T) {
-	dir, err := os.MkdirTemp("", "mps") //nolint:usetesting // a socket's path is to be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var started []int
-	o := Options{
-		Driver: gpu.DriverRoot(filepath.Join(dir, "driver")), RunDir: filepath.Join(dir, "run"), LogDir: filepath.Join(dir, "log"),
-		HostShm: true, openProcess: refusing(unix.EMFILE, &started),
-	}
-	path := o.Driver.Binary(program)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.Symlink(self, path)); err != nil {
-		t.Fatal(err)
-	}
+	o := double(t)
+	o.openProcess = refusing(unix.EMFILE, &started)
 	s, err := New(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	_, err = s.EnsureMPS(t.Context(), gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{"GPU-5d32c26d-913c-5913-8d54-b1d8c2a31c3d"}})
+	_, err = s.EnsureMPS(t.Context(), shareOfOne)
 	if !errors.Is(err, unix.EMFILE) {
 		t.Errorf("error %v, want %v", err, unix.EMFILE)
 	}

@@ -109,8 +109,8 @@ func (s *Supervisor) load() error {
 
 // EnsureMPS starts a daemon and waits until it answers, or changes the ceilings
 // of the one that runs, also for clients that connect to its servers from now
-// on. The same again changes nothing. A daemon that does not come up leaves
-// nothing behind.
+// on. The same again changes nothing, and asks a daemon that has not answered of
+// late whether it is well. A daemon that does not come up leaves nothing behind.
 func (s *Supervisor) EnsureMPS(ctx context.Context, want gpu.MPSDaemon) (gpu.MPSDirs, error) {
 	if err := cmp.Or(validate(want), s.options.folders(want.Name).check()); err != nil {
 		return gpu.MPSDirs{}, err
@@ -125,11 +125,16 @@ func (s *Supervisor) EnsureMPS(ctx context.Context, want gpu.MPSDaemon) (gpu.MPS
 		s.keep(d)
 		return d.folders.clients(), nil
 	}
-	if !s.isKept(d) {
-		return gpu.MPSDirs{}, errors.Join(err, s.remove(context.WithoutCancel(ctx), d))
+	if d.current().alive() {
+		s.keep(d) // adopted, whatever else
 	}
-	if errors.Is(err, gpu.ErrTimeout) {
-		// Whether it hangs is found out now, and not at the next interval.
+	if !s.isKept(d) {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.StartTimeout)
+		defer cancel()
+		return gpu.MPSDirs{}, errors.Join(err, s.remove(end, d))
+	}
+	if d.hangs(err) {
+		// It is ended now if it goes on so, and not at the next interval.
 		s.work.Go(func() { s.probe(d) })
 	}
 	return gpu.MPSDirs{}, err
@@ -162,6 +167,8 @@ func (s *Supervisor) MPSDaemons(ctx context.Context) ([]gpu.MPSStatus, error) {
 				var err error
 				if status.Servers, err = d.options.look(ctx, d.folders); err != nil {
 					status.Problem = err.Error()
+				} else {
+					status.Problem = d.answered()
 				}
 			}
 			statuses[i] = status
