@@ -198,7 +198,7 @@ func (d *daemon) intend(want gpu.MPSDaemon) error {
 func (d *daemon) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.options.StartTimeout, gpu.ErrTimeout)
 	defer cancel()
-	if err := d.folders.make(); err != nil {
+	if err := d.folders.make(ctx); err != nil {
 		return err
 	}
 	if err := d.options.mountShm(d.folders); err != nil {
@@ -318,7 +318,7 @@ func (d *daemon) stop(ctx context.Context) error {
 	if err := d.options.unmountShm(d.folders); err != nil {
 		return fmt.Errorf("stop MPS daemon %s: %w", d.name(), err)
 	}
-	if err := d.folders.remove(); err != nil {
+	if err := d.folders.remove(ctx); err != nil {
 		return fmt.Errorf("stop MPS daemon %s: %w", d.name(), err)
 	}
 	return nil

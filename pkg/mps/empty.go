@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,15 +15,21 @@ import (
 // there may be folders in folders without end: os.RemoveAll keeps each of them
 // open on its way down, and comes to the end of its files or of its memory. Here
 // folders are moved up to the first one before their turn, and links are never
-// followed.
-func emptyFolder(path string) error {
+// followed. A container that goes on making files holds it up until ctx ends.
+func emptyFolder(ctx context.Context, path string) error {
 	top, err := openFolder(unix.AT_FDCWD, path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = top.Close() }()
+	heed := func() error {
+		if ctx.Err() == nil {
+			return nil
+		}
+		return fmt.Errorf("empty %s: %w: there are more files than could be removed, or a container goes on making them: end the pods that have it", path, context.Cause(ctx))
+	}
 	moved := 0
-	return eachName(top, func(name string) error {
+	return eachName(top, heed, func(name string) error {
 		if isFolder, err := unlink(top, name); !isFolder {
 			return err
 		}
@@ -31,11 +38,14 @@ func emptyFolder(path string) error {
 			return err
 		}
 		defer func() { _ = inner.Close() }()
-		err = eachName(inner, func(name string) error {
+		err = eachName(inner, heed, func(name string) error {
 			if isFolder, err := unlink(inner, name); !isFolder {
 				return err
 			}
 			for {
+				if err := heed(); err != nil {
+					return err
+				}
 				moved++
 				err := unix.Renameat2(int(inner.Fd()), name, int(top.Fd()), fmt.Sprintf(".%d", moved), unix.RENAME_NOREPLACE)
 				if !errors.Is(err, fs.ErrExist) {
@@ -46,7 +56,11 @@ func emptyFolder(path string) error {
 		if err != nil {
 			return err
 		}
-		return failed("remove", top, name, unix.Unlinkat(int(top.Fd()), name, unix.AT_REMOVEDIR))
+		err = unix.Unlinkat(int(top.Fd()), name, unix.AT_REMOVEDIR)
+		if errors.Is(err, unix.ENOTEMPTY) {
+			return nil // somebody has made a file since: it has its turn again
+		}
+		return failed("remove", top, name, err)
 	})
 }
 
@@ -59,8 +73,8 @@ func openFolder(parent int, name string) (*os.File, error) {
 }
 
 // eachName calls do, which removes it, with every name in a folder until there
-// is none.
-func eachName(dir *os.File, do func(name string) error) error {
+// is none, and before each heed.
+func eachName(dir *os.File, heed func() error, do func(name string) error) error {
 	for {
 		if _, err := dir.Seek(0, io.SeekStart); err != nil {
 			return err
@@ -73,6 +87,9 @@ func eachName(dir *os.File, do func(name string) error) error {
 			return err
 		}
 		for _, name := range names {
+			if err := heed(); err != nil {
+				return err
+			}
 			if err := do(name); err != nil {
 				return err
 			}

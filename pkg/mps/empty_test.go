@@ -1,12 +1,17 @@
 package mps
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // A container can do this to its /dev/shm, and its pod must go away all the same.
@@ -55,7 +60,7 @@ func TestANestOfFoldersDeeperThanFilesCanBeOpenIsRemoved(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
 		t.Fatal(err)
 	}
-	err = emptyFolder(top)
+	err = emptyFolder(t.Context(), top)
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}
@@ -68,5 +73,85 @@ func TestANestOfFoldersDeeperThanFilesCanBeOpenIsRemoved(t *testing.T) {
 	}
 	if _, err := os.Stat(outside); err != nil {
 		t.Errorf("a link was followed: %v", err)
+	}
+}
+
+// endsWith ends once a file is gone.
+type endsWith struct {
+	context.Context
+	file string
+}
+
+func (c endsWith) Err() error {
+	if _, err := os.Stat(c.file); err != nil {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+func TestAStopIsNotHeldUpByAContainerThatGoesOnMakingFiles(t *testing.T) {
+	s, d := supervise(t, double(t))
+	// The record goes first, so there are files left.
+	err := s.StopMPS(endsWith{context.Background(), d.folders.record()}, shareOfOne.Name)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), d.folders.dir) || !strings.Contains(err.Error(), "end the pods") {
+		t.Errorf("error %v, want one that is DeadlineExceeded, names the folder and says what to do", err)
+	}
+}
+
+func TestAFolderIsEmptiedWhileFilesAreMade(t *testing.T) {
+	top := t.TempDir()
+	inner := filepath.Join(top, "inner")
+	made := make(chan struct{})
+	go func() {
+		defer close(made)
+		for i := range 1000 {
+			_ = os.Mkdir(inner, 0o700)
+			_ = os.WriteFile(filepath.Join(inner, strconv.Itoa(i)), nil, 0o600) // unless the folder has gone again
+		}
+	}()
+	for {
+		if err := emptyFolder(t.Context(), top); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-made:
+			return
+		default:
+		}
+	}
+}
+
+func TestNoFolderIsEmptiedAfterTheEnd(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, inner := range []string{"file", "folder/file", "folder/folder/file"} {
+		top := t.TempDir()
+		file := filepath.Join(top, inner)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if err := emptyFolder(ended, top); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), top) {
+			t.Errorf("%s: error %v, want one that is Canceled and names the folder", inner, err)
+		}
+		if _, err := os.Stat(file); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A start empties the pipes, and is bounded as well.
+func TestAStartIsNotHeldUpByAContainerThatGoesOnMakingFiles(t *testing.T) {
+	o := double(t)
+	f := o.folders("gpu-1a-00")
+	if err := f.make(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(f.pipe, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(gpu.ErrTimeout)
+	if err := f.make(ended); !errors.Is(err, gpu.ErrTimeout) || !strings.Contains(err.Error(), f.pipe) {
+		t.Errorf("error %v, want one that is ErrTimeout and names the folder", err)
 	}
 }

@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,7 +74,7 @@ func (f folders) output() string { return filepath.Join(f.log, "output.log") }
 
 // make makes the folders and removes what a daemon that died has left among the
 // pipes. The folders themselves stay: containers have them mounted.
-func (f folders) make() error {
+func (f folders) make(ctx context.Context) error {
 	if err := makeDir(f.dir, runMode); err != nil {
 		return err
 	}
@@ -88,16 +89,16 @@ func (f folders) make() error {
 			return err
 		}
 	}
-	return emptyFolder(f.pipe)
+	return emptyFolder(ctx, f.pipe)
 }
 
 // remove leaves the logs. The record goes first: a folder without one is what a
 // stop has left that was cut short.
-func (f folders) remove() error {
+func (f folders) remove(ctx context.Context) error {
 	if err := os.Remove(f.record()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	err := emptyFolder(f.dir)
+	err := emptyFolder(ctx, f.dir)
 	if err == nil {
 		err = os.Remove(f.dir)
 	}

@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -55,7 +56,8 @@ func (s *Supervisor) removeLogs() error {
 			continue
 		}
 		path := filepath.Join(s.options.LogDir, e.Name())
-		errs = append(errs, emptyFolder(path), folder.Remove(path))
+		// Nobody else can make files there.
+		errs = append(errs, emptyFolder(context.WithoutCancel(s.ctx), path), folder.Remove(path))
 	}
 	return errors.Join(errs...)
 }
