@@ -97,7 +97,8 @@ func (s *Supervisor) revive(d *daemon) {
 	}
 }
 
-// probeAll asks the daemons now and then whether they are well.
+// probeAll asks the daemons now and then whether they are well, and bounds their
+// logs.
 func (s *Supervisor) probeAll() {
 	ticker := s.options.Clock.NewTicker(s.options.ProbeInterval)
 	defer ticker.Stop()
@@ -105,6 +106,9 @@ func (s *Supervisor) probeAll() {
 		select {
 		case <-ticker.C():
 			for _, d := range s.all() {
+				if err := s.options.boundLogs(s.ctx, d.folders); err != nil {
+					klog.FromContext(s.ctx).Error(err, "Logs of an MPS daemon cannot be bounded", "device", d.name())
+				}
 				s.work.Go(func() { s.probe(d) })
 			}
 		case <-s.ctx.Done():

@@ -19,6 +19,8 @@ const (
 	// log. A hang that stands in the way of a share is found sooner: see
 	// [Options.AnswerAge].
 	DefaultProbeInterval = 2 * time.Minute
+	// DefaultLogLimit is in bytes.
+	DefaultLogLimit = 16 << 20
 	// DefaultShmSize is in bytes. It leaves each of several sharers more than the
 	// 64 MiB of a container's own.
 	DefaultShmSize = 1 << 30
@@ -79,6 +81,9 @@ type Options struct {
 	// AnswerAge is how old a daemon's last answer can be for a share that changes
 	// nothing to be given without asking it. It keeps many shares at a time cheap.
 	AnswerAge time.Duration
+	// LogLimit is how many bytes of the disk each log file of a daemon may take;
+	// one that takes more is cut to nothing at the next interval of the probes.
+	LogLimit int64
 	// Clock for intervals and back-off.
 	Clock clock.WithTicker
 
@@ -93,6 +98,7 @@ func (o Options) withDefaults() Options {
 	o.CommandTimeout = cmp.Or(o.CommandTimeout, 5*time.Second)
 	o.StopGrace = cmp.Or(o.StopGrace, 2*time.Second)
 	o.ProbeInterval = cmp.Or(o.ProbeInterval, DefaultProbeInterval)
+	o.LogLimit = cmp.Or(o.LogLimit, DefaultLogLimit)
 	o.AnswerAge = cmp.Or(o.AnswerAge, 10*time.Second)
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
