@@ -22,7 +22,7 @@ import (
 // The run directory itself stays, empty: an agent in a container has it mounted,
 // and would never see the socket of the next supervisor in a new one. It is on a
 // file system that is empty after a boot.
-func (s *Supervisor) Leave(socket string) error {
+func (s *Supervisor) Leave(ctx context.Context, socket string) error {
 	s.end()
 	s.mu.Lock()
 	leaving := len(s.daemons) == 0
@@ -30,7 +30,7 @@ func (s *Supervisor) Leave(socket string) error {
 	s.mu.Unlock()
 	var err error
 	if leaving {
-		if err = s.removeAll(socket); err != nil {
+		if err = s.removeAll(ctx, socket); err != nil {
 			err = fmt.Errorf("leave %s and %s: %w", s.options.RunDir, s.options.LogDir, err)
 		}
 	}
@@ -38,8 +38,8 @@ func (s *Supervisor) Leave(socket string) error {
 	return errors.Join(err, s.lock.Close())
 }
 
-func (s *Supervisor) removeAll(socket string) error {
-	errs := []error{s.removeLogs(), s.options.removeCgroup(), folder.Remove(s.options.daemons()), folder.Remove(s.options.LogDir)}
+func (s *Supervisor) removeAll(ctx context.Context, socket string) error {
+	errs := []error{s.removeLogs(ctx), s.options.removeCgroup(), folder.Remove(s.options.daemons()), folder.Remove(s.options.LogDir)}
 	if info, err := os.Lstat(socket); err == nil && info.Mode().Type() == fs.ModeSocket {
 		errs = append(errs, os.Remove(socket))
 	}
@@ -47,17 +47,16 @@ func (s *Supervisor) removeAll(socket string) error {
 }
 
 // removeLogs removes the log folders of daemons.
-func (s *Supervisor) removeLogs() error {
+func (s *Supervisor) removeLogs(ctx context.Context) error {
 	entries, err := os.ReadDir(s.options.LogDir)
 	errs := []error{err}
 	for _, e := range entries {
 		if err := validateName(e.Name()); err != nil || !e.IsDir() {
-			klog.FromContext(s.ctx).Info("This is not of an MPS daemon and is left alone", "path", filepath.Join(s.options.LogDir, e.Name()))
+			klog.FromContext(ctx).Info("This is not of an MPS daemon and is left alone", "path", filepath.Join(s.options.LogDir, e.Name()))
 			continue
 		}
 		path := filepath.Join(s.options.LogDir, e.Name())
-		// Nobody else can make files there.
-		errs = append(errs, emptyFolder(context.WithoutCancel(s.ctx), path), folder.Remove(path))
+		errs = append(errs, emptyFolder(ctx, path), folder.Remove(path))
 	}
 	return errors.Join(errs...)
 }

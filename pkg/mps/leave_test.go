@@ -197,7 +197,7 @@ func TestTheNextSupervisorLosesNothingToTheOneThatLeaves(t *testing.T) {
 					}
 				}
 				are.Add(-1)
-				if err := s.Leave(socket); err != nil {
+				if err := s.Leave(context.Background(), socket); err != nil {
 					t.Error(err)
 				}
 			}

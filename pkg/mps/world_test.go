@@ -108,7 +108,7 @@ func (w *world) start() {
 		w.stop, w.leave = nil, nil
 	}
 	w.stop = func() { end(w.supervisor.Close) }
-	w.leave = func() { end(func() error { return w.supervisor.Leave(socket) }) }
+	w.leave = func() { end(func() error { return w.supervisor.Leave(context.Background(), socket) }) }
 }
 
 // restart ends the supervisor and starts the next one, as an update does.
