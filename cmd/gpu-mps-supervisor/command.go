@@ -88,11 +88,17 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	// Servers of simulated GPUs have the daemon's user, as those of --multi-user.
+	if o.hardware == "nvml" && !o.multiUser {
+		if err := supervised.CheckRunDir(); err != nil {
+			return fmt.Errorf("--run-dir=%s: %w", o.runDir, err)
+		}
+	}
 	// What is under way unasked ends after the last call.
 	supervisor, err := mps.New(context.WithoutCancel(ctx), supervised)
 	if err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Supervising MPS daemons", "version", version.Get().GitVersion, "socket", o.socket, "driverRoot", supervised.Driver, "multiUser", o.multiUser)
-	return errors.Join(mps.Serve(ctx, o.socket, supervisor), supervisor.Leave(o.socket))
+	return errors.Join(mps.Serve(ctx, o.socket, supervisor), supervisor.Leave(context.WithoutCancel(ctx), o.socket))
 }

@@ -59,12 +59,12 @@ func (o *options) flags() cliflag.NamedFlagSets {
 
 	fs = sets.FlagSet("daemons")
 	fs.BoolVar(&o.multiUser, "multi-user", false, "have one server, which runs as root, serve the clients of all users. Without, the clients of one GPU have to be of one user at a time: those of another wait, inside the first call of CUDA, until the clients of the first have ended. Give it where containers of different users (runAsUser) share GPUs and you trust them with a server of root's")
-	fs.DurationVar(&o.startTimeout, "start-timeout", mps.DefaultStartTimeout, "how long a daemon may take until it answers")
+	fs.DurationVar(&o.startTimeout, "start-timeout", mps.DefaultStartTimeout, "how long a daemon may take until it answers, at most 25s: gpu-kubelet-plugin waits for 30s")
 	fs.DurationVar(&o.probeInterval, "probe-interval", mps.DefaultProbeInterval, "how often a daemon is asked whether it is well")
 
 	fs = sets.FlagSet("host")
 	fs.StringVar(&o.socket, "socket", "", "`FILE` of the unix socket for gpu-kubelet-plugin (default: supervisor.sock in the run directory)")
-	fs.StringVar(&o.runDir, "run-dir", filepath.Dir(mps.DefaultSocket), "`DIR` for the daemons' sockets and shared memory: at the same path on the host, empty after a boot, and at most 31 characters long, as the path of a socket is limited")
+	fs.StringVar(&o.runDir, "run-dir", filepath.Dir(mps.DefaultSocket), "`DIR` for the daemons' sockets and shared memory: at the same path on the host, in folders that every user can pass, empty after a boot, and at most 31 characters long, as the path of a socket is limited")
 	fs.StringVar(&o.logDir, "log-dir", "/var/log/gpu-mps-supervisor", "`DIR` for the daemons' logs, which go when it ends without daemons")
 	fs.StringVar(&o.mountNamespace, "mount-namespace", "", "`FILE` of the mount namespace in which daemons see their files, such as /proc/1/ns/mnt: for a supervisor in a container, whose files go with it (default: the supervisor's own)")
 	fs.StringVar(&o.cgroup, "cgroup", "", "`DIR` of cgroup v2 for the daemons, such as /sys/fs/cgroup/gpu-mps, made if it is missing: for a supervisor in a container, as what is in the container's cgroup ends with it (default: the supervisor's own)")
@@ -105,6 +105,8 @@ func (o *options) complete() error {
 		return fmt.Errorf("--sim-state: %w: simulated GPUs are shared with gpu-kubelet-plugin: give the same directory to both", gpu.ErrInvalid)
 	case o.startTimeout < time.Second:
 		return invalid("start-timeout", o.startTimeout.String(), "want at least 1s")
+	case o.startTimeout > mps.MaxStartTimeout:
+		return invalid("start-timeout", o.startTimeout.String(), fmt.Sprintf("want at most %s: gpu-kubelet-plugin waits for 30s, and would not learn why a daemon does not start", mps.MaxStartTimeout))
 	case o.probeInterval < time.Second:
 		return invalid("probe-interval", o.probeInterval.String(), "want at least 1s")
 	case !o.shmSize.IsZero() && o.shmSize.Value() < smallestShm || o.shmSize.Value()%mebibyte != 0:

@@ -88,6 +88,7 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		"a simulation without a state":  {[]string{"--hardware=sim:dgx-h100"}},
 		"a state without a simulation":  {[]string{"--sim-state=/x"}},
 		"a start that takes no time":    {[]string{"--start-timeout=0s"}},
+		"a start nobody waits for":      {[]string{"--start-timeout=26s"}},
 		"questions without an interval": {[]string{"--probe-interval=1ms"}},
 		"shared memory for nobody":      {[]string{"--shm-size=15Mi"}},
 		"shared memory off the Mi":      {[]string{"--shm-size=16.5Mi"}},
@@ -101,8 +102,30 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 	}
 }
 
-func TestItServesUntilItIsToldToEnd(t *testing.T) {
+// reachable is a folder that every user can pass.
+func reachable(t *testing.T) string {
+	t.Helper()
 	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestARunDirectoryThatServersCannotReachIsRefused(t *testing.T) {
+	dir := reachable(t)
+	closed := filepath.Join(dir, "closed")
+	if err := os.Mkdir(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	server, out := process(t, "--driver-root="+dir, "--run-dir="+filepath.Join(closed, "run"), "--log-dir="+filepath.Join(dir, "log"))
+	if err := server.Run(); err == nil || !strings.Contains(out.String(), "chmod o+x "+closed) {
+		t.Errorf("it ends with %v and says %q, want it to say what to do", err, out)
+	}
+}
+
+func TestItServesUntilItIsToldToEnd(t *testing.T) {
+	dir := reachable(t)
 	socket := "--socket=" + filepath.Join(dir, "s")
 	server, out := process(t, "--driver-root="+dir, "--run-dir="+filepath.Join(dir, "run"), "--log-dir="+filepath.Join(dir, "log"), socket)
 	if err := server.Start(); err != nil {

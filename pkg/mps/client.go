@@ -19,7 +19,7 @@ const DefaultSocket = "/run/gpu-mps-supervisor/supervisor.sock"
 // How long a call may take where its context does not say less. Starting and
 // stopping wait for another process.
 const (
-	ensureTimeout = 30 * time.Second
+	ensureTimeout = 30 * time.Second // more than MaxStartTimeout
 	stopTimeout   = 15 * time.Second
 	listTimeout   = 10 * time.Second
 )

@@ -15,6 +15,9 @@ const (
 	// the driver initialises first. Claims of one GPU wait for each other, and
 	// three such times fit into the 40 s that the agent tries for.
 	DefaultStartTimeout = 12 * time.Second
+	// MaxStartTimeout leaves time for the reason to reach the agent, which gives
+	// up after 30 s.
+	MaxStartTimeout = 25 * time.Second
 	// DefaultProbeInterval keeps small what each question adds to the daemon's
 	// log. A hang that stands in the way of a share is found sooner: see
 	// [Options.AnswerAge].

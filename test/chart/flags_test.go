@@ -119,7 +119,7 @@ func TestValuesReachTheirFlags(t *testing.T) {
 	got = supervisor.args(t, valuesFile(t, "every-value.yaml"))
 	want = map[string]string{
 		"hardware": "nvml", "driver-root": "/opt/nvidia", "mount-namespace": "/proc/1/ns/mnt", "cgroup": "/sys/fs/cgroup/mine",
-		"host-shm": "true", "shm-size": "2Gi", "multi-user": "true", "start-timeout": "1m", "probe-interval": "1m",
+		"host-shm": "true", "shm-size": "2Gi", "multi-user": "true", "start-timeout": "25s", "probe-interval": "1m",
 		"socket": "/run/mps/supervisor.sock", "run-dir": "/run/mps", "log-dir": "/var/log/mps",
 		"logging-format": "json", "log-flush-frequency": "1s", "v": "4", "vmodule": "supervisor=5",
 	}

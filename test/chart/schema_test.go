@@ -53,6 +53,8 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 		"less shared memory than MPS needs":    {"supervisor: {shmSize: 15Mi}", []string{"/supervisor/shmSize"}},
 		"no interval":                          {"agent: {reconcileInterval: 0s}", []string{"/agent/reconcileInterval"}},
 		"an interval of less than a second":    {"supervisor: {probeInterval: 500ms}", []string{"/supervisor/probeInterval"}},
+		"a start nobody waits for":             {"supervisor: {startTimeout: 26s}", []string{"/supervisor/startTimeout"}},
+		"a start of minutes":                   {"supervisor: {startTimeout: 1m}", []string{"/supervisor/startTimeout"}},
 		"shares that a context fills":          {"{shares: {smallest: 512Mi}}", []string{"shares.smallest (512Mi)", "mps.contextMemory (512Mi)"}},
 		"a context of more than a share":       {"{mps: {contextMemory: 2Gi}}", []string{"shares.smallest (1Gi)", "mps.contextMemory (2Gi)"}},
 		"more slots than a number can say":     {"timeslice: {slots: 1000000}", []string{"/timeslice/slots"}},
