@@ -16,6 +16,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // The test binary plays nvidia-cuda-mps-control where it is started under that
@@ -55,6 +56,7 @@ func playControl() error {
 	if len(os.Args) == 1 {
 		return playCommandLine(socket)
 	}
+	go endWithTest()
 	if os.Args[1] == "server" {
 		select {} // until it is killed
 	}
@@ -103,6 +105,18 @@ func playControl() error {
 			continue
 		}
 		go d.serve(conn)
+	}
+}
+
+// endWithTest ends a daemon or a server when the test that it is of has: one that
+// fails or is killed stops none of them.
+func endWithTest() {
+	root := filepath.Join(filepath.Dir(os.Args[0]), "../..")
+	test, err := strconv.Atoi(os.Getenv("TEST_PROCESS"))
+	for range time.Tick(100 * time.Millisecond) {
+		if _, gone := os.Stat(root); err != nil || gone != nil || syscall.Kill(test, 0) != nil {
+			os.Exit(1)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package mps_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,7 +44,7 @@ func newWorld(t *testing.T) *world {
 		RunDir: filepath.Join(dir, "run"),
 		LogDir: filepath.Join(dir, "log"),
 		// The race detector has a program that ends wait for a second otherwise.
-		Environment: []string{"GORACE=atexit_sleep_ms=0"},
+		Environment: []string{"GORACE=atexit_sleep_ms=0", fmt.Sprintf("TEST_PROCESS=%d", os.Getpid())},
 		// A mount namespace takes root, which unit tests have no need of.
 		HostShm: true,
 	}}
