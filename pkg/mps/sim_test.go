@@ -117,3 +117,25 @@ func TestTheStandInDaemonIsHeldToItsCeilings(t *testing.T) {
 		t.Errorf("server %d runs on", servers[0].PID)
 	}
 }
+
+// The stand-in is a script that runs another program: its own name is a word of
+// the command line.
+func TestTheStandInDaemonIsKnownToTheNextSupervisor(t *testing.T) {
+	w, sim := newSimWorld(t)
+	devices, err := sim.ComputeDevices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	dirs := w.ensure(gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{devices[0].UUID}})
+	var output bytes.Buffer
+	if err := mpssim.Control(t.Context(), dirs.Pipe, strings.NewReader(fmt.Sprintf("start_server -uid %d\n", os.Getuid())), &output); err != nil || output.Len() > 0 {
+		t.Fatalf("start a server: %v %q", err, &output)
+	}
+	before := w.daemon()
+	w.restart()
+	w.until("it is adopted", func() bool { return w.daemon().State == gpu.MPSReady })
+	if diff := cmp.Diff(before, w.daemon()); diff != "" {
+		t.Errorf("daemon (-before +after):\n%s", diff)
+	}
+}
