@@ -41,7 +41,7 @@ func driver(t *testing.T, model string) (state string, root gpu.DriverRoot) {
 // end.
 func startMPS(t *testing.T, root gpu.DriverRoot, env ...string) (wait func() error) {
 	t.Helper()
-	daemon := exec.Command(root.Binary("nvidia-cuda-mps-control"), "-f")
+	daemon := exec.Command(root.Binaries("nvidia-cuda-mps-control")[0], "-f")
 	daemon.Env = append(os.Environ(), env...)
 	log, err := daemon.StderrPipe()
 	if err != nil {
@@ -80,7 +80,7 @@ func until(t *testing.T, what string, done func() bool) {
 // command asks the daemon with the driver's own program.
 func command(t *testing.T, root gpu.DriverRoot, commands string) (string, error) {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), root.Binary("nvidia-cuda-mps-control"))
+	c := exec.CommandContext(t.Context(), root.Binaries("nvidia-cuda-mps-control")[0])
 	c.Stdin = strings.NewReader(commands + "\n")
 	out, err := c.CombinedOutput()
 	return strings.TrimSpace(string(out)), err
@@ -215,12 +215,12 @@ func TestADaemonDoesNotComeUp(t *testing.T) {
 	if !strings.Contains(ok(t, state, "show"), "MPS daemons do not come up") {
 		t.Error("show does not tell")
 	}
-	out, err := exec.CommandContext(t.Context(), root.Binary("nvidia-cuda-mps-control"), "-f").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), root.Binaries("nvidia-cuda-mps-control")[0], "-f").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "simulated fault") {
 		t.Errorf("got %s, %v", out, err)
 	}
 	// In the background, as by hand.
-	if out, err := exec.CommandContext(t.Context(), root.Binary("nvidia-cuda-mps-control"), "-d").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), root.Binaries("nvidia-cuda-mps-control")[0], "-d").CombinedOutput(); err != nil {
 		t.Errorf("got %s, %v", out, err)
 	}
 	if out, err := command(t, root, "quit"); err != nil {
@@ -264,7 +264,7 @@ func TestTheDriverSetsTimeSlicesWithTheStandInNvidiaSMI(t *testing.T) {
 	if err := nvml.ResetWith(root)(t.Context(), gpu.PCIAddress{Bus: 0x1b}); !errors.Is(err, gpu.ErrInUse) {
 		t.Errorf("a reset of a busy GPU: %v", err)
 	}
-	out, err := exec.CommandContext(t.Context(), root.Binary("nvidia-smi"), "compute-policy", "--set-timeslice=4").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), root.Binaries("nvidia-smi")[0], "compute-policy", "--set-timeslice=4").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "3=LONG") {
 		t.Errorf("a wrong time slice: %s, %v", out, err)
 	}
@@ -290,7 +290,7 @@ func TestNvidiaSMIInAContainerSaysWhatItIs(t *testing.T) {
 	_, root := driver(t, "t4")
 	t.Setenv("GPU_SIM", "/nowhere/gpu-sim")
 	container := filepath.Join(t.TempDir(), "nvidia-smi")
-	script, err := os.ReadFile(root.Binary("nvidia-smi"))
+	script, err := os.ReadFile(root.Binaries("nvidia-smi")[0])
 	if err != nil {
 		t.Fatal(err)
 	}

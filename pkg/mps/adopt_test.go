@@ -39,7 +39,7 @@ func TestADaemonIsLeftAloneWhileTheDriversProgramIsAway(t *testing.T) {
 		instead string // of the program
 		says    string
 	}{
-		"it is not there": {says: "is the NVIDIA driver installed under"},
+		"it is not there": {says: "install the NVIDIA driver"},
 		"it fails":        {instead: "#!/bin/sh\nexit 127\n", says: "exit status 127"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestADaemonIsLeftAloneWhileTheDriversProgramIsAway(t *testing.T) {
 			w.start()
 			w.ensure(shareOfA)
 			before := w.daemon().PID
-			program := w.options.Driver.Binary("nvidia-cuda-mps-control")
+			program := w.options.Driver.Binaries("nvidia-cuda-mps-control")[0]
 			if err := os.Rename(program, program+".away"); err != nil {
 				t.Fatal(err)
 			}

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -34,7 +34,11 @@ func (o *Options) environment(f folders) []string {
 func (o *Options) ask(ctx context.Context, f folders, commands ...string) ([]string, error) {
 	limited, cancel := context.WithTimeout(ctx, o.CommandTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(limited, o.Driver.Binary(program))
+	path, err := o.find()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(limited, path)
 	cmd.Env = o.environment(f)
 	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
 	var output bytes.Buffer
@@ -44,9 +48,9 @@ func (o *Options) ask(ctx context.Context, f folders, commands ...string) ([]str
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	if err := (mounts{namespace: o.MountNamespace}).start(cmd); err != nil {
-		return nil, o.notRun(err)
+		return nil, notRun(err)
 	}
-	err := cmd.Wait()
+	err = cmd.Wait()
 	said := strings.TrimSpace(output.String())
 	switch {
 	case limited.Err() != nil && ctx.Err() == nil:
@@ -65,13 +69,19 @@ func (o *Options) ask(ctx context.Context, f folders, commands ...string) ([]str
 // installed anew: how the daemon fares is not known.
 var errNotRun = errors.New("nvidia-cuda-mps-control was not run")
 
-// notRun explains why there is no process of the program.
-func (o *Options) notRun(err error) error {
-	var failed *fs.PathError
-	if path := o.Driver.Binary(program); errors.Is(err, fs.ErrNotExist) && errors.As(err, &failed) && failed.Path == path {
-		return fmt.Errorf("%w: %w: %s is not there: is the NVIDIA driver installed under %s (--driver-root)? (%w)", gpu.ErrNotReady, errNotRun, path, o.Driver, err)
+func notRun(err error) error { return fmt.Errorf("%w: %w", errNotRun, err) }
+
+// find gives the path of the program, which is one among the files that it sees.
+func (o *Options) find() (string, error) {
+	var path string
+	err := mounts{namespace: o.MountNamespace}.do(func() (err error) {
+		path, err = o.Driver.Find(program, os.Stat)
+		return err
+	})
+	if err != nil {
+		return "", notRun(err)
 	}
-	return fmt.Errorf("%w: %w", errNotRun, err)
+	return path, nil
 }
 
 // servers are the PIDs of a daemon's servers.

@@ -224,7 +224,11 @@ func (d *daemon) start(ctx context.Context) error {
 // and with its output in a file.
 func (d *daemon) spawn() (*process, error) {
 	o := d.options
-	cmd := exec.Command(o.Driver.Binary(program), "-f") //nolint:noctx // it outlives every context
+	path, err := o.find()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(path, "-f") //nolint:noctx // it outlives every context
 	if o.MultiUser {
 		cmd.Args = append(cmd.Args, "-M")
 	}
@@ -247,7 +251,7 @@ func (d *daemon) spawn() (*process, error) {
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(cgroup.Fd())
 	}
 	if err := d.folders.mounts(o.MountNamespace).start(cmd); err != nil {
-		return nil, o.notRun(err)
+		return nil, notRun(err)
 	}
 	p, err := o.follow(cmd.Process.Pid, func() { _ = cmd.Wait() })
 	if err != nil {

@@ -34,7 +34,7 @@ func double(t *testing.T) Options {
 		Driver: gpu.DriverRoot(filepath.Join(dir, "driver")), RunDir: filepath.Join(dir, "run"), LogDir: filepath.Join(dir, "log"),
 		HostShm: true, Environment: []string{"GORACE=atexit_sleep_ms=0", fmt.Sprintf("TEST_PROCESS=%d", os.Getpid())},
 	}
-	path := o.Driver.Binary(program)
+	path := o.Driver.Binaries(program)[0]
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.Symlink(self, path)); err != nil {
 		t.Fatal(err)
 	}

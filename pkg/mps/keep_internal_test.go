@@ -13,7 +13,7 @@ import (
 func TestAProgramThatFailsSaysNothingOfTheDaemon(t *testing.T) {
 	s, d := supervise(t, double(t))
 	before := d.look().PID
-	path := d.options.Driver.Binary(program)
+	path := d.options.Driver.Binaries(program)[0]
 	if err := errors.Join(os.Rename(path, path+".away"), os.WriteFile(path, []byte("#!/bin/sh\nexit 127\n"), 0o755)); err != nil {
 		t.Fatal(err)
 	}

@@ -178,7 +178,7 @@ func TestADaemonThatDoesNotComeUpSaysWhyAndLeavesNothing(t *testing.T) {
 			w := newWorld(t)
 			w.options.StartTimeout = time.Second
 			if tc.fault == "" {
-				if err := os.Remove(w.options.Driver.Binary("nvidia-cuda-mps-control")); err != nil {
+				if err := os.Remove(w.options.Driver.Binaries("nvidia-cuda-mps-control")[0]); err != nil {
 					t.Fatal(err)
 				}
 			} else {

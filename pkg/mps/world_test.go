@@ -48,7 +48,7 @@ func newWorld(t *testing.T) *world {
 		// A mount namespace takes root, which unit tests have no need of.
 		HostShm: true,
 	}}
-	w.play(w.options.Driver.Binary("nvidia-cuda-mps-control"))
+	w.play(w.options.Driver.Binaries("nvidia-cuda-mps-control")[0])
 	t.Cleanup(func() {
 		w.start()
 		w.stopAll()

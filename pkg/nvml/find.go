@@ -14,29 +14,12 @@ import (
 // driver's version.
 const libraryName = "libnvidia-ml.so.1"
 
-// libraryDirs are where distributions, NVIDIA's driver container and cloud
-// vendors put the driver's libraries.
-var libraryDirs = []string{
-	"usr/lib64",
-	"usr/lib/x86_64-linux-gnu",
-	"usr/lib/aarch64-linux-gnu",
-	"usr/lib/x86_64-linux-gnu/nvidia/current",
-	"usr/lib/aarch64-linux-gnu/nvidia/current",
-	"lib64",
-	"lib/x86_64-linux-gnu",
-	"lib/aarch64-linux-gnu",
-	"usr/local/nvidia/lib64",
-	"home/kubernetes/bin/nvidia/lib64",
-	"usr/lib",
-	"lib",
-}
-
 // FindLibrary gives what to open as NVIDIA's management library below
 // driverRoot: a path with its links resolved inside that root, or for the root
 // "/" also the bare name, for the loader to find by its own configuration. It
 // fails with [gpu.ErrNotReady], since the library comes with the driver.
 func FindLibrary(driverRoot string) (string, error) {
-	for _, dir := range libraryDirs {
+	for _, dir := range gpu.LibraryDirs() {
 		// A driver root is another system's root: its absolute links must not
 		// lead out of it.
 		path, err := securejoin.SecureJoin(driverRoot, filepath.Join(dir, libraryName))
@@ -50,5 +33,5 @@ func FindLibrary(driverRoot string) (string, error) {
 	if filepath.Clean(driverRoot) == "/" {
 		return libraryName, nil
 	}
-	return "", fmt.Errorf("find %s below driver root %s: %w: not in %v; install the NVIDIA driver or correct the driver root", libraryName, driverRoot, gpu.ErrNotReady, libraryDirs)
+	return "", fmt.Errorf("find %s below driver root %s: %w: not in %v; install the NVIDIA driver or correct the driver root (--driver-root)", libraryName, driverRoot, gpu.ErrNotReady, gpu.LibraryDirs())
 }

@@ -39,7 +39,11 @@ func NewSMI(root gpu.DriverRoot) *SMI {
 func (s *SMI) run(ctx context.Context, address gpu.PCIAddress, what string, args ...string) (string, error) {
 	operation := fmt.Sprintf("%s %s with nvidia-smi", what, address)
 	return do(ctx, s.guard(address), operation, func() (string, error) {
-		cmd := exec.CommandContext(ctx, s.root.Binary("nvidia-smi"), args...)
+		program, err := s.root.Find("nvidia-smi", os.Stat)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", operation, err)
+		}
+		cmd := exec.CommandContext(ctx, program, args...)
 		cmd.Env = append(os.Environ(), s.root.Environment()...)
 		// What it has started ends with it, or would keep its output open.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -74,8 +78,8 @@ func smiError(err error, output string) error {
 			return fmt.Errorf("%w: %w: %s", sentinel, err, output)
 		}
 		return fmt.Errorf("%w: %s", err, output)
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: %w: install the NVIDIA driver or correct the driver root", gpu.ErrNotReady, err)
+	case errors.Is(err, fs.ErrNotExist): // it went away, or has no loader here
+		return fmt.Errorf("%w: %w: install the NVIDIA driver or correct the driver root (--driver-root)", gpu.ErrNotReady, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: %w", gpu.ErrPermission, err)
 	default:

@@ -22,8 +22,8 @@ var someGPU = gpu.PCIAddress{Bus: 0x1b}
 func smiScript(t *testing.T, script string) gpu.DriverRoot {
 	t.Helper()
 	root := gpu.DriverRoot(t.TempDir())
-	must(t, os.MkdirAll(filepath.Dir(root.Binary("nvidia-smi")), 0o755))
-	must(t, os.WriteFile(root.Binary("nvidia-smi"), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+	must(t, os.MkdirAll(filepath.Dir(root.Binaries("nvidia-smi")[0]), 0o755))
+	must(t, os.WriteFile(root.Binaries("nvidia-smi")[0], []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 	return root
 }
 
@@ -66,7 +66,7 @@ func TestNvidiaSMIIsRunAsTheDriverRootSays(t *testing.T) {
 	must(t, nvml.ResetWith(root)(t.Context(), someGPU))
 	got, err := os.ReadFile(record)
 	must(t, err)
-	in := " in " + filepath.Join(string(root), "lib64") + "\n"
+	in := " in " + filepath.Join(string(root), "lib") + "\n"
 	want := "compute-policy -i 0000:1b:00.0 --set-timeslice=3" + in +
 		"compute-policy -i 0000:1b:00.0 --set-timeslice=0" + in +
 		"--gpu-reset -i 0000:1b:00.0" + in
@@ -105,5 +105,15 @@ func TestAnNvidiaSMIThatHangsIsGivenUp(t *testing.T) {
 	defer cancel()
 	if _, err := smi.TimeSlice(ctx, someGPU); !errors.Is(err, gpu.ErrTimeout) {
 		t.Errorf("got %v, want a timeout", err)
+	}
+}
+
+func TestNvidiaSMIIsFoundInARootThatHoldsNothingButTheDriver(t *testing.T) {
+	from := smiScript(t, "echo Timeslice Medium")
+	root := t.TempDir()
+	must(t, os.Mkdir(filepath.Join(root, "bin"), 0o755))
+	must(t, os.Rename(from.Binaries("nvidia-smi")[0], filepath.Join(root, "bin/nvidia-smi")))
+	if got, err := nvml.NewSMI(gpu.DriverRoot(root)).TimeSlice(t.Context(), someGPU); err != nil || got != gpu.TimeSliceMedium {
+		t.Errorf("got %q, %v", got, err)
 	}
 }

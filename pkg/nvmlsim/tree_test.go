@@ -122,17 +122,42 @@ func (silent) Infof(string, ...any)    {}
 func (silent) Warningf(string, ...any) {}
 func (silent) Tracef(string, ...any)   {}
 
+// onlyDriver is a root with the driver of a simulated node and nothing else: bin
+// and lib64, as GKE has it.
+func onlyDriver(t *testing.T, s *Sim) string {
+	t.Helper()
+	root := t.TempDir()
+	for to, from := range map[string]string{"bin": "usr/bin", "lib64": libraryDirs[s.Model().Platform]} {
+		if err := os.CopyFS(filepath.Join(root, to), os.DirFS(filepath.Join(s.Root(), from))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
 // The container toolkit's CDI library runs on the simulator as on a real node
 // and finds driver and device nodes.
 func TestContainerToolkitFindsTheDriver(t *testing.T) {
-	for _, model := range []string{"dgx-h100", "gb200"} {
-		t.Run(model, func(t *testing.T) {
-			s, lib := newTestSim(t, model)
+	for name, tc := range map[string]struct {
+		model string
+		// bin and lib of a root with nothing but the driver; empty for a whole system.
+		bin, lib string
+	}{
+		"dgx-h100":                     {model: "dgx-h100"},
+		"gb200":                        {model: "gb200"},
+		"GKE's root has bin and lib64": {model: "t4", bin: "/bin", lib: "/lib64"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, lib := newTestSim(t, tc.model)
+			driver, bin, dir := s.Root(), "/usr/bin", "/"+libraryDirs[s.Model().Platform]
+			if tc.bin != "" {
+				driver, bin, dir = onlyDriver(t, s), tc.bin, tc.lib
+			}
 			cdi, err := nvcdi.New(
 				nvcdi.WithLogger(silent{}),
 				nvcdi.WithMode(nvcdi.ModeNvml),
 				nvcdi.WithNvmlLib(lib),
-				nvcdi.WithDriverRoot(s.Root()),
+				nvcdi.WithDriverRoot(driver),
 				nvcdi.WithDevRoot(s.Root()),
 				nvcdi.WithNVIDIACDIHookPath("/usr/bin/nvidia-cdi-hook"),
 				nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils),
@@ -155,8 +180,7 @@ func TestContainerToolkitFindsTheDriver(t *testing.T) {
 				nodes = append(nodes, n.Path)
 			}
 			version := s.Model().DriverVersion
-			dir := "/" + libraryDirs[s.Model().Platform]
-			for _, want := range []string{dir + "/libcuda.so." + version, dir + "/libnvidia-ml.so." + version, "/usr/bin/nvidia-smi"} {
+			for _, want := range []string{dir + "/libcuda.so." + version, dir + "/libnvidia-ml.so." + version, bin + "/nvidia-smi", bin + "/nvidia-cuda-mps-control"} {
 				if !slices.Contains(mounts, want) {
 					t.Errorf("no mount of %s in %v", want, mounts)
 				}

@@ -57,9 +57,8 @@ func checkMPS(t *testing.T, m *machine) {
 // nobody uses, or why there are none.
 func (m *machine) mpsTargets(t *testing.T) (targets []gpu.MPSDaemon, why string) {
 	t.Helper()
-	program := m.driverRoot.Binary("nvidia-cuda-mps-control")
-	if _, err := os.Stat(program); err != nil {
-		return nil, fmt.Sprintf("there is no %s", program)
+	if _, err := m.driverRoot.Find("nvidia-cuda-mps-control", os.Stat); err != nil {
+		return nil, err.Error()
 	}
 	why = "there is no GPU of Volta or newer"
 	found := map[gpu.Kind]bool{}
