@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +26,9 @@ const (
 	clientVariable  = "CONFORMANCE_CLIENT"
 	clientOfCUDA    = "cuda"
 	clientOfStandIn = "stand-in"
+	// stepVariable and mostVariable are how much memory it takes, in bytes.
+	stepVariable = "CONFORMANCE_STEP"
+	mostVariable = "CONFORMANCE_MOST"
 	// shmVariable is what it is to have as /dev/shm.
 	shmVariable = "CONFORMANCE_SHM"
 	hostShm     = "/dev/shm"
@@ -83,7 +87,12 @@ func beClient(kind string) error {
 	if kind == clientOfStandIn {
 		look = lookAtStandIn
 	}
-	report, err := look(mpsStep, mpsMost)
+	step, stepErr := strconv.ParseUint(os.Getenv(stepVariable), 10, 64)
+	most, mostErr := strconv.ParseUint(os.Getenv(mostVariable), 10, 64)
+	if err := errors.Join(stepErr, mostErr); err != nil {
+		return err
+	}
+	report, err := look(step, most)
 	if err != nil {
 		return err
 	}

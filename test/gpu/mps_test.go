@@ -20,15 +20,33 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/gpu/cuda"
 )
 
-// The ceilings of the daemon, and what a client sets for itself. They are small
-// beside any GPU, so that enforcement that fails takes little of it.
-const (
-	mpsCeiling     = 2 << 30
-	mpsLimit       = 1 << 30
-	mpsStep        = 16 << 20
-	mpsMost        = 3 << 30
-	mpsOutOfMemory = 2 // CUDA_ERROR_OUT_OF_MEMORY
-)
+const mpsOutOfMemory = 2 // CUDA_ERROR_OUT_OF_MEMORY
+
+// mpsTarget is a daemon to start, and what its clients try, in bytes.
+type mpsTarget struct {
+	gpu.MPSDaemon
+	// ceiling of the daemon, and the limit that a client sets for itself.
+	ceiling, limit uint64
+	// Clients take memory in steps until they are refused or have the most.
+	step, most uint64
+}
+
+// newMPSTarget chooses the limits for a device with so much memory; it is false
+// for one with too little. MPS may count a client's context against its limit,
+// and a bare one takes more than half a GiB on the largest GPUs: the limit is
+// several times that, and smaller only on GPUs that are smaller in all. What is
+// taken where limits do not hold leaves the device a quarter of its memory.
+func newMPSTarget(name, uuid string, memory uint64) (target mpsTarget, ok bool) {
+	const whole, most, least = 256 << 20, 8 << 30, 3 << 30
+	if memory < least {
+		return mpsTarget{}, false
+	}
+	ceiling := min(most, memory/2/whole*whole)
+	return mpsTarget{
+		MPSDaemon: gpu.MPSDaemon{Name: name, Devices: []string{uuid}, ThreadPercentage: 50, MemoryLimits: []uint64{ceiling}},
+		ceiling:   ceiling, limit: ceiling / 2, step: ceiling / 128, most: ceiling * 3 / 2,
+	}, true
+}
 
 // checkMPS lets the supervisor run a control daemon on an idle device, and
 // clients find out how much memory they get. It changes no setting of a GPU.
@@ -55,18 +73,22 @@ func checkMPS(t *testing.T, m *machine) {
 
 // mpsTargets are a whole GPU and a MIG device, where there are such that
 // nobody uses, or why there are none.
-func (m *machine) mpsTargets(t *testing.T) (targets []gpu.MPSDaemon, why string) {
+func (m *machine) mpsTargets(t *testing.T) (targets []mpsTarget, why string) {
 	t.Helper()
 	if _, err := m.driverRoot.Find("nvidia-cuda-mps-control", os.Stat); err != nil {
 		return nil, err.Error()
 	}
 	why = "there is no GPU of Volta or newer"
 	found := map[gpu.Kind]bool{}
-	add := func(name gpu.DeviceName, uuid string) {
-		if !found[name.Kind] {
-			targets = append(targets, gpu.MPSDaemon{Name: name.String(), Devices: []string{uuid}, ThreadPercentage: 50, MemoryLimits: []uint64{mpsCeiling}})
+	add := func(name gpu.DeviceName, uuid string, memory uint64) {
+		target, ok := newMPSTarget(name.String(), uuid, memory)
+		switch {
+		case !ok:
+			why = fmt.Sprintf("%s has %d MiB of memory, too little beside a context", name, memory>>20)
+		case !found[name.Kind]:
+			targets = append(targets, target)
+			found[name.Kind] = true
 		}
-		found[name.Kind] = true
 	}
 	for _, g := range m.node.GPUs {
 		if !g.MPSLimits() {
@@ -81,30 +103,30 @@ func (m *machine) mpsTargets(t *testing.T) (targets []gpu.MPSDaemon, why string)
 		case g.ComputeMode == gpu.ComputeModeProhibited:
 			why = fmt.Sprintf("the compute mode of %s is %s", g.Address, g.ComputeMode)
 		case !g.MIG.Enabled:
-			add(gpu.DeviceName{Kind: gpu.KindGPU, Address: g.Address}, g.UUID)
+			add(gpu.DeviceName{Kind: gpu.KindGPU, Address: g.Address}, g.UUID, g.MemoryBytes)
 		case len(g.MIG.Partitions) == 0:
 			why = fmt.Sprintf("MIG is on at %s, and it has no MIG device", g.Address)
 		default:
 			p := g.MIG.Partitions[0]
-			add(gpu.DeviceName{Kind: gpu.KindMIG, Address: g.Address, Profile: p.Profile, Start: p.Placement.Start}, p.UUID)
+			add(gpu.DeviceName{Kind: gpu.KindMIG, Address: g.Address, Profile: p.Profile, Start: p.Placement.Start}, p.UUID, memoryOf(g, p.Profile))
 		}
 	}
 	return targets, why
 }
 
-func checkMPSOn(t *testing.T, m *machine, want gpu.MPSDaemon) {
-	supervisor := m.supervisor(t)
-	t.Cleanup(func() {
-		if err := supervisor.StopMPS(context.WithoutCancel(t.Context()), want.Name); err != nil {
-			t.Error(err)
-		}
-	})
-	dirs, err := supervisor.EnsureMPS(t.Context(), want)
-	if err != nil {
-		t.Fatal(err)
+// memoryOf is what a MIG device of a profile has.
+func memoryOf(g gpu.GPU, profile gpu.Profile) uint64 {
+	i := slices.IndexFunc(g.MIG.Profiles, func(p gpu.ProfileInfo) bool { return p.Profile == profile })
+	if i < 0 {
+		return 0
 	}
+	return g.MIG.Profiles[i].MemoryBytes
+}
+
+func checkMPSOn(t *testing.T, m *machine, want mpsTarget) {
+	supervisor, dirs := m.startMPS(t, want.MPSDaemon)
 	started := onlyDaemon(t, supervisor)
-	if diff := cmp.Diff(gpu.MPSStatus{Daemon: want, State: gpu.MPSReady, PID: started.PID}, started); diff != "" || started.PID == 0 {
+	if diff := cmp.Diff(gpu.MPSStatus{Daemon: want.MPSDaemon, State: gpu.MPSReady, PID: started.PID}, started); diff != "" || started.PID == 0 {
 		t.Errorf("daemon %d after its start (-want +got):\n%s", started.PID, diff)
 	}
 
@@ -113,12 +135,12 @@ func checkMPSOn(t *testing.T, m *machine, want gpu.MPSDaemon) {
 		environment []string
 		limit       uint64
 	}{
-		{"a client with limits of its own", []string{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1024M", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25"}, mpsLimit},
-		{"a client that drops the variables", nil, mpsCeiling},
-		{"a client that sets more than the daemon's ceiling", []string{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=4096M"}, mpsCeiling},
+		{"a client with limits of its own", []string{memoryLimit(want.limit), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25"}, want.limit},
+		{"a client that drops the variables", nil, want.ceiling},
+		{"a client that sets more than the daemon's ceiling", []string{memoryLimit(2 * want.ceiling)}, want.ceiling},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := m.runClient(t, dirs, c.environment)
+			got := m.runClient(t, dirs, want, c.environment)
 			t.Logf("%s with %d multiprocessors: %d MiB free, %d MiB taken of %d MiB", got.Name, got.Multiprocessors, got.FreeBytes>>20, got.TakenBytes>>20, c.limit>>20)
 			if got.Refusal != mpsOutOfMemory || got.TakenBytes > c.limit {
 				t.Errorf("got %d MiB and then CUDA error %d, want no more than %d MiB and then error %d", got.TakenBytes>>20, got.Refusal, c.limit>>20, mpsOutOfMemory)
@@ -155,7 +177,39 @@ func checkMPSOn(t *testing.T, m *machine, want gpu.MPSDaemon) {
 	}
 }
 
+// memoryLimit of a client on its first device.
+func memoryLimit(bytes uint64) string {
+	return fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%dM", bytes>>20)
+}
+
+func TestLimitsFitTheDevice(t *testing.T) {
+	const mib = 1 << 20
+	for name, tc := range map[string]struct {
+		memory, ceiling, limit uint64 // in MiB
+	}{
+		"an H100":               {81559, 8192, 4096},
+		"a T4":                  {15360, 7680, 3840},
+		"a 1g.5gb of an A100":   {4864, 2304, 1152},
+		"a GPU with 4 GiB":      {4096, 2048, 1024},
+		"a GPU with 2 GiB none": {2048, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, ok := newMPSTarget("gpu-1a-00", "GPU-1", tc.memory*mib)
+			if ok != (tc.ceiling > 0) || got.ceiling != tc.ceiling*mib || got.limit != tc.limit*mib {
+				t.Fatalf("got %+v, %t; want a ceiling of %d MiB and a limit of %d MiB", got, ok, tc.ceiling, tc.limit)
+			}
+			if got.most > tc.memory*mib*3/4 {
+				t.Errorf("clients may take %d MiB of %d MiB", got.most/mib, tc.memory)
+			}
+			if ok && (got.step == 0 || got.limit%got.step != 0) {
+				t.Errorf("clients find out a limit of %d bytes in steps of %d", got.limit, got.step)
+			}
+		})
+	}
+}
+
 func TestMPSOnASimulatedMIGDevice(t *testing.T) {
+	standInOnly(t)
 	m := simulate(t, load(t, "dgx-h100"))
 	address, profile := m.node.GPUs[0].Address, gpu.Profile{Slices: 1, MemoryGB: 10}
 	if err := m.library.SetMIGMode(t.Context(), address, true); err != nil {
@@ -170,7 +224,7 @@ func TestMPSOnASimulatedMIGDevice(t *testing.T) {
 	}
 	targets, _ := m.mpsTargets(t)
 	name := gpu.DeviceName{Kind: gpu.KindMIG, Address: address, Profile: profile, Start: 3}.String()
-	i := slices.IndexFunc(targets, func(d gpu.MPSDaemon) bool { return d.Name == name })
+	i := slices.IndexFunc(targets, func(d mpsTarget) bool { return d.Name == name })
 	if i < 0 {
 		t.Fatalf("%s is not among %+v", name, targets)
 	}
@@ -180,14 +234,36 @@ func TestMPSOnASimulatedMIGDevice(t *testing.T) {
 func TestWithoutAControlDaemonNothingIsSaidOfMPS(t *testing.T) {
 	m := simulate(t, load(t, "t4"))
 	m.driverRoot = gpu.DriverRoot(t.TempDir())
-	if targets, why := m.mpsTargets(t); len(targets) > 0 || !strings.Contains(why, "usr/bin/nvidia-cuda-mps-control") {
+	if targets, why := m.mpsTargets(t); len(targets) > 0 || !strings.Contains(why, "find nvidia-cuda-mps-control") {
 		t.Errorf("got %+v, %q", targets, why)
 	}
 }
 
-// supervisor runs until the test ends. Without root, daemons and clients share
-// /dev/shm with the machine.
-func (m *machine) supervisor(t *testing.T) *mps.Supervisor {
+// startMPS starts a daemon, which runs until the test ends or stops it. It has a
+// /dev/shm of its own; where that is not permitted, as in most containers, daemon
+// and clients share the machine's.
+func (m *machine) startMPS(t *testing.T, want gpu.MPSDaemon) (*mps.Supervisor, gpu.MPSDirs) {
+	t.Helper()
+	supervisor := m.supervisor(t, false)
+	dirs, err := supervisor.EnsureMPS(t.Context(), want)
+	if errors.Is(err, gpu.ErrPermission) {
+		t.Logf("a /dev/shm for the daemon alone is NOT CHECKED, the machine's serves instead: %v", err)
+		supervisor = m.supervisor(t, true)
+		dirs, err = supervisor.EnsureMPS(t.Context(), want)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := supervisor.StopMPS(context.WithoutCancel(t.Context()), want.Name); err != nil {
+			t.Error(err)
+		}
+	})
+	return supervisor, dirs
+}
+
+// supervisor runs until the test ends.
+func (m *machine) supervisor(t *testing.T, hostShm bool) *mps.Supervisor {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "mps-") //nolint:usetesting // the path of a unix socket has 107 bytes at most
 	if err != nil {
@@ -207,7 +283,7 @@ func (m *machine) supervisor(t *testing.T) *mps.Supervisor {
 		Driver:       m.driverRoot,
 		RunDir:       filepath.Join(dir, "run"),
 		LogDir:       logs,
-		HostShm:      os.Geteuid() != 0,
+		HostShm:      hostShm,
 		StartTimeout: patience,
 	})
 	if err != nil {
@@ -246,7 +322,7 @@ func onlyDaemon(t *testing.T, supervisor *mps.Supervisor) gpu.MPSStatus {
 }
 
 // runClient runs this binary as a client of the daemon in these folders.
-func (m *machine) runClient(t *testing.T, dirs gpu.MPSDirs, environment []string) cuda.Report {
+func (m *machine) runClient(t *testing.T, dirs gpu.MPSDirs, target mpsTarget, environment []string) cuda.Report {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -258,7 +334,8 @@ func (m *machine) runClient(t *testing.T, dirs gpu.MPSDirs, environment []string
 	}
 	c.Env = append(c.Env, m.driverRoot.Environment()...)
 	c.Env = append(c.Env, environment...)
-	c.Env = append(c.Env, "CUDA_MPS_PIPE_DIRECTORY="+dirs.Pipe, clientVariable+"="+m.client)
+	c.Env = append(c.Env, "CUDA_MPS_PIPE_DIRECTORY="+dirs.Pipe, clientVariable+"="+m.client,
+		fmt.Sprintf("%s=%d", stepVariable, target.step), fmt.Sprintf("%s=%d", mostVariable, target.most))
 	if dirs.Shm != hostShm {
 		c.Env = append(c.Env, shmVariable+"="+dirs.Shm)
 		c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
