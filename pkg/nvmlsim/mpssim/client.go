@@ -99,7 +99,7 @@ func (d *Daemon) admit(c *client) {
 		}
 		if err := d.startServer(uid); err != nil {
 			d.logs.control(d.pid, "Cannot start a server for user %d: %v", uid, err)
-			d.refuse(c, fail(errServerNotReady, "the MPS server does not start: %v", err))
+			d.refuse(c, fail(errConnectionFailed, "the MPS server does not start: %v", err))
 			return
 		}
 		s = d.server

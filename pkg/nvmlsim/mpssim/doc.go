@@ -5,8 +5,10 @@
 // As with the real one, defaults are for servers that start later, settings of
 // a server for clients that connect later, a client's own limits only tighten
 // its server's, and a client of another user waits until the server of the
-// first has lost its clients, unless the daemon runs in multi-user mode. The
-// server is a process of its GPUs or MIG devices from its start to its end.
+// first has lost its clients, unless the daemon runs in multi-user mode. A server
+// that does not start, such as one whose user cannot get to the pipe directory, is
+// a connection that fails to its client. The server is a process of its GPUs or
+// MIG devices from its start to its end.
 //
 // Beside what the real one logs, the daemon keeps a [Record] of its settings
 // and clients in the log directory.

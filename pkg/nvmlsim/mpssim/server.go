@@ -59,6 +59,9 @@ func (d *Daemon) startServer(uid int) error {
 	if d.closing {
 		return errors.New("the control daemon quits")
 	}
+	if err := reach(uid, d.options.PipeDirectory); err != nil {
+		return err
+	}
 	devices, err := d.sim.ComputeDevices(d.uuids()...)
 	if err != nil {
 		return err
