@@ -137,7 +137,7 @@ func terminateClient(d *Daemon, s *server, args []string) (string, error) {
 		return "", fmt.Errorf("Client %s not found", args[0]) //nolint:staticcheck // it is output
 	}
 	d.end(fail(errClientTerminated, "terminated by command"), c)
-	return "", nil
+	return "0\n", nil // CUDA_SUCCESS
 }
 
 func setPercentage(l *Limits, arg string) (string, error) {

@@ -29,6 +29,9 @@ const (
 const (
 	socketName = "control"
 	pidName    = "nvidia-cuda-mps-control.pid"
+	// privilegedName is the longest of the real daemon's sockets, for its
+	// commands. Here they come to the same as clients.
+	privilegedName = "control_privileged"
 )
 
 // maxSocketPath is what sun_path holds before its terminating zero.
@@ -97,8 +100,8 @@ func Run(ctx context.Context, sim *nvmlsim.Sim, o Options, ready func()) error {
 		o.identify = credentials
 	}
 	socket := filepath.Join(pipe, socketName)
-	if len(socket) > maxSocketPath {
-		return fmt.Errorf("pipe directory %s: %w: the path of its socket is longer than the %d bytes that a socket can have", pipe, gpu.ErrInvalid, maxSocketPath)
+	if longest := filepath.Join(pipe, privilegedName); len(longest) > maxSocketPath {
+		return fmt.Errorf("pipe directory %s: %w: the path of its socket %s is longer than the %d bytes that a socket can have", pipe, gpu.ErrInvalid, privilegedName, maxSocketPath)
 	}
 	defaults, err := parseLimits(o.ActiveThreadPercentage, o.PinnedDeviceMemLimit)
 	if err != nil {

@@ -66,6 +66,7 @@ func (d *Daemon) startServer(uid int) error {
 	if err != nil {
 		return err
 	}
+	devices = ofOneKind(devices)
 	// It ends with its standard input.
 	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", "read _", nvmlsim.MPSServerName)
 	stdin, err := cmd.StdinPipe()
@@ -194,11 +195,20 @@ func (s *server) maxClients() int {
 	return most
 }
 
-// hasLimits reports whether all devices can hold clients to limits.
-func (s *server) hasLimits() bool {
-	return !slices.ContainsFunc(s.devices, func(d nvmlsim.ComputeDevice) bool {
-		return !gpu.GPU{ComputeCapability: d.ComputeCapability}.MPSLimits()
-	})
+// hasLimits reports whether the devices can hold clients to limits.
+func (s *server) hasLimits() bool { return !slices.ContainsFunc(s.devices, beforeVolta) }
+
+func beforeVolta(d nvmlsim.ComputeDevice) bool {
+	return !gpu.GPU{ComputeCapability: d.ComputeCapability}.MPSLimits()
+}
+
+// ofOneKind are the devices that a server uses: where one of them is Volta or
+// newer, none that is older.
+func ofOneKind(devices []nvmlsim.ComputeDevice) []nvmlsim.ComputeDevice {
+	if newer := slices.DeleteFunc(slices.Clone(devices), beforeVolta); len(newer) > 0 {
+		return newer
+	}
+	return devices
 }
 
 func (s *server) record() ServerRecord {
@@ -224,7 +234,7 @@ func (r *ServerRecord) end(how string) {
 
 // fault makes the server fail as a fatal exception of a client does: all its
 // clients get errors, no other is admitted until they have gone, and the
-// server is as new then.
+// server is as new then. Before Volta it ends.
 func (d *Daemon) fault() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -238,6 +248,9 @@ func (d *Daemon) fault() {
 	d.save()
 	for _, c := range s.present() {
 		c.fault(fail(errLaunchFailed, "a client of the MPS server %d has caused a fatal exception", s.pid))
+	}
+	if !s.hasLimits() {
+		s.stop()
 	}
 }
 
