@@ -413,7 +413,7 @@ func TestTimeSlicesOfRealGPUsAreTheDriversProgramsToChange(t *testing.T) {
 	if hw.timeSlices == nil {
 		t.Fatal("real GPUs have no time slices")
 	}
-	if _, err := hw.timeSlices.TimeSlice(t.Context(), gpu.PCIAddress{Bus: 0x1a}); err == nil || !strings.Contains(err.Error(), root+"/usr/bin/nvidia-smi") {
+	if _, err := hw.timeSlices.TimeSlice(t.Context(), gpu.PCIAddress{Bus: 0x1a}); err == nil || !strings.Contains(err.Error(), "find nvidia-smi below driver root "+root) {
 		t.Errorf("error %v, want one that says that the driver has no nvidia-smi", err)
 	}
 }
