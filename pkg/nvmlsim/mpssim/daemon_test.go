@@ -3,7 +3,6 @@ package mpssim
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
