@@ -20,7 +20,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apimachinery/pkg/watch"
+	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -71,7 +73,19 @@ func newNode(t *testing.T, objects ...runtime.Object) *node {
 		t.Fatal(err)
 	}
 	objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "node-uid"}})
-	return &node{options: o, client: fake.NewClientset(objects...)}
+	n := &node{options: o, client: fake.NewClientset(objects...)}
+	n.serverIs(t, "v1.37.1")
+	return n
+}
+
+// serverIs sets the version that the API server tells of itself.
+func (n *node) serverIs(t *testing.T, told string) {
+	t.Helper()
+	discovery, ok := n.client.Discovery().(*fakediscovery.FakeDiscovery)
+	if !ok {
+		t.Fatalf("the discovery client is a %T", n.client.Discovery())
+	}
+	discovery.FakedServerVersion = &version.Info{GitVersion: told}
 }
 
 // running is an agent and the kubelet that it has registered with.

@@ -84,6 +84,14 @@ func TestAgentFollowsTheNodesLabel(t *testing.T) {
 	n.offers(t, func(devices []string) bool { return len(devices) == 8 })
 }
 
+func TestAgentOffersNoMIGDevicesWhereTheSchedulerForgetsThem(t *testing.T) {
+	n := newNode(t)
+	n.serverIs(t, "v1.36.1")
+	n.label(t, "share.mig")
+	n.start(t)
+	n.offers(t, func(devices []string) bool { return len(devices) == 8 })
+}
+
 // What a claim holds as a share stays shareable on a node that offers no shares
 // any more, until it is free.
 func TestAgentKeepsWhatIsHeldWhenTheOfferChanges(t *testing.T) {

@@ -81,6 +81,7 @@ func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.I
 		Publish:  a.publish,
 		Held:     a.held,
 		Node:     controller.WatchNode(client, o.nodeName),
+		Version:  controller.ServerVersion(client),
 		Catalog:  o.catalog(),
 		Clock:    clock.RealClock{},
 	}

@@ -27,12 +27,18 @@ type Catalog struct {
 	// claim at a time, and there are no time slices.
 	Exclusive bool
 	// NoCounters leaves out what takes counters, for clusters without
-	// partitionable devices: MIG devices made on demand and time slices, which
-	// the scheduler could give away beside the GPU as a whole.
+	// partitionable devices and for those whose scheduler forgets what shareable
+	// devices take: MIG devices made on demand and time slices, which the
+	// scheduler could give away beside the GPU as a whole.
 	NoCounters bool
 	// ListAttributes publishes NVLink peers and cliques as lists, for clusters
 	// with the feature gate DRAListTypeAttributes.
 	ListAttributes bool
+}
+
+// WantsCounters reports whether something is offered that takes counters.
+func (c Catalog) WantsCounters() bool {
+	return c.Offer.TimeSlice || c.Offer.MIG && !c.MIG.Static
 }
 
 // Unhealthy gives the reason for each GPU that is not to be allocated, as a

@@ -57,14 +57,16 @@ type PublishFunc func(ctx context.Context, resources resourceslice.DriverResourc
 // anything that waits for the controller.
 type HeldFunc func(ctx context.Context) (catalog.Held, error)
 
-// Options are what a [Controller] is made of. Held, Node and Plugins may be nil,
-// for a node without claims, one that the API knows nothing of, and one on which
-// nobody else gives out GPUs; the others are required.
+// Options are what a [Controller] is made of. Held, Node, Version and Plugins may
+// be nil, for a node without claims, one that the API knows nothing of, a cluster
+// whose scheduler is known to be new enough, and a node on which nobody else
+// gives out GPUs; the others are required.
 type Options struct {
 	Hardware Hardware
 	Publish  PublishFunc
 	Held     HeldFunc
 	Node     NodeFunc
+	Version  VersionFunc
 	Plugins  DevicePlugins
 	Catalog  catalog.Catalog
 	Clock    clock.Clock
@@ -78,6 +80,7 @@ type Controller struct {
 	clock    clock.Clock
 	held     HeldFunc
 	node     NodeFunc
+	version  VersionFunc
 	plugins  DevicePlugins
 	standard catalog.Offer // where no label says otherwise
 	wake     chan struct{} // has an item when another look is due
@@ -96,6 +99,9 @@ type Controller struct {
 	state       State
 	lastLogged  string
 	dropped     map[string]bool // feature gates that are known to be off
+	apiVersion  string          // as the API server told it, or ""
+	tooOld      bool            // it is, or nobody can tell
+	warned      bool            // that it is
 	lastError   string          // that HandleError has logged
 	subscribers map[chan struct{}]bool
 }
@@ -108,6 +114,7 @@ func New(o Options) *Controller {
 		clock:       o.Clock,
 		held:        o.Held,
 		node:        o.Node,
+		version:     o.Version,
 		plugins:     o.Plugins,
 		standard:    o.Catalog.Offer,
 		wake:        make(chan struct{}, 1),
@@ -285,14 +292,15 @@ func (c *Controller) look(ctx context.Context) (well, others bool) {
 
 // publishDue publishes what is known, if that is due.
 func (c *Controller) publishDue(ctx context.Context, held catalog.Held) error {
+	publishing := c.learnVersion(ctx)
 	c.mu.Lock()
 	known := c.inventory.node()
 	resources := c.catalog.Resources(known, c.inventory.unhealthy(), held)
-	due := c.due(resources)
+	due := publishing == nil && c.due(resources)
+	c.warnTooOld(ctx)
 	c.logWithheld(ctx, known)
 	c.mu.Unlock()
 
-	var publishing error
 	if due {
 		if err := c.publish(ctx, resources); err != nil {
 			publishing = fmt.Errorf("publish the node's devices: %w", err)
