@@ -89,11 +89,11 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 			delete(whole.Attributes, "migMode")
 		}
 		lentWhole := lent(g, gpu.DeviceName{Kind: gpu.KindGPU, Address: g.Address})
-		whole.Taints, whole.ConsumesCounters = append(taints.whole, lentWhole...), consumed[0]
+		whole.Taints, whole.ConsumesCounters = slices.Concat(taints.whole, c.lastShares(g, whole), lentWhole), consumed[0]
 		groups[i].whole = whole
 		for j, p := range parts {
 			device := c.part(g, p, held)
-			device.Taints, device.ConsumesCounters = slices.Concat(taints.parts, lent(g, p.name(g))), consumed[1+j]
+			device.Taints, device.ConsumesCounters = slices.Concat(taints.parts, c.lastShares(g, device), lent(g, p.name(g))), consumed[1+j]
 			groups[i].parts = append(groups[i].parts, device)
 		}
 		if turns {

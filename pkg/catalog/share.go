@@ -78,11 +78,15 @@ func (o ShareOffer) byMPS(g gpu.GPU) bool { return o.MPS && g.MPSLimits() }
 // shared reports whether claims can take shares of the device of the GPU with
 // the name and so much memory. One whose memory is unknown or below two steps
 // has nothing that could be divided: with no capacity to consume, any number of
-// claims would fit. Only as clients of MPS can processes share a GPU in the
-// compute mode ExclusiveProcess.
+// claims would fit.
 func (c Catalog) shared(g gpu.GPU, name string, all resource.Quantity, held Held) bool {
-	offered := c.Offer.Share && (g.ComputeMode != gpu.ComputeModeExclusiveProcess || c.Shares.byMPS(g))
-	return (offered || held[name]) && !c.Exclusive && all.CmpInt64(2*MemoryStep) >= 0
+	return (c.Offer.Share && c.admitsShares(g) || held[name]) && !c.Exclusive && all.CmpInt64(2*MemoryStep) >= 0
+}
+
+// admitsShares reports whether the compute mode of the GPU lets processes share
+// it: in ExclusiveProcess only as clients of MPS.
+func (c Catalog) admitsShares(g gpu.GPU) bool {
+	return g.ComputeMode != gpu.ComputeModeExclusiveProcess || c.Shares.byMPS(g)
 }
 
 // describe adds what shares of a GPU, or of a part of it, are held by and how

@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -172,6 +173,54 @@ func TestMIGDevicesAreSharedWhereSharesAreOffered(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("shareable (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A GPU that an administrator sets to one process at a time while claims hold
+// plain shares of it, or of a MIG device on it, stays shareable until these have
+// ended: the next share is of another device, as it could not be prepared on this
+// one. With MPS it can.
+func TestAnExclusiveModeKeepsFurtherPlainSharesAway(t *testing.T) {
+	plain, plainParts := sharing(), listed(t, "3g.40gb")
+	plain.Shares.MPS, plainParts.Shares.MPS = false, false
+	for name, tc := range map[string]struct {
+		catalog catalog.Catalog
+		words   string
+		want    bool // that the second share is of the same device as the first
+	}{
+		"plain shares of a GPU":        {plain, "memory=10Gi", false},
+		"MPS shares of a GPU":          {sharing(), "memory=10Gi", true},
+		"plain shares of a MIG device": {plainParts, "class=mig memory=10Gi", false},
+		"MPS shares of a MIG device":   {listed(t, "3g.40gb"), "class=mig memory=10Gi", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hardware := first(t, 2, "dgx-h100")
+			node := schedulable(t, tc.catalog, hardware, nil)
+			allocate := func(name string) gpu.DeviceName {
+				t.Helper()
+				results, err := node.Allocate(t.Context(), name, claim(tc.words))
+				if err != nil {
+					t.Fatal(err)
+				}
+				device, err := gpu.ParseDeviceName(results[0].Device)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return device
+			}
+			one := allocate("one")
+			i := slices.IndexFunc(hardware.GPUs, func(g gpu.GPU) bool { return g.Address == one.Address })
+			hardware.GPUs[i].ComputeMode = gpu.ComputeModeExclusiveProcess
+			node.Publish(tc.catalog.Resources(hardware, nil, catalog.Held{one.String(): true}))
+			if two := allocate("two"); (two == one) != tc.want {
+				t.Errorf("the second share is of %s, the first of %s", two, one)
+			}
+			for _, device := range devices(t, tc.catalog, hardware, nil) {
+				if len(device.Taints) > 0 {
+					t.Errorf("%s has the taints %v when nothing is held", device.Name, device.Taints)
+				}
 			}
 		})
 	}

@@ -18,7 +18,8 @@ const (
 	TaintMIGMode = "gpu.nvidia.com/mig-mode"
 	// TaintComputeMode marks a device that the GPU's compute mode stands in the
 	// way of: "prohibited", in which nothing runs, or "exclusive-process", in
-	// which processes cannot take turns. The mode is the administrator's.
+	// which processes cannot take turns or, without MPS, shares. The mode is the
+	// administrator's.
 	TaintComputeMode = "gpu.nvidia.com/compute-mode"
 	// TaintInUse marks a device that somebody else on the node has given to a
 	// pod. Its value is who: "device-plugin".
@@ -47,6 +48,16 @@ func taintsOf(g gpu.GPU, unhealthy string) taints {
 		t.turns = append(t.turns, taint(TaintComputeMode, "exclusive-process"))
 	}
 	return t
+}
+
+// lastShares gives the taint of a device of the GPU that is shareable only
+// because claims hold shares of it: the compute mode admits one process, and
+// another share would be refused when it is prepared. Nothing for any other.
+func (c Catalog) lastShares(g gpu.GPU, device resourceapi.Device) []resourceapi.DeviceTaint {
+	if device.AllowMultipleAllocations == nil || c.admitsShares(g) {
+		return nil
+	}
+	return []resourceapi.DeviceTaint{taint(TaintComputeMode, "exclusive-process")}
 }
 
 // lent gives the taint of a device that a pod has through a device plugin, or
