@@ -49,7 +49,8 @@ type Unhealthy map[gpu.PCIAddress]string
 // counted by what is consumed of them: whether the allocation has a share ID, as
 // that of all of a shareable device has too. They stay published, and shareable
 // if they are so counted, whatever the node offers: the scheduler would give a
-// device that it no longer sees to the next claim in another form.
+// device that it no longer sees to the next claim in another form. What is not
+// offered is given to nobody else, by a taint.
 type Held map[string]bool
 
 // PartsOf gives the MIG devices of a GPU that are held, in order.
@@ -93,12 +94,12 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 		groups[i].whole = whole
 		for j, p := range parts {
 			device := c.part(g, p, held)
-			device.Taints, device.ConsumesCounters = slices.Concat(taints.parts, c.lastShares(g, device), lent(g, p.name(g))), consumed[1+j]
+			device.Taints, device.ConsumesCounters = slices.Concat(taints.parts, c.lastPart(g, p, device), lent(g, p.name(g))), consumed[1+j]
 			groups[i].parts = append(groups[i].parts, device)
 		}
 		if turns {
 			device := c.turns(g)
-			device.Taints, device.ConsumesCounters = append(taints.turns, lentWhole...), consumed[0]
+			device.Taints, device.ConsumesCounters = slices.Concat(taints.turns, withdrawn(!c.offersTurns(), "timeslice"), lentWhole), consumed[0]
 			groups[i].turns = []resourceapi.Device{device}
 		}
 		if len(counters) > 0 {

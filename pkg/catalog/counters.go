@@ -16,6 +16,8 @@ type part struct {
 	placement gpu.Placement
 	// uuid of a device that is there already and only handed out.
 	uuid string
+	// withdrawn parts are there only as long as claims hold them.
+	withdrawn bool
 }
 
 func (p part) covers(slice int) bool {

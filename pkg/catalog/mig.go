@@ -133,7 +133,10 @@ func (c Catalog) parts(g gpu.GPU, offered bool, held Held) ([]part, []counter) {
 	}
 	for _, name := range held.PartsOf(g.Address) {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.profile.Profile == name.Profile && p.placement.Start == name.Start }) {
-			parts = append(parts, find(g, name)...)
+			for _, p := range find(g, name) {
+				p.withdrawn = true
+				parts = append(parts, p)
+			}
 		}
 	}
 	if c.MIG.Static {

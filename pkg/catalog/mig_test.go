@@ -139,11 +139,11 @@ func TestWhatIsOfferedInParts(t *testing.T) {
 		},
 		"what a claim holds stays when MIG is no longer offered": {
 			catalog: shareOnly, node: h100s, held: catalog.Held{"gpu-43-00-mig-2g-20gb-2": false, "gpu-99-00-mig-2g-20gb-2": false, "no name": false},
-			want: "1b-00 43-00 43-00-mig-2g-20gb-2\n{43-00 1}",
+			want: "1b-00 43-00 43-00-mig-2g-20gb-2!withdrawn\n{43-00 1}",
 		},
 		"what a claim holds stays beside what is offered instead": {
 			catalog: lastOne, node: h100s, held: catalog.Held{"gpu-43-00-mig-1g-10gb-0": false, "gpu-43-00-mig-3g-40gb-4": false},
-			want: "1b-00 43-00 43-00-mig-3g-40gb-0 43-00-mig-3g-40gb-4 43-00-mig-1g-10gb-0\n{43-00 2}",
+			want: "1b-00 43-00 43-00-mig-3g-40gb-0 43-00-mig-3g-40gb-4 43-00-mig-1g-10gb-0!withdrawn\n{43-00 2}",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

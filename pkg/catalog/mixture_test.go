@@ -28,17 +28,19 @@ type holding struct {
 type mixture struct {
 	*rapid.T
 	catalog  catalog.Catalog
+	made     []gpu.GPU // with all of their memory
 	hardware gpu.Node
 	node     *allocatortest.Node
 	claims   map[string][]holding
+	prepared map[string]bool // claims that the agent knows of
 	shown    map[string]resourceapi.Device
 }
 
 // publish shows the scheduler what the node offers now, as the controller does.
 func (m *mixture) publish() {
 	held := catalog.Held{}
-	for _, claim := range m.claims {
-		for _, h := range claim {
+	for name := range m.prepared {
+		for _, h := range m.claims[name] {
 			held[h.name.String()] = held[h.name.String()] || h.counted
 		}
 	}
@@ -55,6 +57,53 @@ func (m *mixture) publish() {
 			m.Fatalf("%s is held and no longer published", name)
 		}
 	}
+}
+
+// withdraw offers something else. What claims have of what was offered before is
+// safe only if they are prepared.
+func (m *mixture) withdraw(offer catalog.Offer) {
+	for name := range m.claims {
+		m.prepared[name] = true
+	}
+	m.catalog.Offer = offer
+}
+
+// reboot forgets who was prepared, and the GPUs come back with all of their
+// memory or, if ECC takes its part, less. Claims that have what is no longer
+// offered were drained before.
+func (m *mixture) reboot() {
+	offered := map[string]resourceapi.Device{}
+	for _, slice := range m.catalog.Resources(m.hardware, nil, nil).Pools[m.catalog.Pool].Slices {
+		for _, device := range slice.Devices {
+			offered[device.Name] = device
+		}
+	}
+	for name, claim := range m.claims {
+		if slices.ContainsFunc(claim, func(h holding) bool {
+			device, there := offered[h.name.String()]
+			return !there || h.counted && device.AllowMultipleAllocations == nil
+		}) {
+			m.free(name)
+		}
+	}
+	clear(m.prepared)
+	m.hardware.GPUs = slices.Clone(m.made)
+	for i := range m.hardware.GPUs {
+		if g := &m.hardware.GPUs[i]; rapid.Bool().Draw(m.T, "ECC") {
+			g.MemoryBytes -= g.MemoryBytes / 16
+			g.MIG.Profiles = slices.Clone(g.MIG.Profiles)
+			for j := range g.MIG.Profiles {
+				g.MIG.Profiles[j].MemoryBytes -= g.MIG.Profiles[j].MemoryBytes / 16
+			}
+		}
+	}
+}
+
+// free ends a claim.
+func (m *mixture) free(name string) {
+	m.node.Free(name)
+	delete(m.claims, name)
+	delete(m.prepared, name)
 }
 
 // all is the memory of a device.
@@ -113,9 +162,11 @@ func (m *mixture) read(result resourceapi.DeviceRequestAllocationResult) holding
 	return h
 }
 
-// check compares the accounts with the hardware: no byte twice, and no GPU in
-// two uses.
-func (m *mixture) check() {
+// check compares the accounts with the hardware once a claim was granted: no byte
+// twice, and no GPU in two uses. A GPU that has come back with less memory may
+// have less than the claims that it had before were given, and gives nothing
+// more.
+func (m *mixture) check(claim string) {
 	for _, g := range m.hardware.GPUs {
 		held := m.on(g.Address)
 		kinds := map[gpu.Kind]bool{}
@@ -133,7 +184,7 @@ func (m *mixture) check() {
 		}
 		for name, taken := range memory {
 			switch {
-			case taken > m.all(name):
+			case taken > m.all(name) && slices.ContainsFunc(m.claims[claim], func(h holding) bool { return h.name == name }):
 				m.Fatalf("%s: %d bytes of %d are taken\n%s", name, taken, m.all(name), m.node)
 			case exclusive[name] > 1:
 				m.Fatalf("%s has two owners\n%s", name, m.node)
@@ -156,14 +207,14 @@ func (m *mixture) overlap(g gpu.GPU, a, b gpu.DeviceName) bool {
 	return pa.Overlaps(pb)
 }
 
-// free reports whether the device surely has room for what is wanted of it: its
-// GPU is not in use, or has only what such devices share.
-func (m *mixture) free(device resourceapi.Device, want holding) bool {
+// hasRoom reports whether the device surely has room for what is wanted of it: its
+// GPU is not in use, or has only what such devices share and is still offered.
+func (m *mixture) hasRoom(device resourceapi.Device, want holding) bool {
 	name, err := gpu.ParseDeviceName(device.Name)
 	if err != nil {
 		m.Fatal(err)
 	}
-	if name.Kind != want.name.Kind || name.Profile != want.name.Profile {
+	if name.Kind != want.name.Kind || name.Profile != want.name.Profile || len(device.Taints) > 0 {
 		return false
 	}
 	held := m.on(name.Address)
@@ -225,9 +276,10 @@ func (m *mixture) draw() (words string, want holding) {
 }
 
 // Claims for whole GPUs, shares, MIG devices, shares of those and time slices
-// come and go at random, while the node offers now this and now that. No byte is
-// ever promised twice, no GPU is whole, cut or time-sliced and in another use,
-// and what is free is granted.
+// come and go at random, prepared or not yet, while the node offers now this and
+// now that and is booted anew, with more memory or less. No byte is ever promised
+// twice, no GPU is whole, cut or time-sliced and in another use, and what is free
+// is granted.
 func TestMixturesNeverOvercommit(t *testing.T) {
 	hardware := map[string]gpu.Node{}
 	for _, model := range []string{"dgx-h100", "a30-bridge", "t4", "dgx1-v100"} {
@@ -236,9 +288,10 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 	shippedClasses := classes(t)
 	granted := map[gpu.Kind]int{}
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &mixture{T: rt, claims: map[string][]holding{}}
+		m := &mixture{T: rt, claims: map[string][]holding{}, prepared: map[string]bool{}}
 		m.hardware = hardware[rapid.SampledFrom(slices.Sorted(maps.Keys(hardware))).Draw(rt, "model")]
 		m.hardware.GPUs = m.hardware.GPUs[:rapid.IntRange(1, len(m.hardware.GPUs)).Draw(rt, "GPUs")]
+		m.made = m.hardware.GPUs
 		offer := rapid.Custom(func(t *rapid.T) catalog.Offer {
 			return catalog.Offer{Share: rapid.Bool().Draw(t, "share"), MIG: rapid.Bool().Draw(t, "mig"), TimeSlice: rapid.Bool().Draw(t, "timeslice")}
 		})
@@ -257,14 +310,15 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 		m.node = allocatortest.NewNode(m.catalog.Resources(m.hardware, nil, nil), allocatortest.Features(), shippedClasses...)
 		m.publish()
 		for step := range rapid.IntRange(5, 30).Draw(rt, "steps") {
-			switch rapid.IntRange(0, 9).Draw(rt, "step") {
+			switch rapid.IntRange(0, 10).Draw(rt, "step") {
 			case 0:
-				m.catalog.Offer = offer.Draw(rt, "offer")
+				m.withdraw(offer.Draw(rt, "offer"))
+			case 10:
+				m.reboot()
 			case 1, 2:
 				if names := slices.Sorted(maps.Keys(m.claims)); len(names) > 0 {
 					name := rapid.SampledFrom(names).Draw(rt, "freed")
-					m.node.Free(name)
-					delete(m.claims, name)
+					m.free(name)
 				}
 			default:
 				name := fmt.Sprintf("claim-%02d", step)
@@ -273,7 +327,7 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 				results, err := m.node.Allocate(t.Context(), name, claim(fmt.Sprintf("%s count=%d", words, count)))
 				if errors.Is(err, allocatortest.ErrNoFit) {
 					for _, device := range m.shown {
-						if count == 1 && m.free(device, want) {
+						if count == 1 && m.hasRoom(device, want) {
 							rt.Fatalf("%q does not fit, and %s is free\n%s", words, device.Name, m.node)
 						}
 					}
@@ -286,7 +340,10 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 					m.claims[name] = append(m.claims[name], m.read(result))
 					granted[want.name.Kind]++
 				}
-				m.check()
+				if rapid.Bool().Draw(rt, "prepared") {
+					m.prepared[name] = true
+				}
+				m.check(name)
 			}
 			m.publish()
 		}

@@ -21,6 +21,9 @@ const (
 	// which processes cannot take turns or, without MPS, shares. The mode is the
 	// administrator's.
 	TaintComputeMode = "gpu.nvidia.com/compute-mode"
+	// TaintWithdrawn marks a device that the node no longer offers, or no longer
+	// in shares, while claims hold it so. Its value is the word of the offer.
+	TaintWithdrawn = "gpu.nvidia.com/withdrawn"
 	// TaintInUse marks a device that somebody else on the node has given to a
 	// pod. Its value is who: "device-plugin".
 	TaintInUse = "gpu.nvidia.com/in-use"
@@ -51,13 +54,38 @@ func taintsOf(g gpu.GPU, unhealthy string) taints {
 }
 
 // lastShares gives the taint of a device of the GPU that is shareable only
-// because claims hold shares of it: the compute mode admits one process, and
-// another share would be refused when it is prepared. Nothing for any other.
+// because claims hold shares of it; nothing for any other. In a compute mode that
+// admits one process another share would be refused when it is prepared.
 func (c Catalog) lastShares(g gpu.GPU, device resourceapi.Device) []resourceapi.DeviceTaint {
-	if device.AllowMultipleAllocations == nil || c.admitsShares(g) {
+	switch {
+	case device.AllowMultipleAllocations == nil:
+		return nil
+	case !c.admitsShares(g):
+		return []resourceapi.DeviceTaint{taint(TaintComputeMode, "exclusive-process")}
+	default:
+		return withdrawn(!c.Offer.Share, "share")
+	}
+}
+
+// lastPart is the same for a MIG device, which may be there at all only because
+// claims hold it.
+func (c Catalog) lastPart(g gpu.GPU, p part, device resourceapi.Device) []resourceapi.DeviceTaint {
+	if p.withdrawn {
+		return withdrawn(true, "mig")
+	}
+	return c.lastShares(g, device)
+}
+
+// withdrawn gives the taint of a device that is published as it is only because
+// claims hold it: the word is no longer offered. Without the taint others would
+// take what is given back, and a claim of theirs that is not prepared yet when
+// the last prepared one ends would find its device gone and given away in another
+// form.
+func withdrawn(is bool, word string) []resourceapi.DeviceTaint {
+	if !is {
 		return nil
 	}
-	return []resourceapi.DeviceTaint{taint(TaintComputeMode, "exclusive-process")}
+	return []resourceapi.DeviceTaint{taint(TaintWithdrawn, word)}
 }
 
 // lent gives the taint of a device that a pod has through a device plugin, or

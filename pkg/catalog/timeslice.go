@@ -28,8 +28,10 @@ func Slots(consumed map[resourceapi.QualifiedName]resource.Quantity) (int, error
 // timeSliced reports whether the GPU is offered in turns, or held so.
 func (c Catalog) timeSliced(g gpu.GPU, held Held) bool {
 	_, taken := held[turnsName(g)]
-	return (c.Offer.TimeSlice && !c.NoCounters || taken) && !c.Exclusive
+	return (c.offersTurns() || taken) && !c.Exclusive
 }
+
+func (c Catalog) offersTurns() bool { return c.Offer.TimeSlice && !c.NoCounters }
 
 func turnsName(g gpu.GPU) string {
 	return gpu.DeviceName{Kind: gpu.KindTimeSlice, Address: g.Address}.String()

@@ -92,7 +92,7 @@ func TestWhatIsOfferedInTurns(t *testing.T) {
 		},
 		"what a claim holds stays when turns are no longer offered": {
 			catalog: sharing(), node: h100(t, 2), held: catalog.Held{"gpu-43-00-ts": true},
-			want: "1b-00 43-00 43-00-ts\n{43-00 1}",
+			want: "1b-00 43-00 43-00-ts!withdrawn\n{43-00 1}",
 		},
 		"an exclusive mode admits no second process": {
 			catalog: slicing(sharing()), node: mode(gpu.ComputeModeExclusiveProcess),

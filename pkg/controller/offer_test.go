@@ -187,12 +187,12 @@ func TestWhatAClaimHoldsGoesWhenItIsFree(t *testing.T) {
 			t.Errorf("published %d times although the offer is the same", c.times())
 		}
 		c.label("share")
-		c.wantNames("gpu-01-00, gpu-01-00-mig-3g-40gb-4")
+		c.wantNames("gpu-01-00, gpu-01-00-mig-3g-40gb-4 (mig)")
 		c.mu.Lock()
 		c.err = errors.New("disk")
 		c.mu.Unlock()
 		c.hold(nil)
-		c.wantNames("gpu-01-00, gpu-01-00-mig-3g-40gb-4")
+		c.wantNames("gpu-01-00, gpu-01-00-mig-3g-40gb-4 (mig)")
 		c.mu.Lock()
 		c.err = nil
 		c.mu.Unlock()
@@ -257,7 +257,7 @@ func TestTimeSlicesComeAndGoWithTheLabelAndStayWhileTheyAreHeld(t *testing.T) {
 		}
 		c.hold(catalog.Held{"gpu-01-00-ts": true})
 		c.label("share")
-		c.wantNames("gpu-01-00, gpu-01-00-ts")
+		c.wantNames("gpu-01-00, gpu-01-00-ts (timeslice)")
 		c.hold(nil)
 		c.wantNames("gpu-01-00")
 	})
@@ -277,7 +277,7 @@ func TestWithoutPartitionableDevicesGPUsAreWhole(t *testing.T) {
 		c.wantNames("gpu-01-00")
 		// What claims hold all the same stays.
 		c.hold(catalog.Held{"gpu-01-00-ts": true})
-		c.wantNames("gpu-01-00, gpu-01-00-ts")
+		c.wantNames("gpu-01-00, gpu-01-00-ts (timeslice)")
 	})
 }
 

@@ -1,0 +1,63 @@
+package catalog_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// What a node no longer offers stays for the claims that have it, and for nobody
+// else: a claim that joined them would lose its device with the last of those
+// that the agent knows of, if it was not prepared by then.
+func TestNothingMoreIsGivenOfWhatIsWithdrawn(t *testing.T) {
+	alone := listed(t, "3g.40gb")
+	alone.Offer.Share = false
+	for name, tc := range map[string]struct {
+		catalog catalog.Catalog
+		words   string
+		keep    catalog.Offer
+		taint   string
+	}{
+		"shares":                 {sharing(), "memory=10Gi", catalog.Offer{}, "share"},
+		"shares, with MIG":       {sharing(), "memory=10Gi", catalog.Offer{MIG: true}, "share"},
+		"time slices":            {slicing(sharing()), "class=timeslice", catalog.Offer{Share: true}, "timeslice"},
+		"MIG":                    {alone, "class=mig profile=3g.40gb", catalog.Offer{Share: true}, "mig"},
+		"shares of MIG devices":  {listed(t, "7g.80gb"), "class=mig memory=10Gi", catalog.Offer{MIG: true}, "share"},
+		"MIG, with shares of it": {listed(t, "7g.80gb"), "class=mig memory=10Gi", catalog.Offer{Share: true}, "mig"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hardware := first(t, 1, "dgx-h100")
+			node := schedulable(t, tc.catalog, hardware, nil)
+			results, err := node.Allocate(t.Context(), "one", claim(tc.words))
+			if err != nil {
+				t.Fatal(err)
+			}
+			has := results[0]
+
+			tc.catalog.Offer = tc.keep
+			left := tc.catalog.Resources(hardware, nil, catalog.Held{has.Device: has.ShareID != nil})
+			node.Publish(left)
+			if _, err := node.Allocate(t.Context(), "two", claim(tc.words)); !errors.Is(err, allocatortest.ErrNoFit) {
+				t.Errorf("another claim gets what is withdrawn: %v\n%s", err, node)
+			}
+			for _, slice := range left.Pools["node-1"].Slices {
+				for _, device := range slice.Devices {
+					tainted := len(device.Taints) == 1 && device.Taints[0].Key == catalog.TaintWithdrawn && device.Taints[0].Value == tc.taint
+					if want := device.Name == has.Device; tainted != want || !want && len(device.Taints) > 0 {
+						t.Errorf("%s has the taints %v", device.Name, device.Taints)
+					}
+				}
+			}
+
+			node.Free("one")
+			node.Publish(tc.catalog.Resources(hardware, nil, nil))
+			whole, err := node.Allocate(t.Context(), "three", claim(""))
+			if err != nil || whole[0].Device != (gpu.DeviceName{Kind: gpu.KindGPU, Address: hardware.GPUs[0].Address}).String() {
+				t.Errorf("the GPU is not whole again: %v, %v", whole, err)
+			}
+		})
+	}
+}
