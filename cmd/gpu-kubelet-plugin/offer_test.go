@@ -86,6 +86,7 @@ func TestAgentFollowsTheNodesLabel(t *testing.T) {
 
 func TestAgentOffersNoMIGDevicesWhereTheSchedulerForgetsThem(t *testing.T) {
 	n := newNode(t)
+	n.nameSlices(t)
 	n.serverIs(t, "v1.36.1")
 	n.label(t, "share.mig")
 	n.start(t)
