@@ -277,7 +277,7 @@ func TestSharesNeverExceedAGPU(t *testing.T) {
 			for _, g := range hardware.GPUs {
 				consumed := node.Consumed("node-1", g.Address.DeviceName())
 				for capacity, limit := range map[resourceapi.QualifiedName]resource.Quantity{
-					catalog.CapacityMemory: catalog.Memory(g), catalog.CapacityCompute: resource.MustParse("100"),
+					catalog.CapacityMemory: *resource.NewQuantity(int64(g.MemoryBytes), resource.BinarySI), catalog.CapacityCompute: resource.MustParse("100"),
 				} {
 					if taken, some := consumed[capacity]; some && taken.Cmp(limit) > 0 {
 						rt.Fatalf("%s of %s: %s taken of %s\n%s", capacity, g.Address.DeviceName(), taken, limit.String(), node)

@@ -21,6 +21,7 @@ type holding struct {
 	counted        bool // by capacity, as opposed to exclusively
 	memory         int64
 	compute, slots int64
+	asked          bool // for an amount of memory
 }
 
 // mixture is a node on which claims of every kind come and go while what it
@@ -106,16 +107,16 @@ func (m *mixture) free(name string) {
 	delete(m.prepared, name)
 }
 
-// all is the memory of a device.
+// all is the memory that the hardware has in a device, in whole Mi.
 func (m *mixture) all(name gpu.DeviceName) int64 {
 	i := slices.IndexFunc(m.hardware.GPUs, func(g gpu.GPU) bool { return g.Address == name.Address })
 	if name.Kind == gpu.KindMIG {
-		memory := catalog.PartitionMemory(profileOf(m.hardware.GPUs[i], name))
-		return memory.Value()
+		return wholeMi(profileOf(m.hardware.GPUs[i], name).MemoryBytes)
 	}
-	memory := catalog.Memory(m.hardware.GPUs[i])
-	return memory.Value()
+	return wholeMi(m.hardware.GPUs[i].MemoryBytes)
 }
+
+func wholeMi(bytes uint64) int64 { return int64(bytes >> 20 << 20) }
 
 func (m *mixture) slots() int64 {
 	if m.catalog.TimeSlices == 0 {
@@ -241,6 +242,35 @@ func (m *mixture) hasRoom(device resourceapi.Device, want holding) bool {
 	return there && device.AllowMultipleAllocations != nil && used.memory <= m.all(name) && used.compute <= m.compute()
 }
 
+// mustFit reports whether a GPU that nobody uses surely has what is wanted, going
+// by the hardware and by what is offered, whatever is published.
+func (m *mixture) mustFit(want holding) bool {
+	return slices.ContainsFunc(m.hardware.GPUs, func(g gpu.GPU) bool {
+		if len(m.on(g.Address)) > 0 {
+			return false
+		}
+		switch want.name.Kind {
+		case gpu.KindMIG:
+			i := slices.IndexFunc(g.MIG.Profiles, func(p gpu.ProfileInfo) bool { return p.Profile == want.name.Profile })
+			return m.catalog.Offer.MIG && m.catalog.MIG.Profiles.All && i >= 0 && want.memory <= wholeMi(g.MIG.Profiles[i].MemoryBytes)
+		case gpu.KindTimeSlice:
+			return m.catalog.Offer.TimeSlice && !m.catalog.Exclusive && want.slots <= m.slots()
+		default:
+			return want.memory <= wholeMi(g.MemoryBytes)
+		}
+	})
+}
+
+// way is how a claim has a device, for counting.
+func (h holding) way() string {
+	switch {
+	case h.name.Kind == gpu.KindTimeSlice, !h.asked:
+		return string(h.name.Kind)
+	default:
+		return "share of " + string(h.name.Kind)
+	}
+}
+
 // draw makes a request in the words of [claim], with what it wants.
 func (m *mixture) draw() (words string, want holding) {
 	mib := rapid.Custom(func(t *rapid.T) int64 {
@@ -251,7 +281,7 @@ func (m *mixture) draw() (words string, want holding) {
 			return ""
 		}
 		n := mib.Draw(m.T, "memory")
-		want.memory = n << 20
+		want.memory, want.asked = n<<20, true
 		return fmt.Sprintf(" memory=%dMi", n)
 	}
 	switch want.name.Kind = rapid.SampledFrom([]gpu.Kind{gpu.KindGPU, gpu.KindMIG, gpu.KindTimeSlice}).Draw(m.T, "kind"); want.name.Kind {
@@ -286,7 +316,7 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 		hardware[model] = first(t, 2, model)
 	}
 	shippedClasses := classes(t)
-	granted := map[gpu.Kind]int{}
+	granted := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &mixture{T: rt, claims: map[string][]holding{}, prepared: map[string]bool{}}
 		m.hardware = hardware[rapid.SampledFrom(slices.Sorted(maps.Keys(hardware))).Draw(rt, "model")]
@@ -326,6 +356,9 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 				count := rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(rt, "count")
 				results, err := m.node.Allocate(t.Context(), name, claim(fmt.Sprintf("%s count=%d", words, count)))
 				if errors.Is(err, allocatortest.ErrNoFit) {
+					if count == 1 && m.mustFit(want) {
+						rt.Fatalf("%q does not fit, and a GPU is free\n%s", words, m.node)
+					}
 					for _, device := range m.shown {
 						if count == 1 && m.hasRoom(device, want) {
 							rt.Fatalf("%q does not fit, and %s is free\n%s", words, device.Name, m.node)
@@ -338,7 +371,7 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 				}
 				for _, result := range results {
 					m.claims[name] = append(m.claims[name], m.read(result))
-					granted[want.name.Kind]++
+					granted[want.way()]++
 				}
 				if rapid.Bool().Draw(rt, "prepared") {
 					m.prepared[name] = true
@@ -348,5 +381,9 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 			m.publish()
 		}
 	})
-	t.Logf("granted: %v", granted)
+	for _, way := range []string{"gpu", "share of gpu", "mig", "share of mig", "timeslice"} {
+		if granted[way] == 0 {
+			t.Errorf("nothing was granted as %s, so it was not tried: %v", way, granted)
+		}
+	}
 }
