@@ -104,8 +104,11 @@ func TestWhatContainersGet(t *testing.T) {
 func TestLimitsForGPUsByTheirUUIDs(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 2)
 	realUUIDs(w)
-	both := limits(uuidOf(0), "5Gi", uuidOf(1), "7Gi")
-	if _, err := w.start().Prepare(once(), pieces("c", piece{device: "gpu-00-00", config: both}, piece{device: "gpu-01-00", config: both})); err != nil {
+	c := pieces("c", piece{device: "gpu-00-00"}, piece{device: "gpu-01-00"})
+	c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{
+		opaque(resourceapi.AllocationConfigSourceClaim, driver, limits(uuidOf(0), "5Gi", uuidOf(1), "7Gi"), "gpu-0", "gpu-1"),
+	}
+	if _, err := w.start().Prepare(once(), c); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff("gpu-00-00 of "+uuidOf(0)+"=5120M\ngpu-01-00 of "+uuidOf(1)+"=7168M\n", w.supervisor.String()); diff != "" {

@@ -72,7 +72,8 @@ type MPSStatus struct {
 	State  MPSState
 	// PID of its process on the host; 0 if it has none.
 	PID int
-	// Problem says in words why it is not ready.
+	// Problem says in words why it is not ready, or what is wrong with it all the
+	// same.
 	Problem string
 	// Restarts since it was asked for.
 	Restarts int
