@@ -57,7 +57,7 @@ func (f *figures) lines() []Line {
 	burst := latency("8 claims on 8 GPUs at once, all of them", f.Burst, 10)
 	start := latency("process start to slices published", f.Start, 1000)
 	lines := []Line{
-		prepare, unprepare, write, get,
+		prepare, unprepare, write, get, less("prepare less read: our own", f.Prepare, f.Get),
 		ratio("prepare / durable write", prepare, write),
 		ratio("prepare / read of a claim", prepare, get),
 		burst, ratio("8 at once / one", burst, prepare),
