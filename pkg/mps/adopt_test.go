@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,5 +110,51 @@ func TestADaemonThatRefusesItsSettingsGoesOn(t *testing.T) {
 				t.Errorf("daemon %+v, want process %d without a problem", s, before)
 			}
 		})
+	}
+}
+
+// record replaces a part of what is recorded of the daemon.
+func (w *world) record(old, changed string) {
+	w.t.Helper()
+	path := filepath.Join(w.options.RunDir, "daemons/gpu-1a-00/daemon.json")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	text := strings.Replace(string(data), old, changed, 1)
+	if text == string(data) {
+		w.t.Fatalf("no %s in %s", old, data)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// A supervisor may end between recording ceilings and telling the daemon of them.
+func TestADaemonThatIsAdoptedHasTheSettingsThatAreRecorded(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.ensure(shareOfA)
+	w.stop()
+	w.record(`"ThreadPercentage":25`, `"ThreadPercentage":50`)
+	w.start()
+	w.until("ready", func() bool { return w.daemon().State == gpu.MPSReady })
+	if said := w.commands("gpu-1a-00"); !slices.Contains(said, "set_default_active_thread_percentage 50") {
+		t.Errorf("the daemon was told %q, want the percentage of the record", said)
+	}
+}
+
+func TestADaemonOfOtherDevicesIsNotAdopted(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.ensure(shareOfA)
+	before := w.daemon().PID
+	w.stop()
+	w.record("{", "") // so that what it is for is not known
+	w.start()
+	ofB := shareOfA
+	ofB.Devices = []string{uuidB}
+	if _, err := w.client.EnsureMPS(t.Context(), ofB); !errors.Is(err, gpu.ErrInUse) || !running(before) {
+		t.Errorf("error %v, want %v, and the daemon of the other device to run on", err, gpu.ErrInUse)
 	}
 }

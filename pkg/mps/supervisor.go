@@ -128,7 +128,9 @@ func (s *Supervisor) EnsureMPS(ctx context.Context, want gpu.MPSDaemon) (gpu.MPS
 	if d.current().alive() {
 		s.keep(d) // adopted, whatever else
 	}
-	if !s.isKept(d) {
+	// One that runs for other devices, of which no record told, is for whoever
+	// knows its claims to stop.
+	if !s.isKept(d) && !errors.Is(err, gpu.ErrInUse) {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.StartTimeout)
 		defer cancel()
 		return gpu.MPSDirs{}, errors.Join(err, s.remove(end, d))
