@@ -3,7 +3,6 @@ package mps_test
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -90,9 +89,7 @@ func TestADaemonThatRefusesItsSettingsGoesOn(t *testing.T) {
 			w.stop()
 			w.fault("refuse")
 			if unknown {
-				if err := os.WriteFile(filepath.Join(w.options.RunDir, "daemons/gpu-1a-00/daemon.json"), []byte("{"), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				w.record("{", "")
 			}
 			w.start()
 			if !unknown {
@@ -110,23 +107,6 @@ func TestADaemonThatRefusesItsSettingsGoesOn(t *testing.T) {
 				t.Errorf("daemon %+v, want process %d without a problem", s, before)
 			}
 		})
-	}
-}
-
-// record replaces a part of what is recorded of the daemon.
-func (w *world) record(old, changed string) {
-	w.t.Helper()
-	path := filepath.Join(w.options.RunDir, "daemons/gpu-1a-00/daemon.json")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	text := strings.Replace(string(data), old, changed, 1)
-	if text == string(data) {
-		w.t.Fatalf("no %s in %s", old, data)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		w.t.Fatal(err)
 	}
 }
 

@@ -212,9 +212,7 @@ func TestADaemonWithoutAReadableRecordIsLeftAloneUntilItIsAskedFor(t *testing.T)
 	w.ensure(shareOfA)
 	before := w.daemon().PID
 	w.stop()
-	if err := os.WriteFile(filepath.Join(w.options.RunDir, "daemons/gpu-1a-00/daemon.json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	w.record("{", "")
 	w.start()
 	if s := w.daemon(); s.State != gpu.MPSFailed || !strings.Contains(s.Problem, "daemon.json") {
 		t.Errorf("daemon %+v, want it failed for its record", s)

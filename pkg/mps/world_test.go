@@ -156,6 +156,23 @@ func (w *world) ensure(d gpu.MPSDaemon) gpu.MPSDirs {
 	return dirs
 }
 
+// record replaces a part of what is recorded of the daemon of gpu-1a-00.
+func (w *world) record(old, changed string) {
+	w.t.Helper()
+	path := filepath.Join(w.options.RunDir, "daemons/gpu-1a-00/daemon.json")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	text := strings.Replace(string(data), old, changed, 1)
+	if text == string(data) {
+		w.t.Fatalf("no %s in %s", old, data)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // fault has the program do wrong, until mend.
 func (w *world) fault(name string) {
 	w.t.Helper()

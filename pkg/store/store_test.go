@@ -282,23 +282,6 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func BenchmarkWrite2kB(b *testing.B) {
-	for name, fsys := range fileSystems() {
-		b.Run(name, func(b *testing.B) {
-			s, err := OpenFS(b.TempDir(), fsys)
-			if err != nil {
-				b.Fatal(err)
-			}
-			payload := make([]byte, 2000)
-			for b.Loop() {
-				if err := s.Write("a", payload); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 func BenchmarkWriteAndDelete(b *testing.B) {
 	for name, fsys := range fileSystems() {
 		b.Run(name, func(b *testing.B) {
