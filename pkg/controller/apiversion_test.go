@@ -71,16 +71,7 @@ func startOn(t *testing.T, server *apiServer, offer catalog.Offer) (c *cluster, 
 		Clock:   clock.RealClock{},
 	})
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-	synctest.Wait()
+	run(klog.NewContext(t.Context(), logger), t, c.Controller)
 	return c, func() string { return logger.GetSink().(ktesting.Underlier).GetBuffer().String() }
 }
 

@@ -124,9 +124,16 @@ func start(t *testing.T, hw *hardware) *rig {
 		Clock:   clock.RealClock{},
 	})
 	_, ctx := ktesting.NewTestContext(t)
+	run(ctx, t, r.Controller)
+	return r
+}
+
+// run runs a controller until the test ends, and waits until it is at rest.
+func run(ctx context.Context, t *testing.T, c *controller.Controller) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx) }()
+	go func() { ended <- c.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -134,7 +141,6 @@ func start(t *testing.T, hw *hardware) *rig {
 		}
 	})
 	synctest.Wait()
-	return r
 }
 
 func (r *rig) pass(d time.Duration) {

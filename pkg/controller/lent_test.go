@@ -105,16 +105,7 @@ func startWith(t *testing.T, hw *hardware, p *plugins) *rig {
 		Clock:   clock.RealClock{},
 	})
 	_, ctx := ktesting.NewTestContext(t)
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-	synctest.Wait()
+	run(ctx, t, r.Controller)
 	return r
 }
 

@@ -84,16 +84,7 @@ func startIn(t *testing.T, hw *hardware, held catalog.Held, label map[string]str
 		Clock:   clock.RealClock{},
 	})
 	_, ctx := ktesting.NewTestContext(t)
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-	synctest.Wait()
+	run(ctx, t, c.Controller)
 	return c
 }
 
