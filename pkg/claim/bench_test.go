@@ -149,7 +149,7 @@ func cuttable(b *testing.B, gpus int) *world {
 		w.gpus[a], hardware.gpu[a] = g, g.MIG
 	}
 	w.partitioning = func(disk store.FS) *claim.Partitioning {
-		modes, err := store.OpenFS(filepath.Join(w.dir, "modes"), disk)
+		modes, err := store.Open(filepath.Join(w.dir, "modes"), disk)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -82,7 +82,7 @@ func (w *migWorld) look() {
 
 // migParts is what a process of the agent gets.
 func (w *migWorld) migParts(disk store.FS) *claim.Partitioning {
-	modes, err := store.OpenFS(filepath.Join(w.dir, "modes"), disk)
+	modes, err := store.Open(filepath.Join(w.dir, "modes"), disk)
 	if err != nil {
 		w.t.Fatalf("%v", err)
 	}

@@ -53,7 +53,7 @@ func (w *world) sharing(o *claim.Options, disk store.FS) {
 		o.MPS = faultyMPS{w.supervisor, w.faults}
 	}
 	if w.turns != nil {
-		intervals, err := store.OpenFS(filepath.Join(w.dir, "intervals"), disk)
+		intervals, err := store.Open(filepath.Join(w.dir, "intervals"), disk)
 		if err != nil {
 			w.t.Fatalf("%v", err)
 		}

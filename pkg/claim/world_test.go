@@ -107,7 +107,7 @@ func (w *world) start(wrap ...func(claim.CDI) claim.CDI) *claim.Manager {
 	if w.disk != nil {
 		disk = w.disk
 	}
-	records, err := store.OpenFS(filepath.Join(w.dir, "records"), disk)
+	records, err := store.Open(filepath.Join(w.dir, "records"), disk)
 	if err != nil {
 		w.t.Fatalf("%v", err)
 	}

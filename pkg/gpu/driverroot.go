@@ -40,7 +40,7 @@ var libraryDirs = []string{
 func LibraryDirs() []string { return slices.Clone(libraryDirs) }
 
 // Binaries are the paths that one of the driver's programs can have, the likeliest
-// first.
+// first; without a name, the folders.
 func (r DriverRoot) Binaries(name string) []string {
 	var paths []string
 	for _, dir := range binaryDirs {
@@ -76,12 +76,8 @@ func (r DriverRoot) Environment() []string {
 			libraries = append(libraries, filepath.Join(root, dir))
 		}
 	}
-	var binaries []string
-	for _, dir := range binaryDirs {
-		binaries = append(binaries, filepath.Join(string(r), dir))
-	}
 	return []string{
 		"LD_LIBRARY_PATH=" + strings.Join(libraries, ":"),
-		"PATH=" + strings.Join(append(binaries, "/usr/bin", "/bin"), ":"),
+		"PATH=" + strings.Join(append(r.Binaries(""), "/usr/bin", "/bin"), ":"),
 	}
 }

@@ -65,7 +65,7 @@ func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 		{"mig-modes", &h.MIGModes, store.Disk{}},
 		{"time-slices", &h.TimeSlices, store.Unsynced{}},
 	} {
-		if *s.records, err = store.OpenFS(filepath.Join(h.dir, s.dir), s.fs); err != nil {
+		if *s.records, err = store.Open(filepath.Join(h.dir, s.dir), s.fs); err != nil {
 			return nil, errors.Join(fmt.Errorf("enter the agent's folder: %w", err), h.Close())
 		}
 	}

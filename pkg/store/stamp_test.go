@@ -9,7 +9,7 @@ import (
 )
 
 func TestAStampTellsVersionsApart(t *testing.T) {
-	s, err := store.Open(t.TempDir())
+	s, err := store.Open(t.TempDir(), store.Disk{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestAStampTellsVersionsApart(t *testing.T) {
 }
 
 func TestAStampOfAStrangeKey(t *testing.T) {
-	s, err := store.Open(t.TempDir())
+	s, err := store.Open(t.TempDir(), store.Disk{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,14 +32,9 @@ type Store struct {
 }
 
 // Open opens the directory, creates it (mode 0700) where it is missing, and
-// removes what crashed writes left in it. Its records outlive the machine's boot.
-func Open(dir string) (*Store, error) {
-	return OpenFS(dir, Disk{})
-}
-
-// OpenFS is [Open] with the given file system for all later changes, which is
-// what decides how long its records last.
-func OpenFS(dir string, fsys FS) (*Store, error) {
+// removes what crashed writes left in it. The file system is for all later
+// changes, and decides how long the records last.
+func Open(dir string, fsys FS) (*Store, error) {
 	s := &Store{dir: dir, fs: fsys}
 	if err := os.MkdirAll(filepath.Join(dir, quarantineDir), 0o700); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)

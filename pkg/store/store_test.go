@@ -17,7 +17,7 @@ import (
 
 func open(t *testing.T, dir string) *Store {
 	t.Helper()
-	s, err := Open(dir)
+	s, err := Open(dir, Disk{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestRecordsComeBackByteForByte(t *testing.T) {
 }
 
 func recordsComeBack(t *testing.T, fsys FS) {
-	s, err := OpenFS(t.TempDir(), fsys)
+	s, err := Open(t.TempDir(), fsys)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +285,7 @@ func FuzzDecode(f *testing.F) {
 func BenchmarkWriteAndDelete(b *testing.B) {
 	for name, fsys := range fileSystems() {
 		b.Run(name, func(b *testing.B) {
-			s, err := OpenFS(b.TempDir(), fsys)
+			s, err := Open(b.TempDir(), fsys)
 			if err != nil {
 				b.Fatal(err)
 			}
