@@ -34,11 +34,7 @@ func (o *Options) environment(f folders) []string {
 func (o *Options) ask(ctx context.Context, f folders, commands ...string) ([]string, error) {
 	limited, cancel := context.WithTimeout(ctx, o.CommandTimeout)
 	defer cancel()
-	path, err := o.find()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(limited, path)
+	cmd := exec.CommandContext(limited, o.Driver.Binaries(program)[0])
 	cmd.Env = o.environment(f)
 	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
 	var output bytes.Buffer
@@ -47,10 +43,10 @@ func (o *Options) ask(ctx context.Context, f folders, commands ...string) ([]str
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
-	if err := (mounts{namespace: o.MountNamespace}).start(cmd); err != nil {
-		return nil, notRun(err)
+	if err := o.start(cmd, mounts{namespace: o.MountNamespace}); err != nil {
+		return nil, err
 	}
-	err = cmd.Wait()
+	err := cmd.Wait()
 	said := strings.TrimSpace(output.String())
 	switch {
 	case limited.Err() != nil && ctx.Err() == nil:
@@ -69,19 +65,20 @@ func (o *Options) ask(ctx context.Context, f folders, commands ...string) ([]str
 // installed anew: how the daemon fares is not known.
 var errNotRun = errors.New("nvidia-cuda-mps-control was not run")
 
-func notRun(err error) error { return fmt.Errorf("%w: %w", errNotRun, err) }
-
-// find gives the path of the program, which is one among the files that it sees.
-func (o *Options) find() (string, error) {
-	var path string
-	err := mounts{namespace: o.MountNamespace}.do(func() (err error) {
-		path, err = o.Driver.Find(program, os.Stat)
-		return err
+// start starts a command of the program that sees these files. Where the program
+// is depends on them, whatever the command says.
+func (o *Options) start(cmd *exec.Cmd, m mounts) error {
+	err := m.do(func() (err error) {
+		if cmd.Path, err = o.Driver.Find(program, os.Stat); err != nil {
+			return err
+		}
+		cmd.Args[0] = cmd.Path
+		return cmd.Start()
 	})
 	if err != nil {
-		return "", notRun(err)
+		return fmt.Errorf("%w: %w", errNotRun, err)
 	}
-	return path, nil
+	return nil
 }
 
 // servers are the PIDs of a daemon's servers.

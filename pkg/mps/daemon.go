@@ -224,11 +224,7 @@ func (d *daemon) start(ctx context.Context) error {
 // and with its output in a file.
 func (d *daemon) spawn() (*process, error) {
 	o := d.options
-	path, err := o.find()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(path, "-f") //nolint:noctx // it outlives every context
+	cmd := exec.Command(o.Driver.Binaries(program)[0], "-f") //nolint:noctx // it outlives every context
 	if o.MultiUser {
 		cmd.Args = append(cmd.Args, "-M")
 	}
@@ -250,8 +246,8 @@ func (d *daemon) spawn() (*process, error) {
 		defer func() { _ = cgroup.Close() }()
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(cgroup.Fd())
 	}
-	if err := d.folders.mounts(o.MountNamespace).start(cmd); err != nil {
-		return nil, notRun(err)
+	if err := o.start(cmd, d.folders.mounts(o.MountNamespace)); err != nil {
+		return nil, err
 	}
 	p, err := o.follow(cmd.Process.Pid, func() { _ = cmd.Wait() })
 	if err != nil {

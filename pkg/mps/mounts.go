@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -22,10 +21,8 @@ type mounts struct {
 	noLinks   string // only with shm
 }
 
-// start starts a program that sees these files.
-func (m mounts) start(cmd *exec.Cmd) error { return m.do(cmd.Start) }
-
-// do does something that sees these files.
+// do does something that sees these files, which a program that it starts sees
+// too.
 func (m mounts) do(something func() error) error {
 	if m == (mounts{}) {
 		return something()
