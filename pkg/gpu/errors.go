@@ -23,6 +23,9 @@ var (
 	ErrNotReady = errors.New("not ready")
 	// ErrLost: the GPU fell off the bus or stopped answering.
 	ErrLost = errors.New("GPU lost")
+	// ErrUnhealthy: the GPU has a fault and must be repaired, usually by a reset,
+	// before new claims get it.
+	ErrUnhealthy = errors.New("GPU unhealthy")
 	// ErrPermission: this process lacks the rights for it.
 	ErrPermission = errors.New("permission denied")
 	// ErrTimeout: the hardware did not answer in time. Trying again may help.

@@ -48,7 +48,11 @@ type GPU struct {
 	Architecture      string  // "Hopper", "Ampere", ...
 	ComputeCapability Version // 9.0
 	MemoryBytes       uint64  // all of it, as NVML's memory info v1 totals it
-	Multiprocessors   int     // SMs; 0 where unknown
+	// ReservedBytes is the part of MemoryBytes that the driver and the firmware
+	// keep for themselves; 0 if NVML does not report it. Source: NVML's memory
+	// info v2.
+	ReservedBytes   uint64
+	Multiprocessors int // SMs; 0 where unknown
 
 	// NUMANode is nil where the platform states none.
 	NUMANode *int
@@ -59,6 +63,12 @@ type GPU struct {
 	Links []Link
 	// Fabric is nil on GPUs outside an NVLink fabric with a fabric manager.
 	Fabric *Fabric
+	// FabricState says how far the GPU has come in joining its NVSwitch fabric;
+	// empty on a GPU that joins none.
+	FabricState FabricState
+	// Recovery is what the driver asks for to bring the GPU back into service;
+	// empty if NVML does not report it. Source: NVML field 230.
+	Recovery RecoveryAction
 
 	ECCEnabled      *bool
 	PersistenceMode *bool
@@ -66,6 +76,11 @@ type GPU struct {
 	AddressingMode string
 	// ComputeMode is the administrator's setting and never changed by us.
 	ComputeMode ComputeMode
+
+	// Fault says why new claims must not get the GPU although it may answer, and
+	// what an administrator does about it; empty for a healthy GPU. The inventory
+	// sets it, not the hardware.
+	Fault string
 
 	// Lent names the pod ("namespace/name") that has the GPU through a device
 	// plugin; empty where none is known. See [GPU.Lend].
@@ -158,6 +173,34 @@ type Fabric struct {
 	ClusterUUID string
 	CliqueID    uint32
 }
+
+// FabricState is the state of a GPU's registration with its NVSwitch fabric. CUDA
+// fails to initialise (error 802) until it is [FabricCompleted].
+type FabricState string
+
+// The fabric states of NVML. FabricFailed is a completed registration whose
+// status is an error.
+const (
+	FabricNotStarted FabricState = "not-started"
+	FabricInProgress FabricState = "in-progress"
+	FabricCompleted  FabricState = "completed"
+	FabricFailed     FabricState = "failed"
+)
+
+// RecoveryAction is what NVML asks an administrator to do to a GPU.
+type RecoveryAction string
+
+// The recovery actions of NVML's field 230, in its order.
+const (
+	RecoveryNone          RecoveryAction = "none"
+	RecoveryGPUReset      RecoveryAction = "gpu-reset"
+	RecoveryNodeReboot    RecoveryAction = "node-reboot"
+	RecoveryDrainP2P      RecoveryAction = "drain-p2p"
+	RecoveryDrainAndReset RecoveryAction = "drain-and-reset"
+	RecoveryIMEXDomain    RecoveryAction = "recover-imex-domain"
+	RecoveryBusReset      RecoveryAction = "bus-reset"
+	RecoverySystemReboot  RecoveryAction = "system-reboot"
+)
 
 // EventKind is the kind of a hardware event.
 type EventKind string
