@@ -3,6 +3,7 @@ package claim_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -202,6 +203,31 @@ func TestMIGModeThatTakesAReset(t *testing.T) {
 			t.Errorf("left (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// After a restart the mode that claims switched on is told from an
+// administrator's by the records alone.
+func TestTheMIGModesOfClaimsAreKnownAfterARestart(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
+	w.administrator("makes", 1, "3g.40gb", 4)
+	w.look()
+	m := w.start()
+	for _, device := range []string{h100 + "-mig-1g-10gb-0", h100Other + "-mig-1g-10gb-0"} {
+		must(t, func() error { _, err := m.Prepare(once(), newClaim(device[4:6], device)); return err }())
+	}
+	m, _ = w.restart(t.Context())
+	switched, err := m.SwitchedModes(t.Context())
+	if diff := cmp.Diff(map[gpu.PCIAddress]bool{{Bus: 0x1b}: true}, switched); err != nil || diff != "" {
+		t.Errorf("%v, switched (-want +got):\n%s", err, diff)
+	}
+	must(t, os.WriteFile(w.dir+"/modes/"+h100+".record", []byte("?"), 0o600))
+	if switched, err := m.SwitchedModes(t.Context()); len(switched) > 0 || err != nil {
+		t.Errorf("of a damaged record: %v, %v", switched, err)
+	}
+	w.reboot()
+	if switched, err := w.start().SwitchedModes(t.Context()); len(switched) > 0 || err != nil {
+		t.Errorf("after a reboot: %v, %v", switched, err)
+	}
 }
 
 // On Hopper a MIG mode ends with the boot. What is on after that is an

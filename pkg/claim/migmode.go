@@ -27,27 +27,74 @@ type modeRecord struct {
 	Lasts bool `json:"lasts,omitempty"`
 }
 
-// modeOurs reports whether claims have switched on the MIG mode.
+// SwitchedModes returns the GPUs whose MIG mode claims have switched on, or are
+// about to: a mode of any other GPU is an administrator's. It is nil on a node
+// that prepares no MIG devices. A record that cannot be read counts for nobody.
+func (m *Manager) SwitchedModes(ctx context.Context) (map[gpu.PCIAddress]bool, error) {
+	if m.Partitioning == nil {
+		return nil, nil
+	}
+	keys, err := m.Partitioning.Modes.Keys()
+	if err != nil {
+		return nil, err
+	}
+	switched := make(map[gpu.PCIAddress]bool, len(keys))
+	for _, key := range keys {
+		name, err := gpu.ParseDeviceName(key)
+		if err != nil {
+			continue
+		}
+		r, err := m.readMode(key)
+		switch {
+		case errors.Is(err, gpu.ErrCorrupt):
+			klog.FromContext(ctx).V(2).Info("Cannot read the record of a MIG mode", "device", key, "err", err)
+		case err != nil:
+			return nil, err
+		case r != nil:
+			switched[name.Address] = true
+		}
+	}
+	return switched, nil
+}
+
+// readMode returns the record of a GPU's MIG mode, nil if there is none or only
+// one of an earlier boot that the mode has not outlived. It needs no lock. The
+// error wraps [gpu.ErrCorrupt] if the record cannot be decoded.
+func (m *Manager) readMode(key string) (*modeRecord, error) {
+	payload, err := m.Partitioning.Modes.Read(key)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case errors.Is(err, store.ErrCorrupt):
+		return nil, fmt.Errorf("MIG mode of %s: %w: %w", key, gpu.ErrCorrupt, err)
+	case err != nil:
+		return nil, err
+	}
+	r := &modeRecord{}
+	if err := json.Unmarshal(payload, r); err != nil {
+		return nil, fmt.Errorf("MIG mode of %s: %w: %w", key, gpu.ErrCorrupt, err)
+	}
+	if r.BootID != m.BootID && !r.Lasts {
+		return nil, nil
+	}
+	return r, nil
+}
+
+// modeOurs reports whether claims have switched on the MIG mode. The caller holds
+// the lock of the GPU.
 func (m *Manager) modeOurs(ctx context.Context, address gpu.PCIAddress) (bool, error) {
 	if m.Partitioning == nil {
 		return false, nil
 	}
 	key := address.DeviceName()
-	payload, err := m.Partitioning.Modes.Read(key)
-	var r modeRecord
+	r, err := m.readMode(key)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return false, nil
-	case err == nil:
-		err = json.Unmarshal(payload, &r)
-	case !errors.Is(err, store.ErrCorrupt):
-		return false, err
-	}
-	if err != nil {
+	case errors.Is(err, gpu.ErrCorrupt):
 		klog.FromContext(ctx).Error(err, "It is not known any more who switched on a MIG mode; an administrator has to switch it off", "device", key)
 		return false, m.Partitioning.Modes.Quarantine(key, err.Error())
-	}
-	if r.BootID != m.BootID && !r.Lasts {
+	case err != nil:
+		return false, err
+	case r == nil:
 		return false, m.Partitioning.Modes.Delete(key)
 	}
 	return true, nil
