@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
@@ -17,7 +19,7 @@ func (t *tool) fault() *cobra.Command {
 		Use:   "fault",
 		Short: "Break the node, or heal it",
 	}
-	c.AddCommand(t.xid(), t.lost(), t.linkDown(), t.ecc(), t.call(), t.mpsFaults(),
+	c.AddCommand(t.xid(), t.lost(), t.linkDown(), t.ecc(), t.recovery(), t.call(), t.mpsFaults(),
 		&cobra.Command{
 			Use:   "no-driver",
 			Short: "Unload the kernel driver",
@@ -84,11 +86,27 @@ func (t *tool) ecc() *cobra.Command {
 	var gpu string
 	c := &cobra.Command{
 		Use:   "ecc --gpu GPU",
-		Short: "Report an uncorrectable memory error, with an XID 48",
+		Short: "Report an uncorrectable memory error, with an XID 48; from Ampere on the driver asks for a reset",
 		Args:  cobra.NoArgs,
 		RunE:  t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error { return s.FailECC(index) }),
 	}
 	gpuFlag(c, &gpu)
+	return c
+}
+
+func (t *tool) recovery() *cobra.Command {
+	var index, action string
+	c := &cobra.Command{
+		Use:   "recovery --gpu GPU --action ACTION",
+		Short: "Let the driver ask for a recovery action, with an XID 154; a reset or a reboot does it",
+		Args:  cobra.NoArgs,
+		RunE: t.runGPU(&index, func(s *nvmlsim.Sim, i int) error {
+			return s.SetRecovery(i, gpu.RecoveryAction(action))
+		}),
+	}
+	gpuFlag(c, &index)
+	c.Flags().StringVar(&action, "action", "", strings.Join(nvmlsim.RecoveryActions(), ", "))
+	required(c, "action")
 	return c
 }
 

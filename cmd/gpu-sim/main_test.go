@@ -116,6 +116,7 @@ func TestEveryCommandChangesWhatShowShows(t *testing.T) {
 	uuid := before.GPUs[2].UUID
 	ok(t, state, "fault", "xid", "--gpu", "0", "--xid", "31")
 	ok(t, state, "fault", "ecc", "--gpu", "0")
+	ok(t, state, "fault", "recovery", "--gpu", "1", "--action", "node-reboot")
 	ok(t, state, "fault", "link-down", "--gpu", uuid, "--link", "2")
 	ok(t, state, "fault", "call", "--method", "DeviceGetCount", "--count", "3", "--return", "ERROR_TIMEOUT")
 	ok(t, state, "fault", "call", "--method", "DeviceGetUUID", "--gpu", "1", "--hang", "5s")
@@ -123,11 +124,11 @@ func TestEveryCommandChangesWhatShowShows(t *testing.T) {
 	ok(t, state, "fault", "no-driver")
 	view := show()
 	got := map[string]any{
-		"events": len(view.Events), "ecc": view.GPUs[0].ECCErrors, "links": []bool{view.GPUs[2].Links[2].Up, view.GPUs[3].Links[2].Up},
+		"events": len(view.Events), "recovery": []string{view.GPUs[0].Recovery, view.GPUs[1].Recovery}, "ecc": view.GPUs[0].ECCErrors, "links": []bool{view.GPUs[2].Links[2].Up, view.GPUs[3].Links[2].Up},
 		"faults": view.CallFaults, "processes": view.GPUs[0].Processes, "driver": view.DriverLoaded,
 	}
 	want := map[string]any{
-		"events": 5, "ecc": uint64(1), "links": []bool{false, false},
+		"events": 9, "recovery": []string{"gpu-reset", "node-reboot"}, "ecc": uint64(1), "links": []bool{false, false},
 		"faults":    []string{"DeviceGetCount returns ERROR_TIMEOUT, 3 more times", "DeviceGetUUID of GPU 1 hangs for 5s"},
 		"processes": []nvmlsim.Process{{PID: 7, Name: "x", MemoryBytes: 100 << 20}}, "driver": false,
 	}
@@ -197,6 +198,8 @@ func TestMistakesAreExplained(t *testing.T) {
 		{state, []string{"create", "--model", "l40s"}, "it holds a simulated t4"},
 		{state, []string{"fault", "lost", "--gpu", "9"}, "want an index below 4, a PCI address or a UUID"},
 		{state, []string{"fault", "link-down", "--gpu", "0", "--link", "1"}, "it has 0 links"},
+		{state, []string{"fault", "recovery", "--gpu", "0", "--action", "gpu-reset"}, "not supported before Ampere"},
+		{state, []string{"fault", "recovery", "--gpu", "0", "--action", "kick"}, "want one of none, gpu-reset"},
 		{state, []string{"fault", "call", "--method", "Nothing", "--hang", "1s"}, "no such method"},
 		{state, []string{"fault", "call", "--method", "DeviceGetCount", "--return", "ERROR_ODD"}, "ERROR_TIMEOUT"},
 		{state, []string{"fault", "call", "--method", "DeviceGetCount"}, "a return code or a time to hang"},

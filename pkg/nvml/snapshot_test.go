@@ -205,7 +205,7 @@ func TestFactsThatAreNotToldAreAbsent(t *testing.T) {
 	want := snapshot(t, l).GPUs[0]
 	want.Brand, want.Architecture, want.Multiprocessors = "", "", 0
 	want.ECCEnabled, want.PersistenceMode, want.AddressingMode, want.ComputeMode = nil, nil, "", ""
-	want.Links, want.MIG = nil, gpu.MIG{}
+	want.Links, want.MIG, want.Recovery = nil, gpu.MIG{}, ""
 	for method, ret := range map[string]gonvml.Return{
 		"DeviceGetBrand":           gonvml.ERROR_NOT_SUPPORTED,
 		"DeviceGetArchitecture":    gonvml.ERROR_UNKNOWN,
@@ -216,6 +216,7 @@ func TestFactsThatAreNotToldAreAbsent(t *testing.T) {
 		"DeviceGetComputeMode":     gonvml.ERROR_NO_DATA,
 		"DeviceGetNvLinkState":     gonvml.ERROR_NOT_SUPPORTED,
 		"DeviceGetMigMode":         gonvml.ERROR_NOT_SUPPORTED,
+		"DeviceGetFieldValues":     gonvml.ERROR_NOT_SUPPORTED,
 		"DeviceGetGpuFabricInfo":   gonvml.ERROR_NOT_SUPPORTED,
 	} {
 		fail(t, sim, method, 0, ret)

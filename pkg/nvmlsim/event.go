@@ -49,6 +49,9 @@ func supportedEvents(c call) uint64 {
 	if c.gpu.ECC != nil && *c.gpu.ECC {
 		types |= nvml.EventTypeSingleBitEccError | nvml.EventTypeDoubleBitEccError
 	}
+	if c.spec.reportsRecovery() {
+		types |= nvml.EventTypeGpuRecoveryAction
+	}
 	return types
 }
 

@@ -54,6 +54,8 @@ func TestFaultsOfAnotherProcessWakeAWaiter(t *testing.T) {
 		{one, nvml.EventTypeXidCriticalError, 31},
 		{zero, nvml.EventTypeDoubleBitEccError, 0},
 		{zero, nvml.EventTypeXidCriticalError, 48},
+		{zero, nvml.EventTypeXidCriticalError, 154},
+		{zero, nvml.EventTypeGpuRecoveryAction, 0},
 		{one, nvml.EventTypeXidCriticalError, 74},
 		{one, nvml.EventTypeXidCriticalError, 79},
 	}

@@ -149,7 +149,8 @@ func (s *Sim) LoseGPU(index int) error {
 	})
 }
 
-// FailECC lets a GPU find an uncorrectable memory error, with an XID 48. It is
+// FailECC lets a GPU find an uncorrectable memory error, with an XID 48; from
+// Ampere on the driver then asks for a reset of the GPU. It is
 // [gpu.ErrNotSupported] on a GPU whose ECC is off.
 func (s *Sim) FailECC(index int) error {
 	return s.changeGPU(index, func(st *State, g *GPUState) error {
@@ -159,6 +160,9 @@ func (s *Sim) FailECC(index int) error {
 		g.ECCErrors++
 		st.record(index, nvml.EventTypeDoubleBitEccError, 0)
 		st.record(index, nvml.EventTypeXidCriticalError, xidDoubleBitECC)
+		if s.node.gpus[index].reportsRecovery() {
+			st.askRecovery(index, gpu.RecoveryGPUReset)
+		}
 		return nil
 	})
 }
@@ -210,7 +214,7 @@ func (s *Sim) ClearFaults() error {
 		st.FaultsCleared++
 		for i := range st.GPUs {
 			g := &st.GPUs[i]
-			g.Lost, g.LinksDown, g.ECCErrors = false, nil, 0
+			g.Lost, g.LinksDown, g.ECCErrors, g.Recovery = false, nil, 0, ""
 		}
 		return nil
 	})

@@ -178,8 +178,9 @@ func (s *Sim) Reboot() error {
 	})
 }
 
-// ResetGPU resets one GPU: a pending MIG or ECC mode takes hold, and MIG
-// instances are gone. It is [gpu.ErrInUse] while a process uses the GPU.
+// ResetGPU resets one GPU: a pending MIG or ECC mode takes hold, MIG instances
+// are gone, and so is the recovery action unless it asks for more than a reset.
+// It is [gpu.ErrInUse] while a process uses the GPU.
 func (s *Sim) ResetGPU(index int) error {
 	if err := s.checkGPU(index); err != nil {
 		return err
@@ -191,6 +192,9 @@ func (s *Sim) ResetGPU(index int) error {
 		}
 		g.MIGMode, g.ECC = g.MIGPending, g.ECCPending
 		g.Instances, g.Lost, g.ECCErrors, g.TimeSlice = nil, false, 0, ""
+		if !outlivesReset(g.Recovery) {
+			g.Recovery = ""
+		}
 		return nil
 	})
 }

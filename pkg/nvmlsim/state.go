@@ -51,6 +51,8 @@ type GPUState struct {
 	TimeSlice string `json:"timeSlice,omitempty"`
 	// Lost says that the GPU fell off the bus.
 	Lost bool `json:"lost,omitempty"`
+	// Recovery is the action that the driver asks for; empty for none.
+	Recovery gpu.RecoveryAction `json:"recovery,omitempty"`
 	// LinksDown are the numbers of NVLinks taken down by a fault.
 	LinksDown []int `json:"linksDown,omitempty"`
 	// ECCErrors counts uncorrectable memory errors since boot.

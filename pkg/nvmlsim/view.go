@@ -45,6 +45,8 @@ type GPUView struct {
 	ECC         *bool  `json:"ecc,omitempty"`
 	ECCErrors   uint64 `json:"eccErrors,omitempty"`
 	Persistence *bool  `json:"persistence,omitempty"`
+	// Recovery is the action that the driver asks for; empty for none.
+	Recovery string `json:"recovery,omitempty"`
 
 	Links     []LinkView     `json:"links,omitempty"`
 	Instances []InstanceView `json:"instances,omitempty"`
@@ -113,6 +115,7 @@ func (s *Sim) View() (View, error) {
 var eventNames = map[uint64]string{
 	nvml.EventTypeXidCriticalError:  string(gpu.EventXID),
 	nvml.EventTypeDoubleBitEccError: string(gpu.EventECC),
+	nvml.EventTypeGpuRecoveryAction: "recovery",
 }
 
 func viewGPU(s *spec, g *GPUState) GPUView {
@@ -121,7 +124,7 @@ func viewGPU(s *spec, g *GPUState) GPUView {
 		NUMANode: s.gpu.NUMANode, PCIeRoot: s.pcieRoot,
 		MemoryMiB: s.kind.MemoryMiB, UsedMiB: usedBytes(g.Processes) >> 20,
 		Lost: g.Lost, ComputeMode: g.ComputeMode, TimeSlice: g.TimeSlice, ECC: g.ECC, ECCErrors: g.ECCErrors, Persistence: g.Persistence,
-		Processes: g.Processes,
+		Recovery: string(g.Recovery), Processes: g.Processes,
 	}
 	if s.kind.MIG != nil {
 		v.MIG = onOff(g.MIGMode)

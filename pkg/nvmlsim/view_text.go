@@ -62,6 +62,9 @@ func (v View) gpuRows() []string {
 		case g.ECCErrors > 0:
 			health = fmt.Sprintf("ECC ERRORS: %d", g.ECCErrors)
 		}
+		if g.Recovery != "" {
+			health = strings.TrimPrefix(health+", asks for "+g.Recovery, "ok, ")
+		}
 		mig := g.MIG
 		if mig == "" {
 			mig = "none"

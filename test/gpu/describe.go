@@ -55,7 +55,8 @@ func describeGPU(b *strings.Builder, g gpu.GPU) {
 		onOff("ECC", g.ECCEnabled),
 		onOff("persistence", g.PersistenceMode),
 		known("addressing mode %s", g.AddressingMode != "", g.AddressingMode),
-		known("compute mode %s", g.ComputeMode != "", g.ComputeMode))
+		known("compute mode %s", g.ComputeMode != "", g.ComputeMode),
+		known("recovery action %s", g.Recovery != "", g.Recovery))
 	describeMIG(b, g.MIG)
 	describeLinks(b, g.Links)
 	if g.Fabric != nil {
