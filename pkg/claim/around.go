@@ -22,6 +22,7 @@ type holder struct {
 	*record
 	phase Phase
 	names []gpu.DeviceName // of the record's devices
+	stamp store.Stamp      // of the record; zero if there is none
 }
 
 // began reports whether the claim may have done a step that nobody has undone.
@@ -87,7 +88,7 @@ func (m *Manager) holders(ctx context.Context) ([]holder, error) {
 		}
 		recorded[claim] = true
 		if phase := m.phase(known.record); known.record != nil && phase != Outlived {
-			all = append(all, holder{known.record, phase, known.names})
+			all = append(all, holder{record: known.record, phase: phase, names: known.names, stamp: known.stamp})
 		}
 	}
 	for _, claim := range specs {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
 // Held is a claim that holds devices of this node.
@@ -13,6 +14,8 @@ type Held struct {
 	// Devices of a prepared claim; of any other only what is known: of one that
 	// is [Unrecorded] their names and GPUs, and that shares are shares.
 	Devices []Device
+	// stamp of the record that was read; zero for [Unrecorded].
+	stamp store.Stamp
 }
 
 // Held lists the claims that hold devices, as the disk has it now, ordered by
@@ -28,7 +31,7 @@ func (m *Manager) Held(ctx context.Context) ([]Held, error) {
 		if err != nil {
 			return nil, err
 		}
-		all[i] = Held{Ref: h.Claim, Phase: h.phase, Devices: devices}
+		all[i] = Held{Ref: h.Claim, Phase: h.phase, Devices: devices, stamp: h.stamp}
 	}
 	return all, nil
 }
