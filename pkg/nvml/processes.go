@@ -3,8 +3,6 @@ package nvml
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -12,51 +10,68 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Process is a process that uses a GPU.
-type Process struct {
-	PID int
-	// MemoryBytes it holds on the GPU; 0 where not told.
-	MemoryBytes uint64
-}
-
 // unknownMemory is NVML_VALUE_NOT_AVAILABLE.
 const unknownMemory = ^uint64(0)
 
-// Processes lists the processes with a context on the GPU with that UUID,
-// ordered by PID. PIDs are those of the PID namespace that NVML is called in.
-// It fails with gpu.ErrNotFound for a GPU that the last Snapshot did not read,
-// and otherwise as Snapshot does.
-func (l *Library) Processes(ctx context.Context, uuid string) ([]Process, error) {
-	operation := "list the processes on " + uuid
-	lib, index, ok := l.lookUp(uuid)
-	if !ok {
-		return nil, fmt.Errorf("%s: %w: no such GPU in the last snapshot", operation, gpu.ErrNotFound)
-	}
-	return do(ctx, l.slot(index).guard, operation, func() ([]Process, error) {
-		device, ret := lib.DeviceGetHandleByUUID(uuid)
-		if err := check(operation, ret); err != nil {
-			return nil, err
-		}
-		compute, ret := device.GetComputeRunningProcesses()
-		if err := check(operation, ret); err != nil {
-			return nil, err
-		}
-		graphics, ret := device.GetGraphicsRunningProcesses()
-		if _, err := optional(operation, ret); err != nil {
-			return nil, err
-		}
-		// A process may use the GPU both ways.
-		byPID := map[int]Process{}
-		for _, p := range append(compute, graphics...) {
-			byPID[int(p.Pid)] = process(p)
-		}
-		return slices.SortedFunc(maps.Values(byPID), func(a, b Process) int { return cmp.Compare(a.PID, b.PID) }), nil
-	})
+// noInstance is the instance ID of a process that runs on no MIG device.
+const noInstance = 0xFFFFFFFF
+
+// Processes lists the processes with a context on the GPU at the address, MPS
+// servers and clients among them, ordered by PID and GPU instance. PIDs are those
+// of the PID namespace of this process. On a GPU in MIG mode it lists the
+// processes of all its MIG devices, for which NVML wants a privileged caller.
+//
+// Programs that only monitor or configure the GPU have no context and are not
+// listed. The error wraps [gpu.ErrNotSupported] if the driver cannot list
+// processes, and otherwise is as that of [Library.MIG].
+func (l *Library) Processes(ctx context.Context, address gpu.PCIAddress) ([]gpu.Process, error) {
+	return onGPU(ctx, l, address, "list the processes on", readProcesses)
 }
 
-func process(p nvml.ProcessInfo) Process {
-	if p.UsedGpuMemory == unknownMemory {
-		return Process{PID: int(p.Pid)}
+func readProcesses(device nvml.Device) ([]gpu.Process, error) {
+	compute, ret := device.GetComputeRunningProcesses()
+	if err := check("list compute processes", ret); err != nil {
+		return nil, err
 	}
-	return Process{PID: int(p.Pid), MemoryBytes: p.UsedGpuMemory}
+	mps, ret := device.GetMPSComputeRunningProcesses() // Volta and newer
+	if _, err := optional("list MPS processes", ret); err != nil {
+		return nil, err
+	}
+	graphics, ret := device.GetGraphicsRunningProcesses()
+	if _, err := optional("list graphics processes", ret); err != nil {
+		return nil, err
+	}
+	var all []gpu.Process
+	for _, p := range slices.Concat(compute, mps) {
+		all = append(all, process(p, false))
+	}
+	for _, p := range graphics {
+		all = append(all, process(p, true))
+	}
+	// A process may be in several lists. It computes if any says so.
+	slices.SortStableFunc(all, compareProcesses)
+	return slices.CompactFunc(all, func(a, b gpu.Process) bool { return compareProcesses(a, b) == 0 }), nil
+}
+
+func compareProcesses(a, b gpu.Process) int {
+	return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(instanceOf(a), instanceOf(b)))
+}
+
+func instanceOf(p gpu.Process) int {
+	if p.GPUInstance == nil {
+		return noInstance
+	}
+	return *p.GPUInstance
+}
+
+func process(p nvml.ProcessInfo, graphics bool) gpu.Process {
+	result := gpu.Process{PID: int(p.Pid), MemoryBytes: p.UsedGpuMemory, Graphics: graphics}
+	if p.UsedGpuMemory == unknownMemory {
+		result.MemoryBytes = 0
+	}
+	if p.GpuInstanceId != noInstance {
+		instance := int(p.GpuInstanceId)
+		result.GPUInstance = &instance
+	}
+	return result
 }

@@ -377,20 +377,3 @@ func TestSnapshotsAtTheSameTime(t *testing.T) {
 	}
 	all.Wait()
 }
-
-func TestProcesses(t *testing.T) {
-	sim := simulate(t, "t4")
-	l := nvml.New(sim.NVML())
-	uuid := snapshot(t, l).GPUs[1].UUID
-	must(t, sim.AddProcess(1, nvmlsim.Process{PID: 4711, MemoryBytes: 1 << 30}))
-	must(t, sim.AddProcess(1, nvmlsim.Process{PID: 42, MemoryBytes: 2 << 30}))
-	got, err := l.Processes(t.Context(), uuid)
-	must(t, err)
-	want := []nvml.Process{{PID: 42, MemoryBytes: 2 << 30}, {PID: 4711, MemoryBytes: 1 << 30}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("processes (-want +got):\n%s", diff)
-	}
-	if _, err := l.Processes(t.Context(), "GPU-of-another-node"); !errors.Is(err, gpu.ErrNotFound) {
-		t.Errorf("processes on an unknown GPU: error %v, want %v", err, gpu.ErrNotFound)
-	}
-}

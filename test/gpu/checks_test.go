@@ -271,7 +271,7 @@ func checkLinks(t *testing.T, m *machine) {
 
 func checkProcesses(t *testing.T, m *machine) {
 	for _, g := range m.node.GPUs {
-		processes, err := m.library.Processes(t.Context(), g.UUID)
+		processes, err := m.library.Processes(t.Context(), g.Address)
 		if err != nil {
 			t.Error(err)
 		}

@@ -94,7 +94,7 @@ func (m *machine) mpsTargets(t *testing.T) (targets []mpsTarget, why string) {
 		if !g.MPSLimits() {
 			continue
 		}
-		processes, err := m.library.Processes(t.Context(), g.UUID)
+		processes, err := m.library.Processes(t.Context(), g.Address)
 		switch {
 		case err != nil:
 			t.Fatal(err)

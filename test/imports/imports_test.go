@@ -31,6 +31,7 @@ var rules = []struct {
 	{"pkg/nvml", []string{"pkg/gpu"}},
 	{"pkg/nvmlsim", []string{"pkg/gpu"}},
 	{"pkg/sysfs", []string{"pkg/gpu"}},
+	{"pkg/procfs", []string{"pkg/gpu"}},
 	{"pkg/mps", []string{"pkg/gpu", "pkg/folder"}},
 	{"pkg/cdi", []string{"pkg/gpu"}},
 	{"pkg/podresources", []string{"pkg/gpu"}},

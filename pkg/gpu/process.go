@@ -1,0 +1,38 @@
+package gpu
+
+// Process is a process with a context on a GPU, as the GPU's driver lists it.
+type Process struct {
+	// PID in the PID namespace of this process.
+	PID int
+	// MemoryBytes it holds on the GPU; 0 if the driver does not report it.
+	MemoryBytes uint64
+	// GPUInstance is the ID of the MIG GPU instance that it runs on; nil on a GPU
+	// that is not in MIG mode.
+	GPUInstance *int
+	// Graphics says that it draws and does not compute.
+	Graphics bool
+}
+
+// Task is a process as the kernel describes it.
+type Task struct {
+	// Command is the first 15 bytes of the program's name. The process chooses
+	// it.
+	Command string
+	// Started is the start time in clock ticks since the boot. It tells a process
+	// from a later one with the same PID.
+	Started uint64
+	// PodUID and ContainerID say which container runs the process; empty for a
+	// process of the host.
+	PodUID, ContainerID string
+	// OnHost says that the process is in the PID namespace of this process, which
+	// for an agent with hostPID is that of the host. Containers have their own.
+	OnHost bool
+}
+
+// mpsCommand is what the kernel calls nvidia-cuda-mps-control and
+// nvidia-cuda-mps-server.
+const mpsCommand = "nvidia-cuda-mps"
+
+// IsMPS reports whether the process is an MPS daemon or server. A container
+// cannot pretend to be one, unless it shares the PID namespace of the host.
+func (t Task) IsMPS() bool { return t.OnHost && t.Command == mpsCommand }

@@ -1,0 +1,165 @@
+package procfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// Root is the directory with the proc of a PID namespace; "/" for that of this
+// process.
+type Root string
+
+// Task returns what the kernel says of a process. The error wraps
+// [gpu.ErrNotFound] if there is none with that PID, also if the PID passes to
+// another process meanwhile: the one that was asked for is gone then.
+func (r Root) Task(pid int) (gpu.Task, error) {
+	task, err := r.read(pid)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		err = fmt.Errorf("%w: %w", gpu.ErrNotFound, err)
+	}
+	if err != nil {
+		return gpu.Task{}, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return task, nil
+}
+
+func (r Root) read(pid int) (gpu.Task, error) {
+	started, err := r.started(pid)
+	if err != nil {
+		return gpu.Task{}, err
+	}
+	task := gpu.Task{Started: started}
+	if err := r.readStatus(pid, &task); err != nil {
+		return gpu.Task{}, err
+	}
+	groups, err := r.file(pid, "cgroup")
+	if err != nil {
+		return gpu.Task{}, err
+	}
+	task.PodUID, task.ContainerID = containerOf(groups)
+	again, err := r.started(pid)
+	if err == nil && again != started {
+		err = fmt.Errorf("%w: its PID has passed to another process", gpu.ErrNotFound)
+	}
+	return task, err
+}
+
+func (r Root) file(pid int, name string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(string(r), "proc", strconv.Itoa(pid), name))
+	return string(data), err
+}
+
+// startField is the position of the start time in proc/PID/stat after the name,
+// which is in parentheses and may contain any character: field 22 of all.
+const startField = 22 - 3
+
+// started returns the start time. Source: proc/PID/stat.
+func (r Root) started(pid int) (uint64, error) {
+	stat, err := r.file(pid, "stat")
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) <= startField {
+		return 0, fmt.Errorf("%w: stat %q", gpu.ErrCorrupt, stat)
+	}
+	started, err := strconv.ParseUint(fields[startField], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: stat %q", gpu.ErrCorrupt, stat)
+	}
+	return started, nil
+}
+
+// readStatus reads the name and whether the process is in the PID namespace of
+// this proc: it has one PID then, and one more in each namespace further in.
+// Source: the lines Name and NSpid of proc/PID/status.
+func (r Root) readStatus(pid int, task *gpu.Task) error {
+	status, err := r.file(pid, "status")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(status) {
+		key, value, _ := strings.Cut(line, ":")
+		switch key {
+		case "Name":
+			task.Command = strings.TrimSpace(value)
+		case "NSpid":
+			task.OnHost = len(strings.Fields(value)) == 1
+		}
+	}
+	return nil
+}
+
+// containerOf returns the pod and the container of a process with these cgroups,
+// one "ID:controllers:path" a line. Source: proc/PID/cgroup.
+//
+// Kubelet and container runtime name the cgroups in one of two ways:
+//
+//	/kubepods/burstable/pod<UID>/<container>
+//	/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<UID with _ for ->.slice/cri-containerd-<container>.scope
+//
+// What a container makes below its own cgroup comes after that, so the first pod
+// in a path is the one. In a cgroup namespace a path begins somewhere below the
+// root, with "/..".
+func containerOf(groups string) (pod, container string) {
+	for line := range strings.Lines(groups) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		segments := strings.Split(fields[2], "/")
+		for i, segment := range segments {
+			if pod = podOf(segment); pod == "" {
+				continue
+			}
+			if i+1 < len(segments) {
+				container = containerName(segments[i+1])
+			}
+			return pod, container
+		}
+	}
+	return "", ""
+}
+
+// podOf returns the UID of the pod whose cgroup has that name, "" for any other
+// cgroup.
+func podOf(segment string) string {
+	name, systemd := strings.CutSuffix(segment, ".slice")
+	if systemd {
+		at := strings.LastIndex(name, "-pod")
+		if at < 0 || !strings.HasPrefix(name, "kubepods") && !strings.Contains(name, "-kubepods") {
+			return ""
+		}
+		name = name[at+1:]
+	}
+	uid, found := strings.CutPrefix(name, "pod")
+	if systemd {
+		uid = strings.ReplaceAll(uid, "_", "-")
+	}
+	if !found || !isUID(uid) {
+		return ""
+	}
+	return uid
+}
+
+// isUID reports whether a text can be the UID of a pod: a UUID, or for a static
+// pod a hash of 32 digits.
+func isUID(text string) bool {
+	return len(text) >= 32 && strings.Trim(text, "0123456789abcdef-") == ""
+}
+
+// containerName returns the ID in the name of a container's cgroup:
+// "cri-containerd-<id>.scope", "crio-<id>.scope" or "<id>".
+func containerName(segment string) string {
+	name := strings.TrimSuffix(segment, ".scope")
+	return name[strings.LastIndexByte(name, '-')+1:]
+}
