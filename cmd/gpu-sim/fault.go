@@ -19,7 +19,7 @@ func (t *tool) fault() *cobra.Command {
 		Use:   "fault",
 		Short: "Break the node, or heal it",
 	}
-	c.AddCommand(t.xid(), t.lost(), t.linkDown(), t.ecc(), t.recovery(), t.call(), t.mpsFaults(),
+	c.AddCommand(t.xid(), t.lost(), t.linkDown(), t.ecc(), t.recovery(), t.fabric(), t.call(), t.mpsFaults(),
 		&cobra.Command{
 			Use:   "no-driver",
 			Short: "Unload the kernel driver",
@@ -107,6 +107,30 @@ func (t *tool) recovery() *cobra.Command {
 	gpuFlag(c, &index)
 	c.Flags().StringVar(&action, "action", "", strings.Join(nvmlsim.RecoveryActions(), ", "))
 	required(c, "action")
+	return c
+}
+
+func (t *tool) fabric() *cobra.Command {
+	var index, state string
+	var clique uint32
+	c := &cobra.Command{
+		Use:   "fabric --gpu GPU {--registration STATE | --clique NUMBER}",
+		Short: "Change how far a GPU's registration with its NVSwitch fabric is, or its clique",
+		Args:  cobra.NoArgs,
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return t.runGPU(&index, func(s *nvmlsim.Sim, i int) error {
+			if c.Flags().Changed("clique") {
+				return s.SetClique(i, clique)
+			}
+			return s.SetFabric(i, gpu.FabricState(state))
+		})(c, args)
+	}
+	gpuFlag(c, &index)
+	c.Flags().StringVar(&state, "registration", "", "not-started, in-progress, completed or failed; CUDA initialises only if it is completed")
+	c.Flags().Uint32Var(&clique, "clique", 0, "number of the clique, on a GPU of a multi-node fabric")
+	c.MarkFlagsOneRequired("registration", "clique")
+	c.MarkFlagsMutuallyExclusive("registration", "clique")
 	return c
 }
 

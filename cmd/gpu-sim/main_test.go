@@ -120,6 +120,9 @@ func TestEveryCommandChangesWhatShowShows(t *testing.T) {
 	ok(t, state, "fault", "link-down", "--gpu", uuid, "--link", "2")
 	ok(t, state, "fault", "call", "--method", "DeviceGetCount", "--count", "3", "--return", "ERROR_TIMEOUT")
 	ok(t, state, "fault", "call", "--method", "DeviceGetUUID", "--gpu", "1", "--hang", "5s")
+	if _, err := gpuSim(state, "fault", "fabric", "--gpu", "0", "--registration", "in-progress"); err == nil || !strings.Contains(err.Error(), "it joins none") {
+		t.Errorf("fabric of a GPU without one: %v", err)
+	}
 	ok(t, state, "process", "add", "--gpu", "0", "--pid", "7", "--memory", "100", "--name", "x")
 	ok(t, state, "fault", "no-driver")
 	view := show()
@@ -211,5 +214,23 @@ func TestMistakesAreExplained(t *testing.T) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestTheFabricOfAGPUIsSet(t *testing.T) {
+	state := t.TempDir()
+	ok(t, state, "create", "--model", "gb200")
+	ok(t, state, "fault", "fabric", "--gpu", "0", "--registration", "in-progress")
+	ok(t, state, "fault", "fabric", "--gpu", "1", "--clique", "7")
+	var view nvmlsim.View
+	if err := json.Unmarshal([]byte(ok(t, state, "show", "-o", "json")), &view); err != nil {
+		t.Fatal(err)
+	}
+	got := []any{view.GPUs[0].Fabric, view.GPUs[0].Clique, view.GPUs[1].Fabric, *view.GPUs[1].Clique}
+	if diff := cmp.Diff([]any{"in-progress", (*uint32)(nil), "completed", uint32(7)}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := gpuSim(state, "fault", "fabric", "--gpu", "0"); err == nil {
+		t.Error("neither a registration nor a clique is no error")
 	}
 }

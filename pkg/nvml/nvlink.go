@@ -54,9 +54,11 @@ func readRemote(lib nvml.Interface, device nvml.Device, link *gpu.Link) error {
 	return nil
 }
 
-// readFabric reads the NVLink fabric that the GPU has joined. One node's
-// NVSwitches make a fabric without a cluster, which is none in the sense of
-// [gpu.Fabric].
+// readFabric reads how far the GPU has come in joining its NVSwitch fabric, and
+// the multi-node fabric it has joined. GPUs that join none, such as PCIe cards,
+// bridged ones and those behind NVSwitch before Hopper, report that they do not
+// support it. The switches of one node make a fabric without a cluster UUID, which
+// is no [gpu.Fabric].
 func readFabric(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 	if !has(lib, "nvmlDeviceGetGpuFabricInfo") {
 		return nil
@@ -68,9 +70,29 @@ func readFabric(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 	if err != nil || !told {
 		return err
 	}
+	g.FabricState = fabricState(info)
 	cluster := uuid.UUID(info.ClusterUuid)
-	if info.State == nvml.GPU_FABRIC_STATE_COMPLETED && nvml.Return(info.Status) == nvml.SUCCESS && cluster != uuid.Nil {
+	if g.FabricState == gpu.FabricCompleted && cluster != uuid.Nil {
 		g.Fabric = &gpu.Fabric{ClusterUUID: cluster.String(), CliqueID: info.CliqueId}
 	}
 	return nil
+}
+
+// fabricState returns the state of the registration. NVML's status is valid only
+// if the registration is completed. A state that this release does not know is
+// left empty, as if the GPU joined no fabric.
+func fabricState(info nvml.GpuFabricInfo) gpu.FabricState {
+	switch info.State {
+	case nvml.GPU_FABRIC_STATE_NOT_STARTED:
+		return gpu.FabricNotStarted
+	case nvml.GPU_FABRIC_STATE_IN_PROGRESS:
+		return gpu.FabricInProgress
+	case nvml.GPU_FABRIC_STATE_COMPLETED:
+		if nvml.Return(info.Status) != nvml.SUCCESS {
+			return gpu.FabricFailed
+		}
+		return gpu.FabricCompleted
+	default:
+		return ""
+	}
 }

@@ -205,7 +205,7 @@ func TestFactsThatAreNotToldAreAbsent(t *testing.T) {
 	want := snapshot(t, l).GPUs[0]
 	want.Brand, want.Architecture, want.Multiprocessors = "", "", 0
 	want.ECCEnabled, want.PersistenceMode, want.AddressingMode, want.ComputeMode = nil, nil, "", ""
-	want.Links, want.MIG, want.Recovery = nil, gpu.MIG{}, ""
+	want.Links, want.MIG, want.Recovery, want.FabricState = nil, gpu.MIG{}, "", ""
 	for method, ret := range map[string]gonvml.Return{
 		"DeviceGetBrand":           gonvml.ERROR_NOT_SUPPORTED,
 		"DeviceGetArchitecture":    gonvml.ERROR_UNKNOWN,

@@ -206,8 +206,8 @@ func (s *Sim) UnloadDriver() error {
 	})
 }
 
-// ClearFaults heals everything: lost GPUs and links come back, the driver is
-// loaded, calls work again and those that hang go on.
+// ClearFaults heals everything: lost GPUs and links come back, GPUs are in their
+// fabric, the driver is loaded, calls work again and those that hang go on.
 func (s *Sim) ClearFaults() error {
 	return s.update(func(st *State) error {
 		st.NoDriver, st.CallFaults, st.MPSStartFailures = false, nil, 0
@@ -215,6 +215,7 @@ func (s *Sim) ClearFaults() error {
 		for i := range st.GPUs {
 			g := &st.GPUs[i]
 			g.Lost, g.LinksDown, g.ECCErrors, g.Recovery = false, nil, 0, ""
+			g.Fabric, g.Clique = "", nil
 		}
 		return nil
 	})

@@ -35,11 +35,15 @@ type MPSServer struct {
 // reasons of [Sim.AddProcess]. The server ends with its daemon.
 func (s *Sim) SetMPSServer(server MPSServer) error {
 	return s.update(func(st *State) error {
-		removeProcess(st, server.PID)
+		starts := !removeProcess(st, server.PID)
 		for _, uuid := range slices.Sorted(maps.Keys(server.Memory)) {
 			d, err := s.findDevice(st, uuid)
 			if err != nil {
 				return err
+			}
+			// CUDA asks for the fabric when it initialises, and not later.
+			if err := checkFabric(&st.GPUs[d.gpu]); err != nil && starts {
+				return fmt.Errorf("%s: %w", uuid, err)
 			}
 			p := Process{PID: server.PID, Name: MPSServerName, MemoryBytes: server.Memory[uuid], Device: d.mig, Daemon: server.Daemon}
 			if err := addProcess(s.node.gpus[d.gpu], &st.GPUs[d.gpu], p); err != nil {
@@ -58,6 +62,8 @@ type ComputeDevice struct {
 	ComputeCapability gpu.Version `json:"-"`
 	// MemoryBytes that processes can have of it.
 	MemoryBytes uint64 `json:"memoryBytes"`
+	// NotReady says why CUDA does not initialise on it; empty if it does.
+	NotReady string `json:"-"`
 	// MPSClients that MPS admits to it at a time, on Volta and newer.
 	MPSClients int `json:"-"`
 }
@@ -82,6 +88,9 @@ func (s *Sim) ComputeDevices(uuids ...string) ([]ComputeDevice, error) {
 		}
 		spec := s.node.gpus[d.gpu]
 		device := ComputeDevice{UUID: uuid, Name: spec.kind.Name, ComputeCapability: spec.capability, MemoryBytes: spec.usableBytes(), MPSClients: gpu.MPSMaxClients}
+		if err := checkFabric(&st.GPUs[d.gpu]); err != nil {
+			device.NotReady = err.Error()
+		}
 		if in, ci := findMIGDevice(&st.GPUs[d.gpu], d.mig); in != nil {
 			device.Name = spec.kind.Name + " MIG " + spec.migName(in, ci)
 			profile := spec.profiles[in.Profile]

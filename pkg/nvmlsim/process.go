@@ -15,13 +15,18 @@ import (
 // is refused as the driver would refuse it: [gpu.ErrNoCapacity] for more
 // memory than is left, [gpu.ErrInUse] for a compute mode that does not admit
 // it, [gpu.ErrInvalid] for the whole of a GPU in MIG mode, [gpu.ErrLost] for
-// a lost GPU.
+// a lost GPU, [gpu.ErrNotReady] while the GPU is not in its NVSwitch fabric, when
+// CUDA does not initialise.
 func (s *Sim) AddProcess(index int, p Process) error {
 	if err := s.checkGPU(index); err != nil {
 		return err
 	}
 	return s.update(func(st *State) error {
-		if err := addProcess(s.node.gpus[index], &st.GPUs[index], p); err != nil {
+		err := checkFabric(&st.GPUs[index])
+		if err == nil {
+			err = addProcess(s.node.gpus[index], &st.GPUs[index], p)
+		}
+		if err != nil {
 			return fmt.Errorf("process %d on GPU %d: %w", p.PID, index, err)
 		}
 		return nil

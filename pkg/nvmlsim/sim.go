@@ -195,6 +195,8 @@ func (s *Sim) ResetGPU(index int) error {
 		if !outlivesReset(g.Recovery) {
 			g.Recovery = ""
 		}
+		// It registers with the fabric again.
+		g.Fabric, g.Clique = "", nil
 		return nil
 	})
 }

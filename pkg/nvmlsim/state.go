@@ -53,6 +53,10 @@ type GPUState struct {
 	Lost bool `json:"lost,omitempty"`
 	// Recovery is the action that the driver asks for; empty for none.
 	Recovery gpu.RecoveryAction `json:"recovery,omitempty"`
+	// Fabric is the state of the registration with the NVSwitch fabric if it is
+	// not completed, Clique the clique if it is not the model's.
+	Fabric gpu.FabricState `json:"fabric,omitempty"`
+	Clique *uint32         `json:"clique,omitempty"`
 	// LinksDown are the numbers of NVLinks taken down by a fault.
 	LinksDown []int `json:"linksDown,omitempty"`
 	// ECCErrors counts uncorrectable memory errors since boot.

@@ -47,6 +47,10 @@ type GPUView struct {
 	Persistence *bool  `json:"persistence,omitempty"`
 	// Recovery is the action that the driver asks for; empty for none.
 	Recovery string `json:"recovery,omitempty"`
+	// Fabric is the state of the registration with the NVSwitch fabric, Clique
+	// the clique; empty without a fabric.
+	Fabric string  `json:"fabric,omitempty"`
+	Clique *uint32 `json:"clique,omitempty"`
 
 	Links     []LinkView     `json:"links,omitempty"`
 	Instances []InstanceView `json:"instances,omitempty"`
@@ -97,7 +101,7 @@ func (s *Sim) View() (View, error) {
 		MPSStartFailures: st.MPSStartFailures,
 	}
 	for i, spec := range s.node.gpus {
-		v.GPUs = append(v.GPUs, viewGPU(spec, &st.GPUs[i]))
+		v.GPUs = append(v.GPUs, viewGPU(s.node, spec, &st.GPUs[i]))
 	}
 	for _, f := range st.CallFaults {
 		v.CallFaults = append(v.CallFaults, f.String())
@@ -118,7 +122,7 @@ var eventNames = map[uint64]string{
 	nvml.EventTypeGpuRecoveryAction: "recovery",
 }
 
-func viewGPU(s *spec, g *GPUState) GPUView {
+func viewGPU(n *node, s *spec, g *GPUState) GPUView {
 	v := GPUView{
 		Index: s.index, Minor: s.minor, Address: s.address.String(), UUID: s.uuid, Product: s.kind.Name,
 		NUMANode: s.gpu.NUMANode, PCIeRoot: s.pcieRoot,
@@ -132,8 +136,14 @@ func viewGPU(s *spec, g *GPUState) GPUView {
 			v.MIG += ", " + onOff(g.MIGPending) + " after a reset"
 		}
 	}
-	for n, l := range s.links {
-		link := LinkView{Number: n, Up: linkActive(s, g, n), Remote: string(l.remote)}
+	if f := n.fabricOf(s, g); f.state != "" {
+		v.Fabric = string(f.state)
+		if f.state == gpu.FabricCompleted {
+			v.Clique = &f.clique
+		}
+	}
+	for number, l := range s.links {
+		link := LinkView{Number: number, Up: linkActive(s, g, number), Remote: string(l.remote)}
 		if l.address != nil {
 			link.Address = l.address.String()
 		}

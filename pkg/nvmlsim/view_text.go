@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // WriteText writes the view as aligned text, a table for each thing there is.
@@ -61,6 +63,9 @@ func (v View) gpuRows() []string {
 			health = "LOST"
 		case g.ECCErrors > 0:
 			health = fmt.Sprintf("ECC ERRORS: %d", g.ECCErrors)
+		}
+		if g.Fabric != "" && g.Fabric != string(gpu.FabricCompleted) {
+			health = strings.TrimPrefix(health+", fabric "+g.Fabric, "ok, ")
 		}
 		if g.Recovery != "" {
 			health = strings.TrimPrefix(health+", asks for "+g.Recovery, "ok, ")

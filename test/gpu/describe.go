@@ -59,9 +59,11 @@ func describeGPU(b *strings.Builder, g gpu.GPU) {
 		known("recovery action %s", g.Recovery != "", g.Recovery))
 	describeMIG(b, g.MIG)
 	describeLinks(b, g.Links)
+	var fabric string
 	if g.Fabric != nil {
-		line(b, fmt.Sprintf("fabric %s, clique %d", g.Fabric.ClusterUUID, g.Fabric.CliqueID))
+		fabric = fmt.Sprintf("fabric %s, clique %d", g.Fabric.ClusterUUID, g.Fabric.CliqueID)
 	}
+	line(b, fabric, known("fabric registration %s", g.FabricState != "", g.FabricState))
 }
 
 func describeMIG(b *strings.Builder, m gpu.MIG) {

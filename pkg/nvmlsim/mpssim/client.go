@@ -91,6 +91,11 @@ func (d *Daemon) serveClient(p *peer, u user, r Request) {
 // admit makes a client one of the server's, lets it wait, or refuses it. The
 // caller holds the lock.
 func (d *Daemon) admit(c *client) {
+	// A client initialises CUDA although its server has done so long ago.
+	if why := d.notReady(); why != "" {
+		d.refuse(c, fail(errSystemNotReady, "%s", why))
+		return
+	}
 	s := d.server
 	if s == nil {
 		uid := c.user.uid
@@ -137,6 +142,21 @@ func (d *Daemon) admit(c *client) {
 	d.logs.server(s.pid, "Received new client request from %d", c.user.pid)
 	d.save()
 	c.replies <- Reply{Server: s.pid, Shm: s.shm}
+}
+
+// notReady says why CUDA does not initialise on the daemon's devices; empty if it
+// does. A device that is gone is for the server to refuse.
+func (d *Daemon) notReady() string {
+	devices, err := d.sim.ComputeDevices(d.uuids()...)
+	if err != nil {
+		return ""
+	}
+	for _, device := range devices {
+		if device.NotReady != "" {
+			return fmt.Sprintf("%s: %s", device.UUID, device.NotReady)
+		}
+	}
+	return ""
 }
 
 // wait queues a client for the next server.

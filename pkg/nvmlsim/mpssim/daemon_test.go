@@ -41,6 +41,40 @@ func TestADeviceAdmits48Clients(t *testing.T) {
 	w.join(user{pid: 2001, uid: os.Getuid()}, "", "")
 }
 
+func TestAClientIsRefusedWhileItsGPUIsNotInTheFabric(t *testing.T) {
+	w := newWorld(t, "dgx-h100", "0").start()
+	early, _ := w.join(user{pid: 1, uid: os.Getuid()}, "", "")
+	set := func(state gpu.FabricState) {
+		t.Helper()
+		if err := w.sim.SetFabric(0, state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(gpu.FabricNotStarted)
+	if got := w.connect(user{pid: 2, uid: os.Getuid()}, "", "").read(); errorOf(got) != errSystemNotReady || got.Error.Code != 802 {
+		t.Errorf("got %+v, want CUDA error 802", got)
+	}
+	if got := early.ask(Request{Op: opAlloc, Bytes: 1 << 30}); got.Error != nil {
+		t.Errorf("a client that was there before: %v", got.Error)
+	}
+	set(gpu.FabricCompleted)
+	w.join(user{pid: 3, uid: os.Getuid()}, "", "")
+}
+
+func TestAServerDoesNotStartWhileItsGPUIsNotInTheFabric(t *testing.T) {
+	w := newWorld(t, "dgx-h100", "0").start()
+	if err := w.sim.SetFabric(0, gpu.FabricInProgress); err != nil {
+		t.Fatal(err)
+	}
+	w.command("start_server -uid " + strconv.Itoa(os.Getuid()))
+	if got := w.command("get_server_list"); got != "" {
+		t.Errorf("servers %q, want none", got)
+	}
+	if got := w.processes(); len(got) != 0 {
+		t.Errorf("processes %v, want none", got)
+	}
+}
+
 func TestAnotherUserWaitsForTheServerOfTheFirst(t *testing.T) {
 	if os.Getuid() != 0 {
 		// The daemon of another user serves nobody else.

@@ -83,6 +83,7 @@ const (
 	errOutOfMemory       = "OUT_OF_MEMORY"
 	errInvalidDevice     = "INVALID_DEVICE"
 	errLaunchFailed      = "LAUNCH_FAILED"
+	errSystemNotReady    = "SYSTEM_NOT_READY"
 	errConnectionFailed  = "MPS_CONNECTION_FAILED"
 	errRPCFailure        = "MPS_RPC_FAILURE"
 	errServerNotReady    = "MPS_SERVER_NOT_READY"
@@ -95,6 +96,7 @@ var codes = map[string]int{
 	errOutOfMemory:       2,
 	errInvalidDevice:     101,
 	errLaunchFailed:      719,
+	errSystemNotReady:    802,
 	errConnectionFailed:  805,
 	errRPCFailure:        806,
 	errServerNotReady:    807,

@@ -1,0 +1,132 @@
+package nvmlsim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// fabric is what a GPU knows of its NVSwitch fabric.
+type fabric struct {
+	// state is empty on a GPU that joins no fabric.
+	state gpu.FabricState
+	// cluster is zero where the fabric ends at the machine's own switches.
+	cluster [16]uint8
+	clique  uint32
+}
+
+// fabricStates are NVML's states and the status with them.
+var fabricStates = map[gpu.FabricState]struct {
+	state  uint8
+	status nvml.Return
+}{
+	"":                   {nvml.GPU_FABRIC_STATE_NOT_SUPPORTED, nvml.SUCCESS},
+	gpu.FabricNotStarted: {nvml.GPU_FABRIC_STATE_NOT_STARTED, nvml.SUCCESS},
+	gpu.FabricInProgress: {nvml.GPU_FABRIC_STATE_IN_PROGRESS, nvml.SUCCESS},
+	gpu.FabricCompleted:  {nvml.GPU_FABRIC_STATE_COMPLETED, nvml.SUCCESS},
+	gpu.FabricFailed:     {nvml.GPU_FABRIC_STATE_COMPLETED, nvml.ERROR_UNKNOWN},
+}
+
+// fabricOf returns the fabric of a GPU. GPUs behind NVSwitch register with it from
+// Hopper on; older ones need the fabric manager too, but do not report it.
+func (n *node) fabricOf(s *spec, g *GPUState) fabric {
+	behindSwitch := slices.ContainsFunc(s.links, func(l linkSpec) bool { return l.remote == gpu.RemoteSwitch })
+	if !s.knowsFabric() || n.model.Fabric == nil && !behindSwitch {
+		return fabric{}
+	}
+	if g.Fabric != "" {
+		return fabric{state: g.Fabric}
+	}
+	f := fabric{state: gpu.FabricCompleted}
+	if n.model.Fabric != nil {
+		f.cluster, f.clique = parseUUID(n.model.Fabric.ClusterUUID), n.model.Fabric.CliqueID
+	}
+	if g.Clique != nil {
+		f.clique = *g.Clique
+	}
+	return f
+}
+
+// knowsFabric reports whether NVML has a fabric state for the GPU's architecture.
+func (s *spec) knowsFabric() bool {
+	return architectures[s.kind.Architecture] >= nvml.DEVICE_ARCH_HOPPER
+}
+
+// SetFabric changes how far a GPU's registration with its NVSwitch fabric is,
+// until a reset. No event reports it. It is [gpu.ErrNotSupported] on a GPU that
+// joins no fabric.
+func (s *Sim) SetFabric(index int, state gpu.FabricState) error {
+	if _, ok := fabricStates[state]; !ok || state == "" {
+		return fmt.Errorf("fabric state %q: %w: want one of not-started, in-progress, completed, failed", state, gpu.ErrInvalid)
+	}
+	return s.changeGPU(index, func(_ *State, g *GPUState) error {
+		if s.node.fabricOf(s.node.gpus[index], g).state == "" {
+			return fmt.Errorf("fabric of GPU %d: %w: it joins none", index, gpu.ErrNotSupported)
+		}
+		g.Fabric = state
+		if state == gpu.FabricCompleted {
+			g.Fabric = ""
+		}
+		return nil
+	})
+}
+
+// SetClique moves a GPU to another clique of its multi-node fabric, until a reset.
+// It is [gpu.ErrNotSupported] on a GPU that has joined none.
+func (s *Sim) SetClique(index int, clique uint32) error {
+	return s.changeGPU(index, func(_ *State, g *GPUState) error {
+		if s.node.fabricOf(s.node.gpus[index], g).cluster == [16]uint8{} {
+			return fmt.Errorf("clique of GPU %d: %w: it has joined no multi-node fabric", index, gpu.ErrNotSupported)
+		}
+		g.Clique = &clique
+		return nil
+	})
+}
+
+// checkFabric returns the error with which CUDA fails to initialise on a GPU that
+// is not in its fabric.
+func checkFabric(g *GPUState) error {
+	if g.Fabric == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: CUDA error 802 (system not yet initialized): the GPU's registration with its NVSwitch fabric is %s", gpu.ErrNotReady, g.Fabric)
+}
+
+func (d device) GetGpuFabricInfo() (nvml.GpuFabricInfo, nvml.Return) {
+	f, ret := d.enterFabric("DeviceGetGpuFabricInfo")
+	if ret != nvml.SUCCESS {
+		return nvml.GpuFabricInfo{}, ret
+	}
+	nv := fabricStates[f.state]
+	return nvml.GpuFabricInfo{ClusterUuid: f.cluster, CliqueId: f.clique, State: nv.state, Status: uint32(nv.status)}, nvml.SUCCESS
+}
+
+func (d device) GetGpuFabricInfo_v4() (nvml.GpuFabricInfo_v4, nvml.Return) { //nolint:revive // the name is go-nvml's
+	f, ret := d.enterFabric("DeviceGetGpuFabricInfo_v4")
+	if ret != nvml.SUCCESS {
+		return nvml.GpuFabricInfo_v4{}, ret
+	}
+	nv := fabricStates[f.state]
+	info := nvml.GpuFabricInfo_v4{ClusterUuid: f.cluster, State: nv.state, Status: uint32(nv.status)}
+	info.Cliques[0].Id = f.clique
+	if f.state == gpu.FabricCompleted {
+		info.NumCliques = 1
+		info.HealthSummary = nvml.GPU_FABRIC_HEALTH_SUMMARY_HEALTHY
+	}
+	return info, nvml.SUCCESS
+}
+
+// enterFabric begins a call that GPUs from Hopper on answer.
+func (d device) enterFabric(method string) (fabric, nvml.Return) {
+	c, ret := d.enterGPU(method)
+	if ret == nvml.SUCCESS && !c.spec.knowsFabric() {
+		return fabric{}, nvml.ERROR_NOT_SUPPORTED
+	}
+	if ret != nvml.SUCCESS {
+		return fabric{}, ret
+	}
+	return c.node.fabricOf(c.spec, c.gpu), nvml.SUCCESS
+}
