@@ -9,17 +9,18 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// takesGPU takes the extended resource of whole GPUs for MIG devices, as a class
-// that NVIDIA has published does. The newest of several classes has the name.
-const takesGPU = `
+// secondClass has the extended resource of a class of the chart, as the class
+// mig-1g-12gb that NVIDIA publishes as an example has for its profile. The newest
+// of several classes has the name.
+const secondClass = `
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
 metadata:
-  name: mig-1g-12gb.gpu.nvidia.com
+  name: mig-1g-10gb.gpu.nvidia.com
 spec:
   selectors:
-  - cel: {expression: "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig' && device.attributes['gpu.nvidia.com'].profile == '1g.12gb'"}
-  extendedResourceName: nvidia.com/gpu
+  - cel: {expression: "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig' && device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"}
+  extendedResourceName: nvidia.com/mig-1g.10gb
 `
 
 // The recipes of docs/migration.md for an extended resource that two classes
@@ -35,11 +36,6 @@ func TestMigrationOfTheNameOfAnExtendedResource(t *testing.T) {
 		must(t, agent.Start(ctx)) // with the chart's own names
 		restore(ctx, "gpu.nvidia.com")
 	})
-	waits := func(name string) {
-		apply(t, ns, pod(name, "", "nvidia.com/gpu: 1"))
-		_, err := cluster.Unschedulable(t.Context(), ns, name)
-		must(t, err)
-	}
 	gets := func(name string, slice bool) {
 		ready(t, ns, name)
 		if got := report(t, ns)[name+"/main"].Device; !strings.HasPrefix(got, "gpu-") || strings.HasSuffix(got, "-ts") != slice {
@@ -48,16 +44,38 @@ func TestMigrationOfTheNameOfAnExtendedResource(t *testing.T) {
 		remove(t, ns, name)
 	}
 
-	t.Run("a class that took it and is gone leaves it to nobody until the other is changed", func(t *testing.T) {
-		cleared(t, "deviceclass/mig-1g-12gb.gpu.nvidia.com")
-		apply(t, "", takesGPU)
-		waits("taken")
-		_, err := cluster.Kubectl(t.Context(), "delete", "deviceclass", "mig-1g-12gb.gpu.nvidia.com")
+	t.Run("a second class that is deleted leaves it to no class until the first is changed", func(t *testing.T) {
+		label(t, "gpu.nvidia.com/offer=share.mig")
+		published(t, "gpu-1b-00-mig-1g-10gb-0", true)
+		t.Cleanup(func() {
+			restore(context.WithoutCancel(t.Context()), "mig-1g.10gb")
+			label(t, "gpu.nvidia.com/offer-")
+			published(t, "gpu-1b-00-mig-1g-10gb-0", false)
+		})
+		getsMIG := func(name string) {
+			t.Helper()
+			apply(t, ns, pod(name, "", "nvidia.com/mig-1g.10gb: 1"))
+			ready(t, ns, name)
+			if got := report(t, ns)[name+"/main"].UUID; !strings.HasPrefix(got, "MIG-") {
+				t.Errorf("%s has %s, want a MIG device", name, got)
+			}
+		}
+		cleared(t, "deviceclass/mig-1g-10gb.gpu.nvidia.com")
+		apply(t, "", secondClass)
+		getsMIG("by-the-second-class")
+		_, err := cluster.Kubectl(t.Context(), "delete", "deviceclass", "mig-1g-10gb.gpu.nvidia.com")
 		must(t, err)
-		waits("lost")
-		restore(t.Context(), "gpu.nvidia.com")
-		gets("taken", false)
-		gets("lost", false)
+		apply(t, ns, pod("waits", "", "nvidia.com/mig-1g.10gb: 1"))
+		why, err := cluster.Unschedulable(t.Context(), ns, "waits")
+		must(t, err)
+		if !strings.Contains(why, "Insufficient nvidia.com/mig-1g.10gb") {
+			t.Errorf("the scheduler refuses the pod with %q, want it to name the resource", why)
+		}
+		restore(t.Context(), "mig-1g.10gb")
+		getsMIG("created-afterwards")
+		remove(t, ns, "waits")
+		getsMIG("waits") // created again
+		remove(t, ns, "by-the-second-class", "created-afterwards", "waits")
 	})
 	t.Run("it moves to another class and back in two upgrades", func(t *testing.T) {
 		label(t, "gpu.nvidia.com/offer=share.timeslice")
