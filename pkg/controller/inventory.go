@@ -169,7 +169,7 @@ func (i *inventory) missing() error {
 	silent := map[gpu.PCIAddress]error{}
 	for _, u := range i.unreadable {
 		if u.Address == nil {
-			errs = append(errs, fmt.Errorf("GPU %d: %w", u.Index, u.Err))
+			errs = append(errs, u.Problem())
 			continue
 		}
 		silent[*u.Address] = u.Err

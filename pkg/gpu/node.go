@@ -1,5 +1,7 @@
 package gpu
 
+import "fmt"
+
 // Version is a two-part version such as CUDA's 12.8 or a compute capability of
 // 9.0. The zero value means unknown.
 type Version struct {
@@ -28,8 +30,17 @@ type Unreadable struct {
 	Index int
 	// Address is nil where not even the PCI address could be read.
 	Address *PCIAddress
-	// Err says why; it wraps one of the sentinel errors.
+	// Err says why; it wraps one of the sentinel errors and does not name the GPU.
 	Err error
+}
+
+// Problem returns Err after the name of the GPU: its PCI address, or its index if
+// the address is unknown.
+func (u Unreadable) Problem() error {
+	if u.Address == nil {
+		return fmt.Errorf("GPU %d: %w", u.Index, u.Err)
+	}
+	return fmt.Errorf("GPU at %s: %w", u.Address, u.Err)
 }
 
 // GPU is one physical GPU.

@@ -140,7 +140,7 @@ func readGPU(lib nvml.Interface, index int, s *slot) (gpu.GPU, error) {
 
 	for _, read := range []func(nvml.Interface, nvml.Device, *gpu.GPU) error{readIdentity, readModes, readMIG, readLinks, readFabric, readRecovery} {
 		if err := read(lib, device, &g); err != nil {
-			return gpu.GPU{}, fmt.Errorf("GPU at %s: %w", g.Address, err)
+			return gpu.GPU{}, err
 		}
 	}
 	return g, nil

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -179,6 +180,9 @@ func TestOneGPUOfEightIsUnreadable(t *testing.T) {
 			u := others(t, snapshot(t, l))
 			if !errors.Is(u.Err, c.want) {
 				t.Errorf("reason %v, want %v", u.Err, c.want)
+			}
+			if got := u.Problem().Error(); !strings.HasPrefix(got, "GPU at 0000:0b:00.0: ") || strings.Count(got, "0000:0b:00.0") != 1 {
+				t.Errorf("the problem is %q, want it to name the GPU once", got)
 			}
 			if diff := cmp.Diff(&address, u.Address); diff != "" {
 				t.Errorf("its address was read before (-want +got):\n%s", diff)
