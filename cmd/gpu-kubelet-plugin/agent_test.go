@@ -541,7 +541,7 @@ func TestPublishedSlicesAreTheOnesThatArePrinted(t *testing.T) {
 	published := n.published(t)
 	var printed bytes.Buffer
 	o := *n.options
-	if err := printSlices(t.Context(), &o, &printed); err != nil {
+	if err := printSlices(t.Context(), &o, &printed, t.Output()); err != nil {
 		t.Fatal(err)
 	}
 	var list struct{ Items []resourceapi.ResourceSlice }

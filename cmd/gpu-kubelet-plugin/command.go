@@ -56,7 +56,7 @@ func newCommand() *cobra.Command {
 			}
 			defer klog.Flush()
 			if o.printSlices {
-				return printSlices(cmd.Context(), &o, cmd.OutOrStdout())
+				return printSlices(cmd.Context(), &o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
 			return run(cmd.Context(), &o)
 		},

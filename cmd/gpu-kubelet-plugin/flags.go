@@ -82,7 +82,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.BoolVar(&o.migAllowReset, "mig-allow-reset", false, "reset a GPU that nothing uses where a change of its MIG mode needs that (Ampere); without, such a GPU is cut only if its MIG mode is on already")
 	fs.BoolVar(&o.migAttributes, "mig-all-attributes", false, "publish the attributes productName, numaNode and pcieRoot of MIG devices too, which makes the ResourceSlices of a node half as large again")
 	fs.BoolVar(&o.listAttributes, "list-attributes", false, "publish list attributes as well (nvlinkPeers, nvlinkCliques as lists); needs the feature gate ListTypeAttributes in the cluster")
-	fs.BoolVar(&o.printSlices, "print-slices", false, "print the ResourceSlices as a JSON List and exit; needs no cluster")
+	fs.BoolVar(&o.printSlices, "print-slices", false, "print the ResourceSlices as a JSON List and exit, with status 1 if no GPU can be read; needs no cluster")
 
 	o.sharing.flags(sets.FlagSet("sharing"))
 

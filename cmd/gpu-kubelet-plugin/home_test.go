@@ -142,7 +142,7 @@ func TestAnAgentWithoutAHookSaysWhatToDoAndLeavesNothing(t *testing.T) {
 		t.Errorf("left behind: %q", left)
 	}
 	var printed strings.Builder
-	if err := printSlices(t.Context(), n.options, &printed); err != nil {
+	if err := printSlices(t.Context(), n.options, &printed, t.Output()); err != nil {
 		t.Errorf("to print slices takes no hook: %v", err)
 	}
 }

@@ -5,24 +5,57 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// printSlices writes what would be published to w, from one look at the GPUs.
-func printSlices(ctx context.Context, o *options, w io.Writer) (err error) {
+// printTimeout bounds the reading of the GPUs. The driver takes seconds for each
+// GPU if nothing else has it open.
+const printTimeout = 30 * time.Second
+
+// printSlices scans the GPUs once and writes the ResourceSlices that the agent
+// would publish to w. It writes to problems what is missing from them, a line for
+// each reason: GPUs that cannot be read, and what the node offers of other GPUs but
+// they do not allow. It returns an error, and writes no slices, if the node has GPUs
+// and none can be read.
+func printSlices(ctx context.Context, o *options, w, problems io.Writer) (err error) {
 	hw, err := openHardware(o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, hw.close()) }() //nolint:contextcheck // closing comes after ctx has ended
-	node, err := hw.Snapshot(ctx)
+	limited, cancel := context.WithTimeout(ctx, printTimeout)
+	defer cancel()
+	node, err := hw.Snapshot(limited)
 	if err != nil {
-		return fmt.Errorf("look at the GPUs: %w", err)
+		return fmt.Errorf("read the GPUs: %w", err)
 	}
-	slices, err := controller.Slices(ctx, o.driverName, o.nodeName, o.catalog().Resources(node, nil, nil))
+	c := o.catalog()
+	for _, line := range append(unread(node), c.Withheld(node)...) {
+		if _, err := fmt.Fprintln(problems, line); err != nil {
+			return err
+		}
+	}
+	if len(node.GPUs) == 0 && len(node.Unreadable) > 0 {
+		return fmt.Errorf("%w: none of the %d GPUs can be read", gpu.ErrNotReady, len(node.Unreadable))
+	}
+	slices, err := controller.Slices(ctx, o.driverName, o.nodeName, c.Resources(node, nil, nil))
 	if err != nil {
 		return err
 	}
 	return controller.WriteList(w, slices)
+}
+
+// unread returns why GPUs are missing from a scan.
+func unread(node gpu.Node) []string {
+	var lines []string
+	for _, u := range node.Unreadable {
+		lines = append(lines, u.Problem().Error())
+	}
+	if len(node.GPUs)+len(node.Unreadable) == 0 {
+		lines = append(lines, "the driver lists no GPU")
+	}
+	return lines
 }

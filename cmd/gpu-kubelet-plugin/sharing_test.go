@@ -377,7 +377,7 @@ func TestSharesArePublishedAsTheFlagsSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	var printed bytes.Buffer
-	if err := printSlices(t.Context(), o, &printed); err != nil {
+	if err := printSlices(t.Context(), o, &printed, t.Output()); err != nil {
 		t.Fatal(err)
 	}
 	var list resourceapi.ResourceSliceList

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// printed runs --print-slices on a simulated node with the faults, and returns what
+// it writes to its two outputs.
+func printed(t *testing.T, args []string, faults ...nvmlsim.CallFault) (slices, problems string, err error) {
+	t.Helper()
+	state := filepath.Join(t.TempDir(), "sim")
+	o, err := parse(append([]string{"--node-name=n", "--sim-state=" + state}, args...), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, _ := o.simulated()
+	model, err := nvmlsim.LoadModel(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := nvmlsim.Create(state, model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fault := range faults {
+		if err := sim.FailCalls(fault); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out, complaints bytes.Buffer
+	err = printSlices(t.Context(), o, &out, &complaints)
+	return out.String(), complaints.String(), err
+}
+
+func failing(method string, gpus ...int) []nvmlsim.CallFault {
+	var faults []nvmlsim.CallFault
+	for _, index := range gpus {
+		faults = append(faults, nvmlsim.CallFault{Method: method, GPU: &index, Return: nvml.ERROR_GPU_IS_LOST})
+	}
+	return faults
+}
+
+func TestPrintingNamesTheGPUThatCannotBeReadAndPrintsTheOthers(t *testing.T) {
+	slices, problems, err := printed(t, []string{"--hardware=sim:t4"}, failing("DeviceGetUUID", 1)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(problems, "GPU at 0000:3b:00.0: read its UUID: GPU lost") || strings.Count(problems, "\n") != 1 {
+		t.Errorf("said %q, want a line about the GPU at 0000:3b:00.0", problems)
+	}
+	if !strings.Contains(slices, `"gpu-18-00"`) || strings.Contains(slices, `"gpu-3b-00"`) {
+		t.Errorf("printed, want the GPUs that answer and no other:\n%s", slices)
+	}
+}
+
+func TestPrintingFailsIfNoGPUCanBeRead(t *testing.T) {
+	slices, problems, err := printed(t, []string{"--hardware=sim:t4"}, failing("DeviceGetUUID", 0, 1, 2, 3)...)
+	if !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "none of the 4 GPUs can be read") {
+		t.Errorf("error %v, want it to say that none of the 4 GPUs can be read", err)
+	}
+	if strings.Count(problems, "GPU at 0000:") != 4 {
+		t.Errorf("said, want a line for each GPU:\n%s", problems)
+	}
+	if slices != "" {
+		t.Errorf("printed, want nothing that could be taken for the node's slices:\n%s", slices)
+	}
+}
+
+func TestPrintingSaysWhichGPUsHaveNoMIGProfiles(t *testing.T) {
+	_, problems, err := printed(t, []string{"--hardware=sim:dgx-h100", "--offer=share,mig"}, nvmlsim.CallFault{
+		Method: "DeviceGetGpuInstanceProfileInfo", Return: nvml.ERROR_NOT_SUPPORTED,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(problems, "GPU at 0000:1b:00.0: the driver tells no profiles of it while MIG is off") || strings.Count(problems, "\n") != 8 {
+		t.Errorf("said, want that each of 8 GPUs tells no profiles:\n%s", problems)
+	}
+}
+
+func TestPrintingOfANodeWithoutGPUsIsAnEmptyListAndAWord(t *testing.T) {
+	slices, problems, err := printed(t, []string{"--hardware=sim:t4"}, nvmlsim.CallFault{Method: "Init", Return: nvml.ERROR_GPU_NOT_FOUND})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems != "the driver lists no GPU\n" || !strings.Contains(slices, `"kind": "List"`) {
+		t.Errorf("said %q and printed, want a word and a List:\n%s", problems, slices)
+	}
+}
