@@ -165,6 +165,9 @@ func readIdentity(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 		return err
 	}
 	g.MemoryBytes = memory.Total
+	if err := readReserved(lib, device, g); err != nil {
+		return err
+	}
 
 	brand, ret := device.GetBrand()
 	if told, err := optional("read its brand", ret); err != nil {
@@ -192,6 +195,23 @@ func readIdentity(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 		} else if told {
 			g.Multiprocessors = cores / perSM
 		}
+	}
+	return nil
+}
+
+// readReserved reads how much of the GPU's memory the driver and the firmware keep
+// for themselves, which drivers before release 510 do not report.
+func readReserved(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
+	if !has(lib, "nvmlDeviceGetMemoryInfo_v2") {
+		return nil
+	}
+	memory, ret := device.GetMemoryInfo_v2()
+	told, err := optional("read its reserved memory", ret)
+	if err != nil || !told {
+		return err
+	}
+	if memory.Reserved < g.MemoryBytes {
+		g.ReservedBytes = memory.Reserved
 	}
 	return nil
 }

@@ -207,10 +207,11 @@ func TestFactsThatAreNotToldAreAbsent(t *testing.T) {
 	sim := simulate(t, "dgx-h100")
 	l := nvml.New(sim.NVML())
 	want := snapshot(t, l).GPUs[0]
-	want.Brand, want.Architecture, want.Multiprocessors = "", "", 0
+	want.Brand, want.Architecture, want.Multiprocessors, want.ReservedBytes = "", "", 0, 0
 	want.ECCEnabled, want.PersistenceMode, want.AddressingMode, want.ComputeMode = nil, nil, "", ""
 	want.Links, want.MIG, want.Recovery, want.FabricState = nil, gpu.MIG{}, "", ""
 	for method, ret := range map[string]gonvml.Return{
+		"DeviceGetMemoryInfo_v2":   gonvml.ERROR_ARGUMENT_VERSION_MISMATCH,
 		"DeviceGetBrand":           gonvml.ERROR_NOT_SUPPORTED,
 		"DeviceGetArchitecture":    gonvml.ERROR_UNKNOWN,
 		"DeviceGetNumGpuCores":     gonvml.ERROR_FUNCTION_NOT_FOUND,
@@ -227,6 +228,26 @@ func TestFactsThatAreNotToldAreAbsent(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, snapshot(t, l).GPUs[0]); diff != "" {
 		t.Errorf("GPU (-want +got):\n%s", diff)
+	}
+}
+
+func TestReservedMemoryIsPartOfTheTotal(t *testing.T) {
+	sim := simulate(t, "dgx-h100")
+	lib := sim.NVML()
+	g := snapshot(t, nvml.New(lib)).GPUs[0]
+	if g.MemoryBytes != 81559<<20 || g.ReservedBytes != 551<<20 {
+		t.Errorf("total %d MiB, reserved %d MiB, want 81559 and 551", g.MemoryBytes>>20, g.ReservedBytes>>20)
+	}
+	// No process can have what is reserved.
+	usable := g.MemoryBytes - g.ReservedBytes
+	if err := sim.AddProcess(0, nvmlsim.Process{PID: 1, MemoryBytes: usable + 1}); !errors.Is(err, gpu.ErrNoCapacity) {
+		t.Errorf("more than the usable memory: error %v, want %v", err, gpu.ErrNoCapacity)
+	}
+	must(t, sim.AddProcess(0, nvmlsim.Process{PID: 1, MemoryBytes: usable}))
+
+	old := snapshot(t, nvml.New(withoutSymbol{lib, "nvmlDeviceGetMemoryInfo_v2"})).GPUs[0]
+	if old.MemoryBytes != g.MemoryBytes || old.ReservedBytes != 0 {
+		t.Errorf("an old library: total %d MiB, reserved %d MiB", old.MemoryBytes>>20, old.ReservedBytes>>20)
 	}
 }
 

@@ -45,7 +45,8 @@ func describeGPU(b *strings.Builder, g gpu.GPU) {
 		g.Architecture,
 		known("compute capability %d.%d", !g.ComputeCapability.IsZero(), g.ComputeCapability.Major, g.ComputeCapability.Minor),
 		known("%d SMs", g.Multiprocessors != 0, g.Multiprocessors),
-		fmt.Sprintf("%d MiB", g.MemoryBytes>>20))
+		fmt.Sprintf("%d MiB", g.MemoryBytes>>20),
+		known("%d MiB of it reserved", g.ReservedBytes != 0, g.ReservedBytes>>20))
 	var numa string
 	if g.NUMANode != nil {
 		numa = fmt.Sprintf("NUMA node %d", *g.NUMANode)
