@@ -22,10 +22,12 @@ the next one adopts them; where there are none, it leaves nothing but an empty r
 directory. It never changes the compute mode of a GPU.
 
 It needs root, the PID namespace of the host, and CAP_SYS_ADMIN for the mount
-namespace in which a daemon has a /dev/shm of its own. In a container, give it
+namespace in which a daemon has a /dev/shm of its own, and for the file systems that
+bound what containers can write in its folders. In a container, give it
 --mount-namespace and --cgroup, or the daemons end with the container. Without
 --mount-namespace, mount the run directory with Bidirectional propagation or give
-it --shm-size=0, or other containers do not see the /dev/shm of their daemon.
+it --shm-size=0, or other containers do not see the sockets and the /dev/shm of their
+daemon.
 
 Every flag can be given by an environment variable as well: GPU_MPS_ and its name
 in capitals, so that --driver-root is GPU_MPS_DRIVER_ROOT. A flag wins over the

@@ -68,9 +68,9 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.logDir, "log-dir", "/var/log/gpu-mps-supervisor", "`DIR` for the daemons' logs, which go when it ends without daemons")
 	fs.StringVar(&o.mountNamespace, "mount-namespace", "", "`FILE` of the mount namespace in which daemons see their files, such as /proc/1/ns/mnt: for a supervisor in a container, whose files go with it (default: the supervisor's own)")
 	fs.StringVar(&o.cgroup, "cgroup", "", "`DIR` of cgroup v2 for the daemons, such as /sys/fs/cgroup/gpu-mps, made if it is missing: for a supervisor in a container, as what is in the container's cgroup ends with it (default: the supervisor's own)")
-	fs.BoolVar(&o.hostShm, "host-shm", false, "leave the daemons the host's /dev/shm, which every container that shares a GPU then sees as well: for a supervisor without CAP_SYS_ADMIN")
+	fs.BoolVar(&o.hostShm, "host-shm", false, "leave the daemons the host's /dev/shm, which every container that shares a GPU then sees as well, and mount nothing on the folder of its sockets, which containers can fill as far as --run-dir goes: for a supervisor without CAP_SYS_ADMIN")
 	o.shmSize.Quantity = *resource.NewQuantity(mps.DefaultShmSize, resource.BinarySI)
-	fs.Var(&o.shmSize, "shm-size", "`SIZE` of the /dev/shm that a daemon and all containers with a share of its GPU have together. It takes the place of the 64Mi that each container has of its own, so it has to do for all of them at a time; what is in it counts as memory of the container that wrote it. Whole Mi, at least 16Mi, or 0 for a plain folder in --run-dir without a size: for a supervisor in a container without --mount-namespace, whose mounts the host does not see. Nothing with --host-shm")
+	fs.Var(&o.shmSize, "shm-size", "`SIZE` of the /dev/shm that a daemon and all containers with a share of its GPU have together. It takes the place of the 64Mi that each container has of its own, so it has to do for all of them at a time; what is in it counts as memory of the container that wrote it. Whole Mi, at least 16Mi, or 0 for plain folders in --run-dir, also for the daemon's sockets, which containers can fill as far as --run-dir goes: for a supervisor in a container without --mount-namespace, whose mounts the host does not see. Nothing with --host-shm")
 
 	o.logging = logsapi.NewLoggingConfiguration()
 	fs = sets.FlagSet("logging")

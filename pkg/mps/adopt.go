@@ -54,8 +54,11 @@ func (d *daemon) adopt(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	want := d.look().Daemon
-	if !hasVariable(p.pid, devicesVariable+strings.Join(want.Devices, ",")) {
-		p.letGo()
+	if !p.is(func(pid int) bool { return hasVariable(pid, devicesVariable+strings.Join(want.Devices, ",")) }) {
+		defer p.letGo()
+		if p.hasEnded() {
+			return false, nil
+		}
 		return false, fmt.Errorf("%w: process %d is this daemon for other devices than %s: stop it first", gpu.ErrInUse, p.pid, strings.Join(want.Devices, ", "))
 	}
 	d.mu.Lock()

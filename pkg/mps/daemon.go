@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -169,8 +170,17 @@ func (d *daemon) hangs(err error) bool {
 	if errors.Is(err, gpu.ErrTimeout) {
 		return true
 	}
-	_, gone := os.Lstat(d.folders.socket())
-	return errors.Is(err, gpu.ErrNotReady) && !errors.Is(err, errNotRun) && errors.Is(gone, fs.ErrNotExist)
+	return errors.Is(err, gpu.ErrNotReady) && !errors.Is(err, errNotRun) && !d.hasSocket()
+}
+
+// hasSocket reports whether there is anything in the place of its socket, as far
+// as is known.
+func (d *daemon) hasSocket() bool {
+	err := d.options.inNamespace(func() error {
+		_, err := os.Lstat(d.folders.socket())
+		return err
+	})
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 func same(a, b gpu.MPSDaemon) bool {
@@ -198,10 +208,7 @@ func (d *daemon) intend(want gpu.MPSDaemon) error {
 func (d *daemon) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.options.StartTimeout, gpu.ErrTimeout)
 	defer cancel()
-	if err := d.folders.make(ctx); err != nil {
-		return err
-	}
-	if err := d.options.mountShm(d.folders); err != nil {
+	if err := d.options.makeFolders(ctx, d.folders); err != nil {
 		return err
 	}
 	p, err := d.spawn()
@@ -265,7 +272,7 @@ func (d *daemon) await(ctx context.Context, p *process) error {
 	var last error
 	wait := time.Millisecond
 	for {
-		if _, err := os.Stat(d.folders.socket()); err == nil {
+		if d.hasSocket() {
 			last = d.options.applyFirst(ctx, d.folders, settings(gpu.MPSDaemon{}, d.look().Daemon))
 			if last == nil || errors.Is(last, gpu.ErrNotSupported) {
 				return last
@@ -315,7 +322,7 @@ func (d *daemon) stop(ctx context.Context) error {
 			return fmt.Errorf("stop MPS daemon %s: %w", d.name(), err)
 		}
 	}
-	if err := d.options.unmountShm(d.folders); err != nil {
+	if err := d.options.unmountAll(d.folders); err != nil {
 		return fmt.Errorf("stop MPS daemon %s: %w", d.name(), err)
 	}
 	if err := d.folders.remove(ctx); err != nil {
@@ -345,14 +352,12 @@ func (d *daemon) quit(ctx context.Context) bool {
 	}
 }
 
-// logTail gives the end of what it has said, for an error message.
+// logTail returns the end of what the daemon has said, for an error message.
 func (d *daemon) logTail() string {
-	const most = 400
 	var said []string
 	for _, name := range []string{"output.log", "control.log"} {
-		data, err := os.ReadFile(strings.TrimSuffix(d.folders.output(), "output.log") + name)
-		if text := strings.TrimSpace(string(data)); err == nil && text != "" {
-			said = append(said, text[max(0, len(text)-most):])
+		if text, err := readEnd(filepath.Join(d.folders.log, name)); err == nil && text != "" {
+			said = append(said, text)
 		}
 	}
 	if len(said) == 0 {

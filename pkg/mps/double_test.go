@@ -23,10 +23,13 @@ import (
 // name. Faults are files in the folder "faults" of its driver root:
 //
 //	dead     the daemon ends at once, with a message
-//	deaf     the daemon runs and opens no socket
+//	deaf     the daemon runs and opens no socket; "deaf UUID" is for the daemon of
+//	         one device
 //	hung     commands are never answered
 //	refuse   memory limits are refused, in words and with success
 //	vague    it answers to a question for a limit in words
+//	endless  the list of servers never ends
+//	crowd    the list of servers has a thousand
 //	zombie   it does not quit when told
 //	parent   the daemon starts a process that outlives it, as a server may
 //	planted  where it writes its PID, somebody has put a link to the file
@@ -65,7 +68,7 @@ func playControl() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if faulty("deaf") {
+	if faulty("deaf") || faulty("deaf "+os.Getenv("CUDA_VISIBLE_DEVICES")) {
 		<-ctx.Done()
 		return nil
 	}
@@ -173,6 +176,10 @@ func (d *doubleDaemon) answer(words []string) string {
 			os.Exit(0)
 		}
 		return ""
+	case name == "get_server_list" && faulty("endless"):
+		return strings.Repeat(serverPID+"\n", 1<<20)
+	case name == "get_server_list" && faulty("crowd"):
+		return strings.Repeat(serverPID+"\n", 1000)
 	case name == "get_server_list" && faulty("server"):
 		return serverPID + "\n"
 	case name == "get_server_list":

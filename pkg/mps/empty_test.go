@@ -143,7 +143,7 @@ func TestNoFolderIsEmptiedAfterTheEnd(t *testing.T) {
 func TestAStartIsNotHeldUpByAContainerThatGoesOnMakingFiles(t *testing.T) {
 	o := double(t)
 	f := o.folders("gpu-1a-00")
-	if err := f.make(t.Context()); err != nil {
+	if err := o.makeFolders(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(f.pipe, "file"), nil, 0o600); err != nil {
@@ -151,7 +151,7 @@ func TestAStartIsNotHeldUpByAContainerThatGoesOnMakingFiles(t *testing.T) {
 	}
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(gpu.ErrTimeout)
-	if err := f.make(ended); !errors.Is(err, gpu.ErrTimeout) || !strings.Contains(err.Error(), f.pipe) {
+	if err := o.makeFolders(ended, f); !errors.Is(err, gpu.ErrTimeout) || !strings.Contains(err.Error(), f.pipe) {
 		t.Errorf("error %v, want one that is ErrTimeout and names the folder", err)
 	}
 }

@@ -50,8 +50,7 @@ func (o *Options) findProcesses(logDir string) ([]*process, error) {
 			}
 			return nil, fmt.Errorf("process %d: %w", pid, err)
 		}
-		// Looked at again, now that the number cannot go to another process.
-		if !belongsTo(pid, logDir) {
+		if !p.is(func(pid int) bool { return belongsTo(pid, logDir) }) {
 			p.letGo()
 			continue
 		}
@@ -124,6 +123,12 @@ func isOwn(pid int) bool {
 	return false
 }
 
+// leadsSession reports whether a session was started with a process.
+func leadsSession(pid int) bool {
+	session, err := unix.Getsid(pid)
+	return err == nil && session == pid
+}
+
 // findDaemon finds the control daemon of a log directory, which leads the
 // session that it was started in; nil if there is none.
 func (o *Options) findDaemon(logDir string) (*process, error) {
@@ -133,7 +138,7 @@ func (o *Options) findDaemon(logDir string) (*process, error) {
 	}
 	var daemon *process
 	for _, p := range found {
-		if session, err := unix.Getsid(p.pid); err == nil && session == p.pid && isOwn(p.pid) && daemon == nil {
+		if daemon == nil && p.is(leadsSession) && p.is(isOwn) {
 			daemon = p
 			continue
 		}

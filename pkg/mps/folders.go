@@ -62,19 +62,26 @@ func (f folders) clients() gpu.MPSDirs {
 // mounts are a daemon's. It writes files as root among its pipes, and a container
 // that runs as root can put a link to a file of the node there.
 func (f folders) mounts(namespace string) mounts {
+	m := f.commandMounts(namespace)
+	m.shm = f.shm
+	return m
+}
+
+// commandMounts are those of a command to the daemon: a link in the place of its
+// socket could lead to another daemon's.
+func (f folders) commandMounts(namespace string) mounts {
 	if f.shm == "" {
 		return mounts{namespace: namespace}
 	}
-	return mounts{namespace: namespace, shm: f.shm, noLinks: f.pipe}
+	return mounts{namespace: namespace, noLinks: f.pipe}
 }
 
 func (f folders) socket() string { return filepath.Join(f.pipe, "control") }
 func (f folders) record() string { return filepath.Join(f.dir, "daemon.json") }
 func (f folders) output() string { return filepath.Join(f.log, "output.log") }
 
-// make makes the folders and removes what a daemon that died has left among the
-// pipes. The folders themselves stay: containers have them mounted.
-func (f folders) make(ctx context.Context) error {
+// make makes the folders. Those that are there stay: containers have them mounted.
+func (f folders) make() error {
 	if err := makeDir(f.dir, runMode); err != nil {
 		return err
 	}
@@ -85,11 +92,9 @@ func (f folders) make(ctx context.Context) error {
 		return err
 	}
 	if f.shm != "" {
-		if err := makeDir(f.shm, 0o777|fs.ModeSticky); err != nil {
-			return err
-		}
+		return makeDir(f.shm, 0o777|fs.ModeSticky)
 	}
-	return emptyFolder(ctx, f.pipe)
+	return nil
 }
 
 // remove leaves the logs. The record goes first: a folder without one is what a

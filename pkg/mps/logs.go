@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
@@ -48,4 +51,26 @@ func cutLog(path string, limit int64) (cut int64, err error) {
 		return 0, fmt.Errorf("truncate %s: %w", path, err)
 	}
 	return info.Blocks * blockSize, nil
+}
+
+// mostQuoted is how many bytes of what a program has said an error repeats.
+const mostQuoted = 400
+
+// readEnd returns the end of a log file.
+func readEnd(path string) (string, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return "", err
+	}
+	end := make([]byte, min(mostQuoted, info.Size()))
+	n, err := file.ReadAt(end, info.Size()-int64(len(end)))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	return strings.TrimSpace(string(end[:n])), nil
 }

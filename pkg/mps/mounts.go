@@ -18,7 +18,7 @@ import (
 type mounts struct {
 	namespace string
 	shm       string
-	noLinks   string // only with shm
+	noLinks   string
 }
 
 // do does something that sees these files, which a program that it starts sees
@@ -75,7 +75,10 @@ func (m mounts) enter() error {
 			return fmt.Errorf("enter %s: %w", m.namespace, os.NewSyscallError("setns", err))
 		}
 	}
-	if m.shm == "" {
+	if followsNoLinks(m.noLinks) {
+		m.noLinks = ""
+	}
+	if m.shm == "" && m.noLinks == "" {
 		return nil
 	}
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
@@ -86,14 +89,18 @@ func (m mounts) enter() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("have mounts follow those of the node: %w", err)
 	}
-	if err := unix.Mount(m.shm, hostShm, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("mount %s on %s: %w", m.shm, hostShm, err)
+	if m.shm != "" {
+		if err := unix.Mount(m.shm, hostShm, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s on %s: %w", m.shm, hostShm, err)
+		}
+	}
+	if m.noLinks == "" {
+		return nil
 	}
 	if err := unix.Mount(m.noLinks, m.noLinks, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount %s on itself: %w", m.noLinks, err)
 	}
-	// Linux before 5.10 follows links all the same.
-	if err := unix.Mount("", m.noLinks, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_NOSYMFOLLOW|shmFlags, ""); err != nil {
+	if err := unix.Mount("", m.noLinks, "", unix.MS_BIND|unix.MS_REMOUNT|pipeFlags, ""); err != nil {
 		return fmt.Errorf("have no links followed in %s: %w", m.noLinks, err)
 	}
 	return nil

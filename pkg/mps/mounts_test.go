@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -37,6 +38,58 @@ func TestADaemonWritesThroughNoLink(t *testing.T) {
 			}
 			if got, err := os.ReadFile(precious); err != nil || string(got) != "of the node" {
 				t.Errorf("the file holds %q (%v), want what it held before", got, err)
+			}
+		})
+	}
+}
+
+// In the place of a daemon's socket, a container that runs as root can put a link
+// to the socket of a daemon that it is no client of.
+func TestACommandReachesNoOtherDaemonThroughALink(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("to mount takes root")
+	}
+	for name, plain := range map[string]bool{"in a file system": false, "in a plain folder": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.options.HostShm, w.options.ShmSize, w.options.PlainShm = false, shmSize, plain
+			w.start()
+			dirs := w.ensure(shareOfA)
+			other := w.ensure(gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{uuidB}})
+			before := w.commands("gpu-1b-00")
+			socket := filepath.Join(dirs.Pipe, "control")
+			if err := errors.Join(os.Remove(socket), os.Symlink(filepath.Join(other.Pipe, "control"), socket)); err != nil {
+				t.Fatal(err)
+			}
+			larger := shareOfA
+			larger.ThreadPercentage = 50
+			if _, err := w.client.EnsureMPS(t.Context(), larger); !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "too many levels of symbolic links") {
+				t.Errorf("error %v, want one of the link", err)
+			}
+			if diff := cmp.Diff(before, w.commands("gpu-1b-00")); diff != "" {
+				t.Errorf("the other daemon was told (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A container can also answer in the place of its daemon.
+func TestTheAnswerOfADaemonIsBounded(t *testing.T) {
+	for fault, says := range map[string]string{
+		"endless": "it says more than 65536 bytes",
+		"crowd":   "it says that it has 1000 servers",
+	} {
+		t.Run(fault, func(t *testing.T) {
+			w := newWorld(t)
+			w.start()
+			w.ensure(shareOfA)
+			w.fault(fault)
+			if s := w.daemon(); s.State != gpu.MPSReady || !strings.Contains(s.Problem, says) {
+				t.Errorf("the daemon is %s with the problem %q, want it to be ready and %q", s.State, s.Problem, says)
+			}
+			w.mend(fault)
+			if s := w.daemon(); s.Problem != "" {
+				t.Errorf("the daemon has the problem %q after all", s.Problem)
 			}
 		})
 	}

@@ -50,16 +50,16 @@ type Options struct {
 	// the clients of the first have ended.
 	MultiUser bool
 	// HostShm leaves /dev/shm of the daemons as it is, so that clients must have
-	// the host's: no mount namespace is made, which takes no privilege, and
-	// every client sees the shared memory of all others and of the host.
+	// the host's: nothing is mounted, which takes no privilege. Every client sees
+	// the shared memory of all others and of the host, and can fill RunDir.
 	HostShm bool
 	// ShmSize is how many bytes the /dev/shm of a daemon and all its clients can
 	// hold: a tmpfs, which takes root, unless HostShm says that there is none. A
 	// daemon keeps the size that it began with until it is stopped.
 	ShmSize int64
-	// PlainShm makes it a plain folder in RunDir, which clients can fill as far
-	// as that goes: for a supervisor in a container whose mounts the host does
-	// not see.
+	// PlainShm makes it, and the folder of the pipes, a plain folder in RunDir,
+	// which clients can fill as far as that goes: for a supervisor in a container
+	// whose mounts the host does not see.
 	PlainShm bool
 	// MountNamespace, such as /proc/1/ns/mnt, is where daemons see their files,
 	// and where their clients' mounts come from: the host's.

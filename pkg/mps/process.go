@@ -36,10 +36,7 @@ func (o *Options) follow(pid int, reap func()) (*process, error) {
 		return nil, errors.Join(err, p.fd.Close())
 	}
 	go func() {
-		err := p.conn.Read(func(fd uintptr) bool {
-			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-			return err == nil && n > 0
-		})
+		err := p.conn.Read(pidfdEnded)
 		if err != nil {
 			return // let go
 		}
@@ -72,6 +69,24 @@ func (p *process) alive() bool {
 	default:
 		return true
 	}
+}
+
+// is reports whether a check of its number tells of it: once a process has ended,
+// another one can have its number.
+func (p *process) is(check func(pid int) bool) bool {
+	return check(p.pid) && !p.hasEnded()
+}
+
+// hasEnded asks the kernel whether it has.
+func (p *process) hasEnded() bool {
+	var ended bool
+	err := p.conn.Control(func(fd uintptr) { ended = pidfdEnded(fd) })
+	return err != nil || ended
+}
+
+func pidfdEnded(fd uintptr) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return err == nil && n > 0
 }
 
 // letGo stops following it. It lives on.

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -81,5 +82,52 @@ func TestASupervisorThatCannotFollowProcessesDoesNotStart(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); err == nil {
 		t.Errorf("it has made %s", dir)
+	}
+}
+
+// Between two looks at a process it can end, and another one get its number.
+func TestAProcessThatTookTheNumberOfADaemonIsNotADaemon(t *testing.T) {
+	const logDir = "/of/mine"
+	taker := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read _", program)
+	taker.Env = []string{logVariable + logDir}
+	taker.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	stdin, err := taker.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := taker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stdin.Close(); _ = taker.Wait() }()
+	ended := exec.CommandContext(t.Context(), "true")
+	if err := ended.Start(); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.PidfdOpen(ended.Process.Pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := ended.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	o := double(t)
+	// What was opened under the number is the process that has ended.
+	o.openProcess = func(pid, flags int) (int, error) {
+		if pid == taker.Process.Pid {
+			return unix.Dup(fd)
+		}
+		return unix.PidfdOpen(pid, flags)
+	}
+	found, err := o.findDaemon(logDir)
+	if found != nil || err != nil {
+		t.Errorf("found %+v (%v), want none", found, err)
+		found.letGo()
+	}
+	if err := o.killProcesses(t.Context(), logDir); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Kill(taker.Process.Pid, 0); err != nil {
+		t.Errorf("the process that took the number: %v, want it to run on", err)
 	}
 }

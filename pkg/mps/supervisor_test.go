@@ -199,6 +199,35 @@ func TestADaemonThatDoesNotComeUpSaysWhyAndLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestADaemonThatDoesNotComeUpHoldsUpNoOther(t *testing.T) {
+	w := newWorld(t)
+	w.options.StartTimeout = time.Minute
+	w.start()
+	w.fault("deaf " + uuidA)
+	waiting, end := context.WithCancel(t.Context())
+	first := make(chan error, 1)
+	go func() {
+		_, err := w.client.EnsureMPS(waiting, shareOfA)
+		first <- err
+	}()
+	w.until("it is being started", func() bool { return len(w.daemons()) == 1 })
+	other := gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{uuidB}}
+	w.ensure(other)
+	w.ensure(other)
+	if err := w.client.StopMPS(t.Context(), other.Name); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-first:
+		t.Errorf("the first one is no longer started (%v), so nothing was tried", err)
+	default:
+	}
+	end()
+	if err := <-first; err == nil {
+		t.Error("the first one has started although it opens no socket")
+	}
+}
+
 func TestAnAnswerThatIsNoLimitIsNoContradiction(t *testing.T) {
 	w := newWorld(t)
 	w.fault("vague")

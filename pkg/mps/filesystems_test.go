@@ -94,7 +94,7 @@ func TestADaemonHasAShmOfItsOwn(t *testing.T) {
 				t.Errorf("%s is of type %#x, %d bytes, flags %#x; want a tmpfs of %d bytes, flags %#x", shm, of.Type, size, of.Flags, shmSize, flags)
 			}
 			var output bytes.Buffer
-			if err := mpssim.Control(t.Context(), dirs.Pipe, strings.NewReader("start_server -uid 0\n"), &output); err != nil || output.Len() > 0 {
+			if err := mpssim.Control(t.Context(), root+dirs.Pipe, strings.NewReader("start_server -uid 0\n"), &output); err != nil || output.Len() > 0 {
 				t.Fatalf("start a server: %v %q", err, &output)
 			}
 			file := fmt.Sprintf("cuda.mps.%d", w.daemon().Servers[0].PID)
@@ -165,8 +165,8 @@ func TestAShmStaysAsLongAsItsDaemonIsWanted(t *testing.T) {
 	if _, err := os.Stat(file); err != nil {
 		t.Error(err)
 	}
-	if got := w.mounted(""); len(got) != 1 {
-		t.Errorf("mounted: %q, want one", got)
+	if got := w.mounted(""); len(got) != 2 {
+		t.Errorf("mounted: %q, want one for the pipes and one for the shm", got)
 	}
 }
 
@@ -193,8 +193,11 @@ func TestAShmThatWasLeftBehindGoesWithTheStop(t *testing.T) {
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			if tc.gone != "" {
-				if err := os.RemoveAll(filepath.Join(w.options.RunDir, "daemons/gpu-1a-00", tc.gone)); err != nil {
+			if gone := filepath.Join(w.options.RunDir, "daemons/gpu-1a-00", tc.gone); tc.gone != "" {
+				if err := unix.Unmount(gone, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+					t.Fatal(err)
+				}
+				if err := os.RemoveAll(gone); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -237,5 +240,89 @@ func TestAShmOfAStoppedDaemonIsInNobodysMounts(t *testing.T) {
 	}
 	if got := shms(); len(got) != 1 || strings.Contains(got[0], "gpu-1a-00") {
 		t.Errorf("the second daemon has %q, want its own", got)
+	}
+}
+
+// A container that runs as root can write among its daemon's pipes.
+func TestAContainerThatFillsThePipesHarmsItsOwnDaemonOnly(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("to mount takes root")
+	}
+	for name, other := range map[string]bool{"in the supervisor's mounts": false, "in those of another namespace": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.options.HostShm, w.options.ShmSize = false, shmSize
+			mountRun(t, w.options.RunDir)
+			root := ""
+			if other {
+				w.options.MountNamespace, root = otherNamespace(t)
+			}
+			w.start()
+			dirs := w.ensure(shareOfA)
+			for _, dir := range []string{root + dirs.Pipe, root + dirs.Shm} {
+				for i := 0; ; i++ {
+					err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o600)
+					if errors.Is(err, unix.ENOSPC) {
+						break
+					}
+					if err != nil || i == 10_000 {
+						t.Fatalf("%s takes %d files (%v), want it to be full before", dir, i, err)
+					}
+				}
+				// There is room for a file now, and none for so many bytes.
+				full := filepath.Join(dir, "0")
+				if err := os.WriteFile(full, make([]byte, 2*shmSize), 0o600); !errors.Is(err, unix.ENOSPC) {
+					t.Errorf("writing %d bytes to %s: %v, want no space", 2*shmSize, full, err)
+				}
+			}
+			larger := shareOfA
+			larger.ThreadPercentage = 50
+			w.ensure(larger)
+			w.ensure(gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{uuidB}})
+			if err := w.client.StopMPS(t.Context(), "gpu-1b-00"); err != nil {
+				t.Fatal(err)
+			}
+			// A daemon that starts anew finds room again.
+			w.replaceDaemon()
+			w.stopAll()
+		})
+	}
+}
+
+// mountRun mounts a node's /run, which is a tmpfs.
+func mountRun(t *testing.T, dir string) {
+	t.Helper()
+	if err := errors.Join(os.Mkdir(dir, 0o711), unix.Mount("run", dir, "tmpfs", 0, "size=8M,nr_inodes=5000")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A supervisor before this one has mounted nothing on the pipes, and containers
+// have that folder.
+func TestPipesThatContainersHaveStayWhereTheyAre(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("to mount takes root")
+	}
+	w := newWorld(t)
+	w.options.HostShm, w.options.PlainShm = false, true
+	w.start()
+	dirs := w.ensure(shareOfA)
+	w.stop()
+	w.options.PlainShm, w.options.ShmSize = false, shmSize
+	container, err := os.Open(dirs.Pipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = container.Close() }()
+	w.start()
+	w.until("it is adopted", func() bool { return w.daemon().State == gpu.MPSReady })
+	w.replaceDaemon()
+	if _, err := os.Stat(fmt.Sprintf("/proc/self/fd/%d/control", container.Fd())); err != nil {
+		t.Errorf("a container sees no daemon any more: %v", err)
 	}
 }
