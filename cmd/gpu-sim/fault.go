@@ -19,7 +19,7 @@ func (t *tool) fault() *cobra.Command {
 		Use:   "fault",
 		Short: "Break the node, or heal it",
 	}
-	c.AddCommand(t.xid(), t.lost(), t.linkDown(), t.ecc(), t.recovery(), t.fabric(), t.call(), t.mpsFaults(),
+	c.AddCommand(t.xid(), t.lost(), t.hang(), t.linkDown(), t.ecc(), t.recovery(), t.fabric(), t.call(), t.mpsFaults(),
 		&cobra.Command{
 			Use:   "no-driver",
 			Short: "Unload the kernel driver",
@@ -57,11 +57,30 @@ func (t *tool) xid() *cobra.Command {
 
 func (t *tool) lost() *cobra.Command {
 	var gpu string
+	var silent bool
 	c := &cobra.Command{
-		Use:   "lost --gpu GPU",
-		Short: "Let a GPU fall off the bus, with an XID 79",
+		Use:   "lost --gpu GPU [--silent]",
+		Short: "Let a GPU fall off the bus, with an XID 79; a reset or a reboot heals it",
 		Args:  cobra.NoArgs,
-		RunE:  t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error { return s.LoseGPU(index) }),
+		RunE: t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error {
+			if silent {
+				return s.LoseGPUSilently(index)
+			}
+			return s.LoseGPU(index)
+		}),
+	}
+	gpuFlag(c, &gpu)
+	c.Flags().BoolVar(&silent, "silent", false, "without the XID: only a call of the GPU notices it")
+	return c
+}
+
+func (t *tool) hang() *cobra.Command {
+	var gpu string
+	c := &cobra.Command{
+		Use:   "hang --gpu GPU",
+		Short: "Let every NVML call of a GPU hang, until cleared",
+		Args:  cobra.NoArgs,
+		RunE:  t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error { return s.HangGPU(index) }),
 	}
 	gpuFlag(c, &gpu)
 	return c
@@ -139,9 +158,9 @@ func (t *tool) call() *cobra.Command {
 	var hang time.Duration
 	var f nvmlsim.CallFault
 	c := &cobra.Command{
-		Use:     "call --method METHOD [--return CODE] [--hang DURATION] [--count N] [--gpu GPU]",
-		Short:   "Make calls of an NVML method fail or hang",
-		Example: "  gpu-sim fault call --method DeviceGetCount --count 3 --return ERROR_TIMEOUT\n  gpu-sim fault call --method DeviceGetUUID --gpu 2 --hang 5s",
+		Use:     "call --method METHOD [--return CODE] [--hang DURATION] [--after N] [--count N] [--gpu GPU]",
+		Short:   "Make calls of an NVML method, or of all, fail or hang",
+		Example: "  gpu-sim fault call --method DeviceGetCount --count 3 --return ERROR_TIMEOUT\n  gpu-sim fault call --method DeviceGetUUID --gpu 2 --hang 5s\n  gpu-sim fault call --method DeviceGetMigMode --gpu 0 --after 1 --count 1 --return ERROR_UNKNOWN",
 		Args:    cobra.NoArgs,
 		RunE: t.run(func(s *nvmlsim.Sim) error {
 			f.Hang = nvmlsim.Duration(hang)
@@ -162,9 +181,10 @@ func (t *tool) call() *cobra.Command {
 			return s.FailCalls(f)
 		}),
 	}
-	c.Flags().StringVar(&f.Method, "method", "", "method of go-nvml's nvml.Interface, such as DeviceGetUUID")
+	c.Flags().StringVar(&f.Method, "method", "", "method of go-nvml's nvml.Interface, such as DeviceGetUUID; * is every method")
 	c.Flags().StringVar(&returns, "return", "", "what the calls return, such as ERROR_TIMEOUT")
 	c.Flags().DurationVar(&hang, "hang", 0, "how long the calls block first")
+	c.Flags().IntVar(&f.After, "after", 0, "number of calls to let pass first")
 	c.Flags().IntVar(&f.Count, "count", 0, "number of calls to strike; 0 is until cleared")
 	c.Flags().StringVar(&gpu, "gpu", "", "only calls of this GPU: index, PCI address or UUID")
 	required(c, "method")

@@ -116,6 +116,9 @@ func TestEveryCommandChangesWhatShowShows(t *testing.T) {
 	uuid := before.GPUs[2].UUID
 	ok(t, state, "fault", "xid", "--gpu", "0", "--xid", "31")
 	ok(t, state, "fault", "ecc", "--gpu", "0")
+	ok(t, state, "fault", "call", "--method", "DeviceSetMigMode", "--gpu", "1", "--after", "2", "--count", "1", "--return", "ERROR_UNKNOWN")
+	ok(t, state, "fault", "hang", "--gpu", "3")
+	ok(t, state, "fault", "lost", "--gpu", "3", "--silent")
 	ok(t, state, "fault", "recovery", "--gpu", "1", "--action", "node-reboot")
 	ok(t, state, "fault", "link-down", "--gpu", uuid, "--link", "2")
 	ok(t, state, "fault", "call", "--method", "DeviceGetCount", "--count", "3", "--return", "ERROR_TIMEOUT")
@@ -127,12 +130,15 @@ func TestEveryCommandChangesWhatShowShows(t *testing.T) {
 	ok(t, state, "fault", "no-driver")
 	view := show()
 	got := map[string]any{
-		"events": len(view.Events), "recovery": []string{view.GPUs[0].Recovery, view.GPUs[1].Recovery}, "ecc": view.GPUs[0].ECCErrors, "links": []bool{view.GPUs[2].Links[2].Up, view.GPUs[3].Links[2].Up},
+		"events": len(view.Events), "lost": view.GPUs[3].Lost, "recovery": []string{view.GPUs[0].Recovery, view.GPUs[1].Recovery}, "ecc": view.GPUs[0].ECCErrors, "links": []bool{view.GPUs[2].Links[2].Up, view.GPUs[3].Links[2].Up},
 		"faults": view.CallFaults, "processes": view.GPUs[0].Processes, "driver": view.DriverLoaded,
 	}
 	want := map[string]any{
-		"events": 9, "recovery": []string{"gpu-reset", "node-reboot"}, "ecc": uint64(1), "links": []bool{false, false},
-		"faults":    []string{"DeviceGetCount returns ERROR_TIMEOUT, 3 more times", "DeviceGetUUID of GPU 1 hangs for 5s"},
+		"events": 9, "lost": true, "recovery": []string{"gpu-reset", "node-reboot"}, "ecc": uint64(1), "links": []bool{false, false},
+		"faults": []string{
+			"DeviceSetMigMode of GPU 1 returns ERROR_UNKNOWN, after 2 more calls, 1 more times", "every method of GPU 3 hangs until cleared",
+			"DeviceGetCount returns ERROR_TIMEOUT, 3 more times", "DeviceGetUUID of GPU 1 hangs for 5s",
+		},
 		"processes": []nvmlsim.Process{{PID: 7, Name: "x", MemoryBytes: 100 << 20}}, "driver": false,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

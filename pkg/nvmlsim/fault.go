@@ -18,14 +18,22 @@ const (
 	xidOffTheBus    = 79
 )
 
-// CallFault makes calls of one NVML method fail or hang.
+// EveryMethod as the method of a [CallFault] strikes the calls of all methods.
+const EveryMethod = "*"
+
+// untilCleared is longer than any node is simulated.
+const untilCleared = Duration(100 * 365 * 24 * time.Hour)
+
+// CallFault makes calls of one NVML method, or of all, fail or hang.
 type CallFault struct {
 	// Method of nvml.Interface, such as DeviceGetCount. The methods of
 	// handles go by the name of the library's: DeviceGetUUID for
-	// Device.GetUUID.
+	// Device.GetUUID. [EveryMethod] stands for all.
 	Method string `json:"method"`
 	// GPU limits the fault to calls of one GPU, by index.
 	GPU *int `json:"gpu,omitempty"`
+	// After is how many calls the fault still lets pass before it strikes.
+	After int `json:"after,omitempty"`
 	// Count of calls that the fault still strikes; 0 until it is cleared.
 	Count int `json:"count,omitempty"`
 	// Return is what the call returns; SUCCESS lets it go on.
@@ -51,15 +59,20 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // String describes the fault in a line.
 func (f CallFault) String() string {
 	var b strings.Builder
-	b.WriteString(f.Method)
+	b.WriteString(strings.Replace(f.Method, EveryMethod, "every method", 1))
 	if f.GPU != nil {
 		fmt.Fprintf(&b, " of GPU %d", *f.GPU)
 	}
-	if f.Hang > 0 {
+	if f.Hang >= untilCleared {
+		b.WriteString(" hangs until cleared")
+	} else if f.Hang > 0 {
 		fmt.Fprintf(&b, " hangs for %s", time.Duration(f.Hang))
 	}
 	if f.Return != nvml.SUCCESS {
 		fmt.Fprintf(&b, " returns %s", ReturnName(f.Return))
+	}
+	if f.After > 0 {
+		fmt.Fprintf(&b, ", after %d more calls", f.After)
 	}
 	if f.Count > 0 {
 		fmt.Fprintf(&b, ", %d more times", f.Count)
@@ -111,10 +124,10 @@ var returns = map[string]nvml.Return{
 	"ERROR_UNKNOWN":                 nvml.ERROR_UNKNOWN,
 }
 
-// FailCalls adds a fault to the calls of one method.
+// FailCalls adds a fault to the calls of one method, or of all.
 func (s *Sim) FailCalls(f CallFault) error {
 	f.Method = strings.TrimPrefix(f.Method, "nvml")
-	if !isLibraryMethod(f.Method) {
+	if f.Method != EveryMethod && !isLibraryMethod(f.Method) {
 		return fmt.Errorf("fault in calls of %q: %w: go-nvml's nvml.Interface has no such method", f.Method, gpu.ErrInvalid)
 	}
 	if f.GPU != nil {
@@ -122,13 +135,19 @@ func (s *Sim) FailCalls(f CallFault) error {
 			return err
 		}
 	}
-	if f.Count < 0 || f.Hang < 0 || f.Hang == 0 && f.Return == nvml.SUCCESS {
+	if f.Count < 0 || f.After < 0 || f.Hang < 0 || f.Hang == 0 && f.Return == nvml.SUCCESS {
 		return fmt.Errorf("fault in calls of %s: %w: it needs a return code or a time to hang, and no negative numbers", f.Method, gpu.ErrInvalid)
 	}
 	return s.update(func(st *State) error {
 		st.CallFaults = append(st.CallFaults, f)
 		return nil
 	})
+}
+
+// HangGPU makes every NVML call of a GPU hang until faults are cleared. The calls
+// of other GPUs go on, and so do those of the node as a whole.
+func (s *Sim) HangGPU(index int) error {
+	return s.FailCalls(CallFault{Method: EveryMethod, GPU: &index, Hang: untilCleared})
 }
 
 // ReportXID reports an XID error of a GPU, and does nothing else to it.
@@ -145,6 +164,15 @@ func (s *Sim) LoseGPU(index int) error {
 	return s.changeGPU(index, func(st *State, g *GPUState) error {
 		g.Lost = true
 		st.record(index, nvml.EventTypeXidCriticalError, xidOffTheBus)
+		return nil
+	})
+}
+
+// LoseGPUSilently is LoseGPU without an XID or any other event: only a call of the
+// GPU notices it.
+func (s *Sim) LoseGPUSilently(index int) error {
+	return s.changeGPU(index, func(_ *State, g *GPUState) error {
+		g.Lost = true
 		return nil
 	})
 }
@@ -221,11 +249,12 @@ func (s *Sim) ClearFaults() error {
 	})
 }
 
-// strike applies the first fault that fits a call, and gives what the call is
-// to return. index is -1 for a call of no GPU.
+// strike applies the first fault that fits a call and lets no more calls pass, and
+// returns what the call is to return. index is -1 for a call of no GPU, method is
+// empty for one that faults do not strike.
 func (s *Sim) strike(st *State, method string, index int) (nvml.Return, error) {
 	fits := func(f CallFault) bool {
-		return f.Method == method && (f.GPU == nil || *f.GPU == index)
+		return method != "" && (f.Method == method || f.Method == EveryMethod) && (f.GPU == nil || *f.GPU == index)
 	}
 	if !slices.ContainsFunc(st.CallFaults, fits) {
 		return nvml.SUCCESS, nil
@@ -234,18 +263,7 @@ func (s *Sim) strike(st *State, method string, index int) (nvml.Return, error) {
 	var epoch uint64
 	err := s.update(func(st *State) error {
 		epoch = st.FaultsCleared
-		i := slices.IndexFunc(st.CallFaults, fits)
-		if i < 0 {
-			return nil
-		}
-		fault = st.CallFaults[i]
-		switch fault.Count {
-		case 0:
-		case 1:
-			st.CallFaults = slices.Delete(st.CallFaults, i, i+1)
-		default:
-			st.CallFaults[i].Count--
-		}
+		fault = st.takeFault(fits)
 		return nil
 	})
 	if err != nil {
@@ -258,4 +276,28 @@ func (s *Sim) strike(st *State, method string, index int) (nvml.Return, error) {
 		}
 	}
 	return fault.Return, nil
+}
+
+// takeFault counts a call against the faults that fit it and returns the one that
+// strikes; without one a fault that does nothing.
+func (st *State) takeFault(fits func(CallFault) bool) CallFault {
+	for i := range st.CallFaults {
+		f := &st.CallFaults[i]
+		switch {
+		case !fits(*f):
+		case f.After > 0:
+			f.After--
+		default:
+			fault := *f
+			switch fault.Count {
+			case 0:
+			case 1:
+				st.CallFaults = slices.Delete(st.CallFaults, i, i+1)
+			default:
+				f.Count--
+			}
+			return fault
+		}
+	}
+	return CallFault{}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -153,5 +154,106 @@ func TestFaultsAreRefused(t *testing.T) {
 	}
 	if _, err := ParseReturn("ERROR_ODD"); !errors.Is(err, gpu.ErrInvalid) {
 		t.Errorf("an unknown return code: %v", err)
+	}
+}
+
+func TestAFaultLetsCallsPassFirst(t *testing.T) {
+	s, lib := newTestSim(t, "t4")
+	if err := s.FailCalls(CallFault{Method: "DeviceGetUUID", GPU: new(1), After: 2, Count: 1, Return: nvml.ERROR_UNKNOWN}); err != nil {
+		t.Fatal(err)
+	}
+	var got []nvml.Return
+	for range 4 {
+		_, ret := gpuHandle(t, lib, 1).GetUUID()
+		got = append(got, ret)
+		// Calls of other GPUs do not count.
+		_, _ = gpuHandle(t, lib, 0).GetUUID()
+	}
+	want := []nvml.Return{nvml.SUCCESS, nvml.SUCCESS, nvml.ERROR_UNKNOWN, nvml.SUCCESS}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestAGPUThatHangsAnswersNoCallAndOthersDo(t *testing.T) {
+	s, lib := newTestSim(t, "dgx-h100")
+	other, _ := another(t, s)
+	device := gpuHandle(t, lib, 2)
+	if err := other.HangGPU(2); err != nil {
+		t.Fatal(err)
+	}
+	uuid, address := s.node.gpus[2].uuid, s.node.gpus[2].address.String()
+	set := must[nvml.EventSet](t, "event set")(lib.EventSetCreate())
+	calls := map[string]func() nvml.Return{
+		"handle by index":   func() nvml.Return { _, ret := lib.DeviceGetHandleByIndex(2); return ret },
+		"handle by UUID":    func() nvml.Return { _, ret := lib.DeviceGetHandleByUUID(uuid); return ret },
+		"handle by address": func() nvml.Return { _, ret := lib.DeviceGetHandleByPciBusId(address); return ret },
+		"name":              func() nvml.Return { _, ret := device.GetName(); return ret },
+		"MIG mode":          func() nvml.Return { _, _, ret := device.GetMigMode(); return ret },
+		"processes":         func() nvml.Return { _, ret := device.GetComputeRunningProcesses(); return ret },
+		"events":            func() nvml.Return { return device.RegisterEvents(nvml.EventTypeXidCriticalError, set) },
+		"library's name":    func() nvml.Return { _, ret := lib.DeviceGetName(device); return ret },
+	}
+	done := make(chan string, len(calls))
+	for name, call := range calls {
+		go func() {
+			if ret := call(); ret != nvml.SUCCESS {
+				t.Errorf("%s: %v", name, ret)
+			}
+			done <- name
+		}()
+	}
+	// What concerns another GPU or the node answers meanwhile.
+	if _, ret := gpuHandle(t, lib, 1).GetName(); ret != nvml.SUCCESS {
+		t.Errorf("another GPU: %v", ret)
+	}
+	if _, ret := lib.DeviceGetCount(); ret != nvml.SUCCESS {
+		t.Errorf("the node: %v", ret)
+	}
+	if _, ret := set.Wait(0); ret != nvml.ERROR_TIMEOUT {
+		t.Errorf("waiting for events: %v", ret)
+	}
+	select {
+	case name := <-done:
+		t.Errorf("%s did not hang", name)
+	default:
+	}
+	if err := other.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	for range calls {
+		<-done
+	}
+}
+
+func TestAGPUThatIsLostSilentlyReportsNothingAndAnswersNoCall(t *testing.T) {
+	for name, heal := range map[string]func(*Sim) error{
+		"reset":  func(s *Sim) error { return s.ResetGPU(1) },
+		"reboot": func(s *Sim) error { return s.Reboot() },
+		"clear":  func(s *Sim) error { return s.ClearFaults() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, lib := newTestSim(t, "t4")
+			device := gpuHandle(t, lib, 1)
+			set := registered(t, lib, 0, 1)
+			if err := s.LoseGPUSilently(1); err != nil {
+				t.Fatal(err)
+			}
+			if data, ret := set.Wait(0); ret != nvml.ERROR_TIMEOUT {
+				t.Errorf("event %+v, %v", data, ret)
+			}
+			if _, ret := device.GetUUID(); ret != nvml.ERROR_GPU_IS_LOST {
+				t.Errorf("its UUID: %v", ret)
+			}
+			if _, ret := lib.DeviceGetHandleByUUID(s.node.gpus[1].uuid); ret != nvml.ERROR_GPU_IS_LOST {
+				t.Errorf("its handle: %v", ret)
+			}
+			if err := heal(s); err != nil {
+				t.Fatal(err)
+			}
+			if _, ret := device.GetUUID(); ret != nvml.SUCCESS {
+				t.Errorf("once healed: %v", ret)
+			}
+		})
 	}
 }

@@ -163,52 +163,73 @@ func (l *library) DeviceGetHandleByIndex(index int) (nvml.Device, nvml.Return) {
 }
 
 func (l *library) DeviceGetHandleByUUID(uuid string) (nvml.Device, nvml.Return) {
-	st, ret := l.enter("DeviceGetHandleByUUID")
+	isMIG := func(st *State, index int) bool {
+		in, _ := findMIGDevice(&st.GPUs[index], uuid)
+		return in != nil
+	}
+	st, index, ret := l.lookUp("DeviceGetHandleByUUID", func(st *State, index int) bool {
+		return l.sim.node.gpus[index].uuid == uuid || isMIG(st, index)
+	})
 	if ret != nvml.SUCCESS {
 		return nil, ret
 	}
-	for i, g := range l.sim.node.gpus {
-		if g.uuid == uuid {
-			return l.handle(st, i)
-		}
-		if in, _ := findMIGDevice(&st.GPUs[i], uuid); in != nil {
-			if st.GPUs[i].Lost {
-				return nil, nvml.ERROR_GPU_IS_LOST
-			}
-			return device{library: l, index: i, mig: uuid}, nvml.SUCCESS
-		}
+	handle, ret := l.handle(st, index)
+	if ret == nvml.SUCCESS && isMIG(st, index) {
+		return device{library: l, index: index, mig: uuid}, nvml.SUCCESS
 	}
-	return nil, nvml.ERROR_NOT_FOUND
+	return handle, ret
 }
 
 func (l *library) DeviceGetHandleByPciBusId(busID string) (nvml.Device, nvml.Return) { //nolint:revive // the name is go-nvml's
-	st, ret := l.enter("DeviceGetHandleByPciBusId")
-	if ret != nvml.SUCCESS {
+	address, err := gpu.ParsePCIAddress(busID)
+	st, index, ret := l.lookUp("DeviceGetHandleByPciBusId", func(_ *State, index int) bool {
+		return err == nil && l.sim.node.gpus[index].address == address
+	})
+	switch {
+	case ret == nvml.ERROR_NOT_FOUND && err != nil:
+		return nil, nvml.ERROR_INVALID_ARGUMENT
+	case ret != nvml.SUCCESS:
 		return nil, ret
 	}
-	address, err := gpu.ParsePCIAddress(busID)
-	if err != nil {
-		return nil, nvml.ERROR_INVALID_ARGUMENT
-	}
-	for i, g := range l.sim.node.gpus {
-		if g.address == address {
-			return l.handle(st, i)
-		}
-	}
-	return nil, nvml.ERROR_NOT_FOUND
+	return l.handle(st, index)
 }
 
 func (l *library) DeviceGetHandleBySerial(serial string) (nvml.Device, nvml.Return) {
-	st, ret := l.enter("DeviceGetHandleBySerial")
+	st, index, ret := l.lookUp("DeviceGetHandleBySerial", func(_ *State, index int) bool {
+		return serial != "" && l.sim.node.gpus[index].gpu.Serial == serial
+	})
 	if ret != nvml.SUCCESS {
 		return nil, ret
 	}
-	for i, g := range l.sim.node.gpus {
-		if serial != "" && g.gpu.Serial == serial {
-			return l.handle(st, i)
+	return l.handle(st, index)
+}
+
+// lookUp begins a call that names a GPU and returns the index of the GPU that is
+// meant, so that faults of this GPU strike the call. It returns ERROR_NOT_FOUND for
+// a GPU that the node does not have.
+func (l *library) lookUp(method string, is func(st *State, index int) bool) (*State, int, nvml.Return) {
+	find := func(st *State) int {
+		for index := range l.sim.node.gpus {
+			if is(st, index) {
+				return index
+			}
 		}
+		return -1
 	}
-	return nil, nvml.ERROR_NOT_FOUND
+	struck := -1
+	if st, err := l.sim.load(); err == nil {
+		struck = find(st)
+	}
+	st, ret := l.begin(method, struck)
+	if ret != nvml.SUCCESS {
+		return nil, -1, ret
+	}
+	// The world may have changed while the call hung.
+	index := find(st)
+	if index < 0 {
+		return nil, -1, nvml.ERROR_NOT_FOUND
+	}
+	return st, index, nvml.SUCCESS
 }
 
 func (l *library) GetExcludedDeviceCount() (int, nvml.Return) {
