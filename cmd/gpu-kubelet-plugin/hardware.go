@@ -88,7 +88,16 @@ func openHardware(o *options) (*hardware, error) {
 
 // Snapshot is the library's, with what the kernel tells of each GPU's place.
 func (h *hardware) Snapshot(ctx context.Context) (gpu.Node, error) {
-	node, err := h.Library.Snapshot(ctx)
+	return h.locate(ctx, h.Library.Snapshot)
+}
+
+// SnapshotOfAll is the library's, with what the kernel tells of each GPU's place.
+func (h *hardware) SnapshotOfAll(ctx context.Context) (gpu.Node, error) {
+	return h.locate(ctx, h.Library.SnapshotOfAll)
+}
+
+func (h *hardware) locate(ctx context.Context, snapshot func(context.Context) (gpu.Node, error)) (gpu.Node, error) {
+	node, err := snapshot(ctx)
 	if err != nil {
 		return node, err
 	}

@@ -28,7 +28,7 @@ func printSlices(ctx context.Context, o *options, w, problems io.Writer) (err er
 	defer func() { err = errors.Join(err, hw.close()) }() //nolint:contextcheck // closing comes after ctx has ended
 	limited, cancel := context.WithTimeout(ctx, printTimeout)
 	defer cancel()
-	node, err := hw.Snapshot(limited)
+	node, err := hw.SnapshotOfAll(limited)
 	if err != nil {
 		return fmt.Errorf("read the GPUs: %w", err)
 	}

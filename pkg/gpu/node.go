@@ -222,6 +222,13 @@ const (
 	EventLink EventKind = "link" // an NVLink changed its state
 	EventLost EventKind = "lost" // a GPU stopped answering
 	EventECC  EventKind = "ecc"  // an uncorrectable ECC error
+	// EventRecovery: the driver asks for another recovery action; see
+	// GPU.Recovery.
+	EventRecovery EventKind = "recovery"
+	// EventAnswer comes from this side of the driver: a GPU has answered that did
+	// not answer in time, or has stopped answering in the middle of an operation.
+	// A scan tells which.
+	EventAnswer EventKind = "answer"
 )
 
 // Event is something the hardware reported.

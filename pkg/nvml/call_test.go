@@ -30,7 +30,7 @@ func answer() (int, error) { return 42, nil }
 func TestACallThatHangs(t *testing.T) {
 	t.Run("is given up at the deadline", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			h, g := newHanging(), newGuard()
+			h, g := newHanging(), newGuard(nil)
 			defer close(h.release)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
@@ -45,7 +45,7 @@ func TestACallThatHangs(t *testing.T) {
 	})
 	t.Run("gets no second call on top of it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			h, g := newHanging(), newGuard()
+			h, g := newHanging(), newGuard(nil)
 			defer close(h.release)
 			for range 3 {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -61,7 +61,7 @@ func TestACallThatHangs(t *testing.T) {
 	})
 	t.Run("fails later calls at once, even without a deadline", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			h, g := newHanging(), newGuard()
+			h, g := newHanging(), newGuard(nil)
 			defer close(h.release)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
@@ -77,7 +77,7 @@ func TestACallThatHangs(t *testing.T) {
 	})
 	t.Run("is forgotten once it returns", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			h, g := newHanging(), newGuard()
+			h, g := newHanging(), newGuard(nil)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			_, _ = do(ctx, g, "read GPU 3", h.call)
@@ -92,7 +92,7 @@ func TestACallThatHangs(t *testing.T) {
 
 func TestACallerThatIsCancelledBlamesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, g := newHanging(), newGuard()
+		h, g := newHanging(), newGuard(nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		if _, err := do(ctx, g, "read GPU 3", h.call); !errors.Is(err, context.Canceled) {
@@ -110,10 +110,34 @@ func TestACancelledCallerDoesNotCall(t *testing.T) {
 	h := newHanging()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := do(ctx, newGuard(), "read GPU 3", h.call); !errors.Is(err, context.Canceled) {
+	if _, err := do(ctx, newGuard(nil), "read GPU 3", h.call); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want %v", err, context.Canceled)
 	}
 	if n := h.calls.Load(); n != 0 {
 		t.Errorf("%d calls, want none", n)
 	}
+}
+
+func TestACallExceedsItsLimitWithoutADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told atomic.Int32
+		h, g := newHanging(), newGuard(func() { told.Add(1) })
+		defer close(h.release)
+		// Another caller waits for its turn.
+		second := make(chan error, 1)
+		time.AfterFunc(time.Second, func() {
+			_, err := do(t.Context(), g, "read GPU 3", answer)
+			second <- err
+		})
+		if _, err := do(t.Context(), g, "read GPU 3", h.call); !errors.Is(err, gpu.ErrTimeout) {
+			t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
+		}
+		if err := <-second; !errors.Is(err, gpu.ErrTimeout) {
+			t.Errorf("the caller behind it: error %v, want %v", err, gpu.ErrTimeout)
+		}
+		synctest.Wait()
+		if n := told.Load(); n != 1 {
+			t.Errorf("told %d times that it hangs, want once", n)
+		}
+	})
 }

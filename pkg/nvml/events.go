@@ -55,6 +55,8 @@ func (l *Library) Watch(ctx context.Context, on func(gpu.Event)) error {
 		select {
 		case e := <-events:
 			on(e)
+		case <-l.news:
+			on(gpu.Event{Kind: gpu.EventAnswer})
 		case err := <-done:
 			return err
 		case <-ctx.Done():

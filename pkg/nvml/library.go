@@ -27,6 +27,8 @@ type Library struct {
 	lib nvml.Interface
 	// ready: Init has succeeded.
 	ready bool
+	// head is what the driver last said of the node; nil unless ready.
+	head  *head
 	slots map[int]*slot // by NVML index
 	// gpus that the last Snapshot read: NVML index by UUID. It is replaced and
 	// never modified; changed is closed and replaced with it.
@@ -34,14 +36,9 @@ type Library struct {
 	changed chan struct{}
 	// watches that hold an event set.
 	watches int
-}
-
-// slot is an NVML index: one GPU, for as long as the library is initialised.
-type slot struct {
-	guard *guard
-
-	mu      sync.Mutex
-	address *gpu.PCIAddress
+	// news has an item when Snapshot would return something else than before
+	// without an event of the hardware; see [gpu.EventAnswer].
+	news chan struct{}
 }
 
 // Open prepares to read real GPUs with the driver installed below driverRoot
@@ -69,9 +66,10 @@ func New(lib nvml.Interface) *Library {
 func newLibrary(open func() (nvml.Interface, error)) *Library {
 	return &Library{
 		open:    open,
-		node:    newGuard(),
+		node:    newGuard(nil),
 		slots:   map[int]*slot{},
 		changed: make(chan struct{}),
+		news:    make(chan struct{}, 1),
 	}
 }
 
@@ -97,7 +95,7 @@ func (l *Library) start() (nvml.Interface, error) {
 		l.lib, l.ready = lib, true
 		// An index may name another GPU now.
 		for _, s := range l.slots {
-			s.remember(nil)
+			s.forget()
 		}
 	case nvml.ERROR_LIBRARY_NOT_FOUND:
 		// It may be somewhere else the next time.
@@ -125,7 +123,7 @@ var startHints = map[nvml.Return]string{
 func (l *Library) stop() error {
 	l.mu.Lock()
 	lib, ready := l.lib, l.ready
-	l.ready = false
+	l.ready, l.head = false, nil
 	l.mu.Unlock()
 	if !ready {
 		return nil
@@ -137,7 +135,28 @@ func (l *Library) stop() error {
 func (l *Library) notReady() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ready = false
+	l.ready, l.head = false, nil
+}
+
+// started returns the initialised library. Once that is done it asks nothing of
+// the driver, so a call that hangs for another GPU or for the node does not
+// matter.
+func (l *Library) started(ctx context.Context) (nvml.Interface, error) {
+	l.mu.Lock()
+	lib, ready := l.lib, l.ready
+	l.mu.Unlock()
+	if ready {
+		return lib, nil
+	}
+	return do(ctx, l.node, "start NVML", l.start)
+}
+
+// tell makes the Watch that runs, or the next one, say that a Snapshot is due.
+func (l *Library) tell() {
+	select {
+	case l.news <- struct{}{}:
+	default: // one is due already
+	}
 }
 
 // Vendor gives the initialised vendor library to packages that need all of it.
@@ -146,17 +165,16 @@ func (l *Library) notReady() {
 //
 // They must share this one, because go-nvml keeps state per process that a
 // second instance would overwrite.
-func (l *Library) Vendor(ctx context.Context) (nvml.Interface, error) {
-	return do(ctx, l.node, "start NVML", l.start)
-}
+func (l *Library) Vendor(ctx context.Context) (nvml.Interface, error) { return l.started(ctx) }
 
 // Close shuts the library down. It does not, and fails with [gpu.ErrInUse],
 // while a call or a Watch is under way: NVML must not be torn down below them.
+// It waits for a driver that hangs no longer than two seconds.
 func (l *Library) Close() error {
 	if l.busy() {
 		return fmt.Errorf("shut NVML down: %w: a call is under way", gpu.ErrInUse)
 	}
-	_, err := do(context.Background(), l.node, "shut NVML down", func() (struct{}, error) {
+	_, err := doWithin(context.Background(), l.node, answerLimit, "shut NVML down", func() (struct{}, error) {
 		return struct{}{}, l.stop()
 	})
 	return err
@@ -167,7 +185,7 @@ func (l *Library) busy() bool {
 	defer l.mu.Unlock()
 	busy := l.node.busy() || l.watches > 0
 	for _, s := range l.slots {
-		busy = busy || s.guard.busy()
+		busy = busy || s.busy()
 	}
 	return busy
 }
@@ -179,22 +197,10 @@ func (l *Library) slot(index int) *slot {
 	defer l.mu.Unlock()
 	s := l.slots[index]
 	if s == nil {
-		s = &slot{guard: newGuard()}
+		s = newSlot(l.tell)
 		l.slots[index] = s
 	}
 	return s
-}
-
-func (s *slot) remember(a *gpu.PCIAddress) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.address = a
-}
-
-func (s *slot) lastAddress() *gpu.PCIAddress {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.address
 }
 
 // found records which GPUs answered and wakes every Watch if they are others
@@ -208,12 +214,4 @@ func (l *Library) found(gpus map[string]int) {
 	l.gpus = gpus
 	close(l.changed)
 	l.changed = make(chan struct{})
-}
-
-// lookUp finds a GPU of the last Snapshot.
-func (l *Library) lookUp(uuid string) (lib nvml.Interface, index int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	index, ok = l.gpus[uuid]
-	return l.lib, index, ok
 }

@@ -62,7 +62,7 @@ func (s *SMI) guard(address gpu.PCIAddress) *guard {
 	defer s.mu.Unlock()
 	g := s.guards[address]
 	if g == nil {
-		g = newGuard()
+		g = newGuard(nil)
 		s.guards[address] = g
 	}
 	return g

@@ -22,11 +22,17 @@ import (
 // anything at all is in [gpu.Node.Unreadable]; other facts that it does not
 // tell are absent.
 //
-// When ctx ends, GPUs that have not answered are Unreadable with
-// [gpu.ErrTimeout]; if the node as a whole has not answered, Snapshot fails with
-// that error. Without a deadline, a wedged driver blocks it.
+// A GPU that does not answer within two seconds is Unreadable with
+// [gpu.ErrTimeout], and so are those that have not answered when ctx ends. Its
+// reading goes on: when it answers, Watch calls on with [gpu.EventAnswer] and the
+// next Snapshot returns that answer. A GPU that is busy with another operation of
+// the Library, such as making a partition, is returned as it last answered.
+//
+// If the node as a whole has not answered within two seconds, Snapshot uses what
+// the driver last said of the node. Snapshot fails with [gpu.ErrTimeout] if that
+// is not known, at the latest when the driver has not answered for 20 seconds.
 func (l *Library) Snapshot(ctx context.Context) (gpu.Node, error) {
-	head, err := do(ctx, l.node, "read the node's GPU driver", l.readHead)
+	head, err := l.askNode(ctx)
 	if err != nil {
 		return gpu.Node{}, err
 	}
@@ -37,13 +43,7 @@ func (l *Library) Snapshot(ctx context.Context) (gpu.Node, error) {
 	readings := make([]reading, head.count)
 	var all sync.WaitGroup
 	for index := range head.count {
-		all.Go(func() {
-			s := l.slot(index)
-			g, err := do(ctx, s.guard, fmt.Sprintf("read GPU %d", index), func() (gpu.GPU, error) {
-				return readGPU(head.lib, index, s)
-			})
-			readings[index] = reading{gpu: g, err: err, address: s.lastAddress()}
-		})
+		all.Go(func() { readings[index] = l.ask(ctx, head.lib, index) })
 	}
 	all.Wait()
 
@@ -64,13 +64,71 @@ func (l *Library) Snapshot(ctx context.Context) (gpu.Node, error) {
 	return node, nil
 }
 
-type reading struct {
-	gpu     gpu.GPU
-	address *gpu.PCIAddress
-	err     error
+// SnapshotOfAll is Snapshot for programs that scan once and do not Watch: it waits
+// until ctx ends for GPUs that do not answer within two seconds.
+func (l *Library) SnapshotOfAll(ctx context.Context) (gpu.Node, error) {
+	for {
+		node, err := l.Snapshot(ctx)
+		if err != nil || ctx.Err() != nil || !slices.ContainsFunc(node.Unreadable, isSlow) {
+			return node, err
+		}
+		select {
+		case <-l.news:
+		case <-ctx.Done():
+			return node, nil
+		}
+	}
 }
 
-// head is what a snapshot begins with.
+func isSlow(u gpu.Unreadable) bool { return errors.Is(u.Err, gpu.ErrTimeout) }
+
+// DriverVersion returns the version of the driver, such as "570.86.15". It asks
+// the driver only if no Snapshot has done so since the library was started, and
+// fails as Snapshot does.
+func (l *Library) DriverVersion(ctx context.Context) (string, error) {
+	h := l.lastHead()
+	if h == nil {
+		now, err := l.askNode(ctx)
+		if err != nil {
+			return "", err
+		}
+		h = &now
+	}
+	if h.driver == "" {
+		return "", fmt.Errorf("read the driver version: %w: the driver finds no GPU", gpu.ErrNotReady)
+	}
+	return h.driver, nil
+}
+
+// ask reads the GPU at an index.
+func (l *Library) ask(ctx context.Context, lib nvml.Interface, index int) reading {
+	return l.slot(index).ask(ctx, fmt.Sprintf("read GPU %d", index), func(found func(gpu.PCIAddress)) (gpu.GPU, error) {
+		return readGPU(lib, index, found)
+	})
+}
+
+// askNode reads what the driver says of the node.
+func (l *Library) askNode(ctx context.Context) (head, error) {
+	const operation = "read the node's GPU driver"
+	last := l.lastHead()
+	if last == nil {
+		return do(ctx, l.node, operation, l.readHead)
+	}
+	h, err := doWithin(ctx, l.node, answerLimit, operation, l.readHead)
+	if errors.Is(err, gpu.ErrTimeout) && ctx.Err() == nil {
+		// The GPUs may answer all the same.
+		return *last, nil
+	}
+	return h, err
+}
+
+func (l *Library) lastHead() *head {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.head
+}
+
+// head is what a snapshot begins with: what the driver says of the node.
 type head struct {
 	lib    nvml.Interface
 	driver string
@@ -94,8 +152,18 @@ func (l *Library) readHead() (head, error) {
 	case err == nil && h.count == 0:
 		// The number of GPUs is counted when the library starts.
 		err = l.stop()
+	case err == nil:
+		l.remember(h)
 	}
 	return h, err
+}
+
+func (l *Library) remember(h head) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ready {
+		l.head = &h
+	}
 }
 
 func readDriver(lib nvml.Interface) (head, error) {
@@ -120,13 +188,14 @@ func readDriver(lib nvml.Interface) (head, error) {
 	return h, check("count the GPUs", ret)
 }
 
-func readGPU(lib nvml.Interface, index int, s *slot) (gpu.GPU, error) {
+// readGPU reads the GPU at an index, and calls found with its address as soon as
+// that is known: it is how a GPU is named that fails later on.
+func readGPU(lib nvml.Interface, index int, found func(gpu.PCIAddress)) (gpu.GPU, error) {
 	device, ret := lib.DeviceGetHandleByIndex(index)
 	if err := required("get its handle", ret); err != nil {
 		return gpu.GPU{}, err
 	}
 	g := gpu.GPU{Index: index}
-	// The address comes first: it is how a GPU is named that fails later on.
 	pci, ret := device.GetPciInfo()
 	if err := required("read its PCI address", ret); err != nil {
 		return gpu.GPU{}, err
@@ -135,8 +204,7 @@ func readGPU(lib nvml.Interface, index int, s *slot) (gpu.GPU, error) {
 	if g.Address, err = gpu.ParsePCIAddress(text(pci.BusId[:])); err != nil {
 		return gpu.GPU{}, fmt.Errorf("read its PCI address: %w", err)
 	}
-	address := g.Address
-	s.remember(&address)
+	found(g.Address)
 
 	for _, read := range []func(nvml.Interface, nvml.Device, *gpu.GPU) error{readIdentity, readModes, readMIG, readLinks, readFabric, readRecovery} {
 		if err := read(lib, device, &g); err != nil {

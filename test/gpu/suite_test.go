@@ -81,7 +81,7 @@ const patience = 2 * time.Minute
 func (m *machine) snapshot(ctx context.Context) (gpu.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	node, err := m.library.Snapshot(ctx)
+	node, err := m.library.SnapshotOfAll(ctx)
 	if err != nil {
 		return gpu.Node{}, err
 	}

@@ -1,0 +1,108 @@
+package nvml
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// Check reports whether the GPU at the address answers. It asks for a fact that
+// only the GPU can tell, within microseconds if the GPU is healthy, and gives it
+// two seconds to answer. The error wraps [gpu.ErrLost] for a GPU that fell off
+// the bus or needs a reset, [gpu.ErrTimeout] for one that hangs,
+// [gpu.ErrNotReady] without a driver, and [gpu.ErrNotFound] for a GPU that the
+// node does not have.
+func (l *Library) Check(ctx context.Context, address gpu.PCIAddress) error {
+	_, err := onGPUWithin(ctx, answerLimit, l, address, "check", func(device nvml.Device) (struct{}, error) {
+		// NVML keeps the GPU's identity in memory. It asks the GPU for this.
+		_, err := memoryOf(device)
+		return struct{}{}, err
+	})
+	return err
+}
+
+// onGPU runs call for the GPU at the address, one at a time on each GPU. It waits
+// for no other GPU. Errors name the operation and the GPU.
+func onGPU[T any](ctx context.Context, l *Library, address gpu.PCIAddress, operation string, call func(nvml.Device) (T, error)) (T, error) {
+	return onGPUWithin(ctx, callLimit, l, address, operation, call)
+}
+
+// onGPUWithin is onGPU with another limit for the call.
+func onGPUWithin[T any](ctx context.Context, limit time.Duration, l *Library, address gpu.PCIAddress, operation string, call func(nvml.Device) (T, error)) (T, error) {
+	var none T
+	operation = fmt.Sprintf("%s GPU at %s", operation, address)
+	s, err := l.find(ctx, address)
+	if err != nil {
+		return none, fmt.Errorf("%s: %w", operation, err)
+	}
+	lib, err := l.started(ctx)
+	if err != nil {
+		return none, fmt.Errorf("%s: %w", operation, err)
+	}
+	return doWithin(ctx, s.guard, limit, operation, func() (T, error) {
+		device, ret := lib.DeviceGetHandleByPciBusId(address.String())
+		if err := required(operation, ret); err != nil {
+			return none, err
+		}
+		value, err := call(device)
+		if err != nil {
+			return none, fmt.Errorf("%s: %w", operation, err)
+		}
+		return value, nil
+	})
+}
+
+// find returns the slot of the GPU at the address. If no GPU has answered at that
+// address yet, find asks all GPUs and waits until one does. It does not conclude
+// that a GPU is missing while one is unreadable.
+func (l *Library) find(ctx context.Context, address gpu.PCIAddress) (*slot, error) {
+	if s := l.slotAt(address); s != nil {
+		return s, nil
+	}
+	head, err := l.askNode(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer func() {
+		cancel() // so that there is nothing to wait for
+		all.Wait()
+	}()
+	readings := make(chan reading, head.count)
+	for index := range head.count {
+		all.Go(func() { readings <- l.ask(ctx, head.lib, index) })
+	}
+	var silent error
+	for range head.count {
+		r := <-readings
+		if s := l.slotAt(address); s != nil {
+			return s, nil
+		}
+		if r.err != nil && r.address == nil {
+			silent = r.err
+		}
+	}
+	if silent != nil {
+		return nil, silent
+	}
+	return nil, fmt.Errorf("%w on this node", gpu.ErrNotFound)
+}
+
+// slotAt returns the slot of the GPU that answered last at the address, nil if
+// there is none.
+func (l *Library) slotAt(address gpu.PCIAddress) *slot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.slots {
+		if a := s.lastAddress(); a != nil && *a == address {
+			return s
+		}
+	}
+	return nil
+}
