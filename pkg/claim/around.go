@@ -38,8 +38,9 @@ func (h holder) began(step, device string) bool {
 	return slices.ContainsFunc(h.Journal, func(e entry) bool { return e.Step == step && e.Device == device && (e.State != "" || h.Adopted) })
 }
 
-// around is what other claims hold. It is read once, when it is first asked for:
-// on GPUs whose locks the asker has, nobody changes it.
+// around is what other claims hold. It is read when it is first asked for, and
+// then kept: what it says of a device does not change while the lock of the device
+// is held, and what it says of a GPU while the GPU-wide lock is.
 type around struct {
 	m      *Manager
 	claim  types.UID // whose surroundings these are
@@ -60,6 +61,9 @@ func (a *around) others(ctx context.Context) ([]holder, error) {
 	a.looked = true
 	return a.all, nil
 }
+
+// forget has it read anew.
+func (a *around) forget() { a.all, a.looked = nil, false }
 
 // nobodyElse reports whether no other claim has begun a step about the device.
 func (a *around) nobodyElse(ctx context.Context, step, device string) (bool, error) {

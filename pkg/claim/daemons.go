@@ -44,7 +44,7 @@ func (m *Manager) settleDaemon(ctx context.Context, daemon string) (stopped bool
 		return false, err
 	}
 	// Every claim that uses the daemon has the device that it is named after.
-	unlock, ok, err := m.locks.try(ctx, name.Address.DeviceName())
+	unlock, ok, err := m.locks.tryDevice(ctx, name)
 	if err != nil || !ok {
 		return false, err
 	}

@@ -10,8 +10,9 @@
 //
 // Several claims are worked on at the same time, and during a rolling update in
 // two processes, so the disk is the truth and memory holds none of it. Locks are
-// per claim and per physical GPU, and nothing waits for the API server while it
-// holds one.
+// per claim, per device and per physical GPU (lock.go has their order), and
+// nothing waits for the API server while it holds one. The lock of a GPU is held
+// for what concerns its other devices too, and not while an MPS daemon starts.
 //
 // # What a claim holds when its record is lost
 //
@@ -38,7 +39,7 @@
 // Shares and slots of one device are several claims', and so is what they need:
 // the partition, the MPS daemon, the time slice. Each is made with the first
 // claim and ends with the last, in whichever order they come and go, and whoever
-// of two processes does it: under the lock of the GPU the records say who else
+// of two processes does it: under the lock of the device the records say who else
 // there is. What a daemon is to be is not kept anywhere, it follows from them:
 // its ceilings are the limits of its largest client. What a process is held to
 // is decided once, when the claim is prepared, and does not change with flags.

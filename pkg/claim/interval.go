@@ -15,8 +15,8 @@ import (
 // The time slice of a GPU that claims change becomes again what it was with the
 // last of them, which need not be the first. So what it was is a file for each
 // GPU and belongs to no claim. It is written before the time slice is changed
-// and removed after it is restored. All of this happens under the lock of the
-// GPU.
+// and removed after it is restored. All of this happens under the GPU-wide
+// lock.
 
 // intervalRecord says what a GPU's time slice was before claims changed it. It
 // is of one boot: the driver forgets time slices when it is unloaded.

@@ -35,11 +35,26 @@ const (
 	done    state = "done"
 )
 
-// job is work on one claim, while its lock and those of its GPUs are held.
+// job is work on one claim, while its lock and those of its devices are held.
 type job struct {
 	*record
 	*around
+	wide *gpuWide
 }
+
+// lockGPUs takes the GPU-wide lock if it is not held. What other claims hold on
+// these GPUs may have changed since it was held last.
+func (j job) lockGPUs(ctx context.Context) error {
+	taken, err := j.wide.take(ctx)
+	if taken {
+		j.around.forget()
+	}
+	return err
+}
+
+// isGPUWide reports whether a step concerns other devices of a GPU, and is done
+// and undone under the GPU-wide lock. In a plan these steps come first.
+func isGPUWide(step string) bool { return step != stepStartMPS && step != stepWriteCDI }
 
 // step is one kind of thing that a plan does to the node.
 type step interface {
@@ -76,7 +91,13 @@ func (m *Manager) build(ctx context.Context, j job) error {
 	return nil
 }
 
+// advance does the steps. Those that concern one device only are done without the
+// GPU-wide lock: they may take long, and by then the record says what the claim
+// holds.
 func (m *Manager) advance(ctx context.Context, j job) error {
+	if err := j.lockGPUs(ctx); err != nil {
+		return err
+	}
 	if err := m.free(ctx, j); err != nil {
 		return err
 	}
@@ -92,6 +113,9 @@ func (m *Manager) advance(ctx context.Context, j job) error {
 		if err := m.save(j.record); err != nil {
 			return err
 		}
+		if !isGPUWide(e.Step) {
+			j.wide.release()
+		}
 		if err := m.do(ctx, j, e); err != nil {
 			return err
 		}
@@ -106,6 +130,9 @@ func (m *Manager) verify(ctx context.Context, j job) error {
 	changed := false
 	for i := range j.Journal {
 		e := &j.Journal[i]
+		if err := j.lockFor(ctx, *e); err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
 		before := e.Result
 		if err := m.begin(ctx, j, e); err != nil {
 			return fmt.Errorf("verify: %w", err)
@@ -128,17 +155,32 @@ func (m *Manager) verify(ctx context.Context, j job) error {
 }
 
 // undo runs the journal backwards and deletes it. What it fails at stays in the
-// record for the next attempt.
+// record for the next attempt. The record is deleted under the same GPU-wide lock
+// as that under which the GPU-wide steps are undone: another claim that is undone
+// at the same time finds that it is the last user, or this one does.
 func (m *Manager) undo(ctx context.Context, j job) error {
 	for _, e := range slices.Backward(j.Journal) {
 		if e.State == "" || j.stillLost() {
 			continue
+		}
+		if err := j.lockFor(ctx, e); err != nil {
+			return fmt.Errorf("undo %s: %w", e.Step, err)
 		}
 		if err := m.undoStep(ctx, j, e); err != nil {
 			return err
 		}
 	}
 	return m.Records.Delete(string(j.Claim.UID))
+}
+
+// lockFor takes the GPU-wide lock for a step that is done or undone under it, and
+// releases it for one that is not.
+func (j job) lockFor(ctx context.Context, e entry) error {
+	if isGPUWide(e.Step) {
+		return j.lockGPUs(ctx)
+	}
+	j.wide.release()
+	return nil
 }
 
 // clear removes the CDI spec and the record of a claim without undoing its

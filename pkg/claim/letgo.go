@@ -37,7 +37,8 @@ func (r *record) stillLost() bool {
 
 // letGo undoes what a claim without a readable record has done, as far as its
 // CDI spec, the witness, tells and other claims have no part in it. The spec
-// itself goes last. The caller holds the locks of the GPUs.
+// itself goes last. The caller holds the locks of the devices, and has the GPU-wide
+// lock afterwards.
 func (m *Manager) letGo(ctx context.Context, lost job) error {
 	if len(lost.Devices) == 0 {
 		return nil
@@ -47,17 +48,21 @@ func (m *Manager) letGo(ctx context.Context, lost job) error {
 		return err
 	}
 	for _, name := range names {
-		if name.Kind == gpu.KindMonitor {
-			continue // it has its spec alone
-		}
-		if name.Kind != gpu.KindTimeSlice {
+		if name.Kind == gpu.KindGPU || name.Kind == gpu.KindMIG {
 			if err := m.letDaemonGo(ctx, lost, name.String()); err != nil {
 				return err
 			}
 		}
-		if name.Kind == gpu.KindMIG {
+	}
+	if err := lost.lockGPUs(ctx); err != nil {
+		return err
+	}
+	for _, name := range names {
+		switch {
+		case name.Kind == gpu.KindMonitor: // it has its spec alone
+		case name.Kind == gpu.KindMIG:
 			err = m.letPartitionGo(ctx, lost, name)
-		} else if m.TimeSlicing != nil {
+		case m.TimeSlicing != nil:
 			err = m.restoreInterval(ctx, name.Address, lost.around)
 		}
 		if err != nil {

@@ -24,25 +24,133 @@ const pollInterval = 5 * time.Millisecond
 
 func claimLock(claim types.UID) string { return "claim-" + string(claim) }
 
-// gpusOf names the locks of all GPUs of the records, any of which may be nil.
-func gpusOf(records ...*record) []string {
-	var names []string
+// deviceLock is held for all work on one device, however long that takes: the
+// start of its MPS daemon above all.
+func deviceLock(device string) string { return "device " + device }
+
+// gpuWideLock is held for work on a GPU that concerns its other devices too, see
+// [gpuWide].
+func gpuWideLock(address gpu.PCIAddress) string { return "all of " + address.DeviceName() }
+
+// updateLock is held shared for any work on a GPU. It excludes agents up to
+// release 0.1, which know no locks of devices and hold this one exclusively, for
+// the time of a rolling update.
+func updateLock(address gpu.PCIAddress) string { return address.DeviceName() }
+
+// on is what a claim's work is about.
+type on struct {
+	devices []string
+	gpus    []gpu.PCIAddress
+}
+
+// onDevicesOf returns what work on the devices of these records, any of which may
+// be nil, is about.
+func onDevicesOf(records ...*record) on {
+	var o on
 	for _, r := range records {
 		if r == nil {
 			continue
 		}
 		for _, d := range r.Devices {
 			if name, err := gpu.ParseDeviceName(d.Device); err == nil && name.Kind != gpu.KindMonitor {
-				names = append(names, name.Address.DeviceName())
+				o.devices, o.gpus = append(o.devices, d.Device), append(o.gpus, name.Address)
 			}
 		}
 	}
-	return names
+	return o
+}
+
+// lockDevices waits for the devices and returns what unlocks them. The caller
+// holds no lock but that of a claim.
+func (l *locks) lockDevices(ctx context.Context, o on) (unlock func(), err error) {
+	updated, err := l.share(ctx, names(o.gpus, updateLock)...)
+	if err != nil {
+		return nil, err
+	}
+	devices, err := l.lock(ctx, names(o.devices, deviceLock)...)
+	if err != nil {
+		updated()
+		return nil, err
+	}
+	return func() { devices(); updated() }, nil
+}
+
+func names[T any](of []T, name func(T) string) []string {
+	all := make([]string, len(of))
+	for i, one := range of {
+		all[i] = name(one)
+	}
+	return all
+}
+
+// tryDevice takes the lock of a device if it is free.
+func (l *locks) tryDevice(ctx context.Context, name gpu.DeviceName) (unlock func(), ok bool, err error) {
+	return l.tryOn(ctx, name.Address, deviceLock(name.String()))
+}
+
+// tryGPU takes the GPU-wide lock of a GPU if it is free.
+func (l *locks) tryGPU(ctx context.Context, address gpu.PCIAddress) (unlock func(), ok bool, err error) {
+	return l.tryOn(ctx, address, gpuWideLock(address))
+}
+
+func (l *locks) tryOn(ctx context.Context, address gpu.PCIAddress, name string) (unlock func(), ok bool, err error) {
+	now, cancel := context.WithCancel(ctx)
+	cancel()
+	updated, err := l.share(now, updateLock(address))
+	if errors.Is(err, gpu.ErrTimeout) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	locked, ok, err := l.try(ctx, name)
+	if !ok {
+		updated()
+		return nil, false, err
+	}
+	return func() { locked(); updated() }, true, nil
+}
+
+// gpuWide is the lock of some GPUs for work that concerns all devices on them:
+// finding conflicts in the records, the MIG mode, partitions, the time slice. A
+// claim that is begun is in its record before the lock is released, and the
+// record is deleted before it is released, so that all that this work decides is
+// decided by records that no other process changes. Slow work on one device, such
+// as the start of its MPS daemon, does without.
+type gpuWide struct {
+	locks  *locks
+	gpus   []gpu.PCIAddress
+	unlock func() // nil if the lock is not held
+}
+
+// take waits for the lock, and reports whether it was not held before. The caller
+// holds the locks of its devices, and takes no other lock before release.
+func (w *gpuWide) take(ctx context.Context) (taken bool, err error) {
+	if w.unlock != nil {
+		return false, nil
+	}
+	w.unlock, err = w.locks.lock(ctx, names(w.gpus, gpuWideLock)...)
+	return err == nil, err
+}
+
+// release releases the lock if it is held.
+func (w *gpuWide) release() {
+	if w.unlock != nil {
+		w.unlock()
+		w.unlock = nil
+	}
 }
 
 // locks are named locks that exclude goroutines and, by way of a lock file,
-// processes. A lock of a claim is taken before those of GPUs, and those of GPUs
-// in one order, so nobody waits in a circle.
+// processes. They are taken in this order, and those of one kind in the order of
+// their names, so no two callers wait for each other:
+//
+//	claim                     exclusive
+//	GPU, against older agents shared
+//	device                    exclusive
+//	GPU-wide                  exclusive, may be released and taken again
+//
+// A shared lock is never turned into an exclusive one.
 //
 // Each name has a byte of the file, at the place that its hash says. Locking
 // bytes takes microseconds, where a file per name would have to be created and
@@ -69,7 +177,7 @@ func newLocks(path string) (*locks, error) {
 }
 
 // lock waits for all the names and returns what unlocks them. The error wraps
-// [gpu.ErrTimeout] if ctx ended first.
+// [gpu.ErrTimeout] if ctx ended first, and then none of them is locked.
 func (l *locks) lock(ctx context.Context, names ...string) (unlock func(), err error) {
 	slices.Sort(names)
 	var held []func()
@@ -82,11 +190,30 @@ func (l *locks) lock(ctx context.Context, names ...string) (unlock func(), err e
 		release, err := l.one(ctx, name)
 		if err != nil {
 			unlock()
-			return nil, fmt.Errorf("wait for whoever is working on %s: %w", name, err)
+			return nil, fmt.Errorf("wait for other work on %s: %w", name, err)
 		}
 		held = append(held, release)
 	}
 	return unlock, nil
+}
+
+// share is lock for shared locks, which exclude exclusive ones only. Each call
+// opens the lock file anew, because the kernel knows a lock by the open file: the
+// callers need not know of each other, and closing the file unlocks all.
+func (l *locks) share(ctx context.Context, names ...string) (unlock func(), err error) {
+	// By way of /proc it is the same file even if another one is at its path.
+	file, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()), os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock file: %w", err)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if err := lockByte(ctx, file, name, unix.F_RDLCK); err != nil {
+			_ = file.Close() // nothing was written
+			return nil, fmt.Errorf("wait for other work on %s: %w", name, err)
+		}
+	}
+	return func() { _ = file.Close() }, nil // nothing was written
 }
 
 // try takes one lock if nobody has it.
@@ -106,13 +233,13 @@ func (l *locks) one(ctx context.Context, name string) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.lockByte(ctx, name); err != nil {
+	if err := lockByte(ctx, l.file, name, unix.F_WRLCK); err != nil {
 		leave()
 		return nil, err
 	}
 	return func() {
 		// It cannot fail: the file is open and the byte is ours.
-		_ = l.control(name, unix.F_UNLCK)
+		_ = control(l.file, name, unix.F_UNLCK)
 		leave()
 	}, nil
 }
@@ -148,10 +275,11 @@ func (l *locks) enter(ctx context.Context, name string) (leave func(), err error
 	return func() { <-q.turn; forget() }, nil
 }
 
-// lockByte waits until no other process has the lock.
-func (l *locks) lockByte(ctx context.Context, name string) error {
+// lockByte waits until no other open file has a lock of the name that excludes
+// this one.
+func lockByte(ctx context.Context, file *os.File, name string, lockType int16) error {
 	for {
-		err := l.control(name, unix.F_WRLCK)
+		err := control(file, name, lockType)
 		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
 			return err
 		}
@@ -165,13 +293,18 @@ func (l *locks) lockByte(ctx context.Context, name string) error {
 
 // control locks or unlocks the byte of a name. The lock belongs to the open
 // file and so to this process, whichever thread asks.
-func (l *locks) control(name string, lockType int16) error {
-	hash := sha256.Sum256([]byte(name))
-	at := int64(binary.BigEndian.Uint64(hash[:]) >> 2) // offsets are positive, their sums too
+func control(file *os.File, name string, lockType int16) error {
+	at := placeOf(name)
 	for {
-		err := unix.FcntlFlock(l.file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: lockType, Start: at, Len: 1})
+		err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: lockType, Start: at, Len: 1})
 		if !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}
+}
+
+// placeOf returns the place of a name's byte in the lock file.
+func placeOf(name string) int64 {
+	hash := sha256.Sum256([]byte(name))
+	return int64(binary.BigEndian.Uint64(hash[:]) >> 2) // offsets are positive, their sums too
 }

@@ -3,9 +3,11 @@ package claim
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -45,6 +47,103 @@ func TestLocksExcludeGoroutinesAndProcesses(t *testing.T) {
 	if n := len(processes[0].queues) + len(processes[1].queues); n != 0 {
 		t.Errorf("%d queues left", n)
 	}
+}
+
+// isFree reports whether another process can have a lock for itself.
+func isFree(t *testing.T, path, name string) bool {
+	t.Helper()
+	unlock, ok, err := process(t, path).try(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok {
+		unlock()
+	}
+	return ok
+}
+
+// Whoever gives up while it waits for a later lock has none of those before it.
+func TestALockThatIsNotReachedLeavesNoEarlierOneBehind(t *testing.T) {
+	gpu1b := gpu.PCIAddress{Bus: 0x1b}
+	taken := on{devices: []string{"gpu-1b-00-mig-1g-10gb-0"}, gpus: []gpu.PCIAddress{gpu1b}}
+	wanted := on{devices: []string{"gpu-07-00", "gpu-1b-00-mig-1g-10gb-0"}, gpus: []gpu.PCIAddress{{Bus: 7}, gpu1b}}
+	for name, same := range map[string]bool{"same process": true, "another process": false} {
+		t.Run(name, func(t *testing.T) {
+			path := t.TempDir() + "/lock"
+			here := process(t, path)
+			unlock, err := here.lockDevices(t.Context(), taken)
+			if err != nil {
+				t.Fatal(err)
+			}
+			waiting := here
+			if !same {
+				waiting = process(t, path)
+			}
+			for when, wait := range map[string]time.Duration{"without waiting": 0, "after a while": 4 * pollInterval} {
+				ctx, cancel := context.WithTimeout(t.Context(), wait)
+				defer cancel()
+				if _, err := waiting.lockDevices(ctx, wanted); !errors.Is(err, gpu.ErrTimeout) || !strings.Contains(err.Error(), "wait for other work on device gpu-1b-00-mig-1g-10gb-0") {
+					t.Errorf("%s: %v, want %v that names the device", when, err, gpu.ErrTimeout)
+				}
+			}
+			if _, ok, err := waiting.tryDevice(t.Context(), gpu.DeviceName{Kind: gpu.KindMIG, Address: gpu1b, Profile: gpu.Profile{Slices: 1, MemoryGB: 10}}); ok || err != nil {
+				t.Errorf("try gave %t, %v for a device that is taken", ok, err)
+			}
+			for _, name := range []string{"gpu-07-00", "device gpu-07-00"} {
+				if !isFree(t, path, name) {
+					t.Errorf("%s stayed locked", name)
+				}
+			}
+			unlock()
+			for _, name := range []string{"gpu-1b-00", "device gpu-1b-00-mig-1g-10gb-0"} {
+				if !isFree(t, path, name) {
+					t.Errorf("%s stayed locked", name)
+				}
+			}
+			if n := len(here.queues) + len(waiting.queues); n != 0 {
+				t.Errorf("%d queues left", n)
+			}
+		})
+	}
+}
+
+// An agent of an older release locks GPUs and knows no devices.
+func TestAnOlderAgentIsExcludedFromAGPUThatIsWorkedOn(t *testing.T) {
+	path := t.TempDir() + "/lock"
+	address := gpu.PCIAddress{Bus: 0x1b}
+	older, here, there := process(t, path), process(t, path), process(t, path)
+	one := on{devices: []string{"gpu-1b-00-mig-1g-10gb-0"}, gpus: []gpu.PCIAddress{address}}
+	other := on{devices: []string{"gpu-1b-00-mig-1g-10gb-1"}, gpus: []gpu.PCIAddress{address}}
+	var unlock []func()
+	for _, work := range []struct {
+		by *locks
+		on on
+	}{{here, one}, {there, other}} {
+		release, err := work.by.lockDevices(t.Context(), work.on)
+		if err != nil {
+			t.Fatalf("two agents of this release on two devices: %v", err)
+		}
+		unlock = append(unlock, release)
+	}
+	for _, release := range unlock {
+		if _, ok, err := older.try(t.Context(), address.DeviceName()); ok || err != nil {
+			t.Errorf("the older agent: %t, %v while a device is worked on", ok, err)
+		}
+		release()
+	}
+	release, ok, err := older.try(t.Context(), address.DeviceName())
+	if !ok || err != nil {
+		t.Fatalf("the older agent: %t, %v when nobody works on the GPU", ok, err)
+	}
+	if _, ok, err := here.tryGPU(t.Context(), address); ok || err != nil {
+		t.Errorf("this agent: %t, %v while the older one works on the GPU", ok, err)
+	}
+	release()
+	release, ok, err = here.tryGPU(t.Context(), address)
+	if !ok || err != nil {
+		t.Fatalf("this agent: %t, %v when nobody works on the GPU", ok, err)
+	}
+	release()
 }
 
 func TestALockIsWaitedForAsLongAsTheContextLasts(t *testing.T) {

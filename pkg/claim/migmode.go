@@ -17,7 +17,7 @@ import (
 // A MIG mode that a claim switched on is switched off with the last claim's
 // partition on that GPU, which may be another's. So the fact is a file for each
 // GPU and belongs to no claim. It is written before the mode is switched on and
-// removed after it is off. All of this happens under the lock of the GPU.
+// removed after it is off. All of this happens under the GPU-wide lock.
 
 // modeRecord says that claims have switched on the MIG mode of a GPU.
 type modeRecord struct {

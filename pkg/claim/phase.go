@@ -80,11 +80,14 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := m.locks.lock(ctx, gpusOf(r, want.record, lost.record)...)
+	about := onDevicesOf(r, want.record, lost.record)
+	unlock, err := m.locks.lockDevices(ctx, about)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
+	wide := &gpuWide{locks: m.locks, gpus: about.gpus}
+	defer wide.release()
 
 	around := &around{m: m, claim: claim}
 	var journalErr error
@@ -97,15 +100,15 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 					return nil, err
 				}
 				if !want.adopt(lost.record, m.static()) {
-					if err := m.letGo(ctx, job{lost.record, around}); err != nil {
+					if err := m.letGo(ctx, job{lost.record, around, wide}); err != nil {
 						return nil, err
 					}
 				}
-				return want.record, m.build(ctx, job{want.record, around})
+				return want.record, m.build(ctx, job{want.record, around, wide})
 			case toAbsent:
 				// Without a record there may still be a CDI spec, or the
 				// beginnings of both.
-				if err := m.letGo(ctx, job{lost.record, around}); err != nil {
+				if err := m.letGo(ctx, job{lost.record, around, wide}); err != nil {
 					return nil, err
 				}
 				return nil, m.clear(ctx, claim)
@@ -114,14 +117,14 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 			}
 		case Prepared:
 			if goal == toRest || goal == toPrepared && r.sameAllocation(want.record) {
-				return r, m.verify(ctx, job{r, around})
+				return r, m.verify(ctx, job{r, around, wide})
 			}
 			// Undoing is idempotent and the record names all there is to undo,
 			// so a full disk need not keep a pod from going away.
 			r.Unpreparing = true
 			journalErr = m.save(r)
 		case Preparing, Unpreparing:
-			if err := m.undo(ctx, job{r, around}); err != nil {
+			if err := m.undo(ctx, job{r, around, wide}); err != nil {
 				return nil, errors.Join(err, journalErr)
 			}
 			if r.stillLost() && goal != toRest {

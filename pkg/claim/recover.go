@@ -82,7 +82,8 @@ func (m *Manager) Recover(ctx context.Context) (Report, error) {
 	return report, errors.Join(errs...)
 }
 
-// settleGPUs brings to rest every GPU that there is a record of, under its lock,
+// settleGPUs brings to rest every GPU that there is a record of, under its
+// GPU-wide lock,
 // and returns those for which settle reports success. One that somebody works on
 // is left for a later try.
 func (m *Manager) settleGPUs(ctx context.Context, records *store.Store, settle func(context.Context, gpu.PCIAddress) (bool, error)) ([]gpu.PCIAddress, error) {
@@ -110,7 +111,7 @@ func (m *Manager) settleGPUs(ctx context.Context, records *store.Store, settle f
 }
 
 func (m *Manager) settleGPU(ctx context.Context, address gpu.PCIAddress, settle func(context.Context, gpu.PCIAddress) (bool, error)) (bool, error) {
-	unlock, ok, err := m.locks.try(ctx, address.DeviceName())
+	unlock, ok, err := m.locks.tryGPU(ctx, address)
 	if err != nil || !ok {
 		return false, err
 	}
