@@ -391,6 +391,7 @@ func TestAgentPreparesTheGoodClaimsOfACallBesideABadOne(t *testing.T) {
 func TestAgentKnowsItsClaimsAfterARestart(t *testing.T) {
 	kept, gone := claimFor("kept", "gpu-1b-00"), claimFor("gone", "gpu-43-00")
 	n := newNode(t, kept, gone)
+	n.reconcileInterval = 20 * time.Millisecond
 	a := n.start(t)
 	before := a.prepare(t, kept, gone)["uid-kept"]
 	if err := a.stop(); err != nil {

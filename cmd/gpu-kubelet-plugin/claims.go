@@ -36,6 +36,15 @@ func (c claims) Unprepare(ctx context.Context, uid types.UID) error {
 	return c.Manager.Unprepare(ctx, uid)
 }
 
+// Release implements [plugin.Claims].
+func (c claims) Release(ctx context.Context, held claim.Held, object *resourceapi.ResourceClaim) (bool, error) {
+	released, err := c.Manager.Release(ctx, held, object)
+	if released {
+		c.controller.ClaimsChanged()
+	}
+	return released, err
+}
+
 // Recover implements [plugin.Claims].
 func (c claims) Recover(ctx context.Context) (claim.Report, error) {
 	defer c.controller.ClaimsChanged()

@@ -27,6 +27,7 @@ type Metrics struct {
 	step               *prometheus.HistogramVec
 	statusWrites       *prometheus.CounterVec
 	publishErrors      *prometheus.CounterVec
+	heldBack           prometheus.Gauge
 }
 
 // State is what is counted at the moment somebody asks for the metrics.
@@ -60,6 +61,10 @@ func NewMetrics(state State) *Metrics {
 		statusWrites:  counter("status_writes_total", "Writes of a claim's status.devices, by outcome; dropped ones were for claims that are gone or deallocated.", "outcome"),
 		publishErrors: counter("slice_publish_errors_total", "Failures to publish ResourceSlices, by reason.", "reason"),
 	}
+	m.heldBack = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "reconcile_held_back",
+		Help: "Claims that the API says do not need their devices any more and that keep them, until another round confirms it or their processes have ended.",
+	})
 	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "claims_held", Help: "Claims that hold devices of this node.",
 	}, func() float64 { return float64(state.ClaimsHeld()) })
@@ -69,7 +74,7 @@ func NewMetrics(state State) *Metrics {
 	})
 	build.Set(1)
 	m.Registry.MustRegister(
-		m.prepare, m.unprepare, m.step, m.statusWrites, m.publishErrors,
+		m.prepare, m.unprepare, m.step, m.statusWrites, m.publishErrors, m.heldBack,
 		held, build, collector{devicesDesc, state.Devices}, collector{phaseDesc, state.Phases},
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

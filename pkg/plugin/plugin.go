@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/flowcontrol"
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/utils/clock"
@@ -37,7 +38,8 @@ type Options struct {
 	Devices Devices
 	Metrics *Metrics
 	Clock   clock.WithTicker
-	// ReconcileInterval between two comparisons with the claims in the API.
+	// ReconcileInterval between two comparisons with the claims in the API. The
+	// first one comes within it, at a point that the node's name decides.
 	ReconcileInterval time.Duration
 	// PublishError is told what goes wrong when ResourceSlices are written.
 	PublishError func(ctx context.Context, err error, msg string)
@@ -59,6 +61,11 @@ type Plugin struct {
 	status       *statusWriter
 	registration *registration
 	publishError func(ctx context.Context, err error, msg string)
+
+	// reads limits how fast claims are read to be compared with what is held, and
+	// rounds remembers which of them were unneeded; for the reconciliation only.
+	reads  flowcontrol.RateLimiter
+	rounds rounds
 
 	// published: the node's slices were there or have been created once.
 	published bool
@@ -88,6 +95,7 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 		client: o.Client, claims: o.Claims, devices: o.Devices, metrics: o.Metrics,
 		clock: o.Clock, interval: o.ReconcileInterval, fatal: o.Fatal, publishError: o.PublishError,
 		registration: newRegistration(), status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Metrics),
+		reads: flowcontrol.NewTokenBucketRateLimiter(readsPerSecond, readsAtOnce),
 	}
 	if err := os.MkdirAll(o.DataDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the plugin's directory: %w", err)

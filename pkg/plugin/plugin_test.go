@@ -20,18 +20,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // claims holds what a test says and remembers what was asked of it.
 type claims struct {
 	prepare func(*resourceapi.ResourceClaim) ([]claim.Device, error)
 	held    []claim.Held
+
+	// inUse is set while processes compute on the devices of every claim.
+	inUse bool
+	// recovered, if any, has an item after each Recover.
+	recovered chan struct{}
 
 	mu         sync.Mutex
 	unprepared []types.UID
@@ -48,9 +55,26 @@ func (c *claims) Unprepare(_ context.Context, uid types.UID) error {
 	return nil
 }
 
+func (c *claims) Unneeded(held claim.Held, object *resourceapi.ResourceClaim) string {
+	return (&claim.Manager{Options: claim.Options{DriverName: testDriver, PoolName: "node"}}).Unneeded(held, object)
+}
+
+func (c *claims) Release(ctx context.Context, held claim.Held, object *resourceapi.ResourceClaim) (bool, error) {
+	if c.Unneeded(held, object) == "" {
+		return false, errors.New("the claim is needed")
+	}
+	if c.inUse {
+		return false, gpu.ErrInUse
+	}
+	return true, c.Unprepare(ctx, held.UID)
+}
+
 func (c *claims) Held(context.Context) ([]claim.Held, error) { return c.held, nil }
 
 func (c *claims) Recover(context.Context) (claim.Report, error) {
+	if c.recovered != nil {
+		c.recovered <- struct{}{}
+	}
 	return claim.Report{}, errors.New("one of the claims cannot be repaired")
 }
 
@@ -59,6 +83,7 @@ func newTestPlugin(client *fake.Clientset, c *claims) *Plugin {
 	return &Plugin{
 		driver: testDriver, node: "node", client: client, claims: c, metrics: metrics,
 		clock: testclock.NewFakeClock(testTime), status: newStatusWriter(client.ResourceV1(), testDriver, metrics),
+		reads: flowcontrol.NewFakeAlwaysRateLimiter(),
 	}
 }
 
@@ -112,35 +137,6 @@ func TestEveryClaimOfACallIsUnprepared(t *testing.T) {
 	slices.Sort(c.unprepared)
 	if diff := cmp.Diff([]types.UID{"a", "b"}, c.unprepared); diff != "" {
 		t.Errorf("unprepared (-want +got):\n%s", diff)
-	}
-}
-
-func TestClaimsThatTheAPINoLongerKnowsAreLetGo(t *testing.T) {
-	replaced, deallocated, kept := allocated("replaced"), allocated("deallocated"), allocated("kept")
-	replaced.UID = "another"
-	deallocated.Status.Allocation = nil
-	client := fake.NewClientset(replaced, deallocated, kept)
-	client.PrependReactor("get", "resourceclaims", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		if a.(clienttesting.GetAction).GetName() == "unreachable" {
-			return true, nil, apierrors.NewInternalError(errors.New("etcd is down"))
-		}
-		return false, nil, nil
-	})
-	c := &claims{}
-	for _, name := range []string{"deallocated", "deleted", "kept", "replaced", "unreachable"} {
-		c.held = append(c.held, claim.Held{
-			Ref:   claim.Ref{Namespace: "team", Name: name, UID: types.UID("uid-" + name)},
-			Phase: claim.Prepared, Devices: []claim.Device{statusDevice()},
-		})
-	}
-	p := newTestPlugin(client, c)
-	p.reconcile(t.Context())
-	if diff := cmp.Diff([]types.UID{"uid-deallocated", "uid-deleted", "uid-replaced"}, c.unprepared); diff != "" {
-		t.Errorf("let go (-want +got):\n%s", diff)
-	}
-	// The claim that is kept lacks its device status, which is caught up on.
-	if p.status.pending() != 1 || p.status.wanted["uid-kept"] == nil {
-		t.Errorf("%d status writes wait, want the kept claim's", p.status.pending())
 	}
 }
 

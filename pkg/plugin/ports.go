@@ -17,6 +17,12 @@ type Claims interface {
 	Unprepare(ctx context.Context, uid types.UID) error
 	// Held lists the claims that hold devices, ordered by namespace and name.
 	Held(ctx context.Context) ([]claim.Held, error)
+	// Unneeded returns why this node need not hold a claim, or "" if it must: object
+	// is the claim in the API, nil if it is gone.
+	Unneeded(held claim.Held, object *resourceapi.ResourceClaim) string
+	// Release unprepares a claim that is unneeded and has not changed since it was
+	// listed. It reports whether it did.
+	Release(ctx context.Context, held claim.Held, object *resourceapi.ResourceClaim) (bool, error)
 	// Recover brings to rest what is half done and repairs what is prepared.
 	Recover(ctx context.Context) (claim.Report, error)
 }

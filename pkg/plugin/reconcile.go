@@ -2,21 +2,40 @@ package plugin
 
 import (
 	"context"
-	"fmt"
+	"hash/fnv"
+	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
-// reconcileLoop compares the claims held here with the API at once and then
-// from time to time. Only these claims are read, one by one: watching all claims
-// of a cluster from every node would cost the API server far more.
+const (
+	// readsPerSecond is how fast reconciliation reads claims from the API server,
+	// after readsAtOnce. The claim path has no such limit.
+	readsPerSecond, readsAtOnce = 5, 5
+	// readPatience is how long one read may take.
+	readPatience = 15 * time.Second
+	// repairPatience is how long repairing all claims may take in one round, and
+	// releasePatience how long releasing one may.
+	repairPatience, releasePatience = 2 * time.Minute, 45 * time.Second
+)
+
+// reconcileLoop repairs the claims held here at once, and compares them with the
+// API for the first time at the node's own point of the interval, so that nodes
+// that boot together do not ask together. Only the claims held are read, one by
+// one: watching all claims of a cluster from every node would cost the API server
+// far more.
 func (p *Plugin) reconcileLoop(ctx context.Context) {
+	p.repair(ctx)
+	select {
+	case <-p.clock.After(firstRound(p.node, p.interval)):
+	case <-ctx.Done():
+		return
+	}
 	ticker := p.clock.NewTicker(p.interval)
 	defer ticker.Stop()
 	for {
@@ -26,58 +45,144 @@ func (p *Plugin) reconcileLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		p.repair(ctx)
 	}
 }
 
-// reconcile lists before it asks the API server: a claim that is prepared in
-// between must not look as if it were gone.
+// firstRound returns how long a node waits before its first round: a part of the
+// interval that is the node's own.
+func firstRound(node string, interval time.Duration) time.Duration {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(node)) // never fails
+	return time.Duration(hash.Sum64() % uint64(max(interval, 1)))
+}
+
+// repair recovers claims and what is left of them, without the API server.
+func (p *Plugin) repair(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, repairPatience)
+	defer cancel()
+	if _, err := p.claims.Recover(limited); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Cannot repair every claim, will try again", "after", p.interval)
+	}
+}
+
+// unneeded is a claim that holds devices and, as far as the API says, does not
+// need them.
+type unneeded struct {
+	claim.Held
+	// object is the claim in the API; nil if it is gone.
+	object *resourceapi.ResourceClaim
+	why    string
+}
+
+// reconcile compares the claims held with the API once. It lists them before it
+// asks the API server, so that a claim that is prepared in between does not look
+// as if it were gone.
+//
+// Nobody asks to unprepare a claim if the kubelet has lost its own records, so
+// reconcile releases those that are unneeded. It does so late rather than wrongly:
+// see [isGone] and [rounds].
 func (p *Plugin) reconcile(ctx context.Context) {
 	logger := klog.FromContext(ctx)
-	if _, err := p.claims.Recover(ctx); err != nil && ctx.Err() == nil {
-		logger.Error(err, "Could not repair every claim; will try again", "after", p.interval)
-	}
 	all, err := p.claims.Held(ctx)
 	if err != nil {
-		logger.Error(err, "Could not list the claims held; will try again", "after", p.interval)
+		logger.Error(err, "Cannot list the claims held, will try again", "after", p.interval)
 		return
 	}
-	for _, held := range all {
-		logger := logger.WithValues("claim", klog.KRef(held.Namespace, held.Name), "claimUID", held.UID)
-		err := p.reconcileClaim(klog.NewContext(ctx, logger), held)
-		if err != nil && ctx.Err() == nil {
-			logger.Error(err, "Could not compare the claim with the API; will try again", "after", p.interval)
+	found := p.compare(ctx, all)
+	if err := p.checkServer(ctx, found); err != nil {
+		logger.Error(err, "The API server does not know this node, keeping all claims", "claims", len(found))
+		found = nil
+	}
+	byUID := map[types.UID]unneeded{}
+	var uids []types.UID
+	for _, u := range found {
+		byUID[u.UID] = u
+		uids = append(uids, u.UID)
+	}
+	released := 0
+	for _, uid := range p.rounds.next(len(all), uids) {
+		u := byUID[uid]
+		delete(byUID, uid)
+		if p.release(ctx, u) {
+			released++
 		}
 	}
+	p.metrics.heldBack.Set(float64(len(uids) - released))
+	if len(byUID) > 0 {
+		logger.Info("Keeping unneeded claims until another round confirms it", "claims", len(byUID), "held", len(all), "after", p.interval)
+	}
 }
 
-// reconcileClaim lets go of a claim that the API does not know any more: nobody
-// asks to unprepare it when the kubelet lost its own records. A claim that is
-// still there gets the device status that is missing in it.
-func (p *Plugin) reconcileClaim(ctx context.Context, held claim.Held) error {
+// compare reads each claim from the API and returns those that are unneeded. A
+// claim that needs its devices gets the device status that is missing in it.
+func (p *Plugin) compare(ctx context.Context, all []claim.Held) []unneeded {
+	var found []unneeded
+	for _, held := range all {
+		if p.reads.Wait(ctx) != nil {
+			return nil // the agent ends
+		}
+		object, err := p.read(ctx, held)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			klog.FromContext(ctx).Error(err, "Cannot compare the claim with the API, will try again",
+				"claim", klog.KRef(held.Namespace, held.Name), "claimUID", held.UID, "after", p.interval)
+			continue
+		}
+		if why := p.claims.Unneeded(held, object); why != "" {
+			found = append(found, unneeded{held, object, why})
+		} else if held.Phase == claim.Prepared {
+			p.report(object, held.Devices, nil)
+		}
+	}
+	return found
+}
+
+// read returns the claim of that name in the API, or nil if there is none.
+func (p *Plugin) read(ctx context.Context, held claim.Held) (*resourceapi.ResourceClaim, error) {
+	ctx, cancel := context.WithTimeout(ctx, readPatience)
+	defer cancel()
 	object, err := p.client.ResourceV1().ResourceClaims(held.Namespace).Get(ctx, held.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return p.letGo(ctx, held, "the claim is gone")
-	case err != nil:
-		return err
-	case object.UID != held.UID:
-		return p.letGo(ctx, held, "another claim has taken its name")
-	case object.Status.Allocation == nil:
-		return p.letGo(ctx, held, "the claim is not allocated any more")
+	if isGone(err, held.Name) {
+		return nil, nil
 	}
-	if held.Phase == claim.Prepared {
-		p.report(object, held.Devices, nil)
-	}
-	return nil
+	return object, err
 }
 
-func (p *Plugin) letGo(ctx context.Context, held claim.Held, why string) error {
-	klog.FromContext(ctx).Info("Unpreparing a claim that nobody needs", "why", why)
-	object := kubeletplugin.NamespacedObject{
-		NamespacedName: types.NamespacedName{Namespace: held.Namespace, Name: held.Name}, UID: held.UID,
+// checkServer returns an error unless the API server knows this node. One that
+// does not is another cluster's, or has lost its data, and its word that claims
+// are gone says nothing about what runs here. It asks only if a claim is unneeded.
+func (p *Plugin) checkServer(ctx context.Context, found []unneeded) error {
+	if len(found) == 0 {
+		return nil
 	}
-	if err := p.unprepare(ctx, object); err != nil {
-		return fmt.Errorf("unprepare: %w", err)
+	ctx, cancel := context.WithTimeout(ctx, readPatience)
+	defer cancel()
+	_, err := p.client.CoreV1().Nodes().Get(ctx, p.node, metav1.GetOptions{})
+	return err
+}
+
+// release takes the devices from a claim that is unneeded and reports whether it
+// did.
+func (p *Plugin) release(ctx context.Context, u unneeded) bool {
+	logger := klog.FromContext(ctx).WithValues("claim", klog.KRef(u.Namespace, u.Name), "claimUID", u.UID)
+	limited, cancel := context.WithTimeout(klog.NewContext(ctx, logger), releasePatience)
+	defer cancel()
+	start := p.clock.Now()
+	released, err := p.claims.Release(limited, u.Held, u.object)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		logger.Error(err, "Cannot release a claim, will try again", "why", u.why, "after", p.interval)
+	case err == nil && !released:
+		logger.Info("Keeping a claim that has changed", "why", u.why)
 	}
-	return nil
+	if err != nil || released {
+		p.metrics.unprepare.WithLabelValues(outcome(err)).Observe(seconds(start, p.clock.Now()))
+	}
+	if released {
+		p.status.Forget(u.UID)
+	}
+	return released
 }
