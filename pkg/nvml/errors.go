@@ -71,14 +71,10 @@ func sentinelOf(ret nvml.Return) error {
 	}
 }
 
-// required is check for a fact without which a GPU cannot be used: where the
-// driver gives no usable reason, the GPU has stopped answering.
-func required(operation string, ret nvml.Return) error {
-	if ret != nvml.SUCCESS && sentinelOf(ret) == nil {
-		return fmt.Errorf("%s: %w: NVML says %q", operation, gpu.ErrLost, ret.Error())
-	}
-	return check(operation, ret)
-}
+// required is check for a fact without which a GPU cannot be used. A code that says
+// nothing is not [gpu.ErrLost]: a GPU that was lost and answers again has been
+// reset, and its faults end with that.
+func required(operation string, ret nvml.Return) error { return check(operation, ret) }
 
 // optional is check for a fact that a GPU may lack. It reports whether the fact
 // is there. The error is nil unless the whole GPU is in doubt, because an odd
