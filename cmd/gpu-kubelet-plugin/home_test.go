@@ -113,7 +113,7 @@ func TestAClaimThatIsPreparedKeepsWhatTheNextAgentNeeds(t *testing.T) {
 				t.Error(err)
 			}
 			change(t, n)
-			if diff := cmp.Diff([]string{"claims", "lock", "mig-modes", "time-slices"}, list(t, filepath.Join(n.driverDir(), "agent"))); diff != "" {
+			if diff := cmp.Diff([]string{"claims", "faults", "lock", "mig-modes", "time-slices"}, list(t, filepath.Join(n.driverDir(), "agent"))); diff != "" {
 				t.Errorf("the agent's folder (-want +got):\n%s", diff)
 			}
 

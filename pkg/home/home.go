@@ -32,8 +32,8 @@ type Home struct {
 	held      *folder.Lock
 	alone     func()
 
-	// Claims, MIGModes and TimeSlices are the records.
-	Claims, MIGModes, TimeSlices *store.Store
+	// Claims, MIGModes, TimeSlices and Faults are the records.
+	Claims, MIGModes, TimeSlices, Faults *store.Store
 }
 
 // Enter makes the home in a driver's folder, where it is missing, and holds it.
@@ -55,7 +55,8 @@ func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 	if h.held, err = folder.Share(ctx, h.dir, mode); err != nil {
 		return nil, fmt.Errorf("enter the agent's folder: %w", err)
 	}
-	// A MIG mode can outlive the machine's boot, claims and time slices do not.
+	// A MIG mode can outlive the machine's boot, claims, time slices and faults do
+	// not.
 	for _, s := range []struct {
 		dir     string
 		records **store.Store
@@ -64,6 +65,7 @@ func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 		{"claims", &h.Claims, store.Unsynced{}},
 		{"mig-modes", &h.MIGModes, store.Disk{}},
 		{"time-slices", &h.TimeSlices, store.Unsynced{}},
+		{"faults", &h.Faults, store.Unsynced{}},
 	} {
 		if *s.records, err = store.Open(filepath.Join(h.dir, s.dir), s.fs); err != nil {
 			return nil, errors.Join(fmt.Errorf("enter the agent's folder: %w", err), h.Close())
@@ -105,7 +107,9 @@ func (h *Home) Leave(held func() (bool, error)) (err error) {
 	return h.remove()
 }
 
-func (h *Home) stores() []*store.Store { return []*store.Store{h.Claims, h.MIGModes, h.TimeSlices} }
+func (h *Home) stores() []*store.Store {
+	return []*store.Store{h.Claims, h.MIGModes, h.TimeSlices, h.Faults}
+}
 
 // remove removes what the agents have made and nothing else. The home goes last
 // but for the driver's folder, which an agent that enters makes anew with it.

@@ -91,7 +91,7 @@ func TestTheLastAgentTakesItsHomeAlong(t *testing.T) {
 	// A rolling update: the new agent is there before the old one leaves.
 	after := enter(t, driver)
 	leave(t, before)
-	wantLeft(t, plugins, all("gpu.nvidia.com/agent/claims/quarantine/", "gpu.nvidia.com/agent/mig-modes/quarantine/", "gpu.nvidia.com/agent/time-slices/quarantine/")...)
+	wantLeft(t, plugins, all("gpu.nvidia.com/agent/claims/quarantine/", "gpu.nvidia.com/agent/faults/quarantine/", "gpu.nvidia.com/agent/mig-modes/quarantine/", "gpu.nvidia.com/agent/time-slices/quarantine/")...)
 	if err := after.Claims.Write("uid", nil); err != nil {
 		t.Error(err)
 	}
@@ -131,6 +131,10 @@ func TestWhatIsHeldKeepsEverything(t *testing.T) {
 			hold: func(h *home.Home) error { return h.TimeSlices.Write("gpu-1b-00", nil) },
 			left: []string{"time-slices/gpu-1b-00.record"},
 		},
+		"a GPU that has failed": {
+			hold: func(h *home.Home) error { return h.Faults.Write("gpu-1b-00", nil) },
+			left: []string{"faults/gpu-1b-00.record"},
+		},
 		"a claim that no record tells of": {
 			hold: func(*home.Home) error { return nil },
 			held: func() (bool, error) { return true, nil },
@@ -157,7 +161,7 @@ func TestWhatIsHeldKeepsEverything(t *testing.T) {
 			for _, file := range tc.left {
 				want = append(want, "gpu.nvidia.com/agent/"+file)
 			}
-			for _, store := range []string{"claims", "mig-modes", "time-slices"} {
+			for _, store := range []string{"claims", "mig-modes", "time-slices", "faults"} {
 				if !slices.ContainsFunc(tc.left, func(file string) bool { return strings.HasPrefix(file, store+"/quarantine/") }) {
 					want = append(want, "gpu.nvidia.com/agent/"+store+"/quarantine/")
 				}
@@ -167,7 +171,7 @@ func TestWhatIsHeldKeepsEverything(t *testing.T) {
 			// The next agent finds it, lets it go and takes the home along.
 			next := enter(t, driver)
 			for _, key := range []string{"uid", "gpu-1b-00"} {
-				if err := errors.Join(next.Claims.Delete(key), next.MIGModes.Delete(key), next.TimeSlices.Delete(key)); err != nil {
+				if err := errors.Join(next.Claims.Delete(key), next.MIGModes.Delete(key), next.TimeSlices.Delete(key), next.Faults.Delete(key)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -187,7 +191,7 @@ func TestWhenItIsNotKnownWhatIsHeldEverythingStays(t *testing.T) {
 	if err := h.Leave(func() (bool, error) { return false, broken }); !errors.Is(err, broken) {
 		t.Errorf("error %v, want %v", err, broken)
 	}
-	wantLeft(t, driver, "agent/lock", "agent/claims/quarantine/", "agent/mig-modes/quarantine/", "agent/time-slices/quarantine/")
+	wantLeft(t, driver, "agent/lock", "agent/claims/quarantine/", "agent/faults/quarantine/", "agent/mig-modes/quarantine/", "agent/time-slices/quarantine/")
 }
 
 func TestOfOthersNothingIsTouched(t *testing.T) {
@@ -249,7 +253,7 @@ func TestAHomeBehindALinkIsUsedAndTheLinkStays(t *testing.T) {
 	if err := h.Claims.Write("uid", nil); err != nil {
 		t.Fatal(err)
 	}
-	wantLeft(t, elsewhere, "lock", "claims/uid.record", "claims/quarantine/", "mig-modes/quarantine/", "time-slices/quarantine/")
+	wantLeft(t, elsewhere, "lock", "claims/uid.record", "claims/quarantine/", "faults/quarantine/", "mig-modes/quarantine/", "time-slices/quarantine/")
 	if err := h.Claims.Delete("uid"); err != nil {
 		t.Fatal(err)
 	}

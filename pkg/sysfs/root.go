@@ -6,7 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -31,6 +34,23 @@ func (r Root) BootID() (string, error) {
 		return "", fmt.Errorf("read the boot ID: %w: %s is empty", gpu.ErrCorrupt, r.path("proc", "sys", "kernel", "random", "boot_id"))
 	}
 	return id, nil
+}
+
+// DriverLoad identifies the present load of the kernel's nvidia module: it returns
+// another text once the module was unloaded and loaded. The error wraps
+// [gpu.ErrNotReady] if it is not loaded. Source: the inode of sys/module/nvidia,
+// which the kernel numbers afresh for every load; times in sysfs change at will.
+func (r Root) DriverLoad() (string, error) {
+	var info unix.Stat_t
+	path := r.path("sys", "module", "nvidia")
+	err := unix.Stat(path, &info)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read the load of the driver: %w: no %s", gpu.ErrNotReady, path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the load of the driver: %s: %w", path, err)
+	}
+	return strconv.FormatUint(info.Ino, 10), nil
 }
 
 // DeviceNodes gives the container paths of the device nodes that belong to one

@@ -209,3 +209,31 @@ func TestCapabilityNodes(t *testing.T) {
 		})
 	}
 }
+
+func TestAnotherLoadOfTheDriverIsTold(t *testing.T) {
+	root := tree(t, map[string]string{"sys/module/nvidia/version": "570.86.15\n"}, nil)
+	first, err := root.DriverLoad()
+	if err != nil || first == "" {
+		t.Fatalf("load %q, %v", first, err)
+	}
+	module := filepath.Join(string(root), "sys/module/nvidia")
+	if err := os.WriteFile(filepath.Join(module, "refcnt"), []byte("7\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := root.DriverLoad(); again != first || err != nil {
+		t.Errorf("load %q, %v of the same module, want %q", again, err, first)
+	}
+	// The old folder stays elsewhere, so that its inode is not given to the new one.
+	if err := os.Rename(module, module+"-unloaded"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := root.DriverLoad(); !errors.Is(err, gpu.ErrNotReady) {
+		t.Errorf("without the module: %v, want ErrNotReady", err)
+	}
+	if err := os.Mkdir(module, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if second, err := root.DriverLoad(); second == first || err != nil {
+		t.Errorf("load %q, %v of a module that was loaded anew", second, err)
+	}
+}
