@@ -9,6 +9,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // claims are the claims of the node, whose coming and going the controller is
@@ -68,4 +69,9 @@ func (a *agent) held(ctx context.Context) (catalog.Held, error) {
 		}
 	}
 	return held, nil
+}
+
+// switchedModes returns the GPUs whose MIG mode claims have switched on.
+func (a *agent) switchedModes(ctx context.Context) (map[gpu.PCIAddress]bool, error) {
+	return a.claims.SwitchedModes(ctx)
 }

@@ -77,13 +77,15 @@ func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.I
 	a := &agent{options: o, hw: hw, client: client, served: make(chan struct{})}
 	a.metrics = plugin.NewMetrics(plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases})
 	watched := controller.Options{
-		Hardware: hw,
-		Publish:  a.publish,
-		Held:     a.held,
-		Node:     controller.WatchNode(client, o.nodeName),
-		Version:  controller.ServerVersion(client),
-		Catalog:  o.catalog(),
-		Clock:    clock.RealClock{},
+		Hardware:   hw,
+		Publish:    a.publish,
+		Held:       a.held,
+		Switched:   a.switchedModes,
+		Node:       controller.WatchNode(client, o.nodeName),
+		Version:    controller.ServerVersion(client),
+		DriverLoad: hw.machine.DriverLoad,
+		Catalog:    o.catalog(),
+		Clock:      clock.RealClock{},
 	}
 	if o.podResources != "" {
 		plugins, err := podresources.NewClient(o.podResources)
@@ -92,7 +94,6 @@ func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.I
 		}
 		a.plugins, watched.Plugins = plugins, plugins
 	}
-	a.controller = controller.New(watched)
 	boot, err := hw.machine.BootID()
 	if err != nil {
 		return nil, err
@@ -109,6 +110,8 @@ func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.I
 			err = errors.Join(err, a.home.Close())
 		}
 	}()
+	watched.Faults, watched.BootID = a.home.Faults, boot
+	a.controller = controller.New(watched)
 	hook := o.cdiHook
 	if program != "" {
 		if hook, err = a.home.InstallHook(program); err != nil {

@@ -10,8 +10,9 @@ import (
 
 // The keys of the taints that devices get.
 const (
-	// TaintUnhealthy marks a GPU that has failed or does not answer. Its value
-	// is the reason, such as "xid-79" or "lost".
+	// TaintUnhealthy marks a GPU that has failed, does not answer or has not joined
+	// its NVSwitch fabric. Its value is the first reason, such as "xid-79",
+	// "recovery-gpu-reset", "lost" or "fabric-not-ready".
 	TaintUnhealthy = "gpu.nvidia.com/unhealthy"
 	// TaintMIGMode marks a GPU that somebody has switched to MIG mode, in which
 	// it runs nothing as a whole.

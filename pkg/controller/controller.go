@@ -9,40 +9,20 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
-
-const (
-	// lookTimeout bounds one look. Starting the driver of a large machine
-	// without persistence mode takes many seconds.
-	lookTimeout = 30 * time.Second
-	// settleTime is when to look once more after other GPUs answer than
-	// before: what they report is lost until watching has turned to them.
-	settleTime = 5 * time.Second
-	// modeTime is when to look again while the compute mode of a GPU may stand
-	// in the way of claims: no event tells that it was changed back.
-	modeTime = time.Minute
-	// claimsTime is how long changes of what claims hold are gathered. They
-	// matter only for what a node no longer offers.
-	claimsTime = time.Second
-)
-
-// pauses are those between looks while something is missing, and between
-// attempts to watch.
-func pauses() wait.Backoff {
-	return wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: time.Minute}
-}
 
 // Hardware is the node's GPUs.
 type Hardware interface {
-	// Snapshot looks at all GPUs. A GPU that does not answer is in
-	// [gpu.Node.Unreadable]; a driver that is not there is [gpu.ErrNotReady].
+	// Snapshot reads all GPUs. A GPU that does not answer within two seconds is in
+	// [gpu.Node.Unreadable], and Watch reports when it does; a driver that is not
+	// there is [gpu.ErrNotReady].
 	Snapshot(ctx context.Context) (gpu.Node, error)
 	// Watch calls on for each hardware event, one at a time, until ctx ends,
 	// and then returns nil. It may wait while there are no GPUs.
@@ -57,19 +37,35 @@ type PublishFunc func(ctx context.Context, resources resourceslice.DriverResourc
 // anything that waits for the controller.
 type HeldFunc func(ctx context.Context) (catalog.Held, error)
 
-// Options are what a [Controller] is made of. Held, Node, Version and Plugins may
-// be nil, for a node without claims, one that the API knows nothing of, a cluster
-// whose scheduler is known to be new enough, and a node on which nobody else
-// gives out GPUs; the others are required.
+// SwitchedFunc returns the GPUs whose MIG mode claims have switched on. Every
+// other mode is an administrator's.
+type SwitchedFunc func(ctx context.Context) (map[gpu.PCIAddress]bool, error)
+
+// DriverLoadFunc identifies the present load of the GPU driver: it returns another
+// text after the driver was unloaded and loaded.
+type DriverLoadFunc func() (string, error)
+
+// Options are what a [Controller] is made of. Held, Switched, Node, Version and
+// Plugins may be nil, for a node without claims, one whose MIG modes are all the
+// administrator's, one that the API knows nothing of, a cluster whose scheduler is
+// known to be new enough, and a node on which nobody else gives out GPUs. Without
+// DriverLoad only a change of the driver's version shows that it was loaded anew.
+// Without Faults a fault is forgotten when the agent ends. The others are required.
 type Options struct {
-	Hardware Hardware
-	Publish  PublishFunc
-	Held     HeldFunc
-	Node     NodeFunc
-	Version  VersionFunc
-	Plugins  DevicePlugins
-	Catalog  catalog.Catalog
-	Clock    clock.Clock
+	Hardware   Hardware
+	Publish    PublishFunc
+	Held       HeldFunc
+	Switched   SwitchedFunc
+	Node       NodeFunc
+	Version    VersionFunc
+	Plugins    DevicePlugins
+	DriverLoad DriverLoadFunc
+	// Faults has a record for each GPU that has failed in this boot, which has the
+	// ID.
+	Faults  *store.Store
+	BootID  string
+	Catalog catalog.Catalog
+	Clock   clock.Clock
 }
 
 // Controller publishes a node's GPUs. Its methods may be called from any
@@ -79,31 +75,42 @@ type Controller struct {
 	publish  PublishFunc
 	clock    clock.Clock
 	held     HeldFunc
+	switched SwitchedFunc
 	node     NodeFunc
 	version  VersionFunc
 	plugins  DevicePlugins
+	load     DriverLoadFunc
+	records  faultRecords
 	standard catalog.Offer // where no label says otherwise
 	wake     chan struct{} // has an item when another look is due
+	marked   chan struct{} // has an item when a GPU has a cause that it had not
 	claims   chan struct{} // has an item when claims hold other devices
 	looked   chan struct{} // closed after the first look that succeeded
 	labelled chan struct{} // closed once the label is known, or known to be out of reach
 
-	mu          sync.Mutex
-	catalog     catalog.Catalog
-	inventory   *inventory
-	inUse       catalog.Held // as last told
-	borrowed    borrowed
-	labelErr    error                          // why the label is not followed
-	withheld    string                         // what was logged not to be cut
-	published   *resourceslice.DriverResources // nil before the first time
-	state       State
-	lastLogged  string
-	dropped     map[string]bool // feature gates that are known to be off
-	apiVersion  string          // as the API server told it, or ""
-	tooOld      bool            // it is, or nobody can tell
-	warned      bool            // that it is
-	lastError   string          // that HandleError has logged
-	subscribers map[chan struct{}]bool
+	mu        sync.Mutex
+	catalog   catalog.Catalog
+	inventory *inventory
+	inUse     catalog.Held            // as last told
+	modes     map[gpu.PCIAddress]bool // switched by claims, as last told
+	repaired  string                  // the annotation that repairs were read from
+	repairs   []repair
+	// repairSyntax says why the annotation is not understood, and repairErr why
+	// entries of it have no effect.
+	repairSyntax, repairErr error
+	again                   bool // scan once more: what the driver asks for may follow an event
+	borrowed                borrowed
+	labelErr                error                          // why the label is not followed
+	withheld                string                         // what was logged not to be cut
+	published               *resourceslice.DriverResources // nil before the first time
+	state                   State
+	lastLogged              string
+	dropped                 map[string]bool // feature gates that are known to be off
+	apiVersion              string          // as the API server told it, or ""
+	tooOld                  bool            // it is, or nobody can tell
+	warned                  bool            // that it is
+	lastError               string          // that HandleError has logged
+	subscribers             map[chan struct{}]bool
 }
 
 // New gives a controller that has not looked yet.
@@ -113,6 +120,10 @@ func New(o Options) *Controller {
 		publish:     o.Publish,
 		clock:       o.Clock,
 		held:        o.Held,
+		switched:    o.Switched,
+		load:        o.DriverLoad,
+		records:     faultRecords{store: o.Faults, boot: o.BootID},
+		marked:      make(chan struct{}, 1),
 		node:        o.Node,
 		version:     o.Version,
 		plugins:     o.Plugins,
@@ -130,46 +141,44 @@ func New(o Options) *Controller {
 	}
 }
 
-// Run looks and publishes until ctx ends, and then returns nil. It is called
+// Run scans and publishes until ctx ends, and then returns nil. It is called
 // once.
 func (c *Controller) Run(ctx context.Context) error {
+	c.mu.Lock()
+	c.inventory.faults = c.records.load(ctx, c.clock.Now())
+	c.mu.Unlock()
+
 	var watching sync.WaitGroup
 	watching.Go(func() { c.watch(ctx) })
 	watching.Go(func() { c.watchNode(ctx) })
 	watching.Go(func() { c.watchLent(ctx) })
 	defer watching.Wait()
 
-	pause := pauses()
+	pace := newPace()
 	for {
-		well, others := c.look(ctx)
-		next := nextLook(well, others, &pause)
-		if next == 0 && c.modeInTheWay() {
-			next = modeTime
-		}
-		if !c.wait(ctx, next) {
+		if !c.wait(ctx, pace.next(c.look(ctx))) {
 			return nil
 		}
 	}
 }
 
-// wait returns when the next look is due, after that time (0 for never) or
-// because something asks for it; false when ctx has ended. Meanwhile it follows
-// the claims.
+// wait returns when the next scan is due, after that time or because something
+// asks for it; false when ctx has ended. Meanwhile it publishes what changes
+// without a scan.
 func (c *Controller) wait(ctx context.Context, next time.Duration) bool {
-	var again, settled <-chan time.Time
-	if next > 0 {
-		timer := c.clock.NewTimer(next)
-		defer timer.Stop()
-		again = timer.C()
-	}
+	timer := c.clock.NewTimer(next)
+	defer timer.Stop()
+	var settled <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-c.wake:
 			return true
-		case <-again:
+		case <-timer.C():
 			return true
+		case <-c.marked:
+			c.publishMarked(ctx)
 		case <-c.claims:
 			if settled == nil {
 				settled = c.clock.After(claimsTime)
@@ -183,29 +192,10 @@ func (c *Controller) wait(ctx context.Context, next time.Duration) bool {
 	}
 }
 
-// nextLook says when to look again without an event asking for it; 0 for not
-// at all.
-func nextLook(well, others bool, pause *wait.Backoff) time.Duration {
-	if !well {
-		return pause.Step()
-	}
-	*pause = pauses()
-	if others {
-		return settleTime
-	}
-	return 0
-}
-
-func (c *Controller) modeInTheWay() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.inventory.modeInTheWay()
-}
-
 // watch takes in events until ctx ends. What happens between two attempts to
 // watch is seen by the look that follows.
 func (c *Controller) watch(ctx context.Context) {
-	pause := pauses()
+	pause := backoff()
 	for {
 		began := c.clock.Now()
 		err := c.hardware.Watch(ctx, func(e gpu.Event) { c.event(ctx, e) })
@@ -217,7 +207,7 @@ func (c *Controller) watch(ctx context.Context) {
 			return
 		}
 		if c.clock.Since(began) > time.Minute {
-			pause = pauses()
+			pause = backoff()
 		}
 		after := pause.Step()
 		klog.FromContext(ctx).Info("Watching the GPUs ended", "err", err, "retryAfter", after)
@@ -232,11 +222,21 @@ func (c *Controller) watch(ctx context.Context) {
 	}
 }
 
+// event takes in a hardware event. A fault is on the disk before it is published,
+// and published before the hardware is scanned, which may hang.
 func (c *Controller) event(ctx context.Context, e gpu.Event) {
 	c.mu.Lock()
-	look := c.inventory.note(e)
+	news := c.inventory.note(e, c.clock.Now())
+	c.again = c.again || news.again
 	c.mu.Unlock()
-	if look {
+	if news.marked {
+		c.saveFaults(ctx)
+		select {
+		case c.marked <- struct{}{}:
+		default: // one is waiting already
+		}
+	}
+	if news.scan {
 		klog.FromContext(ctx).Info("Hardware event", "kind", e.Kind, "uuid", e.UUID, "xid", e.XID)
 		c.lookAgain()
 	}
@@ -249,37 +249,30 @@ func (c *Controller) lookAgain() {
 	}
 }
 
-// look sees what there is and publishes it if that changes anything. It
-// reports whether all is well and whether other GPUs answer than before.
-func (c *Controller) look(ctx context.Context) (well, others bool) {
+// look scans the hardware and publishes what it finds if that changes anything.
+func (c *Controller) look(ctx context.Context) outcome {
 	// A claim may come or go while the GPUs are read: what one of the two
 	// answers has is a claim's.
-	before := c.heldNow(ctx)
-	limited, cancel := context.WithTimeout(ctx, lookTimeout)
-	node, err := c.hardware.Snapshot(limited)
-	cancel()
-	held := c.heldNow(ctx)
+	before, switchedBefore := c.heldNow(ctx), c.switchedNow(ctx)
+	s := scan{}
+	s.node, s.err = c.snapshot(ctx)
+	held, switched := c.heldNow(ctx), c.switchedNow(ctx)
 	if ctx.Err() != nil {
-		return false, false
+		return outcome{}
 	}
-	ours := maps.Clone(before)
-	maps.Copy(ours, held)
+	s.held, s.switched = union(before, held), union(switchedBefore, switched)
+	if c.load != nil {
+		s.load, s.loadErr = c.load()
+	}
+	s.at = c.clock.Now()
 
-	c.mu.Lock()
-	if c.catalog.MIG.Static {
-		ours = nil
-	}
-	others = c.inventory.observe(node, err, ours)
-	if err == nil {
-		c.hasLooked()
-	}
-	c.mu.Unlock()
-
+	others := c.observe(ctx, s)
+	c.saveFaults(ctx)
 	for _, known := range []chan struct{}{c.labelled, c.borrowed.known} {
 		select {
 		case <-known:
 		case <-ctx.Done():
-			return false, false
+			return outcome{}
 		}
 	}
 	publishing := c.publishDue(ctx, held)
@@ -287,7 +280,71 @@ func (c *Controller) look(ctx context.Context) (well, others bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	missing := errors.Join(c.inventory.missing(), publishing)
-	return missing == nil && len(c.inventory.known) > 0, others
+	o := outcome{
+		complete:  missing == nil && len(c.inventory.known) > 0,
+		others:    others || c.again,
+		unsettled: c.inventory.unsettled(),
+		passing:   len(c.inventory.faults) > 0 || c.inventory.modeInTheWay(),
+	}
+	c.again = false
+	return o
+}
+
+// union returns the entries of both maps.
+func union[M ~map[K]V, K comparable, V any](a, b M) M {
+	both := M{}
+	maps.Copy(both, a)
+	maps.Copy(both, b)
+	return both
+}
+
+// snapshot reads the hardware. A fault that is reported meanwhile is published at
+// once: its GPU may be why the hardware does not answer.
+func (c *Controller) snapshot(ctx context.Context) (node gpu.Node, err error) {
+	ctx, cancel := context.WithTimeout(ctx, scanTimeout)
+	defer cancel()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		node, err = c.hardware.Snapshot(ctx)
+	}()
+	for {
+		select {
+		case <-read:
+			return node, err
+		case <-c.marked:
+			c.publishMarked(ctx)
+		}
+	}
+}
+
+// observe takes in a scan, with the word of an administrator about it.
+func (c *Controller) observe(ctx context.Context, s scan) (others bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.catalog.MIG.Static {
+		s.held, s.switched = nil, nil
+	}
+	others = c.inventory.observe(s)
+	if s.err == nil {
+		c.hasLooked()
+		c.repairErr = c.inventory.repair(c.repairs, s.at)
+	}
+	for _, line := range c.inventory.takeOver() {
+		klog.FromContext(ctx).Info("GPU fault has ended", "fault", line)
+	}
+	return others
+}
+
+// publishMarked publishes faults of GPUs that are published already. What it fails
+// at is published with the scan that follows.
+func (c *Controller) publishMarked(ctx context.Context) {
+	c.mu.Lock()
+	first := c.published == nil
+	c.mu.Unlock()
+	if !first {
+		_ = c.publishDue(ctx, c.heldNow(ctx))
+	}
 }
 
 // publishDue publishes what is known, if that is due.
@@ -316,7 +373,7 @@ func (c *Controller) publishDue(ctx context.Context, held catalog.Held) error {
 		c.published = &resources
 	}
 	c.state.Unpublished = publishing != nil
-	c.enter(ctx, c.phase(publishing), errors.Join(c.inventory.missing(), publishing, c.inventory.failed(), c.labelErr))
+	c.enter(ctx, c.phase(publishing), errors.Join(c.inventory.missing(), publishing, c.inventory.failed(), c.labelErr, c.repairSyntax, c.repairErr))
 	if due {
 		c.notify()
 	}

@@ -1,11 +1,13 @@
 package controller
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -16,10 +18,14 @@ import (
 // confuse the scheduler, so it is marked instead.
 type inventory struct {
 	driver     gpu.Node // without its GPUs
+	load       string   // identifies the load of the driver; empty if unknown
 	known      map[gpu.PCIAddress]sighting
 	unreadable []gpu.Unreadable
-	faults     map[string]fault // by UUID
-	looked     error            // of the last look as a whole
+	faults     map[string]fault // by UUID, each with a cause
+	unsaved    map[string]bool  // UUIDs whose fault is not on the disk as it is here
+	over       []string         // log lines about causes that have ended
+	looked     error            // of the last scan as a whole
+	failures   int              // scans as a whole that failed in a row
 	lent       []gpu.Lent       // by device plugins
 }
 
@@ -30,54 +36,152 @@ type sighting struct {
 	err error
 }
 
-// fault is what an event told of a GPU.
-type fault struct {
-	reason  string // a label value
-	message string
-}
-
 func newInventory() *inventory {
-	return &inventory{known: map[gpu.PCIAddress]sighting{}, faults: map[string]fault{}}
+	return &inventory{known: map[gpu.PCIAddress]sighting{}, faults: map[string]fault{}, unsaved: map[string]bool{}}
 }
 
-// observe takes in a look at the node on which claims hold devices, and reports
-// whether other GPUs answer than before.
-func (i *inventory) observe(node gpu.Node, err error, held catalog.Held) (others bool) {
+// scan is the result of one scan of the hardware.
+type scan struct {
+	at   time.Time
+	node gpu.Node
+	err  error
+	// load is what [Options.DriverLoad] returned with loadErr.
+	load    string
+	loadErr error
+	// held are the devices that claims hold, and switched the GPUs whose MIG mode
+	// claims have switched on.
+	held     catalog.Held
+	switched map[gpu.PCIAddress]bool
+}
+
+// observe takes in a scan, and reports whether other GPUs answer than before.
+func (i *inventory) observe(s scan) (others bool) {
 	before := i.answering()
-	i.looked, i.unreadable = err, node.Unreadable
-	if err == nil && node.DriverVersion != "" {
-		i.driver = gpu.Node{DriverVersion: node.DriverVersion, CUDADriverVersion: node.CUDADriverVersion}
+	i.looked, i.unreadable = s.err, s.node.Unreadable
+	if s.err != nil {
+		i.failures++
+		i.fail()
+		return !slices.Equal(before, i.answering())
+	}
+	i.failures = 0
+	if s.node.DriverVersion != "" {
+		i.driver = gpu.Node{DriverVersion: s.node.DriverVersion, CUDADriverVersion: s.node.CUDADriverVersion}
+	}
+	if s.loadErr == nil {
+		i.load = s.node.DriverVersion + " " + s.load
 	}
 	answers := map[gpu.PCIAddress]bool{}
-	for _, g := range node.GPUs {
+	for _, g := range s.node.GPUs {
 		answers[g.Address] = true
-		// What an event told holds until the GPU is reset. After a reset, a
-		// reload of the driver or an exchange it comes back from being lost;
-		// one that was only slow does not.
-		if s := i.known[g.Address]; s.err != nil && !errors.Is(s.err, gpu.ErrTimeout) {
-			delete(i.faults, g.UUID)
-		}
-		before := i.known[g.Address].gpu
-		i.known[g.Address] = sighting{gpu: without(g, held, before.MIG.Enabled)}
+		i.examine(g, s.at)
+		i.known[g.Address] = sighting{gpu: without(g, s.held, s.switched[g.Address])}
 	}
-	for address, s := range i.known {
+	for _, address := range i.addresses() {
 		if !answers[address] {
-			s.err = i.whyNot(address)
-			i.known[address] = s
+			i.silent(address, i.whyNot(address))
+			i.lose(address)
 		}
 	}
 	return !slices.Equal(before, i.answering())
 }
 
-// without takes off a GPU what claims have made of it. A mode that is on while
-// claims hold partitions is theirs, unless it was on before or there are other
-// partitions: they switch it on with the first and off with the last.
-func without(g gpu.GPU, held catalog.Held, wasOn bool) gpu.GPU {
+// fail takes in that the scan as a whole has failed. A driver that is gone takes
+// its GPUs along. Any other failure says nothing of a GPU, unless it is repeated.
+func (i *inventory) fail() {
+	if !errors.Is(i.looked, gpu.ErrNotReady) && i.failures < 2 {
+		return
+	}
+	for _, address := range i.addresses() {
+		i.silent(address, i.looked)
+	}
+}
+
+// silent takes in that the GPU at the address does not answer.
+func (i *inventory) silent(address gpu.PCIAddress, err error) {
+	s := i.known[address]
+	s.err = err
+	i.known[address] = s
+}
+
+// lose notes with the causes of the GPU at the address that it is lost, if it is.
+func (i *inventory) lose(address gpu.PCIAddress) {
+	s := i.known[address]
+	f, faulty := i.faults[s.gpu.UUID]
+	if !faulty || !errors.Is(s.err, gpu.ErrLost) {
+		return
+	}
+	if causes, changed := lose(f.Causes); changed {
+		i.setCauses(s.gpu.UUID, causes)
+	}
+}
+
+// examine judges the causes against a GPU that answers.
+func (i *inventory) examine(g gpu.GPU, at time.Time) {
+	for _, uuid := range i.faulty() {
+		if f := i.faults[uuid]; uuid != g.UUID && f.Address == g.Address.String() {
+			i.setCauses(uuid, nil)
+			i.over = append(i.over, fmt.Sprintf("GPU %s at %s: another GPU is in its place", uuid, g.Address))
+		}
+	}
+	left, over, changed := examine(i.faults[g.UUID].Causes, evidence{
+		at: at, driver: i.load, branch: branchOf(i.driver.DriverVersion), recovery: g.Recovery,
+	})
+	if f, faulty := i.faults[g.UUID]; changed || faulty && f.Address != g.Address.String() {
+		i.faults[g.UUID] = fault{UUID: g.UUID, Address: g.Address.String()}
+		i.setCauses(g.UUID, left)
+	}
+	i.end(g.UUID, over)
+}
+
+// setCauses replaces the causes of a GPU, to be saved.
+func (i *inventory) setCauses(uuid string, causes []cause) {
+	f := i.faults[uuid]
+	f.UUID, f.Causes = uuid, causes
+	i.faults[uuid], i.unsaved[uuid] = f, true
+	if len(causes) == 0 {
+		delete(i.faults, uuid)
+	}
+}
+
+// end notes causes that have ended, to be logged.
+func (i *inventory) end(uuid string, over []ended) {
+	for _, e := range over {
+		i.over = append(i.over, fmt.Sprintf("GPU %s: %s: %s", uuid, e.Message, e.why))
+	}
+}
+
+// takeUnsaved returns the faults that are to be written, without causes if they
+// have ended, and takes them as written.
+func (i *inventory) takeUnsaved() map[string]fault {
+	taken := map[string]fault{}
+	for uuid := range i.unsaved {
+		f := i.faults[uuid]
+		f.UUID = uuid
+		taken[uuid] = f
+	}
+	clear(i.unsaved)
+	return taken
+}
+
+// takeOver returns the log lines about causes that have ended.
+func (i *inventory) takeOver() []string {
+	over := i.over
+	i.over = nil
+	return over
+}
+
+// faulty returns the UUIDs of GPUs with faults, in order.
+func (i *inventory) faulty() []string { return slices.Sorted(maps.Keys(i.faults)) }
+
+// without returns a GPU without what claims have made of it: their partitions,
+// and a MIG mode that is on for nothing else. A mode is theirs if the record of
+// it says so, never because it looks like that.
+func without(g gpu.GPU, held catalog.Held, switched bool) gpu.GPU {
 	parts := held.PartsOf(g.Address)
 	g.MIG.Partitions = slices.DeleteFunc(slices.Clone(g.MIG.Partitions), func(p gpu.Partition) bool {
 		return slices.Contains(parts, gpu.DeviceName{Kind: gpu.KindMIG, Address: g.Address, Profile: p.Profile, Start: p.Placement.Start})
 	})
-	if len(parts) > 0 && len(g.MIG.Partitions) == 0 && !wasOn {
+	if switched && len(g.MIG.Partitions) == 0 {
 		g.MIG.Enabled = false
 	}
 	return g
@@ -90,34 +194,49 @@ func (i *inventory) whyNot(address gpu.PCIAddress) error {
 			return u.Err
 		}
 	}
-	if i.looked != nil {
-		return i.looked
+	for _, u := range i.unreadable {
+		if u.Address == nil {
+			return fmt.Errorf("it may be GPU %d, which does not tell its address: %w", u.Index, u.Err)
+		}
 	}
 	return fmt.Errorf("%w: the driver no longer lists it", gpu.ErrLost)
 }
 
-// note takes in an event, and reports whether the hardware is worth another
-// look.
-func (i *inventory) note(e gpu.Event) bool {
-	if e.XID != 0 && applicationXIDs[e.XID] {
-		return false
+// news says what an event is worth.
+type news struct {
+	marked bool // a GPU has a cause that it had not
+	scan   bool // the hardware is to be scanned
+	again  bool // and once more after a while
+}
+
+// note takes in an event.
+func (i *inventory) note(e gpu.Event, at time.Time) news {
+	rule := xidRules[e.XID]
+	if e.XID != 0 && rule.marks == ignored {
+		return news{}
 	}
-	f := fault{}
-	switch description, fatal := fatalXIDs[e.XID]; {
-	case fatal:
-		f = fault{reason: fmt.Sprintf("xid-%d", e.XID), message: fmt.Sprintf("XID %d: %s", e.XID, description)}
-	case e.Kind == gpu.EventECC:
-		f = fault{reason: "ecc", message: "uncorrectable ECC error"}
+	c, bad := causeOf(e, i.recoveryOf(e.UUID))
+	if !bad || e.UUID == "" {
+		return news{scan: true, again: e.XID != 0}
 	}
-	// The first fault is the cause and the following ones its effects. They
-	// are no news, unless they tell of a further link or that the GPU is gone.
-	if _, marked := i.faults[e.UUID]; marked && f.reason != "" {
-		return e.Kind == gpu.EventLink || e.Kind == gpu.EventLost
+	causes, changed := add(i.faults[e.UUID].Causes, c, at, i.load)
+	if !changed {
+		// Its effects are no news, unless they tell of a further link or that the
+		// GPU is gone.
+		return news{scan: e.Kind == gpu.EventLink || e.Kind == gpu.EventLost}
 	}
-	if f.reason != "" && e.UUID != "" {
-		i.faults[e.UUID] = f
+	i.setCauses(e.UUID, causes)
+	return news{marked: true, scan: true, again: true}
+}
+
+// recoveryOf returns what the driver last asked for to repair the GPU.
+func (i *inventory) recoveryOf(uuid string) gpu.RecoveryAction {
+	for _, s := range i.known {
+		if s.gpu.UUID == uuid {
+			return s.gpu.Recovery
+		}
 	}
-	return true
+	return ""
 }
 
 // node gives every GPU that is known. One that does not answer is linked to
@@ -140,16 +259,45 @@ func (i *inventory) devices() []DeviceStatus {
 	for _, address := range i.addresses() {
 		s := i.known[address]
 		d := DeviceStatus{Name: address.DeviceName(), Address: address, UUID: s.gpu.UUID}
-		if f, faulty := i.faults[s.gpu.UUID]; faulty {
-			d.Reason, d.Message = f.reason, f.message
-		} else if s.err != nil {
-			d.Reason, d.Message = reason(s.err), s.err.Error()
-		}
+		d.Reason, d.Message = i.wrong(s)
 		d.Healthy = d.Reason == ""
 		devices = append(devices, d)
 	}
 	slices.SortFunc(devices, func(a, b DeviceStatus) int { return strings.Compare(a.Name, b.Name) })
 	return devices
+}
+
+// wrong says what keeps a GPU from new claims: the first reason in a word that a
+// taint can carry, and all of them in a message. Both are empty for a healthy GPU.
+func (i *inventory) wrong(s sighting) (value, message string) {
+	var values, all []string
+	for _, c := range i.faults[s.gpu.UUID].Causes {
+		values, all = append(values, c.Value), append(all, c.Message)
+	}
+	if s.err != nil {
+		values, all = append(values, reason(s.err)), append(all, s.err.Error())
+	} else if v, m := fabricCause(s.gpu.FabricState); v != "" {
+		values, all = append(values, v), append(all, m)
+	}
+	if len(values) == 0 {
+		return "", ""
+	}
+	return values[0], strings.Join(all, "; ")
+}
+
+// withFault returns the GPU of a sighting that answers, with its fault for those
+// who would give it to a claim.
+func (i *inventory) withFault(s sighting) gpu.GPU {
+	g := s.gpu
+	causes := i.faults[g.UUID].Causes
+	fabric, message := fabricCause(g.FabricState)
+	switch {
+	case len(causes) > 0:
+		g.Fault = fmt.Sprintf("%s: %s", messages(causes), remedy(causes))
+	case fabric != "":
+		g.Fault = fmt.Sprintf("%s: %s", message, fabricRemedy)
+	}
+	return g
 }
 
 func (i *inventory) unhealthy() catalog.Unhealthy {
@@ -187,17 +335,32 @@ func (i *inventory) missing() error {
 	return errors.Join(errs...)
 }
 
-// failed joins the faults of GPUs that answer all the same; nil if there are
-// none.
+// failed joins the faults of GPUs that answer all the same, and of those that have
+// never answered; nil if there are none.
 func (i *inventory) failed() error {
 	var errs []error
+	published := map[string]bool{}
 	for _, address := range i.addresses() {
 		s := i.known[address]
-		if f, faulty := i.faults[s.gpu.UUID]; faulty && s.err == nil {
-			errs = append(errs, fmt.Errorf("GPU at %s: %s", address, f.message))
+		published[s.gpu.UUID] = true
+		if _, message := i.wrong(s); message != "" && s.err == nil {
+			errs = append(errs, fmt.Errorf("GPU at %s: %s", address, message))
+		}
+	}
+	for _, uuid := range i.faulty() {
+		if f := i.faults[uuid]; !published[uuid] {
+			errs = append(errs, fmt.Errorf("GPU %s at %s: %s", uuid, cmp.Or(f.Address, "an unknown address"), messages(f.Causes)))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// unsettled reports whether a GPU that answers has not joined its fabric yet.
+func (i *inventory) unsettled() bool {
+	return slices.ContainsFunc(i.answer(), func(g gpu.GPU) bool {
+		value, _ := fabricCause(g.FabricState)
+		return value != ""
+	})
 }
 
 // modeInTheWay reports whether a GPU has a compute mode other than the default.
@@ -215,7 +378,7 @@ func (i *inventory) find(address gpu.PCIAddress) (gpu.GPU, error) {
 	s, known := i.known[address]
 	switch {
 	case known && s.err == nil:
-		return s.gpu.Lend(i.lent), nil
+		return i.withFault(s).Lend(i.lent), nil
 	case known:
 		return gpu.GPU{}, fmt.Errorf("GPU at %s does not answer: %w", address, s.err)
 	}
@@ -231,6 +394,14 @@ func (i *inventory) addresses() []gpu.PCIAddress {
 	return slices.SortedFunc(maps.Keys(i.known), gpu.PCIAddress.Compare)
 }
 
+func (i *inventory) deviceNames() []string {
+	var names []string
+	for _, address := range i.addresses() {
+		names = append(names, address.DeviceName())
+	}
+	return names
+}
+
 func (i *inventory) answering() []string {
 	var uuids []string
 	for _, g := range i.answer() {
@@ -244,7 +415,7 @@ func (i *inventory) answer() []gpu.GPU {
 	var gpus []gpu.GPU
 	for _, address := range i.addresses() {
 		if s := i.known[address]; s.err == nil {
-			gpus = append(gpus, s.gpu)
+			gpus = append(gpus, i.withFault(s))
 		}
 	}
 	return gpus

@@ -64,7 +64,7 @@ func (c *Controller) watchLent(ctx context.Context) {
 		close(c.borrowed.known)
 		return
 	}
-	pause := pauses()
+	pause := backoff()
 	for first := true; ; first = false {
 		well := c.askLent(ctx)
 		if first {
@@ -75,7 +75,7 @@ func (c *Controller) watchLent(ctx context.Context) {
 		case !well:
 			again = c.clock.After(pause.Step())
 		case c.mayLend():
-			pause, again = pauses(), c.clock.After(lentTime)
+			pause, again = backoff(), c.clock.After(lentTime)
 		}
 		select {
 		case <-ctx.Done():

@@ -24,6 +24,8 @@ type Node struct {
 	Labels map[string]string
 	// DevicePlugin says that a device plugin offers GPUs of it.
 	DevicePlugin bool
+	// Repaired is the value of its [RepairedAnnotation]; empty if it has none.
+	Repaired string
 }
 
 // NodeFunc calls on with the node, first as soon as it is known and then
@@ -40,7 +42,7 @@ func WatchNode(client kubernetes.Interface, node string) NodeFunc {
 		})
 		told := func(object any) {
 			if n, ok := object.(*corev1.Node); ok && n.Name == node {
-				on(Node{Labels: n.Labels, DevicePlugin: offersByPlugin(n)}, nil)
+				on(Node{Labels: n.Labels, DevicePlugin: offersByPlugin(n), Repaired: n.Annotations[RepairedAnnotation]}, nil)
 			}
 		}
 		// Neither fails before the informer has started.
@@ -83,8 +85,10 @@ func (c *Controller) watchNode(ctx context.Context) {
 func (c *Controller) follow(node Node, err error) (tell bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	repaired := false
 	if err == nil {
 		c.pluginSeen(node.DevicePlugin)
+		repaired = c.declared(node.Repaired)
 	}
 	offer := c.standard
 	value, labelled := node.Labels[catalog.OfferLabel]
@@ -110,7 +114,22 @@ func (c *Controller) follow(node Node, err error) (tell bool) {
 		close(c.labelled)
 		return false // the first look waits for this
 	}
-	return c.catalog.Offer != before || fmt.Sprint(c.labelErr) != fmt.Sprint(beforeErr)
+	return repaired || c.catalog.Offer != before || fmt.Sprint(c.labelErr) != fmt.Sprint(beforeErr)
+}
+
+// declared takes in which GPUs an administrator declares repaired, and reports
+// whether that is another word than before. An annotation that is not understood
+// ends nothing, also where a part of it could be understood. Callers hold mu.
+func (c *Controller) declared(value string) bool {
+	if value == c.repaired {
+		return false
+	}
+	c.repaired = value
+	c.repairs, c.repairSyntax = parseRepaired(value)
+	if c.repairSyntax != nil {
+		c.repairSyntax = fmt.Errorf("the node's annotation %s is not followed: %w", RepairedAnnotation, c.repairSyntax)
+	}
+	return true
 }
 
 // ClaimsChanged tells that claims hold other devices than before. What a claim
@@ -141,6 +160,23 @@ func (c *Controller) heldNow(ctx context.Context) catalog.Held {
 	}
 	c.inUse = held
 	return held
+}
+
+// switchedNow returns the GPUs whose MIG mode claims have switched on; if that
+// cannot be read, those of last time.
+func (c *Controller) switchedNow(ctx context.Context) map[gpu.PCIAddress]bool {
+	if c.switched == nil {
+		return map[gpu.PCIAddress]bool{}
+	}
+	switched, err := c.switched(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot read which MIG modes claims have switched on")
+		return c.modes
+	}
+	c.modes = switched
+	return switched
 }
 
 // logWithheld says once what the node offers and does not give of some GPUs.

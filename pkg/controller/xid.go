@@ -1,41 +1,104 @@
 package controller
 
-// fatalXIDs are the XIDs after which a GPU is not to be given to new claims:
-// those for which NVIDIA's XID catalogue asks at once for a reset of the GPU, a
-// restart of the machine or a look at its connections. What it answers with
-// "restart the application" or "ignore" is not here; neither is XID 155, which
-// also reports links that are down on purpose.
+// xidRule says what follows from an XID.
 //
 // Source: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html
-var fatalXIDs = map[uint64]string{
-	46:  "the GPU stopped processing",
-	48:  "double-bit ECC error",
-	54:  "auxiliary power is not connected",
-	62:  "internal micro-controller halted",
-	64:  "GPU memory could not be remapped",
-	74:  "NVLink error",
-	79:  "the GPU has fallen off the bus",
-	95:  "uncontained memory error",
-	110: "security fault",
-	119: "GSP does not answer",
-	120: "GSP error",
-	136: "NVLink training failed",
-	140: "unrecovered ECC error",
-	143: "the GPU could not be initialised",
-	151: "key rotation error",
-	156: "GPU memory must be retired",
-	158: "fatal timeout of the GPU",
+type xidRule struct {
+	marks marking
+	// branch is the first branch of the driver (565 of 565.57.01) whose recovery
+	// action takes the XID into account, which is the catalogue's column "Xid 154
+	// linkage"; 0 if there is none. From that branch on, a driver that asks for
+	// nothing says that the GPU can be used.
+	branch  int
+	message string
 }
 
-// applicationXIDs are the XIDs that an application's fault causes and that
-// leave the GPU as it was. The catalogue asks for a reset after 109, a context
-// switch that took too long; but it is a hanging kernel that brings it about,
-// and the GPU of the next claim works.
-var applicationXIDs = map[uint64]bool{
-	13:  true, // graphics engine exception
-	31:  true, // memory page fault
-	43:  true, // stopped by a fault of the application
-	45:  true, // cleaned up after the application
-	68:  true, // video decoder exception
-	109: true,
+// marking says when an XID makes its GPU unhealthy.
+type marking int
+
+const (
+	// noted: never by itself. The GPU is scanned, and the driver's recovery
+	// action decides.
+	noted marking = iota
+	// unlessReported: only if the driver reports no recovery action.
+	unlessReported
+	// always: at once, even before the driver has settled what it asks for.
+	always
+	// ignored: never, and it is no reason to scan the GPU.
+	ignored
+)
+
+const nvlink5 = "NVLink 5 error"
+
+// xidRules has the XIDs that do more than have the GPU scanned. The catalogue
+// names an action for each:
+//
+//   - "reset the GPU" or "restart the machine", or the workflow that ends in it:
+//     always. A driver that asks for nothing a minute later takes it back, if its
+//     recovery action covers the XID.
+//   - the NVLink 5 workflow (144 to 150): the number does not tell, because it
+//     needs error bits that NVML's events do not carry. Every driver that knows
+//     these GPUs reports a recovery action, which is computed from those bits.
+//     Without one, the numbers that have a row "reset" mark the GPU; 147 and 148
+//     have none.
+//   - "restart the application" or "ignore": not here, or ignored if applications
+//     cause them often.
+//
+// Those that are not here for a reason of their own:
+//
+//   - 94, contained memory error: it ends one application. The row is remapped at
+//     the next reset, and "applications can continue to be run until" then.
+//   - 109, context switch timeout: the catalogue asks for a reset, but a hanging
+//     kernel causes it. A driver from 570 on decides by its recovery action.
+//   - 154, recovery action changed: the scan that follows reads the action.
+//   - 155, NVLink software error: links that go down on purpose report it too.
+//   - 157, 160, 161, resources could not be or were retired: workloads may run.
+//   - 159, C2C error: depends on the use of managed memory; the driver decides.
+//   - 162 to 165, power smoothing came, went or wears out: "no reset required".
+//   - 166 and 170, confidential computing over NVLink: the catalogue names no
+//     action; the driver decides.
+//   - 168, less memory because of errors in a protected region at boot: what is
+//     published is the memory that is left.
+//   - 171 and 172, DRAM or SRAM error: each only says more about a 48.
+var xidRules = map[uint64]xidRule{
+	46: {always, 0, "the GPU stopped processing"},
+	48: {always, 565, "double-bit ECC error"},
+	54: {always, 0, "auxiliary power is not connected"},
+	62: {always, 565, "internal micro-controller halted"},
+	64: {always, 565, "GPU memory could not be remapped"},
+	74: {always, 565, "NVLink error"},
+	// A GPU off the bus does not tell a recovery action. It has been put back when
+	// it answers after it was lost, and nothing else shows that.
+	79:  {always, 0, "the GPU has fallen off the bus"},
+	95:  {always, 565, "uncontained memory error"},
+	110: {always, 565, "security fault"},
+	119: {always, 0, "GSP does not answer"},
+	120: {always, 565, "GSP error"},
+	136: {always, 565, "NVLink training failed"},
+	140: {always, 0, "unrecovered ECC error"},
+	143: {always, 575, "the GPU could not be initialised"},
+	144: {unlessReported, 565, nvlink5},
+	145: {unlessReported, 565, nvlink5},
+	146: {unlessReported, 565, nvlink5},
+	147: {noted, 565, nvlink5},
+	148: {noted, 565, nvlink5},
+	149: {unlessReported, 565, nvlink5},
+	150: {unlessReported, 565, nvlink5},
+	151: {always, 0, "key rotation error"},
+	156: {always, 565, "GPU memory must be retired"},
+	158: {always, 565, "fatal timeout of the GPU"},
+	// 167 and 169 have no action in the catalogue yet. Without PCIe transfers or
+	// with its security processor halted a GPU serves nobody.
+	167: {always, 0, "fatal PCIe timeout"},
+	169: {always, 0, "security micro-controller halted"},
+
+	// Faults of an application that leave the GPU as it was.
+	13: {marks: ignored}, // graphics engine exception
+	31: {marks: ignored}, // memory page fault
+	43: {marks: ignored}, // stopped by a fault of the application
+	45: {marks: ignored}, // cleaned up after the application
+	68: {marks: ignored}, // video decoder exception
 }
+
+// eccBranch is the branch of XID 48, which reports the same as an ECC event.
+const eccBranch = 565

@@ -23,7 +23,7 @@ var rules = []struct {
 }{
 	{"test", []string{"cmd", "pkg", "api"}},
 	{"cmd", []string{"pkg", "api"}},
-	{"pkg/controller", []string{"pkg/claim", "pkg/catalog", "pkg/gpu", "api"}},
+	{"pkg/controller", []string{"pkg/claim", "pkg/catalog", "pkg/store", "pkg/gpu", "api"}},
 	{"pkg/plugin", []string{"pkg/claim", "pkg/catalog", "pkg/gpu", "api"}},
 	{"pkg/claim", []string{"pkg/catalog", "pkg/store", "pkg/gpu", "api"}},
 	{"pkg/catalog", []string{"pkg/gpu", "api"}},

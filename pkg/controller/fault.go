@@ -1,0 +1,214 @@
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+const (
+	// silence is how long a driver that asks for no recovery action must have
+	// done so before that ends a fault: the action follows the XID.
+	silence = time.Minute
+	// repeatTime is how long a fault that is reported again is no news, so that a
+	// burst of events is one write to the disk.
+	repeatTime = 10 * time.Second
+	// recoveryPrefix begins the taint value of a recovery action.
+	recoveryPrefix = "recovery-"
+)
+
+// cause is one reason why new claims must not get a GPU. It stays until evidence
+// shows that it has ended; see [examine].
+type cause struct {
+	// Value of the taint, such as "xid-79".
+	Value   string `json:"value"`
+	Message string `json:"message"`
+	// First and Last are when it was reported.
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+	// Branch is the first branch of the driver whose recovery action covers it;
+	// 0 if there is none.
+	Branch int `json:"branch,omitempty"`
+	// Driver identifies the load of the driver that reported it last; empty if
+	// unknown.
+	Driver string `json:"driver,omitempty"`
+	// Asked: the driver has asked for a recovery action since.
+	Asked bool `json:"asked,omitempty"`
+	// Lost: the GPU was lost since.
+	Lost bool `json:"lost,omitempty"`
+}
+
+// recovery reports whether the cause is that the driver asks for an action.
+func (c cause) recovery() bool { return strings.HasPrefix(c.Value, recoveryPrefix) }
+
+// causeOf returns the cause that an event reports. ok is false if it reports
+// none. recovery is what the GPU's driver last asked for, empty if it does not
+// report that.
+func causeOf(e gpu.Event, recovery gpu.RecoveryAction) (c cause, ok bool) {
+	rule := xidRules[e.XID]
+	switch {
+	case e.XID != 0 && (rule.marks == always || rule.marks == unlessReported && recovery == ""):
+		return cause{Value: fmt.Sprintf("xid-%d", e.XID), Message: fmt.Sprintf("XID %d: %s", e.XID, rule.message), Branch: rule.branch}, true
+	case e.XID == 0 && e.Kind == gpu.EventECC:
+		return cause{Value: "ecc", Message: "uncorrectable ECC error", Branch: eccBranch}, true
+	}
+	return cause{}, false
+}
+
+// add returns the causes with one that was reported at a time, under a load of
+// the driver. changed is false if it is no news.
+func add(causes []cause, c cause, at time.Time, driver string) (_ []cause, changed bool) {
+	c.First, c.Last, c.Driver = at, at, driver
+	i := slices.IndexFunc(causes, func(other cause) bool { return other.Value == c.Value })
+	if i < 0 {
+		return append(slices.Clone(causes), c), true
+	}
+	if at.Sub(causes[i].Last) < repeatTime {
+		return causes, false
+	}
+	causes = slices.Clone(causes)
+	c.First = causes[i].First
+	causes[i] = c
+	return causes, true
+}
+
+// lose returns the causes of a GPU that is lost. changed is false if that is no
+// news.
+func lose(causes []cause) (_ []cause, changed bool) {
+	causes = slices.Clone(causes)
+	for i := range causes {
+		changed = changed || !causes[i].Lost
+		causes[i].Lost = true
+	}
+	return causes, changed
+}
+
+// evidence is what a scan shows of a GPU that answers.
+type evidence struct {
+	at time.Time
+	// driver identifies the load of the driver, and branch is its release branch.
+	driver   string
+	branch   int
+	recovery gpu.RecoveryAction
+}
+
+// ended is a cause and the evidence that ended it.
+type ended struct {
+	cause
+	why string
+}
+
+// examine returns the causes that remain in the light of the evidence, and those
+// that have ended:
+//
+//	the driver was loaded anew                         all end
+//	the GPU was lost, answers, and no action is asked  all end
+//	an action is asked                                 all stay; the action is a cause
+//	no action is asked any more                        all that were there when it was end
+//	no action was asked for a minute                   those that the action covers end
+//	the driver reports no actions                      all stay
+//
+// Another boot and the word of an administrator end causes too; see [faultRecords]
+// and [repairs].
+func examine(causes []cause, e evidence) (left []cause, over []ended, changed bool) {
+	asks := e.recovery != "" && e.recovery != gpu.RecoveryNone
+	for _, c := range causes {
+		why := ""
+		switch {
+		case c.Driver != "" && e.driver != "" && c.Driver != e.driver:
+			why = "the driver was loaded anew"
+		case asks:
+			if c.recovery() && c.Value != recoveryPrefix+string(e.recovery) {
+				why = "the driver asks for something else"
+			}
+			changed = changed || !c.Asked
+			c.Asked = true
+		case c.Lost:
+			why = "the GPU was lost and answers again"
+		case e.recovery == "":
+		case c.Asked || c.recovery():
+			why = "the driver no longer asks for recovery"
+		case c.Branch > 0 && e.branch >= c.Branch && e.at.Sub(c.Last) >= silence:
+			why = "the driver has not asked for recovery"
+		}
+		if why != "" {
+			over = append(over, ended{c, why})
+			continue
+		}
+		left = append(left, c)
+	}
+	if asks && !slices.ContainsFunc(left, func(c cause) bool { return c.Value == recoveryPrefix+string(e.recovery) }) {
+		left = append(left, cause{
+			Value: recoveryPrefix + string(e.recovery), Message: recoveryMessage(e.recovery),
+			First: e.at, Last: e.at, Driver: e.driver, Asked: true,
+		})
+		changed = true
+	}
+	return left, over, changed || len(over) > 0
+}
+
+// recoveryMessage says what the driver asks for.
+func recoveryMessage(action gpu.RecoveryAction) string {
+	return fmt.Sprintf("the driver asks for recovery: %s", cmp.Or(recoveryRemedies[action], string(action)))
+}
+
+// recoveryRemedies say what NVML's recovery actions are. Source:
+// https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/error-recovery-and-response-flags.html
+var recoveryRemedies = map[gpu.RecoveryAction]string{
+	gpu.RecoveryGPUReset:      "end the processes on the GPU and reset it",
+	gpu.RecoveryNodeReboot:    "restart the node",
+	gpu.RecoveryDrainP2P:      "end the processes that use peer-to-peer transfers",
+	gpu.RecoveryDrainAndReset: "end the processes on the GPU and its peers, and reset it",
+	gpu.RecoveryIMEXDomain:    "recover the IMEX domain",
+	gpu.RecoveryBusReset:      "reset the PCIe bus of the GPU",
+	gpu.RecoverySystemReboot:  "restart the whole system",
+}
+
+// messages joins what is wrong.
+func messages(causes []cause) string {
+	var all []string
+	for _, c := range causes {
+		all = append(all, c.Message)
+	}
+	return strings.Join(all, "; ")
+}
+
+// remedy says what an administrator does about the causes.
+func remedy(causes []cause) string {
+	if slices.ContainsFunc(causes, cause.recovery) {
+		return "the node's administrator must do so"
+	}
+	return "the node's administrator must reset the GPU or restart the node"
+}
+
+// branchOf returns the release branch of a driver version: 570 of 570.86.15; 0 if
+// it has none.
+func branchOf(version string) int {
+	major, _, _ := strings.Cut(version, ".")
+	branch, err := strconv.Atoi(major)
+	if err != nil {
+		return 0
+	}
+	return branch
+}
+
+// fabricCause returns what the state of a GPU's NVSwitch fabric means for new
+// claims: the value of a taint and a message; both empty if it does not matter.
+func fabricCause(state gpu.FabricState) (value, message string) {
+	switch state {
+	case "", gpu.FabricCompleted:
+		return "", ""
+	case gpu.FabricFailed:
+		return "fabric-failed", "the GPU could not join its NVSwitch fabric"
+	default:
+		return "fabric-not-ready", fmt.Sprintf("the GPU has not joined its NVSwitch fabric (%s)", state)
+	}
+}
+
+// fabricRemedy says what follows from a fabric that is not ready and what to do.
+const fabricRemedy = "CUDA would fail with error 802; the node's administrator must start nvidia-fabricmanager or, on multi-node NVLink, nvidia-imex"

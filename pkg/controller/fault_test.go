@@ -1,0 +1,549 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
+)
+
+// machine is a node on which one agent runs after the other.
+type machine struct {
+	t     *testing.T
+	hw    *hardware
+	dir   string
+	boot  string
+	load  string
+	word  string // the node's annotation
+	words chan string
+}
+
+func newMachine(t *testing.T, node gpu.Node) *machine {
+	return &machine{t: t, hw: &hardware{node: node}, dir: t.TempDir(), boot: "boot-1", load: "1", words: make(chan string)}
+}
+
+// start starts an agent; the one before it has ended.
+func (m *machine) start() *rig {
+	m.t.Helper()
+	faults, err := store.Open(m.dir, store.Unsynced{})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return startChanged(m.t, m.hw, func(o *controller.Options) {
+		o.Faults, o.BootID = faults, m.boot
+		o.DriverLoad = func() (string, error) { return m.load, nil }
+		o.Node = func(ctx context.Context, on func(controller.Node, error)) {
+			on(controller.Node{Repaired: m.word}, nil)
+			for {
+				select {
+				case word := <-m.words:
+					on(controller.Node{Repaired: word}, nil)
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	})
+}
+
+// annotate sets the node's annotation.
+func (m *machine) annotate(word string) {
+	m.word = word
+	m.words <- word
+	synctest.Wait()
+}
+
+// ask makes the driver ask for a recovery action of the i-th GPU.
+func (m *machine) ask(i int, action gpu.RecoveryAction) {
+	m.hw.change(func(h *hardware) { h.node.GPUs[i].Recovery = action })
+}
+
+func xid(i int, number uint64) gpu.Event {
+	return gpu.Event{Kind: gpu.EventXID, UUID: fmt.Sprintf("GPU-%d", i), XID: number}
+}
+
+// taints are the unhealthy devices of a node with plain GPUs.
+func (r *rig) taints() string {
+	var tainted []string
+	for _, line := range strings.Split(r.shown(), "\n") {
+		name, value, found := strings.Cut(line, " (")
+		if found {
+			name, _, _ = strings.Cut(name, " ")
+			tainted = append(tainted, name+" "+strings.TrimSuffix(value, ")"))
+		}
+	}
+	return strings.Join(tainted, ", ")
+}
+
+func (r *rig) wantTaints(want string) {
+	r.t.Helper()
+	if got := r.taints(); got != want {
+		r.t.Errorf("tainted %q, want %q; state: %s", got, want, r.State())
+	}
+}
+
+func TestAFaultOutlivesTheAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t, gpus(3))
+		r := m.start()
+		r.send(xid(1, 119))
+		r.wantTaints("gpu-02-00 xid-119")
+		r.stop()
+
+		r = m.start()
+		r.wantTaints("gpu-02-00 xid-119")
+		if r.times() != 1 {
+			t.Errorf("published %d times, want the GPUs with the taint at once", r.times())
+		}
+		r.stop()
+
+		// Every GPU was reset by the time that another boot begins.
+		m.boot = "boot-2"
+		r = m.start()
+		r.wantTaints("")
+		if records, err := filepath.Glob(filepath.Join(m.dir, "*.record")); err != nil || len(records) > 0 {
+			t.Errorf("records of the boot before are left: %v, %v", records, err)
+		}
+	})
+}
+
+func TestAScanThatFailsEndsNoFault(t *testing.T) {
+	unknown := errors.New(`read GPU 0: read its memory: NVML says "Unknown Error"`)
+	for name, fail := range map[string]func(*hardware){
+		"the node as a whole": func(h *hardware) { h.err = errors.New(`count the GPUs: NVML says "Unknown Error"`) },
+		"the GPU is slow":     func(h *hardware) { h.hanging = map[int]bool{0: true} },
+		"an unknown code of the GPU": func(h *hardware) {
+			at := address(0)
+			h.node = gpu.Node{DriverVersion: h.node.DriverVersion, Unreadable: []gpu.Unreadable{{Address: &at, Err: unknown}}}
+		},
+		"the driver is away for a moment": func(h *hardware) { h.err = gpu.ErrNotReady },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMachine(t, gpus(1))
+				r := m.start()
+				r.send(xid(0, 119))
+				m.hw.change(fail)
+				r.Look()
+				r.pass(3 * time.Second)
+				r.wantTaints("gpu-01-00 xid-119")
+				m.hw.change(func(h *hardware) { h.err, h.hanging, h.node = nil, nil, gpus(1) })
+				r.pass(time.Hour)
+				r.wantTaints("gpu-01-00 xid-119")
+			})
+		})
+	}
+}
+
+func TestAScanThatFailsAsAWholeTaintsNoGPUUnlessItIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, &hardware{node: gpus(2)})
+		r.hw.change(func(h *hardware) { h.err = errors.New("count the GPUs: unknown error") })
+		r.Look()
+		synctest.Wait()
+		r.wantTaints("")
+		if _, err := r.GPU(t.Context(), address(0)); err != nil {
+			t.Errorf("a GPU after one failed scan: %v", err)
+		}
+		r.pass(2 * time.Second)
+		r.wantTaints("gpu-01-00 lost, gpu-02-00 lost")
+		r.hw.change(func(h *hardware) { h.err = nil })
+		r.pass(time.Minute)
+		r.wantTaints("")
+	})
+}
+
+func TestAFaultEndsByEvidence(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before, after func(m *machine, r *rig)
+	}{
+		"the driver asks for a reset, and then for nothing": {
+			before: func(m *machine, _ *rig) { m.ask(0, gpu.RecoveryGPUReset) },
+			after:  func(m *machine, _ *rig) { m.ask(0, gpu.RecoveryNone) },
+		},
+		"the GPU is lost and answers again": {
+			before: func(m *machine, _ *rig) { m.hw.silence(0, gpu.ErrLost) },
+			after:  func(m *machine, _ *rig) { m.hw.change(func(h *hardware) { h.node = gpus(1) }) },
+		},
+		"the driver no longer lists the GPU, and lists it again": {
+			before: func(m *machine, _ *rig) { m.hw.change(func(h *hardware) { h.node.GPUs = nil }) },
+			after:  func(m *machine, _ *rig) { m.hw.change(func(h *hardware) { h.node = gpus(1) }) },
+		},
+		"the driver is loaded anew": {
+			after: func(m *machine, r *rig) { m.load = "2"; r.Look() },
+		},
+		"the driver is another release": {
+			after: func(m *machine, r *rig) {
+				m.hw.change(func(h *hardware) { h.node.DriverVersion = "580.65.06" })
+				r.Look()
+			},
+		},
+		"another GPU is in its place": {
+			after: func(m *machine, r *rig) {
+				m.hw.change(func(h *hardware) { h.node.GPUs[0].UUID = "GPU-other" })
+				r.Look()
+			},
+		},
+		"an administrator says so": {
+			after: func(m *machine, _ *rig) { m.annotate("gpu-01-00@" + time.Now().UTC().Format(time.RFC3339)) },
+		},
+		"an administrator says so of all GPUs": {
+			after: func(m *machine, _ *rig) { m.annotate("all@" + time.Now().UTC().Format(time.RFC3339)) },
+		},
+	} {
+		for _, restarts := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, restarts %v", name, restarts), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					m := newMachine(t, gpus(1))
+					r := m.start()
+					r.send(xid(0, 119))
+					if tc.before != nil {
+						tc.before(m, r)
+					}
+					r.pass(time.Hour)
+					r.wantTaints("gpu-01-00 xid-119")
+					if restarts {
+						r.stop()
+						r = m.start()
+						r.pass(time.Second)
+					}
+					tc.after(m, r)
+					r.pass(2 * time.Minute)
+					r.wantTaints("")
+					r.stop()
+					r = m.start()
+					r.wantTaints("")
+					r.want("slice 0\ngpu-01-00", "Published: 1 of 1 devices healthy")
+				})
+			})
+		}
+	}
+}
+
+func TestWhatTheDriverAsksForIsAFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t, gpus(2))
+		m.ask(0, gpu.RecoveryNone)
+		m.ask(1, gpu.RecoveryNone)
+		r := m.start()
+		m.ask(1, gpu.RecoveryDrainAndReset)
+		r.send(xid(1, 154))
+		r.wantTaints("gpu-02-00 recovery-drain-and-reset")
+		g, err := r.GPU(t.Context(), address(1))
+		want := "the driver asks for recovery: end the processes on the GPU and its peers, and reset it: the node's administrator must do so"
+		if err != nil || g.Fault != want {
+			t.Errorf("fault %q, %v\nwant %q", g.Fault, err, want)
+		}
+		// No word takes back what the driver says.
+		m.annotate("all@" + time.Now().UTC().Format(time.RFC3339))
+		r.pass(2 * time.Minute)
+		r.wantTaints("gpu-02-00 recovery-drain-and-reset")
+		m.ask(1, gpu.RecoveryNone)
+		r.pass(2 * time.Minute)
+		r.wantTaints("")
+	})
+}
+
+// The recovery action follows its XID after a moment, perhaps without an event.
+func TestARecoveryActionThatFollowsAnXIDIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t, gpus(1))
+		m.ask(0, gpu.RecoveryNone)
+		r := m.start()
+		r.send(xid(0, 145))
+		r.wantTaints("")
+		m.ask(0, gpu.RecoveryGPUReset)
+		r.pass(10 * time.Second)
+		r.wantTaints("gpu-01-00 recovery-gpu-reset")
+	})
+}
+
+func TestAnXIDMarksAtOnceAndTheDriverTakesItBackAfterAMinute(t *testing.T) {
+	for name, tc := range map[string]struct {
+		version  string
+		xid      uint64
+		recovery gpu.RecoveryAction
+		after    string
+	}{
+		"the action covers the XID":               {"570.86.15", 62, gpu.RecoveryNone, ""},
+		"the action does not cover it":            {"570.86.15", 119, gpu.RecoveryNone, "gpu-01-00 xid-119"},
+		"the action of a later release covers it": {"570.86.15", 143, gpu.RecoveryNone, "gpu-01-00 xid-143"},
+		"the driver reports no action":            {"550.54.15", 62, "", "gpu-01-00 xid-62"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMachine(t, gpus(1))
+				m.hw.node.DriverVersion = tc.version
+				m.ask(0, tc.recovery)
+				r := m.start()
+				r.send(xid(0, tc.xid))
+				marked := fmt.Sprintf("gpu-01-00 xid-%d", tc.xid)
+				r.wantTaints(marked)
+				r.pass(30 * time.Second)
+				r.wantTaints(marked)
+				r.pass(5 * time.Minute)
+				r.wantTaints(tc.after)
+			})
+		})
+	}
+}
+
+func TestSeveralCausesAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t, gpus(1))
+		r := m.start()
+		r.send(xid(0, 48))
+		r.pass(time.Second)
+		r.send(xid(0, 62))
+		m.ask(0, gpu.RecoveryNodeReboot)
+		r.pass(time.Minute)
+		all := "XID 48: double-bit ECC error; XID 62: internal micro-controller halted; the driver asks for recovery: restart the node"
+		r.want("slice 0\ngpu-01-00 (xid-48)", "Published: 0 of 1 devices healthy; GPU at 0000:01:00.0: "+all)
+		if d := r.Devices(); d[0].Reason != "xid-48" || d[0].Message != all {
+			t.Errorf("device %+v", d[0])
+		}
+	})
+}
+
+func TestAWordThatCannotBeFollowedIsTold(t *testing.T) {
+	for name, tc := range map[string]struct{ word, state string }{
+		"no time":      {"gpu-01-00", `the node's annotation gpu.nvidia.com/repaired is not followed: invalid entry "gpu-01-00": want DEVICE@TIME`},
+		"a typo":       {"all@2026-13-01T00:00:00Z", `is not followed: invalid entry "all@2026-13-01T00:00:00Z"`},
+		"another node": {"gpu-0f-00@2000-01-01T00:00:00Z", "gpu-0f-00@2000-01-01T00:00:00Z names no GPU of this node (gpu-01-00)"},
+		"the future":   {"gpu-01-00@2062-01-01T00:00:00Z", "gpu-01-00@2062-01-01T00:00:00Z is in the future"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMachine(t, gpus(1))
+				r := m.start()
+				r.send(xid(0, 119))
+				m.annotate(tc.word)
+				r.pass(2 * time.Minute)
+				r.wantTaints("gpu-01-00 xid-119")
+				if state := r.State().String(); !strings.Contains(state, tc.state) {
+					t.Errorf("state %q\nwant it to contain %q", state, tc.state)
+				}
+				m.annotate("")
+				if state := r.State().String(); strings.Contains(state, "annotation") {
+					t.Errorf("state %q of a node without the annotation", state)
+				}
+			})
+		})
+	}
+}
+
+func TestAWordEndsNothingThatIsReportedAfterIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t, gpus(2))
+		r := m.start()
+		r.send(xid(0, 119))
+		r.pass(time.Minute)
+		m.annotate("GPU-0@" + time.Now().UTC().Format(time.RFC3339))
+		r.wantTaints("")
+		r.pass(time.Hour)
+		r.send(xid(0, 119))
+		r.pass(time.Hour)
+		r.wantTaints("gpu-01-00 xid-119")
+		r.stop()
+		r = m.start()
+		r.pass(time.Hour)
+		r.wantTaints("gpu-01-00 xid-119")
+	})
+}
+
+func TestARecordThatIsDamagedLeavesItsGPUUnhealthy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t, gpus(2))
+		r := m.start()
+		r.send(xid(1, 119))
+		r.stop()
+		records, err := filepath.Glob(filepath.Join(m.dir, "*.record"))
+		if err != nil || len(records) != 1 {
+			t.Fatalf("records %v, %v", records, err)
+		}
+		if err := os.WriteFile(records[0], []byte("rubbish"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r = m.start()
+		r.wantTaints("gpu-02-00 record-damaged")
+		if aside, err := filepath.Glob(filepath.Join(m.dir, "quarantine", "*.record")); err != nil || len(aside) != 1 {
+			t.Errorf("in quarantine %v, %v", aside, err)
+		}
+		r.pass(time.Second)
+		m.annotate("gpu-02-00@" + time.Now().UTC().Format(time.RFC3339))
+		r.wantTaints("")
+	})
+}
+
+func TestAGPUJoinsItsFabricLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := gpus(2)
+		for i := range node.GPUs {
+			node.GPUs[i].FabricState = gpu.FabricInProgress
+		}
+		r := start(t, &hardware{node: node})
+		r.wantTaints("gpu-01-00 fabric-not-ready, gpu-02-00 fabric-not-ready")
+		g, err := r.GPU(t.Context(), address(0))
+		if err != nil || !strings.Contains(g.Fault, "(in-progress)") || !strings.Contains(g.Fault, "802") || !strings.Contains(g.Fault, "nvidia-fabricmanager") {
+			t.Errorf("fault %q, %v; want the state, the error of CUDA and the remedy", g.Fault, err)
+		}
+		r.pass(30 * time.Second)
+		r.hw.change(func(h *hardware) {
+			h.node = gpus(2)
+			for i := range h.node.GPUs {
+				h.node.GPUs[i].FabricState = gpu.FabricCompleted
+				h.node.GPUs[i].Fabric = &gpu.Fabric{ClusterUUID: "3a1b", CliqueID: 7}
+			}
+		})
+		r.pass(time.Minute)
+		r.wantTaints("")
+		if g, err := r.GPU(t.Context(), address(0)); err != nil || g.Fault != "" {
+			t.Errorf("fault %q, %v", g.Fault, err)
+		}
+		looks := r.looks()
+		r.pass(time.Hour)
+		if r.looks() > looks+6 {
+			t.Errorf("%d scans in an hour after the fabric is ready", r.looks()-looks)
+		}
+	})
+}
+
+func TestAFabricThatFailedIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := gpus(1)
+		node.GPUs[0].FabricState = gpu.FabricFailed
+		r := start(t, &hardware{node: node})
+		r.want("slice 0\ngpu-01-00 (fabric-failed)", "Published: 0 of 1 devices healthy; GPU at 0000:01:00.0: the GPU could not join its NVSwitch fabric")
+	})
+}
+
+func TestWhatChangesWithoutAnEventIsFoundByTheSlowScan(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*hardware)
+		want   string
+	}{
+		"a GPU is lost":                  {func(h *hardware) { h.node.GPUs = h.node.GPUs[:1] }, "gpu-02-00 (lost)"},
+		"a MIG mode is switched on":      {func(h *hardware) { h.node.GPUs[1].MIG = gpu.MIG{Capable: true, Enabled: true} }, "gpu-02-00 – 01-00 (enabled)"},
+		"a GPU gets into another clique": {func(h *hardware) { h.node.GPUs[1].Fabric = &gpu.Fabric{ClusterUUID: "3a1b", CliqueID: 8} }, "gpu-02-00 clique 8"},
+		"a recovery action is asked":     {func(h *hardware) { h.node.GPUs[1].Recovery = gpu.RecoveryGPUReset }, "gpu-02-00 – 01-00 (recovery-gpu-reset)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				node := gpus(2)
+				for i := range node.GPUs {
+					node.GPUs[i].Fabric = &gpu.Fabric{ClusterUUID: "3a1b", CliqueID: 7}
+				}
+				r := start(t, &hardware{node: node})
+				r.pass(time.Minute)
+				r.hw.change(tc.change)
+				r.pass(13 * time.Minute)
+				shown := r.shown()
+				for _, device := range r.published[len(r.published)-1].Pools["node-1"].Slices[0].Devices {
+					for name, value := range device.Attributes {
+						if name == "fabricCliqueID" {
+							shown += fmt.Sprintf("\n%s clique %d", device.Name, *value.IntValue)
+						}
+					}
+				}
+				if !strings.Contains(shown, tc.want) {
+					t.Errorf("published:\n%s\nwant %s", shown, tc.want)
+				}
+				if r.times() != 2 {
+					t.Errorf("published %d times", r.times())
+				}
+			})
+		})
+	}
+}
+
+func TestAGPUThatHangsFromTheStartDelaysTheOthersByTwoSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t, gpus(8))
+		r := m.start()
+		r.send(xid(3, 119))
+		r.stop()
+
+		m.hw.hang(3)
+		r = m.start()
+		r.pass(2 * time.Second)
+		if got := strings.Count(r.shown(), "gpu-"); got != 7 {
+			t.Errorf("%d GPUs are published after two seconds:\n%s", got, r.shown())
+		}
+		state := "Published: 7 of 7 devices healthy; GPU at 0000:04:00.0: read GPU 3: timed out; GPU GPU-3 at 0000:04:00.0: XID 119: GSP does not answer"
+		if got := r.State().String(); got != state {
+			t.Errorf("state %s\nwant  %s", got, state)
+		}
+		if _, err := r.GPU(t.Context(), address(4)); err != nil {
+			t.Errorf("a claim on another GPU: %v", err)
+		}
+		if _, err := r.GPU(t.Context(), address(3)); !errors.Is(err, gpu.ErrTimeout) {
+			t.Errorf("a claim on the GPU that hangs: %v, want ErrTimeout", err)
+		}
+		m.hw.hang()
+		r.send(gpu.Event{Kind: "answer", UUID: "GPU-3"})
+		r.wantTaints("gpu-04-00 xid-119")
+	})
+}
+
+func TestAFaultOfAGPUThatHangsIsPublishedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, &hardware{node: gpus(2)})
+		r.pass(time.Minute)
+		r.hw.change(func(h *hardware) { h.hangs = true })
+		r.Look()
+		synctest.Wait()
+		// No time passes: the scan is under way and hangs.
+		r.send(xid(1, 119))
+		r.wantTaints("gpu-02-00 xid-119")
+		g, err := r.GPU(t.Context(), address(1))
+		if want := "XID 119: GSP does not answer: the node's administrator must reset the GPU or restart the node"; err != nil || g.Fault != want {
+			t.Errorf("fault %q, %v; want %q", g.Fault, err, want)
+		}
+	})
+}
+
+func TestWhileThereIsAFaultTheGPUIsScannedOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t, gpus(1))
+		r := m.start()
+		r.send(xid(0, 119))
+		r.pass(time.Minute)
+		looks, times := r.looks(), r.times()
+		r.pass(time.Hour)
+		if n := r.looks() - looks; n < 55 || n > 65 {
+			t.Errorf("%d scans in an hour, want one a minute", n)
+		}
+		if r.times() != times {
+			t.Errorf("published %d times although nothing changed", r.times()-times)
+		}
+	})
+}
+
+func TestAnAdministratorsMIGModeIsHisAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hw := &hardware{node: halves(1)}
+		hw.node.GPUs[0].MIG.Enabled = true
+		hw.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0)}
+		held := map[string]bool{"gpu-01-00-mig-3g-40gb-0": false}
+		c := startIn(t, hw, held, map[string]string{"gpu.nvidia.com/offer": "share.mig"})
+		// A claim has a partition and has not switched the mode on.
+		c.wantNames("gpu-01-00 (enabled), gpu-01-00-mig-3g-40gb-0, gpu-01-00-mig-3g-40gb-4")
+		g, err := c.GPU(t.Context(), address(0))
+		if err != nil || !g.MIG.Enabled {
+			t.Errorf("MIG %+v, %v", g.MIG, err)
+		}
+		c.switchMode(0)
+		c.Look()
+		c.pass(time.Second)
+		c.wantNames(cutInHalves)
+	})
+}

@@ -1,0 +1,106 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// RepairedAnnotation is the annotation of a node in which an administrator
+// declares GPUs repaired: what was reported of them up to a time has ended. Its
+// value is a comma-separated list of DEVICE@TIME, with the name of a GPU's device,
+// its UUID or "all", and a time as in RFC 3339:
+//
+//	gpu-1b-00@2026-01-31T12:00:00Z
+//
+// The agent may not write nodes, so the annotation stays. It ends nothing that is
+// reported later.
+const RepairedAnnotation = "gpu.nvidia.com/repaired"
+
+const repairedFormat = "want DEVICE@TIME, such as gpu-1b-00@2026-01-31T12:00:00Z or all@2026-01-31T12:00:00Z; several with commas"
+
+// repair is one entry of the annotation.
+type repair struct {
+	device string
+	until  time.Time
+}
+
+// parseRepaired returns the entries of the annotation. The error wraps
+// [gpu.ErrInvalid].
+func parseRepaired(value string) ([]repair, error) {
+	var repairs []repair
+	if strings.TrimSpace(value) == "" {
+		return nil, nil
+	}
+	for entry := range strings.SplitSeq(value, ",") {
+		device, when, _ := strings.Cut(strings.TrimSpace(entry), "@")
+		until, err := time.Parse(time.RFC3339, when)
+		if device == "" || err != nil {
+			return nil, fmt.Errorf("%w entry %q: %s", gpu.ErrInvalid, entry, repairedFormat)
+		}
+		repairs = append(repairs, repair{device, until})
+	}
+	return repairs, nil
+}
+
+// names reports whether the entry is about a GPU.
+func (r repair) names(uuid, address string) bool {
+	if r.device == "all" || r.device == uuid {
+		return true
+	}
+	name, err := gpu.ParseDeviceName(r.device)
+	return err == nil && name.Kind == gpu.KindGPU && name.Address.String() == address
+}
+
+// end returns the causes without those that the entry declares ended. What the
+// driver asks for is not the administrator's to deny: it would be found again by
+// the next scan.
+func (r repair) end(causes []cause) (left []cause, over []ended) {
+	for _, c := range causes {
+		if c.recovery() || c.Last.After(r.until) {
+			left = append(left, c)
+			continue
+		}
+		over = append(over, ended{c, "an administrator has declared the GPU repaired"})
+	}
+	return left, over
+}
+
+// repair ends what an administrator has declared ended. The error says which
+// entries have no effect.
+func (i *inventory) repair(repairs []repair, now time.Time) error {
+	var problems []string
+	for _, r := range repairs {
+		entry := r.device + "@" + r.until.Format(time.RFC3339)
+		if r.until.After(now) {
+			problems = append(problems, entry+" is in the future")
+			continue
+		}
+		known := r.device == "all"
+		for _, address := range i.addresses() {
+			known = known || r.names(i.known[address].gpu.UUID, address.String())
+		}
+		for _, uuid := range i.faulty() {
+			f := i.faults[uuid]
+			if !r.names(uuid, f.Address) {
+				continue
+			}
+			known = true
+			left, over := r.end(f.Causes)
+			if len(over) > 0 {
+				i.setCauses(uuid, left)
+				i.end(uuid, over)
+			}
+		}
+		if !known {
+			problems = append(problems, fmt.Sprintf("%s names no GPU of this node (%s)", entry, strings.Join(i.deviceNames(), ", ")))
+		}
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the node's annotation %s: %w: %s", RepairedAnnotation, gpu.ErrInvalid, strings.Join(slices.Compact(problems), "; "))
+}
