@@ -80,12 +80,24 @@ func TestWatchReportsWhatHappens(t *testing.T) {
 			l := nvml.New(sim.NVML())
 			c.want.UUID = snapshot(t, l).GPUs[2].UUID
 			w := watch(t, l)
-			// Registered once any event has come.
-			w.arrives(t, gpu.Event{Kind: gpu.EventXID, XID: 13, UUID: snapshot(t, l).GPUs[0].UUID}, func() error { return sim.ReportXID(0, 13) })
+			// Registered once any event of it has come.
+			w.arrives(t, gpu.Event{Kind: gpu.EventXID, XID: 13, UUID: c.want.UUID}, func() error { return sim.ReportXID(2, 13) })
 			w.arrives(t, c.want, func() error { return c.happen(sim) })
 			w.ends(t)
 		})
 	}
+}
+
+func TestWatchReportsAnotherRecoveryAction(t *testing.T) {
+	t.Parallel()
+	sim := simulate(t, "dgx-h100")
+	l := nvml.New(sim.NVML())
+	uuid := snapshot(t, l).GPUs[2].UUID
+	w := watch(t, l)
+	w.arrives(t, gpu.Event{Kind: gpu.EventRecovery, UUID: uuid}, func() error {
+		return errors.Join(sim.SetRecovery(2, gpu.RecoveryNone), sim.SetRecovery(2, gpu.RecoveryGPUReset))
+	})
+	w.ends(t)
 }
 
 func TestWatchFollowsTheGPUsThatCome(t *testing.T) {
@@ -156,4 +168,83 @@ func TestWatchOfADriverThatHangsEndsWithItsContext(t *testing.T) {
 	}
 	must(t, sim.ClearFaults())
 	eventually(t, "the Library closes", func() bool { return l.Close() == nil })
+}
+
+func TestEventsOfOtherGPUsArriveWhileOneHangs(t *testing.T) {
+	fault := func(method string) func(*testing.T, *nvmlsim.Sim) {
+		return func(t *testing.T, sim *nvmlsim.Sim) { hang(t, sim, method, 3) }
+	}
+	for _, c := range []struct {
+		name  string
+		hangs func(*testing.T, *nvmlsim.Sim)
+	}{
+		{"in its handle", fault("DeviceGetHandleByIndex")},
+		{"in the events it supports", fault("DeviceGetSupportedEventTypes")},
+		{"in registration", fault("DeviceRegisterEvents")},
+		{"in waiting", fault("EventSetWait")},
+		{"in every call", func(t *testing.T, sim *nvmlsim.Sim) { must(t, sim.HangGPU(3)) }},
+	} {
+		t.Run(c.name+" from the start", func(t *testing.T) {
+			t.Parallel()
+			sim := simulate(t, "dgx1-v100")
+			l := nvml.New(sim.NVML())
+			uuids := snapshot(t, l).GPUs
+			c.hangs(t, sim)
+			w := watch(t, l)
+			w.arrives(t, gpu.Event{Kind: gpu.EventXID, XID: 31, UUID: uuids[2].UUID}, func() error { return sim.ReportXID(2, 31) })
+			// It is watched once it goes on.
+			must(t, sim.ClearFaults())
+			w.arrives(t, gpu.Event{Kind: gpu.EventXID, XID: 32, UUID: uuids[3].UUID}, func() error { return sim.ReportXID(3, 32) })
+			w.ends(t)
+		})
+		t.Run(c.name+" later", func(t *testing.T) {
+			t.Parallel()
+			sim := simulate(t, "dgx1-v100")
+			l := nvml.New(sim.NVML())
+			uuids := snapshot(t, l).GPUs
+			w := watch(t, l)
+			w.arrives(t, gpu.Event{Kind: gpu.EventXID, XID: 30, UUID: uuids[3].UUID}, func() error { return sim.ReportXID(3, 30) })
+			c.hangs(t, sim)
+			w.arrives(t, gpu.Event{Kind: gpu.EventXID, XID: 31, UUID: uuids[2].UUID}, func() error { return sim.ReportXID(2, 31) })
+			must(t, sim.ClearFaults())
+			w.ends(t)
+		})
+	}
+}
+
+func TestAGPUThatHangsInRegistrationIsUnreadable(t *testing.T) {
+	t.Parallel()
+	sim := simulate(t, "dgx1-v100")
+	l := nvml.New(sim.NVML())
+	snapshot(t, l)
+	hang(t, sim, "DeviceRegisterEvents", 3)
+	w := watch(t, l)
+	w.tells(t, gpu.EventAnswer)
+	if u := others(t, snapshot(t, l)); !errors.Is(u.Err, gpu.ErrTimeout) {
+		t.Errorf("unreadable for %v, want %v", u.Err, gpu.ErrTimeout)
+	}
+	w.stop()
+	if err := <-w.done; !errors.Is(err, gpu.ErrTimeout) {
+		t.Errorf("Watch ends with %v while a call hangs, want %v", err, gpu.ErrTimeout)
+	}
+}
+
+func TestAWatchOfGPUsWithoutEventsWaits(t *testing.T) {
+	t.Parallel()
+	sim := simulate(t, "t4")
+	l := nvml.New(sim.NVML())
+	address := snapshot(t, l).GPUs[0].Address
+	must(t, sim.FailCalls(nvmlsim.CallFault{Method: "DeviceRegisterEvents", Return: gonvml.ERROR_NOT_SUPPORTED, Count: 4}))
+	w := watch(t, l)
+	eventually(t, "all GPUs refuse", func() bool {
+		state, err := sim.State()
+		must(t, err)
+		return len(state.CallFaults) == 0
+	})
+	hang(t, sim, "DeviceGetMemoryInfo", 0)
+	if err := l.Check(t.Context(), address); err == nil {
+		t.Error("a GPU that hangs answers")
+	}
+	w.tells(t, gpu.EventAnswer)
+	w.ends(t)
 }

@@ -12,7 +12,9 @@ import (
 type eventSet struct {
 	unsupportedEventSet
 	library *library
-	watch   *watch
+	// end closes closed, once.
+	end    func()
+	closed chan struct{}
 
 	mu sync.Mutex
 	// masks of event types by GPU, and the serial from which on events count.
@@ -28,15 +30,18 @@ func (l *library) EventSetCreate() (nvml.EventSet, nvml.Return) {
 	if _, ret := l.enter("EventSetCreate"); ret != nvml.SUCCESS {
 		return nil, ret
 	}
-	w, err := newWatch(l.sim.dir)
-	if err != nil {
+	if err := l.bell.join(); err != nil {
 		return nil, nvml.ERROR_UNKNOWN
 	}
-	set := &eventSet{library: l, watch: w, masks: map[int]uint64{}, since: map[int]uint64{}}
+	set := &eventSet{library: l, closed: make(chan struct{}), masks: map[int]uint64{}, since: map[int]uint64{}}
+	set.end = sync.OnceFunc(func() {
+		close(set.closed)
+		l.bell.leave()
+	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.uses == 0 {
-		w.close()
+		set.end()
 		return nil, nvml.ERROR_UNINITIALIZED
 	}
 	l.sets[set] = struct{}{}
@@ -109,25 +114,41 @@ func (s *eventSet) next(st *State) (nvml.EventData, bool) {
 	return nvml.EventData{}, false
 }
 
+// gpu returns the index of the GPU whose calls those of the set are: -1 unless
+// one alone is registered.
+func (s *eventSet) gpu() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.masks) != 1 {
+		return -1
+	}
+	for index := range s.masks {
+		return index
+	}
+	return -1
+}
+
 // Wait returns the next event, or ERROR_TIMEOUT after so many milliseconds. It
 // sleeps until another process changes the node, and ends with
 // ERROR_UNINITIALIZED when the library is shut down meanwhile.
 func (s *eventSet) Wait(timeoutMillis uint32) (nvml.EventData, nvml.Return) {
-	deadline := time.Now().Add(time.Duration(timeoutMillis) * time.Millisecond)
+	timeout := time.NewTimer(time.Duration(timeoutMillis) * time.Millisecond)
+	defer timeout.Stop()
 	// One call, so call faults strike once.
 	for method := "EventSetWait"; ; method = "" {
-		st, ret := s.library.enter(method)
+		changed := s.library.bell.next()
+		st, ret := s.library.begin(method, s.gpu())
 		if ret != nvml.SUCCESS {
 			return nvml.EventData{}, ret
 		}
 		if data, ok := s.next(st); ok {
 			return data, nvml.SUCCESS
 		}
-		changed, err := s.watch.wait(deadline)
-		switch {
-		case err != nil:
+		select {
+		case <-changed:
+		case <-s.closed:
 			return nvml.EventData{}, nvml.ERROR_UNINITIALIZED
-		case !changed:
+		case <-timeout.C:
 			return nvml.EventData{}, nvml.ERROR_TIMEOUT
 		}
 	}
@@ -136,7 +157,7 @@ func (s *eventSet) Wait(timeoutMillis uint32) (nvml.EventData, nvml.Return) {
 func (s *eventSet) Free() nvml.Return {
 	// A set is memory of this process: it goes whatever became of the driver.
 	_, ret := s.library.enter("EventSetFree")
-	s.watch.close()
+	s.end()
 	s.library.mu.Lock()
 	defer s.library.mu.Unlock()
 	delete(s.library.sets, s)

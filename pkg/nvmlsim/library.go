@@ -17,7 +17,8 @@ import (
 // library is libnvidia-ml in one process.
 type library struct {
 	unsupportedLibrary
-	sim *Sim
+	sim  *Sim
+	bell bell
 
 	mu   sync.Mutex
 	uses int
@@ -27,7 +28,7 @@ type library struct {
 var _ nvml.Interface = (*library)(nil)
 
 func newLibrary(s *Sim) *library {
-	return &library{sim: s, sets: map[*eventSet]struct{}{}}
+	return &library{sim: s, bell: bell{dir: s.dir}, sets: map[*eventSet]struct{}{}}
 }
 
 // enter begins a call that concerns no GPU.
@@ -96,7 +97,7 @@ func (l *library) Shutdown() nvml.Return {
 	}
 	if l.uses--; l.uses == 0 {
 		for set := range l.sets {
-			set.watch.close()
+			set.end()
 		}
 		clear(l.sets)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -46,6 +47,63 @@ func (w *watch) wait(deadline time.Time) (bool, error) {
 }
 
 func (w *watch) close() { _ = w.file.Close() }
+
+// bell is a watch for many that wait, as of a process's event sets: the kernel
+// gives a user a hundred or so watches.
+type bell struct {
+	dir string
+
+	mu    sync.Mutex
+	users int
+	watch *watch
+	rung  chan struct{} // closed with the next change
+}
+
+// join keeps the bell going until leave.
+func (b *bell) join() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.users == 0 {
+		w, err := newWatch(b.dir)
+		if err != nil {
+			return err
+		}
+		b.watch, b.rung = w, make(chan struct{})
+		go b.ring(w)
+	}
+	b.users++
+	return nil
+}
+
+func (b *bell) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.users--; b.users == 0 {
+		b.watch.close()
+	}
+}
+
+// next returns a channel that is closed with the next change.
+func (b *bell) next() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rung
+}
+
+// ring tells of changes until the watch is closed.
+func (b *bell) ring(w *watch) {
+	for {
+		if _, err := w.wait(time.Time{}); err != nil {
+			return
+		}
+		b.mu.Lock()
+		if b.watch == w {
+			close(b.rung)
+			b.rung = make(chan struct{})
+		}
+		b.mu.Unlock()
+	}
+}
 
 // waitUntil blocks until done says so of the state, or the deadline has
 // passed.
