@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -238,5 +240,32 @@ func TestTheFabricOfAGPUIsSet(t *testing.T) {
 	}
 	if _, err := gpuSim(state, "fault", "fabric", "--gpu", "0"); err == nil {
 		t.Error("neither a registration nor a clique is no error")
+	}
+}
+
+func TestAWatchedProcessIsRemovedWhenItEnds(t *testing.T) {
+	state := t.TempDir()
+	ok(t, state, "create", "--model", "t4")
+	ctx, end := context.WithCancel(t.Context())
+	process := exec.CommandContext(ctx, "/bin/sh", "-c", "read _")
+	if _, err := process.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	watched := make(chan error, 1)
+	go func() {
+		_, err := gpuSim(state, "process", "add", "--gpu", "2", "--pid", fmt.Sprint(process.Process.Pid), "--watch")
+		watched <- err
+	}()
+	// Whether it is listed before its end is for the simulator's own tests.
+	end()
+	_ = process.Wait()
+	if err := <-watched; err != nil && !strings.Contains(err.Error(), "not found on this machine") {
+		t.Fatal(err)
+	}
+	if out := ok(t, state, "show"); strings.Contains(out, "Processes") {
+		t.Errorf("after its end:\n%s", out)
 	}
 }

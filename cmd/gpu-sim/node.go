@@ -111,20 +111,27 @@ func (t *tool) process() *cobra.Command {
 	var gpu string
 	var memory uint64
 	var p nvmlsim.Process
+	var watch bool
 	add := &cobra.Command{
-		Use:   "add --gpu GPU --pid PID --memory MIB",
+		Use:   "add --gpu GPU --pid PID [--memory MIB] [--watch]",
 		Short: "Let a process compute on a GPU or on one of its MIG devices",
 		Args:  cobra.NoArgs,
-		RunE: t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error {
+	}
+	add.RunE = func(c *cobra.Command, args []string) error {
+		return t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error {
 			p.MemoryBytes = memory << 20
+			if watch {
+				return s.FollowProcess(c.Context(), index, p)
+			}
 			return s.AddProcess(index, p)
-		}),
+		})(c, args)
 	}
 	gpuFlag(add, &gpu)
 	add.Flags().IntVar(&p.PID, "pid", 0, "process ID")
 	add.Flags().StringVar(&p.Name, "name", "", "name of the process")
 	add.Flags().Uint64Var(&memory, "memory", 0, "memory it uses, in MiB")
 	add.Flags().StringVar(&p.Device, "device", "", "UUID of a MIG device; without it the process uses the whole GPU")
+	add.Flags().BoolVar(&watch, "watch", false, "wait for the end of the process, which must run on this machine, and remove it then")
 	required(add, "pid")
 	var pid int
 	remove := &cobra.Command{

@@ -11,6 +11,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
+// farAway is a deadline that no test reaches.
+func farAway() time.Time { return time.Now().Add(10 * time.Minute) }
+
 func TestCallFaultStrikesAsOftenAsToldAndOnlyItsGPU(t *testing.T) {
 	s, lib := newTestSim(t, "t4")
 	other, otherLib := another(t, s)

@@ -21,37 +21,73 @@ import (
 // MPSServerName is what NVML calls an MPS server.
 const MPSServerName = "nvidia-cuda-mps-server"
 
-// MPSServer is what an MPS server takes of the GPUs.
+// MPSServer is what an MPS server and its clients take of the GPUs.
 type MPSServer struct {
 	PID int
 	// Daemon is the name under which its daemon is registered.
 	Daemon string
+	// Memory in bytes of the server itself, by the UUID of a GPU or MIG device.
+	Memory map[string]uint64
+	// Clients that have a context, each with its own memory on these devices. From
+	// Volta on they are processes of the GPU themselves.
+	Clients []MPSClient
+}
+
+// MPSClient is what a client of an MPS server takes of the GPUs.
+type MPSClient struct {
+	PID int
 	// Memory in bytes, by the UUID of a GPU or MIG device.
 	Memory map[string]uint64
 }
 
-// SetMPSServer makes a server a process of its devices, or changes how much
-// memory it has of them. All of it is refused where one device does, for the
-// reasons of [Sim.AddProcess]. The server ends with its daemon.
+// SetMPSServer makes a server and its clients processes of their devices, or
+// changes who they are and how much memory they have of them. All of it is refused
+// where one device does, for the reasons of [Sim.AddProcess]. They end with their
+// daemon.
 func (s *Sim) SetMPSServer(server MPSServer) error {
 	return s.update(func(st *State) error {
-		starts := !removeProcess(st, server.PID)
-		for _, uuid := range slices.Sorted(maps.Keys(server.Memory)) {
-			d, err := s.findDevice(st, uuid)
-			if err != nil {
+		starts := !removeDaemon(st, server.Daemon)
+		add := func(p Process, memory map[string]uint64) error {
+			for _, uuid := range slices.Sorted(maps.Keys(memory)) {
+				d, err := s.findDevice(st, uuid)
+				if err != nil {
+					return err
+				}
+				// CUDA asks for the fabric when it initialises, and not later.
+				if err := checkFabric(&st.GPUs[d.gpu]); err != nil && starts {
+					return fmt.Errorf("%s: %w", uuid, err)
+				}
+				p.MemoryBytes, p.Device, p.Daemon = memory[uuid], d.mig, server.Daemon
+				if err := addProcess(s.node.gpus[d.gpu], &st.GPUs[d.gpu], p); err != nil {
+					return fmt.Errorf("%s: %w", uuid, err)
+				}
+			}
+			return nil
+		}
+		if err := add(Process{PID: server.PID, Name: MPSServerName}, server.Memory); err != nil {
+			return err
+		}
+		for _, c := range server.Clients {
+			if err := add(Process{PID: c.PID, MPSClient: true}, c.Memory); err != nil {
 				return err
-			}
-			// CUDA asks for the fabric when it initialises, and not later.
-			if err := checkFabric(&st.GPUs[d.gpu]); err != nil && starts {
-				return fmt.Errorf("%s: %w", uuid, err)
-			}
-			p := Process{PID: server.PID, Name: MPSServerName, MemoryBytes: server.Memory[uuid], Device: d.mig, Daemon: server.Daemon}
-			if err := addProcess(s.node.gpus[d.gpu], &st.GPUs[d.gpu], p); err != nil {
-				return fmt.Errorf("%s: %w", uuid, err)
 			}
 		}
 		return nil
 	})
+}
+
+// RemoveMPSServer removes the server of a daemon and its clients from their
+// devices. It succeeds if there is none.
+func (s *Sim) RemoveMPSServer(daemon string) error {
+	return s.update(func(st *State) error {
+		removeDaemon(st, daemon)
+		return nil
+	})
+}
+
+// removeDaemon removes the processes of an MPS daemon.
+func removeDaemon(st *State, name string) (found bool) {
+	return removeProcesses(st, func(p Process) bool { return p.Daemon == name })
 }
 
 // ComputeDevice is a GPU or MIG device as a process sees it.
@@ -146,23 +182,12 @@ func (s *Sim) RegisterMPSDaemon(name string, data []byte) (release func(), err e
 		_ = file.Close()
 		return nil, fmt.Errorf("register an MPS daemon: %w: %w", gpu.ErrInUse, err)
 	}
-	if err := errors.Join(file.Truncate(0), writeAt(file, data), s.removeServersOf(name)); err != nil {
+	// What an earlier daemon of the name could not remove would count as alive again.
+	if err := errors.Join(file.Truncate(0), writeAt(file, data), s.RemoveMPSServer(name)); err != nil {
 		_ = file.Close()
 		return nil, fmt.Errorf("register an MPS daemon: %w", err)
 	}
 	return func() { _ = file.Close() }, nil
-}
-
-// removeServersOf removes what an earlier daemon of the name could not: it would
-// count as alive again.
-func (s *Sim) removeServersOf(name string) error {
-	return s.update(func(st *State) error {
-		for i := range st.GPUs {
-			g := &st.GPUs[i]
-			g.Processes = slices.DeleteFunc(g.Processes, func(p Process) bool { return p.Daemon == name })
-		}
-		return nil
-	})
 }
 
 func writeAt(file *os.File, data []byte) error {

@@ -2,11 +2,16 @@ package nvmlsim
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -45,7 +50,9 @@ func addProcess(spec *spec, g *GPUState, p Process) error {
 	case gpu.ComputeModeProhibited:
 		return fmt.Errorf("%w: compute mode %s", gpu.ErrInUse, g.ComputeMode)
 	case gpu.ComputeModeExclusiveProcess:
-		if others := processesOn(g, p.Device); len(others) > 0 {
+		// The clients of an MPS server use its context.
+		others := slices.DeleteFunc(processesOn(g, p.Device), func(o Process) bool { return p.Daemon != "" && o.Daemon == p.Daemon })
+		if len(others) > 0 {
 			return fmt.Errorf("%w by %s: compute mode %s", gpu.ErrInUse, describeProcesses(others), g.ComputeMode)
 		}
 	}
@@ -87,11 +94,61 @@ func (s *Sim) RemoveProcess(pid int) error {
 	})
 }
 
+// FollowProcess lets a process compute on a GPU as [Sim.AddProcess] does, and
+// removes it when it ends, as a driver notices; it blocks until then. The PID is
+// one of this process's PID namespace; [gpu.ErrNotFound] if it has no such process.
+// If ctx ends first, the process stays on the GPU.
+func (s *Sim) FollowProcess(ctx context.Context, index int, p Process) error {
+	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("process %d: %w on this machine", p.PID, gpu.ErrNotFound)
+	}
+	if err != nil {
+		return fmt.Errorf("follow process %d: %w", p.PID, err)
+	}
+	file := os.NewFile(uintptr(fd), "pidfd")
+	defer func() { _ = file.Close() }()
+	if err := s.AddProcess(index, p); err != nil {
+		return err
+	}
+	if err := waitForEnd(ctx, file); err != nil {
+		return fmt.Errorf("follow process %d: %w", p.PID, err)
+	}
+	if err := s.RemoveProcess(p.PID); err != nil && !errors.Is(err, gpu.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// waitForEnd blocks until the process of a pidfd has ended, or ctx has.
+func waitForEnd(ctx context.Context, pidfd *os.File) error {
+	conn, err := pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = pidfd.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	// A pidfd is readable once its process has ended, though nothing can be read.
+	err = conn.Read(func(fd uintptr) bool {
+		ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(ready, 0)
+		return err == nil && n > 0
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
 func removeProcess(st *State, pid int) (found bool) {
+	return removeProcesses(st, func(p Process) bool { return p.PID == pid })
+}
+
+func removeProcesses(st *State, which func(Process) bool) (found bool) {
 	for i := range st.GPUs {
 		g := &st.GPUs[i]
 		before := len(g.Processes)
-		g.Processes = slices.DeleteFunc(g.Processes, func(p Process) bool { return p.PID == pid })
+		g.Processes = slices.DeleteFunc(g.Processes, which)
 		found = found || len(g.Processes) < before
 	}
 	return found
@@ -131,14 +188,25 @@ func describeProcesses(processes []Process) string {
 // noInstance is what NVML gives for an instance ID that does not apply.
 const noInstance = 0xFFFFFFFF
 
+// GetComputeRunningProcesses lists MPS servers and clients among the others, as
+// NVML does: nvidia-smi shows a server as C and its clients as M+C.
 func (d device) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
-	c, ret := d.enter("DeviceGetComputeRunningProcesses")
+	return d.processes("DeviceGetComputeRunningProcesses", func(Process) bool { return true })
+}
+
+// GetMPSComputeRunningProcesses lists the clients of MPS servers.
+func (d device) GetMPSComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
+	return d.processes("DeviceGetMPSComputeRunningProcesses", func(p Process) bool { return p.MPSClient })
+}
+
+func (d device) processes(method string, which func(Process) bool) ([]nvml.ProcessInfo, nvml.Return) {
+	c, ret := d.enter(method)
 	if ret != nvml.SUCCESS {
 		return nil, ret
 	}
 	infos := []nvml.ProcessInfo{}
 	for _, p := range c.gpu.Processes {
-		if d.mig != "" && p.Device != d.mig {
+		if !which(p) || d.mig != "" && p.Device != d.mig {
 			continue
 		}
 		info := nvml.ProcessInfo{Pid: uint32(p.PID), UsedGpuMemory: p.MemoryBytes, GpuInstanceId: noInstance, ComputeInstanceId: noInstance}
@@ -152,11 +220,6 @@ func (d device) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
 
 func (d device) GetGraphicsRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
 	_, ret := d.enter("DeviceGetGraphicsRunningProcesses")
-	return nil, ret
-}
-
-func (d device) GetMPSComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
-	_, ret := d.enter("DeviceGetMPSComputeRunningProcesses")
 	return nil, ret
 }
 

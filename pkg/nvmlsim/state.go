@@ -96,9 +96,11 @@ type Process struct {
 	MemoryBytes uint64 `json:"memoryBytes"`
 	// Device is the UUID of the MIG device it runs on; empty for the GPU.
 	Device string `json:"device,omitempty"`
-	// Daemon is the MPS daemon whose server the process is, and with which it
-	// ends; empty for other processes.
+	// Daemon is the MPS daemon whose server or client the process is, and with
+	// which it ends; empty for other processes.
 	Daemon string `json:"daemon,omitempty"`
+	// MPSClient tells the clients of a daemon from its server.
+	MPSClient bool `json:"mpsClient,omitempty"`
 }
 
 // Event is something that the hardware reported.

@@ -2,6 +2,7 @@ package mpssim
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
@@ -146,10 +148,14 @@ func TestTheServerIsAProcessOfItsDevices(t *testing.T) {
 	}
 	c, granted := w.join(me(), "", "")
 	c.ask(Request{Op: opAlloc, Device: 1, Bytes: 1 << 30})
-	process := nvmlsim.Process{PID: granted.Server, Name: nvmlsim.MPSServerName, Daemon: nameOf(w.options.PipeDirectory)}
-	zero, one := process, process
-	zero.MemoryBytes, one.MemoryBytes = serverBytes+contextBytes, serverBytes+contextBytes+1<<30
-	if diff := cmp.Diff([]nvmlsim.Process{zero, one}, w.processes()); diff != "" {
+	daemon := nameOf(w.options.PipeDirectory)
+	server := nvmlsim.Process{PID: granted.Server, Name: nvmlsim.MPSServerName, MemoryBytes: serverBytes, Daemon: daemon}
+	zero := nvmlsim.Process{PID: os.Getpid(), MemoryBytes: contextBytes, Daemon: daemon, MPSClient: true}
+	one := zero
+	one.MemoryBytes += 1 << 30
+	if diff := cmp.Diff([]nvmlsim.Process{zero, one, server, server}, w.processes(), cmpopts.SortSlices(func(a, b nvmlsim.Process) bool {
+		return a.PID < b.PID || a.PID == b.PID && a.MemoryBytes < b.MemoryBytes
+	})); diff != "" {
 		t.Errorf("with a client (-want +got):\n%s", diff)
 	}
 	if err := w.sim.ResetGPU(0); !errors.Is(err, gpu.ErrInUse) {
@@ -221,8 +227,29 @@ func TestMPSOnAMIGDevice(t *testing.T) {
 	if r := c.ask(Request{Op: opAlloc, Bytes: 4 << 30}); r.Error != nil {
 		t.Error(r.Error)
 	}
-	if p := w.processes(); len(p) != 1 || p[0].Device != uuid {
+	if p := w.processes(); len(p) != 2 || p[0].Device != uuid || p[1].Device != uuid {
 		t.Errorf("processes %+v", p)
+	}
+}
+
+func TestTheKernelCallsTheServerWhatItCallsARealOne(t *testing.T) {
+	w := newWorld(t, "t4", "0").start()
+	_, granted := w.join(me(), "", "")
+	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", granted.Server))
+	if err != nil || strings.TrimSpace(string(comm)) != "nvidia-cuda-mps" {
+		t.Errorf("command %q, %v", comm, err)
+	}
+}
+
+func TestAServerInAnExclusiveComputeModeHasSeveralClients(t *testing.T) {
+	w := newWorld(t, "t4", "0").start()
+	if err := w.sim.SetComputeMode(0, gpu.ComputeModeExclusiveProcess); err != nil {
+		t.Fatal(err)
+	}
+	w.join(user{pid: 1000, uid: os.Getuid()}, "", "")
+	w.join(user{pid: 1001, uid: os.Getuid()}, "", "")
+	if err := w.sim.AddProcess(0, nvmlsim.Process{PID: 1002}); !errors.Is(err, gpu.ErrInUse) {
+		t.Errorf("a process beside the server: %v, want %v", err, gpu.ErrInUse)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,13 +68,8 @@ func (d *Daemon) startServer(uid int) error {
 		return err
 	}
 	devices = ofOneKind(devices)
-	// It ends with its standard input.
-	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", "read _", nvmlsim.MPSServerName)
-	stdin, err := cmd.StdinPipe()
+	cmd, stdin, err := startProcess()
 	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", nvmlsim.MPSServerName, err)
 	}
 	s := &server{pid: cmd.Process.Pid, uid: uid, status: active, limits: d.defaults.clone(), devices: devices, stdin: stdin, token: newToken()}
@@ -97,6 +93,28 @@ func (d *Daemon) startServer(uid int) error {
 	})
 	d.save()
 	return nil
+}
+
+// startProcess starts the process of a server, which ends with its standard input.
+// When it returns, the kernel calls the process what it calls a real server.
+func startProcess() (*exec.Cmd, io.Closer, error) {
+	const script = `echo "$0" >/proc/$$/comm; echo; read _`
+	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", script, nvmlsim.MPSServerName)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	if _, err := stdout.Read(make([]byte, 1)); err != nil {
+		return nil, nil, errors.Join(err, stdin.Close(), cmd.Wait())
+	}
+	return cmd, stdin, nil
 }
 
 // share writes the server's file, for clients of every user to read.
@@ -123,24 +141,36 @@ func (d *Daemon) uuids() []string {
 	return uuids
 }
 
-// hold tells the simulated GPUs what a server takes of them.
+// hold tells the simulated GPUs what a server and its clients take of them.
 func (d *Daemon) hold(s *server) error {
-	memory := map[string]uint64{}
+	held := nvmlsim.MPSServer{PID: s.pid, Daemon: d.name, Memory: map[string]uint64{}}
+	clients := map[int]map[string]uint64{}
 	for i, device := range s.devices {
-		bytes := uint64(serverBytes)
+		held.Memory[device.UUID] = serverBytes
 		for _, c := range s.present() {
-			bytes += contextBytes + c.devices[i].UsedBytes
+			if !s.hasLimits() || c.user.pid <= 0 {
+				// Before Volta the server computes for its clients. A client in a PID
+				// namespace that this one does not contain has no PID here.
+				held.Memory[device.UUID] += contextBytes + c.devices[i].UsedBytes
+				continue
+			}
+			// A process with several connections is one client.
+			if clients[c.user.pid] == nil {
+				clients[c.user.pid] = map[string]uint64{}
+			}
+			clients[c.user.pid][device.UUID] += contextBytes + c.devices[i].UsedBytes
 		}
-		memory[device.UUID] = bytes
 	}
-	return d.sim.SetMPSServer(nvmlsim.MPSServer{PID: s.pid, Daemon: d.name, Memory: memory})
+	for _, pid := range slices.Sorted(maps.Keys(clients)) {
+		held.Clients = append(held.Clients, nvmlsim.MPSClient{PID: pid, Memory: clients[pid]})
+	}
+	return d.sim.SetMPSServer(held)
 }
 
 // forget removes what a server leaves behind.
 func (d *Daemon) forget(s *server) {
 	_ = os.Remove(filepath.Join(d.options.Shm, s.shm))
-	// Not found where it was refused from the start.
-	_ = d.sim.RemoveProcess(s.pid)
+	_ = d.sim.RemoveMPSServer(d.name)
 }
 
 // serverEnded follows the end of a server's process, which may have been
