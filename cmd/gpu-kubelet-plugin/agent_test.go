@@ -357,8 +357,8 @@ func TestAgentGivesADeviceToOneClaimOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := results["uid-second"].Err
-	if !errors.Is(got, gpu.ErrInUse) || !strings.Contains(got.Error(), "claim team/first (UID uid-first) holds gpu-1b-00") {
-		t.Errorf("error %v, want %v and who holds the device", got, gpu.ErrInUse)
+	if !errors.Is(got, gpu.ErrInUse) || !strings.Contains(got.Error(), "another claim holds gpu-1b-00") {
+		t.Errorf("error %v, want %v and what holds the device", got, gpu.ErrInUse)
 	}
 }
 

@@ -21,7 +21,6 @@ type claims struct {
 
 // Prepare implements [plugin.Claims].
 func (c claims) Prepare(ctx context.Context, object *resourceapi.ResourceClaim) ([]claim.Device, error) {
-	c.controller.CheckLent(ctx)
 	devices, err := c.Manager.Prepare(ctx, object)
 	if err != nil {
 		// Perhaps somebody has changed a GPU behind our back.

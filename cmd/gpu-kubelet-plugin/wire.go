@@ -125,14 +125,17 @@ func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.I
 		return nil, err
 	}
 	options := claim.Options{
-		DriverName:   o.driverName,
-		PoolName:     o.nodeName,
-		BootID:       boot,
-		LockFile:     a.home.LockFile(),
-		Records:      a.home.Claims,
-		Inventory:    a.controller,
-		CDI:          specs,
-		MonitorNodes: hw.machine.MonitorNodes,
+		DriverName: o.driverName,
+		PoolName:   o.nodeName,
+		BootID:     boot,
+		LockFile:   a.home.LockFile(),
+		Records:    a.home.Claims,
+		Inventory:  a.controller,
+		Occupancy:  occupancy(hw, client),
+		// Device plugins give GPUs away without a word to this agent.
+		BeforePrepare: a.controller.CheckLent,
+		CDI:           specs,
+		MonitorNodes:  hw.machine.MonitorNodes,
 		Partitioning: &claim.Partitioning{
 			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Modes: a.home.MIGModes, Static: o.mig.Static,
 		},

@@ -46,6 +46,8 @@ type around struct {
 	claim  types.UID // whose surroundings these are
 	all    []holder
 	looked bool
+	// asked is what the API server said of other claims; nil if it was not asked.
+	asked answers
 }
 
 // others gives them in the order of [Manager.Held].

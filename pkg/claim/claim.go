@@ -97,6 +97,11 @@ type Options struct {
 
 	Inventory Inventory
 	CDI       CDI
+	// Occupancy is nil on a node whose GPUs cannot be asked who uses them.
+	Occupancy *Occupancy
+	// BeforePrepare brings what the Inventory knows up to date for a call of
+	// [Manager.Prepare], within the time of that call; nil if it needs nothing.
+	BeforePrepare func(ctx context.Context)
 	// MonitorNodes gives the container paths of the device nodes that monitoring
 	// takes beside those of the GPUs; nil where it takes none.
 	MonitorNodes func() ([]string, error)
@@ -140,6 +145,12 @@ func New(o Options) (*Manager, error) {
 	}
 	if o.TimeSlicing != nil && o.Intervals == nil {
 		return nil, errors.New("claim manager: an option of time slicing is missing")
+	}
+	if u := o.Occupancy; u != nil && (u.Hardware == nil || u.Task == nil || u.Pods == nil) {
+		return nil, errors.New("claim manager: an option of occupancy is missing")
+	}
+	if o.BeforePrepare == nil {
+		o.BeforePrepare = func(context.Context) {}
 	}
 	if o.Attributes == nil {
 		o.Attributes = func(gpu.DeviceName) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil }

@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -67,10 +66,16 @@ func (m *Manager) free(ctx context.Context, j job) error {
 		for _, other := range others {
 			for k, d := range other.Devices {
 				if m.exclude(ctx, want, names[i], d, other.names[k]) {
-					return fmt.Errorf("device %s: %w: claim %s holds %s (%s)", want.Device, gpu.ErrInUse, other.Claim, d.Device, strings.ToLower(string(other.phase)))
+					return refused{
+						fmt.Errorf("device %s: %w: another claim holds %s (%s); it is free when the pods of that claim have ended", want.Device, gpu.ErrInUse, d.Device, strings.ToLower(string(other.phase))),
+						[]any{"holder", other.Claim},
+					}
 				}
 				if want.TimeSlice != "" && d.TimeSlice != "" && want.TimeSlice != d.TimeSlice && names[i].Address == other.names[k].Address {
-					return fmt.Errorf("device %s: %w with the time slice %s by claim %s; a GPU has one time slice for all: use %s or leave the interval out", want.Device, gpu.ErrInUse, d.TimeSlice, other.Claim, d.TimeSlice)
+					return refused{
+						fmt.Errorf("device %s: %w with the time slice %s by another claim; a GPU has one time slice for all: use %s or leave the interval out", want.Device, gpu.ErrInUse, d.TimeSlice, d.TimeSlice),
+						[]any{"holder", other.Claim},
+					}
 				}
 			}
 		}
@@ -88,14 +93,14 @@ func (m *Manager) free(ctx context.Context, j job) error {
 func (m *Manager) room(ctx context.Context, j job, name gpu.DeviceName, others []holder) error {
 	device := name.String()
 	taken, clients := j.taken(device)
-	var holding []string
+	var holding []Ref
 	var before uint64
 	beforeClients := 0
 	for _, other := range others {
 		memory, processes := other.taken(device)
 		before, beforeClients = before+memory, beforeClients+processes
 		if memory > 0 {
-			holding = append(holding, other.Claim.Namespace+"/"+other.Claim.Name)
+			holding = append(holding, other.Claim)
 		}
 	}
 	g, err := m.Inventory.GPU(ctx, name.Address)
@@ -109,14 +114,28 @@ func (m *Manager) room(ctx context.Context, j job, name gpu.DeviceName, others [
 	admitted := clientsOf(g, name)
 	switch {
 	case before+taken > uint64(all.Value()) && len(holding) > 0:
-		return fmt.Errorf("%w: %s of its %s memory are wanted, and %s are held by claims %s", gpu.ErrInUse, inBytes(taken), all.String(), inBytes(before), strings.Join(holding, ", "))
+		return refused{
+			fmt.Errorf("%w: %s of its %s memory are wanted, and %s are held by %s", gpu.ErrInUse, inBytes(taken), all.String(), inBytes(before), otherClaims(len(holding))),
+			[]any{"holders", holding},
+		}
 	case taken > uint64(all.Value()):
 		return fmt.Errorf("%w: the claim's shares have %s memory together, and the device has %s", gpu.ErrInvalid, inBytes(taken), all.String())
 	case clients > 0 && beforeClients+clients > admitted:
-		return fmt.Errorf("%w: MPS admits %d processes to the device at a time; shares for %d are held by claims %s, and this claim is for %d more; let it go to another device, or have fewer processes in the ShareConfig",
-			gpu.ErrNoCapacity, admitted, beforeClients, cmp.Or(strings.Join(holding, ", "), "none"), clients)
+		return refused{
+			fmt.Errorf("%w: MPS admits %d processes to the device at a time; shares for %d are held by %s, and this claim is for %d more; let it go to another device, or have fewer processes in the ShareConfig",
+				gpu.ErrNoCapacity, admitted, beforeClients, otherClaims(len(holding)), clients),
+			[]any{"holders", holding},
+		}
 	}
 	return nil
+}
+
+// otherClaims counts the claims of others, whose names are for administrators.
+func otherClaims(n int) string {
+	if n == 1 {
+		return "one other claim"
+	}
+	return fmt.Sprintf("%d other claims", n)
 }
 
 // taken gives the memory that a claim's shares of a device have, and the number

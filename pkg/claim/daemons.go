@@ -24,18 +24,20 @@ func (m *Manager) settleDaemons(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var stopped []string
-	var errs []error
-	for _, status := range all {
-		done, err := m.settleDaemon(ctx, status.Daemon.Name)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("daemon %s: %w", status.Daemon.Name, err))
+	done := make([]bool, len(all))
+	err = recoverAll(ctx, len(all), func(ctx context.Context, i int) (err error) {
+		if done[i], err = m.settleDaemon(ctx, all[i].Daemon.Name); err != nil {
+			return fmt.Errorf("daemon %s: %w", all[i].Daemon.Name, err)
 		}
-		if done {
+		return nil
+	})
+	var stopped []string
+	for i, status := range all {
+		if done[i] {
 			stopped = append(stopped, status.Daemon.Name)
 		}
 	}
-	return stopped, errors.Join(errs...)
+	return stopped, err
 }
 
 func (m *Manager) settleDaemon(ctx context.Context, daemon string) (stopped bool, err error) {

@@ -101,6 +101,9 @@ func (m *Manager) advance(ctx context.Context, j job) error {
 	if err := m.free(ctx, j); err != nil {
 		return err
 	}
+	if err := m.checkUnused(ctx, j); err != nil {
+		return err
+	}
 	if err := m.wholeAgain(ctx, j); err != nil {
 		return err
 	}

@@ -22,8 +22,8 @@ func TestAGPUThatADevicePluginHasGivenToAPodIsNotPrepared(t *testing.T) {
 	}
 	m, wanted := w.start(), pieces("c", piece{device: "gpu-00-00"})
 	lend(gpu.Lent{Device: "GPU-0", Pod: "team/old"})
-	if _, err := m.Prepare(once(), wanted); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "team/old") {
-		t.Errorf("error %v, want one that wraps %v and names the pod", err, gpu.ErrInUse)
+	if _, err := m.Prepare(once(), wanted); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "a device plugin of this node has given it") {
+		t.Errorf("error %v, want one that wraps %v and says why", err, gpu.ErrInUse)
 	}
 	if _, err := m.Prepare(once(), pieces("other", piece{device: "gpu-01-00"})); err != nil {
 		t.Errorf("another GPU: %v", err)

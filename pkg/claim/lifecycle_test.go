@@ -110,7 +110,7 @@ func TestPrepareIsTheLastLineOfDefence(t *testing.T) {
 	}{
 		"held by another claim": {
 			first(func(r *result) { r.Device = "gpu-01-00" }), gpu.ErrInUse,
-			"device gpu-01-00: already in use: claim team-a/other (UID uid-other) holds gpu-01-00 (prepared)",
+			"device gpu-01-00: already in use: another claim holds gpu-01-00 (prepared)",
 		},
 		"not a device of ours": {
 			first(func(r *result) { r.Device = "gpu0" }), gpu.ErrInvalid,

@@ -60,6 +60,8 @@ type wanted struct {
 	*record
 	// plan completes it. A claim that is prepared already is not judged again.
 	plan func(context.Context) error
+	// asked is what the API server said of other claims; nil if it was not asked.
+	asked answers
 }
 
 // reach brings a claim to its goal and returns its record, nil if it is absent.
@@ -89,7 +91,7 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 	wide := &gpuWide{locks: m.locks, gpus: about.gpus}
 	defer wide.release()
 
-	around := &around{m: m, claim: claim}
+	around := &around{m: m, claim: claim, asked: want.asked}
 	var journalErr error
 	for {
 		switch m.phase(r) {
@@ -100,6 +102,9 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 					return nil, err
 				}
 				if !want.adopt(lost.record, m.static()) {
+					if err := m.checkEnded(ctx, job{lost.record, around, wide}); err != nil {
+						return nil, err
+					}
 					if err := m.letGo(ctx, job{lost.record, around, wide}); err != nil {
 						return nil, err
 					}
@@ -108,6 +113,9 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 			case toAbsent:
 				// Without a record there may still be a CDI spec, or the
 				// beginnings of both.
+				if err := m.checkEnded(ctx, job{lost.record, around, wide}); err != nil {
+					return nil, err
+				}
 				if err := m.letGo(ctx, job{lost.record, around, wide}); err != nil {
 					return nil, err
 				}
@@ -116,8 +124,16 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 				return nil, nil
 			}
 		case Prepared:
+			if goal == toPrepared && r.sameAllocation(want.record) && r.addPods(want.Pods) {
+				if err := m.save(r); err != nil {
+					klog.FromContext(ctx).Error(err, "Cannot note the pods of the claim")
+				}
+			}
 			if goal == toRest || goal == toPrepared && r.sameAllocation(want.record) {
 				return r, m.verify(ctx, job{r, around, wide})
+			}
+			if err := m.checkEnded(ctx, job{r, around, wide}); err != nil {
+				return nil, err
 			}
 			// Undoing is idempotent and the record names all there is to undo,
 			// so a full disk need not keep a pod from going away.

@@ -8,6 +8,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -34,7 +35,19 @@ func (m *Manager) allocation(claim *resourceapi.ResourceClaim) (*record, error) 
 	if len(r.Devices) == 0 {
 		return nil, nil
 	}
+	r.addPods(PodsOf(claim))
 	return r, nil
+}
+
+// PodsOf returns the UIDs of the pods that a claim is reserved for.
+func PodsOf(claim *resourceapi.ResourceClaim) []types.UID {
+	var pods []types.UID
+	for _, consumer := range claim.Status.ReservedFor {
+		if consumer.APIGroup == "" && consumer.Resource == "pods" {
+			pods = append(pods, consumer.UID)
+		}
+	}
+	return pods
 }
 
 // wish is one allocation result of ours and all that is known of it.
@@ -169,8 +182,11 @@ func (m *Manager) wish(ctx context.Context, claim *resourceapi.ResourceClaim, re
 	if w.gpu, err = m.Inventory.GPU(ctx, w.name.Address); err != nil {
 		return w, err
 	}
+	if w.gpu.Fault != "" {
+		return w, fmt.Errorf("%w: %s", gpu.ErrUnhealthy, w.gpu.Fault)
+	}
 	if pod := w.gpu.LentTo(w.name); pod != "" {
-		return w, fmt.Errorf("%w: a device plugin of this node has given it, or what it is part of, to pod %s; it is free when that pod has ended", gpu.ErrInUse, pod)
+		return w, refused{fmt.Errorf("%w: a device plugin of this node has given it, or what it is part of, to another pod; it is free when that pod has ended", gpu.ErrInUse), []any{"pod", pod}}
 	}
 	if w.all, err = memoryOf(w.gpu, w.name); err != nil {
 		return w, err

@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,10 +13,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Times of a prepare call. The kubelet gives a call 45 seconds and, when it has
-// failed, comes back no earlier than 90 seconds later: what passes by itself is
-// better waited for within the call. A call that is not back in time has its
-// error replaced by the kubelet's own.
+// Times of a call. The kubelet gives a call 45 seconds, of which the claim is read
+// from the API server first. After a failed prepare it comes back no earlier than
+// 90 seconds later: what passes by itself is better waited for within the call. A
+// call that is not back in time has its error replaced by the kubelet's own.
 const (
 	patience   = 40 * time.Second
 	firstPause = 50 * time.Millisecond
@@ -26,7 +27,23 @@ const (
 	// stopPatience is the part of it that an MPS daemon may take which nobody
 	// uses yet, so that what comes after it has some too.
 	stopPatience = 2 * time.Second
+	// answerTime is kept for the answer to reach the kubelet.
+	answerTime = time.Second
+	// exitPatience is how long unprepare waits for processes that are being killed.
+	exitPatience = 5 * time.Second
 )
+
+// within limits a call so that it ends before the kubelet's deadline, which comes
+// with ctx, although undoing what it has begun takes time too. Of a very short
+// time it keeps two thirds to try.
+func within(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := patience
+	if deadline, ok := ctx.Deadline(); ok {
+		left := time.Until(deadline)
+		limit = min(limit, left-min(undoPatience+answerTime, left/3))
+	}
+	return context.WithTimeout(ctx, limit)
+}
 
 // Prepare makes the devices of the claim usable and returns those of this
 // driver in the order of the allocation; none of ours is an empty success. A
@@ -39,11 +56,19 @@ const (
 //
 // The logger in ctx should name the claim, here and in [Manager.Unprepare].
 func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := within(ctx)
 	defer cancel()
+	devices, err := m.prepareInTime(ctx, claim)
+	logRefusal(ctx, err)
+	return devices, err
+}
+
+// prepareInTime tries until ctx ends.
+func (m *Manager) prepareInTime(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
+	m.BeforePrepare(ctx)
 	var before error
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
-		devices, err := m.prepare(ctx, claim)
+		devices, err := m.prepareOnce(ctx, claim)
 		switch {
 		case err == nil:
 			return devices, nil
@@ -70,22 +95,35 @@ func undoTime(ctx context.Context) time.Duration {
 	return max(time.Until(deadline), 0) + undoPatience
 }
 
-func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
+// prepareOnce is one try, and a second one at once if the API server has to be
+// asked who shares a device.
+func (m *Manager) prepareOnce(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
+	devices, err := m.prepare(ctx, claim, nil)
+	var unknown unknownPod
+	if errors.As(err, &unknown) {
+		return m.prepare(ctx, claim, m.ask(ctx, unknown.of))
+	}
+	return devices, err
+}
+
+func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, asked answers) ([]Device, error) {
 	allocation, err := m.allocation(claim)
 	if err != nil {
 		return nil, err
 	}
 	if allocation == nil {
-		return nil, m.Unprepare(ctx, claim.UID)
+		return nil, m.unprepare(ctx, claim.UID)
 	}
 	unlock, err := m.locks.lock(ctx, claimLock(claim.UID))
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	r, err := m.reach(ctx, claim.UID, toPrepared, wanted{allocation, func(ctx context.Context) error {
-		return m.plan(ctx, claim, allocation)
-	}})
+	r, err := m.reach(ctx, claim.UID, toPrepared, wanted{
+		record: allocation,
+		plan:   func(ctx context.Context) error { return m.plan(ctx, claim, allocation) },
+		asked:  asked,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -106,10 +144,35 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim)
 	return devices, nil
 }
 
-// Unprepare undoes all that was done for the claim. A claim of which nothing is
-// known is no error. After an error the claim still holds its devices, and the
+// Unprepare undoes all that was done for the claim. It succeeds if nothing is
+// known of the claim. After an error the claim still holds its devices, and the
 // call is to be repeated.
+//
+// While processes compute on the claim's devices, Unprepare undoes nothing: it
+// waits up to 5 seconds for them to end, and then returns an error that wraps
+// [gpu.ErrInUse].
 func (m *Manager) Unprepare(ctx context.Context, claim types.UID) error {
+	ctx, cancel := within(ctx)
+	defer cancel()
+	giveUp := time.After(exitPatience)
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		err := m.unprepare(ctx, claim)
+		var still stillComputing
+		if !errors.As(err, &still) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+			continue
+		case <-giveUp:
+		case <-ctx.Done():
+		}
+		logRefusal(ctx, err)
+		return err
+	}
+}
+
+func (m *Manager) unprepare(ctx context.Context, claim types.UID) error {
 	unlock, err := m.locks.lock(ctx, claimLock(claim))
 	if err != nil {
 		return err

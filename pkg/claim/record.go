@@ -37,6 +37,18 @@ type record struct {
 	// Adopted says that the claim had all of its devices, and a CDI spec, when
 	// the record before this one was lost.
 	Adopted bool `json:"adopted,omitempty"`
+	// Pods are the UIDs of the pods that the claim was reserved for whenever it was
+	// prepared, in ascending order. More pods may use it.
+	Pods []types.UID `json:"pods,omitempty"`
+}
+
+// addPods reports whether any of the pods is new to the record.
+func (r *record) addPods(pods []types.UID) bool {
+	before := len(r.Pods)
+	r.Pods = append(slices.Clone(r.Pods), pods...)
+	slices.Sort(r.Pods)
+	r.Pods = slices.Compact(r.Pods)
+	return len(r.Pods) > before
 }
 
 // allocated is one allocation result of ours.

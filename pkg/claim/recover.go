@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -37,10 +38,20 @@ type Report struct {
 	DaemonsStopped []string
 }
 
+const (
+	// recoverPatience is how long one claim, GPU or daemon may take to recover:
+	// longer than the start of an MPS daemon and the reset of a GPU take.
+	recoverPatience = 30 * time.Second
+	// recoverAtOnce bounds the work of one recovery. Claims of a GPU that hangs may
+	// wait for each other, and there are fewer of them than this.
+	recoverAtOnce = 128
+)
+
 // Recover brings every claim to rest: what was half done is undone, what is
-// prepared is verified and repaired. It may be called at any time. A claim that
-// cannot be brought to rest does not keep the others from it; the error joins
-// all of these.
+// prepared is verified and repaired. It may be called at any time. Claims are
+// recovered at the same time, each within a time of its own, so that a GPU that
+// hangs keeps no claim on another GPU from being recovered. The error joins those
+// of all claims that could not be brought to rest.
 //
 // Whether a claim still exists in the API is for the caller to find out: list
 // with [Manager.Held] first and ask the API server then, not a cache that may
@@ -62,10 +73,16 @@ func (m *Manager) Recover(ctx context.Context) (Report, error) {
 	}
 	claims = append(claims, specs...)
 	slices.Sort(claims)
-	for _, claim := range slices.Compact(claims) {
-		if err := m.settle(ctx, claim, &report); err != nil {
-			errs = append(errs, fmt.Errorf("recover claim %s: %w", claim, err))
+	claims = slices.Compact(claims)
+	reports := make([]Report, len(claims))
+	errs = append(errs, recoverAll(ctx, len(claims), func(ctx context.Context, i int) error {
+		if err := m.settle(ctx, claims[i], &reports[i]); err != nil {
+			return fmt.Errorf("recover claim %s: %w", claims[i], err)
 		}
+		return nil
+	}))
+	for _, r := range reports {
+		report.add(r)
 	}
 	report.ModesOff, err = m.settleModes(ctx)
 	if err != nil {
@@ -91,23 +108,46 @@ func (m *Manager) settleGPUs(ctx context.Context, records *store.Store, settle f
 	if err != nil {
 		return nil, err
 	}
+	slices.Sort(keys)
+	names, done := make([]gpu.DeviceName, len(keys)), make([]bool, len(keys))
+	err = recoverAll(ctx, len(keys), func(ctx context.Context, i int) (err error) {
+		if names[i], err = gpu.ParseDeviceName(keys[i]); err != nil {
+			return err
+		}
+		if done[i], err = m.settleGPU(ctx, names[i].Address, settle); err != nil {
+			return fmt.Errorf("%s: %w", describe(names[i].Address), err)
+		}
+		return nil
+	})
 	var settled []gpu.PCIAddress
-	var errs []error
-	for _, key := range keys {
-		name, err := gpu.ParseDeviceName(key)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		done, err := m.settleGPU(ctx, name.Address, settle)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", describe(name.Address), err))
-		}
-		if done {
+	for i, name := range names {
+		if done[i] {
 			settled = append(settled, name.Address)
 		}
 	}
-	return settled, errors.Join(errs...)
+	return settled, err
+}
+
+// recoverAll recovers n things at the same time, each within recoverPatience, and
+// joins their errors in their order.
+func recoverAll(ctx context.Context, n int, one func(ctx context.Context, i int) error) error {
+	errs := make([]error, n)
+	inParallel(n, recoverAtOnce, func(i int) {
+		ctx, cancel := context.WithTimeout(ctx, recoverPatience)
+		defer cancel()
+		errs[i] = one(ctx, i)
+	})
+	return errors.Join(errs...)
+}
+
+// add appends what was found about further claims.
+func (r *Report) add(more Report) {
+	r.Verified = append(r.Verified, more.Verified...)
+	r.Undone = append(r.Undone, more.Undone...)
+	r.Forgotten = append(r.Forgotten, more.Forgotten...)
+	r.Quarantined = append(r.Quarantined, more.Quarantined...)
+	r.Unrecorded = append(r.Unrecorded, more.Unrecorded...)
+	r.Busy = append(r.Busy, more.Busy...)
 }
 
 func (m *Manager) settleGPU(ctx context.Context, address gpu.PCIAddress, settle func(context.Context, gpu.PCIAddress) (bool, error)) (bool, error) {

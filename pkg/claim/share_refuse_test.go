@@ -81,11 +81,11 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 		"beside shares that leave too little": {
 			others: []*resourceapi.ResourceClaim{pieces("other", piece{device: "gpu-00-00", memory: "50Gi"})},
 			pieces: []piece{{device: "gpu-00-00", memory: "40Gi"}}, is: gpu.ErrInUse,
-			says: "40Gi of its 80Gi memory are wanted, and 50Gi are held by claims team-a/other",
+			says: "40Gi of its 80Gi memory are wanted, and 50Gi are held by one other claim",
 		},
 		"beside the whole": {
 			others: []*resourceapi.ResourceClaim{newClaim("other", "gpu-00-00")},
-			pieces: []piece{{device: "gpu-00-00", memory: "10Gi"}}, is: gpu.ErrInUse, says: "claim team-a/other (UID uid-other) holds gpu-00-00 (prepared)",
+			pieces: []piece{{device: "gpu-00-00", memory: "10Gi"}}, is: gpu.ErrInUse, says: "another claim holds gpu-00-00 (prepared)",
 		},
 		"the whole beside one": {
 			others: []*resourceapi.ResourceClaim{pieces("other", piece{device: "gpu-00-00", memory: "10Gi"})},
@@ -107,7 +107,7 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 				pieces("plain", piece{device: "gpu-00-00", memory: "10Gi", config: config("ShareConfig", plain)}),
 			},
 			pieces: []piece{{device: "gpu-00-00", memory: "10Gi", config: config("ShareConfig", `"processes":9`)}}, is: gpu.ErrNoCapacity,
-			says: "MPS admits 48 processes to the device at a time; shares for 40 are held by claims team-a/a, team-a/b, team-a/plain, and this claim is for 9 more",
+			says: "MPS admits 48 processes to the device at a time; shares for 40 are held by 3 other claims, and this claim is for 9 more",
 		},
 
 		"a GpuConfig for a share": {
@@ -154,7 +154,7 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 
 		"an interval that nobody can set":   {world: without(func(o *claim.Options) { o.TimeSlicing = nil }), pieces: []piece{{device: "gpu-00-00-ts", config: interval(gpu.TimeSliceLong)}}, is: gpu.ErrNotSupported, says: "this node changes no time slices; leave the interval out"},
 		"two intervals of one GPU":          {pieces: []piece{{device: "gpu-00-00-ts", config: interval(gpu.TimeSliceLong)}, {device: "gpu-00-00-ts", config: interval(gpu.TimeSliceShort)}}, is: gpu.ErrInvalid, says: "the time slices Long and Short of one GPU"},
-		"another interval than others want": {others: []*resourceapi.ResourceClaim{pieces("other", piece{device: "gpu-00-00-ts", config: interval(gpu.TimeSliceLong)})}, pieces: []piece{{device: "gpu-00-00-ts", config: interval(gpu.TimeSliceShort)}}, is: gpu.ErrInUse, says: "already in use with the time slice Long by claim team-a/other"},
+		"another interval than others want": {others: []*resourceapi.ResourceClaim{pieces("other", piece{device: "gpu-00-00-ts", config: interval(gpu.TimeSliceLong)})}, pieces: []piece{{device: "gpu-00-00-ts", config: interval(gpu.TimeSliceShort)}}, is: gpu.ErrInUse, says: "already in use with the time slice Long by another claim"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newShareWorld(t, t.TempDir(), 2)

@@ -155,7 +155,8 @@ func (w *world) restart(ctx context.Context) (*claim.Manager, claim.Report) {
 	w.t.Helper()
 	w.faults = &faults{}
 	m := w.start()
-	report, err := m.Recover(ctx)
+	// Claims of one GPU wait for each other.
+	report, err := m.Recover(context.WithoutCancel(ctx))
 	if err != nil {
 		w.t.Fatalf("recover: %v", err)
 	}

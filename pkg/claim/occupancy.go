@@ -1,0 +1,310 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// Records say who should use a device, and the hardware says who does. The two
+// differ after a forced deletion: API server and kubelet forget the pod while its
+// processes go on computing. So the GPU is asked for its processes twice: before
+// a device is handed out, and before a claim that was prepared is undone.
+
+// Hardware asks the GPUs themselves. Calls for different GPUs may come at the
+// same time.
+type Hardware interface {
+	// Check reports whether the GPU answers. The error wraps [gpu.ErrLost],
+	// [gpu.ErrTimeout] or [gpu.ErrNotReady] if it does not.
+	Check(ctx context.Context, address gpu.PCIAddress) error
+	// Processes lists the processes with a context on the GPU. The error wraps
+	// [gpu.ErrNotSupported] if the driver cannot list them.
+	Processes(ctx context.Context, address gpu.PCIAddress) ([]gpu.Process, error)
+}
+
+// Occupancy tells who uses the GPUs of the node. All fields are needed.
+type Occupancy struct {
+	Hardware Hardware
+	// Task describes a process. The error wraps [gpu.ErrNotFound] if it has ended.
+	Task func(pid int) (gpu.Task, error)
+	// Pods asks the API server for the pods that a claim is reserved for now; none
+	// if the claim is gone. It is called without any lock held.
+	Pods func(ctx context.Context, claim Ref) ([]types.UID, error)
+}
+
+// hardwarePatience is how long a GPU may take to say who uses it.
+const hardwarePatience = 5 * time.Second
+
+// user is a process that uses a GPU.
+type user struct {
+	gpu.Process
+	gpu.Task
+	// unknown says that the kernel does not tell what the process is.
+	unknown error
+}
+
+// users asks each of the GPUs for its users, all at the same time. Ended
+// processes and those of MPS itself are left out, and so are processes of the
+// host that only draw: a display server has no part in what claims compute.
+func (m *Manager) users(ctx context.Context, addresses []gpu.PCIAddress, check bool) (map[gpu.PCIAddress][]user, error) {
+	all, errs := make([][]user, len(addresses)), make([]error, len(addresses))
+	inParallel(len(addresses), len(addresses), func(i int) { all[i], errs[i] = m.usersOf(ctx, addresses[i], check) })
+	byGPU := make(map[gpu.PCIAddress][]user, len(addresses))
+	for i, address := range addresses {
+		byGPU[address] = all[i]
+	}
+	return byGPU, errors.Join(errs...)
+}
+
+func (m *Manager) usersOf(ctx context.Context, address gpu.PCIAddress, check bool) ([]user, error) {
+	ctx, cancel := context.WithTimeout(ctx, hardwarePatience)
+	defer cancel()
+	if check {
+		if err := m.Occupancy.Hardware.Check(ctx, address); err != nil {
+			return nil, err
+		}
+	}
+	processes, err := m.Occupancy.Hardware.Processes(ctx, address)
+	if errors.Is(err, gpu.ErrNotSupported) {
+		klog.FromContext(ctx).V(2).Info("The driver cannot list the processes on a GPU", "device", address.DeviceName(), "err", err)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var users []user
+	for _, p := range processes {
+		task, err := m.Occupancy.Task(p.PID)
+		if errors.Is(err, gpu.ErrNotFound) || task.IsMPS() || err == nil && p.Graphics && task.PodUID == "" {
+			continue
+		}
+		users = append(users, user{Process: p, Task: task, unknown: err})
+	}
+	return users, nil
+}
+
+// on leaves those that use the device. On a MIG device these are the processes on
+// the GPU instances at its place; the hardware is asked for them only if there
+// are processes on the GPU.
+func (m *Manager) on(ctx context.Context, name gpu.DeviceName, users []user) ([]user, error) {
+	if name.Kind != gpu.KindMIG || len(users) == 0 {
+		return users, nil
+	}
+	if m.Partitioning == nil {
+		return nil, nil
+	}
+	mig, err := m.Partitioning.MIG.MIG(ctx, name.Address)
+	if err != nil {
+		return nil, err
+	}
+	there := partitionsAt(mig, name)
+	return slices.DeleteFunc(slices.Clone(users), func(u user) bool {
+		return u.GPUInstance == nil || !slices.ContainsFunc(there, func(p gpu.Partition) bool { return p.GPUInstanceID == *u.GPUInstance })
+	}), nil
+}
+
+// checkUnused asks the GPUs of a new record whether they answer, and returns an
+// error that wraps [gpu.ErrInUse] if a process uses one of the devices that
+// belongs neither to the claim nor to a claim that has a part of the device too.
+//
+// More pods may use a prepared claim later, of which no call tells. So if a pod
+// that nothing is known of is on a device that others have parts of, and the API
+// server has not been asked about their claims, the error is an unknownPod.
+func (m *Manager) checkUnused(ctx context.Context, j job) error {
+	if m.Occupancy == nil {
+		return nil
+	}
+	names, err := j.names()
+	if err != nil {
+		return err
+	}
+	users, err := m.users(ctx, gpusOfNames(names), true)
+	if err != nil {
+		return err
+	}
+	for i, d := range j.Devices {
+		onDevice, err := m.on(ctx, names[i], users[names[i].Address])
+		if err != nil {
+			return err
+		}
+		if len(onDevice) == 0 {
+			continue
+		}
+		others, err := j.others(ctx)
+		if err != nil {
+			return err
+		}
+		if err := j.checkStrangers(d, onDevice, others); err != nil {
+			return fmt.Errorf("device %s: %w", d.Device, err)
+		}
+	}
+	return nil
+}
+
+func gpusOfNames(names []gpu.DeviceName) []gpu.PCIAddress {
+	var addresses []gpu.PCIAddress
+	for _, name := range names {
+		if name.Kind != gpu.KindMonitor && !slices.Contains(addresses, name.Address) {
+			addresses = append(addresses, name.Address)
+		}
+	}
+	return addresses
+}
+
+func (j job) checkStrangers(d allocated, onDevice []user, others []holder) error {
+	sharing := slices.DeleteFunc(slices.Clone(others), func(h holder) bool {
+		return !slices.ContainsFunc(h.Devices, func(o allocated) bool { return o.Device == d.Device })
+	})
+	for _, u := range onDevice {
+		belongs := func(pods []types.UID) bool { return slices.Contains(pods, types.UID(u.PodUID)) }
+		if u.PodUID != "" && (belongs(j.Pods) || slices.ContainsFunc(sharing, func(h holder) bool { return belongs(h.Pods) })) {
+			continue
+		}
+		var unanswered error
+		if u.PodUID != "" && len(sharing) > 0 {
+			if j.asked == nil {
+				return unknownPod{of: refsOf(sharing)}
+			}
+			asked := func(h holder) bool { return belongs(j.asked[h.Claim.UID].pods) }
+			if slices.ContainsFunc(sharing, asked) {
+				continue
+			}
+			for _, h := range sharing {
+				unanswered = errors.Join(unanswered, j.asked[h.Claim.UID].err)
+			}
+		}
+		details := []any{"pid", u.PID, "command", u.Command, "podUID", u.PodUID, "containerID", u.ContainerID, "holders", refsOf(sharing)}
+		switch {
+		case unanswered != nil:
+			return refused{fmt.Errorf("%w: process %d computes on it, and the API server does not answer whether that belongs to a claim that shares the device; it is asked again", gpu.ErrInUse, u.PID),
+				append(details, "apiErr", unanswered)}
+		case u.unknown != nil:
+			details = append(details, "err", u.unknown)
+		}
+		return refused{fmt.Errorf("%w: process %d still uses it and belongs to no claim that has it; it ends with its pod, or an administrator ends it on the node: kill -9 %d, and a reset of the GPU if that does not help", gpu.ErrInUse, u.PID, u.PID), details}
+	}
+	return nil
+}
+
+func refsOf(holders []holder) []Ref {
+	refs := make([]Ref, len(holders))
+	for i, h := range holders {
+		refs[i] = h.Claim
+	}
+	return refs
+}
+
+// unknownPod says that a process of a pod of which nothing is known is on a
+// device, and which claims the pod may belong to.
+type unknownPod struct{ of []Ref }
+
+func (unknownPod) Error() string {
+	return fmt.Sprintf("%v: a process of an unknown pod computes on the device", gpu.ErrInUse)
+}
+
+func (unknownPod) Unwrap() error { return gpu.ErrInUse }
+
+// answers are what the API server said of claims.
+type answers map[types.UID]answer
+
+type answer struct {
+	pods []types.UID
+	err  error
+}
+
+// ask asks the API server which pods the claims are reserved for. The caller
+// holds no lock.
+func (m *Manager) ask(ctx context.Context, claims []Ref) answers {
+	ctx, cancel := context.WithTimeout(ctx, hardwarePatience)
+	defer cancel()
+	var mu sync.Mutex
+	all := make(answers, len(claims))
+	inParallel(len(claims), parallelQuestions, func(i int) {
+		pods, err := m.Occupancy.Pods(ctx, claims[i])
+		mu.Lock()
+		defer mu.Unlock()
+		all[claims[i].UID] = answer{pods, err}
+	})
+	return all
+}
+
+// parallelQuestions bounds what one call asks of the API server at a time.
+const parallelQuestions = 8
+
+// checkEnded returns an error that is a stillComputing if a process computes on a
+// device of the claim that undoing the claim would let another claim have:
+//
+//   - of any pod, if the claim has the device to itself;
+//   - of a pod that the claim was prepared for, if it has a part.
+//
+// Processes of the host keep no pod from ending. A GPU that does not answer does
+// not either: nothing can be told from it, and no claim is given a GPU that does
+// not answer.
+func (m *Manager) checkEnded(ctx context.Context, j job) error {
+	if m.Occupancy == nil || len(j.Devices) == 0 {
+		return nil
+	}
+	names, err := j.names()
+	if err != nil {
+		return err
+	}
+	users, err := m.users(ctx, gpusOfNames(names), false)
+	if ctx.Err() != nil && err != nil {
+		return err
+	}
+	if err != nil {
+		klog.FromContext(ctx).Info("Cannot list the processes of the claim, unpreparing it all the same", "err", err)
+	}
+	for i, d := range j.Devices {
+		inPods := slices.DeleteFunc(slices.Clone(users[names[i].Address]), func(u user) bool { return u.PodUID == "" })
+		onDevice, err := m.on(ctx, names[i], inPods)
+		if err != nil {
+			klog.FromContext(ctx).Info("Cannot read the MIG devices of a GPU, unpreparing the claim all the same", "device", d.Device, "err", err)
+		}
+		for _, u := range onDevice {
+			if d.partOf(names[i]) && !slices.Contains(j.Pods, types.UID(u.PodUID)) {
+				continue
+			}
+			return stillComputing{refused{
+				fmt.Errorf("device %s: %w: process %d still computes on it, so the claim keeps it; the process ends with its container, or an administrator ends it on the node: kill -9 %d, and a reset of the GPU if that does not help", d.Device, gpu.ErrInUse, u.PID, u.PID),
+				[]any{"pid", u.PID, "command", u.Command, "podUID", u.PodUID, "containerID", u.ContainerID},
+			}}
+		}
+	}
+	return nil
+}
+
+// stillComputing says that a process of a claim has not ended yet.
+type stillComputing struct{ refused }
+
+// refused is an error that reaches a user, with details that are for
+// administrators: names of what belongs to other tenants. The details go to the
+// log.
+type refused struct {
+	error
+	details []any // keys and values
+}
+
+func (r refused) Unwrap() error { return r.error }
+
+// logRefusal logs the details of an error, if it has any.
+func logRefusal(ctx context.Context, err error) {
+	var r refused
+	var s stillComputing
+	switch {
+	case errors.As(err, &r):
+	case errors.As(err, &s):
+		r = s.refused
+	default:
+		return
+	}
+	klog.FromContext(ctx).Info("The claim must wait for another", append([]any{"err", r.error}, r.details...)...)
+}

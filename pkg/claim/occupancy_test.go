@@ -1,0 +1,723 @@
+package claim_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// occupants are the processes of a node, on which GPUs they are, and what the API
+// server says of claims.
+type occupants struct {
+	mu    sync.Mutex
+	on    map[gpu.PCIAddress][]gpu.Process
+	tasks map[int]gpu.Task
+	// pods by claim UID, as the API server has them.
+	pods   map[types.UID][]types.UID
+	apiErr error
+	// errs are what a GPU fails with if it is asked.
+	errs map[gpu.PCIAddress]error
+	// hangs are GPUs that do not answer until the caller gives up.
+	hangs map[gpu.PCIAddress]bool
+	// lists and reads count what was asked of the GPUs and of the API server.
+	lists, reads int
+}
+
+// occupied gives the world a hardware that tells who uses it.
+func (w *world) occupied() *occupants {
+	o := &occupants{
+		on: map[gpu.PCIAddress][]gpu.Process{}, tasks: map[int]gpu.Task{}, pods: map[types.UID][]types.UID{},
+		errs: map[gpu.PCIAddress]error{}, hangs: map[gpu.PCIAddress]bool{},
+	}
+	before := w.options
+	w.options = func(options *claim.Options) {
+		if before != nil {
+			before(options)
+		}
+		options.Occupancy = &claim.Occupancy{Hardware: o, Task: o.task, Pods: o.podsOf}
+	}
+	return o
+}
+
+// runs lets a process of a pod, "" for the host, compute on the GPU of that bus.
+func (o *occupants) runs(bus uint8, pid int, pod string) {
+	o.add(bus, gpu.Process{PID: pid}, gpu.Task{Command: "python", PodUID: pod})
+}
+
+func (o *occupants) add(bus uint8, p gpu.Process, task gpu.Task) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	address := gpu.PCIAddress{Bus: bus}
+	o.on[address] = append(o.on[address], p)
+	o.tasks[p.PID] = task
+}
+
+// ends ends a process; its GPU may list it for a moment longer.
+func (o *occupants) ends(pid int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.tasks, pid)
+}
+
+func (o *occupants) Check(ctx context.Context, address gpu.PCIAddress) error {
+	return o.answer(ctx, address)
+}
+
+func (o *occupants) answer(ctx context.Context, address gpu.PCIAddress) error {
+	o.mu.Lock()
+	hangs, err := o.hangs[address], o.errs[address]
+	o.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return fmt.Errorf("%w: no answer from the driver", gpu.ErrTimeout)
+	}
+	return err
+}
+
+func (o *occupants) Processes(ctx context.Context, address gpu.PCIAddress) ([]gpu.Process, error) {
+	if err := o.answer(ctx, address); err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lists++
+	return slices.Clone(o.on[address]), nil
+}
+
+func (o *occupants) task(pid int) (gpu.Task, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	task, ok := o.tasks[pid]
+	if !ok {
+		return gpu.Task{}, fmt.Errorf("process %d: %w", pid, gpu.ErrNotFound)
+	}
+	return task, nil
+}
+
+func (o *occupants) podsOf(_ context.Context, c claim.Ref) ([]types.UID, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.reads++
+	return o.pods[c.UID], o.apiErr
+}
+
+// usedBy reserves a claim for pods.
+func usedBy(c *resourceapi.ResourceClaim, pods ...types.UID) *resourceapi.ResourceClaim {
+	c.Status.ReservedFor = nil
+	for _, pod := range pods {
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: string(pod), UID: pod})
+	}
+	return c
+}
+
+// logged collects what is logged with the context.
+func logged(ctx context.Context) (context.Context, *bytes.Buffer) {
+	var log bytes.Buffer
+	return klog.NewContext(ctx, textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))), &log
+}
+
+// After a forced deletion nothing but the hardware knows of the process.
+func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
+	const part = "gpu-00-00"
+	for name, c := range map[string]struct {
+		wanted  *resourceapi.ResourceClaim
+		holders []*resourceapi.ResourceClaim
+		runs    func(*occupants)
+		refused bool
+	}{
+		"a whole GPU, a pod's process on it": {
+			wanted: newClaim("c", part), runs: func(o *occupants) { o.runs(0, 4711, "pod-gone") }, refused: true,
+		},
+		"a whole GPU, a program of the host on it": {
+			wanted: newClaim("c", part), runs: func(o *occupants) { o.runs(0, 4711, "") }, refused: true,
+		},
+		"a whole GPU, a process on another one": {
+			wanted: newClaim("c", part), runs: func(o *occupants) { o.runs(1, 4711, "pod-gone") },
+		},
+		"a whole GPU, a process that has ended": {
+			wanted: newClaim("c", part), runs: func(o *occupants) { o.runs(0, 4711, "pod-gone"); o.ends(4711) },
+		},
+		"a whole GPU, an MPS server of the node": {
+			wanted: newClaim("c", part), runs: func(o *occupants) {
+				o.add(0, gpu.Process{PID: 4711}, gpu.Task{Command: "nvidia-cuda-mps", OnHost: true})
+			},
+		},
+		"a whole GPU, a container's process that calls itself an MPS server": {
+			wanted: newClaim("c", part), refused: true, runs: func(o *occupants) {
+				o.add(0, gpu.Process{PID: 4711}, gpu.Task{Command: "nvidia-cuda-mps", PodUID: "pod-hostile"})
+			},
+		},
+		"a whole GPU, the display server of the host": {
+			wanted: newClaim("c", part), runs: func(o *occupants) {
+				o.add(0, gpu.Process{PID: 4711, Graphics: true}, gpu.Task{Command: "Xorg"})
+			},
+		},
+		"a whole GPU, a container that draws": {
+			wanted: newClaim("c", part), refused: true, runs: func(o *occupants) {
+				o.add(0, gpu.Process{PID: 4711, Graphics: true}, gpu.Task{Command: "render", PodUID: "pod-gone"})
+			},
+		},
+		"a whole GPU, a process of the claim's own pod": {
+			wanted: usedBy(newClaim("c", part), "pod-c"), runs: func(o *occupants) { o.runs(0, 4711, "pod-c") },
+		},
+		"a share beside a share in use": {
+			wanted:  pieces("c", piece{device: part, memory: "10Gi"}),
+			holders: []*resourceapi.ResourceClaim{usedBy(pieces("a", piece{device: part, memory: "10Gi"}), "pod-a")},
+			runs:    func(o *occupants) { o.runs(0, 4711, "pod-a") },
+		},
+		"a share beside a share that another pod uses by now": {
+			wanted:  pieces("c", piece{device: part, memory: "10Gi"}),
+			holders: []*resourceapi.ResourceClaim{usedBy(pieces("a", piece{device: part, memory: "10Gi"}), "pod-a")},
+			runs: func(o *occupants) {
+				o.runs(0, 4711, "pod-late")
+				o.pods["uid-a"] = []types.UID{"pod-a", "pod-late"}
+			},
+		},
+		"a share of a GPU with a stranger": {
+			wanted:  pieces("c", piece{device: part, memory: "10Gi"}),
+			holders: []*resourceapi.ResourceClaim{usedBy(pieces("a", piece{device: part, memory: "10Gi"}), "pod-a")},
+			runs:    func(o *occupants) { o.runs(0, 41, "pod-a"); o.runs(0, 4711, "pod-gone") }, refused: true,
+		},
+		"a share of a GPU with a pod that the API server is not heard about": {
+			wanted:  pieces("c", piece{device: part, memory: "10Gi"}),
+			holders: []*resourceapi.ResourceClaim{usedBy(pieces("a", piece{device: part, memory: "10Gi"}), "pod-a")},
+			runs: func(o *occupants) {
+				o.runs(0, 4711, "pod-late")
+				o.apiErr = errors.New("resourceclaims team-a/a: connection refused")
+			}, refused: true,
+		},
+		"a share beside a program of the host": {
+			wanted:  pieces("c", piece{device: part, memory: "10Gi"}),
+			holders: []*resourceapi.ResourceClaim{usedBy(pieces("a", piece{device: part, memory: "10Gi"}), "pod-a")},
+			runs:    func(o *occupants) { o.runs(0, 4711, "") }, refused: true,
+		},
+		"a time slice beside one in use": {
+			wanted:  pieces("c", piece{device: part + "-ts"}),
+			holders: []*resourceapi.ResourceClaim{usedBy(pieces("a", piece{device: part + "-ts"}), "pod-a")},
+			runs:    func(o *occupants) { o.runs(0, 4711, "pod-a") },
+		},
+		"a time slice of a GPU with a stranger": {
+			wanted:  pieces("c", piece{device: part + "-ts"}),
+			holders: []*resourceapi.ResourceClaim{usedBy(pieces("a", piece{device: part + "-ts"}), "pod-a")},
+			runs:    func(o *occupants) { o.runs(0, 4711, "pod-gone") }, refused: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newShareWorld(t, t.TempDir(), 2)
+			o := w.occupied()
+			m := w.start()
+			for _, holder := range c.holders {
+				if _, err := m.Prepare(t.Context(), holder); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := w.left(m)
+			c.runs(o)
+			ctx, log := logged(once())
+			_, err := m.Prepare(ctx, c.wanted)
+			if !c.refused {
+				if err != nil {
+					t.Errorf("refused: %v", err)
+				}
+				return
+			}
+			if !errors.Is(err, gpu.ErrInUse) || !gpu.Transient(err) || !strings.Contains(err.Error(), "process 4711") {
+				t.Errorf("got %v, want %v that names the process", err, gpu.ErrInUse)
+			}
+			for _, secret := range []string{"pod-", "python", "team-a/a"} {
+				if strings.Contains(fmt.Sprint(err), secret) {
+					t.Errorf("an event names %q, which is another tenant's: %v", secret, err)
+				}
+			}
+			if !strings.Contains(log.String(), "podUID=") {
+				t.Errorf("the log names no pod: %s", log)
+			}
+			if diff := cmp.Diff(before, w.left(m)); diff != "" {
+				t.Errorf("left (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAStrangersProcessIsWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, dir, 1)
+		o := w.occupied()
+		m := w.start()
+		o.runs(0, 4711, "pod-gone")
+		result := make(chan error, 1)
+		go func() {
+			_, err := m.Prepare(t.Context(), newClaim("c", "gpu-00-00"))
+			result <- err
+		}()
+		time.AfterFunc(10*time.Second, func() { o.ends(4711) })
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A claim that is prepared is what its pods run on: nothing is asked, and nothing
+// can stand in its way.
+func TestAPreparedClaimIsPreparedAgainWhateverRuns(t *testing.T) {
+	w := newShareWorld(t, t.TempDir(), 1)
+	o := w.occupied()
+	m, c := w.start(), usedBy(newClaim("c", "gpu-00-00"), "pod-c")
+	if _, err := m.Prepare(once(), c); err != nil {
+		t.Fatal(err)
+	}
+	o.runs(0, 1, "pod-c")
+	o.runs(0, 2, "pod-late")
+	o.errs[gpu.PCIAddress{}] = gpu.ErrLost
+	if o.lists != 1 || o.reads != 0 {
+		t.Errorf("%d lists of processes and %d reads of the API to prepare, want 1 and 0", o.lists, o.reads)
+	}
+	for _, again := range []*resourceapi.ResourceClaim{c, usedBy(newClaim("c", "gpu-00-00"), "pod-c", "pod-late")} {
+		if _, err := m.Prepare(once(), again); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := m.Recover(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if o.lists != 1 || o.reads != 0 {
+		t.Errorf("%d lists of processes and %d reads of the API in all, want 1 and 0", o.lists, o.reads)
+	}
+}
+
+func TestAGPUThatDoesNotAnswerIsNotHandedOut(t *testing.T) {
+	for _, want := range []error{gpu.ErrLost, gpu.ErrTimeout, gpu.ErrNotReady} {
+		w := newWorld(t, t.TempDir(), 2)
+		o := w.occupied()
+		m := w.start()
+		o.errs[gpu.PCIAddress{Bus: 1}] = fmt.Errorf("check GPU at 0000:01:00.0: %w", want)
+		if _, err := m.Prepare(once(), newClaim("both", "gpu-00-00", "gpu-01-00")); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+		if got := w.files(); got != "" {
+			t.Errorf("left behind:\n%s", got)
+		}
+		if _, err := m.Prepare(once(), newClaim("one", "gpu-00-00")); err != nil {
+			t.Errorf("the other GPU: %v", err)
+		}
+	}
+}
+
+func TestADriverThatCannotListProcessesHandsOutItsGPUs(t *testing.T) {
+	w := newWorld(t, t.TempDir(), 1)
+	o := w.occupied()
+	w.options = func(options *claim.Options) {
+		options.Occupancy = &claim.Occupancy{Hardware: listless{o}, Task: o.task, Pods: o.podsOf}
+	}
+	m, c := w.start(), newClaim("c", "gpu-00-00")
+	if _, err := m.Prepare(once(), c); err != nil {
+		t.Error(err)
+	}
+	must(t, m.Unprepare(once(), c.UID))
+}
+
+// listless is a driver that cannot list processes.
+type listless struct{ *occupants }
+
+func (listless) Processes(context.Context, gpu.PCIAddress) ([]gpu.Process, error) {
+	return nil, fmt.Errorf("list processes: %w", gpu.ErrNotSupported)
+}
+
+func TestAGPUWithAFaultIsNotHandedOut(t *testing.T) {
+	const fault = "XID 79; reset the GPU: nvidia-smi --gpu-reset -i 0000:00:00.0"
+	for _, wanted := range []*resourceapi.ResourceClaim{
+		newClaim("c", "gpu-00-00"), pieces("c", piece{device: "gpu-00-00", memory: "10Gi"}), pieces("c", piece{device: "gpu-00-00-ts"}),
+	} {
+		w := newShareWorld(t, t.TempDir(), 1)
+		held, address := pieces("held", piece{device: wanted.Status.Allocation.Devices.Results[0].Device, memory: "1Gi"}), gpu.PCIAddress{}
+		if strings.HasSuffix(held.Status.Allocation.Devices.Results[0].Device, "-ts") {
+			held = pieces("held", piece{device: "gpu-00-00-ts"})
+		}
+		m := w.start()
+		if _, err := m.Prepare(once(), held); err != nil {
+			t.Fatal(err)
+		}
+		g := w.gpus[address]
+		g.Fault = fault
+		w.gpus[address] = g
+		_, err := m.Prepare(once(), wanted)
+		if !errors.Is(err, gpu.ErrUnhealthy) || gpu.Transient(err) || !strings.Contains(err.Error(), fault) {
+			t.Errorf("got %v, want %v that says what to do", err, gpu.ErrUnhealthy)
+		}
+		// What a claim has it keeps.
+		if _, err := m.Prepare(once(), held); err != nil {
+			t.Errorf("the prepared claim: %v", err)
+		}
+	}
+}
+
+func TestAClaimIsNotUndoneWhileItsProcessesRun(t *testing.T) {
+	const part = "gpu-00-00"
+	neighbour := usedBy(pieces("n", piece{device: part, memory: "10Gi"}), "pod-n")
+	for name, c := range map[string]struct {
+		prepared *resourceapi.ResourceClaim
+		others   []*resourceapi.ResourceClaim
+		lose     bool // its record
+		runs     func(*occupants)
+		kept     bool
+	}{
+		"a whole GPU, its pod's process": {
+			prepared: usedBy(newClaim("c", part), "pod-c"), runs: func(o *occupants) { o.runs(0, 4711, "pod-c") }, kept: true,
+		},
+		"a whole GPU, the process of a pod that came later": {
+			prepared: usedBy(newClaim("c", part), "pod-c"), runs: func(o *occupants) { o.runs(0, 4711, "pod-late") }, kept: true,
+		},
+		"a whole GPU without a record": {
+			prepared: newClaim("c", part), lose: true, runs: func(o *occupants) { o.runs(0, 4711, "pod-c") }, kept: true,
+		},
+		"a whole GPU, a program of the host": {
+			prepared: usedBy(newClaim("c", part), "pod-c"), runs: func(o *occupants) { o.runs(0, 4711, "") },
+		},
+		"a whole GPU that is lost": {
+			prepared: usedBy(newClaim("c", part), "pod-c"), runs: func(o *occupants) { o.errs[gpu.PCIAddress{}] = gpu.ErrLost },
+		},
+		"a whole GPU that is gone": {
+			prepared: usedBy(newClaim("c", part), "pod-c"), runs: func(o *occupants) { o.errs[gpu.PCIAddress{}] = gpu.ErrNotFound },
+		},
+		"two GPUs, one is lost and a process is on the other": {
+			prepared: usedBy(newClaim("c", part, "gpu-01-00"), "pod-c"), kept: true, runs: func(o *occupants) {
+				o.errs[gpu.PCIAddress{}] = gpu.ErrLost
+				o.runs(1, 4711, "pod-c")
+			},
+		},
+		"a share, its pod's process": {
+			prepared: usedBy(pieces("c", piece{device: part, memory: "10Gi"}), "pod-c"), others: []*resourceapi.ResourceClaim{neighbour},
+			runs: func(o *occupants) { o.runs(0, 4711, "pod-c") }, kept: true,
+		},
+		"a share, its neighbour's process": {
+			prepared: usedBy(pieces("c", piece{device: part, memory: "10Gi"}), "pod-c"), others: []*resourceapi.ResourceClaim{neighbour},
+			runs: func(o *occupants) { o.runs(0, 4711, "pod-n") },
+		},
+		"a share without a record, its neighbour's process": {
+			prepared: pieces("c", piece{device: part, memory: "10Gi"}), lose: true, others: []*resourceapi.ResourceClaim{neighbour},
+			runs: func(o *occupants) { o.runs(0, 4711, "pod-n") },
+		},
+		"a share, MPS servers": {
+			prepared: usedBy(pieces("c", piece{device: part, memory: "10Gi"}), "pod-c"),
+			runs: func(o *occupants) {
+				o.add(0, gpu.Process{PID: 4711}, gpu.Task{Command: "nvidia-cuda-mps", OnHost: true})
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				w := newShareWorld(t, dir, 2)
+				o := w.occupied()
+				m := w.start()
+				for _, other := range c.others {
+					if _, err := m.Prepare(t.Context(), other); err != nil {
+						t.Fatal(err)
+					}
+				}
+				without := w.left(m)
+				if _, err := m.Prepare(t.Context(), c.prepared); err != nil {
+					t.Fatal(err)
+				}
+				if c.lose {
+					must(t, os.Remove(w.recordPath(c.prepared)))
+				}
+				before := w.left(m)
+				c.runs(o)
+				err := m.Unprepare(t.Context(), c.prepared.UID)
+				if !c.kept {
+					if diff := cmp.Diff(without, w.left(m)); err != nil || diff != "" {
+						t.Errorf("%v, left (-want +got):\n%s", err, diff)
+					}
+					return
+				}
+				if !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "process 4711") || !strings.Contains(err.Error(), "kill -9 4711") {
+					t.Errorf("got %v, want %v that says what to do", err, gpu.ErrInUse)
+				}
+				if diff := cmp.Diff(before, w.left(m)); diff != "" {
+					t.Errorf("left (-before +after):\n%s", diff)
+				}
+				// Nor by reconciliation, which asks the API server.
+				gone, err := m.Held(t.Context())
+				must(t, err)
+				for _, held := range gone {
+					if held.UID != c.prepared.UID {
+						continue
+					}
+					if released, err := m.Release(t.Context(), held, nil); released || !errors.Is(err, gpu.ErrInUse) {
+						t.Errorf("released %t, %v, want %v", released, err, gpu.ErrInUse)
+					}
+				}
+				// And it goes as soon as the process has ended.
+				o.ends(4711)
+				err = m.Unprepare(t.Context(), c.prepared.UID)
+				if diff := cmp.Diff(without, w.left(m)); err != nil || diff != "" {
+					t.Errorf("in the end %v, left (-want +got):\n%s", err, diff)
+				}
+			})
+		})
+	}
+}
+
+// Processes that are being killed when the kubelet calls have a moment to end.
+func TestUnprepareWaitsForProcessesThatEnd(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, dir, 1)
+		o := w.occupied()
+		m, c := w.start(), usedBy(newClaim("c", "gpu-00-00"), "pod-c")
+		if _, err := m.Prepare(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		o.runs(0, 4711, "pod-c")
+		time.AfterFunc(2*time.Second, func() { o.ends(4711) })
+		if err := m.Unprepare(t.Context(), c.UID); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The claim was allocated other devices, and the old ones are still in use.
+func TestDevicesThatAClaimLosesAreNotFreedWhileItsProcessesRun(t *testing.T) {
+	w := newWorld(t, t.TempDir(), 2)
+	o := w.occupied()
+	m := w.start()
+	if _, err := m.Prepare(once(), usedBy(newClaim("c", "gpu-00-00"), "pod-c")); err != nil {
+		t.Fatal(err)
+	}
+	o.runs(0, 4711, "pod-c")
+	anew := usedBy(newClaim("c", "gpu-01-00"), "pod-new")
+	if _, err := m.Prepare(once(), anew); !errors.Is(err, gpu.ErrInUse) {
+		t.Errorf("got %v, want %v", err, gpu.ErrInUse)
+	}
+	if diff := cmp.Diff("team-a/c Prepared gpu-00-00\n", w.held(m)); diff != "" {
+		t.Errorf("held (-want +got):\n%s", diff)
+	}
+	o.ends(4711)
+	if _, err := m.Prepare(once(), anew); err != nil {
+		t.Error(err)
+	}
+}
+
+// A GPU that hangs keeps neither its pod Terminating for ever nor the kubelet
+// waiting.
+func TestAClaimOnAGPUThatHangsIsUnpreparedInTime(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, dir, 8)
+		o := w.occupied()
+		var devices []string
+		for bus := range 8 {
+			devices = append(devices, fmt.Sprintf("gpu-%02x-00", bus))
+		}
+		m, c := w.start(), newClaim("c", devices...)
+		if _, err := m.Prepare(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		for bus := range 8 {
+			o.hangs[gpu.PCIAddress{Bus: uint8(bus)}] = true
+		}
+		start := time.Now()
+		if err := m.Unprepare(t.Context(), c.UID); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > intime {
+			t.Errorf("took %v, want at most %v", took, intime)
+		}
+	})
+}
+
+// The time that the helper has taken to read the claim is gone.
+func TestACallEndsBeforeTheKubeletsDeadline(t *testing.T) {
+	for name, left := range map[string]time.Duration{"all of it": 45 * time.Second, "less": 12 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				w := newShareWorld(t, dir, 2)
+				o := w.occupied()
+				w.turns.err = fmt.Errorf("%w: busy", gpu.ErrTimeout)
+				before := w.options
+				w.options = func(options *claim.Options) {
+					before(options)
+					options.BeforePrepare = func(ctx context.Context) { <-ctx.Done() }
+				}
+				asking := w.start()
+				w.options = before
+				m := w.start()
+				o.runs(0, 4711, "pod-gone")
+				for name, prepare := range map[string]func(context.Context) error{
+					"a stranger": func(ctx context.Context) error {
+						_, err := m.Prepare(ctx, newClaim("c", "gpu-00-00"))
+						return err
+					},
+					"a device plugin that does not answer": func(ctx context.Context) error {
+						_, err := asking.Prepare(ctx, newClaim("c", "gpu-00-00"))
+						return err
+					},
+					"a time slice that cannot be changed": func(ctx context.Context) error {
+						_, err := m.Prepare(ctx, pieces("c", piece{device: "gpu-01-00-ts", config: interval(gpu.TimeSliceLong)}))
+						return err
+					},
+				} {
+					ctx, cancel := context.WithTimeout(t.Context(), left)
+					err := prepare(ctx)
+					if err == nil || ctx.Err() != nil {
+						t.Errorf("%s: %v, and the kubelet's deadline has passed: %v", name, err, ctx.Err())
+					}
+					cancel()
+				}
+			})
+		})
+	}
+}
+
+// migHardware is the simulated GPUs, with the simulator's processes in pods.
+type migHardware struct {
+	*migWorld
+	tasks map[int]gpu.Task
+}
+
+func (h migHardware) Check(context.Context, gpu.PCIAddress) error { return nil }
+
+func (h migHardware) Processes(ctx context.Context, address gpu.PCIAddress) ([]gpu.Process, error) {
+	return h.lib.Processes(context.WithoutCancel(ctx), address)
+}
+
+func (h migHardware) task(pid int) (gpu.Task, error) {
+	task, ok := h.tasks[pid]
+	if !ok {
+		return task, gpu.ErrNotFound
+	}
+	return task, nil
+}
+
+// occupied gives the world a hardware that tells who uses it.
+func (w *migWorld) occupied(tasks map[int]gpu.Task) {
+	before := w.options
+	w.options = func(options *claim.Options) {
+		if before != nil {
+			before(options)
+		}
+		h := migHardware{w, tasks}
+		options.Occupancy = &claim.Occupancy{Hardware: h, Task: h.task, Pods: func(context.Context, claim.Ref) ([]types.UID, error) { return nil, nil }}
+	}
+}
+
+func TestAProcessUsesTheMIGDeviceThatItIsOn(t *testing.T) {
+	dir := t.TempDir()
+	w := newMIGWorld(t, dir, "dgx-h100").withSharing()
+	w.occupied(map[int]gpu.Task{1: {Command: "python", PodUID: "pod-a"}})
+	synctest.Test(t, func(t *testing.T) {
+		m := w.start()
+		a, b := usedBy(newClaim("a", h100+"-mig-1g-10gb-0"), "pod-a"), usedBy(newClaim("b", h100+"-mig-1g-10gb-1"), "pod-b")
+		if _, err := m.Prepare(once(), a); err != nil {
+			t.Fatal(err)
+		}
+		must(t, w.sim.AddProcess(0, nvmlsim.Process{PID: 1, Device: w.uuids(0)[0]}))
+		if _, err := m.Prepare(once(), b); err != nil {
+			t.Errorf("beside a MIG device in use: %v", err)
+		}
+		if err := m.Unprepare(t.Context(), b.UID); err != nil {
+			t.Errorf("unprepare beside a MIG device in use: %v", err)
+		}
+		if err := m.Unprepare(t.Context(), a.UID); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "process 1 still computes on it") {
+			t.Errorf("unprepare a MIG device in use: %v, want %v", err, gpu.ErrInUse)
+		}
+		if diff := cmp.Diff("0 on: 1g.10gb@0\n", w.cuts()); diff != "" {
+			t.Errorf("cuts (-want +got):\n%s", diff)
+		}
+		must(t, w.sim.RemoveProcess(1))
+		if err := m.Unprepare(t.Context(), a.UID); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAMIGDeviceOfAnAdministratorIsNotHandedOutWhileItIsInUse(t *testing.T) {
+	for name, c := range map[string]struct {
+		on      int
+		refused bool
+	}{"on it": {0, true}, "on another one of the GPU": {1, false}} {
+		t.Run(name, func(t *testing.T) {
+			w := newMIGWorld(t, t.TempDir(), "dgx-h100")
+			w.static = true
+			w.administrator("makes", 0, "1g.10gb", 0)
+			w.administrator("makes", 0, "1g.10gb", 1)
+			w.look()
+			w.occupied(map[int]gpu.Task{1: {Command: "python"}})
+			must(t, w.sim.AddProcess(0, nvmlsim.Process{PID: 1, Device: w.uuids(0)[c.on]}))
+			m := w.start()
+			_, err := m.Prepare(once(), newClaim("c", h100+"-mig-1g-10gb-0"))
+			if errors.Is(err, gpu.ErrInUse) != c.refused || err != nil && !c.refused {
+				t.Errorf("got %v, want it refused: %t", err, c.refused)
+			}
+		})
+	}
+}
+
+// A GPU's time is up for its own claim only.
+func TestClaimsAreRecoveredWhileAGPUHangs(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := newShareWorld(t, dir, 8)
+		m := w.start()
+		var want []types.UID
+		for bus := range 8 {
+			c := pieces(fmt.Sprint(bus), piece{device: fmt.Sprintf("gpu-%02x-00", bus), memory: "10Gi"})
+			if _, err := m.Prepare(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			if bus != 0 { // of which the claim comes first
+				want = append(want, c.UID)
+			}
+		}
+		w.options = func(o *claim.Options) { o.MPS = hungDaemon{w.supervisor, "gpu-00-00"} }
+		m = w.start()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // as the agent does
+		defer cancel()
+		report, err := m.Recover(ctx)
+		if !errors.Is(err, gpu.ErrTimeout) {
+			t.Errorf("got %v, want %v", err, gpu.ErrTimeout)
+		}
+		if diff := cmp.Diff(claim.Report{Verified: want}, report); diff != "" {
+			t.Errorf("report (-want +got):\n%s", diff)
+		}
+		// Reconciliation has no deadline of its own.
+		if _, err := m.Recover(t.Context()); !errors.Is(err, gpu.ErrTimeout) {
+			t.Errorf("without a deadline: got %v, want %v", err, gpu.ErrTimeout)
+		}
+	})
+}
+
+// hungDaemon is a supervisor that does not answer about one daemon.
+type hungDaemon struct {
+	*supervisor
+	name string
+}
+
+func (h hungDaemon) EnsureMPS(ctx context.Context, d gpu.MPSDaemon) (gpu.MPSDirs, error) {
+	if d.Name == h.name {
+		<-ctx.Done()
+		return gpu.MPSDirs{}, fmt.Errorf("%w: %w", gpu.ErrTimeout, ctx.Err())
+	}
+	return h.supervisor.EnsureMPS(ctx, d)
+}
