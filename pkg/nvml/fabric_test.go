@@ -43,20 +43,16 @@ func TestTheFabricOfEachModel(t *testing.T) {
 	}
 }
 
-func TestAHopperGPUBehindNVSwitchRegistersWhateverItsModelSays(t *testing.T) {
+func TestAHopperGPUThatJoinsNoFabric(t *testing.T) {
 	m, err := nvmlsim.LoadModel("dgx-h100")
 	must(t, err)
 	m.Fabric = nil
-	if diff := cmp.Diff(fabricOf{State: gpu.FabricCompleted}, readFabric(t, nvml.New(create(t, m).NVML()), 0)); diff != "" {
+	sim := create(t, m)
+	if diff := cmp.Diff(fabricOf{}, readFabric(t, nvml.New(sim.NVML()), 0)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	// A Hopper card without switches joins nothing.
-	for name, kind := range m.Kinds {
-		kind.Links = nil
-		m.Kinds[name] = kind
-	}
-	if diff := cmp.Diff(fabricOf{}, readFabric(t, nvml.New(create(t, m).NVML()), 0)); diff != "" {
-		t.Errorf("without switches (-want +got):\n%s", diff)
+	if err := sim.SetFabric(0, gpu.FabricFailed); !errors.Is(err, gpu.ErrNotSupported) {
+		t.Errorf("error %v, want %v", err, gpu.ErrNotSupported)
 	}
 }
 

@@ -2,7 +2,6 @@ package nvmlsim
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -30,20 +29,16 @@ var fabricStates = map[gpu.FabricState]struct {
 	gpu.FabricFailed:     {nvml.GPU_FABRIC_STATE_COMPLETED, nvml.ERROR_UNKNOWN},
 }
 
-// fabricOf returns the fabric of a GPU. GPUs behind NVSwitch register with it from
-// Hopper on; older ones need the fabric manager too, but do not report it.
+// fabricOf returns the fabric of a GPU. From Hopper on GPUs register with it; older
+// ones behind NVSwitch need the fabric manager too, but do not report it.
 func (n *node) fabricOf(s *spec, g *GPUState) fabric {
-	behindSwitch := slices.ContainsFunc(s.links, func(l linkSpec) bool { return l.remote == gpu.RemoteSwitch })
-	if !s.knowsFabric() || n.model.Fabric == nil && !behindSwitch {
+	if !s.knowsFabric() || n.model.Fabric == nil {
 		return fabric{}
 	}
 	if g.Fabric != "" {
 		return fabric{state: g.Fabric}
 	}
-	f := fabric{state: gpu.FabricCompleted}
-	if n.model.Fabric != nil {
-		f.cluster, f.clique = parseUUID(n.model.Fabric.ClusterUUID), n.model.Fabric.CliqueID
-	}
+	f := fabric{state: gpu.FabricCompleted, cluster: parseUUID(n.model.Fabric.ClusterUUID), clique: n.model.Fabric.CliqueID}
 	if g.Clique != nil {
 		f.clique = *g.Clique
 	}

@@ -17,7 +17,9 @@ type Model struct {
 	Platform string `json:"platform,omitempty"`
 	// NUMANodes of the machine, numbered from 0 without gaps.
 	NUMANodes []NUMANode `json:"numaNodes"`
-	// Fabric is the NVLink fabric that every GPU of the node has joined.
+	// Fabric is the NVLink fabric that every GPU of the node has joined: of a rack,
+	// or with a cluster UUID of zeros that of the machine's own NVSwitches. GPUs
+	// before Hopper join none.
 	Fabric *Fabric `json:"fabric,omitempty"`
 	// Kinds of GPU, by a name of your choice that GPUs refer to.
 	Kinds map[string]Kind `json:"kinds"`

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 var (
 	hardware    = flag.String("hardware", "", `the hardware to check: "nvml" for the GPUs of this machine, or "sim:<model>"; empty for every built-in model`)
 	driverRoot  = flag.String("driver-root", "/", "with -hardware=nvml, where the NVIDIA driver is installed")
+	devRoot     = flag.String("dev-root", "", "with -hardware=nvml, the folder that holds dev/nvidia*; empty for the driver root")
 	captureFile = flag.String("capture", "", "write what was seen to this file, as a model of the simulator in YAML")
 )
 
@@ -60,8 +62,10 @@ type machine struct {
 	library *nvml.Library
 	// lib is asked for what only the checks want to know.
 	lib gonvml.Interface
-	// root is the directory with the machine's sys, proc and dev.
-	root string
+	// root is the directory with the machine's sys and proc, devRoot the one with
+	// the driver's dev.
+	root    string
+	devRoot string
 	// platform as a model spells it.
 	platform string
 	// driverRoot has the driver's programs, client is the kind of client that
@@ -110,7 +114,7 @@ func thisMachine(t *testing.T) *machine {
 	t.Helper()
 	platforms := map[string]string{"amd64": "", "arm64": "aarch64"}
 	m := &machine{library: nvml.Open(*driverRoot), root: "/", platform: platforms[runtime.GOARCH],
-		driverRoot: gpu.DriverRoot(*driverRoot), client: clientOfCUDA}
+		devRoot: cmp.Or(*devRoot, *driverRoot), driverRoot: gpu.DriverRoot(*driverRoot), client: clientOfCUDA}
 	m.look(t)
 	return m
 }
@@ -123,7 +127,7 @@ func simulate(t *testing.T, model *nvmlsim.Model) *machine {
 		t.Fatal(err)
 	}
 	m := &machine{library: nvml.New(sim.NVML()), root: sim.Root(), platform: model.Platform,
-		driverRoot: gpu.DriverRoot(sim.Root()), client: clientOfStandIn}
+		devRoot: sim.Root(), driverRoot: gpu.DriverRoot(sim.Root()), client: clientOfStandIn}
 	m.look(t)
 	return m
 }
