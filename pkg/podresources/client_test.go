@@ -157,3 +157,34 @@ func TestAKubeletThatDoesNotAnswer(t *testing.T) {
 		}
 	})
 }
+
+// silentKubelet does not answer as long as its client waits.
+type silentKubelet struct {
+	podresourcesv1.UnimplementedPodResourcesListerServer
+}
+
+func (silentKubelet) List(ctx context.Context, _ *podresourcesv1.ListPodResourcesRequest) (*podresourcesv1.ListPodResourcesResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestAKubeletThatDoesNotAnswerIsGivenUp(t *testing.T) {
+	client, socket := newClient(t)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	podresourcesv1.RegisterPodResourcesListerServer(server, silentKubelet{})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	defer func() {
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := client.Lent(t.Context()); !errors.Is(err, gpu.ErrTimeout) {
+		t.Errorf("a kubelet that does not answer: %v, want %v", err, gpu.ErrTimeout)
+	}
+}

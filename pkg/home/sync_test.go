@@ -1,0 +1,37 @@
+package home_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
+)
+
+// A MIG mode outlives the machine's boot on some GPUs, and so must its record; what
+// else is recorded ends with the boot. A device file in place of the one that is
+// written first refuses to sync.
+func TestOnlyMIGModesAreSyncedToTheDisk(t *testing.T) {
+	driver := t.TempDir()
+	h := enter(t, driver)
+	for dir, c := range map[string]struct {
+		records *store.Store
+		want    error
+	}{
+		"mig-modes":   {h.MIGModes, syscall.EINVAL},
+		"claims":      {h.Claims, nil},
+		"time-slices": {h.TimeSlices, nil},
+	} {
+		if err := os.Symlink("/dev/null", filepath.Join(driver, "agent", dir, "key.tmp")); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.records.Write("key", []byte("data")); !errors.Is(err, c.want) {
+			t.Errorf("a record of %s on a disk that syncs nothing: %v, want %v", dir, err, c.want)
+		}
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}

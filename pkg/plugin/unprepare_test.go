@@ -1,0 +1,51 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+)
+
+// stuck are claims that cannot be unprepared.
+type stuck struct{ *claims }
+
+func (stuck) Unprepare(context.Context, types.UID) error { return errors.New("the GPU is lost") }
+
+func TestAClaimThatCannotBeUnpreparedKeepsTheStatusThatIsToBeWritten(t *testing.T) {
+	p := newTestPlugin(fake.NewClientset(), &claims{prepare: func(*resourceapi.ResourceClaim) ([]claim.Device, error) {
+		return []claim.Device{statusDevice()}, nil
+	}})
+	one := allocated("one")
+	unprepare := func() error {
+		results, err := p.UnprepareResourceClaims(t.Context(), []kubeletplugin.NamespacedObject{{UID: one.UID}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return results[one.UID]
+	}
+	if _, err := p.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{one}); err != nil {
+		t.Fatal(err)
+	}
+	works := p.claims
+	p.claims = stuck{&claims{}}
+	if err := unprepare(); err == nil {
+		t.Fatal("the claim counts as unprepared")
+	}
+	if got := p.status.pending(); got != 1 {
+		t.Errorf("%d statuses are to be written, want the one of the claim, which holds its device", got)
+	}
+	p.claims = works
+	if err := unprepare(); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.status.pending(); got != 0 {
+		t.Errorf("%d statuses are to be written, want none: the claim is unprepared", got)
+	}
+}
