@@ -167,6 +167,10 @@ fuzz: ## Fuzz names, configuration, records and models (FUZZTIME=30s each)
 	  done; \
 	done
 
+.PHONY: mutants
+mutants: need-cc ## Break the code on purpose, one place at a time, and fail if no test notices (ONLY=pkg/claim)
+	go run ./test/mutants $(if $(ONLY),-only $(ONLY))
+
 .PHONY: golden
 golden: ## Regenerate the golden files; read the diff before you commit it
 	UPDATE_GOLDEN=1 go test ./api/... ./pkg/... ./cmd/...

@@ -1,0 +1,14 @@
+package main
+
+import "slices"
+
+// all returns the mutants of all packages.
+func all() []mutant {
+	return slices.Concat(
+		valueMutants(),
+		fileMutants(),
+		publishMutants(),
+		claimMutants(),
+		nodeMutants(),
+	)
+}

@@ -1,0 +1,168 @@
+package main
+
+import "time"
+
+// fileMutants are of the packages that keep what is on the node's disk: records,
+// the agent's folder, CDI specs.
+func fileMutants() []mutant {
+	return []mutant{
+		{
+			file:   "pkg/store/fs.go",
+			old:    `return writeFile(path, data, (*os.File).Sync)`,
+			new:    `return writeFile(path, data, func(*os.File) error { return nil })`,
+			notice: "after a power failure a GPU keeps a MIG mode of which no record tells",
+		},
+		{
+			file:   "pkg/store/fs.go",
+			old:    `		err = sync(f)`,
+			new:    `		_ = sync(f)`,
+			notice: "a record that the disk refused counts as safe",
+		},
+		{
+			file:   "pkg/store/fs.go",
+			old:    `return errors.Join(err, f.Close())`,
+			new:    `_ = f.Close(); return err`,
+			notice: "a full disk that shows at close leaves an empty record",
+			excuse: "no file system of a test fails at close: it takes NFS or a quota",
+		},
+		{
+			file:   "pkg/store/envelope.go",
+			old:    `want, got := string(fields[2]), checksum(payload); want != got`,
+			new:    `want, got := string(fields[2]), checksum(payload); want == "" && got == ""`,
+			notice: "a damaged record is believed, and what it names is undone",
+		},
+		{
+			file:   "pkg/store/envelope.go",
+			old:    `version > formatVersion {`,
+			new:    `version > formatVersion+1 {`,
+			notice: "a record of a newer release is moved to quarantine after a downgrade",
+		},
+		{
+			file:   "pkg/store/store.go",
+			old:    `return time.Since(file.ModTime()) >= staleAfter`,
+			new:    `return true`,
+			notice: "an agent that starts removes the file that the other agent is writing",
+		},
+		{
+			file:   "pkg/store/store.go",
+			old:    `return file.Size() == 0 && file.Mode().IsRegular()`,
+			new:    `return false`,
+			notice: "empty records of a power failure are reported as damaged ones",
+		},
+		{
+			file:   "pkg/store/store.go",
+			old:    "	err = s.fs.WriteNew(tmp, encode(payload))\n	if err == nil {\n		err = s.fs.Rename(tmp, path)",
+			new:    "	tmp = path\n	err = s.fs.WriteNew(tmp, encode(payload))\n	if err == nil {\n		err = s.fs.Rename(tmp, path)",
+			notice: "an agent that is killed while it writes leaves half a record in place of the whole one",
+		},
+		{
+			file:   "pkg/store/store.go",
+			old:    `if rmErr := s.fs.Remove(tmp); rmErr != nil`,
+			new:    `if rmErr := error(nil); rmErr != nil`,
+			notice: "writes that fail on a full disk take the rest of its space",
+		},
+		{
+			file:   "pkg/store/store.go",
+			old:    `if _, err := os.Lstat(aside); errors.Is(err, fs.ErrNotExist) {`,
+			new:    `if _, err := os.Lstat(aside); err == nil || errors.Is(err, fs.ErrNotExist) {`,
+			notice: "the second damaged record of a claim overwrites the first in quarantine",
+		},
+		{
+			file:   "pkg/store/remove.go",
+			old:    `filepath.Join(s.dir, quarantineDir): func(string) bool { return true },`,
+			new:    `filepath.Join(s.dir, quarantineDir): func(string) bool { return false },`,
+			notice: "uninstalling removes damaged records before anybody has read them",
+		},
+		{
+			file:   "pkg/folder/lock.go",
+			old:    "	if ok, err = l.isCurrent(); err != nil {\n		return err\n	}\n	if !ok {",
+			new:    "	if ok, err = l.isCurrent(); err != nil {\n		return err\n	}\n	if false {",
+			notice: "two agents of a rolling update each lock a folder of their own, and both change GPUs",
+		},
+		{
+			file:   "pkg/folder/lock.go",
+			old:    "	// The kernel gives the shared lock up before it looks for the other one.\n	return l.isCurrent()",
+			new:    "	return true, nil",
+			notice: "an agent that ends removes the folder of the agent that has just started",
+		},
+		{
+			file:   "pkg/folder/lock.go",
+			old:    `how|unix.LOCK_NB`,
+			new:    `how&^unix.LOCK_NB`,
+			notice: "an agent that ends waits for the other one, until the kubelet kills it",
+			hangs:  20 * time.Second,
+		},
+		{
+			file:   "pkg/folder/remove.go",
+			old:    `unix.ENOTEMPTY, `,
+			new:    ``,
+			notice: "an agent that leaves a user's file in place ends with an error",
+		},
+		{
+			file:   "pkg/home/home.go",
+			old:    `{"mig-modes", &h.MIGModes, store.Disk{}},`,
+			new:    `{"mig-modes", &h.MIGModes, store.Unsynced{}},`,
+			notice: "after a power failure a GPU keeps a MIG mode of which no record tells",
+		},
+		{
+			file:   "pkg/home/home.go",
+			old:    `if empty, err := records.Empty(); err != nil || !empty {`,
+			new:    `if empty, err := records.Empty(); err != nil && !empty {`,
+			notice: "an agent that ends while claims are prepared removes their records",
+		},
+		{
+			file:   "pkg/home/home.go",
+			old:    `if held, err := held(); err != nil || held {`,
+			new:    `if held, err := held(); err != nil && held {`,
+			notice: "an agent that ends forgets claims whose records were lost",
+		},
+		{
+			file:   "pkg/home/hook.go",
+			old:    `if !info.Mode().IsRegular() || info.Mode().Perm() != 0o755 {`,
+			new:    `if !info.Mode().IsRegular() {`,
+			notice: "a hook that cannot be run stays, and no container starts",
+		},
+		{
+			file:   "pkg/home/hook.go",
+			old:    `err = tmp.Chmod(0o755)`,
+			new:    `err = nil`,
+			notice: "the runtime may not run the hook, and no container starts",
+		},
+		{
+			file:   "pkg/cdi/spec.go",
+			old:    `filepath.Clean(node) != node || !strings.HasPrefix(node, "/dev/")`,
+			new:    `!strings.HasPrefix(node, "/dev/")`,
+			notice: "a device node outside of /dev reaches a container",
+		},
+		{
+			file:   "pkg/cdi/spec.go",
+			old:    `options = []string{"rw", "nosuid", "nodev", "noexec", "rbind", "rprivate"}`,
+			new:    `options = []string{"rw", "rbind", "rprivate"}`,
+			notice: "a tenant can put device nodes and programs into the folder of the MPS daemon",
+		},
+		{
+			file:   "pkg/cdi/spec.go",
+			old:    `strings.ContainsAny(env, "\x00\n")`,
+			new:    `strings.ContainsAny(env, "\x00")`,
+			notice: "a value with a line break sets further variables of a container",
+		},
+		{
+			file:   "pkg/cdi/writer.go",
+			old:    "	tmp := path + tmpSuffix\n	err := os.WriteFile",
+			new:    "	tmp := path\n	err := os.WriteFile",
+			notice: "a runtime that reads while the spec is written starts a container without its GPU",
+		},
+		{
+			file:   "pkg/cdi/writer.go",
+			old:    `strings.TrimSuffix(e.Name(), tmpSuffix), w.prefix())`,
+			new:    `e.Name(), w.prefix())`,
+			notice: "specs that a crash left half written stay for ever",
+		},
+		{
+			file:   "pkg/cdi/writer.go",
+			old:    `if ours && isSpec && validUID.MatchString(uid) {`,
+			new:    `if (ours || isSpec) && validUID.MatchString(uid) {`,
+			notice: "recovery removes the CDI specs of other drivers",
+		},
+	}
+}

@@ -1,0 +1,267 @@
+package main
+
+// nodeMutants are of what acts on the node: the GPUs' library, the supervisor of MPS
+// daemons, the kubelet's plugin, and the wiring of the agent.
+func nodeMutants() []mutant {
+	const (
+		partitions = "^TestEveryPartition|^TestAFailedCompute|^TestPartitions|^TestAnOperation|^TestMIG"
+		events     = "^TestWatch"
+		calls      = "^TestACall|^TestACancelled|^TestAGPUThatHangs|^TestADriverThatHangs|^TestSnapshot|^TestOneGPU|^TestADriver"
+		daemons    = "^TestADaemon|^TestDaemons|^TestHigher|^TestTheSame|^TestACeiling|^TestAnAnswer|^TestEither|^TestReadSize|^TestServers"
+		processes  = "^TestAContainer|^TestAnotherUser|^TestAShell|^TestADaemonOf|^TestAProcess"
+		shm        = "^TestAShm|^TestADaemonHasAShm|^TestAPlainShm|^TestADaemonKeepsNo|^TestADaemonWrites"
+	)
+	return []mutant{
+		{
+			file:   "pkg/nvml/migmode.go",
+			old:    `return false, errors.Join(err, revert(device, current))`,
+			new:    `return false, err`,
+			notice: "a MIG mode that could not be switched stays pending, and the GPU changes with the next boot",
+			run:    partitions,
+		},
+		{
+			file: "pkg/nvml/migmode.go",
+			old: `case ctx.Err() != nil:
+		err = fmt.Errorf("%w: %w", gpu.ErrTimeout, context.Cause(ctx))`,
+			new:    `case false:`,
+			notice: "a MIG mode stays pending that nobody resets the GPU for, and it changes with the next boot",
+			run:    partitions,
+		},
+		{
+			file:   "pkg/nvml/migmode.go",
+			old:    `case !mayReset:`,
+			new:    `case false:`,
+			notice: "a GPU is reset although the administrator has not allowed it",
+			run:    partitions,
+		},
+		{
+			file:   "pkg/nvml/partition.go",
+			old:    `undo = func() error { return destroyInstance(instance) }`,
+			new:    `_ = instance`,
+			notice: "half a MIG device stays and takes its place on the GPU",
+			run:    partitions,
+		},
+		{
+			file:   "pkg/nvml/partition.go",
+			old:    `if is.Placement == p.placement {`,
+			new:    `if is.Placement.Size == p.placement.Size {`,
+			notice: "another claim's MIG device is destroyed",
+			run:    partitions,
+		},
+		{
+			file:   "pkg/nvml/partition.go",
+			old:    `if told && info.SliceCount == slices {`,
+			new:    `if told {`,
+			notice: "a MIG device has less compute than it was published with",
+			run:    partitions,
+		},
+		{
+			file:   "pkg/nvml/call.go",
+			old:    `if errors.Is(ctx.Err(), context.DeadlineExceeded) {`,
+			new:    `if errors.Is(ctx.Err(), context.Canceled) {`,
+			notice: "every caller waits anew for a GPU that is known to hang",
+			run:    calls,
+		},
+		{
+			file:   "pkg/nvml/snapshot.go",
+			old:    `		err = l.stop()`,
+			new:    `		err = nil`,
+			notice: "a GPU that comes later is never found",
+			run:    calls + "|^TestANode|^TestARelease",
+		},
+		{
+			file:   "pkg/nvml/events.go",
+			old:    `nvml.EventTypeDoubleBitEccError:     gpu.EventECC,`,
+			new:    `nvml.EventTypeDoubleBitEccError:     gpu.EventXID,`,
+			notice: "a GPU with broken memory is handed out",
+			run:    events,
+		},
+		{
+			file:   "pkg/nvml/events.go",
+			old:    `79: gpu.EventLost, // GPU has fallen off the bus`,
+			new:    ``,
+			notice: "a second fault hides that the GPU has fallen off the bus",
+			run:    events,
+		},
+		{
+			file:   "pkg/mps/ceilings.go",
+			old:    `either.MemoryLimits[i] = max(either.MemoryLimits[i], limit)`,
+			new:    `either.MemoryLimits[i] = limit`,
+			notice: "a ceiling that a daemon may still have is not taken away when the supervisor starts anew",
+			run:    daemons,
+		},
+		{
+			file:   "pkg/mps/ceilings.go",
+			old:    "		case limit(before, i) > 0:\n			all = append(all, setting{i, unlimited})\n",
+			new:    "",
+			notice: "a claim without a limit is held to the limit of the claim before it",
+			run:    daemons,
+		},
+		{
+			file:   "pkg/mps/ceilings.go",
+			old:    `err != nil || got != float64(s.value) {`,
+			new:    `err != nil && got != float64(s.value) {`,
+			notice: "a daemon that ignores its thread percentage is trusted",
+			run:    daemons,
+		},
+		{
+			file:   "pkg/mps/ceilings.go",
+			old:    `slices.IndexFunc(lines, refusal.MatchString); i >= 0 {`,
+			new:    `slices.IndexFunc(lines, refusal.MatchString); i >= len(lines) {`,
+			notice: "a share is Ready although the daemon refused its limits",
+			run:    daemons,
+		},
+		{
+			file:   "pkg/mps/find.go",
+			old:    `own := strconv.Itoa(os.Geteuid())`,
+			new:    `own := strconv.Itoa(os.Geteuid()); return true`,
+			notice: "a tenant's process passes as an MPS daemon",
+			run:    processes,
+		},
+		{
+			file:   "pkg/mps/find.go",
+			old:    `return sameProcesses(pid) && hasVariable(pid, logVariable+logDir) && runsMPS(pid)`,
+			new:    `return hasVariable(pid, logVariable+logDir) && runsMPS(pid)`,
+			notice: "a container's process passes as an MPS daemon, and is killed or adopted",
+			run:    processes,
+		},
+		{
+			file:   "pkg/mps/find.go",
+			old:    `return sameProcesses(pid) && hasVariable(pid, logVariable+logDir) && runsMPS(pid)`,
+			new:    `return sameProcesses(pid) && hasVariable(pid, logVariable+logDir)`,
+			notice: "a shell of the administrator is killed with the daemon",
+			run:    processes,
+		},
+		{
+			file:   "pkg/mps/empty.go",
+			old:    `unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC`,
+			new:    `unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC`,
+			notice: "a link in a folder that tenants write has files of the node removed",
+		},
+		{
+			file:   "pkg/mps/filesystems.go",
+			old:    `pipeFlags = shmFlags | unix.MS_NOSYMFOLLOW`,
+			new:    `pipeFlags = shmFlags`,
+			notice: "a link that a tenant puts into the pipe folder has the daemon write a file of the node",
+			run:    shm,
+		},
+		{
+			file:   "pkg/mps/keep.go",
+			old:    `min(firstBackoff<<min(attempt-1, 16), lastBackoff)`,
+			new:    `firstBackoff`,
+			notice: "a daemon that cannot run is started every second for ever",
+			run:    daemons,
+		},
+		{
+			file:   "pkg/mps/supervisor.go",
+			old:    `if s.leaving {`,
+			new:    `if false {`,
+			notice: "a daemon that is started while the supervisor ends loses its folder",
+			run:    "^TestACallThatComes|^TestTheNext|^TestASupervisor",
+		},
+		{
+			file:   "pkg/mps/supervisor.go",
+			old:    `	if !alone {`,
+			new:    `	if !alone && len(s.daemons) > 0 {`,
+			notice: "two supervisors start and stop the same daemons",
+			run:    "^TestOneSupervisor|^TestADaemonIs",
+		},
+		{
+			file:   "pkg/mps/validate.go",
+			old:    `if !deviceUUID.MatchString(uuid) {`,
+			new:    `if false {`,
+			notice: "a value that is no device reaches the environment of a program that root runs",
+			run:    "^TestADaemonIsRefused|^TestADaemonWithout",
+		},
+		{
+			file:   "pkg/plugin/prepare.go",
+			old:    "	if err == nil {\n		p.status.Forget(claim.UID)\n	}",
+			new:    "	p.status.Forget(claim.UID)",
+			notice: "the status of a claim that could not be unprepared is never written",
+		},
+		{
+			file:   "pkg/plugin/prepare.go",
+			old:    `ShareID:      d.ShareID,`,
+			new:    ``,
+			notice: "the kubelet mixes up two shares of one GPU",
+		},
+		{
+			file:   "pkg/plugin/leftovers.go",
+			old:    `return errors.Is(err, unix.ECONNREFUSED)`,
+			new:    `return err == nil || errors.Is(err, unix.ECONNREFUSED)`,
+			notice: "an agent that starts removes the sockets of the other one in a rolling update",
+		},
+		{
+			file:   "pkg/plugin/leftovers.go",
+			old:    `if err != nil || info.Mode().Type() != os.ModeSocket {`,
+			new:    `if err != nil || info == nil {`,
+			notice: "a file that only has the name of a socket is removed",
+		},
+		{
+			file:   "pkg/plugin/publish.go",
+			old:    `if len(existing.Items) > 0 {`,
+			new:    `if len(existing.Items) > 1000 {`,
+			notice: "a restarted agent publishes every GPU a second time",
+		},
+		{
+			file:   "pkg/plugin/publish.go",
+			old:    `if err := p.registration.wait(ctx); err != nil {`,
+			new:    `if err := error(nil); err != nil {`,
+			notice: "pods are scheduled to a node that cannot prepare them yet, and wait for 80 seconds",
+		},
+		{
+			file:   "pkg/plugin/errors.go",
+			old:    `if !errors.Is(err, kubeletplugin.ErrRecoverable) {`,
+			new:    `if err == kubeletplugin.ErrRecoverable {`,
+			notice: "an agent whose server has broken down stays and serves nobody",
+		},
+		{
+			file:   "pkg/plugin/health.go",
+			old:    `health = kubeletplugin.HealthStatusUnhealthy`,
+			new:    `health = kubeletplugin.HealthStatusHealthy`,
+			notice: "a pod is not told that its GPU has failed",
+		},
+		{
+			file:   "pkg/plugin/registration.go",
+			old:    `case !status.PluginRegistered:`,
+			new:    `case false:`,
+			notice: "an agent that the kubelet refused counts as ready",
+		},
+		{
+			file:   "cmd/gpu-kubelet-plugin/claims.go",
+			old:    `	c.controller.CheckLent(ctx)`,
+			new:    `	_ = ctx`,
+			notice: "a GPU is prepared that a device plugin gave away since it was looked at",
+			run:    "Lent|DevicePlugin|Plugin",
+		},
+		{
+			file:   "cmd/gpu-kubelet-plugin/claims.go",
+			old:    `held[d.Name] = held[d.Name] || d.ShareID != nil`,
+			new:    `held[d.Name] = d.ShareID != nil`,
+			notice: "a GPU stops being shareable while shares of it run",
+			run:    "Offer|Share|Label",
+			excuse: "a device is never held with and without a share ID at once: the one excludes the other",
+		},
+		{
+			file:   "cmd/gpu-kubelet-plugin/wire.go",
+			old:    `return !idle || len(held) > 0, err`,
+			new:    `return len(held) > 0, err`,
+			notice: "an agent that ends with a call under way removes the folder that the call writes to",
+			run:    "Home|Stop|Leave|Leaves|SIGTERM|Last",
+		},
+		{
+			file:   "cmd/gpu-kubelet-plugin/sharing.go",
+			old:    `if !(s.overcommit >= 1 && s.overcommit <= maxOvercommit) {`,
+			new:    `if s.overcommit < 1 || s.overcommit > maxOvercommit {`,
+			notice: "an overcommit of NaN is accepted",
+			run:    "Flag|Overcommit|Option|Refused",
+		},
+		{
+			file:   "cmd/gpu-kubelet-plugin/print.go",
+			old:    `if len(node.GPUs) == 0 && len(node.Unreadable) > 0 {`,
+			new:    `if false {`,
+			notice: "--print-slices ends well with an empty list if no GPU can be read",
+			run:    "Print",
+		},
+	}
+}

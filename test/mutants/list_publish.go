@@ -1,0 +1,194 @@
+package main
+
+// publishMutants are of what decides what the scheduler sees: catalog and
+// controller.
+func publishMutants() []mutant {
+	const (
+		counters = "^TestCountersAdmit|^TestTheScheduler|^TestTurns|^TestManyGPUs"
+		shares   = "^TestWhatAnAllocation|^TestHowShares|^TestMemory|^TestMIGDevicesAre|^TestWithout|^TestAnExclusive"
+		taints   = "^TestAnUnhealthy|^TestAGPUInMIG|^TestATaint|^TestWhatADevicePlugin|^TestWhatAComputeMode|^TestAnExclusive|^TestNothingMore|^TestASharedGPU"
+		parts    = "^TestWhatIsOffered|^TestWhyMIG|^TestStaticMIG|^TestParse|^TestAMIGDevice|^TestAGPUThatIsCut"
+	)
+	return []mutant{
+		{
+			file:   "pkg/catalog/counters.go",
+			old:    `return slices.ContainsFunc(limits, func(r rule) bool { return r.of(p.profile) > r.total })`,
+			new:    `return false`,
+			notice: "a MIG device is published that the hardware cannot make any more",
+			run:    counters,
+		},
+		{
+			file:   "pkg/catalog/counters.go",
+			old:    `limits[i].total -= limits[i].takenBy(g.MIG.Profiles, foreign)`,
+			new:    `limits[i].total -= 0 * limits[i].takenBy(g.MIG.Profiles, foreign)`,
+			notice: "the scheduler hands out media engines that an administrator's MIG device has",
+			run:    counters,
+		},
+		{
+			file:   "pkg/catalog/counters.go",
+			old:    `needed := heaviest(candidates, c.takes) > c.total`,
+			new:    `needed := heaviest(candidates, c.takes) > c.total+1`,
+			notice: "the scheduler hands out one MIG device more than the hardware has engines for",
+			run:    counters,
+		},
+		{
+			file:   "pkg/catalog/counters.go",
+			old:    `return slices.ContainsFunc(foreign, func(f gpu.Partition) bool { return p.placement.Overlaps(f.Placement) })`,
+			new:    `return false`,
+			notice: "a MIG device is published where an administrator's is",
+			run:    counters + "|" + parts,
+		},
+		{
+			file:   "pkg/catalog/capacity.go",
+			old:    `int64(g.MemoryBytes/MemoryStep*MemoryStep)`,
+			new:    `int64(g.MemoryBytes)`,
+			notice: "the last share of a GPU is refused: it is no multiple of the step",
+			run:    shares,
+		},
+		{
+			file:   "pkg/catalog/share.go",
+			old:    `case memory.Cmp(smallest) < 0:`,
+			new:    `case memory.Cmp(smallest) <= 0:`,
+			notice: "the smallest share that is published is refused",
+			run:    shares,
+		},
+		{
+			file:   "pkg/catalog/share.go",
+			old:    `case memory.Value()%MemoryStep != 0:`,
+			new:    `case false:`,
+			notice: "a share is limited to less memory than it was promised",
+			run:    shares,
+		},
+		{
+			file:   "pkg/catalog/share.go",
+			old:    `!c.Exclusive && all.CmpInt64(2*MemoryStep) >= 0`,
+			new:    `all.CmpInt64(2*MemoryStep) >= 0`,
+			notice: "on a cluster without consumable capacity every GPU is refused by the API server",
+			run:    shares + "|^TestGoldenExclusive",
+		},
+		{
+			file:   "pkg/catalog/share.go",
+			old:    `compute.RequestPolicy.ValidRange.Max = &most`,
+			new:    `_ = most`,
+			notice: "one claim gets more than 100 percent of the compute of a GPU",
+			run:    shares,
+		},
+		{
+			file:   "pkg/catalog/taints.go",
+			old:    "	if g.MIG.Enabled {\n		t.whole = append(t.whole, taint(TaintMIGMode, \"enabled\"))\n",
+			new:    "	if g.MIG.Enabled {\n",
+			notice: "a GPU in MIG mode is allocated as a whole, and every pod on it fails",
+			run:    taints,
+		},
+		{
+			file:   "pkg/catalog/mig.go",
+			old:    `c.MIG.GPUs == 0 || len(offered) < c.MIG.GPUs`,
+			new:    `c.MIG.GPUs == 0 || len(offered) <= c.MIG.GPUs`,
+			notice: "one GPU more than the administrator allows is cut into MIG devices",
+			run:    parts,
+		},
+		{
+			file:   "pkg/catalog/mig.go",
+			old:    `if p.UUID == "" || devices[p.GPUInstanceID] > 1 || i < 0 {`,
+			new:    `if p.UUID == "" || i < 0 {`,
+			notice: "two compute instances of one MIG instance are published under one name",
+			run:    parts,
+		},
+		{
+			file:   "pkg/catalog/mig.go",
+			old:    `case g.MIGModeNeedsReset() && !g.MIG.Enabled && !o.AllowReset:`,
+			new:    `case g.MIGModeNeedsReset() && !g.MIG.Enabled && o.AllowReset:`,
+			notice: "an A100 is offered in parts without the right to reset it, and its claims fail",
+			run:    parts,
+		},
+		{
+			file:   "pkg/catalog/pages.go",
+			old:    `if size+g.size() > devicesPerSlice {`,
+			new:    `if size+g.size() > devicesPerSlice+1 {`,
+			notice: "the API server refuses the node's slices",
+			run:    "^TestDevicesFill|^TestSlices|^TestManyGPUs",
+		},
+		{
+			file:   "pkg/catalog/monitor.go",
+			old:    `!c.Offer.Monitor && !taken || len(node.GPUs) == 0`,
+			new:    `!c.Offer.Monitor && (taken || !taken) || len(node.GPUs) == 0`,
+			notice: "the monitoring device vanishes under an agent that holds it",
+			run:    "Monitor",
+		},
+		{
+			file:   "pkg/catalog/offer.go",
+			old:    `if *set {`,
+			new:    `if false {`,
+			notice: "a typo in the offer is accepted",
+			run:    "^TestParse",
+		},
+		{
+			file:   "pkg/controller/controller.go",
+			old:    `return c.inventory.looked == nil || errors.Is(c.inventory.looked, gpu.ErrNotReady)`,
+			new:    `return true`,
+			notice: "an agent that starts on a hanging GPU takes back what the one before has published",
+		},
+		{
+			file:   "pkg/controller/controller.go",
+			old:    `return !equality.Semantic.DeepEqual(*c.published, resources)`,
+			new:    `return true || !equality.Semantic.DeepEqual(*c.published, resources)`,
+			notice: "every scan of every node writes to the API server",
+		},
+		{
+			file:   "pkg/controller/controller.go",
+			old:    `maps.Copy(both, b)`,
+			new:    `_ = b`,
+			notice: "a MIG device that a claim makes during a scan counts as an administrator's",
+		},
+		{
+			file:   "pkg/controller/controller.go",
+			old:    `maps.Copy(both, a)`,
+			new:    `_ = a`,
+			notice: "a MIG device whose claim ends during a scan counts as an administrator's",
+		},
+		{
+			file:   "pkg/controller/offer.go",
+			old:    "		klog.FromContext(ctx).Error(err, \"Cannot read what claims hold; what they held before stays published\")\n		return c.inUse",
+			new:    "		klog.FromContext(ctx).Error(err, \"Cannot read what claims hold; what they held before stays published\")\n		return held",
+			notice: "devices that claims hold vanish from the slices when the disk fails",
+		},
+		{
+			file: "pkg/controller/offer.go",
+			old: `c.catalog.Offer = offer
+	} else {`,
+			new: `c.catalog.Offer = offer
+	} else if c.catalog.Offer = offer; true {`,
+			notice: "a typo in the node's label takes the offer away",
+		},
+		{
+			file:   "pkg/controller/lent.go",
+			old:    `if strings.HasPrefix(string(name), pluginResources) && !quantity.IsZero() {`,
+			new:    `if strings.HasPrefix(string(name), pluginResources) && quantity.Sign() >= 0 {`,
+			notice: "the kubelet is polled for ever after a device plugin has gone",
+		},
+		{
+			file:   "pkg/controller/lent.go",
+			old:    `if c.borrowed.answered > number {`,
+			new:    `if c.borrowed.answered >= number {`,
+			notice: "a claim is prepared on an answer about device plugins that is older than the claim",
+		},
+		{
+			file:   "pkg/controller/inventory.go",
+			old:    `s.gpu.Links = nil`,
+			new:    `_ = s`,
+			notice: "pods that want linked GPUs get one whose peer is lost",
+		},
+		{
+			file:   "pkg/controller/dropped.go",
+			old:    `c.catalog.Exclusive = c.catalog.Exclusive || whole`,
+			new:    `c.catalog.Exclusive = whole`,
+			notice: "a cluster that drops two features has its slices refused in turns",
+		},
+		{
+			file:   "pkg/controller/apiversion.go",
+			old:    `if err != nil || parsed.LessThan(version.MustParseGeneric(countersHold)) {`,
+			new:    `if err == nil && parsed.LessThan(version.MustParseGeneric(countersHold)) {`,
+			notice: "a server that tells no version is trusted with counters, and a GPU is promised twice",
+		},
+	}
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// mutant is one change of the code that a test has to notice.
+type mutant struct {
+	// file is the path of the mutated file below the root of the module.
+	file string
+	// old is the text that is replaced. It is in the file exactly once.
+	old string
+	// new is the text in its place.
+	new string
+	// notice says what a user, an administrator or the hardware would notice.
+	notice string
+
+	// run limits the tests to those that match the pattern, as go test -run does.
+	// It saves time in packages whose tests take long.
+	run string
+	// tests is the folder of the tests; empty for the one of the file.
+	tests string
+	// hangs is set if the mutant is noticed because a test does not end: it is the
+	// time after which a test counts as such.
+	hangs time.Duration
+	// excuse says why no test can notice the mutant.
+	excuse string
+}
+
+// testLimit bounds the tests of one mutant.
+const testLimit = 3 * time.Minute
+
+// folder returns the folder of the tests that have to notice the mutant.
+func (m mutant) folder() string {
+	if m.tests != "" {
+		return m.tests
+	}
+	return path.Dir(m.file)
+}
+
+// name returns the file and line of the mutation.
+func (m mutant) name(source string) string {
+	before, _, _ := strings.Cut(source, m.old)
+	// A text may begin with the end of the line before.
+	blank := len(m.old) - len(strings.TrimLeft(m.old, "\n"))
+	return fmt.Sprintf("%s:%d", m.file, 1+blank+strings.Count(before, "\n"))
+}
+
+// apply returns the source with the mutation.
+func (m mutant) apply(source string) (string, error) {
+	switch count := strings.Count(source, m.old); {
+	case m.old == m.new:
+		return "", fmt.Errorf("%s: the mutation of %q changes nothing", m.file, m.old)
+	case count != 1:
+		return "", fmt.Errorf("%s: %q is in the file %d times, want once: bring the list of mutants up to date", m.file, m.old, count)
+	}
+	return strings.Replace(source, m.old, m.new, 1), nil
+}
+
+// overlay writes the mutated file below dir, and returns its name in the list and
+// the path of a file for go build -overlay that puts it in place of the real one.
+func (m mutant) overlay(root, dir string) (name, overlay string, err error) {
+	real := filepath.Join(root, m.file)
+	source, err := os.ReadFile(real)
+	if err != nil {
+		return m.file, "", err
+	}
+	name = m.name(string(source))
+	mutated, err := m.apply(string(source))
+	if err != nil {
+		return name, "", err
+	}
+	instead := filepath.Join(dir, filepath.Base(m.file))
+	if err := os.WriteFile(instead, []byte(mutated), 0o600); err != nil {
+		return name, "", err
+	}
+	text, err := json.Marshal(map[string]map[string]string{"Replace": {real: instead}})
+	if err != nil {
+		return name, "", err
+	}
+	overlay = filepath.Join(dir, "overlay.json")
+	return name, overlay, os.WriteFile(overlay, text, 0o600)
+}

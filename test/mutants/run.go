@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// verdict is what became of a mutant.
+type verdict string
+
+const (
+	killed   verdict = "killed"   // a test failed, as it should
+	excused  verdict = "excused"  // no test failed, and none can
+	survived verdict = "survived" // no test failed
+	hung     verdict = "hung"     // a test did not end, which the list does not expect
+	stale    verdict = "stale"    // a test failed, and the list says that none can
+	broken   verdict = "broken"   // it could not be tried
+)
+
+// good reports whether a mutant with the verdict is as the list says.
+func (v verdict) good() bool { return v == killed || v == excused }
+
+// result is a verdict and the reason for it.
+type result struct {
+	name    string
+	verdict verdict
+	reason  string
+	took    time.Duration
+}
+
+// runner tries mutants of the module at root.
+type runner struct {
+	root  string
+	limit time.Duration // of the tests of one mutant
+}
+
+// try applies a mutant and runs the tests that have to notice it.
+func (r runner) try(ctx context.Context, m mutant) result {
+	start := time.Now()
+	res := result{name: m.file}
+	res.verdict, res.reason = r.judge(ctx, m, &res.name)
+	res.took = time.Since(start)
+	return res
+}
+
+func (r runner) judge(ctx context.Context, m mutant, name *string) (verdict, string) {
+	dir, err := os.MkdirTemp("", "mutant-")
+	if err != nil {
+		return broken, err.Error()
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	var overlay string
+	if *name, overlay, err = m.overlay(r.root, dir); err != nil {
+		return broken, err.Error()
+	}
+	tests, err := r.build(ctx, m.folder(), overlay, dir)
+	if err != nil {
+		return broken, fmt.Sprintf("the mutant does not compile, which proves nothing: %v", err)
+	}
+	limit := cmp.Or(m.hangs, r.limit)
+	out, err := run(ctx, tests, filepath.Join(r.root, m.folder()), m.run, limit)
+	return m.judge(out, err)
+}
+
+// judge returns the verdict on a mutant whose tests wrote out and ended with err.
+func (m mutant) judge(out string, err error) (verdict, string) {
+	var exit *exec.ExitError
+	switch {
+	case strings.Contains(out, "testing: warning: no tests to run"):
+		return broken, fmt.Sprintf("no test of %s matches %q", m.folder(), m.run)
+	case err == nil && m.excuse != "":
+		return excused, m.excuse
+	case err == nil:
+		return survived, m.notice
+	case !errors.As(err, &exit):
+		return broken, err.Error()
+	case timedOut(out):
+		if m.hangs > 0 {
+			return killed, "a test hangs"
+		}
+		return hung, "the tests do not end; say so in the list if that is how the mutant is noticed"
+	case m.excuse != "":
+		return stale, fmt.Sprintf("%s notices it, and the list says: %s", failed(out), m.excuse)
+	}
+	return killed, failed(out)
+}
+
+func timedOut(out string) bool { return strings.Contains(out, "panic: test timed out after") }
+
+var failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+
+// failed returns the name of the first test that failed.
+func failed(out string) string {
+	if match := failedTest.FindStringSubmatch(out); match != nil {
+		return match[1]
+	}
+	if strings.Contains(out, "panic:") {
+		return "a panic"
+	}
+	return "the end of the test's process"
+}
+
+// build compiles the tests of a folder into dir, and returns the program.
+func (r runner) build(ctx context.Context, folder, overlay, dir string) (string, error) {
+	program := filepath.Join(dir, "tests")
+	args := []string{"test", "-c", "-o", program}
+	if overlay != "" {
+		args = append(args, "-overlay", overlay)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "./"+folder)...)
+	cmd.Dir = r.root
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w\n%s", err, bytes.TrimSpace(out))
+	}
+	return program, nil
+}
+
+// run runs tests in a folder as go test does, and returns what they wrote. Processes
+// that they leave behind are ended.
+func run(ctx context.Context, tests, folder, pattern string, limit time.Duration) (string, error) {
+	args := []string{"-test.failfast", "-test.paniconexit0", "-test.timeout", limit.String()}
+	if pattern != "" {
+		args = append(args, "-test.run", pattern)
+	}
+	const grace = 30 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, limit+grace)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, tests, args...)
+	cmd.Dir = folder
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	endAll := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel = endAll
+	// A child of a test that ended may hold the output open.
+	cmd.WaitDelay = grace
+	out, err := cmd.CombinedOutput()
+	if cmd.Process != nil {
+		_ = endAll() // fails if there are none
+	}
+	return string(out), err
+}
+
+// passes reports an error if the tests of a folder that mutants rely on fail without
+// any mutation.
+func (r runner) passes(ctx context.Context, folder string, mutants []mutant) error {
+	dir, err := os.MkdirTemp("", "mutant-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	tests, err := r.build(ctx, folder, "", dir)
+	if err != nil {
+		return err
+	}
+	out, err := run(ctx, tests, filepath.Join(r.root, folder), together(folder, mutants), r.limit)
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s\n%s", folder, err, failed(out), out)
+	}
+	return nil
+}
+
+// together returns a pattern that matches all tests of a folder that mutants rely
+// on; empty for all tests.
+func together(folder string, mutants []mutant) string {
+	var patterns []string
+	for _, m := range mutants {
+		switch {
+		case m.folder() != folder:
+		case m.run == "":
+			return ""
+		default:
+			patterns = append(patterns, m.run)
+		}
+	}
+	return strings.Join(patterns, "|")
+}
