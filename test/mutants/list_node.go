@@ -228,9 +228,9 @@ func nodeMutants() []mutant {
 			notice: "an agent that the kubelet refused counts as ready",
 		},
 		{
-			file:   "cmd/gpu-kubelet-plugin/claims.go",
-			old:    `	c.controller.CheckLent(ctx)`,
-			new:    `	_ = ctx`,
+			file:   "cmd/gpu-kubelet-plugin/wire.go",
+			old:    `BeforePrepare: a.controller.CheckLent,`,
+			new:    `BeforePrepare: func(context.Context) {},`,
 			notice: "a GPU is prepared that a device plugin gave away since it was looked at",
 			run:    "Lent|DevicePlugin|Plugin",
 		},
