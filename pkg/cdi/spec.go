@@ -45,7 +45,14 @@ func Render(driverName, devRoot string, owner types.NamespacedName, driver *spec
 		if err != nil {
 			return nil, fmt.Errorf("CDI device %q: %w: %w", in.ID, gpu.ErrInvalid, err)
 		}
-		spec.Devices = append(spec.Devices, specs.Device{Name: in.ID, ContainerEdits: edits})
+		device := specs.Device{Name: in.ID, ContainerEdits: edits}
+		for key, value := range in.Annotations {
+			if device.Annotations == nil {
+				device.Annotations = make(map[string]string, len(in.Annotations))
+			}
+			device.Annotations[driverName+"/"+key] = value
+		}
+		spec.Devices = append(spec.Devices, device)
 	}
 	version, err := specs.MinimumRequiredVersion(spec)
 	if err != nil {

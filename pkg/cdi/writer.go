@@ -165,9 +165,10 @@ func (w *Writer) List(_ context.Context) ([]types.UID, error) {
 	return slices.Compact(claims), nil
 }
 
-// Read returns the claim that a spec file was written for and the IDs of the
-// injections in it. The error wraps [gpu.ErrNotFound] or [gpu.ErrCorrupt].
-func (w *Writer) Read(_ context.Context, claim types.UID) (types.NamespacedName, []string, error) {
+// Read returns the claim that a spec file was written for and the injections in
+// it, of which it reads the IDs and the annotations. The error wraps
+// [gpu.ErrNotFound] or [gpu.ErrCorrupt].
+func (w *Writer) Read(_ context.Context, claim types.UID) (types.NamespacedName, []gpu.Injection, error) {
 	path, err := w.path(claim)
 	if err != nil {
 		return types.NamespacedName{}, nil, err
@@ -187,9 +188,18 @@ func (w *Writer) Read(_ context.Context, claim types.UID) (types.NamespacedName,
 		Namespace: spec.Annotations[w.DriverName+annotationNamespace],
 		Name:      spec.Annotations[w.DriverName+annotationName],
 	}
-	var ids []string
+	var injections []gpu.Injection
 	for _, device := range spec.Devices {
-		ids = append(ids, device.Name)
+		in := gpu.Injection{ID: device.Name}
+		for key, value := range device.Annotations {
+			if ours, ok := strings.CutPrefix(key, w.DriverName+"/"); ok {
+				if in.Annotations == nil {
+					in.Annotations = make(map[string]string, len(device.Annotations))
+				}
+				in.Annotations[ours] = value
+			}
+		}
+		injections = append(injections, in)
 	}
-	return owner, ids, nil
+	return owner, injections, nil
 }

@@ -58,8 +58,11 @@ func gpus(claim string, devices ...string) []gpu.Injection {
 
 func TestWriteReadListRemove(t *testing.T) {
 	w := newWriter(t)
+	made := map[string]string{"partition": `{"uuid":"MIG-1"}`}
 	for _, claim := range []types.UID{"b", "a"} {
-		ids, err := w.Write(t.Context(), claim, owner(), gpus(string(claim), "gpu-43-00", "gpu-1b-00"))
+		injections := gpus(string(claim), "gpu-43-00", "gpu-1b-00")
+		injections[1].Annotations = made
+		ids, err := w.Write(t.Context(), claim, owner(), injections)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,8 +82,9 @@ func TestWriteReadListRemove(t *testing.T) {
 	if diff := cmp.Diff([]types.UID{"a", "b"}, claims); diff != "" || err != nil {
 		t.Errorf("list: %v (-want +got):\n%s", err, diff)
 	}
-	gotOwner, ids, err := w.Read(t.Context(), "a")
-	if diff := cmp.Diff([]string{"a-gpu-43-00", "a-gpu-1b-00"}, ids); diff != "" || err != nil || gotOwner != owner() {
+	gotOwner, read, err := w.Read(t.Context(), "a")
+	want := []gpu.Injection{{ID: "a-gpu-43-00"}, {ID: "a-gpu-1b-00", Annotations: made}}
+	if diff := cmp.Diff(want, read); diff != "" || err != nil || gotOwner != owner() {
 		t.Errorf("read: %v, owner %v (-want +got):\n%s", err, gotOwner, diff)
 	}
 	for range 2 {

@@ -25,17 +25,21 @@ type holder struct {
 	stamp store.Stamp      // of the record; zero if there is none
 }
 
-// began reports whether the claim may have done a step that nobody has undone.
-// Of a claim without a record that is so for every device that it holds, and of
-// one whose record was lost for all of its plan.
+// began reports whether the claim may have done a step that nobody has undone. A
+// claim without a record may have done it for every device that it holds. So may
+// one whose record was lost, whatever its plan says now: an agent with other flags
+// may have done it.
 func (h holder) began(step, device string) bool {
-	if h.phase == Unrecorded {
-		return slices.ContainsFunc(h.names, func(n gpu.DeviceName) bool {
+	if h.phase == Unrecorded || h.Adopted {
+		if slices.ContainsFunc(h.names, func(n gpu.DeviceName) bool {
 			whole := n.Kind == gpu.KindGPU || n.Kind == gpu.KindTimeSlice
 			return n.String() == device || step == stepSetTimeSlice && whole && n.Address.DeviceName() == device
-		})
+		}) {
+			return true
+		}
 	}
-	return slices.ContainsFunc(h.Journal, func(e entry) bool { return e.Step == step && e.Device == device && (e.State != "" || h.Adopted) })
+	return h.phase != Unrecorded &&
+		slices.ContainsFunc(h.Journal, func(e entry) bool { return e.Step == step && e.Device == device && e.State != "" })
 }
 
 // around is what other claims hold. It is read when it is first asked for, and
@@ -123,8 +127,8 @@ func (m *Manager) witness(ctx context.Context, claim types.UID) (holder, error) 
 		return holder{}, err
 	}
 	h := holder{phase: Unrecorded, record: &record{Claim: Ref{Namespace: owner.Namespace, Name: owner.Name, UID: claim}}}
-	for _, id := range injections {
-		device, shareID, part := strings.Cut(strings.TrimPrefix(id, injectionID(claim, "", "")), shareSeparator)
+	for _, in := range injections {
+		device, shareID, part := strings.Cut(strings.TrimPrefix(in.ID, injectionID(claim, "", "")), shareSeparator)
 		name, err := gpu.ParseDeviceName(device)
 		if err != nil {
 			continue
@@ -137,6 +141,9 @@ func (m *Manager) witness(ctx context.Context, claim types.UID) (holder, error) 
 			}
 		}
 		h.Devices, h.names = append(h.Devices, a), append(h.names, name)
+		if name.Kind == gpu.KindMIG {
+			h.Journal = append(h.Journal, witnessedPartition(device, in.Annotations[annotationPartition]))
+		}
 	}
 	return h, nil
 }

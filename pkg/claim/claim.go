@@ -70,9 +70,9 @@ type CDI interface {
 	Remove(ctx context.Context, claim types.UID) error
 	// List returns the claims for which there is a spec or part of one.
 	List(ctx context.Context) ([]types.UID, error)
-	// Read returns whom a spec is for and the IDs of its injections; the error
-	// wraps [gpu.ErrNotFound] or [gpu.ErrCorrupt].
-	Read(ctx context.Context, claim types.UID) (owner types.NamespacedName, injections []string, err error)
+	// Read returns whom a spec is for and its injections with their IDs and
+	// annotations; the error wraps [gpu.ErrNotFound] or [gpu.ErrCorrupt].
+	Read(ctx context.Context, claim types.UID) (owner types.NamespacedName, injections []gpu.Injection, err error)
 }
 
 // Observer is told of every step, for metrics. It must not block.

@@ -15,11 +15,12 @@ import (
 const stepCreatePartition = "CreatePartition"
 
 // createPartition makes the partition of a MIG device. Nothing on a partition
-// says whose it is, so the journal does: what was at the place when the step
-// began, in begin, is somebody else's, and what is there from then on is the
-// claim's, until its UUID is known and differs. What somebody else makes in
-// exactly that place in the milliseconds between begin's look and the making
-// is taken for the claim's.
+// says whose it is, so the journal does, and the CDI spec of a claim whose record
+// is lost. A partition is destroyed only if one of them says that this driver made
+// it, by its UUID; before the UUID is known, because the place was vacant when the
+// step began. So what an administrator makes in exactly that place in the
+// milliseconds between begin and the making, or after a crash in between, is taken
+// for the claim's.
 //
 // Claims that have shares of one MIG device have its partition in common. The
 // first one makes it, each of the others takes over what the journals before it
@@ -31,9 +32,12 @@ type createPartition struct {
 
 // partitionResult is the result of createPartition.
 type partitionResult struct {
-	// Found says that an administrator made it: it is used and never changed.
+	// Found says that it was there, and nothing says that this driver made it: it
+	// is used and never changed.
 	Found bool `json:"found,omitempty"`
-	// UUID of the MIG device, empty while it may or may not exist.
+	// UUID of the MIG device. It is empty while this driver may or may not have
+	// made it, and of a partition that is found where a CDI spec without an
+	// annotation is all that tells of it.
 	UUID            string `json:"uuid,omitempty"`
 	GPUInstance     int    `json:"gpuInstance,omitempty"`
 	ComputeInstance int    `json:"computeInstance,omitempty"`
@@ -77,9 +81,13 @@ func (s createPartition) begin(ctx context.Context, j job, e *entry) error {
 	}
 	for _, b := range before {
 		switch {
-		case b.Found:
+		case b.Found && b.UUID != "":
 			return fmt.Errorf("%w: MIG device %s, %s@%d on %s, is gone; whoever made it has to make it again", gpu.ErrNotFound, b.UUID, name.Profile, name.Start, describe(name.Address))
-		case b.UUID == "" || len(there) == 1 && there[0].UUID == "":
+		case b.Found:
+			if len(there) == 1 && there[0].UUID != "" {
+				return e.found(true, there[0])
+			}
+		case b.UUID == "" || b.isHalf(there):
 			return e.note(partitionResult{}) // it may be half made
 		}
 	}
@@ -122,9 +130,10 @@ func (s createPartition) undo(ctx context.Context, j job, e entry) error {
 		if err != nil {
 			return err
 		}
-		for _, p := range partitionsAt(mig, name) {
-			if p.UUID != "" && p.UUID != result.UUID {
-				klog.FromContext(ctx).Info("The partition is gone and another in its place, which stays", "step", stepCreatePartition, "device", e.Device, "uuid", result.UUID, "other", p.UUID)
+		there := partitionsAt(mig, name)
+		for _, p := range there {
+			if p.UUID != result.UUID && !result.isHalf(there) {
+				klog.FromContext(ctx).Info("The partition is gone and another in its place, which stays", "step", stepCreatePartition, "device", e.Device, "uuid", result.UUID, "other", found(p))
 				return nil
 			}
 		}
@@ -172,12 +181,18 @@ func found(p gpu.Partition) string {
 // is reports whether the partition is one of those.
 func (r partitionResult) is(there []gpu.Partition) bool { return r.UUID != "" && r.in(there) >= 0 }
 
+// isHalf reports whether what is there is the partition without its compute
+// instance, which somebody has destroyed.
+func (r partitionResult) isHalf(there []gpu.Partition) bool {
+	return r.UUID != "" && len(there) == 1 && there[0].UUID == "" && there[0].GPUInstanceID == r.GPUInstance
+}
+
 func (r partitionResult) in(there []gpu.Partition) int {
 	return slices.IndexFunc(there, func(p gpu.Partition) bool { return p.UUID == r.UUID })
 }
 
-// partitions gives what other claims know of the partition of a device that they
-// have shares of: nothing but that it exists, where only a CDI spec tells.
+// partitions returns what other claims know of the partition of a device of which
+// they have shares.
 func (a *around) partitions(ctx context.Context, device string) ([]partitionResult, error) {
 	others, err := a.others(ctx)
 	if err != nil {
@@ -223,4 +238,26 @@ func (r *record) partition(device string) (partitionResult, error) {
 		}
 	}
 	return partitionResult{}, nil
+}
+
+// annotationPartition of a claim's CDI device is the [partitionResult] of its
+// partition: the sign by which a partition is known to be this driver's if the
+// record of the claim is lost.
+const annotationPartition = "partition"
+
+// witnessedPartition returns the step of a claim without a record, as the
+// annotation of its CDI spec tells of it. Without an annotation nothing says who
+// made the partition.
+func witnessedPartition(device, annotation string) entry {
+	e := entry{Step: stepCreatePartition, Device: device, State: done, Result: json.RawMessage(annotation)}
+	if result, err := e.partition(); err != nil || result.UUID == "" {
+		e.Result = json.RawMessage(`{"found":true}`)
+	}
+	return e
+}
+
+// annotate returns the annotations of the CDI device of a partition.
+func (r partitionResult) annotate() (map[string]string, error) {
+	value, err := json.Marshal(r)
+	return map[string]string{annotationPartition: string(value)}, err
 }

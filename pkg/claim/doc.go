@@ -30,7 +30,9 @@
 // Nothing on a GPU says who has cut it. The journal does: before a partition is
 // made it names profile and place, which were vacant then, so after a crash
 // what is found there is the claim's, and what an administrator has made is
-// never taken for ours. A MIG mode that was switched on for claims is noted for
+// never taken for ours. The CDI spec repeats what the journal says of the
+// partition, for the case that the record is lost; without either sign a partition
+// stays. A MIG mode that was switched on for claims is noted for
 // its GPU, and goes off with the last partition there.
 //
 // # Sharing

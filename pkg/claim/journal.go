@@ -162,8 +162,14 @@ func (m *Manager) verify(ctx context.Context, j job) error {
 // as that under which the GPU-wide steps are undone: another claim that is undone
 // at the same time finds that it is the last user, or this one does.
 func (m *Manager) undo(ctx context.Context, j job) error {
+	if j.stillLost() {
+		if err := m.undoAdopted(ctx, j); err != nil {
+			return err
+		}
+		return m.Records.Delete(string(j.Claim.UID))
+	}
 	for _, e := range slices.Backward(j.Journal) {
-		if e.State == "" || j.stillLost() {
+		if e.State == "" {
 			continue
 		}
 		if err := j.lockFor(ctx, e); err != nil {

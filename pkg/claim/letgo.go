@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"k8s.io/klog/v2"
@@ -22,11 +23,48 @@ func (r *record) adopt(lost *record, static bool) bool {
 	}
 	r.Adopted = true
 	for i := range r.Journal {
-		if e := &r.Journal[i]; e.Step == stepCreatePartition && !static {
-			e.Result = []byte("{}") // it may exist, and be the claim's
+		e := &r.Journal[i]
+		if e.Step != stepCreatePartition {
+			continue
+		}
+		was := lost.Journal[slices.IndexFunc(lost.Journal, func(w entry) bool { return w.Step == e.Step && w.Device == e.Device })]
+		if made, err := was.partition(); err == nil && !(static && made.Found) {
+			e.Result = was.Result
 		}
 	}
 	return true
+}
+
+// undoAdopted undoes what an adopted record has done that the CDI spec does not
+// tell of: partitions that were made anew, because the claim's were gone.
+func (m *Manager) undoAdopted(ctx context.Context, j job) error {
+	witness, err := m.lost(ctx, j.Claim.UID, nil)
+	if err != nil {
+		return err
+	}
+	for _, e := range slices.Backward(j.Journal) {
+		if e.Step != stepCreatePartition || e.State == "" {
+			continue
+		}
+		now, err := e.partition()
+		if err != nil {
+			return err
+		}
+		was, err := witness.partition(e.Device)
+		if err != nil {
+			return err
+		}
+		if now.UUID != "" && now.UUID == was.UUID {
+			continue
+		}
+		if err := j.lockFor(ctx, e); err != nil {
+			return fmt.Errorf("undo %s: %w", e.Step, err)
+		}
+		if err := m.undoStep(ctx, j, e); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // stillLost reports whether the record has been adopted for a lost one and has
@@ -87,18 +125,24 @@ func (m *Manager) letDaemonGo(ctx context.Context, lost job, device string) erro
 	return err
 }
 
+// letPartitionGo destroys the partition of a claim without a record if its CDI
+// spec says that this driver made it, whether or not it makes any now.
 func (m *Manager) letPartitionGo(ctx context.Context, lost job, name gpu.DeviceName) error {
-	if m.Partitioning == nil || m.Partitioning.Static {
+	if m.Partitioning == nil {
 		return nil
 	}
-	unused, err := lost.nobodyElse(ctx, stepCreatePartition, name.String())
-	if err != nil || !unused {
-		return err
+	for _, e := range lost.Journal {
+		if e.Step != stepCreatePartition || e.Device != name.String() {
+			continue
+		}
+		if made, err := e.partition(); err != nil || made.Found {
+			klog.FromContext(ctx).Info("Leaving the partition of a claim without a record, which may be an administrator's; destroy it with nvidia-smi mig -dci and -dgi if nobody needs it", "device", e.Device, "err", err)
+			continue
+		}
+		if err := m.undoStep(ctx, lost, e); err != nil {
+			return err
+		}
 	}
-	if err := m.Partitioning.MIG.DestroyPartition(ctx, name.Address, name.Profile, name.Start); err != nil && !errors.Is(err, gpu.ErrNotFound) {
-		return err
-	}
-	klog.FromContext(ctx).Info("Destroyed the partition of a claim without a record", "device", name.String())
 	if err := m.modeOff(ctx, name.Address, lost.around); err != nil && !errors.Is(err, gpu.ErrInUse) {
 		return err
 	}

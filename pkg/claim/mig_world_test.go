@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	vendor "github.com/NVIDIA/go-nvml/pkg/nvml"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
@@ -254,5 +255,43 @@ func must(t fataler, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatalf("%v", err)
+	}
+}
+
+// remake has an administrator destroy the partition at the place, and make
+// another one that starts there.
+func (w *migWorld) remake(profile string, start int) {
+	w.t.Helper()
+	w.administrator("destroys", 0, "1g.10gb", start)
+	w.administrator("makes", 0, profile, start)
+}
+
+// halve has an administrator destroy the compute instances of a GPU.
+func (w *migWorld) halve(index int) {
+	w.t.Helper()
+	device, ret := w.sim.NVML().DeviceGetHandleByIndex(index)
+	if ret != vendor.SUCCESS {
+		w.t.Fatalf("%v", ret)
+	}
+	for number := range vendor.GPU_INSTANCE_PROFILE_COUNT {
+		info, ret := device.GetGpuInstanceProfileInfo(number)
+		if ret != vendor.SUCCESS {
+			continue
+		}
+		instances, _ := device.GetGpuInstances(&info)
+		for _, instance := range instances {
+			for number := range vendor.COMPUTE_INSTANCE_PROFILE_COUNT {
+				info, ret := instance.GetComputeInstanceProfileInfo(number, vendor.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+				if ret != vendor.SUCCESS {
+					continue
+				}
+				computes, _ := instance.GetComputeInstances(&info)
+				for _, compute := range computes {
+					if ret := compute.Destroy(); ret != vendor.SUCCESS {
+						w.t.Fatalf("%v", ret)
+					}
+				}
+			}
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -52,6 +53,37 @@ func TestSharesOfOneMIGDevice(t *testing.T) {
 	must(t, m.Unprepare(once(), b.UID))
 	if got := w.left(m); got != "" {
 		t.Errorf("left behind:\n%s", got)
+	}
+}
+
+// A claim whose record was lost is prepared again by an agent that knows no
+// supervisor. Its containers are clients of the daemon all the same.
+func TestAClaimWhoseRecordWasLostKeepsItsDaemonAndPartition(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
+	c := pieces("lost", piece{device: part, memory: "2Gi"})
+	_, err := w.start().Prepare(once(), c)
+	must(t, err)
+	before := w.supervisor.String() + w.cuts()
+	w.loseRecord(c)
+	w.options = func(o *claim.Options) { o.MPS = nil }
+	_, err = w.start().Prepare(once(), c)
+	must(t, err)
+
+	w.options = nil
+	m, report := w.restart(t.Context())
+	if len(report.DaemonsStopped) != 0 {
+		t.Errorf("report %+v", report)
+	}
+	neighbour := pieces("neighbour", piece{device: part, memory: "1Gi"})
+	_, err = m.Prepare(once(), neighbour)
+	must(t, err)
+	must(t, m.Unprepare(once(), neighbour.UID))
+	if diff := cmp.Diff(before, w.supervisor.String()+w.cuts()); diff != "" {
+		t.Errorf("daemons and cuts (-before +after):\n%s", diff)
+	}
+	must(t, m.Unprepare(once(), c.UID))
+	if _, err := m.Recover(t.Context()); err != nil || w.left(m) != "" {
+		t.Errorf("%v, left behind:\n%s", err, w.left(m))
 	}
 }
 

@@ -137,10 +137,11 @@ func (s startMPS) there() error {
 	return nil
 }
 
-// neverLess leaves the ceilings of a daemon as high as they are if a claim
-// without a record has a share: nobody knows any more how large that is.
+// neverLess leaves the ceilings of a daemon as high as they are if a claim uses it
+// whose record does not tell with what limits: because it has none, or because the
+// record was lost and is now one of a plan without a daemon.
 func (s startMPS) neverLess(ctx context.Context, daemon *gpu.MPSDaemon, others []holder) error {
-	if !slices.ContainsFunc(others, func(h holder) bool { return h.phase == Unrecorded && h.began(stepStartMPS, daemon.Name) }) {
+	if !slices.ContainsFunc(others, func(h holder) bool { return h.began(stepStartMPS, daemon.Name) && !h.hasClient(daemon.Name) }) {
 		return nil
 	}
 	all, err := s.mps.MPSDaemons(ctx)
@@ -153,6 +154,12 @@ func (s startMPS) neverLess(ctx context.Context, daemon *gpu.MPSDaemon, others [
 		}
 	}
 	return nil
+}
+
+// hasClient reports whether the record tells of the limits of a client of the
+// daemon.
+func (r *record) hasClient(daemon string) bool {
+	return slices.ContainsFunc(r.Devices, func(d allocated) bool { return d.MPS != nil && d.MPS.Daemon == daemon })
 }
 
 // dirs of the daemon that the record has had started.

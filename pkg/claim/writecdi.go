@@ -44,6 +44,15 @@ func (s writeCDI) do(ctx context.Context, j job, e *entry) error {
 			return fmt.Errorf("device %s: %w", d.Device, err)
 		}
 		in := gpu.Injection{ID: d.injectionID(r.Claim.UID, name), DeviceNodes: nodes}
+		if name.Kind == gpu.KindMIG {
+			made, err := r.partition(d.Device)
+			if err != nil {
+				return err
+			}
+			if in.Annotations, err = made.annotate(); err != nil {
+				return err
+			}
+		}
 		if d.MPS != nil {
 			dirs, err := r.dirs(d.MPS.Daemon)
 			if err != nil {

@@ -11,6 +11,9 @@ type Injection struct {
 	Env []string
 	// Mounts are bind mounts from the host.
 	Mounts []Mount
+	// Annotations say of the device what a later reader of the spec has to know;
+	// containers do not get them. The keys are without a prefix.
+	Annotations map[string]string
 }
 
 // Mount is a bind mount into a container.
