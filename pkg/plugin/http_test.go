@@ -5,7 +5,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
@@ -32,6 +34,36 @@ func TestReadyzSaysWhatIsMissing(t *testing.T) {
 	}
 	if code, _ := get("/healthz"); code != http.StatusOK {
 		t.Errorf("/healthz = %d, want 200: not ready is not dead", code)
+	}
+}
+
+func TestAProbeAnswersWhileChecksHang(t *testing.T) {
+	release := make(chan struct{})
+	var runs atomic.Int32
+	hangs := func() error { runs.Add(1); <-release; return nil }
+	p := newProbe([]Check{
+		{Name: "gpus", Err: hangs},
+		{Name: "serving", Err: func() error { return nil }},
+		{Name: "folders", Err: hangs},
+	}, 200*time.Millisecond)
+	get := func() (int, string) {
+		recorder := httptest.NewRecorder()
+		p.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", nil))
+		return recorder.Code, recorder.Body.String()
+	}
+	const want = "not ok  gpus: no answer for 0s\nok      serving\nnot ok  folders: no answer for 0s\n"
+	for range 3 {
+		if code, body := get(); code != http.StatusServiceUnavailable || body != want {
+			t.Errorf("/healthz = %d %q, want %q", code, body, want)
+		}
+	}
+	close(release)
+	p.patience = time.Minute
+	if code, body := get(); code != http.StatusOK {
+		t.Errorf("/healthz = %d %q once nothing hangs", code, body)
+	}
+	if n := runs.Load(); n > 4 {
+		t.Errorf("%d runs of checks that hang, want one of each at a time", n)
 	}
 }
 
