@@ -32,8 +32,9 @@ Examples:
 // helpColumns is the width of --help.
 const helpColumns = 100
 
-func newCommand() *cobra.Command {
-	var o options
+// newCommand returns the program. ending is called when the agent begins to end.
+func newCommand(ending func()) *cobra.Command {
+	o := options{ending: ending}
 	sets := o.flags()
 	cmd := &cobra.Command{
 		Use:     "gpu-kubelet-plugin [flags]",

@@ -58,7 +58,10 @@ type options struct {
 	podUID             string
 
 	httpListen string
-	logging    *logsapi.LoggingConfiguration
+	// ending is called when the agent begins to end; nil for nothing.
+	ending func()
+
+	logging *logsapi.LoggingConfiguration
 }
 
 // flags declares every flag, in the groups that --help shows.

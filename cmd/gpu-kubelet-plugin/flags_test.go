@@ -132,7 +132,7 @@ func TestPlainSharesCanBeSmallerThanAContext(t *testing.T) {
 
 func TestHelpExplainsEveryFlag(t *testing.T) {
 	var out bytes.Buffer
-	cmd := newCommand()
+	cmd := newCommand(nil)
 	cmd.SetOut(&out)
 	cmd.SetArgs([]string{"--help"})
 	if err := cmd.ExecuteContext(t.Context()); err != nil {

@@ -24,8 +24,11 @@ func main() {
 	debug.SetGCPercent(garbage)
 	// The second signal ends the process at once: stop restores the default.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	if err := newCommand().ExecuteContext(ctx); err != nil {
+	context.AfterFunc(ctx, func() {
+		stop()
+		endInTime()
+	})
+	if err := newCommand(endInTime).ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "gpu-kubelet-plugin: %v\n", err)
 		os.Exit(1)
 	}

@@ -5,15 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"time"
 
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 )
+
+// scanStuckAfter is when a scan of the GPUs hangs: each call of a scan has a
+// deadline of its own.
+const scanStuckAfter = 5 * time.Minute
 
 // handler answers what an administrator asks of the agent.
 func (a *agent) handler() http.Handler {
 	serving := plugin.Check{Name: "serving", Err: a.isServing}
-	return plugin.Handler(a.metrics, []plugin.Check{serving}, []plugin.Check{
+	return plugin.Handler(a.metrics, []plugin.Check{
+		serving,
+		{Name: "folders", Err: a.hasFolders},
+		{Name: "sockets", Err: a.answers},
+		{Name: "reconciliation", Err: a.reconciles},
+		{Name: "scan", Err: a.scan.Err},
+	}, []plugin.Check{
 		serving,
 		{Name: "gpus", Err: a.hasLooked},
 		{Name: "registered", Err: a.isRegistered},
@@ -54,6 +70,68 @@ func (a *agent) isRegistered() error {
 		return err
 	}
 	return a.plugin.Registered()
+}
+
+// isStarted reports whether the kubelet is served, before which the plugin is not
+// there.
+func (a *agent) isStarted() bool { return a.isServing() == nil }
+
+// hasFolders makes the CDI directory again if it is gone, and has specs written
+// again that are missing. It returns an error if a folder cannot be made again, or
+// if the agent's own was replaced, which holds the records.
+func (a *agent) hasFolders() error {
+	if !a.isStarted() {
+		return nil
+	}
+	changed, err := a.cdiFolder.Check()
+	if err = errors.Join(err, a.home.Check()); err != nil {
+		return err
+	}
+	lost, err := a.specLost(context.Background())
+	if changed || lost {
+		klog.Background().Info("CDI specs are gone, writing those of prepared claims again", "folder", a.cdiDir)
+		a.plugin.Repair()
+	}
+	return err
+}
+
+// specLost reports whether a prepared claim has no CDI spec.
+func (a *agent) specLost(ctx context.Context) (bool, error) {
+	held, err := a.claims.Held(ctx)
+	if err != nil {
+		return false, err
+	}
+	specs, err := a.claims.CDI.List(ctx)
+	return slices.ContainsFunc(held, func(h claim.Held) bool {
+		return h.Phase == claim.Prepared && !slices.Contains(specs, h.UID)
+	}), err
+}
+
+// answers returns an error unless the kubelet could reach the agent.
+func (a *agent) answers() error {
+	if !a.isStarted() {
+		return nil
+	}
+	return a.plugin.Answers()
+}
+
+func (a *agent) reconciles() error {
+	if !a.isStarted() {
+		return nil
+	}
+	return a.plugin.Turning()
+}
+
+// scanned watches how long the scans of the hardware take.
+type scanned struct {
+	*hardware
+	scan *plugin.Activity
+}
+
+// Snapshot implements [controller.Hardware].
+func (s scanned) Snapshot(ctx context.Context) (gpu.Node, error) {
+	defer s.scan.Begin()()
+	return s.hardware.Snapshot(ctx)
 }
 
 func (a *agent) claimsHeld() int {

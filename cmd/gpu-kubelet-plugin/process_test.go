@@ -15,9 +15,12 @@ import (
 // TestMain lets the test binary be the agent, so that a process of its own can
 // be ended by a signal.
 func TestMain(m *testing.M) {
-	if os.Getenv("TEST_AS_AGENT") != "" {
+	switch os.Getenv("TEST_AS_AGENT") {
+	case "1":
 		main()
 		return
+	case "hangs":
+		giveUp()
 	}
 	os.Exit(m.Run())
 }
@@ -86,6 +89,20 @@ func TestSIGTERMEndsTheProcessCleanlyEvenWithoutAnAPIServer(t *testing.T) {
 		t.Errorf("ended with %v, want exit status 0; it said:\n%s", err, out)
 	}
 	n.wantNothing(t)
+}
+
+func TestAProcessThatDoesNotEndSaysWhatHangs(t *testing.T) {
+	cmd, out := agentProcess(t)
+	cmd.Env = append(cmd.Env, "TEST_AS_AGENT=hangs")
+	var exit *exec.ExitError
+	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("ended with %v, want exit status 1", err)
+	}
+	for _, want := range []string{"has not ended within 24s", "gpu-kubelet-plugin.giveUp"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("said %q, want %q in it", out, want)
+		}
+	}
 }
 
 func TestPrintingNeedsNothingAndLeavesNothing(t *testing.T) {

@@ -46,7 +46,7 @@ func TestOneClientCannotKeepTheProbesOut(t *testing.T) {
 	server := newServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(limit(listener)) }()
-	t.Cleanup(func() { _ = server.Close(); <-ended })
+	t.Cleanup(func() { _, _ = server.Close(), <-ended })
 	address := listener.Addr().String()
 
 	var greedy []net.Conn

@@ -23,10 +23,15 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 )
 
-// recoverPatience is how long serving waits for claims of an earlier process to
-// be verified, which takes a GPU driver that answers. What is left is verified
-// with the next reconciliation.
-const recoverPatience = 10 * time.Second
+const (
+	// recoverPatience is how long serving waits for claims of an earlier process to
+	// be recovered. Claims on a GPU that hangs take longer, and the pods of the
+	// others must not wait for them.
+	recoverPatience = 1500 * time.Millisecond
+	// recoverLimit is how long recovering goes on beside serving. What is left then
+	// is for the reconciliation.
+	recoverLimit = 2 * time.Minute
+)
 
 // run is the agent: it returns nil when ctx ends and an error when it cannot go
 // on.
@@ -69,15 +74,19 @@ type agent struct {
 	// plugin is set once the kubelet is served, and served closed then.
 	plugin *plugin.Plugin
 	served chan struct{}
+	// What the probes look at.
+	scan      *plugin.Activity
+	cdiFolder *cdi.Dir
 }
 
 // newAgent puts an agent together, which holds its home from then on and until
 // it has run.
 func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.Interface) (_ *agent, err error) {
 	a := &agent{options: o, hw: hw, client: client, served: make(chan struct{})}
+	a.scan, a.cdiFolder = plugin.NewActivity(clock.RealClock{}, scanStuckAfter), cdi.NewDir(o.cdiDir)
 	a.metrics = plugin.NewMetrics(plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases})
 	watched := controller.Options{
-		Hardware:   hw,
+		Hardware:   scanned{hw, a.scan},
 		Publish:    a.publish,
 		Held:       a.held,
 		Switched:   a.switchedModes,
@@ -157,8 +166,8 @@ func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.I
 }
 
 // run starts the parts in the order in which they need each other, and stops
-// them in reverse. Claims of an earlier process come to rest before the kubelet
-// can ask for new ones.
+// them in reverse. Claims of an earlier process are recovered before the kubelet
+// can ask for new ones, unless that takes long.
 func (a *agent) run(parent context.Context) error {
 	var parts sync.WaitGroup
 	idle := true
@@ -167,6 +176,9 @@ func (a *agent) run(parent context.Context) error {
 	defer parts.Wait()
 	ctx, fatal := context.WithCancelCause(parent)
 	defer fatal(nil)
+	if a.ending != nil {
+		context.AfterFunc(ctx, a.ending)
+	}
 
 	if a.cdiHook != "" {
 		warnOfHook(ctx, a.cdiHook)
@@ -180,7 +192,14 @@ func (a *agent) run(parent context.Context) error {
 	}
 	parts.Go(func() { _ = a.controller.Run(ctx) })
 
-	a.recover(ctx)
+	recovered := make(chan struct{})
+	parts.Go(func() { defer close(recovered); a.recover(ctx) })
+	select {
+	case <-recovered:
+	case <-time.After(recoverPatience):
+		klog.FromContext(ctx).Info("Serving before every claim is recovered", "after", recoverPatience)
+	case <-ctx.Done():
+	}
 	if ctx.Err() == nil {
 		if err := a.serve(ctx, fatal); err != nil {
 			return err
@@ -230,7 +249,7 @@ func (a *agent) leave(ctx context.Context, idle bool) {
 // not succeed for keep their devices, and the others must not wait for them.
 func (a *agent) recover(ctx context.Context) {
 	logger := klog.FromContext(ctx)
-	limited, cancel := context.WithTimeout(ctx, recoverPatience)
+	limited, cancel := context.WithTimeout(ctx, recoverLimit)
 	defer cancel()
 	report, err := a.claims.Recover(limited)
 	if err != nil {

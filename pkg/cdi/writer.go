@@ -54,13 +54,14 @@ func NewWriter(o Options) (*Writer, error) {
 	if o.DevRoot == "" {
 		o.DevRoot = "/"
 	}
-	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+	if err := os.MkdirAll(o.Dir, dirMode); err != nil {
 		return nil, fmt.Errorf("create CDI directory: %w", err)
 	}
 	return &Writer{o}, nil
 }
 
 const (
+	dirMode    = 0o755
 	specSuffix = ".json"
 	tmpSuffix  = ".tmp" // runtimes read .json and .yaml only
 )
@@ -117,6 +118,12 @@ func (w *Writer) Write(ctx context.Context, claim types.UID, owner types.Namespa
 func replace(path string, data []byte) error {
 	tmp := path + tmpSuffix
 	err := os.WriteFile(tmp, data, 0o644)
+	if errors.Is(err, fs.ErrNotExist) {
+		// The directory may have been removed: it is below /var/run.
+		if err = os.MkdirAll(filepath.Dir(path), dirMode); err == nil {
+			err = os.WriteFile(tmp, data, 0o644)
+		}
+	}
 	if err == nil {
 		err = os.Rename(tmp, path)
 	}
@@ -147,10 +154,10 @@ func (w *Writer) Remove(_ context.Context, claim types.UID) error {
 }
 
 // List returns the claims that have a spec file, or the beginning of one, in
-// ascending order.
+// ascending order. A directory that is missing has none.
 func (w *Writer) List(_ context.Context) ([]types.UID, error) {
 	entries, err := os.ReadDir(w.Dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list CDI specs: %w", err)
 	}
 	var claims []types.UID

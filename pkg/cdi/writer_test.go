@@ -56,6 +56,22 @@ func gpus(claim string, devices ...string) []gpu.Injection {
 	return out
 }
 
+func TestADirectoryThatWasRemovedIsMadeAgainByTheNextSpec(t *testing.T) {
+	w := newWriter(t)
+	if err := os.RemoveAll(w.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if claims, err := w.List(t.Context()); err != nil || len(claims) != 0 {
+		t.Errorf("specs in a directory that is gone: %v, %v, want none", claims, err)
+	}
+	if _, err := w.Write(t.Context(), "uid-1", types.NamespacedName{Namespace: "team", Name: "one"}, gpus("one", "gpu-1b-00")); err != nil {
+		t.Fatal(err)
+	}
+	if got := files(t, w.Dir); len(got) != 1 {
+		t.Errorf("specs: %q, want one", got)
+	}
+}
+
 func TestWriteReadListRemove(t *testing.T) {
 	w := newWriter(t)
 	made := map[string]string{"partition": `{"uuid":"MIG-1"}`}

@@ -150,6 +150,18 @@ func (l *Lock) flock(how int) (ok bool, err error) {
 	}
 }
 
+// Check returns an error if the folder is not the one at its path any more.
+func (l *Lock) Check() error {
+	ok, err := l.isCurrent()
+	if err != nil {
+		return fmt.Errorf("folder %s: %w", l.path, err)
+	}
+	if !ok {
+		return fmt.Errorf("folder %s: %w", l.path, errReplaced)
+	}
+	return nil
+}
+
 // isCurrent reports whether the folder is still the one at its path.
 func (l *Lock) isCurrent() (bool, error) {
 	own, err := l.file.Stat()

@@ -20,6 +20,8 @@ const (
 	name        = "agent"
 	lockName    = "lock"
 	metadataDir = "dra-device-metadata"
+
+	claimsDir, modesDir, intervalsDir, faultsDir = "claims", "mig-modes", "time-slices", "faults"
 	// mode of the home and of the driver's folder: what is in them is for root
 	// and, the hook, for the container runtime, which is root.
 	mode = 0o750
@@ -62,10 +64,10 @@ func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 		records **store.Store
 		fs      store.FS
 	}{
-		{"claims", &h.Claims, store.Unsynced{}},
-		{"mig-modes", &h.MIGModes, store.Disk{}},
-		{"time-slices", &h.TimeSlices, store.Unsynced{}},
-		{"faults", &h.Faults, store.Unsynced{}},
+		{claimsDir, &h.Claims, store.Unsynced{}},
+		{modesDir, &h.MIGModes, store.Disk{}},
+		{intervalsDir, &h.TimeSlices, store.Unsynced{}},
+		{faultsDir, &h.Faults, store.Unsynced{}},
 	} {
 		if *s.records, err = store.Open(filepath.Join(h.dir, s.dir), s.fs); err != nil {
 			return nil, errors.Join(fmt.Errorf("enter the agent's folder: %w", err), h.Close())
@@ -76,6 +78,21 @@ func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 
 // LockFile is where package claim has its locks.
 func (h *Home) LockFile() string { return filepath.Join(h.dir, lockName) }
+
+// Check returns an error if the home or a folder of records in it was removed or
+// replaced since it was entered. An agent that went on would have forgotten what
+// is held; one that starts anew learns it from the CDI specs.
+func (h *Home) Check() error {
+	if err := h.held.Check(); err != nil {
+		return fmt.Errorf("the agent's folder was replaced, restart the agent: %w", err)
+	}
+	for _, dir := range []string{claimsDir, modesDir, intervalsDir, faultsDir} {
+		if _, err := os.Stat(filepath.Join(h.dir, dir)); err != nil {
+			return fmt.Errorf("records are gone, restart the agent: %w", err)
+		}
+	}
+	return nil
+}
 
 // Close gives the home up and leaves it as it is.
 func (h *Home) Close() error { return h.held.Close() }

@@ -386,3 +386,34 @@ func TestTheFirstAgentAndTheLastOneAreTold(t *testing.T) {
 		t.Errorf("alone, though a claim is held (-want +got):\n%s", diff)
 	}
 }
+
+func TestAHomeThatWasReplacedOrEmptiedIsTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(dir string) error
+		want   string
+	}{
+		"removed": {os.RemoveAll, "was replaced"},
+		"replaced by an empty one": {func(dir string) error {
+			return errors.Join(os.Rename(dir, dir+".old"), os.MkdirAll(dir, 0o750))
+		}, "was replaced"},
+		"emptied": {func(dir string) error { return os.RemoveAll(filepath.Join(dir, "claims")) }, "records are gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			driverDir := filepath.Join(t.TempDir(), "gpu.nvidia.com")
+			h, err := home.Enter(t.Context(), driverDir, func() {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer h.Close() //nolint:errcheck // it is only a lock
+			if err := h.Check(); err != nil {
+				t.Fatalf("a home as it was entered: %v", err)
+			}
+			if err := c.change(filepath.Join(driverDir, "agent")); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want one with %q", err, c.want)
+			}
+		})
+	}
+}

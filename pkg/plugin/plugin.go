@@ -66,6 +66,11 @@ type Plugin struct {
 	// rounds remembers which of them were unneeded; for the reconciliation only.
 	reads  flowcontrol.RateLimiter
 	rounds rounds
+	// step is what the reconciliation does now; repairs has an item if it is to
+	// repair claims before its time.
+	step    *Activity
+	repairs chan struct{}
+	sockets ownSockets
 
 	// published: the node's slices were there or have been created once.
 	published bool
@@ -96,6 +101,7 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 		clock: o.Clock, interval: o.ReconcileInterval, fatal: o.Fatal, publishError: o.PublishError,
 		registration: newRegistration(), status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Metrics),
 		reads: flowcontrol.NewTokenBucketRateLimiter(readsPerSecond, readsAtOnce),
+		step:  NewActivity(o.Clock, stuckAfter), repairs: make(chan struct{}, 1), sockets: findSockets(o),
 	}
 	if err := os.MkdirAll(o.DataDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the plugin's directory: %w", err)
@@ -133,9 +139,9 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 const (
 	// grpcVerbosity is the log level of every gRPC request and response.
 	grpcVerbosity = 6
-	// callsDrain and statusDrain together must end well within a pod's grace
-	// period of 30 s.
-	callsDrain = 10 * time.Second
+	// callsDrain and then stopDrain, which covers statusDrain, must end well within
+	// a pod's grace period of 30 s.
+	callsDrain, stopDrain = 10 * time.Second, 8 * time.Second
 )
 
 // Registered is nil while the kubelet knows the plugin, and else says why not.
@@ -152,8 +158,8 @@ func (p *Plugin) guard(ctx context.Context, req any, _ *grpc.UnaryServerInfo, ha
 }
 
 // Stop waits for the calls under way, ends serving and writes the status that
-// is queued; each for a bounded time. It reports whether all calls have ended:
-// one that hangs in the driver of the GPUs may still act.
+// is queued; each for a bounded time. It reports whether all of it has ended: a
+// call or a repair that hangs in the driver of the GPUs may still act.
 func (p *Plugin) Stop() (ended bool) {
 	idle, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -163,16 +169,23 @@ func (p *Plugin) Stop() (ended bool) {
 		close(idle)
 		<-stopped
 	}()
+	callsEnded := p.endsWithin(idle, callsDrain)
+	go func() {
+		defer close(stopped)
+		p.helper.Stop()
+		p.cancel()
+		p.owned.Wait()
+	}()
+	return p.endsWithin(stopped, stopDrain) && callsEnded
+}
+
+func (p *Plugin) endsWithin(end <-chan struct{}, limit time.Duration) bool {
 	select {
-	case <-idle:
-		ended = true
-	case <-p.clock.After(callsDrain):
+	case <-end:
+		return true
+	case <-p.clock.After(limit):
+		return false
 	}
-	p.helper.Stop()
-	close(stopped)
-	p.cancel()
-	p.owned.Wait()
-	return ended
 }
 
 var _ kubeletplugin.DRAPlugin = (*Plugin)(nil)

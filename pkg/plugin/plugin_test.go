@@ -80,9 +80,10 @@ func (c *claims) Recover(context.Context) (claim.Report, error) {
 
 func newTestPlugin(client *fake.Clientset, c *claims) *Plugin {
 	metrics := testMetrics()
+	clock := testclock.NewFakeClock(testTime)
 	return &Plugin{
 		driver: testDriver, node: "node", client: client, claims: c, metrics: metrics,
-		clock: testclock.NewFakeClock(testTime), status: newStatusWriter(client.ResourceV1(), testDriver, metrics),
+		clock: clock, step: NewActivity(clock, stuckAfter), repairs: make(chan struct{}, 1), status: newStatusWriter(client.ResourceV1(), testDriver, metrics),
 		reads: flowcontrol.NewFakeAlwaysRateLimiter(),
 	}
 }

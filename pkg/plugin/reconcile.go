@@ -22,6 +22,9 @@ const (
 	// repairPatience is how long repairing all claims may take in one round, and
 	// releasePatience how long releasing one may.
 	repairPatience, releasePatience = 2 * time.Minute, 45 * time.Second
+	// stuckAfter is when a step of the reconciliation, which keeps to the times
+	// above unless it hangs, counts as stuck.
+	stuckAfter = 5 * time.Minute
 )
 
 // reconcileLoop repairs the claims held here at once, and compares them with the
@@ -31,21 +34,19 @@ const (
 // far more.
 func (p *Plugin) reconcileLoop(ctx context.Context) {
 	p.repair(ctx)
-	select {
-	case <-p.clock.After(firstRound(p.node, p.interval)):
-	case <-ctx.Done():
-		return
-	}
-	ticker := p.clock.NewTicker(p.interval)
-	defer ticker.Stop()
+	next := p.clock.NewTimer(firstRound(p.node, p.interval))
+	defer next.Stop()
 	for {
-		p.reconcile(ctx)
 		select {
-		case <-ticker.C():
+		case <-next.C():
+			next.Reset(p.interval)
+			p.repair(ctx)
+			p.reconcile(ctx)
+		case <-p.repairs:
+			p.repair(ctx)
 		case <-ctx.Done():
 			return
 		}
-		p.repair(ctx)
 	}
 }
 
@@ -59,6 +60,7 @@ func firstRound(node string, interval time.Duration) time.Duration {
 
 // repair recovers claims and what is left of them, without the API server.
 func (p *Plugin) repair(ctx context.Context) {
+	defer p.step.Begin()()
 	limited, cancel := context.WithTimeout(ctx, repairPatience)
 	defer cancel()
 	if _, err := p.claims.Recover(limited); err != nil && ctx.Err() == nil {
@@ -84,7 +86,7 @@ type unneeded struct {
 // see [isGone] and [rounds].
 func (p *Plugin) reconcile(ctx context.Context) {
 	logger := klog.FromContext(ctx)
-	all, err := p.claims.Held(ctx)
+	all, err := p.held(ctx)
 	if err != nil {
 		logger.Error(err, "Cannot list the claims held, will try again", "after", p.interval)
 		return
@@ -112,6 +114,11 @@ func (p *Plugin) reconcile(ctx context.Context) {
 	if len(byUID) > 0 {
 		logger.Info("Keeping unneeded claims until another round confirms it", "claims", len(byUID), "held", len(all), "after", p.interval)
 	}
+}
+
+func (p *Plugin) held(ctx context.Context) ([]claim.Held, error) {
+	defer p.step.Begin()()
+	return p.claims.Held(ctx)
 }
 
 // compare reads each claim from the API and returns those that are unneeded. A
@@ -142,6 +149,7 @@ func (p *Plugin) compare(ctx context.Context, all []claim.Held) []unneeded {
 
 // read returns the claim of that name in the API, or nil if there is none.
 func (p *Plugin) read(ctx context.Context, held claim.Held) (*resourceapi.ResourceClaim, error) {
+	defer p.step.Begin()()
 	ctx, cancel := context.WithTimeout(ctx, readPatience)
 	defer cancel()
 	object, err := p.client.ResourceV1().ResourceClaims(held.Namespace).Get(ctx, held.Name, metav1.GetOptions{})
@@ -168,6 +176,7 @@ func (p *Plugin) checkServer(ctx context.Context, found []unneeded) error {
 // did.
 func (p *Plugin) release(ctx context.Context, u unneeded) bool {
 	logger := klog.FromContext(ctx).WithValues("claim", klog.KRef(u.Namespace, u.Name), "claimUID", u.UID)
+	defer p.step.Begin()()
 	limited, cancel := context.WithTimeout(klog.NewContext(ctx, logger), releasePatience)
 	defer cancel()
 	start := p.clock.Now()

@@ -1,0 +1,46 @@
+package cdi
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// Dir tells whether the directory of CDI specs is still the one that it was.
+type Dir struct {
+	path string
+
+	mu   sync.Mutex
+	seen fs.FileInfo // nil before the first look
+}
+
+// NewDir returns the directory at a path.
+func NewDir(path string) *Dir { return &Dir{path: path} }
+
+// Check makes the directory if it is missing. It reports whether it did or finds
+// another directory than before: then specs in it are gone, and are to be written
+// again. It returns an error if the directory cannot be made again, such as one
+// that was removed on the host while it was mounted here.
+func (d *Dir) Check() (changed bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	info, err := os.Stat(d.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(d.path, dirMode); err != nil {
+			return false, fmt.Errorf("make the CDI directory again: %w", err)
+		}
+		info, err = os.Stat(d.path)
+	}
+	if err != nil {
+		return false, fmt.Errorf("CDI directory: %w", err)
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Nlink == 0 {
+		return false, fmt.Errorf("the CDI directory %s was removed on the node, restart the agent", d.path)
+	}
+	changed = d.seen != nil && !os.SameFile(d.seen, info)
+	d.seen = info
+	return changed, nil
+}

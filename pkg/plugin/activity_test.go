@@ -1,0 +1,30 @@
+package plugin
+
+import (
+	"testing"
+	"time"
+
+	testclock "k8s.io/utils/clock/testing"
+)
+
+func TestATaskThatTakesTooLongIsTold(t *testing.T) {
+	clock := testclock.NewFakeClock(testTime)
+	a := NewActivity(clock, time.Minute)
+	clock.Step(time.Hour)
+	if err := a.Err(); err != nil {
+		t.Errorf("nothing is under way: %v", err)
+	}
+	end := a.Begin()
+	clock.Step(time.Minute)
+	if err := a.Err(); err != nil {
+		t.Errorf("within the limit: %v", err)
+	}
+	clock.Step(time.Second)
+	if err := a.Err(); err == nil || err.Error() != "hangs for 1m1s, restart the agent" {
+		t.Errorf("beyond the limit: %v", err)
+	}
+	end()
+	if err := a.Err(); err != nil {
+		t.Errorf("the task has ended: %v", err)
+	}
+}

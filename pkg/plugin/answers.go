@@ -1,0 +1,76 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// answerPatience is how long a socket of the plugin's own may take to answer.
+const answerPatience = 2 * time.Second
+
+// ownSockets are the paths of a plugin's sockets.
+type ownSockets struct{ service, registrar string }
+
+// findSockets returns where upstream makes the sockets.
+func findSockets(o Options) ownSockets {
+	suffix := ""
+	if o.PodUID != "" {
+		suffix = "-" + string(instance(o.PodUID))
+	}
+	s := ownSockets{
+		service:   filepath.Join(o.DataDir, "dra"+suffix+".sock"),
+		registrar: filepath.Join(o.RegistryDir, o.DriverName+"-reg.sock"),
+	}
+	if o.PodUID != "" {
+		s.registrar = filepath.Join(o.RegistryDir, kubeletplugin.RollingUpdateRegistrarSocketFile(o.RegistryDir, o.DriverName, instance(o.PodUID)))
+	}
+	return s
+}
+
+// Answers returns an error unless the plugin answers on its own sockets, as the
+// kubelet would use them: their files are there, the servers accept and a call
+// comes through.
+func (p *Plugin) Answers() error {
+	ctx, cancel := context.WithTimeout(context.Background(), answerPatience)
+	defer cancel()
+	return errors.Join(ask(ctx, p.sockets.service, func(ctx context.Context, conn *grpc.ClientConn) error {
+		_, err := draapi.NewDRAPluginClient(conn).NodePrepareResources(ctx, &draapi.NodePrepareResourcesRequest{})
+		return err
+	}), ask(ctx, p.sockets.registrar, func(ctx context.Context, conn *grpc.ClientConn) error {
+		_, err := registerapi.NewRegistrationClient(conn).GetInfo(ctx, &registerapi.InfoRequest{})
+		return err
+	}))
+}
+
+func ask(ctx context.Context, socket string, call func(context.Context, *grpc.ClientConn) error) error {
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // nothing is written on it any more
+	if err := call(ctx, conn); err != nil {
+		return fmt.Errorf("socket %s does not answer, restart the agent: %w", socket, err)
+	}
+	return nil
+}
+
+// Turning returns an error if the reconciliation hangs.
+func (p *Plugin) Turning() error { return p.step.Err() }
+
+// Repair has the claims held verified soon, such as when their CDI specs are gone.
+// It does not wait.
+func (p *Plugin) Repair() {
+	select {
+	case p.repairs <- struct{}{}:
+	default: // one is due already
+	}
+}
