@@ -80,6 +80,9 @@ func TestADaemonThatKeepsDyingIsStartedLessAndLessOften(t *testing.T) {
 			// One waiter is the interval of the probes.
 			w.until("it waits", func() bool { return clock.Waiters() == 2 })
 			clock.Step(wait - time.Millisecond)
+			if clock.Waiters() != 2 {
+				t.Fatalf("the daemon is started before %s have passed", wait)
+			}
 			if got := w.daemon().Restarts; got != restarts {
 				t.Fatalf("%d restarts before %s have passed, want %d", got, wait, restarts)
 			}
