@@ -4,7 +4,7 @@ package main
 // daemons, the kubelet's plugin, and the wiring of the agent.
 func nodeMutants() []mutant {
 	const (
-		partitions = "^TestEveryPartition|^TestAFailedCompute|^TestPartitions|^TestAnOperation|^TestMIG"
+		partitions = "^TestEveryPartition|^TestAFailedCompute|^TestPartitions|^TestAnOperation|^TestMIG|^TestOnlyThePartition|^TestAPartition"
 		events     = "^TestWatch"
 		calls      = "^TestACall|^TestACancelled|^TestAGPUThatHangs|^TestADriverThatHangs|^TestSnapshot|^TestOneGPU|^TestADriver"
 		daemons    = "^TestADaemon|^TestDaemons|^TestHigher|^TestTheSame|^TestACeiling|^TestAnAnswer|^TestEither|^TestReadSize|^TestServers"
@@ -67,7 +67,7 @@ func nodeMutants() []mutant {
 			old:    `		err = l.stop()`,
 			new:    `		err = nil`,
 			notice: "a GPU that comes later is never found",
-			run:    calls + "|^TestANode|^TestARelease",
+			run:    calls + "|^TestANode|^TestARelease|^TestALibrary",
 		},
 		{
 			file:   "pkg/nvml/events.go",
@@ -137,6 +137,7 @@ func nodeMutants() []mutant {
 			old:    `unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC`,
 			new:    `unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC`,
 			notice: "a link in a folder that tenants write has files of the node removed",
+			run:    "Empt",
 		},
 		{
 			file:   "pkg/mps/filesystems.go",

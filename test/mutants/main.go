@@ -74,7 +74,7 @@ func (r runner) tryAll(ctx context.Context, mutants []mutant, parallel int, w io
 	}
 	var sum []string
 	bad := 0
-	for _, v := range []verdict{killed, excused, survived, hung, stale, broken} {
+	for _, v := range []verdict{killed, excused, survived, hung, stale, doubtful, broken} {
 		if counts[v] == 0 {
 			continue
 		}

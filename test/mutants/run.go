@@ -24,6 +24,7 @@ const (
 	survived verdict = "survived" // no test failed
 	hung     verdict = "hung"     // a test did not end, which the list does not expect
 	stale    verdict = "stale"    // a test failed, and the list says that none can
+	doubtful verdict = "doubtful" // a test failed, and passed when it ran again
 	broken   verdict = "broken"   // it could not be tried
 )
 
@@ -67,9 +68,17 @@ func (r runner) judge(ctx context.Context, m mutant, name *string) (verdict, str
 	if err != nil {
 		return broken, fmt.Sprintf("the mutant does not compile, which proves nothing: %v", err)
 	}
-	limit := cmp.Or(m.hangs, r.limit)
-	out, err := run(ctx, tests, filepath.Join(r.root, m.folder()), m.run, limit)
-	return m.judge(out, err)
+	folder, limit := filepath.Join(r.root, m.folder()), cmp.Or(m.hangs, r.limit)
+	out, err := run(ctx, tests, folder, m.run, limit)
+	verdict, reason := m.judge(out, err)
+	if name := failedTest.FindStringSubmatch(out); verdict == killed && name != nil {
+		// A test may have failed for another reason, such as a busy machine.
+		const times = "3"
+		if _, err := run(ctx, tests, folder, "^"+name[1]+"$", limit, "-test.count", times); err == nil {
+			return doubtful, fmt.Sprintf("%s failed once and then passed %s times; name the tests that notice the mutant", name[1], times)
+		}
+	}
+	return verdict, reason
 }
 
 // judge returns the verdict on a mutant whose tests wrote out and ended with err.
@@ -97,7 +106,7 @@ func (m mutant) judge(out string, err error) (verdict, string) {
 
 func timedOut(out string) bool { return strings.Contains(out, "panic: test timed out after") }
 
-var failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 
 // failed returns the name of the first test that failed.
 func failed(out string) string {
@@ -128,8 +137,8 @@ func (r runner) build(ctx context.Context, folder, overlay, dir string) (string,
 
 // run runs tests in a folder as go test does, and returns what they wrote. Processes
 // that they leave behind are ended.
-func run(ctx context.Context, tests, folder, pattern string, limit time.Duration) (string, error) {
-	args := []string{"-test.failfast", "-test.paniconexit0", "-test.timeout", limit.String()}
+func run(ctx context.Context, tests, folder, pattern string, limit time.Duration, more ...string) (string, error) {
+	args := append([]string{"-test.failfast", "-test.paniconexit0", "-test.timeout", limit.String()}, more...)
 	if pattern != "" {
 		args = append(args, "-test.run", pattern)
 	}

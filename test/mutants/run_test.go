@@ -130,6 +130,35 @@ func TestVerdictsOnMutants(t *testing.T) {
 	}
 }
 
+func TestAKillByATestThatFailsNowAndThenIsDoubtful(t *testing.T) {
+	r := module(t)
+	marker := filepath.Join(t.TempDir(), "ran")
+	text := `package p
+
+import (
+	"os"
+	"testing"
+)
+
+func TestFirstRunFails(t *testing.T) {
+	if _, err := os.Stat("MARKER"); err != nil {
+		if err := os.WriteFile("MARKER", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Error("failed once")
+	}
+}
+`
+	path := filepath.Join(r.root, "p/flaky_test.go")
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "MARKER", marker)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	res := r.try(t.Context(), mutant{file: "p/p.go", old: "a > b", new: "a >= b", notice: "nothing"})
+	if res.verdict != doubtful || !strings.Contains(res.reason, "TestFirstRunFails failed once") || res.verdict.good() {
+		t.Errorf("%s: %s, want it doubted", res.verdict, res.reason)
+	}
+}
+
 func TestTheTreeIsNotTouched(t *testing.T) {
 	r := module(t)
 	before, err := os.ReadFile(filepath.Join(r.root, "p/p.go"))
