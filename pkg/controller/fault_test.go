@@ -18,13 +18,15 @@ import (
 
 // machine is a node on which one agent runs after the other.
 type machine struct {
-	t     *testing.T
-	hw    *hardware
-	dir   string
-	boot  string
-	load  string
-	word  string // the node's annotation
-	words chan string
+	t       *testing.T
+	hw      *hardware
+	dir     string
+	boot    string
+	load    string
+	loadErr error
+	full    bool   // the disk
+	word    string // the node's annotation
+	words   chan string
 }
 
 func newMachine(t *testing.T, node gpu.Node) *machine {
@@ -34,13 +36,13 @@ func newMachine(t *testing.T, node gpu.Node) *machine {
 // start starts an agent; the one before it has ended.
 func (m *machine) start() *rig {
 	m.t.Helper()
-	faults, err := store.Open(m.dir, store.Unsynced{})
+	faults, err := store.Open(m.dir, full{is: &m.full})
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	return startChanged(m.t, m.hw, func(o *controller.Options) {
 		o.Faults, o.BootID = faults, m.boot
-		o.DriverLoad = func() (string, error) { return m.load, nil }
+		o.DriverLoad = func() (string, error) { return m.load, m.loadErr }
 		o.Node = func(ctx context.Context, on func(controller.Node, error)) {
 			on(controller.Node{Repaired: m.word}, nil)
 			for {
@@ -489,14 +491,15 @@ func TestAGPUThatHangsFromTheStartDelaysTheOthersByTwoSeconds(t *testing.T) {
 			t.Errorf("a claim on the GPU that hangs: %v, want ErrTimeout", err)
 		}
 		m.hw.hang()
-		r.send(gpu.Event{Kind: "answer", UUID: "GPU-3"})
+		r.send(gpu.Event{Kind: gpu.EventAnswer})
 		r.wantTaints("gpu-04-00 xid-119")
 	})
 }
 
 func TestAFaultOfAGPUThatHangsIsPublishedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := start(t, &hardware{node: gpus(2)})
+		m := newMachine(t, gpus(2))
+		r := m.start()
 		r.pass(time.Minute)
 		r.hw.change(func(h *hardware) { h.hangs = true })
 		r.Look()
@@ -504,6 +507,9 @@ func TestAFaultOfAGPUThatHangsIsPublishedAtOnce(t *testing.T) {
 		// No time passes: the scan is under way and hangs.
 		r.send(xid(1, 119))
 		r.wantTaints("gpu-02-00 xid-119")
+		if records, err := filepath.Glob(filepath.Join(m.dir, "GPU-1-*.record")); err != nil || len(records) != 1 {
+			t.Errorf("records %v, %v: an agent that is killed now forgets the fault", records, err)
+		}
 		g, err := r.GPU(t.Context(), address(1))
 		if want := "XID 119: GSP does not answer: the node's administrator must reset the GPU or restart the node"; err != nil || g.Fault != want {
 			t.Errorf("fault %q, %v; want %q", g.Fault, err, want)
@@ -545,5 +551,73 @@ func TestAnAdministratorsMIGModeIsHisAfterARestart(t *testing.T) {
 		c.Look()
 		c.pass(time.Second)
 		c.wantNames(cutInHalves)
+		// A partition that no claim holds keeps the GPU in the mode.
+		hw.change(func(h *hardware) { h.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0), half(4)} })
+		c.Look()
+		c.pass(time.Second)
+		c.wantNames("gpu-01-00 (enabled), gpu-01-00-mig-3g-40gb-0")
+	})
+}
+
+func TestAGPUThatDoesNotTellItsAddressIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t, gpus(2))
+		r := m.start()
+		r.send(xid(1, 119))
+		m.hw.change(func(h *hardware) {
+			h.node.GPUs = h.node.GPUs[:1]
+			h.node.Unreadable = []gpu.Unreadable{{Index: 1, Err: gpu.ErrTimeout}}
+		})
+		r.Look()
+		r.pass(time.Minute)
+		r.wantTaints("gpu-02-00 xid-119")
+		if _, err := r.GPU(t.Context(), address(1)); !errors.Is(err, gpu.ErrTimeout) {
+			t.Errorf("the GPU: %v, want ErrTimeout", err)
+		}
+		m.hw.change(func(h *hardware) { h.node = gpus(2) })
+		r.pass(time.Hour)
+		r.wantTaints("gpu-02-00 xid-119")
+	})
+}
+
+func TestALoadOfTheDriverThatCannotBeReadEndsNoFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t, gpus(1))
+		r := m.start()
+		r.send(xid(0, 119))
+		m.loadErr = errors.New("permission denied")
+		r.pass(time.Hour)
+		r.wantTaints("gpu-01-00 xid-119")
+		m.loadErr = nil
+		r.pass(time.Hour)
+		r.wantTaints("gpu-01-00 xid-119")
+	})
+}
+
+// full is a disk that is full for a while.
+type full struct {
+	store.Unsynced
+	is *bool
+}
+
+func (f full) WriteNew(path string, data []byte) error {
+	if *f.is {
+		return errors.New("no space left on device")
+	}
+	return f.Unsynced.WriteNew(path, data)
+}
+
+func TestAFaultThatCannotBeRecordedIsRecordedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t, gpus(1))
+		m.full = true
+		r := m.start()
+		r.send(xid(0, 119))
+		r.wantTaints("gpu-01-00 xid-119")
+		r.pass(2 * time.Minute)
+		m.full = false
+		r.pass(2 * time.Minute)
+		r.stop()
+		m.start().wantTaints("gpu-01-00 xid-119")
 	})
 }

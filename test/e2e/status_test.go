@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -62,16 +63,35 @@ func TestTheKubeletReportsTheHealthOfAPodsGPU(t *testing.T) {
 	_, err := agent.Sim(t.Context(), "fault", "xid", "--xid", "79", "--gpu", pciAddress(device))
 	must(t, err)
 	t.Cleanup(func() {
-		if _, err := agent.Sim(context.WithoutCancel(t.Context()), "fault", "clear"); err != nil {
-			t.Error(err)
-		}
-		must(t, agent.Start(context.WithoutCancel(t.Context())))
+		ctx := context.WithoutCancel(t.Context())
+		_, err := agent.Sim(ctx, "fault", "clear")
+		must(t, errors.Join(err, declareRepaired(ctx, "all")))
 	})
 	must(t, waitHealth(t, ns, "Unhealthy"))
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, waitTaints(t, device, 1))
+
+	// An agent that restarts does not know less; an administrator's word ends it.
+	must(t, agent.Start(t.Context()))
+	must(t, waitHealth(t, ns, "Unhealthy"))
+	must(t, waitTaints(t, device, 1))
+	must(t, declareRepaired(t.Context(), device))
+	must(t, waitTaints(t, device, 0))
+	must(t, waitHealth(t, ns, "Healthy"))
+}
+
+// declareRepaired says that what was reported of a device until now is repaired.
+func declareRepaired(ctx context.Context, device string) error {
+	word := fmt.Sprintf("gpu.nvidia.com/repaired=%s@%s", device, time.Now().UTC().Format(time.RFC3339Nano))
+	_, err := cluster.Kubectl(ctx, "annotate", "--overwrite", "nodes", "--all", word)
+	return err
+}
+
+func waitTaints(t *testing.T, device string, want int) error {
+	return harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
 		devices, err := cluster.Devices(ctx)
-		return len(devices[device].Taints) == 1, "no taint on " + device, err
-	}))
+		taints := devices[device].Taints
+		return len(taints) == want, fmt.Sprintf("%s has the taints %v, want %d", device, taints, want), err
+	})
 }
 
 func waitHealth(t *testing.T, namespace, want string) error {

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// device waits until the agent knows a device in a state, and repeats the cause
+// meanwhile: nothing here knows when the agent has begun to watch.
+func (r *running) device(t *testing.T, name string, is func(controller.DeviceStatus) bool, cause func() error) {
+	t.Helper()
+	changed, cancel := r.controller.Subscribe()
+	defer cancel()
+	giveUp := time.After(time.Minute)
+	for {
+		var status controller.DeviceStatus
+		for _, d := range r.controller.Devices() {
+			if d.Name == name {
+				status = d
+			}
+		}
+		if status.Name != "" && is(status) {
+			return
+		}
+		if err := cause(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-changed:
+		case <-time.After(100 * time.Millisecond):
+		case <-giveUp:
+			t.Fatalf("%s: %+v; state: %s", name, status, r.controller.State())
+		}
+	}
+}
+
+func TestAFaultOutlivesTheAgentUntilTheGPUIsReset(t *testing.T) {
+	n := newNode(t)
+	a := n.start(t)
+	sim, err := nvmlsim.Open(n.simState)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nothing := func() error { return nil }
+	failed := func(d controller.DeviceStatus) bool { return d.Reason == "xid-119" }
+	a.device(t, "gpu-43-00", failed, func() error { return sim.ReportXID(1, 119) })
+	n.mustStop(t, a)
+
+	// A restart is no repair, although the driver asks for nothing.
+	a = n.start(t)
+	a.device(t, "gpu-43-00", failed, nothing)
+	a.device(t, "gpu-43-00", func(d controller.DeviceStatus) bool {
+		return failed(d) && strings.Contains(d.Message, "the driver asks for recovery")
+	}, func() error { return sim.SetRecovery(1, gpu.RecoveryGPUReset) })
+	n.mustStop(t, a)
+
+	if err := sim.ResetGPU(1); err != nil {
+		t.Fatal(err)
+	}
+	a = n.start(t)
+	a.device(t, "gpu-43-00", func(d controller.DeviceStatus) bool { return d.Healthy }, nothing)
+	n.mustStop(t, a)
+	n.wantNothing(t)
+}
