@@ -8,7 +8,9 @@
 // process left. Beside the state lies a root file system ([Sim.Root]) with the
 // driver's libraries and the /dev, /proc and /sys that go with the GPUs. Of the
 // driver's programs, nvidia-smi and nvidia-cuda-mps-control stand there as
-// scripts that call gpu-sim; package mpssim is what the latter comes to.
+// scripts that call gpu-sim; package mpssim is what the latter comes to. What
+// nvidia-smi only shows, its script answers by itself, because containers are given
+// the programs alone.
 //
 // The simulator refuses what hardware refuses. Calls that it does not simulate
 // answer ERROR_NOT_SUPPORTED.

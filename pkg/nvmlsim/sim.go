@@ -119,7 +119,11 @@ func OpenOrCreate(dir string, m *Model) (*Sim, error) {
 		return nil, fmt.Errorf("%s: %w: it holds a simulated %s that differs from the model %s asked for; destroy it or take another directory",
 			dir, gpu.ErrInUse, s.node.model.Name, m.Name)
 	}
-	if err := s.tree().refreshPrograms(); err != nil {
+	st, err := s.load()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.tree().refreshPrograms(st); err != nil {
 		return nil, err
 	}
 	return s, nil

@@ -1,6 +1,12 @@
 package nvmlsim
 
-import "github.com/NVIDIA/go-nvml/pkg/nvml"
+import (
+	"fmt"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
 
 // peer resolves the other GPU of a call about two.
 func (d device) peer(other nvml.Device) (call, nvml.Return) {
@@ -91,4 +97,39 @@ func joined(a, b call) bool {
 		return false
 	}
 	return switched(a) && switched(b)
+}
+
+// relation is how nvidia-smi topo -m names the way from one GPU to another: over
+// how many NVLinks, or else over which part of the PCIe tree.
+func (n *node) relation(a, b *spec) string {
+	up := func(s *spec, to func(linkSpec) bool) (links int) {
+		for _, l := range s.links {
+			if !l.down && to(l) {
+				links++
+			}
+		}
+		return links
+	}
+	toSwitch := func(l linkSpec) bool { return l.remote == gpu.RemoteSwitch }
+	links := min(up(a, toSwitch), up(b, toSwitch))
+	for _, number := range a.linksTo(b.address) {
+		if !a.links[number].down {
+			links++
+		}
+	}
+	if links > 0 {
+		return fmt.Sprintf("NV%d", links)
+	}
+	switch commonAncestor(a, b) {
+	case nvml.TOPOLOGY_SINGLE:
+		return "PIX"
+	case nvml.TOPOLOGY_MULTIPLE:
+		return "PXB"
+	case nvml.TOPOLOGY_HOSTBRIDGE:
+		return "PHB"
+	case nvml.TOPOLOGY_NODE:
+		return "NODE"
+	default:
+		return "SYS"
+	}
 }

@@ -36,7 +36,7 @@ func (t tree) build(st *State) error {
 	if err := os.RemoveAll(t.root); err != nil {
 		return err
 	}
-	for _, part := range []func() error{t.driver, t.dev, t.proc, t.sys} {
+	for _, part := range []func() error{t.driver, t.dev, t.proc, t.sys, func() error { return t.refreshPrograms(st) }} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -44,8 +44,8 @@ func (t tree) build(st *State) error {
 	return t.sync(&State{GPUs: make([]GPUState, len(t.node.gpus))}, st)
 }
 
-// sync follows a change of the state: the boot ID, and what belongs to MIG
-// instances.
+// sync follows a change of the state: the boot ID, what belongs to MIG instances,
+// and what nvidia-smi shows.
 func (t tree) sync(before, after *State) error {
 	if before.BootID != after.BootID {
 		// Replaced as a whole: others read it at any time.
@@ -61,6 +61,9 @@ func (t tree) sync(before, after *State) error {
 		if err := t.syncMIG(s, before.GPUs[i].Instances, after.GPUs[i].Instances); err != nil {
 			return err
 		}
+	}
+	if changesPrograms(before, after) {
+		return t.refreshPrograms(after)
 	}
 	return nil
 }
@@ -78,10 +81,7 @@ func (t tree) driver() error {
 			return err
 		}
 	}
-	if err := t.link(filepath.Join(dir, "libcuda.so"), "libcuda.so.1"); err != nil {
-		return err
-	}
-	return t.refreshPrograms()
+	return t.link(filepath.Join(dir, "libcuda.so"), "libcuda.so.1")
 }
 
 // dev makes the device nodes.
