@@ -6,12 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"sync/atomic"
 
-	vendor "github.com/NVIDIA/go-nvml/pkg/nvml"
 	"k8s.io/klog/v2"
-	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
@@ -109,6 +106,9 @@ func (h *hardware) locate(ctx context.Context, snapshot func(context.Context) (g
 	return located, nil
 }
 
+// localDevRoot holds dev as this process sees it.
+func (h *hardware) localDevRoot() string { return cmp.Or(h.roots.Dev, "/") }
+
 // hostDevRoot holds dev as the container runtime sees it.
 func (h *hardware) hostDevRoot() string { return cmp.Or(h.roots.HostDev, h.roots.Dev) }
 
@@ -120,30 +120,4 @@ func (h *hardware) close() error {
 		err = nil
 	}
 	return errors.Join(err, h.remove())
-}
-
-// driverEdits generates what containers need of the driver with the same
-// library as everybody else, which is there only once the driver is loaded.
-type driverEdits struct {
-	hardware *hardware
-	hook     string
-
-	mu     sync.Mutex
-	vendor vendor.Interface
-	edits  *cdi.DriverEdits
-}
-
-// Edits implements [cdi.Edits].
-func (d *driverEdits) Edits(ctx context.Context) (*specs.ContainerEdits, error) {
-	library, err := d.hardware.Vendor(ctx)
-	if err != nil {
-		return nil, err
-	}
-	d.mu.Lock()
-	if d.vendor != library {
-		d.vendor, d.edits = library, cdi.NewDriverEdits(library, d.hardware.roots, d.hook)
-	}
-	edits := d.edits
-	d.mu.Unlock()
-	return edits.Edits(ctx)
 }

@@ -128,7 +128,8 @@ func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.I
 		}
 	}
 	specs, err := cdi.NewWriter(cdi.Options{
-		Dir: o.cdiDir, DriverName: o.driverName, DevRoot: hw.hostDevRoot(), Edits: &driverEdits{hardware: hw, hook: hook},
+		Dir: o.cdiDir, DriverName: o.driverName, DevRoot: hw.hostDevRoot(), LocalDevRoot: hw.localDevRoot(),
+		Edits: cdi.NewDriverEdits(hw, hw.roots, hook),
 	})
 	if err != nil {
 		return nil, err

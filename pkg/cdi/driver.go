@@ -2,7 +2,10 @@ package cdi
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,78 +48,156 @@ func (r Roots) withDefaults() Roots {
 	return r
 }
 
-// controlNodes are the device nodes that every CUDA program opens beside that
-// of its GPU. Some come into being only with the first use of the driver.
-var controlNodes = []string{"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"}
+// controlNode is a device node that all GPUs share.
+type controlNode struct {
+	name string
+	// remedy says how a missing node comes into being; empty if CUDA programs run
+	// without the node.
+	remedy string
+}
 
-// DriverEdits implements [Edits] with what nvcdi finds in a driver
-// installation. It looks for it once per driver, which takes many times as long
-// as a claim may: again only when the driver's version or its control device
-// nodes are others.
+// controlNodes are the device nodes that CUDA programs open beside that of their
+// GPU. Most distributions make nvidia-uvm only when the first CUDA program runs on
+// the node itself, and a container cannot.
+var controlNodes = []controlNode{
+	{name: "nvidiactl", remedy: "load the kernel module nvidia and run nvidia-smi as root on the node, which makes it"},
+	{name: "nvidia-uvm", remedy: "run nvidia-modprobe -u -c 0 as root on the node, which loads the kernel module nvidia-uvm and makes it, and have that done at boot"},
+	{name: "nvidia-uvm-tools"},
+	{name: "nvidia-modeset"},
+}
+
+// Driver is the driver that is loaded.
+type Driver interface {
+	// DriverVersion returns its version, such as "570.86.15", from what is known:
+	// a GPU that hangs must not keep it from returning. The error wraps
+	// [gpu.ErrNotReady] while there is no driver.
+	DriverVersion(ctx context.Context) (string, error)
+}
+
+// DriverEdits implements [Edits] with what nvcdi finds in a driver installation.
+// It generates them once per driver, because that takes many times as long as a
+// claim may: again only if the driver's version or its control device nodes are
+// others, or its libraries are gone. It asks no GPU.
 type DriverEdits struct {
-	lib      nvml.Interface
+	driver   Driver
 	roots    Roots
 	hookPath string
 
 	mu sync.Mutex
-	// edits were generated when the driver was as fingerprint says.
-	edits       *specs.ContainerEdits
+	// last is the generation that is under way or has succeeded; nil if there is
+	// none.
+	last *generation
+}
+
+// generation is one run of nvcdi.
+type generation struct {
+	// fingerprint of the driver that the edits are for.
 	fingerprint string
+	done        chan struct{} // closed once the fields below are there
+	edits       *specs.ContainerEdits
+	err         error
+	// library is one of the driver's, as this process sees it.
+	library string
 }
 
-// NewDriverEdits takes the library to ask for the driver's version, the places
-// of the driver, and the path of nvidia-cdi-hook on the host.
-func NewDriverEdits(lib nvml.Interface, roots Roots, hookPath string) *DriverEdits {
-	return &DriverEdits{lib: lib, roots: roots.withDefaults(), hookPath: hookPath}
+// NewDriverEdits takes the driver, the places where it is installed, and the path
+// of nvidia-cdi-hook on the host.
+func NewDriverEdits(driver Driver, roots Roots, hookPath string) *DriverEdits {
+	return &DriverEdits{driver: driver, roots: roots.withDefaults(), hookPath: hookPath}
 }
 
-// Edits implements [Edits].
+// Edits implements [Edits]. The error wraps [gpu.ErrNotReady] also if a device node
+// is missing without which no CUDA program runs, and [gpu.ErrTimeout] if ctx ends
+// first.
 func (d *DriverEdits) Edits(ctx context.Context) (*specs.ContainerEdits, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	fingerprint, err := d.look()
+	version, err := d.driver.DriverVersion(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if d.edits == nil || d.fingerprint != fingerprint {
-		edits, err := d.generate(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("find the driver's files under %s: %w: %w", d.roots.Driver, gpu.ErrNotReady, err)
-		}
-		d.edits, d.fingerprint = edits, fingerprint
-		klog.FromContext(ctx).Info("Generated the driver's CDI edits", "driver", fingerprint,
-			"mounts", len(edits.Mounts), "deviceNodes", len(edits.DeviceNodes), "hooks", len(edits.Hooks))
+	nodes, err := d.lookAtNodes()
+	if err != nil {
+		return nil, err
 	}
-	return d.edits, nil
+	g := d.generation(ctx, version, version+nodes)
+	select {
+	case <-g.done:
+		return g.edits, g.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("find the driver's files under %s: %w: %w", d.roots.Driver, gpu.ErrTimeout, context.Cause(ctx))
+	}
 }
 
-// look tells one state of the driver from another, within microseconds.
-func (d *DriverEdits) look() (string, error) {
-	if ret := d.lib.Init(); ret != nvml.SUCCESS {
-		return "", fmt.Errorf("initialize NVML: %w: %w", gpu.ErrNotReady, ret)
-	}
-	version, ret := d.lib.SystemGetDriverVersion()
-	// Init and Shutdown are counted; the result of giving back our own count
-	// tells nothing.
-	_ = d.lib.Shutdown()
-	if ret != nvml.SUCCESS {
-		return "", fmt.Errorf("read the driver version: %w: %w", gpu.ErrNotReady, ret)
-	}
-	parts := []string{version}
+// lookAtNodes tells one state of the control device nodes from another, within
+// microseconds.
+func (d *DriverEdits) lookAtNodes() (string, error) {
+	var b strings.Builder
 	for _, node := range controlNodes {
+		path := filepath.Join(d.roots.Dev, "dev", node.name)
 		var stat unix.Stat_t
-		if err := unix.Stat(filepath.Join(d.roots.Dev, "dev", node), &stat); err == nil {
-			parts = append(parts, fmt.Sprintf("%s=%d:%d", node, unix.Major(stat.Rdev), unix.Minor(stat.Rdev)))
+		switch err := unix.Stat(path, &stat); {
+		// A runtime makes a folder of what it was to mount and did not find.
+		case err == nil && stat.Mode&unix.S_IFMT != unix.S_IFDIR:
+			fmt.Fprintf(&b, " %s=%d:%d", node.name, unix.Major(stat.Rdev), unix.Minor(stat.Rdev))
+		case node.remedy == "":
+		case err == nil:
+			return "", fmt.Errorf("device node %s: %w: it is a folder, and no CUDA program runs without the node: remove the folder and %s", path, gpu.ErrNotReady, node.remedy)
+		case errors.Is(err, fs.ErrNotExist):
+			return "", fmt.Errorf("device node %s: %w: it does not exist, and no CUDA program runs without it: %s", path, gpu.ErrNotReady, node.remedy)
+		default:
+			return "", fmt.Errorf("device node %s: %w: %w", path, gpu.ErrNotReady, err)
 		}
 	}
-	return strings.Join(parts, " "), nil
+	return b.String(), nil
 }
 
-func (d *DriverEdits) generate(ctx context.Context) (*specs.ContainerEdits, error) {
+// generation returns the one for the driver with that fingerprint, and starts it
+// if there is none. It goes on when ctx ends, for the next caller.
+func (d *DriverEdits) generation(ctx context.Context, version, fingerprint string) *generation {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.last != nil && d.last.fingerprint == fingerprint && d.last.serves() {
+		return d.last
+	}
+	g := &generation{fingerprint: fingerprint, done: make(chan struct{})}
+	d.last = g
+	logger := klog.FromContext(ctx)
+	go func() {
+		defer close(g.done)
+		if err := d.generate(logger, version, g); err != nil {
+			g.err = fmt.Errorf("find the driver's files under %s: %w: %w", d.roots.Driver, gpu.ErrNotReady, err)
+			return
+		}
+		logger.Info("Generated the driver's CDI edits", "driver", fingerprint,
+			"mounts", len(g.edits.Mounts), "deviceNodes", len(g.edits.DeviceNodes), "hooks", len(g.edits.Hooks))
+	}()
+	return g
+}
+
+// serves reports whether the generation is under way, or has succeeded and the
+// driver is still where it was.
+func (g *generation) serves() bool {
+	select {
+	case <-g.done:
+	default:
+		return true
+	}
+	if g.err != nil {
+		return false
+	}
+	_, err := os.Stat(g.library)
+	return g.library == "" || err == nil
+}
+
+func (d *DriverEdits) generate(logger klog.Logger, version string, g *generation) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("nvcdi wants more of NVML than the driver's version: %v", r)
+		}
+	}()
 	lib, err := nvcdi.New(
-		nvcdi.WithLogger(logger{klog.FromContext(ctx)}),
+		nvcdi.WithLogger(contextual{logger}),
 		nvcdi.WithMode(nvcdi.ModeNvml),
-		nvcdi.WithNvmlLib(d.lib),
+		nvcdi.WithNvmlLib(versionOnly{version: version}),
 		nvcdi.WithDriverRoot(d.roots.Driver),
 		nvcdi.WithDevRoot(d.roots.Dev),
 		nvcdi.WithNVIDIACDIHookPath(d.hookPath),
@@ -124,11 +205,16 @@ func (d *DriverEdits) generate(ctx context.Context) (*specs.ContainerEdits, erro
 		nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils),
 	)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	common, err := lib.GetCommonEdits()
 	if err != nil {
-		return nil, err
+		return err
+	}
+	for _, m := range common.Mounts {
+		if strings.HasPrefix(filepath.Base(m.HostPath), "libcuda.so.") {
+			g.library = m.HostPath
+		}
 	}
 	spec := &specs.Spec{ContainerEdits: *common.ContainerEdits}
 	transforms := []transform.Transformer{transform.NewSimplifier()}
@@ -140,13 +226,27 @@ func (d *DriverEdits) generate(ctx context.Context) (*specs.ContainerEdits, erro
 	}
 	for _, t := range transforms {
 		if err := t.Transform(spec); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	edits := &spec.ContainerEdits
-	edits.Mounts = slices.DeleteFunc(edits.Mounts, func(m *specs.Mount) bool { return m.ContainerPath == defaultMPSPipe })
-	return edits, nil
+	g.edits = &spec.ContainerEdits
+	g.edits.Mounts = slices.DeleteFunc(g.edits.Mounts, func(m *specs.Mount) bool { return m.ContainerPath == defaultMPSPipe })
+	return nil
 }
+
+// versionOnly is an NVML that knows the driver's version. nvcdi wants no more of
+// it for what all containers share, and must not get more: of a whole NVML it may
+// ask a GPU that hangs. Any other method panics.
+type versionOnly struct {
+	nvml.Interface
+	version string
+}
+
+func (versionOnly) Init() nvml.Return { return nvml.SUCCESS }
+
+func (versionOnly) Shutdown() nvml.Return { return nvml.SUCCESS }
+
+func (v versionOnly) SystemGetDriverVersion() (string, nvml.Return) { return v.version, nvml.SUCCESS }
 
 // defaultMPSPipe is where CUDA looks for an MPS daemon that the environment does
 // not name. nvcdi looks for one of the host's there (v1.20.1 happens to pass over
@@ -155,11 +255,11 @@ func (d *DriverEdits) generate(ctx context.Context) (*specs.ContainerEdits, erro
 // even where the claim has a GPU for itself.
 const defaultMPSPipe = "/tmp/nvidia-mps"
 
-// logger makes nvcdi's log lines contextual ones.
-type logger struct{ klog.Logger }
+// contextual makes nvcdi's log lines contextual ones.
+type contextual struct{ klog.Logger }
 
-func (l logger) Tracef(format string, args ...any)   { l.V(6).Info(fmt.Sprintf(format, args...)) }
-func (l logger) Debugf(format string, args ...any)   { l.V(5).Info(fmt.Sprintf(format, args...)) }
-func (l logger) Infof(format string, args ...any)    { l.V(4).Info(fmt.Sprintf(format, args...)) }
-func (l logger) Warningf(format string, args ...any) { l.V(2).Info(fmt.Sprintf(format, args...)) }
-func (l logger) Errorf(format string, args ...any)   { l.Info(fmt.Sprintf(format, args...)) }
+func (l contextual) Tracef(format string, args ...any)   { l.V(6).Info(fmt.Sprintf(format, args...)) }
+func (l contextual) Debugf(format string, args ...any)   { l.V(5).Info(fmt.Sprintf(format, args...)) }
+func (l contextual) Infof(format string, args ...any)    { l.V(4).Info(fmt.Sprintf(format, args...)) }
+func (l contextual) Warningf(format string, args ...any) { l.V(2).Info(fmt.Sprintf(format, args...)) }
+func (l contextual) Errorf(format string, args ...any)   { l.Info(fmt.Sprintf(format, args...)) }

@@ -1,32 +1,34 @@
 package cdi
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
-	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 	"github.com/google/go-cmp/cmp"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// fakeDriver is an installed driver: NVML that tells its version, and a root
-// with its files.
+// fakeDriver is an installed driver: its version, and a root with its files.
 type fakeDriver struct {
 	root    string
 	version string
-	ret     nvml.Return
+	err     error
 }
+
+func (d *fakeDriver) DriverVersion(context.Context) (string, error) { return d.version, d.err }
 
 func newFakeDriver(t *testing.T) *fakeDriver {
 	d := &fakeDriver{root: t.TempDir()}
 	d.install(t, "570.86.15")
 	d.node(t, "nvidiactl")
+	d.node(t, "nvidia-uvm")
 	return d
 }
 
@@ -60,14 +62,6 @@ func (d *fakeDriver) node(t *testing.T, name string) {
 	}
 }
 
-func (d *fakeDriver) nvml() nvml.Interface {
-	return &mock.Interface{
-		InitFunc:                   func() nvml.Return { return nvml.SUCCESS },
-		ShutdownFunc:               func() nvml.Return { return nvml.SUCCESS },
-		SystemGetDriverVersionFunc: func() (string, nvml.Return) { return d.version, d.ret },
-	}
-}
-
 func mounts(e *specs.ContainerEdits) string {
 	var b strings.Builder
 	for _, m := range e.Mounts {
@@ -78,7 +72,7 @@ func mounts(e *specs.ContainerEdits) string {
 
 func TestDriverEditsHoldWhatEveryContainerNeeds(t *testing.T) {
 	d := newFakeDriver(t)
-	edits, err := NewDriverEdits(d.nvml(), Roots{Driver: d.root, Dev: d.root}, "/usr/bin/nvidia-cdi-hook").Edits(t.Context())
+	edits, err := NewDriverEdits(d, Roots{Driver: d.root, Dev: d.root}, "/usr/bin/nvidia-cdi-hook").Edits(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +115,7 @@ func TestTheHostsOwnMPSDaemonStaysOutOfContainers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	edits, err := NewDriverEdits(d.nvml(), Roots{Driver: d.root, Dev: d.root, HostDriver: "/run/nvidia/driver"}, "/hook").Edits(t.Context())
+	edits, err := NewDriverEdits(d, Roots{Driver: d.root, Dev: d.root, HostDriver: "/run/nvidia/driver"}, "/hook").Edits(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +130,7 @@ func TestTheHostsOwnMPSDaemonStaysOutOfContainers(t *testing.T) {
 
 func TestDriverEditsNameTheHostsPaths(t *testing.T) {
 	d := newFakeDriver(t)
-	edits, err := NewDriverEdits(d.nvml(), Roots{Driver: d.root, Dev: d.root, HostDriver: "/run/nvidia/driver", HostDev: "/"}, "/hook").Edits(t.Context())
+	edits, err := NewDriverEdits(d, Roots{Driver: d.root, Dev: d.root, HostDriver: "/run/nvidia/driver", HostDev: "/"}, "/hook").Edits(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +141,7 @@ func TestDriverEditsNameTheHostsPaths(t *testing.T) {
 
 func TestDriverEditsAreMadeOncePerDriver(t *testing.T) {
 	d := newFakeDriver(t)
-	source := NewDriverEdits(d.nvml(), Roots{Driver: d.root, Dev: d.root}, "/hook")
+	source := NewDriverEdits(d, Roots{Driver: d.root, Dev: d.root}, "/hook")
 	get := func() *specs.ContainerEdits {
 		t.Helper()
 		edits, err := source.Edits(t.Context())
@@ -165,23 +159,132 @@ func TestDriverEditsAreMadeOncePerDriver(t *testing.T) {
 	if got := mounts(upgraded); !strings.Contains(got, "libcuda.so.580.1.2") {
 		t.Errorf("after a driver upgrade the mounts are still\n%s", got)
 	}
-	d.node(t, "nvidia-uvm")
-	if get() == upgraded {
-		t.Error("not made again although nvidia-uvm has been loaded since")
+	d.node(t, "nvidia-modeset")
+	withNode := get()
+	if withNode == upgraded {
+		t.Error("not made again although nvidia-modeset has been loaded since")
 	}
+	if err := os.Remove(filepath.Join(d.root, "usr/bin/nvidia-smi")); err != nil {
+		t.Fatal(err)
+	}
+	if get() != withNode {
+		t.Error("made again although the driver's libraries are where they were")
+	}
+	if err := os.RemoveAll(filepath.Join(d.root, "usr")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := source.Edits(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
+		t.Errorf("without the driver's files: %v, want %v", err, gpu.ErrNotReady)
+	}
+	d.install(t, "580.1.2")
+	get()
 }
 
 func TestWithoutADriverThereAreNoEditsYet(t *testing.T) {
 	unloaded := newFakeDriver(t)
-	unloaded.ret = nvml.ERROR_DRIVER_NOT_LOADED
+	unloaded.err = fmt.Errorf("read the driver version: %w", gpu.ErrNotReady)
 	elsewhere := newFakeDriver(t)
 	elsewhere.version = "1.2.3"
 	for name, d := range map[string]*fakeDriver{"not loaded": unloaded, "files of another version": elsewhere} {
 		t.Run(name, func(t *testing.T) {
-			_, err := NewDriverEdits(d.nvml(), Roots{Driver: d.root, Dev: d.root}, "/hook").Edits(t.Context())
+			_, err := NewDriverEdits(d, Roots{Driver: d.root, Dev: d.root}, "/hook").Edits(t.Context())
 			if !errors.Is(err, gpu.ErrNotReady) {
 				t.Errorf("got %v, want %v", err, gpu.ErrNotReady)
 			}
 		})
 	}
+}
+
+func TestWithoutANodeThatCUDANeedsThereAreNoEdits(t *testing.T) {
+	for node, remedy := range map[string]string{"nvidiactl": "nvidia-smi", "nvidia-uvm": "nvidia-modprobe -u -c 0"} {
+		t.Run(node, func(t *testing.T) {
+			d := newFakeDriver(t)
+			source := NewDriverEdits(d, Roots{Driver: d.root, Dev: d.root}, "/hook")
+			if _, err := source.Edits(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(d.root, "dev", node)
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			_, err := source.Edits(t.Context())
+			if !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), remedy) {
+				t.Errorf("error %v, want %v with the node and %q", err, gpu.ErrNotReady, remedy)
+			}
+			// The kubelet and runtimes make folders of what they mount.
+			if err := os.Mkdir(path, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := source.Edits(t.Context()); !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "folder") {
+				t.Errorf("a folder in its place: error %v, want %v", err, gpu.ErrNotReady)
+			}
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			d.node(t, node)
+			if _, err := source.Edits(t.Context()); err != nil {
+				t.Errorf("once it is made: %v", err)
+			}
+		})
+	}
+}
+
+// hangingDriver does not tell its version before the context of the caller ends.
+type hangingDriver struct{}
+
+func (hangingDriver) DriverVersion(ctx context.Context) (string, error) {
+	<-ctx.Done()
+	return "", fmt.Errorf("read the driver version: %w: %w", gpu.ErrTimeout, context.Cause(ctx))
+}
+
+func TestACallerLeavesWhileTheEditsAreGenerated(t *testing.T) {
+	d := newFakeDriver(t)
+	source := NewDriverEdits(d, Roots{Driver: d.root, Dev: d.root}, "/hook")
+	// A generation that hangs, as on a file system that does.
+	slow := &generation{done: make(chan struct{})}
+	nodes, err := source.lookAtNodes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow.fingerprint, source.last = d.version+nodes, slow
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := source.Edits(ctx); !errors.Is(err, gpu.ErrTimeout) || !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
+	}
+	// The one who stays gets them.
+	slow.edits = &specs.ContainerEdits{}
+	close(slow.done)
+	if edits, err := source.Edits(t.Context()); err != nil || edits != slow.edits {
+		t.Errorf("got %v, %v, want the edits", edits, err)
+	}
+}
+
+func TestOneCallerThatWaitsForTheDriverKeepsNoOtherFromLeaving(t *testing.T) {
+	source := NewDriverEdits(hangingDriver{}, Roots{Driver: t.TempDir()}, "/hook")
+	first, stop := context.WithCancel(t.Context())
+	gone := make(chan error)
+	go func() {
+		_, err := source.Edits(first)
+		gone <- err
+	}()
+	second, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := source.Edits(second); !errors.Is(err, gpu.ErrTimeout) {
+		t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
+	}
+	stop()
+	if err := <-gone; !errors.Is(err, gpu.ErrTimeout) {
+		t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
+	}
+}
+
+func TestNVCDIGetsTheDriversVersionAndNothingElseOfNVML(t *testing.T) {
+	lib := versionOnly{version: "570.86.15"}
+	defer func() {
+		if recover() == nil {
+			t.Error("another call does not panic")
+		}
+	}()
+	_, _ = lib.DeviceGetCount()
 }

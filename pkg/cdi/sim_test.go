@@ -1,10 +1,14 @@
 package cdi_test
 
 import (
+	"context"
+	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,6 +16,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
@@ -24,7 +29,7 @@ func TestASpecForASimulatedNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	edits := cdi.NewDriverEdits(sim.NVML(), cdi.Roots{Driver: sim.Root(), Dev: sim.Root()}, "/usr/bin/nvidia-cdi-hook")
+	edits := cdi.NewDriverEdits(nvml.New(sim.NVML()), cdi.Roots{Driver: sim.Root(), Dev: sim.Root()}, "/usr/bin/nvidia-cdi-hook")
 	dir := t.TempDir()
 	w, err := cdi.NewWriter(cdi.Options{Dir: dir, DriverName: "gpu.nvidia.com", DevRoot: sim.Root(), Edits: edits})
 	if err != nil {
@@ -53,5 +58,92 @@ func TestASpecForASimulatedNode(t *testing.T) {
 		if !slices.Contains(mounted, want) {
 			t.Errorf("%s is not mounted; mounted are %q", want, mounted)
 		}
+	}
+}
+
+func TestNoSpecIsWrittenWhileADeviceNodeIsMissing(t *testing.T) {
+	model, err := nvmlsim.LoadModel("dgx-h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := nvmlsim.Create(filepath.Join(t.TempDir(), "sim"), model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edits := cdi.NewDriverEdits(nvml.New(sim.NVML()), cdi.Roots{Driver: sim.Root(), Dev: sim.Root()}, "/usr/bin/nvidia-cdi-hook")
+	w, err := cdi.NewWriter(cdi.Options{
+		Dir: t.TempDir(), DriverName: "gpu.nvidia.com", DevRoot: "/host", LocalDevRoot: sim.Root(), Edits: edits,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func() error {
+		_, err := w.Write(t.Context(), "a", types.NamespacedName{Namespace: "team-a", Name: "one"}, []gpu.Injection{
+			{ID: "a-gpu-1b-00", DeviceNodes: []string{"/dev/nvidia0"}},
+			{ID: "a-gpu-43-00", DeviceNodes: []string{"/dev/nvidia1", "/dev/nvidia-caps/nvidia-cap2"}},
+		})
+		return err
+	}
+	for _, node := range []string{"nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia-caps/nvidia-cap2"} {
+		path := filepath.Join(sim.Root(), "dev", node)
+		if err := os.Rename(path, path+".gone"); err != nil {
+			t.Fatal(err)
+		}
+		if err := write(); !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), path) {
+			t.Errorf("without %s: error %v, want %v", node, err, gpu.ErrNotReady)
+		}
+		if written, err := w.List(t.Context()); err != nil || len(written) > 0 {
+			t.Errorf("without %s: specs %v, %v, want none", node, written, err)
+		}
+		if err := os.Rename(path+".gone", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, node := range []string{"nvidia-uvm-tools", "nvidia-modeset"} {
+		if err := os.Remove(filepath.Join(sim.Root(), "dev", node)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := write(); err != nil {
+		t.Errorf("without the nodes that CUDA can do without: %v", err)
+	}
+}
+
+// One GPU that hangs in every call must not keep claims for others from being
+// prepared.
+func TestTheDriversEditsNeedNoGPUToAnswer(t *testing.T) {
+	model, err := nvmlsim.LoadModel("dgx-h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := nvmlsim.Create(filepath.Join(t.TempDir(), "sim"), model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sim.ClearFaults() })
+	edits := func() *cdi.DriverEdits {
+		return cdi.NewDriverEdits(nvml.New(sim.NVML()), cdi.Roots{Driver: sim.Root(), Dev: sim.Root()}, "/usr/bin/nvidia-cdi-hook")
+	}
+	later := edits()
+	if _, err := later.Edits(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := sim.HangGPU(3); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := edits().Edits(t.Context()); err != nil {
+		t.Errorf("a GPU that hangs from the start: %v", err)
+	}
+	// Once they are there, not even the library needs to answer.
+	if err := sim.FailCalls(nvmlsim.CallFault{Method: nvmlsim.EveryMethod, Hang: nvmlsim.Duration(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := later.Edits(t.Context()); err != nil {
+		t.Errorf("a library that hangs later: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := edits().Edits(ctx); !errors.Is(err, gpu.ErrTimeout) {
+		t.Errorf("a library that hangs from the start: %v, want %v", err, gpu.ErrTimeout)
 	}
 }

@@ -36,7 +36,10 @@ type Options struct {
 	DriverName string
 	// DevRoot is the directory on the host that holds dev; "/" if empty.
 	DevRoot string
-	Edits   Edits
+	// LocalDevRoot is DevRoot as this process sees it. If it is empty, Write does
+	// not check that device nodes exist.
+	LocalDevRoot string
+	Edits        Edits
 }
 
 // Writer keeps one spec file per claim:
@@ -79,7 +82,9 @@ func (w *Writer) path(claim types.UID) (string, error) {
 
 // Write makes the claim's spec file say exactly this and returns the qualified
 // IDs of its devices ("<driver name>/claim=<injection ID>") in the order of the
-// injections. A file that says so already is left as it is.
+// injections. A file that says so already is left as it is. The error wraps
+// [gpu.ErrNotReady] if a device node is missing: the claim would be ready and its
+// containers could not be created.
 //
 // The file need not outlive a crash of the machine, so nothing waits for the
 // disk: the directory is usually in memory, and whoever prepared the claim
@@ -97,6 +102,9 @@ func (w *Writer) Write(ctx context.Context, claim types.UID, owner types.Namespa
 	if err != nil {
 		return nil, err
 	}
+	if err := w.checkNodes(injections); err != nil {
+		return nil, err
+	}
 	data, err := json.MarshalIndent(spec, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encode CDI spec: %w", err)
@@ -111,6 +119,28 @@ func (w *Writer) Write(ctx context.Context, claim types.UID, owner types.Namespa
 		ids = append(ids, parser.QualifiedName(w.DriverName, class, in.ID))
 	}
 	return ids, nil
+}
+
+// checkNodes checks that the device nodes exist, whose paths are clean.
+func (w *Writer) checkNodes(injections []gpu.Injection) error {
+	if w.LocalDevRoot == "" {
+		return nil
+	}
+	for _, in := range injections {
+		for _, node := range in.DeviceNodes {
+			path := filepath.Join(w.LocalDevRoot, node)
+			info, err := os.Stat(path)
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				return fmt.Errorf("device node %s: %w: it does not exist: run nvidia-smi as root on the node, which makes those of all GPUs", path, gpu.ErrNotReady)
+			case err != nil:
+				return fmt.Errorf("device node: %w: %w", gpu.ErrNotReady, err)
+			case info.IsDir():
+				return fmt.Errorf("device node %s: %w: it is a folder: remove it, and run nvidia-smi as root on the node, which makes the node", path, gpu.ErrNotReady)
+			}
+		}
+	}
+	return nil
 }
 
 // replace writes by way of a temporary file, so that a runtime never reads half

@@ -3,6 +3,9 @@ package nvml_test
 import (
 	"context"
 	"errors"
+	"maps"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -172,9 +175,6 @@ func TestCheck(t *testing.T) {
 			fail(t, s, "DeviceGetMemoryInfo", 3, gonvml.ERROR_GPU_IS_LOST)
 		}, gpu.ErrLost},
 		{"off the bus", func(t *testing.T, s *nvmlsim.Sim) { must(t, s.LoseGPU(3)) }, gpu.ErrLost},
-		{"an answer that means nothing", func(t *testing.T, s *nvmlsim.Sim) {
-			fail(t, s, "DeviceGetMemoryInfo", 3, gonvml.ERROR_UNKNOWN)
-		}, gpu.ErrLost},
 		{"the driver is unloaded", func(t *testing.T, s *nvmlsim.Sim) { must(t, s.UnloadDriver()) }, gpu.ErrNotReady},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -187,6 +187,14 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
+	t.Run("an answer that means nothing", func(t *testing.T) {
+		sim := simulate(t, "dgx1-v100")
+		l := nvml.New(sim.NVML())
+		fail(t, sim, "DeviceGetMemoryInfo", 3, gonvml.ERROR_UNKNOWN)
+		if err := l.Check(t.Context(), gpu.PCIAddress{Bus: 0x0b}); err == nil {
+			t.Error("the GPU counts as one that answers")
+		}
+	})
 	t.Run("before a scan", func(t *testing.T) {
 		l := nvml.New(simulate(t, "dgx1-v100").NVML())
 		must(t, l.Check(t.Context(), gpu.PCIAddress{Bus: 0x0b}))
@@ -194,4 +202,63 @@ func TestCheck(t *testing.T) {
 			t.Errorf("a GPU that the node does not have: error %v, want %v", err, gpu.ErrNotFound)
 		}
 	})
+}
+
+// Every method with a context returns when that ends, whatever hangs. A new
+// method has to join this table.
+func TestNoMethodOutlastsItsContext(t *testing.T) {
+	address, profile := gpu.PCIAddress{Bus: 0x07}, gpu.Profile{Slices: 1, MemoryGB: 5}
+	calls := map[string]func(context.Context, *nvml.Library) error{
+		"CancelPendingMIGMode": func(ctx context.Context, l *nvml.Library) error { return l.CancelPendingMIGMode(ctx, address) },
+		"Check":                func(ctx context.Context, l *nvml.Library) error { return l.Check(ctx, address) },
+		"CreatePartition": func(ctx context.Context, l *nvml.Library) error {
+			_, err := l.CreatePartition(ctx, address, profile, 0)
+			return err
+		},
+		"DestroyPartition": func(ctx context.Context, l *nvml.Library) error { return l.DestroyPartition(ctx, address, profile, 0) },
+		"DriverVersion":    func(ctx context.Context, l *nvml.Library) error { _, err := l.DriverVersion(ctx); return err },
+		"MIG":              func(ctx context.Context, l *nvml.Library) error { _, err := l.MIG(ctx, address); return err },
+		"Processes":        func(ctx context.Context, l *nvml.Library) error { _, err := l.Processes(ctx, address); return err },
+		"SetMIGMode":       func(ctx context.Context, l *nvml.Library) error { return l.SetMIGMode(ctx, address, true) },
+		"Snapshot":         func(ctx context.Context, l *nvml.Library) error { _, err := l.Snapshot(ctx); return err },
+		"SnapshotOfAll":    func(ctx context.Context, l *nvml.Library) error { _, err := l.SnapshotOfAll(ctx); return err },
+		"Watch":            func(ctx context.Context, l *nvml.Library) error { return l.Watch(ctx, func(gpu.Event) {}) },
+	}
+	library := reflect.TypeFor[*nvml.Library]()
+	for i := range library.NumMethod() {
+		m := library.Method(i)
+		if m.Type.NumIn() > 1 && m.Type.In(1) == reflect.TypeFor[context.Context]() && calls[m.Name] == nil {
+			t.Errorf("Library.%s is not in the table of this test", m.Name)
+		}
+	}
+	everything := nvmlsim.CallFault{Method: nvmlsim.EveryMethod, Hang: forever}
+	for _, method := range slices.Sorted(maps.Keys(calls)) {
+		for name, started := range map[string]bool{"from the start": false, "later": true} {
+			t.Run(method+" "+name, func(t *testing.T) {
+				t.Parallel()
+				sim := simulate(t, "dgx-a100")
+				l := nvml.New(sim.NVML())
+				if started {
+					snapshot(t, l)
+				}
+				must(t, sim.FailCalls(everything))
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				defer cancel()
+				done := make(chan error, 1)
+				go func() { done <- calls[method](ctx, l) }()
+				select {
+				case err := <-done:
+					if err != nil && !errors.Is(err, gpu.ErrTimeout) {
+						t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
+					}
+				case <-time.After(30 * time.Second):
+					t.Error("it does not return")
+				}
+				// Nor does closing the library wait for what hangs.
+				if err := l.Close(); err != nil && !errors.Is(err, gpu.ErrInUse) && !errors.Is(err, gpu.ErrTimeout) {
+					t.Errorf("Close: %v", err)
+				}
+			})
+		}
+	}
 }

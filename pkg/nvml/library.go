@@ -159,14 +159,6 @@ func (l *Library) tell() {
 	}
 }
 
-// Vendor gives the initialised vendor library to packages that need all of it.
-// It stays the Library's: they may call Init and Shutdown in pairs, which NVML
-// counts. The error is [gpu.ErrNotReady] before the driver is there.
-//
-// They must share this one, because go-nvml keeps state per process that a
-// second instance would overwrite.
-func (l *Library) Vendor(ctx context.Context) (nvml.Interface, error) { return l.started(ctx) }
-
 // Close shuts the library down. It does not, and fails with [gpu.ErrInUse],
 // while a call or a Watch is under way: NVML must not be torn down below them.
 // It waits for a driver that hangs no longer than two seconds.

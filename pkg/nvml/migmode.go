@@ -34,9 +34,12 @@ func (l *Library) SetMIGMode(ctx context.Context, address gpu.PCIAddress, on boo
 	if on {
 		mode, operation = nvml.DEVICE_MIG_ENABLE, "switch on the MIG mode of"
 	}
+	// A call that is given up must know, whether ctx has ended or not.
+	attempt, abandon := context.WithCancel(ctx)
 	needsReset, err := onGPU(ctx, l, address, operation, func(device nvml.Device) (bool, error) {
-		return setMIGMode(ctx, device, mode, l.reset != nil)
+		return setMIGMode(attempt, device, mode, l.reset != nil)
 	})
+	abandon()
 	if err != nil || !needsReset {
 		return err
 	}

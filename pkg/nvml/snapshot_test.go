@@ -88,8 +88,8 @@ func TestADriverThatIsLoadedLaterIsFound(t *testing.T) {
 			t.Errorf("without the driver: error %v, want %v", err, gpu.ErrNotReady)
 		}
 	}
-	if _, err := l.Vendor(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
-		t.Errorf("the vendor's library without the driver: error %v, want %v", err, gpu.ErrNotReady)
+	if _, err := l.DriverVersion(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
+		t.Errorf("the version without the driver: error %v, want %v", err, gpu.ErrNotReady)
 	}
 	must(t, sim.ClearFaults())
 	if node := snapshot(t, l); len(node.GPUs) != 4 {
@@ -105,9 +105,15 @@ func TestADriverThatIsUnloadedIsNotReady(t *testing.T) {
 	if _, err := l.Snapshot(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
 		t.Errorf("error %v, want %v", err, gpu.ErrNotReady)
 	}
+	if _, err := l.DriverVersion(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
+		t.Errorf("the version: error %v, want %v", err, gpu.ErrNotReady)
+	}
 	must(t, sim.ClearFaults())
 	if node := snapshot(t, l); len(node.GPUs) != 4 {
 		t.Errorf("%d GPUs once the driver is loaded again, want 4", len(node.GPUs))
+	}
+	if version, err := l.DriverVersion(t.Context()); err != nil || version == "" {
+		t.Errorf("version %q, %v once the driver is loaded again", version, err)
 	}
 }
 

@@ -104,16 +104,19 @@ func (m *machine) look(t *testing.T) {
 	if m.node, err = m.snapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if m.lib, err = m.library.Vendor(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // thisMachine is the one that the suite runs on.
 func thisMachine(t *testing.T) *machine {
 	t.Helper()
 	platforms := map[string]string{"amd64": "", "arm64": "aarch64"}
-	m := &machine{library: nvml.Open(*driverRoot), root: "/", platform: platforms[runtime.GOARCH],
+	path, err := nvml.FindLibrary(*driverRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// go-nvml keeps state per process, which a second instance would overwrite.
+	lib := gonvml.New(gonvml.WithLibraryPath(path))
+	m := &machine{library: nvml.New(lib), lib: lib, root: "/", platform: platforms[runtime.GOARCH],
 		devRoot: cmp.Or(*devRoot, *driverRoot), driverRoot: gpu.DriverRoot(*driverRoot), client: clientOfCUDA}
 	m.look(t)
 	return m
@@ -126,7 +129,8 @@ func simulate(t *testing.T, model *nvmlsim.Model) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{library: nvml.New(sim.NVML()), root: sim.Root(), platform: model.Platform,
+	lib := sim.NVML()
+	m := &machine{library: nvml.New(lib), lib: lib, root: sim.Root(), platform: model.Platform,
 		devRoot: sim.Root(), driverRoot: gpu.DriverRoot(sim.Root()), client: clientOfStandIn}
 	m.look(t)
 	return m

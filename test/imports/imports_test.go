@@ -5,8 +5,12 @@ package imports
 import (
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -49,9 +53,12 @@ var vendored = []struct {
 	path string
 	may  []string
 }{
-	// pkg/cdi hands the interface on to nvcdi.
-	{"github.com/NVIDIA/go-nvml", []string{"cmd", "test", "pkg/nvml", "pkg/nvmlsim", "pkg/cdi"}},
-	{"github.com/NVIDIA/nvidia-container-toolkit", []string{"cmd", "test", "pkg/cdi"}},
+	// Every call into the driver may hang, so all go through the guards of pkg/nvml.
+	// pkg/cdi only implements the interface, for nvcdi; see the test below. gpu-sim
+	// calls the simulator.
+	{"github.com/NVIDIA/go-nvml", []string{"test", "cmd/gpu-sim", "pkg/nvml", "pkg/nvmlsim", "pkg/cdi"}},
+	{"github.com/NVIDIA/go-nvlib", []string{"test"}},
+	{"github.com/NVIDIA/nvidia-container-toolkit", []string{"test", "pkg/cdi"}},
 	{"k8s.io/client-go", []string{"cmd", "test", "pkg/controller", "pkg/plugin"}},
 }
 
@@ -74,6 +81,7 @@ func TestAViolationIsFound(t *testing.T) {
 		{"a name that only begins alike is another folder", pkg{module + "pkg/nvml", []string{module + "pkg/nvmlsim"}}, 1},
 		{"catalog may not name an adapter", pkg{module + "pkg/catalog", []string{module + "pkg/nvml"}}, 1},
 		{"the store knows nothing of ours", pkg{module + "pkg/store", []string{module + "pkg/gpu"}}, 1},
+		{"a command may not call NVML without a guard", pkg{module + "cmd/gpu-kubelet-plugin", []string{"github.com/NVIDIA/go-nvml/pkg/nvml"}}, 1},
 		{"claim may not reach for NVML", pkg{module + "pkg/claim", []string{"github.com/NVIDIA/go-nvml/pkg/nvml"}}, 1},
 		{"a folder without a rule", pkg{module + "pkg/util", nil}, 1},
 	} {
@@ -150,4 +158,65 @@ func within(path, folder string) bool {
 
 func withinAny(path string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(f string) bool { return within(path, f) })
+}
+
+// go-nvml has every call of the driver as a function of the package too.
+func TestCDIUsesTypesOfNVMLOnly(t *testing.T) {
+	const path = "github.com/NVIDIA/go-nvml/pkg/nvml"
+	files, err := filepath.Glob("../../pkg/cdi/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("files of pkg/cdi: %v, %v", files, err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range usedOf(parsed, path) {
+			if !slices.Contains([]string{"Interface", "Return", "SUCCESS"}, name) {
+				t.Errorf("%s uses nvml.%s: calls into the driver are for pkg/nvml", file, name)
+			}
+		}
+	}
+}
+
+// usedOf lists what a file uses of an imported package.
+func usedOf(file *ast.File, path string) []string {
+	imported := ""
+	for _, spec := range file.Imports {
+		if strings.Trim(spec.Path.Value, `"`) != path {
+			continue
+		}
+		imported = path[strings.LastIndex(path, "/")+1:]
+		if spec.Name != nil {
+			imported = spec.Name.Name
+		}
+	}
+	var names []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		if selector, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := selector.X.(*ast.Ident); ok && imported != "" && x.Name == imported {
+				names = append(names, selector.Sel.Name)
+			}
+		}
+		return true
+	})
+	return names
+}
+
+func TestACallFromAnotherPackageIsFound(t *testing.T) {
+	const source = `package p
+import vendor "github.com/NVIDIA/go-nvml/pkg/nvml"
+var lib vendor.Interface = vendor.New()
+`
+	parsed, err := parser.ParseFile(token.NewFileSet(), "p.go", source, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := usedOf(parsed, "github.com/NVIDIA/go-nvml/pkg/nvml"), []string{"Interface", "New"}; !slices.Equal(got, want) {
+		t.Errorf("uses %q, want %q", got, want)
+	}
 }
