@@ -42,7 +42,12 @@ func (m *machine) start() *rig {
 	}
 	return startChanged(m.t, m.hw, func(o *controller.Options) {
 		o.Faults, o.BootID = faults, m.boot
-		o.DriverLoad = func() (string, error) { return m.load, m.loadErr }
+		o.DriverLoad = func() (string, error) {
+			if m.loadErr != nil {
+				return "", m.loadErr
+			}
+			return m.load, nil
+		}
 		o.Node = func(ctx context.Context, on func(controller.Node, error)) {
 			on(controller.Node{Repaired: m.word}, nil)
 			for {
@@ -244,6 +249,9 @@ func TestWhatTheDriverAsksForIsAFault(t *testing.T) {
 		want := "the driver asks for recovery: end the processes on the GPU and its peers, and reset it: the node's administrator must do so"
 		if err != nil || g.Fault != want {
 			t.Errorf("fault %q, %v\nwant %q", g.Fault, err, want)
+		}
+		if all, err := r.GPUs(t.Context()); err != nil || all[0].Fault != "" || all[1].Fault != want {
+			t.Errorf("GPUs %+v, %v", all, err)
 		}
 		// No word takes back what the driver says.
 		m.annotate("all@" + time.Now().UTC().Format(time.RFC3339))

@@ -8,6 +8,7 @@ func all() []mutant {
 		valueMutants(),
 		fileMutants(),
 		publishMutants(),
+		faultMutants(),
 		claimMutants(),
 		nodeMutants(),
 	)

@@ -100,8 +100,8 @@ func fileMutants() []mutant {
 		},
 		{
 			file:   "pkg/home/home.go",
-			old:    `{"mig-modes", &h.MIGModes, store.Disk{}},`,
-			new:    `{"mig-modes", &h.MIGModes, store.Unsynced{}},`,
+			old:    `{modesDir, &h.MIGModes, store.Disk{}},`,
+			new:    `{modesDir, &h.MIGModes, store.Unsynced{}},`,
 			notice: "after a power failure a GPU keeps a MIG mode of which no record tells",
 		},
 		{
