@@ -304,3 +304,26 @@ func TestNvidiaSMIInAContainerChangesNothing(t *testing.T) {
 		t.Error("it pretends to have listed policies")
 	}
 }
+
+func TestNvidiaSMIHangsInAGPUThatHangs(t *testing.T) {
+	state := t.TempDir()
+	ok(t, state, "create", "--model", "t4")
+	ok(t, state, "fault", "hang", "--gpu", "1")
+	if out := ok(t, state, "nvidia-smi", "compute-policy", "--list", "-i", "0"); !strings.Contains(out, "Timeslice") {
+		t.Errorf("another GPU:\n%s", out)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := gpuSim(state, "nvidia-smi", "compute-policy", "--list", "-i", "1")
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Errorf("it did not hang: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	ok(t, state, "fault", "clear")
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

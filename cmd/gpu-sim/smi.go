@@ -108,7 +108,7 @@ func listPolicies(s *nvmlsim.Sim, id string, out io.Writer) error {
 func forGPUs(s *nvmlsim.Sim, ids string, do func(index int) error) error {
 	if ids == "" {
 		for index := range s.Model().GPUs {
-			if err := do(index); err != nil {
+			if err := answering(s, index, do); err != nil {
 				return err
 			}
 		}
@@ -119,11 +119,20 @@ func forGPUs(s *nvmlsim.Sim, ids string, do func(index int) error) error {
 		if err != nil {
 			return err
 		}
-		if err := do(index); err != nil {
+		if err := answering(s, index, do); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// answering does something with a GPU once it answers: nvidia-smi hangs in a GPU
+// that does not.
+func answering(s *nvmlsim.Sim, index int, do func(int) error) error {
+	if err := s.CheckAnswers(index); err != nil {
+		return err
+	}
+	return do(index)
 }
 
 // exitError is an error with the exit status of the process.

@@ -150,6 +150,24 @@ func (s *Sim) HangGPU(index int) error {
 	return s.FailCalls(CallFault{Method: EveryMethod, GPU: &index, Hang: untilCleared})
 }
 
+// CheckAnswers blocks or fails if the GPU is at fault in every method: for programs
+// that ask the driver by another way than NVML here.
+func (s *Sim) CheckAnswers(index int) error {
+	if err := s.checkGPU(index); err != nil {
+		return err
+	}
+	st, err := s.load()
+	if err != nil {
+		return err
+	}
+	// No method has this name, so that only faults of every method strike.
+	ret, err := s.strike(st, "nvidia-smi", index)
+	if err == nil && ret != nvml.SUCCESS {
+		err = fmt.Errorf("GPU %d: NVML returns %s", index, ReturnName(ret))
+	}
+	return err
+}
+
 // ReportXID reports an XID error of a GPU, and does nothing else to it.
 func (s *Sim) ReportXID(index int, xid uint64) error {
 	return s.changeGPU(index, func(st *State, g *GPUState) error {
