@@ -308,8 +308,10 @@ func TestAGPUThatDoesNotAnswerIsNotHandedOut(t *testing.T) {
 	for _, want := range []error{gpu.ErrLost, gpu.ErrTimeout, gpu.ErrNotReady} {
 		w := newWorld(t, t.TempDir(), 2)
 		o := w.occupied()
+		w.options = func(options *claim.Options) {
+			options.Occupancy = &claim.Occupancy{Hardware: lost{o, gpu.PCIAddress{Bus: 1}, want}, Task: o.task, Pods: o.podsOf}
+		}
 		m := w.start()
-		o.errs[gpu.PCIAddress{Bus: 1}] = fmt.Errorf("check GPU at 0000:01:00.0: %w", want)
 		if _, err := m.Prepare(once(), newClaim("both", "gpu-00-00", "gpu-01-00")); !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
@@ -320,6 +322,21 @@ func TestAGPUThatDoesNotAnswerIsNotHandedOut(t *testing.T) {
 			t.Errorf("the other GPU: %v", err)
 		}
 	}
+}
+
+// lost is hardware with a GPU that does not answer, which the driver's list of
+// processes does not show.
+type lost struct {
+	*occupants
+	gpu gpu.PCIAddress
+	err error
+}
+
+func (l lost) Check(_ context.Context, address gpu.PCIAddress) error {
+	if address == l.gpu {
+		return fmt.Errorf("check GPU at %s: %w", address, l.err)
+	}
+	return nil
 }
 
 func TestADriverThatCannotListProcessesHandsOutItsGPUs(t *testing.T) {
@@ -476,6 +493,30 @@ func TestAClaimIsNotUndoneWhileItsProcessesRun(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The kubelet prepares a claim again after its restart, for the pods of then.
+func TestPodsThatAClaimIsPreparedForAgainAreItsPods(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := newShareWorld(t, dir, 1)
+		o := w.occupied()
+		m := w.start()
+		c := pieces("c", piece{device: "gpu-00-00", memory: "10Gi"})
+		for _, pod := range []types.UID{"pod-first", "pod-late"} {
+			if _, err := m.Prepare(t.Context(), usedBy(c, pod)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for pid, pod := range map[int]string{1: "pod-first", 2: "pod-late"} {
+			o.runs(0, pid, pod)
+			if err := m.Unprepare(t.Context(), c.UID); !errors.Is(err, gpu.ErrInUse) {
+				t.Errorf("while a process of %s computes: %v, want %v", pod, err, gpu.ErrInUse)
+			}
+			o.ends(pid)
+		}
+		must(t, m.Unprepare(t.Context(), c.UID))
+	})
 }
 
 // Processes that are being killed when the kubelet calls have a moment to end.
@@ -708,7 +749,8 @@ func TestClaimsAreRecoveredWhileAGPUHangs(t *testing.T) {
 	})
 }
 
-// hungDaemon is a supervisor that does not answer about one daemon.
+// hungDaemon is a supervisor that does not answer about one daemon, nor to a
+// caller whose time is up.
 type hungDaemon struct {
 	*supervisor
 	name string
@@ -717,6 +759,8 @@ type hungDaemon struct {
 func (h hungDaemon) EnsureMPS(ctx context.Context, d gpu.MPSDaemon) (gpu.MPSDirs, error) {
 	if d.Name == h.name {
 		<-ctx.Done()
+	}
+	if ctx.Err() != nil {
 		return gpu.MPSDirs{}, fmt.Errorf("%w: %w", gpu.ErrTimeout, ctx.Err())
 	}
 	return h.supervisor.EnsureMPS(ctx, d)

@@ -86,6 +86,7 @@ func (m *Manager) Release(ctx context.Context, held Held, object *resourceapi.Re
 	}
 	klog.FromContext(ctx).Info("Unpreparing a claim that is not needed here", "why", why)
 	if _, err := m.reach(ctx, held.UID, toAbsent, wanted{}); err != nil {
+		logRefusal(ctx, err)
 		return false, err
 	}
 	return true, nil
