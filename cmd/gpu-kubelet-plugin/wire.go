@@ -239,7 +239,10 @@ func removeLeftovers(ctx context.Context, o *options) {
 func (a *agent) leave(ctx context.Context, idle bool) {
 	err := a.home.Leave(func() (bool, error) {
 		held, err := a.claims.Held(ctx)
-		return !idle || len(held) > 0, err
+		if !idle || len(held) > 0 || err != nil {
+			return true, err
+		}
+		return false, plugin.RemoveMetadata(a.driverName, a.driverDir(), a.cdiDir)
 	})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Could not tidy up; an agent that starts and ends here tries again")

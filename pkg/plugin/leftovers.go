@@ -23,7 +23,7 @@ const dialPatience = time.Second
 //   - their sockets. Their names tell pods apart, so no later agent replaces them,
 //     and the kubelet dials those in its registry again and again. Sockets on
 //     which somebody listens stay, and what is no socket.
-//   - the beginnings of specs in the CDI directory.
+//   - the beginnings of metadata files and of their CDI specs.
 //
 // No other agent of the driver may run meanwhile: a socket could be there and
 // refuse for a moment, and a spec be in the making.
@@ -41,7 +41,10 @@ func RemoveLeftovers(ctx context.Context, driverName, dataDir, registryDir, cdiD
 	for _, pattern := range sockets(driverName, dataDir, registryDir) {
 		remove(pattern, func(path string) bool { return isDead(ctx, path) })
 	}
-	remove(filepath.Join(cdiDir, driverName+"_metadata_*.json"+metadataTemporary), func(string) bool { return true })
+	files := metadataFiles{driverName, dataDir, cdiDir}
+	for _, pattern := range []string{files.specPattern(), files.filePattern()} {
+		remove(pattern+metadataTemporary, func(string) bool { return true })
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove what agents that were killed have left: %w", err)
 	}

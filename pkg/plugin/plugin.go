@@ -71,6 +71,7 @@ type Plugin struct {
 	step    *Activity
 	repairs chan struct{}
 	sockets ownSockets
+	files   metadataFiles
 
 	// published: the node's slices were there or have been created once.
 	published bool
@@ -102,6 +103,7 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 		registration: newRegistration(), status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Metrics),
 		reads: flowcontrol.NewTokenBucketRateLimiter(readsPerSecond, readsAtOnce),
 		step:  NewActivity(o.Clock, stuckAfter), repairs: make(chan struct{}, 1), sockets: findSockets(o),
+		files: metadataFiles{o.DriverName, filepath.Clean(o.DataDir), filepath.Clean(o.CDIDir)},
 	}
 	if err := os.MkdirAll(o.DataDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the plugin's directory: %w", err)

@@ -37,6 +37,8 @@ type claims struct {
 
 	// inUse is set while processes compute on the devices of every claim.
 	inUse bool
+	// released, if any, is called when a claim is released.
+	released func()
 	// recovered, if any, has an item after each Recover.
 	recovered chan struct{}
 
@@ -66,6 +68,9 @@ func (c *claims) Release(ctx context.Context, held claim.Held, object *resourcea
 	if c.inUse {
 		return false, gpu.ErrInUse
 	}
+	if c.released != nil {
+		c.released()
+	}
 	return true, c.Unprepare(ctx, held.UID)
 }
 
@@ -83,7 +88,7 @@ func newTestPlugin(client *fake.Clientset, c *claims) *Plugin {
 	clock := testclock.NewFakeClock(testTime)
 	return &Plugin{
 		driver: testDriver, node: "node", client: client, claims: c, metrics: metrics,
-		clock: clock, step: NewActivity(clock, stuckAfter), repairs: make(chan struct{}, 1), status: newStatusWriter(client.ResourceV1(), testDriver, metrics),
+		clock: clock, step: NewActivity(clock, stuckAfter), repairs: make(chan struct{}, 1), files: metadataFiles{testDriver, "/nowhere", "/nowhere"}, status: newStatusWriter(client.ResourceV1(), testDriver, metrics),
 		reads: flowcontrol.NewFakeAlwaysRateLimiter(),
 	}
 }

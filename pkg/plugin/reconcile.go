@@ -60,11 +60,28 @@ func firstRound(node string, interval time.Duration) time.Duration {
 
 // repair recovers claims and what is left of them, without the API server.
 func (p *Plugin) repair(ctx context.Context) {
-	defer p.step.Begin()()
+	end := p.step.Begin()
 	limited, cancel := context.WithTimeout(ctx, repairPatience)
 	defer cancel()
-	if _, err := p.claims.Recover(limited); err != nil && ctx.Err() == nil {
+	_, err := p.claims.Recover(limited)
+	end()
+	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Cannot repair every claim, will try again", "after", p.interval)
+	}
+	p.sweepMetadata(ctx)
+}
+
+// sweepMetadata removes the metadata files of claims that hold nothing here any
+// more. Upstream removes them only if the kubelet asks to unprepare. While calls
+// of the kubelet are under way the next round does it: they write such files.
+func (p *Plugin) sweepMetadata(ctx context.Context) {
+	defer p.step.Begin()()
+	if !p.calls.TryLock() {
+		return
+	}
+	defer p.calls.Unlock()
+	if err := p.files.removeUnheld(func() ([]claim.Held, error) { return p.claims.Held(ctx) }); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Cannot remove metadata files, will try again", "after", p.interval)
 	}
 }
 
@@ -109,6 +126,9 @@ func (p *Plugin) reconcile(ctx context.Context) {
 		if p.release(ctx, u) {
 			released++
 		}
+	}
+	if released > 0 {
+		p.sweepMetadata(ctx)
 	}
 	p.metrics.heldBack.Set(float64(len(uids) - released))
 	if len(byUID) > 0 {

@@ -1,0 +1,132 @@
+package plugin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+)
+
+// metadataFiles are the files that upstream writes for claims:
+//
+//	<CDI directory>/<driver>_metadata_<claim UID>_<request>.json
+//	<data directory>/dra-device-metadata/<namespace>_<claim>/<request>/metadata.json
+//
+// The first is a CDI spec, which mounts the second into containers.
+type metadataFiles struct{ driver, dataDir, cdiDir string }
+
+// metadataFile is one of the files. claim is empty if the file cannot be read, as
+// after a crash of the machine: then it is no one's.
+type metadataFile struct {
+	path  string
+	claim types.UID
+}
+
+func (f metadataFiles) specPrefix() string { return f.driver + "_metadata_" }
+
+func (f metadataFiles) specPattern() string {
+	return filepath.Join(f.cdiDir, f.specPrefix()+"*.json")
+}
+
+func (f metadataFiles) filePattern() string {
+	return filepath.Join(f.dataDir, "dra-device-metadata", "*", "*", "metadata.json")
+}
+
+// list returns the files that are there. Their folders are named after claims,
+// and so may have been another claim's before: the UID inside counts.
+func (f metadataFiles) list() ([]metadataFile, error) {
+	var all []metadataFile
+	specs, err := filepath.Glob(f.specPattern())
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range specs {
+		// Neither a UID nor the name of a request has an underscore.
+		uid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), f.specPrefix()), "_")
+		all = append(all, metadataFile{path, types.UID(uid)})
+	}
+	files, err := filepath.Glob(f.filePattern())
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range files {
+		uid, err := metadataOwner(path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, metadataFile{path, uid})
+	}
+	return all, nil
+}
+
+// metadataOwner returns the UID of the claim that a metadata file is about: the
+// first of its objects says it, as all do.
+func metadataOwner(path string) (types.UID, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	var object struct {
+		Metadata struct {
+			UID types.UID `json:"uid"`
+		} `json:"metadata"`
+	}
+	if err := json.NewDecoder(file).Decode(&object); err != nil {
+		return "", nil
+	}
+	return object.Metadata.UID, nil
+}
+
+// removeUnheld removes the files of claims that are not held. It lists the files
+// first: a claim is held before its files are written. Nothing may write files of
+// this driver meanwhile.
+func (f metadataFiles) removeUnheld(held func() ([]claim.Held, error)) error {
+	files, err := f.list()
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	claims, err := held()
+	if err != nil {
+		return err
+	}
+	isHeld := make(map[types.UID]bool, len(claims))
+	for _, c := range claims {
+		isHeld[c.UID] = true
+	}
+	var errs []error
+	for _, file := range files {
+		if isHeld[file.claim] {
+			continue
+		}
+		if err := os.Remove(file.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		if dir := filepath.Dir(file.path); dir != f.cdiDir {
+			// A folder that is not empty stays.
+			_, _ = unix.Rmdir(dir), unix.Rmdir(filepath.Dir(dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// RemoveMetadata removes the metadata files of all claims, on a node where no
+// claim of the driver is held and no agent can prepare one.
+func RemoveMetadata(driverName, dataDir, cdiDir string) error {
+	f := metadataFiles{driverName, filepath.Clean(dataDir), filepath.Clean(cdiDir)}
+	if err := f.removeUnheld(func() ([]claim.Held, error) { return nil, nil }); err != nil {
+		return fmt.Errorf("remove metadata files: %w", err)
+	}
+	return nil
+}
