@@ -10,6 +10,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
@@ -23,7 +24,8 @@ func TestEveryObjectHasOnlyFieldsThatKubernetesKnows(t *testing.T) {
 		for _, m := range append(r.manifests, r.hooks...) {
 			object := map[string]any{
 				"Namespace": &corev1.Namespace{}, "ResourceQuota": &corev1.ResourceQuota{}, "ServiceAccount": &corev1.ServiceAccount{},
-				"ConfigMap": &corev1.ConfigMap{}, "Pod": &corev1.Pod{}, "DaemonSet": &appsv1.DaemonSet{},
+				"NetworkPolicy": &networkingv1.NetworkPolicy{},
+				"ConfigMap":     &corev1.ConfigMap{}, "Pod": &corev1.Pod{}, "DaemonSet": &appsv1.DaemonSet{},
 				"ClusterRole": &rbacv1.ClusterRole{}, "ClusterRoleBinding": &rbacv1.ClusterRoleBinding{}, "RoleBinding": &rbacv1.RoleBinding{},
 				"ValidatingAdmissionPolicy":        &admissionv1.ValidatingAdmissionPolicy{},
 				"ValidatingAdmissionPolicyBinding": &admissionv1.ValidatingAdmissionPolicyBinding{},

@@ -51,6 +51,7 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 		"an update of more than all":           {"agent: {updateStrategy: {maxSurge: 120%}}", []string{"/agent/updateStrategy/maxSurge"}},
 		"a label with a space":                 {"nodes: {withAnyLabel: ['nvidia.com/gpu.present = true']}", []string{"/nodes/withAnyLabel/0"}},
 		"less shared memory than MPS needs":    {"supervisor: {shmSize: 15Mi}", []string{"/supervisor/shmSize"}},
+		"a peer of no kind":                    {"networkPolicy: {from: [{}]}", []string{"/networkPolicy/from/0"}},
 		"no interval":                          {"agent: {reconcileInterval: 0s}", []string{"/agent/reconcileInterval"}},
 		"an interval of less than a second":    {"supervisor: {probeInterval: 500ms}", []string{"/supervisor/probeInterval"}},
 		"a start nobody waits for":             {"supervisor: {startTimeout: 26s}", []string{"/supervisor/startTimeout"}},
