@@ -67,3 +67,42 @@ func TestAFaultOutlivesTheAgentUntilTheGPUIsReset(t *testing.T) {
 	n.mustStop(t, a)
 	n.wantNothing(t)
 }
+
+func TestAGPUThatHangsFromTheStartHoldsUpNoOther(t *testing.T) {
+	claim := claimFor("one", "gpu-43-00")
+	n := newNode(t, claim)
+	n.mustStop(t, n.start(t))
+	sim, err := nvmlsim.Open(n.simState)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sim.HangGPU(3); err != nil {
+		t.Fatal(err)
+	}
+	// The hanging calls end with the test.
+	t.Cleanup(func() {
+		if err := sim.ClearFaults(); err != nil {
+			t.Error(err)
+		}
+	})
+	nothing := func() error { return nil }
+	healthy := func(d controller.DeviceStatus) bool { return d.Healthy }
+
+	a := n.start(t)
+	a.device(t, "gpu-43-00", healthy, nothing)
+	if devices := a.controller.Devices(); len(devices) != 7 {
+		t.Errorf("%d devices beside one that hangs: %+v", len(devices), devices)
+	}
+	if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
+		t.Error(got.Error)
+	}
+	if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
+		t.Error(err)
+	}
+	if err := sim.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	a.device(t, "gpu-61-00", healthy, nothing)
+	n.mustStop(t, a)
+	n.wantNothing(t)
+}
