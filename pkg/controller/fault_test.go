@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,15 +20,17 @@ import (
 
 // machine is a node on which one agent runs after the other.
 type machine struct {
-	t       *testing.T
-	hw      *hardware
-	dir     string
-	boot    string
+	t     *testing.T
+	hw    *hardware
+	dir   string
+	boot  string
+	word  string // the node's annotation
+	words chan string
+	full  atomic.Bool // the disk
+
+	mu      sync.Mutex
 	load    string
 	loadErr error
-	full    bool   // the disk
-	word    string // the node's annotation
-	words   chan string
 }
 
 func newMachine(t *testing.T, node gpu.Node) *machine {
@@ -43,6 +47,8 @@ func (m *machine) start() *rig {
 	return startChanged(m.t, m.hw, func(o *controller.Options) {
 		o.Faults, o.BootID = faults, m.boot
 		o.DriverLoad = func() (string, error) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
 			if m.loadErr != nil {
 				return "", m.loadErr
 			}
@@ -60,6 +66,13 @@ func (m *machine) start() *rig {
 			}
 		}
 	})
+}
+
+// loaded makes the driver another load, or one that cannot be told.
+func (m *machine) loaded(load string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.load, m.loadErr = load, err
 }
 
 // annotate sets the node's annotation.
@@ -186,7 +199,7 @@ func TestAFaultEndsByEvidence(t *testing.T) {
 			after:  func(m *machine, _ *rig) { m.hw.change(func(h *hardware) { h.node = gpus(1) }) },
 		},
 		"the driver is loaded anew": {
-			after: func(m *machine, r *rig) { m.load = "2"; r.Look() },
+			after: func(m *machine, r *rig) { m.loaded("2", nil); r.Look() },
 		},
 		"the driver is another release": {
 			after: func(m *machine, r *rig) {
@@ -593,10 +606,10 @@ func TestALoadOfTheDriverThatCannotBeReadEndsNoFault(t *testing.T) {
 		m := newMachine(t, gpus(1))
 		r := m.start()
 		r.send(xid(0, 119))
-		m.loadErr = errors.New("permission denied")
+		m.loaded("1", errors.New("permission denied"))
 		r.pass(time.Hour)
 		r.wantTaints("gpu-01-00 xid-119")
-		m.loadErr = nil
+		m.loaded("1", nil)
 		r.pass(time.Hour)
 		r.wantTaints("gpu-01-00 xid-119")
 	})
@@ -605,11 +618,11 @@ func TestALoadOfTheDriverThatCannotBeReadEndsNoFault(t *testing.T) {
 // full is a disk that is full for a while.
 type full struct {
 	store.Unsynced
-	is *bool
+	is *atomic.Bool
 }
 
 func (f full) WriteNew(path string, data []byte) error {
-	if *f.is {
+	if f.is.Load() {
 		return errors.New("no space left on device")
 	}
 	return f.Unsynced.WriteNew(path, data)
@@ -618,12 +631,12 @@ func (f full) WriteNew(path string, data []byte) error {
 func TestAFaultThatCannotBeRecordedIsRecordedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(t, gpus(1))
-		m.full = true
+		m.full.Store(true)
 		r := m.start()
 		r.send(xid(0, 119))
 		r.wantTaints("gpu-01-00 xid-119")
 		r.pass(2 * time.Minute)
-		m.full = false
+		m.full.Store(false)
 		r.pass(2 * time.Minute)
 		r.stop()
 		m.start().wantTaints("gpu-01-00 xid-119")
