@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+func TestAGPUThatHangsHoldsUpNoClaimForAnother(t *testing.T) {
+	for _, when := range []string{"from the start", "later"} {
+		t.Run(when, func(t *testing.T) {
+			bad, good := claimFor("bad", "gpu-43-00"), claimFor("good", "gpu-1b-00")
+			n := newNode(t, bad, good)
+			if when == "from the start" {
+				// The simulated node is there before the agent.
+				hw, err := openHardware(n.options)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := hw.close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			hang := func() *nvmlsim.Sim {
+				sim, err := nvmlsim.Open(n.simState)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := sim.HangGPU(1); err != nil {
+					t.Fatal(err)
+				}
+				return sim
+			}
+			var sim *nvmlsim.Sim
+			if when == "from the start" {
+				sim = hang()
+			}
+			a := n.start(t)
+			if sim == nil {
+				n.published(t)
+				sim = hang()
+			}
+			t.Cleanup(func() { _ = sim.ClearFaults() })
+
+			// A claim for the GPU that hangs waits, and holds the GPU's lock.
+			ctx, cancel := context.WithCancel(t.Context())
+			waits := make(chan struct{})
+			go func() {
+				defer close(waits)
+				_, _ = a.kubelet.Prepare(ctx, bad)
+			}()
+			t.Cleanup(func() {
+				cancel()
+				<-waits
+			})
+			limited, done := context.WithTimeout(t.Context(), 30*time.Second)
+			defer done()
+			results, err := a.kubelet.Prepare(limited, good)
+			if err != nil || results["uid-good"].Error != "" {
+				t.Fatalf("prepare: %v, %v", results, err)
+			}
+			if err := a.kubelet.Unprepare(limited, good); err != nil {
+				t.Errorf("unprepare: %v", err)
+			}
+		})
+	}
+}
+
+func TestAClaimIsNotReadyWithoutTheNodesThatCUDANeeds(t *testing.T) {
+	claim := claimFor("one", "gpu-1b-00")
+	n := newNode(t, claim)
+	a := n.start(t)
+	n.published(t)
+	for node, remedy := range map[string]string{"nvidia-uvm": "nvidia-modprobe", "nvidia0": "nvidia-smi"} {
+		path := filepath.Join(n.simState, "root", "dev", node)
+		if err := os.Rename(path, path+".gone"); err != nil {
+			t.Fatal(err)
+		}
+		// The agent tries again until it has to answer, 4 seconds before the end.
+		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+		results, err := a.kubelet.Prepare(ctx, claim)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		result := results["uid-one"]
+		if !strings.Contains(result.Error, "/dev/"+node) || !strings.Contains(result.Error, remedy) {
+			t.Errorf("without %s: %q, want the node and %q", node, result.Error, remedy)
+		}
+		if left := n.left(t); len(left) != 0 {
+			t.Errorf("left behind: %q", left)
+		}
+		if err := os.Rename(path+".gone", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if result := a.prepare(t, claim)["uid-one"]; result.Error != "" {
+		t.Errorf("with all nodes: %s", result.Error)
+	}
+}
