@@ -172,6 +172,11 @@ func (a *Agent) LogTail(ctx context.Context) string {
 	return strings.Join(tails, "\n")
 }
 
+// Log is all that the agent has logged.
+func (a *Agent) Log(ctx context.Context) (string, error) {
+	return a.cluster.Kubectl(ctx, "logs", "-n", Namespace, "-l", "app.kubernetes.io/component=agent", "--tail=-1")
+}
+
 // Sim runs gpu-sim on the agent's hardware and returns what it printed.
 func (a *Agent) Sim(ctx context.Context, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, filepath.Join(a.cluster.Bin, "gpu-sim"), append(args, "--state", a.SimDir())...).CombinedOutput()

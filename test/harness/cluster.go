@@ -20,6 +20,8 @@ import (
 type Cluster struct {
 	Name               string `json:"name"`
 	NodeName           string `json:"nodeName"`
+	NodeIP             string `json:"nodeIP"`
+	NetNS              string `json:"netns"`
 	Kubeconfig         string `json:"kubeconfig"`
 	PluginsDir         string `json:"pluginsDir"`
 	PluginsRegistryDir string `json:"pluginsRegistryDir"`

@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+// TestA404PageForAMinuteTakesNothingFromRunningPods has a load balancer that
+// lost the API server answer every question about claims. Each of many rounds of
+// reconciliation then finds no claim of the node.
+func TestA404PageForAMinuteTakesNothingFromRunningPods(t *testing.T) {
+	nothingLeft(t)
+	frontend, err := cluster.NewFrontend()
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, agent.Start(context.WithoutCancel(t.Context())))
+		frontend.Close()
+	})
+	kubeconfig, err := frontend.Kubeconfig(agent)
+	must(t, err)
+	must(t, agent.Upgrade(t.Context(), "--kubeconfig="+kubeconfig, "--reconcile-interval=2s"))
+	must(t, agent.WaitReady(t.Context()))
+	ns := namespaceFor(t, "lost-apiserver")
+	apply(t, ns, "demo/whole-gpu/two-pods.yaml")
+	ready(t, ns, "two-pods-a", "two-pods-b")
+	before, held := report(t, ns), heldOnNode(t)
+
+	frontend.Lose()
+	// Two claims are asked for in each of thirty rounds.
+	const pages = 60
+	must(t, harness.Until(t.Context(), 3*time.Minute, func(context.Context) (bool, string, error) {
+		if diff := cmp.Diff(held, heldOnNode(t)); diff != "" {
+			return false, "", fmt.Errorf("what the node holds for its pods changed (-before +after):\n%s", diff)
+		}
+		return frontend.Pages() >= pages, fmt.Sprintf("the agent was sent %d pages", frontend.Pages()), nil
+	}))
+	frontend.Find()
+
+	if diff := cmp.Diff(before, report(t, ns)); diff != "" {
+		t.Errorf("who holds what changed (-before +after):\n%s", diff)
+	}
+	remove(t, ns, "two-pods-a", "two-pods-b")
+	nothingLeft(t)
+}
+
+// heldOnNode returns the CDI files with their contents and the names of the
+// records of claims.
+func heldOnNode(t *testing.T) map[string]string {
+	t.Helper()
+	files := cdiFiles(t)
+	records, err := os.ReadDir(filepath.Join(agent.Home(), "claims"))
+	must(t, err)
+	for _, record := range records {
+		files["record "+record.Name()] = ""
+	}
+	return files
+}
+
+// TestAForcedDeletionGivesNoGPUAwayUnderAProcessThatStays deletes a pod so that
+// the API and the kubelet forget it, while a process of it still computes.
+func TestAForcedDeletionGivesNoGPUAwayUnderAProcessThatStays(t *testing.T) {
+	nothingLeft(t)
+	ns, next := namespaceFor(t, "forced"), namespaceFor(t, "forced-next")
+	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
+	ready(t, ns, "one-gpu")
+	device := report(t, ns)["one-gpu/main"].Device
+	pod, err := cluster.Client.CoreV1().Pods(ns).Get(t.Context(), "one-gpu", metav1.GetOptions{})
+	must(t, err)
+	stuck, err := harness.NewStuck(t.Context(), pod.UID)
+	must(t, err)
+	ended := false
+	end := func() {
+		if ended {
+			return
+		}
+		ended = true
+		must(t, stuck.End())
+		_, err := agent.Sim(context.WithoutCancel(t.Context()), "process", "remove", "--pid", strconv.Itoa(stuck.PID()))
+		must(t, err)
+	}
+	t.Cleanup(end)
+	_, err = agent.Sim(t.Context(), "process", "add", "--gpu", pciAddress(device), "--pid", strconv.Itoa(stuck.PID()), "--memory", "1024", "--name", "train")
+	must(t, err)
+
+	_, err = cluster.Kubectl(t.Context(), "delete", "pod", "-n", ns, "one-gpu", "--force", "--grace-period=0")
+	must(t, err)
+	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		claims, err := cluster.Client.ResourceV1().ResourceClaims(ns).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		return len(claims.Items) == 0, fmt.Sprintf("the API still has %d claims of the pod", len(claims.Items)), nil
+	}))
+	apply(t, next, "demo/whole-gpu/one-gpu.yaml")
+	process := fmt.Sprintf("process %d", stuck.PID())
+	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		claims, err := cluster.Client.ResourceV1().ResourceClaims(next).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		if len(claims.Items) != 1 || claims.Items[0].Status.Allocation == nil {
+			return false, "the next pod's claim is not allocated", nil
+		}
+		if given := claims.Items[0].Status.Allocation.Devices.Results[0].Device; given != device {
+			return false, "", fmt.Errorf("the scheduler gave %s to the next pod, and this test is about %s", given, device)
+		}
+		waiting, err := cluster.Client.CoreV1().Pods(next).Get(ctx, "one-gpu", metav1.GetOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		if waiting.Status.Phase != corev1.PodPending {
+			return false, "", fmt.Errorf("the next pod is %s while %s is on its GPU", waiting.Status.Phase, process)
+		}
+		log, err := agent.Log(ctx)
+		return strings.Contains(log, process), "the agent does not speak of " + process + " yet", err
+	}))
+
+	end()
+	ready(t, next, "one-gpu")
+	if got := report(t, next)["one-gpu/main"].Device; got != device {
+		t.Errorf("the next pod has %s, want %s", got, device)
+	}
+	remove(t, next, "one-gpu")
+	nothingLeft(t)
+}
