@@ -1,0 +1,146 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+// broken is the GPU of the DGX H100 that these tests break, the last one in
+// published order.
+const broken = "gpu-df-00"
+
+// healsAtTheEnd ends all faults of the simulated hardware when the test ends.
+func healsAtTheEnd(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		if _, err := agent.Sim(context.WithoutCancel(t.Context()), "fault", "clear"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// waitUnhealthy waits until the device has the taint of a fault, or has none.
+func waitUnhealthy(t *testing.T, device string, want bool) {
+	t.Helper()
+	must(t, harness.Until(t.Context(), 3*time.Minute, func(ctx context.Context) (bool, string, error) {
+		found, cause, err := unhealthy(ctx, device)
+		return found == want, fmt.Sprintf("%s is tainted: %t %s, want %t", device, found, cause, want), err
+	}))
+}
+
+// unhealthy reports whether the device is published with the taint of a fault,
+// and the cause that it names.
+func unhealthy(ctx context.Context, device string) (found bool, cause string, err error) {
+	devices, err := cluster.Devices(ctx)
+	for _, taint := range devices[device].Taints {
+		if taint.Key == catalog.TaintUnhealthy {
+			return true, taint.Value, err
+		}
+	}
+	return false, "", err
+}
+
+func TestAFaultOutlivesTheAgentAndEndsWithAReset(t *testing.T) {
+	healsAtTheEnd(t)
+	_, err := agent.Sim(t.Context(), "fault", "ecc", "--gpu", pciAddress(broken))
+	must(t, err)
+	waitUnhealthy(t, broken, true)
+
+	must(t, agent.Kill(t.Context()))
+	must(t, agent.Start(t.Context()))
+	// Ready means that what is known has been published.
+	if found, _, err := unhealthy(t.Context(), broken); err != nil || !found {
+		t.Errorf("after a restart of the agent %s is tainted: %t (%v), want the fault to stay", broken, found, err)
+	}
+
+	_, err = agent.Sim(t.Context(), "reset", "--gpu", pciAddress(broken))
+	must(t, err)
+	waitUnhealthy(t, broken, false)
+}
+
+// hangs makes every call of the simulated driver about a GPU hang until the
+// faults are cleared.
+func hangs(t *testing.T, device string) {
+	t.Helper()
+	_, err := agent.Sim(t.Context(), "fault", "call", "--gpu", pciAddress(device), "--method", "*", "--hang", "1h")
+	must(t, err)
+}
+
+// heal ends all faults, so that calls that hang return.
+func heal(t *testing.T) {
+	t.Helper()
+	_, err := agent.Sim(t.Context(), "fault", "clear")
+	must(t, err)
+}
+
+func TestAGPUThatHangsFromTheStartLeavesSevenInService(t *testing.T) {
+	nothingLeft(t)
+	must(t, agent.Stop(t.Context()))
+	_, err := cluster.Kubectl(t.Context(), "delete", "resourceslices", "--all")
+	must(t, err)
+	healsAtTheEnd(t)
+	hangs(t, broken)
+	must(t, agent.Launch(t.Context()))
+	ns := namespaceFor(t, "hangs-from-start")
+	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		devices, err := cluster.Devices(ctx)
+		_, published := devices[broken]
+		return len(devices) == 7 && !published, fmt.Sprintf("%d devices are published, want the seven that answer", len(devices)), err
+	}))
+	pods := eachWithAGPU(t, ns, 7)
+	ready(t, ns, pods...)
+	remove(t, ns, pods...)
+
+	heal(t)
+	must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+		devices, err := cluster.Devices(ctx)
+		return len(devices) == 8, "the GPU that answers again is not published", err
+	}))
+	waitUnhealthy(t, broken, false)
+	must(t, agent.WaitReady(t.Context()))
+	nothingLeft(t)
+}
+
+func TestAGPUThatHangsLaterLeavesSevenInService(t *testing.T) {
+	nothingLeft(t)
+	healsAtTheEnd(t)
+	ns := namespaceFor(t, "hangs-later")
+	pods := eachWithAGPU(t, ns, 8)
+	ready(t, ns, pods...)
+
+	hangs(t, broken)
+	// All pods can end, also the one whose GPU cannot be asked any more.
+	remove(t, ns, pods...)
+	waitUnhealthy(t, broken, true)
+	pods = eachWithAGPU(t, ns, 7)
+	ready(t, ns, pods...)
+	must(t, agent.Stop(t.Context()))
+	must(t, agent.Launch(t.Context()))
+	remove(t, ns, pods...)
+
+	heal(t)
+	waitUnhealthy(t, broken, false)
+	must(t, agent.WaitReady(t.Context()))
+	nothingLeft(t)
+}
+
+// eachWithAGPU applies that many pods with a GPU of their own, and returns their
+// names.
+func eachWithAGPU(t *testing.T, namespace string, count int) []string {
+	t.Helper()
+	var names []string
+	var manifest strings.Builder
+	for i := range count {
+		name := fmt.Sprintf("one-of-%d-%d", count, i)
+		names = append(names, name)
+		manifest.WriteString(pod(name, "", "nvidia.com/gpu: 1") + "---\n")
+	}
+	apply(t, namespace, manifest.String())
+	return names
+}
