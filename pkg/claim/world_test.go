@@ -317,6 +317,8 @@ func (d faultyDisk) Remove(path string) error {
 	return os.Remove(path)
 }
 
+func (d faultyDisk) SyncDir(string) error { return nil }
+
 // faultyCDI is the CDI directory.
 type faultyCDI struct {
 	*cdi.Writer

@@ -10,8 +10,9 @@
 // What a call wrote or deleted outlives the process at any instant, and a record
 // is never torn. What a power failure takes is for the caller to choose:
 //
-//   - with [Disk] it can undo the last renames and removals of a directory. The
-//     directory itself is not synced: that would double the cost of a write.
+//   - with [Disk] nothing: a call returns once record and directory are on the
+//     disk. That is for records that tell of what outlives the boot, such as a
+//     MIG mode, and it takes two waits for the disk.
 //   - with [Unsynced] it can take any record of this boot, or leave the empty
 //     beginning of one, which [Open] removes. That is for records that are void
 //     after a boot anyway. Nothing waits for the disk.

@@ -18,6 +18,9 @@ type FS interface {
 	// one.
 	Rename(from, to string) error
 	Remove(path string) error
+	// SyncDir makes what was renamed in the directory and removed from it as safe
+	// as the store promises.
+	SyncDir(path string) error
 }
 
 // Disk is the real file system, for records that outlive the machine's boot.
@@ -28,6 +31,16 @@ func (Disk) WriteNew(path string, data []byte) error { return writeFile(path, da
 
 // Rename implements [FS].
 func (Disk) Rename(from, to string) error { return os.Rename(from, to) }
+
+// SyncDir implements [FS]. It returns once the names in the directory are on the
+// disk.
+func (Disk) SyncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
 
 // Unsynced is the real file system, for records that mean nothing after the
 // machine's boot: they outlive the process as soon as they are written, and the
@@ -55,6 +68,9 @@ func (Unsynced) Rename(from, to string) error {
 	}
 	return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 }
+
+// SyncDir implements [FS].
+func (Unsynced) SyncDir(string) error { return nil }
 
 // files is what both have in common.
 type files struct{}

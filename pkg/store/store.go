@@ -39,6 +39,9 @@ func Open(dir string, fsys FS) (*Store, error) {
 	if err := os.MkdirAll(filepath.Join(dir, quarantineDir), 0o700); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
+	if err := s.syncNew(); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -53,6 +56,20 @@ func Open(dir string, fsys FS) (*Store, error) {
 		}
 	}
 	return s, nil
+}
+
+// syncNew makes the directory itself as safe as its records will be. Its parents
+// may be as new as the directory, and are none of the store's otherwise: one that
+// cannot be synced is no reason to fail.
+func (s *Store) syncNew() error {
+	if err := s.fs.SyncDir(s.dir); err != nil {
+		return err
+	}
+	for dir := s.dir; dir != filepath.Dir(dir); {
+		dir = filepath.Dir(dir)
+		_ = s.fs.SyncDir(dir)
+	}
+	return nil
 }
 
 // leftByACrash reports whether a file is what a process left that died in a write
@@ -99,7 +116,8 @@ func (s *Store) Read(key string) ([]byte, error) {
 // Write replaces the record of key and returns once its bytes are safe: from the
 // end of this process, and with [Disk] from that of the machine.
 // After an error that comes from the disk being full or broken the old record
-// is intact.
+// is intact, unless only the directory could not be synced: then the new one is
+// there, and a crash of the machine may bring back the old one.
 func (s *Store) Write(key string, payload []byte) error {
 	path, err := s.path(key)
 	if err != nil {
@@ -117,11 +135,14 @@ func (s *Store) Write(key string, payload []byte) error {
 		}
 		return fmt.Errorf("write record %s: %w", key, err)
 	}
+	if err := s.fs.SyncDir(s.dir); err != nil {
+		return fmt.Errorf("write record %s: %w", key, err)
+	}
 	return nil
 }
 
-// Delete removes the record of key, and what a crashed write of it left. A
-// record that is not there is no error.
+// Delete removes the record of key, and what a crashed write of it left, as
+// safely as Write writes. A record that is not there is no error.
 func (s *Store) Delete(key string) error {
 	path, err := s.path(key)
 	if err != nil {
@@ -131,6 +152,9 @@ func (s *Store) Delete(key string) error {
 		if err := s.fs.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("delete record %s: %w", key, err)
 		}
+	}
+	if err := s.fs.SyncDir(s.dir); err != nil {
+		return fmt.Errorf("delete record %s: %w", key, err)
 	}
 	return nil
 }
@@ -170,6 +194,9 @@ func (s *Store) Quarantine(key, reason string) error {
 	err = s.fs.Rename(path, aside)
 	if err == nil {
 		err = s.fs.WriteNew(aside+reasonSuffix, []byte(reason+"\n"))
+	}
+	if err == nil {
+		err = errors.Join(s.fs.SyncDir(filepath.Dir(aside)), s.fs.SyncDir(s.dir))
 	}
 	if err != nil {
 		return fmt.Errorf("quarantine record %s: %w", key, err)

@@ -234,6 +234,56 @@ func (f failing) Rename(from, to string) error {
 	return f.err
 }
 
+// cutDisk is a disk under a machine whose power is cut: of a directory it keeps
+// what was there when that was synced last.
+type cutDisk struct {
+	FS
+	safe map[string][]string // names in each directory
+}
+
+func (d cutDisk) SyncDir(path string) error {
+	entries, err := os.ReadDir(path)
+	d.safe[path] = nil
+	for _, e := range entries {
+		d.safe[path] = append(d.safe[path], e.Name())
+	}
+	return errors.Join(err, d.FS.SyncDir(path))
+}
+
+// A record that outlives the boot must not come back after it was deleted, or be
+// gone after it was written, because the power was cut.
+func TestAPowerCutTakesNoNameOfARecord(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "store")
+	disk := cutDisk{Disk{}, map[string][]string{}}
+	s, err := Open(dir, disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"store"}, disk.safe[filepath.Dir(dir)]); diff != "" {
+		t.Errorf("the store itself (-want +got):\n%s", diff)
+	}
+	for _, step := range []struct {
+		name       string
+		act        func() error
+		safe, away []string
+	}{
+		{"write", func() error { return s.Write("a", []byte("1")) }, []string{"a.record", "quarantine"}, nil},
+		{"write another", func() error { return s.Write("b", []byte("1")) }, []string{"a.record", "b.record", "quarantine"}, nil},
+		{"delete", func() error { return s.Delete("a") }, []string{"b.record", "quarantine"}, nil},
+		{"quarantine", func() error { return s.Quarantine("b", "why") }, []string{"quarantine"}, []string{"b.record", "b.record.reason"}},
+	} {
+		if err := step.act(); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(step.safe, disk.safe[dir]); diff != "" {
+			t.Errorf("%s: the records (-want +got):\n%s", step.name, diff)
+		}
+		if diff := cmp.Diff(step.away, disk.safe[filepath.Join(dir, quarantineDir)]); diff != "" {
+			t.Errorf("%s: quarantine (-want +got):\n%s", step.name, diff)
+		}
+	}
+}
+
 func TestAFullDiskCostsTheNewRecordOnly(t *testing.T) {
 	for name, fsys := range fileSystems() {
 		t.Run(name, func(t *testing.T) { aFullDisk(t, fsys) })
