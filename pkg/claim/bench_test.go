@@ -117,6 +117,13 @@ func (h *instantMIG) MIG(_ context.Context, a gpu.PCIAddress) (gpu.MIG, error) {
 	return h.change(a, func(*gpu.MIG) {}), nil
 }
 
+func (h *instantMIG) MIGMode(_ context.Context, a gpu.PCIAddress) (on, pending bool, err error) {
+	mig := h.change(a, func(*gpu.MIG) {})
+	return mig.Enabled, mig.Enabled, nil
+}
+
+func (h *instantMIG) CancelPendingMIGMode(context.Context, gpu.PCIAddress) error { return nil }
+
 func (h *instantMIG) SetMIGMode(_ context.Context, a gpu.PCIAddress, on bool) error {
 	h.change(a, func(mig *gpu.MIG) { mig.Enabled = on })
 	return nil

@@ -13,9 +13,16 @@ type MIG interface {
 	// MIG looks at the GPU. An inventory may be older, and leave out what
 	// claims have made.
 	MIG(ctx context.Context, address gpu.PCIAddress) (gpu.MIG, error)
-	// SetMIGMode leaves nothing pending when it fails. The error wraps
-	// [gpu.ErrInUse] while something uses the GPU. It is idempotent.
+	// MIGMode returns the mode of the GPU now and the one after its next reset. Both
+	// are off on a GPU without MIG. It is much cheaper than MIG.
+	MIGMode(ctx context.Context, address gpu.PCIAddress) (on, pending bool, err error)
+	// SetMIGMode leaves nothing pending when it fails, unless the process ends
+	// meanwhile. The error wraps [gpu.ErrInUse] while something uses the GPU. It is
+	// idempotent.
 	SetMIGMode(ctx context.Context, address gpu.PCIAddress, on bool) error
+	// CancelPendingMIGMode takes back a mode that waits for a reset. Nothing pending
+	// is no error. The caller knows that no administrator has set it.
+	CancelPendingMIGMode(ctx context.Context, address gpu.PCIAddress) error
 	// CreatePartition leaves nothing behind when it fails, and takes what is
 	// there of exactly that partition for its own.
 	CreatePartition(ctx context.Context, address gpu.PCIAddress, profile gpu.Profile, start int) (gpu.Partition, error)

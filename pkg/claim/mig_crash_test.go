@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
@@ -14,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
 // dgxH100 is one simulated node for many worlds, each of which finds it as it
@@ -66,6 +68,96 @@ func TestDyingAtEveryPointOfCutting(t *testing.T) {
 	}
 	if points < 30 {
 		t.Errorf("only %d points to die at: is the fault injection connected?", points)
+	}
+}
+
+// On Ampere the mode takes a reset, and an agent can die in between. Whatever it
+// leaves, and whether the machine boots then or not, the GPU is whole again.
+func TestDyingAtEveryPointOfAModeThatTakesAReset(t *testing.T) {
+	c := newClaim("dying", a100+"-mig-1g-10gb-0")
+	for goal, act := range map[string]func(*claim.Manager) error{
+		"prepare":   func(m *claim.Manager) error { _, err := m.Prepare(once(), c); return err },
+		"unprepare": func(m *claim.Manager) error { return m.Unprepare(once(), c.UID) },
+	} {
+		for when, reboots := range map[string]bool{"at once": false, "after a reboot": true} {
+			t.Run(goal+", recovered "+when, func(t *testing.T) {
+				points := 0
+				for died := true; died; points++ {
+					w := newMIGWorld(t, t.TempDir(), "dgx-a100")
+					w.allowReset()
+					if goal == "unprepare" {
+						must(t, func() error { _, err := w.start().Prepare(once(), c); return err }())
+					}
+					w.faults = &faults{dieAt: points + 1}
+					died, _ = dies(func() error { return act(w.start()) })
+					w.faults = &faults{}
+					if reboots {
+						w.reboot()
+					}
+					m, _ := w.restart(t.Context())
+					must(t, m.Unprepare(once(), c.UID))
+					if got := w.left(m); got != "" {
+						t.Fatalf("died at point %d: left behind:\n%s", points+1, got)
+					}
+					w.reboot()
+					if got := w.cuts(); got != "" {
+						t.Fatalf("died at point %d: after the next boot:\n%s", points+1, got)
+					}
+				}
+				if points < 10 {
+					t.Errorf("only %d points to die at: is the fault injection connected?", points)
+				}
+			})
+		}
+	}
+}
+
+// A call hangs in the middle of cutting a GPU or of making it whole, and the
+// caller's time is over. Once the driver answers again, nothing is left.
+func TestACallOfCuttingThatHangs(t *testing.T) {
+	c := newClaim("unlucky", h100+"-mig-1g-10gb-0")
+	for _, method := range []string{"DeviceSetMigMode", "DeviceCreateGpuInstanceWithPlacement", "GpuInstanceCreateComputeInstance", "ComputeInstanceDestroy", "GpuInstanceDestroy"} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			w := newMIGWorld(t, t.TempDir(), "dgx-h100")
+			parts := w.partitioning
+			w.partitioning = func(disk store.FS) *claim.Partitioning {
+				p := parts(disk)
+				p.MIG = w.lib // which heeds contexts
+				return p
+			}
+			m := w.start()
+			if strings.Contains(method, "Destroy") {
+				must(t, func() error { _, err := m.Prepare(t.Context(), c); return err }())
+			}
+			must(t, w.sim.FailCalls(nvmlsim.CallFault{Method: method, Count: 1, Hang: nvmlsim.Duration(time.Hour)}))
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			var err error
+			if strings.Contains(method, "Destroy") {
+				err = m.Unprepare(ctx, c.UID)
+			} else {
+				_, err = m.Prepare(ctx, c)
+			}
+			if !errors.Is(err, gpu.ErrTimeout) {
+				t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
+			}
+			if _, err := m.Prepare(once(), newClaim("thief", h100)); err == nil {
+				t.Error("the GPU was given away in an unknown state")
+			}
+			must(t, w.sim.ClearFaults())
+			// The call that hung is not back at this very instant.
+			for err = m.Unprepare(t.Context(), c.UID); errors.Is(err, gpu.ErrTimeout); err = m.Unprepare(t.Context(), c.UID) {
+				<-time.After(10 * time.Millisecond)
+			}
+			must(t, err)
+			if _, err := m.Recover(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if got := w.left(m); got != "" {
+				t.Errorf("left behind:\n%s", got)
+			}
+		})
 	}
 }
 

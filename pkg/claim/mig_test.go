@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	vendor "github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -203,6 +204,61 @@ func TestMIGModeThatTakesAReset(t *testing.T) {
 			t.Errorf("left (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// An administrator switches on the MIG mode after the inventory was read. The GPU
+// cannot be used as a whole then, and its processes would find no device.
+func TestAMIGModeIsAskedOfTheHardwareBeforeAGPUIsUsedAsAWhole(t *testing.T) {
+	for name, c := range map[string]*resourceapi.ResourceClaim{
+		"whole":      newClaim("whole", h100),
+		"share":      pieces("share", piece{device: h100, memory: "2Gi"}),
+		"time slice": pieces("slice", piece{device: h100 + "-ts"}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
+			m := w.start()
+			must(t, w.lib.SetMIGMode(t.Context(), gpu.PCIAddress{Bus: 0x1b}, true))
+			_, err := m.Prepare(once(), c)
+			if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "somebody has switched it to MIG mode; switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0") {
+				t.Errorf("got %v, want it refused", err)
+			}
+			if diff := cmp.Diff("0 on:\n", w.left(m)); diff != "" {
+				t.Errorf("left (-want +got):\n%s", diff)
+			}
+			must(t, w.lib.SetMIGMode(t.Context(), gpu.PCIAddress{Bus: 0x1b}, false))
+			if _, err := m.Prepare(once(), c); err != nil {
+				t.Errorf("when it is off again: %v", err)
+			}
+		})
+	}
+}
+
+// A mode that an administrator has set and that waits for a reset is the
+// administrator's, and no claim finishes it or takes it back.
+func TestAnAdministratorsPendingMIGModeIsLeftAlone(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-a100")
+	w.allowReset()
+	device, ret := w.sim.NVML().DeviceGetHandleByIndex(0)
+	if ret != vendor.SUCCESS {
+		t.Fatal(ret)
+	}
+	if _, ret := device.SetMigMode(vendor.DEVICE_MIG_ENABLE); ret != vendor.SUCCESS {
+		t.Fatal(ret)
+	}
+	m := w.start()
+	_, err := m.Prepare(once(), newClaim("cut", a100+"-mig-1g-10gb-0"))
+	if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "waits for a reset; finish that with nvidia-smi -i 0000:07:00.0 --gpu-reset") {
+		t.Errorf("got %v, want it refused", err)
+	}
+	whole := newClaim("whole", a100)
+	if _, err := m.Prepare(once(), whole); err != nil {
+		t.Errorf("the GPU as it is now: %v", err)
+	}
+	must(t, m.Unprepare(once(), whole.UID))
+	m, _ = w.restart(t.Context())
+	if diff := cmp.Diff("0 off, on after a reset:\n", w.left(m)); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
 }
 
 // After a restart the mode that claims switched on is told from an

@@ -88,7 +88,7 @@ func (w *migWorld) migParts(disk store.FS) *claim.Partitioning {
 		w.t.Fatalf("%v", err)
 	}
 	return &claim.Partitioning{
-		MIG: faultyMIG{w.lib, w.faults}, CapabilityNodes: sysfs.Root(w.sim.Root()).CapabilityNodes, Modes: modes, Static: w.static,
+		MIG: faultyMIG{w.lib, w.faults, w.sim.NVML()}, CapabilityNodes: sysfs.Root(w.sim.Root()).CapabilityNodes, Modes: modes, Static: w.static,
 	}
 }
 
@@ -99,7 +99,10 @@ func (w *migWorld) allowReset() {
 		if err != nil {
 			return err
 		}
-		return w.sim.ResetGPU(index)
+		w.faults.point()
+		err = w.sim.ResetGPU(index)
+		w.faults.point()
+		return err
 	})
 }
 
@@ -210,10 +213,22 @@ func (w *migWorld) spec(c *resourceapi.ResourceClaim) string {
 type faultyMIG struct {
 	*nvml.Library
 	*faults
+	driver vendor.Interface
 }
 
 func (f faultyMIG) MIG(ctx context.Context, a gpu.PCIAddress) (gpu.MIG, error) {
 	return f.Library.MIG(context.WithoutCancel(ctx), a)
+}
+
+func (f faultyMIG) MIGMode(ctx context.Context, a gpu.PCIAddress) (on, pending bool, err error) {
+	return f.Library.MIGMode(context.WithoutCancel(ctx), a)
+}
+
+func (f faultyMIG) CancelPendingMIGMode(ctx context.Context, a gpu.PCIAddress) error {
+	f.point()
+	err := f.Library.CancelPendingMIGMode(context.WithoutCancel(ctx), a)
+	f.point()
+	return err
 }
 
 func (f faultyMIG) SetMIGMode(ctx context.Context, a gpu.PCIAddress, on bool) error {
@@ -225,6 +240,10 @@ func (f faultyMIG) SetMIGMode(ctx context.Context, a gpu.PCIAddress, on bool) er
 
 func (f faultyMIG) CreatePartition(ctx context.Context, a gpu.PCIAddress, p gpu.Profile, start int) (gpu.Partition, error) {
 	f.point()
+	if f.dieAt > 0 {
+		f.createHalf(ctx, a, p, start)
+		f.point()
+	}
 	made, err := f.Library.CreatePartition(context.WithoutCancel(ctx), a, p, start)
 	f.point()
 	return made, err
@@ -232,6 +251,10 @@ func (f faultyMIG) CreatePartition(ctx context.Context, a gpu.PCIAddress, p gpu.
 
 func (f faultyMIG) DestroyPartition(ctx context.Context, a gpu.PCIAddress, p gpu.Profile, start int) error {
 	f.point()
+	if f.dieAt > 0 {
+		f.destroyHalf(ctx, a, p, start)
+		f.point()
+	}
 	err := f.Library.DestroyPartition(context.WithoutCancel(ctx), a, p, start)
 	f.point()
 	return err
@@ -269,28 +292,52 @@ func (w *migWorld) remake(profile string, start int) {
 // halve has an administrator destroy the compute instances of a GPU.
 func (w *migWorld) halve(index int) {
 	w.t.Helper()
-	device, ret := w.sim.NVML().DeviceGetHandleByIndex(index)
-	if ret != vendor.SUCCESS {
-		w.t.Fatalf("%v", ret)
+	v, err := w.sim.View()
+	must(w.t, err)
+	address, err := gpu.ParsePCIAddress(v.GPUs[index].Address)
+	must(w.t, err)
+	mig, err := w.lib.MIG(context.Background(), address)
+	must(w.t, err)
+	for _, p := range mig.Partitions {
+		faultyMIG{Library: w.lib, driver: w.sim.NVML()}.destroyHalf(context.Background(), address, p.Profile, p.Placement.Start)
 	}
-	for number := range vendor.GPU_INSTANCE_PROFILE_COUNT {
-		info, ret := device.GetGpuInstanceProfileInfo(number)
-		if ret != vendor.SUCCESS {
+}
+
+// place returns the GPU, and the driver's words for a place on it.
+func (f faultyMIG) place(ctx context.Context, a gpu.PCIAddress, p gpu.Profile, start int) (device vendor.Device, info vendor.GpuInstanceProfileInfo, at vendor.GpuInstancePlacement) {
+	device, _ = f.driver.DeviceGetHandleByPciBusId(a.String())
+	mig, _ := f.Library.MIG(context.WithoutCancel(ctx), a)
+	told, place, known := mig.Find(gpu.DeviceName{Kind: gpu.KindMIG, Address: a, Profile: p, Start: start})
+	if known {
+		info, _ = device.GetGpuInstanceProfileInfo(told.ID)
+		at = vendor.GpuInstancePlacement{Start: uint32(place.Start), Size: uint32(place.Size)}
+	}
+	return device, info, at
+}
+
+// createHalf makes the GPU instance of a partition without a compute instance. It
+// does nothing where one is already, or where there is no room.
+func (f faultyMIG) createHalf(ctx context.Context, a gpu.PCIAddress, p gpu.Profile, start int) {
+	device, info, at := f.place(ctx, a, p, start)
+	_, _ = device.CreateGpuInstanceWithPlacement(&info, &at)
+}
+
+// destroyHalf destroys the compute instances of a partition that nothing uses.
+func (f faultyMIG) destroyHalf(ctx context.Context, a gpu.PCIAddress, p gpu.Profile, start int) {
+	device, info, at := f.place(ctx, a, p, start)
+	instances, _ := device.GetGpuInstances(&info)
+	for _, instance := range instances {
+		if is, _ := instance.GetInfo(); is.Placement != at {
 			continue
 		}
-		instances, _ := device.GetGpuInstances(&info)
-		for _, instance := range instances {
-			for number := range vendor.COMPUTE_INSTANCE_PROFILE_COUNT {
-				info, ret := instance.GetComputeInstanceProfileInfo(number, vendor.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
-				if ret != vendor.SUCCESS {
-					continue
-				}
-				computes, _ := instance.GetComputeInstances(&info)
-				for _, compute := range computes {
-					if ret := compute.Destroy(); ret != vendor.SUCCESS {
-						w.t.Fatalf("%v", ret)
-					}
-				}
+		for number := range vendor.COMPUTE_INSTANCE_PROFILE_COUNT {
+			info, ret := instance.GetComputeInstanceProfileInfo(number, vendor.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+			if ret != vendor.SUCCESS {
+				continue
+			}
+			computes, _ := instance.GetComputeInstances(&info)
+			for _, compute := range computes {
+				_ = compute.Destroy() // the library says why it did not work
 			}
 		}
 	}

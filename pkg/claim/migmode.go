@@ -44,7 +44,7 @@ func (m *Manager) SwitchedModes(ctx context.Context) (map[gpu.PCIAddress]bool, e
 		if err != nil {
 			continue
 		}
-		r, err := m.readMode(key)
+		r, _, err := m.readMode(key)
 		switch {
 		case errors.Is(err, gpu.ErrCorrupt):
 			klog.FromContext(ctx).V(2).Info("Cannot read the record of a MIG mode", "device", key, "err", err)
@@ -57,27 +57,27 @@ func (m *Manager) SwitchedModes(ctx context.Context) (map[gpu.PCIAddress]bool, e
 	return switched, nil
 }
 
-// readMode returns the record of a GPU's MIG mode, nil if there is none or only
-// one of an earlier boot that the mode has not outlived. It needs no lock. The
-// error wraps [gpu.ErrCorrupt] if the record cannot be decoded.
-func (m *Manager) readMode(key string) (*modeRecord, error) {
+// readMode returns the record of a GPU's MIG mode, nil if there is none. One of an
+// earlier boot that the mode has not outlived is stale and not returned. readMode
+// needs no lock. The error wraps [gpu.ErrCorrupt] if the record cannot be decoded.
+func (m *Manager) readMode(key string) (r *modeRecord, stale bool, err error) {
 	payload, err := m.Partitioning.Modes.Read(key)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
+		return nil, false, nil
 	case errors.Is(err, store.ErrCorrupt):
-		return nil, fmt.Errorf("MIG mode of %s: %w: %w", key, gpu.ErrCorrupt, err)
+		return nil, false, fmt.Errorf("MIG mode of %s: %w: %w", key, gpu.ErrCorrupt, err)
 	case err != nil:
-		return nil, err
+		return nil, false, err
 	}
-	r := &modeRecord{}
+	r = &modeRecord{}
 	if err := json.Unmarshal(payload, r); err != nil {
-		return nil, fmt.Errorf("MIG mode of %s: %w: %w", key, gpu.ErrCorrupt, err)
+		return nil, false, fmt.Errorf("MIG mode of %s: %w: %w", key, gpu.ErrCorrupt, err)
 	}
 	if r.BootID != m.BootID && !r.Lasts {
-		return nil, nil
+		return nil, true, nil
 	}
-	return r, nil
+	return r, false, nil
 }
 
 // modeOurs reports whether claims have switched on the MIG mode. The caller holds
@@ -87,28 +87,38 @@ func (m *Manager) modeOurs(ctx context.Context, address gpu.PCIAddress) (bool, e
 		return false, nil
 	}
 	key := address.DeviceName()
-	r, err := m.readMode(key)
+	r, stale, err := m.readMode(key)
 	switch {
 	case errors.Is(err, gpu.ErrCorrupt):
 		klog.FromContext(ctx).Error(err, "It is not known any more who switched on a MIG mode; an administrator has to switch it off", "device", key)
 		return false, m.Partitioning.Modes.Quarantine(key, err.Error())
 	case err != nil:
 		return false, err
-	case r == nil:
+	case stale:
 		return false, m.Partitioning.Modes.Delete(key)
 	}
-	return true, nil
+	return r != nil, nil
 }
 
-// modeOn switches the MIG mode on if it is off, and remembers that.
+// modeOn switches the MIG mode on if it is off, and remembers that. It leaves
+// alone a mode that an administrator has set, also one that waits for a reset.
 func (m *Manager) modeOn(ctx context.Context, address gpu.PCIAddress) error {
-	mig, err := m.Partitioning.MIG.MIG(ctx, address)
-	if err != nil || mig.Enabled {
+	on, pending, err := m.Partitioning.MIG.MIGMode(ctx, address)
+	if err != nil {
 		return err
 	}
 	ours, err := m.modeOurs(ctx, address)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case on && !pending && ours:
+		// The mode was about to be switched off for the claims before.
+		return m.Partitioning.MIG.CancelPendingMIGMode(ctx, address)
+	case on:
+		return nil
+	case pending && !ours:
+		return fmt.Errorf("%w: somebody has switched on the MIG mode of %s, and it waits for a reset; finish that with nvidia-smi -i %s --gpu-reset, or take it back with nvidia-smi -i %s -mig 0",
+			gpu.ErrNotSupported, describe(address), address, address)
 	}
 	if !ours {
 		g, err := m.Inventory.GPU(ctx, address)
@@ -127,9 +137,9 @@ func (m *Manager) modeOn(ctx context.Context, address gpu.PCIAddress) error {
 }
 
 // modeOff switches a MIG mode that claims switched on off again, unless another
-// claim has partitions there. The error wraps
-// [gpu.ErrInUse] where somebody else uses the GPU; the mode is then left for a
-// later try.
+// claim has partitions there. A mode that waits for a reset, because an agent ended
+// while it switched the mode, is taken back. The error wraps [gpu.ErrInUse] where
+// somebody else uses the GPU; the mode is then left for a later try.
 func (m *Manager) modeOff(ctx context.Context, address gpu.PCIAddress, around *around) error {
 	ours, err := m.modeOurs(ctx, address)
 	if err != nil || !ours {
@@ -156,12 +166,19 @@ func (m *Manager) modeOff(ctx context.Context, address gpu.PCIAddress, around *a
 			return err
 		}
 		klog.FromContext(ctx).Info("Switched off MIG mode", "device", address.DeviceName())
+	case mig.PendingEnabled:
+		if err := m.Partitioning.MIG.CancelPendingMIGMode(ctx, address); err != nil {
+			return err
+		}
+		klog.FromContext(ctx).Info("Took back a MIG mode that waited for a reset", "device", address.DeviceName())
 	}
 	return m.Partitioning.Modes.Delete(address.DeviceName())
 }
 
 // wholeAgain takes the GPUs of which the record wants no MIG devices out of the
-// MIG mode that claims before it left on.
+// MIG mode that claims before it left on, and reports an error for one that is in
+// a MIG mode of somebody else. It asks the hardware: the mode may have changed
+// since the inventory was read.
 func (m *Manager) wholeAgain(ctx context.Context, j job) error {
 	names, err := j.names()
 	if err != nil {
@@ -171,9 +188,29 @@ func (m *Manager) wholeAgain(ctx context.Context, j job) error {
 		if name.Kind == gpu.KindMIG || name.Kind == gpu.KindMonitor {
 			continue
 		}
-		if err := m.modeOff(ctx, name.Address, j.around); err != nil {
+		if err := m.checkWhole(ctx, name.Address, j.around); err != nil {
 			return fmt.Errorf("device %s: %w", name, err)
 		}
+	}
+	return nil
+}
+
+func (m *Manager) checkWhole(ctx context.Context, address gpu.PCIAddress, around *around) error {
+	g, err := m.Inventory.GPU(ctx, address)
+	if err != nil {
+		return err
+	}
+	on := g.MIG.Enabled
+	if m.Partitioning != nil && g.MIG.Capable {
+		if err := m.modeOff(ctx, address, around); err != nil {
+			return err
+		}
+		if on, _, err = m.Partitioning.MIG.MIGMode(ctx, address); err != nil {
+			return err
+		}
+	}
+	if on {
+		return fmt.Errorf("%w as a whole GPU: somebody has switched it to MIG mode; switch it back with nvidia-smi -i %s -mig 0 or cordon the node", gpu.ErrNotSupported, address)
 	}
 	return nil
 }

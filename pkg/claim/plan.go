@@ -144,7 +144,7 @@ func (m *Manager) journal(devices []allocated, names []gpu.DeviceName) []entry {
 func (m *Manager) beside(ctx context.Context, a allocated, name gpu.DeviceName, others []allocated, names []gpu.DeviceName) error {
 	for i, other := range others {
 		switch {
-		case name == names[i] && (!a.partOf(name) || !other.partOf(name) || *a.ShareID == *other.ShareID):
+		case name == names[i] && (!a.partOf(name) || !other.partOf(name) || sameShare(a.ShareID, other.ShareID)):
 			return fmt.Errorf("%w: allocated twice in this claim, and there is only one of it", gpu.ErrInvalid)
 		case m.exclude(ctx, a, name, other, names[i]):
 			return fmt.Errorf("%w: allocated together with %s, which it cannot be beside", gpu.ErrInvalid, other.Device)
@@ -191,11 +191,6 @@ func (m *Manager) wish(ctx context.Context, claim *resourceapi.ResourceClaim, re
 	if w.all, err = memoryOf(w.gpu, w.name); err != nil {
 		return w, err
 	}
-	if w.gpu.MIG.Enabled && w.name.Kind != gpu.KindMIG {
-		if err := m.mayBeWhole(ctx, w.name.Address); err != nil {
-			return w, err
-		}
-	}
 	w.share = catalog.Share{Whole: true}
 	if w.name.Kind == gpu.KindTimeSlice {
 		_, err = catalog.Slots(result.ConsumedCapacity)
@@ -241,21 +236,4 @@ func requestedCapacity(claim *resourceapi.ResourceClaim, name string) (capacity 
 		}
 	}
 	return nil, false
-}
-
-// mayBeWhole reports an error for a GPU in a MIG mode that is not the claims'
-// to switch off.
-func (m *Manager) mayBeWhole(ctx context.Context, address gpu.PCIAddress) error {
-	if m.Partitioning != nil {
-		ours, err := m.modeOurs(ctx, address)
-		if err != nil || ours {
-			return err
-		}
-		// The inventory may be older than what switched it off.
-		mig, err := m.Partitioning.MIG.MIG(ctx, address)
-		if err != nil || !mig.Enabled {
-			return err
-		}
-	}
-	return fmt.Errorf("%w as a whole GPU: somebody has switched it to MIG mode; switch it back with nvidia-smi -i %s -mig 0 or cordon the node", gpu.ErrNotSupported, address)
 }

@@ -94,8 +94,12 @@ type client struct {
 
 // same reports whether both are the same allocation result.
 func (a allocated) same(b allocated) bool {
-	sameShare := a.ShareID == b.ShareID || a.ShareID != nil && b.ShareID != nil && *a.ShareID == *b.ShareID
-	return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device && sameShare
+	return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device && sameShare(a.ShareID, b.ShareID)
+}
+
+// sameShare reports whether both name the same share, or neither names one.
+func sameShare(a, b *types.UID) bool {
+	return a == b || a != nil && b != nil && *a == *b
 }
 
 func (r *record) sameAllocation(other *record) bool {

@@ -205,3 +205,15 @@ func FuzzDecodeRecord(f *testing.F) {
 		}
 	})
 }
+
+func TestTwoPartsWithoutShareIDsAreNotBesideEachOther(t *testing.T) {
+	name, err := gpu.ParseDeviceName("gpu-1b-00")
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := allocated{Device: "gpu-1b-00", Share: &share{Memory: 1 << 30}}
+	m := &Manager{}
+	if err := m.beside(t.Context(), part, name, []allocated{part}, []gpu.DeviceName{name}); !errors.Is(err, gpu.ErrInvalid) {
+		t.Errorf("got %v, want %v", err, gpu.ErrInvalid)
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -205,5 +207,37 @@ func TestTheClaimsConfigurationWins(t *testing.T) {
 	devices, err := w.start().Prepare(once(), c)
 	if err != nil || devices[0].Share.Strategy != claim.StrategyPlain {
 		t.Errorf("got %+v, %v, want a plain share", devices, err)
+	}
+}
+
+// The scheduler gives every part of a device a share ID of its own.
+func TestOneShareTwiceInAClaimIsRefused(t *testing.T) {
+	for name, ids := range map[string][2]types.UID{"the same share": {"a", "a"}, "without share IDs": {}} {
+		for _, device := range []string{"gpu-00-00", "gpu-00-00-ts"} {
+			t.Run(name+" of "+device, func(t *testing.T) {
+				w := newShareWorld(t, t.TempDir(), 1)
+				memory := "2Gi"
+				if strings.HasSuffix(device, "-ts") {
+					memory = ""
+				}
+				c := pieces("twice", piece{device: device, memory: memory, config: config("ShareConfig", plain)}, piece{device: device, memory: memory, config: config("ShareConfig", plain)})
+				if memory == "" {
+					c.Status.Allocation.Devices.Config = nil
+				}
+				for i, id := range ids {
+					c.Status.Allocation.Devices.Results[i].ShareID = nil
+					if id != "" {
+						c.Status.Allocation.Devices.Results[i].ShareID = &id
+					}
+				}
+				m := w.start()
+				if _, err := m.Prepare(once(), c); !errors.Is(err, gpu.ErrInvalid) {
+					t.Errorf("got %v, want %v", err, gpu.ErrInvalid)
+				}
+				if got := w.left(m); got != "" {
+					t.Errorf("left behind:\n%s", got)
+				}
+			})
+		}
 	}
 }

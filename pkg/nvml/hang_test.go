@@ -210,6 +210,7 @@ func TestNoMethodOutlastsItsContext(t *testing.T) {
 	address, profile := gpu.PCIAddress{Bus: 0x07}, gpu.Profile{Slices: 1, MemoryGB: 5}
 	calls := map[string]func(context.Context, *nvml.Library) error{
 		"CancelPendingMIGMode": func(ctx context.Context, l *nvml.Library) error { return l.CancelPendingMIGMode(ctx, address) },
+		"MIGMode":              func(ctx context.Context, l *nvml.Library) error { _, _, err := l.MIGMode(ctx, address); return err },
 		"Check":                func(ctx context.Context, l *nvml.Library) error { return l.Check(ctx, address) },
 		"CreatePartition": func(ctx context.Context, l *nvml.Library) error {
 			_, err := l.CreatePartition(ctx, address, profile, 0)

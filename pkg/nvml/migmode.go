@@ -64,6 +64,20 @@ func (l *Library) SetMIGMode(ctx context.Context, address gpu.PCIAddress, on boo
 	return err
 }
 
+// MIGMode reads the MIG mode of the GPU at the address now, and the one that it
+// has after its next reset. Both are off on a GPU without MIG.
+func (l *Library) MIGMode(ctx context.Context, address gpu.PCIAddress) (on, pending bool, err error) {
+	type modes struct{ on, pending bool }
+	both, err := onGPU(ctx, l, address, "read the MIG mode of", func(device nvml.Device) (modes, error) {
+		current, next, ret := device.GetMigMode()
+		if errors.Is(sentinelOf(ret), gpu.ErrNotSupported) {
+			return modes{}, nil
+		}
+		return modes{current == nvml.DEVICE_MIG_ENABLE, next == nvml.DEVICE_MIG_ENABLE}, required("read its MIG mode", ret)
+	})
+	return both.on, both.pending, err
+}
+
 // CancelPendingMIGMode takes back a MIG mode of the GPU at the address that waits
 // for a reset, so that the next reset or reboot leaves the mode as it is now. It
 // mends what a process leaves that ends between the two steps of
