@@ -19,8 +19,8 @@ func claimMutants() []mutant {
 		},
 		{
 			file:   "pkg/claim/conflict.go",
-			old:    `case nameA.Kind != gpu.KindMIG || nameB.Kind != gpu.KindMIG:`,
-			new:    `case nameA.Kind != gpu.KindMIG && nameB.Kind != gpu.KindMIG:`,
+			old:    "	case nameA.Kind != gpu.KindMIG || nameB.Kind != gpu.KindMIG:\n		return true",
+			new:    "	case nameA.Kind != gpu.KindMIG || nameB.Kind != gpu.KindMIG:\n		return false",
 			notice: "a MIG device is cut out of a GPU that another claim has as a whole",
 			run:    refusals + "|" + mig,
 		},
@@ -29,7 +29,7 @@ func claimMutants() []mutant {
 			old:    `return !knownA || !knownB || ofA.Overlaps(ofB)`,
 			new:    `return knownA && knownB && ofA.Overlaps(ofB)`,
 			notice: "a MIG device is cut beside one whose place the driver no longer tells",
-			run:    refusals + "|" + mig,
+			run:    refusals + "|" + mig + "|^TestAMIGDevice",
 		},
 		{
 			file:   "pkg/claim/conflict.go",

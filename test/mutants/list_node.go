@@ -245,10 +245,10 @@ func nodeMutants() []mutant {
 		},
 		{
 			file:   "cmd/gpu-kubelet-plugin/wire.go",
-			old:    `return !idle || len(held) > 0, err`,
-			new:    `return len(held) > 0, err`,
+			old:    `if !idle || len(held) > 0 || err != nil {`,
+			new:    `if len(held) > 0 || err != nil {`,
 			notice: "an agent that ends with a call under way removes the folder that the call writes to",
-			run:    "Home|Stop|Leave|Leaves|SIGTERM|Last",
+			run:    "^TestAnAgentThatEnds|^TestTheLastAgent|^TestAClaimThatIsPrepared",
 		},
 		{
 			file:   "cmd/gpu-kubelet-plugin/sharing.go",

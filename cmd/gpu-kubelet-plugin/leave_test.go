@@ -1,0 +1,37 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestAnAgentThatEndsWithACallUnderWayLeavesItsFolder(t *testing.T) {
+	n := newNode(t)
+	home := filepath.Join(n.driverDir(), "agent")
+	for _, c := range []struct {
+		idle bool
+		want error
+	}{
+		{idle: false, want: nil},
+		{idle: true, want: fs.ErrNotExist},
+	} {
+		hw, err := openHardware(n.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := newAgent(t.Context(), n.options, hw, n.client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.leave(t.Context(), c.idle)
+		if _, err := os.Stat(home); !errors.Is(err, c.want) {
+			t.Errorf("the agent's folder after an end that is idle (%t): %v, want %v", c.idle, err, c.want)
+		}
+		if err := hw.close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
