@@ -300,7 +300,7 @@ func TestAgentRefusesAllocationsThatCannotBeRight(t *testing.T) {
 		},
 		"a share larger than the GPU": {
 			claim: shareFor("large", "gpu-1b-00", "80Gi", "0"),
-			want:  []string{"80Gi of memory", "the device has 81559Mi"},
+			want:  []string{"80Gi of memory", "the device has 80944Mi"},
 		},
 		"more clients than MPS admits": {
 			claim: with(shareFor("many", "gpu-1b-00", "60Gi", "0"), `"kind":"ShareConfig","processes":49`),

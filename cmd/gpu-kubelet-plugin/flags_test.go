@@ -91,6 +91,7 @@ func TestWrongValuesAreRefusedWithTheFlagAndWhatIsWanted(t *testing.T) {
 		"driver name with a capital": {args: []string{"--driver-name=GPU"}, want: "--driver-name=GPU: invalid: ", invalid: true},
 		"node name with a space":     {args: []string{"--node-name=a b"}, want: "--node-name=a b: invalid: ", invalid: true},
 		"no reconcile interval":      {args: []string{"--reconcile-interval=0"}, want: "--reconcile-interval=0s: invalid: want at least 1s", invalid: true},
+		"a server of half a Mi":      {args: []string{"--mps-server-memory=512Ki"}, want: "--mps-server-memory=512Ki: invalid: want whole Mi", invalid: true},
 		"a context of half a Mi":     {args: []string{"--mps-context-memory=512Ki"}, want: "--mps-context-memory=512Ki: invalid: want whole Mi", invalid: true},
 		"a context below nothing":    {args: []string{"--mps-context-memory=-1Mi"}, want: "--mps-context-memory=-1Mi: invalid: want whole Mi", invalid: true},
 		"shares of nothing":          {args: []string{"--smallest-share=0"}, want: "--smallest-share=0: invalid: want whole Mi", invalid: true},
@@ -124,7 +125,7 @@ func TestPlainSharesCanBeSmallerThanAContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := catalog.ShareOffer{Smallest: 100 << 20, ComputeOvercommit: 1.5}
+	want := catalog.ShareOffer{Smallest: 100 << 20, ComputeOvercommit: 1.5, ServerMemory: 64 << 20}
 	if diff := cmp.Diff(want, o.catalog().Shares); diff != "" {
 		t.Errorf("shares offered (-want +got):\n%s", diff)
 	}

@@ -123,7 +123,7 @@ func TestAgentHoldsEachShareToItsLimits(t *testing.T) {
 	mounted := []string{daemon + "/pipe on " + daemon + "/pipe", daemon + "/shm on /dev/shm"}
 	for claim, limits := range map[*resourceapi.ResourceClaim][]string{
 		small: {"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9728M"},
-		// A half of 30 of 80 Gi each, and of the memory less a context.
+		// A half of 30 of 79 Gi each, and of the memory less a context.
 		large: {"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=18", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=14848M"},
 	} {
 		device, got := n.injected(t, claim)
@@ -395,7 +395,7 @@ func TestSharesArePublishedAsTheFlagsSay(t *testing.T) {
 	}
 	want := map[string]string{}
 	for _, bus := range []string{"1b", "43", "52", "61", "9d", "c3", "d1", "df"} {
-		want["gpu-"+bus+"-00 memory"] = "81559Mi of 81559Mi from 2Gi on"
+		want["gpu-"+bus+"-00 memory"] = "81008Mi of 81008Mi from 2Gi on"
 		want["gpu-"+bus+"-00 compute"] = "0 of 200 from 0 on"
 		want["gpu-"+bus+"-00-ts slots"] = "1 of 8 from 1 on"
 	}

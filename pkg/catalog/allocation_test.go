@@ -135,8 +135,8 @@ func TestTheSchedulerAllocates(t *testing.T) {
 		},
 		"shares fill a GPU to the last step and keep a whole request out": {
 			catalog: sharing(), node: h100(t, 1),
-			claims: []resourceapi.DeviceClaim{claim("memory=40Gi"), claim(""), claim("memory=40Gi"), claim("memory=32767Mi"), claim("memory=1Mi"), claim("memory=1Mi")},
-			want:   "a 1b-00 40Gi\nb does not fit\nc does not fit\nd 1b-00 32767Mi\ne 1b-00 1Mi\nf 1b-00 1Mi",
+			claims: []resourceapi.DeviceClaim{claim("memory=40Gi"), claim(""), claim("memory=40Gi"), claim("memory=38899Mi"), claim("memory=1700Mi"), claim("memory=1Mi")},
+			want:   "a 1b-00 40Gi\nb does not fit\nc does not fit\nd 1b-00 38899Mi\ne 1b-00 1700Mi\nf does not fit",
 		},
 		"a whole GPU keeps shares out": {
 			catalog: sharing(), node: h100(t, 1),
@@ -145,18 +145,18 @@ func TestTheSchedulerAllocates(t *testing.T) {
 		},
 		"a whole request passes over a GPU that is shared": {
 			catalog: sharing(), node: h100(t, 2),
-			claims: []resourceapi.DeviceClaim{claim("memory=1Gi"), claim(""), claim("memory=1Gi")},
-			want:   "a 1b-00 1Gi\nb 43-00 81559Mi\nc 1b-00 1Gi",
+			claims: []resourceapi.DeviceClaim{claim("memory=2Gi"), claim(""), claim("memory=2Gi")},
+			want:   "a 1b-00 2Gi\nb 43-00 81559Mi\nc 1b-00 2Gi",
 		},
 		"a request is rounded up to whole steps": {
 			catalog: sharing(), node: h100(t, 1),
-			claims: []resourceapi.DeviceClaim{claim("memory=1"), claim("memory=1500Ki"), claim("memory=10G")},
-			want:   "a 1b-00 1Mi\nb 1b-00 2Mi\nc 1b-00 9537Mi",
+			claims: []resourceapi.DeviceClaim{claim("memory=1"), claim("memory=2000000000"), claim("memory=10G")},
+			want:   "a 1b-00 1700Mi\nb 1b-00 1908Mi\nc 1b-00 9537Mi",
 		},
 		"compute is reserved up to all of it": {
 			catalog: sharing(), node: h100(t, 1),
-			claims: []resourceapi.DeviceClaim{claim("memory=1Gi compute=60"), claim("memory=1Gi compute=41"), claim("memory=1Gi compute=40"), claim("memory=1Gi")},
-			want:   "a 1b-00 1Gi\nb does not fit\nc 1b-00 1Gi\nd 1b-00 1Gi",
+			claims: []resourceapi.DeviceClaim{claim("memory=2Gi compute=60"), claim("memory=2Gi compute=41"), claim("memory=2Gi compute=40"), claim("memory=2Gi")},
+			want:   "a 1b-00 2Gi\nb does not fit\nc 1b-00 2Gi\nd 1b-00 2Gi",
 		},
 		"more memory than a GPU has does not fit": {
 			catalog: sharing(), node: h100(t, 8),

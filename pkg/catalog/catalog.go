@@ -135,7 +135,7 @@ func (c Catalog) Attributes(node gpu.Node, name gpu.DeviceName) map[resourceapi.
 
 func (c Catalog) device(node gpu.Node, around neighbourhood, g gpu.GPU, held Held) resourceapi.Device {
 	name := g.Address.DeviceName()
-	shared := c.shared(g, name, Memory(g), held)
+	shared := c.shared(g, name, c.Shares.Memory(g, true), held)
 	a := identify(node, g)
 	c.Shares.describe(a, g, shared)
 	around.describe(a, g, c.ListAttributes)

@@ -32,7 +32,7 @@ func TestTheFleetFitsInAnyOrder(t *testing.T) {
 	resources := c.Resources(hardware, nil, nil)
 	fleet := slices.Concat(
 		slices.Repeat([]string{"class=gpu"}, 4),
-		slices.Repeat([]string{"class=mps memory=10Gi compute=12"}, 20),
+		slices.Repeat([]string{"class=mps memory=9Gi compute=12"}, 20),
 		slices.Repeat([]string{"class=timeslice"}, 30),
 	)
 	shippedClasses := classes(t)
@@ -70,7 +70,7 @@ func TestTheFleetFitsInAnyOrder(t *testing.T) {
 			slices.Sort(pods)
 			gpus[strings.Join(slices.Compact(pods), " and ")]++
 		}
-		want := map[string]int{"class=gpu": 4, "class=mps memory=10Gi compute=12": 3, "class=timeslice": 3}
+		want := map[string]int{"class=gpu": 4, "class=mps memory=9Gi compute=12": 3, "class=timeslice": 3}
 		if diff := cmp.Diff(want, gpus); diff != "" {
 			rt.Fatalf("GPUs by their use (-want +got)\n%s\n%s", diff, node)
 		}

@@ -118,7 +118,8 @@ func simulated(t testing.TB, model string) gpu.Node {
 // its size with the limit in bytes of compact JSON.
 func golden(t *testing.T, name string, c catalog.Catalog, node gpu.Node, unhealthy catalog.Unhealthy, limit int) {
 	t.Helper()
-	c.Shares.Smallest = 1 << 30 // as the agent's flags have it by default
+	// As the agent's flags have them by default.
+	c.Shares.Smallest, c.Shares.ServerMemory = 1<<30, 64<<20
 	written, err := controller.Slices(t.Context(), "gpu.nvidia.com", c.Pool, c.Resources(node, unhealthy, nil))
 	if err != nil {
 		t.Fatal(err)

@@ -194,7 +194,7 @@ func (c Catalog) partAttributes(g gpu.GPU, p part, all bool, held Held) attribut
 		a.number(deviceattribute.StandardDeviceAttributeNUMANode, *g.NUMANode)
 	}
 	a.name(deviceattribute.StandardDeviceAttributePCIeRoot, g.PCIeRoot)
-	c.Shares.describe(a, g, c.shared(g, p.name(g).String(), PartitionMemory(p.profile), held))
+	c.Shares.describe(a, g, c.sharedPart(g, p, held))
 	return a
 }
 
@@ -204,13 +204,19 @@ func (c Catalog) partAttributes(g gpu.GPU, p part, all bool, held Held) attribut
 // when it is prepared. It has no compute to consume, as a share's is in
 // proportion to its memory.
 func (c Catalog) part(g gpu.GPU, p part, held Held) resourceapi.Device {
-	name, memory := p.name(g).String(), PartitionMemory(p.profile)
-	d := resourceapi.Device{Name: name, Attributes: c.partAttributes(g, p, c.MIG.AllAttributes, held)}
+	shared := c.sharedPart(g, p, held)
+	memory := c.Shares.PartitionMemory(g, p.profile, shared)
+	d := resourceapi.Device{Name: p.name(g).String(), Attributes: c.partAttributes(g, p, c.MIG.AllAttributes, held)}
 	if !memory.IsZero() {
 		d.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{CapacityMemory: {Value: memory}}
 	}
-	if shared := c.shared(g, name, memory, held); shared {
+	if shared {
 		d.AllowMultipleAllocations = &shared
 	}
 	return d
+}
+
+// sharedPart reports whether claims can take shares of a MIG device.
+func (c Catalog) sharedPart(g gpu.GPU, p part, held Held) bool {
+	return c.shared(g, p.name(g).String(), c.Shares.PartitionMemory(g, p.profile, true), held)
 }

@@ -50,7 +50,7 @@ func TestTheSchedulerCutsGPUs(t *testing.T) {
 		"whole GPUs and parts come from opposite ends": {
 			catalog: cutting(catalog.MIGProfiles{}), node: first(t, 3, "dgx-h100"),
 			claims: []resourceapi.DeviceClaim{mig("3g.40gb"), claim(""), mig("1g.10gb"), claim(""), claim("")},
-			want:   "a 52-00-mig-3g-40gb-0 40448Mi\nb 1b-00 81559Mi\nc 52-00-mig-1g-10gb-4 9984Mi\nd 43-00 81559Mi\ne does not fit",
+			want:   "a 52-00-mig-3g-40gb-0 40448Mi\nb 1b-00 81008Mi\nc 52-00-mig-1g-10gb-4 9984Mi\nd 43-00 81008Mi\ne does not fit",
 		},
 		"a GPU takes a mix and then no more": {
 			catalog: cutting(catalog.MIGProfiles{}), node: first(t, 1, "dgx-h100"),
@@ -59,13 +59,13 @@ func TestTheSchedulerCutsGPUs(t *testing.T) {
 		},
 		"a share keeps parts out": {
 			catalog: cutting(catalog.MIGProfiles{}), node: first(t, 1, "dgx-h100"),
-			claims: []resourceapi.DeviceClaim{claim("memory=1Gi"), mig("1g.10gb"), claim("memory=1Gi")},
-			want:   "a 1b-00 1Gi\nb does not fit\nc 1b-00 1Gi",
+			claims: []resourceapi.DeviceClaim{claim("memory=2Gi"), mig("1g.10gb"), claim("memory=2Gi")},
+			want:   "a 1b-00 2Gi\nb does not fit\nc 1b-00 2Gi",
 		},
 		"only the GPUs that are offered are cut": {
 			catalog: lastOne, node: first(t, 2, "dgx-h100"),
 			claims: []resourceapi.DeviceClaim{mig("7g.80gb"), mig("1g.10gb"), claim("")},
-			want:   "a 43-00-mig-7g-80gb-0 81152Mi\nb does not fit\nc 1b-00 81559Mi",
+			want:   "a 43-00-mig-7g-80gb-0 81152Mi\nb does not fit\nc 1b-00 81008Mi",
 		},
 		"one GPU with the media engine": {
 			catalog: cutting(catalog.MIGProfiles{All: true}), node: first(t, 1, "dgx-h100"),

@@ -107,13 +107,26 @@ func (m *mixture) free(name string) {
 	delete(m.prepared, name)
 }
 
-// all is the memory that the hardware has in a device, in whole Mi.
+// all is the memory that claims can use of a device, in whole Mi: without what the
+// driver keeps of the hardware's and, where shares are given, without a server's.
 func (m *mixture) all(name gpu.DeviceName) int64 {
 	i := slices.IndexFunc(m.hardware.GPUs, func(g gpu.GPU) bool { return g.Address == name.Address })
+	usable := m.hardware.GPUs[i].MemoryBytes - m.hardware.GPUs[i].ReservedBytes
 	if name.Kind == gpu.KindMIG {
-		return wholeMi(profileOf(m.hardware.GPUs[i], name).MemoryBytes)
+		usable = profileOf(m.hardware.GPUs[i], name).MemoryBytes
 	}
-	return wholeMi(m.hardware.GPUs[i].MemoryBytes)
+	if m.shown[name.String()].AllowMultipleAllocations != nil {
+		usable -= m.server()
+	}
+	return wholeMi(usable)
+}
+
+// server is what an MPS server takes, if there are any.
+func (m *mixture) server() uint64 {
+	if m.catalog.Shares.MPS {
+		return m.catalog.Shares.ServerMemory
+	}
+	return 0
 }
 
 func wholeMi(bytes uint64) int64 { return int64(bytes >> 20 << 20) }
@@ -226,6 +239,9 @@ func (m *mixture) hasRoom(device resourceapi.Device, want holding) bool {
 	if used.memory == 0 {
 		used.memory = m.all(name)
 	}
+	if policy := device.Capacity[catalog.CapacityMemory].RequestPolicy; policy != nil {
+		used.memory = max(used.memory, policy.ValidRange.Min.Value())
+	}
 	there := false
 	for _, h := range held {
 		if h.name.Kind != name.Kind || h.name == name && !h.counted {
@@ -252,11 +268,11 @@ func (m *mixture) mustFit(want holding) bool {
 		switch want.name.Kind {
 		case gpu.KindMIG:
 			i := slices.IndexFunc(g.MIG.Profiles, func(p gpu.ProfileInfo) bool { return p.Profile == want.name.Profile })
-			return m.catalog.Offer.MIG && m.catalog.MIG.Profiles.All && i >= 0 && want.memory <= wholeMi(g.MIG.Profiles[i].MemoryBytes)
+			return m.catalog.Offer.MIG && m.catalog.MIG.Profiles.All && i >= 0 && want.memory <= wholeMi(g.MIG.Profiles[i].MemoryBytes-m.server())
 		case gpu.KindTimeSlice:
 			return m.catalog.Offer.TimeSlice && !m.catalog.Exclusive && want.slots <= m.slots()
 		default:
-			return want.memory <= wholeMi(g.MemoryBytes)
+			return want.memory <= wholeMi(g.MemoryBytes-g.ReservedBytes-m.server())
 		}
 	})
 }
@@ -332,6 +348,7 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 				MPS:               rapid.Bool().Draw(rt, "MPS"),
 				ComputeOvercommit: rapid.SampledFrom([]float64{0, 1, 1.5, 3}).Draw(rt, "overcommit"),
 				Smallest:          rapid.SampledFrom([]int64{0, 1, 512 << 20}).Draw(rt, "smallest"),
+				ServerMemory:      rapid.SampledFrom([]uint64{0, 64<<20 + 1}).Draw(rt, "server"),
 			},
 			MIG:        catalog.MIGOffer{Profiles: catalog.MIGProfiles{All: rapid.Bool().Draw(rt, "all")}, AllowReset: true},
 			TimeSlices: rapid.SampledFrom([]int{0, 1, 5}).Draw(rt, "slots"),

@@ -22,6 +22,9 @@ type ShareOffer struct {
 	// Smallest is the least memory of a share, in bytes. It is rounded up to
 	// whole steps of [MemoryStep]; 0 means one.
 	Smallest int64
+	// ServerMemory is what the MPS server of a device takes of its memory, in
+	// bytes.
+	ServerMemory uint64
 }
 
 // Share is what an allocation takes of a GPU or of a MIG device.
@@ -36,7 +39,7 @@ type Share struct {
 }
 
 // Share reads what an allocation consumes of a device with so much memory, which
-// is [Memory] of a GPU or [PartitionMemory] of a MIG device. Nothing consumed
+// is that of [ShareOffer.Memory] or [ShareOffer.PartitionMemory]. Nothing consumed
 // means a device that is allocated exclusively. The error for what the scheduler
 // would not have granted on the devices of this offer wraps [gpu.ErrInvalid].
 func (o ShareOffer) Share(all resource.Quantity, consumed map[resourceapi.QualifiedName]resource.Quantity) (Share, error) {
@@ -70,6 +73,17 @@ func (o ShareOffer) smallest(all resource.Quantity) resource.Quantity {
 		return all
 	}
 	return smallest
+}
+
+// smallestOf returns the least that is published for requests of a GPU with so much
+// memory: that of the offer, and a part of the memory for each client that MPS
+// admits at a time. A share has as many clients as its memory has such parts, and
+// one at least, so the scheduler gives away no more clients than there are.
+func (o ShareOffer) smallestOf(g gpu.GPU, all resource.Quantity) resource.Quantity {
+	if o.byMPS(g) {
+		o.Smallest = max(o.Smallest, (all.Value()+gpu.MPSMaxClients-1)/gpu.MPSMaxClients)
+	}
+	return o.smallest(all)
 }
 
 // byMPS reports whether shares of the GPU, and of its parts, are held by MPS.
@@ -106,13 +120,14 @@ func (o ShareOffer) describe(a attributes, g gpu.GPU, shared bool) {
 // consumable if claims can take shares of it. Where the capacity itself is the
 // maximum of a request, its range states none.
 func (o ShareOffer) capacities(g gpu.GPU, shared bool) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
-	if g.MemoryBytes < MemoryStep {
+	all := o.Memory(g, shared)
+	if all.IsZero() {
 		return nil
 	}
-	memory := resourceapi.DeviceCapacity{Value: Memory(g)}
+	memory := resourceapi.DeviceCapacity{Value: all}
 	compute := resourceapi.DeviceCapacity{Value: number(wholeCompute)}
 	if shared {
-		memory.RequestPolicy = policy(Memory(g), o.smallest(Memory(g)), *resource.NewQuantity(MemoryStep, resource.BinarySI))
+		memory.RequestPolicy = policy(all, o.smallestOf(g, all), *resource.NewQuantity(MemoryStep, resource.BinarySI))
 		compute.RequestPolicy = policy(number(0), number(0), number(1))
 		if promised := int64(math.Round(wholeCompute * o.ComputeOvercommit)); promised > wholeCompute {
 			compute.Value = number(promised)

@@ -108,7 +108,9 @@ func TestHowSharesArePublished(t *testing.T) {
 	exact := sharing()
 	exact.Shares.ComputeOvercommit = 1
 	coarse := sharing()
-	coarse.Shares.Smallest = 512<<20 - 1
+	coarse.Shares.Smallest = 2<<30 - 1
+	coarsePlain := unheld
+	coarsePlain.Shares.Smallest = 512<<20 - 1
 	huge := sharing()
 	huge.Shares.Smallest = 1 << 40
 	whole := sharing()
@@ -117,21 +119,38 @@ func TestHowSharesArePublished(t *testing.T) {
 	const held = "enforcement: \"cooperative\"\nsharing: \"mps\"\n"
 	const all = "compute = 100, default 0, from 0 by 1\nmemory = 81559Mi, default 81559Mi, from 1Mi by 1Mi\nshareable true"
 	const alone = "compute = 100\nmemory = 81559Mi"
+	fair := strings.Replace(all, "from 1Mi", "from 1700Mi", 1) // a 48th
+	kept := func(g *gpu.GPU) { g.ReservedBytes = 551<<20 + 1 }
+	server := sharing()
+	server.Shares.ServerMemory = 64 << 20
+	plainServer := unheld
+	plainServer.Shares.ServerMemory = 64 << 20
+	wholeServer := server
+	wholeServer.Offer = catalog.Offer{}
+	numbers := func(text, memory, least string) string {
+		return strings.NewReplacer("81559Mi", memory, "from 1Mi", "from "+least).Replace(text)
+	}
 	for name, tc := range map[string]struct {
 		catalog catalog.Catalog
 		change  func(*gpu.GPU)
 		want    string
 	}{
-		"held by MPS":                             {catalog: sharing(), want: held + all},
+		"held by MPS":                             {catalog: sharing(), want: held + fair},
 		"no MPS on the node":                      {catalog: unheld, want: plain + all},
 		"a GPU before Volta":                      {sharing(), func(g *gpu.GPU) { g.ComputeCapability = gpu.Version{Major: 6, Minor: 1} }, plain + all},
 		"shares are not offered":                  {catalog: whole, want: plain + alone},
-		"an exclusive mode and MPS":               {sharing(), func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeModeExclusiveProcess }, held + all},
+		"an exclusive mode and MPS":               {sharing(), func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeModeExclusiveProcess }, held + fair},
 		"an exclusive mode and no MPS":            {unheld, func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeModeExclusiveProcess }, plain + alone},
-		"compute promised twice and a half":       {catalog: generous, want: held + strings.Replace(all, "100, default 0, from 0 by 1", "250, default 0, from 0 to 100 by 1", 1)},
-		"compute promised in uneven parts":        {catalog: uneven, want: held + strings.Replace(all, "100, default 0, from 0 by 1", "115, default 0, from 0 to 100 by 1", 1)},
-		"compute promised once":                   {catalog: exact, want: held + all},
-		"a smallest share, in whole steps":        {catalog: coarse, want: held + strings.Replace(all, "from 1Mi", "from 512Mi", 1)},
+		"compute promised twice and a half":       {catalog: generous, want: held + strings.Replace(fair, "100, default 0, from 0 by 1", "250, default 0, from 0 to 100 by 1", 1)},
+		"compute promised in uneven parts":        {catalog: uneven, want: held + strings.Replace(fair, "100, default 0, from 0 by 1", "115, default 0, from 0 to 100 by 1", 1)},
+		"compute promised once":                   {catalog: exact, want: held + fair},
+		"a smallest share, in whole steps":        {catalog: coarse, want: held + strings.Replace(all, "from 1Mi", "from 2Gi", 1)},
+		"a smallest share, and no MPS":            {catalog: coarsePlain, want: plain + strings.Replace(all, "from 1Mi", "from 512Mi", 1)},
+		"memory that the driver keeps":            {unheld, kept, plain + numbers(all, "81007Mi", "1Mi")},
+		"memory that an MPS server takes too":     {server, kept, held + numbers(all, "80943Mi", "1687Mi")},
+		"a server where MPS holds nothing":        {plainServer, kept, plain + numbers(all, "81007Mi", "1Mi")},
+		"a server where no shares are offered":    {wholeServer, kept, plain + numbers(alone, "81007Mi", "")},
+		"more memory kept than there is":          {server, func(g *gpu.GPU) { g.ReservedBytes = 1 << 60 }, strings.TrimSuffix(plain, "\n")},
 		"a smallest share larger than the GPU is": {catalog: huge, want: held + strings.Replace(all, "from 1Mi", "from 81559Mi", 1)},
 	} {
 		t.Run(name, func(t *testing.T) {

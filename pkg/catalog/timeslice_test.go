@@ -215,8 +215,8 @@ func TestTheSchedulerGivesSharesAndTurns(t *testing.T) {
 			"a 1b-00-ts 1\nb does not fit\nc does not fit\nd 1b-00-ts 1",
 		},
 		"a shared GPU takes no turns": {
-			slicing(sharing()), h100(t, 1), []string{"memory=1Gi", "class=timeslice", "memory=1Gi", ""},
-			"a 1b-00 1Gi\nb does not fit\nc 1b-00 1Gi\nd does not fit",
+			slicing(sharing()), h100(t, 1), []string{"memory=2Gi", "class=timeslice", "memory=2Gi", ""},
+			"a 1b-00 2Gi\nb does not fit\nc 1b-00 2Gi\nd does not fit",
 		},
 		"a cut GPU takes no turns": {
 			slicing(cutting(catalog.MIGProfiles{})), first(t, 1, "dgx-h100"), []string{"class=mig profile=1g.10gb", "class=timeslice", "class=mig profile=3g.40gb memory=10Gi"},
@@ -239,8 +239,8 @@ func TestTheSchedulerGivesSharesAndTurns(t *testing.T) {
 			"a 1b-00 20Gi\nb 1b-00 20Gi\nc 43-00 40Gi\nd 1b-00 20Gi",
 		},
 		"compute is promised one and a half times, and each share has a smallest size": {
-			generous, h100(t, 1), []string{"memory=1Mi compute=100", "memory=2Gi compute=51", "memory=1025Mi compute=50", "memory=1Gi compute=101"},
-			"a 1b-00 1Gi\nb does not fit\nc 1b-00 1025Mi\nd does not fit",
+			generous, h100(t, 1), []string{"memory=1Mi compute=100", "memory=2Gi compute=51", "memory=1701Mi compute=50", "memory=1Gi compute=101"},
+			"a 1b-00 1700Mi\nb does not fit\nc 1b-00 1701Mi\nd does not fit",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

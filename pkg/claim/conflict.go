@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -107,7 +106,7 @@ func (m *Manager) room(ctx context.Context, j job, name gpu.DeviceName, others [
 	if err != nil {
 		return err
 	}
-	all, err := memoryOf(g, name)
+	all, err := m.memoryOf(g, name, true)
 	if err != nil {
 		return err
 	}
@@ -162,16 +161,16 @@ func clientsOf(g gpu.GPU, name gpu.DeviceName) int {
 	return gpu.MPSClients(info.ComputeSlices, g.MIG.ComputeSlices())
 }
 
-// memoryOf a device, as it is published.
-func memoryOf(g gpu.GPU, name gpu.DeviceName) (resource.Quantity, error) {
+// memoryOf returns the memory of a device as it is published, be it shared or not.
+func (m *Manager) memoryOf(g gpu.GPU, name gpu.DeviceName, shared bool) (resource.Quantity, error) {
 	if name.Kind != gpu.KindMIG {
-		return catalog.Memory(g), nil
+		return m.Shares.Memory(g, shared), nil
 	}
 	info, _, known := g.MIG.Find(name)
 	if !known {
 		return resource.Quantity{}, fmt.Errorf("%w: %s has no MIG profile %s at memory slice %d", gpu.ErrNotFound, describe(name.Address), name.Profile, name.Start)
 	}
-	return catalog.PartitionMemory(info), nil
+	return m.Shares.PartitionMemory(g, info, shared), nil
 }
 
 // inBytes writes an amount of memory as people do: "10Gi".

@@ -188,7 +188,7 @@ func (m *Manager) wish(ctx context.Context, claim *resourceapi.ResourceClaim, re
 	if pod := w.gpu.LentTo(w.name); pod != "" {
 		return w, refused{fmt.Errorf("%w: a device plugin of this node has given it, or what it is part of, to another pod; it is free when that pod has ended", gpu.ErrInUse), []any{"pod", pod}}
 	}
-	if w.all, err = memoryOf(w.gpu, w.name); err != nil {
+	if w.all, err = m.memoryOf(w.gpu, w.name, result.ShareID != nil); err != nil {
 		return w, err
 	}
 	w.share = catalog.Share{Whole: true}

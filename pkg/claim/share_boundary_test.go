@@ -15,8 +15,12 @@ import (
 // What is just admitted, and what is one too many.
 func TestTheBoundariesOfSharing(t *testing.T) {
 	processes := func(n int) string { return config("ShareConfig", fmt.Sprintf(`"processes":%d`, n)) }
-	holder := func(name string, n int) *resourceapi.ResourceClaim {
-		return pieces(name, piece{device: "gpu-00-00", memory: "30Gi", config: processes(n)})
+	// The smallest share may have less memory than a 48th of the GPU.
+	small := func(n int) (all []*resourceapi.ResourceClaim) {
+		for i := range n {
+			all = append(all, pieces(fmt.Sprint("small-", i), piece{device: "gpu-00-00", memory: "1Gi"}))
+		}
+		return all
 	}
 	perDevice := func(device int, limit string) string {
 		return config("GpuConfig", fmt.Sprintf(`"sharing":{"strategy":"MPS","mps":{"perDevice":[{"device":%d,"memoryLimit":"%s"}]}}`, device, limit))
@@ -27,28 +31,36 @@ func TestTheBoundariesOfSharing(t *testing.T) {
 		is     error // nil where it is admitted
 		says   string
 	}{
-		"as many processes as MPS admits, with those of others": {
-			others: []*resourceapi.ResourceClaim{holder("a", 40)},
-			pieces: []piece{{device: "gpu-00-00", memory: "30Gi", config: processes(8)}},
+		"as many processes as MPS admits, in all of the memory": {
+			pieces: []piece{{device: "gpu-00-00", memory: "80Gi", config: processes(48)}},
 		},
-		"one more, with those of others": {
-			others: []*resourceapi.ResourceClaim{holder("a", 40)},
-			pieces: []piece{{device: "gpu-00-00", memory: "30Gi", config: processes(9)}},
-			is:     gpu.ErrNoCapacity, says: "MPS admits 48 processes",
+		"as many processes as a share has of them": {
+			pieces: []piece{{device: "gpu-00-00", memory: "30Gi", config: processes(18)}},
 		},
-		"as many processes as MPS admits in one share": {
-			pieces: []piece{{device: "gpu-00-00", memory: "30Gi", config: processes(48)}},
+		"one process more than a share has of them": {
+			pieces: []piece{{device: "gpu-00-00", memory: "30Gi", config: processes(19)}},
+			is:     gpu.ErrInvalid, says: "a share of 30Gi has 18 of the 48 processes that MPS admits at a time to the device with 80Gi, and the ShareConfig declares 19; declare 18 in the ShareConfig, or ask for 32427Mi of memory",
+		},
+		"the memory that is said to be enough": {
+			pieces: []piece{{device: "gpu-00-00", memory: "32427Mi", config: processes(19)}},
+		},
+		"a Mi less than that": {
+			pieces: []piece{{device: "gpu-00-00", memory: "32426Mi", config: processes(19)}},
+			is:     gpu.ErrInvalid, says: "ask for 32427Mi",
+		},
+		"the processes of shares that fill a GPU": {
+			others: []*resourceapi.ResourceClaim{
+				pieces("a", piece{device: "gpu-00-00", memory: "50Gi", config: processes(30)}),
+				pieces("b", piece{device: "gpu-00-00", memory: "20Gi", config: processes(12)}),
+			},
+			pieces: []piece{{device: "gpu-00-00", memory: "10Gi", config: processes(6)}},
+		},
+		"as many shares as MPS admits processes": {
+			others: small(47), pieces: []piece{{device: "gpu-00-00", memory: "1Gi"}},
 		},
 		"one share more": {
-			others: []*resourceapi.ResourceClaim{holder("a", 48)},
-			pieces: []piece{{device: "gpu-00-00", memory: "30Gi"}},
-			is:     gpu.ErrNoCapacity, says: "MPS admits 48 processes",
-		},
-		"as many processes as MPS admits in two shares of a claim": {
-			pieces: []piece{{device: "gpu-00-00", memory: "30Gi", config: processes(40)}, {device: "gpu-00-00", memory: "30Gi", config: processes(8)}},
-		},
-		"one more in two shares of a claim": {
-			pieces: []piece{{device: "gpu-00-00", memory: "30Gi", config: processes(40)}, {device: "gpu-00-00", memory: "30Gi", config: processes(9)}},
+			others: small(48),
+			pieces: []piece{{device: "gpu-00-00", memory: "1Gi"}},
 			is:     gpu.ErrNoCapacity, says: "MPS admits 48 processes",
 		},
 		"a limit for the last device of a request": {

@@ -37,8 +37,8 @@ func TestSharesOfOneMIGDevice(t *testing.T) {
 		t.Errorf("more than is left: %v", err)
 	}
 	_, err = m.Prepare(once(), pieces("c", piece{device: part, memory: "3Gi", config: config("ShareConfig", `"processes":5`)}))
-	if !errors.Is(err, gpu.ErrNoCapacity) || !strings.Contains(err.Error(), "MPS admits 6 processes to the device") {
-		t.Errorf("more clients than a seventh of the GPU admits: %v", err)
+	if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "a share of 3Gi has 1 of the 6 processes that MPS admits at a time to the device with 9984Mi") {
+		t.Errorf("more clients than its part of those of a seventh of the GPU: %v", err)
 	}
 	for _, device := range []string{part, h100, h100 + "-ts"} {
 		if _, err := m.Prepare(once(), pieces("d", piece{device: device})); !errors.Is(err, gpu.ErrInUse) {
@@ -216,15 +216,15 @@ func TestALostShare(t *testing.T) {
 func TestDyingAtEveryPointOfSharing(t *testing.T) {
 	sim, dir := dgxH100(t), t.TempDir()
 	const other = "gpu-52-00"
-	mix := func(name, memory string) *resourceapi.ResourceClaim {
+	mix := func(name, memory, larger string) *resourceapi.ResourceClaim {
 		return pieces(name,
 			piece{device: part, memory: memory},
-			piece{device: h100Other, memory: memory, config: config("ShareConfig", `"processes":2`)},
+			piece{device: h100Other, memory: larger, config: config("ShareConfig", `"processes":2`)},
 			piece{device: h100Other, memory: memory},
 			piece{device: other + "-ts", config: interval(gpu.TimeSliceLong)},
 		)
 	}
-	beside, c := mix("beside", "2Gi"), mix("dying", "3Gi")
+	beside, c := mix("beside", "2Gi", "4Gi"), mix("dying", "3Gi", "5Gi")
 	for _, goal := range []string{"prepare", "unprepare"} {
 		points := 0
 		for died := true; died; points++ {
@@ -300,7 +300,7 @@ func TestDyingAtEveryPointOfTheFirstShare(t *testing.T) {
 func TestAWholeMIGDeviceHasNoMoreClientsThanItAdmits(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
 	_, err := w.start().Prepare(once(), pieces("a", piece{device: part, config: config("ShareConfig", `"processes":7`)}))
-	if !errors.Is(err, gpu.ErrNoCapacity) || !strings.Contains(err.Error(), "MPS admits 6 processes to the device at a time, and the ShareConfig declares 7") {
-		t.Errorf("error %v, want ErrNoCapacity with the reason", err)
+	if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "has 6 of the 6 processes that MPS admits") || !strings.HasSuffix(err.Error(), "; declare 6 in the ShareConfig") {
+		t.Errorf("error %v, want ErrInvalid with the reason", err)
 	}
 }

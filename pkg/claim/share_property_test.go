@@ -42,7 +42,7 @@ func (m *shareModel) size(name gpu.DeviceName) uint64 {
 	if info, _, known := g.MIG.Find(name); name.Kind == gpu.KindMIG && known {
 		return info.MemoryBytes >> 20 << 20
 	}
-	return g.MemoryBytes >> 20 << 20
+	return (g.MemoryBytes - g.ReservedBytes) >> 20 << 20
 }
 
 // fits reports whether the pieces can be held beside what all other claims

@@ -69,8 +69,9 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 		"more compute than all": {pieces: []piece{{device: "gpu-00-00", memory: "20Gi", compute: "101"}}, is: gpu.ErrInvalid, says: "101 percent of compute; want a whole number from 0 to 100"},
 		"part of a percent":     {pieces: []piece{{device: "gpu-00-00", memory: "20Gi", compute: "500m"}}, is: gpu.ErrInvalid, says: "500m percent of compute"},
 		"too small for its processes": {
-			pieces: []piece{{device: "gpu-00-00", memory: "1Gi", config: config("ShareConfig", `"processes":4`)}}, is: gpu.ErrInvalid,
-			says: "1Gi of memory for 4 processes leaves none to compute with: each needs 512Mi for its CUDA context alone; ask for 2052Mi at least",
+			world:  change(func(g *gpu.GPU) { g.MemoryBytes = 16 << 30 }),
+			pieces: []piece{{device: "gpu-00-00", memory: "2Gi", config: config("ShareConfig", `"processes":6`)}}, is: gpu.ErrInvalid,
+			says: "2Gi of memory for 6 processes leaves none to compute with: each needs 512Mi for its CUDA context alone; ask for 3078Mi at least",
 		},
 		"several for one request": {
 			pieces: []piece{{device: "gpu-00-00", memory: "20Gi", request: "r"}, {device: "gpu-01-00", memory: "20Gi", request: "r"}}, is: gpu.ErrInvalid,
@@ -102,14 +103,9 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 			pieces: []piece{{device: "gpu-00-00-ts"}}, is: gpu.ErrInUse, says: "holds gpu-00-00",
 		},
 		"time slices with their GPU": {pieces: []piece{{device: "gpu-00-00-ts"}, {device: "gpu-00-00"}}, is: gpu.ErrInvalid, says: "allocated together with gpu-00-00-ts"},
-		"for more clients than MPS admits": {
-			others: []*resourceapi.ResourceClaim{
-				pieces("a", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", `"processes":30`)}),
-				pieces("b", piece{device: "gpu-00-00", memory: "10Gi", config: config("ShareConfig", `"processes":10`)}),
-				pieces("plain", piece{device: "gpu-00-00", memory: "10Gi", config: config("ShareConfig", plain)}),
-			},
-			pieces: []piece{{device: "gpu-00-00", memory: "10Gi", config: config("ShareConfig", `"processes":9`)}}, is: gpu.ErrNoCapacity,
-			says: "MPS admits 48 processes to the device at a time; shares for 40 are held by 3 other claims, and this claim is for 9 more",
+		"for all clients that MPS admits": {
+			pieces: []piece{{device: "gpu-00-00", memory: "10Gi", config: config("ShareConfig", `"processes":48`)}}, is: gpu.ErrInvalid,
+			says: "processes: invalid: a share of 10Gi has 6 of the 48 processes that MPS admits at a time to the device with 80Gi, and the ShareConfig declares 48; declare 6 in the ShareConfig, or ask for 80Gi of memory",
 		},
 
 		"a GpuConfig for a share": {

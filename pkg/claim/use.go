@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -55,6 +56,9 @@ func (m *Manager) useShare(a *allocated, w wish, all []wish) error {
 	if n := len(w.companions(all)); n > 1 {
 		return fmt.Errorf("%w: %d MPS shares for one request, and a container can be client of one MPS daemon only; make a request of each and let each container name the one that is for it, or say Plain in a ShareConfig", gpu.ErrInvalid, n)
 	}
+	if err := w.checkProcesses(config.Processes); err != nil {
+		return err
+	}
 	limits, err := limitsOf(shareSize{
 		memory: w.share.Memory, all: uint64(w.all.Value()), compute: w.share.Compute, burst: config.Compute == v1alpha1.ComputeBurst,
 		processes: config.Processes, context: m.ContextMemory,
@@ -62,14 +66,27 @@ func (m *Manager) useShare(a *allocated, w wish, all []wish) error {
 	if err != nil {
 		return err
 	}
-	// Those of others, where there can be any, are counted when it is known who
-	// they are.
-	if admitted := clientsOf(w.gpu, w.name); limits.Processes > admitted {
-		return fmt.Errorf("processes: %w: MPS admits %d processes to the device at a time, and the ShareConfig declares %d; declare fewer", gpu.ErrNoCapacity, admitted, limits.Processes)
-	}
 	limits.Daemon = a.Device
 	a.MPS = &limits
 	return nil
+}
+
+// checkProcesses returns an error if a share declares more processes than its part
+// of the clients that MPS admits to the device: it would take those of other shares,
+// which the scheduler gives away by their memory.
+func (w wish) checkProcesses(declared int) error {
+	all, admitted := uint64(w.all.Value()), clientsOf(w.gpu, w.name)
+	most := gpu.MPSClientsOfShare(admitted, w.share.Memory, all)
+	if declared <= most {
+		return nil
+	}
+	remedy := fmt.Sprintf("declare %d in the ShareConfig", most)
+	if declared <= admitted {
+		steps := (uint64(declared)*all/uint64(admitted) + catalog.MemoryStep - 1) / catalog.MemoryStep
+		remedy += fmt.Sprintf(", or ask for %s of memory", inBytes(min(all, steps*catalog.MemoryStep)))
+	}
+	return fmt.Errorf("processes: %w: a share of %s has %d of the %d processes that MPS admits at a time to the device with %s, and the ShareConfig declares %d; %s",
+		gpu.ErrInvalid, inBytes(w.share.Memory), most, admitted, w.all.String(), declared, remedy)
 }
 
 // useTogether makes those who use whole devices that are configured together

@@ -14,6 +14,17 @@ func MPSClients(slices, ofGPU int) int {
 	return max(1, MPSMaxClients*slices/ofGPU)
 }
 
+// MPSClientsOfShare returns how many of a device's MPS clients belong to a share of
+// its memory: as large a part of them, rounded down, and one at least. Shares of all
+// of the memory have no more than all clients together if each has the memory of a
+// client or more.
+func MPSClientsOfShare(clients int, share, all uint64) int {
+	if all == 0 {
+		return 1
+	}
+	return max(1, int(uint64(clients)*share/all))
+}
+
 // ComputeSlices is how many a GPU has: those of its largest profile.
 func (m MIG) ComputeSlices() int {
 	most := 0

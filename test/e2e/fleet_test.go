@@ -83,8 +83,15 @@ func occupied(t *testing.T) harness.Occupancy {
 	return occupancy
 }
 
+// usable is the memory of a GPU of the fleet's: its own less what the driver and an
+// MPS server keep. server is that of a share.
+const (
+	usable = (81920 - 868 - 64) << 20
+	server = 9 * gi
+)
+
 func testSums(t *testing.T, occupancy harness.Occupancy) {
-	const memory = 80 * gi
+	const memory = usable
 	each := map[string][]int{}
 	for _, g := range occupancy.GPUs {
 		each[g.Mode] = append(each[g.Mode], len(g.Pods))
@@ -94,7 +101,7 @@ func testSums(t *testing.T, occupancy harness.Occupancy) {
 		case harness.Whole:
 			want = [3][2]int64{{memory, 0}, {100, 0}, {}}
 		case harness.Shares:
-			want = [3][2]int64{{n * 10 * gi, memory - n*10*gi}, {n * 12, 100 - n*12}, {}}
+			want = [3][2]int64{{n * server, memory - n*server}, {n * 12, 100 - n*12}, {}}
 		case harness.Turns:
 			want = [3][2]int64{{}, {}, {n, 12 - n}}
 		}
@@ -116,8 +123,8 @@ func testSums(t *testing.T, occupancy harness.Occupancy) {
 		t.Errorf("pods per GPU in each mode (-want +got)\n%s", diff)
 	}
 	left := occupancy.Left
-	if left.GPUs != 0 || left.Memory.Value() != 40*gi || left.Compute != 4+4+52 || left.Slots != 6 {
-		t.Errorf("left are %+v, want 40Gi, 60 percent and 6 slots", left)
+	if left.GPUs != 0 || left.Memory.Value() != 3*usable-20*server || left.Compute != 4+4+52 || left.Slots != 6 {
+		t.Errorf("left are %+v, want %d bytes, 60 percent and 6 slots", left, 3*usable-20*server)
 	}
 }
 
@@ -152,15 +159,14 @@ func testServers(t *testing.T) {
 	must(t, err)
 	for _, pod := range pods.Items {
 		client := held(t, pod.Namespace, pod.Name)
-		if client.Client.ActiveThreadPercentage != 12 || client.Limit() > 10*gi || client.AllocatedBytes != 9*gi || client.Error.Name != "" {
-			t.Errorf("%s is held to %v %% and %d bytes and has allocated %d, want 12 %%, 10Gi at most, and 9Gi: %s",
+		if client.Client.ActiveThreadPercentage != 12 || client.Limit() > server || client.AllocatedBytes != 8*gi || client.Error.Name != "" {
+			t.Errorf("%s is held to %v %% and %d bytes and has allocated %d, want 12 %%, 9Gi at most, and 8Gi: %s",
 				pod.Name, client.Client.ActiveThreadPercentage, client.Limit(), client.AllocatedBytes, client.Error.Message)
 		}
 	}
 }
 
-// testLeft has four more servers take the 40Gi that are left; then the next one
-// waits. They come one by one: of those that come together the scheduler may
+// testLeft has four more servers take what is left; then the next one waits. They come one by one: of those that come together the scheduler may
 // count one twice for a moment, and then have the last wait for minutes.
 func testLeft(t *testing.T) {
 	scale := func(replicas int) {
@@ -172,8 +178,8 @@ func testLeft(t *testing.T) {
 		scale(replicas)
 		must(t, cluster.WaitCount(t.Context(), "serving", replicas))
 	}
-	if left := occupied(t).Left; left.Memory.Value() != 0 {
-		t.Errorf("with 24 servers %s is left, want nothing", left.Memory.String())
+	if left := occupied(t).Left; left.Memory.Value() != 3*(usable-8*server) {
+		t.Errorf("with 24 servers %s is left, want what is too little for another on each of three GPUs", left.Memory.String())
 	}
 	scale(25)
 	var waiting string

@@ -52,7 +52,8 @@ type ShareConfig struct {
 	// Strategy holds a share to what it was given; MPS by default.
 	Strategy ShareStrategy `json:"strategy,omitempty"`
 	// Processes that use the share at a time, 1 to [gpu.MPSMaxClients], 1 by
-	// default: its memory and compute are divided among them. With the strategy
+	// default: its memory and compute are divided among them. A share has as large
+	// a part of that many as of its device's memory. With the strategy
 	// Plain, which limits nobody, it cannot be given and is 0.
 	Processes int `json:"processes,omitempty"`
 	// Compute of a share whose request names none; Proportional by default.

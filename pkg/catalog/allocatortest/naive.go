@@ -48,7 +48,7 @@ func Naive(pool string, node gpu.Node) resourceslice.DriverResources {
 				parts = append(parts, resourceapi.Device{
 					Name:             part.String(),
 					Attributes:       a,
-					Capacity:         map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{catalog.CapacityMemory: {Value: catalog.PartitionMemory(profile)}},
+					Capacity:         map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{catalog.CapacityMemory: {Value: catalog.ShareOffer{}.PartitionMemory(g, profile, false)}},
 					ConsumesCounters: []resourceapi.DeviceCounterConsumption{{CounterSet: set.Name, Counters: taken}},
 				})
 			}

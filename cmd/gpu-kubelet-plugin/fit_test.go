@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
+)
+
+// What the stand-in for MPS takes for the context of each client.
+const contextOfAClient = "256Mi"
+
+// The sum of all shares is what is published of a device, and each process takes
+// all that its share is held to.
+func TestSharesOfAllThatIsPublishedFitOnTheDevice(t *testing.T) {
+	for name, tc := range map[string]struct{ device, share string }{
+		"a GPU":        {"gpu-1b-00", "20Gi"},
+		"a MIG device": {"gpu-43-00-mig-1g-10gb-2", "4Gi"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.nameSlices(t)
+			n.sharing.contextMemory.Quantity = resource.MustParse(contextOfAClient)
+			n.offered = catalog.Offer{Share: true, MIG: true}
+			supervisor := n.supervise(t)
+			a := n.start(t)
+			left := n.memory(t, tc.device)
+			var limits []string
+			for i, size := 0, resource.MustParse(tc.share); left.Sign() > 0; i++ {
+				if left.Cmp(size) < 0 {
+					size = left
+				}
+				claim := shareFor(fmt.Sprint("share-", i), tc.device, size.String(), "0")
+				if _, err := n.client.ResourceV1().ResourceClaims(claim.Namespace).Create(t.Context(), claim, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				if got := a.prepare(t, claim)[string(claim.UID)]; got.Error != "" {
+					t.Fatal(got.Error)
+				}
+				limits = append(limits, n.variable(t, claim, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"))
+				left.Sub(size)
+			}
+			pipe := n.stand(t, supervisor.daemon(tc.device).GetDevices()...)
+			for _, limit := range limits {
+				if err := fill(t, pipe, limit); err != nil {
+					t.Errorf("a process with %s of it: %v", limit, err)
+				}
+			}
+		})
+	}
+}
+
+// memory is what is published of a device.
+func (n *node) memory(t *testing.T, name string) resource.Quantity {
+	t.Helper()
+	for _, slice := range n.published(t) {
+		for _, device := range slice.Spec.Devices {
+			if device.Name == name {
+				return device.Capacity[catalog.CapacityMemory].Value
+			}
+		}
+	}
+	t.Fatalf("%s is not published", name)
+	return resource.Quantity{}
+}
+
+// variable is one of the environment that a claim brings.
+func (n *node) variable(t *testing.T, claim *resourceapi.ResourceClaim, name string) string {
+	t.Helper()
+	_, lines := n.injected(t, claim)
+	for _, line := range lines {
+		if value, ok := strings.CutPrefix(line, name+"="); ok {
+			return value
+		}
+	}
+	t.Fatalf("%s is not in %q", name, lines)
+	return ""
+}
+
+// stand runs the stand-in for MPS on devices until the test ends, and returns its
+// pipe directory.
+func (n *node) stand(t *testing.T, devices ...string) string {
+	t.Helper()
+	model, err := nvmlsim.LoadModel("dgx-h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := nvmlsim.OpenOrCreate(n.simState, model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(n.simState)
+	// Servers of other users pass through it.
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	o := mpssim.Options{PipeDirectory: filepath.Join(dir, "pipe"), LogDirectory: filepath.Join(dir, "log"), Shm: t.TempDir(), VisibleDevices: devices}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- mpssim.Run(ctx, sim, o, func() { close(ready) }) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the stand-in for MPS: %v", err)
+		}
+	})
+	select {
+	case <-ready:
+	case err := <-ended:
+		ended <- err
+		t.FailNow()
+	}
+	// A client shows that it has the server's shm.
+	if err := os.Symlink(o.Shm, filepath.Join(dir, "shm")); err != nil {
+		t.Fatal(err)
+	}
+	return o.PipeDirectory
+}
+
+// fill is a client with a limit that takes all of it, and keeps it until the test
+// ends.
+func fill(t *testing.T, pipe, limit string) error {
+	t.Helper()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(t.Context(), "unix", filepath.Join(pipe, "control"))
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	replies := json.NewDecoder(conn)
+	ask := func(r mpssim.Request) (reply mpssim.Reply, err error) {
+		if err := json.NewEncoder(conn).Encode(r); err != nil {
+			return reply, err
+		}
+		if err := replies.Decode(&reply); err != nil {
+			return reply, err
+		}
+		if reply.Error != nil {
+			return reply, reply.Error
+		}
+		return reply, nil
+	}
+	server, err := ask(mpssim.Request{Op: "connect", PinnedDeviceMemLimit: limit})
+	if err != nil {
+		return err
+	}
+	token, err := os.ReadFile(filepath.Join(filepath.Dir(pipe), "shm", server.Shm))
+	if err != nil {
+		return err
+	}
+	if _, err := ask(mpssim.Request{Op: "attach", Token: string(token)}); err != nil {
+		return err
+	}
+	mebibytes, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(limit, "0="), "M"), 10, 64)
+	if err != nil {
+		return err
+	}
+	_, err = ask(mpssim.Request{Op: "alloc", Bytes: mebibytes << 20})
+	return err
+}
