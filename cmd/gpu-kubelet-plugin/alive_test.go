@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
 func wantAlive(t *testing.T, a *running) {
@@ -111,4 +113,36 @@ func TestTheEndOfTheAgentIsWatched(t *testing.T) {
 		t.Error(err)
 	}
 	<-ending
+}
+
+// One bad GPU is one bad GPU: the others are served, the agent stays alive and
+// ends when it is told to.
+func TestAGPUThatHangsFromTheStartKeepsNoOtherWaiting(t *testing.T) {
+	hung, other := claimFor("hung", "gpu-1b-00"), claimFor("other", "gpu-43-00")
+	n := newNode(t, hung, other)
+	a := n.start(t)
+	if got := a.prepare(t, hung)["uid-hung"]; got.Error != "" {
+		t.Fatal(got.Error)
+	}
+	n.mustStop(t, a)
+	sim, err := nvmlsim.Open(n.simState)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sim.HangGPU(0); err != nil {
+		t.Fatal(err)
+	}
+
+	b := n.start(t)
+	if got := b.prepare(t, other)["uid-other"]; got.Error != "" {
+		t.Errorf("a claim on another GPU: %s", got.Error)
+	}
+	wantAlive(t, b)
+	if err := b.kubelet.Unprepare(t.Context(), other); err != nil {
+		t.Errorf("a claim on another GPU is not unprepared: %v", err)
+	}
+	n.mustStop(t, b)
+	if err := sim.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
 }

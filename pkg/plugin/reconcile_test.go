@@ -209,6 +209,11 @@ func TestOnlyA404AboutTheClaimSaysThatItIsGone(t *testing.T) {
 			}
 		})
 	}
+	written := apierrors.NewNotFound(resourceapi.Resource("resourceclaims"), "one")
+	written.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeUnexpectedServerResponse, Message: "404"}}
+	if isGone(written, "one") {
+		t.Error("a claim is gone by a Status that client-go has written and not the API server")
+	}
 	if isGone(errors.New("connection refused"), "one") || isGone(nil, "one") {
 		t.Error("a claim is gone without a 404")
 	}

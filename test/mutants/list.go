@@ -11,5 +11,6 @@ func all() []mutant {
 		faultMutants(),
 		claimMutants(),
 		nodeMutants(),
+		keepMutants(),
 	)
 }

@@ -1,0 +1,112 @@
+package main
+
+import "time"
+
+// keepMutants are mutants of what keeps an agent from taking devices away from
+// those who use them, and from going on when it is stuck.
+func keepMutants() []mutant {
+	return []mutant{
+		{
+			file:   "pkg/plugin/gone.go",
+			old:    `|| apierrors.IsUnexpectedServerError(err) {`,
+			new:    `{`,
+			notice: "a load balancer's 404 releases the claims of pods that run",
+		},
+		{
+			file:   "pkg/plugin/gone.go",
+			old:    `!strings.HasPrefix(status.Message, genericNotFound)`,
+			new:    `strings.TrimSpace(status.Message) != ""`,
+			notice: "an API server that does not serve claims releases those of pods that run",
+		},
+		{
+			file:   "pkg/plugin/gone.go",
+			old:    `about.Name == name`,
+			new:    `about.Name != ""`,
+			notice: "a 404 about another object releases a claim",
+		},
+		{
+			file:   "pkg/plugin/rounds.go",
+			old:    `	confirmations = 2`,
+			new:    `	confirmations = 1`,
+			notice: "one wrong answer of the API server releases a claim",
+		},
+		{
+			file:   "pkg/plugin/rounds.go",
+			old:    `if len(ripe) > 1 || len(ripe) == held {`,
+			new:    `if len(ripe) == held {`,
+			notice: "several claims are released as soon as one would be",
+		},
+		{
+			file:   "pkg/plugin/rounds.go",
+			old:    `if len(ripe) > 1 || len(ripe) == held {`,
+			new:    `if len(ripe) > 1 {`,
+			notice: "the last claim of a node is released as soon as one of many would be",
+		},
+		{
+			file:   "pkg/plugin/rounds.go",
+			old:    `seen[uid] = r.seen[uid] + 1`,
+			new:    `r.seen[uid]++; seen = r.seen`,
+			notice: "rounds that do not follow each other release a claim",
+			run:    "^TestClaimsAreReleased|^TestAnError",
+		},
+		{
+			file: "pkg/plugin/reconcile.go",
+			old: `		found = nil
+`,
+			new:    "",
+			notice: "an API server that has lost its data releases the claims of pods that run",
+		},
+		{
+			file:   "pkg/plugin/reconcile.go",
+			old:    `if p.reads.Wait(ctx) != nil {`,
+			new:    `if false {`,
+			notice: "a thousand nodes that boot together flood the API server",
+		},
+		{
+			file:   "pkg/plugin/reconcile.go",
+			old:    `	if released > 0 {`,
+			new:    `	if released > 100 {`,
+			notice: "the metadata files of a claim that was released stay",
+			run:    "^TestAReleasedClaim",
+		},
+		{
+			file:   "pkg/plugin/metadata_files.go",
+			old:    `return object.Metadata.UID, nil`,
+			new:    `return "", nil`,
+			notice: "metadata files of prepared claims are removed under their containers",
+		},
+		{
+			file:   "pkg/plugin/activity.go",
+			old:    `took > a.limit`,
+			new:    `took < 0`,
+			notice: "an agent that is stuck is never restarted",
+		},
+		{
+			file:   "pkg/plugin/http.go",
+			old:    `	case <-ctx.Done():`,
+			new:    `	case <-make(chan int):`,
+			notice: "a probe hangs with the check that it is to tell of",
+			hangs:  20 * time.Second,
+			run:    "^TestAProbeAnswers",
+		},
+		{
+			file:   "pkg/cdi/dir.go",
+			old:    `s.Nlink == 0`,
+			new:    `s.Nlink > 1000`,
+			notice: "a CDI folder that was removed on the host is never seen by the container runtime again",
+		},
+		{
+			file:   "pkg/cdi/dir.go",
+			old:    `changed = d.seen != nil && !os.SameFile(d.seen, info)`,
+			new:    `changed = false`,
+			notice: "the specs of prepared claims are not written again",
+		},
+		{
+			file:   "pkg/home/home.go",
+			old:    `	if err := h.held.Check(); err != nil {`,
+			new:    `	if err := h.held.Check(); false {`,
+			notice: "an agent whose records were replaced goes on and has forgotten what is held",
+			run:    "^TestAHomeThatWasReplaced",
+		},
+	}
+}
