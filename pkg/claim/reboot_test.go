@@ -13,7 +13,9 @@ import (
 // keepsSpecs is a CDI folder from which nothing can be removed.
 type keepsSpecs struct{ claim.CDI }
 
-func (keepsSpecs) Remove(context.Context, types.UID) error { return errors.New("read-only file system") }
+func (keepsSpecs) Remove(context.Context, types.UID) error {
+	return errors.New("read-only file system")
+}
 
 // A spec without a record holds what it names. So the record of another boot goes
 // last: it says that the claim holds nothing any more.

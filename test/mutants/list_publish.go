@@ -40,8 +40,8 @@ func publishMutants() []mutant {
 		},
 		{
 			file:   "pkg/catalog/capacity.go",
-			old:    `int64(g.MemoryBytes/MemoryStep*MemoryStep)`,
-			new:    `int64(g.MemoryBytes)`,
+			old:    `int64(usable/MemoryStep*MemoryStep)`,
+			new:    `int64(usable)`,
 			notice: "the last share of a GPU is refused: it is no multiple of the step",
 			run:    shares,
 		},
