@@ -572,6 +572,16 @@ func TestAnAdministratorsMIGModeIsHisAfterARestart(t *testing.T) {
 		c.Look()
 		c.pass(time.Second)
 		c.wantNames(cutInHalves)
+		// A disk that fails for a moment does not make the mode an administrator's.
+		c.mu.Lock()
+		c.err = errors.New("disk")
+		c.mu.Unlock()
+		c.Look()
+		c.pass(time.Second)
+		c.wantNames(cutInHalves)
+		c.mu.Lock()
+		c.err = nil
+		c.mu.Unlock()
 		// A partition that no claim holds keeps the GPU in the mode.
 		hw.change(func(h *hardware) { h.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0), half(4)} })
 		c.Look()

@@ -1,0 +1,42 @@
+package controller
+
+import (
+	"testing"
+	"time"
+)
+
+func TestScansAreRareAgainAfterEachTrouble(t *testing.T) {
+	missing, joining, well := outcome{}, outcome{complete: true, unsettled: true}, outcome{complete: true}
+	for name, tc := range map[string]struct {
+		o           outcome
+		first, last time.Duration
+	}{
+		"a GPU is missing":                {missing, time.Second, time.Minute},
+		"a GPU has not joined its fabric": {joining, 2 * time.Second, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPace()
+			for range 2 {
+				if got := p.next(tc.o); got != tc.first {
+					t.Errorf("the next scan is in %v at first, want %v", got, tc.first)
+				}
+				for range 100 {
+					p.next(tc.o)
+				}
+				if got := p.next(tc.o); got != tc.last {
+					t.Errorf("the next scan is in %v at last, want %v", got, tc.last)
+				}
+				if got := p.next(well); got < idleTime || got > idleTime+idleTime/5 {
+					t.Errorf("the next scan is in %v when all is well", got)
+				}
+			}
+		})
+	}
+	p := newPace()
+	if got := p.next(outcome{complete: true, others: true, passing: true}); got != settleTime {
+		t.Errorf("the next scan is in %v after an event, want %v", got, settleTime)
+	}
+	if got := p.next(outcome{complete: true, passing: true}); got != passingTime {
+		t.Errorf("the next scan is in %v while there is a fault, want %v", got, passingTime)
+	}
+}
