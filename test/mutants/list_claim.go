@@ -99,7 +99,7 @@ func claimMutants() []mutant {
 			old:    `return slices.Concat(modes, partitions, turns, daemons, []entry{{Step: stepWriteCDI}})`,
 			new:    `return slices.Concat(modes, partitions, turns, []entry{{Step: stepWriteCDI}}, daemons)`,
 			notice: "a container starts before its MPS daemon runs",
-			run:    shares,
+			run:    "^TestWhatContainersGet$",
 		},
 		{
 			file:   "pkg/claim/plan.go",
