@@ -57,7 +57,7 @@ type listing struct {
 	mpsRet                 vendor.Return
 }
 
-func (l listing) DeviceGetHandleByPciBusId(id string) (vendor.Device, vendor.Return) {
+func (l listing) DeviceGetHandleByPciBusId(id string) (vendor.Device, vendor.Return) { //nolint:revive // the name is go-nvml's
 	device, ret := l.Interface.DeviceGetHandleByPciBusId(id)
 	return listingDevice{device, l}, ret
 }

@@ -171,3 +171,16 @@ func TestOnlyTheRecoveryActionIsASimulatedField(t *testing.T) {
 		t.Errorf("no fields: %v, want an error", ret)
 	}
 }
+
+func TestARecoveryActionWithAnErrorOfItsOwnIsNotTold(t *testing.T) {
+	read := func(ret gonvml.Return) gpu.Node {
+		value := gonvml.FieldValue{ValueType: uint32(gonvml.VALUE_TYPE_UNSIGNED_INT), NvmlReturn: uint32(ret)}
+		return snapshot(t, nvml.New(oneField{simulate(t, "t4").NVML(), value}))
+	}
+	if got := read(gonvml.ERROR_NOT_SUPPORTED).GPUs[0].Recovery; got != "" {
+		t.Errorf("got %q of a driver that does not know the field", got)
+	}
+	if node := read(gonvml.ERROR_GPU_IS_LOST); len(node.GPUs) != 0 {
+		t.Errorf("%d GPUs are read although the field says that they are lost", len(node.GPUs))
+	}
+}

@@ -12,5 +12,6 @@ func all() []mutant {
 		claimMutants(),
 		nodeMutants(),
 		keepMutants(),
+		readingMutants(),
 	)
 }
