@@ -39,6 +39,13 @@ func claimMutants() []mutant {
 			run:    refusals + "|" + shares,
 		},
 		{
+			file:   "pkg/claim/use.go",
+			old:    `if declared <= most {`,
+			new:    `if declared <= admitted {`,
+			notice: "a small share takes all MPS clients of a GPU",
+			run:    "^TestTheBoundaries|^TestSharesThat",
+		},
+		{
 			file:   "pkg/claim/conflict.go",
 			old:    `case clients > 0 && beforeClients+clients > admitted:`,
 			new:    `case clients > 0 && clients > admitted:`,

@@ -46,6 +46,27 @@ func publishMutants() []mutant {
 			run:    shares,
 		},
 		{
+			file:   "pkg/catalog/capacity.go",
+			old:    `less(g.MemoryBytes, g.ReservedBytes)`,
+			new:    `less(g.MemoryBytes, 0)`,
+			notice: "shares add up to memory that the driver keeps",
+			run:    shares,
+		},
+		{
+			file:   "pkg/catalog/capacity.go",
+			old:    `if shared && o.byMPS(g) {`,
+			new:    `if shared {`,
+			notice: "memory is kept for an MPS server where there is none",
+			run:    shares,
+		},
+		{
+			file:   "pkg/catalog/share.go",
+			old:    `o.Smallest = max(o.Smallest, (all.Value()+gpu.MPSMaxClients-1)/gpu.MPSMaxClients)`,
+			new:    `_ = gpu.MPSMaxClients`,
+			notice: "the scheduler gives away more shares than MPS admits processes",
+			run:    shares,
+		},
+		{
 			file:   "pkg/catalog/share.go",
 			old:    `case memory.Cmp(smallest) < 0:`,
 			new:    `case memory.Cmp(smallest) <= 0:`,
