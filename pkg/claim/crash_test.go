@@ -259,8 +259,11 @@ func TestARecordOfANewerReleaseIsLeftAlone(t *testing.T) {
 func TestRecoverRemovesPartsOfSpecsAndNothingOfOthers(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 1)
 	w.start()
-	for _, name := range []string{"gpu.nvidia.com-claim-gone.json.tmp", "gpu.nvidia.com-claim-damaged.json", "gpu.nvidia.com_metadata_gone_gpu.json", "nvidia.yaml"} {
-		if err := os.WriteFile(w.cdiDir()+"/"+name, []byte("{"), 0o644); err != nil {
+	for name, text := range map[string]string{
+		"gpu.nvidia.com-claim-gone.json.tmp": "{", "gpu.nvidia.com-claim-damaged.json": "{", "gpu.nvidia.com-claim-empty.json": "{}",
+		"gpu.nvidia.com_metadata_gone_gpu.json": "{", "nvidia.yaml": "{",
+	} {
+		if err := os.WriteFile(w.cdiDir()+"/"+name, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

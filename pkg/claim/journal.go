@@ -47,7 +47,7 @@ type job struct {
 func (j job) lockGPUs(ctx context.Context) error {
 	taken, err := j.wide.take(ctx)
 	if taken {
-		j.around.forget()
+		j.forget()
 	}
 	return err
 }

@@ -28,7 +28,7 @@ func (r *record) adopt(lost *record, static bool) bool {
 			continue
 		}
 		was := lost.Journal[slices.IndexFunc(lost.Journal, func(w entry) bool { return w.Step == e.Step && w.Device == e.Device })]
-		if made, err := was.partition(); err == nil && !(static && made.Found) {
+		if made, err := was.partition(); err == nil && (!static || !made.Found) {
 			e.Result = was.Result
 		}
 	}

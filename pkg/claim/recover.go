@@ -203,14 +203,17 @@ func (m *Manager) settle(ctx context.Context, claim types.UID, report *Report) e
 }
 
 // settleSpec looks at what is left of a claim that has no readable record. A
-// spec that tells what the claim holds stays; part of one is removed.
+// spec that tells what the claim holds stays; part of one is removed, and so is one
+// that names no device.
 func (m *Manager) settleSpec(ctx context.Context, claim types.UID, report *Report) error {
-	_, err := m.witness(ctx, claim)
+	h, err := m.witness(ctx, claim)
 	switch {
 	case errors.Is(err, gpu.ErrNotFound), errors.Is(err, gpu.ErrCorrupt):
 		return m.CDI.Remove(ctx, claim)
 	case err != nil:
 		return err
+	case len(h.Devices) == 0:
+		return m.CDI.Remove(ctx, claim)
 	}
 	report.Unrecorded = append(report.Unrecorded, claim)
 	return nil
