@@ -142,6 +142,7 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 		holders []*resourceapi.ResourceClaim
 		runs    func(*occupants)
 		refused bool
+		says    string
 	}{
 		"a whole GPU, a pod's process on it": {
 			wanted: newClaim("c", part), runs: func(o *occupants) { o.runs(0, 4711, "pod-gone") }, refused: true,
@@ -202,7 +203,7 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 			runs: func(o *occupants) {
 				o.runs(0, 4711, "pod-late")
 				o.apiErr = errors.New("resourceclaims team-a/a: connection refused")
-			}, refused: true,
+			}, refused: true, says: "the API server does not answer whether that belongs to a claim that shares the device",
 		},
 		"a share beside a program of the host": {
 			wanted:  pieces("c", piece{device: part, memory: "10Gi"}),
@@ -239,7 +240,7 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, gpu.ErrInUse) || !gpu.Transient(err) || !strings.Contains(err.Error(), "process 4711") {
+			if !errors.Is(err, gpu.ErrInUse) || !gpu.Transient(err) || !strings.Contains(err.Error(), "process 4711") || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v, want %v that names the process", err, gpu.ErrInUse)
 			}
 			for _, secret := range []string{"pod-", "python", "team-a/a"} {

@@ -10,6 +10,7 @@ func all() []mutant {
 		publishMutants(),
 		faultMutants(),
 		claimMutants(),
+		occupancyMutants(),
 		nodeMutants(),
 		keepMutants(),
 		readingMutants(),

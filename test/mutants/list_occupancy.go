@@ -1,0 +1,129 @@
+package main
+
+// occupancyMutants are of asking the hardware who uses a device.
+func occupancyMutants() []mutant {
+	const (
+		handedOut = "^TestADeviceIsNotHandedOut|^TestAMIGDeviceOfAnAdministrator|^TestAProcessUses"
+		undone    = "^TestAClaimIsNotUndone|^TestDevicesThatAClaimLoses|^TestAProcessUses|^TestPodsThatAClaim"
+		released  = "^TestAClaimIsReleased|^TestAClaimPreparedAnew"
+	)
+	return []mutant{
+		{
+			file:   "pkg/claim/journal.go",
+			old:    `err := m.checkUnused(ctx, j); err != nil {`,
+			new:    `err := error(nil); err != nil {`,
+			notice: "after a forced deletion one GPU is given to two tenants",
+			run:    handedOut,
+		},
+		{
+			file:   "pkg/claim/phase.go",
+			old:    `err := m.checkEnded(ctx, job{r, around, wide}); err != nil {`,
+			new:    `err := error(nil); err != nil {`,
+			notice: "a GPU is freed while processes of its claim compute",
+			run:    undone,
+		},
+		{
+			file:   "pkg/claim/phase.go",
+			old:    `r.addPods(want.Pods)`,
+			new:    `false`,
+			notice: "a share is undone under a pod that came after a restart of the kubelet",
+			run:    undone,
+		},
+		{
+			file:   "pkg/claim/occupancy.go",
+			old:    `	if check {`,
+			new:    `	if false {`,
+			notice: "a pod is started on a GPU that is lost",
+			run:    "^TestAGPUThatDoesNotAnswer",
+		},
+		{
+			file:   "pkg/claim/occupancy.go",
+			old:    `err == nil && p.Graphics && task.PodUID == ""`,
+			new:    `err == nil && p.Graphics`,
+			notice: "a GPU is handed out while a stranger's container renders on it",
+			run:    handedOut,
+		},
+		{
+			file:   "pkg/claim/occupancy.go",
+			old:    `|| task.IsMPS() ||`,
+			new:    `||`,
+			notice: "no share is prepared beside another, because of the MPS server of both",
+			run:    handedOut,
+		},
+		{
+			file:   "pkg/claim/occupancy.go",
+			old:    `return u.GPUInstance == nil || !slices`,
+			new:    `return u.GPUInstance == nil || slices`,
+			notice: "a MIG device is refused because of a process on another one of the GPU",
+			run:    handedOut,
+		},
+		{
+			file:   "pkg/claim/occupancy.go",
+			old:    `				unanswered = errors.Join(unanswered, j.asked[h.Claim.UID].err)`,
+			new:    `				_ = h`,
+			notice: "an event calls a tenant's pod a stranger while the API server is away",
+			run:    handedOut,
+		},
+		{
+			file:   "pkg/claim/occupancy.go",
+			old:    `if d.partOf(names[i]) && !slices.Contains(j.Pods`,
+			new:    `if !slices.Contains(j.Pods`,
+			notice: "a GPU is freed while a pod computes that came after the claim was prepared",
+			run:    undone,
+		},
+		{
+			file:   "pkg/claim/occupancy.go",
+			old:    `bool { return u.PodUID == "" })`,
+			new:    `bool { return false })`,
+			notice: "a program of the host keeps a pod Terminating",
+			run:    undone,
+		},
+		{
+			file:   "pkg/claim/plan.go",
+			old:    `if w.gpu.Fault != "" {`,
+			new:    `if false {`,
+			notice: "a pod is started on a GPU that waits for a reset",
+			run:    "^TestAGPUWithAFault",
+		},
+		{
+			file:   "pkg/claim/recover.go",
+			old:    `recoverAtOnce = 128`,
+			new:    `recoverAtOnce = 1`,
+			notice: "a GPU that hangs keeps the claims of all others from being recovered",
+			run:    "^TestClaimsAreRecovered",
+		},
+		{
+			file:   "pkg/claim/prepare.go",
+			old:    `limit = min(limit, left-min(undoPatience+answerTime, left/3))`,
+			new:    `limit = min(limit, left)`,
+			notice: "the pod's event is DeadlineExceeded instead of what is wrong",
+			run:    "^TestACallEnds",
+		},
+		{
+			file:   "pkg/claim/release.go",
+			old:    `return stamp == held.stamp, err`,
+			new:    `return stamp == held.stamp || err == nil, err`,
+			notice: "reconciliation undoes a claim that was prepared while it asked the API server",
+			run:    released,
+		},
+		{
+			file:   "pkg/claim/release.go",
+			old:    `result.Driver != m.DriverName || result.Pool != m.PoolName {`,
+			new:    `result.Driver != m.DriverName {`,
+			notice: "a claim that went to another node keeps a device of the same name here",
+			run:    released,
+		},
+		{
+			file:   "pkg/procfs/procfs.go",
+			old:    `task.OnHost = len(strings.Fields(value)) == 1`,
+			new:    `task.OnHost = len(strings.Fields(value)) >= 1`,
+			notice: "a container's process that calls itself an MPS server is overlooked",
+		},
+		{
+			file:   "pkg/procfs/procfs.go",
+			old:    `if !found || !isUID(uid) {`,
+			new:    `if !found {`,
+			notice: "a service of the host whose name begins with pod keeps a pod Terminating",
+		},
+	}
+}
