@@ -17,6 +17,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
+// smiLimit bounds a run of nvidia-smi. A reset of a GPU takes many seconds.
+const smiLimit = time.Minute
+
 // SMI is a driver's nvidia-smi, for what NVML has no call for. Its methods may
 // be called from several goroutines. A run that does not end is given up like a
 // call of [Library] that does not return.
@@ -38,7 +41,11 @@ func NewSMI(root gpu.DriverRoot) *SMI {
 // where there is no nvidia-smi, [gpu.ErrTimeout] when ctx ends.
 func (s *SMI) run(ctx context.Context, address gpu.PCIAddress, what string, args ...string) (string, error) {
 	operation := fmt.Sprintf("%s %s with nvidia-smi", what, address)
-	return do(ctx, s.guard(address), operation, func() (string, error) {
+	// It is killed at the end of ctx, and must not run on after it was given up: it
+	// may be resetting the GPU.
+	ctx, cancel := context.WithTimeout(ctx, smiLimit)
+	defer cancel()
+	return doWithin(ctx, s.guard(address), 2*smiLimit, operation, func() (string, error) {
 		program, err := s.root.Find("nvidia-smi", os.Stat)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", operation, err)
