@@ -168,6 +168,11 @@ func (m *Manager) undo(ctx context.Context, j job) error {
 		}
 		return m.Records.Delete(string(j.Claim.UID))
 	}
+	if j.Adopted {
+		if err := m.releaseLost(ctx, j); err != nil {
+			return err
+		}
+	}
 	for _, e := range slices.Backward(j.Journal) {
 		if e.State == "" {
 			continue

@@ -67,6 +67,43 @@ func (m *Manager) undoAdopted(ctx context.Context, j job) error {
 	return nil
 }
 
+// releaseLost undoes what the claim of an adopted record may have done before its
+// record was lost and the journal has no step for, because it was made with other
+// settings. While the claim had its devices, it counted as a user of this; see
+// [holder.began]. Partitions always have a step.
+func (m *Manager) releaseLost(ctx context.Context, j job) error {
+	names, err := j.names()
+	if err != nil {
+		return err
+	}
+	has := func(step, device string) bool {
+		return slices.ContainsFunc(j.Journal, func(e entry) bool { return e.Step == step && e.Device == device })
+	}
+	j.wide.release()
+	for _, name := range names {
+		if name.Kind != gpu.KindTimeSlice && name.Kind != gpu.KindMonitor && !has(stepStartMPS, name.String()) {
+			if err := m.letDaemonGo(ctx, j, name.String()); err != nil {
+				return err
+			}
+		}
+	}
+	if m.TimeSlicing == nil {
+		return nil
+	}
+	for _, name := range names {
+		if name.Kind == gpu.KindMIG || name.Kind == gpu.KindMonitor || has(stepSetTimeSlice, name.Address.DeviceName()) {
+			continue
+		}
+		if err := j.lockGPUs(ctx); err != nil {
+			return err
+		}
+		if err := m.restoreInterval(ctx, name.Address, j.around); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // stillLost reports whether the record has been adopted for a lost one and has
 // not replaced its CDI spec yet.
 func (r *record) stillLost() bool {

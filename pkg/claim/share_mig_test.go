@@ -87,6 +87,28 @@ func TestAClaimWhoseRecordWasLostKeepsItsDaemonAndPartition(t *testing.T) {
 	}
 }
 
+// A claim whose record was lost counts as a user of the daemon of its device until
+// it is unprepared, in whatever way its new record has the device.
+func TestADaemonEndsWithAClaimWhoseRecordWasLost(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
+	m := w.start()
+	plain := pieces("plain", piece{device: h100, memory: "10Gi", config: config("ShareConfig", `"strategy":"Plain"`)})
+	client := pieces("client", piece{device: h100, memory: "10Gi"})
+	for _, c := range []*resourceapi.ResourceClaim{plain, client} {
+		_, err := m.Prepare(once(), c)
+		must(t, err)
+	}
+	w.loseRecord(plain)
+	_, err := m.Prepare(once(), plain)
+	must(t, err)
+	for _, c := range []*resourceapi.ResourceClaim{client, plain} {
+		must(t, m.Unprepare(once(), c.UID))
+	}
+	if got := w.left(m); got != "" {
+		t.Errorf("left behind:\n%s", got)
+	}
+}
+
 func TestAnAdministratorsPartitionIsSharedAndStays(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
 	w.static = true
