@@ -25,6 +25,9 @@ type owned struct {
 	// lost says that nothing but its CDI spec tells of it: a share of it has
 	// an unknown size.
 	lost bool
+	// adopted says that it was lost and is prepared again. Until its end it may
+	// use what it used before, whatever its pieces say.
+	adopted bool
 }
 
 // shareModel is what a simple-minded observer believes of a machine whose GPUs
@@ -113,6 +116,7 @@ func (m *shareModel) prepare(t *rapid.T) {
 		if c.lost {
 			defer m.restart(t) // which settles what was left alone because of it
 		}
+		c.adopted = c.adopted || c.lost
 		c.lost = false
 		m.owned[c.claim.Name] = c
 		m.told(t, c, devices)
@@ -182,6 +186,7 @@ func (m *shareModel) crash(t *rapid.T) {
 		if c.lost {
 			m.restart(t)
 		}
+		c.adopted = c.adopted || c.lost
 		c.lost = false
 		m.owned[c.claim.Name] = c
 	case phase == claim.Absent && (goal == "unprepare" || !had):
@@ -238,6 +243,7 @@ func (m *shareModel) check(t *rapid.T) {
 	parts := map[int]map[string]bool{0: {}, 1: {}}
 	daemons, atLeast := map[string]gpu.MPSDaemon{}, map[string]bool{}
 	turns, anySlice := map[string]string{}, map[string]bool{}
+	perhaps := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(m.owned)) {
 		o := m.owned[name]
 		phase := claim.Prepared
@@ -249,13 +255,16 @@ func (m *shareModel) check(t *rapid.T) {
 			line += " " + p.device
 			n := p.name()
 			onGPU := n.Address.DeviceName()
+			if o.lost || o.adopted {
+				perhaps[p.device] = true
+				anySlice[onGPU] = true
+			}
 			if n.Kind == gpu.KindMIG {
 				parts[map[string]int{h100: 0, h100Other: 1}[onGPU]][fmt.Sprintf(" %s@%d", n.Profile, n.Start)] = true
 			}
 			switch {
 			case o.lost:
 				atLeast[p.device] = true
-				anySlice[onGPU] = true
 			case p.client():
 				d := gpu.MPSDaemon{Name: p.device, MemoryLimits: []uint64{0}}
 				if p.memory != "" {
@@ -285,7 +294,7 @@ func (m *shareModel) check(t *rapid.T) {
 	if diff := cmp.Diff(cuts, m.w.cuts()); diff != "" {
 		t.Fatalf("cuts (-want +got):\n%s", diff)
 	}
-	m.checkDaemons(t, daemons, atLeast)
+	m.checkDaemons(t, daemons, atLeast, perhaps)
 	for _, on := range []string{h100, h100Other} {
 		address, _ := gpu.ParseDeviceName(on)
 		now, err := m.w.turns.TimeSlice(once(), address.Address)
@@ -302,9 +311,10 @@ func (m *shareModel) check(t *rapid.T) {
 	}
 }
 
-// checkDaemons compares the daemons with those wanted. Where a share's record is
-// lost, its daemon may run, with ceilings that are not lower.
-func (m *shareModel) checkDaemons(t *rapid.T, want map[string]gpu.MPSDaemon, atLeast map[string]bool) {
+// checkDaemons compares the daemons with those wanted. The daemon of a share whose
+// record is lost may run, with ceilings that are not lower. The daemon of a device
+// whose claim was lost once may run although no client wants it.
+func (m *shareModel) checkDaemons(t *rapid.T, want map[string]gpu.MPSDaemon, atLeast, perhaps map[string]bool) {
 	there := m.w.supervisor.there()
 	for name, got := range m.w.supervisor.daemons {
 		if len(got.Devices) != 1 || !slices.Contains(there, got.Devices[0]) {
@@ -313,7 +323,7 @@ func (m *shareModel) checkDaemons(t *rapid.T, want map[string]gpu.MPSDaemon, atL
 		w, wanted := want[name]
 		w.Devices = got.Devices
 		switch {
-		case !wanted && !atLeast[name]:
+		case !wanted && !perhaps[name]:
 			t.Fatalf("daemon %s is nobody's", renderDaemon(got))
 		case wanted && atLeast[name] && got.MemoryLimits[0] >= w.MemoryLimits[0] && got.ThreadPercentage >= w.ThreadPercentage:
 		case wanted && renderDaemon(w) != renderDaemon(got):
