@@ -57,8 +57,14 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 
 	// Who tolerates the taint comes as far as the node.
 	apply(t, ns, claim("insists", selected+"\ntolerations: [{key: gpu.nvidia.com/in-use, operator: Exists}]", "")+pod("insists", "insists", ""))
-	_, err = cluster.WaitEvent(t.Context(), ns, "insists", ns+"/legacy")
+	event, err := cluster.WaitEvent(t.Context(), ns, "insists", "a device plugin of this node has given it")
 	must(t, err)
+	log, err := agent.Log(t.Context())
+	must(t, err)
+	// Which pod has it is for administrators.
+	if legacy := ns + "/legacy"; strings.Contains(event, legacy) || !strings.Contains(log, legacy) {
+		t.Errorf("the event %q names pod %s, or the agent's log does not", event, legacy)
+	}
 	remove(t, ns, "insists")
 	_, err = cluster.Kubectl(t.Context(), "delete", "resourceclaim", "-n", ns, "insists")
 	must(t, err)
