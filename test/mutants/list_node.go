@@ -233,7 +233,7 @@ func nodeMutants() []mutant {
 			old:    `BeforePrepare: a.controller.CheckLent,`,
 			new:    `BeforePrepare: func(context.Context) {},`,
 			notice: "a GPU is prepared that a device plugin gave away since it was looked at",
-			run:    "Lent|DevicePlugin|Plugin",
+			run:    "^TestAGPUThatADevicePlugin",
 		},
 		{
 			file:   "cmd/gpu-kubelet-plugin/claims.go",
