@@ -23,6 +23,8 @@ func TestWhatADevicePluginHasGivenToAPod(t *testing.T) {
 		},
 	}
 	const whole, turns, low, high, every = "gpu-1b-00", "gpu-1b-00-ts", "gpu-1b-00-mig-3g-40gb-0", "gpu-1b-00-mig-3g-40gb-4", "gpu-1b-00-mig-7g-80gb-0"
+	// unknown is of a profile that the GPU does not tell, and so may be anywhere.
+	const unknown = "gpu-1b-00-mig-1g-10gb-0"
 	for _, c := range []struct {
 		name string
 		lent []gpu.Lent
@@ -31,14 +33,14 @@ func TestWhatADevicePluginHasGivenToAPod(t *testing.T) {
 	}{
 		{"nothing", nil, nil},
 		{"another GPU", []gpu.Lent{{Device: "GPU-2", Pod: "a/b"}, {Device: "nvidia1", Pod: "a/b"}}, nil},
-		{"the GPU", []gpu.Lent{{Device: "GPU-1", Pod: "a/b"}}, map[string]string{whole: "a/b", turns: "a/b", low: "a/b", high: "a/b", every: "a/b"}},
-		{"the GPU by its minor number", []gpu.Lent{{Device: "nvidia4", Pod: "a/b"}}, map[string]string{whole: "a/b", turns: "a/b", low: "a/b", high: "a/b", every: "a/b"}},
-		{"a MIG device", []gpu.Lent{{Device: "MIG-2", Pod: "a/b"}}, map[string]string{whole: "a/b", turns: "a/b", high: "a/b", every: "a/b"}},
-		{"one that several share", []gpu.Lent{{Device: "MIG-2", Pod: "a/b"}, {Device: "MIG-2", Pod: "a/c"}}, map[string]string{whole: "a/b", turns: "a/b", high: "a/b", every: "a/b"}},
+		{"the GPU", []gpu.Lent{{Device: "GPU-1", Pod: "a/b"}}, map[string]string{whole: "a/b", turns: "a/b", low: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
+		{"the GPU by its minor number", []gpu.Lent{{Device: "nvidia4", Pod: "a/b"}}, map[string]string{whole: "a/b", turns: "a/b", low: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
+		{"a MIG device", []gpu.Lent{{Device: "MIG-2", Pod: "a/b"}}, map[string]string{whole: "a/b", turns: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
+		{"one that several share", []gpu.Lent{{Device: "MIG-2", Pod: "a/b"}, {Device: "MIG-2", Pod: "a/c"}}, map[string]string{whole: "a/b", turns: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			lent := g.Lend(c.lent)
-			for _, device := range []string{whole, turns, low, high, every} {
+			for _, device := range []string{whole, turns, low, high, every, unknown} {
 				name, err := gpu.ParseDeviceName(device)
 				if err != nil {
 					t.Fatal(err)

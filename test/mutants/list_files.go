@@ -162,7 +162,7 @@ func fileMutants() []mutant {
 			file:   "pkg/cdi/writer.go",
 			old:    `if ours && isSpec && validUID.MatchString(uid) {`,
 			new:    `if (ours || isSpec) && validUID.MatchString(uid) {`,
-			notice: "recovery removes the CDI specs of other drivers",
+			notice: "a CDI spec of another driver counts as a claim of ours",
 		},
 	}
 }
