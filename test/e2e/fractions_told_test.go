@@ -45,7 +45,7 @@ func wantRefused(t *testing.T, namespace, pod string, limit int64, args ...strin
 }
 
 // wantRecorded reports an error unless the clients that are there on a device,
-// by its UUID, asked its daemon for these limits, in any order: "25% 0=19968M".
+// by its UUID, asked its daemon for these limits, in any order: "25% 0=18944M".
 func wantRecorded(t *testing.T, uuid string, want ...string) {
 	t.Helper()
 	out, err := agent.Sim(t.Context(), "mps", "-o", "json")
@@ -75,7 +75,7 @@ func wantRecorded(t *testing.T, uuid string, want ...string) {
 
 // wantTold waits until status.devices of every claim of a namespace says
 // something, and reports an error unless it says these limits, in any order:
-// "MPS 25% 19968Mi".
+// "MPS 25% 18944Mi".
 func wantTold(t *testing.T, namespace string, want ...string) {
 	t.Helper()
 	var got []string

@@ -33,7 +33,7 @@ var scenes = map[string]scene{
 		"GPU_DRA_NODE_NAME",
 	}},
 	"demo/fleet/README.md":     {printed: []string{"Left: 0 GPUs that nobody uses", "job.batch/pretrain unchanged"}},
-	"demo/fractions/README.md": {printed: []string{"19968M 25%"}},
+	"demo/fractions/README.md": {printed: []string{"18944M 25%"}},
 	"demo/mig/README.md":       {printed: []string{"eight-gpus has started by itself"}},
 	"demo/tenancy/README.md": {installed: true, printed: []string{
 		"requests.nvidia.com/gpu 2 2",
