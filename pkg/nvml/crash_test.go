@@ -165,6 +165,12 @@ func TestAMIGModeWhoseCallerHasGivenUpDoesNotStayPending(t *testing.T) {
 		if err := l.SetMIGMode(ctx, a, true); !errors.Is(err, gpu.ErrTimeout) {
 			t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
 		}
+		// What hangs writes to the simulated node until it has returned.
+		must(t, sim.ClearFaults())
+		eventually(t, "the call to return", func() bool {
+			_, err := l.MIG(t.Context(), a)
+			return err == nil
+		})
 	})
 }
 
