@@ -76,22 +76,15 @@ func (m *Manager) releaseLost(ctx context.Context, j job) error {
 	if err != nil {
 		return err
 	}
-	has := func(step, device string) bool {
-		return slices.ContainsFunc(j.Journal, func(e entry) bool { return e.Step == step && e.Device == device })
-	}
 	j.wide.release()
-	for _, name := range names {
-		if name.Kind != gpu.KindTimeSlice && name.Kind != gpu.KindMonitor && !has(stepStartMPS, name.String()) {
-			if err := m.letDaemonGo(ctx, j, name.String()); err != nil {
-				return err
-			}
-		}
+	if err := m.releaseDaemons(ctx, j, names); err != nil {
+		return err
 	}
 	if m.TimeSlicing == nil {
 		return nil
 	}
 	for _, name := range names {
-		if name.Kind == gpu.KindMIG || name.Kind == gpu.KindMonitor || has(stepSetTimeSlice, name.Address.DeviceName()) {
+		if name.Kind == gpu.KindMIG || name.Kind == gpu.KindMonitor || j.has(stepSetTimeSlice, name.Address.DeviceName()) {
 			continue
 		}
 		if err := j.lockGPUs(ctx); err != nil {
@@ -122,12 +115,8 @@ func (m *Manager) letGo(ctx context.Context, lost job) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
-		if name.Kind == gpu.KindGPU || name.Kind == gpu.KindMIG {
-			if err := m.letDaemonGo(ctx, lost, name.String()); err != nil {
-				return err
-			}
-		}
+	if err := m.releaseDaemons(ctx, lost, names); err != nil {
+		return err
 	}
 	if err := lost.lockGPUs(ctx); err != nil {
 		return err
@@ -145,6 +134,24 @@ func (m *Manager) letGo(ctx context.Context, lost job) error {
 		}
 	}
 	return m.CDI.Remove(ctx, lost.Claim.UID)
+}
+
+// releaseDaemons releases the MPS daemons of the devices with these names that the
+// journal has no step for.
+func (m *Manager) releaseDaemons(ctx context.Context, lost job, names []gpu.DeviceName) error {
+	for _, name := range names {
+		if (name.Kind == gpu.KindGPU || name.Kind == gpu.KindMIG) && !lost.has(stepStartMPS, name.String()) {
+			if err := m.letDaemonGo(ctx, lost, name.String()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// has reports whether the journal has the step for the device.
+func (r *record) has(step, device string) bool {
+	return slices.ContainsFunc(r.Journal, func(e entry) bool { return e.Step == step && e.Device == device })
 }
 
 // letDaemonGo lets the MPS daemon go that the claim may have used. There need
