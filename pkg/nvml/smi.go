@@ -50,18 +50,31 @@ func (s *SMI) run(ctx context.Context, address gpu.PCIAddress, what string, args
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", operation, err)
 		}
-		cmd := exec.CommandContext(ctx, program, args...)
-		cmd.Env = append(os.Environ(), s.root.Environment()...)
-		// What it has started ends with it, or would keep its output open.
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-		cmd.WaitDelay = time.Second
-		out, err := cmd.CombinedOutput()
-		if err == nil {
-			return string(out), nil
+		out, err := output(ctx, program, append(os.Environ(), s.root.Environment()...), args...)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", operation, err)
 		}
-		return "", fmt.Errorf("%s: %w", operation, smiError(err, strings.TrimSpace(string(out))))
+		return out, nil
 	})
+}
+
+// output runs nvidia-smi and returns what it wrote. The error wraps the sentinel for
+// the exit status, or [gpu.ErrTimeout] if ctx ended first.
+func output(ctx context.Context, program string, env []string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = env
+	// Its children end with it. Otherwise they would keep its output open.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err == nil:
+		return string(out), nil
+	case ctx.Err() != nil && cmd.ProcessState.ExitCode() < 0: // not started, or killed
+		return "", fmt.Errorf("%w: no answer from nvidia-smi: %w", gpu.ErrTimeout, context.Cause(ctx))
+	}
+	return "", smiError(err, strings.TrimSpace(string(out)))
 }
 
 func (s *SMI) guard(address gpu.PCIAddress) *guard {
