@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
@@ -69,7 +70,7 @@ func (n *node) memory(t *testing.T, name string) resource.Quantity {
 	for _, slice := range n.published(t) {
 		for _, device := range slice.Spec.Devices {
 			if device.Name == name {
-				return device.Capacity[catalog.CapacityMemory].Value
+				return device.Capacity[v1alpha1.CapacityMemory].Value
 			}
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // the log format json
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/environment"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -78,7 +79,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.cdiHook, "cdi-hook", "", "`FILE` of nvidia-cdi-hook on the host: the container runtime runs it to put the driver's libraries in place (default: a copy of the one beside this program, in the agent's folder)")
 
 	fs = sets.FlagSet("publishing")
-	fs.StringVar(&o.offer, "offer", "share", "comma-separated `WAYS` in which this node offers its GPUs besides whole ones; known: "+strings.Join(catalog.KnownOffers(), ", ")+". The node's label "+catalog.OfferLabel+" takes precedence, with dots for commas (share.mig), and is followed while the agent runs")
+	fs.StringVar(&o.offer, "offer", "share", "comma-separated `WAYS` in which this node offers its GPUs besides whole ones; known: "+strings.Join(catalog.KnownOffers(), ", ")+". The node's label "+v1alpha1.LabelOffer+" takes precedence, with dots for commas (share.mig), and is followed while the agent runs")
 	fs.StringVar(&o.migMode, "mig", "dynamic", "`HOW` MIG is offered, where it is: \"dynamic\" to cut GPUs on demand, \"static\" to hand out the MIG devices that an administrator has made, and cut nothing")
 	fs.StringVar(&o.migProfiles, "mig-profiles", "common", "`PROFILES` that are cut on demand: \"common\" for the smallest of one, two and three slices and the whole GPU, \"all\", or a list such as 1g.10gb,2g.20gb")
 	fs.StringVar(&o.migGPUs, "mig-gpus", "all", "`NUMBER` of GPUs that are cut on demand, the last ones in order of the PCI address, or \"all\"")

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 )
 
 // offers waits until the node's pool is complete and its devices are as wanted.
@@ -50,7 +50,7 @@ func (n *node) label(t *testing.T, value string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	object.Labels = map[string]string{catalog.OfferLabel: value}
+	object.Labels = map[string]string{v1alpha1.LabelOffer: value}
 	if _, err := n.client.CoreV1().Nodes().Update(t.Context(), object, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"pgregory.net/rapid"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -277,7 +278,7 @@ func TestSharesNeverExceedAGPU(t *testing.T) {
 			for _, g := range hardware.GPUs {
 				consumed := node.Consumed("node-1", g.Address.DeviceName())
 				for capacity, limit := range map[resourceapi.QualifiedName]resource.Quantity{
-					catalog.CapacityMemory: *resource.NewQuantity(int64(g.MemoryBytes), resource.BinarySI), catalog.CapacityCompute: resource.MustParse("100"),
+					v1alpha1.CapacityMemory: *resource.NewQuantity(int64(g.MemoryBytes), resource.BinarySI), v1alpha1.CapacityCompute: resource.MustParse("100"),
 				} {
 					if taken, some := consumed[capacity]; some && taken.Cmp(limit) > 0 {
 						rt.Fatalf("%s of %s: %s taken of %s\n%s", capacity, g.Address.DeviceName(), taken, limit.String(), node)

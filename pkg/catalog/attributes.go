@@ -9,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -19,14 +20,14 @@ type attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 // identify gives the attributes of a GPU that do not depend on its neighbours.
 func identify(node gpu.Node, g gpu.GPU) attributes {
 	a := attributes{}
-	a.name("type", string(gpu.KindGPU))
-	a.name("uuid", g.UUID)
-	a.text("productName", g.ProductName)
-	a.text("brand", g.Brand)
-	a.text("architecture", g.Architecture)
-	a.release("cudaComputeCapability", g.ComputeCapability)
-	a.version("driverVersion", node.DriverVersion)
-	a.release("cudaDriverVersion", node.CUDADriverVersion)
+	a.name(v1alpha1.AttributeType, v1alpha1.DeviceTypeGPU)
+	a.name(v1alpha1.AttributeUUID, g.UUID)
+	a.text(v1alpha1.AttributeProductName, g.ProductName)
+	a.text(v1alpha1.AttributeBrand, g.Brand)
+	a.text(v1alpha1.AttributeArchitecture, g.Architecture)
+	a.release(v1alpha1.AttributeCUDAComputeCapability, g.ComputeCapability)
+	a.version(v1alpha1.AttributeDriverVersion, node.DriverVersion)
+	a.release(v1alpha1.AttributeCUDADriverVersion, node.CUDADriverVersion)
 
 	a.name(deviceattribute.StandardDeviceAttributePCIBusID, g.Address.String())
 	a.name(deviceattribute.StandardDeviceAttributePCIeRoot, g.PCIeRoot)
@@ -34,28 +35,28 @@ func identify(node gpu.Node, g gpu.GPU) attributes {
 		a.number(deviceattribute.StandardDeviceAttributeNUMANode, *g.NUMANode)
 	}
 
-	a.flag("migCapable", &g.MIG.Capable)
+	a.flag(v1alpha1.AttributeMIGCapable, &g.MIG.Capable)
 	if g.MIG.Capable {
-		a.name("migMode", onOff(g.MIG.Enabled))
+		a.name(v1alpha1.AttributeMIGMode, onOff(g.MIG.Enabled))
 	}
 	if g.Fabric != nil {
-		a.name("fabricClusterUUID", g.Fabric.ClusterUUID)
-		a.number("fabricCliqueID", int(g.Fabric.CliqueID))
+		a.name(v1alpha1.AttributeFabricClusterUUID, g.Fabric.ClusterUUID)
+		a.number(v1alpha1.AttributeFabricCliqueID, int(g.Fabric.CliqueID))
 	}
-	a.flag("eccEnabled", g.ECCEnabled)
-	a.flag("persistenceMode", g.PersistenceMode)
-	a.name("addressingMode", g.AddressingMode)
+	a.flag(v1alpha1.AttributeECCEnabled, g.ECCEnabled)
+	a.flag(v1alpha1.AttributePersistenceMode, g.PersistenceMode)
+	a.name(v1alpha1.AttributeAddressingMode, g.AddressingMode)
 	if g.Multiprocessors > 0 {
-		a.number("multiprocessors", g.Multiprocessors)
+		a.number(v1alpha1.AttributeMultiprocessors, g.Multiprocessors)
 	}
 	return a
 }
 
 func onOff(on bool) string {
 	if on {
-		return "Enabled"
+		return v1alpha1.MIGModeEnabled
 	}
-	return "Disabled"
+	return v1alpha1.MIGModeDisabled
 }
 
 // text adds a description, shortened where it is too long for the API.

@@ -7,6 +7,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -87,7 +88,7 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 		whole := c.device(node, around, g, held)
 		if !c.MIG.Static && (cut[g.Address] || len(parts) > 0) {
 			// It comes and goes with the claims.
-			delete(whole.Attributes, "migMode")
+			delete(whole.Attributes, v1alpha1.AttributeMIGMode)
 		}
 		lentWhole := lent(g, gpu.DeviceName{Kind: gpu.KindGPU, Address: g.Address})
 		whole.Taints, whole.ConsumesCounters = slices.Concat(taints.whole, c.lastShares(g, whole), lentWhole), consumed[0]
@@ -99,7 +100,7 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 		}
 		if turns {
 			device := c.turns(g)
-			device.Taints, device.ConsumesCounters = slices.Concat(taints.turns, withdrawn(!c.offersTurns(), "timeslice"), lentWhole), consumed[0]
+			device.Taints, device.ConsumesCounters = slices.Concat(taints.turns, withdrawn(!c.offersTurns(), v1alpha1.OfferTimeSlice), lentWhole), consumed[0]
 			groups[i].turns = []resourceapi.Device{device}
 		}
 		if len(counters) > 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -143,7 +144,7 @@ func TestWithoutConsumableCapacityGPUsAreExclusive(t *testing.T) {
 					t.Errorf("capacity %s has a request policy", name)
 				}
 			}
-			if memory := device.Capacity[catalog.CapacityMemory].Value; memory.String() != "81559Mi" {
+			if memory := device.Capacity[v1alpha1.CapacityMemory].Value; memory.String() != "81559Mi" {
 				t.Errorf("memory is %s", memory.String())
 			}
 		})
@@ -165,7 +166,7 @@ func TestMemoryIsPublishedInWholeSteps(t *testing.T) {
 			node := h100(t, 1)
 			node.GPUs[0].MemoryBytes = tc.bytes
 			device := devices(t, sharing(), node, nil)[0]
-			memory := device.Capacity[catalog.CapacityMemory]
+			memory := device.Capacity[v1alpha1.CapacityMemory]
 			if memory.Value.String() != tc.want {
 				t.Errorf("memory is %s, want %s", memory.Value.String(), tc.want)
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -38,7 +39,7 @@ func TestWhatADevicePluginHasGivenToAPodIsTainted(t *testing.T) {
 			var got []string
 			for _, device := range devices(t, c.catalog, c.node, nil) {
 				for _, taint := range device.Taints {
-					if taint.Key == catalog.TaintInUse && taint.Value == "device-plugin" {
+					if taint.Key == v1alpha1.TaintInUse && taint.Value == "device-plugin" {
 						got = append(got, device.Name)
 					}
 				}

@@ -9,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -182,14 +183,14 @@ func (p part) name(g gpu.GPU) gpu.DeviceName {
 // GPU are published only where that is asked for.
 func (c Catalog) partAttributes(g gpu.GPU, p part, all bool, held Held) attributes {
 	a := attributes{}
-	a.name("type", string(gpu.KindMIG))
-	a.name("profile", p.profile.Profile.String())
-	a.name("parentUUID", g.UUID)
-	a.name("uuid", p.uuid)
+	a.name(v1alpha1.AttributeType, v1alpha1.DeviceTypeMIG)
+	a.name(v1alpha1.AttributeProfile, p.profile.Profile.String())
+	a.name(v1alpha1.AttributeParentUUID, g.UUID)
+	a.name(v1alpha1.AttributeUUID, p.uuid)
 	if !all {
 		return a
 	}
-	a.text("productName", g.ProductName)
+	a.text(v1alpha1.AttributeProductName, g.ProductName)
 	if g.NUMANode != nil {
 		a.number(deviceattribute.StandardDeviceAttributeNUMANode, *g.NUMANode)
 	}
@@ -208,7 +209,7 @@ func (c Catalog) part(g gpu.GPU, p part, held Held) resourceapi.Device {
 	memory := c.Shares.PartitionMemory(g, p.profile, shared)
 	d := resourceapi.Device{Name: p.name(g).String(), Attributes: c.partAttributes(g, p, c.MIG.AllAttributes, held)}
 	if !memory.IsZero() {
-		d.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{CapacityMemory: {Value: memory}}
+		d.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{v1alpha1.CapacityMemory: {Value: memory}}
 	}
 	if shared {
 		d.AllowMultipleAllocations = &shared

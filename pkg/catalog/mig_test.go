@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -322,7 +323,7 @@ func TestAnUnhealthyGPUTaintsItsParts(t *testing.T) {
 		}
 		var want []resourceapi.DeviceTaint
 		if name.Address == node.GPUs[1].Address {
-			want = []resourceapi.DeviceTaint{{Key: catalog.TaintUnhealthy, Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			want = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintUnhealthy, Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
 		if diff := cmp.Diff(want, device.Taints); diff != "" {
 			t.Errorf("taints of %s (-want +got):\n%s", device.Name, diff)

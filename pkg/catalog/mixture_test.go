@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"pgregory.net/rapid"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -168,7 +169,7 @@ func (m *mixture) read(result resourceapi.DeviceRequestAllocationResult) holding
 		h.slots = int64(n)
 		return h
 	}
-	share, err := m.catalog.Shares.Share(m.shown[result.Device].Capacity[catalog.CapacityMemory].Value, result.ConsumedCapacity)
+	share, err := m.catalog.Shares.Share(m.shown[result.Device].Capacity[v1alpha1.CapacityMemory].Value, result.ConsumedCapacity)
 	if err != nil {
 		m.Fatalf("%s is granted and would be refused: %v", result.Device, err)
 	}
@@ -239,7 +240,7 @@ func (m *mixture) hasRoom(device resourceapi.Device, want holding) bool {
 	if used.memory == 0 {
 		used.memory = m.all(name)
 	}
-	if policy := device.Capacity[catalog.CapacityMemory].RequestPolicy; policy != nil {
+	if policy := device.Capacity[v1alpha1.CapacityMemory].RequestPolicy; policy != nil {
 		used.memory = max(used.memory, policy.ValidRange.Min.Value())
 	}
 	there := false

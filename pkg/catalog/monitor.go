@@ -3,6 +3,7 @@ package catalog
 import (
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -24,7 +25,7 @@ func (c Catalog) monitors(node gpu.Node, held Held) []resourceapi.Device {
 
 func monitorAttributes(node gpu.Node) attributes {
 	a := attributes{}
-	a.name("type", string(gpu.KindMonitor))
-	a.version("driverVersion", node.DriverVersion)
+	a.name(v1alpha1.AttributeType, v1alpha1.DeviceTypeMonitor)
+	a.version(v1alpha1.AttributeDriverVersion, node.DriverVersion)
 	return a
 }

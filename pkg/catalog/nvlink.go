@@ -7,6 +7,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -44,8 +45,8 @@ func (n neighbourhood) describe(a attributes, g gpu.GPU, lists bool) {
 	if links == 0 {
 		return
 	}
-	a.number("nvlinkLinks", links)
-	a.name("nvlinkDomain", n.domain[g.Address])
+	a.number(v1alpha1.AttributeNVLinkLinks, links)
+	a.name(v1alpha1.AttributeNVLinkDomain, n.domain[g.Address])
 
 	peers := make([]gpu.PCIAddress, len(n.peers[g.Address]))
 	devices := make([]string, len(peers))
@@ -55,14 +56,14 @@ func (n neighbourhood) describe(a attributes, g gpu.GPU, lists bool) {
 	}
 	cliques := n.cliques[g.Address]
 	if room := resourceapi.ResourceSliceMaxAttributeValuesPerDevice - len(a); !lists || len(devices)+len(cliques) > room {
-		a.name("nvlinkPeers", enumerate(peers))
+		a.name(v1alpha1.AttributeNVLinkPeers, enumerate(peers))
 		return
 	}
 	if len(devices) > 0 {
-		a.names("nvlinkPeers", devices)
+		a.names(v1alpha1.AttributeNVLinkPeers, devices)
 	}
 	if len(cliques) > 0 && !slices.Contains(cliques, "") {
-		a.names("nvlinkCliques", cliques)
+		a.names(v1alpha1.AttributeNVLinkCliques, cliques)
 	}
 }
 

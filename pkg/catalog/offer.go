@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -27,10 +28,10 @@ var offers = []struct {
 	word string
 	in   func(*Offer) *bool
 }{
-	{"share", func(o *Offer) *bool { return &o.Share }},
-	{"mig", func(o *Offer) *bool { return &o.MIG }},
-	{"timeslice", func(o *Offer) *bool { return &o.TimeSlice }},
-	{"monitor", func(o *Offer) *bool { return &o.Monitor }},
+	{v1alpha1.OfferShare, func(o *Offer) *bool { return &o.Share }},
+	{v1alpha1.OfferMIG, func(o *Offer) *bool { return &o.MIG }},
+	{v1alpha1.OfferTimeSlice, func(o *Offer) *bool { return &o.TimeSlice }},
+	{v1alpha1.OfferMonitor, func(o *Offer) *bool { return &o.Monitor }},
 }
 
 // KnownOffers are the words that [ParseOffer] understands.
@@ -61,11 +62,7 @@ func ParseOffer(s string) (Offer, error) {
 	return o, nil
 }
 
-// OfferLabel is the label by which a node offers something else than the agent
-// on it was told to.
-const OfferLabel = "gpu.nvidia.com/offer"
-
-// ParseOfferLabel reads the value of [OfferLabel]: the words of [ParseOffer]
+// ParseOfferLabel reads the value of [v1alpha1.LabelOffer]: the words of [ParseOffer]
 // with dots or underscores between them, "share.mig" or "share_mig", as a
 // label's value can hold no comma. An empty value offers nothing but whole
 // GPUs.

@@ -7,6 +7,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -44,7 +45,7 @@ type Share struct {
 // would not have granted on the devices of this offer wraps [gpu.ErrInvalid].
 func (o ShareOffer) Share(all resource.Quantity, consumed map[resourceapi.QualifiedName]resource.Quantity) (Share, error) {
 	share := Share{Whole: true, Memory: uint64(all.Value())}
-	if memory, limited := consumed[CapacityMemory]; limited {
+	if memory, limited := consumed[v1alpha1.CapacityMemory]; limited {
 		smallest := o.smallest(all)
 		switch {
 		case memory.Cmp(all) > 0:
@@ -56,7 +57,7 @@ func (o ShareOffer) Share(all resource.Quantity, consumed map[resourceapi.Qualif
 		}
 		share.Memory, share.Whole = uint64(memory.Value()), memory.Cmp(all) == 0
 	}
-	compute := consumed[CapacityCompute]
+	compute := consumed[v1alpha1.CapacityCompute]
 	percent, exact := compute.AsInt64()
 	if !exact || percent < 0 || percent > wholeCompute {
 		return Share{}, fmt.Errorf("%w: %s percent of compute; want a whole number from 0 to %d", gpu.ErrInvalid, compute.String(), wholeCompute)
@@ -108,12 +109,12 @@ func (c Catalog) admitsShares(g gpu.GPU) bool {
 // then has what the daemon allows its largest client.
 func (o ShareOffer) describe(a attributes, g gpu.GPU, shared bool) {
 	if shared && o.byMPS(g) {
-		a.name("sharing", "mps")
-		a.name("enforcement", "cooperative")
+		a.name(v1alpha1.AttributeSharing, v1alpha1.SharedByMPS)
+		a.name(v1alpha1.AttributeEnforcement, string(v1alpha1.EnforcementCooperative))
 		return
 	}
-	a.name("sharing", "none")
-	a.name("enforcement", "none")
+	a.name(v1alpha1.AttributeSharing, v1alpha1.SharedByNone)
+	a.name(v1alpha1.AttributeEnforcement, string(v1alpha1.EnforcementNone))
 }
 
 // capacities gives the capacities of a GPU, with the policies that make them
@@ -136,8 +137,8 @@ func (o ShareOffer) capacities(g gpu.GPU, shared bool) map[resourceapi.Qualified
 		}
 	}
 	return map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
-		CapacityMemory:  memory,
-		CapacityCompute: compute,
+		v1alpha1.CapacityMemory:  memory,
+		v1alpha1.CapacityCompute: compute,
 	}
 }
 

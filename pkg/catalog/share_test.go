@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -186,7 +187,7 @@ func TestMIGDevicesAreSharedWhereSharesAreOffered(t *testing.T) {
 			var got []bool
 			for _, device := range tc.catalog.Resources(node, nil, tc.held).Pools["node-1"].Slices[0].Devices[1:] {
 				got = append(got, device.AllowMultipleAllocations != nil)
-				if memory := device.Capacity[catalog.CapacityMemory]; memory.RequestPolicy != nil || len(device.Capacity) != 1 {
+				if memory := device.Capacity[v1alpha1.CapacityMemory]; memory.RequestPolicy != nil || len(device.Capacity) != 1 {
 					t.Errorf("%s has capacities %v, want memory without a policy", device.Name, device.Capacity)
 				}
 			}

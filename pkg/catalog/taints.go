@@ -5,29 +5,8 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-)
-
-// The keys of the taints that devices get.
-const (
-	// TaintUnhealthy marks a GPU that has failed, does not answer or has not joined
-	// its NVSwitch fabric. Its value is the first reason, such as "xid-79",
-	// "recovery-gpu-reset", "lost" or "fabric-not-ready".
-	TaintUnhealthy = "gpu.nvidia.com/unhealthy"
-	// TaintMIGMode marks a GPU that somebody has switched to MIG mode, in which
-	// it runs nothing as a whole.
-	TaintMIGMode = "gpu.nvidia.com/mig-mode"
-	// TaintComputeMode marks a device that the GPU's compute mode stands in the
-	// way of: "prohibited", in which nothing runs, or "exclusive-process", in
-	// which processes cannot take turns or, without MPS, shares. The mode is the
-	// administrator's.
-	TaintComputeMode = "gpu.nvidia.com/compute-mode"
-	// TaintWithdrawn marks a device that the node no longer offers, or no longer
-	// in shares, while claims hold it so. Its value is the word of the offer.
-	TaintWithdrawn = "gpu.nvidia.com/withdrawn"
-	// TaintInUse marks a device that somebody else on the node has given to a
-	// pod. Its value is who: "device-plugin".
-	TaintInUse = "gpu.nvidia.com/in-use"
 )
 
 // taints are those of the devices of a GPU.
@@ -38,18 +17,18 @@ type taints struct{ whole, parts, turns []resourceapi.DeviceTaint }
 func taintsOf(g gpu.GPU, unhealthy string) taints {
 	var all []resourceapi.DeviceTaint
 	if unhealthy != "" {
-		all = append(all, taint(TaintUnhealthy, unhealthy))
+		all = append(all, taint(v1alpha1.TaintUnhealthy, unhealthy))
 	}
 	if g.ComputeMode == gpu.ComputeModeProhibited {
-		all = append(all, taint(TaintComputeMode, "prohibited"))
+		all = append(all, taint(v1alpha1.TaintComputeMode, v1alpha1.ComputeModeTaintProhibited))
 	}
 	t := taints{whole: slices.Clone(all), parts: all, turns: slices.Clone(all)}
 	if g.MIG.Enabled {
-		t.whole = append(t.whole, taint(TaintMIGMode, "enabled"))
-		t.turns = append(t.turns, taint(TaintMIGMode, "enabled"))
+		t.whole = append(t.whole, taint(v1alpha1.TaintMIGMode, v1alpha1.MIGModeTaintEnabled))
+		t.turns = append(t.turns, taint(v1alpha1.TaintMIGMode, v1alpha1.MIGModeTaintEnabled))
 	}
 	if g.ComputeMode == gpu.ComputeModeExclusiveProcess {
-		t.turns = append(t.turns, taint(TaintComputeMode, "exclusive-process"))
+		t.turns = append(t.turns, taint(v1alpha1.TaintComputeMode, v1alpha1.ComputeModeTaintExclusive))
 	}
 	return t
 }
@@ -62,9 +41,9 @@ func (c Catalog) lastShares(g gpu.GPU, device resourceapi.Device) []resourceapi.
 	case device.AllowMultipleAllocations == nil:
 		return nil
 	case !c.admitsShares(g):
-		return []resourceapi.DeviceTaint{taint(TaintComputeMode, "exclusive-process")}
+		return []resourceapi.DeviceTaint{taint(v1alpha1.TaintComputeMode, v1alpha1.ComputeModeTaintExclusive)}
 	default:
-		return withdrawn(!c.Offer.Share, "share")
+		return withdrawn(!c.Offer.Share, v1alpha1.OfferShare)
 	}
 }
 
@@ -72,7 +51,7 @@ func (c Catalog) lastShares(g gpu.GPU, device resourceapi.Device) []resourceapi.
 // claims hold it.
 func (c Catalog) lastPart(g gpu.GPU, p part, device resourceapi.Device) []resourceapi.DeviceTaint {
 	if p.withdrawn {
-		return withdrawn(true, "mig")
+		return withdrawn(true, v1alpha1.OfferMIG)
 	}
 	return c.lastShares(g, device)
 }
@@ -86,7 +65,7 @@ func withdrawn(is bool, word string) []resourceapi.DeviceTaint {
 	if !is {
 		return nil
 	}
-	return []resourceapi.DeviceTaint{taint(TaintWithdrawn, word)}
+	return []resourceapi.DeviceTaint{taint(v1alpha1.TaintWithdrawn, word)}
 }
 
 // lent gives the taint of a device that a pod has through a device plugin, or
@@ -95,7 +74,7 @@ func lent(g gpu.GPU, name gpu.DeviceName) []resourceapi.DeviceTaint {
 	if g.LentTo(name) == "" {
 		return nil
 	}
-	return []resourceapi.DeviceTaint{taint(TaintInUse, "device-plugin")}
+	return []resourceapi.DeviceTaint{taint(v1alpha1.TaintInUse, v1alpha1.InUseTaintDevicePlugin)}
 }
 
 func taint(key, value string) resourceapi.DeviceTaint {

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -17,7 +18,7 @@ const DefaultTimeSlices = 4
 // Slots reads how many of a time-sliced GPU's slots an allocation consumes. The
 // error for none at all wraps [gpu.ErrInvalid].
 func Slots(consumed map[resourceapi.QualifiedName]resource.Quantity) (int, error) {
-	slots := consumed[CapacitySlots]
+	slots := consumed[v1alpha1.CapacitySlots]
 	n, exact := slots.AsInt64()
 	if !exact || n < 1 {
 		return 0, fmt.Errorf("%w: %s slots of a time-sliced GPU; want a whole number from 1", gpu.ErrInvalid, slots.String())
@@ -42,10 +43,10 @@ func turnsName(g gpu.GPU) string {
 // of what is known of the GPU is told by its own device.
 func (c Catalog) turns(g gpu.GPU) resourceapi.Device {
 	a := attributes{}
-	a.name("type", string(gpu.KindTimeSlice))
-	a.name("uuid", g.UUID)
-	a.text("productName", g.ProductName)
-	a.release("cudaComputeCapability", g.ComputeCapability)
+	a.name(v1alpha1.AttributeType, v1alpha1.DeviceTypeTimeSlice)
+	a.name(v1alpha1.AttributeUUID, g.UUID)
+	a.text(v1alpha1.AttributeProductName, g.ProductName)
+	a.release(v1alpha1.AttributeCUDAComputeCapability, g.ComputeCapability)
 	if g.NUMANode != nil {
 		a.number(deviceattribute.StandardDeviceAttributeNUMANode, *g.NUMANode)
 	}
@@ -61,7 +62,7 @@ func (c Catalog) turns(g gpu.GPU) resourceapi.Device {
 		Attributes:               a,
 		AllowMultipleAllocations: &shared,
 		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
-			CapacitySlots: {Value: number(slots), RequestPolicy: policy(number(1), number(1), number(1))},
+			v1alpha1.CapacitySlots: {Value: number(slots), RequestPolicy: policy(number(1), number(1), number(1))},
 		},
 	}
 }

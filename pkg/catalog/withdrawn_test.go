@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -45,7 +46,7 @@ func TestNothingMoreIsGivenOfWhatIsWithdrawn(t *testing.T) {
 			}
 			for _, slice := range left.Pools["node-1"].Slices {
 				for _, device := range slice.Devices {
-					tainted := len(device.Taints) == 1 && device.Taints[0].Key == catalog.TaintWithdrawn && device.Taints[0].Value == tc.taint
+					tainted := len(device.Taints) == 1 && device.Taints[0].Key == v1alpha1.TaintWithdrawn && device.Taints[0].Value == tc.taint
 					if want := device.Name == has.Device; tainted != want || !want && len(device.Taints) > 0 {
 						t.Errorf("%s has the taints %v", device.Name, device.Taints)
 					}

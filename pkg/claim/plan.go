@@ -213,12 +213,12 @@ func asked(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAll
 		return result.ConsumedCapacity
 	}
 	if capacity != nil {
-		if _, limited := capacity.Requests[catalog.CapacityMemory]; limited {
+		if _, limited := capacity.Requests[v1alpha1.CapacityMemory]; limited {
 			return result.ConsumedCapacity
 		}
 	}
 	consumed := maps.Clone(result.ConsumedCapacity)
-	delete(consumed, catalog.CapacityMemory)
+	delete(consumed, v1alpha1.CapacityMemory)
 	return consumed
 }
 

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -24,7 +25,7 @@ type Node struct {
 	Labels map[string]string
 	// DevicePlugin says that a device plugin offers GPUs of it.
 	DevicePlugin bool
-	// Repaired is the value of its [RepairedAnnotation]; empty if it has none.
+	// Repaired is the value of its [v1alpha1.AnnotationRepaired]; empty if it has none.
 	Repaired string
 }
 
@@ -42,7 +43,7 @@ func WatchNode(client kubernetes.Interface, node string) NodeFunc {
 		})
 		told := func(object any) {
 			if n, ok := object.(*corev1.Node); ok && n.Name == node {
-				on(Node{Labels: n.Labels, DevicePlugin: offersByPlugin(n), Repaired: n.Annotations[RepairedAnnotation]}, nil)
+				on(Node{Labels: n.Labels, DevicePlugin: offersByPlugin(n), Repaired: n.Annotations[v1alpha1.AnnotationRepaired]}, nil)
 			}
 		}
 		// Neither fails before the informer has started.
@@ -91,14 +92,14 @@ func (c *Controller) follow(node Node, err error) (tell bool) {
 		repaired = c.declared(node.Repaired)
 	}
 	offer := c.standard
-	value, labelled := node.Labels[catalog.OfferLabel]
+	value, labelled := node.Labels[v1alpha1.LabelOffer]
 	switch {
 	case err != nil:
-		err = fmt.Errorf("the node's label %s is out of reach: %w", catalog.OfferLabel, err)
+		err = fmt.Errorf("the node's label %s is out of reach: %w", v1alpha1.LabelOffer, err)
 	case labelled:
 		offer, err = catalog.ParseOfferLabel(value)
 		if err != nil {
-			err = fmt.Errorf("the node's label %s=%s is not followed: %w; write words with a dot between them, such as share.mig", catalog.OfferLabel, value, err)
+			err = fmt.Errorf("the node's label %s=%s is not followed: %w; write words with a dot between them, such as share.mig", v1alpha1.LabelOffer, value, err)
 		}
 	}
 	before, beforeErr := c.catalog.Offer, c.labelErr
@@ -127,7 +128,7 @@ func (c *Controller) declared(value string) bool {
 	c.repaired = value
 	c.repairs, c.repairSyntax = parseRepaired(value)
 	if c.repairSyntax != nil {
-		c.repairSyntax = fmt.Errorf("the node's annotation %s is not followed: %w", RepairedAnnotation, c.repairSyntax)
+		c.repairSyntax = fmt.Errorf("the node's annotation %s is not followed: %w", v1alpha1.AnnotationRepaired, c.repairSyntax)
 	}
 	return true
 }

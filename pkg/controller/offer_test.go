@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -95,7 +96,7 @@ func startIn(t *testing.T, hw *hardware, held catalog.Held, label map[string]str
 }
 
 func (c *cluster) label(value string) {
-	c.labels <- map[string]string{catalog.OfferLabel: value}
+	c.labels <- map[string]string{v1alpha1.LabelOffer: value}
 	synctest.Wait()
 }
 
@@ -136,7 +137,7 @@ const cutInHalves = "gpu-01-00, gpu-01-00-mig-3g-40gb-0, gpu-01-00-mig-3g-40gb-4
 
 func TestTheNodesLabelDecidesWhatIsOfferedWhileTheAgentRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{catalog.OfferLabel: "share.mig"})
+		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{v1alpha1.LabelOffer: "share.mig"})
 		c.wantNames(cutInHalves)
 		if c.times() != 1 {
 			t.Errorf("published %d times at the start: the label comes first", c.times())
@@ -156,7 +157,7 @@ func TestTheNodesLabelDecidesWhatIsOfferedWhileTheAgentRuns(t *testing.T) {
 
 func TestALabelThatCannotBeUnderstoodChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{catalog.OfferLabel: "share.mig"})
+		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{v1alpha1.LabelOffer: "share.mig"})
 		c.label("share.teleport")
 		c.wantNames(cutInHalves)
 		if state := c.State().String(); !strings.Contains(state, "gpu.nvidia.com/offer=share.teleport is not followed") || !strings.Contains(state, `still offers "share,mig"`) {
@@ -177,7 +178,7 @@ func TestALabelThatCannotBeUnderstoodChangesNothing(t *testing.T) {
 
 func TestALabelOutOfReachAtTheStartLeavesTheFlag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{catalog.OfferLabel: "?"})
+		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{v1alpha1.LabelOffer: "?"})
 		c.wantNames("gpu-01-00")
 	})
 }
@@ -185,7 +186,7 @@ func TestALabelOutOfReachAtTheStartLeavesTheFlag(t *testing.T) {
 func TestWhatAClaimHoldsGoesWhenItIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hw := &hardware{node: halves(1)}
-		c := startIn(t, hw, nil, map[string]string{catalog.OfferLabel: "share.mig"})
+		c := startIn(t, hw, nil, map[string]string{v1alpha1.LabelOffer: "share.mig"})
 		c.hold(catalog.Held{"gpu-01-00-mig-3g-40gb-4": false})
 		if c.times() != 1 {
 			t.Errorf("published %d times although the offer is the same", c.times())
@@ -208,7 +209,7 @@ func TestWhatAClaimHoldsGoesWhenItIsFree(t *testing.T) {
 func TestWhatClaimsMakeOfAGPUChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hw := &hardware{node: halves(1)}
-		c := startIn(t, hw, nil, map[string]string{catalog.OfferLabel: "share.mig"})
+		c := startIn(t, hw, nil, map[string]string{v1alpha1.LabelOffer: "share.mig"})
 		c.switchMode(0)
 		c.hold(catalog.Held{"gpu-01-00-mig-3g-40gb-0": false})
 		hw.change(func(h *hardware) {
@@ -231,7 +232,7 @@ func TestWhatClaimsMakeOfAGPUChangesNothing(t *testing.T) {
 func TestWhatSomebodyElseMakesOfAGPUIsTakenOutOfTheOffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hw := &hardware{node: halves(1)}
-		c := startIn(t, hw, nil, map[string]string{catalog.OfferLabel: "share.mig"})
+		c := startIn(t, hw, nil, map[string]string{v1alpha1.LabelOffer: "share.mig"})
 		hw.change(func(h *hardware) {
 			h.node.GPUs[0].MIG.Enabled = true
 			h.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0)}
@@ -255,7 +256,7 @@ func TestWhatSomebodyElseMakesOfAGPUIsTakenOutOfTheOffer(t *testing.T) {
 
 func TestTimeSlicesComeAndGoWithTheLabelAndStayWhileTheyAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startIn(t, &hardware{node: gpus(1)}, nil, map[string]string{catalog.OfferLabel: "share.timeslice"})
+		c := startIn(t, &hardware{node: gpus(1)}, nil, map[string]string{v1alpha1.LabelOffer: "share.timeslice"})
 		c.wantNames("gpu-01-00, gpu-01-00-ts")
 		if state := c.State().String(); state != "Published: 2 of 2 devices healthy" {
 			t.Errorf("state %s", state)
@@ -270,7 +271,7 @@ func TestTimeSlicesComeAndGoWithTheLabelAndStayWhileTheyAreHeld(t *testing.T) {
 
 func TestWithoutPartitionableDevicesGPUsAreWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{catalog.OfferLabel: "share.mig.timeslice"})
+		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{v1alpha1.LabelOffer: "share.mig.timeslice"})
 		c.wantNames("gpu-01-00, gpu-01-00-ts, gpu-01-00-mig-3g-40gb-0, gpu-01-00-mig-3g-40gb-4")
 		desired := &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: c.published[0].Pools["node-1"].Slices[0].Devices}}
 		actual := desired.DeepCopy()

@@ -6,19 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
-
-// RepairedAnnotation is the annotation of a node in which an administrator
-// declares GPUs repaired: what was reported of them up to a time has ended. Its
-// value is a comma-separated list of DEVICE@TIME, with the name of a GPU's device,
-// its UUID or "all", and a time as in RFC 3339:
-//
-//	gpu-1b-00@2026-01-31T12:00:00Z
-//
-// The agent may not write nodes, so the annotation stays. It ends nothing that is
-// reported later.
-const RepairedAnnotation = "gpu.nvidia.com/repaired"
 
 const repairedFormat = "want DEVICE@TIME, such as gpu-1b-00@2026-01-31T12:00:00Z or all@2026-01-31T12:00:00Z; several with commas"
 
@@ -102,5 +92,5 @@ func (i *inventory) repair(repairs []repair, now time.Time) error {
 	if len(problems) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the node's annotation %s: %w: %s", RepairedAnnotation, gpu.ErrInvalid, strings.Join(slices.Compact(problems), "; "))
+	return fmt.Errorf("the node's annotation %s: %w: %s", v1alpha1.AnnotationRepaired, gpu.ErrInvalid, strings.Join(slices.Compact(problems), "; "))
 }

@@ -8,6 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -23,7 +24,7 @@ func TestAMIGDeviceOfAClaimThatComesOrGoesDuringAScanIsNoAdministrators(t *testi
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hw := &hardware{node: halves(2)}
-				node := startIn(t, hw, c.before, map[string]string{catalog.OfferLabel: "share.mig"})
+				node := startIn(t, hw, c.before, map[string]string{v1alpha1.LabelOffer: "share.mig"})
 				hw.change(func(h *hardware) { h.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0)} })
 				hw.hang(1) // the scan waits for it
 				node.Look()
@@ -47,7 +48,7 @@ func TestAMIGDeviceOfAClaimThatComesOrGoesDuringAScanIsNoAdministrators(t *testi
 
 func TestAClusterThatDropsTwoFeaturesIsRememberedToLackBoth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{catalog.OfferLabel: "share.mig"})
+		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{v1alpha1.LabelOffer: "share.mig"})
 		c.HandleError(t.Context(), dropped(c.published[0]), "create ResourceSlice")
 		synctest.Wait()
 		c.want("slice 0\ngpu-01-00 exclusive\ngpu-01-00-mig-3g-40gb-0 exclusive\ngpu-01-00-mig-3g-40gb-4 exclusive\nslice 1", "Published: 3 of 3 devices healthy")

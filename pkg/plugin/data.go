@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -126,17 +127,17 @@ func (d *DeviceData) attributes(a map[string]resourceapi.DeviceAttribute) {
 	}
 	switch s.Strategy {
 	case claim.StrategyMPS:
-		text("sharing", "mps")
+		text(v1alpha1.AttributeSharing, v1alpha1.SharedByMPS)
 	case claim.StrategyTimeSlicing:
-		text("sharing", "timeslice")
+		text(v1alpha1.AttributeSharing, v1alpha1.SharedByTimeSlice)
 	default:
-		text("sharing", "none")
+		text(v1alpha1.AttributeSharing, v1alpha1.SharedByNone)
 	}
-	text("enforcement", string(s.Enforcement))
-	quantity("shareMemory", s.Memory)
-	number("shareCompute", s.Compute)
-	number("shareProcesses", s.Processes)
-	number("processThreadPercentage", s.ThreadPercentage)
-	quantity("processMemoryLimit", s.MemoryLimit)
-	text("timeSlice", string(s.TimeSlice))
+	text(v1alpha1.AttributeEnforcement, string(s.Enforcement))
+	quantity(v1alpha1.AttributeShareMemory, s.Memory)
+	number(v1alpha1.AttributeShareCompute, s.Compute)
+	number(v1alpha1.AttributeShareProcesses, s.Processes)
+	number(v1alpha1.AttributeProcessThreadPercentage, s.ThreadPercentage)
+	quantity(v1alpha1.AttributeProcessMemoryLimit, s.MemoryLimit)
+	text(v1alpha1.AttributeTimeSlice, string(s.TimeSlice))
 }

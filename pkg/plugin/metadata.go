@@ -8,6 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
@@ -19,8 +20,8 @@ func metadataOf(d claim.Device) *kubeletplugin.DeviceMetadata {
 	if attributes == nil {
 		attributes = map[string]resourceapi.DeviceAttribute{}
 	}
-	if _, ok := attributes["uuid"]; !ok && d.UUID != "" {
-		attributes["uuid"] = resourceapi.DeviceAttribute{StringValue: &d.UUID}
+	if _, ok := attributes[v1alpha1.AttributeUUID]; !ok && d.UUID != "" {
+		attributes[v1alpha1.AttributeUUID] = resourceapi.DeviceAttribute{StringValue: &d.UUID}
 	}
 	dataOf(d).attributes(attributes)
 	return &kubeletplugin.DeviceMetadata{Attributes: attributes}

@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/test/markdown"
 )
@@ -121,26 +120,43 @@ func TestEveryAttributeAndCapacityIsDocumented(t *testing.T) {
 	wantNamed(t, read(t, "docs/attributes.md")+read(t, "docs/mig.md"), "docs/attributes.md or docs/mig.md", slices.Sorted(maps.Keys(names)))
 }
 
-// Names are read from the source: no claim has all of them.
-func TestEveryAttributeThatAContainerIsToldIsInTheReferenceAndNoOther(t *testing.T) {
+// The source is read for the names: no claim has all of them.
+func TestTheReferenceListsTheAttributesOfContainersAndNoOther(t *testing.T) {
+	constants := publicNames(t)
 	names := map[string]bool{}
 	var values []string
-	for _, m := range regexp.MustCompile(`\b(?:text|number|quantity)\("(\w+)", (?:"(\w+)")?`).FindAllStringSubmatch(read(t, "pkg/plugin/data.go"), -1) {
-		names[m[1]] = true
+	for _, m := range regexp.MustCompile(`\b(?:text|number|quantity)\(v1alpha1\.(Attribute\w+), (?:v1alpha1\.(\w+))?`).FindAllStringSubmatch(read(t, "pkg/plugin/data.go"), -1) {
+		names[constants[m[1]]] = true
 		if m[2] != "" {
-			values = append(values, m[2])
+			values = append(values, constants[m[2]])
 		}
 	}
 	if len(names) < 8 || len(values) < 3 {
-		t.Fatalf("data.go has only the attributes %v and the values %q: are they told in another way now?", names, values)
+		t.Fatalf("data.go writes only the attributes %v and the values %q: does it write them in another way now?", names, values)
 	}
 	table := section(t, reference, "## What a container is told")
 	wantNamed(t, table, reference, slices.Concat(slices.Sorted(maps.Keys(names)), values))
 	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)`").FindAllStringSubmatch(table, -1) {
 		if !names[m[1]] {
-			t.Errorf("%s tells of %s, which no container is told", reference, m[1])
+			t.Errorf("%s lists %s, which no container has", reference, m[1])
 		}
 	}
+}
+
+// publicNames returns the values of the constants of the public vocabulary.
+func publicNames(t *testing.T) map[string]string {
+	t.Helper()
+	names := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^\t?(?:const )?(\w+)[\w ]* = (GroupName \+ )?"([^"]+)"$`).FindAllStringSubmatch(read(t, "api/gpu/v1alpha1/names.go"), -1) {
+		names[m[1]] = m[3]
+		if m[2] != "" {
+			names[m[1]] = v1alpha1.GroupName + m[3]
+		}
+	}
+	if len(names) < 50 {
+		t.Fatalf("names.go has only the names %v: is it written in another way now?", names)
+	}
+	return names
 }
 
 func TestEveryFieldThatAClaimIsToldIsInTheReference(t *testing.T) {
@@ -148,12 +164,12 @@ func TestEveryFieldThatAClaimIsToldIsInTheReference(t *testing.T) {
 }
 
 func TestEveryTaintAndLabelOfOursIsDocumented(t *testing.T) {
-	keys := []string{catalog.TaintUnhealthy, catalog.TaintMIGMode, catalog.TaintComputeMode, catalog.TaintInUse}
+	keys := []string{v1alpha1.TaintUnhealthy, v1alpha1.TaintMIGMode, v1alpha1.TaintComputeMode, v1alpha1.TaintWithdrawn, v1alpha1.TaintInUse}
 	wantNamed(t, section(t, reference, "## Taints"), reference, keys)
 	// A taint is documented with a value.
 	text := strings.ReplaceAll(section(t, "docs/attributes.md", "## Taints"), "=", "`")
 	wantNamed(t, text, "docs/attributes.md", keys)
-	wantNamed(t, section(t, reference, "## Labels"), reference, []string{catalog.OfferLabel})
+	wantNamed(t, section(t, reference, "## Labels"), reference, []string{v1alpha1.LabelOffer})
 }
 
 func TestEveryDeviceClassOfTheChartIsInTheReferenceAndNoOther(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
@@ -39,7 +39,7 @@ func waitUnhealthy(t *testing.T, device string, want bool) {
 func unhealthy(ctx context.Context, device string) (found bool, cause string, err error) {
 	devices, err := cluster.Devices(ctx)
 	for _, taint := range devices[device].Taints {
-		if taint.Key == catalog.TaintUnhealthy {
+		if taint.Key == v1alpha1.TaintUnhealthy {
 			return true, taint.Value, err
 		}
 	}

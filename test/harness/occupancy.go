@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -184,19 +184,19 @@ func (all seats) take(result resourceapi.DeviceRequestAllocationResult, pods []S
 		sum.Add(taken)
 		s.given[capacity] = sum
 	}
-	memory, shared := result.ConsumedCapacity[catalog.CapacityMemory]
+	memory, shared := result.ConsumedCapacity[v1alpha1.CapacityMemory]
 	switch {
 	case name.Kind == gpu.KindTimeSlice:
 		s.ways[Turns] = true
 	case name.Kind == gpu.KindMIG:
 		s.ways[Parts] = true
-	case shared && memory.Cmp(s.has[catalog.CapacityMemory]) < 0:
+	case shared && memory.Cmp(s.has[v1alpha1.CapacityMemory]) < 0:
 		s.ways[Shares] = true
 	default:
 		s.ways[Whole] = true
 		// Who has the GPU for itself reserves no compute, and has all of it.
-		s.given[catalog.CapacityMemory] = s.has[catalog.CapacityMemory]
-		s.given[catalog.CapacityCompute] = s.has[catalog.CapacityCompute]
+		s.given[v1alpha1.CapacityMemory] = s.has[v1alpha1.CapacityMemory]
+		s.given[v1alpha1.CapacityCompute] = s.has[v1alpha1.CapacityCompute]
 	}
 	return nil
 }
@@ -215,9 +215,9 @@ func (all seats) occupancy() Occupancy {
 			Pods: s.pods,
 		}
 		counted := s.ways[Shares] || len(s.ways) == 0
-		g.Memory = s.account(catalog.CapacityMemory, counted)
-		g.Compute = s.account(catalog.CapacityCompute, counted)
-		g.Slots = s.account(catalog.CapacitySlots, s.ways[Turns] || len(s.ways) == 0)
+		g.Memory = s.account(v1alpha1.CapacityMemory, counted)
+		g.Compute = s.account(v1alpha1.CapacityCompute, counted)
+		g.Slots = s.account(v1alpha1.CapacitySlots, s.ways[Turns] || len(s.ways) == 0)
 		switch g.Mode {
 		case Free:
 			o.Left.GPUs++

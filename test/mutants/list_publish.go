@@ -96,7 +96,7 @@ func publishMutants() []mutant {
 		},
 		{
 			file:   "pkg/catalog/taints.go",
-			old:    "	if g.MIG.Enabled {\n		t.whole = append(t.whole, taint(TaintMIGMode, \"enabled\"))\n",
+			old:    "	if g.MIG.Enabled {\n		t.whole = append(t.whole, taint(v1alpha1.TaintMIGMode, v1alpha1.MIGModeTaintEnabled))\n",
 			new:    "	if g.MIG.Enabled {\n",
 			notice: "a GPU in MIG mode is allocated as a whole, and every pod on it fails",
 			run:    taints,

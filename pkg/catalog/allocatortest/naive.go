@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -48,7 +49,7 @@ func Naive(pool string, node gpu.Node) resourceslice.DriverResources {
 				parts = append(parts, resourceapi.Device{
 					Name:             part.String(),
 					Attributes:       a,
-					Capacity:         map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{catalog.CapacityMemory: {Value: catalog.ShareOffer{}.PartitionMemory(g, profile, false)}},
+					Capacity:         map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{v1alpha1.CapacityMemory: {Value: catalog.ShareOffer{}.PartitionMemory(g, profile, false)}},
 					ConsumesCounters: []resourceapi.DeviceCounterConsumption{{CounterSet: set.Name, Counters: taken}},
 				})
 			}

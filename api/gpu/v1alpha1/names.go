@@ -1,0 +1,218 @@
+package v1alpha1
+
+// This file holds every name that users, administrators and other programs read
+// or write: in ResourceSlices, claims, DeviceClasses, nodes and the metadata of
+// containers. The tables of the documents are generated from the comments here;
+// their lines that begin with a plus are for the generator, see docs/developer.md.
+
+// GroupName is the API group of this driver. It begins the names of the driver's
+// taints, labels and annotations, and does not change with the driver's name.
+const GroupName = "gpu.nvidia.com"
+
+// The types of devices, which are the values of [AttributeType].
+const (
+	// DeviceTypeGPU is a whole GPU, of which claims can take shares.
+	DeviceTypeGPU = "gpu"
+	// DeviceTypeMIG is a MIG device, of which claims can take shares.
+	DeviceTypeMIG = "mig"
+	// DeviceTypeTimeSlice is the time slices of a GPU, of which claims take slots.
+	DeviceTypeTimeSlice = "timeslice"
+	// DeviceTypeMonitor is all GPUs of a node, for monitoring agents.
+	DeviceTypeMonitor = "monitor"
+)
+
+// The attributes of devices. A device has an attribute only if its value is known.
+const (
+	// AttributeType is the type of the device.
+	AttributeType = "type"
+	// AttributeUUID is NVML's UUID.
+	AttributeUUID = "uuid"
+	// AttributeProductName is the name of the product.
+	AttributeProductName = "productName"
+	// AttributeBrand is the brand of the product.
+	AttributeBrand = "brand"
+	// AttributeArchitecture is the architecture of the GPU.
+	AttributeArchitecture = "architecture"
+	// AttributeCUDAComputeCapability is the CUDA compute capability.
+	AttributeCUDAComputeCapability = "cudaComputeCapability"
+	// AttributeDriverVersion is the version of the NVIDIA driver. Semantic versions
+	// have no leading zeros: 570.124.06 becomes 570.124.6.
+	AttributeDriverVersion = "driverVersion"
+	// AttributeCUDADriverVersion is the newest CUDA release that the driver supports.
+	AttributeCUDADriverVersion = "cudaDriverVersion"
+	// AttributeMultiprocessors is the number of SMs.
+	AttributeMultiprocessors = "multiprocessors"
+	// AttributeMIGCapable is true if the GPU can be cut into MIG instances.
+	AttributeMIGCapable = "migCapable"
+	// AttributeMIGMode is the current MIG mode, on GPUs that have one.
+	AttributeMIGMode = "migMode"
+	// AttributeNVLinkDomain is the same for GPUs that are all linked with each other.
+	AttributeNVLinkDomain = "nvlinkDomain"
+	// AttributeNVLinkPeers is the GPUs at the other ends of the links.
+	AttributeNVLinkPeers = "nvlinkPeers"
+	// AttributeNVLinkLinks is the number of active links of the GPU.
+	AttributeNVLinkLinks = "nvlinkLinks"
+	// AttributeNVLinkCliques is every fully linked group that the GPU belongs to.
+	AttributeNVLinkCliques = "nvlinkCliques"
+	// AttributeFabricClusterUUID is the multi-node NVLink fabric that the GPU has
+	// joined.
+	AttributeFabricClusterUUID = "fabricClusterUUID"
+	// AttributeFabricCliqueID is the clique of that fabric.
+	AttributeFabricCliqueID = "fabricCliqueID"
+	// AttributeECCEnabled is true if the GPU's memory corrects errors.
+	AttributeECCEnabled = "eccEnabled"
+	// AttributePersistenceMode is true if the driver keeps the GPU initialized.
+	AttributePersistenceMode = "persistenceMode"
+	// AttributeAddressingMode is the addressing mode of the GPU.
+	AttributeAddressingMode = "addressingMode"
+	// AttributeSharing is what holds a share of the device to its size.
+	AttributeSharing = "sharing"
+	// AttributeEnforcement is how firmly a share is held to its size.
+	AttributeEnforcement = "enforcement"
+	// AttributeProfile is the MIG profile.
+	AttributeProfile = "profile"
+	// AttributeParentUUID is the UUID of the MIG device's GPU.
+	AttributeParentUUID = "parentUUID"
+)
+
+// The attributes that only the metadata of a container has, of a device that its
+// claim shares with others.
+const (
+	// AttributeShareMemory is the memory that the scheduler has promised.
+	AttributeShareMemory = "shareMemory"
+	// AttributeShareCompute is the compute that the scheduler has promised, in
+	// percent of the SMs.
+	AttributeShareCompute = "shareCompute"
+	// AttributeShareProcesses is the number of processes among which memory and
+	// compute are divided.
+	AttributeShareProcesses = "shareProcesses"
+	// AttributeProcessThreadPercentage is what each process can have of the SMs.
+	AttributeProcessThreadPercentage = "processThreadPercentage"
+	// AttributeProcessMemoryLimit is what each process can have of the memory,
+	// besides its context.
+	AttributeProcessMemoryLimit = "processMemoryLimit"
+	// AttributeTimeSlice is the time slice that the claim asked for.
+	AttributeTimeSlice = "timeSlice"
+)
+
+// The values of [AttributeMIGMode].
+const (
+	MIGModeEnabled  = "Enabled"
+	MIGModeDisabled = "Disabled"
+)
+
+// The values of [AttributeSharing].
+const (
+	// SharedByMPS is the value if MPS holds shares.
+	SharedByMPS = "mps"
+	// SharedByTimeSlice is the value for a claim that takes turns with others. No
+	// device is published with it.
+	SharedByTimeSlice = "timeslice"
+	// SharedByNone is the value if nothing holds shares.
+	SharedByNone = "none"
+)
+
+// Enforcement is how firmly a share is held to its limits. It is the value of
+// [AttributeEnforcement].
+type Enforcement string
+
+// The ways to enforce limits.
+const (
+	// EnforcementCooperative limits processes that keep their environment. A process
+	// that drops it gets what the largest share of the device has.
+	EnforcementCooperative Enforcement = "cooperative"
+	// EnforcementNone limits nothing.
+	EnforcementNone Enforcement = "none"
+)
+
+// The capacities of devices.
+const (
+	// CapacityMemory is the memory of a GPU or MIG device in bytes, of which claims
+	// take whole Mi. A claim that does not ask for memory takes all.
+	CapacityMemory = "memory"
+	// CapacityCompute is the compute of a GPU in percent of its SMs. A claim that
+	// does not ask for compute reserves none.
+	CapacityCompute = "compute"
+	// CapacitySlots is the number of slots of a GPU that is offered in time slices.
+	// A claim that does not ask for slots takes one.
+	CapacitySlots = "slots"
+)
+
+// The taints of devices. All have the effect NoSchedule.
+const (
+	// TaintUnhealthy marks a GPU that has failed, does not answer, or has not joined
+	// its NVSwitch fabric. Its value is the first reason, such as "xid-79",
+	// "recovery-gpu-reset", "lost" or "fabric-not-ready".
+	TaintUnhealthy = GroupName + "/unhealthy"
+	// TaintMIGMode marks a GPU that an administrator has switched to MIG mode, in
+	// which it runs nothing as a whole.
+	TaintMIGMode = GroupName + "/mig-mode"
+	// TaintComputeMode marks a device that the GPU's compute mode, which an
+	// administrator has set, keeps from being used.
+	TaintComputeMode = GroupName + "/compute-mode"
+	// TaintWithdrawn marks a device that the node no longer offers, or no longer
+	// offers in shares, while claims hold it. Its value is the word of the offer.
+	TaintWithdrawn = GroupName + "/withdrawn"
+	// TaintInUse marks a device that the kubelet has given to a pod through a device
+	// plugin.
+	TaintInUse = GroupName + "/in-use"
+)
+
+// The values of taints.
+const (
+	// MIGModeTaintEnabled is the value of [TaintMIGMode].
+	MIGModeTaintEnabled = "enabled"
+	// ComputeModeTaintProhibited is the value of [TaintComputeMode] if nothing can
+	// compute on the GPU.
+	ComputeModeTaintProhibited = "prohibited"
+	// ComputeModeTaintExclusive is the value of [TaintComputeMode] if one process at
+	// a time can compute on the GPU.
+	ComputeModeTaintExclusive = "exclusive-process"
+	// InUseTaintDevicePlugin is the value of [TaintInUse].
+	InUseTaintDevicePlugin = "device-plugin"
+)
+
+// What a node can offer besides whole GPUs: the words of the agent's flag --offer,
+// of [LabelOffer], and the values of [TaintWithdrawn].
+const (
+	// OfferShare offers shares of GPUs and MIG devices.
+	OfferShare = "share"
+	// OfferMIG offers MIG devices.
+	OfferMIG = "mig"
+	// OfferTimeSlice offers time slices of GPUs.
+	OfferTimeSlice = "timeslice"
+	// OfferMonitor offers all GPUs together to monitoring agents.
+	OfferMonitor = "monitor"
+)
+
+// LabelOffer is the label of a node that says what the node offers, with dots
+// between the words: "share.mig". It wins over the agent's flag --offer.
+const LabelOffer = GroupName + "/offer"
+
+// The labels of DeviceClasses, which the chart's admission policies follow.
+const (
+	// LabelType says which type of device the class selects.
+	LabelType = GroupName + "/type"
+	// LabelShares says whether requests must ("only") or must not ("none") ask for
+	// less than a whole device.
+	LabelShares = GroupName + "/shares"
+	// LabelMaxMemory says how much memory a request may ask for at most.
+	LabelMaxMemory = GroupName + "/max-memory"
+	// LabelMaxCompute says how much compute a request may ask for at most, in
+	// percent of the SMs.
+	LabelMaxCompute = GroupName + "/max-compute"
+	// LabelStrategies says which strategies a configuration may have, with dots
+	// between them.
+	LabelStrategies = GroupName + "/strategies"
+)
+
+// AnnotationRepaired is the annotation of a node by which an administrator declares
+// GPUs repaired: a fault that was reported up to a time has ended. Its value is a
+// comma-separated list of DEVICE@TIME, with the name of a GPU's device, its UUID or
+// "all", and a time as in RFC 3339:
+//
+//	gpu-1b-00@2026-01-31T12:00:00Z
+//
+// The agent may not write nodes, so the annotation stays. It ends no fault that is
+// reported later.
+const AnnotationRepaired = GroupName + "/repaired"
