@@ -158,6 +158,47 @@ lint: ## gofmt, vet and golangci-lint, for every module
 	cd test/chart && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 	cd deployments/container && ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 
+.PHONY: fmt
+fmt: ## Format all Go files
+	gofmt -w $$(git ls-files '*.go')
+
+.PHONY: verify
+verify: lint ## Fail if a file is not formatted, a generated file is stale, or lint finds something
+	$(say) "formatting and generated files"
+	@# Compared with the tree as it is, so that it works before a commit as well.
+	@before=$$(git diff | sha256sum; git status --porcelain); \
+	$(MAKE) --no-print-directory fmt; \
+	after=$$(git diff | sha256sum; git status --porcelain); \
+	if [ "$$before" != "$$after" ]; then \
+	  echo 'These files were not formatted or not generated anew. They are now: read the diff and commit it.' >&2; \
+	  git status --short >&2; exit 1; \
+	fi
+
+# Files of a release: see RELEASE.md.
+RELEASE := $(BUILD)/release/$(VERSION)
+
+.PHONY: release
+release: ## Build the files of a release into .build/release: image archives, chart package, manifest, notes, checksums (VERSION=v1.2.3)
+	@if ! [[ '$(VERSION)' =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$$ ]]; then \
+	  echo 'A release needs a version: make release VERSION=v1.2.3' >&2; exit 1; \
+	fi
+	@if [ -n "$$(git status --porcelain)" ]; then \
+	  echo 'A release is built from a commit, and this tree has changes: commit or remove them (git status).' >&2; exit 1; \
+	fi
+	@rm -rf $(RELEASE) && mkdir -p $(RELEASE)
+	@awk -v version='$(VERSION)' '/^## / {found = $$2 == version; next} found' CHANGELOG.md >$(RELEASE)/NOTES.md
+	@if ! grep -q '[^[:space:]]' $(RELEASE)/NOTES.md; then \
+	  echo 'CHANGELOG.md has no section "## $(VERSION)", which becomes the notes of the release.' >&2; exit 1; \
+	fi
+	$(MAKE) images helm VERSION=$(VERSION)
+	cp $(BUILD)/images/*.tar $(BUILD)/images/images.json $(RELEASE)/
+	$(say) "packaging the chart into $(RELEASE)"
+	$(BIN)/helm package deployments/helm/gpu-dra-driver --version $(VERSION:v%=%) --app-version $(VERSION) --destination $(RELEASE)
+	$(BIN)/helm template gpu-dra-driver $(RELEASE)/gpu-dra-driver-$(VERSION:v%=%).tgz \
+	  --namespace gpu-dra-driver --set namespace.create=true --skip-tests >$(RELEASE)/install.yaml
+	cd $(RELEASE) && sha256sum -- * >SHA256SUMS
+	$(say) "$(RELEASE) is complete"
+
 .PHONY: fuzz
 fuzz: ## Fuzz names, configuration, records and models (FUZZTIME=30s each)
 	@for p in $$(go list ./...); do \
