@@ -21,16 +21,18 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: programs ## Build the agent, the MPS supervisor, gpu-sim, the CDI hook and the test cluster's tool into .build/bin
+build: programs ## Build all programs into .build/bin, and those with the simulator into .build/bin/sim
 	$(CLUSTER_ENV) go -C test/cluster build -ldflags '-s -w' -o ../../$(BIN)/cluster ./cmd/cluster
 
 .PHONY: programs
 programs: need-cc
 	$(say) "building the binaries into $(BIN)"
-	@mkdir -p $(BIN)
+	@mkdir -p $(BIN)/sim
 	@# go-nvml loads libnvidia-ml.so with dlopen and so needs cgo. Without gRPC's
 	@# traces the linker can drop unused methods, a third of the agent.
-	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
+	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-mps-supervisor
+	@# The tag sim links the simulator of GPUs, which production programs do not hold.
+	CGO_ENABLED=1 go build -tags grpcnotrace,sim -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./cmd/...
 	@# The hook runs on hosts with any C library or none, so it is static. It needs
 	@# cgo for the sake of one subcommand that opens NVML, which the linker warns
 	@# of; no CDI spec of ours calls that.
@@ -120,7 +122,7 @@ test-gpu: build ## Build the hardware conformance suite as one binary: run it on
 	@mkdir -p $(BIN)
 	CGO_ENABLED=1 go test -c -trimpath -o $(BIN)/gpu-conformance ./test/gpu
 	$(say) "the suite passes on the simulator; carry the binary to a machine with a GPU and run it there with -hardware=nvml"
-	cd test/gpu && ../../$(BIN)/gpu-conformance -test.v -hardware=sim:dgx-h100
+	cd test/gpu && GPU_SIM=$(abspath $(BIN))/sim/gpu-sim ../../$(BIN)/gpu-conformance -test.v -hardware=sim:dgx-h100
 
 # Images are called PREFIX/NAME:TAG, where TAG is VERSION with _ for +.
 IMAGE_PREFIX ?= localhost/gpu-dra-driver

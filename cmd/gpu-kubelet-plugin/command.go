@@ -20,7 +20,8 @@ in capitals, so that --node-name is GPU_DRA_NODE_NAME. A flag wins over the
 environment, the environment over the default.
 
 Examples:
-  # What would be published on a DGX H100? No GPU, cluster or root needed.
+  # What would be published on a DGX H100? No GPU, cluster or root needed, but a
+  # program built with the tag sim.
   gpu-kubelet-plugin --hardware=sim:dgx-h100 --print-slices
 
   # On a node, with the service account of the pod.
@@ -32,9 +33,10 @@ Examples:
 // helpColumns is the width of --help.
 const helpColumns = 100
 
-// newCommand returns the program. ending is called when the agent begins to end.
-func newCommand(ending func()) *cobra.Command {
-	o := options{ending: ending}
+// newCommand returns the program. ending is called when the agent begins to end;
+// simulator opens simulated GPUs and is nil in production programs.
+func newCommand(ending func(), simulator simulator) *cobra.Command {
+	o := options{ending: ending, simulator: simulator}
 	sets := o.flags()
 	cmd := &cobra.Command{
 		Use:     "gpu-kubelet-plugin [flags]",

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/environment"
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/hardwareflag"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
@@ -61,6 +62,8 @@ type options struct {
 	httpListen string
 	// ending is called when the agent begins to end; nil for nothing.
 	ending func()
+	// simulator opens simulated GPUs; nil in production programs.
+	simulator simulator
 
 	logging *logsapi.LoggingConfiguration
 }
@@ -70,7 +73,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
 
 	fs := sets.FlagSet("hardware")
-	fs.StringVar(&o.hardware, "hardware", "nvml", "`WHAT` the node's GPUs are: \"nvml\" for real ones through the NVIDIA driver, \"sim:MODEL\" for simulated ones, such as sim:dgx-h100, or \"sim:FILE.yaml\" for a model of your own")
+	fs.StringVar(&o.hardware, "hardware", "nvml", "`WHAT` the node's GPUs are: \"nvml\" for real ones through the NVIDIA driver, \"sim:MODEL\" for simulated ones, such as sim:dgx-h100, or \"sim:FILE.yaml\" for a model of your own; programs built with the tag sim only")
 	fs.StringVar(&o.simState, "sim-state", "", "`DIR` with the state of simulated GPUs, shared by all processes that simulate this node (default: a temporary one, removed at exit)")
 	fs.StringVar(&o.driverRoot, "driver-root", "/", "`DIR` under which the NVIDIA driver is installed: / on a host, /run/nvidia/driver with NVIDIA's driver container")
 	fs.StringVar(&o.devRoot, "dev-root", "", "`DIR` that holds dev/nvidia* (default: the driver root)")
@@ -139,12 +142,8 @@ func (o *options) complete() error {
 	invalid := func(flag, value, want string) error {
 		return fmt.Errorf("--%s=%s: %w: %s", flag, value, gpu.ErrInvalid, want)
 	}
-	kind, model, _ := strings.Cut(o.hardware, ":")
-	if o.hardware != "nvml" && (kind != "sim" || model == "") {
-		return invalid("hardware", o.hardware, "want nvml, sim:MODEL or sim:FILE.yaml")
-	}
-	if kind != "sim" && o.simState != "" {
-		return invalid("sim-state", o.simState, "only simulated hardware (--hardware=sim:MODEL) has it")
+	if err := hardwareflag.Validate(o.hardware, o.simState, o.simulator != nil); err != nil {
+		return err
 	}
 	if o.offer != "" {
 		var err error

@@ -11,13 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/simulated"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // parse reads a command line and an environment as the command does.
 func parse(args []string, env map[string]string) (*options, error) {
-	var o options
+	o := options{simulator: simulated.Library}
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	for _, fs := range o.flags().FlagSets {
 		all.AddFlagSet(fs)
@@ -119,6 +120,15 @@ func TestWrongValuesAreRefusedWithTheFlagAndWhatIsWanted(t *testing.T) {
 	}
 }
 
+func TestAProgramWithoutTheSimulatorRefusesSimulatedGPUs(t *testing.T) {
+	cmd := newCommand(nil, nil)
+	cmd.SetArgs([]string{"--hardware=sim:t4", "--print-slices"})
+	err := cmd.ExecuteContext(t.Context())
+	if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "built with the tag sim") {
+		t.Errorf("error %v, want one that names the build tag", err)
+	}
+}
+
 // Where MPS holds no shares, contexts are nobody's business.
 func TestPlainSharesCanBeSmallerThanAContext(t *testing.T) {
 	o, err := parse([]string{"--mps-supervisor=", "--smallest-share=100Mi", "--compute-overcommit=1.5"}, nil)
@@ -133,7 +143,7 @@ func TestPlainSharesCanBeSmallerThanAContext(t *testing.T) {
 
 func TestHelpExplainsEveryFlag(t *testing.T) {
 	var out bytes.Buffer
-	cmd := newCommand(nil)
+	cmd := newCommand(nil, nil)
 	cmd.SetOut(&out)
 	cmd.SetArgs([]string{"--help"})
 	if err := cmd.ExecuteContext(t.Context()); err != nil {

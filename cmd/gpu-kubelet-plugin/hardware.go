@@ -14,7 +14,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
 )
 
@@ -32,8 +31,13 @@ type hardware struct {
 	unreadable atomic.Int32
 }
 
-// openHardware finds the GPUs' library. With real GPUs nothing is opened yet:
-// the driver may be loaded later.
+// simulator opens the simulated GPUs of a model, whose state is in stateDir. It
+// returns their library, which may reset GPUs if allowReset is set, and the root of
+// the file system that shows them.
+type simulator func(model, stateDir string, allowReset bool) (library *nvml.Library, root string, err error)
+
+// openHardware opens the GPUs' library. It calls nothing of real GPUs yet: the driver
+// may be loaded later.
 func openHardware(o *options) (*hardware, error) {
 	model, simulated := o.simulated()
 	if !simulated {
@@ -49,36 +53,23 @@ func openHardware(o *options) (*hardware, error) {
 			remove:     func() error { return nil },
 		}, nil
 	}
-	m, err := nvmlsim.LoadModel(model)
-	if err != nil {
-		return nil, fmt.Errorf("--hardware=%s: %w", o.hardware, err)
-	}
 	dir, remove := o.simState, func() error { return nil }
 	if dir == "" {
+		var err error
 		if dir, err = os.MkdirTemp("", "gpu-sim-"); err != nil {
 			return nil, err
 		}
 		remove = func() error { return os.RemoveAll(dir) }
 	}
-	sim, err := nvmlsim.OpenOrCreate(dir, m)
+	library, root, err := o.simulator(model, dir, o.migAllowReset)
 	if err != nil {
-		return nil, errors.Join(err, remove())
-	}
-	library := nvml.New(sim.NVML())
-	if o.migAllowReset {
-		library.AllowReset(func(_ context.Context, address gpu.PCIAddress) error {
-			index, err := sim.FindGPU(address.String())
-			if err != nil {
-				return err
-			}
-			return sim.ResetGPU(index)
-		})
+		return nil, errors.Join(fmt.Errorf("--hardware=%s: %w", o.hardware, err), remove())
 	}
 	return &hardware{
 		Library:    library,
-		machine:    sysfs.Root(sim.Root()),
-		roots:      cdi.Roots{Driver: sim.Root(), Dev: sim.Root()},
-		timeSlices: nvml.NewSMI(gpu.DriverRoot(sim.Root())),
+		machine:    sysfs.Root(root),
+		roots:      cdi.Roots{Driver: root, Dev: root},
+		timeSlices: nvml.NewSMI(gpu.DriverRoot(root)),
 		remove:     remove,
 	}, nil
 }

@@ -20,7 +20,10 @@ import (
 // often, which saves 2 to 3 MB.
 const garbage = 50
 
-func main() {
+func main() { os.Exit(execute(linkedSimulator())) }
+
+// execute runs the program and returns its exit status.
+func execute(simulator simulator) int {
 	debug.SetGCPercent(garbage)
 	// The second signal ends the process at once: stop restores the default.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -28,8 +31,9 @@ func main() {
 		stop()
 		endInTime()
 	})
-	if err := newCommand(endInTime).ExecuteContext(ctx); err != nil {
+	if err := newCommand(endInTime, simulator).ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "gpu-kubelet-plugin: %v\n", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }

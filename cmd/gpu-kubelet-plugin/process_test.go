@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/simulated"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin/kubelettest"
 )
 
@@ -17,8 +18,7 @@ import (
 func TestMain(m *testing.M) {
 	switch os.Getenv("TEST_AS_AGENT") {
 	case "1":
-		main()
-		return
+		os.Exit(execute(simulated.Library))
 	case "hangs":
 		giveUp()
 	}

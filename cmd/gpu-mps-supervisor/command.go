@@ -49,8 +49,10 @@ Examples:
 // helpColumns is the width of --help.
 const helpColumns = 100
 
-func newCommand() *cobra.Command {
-	var o options
+// newCommand returns the program. simulator opens simulated GPUs and is nil in
+// production programs.
+func newCommand(simulator simulator) *cobra.Command {
+	o := options{simulator: simulator}
 	sets := o.flags()
 	cmd := &cobra.Command{
 		Use:     "gpu-mps-supervisor [flags]",

@@ -14,9 +14,9 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // the log format json
 
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/environment"
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/hardwareflag"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
 // twins of the flags in the environment.
@@ -46,14 +46,20 @@ type options struct {
 	probeInterval time.Duration
 
 	logging *logsapi.LoggingConfiguration
+	// simulator opens simulated GPUs; nil in production programs.
+	simulator simulator
 }
+
+// simulator opens the simulated GPUs of a model, whose state is in stateDir, and
+// returns the root of the file system that shows them and their driver.
+type simulator func(model, stateDir string) (root string, err error)
 
 // flags declares every flag, in the groups that --help shows.
 func (o *options) flags() cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
 
 	fs := sets.FlagSet("hardware")
-	fs.StringVar(&o.hardware, "hardware", "nvml", "`WHAT` the node's GPUs are: \"nvml\" for real ones, \"sim:MODEL\" or \"sim:FILE.yaml\" for simulated ones, as gpu-kubelet-plugin has it")
+	fs.StringVar(&o.hardware, "hardware", "nvml", "`WHAT` the node's GPUs are: \"nvml\" for real ones, \"sim:MODEL\" or \"sim:FILE.yaml\" for simulated ones, as gpu-kubelet-plugin has it; programs built with the tag sim only")
 	fs.StringVar(&o.simState, "sim-state", "", "`DIR` with the state of simulated GPUs, the one of gpu-kubelet-plugin")
 	fs.StringVar(&o.driverRoot, "driver-root", "/", "`DIR` under which the NVIDIA driver is installed: / on a host, /run/nvidia/driver with NVIDIA's driver container")
 
@@ -95,13 +101,11 @@ func (o *options) complete() error {
 	invalid := func(flag, value, want string) error {
 		return fmt.Errorf("--%s=%s: %w: %s", flag, value, gpu.ErrInvalid, want)
 	}
-	kind, model, _ := strings.Cut(o.hardware, ":")
+	if err := hardwareflag.Validate(o.hardware, o.simState, o.simulator != nil); err != nil {
+		return err
+	}
 	switch {
-	case o.hardware != "nvml" && (kind != "sim" || model == ""):
-		return invalid("hardware", o.hardware, "want nvml, sim:MODEL or sim:FILE.yaml")
-	case kind != "sim" && o.simState != "":
-		return invalid("sim-state", o.simState, "only simulated hardware (--hardware=sim:MODEL) has it")
-	case kind == "sim" && o.simState == "":
+	case o.hardware != "nvml" && o.simState == "":
 		return fmt.Errorf("--sim-state: %w: simulated GPUs are shared with gpu-kubelet-plugin: give the same directory to both", gpu.ErrInvalid)
 	case o.startTimeout < time.Second:
 		return invalid("start-timeout", o.startTimeout.String(), "want at least 1s")
@@ -134,14 +138,10 @@ func (o *options) supervised() (mps.Options, error) {
 	if !simulated {
 		return supervised, nil
 	}
-	m, err := nvmlsim.LoadModel(model)
+	root, err := o.simulator(model, o.simState)
 	if err != nil {
 		return supervised, fmt.Errorf("--hardware=%s: %w", o.hardware, err)
 	}
-	sim, err := nvmlsim.OpenOrCreate(o.simState, m)
-	if err != nil {
-		return supervised, err
-	}
-	supervised.Driver = gpu.DriverRoot(sim.Root())
+	supervised.Driver = gpu.DriverRoot(root)
 	return supervised, nil
 }

@@ -12,12 +12,16 @@ import (
 	"syscall"
 )
 
-func main() {
+func main() { os.Exit(execute(linkedSimulator())) }
+
+// execute runs the program and returns its exit status.
+func execute(simulator simulator) int {
 	// The second signal ends the process at once: stop restores the default.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	if err := newCommand().ExecuteContext(ctx); err != nil {
+	if err := newCommand(simulator).ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "gpu-mps-supervisor: %v\n", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }

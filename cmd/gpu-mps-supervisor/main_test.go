@@ -14,14 +14,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/simulated"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // TestMain lets the test binary be the supervisor.
 func TestMain(m *testing.M) {
 	if os.Getenv("TEST_AS_SUPERVISOR") != "" {
-		main()
-		return
+		os.Exit(execute(simulated.Root))
 	}
 	os.Exit(m.Run())
 }
@@ -41,7 +41,7 @@ func process(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
 
 // parse reads a command line and an environment as the command does.
 func parse(args []string, env map[string]string) (*options, error) {
-	var o options
+	o := options{simulator: simulated.Root}
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	for _, fs := range o.flags().FlagSets {
 		all.AddFlagSet(fs)
@@ -99,6 +99,15 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 				t.Errorf("error %v, want one that is ErrInvalid and names the flag", err)
 			}
 		})
+	}
+}
+
+func TestAProgramWithoutTheSimulatorRefusesSimulatedGPUs(t *testing.T) {
+	cmd := newCommand(nil)
+	cmd.SetArgs([]string{"--hardware=sim:t4", "--sim-state=" + t.TempDir()})
+	err := cmd.ExecuteContext(t.Context())
+	if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "built with the tag sim") {
+		t.Errorf("error %v, want one that names the build tag", err)
 	}
 }
 
@@ -188,7 +197,7 @@ func TestDaemonsAsTextAndJSON(t *testing.T) {
 func TestHelp(t *testing.T) {
 	var out bytes.Buffer
 	for _, args := range [][]string{{"--help"}, {"status", "--help"}} {
-		cmd := newCommand()
+		cmd := newCommand(nil)
 		cmd.SetOut(&out)
 		cmd.SetArgs(args)
 		if err := cmd.ExecuteContext(t.Context()); err != nil {

@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"debug/buildinfo"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -131,12 +135,14 @@ func (b builder) labels(i image) map[string]string {
 func (b builder) locate(i image) ([]located, error) {
 	var out []located
 	for _, p := range i.programs {
-		file := filepath.Join(b.bin, p.name)
+		file := filepath.Join(b.bin, p.folder, p.name)
 		if p.debian {
 			var err error
 			if file, err = exec.LookPath(p.name); err != nil {
 				return nil, fmt.Errorf("%w; install Debian's package %s-static", err, p.name)
 			}
+		} else if err := checkTags(file, p.folder == simFolder); err != nil {
+			return nil, err
 		}
 		elf, err := closure.Read(file)
 		if err != nil {
@@ -151,6 +157,22 @@ func (b builder) locate(i image) ([]located, error) {
 		out = append(out, located{program: p, file: file, elf: elf})
 	}
 	return out, nil
+}
+
+// checkTags returns an error if the program is built with the tag sim and must not
+// be, or the other way round.
+func checkTags(file string, simulator bool) error {
+	info, err := buildinfo.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("build tags of %s: %w", file, err)
+	}
+	tagged := slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool {
+		return s.Key == "-tags" && slices.Contains(strings.Split(s.Value, ","), "sim")
+	})
+	if tagged != simulator {
+		return fmt.Errorf("%s: built with the tag sim: %v, want %v; `make programs` builds it", file, tagged, simulator)
+	}
+	return nil
 }
 
 // files are those of the program's layer.

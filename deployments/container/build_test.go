@@ -202,9 +202,15 @@ func TestTheSameInputsMakeTheSameArchives(t *testing.T) {
 	defer syscall.Umask(old)
 	again := f.changed(t)
 	again.layers = layer.Cache{}
-	for name := range contents(t, again.bin) {
-		if err := os.Chtimes(filepath.Join(again.bin, name), time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+	for _, dir := range []string{again.bin, filepath.Join(again.bin, simFolder)} {
+		programs, err := os.ReadDir(dir)
+		if err != nil {
 			t.Fatal(err)
+		}
+		for _, p := range programs {
+			if err := os.Chtimes(filepath.Join(dir, p.Name()), time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	second := output{dir: filepath.Join(t.TempDir(), "new"), prefix: "localhost/test", say: t.Output()}
@@ -270,8 +276,9 @@ func TestANewProgramIsOneNewLayer(t *testing.T) {
 	}
 }
 
-// What is tested on simulated hardware is what is shipped.
-func TestAVariantHasTheLayersOfItsImage(t *testing.T) {
+// A variant for simulated hardware is its production image but for the program, which
+// has the simulator.
+func TestAVariantHasTheLayersOfItsImageApartFromTheProgram(t *testing.T) {
 	f := get(t)
 	for _, i := range images() {
 		name, ok := strings.CutSuffix(i.name, "-sim")
@@ -280,9 +287,30 @@ func TestAVariantHasTheLayersOfItsImage(t *testing.T) {
 		}
 		what, shipped := layers(t, f.images[name])
 		_, tested := layers(t, f.images[i.name])
-		programs := slices.Index(what, "licences")
-		if diff := cmp.Diff(shipped[:programs], tested[:programs]); diff != "" {
-			t.Errorf("layers of %s below those of the simulator (-%s +%s):\n%s", i.name, name, i.name, diff)
+		program := slices.Index(what, name)
+		if diff := cmp.Diff(shipped[:program], tested[:program]); diff != "" {
+			t.Errorf("layers of %s below its program (-%s +%s):\n%s", i.name, name, i.name, diff)
+		}
+		if shipped[program] == tested[program] {
+			t.Errorf("%s and %s have the same program", name, i.name)
+		}
+	}
+}
+
+func TestAProgramWithTheSimulatorIsNotShipped(t *testing.T) {
+	f := get(t)
+	for _, tc := range []struct{ image, program, from string }{
+		{"gpu-kubelet-plugin", "gpu-kubelet-plugin", f.simulated},
+		{"gpu-mps-supervisor", "gpu-mps-supervisor", f.simulated},
+		{"gpu-kubelet-plugin-sim", "sim/gpu-kubelet-plugin", f.dynamic},
+	} {
+		b := f.changed(t)
+		if err := copyFile(tc.from, filepath.Join(b.bin, tc.program)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := b.build(t.Context(), byName(t, tc.image))
+		if err == nil || !strings.Contains(err.Error(), "built with the tag sim") {
+			t.Errorf("image %s with the other %s: error %v", tc.image, tc.program, err)
 		}
 	}
 }

@@ -21,9 +21,9 @@ import (
 type fixture struct {
 	builder
 	dir string
-	// dynamic and static are the programs that stand in for ours.
-	dynamic, static string
-	images          map[string]v1.Image
+	// dynamic, simulated and static are the programs that stand in for ours.
+	dynamic, simulated, static string
+	images                     map[string]v1.Image
 }
 
 // shared is made once: compressing takes its time under the race detector.
@@ -31,10 +31,14 @@ var shared = sync.OnceValues(func() (f fixture, err error) {
 	if f.dir, err = os.MkdirTemp("", "images-"); err != nil {
 		return f, err
 	}
-	f.dynamic, f.static = filepath.Join(f.dir, "dynamic"), filepath.Join(f.dir, "static")
-	for file, cgo := range map[string]string{f.dynamic: "1", f.static: "0"} {
-		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", file, "./testdata/"+filepath.Base(file))
-		cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+	f.dynamic, f.simulated, f.static = filepath.Join(f.dir, "dynamic"), filepath.Join(f.dir, "simulated"), filepath.Join(f.dir, "static")
+	for _, p := range []struct{ file, from, cgo, tags string }{
+		{f.dynamic, "dynamic", "1", ""},
+		{f.simulated, "dynamic", "1", "sim"},
+		{f.static, "static", "0", ""},
+	} {
+		cmd := exec.Command("go", "build", "-tags="+p.tags, "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", p.file, "./testdata/"+p.from)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED="+p.cgo)
 		if text, err := cmd.CombinedOutput(); err != nil {
 			return f, fmt.Errorf("%w: %s", err, text)
 		}
@@ -43,18 +47,21 @@ var shared = sync.OnceValues(func() (f fixture, err error) {
 	if f.sources, err = goRoots(context.Background()); err != nil {
 		return f, err
 	}
-	if err := os.Mkdir(f.bin, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(f.bin, simFolder), 0o755); err != nil {
 		return f, err
 	}
 	f.images = map[string]v1.Image{}
 	for _, i := range images() {
 		for _, p := range i.programs {
 			from := f.dynamic
-			if p.onHost || p.name == "probe" {
+			switch {
+			case p.onHost || p.name == "probe":
 				from = f.static
+			case p.folder == simFolder:
+				from = f.simulated
 			}
 			if !p.debian {
-				err = errors.Join(err, copyFile(from, filepath.Join(f.bin, p.name)))
+				err = errors.Join(err, copyFile(from, filepath.Join(f.bin, p.folder, p.name)))
 			}
 		}
 		if err != nil {
@@ -99,14 +106,8 @@ func (f fixture) changed(t *testing.T) builder {
 	t.Helper()
 	b := f.builder
 	b.bin = t.TempDir()
-	programs, err := os.ReadDir(f.bin)
-	if err != nil {
+	if err := os.CopyFS(b.bin, os.DirFS(f.bin)); err != nil {
 		t.Fatal(err)
-	}
-	for _, p := range programs {
-		if err := copyFile(filepath.Join(f.bin, p.Name()), filepath.Join(b.bin, p.Name())); err != nil {
-			t.Fatal(err)
-		}
 	}
 	return b
 }

@@ -20,6 +20,8 @@ type image struct {
 // program is an executable of an image, as /usr/bin/NAME.
 type program struct {
 	name string
+	// folder of it below that of our programs; empty for that folder itself.
+	folder string
 	// onHost says that it is copied to the host and runs there, whose C library
 	// may be any or none: it must be static.
 	onHost bool
@@ -48,16 +50,25 @@ const (
 func agent() program      { return program{name: "gpu-kubelet-plugin"} }
 func supervisor() program { return program{name: "gpu-mps-supervisor"} }
 func cdiHook() program    { return program{name: "nvidia-cdi-hook", onHost: true} }
-func simulator() program  { return program{name: "gpu-sim"} }
+func simulator() program  { return program{name: "gpu-sim", folder: simFolder} }
+
+// simFolder holds the programs that are built with the tag sim.
+const simFolder = "sim"
+
+// simulated returns the program that is built with the simulator.
+func simulated(p program) program {
+	p.folder = simFolder
+	return p
+}
 
 // shell runs the simulated driver's programs, which are scripts.
 func shell() program {
 	return program{name: "busybox", debian: true, links: []string{"sh", "dirname"}}
 }
 
-// images are all that there are. The variants for simulated hardware are apart
-// so that no production node has a simulator's driver or a shell; below those
-// they are the very same layers, so that what is tested is what is shipped.
+// images returns all images. The variants for simulated hardware are apart so that
+// no production node has a simulator or a shell. All their layers but those of the
+// programs with the simulator are the layers of the production images.
 func images() []image {
 	return []image{
 		{
@@ -73,7 +84,7 @@ func images() []image {
 			name:        "gpu-kubelet-plugin-sim",
 			title:       "GPU DRA driver: node agent for simulated GPUs",
 			description: "The node agent with gpu-sim, for nodes whose GPUs are simulated.",
-			programs:    []program{cdiHook(), agent(), simulator(), shell()},
+			programs:    []program{cdiHook(), simulated(agent()), simulator(), shell()},
 			entrypoint:  "gpu-kubelet-plugin",
 			user:        root,
 			licenses:    ours + withC + withShell,
@@ -91,7 +102,7 @@ func images() []image {
 			name:        "gpu-mps-supervisor-sim",
 			title:       "GPU DRA driver: MPS supervisor for simulated GPUs",
 			description: "The MPS supervisor with gpu-sim, for nodes whose GPUs are simulated.",
-			programs:    []program{supervisor(), simulator(), shell()},
+			programs:    []program{simulated(supervisor()), simulator(), shell()},
 			entrypoint:  "gpu-mps-supervisor",
 			user:        root,
 			licenses:    ours + withC + withShell,

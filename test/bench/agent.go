@@ -40,7 +40,7 @@ func (b *bench) start(ctx context.Context, flags ...string) (_ *agent, published
 
 	a := &agent{log: &bytes.Buffer{}}
 	//nolint:noctx // the agent outlives this function and is ended by a signal
-	a.cmd = exec.Command(filepath.Join(b.bin, "gpu-kubelet-plugin"),
+	a.cmd = exec.Command(filepath.Join(b.bin, "sim", "gpu-kubelet-plugin"),
 		"--hardware=sim:"+b.model,
 		"--sim-state="+filepath.Join(b.dir, "sim"),
 		"--node-name="+b.node,

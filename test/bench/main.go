@@ -31,7 +31,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.bin, "bin", ".build/bin", "`DIR` with gpu-kubelet-plugin and nvidia-cdi-hook")
+	flag.StringVar(&o.bin, "bin", ".build/bin", "`DIR` that make build fills")
 	flag.StringVar(&o.cluster, "cluster", "bench", "`NAME` of the test cluster to bring up for the run and take down after it")
 	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` of an administrator of a cluster that is up, in place of a test cluster")
 	flag.StringVar(&o.dir, "dir", "", "`DIR` on the disk to measure on (default: the system's temporary one)")

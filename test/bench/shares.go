@@ -41,7 +41,7 @@ func (b *bench) supervise(ctx context.Context) (_ *supervisor, err error) {
 		return nil, err
 	}
 	//nolint:noctx // the supervisor outlives this function and is ended by a signal
-	s.cmd = exec.Command(filepath.Join(b.bin, "gpu-mps-supervisor"),
+	s.cmd = exec.Command(filepath.Join(b.bin, "sim", "gpu-mps-supervisor"),
 		"--hardware=sim:"+b.model,
 		"--sim-state="+filepath.Join(b.dir, "sim"),
 		"--socket="+b.supervisorSocket(),

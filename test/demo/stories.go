@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -181,7 +180,7 @@ func table(ctx context.Context, cluster *harness.Cluster, namespaces ...string) 
 }
 
 func explore(c *harness.Cluster, a *harness.Agent) {
-	sim := filepath.Join(c.Bin, "gpu-sim")
+	sim := c.SimProgram("gpu-sim")
 	fmt.Fprintf(os.Stderr, `
 The cluster goes on running. To explore it:
 

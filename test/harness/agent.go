@@ -179,7 +179,7 @@ func (a *Agent) Log(ctx context.Context) (string, error) {
 
 // Sim runs gpu-sim on the agent's hardware and returns what it printed.
 func (a *Agent) Sim(ctx context.Context, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, filepath.Join(a.cluster.Bin, "gpu-sim"), append(args, "--state", a.SimDir())...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, a.cluster.SimProgram("gpu-sim"), append(args, "--state", a.SimDir())...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("gpu-sim %s: %w: %s", strings.Join(args, " "), err, out)
 	}

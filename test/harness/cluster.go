@@ -44,6 +44,9 @@ type Cluster struct {
 	config *rest.Config
 }
 
+// SimProgram returns the path of a program of ours that is built with the simulator.
+func (c *Cluster) SimProgram(name string) string { return filepath.Join(c.Bin, "sim", name) }
+
 // DriverDir is the driver's folder among those of the kubelet's plugins.
 func (c *Cluster) DriverDir() string { return filepath.Join(c.PluginsDir, DriverName) }
 

@@ -53,7 +53,7 @@ func (s *Supervisor) RunOnHost(ctx context.Context) error {
 		return err
 	}
 	err := c.tool(ctx, "start", "supervisor", "--log", s.LogFile(), "--",
-		filepath.Join(c.Bin, "gpu-mps-supervisor"),
+		c.SimProgram("gpu-mps-supervisor"),
 		"--hardware=sim:"+s.agent.model,
 		"--sim-state="+s.agent.SimDir(),
 		"--run-dir="+s.RunDir(),
@@ -107,7 +107,7 @@ type Daemon struct {
 
 // Daemons that run now, by name.
 func (s *Supervisor) Daemons(ctx context.Context) (map[string]Daemon, error) {
-	out, err := exec.CommandContext(ctx, filepath.Join(s.agent.cluster.Bin, "gpu-mps-supervisor"), "status", "--socket", s.Socket(), "-o", "json").Output()
+	out, err := exec.CommandContext(ctx, s.agent.cluster.SimProgram("gpu-mps-supervisor"), "status", "--socket", s.Socket(), "-o", "json").Output()
 	if err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {

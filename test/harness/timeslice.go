@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 )
 
@@ -14,7 +13,7 @@ var timeSlice = regexp.MustCompile(`(?m)Time-?slice\s+(\w+)`)
 // TimeSlice is that of a GPU, by UUID, as nvidia-smi lists it: "Default",
 // "Short", "Medium" or "Long".
 func (a *Agent) TimeSlice(ctx context.Context, uuid string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(a.cluster.Bin, "gpu-sim"), "nvidia-smi", "compute-policy", "-i", uuid, "--list")
+	cmd := exec.CommandContext(ctx, a.cluster.SimProgram("gpu-sim"), "nvidia-smi", "compute-policy", "-i", uuid, "--list")
 	cmd.Env = append(os.Environ(), "GPU_SIM_STATE="+a.SimDir())
 	out, err := cmd.CombinedOutput()
 	if err != nil {

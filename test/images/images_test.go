@@ -127,11 +127,11 @@ func shared(t *testing.T) string {
 
 func TestTheAgentPrintsSlicesWithoutRoot(t *testing.T) {
 	args := []string{"--print-slices", "--hardware=sim:dgx-h100", "--node-name=n"}
-	want, err := exec.CommandContext(t.Context(), filepath.Join(*bin, "gpu-kubelet-plugin"), args...).Output()
+	want, err := exec.CommandContext(t.Context(), cluster.SimProgram("gpu-kubelet-plugin"), args...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := container("gpu-kubelet-plugin", "/tmp", args...)
+	c := container("gpu-kubelet-plugin-sim", "/tmp", args...)
 	c.SecurityContext.RunAsNonRoot, c.SecurityContext.RunAsUser, c.SecurityContext.RunAsGroup = ptr.To(true), ptr.To(int64(65532)), ptr.To(int64(65532))
 	if diff := cmp.Diff(string(want), run(t, "slices", shared(t), c)); diff != "" {
 		t.Errorf("slices (-on the host +in the container):\n%s", diff)
@@ -170,7 +170,7 @@ func TestTheHookGetsToTheHostRunsThereAndGoesWithTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	create(t, "agent", dir, container("gpu-kubelet-plugin", "/host",
-		"--hardware=sim:t4", "--sim-state=/host/sim", "--kubeconfig=/host/kubeconfig", "--node-name=n", "--http-listen=", "--mps-supervisor=", "--kubelet-pod-resources=",
+		"--hardware=nvml", "--driver-root=/host/driver", "--kubeconfig=/host/kubeconfig", "--node-name=n", "--http-listen=", "--mps-supervisor=", "--kubelet-pod-resources=",
 		"--kubelet-plugins-dir=/host/plugins", "--kubelet-registry-dir=/host/registry", "--cdi-dir=/host/cdi"))
 	wantFiles(t, "it serves", filepath.Join(dir, "registry/*"), 1)
 

@@ -152,6 +152,31 @@ func check(p pkg) []string {
 	return problems
 }
 
+// Production programs hold no simulator. Those that are built with the tag sim do, which
+// shows that the list of dependencies would tell.
+func TestOnlyProgramsBuiltWithTheTagSimHoldTheSimulator(t *testing.T) {
+	for _, program := range []string{"gpu-kubelet-plugin", "gpu-mps-supervisor"} {
+		for _, tags := range []string{"", "sim"} {
+			held := slices.ContainsFunc(dependencies(t, "cmd/"+program, tags), func(path string) bool {
+				return within(path, module+"pkg/nvmlsim")
+			})
+			if held != (tags == "sim") {
+				t.Errorf("%s built with the tags %q depends on pkg/nvmlsim: %v", program, tags, held)
+			}
+		}
+	}
+}
+
+// dependencies returns the packages that a program is linked from.
+func dependencies(t *testing.T, folder, tags string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-tags="+tags, module+folder).Output()
+	if err != nil {
+		t.Fatalf("go list -deps %s: %v", folder, err)
+	}
+	return strings.Fields(string(out))
+}
+
 func within(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, folder+"/")
 }

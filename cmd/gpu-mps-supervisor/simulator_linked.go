@@ -1,0 +1,8 @@
+//go:build sim
+
+package main
+
+import "github.com/gpu-dra/gpu-dra-driver/cmd/internal/simulated"
+
+// linkedSimulator returns the simulator: the program is built with the tag sim.
+func linkedSimulator() simulator { return simulated.Root }

@@ -1,0 +1,50 @@
+// Package simulated opens the simulated GPUs of a node. Programs import it only if
+// they are built with the tag sim, so that production programs hold no simulator.
+package simulated
+
+import (
+	"context"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// Library opens the GPUs of a model, whose state is in dir, and returns their
+// library and the root of the file system that shows them. The library may reset
+// GPUs if allowReset is set.
+func Library(model, dir string, allowReset bool) (*nvml.Library, string, error) {
+	sim, err := open(model, dir)
+	if err != nil {
+		return nil, "", err
+	}
+	library := nvml.New(sim.NVML())
+	if allowReset {
+		library.AllowReset(func(_ context.Context, address gpu.PCIAddress) error {
+			index, err := sim.FindGPU(address.String())
+			if err != nil {
+				return err
+			}
+			return sim.ResetGPU(index)
+		})
+	}
+	return library, sim.Root(), nil
+}
+
+// Root opens the GPUs of a model, whose state is in dir, and returns the root of the
+// file system that shows them and their driver.
+func Root(model, dir string) (string, error) {
+	sim, err := open(model, dir)
+	if err != nil {
+		return "", err
+	}
+	return sim.Root(), nil
+}
+
+func open(model, dir string) (*nvmlsim.Sim, error) {
+	m, err := nvmlsim.LoadModel(model)
+	if err != nil {
+		return nil, err
+	}
+	return nvmlsim.OpenOrCreate(dir, m)
+}
