@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // Catalog describes the GPUs of one node.
@@ -55,10 +56,10 @@ type Unhealthy map[gpu.PCIAddress]string
 type Held map[string]bool
 
 // PartsOf gives the MIG devices of a GPU that are held, in order.
-func (h Held) PartsOf(address gpu.PCIAddress) []gpu.DeviceName {
-	var names []gpu.DeviceName
+func (h Held) PartsOf(address gpu.PCIAddress) []kind.Name {
+	var names []kind.Name
 	for _, s := range slices.Sorted(maps.Keys(h)) {
-		if name, err := gpu.ParseDeviceName(s); err == nil && name.Kind == gpu.KindMIG && name.Address == address {
+		if name, err := kind.Parse(s); err == nil && name.Kind == kind.MIG && name.Address == address {
 			names = append(names, name)
 		}
 	}
@@ -90,7 +91,7 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 			// It comes and goes with the claims.
 			delete(whole.Attributes, v1alpha1.AttributeMIGMode)
 		}
-		lentWhole := lent(g, gpu.DeviceName{Kind: gpu.KindGPU, Address: g.Address})
+		lentWhole := lent(g, kind.Name{Kind: kind.GPU, Address: g.Address})
 		whole.Taints, whole.ConsumesCounters = slices.Concat(taints.whole, c.lastShares(g, whole), lentWhole), consumed[0]
 		groups[i].whole = whole
 		for j, p := range parts {
@@ -112,8 +113,8 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 
 // Attributes gives the attributes of a device of the node, of a MIG device those
 // too that are published only on demand; nil if it is not there.
-func (c Catalog) Attributes(node gpu.Node, name gpu.DeviceName) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-	if name.Kind == gpu.KindMonitor {
+func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	if name.Kind == kind.Monitor {
 		return monitorAttributes(node)
 	}
 	i := slices.IndexFunc(node.GPUs, func(g gpu.GPU) bool { return g.Address == name.Address })
@@ -122,12 +123,12 @@ func (c Catalog) Attributes(node gpu.Node, name gpu.DeviceName) map[resourceapi.
 	}
 	g := node.GPUs[i]
 	switch name.Kind {
-	case gpu.KindMIG:
+	case kind.MIG:
 		for _, p := range find(g, name) {
 			return c.partAttributes(g, p, true, nil)
 		}
 		return nil
-	case gpu.KindTimeSlice:
+	case kind.TimeSlice:
 		return c.turns(g).Attributes
 	default:
 		return c.device(node, newNeighbourhood(node.GPUs), g, nil).Attributes

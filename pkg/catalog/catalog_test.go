@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 func sharing() catalog.Catalog {
@@ -292,11 +293,11 @@ func TestAGPUInMIGModeIsNotGivenAsAWhole(t *testing.T) {
 func TestAttributesOfOneGPUAreThoseItIsPublishedWith(t *testing.T) {
 	node := h100(t, 8)
 	for i, device := range devices(t, sharing(), node, nil) {
-		if diff := cmp.Diff(device.Attributes, sharing().Attributes(node, gpu.DeviceName{Kind: gpu.KindGPU, Address: node.GPUs[i].Address})); diff != "" {
+		if diff := cmp.Diff(device.Attributes, sharing().Attributes(node, kind.Name{Kind: kind.GPU, Address: node.GPUs[i].Address})); diff != "" {
 			t.Errorf("attributes of %s (-want +got):\n%s", device.Name, diff)
 		}
 	}
-	if got := sharing().Attributes(node, gpu.DeviceName{Kind: gpu.KindGPU, Address: gpu.PCIAddress{Bus: 0xff}}); got != nil {
+	if got := sharing().Attributes(node, kind.Name{Kind: kind.GPU, Address: gpu.PCIAddress{Bus: 0xff}}); got != nil {
 		t.Errorf("a GPU that is not there has attributes: %v", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
@@ -52,7 +53,7 @@ func kindOf(t testing.TB, model string) nvmlsim.Kind {
 type books struct {
 	counters []string
 	totals   []int64
-	devices  []gpu.DeviceName
+	devices  []kind.Name
 	takes    [][]int64
 }
 
@@ -75,7 +76,7 @@ func newBooks(t testing.TB, c catalog.Catalog, node gpu.Node) books {
 		b.totals = append(b.totals, counter.Value.Value())
 	}
 	for _, device := range devices {
-		name, err := gpu.ParseDeviceName(device.Name)
+		name, err := kind.Parse(device.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +91,7 @@ func newBooks(t testing.TB, c catalog.Catalog, node gpu.Node) books {
 		}
 		b.devices, b.takes = append(b.devices, name), append(b.takes, takes)
 	}
-	if b.devices[0].Kind != gpu.KindGPU {
+	if b.devices[0].Kind != kind.GPU {
 		t.Fatalf("the first device is %s", b.devices[0])
 	}
 	return b
@@ -123,7 +124,7 @@ func (b books) possible(mig *nvmlsim.MIG, set []int) bool {
 	}
 	for _, device := range set {
 		name := b.devices[device]
-		if name.Kind == gpu.KindGPU {
+		if name.Kind == kind.GPU {
 			return len(set) == 1
 		}
 		p := mig.Profiles[slices.IndexFunc(mig.Profiles, func(p nvmlsim.MIGProfile) bool { return p.Name == name.Profile.String() })]
@@ -219,7 +220,7 @@ func TestCountersAdmitWhatTheHardwareDoes(t *testing.T) {
 // machine is one GPU of a simulated node, in MIG mode.
 type machine struct {
 	device vendor.Device
-	held   map[gpu.DeviceName]vendor.GpuInstance
+	held   map[kind.Name]vendor.GpuInstance
 }
 
 func newMachine(t testing.TB, model string) *machine {
@@ -243,11 +244,11 @@ func newMachine(t testing.TB, model string) *machine {
 	if ret != vendor.SUCCESS {
 		t.Fatal(ret)
 	}
-	return &machine{device: device, held: map[gpu.DeviceName]vendor.GpuInstance{}}
+	return &machine{device: device, held: map[kind.Name]vendor.GpuInstance{}}
 }
 
 // create makes the GPU instance; false if the hardware refuses.
-func (m *machine) create(info gpu.ProfileInfo, name gpu.DeviceName) (bool, vendor.Return) {
+func (m *machine) create(info gpu.ProfileInfo, name kind.Name) (bool, vendor.Return) {
 	profile, ret := m.device.GetGpuInstanceProfileInfo(info.ID)
 	if ret != vendor.SUCCESS {
 		return false, ret
@@ -260,7 +261,7 @@ func (m *machine) create(info gpu.ProfileInfo, name gpu.DeviceName) (bool, vendo
 	return ret == vendor.SUCCESS, ret
 }
 
-func (m *machine) destroy(t testing.TB, name gpu.DeviceName) {
+func (m *machine) destroy(t testing.TB, name kind.Name) {
 	t.Helper()
 	if ret := m.held[name].Destroy(); ret != vendor.SUCCESS {
 		t.Fatalf("destroy %s: %v", name, ret)
@@ -268,7 +269,7 @@ func (m *machine) destroy(t testing.TB, name gpu.DeviceName) {
 	delete(m.held, name)
 }
 
-func profileOf(g gpu.GPU, name gpu.DeviceName) gpu.ProfileInfo {
+func profileOf(g gpu.GPU, name kind.Name) gpu.ProfileInfo {
 	return g.MIG.Profiles[slices.IndexFunc(g.MIG.Profiles, func(p gpu.ProfileInfo) bool { return p.Profile == name.Profile })]
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // demo/fleet fills its ten GPUs in whatever order its pods come, though no GPU is
@@ -55,7 +56,7 @@ func TestTheFleetFitsInAnyOrder(t *testing.T) {
 			for n := range countedTwice {
 				node.Free(fmt.Sprintf("again-%d", n))
 			}
-			name, err := gpu.ParseDeviceName(results[0].Device)
+			name, err := kind.Parse(results[0].Device)
 			if err != nil {
 				rt.Fatal(err)
 			}

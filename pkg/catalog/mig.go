@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // MIGOffer is how a node offers MIG, where it does. The zero value offers the
@@ -166,16 +167,16 @@ func made(g gpu.GPU) []part {
 }
 
 // find gives the part of the GPU with the name, if there is such a placement.
-func find(g gpu.GPU, name gpu.DeviceName) []part {
-	info, placement, known := g.MIG.Find(name)
+func find(g gpu.GPU, name kind.Name) []part {
+	info, placement, known := name.FindIn(g.MIG)
 	if !known {
 		return nil
 	}
 	return []part{{profile: info, placement: placement}}
 }
 
-func (p part) name(g gpu.GPU) gpu.DeviceName {
-	return gpu.DeviceName{Kind: gpu.KindMIG, Address: g.Address, Profile: p.profile.Profile, Start: p.placement.Start}
+func (p part) name(g gpu.GPU) kind.Name {
+	return kind.Name{Kind: kind.MIG, Address: g.Address, Profile: p.profile.Profile, Start: p.placement.Start}
 }
 
 // partAttributes gives the attributes of a MIG device. A node has a hundred of

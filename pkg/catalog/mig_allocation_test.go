@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
@@ -146,12 +147,12 @@ func (c *cutter) mode(g gpu.GPU, device vendor.Device, mode int) {
 
 func (c *cutter) take(device string) {
 	c.t.Helper()
-	name, err := gpu.ParseDeviceName(device)
+	name, err := kind.Parse(device)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	g, handle := c.gpu(name.Address)
-	if name.Kind == gpu.KindGPU {
+	if name.Kind == kind.GPU {
 		if mode, _, _ := handle.GetMigMode(); mode != vendor.DEVICE_MIG_DISABLE || c.whole[g.Address] {
 			c.t.Fatalf("%s is granted, which is cut or held", device)
 		}
@@ -176,11 +177,11 @@ func (c *cutter) take(device string) {
 
 func (c *cutter) free(device string) {
 	c.t.Helper()
-	name, err := gpu.ParseDeviceName(device)
+	name, err := kind.Parse(device)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if name.Kind == gpu.KindGPU {
+	if name.Kind == kind.GPU {
 		delete(c.whole, name.Address)
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // layout gives the published slices of a node, a line each: counter sets, and
@@ -222,7 +223,7 @@ shareable true
 	if diff := cmp.Diff(all, render(devices(t, c, node, nil)[1])); diff != "" {
 		t.Errorf("device with all attributes (-want +got):\n%s", diff)
 	}
-	name, _ := gpu.ParseDeviceName("gpu-1b-00-mig-3g-40gb-4")
+	name, _ := kind.Parse("gpu-1b-00-mig-3g-40gb-4")
 	c.MIG.AllAttributes = false
 	if len(c.Attributes(node, name)) != 8 {
 		t.Errorf("attributes of %s: %v", name, c.Attributes(node, name))
@@ -317,7 +318,7 @@ func TestManyGPUsAndManyParts(t *testing.T) {
 func TestAnUnhealthyGPUTaintsItsParts(t *testing.T) {
 	node := first(t, 2, "dgx-h100")
 	for _, device := range devices(t, listed(t, "3g.40gb"), node, catalog.Unhealthy{node.GPUs[1].Address: "xid-79"}) {
-		name, err := gpu.ParseDeviceName(device.Name)
+		name, err := kind.Parse(device.Name)
 		if err != nil {
 			t.Fatal(err)
 		}

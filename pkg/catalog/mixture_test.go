@@ -14,11 +14,12 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // holding is what a claim has of a device.
 type holding struct {
-	name           gpu.DeviceName
+	name           kind.Name
 	counted        bool // by capacity, as opposed to exclusively
 	memory         int64
 	compute, slots int64
@@ -110,10 +111,10 @@ func (m *mixture) free(name string) {
 
 // all is the memory that claims can use of a device, in whole Mi: without what the
 // driver keeps of the hardware's and, where shares are given, without a server's.
-func (m *mixture) all(name gpu.DeviceName) int64 {
+func (m *mixture) all(name kind.Name) int64 {
 	i := slices.IndexFunc(m.hardware.GPUs, func(g gpu.GPU) bool { return g.Address == name.Address })
 	usable := m.hardware.GPUs[i].MemoryBytes - m.hardware.GPUs[i].ReservedBytes
-	if name.Kind == gpu.KindMIG {
+	if name.Kind == kind.MIG {
 		usable = profileOf(m.hardware.GPUs[i], name).MemoryBytes
 	}
 	if m.shown[name.String()].AllowMultipleAllocations != nil {
@@ -156,12 +157,12 @@ func (m *mixture) on(address gpu.PCIAddress) []holding {
 
 // read takes a result into the accounts, as an agent does that prepares it.
 func (m *mixture) read(result resourceapi.DeviceRequestAllocationResult) holding {
-	name, err := gpu.ParseDeviceName(result.Device)
+	name, err := kind.Parse(result.Device)
 	if err != nil {
 		m.Fatal(err)
 	}
 	h := holding{name: name, counted: result.ShareID != nil}
-	if name.Kind == gpu.KindTimeSlice {
+	if name.Kind == kind.TimeSlice {
 		n, err := catalog.Slots(result.ConsumedCapacity)
 		if err != nil {
 			m.Fatalf("%s is granted and would be refused: %v", result.Device, err)
@@ -184,9 +185,9 @@ func (m *mixture) read(result resourceapi.DeviceRequestAllocationResult) holding
 func (m *mixture) check(claim string) {
 	for _, g := range m.hardware.GPUs {
 		held := m.on(g.Address)
-		kinds := map[gpu.Kind]bool{}
-		memory := map[gpu.DeviceName]int64{}
-		exclusive := map[gpu.DeviceName]int{}
+		kinds := map[kind.Kind]bool{}
+		memory := map[kind.Name]int64{}
+		exclusive := map[kind.Name]int{}
 		var compute, slots int64
 		for _, h := range held {
 			kinds[h.name.Kind] = true
@@ -205,7 +206,7 @@ func (m *mixture) check(claim string) {
 				m.Fatalf("%s has two owners\n%s", name, m.node)
 			}
 			for other := range memory {
-				if name != other && name.Kind == gpu.KindMIG && other.Kind == gpu.KindMIG && m.overlap(g, name, other) {
+				if name != other && name.Kind == kind.MIG && other.Kind == kind.MIG && m.overlap(g, name, other) {
 					m.Fatalf("%s and %s overlap\n%s", name, other, m.node)
 				}
 			}
@@ -216,16 +217,16 @@ func (m *mixture) check(claim string) {
 	}
 }
 
-func (m *mixture) overlap(g gpu.GPU, a, b gpu.DeviceName) bool {
-	_, pa, _ := g.MIG.Find(a)
-	_, pb, _ := g.MIG.Find(b)
+func (m *mixture) overlap(g gpu.GPU, a, b kind.Name) bool {
+	_, pa, _ := a.FindIn(g.MIG)
+	_, pb, _ := b.FindIn(g.MIG)
 	return pa.Overlaps(pb)
 }
 
 // hasRoom reports whether the device surely has room for what is wanted of it: its
 // GPU is not in use, or has only what such devices share and is still offered.
 func (m *mixture) hasRoom(device resourceapi.Device, want holding) bool {
-	name, err := gpu.ParseDeviceName(device.Name)
+	name, err := kind.Parse(device.Name)
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -253,7 +254,7 @@ func (m *mixture) hasRoom(device resourceapi.Device, want holding) bool {
 			used.memory, used.compute, used.slots = used.memory+h.memory, used.compute+h.compute, used.slots+h.slots
 		}
 	}
-	if name.Kind == gpu.KindTimeSlice {
+	if name.Kind == kind.TimeSlice {
 		return used.slots <= m.slots()
 	}
 	return there && device.AllowMultipleAllocations != nil && used.memory <= m.all(name) && used.compute <= m.compute()
@@ -267,10 +268,10 @@ func (m *mixture) mustFit(want holding) bool {
 			return false
 		}
 		switch want.name.Kind {
-		case gpu.KindMIG:
+		case kind.MIG:
 			i := slices.IndexFunc(g.MIG.Profiles, func(p gpu.ProfileInfo) bool { return p.Profile == want.name.Profile })
 			return m.catalog.Offer.MIG && m.catalog.MIG.Profiles.All && i >= 0 && want.memory <= wholeMi(g.MIG.Profiles[i].MemoryBytes-m.server())
-		case gpu.KindTimeSlice:
+		case kind.TimeSlice:
 			return m.catalog.Offer.TimeSlice && !m.catalog.Exclusive && want.slots <= m.slots()
 		default:
 			return want.memory <= wholeMi(g.MemoryBytes-g.ReservedBytes-m.server())
@@ -281,7 +282,7 @@ func (m *mixture) mustFit(want holding) bool {
 // way is how a claim has a device, for counting.
 func (h holding) way() string {
 	switch {
-	case h.name.Kind == gpu.KindTimeSlice, !h.asked:
+	case h.name.Kind == kind.TimeSlice, !h.asked:
 		return string(h.name.Kind)
 	default:
 		return "share of " + string(h.name.Kind)
@@ -301,15 +302,15 @@ func (m *mixture) draw() (words string, want holding) {
 		want.memory, want.asked = n<<20, true
 		return fmt.Sprintf(" memory=%dMi", n)
 	}
-	switch want.name.Kind = rapid.SampledFrom([]gpu.Kind{gpu.KindGPU, gpu.KindMIG, gpu.KindTimeSlice}).Draw(m.T, "kind"); want.name.Kind {
-	case gpu.KindMIG:
+	switch want.name.Kind = rapid.SampledFrom([]kind.Kind{kind.GPU, kind.MIG, kind.TimeSlice}).Draw(m.T, "kind"); want.name.Kind {
+	case kind.MIG:
 		profiles := m.hardware.GPUs[0].MIG.Profiles
 		if len(profiles) == 0 {
 			return "class=mig", want
 		}
 		want.name.Profile = rapid.SampledFrom(profiles).Draw(m.T, "profile").Profile
 		return fmt.Sprintf("class=mig profile=%s", want.name.Profile) + share(), want
-	case gpu.KindTimeSlice:
+	case kind.TimeSlice:
 		want.slots = rapid.Int64Range(1, 3).Draw(m.T, "slots")
 		return fmt.Sprintf("class=timeslice slots=%d", want.slots), want
 	default:

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // monitors gives the device through which monitoring agents see all GPUs of the
@@ -16,7 +17,7 @@ import (
 // can it be allocated several times: with admin access a device is given to
 // anybody whoever else has it.
 func (c Catalog) monitors(node gpu.Node, held Held) []resourceapi.Device {
-	name := gpu.DeviceName{Kind: gpu.KindMonitor}.String()
+	name := kind.Name{Kind: kind.Monitor}.String()
 	if _, taken := held[name]; !c.Offer.Monitor && !taken || len(node.GPUs) == 0 {
 		return nil
 	}

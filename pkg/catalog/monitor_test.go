@@ -9,6 +9,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // watched offers all GPUs together to monitoring agents too.
@@ -25,7 +26,7 @@ func TestTheMonitorDeviceCarriesLittle(t *testing.T) {
 	if diff := cmp.Diff(want, &all[len(all)-1]); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)
 	}
-	name := gpu.DeviceName{Kind: gpu.KindMonitor}
+	name := kind.Name{Kind: kind.Monitor}
 	if diff := cmp.Diff(want.Attributes, sharing().Attributes(h100(t, 1), name)); diff != "" {
 		t.Errorf("its attributes by name (-published +got):\n%s", diff)
 	}

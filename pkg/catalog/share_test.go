@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // consumed are capacities in the words of "memory=10Gi compute=50".
@@ -218,13 +219,13 @@ func TestAnExclusiveModeKeepsFurtherPlainSharesAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			hardware := first(t, 2, "dgx-h100")
 			node := schedulable(t, tc.catalog, hardware, nil)
-			allocate := func(name string) gpu.DeviceName {
+			allocate := func(name string) kind.Name {
 				t.Helper()
 				results, err := node.Allocate(t.Context(), name, claim(tc.words))
 				if err != nil {
 					t.Fatal(err)
 				}
-				device, err := gpu.ParseDeviceName(results[0].Device)
+				device, err := kind.Parse(results[0].Device)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 // taints are those of the devices of a GPU.
@@ -70,8 +72,8 @@ func withdrawn(is bool, word string) []resourceapi.DeviceTaint {
 
 // lent gives the taint of a device that a pod has through a device plugin, or
 // that cannot be beside one that a pod has; nothing for any other.
-func lent(g gpu.GPU, name gpu.DeviceName) []resourceapi.DeviceTaint {
-	if g.LentTo(name) == "" {
+func lent(g gpu.GPU, name kind.Name) []resourceapi.DeviceTaint {
+	if use.ExternalHolder(g, name) == "" {
 		return nil
 	}
 	return []resourceapi.DeviceTaint{taint(v1alpha1.TaintInUse, v1alpha1.InUseTaintDevicePlugin)}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // DefaultTimeSlices is the number of slots of a GPU that is offered in turns,
@@ -35,7 +36,7 @@ func (c Catalog) timeSliced(g gpu.GPU, held Held) bool {
 func (c Catalog) offersTurns() bool { return c.Offer.TimeSlice && !c.NoCounters }
 
 func turnsName(g gpu.GPU) string {
-	return gpu.DeviceName{Kind: gpu.KindTimeSlice, Address: g.Address}.String()
+	return kind.Name{Kind: kind.TimeSlice, Address: g.Address}.String()
 }
 
 // turns is the device of which claims take slots. Who takes turns asks for any

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 func TestATimeSlicedGPUCarriesLittle(t *testing.T) {
@@ -28,7 +29,7 @@ shareable true
 	if diff := cmp.Diff(want, render(device)); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)
 	}
-	name, err := gpu.ParseDeviceName(device.Name)
+	name, err := kind.Parse(device.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

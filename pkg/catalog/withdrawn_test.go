@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // What a node no longer offers stays for the claims that have it, and for nobody
@@ -56,7 +56,7 @@ func TestNothingMoreIsGivenOfWhatIsWithdrawn(t *testing.T) {
 			node.Free("one")
 			node.Publish(tc.catalog.Resources(hardware, nil, nil))
 			whole, err := node.Allocate(t.Context(), "three", claim(""))
-			if err != nil || whole[0].Device != (gpu.DeviceName{Kind: gpu.KindGPU, Address: hardware.GPUs[0].Address}).String() {
+			if err != nil || whole[0].Device != (kind.Name{Kind: kind.GPU, Address: hardware.GPUs[0].Address}).String() {
 				t.Errorf("the GPU is not whole again: %v, %v", whole, err)
 			}
 		})

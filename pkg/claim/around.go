@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -21,8 +22,8 @@ import (
 type holder struct {
 	*record
 	phase Phase
-	names []gpu.DeviceName // of the record's devices
-	stamp store.Stamp      // of the record; zero if there is none
+	names []kind.Name // of the record's devices
+	stamp store.Stamp // of the record; zero if there is none
 }
 
 // began reports whether the claim may have done a step that nobody has undone. A
@@ -31,8 +32,8 @@ type holder struct {
 // may have done it.
 func (h holder) began(step, device string) bool {
 	if h.phase == Unrecorded || h.Adopted {
-		if slices.ContainsFunc(h.names, func(n gpu.DeviceName) bool {
-			whole := n.Kind == gpu.KindGPU || n.Kind == gpu.KindTimeSlice
+		if slices.ContainsFunc(h.names, func(n kind.Name) bool {
+			whole := n.Kind == kind.GPU || n.Kind == kind.TimeSlice
 			return n.String() == device || step == stepSetTimeSlice && whole && n.Address.DeviceName() == device
 		}) {
 			return true
@@ -129,19 +130,19 @@ func (m *Manager) witness(ctx context.Context, claim types.UID) (holder, error) 
 	h := holder{phase: Unrecorded, record: &record{Claim: Ref{Namespace: owner.Namespace, Name: owner.Name, UID: claim}}}
 	for _, in := range injections {
 		device, shareID, part := strings.Cut(strings.TrimPrefix(in.ID, injectionID(claim, "", "")), shareSeparator)
-		name, err := gpu.ParseDeviceName(device)
+		name, err := kind.Parse(device)
 		if err != nil {
 			continue
 		}
 		a := allocated{Device: device}
 		if part {
 			a.ShareID = (*types.UID)(&shareID)
-			if name.Kind != gpu.KindTimeSlice {
+			if name.Kind != kind.TimeSlice {
 				a.Share = &share{}
 			}
 		}
 		h.Devices, h.names = append(h.Devices, a), append(h.names, name)
-		if name.Kind == gpu.KindMIG {
+		if name.Kind == kind.MIG {
 			h.Journal = append(h.Journal, witnessedPartition(device, in.Annotations[annotationPartition]))
 		}
 	}
@@ -176,7 +177,7 @@ type glimpses struct {
 type glimpse struct {
 	stamp  store.Stamp
 	record *record // nil if it is gone
-	names  []gpu.DeviceName
+	names  []kind.Name
 	err    error // why it cannot be used
 }
 

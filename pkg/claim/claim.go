@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -33,8 +34,8 @@ type Device struct {
 	// ShareID tells allocations of one device apart; nil where the device
 	// belongs to one claim at a time.
 	ShareID *types.UID
-	Kind    gpu.Kind
-	// Address of the GPU; unused for [gpu.KindMonitor].
+	Kind    kind.Kind
+	// Address of the GPU; unused for [kind.Monitor].
 	Address gpu.PCIAddress
 	// UUID of the GPU or, once it is made, of the MIG device; empty for all GPUs
 	// of the node.
@@ -121,7 +122,7 @@ type Options struct {
 	TimeSlicing TimeSlicing
 	Intervals   *store.Store
 	// Attributes returns what is published of a device.
-	Attributes func(gpu.DeviceName) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+	Attributes func(kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	Observer   Observer
 }
 
@@ -153,7 +154,7 @@ func New(o Options) (*Manager, error) {
 		o.BeforePrepare = func(context.Context) {}
 	}
 	if o.Attributes == nil {
-		o.Attributes = func(gpu.DeviceName) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil }
+		o.Attributes = func(kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil }
 	}
 	if o.MonitorNodes == nil {
 		o.MonitorNodes = func() ([]string, error) { return nil, nil }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // origin is where a wish's configuration is from.
@@ -47,23 +48,16 @@ func (m *Manager) configuration(configs []resourceapi.DeviceAllocationConfigurat
 }
 
 // is reports whether a kind of configuration is for devices like the wish's.
-func (w wish) is(kind string) bool {
-	switch w.name.Kind {
-	case gpu.KindGPU, gpu.KindTimeSlice:
-		return kind == v1alpha1.KindGpuConfig
-	case gpu.KindMIG:
-		return kind == v1alpha1.KindMigConfig
-	default:
-		return false
-	}
+func (w wish) is(configKind string) bool {
+	return configKind == w.name.Kind.Configuration().Own
 }
 
 // configuredWith reports whether two wishes share what they are configured with:
 // those of one request, and by the rules of NVIDIA's driver all GPUs that one
 // configuration is for.
 func (w wish) configuredWith(other wish) bool {
-	if w.origin.nvidia && w.name.Kind == gpu.KindGPU {
-		return other.name.Kind == gpu.KindGPU && other.origin == w.origin
+	if w.origin.nvidia && w.name.Kind == kind.GPU {
+		return other.name.Kind == kind.GPU && other.origin == w.origin
 	}
 	return other.result.Request == w.result.Request
 }
@@ -79,14 +73,14 @@ func (w wish) counted(together []wish) []wish {
 
 // called gives the name of a kind in the words of whoever wrote the wish's
 // configuration.
-func (w wish) called(kind string) string {
+func (w wish) called(configKind string) string {
 	switch {
-	case w.origin.nvidia && kind == v1alpha1.KindMigConfig:
+	case w.origin.nvidia && configKind == v1alpha1.KindMigConfig:
 		return v1alpha1.KindMigDeviceConfig
-	case w.origin.nvidia && kind == v1alpha1.KindShareConfig:
-		return kind + " of " + v1alpha1.GroupVersion
+	case w.origin.nvidia && configKind == v1alpha1.KindShareConfig:
+		return configKind + " of " + v1alpha1.GroupVersion
 	default:
-		return kind
+		return configKind
 	}
 }
 
@@ -118,28 +112,28 @@ func (w wish) fits() error {
 	if w.config == nil {
 		return nil
 	}
-	kind := w.config.Kind()
+	configKind := w.config.Kind()
 	refuse := func(what, instead string) error {
-		return fmt.Errorf("configuration: %w: a %s cannot configure %s; %s", gpu.ErrInvalid, w.called(kind), what, instead)
+		return fmt.Errorf("configuration: %w: a %s cannot configure %s; %s", gpu.ErrInvalid, w.called(configKind), what, instead)
 	}
 	switch {
-	case w.name.Kind == gpu.KindMonitor:
+	case w.name.Kind == kind.Monitor:
 		return refuse("the monitoring of GPUs", "remove it, or name in its requests those that it is for")
-	case w.name.Kind == gpu.KindTimeSlice:
-		if kind != v1alpha1.KindGpuConfig {
+	case w.name.Kind == kind.TimeSlice:
+		if configKind != v1alpha1.KindGpuConfig {
 			return refuse("time slices", "write a GpuConfig whose sharing.strategy is TimeSlicing")
 		}
 		if s := w.sharing(); s != nil && s.Strategy != v1alpha1.SharingTimeSlicing {
 			return fmt.Errorf("configuration: sharing.strategy: %w: %s on time slices, whose strategy is TimeSlicing; for %s ask for a share of a GPU's memory", gpu.ErrInvalid, s.Strategy, s.Strategy)
 		}
 	case !w.share.Whole:
-		if kind != v1alpha1.KindShareConfig {
+		if configKind != v1alpha1.KindShareConfig {
 			return refuse(fmt.Sprintf("a share (%s of %s memory)", inBytes(w.share.Memory), w.all.String()),
 				fmt.Sprintf("write a %s, or remove capacity from the request to have all of the device", w.called(v1alpha1.KindShareConfig)))
 		}
-	case w.name.Kind == gpu.KindMIG && kind == v1alpha1.KindGpuConfig:
+	case w.name.Kind == kind.MIG && configKind == v1alpha1.KindGpuConfig:
 		return refuse("a MIG device", "write a "+w.called(v1alpha1.KindMigConfig))
-	case w.name.Kind == gpu.KindGPU && kind == v1alpha1.KindMigConfig:
+	case w.name.Kind == kind.GPU && configKind == v1alpha1.KindMigConfig:
 		return refuse("a GPU", "write a GpuConfig")
 	}
 	return nil

@@ -9,43 +9,30 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // exclude reports whether two devices, or two parts of one, cannot be held at
-// the same time however small they are. What is not known to go together does
-// not.
-//
-//	             whole GPU   shares   time slices   MIG device
-//	whole GPU       ✗           ✗          ✗             ✗
-//	shares                      ✓ ¹        ✗             ✗
-//	time slices                            ✓             ✗
-//	MIG device                                           ✓ ²
-//
-// Monitoring goes with all of them, and with itself.
-//
-//	¹ as long as the device has memory for all of them
-//	² in another place, or shares of it
-func (m *Manager) exclude(ctx context.Context, a allocated, nameA gpu.DeviceName, b allocated, nameB gpu.DeviceName) bool {
-	switch {
-	case nameA.Kind == gpu.KindMonitor, nameB.Kind == gpu.KindMonitor, nameA.Address != nameB.Address:
-		return false
-	case nameA == nameB:
-		return !a.partOf(nameA) || !b.partOf(nameB)
-	case nameA.Kind != gpu.KindMIG || nameB.Kind != gpu.KindMIG:
-		return true
+// the same time however small they are; see [kind.Excludes]. Partitions of a GPU
+// that cannot be read exclude each other.
+func (m *Manager) exclude(ctx context.Context, a allocated, nameA kind.Name, b allocated, nameB kind.Name) bool {
+	var mig gpu.MIG
+	if nameA != nameB && nameA.IsPartition() && nameB.IsPartition() && nameA.Address == nameB.Address {
+		if g, err := m.Inventory.GPU(ctx, nameA.Address); err == nil {
+			mig = g.MIG
+		}
 	}
-	g, err := m.Inventory.GPU(ctx, nameA.Address)
-	if err != nil {
-		return true
-	}
-	_, ofA, knownA := g.MIG.Find(nameA)
-	_, ofB, knownB := g.MIG.Find(nameB)
-	return !knownA || !knownB || ofA.Overlaps(ofB)
+	return kind.Excludes(mig, a.holding(nameA), b.holding(nameB))
+}
+
+// holding returns the device as the claim holds it.
+func (a allocated) holding(name kind.Name) kind.Holding {
+	return kind.Holding{Name: name, Share: a.Share != nil}
 }
 
 // partOf reports whether others may have parts of the device too.
-func (a allocated) partOf(name gpu.DeviceName) bool {
-	return a.Share != nil || name.Kind == gpu.KindTimeSlice
+func (a allocated) partOf(name kind.Name) bool {
+	return a.holding(name).Divisible()
 }
 
 // free reports an error where another claim holds what the record wants, or
@@ -89,7 +76,7 @@ func (m *Manager) free(ctx context.Context, j job) error {
 
 // room reports an error where the shares of a device, all taken together, have
 // more memory than the device or more clients than MPS admits.
-func (m *Manager) room(ctx context.Context, j job, name gpu.DeviceName, others []holder) error {
+func (m *Manager) room(ctx context.Context, j job, name kind.Name, others []holder) error {
 	device := name.String()
 	taken, clients := j.taken(device)
 	var holding []Ref
@@ -153,20 +140,20 @@ func (r *record) taken(device string) (memory uint64, clients int) {
 }
 
 // clientsOf a device, that MPS admits at a time.
-func clientsOf(g gpu.GPU, name gpu.DeviceName) int {
-	if name.Kind != gpu.KindMIG {
+func clientsOf(g gpu.GPU, name kind.Name) int {
+	if name.Kind != kind.MIG {
 		return gpu.MPSMaxClients
 	}
-	info, _, _ := g.MIG.Find(name)
+	info, _, _ := name.FindIn(g.MIG)
 	return gpu.MPSClients(info.ComputeSlices, g.MIG.ComputeSlices())
 }
 
 // memoryOf returns the memory of a device as it is published, be it shared or not.
-func (m *Manager) memoryOf(g gpu.GPU, name gpu.DeviceName, shared bool) (resource.Quantity, error) {
-	if name.Kind != gpu.KindMIG {
+func (m *Manager) memoryOf(g gpu.GPU, name kind.Name, shared bool) (resource.Quantity, error) {
+	if name.Kind != kind.MIG {
 		return m.Shares.Memory(g, shared), nil
 	}
-	info, _, known := g.MIG.Find(name)
+	info, _, known := name.FindIn(g.MIG)
 	if !known {
 		return resource.Quantity{}, fmt.Errorf("%w: %s has no MIG profile %s at memory slice %d", gpu.ErrNotFound, describe(name.Address), name.Profile, name.Start)
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 const stepCreatePartition = "CreatePartition"
@@ -44,7 +45,7 @@ type partitionResult struct {
 }
 
 func (s createPartition) begin(ctx context.Context, j job, e *entry) error {
-	name, err := gpu.ParseDeviceName(e.Device)
+	name, err := kind.Parse(e.Device)
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (s createPartition) do(ctx context.Context, _ job, e *entry) error {
 	if err != nil || result.UUID != "" {
 		return err // begin has just seen it
 	}
-	name, err := gpu.ParseDeviceName(e.Device)
+	name, err := kind.Parse(e.Device)
 	if err != nil {
 		return err
 	}
@@ -121,7 +122,7 @@ func (s createPartition) undo(ctx context.Context, j job, e entry) error {
 	if last, err := j.nobodyElse(ctx, stepCreatePartition, e.Device); err != nil || !last {
 		return err
 	}
-	name, err := gpu.ParseDeviceName(e.Device)
+	name, err := kind.Parse(e.Device)
 	if err != nil {
 		return err
 	}
@@ -147,7 +148,7 @@ func (s createPartition) undo(ctx context.Context, j job, e entry) error {
 
 // partitionsAt gives the MIG devices of exactly that profile and place: one for
 // each compute instance.
-func partitionsAt(mig gpu.MIG, name gpu.DeviceName) []gpu.Partition {
+func partitionsAt(mig gpu.MIG, name kind.Name) []gpu.Partition {
 	var there []gpu.Partition
 	for _, p := range mig.Partitions {
 		if p.Profile == name.Profile && p.Placement.Start == name.Start {
@@ -159,8 +160,8 @@ func partitionsAt(mig gpu.MIG, name gpu.DeviceName) []gpu.Partition {
 
 // vacant reports an error that wraps [gpu.ErrInUse] where something is in the
 // place of a partition.
-func vacant(mig gpu.MIG, name gpu.DeviceName) error {
-	_, place, known := mig.Find(name)
+func vacant(mig gpu.MIG, name kind.Name) error {
+	_, place, known := name.FindIn(mig)
 	if !known {
 		return fmt.Errorf("%w: %s has no profile %s at memory slice %d", gpu.ErrNotFound, describe(name.Address), name.Profile, name.Start)
 	}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // settleDaemons stops the MPS daemons that no claim uses, and returns their
@@ -41,7 +42,7 @@ func (m *Manager) settleDaemons(ctx context.Context) ([]string, error) {
 }
 
 func (m *Manager) settleDaemon(ctx context.Context, daemon string) (stopped bool, err error) {
-	name, err := gpu.ParseDeviceName(daemon)
+	name, err := kind.Parse(daemon)
 	if err != nil {
 		return false, err
 	}

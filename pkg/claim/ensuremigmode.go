@@ -7,6 +7,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 const stepEnsureMIGMode = "EnsureMIGMode"
@@ -18,7 +19,7 @@ type ensureMIGMode struct{ m *Manager }
 func (s ensureMIGMode) begin(context.Context, job, *entry) error { return nil }
 
 func (s ensureMIGMode) do(ctx context.Context, _ job, e *entry) error {
-	name, err := gpu.ParseDeviceName(e.Device)
+	name, err := kind.Parse(e.Device)
 	if err != nil {
 		return err
 	}
@@ -26,7 +27,7 @@ func (s ensureMIGMode) do(ctx context.Context, _ job, e *entry) error {
 }
 
 func (s ensureMIGMode) undo(ctx context.Context, j job, e entry) error {
-	name, err := gpu.ParseDeviceName(e.Device)
+	name, err := kind.Parse(e.Device)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,7 @@ package claim
 import (
 	"context"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -52,7 +52,7 @@ func (r *record) held() ([]Device, error) {
 			Request: a.Request, Pool: a.Pool, Name: a.Device, ShareID: a.ShareID,
 			Kind: names[i].Kind, Address: names[i].Address, UUID: a.UUID, Share: a.shared(names[i].Kind),
 		}
-		if names[i].Kind == gpu.KindMIG {
+		if names[i].Kind == kind.MIG {
 			made, err := r.partition(a.Device)
 			if err != nil {
 				return nil, err
@@ -67,14 +67,14 @@ func (r *record) held() ([]Device, error) {
 }
 
 // shared says how the device is shared.
-func (a allocated) shared(kind gpu.Kind) *Share {
+func (a allocated) shared(of kind.Kind) *Share {
 	s := Share{TimeSlice: a.TimeSlice, Enforcement: EnforcementNone}
 	switch {
 	case a.Share != nil && a.Share.Memory == 0:
 		return &Share{}
 	case a.Share != nil:
 		s.Strategy, s.Memory, s.Compute = StrategyPlain, a.Share.Memory, a.Share.Compute
-	case kind == gpu.KindTimeSlice || a.TimeSlice != "":
+	case of.Takes() == kind.TakesSlots || a.TimeSlice != "":
 		s.Strategy = StrategyTimeSlicing
 	case a.MPS == nil:
 		return nil
@@ -87,11 +87,11 @@ func (a allocated) shared(kind gpu.Kind) *Share {
 }
 
 // names of the record's devices, parsed.
-func (r *record) names() ([]gpu.DeviceName, error) {
-	names := make([]gpu.DeviceName, len(r.Devices))
+func (r *record) names() ([]kind.Name, error) {
+	names := make([]kind.Name, len(r.Devices))
 	for i, d := range r.Devices {
 		var err error
-		if names[i], err = gpu.ParseDeviceName(d.Device); err != nil {
+		if names[i], err = kind.Parse(d.Device); err != nil {
 			return nil, err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // adopt has the record take over what a claim has whose record is lost, if that
@@ -16,7 +17,7 @@ import (
 // good as lost: undoing leaves it all as the spec tells.
 func (r *record) adopt(lost *record, static bool) bool {
 	if !slices.EqualFunc(r.Devices, lost.Devices, func(a, b allocated) bool {
-		name, err := gpu.ParseDeviceName(a.Device)
+		name, err := kind.Parse(a.Device)
 		return err == nil && a.Device == b.Device && a.injectionID("", name) == b.injectionID("", name)
 	}) {
 		return false
@@ -84,7 +85,7 @@ func (m *Manager) releaseLost(ctx context.Context, j job) error {
 		return nil
 	}
 	for _, name := range names {
-		if name.Kind == gpu.KindMIG || name.Kind == gpu.KindMonitor || j.has(stepSetTimeSlice, name.Address.DeviceName()) {
+		if name.Kind == kind.MIG || name.Kind == kind.Monitor || j.has(stepSetTimeSlice, name.Address.DeviceName()) {
 			continue
 		}
 		if err := j.lockGPUs(ctx); err != nil {
@@ -123,8 +124,8 @@ func (m *Manager) letGo(ctx context.Context, lost job) error {
 	}
 	for _, name := range names {
 		switch {
-		case name.Kind == gpu.KindMonitor: // it has its spec alone
-		case name.Kind == gpu.KindMIG:
+		case name.Kind == kind.Monitor: // it has its spec alone
+		case name.Kind == kind.MIG:
 			err = m.letPartitionGo(ctx, lost, name)
 		case m.TimeSlicing != nil:
 			err = m.restoreInterval(ctx, name.Address, lost.around)
@@ -138,9 +139,9 @@ func (m *Manager) letGo(ctx context.Context, lost job) error {
 
 // releaseDaemons releases the MPS daemons of the devices with these names that the
 // journal has no step for.
-func (m *Manager) releaseDaemons(ctx context.Context, lost job, names []gpu.DeviceName) error {
+func (m *Manager) releaseDaemons(ctx context.Context, lost job, names []kind.Name) error {
 	for _, name := range names {
-		if (name.Kind == gpu.KindGPU || name.Kind == gpu.KindMIG) && !lost.has(stepStartMPS, name.String()) {
+		if (name.Kind == kind.GPU || name.Kind == kind.MIG) && !lost.has(stepStartMPS, name.String()) {
 			if err := m.letDaemonGo(ctx, lost, name.String()); err != nil {
 				return err
 			}
@@ -171,7 +172,7 @@ func (m *Manager) letDaemonGo(ctx context.Context, lost job, device string) erro
 
 // letPartitionGo destroys the partition of a claim without a record if its CDI
 // spec says that this driver made it, whether or not it makes any now.
-func (m *Manager) letPartitionGo(ctx context.Context, lost job, name gpu.DeviceName) error {
+func (m *Manager) letPartitionGo(ctx context.Context, lost job, name kind.Name) error {
 	if m.Partitioning == nil {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 func TestPrepareAndUnprepare(t *testing.T) {
@@ -30,7 +31,7 @@ func TestPrepareAndUnprepare(t *testing.T) {
 		address := a.String()
 		return claim.Device{
 			Request: request, Pool: pool, Name: a.DeviceName(), ShareID: share,
-			Kind: gpu.KindGPU, Address: a, UUID: fmt.Sprintf("GPU-%d", bus),
+			Kind: kind.GPU, Address: a, UUID: fmt.Sprintf("GPU-%d", bus),
 			CDIDeviceIDs: []string{"gpu.nvidia.com/claim=uid-pair-" + a.DeviceName()},
 			Attributes:   map[string]resourceapi.DeviceAttribute{"resource.kubernetes.io/pciBusID": {StringValue: &address}},
 		}

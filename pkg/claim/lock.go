@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // pollInterval is the time between attempts at a lock that another process
@@ -52,7 +53,7 @@ func onDevicesOf(records ...*record) on {
 			continue
 		}
 		for _, d := range r.Devices {
-			if name, err := gpu.ParseDeviceName(d.Device); err == nil && name.Kind != gpu.KindMonitor {
+			if name, err := kind.Parse(d.Device); err == nil && name.Kind != kind.Monitor {
 				o.devices, o.gpus = append(o.devices, d.Device), append(o.gpus, name.Address)
 			}
 		}
@@ -84,7 +85,7 @@ func names[T any](of []T, name func(T) string) []string {
 }
 
 // tryDevice takes the lock of a device if it is free.
-func (l *locks) tryDevice(ctx context.Context, name gpu.DeviceName) (unlock func(), ok bool, err error) {
+func (l *locks) tryDevice(ctx context.Context, name kind.Name) (unlock func(), ok bool, err error) {
 	return l.tryOn(ctx, name.Address, deviceLock(name.String()))
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // process gives the locks that another process would have.
@@ -86,7 +87,7 @@ func TestALockThatIsNotReachedLeavesNoEarlierOneBehind(t *testing.T) {
 					t.Errorf("%s: %v, want %v that names the device", when, err, gpu.ErrTimeout)
 				}
 			}
-			if _, ok, err := waiting.tryDevice(t.Context(), gpu.DeviceName{Kind: gpu.KindMIG, Address: gpu1b, Profile: gpu.Profile{Slices: 1, MemoryGB: 10}}); ok || err != nil {
+			if _, ok, err := waiting.tryDevice(t.Context(), kind.Name{Kind: kind.MIG, Address: gpu1b, Profile: gpu.Profile{Slices: 1, MemoryGB: 10}}); ok || err != nil {
 				t.Errorf("try gave %t, %v for a device that is taken", ok, err)
 			}
 			for _, name := range []string{"gpu-07-00", "device gpu-07-00"} {

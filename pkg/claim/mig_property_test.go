@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // cutModel is what a simple-minded observer believes of a machine whose GPUs
@@ -51,15 +52,15 @@ func places() []string {
 
 // excludes reports whether two devices take the same silicon.
 func excludes(a, b string) bool {
-	one, _ := gpu.ParseDeviceName(a)
-	other, _ := gpu.ParseDeviceName(b)
+	one, _ := kind.Parse(a)
+	other, _ := kind.Parse(b)
 	if one.Address != other.Address {
 		return false
 	}
-	if one.Kind == gpu.KindGPU || other.Kind == gpu.KindGPU {
+	if one.Kind == kind.GPU || other.Kind == kind.GPU {
 		return true
 	}
-	size := func(n gpu.DeviceName) int {
+	size := func(n kind.Name) int {
 		return spans()[fmt.Sprintf("%dg-%dgb", n.Profile.Slices, n.Profile.MemoryGB)]
 	}
 	return one.Start < other.Start+size(other) && other.Start < one.Start+size(one)
@@ -171,9 +172,9 @@ func (m *cutModel) check(t *rapid.T) {
 		}
 		held = append(held, fmt.Sprintf("team-a/%s Prepared %s\n", c.Name, strings.Join(devicesOf(c), " ")))
 		for _, d := range devicesOf(c) {
-			name, _ := gpu.ParseDeviceName(d)
+			name, _ := kind.Parse(d)
 			index := map[string]int{h100: 0, h100Other: 1}[name.Address.DeviceName()]
-			if name.Kind == gpu.KindMIG {
+			if name.Kind == kind.MIG {
 				cut[index] = append(cut[index], fmt.Sprintf(" %d %s@%d", name.Start, name.Profile, name.Start))
 			}
 		}

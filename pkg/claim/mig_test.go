@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // The first GPUs of a dgx-h100 and of a dgx-a100.
@@ -46,7 +47,7 @@ func TestMIGDevicesFromClaimToNothing(t *testing.T) {
 			}
 			uuids, ids := map[string]bool{}, map[string]bool{}
 			for i, d := range first {
-				name, err := gpu.ParseDeviceName(c.devices[i])
+				name, err := kind.Parse(c.devices[i])
 				if err != nil {
 					t.Fatal(err)
 				}

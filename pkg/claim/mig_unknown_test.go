@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // After an update of the driver a claim can hold a MIG device of a profile that the
@@ -17,7 +18,7 @@ func TestAMIGDeviceWhosePlaceIsUnknownExcludesOthersOnItsGPU(t *testing.T) {
 	if _, err := m.Prepare(once(), newClaim("other", h100+"-mig-3g-40gb-0")); err != nil {
 		t.Fatal(err)
 	}
-	name, err := gpu.ParseDeviceName(h100)
+	name, err := kind.Parse(h100)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -307,7 +307,7 @@ func (w *migWorld) halve(index int) {
 func (f faultyMIG) place(ctx context.Context, a gpu.PCIAddress, p gpu.Profile, start int) (device vendor.Device, info vendor.GpuInstanceProfileInfo, at vendor.GpuInstancePlacement) {
 	device, _ = f.driver.DeviceGetHandleByPciBusId(a.String())
 	mig, _ := f.Library.MIG(context.WithoutCancel(ctx), a)
-	told, place, known := mig.Find(gpu.DeviceName{Kind: gpu.KindMIG, Address: a, Profile: p, Start: start})
+	told, place, known := mig.Find(p, start)
 	if known {
 		info, _ = device.GetGpuInstanceProfileInfo(told.ID)
 		at = vendor.GpuInstancePlacement{Start: uint32(place.Start), Size: uint32(place.Size)}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -40,7 +41,7 @@ func (m *Manager) SwitchedModes(ctx context.Context) (map[gpu.PCIAddress]bool, e
 	}
 	switched := make(map[gpu.PCIAddress]bool, len(keys))
 	for _, key := range keys {
-		name, err := gpu.ParseDeviceName(key)
+		name, err := kind.Parse(key)
 		if err != nil {
 			continue
 		}
@@ -150,7 +151,7 @@ func (m *Manager) modeOff(ctx context.Context, address gpu.PCIAddress, around *a
 		return err
 	}
 	for _, other := range others {
-		if slices.ContainsFunc(other.names, func(n gpu.DeviceName) bool { return n.Address == address && n.Kind == gpu.KindMIG }) {
+		if slices.ContainsFunc(other.names, func(n kind.Name) bool { return n.Address == address && n.Kind == kind.MIG }) {
 			return nil
 		}
 	}
@@ -185,7 +186,7 @@ func (m *Manager) wholeAgain(ctx context.Context, j job) error {
 		return err
 	}
 	for _, name := range names {
-		if name.Kind == gpu.KindMIG || name.Kind == gpu.KindMonitor {
+		if name.Kind == kind.MIG || name.Kind == kind.Monitor {
 			continue
 		}
 		if err := m.checkWhole(ctx, name.Address, j.around); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // monitor is a claim for all GPUs with admin access.
@@ -59,7 +60,7 @@ func TestMonitoringTakesAllGPUsAndKeepsNobodyFromThem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 1 || got[0].Kind != gpu.KindMonitor || got[0].UUID != "" || got[0].Share != nil {
+	if len(got) != 1 || got[0].Kind != kind.Monitor || got[0].UUID != "" || got[0].Share != nil {
 		t.Errorf("devices %+v, want all GPUs and no share of them", got)
 	}
 	const all = "/dev/nvidia0 /dev/nvidia1 /dev/nvidia-caps/nvidia-cap2"

@@ -1,6 +1,9 @@
 package claim
 
-import "github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+import (
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
 
 // daemonFor gives what a daemon is to be for the claim of a record, which may be
 // nil, and for the others that use it. Its ceilings are what the largest client
@@ -73,8 +76,8 @@ func (r *record) clientsOf(daemon string) []allocated {
 
 // uuid of a device: of a MIG device the one that was made.
 func (r *record) uuid(d allocated) (string, error) {
-	name, err := gpu.ParseDeviceName(d.Device)
-	if err != nil || name.Kind != gpu.KindMIG {
+	name, err := kind.Parse(d.Device)
+	if err != nil || name.Kind != kind.MIG {
 		return d.UUID, err
 	}
 	made, err := r.partition(d.Device)

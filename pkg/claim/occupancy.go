@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // Records say who should use a device, and the hardware says who does. The two
@@ -94,8 +95,8 @@ func (m *Manager) usersOf(ctx context.Context, address gpu.PCIAddress, check boo
 // on leaves those that use the device. On a MIG device these are the processes on
 // the GPU instances at its place; the hardware is asked for them only if there
 // are processes on the GPU.
-func (m *Manager) on(ctx context.Context, name gpu.DeviceName, users []user) ([]user, error) {
-	if name.Kind != gpu.KindMIG || len(users) == 0 {
+func (m *Manager) on(ctx context.Context, name kind.Name, users []user) ([]user, error) {
+	if name.Kind != kind.MIG || len(users) == 0 {
 		return users, nil
 	}
 	if m.Partitioning == nil {
@@ -149,10 +150,10 @@ func (m *Manager) checkUnused(ctx context.Context, j job) error {
 	return nil
 }
 
-func gpusOfNames(names []gpu.DeviceName) []gpu.PCIAddress {
+func gpusOfNames(names []kind.Name) []gpu.PCIAddress {
 	var addresses []gpu.PCIAddress
 	for _, name := range names {
-		if name.Kind != gpu.KindMonitor && !slices.Contains(addresses, name.Address) {
+		if name.Kind != kind.Monitor && !slices.Contains(addresses, name.Address) {
 			addresses = append(addresses, name.Address)
 		}
 	}

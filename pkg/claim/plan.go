@@ -14,6 +14,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 // allocation gives a record of the claim's devices of ours, as they were
@@ -53,7 +55,7 @@ func PodsOf(claim *resourceapi.ResourceClaim) []types.UID {
 // wish is one allocation result of ours and all that is known of it.
 type wish struct {
 	result resourceapi.DeviceRequestAllocationResult
-	name   gpu.DeviceName
+	name   kind.Name
 	gpu    gpu.GPU // none where the device is all of them
 	// all of the device's memory.
 	all resource.Quantity
@@ -88,7 +90,7 @@ func (m *Manager) plan(ctx context.Context, claim *resourceapi.ResourceClaim, r 
 		}
 		wishes = append(wishes, w)
 	}
-	var names []gpu.DeviceName
+	var names []kind.Name
 	for i, w := range wishes {
 		a := &r.Devices[i]
 		a.UUID = w.gpu.UUID
@@ -114,7 +116,7 @@ func (wish) fail(result resourceapi.DeviceRequestAllocationResult, err error) er
 
 // journal gives the steps for the devices: what others build on comes first, and
 // the CDI spec, which lets containers start, last.
-func (m *Manager) journal(devices []allocated, names []gpu.DeviceName) []entry {
+func (m *Manager) journal(devices []allocated, names []kind.Name) []entry {
 	var modes, partitions, turns, daemons []entry
 	add := func(to *[]entry, step, device string) {
 		if e := (entry{Step: step, Device: device}); !slices.ContainsFunc(*to, func(other entry) bool { return other.Device == device }) {
@@ -123,7 +125,7 @@ func (m *Manager) journal(devices []allocated, names []gpu.DeviceName) []entry {
 	}
 	for i, d := range devices {
 		onGPU := names[i].Address.DeviceName()
-		if names[i].Kind == gpu.KindMIG {
+		if names[i].Kind == kind.MIG {
 			if !m.Partitioning.Static {
 				add(&modes, stepEnsureMIGMode, onGPU)
 			}
@@ -141,7 +143,7 @@ func (m *Manager) journal(devices []allocated, names []gpu.DeviceName) []entry {
 
 // beside reports an error if a claim is given a device together with one that
 // it cannot be beside.
-func (m *Manager) beside(ctx context.Context, a allocated, name gpu.DeviceName, others []allocated, names []gpu.DeviceName) error {
+func (m *Manager) beside(ctx context.Context, a allocated, name kind.Name, others []allocated, names []kind.Name) error {
 	for i, other := range others {
 		switch {
 		case name == names[i] && (!a.partOf(name) || !other.partOf(name) || sameShare(a.ShareID, other.ShareID)):
@@ -163,19 +165,19 @@ func (m *Manager) wish(ctx context.Context, claim *resourceapi.ResourceClaim, re
 		return w, fmt.Errorf("%w: it is of pool %s, and this node has pool %s", gpu.ErrInvalid, result.Pool, m.PoolName)
 	}
 	var err error
-	if w.name, err = gpu.ParseDeviceName(result.Device); err != nil {
+	if w.name, err = kind.Parse(result.Device); err != nil {
 		return w, err
 	}
 	admin := result.AdminAccess != nil && *result.AdminAccess
 	switch {
-	case w.name.Kind == gpu.KindMonitor && !admin:
+	case w.name.Kind == kind.Monitor && !admin:
 		return w, fmt.Errorf("%w: it is all GPUs of the node, for monitoring agents only: the request needs adminAccess: true, in a namespace that an administrator has labelled resource.kubernetes.io/admin-access=true", gpu.ErrInvalid)
-	case w.name.Kind == gpu.KindMonitor:
+	case w.name.Kind == kind.Monitor:
 		w.share = catalog.Share{Whole: true}
 		return w, nil
 	case admin:
 		return w, fmt.Errorf("admin access: %w: claims may be using the device, and admin access would put another beside them; remove adminAccess from the request, or, to monitor GPUs, ask for the class monitor.nvidia.com", gpu.ErrNotSupported)
-	case w.name.Kind == gpu.KindGPU, w.name.Kind == gpu.KindTimeSlice, w.name.Kind == gpu.KindMIG && m.Partitioning != nil:
+	case w.name.Kind == kind.GPU, w.name.Kind == kind.TimeSlice, w.name.Kind == kind.MIG && m.Partitioning != nil:
 	default:
 		return w, fmt.Errorf("%w: this node publishes no device of type %s", gpu.ErrNotFound, w.name.Kind)
 	}
@@ -185,19 +187,19 @@ func (m *Manager) wish(ctx context.Context, claim *resourceapi.ResourceClaim, re
 	if w.gpu.Fault != "" {
 		return w, fmt.Errorf("%w: %s", gpu.ErrUnhealthy, w.gpu.Fault)
 	}
-	if pod := w.gpu.LentTo(w.name); pod != "" {
+	if pod := use.ExternalHolder(w.gpu, w.name); pod != "" {
 		return w, refused{fmt.Errorf("%w: a device plugin of this node has given it, or what it is part of, to another pod; it is free when that pod has ended", gpu.ErrInUse), []any{"pod", pod}}
 	}
 	if w.all, err = m.memoryOf(w.gpu, w.name, result.ShareID != nil); err != nil {
 		return w, err
 	}
 	w.share = catalog.Share{Whole: true}
-	if w.name.Kind == gpu.KindTimeSlice {
+	if w.name.Kind == kind.TimeSlice {
 		_, err = catalog.Slots(result.ConsumedCapacity)
 	} else {
 		w.share, err = m.Shares.Share(w.all, asked(claim, result))
 	}
-	if err == nil && result.ShareID == nil && (!w.share.Whole || w.name.Kind == gpu.KindTimeSlice) {
+	if err == nil && result.ShareID == nil && (!w.share.Whole || w.name.Kind == kind.TimeSlice) {
 		err = fmt.Errorf("%w: a part of a device without a share ID: the cluster lacks the feature gate DRAConsumableCapacity", gpu.ErrInvalid)
 	}
 	return w, err

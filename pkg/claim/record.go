@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -157,7 +158,7 @@ func (e entry) check() error {
 	if e.Step == stepWriteCDI {
 		return nil
 	}
-	if _, err := gpu.ParseDeviceName(e.Device); err != nil {
+	if _, err := kind.Parse(e.Device); err != nil {
 		return fmt.Errorf("step %s: %w", e.Step, err)
 	}
 	switch {
@@ -180,7 +181,7 @@ func (a allocated) check() error {
 	case a.MPS == nil:
 		return nil
 	}
-	_, err := gpu.ParseDeviceName(a.MPS.Daemon)
+	_, err := kind.Parse(a.MPS.Daemon)
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // goldenRecords are records of every released version. A file is never changed:
@@ -207,13 +208,13 @@ func FuzzDecodeRecord(f *testing.F) {
 }
 
 func TestTwoPartsWithoutShareIDsAreNotBesideEachOther(t *testing.T) {
-	name, err := gpu.ParseDeviceName("gpu-1b-00")
+	name, err := kind.Parse("gpu-1b-00")
 	if err != nil {
 		t.Fatal(err)
 	}
 	part := allocated{Device: "gpu-1b-00", Share: &share{Memory: 1 << 30}}
 	m := &Manager{}
-	if err := m.beside(t.Context(), part, name, []allocated{part}, []gpu.DeviceName{name}); !errors.Is(err, gpu.ErrInvalid) {
+	if err := m.beside(t.Context(), part, name, []allocated{part}, []kind.Name{name}); !errors.Is(err, gpu.ErrInvalid) {
 		t.Errorf("got %v, want %v", err, gpu.ErrInvalid)
 	}
 }

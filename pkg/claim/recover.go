@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -109,9 +110,9 @@ func (m *Manager) settleGPUs(ctx context.Context, records *store.Store, settle f
 		return nil, err
 	}
 	slices.Sort(keys)
-	names, done := make([]gpu.DeviceName, len(keys)), make([]bool, len(keys))
+	names, done := make([]kind.Name, len(keys)), make([]bool, len(keys))
 	err = recoverAll(ctx, len(keys), func(ctx context.Context, i int) (err error) {
-		if names[i], err = gpu.ParseDeviceName(keys[i]); err != nil {
+		if names[i], err = kind.Parse(keys[i]); err != nil {
 			return err
 		}
 		if done[i], err = m.settleGPU(ctx, names[i].Address, settle); err != nil {

@@ -6,6 +6,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 const stepSetTimeSlice = "SetTimeSlice"
@@ -18,7 +19,7 @@ type setTimeSlice struct{ m *Manager }
 func (s setTimeSlice) begin(context.Context, job, *entry) error { return nil }
 
 func (s setTimeSlice) do(ctx context.Context, j job, e *entry) error {
-	name, err := gpu.ParseDeviceName(e.Device)
+	name, err := kind.Parse(e.Device)
 	if err != nil {
 		return err
 	}
@@ -26,7 +27,7 @@ func (s setTimeSlice) do(ctx context.Context, j job, e *entry) error {
 }
 
 func (s setTimeSlice) undo(ctx context.Context, j job, e entry) error {
-	name, err := gpu.ParseDeviceName(e.Device)
+	name, err := kind.Parse(e.Device)
 	if err != nil {
 		return err
 	}
@@ -40,7 +41,7 @@ func (s setTimeSlice) undo(ctx context.Context, j job, e entry) error {
 // timeSlice that the claim wants of a GPU.
 func (r *record) timeSlice(address gpu.PCIAddress) gpu.TimeSlice {
 	for _, d := range r.Devices {
-		if name, err := gpu.ParseDeviceName(d.Device); err == nil && name.Address == address && d.TimeSlice != "" {
+		if name, err := kind.Parse(d.Device); err == nil && name.Address == address && d.TimeSlice != "" {
 			return d.TimeSlice
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // somePiece of one of two GPUs.
@@ -32,8 +33,8 @@ func somePiece(t *rapid.T) piece {
 	}
 }
 
-func (p piece) name() gpu.DeviceName {
-	name, _ := gpu.ParseDeviceName(p.device)
+func (p piece) name() kind.Name {
+	name, _ := kind.Parse(p.device)
 	return name
 }
 
@@ -52,12 +53,12 @@ func (p piece) beside(q piece) bool {
 	switch {
 	case a.Address != b.Address:
 		return true
-	case a.Kind == gpu.KindTimeSlice && b.Kind == gpu.KindTimeSlice:
+	case a.Kind == kind.TimeSlice && b.Kind == kind.TimeSlice:
 		return p.config == "" || q.config == "" || p.config == q.config
 	case a == b:
 		return p.memory != "" && q.memory != ""
 	default:
-		return a.Kind == gpu.KindMIG && b.Kind == gpu.KindMIG && !excludes(p.device, q.device)
+		return a.Kind == kind.MIG && b.Kind == kind.MIG && !excludes(p.device, q.device)
 	}
 }
 

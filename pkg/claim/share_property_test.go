@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // owned is a claim that is promised its pieces.
@@ -40,9 +41,9 @@ type shareModel struct {
 }
 
 // size of a device's memory.
-func (m *shareModel) size(name gpu.DeviceName) uint64 {
+func (m *shareModel) size(name kind.Name) uint64 {
 	g := m.w.gpus[name.Address]
-	if info, _, known := g.MIG.Find(name); name.Kind == gpu.KindMIG && known {
+	if info, _, known := name.FindIn(g.MIG); name.Kind == kind.MIG && known {
 		return info.MemoryBytes >> 20 << 20
 	}
 	return (g.MemoryBytes - g.ReservedBytes) >> 20 << 20
@@ -61,7 +62,7 @@ func (m *shareModel) fits(name string, wanted []piece) bool {
 		}
 		for _, q := range o.pieces {
 			if slices.ContainsFunc(wanted, func(p piece) bool {
-				if o.lost && p.name().Kind == gpu.KindTimeSlice {
+				if o.lost && p.name().Kind == kind.TimeSlice {
 					q.config = "" // nobody knows any more
 				}
 				return !p.beside(q)
@@ -259,7 +260,7 @@ func (m *shareModel) check(t *rapid.T) {
 				perhaps[p.device] = true
 				anySlice[onGPU] = true
 			}
-			if n.Kind == gpu.KindMIG {
+			if n.Kind == kind.MIG {
 				parts[map[string]int{h100: 0, h100Other: 1}[onGPU]][fmt.Sprintf(" %s@%d", n.Profile, n.Start)] = true
 			}
 			switch {
@@ -274,7 +275,7 @@ func (m *shareModel) check(t *rapid.T) {
 					d.ThreadPercentage, d.MemoryLimits[0] = max(d.ThreadPercentage, other.ThreadPercentage), max(d.MemoryLimits[0], other.MemoryLimits[0])
 				}
 				daemons[p.device] = d
-			case p.config != "" && n.Kind == gpu.KindTimeSlice:
+			case p.config != "" && n.Kind == kind.TimeSlice:
 				turns[onGPU] = p.config
 			}
 		}
@@ -296,7 +297,7 @@ func (m *shareModel) check(t *rapid.T) {
 	}
 	m.checkDaemons(t, daemons, atLeast, perhaps)
 	for _, on := range []string{h100, h100Other} {
-		address, _ := gpu.ParseDeviceName(on)
+		address, _ := kind.Parse(on)
 		now, err := m.w.turns.TimeSlice(once(), address.Address)
 		must(t, err)
 		want := gpu.TimeSliceDefault

@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -104,8 +105,8 @@ func (s *supervisor) refuse(d gpu.MPSDaemon) error {
 	if s.err != nil {
 		return s.err
 	}
-	name, err := gpu.ParseDeviceName(d.Name)
-	if err != nil || name.Kind != gpu.KindGPU && name.Kind != gpu.KindMIG {
+	name, err := kind.Parse(d.Name)
+	if err != nil || name.Kind != kind.GPU && name.Kind != kind.MIG {
 		return fmt.Errorf("daemon %q: %w", d.Name, gpu.ErrInvalid)
 	}
 	if len(d.Devices) == 0 || d.ThreadPercentage < 0 || d.ThreadPercentage > 100 || len(d.MemoryLimits) != 0 && len(d.MemoryLimits) != len(d.Devices) {
@@ -148,8 +149,8 @@ func (s *supervisor) there() []string {
 func (s *supervisor) StopMPS(_ context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	parsed, err := gpu.ParseDeviceName(name)
-	if err != nil || parsed.Kind != gpu.KindGPU && parsed.Kind != gpu.KindMIG {
+	parsed, err := kind.Parse(name)
+	if err != nil || parsed.Kind != kind.GPU && parsed.Kind != kind.MIG {
 		return fmt.Errorf("daemon %q: %w", name, gpu.ErrInvalid)
 	}
 	if s.err != nil {

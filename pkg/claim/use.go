@@ -7,6 +7,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // use decides how an allocated device is used, out of what is wished for.
@@ -18,7 +19,7 @@ func (m *Manager) use(ctx context.Context, a *allocated, w wish, all []wish) err
 		switch {
 		case m.TimeSlicing == nil:
 			return fmt.Errorf("sharing.timeSlicing.interval: %w: this node changes no time slices; leave the interval out", gpu.ErrNotSupported)
-		case w.name.Kind == gpu.KindMIG:
+		case w.name.Kind == kind.MIG:
 			return fmt.Errorf("sharing.timeSlicing.interval: %w: the hardware has no time slices for MIG devices; leave the interval out", gpu.ErrInvalid)
 		}
 	}
@@ -101,7 +102,7 @@ func (m *Manager) useTogether(ctx context.Context, a *allocated, w wish, all []w
 		}
 	}
 	together := w.companions(all)
-	if len(together) > 1 && w.name.Kind == gpu.KindMIG {
+	if len(together) > 1 && w.name.Kind == kind.MIG {
 		return fmt.Errorf("sharing.strategy: %w: MPS for %d devices in one request, and a CUDA process uses one MIG device; make a request of each", gpu.ErrInvalid, len(together))
 	}
 	a.MPS = &client{Daemon: together[0].result.Device}
@@ -164,7 +165,7 @@ func (w wish) companions(all []wish) []wish {
 
 // uuid of the device; "" for a MIG device that is not made yet.
 func (w wish) uuid() string {
-	if w.name.Kind != gpu.KindMIG {
+	if w.name.Kind != kind.MIG {
 		return w.gpu.UUID
 	}
 	if there := partitionsAt(w.gpu.MIG, w.name); len(there) == 1 {
@@ -201,7 +202,7 @@ func (m *Manager) canMPS(w wish) error {
 func (w wish) mayCompute(a allocated) error {
 	reset := fmt.Sprintf("an administrator changes it with nvidia-smi -i %s -c DEFAULT", w.name.Address)
 	s := w.sharing()
-	inTurns := w.name.Kind == gpu.KindTimeSlice || s != nil && s.Strategy == v1alpha1.SharingTimeSlicing
+	inTurns := w.name.Kind == kind.TimeSlice || s != nil && s.Strategy == v1alpha1.SharingTimeSlicing
 	switch mode := w.gpu.ComputeMode; {
 	case mode == gpu.ComputeModeProhibited:
 		return fmt.Errorf("%w: the compute mode of the GPU is %s, in which no process can use it; %s", gpu.ErrNotSupported, mode, reset)

@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -136,7 +137,7 @@ func (w *world) start(wrap ...func(claim.CDI) claim.CDI) *claim.Manager {
 		Records:    records,
 		Inventory:  w,
 		CDI:        specs,
-		Attributes: func(n gpu.DeviceName) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+		Attributes: func(n kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 			address := n.Address.String()
 			return map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"resource.kubernetes.io/pciBusID": {StringValue: &address}}
 		},

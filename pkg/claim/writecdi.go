@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 const stepWriteCDI = "WriteCDI"
@@ -35,7 +36,7 @@ func (s writeCDI) do(ctx context.Context, j job, e *entry) error {
 	r := j.record
 	injections := make([]gpu.Injection, 0, len(r.Devices))
 	for _, d := range r.Devices {
-		name, err := gpu.ParseDeviceName(d.Device)
+		name, err := kind.Parse(d.Device)
 		if err != nil {
 			return err
 		}
@@ -44,7 +45,7 @@ func (s writeCDI) do(ctx context.Context, j job, e *entry) error {
 			return fmt.Errorf("device %s: %w", d.Device, err)
 		}
 		in := gpu.Injection{ID: d.injectionID(r.Claim.UID, name), DeviceNodes: nodes}
-		if name.Kind == gpu.KindMIG {
+		if name.Kind == kind.MIG {
 			made, err := r.partition(d.Device)
 			if err != nil {
 				return err
@@ -74,8 +75,8 @@ func (s writeCDI) do(ctx context.Context, j job, e *entry) error {
 // deviceNodes gives the container paths of all nodes that come with a device.
 // Minors change when the driver is loaded anew, so they are looked up and not
 // remembered.
-func (s writeCDI) deviceNodes(ctx context.Context, r *record, d allocated, name gpu.DeviceName) ([]string, error) {
-	if name.Kind == gpu.KindMonitor {
+func (s writeCDI) deviceNodes(ctx context.Context, r *record, d allocated, name kind.Name) ([]string, error) {
+	if name.Kind == kind.Monitor {
 		return s.allNodes(ctx)
 	}
 	g, err := s.inventory.GPU(ctx, name.Address)
@@ -83,7 +84,7 @@ func (s writeCDI) deviceNodes(ctx context.Context, r *record, d allocated, name 
 		return nil, err
 	}
 	nodes := []string{nodeOf(g)}
-	if name.Kind != gpu.KindMIG {
+	if name.Kind != kind.MIG {
 		return nodes, nil
 	}
 	more, err := s.capabilities(r, d, g)
@@ -166,7 +167,7 @@ func injectionID(claim types.UID, device string, share types.UID) string {
 	return id
 }
 
-func (a allocated) injectionID(claim types.UID, name gpu.DeviceName) string {
+func (a allocated) injectionID(claim types.UID, name kind.Name) string {
 	var share types.UID
 	if a.partOf(name) && a.ShareID != nil {
 		share = *a.ShareID

@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // hardware is a node whose GPUs a test changes.
@@ -592,11 +593,11 @@ func TestSubscribersHearOfChanges(t *testing.T) {
 func TestAttributesAreThePublishedOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &hardware{node: gpus(2)})
-		attributes := r.Attributes(gpu.DeviceName{Kind: gpu.KindGPU, Address: address(1)})
+		attributes := r.Attributes(kind.Name{Kind: kind.GPU, Address: address(1)})
 		if uuid := attributes["uuid"].StringValue; uuid == nil || *uuid != "GPU-1" {
 			t.Errorf("attributes %v", attributes)
 		}
-		if attributes := r.Attributes(gpu.DeviceName{Kind: gpu.KindGPU, Address: address(7)}); attributes != nil {
+		if attributes := r.Attributes(kind.Name{Kind: kind.GPU, Address: address(7)}); attributes != nil {
 			t.Errorf("a GPU that is not there has attributes: %v", attributes)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // inventory is all that is known of the node's GPUs. A GPU that has answered
@@ -179,7 +180,7 @@ func (i *inventory) faulty() []string { return slices.Sorted(maps.Keys(i.faults)
 func without(g gpu.GPU, held catalog.Held, switched bool) gpu.GPU {
 	parts := held.PartsOf(g.Address)
 	g.MIG.Partitions = slices.DeleteFunc(slices.Clone(g.MIG.Partitions), func(p gpu.Partition) bool {
-		return slices.Contains(parts, gpu.DeviceName{Kind: gpu.KindMIG, Address: g.Address, Profile: p.Profile, Start: p.Placement.Start})
+		return slices.Contains(parts, kind.Name{Kind: kind.MIG, Address: g.Address, Profile: p.Profile, Start: p.Placement.Start})
 	})
 	if switched && len(g.MIG.Partitions) == 0 {
 		g.MIG.Enabled = false

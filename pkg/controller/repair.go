@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 const repairedFormat = "want DEVICE@TIME, such as gpu-1b-00@2026-01-31T12:00:00Z or all@2026-01-31T12:00:00Z; several with commas"
@@ -41,8 +42,8 @@ func (r repair) names(uuid, address string) bool {
 	if r.device == "all" || r.device == uuid {
 		return true
 	}
-	name, err := gpu.ParseDeviceName(r.device)
-	return err == nil && name.Kind == gpu.KindGPU && name.Address.String() == address
+	name, err := kind.Parse(r.device)
+	return err == nil && name.Kind == kind.GPU && name.Address.String() == address
 }
 
 // end returns the causes without those that the entry declares ended. What the

@@ -9,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // This file is what others see of a controller.
@@ -41,12 +42,12 @@ func (c *Controller) devices() []DeviceStatus {
 	for _, pool := range c.published.Pools {
 		for _, slice := range pool.Slices {
 			for _, device := range slice.Devices {
-				name, err := gpu.ParseDeviceName(device.Name)
-				if name.Kind == gpu.KindMonitor {
+				name, err := kind.Parse(device.Name)
+				if name.Kind == kind.Monitor {
 					devices = append(devices, c.inventory.all(device.Name))
 					continue
 				}
-				if d, known := whole[name.Address]; err == nil && known && name.Kind != gpu.KindGPU {
+				if d, known := whole[name.Address]; err == nil && known && name.Kind != kind.GPU {
 					d.Name = device.Name
 					devices = append(devices, d)
 				}
@@ -130,7 +131,7 @@ func (c *Controller) waitLooked(ctx context.Context) error {
 
 // Attributes gives the attributes with which a device is published, nil if it
 // is not known.
-func (c *Controller) Attributes(name gpu.DeviceName) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+func (c *Controller) Attributes(name kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.catalog.Attributes(c.inventory.node(), name)

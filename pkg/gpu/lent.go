@@ -32,18 +32,3 @@ func (g GPU) Lend(all []Lent) GPU {
 	}
 	return g
 }
-
-// LentTo names the pod that has the device of the GPU through a device plugin,
-// or something that the device cannot be beside; "" if there is none.
-func (g GPU) LentTo(name DeviceName) string {
-	if g.Lent != "" {
-		return g.Lent
-	}
-	_, place, known := g.MIG.Find(name)
-	for _, p := range g.MIG.Partitions {
-		if p.Lent != "" && (name.Kind != KindMIG || !known || place.Overlaps(p.Placement)) {
-			return p.Lent
-		}
-	}
-	return ""
-}

@@ -43,6 +43,18 @@ func (a PCIAddress) String() string {
 	return fmt.Sprintf("%04x:%02x:%02x.%x", a.Domain, a.Bus, a.Device, a.Function)
 }
 
+// ShortName returns the name that is part of every device name: "1a-00", or
+// "0001-1a-00-0" if the domain or the function is not zero.
+func (a PCIAddress) ShortName() string {
+	if a.Domain == 0 && a.Function == 0 {
+		return fmt.Sprintf("%02x-%02x", a.Bus, a.Device)
+	}
+	return fmt.Sprintf("%04x-%02x-%02x-%x", a.Domain, a.Bus, a.Device, a.Function)
+}
+
+// DeviceName returns the name under which the whole GPU is published.
+func (a PCIAddress) DeviceName() string { return "gpu-" + a.ShortName() }
+
 // Compare orders addresses as lspci does.
 func (a PCIAddress) Compare(b PCIAddress) int {
 	return cmp.Or(

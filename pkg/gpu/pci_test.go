@@ -80,3 +80,12 @@ func FuzzParsePCIAddress(f *testing.F) {
 		}
 	})
 }
+
+func drawAddress(t *rapid.T) gpu.PCIAddress {
+	return gpu.PCIAddress{
+		Domain:   rapid.SampledFrom([]uint32{0, 1, 0xffff, 0x10000, 0xffffffff}).Draw(t, "domain"),
+		Bus:      rapid.Uint8().Draw(t, "bus"),
+		Device:   rapid.Uint8Max(31).Draw(t, "device"),
+		Function: rapid.Uint8Max(7).Draw(t, "function"),
+	}
+}

@@ -15,12 +15,12 @@ func (p Placement) Overlaps(q Placement) bool {
 	return p.Start < q.Start+q.Size && q.Start < p.Start+p.Size
 }
 
-// Find gives the profile and the placement that the name of a MIG device means
-// on this GPU; false if the GPU has no such placement.
-func (m MIG) Find(name DeviceName) (ProfileInfo, Placement, bool) {
+// Find returns the profile and the placement that begins at a memory slice; false
+// if the GPU has no such placement.
+func (m MIG) Find(profile Profile, start int) (ProfileInfo, Placement, bool) {
 	for _, info := range m.Profiles {
 		for _, p := range info.Placements {
-			if info.Profile == name.Profile && p.Start == name.Start {
+			if info.Profile == profile && p.Start == start {
 				return info, p, true
 			}
 		}

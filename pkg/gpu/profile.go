@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 )
 
 // Profile names a kind of MIG partition, such as 1g.10gb or 1g.10gb+me.
@@ -17,8 +18,8 @@ type Profile struct {
 	Media string
 }
 
-// mediaNames gives each suffix its spelling inside a device name, where only
-// lower-case letters, digits and dashes are legal.
+// mediaNames maps each suffix to its spelling in a label, in which only lower-case
+// letters, digits and dashes are legal.
 var mediaNames = map[string]string{
 	"":        "",
 	"+me":     "-me",
@@ -27,7 +28,10 @@ var mediaNames = map[string]string{
 	"-me":     "-nome",
 }
 
-var profile = regexp.MustCompile(`^([1-9][0-9]?)g\.([1-9][0-9]{0,3})gb([+-][a-z.]+)?$`)
+var (
+	profile      = regexp.MustCompile(`^([1-9][0-9]?)g\.([1-9][0-9]{0,3})gb([+-][a-z.]+)?$`)
+	profileLabel = regexp.MustCompile(`^([1-9][0-9]?)g-([1-9][0-9]{0,3})gb(-[a-z]+)?$`)
+)
 
 // ParseProfile reads NVIDIA's notation. It accepts exactly what
 // [Profile.String] writes.
@@ -39,13 +43,39 @@ func ParseProfile(s string) (Profile, error) {
 	if _, ok := mediaNames[m[3]]; !ok {
 		return Profile{}, fmt.Errorf("MIG profile %q: %w: unknown suffix %q", s, ErrInvalid, m[3])
 	}
-	slices, _ := strconv.Atoi(m[1])
-	memory, _ := strconv.Atoi(m[2])
-	return Profile{Slices: slices, MemoryGB: memory, Media: m[3]}, nil
+	return newProfile(m[1], m[2], m[3]), nil
 }
 
-// String gives NVIDIA's notation, which is also the value of the attribute
+// ParseProfileLabel reads the spelling in a device name. It accepts exactly what
+// [Profile.Label] writes.
+func ParseProfileLabel(s string) (Profile, error) {
+	m := profileLabel.FindStringSubmatch(s)
+	if m == nil {
+		return Profile{}, fmt.Errorf("%w: %q is not a MIG profile such as 1g-10gb", ErrInvalid, s)
+	}
+	for media, spelled := range mediaNames {
+		if spelled == m[3] {
+			return newProfile(m[1], m[2], media), nil
+		}
+	}
+	return Profile{}, fmt.Errorf("%w: unknown profile suffix %q", ErrInvalid, strings.TrimPrefix(m[3], "-"))
+}
+
+// newProfile returns the profile of two numbers that an expression has admitted.
+func newProfile(slices, memory, media string) Profile {
+	p := Profile{Media: media}
+	p.Slices, _ = strconv.Atoi(slices)
+	p.MemoryGB, _ = strconv.Atoi(memory)
+	return p
+}
+
+// String returns NVIDIA's notation, which is also the value of the attribute
 // "profile": "1g.10gb+me".
 func (p Profile) String() string {
 	return fmt.Sprintf("%dg.%dgb%s", p.Slices, p.MemoryGB, p.Media)
+}
+
+// Label returns the spelling in a device name: "1g-10gb-me".
+func (p Profile) Label() string {
+	return fmt.Sprintf("%dg-%dgb%s", p.Slices, p.MemoryGB, mediaNames[p.Media])
 }

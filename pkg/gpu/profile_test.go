@@ -70,3 +70,11 @@ func FuzzParseProfile(f *testing.F) {
 		}
 	})
 }
+
+func drawProfile(t *rapid.T) gpu.Profile {
+	return gpu.Profile{
+		Slices:   rapid.IntRange(1, 99).Draw(t, "slices"),
+		MemoryGB: rapid.IntRange(1, 9999).Draw(t, "memory"),
+		Media:    rapid.SampledFrom([]string{"", "+me", "+me.all", "+gfx", "-me"}).Draw(t, "media"),
+	}
+}

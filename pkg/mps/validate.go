@@ -5,6 +5,7 @@ import (
 	"regexp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 const mebibyte = 1 << 20
@@ -44,11 +45,11 @@ func validate(d gpu.MPSDaemon) error {
 
 // validateName keeps a name that becomes a path from leading anywhere else.
 func validateName(name string) error {
-	parsed, err := gpu.ParseDeviceName(name)
+	parsed, err := kind.Parse(name)
 	if err != nil {
 		return fmt.Errorf("MPS daemon: %w", err)
 	}
-	if parsed.Kind != gpu.KindGPU && parsed.Kind != gpu.KindMIG {
+	if parsed.Kind != kind.GPU && parsed.Kind != kind.MIG {
 		return fmt.Errorf("MPS daemon %s: %w: only GPUs and MIG devices have one", name, gpu.ErrInvalid)
 	}
 	return nil

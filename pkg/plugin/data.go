@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // The version and kind that a [DeviceData] says it is.
@@ -62,7 +63,7 @@ func dataOf(d claim.Device) *DeviceData {
 		TypeMeta: metav1.TypeMeta{APIVersion: dataVersion, Kind: dataKind},
 		UUID:     d.UUID,
 	}
-	if d.Kind != gpu.KindMonitor {
+	if d.Kind != kind.Monitor {
 		data.PCIBusID = d.Address.String()
 	}
 	if known(d.Share) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 func mpsShare() *claim.Share {
@@ -54,7 +55,7 @@ func TestDataSaysWhatAClaimHasOfADevice(t *testing.T) {
 }
 
 func TestDataOfAllGPUsNamesNone(t *testing.T) {
-	got, err := json.Marshal(dataOf(claim.Device{Name: "node-gpus", Kind: gpu.KindMonitor}))
+	got, err := json.Marshal(dataOf(claim.Device{Name: "node-gpus", Kind: kind.Monitor}))
 	if want := `{"kind":"DeviceData","apiVersion":"gpu.nvidia.com/v1alpha1"}`; err != nil || string(got) != want {
 		t.Errorf("data %s, %v; want %s", got, err, want)
 	}
@@ -140,7 +141,7 @@ func TestStatusIsWrittenAgainWhenTheLimitsAreOthers(t *testing.T) {
 func TestTheTimeToPrepareAShareIsCountedByItself(t *testing.T) {
 	whole, share, turns := statusDevice(), statusDevice(), statusDevice()
 	share.Share = mpsShare()
-	turns.Kind, turns.Share = gpu.KindTimeSlice, &claim.Share{Strategy: claim.StrategyTimeSlicing}
+	turns.Kind, turns.Share = kind.TimeSlice, &claim.Share{Strategy: claim.StrategyTimeSlicing}
 	for want, devices := range map[string][]claim.Device{
 		"gpu": {whole}, "gpu-share": {share, share}, "gpu+gpu-share": {share, whole}, "timeslice": {turns}, "unknown": nil,
 	} {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
@@ -85,11 +86,11 @@ func (b *bench) measurePartitions(ctx context.Context, f *figures) error {
 
 // smallestPartitions picks the partitions of one slice from the published
 // devices. All of them fit at the same time.
-func smallestPartitions(devices []string) []gpu.DeviceName {
-	var smallest []gpu.DeviceName
+func smallestPartitions(devices []string) []kind.Name {
+	var smallest []kind.Name
 	for _, name := range devices {
-		device, err := gpu.ParseDeviceName(name)
-		if err == nil && device.Kind == gpu.KindMIG && device.Profile.Slices == 1 && device.Profile.Media == "" {
+		device, err := kind.Parse(name)
+		if err == nil && device.Kind == kind.MIG && device.Profile.Slices == 1 && device.Profile.Media == "" {
 			smallest = append(smallest, device)
 		}
 	}
@@ -98,7 +99,7 @@ func smallestPartitions(devices []string) []gpu.DeviceName {
 
 // partitionRound prepares and unprepares a claim of one partition, after the
 // simulator alone has made and destroyed the same.
-func (b *bench) partitionRound(ctx context.Context, a *agent, y *yardstick, device gpu.DeviceName, f *figures) error {
+func (b *bench) partitionRound(ctx context.Context, a *agent, y *yardstick, device kind.Name, f *figures) error {
 	create, destroy, err := y.round(ctx, device)
 	if err != nil {
 		return err
@@ -155,7 +156,7 @@ func (b *bench) newYardstick(ctx context.Context) (*yardstick, error) {
 }
 
 // keep makes a partition that stays, as the agent's does.
-func (y *yardstick) keep(ctx context.Context, device gpu.DeviceName) error {
+func (y *yardstick) keep(ctx context.Context, device kind.Name) error {
 	if err := y.library.SetMIGMode(ctx, device.Address, true); err != nil {
 		return err
 	}
@@ -164,7 +165,7 @@ func (y *yardstick) keep(ctx context.Context, device gpu.DeviceName) error {
 }
 
 // round makes and destroys a partition.
-func (y *yardstick) round(ctx context.Context, device gpu.DeviceName) (create, destroy time.Duration, err error) {
+func (y *yardstick) round(ctx context.Context, device kind.Name) (create, destroy time.Duration, err error) {
 	start := time.Now()
 	if _, err := y.library.CreatePartition(ctx, device.Address, device.Profile, device.Start); err != nil {
 		return 0, 0, fmt.Errorf("the simulator alone: %w", err)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
 )
 
@@ -78,7 +79,7 @@ func checkIdentity(t *testing.T, m *machine) {
 		if !uuidForm.MatchString(g.UUID) || !strings.HasPrefix(g.UUID, "GPU-") {
 			t.Errorf("%s: UUID %q", g.Address, g.UUID)
 		}
-		if parsed, err := gpu.ParseDeviceName(g.Address.DeviceName()); err != nil || parsed.Address != g.Address {
+		if parsed, err := kind.Parse(g.Address.DeviceName()); err != nil || parsed.Address != g.Address {
 			t.Errorf("%s: device name %q reads as %v, %v", g.Address, g.Address.DeviceName(), parsed, err)
 		}
 		for fact, told := range map[string]bool{

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
 	"github.com/gpu-dra/gpu-dra-driver/test/gpu/cuda"
 )
@@ -79,8 +80,8 @@ func (m *machine) mpsTargets(t *testing.T) (targets []mpsTarget, why string) {
 		return nil, err.Error()
 	}
 	why = "there is no GPU of Volta or newer"
-	found := map[gpu.Kind]bool{}
-	add := func(name gpu.DeviceName, uuid string, memory uint64) {
+	found := map[kind.Kind]bool{}
+	add := func(name kind.Name, uuid string, memory uint64) {
 		target, ok := newMPSTarget(name.String(), uuid, memory)
 		switch {
 		case !ok:
@@ -103,12 +104,12 @@ func (m *machine) mpsTargets(t *testing.T) (targets []mpsTarget, why string) {
 		case g.ComputeMode == gpu.ComputeModeProhibited:
 			why = fmt.Sprintf("the compute mode of %s is %s", g.Address, g.ComputeMode)
 		case !g.MIG.Enabled:
-			add(gpu.DeviceName{Kind: gpu.KindGPU, Address: g.Address}, g.UUID, g.MemoryBytes)
+			add(kind.Name{Kind: kind.GPU, Address: g.Address}, g.UUID, g.MemoryBytes)
 		case len(g.MIG.Partitions) == 0:
 			why = fmt.Sprintf("MIG is on at %s, and it has no MIG device", g.Address)
 		default:
 			p := g.MIG.Partitions[0]
-			add(gpu.DeviceName{Kind: gpu.KindMIG, Address: g.Address, Profile: p.Profile, Start: p.Placement.Start}, p.UUID, memoryOf(g, p.Profile))
+			add(kind.Name{Kind: kind.MIG, Address: g.Address, Profile: p.Profile, Start: p.Placement.Start}, p.UUID, memoryOf(g, p.Profile))
 		}
 	}
 	return targets, why
@@ -223,7 +224,7 @@ func TestMPSOnASimulatedMIGDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	targets, _ := m.mpsTargets(t)
-	name := gpu.DeviceName{Kind: gpu.KindMIG, Address: address, Profile: profile, Start: 3}.String()
+	name := kind.Name{Kind: kind.MIG, Address: address, Profile: profile, Start: 3}.String()
 	i := slices.IndexFunc(targets, func(d mpsTarget) bool { return d.Name == name })
 	if i < 0 {
 		t.Fatalf("%s is not among %+v", name, targets)

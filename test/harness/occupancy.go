@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // The ways in which a GPU is used.
@@ -145,11 +146,11 @@ type seat struct {
 func newSeats(devices map[string]resourceapi.Device) (seats, error) {
 	all := seats{}
 	for _, device := range devices {
-		name, err := gpu.ParseDeviceName(device.Name)
+		name, err := kind.Parse(device.Name)
 		if err != nil {
 			return nil, err
 		}
-		if name.Kind != gpu.KindGPU && name.Kind != gpu.KindTimeSlice {
+		if name.Kind != kind.GPU && name.Kind != kind.TimeSlice {
 			continue
 		}
 		s, known := all[name.Address]
@@ -167,11 +168,11 @@ func newSeats(devices map[string]resourceapi.Device) (seats, error) {
 
 // take gives a device to pods.
 func (all seats) take(result resourceapi.DeviceRequestAllocationResult, pods []Sitter) error {
-	name, err := gpu.ParseDeviceName(result.Device)
+	name, err := kind.Parse(result.Device)
 	if err != nil {
 		return err
 	}
-	if name.Kind == gpu.KindMonitor {
+	if name.Kind == kind.Monitor {
 		return nil // it looks at the GPUs and uses none
 	}
 	s, known := all[name.Address]
@@ -186,9 +187,9 @@ func (all seats) take(result resourceapi.DeviceRequestAllocationResult, pods []S
 	}
 	memory, shared := result.ConsumedCapacity[v1alpha1.CapacityMemory]
 	switch {
-	case name.Kind == gpu.KindTimeSlice:
+	case name.Kind == kind.TimeSlice:
 		s.ways[Turns] = true
-	case name.Kind == gpu.KindMIG:
+	case name.Kind == kind.MIG:
 		s.ways[Parts] = true
 	case shared && memory.Cmp(s.has[v1alpha1.CapacityMemory]) < 0:
 		s.ways[Shares] = true
@@ -209,7 +210,7 @@ func (all seats) occupancy() Occupancy {
 			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.App, b.App), cmp.Compare(a.Name, b.Name))
 		})
 		g := OccupiedGPU{
-			Name: gpu.DeviceName{Kind: gpu.KindGPU, Address: address}.String(),
+			Name: kind.Name{Kind: kind.GPU, Address: address}.String(),
 			UUID: s.uuid,
 			Mode: cmp.Or(strings.Join(slices.Sorted(maps.Keys(s.ways)), "+"), Free),
 			Pods: s.pods,

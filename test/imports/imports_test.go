@@ -44,6 +44,8 @@ var rules = []struct {
 	{"pkg/home", []string{"pkg/store", "pkg/folder"}},
 	{"pkg/store", []string{"pkg/folder"}},
 	{"pkg/folder", nil},
+	{"pkg/gpu/use", []string{"pkg/gpu/kind", "pkg/gpu"}},
+	{"pkg/gpu/kind", []string{"api", "pkg/gpu"}},
 	{"api", []string{"pkg/gpu"}},
 	{"pkg/gpu", nil},
 }

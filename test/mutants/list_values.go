@@ -25,13 +25,13 @@ func valueMutants() []mutant {
 			notice: "an A100 is offered in parts, and every claim fails at its MIG mode",
 		},
 		{
-			file:   "pkg/gpu/name.go",
-			old:    `	if n.String() != s {`,
-			new:    `	if false {`,
+			file:   "pkg/gpu/kind/name.go",
+			old:    `case n.String() != s:`,
+			new:    `case false:`,
 			notice: "one device has two names, and two claims can hold it",
 		},
 		{
-			file:   "pkg/gpu/name.go",
+			file:   "pkg/gpu/pci.go",
 			old:    `if a.Domain == 0 && a.Function == 0 {`,
 			new:    `if a.Domain == 0 {`,
 			notice: "two functions of one PCI device have one name",
@@ -55,7 +55,7 @@ func valueMutants() []mutant {
 			notice: "shares of a Pascal GPU are published as held by MPS, and nothing holds them",
 		},
 		{
-			file:   "pkg/gpu/lent.go",
+			file:   "pkg/gpu/use/external.go",
 			old:    `!known || place.Overlaps(p.Placement)`,
 			new:    `known && place.Overlaps(p.Placement)`,
 			notice: "a MIG device whose place is unknown is handed out beside one that a device plugin gave away",

@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // Naive publishes a node the obvious way, to compare with: every placement of
@@ -37,7 +38,7 @@ func Naive(pool string, node gpu.Node) resourceslice.DriverResources {
 		var parts []resourceapi.Device
 		for _, profile := range g.MIG.Profiles {
 			for _, placement := range profile.Placements {
-				part := gpu.DeviceName{Kind: gpu.KindMIG, Address: g.Address, Profile: profile.Profile, Start: placement.Start}
+				part := kind.Name{Kind: kind.MIG, Address: g.Address, Profile: profile.Profile, Start: placement.Start}
 				taken := naiveCounters(profile, placement)
 				for counter, n := range taken {
 					if total, known := set.Counters[counter]; !known || total.Value.Cmp(n.Value) < 0 {
@@ -45,7 +46,7 @@ func Naive(pool string, node gpu.Node) resourceslice.DriverResources {
 					}
 				}
 				a := maps.Clone(attributes[name])
-				a["type"], a["profile"], a["parentUUID"] = text(string(gpu.KindMIG)), text(profile.Profile.String()), a["uuid"]
+				a["type"], a["profile"], a["parentUUID"] = text(string(kind.MIG)), text(profile.Profile.String()), a["uuid"]
 				parts = append(parts, resourceapi.Device{
 					Name:             part.String(),
 					Attributes:       a,

@@ -1,12 +1,14 @@
-package gpu_test
+package use_test
 
 import (
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
-func TestWhatADevicePluginHasGivenToAPod(t *testing.T) {
+func TestExternalHolderNamesThePodOfADevicePlugin(t *testing.T) {
 	half := gpu.Profile{Slices: 3, MemoryGB: 40}
 	all := gpu.Profile{Slices: 7, MemoryGB: 80}
 	g := gpu.GPU{
@@ -41,11 +43,11 @@ func TestWhatADevicePluginHasGivenToAPod(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			lent := g.Lend(c.lent)
 			for _, device := range []string{whole, turns, low, high, every, unknown} {
-				name, err := gpu.ParseDeviceName(device)
+				name, err := kind.Parse(device)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got := lent.LentTo(name); got != c.want[device] {
+				if got := use.ExternalHolder(lent, name); got != c.want[device] {
 					t.Errorf("%s is lent to %q, want %q", device, got, c.want[device])
 				}
 			}

@@ -1,4 +1,4 @@
-package gpu_test
+package kind_test
 
 import (
 	"errors"
@@ -9,31 +9,32 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-func TestDeviceName(t *testing.T) {
+func TestNamesPrintAndParse(t *testing.T) {
 	bus1a := gpu.PCIAddress{Bus: 0x1a}
 	for name, tc := range map[string]struct {
-		device gpu.DeviceName
+		device kind.Name
 		want   string
 	}{
-		"a GPU":                            {gpu.DeviceName{Kind: gpu.KindGPU, Address: bus1a}, "gpu-1a-00"},
-		"a GPU in another PCI domain":      {gpu.DeviceName{Kind: gpu.KindGPU, Address: gpu.PCIAddress{Domain: 1, Bus: 0x1a}}, "gpu-0001-1a-00-0"},
-		"a GPU that is not function 0":     {gpu.DeviceName{Kind: gpu.KindGPU, Address: gpu.PCIAddress{Bus: 0x1a, Function: 1}}, "gpu-0000-1a-00-1"},
-		"a GPU behind VMD":                 {gpu.DeviceName{Kind: gpu.KindGPU, Address: gpu.PCIAddress{Domain: 0x10000, Bus: 1}}, "gpu-10000-01-00-0"},
-		"a GPU of a virtual machine":       {gpu.DeviceName{Kind: gpu.KindGPU, Address: gpu.PCIAddress{Device: 5}}, "gpu-00-05"},
-		"time slices":                      {gpu.DeviceName{Kind: gpu.KindTimeSlice, Address: bus1a}, "gpu-1a-00-ts"},
-		"a MIG placement":                  {gpu.DeviceName{Kind: gpu.KindMIG, Address: bus1a, Profile: gpu.Profile{Slices: 1, MemoryGB: 10}}, "gpu-1a-00-mig-1g-10gb-0"},
-		"a MIG placement with engines":     {gpu.DeviceName{Kind: gpu.KindMIG, Address: bus1a, Profile: gpu.Profile{Slices: 1, MemoryGB: 10, Media: "+me"}, Start: 3}, "gpu-1a-00-mig-1g-10gb-me-3"},
-		"a MIG placement with all engines": {gpu.DeviceName{Kind: gpu.KindMIG, Address: bus1a, Profile: gpu.Profile{Slices: 2, MemoryGB: 48, Media: "+me.all"}}, "gpu-1a-00-mig-2g-48gb-meall-0"},
-		"a MIG placement without engines":  {gpu.DeviceName{Kind: gpu.KindMIG, Address: bus1a, Profile: gpu.Profile{Slices: 1, MemoryGB: 24, Media: "-me"}}, "gpu-1a-00-mig-1g-24gb-nome-0"},
-		"all GPUs for monitoring":          {gpu.DeviceName{Kind: gpu.KindMonitor}, "node-gpus"},
+		"a GPU":                            {kind.Name{Kind: kind.GPU, Address: bus1a}, "gpu-1a-00"},
+		"a GPU in another PCI domain":      {kind.Name{Kind: kind.GPU, Address: gpu.PCIAddress{Domain: 1, Bus: 0x1a}}, "gpu-0001-1a-00-0"},
+		"a GPU that is not function 0":     {kind.Name{Kind: kind.GPU, Address: gpu.PCIAddress{Bus: 0x1a, Function: 1}}, "gpu-0000-1a-00-1"},
+		"a GPU behind VMD":                 {kind.Name{Kind: kind.GPU, Address: gpu.PCIAddress{Domain: 0x10000, Bus: 1}}, "gpu-10000-01-00-0"},
+		"a GPU of a virtual machine":       {kind.Name{Kind: kind.GPU, Address: gpu.PCIAddress{Device: 5}}, "gpu-00-05"},
+		"time slices":                      {kind.Name{Kind: kind.TimeSlice, Address: bus1a}, "gpu-1a-00-ts"},
+		"a MIG placement":                  {kind.Name{Kind: kind.MIG, Address: bus1a, Profile: gpu.Profile{Slices: 1, MemoryGB: 10}}, "gpu-1a-00-mig-1g-10gb-0"},
+		"a MIG placement with engines":     {kind.Name{Kind: kind.MIG, Address: bus1a, Profile: gpu.Profile{Slices: 1, MemoryGB: 10, Media: "+me"}, Start: 3}, "gpu-1a-00-mig-1g-10gb-me-3"},
+		"a MIG placement with all engines": {kind.Name{Kind: kind.MIG, Address: bus1a, Profile: gpu.Profile{Slices: 2, MemoryGB: 48, Media: "+me.all"}}, "gpu-1a-00-mig-2g-48gb-meall-0"},
+		"a MIG placement without engines":  {kind.Name{Kind: kind.MIG, Address: bus1a, Profile: gpu.Profile{Slices: 1, MemoryGB: 24, Media: "-me"}}, "gpu-1a-00-mig-1g-24gb-nome-0"},
+		"all GPUs for monitoring":          {kind.Name{Kind: kind.Monitor}, "node-gpus"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, tc.device.String()); diff != "" {
 				t.Errorf("name (-want +got):\n%s", diff)
 			}
-			parsed, err := gpu.ParseDeviceName(tc.want)
+			parsed, err := kind.Parse(tc.want)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,7 +45,7 @@ func TestDeviceName(t *testing.T) {
 	}
 }
 
-func TestParseDeviceNameRefuses(t *testing.T) {
+func TestParseRefuses(t *testing.T) {
 	for name, s := range map[string]string{
 		"nothing":                              "",
 		"another driver's name":                "gpu-0",
@@ -62,8 +63,8 @@ func TestParseDeviceNameRefuses(t *testing.T) {
 		"a line break":                         "gpu-1a-00\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if n, err := gpu.ParseDeviceName(s); !errors.Is(err, gpu.ErrInvalid) {
-				t.Errorf("ParseDeviceName(%q) = %+v, %v; want an error that is ErrInvalid", s, n, err)
+			if n, err := kind.Parse(s); !errors.Is(err, gpu.ErrInvalid) {
+				t.Errorf("Parse(%q) = %+v, %v; want an error that is ErrInvalid", s, n, err)
 			}
 		})
 	}
@@ -88,11 +89,11 @@ func drawProfile(t *rapid.T) gpu.Profile {
 
 func TestEveryDeviceNameIsALabelAndParsesBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := gpu.DeviceName{Kind: rapid.SampledFrom([]gpu.Kind{gpu.KindGPU, gpu.KindMIG, gpu.KindTimeSlice, gpu.KindMonitor}).Draw(t, "kind")}
-		if n.Kind != gpu.KindMonitor {
+		n := kind.Name{Kind: rapid.SampledFrom(kind.All()).Draw(t, "kind")}
+		if n.OnGPU() {
 			n.Address = drawAddress(t)
 		}
-		if n.Kind == gpu.KindMIG {
+		if n.IsPartition() {
 			n.Profile = drawProfile(t)
 			n.Start = rapid.IntRange(0, 99).Draw(t, "start")
 		}
@@ -100,7 +101,7 @@ func TestEveryDeviceNameIsALabelAndParsesBack(t *testing.T) {
 		if problems := validation.IsDNS1123Label(s); len(problems) > 0 {
 			t.Fatalf("%q is no DNS label: %v", s, problems)
 		}
-		parsed, err := gpu.ParseDeviceName(s)
+		parsed, err := kind.Parse(s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +111,7 @@ func TestEveryDeviceNameIsALabelAndParsesBack(t *testing.T) {
 	})
 }
 
-func FuzzParseDeviceName(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"gpu-1a-00", "gpu-0001-1a-00-0", "gpu-10000-01-00-0", "gpu-1a-00-ts", "gpu-1a-00-mig-1g-10gb-0",
 		"gpu-1a-00-mig-1g-10gb-me-3", "gpu-1a-00-mig-2g-48gb-meall-0", "node-gpus", "gpu-0000-1a-00-0", "gpu-1A-00", "",
@@ -118,7 +119,7 @@ func FuzzParseDeviceName(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		n, err := gpu.ParseDeviceName(s)
+		n, err := kind.Parse(s)
 		if err != nil {
 			if !errors.Is(err, gpu.ErrInvalid) {
 				t.Errorf("%q: error %v is not ErrInvalid", s, err)

@@ -1,0 +1,42 @@
+package kind
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// MIG is a partition of a GPU. A claim takes all of it, or a share of its memory.
+const MIG Kind = v1alpha1.DeviceTypeMIG
+
+type migDevice struct{}
+
+func (migDevice) kind() Kind      { return MIG }
+func (migDevice) scope() Scope    { return ScopePartition }
+func (migDevice) takes() Taken    { return TakesMemory }
+func (migDevice) adminOnly() bool { return false }
+func (migDevice) offer() string   { return "mig" }
+
+func (migDevice) configuration() Configuration {
+	return Configuration{Own: v1alpha1.KindMigConfig, Noun: "a MIG device"}
+}
+
+func (migDevice) format(n Name) string {
+	return fmt.Sprintf("%s-mig-%s-%d", n.Address.DeviceName(), n.Profile.Label(), n.Start)
+}
+
+var migSuffix = regexp.MustCompile(`^-mig-(.+)-(0|[1-9][0-9]?)$`)
+
+func (migDevice) parse(s string) (Name, bool, error) {
+	address, rest, ok := cutAddress(s)
+	m := migSuffix.FindStringSubmatch(rest)
+	if !ok || m == nil {
+		return Name{}, false, nil
+	}
+	profile, err := gpu.ParseProfileLabel(m[1])
+	start, _ := strconv.Atoi(m[2]) // the expression admits numbers only
+	return Name{Kind: MIG, Address: address, Profile: profile, Start: start}, true, err
+}

@@ -1,0 +1,22 @@
+package kind
+
+import "github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+
+// Monitor is all GPUs of a node, for agents that watch them.
+const Monitor Kind = v1alpha1.DeviceTypeMonitor
+
+const monitorName = "node-gpus"
+
+type monitor struct{}
+
+func (monitor) kind() Kind                         { return Monitor }
+func (monitor) format(Name) string                 { return monitorName }
+func (monitor) parse(s string) (Name, bool, error) { return Name{Kind: Monitor}, s == monitorName, nil }
+func (monitor) scope() Scope                       { return ScopeNode }
+func (monitor) takes() Taken                       { return TakesNothing }
+func (monitor) adminOnly() bool                    { return true }
+func (monitor) offer() string                      { return "monitor" }
+
+func (monitor) configuration() Configuration {
+	return Configuration{Noun: "the monitoring of GPUs", Remedy: "remove it, or name in its requests those that it is for"}
+}

@@ -1,0 +1,94 @@
+package kind
+
+import (
+	"fmt"
+	"regexp"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// Name is the parsed name of a published device. [Name.String] is the only
+// constructor of such names and [Parse] their only parser:
+//
+//	gpu-1a-00                     the GPU at 0000:1a:00.0
+//	gpu-0001-1a-00-0              the same bus in PCI domain 1
+//	gpu-1a-00-mig-1g-10gb-0       profile 1g.10gb at memory slice 0
+//	gpu-1a-00-mig-1g-10gb-me-3    profile 1g.10gb+me at memory slice 3
+//	gpu-1a-00-ts                  its time slices
+//	node-gpus                     all GPUs, for monitoring
+//
+// Every name is a DNS label and survives reboots and driver reloads.
+type Name struct {
+	Kind Kind
+	// Address of the GPU; unset if the scope of the kind is [ScopeNode].
+	Address gpu.PCIAddress
+	// Profile and Start (the first memory slice) are set if the scope of the kind
+	// is [ScopePartition].
+	Profile gpu.Profile
+	Start   int
+}
+
+// String returns the published name.
+func (n Name) String() string { return n.Kind.rules().format(n) }
+
+// OnGPU reports whether the device belongs to one GPU, whole or in part.
+func (n Name) OnGPU() bool { return n.IsWholeGPU() || n.IsPartition() }
+
+// IsWholeGPU reports whether the device stands for one GPU that is not
+// partitioned.
+func (n Name) IsWholeGPU() bool { return n.Kind.Scope() == ScopeGPU }
+
+// IsPartition reports whether the device is a partition of a GPU.
+func (n Name) IsPartition() bool { return n.Kind.Scope() == ScopePartition }
+
+// FindIn returns the profile and the placement of a partition on a GPU; false if
+// the name is not that of a partition, or the GPU has no such placement.
+func (n Name) FindIn(mig gpu.MIG) (gpu.ProfileInfo, gpu.Placement, bool) {
+	if !n.IsPartition() {
+		return gpu.ProfileInfo{}, gpu.Placement{}, false
+	}
+	return mig.Find(n.Profile, n.Start)
+}
+
+// Parse reads a published name. It accepts exactly the names that [Name.String]
+// writes; its errors wrap [gpu.ErrInvalid].
+func Parse(s string) (Name, error) {
+	for _, r := range table {
+		n, ok, err := r.parse(s)
+		switch {
+		case err != nil:
+			return Name{}, fmt.Errorf("device name %q: %w", s, err)
+		case !ok:
+			continue
+		// An address with a short form has no other name.
+		case n.String() != s:
+			return Name{}, fmt.Errorf("device name %q: %w: the canonical name is %q", s, gpu.ErrInvalid, n)
+		}
+		return n, nil
+	}
+	return Name{}, fmt.Errorf("device name %q: %w: not a name of this driver", s, gpu.ErrInvalid)
+}
+
+var onGPU = regexp.MustCompile(`^gpu-(?:([0-9a-f]{2})-([01][0-9a-f])|([0-9a-f]{4,8})-([0-9a-f]{2})-([01][0-9a-f])-([0-7]))(-.*)?$`)
+
+// cutAddress splits the name of a device of one GPU into the GPU's address and
+// what follows the GPU's own name; false if the name does not begin with one.
+func cutAddress(s string) (address gpu.PCIAddress, rest string, ok bool) {
+	m := onGPU.FindStringSubmatch(s)
+	if m == nil {
+		return gpu.PCIAddress{}, "", false
+	}
+	bdf := fmt.Sprintf("0000:%s:%s.0", m[1], m[2])
+	if m[3] != "" {
+		bdf = fmt.Sprintf("%s:%s:%s.%s", m[3], m[4], m[5], m[6])
+	}
+	address, err := gpu.ParsePCIAddress(bdf)
+	return address, m[7], err == nil
+}
+
+// parseSuffix reads the name of a device of one GPU that is the GPU's own name and
+// a fixed suffix.
+func parseSuffix(k Kind, s, suffix string) (Name, bool, error) {
+	address, rest, ok := cutAddress(s)
+	return Name{Kind: k, Address: address}, ok && rest == suffix, nil
+}

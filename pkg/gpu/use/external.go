@@ -1,0 +1,21 @@
+package use
+
+import (
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// ExternalHolder returns the pod that has the device of the GPU, or something that
+// the device excludes, through a device plugin; "" if there is none.
+func ExternalHolder(g gpu.GPU, name kind.Name) string {
+	if g.Lent != "" {
+		return g.Lent
+	}
+	_, place, known := name.FindIn(g.MIG)
+	for _, p := range g.MIG.Partitions {
+		if p.Lent != "" && (!known || place.Overlaps(p.Placement)) {
+			return p.Lent
+		}
+	}
+	return ""
+}
