@@ -114,7 +114,7 @@ func TestConfigurationsOfEachKind(t *testing.T) {
 	}
 }
 
-// profiles are those of a GPU with two halves.
+// profiles describes a GPU with two halves.
 var profiles = gpu.MIG{Profiles: []gpu.ProfileInfo{
 	{Profile: gpu.Profile{Slices: 3, MemoryGB: 40}, Placements: []gpu.Placement{{Start: 0, Size: 4}, {Start: 4, Size: 4}}},
 	{Profile: gpu.Profile{Slices: 7, MemoryGB: 80}, Placements: []gpu.Placement{{Start: 0, Size: 8}}},

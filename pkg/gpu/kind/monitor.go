@@ -18,5 +18,5 @@ func (monitor) adminOnly() bool                    { return true }
 func (monitor) offer() string                      { return "monitor" }
 
 func (monitor) configuration() Configuration {
-	return Configuration{Noun: "the monitoring of GPUs", Remedy: "remove it, or name in its requests those that it is for"}
+	return Configuration{Noun: "the monitoring of GPUs", Remedy: "remove it, or name in its requests the ones that it configures"}
 }

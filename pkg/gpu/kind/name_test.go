@@ -99,7 +99,7 @@ func TestEveryDeviceNameIsALabelAndParsesBack(t *testing.T) {
 		}
 		s := n.String()
 		if problems := validation.IsDNS1123Label(s); len(problems) > 0 {
-			t.Fatalf("%q is no DNS label: %v", s, problems)
+			t.Fatalf("%q is not a DNS label: %v", s, problems)
 		}
 		parsed, err := kind.Parse(s)
 		if err != nil {
@@ -130,7 +130,7 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q parses and prints as %q", s, n)
 		}
 		if problems := validation.IsDNS1123Label(s); len(problems) > 0 {
-			t.Errorf("%q parses and is no DNS label: %v", s, problems)
+			t.Errorf("%q parses and is not a DNS label: %v", s, problems)
 		}
 	})
 }

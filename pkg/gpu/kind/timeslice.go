@@ -2,7 +2,7 @@ package kind
 
 import "github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 
-// TimeSlice is a whole GPU whose claims take turns on it. A claim takes slots.
+// TimeSlice is a whole GPU whose claims take time slices. A claim takes slots.
 const TimeSlice Kind = v1alpha1.DeviceTypeTimeSlice
 
 const timeSliceSuffix = "-ts"

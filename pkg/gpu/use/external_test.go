@@ -24,35 +24,35 @@ func TestExternalHolderNamesThePodOfADevicePlugin(t *testing.T) {
 			},
 		},
 	}
-	const whole, turns, low, high, every = "gpu-1b-00", "gpu-1b-00-ts", "gpu-1b-00-mig-3g-40gb-0", "gpu-1b-00-mig-3g-40gb-4", "gpu-1b-00-mig-7g-80gb-0"
-	// unknown is of a profile that the GPU does not tell, and so may be anywhere.
+	const whole, slots, low, high, every = "gpu-1b-00", "gpu-1b-00-ts", "gpu-1b-00-mig-3g-40gb-0", "gpu-1b-00-mig-3g-40gb-4", "gpu-1b-00-mig-7g-80gb-0"
+	// unknown has a profile that the GPU does not list, and so an unknown place.
 	const unknown = "gpu-1b-00-mig-1g-10gb-0"
 	for _, c := range []struct {
-		name string
-		lent []gpu.Lent
-		// want are the devices that are not to be given away, and who has them.
+		name        string
+		allocations []gpu.Lent
+		// want maps each device that must not be allocated to the pod that has it.
 		want map[string]string
 	}{
 		{"nothing", nil, nil},
 		{"another GPU", []gpu.Lent{{Device: "GPU-2", Pod: "a/b"}, {Device: "nvidia1", Pod: "a/b"}}, nil},
-		{"the GPU", []gpu.Lent{{Device: "GPU-1", Pod: "a/b"}}, map[string]string{whole: "a/b", turns: "a/b", low: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
-		{"the GPU by its minor number", []gpu.Lent{{Device: "nvidia4", Pod: "a/b"}}, map[string]string{whole: "a/b", turns: "a/b", low: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
-		{"a MIG device", []gpu.Lent{{Device: "MIG-2", Pod: "a/b"}}, map[string]string{whole: "a/b", turns: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
-		{"one that several share", []gpu.Lent{{Device: "MIG-2", Pod: "a/b"}, {Device: "MIG-2", Pod: "a/c"}}, map[string]string{whole: "a/b", turns: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
+		{"the GPU", []gpu.Lent{{Device: "GPU-1", Pod: "a/b"}}, map[string]string{whole: "a/b", slots: "a/b", low: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
+		{"the GPU by its minor number", []gpu.Lent{{Device: "nvidia4", Pod: "a/b"}}, map[string]string{whole: "a/b", slots: "a/b", low: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
+		{"a MIG device", []gpu.Lent{{Device: "MIG-2", Pod: "a/b"}}, map[string]string{whole: "a/b", slots: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
+		{"one that several share", []gpu.Lent{{Device: "MIG-2", Pod: "a/b"}, {Device: "MIG-2", Pod: "a/c"}}, map[string]string{whole: "a/b", slots: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			lent := g.Lend(c.lent)
-			for _, device := range []string{whole, turns, low, high, every, unknown} {
+			allocated := g.Lend(c.allocations)
+			for _, device := range []string{whole, slots, low, high, every, unknown} {
 				name, err := kind.Parse(device)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got := use.ExternalHolder(lent, name); got != c.want[device] {
-					t.Errorf("%s is lent to %q, want %q", device, got, c.want[device])
+				if got := use.ExternalHolder(allocated, name); got != c.want[device] {
+					t.Errorf("ExternalHolder(%s) = %q, want %q", device, got, c.want[device])
 				}
 			}
 			if g.Lent != "" || g.MIG.Partitions[1].Lent != "" {
-				t.Error("the GPU that was asked has changed")
+				t.Error("the original GPU has changed")
 			}
 		})
 	}
