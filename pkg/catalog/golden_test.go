@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
@@ -29,64 +30,118 @@ const (
 	noLimit     = 1 << 20
 )
 
-// What the driver writes for each model of the simulator, from its NVML to the
-// ResourceSlices. Regenerate with "make golden" and read the difference.
-func TestGoldenModels(t *testing.T) {
+// goldenCase is a node and what its agent offers. testdata/NAME.txt has the text of
+// its slices (see slicesText), or how that differs from the text of another case.
+type goldenCase struct {
+	catalog   catalog.Catalog
+	model     string
+	unhealthy catalog.Unhealthy
+	change    func(node *gpu.Node)
+	// limit is the size in bytes of the compact JSON of all slices.
+	limit int
+	base  string
+}
+
+func goldenCases() map[string]goldenCase {
+	exclusive := sharing()
+	exclusive.Exclusive = true
+	mig, allMIG := cutting(catalog.MIGProfiles{}), cutting(catalog.MIGProfiles{All: true})
+	cases := map[string]goldenCase{
+		"exclusive":              {catalog: exclusive, model: "t4", limit: wholeLimit, base: "t4"},
+		"monitor-l40s":           {catalog: watched(sharing()), model: "l40s", limit: wholeLimit, base: "l40s"},
+		"timeslice-dgx-h100":     {catalog: slicing(sharing()), model: "dgx-h100", limit: turnsLimit, base: "dgx-h100"},
+		"mig-dgx-h100":           {catalog: mig, model: "dgx-h100", limit: commonLimit},
+		"mig-dgx-a100":           {catalog: mig, model: "dgx-a100", limit: commonLimit, base: "mig-dgx-h100"},
+		"mig-hgx-h200":           {catalog: mig, model: "hgx-h200", limit: commonLimit, base: "mig-dgx-h100"},
+		"mig-dgx-b200":           {catalog: mig, model: "dgx-b200", limit: commonLimit, base: "mig-dgx-h100"},
+		"mig-a30-bridge":         {catalog: mig, model: "a30-bridge", limit: commonLimit},
+		"mig-all-dgx-h100":       {catalog: allMIG, model: "dgx-h100", limit: noLimit},
+		"mig-timeslice-dgx-h100": {catalog: slicing(mig), model: "dgx-h100", limit: bothLimit, base: "mig-dgx-h100"},
+		"faults": {
+			catalog: sharing(), model: "dgx-h100", limit: wholeLimit, base: "dgx-h100",
+			unhealthy: catalog.Unhealthy{{Bus: 0x43}: "xid-74", {Bus: 0x61}: "lost"},
+			change: func(node *gpu.Node) {
+				node.GPUs[1].Links[0].Active = false
+				node.GPUs[2].MIG.Enabled = true
+				node.GPUs[3].Links = nil
+			},
+		},
+	}
 	for _, model := range nvmlsim.ModelNames() {
-		t.Run(model, func(t *testing.T) {
-			t.Parallel()
-			golden(t, model, sharing(), simulated(t, model), nil, wholeLimit)
-		})
+		cases[model] = goldenCase{catalog: sharing(), model: model, limit: wholeLimit}
 	}
+	return cases
 }
 
-// What a node comes to that has lost a GPU and a link and had one switched to
-// MIG mode.
-func TestGoldenFaults(t *testing.T) {
-	node := simulated(t, "dgx-h100")
-	node.GPUs[1].Links[0].Active = false
-	node.GPUs[2].MIG.Enabled = true
-	node.GPUs[3].Links = nil
-	golden(t, "faults", sharing(), node, catalog.Unhealthy{
-		node.GPUs[1].Address: "xid-74",
-		node.GPUs[3].Address: "lost",
-	}, wholeLimit)
-}
-
-func TestGoldenExclusive(t *testing.T) {
-	c := sharing()
-	c.Exclusive = true
-	golden(t, "exclusive", c, simulated(t, "t4"), nil, wholeLimit)
-}
-
-// What is written where MIG is offered.
-func TestGoldenMIG(t *testing.T) {
-	for _, model := range []string{"dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "a30-bridge"} {
-		t.Run(model, func(t *testing.T) {
-			t.Parallel()
-			golden(t, "mig-"+model, cutting(catalog.MIGProfiles{}), simulated(t, model), nil, commonLimit)
-		})
-	}
-	t.Run("all profiles", func(t *testing.T) {
-		t.Parallel()
-		golden(t, "mig-all-dgx-h100", cutting(catalog.MIGProfiles{All: true}), simulated(t, "dgx-h100"), nil, noLimit)
-	})
-}
-
-// What is written where GPUs are offered in turns too, with and without MIG.
-func TestGoldenTimeSlices(t *testing.T) {
-	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
-		limit   int
-	}{
-		"timeslice-dgx-h100":     {slicing(sharing()), turnsLimit},
-		"mig-timeslice-dgx-h100": {slicing(cutting(catalog.MIGProfiles{})), bothLimit},
-	} {
+// "make golden" regenerates the files. The list that --print-slices writes is
+// written for other tests to the folder WRITE_SLICES.
+func TestSlicesOfEachModelAndOffer(t *testing.T) {
+	cases := goldenCases()
+	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			golden(t, name, tc.catalog, simulated(t, "dgx-h100"), nil, tc.limit)
+			written := tc.slices(t)
+			if size := len(compactJSON(written)); size > tc.limit {
+				t.Errorf("the node takes %d bytes of JSON, more than %d", size, tc.limit)
+			}
+			list := printed(t, written)
+			if folder := os.Getenv("WRITE_SLICES"); folder != "" {
+				if err := os.WriteFile(filepath.Join(folder, name+".json"), list, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			text := slicesText(written)
+			if tc.base != "" {
+				text = difference(t, tc.base+".txt", slicesText(cases[tc.base].slices(t)), text)
+			}
+			file := filepath.Join("testdata", name+".txt")
+			if os.Getenv("UPDATE_GOLDEN") != "" {
+				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), text); diff != "" {
+				t.Errorf("%s is out of date; run make golden (-want +got):\n%s", file, diff)
+			}
 		})
 	}
+}
+
+func (tc goldenCase) slices(t *testing.T) []resourceapi.ResourceSlice {
+	t.Helper()
+	node := simulated(t, tc.model)
+	if tc.change != nil {
+		tc.change(&node)
+	}
+	// As the agent's flags have them by default.
+	tc.catalog.Shares.Smallest, tc.catalog.Shares.ServerMemory = 1<<30, 64<<20
+	written, err := controller.Slices(t.Context(), "gpu.nvidia.com", tc.catalog.Pool, tc.catalog.Resources(node, tc.unhealthy, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return written
+}
+
+// printed returns the List that --print-slices writes, and checks that it holds the
+// slices and nothing else.
+func printed(t *testing.T, written []resourceapi.ResourceSlice) []byte {
+	t.Helper()
+	var list, indented bytes.Buffer
+	if err := controller.WriteList(&list, written); err != nil {
+		t.Fatal(err)
+	}
+	compact := `{"kind":"List","apiVersion":"v1","metadata":{},"items":` + compactJSON(written) + "}\n"
+	if err := json.Indent(&indented, []byte(compact), "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(indented.String(), list.String()); diff != "" {
+		t.Errorf("the printed list is not that of the slices (-want +got):\n%s", diff)
+	}
+	return list.Bytes()
 }
 
 // simulated looks at a new node of the model with the real adapters.
@@ -112,40 +167,4 @@ func simulated(t testing.TB, model string) gpu.Node {
 		t.Fatalf("GPUs that do not answer: %v", node.Unreadable)
 	}
 	return node
-}
-
-// golden compares what is written for the node with testdata/<name>.json, and
-// its size with the limit in bytes of compact JSON.
-func golden(t *testing.T, name string, c catalog.Catalog, node gpu.Node, unhealthy catalog.Unhealthy, limit int) {
-	t.Helper()
-	// As the agent's flags have them by default.
-	c.Shares.Smallest, c.Shares.ServerMemory = 1<<30, 64<<20
-	written, err := controller.Slices(t.Context(), "gpu.nvidia.com", c.Pool, c.Resources(node, unhealthy, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	compact, err := json.Marshal(written)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(compact) > limit {
-		t.Errorf("the node takes %d bytes of JSON, more than %d", len(compact), limit)
-	}
-	var got bytes.Buffer
-	if err := controller.WriteList(&got, written); err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join("testdata", name+".json")
-	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("%s is out of date; run make golden (-want +got):\n%s", file, diff)
-	}
 }

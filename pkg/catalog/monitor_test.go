@@ -72,10 +72,6 @@ func TestTheMonitorDeviceFindsASliceWithRoom(t *testing.T) {
 	}
 }
 
-func TestGoldenMonitor(t *testing.T) {
-	golden(t, "monitor-l40s", watched(sharing()), simulated(t, "l40s"), nil, wholeLimit)
-}
-
 // However busy the GPUs are, an agent can be put beside those who use them, and
 // it keeps nobody from a GPU.
 func TestTheSchedulerAllocatesMonitoring(t *testing.T) {

@@ -5,7 +5,6 @@ package docs
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -95,27 +94,28 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 }
 
 func TestEveryAttributeAndCapacityIsDocumented(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(root, "pkg/catalog/testdata/*.json"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no golden slices: %v", err)
+	files, err := filepath.Glob(filepath.Join(root, "pkg/catalog/testdata/*.txt"))
+	if err != nil || len(files) < 20 {
+		t.Fatalf("%d golden texts of slices: %v", len(files), err)
 	}
+	// An attribute is NAME=VALUE in the text and a capacity NAME:VALUE.
+	quoted, word := regexp.MustCompile(`"[^"]*"|\([^)]*\)`), regexp.MustCompile(`^(\w[\w./]*)[=:].`)
 	// So that what is published only with a flag is looked for as well.
 	names := map[string]bool{"nvlinkCliques": true}
 	for _, file := range files {
-		var list struct{ Items []resourceapi.ResourceSlice }
-		if err := json.Unmarshal([]byte(readFile(t, file)), &list); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-		for _, slice := range list.Items {
-			for _, device := range slice.Spec.Devices {
-				for name := range device.Attributes {
-					names[string(name)] = true
-				}
-				for name := range device.Capacity {
-					names[string(name)] = true
+		for line := range strings.Lines(readFile(t, file)) {
+			if head := strings.TrimLeft(line, "+-"); !strings.HasPrefix(head, "each ") && !strings.HasPrefix(head, "gpu-") && !strings.HasPrefix(head, "node-gpus:") {
+				continue
+			}
+			for _, text := range strings.Fields(quoted.ReplaceAllString(line, "X")) {
+				if m := word.FindStringSubmatch(text); m != nil {
+					names[m[1]] = true
 				}
 			}
 		}
+	}
+	if len(names) < 25 {
+		t.Fatalf("only the names %v are in %v", names, files)
 	}
 	wantNamed(t, read(t, "docs/attributes.md")+read(t, "docs/mig.md"), "docs/attributes.md or docs/mig.md", slices.Sorted(maps.Keys(names)))
 }

@@ -85,7 +85,7 @@ func publishMutants() []mutant {
 			old:    `!c.Exclusive && all.CmpInt64(2*MemoryStep) >= 0`,
 			new:    `all.CmpInt64(2*MemoryStep) >= 0`,
 			notice: "on a cluster without consumable capacity every GPU is refused by the API server",
-			run:    shares + "|^TestGoldenExclusive",
+			run:    shares + "|^TestSlicesOfEachModelAndOffer",
 		},
 		{
 			file:   "pkg/catalog/share.go",
