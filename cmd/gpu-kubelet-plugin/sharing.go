@@ -9,7 +9,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
 )
 
 // sharing is how several claims share a GPU, where the node offers that.
@@ -39,7 +39,7 @@ func (s *sharing) flags(fs *pflag.FlagSet) {
 	// A context, and as much again to compute with.
 	s.smallest.Quantity = resource.MustParse("1Gi")
 
-	fs.StringVar(&s.supervisor, "mps-supervisor", mps.DefaultSocket, "`SOCKET` of gpu-mps-supervisor, whose MPS daemons hold shares to their limits; empty for none: shares are then counted and held by nobody, and published so")
+	fs.StringVar(&s.supervisor, "mps-supervisor", mpsv1.DefaultSocket, "`SOCKET` of gpu-mps-supervisor, whose MPS daemons hold shares to their limits; empty for none: shares are then counted and held by nobody, and published so")
 	fs.Var(&s.serverMemory, "mps-server-memory", "`SIZE` of what the MPS server of a GPU or MIG device takes of it: devices whose shares MPS holds are published with so much less memory")
 	fs.Var(&s.contextMemory, "mps-context-memory", "`SIZE` of what a process' CUDA context takes of a GPU besides what MPS limits: each of a share's n processes is limited to an nth of its memory, less this")
 	fs.Var(&s.smallest, "smallest-share", "`SIZE` of the smallest share that may be asked for: more than a context, or nothing could be computed in it")

@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
+	mpsclient "github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 )
@@ -64,7 +64,7 @@ type agent struct {
 	hw     *hardware
 	client kubernetes.Interface
 	// supervisor of MPS daemons; nil where the node has none.
-	supervisor *mps.Client
+	supervisor *mpsclient.Client
 	// plugins is what the kubelet knows of device plugins; nil where nobody asks.
 	plugins    *podresources.Client
 	home       *home.Home
@@ -157,7 +157,7 @@ func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.I
 		Observer:      a.metrics,
 	}
 	if o.sharing.supervisor != "" {
-		if a.supervisor, err = mps.NewClient(o.sharing.supervisor); err != nil {
+		if a.supervisor, err = mpsclient.New(o.sharing.supervisor); err != nil {
 			return nil, fmt.Errorf("--mps-supervisor: %w", err)
 		}
 		options.MPS = a.supervisor

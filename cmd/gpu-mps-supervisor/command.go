@@ -12,7 +12,7 @@ import (
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
 )
 
 const long = `gpu-mps-supervisor runs the control daemons of CUDA's Multi-Process Service on a
@@ -99,10 +99,10 @@ func run(ctx context.Context, o *options) error {
 		}
 	}
 	// What is under way unasked ends after the last call.
-	supervisor, err := mps.New(context.WithoutCancel(ctx), supervised)
+	running, err := supervisor.New(context.WithoutCancel(ctx), supervised)
 	if err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Supervising MPS daemons", "version", version.Get().GitVersion, "socket", o.socket, "driverRoot", supervised.Driver, "multiUser", o.multiUser)
-	return errors.Join(mps.Serve(ctx, o.socket, supervisor), supervisor.Leave(context.WithoutCancel(ctx), o.socket))
+	return errors.Join(supervisor.Serve(ctx, o.socket, running), running.Leave(context.WithoutCancel(ctx), o.socket))
 }

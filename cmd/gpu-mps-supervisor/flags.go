@@ -16,7 +16,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/environment"
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/hardwareflag"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
 )
 
 // twins of the flags in the environment.
@@ -65,17 +66,17 @@ func (o *options) flags() cliflag.NamedFlagSets {
 
 	fs = sets.FlagSet("daemons")
 	fs.BoolVar(&o.multiUser, "multi-user", false, "have one server, which runs as root, serve the clients of all users. Without, the clients of one GPU have to be of one user at a time: those of another wait, inside the first call of CUDA, until the clients of the first have ended. Give it where containers of different users (runAsUser) share GPUs and you trust them with a server of root's")
-	fs.DurationVar(&o.startTimeout, "start-timeout", mps.DefaultStartTimeout, "how long a daemon may take until it answers, at most 25s: gpu-kubelet-plugin waits for 30s")
-	fs.DurationVar(&o.probeInterval, "probe-interval", mps.DefaultProbeInterval, "how often a daemon is asked whether it is well")
+	fs.DurationVar(&o.startTimeout, "start-timeout", supervisor.DefaultStartTimeout, "how long a daemon may take until it answers, at most 25s: gpu-kubelet-plugin waits for 30s")
+	fs.DurationVar(&o.probeInterval, "probe-interval", supervisor.DefaultProbeInterval, "how often a daemon is asked whether it is well")
 
 	fs = sets.FlagSet("host")
 	fs.StringVar(&o.socket, "socket", "", "`FILE` of the unix socket for gpu-kubelet-plugin (default: supervisor.sock in the run directory)")
-	fs.StringVar(&o.runDir, "run-dir", filepath.Dir(mps.DefaultSocket), "`DIR` for the daemons' sockets and shared memory: at the same path on the host, in folders that every user can pass, empty after a boot, and at most 31 characters long, as the path of a socket is limited")
+	fs.StringVar(&o.runDir, "run-dir", filepath.Dir(mpsv1.DefaultSocket), "`DIR` for the daemons' sockets and shared memory: at the same path on the host, in folders that every user can pass, empty after a boot, and at most 31 characters long, as the path of a socket is limited")
 	fs.StringVar(&o.logDir, "log-dir", "/var/log/gpu-mps-supervisor", "`DIR` for the daemons' logs, which go when it ends without daemons")
 	fs.StringVar(&o.mountNamespace, "mount-namespace", "", "`FILE` of the mount namespace in which daemons see their files, such as /proc/1/ns/mnt: for a supervisor in a container, whose files go with it (default: the supervisor's own)")
 	fs.StringVar(&o.cgroup, "cgroup", "", "`DIR` of cgroup v2 for the daemons, such as /sys/fs/cgroup/gpu-mps, made if it is missing: for a supervisor in a container, as what is in the container's cgroup ends with it (default: the supervisor's own)")
 	fs.BoolVar(&o.hostShm, "host-shm", false, "leave the daemons the host's /dev/shm, which every container that shares a GPU then sees as well, and mount nothing on the folder of its sockets, which containers can fill as far as --run-dir goes: for a supervisor without CAP_SYS_ADMIN")
-	o.shmSize.Quantity = *resource.NewQuantity(mps.DefaultShmSize, resource.BinarySI)
+	o.shmSize.Quantity = *resource.NewQuantity(supervisor.DefaultShmSize, resource.BinarySI)
 	fs.Var(&o.shmSize, "shm-size", "`SIZE` of the /dev/shm that a daemon and all containers with a share of its GPU have together. It takes the place of the 64Mi that each container has of its own, so it has to do for all of them at a time; what is in it counts as memory of the container that wrote it. Whole Mi, at least 16Mi, or 0 for plain folders in --run-dir, also for the daemon's sockets, which containers can fill as far as --run-dir goes: for a supervisor in a container without --mount-namespace, whose mounts the host does not see. Nothing with --host-shm")
 
 	o.logging = logsapi.NewLoggingConfiguration()
@@ -87,7 +88,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 
 // complete refuses what cannot work.
 func (o *options) complete() error {
-	o.socket = cmp.Or(o.socket, filepath.Join(o.runDir, filepath.Base(mps.DefaultSocket)))
+	o.socket = cmp.Or(o.socket, filepath.Join(o.runDir, filepath.Base(mpsv1.DefaultSocket)))
 	for _, path := range []*string{&o.simState, &o.driverRoot, &o.socket, &o.runDir, &o.logDir, &o.cgroup} {
 		if *path == "" {
 			continue
@@ -109,8 +110,8 @@ func (o *options) complete() error {
 		return fmt.Errorf("--sim-state: %w: simulated GPUs are shared with gpu-kubelet-plugin: give the same directory to both", gpu.ErrInvalid)
 	case o.startTimeout < time.Second:
 		return invalid("start-timeout", o.startTimeout.String(), "want at least 1s")
-	case o.startTimeout > mps.MaxStartTimeout:
-		return invalid("start-timeout", o.startTimeout.String(), fmt.Sprintf("want at most %s: gpu-kubelet-plugin waits for 30s, and would not learn why a daemon does not start", mps.MaxStartTimeout))
+	case o.startTimeout > supervisor.MaxStartTimeout:
+		return invalid("start-timeout", o.startTimeout.String(), fmt.Sprintf("want at most %s: gpu-kubelet-plugin waits for 30s, and would not learn why a daemon does not start", supervisor.MaxStartTimeout))
 	case o.probeInterval < time.Second:
 		return invalid("probe-interval", o.probeInterval.String(), "want at least 1s")
 	case !o.shmSize.IsZero() && o.shmSize.Value() < smallestShm || o.shmSize.Value()%mebibyte != 0:
@@ -120,8 +121,8 @@ func (o *options) complete() error {
 }
 
 // supervised finds the driver and says how its daemons run.
-func (o *options) supervised() (mps.Options, error) {
-	supervised := mps.Options{
+func (o *options) supervised() (supervisor.Options, error) {
+	supervised := supervisor.Options{
 		Driver:         gpu.DriverRoot(o.driverRoot),
 		RunDir:         o.runDir,
 		LogDir:         o.logDir,

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
 )
 
 // daemonStatus is a daemon as status -o json prints it. Fields are only ever
@@ -36,7 +37,7 @@ type serverStatus struct {
 }
 
 func statusCommand() *cobra.Command {
-	socket, format := mps.DefaultSocket, "text"
+	socket, format := mpsv1.DefaultSocket, "text"
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
 		Short: "Show the daemons that a supervisor runs",
@@ -49,12 +50,12 @@ func statusCommand() *cobra.Command {
 			if format != "text" && format != "json" {
 				return fmt.Errorf("--output=%s: %w: want text or json", format, gpu.ErrInvalid)
 			}
-			client, err := mps.NewClient(socket)
+			running, err := client.New(socket)
 			if err != nil {
 				return err
 			}
-			defer func() { _ = client.Close() }()
-			daemons, err := client.MPSDaemons(cmd.Context())
+			defer func() { _ = running.Close() }()
+			daemons, err := running.MPSDaemons(cmd.Context())
 			if err != nil {
 				return err
 			}

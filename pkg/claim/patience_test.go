@@ -14,7 +14,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
+	mpssupervisor "github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
 )
 
 // intime is what a call may take: the kubelet gives it 45 seconds, by a clock
@@ -28,7 +28,7 @@ const deaf = "nvidia-cuda-mps-control does not answer; the last it said: no CUDA
 
 func (d deafMPS) EnsureMPS(ctx context.Context, _ gpu.MPSDaemon) (gpu.MPSDirs, error) {
 	select {
-	case <-time.After(mps.DefaultStartTimeout):
+	case <-time.After(mpssupervisor.DefaultStartTimeout):
 		return gpu.MPSDirs{}, fmt.Errorf("%w: %s", gpu.ErrTimeout, deaf)
 	case <-ctx.Done():
 		return gpu.MPSDirs{}, errors.New("stream terminated by RST_STREAM with error code: CANCEL")

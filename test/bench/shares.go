@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
@@ -29,7 +29,7 @@ const (
 type supervisor struct {
 	cmd    *exec.Cmd
 	log    *bytes.Buffer
-	client *mps.Client
+	client *client.Client
 }
 
 func (b *bench) supervisorSocket() string { return filepath.Join(b.dir, "mps", "supervisor.sock") }
@@ -37,7 +37,7 @@ func (b *bench) supervisorSocket() string { return filepath.Join(b.dir, "mps", "
 // supervise starts the supervisor and waits until it answers.
 func (b *bench) supervise(ctx context.Context) (_ *supervisor, err error) {
 	s := &supervisor{log: &bytes.Buffer{}}
-	if s.client, err = mps.NewClient(b.supervisorSocket()); err != nil {
+	if s.client, err = client.New(b.supervisorSocket()); err != nil {
 		return nil, err
 	}
 	//nolint:noctx // the supervisor outlives this function and is ended by a signal

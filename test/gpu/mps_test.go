@@ -17,7 +17,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/mps"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
 	"github.com/gpu-dra/gpu-dra-driver/test/gpu/cuda"
 )
 
@@ -243,7 +243,7 @@ func TestWithoutAControlDaemonNothingIsSaidOfMPS(t *testing.T) {
 // startMPS starts a daemon, which runs until the test ends or stops it. It has a
 // /dev/shm of its own; where that is not permitted, as in most containers, daemon
 // and clients share the machine's.
-func (m *machine) startMPS(t *testing.T, want gpu.MPSDaemon) (*mps.Supervisor, gpu.MPSDirs) {
+func (m *machine) startMPS(t *testing.T, want gpu.MPSDaemon) (*supervisor.Supervisor, gpu.MPSDirs) {
 	t.Helper()
 	supervisor := m.supervisor(t, false)
 	dirs, err := supervisor.EnsureMPS(t.Context(), want)
@@ -264,7 +264,7 @@ func (m *machine) startMPS(t *testing.T, want gpu.MPSDaemon) (*mps.Supervisor, g
 }
 
 // supervisor runs until the test ends.
-func (m *machine) supervisor(t *testing.T, hostShm bool) *mps.Supervisor {
+func (m *machine) supervisor(t *testing.T, hostShm bool) *supervisor.Supervisor {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "mps-") //nolint:usetesting // the path of a unix socket has 107 bytes at most
 	if err != nil {
@@ -280,7 +280,7 @@ func (m *machine) supervisor(t *testing.T, hostShm bool) *mps.Supervisor {
 		t.Fatal(err)
 	}
 	logs := filepath.Join(dir, "log")
-	s, err := mps.New(context.WithoutCancel(t.Context()), mps.Options{
+	s, err := supervisor.New(context.WithoutCancel(t.Context()), supervisor.Options{
 		Driver:       m.driverRoot,
 		RunDir:       filepath.Join(dir, "run"),
 		LogDir:       logs,
@@ -313,7 +313,7 @@ func printLogs(t *testing.T, dir string) {
 	}
 }
 
-func onlyDaemon(t *testing.T, supervisor *mps.Supervisor) gpu.MPSStatus {
+func onlyDaemon(t *testing.T, supervisor *supervisor.Supervisor) gpu.MPSStatus {
 	t.Helper()
 	daemons, err := supervisor.MPSDaemons(t.Context())
 	if err != nil || len(daemons) != 1 {

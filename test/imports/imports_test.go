@@ -36,7 +36,9 @@ var rules = []struct {
 	{"pkg/nvmlsim", []string{"pkg/gpu"}},
 	{"pkg/sysfs", []string{"pkg/gpu"}},
 	{"pkg/procfs", []string{"pkg/gpu"}},
-	{"pkg/mps", []string{"pkg/gpu", "pkg/folder"}},
+	{"pkg/mps/client", []string{"pkg/mps/mpsv1", "pkg/gpu"}},
+	{"pkg/mps/supervisor", []string{"pkg/mps/mpsv1", "pkg/folder", "pkg/gpu"}},
+	{"pkg/mps/mpsv1", []string{"pkg/gpu"}},
 	{"pkg/cdi", []string{"pkg/gpu"}},
 	{"pkg/podresources", []string{"pkg/gpu"}},
 
@@ -165,6 +167,14 @@ func TestOnlyProgramsBuiltWithTheTagSimHoldTheSimulator(t *testing.T) {
 			if held != (tags == "sim") {
 				t.Errorf("%s built with the tags %q depends on pkg/nvmlsim: %v", program, tags, held)
 			}
+		}
+	}
+}
+
+func TestTheAgentDoesNotHoldTheSupervisor(t *testing.T) {
+	for program, want := range map[string]bool{"gpu-kubelet-plugin": false, "gpu-mps-supervisor": true} {
+		if held := slices.Contains(dependencies(t, "cmd/"+program, ""), module+"pkg/mps/supervisor"); held != want {
+			t.Errorf("%s depends on pkg/mps/supervisor: %v, want %v", program, held, want)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 var deciding = []string{
 	"api/gpu/v1alpha1", "cmd/gpu-kubelet-plugin",
 	"pkg/catalog", "pkg/cdi", "pkg/claim", "pkg/controller", "pkg/folder", "pkg/gpu", "pkg/home",
-	"pkg/mps", "pkg/nvml", "pkg/plugin", "pkg/podresources", "pkg/store", "pkg/sysfs",
+	"pkg/mps/supervisor", "pkg/nvml", "pkg/plugin", "pkg/podresources", "pkg/store", "pkg/sysfs",
 }
 
 const root = "../.."

@@ -1,0 +1,57 @@
+package mpsv1
+
+import "github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+
+// EncodeDaemon returns the message for a daemon.
+func EncodeDaemon(d gpu.MPSDaemon) *Daemon {
+	return &Daemon{Name: d.Name, Devices: d.Devices, ThreadPercentage: int32(d.ThreadPercentage), MemoryLimits: d.MemoryLimits}
+}
+
+// DecodeDaemon returns the daemon of a message.
+func DecodeDaemon(d *Daemon) gpu.MPSDaemon {
+	return gpu.MPSDaemon{Name: d.GetName(), Devices: d.GetDevices(), ThreadPercentage: int(d.GetThreadPercentage()), MemoryLimits: d.GetMemoryLimits()}
+}
+
+// EncodeStatus returns the message for the status of a daemon.
+func EncodeStatus(s gpu.MPSStatus) *DaemonStatus {
+	message := &DaemonStatus{Daemon: EncodeDaemon(s.Daemon), State: encodeState(s.State), Pid: int32(s.PID), Problem: s.Problem, Restarts: int32(s.Restarts)}
+	for _, server := range s.Servers {
+		message.Servers = append(message.Servers, &Server{Pid: int32(server.PID), State: server.State, Clients: int32(server.Clients)})
+	}
+	return message
+}
+
+// DecodeStatus returns the status of a message.
+func DecodeStatus(message *DaemonStatus) gpu.MPSStatus {
+	s := gpu.MPSStatus{Daemon: DecodeDaemon(message.GetDaemon()), State: decodeState(message.GetState()), PID: int(message.GetPid()), Problem: message.GetProblem(), Restarts: int(message.GetRestarts())}
+	for _, server := range message.GetServers() {
+		s.Servers = append(s.Servers, gpu.MPSServer{PID: int(server.GetPid()), State: server.GetState(), Clients: int(server.GetClients())})
+	}
+	return s
+}
+
+func encodeState(s gpu.MPSState) State {
+	switch s {
+	case gpu.MPSReady:
+		return State_STATE_READY
+	case gpu.MPSStarting:
+		return State_STATE_STARTING
+	case gpu.MPSFailed:
+		return State_STATE_FAILED
+	default:
+		return State_STATE_UNSPECIFIED
+	}
+}
+
+// decodeState returns the failed state for a state that this release does not know:
+// the daemon may not be ready.
+func decodeState(s State) gpu.MPSState {
+	switch s {
+	case State_STATE_READY:
+		return gpu.MPSReady
+	case State_STATE_STARTING:
+		return gpu.MPSStarting
+	default:
+		return gpu.MPSFailed
+	}
+}

@@ -1,0 +1,88 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// bring adopts the daemon that runs, or starts one.
+func (d *daemon) bring(ctx context.Context) error {
+	_, err := os.Stat(d.folders.pipe)
+	if first := errors.Is(err, fs.ErrNotExist); first {
+		err = d.start(ctx)
+	} else {
+		err = d.bringAgain(ctx)
+	}
+	if err != nil {
+		if !d.current().alive() {
+			d.fail(err.Error())
+		}
+		return fmt.Errorf("start MPS daemon %s: %w", d.name(), err)
+	}
+	return nil
+}
+
+// bringAgain is bring for one that has run before.
+func (d *daemon) bringAgain(ctx context.Context) error {
+	if adopted, err := d.adopt(ctx); err != nil || adopted {
+		return err
+	}
+	d.mu.Lock()
+	d.status.Restarts++
+	r := record{Daemon: d.status.Daemon, Had: d.had, Restarts: d.status.Restarts}
+	d.mu.Unlock()
+	if err := r.write(d.folders.record()); err != nil {
+		return err
+	}
+	return d.start(ctx)
+}
+
+// adopt takes over a daemon that a supervisor before this one started. One that
+// hangs is ended, its servers are not: they have clients. One that refuses its
+// settings is taken over as it is, with the error.
+func (d *daemon) adopt(ctx context.Context) (bool, error) {
+	p, err := d.options.findDaemon(d.folders.log)
+	if p == nil || err != nil {
+		return false, err
+	}
+	want := d.look().Daemon
+	if !p.is(func(pid int) bool { return hasVariable(pid, devicesVariable+strings.Join(want.Devices, ",")) }) {
+		defer p.letGo()
+		if p.hasEnded() {
+			return false, nil
+		}
+		return false, fmt.Errorf("%w: process %d is this daemon for other devices than %s: stop it first", gpu.ErrInUse, p.pid, strings.Join(want.Devices, ", "))
+	}
+	d.mu.Lock()
+	had := d.had
+	d.mu.Unlock()
+	err = d.options.apply(ctx, d.folders, settings(had, want))
+	switch {
+	case err == nil:
+		d.mu.Lock()
+		d.process = p
+		d.mu.Unlock()
+		d.settle(ctx, "MPS daemon adopted")
+		return true, nil
+	case errors.Is(err, gpu.ErrNotSupported):
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.process, d.heard = p, d.options.Clock.Now()
+		d.status.State, d.status.Problem = gpu.MPSReady, err.Error()
+		return true, fmt.Errorf("it goes on with the settings that it has: %w", err)
+	case ctx.Err() != nil || !d.hangs(err):
+		p.letGo()
+		return false, err // which says nothing about the daemon
+	}
+	klog.FromContext(ctx).Info("MPS daemon of an earlier supervisor hangs and is ended", "device", d.name(), "pid", p.pid, "err", err)
+	defer p.letGo()
+	return false, p.kill(ctx)
+}

@@ -1,0 +1,47 @@
+package supervisor
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// What a daemon may have decides what is taken away from it: a ceiling that was lost
+// from the sum would stay for the next claim.
+func TestADaemonMayHaveTheHighestCeilingsThatItWasEverToHave(t *testing.T) {
+	for name, c := range map[string]struct{ had, wanted, want gpu.MPSDaemon }{
+		"higher ones": {
+			gpu.MPSDaemon{ThreadPercentage: 25, MemoryLimits: []uint64{1, 2}},
+			gpu.MPSDaemon{ThreadPercentage: 50, MemoryLimits: []uint64{3, 4}},
+			gpu.MPSDaemon{ThreadPercentage: 50, MemoryLimits: []uint64{3, 4}},
+		},
+		"lower ones": {
+			gpu.MPSDaemon{ThreadPercentage: 50, MemoryLimits: []uint64{3, 4}},
+			gpu.MPSDaemon{ThreadPercentage: 25, MemoryLimits: []uint64{1, 2}},
+			gpu.MPSDaemon{ThreadPercentage: 50, MemoryLimits: []uint64{3, 4}},
+		},
+		"none for one of two devices": {
+			gpu.MPSDaemon{MemoryLimits: []uint64{3, 4}},
+			gpu.MPSDaemon{MemoryLimits: []uint64{0, 5}},
+			gpu.MPSDaemon{MemoryLimits: []uint64{3, 5}},
+		},
+		"none": {
+			gpu.MPSDaemon{ThreadPercentage: 50, MemoryLimits: []uint64{3}},
+			gpu.MPSDaemon{},
+			gpu.MPSDaemon{ThreadPercentage: 50, MemoryLimits: []uint64{3}},
+		},
+		"the first ones": {
+			gpu.MPSDaemon{},
+			gpu.MPSDaemon{ThreadPercentage: 50, MemoryLimits: []uint64{3, 4}},
+			gpu.MPSDaemon{ThreadPercentage: 50, MemoryLimits: []uint64{3, 4}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, eitherCeilings(c.had, c.wanted)); diff != "" {
+				t.Errorf("ceilings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

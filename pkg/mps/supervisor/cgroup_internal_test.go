@@ -1,0 +1,55 @@
+package supervisor
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestOnlyACgroupOfOursIsRemoved(t *testing.T) {
+	for name, tc := range map[string]struct {
+		theirs bool // there before
+		inUse  bool
+		stays  bool
+	}{
+		"one that was made":               {},
+		"an administrator's":              {theirs: true, stays: true},
+		"one in which something still is": {inUse: true, stays: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			o := &Options{RunDir: dir, Cgroup: filepath.Join(dir, "gpu-mps")}
+			if tc.theirs {
+				if err := os.Mkdir(o.Cgroup, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// For one daemon and the next.
+			for range 2 {
+				cgroup, err := o.openCgroup()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := cgroup.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if tc.inUse {
+				if err := os.Mkdir(filepath.Join(o.Cgroup, "inner"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(o.removeCgroup(), o.removeCgroup()); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Stat(o.Cgroup); errors.Is(err, fs.ErrNotExist) == tc.stays {
+				t.Errorf("it stays: %v, want %v", !tc.stays, tc.stays)
+			}
+			if _, err := os.Stat(o.cgroupNote()); errors.Is(err, fs.ErrNotExist) == tc.inUse {
+				t.Errorf("the note of it is gone: %v, want %v", !tc.inUse, tc.inUse)
+			}
+		})
+	}
+}

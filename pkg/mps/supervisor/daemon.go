@@ -1,0 +1,367 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// daemon is one control daemon and what it is to be.
+//
+//	      ensure                    answers
+//	absent ────▶ Starting ───────────────────────▶ Ready
+//	   ▲            ▲  │ does not come up            │ dies, or is killed for
+//	   │ stop       │  ▼                             │ not answering
+//	   └────────── Failed ◀──────────────────────────┘
+//
+// One that has never been ready is absent again if it does not come up; any
+// other is started anew until it is stopped.
+type daemon struct {
+	options *Options
+	folders folders
+	// turn is held by whoever starts, changes or stops it.
+	turn chan struct{}
+	// gone is closed when it is stopped for good.
+	gone chan struct{}
+
+	mu      sync.Mutex
+	status  gpu.MPSStatus // without servers
+	had     gpu.MPSDaemon // ceilings that it may have, as it was ever to have them
+	process *process      // nil, or one that may have ended
+	settled bool          // it has the settings that it is to have
+	heard   time.Time     // when it answered last
+	kept    bool          // somebody starts it anew
+	attempt int           // starts since it was last known to be well
+}
+
+func newDaemon(o *Options, name string) *daemon {
+	return &daemon{
+		options: o,
+		folders: o.folders(name),
+		turn:    make(chan struct{}, 1),
+		gone:    make(chan struct{}),
+		status:  gpu.MPSStatus{Daemon: gpu.MPSDaemon{Name: name}, State: gpu.MPSStarting},
+	}
+}
+
+// take waits for one's turn.
+func (d *daemon) take(ctx context.Context) error {
+	select {
+	case d.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("MPS daemon %s: %w: another change of it is under way", d.name(), ctx.Err())
+	}
+}
+
+func (d *daemon) release() { <-d.turn }
+
+func (d *daemon) isGone() bool {
+	select {
+	case <-d.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+func (d *daemon) name() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.status.Daemon.Name
+}
+
+// current is the process that it had last.
+func (d *daemon) current() *process {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.process
+}
+
+func (d *daemon) look() gpu.MPSStatus {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	status := d.status
+	if d.process.alive() {
+		status.PID = d.process.pid
+	} else if status.State == gpu.MPSReady {
+		status.State, status.Problem = gpu.MPSFailed, "it has ended"
+	}
+	return status
+}
+
+// ensure makes it what it is to be. Its turn is the caller's.
+func (d *daemon) ensure(ctx context.Context, want gpu.MPSDaemon) error {
+	d.mu.Lock()
+	before, had, running := d.status.Daemon, d.had, d.process.alive()
+	done := running && d.settled && d.status.State == gpu.MPSReady && same(before, want)
+	heard := d.heard
+	d.mu.Unlock()
+	if done && d.options.Clock.Since(heard) < d.options.AnswerAge {
+		return nil
+	}
+	if done {
+		return d.askWhetherWell(ctx)
+	}
+	if running && !slices.Equal(before.Devices, want.Devices) {
+		return fmt.Errorf("MPS daemon %s: %w: it runs on %s and cannot move to %s: stop it first",
+			want.Name, gpu.ErrInUse, strings.Join(before.Devices, ", "), strings.Join(want.Devices, ", "))
+	}
+	if err := d.intend(want); err != nil {
+		return fmt.Errorf("MPS daemon %s: %w", want.Name, err)
+	}
+	if !running {
+		return d.bring(ctx)
+	}
+	if err := d.options.apply(ctx, d.folders, settings(had, want)); err != nil {
+		return fmt.Errorf("change the ceilings of MPS daemon %s: %w", want.Name, err)
+	}
+	d.settle(ctx, "MPS daemon has new ceilings")
+	return nil
+}
+
+// askWhetherWell asks a daemon that has nothing to change: on one that hangs,
+// clients would go on without it, and so without limits.
+func (d *daemon) askWhetherWell(ctx context.Context) error {
+	if _, err := d.options.servers(ctx, d.folders); err != nil {
+		return fmt.Errorf("ask MPS daemon %s whether it is well: %w", d.name(), err)
+	}
+	d.answered()
+	return nil
+}
+
+// answered notes that it did, and gives the problem that it has all the same.
+func (d *daemon) answered() (problem string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.heard = d.options.Clock.Now()
+	if d.status.State == gpu.MPSReady && d.settled {
+		d.status.Problem = ""
+	}
+	return d.status.Problem
+}
+
+// doubt notes a problem of one that is ready as far as is known.
+func (d *daemon) doubt(problem string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.status.State == gpu.MPSReady && d.settled {
+		d.status.Problem = problem
+	}
+}
+
+// hangs reports whether it does, from the error of asking it: no answer in time,
+// or none ever as its socket is gone. Any other failure may be of the program
+// that asks, as while a driver is being replaced.
+func (d *daemon) hangs(err error) bool {
+	if errors.Is(err, gpu.ErrTimeout) {
+		return true
+	}
+	return errors.Is(err, gpu.ErrNotReady) && !errors.Is(err, errNotRun) && !d.hasSocket()
+}
+
+// hasSocket reports whether there is anything in the place of its socket, as far
+// as is known.
+func (d *daemon) hasSocket() bool {
+	err := d.options.inNamespace(func() error {
+		_, err := os.Lstat(d.folders.socket())
+		return err
+	})
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+func same(a, b gpu.MPSDaemon) bool {
+	return a.Name == b.Name && slices.Equal(a.Devices, b.Devices) &&
+		a.ThreadPercentage == b.ThreadPercentage && slices.Equal(a.MemoryLimits, b.MemoryLimits)
+}
+
+// intend records what it is to be before it is made so.
+func (d *daemon) intend(want gpu.MPSDaemon) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := makeDir(d.folders.dir, runMode); err != nil {
+		return err
+	}
+	// What was intended before and did not succeed may have been done in part.
+	had := eitherCeilings(d.had, want)
+	if err := (record{Daemon: want, Had: had, Restarts: d.status.Restarts}).write(d.folders.record()); err != nil {
+		return err
+	}
+	d.status.Daemon, d.had, d.settled = want, had, false
+	return nil
+}
+
+// start starts it and waits until it has its settings.
+func (d *daemon) start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, d.options.StartTimeout, gpu.ErrTimeout)
+	defer cancel()
+	if err := d.options.makeFolders(ctx, d.folders); err != nil {
+		return err
+	}
+	p, err := d.spawn()
+	if err != nil {
+		return err
+	}
+	if err := d.await(ctx, p); err != nil {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.options.StopGrace)
+		defer cancel()
+		return errors.Join(err, p.kill(end))
+	}
+	d.mu.Lock()
+	d.process = p
+	d.mu.Unlock()
+	d.settle(ctx, "MPS daemon started")
+	return nil
+}
+
+// spawn starts the process, which outlives this one: in a session of its own
+// and with its output in a file.
+func (d *daemon) spawn() (*process, error) {
+	o := d.options
+	cmd := exec.Command(o.Driver.Binaries(program)[0], "-f") //nolint:noctx // it outlives every context
+	if o.MultiUser {
+		cmd.Args = append(cmd.Args, "-M")
+	}
+	output, err := os.OpenFile(d.folders.output(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = output.Close() }()
+	cmd.Stdout, cmd.Stderr = output, output
+	cmd.Env = append(o.environment(d.folders),
+		devicesVariable+strings.Join(d.look().Daemon.Devices, ","),
+		logVariable+d.folders.log)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if o.Cgroup != "" {
+		cgroup, err := o.openCgroup()
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = cgroup.Close() }()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(cgroup.Fd())
+	}
+	if err := o.start(cmd, d.folders.mounts(o.MountNamespace)); err != nil {
+		return nil, err
+	}
+	p, err := o.follow(cmd.Process.Pid, func() { _ = cmd.Wait() })
+	if err != nil {
+		// Nobody else knows of it.
+		err = errors.Join(fmt.Errorf("follow process %d: %w", cmd.Process.Pid, err), cmd.Process.Kill())
+		_ = cmd.Wait() // says that it was killed
+		return nil, err
+	}
+	return p, nil
+}
+
+// await waits until a process that was just started answers and has its
+// settings.
+func (d *daemon) await(ctx context.Context, p *process) error {
+	var last error
+	wait := time.Millisecond
+	for {
+		if d.hasSocket() {
+			last = d.options.applyFirst(ctx, d.folders, settings(gpu.MPSDaemon{}, d.look().Daemon))
+			if last == nil || errors.Is(last, gpu.ErrNotSupported) {
+				return last
+			}
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+			wait = min(2*wait, 50*time.Millisecond)
+		case <-p.ended:
+			timer.Stop()
+			return fmt.Errorf("%w: nvidia-cuda-mps-control ended at once%s", gpu.ErrNotReady, d.logTail())
+		case <-ctx.Done():
+			timer.Stop()
+			if !errors.Is(context.Cause(ctx), gpu.ErrTimeout) {
+				return errors.Join(ctx.Err(), last)
+			}
+			return errors.Join(fmt.Errorf("%w: nvidia-cuda-mps-control does not answer within %s%s", gpu.ErrTimeout, d.options.StartTimeout, d.logTail()), last)
+		}
+	}
+}
+
+// settle says that it is well and has its settings.
+func (d *daemon) settle(ctx context.Context, message string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.status.State, d.status.Problem, d.settled = gpu.MPSReady, "", true
+	d.heard = d.options.Clock.Now()
+	klog.FromContext(ctx).Info(message, "device", d.status.Daemon.Name, "pid", d.process.pid,
+		"threadPercentage", d.status.Daemon.ThreadPercentage, "memoryLimits", d.status.Daemon.MemoryLimits)
+}
+
+func (d *daemon) fail(problem string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.status.State, d.status.Problem = gpu.MPSFailed, problem
+}
+
+// stop ends it with all its servers and removes its folders. Its turn is the
+// caller's.
+func (d *daemon) stop(ctx context.Context) error {
+	// Servers of a daemon that died are not those of the one that quits.
+	if !d.quit(ctx) || d.look().Restarts > 0 {
+		end, cancel := context.WithTimeout(ctx, d.options.StopGrace)
+		defer cancel()
+		if err := d.options.killProcesses(end, d.folders.log); err != nil {
+			return fmt.Errorf("stop MPS daemon %s: %w", d.name(), err)
+		}
+	}
+	if err := d.options.unmountAll(d.folders); err != nil {
+		return fmt.Errorf("stop MPS daemon %s: %w", d.name(), err)
+	}
+	if err := d.folders.remove(ctx); err != nil {
+		return fmt.Errorf("stop MPS daemon %s: %w", d.name(), err)
+	}
+	return nil
+}
+
+// quit asks it to end with its servers, and reports whether it has.
+func (d *daemon) quit(ctx context.Context) bool {
+	p := d.current()
+	if !p.alive() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.options.StopGrace)
+	defer cancel()
+	// The daemon waits a second for clients, of which there should be none.
+	if _, err := d.options.ask(ctx, d.folders, "quit -t 1"); err != nil {
+		klog.FromContext(ctx).Info("MPS daemon does not quit and is killed", "device", d.name(), "pid", p.pid, "err", err)
+		return false
+	}
+	select {
+	case <-p.ended:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// logTail returns the end of what the daemon has said, for an error message.
+func (d *daemon) logTail() string {
+	var said []string
+	for _, name := range []string{"output.log", "control.log"} {
+		if text, err := readEnd(filepath.Join(d.folders.log, name)); err == nil && text != "" {
+			said = append(said, text)
+		}
+	}
+	if len(said) == 0 {
+		return "; it has said nothing"
+	}
+	return "; the last it said: " + strings.Join(said, "\n")
+}

@@ -1,0 +1,30 @@
+package supervisor
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestAFolderThatIsALinkIsNotEmptied(t *testing.T) {
+	dir := t.TempDir()
+	kept := filepath.Join(dir, "node", "kept")
+	if err := os.Mkdir(filepath.Dir(kept), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(kept, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(filepath.Dir(kept), link); err != nil {
+		t.Fatal(err)
+	}
+	if err := emptyFolder(t.Context(), link); err == nil {
+		t.Errorf("the link was followed, want %v", unix.ELOOP)
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Errorf("a file of the node: %v, want it kept", err)
+	}
+}

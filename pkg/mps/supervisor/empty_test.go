@@ -1,0 +1,157 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// A container can do this to its /dev/shm, and its pod must go away all the same.
+func TestANestOfFoldersDeeperThanFilesCanBeOpenIsRemoved(t *testing.T) {
+	top, outside := t.TempDir(), filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(outside, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{".1", ".2/x", "a/b/c", "a/.1"} {
+		if err := os.MkdirAll(filepath.Join(top, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{"link": filepath.Dir(outside), "a/link": filepath.Dir(outside), "a/b/file": outside} {
+		if err := os.Symlink(target, filepath.Join(top, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nest, err := openFolder(unix.AT_FDCWD, top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2000 {
+		if err := unix.Mkdirat(int(nest.Fd()), "d", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		next, err := openFolder(int(nest.Fd()), "d")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = nest.Close()
+		nest = next
+	}
+	for i := range 1500 {
+		if err := unix.Mkdirat(int(nest.Fd()), strconv.Itoa(i), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = nest.Close()
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	few := before
+	few.Cur = min(few.Cur, 256)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	err = emptyFolder(t.Context(), top)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(top)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if _, err := os.Stat(outside); err != nil {
+		t.Errorf("a link was followed: %v", err)
+	}
+}
+
+// endsWith ends once a file is gone.
+type endsWith struct {
+	context.Context
+	file string
+}
+
+func (c endsWith) Err() error {
+	if _, err := os.Stat(c.file); err != nil {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+func TestAStopIsNotHeldUpByAContainerThatGoesOnMakingFiles(t *testing.T) {
+	s, d := supervise(t, double(t))
+	// The record goes first, so there are files left.
+	err := s.StopMPS(endsWith{context.Background(), d.folders.record()}, shareOfOne.Name)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), d.folders.dir) || !strings.Contains(err.Error(), "end the pods") {
+		t.Errorf("error %v, want one that is DeadlineExceeded, names the folder and says what to do", err)
+	}
+}
+
+func TestAFolderIsEmptiedWhileFilesAreMade(t *testing.T) {
+	top := t.TempDir()
+	inner := filepath.Join(top, "inner")
+	made := make(chan struct{})
+	go func() {
+		defer close(made)
+		for i := range 1000 {
+			_ = os.Mkdir(inner, 0o700)
+			_ = os.WriteFile(filepath.Join(inner, strconv.Itoa(i)), nil, 0o600) // unless the folder has gone again
+		}
+	}()
+	for {
+		if err := emptyFolder(t.Context(), top); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-made:
+			return
+		default:
+		}
+	}
+}
+
+func TestNoFolderIsEmptiedAfterTheEnd(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, inner := range []string{"file", "folder/file", "folder/folder/file"} {
+		top := t.TempDir()
+		file := filepath.Join(top, inner)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if err := emptyFolder(ended, top); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), top) {
+			t.Errorf("%s: error %v, want one that is Canceled and names the folder", inner, err)
+		}
+		if _, err := os.Stat(file); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A start empties the pipes, and is bounded as well.
+func TestAStartIsNotHeldUpByAContainerThatGoesOnMakingFiles(t *testing.T) {
+	o := double(t)
+	f := o.folders("gpu-1a-00")
+	if err := o.makeFolders(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(f.pipe, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(gpu.ErrTimeout)
+	if err := o.makeFolders(ended, f); !errors.Is(err, gpu.ErrTimeout) || !strings.Contains(err.Error(), f.pipe) {
+		t.Errorf("error %v, want one that is ErrTimeout and names the folder", err)
+	}
+}

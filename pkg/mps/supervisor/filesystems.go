@@ -1,0 +1,166 @@
+package supervisor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// shmFlags are those of a container's own /dev/shm.
+	shmFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	// pipeFlags are those of a pipe folder, in which a container can put links.
+	// Linux before 5.10 ignores the last one.
+	pipeFlags = shmFlags | unix.MS_NOSYMFOLLOW
+
+	// pipeSize and pipeInodes bound a pipe folder, which holds a few sockets, a
+	// lock and the daemon's PID, and a socket more for each server.
+	pipeSize   = 1 << 20
+	pipeInodes = 1024
+	// bytesPerInode of a shm bounds its files: an empty file takes no page of the
+	// tmpfs, and a kilobyte of the kernel's memory.
+	bytesPerInode = 16 << 10
+)
+
+// fileSystem is a tmpfs on one of a daemon's folders. Containers can write in the
+// folder, and fill the tmpfs and not the node's /run.
+type fileSystem struct {
+	path    string
+	flags   uintptr
+	options string
+}
+
+// fileSystems returns those of a daemon; none if the supervisor mounts nothing
+// that other containers see.
+func (o *Options) fileSystems(f folders) []fileSystem {
+	if f.shm == "" || o.PlainShm {
+		return nil
+	}
+	return []fileSystem{
+		{path: f.pipe, flags: pipeFlags, options: fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d", pipeSize, pipeInodes)},
+		{path: f.shm, flags: shmFlags, options: fmt.Sprintf("mode=1777,size=%d,nr_inodes=%d", o.ShmSize, o.ShmSize/bytesPerInode)},
+	}
+}
+
+// makeFolders makes the folders of a daemon with their file systems, and removes
+// what a daemon that died has left among the pipes, its socket above all.
+func (o *Options) makeFolders(ctx context.Context, f folders) error {
+	if err := f.make(); err != nil {
+		return err
+	}
+	if err := o.mountAll(f); err != nil {
+		return err
+	}
+	return o.inNamespace(func() error { return emptyFolder(ctx, f.pipe) })
+}
+
+// mountAll mounts the file systems of a daemon. A mounted one stays, and so does a
+// plain folder with files, which a supervisor with other options has made:
+// containers have it.
+func (o *Options) mountAll(f folders) error {
+	return o.inNamespace(func() error {
+		for _, each := range o.fileSystems(f) {
+			if err := each.mount(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s fileSystem) mount() error {
+	mounted, err := isMountPoint(s.path)
+	if err != nil || mounted {
+		return err
+	}
+	empty, err := isEmpty(s.path)
+	if err != nil {
+		return err
+	}
+	if !empty {
+		klog.Background().Info("Folder of an MPS daemon stays without a file system", "path", s.path)
+		return nil
+	}
+	if err := unix.Mount("gpu-mps", s.path, "tmpfs", s.flags, s.options); err != nil {
+		return unprivileged(fmt.Errorf("mount a tmpfs on %s: %w", s.path, err))
+	}
+	return nil
+}
+
+// unmountAll removes the file systems of a daemon, whatever the options were when
+// they were mounted. What containers have of them goes with the containers.
+func (o *Options) unmountAll(f folders) error {
+	unmount := func() error {
+		return cmp.Or(unmountFrom(f.pipe), unmountFrom(filepath.Join(f.dir, "shm")))
+	}
+	if err := o.inNamespace(unmount); err != nil {
+		return err
+	}
+	// A container that started since may have a copy, which is in the way of
+	// removing the folder.
+	return unmount()
+}
+
+func unmountFrom(path string) error {
+	for {
+		mounted, err := isMountPoint(path)
+		if err != nil || !mounted {
+			return err
+		}
+		if err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return unprivileged(fmt.Errorf("unmount %s: %w", path, err))
+		}
+	}
+}
+
+// inNamespace does something that sees the files of the daemons. The supervisor
+// itself need not see what is mounted there.
+func (o *Options) inNamespace(something func() error) error {
+	return mounts{namespace: o.MountNamespace}.do(something)
+}
+
+// isMountPoint reports whether a folder, if it is there, is on another file
+// system than the one that it is in.
+func isMountPoint(path string) (bool, error) {
+	var own, parent unix.Stat_t
+	err := cmp.Or(unix.Lstat(path, &own), unix.Lstat(filepath.Dir(path), &parent))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, &fs.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	return own.Dev != parent.Dev, nil
+}
+
+// isEmpty reports whether a folder has no files.
+func isEmpty(path string) (bool, error) {
+	dir, err := openFolder(unix.AT_FDCWD, path)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = dir.Close() }()
+	names, err := dir.Readdirnames(1)
+	if errors.Is(err, io.EOF) {
+		return true, nil
+	}
+	return len(names) == 0, err
+}
+
+// followsNoLinks reports whether the file system that a folder is on follows no
+// links, or that there is no such folder.
+func followsNoLinks(path string) bool {
+	var s unix.Statfs_t
+	err := unix.Statfs(path, &s)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && s.Flags&stNoSymFollow != 0
+}
+
+// stNoSymFollow is ST_NOSYMFOLLOW of linux/statfs.h, which package unix lacks.
+const stNoSymFollow = 0x2000

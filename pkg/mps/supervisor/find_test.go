@@ -1,0 +1,95 @@
+package supervisor_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// A container sees none of the host's processes, but a supervisor sees its.
+func TestAContainerCannotPassAProcessOffAsADaemon(t *testing.T) {
+	w := newWorld(t)
+	impostor := w.impostor(&syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWPID})
+	w.start()
+	w.ensure(shareOfA)
+	w.replaceDaemon()
+	if err := w.client.StopMPS(t.Context(), "gpu-1a-00"); err != nil {
+		t.Fatal(err)
+	}
+	if !running(impostor) {
+		t.Error("a container's process was ended for its environment")
+	}
+}
+
+// On a node with users of its own, and for containers with hostPID.
+func TestAnotherUserCannotPassAProcessOffAsADaemon(t *testing.T) {
+	w := newWorld(t)
+	w.impostor(&syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: 65534, Gid: 65534}})
+	w.start()
+	w.ensure(shareOfA)
+	w.replaceDaemon()
+}
+
+func TestAShellThatHasADaemonsVariableIsNotOfTheDaemon(t *testing.T) {
+	w := newWorld(t)
+	shell := exec.CommandContext(t.Context(), "sleep", "1000")
+	shell.Env = []string{"CUDA_MPS_LOG_DIRECTORY=" + filepath.Join(w.options.LogDir, "gpu-1a-00")}
+	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = shell.Wait() }) // it is killed with the test's context
+	w.start()
+	w.ensure(shareOfA)
+	w.replaceDaemon()
+	if err := w.client.StopMPS(t.Context(), "gpu-1a-00"); err != nil {
+		t.Fatal(err)
+	}
+	if !running(shell.Process.Pid) {
+		t.Error("a shell was ended for its environment")
+	}
+}
+
+// impostor is a process with the name and the variables of a daemon that is for
+// other devices.
+func (w *world) impostor(as *syscall.SysProcAttr) (pid int) {
+	w.t.Helper()
+	if os.Geteuid() != 0 {
+		w.t.Skip("another user's process and a PID namespace take root")
+	}
+	impostor := exec.CommandContext(w.t.Context(), "/bin/sh", "-c", "read _", "nvidia-cuda-mps-control")
+	impostor.Env = []string{"CUDA_MPS_LOG_DIRECTORY=" + filepath.Join(w.options.LogDir, "gpu-1a-00"), "CUDA_VISIBLE_DEVICES=" + uuidB}
+	impostor.SysProcAttr = as
+	stdin, err := impostor.StdinPipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := impostor.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = impostor.Wait() // whoever ended it
+	})
+	return impostor.Process.Pid
+}
+
+// replaceDaemon kills the daemon and waits for the next one.
+func (w *world) replaceDaemon() {
+	w.t.Helper()
+	first := w.daemon().PID
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		w.t.Fatal(err)
+	}
+	w.until("another daemon is ready", func() bool {
+		s := w.daemon()
+		if s.State == gpu.MPSFailed && s.Problem != "it has ended" {
+			w.t.Fatal(s.Problem)
+		}
+		return s.State == gpu.MPSReady && s.PID != first
+	})
+}

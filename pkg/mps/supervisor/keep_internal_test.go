@@ -1,0 +1,42 @@
+package supervisor
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// As while the driver's package is replaced.
+func TestAProgramThatFailsSaysNothingOfTheDaemon(t *testing.T) {
+	s, d := supervise(t, double(t))
+	before := d.look().PID
+	path := d.options.Driver.Binaries(program)[0]
+	if err := errors.Join(os.Rename(path, path+".away"), os.WriteFile(path, []byte("#!/bin/sh\nexit 127\n"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	s.probe(d)
+	if got := d.look(); got.State != gpu.MPSReady || got.PID != before || !strings.Contains(got.Problem, "exit status 127") {
+		t.Errorf("daemon %+v, want process %d ready, and what the program said", got, before)
+	}
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	s.probe(d)
+	if got := d.look(); got.State != gpu.MPSReady || got.PID != before || got.Problem != "" {
+		t.Errorf("daemon %+v, want process %d ready without a problem", got, before)
+	}
+}
+
+func TestAShareIsNotGivenOnADaemonThatIsNotReady(t *testing.T) {
+	s, d := supervise(t, double(t))
+	d.fail("it hangs")
+	if _, err := s.EnsureMPS(t.Context(), shareOfOne); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.look(); got.State != gpu.MPSReady || got.Problem != "" {
+		t.Errorf("daemon %+v, want it asked and ready", got)
+	}
+}

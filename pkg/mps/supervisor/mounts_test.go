@@ -1,0 +1,139 @@
+package supervisor_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// A container that runs as root can put links among the pipes while the daemon
+// starts.
+func TestADaemonWritesThroughNoLink(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("to mount takes root")
+	}
+	for name, other := range map[string]bool{"in the supervisor's mounts": false, "in those of another namespace": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.options.HostShm, w.options.ShmSize = false, shmSize
+			if other {
+				w.options.MountNamespace, _ = otherNamespace(t)
+			}
+			precious := filepath.Join(w.dir, "driver/precious")
+			if err := os.WriteFile(precious, []byte("of the node"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			w.fault("planted")
+			w.start()
+			if _, err := w.client.EnsureMPS(t.Context(), shareOfA); !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "too many levels of symbolic links") {
+				t.Errorf("error %v, want one of the link", err)
+			}
+			if got, err := os.ReadFile(precious); err != nil || string(got) != "of the node" {
+				t.Errorf("the file holds %q (%v), want what it held before", got, err)
+			}
+		})
+	}
+}
+
+// In the place of a daemon's socket, a container that runs as root can put a link
+// to the socket of a daemon that it is no client of.
+func TestACommandReachesNoOtherDaemonThroughALink(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("to mount takes root")
+	}
+	for name, plain := range map[string]bool{"in a file system": false, "in a plain folder": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.options.HostShm, w.options.ShmSize, w.options.PlainShm = false, shmSize, plain
+			w.start()
+			dirs := w.ensure(shareOfA)
+			other := w.ensure(gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{uuidB}})
+			before := w.commands("gpu-1b-00")
+			socket := filepath.Join(dirs.Pipe, "control")
+			if err := errors.Join(os.Remove(socket), os.Symlink(filepath.Join(other.Pipe, "control"), socket)); err != nil {
+				t.Fatal(err)
+			}
+			larger := shareOfA
+			larger.ThreadPercentage = 50
+			if _, err := w.client.EnsureMPS(t.Context(), larger); !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "too many levels of symbolic links") {
+				t.Errorf("error %v, want one of the link", err)
+			}
+			if diff := cmp.Diff(before, w.commands("gpu-1b-00")); diff != "" {
+				t.Errorf("the other daemon was told (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A container can also answer in the place of its daemon.
+func TestTheAnswerOfADaemonIsBounded(t *testing.T) {
+	for fault, says := range map[string]string{
+		"endless": "it says more than 65536 bytes",
+		"crowd":   "it says that it has 1000 servers",
+	} {
+		t.Run(fault, func(t *testing.T) {
+			w := newWorld(t)
+			w.start()
+			w.ensure(shareOfA)
+			w.fault(fault)
+			if s := w.daemon(); s.State != gpu.MPSReady || !strings.Contains(s.Problem, says) {
+				t.Errorf("the daemon is %s with the problem %q, want it to be ready and %q", s.State, s.Problem, says)
+			}
+			w.mend(fault)
+			if s := w.daemon(); s.Problem != "" {
+				t.Errorf("the daemon has the problem %q after all", s.Problem)
+			}
+		})
+	}
+}
+
+// A volume that is unmounted while a daemon runs must be free to go.
+func TestADaemonKeepsNoMountOfTheNode(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("to mount takes root")
+	}
+	w := newWorld(t)
+	w.options.HostShm, w.options.ShmSize = false, shmSize
+	// Mounts are shared on a node with systemd, and need not be here.
+	node, volume := filepath.Join(w.dir, "node"), filepath.Join(w.dir, "node/volume")
+	if err := os.Mkdir(node, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(unix.Mount(node, node, "", unix.MS_BIND, ""), unix.Mount("", node, "", unix.MS_SHARED, "")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(node, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(os.Mkdir(volume, 0o700), unix.Mount("volume", volume, "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	w.ensure(shareOfA)
+	has := func() bool {
+		table, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", w.daemon().PID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(table), volume)
+	}
+	if !has() {
+		t.Fatal("the daemon does not see the volume, so nothing was tried")
+	}
+	if err := unix.Unmount(volume, 0); err != nil {
+		t.Fatal(err)
+	}
+	if has() {
+		t.Error("the daemon keeps the volume")
+	}
+}

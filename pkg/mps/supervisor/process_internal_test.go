@@ -1,0 +1,133 @@
+package supervisor
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// refusing is pidfd_open but for other processes than this one, whose numbers it
+// keeps.
+func refusing(err error, refused *[]int) func(pid, flags int) (int, error) {
+	return func(pid, flags int) (int, error) {
+		if pid == os.Getpid() {
+			return unix.PidfdOpen(pid, flags)
+		}
+		*refused = append(*refused, pid)
+		return -1, err
+	}
+}
+
+func TestADaemonThatCannotBeFollowedIsEnded(t *testing.T) {
+	var started []int
+	o := double(t)
+	o.openProcess = refusing(unix.EMFILE, &started)
+	s, err := New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	_, err = s.EnsureMPS(t.Context(), shareOfOne)
+	if !errors.Is(err, unix.EMFILE) {
+		t.Errorf("error %v, want %v", err, unix.EMFILE)
+	}
+	if len(started) == 0 {
+		t.Fatal("nothing was started, so nothing was tried")
+	}
+	if err := unix.Kill(started[0], 0); !errors.Is(err, unix.ESRCH) {
+		_ = unix.Kill(started[0], unix.SIGKILL)
+		t.Errorf("process %d: %v, want it to be gone", started[0], err)
+	}
+}
+
+func TestAProcessThatCannotBeFollowedIsNotPassedOver(t *testing.T) {
+	server := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read _", serverProgram)
+	server.Env = []string{logVariable + "/of/mine"}
+	stdin, err := server.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stdin.Close(); _ = server.Wait() }()
+	for _, tc := range []struct{ refused, want error }{
+		{unix.EMFILE, unix.EMFILE},
+		{unix.ESRCH, nil}, // it has ended
+	} {
+		var refused []int
+		o := Options{openProcess: refusing(tc.refused, &refused)}.withDefaults()
+		if err := o.killProcesses(t.Context(), "/of/mine"); !errors.Is(err, tc.want) {
+			t.Errorf("pidfd_open says %v: error %v, want %v", tc.refused, err, tc.want)
+		}
+		if len(refused) != 1 || refused[0] != server.Process.Pid {
+			t.Errorf("tried to follow %v, want %d", refused, server.Process.Pid)
+		}
+	}
+}
+
+func TestASupervisorThatCannotFollowProcessesDoesNotStart(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	_, err := New(t.Context(), Options{RunDir: dir, LogDir: dir, openProcess: func(int, int) (int, error) { return -1, unix.ENOSYS }})
+	if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "Linux 5.3") {
+		t.Errorf("error %v, want one that is ErrNotSupported and names the kernel", err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Errorf("it has made %s", dir)
+	}
+}
+
+// Between two looks at a process it can end, and another one get its number.
+func TestAProcessThatTookTheNumberOfADaemonIsNotADaemon(t *testing.T) {
+	const logDir = "/of/mine"
+	taker := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read _", program)
+	taker.Env = []string{logVariable + logDir}
+	taker.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	stdin, err := taker.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := taker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stdin.Close(); _ = taker.Wait() }()
+	ended := exec.CommandContext(t.Context(), "true")
+	if err := ended.Start(); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.PidfdOpen(ended.Process.Pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := ended.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	o := double(t)
+	// What was opened under the number is the process that has ended.
+	o.openProcess = func(pid, flags int) (int, error) {
+		if pid == taker.Process.Pid {
+			return unix.Dup(fd)
+		}
+		return unix.PidfdOpen(pid, flags)
+	}
+	found, err := o.findDaemon(logDir)
+	if found != nil || err != nil {
+		t.Errorf("found %+v (%v), want none", found, err)
+		found.letGo()
+	}
+	if err := o.killProcesses(t.Context(), logDir); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Kill(taker.Process.Pid, 0); err != nil {
+		t.Errorf("the process that took the number: %v, want it to run on", err)
+	}
+}

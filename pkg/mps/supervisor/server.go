@@ -1,0 +1,108 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
+)
+
+// endTimeout is how long calls under way may take when the server ends.
+const endTimeout = 5 * time.Second
+
+// Serve serves a supervisor on a unix socket that only this user can open,
+// until ctx ends. A socket that is there already is replaced: whoever holds the
+// run directory's lock is the supervisor.
+func Serve(ctx context.Context, socket string, s *Supervisor) error {
+	listener, err := listen(ctx, socket)
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer()
+	mpsv1.RegisterSupervisorServer(server, service{supervisor: s})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		<-ctx.Done()
+		// The daemons live on, and so do the calls: the agent repeats those that
+		// are cut off.
+		timer := time.AfterFunc(endTimeout, server.Stop)
+		defer timer.Stop()
+		server.GracefulStop()
+	}()
+	if err := server.Serve(listener); err != nil {
+		return fmt.Errorf("serve on %s: %w", socket, err)
+	}
+	<-stopped
+	return nil
+}
+
+// listen makes the socket in a folder of its own and moves it to its place, so
+// that nobody else can open it at any time.
+func listen(ctx context.Context, socket string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(socket), 0o711); err != nil {
+		return nil, err
+	}
+	private, err := os.MkdirTemp(filepath.Dir(socket), ".socket-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(private) }()
+	made := filepath.Join(private, "s")
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "unix", made)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", socket, err)
+	}
+	if unix, ok := listener.(*net.UnixListener); ok {
+		unix.SetUnlinkOnClose(false) // by the name that it had; the next supervisor replaces it
+	}
+	if err := errors.Join(os.Chmod(made, 0o600), os.Rename(made, socket)); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	return listener, nil
+}
+
+// service is the supervisor as gRPC has it.
+type service struct {
+	mpsv1.UnimplementedSupervisorServer
+	supervisor *Supervisor
+}
+
+func (s service) Ensure(ctx context.Context, r *mpsv1.EnsureRequest) (*mpsv1.EnsureResponse, error) {
+	dirs, err := s.supervisor.EnsureMPS(ctx, mpsv1.DecodeDaemon(r.GetDaemon()))
+	if err != nil {
+		return nil, mpsv1.EncodeError(err)
+	}
+	return &mpsv1.EnsureResponse{PipeDir: dirs.Pipe, ShmDir: dirs.Shm}, nil
+}
+
+func (s service) Stop(ctx context.Context, r *mpsv1.StopRequest) (*mpsv1.StopResponse, error) {
+	if err := s.supervisor.StopMPS(ctx, r.GetName()); err != nil {
+		return nil, mpsv1.EncodeError(err)
+	}
+	return &mpsv1.StopResponse{}, nil
+}
+
+func (s service) List(ctx context.Context, _ *mpsv1.ListRequest) (*mpsv1.ListResponse, error) {
+	statuses, err := s.supervisor.MPSDaemons(ctx)
+	if err != nil {
+		return nil, mpsv1.EncodeError(err)
+	}
+	var response mpsv1.ListResponse
+	for _, status := range statuses {
+		response.Daemons = append(response.Daemons, mpsv1.EncodeStatus(status))
+	}
+	return &response, nil
+}
+
+func (s service) Settings(context.Context, *mpsv1.SettingsRequest) (*mpsv1.SettingsResponse, error) {
+	return &mpsv1.SettingsResponse{MultiUser: s.supervisor.options.MultiUser}, nil
+}

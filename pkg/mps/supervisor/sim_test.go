@@ -1,0 +1,141 @@
+package supervisor_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
+)
+
+// playGPUSim has the test binary be gpu-sim as far as the simulated driver's
+// nvidia-cuda-mps-control calls it.
+func playGPUSim() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	pipe := os.Getenv("CUDA_MPS_PIPE_DIRECTORY")
+	var err error
+	if len(os.Args) == 2 {
+		err = mpssim.Control(ctx, pipe, os.Stdin, os.Stdout)
+	} else {
+		var sim *nvmlsim.Sim
+		if sim, err = nvmlsim.Open(os.Getenv("GPU_SIM_STATE")); err == nil {
+			err = mpssim.Run(ctx, sim, mpssim.Options{
+				PipeDirectory:  pipe,
+				LogDirectory:   os.Getenv("CUDA_MPS_LOG_DIRECTORY"),
+				Shm:            "/dev/shm",
+				VisibleDevices: strings.Split(os.Getenv("CUDA_VISIBLE_DEVICES"), ","),
+				Log:            os.Stderr,
+			}, func() {})
+		}
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+// newSimWorld is a world whose nvidia-cuda-mps-control is the simulator's.
+func newSimWorld(t *testing.T) (*world, *nvmlsim.Sim) {
+	t.Helper()
+	w := newWorld(t)
+	program := filepath.Join(w.dir, "bin/gpu-sim")
+	w.play(program)
+	t.Setenv("GPU_SIM", program)
+	model, err := nvmlsim.LoadModel("dgx-h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := nvmlsim.OpenOrCreate(filepath.Join(w.dir, "sim"), model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.options.Driver = gpu.DriverRoot(sim.Root())
+	return w, sim
+}
+
+func simRecord(t *testing.T, w *world, name string) mpssim.Record {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(w.options.LogDir, name, mpssim.RecordName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r mpssim.Record
+	if err := json.Unmarshal(data, &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestTheStandInDaemonIsHeldToItsCeilings(t *testing.T) {
+	w, sim := newSimWorld(t)
+	devices, err := sim.ComputeDevices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	share := gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{devices[0].UUID}, ThreadPercentage: 25, MemoryLimits: []uint64{20 * gib}}
+	dirs := w.ensure(share)
+	var output bytes.Buffer
+	if err := mpssim.Control(t.Context(), dirs.Pipe, strings.NewReader(fmt.Sprintf("start_server -uid %d\n", os.Getuid())), &output); err != nil || output.Len() > 0 {
+		t.Fatalf("start a server: %v %q", err, &output)
+	}
+	servers := w.daemon().Servers
+	if len(servers) != 1 || servers[0].State != "ACTIVE" || servers[0].Clients != 0 {
+		t.Fatalf("servers %+v, want one without clients", servers)
+	}
+	share.ThreadPercentage, share.MemoryLimits = 50, []uint64{40 * gib}
+	w.ensure(share)
+	r := simRecord(t, w, "gpu-1b-00")
+	if diff := cmp.Diff(share.Devices, r.Devices); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+	for scope, limits := range map[string]mpssim.Limits{"defaults": r.Defaults, "the server's": r.Servers[0].Limits} {
+		data, err := json.Marshal(limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(data), "50") || !strings.Contains(string(data), fmt.Sprint(40*gib)) {
+			t.Errorf("%s limits %s, want 50 percent and 40 GiB", scope, data)
+		}
+	}
+	if err := w.client.StopMPS(t.Context(), "gpu-1b-00"); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(servers[0].PID, 0); err == nil {
+		t.Errorf("server %d runs on", servers[0].PID)
+	}
+}
+
+// The stand-in is a script that runs another program: its own name is a word of
+// the command line.
+func TestTheStandInDaemonIsKnownToTheNextSupervisor(t *testing.T) {
+	w, sim := newSimWorld(t)
+	devices, err := sim.ComputeDevices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	dirs := w.ensure(gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{devices[0].UUID}})
+	var output bytes.Buffer
+	if err := mpssim.Control(t.Context(), dirs.Pipe, strings.NewReader(fmt.Sprintf("start_server -uid %d\n", os.Getuid())), &output); err != nil || output.Len() > 0 {
+		t.Fatalf("start a server: %v %q", err, &output)
+	}
+	before := w.daemon()
+	w.restart()
+	w.until("it is adopted", func() bool { return w.daemon().State == gpu.MPSReady })
+	if diff := cmp.Diff(before, w.daemon()); diff != "" {
+		t.Errorf("daemon (-before +after):\n%s", diff)
+	}
+}

@@ -1,0 +1,56 @@
+package supervisor
+
+import (
+	"fmt"
+	"regexp"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+const mebibyte = 1 << 20
+
+// deviceUUID is what becomes part of an environment variable.
+var deviceUUID = regexp.MustCompile(`^(GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]{0,127}$`)
+
+// validate refuses what cannot become a daemon.
+func validate(d gpu.MPSDaemon) error {
+	if err := validateName(d.Name); err != nil {
+		return err
+	}
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("MPS daemon %s: %w: %s", d.Name, gpu.ErrInvalid, fmt.Sprintf(format, args...))
+	}
+	if len(d.Devices) == 0 {
+		return refuse("it has no devices")
+	}
+	for _, uuid := range d.Devices {
+		if !deviceUUID.MatchString(uuid) {
+			return refuse("device %q is not the UUID of a GPU or MIG device", uuid)
+		}
+	}
+	if d.ThreadPercentage < 0 || d.ThreadPercentage > 100 {
+		return refuse("thread percentage %d is not within 0 and 100", d.ThreadPercentage)
+	}
+	if n := len(d.MemoryLimits); n != 0 && n != len(d.Devices) {
+		return refuse("%d memory limits for %d devices", n, len(d.Devices))
+	}
+	for _, limit := range d.MemoryLimits {
+		if limit%mebibyte != 0 {
+			return refuse("memory limit %d is not whole mebibytes", limit)
+		}
+	}
+	return nil
+}
+
+// validateName keeps a name that becomes a path from leading anywhere else.
+func validateName(name string) error {
+	parsed, err := kind.Parse(name)
+	if err != nil {
+		return fmt.Errorf("MPS daemon: %w", err)
+	}
+	if parsed.Kind != kind.GPU && parsed.Kind != kind.MIG {
+		return fmt.Errorf("MPS daemon %s: %w: only GPUs and MIG devices have one", name, gpu.ErrInvalid)
+	}
+	return nil
+}

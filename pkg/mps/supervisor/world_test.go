@@ -1,0 +1,231 @@
+package supervisor_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
+)
+
+const (
+	uuidA = "GPU-5d32c26d-913c-5913-8d54-b1d8c2a31c3d"
+	uuidB = "GPU-e59ea56c-e52b-5844-818c-adb25db0b582"
+	gib   = 1 << 30
+)
+
+// world is a node whose nvidia-cuda-mps-control the test binary plays.
+type world struct {
+	t       *testing.T
+	dir     string
+	options supervisor.Options
+
+	supervisor *supervisor.Supervisor
+	client     *client.Client
+	// stop ends the supervisor as it is, leave at a graceful end.
+	stop, leave func()
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	// A socket's path is to be short, t.TempDir's is not.
+	dir, err := os.MkdirTemp("", "mps") //nolint:usetesting // see above
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, dir: dir, options: supervisor.Options{
+		Driver: gpu.DriverRoot(filepath.Join(dir, "driver")),
+		RunDir: filepath.Join(dir, "run"),
+		LogDir: filepath.Join(dir, "log"),
+		// The race detector has a program that ends wait for a second otherwise.
+		Environment: []string{"GORACE=atexit_sleep_ms=0", fmt.Sprintf("TEST_PROCESS=%d", os.Getpid())},
+		// A mount namespace takes root, which unit tests have no need of.
+		HostShm: true,
+	}}
+	w.play(w.options.Driver.Binaries("nvidia-cuda-mps-control")[0])
+	t.Cleanup(func() {
+		w.start()
+		w.stopAll()
+		w.stop()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// play makes the test binary a program.
+func (w *world) play(path string) {
+	w.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.Symlink(self, path); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// start starts the supervisor and a client of it, unless they are there.
+func (w *world) start() {
+	w.t.Helper()
+	if w.stop != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var err error
+	if w.supervisor, err = supervisor.New(context.Background(), w.options); err != nil {
+		w.t.Fatal(err)
+	}
+	socket := filepath.Join(w.options.RunDir, "supervisor.sock")
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := supervisor.Serve(ctx, socket, w.supervisor); err != nil {
+			w.t.Error(err)
+		}
+	})
+	if w.client, err = client.New(socket); err != nil {
+		w.t.Fatal(err)
+	}
+	w.until("it serves", func() bool { _, err := w.client.MPSDaemons(context.Background()); return err == nil })
+	end := func(last func() error) {
+		cancel()
+		serving.Wait()
+		if err := w.client.Close(); err != nil {
+			w.t.Error(err)
+		}
+		if err := last(); err != nil {
+			w.t.Error(err)
+		}
+		w.stop, w.leave = nil, nil
+	}
+	w.stop = func() { end(w.supervisor.Close) }
+	w.leave = func() { end(func() error { return w.supervisor.Leave(context.Background(), socket) }) }
+}
+
+// restart ends the supervisor and starts the next one, as an update does.
+func (w *world) restart() {
+	w.t.Helper()
+	w.stop()
+	w.start()
+}
+
+func (w *world) stopAll() {
+	w.t.Helper()
+	for _, s := range w.daemons() {
+		if err := w.client.StopMPS(context.Background(), s.Daemon.Name); err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+func (w *world) daemons() []gpu.MPSStatus {
+	w.t.Helper()
+	statuses, err := w.client.MPSDaemons(context.Background())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return statuses
+}
+
+// daemon is the only one.
+func (w *world) daemon() gpu.MPSStatus {
+	w.t.Helper()
+	statuses := w.daemons()
+	if len(statuses) != 1 {
+		w.t.Fatalf("there are %d daemons, want one: %+v", len(statuses), statuses)
+	}
+	return statuses[0]
+}
+
+func (w *world) ensure(d gpu.MPSDaemon) gpu.MPSDirs {
+	w.t.Helper()
+	dirs, err := w.client.EnsureMPS(w.t.Context(), d)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return dirs
+}
+
+// record replaces a part of what is recorded of the daemon of gpu-1a-00.
+func (w *world) record(old, changed string) {
+	w.t.Helper()
+	path := filepath.Join(w.options.RunDir, "daemons/gpu-1a-00/daemon.json")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	text := strings.Replace(string(data), old, changed, 1)
+	if text == string(data) {
+		w.t.Fatalf("no %s in %s", old, data)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// fault has the program do wrong, until mend.
+func (w *world) fault(name string) {
+	w.t.Helper()
+	path := filepath.Join(w.dir, "driver/faults", name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) mend(name string) {
+	w.t.Helper()
+	if err := os.Remove(filepath.Join(w.dir, "driver/faults", name)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// commands that the daemon of a name was given, but for questions.
+func (w *world) commands(name string) []string {
+	w.t.Helper()
+	data, err := os.ReadFile(filepath.Join(w.options.LogDir, name, "commands"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(data)), "\n")
+}
+
+// left is what lies in the daemons' folder.
+func (w *world) left() []string {
+	w.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(w.options.RunDir, "daemons"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// until waits for a condition, as long as the test may take.
+func (w *world) until(what string, met func() bool) {
+	w.t.Helper()
+	deadline := time.After(time.Minute)
+	for !met() {
+		select {
+		case <-deadline:
+			w.t.Fatalf("waited a minute for this: %s", what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
