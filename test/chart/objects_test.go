@@ -14,8 +14,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
-
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // Kubernetes drops fields that it does not know: a misspelt one must not get
