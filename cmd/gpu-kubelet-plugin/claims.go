@@ -6,10 +6,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 )
 
 // claims are the claims of the node, whose coming and going the controller is
@@ -17,6 +16,7 @@ import (
 type claims struct {
 	*claim.Manager
 	controller *controller.Controller
+	inventory  *inventory.Inventory
 }
 
 // Prepare implements [plugin.Claims].
@@ -24,7 +24,7 @@ func (c claims) Prepare(ctx context.Context, object *resourceapi.ResourceClaim) 
 	devices, err := c.Manager.Prepare(ctx, object)
 	if err != nil {
 		// Perhaps somebody has changed a GPU behind our back.
-		c.controller.Look()
+		c.inventory.RequestScan()
 	}
 	c.controller.ClaimsChanged()
 	return devices, err
@@ -50,27 +50,22 @@ func (c claims) Recover(ctx context.Context) (claim.Report, error) {
 	defer c.controller.ClaimsChanged()
 	report, err := c.Manager.Recover(ctx)
 	if len(report.ModesOff) > 0 {
-		c.controller.Look()
+		c.inventory.RequestScan()
 	}
 	return report, err
 }
 
 // held gives the devices that claims hold, and whether as shares.
-func (a *agent) held(ctx context.Context) (catalog.Held, error) {
+func (a *agent) held(ctx context.Context) (map[string]bool, error) {
 	all, err := a.claims.Held(ctx)
 	if err != nil {
 		return nil, err
 	}
-	held := catalog.Held{}
+	held := map[string]bool{}
 	for _, c := range all {
 		for _, d := range c.Devices {
 			held[d.Name] = held[d.Name] || d.ShareID != nil
 		}
 	}
 	return held, nil
-}
-
-// switchedModes returns the GPUs whose MIG mode claims have switched on.
-func (a *agent) switchedModes(ctx context.Context) (map[gpu.PCIAddress]bool, error) {
-	return a.claims.SwitchedModes(ctx)
 }

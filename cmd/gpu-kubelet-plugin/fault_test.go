@@ -5,20 +5,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
 // device waits until the agent knows a device in a state, and repeats the cause
 // meanwhile: nothing here knows when the agent has begun to watch.
-func (r *running) device(t *testing.T, name string, is func(controller.DeviceStatus) bool, cause func() error) {
+func (r *running) device(t *testing.T, name string, is func(inventory.DeviceHealth) bool, cause func() error) {
 	t.Helper()
 	changed, cancel := r.controller.Subscribe()
 	defer cancel()
 	giveUp := time.After(time.Minute)
 	for {
-		var status controller.DeviceStatus
+		var status inventory.DeviceHealth
 		for _, d := range r.controller.Devices() {
 			if d.Name == name {
 				status = d
@@ -47,14 +47,14 @@ func TestAFaultOutlivesTheAgentUntilTheGPUIsReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	nothing := func() error { return nil }
-	failed := func(d controller.DeviceStatus) bool { return d.Reason == "xid-119" }
+	failed := func(d inventory.DeviceHealth) bool { return d.Reason == "xid-119" }
 	a.device(t, "gpu-43-00", failed, func() error { return sim.ReportXID(1, 119) })
 	n.mustStop(t, a)
 
 	// A restart is no repair, although the driver asks for nothing.
 	a = n.start(t)
 	a.device(t, "gpu-43-00", failed, nothing)
-	a.device(t, "gpu-43-00", func(d controller.DeviceStatus) bool {
+	a.device(t, "gpu-43-00", func(d inventory.DeviceHealth) bool {
 		return failed(d) && strings.Contains(d.Message, "the driver asks for recovery")
 	}, func() error { return sim.SetRecovery(1, gpu.RecoveryGPUReset) })
 	n.mustStop(t, a)
@@ -63,7 +63,7 @@ func TestAFaultOutlivesTheAgentUntilTheGPUIsReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	a = n.start(t)
-	a.device(t, "gpu-43-00", func(d controller.DeviceStatus) bool { return d.Healthy }, nothing)
+	a.device(t, "gpu-43-00", func(d inventory.DeviceHealth) bool { return d.Healthy }, nothing)
 	n.mustStop(t, a)
 	n.wantNothing(t)
 }
@@ -86,7 +86,7 @@ func TestAGPUThatHangsFromTheStartHoldsUpNoOther(t *testing.T) {
 		}
 	})
 	nothing := func() error { return nil }
-	healthy := func(d controller.DeviceStatus) bool { return d.Healthy }
+	healthy := func(d inventory.DeviceHealth) bool { return d.Healthy }
 
 	a := n.start(t)
 	a.device(t, "gpu-43-00", healthy, nothing)

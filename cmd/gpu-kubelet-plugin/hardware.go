@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync/atomic"
 
 	"k8s.io/klog/v2"
 
@@ -27,8 +26,6 @@ type hardware struct {
 	timeSlices claim.TimeSlicing
 	// remove what only this process used.
 	remove func() error
-	// unreadable GPUs of the last look.
-	unreadable atomic.Int32
 }
 
 // simulator opens the simulated GPUs of a model, whose state is in stateDir. It
@@ -89,7 +86,6 @@ func (h *hardware) locate(ctx context.Context, snapshot func(context.Context) (g
 	if err != nil {
 		return node, err
 	}
-	h.unreadable.Store(int32(len(node.Unreadable)))
 	located, err := h.machine.Locate(node)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("The kernel does not tell where every GPU is; they are published without that", "err", err)

@@ -128,7 +128,7 @@ type scanned struct {
 	scan *plugin.Activity
 }
 
-// Snapshot implements [controller.Hardware].
+// Snapshot implements [inventory.Hardware].
 func (s scanned) Snapshot(ctx context.Context) (gpu.Node, error) {
 	defer s.scan.Begin()()
 	return s.hardware.Snapshot(ctx)
@@ -145,7 +145,7 @@ func (a *agent) claimsHeld() int {
 // devicesByState counts for the metrics. A GPU that does not answer is unreadable
 // and, if it ever did and so is published, unhealthy as well.
 func (a *agent) devicesByState() map[string]int {
-	states := map[string]int{"healthy": 0, "unhealthy": 0, "unreadable": int(a.hw.unreadable.Load())}
+	states := map[string]int{"healthy": 0, "unhealthy": 0, "unreadable": a.inventory.View().Unreadable}
 	for _, d := range a.controller.Devices() {
 		if d.Healthy {
 			states["healthy"]++

@@ -10,14 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/version"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	mpsclient "github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
@@ -68,7 +70,11 @@ type agent struct {
 	// plugins is what the kubelet knows of device plugins; nil where nobody asks.
 	plugins    *podresources.Client
 	home       *home.Home
+	inventory  *inventory.Inventory
+	offer      *cluster.Offer
+	features   *cluster.Features
 	claims     *claim.Manager
+	holders    *inventory.Holders
 	controller *controller.Controller
 	metrics    *plugin.Metrics
 	// plugin is set once the kubelet is served, and served closed then.
@@ -85,23 +91,15 @@ func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.I
 	a := &agent{options: o, hw: hw, client: client, served: make(chan struct{})}
 	a.scan, a.cdiFolder = plugin.NewActivity(clock.RealClock{}, scanStuckAfter), cdi.NewDir(o.cdiDir)
 	a.metrics = plugin.NewMetrics(plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases})
-	watched := controller.Options{
-		Hardware:   scanned{hw, a.scan},
-		Publish:    a.publish,
-		Held:       a.held,
-		Switched:   a.switchedModes,
-		Node:       controller.WatchNode(client, o.nodeName),
-		Version:    controller.ServerVersion(client),
-		DriverLoad: hw.machine.DriverLoad,
-		Catalog:    o.catalog(),
-		Clock:      clock.RealClock{},
+	known := inventory.Options{
+		Hardware: scanned{hw, a.scan}, DriverLoad: hw.machine.DriverLoad, StaticMIG: o.mig.Static, Clock: clock.RealClock{},
 	}
 	if o.podResources != "" {
 		plugins, err := podresources.NewClient(o.podResources)
 		if err != nil {
 			return nil, fmt.Errorf("--kubelet-pod-resources: %w", err)
 		}
-		a.plugins, watched.Plugins = plugins, plugins
+		a.plugins, known.External = plugins, plugins
 	}
 	boot, err := hw.machine.BootID()
 	if err != nil {
@@ -119,8 +117,10 @@ func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.I
 			err = errors.Join(err, a.home.Close())
 		}
 	}()
-	watched.Faults, watched.BootID = a.home.Faults, boot
-	a.controller = controller.New(watched)
+	known.Faults, known.BootID = a.home.Faults, boot
+	a.inventory = inventory.New(known)
+	a.offer, a.features = cluster.NewOffer(o.offered), cluster.NewFeatures(cluster.ServerVersion(client))
+	sources := controller.Sources{Inventory: a.inventory, Offer: a.offer, Features: a.features, Settings: o.catalog()}
 	hook := o.cdiHook
 	if program != "" {
 		if hook, err = a.home.InstallHook(program); err != nil {
@@ -140,10 +140,10 @@ func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.I
 		BootID:     boot,
 		LockFile:   a.home.LockFile(),
 		Records:    a.home.Claims,
-		Inventory:  a.controller,
+		Inventory:  a.inventory,
 		Occupancy:  occupancy(hw, client),
 		// Device plugins give GPUs away without a word to this agent.
-		BeforePrepare: a.controller.CheckLent,
+		BeforePrepare: a.inventory.RefreshExternal,
 		CDI:           specs,
 		MonitorNodes:  hw.machine.MonitorNodes,
 		Partitioning: &claim.Partitioning{
@@ -153,7 +153,7 @@ func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.I
 		Shares:        o.sharing.shares(),
 		TimeSlicing:   hw.timeSlices,
 		Intervals:     a.home.TimeSlices,
-		Attributes:    a.controller.Attributes,
+		Attributes:    sources.Attributes,
 		Observer:      a.metrics,
 	}
 	if o.sharing.supervisor != "" {
@@ -162,8 +162,12 @@ func newAgent(ctx context.Context, o *options, hw *hardware, client kubernetes.I
 		}
 		options.MPS = a.supervisor
 	}
-	a.claims, err = claim.New(options)
-	return a, err
+	if a.claims, err = claim.New(options); err != nil {
+		return nil, err
+	}
+	a.holders = inventory.NewHolders(a.held, a.claims.SwitchedModes)
+	a.controller = controller.New(controller.Options{Sources: sources, Holders: a.holders, Clock: clock.RealClock{}})
+	return a, nil
 }
 
 // run starts the parts in the order in which they need each other, and stops
@@ -191,7 +195,8 @@ func (a *agent) run(parent context.Context) error {
 		}
 		parts.Go(wait)
 	}
-	parts.Go(func() { _ = a.controller.Run(ctx) })
+	parts.Go(func() { _ = a.inventory.Run(ctx, a.holders) })
+	parts.Go(func() { cluster.WatchNode(a.client, a.nodeName)(ctx, a.setNode) })
 
 	recovered := make(chan struct{})
 	parts.Go(func() { defer close(recovered); a.recover(ctx) })
@@ -205,6 +210,7 @@ func (a *agent) run(parent context.Context) error {
 		if err := a.serve(ctx, fatal); err != nil {
 			return err
 		}
+		parts.Go(func() { _ = a.controller.Run(ctx, a.plugin.Publish) })
 		<-ctx.Done()
 		klog.FromContext(ctx).Info("Stopping", "why", context.Cause(ctx))
 		idle = a.plugin.Stop()
@@ -272,12 +278,12 @@ func (a *agent) serve(ctx context.Context, fatal func(error)) error {
 		RegistryDir:       a.kubeletRegistryDir,
 		CDIDir:            a.cdiDir,
 		Client:            a.client,
-		Claims:            claims{a.claims, a.controller},
+		Claims:            claims{a.claims, a.controller, a.inventory},
 		Devices:           health{a.controller},
 		Metrics:           a.metrics,
 		Clock:             clock.RealClock{},
 		ReconcileInterval: a.reconcileInterval,
-		PublishError:      a.controller.HandleError,
+		PublishError:      a.features.HandleError,
 		Fatal:             fatal,
 	})
 	if err != nil {
@@ -288,12 +294,11 @@ func (a *agent) serve(ctx context.Context, fatal func(error)) error {
 	return nil
 }
 
-// publish waits until the kubelet is served.
-func (a *agent) publish(ctx context.Context, resources resourceslice.DriverResources) error {
-	select {
-	case <-a.served:
-		return a.plugin.Publish(ctx, resources)
-	case <-ctx.Done():
-		return ctx.Err()
+// setNode passes what the API server says about the node to the parts that need it.
+func (a *agent) setNode(node cluster.Node, err error) {
+	if err == nil {
+		a.inventory.SetDevicePlugin(node.DevicePlugin)
+		a.inventory.SetRepaired(node.Annotations[v1alpha1.AnnotationRepaired])
 	}
+	a.offer.SetNode(node, err)
 }

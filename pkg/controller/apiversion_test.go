@@ -20,10 +20,9 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
-	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 )
 
 // apiServer says that it has the version, or gives the error as long as there
@@ -37,7 +36,7 @@ type apiServer struct {
 }
 
 // ask is one asked through client-go.
-func (s *apiServer) ask(t *testing.T) controller.VersionFunc {
+func (s *apiServer) ask(t *testing.T) cluster.VersionFunc {
 	client := fake.NewClientset()
 	discovery, ok := client.Discovery().(*fakediscovery.FakeDiscovery)
 	if !ok {
@@ -50,15 +49,15 @@ func (s *apiServer) ask(t *testing.T) controller.VersionFunc {
 		s.asked++
 		return s.err != nil, nil, s.err
 	})
-	return controller.ServerVersion(client)
+	return cluster.ServerVersion(client)
 }
 
 // startOn runs a controller in a cluster with the API server, with the offer. log
 // gives what it has said so far.
-func startOn(t *testing.T, server *apiServer, offer catalog.Offer) (c *cluster, log func() string) {
+func startOn(t *testing.T, server *apiServer, offer catalog.Offer) (c *labelledNode, log func() string) {
 	hw := &hardware{node: halves(1)}
-	c = &cluster{rig: &rig{t: t, hw: hw}}
-	c.Controller = controller.New(controller.Options{
+	c = &labelledNode{rig: &rig{t: t, hw: hw}}
+	c.node = newNode(parts{
 		Hardware: hw,
 		Publish: func(_ context.Context, resources resourceslice.DriverResources) error {
 			c.rig.mu.Lock()
@@ -68,10 +67,9 @@ func startOn(t *testing.T, server *apiServer, offer catalog.Offer) (c *cluster, 
 		},
 		Version: server.ask(t),
 		Catalog: catalog.Catalog{Pool: "node-1", Offer: offer},
-		Clock:   clock.RealClock{},
 	})
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-	run(klog.NewContext(t.Context(), logger), t, c.Controller)
+	run(klog.NewContext(t.Context(), logger), t, c.node)
 	return c, func() string { return logger.GetSink().(ktesting.Underlier).GetBuffer().String() }
 }
 
@@ -118,7 +116,7 @@ func TestWhatTakesCountersIsOfferedFromKubernetes1362On(t *testing.T) {
 					}
 				}
 				for range 3 {
-					c.Look()
+					c.Inventory.RequestScan()
 					c.pass(time.Minute)
 				}
 				tc.server.mu.Lock()

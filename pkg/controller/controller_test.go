@@ -16,12 +16,11 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
-	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 )
 
 // hardware is a node whose GPUs a test changes.
@@ -120,7 +119,7 @@ func address(i int) gpu.PCIAddress { return gpu.PCIAddress{Bus: uint8(i + 1)} }
 // rig is a controller at work in a synctest bubble, in which time passes at
 // once when everybody waits.
 type rig struct {
-	*controller.Controller
+	*node
 	t    *testing.T
 	hw   *hardware
 	stop func()
@@ -131,14 +130,14 @@ type rig struct {
 }
 
 func start(t *testing.T, hw *hardware) *rig {
-	return startChanged(t, hw, func(*controller.Options) {})
+	return startChanged(t, hw, func(*parts) {})
 }
 
 // startChanged is start with changed options.
-func startChanged(t *testing.T, hw *hardware, change func(*controller.Options)) *rig {
+func startChanged(t *testing.T, hw *hardware, change func(*parts)) *rig {
 	hw.events = make(chan gpu.Event)
 	r := &rig{t: t, hw: hw}
-	options := controller.Options{
+	options := parts{
 		Hardware: hw,
 		Publish: func(_ context.Context, resources resourceslice.DriverResources) error {
 			r.mu.Lock()
@@ -150,18 +149,17 @@ func startChanged(t *testing.T, hw *hardware, change func(*controller.Options)) 
 			return nil
 		},
 		Catalog: catalog.Catalog{Pool: "node-1", Offer: catalog.Offer{Share: true}},
-		Clock:   clock.RealClock{},
 	}
 	change(&options)
-	r.Controller = controller.New(options)
+	r.node = newNode(options)
 	_, ctx := ktesting.NewTestContext(t)
-	r.stop = run(ctx, t, r.Controller)
+	r.stop = run(ctx, t, r.node)
 	return r
 }
 
 // run runs a controller until the test ends or calls stop, and waits until it is
 // at rest.
-func run(ctx context.Context, t *testing.T, c *controller.Controller) (stop func()) {
+func run(ctx context.Context, t *testing.T, c *node) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -580,7 +578,7 @@ func TestSubscribersHearOfChanges(t *testing.T) {
 		default:
 		}
 		cancel()
-		want := []controller.DeviceStatus{
+		want := []inventory.DeviceHealth{
 			{Name: "gpu-01-00", Address: address(0), UUID: "GPU-0", Healthy: true},
 			{Name: "gpu-02-00", Address: address(1), UUID: "GPU-1", Reason: "xid-79", Message: "XID 79: the GPU has fallen off the bus"},
 		}

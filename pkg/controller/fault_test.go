@@ -13,7 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
@@ -44,7 +45,7 @@ func (m *machine) start() *rig {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	return startChanged(m.t, m.hw, func(o *controller.Options) {
+	return startChanged(m.t, m.hw, func(o *parts) {
 		o.Faults, o.BootID = faults, m.boot
 		o.DriverLoad = func() (string, error) {
 			m.mu.Lock()
@@ -54,12 +55,12 @@ func (m *machine) start() *rig {
 			}
 			return m.load, nil
 		}
-		o.Node = func(ctx context.Context, on func(controller.Node, error)) {
-			on(controller.Node{Repaired: m.word}, nil)
+		o.Node = func(ctx context.Context, on func(cluster.Node, error)) {
+			on(cluster.Node{Annotations: map[string]string{v1alpha1.AnnotationRepaired: m.word}}, nil)
 			for {
 				select {
 				case word := <-m.words:
-					on(controller.Node{Repaired: word}, nil)
+					on(cluster.Node{Annotations: map[string]string{v1alpha1.AnnotationRepaired: word}}, nil)
 				case <-ctx.Done():
 					return
 				}
@@ -153,7 +154,7 @@ func TestAScanThatFailsEndsNoFault(t *testing.T) {
 				r := m.start()
 				r.send(xid(0, 119))
 				m.hw.change(fail)
-				r.Look()
+				r.Inventory.RequestScan()
 				r.pass(3 * time.Second)
 				r.wantTaints("gpu-01-00 xid-119")
 				m.hw.change(func(h *hardware) { h.err, h.hanging, h.node = nil, nil, gpus(1) })
@@ -168,7 +169,7 @@ func TestAScanThatFailsAsAWholeTaintsNoGPUUnlessItIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &hardware{node: gpus(2)})
 		r.hw.change(func(h *hardware) { h.err = errors.New("count the GPUs: unknown error") })
-		r.Look()
+		r.Inventory.RequestScan()
 		synctest.Wait()
 		r.wantTaints("")
 		if _, err := r.GPU(t.Context(), address(0)); err != nil {
@@ -199,18 +200,18 @@ func TestAFaultEndsByEvidence(t *testing.T) {
 			after:  func(m *machine, _ *rig) { m.hw.change(func(h *hardware) { h.node = gpus(1) }) },
 		},
 		"the driver is loaded anew": {
-			after: func(m *machine, r *rig) { m.loaded("2", nil); r.Look() },
+			after: func(m *machine, r *rig) { m.loaded("2", nil); r.Inventory.RequestScan() },
 		},
 		"the driver is another release": {
 			after: func(m *machine, r *rig) {
 				m.hw.change(func(h *hardware) { h.node.DriverVersion = "580.65.06" })
-				r.Look()
+				r.Inventory.RequestScan()
 			},
 		},
 		"another GPU is in its place": {
 			after: func(m *machine, r *rig) {
 				m.hw.change(func(h *hardware) { h.node.GPUs[0].UUID = "GPU-other" })
-				r.Look()
+				r.Inventory.RequestScan()
 			},
 		},
 		"an administrator says so": {
@@ -523,7 +524,7 @@ func TestAFaultOfAGPUThatHangsIsPublishedAtOnce(t *testing.T) {
 		r := m.start()
 		r.pass(time.Minute)
 		r.hw.change(func(h *hardware) { h.hangs = true })
-		r.Look()
+		r.Inventory.RequestScan()
 		synctest.Wait()
 		// No time passes: the scan is under way and hangs.
 		r.send(xid(1, 119))
@@ -569,14 +570,14 @@ func TestAnAdministratorsMIGModeIsHisAfterARestart(t *testing.T) {
 			t.Errorf("MIG %+v, %v", g.MIG, err)
 		}
 		c.switchMode(0)
-		c.Look()
+		c.Inventory.RequestScan()
 		c.pass(time.Second)
 		c.wantNames(cutInHalves)
 		// A disk that fails for a moment does not make the mode an administrator's.
 		c.mu.Lock()
 		c.err = errors.New("disk")
 		c.mu.Unlock()
-		c.Look()
+		c.Inventory.RequestScan()
 		c.pass(time.Second)
 		c.wantNames(cutInHalves)
 		c.mu.Lock()
@@ -584,7 +585,7 @@ func TestAnAdministratorsMIGModeIsHisAfterARestart(t *testing.T) {
 		c.mu.Unlock()
 		// A partition that no claim holds keeps the GPU in the mode.
 		hw.change(func(h *hardware) { h.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0), half(4)} })
-		c.Look()
+		c.Inventory.RequestScan()
 		c.pass(time.Second)
 		c.wantNames("gpu-01-00 (enabled), gpu-01-00-mig-3g-40gb-0")
 	})
@@ -599,7 +600,7 @@ func TestAGPUThatDoesNotTellItsAddressIsNotLost(t *testing.T) {
 			h.node.GPUs = h.node.GPUs[:1]
 			h.node.Unreadable = []gpu.Unreadable{{Index: 1, Err: gpu.ErrTimeout}}
 		})
-		r.Look()
+		r.Inventory.RequestScan()
 		r.pass(time.Minute)
 		r.wantTaints("gpu-02-00 xid-119")
 		if _, err := r.GPU(t.Context(), address(1)); !errors.Is(err, gpu.ErrTimeout) {

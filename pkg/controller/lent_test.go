@@ -9,19 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2/ktesting"
-	"k8s.io/utils/clock"
 	"pgregory.net/rapid"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -81,7 +74,7 @@ func startWith(t *testing.T, hw *hardware, p *plugins) *rig {
 	hw.events = make(chan gpu.Event)
 	p.seen = make(chan bool)
 	r := &rig{t: t, hw: hw}
-	r.Controller = controller.New(controller.Options{
+	r.node = newNode(parts{
 		Hardware: hw,
 		Publish: func(_ context.Context, resources resourceslice.DriverResources) error {
 			r.mu.Lock()
@@ -89,12 +82,12 @@ func startWith(t *testing.T, hw *hardware, p *plugins) *rig {
 			r.published = append(r.published, *resources.DeepCopy())
 			return nil
 		},
-		Node: func(ctx context.Context, on func(controller.Node, error)) {
-			on(controller.Node{}, nil)
+		Node: func(ctx context.Context, on func(cluster.Node, error)) {
+			on(cluster.Node{}, nil)
 			for {
 				select {
 				case there := <-p.seen:
-					on(controller.Node{DevicePlugin: there}, nil)
+					on(cluster.Node{DevicePlugin: there}, nil)
 				case <-ctx.Done():
 					return
 				}
@@ -102,10 +95,9 @@ func startWith(t *testing.T, hw *hardware, p *plugins) *rig {
 		},
 		Plugins: p,
 		Catalog: catalog.Catalog{Pool: "node-1", Offer: catalog.Offer{Share: true}},
-		Clock:   clock.RealClock{},
 	})
 	_, ctx := ktesting.NewTestContext(t)
-	run(ctx, t, r.Controller)
+	run(ctx, t, r.node)
 	return r
 }
 
@@ -165,7 +157,7 @@ func TestANodeWithoutADevicePluginIsAskedOnce(t *testing.T) {
 		p := &plugins{}
 		r := startWith(t, &hardware{node: gpus(2)}, p)
 		r.pass(24 * time.Hour)
-		r.CheckLent(t.Context())
+		r.Inventory.RefreshExternal(t.Context())
 		if p.times() != 1 {
 			t.Errorf("asked %d times, want once", p.times())
 		}
@@ -186,7 +178,7 @@ func TestBeforeAClaimIsPreparedThePluginIsAsked(t *testing.T) {
 		r := startWith(t, &hardware{node: gpus(2)}, p)
 		p.exists(true)
 		p.give(gpu.Lent{Device: "GPU-1", Pod: "team/new"})
-		r.CheckLent(t.Context())
+		r.Inventory.RefreshExternal(t.Context())
 		g, err := r.GPU(t.Context(), address(1))
 		if err != nil {
 			t.Fatal(err)
@@ -207,7 +199,7 @@ func TestClaimsThatComeTogetherShareAQuestion(t *testing.T) {
 		before := p.times()
 		var claims sync.WaitGroup
 		for range 30 {
-			claims.Go(func() { r.CheckLent(t.Context()) })
+			claims.Go(func() { r.Inventory.RefreshExternal(t.Context()) })
 		}
 		claims.Wait()
 		if got := p.times() - before; got < 1 || got > 2 {
@@ -237,7 +229,7 @@ func TestEachClaimHasAnAnswerThatIsNotOlderThanItself(t *testing.T) {
 				claims.Go(func() {
 					<-time.After(time.Duration(after) * time.Millisecond)
 					calls[i][0] = time.Now()
-					r.CheckLent(t.Context())
+					r.Inventory.RefreshExternal(t.Context())
 					calls[i][1] = time.Now()
 				})
 			}
@@ -273,32 +265,4 @@ func TestAKubeletThatIsAwayChangesNothing(t *testing.T) {
 		r := startWith(t, &hardware{node: gpus(2)}, p)
 		r.want(twoFree, twoWell)
 	})
-}
-
-func TestADevicePluginIsSeenByTheCapacityOfTheNode(t *testing.T) {
-	for name, c := range map[string]struct {
-		capacity corev1.ResourceList
-		want     bool
-	}{
-		"none":                   {nil, false},
-		"GPUs":                   {corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}, true},
-		"MIG devices":            {corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("7")}, true},
-		"a plugin that has gone": {corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("0")}, false},
-		"another vendor":         {corev1.ResourceList{"example.com/gpu": resource.MustParse("8"), "cpu": resource.MustParse("8")}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{"a": "b"}}}
-			node.Status.Capacity = c.capacity
-			ctx, cancel := context.WithCancel(t.Context())
-			controller.WatchNode(fake.NewClientset(node), "node-1")(ctx, func(got controller.Node, err error) {
-				if err != nil {
-					t.Error(err)
-				}
-				if diff := cmp.Diff(controller.Node{Labels: node.Labels, DevicePlugin: c.want}, got); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
-				cancel()
-			})
-		})
-	}
 }

@@ -28,7 +28,7 @@ func TestAllGPUsTogetherAreWellAsLongAsOneAnswers(t *testing.T) {
 		for silent, want := range []string{"GPU-0 GPU-1", "GPU-1", ""} {
 			if silent > 0 {
 				hw.silence(0, gpu.ErrLost)
-				c.Look()
+				c.Inventory.RequestScan()
 				synctest.Wait()
 			}
 			var uuids []string

@@ -14,11 +14,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2/ktesting"
-	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -39,8 +38,8 @@ func half(start int) gpu.Partition {
 	return gpu.Partition{Profile: gpu.Profile{Slices: 3, MemoryGB: 40}, Placement: gpu.Placement{Start: start, Size: 4}, UUID: fmt.Sprintf("MIG-%d", start), GPUInstanceID: 1 + start}
 }
 
-// cluster is the claims and the node's label around a rig.
-type cluster struct {
+// labelledNode is the claims and the node's label around a rig.
+type labelledNode struct {
 	*rig
 	labels chan map[string]string
 
@@ -51,10 +50,10 @@ type cluster struct {
 }
 
 // startIn runs a controller that offers shares unless the label says otherwise.
-func startIn(t *testing.T, hw *hardware, held catalog.Held, label map[string]string) *cluster {
+func startIn(t *testing.T, hw *hardware, held catalog.Held, label map[string]string) *labelledNode {
 	hw.events = make(chan gpu.Event)
-	c := &cluster{rig: &rig{t: t, hw: hw}, labels: make(chan map[string]string), held: held}
-	c.Controller = controller.New(controller.Options{
+	c := &labelledNode{rig: &rig{t: t, hw: hw}, labels: make(chan map[string]string), held: held}
+	c.node = newNode(parts{
 		Hardware: hw,
 		Publish: func(_ context.Context, resources resourceslice.DriverResources) error {
 			c.rig.mu.Lock()
@@ -72,15 +71,15 @@ func startIn(t *testing.T, hw *hardware, held catalog.Held, label map[string]str
 			defer c.mu.Unlock()
 			return maps.Clone(c.switched), c.err
 		},
-		Node: func(ctx context.Context, on func(controller.Node, error)) {
-			on(controller.Node{Labels: label}, nil)
+		Node: func(ctx context.Context, on func(cluster.Node, error)) {
+			on(cluster.Node{Labels: label}, nil)
 			for {
 				select {
 				case labels := <-c.labels:
 					if labels == nil {
-						on(controller.Node{}, errors.New("forbidden"))
+						on(cluster.Node{}, errors.New("forbidden"))
 					} else {
-						on(controller.Node{Labels: labels}, nil)
+						on(cluster.Node{Labels: labels}, nil)
 					}
 				case <-ctx.Done():
 					return
@@ -88,19 +87,18 @@ func startIn(t *testing.T, hw *hardware, held catalog.Held, label map[string]str
 			}
 		},
 		Catalog: catalog.Catalog{Pool: "node-1", Offer: catalog.Offer{Share: true}},
-		Clock:   clock.RealClock{},
 	})
 	_, ctx := ktesting.NewTestContext(t)
-	run(ctx, t, c.Controller)
+	run(ctx, t, c.node)
 	return c
 }
 
-func (c *cluster) label(value string) {
+func (c *labelledNode) label(value string) {
 	c.labels <- map[string]string{v1alpha1.LabelOffer: value}
 	synctest.Wait()
 }
 
-func (c *cluster) hold(held catalog.Held) {
+func (c *labelledNode) hold(held catalog.Held) {
 	c.mu.Lock()
 	c.held = held
 	c.mu.Unlock()
@@ -109,14 +107,14 @@ func (c *cluster) hold(held catalog.Held) {
 }
 
 // switchMode records that a claim has switched on the MIG mode of the i-th GPU.
-func (c *cluster) switchMode(i int) {
+func (c *labelledNode) switchMode(i int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.switched = map[gpu.PCIAddress]bool{address(i): true}
 }
 
 // names are the devices that are published, with their taints.
-func (c *cluster) names() string {
+func (c *labelledNode) names() string {
 	var names []string
 	for _, line := range strings.Split(c.shown(), "\n") {
 		if !strings.HasPrefix(line, "slice") {
@@ -126,7 +124,7 @@ func (c *cluster) names() string {
 	return strings.Join(names, ", ")
 }
 
-func (c *cluster) wantNames(want string) {
+func (c *labelledNode) wantNames(want string) {
 	c.t.Helper()
 	if got := c.names(); got != want {
 		c.t.Errorf("published %s\n     want %s", got, want)
@@ -216,7 +214,7 @@ func TestWhatClaimsMakeOfAGPUChangesNothing(t *testing.T) {
 			h.node.GPUs[0].MIG.Enabled = true
 			h.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0)}
 		})
-		c.Look()
+		c.Inventory.RequestScan()
 		c.pass(time.Minute)
 		c.wantNames(cutInHalves)
 		if c.times() != 1 {
@@ -237,18 +235,18 @@ func TestWhatSomebodyElseMakesOfAGPUIsTakenOutOfTheOffer(t *testing.T) {
 			h.node.GPUs[0].MIG.Enabled = true
 			h.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0)}
 		})
-		c.Look()
+		c.Inventory.RequestScan()
 		c.pass(time.Minute)
 		c.wantNames("gpu-01-00 (enabled), gpu-01-00-mig-3g-40gb-4")
 		// The mode stays the administrator's while a claim holds the other half.
 		c.hold(catalog.Held{"gpu-01-00-mig-3g-40gb-4": false})
 		hw.change(func(h *hardware) { h.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(4)} })
-		c.Look()
+		c.Inventory.RequestScan()
 		c.pass(time.Minute)
 		c.wantNames("gpu-01-00 (enabled), gpu-01-00-mig-3g-40gb-0, gpu-01-00-mig-3g-40gb-4")
 		c.hold(nil)
 		hw.change(func(h *hardware) { h.node.GPUs[0].MIG.Enabled, h.node.GPUs[0].MIG.Partitions = false, nil })
-		c.Look()
+		c.Inventory.RequestScan()
 		c.pass(time.Minute)
 		c.wantNames(cutInHalves)
 	})

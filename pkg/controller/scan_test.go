@@ -27,7 +27,7 @@ func TestAMIGDeviceOfAClaimThatComesOrGoesDuringAScanIsNoAdministrators(t *testi
 				node := startIn(t, hw, c.before, map[string]string{v1alpha1.LabelOffer: "share.mig"})
 				hw.change(func(h *hardware) { h.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0)} })
 				hw.hang(1) // the scan waits for it
-				node.Look()
+				node.Inventory.RequestScan()
 				node.pass(time.Second)
 				node.mu.Lock()
 				node.held = c.after

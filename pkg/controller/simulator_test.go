@@ -10,10 +10,8 @@ import (
 
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2/ktesting"
-	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
@@ -44,7 +42,7 @@ func simulate(t *testing.T, name string, happens func(*nvmlsim.Sim) error) *simu
 		t.Fatal(err)
 	}
 	s := &simulated{rig: &rig{t: t}, sim: sim, giveUp: time.After(2 * time.Minute)}
-	s.Controller = controller.New(controller.Options{
+	s.node = newNode(parts{
 		Hardware: nvml.New(sim.NVML()),
 		Publish: func(_ context.Context, resources resourceslice.DriverResources) error {
 			s.mu.Lock()
@@ -53,7 +51,6 @@ func simulate(t *testing.T, name string, happens func(*nvmlsim.Sim) error) *simu
 			return nil
 		},
 		Catalog: catalog.Catalog{Pool: "node-1"},
-		Clock:   clock.RealClock{},
 	})
 	changed, unsubscribe := s.Subscribe()
 	s.changed = changed
@@ -111,7 +108,7 @@ func TestTheSimulatorsDriverAsksForRecoveryAndNoMore(t *testing.T) {
 	s.until("gpu-1b-00"+peers+" exclusive", nothing)
 	s.until("gpu-1b-00"+peers+" (recovery-drain-and-reset) exclusive", func() error { return s.sim.SetRecovery(0, gpu.RecoveryDrainAndReset) })
 	s.until("gpu-1b-00"+peers+" exclusive", func() error {
-		s.Look()
+		s.Inventory.RequestScan()
 		return s.sim.ResetGPU(0)
 	})
 }
@@ -132,7 +129,7 @@ func TestASimulatedGPUThatHangsFromTheStartLeavesSevenAndComesLate(t *testing.T)
 
 	// One that hangs later keeps its place.
 	s.until("gpu-43-00 (timeout) exclusive", func() error {
-		s.Look()
+		s.Inventory.RequestScan()
 		return s.sim.HangGPU(1)
 	})
 }

@@ -27,7 +27,10 @@ var rules = []struct {
 }{
 	{"test", []string{"cmd", "pkg", "api"}},
 	{"cmd", []string{"pkg", "api"}},
-	{"pkg/controller", []string{"pkg/claim", "pkg/catalog", "pkg/store", "pkg/gpu", "api"}},
+	{"pkg/controller", []string{"pkg/inventory", "pkg/cluster", "pkg/catalog", "pkg/notify", "pkg/gpu", "api"}},
+	{"pkg/cluster", []string{"pkg/catalog", "pkg/notify", "pkg/gpu", "api"}},
+	// It reads hardware through an interface, so it names no adapter.
+	{"pkg/inventory", []string{"pkg/store", "pkg/notify", "pkg/gpu", "api"}},
 	{"pkg/plugin", []string{"pkg/claim", "pkg/catalog", "pkg/gpu", "api"}},
 	{"pkg/claim", []string{"pkg/catalog", "pkg/store", "pkg/gpu", "api"}},
 	{"pkg/catalog", []string{"pkg/gpu", "api"}},
@@ -46,6 +49,7 @@ var rules = []struct {
 	{"pkg/home", []string{"pkg/store", "pkg/folder"}},
 	{"pkg/store", []string{"pkg/folder"}},
 	{"pkg/folder", nil},
+	{"pkg/notify", nil},
 	{"pkg/gpu/use", []string{"pkg/gpu/kind", "pkg/gpu"}},
 	{"pkg/gpu/kind", []string{"api", "pkg/gpu"}},
 	{"api", []string{"pkg/gpu"}},
@@ -63,7 +67,7 @@ var vendored = []struct {
 	{"github.com/NVIDIA/go-nvml", []string{"test", "cmd/gpu-sim", "pkg/nvml", "pkg/nvmlsim", "pkg/cdi"}},
 	{"github.com/NVIDIA/go-nvlib", []string{"test"}},
 	{"github.com/NVIDIA/nvidia-container-toolkit", []string{"test", "pkg/cdi"}},
-	{"k8s.io/client-go", []string{"cmd", "test", "pkg/controller", "pkg/plugin"}},
+	{"k8s.io/client-go", []string{"cmd", "test", "pkg/cluster", "pkg/controller", "pkg/plugin"}},
 }
 
 func TestPackagesImportInOneDirection(t *testing.T) {

@@ -230,7 +230,7 @@ func nodeMutants() []mutant {
 		},
 		{
 			file:   "cmd/gpu-kubelet-plugin/wire.go",
-			old:    `BeforePrepare: a.controller.CheckLent,`,
+			old:    `BeforePrepare: a.inventory.RefreshExternal,`,
 			new:    `BeforePrepare: func(context.Context) {},`,
 			notice: "a GPU is prepared that a device plugin gave away since it was looked at",
 			run:    "^TestAGPUThatADevicePlugin",

@@ -1,4 +1,4 @@
-package controller
+package inventory
 
 import (
 	"fmt"
@@ -30,7 +30,7 @@ func parseRepaired(value string) ([]repair, error) {
 		device, when, _ := strings.Cut(strings.TrimSpace(entry), "@")
 		until, err := time.Parse(time.RFC3339, when)
 		if device == "" || err != nil {
-			return nil, fmt.Errorf("%w entry %q: %s", gpu.ErrInvalid, entry, repairedFormat)
+			return nil, fmt.Errorf("the node's annotation %s is not followed: %w entry %q: %s", v1alpha1.AnnotationRepaired, gpu.ErrInvalid, entry, repairedFormat)
 		}
 		repairs = append(repairs, repair{device, until})
 	}
@@ -46,9 +46,8 @@ func (r repair) names(uuid, address string) bool {
 	return err == nil && name.Kind == kind.GPU && name.Address.String() == address
 }
 
-// end returns the causes without those that the entry declares ended. What the
-// driver asks for is not the administrator's to deny: it would be found again by
-// the next scan.
+// end returns the causes that remain, and those that the entry declares ended. A
+// recovery action remains: the next scan would find it again.
 func (r repair) end(causes []cause) (left []cause, over []ended) {
 	for _, c := range causes {
 		if c.recovery() || c.Last.After(r.until) {
@@ -60,9 +59,9 @@ func (r repair) end(causes []cause) (left []cause, over []ended) {
 	return left, over
 }
 
-// repair ends what an administrator has declared ended. The error says which
-// entries have no effect.
-func (i *inventory) repair(repairs []repair, now time.Time) error {
+// repair ends the causes that an administrator has declared ended. The error says
+// which entries have no effect.
+func (k *knowledge) repair(repairs []repair, now time.Time) error {
 	var problems []string
 	for _, r := range repairs {
 		entry := r.device + "@" + r.until.Format(time.RFC3339)
@@ -71,23 +70,23 @@ func (i *inventory) repair(repairs []repair, now time.Time) error {
 			continue
 		}
 		known := r.device == "all"
-		for _, address := range i.addresses() {
-			known = known || r.names(i.known[address].gpu.UUID, address.String())
+		for _, address := range k.addresses() {
+			known = known || r.names(k.gpus[address].gpu.UUID, address.String())
 		}
-		for _, uuid := range i.faulty() {
-			f := i.faults[uuid]
+		for _, uuid := range k.faulty() {
+			f := k.faults[uuid]
 			if !r.names(uuid, f.Address) {
 				continue
 			}
 			known = true
 			left, over := r.end(f.Causes)
 			if len(over) > 0 {
-				i.setCauses(uuid, left)
-				i.end(uuid, over)
+				k.setCauses(uuid, left)
+				k.end(uuid, over)
 			}
 		}
 		if !known {
-			problems = append(problems, fmt.Sprintf("%s names no GPU of this node (%s)", entry, strings.Join(i.deviceNames(), ", ")))
+			problems = append(problems, fmt.Sprintf("%s names no GPU of this node (%s)", entry, strings.Join(k.deviceNames(), ", ")))
 		}
 	}
 	if len(problems) == 0 {

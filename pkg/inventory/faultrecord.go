@@ -1,4 +1,4 @@
-package controller
+package inventory
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// fault is what is known against one GPU.
+// fault is the causes for which one GPU is unhealthy.
 type fault struct {
 	UUID string `json:"uuid"`
 	// Address is where the GPU was last seen; empty if it never was.
@@ -28,24 +28,24 @@ type fault struct {
 // damaged is the cause of a GPU whose record cannot be read.
 const damaged = "record-damaged"
 
-// faultRecords keep faults beyond the end of the agent: one record for each GPU
-// that has any. They need not outlive the boot, which resets every GPU; what
-// still needs repair after it, the driver asks for. So they are not synced, and
-// the boot ID is in the key: a record that a power failure ruined is of another
-// boot and void.
+// faultRecords keeps faults beyond the end of the agent: one record for each GPU
+// that has any. A record need not outlive the boot, which resets every GPU: the
+// driver asks for any repair that is still needed after it. So records are not
+// synced, and the boot ID is in the key: a record that a power failure damaged
+// belongs to another boot and is void.
 type faultRecords struct {
 	store *store.Store // nil keeps nothing
 	boot  string
-	// saving is held over a write, so that the last state of a fault is the last
-	// one written.
+	// saving is held during a write, so that the last state of a fault is written
+	// last.
 	saving sync.Mutex
 }
 
 func (r *faultRecords) key(uuid string) string { return uuid + "-" + r.boot }
 
 // load returns the faults of this boot and deletes the records of others. A
-// record that cannot be read goes to quarantine and leaves its GPU unhealthy,
-// because it said that the GPU had failed.
+// record that cannot be read goes to quarantine, and its GPU stays unhealthy:
+// only a GPU that has failed has a record.
 func (r *faultRecords) load(ctx context.Context, now time.Time) map[string]fault {
 	faults := map[string]fault{}
 	if r.store == nil {
@@ -110,24 +110,24 @@ func (r *faultRecords) write(f fault) error {
 	return r.store.Write(r.key(f.UUID), payload)
 }
 
-// saveFaults writes the faults that have changed. What it fails at is written
-// with the next scan.
-func (c *Controller) saveFaults(ctx context.Context) {
-	if c.records.store == nil {
+// saveFaults writes the faults that have changed. It tries failed writes again
+// after the next scan.
+func (i *Inventory) saveFaults(ctx context.Context) {
+	if i.records.store == nil {
 		return
 	}
-	c.records.saving.Lock()
-	defer c.records.saving.Unlock()
-	c.mu.Lock()
-	unsaved := c.inventory.takeUnsaved()
-	c.mu.Unlock()
+	i.records.saving.Lock()
+	defer i.records.saving.Unlock()
+	i.mu.Lock()
+	unsaved := i.known.takeUnsaved()
+	i.mu.Unlock()
 	var errs []error
 	for _, uuid := range slices.Sorted(maps.Keys(unsaved)) {
-		if err := c.records.write(unsaved[uuid]); err != nil {
+		if err := i.records.write(unsaved[uuid]); err != nil {
 			errs = append(errs, err)
-			c.mu.Lock()
-			c.inventory.unsaved[uuid] = true
-			c.mu.Unlock()
+			i.mu.Lock()
+			i.known.unsaved[uuid] = true
+			i.mu.Unlock()
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -1,4 +1,4 @@
-package controller
+package inventory
 
 // xidRule says what follows from an XID.
 //

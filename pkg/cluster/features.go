@@ -1,0 +1,184 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/notify"
+)
+
+// CountersHold is the first release whose scheduler counts what shareable
+// devices that are allocated take of their GPU's counters. Earlier ones count
+// it for the claims of one scheduling cycle only, and then promise the GPU as a
+// whole, in MIG devices and in time slices at once. The release of the API
+// server stands for that of the scheduler, which no API reports.
+const CountersHold = "1.36.2"
+
+// versionTimeout bounds one request for the version.
+const versionTimeout = 10 * time.Second
+
+// VersionFunc returns the version of the API server, such as "v1.37.1", or a word
+// that says why the server does not report one.
+type VersionFunc func(ctx context.Context) (string, error)
+
+// ServerVersion returns a function that reads the API server's version. It returns
+// "forbidden" if the server refuses: that must not stop the agent from publishing.
+func ServerVersion(client kubernetes.Interface) VersionFunc {
+	server := discovery.ToServerVersionInterfaceWithContext(client.Discovery())
+	return func(ctx context.Context) (string, error) {
+		info, err := server.ServerVersionWithContext(ctx)
+		switch {
+		case apierrors.IsForbidden(err):
+			return "forbidden", nil
+		case err != nil:
+			return "", fmt.Errorf("ask the API server for its version: %w", err)
+		}
+		return cmp.Or(info.GitVersion, "empty"), nil
+	}
+}
+
+// The feature gates that change what is published.
+const (
+	consumableCapacity   = "DRAConsumableCapacity"
+	partitionableDevices = "DRAPartitionableDevices"
+	deviceTaints         = "DRADeviceTaints"
+)
+
+// Features is what the API server is known to support. Its methods may be called
+// from any goroutine.
+type Features struct {
+	version VersionFunc // nil if the scheduler is known to be new enough
+	changes notify.Subscribers
+
+	mu        sync.Mutex
+	reported  string          // the version; "" until it is known
+	tooOld    bool            // the version is too old for counters, or unknown
+	dropped   map[string]bool // feature gates that are known to be off
+	lastError string          // that HandleError has logged
+}
+
+// NewFeatures returns the features of an API server that supports all of them as
+// far as is known.
+func NewFeatures(version VersionFunc) *Features {
+	return &Features{version: version, dropped: map[string]bool{}}
+}
+
+// Support is what the API server and its scheduler support.
+type Support struct {
+	// Shares is set if GPUs can be shared.
+	Shares bool
+	// Counters is set if counters keep the devices of a GPU apart.
+	Counters bool
+	// OldVersion is the version of an API server whose scheduler is, or may be, too
+	// old for counters; empty otherwise.
+	OldVersion string
+}
+
+// Now returns what is known to be supported.
+func (f *Features) Now() Support {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := Support{Shares: !f.dropped[consumableCapacity], Counters: !f.dropped[partitionableDevices] && !f.tooOld}
+	if f.tooOld {
+		s.OldVersion = f.reported
+	}
+	return s
+}
+
+// Learn reads the version of the API server, until that has succeeded once.
+// Vendors add words behind a version that say nothing of its order, so only its
+// numbers count.
+func (f *Features) Learn(ctx context.Context) error {
+	f.mu.Lock()
+	known := f.version == nil || f.reported != ""
+	f.mu.Unlock()
+	if known {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	reported, err := f.version(limited)
+	if err != nil {
+		return err
+	}
+	parsed, err := version.ParseGeneric(reported)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reported = reported
+	f.tooOld = err != nil || parsed.LessThan(version.MustParseGeneric(CountersHold))
+	return nil
+}
+
+// Subscribe returns a channel that has an item after each change until cancel is
+// called.
+func (f *Features) Subscribe() (changed <-chan struct{}, cancel func()) {
+	return f.changes.Subscribe()
+}
+
+// HandleError takes an error that upstream's ResourceSlice controller reports in
+// the background; see kubeletplugin.DRAPlugin. It logs a repeated error once, and
+// never blocks.
+//
+// In a cluster without consumable capacity the API server drops the fields that
+// make a GPU shareable, and in one without partitionable devices those that keep a
+// GPU's devices apart. That is no failure: from then on each GPU is published for
+// one claim at a time, or as a whole only.
+func (f *Features) HandleError(ctx context.Context, err error, msg string) {
+	logger := klog.FromContext(ctx)
+	var dropped *resourceslice.DroppedFieldsError
+	if !errors.As(err, &dropped) {
+		if f.isNewError(err) {
+			logger.Error(err, "Publishing the node's devices failed and is tried again", "step", msg)
+		}
+		return
+	}
+	gates := dropped.DisabledFeatures()
+	for _, gate := range gates {
+		if !f.setDropped(gate) {
+			continue
+		}
+		switch gate {
+		case consumableCapacity:
+			logger.Info("WARNING: this cluster has no consumable capacity, so GPUs are published whole and cannot be shared; enable the feature gate DRAConsumableCapacity to share them")
+		case partitionableDevices:
+			logger.Info("WARNING: this cluster has no partitionable devices, so GPUs are offered neither in MIG devices nor in time slices; enable the feature gate DRAPartitionableDevices to offer them")
+		case deviceTaints:
+			logger.Info("WARNING: this cluster has no device taints, so new pods may be given GPUs that have failed; enable the feature gate DRADeviceTaints")
+		default:
+			logger.Info("WARNING: this cluster drops part of what is published", "featureGate", gate, "err", err)
+		}
+	}
+	if slices.Contains(gates, consumableCapacity) || slices.Contains(gates, partitionableDevices) {
+		f.changes.Notify()
+	}
+}
+
+// isNewError records the error, and reports whether the last one was another.
+func (f *Features) isNewError(err error) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	repeated := f.lastError == err.Error()
+	f.lastError = err.Error()
+	return !repeated
+}
+
+// setDropped records that a feature gate is off, and reports whether that is new.
+func (f *Features) setDropped(gate string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known := f.dropped[gate]
+	f.dropped[gate] = true
+	return !known
+}

@@ -1,0 +1,153 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/notify"
+)
+
+// externalTime is how often external allocations are read while device plugins
+// have, or could give, GPUs to pods: the kubelet reports no changes of them.
+const externalTime = 10 * time.Second
+
+// ExternalSource reads external allocations: the GPUs that device plugins have
+// given to pods of this node.
+type ExternalSource interface {
+	// Lent returns the GPUs and MIG devices that pods have through device plugins.
+	Lent(ctx context.Context) ([]gpu.Lent, error)
+}
+
+// external is what is known of device plugins.
+type external struct {
+	source ExternalSource // nil if the kubelet is not asked
+	// reading has room for one read: answers come in order, and the kubelet refuses
+	// a client that asks more than a few questions at once.
+	reading chan struct{}
+	known   chan struct{} // closed after the first read
+	seen    chan struct{} // has an item when the node has a plugin that it did not have
+
+	// Guarded by the inventory's mu.
+
+	plugin bool // the node has a device plugin
+	err    error
+	// begun counts reads. What is known is the result of the read numbered answered.
+	begun, answered int
+}
+
+func newExternal(source ExternalSource) external {
+	return external{source: source, reading: make(chan struct{}, 1), known: make(chan struct{}), seen: make(chan struct{}, 1)}
+}
+
+// followExternal reads external allocations until ctx ends: once at the start, for
+// the pods of a plugin that is gone still have their GPUs, and then only while
+// there is a plugin or such a pod.
+func (i *Inventory) followExternal(ctx context.Context) {
+	if i.external.source == nil {
+		close(i.external.known)
+		return
+	}
+	pause := scanBackoff()
+	for first := true; ; first = false {
+		ok := i.readExternal(ctx)
+		if first {
+			close(i.external.known)
+		}
+		var again <-chan time.Time
+		switch {
+		case !ok:
+			again = i.clock.After(pause.Step())
+		case i.externalMayChange():
+			pause, again = scanBackoff(), i.clock.After(externalTime)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-i.external.seen:
+		case <-again:
+		}
+	}
+}
+
+// externalMayChange reports whether external allocations can change, as far as is
+// known.
+func (i *Inventory) externalMayChange() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.external.plugin || len(i.known.external) > 0 || i.external.err != nil
+}
+
+// RefreshExternal reads external allocations, if there may be any, before a GPU is
+// given to a claim. Concurrent calls share a read that began after all of them. If
+// the read fails, the last result holds.
+func (i *Inventory) RefreshExternal(ctx context.Context) {
+	if i.external.source != nil && i.externalMayChange() {
+		i.readExternal(ctx)
+	}
+}
+
+// readExternal reads external allocations, unless a read that began after the call
+// has ended meanwhile. It reports whether the read succeeded.
+func (i *Inventory) readExternal(ctx context.Context) bool {
+	i.mu.Lock()
+	before := i.external.begun
+	i.mu.Unlock()
+	select {
+	case i.external.reading <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	defer func() { <-i.external.reading }()
+	if since, ok := i.readSince(before); since {
+		return ok
+	}
+	lent, err := i.external.source.Lent(ctx)
+	if ctx.Err() != nil {
+		return false
+	}
+	logger := klog.FromContext(ctx)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.external.answered = i.external.begun
+	if err != nil {
+		if fmt.Sprint(err) != fmt.Sprint(i.external.err) {
+			logger.Info("WARNING: it is not known which GPUs device plugins have given to pods; what was known last holds", "err", err)
+		}
+		i.external.err = err
+		return false
+	}
+	i.external.err = nil
+	if !slices.Equal(lent, i.known.external) {
+		logger.Info("GPUs that pods have through device plugins", "devices", lent)
+		i.known.external = lent
+		i.changes.Notify()
+	}
+	return true
+}
+
+// readSince reports whether a read after the one of that number has ended, and
+// whether it succeeded. Otherwise the caller must read, and its read is counted.
+func (i *Inventory) readSince(number int) (since, ok bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.external.answered > number {
+		return true, i.external.err == nil
+	}
+	i.external.begun++
+	return false, false
+}
+
+// SetDevicePlugin takes whether the node has a device plugin that offers GPUs.
+func (i *Inventory) SetDevicePlugin(present bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if present && !i.external.plugin {
+		notify.Wake(i.external.seen)
+	}
+	i.external.plugin = present
+}

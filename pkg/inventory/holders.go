@@ -1,0 +1,61 @@
+package inventory
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// HeldFunc returns the names of the devices that claims hold, and for each whether
+// its allocation has a share ID. It must not wait for a scan.
+type HeldFunc func(ctx context.Context) (map[string]bool, error)
+
+// SwitchedFunc returns the GPUs whose MIG mode claims have switched on. Every
+// other MIG mode is an administrator's.
+type SwitchedFunc func(ctx context.Context) (map[gpu.PCIAddress]bool, error)
+
+// Holders reads what claims hold and have made of the GPUs. If that cannot be
+// read, it returns what it read last.
+type Holders struct {
+	readHeld     HeldFunc
+	readSwitched SwitchedFunc
+
+	mu           sync.Mutex
+	lastHeld     map[string]bool
+	lastSwitched map[gpu.PCIAddress]bool
+}
+
+// NewHolders returns the holders that the functions read.
+func NewHolders(held HeldFunc, switched SwitchedFunc) *Holders {
+	return &Holders{readHeld: held, readSwitched: switched}
+}
+
+// Held returns the names of the devices that claims hold, and for each whether its
+// allocation has a share ID.
+func (h *Holders) Held(ctx context.Context) map[string]bool {
+	held, err := h.readHeld(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot read the devices that claims hold, will retry")
+		return h.lastHeld
+	}
+	h.lastHeld = held
+	return held
+}
+
+// switched returns the GPUs whose MIG mode claims have switched on.
+func (h *Holders) switched(ctx context.Context) map[gpu.PCIAddress]bool {
+	switched, err := h.readSwitched(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot read the MIG modes that claims have switched on, will retry")
+		return h.lastSwitched
+	}
+	h.lastSwitched = switched
+	return switched
+}

@@ -1,0 +1,74 @@
+package inventory
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+const (
+	// scanTimeout bounds one scan. Starting the driver of a large machine without
+	// persistence mode takes many seconds; a GPU that does not answer delays the
+	// scan by two seconds, see [Hardware].
+	scanTimeout = 30 * time.Second
+	// settleTime is the time until the next scan if other GPUs answer than before,
+	// because their events are lost until the watch follows them, and after an event
+	// that a recovery action may follow.
+	settleTime = 5 * time.Second
+	// passingTime is the time until the next scan while something is wrong that ends
+	// without an event: a fault, or a compute mode that is not the default.
+	passingTime = time.Minute
+	// idleTime is the shortest time until the next scan while all is well, and
+	// idleJitter the fraction by which it may be longer. No event reports some lost
+	// GPUs, a MIG mode that was changed by hand, or another clique of the fabric.
+	idleTime   = 10 * time.Minute
+	idleJitter = 0.2
+)
+
+// scanBackoff returns the back-off between hardware scans while a GPU is missing,
+// and between attempts to restart the event watch.
+func scanBackoff() wait.Backoff {
+	return wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: time.Minute}
+}
+
+// fabricBackoff returns the back-off between hardware scans while a GPU has not
+// joined its fabric.
+func fabricBackoff() wait.Backoff {
+	return wait.Backoff{Duration: 2 * time.Second, Factor: 1.5, Steps: 20, Cap: time.Minute}
+}
+
+// outcome is what a scan says about when the next one is due.
+type outcome struct {
+	complete  bool // every GPU answers
+	others    bool // other GPUs answer than before, or a recovery action may follow
+	unsettled bool // a GPU has not joined its fabric
+	passing   bool // something is wrong that ends without an event
+}
+
+// pace decides when the next scan is due without an event.
+type pace struct {
+	missing, fabric wait.Backoff
+}
+
+func newPace() *pace { return &pace{missing: scanBackoff(), fabric: fabricBackoff()} }
+
+// next returns the time until the next scan.
+func (p *pace) next(o outcome) time.Duration {
+	if !o.unsettled {
+		p.fabric = fabricBackoff()
+	}
+	if !o.complete {
+		return p.missing.Step()
+	}
+	p.missing = scanBackoff()
+	switch {
+	case o.unsettled:
+		return p.fabric.Step()
+	case o.others:
+		return settleTime
+	case o.passing:
+		return passingTime
+	default:
+		return wait.Jitter(idleTime, idleJitter)
+	}
+}
