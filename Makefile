@@ -74,6 +74,7 @@ unit: need-cc need-busybox ## Unit, golden and property tests with the race dete
 	$(say) "unit tests with the race detector"
 	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v -e /test/e2e -e /test/images -e /test/rights -e /test/admission -e /test/walkthrough)
 	CGO_ENABLED=1 go -C deployments/container test -race ./...
+	go -C tools test ./...
 
 .PHONY: chart
 chart: ## The Helm chart: lint, what it renders, what it refuses, and that it knows every flag
@@ -164,12 +165,17 @@ lint: ## gofmt, vet and golangci-lint, for every module
 fmt: ## Format all Go files
 	gofmt -w $$(git ls-files '*.go')
 
+.PHONY: generate
+generate: ## Generate the deep copies of the public API
+	$(say) "generating code"
+	cd tools && go run ./deepcopy
+
 .PHONY: verify
 verify: lint ## Fail if a file is not formatted, a generated file is stale, or lint finds something
 	$(say) "formatting and generated files"
 	@# Compared with the tree as it is, so that it works before a commit as well.
 	@before=$$(git diff | sha256sum; git status --porcelain); \
-	$(MAKE) --no-print-directory fmt; \
+	$(MAKE) --no-print-directory fmt generate; \
 	after=$$(git diff | sha256sum; git status --porcelain); \
 	if [ "$$before" != "$$after" ]; then \
 	  echo 'These files were not formatted or not generated anew. They are now: read the diff and commit it.' >&2; \

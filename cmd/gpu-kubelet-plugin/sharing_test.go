@@ -23,8 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 )
 
 // shareFor is a claim with a share of a device, as the scheduler allocates it.
@@ -82,7 +82,7 @@ func (n *node) injected(t *testing.T, claim *resourceapi.ResourceClaim) (device 
 }
 
 // reported is what the claim's status says of its one device.
-func reported(t *testing.T, n *node, claim *resourceapi.ResourceClaim) plugin.DeviceData {
+func reported(t *testing.T, n *node, claim *resourceapi.ResourceClaim) v1alpha1.DeviceData {
 	t.Helper()
 	watcher, err := n.client.ResourceV1().ResourceClaims(claim.Namespace).Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -100,7 +100,7 @@ func reported(t *testing.T, n *node, claim *resourceapi.ResourceClaim) plugin.De
 			}
 		}
 	}
-	var data plugin.DeviceData
+	var data v1alpha1.DeviceData
 	if err := json.Unmarshal(object.Status.Devices[0].Data.Raw, &data); err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +344,7 @@ func TestAgentGivesClaimsTurnsOnAGPU(t *testing.T) {
 	if got := slice(); got != gpu.TimeSliceLong {
 		t.Errorf("time slice %s, want %s", got, gpu.TimeSliceLong)
 	}
-	if data := reported(t, n, first); data.Share == nil || data.Share.Strategy != "TimeSlicing" || data.Share.TimeSlice != gpu.TimeSliceLong {
+	if data := reported(t, n, first); data.Share == nil || data.Share.Strategy != "TimeSlicing" || data.Share.TimeSlice != v1alpha1.IntervalLong {
 		t.Errorf("status.devices says %+v of the share", data.Share)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

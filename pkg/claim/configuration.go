@@ -35,10 +35,10 @@ func (m *Manager) configuration(configs []resourceapi.DeviceAllocationConfigurat
 			}
 			config, err := v1alpha1.Decode(c.Opaque.Parameters.Raw)
 			if err != nil {
-				return nil, origin{}, fmt.Errorf("configuration (%s): %w", source, err)
+				return nil, origin{}, fmt.Errorf("configuration (%s): %w %w", source, gpu.ErrInvalid, err)
 			}
 			nvidia := v1alpha1.ForNVIDIA(c.Opaque.Parameters.Raw)
-			if nvidia && len(c.Requests) == 0 && !w.is(config.Kind()) {
+			if nvidia && len(c.Requests) == 0 && !w.is(v1alpha1.KindOf(config)) {
 				continue
 			}
 			last, from = config, origin{entry: i + 1, nvidia: nvidia}
@@ -112,7 +112,7 @@ func (w wish) fits() error {
 	if w.config == nil {
 		return nil
 	}
-	configKind := w.config.Kind()
+	configKind := v1alpha1.KindOf(w.config)
 	refuse := func(what, instead string) error {
 		return fmt.Errorf("configuration: %w: a %s cannot configure %s; %s", gpu.ErrInvalid, w.called(configKind), what, instead)
 	}
@@ -123,7 +123,7 @@ func (w wish) fits() error {
 		if configKind != v1alpha1.KindGpuConfig {
 			return refuse("time slices", "write a GpuConfig whose sharing.strategy is TimeSlicing")
 		}
-		if s := w.sharing(); s != nil && s.Strategy != v1alpha1.SharingTimeSlicing {
+		if s := w.sharing(); s != nil && s.Strategy != v1alpha1.StrategyTimeSlicing {
 			return fmt.Errorf("configuration: sharing.strategy: %w: %s on time slices, whose strategy is TimeSlicing; for %s ask for a share of a GPU's memory", gpu.ErrInvalid, s.Strategy, s.Strategy)
 		}
 	case !w.share.Whole:
@@ -143,8 +143,8 @@ func (w wish) fits() error {
 // in particular.
 func (w wish) interval() gpu.TimeSlice {
 	s := w.sharing()
-	if s == nil || s.TimeSlicing == nil || s.TimeSlicing.Interval == gpu.TimeSliceDefault {
+	if s == nil || s.TimeSlicing == nil || s.TimeSlicing.Interval == v1alpha1.IntervalDefault {
 		return ""
 	}
-	return s.TimeSlicing.Interval
+	return gpu.TimeSlice(s.TimeSlicing.Interval)
 }

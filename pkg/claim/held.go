@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
@@ -68,19 +69,19 @@ func (r *record) held() ([]Device, error) {
 
 // shared says how the device is shared.
 func (a allocated) shared(of kind.Kind) *Share {
-	s := Share{TimeSlice: a.TimeSlice, Enforcement: EnforcementNone}
+	s := Share{TimeSlice: a.TimeSlice, Enforcement: v1alpha1.EnforcementNone}
 	switch {
 	case a.Share != nil && a.Share.Memory == 0:
 		return &Share{}
 	case a.Share != nil:
-		s.Strategy, s.Memory, s.Compute = StrategyPlain, a.Share.Memory, a.Share.Compute
+		s.Strategy, s.Memory, s.Compute = v1alpha1.StrategyPlain, a.Share.Memory, a.Share.Compute
 	case of.Takes() == kind.TakesSlots || a.TimeSlice != "":
-		s.Strategy = StrategyTimeSlicing
+		s.Strategy = v1alpha1.StrategyTimeSlicing
 	case a.MPS == nil:
 		return nil
 	}
 	if a.MPS != nil {
-		s.Strategy, s.Enforcement = StrategyMPS, EnforcementCooperative
+		s.Strategy, s.Enforcement = v1alpha1.StrategyMPS, v1alpha1.EnforcementCooperative
 		s.Processes, s.ThreadPercentage, s.MemoryLimit = a.MPS.Processes, a.MPS.ThreadPercentage, a.MPS.MemoryLimit
 	}
 	return &s

@@ -8,7 +8,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -102,10 +102,10 @@ func TestTheLastOfAClaimsConfigurationsWins(t *testing.T) {
 	mps := config("ShareConfig", "")
 	for name, c := range map[string]struct {
 		configs []string // of the claim, in their order
-		want    claim.Strategy
+		want    v1alpha1.Strategy
 	}{
-		"MPS after Plain": {[]string{config("ShareConfig", plain), mps}, claim.StrategyMPS},
-		"Plain after MPS": {[]string{mps, config("ShareConfig", plain)}, claim.StrategyPlain},
+		"MPS after Plain": {[]string{config("ShareConfig", plain), mps}, v1alpha1.StrategyMPS},
+		"Plain after MPS": {[]string{mps, config("ShareConfig", plain)}, v1alpha1.StrategyPlain},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newShareWorld(t, t.TempDir(), 1)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -142,7 +143,7 @@ func (m *shareModel) told(t *rapid.T, c owned, devices []claim.Device) {
 			t.Fatalf("%s: device %+v, want %+v with an ID of its own", c.claim.Name, d, c.pieces[i])
 		}
 		ids[d.CDIDeviceIDs[0]] = true
-		if mps := d.Share != nil && d.Share.Strategy == claim.StrategyMPS; mps != c.pieces[i].client() {
+		if mps := d.Share != nil && d.Share.Strategy == v1alpha1.StrategyMPS; mps != c.pieces[i].client() {
 			t.Fatalf("%s: %+v is told %+v", c.claim.Name, c.pieces[i], d.Share)
 		}
 	}

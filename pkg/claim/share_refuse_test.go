@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -201,7 +202,7 @@ func TestTheClaimsConfigurationWins(t *testing.T) {
 	class := opaque(resourceapi.AllocationConfigSourceClass, driver, config("GpuConfig", together))
 	c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, class)
 	devices, err := w.start().Prepare(once(), c)
-	if err != nil || devices[0].Share.Strategy != claim.StrategyPlain {
+	if err != nil || devices[0].Share.Strategy != v1alpha1.StrategyPlain {
 		t.Errorf("got %+v, %v, want a plain share", devices, err)
 	}
 }

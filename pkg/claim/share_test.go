@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -125,7 +126,7 @@ func TestAClaimForSeveralUsersWhereMPSServesThem(t *testing.T) {
 		t.Errorf("without a supervisor: %v, want %v", err, gpu.ErrNotReady)
 	}
 	w.supervisor.err = nil
-	if devices, err := m.Prepare(once(), c); err != nil || devices[0].Share.Strategy != claim.StrategyMPS {
+	if devices, err := m.Prepare(once(), c); err != nil || devices[0].Share.Strategy != v1alpha1.StrategyMPS {
 		t.Errorf("got %+v, %v, want MPS", devices, err)
 	}
 }
@@ -143,11 +144,11 @@ func TestWhatIsToldOfAShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []*claim.Share{
-		{Strategy: claim.StrategyMPS, Memory: 20 << 30, Compute: 50, Processes: 2, ThreadPercentage: 25, MemoryLimit: 10<<30 - contextMemory, Enforcement: claim.EnforcementCooperative},
-		{Strategy: claim.StrategyPlain, Memory: 30 << 30, Enforcement: claim.EnforcementNone},
+		{Strategy: v1alpha1.StrategyMPS, Memory: 20 << 30, Compute: 50, Processes: 2, ThreadPercentage: 25, MemoryLimit: 10<<30 - contextMemory, Enforcement: v1alpha1.EnforcementCooperative},
+		{Strategy: v1alpha1.StrategyPlain, Memory: 30 << 30, Enforcement: v1alpha1.EnforcementNone},
 		nil,
-		{Strategy: claim.StrategyMPS, Enforcement: claim.EnforcementCooperative},
-		{Strategy: claim.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceLong, Enforcement: claim.EnforcementNone},
+		{Strategy: v1alpha1.StrategyMPS, Enforcement: v1alpha1.EnforcementCooperative},
+		{Strategy: v1alpha1.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceLong, Enforcement: v1alpha1.EnforcementNone},
 	}
 	var got []*claim.Share
 	for _, d := range devices {
@@ -176,7 +177,7 @@ func TestSharesWithoutMPSArePlain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := devices[0].Share.Strategy; got != claim.StrategyPlain || w.supervisor.String() != "" {
+			if got := devices[0].Share.Strategy; got != v1alpha1.StrategyPlain || w.supervisor.String() != "" {
 				t.Errorf("strategy %s, daemons:\n%s", got, w.supervisor)
 			}
 			must(t, m.Unprepare(once(), c.UID))

@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -33,37 +34,11 @@ type TimeSlicing interface {
 	SetTimeSlice(ctx context.Context, address gpu.PCIAddress, slice gpu.TimeSlice) error
 }
 
-// Strategy is how users of one device share it.
-type Strategy string
-
-// The strategies.
-const (
-	// StrategyMPS: an MPS daemon holds them to limits.
-	StrategyMPS Strategy = "MPS"
-	// StrategyPlain: the scheduler accounts for memory, and nobody holds them to
-	// it.
-	StrategyPlain Strategy = "Plain"
-	// StrategyTimeSlicing: they take turns, and nothing is accounted for.
-	StrategyTimeSlicing Strategy = "TimeSlicing"
-)
-
-// Enforcement is how firmly a share is held to its limits, in the words of the
-// attribute "enforcement".
-type Enforcement string
-
-// The ways to enforce limits.
-const (
-	// EnforcementCooperative limits processes that keep their environment; any
-	// other gets what the largest of its neighbours has.
-	EnforcementCooperative Enforcement = "cooperative"
-	EnforcementNone        Enforcement = "none"
-)
-
 // Share is how a device is shared, and what a share of it is held to.
 type Share struct {
 	// Strategy is empty where only the CDI spec of a claim tells of it; then
 	// nothing else is known either.
-	Strategy Strategy
+	Strategy v1alpha1.Strategy
 	// Memory in bytes that the share has; 0 for time slices, and where a claim
 	// has all of the device.
 	Memory uint64
@@ -81,5 +56,5 @@ type Share struct {
 	MemoryLimit uint64
 	// TimeSlice that was asked for; empty where none was.
 	TimeSlice   gpu.TimeSlice
-	Enforcement Enforcement
+	Enforcement v1alpha1.Enforcement
 }

@@ -24,7 +24,7 @@ func (m *Manager) use(ctx context.Context, a *allocated, w wish, all []wish) err
 		}
 	}
 	switch s := w.sharing(); {
-	case s != nil && s.Strategy == v1alpha1.SharingMPS:
+	case s != nil && s.Strategy == v1alpha1.StrategyMPS:
 		return m.useTogether(ctx, a, w, all, *s.MPS)
 	case w.isShare():
 		return m.useShare(a, w, all)
@@ -46,9 +46,9 @@ func (m *Manager) useShare(a *allocated, w wish, all []wish) error {
 		if m.MPS == nil || !w.gpu.MPSLimits() {
 			return nil // plain, as it was published
 		}
-		config = &v1alpha1.ShareConfig{Strategy: v1alpha1.ShareMPS, Processes: 1, Compute: v1alpha1.ComputeProportional}
+		config = &v1alpha1.ShareConfig{Strategy: v1alpha1.StrategyMPS, Processes: 1, Compute: v1alpha1.ComputeProportional}
 	}
-	if config.Strategy == v1alpha1.SharePlain {
+	if config.Strategy == v1alpha1.StrategyPlain {
 		return nil
 	}
 	if err := m.canMPS(w); err != nil {
@@ -202,7 +202,7 @@ func (m *Manager) canMPS(w wish) error {
 func (w wish) mayCompute(a allocated) error {
 	reset := fmt.Sprintf("an administrator changes it with nvidia-smi -i %s -c DEFAULT", w.name.Address)
 	s := w.sharing()
-	inTurns := w.name.Kind == kind.TimeSlice || s != nil && s.Strategy == v1alpha1.SharingTimeSlicing
+	inTurns := w.name.Kind == kind.TimeSlice || s != nil && s.Strategy == v1alpha1.StrategyTimeSlicing
 	switch mode := w.gpu.ComputeMode; {
 	case mode == gpu.ComputeModeProhibited:
 		return fmt.Errorf("%w: the compute mode of the GPU is %s, in which no process can use it; %s", gpu.ErrNotSupported, mode, reset)

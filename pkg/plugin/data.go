@@ -6,83 +6,37 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// The version and kind that a [DeviceData] says it is.
-const (
-	dataVersion = "gpu.nvidia.com/v1alpha1"
-	dataKind    = "DeviceData"
-)
-
-// DeviceData is the JSON object in status.devices[].data: what a claim has been
-// given in a device. A field may be added to a version, and readers pass over
-// those they do not know.
-type DeviceData struct {
-	metav1.TypeMeta `json:",inline"`
-	// UUID as NVML prints it: "GPU-" or "MIG-" and 36 characters. Absent, as is
-	// PCIBusID, where the device is all GPUs of the node.
-	UUID string `json:"uuid,omitempty"`
-	// PCIBusID of the physical GPU: "0000:1b:00.0".
-	PCIBusID string `json:"pciBusID,omitempty"`
-	// Share says how the device is shared, and what this claim's share is held
-	// to; absent where the claim has the device to itself.
-	Share *ShareData `json:"share,omitempty"`
-}
-
-// ShareData is how a device is shared.
-type ShareData struct {
-	// Strategy is "MPS", "Plain" or "TimeSlicing".
-	Strategy claim.Strategy `json:"strategy"`
-	// Memory of the share; absent where nobody accounts for it.
-	Memory *resource.Quantity `json:"memory,omitempty"`
-	// Compute in percent of the multiprocessors, where the claim asked for some.
-	Compute int `json:"compute,omitempty"`
-	// Processes among which memory and compute are divided, where they are.
-	Processes int `json:"processes,omitempty"`
-	// ThreadPercentage is what each process can have of the multiprocessors at
-	// most; absent where nothing limits it.
-	ThreadPercentage int `json:"threadPercentage,omitempty"`
-	// MemoryLimit of each process, without its context; absent where nothing
-	// limits it.
-	MemoryLimit *resource.Quantity `json:"memoryLimit,omitempty"`
-	// TimeSlice that the claim asked for: "Default", "Short", "Medium", "Long".
-	TimeSlice gpu.TimeSlice `json:"timeSlice,omitempty"`
-	// Enforcement says how firmly the limits hold: "cooperative" or "none".
-	Enforcement claim.Enforcement `json:"enforcement,omitempty"`
-}
-
-func dataOf(d claim.Device) *DeviceData {
-	data := &DeviceData{
-		TypeMeta: metav1.TypeMeta{APIVersion: dataVersion, Kind: dataKind},
-		UUID:     d.UUID,
-	}
+// dataOf returns what a claim is told of a device in its status.
+func dataOf(d claim.Device) *v1alpha1.DeviceData {
+	data := v1alpha1.NewDeviceData()
+	data.UUID = d.UUID
 	if d.Kind != kind.Monitor {
 		data.PCIBusID = d.Address.String()
 	}
 	if known(d.Share) {
-		data.Share = &ShareData{
+		data.Share = &v1alpha1.ShareData{
 			Strategy:         d.Share.Strategy,
 			Memory:           size(d.Share.Memory),
 			Compute:          d.Share.Compute,
 			Processes:        d.Share.Processes,
 			ThreadPercentage: d.Share.ThreadPercentage,
 			MemoryLimit:      size(d.Share.MemoryLimit),
-			TimeSlice:        d.Share.TimeSlice,
+			TimeSlice:        v1alpha1.Interval(d.Share.TimeSlice),
 			Enforcement:      d.Share.Enforcement,
 		}
 	}
 	return data
 }
 
-// known reports whether it is known how a device is shared. It is not if the
-// claim's record is lost and only its CDI spec tells of it.
+// known reports whether it is known how a device is shared. It is unknown if the
+// claim's record is lost and only its CDI spec is left.
 func known(s *claim.Share) bool { return s != nil && s.Strategy != "" }
 
 func size(bytes uint64) *resource.Quantity {
@@ -92,10 +46,10 @@ func size(bytes uint64) *resource.Quantity {
 	return resource.NewQuantity(int64(bytes), resource.BinarySI)
 }
 
-// says reports whether raw says the same as the data. The API server changes
-// the order of its fields.
-func (d *DeviceData) says(raw []byte) bool {
-	var other DeviceData
+// equalData reports whether raw has the same fields as the data. The API server
+// changes their order.
+func equalData(d *v1alpha1.DeviceData, raw []byte) bool {
+	var other v1alpha1.DeviceData
 	if json.Unmarshal(raw, &other) != nil {
 		return false
 	}
@@ -104,9 +58,13 @@ func (d *DeviceData) says(raw []byte) bool {
 	return err == nil && otherErr == nil && bytes.Equal(want, got)
 }
 
-// attributes adds to what is published of a device how this claim has it: the
-// published ones say what the device could be shared by.
-func (d *DeviceData) attributes(a map[string]resourceapi.DeviceAttribute) {
+// addShare adds to the published attributes of a device how this claim shares it.
+// It replaces the published sharing and enforcement, which say how the device could
+// be shared.
+func addShare(a map[string]resourceapi.DeviceAttribute, s *v1alpha1.ShareData) {
+	if s == nil {
+		return
+	}
 	text := func(name, value string) {
 		if value != "" {
 			a[name] = resourceapi.DeviceAttribute{StringValue: &value}
@@ -122,14 +80,10 @@ func (d *DeviceData) attributes(a map[string]resourceapi.DeviceAttribute) {
 			text(name, value.String())
 		}
 	}
-	s := d.Share
-	if s == nil {
-		return
-	}
 	switch s.Strategy {
-	case claim.StrategyMPS:
+	case v1alpha1.StrategyMPS:
 		text(v1alpha1.AttributeSharing, v1alpha1.SharedByMPS)
-	case claim.StrategyTimeSlicing:
+	case v1alpha1.StrategyTimeSlicing:
 		text(v1alpha1.AttributeSharing, v1alpha1.SharedByTimeSlice)
 	default:
 		text(v1alpha1.AttributeSharing, v1alpha1.SharedByNone)

@@ -8,6 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -15,8 +16,8 @@ import (
 
 func mpsShare() *claim.Share {
 	return &claim.Share{
-		Strategy: claim.StrategyMPS, Memory: 10 << 30, Compute: 50, Processes: 2,
-		ThreadPercentage: 25, MemoryLimit: 4608 << 20, Enforcement: claim.EnforcementCooperative,
+		Strategy: v1alpha1.StrategyMPS, Memory: 10 << 30, Compute: 50, Processes: 2,
+		ThreadPercentage: 25, MemoryLimit: 4608 << 20, Enforcement: v1alpha1.EnforcementCooperative,
 	}
 }
 
@@ -31,11 +32,11 @@ func TestDataSaysWhatAClaimHasOfADevice(t *testing.T) {
 		"an MPS share": {mpsShare(), `{` + device + `,"share":{"strategy":"MPS","memory":"10Gi","compute":50,` +
 			`"processes":2,"threadPercentage":25,"memoryLimit":"4608Mi","enforcement":"cooperative"}}`},
 		"a plain share": {
-			&claim.Share{Strategy: claim.StrategyPlain, Memory: 1 << 30, Enforcement: claim.EnforcementNone},
+			&claim.Share{Strategy: v1alpha1.StrategyPlain, Memory: 1 << 30, Enforcement: v1alpha1.EnforcementNone},
 			`{` + device + `,"share":{"strategy":"Plain","memory":"1Gi","enforcement":"none"}}`,
 		},
 		"all of it, in turns": {
-			&claim.Share{Strategy: claim.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceLong, Enforcement: claim.EnforcementNone},
+			&claim.Share{Strategy: v1alpha1.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceLong, Enforcement: v1alpha1.EnforcementNone},
 			`{` + device + `,"share":{"strategy":"TimeSlicing","timeSlice":"Long","enforcement":"none"}}`,
 		},
 		"a share of which only the CDI spec tells": {&claim.Share{}, `{` + device + `}`},
@@ -81,14 +82,14 @@ func TestMetadataSaysHowTheClaimHasTheDevice(t *testing.T) {
 			"processThreadPercentage": number(25), "processMemoryLimit": text("4608Mi"),
 		}},
 		"a plain share of a GPU that MPS could share": {
-			&claim.Share{Strategy: claim.StrategyPlain, Memory: 1 << 30, Enforcement: claim.EnforcementNone},
+			&claim.Share{Strategy: v1alpha1.StrategyPlain, Memory: 1 << 30, Enforcement: v1alpha1.EnforcementNone},
 			map[string]resourceapi.DeviceAttribute{
 				"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("none"), "enforcement": text("none"),
 				"shareMemory": text("1Gi"),
 			},
 		},
 		"turns on a GPU": {
-			&claim.Share{Strategy: claim.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceShort, Enforcement: claim.EnforcementNone},
+			&claim.Share{Strategy: v1alpha1.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceShort, Enforcement: v1alpha1.EnforcementNone},
 			map[string]resourceapi.DeviceAttribute{
 				"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("timeslice"), "enforcement": text("none"),
 				"timeSlice": text("Short"),
@@ -141,7 +142,7 @@ func TestStatusIsWrittenAgainWhenTheLimitsAreOthers(t *testing.T) {
 func TestTheTimeToPrepareAShareIsCountedByItself(t *testing.T) {
 	whole, share, turns := statusDevice(), statusDevice(), statusDevice()
 	share.Share = mpsShare()
-	turns.Kind, turns.Share = kind.TimeSlice, &claim.Share{Strategy: claim.StrategyTimeSlicing}
+	turns.Kind, turns.Share = kind.TimeSlice, &claim.Share{Strategy: v1alpha1.StrategyTimeSlicing}
 	for want, devices := range map[string][]claim.Device{
 		"gpu": {whole}, "gpu-share": {share, share}, "gpu+gpu-share": {share, whole}, "timeslice": {turns}, "unknown": nil,
 	} {

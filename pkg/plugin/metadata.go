@@ -12,9 +12,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
-// metadataOf is what a container finds of a device below
-// /var/run/kubernetes.io/dra-device-attributes: the attributes as published, and
-// what the claim has of it.
+// metadataOf returns what a container finds of a device below
+// /var/run/kubernetes.io/dra-device-attributes: the published attributes, and how
+// the claim shares the device.
 func metadataOf(d claim.Device) *kubeletplugin.DeviceMetadata {
 	attributes := d.Attributes
 	if attributes == nil {
@@ -23,7 +23,7 @@ func metadataOf(d claim.Device) *kubeletplugin.DeviceMetadata {
 	if _, ok := attributes[v1alpha1.AttributeUUID]; !ok && d.UUID != "" {
 		attributes[v1alpha1.AttributeUUID] = resourceapi.DeviceAttribute{StringValue: &d.UUID}
 	}
-	dataOf(d).attributes(attributes)
+	addShare(attributes, dataOf(d).Share)
 	return &kubeletplugin.DeviceMetadata{Attributes: attributes}
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/utils/ptr"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
@@ -36,7 +37,7 @@ type deviceStatus struct {
 	ready           metav1.ConditionStatus
 	reason, message string
 	// data is nil where nothing was prepared.
-	data *DeviceData
+	data *v1alpha1.DeviceData
 	// since is when the device came into this state.
 	since time.Time
 }
@@ -116,7 +117,7 @@ func (d deviceStatus) is(e resourceapi.AllocatedDeviceStatus, driver string) boo
 	if e.Driver != driver || e.Pool != d.pool || e.Device != d.device || ptr.Deref(e.ShareID, "") != string(ptr.Deref(d.shareID, "")) {
 		return false
 	}
-	if d.data != nil && (e.Data == nil || !d.data.says(e.Data.Raw)) {
+	if d.data != nil && (e.Data == nil || !equalData(d.data, e.Data.Raw)) {
 		return false
 	}
 	return slices.ContainsFunc(e.Conditions, func(c metav1.Condition) bool {

@@ -20,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -117,7 +118,7 @@ func TestStatusNamesThePreparedDeviceAndLeavesOtherDriversAlone(t *testing.T) {
 
 func canonical(t *testing.T, raw []byte) []byte {
 	t.Helper()
-	var data DeviceData
+	var data v1alpha1.DeviceData
 	if err := json.Unmarshal(raw, &data); err != nil {
 		t.Fatal(err)
 	}

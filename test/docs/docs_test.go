@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/test/markdown"
 )
 
@@ -160,7 +159,7 @@ func publicNames(t *testing.T) map[string]string {
 }
 
 func TestEveryFieldThatAClaimIsToldIsInTheReference(t *testing.T) {
-	wantNamed(t, section(t, reference, "## What a claim is told"), reference, fields(reflect.TypeFor[plugin.DeviceData](), ""))
+	wantNamed(t, section(t, reference, "## What a claim is told"), reference, fields(reflect.TypeFor[v1alpha1.DeviceData](), ""))
 }
 
 func TestEveryTaintAndLabelOfOursIsDocumented(t *testing.T) {
@@ -207,8 +206,9 @@ func TestEveryDeviceClassOfTheChartIsInTheReferenceAndNoOther(t *testing.T) {
 
 func TestEveryKindAndFieldOfTheConfigurationIsInTheReference(t *testing.T) {
 	text := section(t, reference, "## Configuration of claims and classes")
-	for _, config := range []v1alpha1.Config{&v1alpha1.GpuConfig{}, &v1alpha1.MigConfig{}, &v1alpha1.ShareConfig{}} {
-		wantNamed(t, text, reference, append(fields(reflect.TypeOf(config).Elem(), ""), config.Kind()))
+	for _, config := range []any{v1alpha1.GpuConfig{}, v1alpha1.MigConfig{}, v1alpha1.ShareConfig{}} {
+		kind := reflect.TypeOf(config)
+		wantNamed(t, text, reference, append(fields(kind, ""), kind.Name()))
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
@@ -89,7 +89,7 @@ func wantTold(t *testing.T, namespace string, want ...string) {
 			if len(claim.Status.Devices) != 1 || claim.Status.Devices[0].Data == nil {
 				return false, "status.devices says nothing of " + claim.Name, nil
 			}
-			var data plugin.DeviceData
+			var data v1alpha1.DeviceData
 			if err := json.Unmarshal(claim.Status.Devices[0].Data.Raw, &data); err != nil {
 				return false, "", err
 			}

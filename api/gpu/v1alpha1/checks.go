@@ -8,8 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 const (
@@ -65,7 +63,7 @@ func (p *problems) between(at *field.Path, value, least, most int) {
 
 // strategy gives the sharing of a strategy with its defaults, and refuses the
 // section of the other one. The sections are named as they are written.
-func (p *problems) strategy(at *field.Path, strategy SharingStrategy, timeSlicing string, hasTimeSlicing bool, mps string, hasMPS bool) *Sharing {
+func (p *problems) strategy(at *field.Path, strategy Strategy, timeSlicing string, hasTimeSlicing bool, mps string, hasMPS bool) *Sharing {
 	sharing := &Sharing{Strategy: strategy}
 	forbid := func(section string, written bool) {
 		if written {
@@ -73,16 +71,16 @@ func (p *problems) strategy(at *field.Path, strategy SharingStrategy, timeSlicin
 		}
 	}
 	switch strategy {
-	case SharingTimeSlicing:
-		sharing.TimeSlicing = &TimeSlicing{Interval: gpu.TimeSliceDefault}
+	case StrategyTimeSlicing:
+		sharing.TimeSlicing = &TimeSlicing{Interval: IntervalDefault}
 		forbid(mps, hasMPS)
-	case SharingMPS:
+	case StrategyMPS:
 		sharing.MPS = &MPS{}
 		forbid(timeSlicing, hasTimeSlicing)
 	case "":
-		p.add(field.Required(at.Child("strategy"), fmt.Sprintf("say %s or %s", SharingTimeSlicing, SharingMPS)))
+		p.add(field.Required(at.Child("strategy"), fmt.Sprintf("say %s or %s", StrategyTimeSlicing, StrategyMPS)))
 	default:
-		oneOf(p, at.Child("strategy"), strategy, SharingTimeSlicing, SharingMPS)
+		oneOf(p, at.Child("strategy"), strategy, StrategyTimeSlicing, StrategyMPS)
 	}
 	return sharing
 }

@@ -13,8 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	strictjson "sigs.k8s.io/json"
-
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // Decode reads the parameters of an opaque configuration, JSON as the API
@@ -25,23 +23,23 @@ import (
 // allowed there, and is one short line whatever the parameters hold.
 func Decode(parameters []byte) (Config, error) {
 	if len(parameters) > resourceapi.OpaqueParametersMaxLength {
-		return nil, fmt.Errorf("%w parameters: %d bytes, at most %d are allowed", gpu.ErrInvalid, len(parameters), resourceapi.OpaqueParametersMaxLength)
+		return nil, fmt.Errorf("parameters: %d bytes, at most %d are allowed", len(parameters), resourceapi.OpaqueParametersMaxLength)
 	}
 	var meta metav1.TypeMeta
 	if err := strictjson.UnmarshalCaseSensitivePreserveInts(parameters, &meta); err != nil {
-		return nil, fmt.Errorf("%w parameters: %s", gpu.ErrInvalid, readable(err, parameters))
+		return nil, fmt.Errorf("parameters: %s", readable(err, parameters))
 	}
 	into, unknown := newDocument(meta)
 	if unknown != nil {
-		return nil, fmt.Errorf("%w parameters: %w%s", gpu.ErrInvalid, unknown, hint(meta, parameters))
+		return nil, fmt.Errorf("parameters: %w%s", unknown, hint(meta, parameters))
 	}
 	if err := unmarshal(parameters, into); err != nil {
-		return nil, fmt.Errorf("%w %s: %w%s", gpu.ErrInvalid, meta.Kind, err, hint(meta, parameters))
+		return nil, fmt.Errorf("%s: %w%s", meta.Kind, err, hint(meta, parameters))
 	}
 	var problems problems
 	config := into.config(&problems)
 	if err := problems.err(); err != nil {
-		return nil, fmt.Errorf("%w %s: %w", gpu.ErrInvalid, meta.Kind, err)
+		return nil, fmt.Errorf("%s: %w", meta.Kind, err)
 	}
 	return config, nil
 }

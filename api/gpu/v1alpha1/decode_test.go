@@ -2,7 +2,6 @@ package v1alpha1
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,8 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
-
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // Each testdata/valid/*.yaml is parameters; the .golden beside it is what they
@@ -38,8 +35,8 @@ func TestExamplesAreDecodedWithDefaults(t *testing.T) {
 func TestExamplesAreRefusedWithTheFieldAndWhatIsAllowed(t *testing.T) {
 	each(t, "invalid", func(t *testing.T, parameters []byte) string {
 		config, err := Decode(parameters)
-		if config != nil || !errors.Is(err, gpu.ErrInvalid) {
-			t.Fatalf("got %v, %v, want an error that is %v", config, err, gpu.ErrInvalid)
+		if config != nil || err == nil {
+			t.Fatalf("got %v, %v, want an error and nothing else", config, err)
 		}
 		return err.Error() + "\n"
 	})
@@ -99,8 +96,8 @@ func TestDecodeRefusesWhatIsNoConfiguration(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Decode([]byte(c.parameters))
-			if got != nil || !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(fmt.Sprint(err), c.want) {
-				t.Errorf("got %v, %v, want an error that is %v and says %q", got, err, gpu.ErrInvalid, c.want)
+			if got != nil || err == nil || !strings.Contains(fmt.Sprint(err), c.want) {
+				t.Errorf("got %v, %v, want an error that says %q", got, err, c.want)
 			}
 		})
 	}
@@ -164,20 +161,16 @@ func checkText(t *testing.T, err error) {
 // Parsing a quantity costs as much as its exponent says, and whoever may write
 // a claim could stop an agent with one.
 func TestAQuantityCannotKeepTheAgentBusy(t *testing.T) {
-	done := make(chan error, 1)
+	done := make(chan bool, 1)
 	go func() {
 		_, ours := Decode([]byte(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "sharing": {"strategy": "MPS", "mps": {"memoryLimit": "1e-999999999"}}}`))
 		_, nvidia := Decode([]byte(`{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": {"strategy": "MPS", "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "1e-999999999"}}}`))
-		if ours == nil || nvidia == nil {
-			done <- nil
-			return
-		}
-		done <- errors.Join(ours, nvidia)
+		done <- ours != nil && nvidia != nil
 	}()
 	select {
-	case err := <-done:
-		if !errors.Is(err, gpu.ErrInvalid) {
-			t.Errorf("got %v, want %v", err, gpu.ErrInvalid)
+	case refused := <-done:
+		if !refused {
+			t.Error("the quantity is accepted")
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("still parsing")
@@ -211,9 +204,6 @@ func FuzzDecode(f *testing.F) {
 		}
 		if err != nil {
 			checkText(t, err)
-			if !errors.Is(err, gpu.ErrInvalid) {
-				t.Errorf("%q: %v is not %v", data, err, gpu.ErrInvalid)
-			}
 			return
 		}
 		written, err := json.Marshal(config)

@@ -1,52 +1,68 @@
 package v1alpha1
 
 import (
-	"path/filepath"
 	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
-func TestDeepCopiesAreEqualAndShareNothing(t *testing.T) {
-	files, err := filepath.Glob("testdata/valid/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		config, err := Decode(parametersIn(t, file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var copied Config
-		switch c := config.(type) {
-		case *GpuConfig:
-			copied = c.DeepCopy()
-		case *MigConfig:
-			copied = c.DeepCopy()
-		case *ShareConfig:
-			copied = c.DeepCopy()
-		}
-		if diff := cmp.Diff(config, copied); diff != "" {
-			t.Errorf("%s: copy (-want +got):\n%s", file, diff)
+func TestDeepCopyReturnsAnEqualObjectThatSharesNothing(t *testing.T) {
+	for _, object := range []runtime.Object{&GpuConfig{}, &MigConfig{}, &ShareConfig{}, &DeviceData{}} {
+		fill(reflect.ValueOf(object).Elem())
+		copied := object.DeepCopyObject()
+		if diff := cmp.Diff(object, copied); diff != "" {
+			t.Errorf("%T: copy (-want +got):\n%s", object, diff)
 		}
 		originals := map[uintptr]bool{}
-		pointers(reflect.ValueOf(config), func(p uintptr) { originals[p] = true })
+		pointers(reflect.ValueOf(object), func(p uintptr) { originals[p] = true })
 		pointers(reflect.ValueOf(copied), func(p uintptr) {
 			if originals[p] {
-				t.Errorf("%s: the copy shares memory with the original", file)
+				t.Errorf("%T: the copy shares memory with the original", object)
 			}
 		})
 	}
 }
 
-func TestACopyOfNothingIsNothing(t *testing.T) {
-	if (*GpuConfig)(nil).DeepCopy() != nil || (*MigConfig)(nil).DeepCopy() != nil || (*ShareConfig)(nil).DeepCopy() != nil {
-		t.Error("got something")
+func TestDeepCopyOfNilIsNil(t *testing.T) {
+	if (*GpuConfig)(nil).DeepCopy() != nil || (*MigConfig)(nil).DeepCopy() != nil || (*ShareConfig)(nil).DeepCopy() != nil || (*DeviceData)(nil).DeepCopy() != nil {
+		t.Error("got an object, want nil")
 	}
 }
 
-// pointers calls seen with all that v points to.
+// fill sets every field of v to a value other than zero.
+func fill(v reflect.Value) {
+	if v.Type() == reflect.TypeFor[resource.Quantity]() {
+		v.Set(reflect.ValueOf(resource.MustParse("10Gi")))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		for i := range v.Len() {
+			fill(v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	case reflect.String:
+		v.SetString("text")
+	case reflect.Int:
+		v.SetInt(1)
+	case reflect.Bool:
+		v.SetBool(true)
+	default:
+		panic("fill has no value of the type " + v.Type().String())
+	}
+}
+
+// pointers calls seen for every pointer in v.
 func pointers(v reflect.Value, seen func(uintptr)) {
 	switch v.Kind() {
 	case reflect.Pointer:

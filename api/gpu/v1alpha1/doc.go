@@ -1,15 +1,16 @@
-// Package v1alpha1 is the opaque configuration that a DeviceClass or a
-// ResourceClaim can carry for this driver:
+// Package v1alpha1 is the public vocabulary of the driver: everything that users,
+// administrators and other programs read or write.
 //
-//	config:
-//	- opaque:
-//	    driver: gpu.nvidia.com
-//	    parameters:
-//	      apiVersion: gpu.nvidia.com/v1alpha1
-//	      kind: GpuConfig
+//   - The kinds of opaque configuration that a DeviceClass or a ResourceClaim can
+//     carry ([GpuConfig], [MigConfig], [ShareConfig]), with defaults, strict
+//     decoding and validation ([Decode]). Decode also converts the configuration of
+//     NVIDIA's own driver (resource.nvidia.com/v1beta1).
+//   - [DeviceData], which the driver writes to the status of a claim.
+//   - The names of device types, attributes, capacities, taints, labels and
+//     annotations.
 //
-// It holds the types, their defaults, validation and strict decoding, and the
-// conversion of the configuration of NVIDIA's own driver
-// (resource.nvidia.com/v1beta1). Which configuration wins where several apply,
-// and what a device makes of it, is decided where claims are prepared.
+// The package imports nothing else of this module. Which of several configurations
+// applies to a device, and what the driver does with it, is decided elsewhere.
+//
+// +k8s:deepcopy-gen=package
 package v1alpha1

@@ -3,8 +3,6 @@ package v1alpha1
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // The documents differ from the configurations in that they can tell what was
@@ -30,7 +28,7 @@ func (*migDocument) fields() string { return sharingFields }
 
 func (d *migDocument) config(p *problems) Config {
 	sharing := d.Sharing.sharing(p)
-	if sharing != nil && sharing.TimeSlicing != nil && sharing.TimeSlicing.Interval != gpu.TimeSliceDefault {
+	if sharing != nil && sharing.TimeSlicing != nil && sharing.TimeSlicing.Interval != IntervalDefault {
 		p.add(field.Invalid(field.NewPath("sharing", "timeSlicing", "interval"), short(string(sharing.TimeSlicing.Interval)), "must be Default: the hardware has no other time slice for MIG devices"))
 	}
 	return newMigConfig(sharing)
@@ -38,20 +36,20 @@ func (d *migDocument) config(p *problems) Config {
 
 type shareDocument struct {
 	metav1.TypeMeta `json:",inline"`
-	Strategy        ShareStrategy `json:"strategy"`
-	Processes       *int          `json:"processes"`
-	Compute         ComputeMode   `json:"compute"`
+	Strategy        Strategy    `json:"strategy"`
+	Processes       *int        `json:"processes"`
+	Compute         ComputeMode `json:"compute"`
 }
 
 func (*shareDocument) fields() string { return "strategy, processes, compute" }
 
 func (d *shareDocument) config(p *problems) Config {
 	config := &ShareConfig{
-		TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion, Kind: KindShareConfig},
+		TypeMeta: typeMeta(KindShareConfig),
 		Strategy: d.Strategy,
 	}
 	switch d.Strategy {
-	case SharePlain:
+	case StrategyPlain:
 		const why = "only with the strategy MPS: nothing limits a plain share"
 		if d.Processes != nil {
 			p.add(field.Forbidden(field.NewPath("processes"), why))
@@ -59,25 +57,25 @@ func (d *shareDocument) config(p *problems) Config {
 		if d.Compute != "" {
 			p.add(field.Forbidden(field.NewPath("compute"), why))
 		}
-	case ShareMPS, "":
-		config.Strategy, config.Processes, config.Compute = ShareMPS, 1, ComputeProportional
+	case StrategyMPS, "":
+		config.Strategy, config.Processes, config.Compute = StrategyMPS, 1, ComputeProportional
 		if d.Processes != nil {
 			config.Processes = *d.Processes
-			p.between(field.NewPath("processes"), config.Processes, 1, gpu.MPSMaxClients)
+			p.between(field.NewPath("processes"), config.Processes, 1, MaxProcesses)
 		}
 		if d.Compute != "" {
 			config.Compute = d.Compute
 			oneOf(p, field.NewPath("compute"), d.Compute, ComputeProportional, ComputeBurst)
 		}
 	default:
-		oneOf(p, field.NewPath("strategy"), d.Strategy, ShareMPS, SharePlain)
+		oneOf(p, field.NewPath("strategy"), d.Strategy, StrategyMPS, StrategyPlain)
 	}
 	return config
 }
 
 type sharingDocument struct {
-	Strategy    SharingStrategy `json:"strategy"`
-	TimeSlicing *TimeSlicing    `json:"timeSlicing"`
+	Strategy    Strategy     `json:"strategy"`
+	TimeSlicing *TimeSlicing `json:"timeSlicing"`
 	MPS         *struct {
 		ThreadPercentage *int    `json:"threadPercentage"`
 		MemoryLimit      *amount `json:"memoryLimit"`
@@ -97,7 +95,7 @@ func (d *sharingDocument) sharing(p *problems) *Sharing {
 	sharing := p.strategy(at, d.Strategy, "timeSlicing", d.TimeSlicing != nil, "mps", d.MPS != nil)
 	if d.TimeSlicing != nil && d.TimeSlicing.Interval != "" && sharing.TimeSlicing != nil {
 		sharing.TimeSlicing.Interval = d.TimeSlicing.Interval
-		oneOf(p, at.Child("timeSlicing", "interval"), d.TimeSlicing.Interval, gpu.TimeSlices()...)
+		oneOf(p, at.Child("timeSlicing", "interval"), d.TimeSlicing.Interval, Intervals()...)
 	}
 	if d.MPS == nil || sharing.MPS == nil {
 		return sharing
@@ -129,9 +127,9 @@ func (d *sharingDocument) sharing(p *problems) *Sharing {
 }
 
 func newGpuConfig(sharing *Sharing) *GpuConfig {
-	return &GpuConfig{TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion, Kind: KindGpuConfig}, Sharing: sharing}
+	return &GpuConfig{TypeMeta: typeMeta(KindGpuConfig), Sharing: sharing}
 }
 
 func newMigConfig(sharing *Sharing) *MigConfig {
-	return &MigConfig{TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion, Kind: KindMigConfig}, Sharing: sharing}
+	return &MigConfig{TypeMeta: typeMeta(KindMigConfig), Sharing: sharing}
 }

@@ -10,8 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	strictjson "sigs.k8s.io/json"
-
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // The configuration of NVIDIA's own driver, from its api/nvidia.com/resource/v1beta1.
@@ -45,7 +43,7 @@ func nvidiaUnserved(kind string) (why string, known bool) {
 type nvidiaGpuDocument struct {
 	metav1.TypeMeta `json:",inline"`
 	Sharing         *struct {
-		Strategy          SharingStrategy    `json:"strategy"`
+		Strategy          Strategy           `json:"strategy"`
 		TimeSlicingConfig *TimeSlicing       `json:"timeSlicingConfig"`
 		MpsConfig         *nvidiaMPSDocument `json:"mpsConfig"`
 	} `json:"sharing"`
@@ -66,7 +64,7 @@ func (d *nvidiaGpuDocument) config(p *problems) Config {
 	sharing := p.strategy(at, d.Sharing.Strategy, "timeSlicingConfig", slicing != nil, "mpsConfig", d.Sharing.MpsConfig != nil)
 	if slicing != nil && slicing.Interval != "" && sharing.TimeSlicing != nil {
 		sharing.TimeSlicing.Interval = slicing.Interval
-		oneOf(p, at.Child("timeSlicingConfig", "interval"), slicing.Interval, gpu.TimeSlices()...)
+		oneOf(p, at.Child("timeSlicingConfig", "interval"), slicing.Interval, Intervals()...)
 	}
 	d.Sharing.MpsConfig.limit(p, sharing.MPS)
 	return newGpuConfig(sharing)
@@ -75,7 +73,7 @@ func (d *nvidiaGpuDocument) config(p *problems) Config {
 type nvidiaMigDocument struct {
 	metav1.TypeMeta `json:",inline"`
 	Sharing         *struct {
-		Strategy  SharingStrategy    `json:"strategy"`
+		Strategy  Strategy           `json:"strategy"`
 		MpsConfig *nvidiaMPSDocument `json:"mpsConfig"`
 	} `json:"sharing"`
 }

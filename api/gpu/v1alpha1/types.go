@@ -5,148 +5,155 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// GroupVersion is the apiVersion of every configuration here. The group is
-// that of the API, whatever name the driver runs under.
-const GroupVersion = "gpu.nvidia.com/v1alpha1"
-
-// The kinds of configuration.
-const (
-	KindGpuConfig   = "GpuConfig"
-	KindMigConfig   = "MigConfig"
-	KindShareConfig = "ShareConfig"
-)
-
-// Config is one decoded configuration: a [GpuConfig], [MigConfig] or
-// [ShareConfig].
+// Config is a decoded configuration: a [GpuConfig], [MigConfig] or [ShareConfig].
 type Config interface {
-	// Kind of the configuration, also where it was converted from another
-	// group's.
-	Kind() string
+	runtime.Object
+	isConfig()
 }
 
-// GpuConfig configures GPUs that are allocated as a whole, and time slices of
-// them.
+// KindOf returns the kind of a configuration. A converted configuration has a kind
+// of this package.
+func KindOf(config Config) string { return config.GetObjectKind().GroupVersionKind().Kind }
+
+// GpuConfig configures whole GPUs, and time slices of GPUs.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type GpuConfig struct {
 	metav1.TypeMeta `json:",inline"`
-	// Sharing says how several containers or pods use the claim's GPUs
-	// together; nil leaves the GPUs as they are.
+	// Sharing says how the users of one claim share its GPUs. If it is nil, the
+	// driver changes nothing.
 	Sharing *Sharing `json:"sharing,omitempty"`
 }
 
-// MigConfig configures MIG devices that are allocated as a whole.
+// MigConfig configures whole MIG devices.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type MigConfig struct {
 	metav1.TypeMeta `json:",inline"`
-	// Sharing as in [GpuConfig], but a time slice other than Default is
-	// invalid: the hardware has none for MIG devices.
+	// Sharing is as in [GpuConfig], but an interval other than Default is invalid:
+	// the hardware has no other time slice for MIG devices.
 	Sharing *Sharing `json:"sharing,omitempty"`
 }
 
-// ShareConfig configures shares: requests for less than all memory of a GPU or
-// MIG device.
+// ShareConfig configures shares: requests for less than all memory of a GPU or MIG
+// device.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type ShareConfig struct {
 	metav1.TypeMeta `json:",inline"`
-	// Strategy holds a share to what it was given; MPS by default.
-	Strategy ShareStrategy `json:"strategy,omitempty"`
-	// Processes that use the share at a time, 1 to [gpu.MPSMaxClients], 1 by
-	// default: its memory and compute are divided among them. A share has as large
-	// a part of that many as of its device's memory. With the strategy
-	// Plain, which limits nobody, it cannot be given and is 0.
+	// Strategy is what holds the share to its size: MPS, the default, or Plain.
+	Strategy Strategy `json:"strategy,omitempty"`
+	// Processes is how many processes use the share at a time, 1 to
+	// [MaxProcesses]; the default is 1. Memory and compute are divided among them.
+	// The share of a device's memory is also the share of its processes. It must be
+	// left out with the strategy Plain, and is 0 then.
 	Processes int `json:"processes,omitempty"`
-	// Compute of a share whose request names none; Proportional by default.
-	// With the strategy Plain it cannot be given and is empty.
+	// Compute is the compute of a share whose request names none; the default is
+	// Proportional. It must be left out with the strategy Plain, and is empty then.
 	Compute ComputeMode `json:"compute,omitempty"`
 }
 
-// Sharing says how several containers or pods use one claim's devices together.
+// MaxProcesses is how many processes can use the shares of a GPU at a time: as many
+// as CUDA's Multi-Process Service admits.
+const MaxProcesses = 48
+
+// Sharing says how the users of one claim share its devices.
 type Sharing struct {
-	// Strategy has no default.
-	Strategy SharingStrategy `json:"strategy,omitempty"`
-	// TimeSlicing is set exactly where Strategy is TimeSlicing.
+	// Strategy is TimeSlicing or MPS. It has no default.
+	Strategy Strategy `json:"strategy,omitempty"`
+	// TimeSlicing is set if and only if Strategy is TimeSlicing.
 	TimeSlicing *TimeSlicing `json:"timeSlicing,omitempty"`
-	// MPS is set exactly where Strategy is MPS.
+	// MPS is set if and only if Strategy is MPS.
 	MPS *MPS `json:"mps,omitempty"`
 }
 
-// SharingStrategy is a way to use one claim's devices together.
-type SharingStrategy string
+// Strategy is a way to share a device.
+type Strategy string
 
-// The strategies of [Sharing].
+// The strategies. [Sharing] takes TimeSlicing and MPS, [ShareConfig] takes MPS and
+// Plain.
 const (
-	SharingTimeSlicing SharingStrategy = "TimeSlicing"
-	SharingMPS         SharingStrategy = "MPS"
+	// StrategyTimeSlicing lets processes take turns. Nothing limits their memory.
+	StrategyTimeSlicing Strategy = "TimeSlicing"
+	// StrategyMPS lets processes run at the same time. An MPS daemon limits each.
+	StrategyMPS Strategy = "MPS"
+	// StrategyPlain lets processes take turns. The scheduler counts their memory,
+	// and nothing limits it.
+	StrategyPlain Strategy = "Plain"
 )
 
-// TimeSlicing configures taking turns.
+// TimeSlicing configures the strategy TimeSlicing.
 type TimeSlicing struct {
-	// Interval of a turn; Default by default.
-	Interval gpu.TimeSlice `json:"interval,omitempty"`
+	// Interval is the length of a time slice; the default is Default.
+	Interval Interval `json:"interval,omitempty"`
 }
 
-// MPS configures the clients of an MPS daemon: every process of every
-// container that uses the claim is one.
+// Interval is the length of a time slice: how long a process computes before the
+// next one does.
+type Interval string
+
+// The intervals.
+const (
+	IntervalDefault Interval = "Default"
+	IntervalShort   Interval = "Short"
+	IntervalMedium  Interval = "Medium"
+	IntervalLong    Interval = "Long"
+)
+
+// Intervals returns all intervals.
+func Intervals() []Interval {
+	return []Interval{IntervalDefault, IntervalShort, IntervalMedium, IntervalLong}
+}
+
+// MPS configures the strategy MPS. Every process of every container that uses the
+// claim is a client of one MPS daemon.
 type MPS struct {
-	// ThreadPercentage of the multiprocessors that a process can have, 1 to
-	// 100; nil for no limit.
+	// ThreadPercentage is the part of the SMs that a process can have, 1 to 100; nil
+	// for no limit.
 	ThreadPercentage *int `json:"threadPercentage,omitempty"`
-	// MemoryLimit of a process on each device, in whole Mi; nil for no limit.
+	// MemoryLimit is the memory that a process can have on each device, in whole Mi;
+	// nil for no limit.
 	MemoryLimit *resource.Quantity `json:"memoryLimit,omitempty"`
-	// PerDevice wins over MemoryLimit. No device is named twice.
+	// PerDevice overrides MemoryLimit for some devices, each of them once.
 	PerDevice []DeviceLimit `json:"perDevice,omitempty"`
-	// MultiUser says that the clients are of several users (UIDs). It changes
-	// nothing: the claim is refused where the node's MPS serves one user at a
+	// MultiUser declares that the processes run as several users. It changes
+	// nothing; the agent refuses the claim if the node's MPS serves one user at a
 	// time.
 	MultiUser bool `json:"multiUser,omitempty"`
 }
 
 // DeviceLimit is the memory limit of a process on one device.
 type DeviceLimit struct {
+	// Device is the device that the limit is for.
 	Device DeviceRef `json:"device"`
-	// MemoryLimit in whole Mi.
+	// MemoryLimit is in whole Mi.
 	MemoryLimit resource.Quantity `json:"memoryLimit"`
 }
 
-// DeviceRef names one of a request's devices by its index, counted from 0, or
-// by its UUID ("GPU-…", "MIG-…"). In JSON an index is a number or a string.
+// DeviceRef names a device of the request by its index, counted from 0, or by its
+// UUID ("GPU-…", "MIG-…"). An index can be a number or a string in JSON.
 type DeviceRef string
 
-// Index of the device, where it is named by one.
+// Index returns the index of the device, if it is named by its index.
 func (r DeviceRef) Index() (index int, ok bool) {
 	index, err := strconv.Atoi(string(r))
 	return index, err == nil
 }
 
-// ShareStrategy is what holds a share to what it was given.
-type ShareStrategy string
-
-// The strategies of a share.
-const (
-	// ShareMPS: an MPS daemon limits its processes.
-	ShareMPS ShareStrategy = "MPS"
-	// SharePlain: nobody does; the scheduler accounts for it.
-	SharePlain ShareStrategy = "Plain"
-)
-
-// ComputeMode says how much compute a share has whose request names none.
+// ComputeMode says how much compute a share has if its request names none.
 type ComputeMode string
 
 // The compute modes.
 const (
-	// ComputeProportional: as large a part of the multiprocessors as of the
-	// memory.
+	// ComputeProportional is as large a part of the SMs as of the memory.
 	ComputeProportional ComputeMode = "Proportional"
-	// ComputeBurst: no limit.
+	// ComputeBurst is no limit.
 	ComputeBurst ComputeMode = "Burst"
 )
 
-// Kind implements [Config].
-func (*GpuConfig) Kind() string { return KindGpuConfig }
-
-// Kind implements [Config].
-func (*MigConfig) Kind() string { return KindMigConfig }
-
-// Kind implements [Config].
-func (*ShareConfig) Kind() string { return KindShareConfig }
+func (*GpuConfig) isConfig()   {}
+func (*MigConfig) isConfig()   {}
+func (*ShareConfig) isConfig() {}

@@ -1,0 +1,50 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// DeviceData is the JSON object in status.devices[].data of a claim: what the claim
+// has of a device. A later release may add fields; readers ignore fields that they
+// do not know.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+type DeviceData struct {
+	metav1.TypeMeta `json:",inline"`
+	// UUID is NVML's UUID of the GPU or MIG device: "GPU-" or "MIG-" and 36
+	// characters. Like PCIBusID it is absent if the device is all GPUs of the node.
+	UUID string `json:"uuid,omitempty"`
+	// PCIBusID is the PCI address of the GPU: "0000:1b:00.0".
+	PCIBusID string `json:"pciBusID,omitempty"`
+	// Share says how the device is shared; absent if the claim has the device alone.
+	Share *ShareData `json:"share,omitempty"`
+}
+
+// ShareData is how a device is shared, and what limits the claim's processes.
+type ShareData struct {
+	// Strategy is MPS, Plain or TimeSlicing.
+	Strategy Strategy `json:"strategy"`
+	// Memory is the memory that the scheduler has promised; absent if it has
+	// promised none.
+	Memory *resource.Quantity `json:"memory,omitempty"`
+	// Compute is the compute that the scheduler has promised, in percent of the SMs;
+	// absent if it has promised none.
+	Compute int `json:"compute,omitempty"`
+	// Processes is the number of processes among which memory and compute are
+	// divided; absent if they are not.
+	Processes int `json:"processes,omitempty"`
+	// ThreadPercentage is the part of the SMs that a process can have; absent if
+	// nothing limits it.
+	ThreadPercentage int `json:"threadPercentage,omitempty"`
+	// MemoryLimit is the memory that a process can have, besides its context; absent
+	// if nothing limits it.
+	MemoryLimit *resource.Quantity `json:"memoryLimit,omitempty"`
+	// TimeSlice is the interval that the claim asked for.
+	TimeSlice Interval `json:"timeSlice,omitempty"`
+	// Enforcement is how firmly the limits hold.
+	Enforcement Enforcement `json:"enforcement,omitempty"`
+}
+
+// NewDeviceData returns a DeviceData with its apiVersion and kind.
+func NewDeviceData() *DeviceData { return &DeviceData{TypeMeta: typeMeta(KindDeviceData)} }
