@@ -10,6 +10,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 // Catalog describes the GPUs of one node.
@@ -79,9 +80,9 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 	groups := make([]group, len(gpus))
 	for i, g := range gpus {
 		parts, counters := c.parts(g, cut[g.Address], held)
-		taints := taintsOf(g, unhealthy[g.Address])
-		turns := c.timeSliced(g, held)
-		if turns && len(counters) == 0 {
+		facts := use.Facts{GPU: g, Unhealthy: unhealthy[g.Address], MPS: c.Shares.MPS}
+		slots := c.timeSliced(g, held)
+		if slots && len(counters) == 0 {
 			counters = []counter{wholeCounter(len(parts))}
 		}
 		consumed := consumption(g, counters, len(parts))
@@ -91,18 +92,27 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 			// It comes and goes with the claims.
 			delete(whole.Attributes, v1alpha1.AttributeMIGMode)
 		}
-		lentWhole := lent(g, kind.Name{Kind: kind.GPU, Address: g.Address})
-		whole.Taints, whole.ConsumesCounters = slices.Concat(taints.whole, c.lastShares(g, whole), lentWhole), consumed[0]
+		whole.ConsumesCounters = consumed[0]
+		whole.Taints = c.taints(facts, kind.Name{Kind: kind.GPU, Address: g.Address}, c.sharing(g, whole), c.withdrawnShare(g, whole))
 		groups[i].whole = whole
 		for j, p := range parts {
 			device := c.part(g, p, held)
-			device.Taints, device.ConsumesCounters = slices.Concat(taints.parts, c.lastPart(g, p, device), lent(g, p.name(g))), consumed[1+j]
+			device.ConsumesCounters = consumed[1+j]
+			if p.withdrawn {
+				device.Taints = c.taints(facts, p.name(g), use.Alone, v1alpha1.OfferMIG)
+			} else {
+				device.Taints = c.taints(facts, p.name(g), c.sharing(g, device), c.withdrawnShare(g, device))
+			}
 			groups[i].parts = append(groups[i].parts, device)
 		}
-		if turns {
-			device := c.turns(g)
-			device.Taints, device.ConsumesCounters = slices.Concat(taints.turns, withdrawn(!c.offersTurns(), v1alpha1.OfferTimeSlice), lentWhole), consumed[0]
-			groups[i].turns = []resourceapi.Device{device}
+		if slots {
+			device, withdrawn := c.slots(g), ""
+			if !c.offersSlots() {
+				withdrawn = v1alpha1.OfferTimeSlice
+			}
+			device.ConsumesCounters = consumed[0]
+			device.Taints = c.taints(facts, timeSliceName(g), use.TimeSlices, withdrawn)
+			groups[i].slots = []resourceapi.Device{device}
 		}
 		if len(counters) > 0 {
 			groups[i].counters = []resourceapi.CounterSet{counterSet(g, counters)}
@@ -129,7 +139,7 @@ func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.Quali
 		}
 		return nil
 	case kind.TimeSlice:
-		return c.turns(g).Attributes
+		return c.slots(g).Attributes
 	default:
 		return c.device(node, newNeighbourhood(node.GPUs), g, nil).Attributes
 	}

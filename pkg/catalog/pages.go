@@ -16,11 +16,11 @@ const devicesPerSlice = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 type group struct {
 	whole    resourceapi.Device
 	parts    []resourceapi.Device
-	turns    []resourceapi.Device // its time slices, if it has them
+	slots    []resourceapi.Device // its time slices, if it has them
 	counters []resourceapi.CounterSet
 }
 
-func (g group) size() int { return 1 + len(g.parts) + len(g.turns) }
+func (g group) size() int { return 1 + len(g.parts) + len(g.slots) }
 
 // pages puts the devices of all GPUs into as few slices as the API allows while
 // one GPU's are in one slice, if they fit, so that a change of a GPU changes
@@ -78,7 +78,7 @@ func fill(page []group) []resourceslice.Slice {
 		devices = append(devices, g.whole)
 	}
 	for _, g := range slices.Backward(page) {
-		devices = append(devices, g.turns...)
+		devices = append(devices, g.slots...)
 	}
 	for _, g := range slices.Backward(page) {
 		devices = append(devices, g.parts...)

@@ -3,12 +3,15 @@ package catalog
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 // ShareOffer is how a node offers shares of its GPUs and MIG devices, where it
@@ -88,7 +91,9 @@ func (o ShareOffer) smallestOf(g gpu.GPU, all resource.Quantity) resource.Quanti
 }
 
 // byMPS reports whether shares of the GPU, and of its parts, are held by MPS.
-func (o ShareOffer) byMPS(g gpu.GPU) bool { return o.MPS && g.MPSLimits() }
+func (o ShareOffer) byMPS(g gpu.GPU) bool {
+	return use.Facts{GPU: g, MPS: o.MPS}.HoldsSharesByMPS()
+}
 
 // shared reports whether claims can take shares of the device of the GPU with
 // the name and so much memory. One whose memory is unknown or below two steps
@@ -98,10 +103,12 @@ func (c Catalog) shared(g gpu.GPU, name string, all resource.Quantity, held Held
 	return (c.Offer.Share && c.admitsShares(g) || held[name]) && !c.Exclusive && all.CmpInt64(2*MemoryStep) >= 0
 }
 
-// admitsShares reports whether the compute mode of the GPU lets processes share
-// it: in ExclusiveProcess only as clients of MPS.
+// admitsShares reports whether the compute mode of the GPU admits shares: a GPU in
+// ExclusiveProcess runs several processes only as clients of MPS.
 func (c Catalog) admitsShares(g gpu.GPU) bool {
-	return g.ComputeMode != gpu.ComputeModeExclusiveProcess || c.Shares.byMPS(g)
+	device := kind.Name{Kind: kind.GPU, Address: g.Address}
+	exclusive := func(p use.Problem) bool { return p.TaintValue == v1alpha1.ComputeModeTaintExclusive }
+	return c.Shares.byMPS(g) || !slices.ContainsFunc(use.Check(use.Facts{GPU: g}, use.Use{Device: device, Sharing: use.Plain}), exclusive)
 }
 
 // describe adds what shares of a GPU, or of a part of it, are held by and how

@@ -1,8 +1,6 @@
 package catalog
 
 import (
-	"slices"
-
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -11,72 +9,49 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
-// taints are those of the devices of a GPU.
-type taints struct{ whole, parts, turns []resourceapi.DeviceTaint }
-
-// taintsOf gives the taints of a GPU that is unhealthy unless the reason is
-// empty. In MIG mode it runs nothing as a whole, but its parts do.
-func taintsOf(g gpu.GPU, unhealthy string) taints {
-	var all []resourceapi.DeviceTaint
-	if unhealthy != "" {
-		all = append(all, taint(v1alpha1.TaintUnhealthy, unhealthy))
+// taints returns the taints of a published device: what its GPU does not admit,
+// and the word of the offer that is withdrawn, if there is one.
+//
+// A withdrawn device is published as it is only because claims hold it. Without
+// the taint, another claim could take what a claim releases, and find its device
+// gone, or allocated in another form, when the last prepared claim ends.
+func (c Catalog) taints(facts use.Facts, name kind.Name, sharing use.Sharing, withdrawn string) []resourceapi.DeviceTaint {
+	var taints, external []resourceapi.DeviceTaint
+	for _, p := range use.Check(facts, use.Use{Device: name, Sharing: sharing}) {
+		switch {
+		case p.TaintKey == "":
+		case p.Cause == use.External:
+			external = append(external, taint(p.TaintKey, p.TaintValue))
+		default:
+			taints = append(taints, taint(p.TaintKey, p.TaintValue))
+		}
 	}
-	if g.ComputeMode == gpu.ComputeModeProhibited {
-		all = append(all, taint(v1alpha1.TaintComputeMode, v1alpha1.ComputeModeTaintProhibited))
+	if withdrawn != "" {
+		taints = append(taints, taint(v1alpha1.TaintWithdrawn, withdrawn))
 	}
-	t := taints{whole: slices.Clone(all), parts: all, turns: slices.Clone(all)}
-	if g.MIG.Enabled {
-		t.whole = append(t.whole, taint(v1alpha1.TaintMIGMode, v1alpha1.MIGModeTaintEnabled))
-		t.turns = append(t.turns, taint(v1alpha1.TaintMIGMode, v1alpha1.MIGModeTaintEnabled))
-	}
-	if g.ComputeMode == gpu.ComputeModeExclusiveProcess {
-		t.turns = append(t.turns, taint(v1alpha1.TaintComputeMode, v1alpha1.ComputeModeTaintExclusive))
-	}
-	return t
+	return append(taints, external...)
 }
 
-// lastShares gives the taint of a device of the GPU that is shareable only
-// because claims hold shares of it; nothing for any other. In a compute mode that
-// admits one process another share would be refused when it is prepared.
-func (c Catalog) lastShares(g gpu.GPU, device resourceapi.Device) []resourceapi.DeviceTaint {
+// sharing returns how the processes of a device that takes shares use it.
+func (c Catalog) sharing(g gpu.GPU, device resourceapi.Device) use.Sharing {
 	switch {
 	case device.AllowMultipleAllocations == nil:
-		return nil
-	case !c.admitsShares(g):
-		return []resourceapi.DeviceTaint{taint(v1alpha1.TaintComputeMode, v1alpha1.ComputeModeTaintExclusive)}
+		return use.Alone
+	case c.Shares.byMPS(g):
+		return use.ByMPS
 	default:
-		return withdrawn(!c.Offer.Share, v1alpha1.OfferShare)
+		return use.Plain
 	}
 }
 
-// lastPart is the same for a MIG device, which may be there at all only because
-// claims hold it.
-func (c Catalog) lastPart(g gpu.GPU, p part, device resourceapi.Device) []resourceapi.DeviceTaint {
-	if p.withdrawn {
-		return withdrawn(true, v1alpha1.OfferMIG)
+// withdrawnShare returns the word of the offer that is withdrawn from a device
+// that is shareable only because claims hold shares of it. In a compute mode that
+// does not admit another share, that taint is enough.
+func (c Catalog) withdrawnShare(g gpu.GPU, device resourceapi.Device) string {
+	if device.AllowMultipleAllocations == nil || c.Offer.Share || !c.admitsShares(g) {
+		return ""
 	}
-	return c.lastShares(g, device)
-}
-
-// withdrawn gives the taint of a device that is published as it is only because
-// claims hold it: the word is no longer offered. Without the taint others would
-// take what is given back, and a claim of theirs that is not prepared yet when
-// the last prepared one ends would find its device gone and given away in another
-// form.
-func withdrawn(is bool, word string) []resourceapi.DeviceTaint {
-	if !is {
-		return nil
-	}
-	return []resourceapi.DeviceTaint{taint(v1alpha1.TaintWithdrawn, word)}
-}
-
-// lent gives the taint of a device that a pod has through a device plugin, or
-// that cannot be beside one that a pod has; nothing for any other.
-func lent(g gpu.GPU, name kind.Name) []resourceapi.DeviceTaint {
-	if use.ExternalHolder(g, name) == "" {
-		return nil
-	}
-	return []resourceapi.DeviceTaint{taint(v1alpha1.TaintInUse, v1alpha1.InUseTaintDevicePlugin)}
+	return v1alpha1.OfferShare
 }
 
 func taint(key, value string) resourceapi.DeviceTaint {

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"fmt"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -12,12 +13,12 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// DefaultTimeSlices is the number of slots of a GPU that is offered in turns,
-// where nothing else is said.
+// DefaultTimeSlices is the number of slots of a GPU whose node does not set
+// another.
 const DefaultTimeSlices = 4
 
-// Slots reads how many of a time-sliced GPU's slots an allocation consumes. The
-// error for none at all wraps [gpu.ErrInvalid].
+// Slots returns how many of a time-sliced GPU's slots an allocation consumes. The
+// error for none wraps [gpu.ErrInvalid].
 func Slots(consumed map[resourceapi.QualifiedName]resource.Quantity) (int, error) {
 	slots := consumed[v1alpha1.CapacitySlots]
 	n, exact := slots.AsInt64()
@@ -27,22 +28,22 @@ func Slots(consumed map[resourceapi.QualifiedName]resource.Quantity) (int, error
 	return int(n), nil
 }
 
-// timeSliced reports whether the GPU is offered in turns, or held so.
+// timeSliced reports whether the GPU is offered in time slices, or held so.
 func (c Catalog) timeSliced(g gpu.GPU, held Held) bool {
-	_, taken := held[turnsName(g)]
-	return (c.offersTurns() || taken) && !c.Exclusive
+	_, taken := held[timeSliceName(g).String()]
+	return (c.offersSlots() || taken) && !c.Exclusive
 }
 
-func (c Catalog) offersTurns() bool { return c.Offer.TimeSlice && !c.NoCounters }
+func (c Catalog) offersSlots() bool { return c.Offer.TimeSlice && !c.NoCounters }
 
-func turnsName(g gpu.GPU) string {
-	return kind.Name{Kind: kind.TimeSlice, Address: g.Address}.String()
+func timeSliceName(g gpu.GPU) kind.Name {
+	return kind.Name{Kind: kind.TimeSlice, Address: g.Address}
 }
 
-// turns is the device of which claims take slots. Who takes turns asks for any
-// GPU, for one that runs the code, or for one close to something else; the rest
-// of what is known of the GPU is told by its own device.
-func (c Catalog) turns(g gpu.GPU) resourceapi.Device {
+// slots returns the device of which claims take slots. A claim for slots selects
+// by what runs on the GPU and by what is close to it; the GPU's own device has the
+// other attributes.
+func (c Catalog) slots(g gpu.GPU) resourceapi.Device {
 	a := attributes{}
 	a.name(v1alpha1.AttributeType, v1alpha1.DeviceTypeTimeSlice)
 	a.name(v1alpha1.AttributeUUID, g.UUID)
@@ -53,13 +54,10 @@ func (c Catalog) turns(g gpu.GPU) resourceapi.Device {
 	}
 	a.name(deviceattribute.StandardDeviceAttributePCIeRoot, g.PCIeRoot)
 
-	slots := int64(c.TimeSlices)
-	if slots == 0 {
-		slots = DefaultTimeSlices
-	}
+	slots := int64(cmp.Or(c.TimeSlices, DefaultTimeSlices))
 	shared := true
 	return resourceapi.Device{
-		Name:                     turnsName(g),
+		Name:                     timeSliceName(g).String(),
 		Attributes:               a,
 		AllowMultipleAllocations: &shared,
 		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{

@@ -173,10 +173,10 @@ func TestWhatAComputeModeStandsInTheWayOf(t *testing.T) {
 		want    []string // told of the GPU
 	}{
 		"nothing":                   {slicing(sharing()), gpu.ComputeModeDefault, nil},
-		"everything":                {sharing(), gpu.ComputeModeProhibited, []string{"its compute mode Prohibited lets nothing run"}},
+		"everything":                {sharing(), gpu.ComputeModeProhibited, []string{"not supported: the compute mode of the GPU is Prohibited, in which no process can use it; "}},
 		"shares have MPS":           {sharing(), gpu.ComputeModeExclusiveProcess, nil},
-		"turns":                     {slicing(sharing()), gpu.ComputeModeExclusiveProcess, []string{"its compute mode ExclusiveProcess lets no processes take turns"}},
-		"shares without MPS, turns": {unheld, gpu.ComputeModeExclusiveProcess, []string{"its compute mode ExclusiveProcess lets processes share it by MPS only", "its compute mode ExclusiveProcess lets no processes take turns"}},
+		"turns":                     {slicing(sharing()), gpu.ComputeModeExclusiveProcess, []string{"not supported: the compute mode of the GPU is ExclusiveProcess, in which it is used by one process at a time, and several cannot share it by time slices; "}},
+		"shares without MPS, turns": {unheld, gpu.ComputeModeExclusiveProcess, []string{"not supported: the compute mode of the GPU is ExclusiveProcess, in which it is used by one process at a time, and several cannot share it without MPS; ", "not supported: the compute mode of the GPU is ExclusiveProcess, in which it is used by one process at a time, and several cannot share it by time slices; "}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := h100(t, 1)
@@ -186,7 +186,7 @@ func TestWhatAComputeModeStandsInTheWayOf(t *testing.T) {
 				t.Fatalf("told %q, want %q", got, tc.want)
 			}
 			for i, why := range tc.want {
-				if !strings.HasPrefix(got[i], "GPU at 0000:1b:00.0: "+why) || !strings.HasSuffix(got[i], "change it with nvidia-smi -i 0000:1b:00.0 -c DEFAULT") {
+				if !strings.HasPrefix(got[i], "GPU at 0000:1b:00.0: "+why) || !strings.Contains(got[i], "an administrator changes it with nvidia-smi -i 0000:1b:00.0 -c DEFAULT") {
 					t.Errorf("told %q, want %q and what to do", got[i], why)
 				}
 			}

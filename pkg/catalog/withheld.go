@@ -2,45 +2,46 @@ package catalog
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
-// Withheld says what the node offers and does not give of which GPU, and why.
+// Withheld returns what the node offers and cannot give of each GPU, and why.
 func (c Catalog) Withheld(node gpu.Node) []string {
 	var reasons []string
 	for _, g := range node.GPUs {
-		for _, why := range append(c.modeInTheWay(g), c.notCut(g)) {
-			if why != "" {
-				reasons = append(reasons, fmt.Sprintf("GPU at %s: %s", g.Address, why))
+		why := c.computeMode(g)
+		if c.Offer.MIG && !c.MIG.Static {
+			why = append(why, c.MIG.whyNot(g))
+		}
+		for _, reason := range why {
+			if reason != "" {
+				reasons = append(reasons, fmt.Sprintf("GPU at %s: %s", g.Address, reason))
 			}
 		}
 	}
 	return reasons
 }
 
-func (c Catalog) notCut(g gpu.GPU) string {
-	if !c.Offer.MIG || c.MIG.Static {
-		return ""
+// computeMode returns what the compute mode of the GPU keeps claims from.
+func (c Catalog) computeMode(g gpu.GPU) []string {
+	uses := []use.Use{{Device: kind.Name{Kind: kind.GPU, Address: g.Address}, Sharing: use.Alone}}
+	if c.Offer.Share && !c.Exclusive && !c.Shares.byMPS(g) {
+		uses = append(uses, use.Use{Device: uses[0].Device, Sharing: use.Plain})
 	}
-	return c.MIG.whyNot(g)
-}
-
-// modeInTheWay says what the compute mode of the GPU keeps claims from.
-func (c Catalog) modeInTheWay(g gpu.GPU) []string {
-	back := fmt.Sprintf("change it with nvidia-smi -i %s -c DEFAULT", g.Address)
-	switch {
-	case g.ComputeMode == gpu.ComputeModeProhibited:
-		return []string{"its compute mode Prohibited lets nothing run; " + back}
-	case g.ComputeMode != gpu.ComputeModeExclusiveProcess || c.Exclusive:
-		return nil
+	if c.Offer.TimeSlice && !c.Exclusive {
+		uses = append(uses, use.Use{Device: timeSliceName(g), Sharing: use.TimeSlices})
 	}
 	var why []string
-	if c.Offer.Share && !c.Shares.byMPS(g) {
-		why = append(why, "its compute mode ExclusiveProcess lets processes share it by MPS only, and there is no MPS for it here; "+back)
-	}
-	if c.Offer.TimeSlice {
-		why = append(why, "its compute mode ExclusiveProcess lets no processes take turns; "+back)
+	for _, u := range uses {
+		for _, p := range use.Check(use.Facts{GPU: g, MPS: c.Shares.MPS}, u) {
+			if reason := p.Err.Error(); p.Cause == use.ComputeMode && !slices.Contains(why, reason) {
+				why = append(why, reason)
+			}
+		}
 	}
 	return why
 }

@@ -50,7 +50,7 @@ var rules = []struct {
 	{"pkg/store", []string{"pkg/folder"}},
 	{"pkg/folder", nil},
 	{"pkg/notify", nil},
-	{"pkg/gpu/use", []string{"pkg/gpu/kind", "pkg/gpu"}},
+	{"pkg/gpu/use", []string{"pkg/gpu/kind", "api", "pkg/gpu"}},
 	{"pkg/gpu/kind", []string{"api", "pkg/gpu"}},
 	{"pkg/gpu", nil},
 	// The public vocabulary imports nothing else of this module.

@@ -95,9 +95,10 @@ func publishMutants() []mutant {
 			run:    shares,
 		},
 		{
-			file:   "pkg/catalog/taints.go",
-			old:    "	if g.MIG.Enabled {\n		t.whole = append(t.whole, taint(v1alpha1.TaintMIGMode, v1alpha1.MIGModeTaintEnabled))\n",
-			new:    "	if g.MIG.Enabled {\n",
+			file:   "pkg/gpu/use/use.go",
+			tests:  "pkg/catalog",
+			old:    `if g.MIG.Enabled && u.Device.IsWholeGPU() {`,
+			new:    `if g.MIG.Enabled && !u.Device.IsWholeGPU() {`,
 			notice: "a GPU in MIG mode is allocated as a whole, and every pod on it fails",
 			run:    taints,
 		},

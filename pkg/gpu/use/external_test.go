@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
-func TestExternalHolderNamesThePodOfADevicePlugin(t *testing.T) {
+func TestCheckNamesThePodOfAnExternalAllocation(t *testing.T) {
 	half := gpu.Profile{Slices: 3, MemoryGB: 40}
 	all := gpu.Profile{Slices: 7, MemoryGB: 80}
 	g := gpu.GPU{
@@ -47,8 +47,12 @@ func TestExternalHolderNamesThePodOfADevicePlugin(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got := use.ExternalHolder(allocated, name); got != c.want[device] {
-					t.Errorf("ExternalHolder(%s) = %q, want %q", device, got, c.want[device])
+				got := ""
+				for _, p := range use.Check(use.Facts{GPU: allocated}, use.Use{Device: name, Sharing: use.Alone}) {
+					got += p.Pod
+				}
+				if got != c.want[device] {
+					t.Errorf("%s is allocated to %q, want %q", device, got, c.want[device])
 				}
 			}
 			if g.Lent != "" || g.MIG.Partitions[1].Lent != "" {

@@ -1,0 +1,127 @@
+package use
+
+import (
+	"fmt"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// Use is a device and how processes share it.
+type Use struct {
+	Device  kind.Name
+	Sharing Sharing
+}
+
+// Sharing is how the processes of a device share its GPU.
+type Sharing string
+
+const (
+	// Alone means that one claim has the device without configured sharing.
+	Alone Sharing = "alone"
+	// ByMPS means that the processes are clients of an MPS daemon.
+	ByMPS Sharing = "mps"
+	// Plain means that processes of several claims use the device without MPS.
+	Plain Sharing = "plain"
+	// TimeSlices means that the processes take time slices of the GPU.
+	TimeSlices Sharing = "timeslices"
+)
+
+// Facts describe the device's GPU and its node when the use is decided.
+type Facts struct {
+	GPU gpu.GPU
+	// Unhealthy is the value of the taint of a GPU that has a fault or does not
+	// answer. A GPU with a Fault is unhealthy without it too.
+	Unhealthy string
+	// MPS reports whether the node runs MPS daemons.
+	MPS bool
+}
+
+// HoldsSharesByMPS reports whether MPS can hold shares of the GPU to their limits.
+func (f Facts) HoldsSharesByMPS() bool { return f.MPS && f.GPU.MPSLimits() }
+
+// Cause says what does not admit a use.
+type Cause string
+
+const (
+	// Unhealthy is a fault of the GPU.
+	Unhealthy Cause = "health"
+	// ComputeMode is the administrator's choice of which processes may use the GPU.
+	ComputeMode Cause = "compute mode"
+	// MIGMode is the MIG mode of a GPU that is wanted whole.
+	MIGMode Cause = "MIG mode"
+	// NoMPS is a node without MPS daemons, or a GPU on which MPS has no limits.
+	NoMPS Cause = "MPS"
+	// External is an external allocation of the device or of a part of it.
+	External Cause = "external allocation"
+)
+
+// Problem is one reason why a GPU does not admit a use.
+type Problem struct {
+	Cause Cause
+	// Err says what the problem is and what to do about it. It wraps a sentinel
+	// error of package gpu.
+	Err error
+	// TaintKey and TaintValue are the taint that keeps new claims from the device.
+	// They are empty if the problem does not depend on the device alone.
+	TaintKey, TaintValue string
+	// Pod ("namespace/name") has the device if the cause is [External]. It is for
+	// logs: users must not see the pods of others.
+	Pod string
+}
+
+// Check returns every reason why the GPU does not admit the use, in a fixed order;
+// nil if the GPU admits it. A device that stands for all GPUs of the node is always
+// admitted.
+func Check(f Facts, u Use) []Problem {
+	g := f.GPU
+	var problems []Problem
+	add := func(c Cause, taint, value string, err error) {
+		problems = append(problems, Problem{Cause: c, Err: err, TaintKey: taint, TaintValue: value})
+	}
+	if u.Device.Kind.Scope() == kind.ScopeNode {
+		return nil
+	}
+	if g.Fault != "" || f.Unhealthy != "" {
+		add(Unhealthy, v1alpha1.TaintUnhealthy, f.Unhealthy, fmt.Errorf("%w: %s", gpu.ErrUnhealthy, g.Fault))
+	}
+	if g.ComputeMode == gpu.ComputeModeProhibited {
+		add(ComputeMode, v1alpha1.TaintComputeMode, v1alpha1.ComputeModeTaintProhibited,
+			modeProblem(g, "in which no process can use it", ""))
+	}
+	if g.MIG.Enabled && u.Device.IsWholeGPU() {
+		add(MIGMode, v1alpha1.TaintMIGMode, v1alpha1.MIGModeTaintEnabled,
+			fmt.Errorf("%w as a whole GPU: an administrator has switched it to MIG mode; switch it back with nvidia-smi -i %s -mig 0 or cordon the node", gpu.ErrNotSupported, g.Address))
+	}
+	if g.ComputeMode == gpu.ComputeModeExclusiveProcess {
+		switch u.Sharing {
+		case Alone, ByMPS:
+		case Plain:
+			add(ComputeMode, v1alpha1.TaintComputeMode, v1alpha1.ComputeModeTaintExclusive,
+				modeProblem(g, "in which it is used by one process at a time, and several cannot share it without MPS", ", or the configuration says MPS"))
+		case TimeSlices:
+			add(ComputeMode, v1alpha1.TaintComputeMode, v1alpha1.ComputeModeTaintExclusive,
+				modeProblem(g, "in which it is used by one process at a time, and several cannot share it by time slices", ""))
+		}
+	}
+	if u.Sharing == ByMPS && !f.MPS {
+		add(NoMPS, "", "", fmt.Errorf("strategy MPS: %w: no MPS daemons run on this node; its administrator deploys gpu-mps-supervisor and names its socket with --mps-supervisor, or the configuration says Plain (for shares) or TimeSlicing", gpu.ErrNotSupported))
+	} else if u.Sharing == ByMPS && !g.MPSLimits() {
+		add(NoMPS, "", "", fmt.Errorf("strategy MPS: %w: the GPU has compute capability %d.%d, and MPS limits its clients from 7.0 (Volta) on; a ShareConfig with the strategy Plain shares it without limits",
+			gpu.ErrNotSupported, g.ComputeCapability.Major, g.ComputeCapability.Minor))
+	}
+	if pod := ExternalHolder(g, u.Device); pod != "" {
+		add(External, v1alpha1.TaintInUse, v1alpha1.InUseTaintDevicePlugin,
+			fmt.Errorf("%w: a device plugin of this node has given it, or what it is part of, to another pod; it is free when that pod has ended", gpu.ErrInUse))
+		problems[len(problems)-1].Pod = pod
+	}
+	return problems
+}
+
+// modeProblem returns the error for a compute mode. The mode is the
+// administrator's, and the driver never changes it.
+func modeProblem(g gpu.GPU, meaning, otherwise string) error {
+	return fmt.Errorf("%w: the compute mode of the GPU is %s, %s; an administrator changes it with nvidia-smi -i %s -c DEFAULT%s",
+		gpu.ErrNotSupported, g.ComputeMode, meaning, g.Address, otherwise)
+}

@@ -1,0 +1,160 @@
+package use_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
+)
+
+// healthy is a GPU that admits every use.
+func healthy() gpu.GPU {
+	return gpu.GPU{
+		Address: gpu.PCIAddress{Bus: 0x1b}, UUID: "GPU-1", ComputeCapability: gpu.Version{Major: 9}, ComputeMode: gpu.ComputeModeDefault,
+		MIG: gpu.MIG{Capable: true, Profiles: []gpu.ProfileInfo{{Profile: half, Placements: []gpu.Placement{{Start: 0, Size: 4}, {Start: 4, Size: 4}}}}},
+	}
+}
+
+var half = gpu.Profile{Slices: 3, MemoryGB: 40}
+
+// device returns the name of a device of the kind on the GPU.
+func device(k kind.Kind) kind.Name {
+	n := kind.Name{Kind: k}
+	if n.OnGPU() {
+		n.Address = healthy().Address
+	}
+	if n.IsPartition() {
+		n.Profile = half
+	}
+	return n
+}
+
+// checked returns the taint, or the cause if there is none, of each problem.
+func checked(f use.Facts, u use.Use) []string {
+	var found []string
+	for _, p := range use.Check(f, u) {
+		if p.TaintKey == "" {
+			found = append(found, string(p.Cause))
+			continue
+		}
+		_, key, _ := strings.Cut(p.TaintKey, "/")
+		found = append(found, key+"="+p.TaintValue)
+	}
+	return found
+}
+
+func TestAHealthyGPUAdmitsEveryUseOfEveryKind(t *testing.T) {
+	for _, k := range kind.All() {
+		for _, s := range []use.Sharing{use.Alone, use.ByMPS, use.Plain, use.TimeSlices} {
+			if found := checked(use.Facts{GPU: healthy(), MPS: true}, use.Use{Device: device(k), Sharing: s}); found != nil {
+				t.Errorf("%s, %s: %q, want nothing", k, s, found)
+			}
+		}
+	}
+}
+
+func TestCheckFindsWhatDoesNotAdmitAUse(t *testing.T) {
+	const prohibited, exclusive = "compute-mode=prohibited", "compute-mode=exclusive-process"
+	for name, c := range map[string]struct {
+		change    func(*use.Facts)
+		sharing   use.Sharing
+		whole     []string // of a GPU
+		slots     []string // of its time slices
+		partition []string
+	}{
+		"a fault": {
+			change: func(f *use.Facts) { f.GPU.Fault, f.Unhealthy = "XID 79; reset it", "xid-79" }, sharing: use.Alone,
+			whole: []string{"unhealthy=xid-79"}, slots: []string{"unhealthy=xid-79"}, partition: []string{"unhealthy=xid-79"},
+		},
+		"a prohibited GPU": {
+			change: func(f *use.Facts) { f.GPU.ComputeMode = gpu.ComputeModeProhibited }, sharing: use.ByMPS,
+			whole: []string{prohibited}, slots: []string{prohibited}, partition: []string{prohibited},
+		},
+		"an exclusive GPU for one claim": {
+			change: func(f *use.Facts) { f.GPU.ComputeMode = gpu.ComputeModeExclusiveProcess }, sharing: use.Alone,
+		},
+		"an exclusive GPU with MPS": {
+			change: func(f *use.Facts) { f.GPU.ComputeMode = gpu.ComputeModeExclusiveProcess }, sharing: use.ByMPS,
+		},
+		"an exclusive GPU for plain shares": {
+			change: func(f *use.Facts) { f.GPU.ComputeMode = gpu.ComputeModeExclusiveProcess }, sharing: use.Plain,
+			whole: []string{exclusive}, slots: []string{exclusive}, partition: []string{exclusive},
+		},
+		"an exclusive GPU for time slices": {
+			change: func(f *use.Facts) { f.GPU.ComputeMode = gpu.ComputeModeExclusiveProcess }, sharing: use.TimeSlices,
+			whole: []string{exclusive}, slots: []string{exclusive}, partition: []string{exclusive},
+		},
+		"a GPU in MIG mode": {
+			change: func(f *use.Facts) { f.GPU.MIG.Enabled = true }, sharing: use.Alone,
+			whole: []string{"mig-mode=enabled"}, slots: []string{"mig-mode=enabled"},
+		},
+		"a node without MPS": {
+			change: func(f *use.Facts) { f.MPS = false }, sharing: use.ByMPS,
+			whole: []string{"MPS"}, slots: []string{"MPS"}, partition: []string{"MPS"},
+		},
+		"a GPU on which MPS has no limits": {
+			change: func(f *use.Facts) { f.GPU.ComputeCapability.Major = 6 }, sharing: use.ByMPS,
+			whole: []string{"MPS"}, slots: []string{"MPS"}, partition: []string{"MPS"},
+		},
+		"a GPU that a device plugin has allocated": {
+			change: func(f *use.Facts) { f.GPU.Lent = "team/pod" }, sharing: use.Alone,
+			whole: []string{"in-use=device-plugin"}, slots: []string{"in-use=device-plugin"}, partition: []string{"in-use=device-plugin"},
+		},
+		"everything at once": {
+			change: func(f *use.Facts) {
+				f.GPU.Fault, f.Unhealthy, f.GPU.Lent = "lost", "lost", "team/pod"
+				f.GPU.MIG.Enabled, f.GPU.ComputeMode = true, gpu.ComputeModeExclusiveProcess
+			}, sharing: use.TimeSlices,
+			whole:     []string{"unhealthy=lost", "mig-mode=enabled", exclusive, "in-use=device-plugin"},
+			slots:     []string{"unhealthy=lost", "mig-mode=enabled", exclusive, "in-use=device-plugin"},
+			partition: []string{"unhealthy=lost", exclusive, "in-use=device-plugin"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := use.Facts{GPU: healthy(), MPS: true}
+			c.change(&f)
+			want := map[kind.Kind][]string{kind.GPU: c.whole, kind.TimeSlice: c.slots, kind.MIG: c.partition, kind.Monitor: nil}
+			got := map[kind.Kind][]string{}
+			for _, k := range kind.All() {
+				got[k] = checked(f, use.Use{Device: device(k), Sharing: c.sharing})
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestProblemsSayWhatToDo(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*use.Facts)
+		sharing use.Sharing
+		is      error
+		says    string
+	}{
+		"a fault":                  {func(f *use.Facts) { f.GPU.Fault = "XID 79: the node's administrator must reset it" }, use.Alone, gpu.ErrUnhealthy, "GPU unhealthy: XID 79: the node's administrator must reset it"},
+		"a prohibited GPU":         {func(f *use.Facts) { f.GPU.ComputeMode = gpu.ComputeModeProhibited }, use.Alone, gpu.ErrNotSupported, "the compute mode of the GPU is Prohibited, in which no process can use it; an administrator changes it with nvidia-smi -i 0000:1b:00.0 -c DEFAULT"},
+		"an exclusive GPU":         {func(f *use.Facts) { f.GPU.ComputeMode = gpu.ComputeModeExclusiveProcess }, use.Plain, gpu.ErrNotSupported, "-c DEFAULT, or the configuration says MPS"},
+		"a GPU in MIG mode":        {func(f *use.Facts) { f.GPU.MIG.Enabled = true }, use.Alone, gpu.ErrNotSupported, "switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0"},
+		"a node without MPS":       {func(f *use.Facts) { f.MPS = false }, use.ByMPS, gpu.ErrNotSupported, "its administrator deploys gpu-mps-supervisor"},
+		"a GPU of a pod":           {func(f *use.Facts) { f.GPU.Lent = "team/pod" }, use.Alone, gpu.ErrInUse, "it is free when that pod has ended"},
+		"a GPU without MPS limits": {func(f *use.Facts) { f.GPU.ComputeCapability = gpu.Version{Major: 6, Minor: 1} }, use.ByMPS, gpu.ErrNotSupported, "compute capability 6.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := use.Facts{GPU: healthy(), MPS: true}
+			c.change(&f)
+			problems := use.Check(f, use.Use{Device: device(kind.GPU), Sharing: c.sharing})
+			if len(problems) != 1 || !errors.Is(problems[0].Err, c.is) || !strings.Contains(problems[0].Err.Error(), c.says) {
+				t.Fatalf("problems %v, want one that is %q and says %q", problems, c.is, c.says)
+			}
+			if strings.Contains(problems[0].Err.Error(), "team/pod") {
+				t.Errorf("%q names the pod of another user", problems[0].Err)
+			}
+		})
+	}
+}
