@@ -9,21 +9,21 @@ import (
 	"syscall"
 )
 
-// Dir tells whether the directory of CDI specs is still the one that it was.
+// Dir watches whether the directory of CDI specs is replaced by another one.
 type Dir struct {
 	path string
 
 	mu   sync.Mutex
-	seen fs.FileInfo // nil before the first look
+	seen fs.FileInfo // nil before the first check
 }
 
 // NewDir returns the directory at a path.
 func NewDir(path string) *Dir { return &Dir{path: path} }
 
-// Check makes the directory if it is missing. It reports whether it did or finds
-// another directory than before: then specs in it are gone, and are to be written
-// again. It returns an error if the directory cannot be made again, such as one
-// that was removed on the host while it was mounted here.
+// Check creates the directory if it is missing. It reports whether the directory is not
+// the one of the last check: then its specs are lost and must be written again. It
+// returns an error if the directory cannot be created, such as one that was removed on
+// the host while it was mounted here.
 func (d *Dir) Check() (changed bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,12 +1,12 @@
-// Package cdi tells the container runtime of a prepared claim's devices, in the
-// Container Device Interface's way: a spec file per claim in a directory that
-// the runtime reads.
+// Package cdi describes a prepared claim's devices to the container runtime with the
+// Container Device Interface: one spec file per claim in a directory that the runtime
+// reads.
 //
-// [Render] is the pure part, from a claim's injections to a spec. [Writer]
-// keeps the files: it creates, replaces, lists and removes those that this
-// driver wrote and touches no other. [DriverEdits] are what every container
-// with a GPU needs of the driver (libraries, binaries, hooks, control device
-// nodes), as NVIDIA's nvcdi package finds them.
+// [Render] is pure and turns a claim's injections into a spec. [Writer] creates,
+// replaces, lists and removes the files of this driver and touches no others.
+// [DriverEdits] finds the driver's files that every container with a GPU needs
+// (libraries, binaries, hooks, control device nodes) with NVIDIA's nvcdi package.
 //
-// Out of scope: which device a claim gets and what that device brings along.
+// Out of scope: which device a claim has, and which nodes, mounts and variables come
+// with it.
 package cdi

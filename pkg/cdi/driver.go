@@ -22,13 +22,14 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Roots say where the driver is installed. Empty means "/", and an empty Host
-// field that the host sees the same path as this process.
+// Roots are the directories in which the driver is installed. An empty one is "/"; an
+// empty Host field is the same path as for this process.
 type Roots struct {
-	// Driver is the root under which libraries and binaries are found, Dev the
-	// directory that holds dev, both as this process sees them.
+	// Driver is the root of libraries and binaries and Dev the directory that holds
+	// dev, as paths for this process.
 	Driver, Dev string
-	// HostDriver and HostDev are the same as the container runtime sees them.
+	// HostDriver and HostDev are the same directories as paths for the container
+	// runtime.
 	HostDriver, HostDev string
 }
 
@@ -51,14 +52,14 @@ func (r Roots) withDefaults() Roots {
 // controlNode is a device node that all GPUs share.
 type controlNode struct {
 	name string
-	// remedy says how a missing node comes into being; empty if CUDA programs run
-	// without the node.
+	// remedy is how an administrator creates the node; empty if CUDA programs run
+	// without it.
 	remedy string
 }
 
-// controlNodes are the device nodes that CUDA programs open beside that of their
-// GPU. Most distributions make nvidia-uvm only when the first CUDA program runs on
-// the node itself, and a container cannot.
+// controlNodes are the device nodes that CUDA programs open in addition to the one of
+// their GPU. Most distributions create nvidia-uvm when the first CUDA program runs on
+// the node itself; a container cannot create it.
 var controlNodes = []controlNode{
 	{name: "nvidiactl", remedy: "load the kernel module nvidia and run nvidia-smi as root on the node, which makes it"},
 	{name: "nvidia-uvm", remedy: "run nvidia-modprobe -u -c 0 as root on the node, which loads the kernel module nvidia-uvm and makes it, and have that done at boot"},
@@ -66,26 +67,25 @@ var controlNodes = []controlNode{
 	{name: "nvidia-modeset"},
 }
 
-// Driver is the driver that is loaded.
+// Driver is the loaded driver.
 type Driver interface {
-	// DriverVersion returns its version, such as "570.86.15", from what is known:
-	// a GPU that hangs must not keep it from returning. The error wraps
-	// [gpu.ErrNotReady] while there is no driver.
+	// DriverVersion returns the version, such as "570.86.15". A GPU that hangs must
+	// not keep it from returning. The error wraps [gpu.ErrNotReady] while no driver
+	// is loaded.
 	DriverVersion(ctx context.Context) (string, error)
 }
 
-// DriverEdits implements [Edits] with what nvcdi finds in a driver installation.
-// It generates them once per driver, because that takes many times as long as a
-// claim may: again only if the driver's version or its control device nodes are
-// others, or its libraries are gone. It asks no GPU.
+// DriverEdits implements [Edits] with the files that nvcdi finds in a driver
+// installation. Finding them takes much longer than preparing a claim may, so it
+// happens once per driver, and again only if the driver's version or control device
+// nodes change or its libraries are missing. It calls no GPU.
 type DriverEdits struct {
 	driver   Driver
 	roots    Roots
 	hookPath string
 
 	mu sync.Mutex
-	// last is the generation that is under way or has succeeded; nil if there is
-	// none.
+	// last is the latest generation; nil before the first.
 	last *generation
 }
 
@@ -93,28 +93,27 @@ type DriverEdits struct {
 type generation struct {
 	// fingerprint of the driver that the edits are for.
 	fingerprint string
-	done        chan struct{} // closed once the fields below are there
+	done        chan struct{} // closed once the fields below are set
 	edits       *specs.ContainerEdits
 	err         error
-	// library is one of the driver's, as this process sees it.
+	// library is the path of one of the driver's libraries for this process.
 	library string
 }
 
-// NewDriverEdits takes the driver, the places where it is installed, and the path
-// of nvidia-cdi-hook on the host.
+// NewDriverEdits returns the edits of the driver that is installed in the roots.
+// hookPath is the path of nvidia-cdi-hook on the host.
 func NewDriverEdits(driver Driver, roots Roots, hookPath string) *DriverEdits {
 	return &DriverEdits{driver: driver, roots: roots.withDefaults(), hookPath: hookPath}
 }
 
-// Edits implements [Edits]. The error wraps [gpu.ErrNotReady] also if a device node
-// is missing without which no CUDA program runs, and [gpu.ErrTimeout] if ctx ends
-// first.
+// Edits implements [Edits]. The error wraps [gpu.ErrNotReady] also if a device node that
+// every CUDA program needs is missing, and [gpu.ErrTimeout] if ctx ends first.
 func (d *DriverEdits) Edits(ctx context.Context) (*specs.ContainerEdits, error) {
 	version, err := d.driver.DriverVersion(ctx)
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := d.lookAtNodes()
+	nodes, err := d.stateOfNodes()
 	if err != nil {
 		return nil, err
 	}
@@ -127,15 +126,16 @@ func (d *DriverEdits) Edits(ctx context.Context) (*specs.ContainerEdits, error) 
 	}
 }
 
-// lookAtNodes tells one state of the control device nodes from another, within
+// stateOfNodes returns a text that differs if the control device nodes differ. It takes
 // microseconds.
-func (d *DriverEdits) lookAtNodes() (string, error) {
+func (d *DriverEdits) stateOfNodes() (string, error) {
 	var b strings.Builder
 	for _, node := range controlNodes {
 		path := filepath.Join(d.roots.Dev, "dev", node.name)
 		var stat unix.Stat_t
 		switch err := unix.Stat(path, &stat); {
-		// A runtime makes a folder of what it was to mount and did not find.
+		// Container runtimes create a folder in the place of a missing file that they
+		// should mount.
 		case err == nil && stat.Mode&unix.S_IFMT != unix.S_IFDIR:
 			fmt.Fprintf(&b, " %s=%d:%d", node.name, unix.Major(stat.Rdev), unix.Minor(stat.Rdev))
 		case node.remedy == "":
@@ -150,8 +150,8 @@ func (d *DriverEdits) lookAtNodes() (string, error) {
 	return b.String(), nil
 }
 
-// generation returns the one for the driver with that fingerprint, and starts it
-// if there is none. It goes on when ctx ends, for the next caller.
+// generation returns the generation for the driver with the fingerprint, and starts it
+// if there is none. It continues when ctx ends, for the next caller.
 func (d *DriverEdits) generation(ctx context.Context, version, fingerprint string) *generation {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -173,8 +173,8 @@ func (d *DriverEdits) generation(ctx context.Context, version, fingerprint strin
 	return g
 }
 
-// serves reports whether the generation is under way, or has succeeded and the
-// driver is still where it was.
+// serves reports whether the generation is under way, or has succeeded and the driver's
+// library still exists.
 func (g *generation) serves() bool {
 	select {
 	case <-g.done:
@@ -201,7 +201,7 @@ func (d *DriverEdits) generate(logger klog.Logger, version string, g *generation
 		nvcdi.WithDriverRoot(d.roots.Driver),
 		nvcdi.WithDevRoot(d.roots.Dev),
 		nvcdi.WithNVIDIACDIHookPath(d.hookPath),
-		// It would load a second vendor library for what NVML tells too.
+		// It would load a second vendor library for facts that NVML has too.
 		nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils),
 	)
 	if err != nil {
@@ -234,9 +234,9 @@ func (d *DriverEdits) generate(logger klog.Logger, version string, g *generation
 	return nil
 }
 
-// versionOnly is an NVML that knows the driver's version. nvcdi wants no more of
-// it for what all containers share, and must not get more: of a whole NVML it may
-// ask a GPU that hangs. Any other method panics.
+// versionOnly is an NVML that returns the driver's version and panics in every other
+// method. nvcdi needs no more for the common edits, and with the whole NVML it might
+// call a GPU that hangs.
 type versionOnly struct {
 	nvml.Interface
 	version string
@@ -248,14 +248,13 @@ func (versionOnly) Shutdown() nvml.Return { return nvml.SUCCESS }
 
 func (v versionOnly) SystemGetDriverVersion() (string, nvml.Return) { return v.version, nvml.SUCCESS }
 
-// defaultMPSPipe is where CUDA looks for an MPS daemon that the environment does
-// not name. nvcdi looks for one of the host's there (v1.20.1 happens to pass over
-// folders) and would mount it into every container: each process of a claim
-// would become its client, besides the limits of the claim's own daemon, and
-// even where the claim has a GPU for itself.
+// defaultMPSPipe is the folder in which CUDA finds an MPS daemon that the environment
+// does not name. nvcdi mounts a daemon of the host from there into every container
+// (v1.20.1 skips folders by accident). Each process of a claim would become its client
+// and escape the limits of the claim's own daemon, even if the claim has a whole GPU.
 const defaultMPSPipe = "/tmp/nvidia-mps"
 
-// contextual makes nvcdi's log lines contextual ones.
+// contextual writes nvcdi's log messages to a contextual logger.
 type contextual struct{ klog.Logger }
 
 func (l contextual) Tracef(format string, args ...any)   { l.V(6).Info(fmt.Sprintf(format, args...)) }

@@ -242,7 +242,7 @@ func TestACallerLeavesWhileTheEditsAreGenerated(t *testing.T) {
 	source := NewDriverEdits(d, Roots{Driver: d.root, Dev: d.root}, "/hook")
 	// A generation that hangs, as on a file system that does.
 	slow := &generation{done: make(chan struct{})}
-	nodes, err := source.lookAtNodes()
+	nodes, err := source.stateOfNodes()
 	if err != nil {
 		t.Fatal(err)
 	}

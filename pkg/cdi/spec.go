@@ -24,11 +24,14 @@ const (
 	annotationName      = "/claim-name"
 )
 
-// Render gives the spec of a claim: one CDI device per injection, in their
-// order, and the driver's edits for every container that uses any of them.
-// Device nodes are found under devRoot on the host. The version is the lowest
-// that has all that is used. What a runtime would refuse, or could be tricked
-// by, is [gpu.ErrInvalid].
+// Render returns the spec of a claim: one CDI device per injection, in their order, and
+// the driver's edits for every container that uses any of the devices. devRoot is the
+// directory on the host that holds dev. The version is the lowest that supports all
+// fields in use. The error wraps [gpu.ErrInvalid] if a runtime would refuse the spec or
+// an injection could reach outside its folders.
+//
+// The driver's edits are those of the spec and not of each device: runtimes append hooks
+// without comparing them, so a container with two devices would run each hook twice.
 func Render(driverName, devRoot string, owner types.NamespacedName, driver *specs.ContainerEdits, injections []gpu.Injection) (*specs.Spec, error) {
 	spec := &specs.Spec{
 		Kind: driverName + "/" + class,
@@ -85,7 +88,7 @@ func renderDevice(devRoot string, in gpu.Injection) (specs.ContainerEdits, error
 		}
 		options := []string{"ro", "nosuid", "nodev", "rbind", "rprivate"}
 		if !m.ReadOnly {
-			// Several pods may write here: none runs what another left.
+			// Several pods may write here: none may run programs of another.
 			options = []string{"rw", "nosuid", "nodev", "noexec", "rbind", "rprivate"}
 		}
 		edits.Mounts = append(edits.Mounts, &specs.Mount{HostPath: m.HostPath, ContainerPath: m.ContainerPath, Options: options})
@@ -98,8 +101,8 @@ func renderDevice(devRoot string, in gpu.Injection) (specs.ContainerEdits, error
 	return edits, nil
 }
 
-// validate applies the checks with which the CDI library reads a spec file,
-// without the detour over YAML that its own reader takes.
+// validate runs the checks with which the CDI library reads a spec file, without
+// converting the spec to YAML as its reader does.
 func validate(spec *specs.Spec) error {
 	vendor, class := parser.ParseQualifier(spec.Kind)
 	errs := []error{

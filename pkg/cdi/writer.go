@@ -20,24 +20,24 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Edits provides what every container with a GPU needs of the driver.
+// Edits provides the edits of the driver that every container with a GPU needs.
 type Edits interface {
-	// Edits returns the edits as they are now. The caller does not change
-	// them. The error wraps [gpu.ErrNotReady] while there is no driver.
+	// Edits returns the current edits, which the caller must not change. The error
+	// wraps [gpu.ErrNotReady] while no driver is loaded.
 	Edits(ctx context.Context) (*specs.ContainerEdits, error)
 }
 
 // Options of a [Writer].
 type Options struct {
-	// Dir is one that the container runtime reads specs from, such as
+	// Dir is a directory that the container runtime reads specs from, such as
 	// /var/run/cdi.
 	Dir string
 	// DriverName is the vendor of the specs and the start of their file names.
 	DriverName string
 	// DevRoot is the directory on the host that holds dev; "/" if empty.
 	DevRoot string
-	// LocalDevRoot is DevRoot as this process sees it. If it is empty, Write does
-	// not check that device nodes exist.
+	// LocalDevRoot is the path of DevRoot for this process. If it is empty, Write
+	// does not check that device nodes exist.
 	LocalDevRoot string
 	Edits        Edits
 }
@@ -52,7 +52,7 @@ type Writer struct {
 	Options
 }
 
-// NewWriter returns a writer and creates its directory where it is missing.
+// NewWriter returns a writer and creates its directory if it is missing.
 func NewWriter(o Options) (*Writer, error) {
 	if o.DevRoot == "" {
 		o.DevRoot = "/"
@@ -80,15 +80,14 @@ func (w *Writer) path(claim types.UID) (string, error) {
 	return filepath.Join(w.Dir, w.prefix()+string(claim)+specSuffix), nil
 }
 
-// Write makes the claim's spec file say exactly this and returns the qualified
-// IDs of its devices ("<driver name>/claim=<injection ID>") in the order of the
-// injections. A file that says so already is left as it is. The error wraps
-// [gpu.ErrNotReady] if a device node is missing: the claim would be ready and its
-// containers could not be created.
+// Write writes the claim's spec file and returns the qualified IDs of its devices
+// ("<driver name>/claim=<injection ID>") in the order of the injections. It leaves a
+// file with the same content alone. The error wraps [gpu.ErrNotReady] if a device node
+// is missing: containers of the claim could not be created.
 //
-// The file need not outlive a crash of the machine, so nothing waits for the
-// disk: the directory is usually in memory, and whoever prepared the claim
-// writes the file again.
+// The file need not survive a crash of the machine, so Write does not sync it: the
+// directory is usually in memory, and the agent writes the specs of prepared claims
+// again when it starts.
 func (w *Writer) Write(ctx context.Context, claim types.UID, owner types.NamespacedName, injections []gpu.Injection) ([]string, error) {
 	path, err := w.path(claim)
 	if err != nil {
@@ -121,7 +120,7 @@ func (w *Writer) Write(ctx context.Context, claim types.UID, owner types.Namespa
 	return ids, nil
 }
 
-// checkNodes checks that the device nodes exist, whose paths are clean.
+// checkNodes returns an error if a device node does not exist. Their paths are clean.
 func (w *Writer) checkNodes(injections []gpu.Injection) error {
 	if w.LocalDevRoot == "" {
 		return nil
@@ -143,8 +142,8 @@ func (w *Writer) checkNodes(injections []gpu.Injection) error {
 	return nil
 }
 
-// replace writes by way of a temporary file, so that a runtime never reads half
-// a spec.
+// replace writes a temporary file and renames it, so that a runtime never reads half a
+// spec.
 func replace(path string, data []byte) error {
 	tmp := path + tmpSuffix
 	err := os.WriteFile(tmp, data, 0o644)
@@ -170,8 +169,8 @@ func remove(path string) error {
 	return nil
 }
 
-// Remove deletes the claim's spec file and what a crash may have left of
-// writing it. Nothing there is no error.
+// Remove deletes the claim's spec file and its temporary file, which a crash may have
+// left. It succeeds if neither exists.
 func (w *Writer) Remove(_ context.Context, claim types.UID) error {
 	path, err := w.path(claim)
 	if err != nil {
@@ -183,8 +182,8 @@ func (w *Writer) Remove(_ context.Context, claim types.UID) error {
 	return nil
 }
 
-// List returns the claims that have a spec file, or the beginning of one, in
-// ascending order. A directory that is missing has none.
+// List returns the claims that have a spec file, or the temporary file of one, in
+// ascending order. It returns none if the directory is missing.
 func (w *Writer) List(_ context.Context) ([]types.UID, error) {
 	entries, err := os.ReadDir(w.Dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -202,9 +201,8 @@ func (w *Writer) List(_ context.Context) ([]types.UID, error) {
 	return slices.Compact(claims), nil
 }
 
-// Read returns the claim that a spec file was written for and the injections in
-// it, of which it reads the IDs and the annotations. The error wraps
-// [gpu.ErrNotFound] or [gpu.ErrCorrupt].
+// Read returns the owner of a claim's spec file, and the IDs and annotations of the
+// injections in it. The error wraps [gpu.ErrNotFound] or [gpu.ErrCorrupt].
 func (w *Writer) Read(_ context.Context, claim types.UID) (types.NamespacedName, []gpu.Injection, error) {
 	path, err := w.path(claim)
 	if err != nil {

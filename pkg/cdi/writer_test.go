@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"k8s.io/apimachinery/pkg/types"
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
@@ -233,6 +235,65 @@ func TestARuntimeInjectsTheDevice(t *testing.T) {
 	}
 	if !slices.Contains(container.Process.Env, "NVIDIA_VISIBLE_DEVICES=void") {
 		t.Errorf("environment %q lacks NVIDIA_VISIBLE_DEVICES=void", container.Process.Env)
+	}
+}
+
+// Runtimes append hooks without comparing them, so edits in each device would run the
+// driver's hooks once a device. Edits of the whole spec are applied once a claim.
+func TestAContainerGetsTheDriverOnceHoweverManyDevicesItHas(t *testing.T) {
+	withoutNodes := func(id string) gpu.Injection { return gpu.Injection{ID: id, Env: []string{"DEVICE_" + id + "=1"}} } // making nodes takes root
+	for name, tc := range map[string]struct {
+		claims map[types.UID][]string // device IDs of each claim
+		uses   []string
+		env    []string
+		hooks  int
+	}{
+		"one device":               {map[types.UID][]string{"a": {"a1"}}, []string{"a1"}, []string{"DEVICE_a1=1"}, 1},
+		"one of two devices":       {map[types.UID][]string{"a": {"a1", "a2"}}, []string{"a2"}, []string{"DEVICE_a2=1"}, 1},
+		"two devices of one claim": {map[types.UID][]string{"a": {"a1", "a2"}}, []string{"a1", "a2"}, []string{"DEVICE_a1=1", "DEVICE_a2=1"}, 1},
+		"a device of each of two":  {map[types.UID][]string{"a": {"a1"}, "b": {"b1"}}, []string{"a1", "b1"}, []string{"DEVICE_a1=1", "DEVICE_b1=1"}, 2},
+		"two devices of each of two": {map[types.UID][]string{"a": {"a1", "a2"}, "b": {"b1", "b2"}}, []string{"a1", "b1", "a2", "b2"},
+			[]string{"DEVICE_a1=1", "DEVICE_b1=1", "DEVICE_a2=1", "DEVICE_b2=1"}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWriter(t)
+			edits := driverFiles()
+			edits.DeviceNodes = []*specs.DeviceNode{{Path: "/dev/null"}}
+			w.Edits = fixedEdits{edits: edits}
+			for claim, devices := range tc.claims {
+				var injections []gpu.Injection
+				for _, id := range devices {
+					injections = append(injections, withoutNodes(id))
+				}
+				if _, err := w.Write(t.Context(), claim, owner(), injections); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(w.Dir), cdiapi.WithAutoRefresh(false))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var ids []string
+			for _, id := range tc.uses {
+				ids = append(ids, driverName+"/claim="+id)
+			}
+			container := &oci.Spec{}
+			if unresolved, err := cache.InjectDevices(container, ids...); err != nil {
+				t.Fatalf("inject %q: %v, unresolved %q", ids, err, unresolved)
+			}
+			if diff := cmp.Diff(append([]string{"NVIDIA_VISIBLE_DEVICES=void"}, tc.env...), container.Process.Env, cmpopts.SortSlices(strings.Compare)); diff != "" {
+				t.Errorf("environment (-want +got):\n%s", diff)
+			}
+			if n := len(container.Mounts); n != 1 {
+				t.Errorf("%d mounts %v, want the driver's library once", n, container.Mounts)
+			}
+			if n := len(container.Linux.Devices); n != 1 {
+				t.Errorf("%d device nodes %v, want the driver's once", n, container.Linux.Devices)
+			}
+			if n := len(container.Hooks.CreateContainer); n != tc.hooks {
+				t.Errorf("%d hooks, want one for each claim: %d", n, tc.hooks)
+			}
+		})
 	}
 }
 

@@ -19,29 +19,29 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// DefaultSocket is where the kubelet serves unless its root folder is another.
+// DefaultSocket is the kubelet's socket unless its root folder is another one.
 const DefaultSocket = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 const (
-	// timeout of a call. The kubelet answers from memory.
+	// timeout of a call, which the kubelet answers from memory.
 	timeout = 2 * time.Second
-	// idleTimeout after the last call, the connection goes: most nodes have no
-	// device plugin and are asked once.
+	// idleTimeout is the time after the last call at which the connection closes:
+	// most nodes have no device plugin and need one call.
 	idleTimeout = 5 * time.Second
-	// maxMessage is what kubectl and the kubelet's other clients allow for the
-	// pods of a node.
+	// maxMessage is the limit that the kubelet's other clients have for the pods of
+	// a node.
 	maxMessage = 16 << 20
 )
 
-// Client asks the kubelet. It connects with the first call, and again whenever
-// the kubelet was away.
+// Client calls the kubelet. It connects with the first call, and again after the
+// kubelet was away.
 type Client struct {
 	socket string
 	conn   *grpc.ClientConn
 	rpc    podresourcesv1.PodResourcesListerClient
 }
 
-// NewClient is a client of the kubelet on the unix socket. The kubelet need not
+// NewClient returns a client of the kubelet on the unix socket. The kubelet need not
 // be there yet.
 func NewClient(socket string) (*Client, error) {
 	conn, err := grpc.NewClient("unix:"+socket,
@@ -49,7 +49,7 @@ func NewClient(socket string) (*Client, error) {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(idleTimeout),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		// A kubelet that is back is to be found at once.
+		// gRPC's own back-off is up to two minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 			MinConnectTimeout: time.Second,
@@ -60,14 +60,14 @@ func NewClient(socket string) (*Client, error) {
 	return &Client{socket: socket, conn: conn, rpc: podresourcesv1.NewPodResourcesListerClient(conn)}, nil
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Lent gives the GPUs and MIG devices that running pods have through device
-// plugins, ordered by device and pod; devices that plugins share out in
-// replicas, once for each pod. Not among them are those of init containers that
-// end before the others start, which the kubelet leaves out. The error wraps [gpu.ErrNotReady] if the kubelet
-// is away, [gpu.ErrPermission], or [gpu.ErrTimeout].
+// Lent returns the GPUs and MIG devices that device plugins have allocated to running
+// pods, ordered by device and pod, and a device with replicas once for each pod. The
+// kubelet leaves out the devices of init containers that end before the others start.
+// The error wraps [gpu.ErrNotReady] if the kubelet is away, [gpu.ErrPermission], or
+// [gpu.ErrTimeout].
 func (c *Client) Lent(ctx context.Context) ([]gpu.Lent, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -92,18 +92,17 @@ func (c *Client) Lent(ctx context.Context) ([]gpu.Lent, error) {
 	return slices.Compact(all), nil
 }
 
-// resourcePrefix is that of all resources of device plugins for NVIDIA's GPUs:
-// nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.10gb, and what an
-// administrator has renamed them to.
+// resourcePrefix is the prefix of all resources of device plugins for NVIDIA's GPUs:
+// nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.10gb, and the names that an
+// administrator gave them.
 const resourcePrefix = "nvidia.com/"
 
-// minorID is how GKE's device plugin names a GPU and what it makes of it:
-// "nvidia0", "nvidia0/vgpu1" for a time slice, "nvidia0/gi3" for a MIG device.
+// minorID matches the device IDs of GKE's device plugin: "nvidia0" for a GPU,
+// "nvidia0/vgpu1" for a time slice, "nvidia0/gi3" for a MIG device.
 var minorID = regexp.MustCompile(`^(nvidia[0-9]+)(/.*)?$`)
 
-// device gives the device that a plugin's ID means. NVIDIA's plugin takes UUIDs,
-// with the number of the replica behind them where it shares a device out
-// ("GPU-…::3").
+// device returns the device of a plugin's device ID. NVIDIA's plugin uses UUIDs, and
+// appends the number of the replica to them if it shares a device ("GPU-…::3").
 func device(id string) string {
 	uuid, _, _ := strings.Cut(id, "::")
 	if m := minorID.FindStringSubmatch(uuid); m != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 )
 
-// kubelet is one that lists what a test gives it.
+// kubelet lists the pods of a test.
 type kubelet struct {
 	podresourcesv1.UnimplementedPodResourcesListerServer
 
@@ -88,7 +88,7 @@ func of(resource string, ids ...string) *podresourcesv1.ContainerDevices {
 	return &podresourcesv1.ContainerDevices{ResourceName: resource, DeviceIds: ids}
 }
 
-func TestDevicesThatPodsHaveThroughDevicePlugins(t *testing.T) {
+func TestLentReturnsTheDevicesThatDevicePluginsAllocated(t *testing.T) {
 	const first, second, part = "GPU-5a5f0a9c-1b1c-4c57-8a3e-2b9a8f2f0001", "GPU-5a5f0a9c-1b1c-4c57-8a3e-2b9a8f2f0002", "MIG-5a5f0a9c-1b1c-4c57-8a3e-2b9a8f2f0003"
 	claimed := pod("claims")
 	claimed.Containers[1].DynamicResources = []*podresourcesv1.DynamicResource{{ClaimName: "gpu", ClaimResources: []*podresourcesv1.ClaimResource{{DriverName: "gpu.nvidia.com", DeviceName: "gpu-1b-00"}}}}
@@ -99,7 +99,7 @@ func TestDevicesThatPodsHaveThroughDevicePlugins(t *testing.T) {
 	}{
 		{"no pod has any", nil, nil},
 		{"whole GPUs", []*podresourcesv1.PodResources{pod("b", of("nvidia.com/gpu", second)), pod("a", of("nvidia.com/gpu", first))}, []gpu.Lent{{Device: first, Pod: "team/a"}, {Device: second, Pod: "team/b"}}},
-		{"replicas of a GPU that is shared out", []*podresourcesv1.PodResources{pod("a", of("nvidia.com/gpu.shared", first+"::0", first+"::7")), pod("b", of("nvidia.com/gpu", first+"::3"))}, []gpu.Lent{{Device: first, Pod: "team/a"}, {Device: first, Pod: "team/b"}}},
+		{"replicas of a shared GPU", []*podresourcesv1.PodResources{pod("a", of("nvidia.com/gpu.shared", first+"::0", first+"::7")), pod("b", of("nvidia.com/gpu", first+"::3"))}, []gpu.Lent{{Device: first, Pod: "team/a"}, {Device: first, Pod: "team/b"}}},
 		{"MIG devices, and replicas of them", []*podresourcesv1.PodResources{pod("a", of("nvidia.com/mig-1g.10gb", part)), pod("b", of("nvidia.com/mig-1g.10gb.shared", part+"::1"))}, []gpu.Lent{{Device: part, Pod: "team/a"}, {Device: part, Pod: "team/b"}}},
 		{"GPUs by their minor number, as on GKE", []*podresourcesv1.PodResources{pod("a", of("nvidia.com/gpu", "nvidia3")), pod("b", of("nvidia.com/gpu", "nvidia4/vgpu1", "nvidia5/gi3"))}, []gpu.Lent{{Device: "nvidia3", Pod: "team/a"}, {Device: "nvidia4", Pod: "team/b"}, {Device: "nvidia5", Pod: "team/b"}}},
 		{"devices of another vendor", []*podresourcesv1.PodResources{pod("a", of("example.com/nic", first))}, nil},
@@ -119,13 +119,13 @@ func TestDevicesThatPodsHaveThroughDevicePlugins(t *testing.T) {
 	}
 }
 
-func TestAKubeletThatDoesNotAnswer(t *testing.T) {
+func TestLentReturnsWhyTheKubeletDoesNotAnswer(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		err  error
 		want error
 	}{
-		{"asked too often", status.Error(codes.ResourceExhausted, "rate limit"), gpu.ErrNotReady},
+		{"too many calls", status.Error(codes.ResourceExhausted, "rate limit"), gpu.ErrNotReady},
 		{"without permission", status.Error(codes.PermissionDenied, "no"), gpu.ErrPermission},
 		{"too slow", status.Error(codes.DeadlineExceeded, "slow"), gpu.ErrTimeout},
 	} {
@@ -137,7 +137,7 @@ func TestAKubeletThatDoesNotAnswer(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a restart is got over", func(t *testing.T) {
+	t.Run("after a restart", func(t *testing.T) {
 		client, socket := newClient(t)
 		k := &kubelet{pods: []*podresourcesv1.PodResources{pod("a", of("nvidia.com/gpu", "GPU-1"))}}
 		if _, err := client.Lent(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
@@ -146,7 +146,7 @@ func TestAKubeletThatDoesNotAnswer(t *testing.T) {
 		for range 2 {
 			stop := k.serve(t, socket)
 			var lent []gpu.Lent
-			err := errors.New("not asked")
+			err := errors.New("not called yet")
 			for err != nil && t.Context().Err() == nil {
 				lent, err = client.Lent(t.Context())
 			}
@@ -158,7 +158,7 @@ func TestAKubeletThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// silentKubelet does not answer as long as its client waits.
+// silentKubelet answers no call before its client gives up.
 type silentKubelet struct {
 	podresourcesv1.UnimplementedPodResourcesListerServer
 }
@@ -168,7 +168,7 @@ func (silentKubelet) List(ctx context.Context, _ *podresourcesv1.ListPodResource
 	return nil, ctx.Err()
 }
 
-func TestAKubeletThatDoesNotAnswerIsGivenUp(t *testing.T) {
+func TestLentGivesUpOnAKubeletThatHangs(t *testing.T) {
 	client, socket := newClient(t)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
 	if err != nil {

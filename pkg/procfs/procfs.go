@@ -14,13 +14,13 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Root is the directory with the proc of a PID namespace; "/" for that of this
-// process.
+// Root is the directory that holds the proc of a PID namespace; "/" for the namespace
+// of this process.
 type Root string
 
-// Task returns what the kernel says of a process. The error wraps
-// [gpu.ErrNotFound] if there is none with that PID, also if the PID passes to
-// another process meanwhile: the one that was asked for is gone then.
+// Task returns the name, the start time, the pod and the container of a process. The
+// error wraps [gpu.ErrNotFound] if no process has the PID, or if the PID passes to
+// another process during the call: the requested one has ended then.
 func (r Root) Task(pid int) (gpu.Task, error) {
 	task, err := r.read(pid)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
@@ -79,8 +79,8 @@ func (r Root) started(pid int) (uint64, error) {
 	return started, nil
 }
 
-// readStatus reads the name and whether the process is in the PID namespace of
-// this proc: it has one PID then, and one more in each namespace further in.
+// readStatus reads the name and whether the process is in the PID namespace of this
+// proc: it has one PID then, and one more for each namespace below.
 // Source: the lines Name and NSpid of proc/PID/status.
 func (r Root) readStatus(pid int, task *gpu.Task) error {
 	status, err := r.file(pid, "status")
@@ -99,17 +99,16 @@ func (r Root) readStatus(pid int, task *gpu.Task) error {
 	return nil
 }
 
-// containerOf returns the pod and the container of a process with these cgroups,
-// one "ID:controllers:path" a line. Source: proc/PID/cgroup.
+// containerOf returns the pod and the container of a process with these cgroups, one
+// "ID:controllers:path" a line. Source: proc/PID/cgroup.
 //
-// Kubelet and container runtime name the cgroups in one of two ways:
+// The kubelet and the container runtime name cgroups in one of two ways:
 //
 //	/kubepods/burstable/pod<UID>/<container>
 //	/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<UID with _ for ->.slice/cri-containerd-<container>.scope
 //
-// What a container makes below its own cgroup comes after that, so the first pod
-// in a path is the one. In a cgroup namespace a path begins somewhere below the
-// root, with "/..".
+// A container can create cgroups of any name below its own, so the first pod in a path
+// counts. In a cgroup namespace a path begins somewhere below the root, with "/..".
 func containerOf(groups string) (pod, container string) {
 	for line := range strings.Lines(groups) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -130,7 +129,7 @@ func containerOf(groups string) (pod, container string) {
 	return "", ""
 }
 
-// podOf returns the UID of the pod whose cgroup has that name, "" for any other
+// podOf returns the UID of the pod whose cgroup has the name, or "" for any other
 // cgroup.
 func podOf(segment string) string {
 	name, systemd := strings.CutSuffix(segment, ".slice")
@@ -151,8 +150,8 @@ func podOf(segment string) string {
 	return uid
 }
 
-// isUID reports whether a text can be the UID of a pod: a UUID, or for a static
-// pod a hash of 32 digits.
+// isUID reports whether a text can be the UID of a pod: a UUID or, for a static pod, a
+// hash of 32 digits.
 func isUID(text string) bool {
 	return len(text) >= 32 && strings.Trim(text, "0123456789abcdef-") == ""
 }

@@ -33,12 +33,12 @@ func process(t *testing.T, root string, pid int, files map[string]string) {
 	}
 }
 
-// stat is proc/PID/stat of a process with that name and start time.
+// stat returns proc/PID/stat of a process with the name and start time.
 func stat(comm string, started int) string {
 	return fmt.Sprintf("4711 (%s) S 1 4711 4711 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 %d 1000 10 18446744073709551615 0 0\n", comm, started)
 }
 
-func TestAProcessIsFoundInThePodOfItsCgroup(t *testing.T) {
+func TestTaskFindsThePodInTheCgroup(t *testing.T) {
 	const underscored = "0f7a1c1e_6b0e_4a53_9d1c_0d6a2f0c9b11"
 	for name, c := range map[string]struct {
 		cgroup         string
@@ -64,7 +64,7 @@ func TestAProcessIsFoundInThePodOfItsCgroup(t *testing.T) {
 			"12:memory:/kubepods/burstable/pod" + podUID + "/" + container + "\n1:name=systemd:/kubepods/burstable/pod" + podUID + "/" + container + "\n0::/system.slice/containerd.service\n",
 			podUID, container,
 		},
-		"cgroup v1, where the first line is of another hierarchy": {
+		"cgroup v1, another hierarchy in the first line": {
 			"13:misc:/\n12:memory:/kubepods/pod" + podUID + "/" + container + "\n", podUID, container,
 		},
 		"seen from the cgroup namespace of a pod of the same class": {
@@ -79,7 +79,7 @@ func TestAProcessIsFoundInThePodOfItsCgroup(t *testing.T) {
 		"a service of the host":               {"0::/system.slice/nvidia-persistenced.service\n", "", ""},
 		"a user of the host":                  {"0::/user.slice/user-1000.slice/session-2.scope\n", "", ""},
 		"podman on the host":                  {"0::/machine.slice/libpod-" + container + ".scope\n", "", ""},
-		"a name that only looks like a pod's": {"0::/system.slice/podinfo-podcast.service\n0::/podman\n", "", ""},
+		"a name that resembles a pod's": {"0::/system.slice/podinfo-podcast.service\n0::/podman\n", "", ""},
 		"no cgroups":                          {"", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestAProcessIsFoundInThePodOfItsCgroup(t *testing.T) {
 
 // A container can give its processes any name, and cannot leave its PID
 // namespace.
-func TestAContainerCannotPretendToBeMPS(t *testing.T) {
+func TestAContainerCannotPassForMPS(t *testing.T) {
 	root := t.TempDir()
 	process(t, root, 1, map[string]string{"stat": stat("nvidia-cuda-mps", 1), "status": "Name:\tnvidia-cuda-mps\nNSpid:\t1\n", "cgroup": "0::/gpu-mps\n"})
 	process(t, root, 2, map[string]string{"stat": stat("nvidia-cuda-mps", 1), "status": "Name:\tnvidia-cuda-mps\nNSpid:\t2\t1\n", "cgroup": "0::/gpu-mps\n"})
@@ -114,9 +114,9 @@ func TestAContainerCannotPretendToBeMPS(t *testing.T) {
 	}
 }
 
-func TestAProcessThatIsGoneIsNotFound(t *testing.T) {
+func TestTaskOfAnEndedProcessIsNotFound(t *testing.T) {
 	root := t.TempDir()
-	process(t, root, 7, map[string]string{"stat": stat("ends", 7)}) // its other files went meanwhile
+	process(t, root, 7, map[string]string{"stat": stat("ends", 7)}) // it ended before its other files were read
 	process(t, root, 8, map[string]string{"stat": "8 (odd)", "status": "", "cgroup": ""})
 	for pid, want := range map[int]error{6: gpu.ErrNotFound, 7: gpu.ErrNotFound, 8: gpu.ErrCorrupt} {
 		if _, err := procfs.Root(root).Task(pid); !errors.Is(err, want) {
@@ -125,7 +125,7 @@ func TestAProcessThatIsGoneIsNotFound(t *testing.T) {
 	}
 }
 
-func TestThisProcessIsReadFromTheKernel(t *testing.T) {
+func TestTaskReadsThisProcess(t *testing.T) {
 	got, err := procfs.Root("/").Task(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
