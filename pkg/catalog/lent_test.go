@@ -34,7 +34,7 @@ func TestWhatADevicePluginHasGivenToAPodIsTainted(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for i, g := range c.node.GPUs {
-				c.node.GPUs[i] = g.Lend([]gpu.Lent{{Device: c.lent, Pod: "team/old"}})
+				c.node.GPUs[i] = g.WithExternalAllocations([]gpu.ExternalAllocation{{Device: c.lent, Pod: "team/old"}})
 			}
 			var got []string
 			for _, device := range devices(t, c.catalog, c.node, nil) {

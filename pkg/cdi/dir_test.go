@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
 )
 
-func TestADirectoryThatIsGoneIsMadeAgainAndOneThatWasReplacedIsTold(t *testing.T) {
+func TestCheckCreatesAMissingDirectoryAndReportsAReplacedOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run", "cdi")
 	d := cdi.NewDir(path)
 	check := func(when string, want bool) {

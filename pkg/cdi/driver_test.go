@@ -101,11 +101,11 @@ func TestDriverEditsHoldWhatEveryContainerNeeds(t *testing.T) {
 	}
 }
 
-// A daemon of the host's must not take the clients of a claim's own, nor make
-// clients of those who have a GPU for themselves.
+// A daemon of the host must not get clients of a claim's own daemon, nor processes of a
+// claim with a whole GPU.
 func TestTheHostsOwnMPSDaemonStaysOutOfContainers(t *testing.T) {
 	d := newFakeDriver(t)
-	// nvcdi looks for the daemon's folder as it looks for files.
+	// nvcdi mounts the path of the daemon if it is a file.
 	for _, path := range []string{"tmp/nvidia-mps", "run/nvidia-persistenced/socket"} {
 		path = filepath.Join(d.root, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -30,7 +30,7 @@ const (
 // fields in use. The error wraps [gpu.ErrInvalid] if a runtime would refuse the spec or
 // an injection could reach outside its folders.
 //
-// The driver's edits are those of the spec and not of each device: runtimes append hooks
+// The spec has the driver's edits once, and not each device: runtimes append hooks
 // without comparing them, so a container with two devices would run each hook twice.
 func Render(driverName, devRoot string, owner types.NamespacedName, driver *specs.ContainerEdits, injections []gpu.Injection) (*specs.Spec, error) {
 	spec := &specs.Spec{

@@ -114,7 +114,7 @@ func TestWriteReadListRemove(t *testing.T) {
 	}
 	slices.Sort(foreign)
 	if diff := cmp.Diff(foreign, files(t, w.Dir)); diff != "" {
-		t.Errorf("what is not ours must stay (-want +got):\n%s", diff)
+		t.Errorf("files of others must stay (-want +got):\n%s", diff)
 	}
 	if _, _, err := w.Read(t.Context(), "a"); !errors.Is(err, gpu.ErrNotFound) {
 		t.Errorf("read after remove: %v, want %v", err, gpu.ErrNotFound)

@@ -12,16 +12,16 @@ import (
 
 func TestAGPUThatADevicePluginHasGivenToAPodIsNotPrepared(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 2)
-	lend := func(lent ...gpu.Lent) {
+	lend := func(lent ...gpu.ExternalAllocation) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		a := gpu.PCIAddress{}
 		g := w.gpus[a]
-		g.Lent = ""
-		w.gpus[a] = g.Lend(lent)
+		g.ExternalPod = ""
+		w.gpus[a] = g.WithExternalAllocations(lent)
 	}
 	m, wanted := w.start(), pieces("c", piece{device: "gpu-00-00"})
-	lend(gpu.Lent{Device: "GPU-0", Pod: "team/old"})
+	lend(gpu.ExternalAllocation{Device: "GPU-0", Pod: "team/old"})
 	if _, err := m.Prepare(once(), wanted); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "a device plugin of this node has given it") {
 		t.Errorf("error %v, want one that wraps %v and says why", err, gpu.ErrInUse)
 	}
@@ -41,7 +41,7 @@ func TestAGPUThatADevicePluginHasGivenToAPodIsNotPrepared(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What a claim has it keeps.
-	lend(gpu.Lent{Device: "GPU-0", Pod: "team/new"})
+	lend(gpu.ExternalAllocation{Device: "GPU-0", Pod: "team/new"})
 	if _, err := m.Prepare(once(), wanted); err != nil {
 		t.Errorf("the same again: %v", err)
 	}

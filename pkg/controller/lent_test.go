@@ -21,7 +21,7 @@ import (
 // plugins are the device plugins of a node.
 type plugins struct {
 	mu    sync.Mutex
-	lent  []gpu.Lent
+	lent  []gpu.ExternalAllocation
 	err   error
 	asked int
 	takes time.Duration // to answer
@@ -30,7 +30,7 @@ type plugins struct {
 	seen      chan bool // tells the controller whether there are any
 }
 
-func (p *plugins) Lent(context.Context) ([]gpu.Lent, error) {
+func (p *plugins) ExternalAllocations(context.Context) ([]gpu.ExternalAllocation, error) {
 	began := time.Now()
 	<-time.After(p.takes)
 	p.mu.Lock()
@@ -40,7 +40,7 @@ func (p *plugins) Lent(context.Context) ([]gpu.Lent, error) {
 	return slices.Clone(p.lent), p.err
 }
 
-func (p *plugins) give(lent ...gpu.Lent) {
+func (p *plugins) give(lent ...gpu.ExternalAllocation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lent = lent
@@ -121,15 +121,15 @@ func TestAGPUThatADevicePluginHasGivenToAPodIsNotOffered(t *testing.T) {
 		r := startWith(t, &hardware{node: gpus(2)}, p)
 		r.want(twoFree, twoWell)
 		p.exists(true)
-		p.give(gpu.Lent{Device: "GPU-0", Pod: "team/old"})
+		p.give(gpu.ExternalAllocation{Device: "GPU-0", Pod: "team/old"})
 		r.pass(10 * time.Second)
 		r.want(firstLent, twoWell)
 		g, err := r.GPU(t.Context(), address(0))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if g.Lent != "team/old" {
-			t.Errorf("the GPU is lent to %q, want team/old", g.Lent)
+		if g.ExternalPod != "team/old" {
+			t.Errorf("the GPU is lent to %q, want team/old", g.ExternalPod)
 		}
 		// The plugin goes, its pod stays.
 		p.exists(false)
@@ -143,7 +143,7 @@ func TestAGPUThatADevicePluginHasGivenToAPodIsNotOffered(t *testing.T) {
 
 func TestTheGPUsOfAPluginThatHasGoneBeforeTheAgentStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &plugins{lent: []gpu.Lent{{Device: "GPU-0", Pod: "team/old"}}}
+		p := &plugins{lent: []gpu.ExternalAllocation{{Device: "GPU-0", Pod: "team/old"}}}
 		r := startWith(t, &hardware{node: gpus(2)}, p)
 		r.want(firstLent, twoWell)
 		if r.times() != 1 {
@@ -177,14 +177,14 @@ func TestBeforeAClaimIsPreparedThePluginIsAsked(t *testing.T) {
 		p := &plugins{}
 		r := startWith(t, &hardware{node: gpus(2)}, p)
 		p.exists(true)
-		p.give(gpu.Lent{Device: "GPU-1", Pod: "team/new"})
+		p.give(gpu.ExternalAllocation{Device: "GPU-1", Pod: "team/new"})
 		r.Inventory.RefreshExternal(t.Context())
 		g, err := r.GPU(t.Context(), address(1))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if g.Lent != "team/new" {
-			t.Errorf("the GPU is lent to %q, want team/new", g.Lent)
+		if g.ExternalPod != "team/new" {
+			t.Errorf("the GPU is lent to %q, want team/new", g.ExternalPod)
 		}
 	})
 }
@@ -250,7 +250,7 @@ func TestEachClaimHasAnAnswerThatIsNotOlderThanItself(t *testing.T) {
 
 func TestAKubeletThatIsAwayChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &plugins{lent: []gpu.Lent{{Device: "GPU-0", Pod: "team/old"}}}
+		p := &plugins{lent: []gpu.ExternalAllocation{{Device: "GPU-0", Pod: "team/old"}}}
 		r := startWith(t, &hardware{node: gpus(2)}, p)
 		p.fail(errors.New("connection refused"))
 		p.give()

@@ -93,9 +93,9 @@ type GPU struct {
 	// sets it, not the hardware.
 	Fault string
 
-	// Lent names the pod ("namespace/name") that has the GPU through a device
-	// plugin; empty where none is known. See [GPU.Lend].
-	Lent string
+	// ExternalPod names the pod ("namespace/name") that has the GPU through a device
+	// plugin; empty if none is known. See [GPU.WithExternalAllocations].
+	ExternalPod string
 }
 
 // ComputeMode says which processes may open contexts on a GPU.
@@ -152,9 +152,9 @@ type Partition struct {
 	UUID string
 	// GPUInstanceID and ComputeInstanceID are NVML's, in this boot.
 	GPUInstanceID, ComputeInstanceID int
-	// Lent names the pod ("namespace/name") that has the MIG device through a
+	// ExternalPod names the pod ("namespace/name") that has the MIG device through a
 	// device plugin; empty where none is known.
-	Lent string
+	ExternalPod string
 }
 
 // Link is one NVLink of a GPU.

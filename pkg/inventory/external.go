@@ -19,8 +19,8 @@ const externalTime = 10 * time.Second
 // ExternalSource reads external allocations: the GPUs that device plugins have
 // given to pods of this node.
 type ExternalSource interface {
-	// Lent returns the GPUs and MIG devices that pods have through device plugins.
-	Lent(ctx context.Context) ([]gpu.Lent, error)
+	// ExternalAllocations returns the GPUs and MIG devices that pods have through device plugins.
+	ExternalAllocations(ctx context.Context) ([]gpu.ExternalAllocation, error)
 }
 
 // external is what is known of device plugins.
@@ -106,7 +106,7 @@ func (i *Inventory) readExternal(ctx context.Context) bool {
 	if since, ok := i.readSince(before); since {
 		return ok
 	}
-	lent, err := i.external.source.Lent(ctx)
+	lent, err := i.external.source.ExternalAllocations(ctx)
 	if ctx.Err() != nil {
 		return false
 	}

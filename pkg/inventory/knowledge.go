@@ -29,7 +29,7 @@ type knowledge struct {
 	attempted       bool             // a scan has ended
 	scanErr         error            // of the last scan as a whole
 	failures        int              // consecutive scans that failed as a whole
-	external        []gpu.Lent
+	external        []gpu.ExternalAllocation
 }
 
 // sighting is a GPU as it last answered, without what claims had made of it,
@@ -250,7 +250,7 @@ func (k *knowledge) node() gpu.Node {
 		if s.err != nil {
 			s.gpu.Links = nil
 		}
-		node.GPUs = append(node.GPUs, s.gpu.Lend(k.external))
+		node.GPUs = append(node.GPUs, s.gpu.WithExternalAllocations(k.external))
 	}
 	return node
 }
@@ -368,7 +368,7 @@ func (k *knowledge) find(address gpu.PCIAddress) (gpu.GPU, error) {
 	s, known := k.gpus[address]
 	switch {
 	case known && s.err == nil:
-		return k.withFault(s).Lend(k.external), nil
+		return k.withFault(s).WithExternalAllocations(k.external), nil
 	case known:
 		return gpu.GPU{}, fmt.Errorf("GPU at %s does not answer: %w", address, s.err)
 	}

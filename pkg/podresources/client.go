@@ -63,19 +63,19 @@ func NewClient(socket string) (*Client, error) {
 // Close closes the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Lent returns the GPUs and MIG devices that device plugins have allocated to running
+// ExternalAllocations returns the GPUs and MIG devices that device plugins have allocated to running
 // pods, ordered by device and pod, and a device with replicas once for each pod. The
 // kubelet leaves out the devices of init containers that end before the others start.
 // The error wraps [gpu.ErrNotReady] if the kubelet is away, [gpu.ErrPermission], or
 // [gpu.ErrTimeout].
-func (c *Client) Lent(ctx context.Context) ([]gpu.Lent, error) {
+func (c *Client) ExternalAllocations(ctx context.Context) ([]gpu.ExternalAllocation, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	response, err := c.rpc.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("ask the kubelet on %s for the devices of pods: %w: %w", c.socket, sentinel(err), err)
 	}
-	var all []gpu.Lent
+	var all []gpu.ExternalAllocation
 	for _, pod := range response.GetPodResources() {
 		for _, container := range pod.GetContainers() {
 			for _, devices := range container.GetDevices() {
@@ -83,12 +83,14 @@ func (c *Client) Lent(ctx context.Context) ([]gpu.Lent, error) {
 					continue
 				}
 				for _, id := range devices.GetDeviceIds() {
-					all = append(all, gpu.Lent{Device: device(id), Pod: pod.GetNamespace() + "/" + pod.GetName()})
+					all = append(all, gpu.ExternalAllocation{Device: device(id), Pod: pod.GetNamespace() + "/" + pod.GetName()})
 				}
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b gpu.Lent) int { return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Pod, b.Pod)) })
+	slices.SortFunc(all, func(a, b gpu.ExternalAllocation) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Pod, b.Pod))
+	})
 	return slices.Compact(all), nil
 }
 

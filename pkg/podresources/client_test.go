@@ -88,27 +88,27 @@ func of(resource string, ids ...string) *podresourcesv1.ContainerDevices {
 	return &podresourcesv1.ContainerDevices{ResourceName: resource, DeviceIds: ids}
 }
 
-func TestLentReturnsTheDevicesThatDevicePluginsAllocated(t *testing.T) {
+func TestExternalAllocationsAreTheDevicesThatDevicePluginsAllocated(t *testing.T) {
 	const first, second, part = "GPU-5a5f0a9c-1b1c-4c57-8a3e-2b9a8f2f0001", "GPU-5a5f0a9c-1b1c-4c57-8a3e-2b9a8f2f0002", "MIG-5a5f0a9c-1b1c-4c57-8a3e-2b9a8f2f0003"
 	claimed := pod("claims")
 	claimed.Containers[1].DynamicResources = []*podresourcesv1.DynamicResource{{ClaimName: "gpu", ClaimResources: []*podresourcesv1.ClaimResource{{DriverName: "gpu.nvidia.com", DeviceName: "gpu-1b-00"}}}}
 	for _, c := range []struct {
 		name string
 		pods []*podresourcesv1.PodResources
-		want []gpu.Lent
+		want []gpu.ExternalAllocation
 	}{
 		{"no pod has any", nil, nil},
-		{"whole GPUs", []*podresourcesv1.PodResources{pod("b", of("nvidia.com/gpu", second)), pod("a", of("nvidia.com/gpu", first))}, []gpu.Lent{{Device: first, Pod: "team/a"}, {Device: second, Pod: "team/b"}}},
-		{"replicas of a shared GPU", []*podresourcesv1.PodResources{pod("a", of("nvidia.com/gpu.shared", first+"::0", first+"::7")), pod("b", of("nvidia.com/gpu", first+"::3"))}, []gpu.Lent{{Device: first, Pod: "team/a"}, {Device: first, Pod: "team/b"}}},
-		{"MIG devices, and replicas of them", []*podresourcesv1.PodResources{pod("a", of("nvidia.com/mig-1g.10gb", part)), pod("b", of("nvidia.com/mig-1g.10gb.shared", part+"::1"))}, []gpu.Lent{{Device: part, Pod: "team/a"}, {Device: part, Pod: "team/b"}}},
-		{"GPUs by their minor number, as on GKE", []*podresourcesv1.PodResources{pod("a", of("nvidia.com/gpu", "nvidia3")), pod("b", of("nvidia.com/gpu", "nvidia4/vgpu1", "nvidia5/gi3"))}, []gpu.Lent{{Device: "nvidia3", Pod: "team/a"}, {Device: "nvidia4", Pod: "team/b"}, {Device: "nvidia5", Pod: "team/b"}}},
+		{"whole GPUs", []*podresourcesv1.PodResources{pod("b", of("nvidia.com/gpu", second)), pod("a", of("nvidia.com/gpu", first))}, []gpu.ExternalAllocation{{Device: first, Pod: "team/a"}, {Device: second, Pod: "team/b"}}},
+		{"replicas of a shared GPU", []*podresourcesv1.PodResources{pod("a", of("nvidia.com/gpu.shared", first+"::0", first+"::7")), pod("b", of("nvidia.com/gpu", first+"::3"))}, []gpu.ExternalAllocation{{Device: first, Pod: "team/a"}, {Device: first, Pod: "team/b"}}},
+		{"MIG devices, and replicas of them", []*podresourcesv1.PodResources{pod("a", of("nvidia.com/mig-1g.10gb", part)), pod("b", of("nvidia.com/mig-1g.10gb.shared", part+"::1"))}, []gpu.ExternalAllocation{{Device: part, Pod: "team/a"}, {Device: part, Pod: "team/b"}}},
+		{"GPUs by their minor number, as on GKE", []*podresourcesv1.PodResources{pod("a", of("nvidia.com/gpu", "nvidia3")), pod("b", of("nvidia.com/gpu", "nvidia4/vgpu1", "nvidia5/gi3"))}, []gpu.ExternalAllocation{{Device: "nvidia3", Pod: "team/a"}, {Device: "nvidia4", Pod: "team/b"}, {Device: "nvidia5", Pod: "team/b"}}},
 		{"devices of another vendor", []*podresourcesv1.PodResources{pod("a", of("example.com/nic", first))}, nil},
 		{"devices of claims", []*podresourcesv1.PodResources{claimed}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			client, socket := newClient(t)
 			defer (&kubelet{pods: c.pods}).serve(t, socket)()
-			got, err := client.Lent(t.Context())
+			got, err := client.ExternalAllocations(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +119,7 @@ func TestLentReturnsTheDevicesThatDevicePluginsAllocated(t *testing.T) {
 	}
 }
 
-func TestLentReturnsWhyTheKubeletDoesNotAnswer(t *testing.T) {
+func TestExternalAllocationsReturnWhyTheKubeletDoesNotAnswer(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		err  error
@@ -132,7 +132,7 @@ func TestLentReturnsWhyTheKubeletDoesNotAnswer(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			client, socket := newClient(t)
 			defer (&kubelet{err: c.err}).serve(t, socket)()
-			if _, err := client.Lent(t.Context()); !errors.Is(err, c.want) {
+			if _, err := client.ExternalAllocations(t.Context()); !errors.Is(err, c.want) {
 				t.Errorf("error %v, want one that wraps %v", err, c.want)
 			}
 		})
@@ -140,19 +140,19 @@ func TestLentReturnsWhyTheKubeletDoesNotAnswer(t *testing.T) {
 	t.Run("after a restart", func(t *testing.T) {
 		client, socket := newClient(t)
 		k := &kubelet{pods: []*podresourcesv1.PodResources{pod("a", of("nvidia.com/gpu", "GPU-1"))}}
-		if _, err := client.Lent(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
+		if _, err := client.ExternalAllocations(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
 			t.Errorf("error %v before the kubelet is there, want one that wraps %v", err, gpu.ErrNotReady)
 		}
 		for range 2 {
 			stop := k.serve(t, socket)
-			var lent []gpu.Lent
+			var allocations []gpu.ExternalAllocation
 			err := errors.New("not called yet")
 			for err != nil && t.Context().Err() == nil {
-				lent, err = client.Lent(t.Context())
+				allocations, err = client.ExternalAllocations(t.Context())
 			}
 			stop()
-			if len(lent) != 1 {
-				t.Errorf("%v, want one GPU", lent)
+			if len(allocations) != 1 {
+				t.Errorf("%v, want one GPU", allocations)
 			}
 		}
 	})
@@ -168,7 +168,7 @@ func (silentKubelet) List(ctx context.Context, _ *podresourcesv1.ListPodResource
 	return nil, ctx.Err()
 }
 
-func TestLentGivesUpOnAKubeletThatHangs(t *testing.T) {
+func TestExternalAllocationsGiveUpOnAKubeletThatHangs(t *testing.T) {
 	client, socket := newClient(t)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
 	if err != nil {
@@ -184,7 +184,7 @@ func TestLentGivesUpOnAKubeletThatHangs(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if _, err := client.Lent(t.Context()); !errors.Is(err, gpu.ErrTimeout) {
+	if _, err := client.ExternalAllocations(t.Context()); !errors.Is(err, gpu.ErrTimeout) {
 		t.Errorf("a kubelet that does not answer: %v, want %v", err, gpu.ErrTimeout)
 	}
 }

@@ -74,13 +74,13 @@ func TestTaskFindsThePodInTheCgroup(t *testing.T) {
 		"a container that made cgroups named as another pod's": {
 			"0::/kubepods/burstable/pod" + podUID + "/" + container + "/kubepods/pod11111111-2222-3333-4444-555555555555/x\n", podUID, container,
 		},
-		"a static pod":                        {"0::/kubepods/burstable/pod2c9b5b1de0c1c6f3bb0e9bd35a4bd0a7/" + container + "\n", "2c9b5b1de0c1c6f3bb0e9bd35a4bd0a7", container},
-		"the pod's own cgroup":                {"0::/kubepods/burstable/pod" + podUID + "\n", podUID, ""},
-		"a service of the host":               {"0::/system.slice/nvidia-persistenced.service\n", "", ""},
-		"a user of the host":                  {"0::/user.slice/user-1000.slice/session-2.scope\n", "", ""},
-		"podman on the host":                  {"0::/machine.slice/libpod-" + container + ".scope\n", "", ""},
+		"a static pod":                  {"0::/kubepods/burstable/pod2c9b5b1de0c1c6f3bb0e9bd35a4bd0a7/" + container + "\n", "2c9b5b1de0c1c6f3bb0e9bd35a4bd0a7", container},
+		"the pod's own cgroup":          {"0::/kubepods/burstable/pod" + podUID + "\n", podUID, ""},
+		"a service of the host":         {"0::/system.slice/nvidia-persistenced.service\n", "", ""},
+		"a user of the host":            {"0::/user.slice/user-1000.slice/session-2.scope\n", "", ""},
+		"podman on the host":            {"0::/machine.slice/libpod-" + container + ".scope\n", "", ""},
 		"a name that resembles a pod's": {"0::/system.slice/podinfo-podcast.service\n0::/podman\n", "", ""},
-		"no cgroups":                          {"", "", ""},
+		"no cgroups":                    {"", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()

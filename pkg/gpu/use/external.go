@@ -8,13 +8,13 @@ import (
 // ExternalHolder returns the pod that has the device of the GPU, or something that
 // the device excludes, through a device plugin; "" if there is none.
 func ExternalHolder(g gpu.GPU, name kind.Name) string {
-	if g.Lent != "" {
-		return g.Lent
+	if g.ExternalPod != "" {
+		return g.ExternalPod
 	}
 	_, place, known := name.FindIn(g.MIG)
 	for _, p := range g.MIG.Partitions {
-		if p.Lent != "" && (!known || place.Overlaps(p.Placement)) {
-			return p.Lent
+		if p.ExternalPod != "" && (!known || place.Overlaps(p.Placement)) {
+			return p.ExternalPod
 		}
 	}
 	return ""

@@ -29,19 +29,19 @@ func TestCheckNamesThePodOfAnExternalAllocation(t *testing.T) {
 	const unknown = "gpu-1b-00-mig-1g-10gb-0"
 	for _, c := range []struct {
 		name        string
-		allocations []gpu.Lent
+		allocations []gpu.ExternalAllocation
 		// want maps each device that must not be allocated to the pod that has it.
 		want map[string]string
 	}{
 		{"nothing", nil, nil},
-		{"another GPU", []gpu.Lent{{Device: "GPU-2", Pod: "a/b"}, {Device: "nvidia1", Pod: "a/b"}}, nil},
-		{"the GPU", []gpu.Lent{{Device: "GPU-1", Pod: "a/b"}}, map[string]string{whole: "a/b", slots: "a/b", low: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
-		{"the GPU by its minor number", []gpu.Lent{{Device: "nvidia4", Pod: "a/b"}}, map[string]string{whole: "a/b", slots: "a/b", low: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
-		{"a MIG device", []gpu.Lent{{Device: "MIG-2", Pod: "a/b"}}, map[string]string{whole: "a/b", slots: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
-		{"one that several share", []gpu.Lent{{Device: "MIG-2", Pod: "a/b"}, {Device: "MIG-2", Pod: "a/c"}}, map[string]string{whole: "a/b", slots: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
+		{"another GPU", []gpu.ExternalAllocation{{Device: "GPU-2", Pod: "a/b"}, {Device: "nvidia1", Pod: "a/b"}}, nil},
+		{"the GPU", []gpu.ExternalAllocation{{Device: "GPU-1", Pod: "a/b"}}, map[string]string{whole: "a/b", slots: "a/b", low: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
+		{"the GPU by its minor number", []gpu.ExternalAllocation{{Device: "nvidia4", Pod: "a/b"}}, map[string]string{whole: "a/b", slots: "a/b", low: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
+		{"a MIG device", []gpu.ExternalAllocation{{Device: "MIG-2", Pod: "a/b"}}, map[string]string{whole: "a/b", slots: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
+		{"one that several share", []gpu.ExternalAllocation{{Device: "MIG-2", Pod: "a/b"}, {Device: "MIG-2", Pod: "a/c"}}, map[string]string{whole: "a/b", slots: "a/b", high: "a/b", every: "a/b", unknown: "a/b"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			allocated := g.Lend(c.allocations)
+			allocated := g.WithExternalAllocations(c.allocations)
 			for _, device := range []string{whole, slots, low, high, every, unknown} {
 				name, err := kind.Parse(device)
 				if err != nil {
@@ -55,7 +55,7 @@ func TestCheckNamesThePodOfAnExternalAllocation(t *testing.T) {
 					t.Errorf("%s is allocated to %q, want %q", device, got, c.want[device])
 				}
 			}
-			if g.Lent != "" || g.MIG.Partitions[1].Lent != "" {
+			if g.ExternalPod != "" || g.MIG.Partitions[1].ExternalPod != "" {
 				t.Error("the original GPU has changed")
 			}
 		})

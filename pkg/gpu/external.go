@@ -1,0 +1,34 @@
+package gpu
+
+import "strconv"
+
+// ExternalAllocation is a GPU or MIG device that a device plugin of the node, and not
+// this driver, has allocated to a pod.
+type ExternalAllocation struct {
+	// Device is the UUID of the GPU or MIG device, or "nvidiaN" for the GPU with the
+	// minor number N if the plugin names devices by their nodes.
+	Device string
+	// Pod is the pod that has the device: "namespace/name".
+	Pod string
+}
+
+// WithExternalAllocations returns the GPU with the pods that have it, or a MIG device of
+// it, through a device plugin. If several pods share one, it names the first.
+func (g GPU) WithExternalAllocations(all []ExternalAllocation) GPU {
+	partitions := make([]Partition, len(g.MIG.Partitions))
+	copy(partitions, g.MIG.Partitions)
+	for _, allocation := range all {
+		if g.ExternalPod == "" && (allocation.Device == g.UUID || allocation.Device == "nvidia"+strconv.Itoa(g.Minor)) {
+			g.ExternalPod = allocation.Pod
+		}
+		for i, p := range partitions {
+			if p.ExternalPod == "" && p.UUID != "" && allocation.Device == p.UUID {
+				partitions[i].ExternalPod = allocation.Pod
+			}
+		}
+	}
+	if len(partitions) > 0 {
+		g.MIG.Partitions = partitions
+	}
+	return g
+}
