@@ -133,7 +133,7 @@ func TestTheReferenceListsTheAttributesOfContainersAndNoOther(t *testing.T) {
 	if len(names) < 8 || len(values) < 3 {
 		t.Fatalf("data.go writes only the attributes %v and the values %q: does it write them in another way now?", names, values)
 	}
-	table := section(t, reference, "## What a container is told")
+	table := section(t, reference, "## Metadata of a container")
 	wantNamed(t, table, reference, slices.Concat(slices.Sorted(maps.Keys(names)), values))
 	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)`").FindAllStringSubmatch(table, -1) {
 		if !names[m[1]] {
@@ -159,7 +159,7 @@ func publicNames(t *testing.T) map[string]string {
 }
 
 func TestEveryFieldThatAClaimIsToldIsInTheReference(t *testing.T) {
-	wantNamed(t, section(t, reference, "## What a claim is told"), reference, fields(reflect.TypeFor[v1alpha1.DeviceData](), ""))
+	wantNamed(t, section(t, reference, "## Status of a claim"), reference, fields(reflect.TypeFor[v1alpha1.DeviceData](), ""))
 }
 
 func TestEveryTaintAndLabelOfOursIsDocumented(t *testing.T) {
