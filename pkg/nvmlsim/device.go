@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -11,13 +12,18 @@ import (
 // device is the handle of a GPU, or with a UUID that of a MIG device on it.
 // Handles are comparable: two of the same device are equal.
 type device struct {
-	unsupportedDevice
+	*mock.Device
 	library *library
 	index   int
 	mig     string
 }
 
 var _ nvml.Device = device{}
+
+// device returns the handle of a GPU or, with a UUID, of a MIG device on it.
+func (l *library) device(index int, mig string) device {
+	return device{Device: &l.notSimulated.device, library: l, index: index, mig: mig}
+}
 
 // call is what a method of a device works on. It is for reading only.
 type call struct {

@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 )
 
 // eventSet delivers the events of the GPUs that are registered with it, in the
 // order in which they happened.
 type eventSet struct {
-	unsupportedEventSet
+	mock.EventSet
 	library *library
 	// end closes closed, once.
 	end    func()
@@ -104,7 +105,7 @@ func (s *eventSet) next(st *State) (nvml.EventData, bool) {
 		}
 		s.delivered = e.Serial
 		return nvml.EventData{
-			Device:            device{library: s.library, index: e.GPU},
+			Device:            s.library.device(e.GPU, ""),
 			EventType:         e.Type,
 			EventData:         e.Data,
 			GpuInstanceId:     noInstance,

@@ -106,7 +106,7 @@ func TestShutdownEndsAWait(t *testing.T) {
 func TestFreedEventSetWaitsNoMore(t *testing.T) {
 	_, lib := newTestSim(t, "t4")
 	set := registered(t, lib, 0)
-	if ret := lib.EventSetFree(set); ret != nvml.SUCCESS {
+	if ret := set.Free(); ret != nvml.SUCCESS {
 		t.Fatal(ret)
 	}
 	if _, ret := set.Wait(long); ret == nvml.SUCCESS || ret == nvml.ERROR_TIMEOUT {

@@ -127,8 +127,8 @@ var returns = map[string]nvml.Return{
 // FailCalls adds a fault to the calls of one method, or of all.
 func (s *Sim) FailCalls(f CallFault) error {
 	f.Method = strings.TrimPrefix(f.Method, "nvml")
-	if f.Method != EveryMethod && !isLibraryMethod(f.Method) {
-		return fmt.Errorf("fault in calls of %q: %w: go-nvml's nvml.Interface has no such method", f.Method, gpu.ErrInvalid)
+	if f.Method != EveryMethod && !isSimulated(f.Method) {
+		return fmt.Errorf("fault in calls of %q: %w: the simulated NVML has no such method", f.Method, gpu.ErrInvalid)
 	}
 	if f.GPU != nil {
 		if err := s.checkGPU(*f.GPU); err != nil {

@@ -25,7 +25,7 @@ func TestCallFaultStrikesAsOftenAsToldAndOnlyItsGPU(t *testing.T) {
 	}
 	var got []nvml.Return
 	for _, l := range []nvml.Interface{lib, otherLib, lib} {
-		_, ret := l.DeviceGetUUID(gpuHandle(t, l, 2))
+		_, ret := gpuHandle(t, l, 2).GetUUID()
 		got = append(got, ret)
 	}
 	if got[0] != nvml.ERROR_TIMEOUT || got[1] != nvml.ERROR_TIMEOUT || got[2] != nvml.SUCCESS {
@@ -195,7 +195,6 @@ func TestAGPUThatHangsAnswersNoCallAndOthersDo(t *testing.T) {
 		"MIG mode":          func() nvml.Return { _, _, ret := device.GetMigMode(); return ret },
 		"processes":         func() nvml.Return { _, ret := device.GetComputeRunningProcesses(); return ret },
 		"events":            func() nvml.Return { return device.RegisterEvents(nvml.EventTypeXidCriticalError, set) },
-		"library's name":    func() nvml.Return { _, ret := lib.DeviceGetName(device); return ret },
 	}
 	done := make(chan string, len(calls))
 	for name, call := range calls {

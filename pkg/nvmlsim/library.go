@@ -8,15 +8,16 @@ import (
 	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-//go:generate go run ./internal/gen
-
 // library is libnvidia-ml in one process.
 type library struct {
-	unsupportedLibrary
+	mock.Interface
+	notSimulated notSimulated
+
 	sim  *Sim
 	bell bell
 
@@ -149,7 +150,7 @@ func (l *library) handle(st *State, index int) (nvml.Device, nvml.Return) {
 	if st.GPUs[index].Lost {
 		return nil, nvml.ERROR_GPU_IS_LOST
 	}
-	return device{library: l, index: index}, nvml.SUCCESS
+	return l.device(index, ""), nvml.SUCCESS
 }
 
 func (l *library) DeviceGetHandleByIndex(index int) (nvml.Device, nvml.Return) {
@@ -176,7 +177,7 @@ func (l *library) DeviceGetHandleByUUID(uuid string) (nvml.Device, nvml.Return) 
 	}
 	handle, ret := l.handle(st, index)
 	if ret == nvml.SUCCESS && isMIG(st, index) {
-		return device{library: l, index: index, mig: uuid}, nvml.SUCCESS
+		return l.device(index, uuid), nvml.SUCCESS
 	}
 	return handle, ret
 }
@@ -242,10 +243,10 @@ func (l *library) Extensions() nvml.ExtendedInterface { return l }
 
 var symbolVersion = regexp.MustCompile(`_v[0-9]+$`)
 
-// LookupSymbol finds the functions that go-nvml knows.
+// LookupSymbol finds the functions that are simulated.
 func (l *library) LookupSymbol(name string) error {
 	method, ok := strings.CutPrefix(name, "nvml")
-	if ok && (isLibraryMethod(method) || isLibraryMethod(symbolVersion.ReplaceAllString(method, ""))) {
+	if ok && (isSimulated(method) || isSimulated(symbolVersion.ReplaceAllString(method, ""))) {
 		return nil
 	}
 	return fmt.Errorf("symbol %q: %w in the simulated libnvidia-ml", name, gpu.ErrNotFound)

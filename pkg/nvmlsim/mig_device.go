@@ -87,7 +87,7 @@ func (d device) GetMigDeviceHandleByIndex(index int) (nvml.Device, nvml.Return) 
 	if index >= len(uuids) {
 		return nil, nvml.ERROR_NOT_FOUND
 	}
-	return device{library: d.library, index: d.index, mig: uuids[index]}, nvml.SUCCESS
+	return d.library.device(d.index, uuids[index]), nvml.SUCCESS
 }
 
 func (d device) GetDeviceHandleFromMigDeviceHandle() (nvml.Device, nvml.Return) {
@@ -98,7 +98,7 @@ func (d device) GetDeviceHandleFromMigDeviceHandle() (nvml.Device, nvml.Return) 
 	if d.mig == "" {
 		return nil, nvml.ERROR_INVALID_ARGUMENT
 	}
-	return device{library: d.library, index: d.index}, nvml.SUCCESS
+	return d.library.device(d.index, ""), nvml.SUCCESS
 }
 
 func (d device) GetGpuInstanceId() (int, nvml.Return) { //nolint:revive // the name is go-nvml's
@@ -205,7 +205,7 @@ func (d device) GetGpuInstances(info *nvml.GpuInstanceProfileInfo) ([]nvml.GpuIn
 	handles := []nvml.GpuInstance{}
 	for _, in := range c.gpu.Instances {
 		if in.Profile == p.Profile {
-			handles = append(handles, gpuInstance{device: d, serial: in.Serial})
+			handles = append(handles, d.instance(in.Serial))
 		}
 	}
 	return handles, nvml.SUCCESS
@@ -221,7 +221,7 @@ func (d device) GetGpuInstanceById(id int) (nvml.GpuInstance, nvml.Return) { //n
 	}
 	for _, in := range c.gpu.Instances {
 		if in.ID == id {
-			return gpuInstance{device: d, serial: in.Serial}, nvml.SUCCESS
+			return d.instance(in.Serial), nvml.SUCCESS
 		}
 	}
 	return nil, nvml.ERROR_NOT_FOUND
@@ -251,7 +251,7 @@ func (d device) create(method string, info *nvml.GpuInstanceProfileInfo, placeme
 		}
 		starts = []int{int(placement.Start)}
 	}
-	handle := gpuInstance{device: d}
+	handle := d.instance(0)
 	ret = d.library.change(func(st *State) nvml.Return {
 		c, ret := d.resolve(st)
 		if ret != nvml.SUCCESS {

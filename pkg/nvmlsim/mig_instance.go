@@ -6,17 +6,22 @@ import (
 	"strconv"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 )
 
 // gpuInstance is the handle of a GPU instance. The serial tells it from a
 // later instance in the same place.
 type gpuInstance struct {
-	unsupportedGPUInstance
+	*mock.GpuInstance
 	device device
 	serial uint64
 }
 
 var _ nvml.GpuInstance = gpuInstance{}
+
+func (d device) instance(serial uint64) gpuInstance {
+	return gpuInstance{GpuInstance: &d.library.notSimulated.instance, device: d, serial: serial}
+}
 
 // computeInstance is the handle of a compute instance.
 type computeInstance struct {

@@ -1,0 +1,49 @@
+package nvmlsim
+
+import "github.com/NVIDIA/go-nvml/pkg/nvml/mock"
+
+// notSimulated holds what the handles embed. The vendor's interfaces have more than
+// 700 methods, of which this driver calls a few dozen. Each type of the simulator
+// embeds the vendor's mock, which panics with the method's name if a method is
+// called that the type does not implement. A test finds such calls in the sources.
+type notSimulated struct {
+	device   mock.Device
+	instance mock.GpuInstance
+}
+
+// isSimulated reports whether a method of nvml.Interface, or the method of a handle
+// that it stands for, is simulated. The list is not read by reflection: a program
+// that looks up methods keeps all methods of all its types.
+func isSimulated(method string) bool {
+	switch method {
+	case
+		"ComputeInstanceDestroy", "ComputeInstanceGetInfo",
+		"DeviceCreateGpuInstance", "DeviceCreateGpuInstanceWithPlacement", "DeviceGetAddressingMode",
+		"DeviceGetArchitecture", "DeviceGetAttributes", "DeviceGetBAR1MemoryInfo", "DeviceGetBrand",
+		"DeviceGetComputeInstanceId", "DeviceGetComputeMode", "DeviceGetComputeRunningProcesses", "DeviceGetCount",
+		"DeviceGetCudaComputeCapability", "DeviceGetDeviceHandleFromMigDeviceHandle", "DeviceGetEccMode",
+		"DeviceGetFieldValues", "DeviceGetGpuFabricInfo", "DeviceGetGpuFabricInfo_v4", "DeviceGetGpuInstanceById",
+		"DeviceGetGpuInstanceId", "DeviceGetGpuInstancePossiblePlacements", "DeviceGetGpuInstanceProfileInfo",
+		"DeviceGetGpuInstanceRemainingCapacity", "DeviceGetGpuInstances", "DeviceGetGraphicsRunningProcesses",
+		"DeviceGetHandleByIndex", "DeviceGetHandleByPciBusId", "DeviceGetHandleBySerial", "DeviceGetHandleByUUID",
+		"DeviceGetIndex", "DeviceGetMPSComputeRunningProcesses", "DeviceGetMaxMigDeviceCount", "DeviceGetMemoryInfo",
+		"DeviceGetMemoryInfo_v2", "DeviceGetMigDeviceHandleByIndex", "DeviceGetMigMode", "DeviceGetMinorNumber",
+		"DeviceGetName", "DeviceGetNumGpuCores", "DeviceGetNumaNodeId", "DeviceGetNvLinkCapability",
+		"DeviceGetNvLinkRemoteDeviceType", "DeviceGetNvLinkRemotePciInfo", "DeviceGetNvLinkState",
+		"DeviceGetNvLinkVersion", "DeviceGetP2PStatus", "DeviceGetPciInfo", "DeviceGetPciInfoExt",
+		"DeviceGetPersistenceMode", "DeviceGetSerial", "DeviceGetSupportedEventTypes",
+		"DeviceGetTopologyCommonAncestor", "DeviceGetTotalEccErrors", "DeviceGetUUID", "DeviceGetVirtualizationMode",
+		"DeviceIsMigDeviceHandle", "DeviceRegisterEvents", "DeviceSetComputeMode", "DeviceSetEccMode",
+		"DeviceSetMigMode", "DeviceSetPersistenceMode",
+		"ErrorString", "GetExcludedDeviceCount", "Init", "InitWithFlags", "Shutdown",
+		"EventSetCreate", "EventSetFree", "EventSetWait",
+		"GpuInstanceCreateComputeInstance", "GpuInstanceCreateComputeInstanceWithPlacement", "GpuInstanceDestroy",
+		"GpuInstanceGetComputeInstanceById", "GpuInstanceGetComputeInstancePossiblePlacements",
+		"GpuInstanceGetComputeInstanceProfileInfo", "GpuInstanceGetComputeInstanceRemainingCapacity",
+		"GpuInstanceGetComputeInstances", "GpuInstanceGetInfo",
+		"SystemGetCudaDriverVersion", "SystemGetCudaDriverVersion_v2", "SystemGetDriverVersion",
+		"SystemGetNVMLVersion", "SystemGetProcessName":
+		return true
+	}
+	return false
+}
