@@ -49,7 +49,7 @@ func (c claims) Release(ctx context.Context, held claim.Held, object *resourceap
 func (c claims) Recover(ctx context.Context) (claim.Report, error) {
 	defer c.controller.ClaimsChanged()
 	report, err := c.Manager.Recover(ctx)
-	if len(report.ModesOff) > 0 {
+	if len(report.Swept) > 0 {
 		c.inventory.RequestScan()
 	}
 	return report, err

@@ -10,20 +10,31 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/step"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
 // Ref names a claim.
-type Ref struct {
-	Namespace string    `json:"namespace"`
-	Name      string    `json:"name"`
-	UID       types.UID `json:"uid"`
-}
+type Ref = journal.Ref
 
-// String gives what a person would look for: "team-a/one-gpu (UID …)".
-func (r Ref) String() string { return fmt.Sprintf("%s/%s (UID %s)", r.Namespace, r.Name, r.UID) }
+// What a [Manager] works with.
+type (
+	// Inventory lists the GPUs of this node as last seen.
+	Inventory = step.Inventory
+	// CDI keeps the specs from which a container runtime learns of a claim's devices.
+	CDI = step.CDI
+	// MIG makes partitions of GPUs.
+	MIG = step.MIG
+	// Partitioning is what it takes to prepare MIG devices.
+	Partitioning = step.Partitioning
+	// MPS runs MPS control daemons.
+	MPS = step.MPS
+	// TimeSlicing reads and changes the time slices of GPUs.
+	TimeSlicing = step.TimeSlicing
+)
 
 // Device is one device of a prepared claim.
 type Device struct {
@@ -47,33 +58,6 @@ type Device struct {
 	Share *Share
 	// Attributes as published; from [Manager.Prepare] only.
 	Attributes map[string]resourceapi.DeviceAttribute
-}
-
-// Inventory knows the GPUs of this node as last seen. It is asked under locks
-// too, so it waits for nothing but, at the start, the first look at the GPUs.
-type Inventory interface {
-	// GPU returns an error that wraps [gpu.ErrNotFound], [gpu.ErrNotReady]
-	// while nothing is known of the GPUs, or [gpu.ErrLost].
-	GPU(ctx context.Context, address gpu.PCIAddress) (gpu.GPU, error)
-	// GPUs are those that answer, in order of the address; the error wraps
-	// [gpu.ErrNotReady] while there are none.
-	GPUs(ctx context.Context) ([]gpu.GPU, error)
-}
-
-// CDI keeps the specs from which a container runtime learns of a claim's
-// devices. All methods may be called for different claims at the same time.
-type CDI interface {
-	// Write makes the claim's spec say exactly this, whatever is there, and
-	// returns the qualified device IDs in the order of the injections.
-	Write(ctx context.Context, claim types.UID, owner types.NamespacedName, injections []gpu.Injection) ([]string, error)
-	// Remove deletes the spec and what is left of a crashed Write. Nothing
-	// there is no error.
-	Remove(ctx context.Context, claim types.UID) error
-	// List returns the claims for which there is a spec or part of one.
-	List(ctx context.Context) ([]types.UID, error)
-	// Read returns whom a spec is for and its injections with their IDs and
-	// annotations; the error wraps [gpu.ErrNotFound] or [gpu.ErrCorrupt].
-	Read(ctx context.Context, claim types.UID) (owner types.NamespacedName, injections []gpu.Injection, err error)
 }
 
 // Observer is told of every step, for metrics. It must not block.
@@ -130,9 +114,9 @@ type Options struct {
 // called at the same time.
 type Manager struct {
 	Options
-	locks    *locks
-	steps    map[string]step
-	glimpsed glimpses
+	locks   *locks
+	journal *journal.Journal
+	steps   step.List
 }
 
 // New returns a manager. Call [Manager.Recover] before anything else, to bring
@@ -166,19 +150,27 @@ func New(o Options) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("claim manager: %w", err)
 	}
-	m := &Manager{Options: o, locks: locks}
-	m.steps = map[string]step{
-		stepStartMPS: startMPS{o.MPS},
-		stepWriteCDI: writeCDI{inventory: o.Inventory, cdi: o.CDI, partitioning: o.Partitioning, monitorNodes: o.MonitorNodes},
+	steps := step.New(o.stepOptions())
+	return &Manager{
+		Options: o,
+		locks:   locks,
+		journal: &journal.Journal{Records: o.Records, Specs: o.CDI, BootID: o.BootID, Lost: steps.Lost},
+		steps:   steps,
+	}, nil
+}
+
+func (o Options) stepOptions() step.Options {
+	return step.Options{
+		BootID: o.BootID, Inventory: o.Inventory, CDI: o.CDI, MonitorNodes: o.MonitorNodes,
+		Partitioning: o.Partitioning, MPS: o.MPS, TimeSlicing: o.TimeSlicing, Intervals: o.Intervals,
 	}
-	if o.TimeSlicing != nil {
-		m.steps[stepSetTimeSlice] = setTimeSlice{m}
-	}
-	if p := o.Partitioning; p != nil {
-		m.steps[stepEnsureMIGMode] = ensureMIGMode{m}
-		m.steps[stepCreatePartition] = createPartition{mig: p.MIG, static: p.Static}
-	}
-	return m, nil
+}
+
+// SwitchedModes returns the GPUs whose MIG mode claims have switched on, or are about
+// to: a mode of any other GPU is an administrator's. It is nil on a node that prepares
+// no MIG devices.
+func (m *Manager) SwitchedModes(ctx context.Context) (map[gpu.PCIAddress]bool, error) {
+	return step.SwitchedModes(ctx, m.stepOptions())
 }
 
 type unobserved struct{}

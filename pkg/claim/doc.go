@@ -1,4 +1,4 @@
-// Package claim is the life of a prepared claim: what an allocated
+// Package claim is the life of a prepared claim: what an journal.Device
 // ResourceClaim needs done on this node, doing it, undoing it, and bringing it
 // to rest after a crash.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
@@ -19,42 +20,42 @@ type Held struct {
 	stamp store.Stamp
 }
 
-// Held lists the claims that hold devices, as the disk has it now, ordered by
+// Held lists the claims that hold devices, as they are on the disk, ordered by
 // namespace, name and UID.
 func (m *Manager) Held(ctx context.Context) ([]Held, error) {
-	holders, err := m.holders(ctx)
+	holders, err := m.journal.Holders(ctx)
 	if err != nil {
 		return nil, err
 	}
 	all := make([]Held, len(holders))
 	for i, h := range holders {
-		devices, err := h.held()
+		devices, err := devicesOf(h.Record)
 		if err != nil {
 			return nil, err
 		}
-		all[i] = Held{Ref: h.Claim, Phase: h.phase, Devices: devices, stamp: h.stamp}
+		all[i] = Held{Ref: h.Claim, Phase: h.Phase, Devices: devices, stamp: h.Stamp}
 	}
 	return all, nil
 }
 
-// held gives the devices of a record; CDI IDs where they are known.
-func (r *record) held() ([]Device, error) {
-	ids, err := r.cdiDeviceIDs()
+// devicesOf returns the devices of a record, with their CDI IDs if these are known.
+func devicesOf(r *journal.Record) ([]Device, error) {
+	ids, err := r.CDIDeviceIDs()
 	if err != nil {
 		return nil, err
 	}
-	names, err := r.names()
+	names, err := r.Names()
 	if err != nil {
 		return nil, err
 	}
 	devices := make([]Device, len(r.Devices))
 	for i, a := range r.Devices {
 		devices[i] = Device{
-			Request: a.Request, Pool: a.Pool, Name: a.Device, ShareID: a.ShareID,
-			Kind: names[i].Kind, Address: names[i].Address, UUID: a.UUID, Share: a.shared(names[i].Kind),
+			Request: a.Request, Pool: a.Pool, Name: a.Name, ShareID: a.ShareID,
+			Kind: names[i].Kind, Address: names[i].Address, UUID: a.UUID, Share: shareOf(a, names[i].Kind),
 		}
 		if names[i].Kind == kind.MIG {
-			made, err := r.partition(a.Device)
+			made, err := r.Partition(a.Name)
 			if err != nil {
 				return nil, err
 			}
@@ -67,8 +68,9 @@ func (r *record) held() ([]Device, error) {
 	return devices, nil
 }
 
-// shared says how the device is shared.
-func (a allocated) shared(of kind.Kind) *Share {
+// shareOf returns how a device is shared; nil if the claim has it to itself and
+// nothing is limited.
+func shareOf(a journal.Device, of kind.Kind) *Share {
 	s := Share{TimeSlice: a.TimeSlice, Enforcement: v1alpha1.EnforcementNone}
 	switch {
 	case a.Share != nil && a.Share.Memory == 0:
@@ -85,16 +87,4 @@ func (a allocated) shared(of kind.Kind) *Share {
 		s.Processes, s.ThreadPercentage, s.MemoryLimit = a.MPS.Processes, a.MPS.ThreadPercentage, a.MPS.MemoryLimit
 	}
 	return &s
-}
-
-// names of the record's devices, parsed.
-func (r *record) names() ([]kind.Name, error) {
-	names := make([]kind.Name, len(r.Devices))
-	for i, d := range r.Devices {
-		var err error
-		if names[i], err = kind.Parse(d.Device); err != nil {
-			return nil, err
-		}
-	}
-	return names, nil
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
@@ -46,15 +47,15 @@ type on struct {
 
 // onDevicesOf returns what work on the devices of these records, any of which may
 // be nil, is about.
-func onDevicesOf(records ...*record) on {
+func onDevicesOf(records ...*journal.Record) on {
 	var o on
 	for _, r := range records {
 		if r == nil {
 			continue
 		}
 		for _, d := range r.Devices {
-			if name, err := kind.Parse(d.Device); err == nil && name.Kind != kind.Monitor {
-				o.devices, o.gpus = append(o.devices, d.Device), append(o.gpus, name.Address)
+			if name, err := kind.Parse(d.Name); err == nil && name.Kind != kind.Monitor {
+				o.devices, o.gpus = append(o.devices, d.Name), append(o.gpus, name.Address)
 			}
 		}
 	}

@@ -320,7 +320,7 @@ func TestAnotherInThePlaceOfALostPartitionIsNotTouched(t *testing.T) {
 			}
 			w.administrator("destroys", 0, another, 4)
 			report, err := m.Recover(t.Context())
-			if err != nil || len(report.ModesOff) != 1 || w.left(m) != "" {
+			if err != nil || len(report.Swept["EnsureMIGMode"]) != 1 || w.left(m) != "" {
 				t.Errorf("%+v, %v, left:\n%s", report, err, w.left(m))
 			}
 		})

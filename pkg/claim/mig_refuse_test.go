@@ -46,10 +46,10 @@ func TestMIGDevicesThatCannotBePrepared(t *testing.T) {
 		},
 		"overlapping in one claim": {
 			devices: []string{h100 + "-mig-3g-40gb-0", h100 + "-mig-1g-10gb-0"}, is: gpu.ErrInvalid,
-			says: []string{"allocated together with gpu-1b-00-mig-3g-40gb-0"},
+			says: []string{"conflicts with gpu-1b-00-mig-3g-40gb-0"},
 		},
 		"with its whole GPU": {
-			devices: []string{h100, h100 + "-mig-1g-10gb-0"}, is: gpu.ErrInvalid, says: []string{"allocated together with gpu-1b-00"},
+			devices: []string{h100, h100 + "-mig-1g-10gb-0"}, is: gpu.ErrInvalid, says: []string{"conflicts with gpu-1b-00"},
 		},
 		"twice in one claim": {
 			devices: []string{h100 + "-mig-1g-10gb-0", h100 + "-mig-1g-10gb-0"}, is: gpu.ErrInvalid, says: []string{"allocated twice"},

@@ -185,7 +185,7 @@ func TestMIGModeThatTakesAReset(t *testing.T) {
 			t.Errorf("after the reboot (-want +got):\n%s", diff)
 		}
 		m, report := w.restart(t.Context())
-		if got := w.left(m); got != "" || len(report.ModesOff) != 1 {
+		if got := w.left(m); got != "" || len(report.Swept["EnsureMIGMode"]) != 1 {
 			t.Errorf("%+v, left behind:\n%s", report, got)
 		}
 	})

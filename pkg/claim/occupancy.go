@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
@@ -106,7 +108,7 @@ func (m *Manager) on(ctx context.Context, name kind.Name, users []user) ([]user,
 	if err != nil {
 		return nil, err
 	}
-	there := partitionsAt(mig, name)
+	there := plan.PartitionsAt(mig, name)
 	return slices.DeleteFunc(slices.Clone(users), func(u user) bool {
 		return u.GPUInstance == nil || !slices.ContainsFunc(there, func(p gpu.Partition) bool { return p.GPUInstanceID == *u.GPUInstance })
 	}), nil
@@ -119,11 +121,11 @@ func (m *Manager) on(ctx context.Context, name kind.Name, users []user) ([]user,
 // More pods may use a prepared claim later, of which no call tells. So if a pod
 // that nothing is known of is on a device that others have parts of, and the API
 // server has not been asked about their claims, the error is an unknownPod.
-func (m *Manager) checkUnused(ctx context.Context, j job) error {
+func (m *Manager) checkUnused(ctx context.Context, j *job) error {
 	if m.Occupancy == nil {
 		return nil
 	}
-	names, err := j.names()
+	names, err := j.Names()
 	if err != nil {
 		return err
 	}
@@ -139,12 +141,12 @@ func (m *Manager) checkUnused(ctx context.Context, j job) error {
 		if len(onDevice) == 0 {
 			continue
 		}
-		others, err := j.others(ctx)
+		others, err := j.Others.List(ctx)
 		if err != nil {
 			return err
 		}
 		if err := j.checkStrangers(d, onDevice, others); err != nil {
-			return fmt.Errorf("device %s: %w", d.Device, err)
+			return fmt.Errorf("device %s: %w", d.Name, err)
 		}
 	}
 	return nil
@@ -160,13 +162,13 @@ func gpusOfNames(names []kind.Name) []gpu.PCIAddress {
 	return addresses
 }
 
-func (j job) checkStrangers(d allocated, onDevice []user, others []holder) error {
-	sharing := slices.DeleteFunc(slices.Clone(others), func(h holder) bool {
-		return !slices.ContainsFunc(h.Devices, func(o allocated) bool { return o.Device == d.Device })
+func (j *job) checkStrangers(d journal.Device, onDevice []user, others []journal.Holder) error {
+	sharing := slices.DeleteFunc(slices.Clone(others), func(h journal.Holder) bool {
+		return !slices.ContainsFunc(h.Devices, func(o journal.Device) bool { return o.Name == d.Name })
 	})
 	for _, u := range onDevice {
 		belongs := func(pods []types.UID) bool { return slices.Contains(pods, types.UID(u.PodUID)) }
-		if u.PodUID != "" && (belongs(j.Pods) || slices.ContainsFunc(sharing, func(h holder) bool { return belongs(h.Pods) })) {
+		if u.PodUID != "" && (belongs(j.Pods) || slices.ContainsFunc(sharing, func(h journal.Holder) bool { return belongs(h.Pods) })) {
 			continue
 		}
 		var unanswered error
@@ -174,7 +176,7 @@ func (j job) checkStrangers(d allocated, onDevice []user, others []holder) error
 			if j.asked == nil {
 				return unknownPod{of: refsOf(sharing)}
 			}
-			asked := func(h holder) bool { return belongs(j.asked[h.Claim.UID].pods) }
+			asked := func(h journal.Holder) bool { return belongs(j.asked[h.Claim.UID].pods) }
 			if slices.ContainsFunc(sharing, asked) {
 				continue
 			}
@@ -185,17 +187,17 @@ func (j job) checkStrangers(d allocated, onDevice []user, others []holder) error
 		details := []any{"pid", u.PID, "command", u.Command, "podUID", u.PodUID, "containerID", u.ContainerID, "holders", refsOf(sharing)}
 		switch {
 		case unanswered != nil:
-			return refused{fmt.Errorf("%w: process %d computes on it, and the API server does not answer whether that belongs to a claim that shares the device; it is asked again", gpu.ErrInUse, u.PID),
-				append(details, "apiErr", unanswered)}
+			return plan.Refuse(fmt.Errorf("%w: process %d computes on it, and the API server does not answer whether that belongs to a claim that shares the device; it is asked again", gpu.ErrInUse, u.PID),
+				append(details, "apiErr", unanswered)...)
 		case u.unknown != nil:
 			details = append(details, "err", u.unknown)
 		}
-		return refused{fmt.Errorf("%w: process %d still uses it and belongs to no claim that has it; it ends with its pod, or an administrator ends it on the node: kill -9 %d, and a reset of the GPU if that does not help", gpu.ErrInUse, u.PID, u.PID), details}
+		return plan.Refuse(fmt.Errorf("%w: process %d still uses it and belongs to no claim that has it; it ends with its pod, or an administrator ends it on the node: kill -9 %d, and a reset of the GPU if that does not help", gpu.ErrInUse, u.PID, u.PID), details...)
 	}
 	return nil
 }
 
-func refsOf(holders []holder) []Ref {
+func refsOf(holders []journal.Holder) []Ref {
 	refs := make([]Ref, len(holders))
 	for i, h := range holders {
 		refs[i] = h.Claim
@@ -249,11 +251,11 @@ const parallelQuestions = 8
 // Processes of the host keep no pod from ending. A GPU that does not answer does
 // not either: nothing can be told from it, and no claim is given a GPU that does
 // not answer.
-func (m *Manager) checkEnded(ctx context.Context, j job) error {
+func (m *Manager) checkEnded(ctx context.Context, j *job) error {
 	if m.Occupancy == nil || len(j.Devices) == 0 {
 		return nil
 	}
-	names, err := j.names()
+	names, err := j.Names()
 	if err != nil {
 		return err
 	}
@@ -268,44 +270,28 @@ func (m *Manager) checkEnded(ctx context.Context, j job) error {
 		inPods := slices.DeleteFunc(slices.Clone(users[names[i].Address]), func(u user) bool { return u.PodUID == "" })
 		onDevice, err := m.on(ctx, names[i], inPods)
 		if err != nil {
-			klog.FromContext(ctx).Info("Cannot read the MIG devices of a GPU, unpreparing the claim all the same", "device", d.Device, "err", err)
+			klog.FromContext(ctx).Info("Cannot read the MIG devices of a GPU, unpreparing the claim all the same", "device", d.Name, "err", err)
 		}
 		for _, u := range onDevice {
-			if d.partOf(names[i]) && !slices.Contains(j.Pods, types.UID(u.PodUID)) {
+			if d.IsShared(names[i]) && !slices.Contains(j.Pods, types.UID(u.PodUID)) {
 				continue
 			}
-			return stillComputing{refused{
-				fmt.Errorf("device %s: %w: process %d still computes on it, so the claim keeps it; the process ends with its container, or an administrator ends it on the node: kill -9 %d, and a reset of the GPU if that does not help", d.Device, gpu.ErrInUse, u.PID, u.PID),
-				[]any{"pid", u.PID, "command", u.Command, "podUID", u.PodUID, "containerID", u.ContainerID},
-			}}
+			return stillComputing{plan.Refuse(
+				fmt.Errorf("device %s: %w: process %d still computes on it, so the claim keeps it; the process ends with its container, or an administrator ends it on the node: kill -9 %d, and a reset of the GPU if that does not help", d.Name, gpu.ErrInUse, u.PID, u.PID),
+				"pid", u.PID, "command", u.Command, "podUID", u.PodUID, "containerID", u.ContainerID)}
 		}
 	}
 	return nil
 }
 
 // stillComputing says that a process of a claim has not ended yet.
-type stillComputing struct{ refused }
+type stillComputing struct{ error }
 
-// refused is an error that reaches a user, with details that are for
-// administrators: names of what belongs to other tenants. The details go to the
-// log.
-type refused struct {
-	error
-	details []any // keys and values
-}
-
-func (r refused) Unwrap() error { return r.error }
+func (s stillComputing) Unwrap() error { return s.error }
 
 // logRefusal logs the details of an error, if it has any.
 func logRefusal(ctx context.Context, err error) {
-	var r refused
-	var s stillComputing
-	switch {
-	case errors.As(err, &r):
-	case errors.As(err, &s):
-		r = s.refused
-	default:
-		return
+	if r, ok := plan.DetailsOf(err); ok {
+		klog.FromContext(ctx).Info("The claim must wait for another", append([]any{"err", err}, r.Details...)...)
 	}
-	klog.FromContext(ctx).Info("The claim must wait for another", append([]any{"err", r.error}, r.details...)...)
 }

@@ -7,44 +7,32 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/step"
 )
 
-// Phase is where a claim stands in its life.
-type Phase string
+// Phase is the place of a claim in its life.
+type Phase = journal.Phase
 
-// The phases. They follow from what is on the disk.
+// The phases. They follow from the files on the disk.
 const (
 	// Absent: there is no record.
-	Absent Phase = "Absent"
+	Absent = journal.Absent
 	// Preparing: some steps of the plan may have been done.
-	Preparing Phase = "Preparing"
+	Preparing = journal.Preparing
 	// Prepared: all steps are done; containers may run.
-	Prepared Phase = "Prepared"
+	Prepared = journal.Prepared
 	// Unpreparing: some steps may have been undone.
-	Unpreparing Phase = "Unpreparing"
+	Unpreparing = journal.Unpreparing
 	// Outlived: the record is of another boot of the machine.
-	Outlived Phase = "Outlived"
+	Outlived = journal.Outlived
 	// Unrecorded: there is no readable record, but a CDI spec.
-	Unrecorded Phase = "Unrecorded"
+	Unrecorded = journal.Unrecorded
 )
 
-// phase of a record, nil for none.
-func (m *Manager) phase(r *record) Phase {
-	switch {
-	case r == nil:
-		return Absent
-	case r.BootID != m.BootID:
-		return Outlived
-	case r.Unpreparing:
-		return Unpreparing
-	case r.done():
-		return Prepared
-	default:
-		return Preparing
-	}
-}
-
-// goal is what a caller wants of a claim.
+// goal is the phase that a caller asks for.
 type goal int
 
 const (
@@ -54,12 +42,15 @@ const (
 	toAbsent
 )
 
-// wanted is what is to be prepared.
+// wanted is a record to be prepared.
 type wanted struct {
-	// record has the devices as they were allocated.
-	*record
-	// plan completes it. A claim that is prepared already is not judged again.
-	plan func(context.Context) error
+	// Record has the devices as they were allocated and, unless refusal is set, the
+	// steps of the plan.
+	*journal.Record
+	plan *plan.Plan
+	// refusal is the error of the plan. A claim that is prepared already is not
+	// judged again.
+	refusal error
 	// asked is what the API server said of other claims; nil if it was not asked.
 	asked answers
 }
@@ -73,16 +64,18 @@ type wanted struct {
 //	│ │ └───── undo ────┘                          ▼ was allocated anew
 //	│ └─────── undo ──────────────────────── Unpreparing ⟲ failure: stay, retry
 //	└───────── clear ────── Outlived: any of them after a reboot
-func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wanted) (*record, error) {
-	r, err := m.load(ctx, claim)
+func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wanted) (*journal.Record, error) {
+	r, err := m.journal.Load(ctx, claim)
 	if err != nil {
 		return nil, err
 	}
-	lost, err := m.lost(ctx, claim, r)
-	if err != nil {
-		return nil, err
+	lost := journal.NoHolder()
+	if r == nil {
+		if lost, err = m.journal.LostHolder(ctx, claim); err != nil {
+			return nil, err
+		}
 	}
-	about := onDevicesOf(r, want.record, lost.record)
+	about := onDevicesOf(r, want.Record, lost.Record)
 	unlock, err := m.locks.lockDevices(ctx, about)
 	if err != nil {
 		return nil, err
@@ -91,73 +84,79 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 	wide := &gpuWide{locks: m.locks, gpus: about.gpus}
 	defer wide.release()
 
-	around := &around{m: m, claim: claim, asked: want.asked}
+	others := m.journal.Others(claim)
+	work := func(r *journal.Record) *job {
+		return &job{Work: step.Work{Record: r, Others: others}, wide: wide, asked: want.asked}
+	}
 	var journalErr error
 	for {
-		switch m.phase(r) {
+		switch m.journal.Phase(r) {
 		case Absent:
 			switch goal {
 			case toPrepared:
-				if err := want.plan(ctx); err != nil {
-					return nil, err
+				if want.refusal != nil {
+					return nil, want.refusal
 				}
-				if !want.adopt(lost.record, m.static()) {
-					if err := m.checkEnded(ctx, job{lost.record, around, wide}); err != nil {
-						return nil, err
-					}
-					if err := m.letGo(ctx, job{lost.record, around, wide}); err != nil {
+				if !want.Adopt(lost.Record) {
+					if err := m.endLost(ctx, work(lost.Record)); err != nil {
 						return nil, err
 					}
 				}
-				return want.record, m.build(ctx, job{want.record, around, wide})
+				return want.Record, m.build(ctx, work(want.Record), want.plan)
 			case toAbsent:
 				// Without a record there may still be a CDI spec, or the
 				// beginnings of both.
-				if err := m.checkEnded(ctx, job{lost.record, around, wide}); err != nil {
+				if err := m.endLost(ctx, work(lost.Record)); err != nil {
 					return nil, err
 				}
-				if err := m.letGo(ctx, job{lost.record, around, wide}); err != nil {
-					return nil, err
-				}
-				return nil, m.clear(ctx, claim)
+				return nil, m.journal.Clear(ctx, claim)
 			default:
 				return nil, nil
 			}
 		case Prepared:
-			if goal == toPrepared && r.sameAllocation(want.record) && r.addPods(want.Pods) {
-				if err := m.save(r); err != nil {
-					klog.FromContext(ctx).Error(err, "Cannot note the pods of the claim")
+			if goal == toPrepared && r.HasAllocation(want.Record) && r.AddPods(want.Pods) {
+				if err := m.journal.Save(r); err != nil {
+					klog.FromContext(ctx).Error(err, "Cannot record the pods of the claim")
 				}
 			}
-			if goal == toRest || goal == toPrepared && r.sameAllocation(want.record) {
-				return r, m.verify(ctx, job{r, around, wide})
+			if goal == toRest || goal == toPrepared && r.HasAllocation(want.Record) {
+				return r, m.verify(ctx, work(r))
 			}
-			if err := m.checkEnded(ctx, job{r, around, wide}); err != nil {
+			if err := m.checkEnded(ctx, work(r)); err != nil {
 				return nil, err
 			}
 			// Undoing is idempotent and the record names all there is to undo,
 			// so a full disk need not keep a pod from going away.
 			r.Unpreparing = true
-			journalErr = m.save(r)
+			journalErr = m.journal.Save(r)
 		case Preparing, Unpreparing:
-			if err := m.undo(ctx, job{r, around, wide}); err != nil {
+			if err := m.undo(ctx, work(r)); err != nil {
 				return nil, errors.Join(err, journalErr)
 			}
-			if r.stillLost() && goal != toRest {
-				if lost, err = m.lost(ctx, claim, nil); err != nil {
+			if r.IsStillLost() && goal != toRest {
+				if lost, err = m.journal.LostHolder(ctx, claim); err != nil {
 					return nil, err
 				}
 			}
-			klog.FromContext(ctx).Info("Unprepared", "devices", r.deviceNames())
+			klog.FromContext(ctx).Info("Unprepared", "devices", r.DeviceNames())
 			r = nil
 		case Outlived:
-			if err := m.clear(ctx, claim); err != nil {
+			if err := m.journal.Clear(ctx, claim); err != nil {
 				return nil, err
 			}
-			klog.FromContext(ctx).Info("Forgot what another boot prepared", "devices", r.deviceNames())
+			klog.FromContext(ctx).Info("Removed the record of another boot", "devices", r.DeviceNames())
 			r = nil
 		default:
-			return nil, fmt.Errorf("claim %s: no way on from phase %s", r.Claim, m.phase(r))
+			return nil, fmt.Errorf("claim %s: no way on from phase %s", r.Claim, m.journal.Phase(r))
 		}
 	}
+}
+
+// endLost releases what a claim without a readable record holds, if no process uses
+// it any more.
+func (m *Manager) endLost(ctx context.Context, j *job) error {
+	if err := m.checkEnded(ctx, j); err != nil {
+		return err
+	}
+	return m.releaseLost(ctx, j)
 }

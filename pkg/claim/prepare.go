@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -24,9 +26,6 @@ const (
 	// undoPatience is how much longer a call may take to undo what it has begun,
 	// with hardware that may not answer.
 	undoPatience = 3 * time.Second
-	// stopPatience is the part of it that an MPS daemon may take which nobody
-	// uses yet, so that what comes after it has some too.
-	stopPatience = 2 * time.Second
 	// answerTime is kept for the answer to reach the kubelet.
 	answerTime = time.Second
 	// exitPatience is how long unprepare waits for processes that are being killed.
@@ -107,31 +106,31 @@ func (m *Manager) prepareOnce(ctx context.Context, claim *resourceapi.ResourceCl
 }
 
 func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, asked answers) ([]Device, error) {
-	allocation, err := m.allocation(claim)
+	record, err := m.node().Allocated(claim)
 	if err != nil {
 		return nil, err
 	}
-	if allocation == nil {
+	if record == nil {
 		return nil, m.unprepare(ctx, claim.UID)
+	}
+	want := wanted{Record: record, asked: asked}
+	if want.plan, want.refusal = plan.Make(claim, record, m.facts(ctx, claim, record)); want.refusal == nil {
+		record.Journal = m.steps.Journal(want.plan)
 	}
 	unlock, err := m.locks.lock(ctx, claimLock(claim.UID))
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	r, err := m.reach(ctx, claim.UID, toPrepared, wanted{
-		record: allocation,
-		plan:   func(ctx context.Context) error { return m.plan(ctx, claim, allocation) },
-		asked:  asked,
-	})
+	r, err := m.reach(ctx, claim.UID, toPrepared, want)
 	if err != nil {
 		return nil, err
 	}
-	devices, err := r.held()
+	devices, err := devicesOf(r)
 	if err != nil {
 		return nil, err
 	}
-	names, err := r.names()
+	names, err := r.Names()
 	if err != nil {
 		return nil, err
 	}
@@ -143,6 +142,31 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim,
 	}
 	return devices, nil
 }
+
+// node returns what this node offers and can do.
+func (m *Manager) node() plan.Node {
+	return plan.Node{
+		DriverName: m.DriverName, PoolName: m.PoolName, BootID: m.BootID,
+		Shares: m.Shares, ContextMemory: m.ContextMemory,
+		Partitioning: m.Partitioning != nil, MPS: m.MPS != nil, TimeSlicing: m.TimeSlicing != nil,
+	}
+}
+
+// facts returns what the plan of a claim follows from.
+func (m *Manager) facts(ctx context.Context, claim *resourceapi.ResourceClaim, record *journal.Record) plan.Facts {
+	f := plan.Facts{Node: m.node(), GPUs: make(map[gpu.PCIAddress]plan.GPU)}
+	for _, address := range onDevicesOf(record).gpus {
+		g, err := m.Inventory.GPU(ctx, address)
+		f.GPUs[address] = plan.GPU{GPU: g, Err: err}
+	}
+	if f.MPS && f.AsksForMultiUser(claim) {
+		f.MultiUser, f.MultiUserErr = m.MPS.MultiUser(ctx)
+	}
+	return f
+}
+
+// PodsOf returns the UIDs of the pods that a claim is reserved for.
+func PodsOf(claim *resourceapi.ResourceClaim) []types.UID { return plan.PodsOf(claim) }
 
 // Unprepare undoes all that was done for the claim. It succeeds if nothing is
 // known of the claim. After an error the claim still holds its devices, and the

@@ -10,12 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/step"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// Report is what [Manager.Recover] found, each in ascending order of the UID.
+// Report lists what [Manager.Recover] found, each in ascending order of the UID.
 type Report struct {
 	// Verified claims are prepared, as they were.
 	Verified []types.UID
@@ -28,15 +29,11 @@ type Report struct {
 	// Unrecorded claims have a CDI spec and no readable record; they hold what
 	// the spec names.
 	Unrecorded []types.UID
-	// Busy claims are being worked on by somebody else at this moment.
+	// Busy claims are being worked on by another call or process at this moment.
 	Busy []types.UID
-	// ModesOff are GPUs whose MIG mode claims had left on, and that are whole
-	// again.
-	ModesOff []gpu.PCIAddress
-	// IntervalsRestored are GPUs whose time slice claims had left changed.
-	IntervalsRestored []gpu.PCIAddress
-	// DaemonsStopped are MPS daemons that no claim used, by name.
-	DaemonsStopped []string
+	// Swept are the devices and GPUs, by the name of a step, from which Recover has
+	// removed what the step had left and no claim needed.
+	Swept map[string][]string
 }
 
 const (
@@ -48,85 +45,90 @@ const (
 	recoverAtOnce = 128
 )
 
-// Recover brings every claim to rest: what was half done is undone, what is
-// prepared is verified and repaired. It may be called at any time. Claims are
-// recovered at the same time, each within a time of its own, so that a GPU that
-// hangs keeps no claim on another GPU from being recovered. The error joins those
-// of all claims that could not be brought to rest.
+// Recover brings every claim to a known state: what was half done is undone, what is
+// prepared is verified and repaired, what has no owner is swept. It may be called at
+// any time. Claims are recovered at the same time, each within a time of its own, so
+// that a GPU that hangs keeps no claim on another GPU from being recovered. The error
+// joins those of all claims that could not be recovered.
 //
-// Whether a claim still exists in the API is for the caller to find out: list
-// with [Manager.Held] first and ask the API server then, not a cache that may
-// lag behind, and pass the claims that are gone to [Manager.Unprepare].
+// The caller finds out whether a claim still exists in the API: it lists with
+// [Manager.Held] first, then reads from the API server, not from a cache that may lag
+// behind, and passes the claims that are gone to [Manager.Unprepare].
 func (m *Manager) Recover(ctx context.Context) (Report, error) {
 	var report Report
-	var errs []error
-	keys, err := m.Records.Keys()
+	claims, err := m.journal.Claims(ctx)
 	if err != nil {
 		return report, err
 	}
-	specs, err := m.CDI.List(ctx)
-	if err != nil {
-		return report, err
-	}
-	claims := make([]types.UID, 0, len(keys)+len(specs))
-	for _, key := range keys {
-		claims = append(claims, types.UID(key))
-	}
-	claims = append(claims, specs...)
-	slices.Sort(claims)
-	claims = slices.Compact(claims)
 	reports := make([]Report, len(claims))
-	errs = append(errs, recoverAll(ctx, len(claims), func(ctx context.Context, i int) error {
-		if err := m.settle(ctx, claims[i], &reports[i]); err != nil {
+	errs := []error{recoverAll(ctx, len(claims), func(ctx context.Context, i int) error {
+		if err := m.recoverClaim(ctx, claims[i], &reports[i]); err != nil {
 			return fmt.Errorf("recover claim %s: %w", claims[i], err)
 		}
 		return nil
-	}))
+	})}
 	for _, r := range reports {
 		report.add(r)
 	}
-	report.ModesOff, err = m.settleModes(ctx)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("recover MIG modes: %w", err))
-	}
-	report.IntervalsRestored, err = m.settleIntervals(ctx)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("recover time slices: %w", err))
-	}
-	report.DaemonsStopped, err = m.settleDaemons(ctx)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("recover MPS daemons: %w", err))
+	for _, s := range m.steps {
+		swept, err := m.sweep(ctx, s)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("sweep %s: %w", s.Name(), err))
+		}
+		if len(swept) > 0 {
+			if report.Swept == nil {
+				report.Swept = make(map[string][]string)
+			}
+			report.Swept[s.Name()] = swept
+		}
 	}
 	return report, errors.Join(errs...)
 }
 
-// settleGPUs brings to rest every GPU that there is a record of, under its
-// GPU-wide lock,
-// and returns those for which settle reports success. One that somebody works on
-// is left for a later try.
-func (m *Manager) settleGPUs(ctx context.Context, records *store.Store, settle func(context.Context, gpu.PCIAddress) (bool, error)) ([]gpu.PCIAddress, error) {
-	keys, err := records.Keys()
+// sweep removes what a step has left and no claim needs, and returns the names of the
+// devices and GPUs that it was removed from. One that is being worked on is left for a
+// later sweep.
+func (m *Manager) sweep(ctx context.Context, s step.Step) ([]string, error) {
+	names, err := s.Leftovers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	slices.Sort(keys)
-	names, done := make([]kind.Name, len(keys)), make([]bool, len(keys))
-	err = recoverAll(ctx, len(keys), func(ctx context.Context, i int) (err error) {
-		if names[i], err = kind.Parse(keys[i]); err != nil {
-			return err
-		}
-		if done[i], err = m.settleGPU(ctx, names[i].Address, settle); err != nil {
-			return fmt.Errorf("%s: %w", describe(names[i].Address), err)
+	slices.Sort(names)
+	done := make([]bool, len(names))
+	err = recoverAll(ctx, len(names), func(ctx context.Context, i int) (err error) {
+		if done[i], err = m.sweepDevice(ctx, s, names[i]); err != nil {
+			return fmt.Errorf("%s: %w", names[i], err)
 		}
 		return nil
 	})
-	var settled []gpu.PCIAddress
+	var swept []string
 	for i, name := range names {
 		if done[i] {
-			settled = append(settled, name.Address)
+			swept = append(swept, name)
 		}
 	}
-	return settled, err
+	return swept, err
+}
+
+func (m *Manager) sweepDevice(ctx context.Context, s step.Step, device string) (bool, error) {
+	name, err := kind.Parse(device)
+	if err != nil {
+		return false, err
+	}
+	unlock, ok, err := m.tryFor(ctx, s, name)
+	if err != nil || !ok {
+		return false, err
+	}
+	defer unlock()
+	return s.Sweep(ctx, device, m.journal.Others(""))
+}
+
+// tryFor takes the lock under which a step is swept, if it is free.
+func (m *Manager) tryFor(ctx context.Context, s step.Step, name kind.Name) (unlock func(), ok bool, err error) {
+	if s.GPUWide() {
+		return m.locks.tryGPU(ctx, name.Address)
+	}
+	return m.locks.tryDevice(ctx, name)
 }
 
 // recoverAll recovers n things at the same time, each within recoverPatience, and
@@ -151,17 +153,8 @@ func (r *Report) add(more Report) {
 	r.Busy = append(r.Busy, more.Busy...)
 }
 
-func (m *Manager) settleGPU(ctx context.Context, address gpu.PCIAddress, settle func(context.Context, gpu.PCIAddress) (bool, error)) (bool, error) {
-	unlock, ok, err := m.locks.tryGPU(ctx, address)
-	if err != nil || !ok {
-		return false, err
-	}
-	defer unlock()
-	return settle(ctx, address)
-}
-
-// settle brings one claim to rest and adds it to the report.
-func (m *Manager) settle(ctx context.Context, claim types.UID, report *Report) error {
+// recoverClaim brings one claim to a known state and adds it to the report.
+func (m *Manager) recoverClaim(ctx context.Context, claim types.UID, report *Report) error {
 	unlock, ok, err := m.locks.try(ctx, claimLock(claim))
 	if err != nil {
 		return err
@@ -172,7 +165,7 @@ func (m *Manager) settle(ctx context.Context, claim types.UID, report *Report) e
 	}
 	defer unlock()
 
-	r, err := m.read(claim)
+	r, err := m.journal.Read(claim)
 	var list *[]types.UID
 	switch {
 	case errors.Is(err, gpu.ErrCorrupt):
@@ -182,52 +175,32 @@ func (m *Manager) settle(ctx context.Context, claim types.UID, report *Report) e
 		return err
 	case r != nil:
 		ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", klog.KRef(r.Claim.Namespace, r.Claim.Name), "claimUID", claim))
-		switch m.phase(r) {
-		case Prepared:
-			list = &report.Verified
-		case Outlived:
-			list = &report.Forgotten
-		default:
-			list = &report.Undone
-		}
+		list = report.listFor(m.journal.Phase(r))
 	}
 	if _, err := m.reach(ctx, claim, toRest, wanted{}); err != nil {
 		return err
 	}
 	if list != nil {
 		*list = append(*list, claim)
-		if list != &report.Undone || !r.stillLost() {
+		if list != &report.Undone || !r.IsStillLost() {
 			return nil
 		}
 	}
-	return m.settleSpec(ctx, claim, report)
+	unrecorded, err := m.journal.SweepSpec(ctx, claim)
+	if unrecorded {
+		report.Unrecorded = append(report.Unrecorded, claim)
+	}
+	return err
 }
 
-// settleSpec looks at what is left of a claim that has no readable record. A
-// spec that tells what the claim holds stays; part of one is removed, and so is one
-// that names no device.
-func (m *Manager) settleSpec(ctx context.Context, claim types.UID, report *Report) error {
-	h, err := m.witness(ctx, claim)
-	switch {
-	case errors.Is(err, gpu.ErrNotFound), errors.Is(err, gpu.ErrCorrupt):
-		return m.CDI.Remove(ctx, claim)
-	case err != nil:
-		return err
-	case len(h.Devices) == 0:
-		return m.CDI.Remove(ctx, claim)
+// listFor returns the list for claims that were found in a phase.
+func (r *Report) listFor(phase journal.Phase) *[]types.UID {
+	switch phase {
+	case Prepared:
+		return &r.Verified
+	case Outlived:
+		return &r.Forgotten
+	default:
+		return &r.Undone
 	}
-	report.Unrecorded = append(report.Unrecorded, claim)
-	return nil
-}
-
-// load is read with damaged records moved aside, which is as if there were
-// none. The caller holds the lock of the claim, or it could move aside what
-// somebody has just written.
-func (m *Manager) load(ctx context.Context, claim types.UID) (*record, error) {
-	r, err := m.read(claim)
-	if !errors.Is(err, gpu.ErrCorrupt) {
-		return r, err
-	}
-	klog.FromContext(ctx).Error(err, "Moving the record to quarantine", "claimUID", claim)
-	return nil, m.Records.Quarantine(string(claim), err.Error())
 }

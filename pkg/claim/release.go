@@ -2,13 +2,11 @@ package claim
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 )
 
 // Unneeded returns why this node no longer needs to hold a claim, or "" if it
@@ -46,13 +44,13 @@ func (m *Manager) allocatedAs(held Held, results []resourceapi.DeviceRequestAllo
 }
 
 // is reports whether a device of the claim is an allocation result. The CDI spec
-// of a claim without a record names the device and the share ID of a part only.
+// of a claim without a record names only the device and, of a share, its ID.
 func (h Held) is(d Device, result resourceapi.DeviceRequestAllocationResult) bool {
 	if h.Phase == Unrecorded {
 		return d.Name == result.Device && (d.ShareID == nil || result.ShareID != nil && *d.ShareID == *result.ShareID)
 	}
-	recorded := allocated{Request: d.Request, Pool: d.Pool, Device: d.Name, ShareID: d.ShareID}
-	return recorded.same(allocated{Request: result.Request, Pool: result.Pool, Device: result.Device, ShareID: result.ShareID})
+	recorded := journal.Device{Request: d.Request, Pool: d.Pool, Name: d.Name, ShareID: d.ShareID}
+	return recorded.IsSame(journal.Device{Request: result.Request, Pool: result.Pool, Name: result.Device, ShareID: result.ShareID})
 }
 
 // Release unprepares a claim that this node no longer needs (see
@@ -60,12 +58,11 @@ func (h Held) is(d Device, result resourceapi.DeviceRequestAllocationResult) boo
 // [Manager.Held] listed it before the API server was asked, and object is the
 // answer, nil for a claim that does not exist.
 //
-// The answer is about the claim as it was listed. So under the lock of the claim
-// Release compares that with the record that is there now, and does nothing if
-// the record has changed since or another call is working on the claim: the
-// next round judges it anew. Otherwise it does what [Manager.Unprepare] does,
-// and like that it returns an error that wraps [gpu.ErrInUse] while processes
-// still compute on the claim's devices.
+// The answer is about the claim as it was listed. So Release compares that, under the
+// lock of the claim, with the record as it is now, and does nothing if the record has
+// changed since or another call is working on the claim: the next comparison decides
+// anew. Otherwise it does what [Manager.Unprepare] does, and returns an error that
+// wraps [gpu.ErrInUse] while processes still compute on the claim's devices.
 func (m *Manager) Release(ctx context.Context, held Held, object *resourceapi.ResourceClaim) (released bool, err error) {
 	why := m.Unneeded(held, object)
 	if why == "" {
@@ -76,7 +73,7 @@ func (m *Manager) Release(ctx context.Context, held Held, object *resourceapi.Re
 		return false, err
 	}
 	defer unlock()
-	same, err := m.unchanged(held)
+	same, err := m.journal.IsUnchanged(held.UID, held.Phase, held.stamp)
 	if err != nil {
 		return false, err
 	}
@@ -90,21 +87,4 @@ func (m *Manager) Release(ctx context.Context, held Held, object *resourceapi.Re
 		return false, err
 	}
 	return true, nil
-}
-
-// unchanged reports whether the record of a claim is the one that was listed.
-// The caller holds the lock of the claim.
-func (m *Manager) unchanged(held Held) (bool, error) {
-	if held.Phase == Unrecorded {
-		r, err := m.read(held.UID)
-		if errors.Is(err, gpu.ErrCorrupt) || errors.Is(err, gpu.ErrNotSupported) {
-			return true, nil
-		}
-		return r == nil, err
-	}
-	stamp, err := m.Records.Stamp(string(held.UID))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return stamp == held.stamp, err
 }

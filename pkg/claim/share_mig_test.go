@@ -71,7 +71,7 @@ func TestAClaimWhoseRecordWasLostKeepsItsDaemonAndPartition(t *testing.T) {
 
 	w.options = nil
 	m, report := w.restart(t.Context())
-	if len(report.DaemonsStopped) != 0 {
+	if len(report.Swept["StartMPS"]) != 0 {
 		t.Errorf("report %+v", report)
 	}
 	neighbour := pieces("neighbour", piece{device: part, memory: "1Gi"})
@@ -194,7 +194,7 @@ func TestALostShare(t *testing.T) {
 	before := w.supervisor.String()
 	must(t, os.WriteFile(w.recordPath(lost), []byte("x"), 0o600))
 	m, report := w.restart(t.Context())
-	if len(report.Unrecorded) != 1 || len(report.DaemonsStopped) != 0 {
+	if len(report.Unrecorded) != 1 || len(report.Swept["StartMPS"]) != 0 {
 		t.Errorf("report %+v", report)
 	}
 	if _, err := m.Prepare(once(), pieces("whole", piece{device: part})); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "another claim holds "+part+" (unrecorded)") {

@@ -103,7 +103,7 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 			others: []*resourceapi.ResourceClaim{pieces("other", piece{device: "gpu-00-00", memory: "10Gi"})},
 			pieces: []piece{{device: "gpu-00-00-ts"}}, is: gpu.ErrInUse, says: "holds gpu-00-00",
 		},
-		"time slices with their GPU": {pieces: []piece{{device: "gpu-00-00-ts"}, {device: "gpu-00-00"}}, is: gpu.ErrInvalid, says: "allocated together with gpu-00-00-ts"},
+		"time slices with their GPU": {pieces: []piece{{device: "gpu-00-00-ts"}, {device: "gpu-00-00"}}, is: gpu.ErrInvalid, says: "conflicts with gpu-00-00-ts"},
 		"for all clients that MPS admits": {
 			pieces: []piece{{device: "gpu-00-00", memory: "10Gi", config: config("ShareConfig", `"processes":48`)}}, is: gpu.ErrInvalid,
 			says: "processes: invalid: a share of 10Gi has 6 of the 48 processes that MPS admits at a time to the device with 80Gi, and the ShareConfig declares 48; declare 6 in the ShareConfig, or ask for 80Gi of memory",

@@ -294,7 +294,7 @@ func TestRecoveryStopsDaemonsOfNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, report := w.restart(t.Context())
-	if diff := cmp.Diff(claim.Report{Verified: []types.UID{"uid-c"}, DaemonsStopped: []string{"gpu-01-00"}}, report); diff != "" {
+	if diff := cmp.Diff(claim.Report{Verified: []types.UID{"uid-c"}, Swept: map[string][]string{"StartMPS": {"gpu-01-00"}}}, report); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff("gpu-00-00 of GPU-0=19968M, 25%\n", w.supervisor.String()); diff != "" {

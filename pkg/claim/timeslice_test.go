@@ -88,7 +88,7 @@ func TestAnIntervalThatCannotBeRestoredYet(t *testing.T) {
 	}
 	w.turns.err = nil
 	m, report := w.restart(t.Context())
-	if got := w.left(m); got != "" || len(report.IntervalsRestored) != 1 {
+	if got := w.left(m); got != "" || len(report.Swept["SetTimeSlice"]) != 1 {
 		t.Errorf("%+v, left behind:\n%s", report, got)
 	}
 }

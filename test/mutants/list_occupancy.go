@@ -9,7 +9,7 @@ func occupancyMutants() []mutant {
 	)
 	return []mutant{
 		{
-			file:   "pkg/claim/journal.go",
+			file:   "pkg/claim/run.go",
 			old:    `err := m.checkUnused(ctx, j); err != nil {`,
 			new:    `err := error(nil); err != nil {`,
 			notice: "after a forced deletion one GPU is given to two tenants",
@@ -17,14 +17,14 @@ func occupancyMutants() []mutant {
 		},
 		{
 			file:   "pkg/claim/phase.go",
-			old:    `err := m.checkEnded(ctx, job{r, around, wide}); err != nil {`,
+			old:    `err := m.checkEnded(ctx, work(r)); err != nil {`,
 			new:    `err := error(nil); err != nil {`,
 			notice: "a GPU is freed while processes of its claim compute",
 			run:    undone,
 		},
 		{
 			file:   "pkg/claim/phase.go",
-			old:    `r.addPods(want.Pods)`,
+			old:    `r.AddPods(want.Pods)`,
 			new:    `false`,
 			notice: "a share is undone under a pod that came after a restart of the kubelet",
 			run:    undone,
@@ -66,7 +66,7 @@ func occupancyMutants() []mutant {
 		},
 		{
 			file:   "pkg/claim/occupancy.go",
-			old:    `if d.partOf(names[i]) && !slices.Contains(j.Pods`,
+			old:    `if d.IsShared(names[i]) && !slices.Contains(j.Pods`,
 			new:    `if !slices.Contains(j.Pods`,
 			notice: "a GPU is freed while a pod computes that came after the claim was prepared",
 			run:    undone,
@@ -79,11 +79,12 @@ func occupancyMutants() []mutant {
 			run:    undone,
 		},
 		{
-			file:   "pkg/claim/plan.go",
-			old:    `if w.gpu.Fault != "" {`,
+			file:   "pkg/claim/internal/plan/request.go",
+			old:    `if d.gpu.Fault != "" {`,
 			new:    `if false {`,
 			notice: "a pod is started on a GPU that waits for a reset",
 			run:    "^TestAGPUWithAFault",
+			tests:  "pkg/claim",
 		},
 		{
 			file:   "pkg/claim/recover.go",
@@ -100,11 +101,12 @@ func occupancyMutants() []mutant {
 			run:    "^TestACallEnds",
 		},
 		{
-			file:   "pkg/claim/release.go",
-			old:    `return stamp == held.stamp, err`,
-			new:    `return stamp == held.stamp || err == nil, err`,
+			file:   "pkg/claim/internal/journal/journal.go",
+			old:    `return now == stamp, err`,
+			new:    `return now == stamp || err == nil, err`,
 			notice: "reconciliation undoes a claim that was prepared while it asked the API server",
 			run:    released,
+			tests:  "pkg/claim",
 		},
 		{
 			file:   "pkg/claim/release.go",

@@ -1,0 +1,122 @@
+package journal
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
+)
+
+// Holder is a claim that holds devices. Its record is shared with other readers and
+// must not be changed.
+type Holder struct {
+	*Record
+	Phase Phase
+	Names []kind.Name // of the record's devices
+	Stamp store.Stamp // of the record; zero if there is none
+	// Lost are steps that the claim may have done before its record was lost, and
+	// of which the record knows nothing: other settings may have held then.
+	Lost []Entry
+}
+
+// Began reports whether the claim may have done a step that is not undone.
+func (h Holder) Began(step, device string) bool {
+	return slices.ContainsFunc(h.Journal, func(e Entry) bool { return e.is(step, device) && e.State != Planned }) ||
+		slices.ContainsFunc(h.Lost, func(e Entry) bool { return e.is(step, device) })
+}
+
+// Others are the claims beside one claim that hold devices. They are loaded on first
+// use and cached: a device's holders do not change while the caller holds the lock of
+// the device, and a GPU's while it holds the GPU-wide lock.
+type Others struct {
+	journal *Journal
+	claim   types.UID
+	all     []Holder
+	loaded  bool
+	// more holders, which are not on the disk.
+	more []Holder
+}
+
+// Others returns the holders beside a claim; "" for all holders.
+func (j *Journal) Others(claim types.UID) *Others { return &Others{journal: j, claim: claim} }
+
+// List returns the claims, ordered by namespace, name and UID.
+func (o *Others) List(ctx context.Context) ([]Holder, error) {
+	if o.loaded {
+		return o.all, nil
+	}
+	all, err := o.journal.Holders(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o.all = append(slices.DeleteFunc(all, func(h Holder) bool { return h.Claim.UID == o.claim }), o.more...)
+	o.loaded = true
+	return o.all, nil
+}
+
+// With returns the others and one more holder.
+func (o *Others) With(h Holder) *Others {
+	return &Others{journal: o.journal, claim: o.claim, more: append(slices.Clone(o.more), h)}
+}
+
+// Forget empties the cache.
+func (o *Others) Forget() { o.all, o.loaded = nil, false }
+
+// IsLastUser reports whether no other claim has begun a step about the device.
+func (o *Others) IsLastUser(ctx context.Context, step, device string) (bool, error) {
+	others, err := o.List(ctx)
+	return !slices.ContainsFunc(others, func(h Holder) bool { return h.Began(step, device) }), err
+}
+
+// Holders returns all claims that hold devices, as they are on the disk, ordered by
+// namespace, name and UID.
+func (j *Journal) Holders(ctx context.Context) ([]Holder, error) {
+	// Specs are read before records: in the other order, a claim that is prepared in
+	// between would look as if its record were lost.
+	specs, err := j.Specs.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := j.Records.Keys()
+	if err != nil {
+		return nil, err
+	}
+	var all []Holder
+	recorded := make(map[types.UID]bool)
+	for claim, cached := range j.cache.load(j, keys) {
+		if cached.err != nil {
+			continue // its spec is read instead, below
+		}
+		recorded[claim] = true
+		if phase := j.Phase(cached.record); cached.record != nil && phase != Outlived {
+			h := Holder{Record: cached.record, Phase: phase, Names: cached.names, Stamp: cached.stamp}
+			if h.Adopted {
+				h.Lost = j.LostSteps(h.Names)
+			}
+			all = append(all, h)
+		}
+	}
+	for _, claim := range specs {
+		if recorded[claim] {
+			continue
+		}
+		h, err := j.Witness(ctx, claim)
+		if errors.Is(err, gpu.ErrNotFound) || errors.Is(err, gpu.ErrCorrupt) {
+			continue // it tells nothing, and no container can use it
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, h)
+	}
+	slices.SortFunc(all, func(a, b Holder) int {
+		return cmp.Or(cmp.Compare(a.Claim.Namespace, b.Claim.Namespace), cmp.Compare(a.Claim.Name, b.Claim.Name), cmp.Compare(a.Claim.UID, b.Claim.UID))
+	})
+	return all, nil
+}

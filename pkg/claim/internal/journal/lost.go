@@ -1,0 +1,130 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// Witness returns what a claim without a readable record holds, as its CDI spec
+// tells. The error wraps [gpu.ErrNotFound] or [gpu.ErrCorrupt] if it tells nothing.
+func (j *Journal) Witness(ctx context.Context, claim types.UID) (Holder, error) {
+	owner, injections, err := j.Specs.Read(ctx, claim)
+	if err != nil {
+		return Holder{}, err
+	}
+	h := Holder{Phase: Unrecorded, Record: &Record{Claim: Ref{Namespace: owner.Namespace, Name: owner.Name, UID: claim}}}
+	var lost []LostDevice
+	for _, in := range injections {
+		device, shareID, shared := strings.Cut(strings.TrimPrefix(in.ID, injectionID(claim, "", "")), shareSeparator)
+		name, err := kind.Parse(device)
+		if err != nil {
+			continue
+		}
+		d := Device{Name: device}
+		if shared {
+			d.ShareID = (*types.UID)(&shareID)
+			if name.Kind != kind.TimeSlice {
+				d.Share = &Share{}
+			}
+		}
+		h.Devices, h.Names = append(h.Devices, d), append(h.Names, name)
+		lost = append(lost, LostDevice{Name: name, Annotations: in.Annotations})
+	}
+	h.Journal = j.Lost(lost)
+	return h, nil
+}
+
+// LostHolder returns what a claim without a record holds; nothing if no CDI spec
+// tells of it.
+func (j *Journal) LostHolder(ctx context.Context, claim types.UID) (Holder, error) {
+	h, err := j.Witness(ctx, claim)
+	if errors.Is(err, gpu.ErrNotFound) || errors.Is(err, gpu.ErrCorrupt) {
+		return NoHolder(), nil
+	}
+	return h, err
+}
+
+// NoHolder returns a holder of nothing.
+func NoHolder() Holder { return Holder{Record: &Record{}, Phase: Absent} }
+
+// LostSteps returns the steps that a claim with these devices may have done before
+// its record was lost.
+func (j *Journal) LostSteps(names []kind.Name) []Entry {
+	lost := make([]LostDevice, len(names))
+	for i, name := range names {
+		lost[i].Name = name
+	}
+	return j.Lost(lost)
+}
+
+// IsStillLost reports whether the record has been adopted for a lost one and has not
+// replaced its CDI spec yet.
+func (r *Record) IsStillLost() bool {
+	return r.Adopted && slices.ContainsFunc(r.Journal, func(e Entry) bool { return e.Step == StepWriteCDI && e.State == Planned })
+}
+
+// Adopt lets the record take over what a claim with a lost record has, and reports
+// whether it does: only if it has the same devices, as far as the CDI spec tells. Until
+// the CDI spec is written anew, undoing the record leaves all that the spec tells of.
+func (r *Record) Adopt(lost *Record) bool {
+	if !slices.EqualFunc(r.Devices, lost.Devices, func(a, b Device) bool {
+		name, err := kind.Parse(a.Name)
+		return err == nil && a.Name == b.Name && a.InjectionID("", name) == b.InjectionID("", name)
+	}) {
+		return false
+	}
+	r.Adopted = true
+	for _, was := range lost.Journal {
+		for i := range r.Journal {
+			if e := &r.Journal[i]; e.is(was.Step, was.Device) {
+				e.Result = was.Result
+			}
+		}
+	}
+	return true
+}
+
+// shareSeparator is in no name of a device.
+const shareSeparator = "_"
+
+// injectionID is unique over time, because runtimes may cache the meaning of an ID.
+// A claim can have several shares of a device, so the ID of a share names the share
+// too; the spec alone then tells shares from whole devices.
+func injectionID(claim types.UID, device string, share types.UID) string {
+	id := string(claim) + "-" + device
+	if share != "" {
+		id += shareSeparator + string(share)
+	}
+	return id
+}
+
+// InjectionID returns the unqualified CDI device ID of a device of the claim.
+func (d Device) InjectionID(claim types.UID, name kind.Name) string {
+	var share types.UID
+	if d.IsShared(name) && d.ShareID != nil {
+		share = *d.ShareID
+	}
+	return injectionID(claim, d.Name, share)
+}
+
+// SweepSpec reports whether the CDI spec of a claim without a readable record tells
+// what the claim holds. It removes a spec that is incomplete or names no device.
+func (j *Journal) SweepSpec(ctx context.Context, claim types.UID) (tells bool, err error) {
+	h, err := j.Witness(ctx, claim)
+	switch {
+	case errors.Is(err, gpu.ErrNotFound), errors.Is(err, gpu.ErrCorrupt):
+		return false, j.Specs.Remove(ctx, claim)
+	case err != nil:
+		return false, err
+	case len(h.Devices) == 0:
+		return false, j.Specs.Remove(ctx, claim)
+	}
+	return true, nil
+}

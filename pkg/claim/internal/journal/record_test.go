@@ -1,0 +1,205 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// goldenRecords are records of every released version. A file is never changed:
+// nodes have such records on their disks.
+func goldenRecords() map[string]*Record {
+	id := types.UID("f3f3f3f3-0000-4000-8000-000000000000")
+	prepared := func() *Record {
+		return &Record{
+			Version: 1,
+			BootID:  "6a1e2c9e-7d0e-4b0c-9a7e-3f6f0d1c2b3a",
+			Claim:   Ref{Namespace: "team-a", Name: "pair", UID: "0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11"},
+			Devices: []Device{
+				{Request: "big", Pool: "node-1", Name: "gpu-1b-00", ShareID: &id, UUID: "GPU-1"},
+				{Request: "any/small", Pool: "node-1", Name: "gpu-0001-43-00-0", UUID: "GPU-2"},
+			},
+			Journal: []Entry{{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a","gpu.nvidia.com/claim=b"]}`)}},
+		}
+	}
+	preparing, unpreparing := prepared(), prepared()
+	preparing.Journal = []Entry{{Step: "WriteCDI", State: Started}}
+	unpreparing.Unpreparing = true
+	records := map[string]*Record{"v1-prepared": prepared(), "v1-preparing": preparing, "v1-unpreparing": unpreparing}
+
+	const whole, part, found = "gpu-43-00", "gpu-1b-00-mig-2g-20gb-4", "gpu-52-00-mig-1g-10gb-me-0"
+	cut := prepared()
+	cut.Version = 2
+	cut.Devices = []Device{
+		{Request: "whole", Pool: "node-1", Name: whole, UUID: "GPU-2"},
+		{Request: "part", Pool: "node-1", Name: part, UUID: "GPU-1"},
+		{Request: "part", Pool: "node-1", Name: found, UUID: "GPU-3"},
+	}
+	cut.Journal = []Entry{
+		{Step: "EnsureMIGMode", Device: "gpu-1b-00", State: Done},
+		{Step: "CreatePartition", Device: part, State: Done, Result: json.RawMessage(`{"uuid":"MIG-1","gpuInstance":5}`)},
+		{Step: "CreatePartition", Device: found, State: Done, Result: json.RawMessage(`{"found":true,"uuid":"MIG-2","gpuInstance":7,"computeInstance":1}`)},
+		{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a","gpu.nvidia.com/claim=b","gpu.nvidia.com/claim=c"]}`)},
+	}
+	records["v2-prepared"] = cut
+
+	// Before it is known what was made.
+	half := prepared()
+	half.Version, half.Devices = 2, cut.Devices[1:2]
+	half.Journal = []Entry{
+		{Step: "EnsureMIGMode", Device: "gpu-1b-00", State: Done},
+		{Step: "CreatePartition", Device: part, State: Started, Result: json.RawMessage(`{}`)},
+		{Step: "WriteCDI"},
+	}
+	records["v2-preparing"] = half
+
+	shared := prepared()
+	shared.Version = 3
+	slice := "gpu-61-00-ts"
+	shared.Devices = []Device{
+		{Request: "a", Pool: "node-1", Name: part, ShareID: &id, UUID: "GPU-1", Share: &Share{Memory: 5 << 30, Compute: 20},
+			MPS: &Client{Daemon: part, Processes: 2, ThreadPercentage: 10, MemoryLimit: 2 << 30}},
+		{Request: "b", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Share: &Share{Memory: 1 << 30}},
+		{Request: "c", Pool: "node-1", Name: "gpu-c3-00", UUID: "GPU-5", MPS: &Client{Daemon: "gpu-c3-00", ThreadPercentage: 50}},
+		{Request: "d", Pool: "node-1", Name: slice, ShareID: &id, UUID: "GPU-4", TimeSlice: gpu.TimeSliceLong},
+	}
+	shared.Journal = []Entry{
+		{Step: "EnsureMIGMode", Device: "gpu-1b-00", State: Done},
+		{Step: "CreatePartition", Device: part, State: Done, Result: json.RawMessage(`{"uuid":"MIG-1","gpuInstance":5}`)},
+		{Step: "SetTimeSlice", Device: "gpu-61-00", State: Done},
+		{Step: "StartMPS", Device: part, State: Done, Result: json.RawMessage(`{"pipe":"/run/x/pipe","shm":"/run/x/shm"}`)},
+		{Step: "StartMPS", Device: "gpu-c3-00", State: Done, Result: json.RawMessage(`{"pipe":"/run/y/pipe","shm":"/run/y/shm"}`)},
+		{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a","gpu.nvidia.com/claim=b","gpu.nvidia.com/claim=c","gpu.nvidia.com/claim=d"]}`)},
+	}
+	records["v3-prepared"] = shared
+	starting := prepared()
+	starting.Version, starting.Devices = 3, shared.Devices[2:3]
+	starting.Journal = []Entry{{Step: "StartMPS", Device: "gpu-c3-00", State: Started}, {Step: "WriteCDI"}}
+	records["v3-preparing"] = starting
+
+	watching := prepared()
+	watching.Version = 4
+	watching.Devices = []Device{{Request: "gpus", Pool: "node-1", Name: "node-gpus"}, shared.Devices[1]}
+	records["v4-prepared"] = watching
+	return records
+}
+
+func TestRecordsOfEveryReleaseAreRead(t *testing.T) {
+	phases := map[string]Phase{
+		"v1-prepared": Prepared, "v1-preparing": Preparing, "v1-unpreparing": Unpreparing,
+		"v2-prepared": Prepared, "v2-preparing": Preparing,
+		"v3-prepared": Prepared, "v3-preparing": Preparing,
+		"v4-prepared": Prepared,
+	}
+	for name, want := range goldenRecords() {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join("testdata", "records", name+".json")
+			if _, err := os.Stat(file); os.IsNotExist(err) && os.Getenv("UPDATE_GOLDEN") != "" {
+				payload, err := json.Marshal(want)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(file, payload, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			payload, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := decode(want.Claim.UID, payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if got := got.Phase(want.BootID); got != phases[name] {
+				t.Errorf("phase %s, want %s", got, phases[name])
+			}
+			if got := got.Phase("another"); got != Outlived {
+				t.Errorf("after a reboot: phase %s, want %s", got, Outlived)
+			}
+		})
+	}
+}
+
+func TestRecordsThatCannotBeTrusted(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Record)
+		want   error
+	}{
+		"of another claim":    {func(r *Record) { r.Claim.UID = "another" }, gpu.ErrCorrupt},
+		"without a version":   {func(r *Record) { r.Version = 0 }, gpu.ErrCorrupt},
+		"without devices":     {func(r *Record) { r.Devices = nil }, gpu.ErrCorrupt},
+		"without steps":       {func(r *Record) { r.Journal = nil }, gpu.ErrCorrupt},
+		"with a strange step": {func(r *Record) { r.Journal = append(r.Journal, Entry{Step: "CreatePartition", Device: "x"}) }, gpu.ErrCorrupt},
+		"with a partition that cannot be read": {func(r *Record) {
+			r.Journal = append(r.Journal, Entry{Step: "CreatePartition", Device: "gpu-1b-00-mig-1g-10gb-0", State: Started, Result: json.RawMessage(`[]`)})
+		}, gpu.ErrCorrupt},
+		"with a share of nothing": {func(r *Record) { r.Devices[0].Share = &Share{} }, gpu.ErrCorrupt},
+		"with a strange daemon":   {func(r *Record) { r.Devices[0].MPS = &Client{Daemon: "../x"} }, gpu.ErrCorrupt},
+		"with strange folders": {func(r *Record) {
+			r.Journal = append(r.Journal, Entry{Step: "StartMPS", Device: "gpu-1b-00", State: Done, Result: json.RawMessage(`"x"`)})
+		}, gpu.ErrCorrupt},
+		"with a strange device": {func(r *Record) { r.Devices[0].Name = "../x" }, gpu.ErrCorrupt},
+		"with too few IDs":      {func(r *Record) { r.Journal[0].Result = json.RawMessage(`{"ids":["a"]}`) }, gpu.ErrCorrupt},
+		"of a newer release":    {func(r *Record) { r.Version = Version + 1 }, gpu.ErrNotSupported},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := goldenRecords()["v1-prepared"]
+			claim := r.Claim.UID
+			c.change(r)
+			payload, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := decode(claim, payload); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+func TestARecordOfANewerShapeIsNotTakenForDamaged(t *testing.T) {
+	_, err := decode("a", []byte(`{"version":5,"claim":"team-a/a","devices":{"gpu":1}}`))
+	if !errors.Is(err, gpu.ErrNotSupported) {
+		t.Errorf("got %v, want %v", err, gpu.ErrNotSupported)
+	}
+}
+
+func FuzzDecodeRecord(f *testing.F) {
+	for _, r := range goldenRecords() {
+		payload, err := json.Marshal(r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(payload)
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		r, err := decode("0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11", payload)
+		if (r == nil) != (err != nil) {
+			t.Fatalf("both or neither of %v and %v", r, err)
+		}
+		if err != nil {
+			if !errors.Is(err, gpu.ErrCorrupt) && !errors.Is(err, gpu.ErrNotSupported) {
+				t.Errorf("%v is neither corrupt nor newer", err)
+			}
+			return
+		}
+		again, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := decode(r.Claim.UID, again); err != nil {
+			t.Errorf("what was read cannot be written and read: %v", err)
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// origin is the source of a configuration.
+type origin struct {
+	// entry is its place, from 1, among the configurations of the allocation; 0 if
+	// there is none.
+	entry int
+	// nvidia says that it is written for NVIDIA's driver, and applies by the rules of
+	// that driver.
+	nvidia bool
+}
+
+// AsksForMultiUser reports whether a configuration of the claim asks for MPS daemons
+// that serve several users.
+func (n Node) AsksForMultiUser(claim *resourceapi.ResourceClaim) bool {
+	for _, c := range claim.Status.Allocation.Devices.Config {
+		if c.Opaque == nil || c.Opaque.Driver != n.DriverName {
+			continue
+		}
+		config, err := v1alpha1.Decode(c.Opaque.Parameters.Raw)
+		if err != nil {
+			continue
+		}
+		if s := (deviceRequest{config: config}).sharing(); s != nil && s.MPS != nil && s.MPS.MultiUser {
+			return true
+		}
+	}
+	return false
+}
+
+// configuration decodes every configuration that applies to a device request, those of
+// the class before those of the claim, and returns the last one, which wins; nil if
+// there is none. A configuration for NVIDIA's driver that names no request is for the
+// devices of its kind.
+func (f Facts) configuration(configs []resourceapi.DeviceAllocationConfiguration, d deviceRequest) (last v1alpha1.Config, from origin, err error) {
+	for _, source := range []resourceapi.AllocationConfigSource{resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim} {
+		for i, c := range configs {
+			if c.Source != source || len(resourceclaim.ConfigForResult(configs[i:i+1], d.result)) == 0 || c.Opaque.Driver != f.DriverName {
+				continue
+			}
+			config, err := v1alpha1.Decode(c.Opaque.Parameters.Raw)
+			if err != nil {
+				return nil, origin{}, fmt.Errorf("configuration (%s): %w %w", source, gpu.ErrInvalid, err)
+			}
+			nvidia := v1alpha1.ForNVIDIA(c.Opaque.Parameters.Raw)
+			if nvidia && len(c.Requests) == 0 && !d.takes(v1alpha1.KindOf(config)) {
+				continue
+			}
+			last, from = config, origin{entry: i + 1, nvidia: nvidia}
+		}
+	}
+	return last, from, nil
+}
+
+// takes reports whether a kind of configuration is for devices of this kind.
+func (d deviceRequest) takes(config string) bool {
+	return config == d.name.Kind.Configuration().Own
+}
+
+// isConfiguredWith reports whether two device requests share their configuration:
+// those of one request, and by the rules of NVIDIA's driver all GPUs of one
+// configuration.
+func (d deviceRequest) isConfiguredWith(other deviceRequest) bool {
+	if d.origin.nvidia && d.name.Kind == kind.GPU {
+		return other.name.Kind == kind.GPU && other.origin == d.origin
+	}
+	return other.result.Request == d.result.Request
+}
+
+// counted returns device requests that are configured together in the order in which
+// an index counts them: NVIDIA's driver sorts them by UUID.
+func (d deviceRequest) counted(together []deviceRequest) []deviceRequest {
+	if !d.origin.nvidia {
+		return together
+	}
+	return slices.SortedFunc(slices.Values(together), func(a, b deviceRequest) int { return strings.Compare(a.uuid(), b.uuid()) })
+}
+
+// kindName returns the name of a kind in the vocabulary of the configuration: NVIDIA's
+// driver has names of its own.
+func (d deviceRequest) kindName(config string) string {
+	switch {
+	case d.origin.nvidia && config == v1alpha1.KindMigConfig:
+		return v1alpha1.KindMigDeviceConfig
+	case d.origin.nvidia && config == v1alpha1.KindShareConfig:
+		return config + " of " + v1alpha1.GroupVersion
+	default:
+		return config
+	}
+}
+
+// limitField returns the field of the i-th limit of a device in the vocabulary of the
+// configuration, and the owner of the devices that it counts.
+func (d deviceRequest) limitField(i int, device v1alpha1.DeviceRef) (field, counts string) {
+	if d.origin.nvidia {
+		return fmt.Sprintf("sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit[%q]", device), "the configuration is for"
+	}
+	return fmt.Sprintf("sharing.mps.perDevice[%d].device", i), "the request has"
+}
+
+// sharing returns the section of that name in the configuration, nil if there is none.
+func (d deviceRequest) sharing() *v1alpha1.Sharing {
+	switch c := d.config.(type) {
+	case *v1alpha1.GpuConfig:
+		return c.Sharing
+	case *v1alpha1.MigConfig:
+		return c.Sharing
+	default:
+		return nil
+	}
+}
+
+// checkConfiguration returns an error if the configuration is not for the kind of
+// device that was allocated.
+func (d deviceRequest) checkConfiguration() error {
+	if d.config == nil {
+		return nil
+	}
+	config := v1alpha1.KindOf(d.config)
+	refuse := func(what, instead string) error {
+		return fmt.Errorf("configuration: %w: a %s cannot configure %s; %s", gpu.ErrInvalid, d.kindName(config), what, instead)
+	}
+	switch {
+	case d.name.Kind == kind.Monitor:
+		return refuse("the monitoring of GPUs", "remove it, or name in its requests those that it is for")
+	case d.name.Kind == kind.TimeSlice:
+		if config != v1alpha1.KindGpuConfig {
+			return refuse("time slices", "write a GpuConfig whose sharing.strategy is TimeSlicing")
+		}
+		if s := d.sharing(); s != nil && s.Strategy != v1alpha1.StrategyTimeSlicing {
+			return fmt.Errorf("configuration: sharing.strategy: %w: %s on time slices, whose strategy is TimeSlicing; for %s ask for a share of a GPU's memory", gpu.ErrInvalid, s.Strategy, s.Strategy)
+		}
+	case !d.share.Whole:
+		if config != v1alpha1.KindShareConfig {
+			return refuse(fmt.Sprintf("a share (%s of %s memory)", inBytes(d.share.Memory), d.all.String()),
+				fmt.Sprintf("write a %s, or remove capacity from the request to have all of the device", d.kindName(v1alpha1.KindShareConfig)))
+		}
+	case d.name.Kind == kind.MIG && config == v1alpha1.KindGpuConfig:
+		return refuse("a MIG device", "write a "+d.kindName(v1alpha1.KindMigConfig))
+	case d.name.Kind == kind.GPU && config == v1alpha1.KindMigConfig:
+		return refuse("a GPU", "write a GpuConfig")
+	}
+	return nil
+}
+
+// timeSlice returns the time slice that the configuration asks for. The default asks
+// for none in particular.
+func (d deviceRequest) timeSlice() gpu.TimeSlice {
+	s := d.sharing()
+	if s == nil || s.TimeSlicing == nil || s.TimeSlicing.Interval == v1alpha1.IntervalDefault {
+		return ""
+	}
+	return gpu.TimeSlice(s.TimeSlicing.Interval)
+}

@@ -1,0 +1,154 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
+)
+
+// deviceRequest is one allocation result of this driver plus its configuration.
+type deviceRequest struct {
+	result resourceapi.DeviceRequestAllocationResult
+	name   kind.Name
+	gpu    gpu.GPU // none if the device is all GPUs
+	// all of the device's memory.
+	all resource.Quantity
+	// share is what the claim takes of it; all of a time slice, and of a device that
+	// has no memory of its own.
+	share catalog.Share
+	// config is nil if there is none.
+	config v1alpha1.Config
+	origin origin
+}
+
+// request returns the device request of an allocation result of the claim, without its
+// configuration.
+func (f Facts) request(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) (deviceRequest, error) {
+	d := deviceRequest{result: result}
+	if result.Pool != f.PoolName {
+		return d, fmt.Errorf("%w: it is of pool %s, and this node has pool %s", gpu.ErrInvalid, result.Pool, f.PoolName)
+	}
+	var err error
+	if d.name, err = kind.Parse(result.Device); err != nil {
+		return d, err
+	}
+	admin := result.AdminAccess != nil && *result.AdminAccess
+	switch {
+	case d.name.Kind == kind.Monitor && !admin:
+		return d, fmt.Errorf("%w: it is all GPUs of the node, for monitoring agents only: the request needs adminAccess: true, in a namespace that an administrator has labelled resource.kubernetes.io/admin-access=true", gpu.ErrInvalid)
+	case d.name.Kind == kind.Monitor:
+		d.share = catalog.Share{Whole: true}
+		return d, nil
+	case admin:
+		return d, fmt.Errorf("admin access: %w: claims may be using the device, and admin access would put another beside them; remove adminAccess from the request, or, to monitor GPUs, ask for the class monitor.nvidia.com", gpu.ErrNotSupported)
+	case d.name.Kind == kind.GPU, d.name.Kind == kind.TimeSlice, d.name.Kind == kind.MIG && f.Partitioning:
+	default:
+		return d, fmt.Errorf("%w: this node publishes no device of type %s", gpu.ErrNotFound, d.name.Kind)
+	}
+	if d.gpu, err = f.gpuAt(d.name.Address); err != nil {
+		return d, err
+	}
+	if err := f.checkGPU(d); err != nil {
+		return d, err
+	}
+	if d.all, err = f.memoryOf(d.gpu, d.name, result.ShareID != nil); err != nil {
+		return d, err
+	}
+	d.share = catalog.Share{Whole: true}
+	if d.name.Kind == kind.TimeSlice {
+		_, err = catalog.Slots(result.ConsumedCapacity)
+	} else {
+		d.share, err = f.Shares.Share(d.all, consumed(claim, result))
+	}
+	if err == nil && result.ShareID == nil && (!d.share.Whole || d.name.Kind == kind.TimeSlice) {
+		err = fmt.Errorf("%w: a part of a device without a share ID: the cluster lacks the feature gate DRAConsumableCapacity", gpu.ErrInvalid)
+	}
+	return d, err
+}
+
+// checkGPU returns an error if the GPU admits no claim, or not one of the device.
+func (f Facts) checkGPU(d deviceRequest) error {
+	if d.gpu.Fault != "" {
+		return fmt.Errorf("%w: %s", gpu.ErrUnhealthy, d.gpu.Fault)
+	}
+	if pod := use.ExternalHolder(d.gpu, d.name); pod != "" {
+		return Refuse(fmt.Errorf("%w: a device plugin of this node has given it, or what it is part of, to another pod; it is free when that pod has ended", gpu.ErrInUse), "pod", pod)
+	}
+	if d.name.Kind != kind.MIG && d.gpu.MIG.Enabled && !f.Partitioning {
+		return MIGModeIsOn(d.name.Address)
+	}
+	return nil
+}
+
+// consumed returns what an allocation consumes of the capacities that its request asks
+// for. Memory that the request does not name is all that the device had when it was
+// allocated; the device may have more or less after a reboot, and belongs to the claim
+// as a whole all the same.
+func consumed(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) map[resourceapi.QualifiedName]resource.Quantity {
+	capacity, known := requestedCapacity(claim, result.Request)
+	if !known {
+		return result.ConsumedCapacity
+	}
+	if capacity != nil {
+		if _, limited := capacity.Requests[v1alpha1.CapacityMemory]; limited {
+			return result.ConsumedCapacity
+		}
+	}
+	consumed := maps.Clone(result.ConsumedCapacity)
+	delete(consumed, v1alpha1.CapacityMemory)
+	return consumed
+}
+
+// requestedCapacity returns the capacity that a request asks for, nil if none. The name
+// is that of the request or, for a subrequest, like "gpu/big".
+func requestedCapacity(claim *resourceapi.ResourceClaim, name string) (capacity *resourceapi.CapacityRequirements, known bool) {
+	for _, request := range claim.Spec.Devices.Requests {
+		if request.Exactly != nil && request.Name == name {
+			return request.Exactly.Capacity, true
+		}
+		for _, alternative := range request.FirstAvailable {
+			if resourceclaim.CreateSubRequestRef(request.Name, alternative.Name) == name {
+				return alternative.Capacity, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// isShare reports whether the request is for a share, which may be one of everything.
+func (d deviceRequest) isShare() bool {
+	_, configured := d.config.(*v1alpha1.ShareConfig)
+	return configured || !d.share.Whole
+}
+
+// uuid returns the UUID of the device; "" for a MIG device that is not made yet.
+func (d deviceRequest) uuid() string {
+	if d.name.Kind != kind.MIG {
+		return d.gpu.UUID
+	}
+	if there := PartitionsAt(d.gpu.MIG, d.name); len(there) == 1 {
+		return there[0].UUID
+	}
+	return ""
+}
+
+// companions returns the requests of a claim that share the configuration of this one,
+// itself among them, in their order.
+func (d deviceRequest) companions(all []deviceRequest) []deviceRequest {
+	var same []deviceRequest
+	for _, other := range all {
+		if d.isConfiguredWith(other) {
+			same = append(same, other)
+		}
+	}
+	return same
+}

@@ -1,0 +1,185 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// use decides how a device is used, and stores that in the record's device. all are the
+// device requests of the claim.
+func (f Facts) use(device *journal.Device, d deviceRequest, all []deviceRequest) error {
+	if !d.share.Whole {
+		device.Share = &journal.Share{Memory: d.share.Memory, Compute: d.share.Compute}
+	}
+	if device.TimeSlice = d.timeSlice(); device.TimeSlice != "" {
+		switch {
+		case !f.TimeSlicing:
+			return fmt.Errorf("sharing.timeSlicing.interval: %w: this node changes no time slices; leave the interval out", gpu.ErrNotSupported)
+		case d.name.Kind == kind.MIG:
+			return fmt.Errorf("sharing.timeSlicing.interval: %w: the hardware has no time slices for MIG devices; leave the interval out", gpu.ErrInvalid)
+		}
+	}
+	switch s := d.sharing(); {
+	case s != nil && s.Strategy == v1alpha1.StrategyMPS:
+		return f.useTogether(device, d, all, *s.MPS)
+	case d.isShare():
+		return f.useShare(device, d, all)
+	}
+	return nil
+}
+
+// useShare makes the processes of a share clients of its device's daemon, unless the
+// share is a plain one.
+func (f Facts) useShare(device *journal.Device, d deviceRequest, all []deviceRequest) error {
+	config, configured := d.config.(*v1alpha1.ShareConfig)
+	if !configured {
+		if !f.MPS || !d.gpu.MPSLimits() {
+			return nil // plain, as it was published
+		}
+		config = &v1alpha1.ShareConfig{Strategy: v1alpha1.StrategyMPS, Processes: 1, Compute: v1alpha1.ComputeProportional}
+	}
+	if config.Strategy == v1alpha1.StrategyPlain {
+		return nil
+	}
+	if err := f.checkMPS(d); err != nil {
+		return err
+	}
+	if n := len(d.companions(all)); n > 1 {
+		return fmt.Errorf("%w: %d MPS shares for one request, and a container can be client of one MPS daemon only; make a request of each and let each container name the one that is for it, or say Plain in a ShareConfig", gpu.ErrInvalid, n)
+	}
+	if err := d.checkProcesses(config.Processes); err != nil {
+		return err
+	}
+	limits, err := limitsOf(shareSize{
+		memory: d.share.Memory, all: uint64(d.all.Value()), compute: d.share.Compute, burst: config.Compute == v1alpha1.ComputeBurst,
+		processes: config.Processes, context: f.ContextMemory,
+	})
+	if err != nil {
+		return err
+	}
+	limits.Daemon = device.Name
+	device.MPS = &limits
+	return nil
+}
+
+// checkProcesses returns an error if a share declares more processes than its part of
+// the clients that MPS admits to the device: it would take those of other shares, which
+// the scheduler allocates by their memory.
+func (d deviceRequest) checkProcesses(declared int) error {
+	all, admitted := uint64(d.all.Value()), maxClients(d.gpu, d.name)
+	most := gpu.MPSClientsOfShare(admitted, d.share.Memory, all)
+	if declared <= most {
+		return nil
+	}
+	remedy := fmt.Sprintf("declare %d in the ShareConfig", most)
+	if declared <= admitted {
+		steps := (uint64(declared)*all/uint64(admitted) + catalog.MemoryStep - 1) / catalog.MemoryStep
+		remedy += fmt.Sprintf(", or ask for %s of memory", inBytes(min(all, steps*catalog.MemoryStep)))
+	}
+	return fmt.Errorf("processes: %w: a share of %s has %d of the %d processes that MPS admits at a time to the device with %s, and the ShareConfig declares %d; %s",
+		gpu.ErrInvalid, inBytes(d.share.Memory), most, admitted, d.all.String(), declared, remedy)
+}
+
+// useTogether makes the processes of whole devices that are configured together clients
+// of one daemon.
+func (f Facts) useTogether(device *journal.Device, d deviceRequest, all []deviceRequest, config v1alpha1.MPS) error {
+	if err := f.checkMPS(d); err != nil {
+		return err
+	}
+	if config.MultiUser {
+		if err := f.checkMultiUser(); err != nil {
+			return err
+		}
+	}
+	together := d.companions(all)
+	if len(together) > 1 && d.name.Kind == kind.MIG {
+		return fmt.Errorf("sharing.strategy: %w: MPS for %d devices in one request, and a CUDA process uses one MIG device; make a request of each", gpu.ErrInvalid, len(together))
+	}
+	device.MPS = &journal.Client{Daemon: together[0].result.Device}
+	if config.ThreadPercentage != nil {
+		device.MPS.ThreadPercentage = *config.ThreadPercentage
+	}
+	if config.MemoryLimit != nil {
+		device.MPS.MemoryLimit = uint64(config.MemoryLimit.Value())
+	}
+	counted := d.counted(together)
+	entries := make(map[string]int, len(config.PerDevice)) // by the device that they name
+	for i, limit := range config.PerDevice {
+		field, counts := d.limitField(i, limit.Device)
+		named, err := d.named(limit.Device, counted, all)
+		if err != nil {
+			return fmt.Errorf("%s: %w; %s %d devices, counted from 0", field, err, counts, len(counted))
+		}
+		if i, twice := entries[named]; twice {
+			before, _ := d.limitField(i, config.PerDevice[i].Device)
+			return fmt.Errorf("%s: %w: %s names the device of %s again; leave one of the two out", field, gpu.ErrInvalid, limit.Device, before)
+		}
+		entries[named] = i
+		if named == d.result.Device {
+			device.MPS.MemoryLimit = uint64(limit.MemoryLimit.Value())
+		}
+	}
+	if device.MPS.MemoryLimit > uint64(d.all.Value()) {
+		return fmt.Errorf("sharing.mps: %w: a memory limit of %s for a process, and the device has %s", gpu.ErrInvalid, inBytes(device.MPS.MemoryLimit), d.all.String())
+	}
+	return nil
+}
+
+// named returns the device that the configuration names: by its index among those that
+// are counted, or by its UUID among all devices of the configuration.
+func (d deviceRequest) named(ref v1alpha1.DeviceRef, counted, all []deviceRequest) (string, error) {
+	if index, numbered := ref.Index(); numbered {
+		if index < 0 || index >= len(counted) {
+			return "", fmt.Errorf("%w: %s", gpu.ErrInvalid, ref)
+		}
+		return counted[index].result.Device, nil
+	}
+	for _, other := range all {
+		if other.origin == d.origin && other.uuid() == string(ref) {
+			return other.result.Device, nil
+		}
+	}
+	return "", fmt.Errorf("%w: %s is none of the devices that this configuration is for; name them by their index", gpu.ErrInvalid, ref)
+}
+
+// checkMultiUser returns an error if MPS serves one user at a time.
+func (f Facts) checkMultiUser() error {
+	if f.MultiUserErr != nil {
+		return fmt.Errorf("multiUser: %w", f.MultiUserErr)
+	}
+	if !f.MultiUser {
+		return fmt.Errorf("multiUser: %w: MPS on this node serves one user at a time; leave it out, or ask the administrator for mps.multiUser: true in the chart's values (--multi-user of gpu-mps-supervisor)", gpu.ErrNotSupported)
+	}
+	return nil
+}
+
+// checkMPS returns an error if the device admits no MPS clients.
+func (f Facts) checkMPS(d deviceRequest) error {
+	switch {
+	case !f.MPS:
+		return fmt.Errorf("strategy MPS: %w: no MPS daemons run on this node; its administrator deploys gpu-mps-supervisor and names its socket with --mps-supervisor, or the configuration says Plain (for shares) or TimeSlicing", gpu.ErrNotSupported)
+	case !d.gpu.MPSLimits():
+		return fmt.Errorf("strategy MPS: %w: the GPU has compute capability %d.%d, and MPS limits its clients from 7.0 (Volta) on; a ShareConfig with the strategy Plain shares it without limits", gpu.ErrNotSupported, d.gpu.ComputeCapability.Major, d.gpu.ComputeCapability.Minor)
+	}
+	return nil
+}
+
+// checkComputeMode returns an error if the compute mode of the GPU, which is the
+// administrator's, does not admit the use.
+func (d deviceRequest) checkComputeMode(device journal.Device) error {
+	reset := fmt.Sprintf("an administrator changes it with nvidia-smi -i %s -c DEFAULT", d.name.Address)
+	s := d.sharing()
+	slots := d.name.Kind == kind.TimeSlice || s != nil && s.Strategy == v1alpha1.StrategyTimeSlicing
+	switch mode := d.gpu.ComputeMode; {
+	case mode == gpu.ComputeModeProhibited:
+		return fmt.Errorf("%w: the compute mode of the GPU is %s, in which no process can use it; %s", gpu.ErrNotSupported, mode, reset)
+	case mode == gpu.ComputeModeExclusiveProcess && (slots || d.isShare() && device.MPS == nil):
+		return fmt.Errorf("%w: the compute mode of the GPU is %s, in which it is used by one process at a time, and several cannot share it without MPS; %s, or the configuration says MPS", gpu.ErrNotSupported, mode, reset)
+	}
+	return nil
+}

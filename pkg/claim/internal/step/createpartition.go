@@ -1,0 +1,273 @@
+package step
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// createPartition makes the partition of a MIG device. A partition is destroyed only
+// if the journal, or the CDI spec of a claim with a lost record, says by its UUID that
+// this driver made it; before the UUID is known, because the place was vacant when the
+// step began. So a partition that an administrator makes in exactly that place in the
+// milliseconds between Note and Do, or after a crash in between, is taken for the
+// claim's.
+//
+// Claims that have shares of one MIG device have its partition in common. The first
+// one makes it, each of the others takes over what the journals before it say, and the
+// last one destroys it, whichever has made it.
+type createPartition struct{ Options }
+
+// annotationPartition of a claim's CDI device is the [journal.Partition] of its
+// partition: the proof that a partition is this driver's if the record of the claim is
+// lost.
+const annotationPartition = "partition"
+
+func (createPartition) Name() string { return journal.StepCreatePartition }
+
+func (createPartition) GPUWide() bool { return true }
+
+func (createPartition) Needed(p *plan.Plan) []string {
+	var devices []string
+	for _, name := range p.Names {
+		if name.Kind == kind.MIG {
+			devices = append(devices, name.String())
+		}
+	}
+	return devices
+}
+
+func (s createPartition) Note(ctx context.Context, w Work, e *journal.Entry) error {
+	name, err := kind.Parse(e.Device)
+	if err != nil {
+		return err
+	}
+	mig, err := s.Partitioning.MIG.MIG(ctx, name.Address)
+	if err != nil {
+		return err
+	}
+	there := plan.PartitionsAt(mig, name)
+	known, err := s.ownResult(e)
+	if err != nil {
+		return err
+	}
+	if len(known) > 0 && isAmong(known[0], there) {
+		return found(e, known[0].Found, there[indexAmong(known[0], there)])
+	}
+	if len(known) == 0 && s.Partitioning.Static {
+		if len(there) != 1 || there[0].UUID == "" {
+			return fmt.Errorf("%w: no administrator has made %s@%d on %s, or not any more", gpu.ErrNotFound, name.Profile, name.Start, plan.Describe(name.Address))
+		}
+		return found(e, true, there[0])
+	}
+	shared, err := partitionsOfOthers(ctx, w.Others, e.Device)
+	if err != nil {
+		return err
+	}
+	known = append(known, shared...)
+	for _, k := range known {
+		if isAmong(k, there) {
+			return found(e, k.Found, there[indexAmong(k, there)])
+		}
+	}
+	for _, k := range known {
+		switch {
+		case k.Found && k.UUID != "":
+			return fmt.Errorf("%w: MIG device %s, %s@%d on %s, is gone; whoever made it has to make it again", gpu.ErrNotFound, k.UUID, name.Profile, name.Start, plan.Describe(name.Address))
+		case k.Found:
+			if len(there) == 1 && there[0].UUID != "" {
+				return found(e, true, there[0])
+			}
+		case k.UUID == "" || isHalf(k, there):
+			return e.SetResult(journal.Partition{}) // it may be half made
+		}
+	}
+	if err := checkVacant(mig, name); err != nil {
+		return err
+	}
+	return e.SetResult(journal.Partition{})
+}
+
+// ownResult returns what the entry says of the partition, nothing if it says nothing.
+// On a node with static partitions a new claim uses the partition that is there, not
+// the one that its lost record had found.
+func (s createPartition) ownResult(e *journal.Entry) ([]journal.Partition, error) {
+	if len(e.Result) == 0 {
+		return nil, nil
+	}
+	own, err := e.Partition()
+	if s.Partitioning.Static && own.Found && e.State == journal.Planned {
+		return nil, err
+	}
+	return []journal.Partition{own}, err
+}
+
+func (s createPartition) Do(ctx context.Context, _ Work, e *journal.Entry) error {
+	result, err := e.Partition()
+	if err != nil || result.UUID != "" {
+		return err // Note has just seen it
+	}
+	name, err := kind.Parse(e.Device)
+	if err != nil {
+		return err
+	}
+	p, err := s.Partitioning.MIG.CreatePartition(ctx, name.Address, name.Profile, name.Start)
+	if err != nil {
+		return err
+	}
+	return found(e, false, p)
+}
+
+func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) error {
+	result, err := e.Partition()
+	if e.State == journal.Lost && (err != nil || result.Found) {
+		klog.FromContext(ctx).Info("Leaving the partition of a claim without a record; if it is not needed, destroy it with nvidia-smi mig -dci and -dgi", "device", e.Device, "err", err)
+		return nil
+	}
+	if err != nil || result.Found {
+		return err
+	}
+	if last, err := isLastUser(ctx, w, e.Device, result); err != nil || !last {
+		return err
+	}
+	name, err := kind.Parse(e.Device)
+	if err != nil {
+		return err
+	}
+	if result.UUID != "" {
+		mig, err := s.Partitioning.MIG.MIG(ctx, name.Address)
+		if err != nil {
+			return err
+		}
+		there := plan.PartitionsAt(mig, name)
+		for _, p := range there {
+			if p.UUID != result.UUID && !isHalf(result, there) {
+				klog.FromContext(ctx).Info("The partition is gone and another in its place, which stays", "step", s.Name(), "device", e.Device, "uuid", result.UUID, "other", describePartition(p))
+				return nil
+			}
+		}
+	}
+	err = s.Partitioning.MIG.DestroyPartition(ctx, name.Address, name.Profile, name.Start)
+	if errors.Is(err, gpu.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// isLastUser reports whether no other claim uses the partition. The record that was
+// lost before this one counts as another claim, but only of the partition that its CDI
+// spec names.
+func isLastUser(ctx context.Context, w Work, device string, result journal.Partition) (bool, error) {
+	holders, err := w.Others.List(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, h := range holders {
+		if !h.Began(journal.StepCreatePartition, device) {
+			continue
+		}
+		if h.Claim.UID != w.Claim.UID {
+			return false, nil
+		}
+		was, err := h.Partition(device)
+		if err != nil || was.UUID == result.UUID && result.UUID != "" {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// Lost reads the annotation of the CDI device. Without one, nothing says which program
+// made the partition.
+func (createPartition) Lost(d journal.LostDevice) (string, []byte, bool) {
+	if d.Name.Kind != kind.MIG {
+		return "", nil, false
+	}
+	e := journal.Entry{Result: json.RawMessage(d.Annotations[annotationPartition])}
+	if p, err := e.Partition(); err != nil || p.UUID == "" {
+		return d.Name.String(), []byte(`{"found":true}`), true
+	}
+	return d.Name.String(), e.Result, true
+}
+
+// Leftovers returns none: a partition without an owner is an administrator's.
+func (createPartition) Leftovers(context.Context) ([]string, error) { return nil, nil }
+
+func (createPartition) Sweep(context.Context, string, *journal.Others) (bool, error) {
+	return false, nil
+}
+
+// checkVacant returns an error that wraps [gpu.ErrInUse] if something is in the place
+// of a partition.
+func checkVacant(mig gpu.MIG, name kind.Name) error {
+	_, place, known := name.FindIn(mig)
+	if !known {
+		return fmt.Errorf("%w: %s has no profile %s at memory slice %d", gpu.ErrNotFound, plan.Describe(name.Address), name.Profile, name.Start)
+	}
+	for _, p := range mig.Partitions {
+		if p.Placement.Overlaps(place) {
+			return fmt.Errorf("%s@%d on %s: %w by %s, which this driver has not made; destroy it with nvidia-smi mig -dci and -dgi, or leave it and the pod gets another place when it is created anew",
+				name.Profile, name.Start, plan.Describe(name.Address), gpu.ErrInUse, describePartition(p))
+		}
+	}
+	return nil
+}
+
+// describePartition names a partition for people who search for it.
+func describePartition(p gpu.Partition) string {
+	return fmt.Sprintf("MIG instance %s@%d (GPU instance %d %s)", p.Profile, p.Placement.Start, p.GPUInstanceID, p.UUID)
+}
+
+func isAmong(p journal.Partition, there []gpu.Partition) bool {
+	return p.UUID != "" && indexAmong(p, there) >= 0
+}
+
+func indexAmong(p journal.Partition, there []gpu.Partition) int {
+	return slices.IndexFunc(there, func(t gpu.Partition) bool { return t.UUID == p.UUID })
+}
+
+// isHalf reports whether the partition is there without its compute instance, which
+// another program has destroyed.
+func isHalf(p journal.Partition, there []gpu.Partition) bool {
+	return p.UUID != "" && len(there) == 1 && there[0].UUID == "" && there[0].GPUInstanceID == p.GPUInstance
+}
+
+// partitionsOfOthers returns what other claims know of the partition of a device that
+// they share.
+func partitionsOfOthers(ctx context.Context, others *journal.Others, device string) ([]journal.Partition, error) {
+	holders, err := others.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var known []journal.Partition
+	for _, h := range holders {
+		if !h.Began(journal.StepCreatePartition, device) {
+			continue
+		}
+		p, err := h.Partition(device)
+		if err != nil {
+			return nil, err
+		}
+		known = append(known, p)
+	}
+	return known, nil
+}
+
+func found(e *journal.Entry, by bool, p gpu.Partition) error {
+	return e.SetResult(journal.Partition{Found: by, UUID: p.UUID, GPUInstance: p.GPUInstanceID, ComputeInstance: p.ComputeInstanceID})
+}
+
+// annotate returns the annotations of the CDI device of a partition.
+func annotate(p journal.Partition) (map[string]string, error) {
+	value, err := json.Marshal(p)
+	return map[string]string{annotationPartition: string(value)}, err
+}

@@ -1,0 +1,110 @@
+package step
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// List is all steps in their order.
+type List []Step
+
+// New returns the list of steps. A step that the options do not support stays in the
+// list, because records may have it.
+func New(o Options) List {
+	return List{
+		when(o.Partitioning != nil, ensureMIGMode{o}),
+		when(o.Partitioning != nil, createPartition{o}),
+		when(o.TimeSlicing != nil, setTimeSlice{o}),
+		startMPS{o.MPS},
+		writeCDI{o},
+	}
+}
+
+// Find returns the step of a name.
+func (l List) Find(name string) (Step, error) {
+	for _, s := range l {
+		if s.Name() == name {
+			return s, nil
+		}
+	}
+	return nil, notSupported(name)
+}
+
+// Journal returns the steps of a plan, none of them begun.
+func (l List) Journal(p *plan.Plan) []journal.Entry {
+	var entries []journal.Entry
+	for _, s := range l {
+		for _, device := range s.Needed(p) {
+			entries = add(entries, journal.Entry{Step: s.Name(), Device: device})
+		}
+	}
+	return entries
+}
+
+// Lost returns the steps that a claim with these devices may have done before its
+// record was lost.
+func (l List) Lost(devices []journal.LostDevice) []journal.Entry {
+	var entries []journal.Entry
+	for _, s := range l {
+		for _, d := range devices {
+			if device, result, ok := s.Lost(d); ok {
+				entries = add(entries, journal.Entry{Step: s.Name(), Device: device, State: journal.Lost, Result: result})
+			}
+		}
+	}
+	return entries
+}
+
+func add(entries []journal.Entry, e journal.Entry) []journal.Entry {
+	if slices.ContainsFunc(entries, func(other journal.Entry) bool { return other.Step == e.Step && other.Device == e.Device }) {
+		return entries
+	}
+	return append(entries, e)
+}
+
+// Clean runs all steps that are a [Cleaner].
+func (l List) Clean(ctx context.Context, w Work) error {
+	for _, s := range l {
+		if c, ok := s.(Cleaner); ok {
+			if err := c.Clean(ctx, w); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// when returns the step, or one that cannot be done nor undone.
+func when(supported bool, s Step) Step {
+	if supported {
+		return s
+	}
+	return unsupported{s}
+}
+
+// unsupported is a step that other settings of this agent, or another release, have
+// left in records.
+type unsupported struct{ Step }
+
+func notSupported(step string) error {
+	return fmt.Errorf("step %s: %w on this node, or not by this release", step, gpu.ErrNotSupported)
+}
+
+func (s unsupported) Note(context.Context, Work, *journal.Entry) error { return notSupported(s.Name()) }
+
+func (s unsupported) Do(context.Context, Work, *journal.Entry) error { return notSupported(s.Name()) }
+
+// Undo leaves alone what a claim with a lost record may have done.
+func (s unsupported) Undo(_ context.Context, _ Work, e journal.Entry) error {
+	if e.State == journal.Lost {
+		return nil
+	}
+	return notSupported(s.Name())
+}
+
+func (unsupported) Leftovers(context.Context) ([]string, error) { return nil, nil }

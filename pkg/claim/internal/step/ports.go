@@ -1,0 +1,114 @@
+package step
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
+)
+
+// Options are what the steps work with.
+type Options struct {
+	// BootID names this boot of the machine.
+	BootID    string
+	Inventory Inventory
+	CDI       CDI
+	// MonitorNodes returns the container paths of the device nodes that monitoring
+	// takes beside those of the GPUs.
+	MonitorNodes func() ([]string, error)
+	// Partitioning is nil on a node that prepares no MIG devices.
+	Partitioning *Partitioning
+	// MPS is nil on a node without a supervisor of MPS daemons.
+	MPS MPS
+	// TimeSlicing is nil on a node that changes no time slices. Intervals has the
+	// time slices from before claims changed them.
+	TimeSlicing TimeSlicing
+	Intervals   *store.Store
+}
+
+// Inventory lists the GPUs of this node as last seen. It is read under locks too, so
+// it waits for nothing but, at the start, the first scan of the GPUs.
+type Inventory interface {
+	// GPU returns an error that wraps [gpu.ErrNotFound], [gpu.ErrNotReady] before
+	// the first scan, or [gpu.ErrLost].
+	GPU(ctx context.Context, address gpu.PCIAddress) (gpu.GPU, error)
+	// GPUs returns those that answer, in order of the address; the error wraps
+	// [gpu.ErrNotReady] while there are none.
+	GPUs(ctx context.Context) ([]gpu.GPU, error)
+}
+
+// CDI keeps the specs from which a container runtime learns of a claim's devices. All
+// methods may be called for different claims at the same time.
+type CDI interface {
+	// Write makes the claim's spec say exactly this, whatever it says now, and
+	// returns the qualified device IDs in the order of the injections.
+	Write(ctx context.Context, claim types.UID, owner types.NamespacedName, injections []gpu.Injection) ([]string, error)
+	journal.Specs
+}
+
+// MIG makes partitions of GPUs. All methods may be called for different GPUs at the
+// same time.
+type MIG interface {
+	// MIG reads the GPU. An inventory may be older, and leave out what claims have
+	// made.
+	MIG(ctx context.Context, address gpu.PCIAddress) (gpu.MIG, error)
+	// MIGMode returns the mode of the GPU now and the one after its next reset. Both
+	// are off on a GPU without MIG. It is much cheaper than MIG.
+	MIGMode(ctx context.Context, address gpu.PCIAddress) (on, pending bool, err error)
+	// SetMIGMode leaves nothing pending when it fails, unless the process ends
+	// meanwhile. The error wraps [gpu.ErrInUse] while something uses the GPU. It is
+	// idempotent.
+	SetMIGMode(ctx context.Context, address gpu.PCIAddress, on bool) error
+	// CancelPendingMIGMode takes back a mode that waits for a reset. It succeeds if
+	// nothing is pending. The caller knows that no administrator has set the mode.
+	CancelPendingMIGMode(ctx context.Context, address gpu.PCIAddress) error
+	// CreatePartition leaves nothing behind when it fails. It succeeds if exactly
+	// that partition is there.
+	CreatePartition(ctx context.Context, address gpu.PCIAddress, profile gpu.Profile, start int) (gpu.Partition, error)
+	// DestroyPartition is idempotent; the error wraps [gpu.ErrInUse] while a
+	// process uses the partition.
+	DestroyPartition(ctx context.Context, address gpu.PCIAddress, profile gpu.Profile, start int) error
+}
+
+// Partitioning is what it takes to prepare MIG devices. All but Static is needed.
+type Partitioning struct {
+	MIG MIG
+	// CapabilityNodes returns the container paths of the device nodes that come
+	// with a GPU instance and a compute instance.
+	CapabilityNodes func(g gpu.GPU, gpuInstance, computeInstance int) ([]string, error)
+	// Modes lists the GPUs whose MIG mode was switched on by claims. It is the same
+	// for all processes that share the records of claims.
+	Modes *store.Store
+	// Static uses partitions as an administrator has made them, and neither makes
+	// nor destroys any. What claims had made before stays theirs.
+	Static bool
+}
+
+// MPS runs MPS control daemons. Its errors wrap [gpu.ErrNotReady] if it is out of
+// reach for a while, and [gpu.ErrTimeout] if it does not answer in time or before ctx
+// ends.
+type MPS interface {
+	// EnsureMPS starts a daemon, or changes the ceilings of the one that runs, and
+	// returns once it answers. It is idempotent. The error wraps [gpu.ErrInUse] if a
+	// daemon of the name runs for other devices; it must be stopped first.
+	EnsureMPS(ctx context.Context, daemon gpu.MPSDaemon) (gpu.MPSDirs, error)
+	// StopMPS ends the daemon and removes its folders. It succeeds if the daemon is
+	// not running.
+	StopMPS(ctx context.Context, name string) error
+	// MPSDaemons lists the daemons by name.
+	MPSDaemons(ctx context.Context) ([]gpu.MPSStatus, error)
+	// MultiUser reports whether the daemons serve clients of several users at a
+	// time.
+	MultiUser(ctx context.Context) (bool, error)
+}
+
+// TimeSlicing reads and changes how long processes compute on a GPU before the next
+// one's slot. Both methods may be called for different GPUs at the same time;
+// SetTimeSlice is idempotent.
+type TimeSlicing interface {
+	TimeSlice(ctx context.Context, address gpu.PCIAddress) (gpu.TimeSlice, error)
+	SetTimeSlice(ctx context.Context, address gpu.PCIAddress, slice gpu.TimeSlice) error
+}

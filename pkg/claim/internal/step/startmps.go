@@ -1,0 +1,303 @@
+package step
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// startMPS runs an MPS daemon for the clients that a claim brings. Shares of one
+// device have their daemon in common: it is started with the first and stopped with
+// the last. Its ceilings follow from the records of all of them; see daemonFor.
+type startMPS struct {
+	mps MPS // nil if this agent knows no supervisor
+}
+
+// stopPatience is how long a daemon without clients may take to stop: a part of the
+// time to undo, so that the steps before it have some too.
+const stopPatience = 2 * time.Second
+
+func (startMPS) Name() string { return journal.StepStartMPS }
+
+func (startMPS) GPUWide() bool { return false }
+
+func (startMPS) Needed(p *plan.Plan) []string {
+	var daemons []string
+	for _, d := range p.Record.Devices {
+		if d.MPS != nil {
+			daemons = append(daemons, d.MPS.Daemon)
+		}
+	}
+	return daemons
+}
+
+func (s startMPS) Note(context.Context, Work, *journal.Entry) error { return s.checkSupervisor() }
+
+func (s startMPS) Do(ctx context.Context, w Work, e *journal.Entry) error {
+	others, err := w.Others.List(ctx)
+	if err != nil {
+		return err
+	}
+	daemon, err := daemonFor(e.Device, w.Record, others)
+	if err != nil {
+		return err
+	}
+	if err := s.keepCeilings(ctx, &daemon, others); err != nil {
+		return err
+	}
+	dirs, err := s.mps.EnsureMPS(ctx, daemon)
+	if errors.Is(err, gpu.ErrInUse) {
+		dirs, err = s.replace(ctx, daemon, others, err)
+	}
+	if err != nil {
+		return fmt.Errorf("daemon %s: %w", e.Device, err)
+	}
+	return e.SetResult(journal.Daemon(dirs))
+}
+
+// replace stops a daemon that runs for other devices, and starts the wanted one in its
+// place: after a reset of the GPU a MIG device has another UUID, and an unfinished stop
+// can leave a daemon too. No claim uses those other devices. If other claims use the
+// daemon, replace lists the daemons once more to be sure.
+func (s startMPS) replace(ctx context.Context, daemon gpu.MPSDaemon, others []journal.Holder, cause error) (gpu.MPSDirs, error) {
+	if slices.ContainsFunc(others, func(h journal.Holder) bool { return h.Began(s.Name(), daemon.Name) }) {
+		all, err := s.mps.MPSDaemons(ctx)
+		if err != nil {
+			return gpu.MPSDirs{}, errors.Join(cause, err)
+		}
+		if !slices.ContainsFunc(all, func(status gpu.MPSStatus) bool {
+			return status.Daemon.Name == daemon.Name && !slices.Equal(status.Daemon.Devices, daemon.Devices)
+		}) {
+			return gpu.MPSDirs{}, cause
+		}
+	}
+	if err := s.mps.StopMPS(ctx, daemon.Name); err != nil {
+		return gpu.MPSDirs{}, err
+	}
+	return s.mps.EnsureMPS(ctx, daemon)
+}
+
+func (s startMPS) Undo(ctx context.Context, w Work, e journal.Entry) error {
+	switch {
+	case e.State == journal.Lost:
+		return s.undoLost(ctx, w, e)
+	case e.State == journal.Started:
+		return s.undoStarted(ctx, w, e)
+	}
+	if err := s.checkSupervisor(); err != nil {
+		return err
+	}
+	return s.release(ctx, e.Device, w.Record, w.Others)
+}
+
+// undoStarted releases a daemon that no container has been a client of.
+func (s startMPS) undoStarted(ctx context.Context, w Work, e journal.Entry) error {
+	if err := s.checkSupervisor(); err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, stopPatience)
+	defer cancel()
+	err := s.release(limited, e.Device, w.Record, w.Others)
+	if errors.Is(err, gpu.ErrNotReady) || errors.Is(err, gpu.ErrTimeout) {
+		// A daemon that was started all the same is stopped by a sweep, or becomes
+		// the next claim's.
+		klog.FromContext(ctx).Info("Cannot stop an MPS daemon without clients, leaving it to a sweep", "step", s.Name(), "device", e.Device, "err", err)
+		return nil
+	}
+	return err
+}
+
+// undoLost releases the daemon that a claim with a lost record may have used. There
+// need not be one at all, so it succeeds if the supervisor is away.
+func (s startMPS) undoLost(ctx context.Context, w Work, e journal.Entry) error {
+	if s.mps == nil {
+		return nil
+	}
+	err := s.release(ctx, e.Device, nil, w.Others)
+	if errors.Is(err, gpu.ErrNotReady) {
+		klog.FromContext(ctx).Info("Cannot stop an MPS daemon, leaving it to a sweep", "step", s.Name(), "device", e.Device, "err", err)
+		return nil
+	}
+	return err
+}
+
+// release stops the daemon of a claim with the last of its users, and else lowers the
+// ceilings that only this claim needed. own is nil if the record of the claim is lost.
+func (s startMPS) release(ctx context.Context, daemon string, own *journal.Record, all *journal.Others) error {
+	others, err := all.List(ctx)
+	if err != nil {
+		return err
+	}
+	others = slices.DeleteFunc(slices.Clone(others), func(h journal.Holder) bool { return !h.Began(s.Name(), daemon) })
+	if len(others) == 0 {
+		if err := s.mps.StopMPS(ctx, daemon); err != nil {
+			return fmt.Errorf("daemon %s: %w", daemon, err)
+		}
+		return nil
+	}
+	without, err := daemonFor(daemon, nil, others)
+	if err != nil || without.Devices == nil || slices.Contains(without.Devices, "") {
+		return err
+	}
+	if own != nil {
+		with, err := daemonFor(daemon, own, others)
+		if err != nil || slices.Equal(with.MemoryLimits, without.MemoryLimits) && with.ThreadPercentage == without.ThreadPercentage {
+			return err
+		}
+	}
+	err = s.keepCeilings(ctx, &without, others)
+	if err == nil {
+		_, err = s.mps.EnsureMPS(ctx, without)
+	}
+	if err != nil {
+		// The limits of the other claims hold as before, so this does not keep a pod
+		// from going away. Verifying those claims tries again.
+		klog.FromContext(ctx).Info("The ceilings of an MPS daemon stay as they are for now", "step", s.Name(), "device", daemon, "err", err)
+	}
+	return nil
+}
+
+func (s startMPS) checkSupervisor() error {
+	if s.mps == nil {
+		return fmt.Errorf("%w: this agent was started without --mps-supervisor and cannot reach the MPS daemons of the claim; start it with the flag until such claims are gone", gpu.ErrNotSupported)
+	}
+	return nil
+}
+
+func (startMPS) Lost(d journal.LostDevice) (string, []byte, bool) {
+	return d.Name.String(), nil, d.Name.Kind == kind.GPU || d.Name.Kind == kind.MIG
+}
+
+// Leftovers returns all daemons, none while the supervisor is away.
+func (s startMPS) Leftovers(ctx context.Context) ([]string, error) {
+	if s.mps == nil {
+		return nil, nil
+	}
+	all, err := s.mps.MPSDaemons(ctx)
+	if errors.Is(err, gpu.ErrNotReady) {
+		klog.FromContext(ctx).V(2).Info("Cannot list MPS daemons, will retry at the next recovery", "err", err)
+		return nil, nil
+	}
+	var names []string
+	for _, status := range all {
+		names = append(names, status.Daemon.Name)
+	}
+	return names, err
+}
+
+// Sweep stops a daemon. Every claim that uses it has the device that it is named
+// after, whose lock the caller holds.
+func (s startMPS) Sweep(ctx context.Context, daemon string, others *journal.Others) (bool, error) {
+	if unused, err := others.IsLastUser(ctx, s.Name(), daemon); err != nil || !unused {
+		return false, err
+	}
+	if err := s.mps.StopMPS(ctx, daemon); err != nil {
+		return false, err
+	}
+	klog.FromContext(ctx).Info("Stopped an MPS daemon that no claim used", "device", daemon)
+	return true, nil
+}
+
+// keepCeilings keeps the ceilings of a daemon at least as high as they are if it has a
+// user whose record does not tell its limits: because it has no record, or because its
+// record was lost and the plan of the new one has no daemon.
+func (s startMPS) keepCeilings(ctx context.Context, daemon *gpu.MPSDaemon, others []journal.Holder) error {
+	if !slices.ContainsFunc(others, func(h journal.Holder) bool {
+		return h.Began(s.Name(), daemon.Name) && !hasClient(h.Record, daemon.Name)
+	}) {
+		return nil
+	}
+	all, err := s.mps.MPSDaemons(ctx)
+	if err != nil {
+		return err
+	}
+	for _, status := range all {
+		if status.Daemon.Name == daemon.Name {
+			raise(daemon, status.Daemon.ThreadPercentage, status.Daemon.MemoryLimits)
+		}
+	}
+	return nil
+}
+
+// hasClient reports whether the record has the limits of a client of the daemon.
+func hasClient(r *journal.Record, daemon string) bool {
+	return slices.ContainsFunc(r.Devices, func(d journal.Device) bool { return d.MPS != nil && d.MPS.Daemon == daemon })
+}
+
+// daemonFor returns the description of a daemon for the claim of a record, which may
+// be nil, and for the others that use it. Its ceilings are the limits of the largest
+// client: a client that drops its environment gets these.
+func daemonFor(name string, own *journal.Record, others []journal.Holder) (gpu.MPSDaemon, error) {
+	daemon := gpu.MPSDaemon{Name: name}
+	var records []*journal.Record
+	if own != nil {
+		records = append(records, own)
+	}
+	for _, other := range others {
+		if other.Began(journal.StepStartMPS, name) {
+			records = append(records, other.Record)
+		}
+	}
+	for _, r := range records {
+		for _, d := range r.Devices {
+			if d.MPS == nil || d.MPS.Daemon != name {
+				continue
+			}
+			clients := []journal.Device{d}
+			if d.Share == nil {
+				clients = clientsOf(r, name)
+			}
+			devices, limits := make([]string, len(clients)), make([]uint64, len(clients))
+			for i, c := range clients {
+				uuid, err := r.DeviceUUID(c)
+				if err != nil {
+					return daemon, err
+				}
+				devices[i], limits[i] = uuid, c.MPS.MemoryLimit
+			}
+			if daemon.Devices == nil {
+				daemon.Devices, daemon.ThreadPercentage, daemon.MemoryLimits = devices, d.MPS.ThreadPercentage, limits
+			} else {
+				raise(&daemon, d.MPS.ThreadPercentage, limits)
+			}
+		}
+	}
+	return daemon, nil
+}
+
+// raise sets each ceiling of the daemon to the higher one of its own and the given
+// one. 0 is no limit, the highest.
+func raise(daemon *gpu.MPSDaemon, threads int, limits []uint64) {
+	if threads == 0 || daemon.ThreadPercentage == 0 {
+		daemon.ThreadPercentage = 0
+	} else {
+		daemon.ThreadPercentage = max(daemon.ThreadPercentage, threads)
+	}
+	for i := range daemon.MemoryLimits {
+		if i >= len(limits) || limits[i] == 0 || daemon.MemoryLimits[i] == 0 {
+			daemon.MemoryLimits[i] = 0
+		} else {
+			daemon.MemoryLimits[i] = max(daemon.MemoryLimits[i], limits[i])
+		}
+	}
+}
+
+// clientsOf returns the whole devices of a claim that use a daemon.
+func clientsOf(r *journal.Record, daemon string) []journal.Device {
+	var clients []journal.Device
+	for _, d := range r.Devices {
+		if d.Share == nil && d.MPS != nil && d.MPS.Daemon == daemon {
+			clients = append(clients, d)
+		}
+	}
+	return clients
+}

@@ -1,0 +1,228 @@
+package claim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/step"
+)
+
+// job is work on one claim, while its lock and those of its devices are held.
+type job struct {
+	step.Work
+	wide *gpuWide
+	// asked is what the API server said of other claims; nil if it was not asked.
+	asked answers
+}
+
+// lockGPUs takes the GPU-wide lock if it is not held. What other claims hold on
+// these GPUs may have changed since it was held last.
+func (j *job) lockGPUs(ctx context.Context) error {
+	taken, err := j.wide.take(ctx)
+	if taken {
+		j.Others.Forget()
+	}
+	return err
+}
+
+// lockFor takes the GPU-wide lock for a step that is GPU-wide, and releases it for
+// one that is not.
+func (j *job) lockFor(ctx context.Context, s step.Step) error {
+	if s.GPUWide() {
+		return j.lockGPUs(ctx)
+	}
+	j.wide.release()
+	return nil
+}
+
+// build does all steps of a new record: each is in the journal before it acts, and
+// the write that records its result also names the next. On failure it undoes what it
+// did.
+func (m *Manager) build(ctx context.Context, j *job, p *plan.Plan) error {
+	err := m.advance(ctx, j, p)
+	if err != nil {
+		// What was begun must be undone even if the call was canceled.
+		undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime(ctx))
+		defer cancel()
+		return errors.Join(err, m.undo(undoing, j))
+	}
+	klog.FromContext(ctx).Info("Prepared", "devices", j.DeviceNames())
+	return nil
+}
+
+// advance does the steps. Those that are not GPU-wide are done without the GPU-wide
+// lock: they may take long, and by then the record says what the claim holds.
+func (m *Manager) advance(ctx context.Context, j *job, p *plan.Plan) error {
+	if err := j.lockGPUs(ctx); err != nil {
+		return err
+	}
+	others, err := j.Others.List(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.CheckFree(others); err != nil {
+		return err
+	}
+	if err := m.checkUnused(ctx, j); err != nil {
+		return err
+	}
+	if err := m.steps.Clean(ctx, j.Work); err != nil {
+		return err
+	}
+	for i := range j.Journal {
+		e := &j.Journal[i]
+		s, err := m.note(ctx, j, e)
+		if err != nil {
+			return err
+		}
+		e.State = journal.Started
+		if err := m.journal.Save(j.Record); err != nil {
+			return err
+		}
+		if !s.GPUWide() {
+			j.wide.release()
+		}
+		if err := m.do(ctx, j, e); err != nil {
+			return err
+		}
+		e.State = journal.Done
+	}
+	return m.journal.Save(j.Record)
+}
+
+// verify does every step of a prepared claim again, which repairs what is not as it
+// should be.
+func (m *Manager) verify(ctx context.Context, j *job) error {
+	changed := false
+	for i := range j.Journal {
+		e := &j.Journal[i]
+		s, err := m.steps.Find(e.Step)
+		if err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+		if err := j.lockFor(ctx, s); err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+		before := e.Result
+		if _, err := m.note(ctx, j, e); err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+		if !bytes.Equal(before, e.Result) {
+			if err := m.journal.Save(j.Record); err != nil {
+				return err
+			}
+		}
+		before = e.Result
+		if err := m.do(ctx, j, e); err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+		changed = changed || !bytes.Equal(before, e.Result)
+	}
+	if !changed {
+		return nil
+	}
+	return m.journal.Save(j.Record)
+}
+
+// undo runs the journal backwards and deletes the record. A step that fails stays in
+// the record for the next attempt. The record is deleted under the same GPU-wide lock
+// as that under which the GPU-wide steps are undone: of two claims that are undone at
+// the same time, one finds that it is the last user.
+//
+// An adopted record undoes more and less: also the steps that the claim may have done
+// before its record was lost, with other settings; but not what the CDI spec of the
+// lost record tells of, while that spec is in place.
+func (m *Manager) undo(ctx context.Context, j *job) error {
+	switch {
+	case j.IsStillLost():
+		lost, err := m.journal.LostHolder(ctx, j.Claim.UID)
+		if err != nil {
+			return err
+		}
+		j.Others = j.Others.With(lost)
+	case j.Adopted:
+		names, err := j.Names()
+		if err != nil {
+			return err
+		}
+		known := func(e journal.Entry) bool { return j.Has(e.Step, e.Device) }
+		if err := m.undoSteps(ctx, j, slices.DeleteFunc(m.journal.LostSteps(names), known)); err != nil {
+			return err
+		}
+	}
+	if err := m.undoSteps(ctx, j, j.Journal); err != nil {
+		return err
+	}
+	return m.journal.Delete(j.Claim.UID)
+}
+
+// undoSteps undoes steps in reverse order.
+func (m *Manager) undoSteps(ctx context.Context, j *job, entries []journal.Entry) error {
+	for _, e := range slices.Backward(entries) {
+		if e.State == journal.Planned {
+			continue
+		}
+		s, err := m.steps.Find(e.Step)
+		if err != nil {
+			return err
+		}
+		if err := j.lockFor(ctx, s); err != nil {
+			return fmt.Errorf("undo %s: %w", e.Step, err)
+		}
+		start := time.Now()
+		err = s.Undo(ctx, j.Work, e)
+		m.Observer.StepDone(e.Step, true, time.Since(start), err)
+		if err != nil {
+			return fmt.Errorf("undo %s: %w", e.Step, err)
+		}
+	}
+	return nil
+}
+
+// releaseLost undoes what a claim without a readable record has done, as far as its
+// CDI spec tells, and removes the spec. The caller has the GPU-wide lock afterwards.
+func (m *Manager) releaseLost(ctx context.Context, j *job) error {
+	if len(j.Devices) == 0 {
+		return nil
+	}
+	if err := m.undoSteps(ctx, j, j.Journal); err != nil {
+		return err
+	}
+	if err := j.lockGPUs(ctx); err != nil {
+		return err
+	}
+	return m.CDI.Remove(ctx, j.Claim.UID)
+}
+
+func (m *Manager) note(ctx context.Context, j *job, e *journal.Entry) (step.Step, error) {
+	s, err := m.steps.Find(e.Step)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Note(ctx, j.Work, e); err != nil {
+		return nil, fmt.Errorf("%s: %w", e.Step, err)
+	}
+	return s, nil
+}
+
+func (m *Manager) do(ctx context.Context, j *job, e *journal.Entry) error {
+	s, err := m.steps.Find(e.Step)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	err = s.Do(ctx, j.Work, e)
+	m.Observer.StepDone(e.Step, false, time.Since(start), err)
+	if err != nil {
+		return fmt.Errorf("%s: %w", e.Step, err)
+	}
+	return nil
+}
