@@ -87,10 +87,10 @@ func (s startMPS) replace(ctx context.Context, daemon gpu.MPSDaemon, others []jo
 }
 
 func (s startMPS) Undo(ctx context.Context, w Work, e journal.Entry) error {
-	switch {
-	case e.State == journal.Lost:
+	if e.State == journal.Lost {
 		return s.undoLost(ctx, w, e)
-	case e.State == journal.Started:
+	}
+	if e.State == journal.Started {
 		return s.undoStarted(ctx, w, e)
 	}
 	if err := s.checkSupervisor(); err != nil {
