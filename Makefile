@@ -143,10 +143,6 @@ image-test: need-root build images
 	$(say) "the images on a real cluster"
 	go test -count=1 -timeout 10m ./test/images -bin $(abspath $(BIN)) -images $(abspath $(BUILD)/images)
 
-.PHONY: image-roots
-image-roots: programs need-busybox
-	$(CONTAINER) --root
-
 .PHONY: bench
 bench: need-root build ## Latency, start-up and memory of the agent, as medians and ratios
 	go run ./test/bench -bin $(BIN)

@@ -57,6 +57,5 @@ func newCommand() *cobra.Command {
 	fs.Int64Var(&created, "created", 0, "`SECONDS` since 1970 at which the images count as made (SOURCE_DATE_EPOCH)")
 	fs.StringVar(&o.dir, "out", "../../.build/images", "`DIR` for the archives and images.json, which lists them")
 	fs.StringVar(&o.prefix, "prefix", "localhost/gpu-dra-driver", "`PREFIX` of the images' names: a host and perhaps a path")
-	fs.BoolVar(&o.root, "root", false, "write the files of each image as NAME.root.tar, for a Dockerfile, and no images")
 	return cmd
 }

@@ -17,7 +17,6 @@ import (
 // output is where images go.
 type output struct {
 	dir, prefix string
-	root        bool
 	// say gets a line for each image: its reference and digest.
 	say io.Writer
 }
@@ -41,12 +40,6 @@ func (o output) write(ctx context.Context, b builder) error {
 		if err != nil {
 			return fmt.Errorf("image %s: %w", i.name, err)
 		}
-		if o.root {
-			if err := archive.WriteRoot(filepath.Join(o.dir, i.name+".root.tar"), img); err != nil {
-				return err
-			}
-			continue
-		}
 		tag, err := name.NewTag(o.prefix+"/"+i.name+":"+strings.ReplaceAll(b.version, "+", "_"), name.StrictValidation)
 		if err != nil {
 			return fmt.Errorf("name of image %s with prefix %q: %w", i.name, o.prefix, err)
@@ -67,9 +60,6 @@ func (o output) write(ctx context.Context, b builder) error {
 			return err
 		}
 		list = append(list, w)
-	}
-	if o.root {
-		return nil
 	}
 	text, err := json.MarshalIndent(list, "", "  ")
 	if err != nil {

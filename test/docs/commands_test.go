@@ -27,7 +27,7 @@ func TestTheCommandsThatNoTestRunsAreThese(t *testing.T) {
 	want := []string{
 		"README.md: make demo    # as root on Linux: a real one-node Kubernetes with a simulated DGX H100, six pods on it, and a table of who got what",
 		"deployments/container/README.md: docker load --input .build/images/gpu-kubelet-plugin.tar    # or podman, or nerdctl",
-		"deployments/container/README.md: docker build --file deployments/container/Dockerfile --target gpu-kubelet-plugin --build-arg VERSION=v0.1.0 --tag gpu-kubelet-plugin:v0.1.0 .",
+		`deployments/container/README.md: docker run --rm --volume "$PWD:/src" --workdir /src golang:1.26-bookworm make images VERSION=v0.1.0 REVISION="$(git rev-parse HEAD)"`,
 		"docs/developer.md: ./gpu-conformance -test.v -hardware=nvml -capture my-node.yaml",
 		`docs/migration.md: kubectl wait --for=jsonpath='{.metadata.labels.nvidia\.com/mig\.config\.state}'=success --timeout=15m node/$NODE`,
 	}

@@ -102,7 +102,7 @@ func reader(file string) func(file, content string) ([]Text, error) {
 		return readPlain
 	case base == "values.schema.json":
 		return readDescriptions
-	case base == "Makefile", base == "Dockerfile", base == ".gitignore", base == ".dockerignore", base == ".editorconfig":
+	case base == "Makefile", base == ".gitignore", base == ".editorconfig":
 		return readHash
 	case strings.Contains(file, "walkthrough/bin/"):
 		return readHash

@@ -23,7 +23,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
 // Annotations that give an image of a layout its name: OCI's holds the tag
@@ -37,16 +36,6 @@ const (
 // nothing.
 func Write(file string, img v1.Image, tags ...name.Tag) error {
 	return replace(file, func(w io.Writer) error { return write(w, filepath.Dir(file), img, tags) })
-}
-
-// WriteRoot writes the files of the image, without its configuration, as a
-// plain archive at file, all or nothing.
-func WriteRoot(file string, img v1.Image) error {
-	return replace(file, func(w io.Writer) error {
-		root := mutate.Extract(img)
-		_, err := io.Copy(w, root)
-		return errors.Join(err, root.Close())
-	})
 }
 
 func replace(file string, write func(io.Writer) error) (err error) {

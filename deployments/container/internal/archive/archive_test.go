@@ -148,16 +148,6 @@ func TestAnArchiveIsWhatDockerSaves(t *testing.T) {
 	}
 }
 
-func TestARootHasTheFilesOfAllLayers(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "test.root.tar")
-	if err := WriteRoot(file, testImage(t)); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := os.ReadFile(filepath.Join(unpack(t, file), "etc/motd")); err != nil || string(got) != "hello\n" {
-		t.Errorf("file %q, error %v", got, err)
-	}
-}
-
 func TestAFailedWriteLeavesWhatWasThere(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "test.tar")

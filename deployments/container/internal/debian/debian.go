@@ -70,7 +70,7 @@ func owner(ctx context.Context, file string) (string, error) {
 		owner, _, _ := strings.Cut(strings.TrimSpace(out), ": ")
 		return owner, nil
 	}
-	return "", fmt.Errorf("%s is of no Debian package, so its terms are unknown; build on Debian, or with the Dockerfile: %w", file, errors.Join(errs...))
+	return "", fmt.Errorf("%s is of no Debian package, so its terms are unknown; build on Debian, or in a container of it: %w", file, errors.Join(errs...))
 }
 
 func query(ctx context.Context, args ...string) (string, error) {
