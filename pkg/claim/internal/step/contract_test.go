@@ -1,0 +1,288 @@
+package step
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// needsAll is a plan that needs every step of the list. A new step that it does not
+// need fails the contract: give it a device that does.
+func needsAll(t *testing.T, n *node, claim types.UID) *plan.Plan {
+	t.Helper()
+	const part, slots = "gpu-1b-00-mig-1g-10gb-0", "gpu-2b-00-ts"
+	id := claim + "-share"
+	p := &plan.Plan{Record: &journal.Record{
+		Version: journal.Version, BootID: "boot-1", Claim: journal.Ref{Namespace: "team-a", Name: string(claim), UID: claim},
+		Devices: []journal.Device{
+			{Request: "a", Pool: "node-1", Name: part, ShareID: &id, Share: &journal.Share{Memory: 1 << 30}, MPS: &journal.Client{Daemon: part, Processes: 1, MemoryLimit: 1 << 30}},
+			{Request: "b", Pool: "node-1", Name: slots, ShareID: &id, TimeSlice: gpu.TimeSliceLong},
+		},
+	}}
+	var err error
+	if p.Names, err = p.Record.Names(); err != nil {
+		t.Fatal(err)
+	}
+	p.Record.Journal = n.list.Journal(p)
+	return p
+}
+
+// prepared is a claim on a node on which all steps before one are done.
+type prepared struct {
+	*node
+	t *testing.T
+	w Work
+	s Step
+	e *journal.Entry
+	// before is the node without the step.
+	before string
+}
+
+// until does the steps before the given one of the list.
+func until(t *testing.T, index int) *prepared {
+	t.Helper()
+	n := newNode(t)
+	c := &prepared{node: n, t: t, s: n.list[index]}
+	c.w = Work{Record: needsAll(t, n, "uid-a").Record, Others: n.journal.Others("uid-a")}
+	for i := range c.w.Journal {
+		e := &c.w.Journal[i]
+		s, err := n.list.Find(e.Step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Step == c.s.Name() {
+			c.e, c.before = e, n.String()
+			return c
+		}
+		c.do(s, e)
+	}
+	t.Fatalf("the plan does not need %s", c.s.Name())
+	return nil
+}
+
+func (c *prepared) note(s Step, e *journal.Entry) {
+	c.t.Helper()
+	before := c.String()
+	if err := s.Note(c.t.Context(), c.w, e); err != nil {
+		c.t.Fatalf("note %s: %v", e.Step, err)
+	}
+	if diff := cmp.Diff(before, c.String()); diff != "" {
+		c.t.Fatalf("Note changes the node (-before +after):\n%s", diff)
+	}
+	e.State = journal.Started
+}
+
+func (c *prepared) do(s Step, e *journal.Entry) {
+	c.t.Helper()
+	c.note(s, e)
+	if err := s.Do(c.t.Context(), c.w, e); err != nil {
+		c.t.Fatalf("do %s: %v", e.Step, err)
+	}
+	e.State = journal.Done
+}
+
+func (c *prepared) undo(e journal.Entry) {
+	c.t.Helper()
+	if err := c.s.Undo(c.t.Context(), c.w, e); err != nil {
+		c.t.Fatalf("undo: %v", err)
+	}
+}
+
+func (c *prepared) want(state string) {
+	c.t.Helper()
+	if diff := cmp.Diff(state, c.String()); diff != "" {
+		c.t.Errorf("the node (-want +got):\n%s", diff)
+	}
+}
+
+// share lets another claim hold the same devices, with the same steps done.
+func (c *prepared) share() {
+	c.t.Helper()
+	other := needsAll(c.t, c.node, "uid-b").Record
+	other.Journal = slices.Clone(c.w.Journal)
+	if err := c.journal.Save(other); err != nil {
+		c.t.Fatal(err)
+	}
+	if others, err := c.journal.Holders(c.t.Context()); err != nil || !slices.ContainsFunc(others, func(h journal.Holder) bool { return h.Claim.UID == "uid-b" }) {
+		c.t.Fatalf("the other claim holds nothing: %v, %v", others, err)
+	}
+	c.w.Others.Forget()
+}
+
+// sweep sweeps all leftovers of the step.
+func (c *prepared) sweep() {
+	c.t.Helper()
+	devices, err := c.s.Leftovers(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, device := range devices {
+		if _, err := c.s.Sweep(c.t.Context(), device, c.journal.Others("")); err != nil {
+			c.t.Fatalf("sweep %s: %v", device, err)
+		}
+	}
+}
+
+// TestEveryStepKeepsTheContract is the contract of [Step].
+func TestEveryStepKeepsTheContract(t *testing.T) {
+	for name, check := range map[string]func(*prepared){
+		"doing it twice is doing it once": func(c *prepared) {
+			c.do(c.s, c.e)
+			once, result := c.String(), c.e.Result
+			if once == c.before {
+				c.t.Error("doing it changes nothing")
+			}
+			c.do(c.s, c.e)
+			c.want(once)
+			if diff := cmp.Diff(string(result), string(c.e.Result)); diff != "" {
+				c.t.Errorf("result (-first +second):\n%s", diff)
+			}
+		},
+		"undoing it twice is undoing it once": func(c *prepared) {
+			c.do(c.s, c.e)
+			c.undo(*c.e)
+			c.want(c.before)
+			c.undo(*c.e)
+			c.want(c.before)
+		},
+		"a crash before it acts leaves nothing": func(c *prepared) {
+			c.note(c.s, c.e)
+			c.undo(*c.e)
+			c.want(c.before)
+		},
+		"a crash before its result is recorded leaves nothing": func(c *prepared) {
+			c.note(c.s, c.e)
+			noted := *c.e
+			noted.Result = slices.Clone(c.e.Result)
+			c.do(c.s, c.e)
+			c.undo(noted)
+			c.want(c.before)
+		},
+		"a crash before its result is recorded does not keep it from being done": func(c *prepared) {
+			c.note(c.s, c.e)
+			noted := *c.e
+			noted.Result = slices.Clone(c.e.Result)
+			c.do(c.s, c.e)
+			once := c.String()
+			c.do(c.s, &noted)
+			c.want(once)
+		},
+		"another claim keeps it": func(c *prepared) {
+			c.do(c.s, c.e)
+			once := c.String()
+			c.share()
+			if c.e.Device == "" {
+				return // it belongs to one claim only
+			}
+			c.undo(*c.e)
+			c.sweep()
+			c.want(once)
+		},
+		"a claim with a lost record keeps it until it ends": func(c *prepared) {
+			for i := range c.w.Journal {
+				if e := &c.w.Journal[i]; e.State == journal.Planned {
+					s, err := c.list.Find(e.Step)
+					if err != nil {
+						c.t.Fatal(err)
+					}
+					c.do(s, e)
+				}
+			}
+			once := c.String()
+			lost, err := c.journal.Witness(c.t.Context(), "uid-a")
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			c.w.Record = lost.Record
+			c.sweep()
+			c.want(once)
+			i := slices.IndexFunc(lost.Journal, func(e journal.Entry) bool { return e.Step == c.s.Name() })
+			if i < 0 {
+				return // the spec itself
+			}
+			for _, e := range slices.Backward(lost.Journal[i:]) {
+				s, err := c.list.Find(e.Step)
+				if err != nil {
+					c.t.Fatal(err)
+				}
+				if err := s.Undo(c.t.Context(), c.w, e); err != nil {
+					c.t.Fatalf("undo lost %s: %v", e.Step, err)
+				}
+			}
+			delete(c.specs, "uid-a")
+			c.want(c.before)
+		},
+		"a sweep removes it from a node without claims": func(c *prepared) {
+			c.do(c.s, c.e)
+			once := c.String()
+			devices, err := c.s.Leftovers(c.t.Context())
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			c.w.Others.Forget()
+			c.sweep()
+			if len(devices) == 0 {
+				c.want(once) // what a lost record tells of is left to the claim's end
+				return
+			}
+			c.want(c.before)
+			c.sweep()
+			c.want(c.before)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i, s := range newNode(t).list {
+				t.Run(s.Name(), func(t *testing.T) { check(until(t, i)) })
+			}
+		})
+	}
+}
+
+func TestEveryStepIsFoundByItsName(t *testing.T) {
+	n := newNode(t)
+	for _, list := range []List{n.list, New(Options{})} {
+		seen := map[string]bool{}
+		for _, s := range list {
+			if found, err := list.Find(s.Name()); err != nil || found.Name() != s.Name() || seen[s.Name()] {
+				t.Errorf("step %s: found %v, %v; seen before: %t", s.Name(), found, err, seen[s.Name()])
+			}
+			seen[s.Name()] = true
+		}
+	}
+	if _, err := n.list.Find("Unknown"); err == nil {
+		t.Error("found a step that is in no list")
+	}
+}
+
+func TestAStepOfOtherSettingsCannotBeDoneAndLeavesLostClaimsAlone(t *testing.T) {
+	names := []string{"gpu-1b-00-mig-1g-10gb-0", "gpu-2b-00-ts", "gpu-3b-00"}
+	var lost []journal.LostDevice
+	for _, device := range names {
+		name, err := kind.Parse(device)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost = append(lost, journal.LostDevice{Name: name})
+	}
+	list := New(Options{})
+	for _, e := range list.Lost(lost) {
+		s, err := list.Find(e.Step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Undo(t.Context(), Work{}, e); err != nil {
+			t.Errorf("undo lost %s: %v", e.Step, err)
+		}
+		e.State = journal.Done
+		if err := s.Undo(t.Context(), Work{}, e); err == nil {
+			t.Errorf("undo %s: succeeds without what it needs", e.Step)
+		}
+	}
+}
