@@ -13,13 +13,13 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// bring adopts the daemon that runs, or starts one.
-func (d *daemon) bring(ctx context.Context) error {
+// adoptOrStart adopts the running daemon, or starts one.
+func (d *daemon) adoptOrStart(ctx context.Context) error {
 	_, err := os.Stat(d.folders.pipe)
 	if first := errors.Is(err, fs.ErrNotExist); first {
 		err = d.start(ctx)
 	} else {
-		err = d.bringAgain(ctx)
+		err = d.adoptOrRestart(ctx)
 	}
 	if err != nil {
 		if !d.current().alive() {
@@ -30,8 +30,8 @@ func (d *daemon) bring(ctx context.Context) error {
 	return nil
 }
 
-// bringAgain is bring for one that has run before.
-func (d *daemon) bringAgain(ctx context.Context) error {
+// adoptOrRestart does so for a daemon that has run before.
+func (d *daemon) adoptOrRestart(ctx context.Context) error {
 	if adopted, err := d.adopt(ctx); err != nil || adopted {
 		return err
 	}
@@ -45,17 +45,17 @@ func (d *daemon) bringAgain(ctx context.Context) error {
 	return d.start(ctx)
 }
 
-// adopt takes over a daemon that a supervisor before this one started. One that
-// hangs is ended, its servers are not: they have clients. One that refuses its
-// settings is taken over as it is, with the error.
+// adopt takes over a daemon that an earlier supervisor started, and reports whether it
+// did. It kills a daemon that hangs, but not its servers, which have clients. It takes
+// over a daemon that refuses its settings as it is, and returns the error.
 func (d *daemon) adopt(ctx context.Context) (bool, error) {
 	p, err := d.options.findDaemon(d.folders.log)
 	if p == nil || err != nil {
 		return false, err
 	}
-	want := d.look().Daemon
+	want := d.snapshot().Daemon
 	if !p.is(func(pid int) bool { return hasVariable(pid, devicesVariable+strings.Join(want.Devices, ",")) }) {
-		defer p.letGo()
+		defer p.unfollow()
 		if p.hasEnded() {
 			return false, nil
 		}
@@ -70,19 +70,19 @@ func (d *daemon) adopt(ctx context.Context) (bool, error) {
 		d.mu.Lock()
 		d.process = p
 		d.mu.Unlock()
-		d.settle(ctx, "MPS daemon adopted")
+		d.setReady(ctx, "MPS daemon adopted")
 		return true, nil
 	case errors.Is(err, gpu.ErrNotSupported):
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.process, d.heard = p, d.options.Clock.Now()
+		d.process, d.lastAnswer = p, d.options.Clock.Now()
 		d.status.State, d.status.Problem = gpu.MPSReady, err.Error()
 		return true, fmt.Errorf("it goes on with the settings that it has: %w", err)
 	case ctx.Err() != nil || !d.hangs(err):
-		p.letGo()
-		return false, err // which says nothing about the daemon
+		p.unfollow()
+		return false, err // the state of the daemon is unknown
 	}
-	klog.FromContext(ctx).Info("MPS daemon of an earlier supervisor hangs and is ended", "device", d.name(), "pid", p.pid, "err", err)
-	defer p.letGo()
+	klog.FromContext(ctx).Info("MPS daemon of an earlier supervisor hangs, killing it", "device", d.name(), "pid", p.pid, "err", err)
+	defer p.unfollow()
 	return false, p.kill(ctx)
 }

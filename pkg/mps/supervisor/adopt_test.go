@@ -21,11 +21,11 @@ func TestASupervisorThatEndsWhileItAdoptsEndsNoDaemon(t *testing.T) {
 	w.stop()
 	w.fault("hung")
 	w.start()
-	w.until("it is asked", func() bool { return w.daemon().State == gpu.MPSStarting })
+	w.until("the supervisor queries it", func() bool { return w.daemon().State == gpu.MPSStarting })
 	w.stop()
 	w.mend("hung")
 	if !running(before) {
-		t.Fatalf("daemon %d was ended by a supervisor that was told to end", before)
+		t.Fatalf("daemon %d was killed when the supervisor ended", before)
 	}
 	w.start()
 	w.until("ready", func() bool { return w.daemon().State == gpu.MPSReady })
@@ -58,7 +58,7 @@ func TestADaemonIsLeftAloneWhileTheDriversProgramIsAway(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			clock.Step(time.Hour) // it is asked whether it is well
+			clock.Step(time.Hour) // the daemon is probed
 			w.restart()
 			w.until("the next supervisor has tried to adopt it", func() bool { return w.daemon().State == gpu.MPSFailed })
 			if got := w.daemon().Problem; !strings.Contains(got, tc.says) {
@@ -120,7 +120,7 @@ func TestADaemonThatIsAdoptedHasTheSettingsThatAreRecorded(t *testing.T) {
 	w.start()
 	w.until("ready", func() bool { return w.daemon().State == gpu.MPSReady })
 	if said := w.commands("gpu-1a-00"); !slices.Contains(said, "set_default_active_thread_percentage 50") {
-		t.Errorf("the daemon was told %q, want the percentage of the record", said)
+		t.Errorf("the daemon received %q, want the percentage of the record", said)
 	}
 }
 

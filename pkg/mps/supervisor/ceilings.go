@@ -11,18 +11,18 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// unlimited is the memory limit that takes one away, more than any GPU has: the
-// daemon has no command for that.
+// unlimited is a memory limit above that of any GPU. It removes a limit, for which the
+// daemon has no command.
 const unlimited = 1 << 40
 
-// setting is one ceiling: of the multiprocessors (device -1) in percent, or of
-// a device's memory in bytes.
+// setting is one ceiling: the multiprocessors (device -1) in percent, or the memory of a
+// device in bytes.
 type setting struct {
 	device int
 	value  uint64
 }
 
-// eitherCeilings has a ceiling where one of the two has.
+// eitherCeilings returns every ceiling that one of the two has, and the higher of both.
 func eitherCeilings(a, b gpu.MPSDaemon) gpu.MPSDaemon {
 	either := gpu.MPSDaemon{ThreadPercentage: max(a.ThreadPercentage, b.ThreadPercentage), MemoryLimits: slices.Clone(a.MemoryLimits)}
 	for i, limit := range b.MemoryLimits {
@@ -34,8 +34,8 @@ func eitherCeilings(a, b gpu.MPSDaemon) gpu.MPSDaemon {
 	return either
 }
 
-// settings that make a daemon which may have the ceilings of before what it is
-// to be. A daemon that starts is the zero value.
+// settings returns the settings that change a daemon from the ceilings of before, which
+// it may have, to those of want. before is the zero value for a daemon that starts.
 func settings(before, want gpu.MPSDaemon) []setting {
 	var all []setting
 	switch {
@@ -61,8 +61,8 @@ func settings(before, want gpu.MPSDaemon) []setting {
 	return all
 }
 
-// commands set and ask for it, for the servers of the future (server 0) or for
-// new clients of one that runs.
+// commands returns the commands that set and read the setting, for future servers
+// (server 0) or for new clients of a running server.
 func (s setting) commands(server int) (set, get string) {
 	scope, pid := "default_", ""
 	if server != 0 {
@@ -76,25 +76,25 @@ func (s setting) commands(server int) (set, get string) {
 		fmt.Sprintf("get_%sdevice_pinned_mem_limit%s %d", scope, pid, s.device)
 }
 
-// check reads what a daemon says when asked for it. Percentages come as "25.0"
-// and limits in whole units, rounded down: 19968M as "19G". Only the first is
-// documented, so what cannot be read as a limit is taken as no contradiction.
+// check returns an error if the daemon's answer contradicts the setting. Percentages have
+// the form "25.0", and limits are in whole units, rounded down: "19G" for 19968M. Only
+// the first form is documented, so check accepts a limit that it cannot parse.
 func (s setting) check(said string) error {
 	if s.device < 0 {
 		if got, err := strconv.ParseFloat(said, 64); err != nil || got != float64(s.value) {
-			return fmt.Errorf("%w: it was told an active thread percentage of %d and says %q", gpu.ErrNotSupported, s.value, said)
+			return fmt.Errorf("%w: its active thread percentage was set to %d, and it answers %q", gpu.ErrNotSupported, s.value, said)
 		}
 		return nil
 	}
 	if n, unit, ok := readSize(said); ok && n != s.value/unit && s.value != unlimited {
-		return fmt.Errorf("%w: it was told a memory limit of %dM for device %d and says %q", gpu.ErrNotSupported, s.value/mebibyte, s.device, said)
+		return fmt.Errorf("%w: its memory limit was set to %dM for device %d, and it answers %q", gpu.ErrNotSupported, s.value/mebibyte, s.device, said)
 	}
 	return nil
 }
 
 var size = regexp.MustCompile(`^(\d+)\s*([KMGT]?)(?:i?B)?$`)
 
-// readSize reads a size as a number of binary units of so many bytes.
+// readSize parses a size into a number of units of so many bytes.
 func readSize(text string) (n, unit uint64, ok bool) {
 	m := size.FindStringSubmatch(strings.TrimSpace(text))
 	if m == nil {
@@ -107,11 +107,11 @@ func readSize(text string) (n, unit uint64, ok bool) {
 	return n, 1 << map[string]int{"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[m[2]], true
 }
 
-// refusal is how the program says no: in words, and with success.
+// refusal matches the program's error messages. Its exit status is 0 all the same.
 var refusal = regexp.MustCompile(`(?i)\b(invalid|usage:|error|fail(ed|ure)?|unknown|unrecognized|denied|cannot|not (found|valid|permitted|supported))`)
 
-// applyFirst gives the settings to a daemon that has no servers yet, and finds
-// out whether it answers if there are none to give.
+// applyFirst applies the settings to a daemon that has no servers yet. If there are none,
+// it checks that the daemon answers.
 func (o *Options) applyFirst(ctx context.Context, f folders, all []setting) error {
 	if len(all) == 0 {
 		_, err := o.servers(ctx, f)
@@ -120,20 +120,19 @@ func (o *Options) applyFirst(ctx context.Context, f folders, all []setting) erro
 	return o.set(ctx, f, 0, all)
 }
 
-// apply gives the settings to the servers of the future and to new clients of
-// those that run.
+// apply applies the settings to future servers and to new clients of running servers.
 func (o *Options) apply(ctx context.Context, f folders, all []setting) error {
 	if err := o.set(ctx, f, 0, all); err != nil {
 		return err
 	}
-	// After the defaults, so that a server that starts now has them.
+	// The list follows the defaults, so that a server that starts now has the settings.
 	servers, err := o.servers(ctx, f)
 	if err != nil || len(all) == 0 {
 		return err
 	}
 	for _, server := range servers {
 		if err := o.set(ctx, f, server, all); err != nil {
-			// One that has ended since needs no settings.
+			// A server that has ended meanwhile needs no settings.
 			if left, listErr := o.servers(ctx, f); listErr == nil && !slices.Contains(left, server) {
 				continue
 			}
@@ -143,7 +142,7 @@ func (o *Options) apply(ctx context.Context, f folders, all []setting) error {
 	return nil
 }
 
-// set gives all settings at once and asks for them.
+// set applies all settings in one call of the program and reads them back.
 func (o *Options) set(ctx context.Context, f folders, server int, all []setting) error {
 	if len(all) == 0 {
 		return nil
@@ -157,13 +156,13 @@ func (o *Options) set(ctx context.Context, f folders, server int, all []setting)
 	if err != nil {
 		return err
 	}
-	// What it says when told is not documented; when asked, it says one line.
+	// The output of a set command is not documented; a get command prints one line.
 	told := len(lines) - len(gets)
 	if i := slices.IndexFunc(lines, refusal.MatchString); i >= 0 {
 		return fmt.Errorf("%w: it refuses its settings: %q to %q", gpu.ErrNotSupported, lines[i], strings.Join(sets, "; "))
 	}
 	if told < 0 {
-		return fmt.Errorf("%w: it was asked for %d settings and says %q", gpu.ErrNotSupported, len(gets), lines)
+		return fmt.Errorf("%w: it answers a query for %d settings with %q", gpu.ErrNotSupported, len(gets), lines)
 	}
 	for i, s := range all {
 		if err := s.check(strings.TrimSpace(lines[told+i])); err != nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// What a daemon may have decides what is taken away from it: a ceiling that was lost
-// from the sum would stay for the next claim.
+// A ceiling that the record lost would never be removed, and hold for the next claim.
 func TestADaemonMayHaveTheHighestCeilingsThatItWasEverToHave(t *testing.T) {
 	for name, c := range map[string]struct{ had, wanted, want gpu.MPSDaemon }{
 		"higher ones": {

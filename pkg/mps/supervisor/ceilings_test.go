@@ -21,7 +21,7 @@ func TestADaemonThatSaysAnotherCeilingIsNotTrusted(t *testing.T) {
 		"more":                                  {memory, "20G", true},
 		"less":                                  {memory, "18G", true},
 		"no limit":                              {memory, "0", true},
-		"words, of which nobody knows what":     {memory, "none set", false},
+		"words without a known meaning":         {memory, "none set", false},
 		"the percentage as a decimal":           {threads, "25.0", false},
 		"another percentage":                    {threads, "100.0", true},
 		"no percentage, though one always says": {threads, "", true},

@@ -10,12 +10,11 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/folder"
 )
 
-// cgroupNote is a file in the run directory that says which cgroup a supervisor
-// has made. One that was there before is an administrator's, who may have given
-// it limits, and stays.
+// cgroupNote returns the path of the file that names the cgroup that a supervisor has
+// created. Any other cgroup belongs to an administrator, may have limits, and stays.
 func (o *Options) cgroupNote() string { return filepath.Join(o.RunDir, "cgroup") }
 
-// openCgroup opens the daemons' cgroup and makes it where it is missing.
+// openCgroup opens the daemons' cgroup and creates it if it is missing.
 func (o *Options) openCgroup() (*os.File, error) {
 	if _, err := os.Stat(o.Cgroup); errors.Is(err, fs.ErrNotExist) {
 		if err := os.WriteFile(o.cgroupNote(), []byte(o.Cgroup), 0o600); err != nil {
@@ -28,8 +27,8 @@ func (o *Options) openCgroup() (*os.File, error) {
 	return os.Open(o.Cgroup)
 }
 
-// removeCgroup removes the cgroup that a supervisor has made, unless something
-// runs in it.
+// removeCgroup removes the cgroup that a supervisor has created, unless a process runs in
+// it.
 func (o *Options) removeCgroup() error {
 	made, err := os.ReadFile(o.cgroupNote())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -42,7 +41,7 @@ func (o *Options) removeCgroup() error {
 		return fmt.Errorf("cgroup: %w", err)
 	}
 	if _, err := os.Stat(string(made)); err == nil {
-		return nil // the next supervisor has to know whose it is
+		return nil // the next supervisor needs the note
 	}
 	return os.Remove(o.cgroupNote())
 }

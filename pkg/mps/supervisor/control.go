@@ -15,10 +15,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// program is both the daemon and the command line to it.
+// program is the daemon and its command line in one.
 const program = "nvidia-cuda-mps-control"
 
-// environment of the program for a daemon's pipe directory.
+// environment returns the environment of the program for a daemon's pipe directory.
 func (o *Options) environment(f folders) []string {
 	env := o.Driver.Environment()
 	if len(env) == 0 {
@@ -28,15 +28,14 @@ func (o *Options) environment(f folders) []string {
 	return append(env, "CUDA_MPS_PIPE_DIRECTORY="+f.pipe)
 }
 
-// mostOutput is how many bytes a daemon may answer to a command. The list of the
-// 48 clients of a server takes some 500.
+// mostOutput is the limit for the answer to a command in bytes. The list of the 48
+// clients of a server has about 500.
 const mostOutput = 64 << 10
 
-// errTooMuch says that the answer to a command is not a daemon's.
+// errTooMuch is the error for an answer that cannot be a daemon's.
 var errTooMuch = fmt.Errorf("it says more than %d bytes: a container may have taken the place of its socket", mostOutput)
 
-// answer collects what a program says, and calls tooMuch when that is more than
-// [mostOutput].
+// answer collects the output of a program, and calls tooMuch if it exceeds [mostOutput].
 type answer struct {
 	text    bytes.Buffer
 	tooMuch func()
@@ -50,9 +49,9 @@ func (a *answer) Write(p []byte) (int, error) {
 	return a.text.Write(p)
 }
 
-// ask sends a daemon commands by its command line, and returns the lines that it
-// answers. It returns [gpu.ErrNotReady] if no daemon answers and [gpu.ErrTimeout]
-// if it does not in time.
+// ask sends commands to a daemon through its command line and returns the lines of the
+// answer. It returns [gpu.ErrNotReady] if no daemon answers and [gpu.ErrTimeout] if it
+// does not answer in time.
 func (o *Options) ask(ctx context.Context, f folders, commands ...string) ([]string, error) {
 	ended, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -63,10 +62,10 @@ func (o *Options) ask(ctx context.Context, f folders, commands ...string) ([]str
 	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
 	output := &answer{tooMuch: func() { end(errTooMuch) }}
 	cmd.Stdout, cmd.Stderr = output, output
-	// It may be a script: what the script runs is ended with it.
+	// The program may be a script, whose children end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error {
-		// The number of a group that has ended may be another one's by now.
+		// The number of a group that has ended may belong to another group.
 		if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
 			return err
 		}
@@ -93,12 +92,12 @@ func (o *Options) ask(ctx context.Context, f folders, commands ...string) ([]str
 	return strings.Split(said, "\n"), nil
 }
 
-// errNotRun says that the program could not be run, as while a driver is being
-// installed anew: how the daemon fares is not known.
+// errNotRun is the error if the program cannot be run, as during an installation of the
+// driver. The state of the daemon is unknown then.
 var errNotRun = errors.New("nvidia-cuda-mps-control was not run")
 
-// start starts a command of the program that sees these files. Where the program
-// is depends on them, whatever the command says.
+// start starts a command of the program with the mounts, in which it finds the program;
+// it ignores the path in the command.
 func (o *Options) start(cmd *exec.Cmd, m mounts) error {
 	err := m.do(func() (err error) {
 		if cmd.Path, err = o.Driver.Find(program, os.Stat); err != nil {
@@ -113,11 +112,11 @@ func (o *Options) start(cmd *exec.Cmd, m mounts) error {
 	return nil
 }
 
-// mostServers is more than a daemon has: one, and those of earlier users that have
-// not ended yet.
+// mostServers is more than a daemon has: one server, and servers of earlier users that
+// have not ended yet.
 const mostServers = 64
 
-// servers are the PIDs of a daemon's servers.
+// servers returns the PIDs of a daemon's servers.
 func (o *Options) servers(ctx context.Context, f folders) ([]int, error) {
 	lines, err := o.ask(ctx, f, "get_server_list")
 	if err != nil {
@@ -130,7 +129,7 @@ func (o *Options) servers(ctx context.Context, f folders) ([]int, error) {
 	return all, nil
 }
 
-// pids reads a list of them and passes over anything else that is said.
+// pids returns the PIDs in the lines and skips any other line.
 func pids(lines []string) []int {
 	var numbers []int
 	for _, line := range lines {
@@ -141,8 +140,8 @@ func pids(lines []string) []int {
 	return numbers
 }
 
-// look gives what a daemon says of its servers.
-func (o *Options) look(ctx context.Context, f folders) ([]gpu.MPSServer, error) {
+// serverStatuses returns the status of each server of a daemon.
+func (o *Options) serverStatuses(ctx context.Context, f folders) ([]gpu.MPSServer, error) {
 	numbers, err := o.servers(ctx, f)
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// daemon is one control daemon and what it is to be.
+// daemon is one control daemon and its desired settings.
 //
 //	      ensure                    answers
 //	absent ────▶ Starting ───────────────────────▶ Ready
@@ -27,47 +27,48 @@ import (
 //	   │ stop       │  ▼                             │ not answering
 //	   └────────── Failed ◀──────────────────────────┘
 //
-// One that has never been ready is absent again if it does not come up; any
-// other is started anew until it is stopped.
+// A daemon that has never been ready is absent again if it does not come up; any other
+// is restarted until it is stopped.
 type daemon struct {
 	options *Options
 	folders folders
-	// turn is held by whoever starts, changes or stops it.
-	turn chan struct{}
-	// gone is closed when it is stopped for good.
+	// changing is a lock: it holds a value while a goroutine starts, changes or stops
+	// the daemon.
+	changing chan struct{}
+	// gone is closed when the daemon is stopped and removed.
 	gone chan struct{}
 
-	mu      sync.Mutex
-	status  gpu.MPSStatus // without servers
-	had     gpu.MPSDaemon // ceilings that it may have, as it was ever to have them
-	process *process      // nil, or one that may have ended
-	settled bool          // it has the settings that it is to have
-	heard   time.Time     // when it answered last
-	kept    bool          // somebody starts it anew
-	attempt int           // starts since it was last known to be well
+	mu         sync.Mutex
+	status     gpu.MPSStatus // without servers
+	had        gpu.MPSDaemon // the highest ceilings that were ever requested
+	process    *process      // nil, or one that may have ended
+	configured bool          // it has the desired settings
+	lastAnswer time.Time
+	kept       bool // a goroutine restarts it
+	attempt    int  // starts since it last answered a probe
 }
 
 func newDaemon(o *Options, name string) *daemon {
 	return &daemon{
-		options: o,
-		folders: o.folders(name),
-		turn:    make(chan struct{}, 1),
-		gone:    make(chan struct{}),
-		status:  gpu.MPSStatus{Daemon: gpu.MPSDaemon{Name: name}, State: gpu.MPSStarting},
+		options:  o,
+		folders:  o.folders(name),
+		changing: make(chan struct{}, 1),
+		gone:     make(chan struct{}),
+		status:   gpu.MPSStatus{Daemon: gpu.MPSDaemon{Name: name}, State: gpu.MPSStarting},
 	}
 }
 
-// take waits for one's turn.
-func (d *daemon) take(ctx context.Context) error {
+// acquire waits for the lock.
+func (d *daemon) acquire(ctx context.Context) error {
 	select {
-	case d.turn <- struct{}{}:
+	case d.changing <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("MPS daemon %s: %w: another change of it is under way", d.name(), ctx.Err())
 	}
 }
 
-func (d *daemon) release() { <-d.turn }
+func (d *daemon) release() { <-d.changing }
 
 func (d *daemon) isGone() bool {
 	select {
@@ -84,14 +85,14 @@ func (d *daemon) name() string {
 	return d.status.Daemon.Name
 }
 
-// current is the process that it had last.
+// current returns the latest process; nil before the first.
 func (d *daemon) current() *process {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.process
 }
 
-func (d *daemon) look() gpu.MPSStatus {
+func (d *daemon) snapshot() gpu.MPSStatus {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	status := d.status
@@ -103,39 +104,39 @@ func (d *daemon) look() gpu.MPSStatus {
 	return status
 }
 
-// ensure makes it what it is to be. Its turn is the caller's.
+// ensure starts or changes the daemon so that it is as wanted. The caller holds its lock.
 func (d *daemon) ensure(ctx context.Context, want gpu.MPSDaemon) error {
 	d.mu.Lock()
 	before, had, running := d.status.Daemon, d.had, d.process.alive()
-	done := running && d.settled && d.status.State == gpu.MPSReady && same(before, want)
-	heard := d.heard
+	done := running && d.configured && d.status.State == gpu.MPSReady && same(before, want)
+	lastAnswer := d.lastAnswer
 	d.mu.Unlock()
-	if done && d.options.Clock.Since(heard) < d.options.AnswerAge {
+	if done && d.options.Clock.Since(lastAnswer) < d.options.AnswerAge {
 		return nil
 	}
 	if done {
-		return d.askWhetherWell(ctx)
+		return d.checkAnswers(ctx)
 	}
 	if running && !slices.Equal(before.Devices, want.Devices) {
 		return fmt.Errorf("MPS daemon %s: %w: it runs on %s and cannot move to %s: stop it first",
 			want.Name, gpu.ErrInUse, strings.Join(before.Devices, ", "), strings.Join(want.Devices, ", "))
 	}
-	if err := d.intend(want); err != nil {
+	if err := d.recordIntent(want); err != nil {
 		return fmt.Errorf("MPS daemon %s: %w", want.Name, err)
 	}
 	if !running {
-		return d.bring(ctx)
+		return d.adoptOrStart(ctx)
 	}
 	if err := d.options.apply(ctx, d.folders, settings(had, want)); err != nil {
 		return fmt.Errorf("change the ceilings of MPS daemon %s: %w", want.Name, err)
 	}
-	d.settle(ctx, "MPS daemon has new ceilings")
+	d.setReady(ctx, "MPS daemon has new ceilings")
 	return nil
 }
 
-// askWhetherWell asks a daemon that has nothing to change: on one that hangs,
-// clients would go on without it, and so without limits.
-func (d *daemon) askWhetherWell(ctx context.Context) error {
+// checkAnswers returns an error if the daemon does not answer. Without a daemon, clients
+// would run without limits.
+func (d *daemon) checkAnswers(ctx context.Context) error {
 	if _, err := d.options.servers(ctx, d.folders); err != nil {
 		return fmt.Errorf("ask MPS daemon %s whether it is well: %w", d.name(), err)
 	}
@@ -143,29 +144,29 @@ func (d *daemon) askWhetherWell(ctx context.Context) error {
 	return nil
 }
 
-// answered notes that it did, and gives the problem that it has all the same.
+// answered records the time of an answer and returns the problem that remains.
 func (d *daemon) answered() (problem string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.heard = d.options.Clock.Now()
-	if d.status.State == gpu.MPSReady && d.settled {
+	d.lastAnswer = d.options.Clock.Now()
+	if d.status.State == gpu.MPSReady && d.configured {
 		d.status.Problem = ""
 	}
 	return d.status.Problem
 }
 
-// doubt notes a problem of one that is ready as far as is known.
-func (d *daemon) doubt(problem string) {
+// noteProblem records a problem of a daemon that is still considered ready.
+func (d *daemon) noteProblem(problem string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.status.State == gpu.MPSReady && d.settled {
+	if d.status.State == gpu.MPSReady && d.configured {
 		d.status.Problem = problem
 	}
 }
 
-// hangs reports whether it does, from the error of asking it: no answer in time,
-// or none ever as its socket is gone. Any other failure may be of the program
-// that asks, as while a driver is being replaced.
+// hangs reports whether the error of a command means that the daemon hangs: it did not
+// answer in time, or its socket is missing. Any other failure may be one of the command
+// line, as during an installation of the driver.
 func (d *daemon) hangs(err error) bool {
 	if errors.Is(err, gpu.ErrTimeout) {
 		return true
@@ -173,8 +174,7 @@ func (d *daemon) hangs(err error) bool {
 	return errors.Is(err, gpu.ErrNotReady) && !errors.Is(err, errNotRun) && !d.hasSocket()
 }
 
-// hasSocket reports whether there is anything in the place of its socket, as far
-// as is known.
+// hasSocket reports whether its socket may exist.
 func (d *daemon) hasSocket() bool {
 	err := d.options.inNamespace(func() error {
 		_, err := os.Lstat(d.folders.socket())
@@ -188,23 +188,23 @@ func same(a, b gpu.MPSDaemon) bool {
 		a.ThreadPercentage == b.ThreadPercentage && slices.Equal(a.MemoryLimits, b.MemoryLimits)
 }
 
-// intend records what it is to be before it is made so.
-func (d *daemon) intend(want gpu.MPSDaemon) error {
+// recordIntent writes the desired settings before they are applied.
+func (d *daemon) recordIntent(want gpu.MPSDaemon) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := makeDir(d.folders.dir, runMode); err != nil {
 		return err
 	}
-	// What was intended before and did not succeed may have been done in part.
+	// Earlier settings may have been applied in part.
 	had := eitherCeilings(d.had, want)
 	if err := (record{Daemon: want, Had: had, Restarts: d.status.Restarts}).write(d.folders.record()); err != nil {
 		return err
 	}
-	d.status.Daemon, d.had, d.settled = want, had, false
+	d.status.Daemon, d.had, d.configured = want, had, false
 	return nil
 }
 
-// start starts it and waits until it has its settings.
+// start starts the daemon and waits until it has its settings.
 func (d *daemon) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.options.StartTimeout, gpu.ErrTimeout)
 	defer cancel()
@@ -223,12 +223,12 @@ func (d *daemon) start(ctx context.Context) error {
 	d.mu.Lock()
 	d.process = p
 	d.mu.Unlock()
-	d.settle(ctx, "MPS daemon started")
+	d.setReady(ctx, "MPS daemon started")
 	return nil
 }
 
-// spawn starts the process, which outlives this one: in a session of its own
-// and with its output in a file.
+// spawn starts the process, which outlives the supervisor: it has its own session and
+// writes its output to a file.
 func (d *daemon) spawn() (*process, error) {
 	o := d.options
 	cmd := exec.Command(o.Driver.Binaries(program)[0], "-f") //nolint:noctx // it outlives every context
@@ -242,7 +242,7 @@ func (d *daemon) spawn() (*process, error) {
 	defer func() { _ = output.Close() }()
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.Env = append(o.environment(d.folders),
-		devicesVariable+strings.Join(d.look().Daemon.Devices, ","),
+		devicesVariable+strings.Join(d.snapshot().Daemon.Devices, ","),
 		logVariable+d.folders.log)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if o.Cgroup != "" {
@@ -258,7 +258,7 @@ func (d *daemon) spawn() (*process, error) {
 	}
 	p, err := o.follow(cmd.Process.Pid, func() { _ = cmd.Wait() })
 	if err != nil {
-		// Nobody else knows of it.
+		// No other supervisor would find it.
 		err = errors.Join(fmt.Errorf("follow process %d: %w", cmd.Process.Pid, err), cmd.Process.Kill())
 		_ = cmd.Wait() // says that it was killed
 		return nil, err
@@ -266,14 +266,13 @@ func (d *daemon) spawn() (*process, error) {
 	return p, nil
 }
 
-// await waits until a process that was just started answers and has its
-// settings.
+// await waits until a new process answers and has its settings.
 func (d *daemon) await(ctx context.Context, p *process) error {
 	var last error
 	wait := time.Millisecond
 	for {
 		if d.hasSocket() {
-			last = d.options.applyFirst(ctx, d.folders, settings(gpu.MPSDaemon{}, d.look().Daemon))
+			last = d.options.applyFirst(ctx, d.folders, settings(gpu.MPSDaemon{}, d.snapshot().Daemon))
 			if last == nil || errors.Is(last, gpu.ErrNotSupported) {
 				return last
 			}
@@ -295,12 +294,12 @@ func (d *daemon) await(ctx context.Context, p *process) error {
 	}
 }
 
-// settle says that it is well and has its settings.
-func (d *daemon) settle(ctx context.Context, message string) {
+// setReady records that the daemon answers and has its settings.
+func (d *daemon) setReady(ctx context.Context, message string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.status.State, d.status.Problem, d.settled = gpu.MPSReady, "", true
-	d.heard = d.options.Clock.Now()
+	d.status.State, d.status.Problem, d.configured = gpu.MPSReady, "", true
+	d.lastAnswer = d.options.Clock.Now()
 	klog.FromContext(ctx).Info(message, "device", d.status.Daemon.Name, "pid", d.process.pid,
 		"threadPercentage", d.status.Daemon.ThreadPercentage, "memoryLimits", d.status.Daemon.MemoryLimits)
 }
@@ -311,11 +310,11 @@ func (d *daemon) fail(problem string) {
 	d.status.State, d.status.Problem = gpu.MPSFailed, problem
 }
 
-// stop ends it with all its servers and removes its folders. Its turn is the
-// caller's.
+// stop ends the daemon with all its servers and removes its folders. The caller holds its
+// lock.
 func (d *daemon) stop(ctx context.Context) error {
-	// Servers of a daemon that died are not those of the one that quits.
-	if !d.quit(ctx) || d.look().Restarts > 0 {
+	// Servers of a daemon that died do not end with the daemon that quits.
+	if !d.quit(ctx) || d.snapshot().Restarts > 0 {
 		end, cancel := context.WithTimeout(ctx, d.options.StopGrace)
 		defer cancel()
 		if err := d.options.killProcesses(end, d.folders.log); err != nil {
@@ -331,7 +330,8 @@ func (d *daemon) stop(ctx context.Context) error {
 	return nil
 }
 
-// quit asks it to end with its servers, and reports whether it has.
+// quit sends the daemon the command to end with its servers, and reports whether it has
+// ended.
 func (d *daemon) quit(ctx context.Context) bool {
 	p := d.current()
 	if !p.alive() {
@@ -339,9 +339,9 @@ func (d *daemon) quit(ctx context.Context) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.options.StopGrace)
 	defer cancel()
-	// The daemon waits a second for clients, of which there should be none.
+	// The daemon waits a second for its clients to end.
 	if _, err := d.options.ask(ctx, d.folders, "quit -t 1"); err != nil {
-		klog.FromContext(ctx).Info("MPS daemon does not quit and is killed", "device", d.name(), "pid", p.pid, "err", err)
+		klog.FromContext(ctx).Info("MPS daemon does not quit, killing it", "device", d.name(), "pid", p.pid, "err", err)
 		return false
 	}
 	select {
@@ -352,7 +352,7 @@ func (d *daemon) quit(ctx context.Context) bool {
 	}
 }
 
-// logTail returns the end of what the daemon has said, for an error message.
+// logTail returns the end of the daemon's logs, for an error message.
 func (d *daemon) logTail() string {
 	var said []string
 	for _, name := range []string{"output.log", "control.log"} {

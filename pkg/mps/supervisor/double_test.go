@@ -32,7 +32,7 @@ import (
 //	crowd    the list of servers has a thousand
 //	zombie   it does not quit when told
 //	parent   the daemon starts a process that outlives it, as a server may
-//	planted  where it writes its PID, somebody has put a link to the file
+//	planted  where it writes its PID, there is a link to the file
 //	         "precious" of its driver root
 
 func TestMain(m *testing.M) {

@@ -11,11 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// emptyFolder removes all that is in a folder. Containers can write there, so
-// there may be folders in folders without end: os.RemoveAll keeps each of them
-// open on its way down, and comes to the end of its files or of its memory. Here
-// folders are moved up to the first one before their turn, and links are never
-// followed. A container that goes on making files holds it up until ctx ends.
+// emptyFolder removes all files in a folder. Containers can write there and nest folders
+// without limit. os.RemoveAll opens every folder on its way down and runs out of file
+// descriptors or memory; emptyFolder moves nested folders up to the first one instead.
+// It follows no links. A container that keeps creating files delays it until ctx ends.
 func emptyFolder(ctx context.Context, path string) error {
 	top, err := openFolder(unix.AT_FDCWD, path)
 	if err != nil {
@@ -58,7 +57,7 @@ func emptyFolder(ctx context.Context, path string) error {
 		}
 		err = unix.Unlinkat(int(top.Fd()), name, unix.AT_REMOVEDIR)
 		if errors.Is(err, unix.ENOTEMPTY) {
-			return nil // somebody has made a file since: it has its turn again
+			return nil // a container has created a file meanwhile: try again
 		}
 		return failed("remove", top, name, err)
 	})
@@ -72,8 +71,8 @@ func openFolder(parent int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// eachName calls do, which removes it, with every name in a folder until there
-// is none, and before each heed.
+// eachName calls heed and then do with every name in a folder, which do removes, until
+// the folder is empty.
 func eachName(dir *os.File, heed func() error, do func(name string) error) error {
 	for {
 		if _, err := dir.Seek(0, io.SeekStart); err != nil {
@@ -97,7 +96,7 @@ func eachName(dir *os.File, heed func() error, do func(name string) error) error
 	}
 }
 
-// unlink removes what is no folder.
+// unlink removes a file, and reports whether the name is a folder instead.
 func unlink(dir *os.File, name string) (isFolder bool, err error) {
 	err = unix.Unlinkat(int(dir.Fd()), name, 0)
 	return errors.Is(err, unix.EISDIR), failed("remove", dir, name, err)

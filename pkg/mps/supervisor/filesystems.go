@@ -14,31 +14,31 @@ import (
 )
 
 const (
-	// shmFlags are those of a container's own /dev/shm.
+	// shmFlags are the flags of a container's own /dev/shm.
 	shmFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	// pipeFlags are those of a pipe folder, in which a container can put links.
+	// pipeFlags are the flags of a pipe folder, in which a container can create links.
 	// Linux before 5.10 ignores the last one.
 	pipeFlags = shmFlags | unix.MS_NOSYMFOLLOW
 
-	// pipeSize and pipeInodes bound a pipe folder, which holds a few sockets, a
-	// lock and the daemon's PID, and a socket more for each server.
+	// pipeSize and pipeInodes limit a pipe folder, which holds a few sockets, a lock,
+	// the daemon's PID, and one more socket for each server.
 	pipeSize   = 1 << 20
 	pipeInodes = 1024
-	// bytesPerInode of a shm bounds its files: an empty file takes no page of the
-	// tmpfs, and a kilobyte of the kernel's memory.
+	// bytesPerInode limits the number of files of a shm: an empty file takes no page
+	// of the tmpfs, but a kilobyte of the kernel's memory.
 	bytesPerInode = 16 << 10
 )
 
-// fileSystem is a tmpfs on one of a daemon's folders. Containers can write in the
-// folder, and fill the tmpfs and not the node's /run.
+// fileSystem is a tmpfs on one of a daemon's folders. Containers that write to the folder
+// fill the tmpfs and not the node's /run.
 type fileSystem struct {
 	path    string
 	flags   uintptr
 	options string
 }
 
-// fileSystems returns those of a daemon; none if the supervisor mounts nothing
-// that other containers see.
+// fileSystems returns the file systems of a daemon; none if the supervisor mounts nothing
+// for other containers.
 func (o *Options) fileSystems(f folders) []fileSystem {
 	if f.shm == "" || o.PlainShm {
 		return nil
@@ -49,8 +49,8 @@ func (o *Options) fileSystems(f folders) []fileSystem {
 	}
 }
 
-// makeFolders makes the folders of a daemon with their file systems, and removes
-// what a daemon that died has left among the pipes, its socket above all.
+// makeFolders creates the folders of a daemon with their file systems, and empties the
+// pipe folder, in which a daemon that died leaves its socket.
 func (o *Options) makeFolders(ctx context.Context, f folders) error {
 	if err := f.make(); err != nil {
 		return err
@@ -61,9 +61,9 @@ func (o *Options) makeFolders(ctx context.Context, f folders) error {
 	return o.inNamespace(func() error { return emptyFolder(ctx, f.pipe) })
 }
 
-// mountAll mounts the file systems of a daemon. A mounted one stays, and so does a
-// plain folder with files, which a supervisor with other options has made:
-// containers have it.
+// mountAll mounts the file systems of a daemon. It leaves a mounted one alone, and also a
+// plain folder with files, which a supervisor with other options has created: containers
+// use both.
 func (o *Options) mountAll(f folders) error {
 	return o.inNamespace(func() error {
 		for _, each := range o.fileSystems(f) {
@@ -94,8 +94,8 @@ func (s fileSystem) mount() error {
 	return nil
 }
 
-// unmountAll removes the file systems of a daemon, whatever the options were when
-// they were mounted. What containers have of them goes with the containers.
+// unmountAll unmounts the file systems of a daemon, also if it was started with other
+// options. Mounts in containers end with the containers.
 func (o *Options) unmountAll(f folders) error {
 	unmount := func() error {
 		return cmp.Or(unmountFrom(f.pipe), unmountFrom(filepath.Join(f.dir, "shm")))
@@ -103,8 +103,8 @@ func (o *Options) unmountAll(f folders) error {
 	if err := o.inNamespace(unmount); err != nil {
 		return err
 	}
-	// A container that started since may have a copy, which is in the way of
-	// removing the folder.
+	// The supervisor's container has a copy of the mount if it started after it, which
+	// would keep the folder from being removed.
 	return unmount()
 }
 
@@ -120,14 +120,13 @@ func unmountFrom(path string) error {
 	}
 }
 
-// inNamespace does something that sees the files of the daemons. The supervisor
-// itself need not see what is mounted there.
+// inNamespace calls a function in the mount namespace of the daemons.
 func (o *Options) inNamespace(something func() error) error {
 	return mounts{namespace: o.MountNamespace}.do(something)
 }
 
-// isMountPoint reports whether a folder, if it is there, is on another file
-// system than the one that it is in.
+// isMountPoint reports whether a folder exists and is on another file system than its
+// parent.
 func isMountPoint(path string) (bool, error) {
 	var own, parent unix.Stat_t
 	err := cmp.Or(unix.Lstat(path, &own), unix.Lstat(filepath.Dir(path), &parent))
@@ -140,7 +139,7 @@ func isMountPoint(path string) (bool, error) {
 	return own.Dev != parent.Dev, nil
 }
 
-// isEmpty reports whether a folder has no files.
+// isEmpty reports whether a folder is empty.
 func isEmpty(path string) (bool, error) {
 	dir, err := openFolder(unix.AT_FDCWD, path)
 	if err != nil {
@@ -154,8 +153,8 @@ func isEmpty(path string) (bool, error) {
 	return len(names) == 0, err
 }
 
-// followsNoLinks reports whether the file system that a folder is on follows no
-// links, or that there is no such folder.
+// followsNoLinks reports whether the folder is missing or on a file system that follows
+// no links.
 func followsNoLinks(path string) bool {
 	var s unix.Statfs_t
 	err := unix.Statfs(path, &s)

@@ -33,8 +33,7 @@ func otherNamespace(t *testing.T) (namespace, root string) {
 	return fmt.Sprintf("/proc/%d/ns/mnt", there.Process.Pid), fmt.Sprintf("/proc/%d/root", there.Process.Pid)
 }
 
-// mounted is what is mounted below the world's folder, as a process sees it
-// whose root this is.
+// mounted returns the mounts below the world's folder for a process with the root.
 func (w *world) mounted(root string) []string {
 	w.t.Helper()
 	table := "/proc/self/mountinfo"
@@ -54,9 +53,8 @@ func (w *world) mounted(root string) []string {
 	return lines
 }
 
-// Run as root, this tells that a daemon's shared memory is where its clients
-// get theirs, and nowhere else, and that they cannot fill more than that.
-// Without root there is nothing to mount, which is told as well.
+// As root, a daemon's shared memory is the one of its clients only, and they cannot fill
+// more than it. Without root nothing can be mounted, and the error says so.
 func TestADaemonHasAShmOfItsOwn(t *testing.T) {
 	for name, other := range map[string]bool{"in the supervisor's mounts": false, "in those of another namespace": true} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +103,7 @@ func TestADaemonHasAShmOfItsOwn(t *testing.T) {
 				t.Errorf("/dev/shm/%s is there, want it in the daemon's own folder only", file)
 			}
 			if err := os.WriteFile(filepath.Join(shm, "large"), make([]byte, shmSize), 0o600); !errors.Is(err, unix.ENOSPC) {
-				t.Errorf("one who writes all of it: %v, want no space besides what is there", err)
+				t.Errorf("one who writes all of it: %v, want no space left", err)
 			}
 			if err := w.client.StopMPS(t.Context(), "gpu-1b-00"); err != nil {
 				t.Fatal(err)

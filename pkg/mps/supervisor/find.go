@@ -14,21 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// logVariable marks the processes of a daemon: servers inherit it from the
-// daemon, and clients have no such path.
+// logVariable marks the processes of a daemon: servers inherit it from the daemon, and
+// clients have another value or none.
 const logVariable = "CUDA_MPS_LOG_DIRECTORY="
 
-// devicesVariable says which devices a daemon's clients see.
+// devicesVariable lists the devices of a daemon's clients.
 const devicesVariable = "CUDA_VISIBLE_DEVICES="
 
-// serverProgram is what a daemon runs for its clients.
+// serverProgram is the program that a daemon runs for its clients.
 const serverProgram = "nvidia-cuda-mps-server"
 
-// programComm is what the kernel calls the processes of both programs: it keeps
-// 15 bytes of a name.
+// programComm is the name of both programs' processes in the kernel, which keeps 15 bytes
+// of a name.
 const programComm = "nvidia-cuda-mps"
 
-// findProcesses finds a daemon and its servers. The caller lets go of them.
+// findProcesses returns a daemon and its servers. The caller unfollows them.
 func (o *Options) findProcesses(logDir string) ([]*process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -46,12 +46,12 @@ func (o *Options) findProcesses(logDir string) ([]*process, error) {
 		}
 		if err != nil {
 			for _, p := range found {
-				p.letGo()
+				p.unfollow()
 			}
 			return nil, fmt.Errorf("process %d: %w", pid, err)
 		}
 		if !p.is(func(pid int) bool { return belongsTo(pid, logDir) }) {
-			p.letGo()
+			p.unfollow()
 			continue
 		}
 		found = append(found, p)
@@ -59,16 +59,16 @@ func (o *Options) findProcesses(logDir string) ([]*process, error) {
 	return found, nil
 }
 
-// belongsTo reports whether a process is a daemon with this log directory or a
-// server of it, whose user is its client's. The variable alone does not tell: a
-// shell may have exported it.
+// belongsTo reports whether a process is the daemon with the log directory or one of its
+// servers, which run as the user of their client. The variable alone does not prove it:
+// a shell may have exported it.
 func belongsTo(pid int, logDir string) bool {
 	return sameProcesses(pid) && hasVariable(pid, logVariable+logDir) && runsMPS(pid)
 }
 
-// sameProcesses reports whether a process sees the same processes as this one,
-// as a daemon and its servers do. A container, whose processes can have any
-// environment, sees its own only.
+// sameProcesses reports whether a process has the PID namespace of this one, as daemons
+// and servers do. Processes of a container, which can have any environment, have
+// another one.
 func sameProcesses(pid int) bool {
 	own, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
@@ -78,13 +78,13 @@ func sameProcesses(pid int) bool {
 	return err == nil && its == own
 }
 
-// hasVariable reports whether a process was started with "NAME=value".
+// hasVariable reports whether a process was started with the variable "NAME=value".
 func hasVariable(pid int, want string) bool {
 	return slices.Contains(words(fmt.Sprintf("/proc/%d/environ", pid)), want)
 }
 
-// runsMPS reports whether a process is one of MPS' programs by its name or, as a
-// script and what it runs are, by a word of its command line.
+// runsMPS reports whether a process runs a program of MPS, by its name or, for scripts and
+// their children, by a word of its command line.
 func runsMPS(pid int) bool {
 	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	if err == nil && string(bytes.TrimSpace(comm)) == programComm {
@@ -96,8 +96,8 @@ func runsMPS(pid int) bool {
 	})
 }
 
-// words are those of a file of /proc that zero bytes end; none of a process that
-// has ended or is another user's.
+// words returns the words of a file in /proc that zero bytes separate. It returns none if
+// the process has ended or belongs to another user.
 func words(path string) []string {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -106,9 +106,9 @@ func words(path string) []string {
 	return strings.Split(string(data), "\x00")
 }
 
-// isOwn reports whether a process is this one's user's, and was so when its
-// program began: a program that gains rights as it starts, such as su, has
-// another real user.
+// isOwn reports whether a process belongs to the user of this one and did so when its
+// program started: a program that gains rights at its start, such as su, has another
+// real user.
 func isOwn(pid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -123,14 +123,14 @@ func isOwn(pid int) bool {
 	return false
 }
 
-// leadsSession reports whether a session was started with a process.
+// leadsSession reports whether a process leads its session.
 func leadsSession(pid int) bool {
 	session, err := unix.Getsid(pid)
 	return err == nil && session == pid
 }
 
-// findDaemon finds the control daemon of a log directory, which leads the
-// session that it was started in; nil if there is none.
+// findDaemon returns the control daemon of a log directory, which leads its session, or
+// nil if there is none.
 func (o *Options) findDaemon(logDir string) (*process, error) {
 	found, err := o.findProcesses(logDir)
 	if err != nil {
@@ -142,12 +142,12 @@ func (o *Options) findDaemon(logDir string) (*process, error) {
 			daemon = p
 			continue
 		}
-		p.letGo()
+		p.unfollow()
 	}
 	return daemon, nil
 }
 
-// killProcesses ends a daemon and its servers at once, wherever they come from.
+// killProcesses kills a daemon and its servers, also those of an earlier supervisor.
 func (o *Options) killProcesses(ctx context.Context, logDir string) error {
 	found, err := o.findProcesses(logDir)
 	if err != nil {
@@ -156,7 +156,7 @@ func (o *Options) killProcesses(ctx context.Context, logDir string) error {
 	var errs []error
 	for _, p := range found {
 		errs = append(errs, p.kill(ctx))
-		p.letGo()
+		p.unfollow()
 	}
 	return errors.Join(errs...)
 }

@@ -73,7 +73,7 @@ func (w *world) impostor(as *syscall.SysProcAttr) (pid int) {
 	}
 	w.t.Cleanup(func() {
 		_ = stdin.Close()
-		_ = impostor.Wait() // whoever ended it
+		_ = impostor.Wait() // the test may have killed it
 	})
 	return impostor.Process.Pid
 }

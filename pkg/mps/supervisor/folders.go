@@ -12,23 +12,22 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// hostShm is where programs look for shared memory.
+// hostShm is the folder of shared memory.
 const hostShm = "/dev/shm"
 
-// folders are where a daemon lives. A server has the user of its client, so
-// every folder on the way to the pipes can be passed by everybody, and none
-// but the pipes' be listed.
+// folders are the folders of a daemon. A server has the user of its client, so all users
+// can pass the folders on the way to the pipes, and list only the pipe folder.
 type folders struct {
-	dir  string // of all that goes with the daemon
+	dir  string // holds all files of the daemon but its logs
 	pipe string // CUDA_MPS_PIPE_DIRECTORY
-	shm  string // its /dev/shm; empty for the host's
+	shm  string // its /dev/shm; empty for the one of the host
 	log  string // CUDA_MPS_LOG_DIRECTORY
 }
 
-// runMode is that of folders on the way to the pipes.
+// runMode is the mode of folders on the way to the pipes.
 const runMode = 0o711
 
-// daemons is the folder with those of the daemons.
+// daemons returns the folder that holds a folder for each daemon.
 func (o *Options) daemons() string { return filepath.Join(o.RunDir, "daemons") }
 
 func (o *Options) folders(name string) folders {
@@ -40,10 +39,10 @@ func (o *Options) folders(name string) folders {
 	return f
 }
 
-// longestSocket is how long the path of a socket can be.
+// longestSocket is the limit for the length of a socket's path.
 const longestSocket = 107
 
-// check refuses folders whose sockets nobody could open.
+// check returns an error if the paths of the sockets would be too long.
 func (f folders) check() error {
 	if path := filepath.Join(f.pipe, "control_privileged"); len(path) > longestSocket {
 		return fmt.Errorf("%s: %w: the path of a socket can have %d characters: give the supervisor a shorter --run-dir", path, gpu.ErrInvalid, longestSocket)
@@ -51,7 +50,7 @@ func (f folders) check() error {
 	return nil
 }
 
-// clients is what they need of the folders.
+// clients returns the folders that clients need.
 func (f folders) clients() gpu.MPSDirs {
 	if f.shm == "" {
 		return gpu.MPSDirs{Pipe: f.pipe, Shm: hostShm}
@@ -59,16 +58,16 @@ func (f folders) clients() gpu.MPSDirs {
 	return gpu.MPSDirs{Pipe: f.pipe, Shm: f.shm}
 }
 
-// mounts are a daemon's. It writes files as root among its pipes, and a container
-// that runs as root can put a link to a file of the node there.
+// mounts returns the mounts of a daemon. It writes files into its pipe folder as root, in
+// which a container that runs as root can create a link to a file of the node.
 func (f folders) mounts(namespace string) mounts {
 	m := f.commandMounts(namespace)
 	m.shm = f.shm
 	return m
 }
 
-// commandMounts are those of a command to the daemon: a link in the place of its
-// socket could lead to another daemon's.
+// commandMounts returns the mounts of a command to the daemon: a link in the place of its
+// socket could point to the socket of another daemon.
 func (f folders) commandMounts(namespace string) mounts {
 	if f.shm == "" {
 		return mounts{namespace: namespace}
@@ -80,7 +79,7 @@ func (f folders) socket() string { return filepath.Join(f.pipe, "control") }
 func (f folders) record() string { return filepath.Join(f.dir, "daemon.json") }
 func (f folders) output() string { return filepath.Join(f.log, "output.log") }
 
-// make makes the folders. Those that are there stay: containers have them mounted.
+// make creates missing folders. Existing ones stay: containers have them mounted.
 func (f folders) make() error {
 	if err := makeDir(f.dir, runMode); err != nil {
 		return err
@@ -97,8 +96,8 @@ func (f folders) make() error {
 	return nil
 }
 
-// remove leaves the logs. The record goes first: a folder without one is what a
-// stop has left that was cut short.
+// remove removes all folders but the logs. It removes the record first: a folder without
+// a record is left by a stop that was interrupted.
 func (f folders) remove(ctx context.Context) error {
 	if err := os.Remove(f.record()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -117,20 +116,19 @@ func makeDir(path string, mode fs.FileMode) error {
 	if err := os.MkdirAll(path, mode); err != nil {
 		return err
 	}
-	return os.Chmod(path, mode) // whatever the umask is
+	return os.Chmod(path, mode) // independent of the umask
 }
 
-// record is what is known of a daemon besides its process: what it is to be.
-// Fields are only ever added.
+// record holds the desired settings of a daemon. Fields are added and never removed.
 type record struct {
 	Daemon gpu.MPSDaemon `json:"daemon"`
-	// Had has the ceilings that it may have besides.
+	// Had holds the highest ceilings that were ever requested.
 	Had      gpu.MPSDaemon `json:"had"`
 	Restarts int           `json:"restarts"`
 }
 
-// write replaces the record. It need not survive a crash of the machine, with
-// which the daemon ends.
+// write replaces the record. It does not sync the file: the daemon does not survive a
+// crash of the machine either.
 func (r record) write(path string) error {
 	data, err := json.Marshal(r)
 	if err != nil {

@@ -20,14 +20,14 @@ import (
 // hung is a supervisor that takes every call and answers none.
 type hung struct {
 	mpsv1.UnimplementedSupervisorServer
-	arrived chan struct{} // one item for each call
-	letGo   chan struct{}
+	arrived  chan struct{} // one item for each call
+	released chan struct{}
 }
 
 func (h hung) hang() error {
 	h.arrived <- struct{}{}
-	<-h.letGo
-	return errors.New("let go")
+	<-h.released
+	return errors.New("released")
 }
 
 func (h hung) Ensure(context.Context, *mpsv1.EnsureRequest) (*mpsv1.EnsureResponse, error) {
@@ -57,12 +57,12 @@ func TestASupervisorThatHangsIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, h := grpc.NewServer(), hung{arrived: make(chan struct{}, 100), letGo: make(chan struct{})}
+	server, h := grpc.NewServer(), hung{arrived: make(chan struct{}, 100), released: make(chan struct{})}
 	mpsv1.RegisterSupervisorServer(server, h)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {
-		close(h.letGo)
+		close(h.released)
 		server.Stop()
 		if err := <-served; err != nil {
 			t.Error(err)

@@ -9,17 +9,18 @@ import (
 )
 
 const (
-	// firstBackoff is waited before the second start in a row, and twice as long
-	// before each further one. A daemon that was well is started anew at once:
-	// its clients wait.
+	// firstBackoff is the delay before the second start in a row, and doubles with
+	// each further one. A daemon that answered is restarted at once: its clients
+	// wait.
 	firstBackoff = time.Second
 	lastBackoff  = time.Minute
-	// probeFailures in a row make a daemon one that hangs.
+	// probeFailures is the number of failures in a row after which a daemon counts as
+	// hanging.
 	probeFailures = 3
 )
 
-// keep has the daemon started, and started anew whenever it ends, until it is
-// stopped or the supervisor ends.
+// keep starts the daemon, and restarts it whenever it ends, until it is stopped or the
+// supervisor ends.
 func (s *Supervisor) keep(d *daemon) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -48,24 +49,24 @@ func (s *Supervisor) keepAlive(d *daemon) {
 				return
 			}
 		}
-		if !s.pause(d) || d.take(s.ctx) != nil {
+		if !s.waitBackoff(d) || d.acquire(s.ctx) != nil {
 			return
 		}
 		if d.isGone() {
 			d.release()
 			return
 		}
-		// Somebody who asked for it may have started it meanwhile.
+		// A call may have started it meanwhile.
 		if !d.current().alive() {
-			s.revive(d)
+			s.restart(d)
 		}
 		d.release()
 	}
 }
 
-// pause waits as long as the daemon's last starts suggest, and reports whether
-// it is still to be started.
-func (s *Supervisor) pause(d *daemon) bool {
+// waitBackoff waits for the back-off after the latest starts, and reports whether the
+// daemon must still be started.
+func (s *Supervisor) waitBackoff(d *daemon) bool {
 	d.mu.Lock()
 	attempt := d.attempt
 	d.mu.Unlock()
@@ -84,21 +85,20 @@ func (s *Supervisor) pause(d *daemon) bool {
 	}
 }
 
-// revive brings a daemon back that is not there. Its turn is the caller's.
-func (s *Supervisor) revive(d *daemon) {
+// restart starts a daemon that has ended. The caller holds its lock.
+func (s *Supervisor) restart(d *daemon) {
 	d.mu.Lock()
-	d.process.letGo()
-	d.process, d.settled = nil, false
+	d.process.unfollow()
+	d.process, d.configured = nil, false
 	d.attempt++
 	d.status.State = gpu.MPSStarting
 	d.mu.Unlock()
-	if err := d.bring(s.ctx); err != nil {
-		klog.FromContext(s.ctx).Error(err, "MPS daemon is not as it is to be", "device", d.name())
+	if err := d.adoptOrStart(s.ctx); err != nil {
+		klog.FromContext(s.ctx).Error(err, "Cannot restart MPS daemon, will retry", "device", d.name())
 	}
 }
 
-// probeAll asks the daemons now and then whether they are well, and bounds their
-// logs.
+// probeAll probes the daemons and limits their logs at each interval.
 func (s *Supervisor) probeAll() {
 	ticker := s.options.Clock.NewTicker(s.options.ProbeInterval)
 	defer ticker.Stop()
@@ -107,7 +107,7 @@ func (s *Supervisor) probeAll() {
 		case <-ticker.C():
 			for _, d := range s.all() {
 				if err := s.options.boundLogs(s.ctx, d.folders); err != nil {
-					klog.FromContext(s.ctx).Error(err, "Logs of an MPS daemon cannot be bounded", "device", d.name())
+					klog.FromContext(s.ctx).Error(err, "Cannot limit the logs of an MPS daemon", "device", d.name())
 				}
 				s.work.Go(func() { s.probe(d) })
 			}
@@ -117,11 +117,11 @@ func (s *Supervisor) probeAll() {
 	}
 }
 
-// probe asks a daemon whether it is well, and ends one that hangs, so that it is
-// started anew. Its servers, which have clients, are left alone.
+// probe checks that a daemon answers, and kills one that hangs, so that it is restarted.
+// It leaves the servers alone, which have clients.
 func (s *Supervisor) probe(d *daemon) {
 	p := d.current()
-	if d.look().State != gpu.MPSReady {
+	if d.snapshot().State != gpu.MPSReady {
 		return
 	}
 	var err error
@@ -137,13 +137,13 @@ func (s *Supervisor) probe(d *daemon) {
 			return
 		}
 		if !d.hangs(err) {
-			d.doubt(err.Error())
+			d.noteProblem(err.Error())
 			return
 		}
 	}
-	klog.FromContext(s.ctx).Info("MPS daemon hangs and is ended", "device", d.name(), "pid", p.pid, "err", err)
+	klog.FromContext(s.ctx).Info("MPS daemon hangs, killing it", "device", d.name(), "pid", p.pid, "err", err)
 	d.fail("it hangs: " + err.Error())
 	if err := p.kill(s.ctx); err != nil {
-		klog.FromContext(s.ctx).Error(err, "MPS daemon that hangs cannot be ended", "device", d.name(), "pid", p.pid)
+		klog.FromContext(s.ctx).Error(err, "Cannot kill an MPS daemon that hangs", "device", d.name(), "pid", p.pid)
 	}
 }

@@ -12,20 +12,20 @@ import (
 // As while the driver's package is replaced.
 func TestAProgramThatFailsSaysNothingOfTheDaemon(t *testing.T) {
 	s, d := supervise(t, double(t))
-	before := d.look().PID
+	before := d.snapshot().PID
 	path := d.options.Driver.Binaries(program)[0]
 	if err := errors.Join(os.Rename(path, path+".away"), os.WriteFile(path, []byte("#!/bin/sh\nexit 127\n"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	s.probe(d)
-	if got := d.look(); got.State != gpu.MPSReady || got.PID != before || !strings.Contains(got.Problem, "exit status 127") {
+	if got := d.snapshot(); got.State != gpu.MPSReady || got.PID != before || !strings.Contains(got.Problem, "exit status 127") {
 		t.Errorf("daemon %+v, want process %d ready, and what the program said", got, before)
 	}
 	if err := os.Rename(path+".away", path); err != nil {
 		t.Fatal(err)
 	}
 	s.probe(d)
-	if got := d.look(); got.State != gpu.MPSReady || got.PID != before || got.Problem != "" {
+	if got := d.snapshot(); got.State != gpu.MPSReady || got.PID != before || got.Problem != "" {
 		t.Errorf("daemon %+v, want process %d ready without a problem", got, before)
 	}
 }
@@ -36,7 +36,7 @@ func TestAShareIsNotGivenOnADaemonThatIsNotReady(t *testing.T) {
 	if _, err := s.EnsureMPS(t.Context(), shareOfOne); err != nil {
 		t.Fatal(err)
 	}
-	if got := d.look(); got.State != gpu.MPSReady || got.Problem != "" {
+	if got := d.snapshot(); got.State != gpu.MPSReady || got.Problem != "" {
 		t.Errorf("daemon %+v, want it asked and ready", got)
 	}
 }

@@ -95,7 +95,7 @@ func TestADaemonThatKeepsDyingIsStartedLessAndLessOften(t *testing.T) {
 		t.Errorf("problem %q, want the daemon's own words", s.Problem)
 	}
 	w.mend("dead")
-	w.ensure(shareOfA) // does not wait for its turn
+	w.ensure(shareOfA) // does not wait for the back-off
 	if s := w.daemon(); s.State != gpu.MPSReady || s.Problem != "" {
 		t.Errorf("daemon %+v, want it ready", s)
 	}
@@ -209,7 +209,7 @@ func TestADaemonThatDiedWithoutASupervisorIsBackWithTheNext(t *testing.T) {
 	}
 }
 
-func TestADaemonWithoutAReadableRecordIsLeftAloneUntilItIsAskedFor(t *testing.T) {
+func TestADaemonWithoutAReadableRecordIsLeftAloneUntilACall(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	w.ensure(shareOfA)

@@ -13,15 +13,15 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/folder"
 )
 
-// Leave ends a supervisor whose socket is served no more. Where it has no
-// daemons it takes along what supervisors have made: the socket, the daemons'
-// folder, the logs of daemons that have ended, the cgroup, and the log directory
-// unless that is a mount point. What it does not know stays. With a daemon
-// everything stays: clients use it, and the next supervisor adopts it.
+// Leave ends a supervisor whose socket is closed. If it has no daemons, it removes the
+// files of supervisors: the socket, the daemons' folder, the logs of ended daemons, the
+// cgroup, and the log directory unless that is a mount point. It leaves unknown files
+// alone. If it has daemons, it removes nothing: clients use them, and the next
+// supervisor adopts them.
 //
-// The run directory itself stays, empty: an agent in a container has it mounted,
-// and would never see the socket of the next supervisor in a new one. It is on a
-// file system that is empty after a boot.
+// The empty run directory stays: an agent in a container has it mounted and would not
+// find the socket of the next supervisor in a new directory. It is on a file system that
+// is empty after a boot.
 func (s *Supervisor) Leave(ctx context.Context, socket string) error {
 	s.end()
 	s.mu.Lock()
@@ -34,7 +34,7 @@ func (s *Supervisor) Leave(ctx context.Context, socket string) error {
 			err = fmt.Errorf("leave %s and %s: %w", s.options.RunDir, s.options.LogDir, err)
 		}
 	}
-	// Until here nobody else is the supervisor.
+	// Another supervisor can start from here on.
 	return errors.Join(err, s.lock.Close())
 }
 
@@ -46,13 +46,13 @@ func (s *Supervisor) removeAll(ctx context.Context, socket string) error {
 	return errors.Join(errs...)
 }
 
-// removeLogs removes the log folders of daemons.
+// removeLogs removes the log folders of the daemons.
 func (s *Supervisor) removeLogs(ctx context.Context) error {
 	entries, err := os.ReadDir(s.options.LogDir)
 	errs := []error{err}
 	for _, e := range entries {
 		if err := validateName(e.Name()); err != nil || !e.IsDir() {
-			klog.FromContext(ctx).Info("This is not of an MPS daemon and is left alone", "path", filepath.Join(s.options.LogDir, e.Name()))
+			klog.FromContext(ctx).Info("Ignoring unknown file among logs of MPS daemons", "path", filepath.Join(s.options.LogDir, e.Name()))
 			continue
 		}
 		path := filepath.Join(s.options.LogDir, e.Name())

@@ -17,8 +17,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
 )
 
-// files are those in the run and log directories and, with a slash at their end,
-// the folders in which nothing is.
+// files returns the files in the run and log directories and, with a slash at the end,
+// the empty folders.
 func (w *world) files() []string {
 	w.t.Helper()
 	var all []string
@@ -174,7 +174,7 @@ func TestTheNextSupervisorLosesNothingToTheOneThatLeaves(t *testing.T) {
 	const supervisors, rounds = 4, 50
 	w := newWorld(t)
 	socket := filepath.Join(w.options.RunDir, "supervisor.sock")
-	var are, turns atomic.Int32
+	var are, served atomic.Int32
 	var all sync.WaitGroup
 	for range supervisors {
 		all.Go(func() {
@@ -187,7 +187,7 @@ func TestTheNextSupervisorLosesNothingToTheOneThatLeaves(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				turns.Add(1)
+				served.Add(1)
 				if n := are.Add(1); n != 1 {
 					t.Errorf("there are %d supervisors", n)
 				}
@@ -204,8 +204,8 @@ func TestTheNextSupervisorLosesNothingToTheOneThatLeaves(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if turns.Load() < supervisors {
-		t.Errorf("there were %d supervisors, so nothing was tried", turns.Load())
+	if served.Load() < supervisors {
+		t.Errorf("there were %d supervisors, so nothing was tried", served.Load())
 	}
 	w.wantFiles("run/")
 }

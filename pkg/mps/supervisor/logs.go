@@ -14,27 +14,27 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// blockSize is the unit of st_blocks, whatever a file system's own blocks are.
+// blockSize is the unit of st_blocks on every file system.
 const blockSize = 512
 
-// boundLogs cuts the log files of a daemon that take more of the disk than they
-// may to nothing: a client that connects over and over again fills them. The
-// daemon writes on, with holes before what it writes unless it appends.
+// boundLogs empties the log files of a daemon that exceed their limit: a client that
+// connects repeatedly fills them. The daemon continues to write to them, after a hole
+// unless it appends.
 func (o *Options) boundLogs(ctx context.Context, f folders) error {
 	paths, err := filepath.Glob(filepath.Join(f.log, "*.log"))
 	errs := []error{err}
 	for _, path := range paths {
 		cut, err := cutLog(path, o.LogLimit)
 		if cut > 0 {
-			klog.FromContext(ctx).Info("Log file of an MPS daemon was too large and is cut to nothing", "path", path, "bytes", cut, "limit", o.LogLimit)
+			klog.FromContext(ctx).Info("Log file of an MPS daemon was too large, emptied it", "path", path, "bytes", cut, "limit", o.LogLimit)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// cutLog empties a file that takes more bytes of the disk than limit, and gives
-// what it took.
+// cutLog empties a file that takes more bytes on the disk than limit, and returns the
+// number of bytes that it took.
 func cutLog(path string, limit int64) (cut int64, err error) {
 	var info unix.Stat_t
 	err = unix.Lstat(path, &info)
@@ -53,7 +53,7 @@ func cutLog(path string, limit int64) (cut int64, err error) {
 	return info.Blocks * blockSize, nil
 }
 
-// mostQuoted is how many bytes of what a program has said an error repeats.
+// mostQuoted is the limit in bytes for the output of a program in an error.
 const mostQuoted = 400
 
 // readEnd returns the end of a log file.

@@ -24,7 +24,7 @@ func TestLogsOfADaemonAreBounded(t *testing.T) {
 		}
 		return info.Size()
 	}
-	// The order is that in which they are looked at.
+	// The supervisor checks them in this order.
 	files := map[string]struct {
 		flags  int
 		length int
@@ -58,8 +58,7 @@ func TestLogsOfADaemonAreBounded(t *testing.T) {
 			t.Errorf("%s has %d bytes, want %d", name, got, want)
 		}
 	}
-	// Whoever writes goes on, and a file with a hole before what was written takes
-	// little of the disk.
+	// The writer continues, and a file with a hole takes little of the disk.
 	for name, f := range files {
 		if _, err := open[name].WriteString("more"); err != nil {
 			t.Errorf("%s: %v", name, err)

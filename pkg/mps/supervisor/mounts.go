@@ -12,17 +12,16 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// mounts are the files that a program sees: those of a mount namespace, with a
-// folder as /dev/shm and no links followed in another one. Empty values leave
-// things as they are. Anything else takes CAP_SYS_ADMIN.
+// mounts describes the mounts of a program: a mount namespace, a folder as /dev/shm, and a
+// folder in which no links are followed. An empty value changes nothing. Any other needs
+// CAP_SYS_ADMIN.
 type mounts struct {
 	namespace string
 	shm       string
 	noLinks   string
 }
 
-// do does something that sees these files, which a program that it starts sees
-// too.
+// do calls a function with the mounts. Programs that it starts inherit them.
 func (m mounts) do(something func() error) error {
 	if m == (mounts{}) {
 		return something()
@@ -32,13 +31,13 @@ func (m mounts) do(something func() error) error {
 	return <-result
 }
 
-// doOnThread gives one thread these mounts, which a program that it starts
-// inherits. The thread ends with its goroutine, as it is never unlocked.
+// doOnThread calls the function on a thread with the mounts. The thread is never unlocked,
+// so it ends with its goroutine.
 func (m mounts) doOnThread(something func() error, result chan<- error) {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() {
-		// The main thread cannot end, and its mounts count as the process's own:
-		// keep hold of it while another one goes.
+		// The main thread cannot end, and its mounts are the process's own: hold it
+		// while another thread calls the function.
 		defer runtime.UnlockOSThread()
 		other := make(chan error, 1)
 		go m.doOnThread(something, other)
@@ -52,7 +51,7 @@ func (m mounts) doOnThread(something func() error, result chan<- error) {
 	result <- something()
 }
 
-// unprivileged says what to do where mounts are not permitted.
+// unprivileged adds the remedy to an error if mounts are not permitted.
 func unprivileged(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: a /dev/shm for each daemon takes CAP_SYS_ADMIN, and another mount namespace CAP_SYS_PTRACE as well: run the supervisor privileged, or share the host's /dev/shm (--host-shm): %w", gpu.ErrPermission, err)
@@ -67,7 +66,8 @@ func (m mounts) enter() error {
 			return err
 		}
 		defer func() { _ = f.Close() }()
-		// A thread that shares its root and folder with others cannot move.
+		// A thread that shares its root and working directory with others cannot enter
+		// another namespace.
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return os.NewSyscallError("unshare", err)
 		}
@@ -84,8 +84,8 @@ func (m mounts) enter() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return os.NewSyscallError("unshare", err)
 	}
-	// Nothing that is mounted here must be seen elsewhere. What is unmounted
-	// elsewhere must go here too, or no volume of the node can be detached.
+	// Mounts made here must not appear in other namespaces. Unmounts in other
+	// namespaces must apply here too, or no volume of the node can be detached.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("have mounts follow those of the node: %w", err)
 	}

@@ -43,8 +43,8 @@ func TestADaemonWritesThroughNoLink(t *testing.T) {
 	}
 }
 
-// In the place of a daemon's socket, a container that runs as root can put a link
-// to the socket of a daemon that it is no client of.
+// A container that runs as root can replace a daemon's socket by a link to the socket of
+// a daemon of other claims.
 func TestACommandReachesNoOtherDaemonThroughALink(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("to mount takes root")
@@ -67,7 +67,7 @@ func TestACommandReachesNoOtherDaemonThroughALink(t *testing.T) {
 				t.Errorf("error %v, want one of the link", err)
 			}
 			if diff := cmp.Diff(before, w.commands("gpu-1b-00")); diff != "" {
-				t.Errorf("the other daemon was told (-before +after):\n%s", diff)
+				t.Errorf("the other daemon received (-before +after):\n%s", diff)
 			}
 		})
 	}

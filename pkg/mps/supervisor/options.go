@@ -11,83 +11,82 @@ import (
 )
 
 const (
-	// DefaultStartTimeout leaves time for a GPU without persistence mode, which
-	// the driver initialises first. Claims of one GPU wait for each other, and
-	// three such times fit into the 40 s that the agent tries for.
+	// DefaultStartTimeout is enough for a GPU without persistence mode, which the
+	// driver initialises first. Claims of one GPU wait for each other, and three such
+	// times fit into the 40 s for which the agent tries.
 	DefaultStartTimeout = 12 * time.Second
-	// MaxStartTimeout leaves time for the reason to reach the agent, which gives
-	// up after 30 s.
+	// MaxStartTimeout leaves time to return the reason to the agent, which gives up
+	// after 30 s.
 	MaxStartTimeout = 25 * time.Second
-	// DefaultProbeInterval keeps small what each question adds to the daemon's
-	// log. A hang that stands in the way of a share is found sooner: see
-	// [Options.AnswerAge].
+	// DefaultProbeInterval is long because each probe adds to the daemon's log. A
+	// hang that delays a share is detected sooner: see [Options.AnswerAge].
 	DefaultProbeInterval = 2 * time.Minute
 	// DefaultLogLimit is in bytes.
 	DefaultLogLimit = 16 << 20
-	// DefaultShmSize is in bytes. It leaves each of several sharers more than the
-	// 64 MiB of a container's own.
+	// DefaultShmSize is in bytes. Several containers share it, and each has more than
+	// the 64 MiB of a container's own.
 	DefaultShmSize = 1 << 30
 )
 
-// Options say how a [Supervisor] runs its daemons. What is left out has a
-// default, except for the two folders.
+// Options configure how a [Supervisor] runs its daemons. Every field but the two folders
+// has a default.
 type Options struct {
-	// Driver is where nvidia-cuda-mps-control is.
+	// Driver is the root of the driver that has nvidia-cuda-mps-control.
 	Driver gpu.DriverRoot
-	// Environment that daemons get besides what they need, for simulated GPUs.
+	// Environment holds further variables of the daemons, for simulated GPUs.
 	Environment []string
 
-	// RunDir holds a folder for each daemon, and is locked by its supervisor. On a
-	// file system that is empty after a boot: what it holds is of running
+	// RunDir holds a folder for each daemon, and is locked by its supervisor. It is on
+	// a file system that is empty after a boot, because its files belong to running
 	// processes.
 	RunDir string
-	// LogDir holds a folder for each daemon, kept until the next of that name or
-	// until the supervisor leaves.
+	// LogDir holds a folder for each daemon, until the next daemon of the name starts
+	// or the supervisor leaves.
 	LogDir string
 
-	// MultiUser has one server, of root, serve clients of all users. Without it
-	// a server has its client's user, and a client of another user waits until
-	// the clients of the first have ended.
+	// MultiUser lets one server, which runs as root, serve clients of all users. Without
+	// it, a server runs as the user of its client, and a client of another user waits
+	// until the clients of the first user have ended.
 	MultiUser bool
-	// HostShm leaves /dev/shm of the daemons as it is, so that clients must have
-	// the host's: nothing is mounted, which takes no privilege. Every client sees
-	// the shared memory of all others and of the host, and can fill RunDir.
+	// HostShm leaves /dev/shm of the daemons as it is, so that clients need the one of
+	// the host. The supervisor mounts nothing and needs no privilege. Every client can
+	// read the shared memory of all others and of the host, and fill RunDir.
 	HostShm bool
-	// ShmSize is how many bytes the /dev/shm of a daemon and all its clients can
-	// hold: a tmpfs, which takes root, unless HostShm says that there is none. A
-	// daemon keeps the size that it began with until it is stopped.
+	// ShmSize is the size in bytes of the /dev/shm that a daemon shares with all its
+	// clients: a tmpfs, which needs root, and unused with HostShm. A daemon keeps its
+	// size until it is stopped.
 	ShmSize int64
-	// PlainShm makes it, and the folder of the pipes, a plain folder in RunDir,
-	// which clients can fill as far as that goes: for a supervisor in a container
-	// whose mounts the host does not see.
+	// PlainShm makes it, and the folder of the pipes, a plain folder in RunDir, which
+	// clients can fill: for a supervisor in a container whose mounts do not reach the
+	// host.
 	PlainShm bool
-	// MountNamespace, such as /proc/1/ns/mnt, is where daemons see their files,
-	// and where their clients' mounts come from: the host's.
-	// A supervisor in a container needs it: a container's files go with the
-	// container, and the daemons stay. Empty for the supervisor's own.
-	MountNamespace string
-	// Cgroup is a folder of cgroup v2 that daemons start in, made if missing, and
-	// then removed when the supervisor leaves. A supervisor in a container needs
-	// it, as all that is in the container's own is killed with it. Empty for the
+	// MountNamespace, such as /proc/1/ns/mnt, is the mount namespace of the daemons and
+	// of their clients' mounts: the one of the host. A supervisor in a container needs
+	// it, because the daemons outlive the container and its files. Empty for the
 	// supervisor's own.
+	MountNamespace string
+	// Cgroup is a folder of cgroup v2 for the daemons. The supervisor creates it if it
+	// is missing, and then removes it when it leaves. A supervisor in a container needs
+	// it, because the processes of a container's cgroup are killed with the container.
+	// Empty for the supervisor's own.
 	Cgroup string
 
-	// StartTimeout is how long a daemon may take to answer first, which is
-	// seconds where the driver has to initialise the GPU.
+	// StartTimeout limits the time until a daemon answers: seconds if the driver has to
+	// initialise the GPU.
 	StartTimeout time.Duration
-	// CommandTimeout is how long it may take to answer one command.
+	// CommandTimeout limits the time for the answer to a command.
 	CommandTimeout time.Duration
-	// StopGrace is how long it may take to end when asked.
+	// StopGrace limits the time in which a daemon ends on command.
 	StopGrace time.Duration
-	// ProbeInterval is how often a daemon is asked whether it is well.
+	// ProbeInterval is the interval between probes of a daemon.
 	ProbeInterval time.Duration
-	// AnswerAge is how old a daemon's last answer can be for a share that changes
-	// nothing to be given without asking it. It keeps many shares at a time cheap.
+	// AnswerAge is the time after an answer within which a call that changes nothing
+	// does not query the daemon again. It keeps many shares at a time cheap.
 	AnswerAge time.Duration
-	// LogLimit is how many bytes of the disk each log file of a daemon may take;
-	// one that takes more is cut to nothing at the next interval of the probes.
+	// LogLimit is the limit for each log file of a daemon in bytes on the disk. A file
+	// that exceeds it is emptied at the next interval of the probes.
 	LogLimit int64
-	// Clock for intervals and back-off.
+	// Clock is used for intervals and back-off.
 	Clock clock.WithTicker
 
 	// openProcess is pidfd_open, replaced in tests.

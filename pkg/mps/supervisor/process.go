@@ -12,16 +12,16 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// process is one that may or may not be a child of this one.
+// process is a process that need not be a child of this one.
 type process struct {
 	pid   int
-	fd    *os.File // names the process, whoever gets its number later
+	fd    *os.File // a pidfd, because PIDs are reused
 	conn  syscall.RawConn
 	ended chan struct{}
 }
 
-// follow follows a process until it ends or is let go. reap, for a child, is
-// called then. It is [unix.ESRCH] where there is no such process.
+// follow follows a process until it ends or is unfollowed. It calls reap, for a child,
+// when the process ends. The error is [unix.ESRCH] if there is no such process.
 func (o *Options) follow(pid int, reap func()) (*process, error) {
 	fd, err := o.openProcess(pid, 0)
 	if err != nil {
@@ -38,7 +38,7 @@ func (o *Options) follow(pid int, reap func()) (*process, error) {
 	go func() {
 		err := p.conn.Read(pidfdEnded)
 		if err != nil {
-			return // let go
+			return // unfollowed
 		}
 		if reap != nil {
 			reap()
@@ -48,17 +48,18 @@ func (o *Options) follow(pid int, reap func()) (*process, error) {
 	return p, nil
 }
 
-// checkFollow reports whether processes can be followed at all.
+// checkFollow returns an error if the kernel or the container runtime does not allow to
+// follow processes.
 func (o *Options) checkFollow() error {
 	p, err := o.follow(os.Getpid(), nil)
 	if err != nil {
 		return fmt.Errorf("%w: processes cannot be followed: the supervisor needs Linux 5.3 or newer, and a container runtime that lets it call pidfd_open: %w", gpu.ErrNotSupported, err)
 	}
-	p.letGo()
+	p.unfollow()
 	return nil
 }
 
-// alive reports whether it has not ended, as far as is known.
+// alive reports whether it is not known to have ended.
 func (p *process) alive() bool {
 	if p == nil {
 		return false
@@ -71,13 +72,13 @@ func (p *process) alive() bool {
 	}
 }
 
-// is reports whether a check of its number tells of it: once a process has ended,
-// another one can have its number.
+// is reports whether a check of its PID holds for this process: after it has ended,
+// another process can have the PID.
 func (p *process) is(check func(pid int) bool) bool {
 	return check(p.pid) && !p.hasEnded()
 }
 
-// hasEnded asks the kernel whether it has.
+// hasEnded reports whether the kernel considers it ended.
 func (p *process) hasEnded() bool {
 	var ended bool
 	err := p.conn.Control(func(fd uintptr) { ended = pidfdEnded(fd) })
@@ -89,14 +90,14 @@ func pidfdEnded(fd uintptr) bool {
 	return err == nil && n > 0
 }
 
-// letGo stops following it. It lives on.
-func (p *process) letGo() {
+// unfollow stops following it. The process keeps running.
+func (p *process) unfollow() {
 	if p != nil {
 		_ = p.fd.Close()
 	}
 }
 
-// kill ends it at once and waits until it has.
+// kill kills it and waits until it has ended.
 func (p *process) kill(ctx context.Context) error {
 	if err := p.signal(unix.SIGKILL); err != nil {
 		return fmt.Errorf("kill process %d: %w", p.pid, err)

@@ -85,7 +85,7 @@ func TestASupervisorThatCannotFollowProcessesDoesNotStart(t *testing.T) {
 	}
 }
 
-// Between two looks at a process it can end, and another one get its number.
+// A process can end between two checks, and another one get its PID.
 func TestAProcessThatTookTheNumberOfADaemonIsNotADaemon(t *testing.T) {
 	const logDir = "/of/mine"
 	taker := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read _", program)
@@ -112,7 +112,7 @@ func TestAProcessThatTookTheNumberOfADaemonIsNotADaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := double(t)
-	// What was opened under the number is the process that has ended.
+	// The pidfd is of the process that has ended.
 	o.openProcess = func(pid, flags int) (int, error) {
 		if pid == taker.Process.Pid {
 			return unix.Dup(fd)
@@ -122,7 +122,7 @@ func TestAProcessThatTookTheNumberOfADaemonIsNotADaemon(t *testing.T) {
 	found, err := o.findDaemon(logDir)
 	if found != nil || err != nil {
 		t.Errorf("found %+v (%v), want none", found, err)
-		found.letGo()
+		found.unfollow()
 	}
 	if err := o.killProcesses(t.Context(), logDir); err != nil {
 		t.Error(err)

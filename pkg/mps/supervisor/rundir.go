@@ -10,17 +10,17 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// CheckRunDir refuses a run directory in a folder that not every user can pass:
-// an MPS server has the user of its client, and would fail over and over again.
-// It looks where the daemons see their files, and passes over folders that are
-// missing, which the supervisor makes.
+// CheckRunDir returns an error if the run directory is in a folder that not every user
+// can pass: an MPS server has the user of its client and would fail repeatedly. It checks
+// the mount namespace of the daemons, and skips missing folders, which the supervisor
+// creates.
 func (o Options) CheckRunDir() error {
 	return mounts{namespace: o.MountNamespace}.do(func() error {
 		dir := filepath.Dir(o.RunDir)
 		if err := checkPassable(dir); err != nil {
 			return fmt.Errorf("run directory %s: %w", o.RunDir, err)
 		}
-		// Where it is behind links, the folders there count as well.
+		// If the path has links, their targets must be passable too.
 		resolved, err := filepath.EvalSymlinks(dir)
 		if err == nil {
 			err = checkPassable(resolved)
@@ -32,7 +32,7 @@ func (o Options) CheckRunDir() error {
 	})
 }
 
-// checkPassable looks at a folder and all that it is in.
+// checkPassable returns an error if not every user can pass a folder and its parents.
 func checkPassable(dir string) error {
 	for ; ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)

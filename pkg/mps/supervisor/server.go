@@ -14,12 +14,12 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
 )
 
-// endTimeout is how long calls under way may take when the server ends.
+// endTimeout limits the time for calls under way when the server ends.
 const endTimeout = 5 * time.Second
 
-// Serve serves a supervisor on a unix socket that only this user can open,
-// until ctx ends. A socket that is there already is replaced: whoever holds the
-// run directory's lock is the supervisor.
+// Serve serves a supervisor on a unix socket that only this user can open, until ctx ends.
+// It replaces an existing socket: the lock of the run directory makes this process the
+// only supervisor.
 func Serve(ctx context.Context, socket string, s *Supervisor) error {
 	listener, err := listen(ctx, socket)
 	if err != nil {
@@ -31,8 +31,7 @@ func Serve(ctx context.Context, socket string, s *Supervisor) error {
 	go func() {
 		defer close(stopped)
 		<-ctx.Done()
-		// The daemons live on, and so do the calls: the agent repeats those that
-		// are cut off.
+		// The daemons keep running, and the agent repeats interrupted calls.
 		timer := time.AfterFunc(endTimeout, server.Stop)
 		defer timer.Stop()
 		server.GracefulStop()
@@ -44,8 +43,8 @@ func Serve(ctx context.Context, socket string, s *Supervisor) error {
 	return nil
 }
 
-// listen makes the socket in a folder of its own and moves it to its place, so
-// that nobody else can open it at any time.
+// listen creates the socket in a private folder and renames it, so that no other user can
+// open it at any time.
 func listen(ctx context.Context, socket string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o711); err != nil {
 		return nil, err
@@ -62,7 +61,7 @@ func listen(ctx context.Context, socket string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on %s: %w", socket, err)
 	}
 	if unix, ok := listener.(*net.UnixListener); ok {
-		unix.SetUnlinkOnClose(false) // by the name that it had; the next supervisor replaces it
+		unix.SetUnlinkOnClose(false) // the socket has another name by then
 	}
 	if err := errors.Join(os.Chmod(made, 0o600), os.Rename(made, socket)); err != nil {
 		return nil, errors.Join(err, listener.Close())
@@ -70,7 +69,7 @@ func listen(ctx context.Context, socket string) (net.Listener, error) {
 	return listener, nil
 }
 
-// service is the supervisor as gRPC has it.
+// service implements the gRPC service.
 type service struct {
 	mpsv1.UnimplementedSupervisorServer
 	supervisor *Supervisor

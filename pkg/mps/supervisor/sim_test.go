@@ -78,7 +78,7 @@ func simRecord(t *testing.T, w *world, name string) mpssim.Record {
 	return r
 }
 
-func TestTheStandInDaemonIsHeldToItsCeilings(t *testing.T) {
+func TestTheSimulatedDaemonIsHeldToItsCeilings(t *testing.T) {
 	w, sim := newSimWorld(t)
 	devices, err := sim.ComputeDevices()
 	if err != nil {
@@ -118,9 +118,9 @@ func TestTheStandInDaemonIsHeldToItsCeilings(t *testing.T) {
 	}
 }
 
-// The stand-in is a script that runs another program: its own name is a word of
+// The simulated daemon is a script that runs another program: its own name is a word of
 // the command line.
-func TestTheStandInDaemonIsKnownToTheNextSupervisor(t *testing.T) {
+func TestTheSimulatedDaemonIsKnownToTheNextSupervisor(t *testing.T) {
 	w, sim := newSimWorld(t)
 	devices, err := sim.ComputeDevices()
 	if err != nil {

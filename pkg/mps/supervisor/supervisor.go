@@ -17,27 +17,28 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Supervisor owns the control daemons of a node: it starts, asks, changes and
-// stops them as it is told, and starts anew those that die or hang. They live
-// on when it ends, and the next one adopts them.
+// Supervisor runs the control daemons of a node: it starts, queries, changes and stops
+// them on request, and restarts a daemon that dies or hangs. The daemons keep running when
+// it ends, and the next supervisor adopts them.
 type Supervisor struct {
 	options Options
 	lock    *folder.Lock // of the run directory
 
-	stop context.CancelFunc // of what is done unasked
+	stop context.CancelFunc // cancels ctx
+	// ctx is the context of work that no call waits for.
 	ctx  context.Context
 	work sync.WaitGroup
 
 	mu      sync.Mutex
 	daemons map[string]*daemon
-	// leaving: there is no daemon, and will be none.
+	// leaving is set if the supervisor ends and accepts no new daemon.
 	leaving bool
 }
 
-// New is the supervisor of a run directory, which nobody else can be until it
-// is closed or has left: [gpu.ErrInUse] otherwise. Daemons that a supervisor before it
-// started are adopted, and started anew if they have died, while it serves
-// already.
+// New returns the supervisor of a run directory. The error wraps [gpu.ErrInUse] if the
+// directory has another one that is neither closed nor has left. While it serves
+// already, the supervisor adopts the daemons of an earlier one, and restarts daemons
+// that have died.
 func New(ctx context.Context, options Options) (*Supervisor, error) {
 	s := &Supervisor{options: options.withDefaults(), daemons: map[string]*daemon{}}
 	if err := s.options.checkFollow(); err != nil {
@@ -64,7 +65,7 @@ func New(ctx context.Context, options Options) (*Supervisor, error) {
 	return s, nil
 }
 
-// Close ends what the supervisor does. The daemons live on.
+// Close ends the supervisor. The daemons keep running.
 func (s *Supervisor) Close() error {
 	s.end()
 	return s.lock.Close()
@@ -74,11 +75,11 @@ func (s *Supervisor) end() {
 	s.stop()
 	s.work.Wait()
 	for _, d := range s.all() {
-		d.current().letGo()
+		d.current().unfollow()
 	}
 }
 
-// load finds the daemons that there are to be.
+// load reads the records of an earlier supervisor's daemons and keeps them running.
 func (s *Supervisor) load() error {
 	dir := s.options.daemons()
 	entries, err := os.ReadDir(dir)
@@ -88,16 +89,16 @@ func (s *Supervisor) load() error {
 	for _, entry := range entries {
 		name := entry.Name()
 		if err := validateName(name); err != nil {
-			klog.FromContext(s.ctx).Error(err, "A folder among those of the MPS daemons is not one of ours and is left alone", "path", filepath.Join(dir, name))
+			klog.FromContext(s.ctx).Error(err, "Ignoring unknown folder among MPS daemons", "path", filepath.Join(dir, name))
 			continue
 		}
 		d := newDaemon(&s.options, name)
 		s.daemons[name] = d
 		r, err := readRecord(d.folders.record(), name)
 		if err != nil {
-			// What it is to be is not known, so it is neither started nor ended
-			// before somebody says so.
-			klog.FromContext(s.ctx).Error(err, "MPS daemon without a readable record is left alone until it is asked for or stopped", "device", name)
+			// Its settings are unknown, so it is neither started nor stopped before
+			// the agent calls.
+			klog.FromContext(s.ctx).Error(err, "Cannot read the record of an MPS daemon, leaving it alone", "device", name)
 			d.fail(err.Error())
 			continue
 		}
@@ -107,15 +108,15 @@ func (s *Supervisor) load() error {
 	return nil
 }
 
-// EnsureMPS starts a daemon and waits until it answers, or changes the ceilings
-// of the one that runs, also for clients that connect to its servers from now
-// on. The same again changes nothing, and asks a daemon that has not answered of
-// late whether it is well. A daemon that does not come up leaves nothing behind.
+// EnsureMPS starts a daemon and waits until it answers, or changes the ceilings of the
+// running one, also for new clients of its running servers. If nothing changes, it only
+// checks that the daemon answers, unless it did so recently. It removes a daemon that
+// does not come up.
 func (s *Supervisor) EnsureMPS(ctx context.Context, want gpu.MPSDaemon) (gpu.MPSDirs, error) {
 	if err := cmp.Or(validate(want), s.options.folders(want.Name).check()); err != nil {
 		return gpu.MPSDirs{}, err
 	}
-	d, err := s.take(ctx, want.Name)
+	d, err := s.acquire(ctx, want.Name)
 	if err != nil {
 		return gpu.MPSDirs{}, err
 	}
@@ -126,29 +127,29 @@ func (s *Supervisor) EnsureMPS(ctx context.Context, want gpu.MPSDaemon) (gpu.MPS
 		return d.folders.clients(), nil
 	}
 	if d.current().alive() {
-		s.keep(d) // adopted, whatever else
+		s.keep(d) // it was adopted, even if with an error
 	}
-	// One that runs for other devices, of which no record told, is for whoever
-	// knows its claims to stop.
+	// A daemon that serves other devices and has no record must be stopped by the
+	// agent, which knows its claims.
 	if !s.isKept(d) && !errors.Is(err, gpu.ErrInUse) {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.StartTimeout)
 		defer cancel()
 		return gpu.MPSDirs{}, errors.Join(err, s.remove(end, d))
 	}
 	if d.hangs(err) {
-		// It is ended now if it goes on so, and not at the next interval.
+		// Do not wait for the next interval to kill it.
 		s.work.Go(func() { s.probe(d) })
 	}
 	return gpu.MPSDirs{}, err
 }
 
-// StopMPS ends a daemon with its servers and removes its folders, but not its
-// logs. One that is not there is no error.
+// StopMPS ends a daemon with its servers and removes its folders, but not its logs. It
+// succeeds if the daemon does not exist.
 func (s *Supervisor) StopMPS(ctx context.Context, name string) error {
 	if err := validateName(name); err != nil {
 		return err
 	}
-	d, err := s.take(ctx, name)
+	d, err := s.acquire(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -156,18 +157,18 @@ func (s *Supervisor) StopMPS(ctx context.Context, name string) error {
 	return s.remove(ctx, d)
 }
 
-// MPSDaemons looks at every daemon, sorted by name, and asks those that are
-// ready for their servers.
+// MPSDaemons returns the status of every daemon, sorted by name, with the servers of
+// daemons that are ready.
 func (s *Supervisor) MPSDaemons(ctx context.Context) ([]gpu.MPSStatus, error) {
 	all := s.all()
 	statuses := make([]gpu.MPSStatus, len(all))
-	var asked sync.WaitGroup
+	var queries sync.WaitGroup
 	for i, d := range all {
-		asked.Go(func() {
-			status := d.look()
+		queries.Go(func() {
+			status := d.snapshot()
 			if status.State == gpu.MPSReady {
 				var err error
-				if status.Servers, err = d.options.look(ctx, d.folders); err != nil {
+				if status.Servers, err = d.options.serverStatuses(ctx, d.folders); err != nil {
 					status.Problem = err.Error()
 				} else {
 					status.Problem = d.answered()
@@ -176,11 +177,11 @@ func (s *Supervisor) MPSDaemons(ctx context.Context) ([]gpu.MPSStatus, error) {
 			statuses[i] = status
 		})
 	}
-	asked.Wait()
+	queries.Wait()
 	return statuses, ctx.Err()
 }
 
-// all daemons, sorted by name.
+// all returns all daemons, sorted by name.
 func (s *Supervisor) all() []*daemon {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,14 +193,15 @@ func (s *Supervisor) all() []*daemon {
 	return all
 }
 
-// take gives the daemon of that name, known or not, and one's turn at it.
-func (s *Supervisor) take(ctx context.Context, name string) (*daemon, error) {
+// acquire returns the daemon of the name, which it creates if it is unknown, and holds its
+// lock.
+func (s *Supervisor) acquire(ctx context.Context, name string) (*daemon, error) {
 	for {
 		d, fresh, err := s.find(name)
 		if fresh || err != nil {
 			return d, err
 		}
-		if err := d.take(ctx); err != nil {
+		if err := d.acquire(ctx); err != nil {
 			return nil, err
 		}
 		if !d.isGone() {
@@ -209,8 +211,8 @@ func (s *Supervisor) take(ctx context.Context, name string) (*daemon, error) {
 	}
 }
 
-// find gives the daemon of that name. Of a fresh one the caller has the turn:
-// whoever enters it removes it again if it comes to nothing.
+// find returns the daemon of the name. If it is fresh, the caller holds its lock, and must
+// remove it again if it does not start.
 func (s *Supervisor) find(name string) (d *daemon, fresh bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,13 +222,13 @@ func (s *Supervisor) find(name string) (d *daemon, fresh bool, err error) {
 	d, known := s.daemons[name]
 	if !known {
 		d = newDaemon(&s.options, name)
-		d.turn <- struct{}{}
+		d.changing <- struct{}{}
 		s.daemons[name] = d
 	}
 	return d, !known, nil
 }
 
-// remove stops a daemon and forgets it. Its turn is the caller's.
+// remove stops a daemon and forgets it. The caller holds its lock.
 func (s *Supervisor) remove(ctx context.Context, d *daemon) error {
 	if _, err := os.Stat(d.folders.dir); !errors.Is(err, fs.ErrNotExist) {
 		if err := d.stop(ctx); err != nil {
@@ -235,7 +237,7 @@ func (s *Supervisor) remove(ctx context.Context, d *daemon) error {
 		klog.FromContext(ctx).Info("MPS daemon stopped", "device", d.name())
 	}
 	close(d.gone)
-	d.current().letGo()
+	d.current().unfollow()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.daemons, d.name())

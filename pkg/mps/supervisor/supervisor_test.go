@@ -21,7 +21,7 @@ import (
 
 var shareOfA = gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{uuidA}, ThreadPercentage: 25, MemoryLimits: []uint64{20 * gib}}
 
-func TestADaemonHasItsDevicesAndCeilingsBeforeAnybodyIsToldOfIt(t *testing.T) {
+func TestADaemonHasItsDevicesAndCeilingsBeforeTheCallReturns(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	dirs := w.ensure(gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{uuidA, uuidB}, ThreadPercentage: 50, MemoryLimits: []uint64{20 * gib, 10 * gib}})
@@ -42,7 +42,7 @@ func TestADaemonHasItsDevicesAndCeilingsBeforeAnybodyIsToldOfIt(t *testing.T) {
 	}
 }
 
-func TestADaemonWithoutCeilingsIsToldNone(t *testing.T) {
+func TestADaemonWithoutCeilingsReceivesNone(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	w.ensure(gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{uuidA}})
@@ -56,8 +56,8 @@ func TestOneServerForAllUsersIsTheAdministratorsChoice(t *testing.T) {
 	for _, chosen := range []bool{false, true} {
 		w.options.MultiUser = chosen
 		w.start()
-		if told, err := w.client.MultiUser(t.Context()); err != nil || told != chosen {
-			t.Errorf("the client is told %t, %v, want %t", told, err, chosen)
+		if multiUser, err := w.client.MultiUser(t.Context()); err != nil || multiUser != chosen {
+			t.Errorf("the client receives %t, %v, want %t", multiUser, err, chosen)
 		}
 		if !chosen {
 			w.stop()
@@ -69,12 +69,12 @@ func TestOneServerForAllUsersIsTheAdministratorsChoice(t *testing.T) {
 	}
 }
 
-func TestTheSameAgainGivesNoCommand(t *testing.T) {
+func TestTheSameAgainSendsNoCommand(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	w.ensure(shareOfA)
 	pid := w.daemon().PID
-	// Whatever it would be asked or told, it could not answer.
+	// It could not answer any command.
 	w.fault("hung")
 	w.ensure(shareOfA)
 	w.mend("hung")
@@ -229,7 +229,7 @@ func TestADaemonThatDoesNotComeUpHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsNoLimitIsNoContradiction(t *testing.T) {
+func TestAnAnswerWithoutALimitDoesNotContradict(t *testing.T) {
 	w := newWorld(t)
 	w.fault("vague")
 	w.start()

@@ -10,10 +10,10 @@ import (
 
 const mebibyte = 1 << 20
 
-// deviceUUID is what becomes part of an environment variable.
+// deviceUUID matches device UUIDs, which become part of an environment variable.
 var deviceUUID = regexp.MustCompile(`^(GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]{0,127}$`)
 
-// validate refuses what cannot become a daemon.
+// validate returns an error if the settings of a daemon are invalid.
 func validate(d gpu.MPSDaemon) error {
 	if err := validateName(d.Name); err != nil {
 		return err
@@ -43,7 +43,8 @@ func validate(d gpu.MPSDaemon) error {
 	return nil
 }
 
-// validateName keeps a name that becomes a path from leading anywhere else.
+// validateName returns an error unless the name, which becomes part of a path, is the
+// published name of a GPU or MIG device.
 func validateName(name string) error {
 	parsed, err := kind.Parse(name)
 	if err != nil {

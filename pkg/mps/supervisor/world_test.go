@@ -157,7 +157,7 @@ func (w *world) ensure(d gpu.MPSDaemon) gpu.MPSDirs {
 	return dirs
 }
 
-// record replaces a part of what is recorded of the daemon of gpu-1a-00.
+// record replaces a part of the record of the daemon of gpu-1a-00.
 func (w *world) record(old, changed string) {
 	w.t.Helper()
 	path := filepath.Join(w.options.RunDir, "daemons/gpu-1a-00/daemon.json")
@@ -203,7 +203,7 @@ func (w *world) commands(name string) []string {
 	return strings.Split(strings.TrimSpace(string(data)), "\n")
 }
 
-// left is what lies in the daemons' folder.
+// left returns the names in the daemons' folder.
 func (w *world) left() []string {
 	w.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(w.options.RunDir, "daemons"))
