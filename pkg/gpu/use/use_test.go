@@ -102,12 +102,12 @@ func TestCheckFindsWhatDoesNotAdmitAUse(t *testing.T) {
 			whole: []string{"MPS"}, slots: []string{"MPS"}, partition: []string{"MPS"},
 		},
 		"a GPU that a device plugin has allocated": {
-			change: func(f *use.Facts) { f.GPU.Lent = "team/pod" }, sharing: use.Alone,
+			change: func(f *use.Facts) { f.GPU.ExternalPod = "team/pod" }, sharing: use.Alone,
 			whole: []string{"in-use=device-plugin"}, slots: []string{"in-use=device-plugin"}, partition: []string{"in-use=device-plugin"},
 		},
 		"everything at once": {
 			change: func(f *use.Facts) {
-				f.GPU.Fault, f.Unhealthy, f.GPU.Lent = "lost", "lost", "team/pod"
+				f.GPU.Fault, f.Unhealthy, f.GPU.ExternalPod = "lost", "lost", "team/pod"
 				f.GPU.MIG.Enabled, f.GPU.ComputeMode = true, gpu.ComputeModeExclusiveProcess
 			}, sharing: use.TimeSlices,
 			whole:     []string{"unhealthy=lost", "mig-mode=enabled", exclusive, "in-use=device-plugin"},
@@ -142,7 +142,7 @@ func TestProblemsSayWhatToDo(t *testing.T) {
 		"an exclusive GPU":         {func(f *use.Facts) { f.GPU.ComputeMode = gpu.ComputeModeExclusiveProcess }, use.Plain, gpu.ErrNotSupported, "-c DEFAULT, or the configuration says MPS"},
 		"a GPU in MIG mode":        {func(f *use.Facts) { f.GPU.MIG.Enabled = true }, use.Alone, gpu.ErrNotSupported, "switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0"},
 		"a node without MPS":       {func(f *use.Facts) { f.MPS = false }, use.ByMPS, gpu.ErrNotSupported, "its administrator deploys gpu-mps-supervisor"},
-		"a GPU of a pod":           {func(f *use.Facts) { f.GPU.Lent = "team/pod" }, use.Alone, gpu.ErrInUse, "it is free when that pod has ended"},
+		"a GPU of a pod":           {func(f *use.Facts) { f.GPU.ExternalPod = "team/pod" }, use.Alone, gpu.ErrInUse, "it is free when that pod has ended"},
 		"a GPU without MPS limits": {func(f *use.Facts) { f.GPU.ComputeCapability = gpu.Version{Major: 6, Minor: 1} }, use.ByMPS, gpu.ErrNotSupported, "compute capability 6.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
