@@ -15,12 +15,12 @@ const long = `gpu-kubelet-plugin publishes the GPUs of this node to Kubernetes (
 of the DRA driver gpu.nvidia.com) and prepares them for the pods that claim them.
 It runs once on every node with GPUs, next to the kubelet.
 
-Every flag can be given by an environment variable as well: GPU_DRA_ and its name
-in capitals, so that --node-name is GPU_DRA_NODE_NAME. A flag wins over the
-environment, the environment over the default.
+Every flag can be set by an environment variable as well: GPU_DRA_ and its name in
+capitals, for example GPU_DRA_NODE_NAME for --node-name. A flag overrides the
+environment, and the environment the default.
 
 Examples:
-  # What would be published on a DGX H100? No GPU, cluster or root needed, but a
+  # Print the ResourceSlices of a DGX H100. This needs no GPU, cluster or root, but a
   # program built with the tag sim.
   gpu-kubelet-plugin --hardware=sim:dgx-h100 --print-slices
 

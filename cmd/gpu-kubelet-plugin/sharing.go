@@ -39,12 +39,12 @@ func (s *sharing) flags(fs *pflag.FlagSet) {
 	// A context, and as much again to compute with.
 	s.smallest.Quantity = resource.MustParse("1Gi")
 
-	fs.StringVar(&s.supervisor, "mps-supervisor", mpsv1.DefaultSocket, "`SOCKET` of gpu-mps-supervisor, whose MPS daemons hold shares to their limits; empty for none: shares are then counted and held by nobody, and published so")
-	fs.Var(&s.serverMemory, "mps-server-memory", "`SIZE` of what the MPS server of a GPU or MIG device takes of it: devices whose shares MPS holds are published with so much less memory")
-	fs.Var(&s.contextMemory, "mps-context-memory", "`SIZE` of what a process' CUDA context takes of a GPU besides what MPS limits: each of a share's n processes is limited to an nth of its memory, less this")
-	fs.Var(&s.smallest, "smallest-share", "`SIZE` of the smallest share that may be asked for: more than a context, or nothing could be computed in it")
-	fs.Float64Var(&s.overcommit, "compute-overcommit", 1, "how many times the compute of a GPU is promised to shares, as a `RATIO` from 1 on; memory is never promised twice")
-	fs.IntVar(&s.timeSliceSlots, "timeslice-slots", catalog.DefaultTimeSlices, "`NUMBER` of claims that take turns on a GPU, where the node offers timeslice")
+	fs.StringVar(&s.supervisor, "mps-supervisor", mpsv1.DefaultSocket, "`SOCKET` of gpu-mps-supervisor, whose MPS daemons limit shares; empty for none: shares are then counted and not limited, and published so")
+	fs.Var(&s.serverMemory, "mps-server-memory", "`SIZE` of the memory that the MPS server of a GPU or MIG device uses: devices whose shares MPS limits are published with that much less")
+	fs.Var(&s.contextMemory, "mps-context-memory", "`SIZE` of the memory that a process' CUDA context uses and MPS does not limit: each of a share's n processes is limited to an nth of its memory, less this")
+	fs.Var(&s.smallest, "smallest-share", "`SIZE` of the smallest share that may be requested: more than a context, because a process needs memory besides it")
+	fs.Float64Var(&s.overcommit, "compute-overcommit", 1, "how many times the compute of a GPU may be promised to shares, as a `RATIO` from 1 on; memory is never promised twice")
+	fs.IntVar(&s.timeSliceSlots, "timeslice-slots", catalog.DefaultTimeSlices, "`NUMBER` of claims that can have a time slice of a GPU, if the node offers timeslice")
 }
 
 func (s *sharing) complete() error {

@@ -16,22 +16,21 @@ import (
 )
 
 const long = `gpu-mps-supervisor runs the control daemons of CUDA's Multi-Process Service on a
-node: one for each GPU or MIG device that is shared, started and stopped as
-gpu-kubelet-plugin says over a unix socket. The daemons live on when it ends, and
-the next one adopts them; where there are none, it leaves nothing but an empty run
-directory. It never changes the compute mode of a GPU.
+node: one for each GPU or MIG device that is shared, started and stopped by
+gpu-kubelet-plugin over a unix socket. The daemons continue when the supervisor ends,
+and the next one adopts them. Without daemons it leaves only an empty run directory.
+It never changes the compute mode of a GPU.
 
 It needs root, the PID namespace of the host, and CAP_SYS_ADMIN for the mount
-namespace in which a daemon has a /dev/shm of its own, and for the file systems that
-bound what containers can write in its folders. In a container, give it
---mount-namespace and --cgroup, or the daemons end with the container. Without
---mount-namespace, mount the run directory with Bidirectional propagation or give
-it --shm-size=0, or other containers do not see the sockets and the /dev/shm of their
-daemon.
+namespace in which a daemon has its own /dev/shm, and for the file systems that limit
+what containers can write in its folders. In a container, set --mount-namespace and
+--cgroup; otherwise the daemons end with the container. Without --mount-namespace,
+mount the run directory with Bidirectional propagation or set --shm-size=0; otherwise
+other containers do not see the sockets and the /dev/shm of their daemon.
 
-Every flag can be given by an environment variable as well: GPU_MPS_ and its name
-in capitals, so that --driver-root is GPU_MPS_DRIVER_ROOT. A flag wins over the
-environment, the environment over the default.
+Every flag can be set by an environment variable as well: GPU_MPS_ and its name in
+capitals, for example GPU_MPS_DRIVER_ROOT for --driver-root. A flag overrides the
+environment, and the environment the default.
 
 Examples:
   # On a node, as root.

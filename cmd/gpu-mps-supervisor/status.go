@@ -41,7 +41,7 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
 		Short: "Show the daemons that a supervisor runs",
-		Long:  "status asks the supervisor of this node for its daemons and their servers and clients.",
+		Long:  "status lists the daemons of this node's supervisor, with their servers and clients.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if value, ok := os.LookupEnv(twins.Name("socket")); ok && !cmd.Flags().Changed("socket") {
