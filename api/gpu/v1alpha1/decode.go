@@ -46,10 +46,8 @@ func Decode(parameters []byte) (Config, error) {
 
 // document is a configuration as it is written.
 type document interface {
-	// config gives what is meant, defaults filled in.
+	// config returns the configuration, with defaults.
 	config(*problems) Config
-	// fields lists what can be written.
-	fields() string
 }
 
 // newDocument gives what parameters of an apiVersion and kind are decoded into.
@@ -105,7 +103,7 @@ func unmarshal(parameters []byte, into document) error {
 		}
 		texts = append(texts, err.Error())
 	}
-	return fmt.Errorf("%s; its fields are %s", firstOf(texts), into.fields())
+	return fmt.Errorf("%s; its fields are %s", firstOf(texts), describeFields(fieldsOf(reflect.TypeOf(into).Elem())))
 }
 
 // readable says what is wrong with parameters in the words of whoever wrote them.

@@ -9,22 +9,16 @@ import (
 // written from what was not, and hold quantities as text: the decoder of a
 // quantity does not say where in the document it stands.
 
-const sharingFields = "sharing{strategy, timeSlicing{interval}, mps{threadPercentage, memoryLimit, perDevice[]{device, memoryLimit}, multiUser}}"
-
 type gpuDocument struct {
 	metav1.TypeMeta `json:",inline"`
 	Sharing         *sharingDocument `json:"sharing"`
 }
-
-func (*gpuDocument) fields() string { return sharingFields }
 
 func (d *gpuDocument) config(p *problems) Config {
 	return newGpuConfig(d.Sharing.sharing(p))
 }
 
 type migDocument gpuDocument
-
-func (*migDocument) fields() string { return sharingFields }
 
 func (d *migDocument) config(p *problems) Config {
 	sharing := d.Sharing.sharing(p)
@@ -40,8 +34,6 @@ type shareDocument struct {
 	Processes       *int        `json:"processes"`
 	Compute         ComputeMode `json:"compute"`
 }
-
-func (*shareDocument) fields() string { return "strategy, processes, compute" }
 
 func (d *shareDocument) config(p *problems) Config {
 	config := &ShareConfig{

@@ -49,12 +49,6 @@ type nvidiaGpuDocument struct {
 	} `json:"sharing"`
 }
 
-const nvidiaMPSFields = "mpsConfig{defaultActiveThreadPercentage, defaultPinnedDeviceMemoryLimit, defaultPerDevicePinnedMemoryLimit{}, multiUser}"
-
-func (*nvidiaGpuDocument) fields() string {
-	return "sharing{strategy, timeSlicingConfig{interval}, " + nvidiaMPSFields + "}"
-}
-
 func (d *nvidiaGpuDocument) config(p *problems) Config {
 	if d.Sharing == nil {
 		return newGpuConfig(nil)
@@ -77,8 +71,6 @@ type nvidiaMigDocument struct {
 		MpsConfig *nvidiaMPSDocument `json:"mpsConfig"`
 	} `json:"sharing"`
 }
-
-func (*nvidiaMigDocument) fields() string { return "sharing{strategy, " + nvidiaMPSFields + "}" }
 
 func (d *nvidiaMigDocument) config(p *problems) Config {
 	if d.Sharing == nil {
