@@ -162,9 +162,10 @@ fmt: ## Format all Go files
 	gofmt -w $$(git ls-files '*.go')
 
 .PHONY: generate
-generate: ## Generate the deep copies of the public API
-	$(say) "generating code"
+generate: ## Generate the deep copies of the public API, and the tables of the chart and the documents that come from it
+	$(say) "generating code and tables"
 	cd tools && go run ./deepcopy
+	go run ./test/vocabulary
 
 .PHONY: verify
 verify: lint ## Fail if a file is not formatted, a generated file is stale, or lint finds something

@@ -89,10 +89,10 @@ func addShare(a map[string]resourceapi.DeviceAttribute, s *v1alpha1.ShareData) {
 		text(v1alpha1.AttributeSharing, v1alpha1.SharedByNone)
 	}
 	text(v1alpha1.AttributeEnforcement, string(s.Enforcement))
-	quantity(v1alpha1.AttributeShareMemory, s.Memory)
-	number(v1alpha1.AttributeShareCompute, s.Compute)
-	number(v1alpha1.AttributeShareProcesses, s.Processes)
-	number(v1alpha1.AttributeProcessThreadPercentage, s.ThreadPercentage)
-	quantity(v1alpha1.AttributeProcessMemoryLimit, s.MemoryLimit)
-	text(v1alpha1.AttributeTimeSlice, string(s.TimeSlice))
+	quantity(v1alpha1.MetadataShareMemory, s.Memory)
+	number(v1alpha1.MetadataShareCompute, s.Compute)
+	number(v1alpha1.MetadataShareProcesses, s.Processes)
+	number(v1alpha1.MetadataProcessThreadPercentage, s.ThreadPercentage)
+	quantity(v1alpha1.MetadataProcessMemoryLimit, s.MemoryLimit)
+	text(v1alpha1.MetadataTimeSlice, string(s.TimeSlice))
 }

@@ -124,7 +124,7 @@ func TestTheReferenceListsTheAttributesOfContainersAndNoOther(t *testing.T) {
 	constants := publicNames(t)
 	names := map[string]bool{}
 	var values []string
-	for _, m := range regexp.MustCompile(`\b(?:text|number|quantity)\(v1alpha1\.(Attribute\w+), (?:v1alpha1\.(\w+))?`).FindAllStringSubmatch(read(t, "pkg/plugin/data.go"), -1) {
+	for _, m := range regexp.MustCompile(`\b(?:text|number|quantity)\(v1alpha1\.((?:Attribute|Metadata)\w+), (?:v1alpha1\.(\w+))?`).FindAllStringSubmatch(read(t, "pkg/plugin/data.go"), -1) {
 		names[constants[m[1]]] = true
 		if m[2] != "" {
 			values = append(values, constants[m[2]])
@@ -146,7 +146,7 @@ func TestTheReferenceListsTheAttributesOfContainersAndNoOther(t *testing.T) {
 func publicNames(t *testing.T) map[string]string {
 	t.Helper()
 	names := map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^\t?(?:const )?(\w+)[\w ]* = (GroupName \+ )?"([^"]+)"$`).FindAllStringSubmatch(read(t, "api/gpu/v1alpha1/names.go"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\t?(?:const )?(\w+)[\w ]* = (GroupName \+ )?"([^"]+)"(?: +//.*)?$`).FindAllStringSubmatch(read(t, "api/gpu/v1alpha1/names.go"), -1) {
 		names[m[1]] = m[3]
 		if m[2] != "" {
 			names[m[1]] = v1alpha1.GroupName + m[3]

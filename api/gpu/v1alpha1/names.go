@@ -2,8 +2,8 @@ package v1alpha1
 
 // This file holds every name that users, administrators and other programs read
 // or write: in ResourceSlices, claims, DeviceClasses, nodes and the metadata of
-// containers. The tables of the documents are generated from the comments here;
-// their lines that begin with a plus are for the generator, see docs/developer.md.
+// containers. Tables of the documents and the chart are generated from the comments
+// here, also from those behind the names: see docs/developer.md.
 
 // GroupName is the API group of this driver. It begins the names of the driver's
 // taints, labels and annotations, and does not change with the driver's name.
@@ -24,75 +24,79 @@ const (
 // The attributes of devices. A device has an attribute only if its value is known.
 const (
 	// AttributeType is the type of the device.
-	AttributeType = "type"
+	AttributeType = "type" // string: gpu
 	// AttributeUUID is NVML's UUID.
-	AttributeUUID = "uuid"
+	AttributeUUID = "uuid" // string: GPU-8f5e…
 	// AttributeProductName is the name of the product.
-	AttributeProductName = "productName"
+	AttributeProductName = "productName" // string: NVIDIA H100 80GB HBM3
 	// AttributeBrand is the brand of the product.
-	AttributeBrand = "brand"
+	AttributeBrand = "brand" // string: Nvidia
 	// AttributeArchitecture is the architecture of the GPU.
-	AttributeArchitecture = "architecture"
+	AttributeArchitecture = "architecture" // string: Hopper
 	// AttributeCUDAComputeCapability is the CUDA compute capability.
-	AttributeCUDAComputeCapability = "cudaComputeCapability"
+	AttributeCUDAComputeCapability = "cudaComputeCapability" // version: 9.0.0
 	// AttributeDriverVersion is the version of the NVIDIA driver. Semantic versions
 	// have no leading zeros: 570.124.06 becomes 570.124.6.
-	AttributeDriverVersion = "driverVersion"
+	AttributeDriverVersion = "driverVersion" // version: 570.124.6
 	// AttributeCUDADriverVersion is the newest CUDA release that the driver supports.
-	AttributeCUDADriverVersion = "cudaDriverVersion"
+	AttributeCUDADriverVersion = "cudaDriverVersion" // version: 12.8.0
 	// AttributeMultiprocessors is the number of SMs.
-	AttributeMultiprocessors = "multiprocessors"
-	// AttributeMIGCapable is true if the GPU can be cut into MIG instances.
-	AttributeMIGCapable = "migCapable"
-	// AttributeMIGMode is the current MIG mode, on GPUs that have one.
-	AttributeMIGMode = "migMode"
-	// AttributeNVLinkDomain is the same for GPUs that are all linked with each other.
-	AttributeNVLinkDomain = "nvlinkDomain"
-	// AttributeNVLinkPeers is the GPUs at the other ends of the links.
-	AttributeNVLinkPeers = "nvlinkPeers"
+	AttributeMultiprocessors = "multiprocessors" // int: 132
+	// AttributeMIGCapable is true if the GPU can be cut into MIG devices.
+	AttributeMIGCapable = "migCapable" // bool: true
+	// AttributeMIGMode is the current MIG mode; only on GPUs that have one.
+	AttributeMIGMode = "migMode" // string: Disabled
+	// AttributeNVLinkDomain is a name that GPUs have in common if all of them are
+	// linked with each other.
+	AttributeNVLinkDomain = "nvlinkDomain" // string: 1b-00
+	// AttributeNVLinkPeers is the GPUs at the other ends of the links, by their names
+	// without "gpu-".
+	AttributeNVLinkPeers = "nvlinkPeers" // string: 43-00,52-00
 	// AttributeNVLinkLinks is the number of active links of the GPU.
-	AttributeNVLinkLinks = "nvlinkLinks"
-	// AttributeNVLinkCliques is every fully linked group that the GPU belongs to.
-	AttributeNVLinkCliques = "nvlinkCliques"
-	// AttributeFabricClusterUUID is the multi-node NVLink fabric that the GPU has
-	// joined.
-	AttributeFabricClusterUUID = "fabricClusterUUID"
+	AttributeNVLinkLinks = "nvlinkLinks" // int: 18
+	// AttributeNVLinkCliques is every fully linked group that the GPU belongs to; only
+	// with --list-attributes.
+	AttributeNVLinkCliques = "nvlinkCliques" // list of strings: 1b-00,43-00
+	// AttributeFabricClusterUUID is the multi-node NVLink fabric (GB200) that the GPU
+	// has joined.
+	AttributeFabricClusterUUID = "fabricClusterUUID" // string
 	// AttributeFabricCliqueID is the clique of that fabric.
-	AttributeFabricCliqueID = "fabricCliqueID"
+	AttributeFabricCliqueID = "fabricCliqueID" // int
 	// AttributeECCEnabled is true if the GPU's memory corrects errors.
-	AttributeECCEnabled = "eccEnabled"
+	AttributeECCEnabled = "eccEnabled" // bool: true
 	// AttributePersistenceMode is true if the driver keeps the GPU initialized.
-	AttributePersistenceMode = "persistenceMode"
+	AttributePersistenceMode = "persistenceMode" // bool: true
 	// AttributeAddressingMode is the addressing mode of the GPU.
-	AttributeAddressingMode = "addressingMode"
-	// AttributeSharing is what holds a share of the device to its size.
-	AttributeSharing = "sharing"
-	// AttributeEnforcement is how firmly a share is held to its size.
-	AttributeEnforcement = "enforcement"
-	// AttributeProfile is the MIG profile.
-	AttributeProfile = "profile"
-	// AttributeParentUUID is the UUID of the MIG device's GPU.
-	AttributeParentUUID = "parentUUID"
+	AttributeAddressingMode = "addressingMode" // string: HMM
+	// AttributeSharing is what limits a share of the device: "mps", or "none".
+	AttributeSharing = "sharing" // string: mps
+	// AttributeEnforcement is how strictly a share is limited: "cooperative" for MPS, or
+	// "none".
+	AttributeEnforcement = "enforcement" // string: cooperative
+	// AttributeProfile is the MIG profile; only on MIG devices.
+	AttributeProfile = "profile" // string: 1g.10gb
+	// AttributeParentUUID is the UUID of the GPU; only on MIG devices.
+	AttributeParentUUID = "parentUUID" // string: GPU-8f5e…
 )
 
 // The attributes that only the metadata of a container has, of a device that its
 // claim shares with others.
 const (
-	// AttributeShareMemory is the memory that the scheduler has promised.
-	AttributeShareMemory = "shareMemory"
-	// AttributeShareCompute is the compute that the scheduler has promised, in
+	// MetadataShareMemory is the memory that the scheduler has promised.
+	MetadataShareMemory = "shareMemory" // string: 10Gi
+	// MetadataShareCompute is the compute that the scheduler has promised, in
 	// percent of the SMs.
-	AttributeShareCompute = "shareCompute"
-	// AttributeShareProcesses is the number of processes among which memory and
+	MetadataShareCompute = "shareCompute" // int: 25
+	// MetadataShareProcesses is the number of processes among which memory and
 	// compute are divided.
-	AttributeShareProcesses = "shareProcesses"
-	// AttributeProcessThreadPercentage is what each process can have of the SMs.
-	AttributeProcessThreadPercentage = "processThreadPercentage"
-	// AttributeProcessMemoryLimit is what each process can have of the memory,
+	MetadataShareProcesses = "shareProcesses" // int: 2
+	// MetadataProcessThreadPercentage is what each process can have of the SMs.
+	MetadataProcessThreadPercentage = "processThreadPercentage" // int: 12
+	// MetadataProcessMemoryLimit is what each process can have of the memory,
 	// besides its context.
-	AttributeProcessMemoryLimit = "processMemoryLimit"
-	// AttributeTimeSlice is the time slice that the claim asked for.
-	AttributeTimeSlice = "timeSlice"
+	MetadataProcessMemoryLimit = "processMemoryLimit" // string: 4608Mi
+	// MetadataTimeSlice is the time slice that the claim asked for.
+	MetadataTimeSlice = "timeSlice" // string: Short
 )
 
 // The values of [AttributeMIGMode].
@@ -129,13 +133,13 @@ const (
 const (
 	// CapacityMemory is the memory of a GPU or MIG device in bytes, of which claims
 	// take whole Mi. A claim that does not ask for memory takes all.
-	CapacityMemory = "memory"
+	CapacityMemory = "memory" // gpu, mig
 	// CapacityCompute is the compute of a GPU in percent of its SMs. A claim that
 	// does not ask for compute reserves none.
-	CapacityCompute = "compute"
+	CapacityCompute = "compute" // gpu
 	// CapacitySlots is the number of slots of a GPU that is offered in time slices.
 	// A claim that does not ask for slots takes one.
-	CapacitySlots = "slots"
+	CapacitySlots = "slots" // timeslice
 )
 
 // The taints of devices. All have the effect NoSchedule.
@@ -187,23 +191,23 @@ const (
 
 // LabelOffer is the label of a node that says what the node offers, with dots
 // between the words: "share.mig". It wins over the agent's flag --offer.
-const LabelOffer = GroupName + "/offer"
+const LabelOffer = GroupName + "/offer" // Node
 
 // The labels of DeviceClasses, which the chart's admission policies follow.
 const (
 	// LabelType says which type of device the class selects.
-	LabelType = GroupName + "/type"
+	LabelType = GroupName + "/type" // DeviceClass
 	// LabelShares says whether requests must ("only") or must not ("none") ask for
 	// less than a whole device.
-	LabelShares = GroupName + "/shares"
+	LabelShares = GroupName + "/shares" // DeviceClass
 	// LabelMaxMemory says how much memory a request may ask for at most.
-	LabelMaxMemory = GroupName + "/max-memory"
+	LabelMaxMemory = GroupName + "/max-memory" // DeviceClass
 	// LabelMaxCompute says how much compute a request may ask for at most, in
 	// percent of the SMs.
-	LabelMaxCompute = GroupName + "/max-compute"
+	LabelMaxCompute = GroupName + "/max-compute" // DeviceClass
 	// LabelStrategies says which strategies a configuration may have, with dots
 	// between them.
-	LabelStrategies = GroupName + "/strategies"
+	LabelStrategies = GroupName + "/strategies" // DeviceClass
 )
 
 // AnnotationRepaired is the annotation of a node by which an administrator declares
@@ -215,4 +219,4 @@ const (
 //
 // The agent may not write nodes, so the annotation stays. It ends no fault that is
 // reported later.
-const AnnotationRepaired = GroupName + "/repaired"
+const AnnotationRepaired = GroupName + "/repaired" // Node

@@ -23,16 +23,6 @@ gpu.nvidia.com/{{ $label }}: {{ $value | toString | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* What a class of each type can be configured with, in CEL: kinds of parameters,
-     and strategies. */}}
-{{- define "gpu-dra-driver.kindsOfType" -}}
-{'gpu': ['GpuConfig', 'ShareConfig'], 'mig': ['MigConfig', 'MigDeviceConfig', 'ShareConfig'], 'timeslice': ['GpuConfig']}
-{{- end -}}
-
-{{- define "gpu-dra-driver.strategiesOfType" -}}
-{'gpu': ['MPS', 'Plain', 'TimeSlicing'], 'mig': ['MPS', 'Plain', 'TimeSlicing'], 'timeslice': ['TimeSlicing']}
-{{- end -}}
-
 {{/* The strategy of parameters, in CEL; one that is no text is for
      {{ fullname }}-parameters to refuse. */}}
 {{- define "gpu-dra-driver.strategyOf" -}}

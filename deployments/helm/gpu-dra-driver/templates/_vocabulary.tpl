@@ -1,0 +1,80 @@
+{{/* Code generated from api/gpu/v1alpha1 by make generate. DO NOT EDIT. */}}
+
+{{/* The kinds of parameters that a class of each type can have. */}}
+{{- define "gpu-dra-driver.kindsOfType" -}}
+{'gpu': ['GpuConfig', 'ShareConfig'], 'mig': ['MigConfig', 'MigDeviceConfig', 'ShareConfig'], 'timeslice': ['GpuConfig']}
+{{- end -}}
+
+{{/* The strategies that a class of each type can have. */}}
+{{- define "gpu-dra-driver.strategiesOfType" -}}
+{'gpu': ['MPS', 'Plain', 'TimeSlicing'], 'mig': ['MPS', 'Plain', 'TimeSlicing'], 'timeslice': ['TimeSlicing']}
+{{- end -}}
+
+{{/* The capacities of the devices of each type. */}}
+{{- define "gpu-dra-driver.capacitiesOfType" -}}
+{'gpu': ['memory', 'compute'], 'mig': ['memory'], 'timeslice': ['slots']}
+{{- end -}}
+
+{{/* All kinds of parameters. */}}
+{{- define "gpu-dra-driver.kinds" -}}
+['GpuConfig', 'MigConfig', 'MigDeviceConfig', 'ShareConfig']
+{{- end -}}
+
+{{/* All strategies. */}}
+{{- define "gpu-dra-driver.strategies" -}}
+['MPS', 'Plain', 'TimeSlicing']
+{{- end -}}
+
+{{/* All types of devices. */}}
+{{- define "gpu-dra-driver.types" -}}
+['gpu', 'mig', 'timeslice', 'monitor']
+{{- end -}}
+
+{{/* The labels of a class, after the name of the group. */}}
+{{- define "gpu-dra-driver.classLabelNames" -}}
+['type', 'shares', 'max-memory', 'max-compute', 'strategies']
+{{- end -}}
+
+{{/* The intervals of time slices. */}}
+{{- define "gpu-dra-driver.intervals" -}}
+['Default', 'Short', 'Medium', 'Long']
+{{- end -}}
+
+{{/* The most processes of a share. */}}
+{{- define "gpu-dra-driver.maxProcesses" -}}
+48
+{{- end -}}
+
+{{/* The fields of each kind of parameters, by section. */}}
+{{- define "gpu-dra-driver.fieldsOfKinds" -}}
+{
+  'gpu.nvidia.com/v1alpha1 GpuConfig': {
+    'document': ['apiVersion', 'kind', 'sharing'],
+    'sharing': ['strategy', 'timeSlicing', 'mps'],
+    'timeSlicing': ['interval'],
+    'mps': ['threadPercentage', 'memoryLimit', 'perDevice', 'multiUser'],
+    'perDevice': ['device', 'memoryLimit']
+  },
+  'gpu.nvidia.com/v1alpha1 MigConfig': {
+    'document': ['apiVersion', 'kind', 'sharing'],
+    'sharing': ['strategy', 'timeSlicing', 'mps'],
+    'timeSlicing': ['interval'],
+    'mps': ['threadPercentage', 'memoryLimit', 'perDevice', 'multiUser'],
+    'perDevice': ['device', 'memoryLimit']
+  },
+  'gpu.nvidia.com/v1alpha1 ShareConfig': {
+    'document': ['apiVersion', 'kind', 'strategy', 'processes', 'compute']
+  },
+  'resource.nvidia.com/v1beta1 GpuConfig': {
+    'document': ['apiVersion', 'kind', 'sharing'],
+    'sharing': ['strategy', 'timeSlicingConfig', 'mpsConfig'],
+    'timeSlicingConfig': ['interval'],
+    'mpsConfig': ['defaultActiveThreadPercentage', 'defaultPinnedDeviceMemoryLimit', 'defaultPerDevicePinnedMemoryLimit', 'multiUser']
+  },
+  'resource.nvidia.com/v1beta1 MigDeviceConfig': {
+    'document': ['apiVersion', 'kind', 'sharing'],
+    'sharing': ['strategy', 'mpsConfig'],
+    'mpsConfig': ['defaultActiveThreadPercentage', 'defaultPinnedDeviceMemoryLimit', 'defaultPerDevicePinnedMemoryLimit', 'multiUser']
+  }
+}
+{{- end -}}

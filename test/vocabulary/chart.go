@@ -1,0 +1,140 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+const chartFile = "deployments/helm/gpu-dra-driver/templates/_vocabulary.tpl"
+
+// chart returns the tables of the admission policies, in CEL, as helm templates.
+func chart(names []name) string {
+	var out strings.Builder
+	out.WriteString("{{/* Code generated from api/gpu/v1alpha1 by make generate. DO NOT EDIT. */}}\n")
+	define := func(template, comment, text string) {
+		fmt.Fprintf(&out, "\n{{/* %s */}}\n{{- define \"gpu-dra-driver.%s\" -}}\n%s\n{{- end -}}\n", comment, template, text)
+	}
+	define("kindsOfType", "The kinds of parameters that a class of each type can have.", byType(func(k kind.Kind) []string {
+		var kinds []string
+		for _, accepted := range configurationKinds() {
+			if own := ourKind(accepted); k.Accepts(own, false) || k.Accepts(own, true) {
+				kinds = append(kinds, accepted)
+			}
+		}
+		return kinds
+	}))
+	define("strategiesOfType", "The strategies that a class of each type can have.", byType(strategies))
+	define("capacitiesOfType", "The capacities of the devices of each type.", byType(func(k kind.Kind) []string {
+		var capacities []string
+		for _, n := range withPrefix(names, "Capacity") {
+			if slices.Contains(strings.Split(n.detail, ", "), string(k)) {
+				capacities = append(capacities, n.value)
+			}
+		}
+		return capacities
+	}))
+	define("kinds", "All kinds of parameters.", list(configurationKinds()))
+	define("strategies", "All strategies.", list(strategies(kind.GPU)))
+	define("types", "All types of devices.", list(texts(kind.All())))
+	var labels []string
+	for _, n := range withPrefix(names, "Label") {
+		if n.detail == "DeviceClass" {
+			labels = append(labels, strings.TrimPrefix(n.value, v1alpha1.GroupName+"/"))
+		}
+	}
+	define("classLabelNames", "The labels of a class, after the name of the group.", list(labels))
+	define("intervals", "The intervals of time slices.", list(texts(v1alpha1.Intervals())))
+	define("maxProcesses", "The most processes of a share.", strconv.Itoa(v1alpha1.MaxProcesses))
+	define("fieldsOfKinds", "The fields of each kind of parameters, by section.", fieldsOfKinds())
+	return out.String()
+}
+
+// configurationKinds returns the names of the kinds that [v1alpha1.Decode] accepts,
+// sorted.
+func configurationKinds() []string {
+	var kinds []string
+	for _, k := range v1alpha1.Kinds() {
+		kinds = append(kinds, k.Kind)
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
+}
+
+// ourKind returns the kind of our group that a kind is converted to.
+func ourKind(accepted string) string {
+	if accepted == v1alpha1.KindMigDeviceConfig {
+		return v1alpha1.KindMigConfig
+	}
+	return accepted
+}
+
+// strategies returns the strategies of the users of a device of the kind.
+func strategies(k kind.Kind) []string {
+	switch k.Takes() {
+	case kind.TakesMemory:
+		return []string{string(v1alpha1.StrategyMPS), string(v1alpha1.StrategyPlain), string(v1alpha1.StrategyTimeSlicing)}
+	case kind.TakesSlots:
+		return []string{string(v1alpha1.StrategyTimeSlicing)}
+	case kind.TakesNothing:
+	}
+	return nil
+}
+
+// byType returns a CEL map from the device types to lists. Types with an empty list
+// are left out.
+func byType(of func(kind.Kind) []string) string {
+	var entries []string
+	for _, k := range kind.All() {
+		if values := of(k); len(values) > 0 {
+			entries = append(entries, quote(string(k))+": "+list(values))
+		}
+	}
+	return "{" + strings.Join(entries, ", ") + "}"
+}
+
+func texts[T ~string](values []T) []string {
+	all := make([]string, len(values))
+	for i, value := range values {
+		all[i] = string(value)
+	}
+	return all
+}
+
+// list returns a CEL list of strings.
+func list(values []string) string {
+	quoted := make([]string, len(values))
+	for i, value := range values {
+		quoted[i] = quote(value)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}
+
+func quote(text string) string { return "'" + text + "'" }
+
+// fieldsOfKinds returns a CEL map from the kinds to the names of the fields of each
+// of their sections. The document itself is the section "document".
+func fieldsOfKinds() string {
+	var kinds []string
+	for _, k := range v1alpha1.Kinds() {
+		fields := append([]v1alpha1.Field{{Name: "apiVersion"}, {Name: "kind"}}, v1alpha1.Fields(k)...)
+		kinds = append(kinds, fmt.Sprintf("  %s: {\n%s\n  }", quote(k.APIVersion+" "+k.Kind), strings.Join(sections("document", fields), ",\n")))
+	}
+	return "{\n" + strings.Join(kinds, ",\n") + "\n}"
+}
+
+// sections returns the CEL entries of a section and of those within it.
+func sections(section string, fields []v1alpha1.Field) []string {
+	var names, inner []string
+	for _, field := range fields {
+		names = append(names, field.Name)
+		if field.Fields != nil {
+			inner = append(inner, sections(field.Name, field.Fields)...)
+		}
+	}
+	return append([]string{"    " + quote(section) + ": " + list(names)}, inner...)
+}
