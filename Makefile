@@ -222,7 +222,7 @@ golden: ## Regenerate the golden files; read the diff before you commit it
 	UPDATE_GOLDEN=1 go test ./api/... ./pkg/... ./cmd/...
 
 .PHONY: clean
-clean: ## Remove what was built; takes running test clusters down first
+clean: ## Remove all build results; takes running test clusters down first
 	@if [ -x $(BIN)/cluster ] && [ "$$(id -u)" = 0 ]; then $(BIN)/cluster down --all; fi
 	rm -rf $(BUILD)
 

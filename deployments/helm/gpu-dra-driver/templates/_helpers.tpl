@@ -32,14 +32,14 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if include "gpu-dra-driver.simulated" . }}-sim{{ end -}}
 {{- end -}}
 
-{{/* What the cluster tells of itself. */}}
+{{/* Facts read from the cluster. */}}
 
 {{- define "gpu-dra-driver.isGKE" -}}
 {{- if contains "-gke." .Capabilities.KubeVersion.Version }}true{{ end -}}
 {{- end -}}
 
-{{/* The folder of the driver container that the GPU operator runs; empty where
-     it runs none, or the cluster cannot be asked. */}}
+{{/* The folder of the driver container that the GPU operator runs; empty if it
+     runs none, or the cluster cannot be queried. */}}
 {{- define "gpu-dra-driver.operatorDriver" -}}
 {{- if .Capabilities.APIVersions.Has "nvidia.com/v1/ClusterPolicy" -}}
 {{- with first ((lookup "nvidia.com/v1" "ClusterPolicy" "" "").items | default list) -}}
