@@ -23,23 +23,8 @@ gpu.nvidia.com/{{ $label }}: {{ $value | toString | quote }}
 {{- end }}
 {{- end -}}
 
-<<<<<<< HEAD
-{{/* The strategy of parameters, in CEL; one that is no text is for
-     {{ fullname }}-parameters to refuse. */}}
-=======
-{{/* What a class of each type can be configured with, in CEL: kinds of parameters,
-     and strategies. */}}
-{{- define "gpu-dra-driver.kindsOfType" -}}
-{'gpu': ['GpuConfig', 'ShareConfig'], 'mig': ['MigConfig', 'MigDeviceConfig', 'ShareConfig'], 'timeslice': ['GpuConfig']}
-{{- end -}}
-
-{{- define "gpu-dra-driver.strategiesOfType" -}}
-{'gpu': ['MPS', 'Plain', 'TimeSlicing'], 'mig': ['MPS', 'Plain', 'TimeSlicing'], 'timeslice': ['TimeSlicing']}
-{{- end -}}
-
 {{/* The strategy of parameters, in CEL. {{ fullname }}-parameters refuses one that
      is not a string. */}}
->>>>>>> 067bb41 (chart: comments of the templates in plain English)
 {{- define "gpu-dra-driver.strategyOf" -}}
 ({{ . }}.?kind.orValue('') == 'ShareConfig'
   ? ({{ . }}.?strategy.orValue(null) == null || {{ . }}.strategy == '' ? dyn('MPS') : {{ . }}.strategy)
