@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/markdown"
 )
 
-func TestEveryFenceSaysWhatIsInIt(t *testing.T) {
+func TestEveryFenceNamesItsLanguage(t *testing.T) {
 	known := []string{markdown.Commands, "yaml", "text"}
 	for _, f := range fences(t) {
 		if !slices.Contains(known, f.Language) {
@@ -21,8 +21,7 @@ func TestEveryFenceSaysWhatIsInIt(t *testing.T) {
 	}
 }
 
-// Whoever adds a command that no test runs adds it here, with the reason beside
-// the command, and says in the review why there is no other way.
+// A command that no test runs is listed here and has its reason in the document.
 func TestTheCommandsThatNoTestRunsAreThese(t *testing.T) {
 	want := []string{
 		"README.md: make demo    # as root on Linux: a real one-node Kubernetes with a simulated DGX H100, six pods on it, and a table of who got what",
@@ -72,8 +71,8 @@ func TestCommandsCanBePasted(t *testing.T) {
 	}
 }
 
-// What a reader is told to run stands in a fence, where it is run.
-func TestCommandsInTheTextStandInAFenceToo(t *testing.T) {
+// Only commands in fences are run by a test.
+func TestCommandsInTheTextAreInAFenceToo(t *testing.T) {
 	var run strings.Builder
 	for _, f := range fences(t) {
 		if f.Language == markdown.Commands {

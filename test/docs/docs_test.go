@@ -86,7 +86,7 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 		wantNamed(t, text, doc, names)
 		for _, name := range regexp.MustCompile(`gpu_dra_\w+`).FindAllString(text, -1) {
 			if !slices.Contains(names, name) {
-				t.Errorf("%s names %s, which is no metric", doc, name)
+				t.Errorf("%s names %s, which is not a metric", doc, name)
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func TestEveryAttributeAndCapacityIsDocumented(t *testing.T) {
 	}
 	// An attribute is NAME=VALUE in the text and a capacity NAME:VALUE.
 	quoted, word := regexp.MustCompile(`"[^"]*"|\([^)]*\)`), regexp.MustCompile(`^(\w[\w./]*)[=:].`)
-	// So that what is published only with a flag is looked for as well.
+	// This attribute is published only with a flag.
 	names := map[string]bool{"nvlinkCliques": true}
 	for _, file := range files {
 		for line := range strings.Lines(readFile(t, file)) {
@@ -158,7 +158,7 @@ func publicNames(t *testing.T) map[string]string {
 	return names
 }
 
-func TestEveryFieldThatAClaimIsToldIsInTheReference(t *testing.T) {
+func TestEveryFieldOfTheDeviceDataIsInTheReference(t *testing.T) {
 	wantNamed(t, section(t, reference, "## Status of a claim"), reference, fields(reflect.TypeFor[v1alpha1.DeviceData](), ""))
 }
 
@@ -212,7 +212,7 @@ func TestEveryKindAndFieldOfTheConfigurationIsInTheReference(t *testing.T) {
 	}
 }
 
-// fields gives the paths of the fields of a type that hold a value and no
+// fields returns the paths of the fields of a type that hold a value and no
 // further fields: "sharing.mps.perDevice[].device".
 func fields(of reflect.Type, prefix string) []string {
 	var paths []string
@@ -240,7 +240,7 @@ func fields(of reflect.Type, prefix string) []string {
 
 func TestEveryLinkLeadsSomewhere(t *testing.T) {
 	for _, doc := range documents(t) {
-		// Brackets in code are no links.
+		// Brackets in code are not links.
 		text := code.ReplaceAllString(fenced.ReplaceAllString(read(t, doc), ""), "")
 		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(text, -1) {
 			if strings.Contains(m[1], "://") {
@@ -298,7 +298,7 @@ func documents(t *testing.T) []string {
 	return docs
 }
 
-// anchors are the headings of a document as they stand in links: in small
+// anchors returns the headings of a document as links name them: in small
 // letters, without punctuation, with hyphens for spaces.
 func anchors(text string) []string {
 	var all []string
@@ -309,7 +309,7 @@ func anchors(text string) []string {
 	return all
 }
 
-// section gives a document's text from a heading to the next of its level.
+// section returns a document's text from a heading to the next of its level.
 func section(t *testing.T, doc, heading string) string {
 	t.Helper()
 	_, text, found := strings.Cut(read(t, doc), "\n"+heading+"\n")
@@ -320,7 +320,7 @@ func section(t *testing.T, doc, heading string) string {
 	return text
 }
 
-// wantNamed fails for names that do not stand in the text as code.
+// wantNamed fails for names that are not in the text as code.
 func wantNamed(t *testing.T, text, where string, names []string) {
 	t.Helper()
 	for _, name := range names {

@@ -20,11 +20,11 @@ import (
 )
 
 // The tables that quote events in their first column. A quote has "…" where the
-// text differs from case to case; a cell without is no quote.
+// text differs from case to case; a cell without it is not a quote.
 var quoting = regexp.MustCompile(`(?m)^\| (?:event of the pod|text|the event is about|symptom) \|.*\n\|[-|]+\|\n((?:\|.*\n)+)`)
 
 func TestQuotedEventsAreWhatTheProgramsSay(t *testing.T) {
-	said := sayings(t)
+	said := programTexts(t)
 	quotes := map[string]int{}
 	for _, doc := range documents(t) {
 		for _, table := range quoting.FindAllStringSubmatch(read(t, doc), -1) {
@@ -63,12 +63,12 @@ func TestTheWordsOfEventsInTheReferenceAreTheSentinels(t *testing.T) {
 	}
 }
 
-func TestAQuoteThatNobodySaysIsFound(t *testing.T) {
-	said := sayings(t)
+func TestAQuoteThatNoProgramWritesIsFound(t *testing.T) {
+	said := programTexts(t)
 	for piece, want := range map[string]bool{
 		"a container can be the client of one MPS daemon":  false,
 		"a container can be client of one MPS daemon only": true,
-		// A sentinel and what stands beside it.
+		// A sentinel and the text next to it.
 		"already in use with the time slice": true,
 		"not found with the time slice":      true,
 		"already in use by the time slice":   false,
@@ -82,8 +82,8 @@ func TestAQuoteThatNobodySaysIsFound(t *testing.T) {
 	}
 }
 
-// quotesOf gives the quotes in a cell: what stands in quotation marks there, or
-// else all of it.
+// quotesOf returns the quotes in a cell: the texts in quotation marks, or all of the
+// cell if it has none.
 func quotesOf(cell string) []string {
 	quotes := []string{strings.TrimSpace(cell)}
 	if strings.Contains(cell, `"`) {
@@ -106,10 +106,10 @@ func pieces(quote string) []string {
 	return all
 }
 
-// sayings reports whether a string of the programs contains a text, in whole
-// words. Where a string has %w, each sentinel may stand, and the name of one of
-// the driver's programs where it has its first %s.
-func sayings(t *testing.T) func(text string) bool {
+// programTexts returns a function that reports whether a string of the programs
+// contains a text, in whole words. Each sentinel can replace a %w of the string, and
+// the name of one of the NVIDIA driver's programs its first %s.
+func programTexts(t *testing.T) func(text string) bool {
 	t.Helper()
 	var all strings.Builder
 	known := sentinels(t)
@@ -155,7 +155,7 @@ func sentinels(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// literals are the strings in the Go files of a folder that are no tests.
+// literals returns the strings in the Go files of a folder, without its tests.
 func literals(t *testing.T, folder string) []string {
 	t.Helper()
 	var all []string

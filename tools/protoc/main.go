@@ -1,4 +1,4 @@
-// Command protoc generates Go and gRPC code beside a .proto file, without the
+// Command protoc generates Go and gRPC code next to a .proto file, without the
 // C++ compiler of that name: it compiles the file itself and runs the two
 // plugins that this module pins.
 package main

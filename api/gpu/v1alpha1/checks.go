@@ -16,7 +16,7 @@ const (
 )
 
 var (
-	// quantityForm leaves out exponents: parsing "1e-99999999" takes minutes.
+	// quantityForm excludes exponents: parsing "1e-99999999" takes minutes.
 	quantityForm = regexp.MustCompile(`^[0-9]{1,18}(\.[0-9]{1,9})?(Ki|Mi|Gi|Ti|k|M|G|T)?$`)
 	deviceForm   = regexp.MustCompile(`^(0|[1-9][0-9]{0,3}|(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$`)
 )
@@ -24,10 +24,10 @@ var (
 // amount is a quantity that is not parsed yet.
 type amount string
 
-// UnmarshalJSON takes a string or a number.
+// UnmarshalJSON accepts a string or a number.
 func (a *amount) UnmarshalJSON(data []byte) error { return scalar(data, (*string)(a)) }
 
-// UnmarshalJSON takes a string or a number.
+// UnmarshalJSON accepts a string or a number.
 func (r *DeviceRef) UnmarshalJSON(data []byte) error { return scalar(data, (*string)(r)) }
 
 func scalar(data []byte, into *string) error {
@@ -61,8 +61,8 @@ func (p *problems) between(at *field.Path, value, least, most int) {
 	}
 }
 
-// strategy gives the sharing of a strategy with its defaults, and refuses the
-// section of the other one. The sections are named as they are written.
+// strategy returns the sharing of a strategy with its defaults, and rejects the
+// section of the other strategy. timeSlicing and mps are the names of the sections.
 func (p *problems) strategy(at *field.Path, strategy Strategy, timeSlicing string, hasTimeSlicing bool, mps string, hasMPS bool) *Sharing {
 	sharing := &Sharing{Strategy: strategy}
 	forbid := func(section string, written bool) {
@@ -102,12 +102,12 @@ func (p *problems) device(at *field.Path, ref DeviceRef) {
 	}
 }
 
-// quantity of the amount; 0 where it is not of the form.
+// quantity returns the parsed amount, or 0 if it does not match the form.
 func (a amount) quantity(form *regexp.Regexp) resource.Quantity {
 	if !form.MatchString(string(a)) {
 		return resource.Quantity{}
 	}
-	// What cannot be parsed after all leaves 0.
+	// The quantity stays 0 if parsing fails.
 	quantity, _ := resource.ParseQuantity(string(a))
 	return quantity
 }

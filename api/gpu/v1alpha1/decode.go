@@ -15,12 +15,12 @@ import (
 	strictjson "sigs.k8s.io/json"
 )
 
-// Decode reads the parameters of an opaque configuration, JSON as the API
-// server stores it, fills defaults in and validates. It is strict: a field that
-// would have no effect is an error, because whoever wrote it counts on it.
+// Decode parses the parameters of an opaque configuration, JSON as the API server
+// stores it, sets defaults and validates. It is strict: a field that would have no
+// effect is an error, because its author expects one.
 // GpuConfig and MigDeviceConfig of resource.nvidia.com/v1beta1 are converted.
-// Every error wraps [gpu.ErrInvalid], names the path of the field and what is
-// allowed there, and is one short line whatever the parameters hold.
+// Every error names the path of the field and the values that it can have, and is one
+// short line.
 func Decode(parameters []byte) (Config, error) {
 	if len(parameters) > resourceapi.OpaqueParametersMaxLength {
 		return nil, fmt.Errorf("parameters: %d bytes, at most %d are allowed", len(parameters), resourceapi.OpaqueParametersMaxLength)
@@ -50,7 +50,7 @@ type document interface {
 	config(*problems) Config
 }
 
-// newDocument gives what parameters of an apiVersion and kind are decoded into.
+// newDocument returns an empty document of an apiVersion and kind.
 func newDocument(meta metav1.TypeMeta) (document, *field.Error) {
 	kinds := map[string]document{}
 	switch meta.APIVersion {
@@ -74,8 +74,8 @@ func newDocument(meta metav1.TypeMeta) (document, *field.Error) {
 	return into, nil
 }
 
-// hint says so of parameters under our group that are written as NVIDIA's. Its
-// driver called its group as ours is called before resource.nvidia.com.
+// hint returns advice about parameters of our group that are written as NVIDIA's.
+// NVIDIA's driver used our group's name before resource.nvidia.com.
 func hint(meta metav1.TypeMeta, parameters []byte) string {
 	if meta.APIVersion != GroupVersion {
 		return ""
@@ -106,7 +106,7 @@ func unmarshal(parameters []byte, into document) error {
 	return fmt.Errorf("%s; its fields are %s", firstOf(texts), describeFields(fieldsOf(reflect.TypeOf(into).Elem())))
 }
 
-// readable says what is wrong with parameters in the words of whoever wrote them.
+// readable returns the text of an error in the terms of the document.
 func readable(err error, parameters []byte) string {
 	var mistyped *json.UnmarshalTypeError
 	if !errors.As(err, &mistyped) {
@@ -131,8 +131,8 @@ func readable(err error, parameters []byte) string {
 	return fmt.Sprintf("%s: must be %s, not %s", short(at), wanted, short(mistyped.Value))
 }
 
-// place is the path of a field of the wrong type, with its place in a list, which
-// the decoder leaves out.
+// place returns the path of a field of the wrong type, with its index in a list,
+// which the decoder omits.
 func place(mistyped *json.UnmarshalTypeError, parameters []byte) string {
 	var document any
 	if strictjson.UnmarshalCaseSensitivePreserveInts(parameters, &document) != nil {
@@ -145,8 +145,8 @@ func place(mistyped *json.UnmarshalTypeError, parameters []byte) string {
 	return mistyped.Field
 }
 
-// find looks for the first value of a JSON type at the fields, in all elements of
-// the lists on the way.
+// find returns the path of the first value of a JSON type at the fields, in all
+// elements of the lists on the way.
 func find(value any, fields []string, wrong string) (at string, found bool) {
 	if list, ok := value.([]any); ok {
 		for i, element := range list {
@@ -163,7 +163,7 @@ func find(value any, fields []string, wrong string) (at string, found bool) {
 	return "." + fields[0] + at, found
 }
 
-// typeOf names the JSON type as the decoder does.
+// typeOf returns the decoder's name of a JSON type.
 func typeOf(value any) string {
 	switch value.(type) {
 	case bool:
@@ -181,7 +181,7 @@ func typeOf(value any) string {
 	}
 }
 
-// problems gathers what is wrong with a document.
+// problems collects the errors of a document.
 type problems struct{ list field.ErrorList }
 
 func (p *problems) add(e *field.Error) { p.list = append(p.list, e) }
@@ -197,7 +197,7 @@ func (p *problems) err() error {
 	return errors.New(firstOf(texts))
 }
 
-// firstOf joins the first few of what goes into an event.
+// firstOf joins the first few texts, so that the result fits an event.
 func firstOf(texts []string) string {
 	const most = 3
 	if rest := len(texts) - most; rest > 0 {
@@ -206,7 +206,7 @@ func firstOf(texts []string) string {
 	return strings.Join(texts, "; ")
 }
 
-// short cuts what may be as long as the parameters.
+// short shortens a text that may be as long as the parameters.
 func short(text string) string {
 	const most = 64
 	if len(text) <= most {

@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Each testdata/valid/*.yaml is parameters; the .golden beside it is what they
-// mean, with defaults.
-func TestExamplesAreDecodedWithDefaults(t *testing.T) {
+// Each testdata/valid/*.yaml holds parameters; the .golden file of the same name holds
+// the decoded configuration with its defaults.
+func TestDecodeSetsDefaults(t *testing.T) {
 	each(t, "valid", func(t *testing.T, parameters []byte) string {
 		config, err := Decode(parameters)
 		if err != nil {
@@ -31,8 +31,9 @@ func TestExamplesAreDecodedWithDefaults(t *testing.T) {
 	})
 }
 
-// The .golden beside each testdata/invalid/*.yaml is what its author is told.
-func TestExamplesAreRefusedWithTheFieldAndWhatIsAllowed(t *testing.T) {
+// Each testdata/invalid/*.yaml holds parameters; the .golden file of the same name
+// holds the error.
+func TestInvalidExamplesReturnTheFieldAndItsValues(t *testing.T) {
 	each(t, "invalid", func(t *testing.T, parameters []byte) string {
 		config, err := Decode(parameters)
 		if config != nil || err == nil {
@@ -67,7 +68,7 @@ func each(t *testing.T, folder string, decoded func(*testing.T, []byte) string) 
 	}
 }
 
-// parametersIn gives an example as the API server hands it on.
+// parametersIn returns an example as the API server passes it on.
 func parametersIn(t testing.TB, file string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -81,7 +82,7 @@ func parametersIn(t testing.TB, file string) []byte {
 	return parameters
 }
 
-func TestDecodeRefusesWhatIsNoConfiguration(t *testing.T) {
+func TestDecodeRejectsOtherDocuments(t *testing.T) {
 	for name, c := range map[string]struct{ parameters, want string }{
 		"nothing":                  {``, "unexpected end of JSON input"},
 		"null":                     {`null`, `apiVersion: Unsupported value: ""`},
@@ -103,9 +104,8 @@ func TestDecodeRefusesWhatIsNoConfiguration(t *testing.T) {
 	}
 }
 
-// What fills the 10 KiB that the API server lets through does not fill a pod's
-// events, and a line of them stays one line.
-func TestErrorsAreShortWhateverTheParameters(t *testing.T) {
+// Parameters can have 10 KiB. Their errors are events of a pod, one line each.
+func TestErrorsAreOneShortLine(t *testing.T) {
 	long := strings.Repeat("0=10G,\n", 1400)
 	config := func(kind string, fields map[string]any) []byte {
 		fields["apiVersion"], fields["kind"] = GroupVersion, kind
@@ -158,9 +158,9 @@ func checkText(t *testing.T, err error) {
 	}
 }
 
-// Parsing a quantity costs as much as its exponent says, and whoever may write
-// a claim could stop an agent with one.
-func TestAQuantityCannotKeepTheAgentBusy(t *testing.T) {
+// The time to parse a quantity grows with its exponent, so a claim could block an
+// agent.
+func TestQuantitiesAreParsedQuickly(t *testing.T) {
 	done := make(chan bool, 1)
 	go func() {
 		_, ours := Decode([]byte(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "sharing": {"strategy": "MPS", "mps": {"memoryLimit": "1e-999999999"}}}`))
@@ -177,12 +177,12 @@ func TestAQuantityCannotKeepTheAgentBusy(t *testing.T) {
 	}
 }
 
-func TestIndexTellsAnIndexFromAUUID(t *testing.T) {
+func TestIndexReturnsFalseForAUUID(t *testing.T) {
 	if index, ok := DeviceRef("12").Index(); index != 12 || !ok {
 		t.Errorf("got %d, %v", index, ok)
 	}
 	if _, ok := DeviceRef("GPU-6e2cb7f4-3f09-5a2f-8b6c-0a1b2c3d4e5f").Index(); ok {
-		t.Error("a UUID is no index")
+		t.Error("a UUID is not an index")
 	}
 }
 
@@ -231,7 +231,7 @@ func FuzzDecode(f *testing.F) {
 		if mps == nil {
 			return
 		}
-		// What reaches a container's environment.
+		// The limits become environment variables of a container.
 		limits := mps.PerDevice
 		if mps.MemoryLimit != nil {
 			limits = append(limits, DeviceLimit{Device: "0", MemoryLimit: *mps.MemoryLimit})

@@ -5,9 +5,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The documents differ from the configurations in that they can tell what was
-// written from what was not, and hold quantities as text: the decoder of a
-// quantity does not say where in the document it stands.
+// The documents differ from the configurations in two points. They distinguish a field
+// that is absent from one that is empty, and they hold quantities as text, because the
+// decoder of a quantity does not return its path in the document.
 
 type gpuDocument struct {
 	metav1.TypeMeta `json:",inline"`

@@ -15,7 +15,7 @@ type Field struct {
 	List bool
 	// Map reports whether the field is an object whose keys are not fixed.
 	Map bool
-	// Fields are the fields of the object; nil if the field is no object.
+	// Fields are the fields of the object; nil if the field is not an object.
 	Fields []Field
 }
 

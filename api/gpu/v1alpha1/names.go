@@ -109,8 +109,8 @@ const (
 const (
 	// SharedByMPS is the value if MPS holds shares.
 	SharedByMPS = "mps"
-	// SharedByTimeSlice is the value for a claim that takes turns with others. No
-	// device is published with it.
+	// SharedByTimeSlice is the value for a claim of time slices. No device is
+	// published with it.
 	SharedByTimeSlice = "timeslice"
 	// SharedByNone is the value if nothing holds shares.
 	SharedByNone = "none"

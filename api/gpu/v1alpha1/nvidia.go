@@ -20,15 +20,14 @@ const (
 	KindMigDeviceConfig = "MigDeviceConfig"
 )
 
-// ForNVIDIA reports whether parameters, which [Decode] takes, are written for
-// NVIDIA's own driver. What they are for follows other rules there, see the
-// package claim.
+// ForNVIDIA reports whether parameters that [Decode] accepts are written for NVIDIA's
+// own driver, which applies configurations to devices by other rules.
 func ForNVIDIA(parameters []byte) bool {
 	var meta metav1.TypeMeta
 	return strictjson.UnmarshalCaseSensitivePreserveInts(parameters, &meta) == nil && meta.APIVersion == nvidiaGroupVersion
 }
 
-// nvidiaUnserved says why a kind of NVIDIA's driver is not served.
+// nvidiaUnserved returns the reason if a kind of NVIDIA's driver is not supported.
 func nvidiaUnserved(kind string) (why string, known bool) {
 	switch kind {
 	case "ComputeDomainChannelConfig", "ComputeDomainDaemonConfig", "ImexChannelConfig":
@@ -108,8 +107,8 @@ func (d *nvidiaMPSDocument) limit(p *problems, mps *MPS) {
 	}
 }
 
-// nvidiaThreads refuses 0, which NVIDIA's driver hands on to MPS. What MPS makes
-// of it is not documented.
+// nvidiaThreads rejects 0, which NVIDIA's driver passes to MPS: its effect there is
+// not documented.
 func (p *problems) nvidiaThreads(at *field.Path, percentage *int) *int {
 	if percentage != nil && *percentage == 0 {
 		p.add(field.Invalid(at, 0, "must be 1 to 100: what MPS makes of 0 is documented nowhere; leave it out for no limit"))
@@ -120,12 +119,12 @@ func (p *problems) nvidiaThreads(at *field.Path, percentage *int) *int {
 
 const nvidiaMemoryAllowed = "must be a quantity of at least 1Mi, such as 512Mi, 10Gi or 10e9; of an exponent at most 2 digits are read"
 
-// nvidiaQuantityForm is that of a Kubernetes quantity which is not negative, as
-// far as it is quickly parsed.
+// nvidiaQuantityForm is the form of a Kubernetes quantity that is not negative. It
+// excludes long exponents, which are slow to parse.
 var nvidiaQuantityForm = regexp.MustCompile(`^\+?([0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18})(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E|[eE][+-]?[0-9]{1,2})?$`)
 
-// flooredMemory cuts to whole Mi, as NVIDIA's driver does, so that what it
-// takes is taken here.
+// flooredMemory rounds down to whole Mi, as NVIDIA's driver does, so that the same
+// quantities are valid in both drivers.
 func (p *problems) flooredMemory(at *field.Path, a amount) resource.Quantity {
 	quantity := a.quantity(nvidiaQuantityForm)
 	if quantity.Value() < mebi {

@@ -29,7 +29,7 @@ func TestAddToSchemeRegistersEveryKind(t *testing.T) {
 
 // The vocabulary of hardware, which imports nothing of Kubernetes, has these values
 // too.
-func TestValuesAreThoseOfTheHardware(t *testing.T) {
+func TestValuesEqualTheHardwareVocabulary(t *testing.T) {
 	if v1alpha1.MaxProcesses != gpu.MPSMaxClients {
 		t.Errorf("MaxProcesses is %d, MPS admits %d", v1alpha1.MaxProcesses, gpu.MPSMaxClients)
 	}

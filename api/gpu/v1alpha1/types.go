@@ -76,12 +76,13 @@ type Strategy string
 // The strategies. [Sharing] takes TimeSlicing and MPS, [ShareConfig] takes MPS and
 // Plain.
 const (
-	// StrategyTimeSlicing lets processes take turns. Nothing limits their memory.
+	// StrategyTimeSlicing lets processes share the GPU in time. Nothing limits
+	// their memory.
 	StrategyTimeSlicing Strategy = "TimeSlicing"
 	// StrategyMPS lets processes run at the same time. An MPS daemon limits each.
 	StrategyMPS Strategy = "MPS"
-	// StrategyPlain lets processes take turns. The scheduler counts their memory,
-	// and nothing limits it.
+	// StrategyPlain lets processes share the GPU in time. The scheduler counts their
+	// memory, and nothing limits it.
 	StrategyPlain Strategy = "Plain"
 )
 
@@ -150,7 +151,7 @@ type ComputeMode string
 const (
 	// ComputeProportional is as large a part of the SMs as of the memory.
 	ComputeProportional ComputeMode = "Proportional"
-	// ComputeBurst is no limit.
+	// ComputeBurst means that nothing limits the compute.
 	ComputeBurst ComputeMode = "Burst"
 )
 
