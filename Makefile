@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # gpu-dra-driver. `make help` lists the targets.
 
 SHELL      := /bin/bash

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import "github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/layer"

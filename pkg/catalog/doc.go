@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package catalog describes the GPUs of a node to the scheduler: it turns a
 // [gpu.Node] and what is known of its health into the devices, attributes,
 // capacities and taints of a resourceslice.DriverResources.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cdi describes a prepared claim's devices to the container runtime with the
 // Container Device Interface: one spec file per claim in a directory that the runtime
 // reads.

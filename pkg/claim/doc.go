@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package claim is the life of a prepared claim: what an journal.Device
 // ResourceClaim needs done on this node, doing it, undoing it, and bringing it
 // to rest after a crash.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package gpu is the vocabulary of the driver: what a node and its GPUs are,
 // how devices are named, and the errors that every layer speaks.
 //

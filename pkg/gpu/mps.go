@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package gpu
 
 // MPSMaxClients is how many clients CUDA's Multi-Process Service admits to one

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package gpu
 
 // firstWithoutReset is the compute capability of the first generation (Hopper)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package gpu
 
 // Process is a process with a context on a GPU, as the GPU's driver lists it.

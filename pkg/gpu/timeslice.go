@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package gpu
 
 // TimeSlice is how long a process computes on a GPU before the next one's turn.

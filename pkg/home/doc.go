@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package home is the one folder that the agents of a driver have on a node, in
 // the folder that the kubelet has for the driver:
 //

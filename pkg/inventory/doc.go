@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package inventory knows the GPUs of the node: it scans the hardware, follows its
 // events, keeps faults beyond the end of the agent and knows which GPUs device
 // plugins have given to pods.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package notify signals to subscribers that something has changed. It carries no
 // data: a subscriber reads the present state from its source.
 package notify

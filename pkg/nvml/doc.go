@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nvml reads GPUs through NVIDIA's management library and hands them on
 // as values of package gpu. It is the only caller of that API: return codes are
 // mapped to the sentinel errors of package gpu here and nowhere else, and no type

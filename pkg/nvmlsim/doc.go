@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nvmlsim simulates the GPUs of a node behind go-nvml's
 // [nvml.Interface], so that the very same driver code runs with and without
 // hardware.

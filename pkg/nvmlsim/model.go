@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nvmlsim
 
 // Model describes a node and its GPUs: what does not change while it runs, and

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # nvidia-smi of a simulated NVIDIA driver. It shows the GPUs and MIG devices whose
 # device nodes are below the root that this file is in: on the node all of them, in
 # a container those that it was given. Changes are made by gpu-sim, on the node only.

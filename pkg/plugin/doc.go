@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package plugin is the driver's face towards the kubelet and the API server's
 // claims: it implements upstream's [kubeletplugin.DRAPlugin] on top of package
 // claim.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package podresources reads from the kubelet's PodResources API which GPUs device
 // plugins have allocated to pods.
 //

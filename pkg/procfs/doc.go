@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package procfs reads the name, the start time, the pod and the container of the
 // node's processes from proc, below a [Root]. It reads only files that need no
 // privilege.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package store keeps one file per key: a payload of bytes under an
 // envelope that names its format and carries a checksum of exactly those bytes.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sysfs reads what the kernel says of a node's GPUs: the NUMA node and
 // the PCIe root of each, its device nodes, and the boot ID. Everything is read
 // below a [Root], so that a simulated node's trees or a host's that is mounted

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package admission tries, on a real API server, what the chart's
 // ValidatingAdmissionPolicies admit and what they refuse. The policies and
 // DeviceClasses are those of the manifest that an administrator applies; no

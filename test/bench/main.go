@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command bench measures the real agent binary, on simulated GPUs and against a
 // real API server: how long prepare and unprepare take over the plugin's
 // socket, how long from process start to published ResourceSlices, how much

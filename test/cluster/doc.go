@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cluster runs a real Kubernetes node on one Linux machine for tests
 // and demos: etcd, the control plane, kube-proxy, kubelet, containerd and
 // runc, all in a network namespace of their own. [Up] and [Down] are

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command demo runs the manifests of demo/ on a real cluster with simulated
 // hardware and prints who got what.
 package main

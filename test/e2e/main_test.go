@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package e2e tries the driver on a real cluster: every story of the demo, what
 // happens when a part is restarted or breaks, and that nothing is left.
 package e2e

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package conformance checks that a node's GPUs are as the driver expects them:
 // on the simulator in every run of the tests, and as one test binary on a
 // machine with GPUs,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package images tries the container images on a real cluster: that programs
 // run in them with as little as they say they need, find the NVIDIA driver's
 // library, and bring the CDI hook to the host.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Program language counts, for each folder and document of a repository, the
 // phrases that this project does not use per 1,000 words:
 //

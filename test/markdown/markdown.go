@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package markdown finds what the repository's documents have in fences, so that
 // tests can run the commands and judge the rest.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command mutants shows whether the tests can fail. It applies the mutations of
 // its list to the code, one at a time and without touching the tree, runs the tests
 // of the mutated package, and fails if they pass.

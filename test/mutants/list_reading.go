@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 // readingMutants are in what the hardware says of its health and its memory.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command vocabulary writes the tables of the chart's admission policies and of the
 // documents that are generated from the public vocabulary, api/gpu/v1alpha1.
 // Its test fails if one of them is stale.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package walkthrough runs every command of the repository's documents on a real
 // cluster, as a reader does who goes through a document from its top: in one
 // shell, at the top of the repository, with kubectl, helm, ctr and crane at hand.

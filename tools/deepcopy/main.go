@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command deepcopy generates the deep copies of the public API. It runs
 // Kubernetes' deepcopy-gen as a library, so that a test can generate them into
 // another folder and compare.
@@ -45,6 +47,7 @@ func generate(folder string) error {
 	if err != nil {
 		return err
 	}
+	header = append([]byte("// SPDX-License-Identifier: Apache-2.0\n\n"), header...)
 	targets := func(c *generator.Context) []generator.Target {
 		targets := generators.GetTargets(c, arguments)
 		for _, t := range targets {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package v1alpha1 is the public vocabulary of the driver: everything that users,
 // administrators and other programs read or write.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package environment gives the flags of our programs twins in the environment.
 package environment
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package hardwareflag validates the flags --hardware and --sim-state, which our
 // programs have in common.
 package hardwareflag

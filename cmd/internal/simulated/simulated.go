@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package simulated opens the simulated GPUs of a node. Programs import it only if
 // they are built with the tag sim, so that production programs hold no simulator.
 package simulated

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package allocatortest lets tests put published devices before the scheduler's
 // own allocator. A [Node] holds the slices of one node and what claims have
 // taken from it, and accounts for it as the scheduler's plugin does. There is

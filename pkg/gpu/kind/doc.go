@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package kind holds the kinds of devices that a node publishes: one table,
 // one file for each kind. A kind says how its devices are named, what of a node
 // they stand for, what claims take of them and which configuration they accept.

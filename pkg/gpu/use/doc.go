@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package use decides what a GPU admits now: whether a device can be used in the
 // way that a claim wants, given the GPU's health, compute mode, MIG mode, MPS
 // ability and external allocations. It holds the advice for an administrator too.

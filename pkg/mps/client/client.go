@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package client calls gpu-mps-supervisor, which runs the MPS control daemons of a
 // node. The node agent links this package and not the supervisor.
 package client

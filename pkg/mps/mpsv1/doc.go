@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package mpsv1 is version 1 of the protocol of gpu-mps-supervisor, generated from
 // supervisor.proto, with its translation from and to the vocabulary of package gpu.
 // The node agent uses it through package client.

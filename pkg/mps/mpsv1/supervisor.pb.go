@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The protocol between the node agent and gpu-mps-supervisor: gRPC over a unix
 // socket that only root can open. The version is part of the service's name.
 // Fields are added and never removed, so that agent and supervisor can be upgraded

@@ -1,3 +1,5 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
 /* A management library of driver release 450 with one GPU: it has the functions
  * of that release that a snapshot and a watch call, and none that came later. */
 #include <string.h>

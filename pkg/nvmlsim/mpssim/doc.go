@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package mpssim stands in for NVIDIA's MPS control daemon on a simulated node:
 // a [Daemon] takes the real one's commands and environment, starts a server
 // for its clients and holds them to their limits.

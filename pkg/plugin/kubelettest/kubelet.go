@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package kubelettest talks to a DRA plugin over its sockets as the kubelet
 // does, for tests and benchmarks that have no kubelet.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package apivalidation judges ResourceSlices the way the API server of the
 // pinned Kubernetes does when they are created: the same strategy, conversion,
 // hand-written and declarative rules. It is for golden files and property

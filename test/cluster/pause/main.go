@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command pause holds the namespaces of a pod: it reaps orphans and waits for
 // a signal to end.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command probe prints what a container was given of GPUs, as one JSON
 // document on standard output: device nodes and whether they can be opened,
 // environment, mounts, libraries and DRA device metadata.

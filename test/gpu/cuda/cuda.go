@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cuda is the smallest client of a CUDA driver: it looks at the first
 // device that it is shown and takes memory of it. It loads the driver's library
 // when it is used and so needs no CUDA toolkit, neither to build nor to run.

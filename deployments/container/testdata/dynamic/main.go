@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command dynamic stands in for our programs, which use the C library.
 package main
 

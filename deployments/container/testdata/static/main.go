@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command static stands in for nvidia-cdi-hook.
 package main
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package journal
 
 // Phase is the place of a claim in its life. It follows from the files on the disk

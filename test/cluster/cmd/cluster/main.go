@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command cluster brings a real single-machine Kubernetes up and down for
 // tests and demos.
 package main

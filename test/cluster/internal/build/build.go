@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package build makes the binaries of a test cluster from the Go modules that
 // pin them, and knows when that is not needed.
 //

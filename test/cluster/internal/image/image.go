@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package image builds the two container images of a test cluster from static
 // programs, and writes them as archives that containerd imports. No registry
 // and no container engine takes part.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package process starts the daemons of a cluster so that they outlive the
 // program that started them, and later finds exactly these processes again: by
 // process ID, start time and boot, recorded in a file each.

@@ -1,3 +1,5 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
 // A CUDA driver with one device, on which a process can have the 512 MiB that
 // a limit leaves it. FAIL names a call that fails with error 100.
 #include <stdlib.h>
