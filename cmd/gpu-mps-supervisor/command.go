@@ -85,19 +85,19 @@ func newCommand(simulator simulator) *cobra.Command {
 	return cmd
 }
 
-// run supervises until ctx ends.
+// run runs the supervisor until ctx ends.
 func run(ctx context.Context, o *options) error {
 	supervised, err := o.supervised()
 	if err != nil {
 		return err
 	}
-	// Servers of simulated GPUs have the daemon's user, as those of --multi-user.
+	// Servers of simulated GPUs, and servers with --multi-user, have the daemon's user.
 	if o.hardware == "nvml" && !o.multiUser {
 		if err := supervised.CheckRunDir(); err != nil {
 			return fmt.Errorf("--run-dir=%s: %w", o.runDir, err)
 		}
 	}
-	// What is under way unasked ends after the last call.
+	// Work that no call waits for ends after the last call.
 	running, err := supervisor.New(context.WithoutCancel(ctx), supervised)
 	if err != nil {
 		return err

@@ -20,16 +20,16 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
 )
 
-// twins of the flags in the environment.
+// twins is the prefix of the flags' environment variables.
 const twins = environment.Prefix("GPU_MPS_")
 
 const (
 	mebibyte = 1 << 20
-	// smallestShm holds what MPS itself and a few small clients need.
+	// smallestShm is enough for MPS itself and a few small clients.
 	smallestShm = 16 * mebibyte
 )
 
-// options are the values of all flags.
+// options holds the values of all flags.
 type options struct {
 	hardware   string
 	simState   string
@@ -86,7 +86,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	return sets
 }
 
-// complete refuses what cannot work.
+// complete fills derived values and returns an error if the flags contradict each other.
 func (o *options) complete() error {
 	o.socket = cmp.Or(o.socket, filepath.Join(o.runDir, filepath.Base(mpsv1.DefaultSocket)))
 	for _, path := range []*string{&o.simState, &o.driverRoot, &o.socket, &o.runDir, &o.logDir, &o.cgroup} {
@@ -120,7 +120,8 @@ func (o *options) complete() error {
 	return nil
 }
 
-// supervised finds the driver and says how its daemons run.
+// supervised returns the configuration of the supervisor, with the driver of simulated
+// GPUs if there are any.
 func (o *options) supervised() (supervisor.Options, error) {
 	supervised := supervisor.Options{
 		Driver:         gpu.DriverRoot(o.driverRoot),

@@ -1,7 +1,6 @@
-// Command gpu-mps-supervisor owns the MPS control daemons of a node: it starts
-// and stops them as the node agent says, and starts anew those that die. It is
-// a process of its own so that an update of the agent, or of itself, ends no
-// client.
+// Command gpu-mps-supervisor runs the MPS control daemons of a node: it starts and stops
+// them for the node agent, and restarts daemons that die. It is a separate process so
+// that an update of the agent, or of the supervisor itself, ends no client.
 package main
 
 import (

@@ -81,18 +81,18 @@ func TestAFlagWinsOverTheEnvironmentAndThatOverTheDefault(t *testing.T) {
 	}
 }
 
-func TestWhatCannotWorkIsRefused(t *testing.T) {
+func TestInvalidFlagsAreRefused(t *testing.T) {
 	for name, tc := range map[string]struct{ args []string }{
-		"unknown hardware":              {[]string{"--hardware=amd"}},
-		"a model without a name":        {[]string{"--hardware=sim:"}},
-		"a simulation without a state":  {[]string{"--hardware=sim:dgx-h100"}},
-		"a state without a simulation":  {[]string{"--sim-state=/x"}},
-		"a start that takes no time":    {[]string{"--start-timeout=0s"}},
-		"a start nobody waits for":      {[]string{"--start-timeout=26s"}},
-		"questions without an interval": {[]string{"--probe-interval=1ms"}},
-		"shared memory for nobody":      {[]string{"--shm-size=15Mi"}},
-		"shared memory off the Mi":      {[]string{"--shm-size=16.5Mi"}},
-		"more memory than there can be": {[]string{"--shm-size=100Ei"}},
+		"unknown hardware":                    {[]string{"--hardware=amd"}},
+		"a model without a name":              {[]string{"--hardware=sim:"}},
+		"a simulation without a state":        {[]string{"--hardware=sim:dgx-h100"}},
+		"a state without a simulation":        {[]string{"--sim-state=/x"}},
+		"a start that takes no time":          {[]string{"--start-timeout=0s"}},
+		"a start longer than the agent waits": {[]string{"--start-timeout=26s"}},
+		"probes without an interval":          {[]string{"--probe-interval=1ms"}},
+		"too little shared memory":            {[]string{"--shm-size=15Mi"}},
+		"shared memory off the Mi":            {[]string{"--shm-size=16.5Mi"}},
+		"more memory than there can be":       {[]string{"--shm-size=100Ei"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := parse(tc.args, nil); !errors.Is(err, gpu.ErrInvalid) || !strings.HasPrefix(err.Error(), "--") {
@@ -133,7 +133,7 @@ func TestARunDirectoryThatServersCannotReachIsRefused(t *testing.T) {
 	}
 }
 
-func TestItServesUntilItIsToldToEnd(t *testing.T) {
+func TestItServesUntilItReceivesSIGTERM(t *testing.T) {
 	dir := reachable(t)
 	socket := "--socket=" + filepath.Join(dir, "s")
 	server, out := process(t, "--driver-root="+dir, "--run-dir="+filepath.Join(dir, "run"), "--log-dir="+filepath.Join(dir, "log"), socket)

@@ -16,8 +16,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
 )
 
-// daemonStatus is a daemon as status -o json prints it. Fields are only ever
-// added.
+// daemonStatus is the JSON form of a daemon for status -o json. Fields are added and never
+// removed.
 type daemonStatus struct {
 	Name             string         `json:"name"`
 	Devices          []string       `json:"devices"`
@@ -67,7 +67,7 @@ func statusCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&socket, "socket", socket, "`FILE` of the supervisor's unix socket")
 	cmd.Flags().StringVarP(&format, "output", "o", format, "`FORMAT`: text or json")
-	// The parent's shows the parent's flags.
+	// The help function of the parent would show the flags of the parent.
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
 	})
