@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission tries, on a real API server, what the chart's
-// ValidatingAdmissionPolicies admit and what they refuse. The policies and
-// DeviceClasses are those of the manifest that an administrator applies; no
-// program of the driver runs. What is tried is tried as a dry run.
+// Package admission tests the chart's ValidatingAdmissionPolicies on a real API
+// server. The policies and DeviceClasses come from the manifest that an administrator
+// applies; no program of the driver runs. Every case is a dry run.
 //
-// testdata holds the matrix of cases. What the policies think of parameters is
-// compared with what the agent's decoder thinks.
+// testdata holds the matrix of cases. The policies' verdicts on parameters are compared
+// with those of the agent's decoder.
 package admission
 
 import (

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// row is one row of the matrix: what is tried, and what comes of it. One of
-// Parameters, Devices and Class is given.
+// row is one row of the matrix: an object and the verdict on it. One of Parameters,
+// Devices and Class is set.
 type row struct {
 	Case string `json:"case"`
 	// Namespace is tenant by default.
@@ -26,11 +26,11 @@ type row struct {
 	Version string `json:"version"`
 	// Class is a DeviceClass: its metadata and spec.
 	Class map[string]any `json:"class"`
-	// Refused is part of what is said; empty where it is admitted.
+	// Refused is part of the message; empty if the object is admitted.
 	Refused string `json:"refused"`
 }
 
-// tried gives what the row tries, by kind.
+// tried returns the objects of the row, by kind.
 func (r row) tried(t *testing.T) map[string]*unstructured.Unstructured {
 	namespace := r.Namespace
 	if namespace == "" {

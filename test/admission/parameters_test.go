@@ -60,7 +60,7 @@ func TestAnyParametersGetTheVerdictOfTheAgent(t *testing.T) {
 			t.Fatalf("%s\nthe agent says %q, the policy %q", text(document), agent, policy)
 		}
 		if strings.Contains(policy, "resulted in error") || strings.Contains(policy, "failed expression") {
-			t.Fatalf("%s\nthe policy does not say what is wrong: %s", text(document), policy)
+			t.Fatalf("%s\nthe policy does not name the mistake: %s", text(document), policy)
 		}
 	})
 }
@@ -71,7 +71,7 @@ type tester interface {
 	Fatal(args ...any)
 }
 
-// verdicts gives what is said to parameters; nothing where they are right.
+// verdicts returns the messages about parameters; empty if they are valid.
 func verdicts(t tester, document map[string]any) (agent, policy string) {
 	t.Helper()
 	if _, err := v1alpha1.Decode([]byte(text(document))); err != nil {
@@ -95,8 +95,7 @@ func text(document map[string]any) string {
 	return string(json)
 }
 
-// documents gives parameters out of right and wrong pieces, more of the right
-// ones.
+// documents returns parameters made of valid and invalid values, more of them valid.
 func documents() *rapid.Generator[map[string]any] {
 	values := map[string][]any{
 		"processes": {1, 48, 0, 49, "2", 1.5, nil},

@@ -46,7 +46,7 @@ func TestExpressionsFitTheTypesTheyAreFor(t *testing.T) {
 
 // The driver, the scheduler and the garbage collector go on with claims that
 // were made before the policies and that these would refuse.
-func TestWhatWasThereBeforeCanStillBeChanged(t *testing.T) {
+func TestOlderObjectsCanStillBeChanged(t *testing.T) {
 	for _, o := range world.before {
 		for what, patch := range map[string]string{
 			"a finalizer": `{"metadata":{"finalizers":["resource.kubernetes.io/delete-protection"]}}`,
@@ -104,10 +104,10 @@ func TestALimitFollowsItsClass(t *testing.T) {
 		}
 	}
 	must(t, world.apply(t.Context(), class))
-	until("gives at most 10Gi")
+	until("at most 10Gi of a device")
 	class.SetLabels(map[string]string{"gpu.nvidia.com/type": "gpu", "gpu.nvidia.com/max-memory": "15Gi"})
 	must(t, world.apply(t.Context(), class))
-	until("gives at most 15Gi")
+	until("at most 15Gi of a device")
 	must(t, world.of(class).Delete(t.Context(), class.GetName(), metav1.DeleteOptions{}))
 	until("")
 }
@@ -182,7 +182,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// before gives claims as a user made them before the policies were there.
+// before returns claims that a user created before the policies.
 func before() []*unstructured.Unstructured {
 	wrong := devices{
 		"requests": []any{map[string]any{"name": "gpu", "exactly": map[string]any{

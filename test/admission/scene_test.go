@@ -53,8 +53,8 @@ type scene struct {
 	before []*unstructured.Unstructured
 }
 
-// newScene first makes what was there before the policies, some of which these
-// would refuse.
+// newScene first creates objects that are older than the policies, some of which the
+// policies would refuse.
 func newScene(ctx context.Context, client dynamic.Interface) (*scene, error) {
 	s := &scene{client: client, policies: map[string]*unstructured.Unstructured{}, before: before()}
 	earlier, err := read(classes)
@@ -107,7 +107,7 @@ func (s *scene) inForce(ctx context.Context) error {
 	return nil
 }
 
-// misnamed gives a claim that every class with the label gpu.nvidia.com/type
+// misnamed returns a claim that every class with the label gpu.nvidia.com/type
 // refuses.
 func misnamed(class string) *unstructured.Unstructured {
 	return claim(tenant, devices{"requests": []any{map[string]any{"name": "gpu", "exactly": map[string]any{
@@ -152,7 +152,7 @@ func (s *scene) of(o *unstructured.Unstructured) dynamic.ResourceInterface {
 	return resource.Namespace(o.GetNamespace())
 }
 
-// refusal gives the message of an API server's refusal, empty for none.
+// refusal returns the message of an API server's refusal; empty if err is nil.
 func refusal(err error) (string, error) {
 	if err == nil {
 		return "", nil
@@ -167,21 +167,21 @@ func refusal(err error) (string, error) {
 // devices is the spec.devices of a claim.
 type devices = map[string]any
 
-// claim gives a ResourceClaim.
+// claim returns a ResourceClaim.
 func claim(namespace string, d devices) *unstructured.Unstructured {
 	o := object("resource.k8s.io/v1", "ResourceClaim", namespace, "tried")
 	o.Object["spec"] = map[string]any{"devices": d}
 	return o
 }
 
-// template gives a ResourceClaimTemplate.
+// template returns a ResourceClaimTemplate.
 func template(namespace string, d devices) *unstructured.Unstructured {
 	o := object("resource.k8s.io/v1", "ResourceClaimTemplate", namespace, "tried")
 	o.Object["spec"] = map[string]any{"spec": map[string]any{"devices": d}}
 	return o
 }
 
-// parameters gives an entry of a config.
+// parameters returns an entry of a config.
 func parameters(document map[string]any) map[string]any {
 	return map[string]any{"opaque": map[string]any{"driver": harness.DriverName, "parameters": document}}
 }
@@ -195,7 +195,7 @@ func object(apiVersion, kind, namespace, name string) *unstructured.Unstructured
 	return o
 }
 
-// read gives the objects of a file in YAML.
+// read returns the objects of a file in YAML.
 func read(file string) ([]*unstructured.Unstructured, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

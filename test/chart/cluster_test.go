@@ -21,7 +21,7 @@ func TestTheDriverIsFoundWhereTheClusterHasIt(t *testing.T) {
 	for name, tc := range map[string]struct {
 		on     cluster
 		values string
-		// what the agent is told, and what its containers see.
+		// the agent's flags, and the paths in its container.
 		driver, dev, devInContainer string
 	}{
 		"a driver on the host": {

@@ -49,7 +49,7 @@ func programs() []program {
 			differs: map[string]string{
 				"mount-namespace": "a container's own goes with it",
 				"cgroup":          "a container's own goes with it",
-				"socket":          "the agent and the probe are told of it too",
+				"socket":          "the agent and the probe need the same value",
 			},
 		},
 	}
@@ -83,7 +83,7 @@ func TestEveryFlagOfTheProgramsIsAValueAndNoOther(t *testing.T) {
 	}
 }
 
-func TestDefaultsOfTheChartAreThoseOfThePrograms(t *testing.T) {
+func TestDefaultsOfTheChartEqualThoseOfThePrograms(t *testing.T) {
 	for _, p := range programs() {
 		t.Run(p.container, func(t *testing.T) {
 			known := p.flags(t)

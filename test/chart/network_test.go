@@ -44,14 +44,14 @@ func TestOnlyTheNamespaceOfMonitoringReachesTheAgentsPort(t *testing.T) {
 		}
 	}
 	if got, ok := policies["supervisor"]; !ok || len(got.Ingress) != 0 {
-		t.Errorf("the supervisor's policy: %+v, want one that admits nobody", got)
+		t.Errorf("the supervisor's policy: %+v, want one that admits no peer", got)
 	}
 }
 
-// In a NetworkPolicy an empty list of peers means everybody.
-func TestNoPeersMeanThatNobodyReachesTheAgent(t *testing.T) {
+// In a NetworkPolicy an empty list of peers means all of them.
+func TestAnEmptyListOfPeersAdmitsNoPeer(t *testing.T) {
 	if got := networkPolicies(t, "networkPolicy: {from: []}")["agent"]; len(got.PolicyTypes) != 1 || len(got.Ingress) != 0 {
-		t.Errorf("the agent's policy: %+v, want one that admits nobody", got)
+		t.Errorf("the agent's policy: %+v, want one that admits no peer", got)
 	}
 }
 

@@ -58,7 +58,7 @@ func TestAgentsOverlapWhenUpdatedAndSupervisorsAreLeftAlone(t *testing.T) {
 	if supervisor.Template.Spec.Containers[0].LivenessProbe != nil {
 		t.Error("the kubelet may restart a supervisor")
 	}
-	// A new release of the chart alone is no reason to touch them.
+	// A new release of the chart alone must not change them.
 	for key, value := range supervisor.Template.Labels {
 		if strings.Contains(value, "0.1.0") {
 			t.Errorf("the pods' label %s=%s changes with the chart", key, value)
@@ -143,7 +143,7 @@ func TestNodesAreChosenByAnyLabelAndExcludedByAny(t *testing.T) {
 	}
 }
 
-// argsOf gives a container's arguments; the last of a name wins.
+// argsOf returns a container's arguments; the last one of a name wins.
 func argsOf(c corev1.Container) map[string]string {
 	args := map[string]string{}
 	for _, arg := range c.Args {
@@ -153,8 +153,8 @@ func argsOf(c corev1.Container) map[string]string {
 	return args
 }
 
-// hostPath gives where on the node a path of the first container is; empty for
-// one that is the container's own.
+// hostPath returns the node's path of a path in the first container; empty if the
+// path is the container's own.
 func hostPath(t *testing.T, set *appsv1.DaemonSet, path string) string {
 	t.Helper()
 	pod := set.Spec.Template.Spec

@@ -33,7 +33,7 @@ func TestPoliciesCanBeTriedAndSwitchedOff(t *testing.T) {
 	}
 }
 
-func TestPoliciesAreThoseOfTheDriversName(t *testing.T) {
+func TestPoliciesUseTheDriversName(t *testing.T) {
 	r := mustRender(t, cluster{}, "driverName: gpu.example.com")
 	for _, name := range policies[1:] {
 		policy := find[admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy", name)
@@ -47,7 +47,7 @@ func TestPoliciesAreThoseOfTheDriversName(t *testing.T) {
 	}
 }
 
-func TestClassesCarryWhatIsAskedOfClaims(t *testing.T) {
+func TestClassesCarryTheLimitsOfClaims(t *testing.T) {
 	r := mustRender(t, cluster{}, "policies: {classes: {gpu.nvidia.com: {shares: null}, mps.nvidia.com: {max-memory: 20Gi, max-compute: 50}}}")
 	for class, want := range map[string]map[string]string{
 		"gpu.nvidia.com": {"type": "gpu", "shares": ""},
@@ -74,7 +74,7 @@ func TestMistakesInPoliciesAreRefused(t *testing.T) {
 	for name, values := range map[string]string{
 		"a class that the chart does not have": "policies: {classes: {mps.nvidia.co: {max-memory: 20Gi}}}",
 		"an unknown limit":                     "policies: {classes: {mps.nvidia.com: {maxMemory: 20Gi}}}",
-		"a limit that is no amount":            "policies: {classes: {mps.nvidia.com: {max-memory: 20}}}",
+		"a limit that is not an amount":        "policies: {classes: {mps.nvidia.com: {max-memory: 20}}}",
 		"more than all compute":                "policies: {classes: {mps.nvidia.com: {max-compute: 101}}}",
 		"an unknown strategy":                  "policies: {classes: {mps.nvidia.com: {strategies: mps}}}",
 		"an unknown action":                    "policies: {actions: [Refuse]}",

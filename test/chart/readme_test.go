@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// valuesInTheREADME gives the block of values that begins with a comment.
+// valuesInTheREADME returns the block of values that begins with a comment.
 func valuesInTheREADME(t *testing.T, comment string) string {
 	t.Helper()
 	text, err := os.ReadFile(chartDir + "/README.md")

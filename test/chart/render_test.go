@@ -37,7 +37,7 @@ const (
 type cluster struct {
 	// version of Kubernetes; empty for helm's own.
 	version string
-	// policies are the ClusterPolicies of the GPU operator; nil where it was
+	// policies are the ClusterPolicies of the GPU operator; nil if it was
 	// never installed.
 	policies []map[string]any
 	// nodes by name, with their label nvidia.com/gpu.deploy.driver, which may be
@@ -47,7 +47,7 @@ type cluster struct {
 	apis []string
 }
 
-// rendered is the chart's outcome, by the kinds that helm tells apart.
+// rendered is the output of helm, by its kinds.
 type rendered struct {
 	// files are all templates, by path.
 	files map[string]string
@@ -140,7 +140,7 @@ func valuesFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// document gives the manifests as one YAML stream.
+// document returns the manifests as one YAML stream.
 func document(manifests []string) string {
 	var b strings.Builder
 	for _, m := range manifests {

@@ -38,7 +38,7 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 		"no slots":                             {"timeslice: {slots: 0}", []string{"/timeslice/slots"}},
 		"a boolean as a string":                {"mps: {enabled: 'no'}", []string{"/mps/enabled", "boolean"}},
 		"memory without a unit":                {"shares: {smallest: 1073741824}", []string{"/shares/smallest"}},
-		"memory in a unit that is no whole Mi": {"shares: {smallest: 512Ki}", []string{"/shares/smallest"}},
+		"memory in a unit below Mi":            {"shares: {smallest: 512Ki}", []string{"/shares/smallest"}},
 		"less than all compute":                {"shares: {computeOvercommit: 0.5}", []string{"/shares/computeOvercommit"}},
 		"a profile that is none":               {"mig: {profiles: [1g10gb]}", []string{"/mig/profiles"}},
 		"a profile of an unknown suffix":       {"mig: {profiles: [1g.10gb+you]}", []string{"/mig/profiles"}},
@@ -49,14 +49,14 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 		"a driver root that is neither":        {"driver: {root: operator}", []string{"/driver/root"}},
 		"a run folder too long for a socket":   {"supervisor: {runDir: /var/lib/kubelet/plugins/gpu-mps-supervisor}", []string{"/supervisor/runDir"}},
 		"a duration without a unit":            {"agent: {reconcileInterval: 300}", []string{"/agent/reconcileInterval"}},
-		"an update of nobody":                  {"agent: {updateStrategy: {maxSurge: 0}}", []string{"/agent/updateStrategy/maxSurge"}},
+		"an update of no pod":                  {"agent: {updateStrategy: {maxSurge: 0}}", []string{"/agent/updateStrategy/maxSurge"}},
 		"an update of more than all":           {"agent: {updateStrategy: {maxSurge: 120%}}", []string{"/agent/updateStrategy/maxSurge"}},
 		"a label with a space":                 {"nodes: {withAnyLabel: ['nvidia.com/gpu.present = true']}", []string{"/nodes/withAnyLabel/0"}},
 		"less shared memory than MPS needs":    {"supervisor: {shmSize: 15Mi}", []string{"/supervisor/shmSize"}},
 		"a peer of no kind":                    {"networkPolicy: {from: [{}]}", []string{"/networkPolicy/from/0"}},
 		"no interval":                          {"agent: {reconcileInterval: 0s}", []string{"/agent/reconcileInterval"}},
 		"an interval of less than a second":    {"supervisor: {probeInterval: 500ms}", []string{"/supervisor/probeInterval"}},
-		"a start nobody waits for":             {"supervisor: {startTimeout: 26s}", []string{"/supervisor/startTimeout"}},
+		"a start longer than the agent waits":  {"supervisor: {startTimeout: 26s}", []string{"/supervisor/startTimeout"}},
 		"a start of minutes":                   {"supervisor: {startTimeout: 1m}", []string{"/supervisor/startTimeout"}},
 		"shares that a context fills":          {"{shares: {smallest: 512Mi}}", []string{"shares.smallest (512Mi)", "mps.contextMemory (512Mi)"}},
 		"a context of more than a share":       {"{mps: {contextMemory: 2Gi}}", []string{"shares.smallest (1Gi)", "mps.contextMemory (2Gi)"}},
@@ -125,7 +125,7 @@ func TestProfilesOfEverySuffixAreTaken(t *testing.T) {
 	}
 }
 
-func TestAModelThatIsNotThereIsRefusedWithWhatThereIs(t *testing.T) {
+func TestAMissingModelIsRefusedWithTheModelsThatExist(t *testing.T) {
 	_, err := render(t, cluster{}, "{hardware: 'sim:ten.yaml', simulation: {models: {two.yaml: 'gpus: []'}}}")
 	if err == nil || !strings.Contains(err.Error(), "ten.yaml") || !strings.Contains(err.Error(), "two.yaml") {
 		t.Errorf("error %v, want one that names both models", err)

@@ -102,7 +102,7 @@ func TestAViolationIsFound(t *testing.T) {
 	}
 }
 
-// pkg is what go list tells of a package.
+// pkg is a package as go list prints it.
 type pkg struct {
 	ImportPath string
 	Imports    []string
@@ -131,7 +131,7 @@ func packages(t *testing.T) []pkg {
 	}
 }
 
-// check gives the problems of one package.
+// check returns the problems of one package.
 func check(p pkg) []string {
 	folder := strings.TrimPrefix(p.ImportPath, module)
 	if folder+"/" == module {
@@ -161,8 +161,8 @@ func check(p pkg) []string {
 	return problems
 }
 
-// Production programs hold no simulator. Those that are built with the tag sim do, which
-// shows that the list of dependencies would tell.
+// Production programs hold no simulator. Programs built with the tag sim do, which
+// shows that the list of dependencies is complete.
 func TestOnlyProgramsBuiltWithTheTagSimHoldTheSimulator(t *testing.T) {
 	for _, program := range []string{"gpu-kubelet-plugin", "gpu-mps-supervisor"} {
 		for _, tags := range []string{"", "sim"} {

@@ -136,7 +136,7 @@ func (s *scene) createToken(ctx context.Context, as who, account string) error {
 	return err
 }
 
-// actAs reads secrets with somebody else's rights.
+// actAs reads secrets with the rights of another user.
 func (s *scene) actAs(ctx context.Context, as who, other string) error {
 	return s.clients[as].CoreV1().RESTClient().Get().SetHeader("Impersonate-User", other).AbsPath("/api/v1/nodes").Do(ctx).Error()
 }

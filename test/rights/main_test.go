@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rights tries, on a real API server, what the driver's accounts may do
-// and what they may not. What is applied is the manifest that an administrator
-// applies; no program of the driver runs. Writes are dry runs: they pass
+// Package rights tests the rights of the driver's accounts on a real API server. The
+// accounts come from the manifest that an administrator applies; no program of the
+// driver runs. Writes are dry runs: they pass
 // authentication, authorization, admission and validation, and change nothing.
 package rights
 

@@ -26,10 +26,10 @@ type attempt struct {
 	try  func(ctx context.Context, as who) error
 }
 
-func TestEverybodyMayDoWhatTheyNeedAndNoMore(t *testing.T) {
+func TestEveryAccountHasTheRightsThatItNeedsAndNoMore(t *testing.T) {
 	for _, a := range slices.Concat(sliceAttempts(), statusAttempts(), claimAttempts(), otherAttempts()) {
 		t.Run(strings.ReplaceAll(a.verb+" "+a.resource+": "+a.object, "/", "."), func(t *testing.T) {
-			for _, one := range everybody() {
+			for _, one := range accounts() {
 				err := a.try(t.Context(), one)
 				if one == admin || slices.Contains(a.allowed, one) {
 					if err != nil {
@@ -49,8 +49,8 @@ func TestEverybodyMayDoWhatTheyNeedAndNoMore(t *testing.T) {
 	}
 }
 
-// refused tells an answer of authorization or admission from any other failure:
-// what the strategy of a status refuses comes as a field that is forbidden.
+// refused reports whether authorization or admission refused, and not another check:
+// the strategy of a status refuses with a forbidden field.
 func refused(err error) bool {
 	return apierrors.IsForbidden(err) ||
 		apierrors.IsInvalid(err) && strings.Contains(err.Error(), "Forbidden") && strings.Contains(err.Error(), "permission")

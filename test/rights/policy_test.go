@@ -29,11 +29,11 @@ func TestThePoliciesAloneHoldTheAgentToItsOwn(t *testing.T) {
 	const notHere = "may not write the status of a claim that is not allocated to its node"
 	for name, tc := range map[string]struct {
 		try func(context.Context) error
-		// says is part of the refusal; empty where it is allowed.
+		// says is part of the refusal; empty if it is allowed.
 		says string
 	}{
 		"report on a claim of its node":             {report("claim-a"), ""},
-		"report beside another driver":              {report("claim-a-both"), ""},
+		"report next to another driver":             {report("claim-a-both"), ""},
 		"report again":                              {change("claim-a", func(*resourceapi.ResourceClaimStatus) {}), ""},
 		"patch a report":                            {func(ctx context.Context) error { return world.patchReport(ctx, almightyA, "claim-a", world.nodeA) }, ""},
 		"report on a claim of another node":         {report("claim-b"), notHere},

@@ -37,12 +37,12 @@ const (
 type who string
 
 const (
-	// admin may do everything, and so shows that what is tried can be done.
+	// admin may do everything, which shows that the API server supports each attempt.
 	admin who = "the administrator"
 	// agentA's token is bound to the cluster's real node, as that of a process
 	// that an administrator starts there.
 	agentA who = "the agent of node A"
-	// agentB's token is bound to a pod on node B, as the kubelet gives it.
+	// agentB's token is bound to a pod on node B, as the kubelet requests it.
 	agentB who = "the agent of node B"
 	// agentNowhere has the agent's account and no node.
 	agentNowhere who = "the agent's account without a node"
@@ -57,7 +57,7 @@ const (
 	almightyNowhere who = "the almighty agent without a node"
 )
 
-func everybody() []who {
+func accounts() []who {
 	return []who{admin, agentA, agentB, agentNowhere, supervisor, neighbour, user}
 }
 
@@ -190,7 +190,7 @@ func (s *scene) makeSecrets(ctx context.Context, c *harness.Cluster) error {
 	return nil
 }
 
-// enter gets everybody a token, and with it a client.
+// enter creates a token for every account, and a client with it.
 func (s *scene) enter(ctx context.Context, c *harness.Cluster) error {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	if err != nil {
