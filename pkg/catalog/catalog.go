@@ -60,7 +60,7 @@ type Held map[string]bool
 func (h Held) PartsOf(address gpu.PCIAddress) []kind.Name {
 	var names []kind.Name
 	for _, s := range slices.Sorted(maps.Keys(h)) {
-		if name, err := kind.Parse(s); err == nil && name.Kind == kind.MIG && name.Address == address {
+		if name, err := kind.Parse(s); err == nil && name.IsPartition() && name.Address == address {
 			names = append(names, name)
 		}
 	}
@@ -75,7 +75,7 @@ func (h Held) PartsOf(address gpu.PCIAddress) []kind.Name {
 // switched and partitions that they have made are not in it.
 func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resourceslice.DriverResources {
 	gpus := slices.SortedFunc(slices.Values(node.GPUs), func(a, b gpu.GPU) int { return a.Address.Compare(b.Address) })
-	around := newNeighbourhood(gpus)
+	links := newNeighbourhood(gpus)
 	cut := c.cut(gpus)
 	groups := make([]group, len(gpus))
 	for i, g := range gpus {
@@ -87,13 +87,9 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 		}
 		consumed := consumption(g, counters, len(parts))
 
-		whole := c.device(node, around, g, held)
-		if !c.MIG.Static && (cut[g.Address] || len(parts) > 0) {
-			// It comes and goes with the claims.
-			delete(whole.Attributes, v1alpha1.AttributeMIGMode)
-		}
+		whole := c.device(node, links, g, held, !c.MIG.Static && (cut[g.Address] || len(parts) > 0))
 		whole.ConsumesCounters = consumed[0]
-		whole.Taints = c.taints(facts, kind.Name{Kind: kind.GPU, Address: g.Address}, c.sharing(g, whole), c.withdrawnShare(g, whole))
+		whole.Taints = c.taints(facts, kind.Whole(g.Address), c.sharing(g, whole), c.withdrawnShare(g, whole))
 		groups[i].whole = whole
 		for j, p := range parts {
 			device := c.part(g, p, held)
@@ -111,49 +107,56 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 				withdrawn = v1alpha1.OfferTimeSlice
 			}
 			device.ConsumesCounters = consumed[0]
-			device.Taints = c.taints(facts, timeSliceName(g), use.TimeSlices, withdrawn)
+			device.Taints = c.taints(facts, kind.Slots(g.Address), use.TimeSlices, withdrawn)
 			groups[i].slots = []resourceapi.Device{device}
 		}
 		if len(counters) > 0 {
 			groups[i].counters = []resourceapi.CounterSet{counterSet(g, counters)}
 		}
 	}
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.Pool: {Slices: pages(groups, c.monitors(node, held))}}}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.Pool: {Slices: pages(groups, c.nodeDevices(node, held))}}}
 }
 
-// Attributes gives the attributes of a device of the node, of a MIG device those
-// too that are published only on demand; nil if it is not there.
+// Attributes returns the attributes of a device of the node, including those of a
+// MIG device that are published only on demand; nil if the node has no such device.
 func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-	if name.Kind == kind.Monitor {
-		return monitorAttributes(node)
+	if name.Kind.Scope() == kind.ScopeNode {
+		return name.Kind.Attributes(kind.Facts{Node: node})
 	}
 	i := slices.IndexFunc(node.GPUs, func(g gpu.GPU) bool { return g.Address == name.Address })
 	if i < 0 {
 		return nil
 	}
 	g := node.GPUs[i]
-	switch name.Kind {
-	case kind.MIG:
-		for _, p := range find(g, name) {
-			return c.partAttributes(g, p, true, nil)
-		}
-		return nil
-	case kind.TimeSlice:
-		return c.slots(g).Attributes
-	default:
-		return c.device(node, newNeighbourhood(node.GPUs), g, nil).Attributes
+	if !name.IsPartition() {
+		return name.Kind.Attributes(c.facts(node, newNeighbourhood(node.GPUs), g, nil))
 	}
+	for _, p := range find(g, name) {
+		return c.partAttributes(g, p, true, nil)
+	}
+	return nil
 }
 
-func (c Catalog) device(node gpu.Node, around neighbourhood, g gpu.GPU, held Held) resourceapi.Device {
-	name := g.Address.DeviceName()
-	shared := c.shared(g, name, c.Shares.Memory(g, true), held)
-	a := identify(node, g)
-	c.Shares.describe(a, g, shared)
-	around.describe(a, g, c.ListAttributes)
+// facts returns what the attributes of a whole GPU follow from.
+func (c Catalog) facts(node gpu.Node, links neighbourhood, g gpu.GPU, held Held) kind.Facts {
+	f := kind.Facts{Node: node, GPU: g, NVLink: links.of(g.Address, c.ListAttributes)}
+	c.Shares.describe(&f, c.sharedGPU(g, held))
+	return f
+}
+
+// sharedGPU reports whether claims can take shares of a whole GPU.
+func (c Catalog) sharedGPU(g gpu.GPU, held Held) bool {
+	return c.shared(g, g.Address.DeviceName(), c.Shares.Memory(g, true), held)
+}
+
+// device returns a whole GPU. Its MIG mode varies if claims switch it.
+func (c Catalog) device(node gpu.Node, links neighbourhood, g gpu.GPU, held Held, modeVaries bool) resourceapi.Device {
+	shared := c.sharedGPU(g, held)
+	facts := c.facts(node, links, g, held)
+	facts.MIGModeVaries = modeVaries
 	device := resourceapi.Device{
-		Name:       name,
-		Attributes: a,
+		Name:       g.Address.DeviceName(),
+		Attributes: kind.GPU.Attributes(facts),
 		Capacity:   c.Shares.capacities(g, shared),
 	}
 	if shared {

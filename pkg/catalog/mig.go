@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -176,28 +175,15 @@ func find(g gpu.GPU, name kind.Name) []part {
 }
 
 func (p part) name(g gpu.GPU) kind.Name {
-	return kind.Name{Kind: kind.MIG, Address: g.Address, Profile: p.profile.Profile, Start: p.placement.Start}
+	return kind.Partition(g.Address, p.profile.Profile, p.placement.Start)
 }
 
-// partAttributes gives the attributes of a MIG device. A node has a hundred of
-// them and every byte is there as often, so those that it has in common with its
-// GPU are published only where that is asked for.
-func (c Catalog) partAttributes(g gpu.GPU, p part, all bool, held Held) attributes {
-	a := attributes{}
-	a.name(v1alpha1.AttributeType, v1alpha1.DeviceTypeMIG)
-	a.name(v1alpha1.AttributeProfile, p.profile.Profile.String())
-	a.name(v1alpha1.AttributeParentUUID, g.UUID)
-	a.name(v1alpha1.AttributeUUID, p.uuid)
-	if !all {
-		return a
-	}
-	a.text(v1alpha1.AttributeProductName, g.ProductName)
-	if g.NUMANode != nil {
-		a.number(deviceattribute.StandardDeviceAttributeNUMANode, *g.NUMANode)
-	}
-	a.name(deviceattribute.StandardDeviceAttributePCIeRoot, g.PCIeRoot)
-	c.Shares.describe(a, g, c.sharedPart(g, p, held))
-	return a
+// partAttributes returns the attributes of a MIG device: all of them, or only those
+// that it does not have in common with its GPU.
+func (c Catalog) partAttributes(g gpu.GPU, p part, all bool, held Held) kind.Attributes {
+	f := kind.Facts{GPU: g, Profile: p.profile.Profile, UUID: p.uuid, All: all}
+	c.Shares.describe(&f, c.sharedPart(g, p, held))
+	return kind.MIG.Attributes(f)
 }
 
 // part is a MIG device. Where claims can take shares of it, its memory has no

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // Offer is what a node offers besides whole GPUs. The zero value offers
@@ -32,6 +33,17 @@ var offers = []struct {
 	{v1alpha1.OfferMIG, func(o *Offer) *bool { return &o.MIG }},
 	{v1alpha1.OfferTimeSlice, func(o *Offer) *bool { return &o.TimeSlice }},
 	{v1alpha1.OfferMonitor, func(o *Offer) *bool { return &o.Monitor }},
+}
+
+// Has reports whether the node offers devices of the kind. Whole GPUs are always
+// offered.
+func (o Offer) Has(k kind.Kind) bool {
+	for _, offer := range offers {
+		if offer.word == k.Offer() {
+			return *offer.in(&o)
+		}
+	}
+	return k.Offer() == ""
 }
 
 // KnownOffers are the words that [ParseOffer] understands.

@@ -106,22 +106,19 @@ func (c Catalog) shared(g gpu.GPU, name string, all resource.Quantity, held Held
 // admitsShares reports whether the compute mode of the GPU admits shares: a GPU in
 // ExclusiveProcess runs several processes only as clients of MPS.
 func (c Catalog) admitsShares(g gpu.GPU) bool {
-	device := kind.Name{Kind: kind.GPU, Address: g.Address}
+	device := kind.Whole(g.Address)
 	exclusive := func(p use.Problem) bool { return p.TaintValue == v1alpha1.ComputeModeTaintExclusive }
 	return c.Shares.byMPS(g) || !slices.ContainsFunc(use.Check(use.Facts{GPU: g}, use.Use{Device: device, Sharing: use.Plain}), exclusive)
 }
 
-// describe adds what shares of a GPU, or of a part of it, are held by and how
+// describe says what holds shares of a GPU, or of a partition of it, and how
 // firmly. A container of an MPS share can drop the variables that limit it, and
 // then has what the daemon allows its largest client.
-func (o ShareOffer) describe(a attributes, g gpu.GPU, shared bool) {
-	if shared && o.byMPS(g) {
-		a.name(v1alpha1.AttributeSharing, v1alpha1.SharedByMPS)
-		a.name(v1alpha1.AttributeEnforcement, string(v1alpha1.EnforcementCooperative))
-		return
+func (o ShareOffer) describe(f *kind.Facts, shared bool) {
+	f.Sharing, f.Enforcement = v1alpha1.SharedByNone, string(v1alpha1.EnforcementNone)
+	if shared && o.byMPS(f.GPU) {
+		f.Sharing, f.Enforcement = v1alpha1.SharedByMPS, string(v1alpha1.EnforcementCooperative)
 	}
-	a.name(v1alpha1.AttributeSharing, v1alpha1.SharedByNone)
-	a.name(v1alpha1.AttributeEnforcement, string(v1alpha1.EnforcementNone))
 }
 
 // capacities gives the capacities of a GPU, with the policies that make them

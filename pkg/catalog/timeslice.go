@@ -6,7 +6,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -30,35 +29,21 @@ func Slots(consumed map[resourceapi.QualifiedName]resource.Quantity) (int, error
 
 // timeSliced reports whether the GPU is offered in time slices, or held so.
 func (c Catalog) timeSliced(g gpu.GPU, held Held) bool {
-	_, taken := held[timeSliceName(g).String()]
+	_, taken := held[kind.Slots(g.Address).String()]
 	return (c.offersSlots() || taken) && !c.Exclusive
 }
 
 func (c Catalog) offersSlots() bool { return c.Offer.TimeSlice && !c.NoCounters }
 
-func timeSliceName(g gpu.GPU) kind.Name {
-	return kind.Name{Kind: kind.TimeSlice, Address: g.Address}
-}
-
 // slots returns the device of which claims take slots. A claim for slots selects
 // by what runs on the GPU and by what is close to it; the GPU's own device has the
 // other attributes.
 func (c Catalog) slots(g gpu.GPU) resourceapi.Device {
-	a := attributes{}
-	a.name(v1alpha1.AttributeType, v1alpha1.DeviceTypeTimeSlice)
-	a.name(v1alpha1.AttributeUUID, g.UUID)
-	a.text(v1alpha1.AttributeProductName, g.ProductName)
-	a.release(v1alpha1.AttributeCUDAComputeCapability, g.ComputeCapability)
-	if g.NUMANode != nil {
-		a.number(deviceattribute.StandardDeviceAttributeNUMANode, *g.NUMANode)
-	}
-	a.name(deviceattribute.StandardDeviceAttributePCIeRoot, g.PCIeRoot)
-
 	slots := int64(cmp.Or(c.TimeSlices, DefaultTimeSlices))
 	shared := true
 	return resourceapi.Device{
-		Name:                     timeSliceName(g).String(),
-		Attributes:               a,
+		Name:                     kind.Slots(g.Address).String(),
+		Attributes:               kind.TimeSlice.Attributes(kind.Facts{GPU: g}),
 		AllowMultipleAllocations: &shared,
 		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
 			v1alpha1.CapacitySlots: {Value: number(slots), RequestPolicy: policy(number(1), number(1), number(1))},

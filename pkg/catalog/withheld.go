@@ -28,12 +28,12 @@ func (c Catalog) Withheld(node gpu.Node) []string {
 
 // computeMode returns what the compute mode of the GPU keeps claims from.
 func (c Catalog) computeMode(g gpu.GPU) []string {
-	uses := []use.Use{{Device: kind.Name{Kind: kind.GPU, Address: g.Address}, Sharing: use.Alone}}
+	uses := []use.Use{{Device: kind.Whole(g.Address), Sharing: use.Alone}}
 	if c.Offer.Share && !c.Exclusive && !c.Shares.byMPS(g) {
 		uses = append(uses, use.Use{Device: uses[0].Device, Sharing: use.Plain})
 	}
 	if c.Offer.TimeSlice && !c.Exclusive {
-		uses = append(uses, use.Use{Device: timeSliceName(g), Sharing: use.TimeSlices})
+		uses = append(uses, use.Use{Device: kind.Slots(g.Address), Sharing: use.TimeSlices})
 	}
 	var why []string
 	for _, u := range uses {

@@ -591,11 +591,11 @@ func TestSubscribersHearOfChanges(t *testing.T) {
 func TestAttributesAreThePublishedOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &hardware{node: gpus(2)})
-		attributes := r.Attributes(kind.Name{Kind: kind.GPU, Address: address(1)})
+		attributes := r.Attributes(kind.Whole(address(1)))
 		if uuid := attributes["uuid"].StringValue; uuid == nil || *uuid != "GPU-1" {
 			t.Errorf("attributes %v", attributes)
 		}
-		if attributes := r.Attributes(kind.Name{Kind: kind.GPU, Address: address(7)}); attributes != nil {
+		if attributes := r.Attributes(kind.Whole(address(7))); attributes != nil {
 			t.Errorf("a GPU that is not there has attributes: %v", attributes)
 		}
 	})

@@ -39,11 +39,14 @@ func (c *Controller) devices(view inventory.View) []inventory.DeviceHealth {
 		for _, slice := range pool.Slices {
 			for _, device := range slice.Devices {
 				name, err := kind.Parse(device.Name)
-				if name.Kind == kind.Monitor {
+				if err != nil {
+					continue
+				}
+				if name.Kind.Scope() == kind.ScopeNode {
 					devices = append(devices, view.AllGPUs(device.Name))
 					continue
 				}
-				if d, known := whole[name.Address]; err == nil && known && name.Kind != kind.GPU {
+				if d, known := whole[name.Address]; known && d.Name != device.Name {
 					d.Name = device.Name
 					devices = append(devices, d)
 				}

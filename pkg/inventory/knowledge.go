@@ -180,7 +180,7 @@ func (k *knowledge) faulty() []string { return slices.Sorted(maps.Keys(k.faults)
 // and a MIG mode that only they need. A mode is theirs only if its record says so.
 func without(g gpu.GPU, held map[string]bool, switched bool) gpu.GPU {
 	g.MIG.Partitions = slices.DeleteFunc(slices.Clone(g.MIG.Partitions), func(p gpu.Partition) bool {
-		name := kind.Name{Kind: kind.MIG, Address: g.Address, Profile: p.Profile, Start: p.Placement.Start}
+		name := kind.Partition(g.Address, p.Profile, p.Placement.Start)
 		_, theirs := held[name.String()]
 		return theirs
 	})

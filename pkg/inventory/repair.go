@@ -43,7 +43,7 @@ func (r repair) names(uuid, address string) bool {
 		return true
 	}
 	name, err := kind.Parse(r.device)
-	return err == nil && name.Kind == kind.GPU && name.Address.String() == address
+	return err == nil && name.Address.String() == address && name.String() == name.Address.DeviceName()
 }
 
 // end returns the causes that remain, and those that the entry declares ended. A

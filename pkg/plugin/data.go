@@ -17,7 +17,7 @@ import (
 func dataOf(d claim.Device) *v1alpha1.DeviceData {
 	data := v1alpha1.NewDeviceData()
 	data.UUID = d.UUID
-	if d.Kind != kind.Monitor {
+	if d.Kind.Scope() != kind.ScopeNode {
 		data.PCIBusID = d.Address.String()
 	}
 	if known(d.Share) {

@@ -93,7 +93,7 @@ func each[T any](items []T, do func(int, T)) {
 func kindsOf(devices []claim.Device) string {
 	var kinds []string
 	for _, d := range devices {
-		kind := string(d.Kind)
+		kind := d.Kind.Label()
 		if known(d.Share) && d.Share.Memory != 0 {
 			kind += "-share"
 		}

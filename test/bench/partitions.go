@@ -90,7 +90,7 @@ func smallestPartitions(devices []string) []kind.Name {
 	var smallest []kind.Name
 	for _, name := range devices {
 		device, err := kind.Parse(name)
-		if err == nil && device.Kind == kind.MIG && device.Profile.Slices == 1 && device.Profile.Media == "" {
+		if err == nil && device.IsPartition() && device.Profile.Slices == 1 && device.Profile.Media == "" {
 			smallest = append(smallest, device)
 		}
 	}

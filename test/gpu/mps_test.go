@@ -104,12 +104,12 @@ func (m *machine) mpsTargets(t *testing.T) (targets []mpsTarget, why string) {
 		case g.ComputeMode == gpu.ComputeModeProhibited:
 			why = fmt.Sprintf("the compute mode of %s is %s", g.Address, g.ComputeMode)
 		case !g.MIG.Enabled:
-			add(kind.Name{Kind: kind.GPU, Address: g.Address}, g.UUID, g.MemoryBytes)
+			add(kind.Whole(g.Address), g.UUID, g.MemoryBytes)
 		case len(g.MIG.Partitions) == 0:
 			why = fmt.Sprintf("MIG is on at %s, and it has no MIG device", g.Address)
 		default:
 			p := g.MIG.Partitions[0]
-			add(kind.Name{Kind: kind.MIG, Address: g.Address, Profile: p.Profile, Start: p.Placement.Start}, p.UUID, memoryOf(g, p.Profile))
+			add(kind.Partition(g.Address, p.Profile, p.Placement.Start), p.UUID, memoryOf(g, p.Profile))
 		}
 	}
 	return targets, why
@@ -224,7 +224,7 @@ func TestMPSOnASimulatedMIGDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	targets, _ := m.mpsTargets(t)
-	name := kind.Name{Kind: kind.MIG, Address: address, Profile: profile, Start: 3}.String()
+	name := kind.Partition(address, profile, 3).String()
 	i := slices.IndexFunc(targets, func(d mpsTarget) bool { return d.Name == name })
 	if i < 0 {
 		t.Fatalf("%s is not among %+v", name, targets)

@@ -150,7 +150,7 @@ func newSeats(devices map[string]resourceapi.Device) (seats, error) {
 		if err != nil {
 			return nil, err
 		}
-		if name.Kind != kind.GPU && name.Kind != kind.TimeSlice {
+		if !name.IsWholeGPU() {
 			continue
 		}
 		s, known := all[name.Address]
@@ -172,8 +172,8 @@ func (all seats) take(result resourceapi.DeviceRequestAllocationResult, pods []S
 	if err != nil {
 		return err
 	}
-	if name.Kind == kind.Monitor {
-		return nil // it looks at the GPUs and uses none
+	if name.Kind.Scope() == kind.ScopeNode {
+		return nil // a monitoring agent uses no GPU
 	}
 	s, known := all[name.Address]
 	if !known {
@@ -187,9 +187,9 @@ func (all seats) take(result resourceapi.DeviceRequestAllocationResult, pods []S
 	}
 	memory, shared := result.ConsumedCapacity[v1alpha1.CapacityMemory]
 	switch {
-	case name.Kind == kind.TimeSlice:
+	case name.Kind.Takes() == kind.TakesSlots:
 		s.ways[Turns] = true
-	case name.Kind == kind.MIG:
+	case name.IsPartition():
 		s.ways[Parts] = true
 	case shared && memory.Cmp(s.has[v1alpha1.CapacityMemory]) < 0:
 		s.ways[Shares] = true
@@ -210,7 +210,7 @@ func (all seats) occupancy() Occupancy {
 			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.App, b.App), cmp.Compare(a.Name, b.Name))
 		})
 		g := OccupiedGPU{
-			Name: kind.Name{Kind: kind.GPU, Address: address}.String(),
+			Name: address.DeviceName(),
 			UUID: s.uuid,
 			Mode: cmp.Or(strings.Join(slices.Sorted(maps.Keys(s.ways)), "+"), Free),
 			Pods: s.pods,

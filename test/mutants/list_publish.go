@@ -131,9 +131,9 @@ func publishMutants() []mutant {
 			run:    "^TestDevicesFill|^TestSlices|^TestManyGPUs",
 		},
 		{
-			file:   "pkg/catalog/monitor.go",
-			old:    `!c.Offer.Monitor && !taken || len(node.GPUs) == 0`,
-			new:    `!c.Offer.Monitor && (taken || !taken) || len(node.GPUs) == 0`,
+			file:   "pkg/catalog/nodedevice.go",
+			old:    `(c.Offer.Has(k) || taken)`,
+			new:    `(c.Offer.Has(k) || taken && !taken)`,
 			notice: "the monitoring device vanishes under an agent that holds it",
 			run:    "Monitor",
 		},

@@ -38,7 +38,7 @@ func Naive(pool string, node gpu.Node) resourceslice.DriverResources {
 		var parts []resourceapi.Device
 		for _, profile := range g.MIG.Profiles {
 			for _, placement := range profile.Placements {
-				part := kind.Name{Kind: kind.MIG, Address: g.Address, Profile: profile.Profile, Start: placement.Start}
+				part := kind.Partition(g.Address, profile.Profile, placement.Start)
 				taken := naiveCounters(profile, placement)
 				for counter, n := range taken {
 					if total, known := set.Counters[counter]; !known || total.Value.Cmp(n.Value) < 0 {

@@ -1,9 +1,22 @@
 package kind
 
-import "github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
 
 // GPU is a whole GPU. A claim takes all of it, or a share of its memory.
 const GPU Kind = v1alpha1.DeviceTypeGPU
+
+// Whole returns the name of a whole GPU.
+func Whole(address gpu.PCIAddress) Name { return Name{Kind: GPU, Address: address} }
 
 type wholeGPU struct{}
 
@@ -17,4 +30,88 @@ func (wholeGPU) offer() string                      { return "" }
 
 func (wholeGPU) configuration() Configuration {
 	return Configuration{Own: v1alpha1.KindGpuConfig, Noun: "a GPU"}
+}
+
+func (wholeGPU) attributes(f Facts, a Attributes) {
+	g := f.GPU
+	a.name(v1alpha1.AttributeUUID, g.UUID)
+	a.text(v1alpha1.AttributeProductName, g.ProductName)
+	a.text(v1alpha1.AttributeBrand, g.Brand)
+	a.text(v1alpha1.AttributeArchitecture, g.Architecture)
+	a.release(v1alpha1.AttributeCUDAComputeCapability, g.ComputeCapability)
+	a.version(v1alpha1.AttributeDriverVersion, f.Node.DriverVersion)
+	a.release(v1alpha1.AttributeCUDADriverVersion, f.Node.CUDADriverVersion)
+
+	a.name(deviceattribute.StandardDeviceAttributePCIBusID, g.Address.String())
+	a.locality(g)
+
+	a.flag(v1alpha1.AttributeMIGCapable, &g.MIG.Capable)
+	if g.MIG.Capable && !f.MIGModeVaries {
+		a.name(v1alpha1.AttributeMIGMode, onOff(g.MIG.Enabled))
+	}
+	if g.Fabric != nil {
+		a.name(v1alpha1.AttributeFabricClusterUUID, g.Fabric.ClusterUUID)
+		a.number(v1alpha1.AttributeFabricCliqueID, int(g.Fabric.CliqueID))
+	}
+	a.flag(v1alpha1.AttributeECCEnabled, g.ECCEnabled)
+	a.flag(v1alpha1.AttributePersistenceMode, g.PersistenceMode)
+	a.name(v1alpha1.AttributeAddressingMode, g.AddressingMode)
+	if g.Multiprocessors > 0 {
+		a.number(v1alpha1.AttributeMultiprocessors, g.Multiprocessors)
+	}
+	a.shares(f)
+	a.nvlink(g, f.NVLink)
+}
+
+// nvlink adds how the GPU is linked. Peers and cliques are lists if the cluster
+// accepts list attributes and the device has room for their values.
+func (a Attributes) nvlink(g gpu.GPU, n NVLink) {
+	links := g.ActiveLinks()
+	if links == 0 {
+		return
+	}
+	a.number(v1alpha1.AttributeNVLinkLinks, links)
+	a.name(v1alpha1.AttributeNVLinkDomain, n.Domain)
+
+	devices := make([]string, len(n.Peers))
+	for i, peer := range n.Peers {
+		devices[i] = peer.DeviceName()
+	}
+	left := resourceapi.ResourceSliceMaxAttributeValuesPerDevice - len(a)
+	if !n.Lists || len(devices)+len(n.Cliques) > left {
+		a.name(v1alpha1.AttributeNVLinkPeers, Enumerate(n.Peers))
+		return
+	}
+	if len(devices) > 0 {
+		a.names(v1alpha1.AttributeNVLinkPeers, devices)
+	}
+	if len(n.Cliques) > 0 && !slices.Contains(n.Cliques, "") {
+		a.names(v1alpha1.AttributeNVLinkCliques, n.Cliques)
+	}
+}
+
+// Enumerate lists GPUs in one attribute value: by their short names
+// ("1b-00,4a-00"), or by their buses ("1b,4a") if the names are too long. It
+// returns "" if the buses are too long as well, or ambiguous.
+func Enumerate(addresses []gpu.PCIAddress) string {
+	for _, spell := range []func(gpu.PCIAddress) string{gpu.PCIAddress.ShortName, busName} {
+		names := make([]string, len(addresses))
+		for i, address := range addresses {
+			names[i] = spell(address)
+		}
+		list := strings.Join(names, ",")
+		slices.Sort(names)
+		if len(list) <= resourceapi.DeviceAttributeMaxValueLength && len(slices.Compact(names)) == len(addresses) {
+			return list
+		}
+	}
+	return ""
+}
+
+// busName returns the bus of a GPU, with its domain if that is not zero.
+func busName(address gpu.PCIAddress) string {
+	if address.Domain == 0 {
+		return fmt.Sprintf("%02x", address.Bus)
+	}
+	return fmt.Sprintf("%04x-%02x", address.Domain, address.Bus)
 }

@@ -23,6 +23,8 @@ type rules interface {
 	adminOnly() bool
 	offer() string
 	configuration() Configuration
+	// attributes adds the attributes of a device of this kind but its type.
+	attributes(Facts, Attributes)
 }
 
 // Scope says what of a node a device stands for, and so which other devices it
@@ -124,3 +126,4 @@ func (unknown) takes() Taken                     { return TakesNothing }
 func (unknown) adminOnly() bool                  { return false }
 func (unknown) offer() string                    { return "" }
 func (unknown) configuration() Configuration     { return Configuration{} }
+func (unknown) attributes(Facts, Attributes)     {}

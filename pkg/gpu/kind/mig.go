@@ -12,6 +12,11 @@ import (
 // MIG is a partition of a GPU. A claim takes all of it, or a share of its memory.
 const MIG Kind = v1alpha1.DeviceTypeMIG
 
+// Partition returns the name of a MIG device.
+func Partition(address gpu.PCIAddress, profile gpu.Profile, start int) Name {
+	return Name{Kind: MIG, Address: address, Profile: profile, Start: start}
+}
+
 type migDevice struct{}
 
 func (migDevice) kind() Kind      { return MIG }
@@ -39,4 +44,15 @@ func (migDevice) parse(s string) (Name, bool, error) {
 	profile, err := gpu.ParseProfileLabel(m[1])
 	start, _ := strconv.Atoi(m[2]) // the expression admits numbers only
 	return Name{Kind: MIG, Address: address, Profile: profile, Start: start}, true, err
+}
+
+func (migDevice) attributes(f Facts, a Attributes) {
+	a.name(v1alpha1.AttributeProfile, f.Profile.String())
+	a.name(v1alpha1.AttributeParentUUID, f.GPU.UUID)
+	a.name(v1alpha1.AttributeUUID, f.UUID)
+	if f.All {
+		a.text(v1alpha1.AttributeProductName, f.GPU.ProductName)
+		a.locality(f.GPU)
+		a.shares(f)
+	}
 }

@@ -20,3 +20,7 @@ func (monitor) offer() string                      { return "monitor" }
 func (monitor) configuration() Configuration {
 	return Configuration{Noun: "the monitoring of GPUs", Remedy: "remove it, or name in its requests the ones that it configures"}
 }
+
+func (monitor) attributes(f Facts, a Attributes) {
+	a.version(v1alpha1.AttributeDriverVersion, f.Node.DriverVersion)
+}

@@ -1,9 +1,15 @@
 package kind
 
-import "github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+import (
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
 
 // TimeSlice is a whole GPU whose claims take time slices. A claim takes slots.
 const TimeSlice Kind = v1alpha1.DeviceTypeTimeSlice
+
+// Slots returns the name of the time slices of a GPU.
+func Slots(address gpu.PCIAddress) Name { return Name{Kind: TimeSlice, Address: address} }
 
 const timeSliceSuffix = "-ts"
 
@@ -21,4 +27,13 @@ func (timeSlice) offer() string   { return "timeslice" }
 
 func (timeSlice) configuration() Configuration {
 	return Configuration{Own: v1alpha1.KindGpuConfig, Noun: "time slices", Remedy: " whose sharing.strategy is TimeSlicing"}
+}
+
+// attributes adds what a claim for slots selects by: the programs that run on the
+// GPU, and its place in the machine. The whole GPU's device has the others.
+func (timeSlice) attributes(f Facts, a Attributes) {
+	a.name(v1alpha1.AttributeUUID, f.GPU.UUID)
+	a.text(v1alpha1.AttributeProductName, f.GPU.ProductName)
+	a.release(v1alpha1.AttributeCUDAComputeCapability, f.GPU.ComputeCapability)
+	a.locality(f.GPU)
 }

@@ -1,0 +1,28 @@
+package catalog
+
+import (
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// nodeDevices returns the devices that stand for all GPUs of the node, if they are
+// offered or held and the node has GPUs.
+//
+// They have no taint, because monitoring agents watch unhealthy GPUs too, and
+// neither counters nor capacity: the scheduler charges these for admin access as
+// for any other, and would not place a monitoring agent on a node whose GPUs are
+// all in use. They do not allow multiple allocations: with admin access, a device
+// is allocated to any number of claims.
+func (c Catalog) nodeDevices(node gpu.Node, held Held) []resourceapi.Device {
+	var devices []resourceapi.Device
+	for _, k := range kind.All() {
+		name := kind.Name{Kind: k}
+		_, taken := held[name.String()]
+		if k.Scope() == kind.ScopeNode && (c.Offer.Has(k) || taken) && len(node.GPUs) > 0 {
+			devices = append(devices, resourceapi.Device{Name: name.String(), Attributes: k.Attributes(kind.Facts{Node: node})})
+		}
+	}
+	return devices
+}

@@ -1,0 +1,150 @@
+package kind
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// Attributes are the attributes of one device by their name. A value that is not
+// known, or that the API would refuse, is left out.
+type Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+
+// Facts are what the attributes of a device follow from.
+type Facts struct {
+	// Node has the versions of the driver. Its GPUs are not read.
+	Node gpu.Node
+	// GPU of the device; unset if the scope of the kind is [ScopeNode].
+	GPU gpu.GPU
+	// NVLink says how the GPU is linked to the node's other GPUs.
+	NVLink NVLink
+	// Sharing and Enforcement say what holds shares of the device, and how firmly.
+	Sharing, Enforcement string
+	// MIGModeVaries reports whether the MIG mode comes and goes with claims, and so
+	// is not an attribute of the GPU.
+	MIGModeVaries bool
+	// Profile of a partition.
+	Profile gpu.Profile
+	// UUID of a partition that exists before it is claimed.
+	UUID string
+	// All adds the attributes that a partition has in common with its GPU. A node has
+	// a hundred partitions and publishes every byte as often.
+	All bool
+}
+
+// NVLink says how a GPU is linked to the other GPUs of its node.
+type NVLink struct {
+	// Domain names a group of GPUs in which every pair is linked.
+	Domain string
+	// Peers are the GPUs at the other ends of the links.
+	Peers []gpu.PCIAddress
+	// Cliques names every largest group of linked GPUs that the GPU belongs to. An
+	// empty name means that the group has none that the API accepts.
+	Cliques []string
+	// Lists publishes peers and cliques as list attributes.
+	Lists bool
+}
+
+// Attributes returns the attributes of a device of the kind.
+func (k Kind) Attributes(f Facts) Attributes {
+	a := Attributes{}
+	a.name(v1alpha1.AttributeType, string(k))
+	k.rules().attributes(f, a)
+	return a
+}
+
+// locality adds where the GPU is.
+func (a Attributes) locality(g gpu.GPU) {
+	a.name(deviceattribute.StandardDeviceAttributePCIeRoot, g.PCIeRoot)
+	if g.NUMANode != nil {
+		a.number(deviceattribute.StandardDeviceAttributeNUMANode, *g.NUMANode)
+	}
+}
+
+// shares adds what holds shares of the device.
+func (a Attributes) shares(f Facts) {
+	a.name(v1alpha1.AttributeSharing, f.Sharing)
+	a.name(v1alpha1.AttributeEnforcement, f.Enforcement)
+}
+
+func onOff(on bool) string {
+	if on {
+		return v1alpha1.MIGModeEnabled
+	}
+	return v1alpha1.MIGModeDisabled
+}
+
+// text adds a description, and shortens one that is too long for the API.
+func (a Attributes) text(name resourceapi.QualifiedName, value string) {
+	value = strings.ToValidUTF8(value, "")
+	if len(value) > resourceapi.DeviceAttributeMaxValueLength {
+		cut := resourceapi.DeviceAttributeMaxValueLength
+		for !utf8.RuneStart(value[cut]) {
+			cut--
+		}
+		value = strings.TrimSpace(value[:cut])
+	}
+	a.name(name, value)
+}
+
+// name adds a string that selectors compare as a whole, so it is never shortened.
+func (a Attributes) name(name resourceapi.QualifiedName, value string) {
+	if value != "" && len(value) <= resourceapi.DeviceAttributeMaxValueLength && utf8.ValidString(value) {
+		a[name] = resourceapi.DeviceAttribute{StringValue: &value}
+	}
+}
+
+func (a Attributes) names(name resourceapi.QualifiedName, values []string) {
+	a[name] = resourceapi.DeviceAttribute{StringValues: values}
+}
+
+func (a Attributes) number(name resourceapi.QualifiedName, value int) {
+	n := int64(value)
+	a[name] = resourceapi.DeviceAttribute{IntValue: &n}
+}
+
+func (a Attributes) flag(name resourceapi.QualifiedName, value *bool) {
+	if value != nil {
+		v := *value
+		a[name] = resourceapi.DeviceAttribute{BoolValue: &v}
+	}
+}
+
+func (a Attributes) release(name resourceapi.QualifiedName, value gpu.Version) {
+	if !value.IsZero() {
+		a.version(name, fmt.Sprintf("%d.%d", value.Major, value.Minor))
+	}
+}
+
+func (a Attributes) version(name resourceapi.QualifiedName, value string) {
+	if v := semver(value); v != "" {
+		a[name] = resourceapi.DeviceAttribute{VersionValue: &v}
+	}
+}
+
+// semver writes a dotted version of up to three numbers as semver.org's three,
+// which have no leading zeros: 535.54.03 becomes 535.54.3, and 12.8 becomes
+// 12.8.0. It returns "" for
+// anything else.
+func semver(s string) string {
+	parts := strings.Split(s, ".")
+	if len(parts) > 3 {
+		return ""
+	}
+	numbers := [3]uint64{}
+	for i, part := range parts {
+		n, err := strconv.ParseUint(part, 10, 63)
+		if err != nil {
+			return ""
+		}
+		numbers[i] = n
+	}
+	return fmt.Sprintf("%d.%d.%d", numbers[0], numbers[1], numbers[2])
+}
