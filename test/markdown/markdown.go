@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package markdown finds what the repository's documents have in fences, so that
-// tests can run the commands and judge the rest.
+// Package markdown reads the fenced blocks of the repository's documents, so that tests
+// can run the commands and check the rest.
 //
-// A comment on the line before a fence of commands says what is special about
-// it:
+// A comment on the line before a fence of commands marks a special case:
 //
 //	<!-- not run by a test: REASON -->
-//	<!-- refused -->       its last command fails, and is meant to
-//	<!-- begins anew -->   in a new shell, on a cluster without the driver
+//	<!-- refused -->       the last command must fail
+//	<!-- begins anew -->   the fence runs in a new shell, on a cluster without the driver
 package markdown
 
 import (
@@ -27,28 +26,28 @@ const Commands = "sh"
 
 // Fence is a fenced block of a document.
 type Fence struct {
-	// File is the document, relative to the top of the repository. Line is that
-	// of the opening fence, from 1.
+	// File is the document, relative to the top of the repository. Line is the
+	// line of the opening fence, from 1.
 	File string
 	Line int
-	// Language is "" where the opening fence names none.
+	// Language is "" if the opening fence names none.
 	Language string
 	// Lines between the fences, without the indentation of the opening one.
 	Lines []string
 
-	// NotRun is the reason why no test runs these commands, "" where one does.
+	// NotRun is the reason why no test runs these commands, or "".
 	NotRun string
-	// Refused says that the last of these commands fails, and is meant to.
+	// Refused is set if the last of these commands must fail.
 	Refused bool
-	// Anew says that what stands above is another way to the same end.
+	// Anew is set if the fence is an alternative to the fences above it.
 	Anew bool
 }
 
-// Where names the fence in messages: "docs/install.md:28".
+// Where returns the fence's name for messages: "docs/install.md:28".
 func (f Fence) Where() string { return fmt.Sprintf("%s:%d", f.File, f.Line) }
 
-// Files are all documents below the top of the repository, relative to it and
-// in order. What git ignores lies in hidden folders.
+// Files lists all documents below the top of the repository, relative to it and
+// sorted. Hidden folders, which git ignores, are left out.
 func Files(top string) ([]string, error) {
 	var files []string
 	err := fs.WalkDir(os.DirFS(top), ".", func(path string, entry fs.DirEntry, err error) error {
@@ -66,7 +65,7 @@ func Files(top string) ([]string, error) {
 	return files, err
 }
 
-// Read reads the fences of a document, which is named as [Files] does.
+// Read returns the fences of a document, named as by [Files].
 func Read(top, file string) ([]Fence, error) {
 	text, err := os.ReadFile(filepath.Join(top, file))
 	if err != nil {
@@ -80,8 +79,8 @@ var (
 	note  = regexp.MustCompile(`^ *<!-- (.*) -->$`)
 )
 
-// Parse reads the fences of a document's text. It fails for a fence that never
-// ends and for comments that say nothing it knows.
+// Parse returns the fences of a document's text. It fails for a fence that never ends
+// and for an unknown comment before a fence.
 func Parse(file, text string) ([]Fence, error) {
 	var fences []Fence
 	var errs []error
@@ -109,7 +108,7 @@ func Parse(file, text string) ([]Fence, error) {
 	return fences, errors.Join(errs...)
 }
 
-// obey takes what the line before the fence says of it.
+// obey sets the fields that the comment on the line before the fence determines.
 func (f *Fence) obey(line string) error {
 	found := note.FindStringSubmatch(line)
 	if found == nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// document joins lines, in which a single quote at the start stands for a fence.
+// document joins lines, in which three single quotes stand for a fence.
 func document(lines ...string) string {
 	text := strings.Join(lines, "\n") + "\n"
 	return strings.ReplaceAll(text, "'''", "```")
 }
 
-func TestFencesAreFoundWithWhatIsSaidOfThem(t *testing.T) {
+func TestParseReturnsFencesWithTheirComments(t *testing.T) {
 	got, err := Parse("docs/a.md", document(
 		"# Title",
 		"",
@@ -56,7 +56,7 @@ func TestFencesAreFoundWithWhatIsSaidOfThem(t *testing.T) {
 	}
 }
 
-func TestADocumentWithAMistakeIsRefusedWithItsLine(t *testing.T) {
+func TestParseReportsTheLineOfAMistake(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		text string
@@ -76,7 +76,7 @@ func TestADocumentWithAMistakeIsRefusedWithItsLine(t *testing.T) {
 	}
 }
 
-func TestFilesAreAllDocumentsButThoseInHiddenFolders(t *testing.T) {
+func TestFilesSkipsHiddenFolders(t *testing.T) {
 	top := t.TempDir()
 	for _, file := range []string{"b.md", "docs/a.md", "docs/a.txt", ".build/c.md", "test/x/README.md"} {
 		path := filepath.Join(top, file)

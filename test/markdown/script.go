@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Parts are the fences of a document that tests run: those of one shell
-// together, and another shell for each that begins anew.
+// Parts returns the fences of a document that tests run, grouped by shell. A fence that
+// begins anew starts the next group.
 func Parts(fences []Fence) [][]Fence {
 	var parts [][]Fence
 	for _, f := range fences {
@@ -23,10 +23,10 @@ func Parts(fences []Fence) [][]Fence {
 	return parts
 }
 
-// Script is what bash runs for fences of one document. It ends with the first
-// command that fails. Every command stands in the line that it has in the
-// document, so that bash's own messages name that, and is printed before it
-// runs. Marks precede what the commands of a fence print.
+// Script returns the bash script for fences of one document. It ends with the first
+// command that fails. Every command has the same line number as in the document, so that
+// bash's own messages name that line, and is printed before it runs. A mark precedes the
+// output of each fence.
 func Script(fences []Fence) string {
 	var lines []string
 	set := func(line int, text string) {
@@ -52,5 +52,5 @@ func Script(fences []Fence) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// Mark is the line that a script prints before the commands of a fence run.
+// Mark returns the line that a script prints before the commands of a fence run.
 func Mark(f Fence) string { return "### " + f.Where() }

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// bash runs the only part of a document and gives what it printed.
+// bash runs the only part of a document and returns its output.
 func bash(t *testing.T, lines ...string) (string, error) {
 	t.Helper()
 	fences, err := Parse("docs/a.md", document(lines...))
@@ -27,7 +27,7 @@ func bash(t *testing.T, lines ...string) (string, error) {
 	return string(out), err
 }
 
-func TestCommandsOfADocumentShareAShellAndArePrintedWithTheirLines(t *testing.T) {
+func TestScriptRunsAllCommandsInOneShellAndPrintsTheirLines(t *testing.T) {
 	got, err := bash(t,
 		"# Title",
 		"'''sh",
@@ -53,7 +53,7 @@ on worker
 	}
 }
 
-func TestAScriptEndsWithTheFirstFailureAndItsLine(t *testing.T) {
+func TestScriptStopsAtTheFirstFailureAndPrintsItsLine(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		command string
@@ -63,7 +63,7 @@ func TestAScriptEndsWithTheFirstFailureAndItsLine(t *testing.T) {
 		{"the first of a pipe", "grep x /dev/null | cat", "docs/a.md:4: exit status 1"},
 		{"in a loop", "for i in 1 2; do test $i = 1; done", "docs/a.md:4: exit status 1"},
 		{"a command that is not there", "no-such-command", "docs/a.md:4: exit status 127"},
-		{"a variable that nobody has set", `echo "$NODE"`, "line 4: NODE: unbound variable"},
+		{"a variable that is not set", `echo "$NODE"`, "line 4: NODE: unbound variable"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, err := bash(t, "# Title", "'''sh", "echo before", c.command, "echo after", "'''")
@@ -74,7 +74,7 @@ func TestAScriptEndsWithTheFirstFailureAndItsLine(t *testing.T) {
 	}
 }
 
-func TestWhatIsToBeRefusedHasToFail(t *testing.T) {
+func TestARefusedFenceMustFail(t *testing.T) {
 	out, err := bash(t, "# Title", "<!-- refused -->", "'''sh", "cat <<EOF | grep x", "y", "EOF", "'''", "'''sh", "echo after", "'''")
 	if err != nil || !strings.HasSuffix(out, "\nafter\n") {
 		t.Errorf("error %v, printed:\n%s", err, out)
@@ -85,7 +85,7 @@ func TestWhatIsToBeRefusedHasToFail(t *testing.T) {
 	}
 }
 
-func TestAnotherWayIsAPartOfItsOwn(t *testing.T) {
+func TestPartsSeparatesAlternatives(t *testing.T) {
 	fences, err := Parse("a.md", document("'''sh", "'''", "'''text", "'''", "'''sh", "'''", "<!-- begins anew -->", "'''sh", "'''",
 		"<!-- not run by a test: no GPU -->", "'''sh", "'''", "'''sh", "'''"))
 	if err != nil {

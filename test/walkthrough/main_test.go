@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package walkthrough runs every command of the repository's documents on a real
-// cluster, as a reader does who goes through a document from its top: in one
-// shell, at the top of the repository, with kubectl, helm, ctr and crane at hand.
+// cluster, as a reader of a document would from its top: in one shell, at the top of the
+// repository, with kubectl, helm, ctr and crane in the path.
 //
-// What differs from a reader's machine is in bin, which comes first in the path,
-// and scenes says what a document takes for granted. test/markdown says how a
-// document marks what is special about a command. What the commands print is for
-// people to judge, apart from a few promises in scenes.
+// The folder bin, which is first in the path, hides differences to a reader's machine, and
+// scenes has the state of the cluster that each document requires. test/markdown
+// describes how a document marks special commands. Only the outputs in scenes are checked.
 package walkthrough
 
 import (
@@ -25,7 +24,7 @@ var (
 	name = flag.String("cluster", "walk", "name of the cluster to bring up")
 )
 
-// What all tests share; set once by TestMain.
+// Shared by all tests; set once by TestMain.
 var (
 	cluster *harness.Cluster
 	desk    *reader

@@ -27,7 +27,7 @@ const (
 	model = "dgx-h100"
 	// example is the registry of the documents.
 	example = "registry.example.com"
-	// crane is what a reader who pushes images is told to have.
+	// crane is the tool with which the documents push images.
 	crane = "github.com/google/go-containerregistry/cmd/crane@v0.22.1"
 )
 
@@ -126,11 +126,11 @@ func (r *reader) run(ctx context.Context, file string, fences []markdown.Fence, 
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	group := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Cancel = group
-	// What goes on in the background keeps the output open.
+	// Processes in the background keep the output open.
 	cmd.WaitDelay = 10 * time.Second
 	err = cmd.Run()
 	if cmd.Process != nil {
-		_ = group() // mostly there is nobody left
+		_ = group() // usually no process is left
 	}
 	if err != nil {
 		return out.String(), fmt.Errorf("%s: %w\n%s", failedLine(file, out.String()), err, lastFence(out.String()))
@@ -161,7 +161,7 @@ func (r *reader) environment(temporary string) []string {
 	)
 }
 
-// failedLine is "docs/install.md:28", or the document where bash did not say.
+// failedLine returns "docs/install.md:28", or the document if bash printed no line.
 func failedLine(file, out string) string {
 	found := regexp.MustCompile(regexp.QuoteMeta(file)+`:(?: line )?(\d+): `).FindAllStringSubmatch(out, -1)
 	if found == nil {
@@ -170,7 +170,7 @@ func failedLine(file, out string) string {
 	return file + ":" + found[len(found)-1][1]
 }
 
-// lastFence is what the commands of the last fence printed.
+// lastFence returns the output of the last fence.
 func lastFence(out string) string {
 	return out[max(0, strings.LastIndex(out, "### ")):]
 }

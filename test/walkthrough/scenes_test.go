@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/markdown"
 )
 
-// scene is what a document takes for granted, and what it promises.
+// scene is the state that a document requires, and the output that it promises.
 type scene struct {
 	// pulled says that the node has the driver's images from the reader's
 	// registry.
@@ -22,12 +22,11 @@ type scene struct {
 	applied []string
 	// installed says that the driver runs.
 	installed bool
-	// printed is what the commands print, among other things, with one space
-	// between words.
+	// printed lists texts that the commands print, with one space between words.
 	printed []string
 }
 
-// scenes of the documents with commands; those that need none are missing.
+// scenes of the documents with commands. A document that needs none is missing.
 var scenes = map[string]scene{
 	"README.md": {printed: []string{
 		`"name": "gpu-1b-00"`,
@@ -63,7 +62,7 @@ var scenes = map[string]scene{
 	"docs/troubleshooting.md": {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
 }
 
-// set makes the cluster what the document takes for granted.
+// set brings the cluster into the state that the document requires.
 func (s scene) set(ctx context.Context, t *testing.T, file string) {
 	t.Helper()
 	if s.pulled {
@@ -83,8 +82,7 @@ func (s scene) set(ctx context.Context, t *testing.T, file string) {
 	}
 }
 
-// pull gives the driver's images the names that the document's reader knows
-// them by. The tag is the chart's default.
+// pull tags the driver's images with the names that the document uses. The tag is the chart's default.
 func pull(ctx context.Context, file string) error {
 	for name, reference := range cluster.References {
 		ctr := exec.CommandContext(ctx, filepath.Join(cluster.BinDir, "ctr"), "--address", cluster.ContainerdSocket,
@@ -96,7 +94,7 @@ func pull(ctx context.Context, file string) error {
 	return nil
 }
 
-// classes are the DeviceClasses in a document.
+// classes returns the DeviceClasses in a document.
 func classes(t *testing.T, file string) string {
 	t.Helper()
 	var found []string

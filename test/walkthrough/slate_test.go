@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// What documents make that is in no namespace.
+	// Cluster-wide kinds that documents create.
 	clusterWide = "namespaces,deviceclasses,devicetaintrules,validatingadmissionpolicies,validatingadmissionpolicybindings,clusterroles,clusterrolebindings"
-	// What they make in the namespace default.
+	// Kinds that they create in the namespace default.
 	namespaced = "deployments,statefulsets,daemonsets,jobs,pods,resourceclaims,resourceclaimtemplates"
 )
 
-// slate is a cluster as it was before anybody followed a document.
+// slate is the state of a cluster before the commands of a document run.
 type slate struct {
 	cluster *harness.Cluster
 	objects map[string]bool // by the name that kubectl prints
@@ -50,8 +50,8 @@ func (s *slate) names(ctx context.Context) ([]string, error) {
 	return strings.Fields(out), err
 }
 
-// wipe takes away what the commands of a document have left. The driver goes
-// after the pods that use GPUs, which could not end without it.
+// wipe removes the objects that the commands of a document have left. The driver is
+// removed after the pods that use GPUs, which cannot end without it.
 func (s *slate) wipe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()

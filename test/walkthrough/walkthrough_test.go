@@ -40,7 +40,7 @@ func TestTheDocuments(t *testing.T) {
 	}
 }
 
-// follow runs the commands of a document and looks at what they printed.
+// follow runs the commands of a document and checks their output.
 func follow(t *testing.T, file string, parts [][]markdown.Fence, all []markdown.Fence) {
 	t.Cleanup(func() { must(t, clean.wipe(context.WithoutCancel(t.Context()))) })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -69,14 +69,14 @@ func follow(t *testing.T, file string, parts [][]markdown.Fence, all []markdown.
 	}
 }
 
-// untraced takes out the lines in which bash shows a command before it runs.
+// untraced matches the lines in which bash prints a command before it runs.
 var untraced = regexp.MustCompile(`(?m)^\++ .*\n`)
 
-// spaced has one space between words, as columns have several.
+// spaced replaces the space between columns by single spaces.
 func spaced(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // wantAnswer fails if the commands of a fence have not printed what the document
-// shows after it. Dots stand for what differs.
+// shows after it. Dots stand for differing parts.
 func wantAnswer(t *testing.T, printed string, commands, answer markdown.Fence) {
 	t.Helper()
 	_, got, _ := strings.Cut(printed, markdown.Mark(commands)+"\n")
