@@ -102,11 +102,7 @@ func TestAViolationIsFound(t *testing.T) {
 	}
 }
 
-<<<<<<< HEAD
 // pkg is a package as go list prints it.
-=======
-// pkg holds fields of a package from go list.
->>>>>>> 9e7ec4c (markdown, walkthrough, imports: plain words)
 type pkg struct {
 	ImportPath string
 	Imports    []string
@@ -165,13 +161,8 @@ func check(p pkg) []string {
 	return problems
 }
 
-<<<<<<< HEAD
 // Production programs hold no simulator. Programs built with the tag sim do, which
 // shows that the list of dependencies is complete.
-=======
-// Production programs hold no simulator. Programs that are built with the tag sim do,
-// which proves that the list of dependencies shows it.
->>>>>>> 9e7ec4c (markdown, walkthrough, imports: plain words)
 func TestOnlyProgramsBuiltWithTheTagSimHoldTheSimulator(t *testing.T) {
 	for _, program := range []string{"gpu-kubelet-plugin", "gpu-mps-supervisor"} {
 		for _, tags := range []string{"", "sim"} {
