@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -9,6 +11,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent"
 )
 
 const long = `gpu-kubelet-plugin publishes the GPUs of this node to Kubernetes (ResourceSlices
@@ -35,8 +39,8 @@ const helpColumns = 100
 
 // newCommand returns the program. ending is called when the agent begins to end;
 // simulator opens simulated GPUs and is nil in production programs.
-func newCommand(ending func(), simulator simulator) *cobra.Command {
-	o := options{ending: ending, simulator: simulator}
+func newCommand(ending func(), simulator agent.Simulator) *cobra.Command {
+	o := options{Config: agent.Config{OnEnd: ending, Simulator: simulator}}
 	sets := o.flags()
 	cmd := &cobra.Command{
 		Use:     "gpu-kubelet-plugin [flags]",
@@ -59,9 +63,9 @@ func newCommand(ending func(), simulator simulator) *cobra.Command {
 			}
 			defer klog.Flush()
 			if o.printSlices {
-				return printSlices(cmd.Context(), &o, cmd.OutOrStdout(), cmd.ErrOrStderr())
+				return agent.PrintSlices(cmd.Context(), &o.Config, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
-			return run(cmd.Context(), &o)
+			return agent.Run(cmd.Context(), &o.Config)
 		},
 	}
 	for _, name := range sets.Order {

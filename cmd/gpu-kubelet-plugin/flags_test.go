@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -11,14 +13,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
-	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/simulated"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/simulated"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // parse reads a command line and an environment as the command does.
 func parse(args []string, env map[string]string) (*options, error) {
-	o := options{simulator: simulated.Library}
+	o := options{Config: agent.Config{Simulator: simulated.Library}}
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	for _, fs := range o.flags().FlagSets {
 		all.AddFlagSet(fs)
@@ -55,8 +58,8 @@ func TestAFlagWinsOverTheEnvironmentAndThatOverTheDefault(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if o.cdiDir != tc.want {
-				t.Errorf("CDI directory %q, want %q", o.cdiDir, tc.want)
+			if o.CDIDir != tc.want {
+				t.Errorf("CDI directory %q, want %q", o.CDIDir, tc.want)
 			}
 		})
 	}
@@ -70,11 +73,11 @@ func TestEveryFlagHasAnEnvironmentTwin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.hardware != "sim:t4" || !o.printSlices || o.logging.Verbosity != 5 || o.reconcileInterval.Seconds() != 30 || o.httpListen != "" {
+	if o.Hardware != "sim:t4" || !o.printSlices || o.logging.Verbosity != 5 || o.ReconcileInterval.Seconds() != 30 || o.HTTPListen != "" {
 		t.Errorf("options %+v do not follow the environment", o)
 	}
-	if o.devRoot != "/run/nvidia/driver" {
-		t.Errorf("device root %q, want the driver root", o.devRoot)
+	if o.DevRoot != "/run/nvidia/driver" {
+		t.Errorf("device root %q, want the driver root", o.DevRoot)
 	}
 }
 
@@ -136,7 +139,7 @@ func TestPlainSharesCanBeSmallerThanAContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := catalog.ShareOffer{Smallest: 100 << 20, ComputeOvercommit: 1.5, ServerMemory: 64 << 20}
-	if diff := cmp.Diff(want, o.catalog().Shares); diff != "" {
+	if diff := cmp.Diff(want, o.Shares); diff != "" {
 		t.Errorf("shares offered (-want +got):\n%s", diff)
 	}
 }

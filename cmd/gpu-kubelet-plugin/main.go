@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command gpu-kubelet-plugin is the node agent of gpu-dra-driver: it publishes
 // the node's GPUs as ResourceSlices and prepares the devices of the
 // ResourceClaims that the kubelet asks for.
@@ -13,6 +15,8 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent"
 )
 
 // garbage is how much memory may be garbage, in percent of what is in use. The
@@ -23,7 +27,7 @@ const garbage = 50
 func main() { os.Exit(execute(linkedSimulator())) }
 
 // execute runs the program and returns its exit status.
-func execute(simulator simulator) int {
+func execute(simulator agent.Simulator) int {
 	debug.SetGCPercent(garbage)
 	// The second signal ends the process at once: stop restores the default.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -5,11 +7,12 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/simulated"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/simulated"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin/kubelettest"
 )
 
@@ -64,20 +67,29 @@ func TestAMistakeEndsTheProcessWithOneLine(t *testing.T) {
 }
 
 func TestSIGTERMEndsTheProcessCleanlyEvenWithoutAnAPIServer(t *testing.T) {
-	n := newNode(t)
-	kubeconfig := n.cdiDir + ".kubeconfig"
-	err := os.WriteFile(kubeconfig, []byte(`{"kind":"Config","apiVersion":"v1","current-context":"c",
+	// A socket's path holds 107 bytes, which t.TempDir with a test's name in it
+	// may exceed.
+	dir, err := os.MkdirTemp("", "agent") //nolint:usetesting // see above
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	in := func(name string) string { return filepath.Join(dir, name) }
+	if err := errors.Join(os.Mkdir(in("plugins"), 0o755), os.Mkdir(in("registry"), 0o755), os.WriteFile(in("nvidia-cdi-hook"), nil, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	err = os.WriteFile(in("kubeconfig"), []byte(`{"kind":"Config","apiVersion":"v1","current-context":"c",
 "clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd, out := agentProcess(t, "--hardware=sim:dgx-h100", "--sim-state="+n.simState, "--kubeconfig="+kubeconfig, "--node-name=node-1",
-		"--kubelet-plugins-dir="+n.kubeletPluginsDir, "--kubelet-registry-dir="+n.kubeletRegistryDir,
-		"--cdi-dir="+n.cdiDir, "--cdi-hook="+n.cdiHook, "--http-listen=127.0.0.1:0")
+	cmd, out := agentProcess(t, "--hardware=sim:dgx-h100", "--sim-state="+in("sim"), "--kubeconfig="+in("kubeconfig"), "--node-name=node-1",
+		"--kubelet-plugins-dir="+in("plugins"), "--kubelet-registry-dir="+in("registry"),
+		"--cdi-dir="+in("cdi"), "--cdi-hook="+in("nvidia-cdi-hook"), "--http-listen=127.0.0.1:0")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	kubelet, err := kubelettest.Register(t.Context(), n.kubeletRegistryDir)
+	kubelet, err := kubelettest.Register(t.Context(), in("registry"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +100,11 @@ func TestSIGTERMEndsTheProcessCleanlyEvenWithoutAnAPIServer(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("ended with %v, want exit status 0; it said:\n%s", err, out)
 	}
-	n.wantNothing(t)
+	for _, folder := range []string{"plugins", "registry", "cdi"} {
+		if left := list(t, in(folder)); len(left) != 0 {
+			t.Errorf("left in %s: %q", folder, left)
+		}
+	}
 }
 
 func TestAProcessThatDoesNotEndSaysWhatHangs(t *testing.T) {
@@ -118,4 +134,17 @@ func TestPrintingNeedsNothingAndLeavesNothing(t *testing.T) {
 	if left := list(t, tmp); len(left) != 0 {
 		t.Errorf("left behind: %q", left)
 	}
+}
+
+func list(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -87,5 +89,5 @@ func wholeSteps(q resource.Quantity) bool {
 
 // shares is how the node offers shares.
 func (s *sharing) shares() catalog.ShareOffer {
-	return catalog.ShareOffer{MPS: s.supervisor != "", ComputeOvercommit: s.overcommit, Smallest: s.smallest.Value(), ServerMemory: uint64(s.serverMemory.Value())}
+	return catalog.ShareOffer{ComputeOvercommit: s.overcommit, Smallest: s.smallest.Value(), ServerMemory: uint64(s.serverMemory.Value())}
 }

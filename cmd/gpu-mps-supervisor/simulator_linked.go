@@ -2,7 +2,7 @@
 
 package main
 
-import "github.com/gpu-dra/gpu-dra-driver/cmd/internal/simulated"
+import "github.com/gpu-dra/gpu-dra-driver/pkg/agent/simulated"
 
 // linkedSimulator returns the simulator: the program is built with the tag sim.
 func linkedSimulator() simulator { return simulated.Root }

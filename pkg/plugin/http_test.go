@@ -69,7 +69,8 @@ func TestAProbeAnswersWhileChecksHang(t *testing.T) {
 }
 
 func TestMetricsHaveUsualNamesAndTheDriversPrefix(t *testing.T) {
-	metrics := NewMetrics(State{
+	metrics := NewMetrics()
+	metrics.WatchState(State{
 		ClaimsHeld: func() int { return 3 },
 		Devices:    func() map[string]int { return map[string]int{"healthy": 7, "unhealthy": 1} },
 		Phases:     func() map[string]int { return map[string]int{"NoDriver": 0, "Published": 1} },

@@ -30,7 +30,7 @@ type Metrics struct {
 	heldBack           prometheus.Gauge
 }
 
-// State is what is counted at the moment somebody asks for the metrics.
+// State is the state of the agent at the time of a scrape.
 type State struct {
 	// ClaimsHeld is the number of claims that hold devices of this node.
 	ClaimsHeld func() int
@@ -41,9 +41,9 @@ type State struct {
 	Phases func() map[string]int
 }
 
-// NewMetrics registers all metrics of the agent under the prefix gpu_dra_,
-// and the usual ones of the Go runtime and the process.
-func NewMetrics(state State) *Metrics {
+// NewMetrics registers the metrics of the agent under the prefix gpu_dra_, but for
+// those of [Metrics.WatchState], and the usual ones of the Go runtime and the process.
+func NewMetrics() *Metrics {
 	// A whole GPU takes a millisecond or two, the first MPS share or a MIG mode
 	// change up to minutes.
 	buckets := []float64{.0005, .001, .0015, .002, .003, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60}
@@ -65,9 +65,6 @@ func NewMetrics(state State) *Metrics {
 		Namespace: namespace, Name: "reconcile_held_back",
 		Help: "Claims that the API says do not need their devices any more and that keep them, until another round confirms it or their processes have ended.",
 	})
-	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "claims_held", Help: "Claims that hold devices of this node.",
-	}, func() float64 { return float64(state.ClaimsHeld()) })
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "build_info", Help: "Always 1; the labels say what is running.",
 		ConstLabels: prometheus.Labels{"version": version.Get().GitVersion, "go_version": runtime.Version()},
@@ -75,11 +72,20 @@ func NewMetrics(state State) *Metrics {
 	build.Set(1)
 	m.Registry.MustRegister(
 		m.prepare, m.unprepare, m.step, m.statusWrites, m.publishErrors, m.heldBack,
-		held, build, collector{devicesDesc, state.Devices}, collector{phaseDesc, state.Phases},
+		build,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return m
+}
+
+// WatchState registers the metrics that are read from the agent's state at the time
+// of a scrape.
+func (m *Metrics) WatchState(state State) {
+	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "claims_held", Help: "Claims that hold devices of this node.",
+	}, func() float64 { return float64(state.ClaimsHeld()) })
+	m.Registry.MustRegister(held, collector{devicesDesc, state.Devices}, collector{phaseDesc, state.Phases})
 }
 
 // watchQueue exposes the number of claims whose status waits to be written.

@@ -31,7 +31,7 @@ const testDriver = "gpu.nvidia.com"
 var testTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func testMetrics() *Metrics {
-	return NewMetrics(State{ClaimsHeld: func() int { return 0 }, Devices: func() map[string]int { return nil }})
+	return NewMetrics()
 }
 
 // statusClaim is a claim with one share of a GPU and one device of another

@@ -26,7 +26,14 @@ var rules = []struct {
 	may    []string
 }{
 	{"test", []string{"cmd", "pkg", "api"}},
+	// Flags and signals: pkg/agent puts the parts together.
+	{"cmd/gpu-kubelet-plugin", []string{"cmd/internal", "pkg/agent", "pkg/podresources", "pkg/mps/mpsv1", "pkg/catalog", "pkg/gpu", "api"}},
 	{"cmd", []string{"pkg", "api"}},
+	{"pkg/agent/simulated", []string{"pkg/nvml", "pkg/nvmlsim", "pkg/gpu"}},
+	{"pkg/agent", []string{
+		"pkg/controller", "pkg/plugin", "pkg/claim", "pkg/catalog", "pkg/cluster", "pkg/inventory", "pkg/home", "pkg/gpu", "api",
+		"pkg/nvml", "pkg/sysfs", "pkg/procfs", "pkg/mps/client", "pkg/cdi", "pkg/podresources",
+	}},
 	{"pkg/controller", []string{"pkg/inventory", "pkg/cluster", "pkg/catalog", "pkg/notify", "pkg/gpu", "api"}},
 	{"pkg/cluster", []string{"pkg/catalog", "pkg/notify", "pkg/gpu", "api"}},
 	// It reads hardware through an interface, so it names no adapter.
@@ -34,7 +41,7 @@ var rules = []struct {
 	{"pkg/plugin", []string{"pkg/claim", "pkg/catalog", "pkg/gpu", "api"}},
 	{"pkg/claim", []string{"pkg/catalog", "pkg/store", "pkg/gpu", "api"}},
 	{"pkg/catalog", []string{"pkg/gpu", "api"}},
-	// The adapters: only cmd and test name them.
+	// The adapters: only pkg/agent, cmd and test name them.
 	{"pkg/nvml", []string{"pkg/gpu"}},
 	{"pkg/nvmlsim", []string{"pkg/gpu"}},
 	{"pkg/sysfs", []string{"pkg/gpu"}},
@@ -68,7 +75,7 @@ var vendored = []struct {
 	{"github.com/NVIDIA/go-nvml", []string{"test", "cmd/gpu-sim", "pkg/nvml", "pkg/nvmlsim", "pkg/cdi"}},
 	{"github.com/NVIDIA/go-nvlib", []string{"test"}},
 	{"github.com/NVIDIA/nvidia-container-toolkit", []string{"test", "pkg/cdi"}},
-	{"k8s.io/client-go", []string{"cmd", "test", "pkg/cluster", "pkg/controller", "pkg/plugin"}},
+	{"k8s.io/client-go", []string{"cmd", "test", "pkg/agent", "pkg/cluster", "pkg/controller", "pkg/plugin"}},
 }
 
 func TestPackagesImportInOneDirection(t *testing.T) {

@@ -229,14 +229,14 @@ func nodeMutants() []mutant {
 			notice: "an agent that the kubelet refused counts as ready",
 		},
 		{
-			file:   "cmd/gpu-kubelet-plugin/wire.go",
-			old:    `BeforePrepare: a.inventory.RefreshExternal,`,
+			file:   "pkg/agent/agent.go",
+			old:    `BeforePrepare: sources.Inventory.RefreshExternal,`,
 			new:    `BeforePrepare: func(context.Context) {},`,
 			notice: "a GPU is prepared that a device plugin gave away since it was looked at",
 			run:    "^TestAGPUThatADevicePlugin",
 		},
 		{
-			file:   "cmd/gpu-kubelet-plugin/claims.go",
+			file:   "pkg/agent/claims.go",
 			old:    `held[d.Name] = held[d.Name] || d.ShareID != nil`,
 			new:    `held[d.Name] = d.ShareID != nil`,
 			notice: "a GPU stops being shareable while shares of it run",
@@ -244,7 +244,7 @@ func nodeMutants() []mutant {
 			excuse: "a device is never held with and without a share ID at once: the one excludes the other",
 		},
 		{
-			file:   "cmd/gpu-kubelet-plugin/wire.go",
+			file:   "pkg/agent/agent.go",
 			old:    `if !idle || len(held) > 0 || err != nil {`,
 			new:    `if len(held) > 0 || err != nil {`,
 			notice: "an agent that ends with a call under way removes the folder that the call writes to",
@@ -258,7 +258,7 @@ func nodeMutants() []mutant {
 			run:    "Flag|Overcommit|Option|Refused",
 		},
 		{
-			file:   "cmd/gpu-kubelet-plugin/print.go",
+			file:   "pkg/agent/print.go",
 			old:    `if len(node.GPUs) == 0 && len(node.Unreadable) > 0 {`,
 			new:    `if false {`,
 			notice: "--print-slices ends well with an empty list if no GPU can be read",

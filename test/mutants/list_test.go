@@ -12,7 +12,7 @@ import (
 // deciding are the packages whose mistakes a user would notice.
 var deciding = []string{
 	"api/gpu/v1alpha1", "cmd/gpu-kubelet-plugin",
-	"pkg/catalog", "pkg/cdi", "pkg/claim", "pkg/cluster", "pkg/controller", "pkg/folder", "pkg/gpu", "pkg/home",
+	"pkg/agent", "pkg/catalog", "pkg/cdi", "pkg/claim", "pkg/cluster", "pkg/controller", "pkg/folder", "pkg/gpu", "pkg/home",
 	"pkg/inventory", "pkg/mps/supervisor", "pkg/nvml", "pkg/plugin", "pkg/podresources", "pkg/store", "pkg/sysfs",
 }
 

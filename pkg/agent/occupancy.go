@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 )
 
-// occupancy asks the GPUs for their processes, the kernel for the pods of these,
-// and the API server for the pods of a claim. Simulated GPUs have the PIDs of real
-// processes too.
+// occupancy reads the processes of a GPU from NVML, their pods from the kernel, and
+// the pods of a claim from the API server. The processes of simulated GPUs have PIDs
+// of real processes.
 func occupancy(hw *hardware, client kubernetes.Interface) *claim.Occupancy {
 	return &claim.Occupancy{Hardware: hw, Task: procfs.Root("/").Task, Pods: podsOf(client)}
 }

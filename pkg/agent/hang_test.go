@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func TestAGPUThatHangsHoldsUpNoClaimForAnother(t *testing.T) {
 			n := newNode(t, bad, good)
 			if when == "from the start" {
 				// The simulated node is there before the agent.
-				hw, err := openHardware(n.options)
+				hw, err := openHardware(n.Config)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -29,7 +29,7 @@ func TestAGPUThatHangsHoldsUpNoClaimForAnother(t *testing.T) {
 				}
 			}
 			hang := func() *nvmlsim.Sim {
-				sim, err := nvmlsim.Open(n.simState)
+				sim, err := nvmlsim.Open(n.SimState)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -79,7 +79,7 @@ func TestAClaimIsNotReadyWithoutTheNodesThatCUDANeeds(t *testing.T) {
 	a := n.start(t)
 	n.published(t)
 	for node, remedy := range map[string]string{"nvidia-uvm": "nvidia-modprobe", "nvidia0": "nvidia-smi"} {
-		path := filepath.Join(n.simState, "root", "dev", node)
+		path := filepath.Join(n.SimState, "root", "dev", node)
 		if err := os.Rename(path, path+".gone"); err != nil {
 			t.Fatal(err)
 		}

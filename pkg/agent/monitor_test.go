@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"encoding/json"
@@ -73,7 +73,7 @@ func TestAgentLetsMonitorsSeeGPUsThatAreInUse(t *testing.T) {
 // deviceNodes of the one device of a claim.
 func (n *node) deviceNodes(t *testing.T, uid string) []string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(n.cdiDir, "gpu.nvidia.com-claim-"+uid+".json"))
+	data, err := os.ReadFile(filepath.Join(n.CDIDir, "gpu.nvidia.com-claim-"+uid+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}

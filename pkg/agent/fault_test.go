@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"strings"
@@ -44,7 +44,7 @@ func (r *running) device(t *testing.T, name string, is func(inventory.DeviceHeal
 func TestAFaultOutlivesTheAgentUntilTheGPUIsReset(t *testing.T) {
 	n := newNode(t)
 	a := n.start(t)
-	sim, err := nvmlsim.Open(n.simState)
+	sim, err := nvmlsim.Open(n.SimState)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestAGPUThatHangsFromTheStartHoldsUpNoOther(t *testing.T) {
 	claim := claimFor("one", "gpu-43-00")
 	n := newNode(t, claim)
 	n.mustStop(t, n.start(t))
-	sim, err := nvmlsim.Open(n.simState)
+	sim, err := nvmlsim.Open(n.SimState)
 	if err != nil {
 		t.Fatal(err)
 	}

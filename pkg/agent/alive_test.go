@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"errors"
@@ -44,13 +44,13 @@ func TestCDISpecsThatAreGoneAreWrittenAgain(t *testing.T) {
 			if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
 				t.Fatal(got.Error)
 			}
-			spec := filepath.Join(n.cdiDir, "gpu.nvidia.com-claim-uid-one.json")
+			spec := filepath.Join(n.CDIDir, "gpu.nvidia.com-claim-uid-one.json")
 			before, err := os.ReadFile(spec)
 			if err != nil {
 				t.Fatal(err)
 			}
 			wantAlive(t, a)
-			if err := remove(n.cdiDir); err != nil {
+			if err := remove(n.CDIDir); err != nil {
 				t.Fatal(err)
 			}
 			wantAlive(t, a)
@@ -87,7 +87,7 @@ func TestAnAgentWhoseRecordsAreGoneIsNotAlive(t *testing.T) {
 func TestAnAgentThatTheKubeletCannotReachIsNotAlive(t *testing.T) {
 	for name, socket := range map[string]func(n *node) string{
 		"service":      func(n *node) string { return filepath.Join(n.driverDir(), "dra.sock") },
-		"registration": func(n *node) string { return filepath.Join(n.kubeletRegistryDir, "gpu.nvidia.com-reg.sock") },
+		"registration": func(n *node) string { return filepath.Join(n.KubeletRegistryDir, "gpu.nvidia.com-reg.sock") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
@@ -104,7 +104,7 @@ func TestAnAgentThatTheKubeletCannotReachIsNotAlive(t *testing.T) {
 func TestTheEndOfTheAgentIsWatched(t *testing.T) {
 	n := newNode(t)
 	ending := make(chan struct{}, 1)
-	n.ending = func() { ending <- struct{}{} }
+	n.OnEnd = func() { ending <- struct{}{} }
 	a := n.start(t)
 	select {
 	case <-ending:
@@ -127,7 +127,7 @@ func TestAGPUThatHangsFromTheStartKeepsNoOtherWaiting(t *testing.T) {
 		t.Fatal(got.Error)
 	}
 	n.mustStop(t, a)
-	sim, err := nvmlsim.Open(n.simState)
+	sim, err := nvmlsim.Open(n.SimState)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"context"
@@ -27,7 +27,7 @@ func TestAgentHandsOutAGPUWhenTheProcessOnItHasEnded(t *testing.T) {
 	wanted := claimFor("wanted", "gpu-1b-00")
 	n := newNode(t, wanted)
 	a := n.start(t)
-	sim, err := nvmlsim.Open(n.simState)
+	sim, err := nvmlsim.Open(n.SimState)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestAgentHandsOutAGPUWhenTheProcessOnItHasEnded(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	results, err := a.plugin.PrepareResourceClaims(short, []*resourceapi.ResourceClaim{wanted})
+	results, err := a.agent.kubelet.now().PrepareResourceClaims(short, []*resourceapi.ResourceClaim{wanted})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestAGPUThatIsLostWithoutAnEventIsNotPrepared(t *testing.T) {
 	wanted := claimFor("wanted", "gpu-1b-00")
 	n := newNode(t, wanted)
 	a := n.start(t)
-	sim, err := nvmlsim.Open(n.simState)
+	sim, err := nvmlsim.Open(n.SimState)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"cmp"
@@ -21,38 +21,38 @@ import (
 // hardware is the node's GPUs, real or simulated, behind one library.
 type hardware struct {
 	*nvml.Library
-	// machine is where the kernel tells of them.
+	// machine is the root of the kernel's file systems.
 	machine sysfs.Root
 	roots   cdi.Roots
-	// timeSlices of the GPUs, which NVML does not tell.
+	// timeSlices sets the time slices of the GPUs, which NVML cannot.
 	timeSlices claim.TimeSlicing
-	// remove what only this process used.
+	// remove removes files that only this process used.
 	remove func() error
 }
 
-// simulator opens the simulated GPUs of a model, whose state is in stateDir. It
+// Simulator opens the simulated GPUs of a model, whose state is in stateDir. It
 // returns their library, which may reset GPUs if allowReset is set, and the root of
 // the file system that shows them.
-type simulator func(model, stateDir string, allowReset bool) (library *nvml.Library, root string, err error)
+type Simulator func(model, stateDir string, allowReset bool) (library *nvml.Library, root string, err error)
 
 // openHardware opens the GPUs' library. It calls nothing of real GPUs yet: the driver
 // may be loaded later.
-func openHardware(o *options) (*hardware, error) {
-	model, simulated := o.simulated()
+func openHardware(c *Config) (*hardware, error) {
+	model, simulated := c.simulated()
 	if !simulated {
-		library := nvml.Open(o.driverRoot)
-		if o.migAllowReset {
-			library.AllowReset(nvml.ResetWith(gpu.DriverRoot(o.driverRoot)))
+		library := nvml.Open(c.DriverRoot)
+		if c.MIG.AllowReset {
+			library.AllowReset(nvml.ResetWith(gpu.DriverRoot(c.DriverRoot)))
 		}
 		return &hardware{
 			Library:    library,
 			machine:    "/",
-			roots:      cdi.Roots{Driver: o.driverRoot, Dev: o.devRoot, HostDriver: o.hostDriverRoot, HostDev: o.hostDevRoot},
-			timeSlices: nvml.NewSMI(gpu.DriverRoot(o.driverRoot)),
+			roots:      cdi.Roots{Driver: c.DriverRoot, Dev: c.DevRoot, HostDriver: c.HostDriverRoot, HostDev: c.HostDevRoot},
+			timeSlices: nvml.NewSMI(gpu.DriverRoot(c.DriverRoot)),
 			remove:     func() error { return nil },
 		}, nil
 	}
-	dir, remove := o.simState, func() error { return nil }
+	dir, remove := c.SimState, func() error { return nil }
 	if dir == "" {
 		var err error
 		if dir, err = os.MkdirTemp("", "gpu-sim-"); err != nil {
@@ -60,9 +60,9 @@ func openHardware(o *options) (*hardware, error) {
 		}
 		remove = func() error { return os.RemoveAll(dir) }
 	}
-	library, root, err := o.simulator(model, dir, o.migAllowReset)
+	library, root, err := c.Simulator(model, dir, c.MIG.AllowReset)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("--hardware=%s: %w", o.hardware, err), remove())
+		return nil, errors.Join(fmt.Errorf("--hardware=%s: %w", c.Hardware, err), remove())
 	}
 	return &hardware{
 		Library:    library,
@@ -73,12 +73,13 @@ func openHardware(o *options) (*hardware, error) {
 	}, nil
 }
 
-// Snapshot is the library's, with what the kernel tells of each GPU's place.
+// Snapshot reads the GPUs, with the place of each as the kernel reports it.
 func (h *hardware) Snapshot(ctx context.Context) (gpu.Node, error) {
 	return h.locate(ctx, h.Library.Snapshot)
 }
 
-// SnapshotOfAll is the library's, with what the kernel tells of each GPU's place.
+// SnapshotOfAll is Snapshot for programs that scan once; see
+// [nvml.Library.SnapshotOfAll].
 func (h *hardware) SnapshotOfAll(ctx context.Context) (gpu.Node, error) {
 	return h.locate(ctx, h.Library.SnapshotOfAll)
 }
@@ -90,19 +91,19 @@ func (h *hardware) locate(ctx context.Context, snapshot func(context.Context) (g
 	}
 	located, err := h.machine.Locate(node)
 	if err != nil {
-		klog.FromContext(ctx).V(2).Info("The kernel does not tell where every GPU is; they are published without that", "err", err)
+		klog.FromContext(ctx).V(2).Info("The kernel does not report the place of every GPU", "err", err)
 	}
 	return located, nil
 }
 
-// localDevRoot holds dev as this process sees it.
+// localDevRoot returns the folder that holds dev, as this process sees it.
 func (h *hardware) localDevRoot() string { return cmp.Or(h.roots.Dev, "/") }
 
-// hostDevRoot holds dev as the container runtime sees it.
+// hostDevRoot returns the folder that holds dev, as the container runtime sees it.
 func (h *hardware) hostDevRoot() string { return cmp.Or(h.roots.HostDev, h.roots.Dev) }
 
-// close lets go of the library. One in which a call is under way stays as it is:
-// the process ends all the same.
+// close shuts the library down. While a call is under way it does not: the process
+// ends without that.
 func (h *hardware) close() error {
 	err := h.Close()
 	if errors.Is(err, gpu.ErrInUse) {

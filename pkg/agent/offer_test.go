@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"fmt"
@@ -48,7 +48,7 @@ func (n *node) offers(t *testing.T, wanted func(devices []string) bool) {
 
 func (n *node) label(t *testing.T, value string) {
 	t.Helper()
-	object, err := n.client.CoreV1().Nodes().Get(t.Context(), n.nodeName, metav1.GetOptions{})
+	object, err := n.client.CoreV1().Nodes().Get(t.Context(), n.NodeName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"context"
@@ -18,11 +18,11 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 )
 
-// scanStuckAfter is when a scan of the GPUs hangs: each call of a scan has a
-// deadline of its own.
+// scanStuckAfter is the time after which a scan of the GPUs counts as hanging: each
+// call of a scan has a shorter deadline of its own.
 const scanStuckAfter = 5 * time.Minute
 
-// handler answers what an administrator asks of the agent.
+// handler returns the handler of metrics and probes.
 func (a *agent) handler() http.Handler {
 	serving := plugin.Check{Name: "serving", Err: a.isServing}
 	return plugin.Handler(a.metrics, []plugin.Check{
@@ -30,7 +30,7 @@ func (a *agent) handler() http.Handler {
 		{Name: "folders", Err: a.hasFolders},
 		{Name: "sockets", Err: a.answers},
 		{Name: "reconciliation", Err: a.reconciles},
-		{Name: "scan", Err: a.scan.Err},
+		{Name: "scan", Err: a.scans.Err},
 	}, []plugin.Check{
 		serving,
 		{Name: "gpus", Err: a.hasLooked},
@@ -38,21 +38,19 @@ func (a *agent) handler() http.Handler {
 	})
 }
 
-// isServing: claims of an earlier process are at rest and the sockets are open.
+// isServing returns an error until claims of an earlier process are recovered and
+// the sockets are open.
 func (a *agent) isServing() error {
-	select {
-	case <-a.served:
-		return nil
-	default:
+	if a.kubelet.now() == nil {
 		return errors.New("bringing claims of an earlier process to rest")
 	}
+	return nil
 }
 
-// hasLooked: the GPUs were looked at, and what there is was published. A node
-// without any is complete as well, and so is one without a driver: an agent that
-// waits for it must not keep those of other nodes from being updated. But where
-// claims are prepared there was a driver, and an agent that does not find it must
-// not replace those of other nodes that do.
+// hasLooked returns an error until the GPUs were scanned and published. It succeeds
+// on a node without GPUs or without a driver, whose agent must not stop a rolling
+// update. But if claims are prepared on the node, there was a driver: an agent that
+// does not find it must not replace the agents of other nodes.
 func (a *agent) hasLooked() error {
 	s := a.controller.State()
 	if s.Phase == controller.Looking || s.Unpublished {
@@ -71,18 +69,15 @@ func (a *agent) isRegistered() error {
 	if err := a.isServing(); err != nil {
 		return err
 	}
-	return a.plugin.Registered()
+	return a.kubelet.now().Registered()
 }
 
-// isStarted reports whether the kubelet is served, before which the plugin is not
-// there.
-func (a *agent) isStarted() bool { return a.isServing() == nil }
-
-// hasFolders makes the CDI directory again if it is gone, and has specs written
-// again that are missing. It returns an error if a folder cannot be made again, or
-// if the agent's own was replaced, which holds the records.
+// hasFolders makes the CDI directory again if it is gone, and makes the plugin write
+// missing specs again. It returns an error if a folder cannot be made again, or if
+// the agent's own folder, which holds the records, was replaced.
 func (a *agent) hasFolders() error {
-	if !a.isStarted() {
+	kubelet := a.kubelet.now()
+	if kubelet == nil {
 		return nil
 	}
 	changed, err := a.cdiFolder.Check()
@@ -91,8 +86,8 @@ func (a *agent) hasFolders() error {
 	}
 	lost, err := a.specLost(context.Background())
 	if changed || lost {
-		klog.Background().Info("CDI specs are gone, writing those of prepared claims again", "folder", a.cdiDir)
-		a.plugin.Repair()
+		klog.Background().Info("CDI specs are gone, writing those of prepared claims again", "folder", a.CDIDir)
+		kubelet.Repair()
 	}
 	return err
 }
@@ -111,28 +106,30 @@ func (a *agent) specLost(ctx context.Context) (bool, error) {
 
 // answers returns an error unless the kubelet could reach the agent.
 func (a *agent) answers() error {
-	if !a.isStarted() {
+	kubelet := a.kubelet.now()
+	if kubelet == nil {
 		return nil
 	}
-	return a.plugin.Answers()
+	return kubelet.Answers()
 }
 
 func (a *agent) reconciles() error {
-	if !a.isStarted() {
+	kubelet := a.kubelet.now()
+	if kubelet == nil {
 		return nil
 	}
-	return a.plugin.Turning()
+	return kubelet.Turning()
 }
 
-// scanned watches how long the scans of the hardware take.
-type scanned struct {
+// timedHardware records how long the scans of the hardware take.
+type timedHardware struct {
 	*hardware
-	scan *plugin.Activity
+	scans *plugin.Activity
 }
 
 // Snapshot implements [inventory.Hardware].
-func (s scanned) Snapshot(ctx context.Context) (gpu.Node, error) {
-	defer s.scan.Begin()()
+func (s timedHardware) Snapshot(ctx context.Context) (gpu.Node, error) {
+	defer s.scans.Begin()()
 	return s.hardware.Snapshot(ctx)
 }
 
@@ -144,8 +141,8 @@ func (a *agent) claimsHeld() int {
 	return len(held)
 }
 
-// devicesByState counts for the metrics. A GPU that does not answer is unreadable
-// and, if it ever did and so is published, unhealthy as well.
+// devicesByState counts devices for the metrics. A GPU that does not answer is
+// unreadable and, if it is published because it once answered, also unhealthy.
 func (a *agent) devicesByState() map[string]int {
 	states := map[string]int{"healthy": 0, "unhealthy": 0, "unreadable": a.inventory.View().Unreadable}
 	for _, d := range a.controller.Devices() {
@@ -158,7 +155,7 @@ func (a *agent) devicesByState() map[string]int {
 	return states
 }
 
-// phases has 1 for the one that the node is in, and 0 for the others.
+// phases returns 1 for the present phase, and 0 for the others.
 func (a *agent) phases() map[string]int {
 	now, phases := a.controller.State().Phase, map[string]int{}
 	for _, p := range controller.Phases() {
@@ -170,7 +167,7 @@ func (a *agent) phases() map[string]int {
 	return phases
 }
 
-// health is what the plugin tells the kubelet of the devices.
+// health is the health of the devices as the plugin reports it to the kubelet.
 type health struct{ *controller.Controller }
 
 // Health implements [plugin.Devices].

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"bytes"
@@ -11,25 +11,22 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// printed runs --print-slices on a simulated node with the faults, and returns what
-// it writes to its two outputs.
-func printed(t *testing.T, args []string, faults ...nvmlsim.CallFault) (slices, problems string, err error) {
+// printed prints the slices of a simulated node with the faults, and returns what
+// is written to the two outputs.
+func printed(t *testing.T, model string, offer catalog.Offer, faults ...nvmlsim.CallFault) (slices, problems string, err error) {
 	t.Helper()
-	state := filepath.Join(t.TempDir(), "sim")
-	o, err := parse(append([]string{"--node-name=n", "--sim-state=" + state}, args...), nil)
+	c := testConfig()
+	c.Hardware, c.SimState, c.Offer = "sim:"+model, filepath.Join(t.TempDir(), "sim"), offer
+	m, err := nvmlsim.LoadModel(model)
 	if err != nil {
 		t.Fatal(err)
 	}
-	name, _ := o.simulated()
-	model, err := nvmlsim.LoadModel(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := nvmlsim.Create(state, model)
+	sim, err := nvmlsim.Create(c.SimState, m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +36,7 @@ func printed(t *testing.T, args []string, faults ...nvmlsim.CallFault) (slices, 
 		}
 	}
 	var out, complaints bytes.Buffer
-	err = printSlices(t.Context(), o, &out, &complaints)
+	err = PrintSlices(t.Context(), c, &out, &complaints)
 	return out.String(), complaints.String(), err
 }
 
@@ -52,7 +49,7 @@ func failing(method string, gpus ...int) []nvmlsim.CallFault {
 }
 
 func TestPrintingNamesTheGPUThatCannotBeReadAndPrintsTheOthers(t *testing.T) {
-	slices, problems, err := printed(t, []string{"--hardware=sim:t4"}, failing("DeviceGetUUID", 1)...)
+	slices, problems, err := printed(t, "t4", catalog.Offer{Share: true}, failing("DeviceGetUUID", 1)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +62,7 @@ func TestPrintingNamesTheGPUThatCannotBeReadAndPrintsTheOthers(t *testing.T) {
 }
 
 func TestPrintingFailsIfNoGPUCanBeRead(t *testing.T) {
-	slices, problems, err := printed(t, []string{"--hardware=sim:t4"}, failing("DeviceGetUUID", 0, 1, 2, 3)...)
+	slices, problems, err := printed(t, "t4", catalog.Offer{Share: true}, failing("DeviceGetUUID", 0, 1, 2, 3)...)
 	if !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "none of the 4 GPUs can be read") {
 		t.Errorf("error %v, want it to say that none of the 4 GPUs can be read", err)
 	}
@@ -78,7 +75,7 @@ func TestPrintingFailsIfNoGPUCanBeRead(t *testing.T) {
 }
 
 func TestPrintingSaysWhichGPUsHaveNoMIGProfiles(t *testing.T) {
-	_, problems, err := printed(t, []string{"--hardware=sim:dgx-h100", "--offer=share,mig"}, nvmlsim.CallFault{
+	_, problems, err := printed(t, "dgx-h100", catalog.Offer{Share: true, MIG: true}, nvmlsim.CallFault{
 		Method: "DeviceGetGpuInstanceProfileInfo", Return: nvml.ERROR_NOT_SUPPORTED,
 	})
 	if err != nil {
@@ -90,7 +87,7 @@ func TestPrintingSaysWhichGPUsHaveNoMIGProfiles(t *testing.T) {
 }
 
 func TestPrintingOfANodeWithoutGPUsIsAnEmptyListAndAWord(t *testing.T) {
-	slices, problems, err := printed(t, []string{"--hardware=sim:t4"}, nvmlsim.CallFault{Method: "Init", Return: nvml.ERROR_GPU_NOT_FOUND})
+	slices, problems, err := printed(t, "t4", catalog.Offer{Share: true}, nvmlsim.CallFault{Method: "Init", Return: nvml.ERROR_GPU_NOT_FOUND})
 	if err != nil {
 		t.Fatal(err)
 	}

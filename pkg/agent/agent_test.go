@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"bytes"
@@ -29,6 +29,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/simulated"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
@@ -37,10 +39,22 @@ import (
 
 // node is a machine with simulated GPUs on which agents come and go.
 type node struct {
-	*options
+	*Config
 	client kubernetes.Interface
 	// timeSlices take the place of those of the hardware, if any.
 	timeSlices claim.TimeSlicing
+}
+
+// testConfig returns the defaults of the agent's flags, for simulated GPUs and
+// without folders.
+func testConfig() *Config {
+	return &Config{
+		Hardware: "sim:dgx-h100", Simulator: simulated.Library, DriverRoot: "/", DevRoot: "/",
+		Offer: catalog.Offer{Share: true},
+		MIG:   catalog.MIGOffer{}, Shares: catalog.ShareOffer{ComputeOvercommit: 1, Smallest: 1 << 30, ServerMemory: 64 << 20},
+		TimeSlices: catalog.DefaultTimeSlices, ContextMemory: 512 << 20,
+		DriverName: "gpu.nvidia.com", NodeName: "node-1", ReconcileInterval: 5 * time.Minute,
+	}
 }
 
 func newNode(t *testing.T, objects ...runtime.Object) *node {
@@ -65,17 +79,12 @@ func newNode(t *testing.T, objects ...runtime.Object) *node {
 			t.Fatal(err)
 		}
 	}
-	o, err := parse([]string{
-		"--hardware=sim:dgx-h100", "--sim-state=" + filepath.Join(dir, "sim"), "--cdi-hook=" + hook,
-		"--node-name=node-1", "--kubelet-plugins-dir=" + filepath.Join(dir, "plugins"), "--kubelet-registry-dir=" + filepath.Join(dir, "registry"),
-		"--cdi-dir=" + filepath.Join(dir, "cdi"), "--http-listen=",
-		"--mps-supervisor=" + filepath.Join(dir, "mps.sock"), "--kubelet-pod-resources=" + filepath.Join(dir, "kubelet.sock"),
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testConfig()
+	c.SimState, c.CDIHook, c.CDIDir = filepath.Join(dir, "sim"), hook, filepath.Join(dir, "cdi")
+	c.KubeletPluginsDir, c.KubeletRegistryDir = filepath.Join(dir, "plugins"), filepath.Join(dir, "registry")
+	c.Supervisor, c.PodResources = filepath.Join(dir, "mps.sock"), filepath.Join(dir, "kubelet.sock")
 	objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "node-uid"}})
-	n := &node{options: o, client: fake.NewClientset(objects...)}
+	n := &node{Config: c, client: fake.NewClientset(objects...)}
 	n.serverIs(t, "v1.37.1")
 	return n
 }
@@ -101,14 +110,14 @@ type running struct {
 // start runs an agent until the kubelet knows it.
 func (n *node) start(t *testing.T) *running {
 	t.Helper()
-	hw, err := openHardware(n.options)
+	hw, err := openHardware(n.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n.timeSlices != nil {
 		hw.timeSlices = n.timeSlices
 	}
-	a, err := newAgent(t.Context(), n.options, hw, n.client)
+	a, err := newAgent(t.Context(), n.Config, hw, n.client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,8 +139,8 @@ func (n *node) start(t *testing.T) *running {
 			t.Errorf("the agent ended with %v", err)
 		}
 	})
-	<-a.served
-	if r.kubelet, err = kubelettest.Register(t.Context(), n.kubeletRegistryDir); err != nil {
+	<-a.kubelet.begun
+	if r.kubelet, err = kubelettest.Register(t.Context(), n.KubeletRegistryDir); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.kubelet.Close() })
@@ -196,7 +205,7 @@ func list(t *testing.T, dir string) []string {
 // left are the CDI specs and records of claims.
 func (n *node) left(t *testing.T) []string {
 	t.Helper()
-	names := append(list(t, n.cdiDir), list(t, filepath.Join(n.driverDir(), "agent/claims"))...)
+	names := append(list(t, n.CDIDir), list(t, filepath.Join(n.driverDir(), "agent/claims"))...)
 	return slices.DeleteFunc(names, func(name string) bool { return name == "quarantine" })
 }
 
@@ -222,10 +231,10 @@ func TestAgentServesAClaimFromPublishingToUnprepare(t *testing.T) {
 	}, device.CdiDeviceIds); diff != "" {
 		t.Errorf("CDI devices (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"gpu.nvidia.com-claim-uid-one.json", "gpu.nvidia.com_metadata_uid-one_gpu.json"}, list(t, n.cdiDir)); diff != "" {
+	if diff := cmp.Diff([]string{"gpu.nvidia.com-claim-uid-one.json", "gpu.nvidia.com_metadata_uid-one_gpu.json"}, list(t, n.CDIDir)); diff != "" {
 		t.Errorf("CDI directory (-want +got):\n%s", diff)
 	}
-	metadata, err := os.ReadFile(filepath.Join(n.kubeletPluginsDir, "gpu.nvidia.com/dra-device-metadata/team_one/gpu/metadata.json"))
+	metadata, err := os.ReadFile(filepath.Join(n.KubeletPluginsDir, "gpu.nvidia.com/dra-device-metadata/team_one/gpu/metadata.json"))
 	if err != nil || !bytes.Contains(metadata, []byte(`"uuid"`)) || !bytes.Contains(metadata, []byte(`"productName"`)) {
 		t.Errorf("device metadata %s (%v), want the published attributes", metadata, err)
 	}
@@ -354,7 +363,7 @@ func TestAgentGivesADeviceToOneClaimOnly(t *testing.T) {
 	// It may pass, so it is waited for as long as the kubelet waits; here less.
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	results, err := a.plugin.PrepareResourceClaims(ctx, []*resourceapi.ResourceClaim{second})
+	results, err := a.agent.kubelet.now().PrepareResourceClaims(ctx, []*resourceapi.ResourceClaim{second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -393,13 +402,13 @@ func TestAgentPreparesTheGoodClaimsOfACallBesideABadOne(t *testing.T) {
 func TestAgentKnowsItsClaimsAfterARestart(t *testing.T) {
 	kept, gone := claimFor("kept", "gpu-1b-00"), claimFor("gone", "gpu-43-00")
 	n := newNode(t, kept, gone)
-	n.reconcileInterval = 20 * time.Millisecond
+	n.ReconcileInterval = 20 * time.Millisecond
 	a := n.start(t)
 	before := a.prepare(t, kept, gone)["uid-kept"]
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if left := list(t, n.kubeletRegistryDir); len(left) != 0 {
+	if left := list(t, n.KubeletRegistryDir); len(left) != 0 {
 		t.Errorf("left where the kubelet looks for plugins: %q", left)
 	}
 	if err := n.client.ResourceV1().ResourceClaims("team").Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
@@ -450,7 +459,7 @@ func TestAgentTellsTheKubeletOfAllDevices(t *testing.T) {
 // unloadDriver takes the driver of the node's GPUs away.
 func (n *node) unloadDriver(t *testing.T) {
 	t.Helper()
-	sim, err := nvmlsim.Open(n.simState)
+	sim, err := nvmlsim.Open(n.SimState)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -469,11 +478,11 @@ func get(t *testing.T, a *agent, path string) (code int, body string) {
 
 func TestAgentSaysWhatItsReadinessLacks(t *testing.T) {
 	n := newNode(t)
-	hw, err := openHardware(n.options)
+	hw, err := openHardware(n.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := newAgent(t.Context(), n.options, hw, n.client)
+	before, err := newAgent(t.Context(), n.Config, hw, n.client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -496,7 +505,7 @@ func TestAgentSaysWhatItsReadinessLacks(t *testing.T) {
 // must not keep the others from theirs.
 func TestAgentIsReadyWithoutADriverAndSaysSo(t *testing.T) {
 	n := newNode(t)
-	hw, err := openHardware(n.options)
+	hw, err := openHardware(n.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -543,8 +552,8 @@ func TestPublishedSlicesAreTheOnesThatArePrinted(t *testing.T) {
 	n.start(t)
 	published := n.published(t)
 	var printed bytes.Buffer
-	o := *n.options
-	if err := printSlices(t.Context(), &o, &printed, t.Output()); err != nil {
+	o := *n.Config
+	if err := PrintSlices(t.Context(), &o, &printed, t.Output()); err != nil {
 		t.Fatal(err)
 	}
 	var list struct{ Items []resourceapi.ResourceSlice }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"context"
@@ -28,9 +28,9 @@ const (
 	maxConnections, maxConnectionsPerHost = 128, 8
 )
 
-// serveHTTP answers on the address until ctx ends. It returns an error at once
-// if it cannot listen, and otherwise a function that waits for the end; what
-// ends it early goes to fatal.
+// serveHTTP serves on the address until ctx ends. It returns an error if it cannot
+// listen, and otherwise a function that waits for the end. It calls fatal if serving
+// ends early.
 func serveHTTP(ctx context.Context, address string, handler http.Handler, fatal func(error)) (wait func(), err error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)
@@ -63,9 +63,9 @@ func newServer(handler http.Handler) *http.Server {
 	}
 }
 
-// limitedListener closes connections beyond the limits at once. It never waits:
-// then whoever opens connections first could lock out the kubelet's probes, and
-// have the agent restarted.
+// limitedListener closes connections beyond the limits at once. If it waited, a
+// client that opens many connections could lock out the kubelet's probes, which
+// would restart the agent.
 type limitedListener struct {
 	net.Listener
 	total, perHost int

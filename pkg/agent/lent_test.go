@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"context"
@@ -42,7 +42,7 @@ func (p *podLister) List(context.Context, *podresourcesv1.ListPodResourcesReques
 func TestAGPUThatADevicePluginGaveAwaySinceItWasScannedIsNotPrepared(t *testing.T) {
 	claim := claimFor("one", "gpu-43-00")
 	n := newNode(t, claim)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", n.podResources)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", n.PodResources)
 	if err != nil {
 		t.Fatal(err)
 	}

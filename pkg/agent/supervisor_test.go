@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"context"
@@ -89,7 +89,7 @@ func (n *node) supervise(t *testing.T, daemons ...string) *supervisor {
 		s.daemons[name] = &mpsv1.Daemon{Name: name}
 	}
 	var config net.ListenConfig
-	listener, err := config.Listen(t.Context(), "unix", n.sharing.supervisor)
+	listener, err := config.Listen(t.Context(), "unix", n.Supervisor)
 	if err != nil {
 		t.Fatal(err)
 	}

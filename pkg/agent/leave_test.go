@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"errors"
@@ -20,11 +20,11 @@ func TestAnAgentThatEndsWithACallUnderWayLeavesItsFolder(t *testing.T) {
 		{idle: false, want: nil},
 		{idle: true, want: fs.ErrNotExist},
 	} {
-		hw, err := openHardware(n.options)
+		hw, err := openHardware(n.Config)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := newAgent(t.Context(), n.options, hw, n.client)
+		a, err := newAgent(t.Context(), n.Config, hw, n.client)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"context"
@@ -13,17 +13,17 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// printTimeout bounds the reading of the GPUs. The driver takes seconds for each
-// GPU if nothing else has it open.
+// printTimeout bounds the scan of the GPUs. The driver takes seconds for each GPU
+// that no other process has open.
 const printTimeout = 30 * time.Second
 
-// printSlices scans the GPUs once and writes the ResourceSlices that the agent
+// PrintSlices scans the GPUs once and writes the ResourceSlices that the agent
 // would publish to w. It writes to problems what is missing from them, a line for
 // each reason: GPUs that cannot be read, and what the node offers of other GPUs but
 // they do not allow. It returns an error, and writes no slices, if the node has GPUs
 // and none can be read.
-func printSlices(ctx context.Context, o *options, w, problems io.Writer) (err error) {
-	hw, err := openHardware(o)
+func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err error) {
+	hw, err := openHardware(c)
 	if err != nil {
 		return err
 	}
@@ -34,8 +34,8 @@ func printSlices(ctx context.Context, o *options, w, problems io.Writer) (err er
 	if err != nil {
 		return fmt.Errorf("read the GPUs: %w", err)
 	}
-	c := o.catalog()
-	for _, line := range append(unread(node), c.Withheld(node)...) {
+	describe := c.catalog()
+	for _, line := range append(unread(node), describe.Withheld(node)...) {
 		if _, err := fmt.Fprintln(problems, line); err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func printSlices(ctx context.Context, o *options, w, problems io.Writer) (err er
 	if len(node.GPUs) == 0 && len(node.Unreadable) > 0 {
 		return fmt.Errorf("%w: none of the %d GPUs can be read", gpu.ErrNotReady, len(node.Unreadable))
 	}
-	slices, err := controller.Slices(ctx, o.driverName, o.nodeName, c.Resources(node, nil, nil))
+	slices, err := controller.Slices(ctx, c.DriverName, c.NodeName, describe.Resources(node, nil, nil))
 	if err != nil {
 		return err
 	}

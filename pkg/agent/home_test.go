@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"errors"
@@ -19,7 +19,7 @@ import (
 // wantNothing fails for every file and folder that the agents have left.
 func (n *node) wantNothing(t *testing.T) {
 	t.Helper()
-	for _, dir := range []string{n.kubeletPluginsDir, n.kubeletRegistryDir, n.cdiDir} {
+	for _, dir := range []string{n.KubeletPluginsDir, n.KubeletRegistryDir, n.CDIDir} {
 		if left := list(t, dir); len(left) != 0 {
 			t.Errorf("left in %s: %q", dir, left)
 		}
@@ -56,12 +56,12 @@ func abandon(t *testing.T, dir, name string) {
 func TestTheLastAgentOfANodeLeavesNothingThere(t *testing.T) {
 	claim := claimFor("one", "gpu-1b-00")
 	n := newNode(t, claim)
-	n.podUID = "11111111-old"
+	n.PodUID = "11111111-old"
 	// Agents of other pods die: one before, one while others are there.
 	abandon(t, n.driverDir(), "dra-00000000.sock")
-	abandon(t, n.kubeletRegistryDir, "gpu.nvidia.com-00000000-reg.sock")
+	abandon(t, n.KubeletRegistryDir, "gpu.nvidia.com-00000000-reg.sock")
 	before := n.start(t)
-	if diff := cmp.Diff([]string{"gpu.nvidia.com-11111111-reg.sock"}, list(t, n.kubeletRegistryDir)); diff != "" {
+	if diff := cmp.Diff([]string{"gpu.nvidia.com-11111111-reg.sock"}, list(t, n.KubeletRegistryDir)); diff != "" {
 		t.Errorf("sockets that the kubelet finds (-want +got):\n%s", diff)
 	}
 	if got := before.prepare(t, claim)["uid-one"]; got.Error != "" {
@@ -72,14 +72,14 @@ func TestTheLastAgentOfANodeLeavesNothingThere(t *testing.T) {
 	}
 	// A rolling update: the old agent ends while the new one serves. Each has a
 	// kubelet of its own here.
-	options := *n.options
-	next := &node{options: &options, client: n.client}
-	next.podUID, next.kubeletRegistryDir = "22222222-new", n.kubeletRegistryDir+"2"
-	if err := os.Mkdir(next.kubeletRegistryDir, 0o755); err != nil {
+	config := *n.Config
+	next := &node{Config: &config, client: n.client}
+	next.PodUID, next.KubeletRegistryDir = "22222222-new", n.KubeletRegistryDir+"2"
+	if err := os.Mkdir(next.KubeletRegistryDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	after := next.start(t)
-	abandon(t, next.kubeletRegistryDir, "gpu.nvidia.com-00000000-reg.sock")
+	abandon(t, next.KubeletRegistryDir, "gpu.nvidia.com-00000000-reg.sock")
 	n.mustStop(t, before)
 	if got := after.prepare(t, claim)["uid-one"]; got.Error != "" {
 		t.Fatal(got.Error)
@@ -131,20 +131,20 @@ func TestAClaimThatIsPreparedKeepsWhatTheNextAgentNeeds(t *testing.T) {
 
 func TestAnAgentWithoutAHookSaysWhatToDoAndLeavesNothing(t *testing.T) {
 	n := newNode(t)
-	n.cdiHook = ""
-	hw, err := openHardware(n.options)
+	n.CDIHook = ""
+	hw, err := openHardware(n.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = newAgent(t.Context(), n.options, hw, n.client)
+	_, err = newAgent(t.Context(), n.Config, hw, n.client)
 	if !errors.Is(err, gpu.ErrNotFound) || !strings.Contains(err.Error(), "--cdi-hook=/usr/bin/nvidia-cdi-hook") {
 		t.Errorf("error %v, want %v and what to give", err, gpu.ErrNotFound)
 	}
-	if left := list(t, n.kubeletPluginsDir); len(left) != 0 {
+	if left := list(t, n.KubeletPluginsDir); len(left) != 0 {
 		t.Errorf("left behind: %q", left)
 	}
 	var printed strings.Builder
-	if err := printSlices(t.Context(), n.options, &printed, t.Output()); err != nil {
+	if err := PrintSlices(t.Context(), n.Config, &printed, t.Output()); err != nil {
 		t.Errorf("to print slices takes no hook: %v", err)
 	}
 }
@@ -167,7 +167,7 @@ func TestTheHookBesideTheProgramServesContainersAndGoesWithTheLastAgent(t *testi
 	})
 	claim := claimFor("one", "gpu-1b-00")
 	n := newNode(t, claim)
-	n.cdiHook = ""
+	n.CDIHook = ""
 	a := n.start(t)
 	if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
 		t.Fatal(got.Error)
@@ -176,7 +176,7 @@ func TestTheHookBesideTheProgramServesContainersAndGoesWithTheLastAgent(t *testi
 	if said, err := exec.CommandContext(t.Context(), hook).CombinedOutput(); err != nil || string(said) != "it runs\n" {
 		t.Errorf("the hook: %v, %q", err, said)
 	}
-	spec, err := os.ReadFile(filepath.Join(n.cdiDir, "gpu.nvidia.com-claim-uid-one.json"))
+	spec, err := os.ReadFile(filepath.Join(n.CDIDir, "gpu.nvidia.com-claim-uid-one.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

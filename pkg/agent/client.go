@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"fmt"
@@ -11,8 +11,8 @@ import (
 	"k8s.io/component-base/version"
 )
 
-// newClient connects to the API server: with a kubeconfig file, or as the
-// service account of the pod where kubeconfig is empty. Nothing is sent yet.
+// newClient returns a client for the API server: with a kubeconfig file, or, if that
+// is empty, as the service account of the pod. It sends nothing.
 func newClient(kubeconfig string) (kubernetes.Interface, error) {
 	config, err := rest.InClusterConfig()
 	if kubeconfig != "" {
@@ -21,7 +21,7 @@ func newClient(kubeconfig string) (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster (a pod's service account, or --kubeconfig): %w", err)
 	}
-	// client-go lets a client send five requests a second unless told otherwise.
+	// By default, client-go lets a client send five requests a second.
 	// Every claim is read once before it is prepared, so a node that starts
 	// eight pods would make the last ones wait for a second. The API server
 	// protects itself, by priority and fairness.

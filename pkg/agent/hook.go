@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"context"
@@ -16,10 +16,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
 )
 
-// hookToInstall is the nvidia-cdi-hook beside this program, as the agent's image
-// has it; empty where the flag names one of the host.
-func (o *options) hookToInstall() (string, error) {
-	if o.cdiHook != "" {
+// hookToInstall returns the nvidia-cdi-hook that lies beside this program, as in the
+// agent's image; empty if the configuration names one of the host.
+func (c *Config) hookToInstall() (string, error) {
+	if c.CDIHook != "" {
 		return "", nil
 	}
 	self, err := os.Executable()
@@ -33,9 +33,9 @@ func (o *options) hookToInstall() (string, error) {
 	return program, nil
 }
 
-// warnOfHook tells of a missing hook before a container fails to start over it.
-// It is no error: the path is the host's, which the agent's container may not
-// show.
+// warnOfHook logs a missing hook before a container fails to start because of it.
+// It returns no error: the path is the host's, and the agent's container may not see
+// it.
 func warnOfHook(ctx context.Context, path string) {
 	if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
 		klog.FromContext(ctx).Info("WARNING: nvidia-cdi-hook is not at --cdi-hook as far as the agent can see; if it is not there on the host either, containers with GPUs will not start. It is part of NVIDIA's container toolkit", "path", path, "err", err)

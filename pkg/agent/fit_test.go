@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"context"
@@ -24,7 +24,7 @@ import (
 )
 
 // What the stand-in for MPS takes for the context of each client.
-const contextOfAClient = "256Mi"
+const contextOfAClient = 256 << 20
 
 // The sum of all shares is what is published of a device, and each process takes
 // all that its share is held to.
@@ -36,8 +36,8 @@ func TestSharesOfAllThatIsPublishedFitOnTheDevice(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			n.nameSlices(t)
-			n.sharing.contextMemory.Quantity = resource.MustParse(contextOfAClient)
-			n.offered = catalog.Offer{Share: true, MIG: true}
+			n.ContextMemory = contextOfAClient
+			n.Offer = catalog.Offer{Share: true, MIG: true}
 			supervisor := n.supervise(t)
 			a := n.start(t)
 			left := n.memory(t, tc.device)
@@ -101,11 +101,11 @@ func (n *node) stand(t *testing.T, devices ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sim, err := nvmlsim.OpenOrCreate(n.simState, model)
+	sim, err := nvmlsim.OpenOrCreate(n.SimState, model)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Dir(n.simState)
+	dir := filepath.Dir(n.SimState)
 	// Servers of other users pass through it.
 	if err := os.Chmod(dir, 0o711); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/version"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
+	mpsclient "github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
+)
+
+const (
+	// recoverPatience is how long serving waits for claims of an earlier process to
+	// be recovered. Claims on a GPU that hangs take longer, and must not delay the
+	// pods of other GPUs.
+	recoverPatience = 1500 * time.Millisecond
+	// recoverLimit is how long recovering goes on while the agent serves. The
+	// reconciliation recovers the claims that are left.
+	recoverLimit = 2 * time.Minute
+)
+
+// Run runs an agent until ctx ends, and then returns nil. It returns an error if the
+// agent cannot go on.
+func Run(ctx context.Context, c *Config) error {
+	client, err := newClient(c.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	return runWith(ctx, c, client)
+}
+
+// runWith is Run with a client for the API server.
+func runWith(ctx context.Context, c *Config, client kubernetes.Interface) (err error) {
+	klog.FromContext(ctx).Info("Starting", "version", version.Get().GitVersion, "node", c.NodeName, "hardware", c.Hardware, "driver", c.DriverName)
+	hw, err := openHardware(c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, hw.close()) }() //nolint:contextcheck // closing comes after ctx has ended
+	a, err := newAgent(ctx, c, hw, client)
+	if err != nil {
+		return err
+	}
+	return a.run(ctx)
+}
+
+// agent is the parts of an agent.
+type agent struct {
+	*Config
+	client kubernetes.Interface
+	// supervisor runs MPS daemons; nil if the node has none.
+	supervisor *mpsclient.Client
+	// podResources reads external allocations; nil if they are not read.
+	podResources *podresources.Client
+	home         *home.Home
+	inventory    *inventory.Inventory
+	offer        *cluster.Offer
+	features     *cluster.Features
+	claims       *claim.Manager
+	holders      *inventory.Holders
+	controller   *controller.Controller
+	metrics      *plugin.Metrics
+	scans        *plugin.Activity
+	cdiFolder    *cdi.Dir
+	kubelet      *served
+}
+
+// newAgent puts an agent together. The agent holds its home from then on, until it
+// has run.
+func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.Interface) (_ *agent, err error) {
+	podResources, err := openPodResources(c.PodResources)
+	if err != nil {
+		return nil, err
+	}
+	supervisor, err := openSupervisor(c.Supervisor)
+	if err != nil {
+		return nil, err
+	}
+	boot, err := hw.machine.BootID()
+	if err != nil {
+		return nil, err
+	}
+	program, err := c.hookToInstall()
+	if err != nil {
+		return nil, err
+	}
+	folder, err := home.Enter(ctx, c.driverDir(), func() { removeLeftovers(context.WithoutCancel(ctx), c) })
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, folder.Close())
+		}
+	}()
+	hook := c.CDIHook
+	if program != "" {
+		if hook, err = folder.InstallHook(program); err != nil {
+			return nil, err
+		}
+	}
+	specs, err := cdi.NewWriter(cdi.Options{
+		Dir: c.CDIDir, DriverName: c.DriverName, DevRoot: hw.hostDevRoot(), LocalDevRoot: hw.localDevRoot(),
+		Edits: cdi.NewDriverEdits(hw, hw.roots, hook),
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	scans := plugin.NewActivity(clock.RealClock{}, scanStuckAfter)
+	known := inventory.Options{
+		Hardware: timedHardware{hw, scans}, DriverLoad: hw.machine.DriverLoad, StaticMIG: c.MIG.Static,
+		Faults: folder.Faults, BootID: boot, Clock: clock.RealClock{},
+	}
+	if podResources != nil {
+		known.External = podResources
+	}
+	sources := controller.Sources{
+		Inventory: inventory.New(known),
+		Offer:     cluster.NewOffer(c.Offer),
+		Features:  cluster.NewFeatures(cluster.ServerVersion(client)),
+		Settings:  c.catalog(),
+	}
+	metrics := plugin.NewMetrics()
+	options := claim.Options{
+		DriverName: c.DriverName,
+		PoolName:   c.NodeName,
+		BootID:     boot,
+		LockFile:   folder.LockFile(),
+		Records:    folder.Claims,
+		Inventory:  sources.Inventory,
+		Occupancy:  occupancy(hw, client),
+		// Device plugins allocate GPUs without a message to this agent.
+		BeforePrepare: sources.Inventory.RefreshExternal,
+		CDI:           specs,
+		MonitorNodes:  hw.machine.MonitorNodes,
+		Partitioning: &claim.Partitioning{
+			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Modes: folder.MIGModes, Static: c.MIG.Static,
+		},
+		ContextMemory: c.ContextMemory,
+		Shares:        c.shares(),
+		TimeSlicing:   hw.timeSlices,
+		Intervals:     folder.TimeSlices,
+		Attributes:    sources.Attributes,
+		Observer:      metrics,
+	}
+	if supervisor != nil {
+		options.MPS = supervisor
+	}
+	claims, err := claim.New(options)
+	if err != nil {
+		return nil, err
+	}
+	holders := inventory.NewHolders(heldDevices(claims), claims.SwitchedModes)
+	a := &agent{
+		Config: c, client: client, supervisor: supervisor, podResources: podResources, home: folder,
+		inventory: sources.Inventory, offer: sources.Offer, features: sources.Features,
+		claims: claims, holders: holders,
+		controller: controller.New(controller.Options{Sources: sources, Holders: holders, Clock: clock.RealClock{}}),
+		metrics:    metrics, scans: scans, cdiFolder: cdi.NewDir(c.CDIDir), kubelet: newServed(),
+	}
+	metrics.WatchState(plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases})
+	return a, nil
+}
+
+// openPodResources returns a client of the kubelet's socket; nil without a socket.
+func openPodResources(socket string) (*podresources.Client, error) {
+	if socket == "" {
+		return nil, nil
+	}
+	client, err := podresources.NewClient(socket)
+	if err != nil {
+		return nil, fmt.Errorf("--kubelet-pod-resources: %w", err)
+	}
+	return client, nil
+}
+
+// openSupervisor returns a client of the supervisor's socket; nil without a socket.
+func openSupervisor(socket string) (*mpsclient.Client, error) {
+	if socket == "" {
+		return nil, nil
+	}
+	client, err := mpsclient.New(socket)
+	if err != nil {
+		return nil, fmt.Errorf("--mps-supervisor: %w", err)
+	}
+	return client, nil
+}
+
+// run starts the parts in the order in which they need each other, and stops
+// them in reverse. Claims of an earlier process are recovered before the kubelet
+// can send new ones, unless that takes long.
+func (a *agent) run(parent context.Context) error {
+	var parts sync.WaitGroup
+	idle := true
+	defer func() { a.leave(context.WithoutCancel(parent), idle) }()
+	defer a.close()
+	defer parts.Wait()
+	ctx, fatal := context.WithCancelCause(parent)
+	defer fatal(nil)
+	if a.OnEnd != nil {
+		context.AfterFunc(ctx, a.OnEnd)
+	}
+
+	if a.CDIHook != "" {
+		warnOfHook(ctx, a.CDIHook)
+	}
+	if a.HTTPListen != "" {
+		wait, err := serveHTTP(ctx, a.HTTPListen, a.handler(), fatal)
+		if err != nil {
+			return err
+		}
+		parts.Go(wait)
+	}
+	parts.Go(func() { _ = a.inventory.Run(ctx, a.holders) })
+	parts.Go(func() { cluster.WatchNode(a.client, a.NodeName)(ctx, a.setNode) })
+
+	recovered := make(chan struct{})
+	parts.Go(func() { defer close(recovered); a.recover(ctx) })
+	select {
+	case <-recovered:
+	case <-time.After(recoverPatience):
+		klog.FromContext(ctx).Info("Serving before every claim is recovered", "after", recoverPatience)
+	case <-ctx.Done():
+	}
+	if ctx.Err() == nil {
+		kubelet, err := a.serve(ctx, fatal)
+		if err != nil {
+			return err
+		}
+		parts.Go(func() { _ = a.controller.Run(ctx, kubelet.Publish) })
+		<-ctx.Done()
+		klog.FromContext(ctx).Info("Stopping", "why", context.Cause(ctx))
+		idle = kubelet.Stop()
+	}
+	if parent.Err() != nil {
+		return nil
+	}
+	return context.Cause(ctx)
+}
+
+// close ends the connections to the supervisor, whose daemons run on, and to the
+// kubelet. No call is under way on them.
+func (a *agent) close() {
+	if a.supervisor != nil {
+		_ = a.supervisor.Close()
+	}
+	if a.podResources != nil {
+		_ = a.podResources.Close()
+	}
+}
+
+// removeLeftovers removes the files of agents that were killed. No other agent runs
+// on the node.
+func removeLeftovers(ctx context.Context, c *Config) {
+	if err := plugin.RemoveLeftovers(ctx, c.DriverName, c.driverDir(), c.KubeletRegistryDir, c.CDIDir); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot remove files of killed agents, the next agent will retry")
+	}
+}
+
+// leave gives up the home, at the very end: this agent writes nothing there any
+// more, unless a call hangs.
+func (a *agent) leave(ctx context.Context, idle bool) {
+	err := a.home.Leave(func() (bool, error) {
+		held, err := a.claims.Held(ctx)
+		if !idle || len(held) > 0 || err != nil {
+			return true, err
+		}
+		return false, plugin.RemoveMetadata(a.DriverName, a.driverDir(), a.CDIDir)
+	})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot remove the agent's folder, the next agent will retry")
+	}
+}
+
+// recover brings the claims of an earlier process to a known state. Claims for which
+// this fails keep their devices, and must not delay the others.
+func (a *agent) recover(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	limited, cancel := context.WithTimeout(ctx, recoverLimit)
+	defer cancel()
+	report, err := a.claims.Recover(limited)
+	if err != nil {
+		logger.Error(err, "Cannot recover every claim, will retry", "after", a.ReconcileInterval)
+	}
+	logger.Info("Recovered claims", "verified", len(report.Verified), "undone", len(report.Undone),
+		"forgotten", len(report.Forgotten), "quarantined", len(report.Quarantined), "unrecorded", len(report.Unrecorded), "busy", len(report.Busy))
+}
+
+// serve starts to serve the kubelet.
+func (a *agent) serve(ctx context.Context, fatal func(error)) (*plugin.Plugin, error) {
+	p, err := plugin.Start(ctx, plugin.Options{
+		DriverName:        a.DriverName,
+		NodeName:          a.NodeName,
+		PodUID:            types.UID(a.PodUID),
+		DataDir:           a.driverDir(),
+		RegistryDir:       a.KubeletRegistryDir,
+		CDIDir:            a.CDIDir,
+		Client:            a.client,
+		Claims:            notifyingClaims{a.claims, a.controller, a.inventory},
+		Devices:           health{a.controller},
+		Metrics:           a.metrics,
+		Clock:             clock.RealClock{},
+		ReconcileInterval: a.ReconcileInterval,
+		PublishError:      a.features.HandleError,
+		Fatal:             fatal,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.kubelet.begin(p)
+	return p, nil
+}
+
+// setNode passes what the API server says about the node to the parts that need it.
+func (a *agent) setNode(node cluster.Node, err error) {
+	if err == nil {
+		a.inventory.SetDevicePlugin(node.DevicePlugin)
+		a.inventory.SetRepaired(node.Annotations[v1alpha1.AnnotationRepaired])
+	}
+	a.offer.SetNode(node, err)
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
+)
+
+// notifyingClaims are the claims of the node. They notify the controller of changes:
+// a device that the node no longer offers stays published while a claim holds it.
+type notifyingClaims struct {
+	*claim.Manager
+	controller *controller.Controller
+	inventory  *inventory.Inventory
+}
+
+// Prepare implements [plugin.Claims].
+func (c notifyingClaims) Prepare(ctx context.Context, object *resourceapi.ResourceClaim) ([]claim.Device, error) {
+	devices, err := c.Manager.Prepare(ctx, object)
+	if err != nil {
+		// Another program may have changed a GPU.
+		c.inventory.RequestScan()
+	}
+	c.controller.ClaimsChanged()
+	return devices, err
+}
+
+// Unprepare implements [plugin.Claims].
+func (c notifyingClaims) Unprepare(ctx context.Context, uid types.UID) error {
+	defer c.controller.ClaimsChanged()
+	return c.Manager.Unprepare(ctx, uid)
+}
+
+// Release implements [plugin.Claims].
+func (c notifyingClaims) Release(ctx context.Context, held claim.Held, object *resourceapi.ResourceClaim) (bool, error) {
+	released, err := c.Manager.Release(ctx, held, object)
+	if released {
+		c.controller.ClaimsChanged()
+	}
+	return released, err
+}
+
+// Recover implements [plugin.Claims].
+func (c notifyingClaims) Recover(ctx context.Context) (claim.Report, error) {
+	defer c.controller.ClaimsChanged()
+	report, err := c.Manager.Recover(ctx)
+	if len(report.Swept) > 0 {
+		c.inventory.RequestScan()
+	}
+	return report, err
+}
+
+// heldDevices returns a function that reads the devices that claims hold, and for
+// each whether its allocation has a share ID.
+func heldDevices(claims *claim.Manager) inventory.HeldFunc {
+	return func(ctx context.Context) (map[string]bool, error) {
+		all, err := claims.Held(ctx)
+		if err != nil {
+			return nil, err
+		}
+		held := map[string]bool{}
+		for _, c := range all {
+			for _, d := range c.Devices {
+				held[d.Name] = held[d.Name] || d.ShareID != nil
+			}
+		}
+		return held, nil
+	}
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+)
+
+// Config says how an agent runs. All paths are absolute.
+type Config struct {
+	// Hardware is "nvml" for real GPUs, or "sim:" and the model of simulated ones.
+	Hardware string
+	// SimState is the folder with the state of simulated GPUs; empty for a temporary
+	// one.
+	SimState string
+	// Simulator opens simulated GPUs; nil in production programs.
+	Simulator Simulator
+	// CDIHook is nvidia-cdi-hook on the host; empty to install the one that lies
+	// beside this program.
+	CDIHook string
+	// DriverRoot and DevRoot hold the driver and its device nodes as this process
+	// sees them, HostDriverRoot and HostDevRoot as the host does; empty for the same.
+	DriverRoot, HostDriverRoot string
+	DevRoot, HostDevRoot       string
+
+	// Offer is what the node offers unless its label says otherwise, and MIG, Shares
+	// and TimeSlices how it does so. Shares.MPS follows from Supervisor.
+	Offer          catalog.Offer
+	MIG            catalog.MIGOffer
+	Shares         catalog.ShareOffer
+	TimeSlices     int
+	ListAttributes bool
+
+	// Supervisor is the socket of gpu-mps-supervisor; empty for none.
+	Supervisor string
+	// ContextMemory is the memory, in bytes, that the CUDA context of a process takes
+	// besides what MPS limits.
+	ContextMemory uint64
+
+	DriverName string
+	NodeName   string
+	// Kubeconfig says how to reach the API server; empty for the service account of
+	// the agent's pod.
+	Kubeconfig string
+	// ReconcileInterval is how often the claims held here are compared with the
+	// claims in the cluster.
+	ReconcileInterval time.Duration
+
+	KubeletPluginsDir  string
+	KubeletRegistryDir string
+	// PodResources is the kubelet's socket for external allocations; empty if they
+	// are not read.
+	PodResources string
+	CDIDir       string
+	// PodUID of the agent's pod; empty outside a pod.
+	PodUID string
+
+	// HTTPListen is the address for metrics and probes; empty for none.
+	HTTPListen string
+	// OnEnd is called when the agent begins to end; may be nil.
+	OnEnd func()
+}
+
+// driverDir returns the driver's folder among the kubelet's plugins.
+func (c *Config) driverDir() string { return filepath.Join(c.KubeletPluginsDir, c.DriverName) }
+
+// simulated returns the model of simulated hardware; ok is false for real hardware.
+func (c *Config) simulated() (model string, ok bool) {
+	return strings.CutPrefix(c.Hardware, "sim:")
+}
+
+// catalog returns the catalog without what its sources add to it.
+func (c *Config) catalog() catalog.Catalog {
+	return catalog.Catalog{
+		Pool: c.NodeName, Offer: c.Offer, MIG: c.MIG, ListAttributes: c.ListAttributes,
+		Shares: c.shares(), TimeSlices: c.TimeSlices,
+	}
+}
+
+// shares returns how the node offers shares: by MPS if it has a supervisor.
+func (c *Config) shares() catalog.ShareOffer {
+	s := c.Shares
+	s.MPS = c.Supervisor != ""
+	return s
+}
