@@ -142,7 +142,7 @@ func TestPrepareIsTheLastLineOfDefence(t *testing.T) {
 		},
 		"in MIG mode": {
 			first(func(r *result) { r.Device = "gpu-02-00" }), gpu.ErrNotSupported,
-			"somebody has switched it to MIG mode",
+			"an administrator has switched it to MIG mode",
 		},
 		"lost": {
 			first(func(r *result) { r.Device = "gpu-03-00" }), gpu.ErrLost,

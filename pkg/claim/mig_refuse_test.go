@@ -187,7 +187,7 @@ func TestStaticPartitionsAreUsedAndNeverChanged(t *testing.T) {
 	w.static = false
 	m, _ = w.restart(t.Context())
 	w.administrator("destroys", 0, "1g.10gb", 0)
-	if _, err := m.Recover(t.Context()); !errors.Is(err, gpu.ErrNotFound) || !strings.Contains(err.Error(), "whoever made it has to make it again") {
+	if _, err := m.Recover(t.Context()); !errors.Is(err, gpu.ErrNotFound) || !strings.Contains(err.Error(), "an administrator has to make it again") {
 		t.Errorf("one that is gone: %v", err)
 	}
 	if err := m.Unprepare(once(), c.UID); err != nil {

@@ -155,7 +155,7 @@ func TestAnAdministratorsMIGModeStaysOn(t *testing.T) {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 	_, err := m.Prepare(once(), newClaim("whole", h100))
-	if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "somebody has switched it to MIG mode; switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0") {
+	if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "an administrator has switched it to MIG mode; switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0") {
 		t.Errorf("a whole GPU in an administrator's MIG mode: %v", err)
 	}
 }
@@ -220,7 +220,7 @@ func TestAMIGModeIsAskedOfTheHardwareBeforeAGPUIsUsedAsAWhole(t *testing.T) {
 			m := w.start()
 			must(t, w.lib.SetMIGMode(t.Context(), gpu.PCIAddress{Bus: 0x1b}, true))
 			_, err := m.Prepare(once(), c)
-			if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "somebody has switched it to MIG mode; switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0") {
+			if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "an administrator has switched it to MIG mode; switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0") {
 				t.Errorf("got %v, want it refused", err)
 			}
 			if diff := cmp.Diff("0 on:\n", w.left(m)); diff != "" {

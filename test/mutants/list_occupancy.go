@@ -79,9 +79,9 @@ func occupancyMutants() []mutant {
 			run:    undone,
 		},
 		{
-			file:   "pkg/claim/internal/plan/request.go",
-			old:    `if d.gpu.Fault != "" {`,
-			new:    `if false {`,
+			file:   "pkg/gpu/use/use.go",
+			old:    `if g.Fault != "" || f.Unhealthy != "" {`,
+			new:    `if f.Unhealthy != "" {`,
 			notice: "a pod is started on a GPU that waits for a reset",
 			run:    "^TestAGPUWithAFault",
 			tests:  "pkg/claim",

@@ -18,8 +18,8 @@ import (
 const stampAge = 50 * time.Millisecond
 
 // recordCache holds records as they were last read. A record whose stamp has not
-// changed is not read and decoded again. The disk stays the truth, whichever process
-// writes it.
+// changed is not read and decoded again. The disk stays the truth; any
+// process may write it.
 type recordCache struct {
 	mu    sync.Mutex
 	known map[types.UID]cachedRecord

@@ -1,7 +1,7 @@
 // Package journal keeps the records of claims: one file per claim, in package
 // store, with the devices of the claim and the steps of its plan. The disk is the
 // truth; several processes may use the same records at the same time, so memory
-// holds no more than a cache of what was last read.
+// holds no more than a cache of the records.
 //
 // # Lost records
 //

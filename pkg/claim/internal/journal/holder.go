@@ -31,7 +31,7 @@ func (h Holder) Began(step, device string) bool {
 		slices.ContainsFunc(h.Lost, func(e Entry) bool { return e.is(step, device) })
 }
 
-// Others are the claims beside one claim that hold devices. They are loaded on first
+// Others are the other claims that hold devices. They are loaded on first
 // use and cached: a device's holders do not change while the caller holds the lock of
 // the device, and a GPU's while it holds the GPU-wide lock.
 type Others struct {
@@ -43,7 +43,7 @@ type Others struct {
 	more []Holder
 }
 
-// Others returns the holders beside a claim; "" for all holders.
+// Others returns the holders but one claim; "" for all holders.
 func (j *Journal) Others(claim types.UID) *Others { return &Others{journal: j, claim: claim} }
 
 // List returns the claims, ordered by namespace, name and UID.
@@ -108,7 +108,7 @@ func (j *Journal) Holders(ctx context.Context) ([]Holder, error) {
 		}
 		h, err := j.Witness(ctx, claim)
 		if errors.Is(err, gpu.ErrNotFound) || errors.Is(err, gpu.ErrCorrupt) {
-			continue // it tells nothing, and no container can use it
+			continue // it names no devices, and no container can use it
 		}
 		if err != nil {
 			return nil, err

@@ -12,8 +12,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// Witness returns what a claim without a readable record holds, as its CDI spec
-// tells. The error wraps [gpu.ErrNotFound] or [gpu.ErrCorrupt] if it tells nothing.
+// Witness returns the devices that a claim without a readable record holds according to
+// its CDI spec. The error wraps [gpu.ErrNotFound] or [gpu.ErrCorrupt] if there is no
+// readable spec.
 func (j *Journal) Witness(ctx context.Context, claim types.UID) (Holder, error) {
 	owner, injections, err := j.Specs.Read(ctx, claim)
 	if err != nil {
@@ -41,8 +42,8 @@ func (j *Journal) Witness(ctx context.Context, claim types.UID) (Holder, error) 
 	return h, nil
 }
 
-// LostHolder returns what a claim without a record holds; nothing if no CDI spec
-// tells of it.
+// LostHolder returns the devices that a claim without a record holds; none if there is
+// no readable CDI spec.
 func (j *Journal) LostHolder(ctx context.Context, claim types.UID) (Holder, error) {
 	h, err := j.Witness(ctx, claim)
 	if errors.Is(err, gpu.ErrNotFound) || errors.Is(err, gpu.ErrCorrupt) {
@@ -71,8 +72,9 @@ func (r *Record) IsStillLost() bool {
 }
 
 // Adopt lets the record take over what a claim with a lost record has, and reports
-// whether it does: only if it has the same devices, as far as the CDI spec tells. Until
-// the CDI spec is written anew, undoing the record leaves all that the spec tells of.
+// whether it does: only if it has the same devices, as far as the CDI spec names
+// them. Until the CDI spec is written anew, undoing the record leaves all that the spec
+// describes.
 func (r *Record) Adopt(lost *Record) bool {
 	if !slices.EqualFunc(r.Devices, lost.Devices, func(a, b Device) bool {
 		name, err := kind.Parse(a.Name)
@@ -96,7 +98,7 @@ const shareSeparator = "_"
 
 // injectionID is unique over time, because runtimes may cache the meaning of an ID.
 // A claim can have several shares of a device, so the ID of a share names the share
-// too; the spec alone then tells shares from whole devices.
+// too; the spec alone then distinguishes shares from whole devices.
 func injectionID(claim types.UID, device string, share types.UID) string {
 	id := string(claim) + "-" + device
 	if share != "" {
@@ -114,9 +116,9 @@ func (d Device) InjectionID(claim types.UID, name kind.Name) string {
 	return injectionID(claim, d.Name, share)
 }
 
-// SweepSpec reports whether the CDI spec of a claim without a readable record tells
-// what the claim holds. It removes a spec that is incomplete or names no device.
-func (j *Journal) SweepSpec(ctx context.Context, claim types.UID) (tells bool, err error) {
+// SweepSpec reports whether the CDI spec of a claim without a readable record names the
+// devices of the claim. It removes a spec that is incomplete or names no device.
+func (j *Journal) SweepSpec(ctx context.Context, claim types.UID) (complete bool, err error) {
 	h, err := j.Witness(ctx, claim)
 	switch {
 	case errors.Is(err, gpu.ErrNotFound), errors.Is(err, gpu.ErrCorrupt):

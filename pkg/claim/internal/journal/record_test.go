@@ -50,7 +50,7 @@ func goldenRecords() map[string]*Record {
 	}
 	records["v2-prepared"] = cut
 
-	// Before it is known what was made.
+	// Before it is known the new partition.
 	half := prepared()
 	half.Version, half.Devices = 2, cut.Devices[1:2]
 	half.Journal = []Entry{
@@ -199,7 +199,7 @@ func FuzzDecodeRecord(f *testing.F) {
 			t.Fatal(err)
 		}
 		if _, err := decode(r.Claim.UID, again); err != nil {
-			t.Errorf("what was read cannot be written and read: %v", err)
+			t.Errorf("a decoded record cannot be encoded and decoded again: %v", err)
 		}
 	})
 }

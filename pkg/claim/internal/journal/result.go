@@ -21,8 +21,8 @@ type Partition struct {
 	// made it: it is used and never changed.
 	Found bool `json:"found,omitempty"`
 	// UUID of the MIG device. It is empty while it is unknown whether this driver
-	// has made the partition, and if only a CDI spec without an annotation tells of
-	// it.
+	// has made the partition, and if the only trace of it is a CDI spec without an
+	// annotation.
 	UUID            string `json:"uuid,omitempty"`
 	GPUInstance     int    `json:"gpuInstance,omitempty"`
 	ComputeInstance int    `json:"computeInstance,omitempty"`
@@ -58,8 +58,8 @@ func (e Entry) decode(result any) error {
 // Partition returns the result of CreatePartition.
 func (e Entry) Partition() (p Partition, err error) { return p, e.decode(&p) }
 
-// Partition returns what is known of the partition of one of the record's devices;
-// the zero value if nothing is.
+// Partition returns the partition of one of the record's devices; the zero value if
+// the journal has no result for it.
 func (r *Record) Partition(device string) (Partition, error) {
 	for _, e := range r.Journal {
 		if e.is(StepCreatePartition, device) && len(e.Result) > 0 {

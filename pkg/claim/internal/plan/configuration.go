@@ -135,7 +135,7 @@ func (d deviceRequest) checkConfiguration() error {
 	}
 	switch {
 	case d.name.Kind == kind.Monitor:
-		return refuse("the monitoring of GPUs", "remove it, or name in its requests those that it is for")
+		return refuse("the monitoring of GPUs", "remove it, or name in its requests the devices that it is for")
 	case d.name.Kind == kind.TimeSlice:
 		if config != v1alpha1.KindGpuConfig {
 			return refuse("time slices", "write a GpuConfig whose sharing.strategy is TimeSlicing")

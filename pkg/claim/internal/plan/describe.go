@@ -23,9 +23,3 @@ func PartitionsAt(mig gpu.MIG, name kind.Name) []gpu.Partition {
 	}
 	return there
 }
-
-// MIGModeIsOn returns the error for a whole GPU in a MIG mode that claims have not
-// switched on.
-func MIGModeIsOn(address gpu.PCIAddress) error {
-	return fmt.Errorf("%w as a whole GPU: somebody has switched it to MIG mode; switch it back with nvidia-smi -i %s -mig 0 or cordon the node", gpu.ErrNotSupported, address)
-}

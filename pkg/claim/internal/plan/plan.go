@@ -11,6 +11,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 // Plan is how a claim uses its devices.
@@ -130,7 +131,7 @@ func Make(claim *resourceapi.ResourceClaim, r *journal.Record, facts Facts) (*Pl
 			err = p.checkCombination(*device, d.name, r.Devices[:i])
 		}
 		if err == nil {
-			err = d.checkComputeMode(*device)
+			err = facts.checkUse(d, d.sharingOf(*device), use.ComputeMode)
 		}
 		if err != nil {
 			return nil, wrap(d.result, err)

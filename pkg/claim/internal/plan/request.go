@@ -49,7 +49,7 @@ func (f Facts) request(claim *resourceapi.ResourceClaim, result resourceapi.Devi
 		d.share = catalog.Share{Whole: true}
 		return d, nil
 	case admin:
-		return d, fmt.Errorf("admin access: %w: claims may be using the device, and admin access would put another beside them; remove adminAccess from the request, or, to monitor GPUs, ask for the class monitor.nvidia.com", gpu.ErrNotSupported)
+		return d, fmt.Errorf("admin access: %w: claims may be using the device, and admin access would add another claim to the same device; remove adminAccess from the request, or, to monitor GPUs, ask for the class monitor.nvidia.com", gpu.ErrNotSupported)
 	case d.name.Kind == kind.GPU, d.name.Kind == kind.TimeSlice, d.name.Kind == kind.MIG && f.Partitioning:
 	default:
 		return d, fmt.Errorf("%w: this node publishes no device of type %s", gpu.ErrNotFound, d.name.Kind)
@@ -57,7 +57,13 @@ func (f Facts) request(claim *resourceapi.ResourceClaim, result resourceapi.Devi
 	if d.gpu, err = f.gpuAt(d.name.Address); err != nil {
 		return d, err
 	}
-	if err := f.checkGPU(d); err != nil {
+	causes := []use.Cause{use.Unhealthy, use.External}
+	if !f.Partitioning {
+		// On other nodes, claims may have left the MIG mode on. It is switched off
+		// before the steps of the plan.
+		causes = append(causes, use.MIGMode)
+	}
+	if err := f.checkUse(d, use.Alone, causes...); err != nil {
 		return d, err
 	}
 	if d.all, err = f.memoryOf(d.gpu, d.name, result.ShareID != nil); err != nil {
@@ -73,20 +79,6 @@ func (f Facts) request(claim *resourceapi.ResourceClaim, result resourceapi.Devi
 		err = fmt.Errorf("%w: a part of a device without a share ID: the cluster lacks the feature gate DRAConsumableCapacity", gpu.ErrInvalid)
 	}
 	return d, err
-}
-
-// checkGPU returns an error if the GPU admits no claim, or not one of the device.
-func (f Facts) checkGPU(d deviceRequest) error {
-	if d.gpu.Fault != "" {
-		return fmt.Errorf("%w: %s", gpu.ErrUnhealthy, d.gpu.Fault)
-	}
-	if pod := use.ExternalHolder(d.gpu, d.name); pod != "" {
-		return Refuse(fmt.Errorf("%w: a device plugin of this node has given it, or what it is part of, to another pod; it is free when that pod has ended", gpu.ErrInUse), "pod", pod)
-	}
-	if d.name.Kind != kind.MIG && d.gpu.MIG.Enabled && !f.Partitioning {
-		return MIGModeIsOn(d.name.Address)
-	}
-	return nil
 }
 
 // consumed returns what an allocation consumes of the capacities that its request asks
@@ -109,7 +101,7 @@ func consumed(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequest
 }
 
 // requestedCapacity returns the capacity that a request asks for, nil if none. The name
-// is that of the request or, for a subrequest, like "gpu/big".
+// of a subrequest is like "gpu/big".
 func requestedCapacity(claim *resourceapi.ResourceClaim, name string) (capacity *resourceapi.CapacityRequirements, known bool) {
 	for _, request := range claim.Spec.Devices.Requests {
 		if request.Exactly != nil && request.Name == name {

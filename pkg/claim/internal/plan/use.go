@@ -2,12 +2,14 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 // use decides how a device is used, and stores that in the record's device. all are the
@@ -46,7 +48,7 @@ func (f Facts) useShare(device *journal.Device, d deviceRequest, all []deviceReq
 	if config.Strategy == v1alpha1.StrategyPlain {
 		return nil
 	}
-	if err := f.checkMPS(d); err != nil {
+	if err := f.checkUse(d, use.ByMPS, use.NoMPS); err != nil {
 		return err
 	}
 	if n := len(d.companions(all)); n > 1 {
@@ -88,7 +90,7 @@ func (d deviceRequest) checkProcesses(declared int) error {
 // useTogether makes the processes of whole devices that are configured together clients
 // of one daemon.
 func (f Facts) useTogether(device *journal.Device, d deviceRequest, all []deviceRequest, config v1alpha1.MPS) error {
-	if err := f.checkMPS(d); err != nil {
+	if err := f.checkUse(d, use.ByMPS, use.NoMPS); err != nil {
 		return err
 	}
 	if config.MultiUser {
@@ -130,8 +132,8 @@ func (f Facts) useTogether(device *journal.Device, d deviceRequest, all []device
 	return nil
 }
 
-// named returns the device that the configuration names: by its index among those that
-// are counted, or by its UUID among all devices of the configuration.
+// named returns the device that the configuration names: by its index among the
+// counted devices, or by its UUID among all devices of the configuration.
 func (d deviceRequest) named(ref v1alpha1.DeviceRef, counted, all []deviceRequest) (string, error) {
 	if index, numbered := ref.Index(); numbered {
 		if index < 0 || index >= len(counted) {
@@ -158,28 +160,32 @@ func (f Facts) checkMultiUser() error {
 	return nil
 }
 
-// checkMPS returns an error if the device admits no MPS clients.
-func (f Facts) checkMPS(d deviceRequest) error {
-	switch {
-	case !f.MPS:
-		return fmt.Errorf("strategy MPS: %w: no MPS daemons run on this node; its administrator deploys gpu-mps-supervisor and names its socket with --mps-supervisor, or the configuration says Plain (for shares) or TimeSlicing", gpu.ErrNotSupported)
-	case !d.gpu.MPSLimits():
-		return fmt.Errorf("strategy MPS: %w: the GPU has compute capability %d.%d, and MPS limits its clients from 7.0 (Volta) on; a ShareConfig with the strategy Plain shares it without limits", gpu.ErrNotSupported, d.gpu.ComputeCapability.Major, d.gpu.ComputeCapability.Minor)
+// checkUse returns an error if the GPU does not admit that its processes share it like
+// this, for one of the causes.
+func (f Facts) checkUse(d deviceRequest, sharing use.Sharing, causes ...use.Cause) error {
+	for _, problem := range use.Check(use.Facts{GPU: d.gpu, MPS: f.MPS}, use.Use{Device: d.name, Sharing: sharing}) {
+		switch {
+		case !slices.Contains(causes, problem.Cause):
+		case problem.Pod != "":
+			return Refuse(problem.Err, "pod", problem.Pod)
+		default:
+			return problem.Err
+		}
 	}
 	return nil
 }
 
-// checkComputeMode returns an error if the compute mode of the GPU, which is the
-// administrator's, does not admit the use.
-func (d deviceRequest) checkComputeMode(device journal.Device) error {
-	reset := fmt.Sprintf("an administrator changes it with nvidia-smi -i %s -c DEFAULT", d.name.Address)
+// sharingOf returns how the processes of a device share its GPU.
+func (d deviceRequest) sharingOf(device journal.Device) use.Sharing {
 	s := d.sharing()
-	slots := d.name.Kind == kind.TimeSlice || s != nil && s.Strategy == v1alpha1.StrategyTimeSlicing
-	switch mode := d.gpu.ComputeMode; {
-	case mode == gpu.ComputeModeProhibited:
-		return fmt.Errorf("%w: the compute mode of the GPU is %s, in which no process can use it; %s", gpu.ErrNotSupported, mode, reset)
-	case mode == gpu.ComputeModeExclusiveProcess && (slots || d.isShare() && device.MPS == nil):
-		return fmt.Errorf("%w: the compute mode of the GPU is %s, in which it is used by one process at a time, and several cannot share it without MPS; %s, or the configuration says MPS", gpu.ErrNotSupported, mode, reset)
+	switch {
+	case device.MPS != nil:
+		return use.ByMPS
+	case d.name.Kind.Takes() == kind.TakesSlots, s != nil && s.Strategy == v1alpha1.StrategyTimeSlicing:
+		return use.TimeSlices
+	case d.isShare():
+		return use.Plain
+	default:
+		return use.Alone
 	}
-	return nil
 }

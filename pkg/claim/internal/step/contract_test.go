@@ -229,7 +229,7 @@ func TestEveryStepKeepsTheContract(t *testing.T) {
 			c.w.Others.Forget()
 			c.sweep()
 			if len(devices) == 0 {
-				c.want(once) // what a lost record tells of is left to the claim's end
+				c.want(once) // it ends with the claim
 				return
 			}
 			c.want(c.before)

@@ -23,8 +23,8 @@ import (
 // claim's.
 //
 // Claims that have shares of one MIG device have its partition in common. The first
-// one makes it, each of the others takes over what the journals before it say, and the
-// last one destroys it, whichever has made it.
+// one makes it, each of the others takes over the result from the journals before it,
+// and the last one destroys it, even if another one has made it.
 type createPartition struct{ Options }
 
 // annotationPartition of a claim's CDI device is the [journal.Partition] of its
@@ -82,7 +82,7 @@ func (s createPartition) Note(ctx context.Context, w Work, e *journal.Entry) err
 	for _, k := range known {
 		switch {
 		case k.Found && k.UUID != "":
-			return fmt.Errorf("%w: MIG device %s, %s@%d on %s, is gone; whoever made it has to make it again", gpu.ErrNotFound, k.UUID, name.Profile, name.Start, plan.Describe(name.Address))
+			return fmt.Errorf("%w: MIG device %s, %s@%d on %s, is gone; an administrator has to make it again", gpu.ErrNotFound, k.UUID, name.Profile, name.Start, plan.Describe(name.Address))
 		case k.Found:
 			if len(there) == 1 && there[0].UUID != "" {
 				return found(e, true, there[0])

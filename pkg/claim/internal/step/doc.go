@@ -12,16 +12,15 @@
 // A claim has a device whole, a share of its memory, or slots of its time. Several
 // claims can share a device, and with it what they need: the partition, the MPS
 // daemon, the time slice. Each is made with the first claim and ends with the last,
-// in whichever order they come and go, and whichever of two processes does it: under
-// the lock of the device, the records list the other users. What a daemon has to be
-// is stored nowhere: it follows from the records of its users.
+// in any order of their coming and going and in either of two processes: under the lock
+// of the device, the records list the other users. The description of a daemon is
+// stored nowhere: it follows from the records of its users.
 //
 // # Partitions
 //
 // Nothing on a GPU says which program has cut it. The journal does: before a
 // partition is made, its entry names profile and place, which were vacant then. So
-// what is found there after a crash is the claim's, and what an administrator has
-// made is never taken for this driver's. The CDI spec repeats what the journal says
-// of the partition, for the case that the record is lost; a partition of which
-// neither tells stays.
+// a partition found there after a crash is the claim's, and an administrator's
+// partition is never taken for this driver's. The CDI spec repeats the journal's result
+// for the case that the record is lost; a partition that neither of them names stays.
 package step

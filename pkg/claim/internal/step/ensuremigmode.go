@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -99,7 +100,7 @@ func (s ensureMIGMode) Sweep(ctx context.Context, device string, others *journal
 
 // Clean takes the GPUs of which the record wants no MIG devices out of the MIG mode
 // that earlier claims have left on, and returns an error for one whose MIG mode is
-// not this driver's. It asks the hardware: the mode may have changed since the
+// not this driver's. It reads the hardware: the mode may have changed since the
 // inventory was read.
 func (s ensureMIGMode) Clean(ctx context.Context, w Work) error {
 	names, err := w.Names()
@@ -110,26 +111,30 @@ func (s ensureMIGMode) Clean(ctx context.Context, w Work) error {
 		if name.Kind == kind.MIG || name.Kind == kind.Monitor {
 			continue
 		}
-		if err := s.disableMIGMode(ctx, name.Address, w.Others); err != nil {
+		if err := s.disableMIGMode(ctx, name, w.Others); err != nil {
 			return fmt.Errorf("device %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (s ensureMIGMode) disableMIGMode(ctx context.Context, address gpu.PCIAddress, others *journal.Others) error {
-	g, err := s.Inventory.GPU(ctx, address)
+func (s ensureMIGMode) disableMIGMode(ctx context.Context, name kind.Name, others *journal.Others) error {
+	g, err := s.Inventory.GPU(ctx, name.Address)
 	if err != nil || !g.MIG.Capable {
 		return err
 	}
-	if err := s.switchOff(ctx, address, others); err != nil {
+	if err := s.switchOff(ctx, name.Address, others); err != nil {
 		return err
 	}
-	on, _, err := s.Partitioning.MIG.MIGMode(ctx, address)
-	if err == nil && on {
-		return plan.MIGModeIsOn(address)
+	if g.MIG.Enabled, _, err = s.Partitioning.MIG.MIGMode(ctx, name.Address); err != nil {
+		return err
 	}
-	return err
+	for _, problem := range use.Check(use.Facts{GPU: g}, use.Use{Device: name, Sharing: use.Alone}) {
+		if problem.Cause == use.MIGMode {
+			return problem.Err
+		}
+	}
+	return nil
 }
 
 // SwitchedModes returns the GPUs whose MIG mode claims have switched on, or are about
@@ -218,7 +223,7 @@ func (s ensureMIGMode) switchOn(ctx context.Context, address gpu.PCIAddress) err
 	case on:
 		return nil
 	case pending && !ours:
-		return fmt.Errorf("%w: somebody has switched on the MIG mode of %s, and it waits for a reset; finish that with nvidia-smi -i %s --gpu-reset, or take it back with nvidia-smi -i %s -mig 0",
+		return fmt.Errorf("%w: an administrator has switched on the MIG mode of %s, and it waits for a reset; finish that with nvidia-smi -i %s --gpu-reset, or take it back with nvidia-smi -i %s -mig 0",
 			gpu.ErrNotSupported, plan.Describe(address), address, address)
 	}
 	if !ours {

@@ -17,7 +17,7 @@ type Options struct {
 	Inventory Inventory
 	CDI       CDI
 	// MonitorNodes returns the container paths of the device nodes that monitoring
-	// takes beside those of the GPUs.
+	// takes besides the nodes of the GPUs.
 	MonitorNodes func() ([]string, error)
 	// Partitioning is nil on a node that prepares no MIG devices.
 	Partitioning *Partitioning
@@ -35,7 +35,7 @@ type Inventory interface {
 	// GPU returns an error that wraps [gpu.ErrNotFound], [gpu.ErrNotReady] before
 	// the first scan, or [gpu.ErrLost].
 	GPU(ctx context.Context, address gpu.PCIAddress) (gpu.GPU, error)
-	// GPUs returns those that answer, in order of the address; the error wraps
+	// GPUs returns the GPUs that answer, in order of the address; the error wraps
 	// [gpu.ErrNotReady] while there are none.
 	GPUs(ctx context.Context) ([]gpu.GPU, error)
 }

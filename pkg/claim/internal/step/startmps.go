@@ -275,7 +275,7 @@ func daemonFor(name string, own *journal.Record, others []journal.Holder) (gpu.M
 }
 
 // raise sets each ceiling of the daemon to the higher one of its own and the given
-// one. 0 is no limit, the highest.
+// one. 0 stands for unlimited, the highest.
 func raise(daemon *gpu.MPSDaemon, threads int, limits []uint64) {
 	if threads == 0 || daemon.ThreadPercentage == 0 {
 		daemon.ThreadPercentage = 0

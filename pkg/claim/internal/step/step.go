@@ -20,8 +20,8 @@ type Step interface {
 	// Needed returns what the plan needs the step for: devices of the claim, GPUs of
 	// these, or "" for the claim as a whole. The step is done once for each name.
 	Needed(p *plan.Plan) []string
-	// Note reads what is there and stores in e.Result what Undo has to know even if
-	// Do is never completed. It changes nothing on the node. If e has a result
+	// Note reads the present state and stores in e.Result what Undo has to know even
+	// if Do is never completed. It changes nothing on the node. If e has a result
 	// already, it is of an earlier time.
 	Note(ctx context.Context, w Work, e *journal.Entry) error
 	// Do acts, after Note, and stores in e.Result what Undo needs. It succeeds if the

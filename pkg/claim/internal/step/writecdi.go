@@ -51,7 +51,7 @@ func (s writeCDI) Undo(ctx context.Context, w Work, _ journal.Entry) error {
 }
 
 // Lost returns false: the spec of a claim with a lost record is removed when all else
-// is undone, because it tells what there is to undo.
+// is undone, because it names the steps to undo.
 func (writeCDI) Lost(journal.LostDevice) (string, []byte, bool) { return "", nil, false }
 
 // Leftovers returns none: a spec without a record holds its devices.
@@ -148,8 +148,8 @@ func injectClient(r *journal.Record, d journal.Device, daemon journal.Daemon, in
 	if d.Share == nil {
 		clients = clientsOf(r, d.MPS.Daemon)
 	}
-	// A container need not have the devices of all requests, and counts those that
-	// it has. Then only the ceilings of the daemon, which are the same, apply.
+	// A container need not have the devices of all requests, and counts the devices
+	// that it has. Then only the ceilings of the daemon, which are the same, apply.
 	counted := !slices.ContainsFunc(clients, func(c journal.Device) bool { return c.Request != d.Request })
 	var limits []string
 	for ordinal, c := range clients {
