@@ -1,6 +1,6 @@
-// Command gpu-sim makes, shows, breaks and reboots simulated GPU nodes. The
-// node lies in a directory that the driver shares (--hardware=sim:...), so
-// what is done here is seen there at once.
+// Command gpu-sim creates, shows, breaks and reboots simulated GPU nodes. The state
+// of a node is in a directory that the driver shares (--hardware=sim:...), so the
+// driver sees each change at once.
 package main
 
 import (

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// gpuSim runs the tool and gives what it wrote.
+// gpuSim runs the tool and returns its output.
 func gpuSim(state string, args ...string) (stdout string, err error) {
 	var out bytes.Buffer
 	c := newCommand()
@@ -239,7 +239,7 @@ func TestTheFabricOfAGPUIsSet(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if _, err := gpuSim(state, "fault", "fabric", "--gpu", "0"); err == nil {
-		t.Error("neither a registration nor a clique is no error")
+		t.Error("no error without a registration and a clique")
 	}
 }
 

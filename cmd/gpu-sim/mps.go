@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
 )
 
-// mps shows what the MPS daemons were told and what their clients got.
+// mps shows the settings of the MPS daemons and the limits of their clients.
 func (t *tool) mps() *cobra.Command {
 	var output string
 	c := &cobra.Command{

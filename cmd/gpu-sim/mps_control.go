@@ -49,7 +49,7 @@ func (t *tool) mpsControl() *cobra.Command {
 	}
 }
 
-// mpsOptions are those of the environment.
+// mpsOptions returns the options of the environment variables.
 func mpsOptions() mpssim.Options {
 	o := mpssim.Options{
 		PipeDirectory:          os.Getenv("CUDA_MPS_PIPE_DIRECTORY"),

@@ -37,8 +37,8 @@ func driver(t *testing.T, model string) (state string, root gpu.DriverRoot) {
 	return dir, gpu.DriverRoot(filepath.Join(dir, "root"))
 }
 
-// startMPS starts the daemon as a supervisor does, and gives what waits for its
-// end.
+// startMPS starts the daemon as a supervisor does, and returns a function that waits
+// for its end.
 func startMPS(t *testing.T, root gpu.DriverRoot, env ...string) (wait func() error) {
 	t.Helper()
 	daemon := exec.Command(root.Binaries("nvidia-cuda-mps-control")[0], "-f")
@@ -77,7 +77,7 @@ func until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// command asks the daemon with the driver's own program.
+// command sends commands to the daemon with the driver's own program.
 func command(t *testing.T, root gpu.DriverRoot, commands string) (string, error) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), root.Binaries("nvidia-cuda-mps-control")[0])
@@ -171,7 +171,7 @@ func TestADaemonDies(t *testing.T) {
 		t.Fatal(out, err)
 	}
 	if !strings.Contains(ok(t, state, "show"), nvmlsim.MPSServerName) {
-		t.Error("the server is no process of the GPU")
+		t.Error("the server is not among the processes of the GPU")
 	}
 	ok(t, state, "fault", "mps", "die")
 	if err := wait(); err == nil {
@@ -229,7 +229,7 @@ func TestADaemonDoesNotComeUp(t *testing.T) {
 	until(t, "the daemon's end", func() bool { return !daemons(t, state)[0].Running })
 }
 
-func TestTheDriverSetsTimeSlicesWithTheStandInNvidiaSMI(t *testing.T) {
+func TestTheDriverSetsTimeSlicesWithTheSimulatedNvidiaSMI(t *testing.T) {
 	state, root := driver(t, "dgx-h100")
 	smi := nvml.NewSMI(root)
 	one := gpu.PCIAddress{Bus: 0x43}

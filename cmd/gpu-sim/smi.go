@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// smi is as much of nvidia-smi as a driver needs beside NVML. Like the real one
-// it exits with NVML's return codes.
+// smi implements the commands of nvidia-smi that the driver needs besides NVML. Like
+// the real one it exits with NVML's return codes.
 func (t *tool) smi() *cobra.Command {
 	var id string
 	var reset bool
@@ -143,7 +143,7 @@ type exitError struct {
 
 func (e exitError) Unwrap() error { return e.error }
 
-// exitAsNVML gives errors the exit status that nvidia-smi has for them.
+// exitAsNVML assigns errors the exit status of nvidia-smi.
 func exitAsNVML(run func(*cobra.Command) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, _ []string) error {
 		err := run(c)

@@ -130,8 +130,8 @@ func (b builder) labels(i image) map[string]string {
 	return labels
 }
 
-// locate finds the programs of an image, and refuses those that could not run
-// where they have to.
+// locate returns the programs of an image. It returns an error if a program cannot
+// run in the container or on the host that starts it.
 func (b builder) locate(i image) ([]located, error) {
 	var out []located
 	for _, p := range i.programs {
@@ -175,7 +175,7 @@ func checkTags(file string, simulator bool) error {
 	return nil
 }
 
-// files are those of the program's layer.
+// files returns the files of the program's layer.
 func (p located) files() (layer.Files, error) {
 	content, err := os.ReadFile(p.file)
 	if err != nil {

@@ -107,7 +107,7 @@ func TestEveryImageHasWhatItsProgramsNeed(t *testing.T) {
 			}
 			for _, name := range executables {
 				if header, ok := resolve(files, name); !ok || header.Typeflag != tar.TypeReg || header.Mode != 0o755 || header.Size == 0 {
-					t.Errorf("%s is no program: %+v", name, header)
+					t.Errorf("%s is not a program: %+v", name, header)
 				}
 			}
 			for name, header := range files {
@@ -173,7 +173,7 @@ func TestTheConfigurationSaysWhatAnImageIs(t *testing.T) {
 	}
 }
 
-// contents gives every file below a folder.
+// contents returns every file in a folder, by name.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files, err := os.ReadDir(dir)
@@ -197,7 +197,7 @@ func TestTheSameInputsMakeTheSameArchives(t *testing.T) {
 	if err := first.write(t.Context(), f.builder); err != nil {
 		t.Fatal(err)
 	}
-	// Elsewhere, by somebody with another umask, from files of another time.
+	// A build in another folder, with another umask, from files with other times.
 	old := syscall.Umask(0o077)
 	defer syscall.Umask(old)
 	again := f.changed(t)
@@ -228,7 +228,7 @@ func TestTheSameInputsMakeTheSameArchives(t *testing.T) {
 	}
 }
 
-// layers gives what is in each layer and its digest, from the bottom.
+// layers returns the description and the digest of each layer, from the bottom.
 func layers(t *testing.T, img v1.Image) (whats, digests []string) {
 	t.Helper()
 	config, err := img.ConfigFile()
@@ -254,7 +254,7 @@ func TestANewProgramIsOneNewLayer(t *testing.T) {
 		t.Fatalf("layers (-want +got):\n%s", diff)
 	}
 	b := f.changed(t)
-	// What follows the end of a program is no part of it.
+	// Bytes after the end of the program do not change what it does.
 	file, err := os.OpenFile(filepath.Join(b.bin, name), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ type image struct {
 	programs    []program
 	entrypoint  string
 	user        string
-	// tag that it has beside that of its version, for manifests of this
-	// repository, which name no version; empty for none.
+	// tag is a second tag for manifests of this repository that name no version.
+	// The first tag is the version. Empty means no second tag.
 	tag string
 	// licenses of all that is in it, as an SPDX expression.
 	licenses string

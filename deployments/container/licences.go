@@ -17,10 +17,10 @@ import (
 // ownModule is what our modules' paths begin with.
 const ownModule = "github.com/gpu-dra/gpu-dra-driver"
 
-// termsDir is where the terms of what is in an image are.
+// termsDir is the folder in an image with the terms of its contents.
 const termsDir = "usr/share/doc/gpu-dra-driver"
 
-// terms are the licences of the programs and of what is linked into them.
+// terms returns the licences of the programs and of the modules linked into them.
 func (b builder) terms(ctx context.Context, programs []located) (layer.Files, error) {
 	licence, err := os.ReadFile(b.licence)
 	if err != nil {
@@ -47,7 +47,7 @@ func (b builder) terms(ctx context.Context, programs []located) (layer.Files, er
 	return files, files.Add(packages)
 }
 
-// goRoots asks Go where it keeps sources.
+// goRoots returns the folders in which Go keeps sources.
 func goRoots(ctx context.Context) (notices.Roots, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT", "GOMODCACHE").Output()
 	if err != nil {

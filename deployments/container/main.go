@@ -1,6 +1,6 @@
 // Command images builds the container images of the driver, from its binaries
-// and what they need at run time, as archives. No container engine and no
-// registry takes part.
+// and what they need at run time, as archives. It needs no container engine
+// and no registry.
 //
 // Out of scope: building the binaries ("make images" does it before), and
 // pushing images anywhere.
@@ -50,11 +50,11 @@ func newCommand() *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&b.bin, "bin", "../../.build/bin", "`DIR` with the binaries that make build makes")
+	fs.StringVar(&b.bin, "bin", "../../.build/bin", "`DIR` with the binaries from make build")
 	fs.StringVar(&b.licence, "licence", "../../LICENSE", "`FILE` with the driver's licence")
 	fs.StringVar(&b.version, "version", "v0.0.0", "`VERSION` of the driver; with _ for +, which references cannot have, it is the tag")
 	fs.StringVar(&b.revision, "revision", "unknown", "`COMMIT` of the driver's sources")
-	fs.Int64Var(&created, "created", 0, "`SECONDS` since 1970 at which the images count as made (SOURCE_DATE_EPOCH)")
+	fs.Int64Var(&created, "created", 0, "`SECONDS` since 1970 that the images carry as their creation time (SOURCE_DATE_EPOCH)")
 	fs.StringVar(&o.dir, "out", "../../.build/images", "`DIR` for the archives and images.json, which lists them")
 	fs.StringVar(&o.prefix, "prefix", "localhost/gpu-dra-driver", "`PREFIX` of the images' names: a host and perhaps a path")
 	return cmd

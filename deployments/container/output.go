@@ -14,10 +14,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/archive"
 )
 
-// output is where images go.
+// output describes where to write the images.
 type output struct {
 	dir, prefix string
-	// say gets a line for each image: its reference and digest.
+	// say receives a line with the reference and digest of each image.
 	say io.Writer
 }
 

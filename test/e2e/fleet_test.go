@@ -26,7 +26,7 @@ type team struct {
 }
 
 var teams = []team{
-	{"notebooks", 30, harness.Turns, []int{6, 12, 12}},
+	{"notebooks", 30, harness.TimeSlices, []int{6, 12, 12}},
 	{"serving", 20, harness.Shares, []int{4, 8, 8}},
 	{"training", 4, harness.Whole, []int{1, 1, 1, 1}},
 }
@@ -102,7 +102,7 @@ func testSums(t *testing.T, occupancy harness.Occupancy) {
 			want = [3][2]int64{{memory, 0}, {100, 0}, {}}
 		case harness.Shares:
 			want = [3][2]int64{{n * server, memory - n*server}, {n * 12, 100 - n*12}, {}}
-		case harness.Turns:
+		case harness.TimeSlices:
 			want = [3][2]int64{{}, {}, {n, 12 - n}}
 		}
 		got := [3][2]int64{

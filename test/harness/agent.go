@@ -17,9 +17,9 @@ import (
 // DriverName is the driver's name in ResourceSlices and claims.
 const DriverName = "gpu.nvidia.com"
 
-// Agent is gpu-kubelet-plugin on the cluster's node, on simulated hardware, as
-// the Helm chart runs it, with the MPS supervisor beside it. It outlives the
-// program that started it, and ends with the cluster.
+// Agent is gpu-kubelet-plugin on the cluster's node, on simulated hardware, as the
+// Helm chart runs it together with the MPS supervisor. It keeps running when the
+// program that started it ends, and stops with the cluster.
 type Agent struct {
 	cluster *Cluster
 	dir     string
@@ -84,8 +84,8 @@ func (a *Agent) Upgrade(ctx context.Context, flags ...string) error {
 	return a.cluster.release(ctx, v, a.dir)
 }
 
-// Values are those of the chart for this agent, as YAML, for those who install
-// it themselves and say where the images come from.
+// Values returns the chart's values for this agent as YAML, for a caller that
+// installs the chart itself and adds the names of the images.
 func (a *Agent) Values() ([]byte, error) {
 	v, err := a.values()
 	if err != nil {

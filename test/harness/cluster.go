@@ -31,8 +31,8 @@ type Cluster struct {
 	LogsDir            string `json:"logsDir"`
 	BinDir             string `json:"binDir"`
 
-	// Bin is the folder with our own binaries, and Images the one beside it with
-	// the archives of our images.
+	// Bin is the folder with our own binaries, and Images the folder with the
+	// archives of our images.
 	Bin    string `json:"-"`
 	Images string `json:"-"`
 	// References of the images that were loaded, by name.
@@ -126,7 +126,7 @@ func (c *Cluster) KubectlInput(ctx context.Context, input string, args ...string
 func run(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	// An interrupt reaches the child from the terminal too; let it tidy up.
+	// An interrupt reaches the child from the terminal too; let it clean up.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
 	return cmd.Run()

@@ -22,9 +22,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Frontend is a load balancer in front of the cluster's API server, which an
-// agent can be told to use. It can lose sight of the server behind it: it then
-// answers what the agents ask about claims with a page of its own.
+// Frontend is a load balancer in front of the cluster's API server, for an agent to
+// use. It can lose its connection to the server: it then answers the agents'
+// requests about claims with a page of its own.
 type Frontend struct {
 	server *httptest.Server
 	lost   atomic.Bool

@@ -27,8 +27,8 @@ func Main(m *testing.M, name string, run func(context.Context, *testing.M) (code
 	os.Exit(code)
 }
 
-// End is for those who defer it: it takes the cluster down, unless it is to be
-// kept, also when ctx has ended. What goes wrong is in err, if nothing was before.
+// End takes the cluster down unless keep is set, even if ctx has ended. It is made
+// for defer: it stores its error in err if err is nil.
 func (c *Cluster) End(ctx context.Context, keep bool, err *error) {
 	if keep {
 		return

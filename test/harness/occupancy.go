@@ -19,17 +19,17 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// The ways in which a GPU is used.
+// The modes of use of a GPU.
 const (
-	Free   = "free"
-	Whole  = "whole"
-	Shares = "shares"
-	Parts  = "parts"
-	Turns  = "turns"
+	Free       = "free"
+	Whole      = "whole"
+	Shares     = "shares"
+	Partitions = "partitions"
+	TimeSlices = "timeslices"
 )
 
-// Occupancy is who sits on which GPU, as the API server has it: what the driver
-// publishes, less what the scheduler has given to claims.
+// Occupancy lists the users of each GPU according to the API server: the devices
+// that the driver publishes and their allocations to claims.
 type Occupancy struct {
 	// GPUs by name.
 	GPUs []OccupiedGPU `json:"gpus"`
@@ -39,7 +39,7 @@ type Occupancy struct {
 
 // Left is what more claims can have. A free GPU counts as such and not in parts.
 type Left struct {
-	// GPUs that nobody uses.
+	// GPUs without a user.
 	GPUs int `json:"gpus"`
 	// Memory of GPUs in shares, and their Compute in percent of one.
 	Memory  resource.Quantity `json:"memory"`
@@ -48,16 +48,16 @@ type Left struct {
 	Slots int64 `json:"slots"`
 }
 
-// OccupiedGPU is a GPU with those who use it.
+// OccupiedGPU is a GPU and its users.
 type OccupiedGPU struct {
 	Name string `json:"name"`
 	UUID string `json:"uuid"`
-	// Mode is one of Free, Whole, Shares, Parts and Turns. Several, joined by
+	// Mode is one of Free, Whole, Shares, Partitions and TimeSlices. Several, joined by
 	// plus signs, would be an error of the scheduler or the driver.
 	Mode string   `json:"mode"`
 	Pods []Sitter `json:"pods"`
 	// Memory, Compute (percent) and Slots that are given to pods, and what of
-	// them is left in the GPU's mode. Turns limit neither memory nor compute, so
+	// them is left in the GPU's mode. TimeSlices limit neither memory nor compute, so
 	// these are not given then, and none is left.
 	Memory  Account `json:"memory"`
 	Compute Account `json:"computePercent"`
@@ -132,14 +132,14 @@ func (c *Cluster) apps(ctx context.Context) (map[string]string, error) {
 	return apps, nil
 }
 
-// seats collects what is given of each GPU.
+// seats collects the allocations of each GPU.
 type seats map[gpu.PCIAddress]*seat
 
-// seat is a GPU, with what it has of each capacity and what is given of it.
+// seat is a GPU with the total and the allocated amount of each capacity.
 type seat struct {
 	uuid       string
 	has, given map[resourceapi.QualifiedName]resource.Quantity
-	ways       map[string]bool
+	modes      map[string]bool
 	pods       []Sitter
 }
 
@@ -155,7 +155,7 @@ func newSeats(devices map[string]resourceapi.Device) (seats, error) {
 		}
 		s, known := all[name.Address]
 		if !known {
-			s = &seat{has: map[resourceapi.QualifiedName]resource.Quantity{}, given: map[resourceapi.QualifiedName]resource.Quantity{}, ways: map[string]bool{}, pods: []Sitter{}}
+			s = &seat{has: map[resourceapi.QualifiedName]resource.Quantity{}, given: map[resourceapi.QualifiedName]resource.Quantity{}, modes: map[string]bool{}, pods: []Sitter{}}
 			all[name.Address] = s
 		}
 		s.uuid = text(device.Attributes["uuid"])
@@ -166,7 +166,7 @@ func newSeats(devices map[string]resourceapi.Device) (seats, error) {
 	return all, nil
 }
 
-// take gives a device to pods.
+// take assigns a device to pods.
 func (all seats) take(result resourceapi.DeviceRequestAllocationResult, pods []Sitter) error {
 	name, err := kind.Parse(result.Device)
 	if err != nil {
@@ -188,13 +188,13 @@ func (all seats) take(result resourceapi.DeviceRequestAllocationResult, pods []S
 	memory, shared := result.ConsumedCapacity[v1alpha1.CapacityMemory]
 	switch {
 	case name.Kind.Takes() == kind.TakesSlots:
-		s.ways[Turns] = true
+		s.modes[TimeSlices] = true
 	case name.IsPartition():
-		s.ways[Parts] = true
+		s.modes[Partitions] = true
 	case shared && memory.Cmp(s.has[v1alpha1.CapacityMemory]) < 0:
-		s.ways[Shares] = true
+		s.modes[Shares] = true
 	default:
-		s.ways[Whole] = true
+		s.modes[Whole] = true
 		// Who has the GPU for itself reserves no compute, and has all of it.
 		s.given[v1alpha1.CapacityMemory] = s.has[v1alpha1.CapacityMemory]
 		s.given[v1alpha1.CapacityCompute] = s.has[v1alpha1.CapacityCompute]
@@ -212,20 +212,20 @@ func (all seats) occupancy() Occupancy {
 		g := OccupiedGPU{
 			Name: address.DeviceName(),
 			UUID: s.uuid,
-			Mode: cmp.Or(strings.Join(slices.Sorted(maps.Keys(s.ways)), "+"), Free),
+			Mode: cmp.Or(strings.Join(slices.Sorted(maps.Keys(s.modes)), "+"), Free),
 			Pods: s.pods,
 		}
-		counted := s.ways[Shares] || len(s.ways) == 0
+		counted := s.modes[Shares] || len(s.modes) == 0
 		g.Memory = s.account(v1alpha1.CapacityMemory, counted)
 		g.Compute = s.account(v1alpha1.CapacityCompute, counted)
-		g.Slots = s.account(v1alpha1.CapacitySlots, s.ways[Turns] || len(s.ways) == 0)
+		g.Slots = s.account(v1alpha1.CapacitySlots, s.modes[TimeSlices] || len(s.modes) == 0)
 		switch g.Mode {
 		case Free:
 			o.Left.GPUs++
 		case Shares:
 			o.Left.Memory.Add(g.Memory.Left)
 			o.Left.Compute += g.Compute.Left.Value()
-		case Turns:
+		case TimeSlices:
 			o.Left.Slots += g.Slots.Left.Value()
 		}
 		o.GPUs = append(o.GPUs, g)
@@ -251,12 +251,12 @@ func (o Occupancy) WriteTable(w io.Writer) error {
 		memory, compute, slots := g.Memory.cells(""), g.Compute.cells(" %"), g.Slots.cells("")
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", g.Name, g.Mode, cmp.Or(g.crowd(), "-"), memory, compute, slots) //nolint:errcheck // Flush reports it
 	}
-	fmt.Fprintf(table, "\nLeft: %d GPUs that nobody uses; on GPUs in shares %s and %d %% of one GPU's compute; %d turns.\n", //nolint:errcheck // Flush reports it
+	fmt.Fprintf(table, "\nLeft: %d free GPUs; on GPUs in shares %s and %d %% of one GPU's compute; %d time slices.\n", //nolint:errcheck // Flush reports it
 		o.Left.GPUs, o.Left.Memory.String(), o.Left.Compute, o.Left.Slots)
 	return table.Flush()
 }
 
-// cells are what is given and left, "-" for nothing.
+// cells returns the allocated and the remaining amount, "-" for none.
 func (a Account) cells(unit string) string {
 	cell := func(q resource.Quantity) string {
 		if q.IsZero() {

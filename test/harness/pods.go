@@ -247,8 +247,8 @@ type Library struct {
 	Path string `json:"path"`
 }
 
-// Attributes of a device in the container's metadata files; nil where they do
-// not speak of it.
+// Attributes returns the attributes of a device in the container's metadata files. It
+// returns nil if the files do not name the device.
 func (s Sight) Attributes(device string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	for _, m := range s.Metadata {
 		if m.Device == device {

@@ -30,8 +30,8 @@ type Row struct {
 	Saw []string
 }
 
-// Report tells who holds what in a namespace: a row for each device of each
-// container, ordered by pod, container and device. Pods that are not running
+// Report returns the devices that pods hold in a namespace: a row for each device of
+// each container, ordered by pod, container and device. Pods that are not running
 // have one row without a device.
 func (c *Cluster) Report(ctx context.Context, namespace string) ([]Row, error) {
 	pods, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})

@@ -18,8 +18,8 @@ import (
 const cgroups = "/sys/fs/cgroup"
 
 // Stuck is a process of a pod that no signal ends, like one that waits in the
-// driver of a GPU: it is frozen, and a frozen process takes no signal. It is no
-// process of the pod's containers, so the kubelet believes that the pod has ended.
+// driver of a GPU: it is frozen, and a frozen process handles no signal. It does
+// not belong to the pod's containers, so to the kubelet the pod has ended.
 type Stuck struct {
 	cmd    *exec.Cmd
 	frozen string // its cgroup of the freezer

@@ -13,8 +13,8 @@ import (
 )
 
 // Supervisor is gpu-mps-supervisor on the cluster's node, on the hardware of an
-// agent. The chart runs one beside the agent; its MPS daemons end with its pod
-// here, as the test cluster has no cgroup v2 for them to live on in.
+// agent. The chart runs both. In the test cluster its MPS daemons end with its pod,
+// because there is no cgroup v2 in which they could keep running.
 type Supervisor struct {
 	agent *Agent
 }

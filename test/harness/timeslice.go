@@ -10,7 +10,7 @@ import (
 
 var timeSlice = regexp.MustCompile(`(?m)Time-?slice\s+(\w+)`)
 
-// TimeSlice is that of a GPU, by UUID, as nvidia-smi lists it: "Default",
+// TimeSlice returns the time slice of a GPU, by UUID, as nvidia-smi lists it: "Default",
 // "Short", "Medium" or "Long".
 func (a *Agent) TimeSlice(ctx context.Context, uuid string) (string, error) {
 	cmd := exec.CommandContext(ctx, a.cluster.SimProgram("gpu-sim"), "nvidia-smi", "compute-policy", "-i", uuid, "--list")

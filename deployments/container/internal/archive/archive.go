@@ -1,6 +1,6 @@
 // Package archive writes an image as one file that every tool loads: it is an
-// OCI image layout (ctr, podman, skopeo, nerdctl) with the manifest.json of
-// "docker save" beside it, over the same blobs.
+// OCI image layout (ctr, podman, skopeo, nerdctl) and also has the
+// manifest.json of "docker save", for the same blobs.
 //
 // Out of scope: registries.
 package archive

@@ -148,7 +148,7 @@ func TestAnArchiveIsWhatDockerSaves(t *testing.T) {
 	}
 }
 
-func TestAFailedWriteLeavesWhatWasThere(t *testing.T) {
+func TestAFailedWriteKeepsTheOldFile(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "test.tar")
 	if err := os.WriteFile(file, []byte("older"), 0o600); err != nil {

@@ -2,9 +2,9 @@
 // its interpreter and, all the way down, the shared libraries that it and they
 // name.
 //
-// It reads the files and runs none of them. Out of scope: what a program opens
-// by name while it runs, which nothing in the file tells; run paths in the
-// files, which neither our programs nor the C library have.
+// It reads the files and runs none of them. Out of scope: libraries
+// that a program opens by name while it runs, because the file does not list them;
+// run paths in the files, which neither our programs nor the C library have.
 package closure
 
 import (
@@ -21,18 +21,18 @@ import (
 
 // Platform is what a program is made for.
 type Platform struct {
-	// GOARCH is Go's name, which is that of image platforms, too.
+	// GOARCH is Go's name of the architecture, and the name in image platforms.
 	GOARCH string
 	// Triplet names the directory of its libraries on Debian.
 	Triplet string
 }
 
-// Directories are where the C library's loader looks for libraries by itself.
+// Directories returns the default search path of the C library's loader.
 func (p Platform) Directories() []string {
 	return []string{"/lib/" + p.Triplet, "/usr/lib/" + p.Triplet}
 }
 
-// Program is what the header of a program tells.
+// Program holds the facts from a program's ELF header.
 type Program struct {
 	Platform
 	// Interpreter is the loader of a dynamically linked program; a static one
@@ -75,10 +75,10 @@ func Read(file string) (Program, error) {
 	return p, nil
 }
 
-// Libraries gives the file of each library, by the name it is asked for, that
-// the program needs or that is among the further ones, and that those need in
-// turn. Files of another platform are passed over. A library that is in none
-// of the directories wraps [fs.ErrNotExist].
+// Libraries returns the files of the libraries that the program needs, of the
+// further libraries, and of all libraries that these need, by library name. It skips
+// files of another platform. It returns an error that wraps [fs.ErrNotExist] if a
+// library is in none of the directories.
 func (p Program) Libraries(dirs []string, further ...string) (map[string]string, error) {
 	found := map[string]string{}
 	for todo := append(slices.Clone(p.needed), further...); len(todo) > 0; todo = todo[1:] {

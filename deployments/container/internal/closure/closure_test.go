@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// compile runs the C compiler on a source and gives the file that it made.
+// compile compiles a C source and returns the path of the result.
 func compile(t *testing.T, source, out string, flags ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -87,7 +87,7 @@ func TestAMissingLibraryIsNamedWithWhereItWasLookedFor(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNoProgramIsNamed(t *testing.T) {
+func TestTheErrorNamesAFileThatIsNotAProgram(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "script")
 	if err := os.WriteFile(file, []byte("#!/bin/sh\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,5 @@
-// Package debian tells which Debian package a file of this machine is from,
-// under which terms it is distributed, and what security scanners want to know
-// of it.
+// Package debian finds the Debian package of a file on this machine, the terms of
+// its distribution, and the record that security scanners read.
 //
 // Out of scope: getting packages; other distributions.
 package debian
@@ -22,10 +21,9 @@ import (
 // advisories apply.
 const OSRelease = "/usr/lib/os-release"
 
-// Files gives, for the packages that the files of this machine are from, the
-// copyright file, and the record that scanners read in images without a
-// package manager (the layout is that of "distroless" images), by their paths
-// in the image.
+// Files returns the copyright file and the scanner's record of each package that one
+// of the files is from, by path in the image. The record has the layout of
+// "distroless" images, which have no package manager.
 func Files(ctx context.Context, files ...string) (layer.Files, error) {
 	out := layer.Files{}
 	for _, file := range files {
@@ -52,7 +50,7 @@ func Files(ctx context.Context, files ...string) (layer.Files, error) {
 	return out, nil
 }
 
-// owner gives the package that a file is from, such as libc6:amd64.
+// owner returns the package that a file is from, such as libc6:amd64.
 func owner(ctx context.Context, file string) (string, error) {
 	real, err := filepath.EvalSymlinks(file)
 	if err != nil {

@@ -72,7 +72,7 @@ func compress(data []byte) (v1.Layer, error) {
 	return tarball.LayerFromOpener(open,
 		tarball.WithMediaType(types.OCILayer),
 		tarball.WithCompressionLevel(gzip.DefaultCompression),
-		// Its digest is asked for, and then it is written.
+		// The layer is read twice: for its digest, and to write it.
 		tarball.WithCompressedCaching)
 }
 
@@ -87,7 +87,7 @@ func archive(files Files) ([]byte, error) {
 			if !ok {
 				all[dir] = File{Mode: 0o755, Dir: true}
 			} else if !above.Dir {
-				return nil, fmt.Errorf("%s lies below %s, which is no directory", name, dir)
+				return nil, fmt.Errorf("%s is below %s, which is not a directory", name, dir)
 			}
 		}
 	}

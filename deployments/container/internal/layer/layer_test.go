@@ -68,8 +68,8 @@ func TestWhatCannotBeALayerIsRefused(t *testing.T) {
 	}{
 		"a leading slash":         {Files{"/etc/passwd": {}}, `path "/etc/passwd"`},
 		"a way out":               {Files{"../etc/passwd": {}}, `path "../etc/passwd"`},
-		"a file below a link":     {Files{"lib": {Target: "usr/lib"}, "lib/libc.so.6": {}}, "lib/libc.so.6 lies below lib, which is no directory"},
-		"a file below a file":     {Files{"a": {Content: []byte("x")}, "a/b/c": {}}, "a/b/c lies below a, which is no directory"},
+		"a file below a link":     {Files{"lib": {Target: "usr/lib"}, "lib/libc.so.6": {}}, "lib/libc.so.6 is below lib, which is not a directory"},
+		"a file below a file":     {Files{"a": {Content: []byte("x")}, "a/b/c": {}}, "a/b/c is below a, which is not a directory"},
 		"a directory with an end": {Files{"etc/": {Dir: true}}, `path "etc/"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 // wanted are the names under which terms go.
 var wanted = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|third_party_notices|copyright)`)
 
-// Roots are where the sources of a program are on this machine.
+// Roots are the folders on this machine with the sources of a program.
 type Roots struct {
 	// Go is the Go distribution (go env GOROOT).
 	Go string
@@ -30,10 +30,9 @@ type Roots struct {
 	Modules string
 }
 
-// Files gives the terms of all modules that the program's build information
-// names, and of Go itself, as dir/MODULE@VERSION/FILE. A module without any is
-// an error. The program's own module is left out where it has no version,
-// which is how our own are built.
+// Files returns the terms of Go and of all modules in the program's build
+// information, as dir/MODULE@VERSION/FILE. It returns an error if a module has no
+// terms. It skips the program's own module if that has no version, as in our builds.
 func (r Roots) Files(program, own, dir string) (layer.Files, error) {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {

@@ -44,7 +44,7 @@ func TestTheTermsOfEveryLinkedModuleAreThere(t *testing.T) {
 		got[module+"/"+path.Base(name)] = "there"
 	}
 	if got["doc/"+own+"/deployments/container/LICENSE"] != "" {
-		t.Error("the program's own module is among those that it uses")
+		t.Error("the program's own module is in the list of modules that it uses")
 	}
 	for _, want := range []string{"doc/go/LICENSE", "doc/github.com/google/go-containerregistry/LICENSE", "doc/github.com/spf13/cobra/LICENSE.txt", "doc/golang.org/x/mod/PATENTS"} {
 		if got[want] == "" {
