@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command gpu-mps-supervisor runs the MPS control daemons of a node: it starts and stops
 // them for the node agent, and restarts daemons that die. It is a separate process so
 // that an update of the agent, or of the supervisor itself, ends no client.

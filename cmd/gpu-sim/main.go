@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command gpu-sim creates, shows, breaks and reboots simulated GPU nodes. The state
 // of a node is in a directory that the driver shares (--hardware=sim:...), so the
 // driver sees each change at once.

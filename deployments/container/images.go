@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 // image is one of the driver's images. Its layers are, from the bottom: base,

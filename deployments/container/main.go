@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command images builds the container images of the driver, from its binaries
 // and what they need at run time, as archives. It needs no container engine
 // and no registry.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package docs keeps the documents honest: what they name exists, and what
 // exists is named. What they say of it is for readers to judge. Their commands
 // are run by test/walkthrough.

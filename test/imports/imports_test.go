@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package imports keeps the direction in which the packages of this module may
 // import each other. Tests are exempt: they may put anything together.
 package imports

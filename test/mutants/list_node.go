@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 // nodeMutants are of what acts on the node: the GPUs' library, the supervisor of MPS

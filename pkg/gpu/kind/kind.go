@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package kind
 
 import "github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"

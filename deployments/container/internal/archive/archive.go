@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package archive writes an image as one file that every tool loads: it is an
 // OCI image layout (ctr, podman, skopeo, nerdctl) and also has the
 // manifest.json of "docker save", for the same blobs.

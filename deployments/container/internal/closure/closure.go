@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package closure finds what a dynamically linked program needs at run time:
 // its interpreter and, all the way down, the shared libraries that it and they
 // name.

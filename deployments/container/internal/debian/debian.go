@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package debian finds the Debian package of a file on this machine, the terms of
 // its distribution, and the record that security scanners read.
 //

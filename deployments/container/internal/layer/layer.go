@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package layer makes layers of container images that depend on nothing but
 // the files they are given: no time, owner, umask or order of the machine that
 // builds gets into them.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package notices gathers the licences and notices of the Go modules that are
 // linked into a program, which its distribution has to carry.
 //
