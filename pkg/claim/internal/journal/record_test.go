@@ -3,6 +3,7 @@ package journal
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -169,7 +170,7 @@ func TestRecordsThatCannotBeTrusted(t *testing.T) {
 }
 
 func TestARecordOfANewerShapeIsNotTakenForDamaged(t *testing.T) {
-	_, err := decode("a", []byte(`{"version":5,"claim":"team-a/a","devices":{"gpu":1}}`))
+	_, err := decode("a", fmt.Appendf(nil, `{"version":%d,"claim":"team-a/a","devices":{"gpu":1}}`, Version+1))
 	if !errors.Is(err, gpu.ErrNotSupported) {
 		t.Errorf("got %v, want %v", err, gpu.ErrNotSupported)
 	}
