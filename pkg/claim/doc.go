@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package claim is the life of a claim on this node: it prepares and unprepares the
 // devices of an allocated ResourceClaim, and brings every claim to a known state after
 // a crash.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package journal keeps the records of claims: one file per claim, in package
 // store, with the devices of the claim and the steps of its plan. The disk is the
 // truth; several processes may use the same records at the same time, so memory

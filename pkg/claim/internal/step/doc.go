@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package step holds what the plan of a claim does to the node, one file per step.
 // A step answers every question about itself; see [Step]. The order of the steps is
 // the list in [New]: what others build on comes first, and the CDI spec, which lets
