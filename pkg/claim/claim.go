@@ -48,7 +48,7 @@ type Device struct {
 	// belongs to one claim at a time.
 	ShareID *types.UID
 	Kind    kind.Kind
-	// Address of the GPU; unused for [kind.Monitor].
+	// Address of the GPU; unset for a device that stands for all GPUs.
 	Address gpu.PCIAddress
 	// UUID of the GPU or, once it is made, of the MIG device; empty for all GPUs
 	// of the node.

@@ -56,7 +56,7 @@ func devicesOf(r *journal.Record) ([]Device, error) {
 			Request: a.Request, Pool: a.Pool, Name: a.Name, ShareID: a.ShareID,
 			Kind: names[i].Kind, Address: names[i].Address, UUID: a.UUID, Share: shareOf(a, names[i].Kind),
 		}
-		if names[i].Kind == kind.MIG {
+		if names[i].IsPartition() {
 			made, err := r.Partition(a.Name)
 			if err != nil {
 				return nil, err

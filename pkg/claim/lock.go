@@ -56,7 +56,7 @@ func onDevicesOf(records ...*journal.Record) on {
 			continue
 		}
 		for _, d := range r.Devices {
-			if name, err := kind.Parse(d.Name); err == nil && name.Kind != kind.Monitor {
+			if name, err := kind.Parse(d.Name); err == nil && name.OnGPU() {
 				o.devices, o.gpus = append(o.devices, d.Name), append(o.gpus, name.Address)
 			}
 		}

@@ -100,7 +100,7 @@ func (m *Manager) usersOf(ctx context.Context, address gpu.PCIAddress, check boo
 // the GPU instances at its place; the hardware is asked for them only if there
 // are processes on the GPU.
 func (m *Manager) on(ctx context.Context, name kind.Name, users []user) ([]user, error) {
-	if name.Kind != kind.MIG || len(users) == 0 {
+	if !name.IsPartition() || len(users) == 0 {
 		return users, nil
 	}
 	if m.Partitioning == nil {
@@ -157,7 +157,7 @@ func (m *Manager) checkUnused(ctx context.Context, j *job) error {
 func gpusOfNames(names []kind.Name) []gpu.PCIAddress {
 	var addresses []gpu.PCIAddress
 	for _, name := range names {
-		if name.Kind != kind.Monitor && !slices.Contains(addresses, name.Address) {
+		if name.OnGPU() && !slices.Contains(addresses, name.Address) {
 			addresses = append(addresses, name.Address)
 		}
 	}

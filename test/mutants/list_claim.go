@@ -128,7 +128,7 @@ func claimMutants() []mutant {
 		},
 		{
 			file:   "pkg/claim/internal/plan/request.go",
-			old:    `case d.name.Kind == kind.Monitor && !admin:`,
+			old:    `case d.name.Kind.AdminOnly() && !admin:`,
 			new:    `case false:`,
 			notice: "any user gets all GPUs of the node through the monitoring device",
 			run:    "^TestMonitoring|^TestAdminAccess",

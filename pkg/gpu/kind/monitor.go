@@ -20,7 +20,7 @@ func (monitor) adminOnly() bool                    { return true }
 func (monitor) offer() string                      { return "monitor" }
 
 func (monitor) configuration() Configuration {
-	return Configuration{Noun: "the monitoring of GPUs", Remedy: "remove it, or name in its requests the ones that it configures"}
+	return Configuration{Noun: "the monitoring of GPUs", Remedy: "remove it, or name in its requests the devices that it is for"}
 }
 
 func (monitor) attributes(f Facts, a Attributes) {

@@ -52,7 +52,7 @@ func validateName(name string) error {
 	if err != nil {
 		return fmt.Errorf("MPS daemon: %w", err)
 	}
-	if parsed.Kind != kind.GPU && parsed.Kind != kind.MIG {
+	if parsed.Kind.Takes() != kind.TakesMemory {
 		return fmt.Errorf("MPS daemon %s: %w: only GPUs and MIG devices have one", name, gpu.ErrInvalid)
 	}
 	return nil

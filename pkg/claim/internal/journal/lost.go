@@ -33,7 +33,7 @@ func (j *Journal) Witness(ctx context.Context, claim types.UID) (Holder, error) 
 		d := Device{Name: device}
 		if shared {
 			d.ShareID = (*types.UID)(&shareID)
-			if name.Kind != kind.TimeSlice {
+			if name.Kind.Takes() != kind.TakesSlots {
 				d.Share = &Share{}
 			}
 		}

@@ -101,7 +101,7 @@ func (r *Record) CDIDeviceIDs() ([]string, error) {
 // before that.
 func (r *Record) DeviceUUID(d Device) (string, error) {
 	name, err := kind.Parse(d.Name)
-	if err != nil || name.Kind != kind.MIG {
+	if err != nil || !name.IsPartition() {
 		return d.UUID, err
 	}
 	made, err := r.Partition(d.Name)

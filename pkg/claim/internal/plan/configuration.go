@@ -12,7 +12,6 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // origin is the source of a configuration.
@@ -76,8 +75,8 @@ func (d deviceRequest) takes(config string) bool {
 // those of one request, and by the rules of NVIDIA's driver all GPUs of one
 // configuration.
 func (d deviceRequest) isConfiguredWith(other deviceRequest) bool {
-	if d.origin.nvidia && d.name.Kind == kind.GPU {
-		return other.name.Kind == kind.GPU && other.origin == d.origin
+	if d.origin.nvidia && d.isUndivided() {
+		return other.isUndivided() && other.origin == d.origin
 	}
 	return other.result.Request == d.result.Request
 }
@@ -131,29 +130,24 @@ func (d deviceRequest) checkConfiguration() error {
 	if d.config == nil {
 		return nil
 	}
-	config := v1alpha1.KindOf(d.config)
+	config, accepts := v1alpha1.KindOf(d.config), d.name.Kind.Configuration()
 	refuse := func(what, instead string) error {
 		return fmt.Errorf("configuration: %w: a %s cannot configure %s; %s", gpu.ErrInvalid, d.kindName(config), what, instead)
 	}
 	switch {
-	case d.name.Kind == kind.Monitor:
-		return refuse("the monitoring of GPUs", "remove it, or name in its requests the devices that it is for")
-	case d.name.Kind == kind.TimeSlice:
-		if config != v1alpha1.KindGpuConfig {
-			return refuse("time slices", "write a GpuConfig whose sharing.strategy is TimeSlicing")
-		}
+	case accepts.Own == "":
+		return refuse(accepts.Noun, accepts.Remedy)
+	case d.takesSlots() && config == accepts.Own:
 		if s := d.sharing(); s != nil && s.Strategy != v1alpha1.StrategyTimeSlicing {
 			return fmt.Errorf("configuration: sharing.strategy: %w: %s on time slices, whose strategy is TimeSlicing; for %s ask for a share of a GPU's memory", gpu.ErrInvalid, s.Strategy, s.Strategy)
 		}
+	case d.name.Kind.Accepts(config, !d.share.Whole):
+		return nil
 	case !d.share.Whole:
-		if config != v1alpha1.KindShareConfig {
-			return refuse(fmt.Sprintf("a share (%s of %s memory)", inBytes(d.share.Memory), d.all.String()),
-				fmt.Sprintf("write a %s, or remove capacity from the request to have all of the device", d.kindName(v1alpha1.KindShareConfig)))
-		}
-	case d.name.Kind == kind.MIG && config == v1alpha1.KindGpuConfig:
-		return refuse("a MIG device", "write a "+d.kindName(v1alpha1.KindMigConfig))
-	case d.name.Kind == kind.GPU && config == v1alpha1.KindMigConfig:
-		return refuse("a GPU", "write a GpuConfig")
+		return refuse(fmt.Sprintf("a share (%s of %s memory)", inBytes(d.share.Memory), d.all.String()),
+			fmt.Sprintf("write a %s, or remove capacity from the request to have all of the device", d.kindName(v1alpha1.KindShareConfig)))
+	default:
+		return refuse(accepts.Noun, "write a "+d.kindName(accepts.Own)+accepts.Remedy)
 	}
 	return nil
 }

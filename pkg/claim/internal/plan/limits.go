@@ -55,7 +55,7 @@ func limitsOf(s shareSize) (journal.Client, error) {
 
 // maxClients returns the number of MPS clients that a device admits at a time.
 func maxClients(g gpu.GPU, name kind.Name) int {
-	if name.Kind != kind.MIG {
+	if !name.IsPartition() {
 		return gpu.MPSMaxClients
 	}
 	info, _, _ := name.FindIn(g.MIG)
@@ -64,7 +64,7 @@ func maxClients(g gpu.GPU, name kind.Name) int {
 
 // memoryOf returns the memory of a device as it is published, shared or not.
 func (n Node) memoryOf(g gpu.GPU, name kind.Name, shared bool) (resource.Quantity, error) {
-	if name.Kind != kind.MIG {
+	if !name.IsPartition() {
 		return n.Shares.Memory(g, shared), nil
 	}
 	info, _, known := name.FindIn(g.MIG)

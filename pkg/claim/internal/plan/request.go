@@ -45,14 +45,14 @@ func (f Facts) request(claim *resourceapi.ResourceClaim, result resourceapi.Devi
 	}
 	admin := result.AdminAccess != nil && *result.AdminAccess
 	switch {
-	case d.name.Kind == kind.Monitor && !admin:
+	case d.name.Kind.AdminOnly() && !admin:
 		return d, fmt.Errorf("%w: it is all GPUs of the node, for monitoring agents only: the request needs adminAccess: true, in a namespace that an administrator has labelled resource.kubernetes.io/admin-access=true", gpu.ErrInvalid)
-	case d.name.Kind == kind.Monitor:
+	case d.name.Kind.Scope() == kind.ScopeNode:
 		d.share = catalog.Share{Whole: true}
 		return d, nil
 	case admin:
 		return d, fmt.Errorf("admin access: %w: claims may be using the device, and admin access would add another claim to the same device; remove adminAccess from the request, or, to monitor GPUs, ask for the class monitor.nvidia.com", gpu.ErrNotSupported)
-	case d.name.Kind == kind.GPU, d.name.Kind == kind.TimeSlice, d.name.Kind == kind.MIG && f.Partitioning:
+	case d.name.IsWholeGPU(), d.name.IsPartition() && f.Partitioning:
 	default:
 		return d, fmt.Errorf("%w: this node publishes no device of type %s", gpu.ErrNotFound, d.name.Kind)
 	}
@@ -72,16 +72,23 @@ func (f Facts) request(claim *resourceapi.ResourceClaim, result resourceapi.Devi
 		return d, err
 	}
 	d.share = catalog.Share{Whole: true}
-	if d.name.Kind == kind.TimeSlice {
+	if d.takesSlots() {
 		_, err = catalog.Slots(result.ConsumedCapacity)
 	} else {
 		d.share, err = f.Shares.Share(d.all, consumed(claim, result))
 	}
-	if err == nil && result.ShareID == nil && (!d.share.Whole || d.name.Kind == kind.TimeSlice) {
+	if err == nil && result.ShareID == nil && (!d.share.Whole || d.takesSlots()) {
 		err = fmt.Errorf("%w: a part of a device without a share ID: the cluster lacks the feature gate DRAConsumableCapacity", gpu.ErrInvalid)
 	}
 	return d, err
 }
+
+// takesSlots reports whether the claim takes slots of the device.
+func (d deviceRequest) takesSlots() bool { return d.name.Kind.Takes() == kind.TakesSlots }
+
+// isUndivided reports whether the claim has the GPU neither as a partition nor in
+// slots.
+func (d deviceRequest) isUndivided() bool { return d.name.IsWholeGPU() && !d.takesSlots() }
 
 // consumed returns what an allocation consumes of the capacities that its request asks
 // for. Memory that the request does not name is all that the device had when it was
@@ -126,7 +133,7 @@ func (d deviceRequest) isShare() bool {
 
 // uuid returns the UUID of the device; "" for a MIG device that is not made yet.
 func (d deviceRequest) uuid() string {
-	if d.name.Kind != kind.MIG {
+	if !d.name.IsPartition() {
 		return d.gpu.UUID
 	}
 	if there := PartitionsAt(d.gpu.MIG, d.name); len(there) == 1 {

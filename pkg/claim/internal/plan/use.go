@@ -24,7 +24,7 @@ func (f Facts) use(device *journal.Device, d deviceRequest, all []deviceRequest)
 		switch {
 		case !f.TimeSlicing:
 			return fmt.Errorf("sharing.timeSlicing.interval: %w: this node changes no time slices; leave the interval out", gpu.ErrNotSupported)
-		case d.name.Kind == kind.MIG:
+		case d.name.IsPartition():
 			return fmt.Errorf("sharing.timeSlicing.interval: %w: the hardware has no time slices for MIG devices; leave the interval out", gpu.ErrInvalid)
 		}
 	}
@@ -101,7 +101,7 @@ func (f Facts) useTogether(device *journal.Device, d deviceRequest, all []device
 		}
 	}
 	together := d.companions(all)
-	if len(together) > 1 && d.name.Kind == kind.MIG {
+	if len(together) > 1 && d.name.IsPartition() {
 		return fmt.Errorf("sharing.strategy: %w: MPS for %d devices in one request, and a CUDA process uses one MIG device; make a request of each", gpu.ErrInvalid, len(together))
 	}
 	device.MPS = &journal.Client{Daemon: together[0].result.Device}

@@ -41,7 +41,7 @@ func (createPartition) GPUWide() bool { return true }
 func (createPartition) Needed(p *plan.Plan) []string {
 	var devices []string
 	for _, name := range p.Names {
-		if name.Kind == kind.MIG {
+		if name.IsPartition() {
 			devices = append(devices, name.String())
 		}
 	}
@@ -191,7 +191,7 @@ func isLastUser(ctx context.Context, w Work, device string, result journal.Parti
 // Lost reads the annotation of the CDI device. Without one, nothing says which program
 // made the partition.
 func (createPartition) Lost(d journal.LostDevice) (string, []byte, bool) {
-	if d.Name.Kind != kind.MIG {
+	if !d.Name.IsPartition() {
 		return "", nil, false
 	}
 	e := journal.Entry{Result: json.RawMessage(d.Annotations[annotationPartition])}

@@ -43,7 +43,7 @@ func (ensureMIGMode) GPUWide() bool { return true }
 func (s ensureMIGMode) Needed(p *plan.Plan) []string {
 	var gpus []string
 	for _, name := range p.Names {
-		if name.Kind == kind.MIG && !s.Partitioning.Static {
+		if name.IsPartition() && !s.Partitioning.Static {
 			gpus = append(gpus, name.Address.DeviceName())
 		}
 	}
@@ -76,7 +76,7 @@ func (s ensureMIGMode) Undo(ctx context.Context, w Work, e journal.Entry) error 
 }
 
 func (ensureMIGMode) Lost(d journal.LostDevice) (string, []byte, bool) {
-	return d.Name.Address.DeviceName(), nil, d.Name.Kind == kind.MIG
+	return d.Name.Address.DeviceName(), nil, d.Name.IsPartition()
 }
 
 func (s ensureMIGMode) Leftovers(context.Context) ([]string, error) {
@@ -110,7 +110,7 @@ func (s ensureMIGMode) Clean(ctx context.Context, w Work) error {
 		return err
 	}
 	for _, name := range names {
-		if name.Kind == kind.MIG || name.Kind == kind.Monitor {
+		if !name.IsWholeGPU() {
 			continue
 		}
 		if err := s.disableMIGMode(ctx, name, w.Others); err != nil {
@@ -258,7 +258,7 @@ func (s ensureMIGMode) switchOff(ctx context.Context, address gpu.PCIAddress, ot
 		return err
 	}
 	for _, h := range holders {
-		if slices.ContainsFunc(h.Names, func(n kind.Name) bool { return n.Address == address && n.Kind == kind.MIG }) {
+		if slices.ContainsFunc(h.Names, func(n kind.Name) bool { return n.Address == address && n.IsPartition() }) {
 			return nil
 		}
 	}

@@ -72,7 +72,7 @@ func (s setTimeSlice) Undo(ctx context.Context, w Work, e journal.Entry) error {
 }
 
 func (setTimeSlice) Lost(d journal.LostDevice) (string, []byte, bool) {
-	return d.Name.Address.DeviceName(), nil, d.Name.Kind == kind.GPU || d.Name.Kind == kind.TimeSlice
+	return d.Name.Address.DeviceName(), nil, d.Name.IsWholeGPU()
 }
 
 func (s setTimeSlice) Leftovers(context.Context) ([]string, error) { return s.Intervals.Keys() }

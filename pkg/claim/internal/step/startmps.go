@@ -176,7 +176,7 @@ func (s startMPS) checkSupervisor() error {
 }
 
 func (startMPS) Lost(d journal.LostDevice) (string, []byte, bool) {
-	return d.Name.String(), nil, d.Name.Kind == kind.GPU || d.Name.Kind == kind.MIG
+	return d.Name.String(), nil, d.Name.Kind.Takes() == kind.TakesMemory
 }
 
 // Leftovers returns all daemons, none while the supervisor is away.

@@ -71,7 +71,7 @@ func (s writeCDI) injection(ctx context.Context, r *journal.Record, d journal.De
 	if in.DeviceNodes, err = s.deviceNodes(ctx, r, d, name); err != nil {
 		return in, fmt.Errorf("device %s: %w", d.Name, err)
 	}
-	if name.Kind == kind.MIG {
+	if name.IsPartition() {
 		made, err := r.Partition(d.Name)
 		if err != nil {
 			return in, err
@@ -94,7 +94,7 @@ func (s writeCDI) injection(ctx context.Context, r *journal.Record, d journal.De
 // device. Minor numbers change when the driver is loaded anew, so they are read each
 // time and not remembered.
 func (s writeCDI) deviceNodes(ctx context.Context, r *journal.Record, d journal.Device, name kind.Name) ([]string, error) {
-	if name.Kind == kind.Monitor {
+	if name.Kind.Scope() == kind.ScopeNode {
 		return s.allNodes(ctx)
 	}
 	g, err := s.Inventory.GPU(ctx, name.Address)
@@ -102,7 +102,7 @@ func (s writeCDI) deviceNodes(ctx context.Context, r *journal.Record, d journal.
 		return nil, err
 	}
 	nodes := []string{nodeOf(g)}
-	if name.Kind != kind.MIG {
+	if !name.IsPartition() {
 		return nodes, nil
 	}
 	more, err := s.capabilityNodes(r, d, g)
