@@ -127,7 +127,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 
 	scans := plugin.NewActivity(clock.RealClock{}, scanStuckAfter)
 	known := inventory.Options{
-		Hardware: timedHardware{hw, scans}, DriverLoad: hw.machine.DriverLoad, StaticMIG: c.MIG.Static,
+		Hardware: timedHardware{hw.Library, scans}, Bus: hw.machine, DriverLoad: hw.machine.DriverLoad, StaticMIG: c.MIG.Static,
 		Faults: folder.Faults, BootID: boot, Clock: clock.RealClock{},
 	}
 	if podResources != nil {

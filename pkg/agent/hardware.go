@@ -4,12 +4,9 @@ package agent
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"os"
-
-	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
@@ -71,29 +68,6 @@ func openHardware(c *Config) (*hardware, error) {
 		timeSlices: nvml.NewSMI(gpu.DriverRoot(root)),
 		remove:     remove,
 	}, nil
-}
-
-// Snapshot reads the GPUs, with the place of each as the kernel reports it.
-func (h *hardware) Snapshot(ctx context.Context) (gpu.Node, error) {
-	return h.locate(ctx, h.Library.Snapshot)
-}
-
-// SnapshotOfAll is Snapshot for programs that scan once; see
-// [nvml.Library.SnapshotOfAll].
-func (h *hardware) SnapshotOfAll(ctx context.Context) (gpu.Node, error) {
-	return h.locate(ctx, h.Library.SnapshotOfAll)
-}
-
-func (h *hardware) locate(ctx context.Context, snapshot func(context.Context) (gpu.Node, error)) (gpu.Node, error) {
-	node, err := snapshot(ctx)
-	if err != nil {
-		return node, err
-	}
-	located, err := h.machine.Locate(node)
-	if err != nil {
-		klog.FromContext(ctx).V(2).Info("The kernel does not report the place of every GPU", "err", err)
-	}
-	return located, nil
 }
 
 // localDevRoot returns the folder that holds dev, as this process sees it.

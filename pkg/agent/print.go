@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 )
 
 // printTimeout bounds the scan of the GPUs. The driver takes seconds for each GPU
@@ -30,7 +31,7 @@ func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err err
 	defer func() { err = errors.Join(err, hw.close()) }() //nolint:contextcheck // closing comes after ctx has ended
 	limited, cancel := context.WithTimeout(ctx, printTimeout)
 	defer cancel()
-	node, err := hw.SnapshotOfAll(limited)
+	node, err := inventory.Read(limited, hw.machine, hw.SnapshotOfAll)
 	if err != nil {
 		return fmt.Errorf("read the GPUs: %w", err)
 	}

@@ -5,6 +5,7 @@ package agent
 import (
 	"bytes"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,6 +21,12 @@ import (
 // is written to the two outputs.
 func printed(t *testing.T, model string, offer catalog.Offer, faults ...nvmlsim.CallFault) (slices, problems string, err error) {
 	t.Helper()
+	return printedAfter(t, model, offer, func(*nvmlsim.Sim) error { return nil }, faults...)
+}
+
+// printedAfter is printed after a change of the simulated node.
+func printedAfter(t *testing.T, model string, offer catalog.Offer, change func(*nvmlsim.Sim) error, faults ...nvmlsim.CallFault) (slices, problems string, err error) {
+	t.Helper()
 	c := testConfig()
 	c.Hardware, c.SimState, c.Offer = "sim:"+model, filepath.Join(t.TempDir(), "sim"), offer
 	m, err := nvmlsim.LoadModel(model)
@@ -34,6 +41,9 @@ func printed(t *testing.T, model string, offer catalog.Offer, faults ...nvmlsim.
 		if err := sim.FailCalls(fault); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := change(sim); err != nil {
+		t.Fatal(err)
 	}
 	var out, complaints bytes.Buffer
 	err = PrintSlices(t.Context(), c, &out, &complaints)
@@ -87,11 +97,26 @@ func TestPrintingSaysWhichGPUsHaveNoMIGProfiles(t *testing.T) {
 }
 
 func TestPrintingOfANodeWithoutGPUsIsAnEmptyListAndAWord(t *testing.T) {
-	slices, problems, err := printed(t, "t4", catalog.Offer{Share: true}, nvmlsim.CallFault{Method: "Init", Return: nvml.ERROR_GPU_NOT_FOUND})
+	slices, problems, err := printedAfter(t, "t4", catalog.Offer{Share: true}, func(sim *nvmlsim.Sim) error {
+		return os.RemoveAll(filepath.Join(sim.Root(), "sys", "bus", "pci", "devices"))
+	}, nvmlsim.CallFault{Method: "Init", Return: nvml.ERROR_GPU_NOT_FOUND})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if problems != "the driver lists no GPU\n" || !strings.Contains(slices, `"kind": "List"`) {
 		t.Errorf("said %q and printed, want a word and a List:\n%s", problems, slices)
+	}
+}
+
+func TestPrintingNamesTheGPUsThatOnlyPCIKnows(t *testing.T) {
+	slices, problems, err := printed(t, "t4", catalog.Offer{Share: true}, nvmlsim.CallFault{Method: "Init", Return: nvml.ERROR_GPU_NOT_FOUND})
+	if !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "none of the 4 GPUs can be read") {
+		t.Errorf("error %v, want it to say that none of the 4 GPUs can be read", err)
+	}
+	if want := "GPU at 0000:18:00.0: GPU lost: it is on the PCI bus and the driver does not list it\n"; !strings.HasPrefix(problems, want) || strings.Count(problems, "\n") != 4 {
+		t.Errorf("said, want a line for each GPU, the first %q:\n%s", want, problems)
+	}
+	if slices != "" {
+		t.Errorf("printed, want nothing that could be taken for the node's slices:\n%s", slices)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 )
 
@@ -123,14 +124,14 @@ func (a *agent) reconciles() error {
 
 // timedHardware records how long the scans of the hardware take.
 type timedHardware struct {
-	*hardware
+	*nvml.Library
 	scans *plugin.Activity
 }
 
 // Snapshot implements [inventory.Hardware].
 func (s timedHardware) Snapshot(ctx context.Context) (gpu.Node, error) {
 	defer s.scans.Begin()()
-	return s.hardware.Snapshot(ctx)
+	return s.Library.Snapshot(ctx)
 }
 
 func (a *agent) claimsHeld() int {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inventory knows the GPUs of the node: it scans the hardware, follows its
-// events, keeps faults beyond the end of the agent and knows which GPUs device
+// Package inventory knows the GPUs of the node: it finds them on the PCI bus and reads
+// them by NVML, follows their events, keeps faults beyond the end of the agent, and knows
+// which GPUs device
 // plugins have given to pods.
 //
 // A [View] is what is known at one moment, as an immutable value. An [Inventory]

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// Hardware reads the node's GPUs.
+// Hardware reads the node's GPUs by NVML.
 type Hardware interface {
 	// Snapshot reads all GPUs. A GPU that does not answer within two seconds is in
 	// [gpu.Node.Unreadable], and Watch reports when it answers. The error wraps
@@ -35,6 +35,8 @@ type DriverLoadFunc func() (string, error)
 // Options are the parts of an [Inventory].
 type Options struct {
 	Hardware Hardware
+	// Bus may be nil: then GPUs that NVML does not list are not known.
+	Bus Bus
 	// DriverLoad may be nil: then only a change of the driver's version shows that
 	// the driver was loaded anew.
 	DriverLoad DriverLoadFunc
@@ -54,6 +56,7 @@ type Options struct {
 // before and while Run runs.
 type Inventory struct {
 	hardware  Hardware
+	bus       Bus // may be nil
 	clock     clock.Clock
 	load      DriverLoadFunc
 	staticMIG bool
@@ -78,6 +81,7 @@ type Inventory struct {
 func New(o Options) *Inventory {
 	return &Inventory{
 		hardware:  o.Hardware,
+		bus:       o.Bus,
 		clock:     o.Clock,
 		load:      o.DriverLoad,
 		staticMIG: o.StaticMIG,
@@ -235,7 +239,10 @@ func union[M ~map[K]V, K comparable, V any](a, b M) M {
 func (i *Inventory) snapshot(ctx context.Context) (gpu.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, scanTimeout)
 	defer cancel()
-	return i.hardware.Snapshot(ctx)
+	if i.bus == nil {
+		return i.hardware.Snapshot(ctx)
+	}
+	return Read(ctx, i.bus, i.hardware.Snapshot)
 }
 
 // observe records a scan, and applies the administrator's repairs to it.

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// Bus reads GPUs as the kernel sees them.
+type Bus interface {
+	// GPUs returns the PCI addresses of the GPUs that are bound to NVIDIA's driver. The
+	// addresses are usable with an error as well.
+	GPUs() ([]gpu.PCIAddress, error)
+	// Locate returns the node with the NUMA node and PCIe root of each GPU. The node is
+	// usable with an error as well.
+	Locate(node gpu.Node) (gpu.Node, error)
+}
+
+// Read finds the node's GPUs on the bus, and reads them by the snapshot of NVML. A GPU
+// that NVML does not list is in [gpu.Node.Unreadable] with its address. Read fails
+// only if the snapshot does.
+func Read(ctx context.Context, bus Bus, snapshot func(context.Context) (gpu.Node, error)) (gpu.Node, error) {
+	logger := klog.FromContext(ctx)
+	found, err := bus.GPUs()
+	if err != nil {
+		logger.V(2).Info("Cannot read every PCI device", "err", err)
+	}
+	node, err := snapshot(ctx)
+	if err != nil {
+		return node, err
+	}
+	node.Unreadable = match(found, node)
+	located, err := bus.Locate(node)
+	if err != nil {
+		logger.V(2).Info("The kernel does not report the place of every GPU", "err", err)
+	}
+	return located, nil
+}
+
+// match returns the GPUs that cannot be read: those that NVML lists, and those of the
+// addresses that it does not. A GPU of which NVML returns no address is the one at the
+// address that is left, if there is one of each. If there are more, any of the
+// addresses may be its, so that none is reported as missing.
+func match(found []gpu.PCIAddress, node gpu.Node) []gpu.Unreadable {
+	unreadable := slices.Clone(node.Unreadable)
+	listed := map[gpu.PCIAddress]bool{}
+	for _, g := range node.GPUs {
+		listed[g.Address] = true
+	}
+	var nameless []int
+	for i, u := range unreadable {
+		if u.Address == nil {
+			nameless = append(nameless, i)
+		} else {
+			listed[*u.Address] = true
+		}
+	}
+	left := slices.DeleteFunc(slices.Clone(found), func(a gpu.PCIAddress) bool { return listed[a] })
+	switch {
+	case len(nameless) == 1 && len(left) == 1:
+		unreadable[nameless[0]].Address = &left[0]
+	case len(nameless) == 0:
+		for i := range left {
+			unreadable = append(unreadable, gpu.Unreadable{
+				Index: -1, Address: &left[i], Err: fmt.Errorf("%w: it is on the PCI bus and the driver does not list it", gpu.ErrLost),
+			})
+		}
+	}
+	return unreadable
+}
