@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-func TestWhatAGPUCanDoFollowsFromItsComputeCapability(t *testing.T) {
+func TestMPSLimitsAndMIGResetFollowComputeCapability(t *testing.T) {
 	for name, c := range map[string]struct {
 		capability gpu.Version
 		// limits says whether MPS limits clients, reset whether a change of the

@@ -11,17 +11,17 @@ import (
 	"strings"
 )
 
-// DriverRoot is the folder under which the NVIDIA driver is installed: "/", or
-// such as "/run/nvidia/driver" where a container brings it.
+// DriverRoot is the folder under which the NVIDIA driver is installed: "/", or a
+// folder such as "/run/nvidia/driver" if a container installs the driver.
 type DriverRoot string
 
-// binaryDirs have the driver's programs, relative to a root, in the order in which
-// they are looked for: those of a whole system, and of a root that holds nothing
-// but the driver, as GKE's does.
+// binaryDirs lists the folders with the driver's programs, relative to a root, in
+// search order: first the folders of a whole system, then the folder of a root
+// that holds nothing but the driver, as on GKE.
 var binaryDirs = []string{"usr/bin", "bin", "usr/local/bin"}
 
-// libraryDirs are where distributions, NVIDIA's driver container and cloud
-// vendors put the driver's libraries, relative to a root.
+// libraryDirs lists the folders into which distributions, NVIDIA's driver
+// container and cloud vendors install the driver's libraries, relative to a root.
 var libraryDirs = []string{
 	"usr/lib64",
 	"usr/lib/x86_64-linux-gnu",
@@ -37,12 +37,12 @@ var libraryDirs = []string{
 	"lib",
 }
 
-// LibraryDirs are the folders, relative to any root, in which the driver's
-// libraries are looked for, in that order.
+// LibraryDirs returns the folders with the driver's libraries, relative to any
+// root, in search order.
 func LibraryDirs() []string { return slices.Clone(libraryDirs) }
 
-// Binaries are the paths that one of the driver's programs can have, the likeliest
-// first; without a name, the folders.
+// Binaries returns the paths that a program of the driver can have, in search
+// order. For an empty name it returns the folders.
 func (r DriverRoot) Binaries(name string) []string {
 	var paths []string
 	for _, dir := range binaryDirs {
@@ -51,12 +51,12 @@ func (r DriverRoot) Binaries(name string) []string {
 	return paths
 }
 
-// Find gives the path of one of the driver's programs, as stat sees the files,
-// which is to be [os.Stat] among the files that the program will have. It is
-// [ErrNotReady] where there is none, since programs come with the driver.
+// Find returns the path of a program of the driver. stat must be [os.Stat] in the
+// file system in which the program will run. The error is [ErrNotReady] if no path
+// exists, because the driver's installation brings the programs.
 func (r DriverRoot) Find(name string, stat func(string) (fs.FileInfo, error)) (string, error) {
 	for _, path := range r.Binaries(name) {
-		// Whatever else is wrong with it, who runs it is told.
+		// Any other error appears again, with its cause, when the program is run.
 		if _, err := stat(path); !errors.Is(err, fs.ErrNotExist) {
 			return path, nil
 		}
@@ -64,10 +64,10 @@ func (r DriverRoot) Find(name string, stat func(string) (fs.FileInfo, error)) (s
 	return "", fmt.Errorf("find %s below driver root %s: %w: not in %v; install the NVIDIA driver or correct the driver root (--driver-root)", name, r, ErrNotReady, binaryDirs)
 }
 
-// Environment is what the driver's programs need to find each other and their
-// libraries. Nothing is needed of a driver that is installed in "/". Else the
-// folders of "/" come first: below the root may be a whole other system, whose C
-// library is none for the loader here.
+// Environment returns the variables by which the driver's programs find each other
+// and their libraries; none for a driver that is installed in "/". The folders of
+// "/" come first: the root may hold a whole other system, whose C library does not
+// work with this system's loader.
 func (r DriverRoot) Environment() []string {
 	if filepath.Clean(string(r)) == "/" {
 		return nil

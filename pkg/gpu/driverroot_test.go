@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// files is what os.Stat would say where there are these files alone.
+// files returns an os.Stat for a file system with these files only.
 func files(there ...string) func(string) (fs.FileInfo, error) {
 	return func(path string) (fs.FileInfo, error) {
 		if slices.Contains(there, path) {
@@ -20,7 +20,7 @@ func files(there ...string) func(string) (fs.FileInfo, error) {
 	}
 }
 
-// variable is the list that a driver's programs get in a variable.
+// variable returns the list that the driver's programs get in a variable.
 func variable(t *testing.T, root DriverRoot, name string) []string {
 	t.Helper()
 	for _, v := range root.Environment() {
@@ -32,18 +32,18 @@ func variable(t *testing.T, root DriverRoot, name string) []string {
 	return nil
 }
 
-func TestADriverElsewhereIsFoundAndItsCLibraryIsNot(t *testing.T) {
+func TestEnvironmentPrefersTheCLibraryOfTheSystem(t *testing.T) {
 	if env := DriverRoot("/").Environment(); env != nil {
 		t.Errorf("a driver in / needs %v", env)
 	}
 	libraries := variable(t, "/run/nvidia/driver", "LD_LIBRARY_PATH")
 	own, drivers := slices.Index(libraries, "/usr/lib/x86_64-linux-gnu"), slices.Index(libraries, "/run/nvidia/driver/usr/lib/x86_64-linux-gnu")
 	if own < 0 || drivers < 0 || own > drivers {
-		t.Errorf("libraries are looked for in %s, want the system's own first", libraries)
+		t.Errorf("the library path is %s, want the system's own first", libraries)
 	}
 }
 
-func TestTheDriversProgramsAreFoundWhereItHasThem(t *testing.T) {
+func TestFindReturnsTheProgramOfEachKindOfRoot(t *testing.T) {
 	for name, tc := range map[string]struct {
 		root  DriverRoot
 		there []string
@@ -62,7 +62,7 @@ func TestTheDriversProgramsAreFoundWhereItHasThem(t *testing.T) {
 			if tc.root == "/" {
 				return
 			}
-			// By its folder in PATH it finds what else there is.
+			// The program finds the driver's other programs by its PATH.
 			dir := strings.TrimSuffix(tc.want, "/nvidia-smi")
 			if path := variable(t, tc.root, "PATH"); !slices.Contains(path, dir) {
 				t.Errorf("PATH is %s, want %s in it", path, dir)
@@ -71,13 +71,13 @@ func TestTheDriversProgramsAreFoundWhereItHasThem(t *testing.T) {
 	}
 }
 
-func TestLibrariesOfARootThatHoldsNothingElseAreFound(t *testing.T) {
+func TestEnvironmentHasTheLibrariesOfGKE(t *testing.T) {
 	if libraries := variable(t, "/home/kubernetes/bin/nvidia", "LD_LIBRARY_PATH"); !slices.Contains(libraries, "/home/kubernetes/bin/nvidia/lib64") {
-		t.Errorf("libraries are looked for in %s, want lib64 of the root", libraries)
+		t.Errorf("the library path is %s, want lib64 of the root", libraries)
 	}
 }
 
-func TestAProgramThatIsNowhereSaysWhereItWasLookedFor(t *testing.T) {
+func TestFindNamesTheFoldersWithoutTheProgram(t *testing.T) {
 	got, err := DriverRoot("/opt/nvidia").Find("nvidia-smi", files("/usr/bin/nvidia-smi"))
 	if !errors.Is(err, ErrNotReady) {
 		t.Fatalf("found %q, %v; want not ready", got, err)
@@ -89,7 +89,7 @@ func TestAProgramThatIsNowhereSaysWhereItWasLookedFor(t *testing.T) {
 	}
 }
 
-func TestAProgramThatCannotBeLookedAtIsTried(t *testing.T) {
+func TestFindReturnsAProgramThatCannotBeRead(t *testing.T) {
 	denied := func(path string) (fs.FileInfo, error) {
 		return nil, &fs.PathError{Op: "stat", Path: path, Err: fs.ErrPermission}
 	}

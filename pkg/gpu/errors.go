@@ -4,24 +4,23 @@ package gpu
 
 import "errors"
 
-// The sentinel errors of the driver. Adapters map a vendor's codes to one of
-// them once, at the edge; everything above wraps them with the operation and
-// the object ("create 1g.10gb@2 on GPU-…: already in use") and asks with
-// [errors.Is].
+// The sentinel errors of the driver. Adapters map a vendor's codes to them once,
+// at the edge. The layers above wrap them with the operation and the object
+// ("create 1g.10gb@2 on GPU-…: already in use") and test them with [errors.Is].
 var (
 	// ErrNotFound: the named GPU, device, profile or record does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrInUse: somebody else holds it. Waiting may help.
+	// ErrInUse: another claim or process holds it. Waiting may help.
 	ErrInUse = errors.New("already in use")
-	// ErrNoCapacity: the hardware has no room left for it.
+	// ErrNoCapacity: the hardware has no capacity left for it.
 	ErrNoCapacity = errors.New("no capacity left")
 	// ErrNotSupported: this GPU, driver or release cannot do it. Waiting does
 	// not help.
 	ErrNotSupported = errors.New("not supported")
 	// ErrInvalid: the request itself is wrong and must be changed.
 	ErrInvalid = errors.New("invalid")
-	// ErrNotReady: the driver is not loaded (yet), nothing is known of the GPUs
-	// so far, or the MPS supervisor is away. Waiting helps.
+	// ErrNotReady: the driver is not loaded, the GPUs are not scanned yet, or the
+	// MPS supervisor does not run. Waiting helps.
 	ErrNotReady = errors.New("not ready")
 	// ErrLost: the GPU fell off the bus or stopped answering.
 	ErrLost = errors.New("GPU lost")
@@ -36,8 +35,7 @@ var (
 	ErrCorrupt = errors.New("corrupt")
 )
 
-// Transient reports whether the same call may succeed later with nothing
-// changed by the caller.
+// Transient reports whether the same call may succeed later.
 func Transient(err error) bool {
 	return errors.Is(err, ErrInUse) || errors.Is(err, ErrNotReady) || errors.Is(err, ErrTimeout)
 }

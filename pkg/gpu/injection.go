@@ -2,8 +2,8 @@
 
 package gpu
 
-// Injection is what one prepared device brings into the containers that use
-// it, in terms of the host. The runtime's driver files come on top of it.
+// Injection describes the additions of one prepared device to the containers that
+// use it. The files of the driver, which the runtime adds, are not part of it.
 type Injection struct {
 	// ID is unique on the node and over time: the name part of the CDI device.
 	ID string
@@ -13,8 +13,8 @@ type Injection struct {
 	Env []string
 	// Mounts are bind mounts from the host.
 	Mounts []Mount
-	// Annotations say of the device what a later reader of the spec has to know;
-	// containers do not get them. The keys are without a prefix.
+	// Annotations are written into the CDI spec for later readers; containers do
+	// not receive them. The keys are without a prefix.
 	Annotations map[string]string
 }
 

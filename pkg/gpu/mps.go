@@ -2,12 +2,12 @@
 
 package gpu
 
-// MPSMaxClients is how many clients CUDA's Multi-Process Service admits to one
-// GPU at a time, on Volta and newer.
+// MPSMaxClients is the number of clients that CUDA's Multi-Process Service admits
+// to one GPU at a time, on Volta and newer.
 const MPSMaxClients = 48
 
-// MPSClients is how many clients MPS admits to a MIG device of so many of the
-// GPU's compute slices at a time: of those to a GPU, in proportion.
+// MPSClients returns the number of clients that MPS admits at a time to a MIG
+// device with some of the GPU's compute slices. It is proportional to the slices.
 // Source: NVIDIA Multi-Instance GPU User Guide, CUDA MPS on MIG.
 func MPSClients(slices, ofGPU int) int {
 	if ofGPU == 0 {
@@ -16,10 +16,10 @@ func MPSClients(slices, ofGPU int) int {
 	return max(1, MPSMaxClients*slices/ofGPU)
 }
 
-// MPSClientsOfShare returns how many of a device's MPS clients belong to a share of
-// its memory: as large a part of them, rounded down, and one at least. Shares of all
-// of the memory have no more than all clients together if each has the memory of a
-// client or more.
+// MPSClientsOfShare returns how many of a device's MPS clients a share of its
+// memory may have: the same fraction as of the memory, rounded down, at least one.
+// If every share has at least 1/clients of the memory, the results for all shares
+// of a device add up to no more than clients.
 func MPSClientsOfShare(clients int, share, all uint64) int {
 	if all == 0 {
 		return 1
@@ -27,7 +27,8 @@ func MPSClientsOfShare(clients int, share, all uint64) int {
 	return max(1, int(uint64(clients)*share/all))
 }
 
-// ComputeSlices is how many a GPU has: those of its largest profile.
+// ComputeSlices returns the number of compute slices of the GPU, all of which its
+// largest profile has.
 func (m MIG) ComputeSlices() int {
 	most := 0
 	for _, p := range m.Profiles {
@@ -40,57 +41,56 @@ func (m MIG) ComputeSlices() int {
 // on which MPS limits the threads and the memory of a client.
 const firstWithMPSLimits = 7
 
-// MPSLimits reports whether MPS can hold clients on this GPU to limits.
+// MPSLimits reports whether MPS can limit its clients on this GPU.
 func (g GPU) MPSLimits() bool { return g.ComputeCapability.Major >= firstWithMPSLimits }
 
-// MPSDaemon is what an MPS control daemon is to be: one for a GPU or MIG
-// device, or for several whole GPUs that one claim uses together.
+// MPSDaemon is the desired state of an MPS control daemon. A daemon serves one
+// GPU or MIG device, or several whole GPUs that one claim uses together.
 type MPSDaemon struct {
 	// Name of the daemon and its folders: the published name of its first
 	// device.
 	Name string
-	// Devices are the UUIDs of what its clients see, in the order of their
-	// CUDA ordinals.
+	// Devices are the UUIDs of the devices that its clients see, in the order of
+	// their CUDA ordinals.
 	Devices []string
-	// ThreadPercentage of the multiprocessors that a client can have at most,
-	// 1 to 100; 0 for no ceiling.
+	// ThreadPercentage is the largest percentage of the multiprocessors that a
+	// client can use, 1 to 100; 0 means no limit.
 	ThreadPercentage int
-	// MemoryLimits are the bytes that a client can have of each of Devices at
-	// most; nil, or 0 in a place, for no ceiling.
+	// MemoryLimits are the most bytes that a client can allocate on each of
+	// Devices. Nil, or 0 for a device, means no limit.
 	MemoryLimits []uint64
 }
 
 // MPSDirs are the folders of a daemon, on the host, that its clients need.
 type MPSDirs struct {
-	// Pipe is where clients find the daemon.
+	// Pipe is the folder with the daemon's socket.
 	Pipe string
-	// Shm is what clients must have as /dev/shm.
+	// Shm is the folder that clients must have as /dev/shm.
 	Shm string
 }
 
-// MPSState says how a daemon fares.
+// MPSState is the state of a daemon.
 type MPSState string
 
 // The states of a daemon.
 const (
 	MPSReady    MPSState = "Ready"
 	MPSStarting MPSState = "Starting"
-	// MPSFailed: it has died or hangs; it is started anew.
+	// MPSFailed: the daemon has died or hangs, and the supervisor restarts it.
 	MPSFailed MPSState = "Failed"
 )
 
-// MPSStatus is one look at a daemon.
+// MPSStatus is the observed state of a daemon.
 type MPSStatus struct {
 	Daemon MPSDaemon
 	State  MPSState
 	// PID of its process on the host; 0 if it has none.
 	PID int
-	// Problem says in words why it is not ready, or what is wrong with it all the
-	// same.
+	// Problem describes why the daemon is not ready, or a fault of a ready daemon.
 	Problem string
-	// Restarts since it was asked for.
+	// Restarts counts the restarts since the daemon was first started.
 	Restarts int
-	// Servers that it has started for clients.
+	// Servers are the servers that it has started for clients.
 	Servers []MPSServer
 }
 

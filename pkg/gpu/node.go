@@ -13,8 +13,8 @@ type Version struct {
 // IsZero reports whether the version is unknown.
 func (v Version) IsZero() bool { return v == Version{} }
 
-// Node is one look at the GPUs of a node. A field that the hardware or the
-// driver did not tell is left at its zero value (or nil) and never invented.
+// Node is the result of one scan of a node's GPUs. A field that the hardware or
+// the driver does not report has its zero value and is never invented.
 type Node struct {
 	// DriverVersion as NVML prints it, such as "570.86.15".
 	DriverVersion string
@@ -22,7 +22,7 @@ type Node struct {
 	CUDADriverVersion Version
 	// GPUs that answered, in ascending order of their PCI address.
 	GPUs []GPU
-	// Unreadable are the GPUs that the driver lists and that do not answer.
+	// Unreadable are the GPUs that the driver lists but that do not answer.
 	Unreadable []Unreadable
 }
 
@@ -30,7 +30,7 @@ type Node struct {
 type Unreadable struct {
 	// Index is NVML's index in this boot.
 	Index int
-	// Address is nil where not even the PCI address could be read.
+	// Address is nil if the PCI address could not be read either.
 	Address *PCIAddress
 	// Err says why; it wraps one of the sentinel errors and does not name the GPU.
 	Err error
@@ -60,38 +60,39 @@ type GPU struct {
 	Brand             string  // "Nvidia", "Tesla", "GeForce", ...
 	Architecture      string  // "Hopper", "Ampere", ...
 	ComputeCapability Version // 9.0
-	MemoryBytes       uint64  // all of it, as NVML's memory info v1 totals it
+	MemoryBytes       uint64  // the total of NVML's memory info v1
 	// ReservedBytes is the part of MemoryBytes that the driver and the firmware
 	// keep for themselves; 0 if NVML does not report it. Source: NVML's memory
 	// info v2.
 	ReservedBytes   uint64
-	Multiprocessors int // SMs; 0 where unknown
+	Multiprocessors int // SMs; 0 if unknown
 
-	// NUMANode is nil where the platform states none.
+	// NUMANode is nil if the platform does not report one.
 	NUMANode *int
-	// PCIeRoot is the root complex, "pci0000:15"; empty where unknown.
+	// PCIeRoot is the root complex, "pci0000:15"; empty if unknown.
 	PCIeRoot string
 
 	MIG   MIG
 	Links []Link
 	// Fabric is nil on GPUs outside an NVLink fabric with a fabric manager.
 	Fabric *Fabric
-	// FabricState says how far the GPU has come in joining its NVSwitch fabric;
-	// empty on a GPU that joins none.
+	// FabricState is the state of the GPU's registration with its NVSwitch fabric;
+	// empty on a GPU without a fabric.
 	FabricState FabricState
-	// Recovery is what the driver asks for to bring the GPU back into service;
-	// empty if NVML does not report it. Source: NVML field 230.
+	// Recovery is the action that the driver requests to bring the GPU back into
+	// service; empty if NVML does not report it. Source: NVML field 230.
 	Recovery RecoveryAction
 
 	ECCEnabled      *bool
 	PersistenceMode *bool
-	// AddressingMode is "HMM", "ATS" or "None"; empty where not told.
+	// AddressingMode is "HMM", "ATS" or "None"; empty if the driver does not
+	// report it.
 	AddressingMode string
-	// ComputeMode is the administrator's setting and never changed by us.
+	// ComputeMode is the administrator's setting. This driver never changes it.
 	ComputeMode ComputeMode
 
-	// Fault says why new claims must not get the GPU although it may answer, and
-	// what an administrator does about it; empty for a healthy GPU. The inventory
+	// Fault describes why new claims must not get the GPU although it may answer,
+	// and how an administrator repairs it; empty for a healthy GPU. The inventory
 	// sets it, not the hardware.
 	Fault string
 
@@ -110,27 +111,27 @@ const (
 	ComputeModeExclusiveProcess ComputeMode = "ExclusiveProcess"
 )
 
-// MIG is what a GPU says of Multi-Instance GPU.
+// MIG is the Multi-Instance GPU state of a GPU.
 type MIG struct {
 	// Capable reports whether the GPU can be partitioned at all.
 	Capable bool
 	// Enabled is the current mode, PendingEnabled the one after the next reset.
 	Enabled, PendingEnabled bool
-	// Profiles as NVML lists them, in the order of their NVML profile ID.
-	// Empty where the driver does not tell them while MIG is off.
+	// Profiles are in the order of their NVML profile ID. Some drivers do not
+	// list them while MIG is off.
 	Profiles []ProfileInfo
 	// Partitions that exist now, ordered by placement.
 	Partitions []Partition
 }
 
-// ProfileInfo is a GPU instance profile with all places it can take.
+// ProfileInfo is a GPU instance profile with all its placements.
 type ProfileInfo struct {
 	Profile Profile
 	// ID is NVML's profile identifier (NVML_GPU_INSTANCE_PROFILE_*).
 	ID              int
 	MemoryBytes     uint64
 	Multiprocessors int
-	// ComputeSlices of the GPU that an instance takes.
+	// ComputeSlices of an instance.
 	ComputeSlices int
 	// Copy engines, decoders, encoders, JPEG engines and OFAs of an instance.
 	CopyEngines, Decoders, Encoders, JPEGs, OFAs int
@@ -155,7 +156,7 @@ type Partition struct {
 	// GPUInstanceID and ComputeInstanceID are NVML's, in this boot.
 	GPUInstanceID, ComputeInstanceID int
 	// ExternalPod names the pod ("namespace/name") that has the MIG device through a
-	// device plugin; empty where none is known.
+	// device plugin; empty if none is known.
 	ExternalPod string
 }
 
@@ -165,16 +166,16 @@ type Link struct {
 	Number int
 	// Active is false for a link that is down; its remote end may be unknown.
 	Active bool
-	// Remote says what is at the other end.
+	// Remote is the kind of device at the other end.
 	Remote LinkRemote
-	// RemoteAddress is the PCI address at the other end; nil where not told.
+	// RemoteAddress is the PCI address at the other end; nil if not reported.
 	RemoteAddress *PCIAddress
 }
 
-// LinkRemote is the kind of thing at the far end of an NVLink.
+// LinkRemote is the kind of device at the far end of an NVLink.
 type LinkRemote string
 
-// The far ends NVML knows. The empty value means unknown.
+// The far ends that NVML reports. The empty value means unknown.
 const (
 	RemoteGPU    LinkRemote = "GPU"
 	RemoteSwitch LinkRemote = "Switch"
@@ -200,7 +201,7 @@ const (
 	FabricFailed     FabricState = "failed"
 )
 
-// RecoveryAction is what NVML asks an administrator to do to a GPU.
+// RecoveryAction is an action on a GPU that NVML requests from an administrator.
 type RecoveryAction string
 
 // The recovery actions of NVML's field 230, in its order.
@@ -218,27 +219,25 @@ const (
 // EventKind is the kind of a hardware event.
 type EventKind string
 
-// The hardware events that make the driver look again.
+// The hardware events that start a new scan.
 const (
 	EventXID  EventKind = "xid"  // an XID error; see Event.XID
 	EventLink EventKind = "link" // an NVLink changed its state
 	EventLost EventKind = "lost" // a GPU stopped answering
 	EventECC  EventKind = "ecc"  // an uncorrectable ECC error
-	// EventRecovery: the driver asks for another recovery action; see
+	// EventRecovery: the driver requests another recovery action; see
 	// GPU.Recovery.
 	EventRecovery EventKind = "recovery"
-	// EventAnswer comes from this side of the driver: a GPU has answered that did
-	// not answer in time, or has stopped answering in the middle of an operation.
-	// A scan tells which.
+	// EventAnswer is sent by this program: a GPU has answered after its timeout, or
+	// has stopped answering during an operation. The next scan finds out which.
 	EventAnswer EventKind = "answer"
 )
 
-// Event is something the hardware reported.
+// Event is an event that the hardware reported.
 type Event struct {
 	Kind EventKind
-	// UUID of the GPU; empty where the event concerns the node.
+	// UUID of the GPU; empty if the event concerns the node.
 	UUID string
-	// XID is the number in NVIDIA's XID catalogue where one was reported; 0
-	// where none was.
+	// XID is the number in NVIDIA's XID catalogue; 0 if none was reported.
 	XID uint64
 }

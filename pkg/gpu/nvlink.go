@@ -7,13 +7,12 @@ import "slices"
 // Peer is a GPU at the far end of NVLinks.
 type Peer struct {
 	Address PCIAddress
-	// Links is the number of active links between the two GPUs; behind
-	// NVSwitch, what the GPU with fewer active links has.
+	// Links is the number of active links between the two GPUs. Behind NVSwitch,
+	// it is the smaller of their two numbers of active links.
 	Links int
 }
 
-// ActiveLinks is the number of NVLinks of the GPU that are up, whatever is at
-// their far end.
+// ActiveLinks returns the number of NVLinks of the GPU that are up.
 func (g GPU) ActiveLinks() int {
 	n := 0
 	for _, link := range g.Links {
@@ -24,9 +23,9 @@ func (g GPU) ActiveLinks() int {
 	return n
 }
 
-// NVLinkPeers gives the peers of every GPU that has any, each list in order of
-// the address. GPUs are peers when active links join them directly, or when
-// both have active links to NVSwitch: the switches of a node reach each other.
+// NVLinkPeers returns the peers of every GPU that has any, each list in order of
+// the address. GPUs are peers if active links join them directly, or if both have
+// active links to NVSwitch: the switches of a node are connected with each other.
 func NVLinkPeers(gpus []GPU) map[PCIAddress][]Peer {
 	t := newTopology(gpus)
 	peers := make(map[PCIAddress][]Peer)
@@ -41,11 +40,12 @@ func NVLinkPeers(gpus []GPU) map[PCIAddress][]Peer {
 }
 
 // NVLinkDomains divides the GPUs that have active links into groups in which
-// every pair is linked: all GPUs behind NVSwitch, the two of a bridge, the
-// quads of a DGX-1. Each GPU is in at most one group and the division depends
-// on the links alone: the largest possible group first, of equals the one with
-// the lowest addresses. A GPU with active links and no peer left to join is a
-// group of its own. Groups and their members are in order of the address.
+// every pair is linked: all GPUs behind NVSwitch, the two GPUs of a bridge, the
+// quads of a DGX-1. Each GPU is in at most one group, and the division depends on
+// the links alone: it takes the largest possible group first, and of groups of
+// equal size the one with the lowest addresses. A GPU with active links but no
+// ungrouped peer is a group of its own. Groups and their members are in order of
+// the address.
 func NVLinkDomains(gpus []GPU) [][]PCIAddress {
 	t := newTopology(gpus)
 	left := t.linked
@@ -63,11 +63,10 @@ func NVLinkDomains(gpus []GPU) [][]PCIAddress {
 	return t.named(groups)
 }
 
-// NVLinkCliques gives every largest group in which every pair is linked, so
-// that GPUs are all linked with each other exactly if one group holds them
-// all. Unlike domains, cliques overlap: a GPU of a DGX-1 is in its quad and in
-// a pair with its partner in the other quad. Groups and their members are in
-// order of the address.
+// NVLinkCliques returns every maximal group in which every pair is linked. GPUs
+// are all linked with each other if and only if one group holds them all. Unlike
+// domains, cliques overlap: a GPU of a DGX-1 is in its quad and in a pair with its
+// partner in the other quad. Groups and their members are in order of the address.
 func NVLinkCliques(gpus []GPU) [][]PCIAddress {
 	t := newTopology(gpus)
 	return t.named(t.cliques(t.linked))
@@ -96,8 +95,8 @@ func newTopology(gpus []GPU) topology {
 	}
 	for i, a := range gpus {
 		for j, b := range gpus[:i] {
-			// A link counts when both ends report it: one end alone may not
-			// have noticed yet that it is down.
+			// A link counts if both ends report it as up: the ends of a link that
+			// goes down do not notice it at the same time.
 			n := min(a.linksTo(b.Address), b.linksTo(a.Address)) + min(a.switchLinks(), b.switchLinks())
 			t.links[i][j], t.links[j][i] = n, n
 		}
@@ -125,7 +124,7 @@ func (g GPU) switchLinks() int {
 	return n
 }
 
-// cliques gives the maximal cliques among the nodes, ordered, each ascending.
+// cliques returns the maximal cliques among the nodes, ordered, each ascending.
 func (t topology) cliques(nodes []int) [][]int {
 	var found [][]int
 	t.extend(nil, nodes, nil, &found)
@@ -136,8 +135,8 @@ func (t topology) cliques(nodes []int) [][]int {
 	return found
 }
 
-// extend is Bron and Kerbosch's algorithm with a pivot. A machine's graph is a
-// full one behind NVSwitch and small otherwise, so it ends at once.
+// extend is Bron and Kerbosch's algorithm with a pivot. It is fast here: a
+// machine's graph is complete behind NVSwitch and small otherwise.
 func (t topology) extend(clique, candidates, excluded []int, found *[][]int) {
 	if len(candidates) == 0 {
 		if len(excluded) == 0 && len(clique) > 0 {

@@ -43,8 +43,8 @@ func addLink(g *gpu.GPU, remote gpu.LinkRemote, address *gpu.PCIAddress) {
 	g.Links = append(g.Links, gpu.Link{Number: len(g.Links), Active: true, Remote: remote, RemoteAddress: address})
 }
 
-// cut takes down the links between two GPUs, as seen from the first one only:
-// that has to be enough.
+// cut takes down the links between two GPUs at the first one's end only, which
+// must be enough.
 func cut(gpus []gpu.GPU, a, b int) {
 	for i, link := range gpus[a].Links {
 		if link.RemoteAddress != nil && *link.RemoteAddress == gpus[b].Address {
@@ -77,7 +77,7 @@ func bridges() []gpu.GPU {
 	return gpus
 }
 
-// render gives one group a line, each GPU by its bus.
+// render returns one line per group, with each GPU by its bus.
 func render(groups [][]gpu.PCIAddress) string {
 	var lines []string
 	for _, group := range groups {
@@ -127,7 +127,7 @@ func TestNVLinkGroups(t *testing.T) {
 			domains:    "b1 ca",
 			allCliques: "b1 ca",
 		},
-		"a bridge that only one end reports up joins nobody": {
+		"a bridge that only one end reports up joins no GPUs": {
 			gpus:       func() []gpu.GPU { g := bridges(); cut(g, 0, 1); return g },
 			domains:    "31\nb1 ca",
 			allCliques: "31\nb1 ca",
@@ -201,9 +201,9 @@ func TestNVLinkPeers(t *testing.T) {
 	}
 }
 
-// Whatever the links: domains divide the linked GPUs, every pair in a domain
-// or clique is linked, every linked pair is in a clique, and the order in which
-// the driver lists its GPUs does not matter.
+// TestNVLinkGroupsOfAnyGraph checks on random graphs: every linked GPU is in one
+// domain, every pair in a domain or clique is linked, every linked pair is in a
+// clique, and the order in which the driver lists its GPUs does not matter.
 func TestNVLinkGroupsOfAnyGraph(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 10).Draw(t, "gpus")

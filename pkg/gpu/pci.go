@@ -9,9 +9,8 @@ import (
 	"strconv"
 )
 
-// PCIAddress is the place of a function on the PCI bus. It identifies a GPU
-// across reboots and driver reloads, which neither an NVML index nor a device
-// minor does.
+// PCIAddress is the address of a function on the PCI bus. It identifies a GPU
+// across reboots and driver reloads; an NVML index and a device minor do not.
 type PCIAddress struct {
 	Domain   uint32 // 16 bits on most machines, 32 behind VMD and on some ARM servers
 	Bus      uint8
@@ -39,7 +38,7 @@ func ParsePCIAddress(s string) (PCIAddress, error) {
 	return PCIAddress{Domain: uint32(domain), Bus: uint8(bus), Device: uint8(device), Function: uint8(function)}, nil
 }
 
-// String gives the kernel's notation, which is also the value of the attribute
+// String returns the kernel's notation, which is also the value of the attribute
 // resource.kubernetes.io/pciBusID: "0000:1b:00.0".
 func (a PCIAddress) String() string {
 	return fmt.Sprintf("%04x:%02x:%02x.%x", a.Domain, a.Bus, a.Device, a.Function)

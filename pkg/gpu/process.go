@@ -11,7 +11,7 @@ type Process struct {
 	// GPUInstance is the ID of the MIG GPU instance that it runs on; nil on a GPU
 	// that is not in MIG mode.
 	GPUInstance *int
-	// Graphics says that it draws and does not compute.
+	// Graphics is true for a process that draws and does not compute.
 	Graphics bool
 }
 
@@ -20,19 +20,19 @@ type Task struct {
 	// Command is the first 15 bytes of the program's name. The process chooses
 	// it.
 	Command string
-	// Started is the start time in clock ticks since the boot. It tells a process
-	// from a later one with the same PID.
+	// Started is the start time in clock ticks since the boot. It distinguishes a
+	// process from a later one with the same PID.
 	Started uint64
-	// PodUID and ContainerID say which container runs the process; empty for a
+	// PodUID and ContainerID identify the container of the process; empty for a
 	// process of the host.
 	PodUID, ContainerID string
-	// OnHost says that the process is in the PID namespace of this process, which
-	// for an agent with hostPID is that of the host. Containers have their own.
+	// OnHost is true if the process is in the PID namespace of the agent. An agent
+	// with hostPID is in the host's namespace; containers have their own.
 	OnHost bool
 }
 
-// mpsCommand is what the kernel calls nvidia-cuda-mps-control and
-// nvidia-cuda-mps-server.
+// mpsCommand is the kernel's name, cut to 15 bytes, of both
+// nvidia-cuda-mps-control and nvidia-cuda-mps-server.
 const mpsCommand = "nvidia-cuda-mps"
 
 // IsMPS reports whether the process is an MPS daemon or server. A container

@@ -63,7 +63,8 @@ func ParseProfileLabel(s string) (Profile, error) {
 	return Profile{}, fmt.Errorf("%w: unknown profile suffix %q", ErrInvalid, strings.TrimPrefix(m[3], "-"))
 }
 
-// newProfile returns the profile of two numbers that an expression has admitted.
+// newProfile returns a profile. The regular expressions above ensure that both
+// texts are numbers.
 func newProfile(slices, memory, media string) Profile {
 	p := Profile{Media: media}
 	p.Slices, _ = strconv.Atoi(slices)

@@ -2,11 +2,12 @@
 
 package gpu
 
-// TimeSlice is how long a process computes on a GPU before the next one's turn.
+// TimeSlice is the time that a process computes on a GPU before the GPU switches to
+// the next process.
 type TimeSlice string
 
-// The time slices of nvidia-smi's compute policy, whose numbers 0 to 3 they are
-// in this order.
+// The time slices of nvidia-smi's compute policy, in the order of its numbers 0
+// to 3.
 const (
 	TimeSliceDefault TimeSlice = "Default"
 	TimeSliceShort   TimeSlice = "Short"
@@ -14,7 +15,7 @@ const (
 	TimeSliceLong    TimeSlice = "Long"
 )
 
-// TimeSlices are all of them, in the order of their numbers.
+// TimeSlices returns all time slices in the order of their numbers.
 func TimeSlices() []TimeSlice {
 	return []TimeSlice{TimeSliceDefault, TimeSliceShort, TimeSliceMedium, TimeSliceLong}
 }

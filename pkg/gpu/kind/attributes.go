@@ -19,29 +19,31 @@ import (
 // known, or that the API would refuse, is left out.
 type Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
-// Facts are what the attributes of a device follow from.
+// Facts are the inputs from which the attributes of a device are derived.
 type Facts struct {
 	// Node has the versions of the driver. Its GPUs are not read.
 	Node gpu.Node
 	// GPU of the device; unset if the scope of the kind is [ScopeNode].
 	GPU gpu.GPU
-	// NVLink says how the GPU is linked to the node's other GPUs.
+	// NVLink describes the links to the node's other GPUs.
 	NVLink NVLink
-	// Sharing and Enforcement say what holds shares of the device, and how firmly.
+	// Sharing and Enforcement are the mechanism that limits shares of the device,
+	// and how strict it is.
 	Sharing, Enforcement string
-	// MIGModeVaries reports whether the MIG mode comes and goes with claims, and so
-	// is not an attribute of the GPU.
+	// MIGModeVaries reports whether claims switch the MIG mode on and off, so that
+	// it cannot be an attribute of the GPU.
 	MIGModeVaries bool
 	// Profile of a partition.
 	Profile gpu.Profile
 	// UUID of a partition that exists before it is claimed.
 	UUID string
-	// All adds the attributes that a partition has in common with its GPU. A node has
-	// a hundred partitions and publishes every byte as often.
+	// All adds the attributes that a partition has in common with its GPU. It is an
+	// option because a node can have a hundred partitions, and repeats every
+	// attribute for each.
 	All bool
 }
 
-// NVLink says how a GPU is linked to the other GPUs of its node.
+// NVLink describes the links of a GPU to the other GPUs of its node.
 type NVLink struct {
 	// Domain names a group of GPUs in which every pair is linked.
 	Domain string
@@ -62,7 +64,7 @@ func (k Kind) Attributes(f Facts) Attributes {
 	return a
 }
 
-// locality adds where the GPU is.
+// locality adds the GPU's place in the machine.
 func (a Attributes) locality(g gpu.GPU) {
 	a.name(deviceattribute.StandardDeviceAttributePCIeRoot, g.PCIeRoot)
 	if g.NUMANode != nil {
@@ -70,7 +72,7 @@ func (a Attributes) locality(g gpu.GPU) {
 	}
 }
 
-// shares adds what holds shares of the device.
+// shares adds the mechanism that limits shares of the device.
 func (a Attributes) shares(f Facts) {
 	a.name(v1alpha1.AttributeSharing, f.Sharing)
 	a.name(v1alpha1.AttributeEnforcement, f.Enforcement)
@@ -131,10 +133,9 @@ func (a Attributes) version(name resourceapi.QualifiedName, value string) {
 	}
 }
 
-// semver writes a dotted version of up to three numbers as semver.org's three,
-// which have no leading zeros: 535.54.03 becomes 535.54.3, and 12.8 becomes
-// 12.8.0. It returns "" for
-// anything else.
+// semver converts a dotted version of up to three numbers to semver.org's format,
+// which has three numbers without leading zeros: 535.54.03 becomes 535.54.3, and
+// 12.8 becomes 12.8.0. It returns "" for any other text.
 func semver(s string) string {
 	parts := strings.Split(s, ".")
 	if len(parts) > 3 {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kind holds the kinds of devices that a node publishes: one table,
-// one file for each kind. A kind says how its devices are named, what of a node
-// they stand for, what claims take of them and which configuration they accept.
+// Package kind holds the kinds of devices that a node publishes: one table, and
+// one file for each kind. A kind defines how its devices are named, which part of a
+// node they represent, what claims consume of them and which configurations they
+// accept.
 //
-// The other packages ask the table and do not name kinds. To add a kind, add a
-// file with its rules and a line in [All].
+// The other packages read the table and do not name kinds. To add a kind, add a
+// file with its rules and an entry in the table in kind.go.
 //
 // Package kind is pure: it reads values of package gpu and does no I/O.
 package kind

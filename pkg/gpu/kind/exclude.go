@@ -15,9 +15,9 @@ type Holding struct {
 // Divisible reports whether other claims can hold a part of the same device.
 func (h Holding) Divisible() bool { return h.Share || h.Name.Kind.Takes() == TakesSlots }
 
-// Excludes reports whether two devices, or two parts of one, cannot be held at
-// the same time however small they are. mig describes the GPU of both if they are
-// on one GPU; partitions that it does not know exclude each other.
+// Excludes reports whether two devices, or two shares of one device, can never be
+// held at the same time, whatever their size. mig describes the GPU of both if they
+// are on one GPU; partitions that are not in mig exclude each other.
 //
 //	             whole GPU   shares   time slices   MIG device   monitor
 //	whole GPU       ✗           ✗          ✗             ✗

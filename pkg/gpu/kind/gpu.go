@@ -65,8 +65,8 @@ func (wholeGPU) attributes(f Facts, a Attributes) {
 	a.nvlink(g, f.NVLink)
 }
 
-// nvlink adds how the GPU is linked. Peers and cliques are lists if the cluster
-// accepts list attributes and the device has room for their values.
+// nvlink adds the NVLink attributes. Peers and cliques are lists if the cluster
+// accepts list attributes and the device stays within the API's limit on values.
 func (a Attributes) nvlink(g gpu.GPU, n NVLink) {
 	links := g.ActiveLinks()
 	if links == 0 {

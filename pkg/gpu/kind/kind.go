@@ -12,7 +12,7 @@ type Kind string
 // kinds are documented.
 var table = []rules{wholeGPU{}, migDevice{}, timeSlice{}, monitor{}}
 
-// rules are the answers of one kind. A kind that lacks one does not compile.
+// rules are the properties of one kind.
 type rules interface {
 	kind() Kind
 	// format returns the published name of a device of this kind.
@@ -29,8 +29,8 @@ type rules interface {
 	attributes(Facts, Attributes)
 }
 
-// Scope says what of a node a device stands for, and so which other devices it
-// excludes; see [Excludes].
+// Scope is the part of a node that a device represents. It determines which other
+// devices the device excludes; see [Excludes].
 type Scope string
 
 const (
@@ -42,7 +42,7 @@ const (
 	ScopePartition Scope = "partition"
 )
 
-// Taken says what claims consume of a device that several of them can hold.
+// Taken is the capacity that claims consume of a device.
 type Taken string
 
 const (
@@ -77,8 +77,8 @@ func All() []Kind {
 	return kinds
 }
 
-// rules returns the kind's entry of the table. The zero Kind, and any other that
-// is in no file of this package, stands for nothing and accepts nothing.
+// rules returns the kind's entry in the table, or [unknown] for the zero Kind and
+// any other kind that is not in the table.
 func (k Kind) rules() rules {
 	for _, r := range table {
 		if r.kind() == k {
@@ -88,18 +88,18 @@ func (k Kind) rules() rules {
 	return unknown{}
 }
 
-// Scope returns what of a node the devices of the kind stand for.
+// Scope returns the part of a node that a device of the kind represents.
 func (k Kind) Scope() Scope { return k.rules().scope() }
 
-// Takes returns what claims consume of the devices of the kind.
+// Takes returns the capacity that claims consume of a device of the kind.
 func (k Kind) Takes() Taken { return k.rules().takes() }
 
-// AdminOnly reports whether the devices of the kind are for claims with admin
-// access, and for no others.
+// AdminOnly reports whether only claims with admin access can use devices of the
+// kind.
 func (k Kind) AdminOnly() bool { return k.rules().adminOnly() }
 
-// Offer returns the word by which a node offers the kind; empty for one that every
-// node publishes.
+// Offer returns the word of the node's offer that publishes the kind; empty for a
+// kind that every node publishes.
 func (k Kind) Offer() string { return k.rules().offer() }
 
 // Label returns the value that stands for the kind in the labels of metrics.
@@ -117,7 +117,8 @@ func (k Kind) Accepts(configuration string, share bool) bool {
 	return shares || !share && own != "" && configuration == own
 }
 
-// unknown are the rules of a kind that is in no file of this package.
+// unknown are the rules of a kind that is not in the table: its devices represent
+// nothing and accept no configuration.
 type unknown struct{}
 
 func (unknown) kind() Kind                       { return "" }

@@ -43,8 +43,8 @@ func (n Name) IsWholeGPU() bool { return n.Kind.Scope() == ScopeGPU }
 // IsPartition reports whether the device is a partition of a GPU.
 func (n Name) IsPartition() bool { return n.Kind.Scope() == ScopePartition }
 
-// FindIn returns the profile and the placement of a partition on a GPU; false if
-// the name is not that of a partition, or the GPU has no such placement.
+// FindIn returns the profile and the placement of a partition on a GPU. It returns
+// false if the device is not a partition, or the GPU has no such placement.
 func (n Name) FindIn(mig gpu.MIG) (gpu.ProfileInfo, gpu.Placement, bool) {
 	if !n.IsPartition() {
 		return gpu.ProfileInfo{}, gpu.Placement{}, false
@@ -73,8 +73,9 @@ func Parse(s string) (Name, error) {
 
 var onGPU = regexp.MustCompile(`^gpu-(?:([0-9a-f]{2})-([01][0-9a-f])|([0-9a-f]{4,8})-([0-9a-f]{2})-([01][0-9a-f])-([0-7]))(-.*)?$`)
 
-// cutAddress splits the name of a device of one GPU into the GPU's address and
-// what follows the GPU's own name; false if the name does not begin with one.
+// cutAddress splits the name of a device of one GPU into the GPU's address and the
+// text after the GPU's own name. It returns false if the name does not begin with
+// the name of a GPU.
 func cutAddress(s string) (address gpu.PCIAddress, rest string, ok bool) {
 	m := onGPU.FindStringSubmatch(s)
 	if m == nil {
@@ -88,8 +89,8 @@ func cutAddress(s string) (address gpu.PCIAddress, rest string, ok bool) {
 	return address, m[7], err == nil
 }
 
-// parseSuffix reads the name of a device of one GPU that is the GPU's own name and
-// a fixed suffix.
+// parseSuffix reads a device name that consists of the GPU's own name and a fixed
+// suffix.
 func parseSuffix(k Kind, s, suffix string) (Name, bool, error) {
 	address, rest, ok := cutAddress(s)
 	return Name{Kind: k, Address: address}, ok && rest == suffix, nil

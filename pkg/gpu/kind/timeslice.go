@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// TimeSlice is a whole GPU whose claims take time slices. A claim takes slots.
+// TimeSlice is a whole GPU that claims share by time slices. A claim takes slots.
 const TimeSlice Kind = v1alpha1.DeviceTypeTimeSlice
 
 // Slots returns the name of the time slices of a GPU.
@@ -31,8 +31,9 @@ func (timeSlice) configuration() Configuration {
 	return Configuration{Own: v1alpha1.KindGpuConfig, Noun: "time slices", Remedy: " whose sharing.strategy is TimeSlicing"}
 }
 
-// attributes adds what a claim for slots selects by: the programs that run on the
-// GPU, and its place in the machine. The whole GPU's device has the others.
+// attributes adds the attributes by which a claim for slots selects: the programs
+// that run on the GPU, and its place in the machine. The device of the whole GPU
+// has the others.
 func (timeSlice) attributes(f Facts, a Attributes) {
 	a.name(v1alpha1.AttributeUUID, f.GPU.UUID)
 	a.text(v1alpha1.AttributeProductName, f.GPU.ProductName)

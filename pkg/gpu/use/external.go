@@ -7,8 +7,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// ExternalHolder returns the pod that has the device of the GPU, or something that
-// the device excludes, through a device plugin; "" if there is none.
+// ExternalHolder returns the pod that has the device, or a device of the same GPU
+// that excludes it, through a device plugin; "" if there is none.
 func ExternalHolder(g gpu.GPU, name kind.Name) string {
 	if g.ExternalPod != "" {
 		return g.ExternalPod

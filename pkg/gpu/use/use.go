@@ -30,7 +30,7 @@ const (
 	TimeSlices Sharing = "timeslices"
 )
 
-// Facts describe the device's GPU and its node when the use is decided.
+// Facts describe the device's GPU and its node.
 type Facts struct {
 	GPU gpu.GPU
 	// Unhealthy is the value of the taint of a GPU that has a fault or does not
@@ -43,7 +43,7 @@ type Facts struct {
 // HoldsSharesByMPS reports whether MPS can hold shares of the GPU to their limits.
 func (f Facts) HoldsSharesByMPS() bool { return f.MPS && f.GPU.MPSLimits() }
 
-// Cause says what does not admit a use.
+// Cause is the reason why a GPU does not admit a use.
 type Cause string
 
 const (
