@@ -26,11 +26,11 @@ type Ref = journal.Ref
 type (
 	// Inventory lists the GPUs of this node as last seen.
 	Inventory = step.Inventory
-	// CDI keeps the specs from which a container runtime learns of a claim's devices.
+	// CDI keeps the specs that a container runtime reads for a claim's devices.
 	CDI = step.CDI
-	// MIG makes partitions of GPUs.
+	// MIG creates and destroys partitions of GPUs.
 	MIG = step.MIG
-	// Partitioning is what it takes to prepare MIG devices.
+	// Partitioning holds the parts that prepare MIG devices.
 	Partitioning = step.Partitioning
 	// MPS runs MPS control daemons.
 	MPS = step.MPS
@@ -40,80 +40,81 @@ type (
 
 // Device is one device of a prepared claim.
 type Device struct {
-	// Request as in the allocation result: "gpu", or "gpu/big" where it was a
-	// subrequest that could be met.
+	// Request as in the allocation result: "gpu", or "gpu/big" for the
+	// subrequest "big" of the request "gpu".
 	Request    string
 	Pool, Name string
-	// ShareID tells allocations of one device apart; nil where the device
-	// belongs to one claim at a time.
+	// ShareID distinguishes the allocations of one device. It is nil if the
+	// device belongs to one claim at a time.
 	ShareID *types.UID
 	Kind    kind.Kind
 	// Address of the GPU; unset for a device that stands for all GPUs.
 	Address gpu.PCIAddress
-	// UUID of the GPU or, once it is made, of the MIG device; empty for all GPUs
-	// of the node.
+	// UUID of the GPU or, once it is created, of the MIG device; empty for all
+	// GPUs of the node.
 	UUID string
-	// CDIDeviceIDs are fully qualified.
+	// CDIDeviceIDs are fully qualified CDI names.
 	CDIDeviceIDs []string
-	// Share says how the device is shared; nil where the claim has it to itself
-	// and nothing is limited.
+	// Share describes how the device is shared. It is nil if the claim has the
+	// device to itself without limits.
 	Share *Share
-	// Attributes as published; from [Manager.Prepare] only.
+	// Attributes as published. Only [Manager.Prepare] sets them.
 	Attributes map[string]resourceapi.DeviceAttribute
 }
 
-// Observer is told of every step, for metrics. It must not block.
+// Observer receives the result of every step, for metrics. It must not block.
 type Observer interface {
 	StepDone(step string, undo bool, took time.Duration, err error)
 }
 
-// Options of a [Manager]. Those up to CDI are needed.
+// Options of a [Manager]. The fields up to CDI are required.
 type Options struct {
-	// DriverName selects the allocation results and configurations that are
-	// ours.
+	// DriverName selects the allocation results and configurations of this
+	// driver.
 	DriverName string
 	// PoolName is the pool that this node publishes.
 	PoolName string
-	// BootID names this boot of the machine. What records of another boot
-	// speak of is gone.
+	// BootID names this boot of the machine. Devices in the records of another
+	// boot no longer exist.
 	BootID string
-	// LockFile is made where it is missing. It is the same for all processes that
-	// share Records.
+	// LockFile is created if it is missing. All processes that share Records
+	// use the same lock file.
 	LockFile string
 	Records  *store.Store
 
 	Inventory Inventory
 	CDI       CDI
-	// Occupancy is nil on a node whose GPUs cannot be asked who uses them.
+	// Occupancy is nil on a node that cannot list the processes on its GPUs.
 	Occupancy *Occupancy
-	// BeforePrepare brings what the Inventory knows up to date for a call of
-	// [Manager.Prepare], within the time of that call; nil if it needs nothing.
+	// BeforePrepare updates the Inventory at the start of [Manager.Prepare],
+	// within the time of that call. It is nil if no update is needed.
 	BeforePrepare func(ctx context.Context)
-	// MonitorNodes gives the container paths of the device nodes that monitoring
-	// takes beside those of the GPUs; nil where it takes none.
+	// MonitorNodes returns the container paths of the device nodes that
+	// monitoring needs in addition to the nodes of the GPUs. It is nil if
+	// monitoring needs none.
 	MonitorNodes func() ([]string, error)
 	// Partitioning is nil on a node that prepares no MIG devices.
 	Partitioning *Partitioning
-	// MPS is nil on a node without a supervisor of MPS daemons, where shares
-	// are plain.
+	// MPS is nil on a node without a supervisor of MPS daemons. Shares are
+	// plain on such a node.
 	MPS MPS
-	// ContextMemory is the memory in bytes that the CUDA context of a client of
-	// MPS takes besides what the client is limited to.
+	// ContextMemory is the memory in bytes that the CUDA context of an MPS client
+	// takes in addition to the client's memory limit.
 	ContextMemory uint64
-	// Shares says what shares the node offers.
+	// Shares describes the shares that the node offers.
 	Shares catalog.ShareOffer
-	// TimeSlicing is nil on a node that changes no time slices. Intervals
-	// remembers what they were before claims changed them; it is needed with
-	// TimeSlicing and the same for all processes that share Records.
+	// TimeSlicing is nil on a node that changes no time slices. Intervals stores
+	// the time slices from before claims changed them. It is required if
+	// TimeSlicing is set, and all processes that share Records use the same one.
 	TimeSlicing TimeSlicing
 	Intervals   *store.Store
-	// Attributes returns what is published of a device.
+	// Attributes returns the published attributes of a device.
 	Attributes func(kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	Observer   Observer
 }
 
-// Manager prepares and unprepares claims. Its methods are idempotent and may be
-// called at the same time.
+// Manager prepares and unprepares claims. Its methods are idempotent and safe for
+// concurrent use.
 type Manager struct {
 	Options
 	locks   *locks
@@ -121,8 +122,8 @@ type Manager struct {
 	steps   step.List
 }
 
-// New returns a manager. Call [Manager.Recover] before anything else, to bring
-// to rest what a crash may have left.
+// New returns a manager. The caller must call [Manager.Recover] before any other
+// method, to recover claims that a crash may have left half prepared.
 func New(o Options) (*Manager, error) {
 	if o.DriverName == "" || o.PoolName == "" || o.BootID == "" || o.LockFile == "" || o.Records == nil || o.Inventory == nil || o.CDI == nil {
 		return nil, errors.New("claim manager: an option is missing")
@@ -169,8 +170,8 @@ func (o Options) stepOptions() step.Options {
 }
 
 // SwitchedModes returns the GPUs whose MIG mode claims have switched on, or are about
-// to: a mode of any other GPU is an administrator's. It is nil on a node that prepares
-// no MIG devices.
+// to. On any other GPU in MIG mode, an administrator switched it on. SwitchedModes
+// returns nil on a node that prepares no MIG devices.
 func (m *Manager) SwitchedModes(ctx context.Context) (map[gpu.PCIAddress]bool, error) {
 	return step.SwitchedModes(ctx, m.stepOptions())
 }

@@ -15,14 +15,14 @@ import (
 type Held struct {
 	Ref
 	Phase Phase
-	// Devices of a prepared claim; of any other only what is known: of one that
-	// is [Unrecorded] their names and GPUs, and that shares are shares.
+	// Devices of the claim. They are complete if the claim is prepared. If it is
+	// [Unrecorded], only the names and GPUs are known, and which devices are shares.
 	Devices []Device
 	// stamp of the record that was read; zero for [Unrecorded].
 	stamp store.Stamp
 }
 
-// Held lists the claims that hold devices, as they are on the disk, ordered by
+// Held returns the claims that hold devices, read from the disk and ordered by
 // namespace, name and UID.
 func (m *Manager) Held(ctx context.Context) ([]Held, error) {
 	holders, err := m.journal.Holders(ctx)
@@ -40,7 +40,8 @@ func (m *Manager) Held(ctx context.Context) ([]Held, error) {
 	return all, nil
 }
 
-// devicesOf returns the devices of a record, with their CDI IDs if these are known.
+// devicesOf returns the devices of a record, with their CDI device IDs if the record
+// has them.
 func devicesOf(r *journal.Record) ([]Device, error) {
 	ids, err := r.CDIDeviceIDs()
 	if err != nil {
@@ -70,8 +71,8 @@ func devicesOf(r *journal.Record) ([]Device, error) {
 	return devices, nil
 }
 
-// shareOf returns how a device is shared; nil if the claim has it to itself and
-// nothing is limited.
+// shareOf returns how a device is shared, or nil if the claim has it to itself
+// without limits.
 func shareOf(a journal.Device, of kind.Kind) *Share {
 	s := Share{TimeSlice: a.TimeSlice, Enforcement: v1alpha1.EnforcementNone}
 	switch {

@@ -21,34 +21,34 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// pollInterval is the time between attempts at a lock that another process
-// holds, which happens during a rolling update only: within a process waiting
-// takes no polling.
+// pollInterval is the time between attempts to take a lock that another process
+// holds. That happens only during a rolling update: goroutines of one process wait
+// for each other without polling.
 const pollInterval = 5 * time.Millisecond
 
 func claimLock(claim types.UID) string { return "claim-" + string(claim) }
 
-// deviceLock is held for all work on one device, however long that takes: the
-// start of its MPS daemon above all.
+// deviceLock returns the name of the lock that is held for all work on one device,
+// including slow work such as the start of its MPS daemon.
 func deviceLock(device string) string { return "device " + device }
 
-// gpuWideLock is held for work on a GPU that concerns its other devices too, see
-// [gpuWide].
+// gpuWideLock returns the name of the lock for work on a GPU that also affects its
+// other devices, see [gpuWide].
 func gpuWideLock(address gpu.PCIAddress) string { return "all of " + address.DeviceName() }
 
-// updateLock is held shared for any work on a GPU. It excludes agents up to
-// release 0.1, which know no locks of devices and hold this one exclusively, for
-// the time of a rolling update.
+// updateLock returns the name of the lock that is held shared for any work on a GPU.
+// During a rolling update it excludes agents up to release 0.1, which have no device
+// locks and hold this lock exclusively.
 func updateLock(address gpu.PCIAddress) string { return address.DeviceName() }
 
-// on is what a claim's work is about.
+// on lists the devices and GPUs that work on a claim affects.
 type on struct {
 	devices []string
 	gpus    []gpu.PCIAddress
 }
 
-// onDevicesOf returns what work on the devices of these records, any of which may
-// be nil, is about.
+// onDevicesOf returns the devices of these records and their GPUs. Records may be
+// nil.
 func onDevicesOf(records ...*journal.Record) on {
 	var o on
 	for _, r := range records {
@@ -64,8 +64,8 @@ func onDevicesOf(records ...*journal.Record) on {
 	return o
 }
 
-// lockDevices waits for the devices and returns what unlocks them. The caller
-// holds no lock but that of a claim.
+// lockDevices waits for the locks of the devices and returns a function that unlocks
+// them. The caller holds no lock except that of a claim.
 func (l *locks) lockDevices(ctx context.Context, o on) (unlock func(), err error) {
 	updated, err := l.share(ctx, names(o.gpus, updateLock)...)
 	if err != nil {
@@ -115,19 +115,19 @@ func (l *locks) tryOn(ctx context.Context, address gpu.PCIAddress, name string) 
 	return func() { locked(); updated() }, true, nil
 }
 
-// gpuWide is the lock of some GPUs for work that concerns all devices on them:
-// finding conflicts in the records, the MIG mode, partitions, the time slice. A
-// claim that is begun is in its record before the lock is released, and the
-// record is deleted before it is released, so that all that this work decides is
-// decided by records that no other process changes. Slow work on one device, such
-// as the start of its MPS daemon, does without.
+// gpuWide is the lock of some GPUs for work that affects all devices on them: finding
+// conflicts in the records, and changing the MIG mode, partitions or the time slice.
+// A new claim is recorded before the lock is released, and the record of an undone
+// claim is deleted before the lock is released. So this work can rely on the records:
+// no other process changes them meanwhile. Slow work on one device, such as the start
+// of its MPS daemon, runs without this lock.
 type gpuWide struct {
 	locks  *locks
 	gpus   []gpu.PCIAddress
 	unlock func() // nil if the lock is not held
 }
 
-// take waits for the lock, and reports whether it was not held before. The caller
+// take waits for the lock, and returns false if it was held already. The caller
 // holds the locks of its devices, and takes no other lock before release.
 func (w *gpuWide) take(ctx context.Context) (taken bool, err error) {
 	if w.unlock != nil {
@@ -145,20 +145,20 @@ func (w *gpuWide) release() {
 	}
 }
 
-// locks are named locks that exclude goroutines and, by way of a lock file,
-// processes. They are taken in this order, and those of one kind in the order of
-// their names, so no two callers wait for each other:
+// locks are named locks that exclude goroutines and, through a lock file, processes.
+// They are taken in this order, and locks of the same kind in the order of their
+// names, so that callers cannot deadlock:
 //
 //	claim                     exclusive
 //	GPU, against older agents shared
 //	device                    exclusive
 //	GPU-wide                  exclusive, may be released and taken again
 //
-// A shared lock is never turned into an exclusive one.
+// A shared lock is never upgraded to an exclusive lock.
 //
-// Each name has a byte of the file, at the place that its hash says. Locking
-// bytes takes microseconds, where a file per name would have to be created and
-// removed. What a process has locked is free when the process ends.
+// Each name locks one byte of the file, at an offset computed from the hash of the
+// name. Locking a byte takes microseconds, and no file per name must be created and
+// removed. The kernel releases the locks of a process when it ends.
 type locks struct {
 	file *os.File
 
@@ -166,10 +166,10 @@ type locks struct {
 	queues map[string]*queue
 }
 
-// queue is where the goroutines of this process wait for one lock.
+// queue lets the goroutines of this process wait for one lock.
 type queue struct {
-	turn  chan struct{} // holds one item while somebody has the lock
-	users int           // that have the lock or wait for it
+	holder chan struct{} // contains one item while a goroutine has the lock
+	users  int           // goroutines that have the lock or wait for it
 }
 
 func newLocks(path string) (*locks, error) {
@@ -180,8 +180,8 @@ func newLocks(path string) (*locks, error) {
 	return &locks{file: f, queues: make(map[string]*queue)}, nil
 }
 
-// lock waits for all the names and returns what unlocks them. The error wraps
-// [gpu.ErrTimeout] if ctx ended first, and then none of them is locked.
+// lock waits for the locks of all names and returns a function that unlocks them. If
+// ctx ends first, the error wraps [gpu.ErrTimeout] and no lock is held.
 func (l *locks) lock(ctx context.Context, names ...string) (unlock func(), err error) {
 	slices.Sort(names)
 	var held []func()
@@ -201,11 +201,11 @@ func (l *locks) lock(ctx context.Context, names ...string) (unlock func(), err e
 	return unlock, nil
 }
 
-// share is lock for shared locks, which exclude exclusive ones only. Each call
-// opens the lock file anew, because the kernel knows a lock by the open file: the
-// callers need not know of each other, and closing the file unlocks all.
+// share is like lock for shared locks, which exclude only exclusive locks. Each call
+// opens the lock file again, because a lock belongs to an open file: callers need no
+// coordination, and closing the file releases all locks of the call.
 func (l *locks) share(ctx context.Context, names ...string) (unlock func(), err error) {
-	// By way of /proc it is the same file even if another one is at its path.
+	// /proc opens the same file even if another file has replaced it at its path.
 	file, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()), os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock file: %w", err)
@@ -220,7 +220,7 @@ func (l *locks) share(ctx context.Context, names ...string) (unlock func(), err 
 	return func() { _ = file.Close() }, nil // nothing was written
 }
 
-// try takes one lock if nobody has it.
+// try takes one lock if it is free, and returns ok = false if not.
 func (l *locks) try(ctx context.Context, name string) (unlock func(), ok bool, err error) {
 	now, cancel := context.WithCancel(ctx)
 	cancel()
@@ -231,7 +231,8 @@ func (l *locks) try(ctx context.Context, name string) (unlock func(), ok bool, e
 	return unlock, err == nil, err
 }
 
-// one takes one lock. If ctx has ended it still takes a lock that is free.
+// one takes one exclusive lock. If ctx has ended, one still takes a lock that is
+// free.
 func (l *locks) one(ctx context.Context, name string) (func(), error) {
 	leave, err := l.enter(ctx, name)
 	if err != nil {
@@ -242,18 +243,18 @@ func (l *locks) one(ctx context.Context, name string) (func(), error) {
 		return nil, err
 	}
 	return func() {
-		// It cannot fail: the file is open and the byte is ours.
+		// Unlocking cannot fail: the file is open and has the lock.
 		_ = control(l.file, name, unix.F_UNLCK)
 		leave()
 	}, nil
 }
 
-// enter waits for the turn among the goroutines of this process.
+// enter waits until no other goroutine of this process has the lock.
 func (l *locks) enter(ctx context.Context, name string) (leave func(), err error) {
 	l.mu.Lock()
 	q := l.queues[name]
 	if q == nil {
-		q = &queue{turn: make(chan struct{}, 1)}
+		q = &queue{holder: make(chan struct{}, 1)}
 		l.queues[name] = q
 	}
 	q.users++
@@ -267,20 +268,20 @@ func (l *locks) enter(ctx context.Context, name string) (leave func(), err error
 		}
 	}
 	select {
-	case q.turn <- struct{}{}:
+	case q.holder <- struct{}{}:
 	default:
 		select {
-		case q.turn <- struct{}{}:
+		case q.holder <- struct{}{}:
 		case <-ctx.Done():
 			forget()
 			return nil, fmt.Errorf("%w: %w", gpu.ErrTimeout, context.Cause(ctx))
 		}
 	}
-	return func() { <-q.turn; forget() }, nil
+	return func() { <-q.holder; forget() }, nil
 }
 
-// lockByte waits until no other open file has a lock of the name that excludes
-// this one.
+// lockByte waits until no other open file has a conflicting lock of the name, and
+// takes the lock.
 func lockByte(ctx context.Context, file *os.File, name string, lockType int16) error {
 	for {
 		err := control(file, name, lockType)
@@ -295,20 +296,20 @@ func lockByte(ctx context.Context, file *os.File, name string, lockType int16) e
 	}
 }
 
-// control locks or unlocks the byte of a name. The lock belongs to the open
-// file and so to this process, whichever thread asks.
+// control locks or unlocks the byte of a name. The lock belongs to the open file,
+// not to the calling thread.
 func control(file *os.File, name string, lockType int16) error {
-	at := placeOf(name)
+	offset := offsetOf(name)
 	for {
-		err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: lockType, Start: at, Len: 1})
+		err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: lockType, Start: offset, Len: 1})
 		if !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}
 }
 
-// placeOf returns the place of a name's byte in the lock file.
-func placeOf(name string) int64 {
+// offsetOf returns the offset of a name's byte in the lock file.
+func offsetOf(name string) int64 {
 	hash := sha256.Sum256([]byte(name))
-	return int64(binary.BigEndian.Uint64(hash[:]) >> 2) // offsets are positive, their sums too
+	return int64(binary.BigEndian.Uint64(hash[:]) >> 2) // the end of the locked range must not overflow
 }

@@ -19,13 +19,14 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// Records say who should use a device, and the hardware says who does. The two
-// differ after a forced deletion: API server and kubelet forget the pod while its
-// processes go on computing. So the GPU is asked for its processes twice: before
-// a device is handed out, and before a claim that was prepared is undone.
+// The records list the claims that may use a device. The hardware lists the processes
+// that do use it. The two differ after a forced deletion: the API server and the
+// kubelet forget the pod while its processes continue to compute. So the manager lists
+// the processes on a GPU twice: before it prepares a device, and before it undoes a
+// prepared claim.
 
-// Hardware asks the GPUs themselves. Calls for different GPUs may come at the
-// same time.
+// Hardware queries the GPUs. Its methods may be called concurrently for different
+// GPUs.
 type Hardware interface {
 	// Check reports whether the GPU answers. The error wraps [gpu.ErrLost],
 	// [gpu.ErrTimeout] or [gpu.ErrNotReady] if it does not.
@@ -35,30 +36,31 @@ type Hardware interface {
 	Processes(ctx context.Context, address gpu.PCIAddress) ([]gpu.Process, error)
 }
 
-// Occupancy tells who uses the GPUs of the node. All fields are needed.
+// Occupancy finds the users of the node's GPUs. All fields are required.
 type Occupancy struct {
 	Hardware Hardware
 	// Task describes a process. The error wraps [gpu.ErrNotFound] if it has ended.
 	Task func(pid int) (gpu.Task, error)
-	// Pods asks the API server for the pods that a claim is reserved for now; none
-	// if the claim is gone. It is called without any lock held.
+	// Pods reads from the API server the pods that a claim is reserved for. It
+	// returns no pods if the claim is gone. It is called while no lock is held.
 	Pods func(ctx context.Context, claim Ref) ([]types.UID, error)
 }
 
-// hardwarePatience is how long a GPU may take to say who uses it.
+// hardwarePatience is the timeout of listing the processes on a GPU.
 const hardwarePatience = 5 * time.Second
 
 // user is a process that uses a GPU.
 type user struct {
 	gpu.Process
 	gpu.Task
-	// unknown says that the kernel does not tell what the process is.
+	// unknown is the error of reading the process from the kernel, or nil.
 	unknown error
 }
 
-// users asks each of the GPUs for its users, all at the same time. Ended
-// processes and those of MPS itself are left out, and so are processes of the
-// host that only draw: a display server has no part in what claims compute.
+// users returns the processes on each GPU and reads the GPUs in parallel. It omits
+// processes that have ended, the processes of MPS itself, and graphics processes of
+// the host: a display server does not compute for a claim. If check is set, it
+// returns an error if a GPU does not answer.
 func (m *Manager) users(ctx context.Context, addresses []gpu.PCIAddress, check bool) (map[gpu.PCIAddress][]user, error) {
 	all, errs := make([][]user, len(addresses)), make([]error, len(addresses))
 	inParallel(len(addresses), len(addresses), func(i int) { all[i], errs[i] = m.usersOf(ctx, addresses[i], check) })
@@ -96,9 +98,9 @@ func (m *Manager) usersOf(ctx context.Context, address gpu.PCIAddress, check boo
 	return users, nil
 }
 
-// on leaves those that use the device. On a MIG device these are the processes on
-// the GPU instances at its place; the hardware is asked for them only if there
-// are processes on the GPU.
+// on returns the users of a device out of the users of its GPU. The users of a MIG
+// device are the processes on the GPU instances at its placement. The MIG devices are
+// read from the hardware only if there are processes on the GPU.
 func (m *Manager) on(ctx context.Context, name kind.Name, users []user) ([]user, error) {
 	if !name.IsPartition() || len(users) == 0 {
 		return users, nil
@@ -116,13 +118,13 @@ func (m *Manager) on(ctx context.Context, name kind.Name, users []user) ([]user,
 	}), nil
 }
 
-// checkUnused asks the GPUs of a new record whether they answer, and returns an
-// error that wraps [gpu.ErrInUse] if a process uses one of the devices that
-// belongs neither to the claim nor to a claim that has a part of the device too.
+// checkUnused returns an error if a GPU of a new record does not answer. It returns an
+// error that wraps [gpu.ErrInUse] if a process uses one of the devices and belongs
+// neither to the claim nor to another claim that shares the device.
 //
-// More pods may use a prepared claim later, of which no call tells. So if a pod
-// that nothing is known of is on a device that others have parts of, and the API
-// server has not been asked about their claims, the error is an unknownPod.
+// More pods may use a prepared claim later without any call to the agent. So if an
+// unknown pod uses a device that other claims share, and their pods have not been read
+// from the API server yet, the error is an unknownPod.
 func (m *Manager) checkUnused(ctx context.Context, j *job) error {
 	if m.Occupancy == nil {
 		return nil
@@ -207,8 +209,8 @@ func refsOf(holders []journal.Holder) []Ref {
 	return refs
 }
 
-// unknownPod says that a process of a pod of which nothing is known is on a
-// device, and which claims the pod may belong to.
+// unknownPod is the error for a process of an unknown pod on a device. It lists the
+// claims that the pod may belong to.
 type unknownPod struct{ of []Ref }
 
 func (unknownPod) Error() string {
@@ -217,7 +219,7 @@ func (unknownPod) Error() string {
 
 func (unknownPod) Unwrap() error { return gpu.ErrInUse }
 
-// answers are what the API server said of claims.
+// answers are the pods of claims as the API server returned them, by claim UID.
 type answers map[types.UID]answer
 
 type answer struct {
@@ -225,14 +227,14 @@ type answer struct {
 	err  error
 }
 
-// ask asks the API server which pods the claims are reserved for. The caller
+// ask reads from the API server the pods that the claims are reserved for. The caller
 // holds no lock.
 func (m *Manager) ask(ctx context.Context, claims []Ref) answers {
 	ctx, cancel := context.WithTimeout(ctx, hardwarePatience)
 	defer cancel()
 	var mu sync.Mutex
 	all := make(answers, len(claims))
-	inParallel(len(claims), parallelQuestions, func(i int) {
+	inParallel(len(claims), parallelReads, func(i int) {
 		pods, err := m.Occupancy.Pods(ctx, claims[i])
 		mu.Lock()
 		defer mu.Unlock()
@@ -241,18 +243,17 @@ func (m *Manager) ask(ctx context.Context, claims []Ref) answers {
 	return all
 }
 
-// parallelQuestions bounds what one call asks of the API server at a time.
-const parallelQuestions = 8
+// parallelReads limits the concurrent requests of one call to the API server.
+const parallelReads = 8
 
-// checkEnded returns an error that is a stillComputing if a process computes on a
-// device of the claim that undoing the claim would let another claim have:
+// checkEnded returns a stillComputing error if a process still uses a device that
+// undoing the claim would make available to other claims:
 //
-//   - of any pod, if the claim has the device to itself;
-//   - of a pod that the claim was prepared for, if it has a part.
+//   - a process of any pod, if the claim has the device to itself;
+//   - a process of a pod that the claim was prepared for, if the claim has a share.
 //
-// Processes of the host keep no pod from ending. A GPU that does not answer does
-// not either: nothing can be told from it, and no claim is given a GPU that does
-// not answer.
+// Processes of the host do not block the undo. A GPU that does not answer does not
+// block it either: its processes are unknown, and no claim can get such a GPU.
 func (m *Manager) checkEnded(ctx context.Context, j *job) error {
 	if m.Occupancy == nil || len(j.Devices) == 0 {
 		return nil
@@ -286,7 +287,7 @@ func (m *Manager) checkEnded(ctx context.Context, j *job) error {
 	return nil
 }
 
-// stillComputing says that a process of a claim has not ended yet.
+// stillComputing is the error for a process of a claim that has not ended yet.
 type stillComputing struct{ error }
 
 func (s stillComputing) Unwrap() error { return s.error }

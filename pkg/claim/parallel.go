@@ -4,8 +4,8 @@ package claim
 
 import "sync"
 
-// inParallel calls do for every number below n, at most limit of them at a time,
-// and returns when all have returned. A panic of one is a panic of the caller.
+// inParallel calls do for every number below n, at most limit calls at a time, and
+// waits for all of them. If a call panics, inParallel panics with the same value.
 func inParallel(n, limit int, do func(i int)) {
 	if n == 1 {
 		do(0)

@@ -15,10 +15,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/step"
 )
 
-// Phase is the place of a claim in its life.
+// Phase is the state of a claim.
 type Phase = journal.Phase
 
-// The phases. They follow from the files on the disk.
+// The phases. They are derived from the files on the disk.
 const (
 	// Absent: there is no record.
 	Absent = journal.Absent
@@ -34,31 +34,32 @@ const (
 	Unrecorded = journal.Unrecorded
 )
 
-// goal is the phase that a caller asks for.
+// goal is the phase that a caller requests.
 type goal int
 
 const (
-	// toRest leaves a claim prepared or absent, whichever it can be.
-	toRest goal = iota
+	// toStable keeps a prepared claim prepared and undoes any other.
+	toStable goal = iota
 	toPrepared
 	toAbsent
 )
 
-// wanted is a record to be prepared.
+// wanted is a claim to prepare.
 type wanted struct {
 	// Record has the devices as they were allocated and, unless refusal is set, the
 	// steps of the plan.
 	*journal.Record
 	plan *plan.Plan
-	// refusal is the error of the plan. A claim that is prepared already is not
-	// judged again.
+	// refusal is the error of the plan. It is ignored if the claim is prepared
+	// already.
 	refusal error
-	// asked is what the API server said of other claims; nil if it was not asked.
+	// asked are the pods of other claims; nil if they were not read from the API
+	// server.
 	asked answers
 }
 
 // reach brings a claim to its goal and returns its record, nil if it is absent.
-// want is for toPrepared. The caller holds the lock of the claim.
+// want is used only for toPrepared. The caller holds the lock of the claim.
 //
 //	                build
 //	Absent ─────────▶ Preparing ──────────────▶ Prepared ⟲ verify
@@ -106,8 +107,8 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 				}
 				return want.Record, m.build(ctx, work(want.Record), want.plan)
 			case toAbsent:
-				// Without a record there may still be a CDI spec, or the
-				// beginnings of both.
+				// Without a record there may still be a CDI spec, or partly
+				// written files of both.
 				if err := m.endLost(ctx, work(lost.Record)); err != nil {
 					return nil, err
 				}
@@ -121,21 +122,21 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 					klog.FromContext(ctx).Error(err, "Cannot record the pods of the claim")
 				}
 			}
-			if goal == toRest || goal == toPrepared && r.HasAllocation(want.Record) {
+			if goal == toStable || goal == toPrepared && r.HasAllocation(want.Record) {
 				return r, m.verify(ctx, work(r))
 			}
 			if err := m.checkEnded(ctx, work(r)); err != nil {
 				return nil, err
 			}
-			// Undoing is idempotent and the record names all there is to undo,
-			// so a full disk need not keep a pod from going away.
+			// If the disk is full, undo anyway so that the pod can end: undoing
+			// is idempotent and the record names every step to undo.
 			r.Unpreparing = true
 			journalErr = m.journal.Save(r)
 		case Preparing, Unpreparing:
 			if err := m.undo(ctx, work(r)); err != nil {
 				return nil, errors.Join(err, journalErr)
 			}
-			if r.IsStillLost() && goal != toRest {
+			if r.IsStillLost() && goal != toStable {
 				if lost, err = m.journal.LostHolder(ctx, claim); err != nil {
 					return nil, err
 				}
@@ -154,8 +155,8 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 	}
 }
 
-// endLost releases what a claim without a readable record holds, if no process uses
-// it any more.
+// endLost releases the devices of a claim without a readable record. It returns an
+// error if a process still uses one of them.
 func (m *Manager) endLost(ctx context.Context, j *job) error {
 	if err := m.checkEnded(ctx, j); err != nil {
 		return err

@@ -17,26 +17,26 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Times of a call. The kubelet gives a call 45 seconds, of which the claim is read
-// from the API server first. After a failed prepare it comes back no earlier than
-// 90 seconds later: what passes by itself is better waited for within the call. A
-// call that is not back in time has its error replaced by the kubelet's own.
+// Times of a call. The kubelet sets a deadline of 45 seconds, which includes reading
+// the claim from the API server. After a failed prepare it retries 90 seconds later at
+// the earliest, so it is better to wait for a transient failure within the call. If a
+// call exceeds the deadline, the kubelet reports its own error instead of the cause.
 const (
 	patience   = 40 * time.Second
 	firstPause = 50 * time.Millisecond
 	maxPause   = 2 * time.Second
-	// undoPatience is how much longer a call may take to undo what it has begun,
-	// with hardware that may not answer.
+	// undoPatience is the extra time for a failed call to undo its steps, on
+	// hardware that may not answer.
 	undoPatience = 3 * time.Second
-	// answerTime is kept for the answer to reach the kubelet.
+	// answerTime is reserved for the response to reach the kubelet.
 	answerTime = time.Second
-	// exitPatience is how long unprepare waits for processes that are being killed.
+	// exitPatience is the time that Unprepare waits for processes to end.
 	exitPatience = 5 * time.Second
 )
 
-// within limits a call so that it ends before the kubelet's deadline, which comes
-// with ctx, although undoing what it has begun takes time too. Of a very short
-// time it keeps two thirds to try.
+// within limits a call so that it can undo its steps and respond before the kubelet's
+// deadline, which is the deadline of ctx. At least two thirds of the time are left for
+// the call itself.
 func within(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := patience
 	if deadline, ok := ctx.Deadline(); ok {
@@ -46,14 +46,16 @@ func within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, limit)
 }
 
-// Prepare makes the devices of the claim usable and returns those of this
-// driver in the order of the allocation; none of ours is an empty success. A
-// claim that is prepared is verified, repaired and returned as it was.
+// Prepare prepares the claim's devices of this driver and returns them in the order
+// of the allocation. It returns no devices and no error if the claim has none. If the
+// claim is prepared already, Prepare verifies and repairs it, and returns the same
+// devices.
 //
-// What may pass ([gpu.Transient]) is tried again for up to 40 seconds or until
-// ctx ends, and undone within 3 more. No error leaves anything behind, unless
-// undoing failed too; then it says so, and the claim keeps its devices until
-// that succeeds. Errors are written for the events of a pod.
+// Prepare retries transient errors ([gpu.Transient]) for up to 40 seconds or until
+// ctx ends, and then takes up to 3 more seconds to undo. After an error nothing is
+// left of the claim, unless undoing failed too. The error then includes both failures,
+// and the claim keeps its devices until a later undo succeeds. Errors are written for
+// the events of a pod.
 //
 // The logger in ctx should name the claim, here and in [Manager.Unprepare].
 func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
@@ -64,7 +66,7 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim)
 	return devices, err
 }
 
-// prepareInTime tries until ctx ends.
+// prepareInTime retries transient errors until ctx ends.
 func (m *Manager) prepareInTime(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
 	m.BeforePrepare(ctx)
 	var before error
@@ -74,7 +76,8 @@ func (m *Manager) prepareInTime(ctx context.Context, claim *resourceapi.Resource
 		case err == nil:
 			return devices, nil
 		case ctx.Err() != nil && before != nil:
-			// What cut this try short says nothing about what is wrong.
+			// The timeout cut this attempt short; the cause is the error of the
+			// attempt before it.
 			return nil, fmt.Errorf("%w (time ran out while it was tried again: %w)", before, err)
 		case !gpu.Transient(err):
 			return nil, err
@@ -89,15 +92,16 @@ func (m *Manager) prepareInTime(ctx context.Context, claim *resourceapi.Resource
 	}
 }
 
-// undoTime is how long a call may take to undo what it has begun. ctx is the
-// call's.
+// undoTime returns the time that a call may take to undo its steps. ctx is the context
+// of the call.
 func undoTime(ctx context.Context) time.Duration {
 	deadline, _ := ctx.Deadline()
 	return max(time.Until(deadline), 0) + undoPatience
 }
 
-// prepareOnce is one try, and a second one at once if the API server has to be
-// asked who shares a device.
+// prepareOnce makes one attempt to prepare the claim. If the attempt finds an unknown
+// pod on a shared device, prepareOnce reads the pods of the sharing claims from the API
+// server and makes a second attempt at once.
 func (m *Manager) prepareOnce(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
 	devices, err := m.prepare(ctx, claim, nil)
 	var unknown unknownPod
@@ -145,7 +149,7 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim,
 	return devices, nil
 }
 
-// node returns what this node offers and can do.
+// node returns the settings and abilities of this node.
 func (m *Manager) node() plan.Node {
 	return plan.Node{
 		DriverName: m.DriverName, PoolName: m.PoolName, BootID: m.BootID,
@@ -154,7 +158,7 @@ func (m *Manager) node() plan.Node {
 	}
 }
 
-// facts returns what the plan of a claim follows from.
+// facts returns the facts that the plan of a claim depends on.
 func (m *Manager) facts(ctx context.Context, claim *resourceapi.ResourceClaim, record *journal.Record) plan.Facts {
 	f := plan.Facts{Node: m.node(), GPUs: make(map[gpu.PCIAddress]plan.GPU)}
 	for _, address := range onDevicesOf(record).gpus {
@@ -170,13 +174,11 @@ func (m *Manager) facts(ctx context.Context, claim *resourceapi.ResourceClaim, r
 // PodsOf returns the UIDs of the pods that a claim is reserved for.
 func PodsOf(claim *resourceapi.ResourceClaim) []types.UID { return plan.PodsOf(claim) }
 
-// Unprepare undoes all that was done for the claim. It succeeds if nothing is
-// known of the claim. After an error the claim still holds its devices, and the
-// call is to be repeated.
+// Unprepare undoes all steps of the claim. It succeeds if the claim is unknown. After
+// an error the claim still holds its devices, and the caller must retry.
 //
-// While processes compute on the claim's devices, Unprepare undoes nothing: it
-// waits up to 5 seconds for them to end, and then returns an error that wraps
-// [gpu.ErrInUse].
+// Unprepare undoes nothing while processes compute on the claim's devices. It waits up
+// to 5 seconds for them to end, and then returns an error that wraps [gpu.ErrInUse].
 func (m *Manager) Unprepare(ctx context.Context, claim types.UID) error {
 	ctx, cancel := within(ctx)
 	defer cancel()

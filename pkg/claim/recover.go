@@ -28,10 +28,10 @@ type Report struct {
 	Forgotten []types.UID
 	// Quarantined records were damaged.
 	Quarantined []types.UID
-	// Unrecorded claims have a CDI spec and no readable record; they hold what
-	// the spec names.
+	// Unrecorded claims have a CDI spec and no readable record. They hold the
+	// devices in the spec.
 	Unrecorded []types.UID
-	// Busy claims are being worked on by another call or process at this moment.
+	// Busy claims were locked by another call or process.
 	Busy []types.UID
 	// Swept are the devices and GPUs, by the name of a step, from which Recover has
 	// removed what the step had left and no claim needed.
@@ -39,23 +39,23 @@ type Report struct {
 }
 
 const (
-	// recoverPatience is how long one claim, GPU or daemon may take to recover:
-	// longer than the start of an MPS daemon and the reset of a GPU take.
+	// recoverPatience is the timeout of recovering one claim, GPU or daemon. It is
+	// longer than the start of an MPS daemon and the reset of a GPU.
 	recoverPatience = 30 * time.Second
-	// recoverAtOnce bounds the work of one recovery. Claims of a GPU that hangs may
-	// wait for each other, and there are fewer of them than this.
+	// recoverAtOnce limits the concurrent work of one recovery. It exceeds the number
+	// of claims on one GPU, so that a GPU that hangs cannot block all workers.
 	recoverAtOnce = 128
 )
 
-// Recover brings every claim to a known state: what was half done is undone, what is
-// prepared is verified and repaired, what has no owner is swept. It may be called at
-// any time. Claims are recovered at the same time, each within a time of its own, so
-// that a GPU that hangs keeps no claim on another GPU from being recovered. The error
-// joins those of all claims that could not be recovered.
+// Recover brings every claim to a known state: it undoes half-finished claims, verifies
+// and repairs prepared claims, and sweeps leftovers without an owner. It may be called
+// at any time. It recovers claims in parallel, each with its own timeout, so that a GPU
+// that hangs does not delay claims on other GPUs. The error joins the errors of all
+// claims that could not be recovered.
 //
-// The caller finds out whether a claim still exists in the API: it lists with
-// [Manager.Held] first, then reads from the API server, not from a cache that may lag
-// behind, and passes the claims that are gone to [Manager.Unprepare].
+// Recover does not check whether a claim still exists in the API. For that the caller
+// lists claims with [Manager.Held], then reads them from the API server, not from a
+// cache that may be stale, and passes each claim and the response to [Manager.Release].
 func (m *Manager) Recover(ctx context.Context) (Report, error) {
 	var report Report
 	claims, err := m.journal.Claims(ctx)
@@ -87,9 +87,9 @@ func (m *Manager) Recover(ctx context.Context) (Report, error) {
 	return report, errors.Join(errs...)
 }
 
-// sweep removes what a step has left and no claim needs, and returns the names of the
-// devices and GPUs that it was removed from. One that is being worked on is left for a
-// later sweep.
+// sweep removes the leftovers of a step that no claim needs, and returns the names of
+// the devices and GPUs that had them. It skips devices and GPUs that are locked; a
+// later sweep handles them.
 func (m *Manager) sweep(ctx context.Context, s step.Step) ([]string, error) {
 	names, err := s.Leftovers(ctx)
 	if err != nil {
@@ -125,7 +125,7 @@ func (m *Manager) sweepDevice(ctx context.Context, s step.Step, device string) (
 	return s.Sweep(ctx, device, m.journal.Others(""))
 }
 
-// tryFor takes the lock under which a step is swept, if it is free.
+// tryFor takes the lock for sweeping a step, if the lock is free.
 func (m *Manager) tryFor(ctx context.Context, s step.Step, name kind.Name) (unlock func(), ok bool, err error) {
 	if s.GPUWide() {
 		return m.locks.tryGPU(ctx, name.Address)
@@ -133,8 +133,8 @@ func (m *Manager) tryFor(ctx context.Context, s step.Step, name kind.Name) (unlo
 	return m.locks.tryDevice(ctx, name)
 }
 
-// recoverAll recovers n things at the same time, each within recoverPatience, and
-// joins their errors in their order.
+// recoverAll calls one for every number below n in parallel, each with the timeout
+// recoverPatience, and joins the errors in order.
 func recoverAll(ctx context.Context, n int, one func(ctx context.Context, i int) error) error {
 	errs := make([]error, n)
 	inParallel(n, recoverAtOnce, func(i int) {
@@ -145,7 +145,7 @@ func recoverAll(ctx context.Context, n int, one func(ctx context.Context, i int)
 	return errors.Join(errs...)
 }
 
-// add appends what was found about further claims.
+// add appends the report of further claims.
 func (r *Report) add(more Report) {
 	r.Verified = append(r.Verified, more.Verified...)
 	r.Undone = append(r.Undone, more.Undone...)
@@ -179,7 +179,7 @@ func (m *Manager) recoverClaim(ctx context.Context, claim types.UID, report *Rep
 		ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", klog.KRef(r.Claim.Namespace, r.Claim.Name), "claimUID", claim))
 		list = report.listFor(m.journal.Phase(r))
 	}
-	if _, err := m.reach(ctx, claim, toRest, wanted{}); err != nil {
+	if _, err := m.reach(ctx, claim, toStable, wanted{}); err != nil {
 		return err
 	}
 	if list != nil {

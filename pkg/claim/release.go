@@ -11,10 +11,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 )
 
-// Unneeded returns why this node no longer needs to hold a claim, or "" if it
-// does. held is the claim as [Manager.Held] listed it before the API server was
-// asked, and object is the answer, nil if the API server says that this very
-// claim does not exist.
+// Unneeded returns the reason why this node no longer needs to hold a claim, or "" if
+// it must hold it. held is the claim as [Manager.Held] listed it, and object is the
+// claim as read from the API server after that. object is nil if the claim does not
+// exist there.
 func (m *Manager) Unneeded(held Held, object *resourceapi.ResourceClaim) string {
 	switch {
 	case object == nil:
@@ -45,8 +45,9 @@ func (m *Manager) allocatedAs(held Held, results []resourceapi.DeviceRequestAllo
 	return n == len(held.Devices)
 }
 
-// is reports whether a device of the claim is an allocation result. The CDI spec
-// of a claim without a record names only the device and, of a share, its ID.
+// is reports whether a device of the claim is the device of an allocation result. For
+// a claim without a record only the device name and, for a share, the share ID are
+// known from the CDI spec.
 func (h Held) is(d Device, result resourceapi.DeviceRequestAllocationResult) bool {
 	if h.Phase == Unrecorded {
 		return d.Name == result.Device && (d.ShareID == nil || result.ShareID != nil && *d.ShareID == *result.ShareID)
@@ -55,16 +56,14 @@ func (h Held) is(d Device, result resourceapi.DeviceRequestAllocationResult) boo
 	return recorded.IsSame(journal.Device{Request: result.Request, Pool: result.Pool, Name: result.Device, ShareID: result.ShareID})
 }
 
-// Release unprepares a claim that this node no longer needs (see
-// [Manager.Unneeded]), and reports whether it did. held is the claim as
-// [Manager.Held] listed it before the API server was asked, and object is the
-// answer, nil for a claim that does not exist.
+// Release unprepares a claim that this node no longer needs, and reports whether it
+// did. See [Manager.Unneeded] for held and object.
 //
-// The answer is about the claim as it was listed. So Release compares that, under the
-// lock of the claim, with the record as it is now, and does nothing if the record has
-// changed since or another call is working on the claim: the next comparison decides
-// anew. Otherwise it does what [Manager.Unprepare] does, and returns an error that
-// wraps [gpu.ErrInUse] while processes still compute on the claim's devices.
+// The object is about the claim as it was listed. So Release takes the lock of the
+// claim and does nothing if the record has changed since, or if another call has the
+// lock. The caller lists the claims again later. Otherwise Release works like
+// [Manager.Unprepare], except that it does not wait for processes to end: it returns an
+// error that wraps [gpu.ErrInUse] while they compute on the claim's devices.
 func (m *Manager) Release(ctx context.Context, held Held, object *resourceapi.ResourceClaim) (released bool, err error) {
 	why := m.Unneeded(held, object)
 	if why == "" {

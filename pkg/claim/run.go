@@ -17,16 +17,18 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/step"
 )
 
-// job is work on one claim, while its lock and those of its devices are held.
+// job is work on one claim. The lock of the claim and the locks of its devices are
+// held.
 type job struct {
 	step.Work
 	wide *gpuWide
-	// asked is what the API server said of other claims; nil if it was not asked.
+	// asked are the pods of other claims; nil if they were not read from the API
+	// server.
 	asked answers
 }
 
-// lockGPUs takes the GPU-wide lock if it is not held. What other claims hold on
-// these GPUs may have changed since it was held last.
+// lockGPUs takes the GPU-wide lock if it is not held. It then drops the cached list of
+// other holders, which may have changed while the lock was free.
 func (j *job) lockGPUs(ctx context.Context) error {
 	taken, err := j.wide.take(ctx)
 	if taken {
@@ -45,13 +47,13 @@ func (j *job) lockFor(ctx context.Context, s step.Step) error {
 	return nil
 }
 
-// build does all steps of a new record: each is in the journal before it acts, and
-// the write that records its result also names the next. On failure it undoes what it
-// did.
+// build does all steps of a new record. Each step is in the journal before it acts,
+// and one write records the result of a step and the start of the next. If a step
+// fails, build undoes the steps.
 func (m *Manager) build(ctx context.Context, j *job, p *plan.Plan) error {
 	err := m.advance(ctx, j, p)
 	if err != nil {
-		// What was begun must be undone even if the call was canceled.
+		// Undo even if the call was canceled.
 		undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime(ctx))
 		defer cancel()
 		return errors.Join(err, m.undo(undoing, j))
@@ -60,8 +62,9 @@ func (m *Manager) build(ctx context.Context, j *job, p *plan.Plan) error {
 	return nil
 }
 
-// advance does the steps. Those that are not GPU-wide are done without the GPU-wide
-// lock: they may take long, and by then the record says what the claim holds.
+// advance does the steps. It releases the GPU-wide lock for a step that is not
+// GPU-wide: such a step may take long, and the record already contains the devices of
+// the claim.
 func (m *Manager) advance(ctx context.Context, j *job, p *plan.Plan) error {
 	if err := j.lockGPUs(ctx); err != nil {
 		return err
@@ -100,8 +103,7 @@ func (m *Manager) advance(ctx context.Context, j *job, p *plan.Plan) error {
 	return m.journal.Save(j.Record)
 }
 
-// verify does every step of a prepared claim again, which repairs what is not as it
-// should be.
+// verify does every step of a prepared claim again, which repairs lost results.
 func (m *Manager) verify(ctx context.Context, j *job) error {
 	changed := false
 	for i := range j.Journal {
@@ -134,14 +136,14 @@ func (m *Manager) verify(ctx context.Context, j *job) error {
 	return m.journal.Save(j.Record)
 }
 
-// undo runs the journal backwards and deletes the record. A step that fails stays in
-// the record for the next attempt. The record is deleted under the same GPU-wide lock
-// as that under which the GPU-wide steps are undone: of two claims that are undone at
-// the same time, one finds that it is the last user.
+// undo undoes the steps in reverse order and deletes the record. If a step fails, the
+// record stays for the next attempt. The GPU-wide lock is held from undoing the
+// GPU-wide steps until the record is deleted. So if two claims are undone at the same
+// time, the second finds that it is the last user.
 //
-// An adopted record undoes more and less: also the steps that the claim may have done
-// before its record was lost, with other settings; but not what the CDI spec of the
-// lost record tells of, while that spec is in place.
+// For an adopted record, undo also undoes the steps that the claim may have done with
+// other settings before its record was lost. It keeps the results that the CDI spec of
+// the lost record names, as long as that spec exists.
 func (m *Manager) undo(ctx context.Context, j *job) error {
 	switch {
 	case j.IsStillLost():
@@ -189,8 +191,8 @@ func (m *Manager) undoSteps(ctx context.Context, j *job, entries []journal.Entry
 	return nil
 }
 
-// releaseLost undoes what a claim without a readable record has done, as far as its
-// CDI spec tells, and removes the spec. The caller has the GPU-wide lock afterwards.
+// releaseLost undoes the steps of a claim without a readable record, as far as its CDI
+// spec names them, and removes the spec. The caller holds the GPU-wide lock afterwards.
 func (m *Manager) releaseLost(ctx context.Context, j *job) error {
 	if len(j.Devices) == 0 {
 		return nil

@@ -7,27 +7,27 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Share is how a device is shared, and what a share of it is held to.
+// Share describes how a device is shared, and the limits of one share.
 type Share struct {
-	// Strategy is empty where only the CDI spec of a claim tells of it; then
-	// nothing else is known either.
+	// Strategy is empty for a claim without a readable record. The other fields
+	// are unknown then.
 	Strategy v1alpha1.Strategy
-	// Memory in bytes that the share has; 0 for time slices, and where a claim
-	// has all of the device.
+	// Memory of the share in bytes; 0 for time slices, and if the claim has the
+	// whole device.
 	Memory uint64
-	// Compute in percent of the multiprocessors that the claim asked for; 0
-	// where it named none.
+	// Compute is the requested percentage of the multiprocessors; 0 if the claim
+	// requests none.
 	Compute int
-	// Processes among which an MPS share is divided; 0 where they are not
-	// counted.
+	// Processes is the number of processes that divide an MPS share; 0 if they
+	// are not counted.
 	Processes int
-	// ThreadPercentage of the multiprocessors that each process can have at
-	// most; 0 for no limit.
+	// ThreadPercentage is the percentage of the multiprocessors that each process
+	// can use at most; 0 for no limit.
 	ThreadPercentage int
-	// MemoryLimit in bytes of each process, without its context; 0 for no
+	// MemoryLimit of each process in bytes, without its CUDA context; 0 for no
 	// limit.
 	MemoryLimit uint64
-	// TimeSlice that was asked for; empty where none was.
+	// TimeSlice is the requested time slice; empty if the claim requests none.
 	TimeSlice   gpu.TimeSlice
 	Enforcement v1alpha1.Enforcement
 }
