@@ -14,13 +14,13 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// CapabilityNodes gives the container paths of the device nodes that admit a
-// container to a MIG device, beside those of its GPU: that of the GPU instance
-// and that of the compute instance, "/dev/nvidia-caps/nvidia-cap30". Their
-// minors are the kernel's to say. Sources:
-// proc/driver/nvidia/capabilities/gpu*/mig/gi*/access and …/ci*/access, and
-// where a driver has not got these, proc/driver/nvidia-caps/mig-minors. It fails
-// with [gpu.ErrNotFound] where the instance or a node is missing.
+// CapabilityNodes returns the container paths of the device nodes that a container
+// needs for a MIG device in addition to the nodes of its GPU, such as
+// "/dev/nvidia-caps/nvidia-cap30": one for the GPU instance and one for the compute
+// instance. The kernel assigns their minors. The error wraps [gpu.ErrNotFound] if the
+// instance or a node is missing. Sources:
+// proc/driver/nvidia/capabilities/gpu*/mig/gi*/access and …/ci*/access, or if the
+// driver does not have these files, proc/driver/nvidia-caps/mig-minors.
 func (r Root) CapabilityNodes(g gpu.GPU, gpuInstance, computeInstance int) ([]string, error) {
 	var nodes []string
 	for _, instance := range []string{
@@ -42,12 +42,12 @@ func (r Root) CapabilityNodes(g gpu.GPU, gpuInstance, computeInstance int) ([]st
 	return nodes, nil
 }
 
-// MonitorNodes gives the container path of the device node that lets a container
-// see the MIG devices of all GPUs without having any of them,
-// "/dev/nvidia-caps/nvidia-cap2"; none where the driver does not know MIG or
-// nobody has made the node yet. Sources:
-// proc/driver/nvidia/capabilities/mig/monitor, and where a driver has not got
-// that, proc/driver/nvidia-caps/mig-minors.
+// MonitorNodes returns the container path of the device node that lets a container
+// monitor the MIG devices of all GPUs without access to any of them, such as
+// "/dev/nvidia-caps/nvidia-cap2". It returns none if the driver does not support MIG
+// or the node does not exist yet. Sources:
+// proc/driver/nvidia/capabilities/mig/monitor, or if the driver does not have this
+// file, proc/driver/nvidia-caps/mig-minors.
 func (r Root) MonitorNodes() ([]string, error) {
 	minor, err := minorIn(r.path("proc", "driver", "nvidia", "capabilities", "mig", "monitor"), "DeviceFileMinor:")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,7 +66,7 @@ func (r Root) MonitorNodes() ([]string, error) {
 	return []string{"/dev/nvidia-caps/" + name}, nil
 }
 
-// capabilityMinor gives the minor of "gi1" or "gi1/ci0".
+// capabilityMinor returns the minor of an instance, such as "gi1" or "gi1/ci0".
 func (r Root) capabilityMinor(gpuMinor int, instance string) (int, error) {
 	access := r.path("proc", "driver", "nvidia", "capabilities", fmt.Sprintf("gpu%d", gpuMinor), "mig", instance, "access")
 	minor, err := minorIn(access, "DeviceFileMinor:")
@@ -76,7 +76,8 @@ func (r Root) capabilityMinor(gpuMinor int, instance string) (int, error) {
 	return minor, missing(err)
 }
 
-// minorIn finds the number behind a word at the start of a line.
+// minorIn returns the number that follows a word at the start of a line. The error
+// wraps [fs.ErrNotExist] if no line starts with the word.
 func minorIn(path, word string) (int, error) {
 	file, err := os.Open(path)
 	if err != nil {

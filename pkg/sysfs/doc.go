@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sysfs reads what the kernel says of a node's GPUs: the NUMA node and
-// the PCIe root of each, its device nodes, and the boot ID. Everything is read
-// below a [Root], so that a simulated node's trees or a host's that is mounted
-// elsewhere are read in the same way.
+// Package sysfs reads facts about a node's GPUs from the kernel: the NUMA node, the
+// PCIe root and the device nodes of each GPU, and the boot ID. All paths are below a
+// [Root], which may also be a simulated node or the mounted root of a host.
 //
-// A fact that the platform does not state is absent; a fact that should be
-// there and cannot be read is an error.
+// A fact that the platform does not provide is absent. A fact that it provides and
+// that cannot be read is an error.
 //
-// Out of scope: what the GPU driver says (package nvml), and creating device
-// nodes.
+// Out of scope: facts from the GPU driver (package nvml), and creating device nodes.
 package sysfs

@@ -17,18 +17,18 @@ import (
 const (
 	// vendorNVIDIA is NVIDIA's PCI vendor ID.
 	vendorNVIDIA = "0x10de"
-	// driverName is the kernel driver of the GPUs. One that is bound to another,
+	// driverName is the kernel driver of the GPUs. A GPU bound to another driver,
 	// such as vfio-pci, belongs to another program.
 	driverName = "nvidia"
 )
 
-// gpuClasses are the PCI classes of GPUs: VGA controller and 3D controller. NVSwitch
-// chips and the sound devices of GPUs have others.
+// gpuClasses returns the PCI classes of GPUs: VGA controller and 3D controller.
+// NVSwitch chips and the sound devices of GPUs have others.
 func gpuClasses() []string { return []string{"0x0300", "0x0302"} }
 
 // GPUs returns the PCI addresses of the GPUs that are bound to NVIDIA's kernel
-// driver, in ascending order, but for those that its parameter NVreg_ExcludedGpus
-// excludes. There are none if the kernel has no PCI bus. Sources:
+// driver, in ascending order. It omits GPUs in the driver's parameter
+// NVreg_ExcludedGpus. It returns none if the kernel has no PCI bus. Sources:
 // sys/bus/pci/devices/*/{vendor,class,driver} and
 // proc/driver/nvidia/gpus/*/information.
 func (r Root) GPUs() ([]gpu.PCIAddress, error) {
@@ -60,7 +60,7 @@ func (r Root) GPUs() ([]gpu.PCIAddress, error) {
 	return addresses, errors.Join(errs...)
 }
 
-// isGPU reports whether a PCI device is a GPU for NVIDIA's driver.
+// isGPU reports whether a PCI device is a GPU that NVIDIA's driver uses.
 func (r Root) isGPU(device string) (bool, error) {
 	vendor, err := r.pciFile(device, "vendor")
 	if err != nil || vendor != vendorNVIDIA {
@@ -81,7 +81,8 @@ func (r Root) isGPU(device string) (bool, error) {
 	return !excluded && err == nil, err
 }
 
-// pciFile reads a file of a PCI device; empty if the device has gone.
+// pciFile returns the content of a file of a PCI device, or "" if the device does not
+// exist any more.
 func (r Root) pciFile(device, name string) (string, error) {
 	data, err := os.ReadFile(r.path("sys", "bus", "pci", "devices", device, name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,7 +92,7 @@ func (r Root) pciFile(device, name string) (string, error) {
 }
 
 // isExcluded reports whether the driver's parameter NVreg_ExcludedGpus excludes the
-// GPU, which NVML then does not list.
+// GPU. NVML does not list excluded GPUs.
 func (r Root) isExcluded(device string) (bool, error) {
 	data, err := os.ReadFile(r.path("proc", "driver", "nvidia", "gpus", device, "information"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -16,9 +16,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Locate returns node with the NUMANode and PCIeRoot of every GPU filled in.
-// The node is good to use with an error as well: the error joins, for each GPU
-// whose place cannot be read, the reason why its facts are absent.
+// Locate returns node with the NUMANode and PCIeRoot of each GPU filled in. The node
+// is valid even if the error is not nil: the error joins the reasons why facts of
+// some GPUs are absent.
 func (r Root) Locate(node gpu.Node) (gpu.Node, error) {
 	node.GPUs = slices.Clone(node.GPUs)
 	var errs []error
@@ -35,12 +35,11 @@ func (r Root) Locate(node gpu.Node) (gpu.Node, error) {
 	return node, errors.Join(errs...)
 }
 
-// numaNode reads the NUMA node whose CPUs are nearest to a PCI device, nil
-// where the platform states none. Source: sys/bus/pci/devices/*/numa_node.
+// numaNode returns the NUMA node whose CPUs are nearest to a PCI device, or nil if
+// the platform does not provide one. Source: sys/bus/pci/devices/*/numa_node.
 //
-// Upstream's deviceattribute.GetNUMANodeAttributeByPCIBusID reads the same
-// file, but answers with the same kind of error whether the device has no NUMA
-// affinity or does not exist.
+// Upstream's deviceattribute.GetNUMANodeAttributeByPCIBusID reads the same file, but
+// its error does not distinguish a device without NUMA affinity from a missing one.
 func (r Root) numaNode(address gpu.PCIAddress) (*int, error) {
 	data, err := os.ReadFile(r.path("sys", "bus", "pci", "devices", address.String(), "numa_node"))
 	if err != nil {
@@ -56,16 +55,16 @@ func (r Root) numaNode(address gpu.PCIAddress) (*int, error) {
 	return &node, nil
 }
 
-// withoutCPUs reports whether a NUMA node is memory alone, such as the node
-// that a GB200's own memory forms: no CPU is near by being in it.
+// withoutCPUs reports whether a NUMA node has memory but no CPUs, such as the node of
+// a GB200's own memory. Pods cannot be aligned with such a node.
 func (r Root) withoutCPUs(node int) bool {
 	cpus, err := os.ReadFile(r.path("sys", "devices", "system", "node", fmt.Sprintf("node%d", node), "cpulist"))
 	return err == nil && strings.TrimSpace(string(cpus)) == ""
 }
 
-// pcieRoot gives the root complex of a PCI device as every driver must spell
-// it for the attribute to match, hence upstream's helper. Source: the link
-// sys/bus/pci/devices/*.
+// pcieRoot returns the root complex of a PCI device. It uses upstream's helper,
+// because the attribute matches only if all drivers write it in the same way.
+// Source: the link sys/bus/pci/devices/*.
 func (r Root) pcieRoot(address gpu.PCIAddress) (string, error) {
 	if address.Domain > 0xffff {
 		return "", fmt.Errorf("%w: resource.kubernetes.io/pcieRoot has no form for PCI domains of more than four digits", gpu.ErrNotSupported)
@@ -77,7 +76,7 @@ func (r Root) pcieRoot(address gpu.PCIAddress) (string, error) {
 	return *attribute.Value.StringValue, nil
 }
 
-// missing adds the sentinel where a device is not in the tree.
+// missing wraps the error with [gpu.ErrNotFound] if a file does not exist.
 func missing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", gpu.ErrNotFound, err)

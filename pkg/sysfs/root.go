@@ -16,15 +16,14 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Root is the directory with a node's sys, proc and dev; "/" for the machine
-// itself.
+// Root is the directory that contains the sys, proc and dev of a node, such as "/".
 type Root string
 
 func (r Root) path(elements ...string) string {
 	return filepath.Join(append([]string{string(r)}, elements...)...)
 }
 
-// BootID identifies the current boot of the machine. Source:
+// BootID returns the identifier of the current boot of the machine. Source:
 // proc/sys/kernel/random/boot_id.
 func (r Root) BootID() (string, error) {
 	data, err := os.ReadFile(r.path("proc", "sys", "kernel", "random", "boot_id"))
@@ -38,10 +37,11 @@ func (r Root) BootID() (string, error) {
 	return id, nil
 }
 
-// DriverLoad identifies the present load of the kernel's nvidia module: it returns
-// another text once the module was unloaded and loaded. The error wraps
-// [gpu.ErrNotReady] if it is not loaded. Source: the inode of sys/module/nvidia,
-// which the kernel numbers afresh for every load; times in sysfs change at will.
+// DriverLoad returns an identifier of the current load of the kernel's nvidia module,
+// which differs after the module was unloaded and loaded. The error wraps
+// [gpu.ErrNotReady] if the module is not loaded. Source: the inode of
+// sys/module/nvidia, which is new for each load. The times of files in sysfs are not
+// usable: they also change without a load.
 func (r Root) DriverLoad() (string, error) {
 	var info unix.Stat_t
 	path := r.path("sys", "module", "nvidia")
@@ -55,10 +55,10 @@ func (r Root) DriverLoad() (string, error) {
 	return strconv.FormatUint(info.Ino, 10), nil
 }
 
-// DeviceNodes gives the container paths of the device nodes that belong to one
-// GPU alone, "/dev/nvidia0", after a check that they exist below the root. The
-// nodes that all GPUs share come with the driver files. It fails with
-// [gpu.ErrNotFound] where a node is missing.
+// DeviceNodes returns the container paths of the device nodes that belong to one GPU
+// alone, such as "/dev/nvidia0". The error wraps [gpu.ErrNotFound] if a node is
+// missing below the root. Device nodes that all GPUs share are added with the driver
+// files.
 func (r Root) DeviceNodes(g gpu.GPU) ([]string, error) {
 	name := fmt.Sprintf("nvidia%d", g.Minor)
 	_, err := os.Stat(r.path("dev", name))

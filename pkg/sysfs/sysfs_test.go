@@ -76,10 +76,10 @@ func TestLocate(t *testing.T) {
 		err           error
 	}{
 		{name: "a GPU in a socket", address: "0000:1b:00.0", numa: &one, pcieRoot: "pci0000:15"},
-		{name: "no NUMA affinity is no fact and no error", address: "0000:43:00.0", pcieRoot: "pci0000:37"},
+		{name: "without NUMA affinity the node is absent, without an error", address: "0000:43:00.0", pcieRoot: "pci0000:37"},
 		{name: "a NUMA node without CPUs is not its locality", address: "0009:01:00.0", pcieRoot: "pci0009:00"},
 		{name: "a domain of five digits has no PCIe root attribute", address: "10000:01:00.0", numa: &one, err: gpu.ErrNotSupported},
-		{name: "a NUMA node that is no number", address: "0000:52:00.0", pcieRoot: "pci0000:50", err: gpu.ErrCorrupt},
+		{name: "a NUMA node that is not a number", address: "0000:52:00.0", pcieRoot: "pci0000:50", err: gpu.ErrCorrupt},
 		{name: "a GPU the kernel does not list", address: "0000:99:00.0", err: gpu.ErrNotFound},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestDeviceNodes(t *testing.T) {
 		t.Errorf("device nodes (-want +got):\n%s", diff)
 	}
 	if _, err := root.DeviceNodes(gpu.GPU{Minor: 4}); !errors.Is(err, gpu.ErrNotFound) {
-		t.Errorf("a missing device node gives %v, want %v", err, gpu.ErrNotFound)
+		t.Errorf("a missing device node: error %v, want %v", err, gpu.ErrNotFound)
 	}
 }
 
@@ -136,10 +136,10 @@ func TestBootID(t *testing.T) {
 		t.Errorf("boot ID %q and error %v, want %q", got, err, id)
 	}
 	if _, err := tree(t, map[string]string{path: "\n"}, nil).BootID(); !errors.Is(err, gpu.ErrCorrupt) {
-		t.Errorf("an empty boot ID gives %v, want %v", err, gpu.ErrCorrupt)
+		t.Errorf("an empty boot ID: error %v, want %v", err, gpu.ErrCorrupt)
 	}
 	if _, err := tree(t, nil, nil).BootID(); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a missing boot ID gives %v, want %v", err, os.ErrNotExist)
+		t.Errorf("a missing boot ID: error %v, want %v", err, os.ErrNotExist)
 	}
 }
 
@@ -158,9 +158,9 @@ func TestMonitorNodes(t *testing.T) {
 			files: map[string]string{table: "config 1\nmonitor 2\n", "dev/nvidia-caps/nvidia-cap2": ""},
 			want:  []string{"/dev/nvidia-caps/nvidia-cap2"},
 		},
-		"a driver without MIG":        {},
-		"a node that nobody has made": {files: map[string]string{monitor: "DeviceFileMinor: 2\n"}},
-		"a minor that is no number":   {files: map[string]string{monitor: "DeviceFileMinor: two\n"}, err: gpu.ErrCorrupt},
+		"a driver without MIG":         {},
+		"a node that does not exist":   {files: map[string]string{monitor: "DeviceFileMinor: 2\n"}},
+		"a minor that is not a number": {files: map[string]string{monitor: "DeviceFileMinor: two\n"}, err: gpu.ErrCorrupt},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := tree(t, c.files, nil).MonitorNodes()
@@ -193,7 +193,7 @@ func TestCapabilityNodes(t *testing.T) {
 			want:  []string{"/dev/nvidia-caps/nvidia-cap30", "/dev/nvidia-caps/nvidia-cap31"},
 		},
 		"an instance that is not there": {err: gpu.ErrNotFound},
-		"a minor that is no number": {
+		"a minor that is not a number": {
 			files: map[string]string{mig + "gi5/access": access("many")}, err: gpu.ErrCorrupt,
 		},
 		"a node that is missing": {
@@ -212,7 +212,7 @@ func TestCapabilityNodes(t *testing.T) {
 	}
 }
 
-func TestAnotherLoadOfTheDriverIsTold(t *testing.T) {
+func TestAnotherLoadOfTheDriverHasAnotherID(t *testing.T) {
 	root := tree(t, map[string]string{"sys/module/nvidia/version": "570.86.15\n"}, nil)
 	first, err := root.DriverLoad()
 	if err != nil || first == "" {
