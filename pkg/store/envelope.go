@@ -11,22 +11,21 @@ import (
 )
 
 var (
-	// ErrCorrupt means that the bytes on disk are not what was written.
+	// ErrCorrupt means that the bytes on disk differ from the written record.
 	ErrCorrupt = errors.New("corrupt record")
-	// ErrNewer means that the envelope is of a format that this release does not know.
-	// The record may be perfectly good, so it must be left alone.
+	// ErrNewer means that this release does not know the format of the envelope.
+	// The record may be valid, so callers must not change it.
 	ErrNewer = errors.New("record of a newer format")
 )
 
 const (
 	magic = "record"
-	// formatVersion is the version of the envelope. What is in the payload has
-	// versions of its own.
+	// formatVersion is the version of the envelope. Payloads have versions of their
+	// own.
 	formatVersion = 1
 )
 
-// encode puts payload under its envelope, one line of text that a person can
-// read too:
+// encode returns payload with its envelope, one line of text:
 //
 //	record 1 sha256:<64 hex digits>
 //	<payload, byte for byte>

@@ -10,25 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FS is what a store asks of the file system to change it. Tests put one that
-// fails or dies in the place of the real one.
+// FS holds the operations of a store that change the file system. Tests replace it
+// with one that fails.
 type FS interface {
-	// WriteNew creates or truncates path with mode 0600 and writes data. What
-	// it returns without an error is as safe as the store promises.
+	// WriteNew creates or truncates path with mode 0600 and writes data.
 	WriteNew(path string, data []byte) error
-	// Rename replaces to at once: whoever opens it finds the old file or the new
-	// one.
+	// Rename replaces to atomically: a process that opens it gets the old file or
+	// the new one.
 	Rename(from, to string) error
 	Remove(path string) error
-	// SyncDir makes what was renamed in the directory and removed from it as safe
-	// as the store promises.
+	// SyncDir makes earlier renames and removals in the directory durable, if the
+	// file system is synced.
 	SyncDir(path string) error
 }
 
 // Disk is the real file system, for records that outlive the machine's boot.
 type Disk struct{ files }
 
-// WriteNew implements [FS]. It returns once the data are on the disk.
+// WriteNew implements [FS]. It returns once the data is on the disk.
 func (Disk) WriteNew(path string, data []byte) error { return writeFile(path, data, (*os.File).Sync) }
 
 // Rename implements [FS].
@@ -44,10 +43,10 @@ func (Disk) SyncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Unsynced is the real file system, for records that mean nothing after the
-// machine's boot: they outlive the process as soon as they are written, and the
-// disk gets them when the kernel sees fit. Waiting for it would be most of the
-// time that it takes to prepare a claim.
+// Unsynced is the real file system, for records that are not valid after the
+// machine's boot. They outlive the process as soon as they are written, and the
+// kernel writes them to the disk later. Waiting for the disk would take most of the
+// time of preparing a claim.
 type Unsynced struct{ files }
 
 // WriteNew implements [FS].
@@ -55,14 +54,15 @@ func (Unsynced) WriteNew(path string, data []byte) error {
 	return writeFile(path, data, func(*os.File) error { return nil })
 }
 
-// Rename implements [FS]. Where both are there it swaps them and removes the old
-// one: a file that is renamed over another is written to the disk at once by
-// ext4 (mount option auto_da_alloc), and removing it soon after waits for that.
+// Rename implements [FS]. If both files exist, it swaps them and removes the old one.
+// A plain rename over a file makes ext4 write the new file to the disk at once (mount
+// option auto_da_alloc), and removing it soon afterwards waits for that.
 func (Unsynced) Rename(from, to string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
 	switch {
 	case err == nil:
-		// The record is replaced. What is left is what a crash may leave too.
+		// The record is replaced. If this fails, the temporary file stays, as
+		// after a crash.
 		_ = os.Remove(from)
 		return nil
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP):
@@ -74,7 +74,7 @@ func (Unsynced) Rename(from, to string) error {
 // SyncDir implements [FS].
 func (Unsynced) SyncDir(string) error { return nil }
 
-// files is what both have in common.
+// files holds the operation that is the same in both.
 type files struct{}
 
 // Remove implements [FS].

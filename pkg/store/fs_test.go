@@ -17,6 +17,6 @@ func TestARecordThatTheDiskDoesNotSyncIsAnErrorIfItMustOutliveTheBoot(t *testing
 		t.Errorf("synced: %v, want %v", err, syscall.EINVAL)
 	}
 	if err := (store.Unsynced{}).WriteNew(device, []byte("data")); err != nil {
-		t.Errorf("unsynced: %v, want no error: nothing is asked of the disk", err)
+		t.Errorf("unsynced: %v, want no error, because it does not sync", err)
 	}
 }

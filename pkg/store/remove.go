@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/folder"
 )
 
-// Empty reports whether the store holds nothing: no record, readable or not, and
-// nothing in quarantine.
+// Empty reports whether the store has no record, readable or not, and its quarantine
+// is empty.
 func (s *Store) Empty() (bool, error) {
 	for dir, isRecord := range map[string]func(name string) bool{
 		s.dir:                               func(name string) bool { return strings.HasSuffix(name, recordSuffix) },
@@ -32,9 +32,9 @@ func (s *Store) Empty() (bool, error) {
 	return true, nil
 }
 
-// Remove removes the directory of an empty store that nobody uses any more, and
-// what crashed writes left in it. Whatever else is there stays, and the directory
-// with it.
+// Remove removes the directory of an empty store and the temporary files of crashed
+// writes. No process may use the store any more. If the directory contains other
+// files, Remove leaves them and the directory.
 func (s *Store) Remove() error {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {

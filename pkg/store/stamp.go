@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// Stamp tells versions of a record apart without reading them. Two versions
-// have the same stamp only if one replaced the other within one tick of the
-// file system's clock, which is up to 10 milliseconds long.
+// Stamp identifies a version of a record without reading it. Two versions can have
+// the same stamp only if one replaced the other within one tick of the file system's
+// clock, which is up to 10 milliseconds long.
 type Stamp struct {
 	inode    uint64
 	modified int64 // in nanoseconds since 1970
 	size     int64
 }
 
-// Modified is when the record was written.
+// Modified returns the time of the last write of the record.
 func (s Stamp) Modified() time.Time { return time.Unix(0, s.modified) }
 
-// Stamp returns the stamp of the record of key. The error wraps
-// [fs.ErrNotExist] where there is none.
+// Stamp returns the stamp of the record of key. The error wraps [fs.ErrNotExist] if
+// there is no record.
 func (s *Store) Stamp(key string) (Stamp, error) {
 	path, err := s.path(key)
 	if err != nil {

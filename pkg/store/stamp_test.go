@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-func TestAStampTellsVersionsApart(t *testing.T) {
+func TestVersionsHaveDifferentStamps(t *testing.T) {
 	s, err := store.Open(t.TempDir(), store.Disk{})
 	if err != nil {
 		t.Fatal(err)

@@ -20,22 +20,21 @@ const (
 	reasonSuffix  = ".reason"
 	quarantineDir = "quarantine"
 
-	// staleAfter is the age at which a temporary file is what a crash left and
-	// not the write, of milliseconds, that another process is at.
+	// staleAfter is the age at which a temporary file counts as left by a crash. A
+	// write by another process takes milliseconds.
 	staleAfter = time.Minute
 )
 
 // Store is a directory of records. Its methods may be called from several
-// goroutines and, on the same directory, from several processes, as long as no
-// two of them write the same key at once.
+// goroutines and processes, if only one of them writes a key at a time.
 type Store struct {
 	dir string
 	fs  FS
 }
 
-// Open opens the directory, creates it (mode 0700) where it is missing, and
-// removes what crashed writes left in it. The file system is for all later
-// changes, and decides how long the records last.
+// Open opens the directory, creates it (mode 0700) if it is missing, and removes the
+// files that crashed writes left in it. fsys makes all later changes, and decides
+// whether records survive a power failure.
 func Open(dir string, fsys FS) (*Store, error) {
 	s := &Store{dir: dir, fs: fsys}
 	if err := os.MkdirAll(filepath.Join(dir, quarantineDir), 0o700); err != nil {
@@ -60,9 +59,9 @@ func Open(dir string, fsys FS) (*Store, error) {
 	return s, nil
 }
 
-// syncNew makes the directory itself as safe as its records will be. Its parents
-// may be as new as the directory, and are none of the store's otherwise: one that
-// cannot be synced is no reason to fail.
+// syncNew makes the directory itself as durable as its records. It also syncs the
+// parents, which may be new too, but ignores errors there, because they do not belong
+// to the store.
 func (s *Store) syncNew() error {
 	if err := s.fs.SyncDir(s.dir); err != nil {
 		return err
@@ -74,8 +73,8 @@ func (s *Store) syncNew() error {
 	return nil
 }
 
-// leftByACrash reports whether a file is what a process left that died in a write
-// or, where it is an empty record, a machine before the disk had it.
+// leftByACrash reports whether a file is left by a crash: the temporary file of a
+// process, or an empty record whose content the machine had not written to the disk.
 func leftByACrash(file fs.FileInfo) bool {
 	switch filepath.Ext(file.Name()) {
 	case tmpSuffix:
@@ -88,7 +87,8 @@ func leftByACrash(file fs.FileInfo) bool {
 
 var validKey = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,126}[A-Za-z0-9])?$`)
 
-// path is the file of a record; it refuses keys that could name another file.
+// path returns the file of a record. It returns an error for keys that could name
+// another file.
 func (s *Store) path(key string) (string, error) {
 	if !validKey.MatchString(key) {
 		return "", fmt.Errorf("record key %q: want 1 to 128 letters, digits and inner dashes", key)
@@ -96,9 +96,8 @@ func (s *Store) path(key string) (string, error) {
 	return filepath.Join(s.dir, key+recordSuffix), nil
 }
 
-// Read returns the payload last written under key, as it is on the disk now.
-// The error wraps [fs.ErrNotExist] where there is none, [ErrCorrupt] or
-// [ErrNewer].
+// Read returns the payload of the record of key from the disk. The error wraps
+// [fs.ErrNotExist] if there is no record, [ErrCorrupt] or [ErrNewer].
 func (s *Store) Read(key string) ([]byte, error) {
 	path, err := s.path(key)
 	if err != nil {
@@ -115,11 +114,10 @@ func (s *Store) Read(key string) ([]byte, error) {
 	return payload, nil
 }
 
-// Write replaces the record of key and returns once its bytes are safe: from the
-// end of this process, and with [Disk] from that of the machine.
-// After an error that comes from the disk being full or broken the old record
-// is intact, unless only the directory could not be synced: then the new one is
-// there, and a crash of the machine may bring back the old one.
+// Write replaces the record of key. When it returns, the record survives the end of
+// this process, and with [Disk] also a crash of the machine. If the disk is full or
+// broken, the old record is intact. If only the sync of the directory fails, the new
+// record is in place, and a crash of the machine may restore the old one.
 func (s *Store) Write(key string, payload []byte) error {
 	path, err := s.path(key)
 	if err != nil {
@@ -131,7 +129,7 @@ func (s *Store) Write(key string, payload []byte) error {
 		err = s.fs.Rename(tmp, path)
 	}
 	if err != nil {
-		// On a full disk a leftover would also take the space that is missing.
+		// On a full disk the temporary file would take the space that is missing.
 		if rmErr := s.fs.Remove(tmp); rmErr != nil && !errors.Is(rmErr, fs.ErrNotExist) {
 			err = errors.Join(err, rmErr)
 		}
@@ -143,8 +141,8 @@ func (s *Store) Write(key string, payload []byte) error {
 	return nil
 }
 
-// Delete removes the record of key, and what a crashed write of it left, as
-// safely as Write writes. A record that is not there is no error.
+// Delete removes the record of key and the temporary file of a crashed write. The
+// removal is as durable as a Write. Delete succeeds if there is no record.
 func (s *Store) Delete(key string) error {
 	path, err := s.path(key)
 	if err != nil {
@@ -177,8 +175,8 @@ func (s *Store) Keys() ([]string, error) {
 	return keys, nil
 }
 
-// Quarantine moves the record of key aside, with the reason in a file beside
-// it. It never overwrites what is in quarantine already.
+// Quarantine moves the record of key into the quarantine directory, with the reason
+// in a second file. It never overwrites a file there.
 func (s *Store) Quarantine(key, reason string) error {
 	path, err := s.path(key)
 	if err != nil {

@@ -43,7 +43,7 @@ func tree(t *testing.T, dir string) []string {
 	return files
 }
 
-// fileSystems are those that a store is really on.
+// fileSystems returns the implementations of FS that programs use.
 func fileSystems() map[string]FS { return map[string]FS{"synced": Disk{}, "unsynced": Unsynced{}} }
 
 func TestRecordsComeBackByteForByte(t *testing.T) {
@@ -69,7 +69,7 @@ func recordsComeBack(t *testing.T, fsys FS) {
 	if diff := cmp.Diff([]string{"C.record", "a-1.record", "b.record"}, tree(t, s.dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	// A second store on the same directory is another process.
+	// A second store on the same directory simulates another process.
 	other := open(t, s.dir)
 	for key, payload := range payloads {
 		got, err := other.Read(key)
@@ -141,7 +141,7 @@ func TestEveryDamageIsNoticed(t *testing.T) {
 		"another header":                 {"{}\n" + good, ErrCorrupt},
 		"a header without checksum":      {"record 1\n{}", ErrCorrupt},
 		"version zero":                   {strings.Replace(good, " 1 ", " 0 ", 1), ErrCorrupt},
-		"a version that is no number":    {strings.Replace(good, " 1 ", " x ", 1), ErrCorrupt},
+		"a version that is not a number": {strings.Replace(good, " 1 ", " x ", 1), ErrCorrupt},
 		"the next release's format":      {strings.Replace(good, " 1 ", " 2 ", 1), ErrNewer},
 		"the next release's other shape": {"record 2 blake3 zstd\n\x00", ErrNewer},
 	} {
@@ -236,8 +236,8 @@ func (f failing) Rename(from, to string) error {
 	return f.err
 }
 
-// cutDisk is a disk under a machine whose power is cut: of a directory it keeps
-// what was there when that was synced last.
+// cutDisk simulates a power failure: a directory keeps the names that it had at its
+// last sync.
 type cutDisk struct {
 	FS
 	safe map[string][]string // names in each directory
