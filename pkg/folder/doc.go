@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package folder is for folders that several processes use and of which the last
-// one leaves nothing: a lock on the folder itself, and a removal that spares what
-// it does not know.
+// Package folder manages folders that several processes share and that the last
+// process removes. It provides a lock on the folder itself, and a removal that keeps
+// folders with unknown files.
 package folder

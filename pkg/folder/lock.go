@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// pollInterval is the time between two attempts at a folder that somebody
-	// has alone, which takes as long as removing a few files.
+	// pollInterval is the time between two attempts to lock a folder that another
+	// process owns. Owners only remove a few files, which is fast.
 	pollInterval = 5 * time.Millisecond
-	// lostRaces is how often in a row a folder may vanish between being made and
-	// being locked. Each time takes somebody who has come and gone.
+	// lostRaces is how often another process may remove the folder between its
+	// creation and its lock before the attempt fails.
 	lostRaces = 200
 )
 
-// Lock is a lock of a folder, which ends with [Lock.Close] or with the process.
+// Lock is a lock of a folder. It ends with [Lock.Close] or with the process.
 //
-// The folder itself is what is locked (flock), and no file in it: so there is no
-// file to remove last, and no moment at which the folder is there without what
-// is to be locked. A folder that has been removed and made anew is another one
-// to the kernel. So whoever has locked one looks whether it is still the one at
-// its path, and begins anew where it is not.
+// The lock (flock) is on the folder itself. A lock file would have to be removed
+// before the folder, and the folder would exist without it for a moment. If another
+// process removes and creates the folder, the path names a different inode; each
+// lock therefore checks afterwards that its folder is still the one at the path, and
+// is retried if not.
 type Lock struct {
 	path string
 	file *os.File
@@ -39,9 +39,10 @@ var (
 	errReplaced = errors.New("it was removed meanwhile")
 )
 
-// Share makes a folder, with its parents, where it is missing, and shares it with
-// any number of others. It waits while somebody has the folder alone. Until the
-// lock ends, nobody removes the folder who does so only while he has it alone.
+// Share locks a folder that any number of processes may share. It creates the folder
+// and its parents if they are missing, and waits while another process owns the
+// folder. Processes must remove the folder only while they own it, so it exists until
+// the lock ends.
 func Share(ctx context.Context, path string, mode fs.FileMode) (*Lock, error) {
 	lost := 0
 	for {
@@ -60,8 +61,8 @@ func Share(ctx context.Context, path string, mode fs.FileMode) (*Lock, error) {
 	}
 }
 
-// Own makes a folder, with its parents, where it is missing, and has it alone. It
-// waits for nobody: ok is false where somebody else has the folder.
+// Own locks a folder exclusively. It creates the folder and its parents if they are
+// missing. It does not wait: ok is false if another process has locked the folder.
 func Own(path string, mode fs.FileMode) (l *Lock, ok bool, err error) {
 	for range lostRaces {
 		l, err = take(path, mode, unix.LOCK_EX)
@@ -75,27 +76,28 @@ func Own(path string, mode fs.FileMode) (l *Lock, ok bool, err error) {
 	return l, err == nil, err
 }
 
-// Own has the folder alone from now on, if nobody else shares it and it is still
-// the one at its path. Where ok is false the lock is as good as closed: others
-// may have the folder alone.
+// Own makes the lock exclusive. ok is false if another process shares the folder or
+// the folder is not the one at its path any more. Then the lock protects nothing, and
+// the caller must close it: another process may own the folder.
 func (l *Lock) Own() (ok bool, err error) {
 	if ok, err := l.flock(unix.LOCK_EX); err != nil || !ok {
 		return false, err
 	}
-	// The kernel gives the shared lock up before it looks for the other one.
+	// The kernel releases the shared lock before it takes the exclusive one.
 	return l.isCurrent()
 }
 
-// Close gives the folder up.
+// Close releases the lock.
 func (l *Lock) Close() error { return l.file.Close() }
 
-// take makes, opens and locks the folder. The error wraps errTaken or
-// errReplaced where another attempt may succeed.
+// take creates, opens and locks the folder. The error wraps errTaken or errReplaced
+// if another attempt may succeed.
 func take(path string, mode fs.FileMode, how int) (*Lock, error) {
 	l, err := open(path, mode)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) {
-		// Somebody has removed it again, or a folder above it: os.MkdirAll says
-		// that it exists if it was there at its mkdir and gone at its second look.
+		// Another process has removed the folder or one of its parents.
+		// os.MkdirAll returns ErrExist if the folder existed at its mkdir and not at
+		// the stat that follows.
 		return nil, fmt.Errorf("%w: %w", errReplaced, err)
 	}
 	if err != nil {
@@ -118,7 +120,8 @@ func open(path string, mode fs.FileMode) (*Lock, error) {
 	return &Lock{path: path, file: file}, nil
 }
 
-// lock locks the folder that is open, if it is still the one at its path.
+// lock locks the open folder. It returns errReplaced if the folder is not the one at
+// its path any more.
 func (l *Lock) lock(how int) error {
 	ok, err := l.flock(how)
 	if err != nil {
@@ -136,7 +139,7 @@ func (l *Lock) lock(how int) error {
 	return nil
 }
 
-// flock locks without waiting.
+// flock locks without waiting. ok is false if another process has the lock.
 func (l *Lock) flock(how int) (ok bool, err error) {
 	for {
 		err := unix.Flock(int(l.file.Fd()), how|unix.LOCK_NB)

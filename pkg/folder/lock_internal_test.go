@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Between opening a folder and locking it, whoever has it alone may remove it,
-// and somebody else make it anew.
+// After a folder is opened and before it is locked, its owner may remove it and
+// another process may create it again.
 func TestAFolderThatIsRemovedBeforeItIsLockedIsNotTaken(t *testing.T) {
 	for name, again := range map[string]bool{"removed": false, "removed and made anew": true} {
 		t.Run(name, func(t *testing.T) {

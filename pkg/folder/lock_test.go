@@ -34,7 +34,7 @@ func mustClose(t *testing.T, l *folder.Lock) {
 	}
 }
 
-// wantOwn fails unless the lock can, or cannot, become the only one.
+// wantOwn checks whether the lock can become exclusive.
 func wantOwn(t *testing.T, l *folder.Lock, want bool) {
 	t.Helper()
 	if ok, err := l.Own(); ok != want || err != nil {
@@ -52,7 +52,7 @@ func TestTheLastOfSeveralHasTheFolderAlone(t *testing.T) {
 	mustClose(t, third)
 }
 
-func TestAFolderThatSomebodyHasAloneIsWaitedFor(t *testing.T) {
+func TestShareWaitsForTheOwnerOfAFolder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shared")
 	alone, ok, err := folder.Own(path, 0o750)
 	if !ok || err != nil {
@@ -70,14 +70,14 @@ func TestAFolderThatSomebodyHasAloneIsWaitedFor(t *testing.T) {
 	go func() { shared <- share(t, path) }()
 	select {
 	case <-shared:
-		t.Error("a folder is shared that somebody has alone")
+		t.Error("the folder is shared although it is owned")
 	case <-time.After(50 * time.Millisecond):
 	}
 	mustClose(t, alone)
 	mustClose(t, <-shared)
 }
 
-func TestAFolderThatWasReplacedIsNobodysAlone(t *testing.T) {
+func TestAReplacedFolderCannotBeOwned(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shared")
 	old := share(t, path)
 	if err := os.Rename(path, path+".old"); err != nil {
@@ -94,7 +94,7 @@ func TestAFolderThatWasReplacedIsNobodysAlone(t *testing.T) {
 	mustClose(t, gone)
 }
 
-func TestAPathThatIsNoFolderIsRefused(t *testing.T) {
+func TestAPathToAFileIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -102,7 +102,8 @@ func TestAPathThatIsNoFolderIsRefused(t *testing.T) {
 	if _, err := folder.Share(t.Context(), path, 0o750); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("sharing a file: %v, want an error that names it", err)
 	}
-	// Under /proc nothing can be made, and what cannot be made looks removed.
+	// No folder can be created in /proc, and the error is the same as for a removed
+	// parent.
 	if _, err := folder.Share(t.Context(), "/proc/none", 0o750); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("sharing /proc/none: %v, want %v", err, fs.ErrNotExist)
 	}
@@ -111,9 +112,9 @@ func TestAPathThatIsNoFolderIsRefused(t *testing.T) {
 	}
 }
 
-// Users come and go, and each one that leaves last removes the folder and the
-// one above. Nobody's folder may vanish while he is there.
-func TestNobodyLosesAFolderThatOthersLeave(t *testing.T) {
+// Each last user removes the folder and its parent. The folder must exist as long as
+// any user has its lock.
+func TestAFolderExistsWhileItIsLocked(t *testing.T) {
 	const users, rounds = 8, 200
 	parent := filepath.Join(t.TempDir(), "parent")
 	path := filepath.Join(parent, "shared")

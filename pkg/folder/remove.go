@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Remove removes a folder in which nothing is. One that holds something, is a
-// mount point, is a link to a folder or is not there stays as it is, which is no
-// error.
+// Remove removes an empty folder. It returns nil and does nothing if the folder is
+// not empty, is a mount point, is a link or does not exist.
 func Remove(path string) error {
 	err := unix.Rmdir(path)
 	for _, stays := range []error{unix.ENOTEMPTY, unix.EEXIST, unix.EBUSY, unix.ENOTDIR, unix.ENOENT} {

@@ -83,7 +83,7 @@ func fileMutants() []mutant {
 		},
 		{
 			file:   "pkg/folder/lock.go",
-			old:    "	// The kernel gives the shared lock up before it looks for the other one.\n	return l.isCurrent()",
+			old:    "	// The kernel releases the shared lock before it takes the exclusive one.\n	return l.isCurrent()",
 			new:    "	return true, nil",
 			notice: "an agent that ends removes the folder of the agent that has just started",
 		},
