@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// name of the home in the driver's folder.
+	// name is the name of the home in the driver's folder.
 	name        = "agent"
 	lockName    = "lock"
 	metadataDir = "dra-device-metadata"
 
 	claimsDir, modesDir, intervalsDir, faultsDir = "claims", "mig-modes", "time-slices", "faults"
-	// mode of the home and of the driver's folder: what is in them is for root
-	// and, the hook, for the container runtime, which is root.
+	// mode is the mode of the home and of the driver's folder. Only root reads them:
+	// the agent, and the container runtime, which runs the hook.
 	mode = 0o750
 )
 
-// Home is the folder, held by this agent.
+// Home is the agents' folder, held by this agent.
 type Home struct {
 	driverDir string
 	dir       string
@@ -40,10 +40,10 @@ type Home struct {
 	Claims, MIGModes, TimeSlices, Faults *store.Store
 }
 
-// Enter makes the home in a driver's folder, where it is missing, and holds it.
-// It waits while the last agent before this one removes it. An agent that enters
-// first or leaves last calls alone, while no other one can enter: what agents
-// that were killed have left in other places can be told then.
+// Enter holds the home in a driver's folder and creates it if it is missing. It waits
+// while the last agent removes it. The first agent that enters and the last one that
+// leaves call alone, and no other agent can enter during that call. It may remove
+// files that killed agents have left in other places.
 func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 	h := &Home{driverDir: driverDir, dir: filepath.Join(driverDir, name), alone: alone}
 	own, first, err := folder.Own(h.dir, mode)
@@ -59,8 +59,8 @@ func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 	if h.held, err = folder.Share(ctx, h.dir, mode); err != nil {
 		return nil, fmt.Errorf("enter the agent's folder: %w", err)
 	}
-	// A MIG mode can outlive the machine's boot, claims, time slices and faults do
-	// not.
+	// A MIG mode can outlive the boot of the machine. Claims, time slices and faults
+	// do not.
 	for _, s := range []struct {
 		dir     string
 		records **store.Store
@@ -78,12 +78,12 @@ func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 	return h, nil
 }
 
-// LockFile is where package claim has its locks.
+// LockFile returns the path of the file with package claim's locks.
 func (h *Home) LockFile() string { return filepath.Join(h.dir, lockName) }
 
 // Check returns an error if the home or a folder of records in it was removed or
-// replaced since it was entered. An agent that went on would have forgotten what
-// is held; one that starts anew learns it from the CDI specs.
+// replaced since Enter. The agent must then restart: without the records it does not
+// know the prepared claims, and a new agent reads them from the CDI specs.
 func (h *Home) Check() error {
 	if err := h.held.Check(); err != nil {
 		return fmt.Errorf("the agent's folder was replaced, restart the agent: %w", err)
@@ -96,15 +96,15 @@ func (h *Home) Check() error {
 	return nil
 }
 
-// Close gives the home up and leaves it as it is.
+// Close releases the home and does not remove it.
 func (h *Home) Close() error { return h.held.Close() }
 
-// Leave gives the home up, and removes it if this is the last agent and nothing
-// is held. held is asked, once nobody else can enter, whether anything is held
-// that no record tells of. Nothing of this agent may write into the home or the
-// driver's folder any more.
+// Leave releases the home. It also removes the home if this is the last agent, there
+// are no records, and held returns false. held reports whether a claim without a
+// record holds devices; no other agent can enter during the call. This agent must not
+// write into the home or the driver's folder any more.
 //
-// After an error the home, or a part of it, is still there.
+// After an error the home may be removed in part.
 func (h *Home) Leave(held func() (bool, error)) (err error) {
 	defer func() {
 		if err = errors.Join(err, h.Close()); err != nil {
@@ -130,8 +130,8 @@ func (h *Home) stores() []*store.Store {
 	return []*store.Store{h.Claims, h.MIGModes, h.TimeSlices, h.Faults}
 }
 
-// remove removes what the agents have made and nothing else. The home goes last
-// but for the driver's folder, which an agent that enters makes anew with it.
+// remove removes the files and folders of the agents and no others. The home and then
+// the driver's folder are last; an agent that enters creates both.
 func (h *Home) remove() error {
 	var errs []error
 	for _, records := range h.stores() {
@@ -150,7 +150,7 @@ func (h *Home) remove() error {
 	return errors.Join(errs...)
 }
 
-// removeFile leaves a folder that has the name of a file of ours.
+// removeFile removes a file. It succeeds and does nothing if the path is a folder.
 func removeFile(path string) error {
 	err := unix.Unlink(path)
 	if err == nil || errors.Is(err, unix.EISDIR) {

@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
 )
 
-// enter is an agent that starts: it makes the lock file, as package claim does.
+// enter starts an agent, which creates the lock file as package claim does.
 func enter(t *testing.T, driver string) *home.Home {
 	t.Helper()
 	h, err := home.Enter(t.Context(), driver, func() {})
@@ -43,8 +43,8 @@ func leave(t *testing.T, h *home.Home) {
 	}
 }
 
-// wantLeft compares what is in a folder, at any depth, with what is to be there:
-// files, links with an @, and empty folders with a slash at their end.
+// wantLeft compares the tree below a folder with the wanted files, links (with "@" at
+// the end) and empty folders (with "/" at the end).
 func wantLeft(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	var got []string
@@ -78,7 +78,7 @@ func wantLeft(t *testing.T, dir string, want ...string) {
 	}
 }
 
-// all is what is in a home that claims or the next agent need.
+// all returns the files of a home that claims or the next agent need.
 func all(more ...string) []string {
 	return append(more, "gpu.nvidia.com/agent/lock", "gpu.nvidia.com/agent/nvidia-cdi-hook")
 }
@@ -108,7 +108,7 @@ func TestTheLastAgentTakesItsHomeAlong(t *testing.T) {
 	wantLeft(t, plugins)
 }
 
-func TestWhatIsHeldKeepsEverything(t *testing.T) {
+func TestRecordsKeepEverything(t *testing.T) {
 	for name, tc := range map[string]struct {
 		hold func(h *home.Home) error
 		held func() (bool, error)
@@ -137,7 +137,7 @@ func TestWhatIsHeldKeepsEverything(t *testing.T) {
 			hold: func(h *home.Home) error { return h.Faults.Write("gpu-1b-00", nil) },
 			left: []string{"faults/gpu-1b-00.record"},
 		},
-		"a claim that no record tells of": {
+		"a claim without a record": {
 			hold: func(*home.Home) error { return nil },
 			held: func() (bool, error) { return true, nil },
 		},
@@ -170,7 +170,7 @@ func TestWhatIsHeldKeepsEverything(t *testing.T) {
 			}
 			wantLeft(t, plugins, want...)
 
-			// The next agent finds it, lets it go and takes the home along.
+			// The next agent finds it, releases it and removes the home.
 			next := enter(t, driver)
 			for _, key := range []string{"uid", "gpu-1b-00"} {
 				if err := errors.Join(next.Claims.Delete(key), next.MIGModes.Delete(key), next.TimeSlices.Delete(key), next.Faults.Delete(key)); err != nil {
@@ -186,7 +186,7 @@ func TestWhatIsHeldKeepsEverything(t *testing.T) {
 	}
 }
 
-func TestWhenItIsNotKnownWhatIsHeldEverythingStays(t *testing.T) {
+func TestEverythingStaysIfTheHeldDevicesAreUnknown(t *testing.T) {
 	driver := t.TempDir()
 	h := enter(t, driver)
 	broken := errors.New("the disk is broken")
@@ -232,7 +232,7 @@ func TestTheNextAgentTakesOverWhatACrashHasLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	// It died in the middle of installing a hook and of writing a record, and
-	// the kernel has let go of its lock.
+	// the kernel has released its lock.
 	for _, file := range []string{".nvidia-cdi-hook-123", "claims/uid.tmp"} {
 		if err := os.WriteFile(filepath.Join(driver, "agent", file), nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -245,7 +245,7 @@ func TestTheNextAgentTakesOverWhatACrashHasLeft(t *testing.T) {
 	wantLeft(t, plugins)
 }
 
-// Somebody's disk is small: the home is elsewhere.
+// An administrator may move the home to another disk.
 func TestAHomeBehindALinkIsUsedAndTheLinkStays(t *testing.T) {
 	driver, elsewhere := t.TempDir(), t.TempDir()
 	if err := os.Symlink(elsewhere, filepath.Join(driver, "agent")); err != nil {
@@ -268,9 +268,9 @@ func TestAHomeThatCannotBeWrittenIsAnErrorThatNamesIt(t *testing.T) {
 	driver := t.TempDir()
 	agent := filepath.Join(driver, "agent")
 	for name, make := range map[string]func() error{
-		"a file":             func() error { return os.WriteFile(agent, nil, 0o600) },
-		"a link to nowhere":  func() error { return os.Symlink(filepath.Join(driver, "none"), agent) },
-		"a place for nobody": func() error { return os.Symlink("/proc/self", agent) },
+		"a file":              func() error { return os.WriteFile(agent, nil, 0o600) },
+		"a link to nowhere":   func() error { return os.Symlink(filepath.Join(driver, "none"), agent) },
+		"an unwritable place": func() error { return os.Symlink("/proc/self", agent) },
 		"records that are none": func() error {
 			return errors.Join(os.Mkdir(agent, 0o700), os.WriteFile(filepath.Join(agent, "claims"), nil, 0o600))
 		},
@@ -312,9 +312,8 @@ func TestAHomeThatCannotBeRemovedIsAnErrorThatNamesIt(t *testing.T) {
 	}
 }
 
-// Agents start while others leave. Each one writes a record, installs the hook
-// and finds both as long as it is there, whoever else leaves; and after all of
-// them nothing is left.
+// Agents start while others leave. Each agent writes a record and installs the hook.
+// Both must exist until that agent leaves, and nothing may be left after the last one.
 func TestAnAgentNeverLosesItsHomeToOneThatLeaves(t *testing.T) {
 	const agents, rounds = 6, 100
 	plugins := t.TempDir()
@@ -365,7 +364,7 @@ func TestAnAgentNeverLosesItsHomeToOneThatLeaves(t *testing.T) {
 	wantLeft(t, plugins)
 }
 
-func TestTheFirstAgentAndTheLastOneAreTold(t *testing.T) {
+func TestTheFirstAndTheLastAgentCallAlone(t *testing.T) {
 	driver := t.TempDir()
 	var said []string
 	enter := func(name string) *home.Home {
@@ -389,7 +388,7 @@ func TestTheFirstAgentAndTheLastOneAreTold(t *testing.T) {
 	}
 }
 
-func TestAHomeThatWasReplacedOrEmptiedIsTold(t *testing.T) {
+func TestAHomeThatWasReplacedOrEmptiedIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(dir string) error
 		want   string

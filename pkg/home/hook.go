@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// HookName is the hook's, in the home and beside the agent's program.
+	// HookName is the file name of the hook, both in the home and in the folder of
+	// the agent's program.
 	HookName = "nvidia-cdi-hook"
-	// hookTemporary is what files begin with that are to become the hook.
+	// hookTemporary is the prefix of the temporary files that become the hook.
 	hookTemporary = "." + HookName + "-"
 )
 
-// InstallHook makes the hook in the home an executable copy of a program, which
-// may lie where the container runtime cannot see it, and returns where it is.
+// InstallHook copies a program into the home as the hook, makes it executable and
+// returns its path. The container runtime may not see the original.
 //
-// Who opens the hook meanwhile finds the old program or the new one, whole. One
-// that is the same already is left alone. Nothing waits for the disk: an agent
-// that starts after a crash of the machine compares again, and no container gets
-// a GPU before it has.
+// The hook is replaced atomically, and only if it differs from the program. Nothing is
+// synced to the disk: after a crash of the machine, the next agent compares the files
+// again before any container gets a GPU.
 func (h *Home) InstallHook(program string) (path string, err error) {
 	path = filepath.Join(h.dir, HookName)
 	if err := install(program, path); err != nil {
@@ -46,7 +46,7 @@ func install(from, to string) (err error) {
 	if _, err := program.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	// Another agent may be at it at the same time.
+	// Another agent may install the hook at the same time.
 	tmp, err := os.CreateTemp(filepath.Dir(to), hookTemporary+"*")
 	if err != nil {
 		return err
@@ -58,17 +58,17 @@ func install(from, to string) (err error) {
 	}()
 	_, err = io.Copy(tmp, program)
 	if err == nil {
-		// Whatever the umask.
+		// Chmod ignores the umask.
 		err = tmp.Chmod(0o755)
 	}
-	// A program that is open for writing cannot be run.
+	// Close before the rename: a program that is open for writing cannot be run.
 	if err = errors.Join(err, tmp.Close()); err != nil {
 		return err
 	}
 	return os.Rename(tmp.Name(), to)
 }
 
-// isInstalled tells whether file is the program and may be run by everybody.
+// isInstalled reports whether file is a copy of the program with mode 0755.
 func isInstalled(program *os.File, file string) (bool, error) {
 	info, err := os.Lstat(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,10 +91,11 @@ func isInstalled(program *os.File, file string) (bool, error) {
 	return same(program, have)
 }
 
-// same compares a piece at a time: the agent's memory is not for programs.
+// same reports whether both readers have the same content. It compares block by block,
+// because loading whole programs would take too much memory.
 func same(a, b io.Reader) (bool, error) {
-	const piece = 64 << 10
-	left, right := make([]byte, piece), make([]byte, piece)
+	const blockSize = 64 << 10
+	left, right := make([]byte, blockSize), make([]byte, blockSize)
 	for {
 		n, errA := io.ReadFull(a, left)
 		m, errB := io.ReadFull(b, right)
@@ -106,7 +107,7 @@ func same(a, b io.Reader) (bool, error) {
 				return false, err
 			}
 		}
-		if n < piece {
+		if n < blockSize {
 			return true, nil
 		}
 	}

@@ -13,7 +13,7 @@ func TestProgramsAreComparedToTheirEnd(t *testing.T) {
 		program := strings.Repeat("x", size)
 		for other, want := range map[string]bool{program: true, program + "x": false, program[:max(0, size-1)] + "y": false} {
 			if got, err := same(strings.NewReader(program), bytes.NewBufferString(other)); got != want || err != nil {
-				t.Errorf("%d bytes beside %d: the same is %v, %v, want %v", size, len(other), got, err, want)
+				t.Errorf("%d bytes and %d: same is %v, %v, want %v", size, len(other), got, err, want)
 			}
 		}
 	}

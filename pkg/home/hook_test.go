@@ -13,7 +13,7 @@ import (
 
 func TestInstallHook(t *testing.T) {
 	for name, tc := range map[string]struct {
-		// there is made before, at the place of the hook.
+		// there creates the file at the path of the hook before the test.
 		there     func(t *testing.T, file string)
 		unchanged bool
 	}{
@@ -24,7 +24,7 @@ func TestInstallHook(t *testing.T) {
 		"in place of one that a crash of the machine has left empty": {there: func(t *testing.T, file string) {
 			writeProgram(t, file, "", 0o755)
 		}},
-		"in place of one that nobody may run": {there: func(t *testing.T, file string) {
+		"in place of one that is not executable": {there: func(t *testing.T, file string) {
 			writeProgram(t, file, "hook", 0o600)
 		}},
 		"in place of a link, whose target stays": {there: func(t *testing.T, file string) {
@@ -57,7 +57,7 @@ func TestInstallHook(t *testing.T) {
 				t.Fatal(err)
 			}
 			if after.Mode() != 0o755 {
-				t.Errorf("mode %v, want an executable for everybody", after.Mode())
+				t.Errorf("mode %v, want 0755", after.Mode())
 			}
 			if got, err := os.ReadFile(file); err != nil || string(got) != "hook" {
 				t.Errorf("content %q, error %v", got, err)
@@ -112,7 +112,7 @@ func TestAHookThatCannotBeInstalledIsAnErrorThatSaysWhy(t *testing.T) {
 	wantLeft(t, driver, "agent/nvidia-cdi-hook/")
 }
 
-// program is one that an agent's image could bring.
+// program returns the path of a program to install.
 func program(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), home.HookName)

@@ -12,9 +12,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// A MIG mode outlives the machine's boot on some GPUs, and so must its record; what
-// else is recorded ends with the boot. A device file in place of the one that is
-// written first refuses to sync.
+// A MIG mode outlives the machine's boot on some GPUs, and so must its record. Other
+// records end with the boot. The test replaces the temporary file with a device file,
+// which refuses to sync.
 func TestOnlyMIGModesAreSyncedToTheDisk(t *testing.T) {
 	driver := t.TempDir()
 	h := enter(t, driver)
