@@ -13,17 +13,16 @@ import (
 )
 
 const (
-	// callLimit is how long a call may take before the driver counts as hanging
-	// in it. Without persistence mode the first call starts a GPU, which takes
-	// up to 20 s.
+	// callLimit is how long a call may take before it counts as hanging. Without
+	// persistence mode the first call starts a GPU, which takes up to 20 s.
 	callLimit = 20 * time.Second
-	// answerLimit is the same for a question that a working GPU answers at once,
-	// and how long Snapshot waits for one GPU.
+	// answerLimit is the limit of a reading, which takes a working GPU
+	// milliseconds, and how long Snapshot waits for one GPU.
 	answerLimit = 2 * time.Second
 )
 
-// guard admits one call at a time to a part of the driver and survives callers
-// that give up on it.
+// guard admits one call at a time to a part of the driver. A call keeps its place
+// when its caller stops waiting.
 type guard struct {
 	// onStuck is called once for each call that does not return in time; may be
 	// nil.
@@ -44,16 +43,16 @@ type running struct {
 
 func newGuard(onStuck func()) *guard { return &guard{onStuck: onStuck} }
 
-// do runs call under the guard and waits for it until ctx ends or the call
-// exceeds callLimit, then fails with gpu.ErrTimeout and the reason. A call that
-// was given up at a deadline makes others fail at once until it returns, those
-// that wait for their turn too.
+// do runs call under the guard and returns its result. It returns gpu.ErrTimeout
+// with the reason if ctx ends or the call exceeds callLimit. After a deadline or the
+// limit, all other callers, waiting ones included, fail at once until the
+// call returns.
 func do[T any](ctx context.Context, g *guard, operation string, call func() (T, error)) (T, error) {
 	return doWithin(ctx, g, callLimit, operation, call)
 }
 
-// doWithin is do with another limit for the call. Waiting for the call under way
-// does not count.
+// doWithin is do with another limit for the call. The limit does not include the
+// wait for the call under way.
 func doWithin[T any](ctx context.Context, g *guard, limit time.Duration, operation string, call func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -85,15 +84,15 @@ func doWithin[T any](ctx context.Context, g *guard, limit time.Duration, operati
 		why = fmt.Errorf("%s: %w: no answer from the driver: %w", operation, gpu.ErrTimeout, context.Cause(ctx))
 	}
 	select {
-	case r := <-results: // just in time
+	case r := <-results: // the call returned meanwhile
 		return r.value, r.err
 	default:
 		return none, why
 	}
 }
 
-// enter begins a call as soon as no other is under way. It fails with
-// gpu.ErrTimeout when ctx ends first, or when the call under way is stuck.
+// enter begins a call as soon as no other is under way. It returns gpu.ErrTimeout if
+// ctx ends first or the call under way is stuck.
 func (g *guard) enter(ctx context.Context, operation string, limit time.Duration) (*running, error) {
 	for {
 		mine, other := g.tryEnter(operation, limit, ctx.Err() == nil)
@@ -116,8 +115,8 @@ func (g *guard) enter(ctx context.Context, operation string, limit time.Duration
 	}
 }
 
-// tryEnter begins a call and returns it, or returns the one under way. It begins
-// none unless the caller may.
+// tryEnter begins a call and returns it if may is true and no other call is under
+// way. Otherwise it returns the call under way, if there is one.
 func (g *guard) tryEnter(operation string, limit time.Duration, may bool) (mine, other *running) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -138,7 +137,7 @@ func (g *guard) leave(r *running) {
 	close(r.returned)
 }
 
-// giveUp makes others fail until the call returns.
+// giveUp marks the call as stuck, so that others fail until it returns.
 func (g *guard) giveUp(r *running) {
 	g.mu.Lock()
 	first := g.running == r && !r.isStuck()
@@ -151,7 +150,7 @@ func (g *guard) giveUp(r *running) {
 	}
 }
 
-// current returns the call under way; nil if there is none.
+// current returns the call under way, or nil.
 func (g *guard) current() *running {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -168,7 +167,7 @@ func (r *running) isStuck() bool {
 	}
 }
 
-// error is what others get while the call is stuck.
+// error returns the error for other operations while the call is stuck.
 func (r *running) error(operation string) error {
 	return fmt.Errorf("%s: %w: the driver has not answered an earlier call (%s)", operation, gpu.ErrTimeout, r.operation)
 }

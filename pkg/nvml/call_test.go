@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// hanging is a call that lasts until it is released, and counts itself.
+// hanging is a call that blocks until it is released, and counts its runs.
 type hanging struct {
 	release chan struct{}
 	calls   atomic.Int32
@@ -92,7 +92,7 @@ func TestACallThatHangs(t *testing.T) {
 	})
 }
 
-func TestACallerThatIsCancelledBlamesNobody(t *testing.T) {
+func TestACancelledCallerDoesNotMarkTheCallAsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, g := newHanging(), newGuard(nil)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -122,8 +122,8 @@ func TestACancelledCallerDoesNotCall(t *testing.T) {
 
 func TestACallExceedsItsLimitWithoutADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told atomic.Int32
-		h, g := newHanging(), newGuard(func() { told.Add(1) })
+		var notified atomic.Int32
+		h, g := newHanging(), newGuard(func() { notified.Add(1) })
 		defer close(h.release)
 		// Another caller waits for its turn.
 		second := make(chan error, 1)
@@ -138,8 +138,8 @@ func TestACallExceedsItsLimitWithoutADeadline(t *testing.T) {
 			t.Errorf("the caller behind it: error %v, want %v", err, gpu.ErrTimeout)
 		}
 		synctest.Wait()
-		if n := told.Load(); n != 1 {
-			t.Errorf("told %d times that it hangs, want once", n)
+		if n := notified.Load(); n != 1 {
+			t.Errorf("notified %d times that it hangs, want once", n)
 		}
 	})
 }

@@ -127,7 +127,10 @@ func TestAMIGModeWhoseCallerHasGivenUpDoesNotStayPending(t *testing.T) {
 	t.Run("the driver hangs while it is set", func(t *testing.T) {
 		sim := simulate(t, "dgx-a100")
 		l, a := first(t, sim)
-		l.AllowReset(func(context.Context, gpu.PCIAddress) error { t.Error("reset a GPU that nobody waits for"); return nil })
+		l.AllowReset(func(context.Context, gpu.PCIAddress) error {
+			t.Error("reset a GPU after its caller gave up")
+			return nil
+		})
 		must(t, sim.FailCalls(nvmlsim.CallFault{Method: "DeviceSetMigMode", Count: 1, Hang: nvmlsim.Duration(time.Hour)}))
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()

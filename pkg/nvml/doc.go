@@ -3,29 +3,29 @@
 // Package nvml reads GPUs through NVIDIA's management library and hands them on
 // as values of package gpu. It is the only caller of that API: return codes are
 // mapped to the sentinel errors of package gpu here and nowhere else, and no type
-// of the vendor's reaches a caller.
+// of the vendor's library reaches a caller.
 //
-// The hardware is behind go-nvml's Interface, so a simulator that implements it
-// is read by the very same code.
+// The hardware is behind go-nvml's Interface, so the same code reads a simulator
+// that implements it.
 //
-// Out of scope: what the kernel says of a GPU (package sysfs), and deciding
-// what to do about what was read.
+// Out of scope: facts that the kernel reports (package sysfs), and acting on the
+// readings.
 //
 // # Calls that do not return
 //
-// A wedged driver blocks a C call in the kernel, where nothing can abort it.
-// Every call therefore runs in a goroutine of the [Library] and under a guard:
-// one for each GPU, and one for the calls that concern the node. The caller waits
-// no longer than its context allows and no longer than the call's own limit, two
-// seconds for a question and 20 for other operations, then gets [gpu.ErrTimeout].
-// Until the call returns, further calls under the same guard fail at once.
+// A wedged driver blocks a C call in the kernel, and nothing can abort it. Each
+// call therefore runs in a goroutine of the [Library] and under a guard. There is
+// one guard for each GPU and one for calls that concern the node. The caller waits
+// until its context ends or the call's own limit is over, two seconds for a reading
+// and 20 for other operations, and then gets [gpu.ErrTimeout]. Until the call
+// returns, further calls under the same guard fail at once.
 //
-//	what hangs          what goes on
-//	a call for a GPU    all calls for other GPUs
-//	a call for the node all calls for GPUs, once the library is started
-//	Init                nothing: no GPU is known
+//	hanging call        calls that still work
+//	a call for a GPU    calls for other GPUs
+//	a call for the node calls for GPUs, once the library is started
+//	Init                none: no GPU is known
 //
-// A call that hangs keeps its goroutine until the driver answers. For each GPU
-// that is at most three: the call, a reading that waits for it to return, and the
-// wait for events.
+// A call that hangs keeps its goroutine until the driver answers. There are at most
+// three for each GPU: the call, a reading that waits for it to return, and the wait
+// for events.
 package nvml

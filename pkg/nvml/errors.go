@@ -11,9 +11,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// check maps an NVML return code to an error: nil for success, otherwise the
-// operation, the sentinel that fits and NVML's own words. A code that says
-// nothing (NVML_ERROR_UNKNOWN) carries no sentinel.
+// check returns nil for success, and otherwise an error with the operation, the
+// sentinel for the return code and NVML's text. There is no sentinel for a code
+// without a meaning, such as NVML_ERROR_UNKNOWN.
 func check(operation string, ret nvml.Return) error {
 	if ret == nvml.SUCCESS {
 		return nil
@@ -48,7 +48,7 @@ func sentinelOf(ret nvml.Return) error {
 		nvml.ERROR_RESET_TYPE_NOT_SUPPORTED:
 		return gpu.ErrNotSupported
 	case nvml.ERROR_NO_PERMISSION,
-		// The device cgroup or the like keeps this process from the GPU.
+		// For example, the device cgroup denies access to the GPU.
 		nvml.ERROR_OPERATING_SYSTEM:
 		return gpu.ErrPermission
 	case nvml.ERROR_NOT_FOUND,
@@ -73,14 +73,14 @@ func sentinelOf(ret nvml.Return) error {
 	}
 }
 
-// required is check for a fact without which a GPU cannot be used. A code that says
-// nothing is not [gpu.ErrLost]: a GPU that was lost and answers again has been
-// reset, and its faults end with that.
+// required is check for a fact without which a GPU cannot be used. It does not map
+// NVML_ERROR_UNKNOWN to [gpu.ErrLost]: the faults of a GPU that was lost end when it
+// answers again, because that takes a reset.
 func required(operation string, ret nvml.Return) error { return check(operation, ret) }
 
-// optional is check for a fact that a GPU may lack. It reports whether the fact
-// is there. The error is nil unless the whole GPU is in doubt, because an odd
-// answer about one fact must not take a working GPU out of service.
+// optional reports whether a fact that a GPU may lack was read. It returns an error
+// only if the code concerns the whole GPU, because a failure to read one fact must
+// not take a working GPU out of service.
 func optional(operation string, ret nvml.Return) (bool, error) {
 	for _, doubt := range []error{gpu.ErrLost, gpu.ErrNotReady, gpu.ErrTimeout} {
 		if errors.Is(sentinelOf(ret), doubt) {

@@ -60,18 +60,18 @@ func TestReturnCodesMeanSentinels(t *testing.T) {
 
 func TestAnUnknownCodeIsAnErrorOfItsOwn(t *testing.T) {
 	if err := check("read its UUID", nvml.ERROR_UNKNOWN); err == nil || errors.Is(err, gpu.ErrLost) {
-		t.Errorf("an operation fails with %v, want an error that blames nobody", err)
+		t.Errorf("an operation fails with %v, want an error without a sentinel", err)
 	}
 	if err := required("read its UUID", nvml.ERROR_UNKNOWN); err == nil || errors.Is(err, gpu.ErrLost) {
-		t.Errorf("an identity that is not told gives %v: a GPU that answers the next time was not lost", err)
+		t.Errorf("a missing identity returns %v, which must not be ErrLost", err)
 	}
-	if told, err := optional("read its brand", nvml.ERROR_UNKNOWN); told || err != nil {
-		t.Errorf("an optional fact is told=%v with error %v, want it to be absent", told, err)
+	if present, err := optional("read its brand", nvml.ERROR_UNKNOWN); present || err != nil {
+		t.Errorf("an optional fact: present=%v with error %v, want it absent", present, err)
 	}
 }
 
-func TestALostGPUIsNoAbsentFact(t *testing.T) {
-	if told, err := optional("read its brand", nvml.ERROR_GPU_IS_LOST); told || !errors.Is(err, gpu.ErrLost) {
-		t.Errorf("told=%v with error %v, want %v", told, err, gpu.ErrLost)
+func TestALostGPUIsAnError(t *testing.T) {
+	if present, err := optional("read its brand", nvml.ERROR_GPU_IS_LOST); present || !errors.Is(err, gpu.ErrLost) {
+		t.Errorf("present=%v with error %v, want %v", present, err, gpu.ErrLost)
 	}
 }

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// eventWait bounds one wait for events, and with it how long a Watch takes to
-	// end. It is also when to watch a GPU again after that has failed.
+	// eventWait limits one wait for events, and so how long a Watch takes to end. It
+	// is also the delay before the first retry after a watch has failed.
 	eventWait = time.Second
-	// rewatchTime is the same after it has failed more than once.
+	// rewatchTime is the delay before later retries.
 	rewatchTime = 30 * time.Second
 )
 
-// eventKinds are the NVML events that are asked for, as far as a GPU supports
-// them.
+// eventKinds maps the NVML events that a Watch registers for, if the GPU supports
+// them, to their kinds.
 var eventKinds = map[uint64]gpu.EventKind{
 	nvml.EventTypeXidCriticalError:      gpu.EventXID,
 	nvml.EventTypeDoubleBitEccError:     gpu.EventECC,
@@ -35,27 +35,25 @@ var eventKinds = map[uint64]gpu.EventKind{
 	nvml.EventTypeGpuRecoveryAction:     gpu.EventRecovery,
 }
 
-// xidKinds are the XIDs that say what has happened by themselves; see NVIDIA's
-// XID catalogue.
+// xidKinds maps the XIDs that have a kind of their own; see NVIDIA's XID catalogue.
 var xidKinds = map[uint64]gpu.EventKind{
 	74: gpu.EventLink, // NVLink error
 	79: gpu.EventLost, // GPU has fallen off the bus
 }
 
-// Watch calls on for every hardware event until ctx ends, one at a time, and
-// then returns nil. It watches the GPUs that Snapshot last found and follows
-// when Snapshot finds others, so it waits while there are none. NVML tells XIDs
-// only: the event of an XID with a kind of its own carries that kind and the
-// number. Watch also calls on with [gpu.EventAnswer]; one Watch at a time gets
-// each of these.
+// Watch calls on for each hardware event, one at a time, until ctx ends, and then
+// returns nil. It watches the GPUs of the last Snapshot; if there are none, it waits
+// for a Snapshot that finds some. The event of an XID with a kind of its own has
+// that kind and the number. Watch also calls on with [gpu.EventAnswer]; only one
+// Watch receives each of these.
 //
-// Each GPU has an event set and a goroutine of its own, so a GPU that hangs in any
-// call for events delays no event of another, and nothing frees a set below a
-// call that hangs in it. The events of a GPU before it is watched are lost, and a
-// GPU that offers no events is logged and not watched: scan from time to time.
+// Each GPU has its own event set and goroutine, so a GPU that hangs does not delay
+// the events of another, and no set is freed during a call that uses it. Callers
+// must also scan from time to time, because events before the GPU is watched are
+// lost and a GPU that does not support events is only logged.
 //
-// Watch fails if NVML lets it watch no GPU, although one offers events, and with
-// [gpu.ErrTimeout] if NVML does not return after ctx has ended.
+// Watch returns an error if some GPUs support events and none of them can be
+// watched, and [gpu.ErrTimeout] if NVML does not return after ctx has ended.
 func (l *Library) Watch(ctx context.Context, on func(gpu.Event)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -87,17 +85,17 @@ func (l *Library) Watch(ctx context.Context, on func(gpu.Event)) error {
 	}
 }
 
-// watch is a Watch that runs.
+// watch is a running Watch.
 type watch struct {
 	library *Library
 	events  chan gpu.Event
 	states  chan watcherState
-	quit    chan struct{} // closed when nobody receives any more
-	// watchers that have not ended, by the UUID of their GPU.
+	quit    chan struct{} // closed when the Watch stops receiving
+	// watchers holds the watchers that have not ended by the UUID of their GPU.
 	watchers map[string]*watcher
 }
 
-// watcherState is news of a watcher: that it watches, why it does not, or that it
+// watcherState reports that a watcher watches (err is nil), cannot watch (err) or
 // has ended.
 type watcherState struct {
 	watcher *watcher
@@ -105,8 +103,8 @@ type watcherState struct {
 	ended   bool
 }
 
-// follow watches the GPUs that there are, and no others. It returns a channel
-// that is closed when there are others.
+// follow starts a watcher for each GPU of the last Snapshot and stops the others. It
+// returns a channel that is closed when the GPUs change.
 func (w *watch) follow(ctx context.Context) <-chan struct{} {
 	lib, gpus, changed := w.library.watched()
 	for uuid, r := range w.watchers {
@@ -134,7 +132,7 @@ func (w *watch) start(ctx context.Context, r *watcher) {
 	}()
 }
 
-// note takes in the state of a watcher.
+// note records the state of a watcher.
 func (w *watch) note(s watcherState) {
 	if s.ended {
 		delete(w.watchers, s.watcher.uuid)
@@ -142,8 +140,8 @@ func (w *watch) note(s watcherState) {
 	s.watcher.err = s.err
 }
 
-// failed returns why no GPU is watched; nil if one is, or is about to be, or if
-// none offers events.
+// failed returns why no GPU is watched. It returns nil if one is watched or is about
+// to be, or if none supports events.
 func (w *watch) failed() error {
 	var errs []error
 	for _, uuid := range slices.Sorted(maps.Keys(w.watchers)) {
@@ -157,7 +155,7 @@ func (w *watch) failed() error {
 	return errors.Join(errs...)
 }
 
-// stop waits for the watchers to end, whose context has ended.
+// stop waits for the watchers to end. Their context must have ended.
 func (w *watch) stop() error {
 	patience := time.NewTimer(3 * eventWait)
 	defer patience.Stop()

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// watched is a Watch that runs.
+// watched is a running Watch.
 type watched struct {
 	events chan gpu.Event
 	done   chan error
@@ -122,7 +122,7 @@ func TestWatchFollowsTheGPUsThatCome(t *testing.T) {
 	w.ends(t)
 }
 
-func TestWatchTellsOfAGPUThatNVMLCallsLost(t *testing.T) {
+func TestWatchReportsAGPUThatNVMLCallsLost(t *testing.T) {
 	t.Parallel()
 	sim := simulate(t, "t4")
 	l := nvml.New(sim.NVML())
@@ -138,7 +138,7 @@ func TestWatchTellsOfAGPUThatNVMLCallsLost(t *testing.T) {
 	w.ends(t)
 }
 
-func TestWatchFailsWhereNVMLRefusesToWait(t *testing.T) {
+func TestWatchFailsIfNVMLRefusesToWait(t *testing.T) {
 	t.Parallel()
 	sim := simulate(t, "t4")
 	l := nvml.New(sim.NVML())
@@ -221,7 +221,7 @@ func TestAGPUThatHangsInRegistrationIsUnreadable(t *testing.T) {
 	snapshot(t, l)
 	hang(t, sim, "DeviceRegisterEvents", 3)
 	w := watch(t, l)
-	w.tells(t, gpu.EventAnswer)
+	w.expect(t, gpu.EventAnswer)
 	if u := others(t, snapshot(t, l)); !errors.Is(u.Err, gpu.ErrTimeout) {
 		t.Errorf("unreadable for %v, want %v", u.Err, gpu.ErrTimeout)
 	}
@@ -247,6 +247,6 @@ func TestAWatchOfGPUsWithoutEventsWaits(t *testing.T) {
 	if err := l.Check(t.Context(), address); err == nil {
 		t.Error("a GPU that hangs answers")
 	}
-	w.tells(t, gpu.EventAnswer)
+	w.expect(t, gpu.EventAnswer)
 	w.ends(t)
 }

@@ -69,7 +69,7 @@ func TestAFabricThatIsNotCompleted(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(before, readFabric(t, l, 0)); diff != "" {
-				t.Errorf("the GPU beside it (-want +got):\n%s", diff)
+				t.Errorf("the other GPU (-want +got):\n%s", diff)
 			}
 			err := sim.AddProcess(1, nvmlsim.Process{PID: 7})
 			if !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "802") {
@@ -107,7 +107,7 @@ func TestACliqueThatChanges(t *testing.T) {
 	}
 }
 
-func TestAFabricThatIsNotToldIsAbsent(t *testing.T) {
+func TestAFabricThatIsNotReportedIsAbsent(t *testing.T) {
 	sim := simulate(t, "gb200")
 	lib := withoutSymbol{sim.NVML(), "nvmlDeviceGetGpuFabricInfo"}
 	if diff := cmp.Diff(fabricOf{}, readFabric(t, nvml.New(lib), 0)); diff != "" {

@@ -12,18 +12,17 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// libraryName is what the driver installs; the link's target carries the
+// libraryName is the link to the library; the name of its target contains the
 // driver's version.
 const libraryName = "libnvidia-ml.so.1"
 
-// FindLibrary gives what to open as NVIDIA's management library below
-// driverRoot: a path with its links resolved inside that root, or for the root
-// "/" also the bare name, for the loader to find by its own configuration. It
-// fails with [gpu.ErrNotReady], since the library comes with the driver.
+// FindLibrary returns the path of NVIDIA's management library below driverRoot, with
+// links resolved inside that root. If the root is "/" and the path does not exist,
+// it returns the bare name, which the loader finds by its own configuration. It
+// returns [gpu.ErrNotReady] if the library is missing: the driver installs it.
 func FindLibrary(driverRoot string) (string, error) {
 	for _, dir := range gpu.LibraryDirs() {
-		// A driver root is another system's root: its absolute links must not
-		// lead out of it.
+		// Absolute links in a driver root are relative to that root.
 		path, err := securejoin.SecureJoin(driverRoot, filepath.Join(dir, libraryName))
 		if err != nil {
 			return "", fmt.Errorf("find %s below driver root %s: %w: %w", libraryName, driverRoot, gpu.ErrNotReady, err)

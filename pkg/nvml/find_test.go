@@ -73,7 +73,7 @@ func TestADriverRootWithoutADriverIsNotReady(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNoLibraryIsNotReady(t *testing.T) {
+func TestADamagedLibraryIsNotReady(t *testing.T) {
 	root := t.TempDir()
 	file := "usr/lib64/" + libraryName
 	mkdir(t, root, file)

@@ -27,8 +27,8 @@ func hang(t *testing.T, sim *nvmlsim.Sim, method string, index int) {
 	must(t, sim.FailCalls(nvmlsim.CallFault{Method: method, GPU: &index, Hang: forever}))
 }
 
-// tells waits for an event of that kind.
-func (w watched) tells(t *testing.T, kind gpu.EventKind) {
+// expect waits for an event of that kind.
+func (w watched) expect(t *testing.T, kind gpu.EventKind) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
 	for {
@@ -60,8 +60,8 @@ func TestAGPUThatHangsFromTheStart(t *testing.T) {
 
 			w := watch(t, l)
 			must(t, sim.ClearFaults())
-			eventually(t, "an event tells that it answers", func() bool {
-				w.tells(t, gpu.EventAnswer)
+			eventually(t, "an event reports that it answers", func() bool {
+				w.expect(t, gpu.EventAnswer)
 				return len(snapshot(t, l).GPUs) == 8
 			})
 			w.ends(t)
@@ -81,7 +81,7 @@ func TestTheAnswerOfASlowGPUIsNotAskedForAgain(t *testing.T) {
 	w := watch(t, l)
 	must(t, sim.ClearFaults())
 	eventually(t, "the GPU answers", func() bool {
-		w.tells(t, gpu.EventAnswer)
+		w.expect(t, gpu.EventAnswer)
 		hang(t, sim, "DeviceGetHandleByIndex", 3)
 		node := snapshot(t, l)
 		must(t, sim.ClearFaults())
@@ -147,7 +147,7 @@ func TestACallForTheNodeThatHangsStopsNoGPU(t *testing.T) {
 	}
 }
 
-func TestAGPUThatStopsAnsweringInAnOperationIsToldOf(t *testing.T) {
+func TestAGPUThatStopsAnsweringInAnOperationIsReported(t *testing.T) {
 	t.Parallel()
 	sim := simulate(t, "dgx1-v100")
 	l := nvml.New(sim.NVML())
@@ -157,11 +157,11 @@ func TestAGPUThatStopsAnsweringInAnOperationIsToldOf(t *testing.T) {
 	if err := l.Check(t.Context(), address); !errors.Is(err, gpu.ErrTimeout) {
 		t.Errorf("check: %v, want %v", err, gpu.ErrTimeout)
 	}
-	w.tells(t, gpu.EventAnswer)
+	w.expect(t, gpu.EventAnswer)
 	others(t, snapshot(t, l))
 	must(t, sim.ClearFaults())
-	eventually(t, "an event tells that it answers", func() bool {
-		w.tells(t, gpu.EventAnswer)
+	eventually(t, "an event reports that it answers", func() bool {
+		w.expect(t, gpu.EventAnswer)
 		return len(snapshot(t, l).GPUs) == 8
 	})
 }
@@ -206,8 +206,8 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// Every method with a context returns when that ends, whatever hangs. A new
-// method has to join this table.
+// Each method with a context returns when that ends, even if the driver hangs. Add
+// new methods to this table.
 func TestNoMethodOutlastsItsContext(t *testing.T) {
 	address, profile := gpu.PCIAddress{Bus: 0x07}, gpu.Profile{Slices: 1, MemoryGB: 5}
 	calls := map[string]func(context.Context, *nvml.Library) error{

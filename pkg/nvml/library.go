@@ -16,40 +16,39 @@ import (
 // Library reads the GPUs of a node. Its methods may be called from several
 // goroutines.
 type Library struct {
-	// open gives the vendor's library, which may not be installed yet.
+	// open opens the vendor's library, which may not be installed yet.
 	open func() (nvml.Interface, error)
 	// node guards the calls that concern the node as a whole, starting the
 	// library among them.
 	node *guard
-	// reset is nil where GPUs may not be reset.
+	// reset is nil if GPUs may not be reset.
 	reset ResetFunc
 
 	mu sync.Mutex
-	// lib is nil until it could be opened.
+	// lib is nil until open succeeds.
 	lib nvml.Interface
-	// ready: Init has succeeded.
+	// ready is true if Init has succeeded.
 	ready bool
-	// head is what the driver last said of the node; nil unless ready.
+	// head is the last reading of the node; nil unless ready.
 	head  *head
 	slots map[int]*slot // by NVML index
-	// gpus that the last Snapshot read: NVML index by UUID. It is replaced and
-	// never modified; changed is closed and replaced with it.
+	// gpus holds the NVML indexes of the GPUs in the last Snapshot by UUID. The map
+	// is replaced and never modified. Then changed is closed and replaced too.
 	gpus    map[string]int
 	changed chan struct{}
-	// watches that hold an event set.
+	// watches counts the watchers, each of which may hold an event set.
 	watches int
-	// news has an item when Snapshot would return something else than before
-	// without an event of the hardware; see [gpu.EventAnswer].
+	// news has an item if a new Snapshot would differ from the last one without an
+	// event of the hardware; see [gpu.EventAnswer].
 	news chan struct{}
 }
 
 // Open prepares to read real GPUs with the driver installed below driverRoot
-// ("/" for the host's own). Nothing is opened yet: while the driver is missing
-// or not loaded, Snapshot fails with [gpu.ErrNotReady], and it succeeds once
-// the driver is there.
+// ("/" for the host's own). It does not open the library: Snapshot returns
+// [gpu.ErrNotReady] until the driver is installed and loaded.
 //
-// A process that has loaded the library keeps that version; after an update of
-// the driver Snapshot fails with [gpu.ErrNotReady] until the process restarts.
+// A process keeps the version of the library that it has loaded. After an update of
+// the driver, Snapshot returns [gpu.ErrNotReady] until the process restarts.
 func Open(driverRoot string) *Library {
 	return newLibrary(func() (nvml.Interface, error) {
 		path, err := FindLibrary(driverRoot)
@@ -60,7 +59,7 @@ func Open(driverRoot string) *Library {
 	})
 }
 
-// New reads the GPUs behind lib, for instance a simulator's.
+// New returns a Library that reads the GPUs behind lib, such as a simulator.
 func New(lib nvml.Interface) *Library {
 	return newLibrary(func() (nvml.Interface, error) { return lib, nil })
 }
@@ -75,7 +74,8 @@ func newLibrary(open func() (nvml.Interface, error)) *Library {
 	}
 }
 
-// start initialises the library unless it is. Callers hold the node guard.
+// start initialises the library if it is not initialised. Callers hold the node
+// guard.
 func (l *Library) start() (nvml.Interface, error) {
 	l.mu.Lock()
 	lib, ready := l.lib, l.ready
@@ -100,10 +100,10 @@ func (l *Library) start() (nvml.Interface, error) {
 			s.forget()
 		}
 	case nvml.ERROR_LIBRARY_NOT_FOUND:
-		// It may be somewhere else the next time.
+		// A later installation of the driver may put it at another path.
 		l.lib = nil
 	default:
-		// go-nvml has loaded it, and loads no second copy over it.
+		// go-nvml has loaded the library and does not load it twice.
 		l.lib = lib
 	}
 	if err := check("start NVML", ret); err != nil {
@@ -112,7 +112,7 @@ func (l *Library) start() (nvml.Interface, error) {
 	return lib, nil
 }
 
-// startHints say what to do about a library that does not start.
+// startHints holds advice for each reason why the library does not start.
 var startHints = map[nvml.Return]string{
 	nvml.ERROR_LIBRARY_NOT_FOUND:       "; " + libraryName + " is missing or cannot be loaded: install the NVIDIA driver or correct the driver root",
 	nvml.ERROR_DRIVER_NOT_LOADED:       "; load the kernel module nvidia",
@@ -120,8 +120,8 @@ var startHints = map[nvml.Return]string{
 	nvml.ERROR_LIB_RM_VERSION_MISMATCH: "; the driver was updated under this process, which must be restarted",
 }
 
-// stop undoes start, so that the next one enumerates the GPUs afresh. Callers
-// hold the node guard.
+// stop shuts the library down, so that the next start enumerates the GPUs again.
+// Callers hold the node guard.
 func (l *Library) stop() error {
 	l.mu.Lock()
 	lib, ready := l.lib, l.ready
@@ -140,9 +140,8 @@ func (l *Library) notReady() {
 	l.ready, l.head = false, nil
 }
 
-// started returns the initialised library. Once that is done it asks nothing of
-// the driver, so a call that hangs for another GPU or for the node does not
-// matter.
+// started returns the initialised library. If the library is initialised already,
+// started does not call the driver, so it does not wait for other calls that hang.
 func (l *Library) started(ctx context.Context) (nvml.Interface, error) {
 	l.mu.Lock()
 	lib, ready := l.lib, l.ready
@@ -153,17 +152,17 @@ func (l *Library) started(ctx context.Context) (nvml.Interface, error) {
 	return do(ctx, l.node, "start NVML", l.start)
 }
 
-// tell makes the Watch that runs, or the next one, say that a Snapshot is due.
-func (l *Library) tell() {
+// notify makes the running Watch, or the next one, report that a Snapshot is due.
+func (l *Library) notify() {
 	select {
 	case l.news <- struct{}{}:
 	default: // one is due already
 	}
 }
 
-// Close shuts the library down. It does not, and fails with [gpu.ErrInUse],
-// while a call or a Watch is under way: NVML must not be torn down below them.
-// It waits for a driver that hangs no longer than two seconds.
+// Close shuts the library down. It returns [gpu.ErrInUse] and does nothing while a
+// call or a Watch is under way. It waits at most two seconds for a driver that
+// hangs.
 func (l *Library) Close() error {
 	if l.busy() {
 		return fmt.Errorf("shut NVML down: %w: a call is under way", gpu.ErrInUse)
@@ -184,21 +183,20 @@ func (l *Library) busy() bool {
 	return busy
 }
 
-// slot gives the slot of an index, which lasts as long as the Library, because
-// a call may be stuck in it.
+// slot returns the slot of an index. A slot lasts as long as the Library, because a
+// call may be stuck in it.
 func (l *Library) slot(index int) *slot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.slots[index]
 	if s == nil {
-		s = newSlot(l.tell)
+		s = newSlot(l.notify)
 		l.slots[index] = s
 	}
 	return s
 }
 
-// found records which GPUs answered and wakes every Watch if they are others
-// than before.
+// found records the GPUs of a Snapshot and wakes each Watch if they have changed.
 func (l *Library) found(gpus map[string]int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

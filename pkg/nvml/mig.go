@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// profileSuffixes tell apart profiles with the same slices and memory. NVML
-// states them by the number of the profile alone.
+// profileSuffixes holds the suffixes of profile names by NVML's profile number. They
+// distinguish profiles with the same slices and memory.
 var profileSuffixes = map[int]string{
 	nvml.GPU_INSTANCE_PROFILE_1_SLICE:        "",
 	nvml.GPU_INSTANCE_PROFILE_2_SLICE:        "",
@@ -37,9 +37,9 @@ var profileSuffixes = map[int]string{
 	nvml.GPU_INSTANCE_PROFILE_2_SLICE_ALL_ME: "+me.all",
 }
 
-// readMIG reads what a GPU says of Multi-Instance GPU. The mode is required,
-// and so are the partitions where it is on: a partition that nobody knows of
-// would be promised twice.
+// readMIG reads the MIG mode, the profiles and the partitions. The mode is required,
+// and so are the partitions if it is on: the memory of a partition that the driver
+// does not know would be allocated twice.
 func readMIG(_ nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 	current, pending, ret := device.GetMigMode()
 	if errors.Is(sentinelOf(ret), gpu.ErrNotSupported) {
@@ -60,12 +60,12 @@ func readMIG(_ nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 			continue
 		}
 		info, ret := device.GetGpuInstanceProfileInfo(number)
-		// A driver that does not know the number calls it invalid.
-		told, err := optional(fmt.Sprintf("read MIG profile %d", number), ret)
+		// A driver that does not know the number returns an error.
+		present, err := optional(fmt.Sprintf("read MIG profile %d", number), ret)
 		if err != nil {
 			return err
 		}
-		if !told {
+		if !present {
 			continue
 		}
 		profile, err := readProfile(device, number, info)
@@ -102,8 +102,8 @@ func readProfile(device nvml.Device, number int, info nvml.GpuInstanceProfileInf
 		MaxInstances:    int(info.InstanceCount),
 	}
 	placements, ret := device.GetGpuInstancePossiblePlacements(&info)
-	told, err := optional(fmt.Sprintf("read the placements of MIG profile %d", number), ret)
-	if err != nil || !told {
+	present, err := optional(fmt.Sprintf("read the placements of MIG profile %d", number), ret)
+	if err != nil || !present {
 		return profile, err
 	}
 	for _, p := range placements {
@@ -113,8 +113,8 @@ func readProfile(device nvml.Device, number int, info nvml.GpuInstanceProfileInf
 	return profile, nil
 }
 
-// memoryGB gives the number before "gb" in a profile's name: the share of the
-// GPU's memory, rounded up to eighths, of the memory in whole GiB.
+// memoryGB returns the number before "gb" in a profile's name: the profile's share of
+// the GPU's memory, rounded up to eighths, times the memory in whole GiB.
 func memoryGB(profileMiB, gpuBytes uint64) int {
 	if gpuBytes == 0 {
 		return 0
@@ -128,7 +128,7 @@ func placement(p nvml.GpuInstancePlacement) gpu.Placement {
 	return gpu.Placement{Start: int(p.Start), Size: int(p.Size)}
 }
 
-// migDevice is a compute instance as its MIG device describes it.
+// migDevice is the compute instance of a MIG device.
 type migDevice struct {
 	computeInstance int
 	uuid            string

@@ -14,29 +14,29 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// revertTimeout bounds how long [Library.SetMIGMode] takes a mode back after the
-// time of its caller is over.
+// revertTimeout limits how long [Library.SetMIGMode] reverts a mode after its
+// context has ended.
 const revertTimeout = time.Second
 
 // ResetFunc resets the GPU at the address. NVML has no call for it.
 type ResetFunc func(ctx context.Context, address gpu.PCIAddress) error
 
-// AllowReset lets [Library.SetMIGMode] reset GPUs that nothing uses. It is
-// called before anything else.
+// AllowReset lets [Library.SetMIGMode] reset GPUs that are not in use. Call it
+// before any other method.
 func (l *Library) AllowReset(reset ResetFunc) { l.reset = reset }
 
-// SetMIGMode switches the MIG mode of the GPU at the address, and has an effect
-// when it returns without an error. With an error nothing is left pending for
-// the next reset, unless the process ends meanwhile; see
-// [Library.CancelPendingMIGMode]. The error wraps [gpu.ErrInUse] while a process or an instance
-// uses the GPU, and [gpu.ErrNotSupported] where the mode takes a reset (Ampere)
-// that is not allowed.
+// SetMIGMode switches the MIG mode of the GPU at the address. The mode is active
+// when it returns nil. After an error no mode is pending for the next reset, unless
+// the process ends meanwhile; see [Library.CancelPendingMIGMode]. The error wraps
+// [gpu.ErrInUse] if a process or an instance uses the GPU, and
+// [gpu.ErrNotSupported] if the mode takes a reset (Ampere) that is not allowed.
 func (l *Library) SetMIGMode(ctx context.Context, address gpu.PCIAddress, on bool) error {
 	mode, operation := nvml.DEVICE_MIG_DISABLE, "switch off the MIG mode of"
 	if on {
 		mode, operation = nvml.DEVICE_MIG_ENABLE, "switch on the MIG mode of"
 	}
-	// A call that is given up must know, whether ctx has ended or not.
+	// setMIGMode must revert the mode if its caller has stopped waiting, even if
+	// ctx has not ended.
 	attempt, abandon := context.WithCancel(ctx)
 	needsReset, err := onGPU(ctx, l, address, operation, func(device nvml.Device) (bool, error) {
 		return setMIGMode(attempt, device, mode, l.reset != nil)
@@ -47,7 +47,7 @@ func (l *Library) SetMIGMode(ctx context.Context, address gpu.PCIAddress, on boo
 	}
 	resetErr := l.reset(ctx, address)
 	if ctx.Err() != nil {
-		// The mode must not stay pending because the caller's time is over.
+		// Even after the end of ctx the mode must not stay pending.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), revertTimeout)
 		defer cancel()
@@ -66,8 +66,8 @@ func (l *Library) SetMIGMode(ctx context.Context, address gpu.PCIAddress, on boo
 	return err
 }
 
-// MIGMode reads the MIG mode of the GPU at the address now, and the one that it
-// has after its next reset. Both are off on a GPU without MIG.
+// MIGMode returns the MIG mode of the GPU at the address, and its mode after the
+// next reset. Both are off on a GPU without MIG.
 func (l *Library) MIGMode(ctx context.Context, address gpu.PCIAddress) (on, pending bool, err error) {
 	type modes struct{ on, pending bool }
 	both, err := onGPU(ctx, l, address, "read the MIG mode of", func(device nvml.Device) (modes, error) {
@@ -80,12 +80,11 @@ func (l *Library) MIGMode(ctx context.Context, address gpu.PCIAddress) (on, pend
 	return both.on, both.pending, err
 }
 
-// CancelPendingMIGMode takes back a MIG mode of the GPU at the address that waits
-// for a reset, so that the next reset or reboot leaves the mode as it is now. It
-// mends what a process leaves that ends between the two steps of
-// [Library.SetMIGMode]. It succeeds if nothing is pending, also on a GPU without
-// MIG. NVML does not tell who has set a mode: callers must know that the pending
-// one is theirs and no administrator's.
+// CancelPendingMIGMode reverts a pending MIG mode of the GPU at the address, so that
+// the next reset or reboot does not change the mode. A process that ends between the
+// two steps of [Library.SetMIGMode] leaves the mode pending. CancelPendingMIGMode
+// succeeds if no mode is pending, also on a GPU without MIG. NVML does not report
+// which program set a mode: the caller must know that it was not an administrator.
 func (l *Library) CancelPendingMIGMode(ctx context.Context, address gpu.PCIAddress) error {
 	_, err := onGPU(ctx, l, address, "take back the pending MIG mode of", func(device nvml.Device) (struct{}, error) {
 		current, _, ret := device.GetMigMode()
@@ -100,9 +99,9 @@ func (l *Library) CancelPendingMIGMode(ctx context.Context, address gpu.PCIAddre
 	return err
 }
 
-// setMIGMode sets a mode and reports whether it waits for a reset. If ctx has ended
-// meanwhile, because the driver hung, nobody resets the GPU and the mode is taken
-// back.
+// setMIGMode sets a mode and reports whether it needs a reset of the GPU. If ctx
+// ended while the driver hung, setMIGMode reverts the mode, because its caller does
+// not reset the GPU any more.
 func setMIGMode(ctx context.Context, device nvml.Device, mode int, mayReset bool) (needsReset bool, err error) {
 	current, pending, ret := device.GetMigMode()
 	if err := required("read its MIG mode", ret); err != nil {
@@ -134,8 +133,8 @@ func setMIGMode(ctx context.Context, device nvml.Device, mode int, mayReset bool
 	return false, errors.Join(err, revert(device, current))
 }
 
-// revert takes back a mode that waits for a reset, which may come for other
-// reasons, and checks that nothing is pending any more.
+// revert sets the pending mode to the current one and checks the result. A pending
+// mode would become active with any later reset.
 func revert(device nvml.Device, current int) error {
 	_, pending, ret := device.GetMigMode()
 	if ret == nvml.SUCCESS && pending == current {
@@ -154,7 +153,7 @@ func revert(device nvml.Device, current int) error {
 	return nil
 }
 
-// whoUses says what keeps a GPU busy and what to do about it.
+// whoUses returns the advice for a GPU in use, with the PIDs of its processes.
 func whoUses(device nvml.Device) string {
 	if pids := users(device); len(pids) > 0 {
 		return fmt.Sprintf("stop what uses the GPU: process %s", strings.Join(pids, ", "))

@@ -8,9 +8,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// The names of brands and architectures are those that NVIDIA's DRA driver
-// publishes, so that selectors written for it match. A value without a name
-// here is left out.
+// NVIDIA's DRA driver publishes the same names of brands and architectures, so
+// selectors written for it match. A value without a name here is left out.
 
 var brandNames = map[nvml.BrandType]string{
 	nvml.BRAND_QUADRO:              "Quadro",
@@ -53,8 +52,7 @@ var addressingModeNames = map[nvml.DeviceAddressingModeType]string{
 var computeModes = map[nvml.ComputeMode]gpu.ComputeMode{
 	nvml.COMPUTEMODE_DEFAULT:    gpu.ComputeModeDefault,
 	nvml.COMPUTEMODE_PROHIBITED: gpu.ComputeModeProhibited,
-	// One context per GPU was split off in the days of CUDA 4 and means the
-	// same to everybody who wants to share the GPU.
+	// CUDA 4 split this mode off; neither mode allows two processes on the GPU.
 	nvml.COMPUTEMODE_EXCLUSIVE_THREAD:  gpu.ComputeModeExclusiveProcess,
 	nvml.COMPUTEMODE_EXCLUSIVE_PROCESS: gpu.ComputeModeExclusiveProcess,
 }
@@ -65,9 +63,8 @@ var linkRemotes = map[nvml.IntNvLinkDeviceType]gpu.LinkRemote{
 	nvml.NVLINK_DEVICE_TYPE_SWITCH: gpu.RemoteSwitch,
 }
 
-// coresPerMultiprocessor gives the FP32 cores of one SM, from the throughput
-// table of the CUDA C++ programming guide; 0 for compute capabilities that are
-// not in it.
+// coresPerMultiprocessor returns the FP32 cores of one SM, from the throughput table
+// of the CUDA C++ programming guide, or 0 for an unknown compute capability.
 func coresPerMultiprocessor(cc gpu.Version) int {
 	switch {
 	case cc.Major == 3:

@@ -11,18 +11,18 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// readLinks reads the NVLinks that the GPU has, up or down.
+// readLinks reads the NVLinks of the GPU, active or not.
 func readLinks(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 	for number := range nvml.NVLINK_MAX_LINKS {
 		state, ret := device.GetNvLinkState(number)
 		if ret == nvml.ERROR_INVALID_ARGUMENT {
 			return nil // beyond the last link that this driver knows
 		}
-		told, err := optional(fmt.Sprintf("read NVLink %d", number), ret)
+		present, err := optional(fmt.Sprintf("read NVLink %d", number), ret)
 		if err != nil {
 			return err
 		}
-		if !told {
+		if !present {
 			continue
 		}
 		link := gpu.Link{Number: number, Active: state == nvml.FEATURE_ENABLED}
@@ -37,30 +37,30 @@ func readLinks(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 func readRemote(lib nvml.Interface, device nvml.Device, link *gpu.Link) error {
 	if has(lib, "nvmlDeviceGetNvLinkRemoteDeviceType") {
 		kind, ret := device.GetNvLinkRemoteDeviceType(link.Number)
-		if told, err := optional(fmt.Sprintf("read the far end of NVLink %d", link.Number), ret); err != nil {
+		if present, err := optional(fmt.Sprintf("read the far end of NVLink %d", link.Number), ret); err != nil {
 			return err
-		} else if told {
+		} else if present {
 			link.Remote = linkRemotes[kind]
 		}
 	}
 	pci, ret := device.GetNvLinkRemotePciInfo(link.Number)
-	told, err := optional(fmt.Sprintf("read the PCI address at the far end of NVLink %d", link.Number), ret)
+	present, err := optional(fmt.Sprintf("read the PCI address at the far end of NVLink %d", link.Number), ret)
 	if err != nil {
 		return err
 	}
-	// A far end that is no PCI device here, such as a switch in another tray,
-	// has an address that is empty or all ones.
-	if address, err := gpu.ParsePCIAddress(text(pci.BusId[:])); told && err == nil {
+	// The address is empty or all ones if the far end is not a PCI device of this
+	// node, such as a switch in another tray.
+	if address, err := gpu.ParsePCIAddress(text(pci.BusId[:])); present && err == nil {
 		link.RemoteAddress = &address
 	}
 	return nil
 }
 
-// readFabric reads how far the GPU has come in joining its NVSwitch fabric, and
-// the multi-node fabric it has joined. GPUs that join none, such as PCIe cards,
-// bridged ones and those behind NVSwitch before Hopper, report that they do not
-// support it. The switches of one node make a fabric without a cluster UUID, which
-// is no [gpu.Fabric].
+// readFabric reads the state of the GPU's registration with its NVSwitch fabric, and
+// the multi-node fabric that it has joined. GPUs that do not join a fabric report
+// that they do not support it: PCIe cards, bridged GPUs, and GPUs behind NVSwitch
+// before Hopper. The fabric of a single node has no cluster UUID and is not reported
+// as a [gpu.Fabric].
 func readFabric(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 	if !has(lib, "nvmlDeviceGetGpuFabricInfo") {
 		return nil
@@ -68,8 +68,8 @@ func readFabric(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 	// The versioned successors of this call cannot be simulated: go-nvml
 	// returns a handler that calls the C library by itself.
 	info, ret := device.GetGpuFabricInfo()
-	told, err := optional("read its fabric", ret)
-	if err != nil || !told {
+	present, err := optional("read its fabric", ret)
+	if err != nil || !present {
 		return err
 	}
 	g.FabricState = fabricState(info)

@@ -53,7 +53,7 @@ event lost, XID 79, on GPU-8a56a4bc-e184-a047-2620-be19fdf913d5
 `
 	got, _, _ := strings.Cut(string(out), "PASS\n")
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("what was seen (-want +got):\n%s", diff)
+		t.Errorf("GPUs and events (-want +got):\n%s", diff)
 	}
 }
 

@@ -13,23 +13,21 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Check reports whether the GPU at the address answers. It asks for a fact that
-// only the GPU can tell, within microseconds if the GPU is healthy, and gives it
-// two seconds to answer. The error wraps [gpu.ErrLost] for a GPU that fell off
-// the bus or needs a reset, [gpu.ErrTimeout] for one that hangs,
-// [gpu.ErrNotReady] without a driver, and [gpu.ErrNotFound] for a GPU that the
-// node does not have.
+// Check returns nil if the GPU at the address answers. A healthy GPU answers within
+// microseconds; Check waits two seconds. The error wraps [gpu.ErrLost] if the GPU
+// fell off the bus or needs a reset, [gpu.ErrTimeout] if it hangs, [gpu.ErrNotReady]
+// if the driver is not loaded, and [gpu.ErrNotFound] if the node has no such GPU.
 func (l *Library) Check(ctx context.Context, address gpu.PCIAddress) error {
 	_, err := onGPUWithin(ctx, answerLimit, l, address, "check", func(device nvml.Device) (struct{}, error) {
-		// NVML keeps the GPU's identity in memory. It asks the GPU for this.
+		// NVML reads this from the GPU, but returns the identity from its cache.
 		_, err := memoryOf(device)
 		return struct{}{}, err
 	})
 	return err
 }
 
-// onGPU runs call for the GPU at the address, one at a time on each GPU. It waits
-// for no other GPU. Errors name the operation and the GPU.
+// onGPU runs call for the GPU at the address, one call at a time for each GPU. Errors
+// name the operation and the GPU.
 func onGPU[T any](ctx context.Context, l *Library, address gpu.PCIAddress, operation string, call func(nvml.Device) (T, error)) (T, error) {
 	return onGPUWithin(ctx, callLimit, l, address, operation, call)
 }
@@ -59,26 +57,26 @@ func onGPUWithin[T any](ctx context.Context, limit time.Duration, l *Library, ad
 	})
 }
 
-// find returns the slot of the GPU at the address. If no GPU has answered at that
-// address yet, find asks all GPUs and waits until one does. It does not conclude
-// that a GPU is missing while one is unreadable.
+// find returns the slot of the GPU at the address. If the address of no GPU read so
+// far matches, find reads all GPUs. It returns [gpu.ErrNotFound] only if all of them
+// could be read, because an unreadable one may be the GPU.
 func (l *Library) find(ctx context.Context, address gpu.PCIAddress) (*slot, error) {
 	if s := l.slotAt(address); s != nil {
 		return s, nil
 	}
-	head, err := l.askNode(ctx)
+	head, err := l.readNode(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer func() {
-		cancel() // so that there is nothing to wait for
+		cancel() // so that Wait returns at once
 		all.Wait()
 	}()
 	readings := make(chan reading, head.count)
 	for index := range head.count {
-		all.Go(func() { readings <- l.ask(ctx, head.lib, index) })
+		all.Go(func() { readings <- l.readGPU(ctx, head.lib, index) })
 	}
 	var silent error
 	for range head.count {
@@ -96,8 +94,7 @@ func (l *Library) find(ctx context.Context, address gpu.PCIAddress) (*slot, erro
 	return nil, fmt.Errorf("%w on this node", gpu.ErrNotFound)
 }
 
-// slotAt returns the slot of the GPU that answered last at the address, nil if
-// there is none.
+// slotAt returns the slot of the GPU last read at the address, or nil.
 func (l *Library) slotAt(address gpu.PCIAddress) *slot {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,9 +12,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// MIG reads what the GPU at the address says of Multi-Instance GPU now. It
-// fails with [gpu.ErrNotFound] for a GPU that the node does not have, and
-// otherwise as Snapshot does; so do the other operations.
+// MIG reads the MIG mode, profiles and partitions of the GPU at the address. Like
+// the other operations, it returns [gpu.ErrNotFound] if the node has no such GPU.
+// Other errors are the same as from Snapshot.
 func (l *Library) MIG(ctx context.Context, address gpu.PCIAddress) (gpu.MIG, error) {
 	return onGPU(ctx, l, address, "read the MIG partitions of", func(device nvml.Device) (gpu.MIG, error) {
 		memory, err := memoryOf(device)
@@ -27,11 +27,12 @@ func (l *Library) MIG(ctx context.Context, address gpu.PCIAddress) (gpu.MIG, err
 	})
 }
 
-// CreatePartition makes a GPU instance of the profile whose first memory slice
-// is start, and the compute instance that spans it. What is there of the two is
-// used; if the compute instance fails, a GPU instance of this call is destroyed.
-// The error wraps [gpu.ErrNotFound] where the GPU has no such profile or
-// placement, and [gpu.ErrNoCapacity] where there is no room.
+// CreatePartition creates a GPU instance of the profile whose first memory slice is
+// start, and the compute instance that spans it. It uses either instance if that
+// exists. If the compute instance cannot be created, CreatePartition destroys the
+// GPU instance that it created. The error wraps [gpu.ErrNotFound] if the GPU has no
+// such profile or placement, and [gpu.ErrNoCapacity] if the memory or the slices are
+// in use.
 func (l *Library) CreatePartition(ctx context.Context, address gpu.PCIAddress, profile gpu.Profile, start int) (gpu.Partition, error) {
 	operation := fmt.Sprintf("create %s@%d on", profile, start)
 	return onGPU(ctx, l, address, operation, func(device nvml.Device) (gpu.Partition, error) {
@@ -62,8 +63,8 @@ func (l *Library) CreatePartition(ctx context.Context, address gpu.PCIAddress, p
 }
 
 // DestroyPartition destroys the GPU instance of the profile whose first memory
-// slice is start, after the compute instances in it. Nothing there is no error.
-// The error wraps [gpu.ErrInUse] while a process uses it.
+// slice is start, after the compute instances in it. It succeeds if there is none.
+// The error wraps [gpu.ErrInUse] if a process uses the instance.
 func (l *Library) DestroyPartition(ctx context.Context, address gpu.PCIAddress, profile gpu.Profile, start int) error {
 	operation := fmt.Sprintf("destroy %s@%d on", profile, start)
 	_, err := onGPU(ctx, l, address, operation, func(device nvml.Device) (struct{}, error) {
@@ -87,7 +88,7 @@ func (l *Library) DestroyPartition(ctx context.Context, address gpu.PCIAddress, 
 	return err
 }
 
-// place is where an instance of a profile can be.
+// place is a profile and one of its possible placements.
 type place struct {
 	info      nvml.GpuInstanceProfileInfo
 	placement nvml.GpuInstancePlacement
@@ -104,11 +105,11 @@ func findPlace(device nvml.Device, profile gpu.Profile, start int) (place, error
 			continue
 		}
 		info, ret := device.GetGpuInstanceProfileInfo(number)
-		told, err := optional(fmt.Sprintf("read MIG profile %d", number), ret)
+		present, err := optional(fmt.Sprintf("read MIG profile %d", number), ret)
 		if err != nil {
 			return place{}, err
 		}
-		if !told || int(info.SliceCount) != profile.Slices || memoryGB(info.MemorySizeMB, memory) != profile.MemoryGB {
+		if !present || int(info.SliceCount) != profile.Slices || memoryGB(info.MemorySizeMB, memory) != profile.MemoryGB {
 			continue
 		}
 		placements, ret := device.GetGpuInstancePossiblePlacements(&info)
@@ -124,7 +125,7 @@ func findPlace(device nvml.Device, profile gpu.Profile, start int) (place, error
 	return place{}, fmt.Errorf("%w: the GPU has no such profile or placement; nvidia-smi mig -lgipp lists them", gpu.ErrNotFound)
 }
 
-// instance gives the GPU instance that is there, nil if there is none.
+// instance returns the GPU instance at the place, or nil.
 func (p place) instance(device nvml.Device) (nvml.GpuInstance, error) {
 	instances, ret := device.GetGpuInstances(&p.info)
 	if err := required("list its MIG instances", ret); err != nil {
@@ -142,8 +143,8 @@ func (p place) instance(device nvml.Device) (nvml.GpuInstance, error) {
 	return nil, nil
 }
 
-// span gives the compute instance that takes all of the GPU instance, made if
-// it is not there.
+// span returns the partition with the compute instance that spans the GPU instance.
+// It creates that compute instance if it does not exist.
 func (p place) span(instance nvml.GpuInstance) (gpu.Partition, error) {
 	is, ret := instance.GetInfo()
 	if err := check("read the GPU instance", ret); err != nil {
@@ -179,31 +180,31 @@ func (p place) span(instance nvml.GpuInstance) (gpu.Partition, error) {
 	return gpu.Partition{Placement: placement(p.placement), UUID: uuid, GPUInstanceID: int(is.Id), ComputeInstanceID: int(cs.Id)}, nil
 }
 
-// spanningProfile finds the compute instance profile with all slices of a GPU
+// spanningProfile returns the compute instance profile with all slices of a GPU
 // instance.
 func spanningProfile(instance nvml.GpuInstance, slices uint32) (nvml.ComputeInstanceProfileInfo, error) {
 	for number := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
 		info, ret := instance.GetComputeInstanceProfileInfo(number, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
-		told, err := optional(fmt.Sprintf("read compute instance profile %d", number), ret)
+		present, err := optional(fmt.Sprintf("read compute instance profile %d", number), ret)
 		if err != nil {
 			return info, err
 		}
-		if told && info.SliceCount == slices {
+		if present && info.SliceCount == slices {
 			return info, nil
 		}
 	}
 	return nvml.ComputeInstanceProfileInfo{}, fmt.Errorf("find the compute instance profile of %d slices: %w", slices, gpu.ErrNotFound)
 }
 
-// destroyInstance destroys a GPU instance and what is in it.
+// destroyInstance destroys a GPU instance and its compute instances.
 func destroyInstance(instance nvml.GpuInstance) error {
 	for number := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
 		info, ret := instance.GetComputeInstanceProfileInfo(number, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
-		told, err := optional(fmt.Sprintf("read compute instance profile %d", number), ret)
+		present, err := optional(fmt.Sprintf("read compute instance profile %d", number), ret)
 		if err != nil {
 			return err
 		}
-		if !told {
+		if !present {
 			continue
 		}
 		computes, ret := instance.GetComputeInstances(&info)

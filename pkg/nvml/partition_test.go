@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// first gives a library that has seen the node, and the address of its first
+// first returns a library that has read the node, and the address of the first
 // GPU.
 func first(t *testing.T, sim *nvmlsim.Sim) (*nvml.Library, gpu.PCIAddress) {
 	t.Helper()
@@ -119,7 +119,7 @@ func TestAnOperationFindsItsGPUByItself(t *testing.T) {
 		t.Errorf("left behind: %s", got)
 	}
 
-	// One that does not even tell its address may be the one.
+	// One that does not even return its address may be the one.
 	fail(t, sim, "DeviceGetPciInfo", 7, gonvml.ERROR_UNKNOWN)
 	if err := nvml.New(sim.NVML()).DestroyPartition(t.Context(), a, profile(t, "1g.10gb"), 0); err == nil || errors.Is(err, gpu.ErrNotFound) {
 		t.Errorf("error %v, want one that does not say that there is no such GPU", err)
@@ -155,7 +155,7 @@ func TestPartitionsThatCannotBeMade(t *testing.T) {
 			t.Errorf("error %v, want %v", err, gpu.ErrInUse)
 		}
 	})
-	t.Run("a GPU that nobody has seen", func(t *testing.T) {
+	t.Run("a GPU that was never read", func(t *testing.T) {
 		if _, err := l.MIG(t.Context(), gpu.PCIAddress{Bus: 0xee}); !errors.Is(err, gpu.ErrNotFound) {
 			t.Errorf("error %v, want %v", err, gpu.ErrNotFound)
 		}

@@ -19,13 +19,13 @@ const unknownMemory = ^uint64(0)
 const noInstance = 0xFFFFFFFF
 
 // Processes lists the processes with a context on the GPU at the address, MPS
-// servers and clients among them, ordered by PID and GPU instance. PIDs are those
-// of the PID namespace of this process. On a GPU in MIG mode it lists the
-// processes of all its MIG devices, for which NVML wants a privileged caller.
+// servers and clients included, ordered by PID and GPU instance. The PIDs are valid
+// in the PID namespace of this process. On a GPU in MIG mode it lists the processes
+// of all its MIG devices, which takes a privileged caller.
 //
 // Programs that only monitor or configure the GPU have no context and are not
 // listed. The error wraps [gpu.ErrNotSupported] if the driver cannot list
-// processes, and otherwise is as that of [Library.MIG].
+// processes. Other errors are the same as from [Library.MIG].
 func (l *Library) Processes(ctx context.Context, address gpu.PCIAddress) ([]gpu.Process, error) {
 	return onGPU(ctx, l, address, "list the processes on", readProcesses)
 }
@@ -50,7 +50,8 @@ func readProcesses(device nvml.Device) ([]gpu.Process, error) {
 	for _, p := range graphics {
 		all = append(all, process(p, true))
 	}
-	// A process may be in several lists. It computes if any says so.
+	// A process may be in several lists. The sort is stable, so the entry of a
+	// compute list is first and is kept.
 	slices.SortStableFunc(all, compareProcesses)
 	return slices.CompactFunc(all, func(a, b gpu.Process) bool { return compareProcesses(a, b) == 0 }), nil
 }

@@ -22,19 +22,19 @@ var recoveryActions = map[nvml.DeviceGpuRecoveryAction]gpu.RecoveryAction{
 	nvml.GPU_RECOVERY_ACTION_SYSTEM_REBOOT:       gpu.RecoverySystemReboot,
 }
 
-// readRecovery reads what the driver asks for to bring the GPU back into
-// service. Drivers that are older than the field leave it empty.
+// readRecovery reads the action that the driver requests before the GPU can be used
+// again. The action stays empty if the driver does not know the field.
 func readRecovery(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 	const operation = "read its recovery action"
 	if !has(lib, "nvmlDeviceGetFieldValues") {
 		return nil
 	}
 	fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
-	if told, err := optional(operation, device.GetFieldValues(fields)); err != nil || !told {
+	if present, err := optional(operation, device.GetFieldValues(fields)); err != nil || !present {
 		return err
 	}
-	told, err := optional(operation, nvml.Return(fields[0].NvmlReturn))
-	if err != nil || !told {
+	present, err := optional(operation, nvml.Return(fields[0].NvmlReturn))
+	if err != nil || !present {
 		return err
 	}
 	number, ok := unsignedValue(fields[0])
@@ -45,9 +45,8 @@ func readRecovery(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 	return nil
 }
 
-// recoveryAction returns the action with NVML's number. A number that this
-// release does not know is an action all the same: the GPU stays out of service,
-// with the strongest remedy that there is.
+// recoveryAction returns the action with NVML's number. For an unknown number it
+// returns the strongest action, so that the GPU stays out of service.
 func recoveryAction(number uint64) gpu.RecoveryAction {
 	if number <= uint64(nvml.GPU_RECOVERY_ACTION_SYSTEM_REBOOT) {
 		return recoveryActions[nvml.DeviceGpuRecoveryAction(number)]
@@ -55,9 +54,8 @@ func recoveryAction(number uint64) gpu.RecoveryAction {
 	return gpu.RecoverySystemReboot
 }
 
-// unsignedValue decodes the union in a field's value. It returns false for a type
-// that holds no count: a fraction, a negative number, or one this release does
-// not know.
+// unsignedValue decodes the union in a field's value. It returns false for a
+// fraction, a negative number and an unknown type.
 func unsignedValue(f nvml.FieldValue) (uint64, bool) {
 	switch nvml.ValueType(f.ValueType) {
 	case nvml.VALUE_TYPE_UNSIGNED_INT:

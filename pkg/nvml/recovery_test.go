@@ -39,7 +39,7 @@ func TestARecoveryActionLastsUntilItsRemedy(t *testing.T) {
 				t.Errorf("got %q, want %q", got, action)
 			}
 			if got := recoveryOf(t, l, 2); got != gpu.RecoveryNone {
-				t.Errorf("the GPU beside it asks for %q", got)
+				t.Errorf("the other GPU requests %q", got)
 			}
 			must(t, sim.ResetGPU(3))
 			if got := recoveryOf(t, l, 3); got != want.afterReset {
@@ -128,7 +128,7 @@ func TestTheRecoveryActionIsDecodedByItsType(t *testing.T) {
 		{gonvml.VALUE_TYPE_SIGNED_LONG_LONG, 7}:                     gpu.RecoverySystemReboot,
 		// An action that is not known yet is not "none".
 		{gonvml.VALUE_TYPE_UNSIGNED_INT, 99}: gpu.RecoverySystemReboot,
-		// What is no count is not told.
+		// A fraction or a negative number is ignored.
 		{gonvml.VALUE_TYPE_DOUBLE, 1}:                            "",
 		{gonvml.VALUE_TYPE_SIGNED_INT, uint64(uint32(negative))}: "",
 		{gonvml.VALUE_TYPE_COUNT, 1}:                             "",
@@ -164,7 +164,7 @@ func TestOnlyTheRecoveryActionIsASimulatedField(t *testing.T) {
 	device, ret := lib.DeviceGetHandleByIndex(0)
 	succeed(t, ret)
 	fields := []gonvml.FieldValue{{FieldId: gonvml.FI_DEV_ECC_CURRENT}, {FieldId: gonvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
-	succeed(t, lib.DeviceGetFieldValues(device, fields))
+	succeed(t, device.GetFieldValues(fields))
 	got := []gonvml.Return{gonvml.Return(fields[0].NvmlReturn), gonvml.Return(fields[1].NvmlReturn)}
 	if diff := cmp.Diff([]gonvml.Return{gonvml.ERROR_NOT_SUPPORTED, gonvml.SUCCESS}, got); diff != "" {
 		t.Errorf("return codes (-want +got):\n%s", diff)
@@ -174,7 +174,7 @@ func TestOnlyTheRecoveryActionIsASimulatedField(t *testing.T) {
 	}
 }
 
-func TestARecoveryActionWithAnErrorOfItsOwnIsNotTold(t *testing.T) {
+func TestARecoveryActionWithAnErrorOfItsOwnIsIgnored(t *testing.T) {
 	read := func(ret gonvml.Return) gpu.Node {
 		value := gonvml.FieldValue{ValueType: uint32(gonvml.VALUE_TYPE_UNSIGNED_INT), NvmlReturn: uint32(ret)}
 		return snapshot(t, nvml.New(oneField{simulate(t, "t4").NVML(), value}))

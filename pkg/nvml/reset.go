@@ -10,14 +10,14 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// ResetWith resets GPUs with the nvidia-smi of a driver, which refuses a GPU in
-// use.
+// ResetWith returns a function that resets a GPU with the driver's nvidia-smi, which
+// refuses if the GPU is in use.
 func ResetWith(root gpu.DriverRoot) ResetFunc {
 	smi := NewSMI(root)
 	return func(ctx context.Context, address gpu.PCIAddress) error {
 		_, err := smi.run(ctx, address, "reset", "--gpu-reset", "-i", address.String())
-		// It has one exit status for a GPU in use and for all that has no
-		// status of its own.
+		// A GPU in use has the same exit status as all errors without a status of
+		// their own.
 		if err != nil && !mapped(err) {
 			err = fmt.Errorf("%w: %w", gpu.ErrInUse, err)
 		}
@@ -25,7 +25,7 @@ func ResetWith(root gpu.DriverRoot) ResetFunc {
 	}
 }
 
-// mapped reports whether an error says what is wrong.
+// mapped reports whether an error wraps a sentinel for its cause.
 func mapped(err error) bool {
 	for _, sentinel := range []error{gpu.ErrNotFound, gpu.ErrInUse, gpu.ErrNotSupported, gpu.ErrInvalid, gpu.ErrNotReady, gpu.ErrLost, gpu.ErrPermission, gpu.ErrTimeout} {
 		if errors.Is(err, sentinel) {

@@ -11,50 +11,47 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// lateTime is how long the answer of a GPU that Snapshot did not wait for is kept
-// for the next Snapshot.
+// lateTime is how long a late answer is kept for the next Snapshot.
 const lateTime = 10 * time.Second
 
-// slot is an NVML index: one GPU, for as long as the library is initialised.
+// slot reads the GPU at an NVML index. An index names the same GPU as long as the
+// library is initialised.
 type slot struct {
 	guard *guard
-	// tell is called when an ask would return something else than the last one.
-	tell func()
+	// notify is called when a new reading would differ from the last one.
+	notify func()
 
 	mu      sync.Mutex
 	address *gpu.PCIAddress
-	// last is the GPU as it last answered, nil if it failed to; took is how long
-	// that was.
+	// last is the last reading, or nil if it failed; took is its duration.
 	last *gpu.GPU
 	took time.Duration
-	// queued waits for another call to return, then asks the GPU; asking does so
-	// now. Both may be nil.
-	queued, asking *inquiry
-	// late is an answer that came at lateAt, when nobody waited for it any more;
-	// nil if there is none.
+	// queued waits for another call to return before it reads the GPU; active
+	// reads it now. Both may be nil.
+	queued, active *query
+	// late is an answer that came at lateAt, after its caller had stopped waiting,
+	// or nil.
 	late   *reading
 	lateAt time.Time
-	// starts of the library so far; an answer belongs to one of them.
+	// starts counts the starts of the library. An answer is valid for one of them.
 	starts int
 }
 
-// reading is what came of asking a GPU.
+// reading is the result of reading a GPU.
 type reading struct {
 	gpu     gpu.GPU
 	address *gpu.PCIAddress
 	err     error
 }
 
-// inquiry asks a GPU once, and goes on when nobody waits for it any more.
-// Its fields are under slot.mu but for answer, which is there once done is
-// closed.
-type inquiry struct {
+// query reads a GPU once. It continues after its caller has stopped waiting.
+// slot.mu guards its fields except answer, which is valid once done is closed.
+type query struct {
 	abandoned bool
 	done      chan struct{}
 	answer    reading
 
-	// Once it asks: the call, the start of the library that the answer belongs to,
-	// when it began, and how long it may take.
+	// The fields below are set when the reading begins.
 	call   *running
 	starts int
 	began  time.Time
@@ -64,11 +61,11 @@ type inquiry struct {
 // readFunc reads a GPU, and calls found as soon as it knows the address.
 type readFunc func(found func(gpu.PCIAddress)) (gpu.GPU, error)
 
-func newSlot(tell func()) *slot { return &slot{guard: newGuard(tell), tell: tell} }
+func newSlot(notify func()) *slot { return &slot{guard: newGuard(notify), notify: notify} }
 
-// ask reads the GPU, or takes the answer that came too late for an earlier ask.
-// It waits for the GPU no longer than answerLimit.
-func (s *slot) ask(ctx context.Context, operation string, read readFunc) reading {
+// readGPU reads the GPU, or returns the late answer to an earlier call. It waits for
+// the GPU at most answerLimit.
+func (s *slot) readGPU(ctx context.Context, operation string, read readFunc) reading {
 	if r, ok := s.takeLate(); ok {
 		return r
 	}
@@ -78,7 +75,7 @@ func (s *slot) ask(ctx context.Context, operation string, read readFunc) reading
 	if err := s.hanging(operation); err != nil {
 		return s.unread(err)
 	}
-	q := s.inquire(operation, read)
+	q := s.startQuery(operation, read)
 	if other := s.guard.current(); other == nil || !other.isStuck() {
 		patience := time.NewTimer(answerLimit)
 		defer patience.Stop()
@@ -91,27 +88,28 @@ func (s *slot) ask(ctx context.Context, operation string, read readFunc) reading
 	return s.abandon(ctx, q, operation)
 }
 
-// hanging returns an error if an earlier inquiry hangs: its answer will do.
+// hanging returns an error if an earlier query hangs. That query's answer
+// serves this caller too, so no second one is started.
 func (s *slot) hanging(operation string) error {
 	other := s.guard.current()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.asking == nil || other == nil || !other.isStuck() {
+	if s.active == nil || other == nil || !other.isStuck() {
 		return nil
 	}
-	s.asking.abandoned = true
+	s.active.abandoned = true
 	return other.error(operation)
 }
 
-// inquire asks the GPU as soon as no other call is under way. An inquiry that
-// waits for that already serves as well.
-func (s *slot) inquire(operation string, read readFunc) *inquiry {
+// startQuery starts a query as soon as no other call is under way, or returns the
+// one that is queued already.
+func (s *slot) startQuery(operation string, read readFunc) *query {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.queued != nil {
 		return s.queued
 	}
-	q := &inquiry{done: make(chan struct{})}
+	q := &query{done: make(chan struct{})}
 	s.queued = q
 	go func() {
 		mine := s.begin(q, operation)
@@ -120,15 +118,15 @@ func (s *slot) inquire(operation string, read readFunc) *inquiry {
 		s.guard.leave(mine)
 		close(q.done)
 		if late {
-			s.tell()
+			s.notify()
 		}
 	}()
 	return q
 }
 
-// begin waits for the inquiry's turn, however long that takes, and starts the
+// begin waits, without a limit, until no other call is under way, and starts the
 // call.
-func (s *slot) begin(q *inquiry, operation string) *running {
+func (s *slot) begin(q *query, operation string) *running {
 	for {
 		limit := s.limit()
 		mine, other := s.guard.tryEnter(operation, limit, true)
@@ -138,14 +136,14 @@ func (s *slot) begin(q *inquiry, operation string) *running {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.queued, s.asking = nil, q
+		s.queued, s.active = nil, q
 		q.call, q.starts, q.began, q.limit = mine, s.starts, time.Now(), limit
 		return mine
 	}
 }
 
-// limit returns how long a reading may take: longer than usual for a GPU that has
-// answered, but slowly.
+// limit returns how long a reading may take. It is longer than usual for a GPU that
+// answered slowly the last time.
 func (s *slot) limit() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +151,7 @@ func (s *slot) limit() time.Duration {
 }
 
 // found remembers the address of the GPU.
-func (s *slot) found(q *inquiry, address gpu.PCIAddress) {
+func (s *slot) found(q *query, address gpu.PCIAddress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q.starts == s.starts {
@@ -161,11 +159,11 @@ func (s *slot) found(q *inquiry, address gpu.PCIAddress) {
 	}
 }
 
-// finish takes in the answer, and reports whether it comes too late.
-func (s *slot) finish(q *inquiry, g gpu.GPU, err error) (late bool) {
+// finish stores the answer and reports whether it is late.
+func (s *slot) finish(q *query, g gpu.GPU, err error) (late bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asking = nil
+	s.active = nil
 	q.answer = reading{gpu: g, err: err, address: s.address}
 	if q.starts != s.starts {
 		return q.abandoned
@@ -180,9 +178,9 @@ func (s *slot) finish(q *inquiry, g gpu.GPU, err error) (late bool) {
 	return q.abandoned
 }
 
-// abandon returns the answer to an inquiry. If there is none yet, it leaves the
-// inquiry alone and returns what is known.
-func (s *slot) abandon(ctx context.Context, q *inquiry, operation string) reading {
+// abandon returns the answer to a query. If there is none yet, the query
+// continues, and abandon returns a substitute as known does.
+func (s *slot) abandon(ctx context.Context, q *query, operation string) reading {
 	r, hanging := s.known(ctx, q, operation)
 	if hanging != nil {
 		s.guard.giveUp(hanging)
@@ -190,13 +188,13 @@ func (s *slot) abandon(ctx context.Context, q *inquiry, operation string) readin
 	return r
 }
 
-// known returns what is known instead of an answer, and the call that hangs if it
-// is the inquiry's own.
-func (s *slot) known(ctx context.Context, q *inquiry, operation string) (r reading, hanging *running) {
+// known returns the answer, or the last reading or an error instead of it. hanging
+// is the query's own call if that call hangs.
+func (s *slot) known(ctx context.Context, q *query, operation string) (r reading, hanging *running) {
 	other := s.guard.current()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if q != s.queued && q != s.asking {
+	if q != s.queued && q != s.active {
 		return q.answer, nil
 	}
 	q.abandoned = true
@@ -207,7 +205,7 @@ func (s *slot) known(ctx context.Context, q *inquiry, operation string) (r readi
 	case ctx.Err() != nil:
 		r.err = fmt.Errorf("%s: %w: no answer from the driver: %w", operation, gpu.ErrTimeout, context.Cause(ctx))
 	case s.last != nil && (q == s.queued || q.limit > answerLimit):
-		// It is busy with an operation of the Library, or known to be slow.
+		// The GPU is busy with an operation of the Library, or known to be slow.
 		r.gpu = *s.last
 	default:
 		r.err = fmt.Errorf("%s: %w: no answer from the driver within %s", operation, gpu.ErrTimeout, answerLimit)
@@ -216,7 +214,8 @@ func (s *slot) known(ctx context.Context, q *inquiry, operation string) (r readi
 	return r, hanging
 }
 
-// takeLate returns the answer that came too late, once, unless it is old.
+// takeLate removes and returns the late answer. It returns false if there is none
+// or it is older than lateTime.
 func (s *slot) takeLate() (reading, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,10 +227,10 @@ func (s *slot) takeLate() (reading, bool) {
 	return *late, true
 }
 
-// unread is a reading that failed.
+// unread returns a failed reading.
 func (s *slot) unread(err error) reading { return reading{address: s.lastAddress(), err: err} }
 
-// forget drops all that is known of the GPU: the index may name another one now.
+// forget drops all facts about the GPU, because the index may name another one now.
 func (s *slot) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,7 +244,7 @@ func (s *slot) lastAddress() *gpu.PCIAddress {
 	return s.address
 }
 
-// busy reports whether a call is under way or waits for its turn.
+// busy reports whether a call is under way or queued.
 func (s *slot) busy() bool {
 	s.mu.Lock()
 	queued := s.queued != nil

@@ -34,31 +34,31 @@ func (g *slowGPU) read(func(gpu.PCIAddress)) (gpu.GPU, error) {
 // pass lets time pass in a test with a clock of its own.
 func pass(d time.Duration) { <-time.After(d) }
 
-func TestAnAnswerThatComesLateIsTakenOnceByTheNextAsk(t *testing.T) {
+func TestALateAnswerIsReturnedOnceByTheNextReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told atomic.Int32
-		s, g := newSlot(func() { told.Add(1) }), newSlowGPU(15*time.Second)
-		if r := s.ask(t.Context(), "read", g.read); !errors.Is(r.err, gpu.ErrTimeout) {
+		var notified atomic.Int32
+		s, g := newSlot(func() { notified.Add(1) }), newSlowGPU(15*time.Second)
+		if r := s.readGPU(t.Context(), "read", g.read); !errors.Is(r.err, gpu.ErrTimeout) {
 			t.Fatalf("first: %v, want %v", r.err, gpu.ErrTimeout)
 		}
 		before := time.Now()
-		if r := s.ask(t.Context(), "read", g.read); !errors.Is(r.err, gpu.ErrTimeout) {
+		if r := s.readGPU(t.Context(), "read", g.read); !errors.Is(r.err, gpu.ErrTimeout) {
 			t.Errorf("while it is still asked: %v, want %v", r.err, gpu.ErrTimeout)
 		}
 		if waited := time.Since(before); waited != 0 {
 			t.Errorf("waited %v for a GPU that is known to be late", waited)
 		}
-		told.Store(0)
+		notified.Store(0)
 		pass(14 * time.Second)
 		synctest.Wait()
-		if n := told.Load(); n != 1 {
-			t.Errorf("told of the answer %d times, want once", n)
+		if n := notified.Load(); n != 1 {
+			t.Errorf("notified of the answer %d times, want once", n)
 		}
-		if r := s.ask(t.Context(), "read", g.read); r.err != nil || r.gpu.Index != 1 {
+		if r := s.readGPU(t.Context(), "read", g.read); r.err != nil || r.gpu.Index != 1 {
 			t.Errorf("got answer %d, %v, want the first", r.gpu.Index, r.err)
 		}
 		g.takes.Store(0)
-		if r := s.ask(t.Context(), "read", g.read); r.err != nil || r.gpu.Index != 2 {
+		if r := s.readGPU(t.Context(), "read", g.read); r.err != nil || r.gpu.Index != 2 {
 			t.Errorf("got answer %d, %v, want a new one", r.gpu.Index, r.err)
 		}
 	})
@@ -67,10 +67,10 @@ func TestAnAnswerThatComesLateIsTakenOnceByTheNextAsk(t *testing.T) {
 func TestALateAnswerIsNotKeptForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, g := newSlot(func() {}), newSlowGPU(3*time.Second)
-		s.ask(t.Context(), "read", g.read)
+		s.readGPU(t.Context(), "read", g.read)
 		pass(time.Minute)
 		g.takes.Store(0)
-		if r := s.ask(t.Context(), "read", g.read); r.err != nil || r.gpu.Index != 2 {
+		if r := s.readGPU(t.Context(), "read", g.read); r.err != nil || r.gpu.Index != 2 {
 			t.Errorf("got answer %d, %v, want a new one", r.gpu.Index, r.err)
 		}
 	})
@@ -79,25 +79,25 @@ func TestALateAnswerIsNotKeptForLong(t *testing.T) {
 // A driver that always takes three seconds must not make the GPU come and go.
 func TestAGPUThatIsAlwaysSlowStaysReadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told atomic.Int32
-		s, g := newSlot(func() { told.Add(1) }), newSlowGPU(3*time.Second)
-		s.ask(t.Context(), "read", g.read)
+		var notified atomic.Int32
+		s, g := newSlot(func() { notified.Add(1) }), newSlowGPU(3*time.Second)
+		s.readGPU(t.Context(), "read", g.read)
 		pass(2 * time.Second)
 		for round := range 3 {
-			if r := s.ask(t.Context(), "read", g.read); r.err != nil {
+			if r := s.readGPU(t.Context(), "read", g.read); r.err != nil {
 				t.Errorf("round %d: %v", round, r.err)
 			}
 			pass(time.Minute)
 		}
 		// Until it hangs.
 		g.takes.Store(int64(time.Hour))
-		s.ask(t.Context(), "read", g.read)
-		told.Store(0)
+		s.readGPU(t.Context(), "read", g.read)
+		notified.Store(0)
 		pass(10 * time.Second)
-		if told.Load() == 0 {
-			t.Error("not told that it hangs")
+		if notified.Load() == 0 {
+			t.Error("no notification that it hangs")
 		}
-		if r := s.ask(t.Context(), "read", g.read); !errors.Is(r.err, gpu.ErrTimeout) {
+		if r := s.readGPU(t.Context(), "read", g.read); !errors.Is(r.err, gpu.ErrTimeout) {
 			t.Errorf("while it hangs: %v, want %v", r.err, gpu.ErrTimeout)
 		}
 		pass(time.Hour)
@@ -106,23 +106,23 @@ func TestAGPUThatIsAlwaysSlowStaysReadable(t *testing.T) {
 
 func TestAGPUThatIsBusyIsReadAsItWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told atomic.Int32
-		s, g := newSlot(func() { told.Add(1) }), newSlowGPU(0)
-		s.ask(t.Context(), "read", g.read)
+		var notified atomic.Int32
+		s, g := newSlot(func() { notified.Add(1) }), newSlowGPU(0)
+		s.readGPU(t.Context(), "read", g.read)
 		h := newHanging()
 		go func() { _, _ = do(t.Context(), s.guard, "create a partition", h.call) }()
 		synctest.Wait()
 		for range 2 {
-			if r := s.ask(t.Context(), "read", g.read); r.err != nil || r.gpu.Index != 1 {
+			if r := s.readGPU(t.Context(), "read", g.read); r.err != nil || r.gpu.Index != 1 {
 				t.Errorf("got answer %d, %v, want the one before", r.gpu.Index, r.err)
 			}
 		}
 		close(h.release)
 		synctest.Wait()
-		if n := told.Load(); n != 1 {
-			t.Errorf("told of the answer %d times, want once", n)
+		if n := notified.Load(); n != 1 {
+			t.Errorf("notified of the answer %d times, want once", n)
 		}
-		if r := s.ask(t.Context(), "read", g.read); r.err != nil || r.gpu.Index != 2 {
+		if r := s.readGPU(t.Context(), "read", g.read); r.err != nil || r.gpu.Index != 2 {
 			t.Errorf("got answer %d, %v, want the one after", r.gpu.Index, r.err)
 		}
 	})
@@ -130,26 +130,26 @@ func TestAGPUThatIsBusyIsReadAsItWas(t *testing.T) {
 
 func TestAGPUThatHangsInAnOperationIsReadWhenItGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told atomic.Int32
-		s, g := newSlot(func() { told.Add(1) }), newSlowGPU(0)
-		s.ask(t.Context(), "read", g.read)
+		var notified atomic.Int32
+		s, g := newSlot(func() { notified.Add(1) }), newSlowGPU(0)
+		s.readGPU(t.Context(), "read", g.read)
 		h := newHanging()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, _ = do(ctx, s.guard, "create a partition", h.call)
 		synctest.Wait()
-		if n := told.Load(); n != 1 {
-			t.Errorf("told %d times that it hangs, want once", n)
+		if n := notified.Load(); n != 1 {
+			t.Errorf("notified %d times that it hangs, want once", n)
 		}
-		if r := s.ask(t.Context(), "read", g.read); !errors.Is(r.err, gpu.ErrTimeout) {
+		if r := s.readGPU(t.Context(), "read", g.read); !errors.Is(r.err, gpu.ErrTimeout) {
 			t.Errorf("while it hangs: %v, want %v", r.err, gpu.ErrTimeout)
 		}
 		close(h.release)
 		synctest.Wait()
-		if n := told.Load(); n != 2 {
-			t.Errorf("told %d times, want once that it hangs and once that it answers", n)
+		if n := notified.Load(); n != 2 {
+			t.Errorf("notified %d times, want once that it hangs and once that it answers", n)
 		}
-		if r := s.ask(t.Context(), "read", g.read); r.err != nil || r.gpu.Index != 2 {
+		if r := s.readGPU(t.Context(), "read", g.read); r.err != nil || r.gpu.Index != 2 {
 			t.Errorf("got answer %d, %v, want the one after", r.gpu.Index, r.err)
 		}
 	})
@@ -158,12 +158,12 @@ func TestAGPUThatHangsInAnOperationIsReadWhenItGoesOn(t *testing.T) {
 func TestAnAnswerFromBeforeARestartOfTheLibraryIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, g := newSlot(func() {}), newSlowGPU(3*time.Second)
-		s.ask(t.Context(), "read", g.read)
+		s.readGPU(t.Context(), "read", g.read)
 		s.forget()
 		pass(2 * time.Second)
 		synctest.Wait()
 		g.takes.Store(0)
-		if r := s.ask(t.Context(), "read", g.read); r.err != nil || r.gpu.Index != 2 {
+		if r := s.readGPU(t.Context(), "read", g.read); r.err != nil || r.gpu.Index != 2 {
 			t.Errorf("got answer %d, %v, want a new one", r.gpu.Index, r.err)
 		}
 	})

@@ -22,9 +22,9 @@ import (
 // smiLimit bounds a run of nvidia-smi. A reset of a GPU takes many seconds.
 const smiLimit = time.Minute
 
-// SMI is a driver's nvidia-smi, for what NVML has no call for. Its methods may
-// be called from several goroutines. A run that does not end is given up like a
-// call of [Library] that does not return.
+// SMI runs a driver's nvidia-smi for operations that NVML does not have. Its methods
+// may be called from several goroutines. A run that does not end is given up in the
+// same way as a call of [Library] that does not return.
 type SMI struct {
 	root gpu.DriverRoot
 
@@ -32,19 +32,18 @@ type SMI struct {
 	guards map[gpu.PCIAddress]*guard
 }
 
-// NewSMI prepares to run the nvidia-smi of a driver. Nothing is looked for yet:
-// the driver may be installed later.
+// NewSMI returns an SMI for the driver in root, which may be installed later.
 func NewSMI(root gpu.DriverRoot) *SMI {
 	return &SMI{root: root, guards: map[gpu.PCIAddress]*guard{}}
 }
 
-// run runs nvidia-smi with the given arguments for a GPU, and gives what it
-// wrote. The error wraps the sentinel for its exit status, [gpu.ErrNotReady]
-// where there is no nvidia-smi, [gpu.ErrTimeout] when ctx ends.
+// run runs nvidia-smi with the given arguments for a GPU and returns its output. The
+// error wraps the sentinel for the exit status, [gpu.ErrNotReady] if there is no
+// nvidia-smi, or [gpu.ErrTimeout] if ctx ended first.
 func (s *SMI) run(ctx context.Context, address gpu.PCIAddress, what string, args ...string) (string, error) {
 	operation := fmt.Sprintf("%s %s with nvidia-smi", what, address)
-	// It is killed at the end of ctx, and must not run on after it was given up: it
-	// may be resetting the GPU.
+	// The guard's limit is longer than that of ctx, so nvidia-smi is killed before
+	// its run is given up. A run that continued could still reset the GPU.
 	ctx, cancel := context.WithTimeout(ctx, smiLimit)
 	defer cancel()
 	return doWithin(ctx, s.guard(address), 2*smiLimit, operation, func() (string, error) {
@@ -60,12 +59,12 @@ func (s *SMI) run(ctx context.Context, address gpu.PCIAddress, what string, args
 	})
 }
 
-// output runs nvidia-smi and returns what it wrote. The error wraps the sentinel for
+// output runs nvidia-smi and returns its output. The error wraps the sentinel for
 // the exit status, or [gpu.ErrTimeout] if ctx ended first.
 func output(ctx context.Context, program string, env []string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = env
-	// Its children end with it. Otherwise they would keep its output open.
+	// Kill its children too: they would keep its output open.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
@@ -90,7 +89,8 @@ func (s *SMI) guard(address gpu.PCIAddress) *guard {
 	return g
 }
 
-// smiError gives the sentinel for how a run of nvidia-smi ended.
+// smiError wraps the error of a run of nvidia-smi with the sentinel for its exit
+// status or its cause.
 func smiError(err error, output string) error {
 	var exit *exec.ExitError
 	switch {
@@ -100,7 +100,7 @@ func smiError(err error, output string) error {
 			return fmt.Errorf("%w: %w: %s", sentinel, err, output)
 		}
 		return fmt.Errorf("%w: %s", err, output)
-	case errors.Is(err, fs.ErrNotExist): // it went away, or has no loader here
+	case errors.Is(err, fs.ErrNotExist): // removed meanwhile, or its loader is missing
 		return fmt.Errorf("%w: %w: install the NVIDIA driver or correct the driver root (--driver-root)", gpu.ErrNotReady, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: %w", gpu.ErrPermission, err)

@@ -47,9 +47,9 @@ func TestATimeSliceIsFoundInWhateverTableThereIs(t *testing.T) {
 		})
 	}
 	for name, table := range map[string]string{
-		"no policy":           "| GPU compute policies: |\n| 0  Default |",
-		"a value nobody uses": "| 0 Timeslice  Eternal |",
-		"nothing":             "",
+		"no policy":        "| GPU compute policies: |\n| 0  Default |",
+		"an unknown value": "| 0 Timeslice  Eternal |",
+		"nothing":          "",
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := nvml.NewSMI(smiScript(t, "cat <<'EOT'\n"+table+"\nEOT")).TimeSlice(t.Context(), someGPU); !errors.Is(err, gpu.ErrNotSupported) {
@@ -80,7 +80,7 @@ func TestNvidiaSMIIsRunAsTheDriverRootSays(t *testing.T) {
 	}
 }
 
-func TestTheExitStatusOfNvidiaSMISaysWhatIsWrong(t *testing.T) {
+func TestTheExitStatusOfNvidiaSMIBecomesASentinel(t *testing.T) {
 	for status, want := range map[int]error{2: gpu.ErrInvalid, 3: gpu.ErrNotSupported, 4: gpu.ErrPermission, 6: gpu.ErrNotFound, 9: gpu.ErrNotReady, 15: gpu.ErrLost} {
 		root := smiScript(t, fmt.Sprintf("echo 'the reason'; exit %d", status))
 		err := nvml.NewSMI(root).SetTimeSlice(t.Context(), someGPU, gpu.TimeSliceLong)

@@ -14,38 +14,37 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Snapshot reads the node's GPUs: everything of [gpu.Node] but NUMANode and
-// PCIeRoot of a GPU.
+// Snapshot reads the node's GPUs. It fills all of [gpu.Node] except the fields
+// NUMANode and PCIeRoot of a GPU.
 //
-// It fails with [gpu.ErrNotReady] while the driver is not installed or not
-// loaded, and starts the library anew with every call until that works. A node
-// without a GPU is a node with no GPUs and no error. A GPU that does not tell
-// its identity (PCI address, UUID, minor, name, memory), its MIG partitions or
-// anything at all is in [gpu.Node.Unreadable]; other facts that it does not
-// tell are absent.
+// It returns [gpu.ErrNotReady] if the driver is not installed or not loaded; each
+// call starts the library again until that succeeds. It returns an empty node if the
+// node has no GPU. A GPU is in [gpu.Node.Unreadable] if its identity (PCI address,
+// UUID, minor, name, memory) or its MIG partitions cannot be read. Other facts that
+// cannot be read are absent.
 //
-// A GPU that does not answer within two seconds is Unreadable with
-// [gpu.ErrTimeout], and so are those that have not answered when ctx ends. Its
-// reading goes on: when it answers, Watch calls on with [gpu.EventAnswer] and the
-// next Snapshot returns that answer. A GPU that is busy with another operation of
-// the Library, such as making a partition, is returned as it last answered.
+// A GPU that has not answered after two seconds, or when ctx ends, is Unreadable
+// with [gpu.ErrTimeout]. Its reading continues: when the GPU answers, Watch calls on
+// with [gpu.EventAnswer], and the next Snapshot returns that answer. For a GPU that
+// is busy with another operation of the Library, such as creating a partition,
+// Snapshot returns the last answer.
 //
-// If the node as a whole has not answered within two seconds, Snapshot uses what
-// the driver last said of the node. Snapshot fails with [gpu.ErrTimeout] if that
-// is not known, at the latest when the driver has not answered for 20 seconds.
+// If the driver does not answer within two seconds for the node as a whole, Snapshot
+// uses its last answer. Without one, Snapshot returns [gpu.ErrTimeout] after 20
+// seconds.
 func (l *Library) Snapshot(ctx context.Context) (gpu.Node, error) {
-	head, err := l.askNode(ctx)
+	head, err := l.readNode(ctx)
 	if err != nil {
 		return gpu.Node{}, err
 	}
 	node := gpu.Node{DriverVersion: head.driver, CUDADriverVersion: head.cuda}
 
-	// Each GPU is asked by a goroutine of its own, so that one that hangs
-	// leaves the others readable.
+	// Each GPU has its own goroutine, so that one that hangs does not delay the
+	// others.
 	readings := make([]reading, head.count)
 	var all sync.WaitGroup
 	for index := range head.count {
-		all.Go(func() { readings[index] = l.ask(ctx, head.lib, index) })
+		all.Go(func() { readings[index] = l.readGPU(ctx, head.lib, index) })
 	}
 	all.Wait()
 
@@ -66,8 +65,8 @@ func (l *Library) Snapshot(ctx context.Context) (gpu.Node, error) {
 	return node, nil
 }
 
-// SnapshotOfAll is Snapshot for programs that scan once and do not Watch: it waits
-// until ctx ends for GPUs that do not answer within two seconds.
+// SnapshotOfAll is Snapshot for programs that scan once and do not Watch. It waits
+// for slow GPUs until ctx ends.
 func (l *Library) SnapshotOfAll(ctx context.Context) (gpu.Node, error) {
 	for {
 		node, err := l.Snapshot(ctx)
@@ -84,13 +83,13 @@ func (l *Library) SnapshotOfAll(ctx context.Context) (gpu.Node, error) {
 
 func isSlow(u gpu.Unreadable) bool { return errors.Is(u.Err, gpu.ErrTimeout) }
 
-// DriverVersion returns the version of the driver, such as "570.86.15". It asks
-// the driver only if no Snapshot has done so since the library was started, and
-// fails as Snapshot does.
+// DriverVersion returns the version of the driver, such as "570.86.15". It queries
+// the driver only if no Snapshot has done so since the library was started. Errors
+// are the same as from Snapshot.
 func (l *Library) DriverVersion(ctx context.Context) (string, error) {
 	h := l.lastHead()
 	if h == nil {
-		now, err := l.askNode(ctx)
+		now, err := l.readNode(ctx)
 		if err != nil {
 			return "", err
 		}
@@ -102,15 +101,15 @@ func (l *Library) DriverVersion(ctx context.Context) (string, error) {
 	return h.driver, nil
 }
 
-// ask reads the GPU at an index.
-func (l *Library) ask(ctx context.Context, lib nvml.Interface, index int) reading {
-	return l.slot(index).ask(ctx, fmt.Sprintf("read GPU %d", index), func(found func(gpu.PCIAddress)) (gpu.GPU, error) {
+// readGPU reads the GPU at an index.
+func (l *Library) readGPU(ctx context.Context, lib nvml.Interface, index int) reading {
+	return l.slot(index).readGPU(ctx, fmt.Sprintf("read GPU %d", index), func(found func(gpu.PCIAddress)) (gpu.GPU, error) {
 		return readGPU(lib, index, found)
 	})
 }
 
-// askNode reads what the driver says of the node.
-func (l *Library) askNode(ctx context.Context) (head, error) {
+// readNode reads the versions of the driver and the number of GPUs.
+func (l *Library) readNode(ctx context.Context) (head, error) {
 	const operation = "read the node's GPU driver"
 	last := l.lastHead()
 	if last == nil {
@@ -118,7 +117,7 @@ func (l *Library) askNode(ctx context.Context) (head, error) {
 	}
 	h, err := doWithin(ctx, l.node, answerLimit, operation, l.readHead)
 	if errors.Is(err, gpu.ErrTimeout) && ctx.Err() == nil {
-		// The GPUs may answer all the same.
+		// The GPUs may still answer.
 		return *last, nil
 	}
 	return h, err
@@ -130,7 +129,7 @@ func (l *Library) lastHead() *head {
 	return l.head
 }
 
-// head is what a snapshot begins with: what the driver says of the node.
+// head holds the facts about the node that a snapshot reads first.
 type head struct {
 	lib    nvml.Interface
 	driver string
@@ -141,7 +140,7 @@ type head struct {
 func (l *Library) readHead() (head, error) {
 	lib, err := l.start()
 	if errors.Is(err, gpu.ErrNotFound) {
-		// Some releases fail to start where there is no GPU.
+		// Some releases fail to start without a GPU.
 		return head{}, nil
 	}
 	if err != nil {
@@ -152,7 +151,7 @@ func (l *Library) readHead() (head, error) {
 	case errors.Is(err, gpu.ErrNotReady):
 		l.notReady()
 	case err == nil && h.count == 0:
-		// The number of GPUs is counted when the library starts.
+		// The library counts the GPUs only when it starts.
 		err = l.stop()
 	case err == nil:
 		l.remember(h)
@@ -176,11 +175,11 @@ func readDriver(lib nvml.Interface) (head, error) {
 		return head{}, err
 	}
 	cuda, ret := lib.SystemGetCudaDriverVersion_v2()
-	told, err := optional("read the CUDA driver version", ret)
+	present, err := optional("read the CUDA driver version", ret)
 	if err != nil {
 		return head{}, err
 	}
-	if told {
+	if present {
 		h.cuda = gpu.Version{Major: cuda / 1000, Minor: cuda % 1000 / 10}
 	}
 	h.count, ret = lib.DeviceGetCount()
@@ -190,8 +189,8 @@ func readDriver(lib nvml.Interface) (head, error) {
 	return h, check("count the GPUs", ret)
 }
 
-// readGPU reads the GPU at an index, and calls found with its address as soon as
-// that is known: it is how a GPU is named that fails later on.
+// readGPU reads the GPU at an index. It calls found with the address as soon as that
+// is known, so that the address is reported even if a later call fails.
 func readGPU(lib nvml.Interface, index int, found func(gpu.PCIAddress)) (gpu.GPU, error) {
 	device, ret := lib.DeviceGetHandleByIndex(index)
 	if err := required("get its handle", ret); err != nil {
@@ -240,44 +239,44 @@ func readIdentity(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 	}
 
 	brand, ret := device.GetBrand()
-	if told, err := optional("read its brand", ret); err != nil {
+	if present, err := optional("read its brand", ret); err != nil {
 		return err
-	} else if told {
+	} else if present {
 		g.Brand = brandNames[brand]
 	}
 	architecture, ret := device.GetArchitecture()
-	if told, err := optional("read its architecture", ret); err != nil {
+	if present, err := optional("read its architecture", ret); err != nil {
 		return err
-	} else if told {
+	} else if present {
 		g.Architecture = architectureNames[architecture]
 	}
 	major, minor, ret := device.GetCudaComputeCapability()
-	if told, err := optional("read its compute capability", ret); err != nil {
+	if present, err := optional("read its compute capability", ret); err != nil {
 		return err
-	} else if told {
+	} else if present {
 		g.ComputeCapability = gpu.Version{Major: major, Minor: minor}
 	}
-	// NVML counts the SMs of MIG devices only.
+	// NVML reports the number of SMs for MIG devices only.
 	if perSM := coresPerMultiprocessor(g.ComputeCapability); perSM > 0 && has(lib, "nvmlDeviceGetNumGpuCores") {
 		cores, ret := device.GetNumGpuCores()
-		if told, err := optional("count its cores", ret); err != nil {
+		if present, err := optional("count its cores", ret); err != nil {
 			return err
-		} else if told {
+		} else if present {
 			g.Multiprocessors = cores / perSM
 		}
 	}
 	return nil
 }
 
-// readReserved reads how much of the GPU's memory the driver and the firmware keep
-// for themselves, which drivers before release 510 do not report.
+// readReserved reads the memory that the driver and the firmware reserve. Drivers
+// before release 510 do not report it.
 func readReserved(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 	if !has(lib, "nvmlDeviceGetMemoryInfo_v2") {
 		return nil
 	}
 	memory, ret := device.GetMemoryInfo_v2()
-	told, err := optional("read its reserved memory", ret)
-	if err != nil || !told {
+	present, err := optional("read its reserved memory", ret)
+	if err != nil || !present {
 		return err
 	}
 	if memory.Reserved < g.MemoryBytes {
@@ -288,37 +287,37 @@ func readReserved(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 
 func readModes(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 	ecc, _, ret := device.GetEccMode()
-	if told, err := optional("read its ECC mode", ret); err != nil {
+	if present, err := optional("read its ECC mode", ret); err != nil {
 		return err
-	} else if told {
+	} else if present {
 		g.ECCEnabled = enabled(ecc)
 	}
 	persistence, ret := device.GetPersistenceMode()
-	if told, err := optional("read its persistence mode", ret); err != nil {
+	if present, err := optional("read its persistence mode", ret); err != nil {
 		return err
-	} else if told {
+	} else if present {
 		g.PersistenceMode = enabled(persistence)
 	}
 	compute, ret := device.GetComputeMode()
-	if told, err := optional("read its compute mode", ret); err != nil {
+	if present, err := optional("read its compute mode", ret); err != nil {
 		return err
-	} else if told {
+	} else if present {
 		g.ComputeMode = computeModes[compute]
 	}
 	if has(lib, "nvmlDeviceGetAddressingMode") {
 		addressing, ret := device.GetAddressingMode()
-		if told, err := optional("read its addressing mode", ret); err != nil {
+		if present, err := optional("read its addressing mode", ret); err != nil {
 			return err
-		} else if told {
+		} else if present {
 			g.AddressingMode = addressingModeNames[nvml.DeviceAddressingModeType(addressing.Value)]
 		}
 	}
 	return nil
 }
 
-// has reports whether the installed library exports a function. Calling one
-// that it lacks ends the process, so functions younger than driver release 470
-// are asked for first.
+// has reports whether the installed library exports a function. Calling a missing
+// function ends the process, so callers check functions newer than driver release
+// 470 first.
 func has(lib nvml.Interface, symbol string) bool {
 	return lib.Extensions().LookupSymbol(symbol) == nil
 }

@@ -38,7 +38,7 @@ func create(t *testing.T, m *nvmlsim.Model) *nvmlsim.Sim {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What still hangs in a call goes on, so that the Library is at rest.
+	// Release calls that still hang, so that the Library can be closed.
 	t.Cleanup(func() { must(t, sim.ClearFaults()) })
 	return sim
 }
@@ -144,8 +144,7 @@ func TestAReleaseThatDoesNotStartWithoutGPUs(t *testing.T) {
 	}
 }
 
-// others checks that all GPUs but the one at index 3 of eight are read, and
-// gives that one.
+// others checks that only the GPU at index 3 of eight is unreadable, and returns it.
 func others(t *testing.T, node gpu.Node) gpu.Unreadable {
 	t.Helper()
 	if len(node.GPUs) != 7 || len(node.Unreadable) != 1 || node.Unreadable[0].Index != 3 {
@@ -162,11 +161,11 @@ func TestOneGPUOfEightIsUnreadable(t *testing.T) {
 		want    error // nil for none of the sentinels; above all, such a GPU is not lost
 	}{
 		{"lost", func(t *testing.T, s *nvmlsim.Sim) { must(t, s.LoseGPU(3)) }, gpu.ErrLost},
-		{"its UUID is not told", func(t *testing.T, s *nvmlsim.Sim) { fail(t, s, "DeviceGetUUID", 3, gonvml.ERROR_UNKNOWN) }, nil},
-		{"its minor is not told", func(t *testing.T, s *nvmlsim.Sim) {
+		{"its UUID cannot be read", func(t *testing.T, s *nvmlsim.Sim) { fail(t, s, "DeviceGetUUID", 3, gonvml.ERROR_UNKNOWN) }, nil},
+		{"its minor cannot be read", func(t *testing.T, s *nvmlsim.Sim) {
 			fail(t, s, "DeviceGetMinorNumber", 3, gonvml.ERROR_NOT_SUPPORTED)
 		}, gpu.ErrNotSupported},
-		{"its memory is not told", func(t *testing.T, s *nvmlsim.Sim) {
+		{"its memory cannot be read", func(t *testing.T, s *nvmlsim.Sim) {
 			fail(t, s, "DeviceGetMemoryInfo", 3, gonvml.ERROR_NOT_SUPPORTED)
 		}, gpu.ErrNotSupported},
 		{"kept from this process", func(t *testing.T, s *nvmlsim.Sim) {
@@ -207,11 +206,11 @@ func TestAGPUThatWasNeverReadHasNoAddress(t *testing.T) {
 	sim := simulate(t, "dgx1-v100")
 	must(t, sim.LoseGPU(3))
 	if u := others(t, snapshot(t, nvml.New(sim.NVML()))); u.Address != nil {
-		t.Errorf("address %s, which nobody told", u.Address)
+		t.Errorf("address %s of a GPU that was never read", u.Address)
 	}
 }
 
-func TestFactsThatAreNotToldAreAbsent(t *testing.T) {
+func TestFactsThatAreNotReportedAreAbsent(t *testing.T) {
 	sim := simulate(t, "dgx-h100")
 	l := nvml.New(sim.NVML())
 	want := snapshot(t, l).GPUs[0]
@@ -246,7 +245,7 @@ func TestReservedMemoryIsPartOfTheTotal(t *testing.T) {
 	if g.MemoryBytes != 81559<<20 || g.ReservedBytes != 551<<20 {
 		t.Errorf("total %d MiB, reserved %d MiB, want 81559 and 551", g.MemoryBytes>>20, g.ReservedBytes>>20)
 	}
-	// No process can have what is reserved.
+	// No process can use the reserved memory.
 	usable := g.MemoryBytes - g.ReservedBytes
 	if err := sim.AddProcess(0, nvmlsim.Process{PID: 1, MemoryBytes: usable + 1}); !errors.Is(err, gpu.ErrNoCapacity) {
 		t.Errorf("more than the usable memory: error %v, want %v", err, gpu.ErrNoCapacity)
@@ -335,7 +334,7 @@ func TestAGPUThatHangs(t *testing.T) {
 	if !errors.Is(u.Err, gpu.ErrTimeout) || u.Address == nil {
 		t.Errorf("unreadable at %v for %v, want its address and %v", u.Address, u.Err, gpu.ErrTimeout)
 	}
-	// The next look needs no deadline: the GPU is known to hang.
+	// The next snapshot needs no deadline: the GPU is known to hang.
 	if u := others(t, snapshot(t, l)); !errors.Is(u.Err, gpu.ErrTimeout) {
 		t.Errorf("unreadable for %v, want %v", u.Err, gpu.ErrTimeout)
 	}

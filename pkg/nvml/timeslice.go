@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// TimeSlice reads the time slice of the compute policy of the GPU at the
-// address. It is [gpu.ErrNotSupported] where nvidia-smi lists none.
+// TimeSlice returns the time slice in the compute policy of the GPU at the address.
+// It returns [gpu.ErrNotSupported] if nvidia-smi does not list one.
 func (s *SMI) TimeSlice(ctx context.Context, address gpu.PCIAddress) (gpu.TimeSlice, error) {
 	out, err := s.run(ctx, address, "read the time slice of", "compute-policy", "-i", address.String(), "--list")
 	if err != nil {
@@ -28,9 +28,9 @@ func (s *SMI) TimeSlice(ctx context.Context, address gpu.PCIAddress) (gpu.TimeSl
 	return slice, nil
 }
 
-// SetTimeSlice sets the time slice of the compute policy of the GPU at the
-// address, and is idempotent. It is [gpu.ErrNotSupported] for a GPU that has
-// none, such as one in MIG mode, and [gpu.ErrPermission] without root.
+// SetTimeSlice sets the time slice in the compute policy of the GPU at the address,
+// and is idempotent. It returns [gpu.ErrNotSupported] if the GPU has none, such as a
+// GPU in MIG mode, and [gpu.ErrPermission] if the process is not root.
 func (s *SMI) SetTimeSlice(ctx context.Context, address gpu.PCIAddress, slice gpu.TimeSlice) error {
 	number := slices.Index(gpu.TimeSlices(), slice)
 	if number < 0 {
@@ -40,12 +40,12 @@ func (s *SMI) SetTimeSlice(ctx context.Context, address gpu.PCIAddress, slice gp
 	return err
 }
 
-// timeSliceLine begins a policy in nvidia-smi's table, whose layout is not
-// promised: a line that names the time slice, then its value.
+// timeSliceLine matches the line of nvidia-smi's table with the time slice. The
+// layout of that table is not documented.
 var timeSliceLine = regexp.MustCompile(`(?i)time[ _-]?slice(.*)`)
 
-// parseTimeSlice finds the time slice in a list of compute policies, as a word
-// or as its number.
+// parseTimeSlice returns the time slice in a list of compute policies. It accepts
+// both a name and a number.
 func parseTimeSlice(out string) (gpu.TimeSlice, bool) {
 	for line := range strings.Lines(out) {
 		match := timeSliceLine.FindStringSubmatch(line)

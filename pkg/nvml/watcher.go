@@ -22,12 +22,12 @@ type watcher struct {
 	index  int
 	slot   *slot
 	cancel context.CancelFunc
-	// err is why it does not watch at the moment; for the watch only.
+	// err is why the watcher does not watch now. Only the watch uses it.
 	err error
 }
 
-// run watches the GPU until ctx ends. It tries again if that fails, unless the GPU
-// offers no events.
+// run watches the GPU until ctx ends. It retries after a failure, unless the GPU
+// does not support events.
 func (r *watcher) run(ctx context.Context) {
 	pause := eventWait
 	for {
@@ -76,7 +76,7 @@ func (r *watcher) watchOnce(ctx context.Context) (err error) {
 			}
 		case nvml.ERROR_TIMEOUT:
 		case nvml.ERROR_GPU_IS_LOST:
-			// NVML does not say which.
+			// NVML does not report which GPU.
 			r.send(ctx, gpu.Event{Kind: gpu.EventLost})
 			return check("wait for its events", ret)
 		default:
@@ -86,8 +86,9 @@ func (r *watcher) watchOnce(ctx context.Context) (err error) {
 	return nil
 }
 
-// register makes an event set for the GPU. It calls under the GPU's guard, which
-// makes others fail if it hangs, and in this goroutine, which alone has the set.
+// register creates an event set for the GPU. It holds the GPU's guard, so that other
+// calls fail if it hangs. It runs in the watcher's goroutine, which alone uses the
+// set.
 func (r *watcher) register(ctx context.Context) (nvml.EventSet, error) {
 	call, err := r.slot.guard.enter(ctx, fmt.Sprintf("register for events of GPU %d", r.index), answerLimit)
 	if err != nil {
@@ -119,8 +120,8 @@ func (r *watcher) register(ctx context.Context) (nvml.EventSet, error) {
 	return set, nil
 }
 
-// wait waits for an event. It is no call under the guard: others may ask the GPU
-// meanwhile.
+// wait waits for an event. It does not hold the guard, so other calls for the GPU
+// run meanwhile.
 func (r *watcher) wait(ctx context.Context, set nvml.EventSet) (nvml.EventData, nvml.Return) {
 	logger := klog.FromContext(ctx)
 	hangs := time.AfterFunc(eventWait+answerLimit, func() {
@@ -130,7 +131,7 @@ func (r *watcher) wait(ctx context.Context, set nvml.EventSet) (nvml.EventData, 
 	return set.Wait(uint32(eventWait.Milliseconds()))
 }
 
-// event translates what NVML reports; ok is false for what was not asked for.
+// event converts an event of NVML; ok is false if its type is not in eventKinds.
 func (r *watcher) event(data nvml.EventData) (e gpu.Event, ok bool) {
 	e.Kind, ok = eventKinds[data.EventType]
 	if !ok {

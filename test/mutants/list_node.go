@@ -52,7 +52,7 @@ func nodeMutants() []mutant {
 		},
 		{
 			file:   "pkg/nvml/partition.go",
-			old:    `if told && info.SliceCount == slices {`,
+			old:    `if present && info.SliceCount == slices {`,
 			new:    `if told {`,
 			notice: "a MIG device has less compute than it was published with",
 			run:    partitions,

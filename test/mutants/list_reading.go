@@ -21,8 +21,8 @@ func readingMutants() []mutant {
 		},
 		{
 			file:   "pkg/nvml/recovery.go",
-			old:    `told, err := optional(operation, nvml.Return(fields[0].NvmlReturn))`,
-			new:    `told, err := true, error(nil)`,
+			old:    `present, err := optional(operation, nvml.Return(fields[0].NvmlReturn))`,
+			new:    `present, err := true, error(nil)`,
 			notice: "a driver without recovery actions is believed to ask for none",
 			run:    "RecoveryAction",
 		},
