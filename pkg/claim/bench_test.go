@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// realWorld has the records' real file system.
+// realWorld returns a world that writes records through the real file system.
 func realWorld(b *testing.B, gpus int) *world {
 	w := newWorld(b, b.TempDir(), gpus)
 	w.disk = store.Unsynced{}
@@ -54,7 +54,7 @@ func BenchmarkPrepareUnprepare(b *testing.B) {
 	}
 }
 
-// median in milliseconds.
+// median returns the median in milliseconds.
 func median(took []time.Duration) float64 {
 	slices.Sort(took)
 	return float64(took[len(took)/2]) / float64(time.Millisecond)
@@ -100,7 +100,7 @@ func BenchmarkEightAtOnce(b *testing.B) {
 	}
 }
 
-// hardware that takes no time, so that what is measured is our own cost.
+// hardware that takes no time, so that the benchmark measures only the manager.
 type instantMIG struct {
 	mu  sync.Mutex
 	gpu map[gpu.PCIAddress]gpu.MIG
@@ -144,7 +144,7 @@ func (h *instantMIG) DestroyPartition(_ context.Context, a gpu.PCIAddress, _ gpu
 	return nil
 }
 
-// cuttable has GPUs with seven places for 1g.10gb.
+// cuttable returns a world of GPUs with seven placements for 1g.10gb.
 func cuttable(b *testing.B, gpus int) *world {
 	w := realWorld(b, gpus)
 	hardware := &instantMIG{gpu: map[gpu.PCIAddress]gpu.MIG{}}
@@ -170,7 +170,7 @@ func cuttable(b *testing.B, gpus int) *world {
 	return w
 }
 
-// sevenths are all places of some GPUs, one claim for each.
+// sevenths returns one claim for each 1g.10gb placement of the GPUs.
 func sevenths(gpus int) []*resourceapi.ResourceClaim {
 	var claims []*resourceapi.ResourceClaim
 	for i := range gpus {
@@ -230,7 +230,7 @@ func BenchmarkFiftySixPartitionsAtOnce(b *testing.B) {
 	}
 }
 
-// shares of 1Gi of one GPU, one claim for each.
+// shares returns n claims, each for a share of 1Gi of the same GPU.
 func shares(n int) []*resourceapi.ResourceClaim {
 	var claims []*resourceapi.ResourceClaim
 	for i := range n {

@@ -19,29 +19,29 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// blockingCDI stops in Write for one claim until it is let go.
+// blockingCDI blocks in Write for one claim until resume is closed.
 type blockingCDI struct {
 	claim.CDI
 	blocked types.UID
-	arrived chan struct{} // closed when Write is there
-	letGo   chan struct{}
+	arrived chan struct{} // closed when Write is called
+	resume  chan struct{}
 }
 
 func block(blocked types.UID) *blockingCDI {
-	return &blockingCDI{blocked: blocked, arrived: make(chan struct{}), letGo: make(chan struct{})}
+	return &blockingCDI{blocked: blocked, arrived: make(chan struct{}), resume: make(chan struct{})}
 }
 
-func (b *blockingCDI) around(inner claim.CDI) claim.CDI { b.CDI = inner; return b }
+func (b *blockingCDI) wrap(inner claim.CDI) claim.CDI { b.CDI = inner; return b }
 
 func (b *blockingCDI) Write(ctx context.Context, uid types.UID, owner types.NamespacedName, injections []gpu.Injection) ([]string, error) {
 	if uid == b.blocked {
 		close(b.arrived)
-		<-b.letGo
+		<-b.resume
 	}
 	return b.CDI.Write(ctx, uid, owner, injections)
 }
 
-// claims one to n, each with a GPU of its own.
+// oneEach returns n claims, each for a different GPU.
 func oneEach(n int) []*resourceapi.ResourceClaim {
 	var claims []*resourceapi.ResourceClaim
 	for i := range n {
@@ -54,7 +54,7 @@ func TestOneSlowGPUDoesNotKeepTheOthersWaiting(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 8)
 	claims := oneEach(8)
 	slow := block(claims[3].UID)
-	m := w.start(slow.around)
+	m := w.start(slow.wrap)
 
 	slowResult := make(chan error, 1)
 	go func() { _, err := m.Prepare(t.Context(), claims[3]); slowResult <- err }()
@@ -76,7 +76,7 @@ func TestOneSlowGPUDoesNotKeepTheOthersWaiting(t *testing.T) {
 	}
 	all.Wait() // which would never end if they waited for the slow one
 
-	close(slow.letGo)
+	close(slow.resume)
 	if err := <-slowResult; err != nil {
 		t.Error(err)
 	}
@@ -92,7 +92,7 @@ func TestManyClaimsAndProcessesAtOnce(t *testing.T) {
 	var mu sync.Mutex
 	holders := make(map[string]string)
 	for i := range 8 {
-		// Two claims want each GPU, and two GPUs in turn.
+		// Each GPU is in two claims.
 		c := newClaim(fmt.Sprintf("claim-%d", i), fmt.Sprintf("gpu-%02x-00", i%4), fmt.Sprintf("gpu-%02x-00", (i+1)%4))
 		m := processes[i%2]
 		all.Go(func() {
@@ -128,13 +128,13 @@ func TestManyClaimsAndProcessesAtOnce(t *testing.T) {
 	}
 }
 
-// During a rolling update the old agent may still be at work when the new one
-// starts on the same directory.
+// During a rolling update the old agent may still run when the new agent starts on
+// the same directory.
 func TestTwoProcessesExcludeEachOther(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 2)
 	c := newClaim("first", "gpu-00-00")
 	slow := block(c.UID)
-	old, next := w.start(slow.around), w.start()
+	old, next := w.start(slow.wrap), w.start()
 
 	result := make(chan error, 1)
 	go func() { _, err := old.Prepare(t.Context(), c); result <- err }()
@@ -156,7 +156,7 @@ func TestTwoProcessesExcludeEachOther(t *testing.T) {
 
 	waited := make(chan error, 1)
 	go func() { waited <- next.Unprepare(t.Context(), c.UID) }()
-	close(slow.letGo)
+	close(slow.resume)
 	if err := errors.Join(<-result, <-waited); err != nil {
 		t.Error(err)
 	}
@@ -165,7 +165,7 @@ func TestTwoProcessesExcludeEachOther(t *testing.T) {
 	}
 }
 
-func TestWhatPassesIsWaitedFor(t *testing.T) {
+func TestPrepareRetriesTransientErrors(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, dir, 1)
@@ -182,7 +182,7 @@ func TestWhatPassesIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestWhatDoesNotPassIsReportedBeforeTheKubeletGivesUp(t *testing.T) {
+func TestPrepareReportsTheCauseBeforeTheKubeletsDeadline(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		const kubelet = 45 * time.Second
@@ -201,7 +201,7 @@ func TestWhatDoesNotPassIsReportedBeforeTheKubeletGivesUp(t *testing.T) {
 	})
 }
 
-func TestWhatDoesNotPassByItselfIsReportedAtOnce(t *testing.T) {
+func TestPrepareReportsPermanentErrorsAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, dir, 1)
@@ -215,9 +215,9 @@ func TestWhatDoesNotPassByItselfIsReportedAtOnce(t *testing.T) {
 	})
 }
 
-// A pod that was deleted by force may still be going away when its GPU's next
-// pod comes. The one that waits must not hold what the other needs.
-func TestAClaimWaitsForTheOneBeforeIt(t *testing.T) {
+// After a forced deletion, a GPU's next pod may start before the old pod has ended.
+// The waiting claim must not hold a lock that unpreparing the old claim needs.
+func TestAClaimWaitsForThePreviousClaim(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, dir, 1)
@@ -241,8 +241,8 @@ func TestAClaimWaitsForTheOneBeforeIt(t *testing.T) {
 	})
 }
 
-// Shares of one GPU come and go at once, by two processes: whoever is prepared
-// finds a daemon that lets it have its share.
+// Two processes prepare and unprepare shares of one GPU concurrently. Each prepared
+// share has a daemon whose limits admit it.
 func TestManySharesOfOneGPUAtOnce(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	processes := []*claim.Manager{w.start(), w.start()}

@@ -17,8 +17,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Whatever point the agent dies at while it prepares: the next one finds a
-// claim that is prepared or none, and can prepare it.
+// If the agent dies at any point of prepare, recovery leaves the claim prepared or
+// absent, and the next prepare succeeds.
 func TestDyingAtEveryPointOfPrepare(t *testing.T) {
 	points := 0
 	for died := true; died; points++ {
@@ -31,8 +31,8 @@ func TestDyingAtEveryPointOfPrepare(t *testing.T) {
 		died, _ = dies(func() error { _, err := w.start().Prepare(t.Context(), c); return err })
 
 		m, report := w.restart(t.Context())
-		// What a write left before the first record was in place is removed
-		// with the next change of the record, or when it is old.
+		// A temporary file from before the first record is removed at the next
+		// change of the record, or when it is old.
 		got := strings.ReplaceAll(w.files(), "records/uid-dying.tmp\n", "")
 		switch {
 		case got == preparedFiles(other) && len(report.Verified) == 1:
@@ -68,7 +68,7 @@ func TestDyingAtEveryPointOfUnprepare(t *testing.T) {
 		if want := preparedFiles(c); got != "" && got != want {
 			t.Errorf("died at point %d: %+v\n%s", points+1, report, got)
 		}
-		// The kubelet has had no answer, so it asks again.
+		// The kubelet got no response, so it retries.
 		if err := m.Unprepare(t.Context(), c.UID); err != nil {
 			t.Errorf("died at point %d: unprepare again: %v", points+1, err)
 		}
@@ -84,8 +84,8 @@ func TestDyingAtEveryPointOfUnprepare(t *testing.T) {
 	}
 }
 
-// However full the disk gets while a claim is prepared: the error says so and
-// nothing is half made.
+// If the disk becomes full at any point of prepare, the error says so and nothing is
+// left behind.
 func TestAFullDiskWhilePreparing(t *testing.T) {
 	for full := 1; ; full++ {
 		w := newWorld(t, t.TempDir(), 1)
@@ -170,7 +170,7 @@ func TestRecoverRepairsALostSpec(t *testing.T) {
 	}
 }
 
-// A damaged record must not make its GPU look free: its containers may run.
+// A damaged record must not free its GPU, because its containers may still run.
 func TestADamagedRecordDoesNotFreeItsGPU(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 2)
 	c, fine := newClaim("damaged", "gpu-00-00"), newClaim("fine", "gpu-01-00")
@@ -191,7 +191,7 @@ func TestADamagedRecordDoesNotFreeItsGPU(t *testing.T) {
 			t.Errorf("%s: %v, want a refusal", when, err)
 		}
 	}
-	refused(m, "before anybody noticed")
+	refused(m, "before the recovery")
 
 	m, report := w.restart(t.Context())
 	want := claim.Report{
@@ -230,8 +230,8 @@ func TestADamagedRecordDoesNotFreeItsGPU(t *testing.T) {
 	})
 }
 
-// After a downgrade, what a newer release prepared is neither touched nor
-// given away.
+// After a downgrade, the agent does not change a claim that a newer release prepared,
+// and does not assign its devices to another claim.
 func TestARecordOfANewerReleaseIsLeftAlone(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 1)
 	c := newClaim("newer", "gpu-00-00")

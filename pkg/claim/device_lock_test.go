@@ -14,8 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// stuckMPS is a supervisor whose daemon of one name does not start until it is
-// given up.
+// stuckMPS is a supervisor that cannot start the daemon of one name.
 type stuckMPS struct {
 	claim.MPS
 	daemon  string
@@ -32,10 +31,10 @@ func (s stuckMPS) EnsureMPS(ctx context.Context, d gpu.MPSDaemon) (gpu.MPSDirs, 
 	return s.MPS.EnsureMPS(ctx, d)
 }
 
-// The daemon of one tenant's MIG device does not start for a long time. The
-// tenants of the GPU's other MIG devices come and go meanwhile, also by way of
-// another process.
-func TestADaemonThatDoesNotStartKeepsNoOtherDeviceOfItsGPUWaiting(t *testing.T) {
+// The daemon of one tenant's MIG device does not start for a long time. Meanwhile
+// claims for other MIG devices of the GPU are prepared and unprepared, by the same
+// process and by another.
+func TestADaemonThatDoesNotStartDoesNotBlockOtherDevicesOfItsGPU(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
 	stuck := stuckMPS{daemon: part, arrived: make(chan struct{}), giveUp: make(chan struct{})}
 	w.options = func(o *claim.Options) { stuck.MPS = o.MPS; o.MPS = stuck }

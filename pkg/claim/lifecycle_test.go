@@ -39,7 +39,8 @@ func TestPrepareAndUnprepare(t *testing.T) {
 		}
 	}
 	want := []claim.Device{device("gpu-0", 1, nil), device("gpu-1/big", 0, &share)}
-	// Again by the same process, and by others: the kubelet and the agent restart.
+	// Prepare again in the same process and in others, as after a restart of the
+	// kubelet or the agent.
 	for _, m := range []*claim.Manager{m, m, w.start(), w.start()} {
 		got, err := m.Prepare(t.Context(), c)
 		if err != nil {
@@ -65,7 +66,7 @@ func TestPrepareAndUnprepare(t *testing.T) {
 	}
 }
 
-func TestAClaimWithNothingOfOursIsAnEmptySuccess(t *testing.T) {
+func TestPrepareReturnsNoDevicesForAClaimOfOtherDrivers(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 1)
 	c := newClaim("nic", "nic-0")
 	c.Status.Allocation.Devices.Results[0].Driver = "nic.example.com"
@@ -76,7 +77,7 @@ func TestAClaimWithNothingOfOursIsAnEmptySuccess(t *testing.T) {
 	}
 }
 
-func TestUnprepareOfAnUnknownClaimIsNoError(t *testing.T) {
+func TestUnprepareSucceedsForAnUnknownClaim(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 1)
 	if err := w.start().Unprepare(t.Context(), "8a5c2f6e-unknown"); err != nil {
 		t.Error(err)
@@ -202,7 +203,7 @@ func TestWholeGPUsAreAccepted(t *testing.T) {
 				opaque(resourceapi.AllocationConfigSourceClass, driver, gpuConfig),
 			}
 		},
-		"with what is meant for others": func(a *resourceapi.DeviceAllocationResult) {
+		"with configurations for others": func(a *resourceapi.DeviceAllocationResult) {
 			a.Config = []resourceapi.DeviceAllocationConfiguration{
 				opaque(resourceapi.AllocationConfigSourceClass, "nic.example.com", "not ours"),
 				opaque(resourceapi.AllocationConfigSourceClaim, driver, "not for this request", "nic"),
@@ -220,7 +221,7 @@ func TestWholeGPUsAreAccepted(t *testing.T) {
 	}
 }
 
-func TestAClaimAllocatedAnewGetsItsNewDevices(t *testing.T) {
+func TestAReallocatedClaimGetsItsNewDevices(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 2)
 	m := w.start()
 	old := newClaim("moved", "gpu-00-00")

@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// process gives the locks that another process would have.
+// process returns the locks of another process.
 func process(t *testing.T, path string) *locks {
 	t.Helper()
 	l, err := newLocks(path)
@@ -52,7 +52,7 @@ func TestLocksExcludeGoroutinesAndProcesses(t *testing.T) {
 	}
 }
 
-// isFree reports whether another process can have a lock for itself.
+// isFree reports whether another process can take a lock exclusively.
 func isFree(t *testing.T, path, name string) bool {
 	t.Helper()
 	unlock, ok, err := process(t, path).try(t.Context(), name)
@@ -65,7 +65,8 @@ func isFree(t *testing.T, path, name string) bool {
 	return ok
 }
 
-// Whoever gives up while it waits for a later lock has none of those before it.
+// A caller that times out while it waits for a later lock holds none of the earlier
+// ones.
 func TestALockThatIsNotReachedLeavesNoEarlierOneBehind(t *testing.T) {
 	gpu1b := gpu.PCIAddress{Bus: 0x1b}
 	taken := on{devices: []string{"gpu-1b-00-mig-1g-10gb-0"}, gpus: []gpu.PCIAddress{gpu1b}}
@@ -110,8 +111,8 @@ func TestALockThatIsNotReachedLeavesNoEarlierOneBehind(t *testing.T) {
 	}
 }
 
-// An agent of an older release locks GPUs and knows no devices.
-func TestAnOlderAgentIsExcludedFromAGPUThatIsWorkedOn(t *testing.T) {
+// An agent of an older release locks GPUs and has no device locks.
+func TestAnOlderAgentIsExcludedFromAGPUInUse(t *testing.T) {
 	path := t.TempDir() + "/lock"
 	address := gpu.PCIAddress{Bus: 0x1b}
 	older, here, there := process(t, path), process(t, path), process(t, path)
@@ -136,7 +137,7 @@ func TestAnOlderAgentIsExcludedFromAGPUThatIsWorkedOn(t *testing.T) {
 	}
 	release, ok, err := older.try(t.Context(), address.DeviceName())
 	if !ok || err != nil {
-		t.Fatalf("the older agent: %t, %v when nobody works on the GPU", ok, err)
+		t.Fatalf("the older agent: %t, %v when no agent works on the GPU", ok, err)
 	}
 	if _, ok, err := here.tryGPU(t.Context(), address); ok || err != nil {
 		t.Errorf("this agent: %t, %v while the older one works on the GPU", ok, err)
@@ -144,12 +145,12 @@ func TestAnOlderAgentIsExcludedFromAGPUThatIsWorkedOn(t *testing.T) {
 	release()
 	release, ok, err = here.tryGPU(t.Context(), address)
 	if !ok || err != nil {
-		t.Fatalf("this agent: %t, %v when nobody works on the GPU", ok, err)
+		t.Fatalf("this agent: %t, %v when no agent works on the GPU", ok, err)
 	}
 	release()
 }
 
-func TestALockIsWaitedForAsLongAsTheContextLasts(t *testing.T) {
+func TestLockWaitsUntilTheContextEnds(t *testing.T) {
 	path := t.TempDir() + "/lock"
 	here, there := process(t, path), process(t, path)
 	unlock, err := here.lock(t.Context(), "a")
@@ -167,7 +168,7 @@ func TestALockIsWaitedForAsLongAsTheContextLasts(t *testing.T) {
 		if _, ok, err := l.try(t.Context(), "a"); ok || err != nil {
 			t.Errorf("%s: try gave %t, %v for a lock that is taken", name, ok, err)
 		}
-		// Giving up gives back what was taken on the way.
+		// After a timeout, lock has released the locks taken before.
 		unlockB, ok, err := l.try(t.Context(), "b")
 		if !ok || err != nil {
 			t.Fatalf("%s: try gave %t, %v for a lock that is free", name, ok, err)

@@ -20,8 +20,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// dgxH100 is one simulated node for many worlds, each of which finds it as it
-// was at the start.
+// dgxH100 returns one simulated node for many worlds. Each world starts from the same
+// state.
 func dgxH100(t testing.TB) *nvmlsim.Sim {
 	t.Helper()
 	m, err := nvmlsim.LoadModel("dgx-h100")
@@ -35,13 +35,13 @@ func dgxH100(t testing.TB) *nvmlsim.Sim {
 	return sim
 }
 
-// Whatever point the agent dies at while it cuts GPUs: the next one finds a
-// claim that is prepared, or nothing.
-func TestDyingAtEveryPointOfCutting(t *testing.T) {
+// If the agent dies at any point while it creates partitions, recovery leaves the
+// claim prepared or absent.
+func TestDyingAtEveryPointOfPartitioning(t *testing.T) {
 	sim, dir := dgxH100(t), t.TempDir()
 	c := newClaim("dying", h100+"-mig-1g-10gb-0", h100+"-mig-3g-40gb-4", h100Other+"-mig-7g-80gb-0")
 	const cut = "0 on: 1g.10gb@0 3g.40gb@4\n1 on: 7g.80gb@0\n"
-	// The mode that was switched on is remembered as long as it is on.
+	// The record of a switched mode is kept as long as the mode is on.
 	prepared := strings.Replace(preparedFiles(c), "records/", "modes/gpu-1b-00.record\nmodes/gpu-43-00.record\nrecords/", 1) + "team-a/dying Prepared " +
 		strings.Join(promise{claim: c}.devices(), " ") + "\n" + cut
 	points := 0
@@ -73,9 +73,9 @@ func TestDyingAtEveryPointOfCutting(t *testing.T) {
 	}
 }
 
-// On Ampere the mode takes a reset, and an agent can die in between. Whatever it
-// leaves, and whether the machine boots then or not, the GPU is whole again.
-func TestDyingAtEveryPointOfAModeThatTakesAReset(t *testing.T) {
+// On Ampere switching the mode requires a reset, and the agent can die between the
+// two. MIG mode is off after the recovery, with or without a reboot.
+func TestDyingAtEveryPointOfAModeThatRequiresAReset(t *testing.T) {
 	c := newClaim("dying", a100+"-mig-1g-10gb-0")
 	for goal, act := range map[string]func(*claim.Manager) error{
 		"prepare":   func(m *claim.Manager) error { _, err := m.Prepare(once(), c); return err },
@@ -114,9 +114,9 @@ func TestDyingAtEveryPointOfAModeThatTakesAReset(t *testing.T) {
 	}
 }
 
-// A call hangs in the middle of cutting a GPU or of making it whole, and the
-// caller's time is over. Once the driver answers again, nothing is left.
-func TestACallOfCuttingThatHangs(t *testing.T) {
+// A call hangs while partitions are created or destroyed, and the caller times out.
+// Once the driver answers again, nothing is left behind.
+func TestACallOfPartitioningThatHangs(t *testing.T) {
 	c := newClaim("unlucky", h100+"-mig-1g-10gb-0")
 	for _, method := range []string{"DeviceSetMigMode", "DeviceCreateGpuInstanceWithPlacement", "GpuInstanceCreateComputeInstance", "ComputeInstanceDestroy", "GpuInstanceDestroy"} {
 		t.Run(method, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestACallOfCuttingThatHangs(t *testing.T) {
 				t.Error("the GPU was given away in an unknown state")
 			}
 			must(t, w.sim.ClearFaults())
-			// The call that hung is not back at this very instant.
+			// The call that hung may return a moment later.
 			for err = m.Unprepare(t.Context(), c.UID); errors.Is(err, gpu.ErrTimeout); err = m.Unprepare(t.Context(), c.UID) {
 				<-time.After(10 * time.Millisecond)
 			}
@@ -163,7 +163,7 @@ func TestACallOfCuttingThatHangs(t *testing.T) {
 	}
 }
 
-func TestDyingAtEveryPointOfMending(t *testing.T) {
+func TestDyingAtEveryPointOfRepairing(t *testing.T) {
 	sim, dir := dgxH100(t), t.TempDir()
 	c := newClaim("dying", h100+"-mig-1g-10gb-0", h100+"-mig-3g-40gb-4")
 	points := 0
@@ -192,7 +192,7 @@ func TestDyingAtEveryPointOfMending(t *testing.T) {
 	}
 }
 
-func TestDyingAtEveryPointOfUncutting(t *testing.T) {
+func TestDyingAtEveryPointOfRemovingPartitions(t *testing.T) {
 	sim, dir := dgxH100(t), t.TempDir()
 	c := newClaim("dying", h100+"-mig-1g-10gb-0", h100Other+"-mig-7g-80gb-0")
 	points := 0
@@ -217,9 +217,9 @@ func TestDyingAtEveryPointOfUncutting(t *testing.T) {
 	}
 }
 
-// Every NVML call that cutting makes fails once: the error is told, nothing is
-// left, and the next try starts clean.
-func TestEveryCallOfCuttingMayFail(t *testing.T) {
+// Each NVML call of partitioning fails once. Prepare returns the error, nothing is
+// left behind, and the next attempt starts clean.
+func TestEveryCallOfPartitioningMayFail(t *testing.T) {
 	sim, dir := dgxH100(t), t.TempDir()
 	c := newClaim("unlucky", h100+"-mig-1g-10gb-0", h100+"-mig-3g-40gb-4")
 	for _, method := range []string{
@@ -241,7 +241,7 @@ func TestEveryCallOfCuttingMayFail(t *testing.T) {
 				if err := sim.ClearFaults(); err != nil {
 					t.Fatal(err)
 				}
-				// Undoing may have met the fault as well.
+				// The undo may have failed as well.
 				m, _ = w.restart(t.Context())
 				if got := w.left(m); got != "" {
 					t.Errorf("left behind:\n%s", got)
@@ -257,7 +257,7 @@ func TestEveryCallOfCuttingMayFail(t *testing.T) {
 	}
 }
 
-func TestRecoverMakesALostPartitionAgain(t *testing.T) {
+func TestRecoverMakesALostPartition(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 	c := newClaim("cut", h100+"-mig-1g-10gb-1", h100+"-mig-1g-10gb-5")
 	if _, err := w.start().Prepare(once(), c); err != nil {
@@ -316,7 +316,8 @@ func TestAnotherInThePlaceOfALostPartitionIsNotTouched(t *testing.T) {
 			if err := m.Unprepare(once(), c.UID); err != nil {
 				t.Error(err)
 			}
-			// The mode is still to be switched off once the other is gone.
+			// The mode must still be switched off once the other partition is
+			// gone.
 			if diff := cmp.Diff("modes/gpu-1b-00.record\n0 on: "+another+"@4\n", w.left(m)); diff != "" {
 				t.Errorf("left (-want +got):\n%s", diff)
 			}
@@ -329,7 +330,7 @@ func TestAnotherInThePlaceOfALostPartitionIsNotTouched(t *testing.T) {
 	}
 }
 
-// A claim whose record is damaged keeps its partition and can get it back.
+// A claim whose record is damaged keeps its partition and can be prepared again.
 func TestADamagedRecordDoesNotFreeItsPartition(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 	c := newClaim("damaged", h100+"-mig-3g-40gb-0", h100+"-mig-1g-10gb-6")

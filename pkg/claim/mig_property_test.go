@@ -21,8 +21,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// cutModel is what a simple-minded observer believes of a machine whose GPUs
-// are cut.
+// cutModel is a simple model of a machine with partitioned GPUs.
 type cutModel struct {
 	t        *rapid.T
 	w        *migWorld
@@ -30,12 +29,13 @@ type cutModel struct {
 	promised map[string]*resourceapi.ResourceClaim
 }
 
-// span of each profile of an H100 that is used here, in memory slices.
+// spans returns the memory slices of each H100 profile in this test.
 func spans() map[string]int {
 	return map[string]int{"1g-10gb": 1, "1g-20gb": 2, "2g-20gb": 2, "3g-40gb": 4, "4g-40gb": 4, "7g-80gb": 8}
 }
 
-// places are the devices that can be allocated: two GPUs, whole and in parts.
+// places returns the devices that can be allocated: two whole GPUs and their MIG
+// devices.
 func places() []string {
 	var names []string
 	for _, g := range []string{h100, h100Other} {
@@ -52,7 +52,7 @@ func places() []string {
 	return names
 }
 
-// excludes reports whether two devices take the same silicon.
+// excludes reports whether two devices overlap on the hardware.
 func excludes(a, b string) bool {
 	one, _ := kind.Parse(a)
 	other, _ := kind.Parse(b)
@@ -114,8 +114,7 @@ func (m *cutModel) unprepare(t *rapid.T) {
 	delete(m.promised, c.Name)
 }
 
-// crash lets a process die in the middle of a prepare or unprepare, and the
-// next one start.
+// crash kills a process during a prepare or unprepare, and starts the next one.
 func (m *cutModel) crash(t *rapid.T) {
 	c := m.some()
 	m.w.faults = &faults{dieAt: rapid.IntRange(1, 40).Draw(t, "point")}
@@ -156,14 +155,14 @@ func (m *cutModel) reboot(t *rapid.T) {
 	m.restart(t)
 }
 
-// reset takes all partitions of a GPU away under the claims, which get them
+// reset removes all partitions of a GPU while claims hold them. The claims get them
 // back.
 func (m *cutModel) reset(t *rapid.T) {
 	must(t, m.w.sim.ResetGPU(rapid.IntRange(0, 1).Draw(t, "gpu")))
 	m.restart(t)
 }
 
-// check compares what the simulator has with what is promised.
+// check compares the state of the simulator with the promised devices.
 func (m *cutModel) check(t *rapid.T) {
 	cut := map[int][]string{}
 	var held []string
@@ -203,8 +202,8 @@ func (m *cutModel) check(t *rapid.T) {
 	}
 }
 
-// Whatever happens in whatever order: the GPUs are cut as was promised, and in
-// MIG mode only as long as they are.
+// After any sequence of events the GPUs have the promised partitions, and MIG mode is
+// on only while they do.
 func TestGPUsAreCutAsPromised(t *testing.T) {
 	sim, dir := dgxH100(t), t.TempDir()
 	run := 0
@@ -232,8 +231,8 @@ func TestGPUsAreCutAsPromised(t *testing.T) {
 	})
 }
 
-// Many claims at once, on one GPU and on eight, by two processes.
-func TestManyClaimsCutAtOnce(t *testing.T) {
+// Two processes prepare many claims concurrently, on one GPU and on eight.
+func TestManyClaimsPartitionConcurrently(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 	processes := []*claim.Manager{w.start(), w.start()}
 	var all sync.WaitGroup

@@ -111,8 +111,9 @@ func TestMIGDevicesThatCannotBePrepared(t *testing.T) {
 	}
 }
 
-// The next try starts clean: what stood in the way is gone within the call.
-func TestWhatStandsInTheWayOfCuttingIsWaitedFor(t *testing.T) {
+// The conflicting partition or process goes away within the call, and a later attempt
+// succeeds.
+func TestPartitioningWaitsForTransientConflicts(t *testing.T) {
 	dir := t.TempDir()
 	w := newMIGWorld(t, dir, "dgx-h100")
 	must(t, w.sim.AddProcess(0, nvmlsim.Process{PID: 4711}))
@@ -134,8 +135,8 @@ func TestWhatStandsInTheWayOfCuttingIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A mode that cannot be switched off does not keep a pod from going away. The
-// GPU is whole again as soon as it can be.
+// A MIG mode that cannot be switched off does not block the end of a pod. Recovery
+// switches it off as soon as possible.
 func TestAMIGModeThatCannotBeSwitchedOffYet(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 	m, c := w.start(), newClaim("cut", h100+"-mig-1g-10gb-0")
@@ -151,9 +152,9 @@ func TestAMIGModeThatCannotBeSwitchedOffYet(t *testing.T) {
 	}
 	whole := newClaim("whole", h100)
 	if _, err := m.Prepare(once(), whole); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "switch off the MIG mode of GPU gpu-1b-00 at 0000:1b:00.0: already in use by MIG instance 1g.10gb@6") {
-		t.Errorf("a whole GPU: %v, want %v that names what is in the way", err, gpu.ErrInUse)
+		t.Errorf("a whole GPU: %v, want %v that names the conflict", err, gpu.ErrInUse)
 	}
-	w.look() // as the controller does after that
+	w.scan() // as the controller does after that
 	w.administrator("destroys", 0, "1g.10gb", 6)
 	if _, err := m.Prepare(once(), whole); err != nil {
 		t.Errorf("the whole GPU, which is free: %v", err)
@@ -171,7 +172,7 @@ func TestStaticPartitionsAreUsedAndNeverChanged(t *testing.T) {
 	w.static = true
 	w.administrator("makes", 0, "1g.10gb", 0)
 	w.administrator("makes", 0, "2g.20gb", 4)
-	w.look()
+	w.scan()
 	m, c := w.start(), newClaim("cut", h100+"-mig-2g-20gb-4", h100+"-mig-1g-10gb-0")
 	devices, err := m.Prepare(once(), c)
 	if err != nil {
@@ -185,7 +186,7 @@ func TestStaticPartitionsAreUsedAndNeverChanged(t *testing.T) {
 		t.Errorf("one that is not there: %v", err)
 	}
 	w.restart(t.Context())
-	// Changing the flag does not make it ours.
+	// The partition stays an administrator's after the flag changes.
 	w.static = false
 	m, _ = w.restart(t.Context())
 	w.administrator("destroys", 0, "1g.10gb", 0)

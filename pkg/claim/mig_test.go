@@ -17,14 +17,14 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// The first GPUs of a dgx-h100 and of a dgx-a100.
+// The first GPUs of the models dgx-h100 and dgx-a100.
 const (
 	h100      = "gpu-1b-00"
 	h100Other = "gpu-43-00"
 	a100      = "gpu-07-00"
 )
 
-func TestMIGDevicesFromClaimToNothing(t *testing.T) {
+func TestMIGDevicesArePreparedAndUnprepared(t *testing.T) {
 	for name, c := range map[string]struct {
 		devices []string
 		cuts    string
@@ -33,7 +33,7 @@ func TestMIGDevicesFromClaimToNothing(t *testing.T) {
 		"all of a GPU as one":       {[]string{h100 + "-mig-7g-80gb-0"}, "0 on: 7g.80gb@0\n"},
 		"a mix on one GPU":          {[]string{h100 + "-mig-1g-10gb-0", h100 + "-mig-1g-10gb-1", h100 + "-mig-2g-20gb-2", h100 + "-mig-3g-40gb-4"}, "0 on: 1g.10gb@0 1g.10gb@1 2g.20gb@2 3g.40gb@4\n"},
 		"on two GPUs":               {[]string{h100Other + "-mig-1g-20gb-6", h100 + "-mig-1g-10gb-me-0"}, "0 on: 1g.10gb+me@0\n1 on: 1g.20gb@6\n"},
-		"beside a whole GPU":        {[]string{h100, h100Other + "-mig-4g-40gb-0"}, "1 on: 4g.40gb@0\n"},
+		"next to a whole GPU":       {[]string{h100, h100Other + "-mig-4g-40gb-0"}, "1 on: 4g.40gb@0\n"},
 		"seven of the smallest":     {sevenOf(h100, "1g-10gb"), "0 on: 1g.10gb@0 1g.10gb@1 1g.10gb@2 1g.10gb@3 1g.10gb@4 1g.10gb@5 1g.10gb@6\n"},
 		"with its whole GPU's twin": {[]string{h100 + "-mig-3g-40gb-0", h100 + "-mig-3g-40gb-4"}, "0 on: 3g.40gb@0 3g.40gb@4\n"},
 	} {
@@ -58,7 +58,7 @@ func TestMIGDevicesFromClaimToNothing(t *testing.T) {
 				}
 				uuids[d.UUID], ids[d.CDIDeviceIDs[0]] = true, true
 			}
-			// Again, by this process and by another: nothing changes.
+			// Preparing again, in this process or in another, changes nothing.
 			restarted, report := w.restart(t.Context())
 			if len(report.Verified) != 1 {
 				t.Errorf("report %+v", report)
@@ -124,7 +124,7 @@ func TestOneMIGModeForAllClaimsOnAGPU(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The one that switched it on goes first.
+	// The claim that switched the mode on ends first.
 	if err := m.Unprepare(once(), a.UID); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestOneMIGModeForAllClaimsOnAGPU(t *testing.T) {
 func TestAnAdministratorsMIGModeStaysOn(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 	w.administrator("makes", 0, "3g.40gb", 4)
-	w.look()
+	w.scan()
 	m, c := w.start(), newClaim("cut", h100+"-mig-1g-10gb-0")
 	if _, err := m.Prepare(once(), c); err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func TestAnAdministratorsMIGModeStaysOn(t *testing.T) {
 	}
 }
 
-func TestMIGModeThatTakesAReset(t *testing.T) {
+func TestMIGModeThatRequiresAReset(t *testing.T) {
 	c := newClaim("cut", a100+"-mig-1g-10gb-0")
 	t.Run("not allowed", func(t *testing.T) {
 		w := newMIGWorld(t, t.TempDir(), "dgx-a100")
@@ -181,7 +181,7 @@ func TestMIGModeThatTakesAReset(t *testing.T) {
 		if _, err := m.Prepare(once(), c); err != nil {
 			t.Fatal(err)
 		}
-		// The mode outlives the boot, and is ours to switch off all the same.
+		// The mode persists across the boot, and the agent still switches it off.
 		w.reboot()
 		if diff := cmp.Diff("0 on:\n", w.cuts()); diff != "" {
 			t.Errorf("after the reboot (-want +got):\n%s", diff)
@@ -210,8 +210,8 @@ func TestMIGModeThatTakesAReset(t *testing.T) {
 }
 
 // An administrator switches on the MIG mode after the inventory was read. The GPU
-// cannot be used as a whole then, and its processes would find no device.
-func TestAMIGModeIsAskedOfTheHardwareBeforeAGPUIsUsedAsAWhole(t *testing.T) {
+// cannot be used as a whole then: processes would find no device.
+func TestAMIGModeIsReadFromTheHardwareBeforeAWholeGPUIsPrepared(t *testing.T) {
 	for name, c := range map[string]*resourceapi.ResourceClaim{
 		"whole":      newClaim("whole", h100),
 		"share":      pieces("share", piece{device: h100, memory: "2Gi"}),
@@ -236,8 +236,8 @@ func TestAMIGModeIsAskedOfTheHardwareBeforeAGPUIsUsedAsAWhole(t *testing.T) {
 	}
 }
 
-// A mode that an administrator has set and that waits for a reset is the
-// administrator's, and no claim finishes it or takes it back.
+// An administrator has set a MIG mode that is pending until a reset. No claim applies
+// or cancels it.
 func TestAnAdministratorsPendingMIGModeIsLeftAlone(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-a100")
 	w.allowReset()
@@ -264,12 +264,12 @@ func TestAnAdministratorsPendingMIGModeIsLeftAlone(t *testing.T) {
 	}
 }
 
-// After a restart the mode that claims switched on is told from an
-// administrator's by the records alone.
+// After a restart only the records distinguish a mode that claims switched on from an
+// administrator's.
 func TestTheMIGModesOfClaimsAreKnownAfterARestart(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 	w.administrator("makes", 1, "3g.40gb", 4)
-	w.look()
+	w.scan()
 	m := w.start()
 	for _, device := range []string{h100 + "-mig-1g-10gb-0", h100Other + "-mig-1g-10gb-0"} {
 		must(t, func() error { _, err := m.Prepare(once(), newClaim(device[4:6], device)); return err }())
@@ -289,9 +289,9 @@ func TestTheMIGModesOfClaimsAreKnownAfterARestart(t *testing.T) {
 	}
 }
 
-// On Hopper a MIG mode ends with the boot. What is on after that is an
+// On Hopper a MIG mode ends with the boot. A mode that is on after a reboot is an
 // administrator's.
-func TestAMIGModeOfAnotherBootIsSomebodyElses(t *testing.T) {
+func TestAMIGModeAfterARebootIsAnAdministrators(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 	if _, err := w.start().Prepare(once(), newClaim("cut", h100+"-mig-1g-10gb-0")); err != nil {
 		t.Fatal(err)

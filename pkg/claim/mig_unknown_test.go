@@ -12,9 +12,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// After an update of the driver a claim can hold a MIG device of a profile that the
-// GPU does not have any more. It may be anywhere on the GPU.
-func TestAMIGDeviceWhosePlaceIsUnknownExcludesOthersOnItsGPU(t *testing.T) {
+// After a driver update a claim can hold a MIG device with a profile that the GPU no
+// longer has. Its placement is unknown then.
+func TestAMIGDeviceWithAnUnknownPlacementExcludesOthersOnItsGPU(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 	m := w.start()
 	if _, err := m.Prepare(once(), newClaim("other", h100+"-mig-3g-40gb-0")); err != nil {

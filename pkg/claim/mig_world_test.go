@@ -21,8 +21,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
 )
 
-// migWorld is a world whose GPUs are simulated ones, without what claims make
-// of them.
+// migWorld is a world with simulated GPUs. Its inventory omits partitions that claims
+// create.
 type migWorld struct {
 	*world
 	sim    *nvmlsim.Sim
@@ -46,7 +46,7 @@ func newMIGWorld(t fataler, dir, model string) *migWorld {
 func inMIGWorld(t fataler, dir string, sim *nvmlsim.Sim) *migWorld {
 	t.Helper()
 	w := &migWorld{world: newWorld(t, dir, 0), sim: sim, lib: nvml.New(sim.NVML())}
-	w.look()
+	w.scan()
 	w.partitioning = w.migParts
 	return w
 }
@@ -69,8 +69,8 @@ func (w *migWorld) withSharing() *migWorld {
 	return w
 }
 
-// look takes in the GPUs as they are now.
-func (w *migWorld) look() {
+// scan updates the inventory from the simulated hardware.
+func (w *migWorld) scan() {
 	w.t.Helper()
 	node, err := w.lib.Snapshot(context.Background())
 	if err != nil {
@@ -83,7 +83,7 @@ func (w *migWorld) look() {
 	}
 }
 
-// migParts is what a process of the agent gets.
+// migParts returns the partitioning options of a process of the agent.
 func (w *migWorld) migParts(disk store.FS) *claim.Partitioning {
 	modes, err := store.Open(filepath.Join(w.dir, "modes"), disk)
 	if err != nil {
@@ -94,7 +94,7 @@ func (w *migWorld) migParts(disk store.FS) *claim.Partitioning {
 	}
 }
 
-// reset of a GPU is allowed.
+// allowReset permits resets of GPUs.
 func (w *migWorld) allowReset() {
 	w.lib.AllowReset(func(_ context.Context, a gpu.PCIAddress) error {
 		index, err := w.sim.FindGPU(a.String())
@@ -112,7 +112,7 @@ func (w *migWorld) reboot() {
 	w.t.Helper()
 	if w.supervisor != nil {
 		clear(w.supervisor.daemons)
-		clear(w.turns.now)
+		clear(w.timeSlices.now)
 	}
 	if err := w.sim.Reboot(); err != nil {
 		w.t.Fatalf("%v", err)
@@ -145,7 +145,7 @@ func (w *migWorld) cuts() string {
 	return b.String()
 }
 
-// uuids of the MIG devices of a GPU.
+// uuids returns the UUIDs of a GPU's MIG devices.
 func (w *migWorld) uuids(index int) []string {
 	w.t.Helper()
 	v, err := w.sim.View()
@@ -159,7 +159,7 @@ func (w *migWorld) uuids(index int) []string {
 	return uuids
 }
 
-// administrator makes or destroys a partition, with MIG mode on.
+// administrator creates or destroys a partition as an administrator, with MIG mode on.
 func (w *migWorld) administrator(verb string, index int, profile string, start int) {
 	w.t.Helper()
 	v, err := w.sim.View()
@@ -187,7 +187,7 @@ func (w *migWorld) administrator(verb string, index int, profile string, start i
 	}
 }
 
-// left renders everything that is left: files, what is held and what is cut.
+// left renders the remaining state: files, held devices and partitions.
 func (w *migWorld) left(m *claim.Manager) string {
 	w.t.Helper()
 	lines := slices.DeleteFunc(strings.SplitAfter(w.files(), "\n"), func(f string) bool {
@@ -195,12 +195,12 @@ func (w *migWorld) left(m *claim.Manager) string {
 	})
 	left := strings.Join(lines, "") + w.held(m) + w.cuts()
 	if w.supervisor != nil {
-		left += w.supervisor.String() + w.turns.String()
+		left += w.supervisor.String() + w.timeSlices.String()
 	}
 	return left
 }
 
-// spec is the CDI spec of a claim as text.
+// spec returns the CDI spec of a claim as text.
 func (w *migWorld) spec(c *resourceapi.ResourceClaim) string {
 	w.t.Helper()
 	data, err := os.ReadFile(w.specPath(c))
@@ -210,8 +210,8 @@ func (w *migWorld) spec(c *resourceapi.ResourceClaim) string {
 	return string(data)
 }
 
-// faultyMIG is the hardware of a process that may die before and after it acts.
-// It does not heed contexts: see once.
+// faultyMIG is the hardware of a process that may die before and after each change.
+// It ignores contexts: see once.
 type faultyMIG struct {
 	*nvml.Library
 	*faults
@@ -262,7 +262,7 @@ func (f faultyMIG) DestroyPartition(ctx context.Context, a gpu.PCIAddress, p gpu
 	return err
 }
 
-// minor of a capability of a GPU, as the kernel tells.
+// minor returns the device minor of a GPU's capability, as the kernel reports it.
 func (w *migWorld) minor(index int, path string) int {
 	w.t.Helper()
 	data, err := os.ReadFile(filepath.Join(w.sim.Root(), fmt.Sprintf("proc/driver/nvidia/capabilities/gpu%d/mig", index), path))
@@ -283,15 +283,15 @@ func must(t fataler, err error) {
 	}
 }
 
-// remake has an administrator destroy the partition at the place, and make
-// another one that starts there.
+// remake destroys the partition at a placement and creates another one that starts
+// there, as an administrator.
 func (w *migWorld) remake(profile string, start int) {
 	w.t.Helper()
 	w.administrator("destroys", 0, "1g.10gb", start)
 	w.administrator("makes", 0, profile, start)
 }
 
-// halve has an administrator destroy the compute instances of a GPU.
+// halve destroys the compute instances of a GPU, as an administrator.
 func (w *migWorld) halve(index int) {
 	w.t.Helper()
 	v, err := w.sim.View()
@@ -305,7 +305,7 @@ func (w *migWorld) halve(index int) {
 	}
 }
 
-// place returns the GPU, and the driver's words for a place on it.
+// place returns the GPU, and a placement on it in NVML's terms.
 func (f faultyMIG) place(ctx context.Context, a gpu.PCIAddress, p gpu.Profile, start int) (device vendor.Device, info vendor.GpuInstanceProfileInfo, at vendor.GpuInstancePlacement) {
 	device, _ = f.driver.DeviceGetHandleByPciBusId(a.String())
 	mig, _ := f.Library.MIG(context.WithoutCancel(ctx), a)
@@ -317,8 +317,8 @@ func (f faultyMIG) place(ctx context.Context, a gpu.PCIAddress, p gpu.Profile, s
 	return device, info, at
 }
 
-// createHalf makes the GPU instance of a partition without a compute instance. It
-// does nothing where one is already, or where there is no room.
+// createHalf creates the GPU instance of a partition without a compute instance. It
+// does nothing if the placement is occupied.
 func (f faultyMIG) createHalf(ctx context.Context, a gpu.PCIAddress, p gpu.Profile, start int) {
 	device, info, at := f.place(ctx, a, p, start)
 	_, _ = device.CreateGpuInstanceWithPlacement(&info, &at)

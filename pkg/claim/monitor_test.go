@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// monitor is a claim for all GPUs with admin access.
+// monitor returns a claim for all GPUs with admin access.
 func monitor(name string) *resourceapi.ResourceClaim { return admin(newClaim(name, "node-gpus")) }
 
 func admin(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
@@ -29,7 +29,7 @@ func admin(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	return c
 }
 
-// nodes are the device nodes that the claim brings into containers.
+// nodes renders the device nodes that the claim adds to containers.
 func (w *world) nodes(c *resourceapi.ResourceClaim) string {
 	w.t.Helper()
 	data, err := os.ReadFile(w.specPath(c))
@@ -49,9 +49,10 @@ func (w *world) nodes(c *resourceapi.ResourceClaim) string {
 	return strings.Join(paths, " ")
 }
 
-func TestMonitoringTakesAllGPUsAndKeepsNobodyFromThem(t *testing.T) {
+func TestMonitoringTakesAllGPUsAndExcludesNoClaim(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 2)
-	// The first GPU has the address that monitoring, which is on none, would have.
+	// The first GPU has the zero address, like the monitoring device, which is on
+	// no GPU.
 	w.options = func(o *claim.Options) {
 		o.MonitorNodes = func() ([]string, error) { return []string{"/dev/nvidia-caps/nvidia-cap2"}, nil }
 	}
@@ -78,14 +79,14 @@ func TestMonitoringTakesAllGPUsAndKeepsNobodyFromThem(t *testing.T) {
 	}
 	for _, c := range others {
 		if _, err := m.Prepare(once(), c); err != nil {
-			t.Errorf("%s beside monitoring: %v", c.Name, err)
+			t.Errorf("%s during monitoring: %v", c.Name, err)
 		}
 	}
-	// And in the other order: a GPU that is held keeps nobody from monitoring.
+	// In the other order, held GPUs do not exclude monitoring.
 	must(t, m.Unprepare(once(), first.UID))
 	m, _ = w.restart(t.Context())
 	if _, err := m.Prepare(once(), first); err != nil {
-		t.Errorf("beside claims: %v", err)
+		t.Errorf("with other claims: %v", err)
 	}
 	for _, c := range append(others, first) {
 		must(t, m.Unprepare(once(), c.UID))
@@ -123,8 +124,8 @@ func TestMonitoringLastsWithTheGPUsThatAnswer(t *testing.T) {
 	}
 }
 
-// A claim whose record is lost holds nothing that others want either.
-func TestMonitoringWithoutARecordKeepsNobodyFromTheGPUs(t *testing.T) {
+// A monitoring claim whose record is lost does not exclude other claims either.
+func TestMonitoringWithoutARecordExcludesNoClaim(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	m, c := w.start(), monitor("agent")
 	if _, err := m.Prepare(once(), c); err != nil {
@@ -139,7 +140,7 @@ func TestMonitoringWithoutARecordKeepsNobodyFromTheGPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, m.Unprepare(once(), c.UID))
-	if diff := cmp.Diff("gpu-00-00 Long\n", w.turns.String()); diff != "" {
+	if diff := cmp.Diff("gpu-00-00 Long\n", w.timeSlices.String()); diff != "" {
 		t.Errorf("the time slice of another claim (-want +got):\n%s", diff)
 	}
 	must(t, m.Unprepare(once(), whole.UID))
@@ -162,7 +163,7 @@ func TestAdminAccessIsForMonitoringAndMonitoringForAdmins(t *testing.T) {
 		"all GPUs without admin access": {newClaim("plain", "node-gpus"), gpu.ErrInvalid, []string{"device node-gpus", "adminAccess: true", "resource.kubernetes.io/admin-access=true"}},
 		"a GPU with admin access":       {admin(newClaim("whole", "gpu-00-00")), gpu.ErrNotSupported, []string{"device gpu-00-00", "class monitor.nvidia.com"}},
 		"a share with admin access":     {admin(pieces("share", piece{device: "gpu-00-00", memory: "20Gi"})), gpu.ErrNotSupported, []string{"class monitor.nvidia.com"}},
-		"turns with admin access":       {admin(pieces("turns", piece{device: "gpu-00-00-ts"})), gpu.ErrNotSupported, []string{"class monitor.nvidia.com"}},
+		"time slices with admin access": {admin(pieces("timeSlices", piece{device: "gpu-00-00-ts"})), gpu.ErrNotSupported, []string{"class monitor.nvidia.com"}},
 		"all GPUs twice":                {admin(newClaim("twice", "node-gpus", "node-gpus")), gpu.ErrInvalid, []string{"allocated twice"}},
 		"with a configuration":          {configured, gpu.ErrInvalid, []string{"a GpuConfig cannot configure the monitoring of GPUs"}},
 	} {

@@ -14,13 +14,13 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// nvidiaConfig of the kind that says MPS with the settings.
+// nvidiaConfig returns an MPS configuration of the kind with the settings.
 func nvidiaConfig(kind, settings string) string {
 	return `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"` + kind + `","sharing":{"strategy":"MPS","mpsConfig":{` + settings + `}}}`
 }
 
-// configured is a claim for the devices, each of a request called after its
-// place, with configurations that name requests or none.
+// configured returns a claim for the devices with the configurations. Each device has
+// its own request, named after its index.
 func configured(devices []string, configs ...resourceapi.DeviceAllocationConfiguration) *resourceapi.ResourceClaim {
 	var all []piece
 	for i, d := range devices {
@@ -74,8 +74,8 @@ func TestOneConfigurationOfNVIDIAIsForItsGPUsTogether(t *testing.T) {
 	}
 }
 
-// A container of one request counts its devices from 0, too, so it is told no
-// limits by number; one that has all of them has one pipe.
+// A container of one request also counts its devices from 0, so it gets no limits by
+// index. A container with all devices has one pipe.
 func TestContainersOfRequestsThatAreConfiguredTogether(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 2)
 	c := configured([]string{"gpu-01-00", "gpu-00-00"}, opaque(resourceapi.AllocationConfigSourceClaim, driver,

@@ -26,8 +26,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// occupants are the processes of a node, on which GPUs they are, and what the API
-// server says of claims.
+// occupants is a fake of the processes on a node's GPUs, and of the pods of claims in
+// the API server.
 type occupants struct {
 	mu    sync.Mutex
 	on    map[gpu.PCIAddress][]gpu.Process
@@ -35,15 +35,15 @@ type occupants struct {
 	// pods by claim UID, as the API server has them.
 	pods   map[types.UID][]types.UID
 	apiErr error
-	// errs are what a GPU fails with if it is asked.
+	// errs are the errors that GPUs return.
 	errs map[gpu.PCIAddress]error
 	// hangs are GPUs that do not answer until the caller gives up.
 	hangs map[gpu.PCIAddress]bool
-	// lists and reads count what was asked of the GPUs and of the API server.
+	// lists and reads count the calls to the GPUs and to the API server.
 	lists, reads int
 }
 
-// occupied gives the world a hardware that tells who uses it.
+// occupied makes the world's processes list the users of its GPUs.
 func (w *world) occupied() *occupants {
 	o := &occupants{
 		on: map[gpu.PCIAddress][]gpu.Process{}, tasks: map[int]gpu.Task{}, pods: map[types.UID][]types.UID{},
@@ -59,7 +59,7 @@ func (w *world) occupied() *occupants {
 	return o
 }
 
-// runs lets a process of a pod, "" for the host, compute on the GPU of that bus.
+// runs starts a process on the GPU of that bus, in a pod or, if pod is "", on the host.
 func (o *occupants) runs(bus uint8, pid int, pod string) {
 	o.add(bus, gpu.Process{PID: pid}, gpu.Task{Command: "python", PodUID: pod})
 }
@@ -121,7 +121,7 @@ func (o *occupants) podsOf(_ context.Context, c claim.Ref) ([]types.UID, error) 
 	return o.pods[c.UID], o.apiErr
 }
 
-// usedBy reserves a claim for pods.
+// usedBy returns the claim reserved for the pods.
 func usedBy(c *resourceapi.ResourceClaim, pods ...types.UID) *resourceapi.ResourceClaim {
 	c.Status.ReservedFor = nil
 	for _, pod := range pods {
@@ -130,13 +130,13 @@ func usedBy(c *resourceapi.ResourceClaim, pods ...types.UID) *resourceapi.Resour
 	return c
 }
 
-// logged collects what is logged with the context.
+// logged returns a context and the buffer that its log messages are written to.
 func logged(ctx context.Context) (context.Context, *bytes.Buffer) {
 	var log bytes.Buffer
 	return klog.NewContext(ctx, textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))), &log
 }
 
-// After a forced deletion nothing but the hardware knows of the process.
+// After a forced deletion only the hardware lists the process.
 func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 	const part = "gpu-00-00"
 	for name, c := range map[string]struct {
@@ -181,12 +181,12 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 		"a whole GPU, a process of the claim's own pod": {
 			wanted: usedBy(newClaim("c", part), "pod-c"), runs: func(o *occupants) { o.runs(0, 4711, "pod-c") },
 		},
-		"a share beside a share in use": {
+		"a share next to a share in use": {
 			wanted:  pieces("c", piece{device: part, memory: "10Gi"}),
 			holders: []*resourceapi.ResourceClaim{usedBy(pieces("a", piece{device: part, memory: "10Gi"}), "pod-a")},
 			runs:    func(o *occupants) { o.runs(0, 4711, "pod-a") },
 		},
-		"a share beside a share that another pod uses by now": {
+		"a share next to a share that another pod uses by now": {
 			wanted:  pieces("c", piece{device: part, memory: "10Gi"}),
 			holders: []*resourceapi.ResourceClaim{usedBy(pieces("a", piece{device: part, memory: "10Gi"}), "pod-a")},
 			runs: func(o *occupants) {
@@ -207,12 +207,12 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 				o.apiErr = errors.New("resourceclaims team-a/a: connection refused")
 			}, refused: true, says: "the API server does not answer whether that belongs to a claim that shares the device",
 		},
-		"a share beside a program of the host": {
+		"a share with a program of the host": {
 			wanted:  pieces("c", piece{device: part, memory: "10Gi"}),
 			holders: []*resourceapi.ResourceClaim{usedBy(pieces("a", piece{device: part, memory: "10Gi"}), "pod-a")},
 			runs:    func(o *occupants) { o.runs(0, 4711, "") }, refused: true,
 		},
-		"a time slice beside one in use": {
+		"a time slice next to one in use": {
 			wanted:  pieces("c", piece{device: part + "-ts"}),
 			holders: []*resourceapi.ResourceClaim{usedBy(pieces("a", piece{device: part + "-ts"}), "pod-a")},
 			runs:    func(o *occupants) { o.runs(0, 4711, "pod-a") },
@@ -260,7 +260,7 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 	}
 }
 
-func TestAStrangersProcessIsWaitedFor(t *testing.T) {
+func TestPrepareWaitsForAStrangersProcess(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, dir, 1)
@@ -279,9 +279,9 @@ func TestAStrangersProcessIsWaitedFor(t *testing.T) {
 	})
 }
 
-// A claim that is prepared is what its pods run on: nothing is asked, and nothing
-// can stand in its way.
-func TestAPreparedClaimIsPreparedAgainWhateverRuns(t *testing.T) {
+// Pods run on a prepared claim, so preparing it again lists no processes and cannot be
+// refused.
+func TestAPreparedClaimIsPreparedAgainWithAnyProcessOnItsGPU(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	o := w.occupied()
 	m, c := w.start(), usedBy(newClaim("c", "gpu-00-00"), "pod-c")
@@ -327,8 +327,8 @@ func TestAGPUThatDoesNotAnswerIsNotHandedOut(t *testing.T) {
 	}
 }
 
-// lost is hardware with a GPU that does not answer, which the driver's list of
-// processes does not show.
+// lost is hardware with a GPU that does not answer, although listing its processes
+// succeeds.
 type lost struct {
 	*occupants
 	gpu gpu.PCIAddress
@@ -383,7 +383,7 @@ func TestAGPUWithAFaultIsNotHandedOut(t *testing.T) {
 		if !errors.Is(err, gpu.ErrUnhealthy) || gpu.Transient(err) || !strings.Contains(err.Error(), fault) {
 			t.Errorf("got %v, want %v that says what to do", err, gpu.ErrUnhealthy)
 		}
-		// What a claim has it keeps.
+		// A prepared claim keeps its GPU.
 		if _, err := m.Prepare(once(), held); err != nil {
 			t.Errorf("the prepared claim: %v", err)
 		}
@@ -476,7 +476,8 @@ func TestAClaimIsNotUndoneWhileItsProcessesRun(t *testing.T) {
 				if diff := cmp.Diff(before, w.left(m)); diff != "" {
 					t.Errorf("left (-before +after):\n%s", diff)
 				}
-				// Nor by reconciliation, which asks the API server.
+				// Reconciliation, which reads the API server, does not undo it
+				// either.
 				gone, err := m.Held(t.Context())
 				must(t, err)
 				for _, held := range gone {
@@ -487,7 +488,7 @@ func TestAClaimIsNotUndoneWhileItsProcessesRun(t *testing.T) {
 						t.Errorf("released %t, %v, want %v", released, err, gpu.ErrInUse)
 					}
 				}
-				// And it goes as soon as the process has ended.
+				// The claim is undone as soon as the process has ended.
 				o.ends(4711)
 				err = m.Unprepare(t.Context(), c.prepared.UID)
 				if diff := cmp.Diff(without, w.left(m)); err != nil || diff != "" {
@@ -498,7 +499,7 @@ func TestAClaimIsNotUndoneWhileItsProcessesRun(t *testing.T) {
 	}
 }
 
-// The kubelet prepares a claim again after its restart, for the pods of then.
+// After a restart the kubelet prepares a claim again, with its current pods.
 func TestPodsThatAClaimIsPreparedForAgainAreItsPods(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -522,7 +523,7 @@ func TestPodsThatAClaimIsPreparedForAgainAreItsPods(t *testing.T) {
 	})
 }
 
-// Processes that are being killed when the kubelet calls have a moment to end.
+// Processes that are being killed get a moment to end.
 func TestUnprepareWaitsForProcessesThatEnd(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -540,7 +541,7 @@ func TestUnprepareWaitsForProcessesThatEnd(t *testing.T) {
 	})
 }
 
-// The claim was allocated other devices, and the old ones are still in use.
+// The claim was allocated other devices while its old devices are still in use.
 func TestDevicesThatAClaimLosesAreNotFreedWhileItsProcessesRun(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 2)
 	o := w.occupied()
@@ -562,8 +563,8 @@ func TestDevicesThatAClaimLosesAreNotFreedWhileItsProcessesRun(t *testing.T) {
 	}
 }
 
-// A GPU that hangs keeps neither its pod Terminating for ever nor the kubelet
-// waiting.
+// A GPU that hangs does not keep its pod Terminating, and does not delay the response
+// to the kubelet.
 func TestAClaimOnAGPUThatHangsIsUnpreparedInTime(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -590,7 +591,7 @@ func TestAClaimOnAGPUThatHangsIsUnpreparedInTime(t *testing.T) {
 	})
 }
 
-// The time that the helper has taken to read the claim is gone.
+// Reading the claim has used a part of the kubelet's time already.
 func TestACallEndsBeforeTheKubeletsDeadline(t *testing.T) {
 	for name, left := range map[string]time.Duration{"all of it": 45 * time.Second, "less": 12 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -598,7 +599,7 @@ func TestACallEndsBeforeTheKubeletsDeadline(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newShareWorld(t, dir, 2)
 				o := w.occupied()
-				w.turns.err = fmt.Errorf("%w: busy", gpu.ErrTimeout)
+				w.timeSlices.err = fmt.Errorf("%w: busy", gpu.ErrTimeout)
 				before := w.options
 				w.options = func(options *claim.Options) {
 					before(options)
@@ -634,7 +635,7 @@ func TestACallEndsBeforeTheKubeletsDeadline(t *testing.T) {
 	}
 }
 
-// migHardware is the simulated GPUs, with the simulator's processes in pods.
+// migHardware lists the simulator's processes, in pods.
 type migHardware struct {
 	*migWorld
 	tasks map[int]gpu.Task
@@ -654,7 +655,7 @@ func (h migHardware) task(pid int) (gpu.Task, error) {
 	return task, nil
 }
 
-// occupied gives the world a hardware that tells who uses it.
+// occupied makes the world's processes list the users of its GPUs.
 func (w *migWorld) occupied(tasks map[int]gpu.Task) {
 	before := w.options
 	w.options = func(options *claim.Options) {
@@ -666,7 +667,7 @@ func (w *migWorld) occupied(tasks map[int]gpu.Task) {
 	}
 }
 
-func TestAProcessUsesTheMIGDeviceThatItIsOn(t *testing.T) {
+func TestAProcessUsesOnlyItsOwnMIGDevice(t *testing.T) {
 	dir := t.TempDir()
 	w := newMIGWorld(t, dir, "dgx-h100").withSharing()
 	w.occupied(map[int]gpu.Task{1: {Command: "python", PodUID: "pod-a"}})
@@ -678,10 +679,10 @@ func TestAProcessUsesTheMIGDeviceThatItIsOn(t *testing.T) {
 		}
 		must(t, w.sim.AddProcess(0, nvmlsim.Process{PID: 1, Device: w.uuids(0)[0]}))
 		if _, err := m.Prepare(once(), b); err != nil {
-			t.Errorf("beside a MIG device in use: %v", err)
+			t.Errorf("next to a MIG device in use: %v", err)
 		}
 		if err := m.Unprepare(t.Context(), b.UID); err != nil {
-			t.Errorf("unprepare beside a MIG device in use: %v", err)
+			t.Errorf("unprepare next to a MIG device in use: %v", err)
 		}
 		if err := m.Unprepare(t.Context(), a.UID); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "process 1 still computes on it") {
 			t.Errorf("unprepare a MIG device in use: %v, want %v", err, gpu.ErrInUse)
@@ -706,7 +707,7 @@ func TestAMIGDeviceOfAnAdministratorIsNotHandedOutWhileItIsInUse(t *testing.T) {
 			w.static = true
 			w.administrator("makes", 0, "1g.10gb", 0)
 			w.administrator("makes", 0, "1g.10gb", 1)
-			w.look()
+			w.scan()
 			w.occupied(map[int]gpu.Task{1: {Command: "python"}})
 			must(t, w.sim.AddProcess(0, nvmlsim.Process{PID: 1, Device: w.uuids(0)[c.on]}))
 			m := w.start()
@@ -718,7 +719,7 @@ func TestAMIGDeviceOfAnAdministratorIsNotHandedOutWhileItIsInUse(t *testing.T) {
 	}
 }
 
-// A GPU's time is up for its own claim only.
+// A GPU that hangs delays only its own claim.
 func TestClaimsAreRecoveredWhileAGPUHangs(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -745,15 +746,15 @@ func TestClaimsAreRecoveredWhileAGPUHangs(t *testing.T) {
 		if diff := cmp.Diff(claim.Report{Verified: want}, report); diff != "" {
 			t.Errorf("report (-want +got):\n%s", diff)
 		}
-		// Reconciliation has no deadline of its own.
+		// The context of reconciliation has no deadline.
 		if _, err := m.Recover(t.Context()); !errors.Is(err, gpu.ErrTimeout) {
 			t.Errorf("without a deadline: got %v, want %v", err, gpu.ErrTimeout)
 		}
 	})
 }
 
-// hungDaemon is a supervisor that does not answer about one daemon, nor to a
-// caller whose time is up.
+// hungDaemon is a supervisor that does not answer for one daemon, and does not answer
+// a caller whose context has ended.
 type hungDaemon struct {
 	*supervisor
 	name string

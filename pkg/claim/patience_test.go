@@ -19,11 +19,11 @@ import (
 	mpssupervisor "github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
 )
 
-// intime is what a call may take: the kubelet gives it 45 seconds, by a clock
-// that it starts before the call arrives.
+// intime is the time that a call may take. The kubelet's timeout of 45 seconds starts
+// before the call arrives.
 const intime = 43 * time.Second
 
-// deafMPS is a supervisor whose daemons do not answer when they are started.
+// deafMPS is a supervisor whose daemons do not answer after they start.
 type deafMPS struct{ *supervisor }
 
 const deaf = "nvidia-cuda-mps-control does not answer; the last it said: no CUDA-capable device"
@@ -40,7 +40,7 @@ func (d deafMPS) EnsureMPS(ctx context.Context, _ gpu.MPSDaemon) (gpu.MPSDirs, e
 // hungMPS is a supervisor that does not answer at all.
 type hungMPS struct {
 	*supervisor
-	// limit of a call whose context ends later.
+	// limit is the timeout of a call whose context ends later.
 	limit time.Duration
 }
 
@@ -59,13 +59,13 @@ func (h hungMPS) EnsureMPS(ctx context.Context, _ gpu.MPSDaemon) (gpu.MPSDirs, e
 
 func (h hungMPS) StopMPS(ctx context.Context, _ string) error { return h.hang(ctx) }
 
-// slowTurns takes its time to change a time slice back.
-type slowTurns struct {
-	*turns
+// slowTimeSlices restores a time slice slowly.
+type slowTimeSlices struct {
+	*timeSlices
 	needs time.Duration
 }
 
-func (s slowTurns) SetTimeSlice(ctx context.Context, a gpu.PCIAddress, slice gpu.TimeSlice) error {
+func (s slowTimeSlices) SetTimeSlice(ctx context.Context, a gpu.PCIAddress, slice gpu.TimeSlice) error {
 	if slice == gpu.TimeSliceDefault {
 		select {
 		case <-time.After(s.needs):
@@ -73,11 +73,11 @@ func (s slowTurns) SetTimeSlice(ctx context.Context, a gpu.PCIAddress, slice gpu
 			return fmt.Errorf("set time slice: %w", gpu.ErrTimeout)
 		}
 	}
-	return s.turns.SetTimeSlice(ctx, a, slice)
+	return s.timeSlices.SetTimeSlice(ctx, a, slice)
 }
 
-// prepareAll prepares the claims at the same time, and gives their errors and
-// how long all of them took.
+// prepareAll prepares the claims concurrently, and returns their errors and the total
+// time.
 func prepareAll(ctx context.Context, m *claim.Manager, claims ...*resourceapi.ResourceClaim) ([]error, time.Duration) {
 	start, errs := time.Now(), make([]error, len(claims))
 	var all sync.WaitGroup
@@ -88,9 +88,9 @@ func prepareAll(ctx context.Context, m *claim.Manager, claims ...*resourceapi.Re
 	return errs, time.Since(start)
 }
 
-// The claims of a GPU wait for each other, and the last try of each is cut
-// short by its own time.
-func TestWhyADaemonDoesNotStartIsTold(t *testing.T) {
+// The claims of a GPU wait for each other, and a timeout cuts short the last attempt
+// of each.
+func TestPrepareReportsWhyADaemonDoesNotStart(t *testing.T) {
 	for _, n := range []int{1, 3} {
 		t.Run(fmt.Sprintf("to %d claims", n), func(t *testing.T) {
 			dir := t.TempDir()
@@ -119,8 +119,7 @@ func TestWhyADaemonDoesNotStartIsTold(t *testing.T) {
 	}
 }
 
-// Nothing is left of a daemon that was never heard of, nor of what was done
-// before it.
+// If the supervisor hangs, prepare leaves no daemon and undoes the earlier steps.
 func TestASupervisorThatHangs(t *testing.T) {
 	for name, limit := range map[string]time.Duration{"within a call": time.Hour, "and is given up on": 30 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +141,7 @@ func TestASupervisorThatHangs(t *testing.T) {
 				}
 				w := newShareWorld(t, dir, 2)
 				w.options = func(o *claim.Options) {
-					o.MPS, o.TimeSlicing = hungMPS{w.supervisor, limit}, slowTurns{w.turns, time.Second / 2}
+					o.MPS, o.TimeSlicing = hungMPS{w.supervisor, limit}, slowTimeSlices{w.timeSlices, time.Second / 2}
 				}
 				check(w.start(), w.left, piece{device: "gpu-00-00", memory: "4Gi"}, piece{device: "gpu-01-00-ts", config: interval(gpu.TimeSliceLong)})
 				mig.options = func(o *claim.Options) { o.MPS = hungMPS{mig.supervisor, limit} }
@@ -152,14 +151,14 @@ func TestASupervisorThatHangs(t *testing.T) {
 	}
 }
 
-// Whatever else hangs, the kubelet gets the call's own error, and a recovery
-// ends what the call had no time for.
+// If undoing hangs too, the call still returns its own error to the kubelet in time,
+// and a later recovery finishes the undo.
 func TestACallEndsInTimeThoughUndoingItHangs(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := newShareWorld(t, dir, 2)
 		w.options = func(o *claim.Options) {
-			o.MPS, o.TimeSlicing = hungMPS{w.supervisor, time.Hour}, slowTurns{w.turns, time.Hour}
+			o.MPS, o.TimeSlicing = hungMPS{w.supervisor, time.Hour}, slowTimeSlices{w.timeSlices, time.Hour}
 		}
 		m := w.start()
 		errs, took := prepareAll(t.Context(), m, pieces("c", piece{device: "gpu-00-00", memory: "4Gi"}, piece{device: "gpu-01-00-ts", config: interval(gpu.TimeSliceLong)}))

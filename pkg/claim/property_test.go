@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// promise is what a claim may count on.
+// promise lists the devices that a claim must hold.
 type promise struct {
 	claim *resourceapi.ResourceClaim
 	phase claim.Phase // Prepared or Unrecorded
@@ -32,7 +32,7 @@ func (p promise) devices() []string {
 	return names
 }
 
-// model is what a simple-minded observer believes of the machine.
+// model is a simple model of the machine.
 type model struct {
 	t        *rapid.T
 	w        *world
@@ -42,8 +42,8 @@ type model struct {
 
 const gpuCount, claimCount = 3, 5
 
-// some draws one of the claims; the devices of a claim that is promised
-// something are those, others are allocated afresh.
+// some draws one of the claims. A claim with a promise keeps its devices; another
+// claim gets a new allocation.
 func (m *model) some() *resourceapi.ResourceClaim {
 	name := fmt.Sprintf("c%d", rapid.IntRange(0, claimCount-1).Draw(m.t, "claim"))
 	if p, ok := m.promised[name]; ok {
@@ -101,9 +101,8 @@ func (m *model) unprepare(t *rapid.T) {
 	delete(m.promised, c.Name)
 }
 
-// crash lets a process die in the middle of a prepare or unprepare, and the
-// next one start. Either the claim went all the way or it is where it was
-// before; which of the two is for the disk to say.
+// crash kills a process during a prepare or unprepare, and starts the next one. The
+// claim has either finished or is in its earlier state; the disk shows which.
 func (m *model) crash(t *rapid.T) {
 	c := m.some()
 	m.w.faults = &faults{dieAt: rapid.IntRange(1, 16).Draw(t, "point")}
@@ -130,7 +129,7 @@ func (m *model) crash(t *rapid.T) {
 		m.promised[c.Name] = promise{c, claim.Prepared}
 	case phase == claim.Unrecorded && had && before.phase == claim.Unrecorded:
 	case phase == claim.Absent && before.phase == claim.Unrecorded:
-		// Preparing it anew took its spec in hand, and died.
+		// The process died while it prepared the claim again from its spec.
 		delete(m.promised, c.Name)
 	default:
 		t.Fatalf("%s %s died: it was %+v and is %s", goal, c.Name, before, phase)
@@ -169,7 +168,7 @@ func (m *model) loseSpecs(t *rapid.T) {
 	if err := os.RemoveAll(m.w.cdiDir()); err != nil {
 		t.Fatal(err)
 	}
-	// Without its spec nothing is known any more of a claim without a record.
+	// A claim without a record and without a spec is unknown.
 	for name, p := range m.promised {
 		if p.phase == claim.Unrecorded {
 			delete(m.promised, name)
@@ -203,7 +202,7 @@ func (m *model) damage(t *rapid.T) {
 	}
 }
 
-// check compares what is held, and every file, with what is promised.
+// check compares the held devices and every file with the promises.
 func (m *model) check(t *rapid.T) {
 	var held, files []string
 	ignored := make(map[string]bool)
@@ -215,7 +214,7 @@ func (m *model) check(t *rapid.T) {
 		held = append(held, fmt.Sprintf("team-a/%s %s %s\n", p.claim.Name, p.phase, strings.Join(p.devices(), " ")))
 		files = append(files, strings.SplitAfter(preparedFiles(p.claim), "\n")...)
 		if p.phase == claim.Unrecorded {
-			// It is there until somebody notices that it is damaged.
+			// The record stays until a process finds that it is damaged.
 			ignored["records/"+string(p.claim.UID)+".record\n"] = true
 		}
 	}
@@ -225,7 +224,8 @@ func (m *model) check(t *rapid.T) {
 	render := func(files []string) string {
 		slices.Sort(files)
 		return strings.Join(slices.DeleteFunc(files, func(f string) bool {
-			// What a write left before the first record is removed when it is old.
+			// A temporary file from before the first record is removed when it is
+			// old.
 			tmp := strings.HasPrefix(f, "records/") && strings.HasSuffix(f, ".tmp\n")
 			return tmp || ignored[f] || strings.HasPrefix(f, "records/quarantine/")
 		}), "")
@@ -235,9 +235,9 @@ func (m *model) check(t *rapid.T) {
 	}
 }
 
-// Whatever happens in whatever order: what is held is what was promised, and
-// nothing leaks.
-func TestWhatIsHeldIsWhatWasPromised(t *testing.T) {
+// After any sequence of events the claims hold the promised devices, and nothing
+// leaks.
+func TestClaimsHoldThePromisedDevices(t *testing.T) {
 	dir := t.TempDir()
 	run := 0
 	rapid.Check(t, func(t *rapid.T) {

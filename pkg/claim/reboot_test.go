@@ -12,15 +12,15 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
-// keepsSpecs is a CDI folder from which nothing can be removed.
+// keepsSpecs is a CDI directory from which no spec can be removed.
 type keepsSpecs struct{ claim.CDI }
 
 func (keepsSpecs) Remove(context.Context, types.UID) error {
 	return errors.New("read-only file system")
 }
 
-// A spec without a record holds what it names. So the record of another boot goes
-// last: it says that the claim holds nothing any more.
+// A spec without a record holds the devices that it names. So the record of another
+// boot is removed last: with it, the claim holds nothing.
 func TestAClaimOfAnotherBootHoldsNothingWhileItCannotBeForgotten(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 1)
 	if _, err := w.start().Prepare(once(), newClaim("before", "gpu-00-00")); err != nil {

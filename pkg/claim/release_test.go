@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
-// listed returns the one claim that is held.
+// listed returns the only held claim.
 func (w *world) listed(ctx context.Context, m *claim.Manager) claim.Held {
 	w.t.Helper()
 	all, err := m.Held(ctx)
@@ -93,9 +93,9 @@ func TestAClaimIsReleasedIfTheAPIAllocatesItElsewhere(t *testing.T) {
 	}
 }
 
-// The API server was asked about the claim of then: what it said does not hold
-// for the claim that was prepared since.
-func TestAClaimPreparedAnewSinceItWasListedIsNotReleased(t *testing.T) {
+// The object from the API server describes the claim as listed, not the claim that
+// was prepared since.
+func TestAClaimPreparedAfterItWasListedIsNotReleased(t *testing.T) {
 	for name, anew := range map[string]string{"with another GPU": "gpu-01-00", "with the same GPU": "gpu-00-00"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, t.TempDir(), 2)

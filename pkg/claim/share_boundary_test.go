@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// What is just admitted, and what is one too many.
+// Each boundary has a case that is admitted and a case that exceeds it.
 func TestTheBoundariesOfSharing(t *testing.T) {
 	processes := func(n int) string { return config("ShareConfig", fmt.Sprintf(`"processes":%d`, n)) }
 	// The smallest share may have less memory than a 48th of the GPU.
@@ -30,7 +30,7 @@ func TestTheBoundariesOfSharing(t *testing.T) {
 	for name, c := range map[string]struct {
 		others []*resourceapi.ResourceClaim
 		pieces []piece
-		is     error // nil where it is admitted
+		is     error // nil if the claim is admitted
 		says   string
 	}{
 		"as many processes as MPS admits, in all of the memory": {

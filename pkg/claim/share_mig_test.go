@@ -47,7 +47,7 @@ func TestSharesOfOneMIGDevice(t *testing.T) {
 			t.Errorf("%s: %v, want %v", device, err, gpu.ErrInUse)
 		}
 	}
-	// Whoever has made the partition, the last one destroys it.
+	// The last claim destroys the partition, also if another claim created it.
 	must(t, other.Unprepare(once(), a.UID))
 	if diff := cmp.Diff("0 on: 1g.10gb@2\n", w.cuts()); diff != "" {
 		t.Errorf("cuts (-want +got):\n%s", diff)
@@ -58,8 +58,8 @@ func TestSharesOfOneMIGDevice(t *testing.T) {
 	}
 }
 
-// A claim whose record was lost is prepared again by an agent that knows no
-// supervisor. Its containers are clients of the daemon all the same.
+// An agent without a supervisor prepares a claim again whose record was lost. The
+// claim's containers remain clients of the daemon.
 func TestAClaimWhoseRecordWasLostKeepsItsDaemonAndPartition(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
 	c := pieces("lost", piece{device: part, memory: "2Gi"})
@@ -89,8 +89,8 @@ func TestAClaimWhoseRecordWasLostKeepsItsDaemonAndPartition(t *testing.T) {
 	}
 }
 
-// A claim whose record was lost counts as a user of the daemon of its device until
-// it is unprepared, in whatever way its new record has the device.
+// A claim whose record was lost counts as a user of the daemon of its device until it
+// is unprepared, even if its new record uses the device without a daemon.
 func TestADaemonEndsWithAClaimWhoseRecordWasLost(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
 	m := w.start()
@@ -115,7 +115,7 @@ func TestAnAdministratorsPartitionIsSharedAndStays(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
 	w.static = true
 	w.administrator("makes", 0, "1g.10gb", 2)
-	w.look()
+	w.scan()
 	m := w.start()
 	for _, name := range []string{"a", "b"} {
 		if _, err := m.Prepare(once(), pieces(name, piece{device: part, memory: "2Gi"})); err != nil {
@@ -149,9 +149,9 @@ func TestAWholeMIGDeviceThatProcessesShare(t *testing.T) {
 	}
 }
 
-// A reset takes the partition away under those who share it. They get one
-// partition back, and the daemon is for that.
-func TestAPartitionThatIsSharedIsMadeAgain(t *testing.T) {
+// A reset removes the partition while claims share it. Recovery creates one partition
+// again, and the daemon serves it.
+func TestASharedPartitionIsCreatedAgainAfterAReset(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
 	m := w.start()
 	all := []*resourceapi.ResourceClaim{pieces("a", piece{device: part, memory: "2Gi"}), pieces("b", piece{device: part, memory: "4Gi"})}
@@ -181,8 +181,8 @@ func TestAPartitionThatIsSharedIsMadeAgain(t *testing.T) {
 	}
 }
 
-// A share whose record is lost is still a share: its device is not given away
-// whole, its partition and its daemon stay and its ceilings are not lowered.
+// A share whose record is lost is still a share: its device is not assigned to a
+// claim as a whole, its partition and daemon stay, and its ceilings are not lowered.
 func TestALostShare(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
 	m := w.start()
@@ -234,9 +234,9 @@ func TestALostShare(t *testing.T) {
 	})
 }
 
-// Whatever point the agent dies at while it prepares or unprepares every kind
-// of sharing, beside a claim that shares everything with it: the next one finds
-// a claim that is prepared, or nothing of it.
+// If the agent dies at any point while it prepares or unprepares a claim with every
+// kind of sharing, recovery leaves the claim prepared or absent. Another claim shares
+// all its devices meanwhile.
 func TestDyingAtEveryPointOfSharing(t *testing.T) {
 	sim, dir := dgxH100(t), t.TempDir()
 	const other = "gpu-52-00"
@@ -248,13 +248,13 @@ func TestDyingAtEveryPointOfSharing(t *testing.T) {
 			piece{device: other + "-ts", config: interval(gpu.TimeSliceLong)},
 		)
 	}
-	beside, c := mix("beside", "2Gi", "4Gi"), mix("dying", "3Gi", "5Gi")
+	neighbor, c := mix("neighbor", "2Gi", "4Gi"), mix("dying", "3Gi", "5Gi")
 	for _, goal := range []string{"prepare", "unprepare"} {
 		points := 0
 		for died := true; died; points++ {
 			w := inMIGWorld(t, fmt.Sprintf("%s/%s-%d", dir, goal, points), sim).withSharing()
 			m := w.start()
-			_, err := m.Prepare(once(), beside)
+			_, err := m.Prepare(once(), neighbor)
 			must(t, err)
 			alone := w.left(m)
 			_, err = m.Prepare(once(), c)
@@ -279,7 +279,7 @@ func TestDyingAtEveryPointOfSharing(t *testing.T) {
 			if got := w.left(m); got != alone && got != both {
 				t.Errorf("%s died at point %d: neither nothing nor all (-nothing +got):\n%s", goal, points+1, cmp.Diff(alone, got))
 			}
-			for _, c := range []*resourceapi.ResourceClaim{beside, c} {
+			for _, c := range []*resourceapi.ResourceClaim{neighbor, c} {
 				must(t, m.Unprepare(once(), c.UID))
 			}
 			if got := w.left(m); got != "" {
@@ -292,7 +292,7 @@ func TestDyingAtEveryPointOfSharing(t *testing.T) {
 	}
 }
 
-// Every kind of sharing, first and last, with nobody beside.
+// A claim with every kind of sharing is the only one on its devices.
 func TestDyingAtEveryPointOfTheFirstShare(t *testing.T) {
 	dir := t.TempDir()
 	c := pieces("dying", piece{device: "gpu-00-00", memory: "20Gi"}, piece{device: "gpu-01-00", config: config("GpuConfig", together)}, piece{device: "gpu-02-00-ts", config: interval(gpu.TimeSliceShort)})

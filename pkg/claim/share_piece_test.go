@@ -10,10 +10,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// somePiece of one of two GPUs.
+// somePiece draws a piece of one of two GPUs.
 func somePiece(t *rapid.T) piece {
 	on := rapid.SampledFrom([]string{h100, h100Other}).Draw(t, "GPU")
-	switch rapid.SampledFrom([]string{"share", "share", "share", "plain", "part", "part", "partShare", "partShare", "whole", "together", "turns", "turns"}).Draw(t, "use") {
+	switch rapid.SampledFrom([]string{"share", "share", "share", "plain", "part", "part", "partShare", "partShare", "whole", "together", "timeSlices", "timeSlices"}).Draw(t, "use") {
 	case "share":
 		return piece{device: on, memory: rapid.SampledFrom([]string{"10Gi", "30Gi", "50Gi"}).Draw(t, "memory")}
 	case "plain":
@@ -24,7 +24,7 @@ func somePiece(t *rapid.T) piece {
 		return piece{device: on + rapid.SampledFrom([]string{"-mig-1g-10gb-0", "-mig-3g-40gb-4"}).Draw(t, "part"), memory: rapid.SampledFrom([]string{"2Gi", "6Gi"}).Draw(t, "memory")}
 	case "together":
 		return piece{device: on, config: config("GpuConfig", together)}
-	case "turns":
+	case "timeSlices":
 		p := piece{device: on + "-ts"}
 		if slice := rapid.SampledFrom([]gpu.TimeSlice{"", gpu.TimeSliceShort, gpu.TimeSliceLong}).Draw(t, "interval"); slice != "" {
 			p.config = interval(slice)
@@ -48,9 +48,9 @@ func (p piece) bytes() uint64 {
 	return uint64(memory.Value())
 }
 
-// beside reports whether two pieces can be held at the same time, if there is
+// canCoexist reports whether two pieces can be held at the same time, if there is
 // memory for both.
-func (p piece) beside(q piece) bool {
+func (p piece) canCoexist(q piece) bool {
 	a, b := p.name(), q.name()
 	switch {
 	case a.Address != b.Address:

@@ -22,20 +22,19 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// owned is a claim that is promised its pieces.
+// owned is a claim with the pieces that it must hold.
 type owned struct {
 	claim  *resourceapi.ResourceClaim
 	pieces []piece
-	// lost says that nothing but its CDI spec tells of it: a share of it has
-	// an unknown size.
+	// lost is set if the claim has only a CDI spec and no record. The sizes of its
+	// shares are unknown then.
 	lost bool
-	// adopted says that it was lost and is prepared again. Until its end it may
-	// use what it used before, whatever its pieces say.
+	// adopted is set if the claim was lost and is prepared again. Until it ends it
+	// may use its earlier devices in addition to its pieces.
 	adopted bool
 }
 
-// shareModel is what a simple-minded observer believes of a machine whose GPUs
-// are used in every way there is.
+// shareModel is a simple model of a machine whose GPUs are used in every possible way.
 type shareModel struct {
 	t     *rapid.T
 	w     *migWorld
@@ -43,7 +42,7 @@ type shareModel struct {
 	owned map[string]owned
 }
 
-// size of a device's memory.
+// size returns the memory of a device in bytes.
 func (m *shareModel) size(name kind.Name) uint64 {
 	g := m.w.gpus[name.Address]
 	if info, _, known := name.FindIn(g.MIG); name.Kind == kind.MIG && known {
@@ -52,8 +51,8 @@ func (m *shareModel) size(name kind.Name) uint64 {
 	return (g.MemoryBytes - g.ReservedBytes) >> 20 << 20
 }
 
-// fits reports whether the pieces can be held beside what all other claims
-// hold.
+// fits reports whether the claim can hold the pieces together with the pieces of all
+// other claims.
 func (m *shareModel) fits(name string, wanted []piece) bool {
 	taken := map[string]uint64{}
 	for _, p := range wanted {
@@ -66,9 +65,9 @@ func (m *shareModel) fits(name string, wanted []piece) bool {
 		for _, q := range o.pieces {
 			if slices.ContainsFunc(wanted, func(p piece) bool {
 				if o.lost && p.name().Kind == kind.TimeSlice {
-					q.config = "" // nobody knows any more
+					q.config = "" // unknown without the record
 				}
-				return !p.beside(q)
+				return !p.canCoexist(q)
 			}) {
 				return false
 			}
@@ -85,7 +84,7 @@ func (m *shareModel) fits(name string, wanted []piece) bool {
 	return true
 }
 
-// some draws one of the claims: as it was promised, or allocated afresh.
+// some draws one of the claims, with its promised pieces or a new allocation.
 func (m *shareModel) some() owned {
 	name := fmt.Sprintf("c%d", rapid.IntRange(0, claimCount-1).Draw(m.t, "claim"))
 	if o, ok := m.owned[name]; ok {
@@ -100,7 +99,7 @@ func (m *shareModel) some() owned {
 				sum += q.bytes()
 			}
 		}
-		if !slices.ContainsFunc(all, func(q piece) bool { return !p.beside(q) }) && sum <= m.size(p.name()) {
+		if !slices.ContainsFunc(all, func(q piece) bool { return !p.canCoexist(q) }) && sum <= m.size(p.name()) {
 			all = append(all, p)
 		}
 	}
@@ -118,12 +117,12 @@ func (m *shareModel) prepare(t *rapid.T) {
 	switch fits := m.fits(c.claim.Name, c.pieces); {
 	case err == nil && fits:
 		if c.lost {
-			defer m.restart(t) // which settles what was left alone because of it
+			defer m.restart(t) // recovers devices that depended on the lost claim
 		}
 		c.adopted = c.adopted || c.lost
 		c.lost = false
 		m.owned[c.claim.Name] = c
-		m.told(t, c, devices)
+		m.checkDevices(t, c, devices)
 	case away && errors.Is(err, gpu.ErrNotReady) && c.usesMPS():
 	case fits || !errors.Is(err, gpu.ErrInUse):
 		t.Fatalf("prepare %s with %v: %v", c.claim.Name, c.pieces, err)
@@ -137,8 +136,8 @@ func (o owned) usesMPS() bool {
 	return slices.ContainsFunc(o.pieces, func(p piece) bool { return p.client() })
 }
 
-// told checks what a claim is told of its devices.
-func (m *shareModel) told(t *rapid.T, c owned, devices []claim.Device) {
+// checkDevices compares the devices returned by Prepare with the pieces of the claim.
+func (m *shareModel) checkDevices(t *rapid.T, c owned, devices []claim.Device) {
 	ids := map[string]bool{}
 	for i, d := range devices {
 		if d.Name != c.pieces[i].device || ids[d.CDIDeviceIDs[0]] {
@@ -146,7 +145,7 @@ func (m *shareModel) told(t *rapid.T, c owned, devices []claim.Device) {
 		}
 		ids[d.CDIDeviceIDs[0]] = true
 		if mps := d.Share != nil && d.Share.Strategy == v1alpha1.StrategyMPS; mps != c.pieces[i].client() {
-			t.Fatalf("%s: %+v is told %+v", c.claim.Name, c.pieces[i], d.Share)
+			t.Fatalf("%s: %+v has the share %+v", c.claim.Name, c.pieces[i], d.Share)
 		}
 	}
 }
@@ -157,8 +156,7 @@ func (m *shareModel) unprepare(t *rapid.T) {
 	delete(m.owned, c.claim.Name)
 }
 
-// crash lets a process die in the middle of a prepare or unprepare, and the
-// next one start.
+// crash kills a process during a prepare or unprepare, and starts the next one.
 func (m *shareModel) crash(t *rapid.T) {
 	c := m.some()
 	_, had := m.owned[c.claim.Name]
@@ -180,11 +178,11 @@ func (m *shareModel) crash(t *rapid.T) {
 	switch phase := m.phaseOf(c.claim.UID); {
 	case phase == claim.Unrecorded && c.lost && goal == "prepare":
 	case phase == claim.Unrecorded && c.lost:
-		// Some of it may be gone. The kubelet has had no answer, so it asks again.
+		// Some devices may be released. The kubelet got no response, so it retries.
 		must(t, m.m.Unprepare(once(), c.claim.UID))
 		delete(m.owned, c.claim.Name)
 	case phase == claim.Absent && c.lost && fits:
-		// It died while its spec was written anew.
+		// The process died while it wrote the spec again.
 		delete(m.owned, c.claim.Name)
 	case phase == claim.Prepared && (had && !c.lost || goal == "prepare" && fits):
 		if c.lost {
@@ -223,7 +221,7 @@ func (m *shareModel) reboot(t *rapid.T) {
 	m.restart(t)
 }
 
-// damage loses a record.
+// damage destroys a record.
 func (m *shareModel) damage(t *rapid.T) {
 	c := m.some()
 	if _, had := m.owned[c.claim.Name]; !had {
@@ -235,18 +233,18 @@ func (m *shareModel) damage(t *rapid.T) {
 	m.restart(t)
 }
 
-// forget lets the supervisor come back without its daemons.
+// forget restarts the supervisor without its daemons.
 func (m *shareModel) forget(t *rapid.T) {
 	clear(m.w.supervisor.daemons)
 	m.restart(t)
 }
 
-// check compares what is there with what is promised.
+// check compares the state of the machine with the promised pieces.
 func (m *shareModel) check(t *rapid.T) {
 	var held []string
 	parts := map[int]map[string]bool{0: {}, 1: {}}
 	daemons, atLeast := map[string]gpu.MPSDaemon{}, map[string]bool{}
-	turns, anySlice := map[string]string{}, map[string]bool{}
+	intervals, anySlice := map[string]string{}, map[string]bool{}
 	perhaps := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(m.owned)) {
 		o := m.owned[name]
@@ -279,7 +277,7 @@ func (m *shareModel) check(t *rapid.T) {
 				}
 				daemons[p.device] = d
 			case p.config != "" && n.Kind == kind.TimeSlice:
-				turns[onGPU] = p.config
+				intervals[onGPU] = p.config
 			}
 		}
 		held = append(held, line+"\n")
@@ -301,15 +299,15 @@ func (m *shareModel) check(t *rapid.T) {
 	m.checkDaemons(t, daemons, atLeast, perhaps)
 	for _, on := range []string{h100, h100Other} {
 		address, _ := kind.Parse(on)
-		now, err := m.w.turns.TimeSlice(once(), address.Address)
+		now, err := m.w.timeSlices.TimeSlice(once(), address.Address)
 		must(t, err)
 		want := gpu.TimeSliceDefault
 		for _, slice := range gpu.TimeSlices() {
-			if turns[on] == interval(slice) {
+			if intervals[on] == interval(slice) {
 				want = slice
 			}
 		}
-		if now != want && (turns[on] != "" || !anySlice[on]) {
+		if now != want && (intervals[on] != "" || !anySlice[on]) {
 			t.Fatalf("time slice of %s is %s, want %s", on, now, want)
 		}
 	}
@@ -328,7 +326,7 @@ func (m *shareModel) checkDaemons(t *rapid.T, want map[string]gpu.MPSDaemon, atL
 		w.Devices = got.Devices
 		switch {
 		case !wanted && !perhaps[name]:
-			t.Fatalf("daemon %s is nobody's", renderDaemon(got))
+			t.Fatalf("daemon %s belongs to no claim", renderDaemon(got))
 		case wanted && atLeast[name] && got.MemoryLimits[0] >= w.MemoryLimits[0] && got.ThreadPercentage >= w.ThreadPercentage:
 		case wanted && renderDaemon(w) != renderDaemon(got):
 			t.Fatalf("daemon %s, want %s", renderDaemon(got), renderDaemon(w))
@@ -340,8 +338,8 @@ func (m *shareModel) checkDaemons(t *rapid.T, want map[string]gpu.MPSDaemon, atL
 	}
 }
 
-// Whatever happens in whatever order: GPUs are used as was promised, nobody
-// holds what excludes another, and nothing is left in the end.
+// After any sequence of events the claims hold the promised pieces, no claims hold
+// conflicting devices, and nothing is left at the end.
 func TestGPUsAreSharedAsPromised(t *testing.T) {
 	sim, dir := dgxH100(t), t.TempDir()
 	run := 0

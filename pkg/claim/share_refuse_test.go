@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// change of the first GPU of the world.
+// change returns a function that changes the first GPU of a world.
 func change(change func(*gpu.GPU)) func(*world) {
 	return func(w *world) {
 		g := w.gpus[gpu.PCIAddress{}]
@@ -36,7 +36,7 @@ func without(change func(*claim.Options)) func(*world) {
 	return func(w *world) { w.options = change }
 }
 
-// uuidOf a GPU in the form that configurations name it by.
+// uuidOf returns the UUID of a GPU in the form that configurations use.
 func uuidOf(bus uint8) string { return fmt.Sprintf("GPU-0b9d7ad5-2e53-4b0e-8f7e-%012d", bus) }
 
 func realUUIDs(w *world) {
@@ -46,7 +46,7 @@ func realUUIDs(w *world) {
 	}
 }
 
-// limits of single devices, each named before its limit.
+// limits renders memory limits of single devices. Each device precedes its limit.
 func limits(all ...string) string {
 	var entries []string
 	for pair := range slices.Chunk(all, 2) {
@@ -84,24 +84,24 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 			pieces: []piece{{device: "gpu-00-00", memory: "50Gi"}, {device: "gpu-00-00", memory: "40Gi"}}, is: gpu.ErrInvalid,
 			says: "the claim's shares have 90Gi memory together, and the device has 80Gi",
 		},
-		"beside shares that leave too little": {
+		"with shares that leave too little": {
 			others: []*resourceapi.ResourceClaim{pieces("other", piece{device: "gpu-00-00", memory: "50Gi"})},
 			pieces: []piece{{device: "gpu-00-00", memory: "40Gi"}}, is: gpu.ErrInUse,
 			says: "40Gi of its 80Gi memory are wanted, and 50Gi are held by one other claim",
 		},
-		"beside the whole": {
+		"a share with the whole": {
 			others: []*resourceapi.ResourceClaim{newClaim("other", "gpu-00-00")},
 			pieces: []piece{{device: "gpu-00-00", memory: "10Gi"}}, is: gpu.ErrInUse, says: "another claim holds gpu-00-00 (prepared)",
 		},
-		"the whole beside one": {
+		"the whole with a share": {
 			others: []*resourceapi.ResourceClaim{pieces("other", piece{device: "gpu-00-00", memory: "10Gi"})},
 			pieces: []piece{{device: "gpu-00-00"}}, is: gpu.ErrInUse, says: "holds gpu-00-00",
 		},
-		"beside time slices": {
+		"a share with time slices": {
 			others: []*resourceapi.ResourceClaim{pieces("other", piece{device: "gpu-00-00-ts"})},
 			pieces: []piece{{device: "gpu-00-00", memory: "10Gi"}}, is: gpu.ErrInUse, says: "holds gpu-00-00-ts",
 		},
-		"time slices beside one": {
+		"time slices with a share": {
 			others: []*resourceapi.ResourceClaim{pieces("other", piece{device: "gpu-00-00", memory: "10Gi"})},
 			pieces: []piece{{device: "gpu-00-00-ts"}}, is: gpu.ErrInUse, says: "holds gpu-00-00",
 		},
@@ -118,8 +118,8 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 		"a MigConfig for a GPU":         {pieces: []piece{{device: "gpu-00-00", config: config("MigConfig", "")}}, is: gpu.ErrInvalid, says: "write a GpuConfig"},
 		"a ShareConfig for time slices": {pieces: []piece{{device: "gpu-00-00-ts", config: config("ShareConfig", "")}}, is: gpu.ErrInvalid, says: "a ShareConfig cannot configure time slices; write a GpuConfig whose sharing.strategy is TimeSlicing"},
 		"MPS for time slices":           {pieces: []piece{{device: "gpu-00-00-ts", config: config("GpuConfig", together)}}, is: gpu.ErrInvalid, says: "sharing.strategy: invalid: MPS on time slices"},
-		"a share that nobody can hold":  {world: noMPS, pieces: []piece{{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", "")}}, is: gpu.ErrNotSupported, says: "--mps-supervisor"},
-		"a GPU that nobody can share":   {world: noMPS, pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", together)}}, is: gpu.ErrNotSupported, says: "no MPS daemons run on this node"},
+		"a share on a node without MPS": {world: noMPS, pieces: []piece{{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", "")}}, is: gpu.ErrNotSupported, says: "--mps-supervisor"},
+		"processes without MPS":         {world: noMPS, pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", together)}}, is: gpu.ErrNotSupported, says: "no MPS daemons run on this node"},
 		"MPS on a GPU without limits":   {world: change(func(g *gpu.GPU) { g.ComputeCapability = gpu.Version{Major: 6, Minor: 1} }), pieces: []piece{{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", "")}}, is: gpu.ErrNotSupported, says: "the GPU has compute capability 6.1, and MPS limits its clients from 7.0"},
 		"MPS for users that it does not serve": {
 			pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"multiUser":true}}`)}}, is: gpu.ErrNotSupported,
@@ -127,7 +127,7 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 		},
 		"a limit above the GPU's memory": {pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"memoryLimit":"100Gi"}}`)}}, is: gpu.ErrInvalid, says: "a memory limit of 100Gi for a process, and the device has 80Gi"},
 		"a limit for a third GPU":        {pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"perDevice":[{"device":2,"memoryLimit":"1Gi"}]}}`)}}, is: gpu.ErrInvalid, says: "sharing.mps.perDevice[0].device: invalid: 2; the request has 1 devices, counted from 0"},
-		"a limit for somebody else's GPU": {
+		"a limit for another claim's GPU": {
 			pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"perDevice":[{"device":"GPU-0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11","memoryLimit":"1Gi"}]}}`)}},
 			is:     gpu.ErrInvalid, says: "GPU-0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11 is none of the devices that this configuration is for",
 		},
@@ -148,12 +148,12 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 			pieces: []piece{{device: "gpu-00-00", request: "r", config: limits(uuidOf(1), "10Gi", "0", "10Gi", "1", "10Gi")}, {device: "gpu-01-00", request: "r"}},
 		},
 
-		"anything on a prohibited GPU": {world: mode(gpu.ComputeModeProhibited), pieces: []piece{{device: "gpu-00-00"}}, is: gpu.ErrNotSupported, says: "the compute mode of the GPU is Prohibited, in which no process can use it; an administrator changes it with nvidia-smi -i 0000:00:00.0 -c DEFAULT"},
-		"plain on an exclusive GPU":    {world: mode(gpu.ComputeModeExclusiveProcess), pieces: []piece{{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)}}, is: gpu.ErrNotSupported, says: "in which it is used by one process at a time"},
-		"turns on an exclusive GPU":    {world: mode(gpu.ComputeModeExclusiveProcess), pieces: []piece{{device: "gpu-00-00-ts"}}, is: gpu.ErrNotSupported, says: "nvidia-smi -i 0000:00:00.0 -c DEFAULT"},
-		"turns of an exclusive GPU":    {world: mode(gpu.ComputeModeExclusiveProcess), pieces: []piece{{device: "gpu-00-00", config: interval(gpu.TimeSliceDefault)}}, is: gpu.ErrNotSupported, says: "ExclusiveProcess"},
+		"anything on a prohibited GPU":    {world: mode(gpu.ComputeModeProhibited), pieces: []piece{{device: "gpu-00-00"}}, is: gpu.ErrNotSupported, says: "the compute mode of the GPU is Prohibited, in which no process can use it; an administrator changes it with nvidia-smi -i 0000:00:00.0 -c DEFAULT"},
+		"plain on an exclusive GPU":       {world: mode(gpu.ComputeModeExclusiveProcess), pieces: []piece{{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)}}, is: gpu.ErrNotSupported, says: "in which it is used by one process at a time"},
+		"time slices on an exclusive GPU": {world: mode(gpu.ComputeModeExclusiveProcess), pieces: []piece{{device: "gpu-00-00-ts"}}, is: gpu.ErrNotSupported, says: "nvidia-smi -i 0000:00:00.0 -c DEFAULT"},
+		"time slices of an exclusive GPU": {world: mode(gpu.ComputeModeExclusiveProcess), pieces: []piece{{device: "gpu-00-00", config: interval(gpu.TimeSliceDefault)}}, is: gpu.ErrNotSupported, says: "ExclusiveProcess"},
 
-		"an interval that nobody can set":   {world: without(func(o *claim.Options) { o.TimeSlicing = nil }), pieces: []piece{{device: "gpu-00-00-ts", config: interval(gpu.TimeSliceLong)}}, is: gpu.ErrNotSupported, says: "this node changes no time slices; leave the interval out"},
+		"an interval that cannot be set":    {world: without(func(o *claim.Options) { o.TimeSlicing = nil }), pieces: []piece{{device: "gpu-00-00-ts", config: interval(gpu.TimeSliceLong)}}, is: gpu.ErrNotSupported, says: "this node changes no time slices; leave the interval out"},
 		"two intervals of one GPU":          {pieces: []piece{{device: "gpu-00-00-ts", config: interval(gpu.TimeSliceLong)}, {device: "gpu-00-00-ts", config: interval(gpu.TimeSliceShort)}}, is: gpu.ErrInvalid, says: "the time slices Long and Short of one GPU"},
 		"another interval than others want": {others: []*resourceapi.ResourceClaim{pieces("other", piece{device: "gpu-00-00-ts", config: interval(gpu.TimeSliceLong)})}, pieces: []piece{{device: "gpu-00-00-ts", config: interval(gpu.TimeSliceShort)}}, is: gpu.ErrInUse, says: "already in use with the time slice Long by another claim"},
 	} {
@@ -180,9 +180,9 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 	}
 }
 
-// MPS is one process to the GPU, so it goes with an exclusive mode, and a claim
-// that was prepared before the mode changed stays so.
-func TestComputeModesThatDoNotStandInTheWay(t *testing.T) {
+// MPS counts as one process on the GPU, so shares work in an exclusive mode. A claim
+// that was prepared before the mode changed stays prepared.
+func TestComputeModesThatAdmitShares(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	mode(gpu.ComputeModeExclusiveProcess)(w)
 	m, c := w.start(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})
@@ -196,8 +196,8 @@ func TestComputeModesThatDoNotStandInTheWay(t *testing.T) {
 	must(t, m.Unprepare(once(), c.UID))
 }
 
-// The class's configuration is below the claim's, and only the one that wins
-// has to fit.
+// The configuration of the claim overrides that of the class, and only the one in
+// effect must be valid.
 func TestTheClaimsConfigurationWins(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	c := pieces("c", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)})
@@ -209,7 +209,7 @@ func TestTheClaimsConfigurationWins(t *testing.T) {
 	}
 }
 
-// The scheduler gives every part of a device a share ID of its own.
+// The scheduler assigns a different share ID to every share of a device.
 func TestOneShareTwiceInAClaimIsRefused(t *testing.T) {
 	for name, ids := range map[string][2]types.UID{"the same share": {"a", "a"}, "without share IDs": {}} {
 		for _, device := range []string{"gpu-00-00", "gpu-00-00-ts"} {

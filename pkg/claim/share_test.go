@@ -80,8 +80,8 @@ func TestWhatContainersGet(t *testing.T) {
 			if diff := cmp.Diff(c.daemons, w.supervisor.String()); diff != "" {
 				t.Errorf("daemons (-want +got):\n%s", diff)
 			}
-			// Again, by this process and by one of another release with other
-			// flags: what runs does not change.
+			// Preparing again, in this process or in one of another release with
+			// other flags, does not change a running claim.
 			before := w.left(m)
 			w.options = func(o *claim.Options) { o.ContextMemory, o.Shares.Smallest = 4<<30, 1<<40 }
 			m, _ = w.restart(t.Context())
@@ -103,7 +103,7 @@ func TestWhatContainersGet(t *testing.T) {
 	}
 }
 
-// One configuration may be for several requests, and name the GPUs of all.
+// One configuration may apply to several requests and name the GPUs of all.
 func TestLimitsForGPUsByTheirUUIDs(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 2)
 	realUUIDs(w)
@@ -133,7 +133,7 @@ func TestAClaimForSeveralUsersWhereMPSServesThem(t *testing.T) {
 	}
 }
 
-func TestWhatIsToldOfAShare(t *testing.T) {
+func TestPrepareDescribesShares(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 4)
 	devices, err := w.start().Prepare(once(), pieces("c",
 		piece{device: "gpu-00-00", memory: "20Gi", compute: "50", config: config("ShareConfig", `"processes":2`)},
@@ -161,7 +161,7 @@ func TestWhatIsToldOfAShare(t *testing.T) {
 	}
 }
 
-// Where nothing holds shares they are plain, as they are published.
+// Without a supervisor shares are plain, as they are published.
 func TestSharesWithoutMPSArePlain(t *testing.T) {
 	for name, without := range map[string]func(*world){
 		"no supervisor": func(w *world) { w.options = func(o *claim.Options) { o.MPS = nil } },
@@ -187,8 +187,8 @@ func TestSharesWithoutMPSArePlain(t *testing.T) {
 	}
 }
 
-// A client that drops its environment gets what the daemon has as its ceilings:
-// the limits of the largest share that is held, and never less than one's own.
+// A client that drops its environment is limited by the daemon's ceilings: the limits
+// of the largest held share, and at least the client's own limits.
 func TestCeilingsFollowTheLargestShare(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	m, other := w.start(), w.start()
@@ -259,8 +259,8 @@ func TestASupervisorThatIsAway(t *testing.T) {
 	})
 }
 
-// The last of the shares of a GPU keeps its claim until the daemon is stopped:
-// a server that runs on would be in the way of whoever gets the GPU next.
+// The claim of a GPU's last share is held until the daemon is stopped: a server that
+// keeps running would conflict with the next claim on the GPU.
 func TestAClaimIsHeldUntilItsDaemonIsStopped(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	m := w.start()
@@ -287,7 +287,7 @@ func TestAClaimIsHeldUntilItsDaemonIsStopped(t *testing.T) {
 	}
 }
 
-func TestRecoveryStopsDaemonsOfNobody(t *testing.T) {
+func TestRecoveryStopsDaemonsWithoutAClaim(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 2)
 	if _, err := w.start().Prepare(once(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})); err != nil {
 		t.Fatal(err)
@@ -304,7 +304,8 @@ func TestRecoveryStopsDaemonsOfNobody(t *testing.T) {
 	}
 }
 
-// A supervisor that has lost its daemons, with its pod's folder, gets them back.
+// A supervisor has lost its daemons together with the directory of its pod. Recovery
+// starts them again.
 func TestRecoveryBringsDaemonsBack(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	m := w.start()
@@ -321,9 +322,9 @@ func TestRecoveryBringsDaemonsBack(t *testing.T) {
 	}
 }
 
-// The supervisor knows what a daemon is to be, and finds a process of its name
-// that is for something else. It goes, unless somebody uses it.
-func TestADaemonOfOtherDevicesThanTheSupervisorKnowsIsReplaced(t *testing.T) {
+// The supervisor finds a process with the name of a daemon that serves other devices.
+// Prepare replaces it, unless a process uses it.
+func TestADaemonForTheWrongDevicesIsReplaced(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	m := w.start()
 	first, second := pieces("first", piece{device: "gpu-00-00", memory: "20Gi"}), pieces("second", piece{device: "gpu-00-00", memory: "30Gi"})
@@ -332,11 +333,11 @@ func TestADaemonOfOtherDevicesThanTheSupervisorKnowsIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"start", "stop", "start"}, verbs(w.supervisor.log)); diff != "" {
-		t.Errorf("what was done (-want +got):\n%s", diff)
+		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 	w.supervisor.stray = "gpu-00-00"
 	if _, err := m.Prepare(once(), second); !errors.Is(err, gpu.ErrInUse) {
-		t.Errorf("beside one that uses it: %v, want %v", err, gpu.ErrInUse)
+		t.Errorf("with a claim that uses it: %v, want %v", err, gpu.ErrInUse)
 	}
 	if slices.Contains(verbs(w.supervisor.log[3:]), "stop") {
 		t.Errorf("a daemon with clients was stopped: %q", w.supervisor.log)
@@ -347,7 +348,7 @@ func TestADaemonOfOtherDevicesThanTheSupervisorKnowsIsReplaced(t *testing.T) {
 	}
 }
 
-// verbs are the first words of the lines.
+// verbs returns the first word of each line.
 func verbs(log []string) []string {
 	var words []string
 	for _, line := range log {

@@ -27,10 +27,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// contextMemory of a process on the worlds here.
+// contextMemory is the memory of a CUDA context in these worlds.
 const contextMemory = 512 << 20
 
-// newShareWorld is a world of n GPUs that can be shared in every way.
+// newShareWorld returns a world of n GPUs that can be shared in every way.
 func newShareWorld(t fataler, dir string, n int) *world {
 	w := newWorld(t, dir, n)
 	for a, g := range w.gpus {
@@ -41,43 +41,43 @@ func newShareWorld(t fataler, dir string, n int) *world {
 	return w
 }
 
-// canShare gives the world a supervisor and time slices. there tells the UUIDs
-// of MIG devices.
+// canShare adds a supervisor and time slices to the world. there returns the UUIDs of
+// MIG devices.
 func (w *world) canShare(there func() []string) {
 	w.supervisor = &supervisor{w: w, partitions: there, daemons: map[string]gpu.MPSDaemon{}}
-	w.turns = &turns{w: w, now: map[gpu.PCIAddress]gpu.TimeSlice{}}
+	w.timeSlices = &timeSlices{w: w, now: map[gpu.PCIAddress]gpu.TimeSlice{}}
 }
 
-// sharing gives a process what the world has to share GPUs with.
+// sharing sets the options of a process for sharing GPUs.
 func (w *world) sharing(o *claim.Options, disk store.FS) {
 	o.ContextMemory = contextMemory
 	o.Shares = catalog.ShareOffer{Smallest: 1 << 30}
 	if w.supervisor != nil {
 		o.MPS = faultyMPS{w.supervisor, w.faults}
 	}
-	if w.turns != nil {
+	if w.timeSlices != nil {
 		intervals, err := store.Open(filepath.Join(w.dir, "intervals"), disk)
 		if err != nil {
 			w.t.Fatalf("%v", err)
 		}
-		o.TimeSlicing, o.Intervals = faultyTurns{w.turns, w.faults}, intervals
+		o.TimeSlicing, o.Intervals = faultyTimeSlices{w.timeSlices, w.faults}, intervals
 	}
 	if w.options != nil {
 		w.options(o)
 	}
 }
 
-// supervisor of MPS daemons, which refuses what the real one refuses.
+// supervisor is a fake MPS supervisor that refuses the same requests as the real one.
 type supervisor struct {
 	w          *world
 	partitions func() []string
 
 	mu      sync.Mutex
 	daemons map[string]gpu.MPSDaemon
-	stray   string   // a daemon that runs for other devices than is known
-	err     error    // what every call fails with, if set
+	stray   string   // name of a daemon that serves the wrong devices
+	err     error    // error of every call, if set
 	all     bool     // serves all users
-	log     []string // what was done
+	log     []string // calls
 }
 
 var mpsDevice = regexp.MustCompile(`^(GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]{0,127}$`)
@@ -190,7 +190,7 @@ func (s *supervisor) String() string {
 	return b.String()
 }
 
-// renderDaemon as "gpu-00-00 of GPU-0=10240M, 25%".
+// renderDaemon renders a daemon, for example as "gpu-00-00 of GPU-0=10240M, 25%".
 func renderDaemon(d gpu.MPSDaemon) string {
 	var devices []string
 	for i, uuid := range d.Devices {
@@ -206,8 +206,7 @@ func renderDaemon(d gpu.MPSDaemon) string {
 	return text
 }
 
-// faultyMPS is the supervisor of a process that may die before and after it is
-// asked.
+// faultyMPS is the supervisor of a process that may die before and after each call.
 type faultyMPS struct {
 	*supervisor
 	*faults
@@ -227,15 +226,15 @@ func (f faultyMPS) StopMPS(ctx context.Context, name string) error {
 	return err
 }
 
-// turns are the time slices of the world's GPUs.
-type turns struct {
+// timeSlices are the time slices of the world's GPUs.
+type timeSlices struct {
 	w   *world
 	mu  sync.Mutex
-	now map[gpu.PCIAddress]gpu.TimeSlice // where not Default
-	err error                            // what changing one fails with, if set
+	now map[gpu.PCIAddress]gpu.TimeSlice // without GPUs that have the default
+	err error                            // error of changing a time slice, if set
 }
 
-func (s *turns) TimeSlice(_ context.Context, a gpu.PCIAddress) (gpu.TimeSlice, error) {
+func (s *timeSlices) TimeSlice(_ context.Context, a gpu.PCIAddress) (gpu.TimeSlice, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.w.gpus[a]; !ok {
@@ -247,7 +246,7 @@ func (s *turns) TimeSlice(_ context.Context, a gpu.PCIAddress) (gpu.TimeSlice, e
 	return gpu.TimeSliceDefault, nil
 }
 
-func (s *turns) SetTimeSlice(_ context.Context, a gpu.PCIAddress, slice gpu.TimeSlice) error {
+func (s *timeSlices) SetTimeSlice(_ context.Context, a gpu.PCIAddress, slice gpu.TimeSlice) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.w.gpus[a]; !ok || !slices.Contains(gpu.TimeSlices(), slice) {
@@ -264,7 +263,7 @@ func (s *turns) SetTimeSlice(_ context.Context, a gpu.PCIAddress, slice gpu.Time
 }
 
 // String renders the time slices that are not the default, one a line.
-func (s *turns) String() string {
+func (s *timeSlices) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var lines []string
@@ -275,27 +274,26 @@ func (s *turns) String() string {
 	return strings.Join(lines, "")
 }
 
-type faultyTurns struct {
-	*turns
+type faultyTimeSlices struct {
+	*timeSlices
 	*faults
 }
 
-func (f faultyTurns) SetTimeSlice(ctx context.Context, a gpu.PCIAddress, slice gpu.TimeSlice) error {
+func (f faultyTimeSlices) SetTimeSlice(ctx context.Context, a gpu.PCIAddress, slice gpu.TimeSlice) error {
 	f.point()
-	err := f.turns.SetTimeSlice(ctx, a, slice)
+	err := f.timeSlices.SetTimeSlice(ctx, a, slice)
 	f.point()
 	return err
 }
 
-// left renders everything that is left of sharing: files, claims, daemons and
-// time slices.
+// left renders the remaining state: files, claims, daemons and time slices.
 func (w *world) left(m *claim.Manager) string {
 	w.t.Helper()
 	files := slices.DeleteFunc(strings.SplitAfter(w.files(), "\n"), func(f string) bool { return strings.HasSuffix(f, ".tmp\n") })
-	return strings.Join(files, "") + w.held(m) + w.supervisor.String() + w.turns.String()
+	return strings.Join(files, "") + w.held(m) + w.supervisor.String() + w.timeSlices.String()
 }
 
-// piece of a device that a request of a claim is given.
+// piece is an allocation of a device, or of a share of it, to one request of a claim.
 type piece struct {
 	device  string
 	memory  string // "" for the whole
@@ -304,7 +302,7 @@ type piece struct {
 	request string // "" for one of its own
 }
 
-// pieces is a claim that was allocated the pieces.
+// pieces returns a claim that was allocated the pieces.
 func pieces(name string, all ...piece) *resourceapi.ResourceClaim {
 	c := newClaim(name)
 	for i, p := range all {
@@ -332,7 +330,7 @@ func pieces(name string, all ...piece) *resourceapi.ResourceClaim {
 	return c
 }
 
-// config of the kind with the fields.
+// config returns a configuration of the kind with the fields.
 func config(kind, fields string) string {
 	if fields != "" {
 		fields = "," + fields
@@ -349,8 +347,8 @@ func interval(slice gpu.TimeSlice) string {
 	return config("GpuConfig", `"sharing":{"strategy":"TimeSlicing","timeSlicing":{"interval":"`+string(slice)+`"}}`)
 }
 
-// edits renders what the CDI spec of a claim does besides device nodes, one CDI
-// device a paragraph.
+// edits renders the CDI edits of a claim without device nodes, one paragraph for each
+// CDI device.
 func (w *world) edits(c *resourceapi.ResourceClaim) string {
 	w.t.Helper()
 	data, err := os.ReadFile(w.specPath(c))

@@ -14,7 +14,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-func turn(name string, slice gpu.TimeSlice) *resourceapi.ResourceClaim {
+// timeSliceClaim returns a claim for a time slice of the first GPU.
+func timeSliceClaim(name string, slice gpu.TimeSlice) *resourceapi.ResourceClaim {
 	p := piece{device: "gpu-00-00-ts"}
 	if slice != "" {
 		p.config = interval(slice)
@@ -26,10 +27,10 @@ func TestTheFirstSetsTheIntervalAndTheLastRestoresIt(t *testing.T) {
 	for _, before := range []gpu.TimeSlice{gpu.TimeSliceDefault, gpu.TimeSliceShort} {
 		t.Run("from "+string(before), func(t *testing.T) {
 			w := newShareWorld(t, t.TempDir(), 1)
-			must(t, w.turns.SetTimeSlice(once(), gpu.PCIAddress{}, before))
-			untouched := w.turns.String()
+			must(t, w.timeSlices.SetTimeSlice(once(), gpu.PCIAddress{}, before))
+			untouched := w.timeSlices.String()
 			m, other := w.start(), w.start()
-			indifferent, a, b := turn("indifferent", ""), turn("a", gpu.TimeSliceLong), turn("b", gpu.TimeSliceLong)
+			indifferent, a, b := timeSliceClaim("indifferent", ""), timeSliceClaim("a", gpu.TimeSliceLong), timeSliceClaim("b", gpu.TimeSliceLong)
 			for i, step := range []struct {
 				do   func() error
 				want string
@@ -43,7 +44,7 @@ func TestTheFirstSetsTheIntervalAndTheLastRestoresIt(t *testing.T) {
 				{func() error { return m.Unprepare(once(), indifferent.UID) }, untouched},
 			} {
 				must(t, step.do())
-				if diff := cmp.Diff(step.want, w.turns.String()); diff != "" {
+				if diff := cmp.Diff(step.want, w.timeSlices.String()); diff != "" {
 					t.Errorf("step %d (-want +got):\n%s", i, diff)
 				}
 			}
@@ -60,10 +61,10 @@ func TestAWholeGPUWithAnInterval(t *testing.T) {
 	if _, err := m.Prepare(once(), c); err != nil {
 		t.Fatal(err)
 	}
-	// Somebody changes it behind our back.
-	must(t, w.turns.SetTimeSlice(once(), gpu.PCIAddress{}, gpu.TimeSliceShort))
+	// An administrator changes the time slice.
+	must(t, w.timeSlices.SetTimeSlice(once(), gpu.PCIAddress{}, gpu.TimeSliceShort))
 	w.restart(t.Context())
-	if diff := cmp.Diff("gpu-00-00 Medium\n", w.turns.String()); diff != "" {
+	if diff := cmp.Diff("gpu-00-00 Medium\n", w.timeSlices.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	must(t, m.Unprepare(once(), c.UID))
@@ -72,46 +73,46 @@ func TestAWholeGPUWithAnInterval(t *testing.T) {
 	}
 }
 
-// A time slice that cannot be restored keeps no pod from going away, and is
-// restored later.
+// A time slice that cannot be restored does not block the end of a pod, and is restored
+// later.
 func TestAnIntervalThatCannotBeRestoredYet(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
-	m, c := w.start(), turn("c", gpu.TimeSliceLong)
+	m, c := w.start(), timeSliceClaim("c", gpu.TimeSliceLong)
 	if _, err := m.Prepare(once(), c); err != nil {
 		t.Fatal(err)
 	}
-	w.turns.err = errors.New("nvidia-smi: cannot be run")
+	w.timeSlices.err = errors.New("nvidia-smi: cannot be run")
 	must(t, m.Unprepare(once(), c.UID))
 	if diff := cmp.Diff("intervals/gpu-00-00.record\ngpu-00-00 Long\n", w.left(m)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 	if _, err := m.Recover(t.Context()); err == nil {
-		t.Error("the recovery does not tell")
+		t.Error("the recovery returned no error")
 	}
-	w.turns.err = nil
+	w.timeSlices.err = nil
 	m, report := w.restart(t.Context())
 	if got := w.left(m); got != "" || len(report.Swept["SetTimeSlice"]) != 1 {
 		t.Errorf("%+v, left behind:\n%s", report, got)
 	}
 }
 
-func TestWhatAnIntervalWasIsOfOneBoot(t *testing.T) {
+func TestAStoredIntervalIsIgnoredAfterAReboot(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
-	if _, err := w.start().Prepare(once(), turn("c", gpu.TimeSliceLong)); err != nil {
+	if _, err := w.start().Prepare(once(), timeSliceClaim("c", gpu.TimeSliceLong)); err != nil {
 		t.Fatal(err)
 	}
 	w.boot++
-	// It is an administrator's now.
-	must(t, w.turns.SetTimeSlice(once(), gpu.PCIAddress{}, gpu.TimeSliceMedium))
+	// An administrator sets the time slice after the reboot.
+	must(t, w.timeSlices.SetTimeSlice(once(), gpu.PCIAddress{}, gpu.TimeSliceMedium))
 	m, _ := w.restart(t.Context())
 	if diff := cmp.Diff("gpu-00-00 Medium\n", w.left(m)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 }
 
-func TestWhatAnIntervalWasIsDamaged(t *testing.T) {
+func TestADamagedStoredIntervalIsIgnored(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
-	m, a, b := w.start(), turn("a", gpu.TimeSliceLong), turn("b", gpu.TimeSliceLong)
+	m, a, b := w.start(), timeSliceClaim("a", gpu.TimeSliceLong), timeSliceClaim("b", gpu.TimeSliceLong)
 	if _, err := m.Prepare(once(), a); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func TestWhatAnIntervalWasIsDamaged(t *testing.T) {
 	for _, c := range []*resourceapi.ResourceClaim{a, b} {
 		must(t, m.Unprepare(once(), c.UID))
 	}
-	if got := w.turns.String(); got != "" {
+	if got := w.timeSlices.String(); got != "" {
 		t.Errorf("left changed:\n%s", got)
 	}
 }

@@ -20,13 +20,13 @@ import (
 
 var errBroken = errors.New("directory is read-only")
 
-// brokenCDI cannot change the CDI directory while broken.
+// brokenCDI fails to change the CDI directory while broken is set.
 type brokenCDI struct {
 	claim.CDI
 	broken bool
 }
 
-func (b *brokenCDI) around(inner claim.CDI) claim.CDI { b.CDI = inner; return b }
+func (b *brokenCDI) wrap(inner claim.CDI) claim.CDI { b.CDI = inner; return b }
 
 func (b *brokenCDI) Write(ctx context.Context, uid types.UID, owner types.NamespacedName, injections []gpu.Injection) ([]string, error) {
 	if b.broken {
@@ -56,7 +56,7 @@ func TestAnUndoThatFailsIsFinishedLater(t *testing.T) {
 			t.Run(string(phase)+" "+name, func(t *testing.T) {
 				w := newWorld(t, t.TempDir(), 1)
 				cdi := &brokenCDI{}
-				m := w.start(cdi.around)
+				m := w.start(cdi.wrap)
 				var err error
 				if phase == claim.Unpreparing {
 					if _, err := m.Prepare(t.Context(), c); err != nil {
@@ -89,8 +89,8 @@ func TestAnUndoThatFailsIsFinishedLater(t *testing.T) {
 	}
 }
 
-// One claim that cannot be brought to rest does not keep the others from it.
-func TestRecoveryGoesOnBeyondAFailure(t *testing.T) {
+// A claim that cannot be recovered does not block the recovery of others.
+func TestRecoveryContinuesAfterAFailure(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 2)
 	for _, c := range oneEach(2) {
 		if _, err := w.start().Prepare(t.Context(), c); err != nil {
@@ -110,14 +110,14 @@ func TestRecoveryGoesOnBeyondAFailure(t *testing.T) {
 	if diff := cmp.Diff(claim.Report{Verified: []types.UID{"uid-one-1"}}, report); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
 	}
-	// What cannot be verified now is not undone: its containers may run.
+	// A claim that cannot be verified is not undone, because its containers may run.
 	if diff := cmp.Diff(preparedFiles(oneEach(2)...), w.files()); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }
 
-// A caller that hangs up does not stop the undoing of what was begun for it.
-func TestUndoDoesNotEndWithItsCaller(t *testing.T) {
+// A canceled call still undoes the steps that it has begun.
+func TestUndoContinuesAfterTheCallIsCanceled(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 1)
 	w.faults = &faults{full: 6, err: syscall.ENOSPC}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -130,7 +130,8 @@ func TestUndoDoesNotEndWithItsCaller(t *testing.T) {
 	}
 }
 
-// hangUp ends the caller's context in the middle, and heeds contexts itself.
+// hangUp cancels the caller's context during a call, and returns an error if its own
+// context has ended.
 type hangUp struct {
 	claim.CDI
 	cancel context.CancelFunc
@@ -154,7 +155,7 @@ func (r *recorder) StepDone(step string, undo bool, _ time.Duration, err error) 
 func TestStepsAreObserved(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 1)
 	cdi := &brokenCDI{}
-	m := w.start(cdi.around)
+	m := w.start(cdi.wrap)
 	seen := &recorder{}
 	m.Observer = seen
 	c := newClaim("one", "gpu-00-00")

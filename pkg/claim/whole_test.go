@@ -13,8 +13,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// asking has the claim ask for what it was allocated: for memory where it says
-// so, and in the first request as one of two alternatives.
+// asking adds requests for the allocated devices to the claim. If memory is set, they
+// request that memory. The first request has two alternatives.
 func asking(c *resourceapi.ResourceClaim, memory string) *resourceapi.ResourceClaim {
 	var capacity *resourceapi.CapacityRequirements
 	if memory != "" {
@@ -35,9 +35,9 @@ func asking(c *resourceapi.ResourceClaim, memory string) *resourceapi.ResourceCl
 	return c
 }
 
-// The memory of a GPU is another one after its ECC was switched, which takes a
-// reboot; pods live through that with what they were allocated before.
-func TestAClaimForTheWholeGPUIsForTheWholeWhateverItsMemoryIs(t *testing.T) {
+// Switching ECC changes the memory of a GPU and requires a reboot. Pods survive the
+// reboot with their earlier allocation.
+func TestAClaimForAWholeGPUStaysWholeAfterItsMemoryChanges(t *testing.T) {
 	for name, after := range map[string]uint64{"more": 88 << 30, "as much": 80 << 30, "less": 72 << 30} {
 		for configured, config := range map[string]string{"without configuration": "", "configured": config("GpuConfig", "")} {
 			t.Run(name+", "+configured, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestAClaimForTheWholeGPUIsForTheWholeWhateverItsMemoryIs(t *testing.T) {
 					}
 					intruder := asking(pieces("intruder", piece{device: "gpu-01-00", memory: "2Gi"}), "2Gi")
 					if _, err := m.Prepare(once(), intruder); !errors.Is(err, gpu.ErrInUse) {
-						t.Errorf("a share beside it: %v, want %v", err, gpu.ErrInUse)
+						t.Errorf("a share with it: %v, want %v", err, gpu.ErrInUse)
 					}
 				}
 				prepare()
@@ -72,7 +72,7 @@ func TestAClaimForTheWholeGPUIsForTheWholeWhateverItsMemoryIs(t *testing.T) {
 	}
 }
 
-func TestAClaimThatAsksForAllOfTheMemoryHasAShareOfAGPUThatHasMore(t *testing.T) {
+func TestAClaimForLessThanTheWholeMemoryGetsAShare(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	m, _ := w.restart(t.Context())
 	claim := asking(pieces("share", piece{device: "gpu-00-00", memory: "79Gi"}), "79Gi")

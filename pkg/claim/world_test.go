@@ -32,7 +32,7 @@ const (
 	memory = 80 << 30
 )
 
-// fataler is what testing.TB and rapid.T have in common.
+// fataler is the common part of testing.TB and rapid.T.
 type fataler interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -49,19 +49,20 @@ type world struct {
 	gpus  map[gpu.PCIAddress]gpu.GPU
 	gpuOf func(gpu.PCIAddress) error // what asking for a GPU fails with, if set
 
-	// faults of the processes started from now on, unless disk is set.
+	// faults of processes started later, unless disk is set.
 	faults *faults
 	disk   store.FS
-	// partitioning of a process, nil where MIG devices are not prepared.
+	// partitioning returns the options of a process; nil if it prepares no MIG
+	// devices.
 	partitioning func(store.FS) *claim.Partitioning
-	// supervisor and turns are nil where there are none.
+	// supervisor and timeSlices are nil if the world has none.
 	supervisor *supervisor
-	turns      *turns
-	// options of a process may be changed.
+	timeSlices *timeSlices
+	// options changes the options of a process, if set.
 	options func(*claim.Options)
 }
 
-// newWorld has n GPUs, gpu-00-00 and so on.
+// newWorld returns a world of n GPUs named gpu-00-00 and so on.
 func newWorld(t fataler, dir string, n int) *world {
 	w := &world{t: t, dir: dir, boot: 1, gpus: make(map[gpu.PCIAddress]gpu.GPU), faults: &faults{}}
 	for i := range n {
@@ -99,8 +100,8 @@ func (w *world) Edits(context.Context) (*specs.ContainerEdits, error) {
 	return &specs.ContainerEdits{Env: []string{"NVIDIA_VISIBLE_DEVICES=void"}}, nil
 }
 
-// start starts a process of the agent without letting it recover. The CDI
-// writer may be wrapped.
+// start starts a process of the agent without recovery. wrap may wrap its CDI
+// writer.
 func (w *world) start(wrap ...func(claim.CDI) claim.CDI) *claim.Manager {
 	w.t.Helper()
 	if err := os.MkdirAll(w.dir, 0o700); err != nil {
@@ -152,13 +153,13 @@ func (w *world) start(wrap ...func(claim.CDI) claim.CDI) *claim.Manager {
 	return m
 }
 
-// restart is a process that starts as the agent does, on a machine without
+// restart starts a process with recovery, as the agent does, on a machine without
 // faults.
 func (w *world) restart(ctx context.Context) (*claim.Manager, claim.Report) {
 	w.t.Helper()
 	w.faults = &faults{}
 	m := w.start()
-	// Claims of one GPU wait for each other.
+	// Claims on one GPU wait for each other.
 	report, err := m.Recover(context.WithoutCancel(ctx))
 	if err != nil {
 		w.t.Fatalf("recover: %v", err)
@@ -176,7 +177,7 @@ func (w *world) specPath(c *resourceapi.ResourceClaim) string {
 	return filepath.Join(w.cdiDir(), driver+"-claim-"+string(c.UID)+".json")
 }
 
-// files renders every file of the machine but the lock file as text, one a line.
+// files renders every file of the machine except the lock file, one line each.
 func (w *world) files() string {
 	w.t.Helper()
 	var lines []string
@@ -194,7 +195,7 @@ func (w *world) files() string {
 	return strings.Join(lines, "")
 }
 
-// preparedFiles is what files shows when exactly these claims are prepared.
+// preparedFiles returns the result of files if exactly these claims are prepared.
 func preparedFiles(claims ...*resourceapi.ResourceClaim) string {
 	var lines []string
 	for _, c := range claims {
@@ -204,7 +205,7 @@ func preparedFiles(claims ...*resourceapi.ResourceClaim) string {
 	return strings.Join(lines, "")
 }
 
-// held renders who holds what.
+// held renders the claims and their devices.
 func (w *world) held(m *claim.Manager) string {
 	w.t.Helper()
 	all, err := m.Held(context.Background())
@@ -222,7 +223,8 @@ func (w *world) held(m *claim.Manager) string {
 	return b.String()
 }
 
-// newClaim is allocated the given devices for the requests gpu-0, gpu-1...
+// newClaim returns a claim that was allocated the devices for the requests gpu-0,
+// gpu-1 and so on.
 func newClaim(name string, devices ...string) *resourceapi.ResourceClaim {
 	c := &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, UID: types.UID("uid-" + name)},
@@ -236,19 +238,17 @@ func newClaim(name string, devices ...string) *resourceapi.ResourceClaim {
 	return c
 }
 
-// once is a context with which nothing is waited for: what does not succeed at
-// once fails.
+// once returns a context without time to wait: a call makes one attempt.
 func once() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
-// crash is what a dying process panics with.
+// crash is the panic value of a dying process.
 type crash struct{}
 
-// dies reports whether the process died in act; err is what act returned if it
-// lived.
+// dies reports whether the process died in act, and returns the error of act if not.
 func dies(act func() error) (died bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -261,20 +261,20 @@ func dies(act func() error) (died bool, err error) {
 	return false, act()
 }
 
-// faults lets the changes that one process makes to the machine fail, or the
-// process die between two of them.
+// faults makes the changes of one process to the machine fail, or kills the process
+// between two of them.
 type faults struct {
 	mu    sync.Mutex
 	count int
 	// dieAt is the number, from 1, of the point at which the process dies.
 	dieAt int
 	dead  bool
-	// full is the number of the point from which the disk takes no more data.
+	// full is the number of the point from which the disk is full.
 	full int
 	err  error
 }
 
-// point is a place to die at.
+// point is called where the process may die.
 func (f *faults) point() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -285,7 +285,7 @@ func (f *faults) point() {
 	}
 }
 
-// grow is a point at which the disk must have room.
+// grow is a point that needs space on the disk.
 func (f *faults) grow() error {
 	f.point()
 	f.mu.Lock()

@@ -100,7 +100,7 @@ func claimMutants() []mutant {
 			old:    `context.WithTimeout(context.WithoutCancel(ctx), undoTime(ctx))`,
 			new:    `context.WithTimeout(ctx, undoTime(ctx))`,
 			notice: "a prepare that ran out of time leaves half of its work",
-			run:    "^TestUndo|^TestAnUndo|^TestWhat|^TestACall",
+			run:    "^TestUndo|^TestAnUndo|^TestPrepareRe|^TestACall",
 		},
 		{
 			file:   "pkg/claim/internal/journal/journal.go",

@@ -7,7 +7,7 @@ func occupancyMutants() []mutant {
 	const (
 		handedOut = "^TestADeviceIsNotHandedOut|^TestAMIGDeviceOfAnAdministrator|^TestAProcessUses"
 		undone    = "^TestAClaimIsNotUndone|^TestDevicesThatAClaimLoses|^TestAProcessUses|^TestPodsThatAClaim"
-		released  = "^TestAClaimIsReleased|^TestAClaimPreparedAnew"
+		released  = "^TestAClaimIsReleased|^TestAClaimPreparedAfter"
 	)
 	return []mutant{
 		{

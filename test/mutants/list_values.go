@@ -68,7 +68,7 @@ func valueMutants() []mutant {
 			new:    `errors.Is(err, ErrNotReady) || errors.Is(err, ErrTimeout)`,
 			notice: "a pod whose GPU is being freed fails, and is tried again 90 seconds later",
 			tests:  "pkg/claim",
-			run:    "Patien|Wait|Again",
+			run:    "Patien|Wait|Again|Retries",
 		},
 		{
 			file:   "pkg/sysfs/locality.go",

@@ -12,25 +12,25 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-func TestAGPUThatADevicePluginHasGivenToAPodIsNotPrepared(t *testing.T) {
+func TestAGPUThatADevicePluginAllocatedIsNotPrepared(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 2)
-	lend := func(lent ...gpu.ExternalAllocation) {
+	allocate := func(external ...gpu.ExternalAllocation) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		a := gpu.PCIAddress{}
 		g := w.gpus[a]
 		g.ExternalPod = ""
-		w.gpus[a] = g.WithExternalAllocations(lent)
+		w.gpus[a] = g.WithExternalAllocations(external)
 	}
 	m, wanted := w.start(), pieces("c", piece{device: "gpu-00-00"})
-	lend(gpu.ExternalAllocation{Device: "GPU-0", Pod: "team/old"})
+	allocate(gpu.ExternalAllocation{Device: "GPU-0", Pod: "team/old"})
 	if _, err := m.Prepare(once(), wanted); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "a device plugin of this node has given it") {
 		t.Errorf("error %v, want one that wraps %v and says why", err, gpu.ErrInUse)
 	}
 	if _, err := m.Prepare(once(), pieces("other", piece{device: "gpu-01-00"})); err != nil {
 		t.Errorf("another GPU: %v", err)
 	}
-	// It may be given back while the call waits.
+	// The external allocation may end while the call waits.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	prepared := make(chan error, 1)
@@ -38,12 +38,12 @@ func TestAGPUThatADevicePluginHasGivenToAPodIsNotPrepared(t *testing.T) {
 		_, err := m.Prepare(ctx, wanted)
 		prepared <- err
 	}()
-	lend()
+	allocate()
 	if err := <-prepared; err != nil {
 		t.Fatal(err)
 	}
-	// What a claim has it keeps.
-	lend(gpu.ExternalAllocation{Device: "GPU-0", Pod: "team/new"})
+	// A prepared claim keeps its GPU.
+	allocate(gpu.ExternalAllocation{Device: "GPU-0", Pod: "team/new"})
 	if _, err := m.Prepare(once(), wanted); err != nil {
 		t.Errorf("the same again: %v", err)
 	}

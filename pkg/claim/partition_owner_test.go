@@ -15,7 +15,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
-// loseRecord empties the record of a claim and returns a process that finds it so.
+// loseRecord empties the record of a claim and returns a process that has recovered
+// since.
 func (w *migWorld) loseRecord(c *resourceapi.ResourceClaim) *claim.Manager {
 	w.t.Helper()
 	must(w.t, os.WriteFile(w.recordPath(c), nil, 0o600))
@@ -26,7 +27,8 @@ func (w *migWorld) loseRecord(c *resourceapi.ResourceClaim) *claim.Manager {
 	return m
 }
 
-// loseAnnotations makes the spec of a claim one of a release without them.
+// loseAnnotations removes the annotations from the spec of a claim, as if an older
+// release had written it.
 func (w *migWorld) loseAnnotations(c *resourceapi.ResourceClaim) {
 	w.t.Helper()
 	data, err := os.ReadFile(w.specPath(c))
@@ -41,18 +43,19 @@ func (w *migWorld) loseAnnotations(c *resourceapi.ResourceClaim) {
 	must(w.t, os.WriteFile(w.specPath(c), data, 0o644))
 }
 
-// Nothing on a partition says who has made it. Whatever is lost and however the
-// agent is started next: one that an administrator made is not destroyed.
-func TestAPartitionIsDestroyedOnlyOnAPositiveSign(t *testing.T) {
+// The hardware does not record which program created a partition. The agent must not
+// destroy a partition that an administrator created, even if the record is lost or the
+// agent restarts with other flags.
+func TestAPartitionIsDestroyedOnlyIfTheDriverCreatedIt(t *testing.T) {
 	const device = h100 + "-mig-1g-10gb-2"
 	c := newClaim("cut", device)
 	for name, test := range map[string]struct {
-		// theirs says that an administrator made the partition, and made that
-		// the agent that prepared the claim was static.
+		// theirs is set if an administrator created the partition, and static
+		// if the agent that prepared the claim ran with static partitions.
 		theirs, static bool
 		between        func(*migWorld)
 		staticNext     bool
-		// again prepares the claim again before it ends.
+		// again is set if the claim is prepared again before it ends.
 		again bool
 		want  string
 	}{
@@ -79,7 +82,7 @@ func TestAPartitionIsDestroyedOnlyOnAPositiveSign(t *testing.T) {
 			if test.theirs {
 				w.administrator("makes", 0, "1g.10gb", 2)
 			}
-			w.look()
+			w.scan()
 			if _, err := w.start().Prepare(once(), c); err != nil {
 				t.Fatal(err)
 			}
@@ -114,9 +117,9 @@ func TestAPartitionIsDestroyedOnlyOnAPositiveSign(t *testing.T) {
 	}
 }
 
-// What is made for a claim whose record is lost, and whose partition is gone, is
-// not left behind if the agent dies or fails before the claim's spec tells of it.
-func TestAPartitionThatIsMadeAnewForALostClaimIsNotLeftBehind(t *testing.T) {
+// The agent creates a lost partition again for a claim whose record is lost, and dies
+// or fails before the claim's spec names it. The new partition is not left behind.
+func TestAPartitionRecreatedForALostClaimIsNotLeftBehind(t *testing.T) {
 	const device = h100 + "-mig-1g-10gb-2"
 	c := newClaim("cut", device)
 	points := 0
