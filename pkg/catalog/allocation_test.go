@@ -74,8 +74,8 @@ func claim(words string) resourceapi.DeviceClaim {
 	return devices
 }
 
-// allocateAll gives the claims, named a, b, c..., their devices in turn and
-// renders what each got.
+// allocateAll allocates the claims, named a, b, c..., one after the other and
+// returns one line per claim with its devices.
 func allocateAll(t *testing.T, node *allocatortest.Node, claims []resourceapi.DeviceClaim) string {
 	t.Helper()
 	var lines []string
@@ -126,12 +126,12 @@ func TestTheSchedulerAllocates(t *testing.T) {
 		claims    []resourceapi.DeviceClaim
 		want      string
 	}{
-		"no capacity is asked for: whole GPUs, one after the other": {
+		"claims without a capacity get whole GPUs, one after the other": {
 			catalog: sharing(), node: h100(t, 2),
 			claims: []resourceapi.DeviceClaim{claim(""), claim(""), claim("")},
 			want:   "a 1b-00 81559Mi\nb 43-00 81559Mi\nc does not fit",
 		},
-		"a count gives different GPUs": {
+		"the devices of a count are different GPUs": {
 			catalog: sharing(), node: h100(t, 3),
 			claims: []resourceapi.DeviceClaim{claim("count=2"), claim("count=2")},
 			want:   "a 1b-00 81559Mi 43-00 81559Mi\nb does not fit",

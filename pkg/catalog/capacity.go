@@ -14,17 +14,18 @@ const MemoryStep = 1 << 20
 // wholeCompute is 100 percent.
 const wholeCompute = 100
 
-// Memory returns the capacity "memory" of a GPU: what NVML reports in all, less
-// what the driver and the firmware keep, and less the MPS server where claims can
-// take shares of the GPU and MPS holds them. So shares of all of it fit on the GPU.
-// It is rounded down to whole steps, so that the whole is a valid request.
+// Memory returns the capacity "memory" of a GPU: NVML's total, minus the memory
+// that the driver and the firmware reserve, and minus the memory of the MPS server
+// if claims can take shares of the GPU that MPS limits. Shares that add up to this
+// capacity therefore fit on the GPU. It is rounded down to whole steps, so that a
+// request for all of it is valid.
 func (o ShareOffer) Memory(g gpu.GPU, shared bool) resource.Quantity {
 	return o.published(g, less(g.MemoryBytes, g.ReservedBytes), shared)
 }
 
-// PartitionMemory returns the capacity "memory" of a MIG device of the profile, in
-// the same way: the driver's part is not in what a profile has. An idle MIG device
-// was seen to use 13 MiB all the same, which [ShareOffer.ServerMemory] covers too.
+// PartitionMemory returns the capacity "memory" of a MIG device of the profile. The
+// memory of a profile does not include the driver's reserve. An idle MIG device was
+// seen to use 13 MiB nevertheless, which [ShareOffer.ServerMemory] covers.
 // Source: github.com/XuehaiPan/nvitop/pull/8.
 func (o ShareOffer) PartitionMemory(g gpu.GPU, p gpu.ProfileInfo, shared bool) resource.Quantity {
 	return o.published(g, p.MemoryBytes, shared)
@@ -37,5 +38,5 @@ func (o ShareOffer) published(g gpu.GPU, usable uint64, shared bool) resource.Qu
 	return *resource.NewQuantity(int64(usable/MemoryStep*MemoryStep), resource.BinarySI)
 }
 
-// less is the difference, or 0 if there is none.
+// less returns the difference, or 0 if part is the larger one.
 func less(all, part uint64) uint64 { return all - min(all, part) }

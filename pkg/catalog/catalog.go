@@ -19,46 +19,47 @@ import (
 type Catalog struct {
 	// Pool is the name of the node's pool: the name of the node.
 	Pool string
-	// Offer is what the node offers besides whole GPUs; Shares, MIG and
-	// TimeSlices are how it does so where it does.
+	// Offer selects the kinds of devices that the node offers besides whole GPUs.
+	// Shares, MIG and TimeSlices configure them.
 	Offer  Offer
 	Shares ShareOffer
 	MIG    MIGOffer
-	// TimeSlices is the number of slots of a GPU that is offered in turns; 0
-	// means [DefaultTimeSlices].
+	// TimeSlices is the number of slots of a time-sliced GPU; 0 means
+	// [DefaultTimeSlices].
 	TimeSlices int
-	// Exclusive leaves out what makes GPUs shareable, for clusters without
-	// consumable capacity. Every GPU and every part of one then belongs to one
-	// claim at a time, and there are no time slices.
+	// Exclusive publishes no shareable devices, for clusters without consumable
+	// capacity. Every GPU and every partition then belongs to one claim at a time,
+	// and there are no time slices.
 	Exclusive bool
-	// NoCounters leaves out what takes counters, for clusters without
-	// partitionable devices and for those whose scheduler forgets what shareable
-	// devices take: MIG devices made on demand and time slices, which the
-	// scheduler could give away beside the GPU as a whole.
+	// NoCounters publishes no devices that consume counters: MIG devices made on
+	// demand, and time slices. It is for clusters without partitionable devices,
+	// and for clusters whose scheduler forgets the counters of shareable devices:
+	// there the scheduler could allocate such a device and the whole GPU together.
 	NoCounters bool
 	// ListAttributes publishes NVLink peers and cliques as lists, for clusters
 	// with the feature gate DRAListTypeAttributes.
 	ListAttributes bool
 }
 
-// WantsCounters reports whether something is offered that takes counters.
+// WantsCounters reports whether the offer has devices that consume counters.
 func (c Catalog) WantsCounters() bool {
 	return c.Offer.TimeSlice || c.Offer.MIG && !c.MIG.Static
 }
 
-// Unhealthy gives the reason for each GPU that is not to be allocated, as a
-// label value.
+// Unhealthy maps each GPU that must not be allocated to the reason, as a label
+// value.
 type Unhealthy map[gpu.PCIAddress]string
 
-// Held are the devices that claims hold, by their names, and whether they are
-// counted by what is consumed of them: whether the allocation has a share ID, as
-// that of all of a shareable device has too. They stay published, and shareable
-// if they are so counted, whatever the node offers: the scheduler would give a
-// device that it no longer sees to the next claim in another form. What is not
-// offered is given to nobody else, by a taint.
+// Held maps the names of the devices that claims hold to true if the allocation has
+// a share ID. Every allocation of a shareable device has one, even of all of it.
+//
+// Held devices stay published, and with a share ID they stay shareable, even if the
+// node no longer offers them: the scheduler would allocate the hardware of a device
+// that it no longer sees to another claim in another form. A taint keeps other
+// claims from a device that is no longer offered.
 type Held map[string]bool
 
-// PartsOf gives the MIG devices of a GPU that are held, in order.
+// PartsOf returns the MIG devices of a GPU that are held, in order.
 func (h Held) PartsOf(address gpu.PCIAddress) []kind.Name {
 	var names []kind.Name
 	for _, s := range slices.Sorted(maps.Keys(h)) {
@@ -70,11 +71,11 @@ func (h Held) PartsOf(address gpu.PCIAddress) []kind.Name {
 }
 
 // Resources describes the node as one pool. GPUs are in order of the PCI
-// address. A node without GPUs gives a pool with one empty slice, which tells
-// that the driver is up.
+// address. For a node without GPUs it returns a pool with one empty slice, as a
+// sign that the driver runs.
 //
-// The node is as it would be without the claims: MIG modes that they have
-// switched and partitions that they have made are not in it.
+// The node must be described as it would be without claims: without the MIG modes
+// that they have switched and the partitions that they have created.
 func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resourceslice.DriverResources {
 	gpus := slices.SortedFunc(slices.Values(node.GPUs), func(a, b gpu.GPU) int { return a.Address.Compare(b.Address) })
 	links := newNeighbourhood(gpus)

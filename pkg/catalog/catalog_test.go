@@ -28,7 +28,7 @@ func slicing(c catalog.Catalog) catalog.Catalog {
 	return c
 }
 
-// devices publishes the node and gives its only pool's devices in order.
+// devices publishes the node and returns the devices of its only pool in order.
 func devices(t testing.TB, c catalog.Catalog, node gpu.Node, unhealthy catalog.Unhealthy) []resourceapi.Device {
 	t.Helper()
 	resources := c.Resources(node, unhealthy, nil)
@@ -42,7 +42,7 @@ func devices(t testing.TB, c catalog.Catalog, node gpu.Node, unhealthy catalog.U
 	return all
 }
 
-// render gives the attributes and capacities of a device, a line each.
+// render returns the attributes and capacities of a device, one per line.
 func render(device resourceapi.Device) string {
 	var lines []string
 	for name, a := range device.Attributes {
@@ -117,7 +117,7 @@ shareable true
 	}
 }
 
-func TestWhatIsNotKnownIsNotPublished(t *testing.T) {
+func TestUnknownValuesAreNotPublished(t *testing.T) {
 	node := gpu.Node{GPUs: []gpu.GPU{{Address: gpu.PCIAddress{Bus: 0x1b}}}}
 	want := `enforcement: "none"
 migCapable: false
@@ -245,7 +245,7 @@ func TestDevicesAreInOrderOfTheirAddress(t *testing.T) {
 	}
 }
 
-func TestDevicesFillAsFewSlicesAsLeaveRoomForTaints(t *testing.T) {
+func TestDevicesFillAsFewSlicesAsTaintsAllow(t *testing.T) {
 	for _, tc := range []struct {
 		gpus int
 		want []int
@@ -279,7 +279,7 @@ func TestAnUnhealthyGPUKeepsItsPlaceAndGetsATaint(t *testing.T) {
 	}
 }
 
-func TestAGPUInMIGModeIsNotGivenAsAWhole(t *testing.T) {
+func TestAGPUInMIGModeIsNotAllocatedAsAWhole(t *testing.T) {
 	node := h100(t, 1)
 	node.GPUs[0].MIG.Enabled = true
 	device := devices(t, sharing(), node, nil)[0]
@@ -292,7 +292,7 @@ func TestAGPUInMIGModeIsNotGivenAsAWhole(t *testing.T) {
 	}
 }
 
-func TestAttributesOfOneGPUAreThoseItIsPublishedWith(t *testing.T) {
+func TestAttributesMatchThePublishedAttributes(t *testing.T) {
 	node := h100(t, 8)
 	for i, device := range devices(t, sharing(), node, nil) {
 		if diff := cmp.Diff(device.Attributes, sharing().Attributes(node, kind.Name{Kind: kind.GPU, Address: node.GPUs[i].Address})); diff != "" {

@@ -12,13 +12,13 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// part is a MIG device that a GPU may be cut into.
+// part is a MIG device that can be published.
 type part struct {
 	profile   gpu.ProfileInfo
 	placement gpu.Placement
-	// uuid of a device that is there already and only handed out.
+	// uuid of a device that an administrator has created.
 	uuid string
-	// withdrawn parts are there only as long as claims hold them.
+	// withdrawn parts are published only because claims hold them.
 	withdrawn bool
 }
 
@@ -26,20 +26,21 @@ func (p part) covers(slice int) bool {
 	return p.placement.Start <= slice && slice < p.placement.Start+p.placement.Size
 }
 
-// counter is something of which a GPU has a total, and of which parts that
-// exist at the same time take no more.
+// counter is a resource of a GPU with a total that the parts that exist at the same
+// time must not exceed.
 type counter struct {
 	name  string
 	total int
 	takes []int // by each part
 }
 
-// partition gives the parts that still fit beside the foreign partitions, and
-// the fewest counters that admit exactly those sets of parts that the hardware
-// does. The GPU as a whole takes all of every counter.
+// partition returns the parts that still fit with the foreign partitions, and the
+// fewest counters that admit exactly the sets of parts that the hardware admits.
+// The whole GPU takes all of every counter.
 //
-// The hardware's rules are: no memory slice twice, and no more compute slices,
-// media engines and instances of a profile than there are.
+// The hardware's rules are: each memory slice belongs to one part, and the parts
+// have no more compute slices, media engines and instances of a profile than the
+// GPU has.
 func partition(g gpu.GPU, candidates []part, foreign []gpu.Partition) ([]part, []counter) {
 	candidates = slices.DeleteFunc(slices.Clone(candidates), func(p part) bool {
 		return slices.ContainsFunc(foreign, func(f gpu.Partition) bool { return p.placement.Overlaps(f.Placement) })
@@ -63,8 +64,8 @@ func partition(g gpu.GPU, candidates []part, foreign []gpu.Partition) ([]part, [
 			others = append(others, c)
 		}
 	}
-	// Devices that have the one engine of the GPU need nothing else to keep them
-	// apart.
+	// A memory counter is redundant if another counter already separates its parts:
+	// for example, parts that each take the only engine of the GPU.
 	for i := 0; i < len(counters); {
 		if rest := slices.Delete(slices.Clone(counters), i, i+1); keepApart(append(rest, others...), candidates) {
 			counters = slices.Delete(counters, i, i+1)
@@ -75,16 +76,16 @@ func partition(g gpu.GPU, candidates []part, foreign []gpu.Partition) ([]part, [
 	return candidates, append(counters, others...)
 }
 
-// rule is a total that instances share apart from memory slices.
+// rule is a limit of the GPU, other than memory slices, on the sum over instances.
 type rule struct {
 	name  string
 	total int
-	of    func(gpu.ProfileInfo) int // what an instance takes
+	of    func(gpu.ProfileInfo) int // the amount that an instance takes
 }
 
-// rules gives those of a GPU with the profiles. An engine of which all
-// instances of a profile together could have more than the GPU has is one that
-// instances share, and limits nothing.
+// rules returns the rules of a GPU with the profiles. Instances share an engine if
+// all instances of a profile together have more of it than the GPU; such an engine
+// is not a limit.
 func rules(profiles []gpu.ProfileInfo) []rule {
 	compute := rule{name: "compute", of: func(p gpu.ProfileInfo) int { return p.ComputeSlices }}
 	for _, p := range profiles {
@@ -130,7 +131,7 @@ func (r rule) takenBy(profiles []gpu.ProfileInfo, foreign []gpu.Partition) int {
 	return taken
 }
 
-// follows reports whether what other admits, c admits too.
+// follows reports whether c admits every set of parts that other admits.
 func (c counter) follows(other counter) bool {
 	for i := range c.takes {
 		if c.takes[i]*other.total > other.takes[i]*c.total {
@@ -140,10 +141,11 @@ func (c counter) follows(other counter) bool {
 	return true
 }
 
-// heaviest is the most that parts without a memory slice in common can take.
+// heaviest returns the largest amount that parts without a common memory slice can
+// take together.
 func heaviest(parts []part, takes []int) int {
 	end := func(p part) int { return p.placement.Start + p.placement.Size }
-	best := []int{0} // by the number of memory slices that are used
+	best := []int{0} // by the number of used memory slices
 	for slice := 1; slice <= memorySlices(parts); slice++ {
 		best = append(best, best[slice-1])
 		for i, p := range parts {
@@ -163,11 +165,11 @@ func memorySlices(parts []part) int {
 	return n
 }
 
-// memoryCounters keeps parts from having a memory slice in common. A slice that
-// is only taken together with another one needs no counter. Neighbours become
-// one counter where that still keeps apart what must be: where one part at most
-// takes either of two slices alone, two of the two do for both. A counter is
-// named after its first slice, m0.
+// memoryCounters returns counters that keep parts from having a memory slice in
+// common. A slice that is only taken together with another one needs no counter.
+// Two neighbouring slices become one counter with a total of two if that counter
+// still excludes every overlap: if at most one part takes only one of the two. A
+// counter is named for its first slice, such as m0.
 func memoryCounters(parts []part) []counter {
 	var counters []counter
 	for slice := range memorySlices(parts) {
@@ -203,9 +205,9 @@ func join(a, b counter) counter {
 	return c
 }
 
-// keepApart reports whether the counters admit no two parts that have a memory
-// slice in common, and no part beside the whole. That is enough: parts without
-// one never take more memory slices than there are.
+// keepApart reports whether the counters exclude every pair of parts with a common
+// memory slice, and every part together with the whole GPU. Pairs are enough,
+// because parts without common slices never take more slices than the GPU has.
 func keepApart(counters []counter, parts []part) bool {
 	for i, p := range parts {
 		if !slices.ContainsFunc(counters, func(c counter) bool { return c.takes[i] > 0 }) {
@@ -220,7 +222,7 @@ func keepApart(counters []counter, parts []part) bool {
 	return true
 }
 
-// counterSetName is the name of a GPU's counter set.
+// counterSetName returns the name of a GPU's counter set.
 func counterSetName(g gpu.GPU) string { return g.Address.ShortName() }
 
 func counterSet(g gpu.GPU, counters []counter) resourceapi.CounterSet {
@@ -231,14 +233,14 @@ func counterSet(g gpu.GPU, counters []counter) resourceapi.CounterSet {
 	return set
 }
 
-// wholeCounter is the one counter of a GPU whose parts, if any, need none: it
-// keeps apart what takes all of the GPU.
+// wholeCounter returns the only counter of a GPU whose parts need none. It excludes
+// the whole GPU and its time slices from each other.
 func wholeCounter(parts int) counter {
 	return counter{name: "gpu", total: 1, takes: make([]int, parts)}
 }
 
-// consumption is what the devices of a GPU take of its counters: first the GPU
-// as a whole, which is what time slices take too, then each part.
+// consumption returns the counters that the devices of a GPU consume: first the
+// whole GPU, whose consumption is also that of the time slices, then each part.
 func consumption(g gpu.GPU, counters []counter, parts int) [][]resourceapi.DeviceCounterConsumption {
 	all := make([][]resourceapi.DeviceCounterConsumption, 1+parts)
 	if len(counters) == 0 {

@@ -167,7 +167,7 @@ func upToThree(n int, do func(set []int)) {
 	}
 }
 
-// selections gives every way to offer some of a model's profiles.
+// selections returns every way to offer some of a model's profiles.
 func selections(t testing.TB, mig *nvmlsim.MIG) []catalog.MIGProfiles {
 	t.Helper()
 	all := []catalog.MIGProfiles{{}, {All: true}}
@@ -303,7 +303,7 @@ func TestCountersAgreeWithTheSimulatorOverLongRuns(t *testing.T) {
 				name := b.devices[device]
 				created, ret := m.create(profileOf(node.GPUs[0], name), name)
 				if admitted := b.admit(wanted, allCounters); admitted != created {
-					t.Fatalf("%s beside %s: admitted %v, the simulator: %v", name, b.named(held), admitted, ret)
+					t.Fatalf("%s with %s: admitted %v, the simulator: %v", name, b.named(held), admitted, ret)
 				}
 				if created {
 					held = wanted

@@ -20,16 +20,16 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
 )
 
-// What a node with eight GPUs may take as JSON, with its GPUs alone, with time
-// slices beside them, and with the common MIG profiles: a fleet's scheduler and
-// API server pay for every byte on every node. Of what MIG takes, 3 kB say of a
-// hundred devices that they can be shared, which is all that shares of them cost.
+// The largest sizes, as JSON, of the slices of a node with eight GPUs: with whole
+// GPUs only, with time slices, and with the common MIG profiles. The scheduler and
+// the API server of a fleet pay for every byte on every node. Of the size with MIG,
+// 3 kB mark a hundred devices as shareable, which is the whole cost of their shares.
 const (
-	wholeLimit  = 10 << 10
-	turnsLimit  = 16 << 10
-	commonLimit = 47_000
-	bothLimit   = 52_000
-	noLimit     = 1 << 20
+	wholeLimit     = 10 << 10
+	timeSliceLimit = 16 << 10
+	commonLimit    = 47_000
+	bothLimit      = 52_000
+	noLimit        = 1 << 20
 )
 
 // goldenCase is a node and what its agent offers. testdata/NAME.txt has the text of
@@ -51,7 +51,7 @@ func goldenCases() map[string]goldenCase {
 	cases := map[string]goldenCase{
 		"exclusive":              {catalog: exclusive, model: "t4", limit: wholeLimit, base: "t4"},
 		"monitor-l40s":           {catalog: watched(sharing()), model: "l40s", limit: wholeLimit, base: "l40s"},
-		"timeslice-dgx-h100":     {catalog: slicing(sharing()), model: "dgx-h100", limit: turnsLimit, base: "dgx-h100"},
+		"timeslice-dgx-h100":     {catalog: slicing(sharing()), model: "dgx-h100", limit: timeSliceLimit, base: "dgx-h100"},
 		"mig-dgx-h100":           {catalog: mig, model: "dgx-h100", limit: commonLimit},
 		"mig-dgx-a100":           {catalog: mig, model: "dgx-a100", limit: commonLimit, base: "mig-dgx-h100"},
 		"mig-hgx-h200":           {catalog: mig, model: "hgx-h200", limit: commonLimit, base: "mig-dgx-h100"},
@@ -146,7 +146,7 @@ func printed(t *testing.T, written []resourceapi.ResourceSlice) []byte {
 	return list.Bytes()
 }
 
-// simulated looks at a new node of the model with the real adapters.
+// simulated scans a new node of the model with the real adapters.
 func simulated(t testing.TB, model string) gpu.Node {
 	t.Helper()
 	m, err := nvmlsim.LoadModel(model)

@@ -15,26 +15,26 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// MIGOffer is how a node offers MIG, where it does. The zero value offers the
-// common profiles on every GPU that can be cut on demand.
+// MIGOffer configures the MIG devices that a node offers. The zero value offers the
+// common profiles on every GPU that can be partitioned on demand.
 type MIGOffer struct {
 	Profiles MIGProfiles
-	// GPUs is the number of GPUs that are cut, the last ones in order of the
-	// PCI address; 0 for all.
+	// GPUs is the number of partitioned GPUs: the last ones in order of the PCI
+	// address. 0 means all GPUs.
 	GPUs int
-	// Static offers what an administrator has made, and nothing else.
+	// Static offers only the MIG devices that an administrator has created.
 	Static bool
-	// AllowReset offers GPUs on which MIG mode waits for a reset too, because
-	// resetting them is allowed.
+	// AllowReset also offers GPUs whose MIG mode changes with a reset, because the
+	// driver may reset them.
 	AllowReset bool
-	// AllAttributes gives MIG devices the attributes productName, numaNode,
-	// pcieRoot, sharing and enforcement of their GPU too.
+	// AllAttributes also publishes the attributes productName, numaNode, pcieRoot,
+	// sharing and enforcement on MIG devices.
 	AllAttributes bool
 }
 
-// MIGProfiles are profiles of MIG devices. The zero value means the common
-// ones: those of one, two and three slices with the least memory, and the one
-// of the whole GPU, all without a suffix.
+// MIGProfiles selects profiles of MIG devices. The zero value selects the common
+// profiles: for one, two and three slices the profile with the least memory, and
+// the profile of the whole GPU, all without a suffix.
 type MIGProfiles struct {
 	All    bool
 	Listed []gpu.Profile
@@ -63,8 +63,8 @@ func ParseMIGProfiles(s string) (MIGProfiles, error) {
 	return p, nil
 }
 
-// of gives those of the GPU's profiles that are meant, small ones first: a
-// request that several would serve gets the one that leaves the most.
+// of returns the selected profiles of the GPU, small ones first: the scheduler takes
+// the first device that satisfies a request, so the rest of the GPU stays large.
 func (m MIGProfiles) of(g gpu.GPU) []gpu.ProfileInfo {
 	known := slices.Clone(g.MIG.Profiles)
 	slices.SortStableFunc(known, func(a, b gpu.ProfileInfo) int {
@@ -89,7 +89,8 @@ func (m MIGProfiles) of(g gpu.GPU) []gpu.ProfileInfo {
 	return meant
 }
 
-// whyNot says why the GPU cannot be cut on demand; "" if it can.
+// whyNot returns the reason why the GPU cannot be partitioned on demand; "" if it
+// can.
 func (o MIGOffer) whyNot(g gpu.GPU) string {
 	switch {
 	case !g.MIG.Capable:
@@ -104,8 +105,8 @@ func (o MIGOffer) whyNot(g gpu.GPU) string {
 	return ""
 }
 
-// cut gives the addresses of the GPUs, which are in order, that are offered in
-// parts.
+// cut returns the addresses of the GPUs that are offered in parts. gpus must be in
+// order of the PCI address.
 func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
 	offered := map[gpu.PCIAddress]bool{}
 	if !c.Offer.MIG || c.NoCounters && !c.MIG.Static {
@@ -119,8 +120,8 @@ func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
 	return offered
 }
 
-// parts gives the MIG devices of a GPU: what is offered, and what claims hold
-// whether it is offered or not.
+// parts returns the MIG devices of a GPU that are offered or held by claims, and
+// their counters.
 func (c Catalog) parts(g gpu.GPU, offered bool, held Held) ([]part, []counter) {
 	var parts []part
 	switch {
@@ -148,9 +149,10 @@ func (c Catalog) parts(g gpu.GPU, offered bool, held Held) ([]part, []counter) {
 	return partition(g, parts, g.MIG.Partitions)
 }
 
-// made gives the partitions that an administrator has made. One with several
-// compute instances is several devices on one placement, which this driver has
-// no names for, and one without any is none yet.
+// made returns the partitions that an administrator has created. It skips a GPU
+// instance with several compute instances, because device names do not distinguish
+// several devices on one placement, and one without a compute instance, because it
+// is not a MIG device yet.
 func made(g gpu.GPU) []part {
 	devices := map[int]int{} // in each GPU instance
 	for _, p := range g.MIG.Partitions {
@@ -167,7 +169,8 @@ func made(g gpu.GPU) []part {
 	return parts
 }
 
-// find gives the part of the GPU with the name, if there is such a placement.
+// find returns the part of the GPU with the name; nil if the GPU has no such
+// placement.
 func find(g gpu.GPU, name kind.Name) []part {
 	info, placement, known := name.FindIn(g.MIG)
 	if !known {
@@ -180,19 +183,19 @@ func (p part) name(g gpu.GPU) kind.Name {
 	return kind.Partition(g.Address, p.profile.Profile, p.placement.Start)
 }
 
-// partAttributes returns the attributes of a MIG device: all of them, or only those
-// that it does not have in common with its GPU.
+// partAttributes returns the attributes of a MIG device. Unless all is set, it
+// leaves out the attributes that the device has in common with its GPU.
 func (c Catalog) partAttributes(g gpu.GPU, p part, all bool, held Held) kind.Attributes {
 	f := kind.Facts{GPU: g, Profile: p.profile.Profile, UUID: p.uuid, All: all}
 	c.Shares.describe(&f, c.sharedPart(g, p, held))
 	return kind.MIG.Attributes(f)
 }
 
-// part is a MIG device. Where claims can take shares of it, its memory has no
-// request policy, which on a hundred devices would cost 8 kB more: who asks for
-// none gets all of it, and a share off the step or below the smallest is refused
-// when it is prepared. It has no compute to consume, as a share's is in
-// proportion to its memory.
+// part returns the published MIG device. Even if claims can take shares of it, its
+// memory has no request policy, which would cost 8 kB for a hundred devices: a claim
+// that requests no amount gets all of it, and a share that is off the step or too
+// small is refused when it is prepared. There is no capacity "compute", because the
+// compute of a share is in proportion to its memory.
 func (c Catalog) part(g gpu.GPU, p part, held Held) resourceapi.Device {
 	shared := c.sharedPart(g, p, held)
 	memory := c.Shares.PartitionMemory(g, p.profile, shared)

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// layout gives the published slices of a node, a line each: counter sets, and
+// layout returns the published slices of a node, one per line: counter sets, and
 // devices without "gpu-" and with their taints.
 func layout(c catalog.Catalog, node gpu.Node, held catalog.Held) string {
 	var lines []string
@@ -68,7 +68,7 @@ func partition(t *testing.T, g gpu.GPU, profile string, start, id int) gpu.Parti
 	return gpu.Partition{}
 }
 
-func TestWhatIsOfferedInParts(t *testing.T) {
+func TestOfferedMIGDevices(t *testing.T) {
 	h100s := first(t, 2, "dgx-h100")
 	ampere := first(t, 2, "dgx-a100")
 	on := first(t, 2, "dgx-a100")
@@ -121,7 +121,7 @@ func TestWhatIsOfferedInParts(t *testing.T) {
 		"a GPU without MIG": {
 			catalog: cutting(catalog.MIGProfiles{}), node: first(t, 1, "t4"), want: "18-00",
 		},
-		"a driver that tells no profiles while MIG is off": {
+		"a driver that lists no profiles while MIG is off": {
 			catalog: cutting(catalog.MIGProfiles{}), node: silent, want: "1b-00",
 		},
 		"Ampere needs a reset that is not allowed": {
@@ -133,19 +133,19 @@ func TestWhatIsOfferedInParts(t *testing.T) {
 		"Ampere whose MIG mode is on already": {
 			catalog: noReset, node: on, want: "07-00 0f-00!mig-mode 0f-00-mig-3g-40gb-0 0f-00-mig-3g-40gb-4\n{0f-00 1}",
 		},
-		"beside a partition of somebody else": {
+		"with a partition of another owner": {
 			catalog: listed(t, "1g.10gb,2g.20gb,7g.80gb"), node: occupied,
 			want: "1b-00!mig-mode 1b-00-mig-1g-10gb-4 1b-00-mig-1g-10gb-5 1b-00-mig-1g-10gb-6 1b-00-mig-2g-20gb-4\n{1b-00 2}",
 		},
-		"somebody else has the media engine": {
+		"another owner has the media engine": {
 			catalog: listed(t, "1g.10gb+me,3g.40gb"), node: media,
 			want: "1b-00!mig-mode 1b-00-mig-3g-40gb-4\n{1b-00 1}",
 		},
-		"what a claim holds stays when MIG is no longer offered": {
+		"a held device stays when MIG is no longer offered": {
 			catalog: shareOnly, node: h100s, held: catalog.Held{"gpu-43-00-mig-2g-20gb-2": false, "gpu-99-00-mig-2g-20gb-2": false, "no name": false},
 			want: "1b-00 43-00 43-00-mig-2g-20gb-2!withdrawn\n{43-00 1}",
 		},
-		"what a claim holds stays beside what is offered instead": {
+		"a held device stays with the devices that are offered instead": {
 			catalog: lastOne, node: h100s, held: catalog.Held{"gpu-43-00-mig-1g-10gb-0": false, "gpu-43-00-mig-3g-40gb-4": false},
 			want: "1b-00 43-00 43-00-mig-3g-40gb-0 43-00-mig-3g-40gb-4 43-00-mig-1g-10gb-0!withdrawn\n{43-00 2}",
 		},
@@ -171,7 +171,7 @@ func TestWhyMIGIsNotOffered(t *testing.T) {
 	}
 	c.Offer.MIG = false
 	if reasons := c.Withheld(node); reasons != nil {
-		t.Errorf("a node that offers no MIG gives reasons: %q", reasons)
+		t.Errorf("a node that offers no MIG has reasons: %q", reasons)
 	}
 }
 
@@ -232,8 +232,8 @@ shareable true
 	}
 }
 
-// A GPU that is cut looks the same while claims come and go: its MIG mode is
-// theirs.
+// A partitioned GPU is published in the same way while claims start and end, because
+// they change its MIG mode.
 func TestAGPUThatIsCutDoesNotTellItsMIGMode(t *testing.T) {
 	node := first(t, 1, "dgx-h100")
 	for name, tc := range map[string]struct {
@@ -248,7 +248,7 @@ func TestAGPUThatIsCutDoesNotTellItsMIGMode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			whole := tc.catalog.Resources(node, nil, tc.held).Pools["node-1"].Slices[0].Devices[0]
 			if _, told := whole.Attributes["migMode"]; told != tc.told {
-				t.Errorf("migMode is told: %v", told)
+				t.Errorf("migMode is published: %v", told)
 			}
 		})
 	}

@@ -28,8 +28,8 @@ type holding struct {
 	asked          bool // for an amount of memory
 }
 
-// mixture is a node on which claims of every kind come and go while what it
-// offers changes. It keeps accounts of its own.
+// mixture is a node with claims of every kind and a changing offer. It keeps
+// accounts of its own.
 type mixture struct {
 	*rapid.T
 	catalog  catalog.Catalog
@@ -41,7 +41,8 @@ type mixture struct {
 	shown    map[string]resourceapi.Device
 }
 
-// publish shows the scheduler what the node offers now, as the controller does.
+// publish publishes the node's current devices to the scheduler, as the controller
+// does.
 func (m *mixture) publish() {
 	held := catalog.Held{}
 	for name := range m.prepared {
@@ -64,8 +65,8 @@ func (m *mixture) publish() {
 	}
 }
 
-// withdraw offers something else. What claims have of what was offered before is
-// safe only if they are prepared.
+// withdraw changes the offer. Claims keep devices of the earlier offer only if they
+// are prepared.
 func (m *mixture) withdraw(offer catalog.Offer) {
 	for name := range m.claims {
 		m.prepared[name] = true
@@ -73,8 +74,8 @@ func (m *mixture) withdraw(offer catalog.Offer) {
 	m.catalog.Offer = offer
 }
 
-// reboot forgets who was prepared, and the GPUs come back with all of their
-// memory or, if ECC takes its part, less. Claims that have what is no longer
+// reboot clears the prepared claims, and the GPUs come back with all of their
+// memory or, if ECC takes some, with less. Claims with devices that are no longer
 // offered were drained before.
 func (m *mixture) reboot() {
 	offered := map[string]resourceapi.Device{}
@@ -111,8 +112,8 @@ func (m *mixture) free(name string) {
 	delete(m.prepared, name)
 }
 
-// all is the memory that claims can use of a device, in whole Mi: without what the
-// driver keeps of the hardware's and, where shares are given, without a server's.
+// all returns the memory of a device that claims can use, in whole Mi: without the
+// driver's reserve and, if the device has shares, without the MPS server's memory.
 func (m *mixture) all(name kind.Name) int64 {
 	i := slices.IndexFunc(m.hardware.GPUs, func(g gpu.GPU) bool { return g.Address == name.Address })
 	usable := m.hardware.GPUs[i].MemoryBytes - m.hardware.GPUs[i].ReservedBytes
@@ -125,7 +126,7 @@ func (m *mixture) all(name kind.Name) int64 {
 	return wholeMi(usable)
 }
 
-// server is what an MPS server takes, if there are any.
+// server returns the memory of an MPS server, or 0 on a node without MPS.
 func (m *mixture) server() uint64 {
 	if m.catalog.Shares.MPS {
 		return m.catalog.Shares.ServerMemory
@@ -144,7 +145,7 @@ func (m *mixture) slots() int64 {
 
 func (m *mixture) compute() int64 { return int64(100 * max(1, m.catalog.Shares.ComputeOvercommit)) }
 
-// on gives what is held of a GPU.
+// on returns the holdings of a GPU.
 func (m *mixture) on(address gpu.PCIAddress) []holding {
 	var all []holding
 	for _, claim := range slices.Sorted(maps.Keys(m.claims)) {
@@ -157,7 +158,7 @@ func (m *mixture) on(address gpu.PCIAddress) []holding {
 	return all
 }
 
-// read takes a result into the accounts, as an agent does that prepares it.
+// read enters a result into the accounts, as an agent does that prepares it.
 func (m *mixture) read(result resourceapi.DeviceRequestAllocationResult) holding {
 	name, err := kind.Parse(result.Device)
 	if err != nil {
@@ -180,10 +181,10 @@ func (m *mixture) read(result resourceapi.DeviceRequestAllocationResult) holding
 	return h
 }
 
-// check compares the accounts with the hardware once a claim was granted: no byte
-// twice, and no GPU in two uses. A GPU that has come back with less memory may
-// have less than the claims that it had before were given, and gives nothing
-// more.
+// check compares the accounts with the hardware after an allocation: no byte is
+// allocated twice, and no GPU is in two uses. A GPU that has come back with less
+// memory may have less than its earlier claims were allocated, and must get no more
+// claims.
 func (m *mixture) check(claim string) {
 	for _, g := range m.hardware.GPUs {
 		held := m.on(g.Address)
@@ -225,9 +226,9 @@ func (m *mixture) overlap(g gpu.GPU, a, b kind.Name) bool {
 	return pa.Overlaps(pb)
 }
 
-// hasRoom reports whether the device surely has room for what is wanted of it: its
-// GPU is not in use, or has only what such devices share and is still offered.
-func (m *mixture) hasRoom(device resourceapi.Device, want holding) bool {
+// hasCapacity reports whether the device certainly has the wanted capacity: its GPU
+// is not in use, or is only used by devices that share it and are still offered.
+func (m *mixture) hasCapacity(device resourceapi.Device, want holding) bool {
 	name, err := kind.Parse(device.Name)
 	if err != nil {
 		m.Fatal(err)
@@ -262,8 +263,8 @@ func (m *mixture) hasRoom(device resourceapi.Device, want holding) bool {
 	return there && device.AllowMultipleAllocations != nil && used.memory <= m.all(name) && used.compute <= m.compute()
 }
 
-// mustFit reports whether a GPU that nobody uses surely has what is wanted, going
-// by the hardware and by what is offered, whatever is published.
+// mustFit reports whether an unused GPU certainly has the wanted capacity, according
+// to the hardware and the offer but not to the published slices.
 func (m *mixture) mustFit(want holding) bool {
 	return slices.ContainsFunc(m.hardware.GPUs, func(g gpu.GPU) bool {
 		if len(m.on(g.Address)) > 0 {
@@ -291,7 +292,7 @@ func (h holding) way() string {
 	}
 }
 
-// draw makes a request in the words of [claim], with what it wants.
+// draw returns a random request in the words of [claim], and the wanted holdings.
 func (m *mixture) draw() (words string, want holding) {
 	mib := rapid.Custom(func(t *rapid.T) int64 {
 		return rapid.OneOf(rapid.SampledFrom([]int64{1024, 4096, 8192, 20480}), rapid.Int64Range(512, 90000)).Draw(t, "MiB")
@@ -325,11 +326,10 @@ func (m *mixture) draw() (words string, want holding) {
 	}
 }
 
-// Claims for whole GPUs, shares, MIG devices, shares of those and time slices
-// come and go at random, prepared or not yet, while the node offers now this and
-// now that and is booted anew, with more memory or less. No byte is ever promised
-// twice, no GPU is whole, cut or time-sliced and in another use, and what is free
-// is granted.
+// TestMixturesNeverOvercommit allocates and frees claims for whole GPUs, shares, MIG
+// devices, shares of MIG devices and time slices at random, prepared or not, while
+// the offer changes and the node reboots with more or less memory. No byte is
+// allocated twice, no GPU is in two uses, and a claim that fits is allocated.
 func TestMixturesNeverOvercommit(t *testing.T) {
 	hardware := map[string]gpu.Node{}
 	for _, model := range []string{"dgx-h100", "a30-bridge", "t4", "dgx1-v100"} {
@@ -381,7 +381,7 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 						rt.Fatalf("%q does not fit, and a GPU is free\n%s", words, m.node)
 					}
 					for _, device := range m.shown {
-						if count == 1 && m.hasRoom(device, want) {
+						if count == 1 && m.hasCapacity(device, want) {
 							rt.Fatalf("%q does not fit, and %s is free\n%s", words, device.Name, m.node)
 						}
 					}

@@ -61,7 +61,7 @@ func TestWhereTheMonitorDeviceIs(t *testing.T) {
 	}
 }
 
-// A slice that is full gets no device beyond what the API takes.
+// The monitor device does not exceed the API's limit of devices per slice.
 func TestTheMonitorDeviceFindsASliceWithRoom(t *testing.T) {
 	for gpus, want := range map[int][]int{63: {64}, 64: {64, 1}, 65: {64, 2}} {
 		var sizes []int
@@ -74,14 +74,14 @@ func TestTheMonitorDeviceFindsASliceWithRoom(t *testing.T) {
 	}
 }
 
-// However busy the GPUs are, an agent can be put beside those who use them, and
-// it keeps nobody from a GPU.
+// TestTheSchedulerAllocatesMonitoring checks that a monitoring agent fits on a node
+// however busy its GPUs are, and keeps no other claim from a GPU.
 func TestTheSchedulerAllocatesMonitoring(t *testing.T) {
 	monitoring := claim("class=monitor")
 	monitoring.Requests[0].Exactly.AdminAccess = ptr(true)
 	full := h100(t, 1)
 	for name, c := range map[string]catalog.Catalog{
-		"beside shares": watched(sharing()), "beside counters": watched(slicing(sharing())),
+		"with shares": watched(sharing()), "with counters": watched(slicing(sharing())),
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := schedulable(t, c, full, catalog.Unhealthy{full.GPUs[0].Address: "xid-79"})
@@ -96,7 +96,7 @@ func TestTheSchedulerAllocatesMonitoring(t *testing.T) {
 			}
 		})
 	}
-	// Twice in one claim it is of no use to anybody.
+	// There is one such device, so a count of two does not fit.
 	twice := claim("class=monitor count=2")
 	twice.Requests[0].Exactly.AdminAccess = ptr(true)
 	node := schedulable(t, watched(sharing()), full, nil)

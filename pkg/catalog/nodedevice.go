@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// nodeDevices returns the devices that stand for all GPUs of the node, if they are
+// nodeDevices returns the devices that represent all GPUs of the node, if they are
 // offered or held and the node has GPUs.
 //
 // They have no taint, because monitoring agents watch unhealthy GPUs too, and

@@ -9,8 +9,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// h100 is a node of n H100 GPUs behind NVSwitch, on the buses of a DGX H100 as
-// far as those go.
+// h100 returns a node of n H100 GPUs behind NVSwitch. The first eight are on the
+// buses of a DGX H100.
 func h100(t testing.TB, n int) gpu.Node {
 	t.Helper()
 	buses := []uint8{0x1b, 0x43, 0x52, 0x61, 0x9d, 0xc3, 0xd1, 0xdf}
@@ -44,7 +44,7 @@ func h100(t testing.TB, n int) gpu.Node {
 	return node
 }
 
-// meshed is a node of GPUs on the given buses with n direct links for each
+// meshed returns a node of GPUs on the given buses with n direct links for each
 // listed pair.
 func meshed(t testing.TB, buses []uint8, pairs ...[3]int) gpu.Node {
 	t.Helper()

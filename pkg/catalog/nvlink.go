@@ -22,7 +22,7 @@ func newNeighbourhood(gpus []gpu.GPU) neighbourhood {
 	}
 	for _, members := range gpu.NVLinkDomains(gpus) {
 		for _, member := range members {
-			// Domains do not overlap, so the first member tells them apart.
+			// Domains do not overlap, so the first member identifies its domain.
 			n.domain[member] = members[0].ShortName()
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// nvlink gives the NVLink attributes of a device in a line, lists in brackets.
+// nvlink returns the NVLink attributes of a device in one line, lists in brackets.
 func nvlink(device resourceapi.Device) string {
 	var parts []string
 	for _, name := range []resourceapi.QualifiedName{"nvlinkDomain", "nvlinkPeers", "nvlinkCliques", "nvlinkLinks"} {
@@ -64,7 +64,7 @@ func TestNVLinkAttributes(t *testing.T) {
 			"0008-01-00-0 | 0009-01-00-0,0018-01-00-0,0019-01-00-0 | 18"},
 		"16 GPUs: buses alone": {sharing(), switched(t, 16, func(i int) gpu.PCIAddress { return gpu.PCIAddress{Bus: uint8(0x10 + i)} }), 0,
 			"10-00 | 11,12,13,14,15,16,17,18,19,1a,1b,1c,1d,1e,1f | 18"},
-		"16 GPUs on one bus: no short list tells them apart": {sharing(), switched(t, 16, func(i int) gpu.PCIAddress { return gpu.PCIAddress{Device: uint8(i)} }), 0,
+		"16 GPUs on one bus: no short list distinguishes them": {sharing(), switched(t, 16, func(i int) gpu.PCIAddress { return gpu.PCIAddress{Device: uint8(i)} }), 0,
 			"00-00 | 18"},
 		"lists in a DGX-1": {lists, dgx1(t), 0,
 			"06-00 | [gpu-07-00 gpu-0a-00 gpu-0b-00 gpu-85-00] | [06-00,07-00,0a-00,0b-00 06-00,85-00] | 6"},

@@ -12,17 +12,17 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// Offer is what a node offers besides whole GPUs. The zero value offers
-// nothing but those.
+// Offer selects the kinds of devices that a node offers besides whole GPUs. The zero
+// value offers whole GPUs only.
 type Offer struct {
 	// Share lets several claims take shares of the memory and compute of one GPU,
-	// or of one MIG device where those are offered; a [ShareOffer] says how.
+	// or of one MIG device if MIG is offered too; see [ShareOffer].
 	Share bool
-	// MIG offers GPUs in parts too; a [MIGOffer] says which.
+	// MIG offers MIG devices; see [MIGOffer].
 	MIG bool
-	// TimeSlice offers GPUs to several claims in turns too.
+	// TimeSlice lets several claims take time slices of one GPU.
 	TimeSlice bool
-	// Monitor offers all GPUs together to those who watch them.
+	// Monitor offers all GPUs together to monitoring agents.
 	Monitor bool
 }
 
@@ -48,7 +48,7 @@ func (o Offer) Has(k kind.Kind) bool {
 	return k.Offer() == ""
 }
 
-// KnownOffers are the words that [ParseOffer] understands.
+// KnownOffers returns the words that [ParseOffer] accepts.
 func KnownOffers() []string {
 	words := make([]string, len(offers))
 	for i, offer := range offers {
@@ -87,7 +87,7 @@ func ParseOfferLabel(value string) (Offer, error) {
 	return ParseOffer(strings.NewReplacer(".", ",", "_", ",").Replace(value))
 }
 
-// String gives the notation that [ParseOffer] reads; the zero value gives "".
+// String returns the notation that [ParseOffer] reads; "" for the zero value.
 func (o Offer) String() string {
 	var words []string
 	for _, offer := range offers {

@@ -32,8 +32,8 @@ func TestParseOffer(t *testing.T) {
 	if both.String() != "share,mig" {
 		t.Errorf("mig,share is written as %q", both)
 	}
-	turns, err := catalog.ParseOffer("timeslice")
-	if diff := cmp.Diff(catalog.Offer{TimeSlice: true}, turns); err != nil || diff != "" {
+	sliced, err := catalog.ParseOffer("timeslice")
+	if diff := cmp.Diff(catalog.Offer{TimeSlice: true}, sliced); err != nil || diff != "" {
 		t.Errorf("timeslice: %v (-want +got):\n%s", err, diff)
 	}
 	watched, err := catalog.ParseOffer("monitor,share")
@@ -51,7 +51,7 @@ func TestParseOffer(t *testing.T) {
 		t.Run("refuses "+name, func(t *testing.T) {
 			_, err := catalog.ParseOffer(s)
 			if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "known are: share, mig, timeslice, monitor") {
-				t.Errorf("ParseOffer(%q): %v; want an error that is ErrInvalid and lists what is known", s, err)
+				t.Errorf("ParseOffer(%q): %v; want an error that is ErrInvalid and lists the known words", s, err)
 			}
 		})
 	}

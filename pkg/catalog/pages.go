@@ -9,12 +9,12 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 )
 
-// devicesPerSlice is what a slice may hold once one of its devices has a taint
-// or counters. Keeping to it from the start lets any device get a taint without
-// moving the others to another slice.
+// devicesPerSlice is the API's limit for a slice in which a device has a taint or
+// counters. It applies to all slices, so that any device can get a taint without
+// moving others to another slice.
 const devicesPerSlice = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 
-// group is the devices of one GPU, with its counters where it has any.
+// group holds the devices of one GPU, and its counters if it has any.
 type group struct {
 	whole    resourceapi.Device
 	parts    []resourceapi.Device
@@ -24,32 +24,34 @@ type group struct {
 
 func (g group) size() int { return 1 + len(g.parts) + len(g.slots) }
 
-// pages puts the devices of all GPUs into as few slices as the API allows while
-// one GPU's are in one slice, if they fit, so that a change of a GPU changes
+// pages distributes the devices of all GPUs over as few slices as possible. The
+// devices of one GPU are in one slice if they fit, so that a change of a GPU changes
 // one slice. Counters have slices of their own, at the end.
 //
-// The scheduler takes the first device that fits. GPUs come first, from the first
-// one on, then time slices and parts, from the last GPU's on: whole GPUs are
-// taken from the opposite end. Parts, of which there are many, are last: who asks
-// for something else finds it before them. After all of them come the devices of
-// no GPU in particular, which few ask for.
+// The order matters, because the scheduler takes the first device that fits:
+//
+//   - whole GPUs in ascending order;
+//   - time slices, then parts, in descending order of their GPUs, so that they and
+//     whole GPUs are allocated from opposite ends. Parts are after time slices,
+//     because there are many of them and requests for other devices skip each one;
+//   - devices of the whole node, which few claims request.
 func pages(groups []group, others []resourceapi.Device) []resourceslice.Slice {
 	var pages []resourceslice.Slice
 	var page []group
 	size := 0
-	turn := func() {
+	flush := func() {
 		pages = append(pages, fill(page)...)
 		page, size = nil, 0
 	}
 	var counters []resourceapi.CounterSet
 	for _, g := range groups {
 		if size+g.size() > devicesPerSlice {
-			turn()
+			flush()
 		}
 		page, size = append(page, g), size+g.size()
 		counters = append(counters, g.counters...)
 	}
-	turn()
+	flush()
 	pages = attach(pages, others)
 	for sets := range slices.Chunk(counters, resourceapi.ResourceSliceMaxCounterSets) {
 		pages = append(pages, resourceslice.Slice{SharedCounters: sets})
@@ -60,7 +62,7 @@ func pages(groups []group, others []resourceapi.Device) []resourceslice.Slice {
 	return pages
 }
 
-// attach adds devices to the last page, or after it if that is full.
+// attach adds devices to the last page, or as a new page if the last one is full.
 func attach(pages []resourceslice.Slice, devices []resourceapi.Device) []resourceslice.Slice {
 	if len(devices) == 0 {
 		return pages
@@ -72,8 +74,8 @@ func attach(pages []resourceslice.Slice, devices []resourceapi.Device) []resourc
 	return append(pages, resourceslice.Slice{Devices: devices})
 }
 
-// fill makes a slice of the groups, or several of a single one that is too
-// large.
+// fill returns one slice with the groups, or several slices for a single group that
+// is too large.
 func fill(page []group) []resourceslice.Slice {
 	var devices []resourceapi.Device
 	for _, g := range page {

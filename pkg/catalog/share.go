@@ -16,38 +16,36 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
-// ShareOffer is how a node offers shares of its GPUs and MIG devices, where it
-// does.
+// ShareOffer configures the shares that a node offers of its GPUs and MIG devices.
 type ShareOffer struct {
-	// MPS says that somebody on the node holds shares to what they were given,
-	// by CUDA's Multi-Process Service, on GPUs on which it can.
+	// MPS reports whether the node runs MPS daemons, which limit shares to their
+	// memory and compute on GPUs that support it.
 	MPS bool
-	// ComputeOvercommit is how many times the multiprocessors of a GPU are
-	// promised, 1 or more; 0 means 1. One share gets no more than all of them.
+	// ComputeOvercommit is the factor by which the published compute of a GPU
+	// exceeds its multiprocessors, 1 or more; 0 means 1. One share gets at most all
+	// of the multiprocessors.
 	ComputeOvercommit float64
 	// Smallest is the least memory of a share, in bytes. It is rounded up to
 	// whole steps of [MemoryStep]; 0 means one.
 	Smallest int64
-	// ServerMemory is what the MPS server of a device takes of its memory, in
-	// bytes.
+	// ServerMemory is the memory that the MPS server of a device uses, in bytes.
 	ServerMemory uint64
 }
 
-// Share is what an allocation takes of a GPU or of a MIG device.
+// Share is the capacity that an allocation takes of a GPU or of a MIG device.
 type Share struct {
-	// Whole is an allocation of all of the memory, which leaves none for
-	// others.
+	// Whole is true for an allocation of all of the memory.
 	Whole bool
-	// Memory in bytes: all of the device's where Whole.
+	// Memory in bytes.
 	Memory uint64
-	// Compute in percent of the multiprocessors; 0 where the claim named none.
+	// Compute in percent of the multiprocessors; 0 if the claim requests none.
 	Compute int
 }
 
-// Share reads what an allocation consumes of a device with so much memory, which
-// is that of [ShareOffer.Memory] or [ShareOffer.PartitionMemory]. Nothing consumed
-// means a device that is allocated exclusively. The error for what the scheduler
-// would not have granted on the devices of this offer wraps [gpu.ErrInvalid].
+// Share returns the share that an allocation consumes of a device. all is the memory
+// of the device, from [ShareOffer.Memory] or [ShareOffer.PartitionMemory]. An
+// allocation that consumes nothing has the whole device. The error for a share that
+// the scheduler cannot have allocated under this offer wraps [gpu.ErrInvalid].
 func (o ShareOffer) Share(all resource.Quantity, consumed map[resourceapi.QualifiedName]resource.Quantity) (Share, error) {
 	share := Share{Whole: true, Memory: uint64(all.Value())}
 	if memory, limited := consumed[v1alpha1.CapacityMemory]; limited {
@@ -71,7 +69,7 @@ func (o ShareOffer) Share(all resource.Quantity, consumed map[resourceapi.Qualif
 	return share, nil
 }
 
-// smallest is the least that is taken of a device with so much memory.
+// smallest returns the smallest share of a device with the memory.
 func (o ShareOffer) smallest(all resource.Quantity) resource.Quantity {
 	steps := max(1, (o.Smallest+MemoryStep-1)/MemoryStep)
 	smallest := *resource.NewQuantity(steps*MemoryStep, resource.BinarySI)
@@ -81,10 +79,11 @@ func (o ShareOffer) smallest(all resource.Quantity) resource.Quantity {
 	return smallest
 }
 
-// smallestOf returns the least that is published for requests of a GPU with so much
-// memory: that of the offer, and a part of the memory for each client that MPS
-// admits at a time. A share has as many clients as its memory has such parts, and
-// one at least, so the scheduler gives away no more clients than there are.
+// smallestOf returns the smallest share that is published for a GPU with the memory:
+// that of the offer, but not less than the memory of one MPS client. MPS admits
+// [gpu.MPSMaxClients] clients per GPU and a share may have as many as its memory
+// allows, at least one; the lower bound keeps the sum over all shares within MPS's
+// limit.
 func (o ShareOffer) smallestOf(g gpu.GPU, all resource.Quantity) resource.Quantity {
 	if o.byMPS(g) {
 		o.Smallest = max(o.Smallest, (all.Value()+gpu.MPSMaxClients-1)/gpu.MPSMaxClients)
@@ -92,15 +91,14 @@ func (o ShareOffer) smallestOf(g gpu.GPU, all resource.Quantity) resource.Quanti
 	return o.smallest(all)
 }
 
-// byMPS reports whether shares of the GPU, and of its parts, are held by MPS.
+// byMPS reports whether MPS limits shares of the GPU and of its parts.
 func (o ShareOffer) byMPS(g gpu.GPU) bool {
 	return use.Facts{GPU: g, MPS: o.MPS}.HoldsSharesByMPS()
 }
 
-// shared reports whether claims can take shares of the device of the GPU with
-// the name and so much memory. One whose memory is unknown or below two steps
-// has nothing that could be divided: with no capacity to consume, any number of
-// claims would fit.
+// shared reports whether claims can take shares of the named device of the GPU. A
+// device whose memory is unknown or below two steps is not shareable: with no
+// capacity to consume, any number of claims would fit.
 func (c Catalog) shared(g gpu.GPU, name string, all resource.Quantity, held Held) bool {
 	return (c.Offer.Share && c.admitsShares(g) || held[name]) && !c.Exclusive && all.CmpInt64(2*MemoryStep) >= 0
 }
@@ -113,9 +111,9 @@ func (c Catalog) admitsShares(g gpu.GPU) bool {
 	return c.Shares.byMPS(g) || !slices.ContainsFunc(use.Check(use.Facts{GPU: g}, use.Use{Device: device, Sharing: use.Plain}), exclusive)
 }
 
-// describe says what holds shares of a GPU, or of a partition of it, and how
-// firmly. A container of an MPS share can drop the variables that limit it, and
-// then has what the daemon allows its largest client.
+// describe sets how shares of a GPU or of its partitions are limited. MPS is only
+// cooperative: a container can unset the variables that limit it, and then has the
+// limits of the daemon's largest client.
 func (o ShareOffer) describe(f *kind.Facts, shared bool) {
 	f.Sharing, f.Enforcement = v1alpha1.SharedByNone, string(v1alpha1.EnforcementNone)
 	if shared && o.byMPS(f.GPU) {
@@ -123,9 +121,9 @@ func (o ShareOffer) describe(f *kind.Facts, shared bool) {
 	}
 }
 
-// capacities gives the capacities of a GPU, with the policies that make them
-// consumable if claims can take shares of it. Where the capacity itself is the
-// maximum of a request, its range states none.
+// capacities returns the capacities of a GPU, with the policies that make them
+// consumable if claims can take shares of it. A range has no maximum if the capacity
+// itself is the maximum of a request.
 func (o ShareOffer) capacities(g gpu.GPU, shared bool) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	all := o.Memory(g, shared)
 	if all.IsZero() {

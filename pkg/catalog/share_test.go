@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// consumed are capacities in the words of "memory=10Gi compute=50".
+// consumed parses capacities such as "memory=10Gi compute=50".
 func consumed(words string) map[resourceapi.QualifiedName]resource.Quantity {
 	if words == "" {
 		return nil
@@ -89,7 +89,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// lines are those of a rendered device that tell how it is shared.
+// lines returns the lines of a rendered device that describe its sharing.
 func lines(device resourceapi.Device) string {
 	var kept []string
 	for line := range strings.SplitSeq(render(device), "\n") {
@@ -201,10 +201,9 @@ func TestMIGDevicesAreSharedWhereSharesAreOffered(t *testing.T) {
 	}
 }
 
-// A GPU that an administrator sets to one process at a time while claims hold
-// plain shares of it, or of a MIG device on it, stays shareable until these have
-// ended: the next share is of another device, as it could not be prepared on this
-// one. With MPS it can.
+// A GPU that an administrator sets to exclusive mode while claims hold plain shares
+// of it, or of a MIG device on it, stays shareable until these claims have ended. New
+// plain shares cannot be prepared on it and must get another device; MPS shares can.
 func TestAnExclusiveModeKeepsFurtherPlainSharesAway(t *testing.T) {
 	plain, plainParts := sharing(), listed(t, "3g.40gb")
 	plain.Shares.MPS, plainParts.Shares.MPS = false, false

@@ -151,8 +151,8 @@ func policyWord(policy *resourceapi.CapacityRequestPolicy) string {
 	return fmt.Sprintf("(from %s in steps of %s, else %s)", r.Min, r.Step, policy.Default)
 }
 
-// counterSets renders counter sets, those with equal counters that follow each
-// other on one line.
+// counterSets renders counter sets. Consecutive sets with equal counters are on one
+// line.
 func counterSets(sets []resourceapi.CounterSet) string {
 	var lines []string
 	for i, set := range sets {
@@ -201,7 +201,7 @@ func joined(w words) string {
 	return strings.Join(sorted, " ")
 }
 
-// fields returns the JSON of each field of a value, but for those that are omitted.
+// fields returns the JSON of each field of a value except the omitted ones.
 func fields(value any, omitted ...string) map[string]string {
 	all := map[string]json.RawMessage{}
 	if err := json.Unmarshal([]byte(compactJSON(value)), &all); err != nil {
@@ -231,7 +231,7 @@ var (
 
 // difference returns a unified diff from the text of a base to another one. GPUs and
 // MIG profiles of the base are renamed first to those of the other in the same
-// place, as the head of the diff says, if both have equally many.
+// place if both have equally many; the head of the diff lists the renames.
 func difference(t *testing.T, base, baseText, text string) string {
 	t.Helper()
 	head := base
@@ -266,7 +266,8 @@ func difference(t *testing.T, base, baseText, text string) string {
 	return diff
 }
 
-// Without this, a golden text could hide a change of what is published.
+// TestSlicesTextShowsEveryField checks that the golden texts cannot hide a change of
+// the published slices.
 func TestSlicesTextShowsEveryField(t *testing.T) {
 	for _, name := range []string{"faults", "mig-a30-bridge"} {
 		t.Run(name, func(t *testing.T) {
@@ -297,8 +298,8 @@ func TestSlicesTextShowsEveryField(t *testing.T) {
 	}
 }
 
-// eachChange calls f with the tree changed in one place, for each place: a value
-// that is another one, a field or an element that is gone.
+// eachChange calls f with the tree changed in one place, for each place: with
+// another value, or without a field or an element.
 func eachChange(tree any, path string, f func(path string)) {
 	switch node := tree.(type) {
 	case map[string]any:

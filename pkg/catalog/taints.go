@@ -11,12 +11,13 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
-// taints returns the taints of a published device: what its GPU does not admit,
-// and the word of the offer that is withdrawn, if there is one.
+// taints returns the taints of a published device: one for each problem of its GPU
+// that does not admit the device's use, and one with the withdrawn word of the offer
+// unless that is empty.
 //
-// A withdrawn device is published as it is only because claims hold it. Without
-// the taint, another claim could take what a claim releases, and find its device
-// gone, or allocated in another form, when the last prepared claim ends.
+// A withdrawn device is published only because claims hold it. Without the taint,
+// another claim could be allocated a share that is released, and lose its device, or
+// find it allocated in another form, when the last prepared claim ends.
 func (c Catalog) taints(facts use.Facts, name kind.Name, sharing use.Sharing, withdrawn string) []resourceapi.DeviceTaint {
 	var taints, external []resourceapi.DeviceTaint
 	for _, p := range use.Check(facts, use.Use{Device: name, Sharing: sharing}) {
@@ -34,7 +35,7 @@ func (c Catalog) taints(facts use.Facts, name kind.Name, sharing use.Sharing, wi
 	return append(taints, external...)
 }
 
-// sharing returns how the processes of a device that takes shares use it.
+// sharing returns how processes share the device.
 func (c Catalog) sharing(g gpu.GPU, device resourceapi.Device) use.Sharing {
 	switch {
 	case device.AllowMultipleAllocations == nil:
@@ -46,9 +47,9 @@ func (c Catalog) sharing(g gpu.GPU, device resourceapi.Device) use.Sharing {
 	}
 }
 
-// withdrawnShare returns the word of the offer that is withdrawn from a device
-// that is shareable only because claims hold shares of it. In a compute mode that
-// does not admit another share, that taint is enough.
+// withdrawnShare returns [v1alpha1.OfferShare] for a device that is shareable only
+// because claims hold shares of it, and "" for other devices. It returns "" as well
+// if the compute mode does not admit shares, because that has its own taint.
 func (c Catalog) withdrawnShare(g gpu.GPU, device resourceapi.Device) string {
 	if device.AllowMultipleAllocations == nil || c.Offer.Share || !c.admitsShares(g) {
 		return ""

@@ -14,12 +14,11 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// DefaultTimeSlices is the number of slots of a GPU whose node does not set
-// another.
+// DefaultTimeSlices is the default number of slots of a GPU.
 const DefaultTimeSlices = 4
 
-// Slots returns how many of a time-sliced GPU's slots an allocation consumes. The
-// error for none wraps [gpu.ErrInvalid].
+// Slots returns the number of slots that an allocation of a time-sliced GPU
+// consumes. The error for an allocation without slots wraps [gpu.ErrInvalid].
 func Slots(consumed map[resourceapi.QualifiedName]resource.Quantity) (int, error) {
 	slots := consumed[v1alpha1.CapacitySlots]
 	n, exact := slots.AsInt64()
@@ -29,7 +28,7 @@ func Slots(consumed map[resourceapi.QualifiedName]resource.Quantity) (int, error
 	return int(n), nil
 }
 
-// timeSliced reports whether the GPU is offered in time slices, or held so.
+// timeSliced reports whether time slices of the GPU are offered or held.
 func (c Catalog) timeSliced(g gpu.GPU, held Held) bool {
 	_, taken := held[kind.Slots(g.Address).String()]
 	return (c.offersSlots() || taken) && !c.Exclusive
@@ -37,9 +36,7 @@ func (c Catalog) timeSliced(g gpu.GPU, held Held) bool {
 
 func (c Catalog) offersSlots() bool { return c.Offer.TimeSlice && !c.NoCounters }
 
-// slots returns the device of which claims take slots. A claim for slots selects
-// by what runs on the GPU and by what is close to it; the GPU's own device has the
-// other attributes.
+// slots returns the device of which claims take slots.
 func (c Catalog) slots(g gpu.GPU) resourceapi.Device {
 	slots := int64(cmp.Or(c.TimeSlices, DefaultTimeSlices))
 	shared := true

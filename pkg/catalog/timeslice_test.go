@@ -44,8 +44,8 @@ shareable true
 	}
 }
 
-func TestWhatIsOfferedInTurns(t *testing.T) {
-	turnsOnly := catalog.Catalog{Pool: "node-1", Offer: catalog.Offer{TimeSlice: true}}
+func TestOfferedTimeSlices(t *testing.T) {
+	timeSlicesOnly := catalog.Catalog{Pool: "node-1", Offer: catalog.Offer{TimeSlice: true}}
 	exclusive := slicing(sharing())
 	exclusive.Exclusive = true
 	lastOne := slicing(listed(t, "3g.40gb"))
@@ -72,7 +72,7 @@ func TestWhatIsOfferedInTurns(t *testing.T) {
 			catalog: slicing(sharing()), node: h100(t, 3),
 			want: "1b-00 43-00 52-00 52-00-ts 43-00-ts 1b-00-ts\n{1b-00 1} {43-00 1} {52-00 1}",
 		},
-		"without shares": {catalog: turnsOnly, node: h100(t, 1), want: "1b-00 1b-00-ts\n{1b-00 1}"},
+		"without shares": {catalog: timeSlicesOnly, node: h100(t, 1), want: "1b-00 1b-00-ts\n{1b-00 1}"},
 		"on the counters of MIG where there are any": {
 			catalog: slicing(listed(t, "1g.10gb,3g.40gb")), node: first(t, 1, "dgx-h100"),
 			want: "1b-00 1b-00-ts 1b-00-mig-1g-10gb-0 1b-00-mig-1g-10gb-1 1b-00-mig-1g-10gb-2 1b-00-mig-1g-10gb-3 1b-00-mig-1g-10gb-4 1b-00-mig-1g-10gb-5 1b-00-mig-1g-10gb-6" +
@@ -86,7 +86,7 @@ func TestWhatIsOfferedInTurns(t *testing.T) {
 			catalog: slicing(listed(t, "7g.80gb")), node: cut,
 			want: "1b-00!mig-mode 1b-00-ts!mig-mode 1b-00-mig-7g-80gb-0\n{1b-00 1}",
 		},
-		"beside what an administrator made": {
+		"with MIG devices of an administrator": {
 			catalog: static, node: made,
 			want: "1b-00!mig-mode 1b-00-ts!mig-mode 1b-00-mig-3g-40gb-4\n{1b-00 1}",
 		},
@@ -115,9 +115,8 @@ func TestWhatIsOfferedInTurns(t *testing.T) {
 	}
 }
 
-// Turns take of every counter of the GPU what the GPU as a whole takes: all.
-func TestTurnsTakeAllOfTheGPU(t *testing.T) {
-	for name, c := range map[string]catalog.Catalog{"alone": slicing(sharing()), "beside MIG": slicing(cutting(catalog.MIGProfiles{All: true}))} {
+func TestTimeSlicesTakeAllCountersOfTheGPU(t *testing.T) {
+	for name, c := range map[string]catalog.Catalog{"alone": slicing(sharing()), "with MIG": slicing(cutting(catalog.MIGProfiles{All: true}))} {
 		t.Run(name, func(t *testing.T) {
 			taken := map[string][]resourceapi.DeviceCounterConsumption{}
 			var totals []resourceapi.CounterSet
@@ -137,7 +136,7 @@ func TestTurnsTakeAllOfTheGPU(t *testing.T) {
 	}
 }
 
-func TestATaintOnAGPUIsOnItsTurnsToo(t *testing.T) {
+func TestATaintOnAGPUIsOnItsTimeSlicesToo(t *testing.T) {
 	node := h100(t, 2)
 	var marked []string
 	for _, device := range devices(t, slicing(sharing()), node, catalog.Unhealthy{node.GPUs[1].Address: "xid-79"}) {
@@ -150,7 +149,7 @@ func TestATaintOnAGPUIsOnItsTurnsToo(t *testing.T) {
 	}
 }
 
-func TestSlicesHaveRoomForTurns(t *testing.T) {
+func TestSlicesHaveCapacityForTimeSlices(t *testing.T) {
 	for count, want := range map[int]string{8: "16 8c", 16: "32 8c 8c", 32: "64 8c 8c 8c 8c", 33: "64 2 8c 8c 8c 8c 1c"} {
 		var got []string
 		for _, slice := range slicing(sharing()).Resources(h100(t, count), nil, nil).Pools["node-1"].Slices {
@@ -166,7 +165,7 @@ func TestSlicesHaveRoomForTurns(t *testing.T) {
 	}
 }
 
-func TestWhatAComputeModeStandsInTheWayOf(t *testing.T) {
+func TestComputeModesTaintUsesThatTheyExclude(t *testing.T) {
 	unheld := slicing(sharing())
 	unheld.Shares.MPS = false
 	for name, tc := range map[string]struct {
@@ -196,7 +195,7 @@ func TestWhatAComputeModeStandsInTheWayOf(t *testing.T) {
 	}
 }
 
-func TestTheSchedulerGivesSharesAndTurns(t *testing.T) {
+func TestTheSchedulerAllocatesSharesAndTimeSlices(t *testing.T) {
 	generous := sharing()
 	generous.Shares = catalog.ShareOffer{MPS: true, ComputeOvercommit: 1.5, Smallest: 1 << 30}
 	for name, tc := range map[string]struct {
@@ -234,7 +233,7 @@ func TestTheSchedulerGivesSharesAndTurns(t *testing.T) {
 			[]string{"class=mig profile=3g.40gb memory=20Gi", "class=mig profile=3g.40gb memory=19Gi", "class=mig profile=3g.40gb memory=1Gi", "class=mig profile=3g.40gb", "class=mig profile=1g.10gb"},
 			"a 1b-00-mig-3g-40gb-0 20Gi\nb 1b-00-mig-3g-40gb-0 19Gi\nc 1b-00-mig-3g-40gb-4 1Gi\nd does not fit\ne does not fit",
 		},
-		"compute cannot be asked of a MIG device": {
+		"a MIG device has no compute to request": {
 			cutting(catalog.MIGProfiles{}), first(t, 1, "dgx-h100"), []string{"class=mig memory=1Gi compute=10"}, "a does not fit",
 		},
 		"MPS shares, as the class names them": {

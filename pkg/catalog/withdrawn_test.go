@@ -12,10 +12,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// What a node no longer offers stays for the claims that have it, and for nobody
-// else: a claim that joined them would lose its device with the last of those
-// that the agent knows of, if it was not prepared by then.
-func TestNothingMoreIsGivenOfWhatIsWithdrawn(t *testing.T) {
+// A device that is no longer offered stays published for the claims that hold it,
+// and other claims must not be allocated it: a claim that is not prepared when the
+// last prepared holder ends would lose its device.
+func TestAWithdrawnDeviceIsNotAllocatedAgain(t *testing.T) {
 	alone := listed(t, "3g.40gb")
 	alone.Offer.Share = false
 	for name, tc := range map[string]struct {
@@ -44,7 +44,7 @@ func TestNothingMoreIsGivenOfWhatIsWithdrawn(t *testing.T) {
 			left := tc.catalog.Resources(hardware, nil, catalog.Held{has.Device: has.ShareID != nil})
 			node.Publish(left)
 			if _, err := node.Allocate(t.Context(), "two", claim(tc.words)); !errors.Is(err, allocatortest.ErrNoFit) {
-				t.Errorf("another claim gets what is withdrawn: %v\n%s", err, node)
+				t.Errorf("another claim gets a withdrawn device: %v\n%s", err, node)
 			}
 			for _, slice := range left.Pools["node-1"].Slices {
 				for _, device := range slice.Devices {

@@ -11,7 +11,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
-// Withheld returns what the node offers and cannot give of each GPU, and why.
+// Withheld returns, for each GPU that cannot be used as the node offers it, the GPU
+// and the reason.
 func (c Catalog) Withheld(node gpu.Node) []string {
 	var reasons []string
 	for _, g := range node.GPUs {
@@ -28,7 +29,8 @@ func (c Catalog) Withheld(node gpu.Node) []string {
 	return reasons
 }
 
-// computeMode returns what the compute mode of the GPU keeps claims from.
+// computeMode returns the problems of the GPU's compute mode with the uses that the
+// node offers.
 func (c Catalog) computeMode(g gpu.GPU) []string {
 	uses := []use.Use{{Device: kind.Whole(g.Address), Sharing: use.Alone}}
 	if c.Offer.Share && !c.Exclusive && !c.Shares.byMPS(g) {

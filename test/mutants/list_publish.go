@@ -6,10 +6,10 @@ package main
 // controller.
 func publishMutants() []mutant {
 	const (
-		counters = "^TestCountersAdmit|^TestTheScheduler|^TestTurns|^TestManyGPUs"
+		counters = "^TestCountersAdmit|^TestTheScheduler|^TestTimeSlices|^TestManyGPUs"
 		shares   = "^TestWhatAnAllocation|^TestHowShares|^TestMemory|^TestMIGDevicesAre|^TestWithout|^TestAnExclusive"
-		taints   = "^TestAnUnhealthy|^TestAGPUInMIG|^TestATaint|^TestWhatADevicePlugin|^TestWhatAComputeMode|^TestAnExclusive|^TestNothingMore|^TestASharedGPU"
-		parts    = "^TestWhatIsOffered|^TestWhyMIG|^TestStaticMIG|^TestParse|^TestAMIGDevice|^TestAGPUThatIsCut"
+		taints   = "^TestAnUnhealthy|^TestAGPUInMIG|^TestATaint|^TestExternalAllocations|^TestComputeModes|^TestAnExclusive|^TestAWithdrawnDevice|^TestASharedGPU"
+		parts    = "^TestOffered|^TestWhyMIG|^TestStaticMIG|^TestParse|^TestAMIGDevice|^TestAGPUThatIsCut"
 	)
 	return []mutant{
 		{

@@ -26,10 +26,10 @@ import (
 // Driver is the name under which the slices of a [Node] are published.
 const Driver = "gpu.nvidia.com"
 
-// ErrNoFit is what [Node.Allocate] returns when the claim does not fit.
+// ErrNoFit is the error of [Node.Allocate] for a claim that does not fit.
 var ErrNoFit = errors.New("cannot allocate all claims")
 
-// Features are those of Kubernetes 1.37 without alpha gates.
+// Features returns the features of Kubernetes 1.37 without alpha gates.
 func Features() structured.Features {
 	return structured.Features{
 		AdminAccess:             true,
@@ -51,7 +51,7 @@ type Node struct {
 	cel      *cel.Cache
 }
 
-// NewNode gives a node that publishes the resources and knows the classes.
+// NewNode returns a node that publishes the resources and knows the classes.
 func NewNode(resources resourceslice.DriverResources, features structured.Features, known ...*resourceapi.DeviceClass) *Node {
 	n := &Node{
 		features: features,
@@ -88,8 +88,8 @@ func (n *Node) Publish(resources resourceslice.DriverResources) {
 	}
 }
 
-// Allocate gives the named claim devices of the node. The error is [ErrNoFit]
-// if they do not suffice, another one if the claim itself is at fault.
+// Allocate allocates devices of the node to the named claim. The error is [ErrNoFit]
+// if the free devices are not enough, and another one if the claim is invalid.
 func (n *Node) Allocate(ctx context.Context, name string, requests resourceapi.DeviceClaim) ([]resourceapi.DeviceRequestAllocationResult, error) {
 	if _, held := n.claims[name]; held {
 		return nil, fmt.Errorf("claim %s is allocated already", name)
@@ -119,19 +119,19 @@ func (n *Node) Allocate(ctx context.Context, name string, requests resourceapi.D
 	return results[0].Devices.Results, nil
 }
 
-// Free gives back what the named claim holds.
+// Free releases the devices of the named claim.
 func (n *Node) Free(name string) {
 	delete(n.claims, name)
 }
 
-// Consumed is what the claims have taken of the named device of a shareable
-// kind.
+// Consumed returns the capacity that claims have taken of the named shareable
+// device.
 func (n *Node) Consumed(pool, device string) structured.ConsumedCapacity {
 	return n.allocated().AggregatedCapacity[structured.MakeDeviceID(Driver, pool, device)]
 }
 
-// String gives the node's claims, a line each, with the devices they hold and
-// the capacity they take.
+// String returns the node's claims, one per line, with their devices and the
+// capacity that they take.
 func (n *Node) String() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(n.claims)) {

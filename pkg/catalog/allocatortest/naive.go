@@ -91,9 +91,8 @@ func text(value string) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{StringValue: &value}
 }
 
-// Cost is what the scheduler pays for the claim on this node as it is: the
-// median time of an allocation, whether the claim fits or not. What is
-// allocated is freed again.
+// Cost returns the median time that the scheduler needs to allocate the claim on
+// this node, whether the claim fits or not. It frees the devices after each round.
 func (n *Node) Cost(ctx context.Context, claim resourceapi.DeviceClaim, rounds int) (time.Duration, error) {
 	const name = "cost"
 	times := make([]time.Duration, rounds)
@@ -112,16 +111,16 @@ func (n *Node) Cost(ctx context.Context, claim resourceapi.DeviceClaim, rounds i
 
 // Comparison is the cost of one kind of claim on two publications of one node.
 type Comparison struct {
-	// Claim says what is asked for.
+	// Claim describes the requested devices.
 	Claim string
-	// Ours and Naive are the medians.
+	// Ours and Naive are the median times.
 	Ours, Naive time.Duration
 }
 
-// Compare gives the allocator's cost on our publication of a node and on the
+// Compare returns the allocator's cost on our publication of a node and on the
 // naive one, for claims that fit and claims that do not: a whole GPU, the
-// smallest and the largest MIG device, one of a profile that no node has, and
-// the smallest MIG device of a node that is full. Classes are the shipped ones.
+// smallest and the largest MIG device, a MIG device of a profile that no node has,
+// and the smallest MIG device of a full node. classes are the shipped ones.
 func Compare(ctx context.Context, ours catalog.Catalog, node gpu.Node, rounds int, classes ...*resourceapi.DeviceClass) ([]Comparison, error) {
 	layouts := map[bool]resourceslice.DriverResources{false: ours.Resources(node, nil, nil), true: Naive(ours.Pool, node)}
 	small, large := "", ""

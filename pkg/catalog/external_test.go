@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-func TestWhatADevicePluginHasGivenToAPodIsTainted(t *testing.T) {
+func TestExternalAllocationsAreTainted(t *testing.T) {
 	static := slicing(cutting(catalog.MIGProfiles{}))
 	static.MIG.Static = true
 	made := first(t, 1, "dgx-h100")
@@ -25,18 +25,18 @@ func TestWhatADevicePluginHasGivenToAPodIsTainted(t *testing.T) {
 		})
 	}
 	for _, c := range []struct {
-		name    string
-		catalog catalog.Catalog
-		node    gpu.Node
-		lent    string
-		want    []string
+		name     string
+		catalog  catalog.Catalog
+		node     gpu.Node
+		external string
+		want     []string
 	}{
 		{"a GPU, and nothing of another", slicing(sharing()), first(t, 2, "dgx-h100"), "nvidia0", []string{"gpu-1b-00", "gpu-1b-00-ts"}},
 		{"one of an administrator's MIG devices, and not the other", static, made, "MIG-1", []string{"gpu-1b-00", "gpu-1b-00-mig-3g-40gb-4", "gpu-1b-00-ts"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for i, g := range c.node.GPUs {
-				c.node.GPUs[i] = g.WithExternalAllocations([]gpu.ExternalAllocation{{Device: c.lent, Pod: "team/old"}})
+				c.node.GPUs[i] = g.WithExternalAllocations([]gpu.ExternalAllocation{{Device: c.external, Pod: "team/old"}})
 			}
 			var got []string
 			for _, device := range devices(t, c.catalog, c.node, nil) {
