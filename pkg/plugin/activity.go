@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Activity knows since when a task of a loop is under way, so that a task that
-// hangs can be told. Tasks of one activity do not overlap.
+// Activity records when the current task of a loop began, to detect a task that
+// hangs. Tasks of one activity do not overlap.
 type Activity struct {
 	clock clock.PassiveClock
 	limit time.Duration
@@ -25,7 +25,7 @@ func NewActivity(c clock.PassiveClock, limit time.Duration) *Activity {
 	return &Activity{clock: c, limit: limit}
 }
 
-// Begin starts a task, which ends with the function that Begin returns.
+// Begin starts a task and returns the function that ends it.
 func (a *Activity) Begin() (end func()) {
 	a.set(a.clock.Now())
 	return func() { a.set(time.Time{}) }
@@ -37,7 +37,7 @@ func (a *Activity) set(since time.Time) {
 	a.since = since
 }
 
-// Err returns an error if the task under way takes too long.
+// Err returns an error if the current task takes too long.
 func (a *Activity) Err() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

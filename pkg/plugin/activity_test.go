@@ -9,7 +9,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-func TestATaskThatTakesTooLongIsTold(t *testing.T) {
+func TestActivityReportsATaskThatTakesTooLong(t *testing.T) {
 	clock := testclock.NewFakeClock(testTime)
 	a := NewActivity(clock, time.Minute)
 	clock.Step(time.Hour)

@@ -16,13 +16,13 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// answerPatience is how long a socket of the plugin's own may take to answer.
+// answerPatience is the timeout of a call to the plugin's own sockets.
 const answerPatience = 2 * time.Second
 
 // ownSockets are the paths of a plugin's sockets.
 type ownSockets struct{ service, registrar string }
 
-// findSockets returns where upstream makes the sockets.
+// findSockets returns the paths at which upstream creates the sockets.
 func findSockets(o Options) ownSockets {
 	suffix := ""
 	if o.PodUID != "" {
@@ -38,9 +38,8 @@ func findSockets(o Options) ownSockets {
 	return s
 }
 
-// Answers returns an error unless the plugin answers on its own sockets, as the
-// kubelet would use them: their files are there, the servers accept and a call
-// comes through.
+// Answers returns an error unless the plugin answers a call on each of its sockets,
+// as it would for the kubelet.
 func (p *Plugin) Answers() error {
 	ctx, cancel := context.WithTimeout(context.Background(), answerPatience)
 	defer cancel()
@@ -58,7 +57,7 @@ func ask(ctx context.Context, socket string, call func(context.Context, *grpc.Cl
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // nothing is written on it any more
+	defer conn.Close() //nolint:errcheck // the call has ended
 	if err := call(ctx, conn); err != nil {
 		return fmt.Errorf("socket %s does not answer, restart the agent: %w", socket, err)
 	}
@@ -68,11 +67,11 @@ func ask(ctx context.Context, socket string, call func(context.Context, *grpc.Cl
 // Turning returns an error if the reconciliation hangs.
 func (p *Plugin) Turning() error { return p.step.Err() }
 
-// Repair has the claims held verified soon, such as when their CDI specs are gone.
-// It does not wait.
+// Repair requests a repair of the held claims, for example after their CDI specs were
+// deleted. It does not wait for the repair.
 func (p *Plugin) Repair() {
 	select {
 	case p.repairs <- struct{}{}:
-	default: // one is due already
+	default: // a repair is pending already
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// dataOf returns what a claim is told of a device in its status.
+// dataOf returns the data about a device for the claim's status.
 func dataOf(d claim.Device) *v1alpha1.DeviceData {
 	data := v1alpha1.NewDeviceData()
 	data.UUID = d.UUID
@@ -37,8 +37,8 @@ func dataOf(d claim.Device) *v1alpha1.DeviceData {
 	return data
 }
 
-// known reports whether it is known how a device is shared. It is unknown if the
-// claim's record is lost and only its CDI spec is left.
+// known reports whether a device is shared in a known way. The way is unknown if the
+// claim has only a CDI spec and no record.
 func known(s *claim.Share) bool { return s != nil && s.Strategy != "" }
 
 func size(bytes uint64) *resource.Quantity {
@@ -60,9 +60,9 @@ func equalData(d *v1alpha1.DeviceData, raw []byte) bool {
 	return err == nil && otherErr == nil && bytes.Equal(want, got)
 }
 
-// addShare adds to the published attributes of a device how this claim shares it.
-// It replaces the published sharing and enforcement, which say how the device could
-// be shared.
+// addShare adds the attributes of this claim's share to the published attributes of a
+// device. It replaces the published sharing and enforcement, which describe how the
+// device could be shared.
 func addShare(a map[string]resourceapi.DeviceAttribute, s *v1alpha1.ShareData) {
 	if s == nil {
 		return

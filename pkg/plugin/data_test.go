@@ -23,8 +23,8 @@ func mpsShare() *claim.Share {
 	}
 }
 
-// Other programs read these objects: what a version of them holds stays.
-func TestDataSaysWhatAClaimHasOfADevice(t *testing.T) {
+// Other programs read these objects, so the fields of a version must not change.
+func TestDataDescribesADeviceOfAClaim(t *testing.T) {
 	const device = `"kind":"DeviceData","apiVersion":"gpu.nvidia.com/v1alpha1","uuid":"GPU-11111111-2222-3333-4444-555555555555","pciBusID":"0000:1b:00.0"`
 	for name, tc := range map[string]struct {
 		share *claim.Share
@@ -37,11 +37,11 @@ func TestDataSaysWhatAClaimHasOfADevice(t *testing.T) {
 			&claim.Share{Strategy: v1alpha1.StrategyPlain, Memory: 1 << 30, Enforcement: v1alpha1.EnforcementNone},
 			`{` + device + `,"share":{"strategy":"Plain","memory":"1Gi","enforcement":"none"}}`,
 		},
-		"all of it, in turns": {
+		"all of it, time-sliced": {
 			&claim.Share{Strategy: v1alpha1.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceLong, Enforcement: v1alpha1.EnforcementNone},
 			`{` + device + `,"share":{"strategy":"TimeSlicing","timeSlice":"Long","enforcement":"none"}}`,
 		},
-		"a share of which only the CDI spec tells": {&claim.Share{}, `{` + device + `}`},
+		"a share with only a CDI spec": {&claim.Share{}, `{` + device + `}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := statusDevice()
@@ -64,7 +64,7 @@ func TestDataOfAllGPUsNamesNone(t *testing.T) {
 	}
 }
 
-func TestMetadataSaysHowTheClaimHasTheDevice(t *testing.T) {
+func TestMetadataDescribesTheShareOfTheClaim(t *testing.T) {
 	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
 	number := func(n int64) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{IntValue: &n} }
 	published := func() map[string]resourceapi.DeviceAttribute {
@@ -108,9 +108,9 @@ func TestMetadataSaysHowTheClaimHasTheDevice(t *testing.T) {
 	}
 }
 
-// The kubelet prepares a claim again when it starts, after which another release
-// of the agent or other flags may have changed the limits.
-func TestStatusIsWrittenAgainWhenTheLimitsAreOthers(t *testing.T) {
+// The kubelet prepares a claim again after a restart. Another release of the agent or
+// other flags may have changed the limits.
+func TestStatusIsWrittenAgainWhenTheLimitsChange(t *testing.T) {
 	client := fake.NewClientset(statusClaim())
 	w, stop := runWriter(t, client)
 	device := statusDevice()
@@ -141,12 +141,12 @@ func TestStatusIsWrittenAgainWhenTheLimitsAreOthers(t *testing.T) {
 	}
 }
 
-func TestTheTimeToPrepareAShareIsCountedByItself(t *testing.T) {
-	whole, share, turns := statusDevice(), statusDevice(), statusDevice()
+func TestTheTimeToPrepareAShareHasItsOwnLabel(t *testing.T) {
+	whole, share, slot := statusDevice(), statusDevice(), statusDevice()
 	share.Share = mpsShare()
-	turns.Kind, turns.Share = kind.TimeSlice, &claim.Share{Strategy: v1alpha1.StrategyTimeSlicing}
+	slot.Kind, slot.Share = kind.TimeSlice, &claim.Share{Strategy: v1alpha1.StrategyTimeSlicing}
 	for want, devices := range map[string][]claim.Device{
-		"gpu": {whole}, "gpu-share": {share, share}, "gpu+gpu-share": {share, whole}, "timeslice": {turns}, "unknown": nil,
+		"gpu": {whole}, "gpu-share": {share, share}, "gpu+gpu-share": {share, whole}, "timeslice": {slot}, "unknown": nil,
 	} {
 		if got := kindsOf(devices); got != want {
 			t.Errorf("kinds of %d devices: %s, want %s", len(devices), got, want)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugin is the driver's face towards the kubelet and the API server's
-// claims: it implements upstream's [kubeletplugin.DRAPlugin] on top of package
-// claim.
+// Package plugin connects the driver to the kubelet and to the claims in the API
+// server. It implements upstream's [kubeletplugin.DRAPlugin] on top of package claim.
 //
-// It prepares and unprepares what the kubelet asks for, tells the kubelet how
-// the devices are, writes what is only reported (status.devices, metrics) from
-// a queue, and compares the claims held with the claims in the API. How a claim
-// becomes devices in a container is package claim's business, what is published
-// package controller's. The HTTP endpoints are only rendered here; the command
-// serves them.
+// It prepares and unprepares claims for the kubelet, reports the health of devices,
+// writes status.devices from a queue, records metrics, and compares the held claims
+// with the API.
+//
+// Out of scope: the steps that prepare a claim (package claim), the published devices
+// (package controller), and the HTTP server, for which this package has only the
+// handlers.
 package plugin

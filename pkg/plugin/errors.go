@@ -13,9 +13,9 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 )
 
-// HandleError implements [kubeletplugin.DRAPlugin]. What concerns publishing is
-// tried again and told to those who know what is published; a server that broke
-// down ends the process.
+// HandleError implements [kubeletplugin.DRAPlugin]. Upstream retries recoverable errors,
+// which are errors of publishing; HandleError counts them and passes them to
+// [Options].PublishError. Any other error is fatal.
 func (p *Plugin) HandleError(ctx context.Context, err error, msg string) {
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
 		p.fatal(fmt.Errorf("%s: %w", msg, err))
@@ -25,8 +25,9 @@ func (p *Plugin) HandleError(ctx context.Context, err error, msg string) {
 	p.publishError(ctx, err, msg)
 }
 
-// publishReason gives the API server's word for an error, such as "Forbidden",
-// "DroppedFields" for fields that the cluster does not know, or "Other".
+// publishReason returns the API server's reason for an error, such as "Forbidden". It
+// returns "DroppedFields" if the cluster does not support a field, and "Other" if the
+// reason is unknown.
 func publishReason(err error) string {
 	var dropped *resourceslice.DroppedFieldsError
 	if errors.As(err, &dropped) {

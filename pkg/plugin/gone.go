@@ -11,16 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// genericNotFound starts the message of a 404 that is about a path and not about
-// an object: an API server sends it for resources that it does not serve, and
-// client-go writes it for a body that is no Status.
+// genericNotFound is the beginning of the message of a 404 about a path instead of an
+// object. An API server sends it for resources that it does not serve, and client-go
+// uses it if the body is not a Status.
 const genericNotFound = "the server could not find the requested resource"
 
-// isGone reports whether err is the API server's word that it has no claim of
-// this name. Any program between the agent and the API server can answer 404,
-// and client-go fills in the group, resource and name of the request, so that
-// [apierrors.IsNotFound] and the details prove nothing: isGone wants a Status
-// that the server itself has sent, about this very object.
+// isGone reports whether err is a Status in which the API server itself says that it
+// has no claim of this name. [apierrors.IsNotFound] and the details are not sufficient:
+// any program between the agent and the API server can answer 404, and client-go then
+// fills in the group, resource and name of the request.
 func isGone(err error, name string) bool {
 	var sent apierrors.APIStatus
 	if !errors.As(err, &sent) || apierrors.IsUnexpectedServerError(err) {

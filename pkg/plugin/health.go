@@ -9,12 +9,12 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 )
 
-// healthInterval is how often the health of all devices is sent again: the
-// kubelet takes a device's health as unknown after 30 s without a report.
+// healthInterval is the time between reports of the health of all devices. The kubelet
+// sets a device's health to unknown after 30 s without a report.
 const healthInterval = 10 * time.Second
 
-// WatchHealthStatus implements [kubeletplugin.DRAPlugin]: a report of all
-// devices at once, on every change and every 10 seconds.
+// WatchHealthStatus implements [kubeletplugin.DRAPlugin]. It sends a report of all
+// devices at the start, after every change and every 10 seconds.
 func (p *Plugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	changed, unsubscribe := p.devices.Subscribe()
 	defer unsubscribe()

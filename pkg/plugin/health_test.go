@@ -12,9 +12,9 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// healthSource is a node whose health a test changes.
+// healthSource is a fake of Devices whose health a test changes.
 type healthSource struct {
-	health  chan []Health // holds the current one
+	health  chan []Health // contains the current health
 	changed chan struct{}
 }
 
@@ -38,7 +38,7 @@ func (s *healthSource) Health() []Health {
 
 func (s *healthSource) Subscribe() (<-chan struct{}, func()) { return s.changed, func() {} }
 
-func TestHealthIsSentAtOnceOnEveryChangeAndBeforeTheKubeletForgets(t *testing.T) {
+func TestHealthIsSentOnEveryChangeAndBeforeItExpires(t *testing.T) {
 	clock := testclock.NewFakeClock(testTime)
 	source := newHealthSource(Health{Device: "gpu-1b-00", Healthy: true}, Health{Device: "gpu-43-00", Healthy: true})
 	p := &Plugin{node: "node", devices: source, clock: clock}

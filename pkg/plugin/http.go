@@ -14,26 +14,25 @@ import (
 )
 
 const (
-	// checkPatience is how long all checks of a probe may take together, less than
-	// the kubelet waits for the answer.
+	// checkPatience is the timeout of all checks of a probe together. It is shorter
+	// than the kubelet's timeout of the probe.
 	checkPatience = 3 * time.Second
-	// scrapePatience is how long a scrape may take, and maxScrapes how many may be
-	// under way.
+	// scrapePatience is the timeout of a scrape, and maxScrapes the limit of
+	// concurrent scrapes.
 	scrapePatience = 10 * time.Second
 	maxScrapes     = 4
 )
 
-// Check is one condition of being alive or ready.
+// Check is one condition of liveness or readiness.
 type Check struct {
 	Name string
-	// Err is nil where the condition holds, and else says in one line what is
-	// missing.
+	// Err returns nil if the condition holds, or else the reason in one line.
 	Err func() error
 }
 
-// Handler answers /metrics, /healthz (alive) and /readyz (ready). The latter
-// two list every check, one a line, with status 200 where all hold and 503
-// where one does not. A check that hangs does not hold.
+// Handler serves /metrics, /healthz (alive) and /readyz (ready). The last two list
+// the checks, one per line. Their status is 200 if all checks pass, and 503 if a check
+// fails or hangs.
 func Handler(metrics *Metrics, alive, ready []Check) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{
@@ -76,15 +75,15 @@ func (p *probe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(text.String())) // a client that left needs no answer
+	_, _ = w.Write([]byte(text.String())) // fails only if the client has left
 }
 
-// boundedCheck runs a check once at a time: while one run hangs, no other is
-// started, so that probes of a stuck process pile up nothing.
+// boundedCheck runs a check at most once at a time, so that probes of a stuck process
+// do not accumulate goroutines.
 type boundedCheck struct {
 	Check
 	mu  sync.Mutex
-	now *checkCall // the run under way, if any
+	now *checkCall // the current run, or nil
 }
 
 // checkCall is one run of a check. err is set before done is closed.
@@ -94,7 +93,7 @@ type checkCall struct {
 	err   error
 }
 
-// start returns the run under way, or begins one.
+// start returns the current run, or starts one.
 func (c *boundedCheck) start() *checkCall {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +112,7 @@ func (c *boundedCheck) start() *checkCall {
 	return call
 }
 
-// wait returns what the check says, or an error if it has not by the end of ctx.
+// wait returns the result of the check, or an error if ctx ends first.
 func (c *checkCall) wait(ctx context.Context) error {
 	select {
 	case <-c.done:

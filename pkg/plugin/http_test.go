@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
 
-func TestReadyzSaysWhatIsMissing(t *testing.T) {
+func TestReadyzListsFailedChecks(t *testing.T) {
 	var registered error
 	checks := []Check{
 		{Name: "gpus", Err: func() error { return nil }},
@@ -70,7 +70,7 @@ func TestAProbeAnswersWhileChecksHang(t *testing.T) {
 	}
 }
 
-func TestMetricsHaveUsualNamesAndTheDriversPrefix(t *testing.T) {
+func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 	metrics := NewMetrics()
 	metrics.WatchState(State{
 		ClaimsHeld: func() int { return 3 },

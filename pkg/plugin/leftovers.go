@@ -15,20 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialPatience is how long a socket is given to answer; one that nobody listens
-// on refuses at once.
+// dialPatience is the timeout of connecting to a socket. A socket without a listener
+// refuses the connection at once.
 const dialPatience = time.Second
 
-// RemoveLeftovers removes what agents of the driver left when they were killed,
-// from the directories of [Options]:
+// RemoveLeftovers removes the files that killed agents of the driver left in the
+// directories of [Options]:
 //
-//   - their sockets. Their names tell pods apart, so no later agent replaces them,
-//     and the kubelet dials those in its registry again and again. Sockets on
-//     which somebody listens stay, and what is no socket.
-//   - the beginnings of metadata files and of their CDI specs.
+//   - sockets without a listener. Each pod has its own socket names, so no later agent
+//     replaces them, and the kubelet keeps dialing the sockets in its registry. Other
+//     kinds of files stay.
+//   - temporary files of metadata files and of their CDI specs.
 //
-// No other agent of the driver may run meanwhile: a socket could be there and
-// refuse for a moment, and a spec be in the making.
+// No other agent of the driver may run meanwhile: its socket can refuse connections
+// for a moment, and its temporary files may be in use.
 func RemoveLeftovers(ctx context.Context, driverName, dataDir, registryDir, cdiDir string) error {
 	var errs []error
 	remove := func(pattern string, isLeft func(path string) bool) {
@@ -53,8 +53,9 @@ func RemoveLeftovers(ctx context.Context, driverName, dataDir, registryDir, cdiD
 	return nil
 }
 
-// sockets are patterns, as [filepath.Glob] has them, of the sockets of a driver's
-// agents in pods. Those of NVIDIA's own driver have whole UIDs in their names.
+// sockets returns [filepath.Glob] patterns for the sockets of the driver's agents in
+// pods. They do not match the sockets of NVIDIA's own driver, which have whole UIDs in
+// their names.
 func sockets(driverName, dataDir, registryDir string) []string {
 	pod := strings.Repeat("[0-9a-f]", 8)
 	return []string{filepath.Join(dataDir, "dra-"+pod+".sock"), filepath.Join(registryDir, driverName+"-"+pod+"-reg.sock")}

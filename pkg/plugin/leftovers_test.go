@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 )
 
-func TestOnlyWhatAgentsThatWereKilledHaveLeftIsRemoved(t *testing.T) {
+func TestRemoveLeftoversRemovesOnlyFilesOfKilledAgents(t *testing.T) {
 	data, registry, specs := t.TempDir(), t.TempDir(), t.TempDir()
 	listen := func(path string) *net.UnixListener {
 		t.Helper()

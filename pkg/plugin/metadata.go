@@ -14,9 +14,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
-// metadataOf returns what a container finds of a device below
-// /var/run/kubernetes.io/dra-device-attributes: the published attributes, and how
-// the claim shares the device.
+// metadataOf returns the metadata of a device for the files below
+// /var/run/kubernetes.io/dra-device-attributes in containers: the published attributes,
+// and the attributes of the claim's share.
 func metadataOf(d claim.Device) *kubeletplugin.DeviceMetadata {
 	attributes := d.Attributes
 	if attributes == nil {
@@ -29,13 +29,12 @@ func metadataOf(d claim.Device) *kubeletplugin.DeviceMetadata {
 	return &kubeletplugin.DeviceMetadata{Attributes: attributes}
 }
 
-// writeMetadata replaces a metadata file or its CDI spec at once, without
-// waiting for the disk: after a crash of the machine no container is left that
-// has it, and preparing the claim again writes it again. Upstream's own syncs
-// four times per request of a claim, which would double the time to prepare.
+// writeMetadata replaces a metadata file or its CDI spec atomically. It does not sync
+// the disk: after a crash of the machine no container uses the file, and the next
+// prepare writes it again. Upstream's function syncs four times per request of a claim,
+// which would double the time to prepare.
 //
-// Two pods with one claim that come at once have the same files written at the
-// same time.
+// Concurrent calls may write the same file, for two pods with one claim.
 func writeMetadata(path string, data []byte, perm os.FileMode) (err error) {
 	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+metadataTemporary)
 	if err != nil {
@@ -55,6 +54,6 @@ func writeMetadata(path string, data []byte, perm os.FileMode) (err error) {
 	return os.Rename(tmp.Name(), path)
 }
 
-// metadataTemporary ends the names, as [os.CreateTemp] has them, of files that
-// are to become metadata. Container runtimes read .json and .yaml only.
+// metadataTemporary is the suffix of the [os.CreateTemp] pattern for metadata files.
+// Container runtimes ignore such files: they read only .json and .yaml.
 const metadataTemporary = ".*.tmp"

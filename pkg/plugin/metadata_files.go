@@ -25,8 +25,8 @@ import (
 // The first is a CDI spec, which mounts the second into containers.
 type metadataFiles struct{ driver, dataDir, cdiDir string }
 
-// metadataFile is one of the files. claim is empty if the file cannot be read, as
-// after a crash of the machine: then it is no one's.
+// metadataFile is one of the files. claim is empty if the file cannot be parsed, as
+// after a crash of the machine. Such a file belongs to no claim.
 type metadataFile struct {
 	path  string
 	claim types.UID
@@ -42,8 +42,8 @@ func (f metadataFiles) filePattern() string {
 	return filepath.Join(f.dataDir, "dra-device-metadata", "*", "*", "metadata.json")
 }
 
-// list returns the files that are there. Their folders are named after claims,
-// and so may have been another claim's before: the UID inside counts.
+// list returns the existing files. A directory is named after a claim and can contain
+// a file of an earlier claim with that name, so list reads the UID from the file.
 func (f metadataFiles) list() ([]metadataFile, error) {
 	var all []metadataFile
 	specs, err := filepath.Glob(f.specPattern())
@@ -69,8 +69,8 @@ func (f metadataFiles) list() ([]metadataFile, error) {
 	return all, nil
 }
 
-// metadataOwner returns the UID of the claim that a metadata file is about: the
-// first of its objects says it, as all do.
+// metadataOwner returns the UID of a metadata file's claim. It reads only the first
+// object: all objects in the file have the same UID.
 func metadataOwner(path string) (types.UID, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,9 +91,9 @@ func metadataOwner(path string) (types.UID, error) {
 	return object.Metadata.UID, nil
 }
 
-// removeUnheld removes the files of claims that are not held. It lists the files
-// first: a claim is held before its files are written. Nothing may write files of
-// this driver meanwhile.
+// removeUnheld removes the files of claims that are not held. It lists the files before
+// the claims, because a claim is held before its files are written. No call may write
+// metadata files meanwhile.
 func (f metadataFiles) removeUnheld(held func() ([]claim.Held, error)) error {
 	files, err := f.list()
 	if err != nil || len(files) == 0 {
@@ -116,7 +116,7 @@ func (f metadataFiles) removeUnheld(held func() ([]claim.Held, error)) error {
 			errs = append(errs, err)
 		}
 		if dir := filepath.Dir(file.path); dir != f.cdiDir {
-			// A folder that is not empty stays.
+			// rmdir keeps a directory that is not empty.
 			_, _ = unix.Rmdir(dir), unix.Rmdir(filepath.Dir(dir))
 		}
 	}

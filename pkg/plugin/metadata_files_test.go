@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// writeTestMetadata writes what upstream writes for a request of a claim.
+// writeTestMetadata writes the same files as upstream for a request of a claim.
 func writeTestMetadata(t *testing.T, f metadataFiles, name, uid, request string) {
 	t.Helper()
 	file := filepath.Join(f.dataDir, "dra-device-metadata", "team_"+name, request, "metadata.json")
@@ -28,7 +28,7 @@ func writeTestMetadata(t *testing.T, f metadataFiles, name, uid, request string)
 	}
 }
 
-// tree lists the files and empty folders below some folders.
+// tree lists the files and empty directories below some directories.
 func tree(t *testing.T, dirs ...string) []string {
 	t.Helper()
 	var names []string
@@ -59,7 +59,7 @@ func metadataPlugin(t *testing.T, c *claims) *Plugin {
 	return p
 }
 
-func TestAReleasedClaimTakesItsMetadataAlong(t *testing.T) {
+func TestAReleasedClaimHasItsMetadataRemoved(t *testing.T) {
 	c := holding("kept", "gone")
 	p := metadataPlugin(t, c)
 	c.released = func() { c.held = c.held[:1] }
@@ -74,7 +74,7 @@ func TestAReleasedClaimTakesItsMetadataAlong(t *testing.T) {
 	}
 }
 
-func TestTheMetadataOfAClaimThatHasTheNameOfAnotherStays(t *testing.T) {
+func TestTheMetadataOfANewClaimWithTheSameNameStays(t *testing.T) {
 	p := metadataPlugin(t, holding("kept"))
 	writeTestMetadata(t, p.files, "kept", "uid-before", "gpu")
 	writeTestMetadata(t, p.files, "kept", "uid-before", "old-request")
@@ -86,7 +86,7 @@ func TestTheMetadataOfAClaimThatHasTheNameOfAnotherStays(t *testing.T) {
 	}
 }
 
-func TestMetadataIsNotSweptWhileTheKubeletsCallsWriteIt(t *testing.T) {
+func TestMetadataIsNotSweptDuringCallsOfTheKubelet(t *testing.T) {
 	p := metadataPlugin(t, holding())
 	writeTestMetadata(t, p.files, "new", "uid-new", "gpu")
 	if err := p.call(t.Context(), func() { p.sweepMetadata(t.Context()) }); err != nil {

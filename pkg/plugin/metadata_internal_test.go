@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// Two pods with one claim that come at once have its metadata written twice at
-// the same time, and a container that starts reads it meanwhile.
-func TestMetadataThatIsWrittenSeveralTimesAtOnceIsWholeAtAnyTime(t *testing.T) {
+// Two pods with one claim write its metadata concurrently, while a starting container
+// reads it.
+func TestMetadataIsCompleteDuringConcurrentWrites(t *testing.T) {
 	const writers, rounds = 4, 200
 	dir := t.TempDir()
 	path, data := filepath.Join(dir, "metadata.json"), bytes.Repeat([]byte("0123456789abcdef"), 256)
@@ -37,7 +37,7 @@ func TestMetadataThatIsWrittenSeveralTimesAtOnceIsWholeAtAnyTime(t *testing.T) {
 	all.Wait()
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
-		t.Errorf("left beside the file: %v, %v", entries, err)
+		t.Errorf("files left: %v, %v, want only the metadata", entries, err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o644 {
 		t.Errorf("%v, %v, want mode 644", info, err)

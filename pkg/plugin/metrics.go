@@ -20,8 +20,8 @@ const (
 	outcomeDropped = "dropped"
 )
 
-// Metrics are the agent's metrics in a registry of their own. The zero value
-// is not usable; see [NewMetrics].
+// Metrics are the agent's metrics in their own registry. The zero value is not usable;
+// see [NewMetrics].
 type Metrics struct {
 	Registry *prometheus.Registry
 
@@ -39,15 +39,16 @@ type State struct {
 	// Devices counts published devices by state: "healthy", "unhealthy",
 	// "unreadable".
 	Devices func() map[string]int
-	// Phases has 1 for the phase that the node is in, and 0 for the others.
+	// Phases returns 1 for the current phase of the node, and 0 for the others.
 	Phases func() map[string]int
 }
 
-// NewMetrics registers the metrics of the agent under the prefix gpu_dra_, but for
-// those of [Metrics.WatchState], and the usual ones of the Go runtime and the process.
+// NewMetrics registers the metrics of the agent under the prefix gpu_dra_, except for
+// the metrics of [Metrics.WatchState], and the usual metrics of the Go runtime and the
+// process.
 func NewMetrics() *Metrics {
-	// A whole GPU takes a millisecond or two, the first MPS share or a MIG mode
-	// change up to minutes.
+	// A whole GPU takes a millisecond or two. The first MPS share or a MIG mode
+	// change can take minutes.
 	buckets := []float64{.0005, .001, .0015, .002, .003, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60}
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
@@ -115,7 +116,7 @@ func outcome(err error) string {
 
 func seconds(since, now time.Time) float64 { return now.Sub(since).Seconds() }
 
-// collector tells, at the time of a scrape, the value of each value of a label.
+// collector reads, at the time of a scrape, one metric value per label value.
 type collector struct {
 	desc *prometheus.Desc
 	read func() map[string]int

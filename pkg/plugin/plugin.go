@@ -23,16 +23,16 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Options of a [Plugin]. All fields are needed unless they say otherwise.
+// Options of a [Plugin]. All fields are required unless their comment says otherwise.
 type Options struct {
 	// DriverName and NodeName as in ResourceSlices.
 	DriverName, NodeName string
-	// PodUID of the agent, for updates without a gap; may be empty.
+	// PodUID of the agent, for updates without downtime; may be empty.
 	PodUID types.UID
 	// DataDir is the plugin's own directory below the kubelet's plugins
 	// directory; it is created. RegistryDir is the kubelet's and must exist.
 	DataDir, RegistryDir string
-	// CDIDir is where the container runtime looks for CDI specs.
+	// CDIDir is the directory from which the container runtime reads CDI specs.
 	CDIDir string
 
 	Client  kubernetes.Interface
@@ -40,10 +40,11 @@ type Options struct {
 	Devices Devices
 	Metrics *Metrics
 	Clock   clock.WithTicker
-	// ReconcileInterval between two comparisons with the claims in the API. The
-	// first one comes within it, at a point that the node's name decides.
+	// ReconcileInterval is the time between two comparisons with the claims in the
+	// API. The first comparison is within the first interval, at a time that depends
+	// on the node's name.
 	ReconcileInterval time.Duration
-	// PublishError is told what goes wrong when ResourceSlices are written.
+	// PublishError receives the errors of writing ResourceSlices.
 	PublishError func(ctx context.Context, err error, msg string)
 	// Fatal is called with an error after which the process must end.
 	Fatal func(error)
@@ -64,39 +65,40 @@ type Plugin struct {
 	registration *registration
 	publishError func(ctx context.Context, err error, msg string)
 
-	// reads limits how fast claims are read to be compared with what is held, and
-	// rounds remembers which of them were unneeded; for the reconciliation only.
+	// reads limits the rate at which reconciliation reads claims from the API, and
+	// rounds counts in how many rounds a claim was unneeded. Only the reconciliation
+	// uses them.
 	reads  flowcontrol.RateLimiter
 	rounds rounds
-	// step is what the reconciliation does now; repairs has an item if it is to
-	// repair claims before its time.
+	// step is the current task of the reconciliation. repairs has an item if a
+	// repair was requested.
 	step    *Activity
 	repairs chan struct{}
 	sockets ownSockets
 	files   metadataFiles
 
-	// published: the node's slices were there or have been created once.
+	// published is set once the node's slices exist.
 	published bool
 
 	helper *kubeletplugin.Helper
-	// calls is held for reading by every call of the kubelet's, and for writing by
-	// Stop, which ends them.
+	// calls is held for reading by every call of the kubelet. Stop holds it for
+	// writing, so that no call runs after it.
 	calls  sync.RWMutex
 	ended  bool
 	cancel context.CancelFunc
 	owned  sync.WaitGroup
 }
 
-// instance tells the agents of a node apart in the names of their sockets, whose
-// paths Linux limits to 107 bytes: below the kubelet's folder of some
-// distributions there is no room for a whole UID.
+// instance returns the part of the UID that distinguishes the agents of a node in their
+// socket names. Linux limits socket paths to 107 bytes, and the kubelet directory of
+// some distributions is too long for a whole UID.
 func instance(pod types.UID) types.UID {
 	first, _, _ := strings.Cut(string(pod), "-")
 	return types.UID(first)
 }
 
-// Start serves the kubelet over its sockets and starts what runs beside that.
-// It ends with [Plugin.Stop].
+// Start serves the kubelet over the plugin's sockets, and starts the reconciliation and
+// the status writer. [Plugin.Stop] stops all of them.
 func Start(ctx context.Context, o Options) (*Plugin, error) {
 	p := &Plugin{
 		driver: o.DriverName, node: o.NodeName,
@@ -110,8 +112,8 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 	if err := os.MkdirAll(o.DataDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the plugin's directory: %w", err)
 	}
-	// The end of ctx means the end of the process; calls under way and queued
-	// writes come first.
+	// ctx ends with the process. Current calls and queued writes must continue until
+	// Stop.
 	ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	var err error
 	p.helper, err = kubeletplugin.Start(ctx, p,
@@ -121,7 +123,7 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 		kubeletplugin.PluginDataDirectoryPath(o.DataDir),
 		kubeletplugin.RegistrarDirectoryPath(o.RegistryDir),
 		kubeletplugin.RollingUpdate(instance(o.PodUID)),
-		// Package claim locks what must be locked: one GPU.
+		// Package claim does the locking, per GPU.
 		kubeletplugin.Serialize(false),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
 		kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{WriteFile: writeMetadata}),
@@ -143,15 +145,16 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 const (
 	// grpcVerbosity is the log level of every gRPC request and response.
 	grpcVerbosity = 6
-	// callsDrain and then stopDrain, which covers statusDrain, must end well within
-	// a pod's grace period of 30 s.
+	// callsDrain plus stopDrain, which includes statusDrain, must be well below a
+	// pod's grace period of 30 s.
 	callsDrain, stopDrain = 10 * time.Second, 8 * time.Second
 )
 
-// Registered is nil while the kubelet knows the plugin, and else says why not.
+// Registered returns nil while the plugin is registered with the kubelet, or else the
+// reason.
 func (p *Plugin) Registered() error { return p.registration.err() }
 
-// guard lets Stop wait for the calls under way.
+// guard lets Stop wait for current calls, and refuses calls after Stop.
 func (p *Plugin) guard(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	p.calls.RLock()
 	defer p.calls.RUnlock()
@@ -161,13 +164,13 @@ func (p *Plugin) guard(ctx context.Context, req any, _ *grpc.UnaryServerInfo, ha
 	return handler(ctx, req)
 }
 
-// Stop waits for the calls under way, ends serving and writes the status that
-// is queued; each for a bounded time. It reports whether all of it has ended: a
-// call or a repair that hangs in the driver of the GPUs may still act.
+// Stop waits for current calls, stops serving and writes the queued status, each for a
+// limited time. It reports whether everything has ended. If not, a call or a repair
+// that hangs in the GPU driver may still act.
 func (p *Plugin) Stop() (ended bool) {
 	idle, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
-		p.calls.Lock() // new calls wait now, and find their connection closed
+		p.calls.Lock() // new calls block here until their connection is closed
 		defer p.calls.Unlock()
 		p.ended = true
 		close(idle)

@@ -10,8 +10,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 )
 
-// The longest of the kubelet's folders that are known: MicroK8s'.
-func TestSocketsFitBelowTheLongestFolderOfAKubelet(t *testing.T) {
+// MicroK8s has the longest known kubelet directory.
+func TestSocketPathsFitTheLongestKubeletDirectory(t *testing.T) {
 	pod := instance("ae8f18e9-7255-47e1-a15f-b378434bae11")
 	if pod == instance("0f0f18e9-7255-47e1-a15f-b378434bae11") {
 		t.Error("two agents of a node have one name")
@@ -20,7 +20,7 @@ func TestSocketsFitBelowTheLongestFolderOfAKubelet(t *testing.T) {
 	if len(socket) > 107 {
 		t.Errorf("%s has %d bytes, at most 107 are allowed", socket, len(socket))
 	}
-	// Those are the agents' of this driver, and NVIDIA's own has whole UIDs.
+	// The patterns match only this driver's agents: NVIDIA's own driver has whole UIDs.
 	patterns := sockets("gpu.nvidia.com", filepath.Dir(socket), "/registry")
 	for name, ours := range map[string]bool{
 		socket: true,

@@ -32,16 +32,16 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// claims holds what a test says and remembers what was asked of it.
+// claims is a fake of Claims with the state set by a test. It records the calls.
 type claims struct {
 	prepare func(*resourceapi.ResourceClaim) ([]claim.Device, error)
 	held    []claim.Held
 
 	// inUse is set while processes compute on the devices of every claim.
 	inUse bool
-	// released, if any, is called when a claim is released.
+	// released, if set, is called when a claim is released.
 	released func()
-	// recovered, if any, has an item after each Recover.
+	// recovered, if set, gets an item after each Recover.
 	recovered chan struct{}
 
 	mu         sync.Mutex
@@ -106,12 +106,12 @@ func allocated(name string) *resourceapi.ResourceClaim {
 	}
 }
 
-func TestClaimsOfOneCallArePreparedAtTheSameTime(t *testing.T) {
+func TestClaimsOfOneCallArePreparedConcurrently(t *testing.T) {
 	var arrived sync.WaitGroup
 	arrived.Add(3)
 	p := newTestPlugin(fake.NewClientset(), &claims{prepare: func(c *resourceapi.ResourceClaim) ([]claim.Device, error) {
 		arrived.Done()
-		arrived.Wait() // for all three, or for ever
+		arrived.Wait() // blocks forever unless all three run concurrently
 		if c.Name == "bad" {
 			return nil, errors.New("device gpu-1b-00: GPU lost")
 		}
@@ -148,7 +148,7 @@ func TestEveryClaimOfACallIsUnprepared(t *testing.T) {
 	}
 }
 
-func TestAServerThatBreaksDownEndsTheProcessAndFailedPublishingDoesNot(t *testing.T) {
+func TestAFailedServerIsFatalAndFailedPublishingIsNot(t *testing.T) {
 	var fatal error
 	var told []string
 	p := &Plugin{metrics: testMetrics(), fatal: func(err error) { fatal = err }, publishError: func(_ context.Context, err error, msg string) {
@@ -172,13 +172,13 @@ func TestAServerThatBreaksDownEndsTheProcessAndFailedPublishingDoesNot(t *testin
 	}
 }
 
-// recoverable marks an error as upstream's helper does.
+// recoverable marks an error as recoverable, like upstream's helper.
 type recoverable struct{ error }
 
 func (recoverable) Is(target error) bool { return target == kubeletplugin.ErrRecoverable }
 func (r recoverable) Unwrap() error      { return r.error }
 
-func TestFirstSlicesAreCreatedOnlyWhereThereAreNone(t *testing.T) {
+func TestFirstSlicesAreCreatedOnlyIfTheNodeHasNone(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-uid"}}
 	resources := resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{"node": {Slices: []resourceslice.Slice{
 		{Devices: []resourceapi.Device{{Name: "gpu-1b-00"}}},
@@ -220,7 +220,7 @@ func TestFirstSlicesAreCreatedOnlyWhereThereAreNone(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := created(client); len(got) != 0 {
-			t.Errorf("created %q beside slices that are there", got)
+			t.Errorf("created %q although slices exist", got)
 		}
 	})
 	t.Run("a node object that does not exist", func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestFirstSlicesAreCreatedOnlyWhereThereAreNone(t *testing.T) {
 	})
 }
 
-func TestRegistrationIsWhatTheKubeletSaidLast(t *testing.T) {
+func TestRegistrationFollowsTheKubeletsLastStatus(t *testing.T) {
 	r := newRegistration()
 	notify := func(status *registerapi.RegistrationStatus) {
 		t.Helper()
@@ -249,9 +249,9 @@ func TestRegistrationIsWhatTheKubeletSaidLast(t *testing.T) {
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the agent ends"))
 	if err := r.wait(ended); err == nil || !strings.Contains(err.Error(), "the agent ends") || !strings.Contains(err.Error(), "no such version") {
-		t.Errorf("waiting for a kubelet that refuses: %v, want why it ended and what is missing", err)
+		t.Errorf("waiting for a kubelet that refuses: %v, want both causes", err)
 	}
-	// The kubelet says so as often as it starts.
+	// The kubelet registers the plugin again after each restart.
 	for range 2 {
 		notify(&registerapi.RegistrationStatus{PluginRegistered: true})
 	}

@@ -11,29 +11,30 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
-// Claims is the life of claims.
+// Claims prepares, lists and releases the claims of this node.
 type Claims interface {
-	// Prepare is idempotent. Its error says what is wrong and what to do.
+	// Prepare is idempotent. Its error includes the cause and the remedy.
 	Prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]claim.Device, error)
-	// Unprepare is idempotent; an unknown claim is no error.
+	// Unprepare is idempotent. It succeeds if the claim is unknown.
 	Unprepare(ctx context.Context, uid types.UID) error
-	// Held lists the claims that hold devices, ordered by namespace and name.
+	// Held returns the claims that hold devices, ordered by namespace and name.
 	Held(ctx context.Context) ([]claim.Held, error)
-	// Unneeded returns why this node need not hold a claim, or "" if it must: object
-	// is the claim in the API, nil if it is gone.
+	// Unneeded returns the reason why this node need not hold a claim, or "" if it
+	// must. object is the claim in the API, or nil if it is gone.
 	Unneeded(held claim.Held, object *resourceapi.ResourceClaim) string
-	// Release unprepares a claim that is unneeded and has not changed since it was
-	// listed. It reports whether it did.
+	// Release unprepares an unneeded claim if it has not changed since it was listed,
+	// and reports whether it did.
 	Release(ctx context.Context, held claim.Held, object *resourceapi.ResourceClaim) (bool, error)
-	// Recover brings to rest what is half done and repairs what is prepared.
+	// Recover undoes half-prepared claims and repairs prepared ones.
 	Recover(ctx context.Context) (claim.Report, error)
 }
 
-// Devices is what is known of the node's published devices.
+// Devices reports the health of the node's published devices.
 type Devices interface {
-	// Health of every published device, ordered by name.
+	// Health returns the health of every published device, ordered by name.
 	Health() []Health
-	// Subscribe gives a channel that has an item after a change, until cancel.
+	// Subscribe returns a channel that has an item after a change, until cancel is
+	// called.
 	Subscribe() (changed <-chan struct{}, cancel func())
 }
 
@@ -41,6 +42,6 @@ type Devices interface {
 type Health struct {
 	Device  string
 	Healthy bool
-	// Message says what is wrong with an unhealthy device.
+	// Message is the reason why a device is unhealthy.
 	Message string
 }

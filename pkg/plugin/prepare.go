@@ -16,9 +16,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
-// PrepareResourceClaims implements [kubeletplugin.DRAPlugin]. The claims of one
-// call belong to one pod, which starts when the last of them is prepared: they
-// are prepared at the same time.
+// PrepareResourceClaims implements [kubeletplugin.DRAPlugin]. It prepares the claims of
+// a call concurrently: they belong to one pod, which starts when the last of them is
+// prepared.
 func (p *Plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	results := make([]kubeletplugin.PrepareResult, len(claims))
 	each(claims, func(i int, claim *resourceapi.ResourceClaim) { results[i] = p.prepare(ctx, claim) })
@@ -37,7 +37,7 @@ func (p *Plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim)
 	p.metrics.prepare.WithLabelValues(kindsOf(devices), outcome(err)).Observe(seconds(start, p.clock.Now()))
 	p.report(object, devices, err)
 	if err != nil {
-		logger.V(2).Info("Could not prepare the claim", "err", err) // the kubelet logs it and tells the pod
+		logger.V(2).Info("Could not prepare the claim", "err", err) // the kubelet logs it and writes the pod's event
 		return kubeletplugin.PrepareResult{Err: err}
 	}
 	result := kubeletplugin.PrepareResult{Devices: make([]kubeletplugin.Device, len(devices))}
@@ -76,8 +76,7 @@ func (p *Plugin) unprepare(ctx context.Context, claim kubeletplugin.NamespacedOb
 	return err
 }
 
-// each runs do for every item, at the same time where there are several, and
-// returns when all are done.
+// each calls do for every item concurrently, and waits for all calls.
 func each[T any](items []T, do func(int, T)) {
 	if len(items) == 1 {
 		do(0, items[0])
@@ -90,8 +89,8 @@ func each[T any](items []T, do func(int, T)) {
 	all.Wait()
 }
 
-// kindsOf names the kinds of devices for a metric: "gpu", "gpu+mig-share";
-// "unknown" where nothing was prepared.
+// kindsOf returns the kinds of devices as a metric label, such as "gpu" or
+// "gpu+mig-share". It returns "unknown" if there are no devices.
 func kindsOf(devices []claim.Device) string {
 	var kinds []string
 	for _, d := range devices {
@@ -108,8 +107,7 @@ func kindsOf(devices []claim.Device) string {
 	return strings.Join(kinds, "+")
 }
 
-// report asks for the claim's status.devices to be written where it does not
-// say yet what it should.
+// report queues a write of the claim's status.devices unless it is up to date.
 func (p *Plugin) report(object *resourceapi.ResourceClaim, devices []claim.Device, err error) {
 	status := readyStatus(nameOf(object), devices, p.clock.Now())
 	if err != nil {

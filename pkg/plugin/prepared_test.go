@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
-func TestTheKubeletIsToldWhichShareOfADeviceAClaimHas(t *testing.T) {
+func TestPrepareReturnsTheShareIDToTheKubelet(t *testing.T) {
 	share := types.UID("share-1")
 	p := newTestPlugin(fake.NewClientset(), &claims{prepare: func(*resourceapi.ResourceClaim) ([]claim.Device, error) {
 		return []claim.Device{{Request: "gpu", Pool: "node", Name: "gpu-1b-00", ShareID: &share, CDIDeviceIDs: []string{"gpu.nvidia.com/claim=one"}}}, nil
@@ -49,6 +49,6 @@ func TestNothingIsPublishedBeforeTheKubeletHasRegisteredThePlugin(t *testing.T) 
 		t.Error("published, want an error: the kubelet has not registered the plugin")
 	}
 	if got := client.Actions(); len(got) != 0 {
-		t.Errorf("the API server was asked for %v, want nothing yet", got)
+		t.Errorf("requests to the API server: %v, want none yet", got)
 	}
 }

@@ -13,11 +13,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Publish hands the node's resources to upstream's slice controller. The first
-// time it waits until the kubelet knows the plugin: a pod that is scheduled to a
-// GPU before fails in the kubelet, which tries again after a minute and more. And
-// it fails while the API server cannot be reached or refuses the slices;
-// later errors come to HandleError. Calls must not overlap.
+// Publish passes the node's resources to upstream's slice controller. Calls must not
+// overlap.
+//
+// The first call waits until the plugin is registered with the kubelet: a pod that is
+// scheduled to a GPU earlier fails in the kubelet, which retries only after a minute or
+// more. The first call also returns an error if the API server is unreachable or
+// refuses the slices. Later errors go to HandleError.
 func (p *Plugin) Publish(ctx context.Context, resources resourceslice.DriverResources) error {
 	if !p.published {
 		if err := p.registration.wait(ctx); err != nil {
@@ -31,11 +33,10 @@ func (p *Plugin) Publish(ctx context.Context, resources resourceslice.DriverReso
 	return p.helper.PublishResources(ctx, resources)
 }
 
-// publishFirst creates the slices of a node that has none, as upstream's
-// controller would: that waits for a second before it looks whether its informer
-// has synced, and new nodes have pods waiting. It then finds them as if they
-// were left by an earlier process, and puts right what is not as it wants it.
-// Slices that are there already are left to it.
+// publishFirst creates the slices of a node that has none. Upstream's controller would
+// create them too, but waits a second for its informer to sync, and pods may wait for a
+// new node. The controller then adopts the slices as those of an earlier process, and
+// corrects them if needed. publishFirst does nothing if the node has slices.
 func (p *Plugin) publishFirst(ctx context.Context, resources resourceslice.DriverResources) error {
 	client := p.client.ResourceV1().ResourceSlices()
 	existing, err := client.List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
@@ -57,7 +58,7 @@ func (p *Plugin) publishFirst(ctx context.Context, resources resourceslice.Drive
 		for i, slice := range pool.Slices {
 			_, err := client.Create(ctx, &resourceapi.ResourceSlice{
 				ObjectMeta: metav1.ObjectMeta{
-					// The number decides the order in which the scheduler looks.
+					// The scheduler reads slices in the order of their names.
 					GenerateName:    fmt.Sprintf("%05x-%s-%s-", i, p.driver, p.node),
 					OwnerReferences: []metav1.OwnerReference{owner},
 				},

@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	// readsPerSecond is how fast reconciliation reads claims from the API server,
-	// after readsAtOnce. The claim path has no such limit.
+	// readsPerSecond is the rate at which reconciliation reads claims from the API
+	// server, with a burst of readsAtOnce. The kubelet's calls have no such limit.
 	readsPerSecond, readsAtOnce = 5, 5
-	// readPatience is how long one read may take.
+	// readPatience is the timeout of one read.
 	readPatience = 15 * time.Second
-	// repairPatience is how long repairing all claims may take in one round, and
-	// releasePatience how long releasing one may.
+	// repairPatience is the timeout of repairing all claims in one round, and
+	// releasePatience of releasing one claim.
 	repairPatience, releasePatience = 2 * time.Minute, 45 * time.Second
-	// stuckAfter is when a step of the reconciliation, which keeps to the times
-	// above unless it hangs, counts as stuck.
+	// stuckAfter is the time after which a step of the reconciliation counts as
+	// stuck. It is longer than the timeouts above.
 	stuckAfter = 5 * time.Minute
 )
 
-// reconcileLoop repairs the claims held here at once, and compares them with the
-// API for the first time at the node's own point of the interval, so that nodes
-// that boot together do not ask together. Only the claims held are read, one by
-// one: watching all claims of a cluster from every node would cost the API server
-// far more.
+// reconcileLoop repairs the held claims at the start, and repairs and compares them with
+// the API once per interval. The first comparison is at a time that depends on the node,
+// so that nodes that boot together do not read at the same time. The loop reads held
+// claims one by one: watching all claims of a cluster from every node would cost the API
+// server far more.
 func (p *Plugin) reconcileLoop(ctx context.Context) {
 	p.repair(ctx)
 	next := p.clock.NewTimer(firstRound(p.node, p.interval))
@@ -52,15 +52,15 @@ func (p *Plugin) reconcileLoop(ctx context.Context) {
 	}
 }
 
-// firstRound returns how long a node waits before its first round: a part of the
-// interval that is the node's own.
+// firstRound returns the delay before a node's first round: a part of the interval that
+// depends on the node's name.
 func firstRound(node string, interval time.Duration) time.Duration {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(node)) // never fails
 	return time.Duration(hash.Sum64() % uint64(max(interval, 1)))
 }
 
-// repair recovers claims and what is left of them, without the API server.
+// repair recovers claims and sweeps their leftovers, without the API server.
 func (p *Plugin) repair(ctx context.Context) {
 	end := p.step.Begin()
 	limited, cancel := context.WithTimeout(ctx, repairPatience)
@@ -73,9 +73,9 @@ func (p *Plugin) repair(ctx context.Context) {
 	p.sweepMetadata(ctx)
 }
 
-// sweepMetadata removes the metadata files of claims that hold nothing here any
-// more. Upstream removes them only if the kubelet asks to unprepare. While calls
-// of the kubelet are under way the next round does it: they write such files.
+// sweepMetadata removes the metadata files of claims that are no longer held. Upstream
+// removes them only in an unprepare call of the kubelet. sweepMetadata does nothing
+// during calls of the kubelet, which may write metadata files; the next round sweeps.
 func (p *Plugin) sweepMetadata(ctx context.Context) {
 	defer p.step.Begin()()
 	if !p.calls.TryLock() {
@@ -87,8 +87,7 @@ func (p *Plugin) sweepMetadata(ctx context.Context) {
 	}
 }
 
-// unneeded is a claim that holds devices and, as far as the API says, does not
-// need them.
+// unneeded is a claim that holds devices and does not need them according to the API.
 type unneeded struct {
 	claim.Held
 	// object is the claim in the API; nil if it is gone.
@@ -96,13 +95,12 @@ type unneeded struct {
 	why    string
 }
 
-// reconcile compares the claims held with the API once. It lists them before it
-// asks the API server, so that a claim that is prepared in between does not look
-// as if it were gone.
+// reconcile compares the held claims with the API once, and releases unneeded ones: if
+// the kubelet has lost its own records, it does not unprepare them. reconcile releases a
+// claim only after several rounds agree, see [isGone] and [rounds].
 //
-// Nobody asks to unprepare a claim if the kubelet has lost its own records, so
-// reconcile releases those that are unneeded. It does so late rather than wrongly:
-// see [isGone] and [rounds].
+// It lists the held claims before it reads the API, so that a claim that is prepared in
+// between is not mistaken for a deleted one.
 func (p *Plugin) reconcile(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	all, err := p.held(ctx)
@@ -143,8 +141,8 @@ func (p *Plugin) held(ctx context.Context) ([]claim.Held, error) {
 	return p.claims.Held(ctx)
 }
 
-// compare reads each claim from the API and returns those that are unneeded. A
-// claim that needs its devices gets the device status that is missing in it.
+// compare reads each claim from the API and returns the unneeded ones. It queues the
+// device status of a prepared claim if it is missing.
 func (p *Plugin) compare(ctx context.Context, all []claim.Held) []unneeded {
 	var found []unneeded
 	for _, held := range all {
@@ -181,9 +179,9 @@ func (p *Plugin) read(ctx context.Context, held claim.Held) (*resourceapi.Resour
 	return object, err
 }
 
-// checkServer returns an error unless the API server knows this node. One that
-// does not is another cluster's, or has lost its data, and its word that claims
-// are gone says nothing about what runs here. It asks only if a claim is unneeded.
+// checkServer returns an error unless the API server has this node. A server without it
+// belongs to another cluster or has lost its data, so its missing claims may still run
+// here. checkServer reads the node only if a claim is unneeded.
 func (p *Plugin) checkServer(ctx context.Context, found []unneeded) error {
 	if len(found) == 0 {
 		return nil
@@ -194,8 +192,7 @@ func (p *Plugin) checkServer(ctx context.Context, found []unneeded) error {
 	return err
 }
 
-// release takes the devices from a claim that is unneeded and reports whether it
-// did.
+// release releases an unneeded claim and reports whether it did.
 func (p *Plugin) release(ctx context.Context, u unneeded) bool {
 	logger := klog.FromContext(ctx).WithValues("claim", klog.KRef(u.Namespace, u.Name), "claimUID", u.UID)
 	defer p.step.Begin()()

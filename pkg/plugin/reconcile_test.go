@@ -36,7 +36,7 @@ func testNode() *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-uid"}}
 }
 
-// holding are claims of the same names as those of [allocated].
+// holding returns held claims with the same names as [allocated].
 func holding(names ...string) *claims {
 	c := &claims{}
 	device := statusDevice()
@@ -50,7 +50,8 @@ func holding(names ...string) *claims {
 	return c
 }
 
-// reconcileTimes reconciles and returns what each round has released.
+// reconcileTimes reconciles several times and returns the claims that each round
+// released.
 func reconcileTimes(t *testing.T, p *Plugin, c *claims, times int) [][]types.UID {
 	t.Helper()
 	var released [][]types.UID
@@ -98,7 +99,7 @@ func TestAClaimThatDoesNotNeedItsDevicesIsReleasedByTheSecondRound(t *testing.T)
 			if diff := cmp.Diff([][]types.UID{nil, {"uid-unneeded"}, nil}, reconcileTimes(t, p, c, 3)); diff != "" {
 				t.Errorf("released in each round (-want +got):\n%s", diff)
 			}
-			// The claim that is kept lacks its device status, which is caught up on.
+			// The missing device status of the kept claim is queued.
 			if p.status.pending() != 1 || p.status.wanted["uid-kept"] == nil {
 				t.Errorf("%d status writes wait, want the kept claim's", p.status.pending())
 			}
@@ -106,7 +107,7 @@ func TestAClaimThatDoesNotNeedItsDevicesIsReleasedByTheSecondRound(t *testing.T)
 	}
 }
 
-func TestARoundThatWouldReleaseSeveralClaimsWaitsForTheNextAndSaysSo(t *testing.T) {
+func TestARoundThatWouldReleaseSeveralClaimsWaitsForTheNext(t *testing.T) {
 	c := holding("kept", "one", "two")
 	p := newTestPlugin(fake.NewClientset(testNode(), allocated("kept")), c)
 	for i, want := range []struct {
@@ -122,7 +123,7 @@ func TestARoundThatWouldReleaseSeveralClaimsWaitsForTheNextAndSaysSo(t *testing.
 	}
 }
 
-func TestAnAPIServerThatDoesNotKnowTheNodeIsNotBelieved(t *testing.T) {
+func TestAnAPIServerWithoutTheNodeReleasesNothing(t *testing.T) {
 	c := holding("one", "two")
 	p := newTestPlugin(fake.NewClientset(allocated("one")), c)
 	for i, released := range reconcileTimes(t, p, c, 4) {
@@ -132,7 +133,7 @@ func TestAnAPIServerThatDoesNotKnowTheNodeIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestAClaimWhoseProcessesComputeIsReleasedWhenTheyHaveEnded(t *testing.T) {
+func TestAClaimIsReleasedAfterItsProcessesHaveEnded(t *testing.T) {
 	c := holding("kept", "gone")
 	p := newTestPlugin(fake.NewClientset(testNode(), allocated("kept")), c)
 	c.inUse = true
@@ -148,7 +149,7 @@ func TestAClaimWhoseProcessesComputeIsReleasedWhenTheyHaveEnded(t *testing.T) {
 	}
 }
 
-func TestAnErrorOfTheAPIServerStartsTheRoundsAnew(t *testing.T) {
+func TestAnErrorOfTheAPIServerRestartsTheRounds(t *testing.T) {
 	failing := false
 	client := fake.NewClientset(testNode(), allocated("kept"))
 	client.PrependReactor("get", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -165,12 +166,12 @@ func TestAnErrorOfTheAPIServerStartsTheRoundsAnew(t *testing.T) {
 	}
 }
 
-// status404 is a Status as an API server encodes it.
+// status404 returns a Status as an API server encodes it.
 func status404(message, details string) string {
 	return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":%q,"reason":"NotFound","details":%s,"code":404}`, message, details)
 }
 
-func TestOnlyA404AboutTheClaimSaysThatItIsGone(t *testing.T) {
+func TestOnlyA404AboutTheClaimMeansThatItIsGone(t *testing.T) {
 	const about = `{"name":"one","group":"resource.k8s.io","kind":"resourceclaims"}`
 	for name, c := range map[string]struct {
 		contentType, body string
@@ -221,7 +222,7 @@ func TestOnlyA404AboutTheClaimSaysThatItIsGone(t *testing.T) {
 	}
 }
 
-// A minute of 404s from something between the agent and the API server.
+// A load balancer between the agent and the API server answers 404 for a minute.
 func Test404sOfALoadBalancerReleaseNothing(t *testing.T) {
 	client := fake.NewClientset(testNode())
 	client.PrependReactor("get", "resourceclaims", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -238,7 +239,7 @@ func Test404sOfALoadBalancerReleaseNothing(t *testing.T) {
 	}
 }
 
-// counted lets everything through and counts it.
+// counted is a rate limiter that counts calls and never waits.
 type counted struct {
 	flowcontrol.RateLimiter
 	waits int
@@ -246,7 +247,7 @@ type counted struct {
 
 func (c *counted) Wait(context.Context) error { c.waits++; return nil }
 
-func TestReconciliationReadsAtARateOfItsOwn(t *testing.T) {
+func TestReconciliationLimitsItsReads(t *testing.T) {
 	c := holding("one", "two", "three")
 	p := newTestPlugin(fake.NewClientset(testNode(), allocated("one"), allocated("two"), allocated("three")), c)
 	limiter := &counted{}
@@ -257,7 +258,7 @@ func TestReconciliationReadsAtARateOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestNodesThatBootTogetherAskTheAPIServerAtDifferentTimes(t *testing.T) {
+func TestNodesThatBootTogetherReadAtDifferentTimes(t *testing.T) {
 	const nodes, interval, parts = 1000, 5 * time.Minute, 10
 	var in [parts]int
 	for i := range nodes {
@@ -272,7 +273,7 @@ func TestNodesThatBootTogetherAskTheAPIServerAtDifferentTimes(t *testing.T) {
 	}
 }
 
-func TestClaimsAreRepairedAtOnceAndComparedAtTheNodesTime(t *testing.T) {
+func TestClaimsAreRepairedAtTheStartAndComparedAtTheNodesTime(t *testing.T) {
 	client := fake.NewClientset(testNode(), allocated("one"))
 	c := holding("one")
 	c.recovered = make(chan struct{}, 1)
@@ -296,7 +297,7 @@ func TestClaimsAreRepairedAtOnceAndComparedAtTheNodesTime(t *testing.T) {
 	clock.Step(firstRound(p.node, p.interval) - 1)
 	select {
 	case <-read:
-		t.Error("the API server is asked before the node's time")
+		t.Error("a claim was read before the node's time")
 	default:
 	}
 	clock.Step(1)

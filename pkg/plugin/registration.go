@@ -14,11 +14,11 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// registration remembers what the kubelet last said of our registration. The
-// helper's own RegistrationStatus may not be read while the kubelet calls.
+// registration keeps the last registration status from the kubelet. The helper's own
+// RegistrationStatus must not be read while the kubelet calls.
 type registration struct {
 	last atomic.Pointer[registerapi.RegistrationStatus]
-	// known is closed when the kubelet knows the plugin first.
+	// known is closed when the kubelet registers the plugin for the first time.
 	known chan struct{}
 	once  sync.Once
 }
@@ -35,7 +35,7 @@ func (r *registration) intercept(ctx context.Context, req any, info *grpc.UnaryS
 	return handler(ctx, req)
 }
 
-// err is nil while the kubelet knows the plugin.
+// err returns nil while the plugin is registered with the kubelet.
 func (r *registration) err() error {
 	switch status := r.last.Load(); {
 	case status == nil:
@@ -46,7 +46,7 @@ func (r *registration) err() error {
 	return nil
 }
 
-// wait waits until the kubelet has known the plugin once.
+// wait waits until the kubelet has registered the plugin once.
 func (r *registration) wait(ctx context.Context) error {
 	if err := r.err(); err != nil {
 		klog.FromContext(ctx).V(2).Info("Waiting for the kubelet before anything is published", "reason", err)

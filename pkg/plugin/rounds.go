@@ -9,24 +9,25 @@ import (
 )
 
 const (
-	// confirmations is in how many consecutive rounds a claim must be unneeded
-	// before it is released.
+	// confirmations is the number of consecutive rounds in which a claim must be
+	// unneeded before it is released.
 	confirmations = 2
-	// massConfirmations is the same for a round that would release more than one
-	// claim, or all that the node holds: what is wrong then is more likely the
-	// answer than the claims.
+	// massConfirmations is the same for a round that would release several claims,
+	// or all claims of the node. In that case a wrong response of the API server is
+	// likely.
 	massConfirmations = confirmations + 1
 )
 
-// rounds counts in how many consecutive rounds of reconciliation each claim was
+// rounds counts the consecutive rounds of reconciliation in which each claim was
 // unneeded. The zero value is ready to use.
 type rounds struct {
 	seen map[types.UID]int
 }
 
-// next takes what a round has found and returns the claims to release now, in
-// order of the UID. A claim that is not in unneeded starts anew: it is needed, or
-// nothing is known of it. held is the number of claims that the node holds.
+// next adds a round and returns the claims to release now, ordered by UID. unneeded are
+// the unneeded claims of the round, and held is the number of claims that the node
+// holds. The count of a claim that is not in unneeded starts again: it is needed, or
+// could not be read.
 //
 //	round   1    2    3
 //	a alone -    a

@@ -27,7 +27,7 @@ const (
 	ReasonPrepareFailed = "PrepareFailed"
 )
 
-// claimStatus is what one claim's status.devices should say.
+// claimStatus is the desired status.devices of one claim.
 type claimStatus struct {
 	claim   kubeletplugin.NamespacedObject
 	devices []deviceStatus
@@ -38,13 +38,13 @@ type deviceStatus struct {
 	shareID         *types.UID
 	ready           metav1.ConditionStatus
 	reason, message string
-	// data is nil where nothing was prepared.
+	// data is nil if the device was not prepared.
 	data *v1alpha1.DeviceData
-	// since is when the device came into this state.
+	// since is the time of the last state change.
 	since time.Time
 }
 
-// readyStatus is the status of a claim whose devices are prepared.
+// readyStatus returns the status of a claim whose devices are prepared.
 func readyStatus(object kubeletplugin.NamespacedObject, devices []claim.Device, now time.Time) *claimStatus {
 	status := &claimStatus{claim: object}
 	for _, d := range devices {
@@ -57,8 +57,8 @@ func readyStatus(object kubeletplugin.NamespacedObject, devices []claim.Device, 
 	return status
 }
 
-// failedStatus is the status of a claim that could not be prepared: every
-// device of this driver that is allocated to it says why.
+// failedStatus returns the status of a claim that could not be prepared. Every
+// allocated device of this driver has the error as its message.
 func failedStatus(object *resourceapi.ResourceClaim, driver string, err error, now time.Time) *claimStatus {
 	status := &claimStatus{claim: nameOf(object)}
 	for _, r := range object.Status.Allocation.Devices.Results {
@@ -72,8 +72,8 @@ func failedStatus(object *resourceapi.ResourceClaim, driver string, err error, n
 	return status
 }
 
-// add keeps one entry for each device and share, as the API demands; a device
-// with admin access can be in a claim twice.
+// add adds an entry unless the status has one for the same device and share: the API
+// requires unique entries, and a device with admin access can be in a claim twice.
 func (s *claimStatus) add(d deviceStatus) {
 	for _, other := range s.devices {
 		if other.pool == d.pool && other.device == d.device && ptr.Deref(other.shareID, "") == ptr.Deref(d.shareID, "") {
@@ -83,7 +83,7 @@ func (s *claimStatus) add(d deviceStatus) {
 	s.devices = append(s.devices, d)
 }
 
-// entry is the device's entry in the claim's status.
+// entry returns the device's entry in the claim's status.
 func (d deviceStatus) entry(driver string) (*resourceapply.AllocatedDeviceStatusApplyConfiguration, error) {
 	entry := resourceapply.AllocatedDeviceStatus().
 		WithDriver(driver).WithPool(d.pool).WithDevice(d.device).
@@ -104,8 +104,8 @@ func (d deviceStatus) entry(driver string) (*resourceapply.AllocatedDeviceStatus
 	return entry, nil
 }
 
-// written tells whether the claim's object says already what it should, as it does when
-// the kubelet prepares it again after a restart.
+// written reports whether the claim's object has this status already, as it does when
+// the kubelet prepares the claim again after a restart.
 func (s *claimStatus) written(in *resourceapi.ResourceClaim, driver string) bool {
 	for _, d := range s.devices {
 		if !slices.ContainsFunc(in.Status.Devices, func(e resourceapi.AllocatedDeviceStatus) bool { return d.is(e, driver) }) {

@@ -36,8 +36,8 @@ func testMetrics() *Metrics {
 	return NewMetrics()
 }
 
-// statusClaim is a claim with one share of a GPU and one device of another
-// driver that reports its own status.
+// statusClaim returns a claim with one share of a GPU, and one device of another driver
+// that reports its own status.
 func statusClaim() *resourceapi.ResourceClaim {
 	share := types.UID("0d7ad4cf-93c6-4b73-94a8-4d4d1a9a1fc4")
 	return &resourceapi.ResourceClaim{
@@ -62,7 +62,7 @@ func statusDevice() claim.Device {
 	}
 }
 
-// runWriter runs a writer until stop is called, which waits for its end.
+// runWriter runs a writer until stop is called. stop waits for the writer to end.
 func runWriter(t *testing.T, client *fake.Clientset) (w *statusWriter, stop func()) {
 	t.Helper()
 	w = newStatusWriter(client.ResourceV1(), testDriver, testMetrics())
@@ -93,7 +93,7 @@ func TestStatusNamesThePreparedDeviceAndLeavesOtherDriversAlone(t *testing.T) {
 	client := fake.NewClientset(statusClaim())
 	w, stop := runWriter(t, client)
 	w.Set(readyStatus(nameOf(statusClaim()), []claim.Device{statusDevice(), statusDevice()}, testTime))
-	stop() // writes what is queued
+	stop() // writes the queued status
 
 	want := []resourceapi.AllocatedDeviceStatus{
 		{Driver: "nic.example.com", Pool: "node", Device: "nic-0"},
@@ -131,7 +131,7 @@ func canonical(t *testing.T, raw []byte) []byte {
 	return out
 }
 
-func TestStatusOfAFailedPrepareSaysWhy(t *testing.T) {
+func TestStatusOfAFailedPrepareHasTheError(t *testing.T) {
 	client := fake.NewClientset(statusClaim())
 	w, stop := runWriter(t, client)
 	w.Set(failedStatus(statusClaim(), testDriver, errors.New("gpu-1b-00: GPU lost"), testTime))
@@ -147,7 +147,7 @@ func TestStatusOfAFailedPrepareSaysWhy(t *testing.T) {
 	}
 }
 
-func TestStatusThatIsThereAlreadyIsNotWrittenAgain(t *testing.T) {
+func TestStatusIsNotWrittenIfItIsUpToDate(t *testing.T) {
 	client := fake.NewClientset(statusClaim())
 	w, stop := runWriter(t, client)
 	want := readyStatus(nameOf(statusClaim()), []claim.Device{statusDevice()}, testTime)

@@ -17,25 +17,24 @@ import (
 )
 
 const (
-	// The API server takes a few milliseconds a write; four at a time keep up
-	// with a node that starts 16 pods at once.
+	// A write takes the API server a few milliseconds. Four concurrent writes keep
+	// up with a node that starts 16 pods at once.
 	statusWorkers = 4
-	// A write begins when the pods that start together have their devices, and
-	// does not compete with preparing them.
+	// The delay keeps writes from competing with the preparation of pods that start
+	// together.
 	statusDelay = 100 * time.Millisecond
-	// What still fails after the last attempt is found again by the next
-	// reconciliation.
+	// After the last attempt the next reconciliation queues the status again.
 	statusAttempts  = 8
 	statusFirstWait = 100 * time.Millisecond
 	statusLastWait  = 15 * time.Second
-	// The drain at shutdown must end well within a pod's grace period of 30 s.
+	// The drain at shutdown must be well below a pod's grace period of 30 s.
 	statusDrain = 5 * time.Second
 )
 
-// statusWriter writes status.devices by server-side apply: that needs no read
-// before, never conflicts with the scheduler's and kubelet's writes to the same
-// status, and touches the entries of this driver only. Only the latest wish for
-// a claim is kept.
+// statusWriter writes status.devices with server-side apply, which needs no prior read,
+// does not conflict with writes of the scheduler and the kubelet to the same status,
+// and changes only the entries of this driver. It keeps only the latest desired status
+// of a claim.
 type statusWriter struct {
 	client  resourceclient.ResourceClaimsGetter
 	driver  string
@@ -59,7 +58,7 @@ func newStatusWriter(client resourceclient.ResourceClaimsGetter, driver string, 
 	return w
 }
 
-// Set asks for a claim's status to be written. It never blocks.
+// Set queues a write of a claim's status. It never blocks.
 func (w *statusWriter) Set(status *claimStatus) {
 	w.mu.Lock()
 	w.wanted[status.claim.UID] = status
@@ -67,8 +66,8 @@ func (w *statusWriter) Set(status *claimStatus) {
 	w.queue.AddAfter(status.claim.UID, statusDelay)
 }
 
-// Forget drops what is not written yet of a claim. What is written goes away
-// with the claim's allocation: the API server sees to that.
+// Forget drops the queued status of a claim. The API server removes a written status
+// together with the claim's allocation.
 func (w *statusWriter) Forget(uid types.UID) {
 	w.mu.Lock()
 	delete(w.wanted, uid)
@@ -76,7 +75,8 @@ func (w *statusWriter) Forget(uid types.UID) {
 	w.queue.Forget(uid)
 }
 
-// Run writes until ctx ends, and then for a bounded time what is queued.
+// Run writes queued status until ctx ends. It then writes the rest of the queue within
+// statusDrain.
 func (w *statusWriter) Run(ctx context.Context) {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -95,14 +95,14 @@ func (w *statusWriter) Run(ctx context.Context) {
 	workers.Wait()
 }
 
-// pending is the number of claims that wait for a write.
+// pending returns the number of claims that wait for a write.
 func (w *statusWriter) pending() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.wanted)
 }
 
-// hurry queues what still waits for its time.
+// hurry makes all delayed writes due now.
 func (w *statusWriter) hurry() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,8 +131,9 @@ func (w *statusWriter) next(ctx context.Context) bool {
 		w.count(outcomeOK)
 		logger.V(4).Info("Wrote the claim's device status")
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsInvalid(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeForbidden):
-		// Gone, replaced by another of the same name, or deallocated meanwhile.
-		// (A missing permission on resourceclaims/driver is "invalid" as well.)
+		// The claim is gone, replaced by one with the same name, or deallocated.
+		// An "invalid" error because of a missing permission on
+		// resourceclaims/driver has the cause "forbidden" and is retried.
 		w.count(outcomeDropped)
 		logger.V(4).Info("Dropped the device status of a claim that is gone or changed", "reason", err)
 	case w.queue.NumRequeues(uid) < statusAttempts-1:
@@ -147,7 +148,7 @@ func (w *statusWriter) next(ctx context.Context) bool {
 	w.queue.Forget(uid)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// A newer wish that arrived meanwhile is queued again and must stay.
+	// A newer status that was set meanwhile is queued again and must stay.
 	if w.wanted[uid] == status {
 		delete(w.wanted, uid)
 	}
@@ -165,7 +166,7 @@ func (w *statusWriter) write(ctx context.Context, status *claimStatus) error {
 		}
 		apply.WithDevices(entry)
 	}
-	// The UID keeps a new claim of the same name safe from an old one's status.
+	// The UID prevents a new claim of the same name from getting an old status.
 	claim := resourceapply.ResourceClaim(status.claim.Name, status.claim.Namespace).WithUID(status.claim.UID).WithStatus(apply)
 	_, err := w.client.ResourceClaims(status.claim.Namespace).ApplyStatus(ctx, claim, metav1.ApplyOptions{FieldManager: w.driver, Force: true})
 	return err

@@ -21,13 +21,13 @@ func stoppable(t *testing.T) (p *Plugin, clock *testclock.FakeClock) {
 	return p, clock
 }
 
-// call is one of the kubelet's, which acts.
+// call runs act as a call of the kubelet.
 func (p *Plugin) call(ctx context.Context, act func()) error {
 	_, err := p.guard(ctx, nil, nil, func(context.Context, any) (any, error) { act(); return nil, nil })
 	return err
 }
 
-func TestAfterStopNoCallActsAnyMore(t *testing.T) {
+func TestNoCallRunsAfterStop(t *testing.T) {
 	p, _ := stoppable(t)
 	acted := 0
 	if err := p.call(t.Context(), func() { acted++ }); err != nil {
@@ -44,7 +44,7 @@ func TestAfterStopNoCallActsAnyMore(t *testing.T) {
 	}
 }
 
-func TestStopTellsOfACallThatHangs(t *testing.T) {
+func TestStopReportsACallThatHangs(t *testing.T) {
 	p, clock := stoppable(t)
 	hangs, release, returned := make(chan struct{}), make(chan struct{}), make(chan error)
 	go func() { returned <- p.call(t.Context(), func() { close(hangs); <-release }) }()

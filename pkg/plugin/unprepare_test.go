@@ -15,12 +15,12 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
-// stuck are claims that cannot be unprepared.
+// stuck is a fake of Claims that cannot unprepare a claim.
 type stuck struct{ *claims }
 
 func (stuck) Unprepare(context.Context, types.UID) error { return errors.New("the GPU is lost") }
 
-func TestAClaimThatCannotBeUnpreparedKeepsTheStatusThatIsToBeWritten(t *testing.T) {
+func TestAFailedUnprepareKeepsTheQueuedStatus(t *testing.T) {
 	p := newTestPlugin(fake.NewClientset(), &claims{prepare: func(*resourceapi.ResourceClaim) ([]claim.Device, error) {
 		return []claim.Device{statusDevice()}, nil
 	}})

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubelettest talks to a DRA plugin over its sockets as the kubelet
-// does, for tests and benchmarks that have no kubelet.
+// Package kubelettest calls a DRA plugin over its sockets as the kubelet does, for tests
+// and benchmarks without a kubelet.
 //
-// It covers registration, prepare, unprepare and the health stream. It looks
-// after no pods.
+// It covers registration, prepare, unprepare and the health stream, but no pods.
 package kubelettest
 
 import (
@@ -24,14 +23,13 @@ import (
 
 // Plugin is a registered plugin.
 type Plugin struct {
-	// Info is what the plugin said of itself.
+	// Info is the plugin's response to the registration.
 	Info *registerapi.PluginInfo
 	conn *grpc.ClientConn
 }
 
-// Register finds the one plugin that has a socket in the registry directory,
-// registers it and connects to its service. It waits for the socket to appear
-// until ctx ends.
+// Register finds the only plugin with a socket in the registry directory, registers it
+// and connects to its service. It waits until ctx ends for the socket to appear.
 func Register(ctx context.Context, registryDir string) (*Plugin, error) {
 	socket, err := waitForSocket(ctx, registryDir)
 	if err != nil {
@@ -41,7 +39,7 @@ func Register(ctx context.Context, registryDir string) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer registrar.Close() //nolint:errcheck // nothing is written on it any more
+	defer registrar.Close() //nolint:errcheck // the call has ended
 	client := registerapi.NewRegistrationClient(registrar)
 	info, err := client.GetInfo(ctx, &registerapi.InfoRequest{}, grpc.WaitForReady(true))
 	if err != nil {
@@ -57,7 +55,7 @@ func Register(ctx context.Context, registryDir string) (*Plugin, error) {
 	return &Plugin{Info: info, conn: conn}, nil
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (p *Plugin) Close() error { return p.conn.Close() }
 
 func dial(socket string) (*grpc.ClientConn, error) {
@@ -84,8 +82,8 @@ func waitForSocket(ctx context.Context, dir string) (string, error) {
 	}
 }
 
-// Prepare prepares claims in one call and gives the devices of each, or the
-// error of each, by UID. The error is for the call as a whole.
+// Prepare prepares claims in one call and returns the devices or the error of each
+// claim, by UID. The returned error is about the call as a whole.
 func (p *Plugin) Prepare(ctx context.Context, claims ...*resourceapi.ResourceClaim) (map[string]*draapi.NodePrepareResourceResponse, error) {
 	response, err := draapi.NewDRAPluginClient(p.conn).NodePrepareResources(ctx, &draapi.NodePrepareResourcesRequest{Claims: names(claims)})
 	if err != nil {
@@ -94,7 +92,7 @@ func (p *Plugin) Prepare(ctx context.Context, claims ...*resourceapi.ResourceCla
 	return response.Claims, nil
 }
 
-// Unprepare unprepares claims in one call. It joins the errors of all of them.
+// Unprepare unprepares claims in one call. It joins the errors of all claims.
 func (p *Plugin) Unprepare(ctx context.Context, claims ...*resourceapi.ResourceClaim) error {
 	response, err := draapi.NewDRAPluginClient(p.conn).NodeUnprepareResources(ctx, &draapi.NodeUnprepareResourcesRequest{Claims: names(claims)})
 	if err != nil {
