@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster reads what the cluster tells the agent: which features the API
-// server supports ([Features]), what the node's object says ([WatchNode]), and what
-// the node offers because of it ([Offer]).
+// Package cluster reads the agent's inputs from the cluster: the features that the
+// API server supports ([Features]), the labels and annotations of the node's object
+// ([WatchNode]), and the offer that follows from them ([Offer]).
 package cluster

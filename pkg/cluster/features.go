@@ -51,7 +51,7 @@ func ServerVersion(client kubernetes.Interface) VersionFunc {
 	}
 }
 
-// The feature gates that change what is published.
+// The feature gates that change the published devices.
 const (
 	consumableCapacity   = "DRAConsumableCapacity"
 	partitionableDevices = "DRAPartitionableDevices"
@@ -88,7 +88,7 @@ type Support struct {
 	OldVersion string
 }
 
-// Now returns what is known to be supported.
+// Now returns the features that the cluster supports, as far as is known.
 func (f *Features) Now() Support {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -129,14 +129,14 @@ func (f *Features) Subscribe() (changed <-chan struct{}, cancel func()) {
 	return f.changes.Subscribe()
 }
 
-// HandleError takes an error that upstream's ResourceSlice controller reports in
+// HandleError handles an error that upstream's ResourceSlice controller reports in
 // the background; see kubeletplugin.DRAPlugin. It logs a repeated error once, and
 // never blocks.
 //
-// In a cluster without consumable capacity the API server drops the fields that
-// make a GPU shareable, and in one without partitionable devices those that keep a
-// GPU's devices apart. That is no failure: from then on each GPU is published for
-// one claim at a time, or as a whole only.
+// In a cluster without consumable capacity the API server drops the fields that make a
+// GPU shareable. In one without partitionable devices it drops the counters by which
+// devices of a GPU exclude each other. HandleError treats neither as a failure: from
+// then on each GPU is published for one claim at a time, or as a whole only.
 func (f *Features) HandleError(ctx context.Context, err error, msg string) {
 	logger := klog.FromContext(ctx)
 	var dropped *resourceslice.DroppedFieldsError
@@ -159,7 +159,7 @@ func (f *Features) HandleError(ctx context.Context, err error, msg string) {
 		case deviceTaints:
 			logger.Info("WARNING: this cluster has no device taints, so new pods may be given GPUs that have failed; enable the feature gate DRADeviceTaints")
 		default:
-			logger.Info("WARNING: this cluster drops part of what is published", "featureGate", gate, "err", err)
+			logger.Info("WARNING: this cluster drops fields of the published devices", "featureGate", gate, "err", err)
 		}
 	}
 	if slices.Contains(gates, consumableCapacity) || slices.Contains(gates, partitionableDevices) {

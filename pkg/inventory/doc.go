@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inventory knows the GPUs of the node: it finds them on the PCI bus and reads
-// them by NVML, follows their events, keeps faults beyond the end of the agent, and knows
-// which GPUs device
-// plugins have given to pods.
+// Package inventory keeps the state of the node's GPUs: it finds them on the PCI bus,
+// reads them by NVML, follows their events, records faults beyond the end of the
+// agent, and reads the external allocations of device plugins.
 //
-// A [View] is what is known at one moment, as an immutable value. An [Inventory]
-// scans once when it starts, then after hardware events, often while a GPU is
-// missing or faulty, and rarely while all is well, because not every change has an
-// event; see [pace].
+// A [View] is an immutable snapshot of that state. An [Inventory] scans once when it
+// starts, then after hardware events, often while a GPU is missing or faulty, and
+// rarely while all is well, because not every change has an event; see [pace].
 //
-// Which events mark a GPU as faulty and what ends a fault are decided by pure
-// functions ([causeOf], [examine], [repair]). Each faulty GPU has a record on disk
+// Pure functions decide which events mark a GPU as faulty and what ends a fault
+// ([causeOf], [examine], [repair]). Each faulty GPU has a record on disk
 // ([faultRecords]).
 //
-// Out of scope: what is published of a GPU (package catalog) and when (package
-// controller).
+// Out of scope: the published devices of a GPU (package catalog), and the time of
+// their publication (package controller).
 package inventory

@@ -18,27 +18,28 @@ import (
 // have, or could give, GPUs to pods: the kubelet reports no changes of them.
 const externalTime = 10 * time.Second
 
-// ExternalSource reads external allocations: the GPUs that device plugins have
-// given to pods of this node.
+// ExternalSource reads external allocations: the GPUs and MIG devices of this node
+// that device plugins have allocated to pods.
 type ExternalSource interface {
-	// ExternalAllocations returns the GPUs and MIG devices that pods have through device plugins.
+	// ExternalAllocations returns all external allocations of the node.
 	ExternalAllocations(ctx context.Context) ([]gpu.ExternalAllocation, error)
 }
 
-// external is what is known of device plugins.
+// external is the state of reading external allocations.
 type external struct {
-	source ExternalSource // nil if the kubelet is not asked
-	// reading has room for one read: answers come in order, and the kubelet refuses
-	// a client that asks more than a few questions at once.
+	source ExternalSource // nil if external allocations are not read
+	// reading holds an item during a read, so that there is one at a time: results
+	// stay in order, and the kubelet refuses a client with more than a few
+	// concurrent requests.
 	reading chan struct{}
 	known   chan struct{} // closed after the first read
-	seen    chan struct{} // has an item when the node has a plugin that it did not have
+	seen    chan struct{} // has an item after a plugin has appeared on the node
 
 	// Guarded by the inventory's mu.
 
 	plugin bool // the node has a device plugin
 	err    error
-	// begun counts reads. What is known is the result of the read numbered answered.
+	// begun counts reads; answered is the number of the read with the current result.
 	begun, answered int
 }
 
@@ -46,9 +47,9 @@ func newExternal(source ExternalSource) external {
 	return external{source: source, reading: make(chan struct{}, 1), known: make(chan struct{}), seen: make(chan struct{}, 1)}
 }
 
-// followExternal reads external allocations until ctx ends: once at the start, for
-// the pods of a plugin that is gone still have their GPUs, and then only while
-// there is a plugin or such a pod.
+// followExternal reads external allocations until ctx ends: once at the start,
+// because pods keep the GPUs of a plugin that was removed, and then only while there
+// is a plugin or such a pod.
 func (i *Inventory) followExternal(ctx context.Context) {
 	if i.external.source == nil {
 		close(i.external.known)
@@ -76,17 +77,17 @@ func (i *Inventory) followExternal(ctx context.Context) {
 	}
 }
 
-// externalMayChange reports whether external allocations can change, as far as is
-// known.
+// externalMayChange reports whether external allocations may change: there is a
+// plugin or an external allocation, or the last read failed.
 func (i *Inventory) externalMayChange() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.external.plugin || len(i.known.external) > 0 || i.external.err != nil
 }
 
-// RefreshExternal reads external allocations, if there may be any, before a GPU is
-// given to a claim. Concurrent calls share a read that began after all of them. If
-// the read fails, the last result holds.
+// RefreshExternal reads external allocations if there may be any. Call it before a
+// claim gets a GPU. Concurrent calls share a read that began after all of them. If
+// the read fails, the last result stays valid.
 func (i *Inventory) RefreshExternal(ctx context.Context) {
 	if i.external.source != nil && i.externalMayChange() {
 		i.readExternal(ctx)
@@ -108,7 +109,7 @@ func (i *Inventory) readExternal(ctx context.Context) bool {
 	if since, ok := i.readSince(before); since {
 		return ok
 	}
-	lent, err := i.external.source.ExternalAllocations(ctx)
+	allocations, err := i.external.source.ExternalAllocations(ctx)
 	if ctx.Err() != nil {
 		return false
 	}
@@ -118,22 +119,23 @@ func (i *Inventory) readExternal(ctx context.Context) bool {
 	i.external.answered = i.external.begun
 	if err != nil {
 		if fmt.Sprint(err) != fmt.Sprint(i.external.err) {
-			logger.Info("WARNING: it is not known which GPUs device plugins have given to pods; what was known last holds", "err", err)
+			logger.Info("WARNING: cannot read the GPUs of device plugins, using the last result", "err", err)
 		}
 		i.external.err = err
 		return false
 	}
 	i.external.err = nil
-	if !slices.Equal(lent, i.known.external) {
-		logger.Info("GPUs that pods have through device plugins", "devices", lent)
-		i.known.external = lent
+	if !slices.Equal(allocations, i.known.external) {
+		logger.Info("GPUs that pods have through device plugins", "devices", allocations)
+		i.known.external = allocations
 		i.changes.Notify()
 	}
 	return true
 }
 
-// readSince reports whether a read after the one of that number has ended, and
-// whether it succeeded. Otherwise the caller must read, and its read is counted.
+// readSince reports whether a read after the one with the number has ended, and
+// whether it succeeded. If none has, the caller must read, and readSince counts that
+// read.
 func (i *Inventory) readSince(number int) (since, ok bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -144,7 +146,7 @@ func (i *Inventory) readSince(number int) (since, ok bool) {
 	return false, false
 }
 
-// SetDevicePlugin takes whether the node has a device plugin that offers GPUs.
+// SetDevicePlugin sets whether the node has a device plugin that offers GPUs.
 func (i *Inventory) SetDevicePlugin(present bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -17,8 +17,8 @@ const (
 	// silence is how long a driver that asks for no recovery action must have
 	// done so before that ends a fault: the action follows the XID.
 	silence = time.Minute
-	// repeatTime is how long a fault that is reported again is no news, so that a
-	// burst of events is one write to the disk.
+	// repeatTime is the time in which repeated reports of a fault are ignored, so
+	// that a burst of events causes one write to the disk.
 	repeatTime = 10 * time.Second
 	// recoveryPrefix begins the taint value of a recovery action.
 	recoveryPrefix = "recovery-"
@@ -62,8 +62,8 @@ func causeOf(e gpu.Event, recovery gpu.RecoveryAction) (c cause, ok bool) {
 	return cause{}, false
 }
 
-// add returns the causes with one that was reported at a time, under a load of
-// the driver. changed is false if it is no news.
+// add returns the causes with one more, which was reported at the time under the load
+// of the driver. changed is false if a recent report of the same cause is recorded.
 func add(causes []cause, c cause, at time.Time, driver string) (_ []cause, changed bool) {
 	c.First, c.Last, c.Driver = at, at, driver
 	i := slices.IndexFunc(causes, func(other cause) bool { return other.Value == c.Value })
@@ -79,8 +79,8 @@ func add(causes []cause, c cause, at time.Time, driver string) (_ []cause, chang
 	return causes, true
 }
 
-// lose returns the causes of a GPU that is lost. changed is false if that is no
-// news.
+// lose returns the causes, marked as those of a lost GPU. changed is false if all
+// were marked before.
 func lose(causes []cause) (_ []cause, changed bool) {
 	causes = slices.Clone(causes)
 	for i := range causes {
@@ -90,7 +90,7 @@ func lose(causes []cause) (_ []cause, changed bool) {
 	return causes, changed
 }
 
-// evidence is what a scan shows of a GPU that answers.
+// evidence is the result of a scan for a GPU that answers.
 type evidence struct {
 	at time.Time
 	// driver identifies the load of the driver, and branch is its release branch.
@@ -105,18 +105,18 @@ type ended struct {
 	why string
 }
 
-// examine returns the causes that remain in the light of the evidence, and those
-// that have ended:
+// examine returns the causes that remain and the causes that the evidence ends. The
+// action is the recovery action that the driver requests:
 //
-//	the driver was loaded anew                         all end
-//	the GPU was lost, answers, and no action is asked  all end
-//	an action is asked                                 all stay; the action is a cause
-//	no action is asked any more                        all that were there when it was end
-//	no action was asked for a minute                   those that the action covers end
-//	the driver reports no actions                      all stay
+//	the driver was reloaded                       all causes end
+//	the GPU was lost, answers, and has no action  all causes end
+//	the GPU has an action                         all causes stay; the action is one
+//	the GPU no longer has an action               causes from the time of the action end
+//	the GPU had no action for a minute            causes that an action would cover end
+//	the driver does not report actions            all causes stay
 //
-// Another boot and the word of an administrator end causes too; see [faultRecords]
-// and [repairs].
+// A reboot and an administrator's annotation end causes too; see [faultRecords] and
+// [repairs].
 func examine(causes []cause, e evidence) (left []cause, over []ended, changed bool) {
 	asks := e.recovery != "" && e.recovery != gpu.RecoveryNone
 	for _, c := range causes {
@@ -171,7 +171,7 @@ var recoveryRemedies = map[gpu.RecoveryAction]string{
 	gpu.RecoverySystemReboot:  "restart the whole system",
 }
 
-// messages joins what is wrong.
+// messages joins the messages of the causes.
 func messages(causes []cause) string {
 	var all []string
 	for _, c := range causes {

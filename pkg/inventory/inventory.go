@@ -258,10 +258,10 @@ func (i *Inventory) observe(ctx context.Context, s scan) outcome {
 		klog.FromContext(ctx).Info("GPU fault has ended", "fault", line)
 	}
 	o := outcome{
-		complete:  i.known.missing() == nil && len(i.known.gpus) > 0,
-		others:    others || i.again,
-		unsettled: i.known.unsettled(),
-		passing:   len(i.known.faults) > 0 || i.known.modeInTheWay(),
+		complete: i.known.missing() == nil && len(i.known.gpus) > 0,
+		others:   others || i.again,
+		joining:  i.known.joining(),
+		passing:  len(i.known.faults) > 0 || i.known.modeInTheWay(),
 	}
 	i.again = false
 	return o

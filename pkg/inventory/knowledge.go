@@ -327,7 +327,7 @@ func (k *knowledge) missing() error {
 	return errors.Join(errs...)
 }
 
-// failed returns the faults of GPUs that answer, and of those that have never
+// failed returns the faults of GPUs that answer, and of GPUs that have never
 // answered; nil if there are none.
 func (k *knowledge) failed() error {
 	var errs []error
@@ -347,8 +347,8 @@ func (k *knowledge) failed() error {
 	return errors.Join(errs...)
 }
 
-// unsettled reports whether a GPU that answers has not joined its fabric yet.
-func (k *knowledge) unsettled() bool {
+// joining reports whether a GPU that answers has not joined its fabric yet.
+func (k *knowledge) joining() bool {
 	return slices.ContainsFunc(k.answer(), func(g gpu.GPU) bool {
 		value, _ := fabricCause(g.FabricState)
 		return value != ""

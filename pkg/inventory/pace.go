@@ -13,11 +13,11 @@ const (
 	// persistence mode takes many seconds; a GPU that does not answer delays the
 	// scan by two seconds, see [Hardware].
 	scanTimeout = 30 * time.Second
-	// settleTime is the time until the next scan if other GPUs answer than before,
-	// because their events are lost until the watch follows them, and after an event
-	// that a recovery action may follow.
-	settleTime = 5 * time.Second
-	// passingTime is the time until the next scan while something is wrong that ends
+	// followUpTime is the time until the next scan if the set of answering GPUs has
+	// changed, because their events are lost until the watch follows them, and after
+	// an event that a recovery action may follow.
+	followUpTime = 5 * time.Second
+	// passingTime is the time until the next scan while a GPU has a problem that ends
 	// without an event: a fault, or a compute mode that is not the default.
 	passingTime = time.Minute
 	// idleTime is the shortest time until the next scan while all is well, and
@@ -39,12 +39,12 @@ func fabricBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 2 * time.Second, Factor: 1.5, Steps: 20, Cap: time.Minute}
 }
 
-// outcome is what a scan says about when the next one is due.
+// outcome holds the results of a scan that determine when the next one is due.
 type outcome struct {
-	complete  bool // every GPU answers
-	others    bool // other GPUs answer than before, or a recovery action may follow
-	unsettled bool // a GPU has not joined its fabric
-	passing   bool // something is wrong that ends without an event
+	complete bool // every GPU answers
+	others   bool // the set of answering GPUs has changed, or a recovery action may follow
+	joining  bool // a GPU has not joined its fabric
+	passing  bool // a GPU has a problem that ends without an event
 }
 
 // pace decides when the next scan is due without an event.
@@ -56,7 +56,7 @@ func newPace() *pace { return &pace{missing: scanBackoff(), fabric: fabricBackof
 
 // next returns the time until the next scan.
 func (p *pace) next(o outcome) time.Duration {
-	if !o.unsettled {
+	if !o.joining {
 		p.fabric = fabricBackoff()
 	}
 	if !o.complete {
@@ -64,10 +64,10 @@ func (p *pace) next(o outcome) time.Duration {
 	}
 	p.missing = scanBackoff()
 	switch {
-	case o.unsettled:
+	case o.joining:
 		return p.fabric.Step()
 	case o.others:
-		return settleTime
+		return followUpTime
 	case o.passing:
 		return passingTime
 	default:

@@ -8,7 +8,7 @@ import (
 )
 
 func TestScansAreRareAgainAfterEachTrouble(t *testing.T) {
-	missing, joining, well := outcome{}, outcome{complete: true, unsettled: true}, outcome{complete: true}
+	missing, joining, well := outcome{}, outcome{complete: true, joining: true}, outcome{complete: true}
 	for name, tc := range map[string]struct {
 		o           outcome
 		first, last time.Duration
@@ -35,8 +35,8 @@ func TestScansAreRareAgainAfterEachTrouble(t *testing.T) {
 		})
 	}
 	p := newPace()
-	if got := p.next(outcome{complete: true, others: true, passing: true}); got != settleTime {
-		t.Errorf("the next scan is in %v after an event, want %v", got, settleTime)
+	if got := p.next(outcome{complete: true, others: true, passing: true}); got != followUpTime {
+		t.Errorf("the next scan is in %v after an event, want %v", got, followUpTime)
 	}
 	if got := p.next(outcome{complete: true, passing: true}); got != passingTime {
 		t.Errorf("the next scan is in %v while there is a fault, want %v", got, passingTime)

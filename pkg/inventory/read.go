@@ -43,10 +43,10 @@ func Read(ctx context.Context, bus Bus, snapshot func(context.Context) (gpu.Node
 	return located, nil
 }
 
-// match returns the GPUs that cannot be read: those that NVML lists, and those of the
-// addresses that it does not. A GPU of which NVML returns no address is the one at the
-// address that is left, if there is one of each. If there are more, any of the
-// addresses may be its, so that none is reported as missing.
+// match returns the GPUs that cannot be read: the unreadable GPUs that NVML lists, and
+// the GPUs at found addresses that NVML does not list. If NVML lists one GPU without
+// an address and one address is left, they are the same GPU. If there are more, any of
+// the addresses may belong to the listed GPUs, and none is reported as missing.
 func match(found []gpu.PCIAddress, node gpu.Node) []gpu.Unreadable {
 	unreadable := slices.Clone(node.Unreadable)
 	listed := map[gpu.PCIAddress]bool{}

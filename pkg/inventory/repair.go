@@ -48,8 +48,8 @@ func (r repair) names(uuid, address string) bool {
 	return err == nil && name.Address.String() == address && name.String() == name.Address.DeviceName()
 }
 
-// end returns the causes that remain, and those that the entry declares ended. A
-// recovery action remains: the next scan would find it again.
+// end returns the causes that remain and the causes that the entry ends. A recovery
+// action remains, because the next scan would find it again.
 func (r repair) end(causes []cause) (left []cause, over []ended) {
 	for _, c := range causes {
 		if c.recovery() || c.Last.After(r.until) {

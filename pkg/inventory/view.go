@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// View is what is known of the node's GPUs at one moment.
+// View is a snapshot of the state of the node's GPUs.
 type View struct {
 	// Node has each GPU that has answered since the agent started, in order of the
 	// PCI address, without what claims have made of it. A GPU that does not answer
@@ -49,14 +49,14 @@ type DeviceHealth struct {
 	Message string
 }
 
-// View returns what is known now.
+// View returns the current state.
 func (i *Inventory) View() View {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.view()
 }
 
-// view returns what is known now. Callers hold mu.
+// view returns the current state. Callers hold mu.
 func (i *Inventory) view() View {
 	return View{
 		Node:       i.known.node(),
@@ -110,12 +110,12 @@ func (v View) String() string {
 	return line
 }
 
-// GPU returns the GPU at the address as it was last read, without what claims have
-// made of it: its MIG mode and its partitions are the administrator's. It waits for
-// the first scan that succeeds; if ctx ends before, the error wraps
-// [gpu.ErrNotReady] and says what is known. It returns [gpu.ErrNotFound] if the
-// node has no such GPU, and [gpu.ErrLost], [gpu.ErrTimeout] or [gpu.ErrNotReady] if
-// it has one that does not answer now.
+// GPU returns the GPU at the address as of its last scan. The MIG mode and the
+// partitions are the administrator's; changes by claims are left out. It waits for the
+// first scan that succeeds. If ctx ends before, the error wraps [gpu.ErrNotReady] and
+// describes the state of the node. It returns [gpu.ErrNotFound] if the node has no
+// such GPU, and [gpu.ErrLost], [gpu.ErrTimeout] or [gpu.ErrNotReady] if the GPU does
+// not answer.
 func (i *Inventory) GPU(ctx context.Context, address gpu.PCIAddress) (gpu.GPU, error) {
 	if err := i.waitScanned(ctx); err != nil {
 		return gpu.GPU{}, fmt.Errorf("GPU at %s: %w", address, err)

@@ -24,9 +24,9 @@ const (
 	noted marking = iota
 	// unlessReported: only if the driver reports no recovery action.
 	unlessReported
-	// always: at once, even before the driver has settled what it asks for.
+	// always: at once, even before the driver reports its recovery action.
 	always
-	// ignored: never, and it is no reason to scan the GPU.
+	// ignored: never, and the GPU is not scanned.
 	ignored
 )
 
@@ -46,7 +46,7 @@ const nvlink5 = "NVLink 5 error"
 //   - "restart the application" or "ignore": not here, or ignored if applications
 //     cause them often.
 //
-// Those that are not here for a reason of their own:
+// Numbers that are left out for other reasons:
 //
 //   - 94, contained memory error: it ends one application. The row is remapped at
 //     the next reset, and "applications can continue to be run until" then.
@@ -59,8 +59,8 @@ const nvlink5 = "NVLink 5 error"
 //   - 162 to 165, power smoothing came, went or wears out: "no reset required".
 //   - 166 and 170, confidential computing over NVLink: the catalogue names no
 //     action; the driver decides.
-//   - 168, less memory because of errors in a protected region at boot: what is
-//     published is the memory that is left.
+//   - 168, less memory because of errors in a protected region at boot: the remaining
+//     memory is published.
 //   - 171 and 172, DRAM or SRAM error: each only says more about a 48.
 var xidRules = map[uint64]xidRule{
 	46: {always, 0, "the GPU stopped processing"},
@@ -90,7 +90,7 @@ var xidRules = map[uint64]xidRule{
 	156: {always, 565, "GPU memory must be retired"},
 	158: {always, 565, "fatal timeout of the GPU"},
 	// 167 and 169 have no action in the catalogue yet. Without PCIe transfers or
-	// with its security processor halted a GPU serves nobody.
+	// with its security processor halted a GPU is unusable.
 	167: {always, 0, "fatal PCIe timeout"},
 	169: {always, 0, "security micro-controller halted"},
 

@@ -41,7 +41,7 @@ func faultMutants() []mutant {
 		},
 		{
 			file:   "pkg/inventory/inventory.go",
-			old:    `unsettled: i.known.unsettled(),`,
+			old:    `joining:  i.known.joining(),`,
 			new:    ``,
 			tests:  "pkg/controller",
 			notice: "a GPU that joins its fabric late keeps its taint for ten minutes",
