@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// device is the handle of a GPU, or with a UUID that of a MIG device on it.
-// Handles are comparable: two of the same device are equal.
+// device is the handle of a GPU, or with a UUID the handle of a MIG device on it. Two
+// handles of the same device are equal.
 type device struct {
 	*mock.Device
 	library *library
@@ -27,7 +27,7 @@ func (l *library) device(index int, mig string) device {
 	return device{Device: &l.notSimulated.device, library: l, index: index, mig: mig}
 }
 
-// call is what a method of a device works on. It is for reading only.
+// call holds the state for one call of a device. It must not be modified.
 type call struct {
 	node *node
 	spec *spec
@@ -37,7 +37,7 @@ type call struct {
 	compute  *ComputeInstance
 }
 
-// enter begins a call that GPUs and MIG devices answer.
+// enter begins a call that GPUs and MIG devices support.
 func (d device) enter(method string) (call, nvml.Return) {
 	st, ret := d.library.begin(method, d.index)
 	if ret != nvml.SUCCESS {
@@ -52,7 +52,7 @@ func (d device) resolve(st *State) (call, nvml.Return) {
 		return call{}, nvml.ERROR_GPU_IS_LOST
 	}
 	if d.mig != "" {
-		// The handle of a MIG device that is gone is no handle any more.
+		// The handle of a destroyed MIG device is invalid.
 		if c.instance, c.compute = findMIGDevice(c.gpu, d.mig); c.instance == nil {
 			return call{}, nvml.ERROR_INVALID_ARGUMENT
 		}
@@ -60,7 +60,7 @@ func (d device) resolve(st *State) (call, nvml.Return) {
 	return c, nvml.SUCCESS
 }
 
-// enterGPU begins a call that only a GPU answers.
+// enterGPU begins a call that only GPUs support.
 func (d device) enterGPU(method string) (call, nvml.Return) {
 	c, ret := d.enter(method)
 	if ret == nvml.SUCCESS && d.mig != "" {
@@ -69,7 +69,7 @@ func (d device) enterGPU(method string) (call, nvml.Return) {
 	return c, ret
 }
 
-// enterMIG begins a call that only a MIG device answers.
+// enterMIG begins a call that only MIG devices support.
 func (d device) enterMIG(method string) (call, nvml.Return) {
 	c, ret := d.enter(method)
 	if ret == nvml.SUCCESS && d.mig == "" {
@@ -166,7 +166,7 @@ func (d device) GetNumGpuCores() (int, nvml.Return) {
 	return c.spec.kind.Cores, nvml.SUCCESS
 }
 
-// memory gives total, reserved and used bytes of the device.
+// memory returns the total, reserved and used bytes of the device.
 func (d device) memory(c call) (total, reserved, used uint64) {
 	if d.mig != "" {
 		for _, ci := range c.instance.Compute {
@@ -177,7 +177,7 @@ func (d device) memory(c call) (total, reserved, used uint64) {
 	return c.spec.kind.MemoryMiB << 20, c.spec.kind.ReservedMiB << 20, usedBytes(c.gpu.Processes)
 }
 
-// GetMemoryInfo counts what is reserved as used, as NVML's version 1 does.
+// GetMemoryInfo counts reserved memory as used, as NVML's version 1 does.
 func (d device) GetMemoryInfo() (nvml.Memory, nvml.Return) {
 	c, ret := d.enter("DeviceGetMemoryInfo")
 	if ret != nvml.SUCCESS {
@@ -210,7 +210,7 @@ func (d device) GetBAR1MemoryInfo() (nvml.BAR1Memory, nvml.Return) {
 	return nvml.BAR1Memory{Bar1Total: size, Bar1Free: size}, nvml.SUCCESS
 }
 
-// GetAttributes is for MIG devices only, as NVML's is.
+// GetAttributes supports MIG devices only, as in NVML.
 func (d device) GetAttributes() (nvml.DeviceAttributes, nvml.Return) {
 	c, ret := d.enterMIG("DeviceGetAttributes")
 	if ret != nvml.SUCCESS {
@@ -231,7 +231,7 @@ func (d device) GetAttributes() (nvml.DeviceAttributes, nvml.Return) {
 	}, nvml.SUCCESS
 }
 
-// longAddress is the bus ID of NVML: eight digits of domain, capitals.
+// longAddress returns NVML's bus ID: eight digits of domain, in capitals.
 func longAddress(a gpu.PCIAddress) string {
 	return fmt.Sprintf("%08X:%02X:%02X.%X", a.Domain, a.Bus, a.Device, a.Function)
 }
@@ -277,8 +277,8 @@ func (d device) GetPciInfoExt() (nvml.PciInfoExt, nvml.Return) {
 	return info, nvml.SUCCESS
 }
 
-// GetNumaNodeId gives the NUMA node that the GPU's memory forms, on platforms
-// where it forms one. It is not the node whose CPUs are near.
+// GetNumaNodeId returns the NUMA node of the GPU's own memory, on platforms that have
+// one. It is not the node with the nearest CPUs.
 func (d device) GetNumaNodeId() (int, nvml.Return) { //nolint:revive // the name is go-nvml's
 	c, ret := d.enterGPU("DeviceGetNumaNodeId")
 	if ret != nvml.SUCCESS {

@@ -13,7 +13,7 @@ import (
 // long is a time-out that no test reaches.
 const long = 10 * 60 * 1000
 
-// registered gives an event set with all events of some GPUs.
+// registered returns an event set with all events of some GPUs.
 func registered(t *testing.T, lib nvml.Interface, indexes ...int) nvml.EventSet {
 	t.Helper()
 	set := must[nvml.EventSet](t, "event set")(lib.EventSetCreate())

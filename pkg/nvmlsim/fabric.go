@@ -10,11 +10,11 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// fabric is what a GPU knows of its NVSwitch fabric.
+// fabric is a GPU's view of its NVSwitch fabric.
 type fabric struct {
-	// state is empty on a GPU that joins no fabric.
+	// state is empty if the GPU does not join a fabric.
 	state gpu.FabricState
-	// cluster is zero where the fabric ends at the machine's own switches.
+	// cluster is zero if the fabric has only the machine's own switches.
 	cluster [16]uint8
 	clique  uint32
 }
@@ -52,9 +52,9 @@ func (s *spec) knowsFabric() bool {
 	return architectures[s.kind.Architecture] >= nvml.DEVICE_ARCH_HOPPER
 }
 
-// SetFabric changes how far a GPU's registration with its NVSwitch fabric is,
-// until a reset. No event reports it. It is [gpu.ErrNotSupported] on a GPU that
-// joins no fabric.
+// SetFabric sets the state of a GPU's registration with its NVSwitch fabric, until a
+// reset. No event reports it. It returns [gpu.ErrNotSupported] if the GPU does not
+// join a fabric.
 func (s *Sim) SetFabric(index int, state gpu.FabricState) error {
 	if _, ok := fabricStates[state]; !ok || state == "" {
 		return fmt.Errorf("fabric state %q: %w: want one of not-started, in-progress, completed, failed", state, gpu.ErrInvalid)
@@ -72,7 +72,7 @@ func (s *Sim) SetFabric(index int, state gpu.FabricState) error {
 }
 
 // SetClique moves a GPU to another clique of its multi-node fabric, until a reset.
-// It is [gpu.ErrNotSupported] on a GPU that has joined none.
+// It returns [gpu.ErrNotSupported] if the GPU has not joined one.
 func (s *Sim) SetClique(index int, clique uint32) error {
 	return s.changeGPU(index, func(_ *State, g *GPUState) error {
 		if s.node.fabricOf(s.node.gpus[index], g).cluster == [16]uint8{} {
@@ -116,7 +116,7 @@ func (d device) GetGpuFabricInfo_v4() (nvml.GpuFabricInfo_v4, nvml.Return) { //n
 	return info, nvml.SUCCESS
 }
 
-// enterFabric begins a call that GPUs from Hopper on answer.
+// enterFabric begins a call that GPUs support from Hopper on.
 func (d device) enterFabric(method string) (fabric, nvml.Return) {
 	c, ret := d.enterGPU(method)
 	if ret == nvml.SUCCESS && !c.spec.knowsFabric() {

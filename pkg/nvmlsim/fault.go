@@ -20,7 +20,7 @@ const (
 	xidOffTheBus    = 79
 )
 
-// EveryMethod as the method of a [CallFault] strikes the calls of all methods.
+// EveryMethod as the method of a [CallFault] stands for all methods.
 const EveryMethod = "*"
 
 // untilCleared is longer than any node is simulated.
@@ -34,11 +34,11 @@ type CallFault struct {
 	Method string `json:"method"`
 	// GPU limits the fault to calls of one GPU, by index.
 	GPU *int `json:"gpu,omitempty"`
-	// After is how many calls the fault still lets pass before it strikes.
+	// After is how many more calls succeed before the first failure.
 	After int `json:"after,omitempty"`
-	// Count of calls that the fault still strikes; 0 until it is cleared.
+	// Count is how many more calls fail; 0 means all until the fault is cleared.
 	Count int `json:"count,omitempty"`
-	// Return is what the call returns; SUCCESS lets it go on.
+	// Return is the result of the call; after SUCCESS the call is executed.
 	Return nvml.Return `json:"return,omitempty"`
 	// Hang is how long the call blocks before that. Clearing the faults ends
 	// it early.
@@ -146,14 +146,14 @@ func (s *Sim) FailCalls(f CallFault) error {
 	})
 }
 
-// HangGPU makes every NVML call of a GPU hang until faults are cleared. The calls
-// of other GPUs go on, and so do those of the node as a whole.
+// HangGPU makes each NVML call of a GPU hang until faults are cleared. Calls of other
+// GPUs and of the node as a whole still work.
 func (s *Sim) HangGPU(index int) error {
 	return s.FailCalls(CallFault{Method: EveryMethod, GPU: &index, Hang: untilCleared})
 }
 
-// CheckAnswers blocks or fails if the GPU is at fault in every method: for programs
-// that ask the driver by another way than NVML here.
+// CheckAnswers blocks or fails if the GPU has a fault in all methods. It is for
+// programs that query the driver without NVML.
 func (s *Sim) CheckAnswers(index int) error {
 	if err := s.checkGPU(index); err != nil {
 		return err
@@ -254,8 +254,8 @@ func (s *Sim) UnloadDriver() error {
 	})
 }
 
-// ClearFaults heals everything: lost GPUs and links come back, GPUs are in their
-// fabric, the driver is loaded, calls work again and those that hang go on.
+// ClearFaults removes all faults: lost GPUs and links work again, GPUs are in their
+// fabric, the driver is loaded, and calls that hang return.
 func (s *Sim) ClearFaults() error {
 	return s.update(func(st *State) error {
 		st.NoDriver, st.CallFaults, st.MPSStartFailures = false, nil, 0

@@ -116,7 +116,7 @@ func TestClearHealsEverything(t *testing.T) {
 
 func TestLinkGoesDownAtBothEnds(t *testing.T) {
 	s, lib := newTestSim(t, "dgx1-v100")
-	// Links 2 and 3 of GPU 0 lead to GPU 3, where they are 0 and 1.
+	// Links 2 and 3 of GPU 0 are links 0 and 1 of GPU 3.
 	if err := s.LinkDown(0, 3); err != nil {
 		t.Fatal(err)
 	}

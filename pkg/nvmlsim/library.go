@@ -116,7 +116,7 @@ func (l *library) SystemGetDriverVersion() (string, nvml.Return) {
 	return l.sim.node.model.DriverVersion, nvml.SUCCESS
 }
 
-// SystemGetNVMLVersion gives the CUDA version before the driver's, as NVML
+// SystemGetNVMLVersion returns the CUDA version followed by the driver's, as NVML
 // does: 12.570.124.06.
 func (l *library) SystemGetNVMLVersion() (string, nvml.Return) {
 	if _, ret := l.enter("SystemGetNVMLVersion"); ret != nvml.SUCCESS {
@@ -147,7 +147,7 @@ func (l *library) DeviceGetCount() (int, nvml.Return) {
 	return len(l.sim.node.gpus), nvml.SUCCESS
 }
 
-// handle gives the handle of a GPU. NVML refuses that of a lost GPU.
+// handle returns the handle of a GPU, or an error if the GPU is lost, as NVML does.
 func (l *library) handle(st *State, index int) (nvml.Device, nvml.Return) {
 	if st.GPUs[index].Lost {
 		return nil, nvml.ERROR_GPU_IS_LOST

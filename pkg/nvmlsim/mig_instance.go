@@ -11,7 +11,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 )
 
-// gpuInstance is the handle of a GPU instance. The serial tells it from a
+// gpuInstance is the handle of a GPU instance. The serial distinguishes it from a
 // later instance in the same place.
 type gpuInstance struct {
 	*mock.GpuInstance
@@ -33,8 +33,8 @@ type computeInstance struct {
 
 var _ nvml.ComputeInstance = computeInstance{}
 
-// enter begins a call of a GPU instance. That of an instance which is gone is
-// no handle any more.
+// enter begins a call of a GPU instance. The handle of a destroyed instance is
+// invalid.
 func (h gpuInstance) enter(method string) (call, nvml.Return) {
 	c, ret := h.device.enter(method)
 	if ret != nvml.SUCCESS {
@@ -235,7 +235,7 @@ func (h gpuInstance) create(method string, info *nvml.ComputeInstanceProfileInfo
 	return handle, nvml.SUCCESS
 }
 
-// find gives the compute instance behind the handle.
+// find returns the call with the compute instance of the handle.
 func (h computeInstance) find(c call) (call, nvml.Return) {
 	i := slices.IndexFunc(c.instance.Compute, func(ci ComputeInstance) bool { return ci.UUID == h.uuid })
 	if i < 0 {

@@ -73,9 +73,9 @@ type computeProfile struct {
 	number, slices, multiprocessors, max int
 }
 
-// computeProfile gives a compute instance profile by NVML's number, or nil
-// where the GPU instance does not offer it. One that spans the GPU instance
-// has all of its multiprocessors, a smaller one those of its slices.
+// computeProfile returns a compute instance profile by NVML's number, or nil if the
+// GPU instance does not support it. A profile that spans the GPU instance has all of
+// its multiprocessors; a smaller one has the multiprocessors of its slices.
 func (s *spec) computeProfile(p *profileSpec, number int) *computeProfile {
 	for _, c := range computeProfiles {
 		// No GPU offers three slices of four.
@@ -117,7 +117,7 @@ func (s *spec) computeFits(in *Instance, c *computeProfile, start int) bool {
 	return true
 }
 
-// computeID gives the smallest free ID.
+// computeID returns the smallest free ID.
 func computeID(in *Instance) int {
 	id := 0
 	for slices.ContainsFunc(in.Compute, func(ci ComputeInstance) bool { return ci.ID == id }) {
@@ -136,7 +136,7 @@ func (s *spec) migName(in *Instance, ci *ComputeInstance) string {
 	return p.Name
 }
 
-// findMIGDevice finds a MIG device by its UUID, or gives nil.
+// findMIGDevice returns the MIG device with the UUID, or nil.
 func findMIGDevice(g *GPUState, uuid string) (*Instance, *ComputeInstance) {
 	if uuid == "" {
 		return nil, nil

@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// migOn gives a GPU with MIG mode on.
+// migOn returns a GPU with MIG mode on.
 func migOn(t testing.TB, lib nvml.Interface, index int) nvml.Device {
 	t.Helper()
 	d := gpuHandle(t, lib, index)

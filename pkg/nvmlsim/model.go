@@ -67,14 +67,14 @@ type Kind struct {
 	Multiprocessors int `json:"multiprocessors"`
 	Cores           int `json:"cores"`
 	// PCIDevice and PCISubsystem are device ID in the upper and vendor ID in
-	// the lower 16 bits, as NVML gives them: "0x233010de".
+	// the lower 16 bits, as in NVML: "0x233010de".
 	PCIDevice    string `json:"pciDevice"`
 	PCISubsystem string `json:"pciSubsystem,omitempty"`
 	// ECC and Persistence are the modes at boot; absent where the GPU has no
 	// such mode.
 	ECC         *bool `json:"ecc,omitempty"`
 	Persistence *bool `json:"persistence,omitempty"`
-	// AddressingMode: HMM, ATS or None; absent where the GPU tells none.
+	// AddressingMode is HMM, ATS or None; absent if the GPU does not report it.
 	AddressingMode string `json:"addressingMode,omitempty"`
 	// ComputeMode at boot: Default (also when empty), Prohibited,
 	// ExclusiveProcess.
@@ -91,9 +91,9 @@ type Kind struct {
 type Links struct {
 	// Numbers of the links on this GPU: "3" or "0-5".
 	Numbers string `json:"numbers"`
-	// Remote is GPU, Switch or CPU; empty where not told.
+	// Remote is GPU, Switch or CPU; empty if unknown.
 	Remote string `json:"remote,omitempty"`
-	// Address of the far end, "0000:1b:00.0"; empty where not told.
+	// Address of the far end, "0000:1b:00.0"; empty if unknown.
 	Address string `json:"address,omitempty"`
 	// Down says that the links are inactive from boot on.
 	Down bool `json:"down,omitempty"`
@@ -118,9 +118,9 @@ type MIGProfile struct {
 	// Name as nvidia-smi prints it: "1g.10gb+me". The number before the g is
 	// the number of compute slices.
 	Name string `json:"name"`
-	// Profile is the number by which NVML is asked for the profile
-	// (NVML_GPU_INSTANCE_PROFILE_*), ID the one by which instances refer to
-	// it and which nvidia-smi prints: 0 and 19 for the smallest profile.
+	// Profile is the number of the profile in NVML's calls
+	// (NVML_GPU_INSTANCE_PROFILE_*). ID is its number in instances and in the
+	// output of nvidia-smi. The smallest profile has 0 and 19.
 	Profile int `json:"profile"`
 	ID      int `json:"id"`
 	// MemoryMiB of an instance.
@@ -159,8 +159,8 @@ type GPU struct {
 	// MemoryNUMANode is the NUMA node that the GPU's own memory forms on
 	// coherent platforms (GB200).
 	MemoryNUMANode *int `json:"memoryNUMANode,omitempty"`
-	// PCIeRoot is the root complex, "pci0000:15"; empty where the platform
-	// shows the GPU on a root bus of its own ("pci<domain>:<bus>").
+	// PCIeRoot is the root complex, "pci0000:15"; empty if the GPU is on a root bus
+	// of its own ("pci<domain>:<bus>").
 	PCIeRoot string `json:"pcieRoot,omitempty"`
 	// Bridges between root and GPU, root port first.
 	Bridges []string `json:"bridges,omitempty"`

@@ -37,7 +37,7 @@ func TestBuiltInModelsLoad(t *testing.T) {
 			}
 			again, err := parseModel(name, data)
 			if err != nil {
-				t.Fatalf("what was written does not read: %v", err)
+				t.Fatalf("cannot read the written model: %v", err)
 			}
 			if diff := cmp.Diff(m, again); diff != "" {
 				t.Errorf("written and read again (-want +got):\n%s", diff)
@@ -46,9 +46,9 @@ func TestBuiltInModelsLoad(t *testing.T) {
 	}
 }
 
-// On Ampere go-nvml's tables are those of the hardware. On later GPUs their
-// engine counts, multiprocessors and placements are not what nvidia-smi
-// prints, so only what agrees is compared.
+// On Ampere go-nvml's tables match the hardware. For later GPUs their engine counts,
+// multiprocessors and placements differ from the output of nvidia-smi, so the test
+// compares the other columns only.
 func TestMIGTablesAgreeWithGoNVML(t *testing.T) {
 	for _, tc := range []struct {
 		model string
@@ -84,7 +84,7 @@ func TestMIGTablesAgreeWithGoNVML(t *testing.T) {
 				if !tc.exact {
 					continue
 				}
-				// The mock gives the profile's number for its ID.
+				// The mock returns the profile's number as its ID.
 				got.Id = want.Id
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("profile %d (-want +got):\n%s", number, diff)
@@ -150,7 +150,7 @@ gpus:
 - {kind: g, address: "0000:1b:00.0", numaNode: 0}
 `
 
-func TestBadModelsSayWhatIsWrongAndWhere(t *testing.T) {
+func TestErrorsOfBadModelsNameTheFieldAndTheReason(t *testing.T) {
 	for _, tc := range []struct {
 		name, old, new string
 		want           []string
@@ -258,7 +258,7 @@ func FuzzLoadModel(f *testing.F) {
 		}
 		again, err := parseModel("fuzz", written)
 		if err != nil {
-			t.Fatalf("what was written does not read: %v\n%s", err, written)
+			t.Fatalf("cannot read the written model: %v\n%s", err, written)
 		}
 		rewritten, err := yaml.Marshal(again)
 		if err != nil {

@@ -29,7 +29,7 @@ var (
 	fileName      = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 )
 
-// problems collects what is wrong with a model, each with its field.
+// problems collects the errors in a model, each with its field.
 type problems []error
 
 func (p *problems) add(field, format string, args ...any) {

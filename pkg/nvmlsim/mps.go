@@ -163,7 +163,7 @@ type MPSRegistration struct {
 	Name string
 	// Data is what the daemon says of itself.
 	Data []byte
-	// Running is false for one that has ended, in whichever way.
+	// Running is false if the daemon has ended or was killed.
 	Running bool
 }
 
@@ -177,8 +177,8 @@ func (s *Sim) RegisterMPSDaemon(name string, data []byte) (release func(), err e
 	if err != nil {
 		return nil, fmt.Errorf("register an MPS daemon: %w", err)
 	}
-	// A lock of the open file and not of the process: it can be asked for
-	// without being taken, and it goes when the process goes.
+	// A lock of the open file: it can be queried without taking it, and the kernel
+	// releases it when the process ends.
 	lock := unix.Flock_t{Type: unix.F_WRLCK}
 	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
 		_ = file.Close()
@@ -234,8 +234,8 @@ func (s *Sim) mpsRunning(name string) bool {
 	return err == nil && lock.Type != unix.F_UNLCK
 }
 
-// withoutDead gives the state without the servers of daemons that are gone: a
-// daemon that was killed could not take its server back.
+// withoutDead returns the state without the servers of daemons that have ended: a
+// killed daemon does not remove its server.
 func (s *Sim) withoutDead(st *State) *State {
 	dead := func(p Process) bool { return p.Daemon != "" && !s.mpsRunning(p.Daemon) }
 	for i := range st.GPUs {

@@ -62,7 +62,7 @@ var linkRemotes = map[gpu.LinkRemote]nvml.IntNvLinkDeviceType{
 	gpu.RemoteCPU:    nvml.NVLINK_DEVICE_TYPE_IBMNPU,
 }
 
-// profileSlices gives the compute slices of NVML's GPU instance profiles.
+// profileSlices holds the compute slices of NVML's GPU instance profiles.
 var profileSlices = map[int]int{
 	nvml.GPU_INSTANCE_PROFILE_1_SLICE:        1,
 	nvml.GPU_INSTANCE_PROFILE_2_SLICE:        2,
@@ -84,8 +84,8 @@ var profileSlices = map[int]int{
 	nvml.GPU_INSTANCE_PROFILE_3_SLICE_GFX:    3,
 }
 
-// computeProfiles gives the compute slices of NVML's compute instance
-// profiles, by profile number.
+// computeProfiles holds the compute slices of NVML's compute instance profiles by
+// profile number.
 var computeProfiles = []struct{ number, slices int }{
 	{nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE, 1},
 	{nvml.COMPUTE_INSTANCE_PROFILE_2_SLICE, 2},
@@ -96,8 +96,8 @@ var computeProfiles = []struct{ number, slices int }{
 	{nvml.COMPUTE_INSTANCE_PROFILE_6_SLICE, 6},
 }
 
-// libraryDirs gives the place of the driver's libraries on each platform. The
-// empty platform is the default one.
+// libraryDirs holds the directory of the driver's libraries on each platform. The
+// empty platform is the default.
 var libraryDirs = map[string]string{
 	"":        "usr/lib/x86_64-linux-gnu",
 	"x86_64":  "usr/lib/x86_64-linux-gnu",

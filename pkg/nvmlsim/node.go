@@ -150,7 +150,7 @@ func (s *spec) smallest() int {
 	return s.kind.Multiprocessors / s.kind.MIG.ComputeSlices
 }
 
-// derivedUUID gives the same UUID for the same parts.
+// derivedUUID returns the same UUID for the same parts.
 func derivedUUID(parts ...string) string {
 	sum := sha256.Sum256([]byte(fmt.Sprintf("%q", parts)))
 	return formatUUID([16]byte(sum[:16]), 5)

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # nvidia-smi of a simulated NVIDIA driver. It shows the GPUs and MIG devices whose
-# device nodes are below the root that this file is in: on the node all of them, in
-# a container those that it was given. Changes are made by gpu-sim, on the node only.
+# device nodes are below the root that this file is in: all of them on the node, and
+# the allocated ones in a container. For changes it calls gpu-sim, on the node only.
 sim='@SIM@'
 version='@VERSION@' cuda='@CUDA@'
 here="${0%/*}"
@@ -69,8 +69,8 @@ while [ $# -gt 0 ]; do
 	shift
 done
 
-# each calls a function for each visible GPU that was asked for. NVML numbers the
-# visible ones from 0.
+# each calls a function for each visible GPU that the arguments select. NVML numbers
+# the visible ones from 0.
 each() {
 	index=0 found=
 	while IFS='|' read -r minor uuid name bus total reserved capability serial mode pending compute persistence ecc eccpending numa cpus memorynuma; do
@@ -110,8 +110,7 @@ list_gpu() {
 	migs list_mig
 }
 
-# count_all counts the visible GPUs, whether asked for or not, and ends if none is
-# asked for.
+# count_all counts the visible GPUs, and ends if the arguments select none of them.
 count_gpu() { count=$((count + 1)); }
 count_all() {
 	each : || nothing
@@ -120,7 +119,7 @@ count_all() {
 	ids=$asked
 }
 
-# describe says what a field is called and gives its unit and value.
+# describe sets the unit and the value of a field. It fails if the field is unknown.
 describe() {
 	unit= value=
 	case "$1" in

@@ -14,9 +14,9 @@ import (
 // linkEnd is one end of an NVLink.
 type linkEnd struct{ gpu, link int }
 
-// linkEnds gives the ends of a link that lie on GPUs of this node: the given
-// one, and where it leads to a GPU the other. Of several links between two
-// GPUs, the first on one side is the first on the other.
+// linkEnds returns the ends of a link on GPUs of this node: the given end, and the
+// far end if that is a GPU. Several links between two GPUs have the same order on
+// both sides.
 func (n *node) linkEnds(index, link int) ([]linkEnd, error) {
 	s := n.gpus[index]
 	if link < 0 || link >= len(s.links) {

@@ -187,7 +187,7 @@ func describeProcesses(processes []Process) string {
 	return strings.Join(names, ", ")
 }
 
-// noInstance is what NVML gives for an instance ID that does not apply.
+// noInstance is NVML's value for an instance ID that does not apply.
 const noInstance = 0xFFFFFFFF
 
 // GetComputeRunningProcesses lists MPS servers and clients among the others, as

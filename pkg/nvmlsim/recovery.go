@@ -83,8 +83,8 @@ func outlivesReset(action gpu.RecoveryAction) bool {
 	}
 }
 
-// GetFieldValues answers the recovery action. Every field has a return code of
-// its own, and those that are not simulated are not supported.
+// GetFieldValues returns the recovery action. Each field has a return code of its
+// own. Other fields are not supported.
 func (d device) GetFieldValues(values []nvml.FieldValue) nvml.Return {
 	c, ret := d.enterGPU("DeviceGetFieldValues")
 	if ret != nvml.SUCCESS {

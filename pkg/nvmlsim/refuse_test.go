@@ -164,7 +164,7 @@ func TestNVMLRefuses(t *testing.T) {
 			place(t, d, oneG, 3, 1)
 			return createAt(t, d, threeG, 0, 4)
 		}, nvml.ERROR_INSUFFICIENT_RESOURCES},
-		{"the whole beside a part", "dgx-h100", func(t *testing.T, n node) nvml.Return {
+		{"the whole GPU with a partition", "dgx-h100", func(t *testing.T, n node) nvml.Return {
 			d := migOn(t, n.lib, 0)
 			place(t, d, oneG, 6, 1)
 			return createAt(t, d, sevenG, 0, 8)

@@ -18,18 +18,17 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Sim is a simulated node whose state lies in a directory:
+// Sim is a simulated node. Its state is in a directory:
 //
-//	<dir>/model.yaml   what it is made of; never changes
-//	<dir>/state.json   what it is doing; replaced with every change
-//	<dir>/lock         held by whoever changes it
+//	<dir>/model.yaml   the hardware; never changes
+//	<dir>/state.json   the current state; replaced with each change
+//	<dir>/lock         held by a process that changes the node
 //	<dir>/mps/         the MPS daemons that have run on it
-//	<dir>/root/        the root file system that goes with it
+//	<dir>/root/        the root file system of the node
 //
-// Any number of processes may have the same directory open. All methods are
-// safe for concurrent use. A process may change the node if it may write the
-// lock; to others every change is [gpu.ErrPermission], and through NVML
-// ERROR_NO_PERMISSION.
+// Any number of processes may have the same directory open. All methods are safe for
+// concurrent use. A process may change the node if it may write the lock. Otherwise
+// changes fail with [gpu.ErrPermission], and through NVML with ERROR_NO_PERMISSION.
 type Sim struct {
 	dir     string
 	node    *node
@@ -37,8 +36,8 @@ type Sim struct {
 	library *library
 }
 
-// Create makes a new node of the given model in dir, which is made if it does
-// not exist. It is [gpu.ErrInUse] where dir holds a node already.
+// Create creates a node of the given model in dir, and dir if it is missing. It
+// returns [gpu.ErrInUse] if dir has a node already.
 func Create(dir string, m *Model) (*Sim, error) {
 	if err := m.Validate(); err != nil {
 		return nil, fmt.Errorf("model %s: %w", m.Name, err)
@@ -76,7 +75,7 @@ func Create(dir string, m *Model) (*Sim, error) {
 	return s, nil
 }
 
-// Open opens the node in dir. It is [gpu.ErrNotFound] where there is none.
+// Open opens the node in dir. It returns [gpu.ErrNotFound] if there is none.
 func Open(dir string) (*Sim, error) {
 	if _, err := os.Stat(filepath.Join(dir, "state.json")); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w: it holds no simulated node; make one with gpu-sim create", dir, gpu.ErrNotFound)
@@ -92,11 +91,10 @@ func Open(dir string) (*Sim, error) {
 	return s, nil
 }
 
-// OpenOrCreate opens the node in dir, or makes one of the given model where
-// there is none. A node of another model is [gpu.ErrInUse]. The driver's
-// programs below [Sim.Root] call the gpu-sim that this process finds: the one
-// that the environment variable GPU_SIM names, the one beside the executable,
-// or the one on the path.
+// OpenOrCreate opens the node in dir, or creates one of the given model if there is
+// none. It returns [gpu.ErrInUse] if dir has a node of another model. The driver's
+// programs below [Sim.Root] call the gpu-sim that this process finds: the one in the
+// environment variable GPU_SIM, in the folder of the executable, or on the path.
 func OpenOrCreate(dir string, m *Model) (*Sim, error) {
 	s, err := Open(dir)
 	if errors.Is(err, gpu.ErrNotFound) {
@@ -137,22 +135,22 @@ func newSim(dir string, m *Model) *Sim {
 	return s
 }
 
-// NVML is the library as this process sees it. Like libnvidia-ml it has to be
-// initialised and counts how often; every call gives the same library.
+// NVML returns the library of this process, the same one for each call. Like
+// libnvidia-ml it must be initialised, and counts how often it was.
 func (s *Sim) NVML() nvml.Interface { return s.library }
 
-// Root is the path of the root file system that goes with the node: the
-// driver's files below usr, and dev, proc and sys.
+// Root returns the path of the node's root file system: the driver's files below usr,
+// and dev, proc and sys.
 func (s *Sim) Root() string { return filepath.Join(s.dir, "root") }
 
-// Model is the model of the node. It must not be modified.
+// Model returns the model of the node. Callers must not modify it.
 func (s *Sim) Model() *Model { return s.node.model }
 
-// State is the state of the node now. It must not be modified.
+// State returns the current state of the node. Callers must not modify it.
 func (s *Sim) State() (*State, error) { return s.load() }
 
-// FindGPU gives the index of the GPU that ref names: an index, a PCI address
-// or a UUID. It is [gpu.ErrNotFound] for a GPU that the node does not have.
+// FindGPU returns the index of the GPU with the given index, PCI address or UUID. It
+// returns [gpu.ErrNotFound] if the node has no such GPU.
 func (s *Sim) FindGPU(ref string) (int, error) {
 	if i, err := strconv.Atoi(ref); err == nil && i >= 0 && i < len(s.node.gpus) {
 		return i, nil

@@ -53,7 +53,7 @@ func another(t testing.TB, s *Sim) (*Sim, nvml.Interface) {
 	return other, initialised(t, other)
 }
 
-// gpuHandle gives the handle of a GPU by its index.
+// gpuHandle returns the handle of a GPU by its index.
 func gpuHandle(t testing.TB, lib nvml.Interface, index int) nvml.Device {
 	t.Helper()
 	d, ret := lib.DeviceGetHandleByIndex(index)

@@ -53,7 +53,7 @@ type GPUState struct {
 	TimeSlice string `json:"timeSlice,omitempty"`
 	// Lost says that the GPU fell off the bus.
 	Lost bool `json:"lost,omitempty"`
-	// Recovery is the action that the driver asks for; empty for none.
+	// Recovery is the action that the driver requests; empty for none.
 	Recovery gpu.RecoveryAction `json:"recovery,omitempty"`
 	// Fabric is the state of the registration with the NVSwitch fabric if it is
 	// not completed, Clique the clique if it is not the model's.
@@ -75,7 +75,7 @@ type Instance struct {
 	// Profile is NVML's profile number, Start the first memory slice.
 	Profile int `json:"profile"`
 	Start   int `json:"start"`
-	// Serial tells this instance from an earlier one with the same ID.
+	// Serial distinguishes this instance from an earlier one with the same ID.
 	Serial  uint64            `json:"serial"`
 	Compute []ComputeInstance `json:"compute,omitempty"`
 }
@@ -101,7 +101,7 @@ type Process struct {
 	// Daemon is the MPS daemon whose server or client the process is, and with
 	// which it ends; empty for other processes.
 	Daemon string `json:"daemon,omitempty"`
-	// MPSClient tells the clients of a daemon from its server.
+	// MPSClient is true for a client of a daemon, and false for its server.
 	MPSClient bool `json:"mpsClient,omitempty"`
 }
 
@@ -114,7 +114,7 @@ type Event struct {
 	Data uint64 `json:"data"`
 }
 
-// keptEvents bounds the state; NVML's own queue is bounded as well.
+// keptEvents limits the size of the state. NVML's own queue has a limit too.
 const keptEvents = 256
 
 // bootState is the state right after the machine has come up, given what
@@ -135,8 +135,8 @@ func bootState(n *node, previous *State) *State {
 			g.ComputeMode = string(gpu.ComputeModeDefault)
 		}
 		if previous != nil {
-			// ECC mode lies in the board's InfoROM, and on Ampere so does
-			// the MIG mode.
+			// The board's InfoROM keeps the ECC mode, and on Ampere also the
+			// MIG mode.
 			g.ECC = previous.GPUs[i].ECCPending
 			if s.kind.MIG != nil && s.kind.MIG.NeedsReset {
 				g.MIGMode = previous.GPUs[i].MIGPending
@@ -172,8 +172,8 @@ type snapshot struct {
 
 func (s *Sim) stateFile() string { return filepath.Join(s.dir, "state.json") }
 
-// load gives the state as it is now. It costs one stat while nothing changes.
-// The result is shared: nobody may modify it.
+// load returns the current state. If nothing has changed it takes one stat. Callers
+// must not modify the result, which is shared.
 func (s *Sim) load() (*State, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(s.stateFile(), &stat); err != nil {

@@ -150,8 +150,8 @@ func (t tree) link(relative, target string) error {
 	return os.Symlink(target, t.path(relative))
 }
 
-// device makes a character device node. A process that may not make one makes
-// an empty file instead, for what only looks at names.
+// device creates a character device node. A process that may not create one creates
+// an empty file instead, which is enough for programs that only list names.
 func (t tree) device(relative string, major, minor int) error {
 	if err := t.mkdir(filepath.Dir(relative)); err != nil {
 		return err

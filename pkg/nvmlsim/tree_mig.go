@@ -31,8 +31,8 @@ func computeCap(gpuMinor, instance, compute int) int {
 	return instanceCap(gpuMinor, instance) + 1 + compute
 }
 
-// capabilities makes what is there whether or not a GPU is partitioned: the
-// table of all minors, and the capabilities to configure and to monitor.
+// capabilities creates the files that do not depend on partitions: the table of all
+// minors, and the capabilities to configure and to monitor.
 func (t tree) capabilities() error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "config %d\nmonitor %d\n", capConfig, capMonitor)
@@ -98,7 +98,7 @@ func (t tree) syncMIG(s *spec, before, after []Instance) error {
 
 func capNode(minor int) string { return fmt.Sprintf("dev/nvidia-caps/nvidia-cap%d", minor) }
 
-// migMinors gives the minor of every capability, by its path below the GPU's.
+// migMinors returns the minor of each capability by its path below the GPU's.
 func migMinors(s *spec, instances []Instance) map[string]int {
 	minors := map[string]int{}
 	for _, in := range instances {

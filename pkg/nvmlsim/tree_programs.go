@@ -17,12 +17,12 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// The driver's programs stand in the tree as scripts, because the tree is made by
-// processes that are not gpu-sim and containers are given the programs without
-// gpu-sim and without the node's state.
+// The driver's programs in the tree are scripts, because other processes than gpu-sim
+// create the tree, and containers get the programs without gpu-sim and the state of
+// the node.
 
-// programs are the driver's programs that gpu-sim stands in for, by the name
-// of its command.
+// programs lists the driver's programs that gpu-sim simulates. Its commands have the
+// same names.
 var programs = []string{"nvidia-cuda-mps-control", "nvidia-smi"}
 
 // mpsControl is a script; its arguments are the path of gpu-sim and the driver's
@@ -37,8 +37,8 @@ echo "simulated NVIDIA driver %[2]s: use gpu-sim show on the host"
 exit 1
 `
 
-// smiScript has the node's GPUs and MIG devices written into it, and shows those
-// whose device nodes it finds. Its output hides other GPUs, its text does not.
+// smiScript contains the node's GPUs and MIG devices and prints the ones whose device
+// nodes exist. Its output hides other GPUs; the text of the script does not.
 //
 //go:embed nvidia-smi.sh
 var smiScript string
@@ -184,16 +184,16 @@ func (t tree) replaceProgram(path, content string) error {
 	return nil
 }
 
-// findGPUSim looks for gpu-sim where GPU_SIM says, beside this executable, and
-// on the path. It is empty where there is none.
+// findGPUSim returns the path of gpu-sim from GPU_SIM, in the folder of this
+// executable or on the path, or "" if there is none.
 func findGPUSim() string {
 	if path := os.Getenv("GPU_SIM"); path != "" {
 		return path
 	}
 	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), "gpu-sim")
-		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
-			return beside
+		sibling := filepath.Join(filepath.Dir(self), "gpu-sim")
+		if info, err := os.Stat(sibling); err == nil && info.Mode().IsRegular() {
+			return sibling
 		}
 	}
 	path, err := exec.LookPath("gpu-sim")

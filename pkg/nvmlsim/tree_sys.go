@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// sys makes the part of sysfs that tells where GPUs, CPUs and memory are.
+// sys creates the part of sysfs with the locality of GPUs, CPUs and memory.
 func (t tree) sys() error {
 	if err := t.write("sys/module/nvidia/version", t.node.model.DriverVersion+"\n"); err != nil {
 		return err
@@ -105,8 +105,8 @@ func (t tree) sysNUMA() error {
 	return nil
 }
 
-// sysCPUs makes the CPUs of one NUMA node. Nothing here tells one of them from
-// the next, so they share a directory.
+// sysCPUs creates the CPUs of one NUMA node. Their files are the same, so they share a
+// directory.
 func (t tree) sysCPUs(node, socket int, cpus []int) error {
 	const dir = "sys/devices/system/cpu"
 	shared := fmt.Sprintf("of-node%d", node)
@@ -124,8 +124,8 @@ func (t tree) sysCPUs(node, socket int, cpus []int) error {
 	return nil
 }
 
-// distances gives the row of one NUMA node in the firmware's distance table:
-// near is the own socket, far another, and farthest the memory of GPUs.
+// distances returns the row of one NUMA node in the firmware's distance table: nodes
+// of the same socket are near, another socket is far, and GPU memory is farthest.
 func distances(nodes []NUMANode, from int) string {
 	row := make([]string, len(nodes))
 	for to, n := range nodes {

@@ -101,7 +101,7 @@ func TestDeviceNodesHaveTheNumbersOfTheDriver(t *testing.T) {
 	}
 }
 
-func TestMIGMinorsAreThoseOfTheDriver(t *testing.T) {
+func TestMIGMinorsMatchTheDriver(t *testing.T) {
 	s, _ := newTestSim(t, "dgx-h100")
 	data, err := os.ReadFile(filepath.Join(s.Root(), "proc/driver/nvidia-caps/mig-minors"))
 	if err != nil {
@@ -197,7 +197,7 @@ func TestContainerToolkitFindsTheDriver(t *testing.T) {
 			for _, n := range device[0].ContainerEdits.DeviceNodes {
 				nodes = append(nodes, n.Path)
 			}
-			// The toolkit looks for character devices only.
+			// The toolkit finds character devices only.
 			var want []string
 			if s.tree().realDevices() {
 				want = []string{"/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia0", "/dev/nvidiactl"}

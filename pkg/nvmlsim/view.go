@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// View is a node as people and scripts look at it: model and state in one.
+// View is the model and the state of a node, for output.
 type View struct {
 	Model         string `json:"model"`
 	DriverVersion string `json:"driverVersion"`
@@ -47,7 +47,7 @@ type GPUView struct {
 	ECC         *bool  `json:"ecc,omitempty"`
 	ECCErrors   uint64 `json:"eccErrors,omitempty"`
 	Persistence *bool  `json:"persistence,omitempty"`
-	// Recovery is the action that the driver asks for; empty for none.
+	// Recovery is the action that the driver requests; empty for none.
 	Recovery string `json:"recovery,omitempty"`
 	// Fabric is the state of the registration with the NVSwitch fabric, Clique
 	// the clique; empty without a fabric.
@@ -84,7 +84,7 @@ type EventView struct {
 	XID  uint64 `json:"xid,omitempty"`
 }
 
-// View looks at the node.
+// View returns a view of the node.
 func (s *Sim) View() (View, error) {
 	st, err := s.load()
 	if err != nil {

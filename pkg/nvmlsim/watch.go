@@ -12,9 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch tells when the state of a node changes, whichever process changes it.
-// It costs nothing while nothing happens. A change between the making of the
-// watch and a wait is not missed.
+// watch waits until any process changes the state of a node. It does not poll. It
+// does not miss a change between its creation and a wait.
 type watch struct{ file *os.File }
 
 func newWatch(dir string) (*watch, error) {
@@ -37,7 +36,7 @@ func (w *watch) wait(deadline time.Time) (bool, error) {
 	if err := w.file.SetReadDeadline(deadline); err != nil {
 		return false, err
 	}
-	// Several events at once: one read takes what there is.
+	// One read returns all events so far.
 	var buffer [4096]byte
 	switch _, err := w.file.Read(buffer[:]); {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -50,8 +49,8 @@ func (w *watch) wait(deadline time.Time) (bool, error) {
 
 func (w *watch) close() { _ = w.file.Close() }
 
-// bell is a watch for many that wait, as of a process's event sets: the kernel
-// gives a user a hundred or so watches.
+// bell is a watch for many waiters, such as the event sets of a process. The kernel
+// limits the watches of a user to about a hundred.
 type bell struct {
 	dir string
 
@@ -92,7 +91,7 @@ func (b *bell) next() <-chan struct{} {
 	return b.rung
 }
 
-// ring tells of changes until the watch is closed.
+// ring wakes the waiters for each change until the watch is closed.
 func (b *bell) ring(w *watch) {
 	for {
 		if _, err := w.wait(time.Time{}); err != nil {

@@ -15,7 +15,7 @@ type client struct {
 	user  user
 	asked Request
 	own   Limits
-	// replies that nobody waits for, in the order of the events.
+	// replies holds the replies without a request, in the order of the events.
 	replies chan Reply
 
 	// What follows is guarded by the daemon's lock.
@@ -174,7 +174,7 @@ func (d *Daemon) wait(c *client, s *server) {
 	}
 }
 
-// admitPending gives those that wait their turn after a server's end.
+// admitPending connects the waiting clients after the end of a server.
 func (d *Daemon) admitPending() {
 	pending := d.pending
 	d.pending = nil
@@ -195,7 +195,7 @@ func (c *client) refuse(e *Error) {
 	c.replies <- Reply{Error: e}
 }
 
-// end ends clients of a server. They hear of it when it stands in the record.
+// end ends clients of a server. It updates the record before it replies to them.
 func (d *Daemon) end(e *Error, clients ...*client) {
 	for _, c := range clients {
 		c.ended = e.Error()

@@ -30,13 +30,14 @@ func (d *Daemon) serveCommands(p *peer, u user, first Request) {
 	}
 }
 
-// command runs one command. What is wrong with it is part of the output.
+// command runs one command. The output contains its errors.
 func (d *Daemon) command(words []string) (output string, quit bool) {
 	if len(words) == 0 {
 		return "", false
 	}
 	name, args := words[0], words[1:]
-	// quit may be told how long to wait for the servers; these end at once.
+	// quit accepts a time to wait for the servers, which is ignored: they end at
+	// once.
 	if name == "quit" {
 		return "", true
 	}

@@ -53,7 +53,7 @@ type Options struct {
 	ActiveThreadPercentage, PinnedDeviceMemLimit string
 	// MultiUser lets clients of all users share one server.
 	MultiUser bool
-	// Log is written to beside control.log.
+	// Log receives the same lines as control.log.
 	Log io.Writer
 	// Faults lets the server that runs fail as a fatal exception of a client
 	// does, with each value; nil for none.
@@ -89,9 +89,9 @@ type Daemon struct {
 	record   Record // without the server that runs
 }
 
-// Run is a daemon until ctx ends or it is told to quit. It is [gpu.ErrInUse]
-// where one runs in the pipe directory already, and [gpu.ErrInvalid] for
-// options that cannot work. ready is called once, when commands are answered.
+// Run runs a daemon until ctx ends or a command stops it. It returns [gpu.ErrInUse] if
+// a daemon runs in the pipe directory already, and [gpu.ErrInvalid] if the options are
+// not valid. It calls ready once, when it accepts commands.
 func Run(ctx context.Context, sim *nvmlsim.Sim, o Options, ready func()) error {
 	pipe, err := filepath.Abs(o.PipeDirectory)
 	if err != nil {
@@ -204,7 +204,7 @@ func (d *Daemon) followFaults(ctx context.Context) {
 	}
 }
 
-// serve talks to whoever has connected.
+// serve handles a connection of a client or a command line.
 func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn) {
 	p := newPeer(conn)
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
@@ -261,7 +261,7 @@ func (d *Daemon) save() {
 	}
 }
 
-// nameOf gives the name of the daemon in a pipe directory.
+// nameOf returns the name of the daemon in a pipe directory.
 func nameOf(pipe string) string {
 	sum := sha256.Sum256([]byte(pipe))
 	return hex.EncodeToString(sum[:8])

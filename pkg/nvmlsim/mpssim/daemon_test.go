@@ -81,7 +81,7 @@ func TestAServerDoesNotStartWhileItsGPUIsNotInTheFabric(t *testing.T) {
 
 func TestAnotherUserWaitsForTheServerOfTheFirst(t *testing.T) {
 	if os.Getuid() != 0 {
-		// The daemon of another user serves nobody else.
+		// A daemon serves only its own user, unless that is root.
 		w := newWorld(t, "t4", "0").start()
 		if got := w.connect(user{pid: 1, uid: os.Getuid() + 1}, "", "").read(); errorOf(got) != errConnectionFailed {
 			t.Errorf("got %+v", got)
@@ -93,11 +93,11 @@ func TestAnotherUserWaitsForTheServerOfTheFirst(t *testing.T) {
 	w.command("set_default_active_thread_percentage 20")
 	second := w.connect(user{pid: 2, uid: 2000}, "", "")
 	if got := second.read(); !strings.Contains(got.Waiting, "user 1000") {
-		t.Errorf("the second is told %+v", got)
+		t.Errorf("the second gets %+v", got)
 	}
 	third := w.connect(user{pid: 3, uid: 2000}, "", "")
 	if got := third.read(); got.Waiting == "" {
-		t.Errorf("the third is told %+v", got)
+		t.Errorf("the third gets %+v", got)
 	}
 	first.leave()
 	next := second.attach(second.read())
@@ -190,10 +190,10 @@ func TestComputeModesAdmitOrRefuseTheServer(t *testing.T) {
 		other  bool
 		refuse bool
 	}{
-		"default beside another process":   {gpu.ComputeModeDefault, true, false},
-		"exclusive":                        {gpu.ComputeModeExclusiveProcess, false, false},
-		"exclusive beside another process": {gpu.ComputeModeExclusiveProcess, true, true},
-		"prohibited":                       {gpu.ComputeModeProhibited, false, true},
+		"default with another process":   {gpu.ComputeModeDefault, true, false},
+		"exclusive":                      {gpu.ComputeModeExclusiveProcess, false, false},
+		"exclusive with another process": {gpu.ComputeModeExclusiveProcess, true, true},
+		"prohibited":                     {gpu.ComputeModeProhibited, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "t4", "0").start()
@@ -251,7 +251,7 @@ func TestAServerInAnExclusiveComputeModeHasSeveralClients(t *testing.T) {
 	w.join(user{pid: 1000, uid: os.Getuid()}, "", "")
 	w.join(user{pid: 1001, uid: os.Getuid()}, "", "")
 	if err := w.sim.AddProcess(0, nvmlsim.Process{PID: 1002}); !errors.Is(err, gpu.ErrInUse) {
-		t.Errorf("a process beside the server: %v, want %v", err, gpu.ErrInUse)
+		t.Errorf("a second process: %v, want %v", err, gpu.ErrInUse)
 	}
 }
 
@@ -262,7 +262,7 @@ func TestAKilledServerTakesItsClientsAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := c.read(); errorOf(got) != errRPCFailure {
-		t.Errorf("the client is told %+v", got)
+		t.Errorf("the client gets %+v", got)
 	}
 	if _, next := w.join(me(), "", ""); next.Server == granted.Server {
 		t.Error("the next client has the same server")
@@ -283,10 +283,10 @@ func TestAFatalExceptionHitsAllClientsUntilTheyHaveGone(t *testing.T) {
 	w.faults <- syscall.SIGUSR1
 	for _, c := range []*mpsClient{first, second} {
 		if got := c.read(); errorOf(got) != errLaunchFailed {
-			t.Errorf("a client is told %+v", got)
+			t.Errorf("a client gets %+v", got)
 		}
 		if got := c.ask(Request{Op: opAlloc, Bytes: 1}); errorOf(got) != errLaunchFailed {
-			t.Errorf("an allocation gives %+v", got)
+			t.Errorf("an allocation returns %+v", got)
 		}
 	}
 	if got := w.command(status); got != "FAULT" {
@@ -314,7 +314,7 @@ func TestAClientIsTerminated(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	if got := c.read(); errorOf(got) != errClientTerminated {
-		t.Errorf("it is told %+v", got)
+		t.Errorf("it gets %+v", got)
 	}
 	if got := w.command("get_client_list " + server); got != "" {
 		t.Errorf("clients %q", got)
@@ -414,7 +414,7 @@ func TestWhatKeepsADaemonFromComingUp(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a fault strikes as often as it was told to", func(t *testing.T) {
+	t.Run("a fault strikes as often as requested", func(t *testing.T) {
 		w := newWorld(t, "t4", "0")
 		if err := w.sim.FailMPSStarts(1); err != nil {
 			t.Fatal(err)

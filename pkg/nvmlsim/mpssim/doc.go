@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mpssim stands in for NVIDIA's MPS control daemon on a simulated node:
-// a [Daemon] takes the real one's commands and environment, starts a server
-// for its clients and holds them to their limits.
+// Package mpssim simulates NVIDIA's MPS control daemon on a simulated node. A [Daemon]
+// accepts the commands and the environment of the real one, starts a server for its
+// clients and enforces their limits.
 //
-// As with the real one, defaults are for servers that start later, settings of
-// a server for clients that connect later, a client's own limits only tighten
-// its server's, and a client of another user waits until the server of the
-// first has lost its clients, unless the daemon runs in multi-user mode. A server
-// that does not start, such as one whose user cannot get to the pipe directory, is
-// a connection that fails to its client. The server is a process of its GPUs or
-// MIG devices from its start to its end.
+// The behaviour of the real daemon is simulated:
 //
-// Beside what the real one logs, the daemon keeps a [Record] of its settings
-// and clients in the log directory.
+//   - Defaults apply to servers that start later, and settings of a server to clients
+//     that connect later.
+//   - A client's own limits can only be tighter than its server's.
+//   - A client of another user waits until the server of the first user has no
+//     clients, unless the daemon runs in multi-user mode.
+//   - If a server cannot start, for example because its user has no access to the pipe
+//     directory, the connection of its client fails.
+//   - The server is a process of its GPUs or MIG devices from its start to its end.
+//
+// In addition, the daemon keeps a [Record] of its settings and clients in the log
+// directory.
 //
 // # Protocol
 //
@@ -26,9 +29,9 @@
 //	> {"op":"command","command":"get_server_list"}
 //	< {"output":"4711\n"}
 //
-// A client sends the limits of its environment as they stand there. Its user
-// and PID are those of the socket's peer. It must find the server's file in
-// its /dev/shm and send what that file holds, which shows that both share it:
+// A client sends the limits of its environment unchanged. The daemon reads its user
+// and PID from the socket. The client must read the server's file in its /dev/shm and
+// send the content, which proves that both share that directory:
 //
 //	> {"op":"connect","activeThreadPercentage":"25","pinnedDeviceMemLimit":"0=20480M"}
 //	< {"waiting":"server 4711 of user 0 has clients"}          (only if it has to wait)
@@ -41,10 +44,9 @@
 //	< {"usedBytes":0}
 //
 // A refusal is {"error":{"name":"OUT_OF_MEMORY","code":2,"message":"…"}}, with
-// the name and number of CUDA's driver API. The daemon sends one without being
-// asked when it ends a client, and closes the connection then. A client ends
-// by closing it.
+// the name and number of CUDA's driver API. The daemon also sends one when it ends a
+// client, and then closes the connection. A client ends by closing the connection.
 //
-// Out of scope: computing anything, MPS v3 (named servers and namespaces),
+// Out of scope: computing, MPS v3 (named servers and namespaces),
 // static partitioning, client priorities.
 package mpssim

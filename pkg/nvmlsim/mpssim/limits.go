@@ -39,8 +39,8 @@ func (l *Limits) setMemory(device string, bytes uint64) {
 	l.DeviceMemory = append(l.DeviceMemory, DeviceLimit{Device: device, Bytes: bytes})
 }
 
-// memory gives the limit that was set for an identifier: ordinals and UUIDs
-// are not translated into each other.
+// memory returns the limit that was set for an identifier. It does not translate
+// between ordinals and UUIDs.
 func (l Limits) memory(device string) (uint64, bool) {
 	i := slices.IndexFunc(l.DeviceMemory, func(d DeviceLimit) bool { return d.Device == device })
 	if i < 0 {
@@ -49,8 +49,8 @@ func (l Limits) memory(device string) (uint64, bool) {
 	return l.DeviceMemory[i].Bytes, true
 }
 
-// of gives the limit of a device: of those for its ordinal and its UUID the
-// one that was set last. 0 is none.
+// of returns the limit of a device: the one that was set last for its ordinal or its
+// UUID, or 0 for none.
 func (l Limits) of(ordinal int, uuid string) uint64 {
 	var bytes uint64
 	for _, d := range l.DeviceMemory {

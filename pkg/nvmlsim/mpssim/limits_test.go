@@ -96,7 +96,7 @@ func TestOfTwoNamesOfADeviceTheLastSetCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	uuid := devices[0].UUID
-	w.command("set_default_device_pinned_mem_limit 0 1G", "set_default_device_pinned_mem_limit "+uuid+" 2G", "set_default_device_pinned_mem_limit GPU-nobody 3G")
+	w.command("set_default_device_pinned_mem_limit 0 1G", "set_default_device_pinned_mem_limit "+uuid+" 2G", "set_default_device_pinned_mem_limit GPU-other 3G")
 	if _, got := w.join(me(), "", ""); got.Devices[0].LimitBytes != 2<<30 || got.Devices[0].UUID != uuid {
 		t.Errorf("got %+v", got)
 	}
@@ -196,7 +196,7 @@ func TestBeforeVoltaAFatalExceptionEndsTheServer(t *testing.T) {
 	w.faults <- syscall.SIGUSR1
 	for _, want := range []string{errLaunchFailed, errRPCFailure} {
 		if got := c.read(); errorOf(got) != want {
-			t.Errorf("its client is told %+v, want %s", got, want)
+			t.Errorf("its client gets %+v, want %s", got, want)
 		}
 	}
 	if _, next := w.join(me(), "", ""); next.Server == granted.Server {

@@ -17,12 +17,12 @@ import (
 type Listed struct {
 	Registration
 	Running bool `json:"running"`
-	// Record is nil where the log directory is gone.
+	// Record is nil if the log directory does not exist any more.
 	Record *Record `json:"record,omitempty"`
 }
 
-// List gives the daemons of a node, those that have ended among them, in the
-// order of their pipe directories.
+// List returns the daemons of a node, also the ones that have ended, ordered by pipe
+// directory.
 func List(sim *nvmlsim.Sim) ([]Listed, error) {
 	registrations, err := sim.MPSDaemons()
 	if err != nil {

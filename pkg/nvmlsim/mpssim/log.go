@@ -14,14 +14,14 @@ import (
 // logs are the files of the log directory, in the real daemon's form.
 type logs struct {
 	controlFile, serverFile *os.File
-	beside                  io.Writer
+	tee                     io.Writer
 }
 
-func (l *logs) open(dir string, beside io.Writer) error {
+func (l *logs) open(dir string, tee io.Writer) error {
 	var errs [2]error
 	l.controlFile, errs[0] = openLog(filepath.Join(dir, "control.log"))
 	l.serverFile, errs[1] = openLog(filepath.Join(dir, "server.log"))
-	l.beside = beside
+	l.tee = tee
 	return errors.Join(errs[:]...)
 }
 
@@ -38,8 +38,8 @@ func (l *logs) control(pid int, format string, args ...any) {
 	line := logLine("Control", pid, format, args)
 	// A log that cannot be written is not worth failing for.
 	_, _ = io.WriteString(l.controlFile, line)
-	if l.beside != nil {
-		_, _ = io.WriteString(l.beside, line)
+	if l.tee != nil {
+		_, _ = io.WriteString(l.tee, line)
 	}
 }
 

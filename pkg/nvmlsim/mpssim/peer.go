@@ -28,8 +28,8 @@ func (p *peer) read() (Request, error) {
 
 func (p *peer) write(r Reply) error { return p.encoder.Encode(r) }
 
-// flush writes what there is to say to a peer that has stopped talking. It may
-// have gone.
+// flush writes the remaining replies to a peer that sends no more requests. The peer
+// may have closed the connection.
 func (p *peer) flush(replies <-chan Reply) {
 	for {
 		select {

@@ -10,10 +10,10 @@ import (
 	"syscall"
 )
 
-// reach is [fs.ErrPermission] where a process of a user does not get to what is in
-// a folder, as its server must: it opens the log and the socket of the pipe
-// directory under its client's user, and ends where it may not. Groups do not
-// count: which ones a server has is not documented.
+// reach returns [fs.ErrPermission] if a user's processes cannot open the files in a
+// folder. A server opens the log and the socket of the pipe directory as its client's
+// user, and ends if it may not. Groups are ignored, because the groups of a server are
+// not documented.
 func reach(uid int, folder string) error {
 	if uid == 0 {
 		return nil

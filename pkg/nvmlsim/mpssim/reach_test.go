@@ -22,7 +22,7 @@ func TestAServerNeedsAPipeDirectoryThatItsUserCanReach(t *testing.T) {
 		uid       int
 		refuse    bool
 	}{
-		"a folder that everybody can pass":             {mode: 0o711, uid: 1000},
+		"a folder with mode 0711":                      {mode: 0o711, uid: 1000},
 		"root's own folder":                            {mode: 0o700, uid: 1000, refuse: true},
 		"root's own folder, for root":                  {mode: 0o700, uid: 0},
 		"root's own folder, with one server of root's": {mode: 0o700, uid: 1000, multiUser: true},
@@ -53,7 +53,7 @@ func TestAServerNeedsAPipeDirectoryThatItsUserCanReach(t *testing.T) {
 			if got := w.command("get_server_list"); got != "" {
 				t.Errorf("there is a server: %s", got)
 			}
-			// Nobody else is kept from a server.
+			// Other users still get a server.
 			if got := w.connect(me(), "", "").read(); got.Server == 0 {
 				t.Errorf("root gets %+v, want a server", got)
 			}

@@ -17,8 +17,9 @@ import (
 // RecordName is the file of the [Record] in the log directory.
 const RecordName = "record.json"
 
-// Record is what a daemon was told and what its clients asked for and got. It
-// is replaced as a whole with every change, and goes on over restarts.
+// Record holds the settings of a daemon and the requested and actual limits of its
+// clients. The daemon replaces it as a whole with each change, and continues it after
+// a restart.
 type Record struct {
 	// PID of the daemon; Starts counts the daemons that have kept the record.
 	PID    int `json:"pid"`
@@ -28,7 +29,7 @@ type Record struct {
 	MultiUser bool     `json:"multiUser,omitempty"`
 	// Defaults for the next server.
 	Defaults Limits `json:"defaults"`
-	// Servers in the order of their start; those that have ended among them.
+	// Servers in the order of their start, also the ones that have ended.
 	Servers []ServerRecord `json:"servers,omitempty"`
 	// Refused clients, oldest first.
 	Refused []Refusal `json:"refused,omitempty"`
@@ -49,7 +50,7 @@ type ServerRecord struct {
 type ClientRecord struct {
 	PID int `json:"pid"`
 	UID int `json:"uid"`
-	// AskedThreadPercentage and AskedMemoryLimit are what stood in its
+	// AskedThreadPercentage and AskedMemoryLimit are the limits in the client's
 	// environment.
 	AskedThreadPercentage string `json:"askedThreadPercentage,omitempty"`
 	AskedMemoryLimit      string `json:"askedMemoryLimit,omitempty"`

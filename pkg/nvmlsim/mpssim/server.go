@@ -27,11 +27,11 @@ const (
 	fault  = "FAULT"
 )
 
-// What MPS itself takes of each device: the server, and the context of every
-// client. The figures are of the order that nvidia-smi shows. NVIDIA documents
-// that a client's limit counts CUDA's internal allocations and not which of
-// them; here a context comes on top of the limit, the worse case for whoever
-// adds up shares.
+// The memory that MPS itself uses on each device: for the server, and for the context
+// of each client. The figures have the same magnitude as in nvidia-smi. NVIDIA
+// documents that a client's limit includes CUDA's internal allocations, but not which
+// of them. The simulator does not count a context against the limit, which is the
+// worse case for a sum of shares.
 const (
 	serverBytes  = 30 << 20
 	contextBytes = 256 << 20
@@ -41,8 +41,8 @@ const (
 // brought the limits.
 const clientsBeforeVolta = 16
 
-// server is an MPS server. Its process computes nothing: it gives the server a
-// PID that others can see and kill.
+// server is an MPS server. Its process does not compute. It only provides a PID that
+// other processes can see and kill.
 type server struct {
 	pid, uid int
 	status   string
@@ -53,7 +53,7 @@ type server struct {
 	stopping bool
 	// shm is the server's file in /dev/shm, token what it holds.
 	shm, token string
-	// clients in the order in which they came; those that left among them.
+	// clients in the order of their connection, also the ones that have ended.
 	clients []*client
 }
 
@@ -143,7 +143,7 @@ func (d *Daemon) uuids() []string {
 	return uuids
 }
 
-// hold tells the simulated GPUs what a server and its clients take of them.
+// hold records the memory of a server and its clients on the simulated GPUs.
 func (d *Daemon) hold(s *server) error {
 	held := nvmlsim.MPSServer{PID: s.pid, Daemon: d.name, Memory: map[string]uint64{}}
 	clients := map[int]map[string]uint64{}
@@ -234,8 +234,8 @@ func beforeVolta(d nvmlsim.ComputeDevice) bool {
 	return !gpu.GPU{ComputeCapability: d.ComputeCapability}.MPSLimits()
 }
 
-// ofOneKind are the devices that a server uses: where one of them is Volta or
-// newer, none that is older.
+// ofOneKind returns the devices that a server uses. If one of them is Volta or newer,
+// the server does not use older ones.
 func ofOneKind(devices []nvmlsim.ComputeDevice) []nvmlsim.ComputeDevice {
 	if newer := slices.DeleteFunc(slices.Clone(devices), beforeVolta); len(newer) > 0 {
 		return newer

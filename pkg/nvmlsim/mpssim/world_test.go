@@ -94,7 +94,7 @@ func (w *world) start() *world {
 
 func me() user { return user{pid: os.Getpid(), uid: os.Getuid()} }
 
-// command runs commands and gives what they print.
+// command runs commands and returns their output.
 func (w *world) command(commands ...string) string {
 	w.t.Helper()
 	w.users <- me()
