@@ -79,7 +79,7 @@ func observable(t *testing.T, m *nvmlsim.Model) observed {
 	return o
 }
 
-// expand gives one line for each link.
+// expand returns one line for each link.
 func expand(t *testing.T, runs []nvmlsim.Links) []string {
 	t.Helper()
 	lines := []string{}

@@ -20,10 +20,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// capture describes a machine as a model of the simulator, from the snapshot
-// and from what only a simulator needs to know. What cannot be read is left
-// out: UUIDs and serial numbers on purpose, and whether a change of the MIG
-// mode needs a reset is told by the architecture.
+// capture returns the machine as a model of the simulator, from the snapshot and from
+// facts that only the simulator needs. It omits facts that cannot be read, and UUIDs
+// and serial numbers on purpose. The architecture decides whether a change of the MIG
+// mode needs a reset.
 func (m *machine) capture(name string, node gpu.Node) (*nvmlsim.Model, error) {
 	model := &nvmlsim.Model{
 		Name:          name,
@@ -82,7 +82,7 @@ func addKind(kinds map[string]nvmlsim.Kind, kind nvmlsim.Kind) string {
 	}
 }
 
-// slug makes a name out of a product's: "NVIDIA H100 80GB HBM3" gives
+// slug converts the name of a product: "NVIDIA H100 80GB HBM3" becomes
 // "h100-80gb-hbm3".
 func slug(product string) string {
 	s := strings.ToLower(product)
@@ -245,8 +245,8 @@ func (r rawGPU) kind() nvmlsim.Kind {
 	return kind
 }
 
-// mig describes the MIG table. A GPU that tells no placements, which takes
-// root, cannot be described.
+// mig returns the MIG table. It returns nil if NVML reports no placements, as for a
+// process that is not root.
 func (r rawGPU) mig() *nvmlsim.MIG {
 	if !r.gpu.MIG.Capable {
 		return nil
@@ -285,8 +285,8 @@ func (r rawGPU) mig() *nvmlsim.MIG {
 	return mig
 }
 
-// fabric differs from a snapshot's in that the fabric of one machine's own
-// switches, which has no cluster, is described as well.
+// fabric returns the GPU's fabric. Unlike a snapshot, it also returns the fabric of a
+// single machine, which has no cluster UUID.
 func (r rawGPU) fabric() *nvmlsim.Fabric {
 	if !r.has("nvmlDeviceGetGpuFabricInfo") {
 		return nil

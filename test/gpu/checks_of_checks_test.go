@@ -44,8 +44,8 @@ func TestAMIGTableThatIsNotThereDoesNotPass(t *testing.T) {
 		problems, unchecked string
 	}{
 		"a GPU without MIG":              {gpu.GPU{}, "", "cannot be partitioned"},
-		"no profiles while MIG is off":   {partitionable, "", "tells no profiles"},
-		"no profiles while MIG is on":    {on, "tells no profiles", ""},
+		"no profiles while MIG is off":   {partitionable, "", "reports no profiles"},
+		"no profiles while MIG is on":    {on, "reports no profiles", ""},
 		"facts of a GPU without MIG":     {gpu.GPU{MIG: gpu.MIG{PendingEnabled: true}}, "has MIG facts", ""},
 		"a table that makes sense":       {h100, "", ""},
 		"a table that does not make any": {small, "SMs of a GPU with 10", ""},

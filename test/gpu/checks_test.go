@@ -109,7 +109,7 @@ func checkStable(t *testing.T, m *machine) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(m.node, again, errorsAsText); diff != "" {
-		t.Errorf("two snapshots of a machine at rest differ (-first +second):\n%s", diff)
+		t.Errorf("two snapshots of an idle machine differ (-first +second):\n%s", diff)
 	}
 }
 
@@ -214,8 +214,8 @@ func checkMIGTables(t *testing.T, m *machine) {
 	}
 }
 
-// migTables returns what is wrong with the MIG table of a GPU, or why there is no
-// table to check.
+// migTables returns the problems in the MIG table of a GPU, or why there is no table to
+// check.
 func migTables(g gpu.GPU) (problems []string, unchecked string) {
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	switch {
@@ -224,9 +224,9 @@ func migTables(g gpu.GPU) (problems []string, unchecked string) {
 	case !g.MIG.Capable:
 		return nil, "this GPU cannot be partitioned"
 	case len(g.MIG.Profiles) == 0 && g.MIG.Enabled:
-		return []string{"is in MIG mode and tells no profiles"}, ""
+		return []string{"is in MIG mode and reports no profiles"}, ""
 	case len(g.MIG.Profiles) == 0:
-		return nil, "this GPU tells no profiles while MIG is off"
+		return nil, "this GPU reports no profiles while MIG is off"
 	}
 	seen := map[gpu.Profile]bool{}
 	for _, p := range g.MIG.Profiles {
@@ -329,8 +329,8 @@ func checkProcesses(t *testing.T, m *machine) {
 	}
 }
 
-// checkEvents registers for events and reports those that happen to come; that
-// they come is tested on the simulator, which can be made to fail.
+// checkEvents registers for events and logs any that arrive. Tests with the simulator,
+// which can simulate faults, check that events arrive.
 func checkEvents(t *testing.T, m *machine) {
 	var log bytes.Buffer
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
@@ -360,8 +360,7 @@ func checkCapture(t *testing.T, m *machine) {
 	}
 	simulated := simulate(t, model)
 	want, got := m.node, simulated.node
-	// What a model leaves out: names of its own making, what runs just now, and
-	// what is broken just now.
+	// A model omits generated names, running processes and current faults.
 	for _, n := range []*gpu.Node{&want, &got} {
 		n.GPUs = slices.Clone(n.GPUs)
 		for i := range n.GPUs {

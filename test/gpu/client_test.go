@@ -48,11 +48,11 @@ func TestMain(m *testing.M) {
 	os.Exit(withGPUSim(m.Run))
 }
 
-// withGPUSim sees to it that the simulator finds gpu-sim, which its programs
-// call: the one beside this binary, or one that is built now.
+// withGPUSim runs the tests with a gpu-sim that the simulator's programs can call. It
+// uses the one in the folder of this binary, or builds one.
 func withGPUSim(run func() int) int {
-	beside := filepath.Join(filepath.Dir(os.Args[0]), "gpu-sim")
-	if _, err := os.Stat(beside); err == nil || *hardware == "nvml" || os.Getenv("GPU_SIM") != "" {
+	sibling := filepath.Join(filepath.Dir(os.Args[0]), "gpu-sim")
+	if _, err := os.Stat(sibling); err == nil || *hardware == "nvml" || os.Getenv("GPU_SIM") != "" {
 		return run()
 	}
 	dir, err := os.MkdirTemp("", "gpu-sim-")
@@ -67,7 +67,7 @@ func withGPUSim(run func() int) int {
 	}()
 	built := filepath.Join(dir, "gpu-sim")
 	if out, err := exec.Command("go", "build", "-o", built, "github.com/gpu-dra/gpu-dra-driver/cmd/gpu-sim").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "no gpu-sim beside this binary, and it cannot be built: %v\n%s", err, out)
+		fmt.Fprintf(os.Stderr, "no gpu-sim in the folder of this binary, and it cannot be built: %v\n%s", err, out)
 		return 1
 	}
 	if err := os.Setenv("GPU_SIM", built); err != nil {

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conformance checks that a node's GPUs are as the driver expects them:
-// on the simulator in every run of the tests, and as one test binary on a
-// machine with GPUs,
+// Package conformance checks that the GPUs of a node behave as the driver expects. It
+// runs on the simulator in each run of the tests, and as one test binary on a machine
+// with GPUs:
 //
 //	go test -c -o gpu-conformance ./test/gpu
 //	./gpu-conformance -test.v -hardware=nvml -capture node.yaml
 //
-// It reads, and on an idle GPU it lets MPS share it; it changes no setting of
-// the machine. A check that cannot be made there is skipped and says why. What
-// was seen it prints, and with -capture it writes it as a model for the
-// simulator. Serial numbers
-// and UUIDs do not go into a captured model; the simulator derives UUIDs of its
-// own from the model's name and the PCI addresses.
+// It reads the GPUs, and lets MPS share an idle one. It does not change settings of
+// the machine. Checks that cannot run are skipped with a reason. It prints the node,
+// and with -capture writes it as a model for the simulator. A captured model has no
+// serial numbers and UUIDs; the simulator derives UUIDs from the model's name and the
+// PCI addresses.
 package conformance
 
 import (

@@ -16,8 +16,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// standInOnly is for tests of the check itself, which say nothing of a machine
-// with GPUs and need gpu-sim, which nobody carries there.
+// standInOnly skips tests of the check itself on a machine with GPUs. They need
+// gpu-sim, which is not installed there.
 func standInOnly(t *testing.T) {
 	t.Helper()
 	if *hardware == "nvml" {
@@ -60,7 +60,7 @@ func TestMPSWithARootThatHoldsNothingButTheDriver(t *testing.T) {
 }
 
 // The usual container with a GPU is root and may mount nothing.
-func TestMPSIsCheckedAlsoWhereNothingCanBeMounted(t *testing.T) {
+func TestMPSIsCheckedWithoutThePermissionToMount(t *testing.T) {
 	standInOnly(t)
 	self := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHardware$/^MPS", "-test.v", "-hardware=sim:t4")
 	type result struct {

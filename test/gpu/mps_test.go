@@ -34,11 +34,11 @@ type mpsTarget struct {
 	step, most uint64
 }
 
-// newMPSTarget chooses the limits for a device with so much memory; it is false
-// for one with too little. MPS may count a client's context against its limit,
-// and a bare one takes more than half a GiB on the largest GPUs: the limit is
-// several times that, and smaller only on GPUs that are smaller in all. What is
-// taken where limits do not hold leaves the device a quarter of its memory.
+// newMPSTarget chooses the limits for a device by its memory; ok is false if that is too
+// small. MPS may count a client's context against its limit, and an empty context takes
+// more than half a GiB on the largest GPUs. The limit is several times that, except on
+// small GPUs. If limits are not enforced, the test still leaves a quarter of the
+// device's memory free.
 func newMPSTarget(name, uuid string, memory uint64) (target mpsTarget, ok bool) {
 	const whole, most, least = 256 << 20, 8 << 30, 3 << 30
 	if memory < least {
@@ -74,8 +74,8 @@ func checkMPS(t *testing.T, m *machine) {
 	}
 }
 
-// mpsTargets are a whole GPU and a MIG device, where there are such that
-// nobody uses, or why there are none.
+// mpsTargets returns an idle GPU and an idle MIG device, if the machine has them. If it
+// has neither, mpsTargets returns the reason.
 func (m *machine) mpsTargets(t *testing.T) (targets []mpsTarget, why string) {
 	t.Helper()
 	if _, err := m.driverRoot.Find("nvidia-cuda-mps-control", os.Stat); err != nil {
@@ -87,7 +87,7 @@ func (m *machine) mpsTargets(t *testing.T) (targets []mpsTarget, why string) {
 		target, ok := newMPSTarget(name.String(), uuid, memory)
 		switch {
 		case !ok:
-			why = fmt.Sprintf("%s has %d MiB of memory, too little beside a context", name, memory>>20)
+			why = fmt.Sprintf("%s has %d MiB of memory, too little for a context and a limit", name, memory>>20)
 		case !found[name.Kind]:
 			targets = append(targets, target)
 			found[name.Kind] = true
@@ -242,9 +242,9 @@ func TestWithoutAControlDaemonNothingIsSaidOfMPS(t *testing.T) {
 	}
 }
 
-// startMPS starts a daemon, which runs until the test ends or stops it. It has a
-// /dev/shm of its own; where that is not permitted, as in most containers, daemon
-// and clients share the machine's.
+// startMPS starts a daemon, which runs until the test ends or stops it. The daemon has
+// its own /dev/shm. If that is not permitted, as in most containers, daemon and clients
+// share the machine's.
 func (m *machine) startMPS(t *testing.T, want gpu.MPSDaemon) (*supervisor.Supervisor, gpu.MPSDirs) {
 	t.Helper()
 	supervisor := m.supervisor(t, false)

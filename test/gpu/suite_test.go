@@ -27,7 +27,7 @@ var (
 	hardware    = flag.String("hardware", "", `the hardware to check: "nvml" for the GPUs of this machine, or "sim:<model>"; empty for every built-in model`)
 	driverRoot  = flag.String("driver-root", "/", "with -hardware=nvml, where the NVIDIA driver is installed")
 	devRoot     = flag.String("dev-root", "", "with -hardware=nvml, the folder that holds dev/nvidia*; empty for the driver root")
-	captureFile = flag.String("capture", "", "write what was seen to this file, as a model of the simulator in YAML")
+	captureFile = flag.String("capture", "", "write the node to this file, as a model of the simulator in YAML")
 )
 
 // TestHardware runs every check against the hardware asked for.
@@ -53,7 +53,7 @@ func TestHardware(t *testing.T) {
 }
 
 func checkAll(t *testing.T, m *machine) {
-	t.Logf("what was seen:\n%s", Describe(m.node))
+	t.Logf("the node:\n%s", Describe(m.node))
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) { c.check(t, m) })
 	}
@@ -62,7 +62,7 @@ func checkAll(t *testing.T, m *machine) {
 // machine is a node under test.
 type machine struct {
 	library *nvml.Library
-	// lib is asked for what only the checks want to know.
+	// lib reads facts that only the checks need.
 	lib gonvml.Interface
 	// root is the directory with the machine's sys and proc, devRoot the one with
 	// the driver's dev.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cuda is the smallest client of a CUDA driver: it looks at the first
-// device that it is shown and takes memory of it. It loads the driver's library
-// when it is used and so needs no CUDA toolkit, neither to build nor to run.
+// Package cuda is a minimal client of the CUDA driver: it reads the first visible device
+// and allocates memory on it. It loads the driver's library at run time, so it does not
+// need the CUDA toolkit to build or to run.
 package cuda
 
 /*
@@ -21,7 +21,7 @@ typedef struct {
 	int         refusal; // CUresult of the allocation that was refused, or 0
 } report;
 
-// The constants are those of cuda.h, whose values never change.
+// The constants have the values of cuda.h, which never change.
 enum { attribute_multiprocessors = 16, attribute_major = 75, attribute_minor = 76 };
 
 // look does everything in one call and so on one thread: a context belongs to
@@ -62,7 +62,7 @@ static void look(size_t step, size_t most, report *r) {
 			break;
 		r->taken += step;
 	}
-	CALL(cuCtxDestroy_v2, (void *), (context)); // frees what was taken
+	CALL(cuCtxDestroy_v2, (void *), (context)); // frees the memory
 }
 */
 import "C"
@@ -93,9 +93,9 @@ type Report struct {
 	Refusal int `json:"refusal"`
 }
 
-// Look makes a context on the first device, takes memory in steps of so many
-// bytes until it is refused or the most is taken, and gives all of it back.
-// The environment of the process says whether it does so as a client of MPS.
+// Look creates a context on the first device, allocates memory in steps of step bytes
+// until an allocation fails or most is reached, and frees all of it. The environment of
+// the process decides whether it is a client of MPS.
 func Look(step, most uint64) (Report, error) {
 	var r C.report
 	C.look(C.size_t(step), C.size_t(most), &r)
