@@ -21,16 +21,16 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin/kubelettest"
 )
 
-// agent is a running gpu-kubelet-plugin, registered with the bench in the
-// kubelet's place.
+// agent is a running gpu-kubelet-plugin. It is registered with the bench, which acts
+// as the kubelet.
 type agent struct {
 	cmd     *exec.Cmd
 	log     *bytes.Buffer
 	kubelet *kubelettest.Plugin
 }
 
-// start starts the agent, with flags besides the usual ones, and waits until
-// its slices are there, which takes as long as it says.
+// start starts the agent with additional flags, waits until its slices are published
+// and returns the time that it took.
 func (b *bench) start(ctx context.Context, flags ...string) (_ *agent, published time.Duration, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the agent has published nothing in a minute"))
 	defer cancel()
@@ -85,7 +85,7 @@ func (b *bench) start(ctx context.Context, flags ...string) (_ *agent, published
 	return a, published, nil
 }
 
-// prepare prepares a claim and tells how long it took.
+// prepare prepares a claim and returns the time that it took.
 func (a *agent) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (time.Duration, error) {
 	start := time.Now()
 	results, err := a.kubelet.Prepare(ctx, claim)
@@ -99,7 +99,7 @@ func (a *agent) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (
 	return took, nil
 }
 
-// resident is the agent's resident memory in bytes. Source: VmRSS in
+// resident returns the agent's resident memory in bytes. Source: VmRSS in
 // /proc/PID/status.
 func (a *agent) resident() (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))
@@ -124,7 +124,7 @@ func (a *agent) stop() error {
 	return errors.Join(errs...)
 }
 
-// kill ends the agent at once; one that has ended already is no matter.
+// kill ends the agent at once. It does nothing if the agent has ended.
 func (a *agent) kill() {
 	_ = a.cmd.Process.Kill()
 	_ = a.cmd.Wait()

@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// measureAllocator takes the scheduler's cost of a claim, in this process and
+// measureAllocator measures the scheduler's cost of a claim, in this process and
 // without a cluster.
 func (b *bench) measureAllocator(ctx context.Context, node gpu.Node, f *figures) error {
 	classes, err := allocatortest.ReadClasses(b.classes)

@@ -19,7 +19,7 @@ import (
 
 const gpusAtOnce = 8
 
-// bench holds what a run makes in the cluster and on the disk.
+// bench holds the objects of a run in the cluster and on the disk.
 type bench struct {
 	options
 	// cdiDir is on a tmpfs, as /var/run/cdi is on a node.
@@ -76,7 +76,7 @@ func (b *bench) deleteSlices(ctx context.Context) error {
 		metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + b.node})
 }
 
-// measure takes all figures.
+// measure measures all figures.
 func (b *bench) measure(ctx context.Context) (figures, error) {
 	var f figures
 	progress("starting the agent %d times on a node without slices", b.starts)
@@ -136,7 +136,7 @@ func (b *bench) measure(ctx context.Context) (figures, error) {
 	return f, b.measurePartitions(ctx, &f)
 }
 
-// devices are the names of the published devices, in order.
+// devices returns the names of the published devices, in order.
 func (b *bench) devices(ctx context.Context) ([]string, error) {
 	list, err := b.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + b.node})
 	if err != nil {
@@ -152,7 +152,7 @@ func (b *bench) devices(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// durableWrite is the yardstick: what it costs to put 2 kB safely on this disk.
+// durableWrite measures the yardstick: the time to write 2 kB to this disk and sync it.
 func (b *bench) durableWrite() (time.Duration, error) {
 	dir := filepath.Join(b.dir, "state")
 	data := make([]byte, 2048)

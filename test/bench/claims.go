@@ -19,14 +19,14 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// claim makes a ResourceClaim in the cluster and allocates a whole device to it,
-// as the scheduler would.
+// claim creates a ResourceClaim in the cluster and allocates a whole device to it, as
+// the scheduler would.
 func (b *bench) claim(ctx context.Context, device string) (*resourceapi.ResourceClaim, error) {
 	return b.allocate(ctx, device, nil)
 }
 
-// share makes a ResourceClaim in the cluster and allocates it so much memory of
-// a device.
+// share creates a ResourceClaim in the cluster and allocates some memory of a device
+// to it.
 func (b *bench) share(ctx context.Context, device string, memory int64) (*resourceapi.ResourceClaim, error) {
 	return b.allocate(ctx, device, map[resourceapi.QualifiedName]resource.Quantity{
 		"memory":  *resource.NewQuantity(memory, resource.BinarySI),
@@ -34,7 +34,8 @@ func (b *bench) share(ctx context.Context, device string, memory int64) (*resour
 	})
 }
 
-// allocate gives a new claim what it consumes of the device; nil for all of it.
+// allocate creates a claim and allocates the consumed capacity of the device to it, or
+// the whole device if consumed is nil.
 func (b *bench) allocate(ctx context.Context, device string, consumed map[resourceapi.QualifiedName]resource.Quantity) (*resourceapi.ResourceClaim, error) {
 	claims := b.client.ResourceV1().ResourceClaims(b.namespace)
 	request := &resourceapi.ExactDeviceRequest{DeviceClassName: harness.DriverName}
@@ -58,7 +59,7 @@ func (b *bench) allocate(ctx context.Context, device string, consumed map[resour
 	if ptr.Deref(slice.AllowMultipleAllocations, false) {
 		result.ShareID = ptr.To(uuid.NewUUID())
 		if result.ConsumedCapacity = consumed; consumed == nil {
-			// A request without capacity takes what the device's policy defaults to.
+			// A request without capacity consumes the default of the device's policy.
 			result.ConsumedCapacity = wholeOf(slice)
 		}
 	}
@@ -100,8 +101,8 @@ func wholeOf(device *resourceapi.Device) map[resourceapi.QualifiedName]resource.
 	return consumed
 }
 
-// round prepares and unprepares one claim. The agent writes a claim's status a
-// while later, and so not at all here.
+// round prepares and unprepares one claim. The agent writes the status of a claim
+// after a delay, so it does not write it here.
 func (b *bench) round(ctx context.Context, a *agent, device string, f *figures) error {
 	write, err := b.durableWrite()
 	if err != nil {
@@ -147,8 +148,8 @@ func (b *bench) burst(ctx context.Context, a *agent, devices []string, f *figure
 	return err
 }
 
-// atOnce prepares claims, one call each, which takes as long as it says, and then
-// drops them.
+// atOnce prepares claims at once, one call each, and returns the time that it took. It
+// then drops them.
 func (b *bench) atOnce(ctx context.Context, a *agent, claims []*resourceapi.ResourceClaim) (took time.Duration, err error) {
 	errs := make([]error, len(claims))
 	var all sync.WaitGroup

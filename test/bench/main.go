@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures the real agent binary, on simulated GPUs and against a
-// real API server: how long prepare and unprepare take over the plugin's
-// socket, how long from process start to published ResourceSlices, how much
-// memory the agent holds, and what the scheduler pays for what is published. Each figure stands beside the one of the design, and
-// latencies beside a yardstick of the same machine and the same run.
+// Command bench measures the real agent binary on simulated GPUs and with a real API
+// server:
 //
-// It plays the kubelet itself, on a node object of its own that runs no pods.
-// It never fails over a slow figure.
+//   - the duration of prepare and unprepare over the plugin's socket
+//   - the time from the start of the process to published ResourceSlices
+//   - the memory of the agent
+//   - the scheduler's cost of the published devices
+//
+// The report compares each figure with the design, and latencies with a yardstick of
+// the same machine and run. A slow figure is not an error.
+//
+// The bench acts as the kubelet, for a node object of its own that runs no pods.
 package main
 
 import (

@@ -18,8 +18,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// measurePartitions takes the figures of MIG, with an agent that offers it. A
-// model whose GPUs cannot be cut on demand has none.
+// measurePartitions measures the figures of MIG, with an agent that offers it. It does
+// nothing if the GPUs of the model cannot be partitioned on demand.
 func (b *bench) measurePartitions(ctx context.Context, f *figures) error {
 	if err := b.deleteSlices(ctx); err != nil {
 		return err
@@ -86,8 +86,8 @@ func (b *bench) measurePartitions(ctx context.Context, f *figures) error {
 	return b.measureAllocator(ctx, y.node, f)
 }
 
-// smallestPartitions picks the partitions of one slice from the published
-// devices. All of them fit at the same time.
+// smallestPartitions returns the partitions of one slice among the published devices.
+// All of them fit at the same time.
 func smallestPartitions(devices []string) []kind.Name {
 	var smallest []kind.Name
 	for _, name := range devices {
@@ -99,8 +99,8 @@ func smallestPartitions(devices []string) []kind.Name {
 	return smallest
 }
 
-// partitionRound prepares and unprepares a claim of one partition, after the
-// simulator alone has made and destroyed the same.
+// partitionRound prepares and unprepares a claim of one partition, after the simulator
+// alone has created and destroyed the same partition.
 func (b *bench) partitionRound(ctx context.Context, a *agent, y *yardstick, device kind.Name, f *figures) error {
 	create, destroy, err := y.round(ctx, device)
 	if err != nil {
@@ -126,9 +126,9 @@ func (b *bench) partitionRound(ctx context.Context, a *agent, y *yardstick, devi
 	return b.client.ResourceV1().ResourceClaims(b.namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{})
 }
 
-// yardstick is the same simulated node a second time, on the same disk but in
-// this process and without an agent: what it takes there to make a partition is
-// the simulator's own cost.
+// yardstick is a second simulated node of the same model and on the same disk, but in
+// this process and without an agent. It measures the simulator's own cost of a
+// partition.
 type yardstick struct {
 	library *nvml.Library
 	node    gpu.Node
@@ -157,7 +157,7 @@ func (b *bench) newYardstick(ctx context.Context) (*yardstick, error) {
 	return y, nil
 }
 
-// keep makes a partition that stays, as the agent's does.
+// keep creates a partition that stays, as the agent does.
 func (y *yardstick) keep(ctx context.Context, device kind.Name) error {
 	if err := y.library.SetMIGMode(ctx, device.Address, true); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (y *yardstick) keep(ctx context.Context, device kind.Name) error {
 	return err
 }
 
-// round makes and destroys a partition.
+// round creates and destroys a partition.
 func (y *yardstick) round(ctx context.Context, device kind.Name) (create, destroy time.Duration, err error) {
 	start := time.Now()
 	if _, err := y.library.CreatePartition(ctx, device.Address, device.Profile, device.Start); err != nil {

@@ -17,8 +17,8 @@ import (
 // figures are the raw measurements of a run.
 type figures struct {
 	Prepare, Unprepare, Burst, Start []time.Duration
-	// DurableWrite and Get are yardsticks: 2 kB safely on the same disk, and
-	// one read of a claim from the same API server, which prepare contains.
+	// DurableWrite and Get are yardsticks: a synced write of 2 kB to the same disk,
+	// and one read of a claim from the same API server, which prepare includes.
 	DurableWrite, Get      []time.Duration
 	ResidentIdle, Resident int64 // bytes
 
@@ -26,14 +26,14 @@ type figures struct {
 	PartitionPrepare, PartitionUnprepare, PartitionBurst []time.Duration
 	Partitions                                           int
 	ResidentPartitions                                   int64
-	// SimCreate and SimDestroy are what the simulator alone takes to make and
-	// destroy the partition, which prepare and unprepare contain.
+	// SimCreate and SimDestroy are the simulator's own times to create and destroy
+	// the partition, which prepare and unprepare include.
 	SimCreate, SimDestroy []time.Duration
 	Allocator             []allocatortest.Comparison
 
-	// MPS shares: the first on a GPU, a further one, the last that goes, and as
-	// many at once as a GPU has clients. DaemonStart and DaemonStop are what the
-	// supervisor alone takes, which the first and the last contain.
+	// MPS shares: the first on a GPU, a further one, the last to be removed, and the
+	// most clients of a GPU at once. DaemonStart and DaemonStop are the supervisor's
+	// own times, which the first and the last include.
 	FirstShare, LastShare, Share, ShareUnprepare, FullGPU []time.Duration
 	DaemonStart, DaemonStop                               []time.Duration
 	ResidentShares                                        int64
@@ -43,10 +43,10 @@ type figures struct {
 type Line struct {
 	Figure string  `json:"figure"`
 	Median float64 `json:"median"`
-	// P99 is 0 where there are too few samples for one.
+	// P99 is 0 if there are too few samples.
 	P99  float64 `json:"p99,omitempty"`
 	Unit string  `json:"unit"`
-	// Design is the most that the design allows, 0 for yardsticks and ratios.
+	// Design is the limit of the design, or 0 for yardsticks and ratios.
 	Design float64 `json:"design,omitempty"`
 	// Verdict is "within", "over" or empty.
 	Verdict string `json:"verdict,omitempty"`
@@ -107,12 +107,12 @@ func (f *figures) partitionLines() []Line {
 	return lines
 }
 
-// allocations are as many as the rounds of prepare.
+// allocations is the same number as the rounds of prepare.
 func (f *figures) allocations() int { return len(f.PartitionPrepare) }
 
-// less is what a sample takes more than the other one of the same round. For a
-// call to the agent less the simulator's work it is at most our own cost: the
-// agent reads the simulated GPU too.
+// less returns the differences between two samples of the same round. The difference
+// between a call to the agent and the simulator's work is an upper limit of the
+// agent's own cost, because the agent reads the simulated GPU too.
 func less(name string, samples, others []time.Duration) Line {
 	differences := make([]time.Duration, len(samples))
 	for i := range samples {

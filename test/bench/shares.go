@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// shareMemory of each share: 48 of them fit on a GPU of 80 GB.
+	// shareMemory is the memory of a share: 48 shares fit on a GPU of 80 GB.
 	shareMemory = 1536 << 20
-	// firstShares are fewer than the rounds: each starts a daemon.
+	// firstShares is smaller than the number of rounds, because each starts a daemon.
 	firstShares = 30
 )
 
@@ -83,7 +83,7 @@ func (s *supervisor) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// measureShares takes the figures of MPS shares.
+// measureShares measures the figures of MPS shares.
 func (b *bench) measureShares(ctx context.Context, f *figures) (err error) {
 	if err := b.deleteSlices(ctx); err != nil {
 		return err
