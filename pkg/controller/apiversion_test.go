@@ -27,8 +27,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 )
 
-// apiServer says that it has the version, or gives the error as long as there
-// is one, and counts how often it is asked.
+// apiServer reports the version, or returns the error if there is one, and counts the
+// requests.
 type apiServer struct {
 	version string
 
@@ -55,7 +55,7 @@ func (s *apiServer) ask(t *testing.T) cluster.VersionFunc {
 }
 
 // startOn runs a controller in a cluster with the API server, with the offer. log
-// gives what it has said so far.
+// returns its log.
 func startOn(t *testing.T, server *apiServer, offer catalog.Offer) (c *labelledNode, log func() string) {
 	hw := &hardware{node: halves(1)}
 	c = &labelledNode{rig: &rig{t: t, hw: hw}}
@@ -134,8 +134,8 @@ func TestWhatTakesCountersIsOfferedFromKubernetes1362On(t *testing.T) {
 	}
 }
 
-// A node that offers shares alone misses nothing on an older cluster.
-func TestAnOldSchedulerIsNoNewsForWhoOffersNothingThatTakesCounters(t *testing.T) {
+// A node that offers only shares is published in full on an older cluster.
+func TestAnOldSchedulerIsNotLoggedForOffersWithoutCounters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, log := startOn(t, &apiServer{version: "v1.36.1"}, catalog.Offer{Share: true, Monitor: true})
 		c.wantNames("gpu-01-00, node-gpus")

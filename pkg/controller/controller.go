@@ -56,7 +56,7 @@ type Controller struct {
 	// Of Run alone.
 
 	warned   bool   // that the API server is too old
-	withheld string // what was logged not to be offered
+	withheld string // the last logged reasons why devices are not offered
 
 	mu         sync.Mutex
 	published  *resourceslice.DriverResources // nil before the first time
@@ -162,9 +162,9 @@ func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) error 
 	return failed
 }
 
-// due reports whether the resources differ from what was published. A first scan
-// that failed for another reason than a missing driver says nothing about the GPUs:
-// the slices of an earlier process stay.
+// due reports whether the resources differ from the published ones. If the first scan
+// fails for another reason than a missing driver, the state of the GPUs is unknown,
+// and the slices of an earlier process stay.
 func (c *Controller) due(view inventory.View, resources resourceslice.DriverResources) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

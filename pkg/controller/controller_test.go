@@ -118,8 +118,8 @@ func gpus(n int) gpu.Node {
 
 func address(i int) gpu.PCIAddress { return gpu.PCIAddress{Bus: uint8(i + 1)} }
 
-// rig is a controller at work in a synctest bubble, in which time passes at
-// once when everybody waits.
+// rig is a running controller in a synctest bubble, in which time advances when all
+// goroutines wait.
 type rig struct {
 	*node
 	t    *testing.T
@@ -159,8 +159,8 @@ func startChanged(t *testing.T, hw *hardware, change func(*parts)) *rig {
 	return r
 }
 
-// run runs a controller until the test ends or calls stop, and waits until it is
-// at rest.
+// run runs a controller until the test ends or calls stop, and returns when the
+// controller waits.
 func run(ctx context.Context, t *testing.T, c *node) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
@@ -376,7 +376,7 @@ func TestADriverThatIsUnloadedLeavesItsGPUsWithATaint(t *testing.T) {
 	})
 }
 
-func TestAFirstLookThatHangsLeavesWhatAnEarlierProcessPublished(t *testing.T) {
+func TestAFirstScanThatHangsKeepsTheSlicesOfAnEarlierProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hw := &hardware{node: gpus(3), hangs: true}
 		r := start(t, hw)
@@ -403,7 +403,7 @@ func TestXIDs(t *testing.T) {
 		"an application's end":             {gpu.Event{Kind: gpu.EventXID, XID: 45}, ""},
 		"a memory error that is contained": {gpu.Event{Kind: gpu.EventXID, XID: 94}, ""},
 		"rows that were remapped":          {gpu.Event{Kind: gpu.EventXID, XID: 63}, ""},
-		"a number that nobody knows":       {gpu.Event{Kind: gpu.EventXID, XID: 9999}, ""},
+		"a number that is not known":       {gpu.Event{Kind: gpu.EventXID, XID: 9999}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -489,7 +489,7 @@ func TestPublishingIsTriedAgain(t *testing.T) {
 		r.pass(time.Minute)
 		r.want(allThree, "Published: 3 of 3 devices healthy")
 		if r.State().Unpublished {
-			t.Error("what is published counts as unpublished")
+			t.Error("the published devices count as unpublished")
 		}
 	})
 }
@@ -527,7 +527,7 @@ func TestWithoutEventsTheGPUsArePublishedAllTheSame(t *testing.T) {
 	})
 }
 
-func TestAskingForAGPUWaitsForTheFirstLook(t *testing.T) {
+func TestGPUWaitsForTheFirstScan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hw := &hardware{err: gpu.ErrNotReady}
 		r := start(t, hw)
@@ -535,7 +535,7 @@ func TestAskingForAGPUWaitsForTheFirstLook(t *testing.T) {
 		defer cancel()
 		_, err := r.GPU(brief, address(0))
 		if !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "NoDriver") {
-			t.Errorf("without a driver: %v; want ErrNotReady and what is known", err)
+			t.Errorf("without a driver: %v; want ErrNotReady and the state", err)
 		}
 
 		found := make(chan error, 1)

@@ -71,7 +71,7 @@ func (m *machine) start() *rig {
 	})
 }
 
-// loaded makes the driver another load, or one that cannot be told.
+// loaded sets the load of the driver, or the error of reading it.
 func (m *machine) loaded(load string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -340,7 +340,7 @@ func TestSeveralCausesAreKept(t *testing.T) {
 	})
 }
 
-func TestAWordThatCannotBeFollowedIsTold(t *testing.T) {
+func TestAWordThatCannotBeFollowedIsReported(t *testing.T) {
 	for name, tc := range map[string]struct{ word, state string }{
 		"no time":      {"gpu-01-00", `the node's annotation gpu.nvidia.com/repaired is not followed: invalid entry "gpu-01-00": want DEVICE@TIME`},
 		"a typo":       {"all@2026-13-01T00:00:00Z", `is not followed: invalid entry "all@2026-13-01T00:00:00Z"`},
@@ -443,7 +443,7 @@ func TestAGPUJoinsItsFabricLate(t *testing.T) {
 	})
 }
 
-func TestAFabricThatFailedIsTold(t *testing.T) {
+func TestAFabricThatFailedIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := gpus(1)
 		node.GPUs[0].FabricState = gpu.FabricFailed
@@ -460,7 +460,7 @@ func TestWhatChangesWithoutAnEventIsFoundByTheSlowScan(t *testing.T) {
 		"a GPU is lost":                  {func(h *hardware) { h.node.GPUs = h.node.GPUs[:1] }, "gpu-02-00 (lost)"},
 		"a MIG mode is switched on":      {func(h *hardware) { h.node.GPUs[1].MIG = gpu.MIG{Capable: true, Enabled: true} }, "gpu-02-00 – 01-00 (enabled)"},
 		"a GPU gets into another clique": {func(h *hardware) { h.node.GPUs[1].Fabric = &gpu.Fabric{ClusterUUID: "3a1b", CliqueID: 8} }, "gpu-02-00 clique 8"},
-		"a recovery action is asked":     {func(h *hardware) { h.node.GPUs[1].Recovery = gpu.RecoveryGPUReset }, "gpu-02-00 – 01-00 (recovery-gpu-reset)"},
+		"a recovery action is requested": {func(h *hardware) { h.node.GPUs[1].Recovery = gpu.RecoveryGPUReset }, "gpu-02-00 – 01-00 (recovery-gpu-reset)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

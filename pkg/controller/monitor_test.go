@@ -52,7 +52,7 @@ func TestAllGPUsTogetherAreWellAsLongAsOneAnswers(t *testing.T) {
 		}
 		c.hold(catalog.Held{})
 		if _, published := monitor(); published {
-			t.Error("it stays although nobody holds it and the node does not offer it")
+			t.Error("it stays although no claim holds it and the node does not offer it")
 		}
 	})
 }

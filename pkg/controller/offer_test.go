@@ -135,7 +135,7 @@ func (c *labelledNode) wantNames(want string) {
 
 const cutInHalves = "gpu-01-00, gpu-01-00-mig-3g-40gb-0, gpu-01-00-mig-3g-40gb-4"
 
-func TestTheNodesLabelDecidesWhatIsOfferedWhileTheAgentRuns(t *testing.T) {
+func TestTheNodesLabelChangesTheOfferWhileTheAgentRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{v1alpha1.LabelOffer: "share.mig"})
 		c.wantNames(cutInHalves)
@@ -229,7 +229,7 @@ func TestWhatClaimsMakeOfAGPUChangesNothing(t *testing.T) {
 	})
 }
 
-func TestWhatSomebodyElseMakesOfAGPUIsTakenOutOfTheOffer(t *testing.T) {
+func TestPartitionsOfOtherOwnersReduceTheOffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hw := &hardware{node: halves(1)}
 		c := startIn(t, hw, nil, map[string]string{v1alpha1.LabelOffer: "share.mig"})
@@ -287,8 +287,8 @@ func TestWithoutPartitionableDevicesGPUsAreWhole(t *testing.T) {
 	})
 }
 
-// No event tells that a compute mode was changed, so the controller scans once a
-// minute while one may stand in the way of claims, and rarely after that.
+// A change of the compute mode has no event, so the inventory scans once a minute
+// while a compute mode excludes claims, and rarely after that.
 func TestAComputeModeThatIsChangedBackIsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hw := &hardware{node: gpus(1)}

@@ -31,11 +31,10 @@ const (
 	generatedBase = 58
 )
 
-// Slices gives the ResourceSlices that a new node's driver writes for the
-// resources. They are recorded from upstream's ResourceSlice controller, so
-// names, pool, counts and owner are its own. Two things that differ from
-// cluster to cluster are fixed: the random end of a name is "xxxxx", and the
-// UID of the owning node is all zeros.
+// Slices returns the ResourceSlices that the driver of a new node writes for the
+// resources. They are recorded from upstream's ResourceSlice controller, which sets
+// names, pool, counts and owner. Two values that differ between clusters are fixed:
+// the random end of a name is "xxxxx", and the UID of the owning node is all zeros.
 //
 // It takes a second, for which that controller waits when it starts.
 func Slices(ctx context.Context, driver, node string, resources resourceslice.DriverResources) ([]resourceapi.ResourceSlice, error) {
@@ -99,9 +98,9 @@ func WriteList(w io.Writer, written []resourceapi.ResourceSlice) error {
 	}{metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, metav1.ListMeta{}, written})
 }
 
-// recorder is as much of an API server as the ResourceSlice controller needs
-// to write to a node without slices: it lists none, reports no change, and
-// accepts what is created.
+// recorder implements the part of an API server that the ResourceSlice controller
+// needs to write the slices of a node that has none: it lists no slices, reports no
+// change, and accepts new slices.
 type recorder struct {
 	created chan resourceapi.ResourceSlice
 }
@@ -123,8 +122,8 @@ func (r recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 		slice.ResourceVersion, slice.UID = "2", "recorded"
 		return respond(request, http.StatusCreated, slice)
 	case request.Method == http.MethodGet && request.URL.Query().Get("watch") != "":
-		// A watch that asks for what is there waits for this to say that it
-		// has seen all of it.
+		// A watch that requests the existing objects waits for this bookmark, which
+		// marks their end.
 		nothing := resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{
 			ResourceVersion: "1",
 			Annotations:     map[string]string{metav1.InitialEventsAnnotationKey: "true"},

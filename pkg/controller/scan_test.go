@@ -15,9 +15,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// A scan takes a while, and claims come and go meanwhile. A MIG device that a claim
-// held at its beginning or at its end is the claim's, whenever the scan saw it.
-func TestAMIGDeviceOfAClaimThatComesOrGoesDuringAScanIsNoAdministrators(t *testing.T) {
+// Claims start and end during a scan. A MIG device that a claim held at the beginning
+// or at the end of a scan belongs to the claim.
+func TestAMIGDeviceOfAClaimThatChangesDuringAScanBelongsToTheClaim(t *testing.T) {
 	theirs := catalog.Held{"gpu-01-00-mig-3g-40gb-0": false}
 	for name, c := range map[string]struct{ before, after catalog.Held }{
 		"it comes": {nil, theirs},

@@ -89,7 +89,7 @@ func (s *simulated) until(line string, cause func() error) {
 
 func nothing() error { return nil }
 
-func TestFaultsOfTheSimulatorReachWhatIsPublished(t *testing.T) {
+func TestFaultsOfTheSimulatorArePublished(t *testing.T) {
 	s := simulate(t, "dgx1-v100", func(*nvmlsim.Sim) error { return nil })
 	s.until("gpu-06-00 – 07-00,0a-00,0b-00,85-00 exclusive", nothing)
 	s.until("gpu-07-00 – 06-00,0a-00,0b-00,86-00 (xid-48) exclusive", func() error { return s.sim.ReportXID(1, 48) })
@@ -119,7 +119,7 @@ func TestASimulatedGPUThatHangsFromTheStartLeavesSevenAndComesLate(t *testing.T)
 	s := simulate(t, "dgx-h100", func(sim *nvmlsim.Sim) error { return sim.HangGPU(0) })
 	s.until("gpu-43-00 – 52-00,61-00,9d-00,c3-00,d1-00,df-00 exclusive", nothing)
 	if got := strings.Count(s.shown(), "exclusive"); got != 7 {
-		t.Errorf("%d GPUs are published beside one that hangs:\n%s", got, s.shown())
+		t.Errorf("%d GPUs are published with one that hangs:\n%s", got, s.shown())
 	}
 	if _, err := s.GPU(t.Context(), gpu.PCIAddress{Bus: 0x43}); err != nil {
 		t.Errorf("a claim on another GPU: %v", err)

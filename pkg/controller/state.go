@@ -19,23 +19,23 @@ const (
 	NoDriver Phase = "NoDriver"
 	// NoGPUs: the driver is loaded and has no GPU that answers.
 	NoGPUs Phase = "NoGPUs"
-	// Published: GPUs are published, those that have failed with a taint.
+	// Published: GPUs are published, failed ones with a taint.
 	Published Phase = "Published"
 )
 
 // Phases returns all phases.
 func Phases() []Phase { return []Phase{Looking, NoDriver, NoGPUs, Published} }
 
-// State is what the controller has published and what is wrong.
+// State summarises the published devices and the problems of the node.
 type State struct {
 	Phase Phase
 	// Since is when the phase began.
 	Since time.Time
-	// Devices that are published, and those of them that are healthy.
+	// Devices counts the published devices, Healthy the healthy ones among them.
 	Devices, Healthy int
 	// Unpublished is set if the last attempt to publish failed.
 	Unpublished bool
-	// Err says what is missing or failing; nil if all is well.
+	// Err describes missing and failed GPUs; nil if there are none.
 	Err error
 }
 

@@ -22,14 +22,14 @@ import (
 
 // plugins are the device plugins of a node.
 type plugins struct {
-	mu    sync.Mutex
-	lent  []gpu.ExternalAllocation
-	err   error
-	asked int
-	takes time.Duration // to answer
-	// questions, each from when to when.
+	mu          sync.Mutex
+	allocations []gpu.ExternalAllocation
+	err         error
+	asked       int
+	takes       time.Duration // to answer
+	// questions are the start and the end of each request.
 	questions [][2]time.Time
-	seen      chan bool // tells the controller whether there are any
+	seen      chan bool // sends the controller whether there are any
 }
 
 func (p *plugins) ExternalAllocations(context.Context) ([]gpu.ExternalAllocation, error) {
@@ -39,13 +39,13 @@ func (p *plugins) ExternalAllocations(context.Context) ([]gpu.ExternalAllocation
 	defer p.mu.Unlock()
 	p.asked++
 	p.questions = append(p.questions, [2]time.Time{began, time.Now()})
-	return slices.Clone(p.lent), p.err
+	return slices.Clone(p.allocations), p.err
 }
 
-func (p *plugins) give(lent ...gpu.ExternalAllocation) {
+func (p *plugins) give(allocations ...gpu.ExternalAllocation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lent = lent
+	p.allocations = allocations
 }
 
 func (p *plugins) fail(err error) {
@@ -60,7 +60,7 @@ func (p *plugins) times() int {
 	return p.asked
 }
 
-// exists tells whether a plugin offers GPUs.
+// exists sets whether a plugin offers GPUs.
 func (p *plugins) exists(yes bool) {
 	p.seen <- yes
 	synctest.Wait()
@@ -109,7 +109,7 @@ slice 0
 gpu-01-00 – 02-00
 gpu-02-00 – 01-00
 `
-	firstLent = `
+	firstExternal = `
 slice 0
 gpu-01-00 – 02-00 (device-plugin)
 gpu-02-00 – 01-00
@@ -125,18 +125,18 @@ func TestAGPUThatADevicePluginHasGivenToAPodIsNotOffered(t *testing.T) {
 		p.exists(true)
 		p.give(gpu.ExternalAllocation{Device: "GPU-0", Pod: "team/old"})
 		r.pass(10 * time.Second)
-		r.want(firstLent, twoWell)
+		r.want(firstExternal, twoWell)
 		g, err := r.GPU(t.Context(), address(0))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if g.ExternalPod != "team/old" {
-			t.Errorf("the GPU is lent to %q, want team/old", g.ExternalPod)
+			t.Errorf("the pod of the GPU is %q, want team/old", g.ExternalPod)
 		}
 		// The plugin goes, its pod stays.
 		p.exists(false)
 		r.pass(time.Minute)
-		r.want(firstLent, twoWell)
+		r.want(firstExternal, twoWell)
 		p.give()
 		r.pass(10 * time.Second)
 		r.want(twoFree, twoWell)
@@ -145,16 +145,16 @@ func TestAGPUThatADevicePluginHasGivenToAPodIsNotOffered(t *testing.T) {
 
 func TestTheGPUsOfAPluginThatHasGoneBeforeTheAgentStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &plugins{lent: []gpu.ExternalAllocation{{Device: "GPU-0", Pod: "team/old"}}}
+		p := &plugins{allocations: []gpu.ExternalAllocation{{Device: "GPU-0", Pod: "team/old"}}}
 		r := startWith(t, &hardware{node: gpus(2)}, p)
-		r.want(firstLent, twoWell)
+		r.want(firstExternal, twoWell)
 		if r.times() != 1 {
 			t.Errorf("published %d times: it was offered at first", r.times())
 		}
 	})
 }
 
-func TestANodeWithoutADevicePluginIsAskedOnce(t *testing.T) {
+func TestExternalAllocationsAreReadOnceWithoutADevicePlugin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &plugins{}
 		r := startWith(t, &hardware{node: gpus(2)}, p)
@@ -174,7 +174,7 @@ func TestANodeWithoutADevicePluginIsAskedOnce(t *testing.T) {
 	})
 }
 
-func TestBeforeAClaimIsPreparedThePluginIsAsked(t *testing.T) {
+func TestExternalAllocationsAreReadBeforeAClaimIsPrepared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &plugins{}
 		r := startWith(t, &hardware{node: gpus(2)}, p)
@@ -186,7 +186,7 @@ func TestBeforeAClaimIsPreparedThePluginIsAsked(t *testing.T) {
 			t.Fatal(err)
 		}
 		if g.ExternalPod != "team/new" {
-			t.Errorf("the GPU is lent to %q, want team/new", g.ExternalPod)
+			t.Errorf("the pod of the GPU is %q, want team/new", g.ExternalPod)
 		}
 	})
 }
@@ -195,7 +195,7 @@ func TestClaimsThatComeTogetherShareAQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &plugins{takes: 5 * time.Millisecond}
 		r := startWith(t, &hardware{node: gpus(2)}, p)
-		p.pass() // it is asked once at the start
+		p.pass() // the first request, at the start
 		p.exists(true)
 		p.pass()
 		before := p.times()
@@ -252,12 +252,12 @@ func TestEachClaimHasAnAnswerThatIsNotOlderThanItself(t *testing.T) {
 
 func TestAKubeletThatIsAwayChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &plugins{lent: []gpu.ExternalAllocation{{Device: "GPU-0", Pod: "team/old"}}}
+		p := &plugins{allocations: []gpu.ExternalAllocation{{Device: "GPU-0", Pod: "team/old"}}}
 		r := startWith(t, &hardware{node: gpus(2)}, p)
 		p.fail(errors.New("connection refused"))
 		p.give()
 		r.pass(time.Hour)
-		r.want(firstLent, twoWell)
+		r.want(firstExternal, twoWell)
 		p.fail(nil)
 		r.pass(time.Minute)
 		r.want(twoFree, twoWell)
