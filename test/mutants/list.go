@@ -14,7 +14,7 @@ func all() []mutant {
 		claimMutants(),
 		occupancyMutants(),
 		nodeMutants(),
-		keepMutants(),
-		readingMutants(),
+		safetyMutants(),
+		hardwareMutants(),
 	)
 }

@@ -2,7 +2,7 @@
 
 package main
 
-// claimMutants are of the life of a prepared claim.
+// claimMutants returns the mutants of preparing and unpreparing claims.
 func claimMutants() []mutant {
 	const (
 		crashes  = "^TestDying|^TestEveryCall|^TestAFullDisk"
@@ -17,7 +17,7 @@ func claimMutants() []mutant {
 			tests:  "pkg/claim",
 			old:    `return !a.Divisible() || !b.Divisible()`,
 			new:    `return !a.Divisible() && !b.Divisible()`,
-			notice: "a share is handed out of a GPU that another claim has as a whole",
+			notice: "a share is assigned on a GPU that another claim holds as a whole",
 			run:    refusals + "|" + shares,
 		},
 		{
@@ -25,7 +25,7 @@ func claimMutants() []mutant {
 			tests:  "pkg/claim",
 			old:    `return knownA && knownB && !placeA.Overlaps(placeB)`,
 			new:    `return !a.IsPartition() || !b.IsPartition() || knownA && knownB && !placeA.Overlaps(placeB)`,
-			notice: "a MIG device is cut out of a GPU that another claim has as a whole",
+			notice: "a MIG device is created on a GPU that another claim holds as a whole",
 			run:    refusals + "|" + mig,
 		},
 		{
@@ -33,7 +33,7 @@ func claimMutants() []mutant {
 			tests:  "pkg/claim",
 			old:    `return knownA && knownB && !placeA.Overlaps(placeB)`,
 			new:    `return a.IsPartition() && b.IsPartition() && !placeA.Overlaps(placeB)`,
-			notice: "a MIG device is cut beside one whose place the driver no longer tells",
+			notice: "a MIG device is created next to one whose placement is unknown",
 			run:    refusals + "|" + mig + "|^TestAMIGDevice",
 		},
 		{
@@ -56,7 +56,7 @@ func claimMutants() []mutant {
 			file:   "pkg/claim/internal/plan/conflict.go",
 			old:    `case clients > 0 && beforeClients+clients > admitted:`,
 			new:    `case clients > 0 && clients > admitted:`,
-			notice: "a container is started whose processes MPS does not admit",
+			notice: "a container starts whose processes MPS does not admit",
 			run:    refusals + "|" + shares,
 			tests:  "pkg/claim",
 		},
@@ -64,14 +64,14 @@ func claimMutants() []mutant {
 			file:   "pkg/claim/internal/plan/limits.go",
 			old:    `if least := s.context + catalog.MemoryStep; each < least {`,
 			new:    `if least := s.context; each < least {`,
-			notice: "a share that only holds its CUDA context is prepared, and limited to nothing",
+			notice: "a share that holds only its CUDA context is prepared, with no memory left",
 			run:    "^TestLimits|^TestAShareThat|^TestTheSum",
 		},
 		{
 			file:   "pkg/claim/internal/plan/limits.go",
 			old:    `c.ThreadPercentage = int(max(1, percent/processes))`,
 			new:    `c.ThreadPercentage = int(percent / processes)`,
-			notice: "a small share is not limited in compute at all",
+			notice: "a small share has no compute limit",
 			run:    "^TestLimits|^TestAShareThat|^TestTheSum",
 		},
 		{
@@ -85,21 +85,21 @@ func claimMutants() []mutant {
 			file:   "pkg/claim/run.go",
 			old:    "		e.State = journal.Started\n		if err := m.journal.Save(j.Record); err != nil {\n			return err\n		}\n",
 			new:    "		e.State = journal.Started\n",
-			notice: "an agent that is killed in a step forgets that it has begun it",
+			notice: "an agent that is killed during a step forgets that the step began",
 			run:    crashes,
 		},
 		{
 			file:   "pkg/claim/run.go",
 			old:    `for _, e := range slices.Backward(entries) {`,
 			new:    `for _, e := range entries {`,
-			notice: "a MIG mode is switched off before the devices are gone that need it",
+			notice: "a MIG mode is switched off before its MIG devices are removed",
 			run:    crashes + "|" + mig,
 		},
 		{
 			file:   "pkg/claim/run.go",
 			old:    `context.WithTimeout(context.WithoutCancel(ctx), undoTime(ctx))`,
 			new:    `context.WithTimeout(ctx, undoTime(ctx))`,
-			notice: "a prepare that ran out of time leaves half of its work",
+			notice: "a prepare that times out is not undone",
 			run:    "^TestUndo|^TestAnUndo|^TestPrepareRe|^TestACall",
 		},
 		{
@@ -130,7 +130,7 @@ func claimMutants() []mutant {
 			file:   "pkg/claim/internal/plan/request.go",
 			old:    `case d.name.Kind.AdminOnly() && !admin:`,
 			new:    `case false:`,
-			notice: "any user gets all GPUs of the node through the monitoring device",
+			notice: "a user without admin access gets all GPUs of the node through the monitoring device",
 			run:    "^TestMonitoring|^TestAdminAccess",
 			tests:  "pkg/claim",
 		},
@@ -138,7 +138,7 @@ func claimMutants() []mutant {
 			file:   "pkg/gpu/use/use.go",
 			old:    `if pod := ExternalHolder(g, u.Device); pod != "" {`,
 			new:    `if pod := ExternalHolder(g, u.Device); false {`,
-			notice: "a GPU is handed out that a device plugin has given to a pod",
+			notice: "a GPU is assigned that a device plugin has allocated to a pod",
 			run:    "^TestAGPUThatADevicePlugin",
 			tests:  "pkg/claim",
 		},
@@ -146,7 +146,7 @@ func claimMutants() []mutant {
 			file:   "pkg/claim/internal/journal/codec.go",
 			old:    `r.Version < 1 || r.Claim.UID != claim ||`,
 			new:    `r.Version < 1 ||`,
-			notice: "the record of one claim is believed to be another's",
+			notice: "the record of one claim is read as another claim's",
 			run:    records,
 		},
 		{
@@ -160,7 +160,7 @@ func claimMutants() []mutant {
 			file:   "pkg/claim/internal/journal/lost.go",
 			old:    `case errors.Is(err, gpu.ErrNotFound), errors.Is(err, gpu.ErrCorrupt):`,
 			new:    `case errors.Is(err, gpu.ErrNotFound):`,
-			notice: "a CDI spec that cannot be read stays for ever and fails every recovery",
+			notice: "a CDI spec that cannot be read stays forever and fails every recovery",
 			run:    records,
 			tests:  "pkg/claim",
 		},
@@ -168,7 +168,7 @@ func claimMutants() []mutant {
 			file:   "pkg/claim/internal/plan/use.go",
 			old:    `if n := len(d.companions(all)); n > 1 {`,
 			new:    `if n := len(d.companions(all)); n > 2 {`,
-			notice: "a container is to be the client of two MPS daemons and can use one GPU only",
+			notice: "a container is a client of two MPS daemons and can use only one GPU",
 			run:    refusals + "|" + shares,
 			tests:  "pkg/claim",
 		},
@@ -176,7 +176,7 @@ func claimMutants() []mutant {
 			file:   "pkg/gpu/use/use.go",
 			old:    `if g.ComputeMode == gpu.ComputeModeProhibited {`,
 			new:    `if false {`,
-			notice: "a GPU that the administrator has locked is handed out",
+			notice: "a GPU in a prohibited compute mode is assigned",
 			run:    refusals,
 			tests:  "pkg/claim",
 		},
@@ -216,7 +216,7 @@ func claimMutants() []mutant {
 			file:   "pkg/claim/internal/step/writecdi.go",
 			old:    `if counted && c.MPS.MemoryLimit > 0 {`,
 			new:    `if (counted || !counted) && c.MPS.MemoryLimit > 0 {`,
-			notice: "a container with one of several GPUs is held to the limit of another",
+			notice: "a container with one of several GPUs gets the limit of another GPU",
 			run:    "^TestContainers|^TestOneConfiguration|^TestWhatContainers|^TestLimits",
 			tests:  "pkg/claim",
 		},

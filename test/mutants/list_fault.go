@@ -2,7 +2,7 @@
 
 package main
 
-// faultMutants are in what is known against GPUs.
+// faultMutants returns the mutants of the faults of GPUs.
 func faultMutants() []mutant {
 	return []mutant{
 		{
@@ -10,7 +10,7 @@ func faultMutants() []mutant {
 			old:    `i.known.faults = i.records.load(ctx, i.clock.Now())`,
 			new:    `i.known.faults = map[string]fault{}`,
 			tests:  "pkg/controller",
-			notice: "an agent that restarts gives out a GPU that has failed",
+			notice: "a restarted agent assigns a GPU that has failed",
 			run:    "FaultOutlives",
 		},
 		{
@@ -19,7 +19,7 @@ func faultMutants() []mutant {
 		i.saveFaults(ctx)`,
 			new:    `	if effect.marked {`,
 			tests:  "pkg/controller",
-			notice: "an agent that is killed under a GPU that hangs forgets that it has failed",
+			notice: "an agent that is killed while a GPU hangs forgets that the GPU has failed",
 			run:    "Hangs",
 		},
 		{
@@ -84,7 +84,7 @@ func faultMutants() []mutant {
 			tests:  "pkg/controller",
 			old:    `if s.loadErr == nil {`,
 			new:    `if true {`,
-			notice: "a folder of sysfs that cannot be read for a moment ends every fault",
+			notice: "a temporary read error in sysfs ends every fault",
 			run:    "LoadOfTheDriver",
 		},
 		{
@@ -92,7 +92,7 @@ func faultMutants() []mutant {
 			tests:  "pkg/controller",
 			old:    `if switched && len(g.MIG.Partitions) == 0 {`,
 			new:    `if (switched || len(held) > 0) && len(g.MIG.Partitions) == 0 {`,
-			notice: "a GPU in an administrator's MIG mode is given out whole after a restart",
+			notice: "a GPU in an administrator's MIG mode is assigned as a whole after a restart",
 			run:    "MIGMode",
 		},
 		{
@@ -108,7 +108,7 @@ func faultMutants() []mutant {
 			tests:  "pkg/controller",
 			old:    `c.recovery() || c.Last.After(r.until)`,
 			new:    `c.Last.After(r.until)`,
-			notice: "an annotation gives out a GPU whose driver asks for a reset, for a minute",
+			notice: "an annotation makes a GPU assignable for a minute although its driver requires a reset",
 			run:    "AsksFor",
 		},
 		{
@@ -116,28 +116,28 @@ func faultMutants() []mutant {
 			tests:  "pkg/controller",
 			old:    `if r.until.After(now) {`,
 			new:    `if false {`,
-			notice: "a typo in the year declares all faults to come repaired",
+			notice: "a typo in the year marks all future faults as repaired",
 			run:    "CannotBeFollowed",
 		},
 		{
 			file:   "pkg/inventory/fault.go",
 			old:    `c.Driver != "" && e.driver != "" && c.Driver != e.driver`,
 			new:    `c.Driver != e.driver`,
-			notice: "a driver whose load cannot be told ends every fault",
+			notice: "a driver whose load time is unknown ends every fault",
 			run:    "WhatEndsACause",
 		},
 		{
 			file:   "pkg/inventory/fault.go",
 			old:    `c.Branch > 0 && e.branch >= c.Branch && `,
 			new:    ``,
-			notice: "a driver that does not judge an XID takes it back",
+			notice: "a driver without a verdict on an XID clears its fault",
 			run:    "WhatEndsACause",
 		},
 		{
 			file:   "pkg/inventory/fault.go",
 			old:    ` && e.at.Sub(c.Last) >= silence`,
 			new:    ``,
-			notice: "the taint of a fatal XID goes before the driver has settled what it asks for",
+			notice: "the taint of a fatal XID is removed before the driver has decided on the recovery action",
 			run:    "WhatEndsACause",
 		},
 		{

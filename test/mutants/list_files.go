@@ -4,34 +4,34 @@ package main
 
 import "time"
 
-// fileMutants are of the packages that keep what is on the node's disk: records,
-// the agent's folder, CDI specs.
+// fileMutants returns the mutants of the packages that write files on the node:
+// records, the agent's directory, CDI specs.
 func fileMutants() []mutant {
 	return []mutant{
 		{
 			file:   "pkg/store/fs.go",
 			old:    `return writeFile(path, data, (*os.File).Sync)`,
 			new:    `return writeFile(path, data, func(*os.File) error { return nil })`,
-			notice: "after a power failure a GPU keeps a MIG mode of which no record tells",
+			notice: "after a power failure a GPU keeps a MIG mode that has no record",
 		},
 		{
 			file:   "pkg/store/fs.go",
 			old:    `		err = sync(f)`,
 			new:    `		_ = sync(f)`,
-			notice: "a record that the disk refused counts as safe",
+			notice: "a record that was not written counts as saved",
 		},
 		{
 			file:   "pkg/store/fs.go",
 			old:    `return errors.Join(err, f.Close())`,
 			new:    `_ = f.Close(); return err`,
-			notice: "a full disk that shows at close leaves an empty record",
+			notice: "a full disk that is reported at close leaves an empty record",
 			excuse: "no file system of a test fails at close: it takes NFS or a quota",
 		},
 		{
 			file:   "pkg/store/envelope.go",
 			old:    `want, got := string(fields[2]), checksum(payload); want != got`,
 			new:    `want, got := string(fields[2]), checksum(payload); want == "" && got == ""`,
-			notice: "a damaged record is believed, and what it names is undone",
+			notice: "a damaged record is trusted, and the steps in it are undone",
 		},
 		{
 			file:   "pkg/store/envelope.go",
@@ -43,25 +43,25 @@ func fileMutants() []mutant {
 			file:   "pkg/store/store.go",
 			old:    `return time.Since(file.ModTime()) >= staleAfter`,
 			new:    `return true`,
-			notice: "an agent that starts removes the file that the other agent is writing",
+			notice: "a starting agent removes the file that another agent is writing",
 		},
 		{
 			file:   "pkg/store/store.go",
 			old:    `return file.Size() == 0 && file.Mode().IsRegular()`,
 			new:    `return false`,
-			notice: "empty records of a power failure are reported as damaged ones",
+			notice: "empty records after a power failure are reported as damaged",
 		},
 		{
 			file:   "pkg/store/store.go",
 			old:    "	err = s.fs.WriteNew(tmp, encode(payload))\n	if err == nil {\n		err = s.fs.Rename(tmp, path)",
 			new:    "	tmp = path\n	err = s.fs.WriteNew(tmp, encode(payload))\n	if err == nil {\n		err = s.fs.Rename(tmp, path)",
-			notice: "an agent that is killed while it writes leaves half a record in place of the whole one",
+			notice: "an agent that is killed while it writes replaces a complete record by half a record",
 		},
 		{
 			file:   "pkg/store/store.go",
 			old:    `if rmErr := s.fs.Remove(tmp); rmErr != nil`,
 			new:    `if rmErr := error(nil); rmErr != nil`,
-			notice: "writes that fail on a full disk take the rest of its space",
+			notice: "failed writes use up the rest of a full disk",
 		},
 		{
 			file:   "pkg/store/store.go",
@@ -73,38 +73,38 @@ func fileMutants() []mutant {
 			file:   "pkg/store/remove.go",
 			old:    `filepath.Join(s.dir, quarantineDir): func(string) bool { return true },`,
 			new:    `filepath.Join(s.dir, quarantineDir): func(string) bool { return false },`,
-			notice: "uninstalling removes damaged records before anybody has read them",
+			notice: "uninstalling removes damaged records before an administrator has read them",
 		},
 		{
 			file:   "pkg/folder/lock.go",
 			old:    "	if ok, err = l.isCurrent(); err != nil {\n		return err\n	}\n	if !ok {",
 			new:    "	if ok, err = l.isCurrent(); err != nil {\n		return err\n	}\n	if false {",
-			notice: "two agents of a rolling update each lock a folder of their own, and both change GPUs",
+			notice: "two agents of a rolling update lock different directories, and both change GPUs",
 		},
 		{
 			file:   "pkg/folder/lock.go",
 			old:    "	// The kernel releases the shared lock before it takes the exclusive one.\n	return l.isCurrent()",
 			new:    "	return true, nil",
-			notice: "an agent that ends removes the folder of the agent that has just started",
+			notice: "an agent that ends removes the directory of the agent that has just started",
 		},
 		{
 			file:   "pkg/folder/lock.go",
 			old:    `how|unix.LOCK_NB`,
 			new:    `how&^unix.LOCK_NB`,
-			notice: "an agent that ends waits for the other one, until the kubelet kills it",
+			notice: "an agent that ends waits for the other agent until the kubelet kills it",
 			hangs:  20 * time.Second,
 		},
 		{
 			file:   "pkg/folder/remove.go",
 			old:    `unix.ENOTEMPTY, `,
 			new:    ``,
-			notice: "an agent that leaves a user's file in place ends with an error",
+			notice: "an agent that keeps a user's file ends with an error",
 		},
 		{
 			file:   "pkg/home/home.go",
 			old:    `{modesDir, &h.MIGModes, store.Disk{}},`,
 			new:    `{modesDir, &h.MIGModes, store.Unsynced{}},`,
-			notice: "after a power failure a GPU keeps a MIG mode of which no record tells",
+			notice: "after a power failure a GPU keeps a MIG mode that has no record",
 		},
 		{
 			file:   "pkg/home/home.go",
@@ -122,7 +122,7 @@ func fileMutants() []mutant {
 			file:   "pkg/home/hook.go",
 			old:    `if !info.Mode().IsRegular() || info.Mode().Perm() != 0o755 {`,
 			new:    `if !info.Mode().IsRegular() {`,
-			notice: "a hook that cannot be run stays, and no container starts",
+			notice: "a hook that cannot run stays, and no container starts",
 		},
 		{
 			file:   "pkg/home/hook.go",
@@ -134,13 +134,13 @@ func fileMutants() []mutant {
 			file:   "pkg/cdi/spec.go",
 			old:    `filepath.Clean(node) != node || !strings.HasPrefix(node, "/dev/")`,
 			new:    `!strings.HasPrefix(node, "/dev/")`,
-			notice: "a device node outside of /dev reaches a container",
+			notice: "a device node outside /dev is added to a container",
 		},
 		{
 			file:   "pkg/cdi/spec.go",
 			old:    `options = []string{"rw", "nosuid", "nodev", "noexec", "rbind", "rprivate"}`,
 			new:    `options = []string{"rw", "rbind", "rprivate"}`,
-			notice: "a tenant can put device nodes and programs into the folder of the MPS daemon",
+			notice: "a tenant can put device nodes and programs into the directory of the MPS daemon",
 		},
 		{
 			file:   "pkg/cdi/spec.go",
@@ -158,13 +158,13 @@ func fileMutants() []mutant {
 			file:   "pkg/cdi/writer.go",
 			old:    `strings.TrimSuffix(e.Name(), tmpSuffix), w.prefix())`,
 			new:    `e.Name(), w.prefix())`,
-			notice: "specs that a crash left half written stay for ever",
+			notice: "specs that a crash left half written stay forever",
 		},
 		{
 			file:   "pkg/cdi/writer.go",
 			old:    `if ours && isSpec && validUID.MatchString(uid) {`,
 			new:    `if (ours || isSpec) && validUID.MatchString(uid) {`,
-			notice: "a CDI spec of another driver counts as a claim of ours",
+			notice: "a CDI spec of another driver counts as a claim of this driver",
 		},
 	}
 }

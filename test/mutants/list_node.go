@@ -2,8 +2,8 @@
 
 package main
 
-// nodeMutants are of what acts on the node: the GPUs' library, the supervisor of MPS
-// daemons, the kubelet's plugin, and the wiring of the agent.
+// nodeMutants returns the mutants of the packages that act on the node: NVML, the MPS
+// supervisor, the kubelet plugin, and the wiring of the agent.
 func nodeMutants() []mutant {
 	const (
 		partitions = "^TestEveryPartition|^TestAFailedCompute|^TestPartitions|^TestAnOperation|^TestMIG|^TestOnlyThePartition|^TestAPartition"
@@ -18,7 +18,7 @@ func nodeMutants() []mutant {
 			file:   "pkg/nvml/migmode.go",
 			old:    `return false, errors.Join(err, revert(device, current))`,
 			new:    `return false, err`,
-			notice: "a MIG mode that could not be switched stays pending, and the GPU changes with the next boot",
+			notice: "a MIG mode that could not be switched stays pending, and takes effect at the next boot",
 			run:    partitions,
 		},
 		{
@@ -26,7 +26,7 @@ func nodeMutants() []mutant {
 			old: `case ctx.Err() != nil:
 		err = fmt.Errorf("%w: %w", gpu.ErrTimeout, context.Cause(ctx))`,
 			new:    `case false:`,
-			notice: "a MIG mode stays pending that nobody resets the GPU for, and it changes with the next boot",
+			notice: "a MIG mode stays pending without a reset, and takes effect at the next boot",
 			run:    "CallerHasGivenUp",
 		},
 		{
@@ -40,7 +40,7 @@ func nodeMutants() []mutant {
 			file:   "pkg/nvml/partition.go",
 			old:    `undo = func() error { return destroyInstance(instance) }`,
 			new:    `_ = instance`,
-			notice: "half a MIG device stays and takes its place on the GPU",
+			notice: "half a MIG device stays and occupies its placement",
 			run:    partitions,
 		},
 		{
@@ -61,21 +61,21 @@ func nodeMutants() []mutant {
 			file:   "pkg/nvml/call.go",
 			old:    `if errors.Is(ctx.Err(), context.DeadlineExceeded) {`,
 			new:    `if errors.Is(ctx.Err(), context.Canceled) {`,
-			notice: "every caller waits anew for a GPU that is known to hang",
+			notice: "every caller waits again for a GPU that is known to hang",
 			run:    calls,
 		},
 		{
 			file:   "pkg/nvml/snapshot.go",
 			old:    `		err = l.stop()`,
 			new:    `		err = nil`,
-			notice: "a GPU that comes later is never found",
+			notice: "a GPU that is added later is never found",
 			run:    calls + "|^TestANode|^TestARelease|^TestALibrary",
 		},
 		{
 			file:   "pkg/nvml/events.go",
 			old:    `nvml.EventTypeDoubleBitEccError:     gpu.EventECC,`,
 			new:    `nvml.EventTypeDoubleBitEccError:     gpu.EventXID,`,
-			notice: "a GPU with broken memory is handed out",
+			notice: "a GPU with broken memory is assigned",
 			run:    events,
 		},
 		{
@@ -89,14 +89,14 @@ func nodeMutants() []mutant {
 			file:   "pkg/mps/supervisor/ceilings.go",
 			old:    `either.MemoryLimits[i] = max(either.MemoryLimits[i], limit)`,
 			new:    `either.MemoryLimits[i] = limit`,
-			notice: "a ceiling that a daemon may still have is not taken away when the supervisor starts anew",
+			notice: "a ceiling that a daemon may still have is not removed when the supervisor restarts",
 			run:    daemons,
 		},
 		{
 			file:   "pkg/mps/supervisor/ceilings.go",
 			old:    "		case limit(before, i) > 0:\n			all = append(all, setting{i, unlimited})\n",
 			new:    "",
-			notice: "a claim without a limit is held to the limit of the claim before it",
+			notice: "a claim without a limit gets the limit of the claim before it",
 			run:    daemons,
 		},
 		{
@@ -117,14 +117,14 @@ func nodeMutants() []mutant {
 			file:   "pkg/mps/supervisor/find.go",
 			old:    `own := strconv.Itoa(os.Geteuid())`,
 			new:    `own := strconv.Itoa(os.Geteuid()); return true`,
-			notice: "a tenant's process passes as an MPS daemon",
+			notice: "a tenant's process is mistaken for an MPS daemon",
 			run:    processes,
 		},
 		{
 			file:   "pkg/mps/supervisor/find.go",
 			old:    `return sameProcesses(pid) && hasVariable(pid, logVariable+logDir) && runsMPS(pid)`,
 			new:    `return hasVariable(pid, logVariable+logDir) && runsMPS(pid)`,
-			notice: "a container's process passes as an MPS daemon, and is killed or adopted",
+			notice: "a container's process is mistaken for an MPS daemon, and is killed or adopted",
 			run:    processes,
 		},
 		{
@@ -138,28 +138,28 @@ func nodeMutants() []mutant {
 			file:   "pkg/mps/supervisor/empty.go",
 			old:    `unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC`,
 			new:    `unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC`,
-			notice: "a link in a folder that tenants write has files of the node removed",
+			notice: "a link in a directory that tenants can write removes files of the node",
 			run:    "Empt",
 		},
 		{
 			file:   "pkg/mps/supervisor/filesystems.go",
 			old:    `pipeFlags = shmFlags | unix.MS_NOSYMFOLLOW`,
 			new:    `pipeFlags = shmFlags`,
-			notice: "a link that a tenant puts into the pipe folder has the daemon write a file of the node",
+			notice: "a tenant's link in the pipe directory makes the daemon write a file of the node",
 			run:    shm,
 		},
 		{
 			file:   "pkg/mps/supervisor/keep.go",
 			old:    `min(firstBackoff<<min(attempt-1, 16), lastBackoff)`,
 			new:    `firstBackoff`,
-			notice: "a daemon that cannot run is started every second for ever",
+			notice: "a daemon that cannot run is started every second forever",
 			run:    daemons,
 		},
 		{
 			file:   "pkg/mps/supervisor/supervisor.go",
 			old:    `if s.leaving {`,
 			new:    `if false {`,
-			notice: "a daemon that is started while the supervisor ends loses its folder",
+			notice: "a daemon that is started while the supervisor ends loses its directory",
 			run:    "^TestACallThatComes|^TestTheNext|^TestASupervisor",
 		},
 		{
@@ -173,7 +173,7 @@ func nodeMutants() []mutant {
 			file:   "pkg/mps/supervisor/validate.go",
 			old:    `if !deviceUUID.MatchString(uuid) {`,
 			new:    `if false {`,
-			notice: "a value that is no device reaches the environment of a program that root runs",
+			notice: "an invalid device reaches the environment of a program that runs as root",
 			run:    "^TestADaemonIsRefused|^TestADaemonWithout",
 		},
 		{
@@ -192,7 +192,7 @@ func nodeMutants() []mutant {
 			file:   "pkg/plugin/leftovers.go",
 			old:    `return errors.Is(err, unix.ECONNREFUSED)`,
 			new:    `return err == nil || errors.Is(err, unix.ECONNREFUSED)`,
-			notice: "an agent that starts removes the sockets of the other one in a rolling update",
+			notice: "a starting agent removes the sockets of the other agent in a rolling update",
 		},
 		{
 			file:   "pkg/plugin/leftovers.go",
@@ -216,7 +216,7 @@ func nodeMutants() []mutant {
 			file:   "pkg/plugin/errors.go",
 			old:    `if !errors.Is(err, kubeletplugin.ErrRecoverable) {`,
 			new:    `if err == kubeletplugin.ErrRecoverable {`,
-			notice: "an agent whose server has broken down stays and serves nobody",
+			notice: "an agent whose server has failed keeps running without serving the kubelet",
 		},
 		{
 			file:   "pkg/plugin/health.go",
@@ -234,7 +234,7 @@ func nodeMutants() []mutant {
 			file:   "pkg/agent/agent.go",
 			old:    `BeforePrepare: sources.Inventory.RefreshExternal,`,
 			new:    `BeforePrepare: func(context.Context) {},`,
-			notice: "a GPU is prepared that a device plugin gave away since it was looked at",
+			notice: "a GPU is prepared that a device plugin allocated after the last scan",
 			run:    "^TestAGPUThatADevicePlugin",
 		},
 		{
@@ -249,7 +249,7 @@ func nodeMutants() []mutant {
 			file:   "pkg/agent/agent.go",
 			old:    `if !idle || len(held) > 0 || err != nil {`,
 			new:    `if len(held) > 0 || err != nil {`,
-			notice: "an agent that ends with a call under way removes the folder that the call writes to",
+			notice: "an agent that ends during a call removes the directory that the call writes to",
 			run:    "^TestAnAgentThatEnds|^TestTheLastAgent|^TestAClaimThatIsPrepared",
 		},
 		{
@@ -263,7 +263,7 @@ func nodeMutants() []mutant {
 			file:   "pkg/agent/print.go",
 			old:    `if len(node.GPUs) == 0 && len(node.Unreadable) > 0 {`,
 			new:    `if false {`,
-			notice: "--print-slices ends well with an empty list if no GPU can be read",
+			notice: "--print-slices succeeds with an empty list if no GPU can be read",
 			run:    "Print",
 		},
 	}

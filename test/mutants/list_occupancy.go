@@ -2,7 +2,7 @@
 
 package main
 
-// occupancyMutants are of asking the hardware who uses a device.
+// occupancyMutants returns the mutants of finding the processes that use a device.
 func occupancyMutants() []mutant {
 	const (
 		handedOut = "^TestADeviceIsNotHandedOut|^TestAMIGDeviceOfAnAdministrator|^TestAProcessUses"
@@ -28,7 +28,7 @@ func occupancyMutants() []mutant {
 			file:   "pkg/claim/phase.go",
 			old:    `r.AddPods(want.Pods)`,
 			new:    `false`,
-			notice: "a share is undone under a pod that came after a restart of the kubelet",
+			notice: "a share is undone while a pod uses it that started after a restart of the kubelet",
 			run:    undone,
 		},
 		{
@@ -42,21 +42,21 @@ func occupancyMutants() []mutant {
 			file:   "pkg/claim/occupancy.go",
 			old:    `err == nil && p.Graphics && task.PodUID == ""`,
 			new:    `err == nil && p.Graphics`,
-			notice: "a GPU is handed out while a stranger's container renders on it",
+			notice: "a GPU is assigned while a stranger's container renders on it",
 			run:    handedOut,
 		},
 		{
 			file:   "pkg/claim/occupancy.go",
 			old:    `|| task.IsMPS() ||`,
 			new:    `||`,
-			notice: "no share is prepared beside another, because of the MPS server of both",
+			notice: "no second share is prepared on a GPU, because of its MPS server",
 			run:    handedOut,
 		},
 		{
 			file:   "pkg/claim/occupancy.go",
 			old:    `return u.GPUInstance == nil || !slices`,
 			new:    `return u.GPUInstance == nil || slices`,
-			notice: "a MIG device is refused because of a process on another one of the GPU",
+			notice: "a MIG device is refused because of a process on another MIG device of the GPU",
 			run:    handedOut,
 		},
 		{
@@ -92,21 +92,21 @@ func occupancyMutants() []mutant {
 			file:   "pkg/claim/recover.go",
 			old:    `recoverAtOnce = 128`,
 			new:    `recoverAtOnce = 1`,
-			notice: "a GPU that hangs keeps the claims of all others from being recovered",
+			notice: "a GPU that hangs blocks the recovery of claims on other GPUs",
 			run:    "^TestClaimsAreRecovered",
 		},
 		{
 			file:   "pkg/claim/prepare.go",
 			old:    `limit = min(limit, left-min(undoPatience+answerTime, left/3))`,
 			new:    `limit = min(limit, left)`,
-			notice: "the pod's event is DeadlineExceeded instead of what is wrong",
+			notice: "the pod's event is DeadlineExceeded instead of the cause",
 			run:    "^TestACallEnds",
 		},
 		{
 			file:   "pkg/claim/internal/journal/journal.go",
 			old:    `return now == stamp, err`,
 			new:    `return now == stamp || err == nil, err`,
-			notice: "reconciliation undoes a claim that was prepared while it asked the API server",
+			notice: "reconciliation undoes a claim that was prepared while it read the API",
 			run:    released,
 			tests:  "pkg/claim",
 		},

@@ -2,7 +2,7 @@
 
 package main
 
-// publishMutants are of what decides what the scheduler sees: catalog and
+// publishMutants returns the mutants of the packages that publish devices: catalog and
 // controller.
 func publishMutants() []mutant {
 	const (
@@ -16,56 +16,56 @@ func publishMutants() []mutant {
 			file:   "pkg/catalog/counters.go",
 			old:    `return slices.ContainsFunc(limits, func(r rule) bool { return r.of(p.profile) > r.total })`,
 			new:    `return false`,
-			notice: "a MIG device is published that the hardware cannot make any more",
+			notice: "a MIG device is published that the hardware can no longer create",
 			run:    counters + "|" + parts,
 		},
 		{
 			file:   "pkg/catalog/counters.go",
 			old:    `limits[i].total -= limits[i].takenBy(g.MIG.Profiles, foreign)`,
 			new:    `limits[i].total -= 0 * limits[i].takenBy(g.MIG.Profiles, foreign)`,
-			notice: "the scheduler hands out media engines that an administrator's MIG device has",
+			notice: "the scheduler assigns media engines that an administrator's MIG device uses",
 			run:    counters + "|" + parts,
 		},
 		{
 			file:   "pkg/catalog/counters.go",
 			old:    `needed := heaviest(candidates, c.takes) > c.total`,
 			new:    `needed := heaviest(candidates, c.takes) > c.total+1`,
-			notice: "the scheduler hands out one MIG device more than the hardware has engines for",
+			notice: "the scheduler assigns one MIG device more than the hardware has engines for",
 			run:    counters + "|" + parts,
 		},
 		{
 			file:   "pkg/catalog/counters.go",
 			old:    `return slices.ContainsFunc(foreign, func(f gpu.Partition) bool { return p.placement.Overlaps(f.Placement) })`,
 			new:    `return false`,
-			notice: "a MIG device is published where an administrator's is",
+			notice: "a MIG device is published at the placement of an administrator's",
 			run:    counters + "|" + parts,
 		},
 		{
 			file:   "pkg/catalog/capacity.go",
 			old:    `int64(usable/MemoryStep*MemoryStep)`,
 			new:    `int64(usable)`,
-			notice: "the last share of a GPU is refused: it is no multiple of the step",
+			notice: "the last share of a GPU is refused because it is not a multiple of the step",
 			run:    shares,
 		},
 		{
 			file:   "pkg/catalog/capacity.go",
 			old:    `less(g.MemoryBytes, g.ReservedBytes)`,
 			new:    `less(g.MemoryBytes, 0)`,
-			notice: "shares add up to memory that the driver keeps",
+			notice: "shares include memory that the driver reserves",
 			run:    shares,
 		},
 		{
 			file:   "pkg/catalog/capacity.go",
 			old:    `if shared && o.byMPS(g) {`,
 			new:    `if shared {`,
-			notice: "memory is kept for an MPS server where there is none",
+			notice: "memory is reserved for an MPS server on a node without one",
 			run:    shares,
 		},
 		{
 			file:   "pkg/catalog/share.go",
 			old:    `o.Smallest = max(o.Smallest, (all.Value()+gpu.MPSMaxClients-1)/gpu.MPSMaxClients)`,
 			new:    `_ = gpu.MPSMaxClients`,
-			notice: "the scheduler gives away more shares than MPS admits processes",
+			notice: "the scheduler assigns more shares than MPS admits processes",
 			run:    shares,
 		},
 		{
@@ -108,7 +108,7 @@ func publishMutants() []mutant {
 			file:   "pkg/catalog/mig.go",
 			old:    `c.MIG.GPUs == 0 || len(offered) < c.MIG.GPUs`,
 			new:    `c.MIG.GPUs == 0 || len(offered) <= c.MIG.GPUs`,
-			notice: "one GPU more than the administrator allows is cut into MIG devices",
+			notice: "one GPU more than the administrator allows is partitioned",
 			run:    parts,
 		},
 		{
@@ -122,7 +122,7 @@ func publishMutants() []mutant {
 			file:   "pkg/catalog/mig.go",
 			old:    `case g.MIGModeNeedsReset() && !g.MIG.Enabled && !o.AllowReset:`,
 			new:    `case g.MIGModeNeedsReset() && !g.MIG.Enabled && o.AllowReset:`,
-			notice: "an A100 is offered in parts without the right to reset it, and its claims fail",
+			notice: "MIG devices of an A100 are offered without permission to reset it, and their claims fail",
 			run:    parts,
 		},
 		{
@@ -150,7 +150,7 @@ func publishMutants() []mutant {
 			file:   "pkg/controller/controller.go",
 			old:    `return view.ScanErr == nil || errors.Is(view.ScanErr, gpu.ErrNotReady)`,
 			new:    `return true`,
-			notice: "an agent that starts on a hanging GPU takes back what the one before has published",
+			notice: "an agent that starts while a GPU hangs removes the devices that the previous agent published",
 		},
 		{
 			file:   "pkg/controller/controller.go",
@@ -163,7 +163,7 @@ func publishMutants() []mutant {
 			old:    `maps.Copy(both, b)`,
 			new:    `_ = b`,
 			tests:  "pkg/controller",
-			notice: "a MIG device that a claim makes during a scan counts as an administrator's",
+			notice: "a MIG device that a claim creates during a scan counts as an administrator's",
 		},
 		{
 			file:   "pkg/inventory/inventory.go",
@@ -186,41 +186,41 @@ func publishMutants() []mutant {
 			new: `o.now, o.err = offer, nil
 	} else if o.now = offer; true {`,
 			tests:  "pkg/controller",
-			notice: "a typo in the node's label takes the offer away",
+			notice: "a typo in the node's label removes the offer",
 		},
 		{
 			file:   "pkg/cluster/node.go",
 			old:    `if strings.HasPrefix(string(name), pluginResources) && !quantity.IsZero() {`,
 			new:    `if strings.HasPrefix(string(name), pluginResources) && quantity.Sign() >= 0 {`,
-			notice: "the kubelet is polled for ever after a device plugin has gone",
+			notice: "the kubelet is polled forever after a device plugin was removed",
 		},
 		{
 			file:   "pkg/inventory/external.go",
 			old:    `if i.external.answered > number {`,
 			new:    `if i.external.answered >= number {`,
 			tests:  "pkg/controller",
-			notice: "a claim is prepared on an answer about device plugins that is older than the claim",
+			notice: "a claim is prepared with external allocations that are older than the claim",
 		},
 		{
 			file:   "pkg/inventory/knowledge.go",
 			old:    `s.gpu.Links = nil`,
 			new:    `_ = s`,
 			tests:  "pkg/controller",
-			notice: "pods that want linked GPUs get one whose peer is lost",
+			notice: "pods that request linked GPUs get a GPU whose peer is lost",
 		},
 		{
 			file:   "pkg/cluster/features.go",
 			old:    `	f.dropped[gate] = true`,
 			new:    `	f.dropped = map[string]bool{gate: true}`,
 			tests:  "pkg/controller",
-			notice: "a cluster that drops two features has its slices refused in turns",
+			notice: "a cluster without two features refuses the slices alternately",
 		},
 		{
 			file:   "pkg/cluster/features.go",
 			old:    `f.tooOld = err != nil || parsed.LessThan(version.MustParseGeneric(CountersHold))`,
 			new:    `f.tooOld = err == nil && parsed.LessThan(version.MustParseGeneric(CountersHold))`,
 			tests:  "pkg/controller",
-			notice: "a server that tells no version is trusted with counters, and a GPU is promised twice",
+			notice: "counters are published to a server without a version, and a GPU is assigned twice",
 		},
 	}
 }

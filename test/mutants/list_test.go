@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// deciding are the packages whose mistakes a user would notice.
+// deciding lists the packages whose mistakes a user would notice.
 var deciding = []string{
 	"api/gpu/v1alpha1", "cmd/gpu-kubelet-plugin",
 	"pkg/agent", "pkg/catalog", "pkg/cdi", "pkg/claim", "pkg/cluster", "pkg/controller", "pkg/folder", "pkg/gpu", "pkg/home",
@@ -33,12 +33,12 @@ func TestEveryMutationStillApplies(t *testing.T) {
 			continue
 		}
 		if _, err := parser.ParseFile(token.NewFileSet(), m.file, mutated, parser.SkipObjectResolution); err != nil {
-			t.Errorf("%s with %q is no Go: %v", m.name(string(source)), m.new, err)
+			t.Errorf("%s with %q is not valid Go: %v", m.name(string(source)), m.new, err)
 		}
 	}
 }
 
-func TestEveryMutantSaysWhatAUserWouldNotice(t *testing.T) {
+func TestEveryMutantDescribesItsEffect(t *testing.T) {
 	seen := map[mutant]bool{}
 	for _, m := range all() {
 		if m.notice == "" {
@@ -54,7 +54,7 @@ func TestEveryMutantSaysWhatAUserWouldNotice(t *testing.T) {
 	}
 }
 
-func TestEveryPackageThatDecidesHasMutants(t *testing.T) {
+func TestEveryDecidingPackageHasMutants(t *testing.T) {
 	for _, folder := range deciding {
 		has := false
 		for _, m := range all() {

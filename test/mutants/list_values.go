@@ -4,15 +4,15 @@ package main
 
 import "time"
 
-// valueMutants are of the packages that read and compare: the vocabulary, the
-// kernel's files, the kubelet's answer, the configuration of claims.
+// valueMutants returns the mutants of the packages that parse and compare values: the
+// vocabulary, the kernel's files, the kubelet's responses, the configuration of claims.
 func valueMutants() []mutant {
 	return []mutant{
 		{
 			file:   "pkg/gpu/placement.go",
 			old:    `p.Start < q.Start+q.Size && q.Start < p.Start+p.Size`,
 			new:    `p.Start <= q.Start+q.Size && q.Start <= p.Start+p.Size`,
-			notice: "MIG devices beside each other count as overlapping, and half of a GPU stays empty",
+			notice: "adjacent MIG devices count as overlapping, and half of a GPU stays unused",
 		},
 		{
 			file:   "pkg/gpu/placement.go",
@@ -24,7 +24,7 @@ func valueMutants() []mutant {
 			file:   "pkg/gpu/placement.go",
 			old:    `const firstWithoutReset = 9`,
 			new:    `const firstWithoutReset = 8`,
-			notice: "an A100 is offered in parts, and every claim fails at its MIG mode",
+			notice: "MIG devices of an A100 are offered, and every claim fails at the MIG mode",
 		},
 		{
 			file:   "pkg/gpu/kind/name.go",
@@ -42,31 +42,31 @@ func valueMutants() []mutant {
 			file:   "pkg/gpu/pci.go",
 			old:    `if device > 31 {`,
 			new:    `if device > 32 {`,
-			notice: "an address that no GPU has is accepted",
+			notice: "an impossible address is accepted",
 		},
 		{
 			file:   "pkg/gpu/mps.go",
 			old:    `return max(1, MPSMaxClients*slices/ofGPU)`,
 			new:    `return MPSMaxClients * slices / ofGPU`,
-			notice: "a MIG device of a small part of a GPU admits no MPS client",
+			notice: "a small MIG device admits no MPS client",
 		},
 		{
 			file:   "pkg/gpu/mps.go",
 			old:    `const firstWithMPSLimits = 7`,
 			new:    `const firstWithMPSLimits = 6`,
-			notice: "shares of a Pascal GPU are published as held by MPS, and nothing holds them",
+			notice: "shares of a Pascal GPU are published with MPS limits that are not enforced",
 		},
 		{
 			file:   "pkg/gpu/use/external.go",
 			old:    `!known || place.Overlaps(p.Placement)`,
 			new:    `known && place.Overlaps(p.Placement)`,
-			notice: "a MIG device whose place is unknown is handed out beside one that a device plugin gave away",
+			notice: "a MIG device with an unknown placement is assigned next to an external allocation",
 		},
 		{
 			file:   "pkg/gpu/errors.go",
 			old:    `errors.Is(err, ErrInUse) || errors.Is(err, ErrNotReady) || errors.Is(err, ErrTimeout)`,
 			new:    `errors.Is(err, ErrNotReady) || errors.Is(err, ErrTimeout)`,
-			notice: "a pod whose GPU is being freed fails, and is tried again 90 seconds later",
+			notice: "a pod whose GPU is being released fails, and is retried 90 seconds later",
 			tests:  "pkg/claim",
 			run:    "Patien|Wait|Again|Retries",
 		},
@@ -98,7 +98,7 @@ func valueMutants() []mutant {
 			file:   "pkg/podresources/client.go",
 			old:    `if !strings.HasPrefix(devices.GetResourceName(), resourcePrefix) {`,
 			new:    `if strings.HasPrefix(devices.GetResourceName(), resourcePrefix) {`,
-			notice: "a GPU that the device plugin gave to a pod is handed out again",
+			notice: "a GPU that a device plugin allocated to a pod is assigned again",
 		},
 		{
 			file:   "pkg/podresources/client.go",

@@ -25,7 +25,7 @@ func main() {
 	defer stop()
 	if err := command(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintf(os.Stderr, "mutants: %v\n", err)
-		os.Exit(1) //nolint:gocritic // nothing is left for stop to do
+		os.Exit(1) //nolint:gocritic // the process ends, so stop is not needed
 	}
 }
 
@@ -52,9 +52,9 @@ func moduleRoot(ctx context.Context) (string, error) {
 	return filepath.Dir(strings.TrimSpace(string(out))), nil
 }
 
-// tryAll tries the mutants, some at a time, and writes a line about each and a sum.
-// It returns an error unless the tests pass without a mutation, and notice every
-// mutant that the list does not excuse.
+// tryAll tries the mutants, at most parallel at a time, and writes one line for each and
+// a summary. It returns an error unless the tests pass without a mutation, and fail for
+// every mutant that the list does not excuse.
 func (r runner) tryAll(ctx context.Context, mutants []mutant, parallel int, w io.Writer) error {
 	if len(mutants) == 0 {
 		return errors.New("the list has no such mutants")
@@ -92,7 +92,7 @@ func (r runner) tryAll(ctx context.Context, mutants []mutant, parallel int, w io
 	return nil
 }
 
-// allPass reports an error if tests that the mutants rely on fail without them.
+// allPass returns an error if the tests of the mutants fail without a mutation.
 func (r runner) allPass(ctx context.Context, mutants []mutant, parallel int) error {
 	var folders []string
 	for _, m := range mutants {
@@ -111,8 +111,8 @@ func (r runner) allPass(ctx context.Context, mutants []mutant, parallel int) err
 	return errors.Join(errs...)
 }
 
-// each calls act for every item, at most parallel at a time, and returns when all
-// calls have.
+// each calls act for every item, at most parallel calls at a time, and waits for all
+// calls.
 func each[T any](parallel int, items []T, act func(T)) {
 	queue := make(chan T)
 	var workers sync.WaitGroup

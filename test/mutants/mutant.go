@@ -12,33 +12,33 @@ import (
 	"time"
 )
 
-// mutant is one change of the code that a test has to notice.
+// mutant is one change of the code that a test must detect.
 type mutant struct {
 	// file is the path of the mutated file below the root of the module.
 	file string
-	// old is the text that is replaced. It is in the file exactly once.
+	// old is the text to replace. It must be in the file exactly once.
 	old string
-	// new is the text in its place.
+	// new is the replacement.
 	new string
-	// notice says what a user, an administrator or the hardware would notice.
+	// notice describes the effect on a user, an administrator or the hardware.
 	notice string
 
-	// run limits the tests to those that match the pattern, as go test -run does.
-	// It saves time in packages whose tests take long.
+	// run is the pattern of the tests to run, as for go test -run. It saves time in
+	// packages with slow tests.
 	run string
-	// tests is the folder of the tests; empty for the one of the file.
+	// tests is the directory of the tests; empty for the directory of the file.
 	tests string
-	// hangs is set if the mutant is noticed because a test does not end: it is the
-	// time after which a test counts as such.
+	// hangs is set if the mutant makes a test hang. It is the time after which the
+	// test counts as hung.
 	hangs time.Duration
-	// excuse says why no test can notice the mutant.
+	// excuse is the reason why no test can detect the mutant, or empty.
 	excuse string
 }
 
-// testLimit bounds the tests of one mutant.
+// testLimit is the timeout of the tests of one mutant.
 const testLimit = 3 * time.Minute
 
-// folder returns the folder of the tests that have to notice the mutant.
+// folder returns the directory of the tests that must detect the mutant.
 func (m mutant) folder() string {
 	if m.tests != "" {
 		return m.tests
@@ -49,7 +49,7 @@ func (m mutant) folder() string {
 // name returns the file and line of the mutation.
 func (m mutant) name(source string) string {
 	before, _, _ := strings.Cut(source, m.old)
-	// A text may begin with the end of the line before.
+	// old may begin with the line break before its first line.
 	blank := len(m.old) - len(strings.TrimLeft(m.old, "\n"))
 	return fmt.Sprintf("%s:%d", m.file, 1+blank+strings.Count(before, "\n"))
 }
@@ -65,8 +65,8 @@ func (m mutant) apply(source string) (string, error) {
 	return strings.Replace(source, m.old, m.new, 1), nil
 }
 
-// overlay writes the mutated file below dir, and returns its name in the list and
-// the path of a file for go build -overlay that puts it in place of the real one.
+// overlay writes the mutated file and a file for go build -overlay to dir. It returns
+// the name of the mutation and the path of the overlay file.
 func (m mutant) overlay(root, dir string) (name, overlay string, err error) {
 	real := filepath.Join(root, m.file)
 	source, err := os.ReadFile(real)

@@ -17,20 +17,20 @@ import (
 	"time"
 )
 
-// verdict is what became of a mutant.
+// verdict is the outcome of a mutant.
 type verdict string
 
 const (
-	killed   verdict = "killed"   // a test failed, as it should
-	excused  verdict = "excused"  // no test failed, and none can
+	killed   verdict = "killed"   // a test failed, as expected
+	excused  verdict = "excused"  // no test failed, as expected
 	survived verdict = "survived" // no test failed
-	hung     verdict = "hung"     // a test did not end, which the list does not expect
-	stale    verdict = "stale"    // a test failed, and the list says that none can
+	hung     verdict = "hung"     // a test hung, and the list expects none to
+	stale    verdict = "stale"    // a test failed, and the list excuses the mutant
 	doubtful verdict = "doubtful" // a test failed, and passed when it ran again
-	broken   verdict = "broken"   // it could not be tried
+	broken   verdict = "broken"   // the mutant could not be tried
 )
 
-// good reports whether a mutant with the verdict is as the list says.
+// good reports whether the verdict is as the list expects.
 func (v verdict) good() bool { return v == killed || v == excused }
 
 // result is a verdict and the reason for it.
@@ -44,10 +44,10 @@ type result struct {
 // runner tries mutants of the module at root.
 type runner struct {
 	root  string
-	limit time.Duration // of the tests of one mutant
+	limit time.Duration // timeout of the tests of one mutant
 }
 
-// try applies a mutant and runs the tests that have to notice it.
+// try applies a mutant and runs the tests that must detect it.
 func (r runner) try(ctx context.Context, m mutant) result {
 	start := time.Now()
 	res := result{name: m.file}
@@ -74,7 +74,7 @@ func (r runner) judge(ctx context.Context, m mutant, name *string) (verdict, str
 	out, err := run(ctx, tests, folder, m.run, limit)
 	verdict, reason := m.judge(out, err)
 	if name := failedTest.FindStringSubmatch(out); verdict == killed && name != nil {
-		// A test may have failed for another reason, such as a busy machine.
+		// The test may have failed for another reason, such as a busy machine.
 		const times = "3"
 		if _, err := run(ctx, tests, folder, "^"+name[1]+"$", limit, "-test.count", times); err == nil {
 			return doubtful, fmt.Sprintf("%s failed once and then passed %s times; name the tests that notice the mutant", name[1], times)
@@ -83,7 +83,7 @@ func (r runner) judge(ctx context.Context, m mutant, name *string) (verdict, str
 	return verdict, reason
 }
 
-// judge returns the verdict on a mutant whose tests wrote out and ended with err.
+// judge returns the verdict on a mutant from the output and error of its tests.
 func (m mutant) judge(out string, err error) (verdict, string) {
 	var exit *exec.ExitError
 	switch {
@@ -121,7 +121,7 @@ func failed(out string) string {
 	return "the end of the test's process"
 }
 
-// build compiles the tests of a folder into dir, and returns the program.
+// build compiles the tests of a directory into dir, and returns the path of the program.
 func (r runner) build(ctx context.Context, folder, overlay, dir string) (string, error) {
 	program := filepath.Join(dir, "tests")
 	args := []string{"test", "-c", "-o", program}
@@ -137,8 +137,8 @@ func (r runner) build(ctx context.Context, folder, overlay, dir string) (string,
 	return program, nil
 }
 
-// run runs tests in a folder as go test does, and returns what they wrote. Processes
-// that they leave behind are ended.
+// run runs tests in a directory as go test does, and returns their output. It kills the
+// processes that they leave behind.
 func run(ctx context.Context, tests, folder, pattern string, limit time.Duration, more ...string) (string, error) {
 	args := append([]string{"-test.failfast", "-test.paniconexit0", "-test.timeout", limit.String()}, more...)
 	if pattern != "" {
@@ -152,17 +152,17 @@ func run(ctx context.Context, tests, folder, pattern string, limit time.Duration
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	endAll := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Cancel = endAll
-	// A child of a test that ended may hold the output open.
+	// A child process may keep the output open after its test has ended.
 	cmd.WaitDelay = grace
 	out, err := cmd.CombinedOutput()
 	if cmd.Process != nil {
-		_ = endAll() // fails if there are none
+		_ = endAll() // fails if no process is left
 	}
 	return string(out), err
 }
 
-// passes reports an error if the tests of a folder that mutants rely on fail without
-// any mutation.
+// passes returns an error if the tests of the mutants in a directory fail without a
+// mutation.
 func (r runner) passes(ctx context.Context, folder string, mutants []mutant) error {
 	dir, err := os.MkdirTemp("", "mutant-")
 	if err != nil {
@@ -180,8 +180,8 @@ func (r runner) passes(ctx context.Context, folder string, mutants []mutant) err
 	return nil
 }
 
-// together returns a pattern that matches all tests of a folder that mutants rely
-// on; empty for all tests.
+// together returns a pattern that matches the tests of all mutants in a directory, or ""
+// for all tests.
 func together(folder string, mutants []mutant) string {
 	var patterns []string
 	for _, m := range mutants {

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// module writes a module with one package, whose test notices some mistakes, and
-// returns a runner for it.
+// module writes a module with one package, whose test detects some mistakes, and returns
+// a runner for it.
 func module(t *testing.T) runner {
 	t.Helper()
 	dir := t.TempDir()
@@ -85,10 +85,10 @@ func TestVerdictsOnMutants(t *testing.T) {
 		"no test fails, and none can": {
 			mutant{old: "a > b", new: "a >= b", excuse: "equal numbers are the same"}, excused, "equal numbers are the same",
 		},
-		"a test fails of which the list says that it cannot": {
-			mutant{old: "a > b", new: "a < b", excuse: "nobody compares"}, stale, "TestMax notices it, and the list says: nobody compares",
+		"a test fails although the list excuses the mutant": {
+			mutant{old: "a > b", new: "a < b", excuse: "no caller compares"}, stale, "TestMax notices it, and the list says: no caller compares",
 		},
-		"the tests that are named do not notice it": {
+		"the named tests do not detect it": {
 			mutant{old: "a > b", new: "a < b", run: "TestLast", notice: "wrong"}, survived, "wrong",
 		},
 		"no test has the name": {
@@ -132,7 +132,7 @@ func TestVerdictsOnMutants(t *testing.T) {
 	}
 }
 
-func TestAKillByATestThatFailsNowAndThenIsDoubtful(t *testing.T) {
+func TestAKillByAFlakyTestIsDoubtful(t *testing.T) {
 	r := module(t)
 	marker := filepath.Join(t.TempDir(), "ran")
 	text := `package p
@@ -161,7 +161,7 @@ func TestFirstRunFails(t *testing.T) {
 	}
 }
 
-func TestTheTreeIsNotTouched(t *testing.T) {
+func TestTheSourceTreeIsNotChanged(t *testing.T) {
 	r := module(t)
 	before, err := os.ReadFile(filepath.Join(r.root, "p/p.go"))
 	if err != nil {
@@ -198,7 +198,7 @@ func TestTheRunFailsIfAMutantSurvives(t *testing.T) {
 	}
 }
 
-func TestTestsThatFailWithoutAMutationProveNothing(t *testing.T) {
+func TestTheRunFailsIfATestFailsWithoutAMutation(t *testing.T) {
 	r := module(t)
 	path := filepath.Join(r.root, "p/p_test.go")
 	text, err := os.ReadFile(path)

@@ -4,21 +4,21 @@ package main
 
 import "time"
 
-// keepMutants are mutants of what keeps an agent from taking devices away from
-// those who use them, and from going on when it is stuck.
-func keepMutants() []mutant {
+// safetyMutants returns the mutants of the checks that prevent the release of devices
+// in use, and that detect a stuck agent.
+func safetyMutants() []mutant {
 	return []mutant{
 		{
 			file:   "pkg/plugin/gone.go",
 			old:    `|| apierrors.IsUnexpectedServerError(err) {`,
 			new:    `{`,
-			notice: "a load balancer's 404 releases the claims of pods that run",
+			notice: "a load balancer's 404 releases the claims of running pods",
 		},
 		{
 			file:   "pkg/plugin/gone.go",
 			old:    `!strings.HasPrefix(status.Message, genericNotFound)`,
 			new:    `strings.TrimSpace(status.Message) != ""`,
-			notice: "an API server that does not serve claims releases those of pods that run",
+			notice: "an API server that does not serve claims releases the claims of running pods",
 		},
 		{
 			file:   "pkg/plugin/gone.go",
@@ -30,25 +30,25 @@ func keepMutants() []mutant {
 			file:   "pkg/plugin/rounds.go",
 			old:    `	confirmations = 2`,
 			new:    `	confirmations = 1`,
-			notice: "one wrong answer of the API server releases a claim",
+			notice: "one wrong response of the API server releases a claim",
 		},
 		{
 			file:   "pkg/plugin/rounds.go",
 			old:    `if len(ripe) > 1 || len(ripe) == held {`,
 			new:    `if len(ripe) == held {`,
-			notice: "several claims are released as soon as one would be",
+			notice: "several claims are released after as few rounds as one claim",
 		},
 		{
 			file:   "pkg/plugin/rounds.go",
 			old:    `if len(ripe) > 1 || len(ripe) == held {`,
 			new:    `if len(ripe) > 1 {`,
-			notice: "the last claim of a node is released as soon as one of many would be",
+			notice: "the last claim of a node is released after as few rounds as one of many",
 		},
 		{
 			file:   "pkg/plugin/rounds.go",
 			old:    `seen[uid] = r.seen[uid] + 1`,
 			new:    `r.seen[uid]++; seen = r.seen`,
-			notice: "rounds that do not follow each other release a claim",
+			notice: "rounds that are not consecutive release a claim",
 			run:    "^TestClaimsAreReleased|^TestAnError",
 		},
 		{
@@ -56,7 +56,7 @@ func keepMutants() []mutant {
 			old: `		found = nil
 `,
 			new:    "",
-			notice: "an API server that has lost its data releases the claims of pods that run",
+			notice: "an API server that has lost its data releases the claims of running pods",
 		},
 		{
 			file:   "pkg/plugin/reconcile.go",
@@ -68,26 +68,26 @@ func keepMutants() []mutant {
 			file:   "pkg/plugin/reconcile.go",
 			old:    `	if released > 0 {`,
 			new:    `	if released > 100 {`,
-			notice: "the metadata files of a claim that was released stay",
+			notice: "the metadata files of a released claim stay",
 			run:    "^TestAReleasedClaim",
 		},
 		{
 			file:   "pkg/plugin/metadata_files.go",
 			old:    `return object.Metadata.UID, nil`,
 			new:    `return "", nil`,
-			notice: "metadata files of prepared claims are removed under their containers",
+			notice: "metadata files of prepared claims are removed while their containers run",
 		},
 		{
 			file:   "pkg/plugin/activity.go",
 			old:    `took > a.limit`,
 			new:    `took < 0`,
-			notice: "an agent that is stuck is never restarted",
+			notice: "a stuck agent is never restarted",
 		},
 		{
 			file:   "pkg/plugin/http.go",
 			old:    `	case <-ctx.Done():`,
 			new:    `	case <-make(chan int):`,
-			notice: "a probe hangs with the check that it is to tell of",
+			notice: "a probe hangs together with its check",
 			hangs:  20 * time.Second,
 			run:    "^TestAProbeAnswers",
 		},
@@ -95,7 +95,7 @@ func keepMutants() []mutant {
 			file:   "pkg/cdi/dir.go",
 			old:    `s.Nlink == 0`,
 			new:    `s.Nlink > 1000`,
-			notice: "a CDI folder that was removed on the host is never seen by the container runtime again",
+			notice: "the container runtime never reads a CDI directory again that was removed on the host",
 		},
 		{
 			file:   "pkg/cdi/dir.go",
@@ -107,7 +107,7 @@ func keepMutants() []mutant {
 			file:   "pkg/home/home.go",
 			old:    `	if err := h.held.Check(); err != nil {`,
 			new:    `	if err := h.held.Check(); false {`,
-			notice: "an agent whose records were replaced goes on and has forgotten what is held",
+			notice: "an agent whose records were replaced continues without its held claims",
 			run:    "^TestAHomeThatWasReplaced",
 		},
 	}

@@ -2,28 +2,28 @@
 
 package main
 
-// readingMutants are in what the hardware says of its health and its memory.
-func readingMutants() []mutant {
+// hardwareMutants returns the mutants of reading health and memory from the hardware.
+func hardwareMutants() []mutant {
 	return []mutant{
 		{
 			file:   "pkg/nvml/recovery.go",
 			old:    "	return gpu.RecoverySystemReboot\n",
 			new:    "	return gpu.RecoveryNone\n",
-			notice: "a GPU whose driver asks for an action of a later release is given out",
+			notice: "a GPU whose driver requires an unknown recovery action is assigned",
 			run:    "RecoveryAction",
 		},
 		{
 			file:   "pkg/nvml/recovery.go",
 			old:    `return uint64(binary.NativeEndian.Uint32(f.Value[:])), true`,
 			new:    `return binary.NativeEndian.Uint64(f.Value[:]), true`,
-			notice: "what lies behind a value of four bytes is taken for a recovery action",
+			notice: "the bytes after a value of four bytes are read as a recovery action",
 			run:    "RecoveryAction",
 		},
 		{
 			file:   "pkg/nvml/recovery.go",
 			old:    `present, err := optional(operation, nvml.Return(fields[0].NvmlReturn))`,
 			new:    `present, err := true, error(nil)`,
-			notice: "a driver without recovery actions is believed to ask for none",
+			notice: "a driver without recovery actions counts as requiring none",
 			run:    "RecoveryAction",
 		},
 		{
@@ -33,7 +33,7 @@ func readingMutants() []mutant {
 	}
 `,
 			new:    ``,
-			notice: "an old driver's library ends the agent",
+			notice: "an old driver's library terminates the agent",
 			run:    "RecoveryActions",
 		},
 		{
@@ -54,14 +54,14 @@ func readingMutants() []mutant {
 			file:   "pkg/nvml/snapshot.go",
 			old:    `g.ReservedBytes = memory.Reserved`,
 			new:    `g.ReservedBytes = 0`,
-			notice: "shares add up to memory that the GPU does not have",
+			notice: "shares include memory that the GPU does not have",
 			run:    "Reserved",
 		},
 		{
 			file:   "pkg/nvml/migmode.go",
 			old:    `	if pending != current {`,
 			new:    `	if false {`,
-			notice: "a MIG mode that cannot be taken back is believed to be",
+			notice: "a MIG mode that cannot be canceled counts as canceled",
 			run:    "PendingMIGMode",
 		},
 	}
