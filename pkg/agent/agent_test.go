@@ -89,7 +89,7 @@ func newNode(t *testing.T, objects ...runtime.Object) *node {
 	return n
 }
 
-// serverIs sets the version that the API server tells of itself.
+// serverIs sets the version that the API server reports.
 func (n *node) serverIs(t *testing.T, told string) {
 	t.Helper()
 	discovery, ok := n.client.Discovery().(*fakediscovery.FakeDiscovery)
@@ -103,7 +103,7 @@ func (n *node) serverIs(t *testing.T, told string) {
 type running struct {
 	*agent
 	kubelet *kubelettest.Plugin
-	// stop ends the agent as SIGTERM does and gives its last word.
+	// stop ends the agent as SIGTERM does and returns its error.
 	stop func() error
 }
 
@@ -354,7 +354,7 @@ func TestAgentRefusesAllocationsThatCannotBeRight(t *testing.T) {
 	}
 }
 
-func TestAgentGivesADeviceToOneClaimOnly(t *testing.T) {
+func TestAgentPreparesADeviceForOneClaimOnly(t *testing.T) {
 	first, second := claimFor("first", "gpu-1b-00"), claimFor("second", "gpu-1b-00")
 	a := newNode(t, first, second).start(t)
 	if got := a.prepare(t, first)["uid-first"]; got.Error != "" {
@@ -388,7 +388,7 @@ func TestAgentLeavesDevicesOfOtherDriversAlone(t *testing.T) {
 	}
 }
 
-func TestAgentPreparesTheGoodClaimsOfACallBesideABadOne(t *testing.T) {
+func TestAgentPreparesTheOtherClaimsOfACallWithABadOne(t *testing.T) {
 	good, bad, also := claimFor("good", "gpu-1b-00"), claimFor("bad", "gpu-ee-00"), claimFor("also", "gpu-43-00", "gpu-52-00")
 	a := newNode(t, good, bad, also).start(t)
 	results := a.prepare(t, good, bad, also)
@@ -409,7 +409,7 @@ func TestAgentKnowsItsClaimsAfterARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := list(t, n.KubeletRegistryDir); len(left) != 0 {
-		t.Errorf("left where the kubelet looks for plugins: %q", left)
+		t.Errorf("left in the kubelet's folder of plugins: %q", left)
 	}
 	if err := n.client.ResourceV1().ResourceClaims("team").Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -431,7 +431,7 @@ func TestAgentKnowsItsClaimsAfterARestart(t *testing.T) {
 	}
 }
 
-func TestAgentTellsTheKubeletOfAllDevices(t *testing.T) {
+func TestAgentReportsTheHealthOfAllDevicesToTheKubelet(t *testing.T) {
 	n := newNode(t)
 	a := n.start(t)
 	n.published(t)
@@ -445,7 +445,7 @@ func TestAgentTellsTheKubeletOfAllDevices(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(report.Devices) < 8 {
-			continue // sent before the first look at the GPUs
+			continue // sent before the first scan of the GPUs
 		}
 		for _, d := range report.Devices {
 			if d.Device.PoolName != "node-1" || d.Health.String() != "HEALTHY" {

@@ -117,8 +117,8 @@ func TestTheEndOfTheAgentIsWatched(t *testing.T) {
 	<-ending
 }
 
-// One bad GPU is one bad GPU: the others are served, the agent stays alive and
-// ends when it is told to.
+// A GPU that hangs affects no other: the agent serves the others, stays alive and
+// ends on request.
 func TestAGPUThatHangsFromTheStartKeepsNoOtherWaiting(t *testing.T) {
 	hung, other := claimFor("hung", "gpu-1b-00"), claimFor("other", "gpu-43-00")
 	n := newNode(t, hung, other)

@@ -19,8 +19,8 @@ type Config struct {
 	SimState string
 	// Simulator opens simulated GPUs; nil in production programs.
 	Simulator Simulator
-	// CDIHook is nvidia-cdi-hook on the host; empty to install the one that lies
-	// beside this program.
+	// CDIHook is nvidia-cdi-hook on the host; empty to install the one in the folder
+	// of this program.
 	CDIHook string
 	// DriverRoot and DevRoot hold the driver and its device nodes as this process
 	// sees them, HostDriverRoot and HostDevRoot as the host does; empty for the same.

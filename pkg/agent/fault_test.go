@@ -53,7 +53,7 @@ func TestAFaultOutlivesTheAgentUntilTheGPUIsReset(t *testing.T) {
 	a.device(t, "gpu-43-00", failed, func() error { return sim.ReportXID(1, 119) })
 	n.mustStop(t, a)
 
-	// A restart is no repair, although the driver asks for nothing.
+	// A restart does not end a fault, although the driver requests no action.
 	a = n.start(t)
 	a.device(t, "gpu-43-00", failed, nothing)
 	a.device(t, "gpu-43-00", func(d inventory.DeviceHealth) bool {
@@ -93,7 +93,7 @@ func TestAGPUThatHangsFromTheStartHoldsUpNoOther(t *testing.T) {
 	a := n.start(t)
 	a.device(t, "gpu-43-00", healthy, nothing)
 	if devices := a.controller.Devices(); len(devices) != 7 {
-		t.Errorf("%d devices beside one that hangs: %+v", len(devices), devices)
+		t.Errorf("%d devices with one that hangs: %+v", len(devices), devices)
 	}
 	if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
 		t.Error(got.Error)

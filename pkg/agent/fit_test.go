@@ -26,8 +26,8 @@ import (
 // What the stand-in for MPS takes for the context of each client.
 const contextOfAClient = 256 << 20
 
-// The sum of all shares is what is published of a device, and each process takes
-// all that its share is held to.
+// The shares add up to the published memory of a device, and each process uses all
+// of its share's limit.
 func TestSharesOfAllThatIsPublishedFitOnTheDevice(t *testing.T) {
 	for name, tc := range map[string]struct{ device, share string }{
 		"a GPU":        {"gpu-1b-00", "20Gi"},
@@ -66,7 +66,7 @@ func TestSharesOfAllThatIsPublishedFitOnTheDevice(t *testing.T) {
 	}
 }
 
-// memory is what is published of a device.
+// memory returns the published memory of a device.
 func (n *node) memory(t *testing.T, name string) resource.Quantity {
 	t.Helper()
 	for _, slice := range n.published(t) {

@@ -151,17 +151,17 @@ func TestAnAgentWithoutAHookSaysWhatToDoAndLeavesNothing(t *testing.T) {
 
 // The hook comes with the agent's program, and CDI specs name it where the
 // container runtime sees it.
-func TestTheHookBesideTheProgramServesContainersAndGoesWithTheLastAgent(t *testing.T) {
+func TestTheHookInTheProgramsFolderServesContainersAndGoesWithTheLastAgent(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	beside := filepath.Join(filepath.Dir(self), "nvidia-cdi-hook")
-	if err := os.WriteFile(beside, []byte("#!/bin/sh\necho it runs\n"), 0o755); err != nil {
+	installed := filepath.Join(filepath.Dir(self), "nvidia-cdi-hook")
+	if err := os.WriteFile(installed, []byte("#!/bin/sh\necho it runs\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := os.Remove(beside); err != nil {
+		if err := os.Remove(installed); err != nil {
 			t.Error(err)
 		}
 	})

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
 )
 
-// hookToInstall returns the nvidia-cdi-hook that lies beside this program, as in the
+// hookToInstall returns the nvidia-cdi-hook in the folder of this program, as in the
 // agent's image; empty if the configuration names one of the host.
 func (c *Config) hookToInstall() (string, error) {
 	if c.CDIHook != "" {

@@ -63,7 +63,7 @@ func TestOneClientCannotKeepTheProbesOut(t *testing.T) {
 		t.Errorf("connection %d of one client is served", maxConnectionsPerHost+1)
 	}
 	if !answered(dial(t, "127.0.0.1", address)) {
-		t.Error("the kubelet's probe is not served beside a greedy client")
+		t.Error("the kubelet's probe is not served with a greedy client")
 	}
 	// A client that closes a connection has another one.
 	if err := greedy[0].Close(); err != nil {
@@ -88,7 +88,7 @@ func TestAllClientsTogetherHaveALimitedNumberOfConnections(t *testing.T) {
 	}
 	l.leave("0")
 	if !l.enter("one more") {
-		t.Error("nobody is served in place of a connection that has ended")
+		t.Error("no client is served in place of a connection that has ended")
 	}
 	for i := 1; i < maxConnections; i++ {
 		l.leave(fmt.Sprint(i))

@@ -74,7 +74,7 @@ func TestAGPUThatIsLostWithoutAnEventIsNotPrepared(t *testing.T) {
 	}
 }
 
-func TestThePodsOfAClaimAreAskedOfTheAPIServer(t *testing.T) {
+func TestThePodsOfAClaimAreReadFromTheAPIServer(t *testing.T) {
 	object := claimFor("c", "gpu-1b-00")
 	object.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{
 		{Resource: "pods", Name: "a", UID: "pod-a"}, {APIGroup: "example.com", Resource: "jobs", Name: "b", UID: "job-b"}, {Resource: "pods", Name: "c", UID: "pod-c"},
@@ -98,6 +98,6 @@ func TestThePodsOfAClaimAreAskedOfTheAPIServer(t *testing.T) {
 		return true, nil, errors.New("connection refused")
 	})
 	if _, err := podsOf(client)(t.Context(), ref); err == nil {
-		t.Error("an API server that does not answer is no error")
+		t.Error("want an error from an API server that does not answer")
 	}
 }

@@ -58,7 +58,7 @@ func (n *node) label(t *testing.T, value string) {
 	}
 }
 
-// nameSlices gives slices names, which the fake API server leaves to others.
+// nameSlices names slices, because the fake API server does not generate names.
 func (n *node) nameSlices(t *testing.T) {
 	t.Helper()
 	client, ok := n.client.(*fake.Clientset)
@@ -95,9 +95,9 @@ func TestAgentOffersNoMIGDevicesWhereTheSchedulerForgetsThem(t *testing.T) {
 	n.offers(t, func(devices []string) bool { return len(devices) == 8 })
 }
 
-// What a claim holds as a share stays shareable on a node that offers no shares
-// any more, until it is free.
-func TestAgentKeepsWhatIsHeldWhenTheOfferChanges(t *testing.T) {
+// A device of which a claim holds a share stays shareable until the claim ends, even
+// if the node no longer offers shares.
+func TestAgentKeepsHeldSharesWhenTheOfferChanges(t *testing.T) {
 	claim := claimFor("one", "gpu-1b-00")
 	share := types.UID("share-1")
 	claim.Status.Allocation.Devices.Results[0].ShareID = &share

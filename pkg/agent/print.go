@@ -19,10 +19,10 @@ import (
 const printTimeout = 30 * time.Second
 
 // PrintSlices scans the GPUs once and writes the ResourceSlices that the agent
-// would publish to w. It writes to problems what is missing from them, a line for
-// each reason: GPUs that cannot be read, and what the node offers of other GPUs but
-// they do not allow. It returns an error, and writes no slices, if the node has GPUs
-// and none can be read.
+// would publish to w. It writes one line to problems for each reason why a device is
+// missing: a GPU that cannot be read, or an offer of the node that a GPU does not
+// allow. It returns an error, and writes no slices, if the node has GPUs and none can
+// be read.
 func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err error) {
 	hw, err := openHardware(c)
 	if err != nil {

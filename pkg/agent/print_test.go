@@ -17,8 +17,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// printed prints the slices of a simulated node with the faults, and returns what
-// is written to the two outputs.
+// printed prints the slices of a simulated node with the faults, and returns the two
+// outputs.
 func printed(t *testing.T, model string, offer catalog.Offer, faults ...nvmlsim.CallFault) (slices, problems string, err error) {
 	t.Helper()
 	return printedAfter(t, model, offer, func(*nvmlsim.Sim) error { return nil }, faults...)
@@ -92,7 +92,7 @@ func TestPrintingSaysWhichGPUsHaveNoMIGProfiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(problems, "GPU at 0000:1b:00.0: the driver tells no profiles of it while MIG is off") || strings.Count(problems, "\n") != 8 {
-		t.Errorf("said, want that each of 8 GPUs tells no profiles:\n%s", problems)
+		t.Errorf("want that each of 8 GPUs has no profiles, got:\n%s", problems)
 	}
 }
 

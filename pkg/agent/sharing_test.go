@@ -39,14 +39,14 @@ func shareFor(name, device, memory, compute string) *resourceapi.ResourceClaim {
 	return claim
 }
 
-// slotFor is a claim with one of the slots of a GPU that is offered in turns.
+// slotFor returns a claim with one slot of a time-sliced GPU.
 func slotFor(name, device string) *resourceapi.ResourceClaim {
 	claim := shareFor(name, device, "1", "1")
 	claim.Status.Allocation.Devices.Results[0].ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{"slots": resource.MustParse("1")}
 	return claim
 }
 
-// with gives the claim a configuration of its own.
+// with adds a configuration to the claim.
 func with(claim *resourceapi.ResourceClaim, config string) *resourceapi.ResourceClaim {
 	claim.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{
 		Source: resourceapi.AllocationConfigSourceClaim,
@@ -58,8 +58,8 @@ func with(claim *resourceapi.ResourceClaim, config string) *resourceapi.Resource
 	return claim
 }
 
-// injected is what the one device of a claim brings into its containers: its
-// environment, and where it mounts what.
+// injected returns the CDI edits of the only device of a claim: the environment and
+// the mounts.
 func (n *node) injected(t *testing.T, claim *resourceapi.ResourceClaim) (device string, lines []string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(n.CDIDir, "gpu.nvidia.com-claim-"+string(claim.UID)+".json"))
@@ -160,7 +160,7 @@ func TestAgentHoldsEachShareToItsLimits(t *testing.T) {
 	}
 }
 
-func TestAgentAsksTheSupervisorForNothingWithoutShares(t *testing.T) {
+func TestAgentDoesNotCallTheSupervisorWithoutShares(t *testing.T) {
 	whole, mig := claimFor("whole", "gpu-1b-00"), claimFor("mig", "gpu-43-00-mig-1g-10gb-0")
 	n := newNode(t, whole, mig)
 	s := n.supervise(t)
@@ -174,7 +174,7 @@ func TestAgentAsksTheSupervisorForNothingWithoutShares(t *testing.T) {
 		}
 	}
 	if asked := s.asked(); asked != 0 {
-		t.Errorf("the supervisor was asked for changes %d times", asked)
+		t.Errorf("the supervisor received %d changes", asked)
 	}
 }
 
@@ -241,7 +241,7 @@ func TestASupervisorThatIsAwayHoldsUpNeitherTheStartNorOtherClaims(t *testing.T)
 		t.Errorf("unprepare without the supervisor: %v, want an error that says so: the daemon runs on", err)
 	}
 	back := n.supervise(t, "gpu-1b-00")
-	// The kubelet tries again, and until the client looks again it is away.
+	// The kubelet retries until the client has connected to the supervisor again.
 	for err := b.kubelet.Unprepare(t.Context(), share); err != nil; err = b.kubelet.Unprepare(t.Context(), share) {
 		if t.Context().Err() != nil {
 			t.Fatalf("unprepare with the supervisor back: %v", err)
@@ -252,13 +252,13 @@ func TestASupervisorThatIsAwayHoldsUpNeitherTheStartNorOtherClaims(t *testing.T)
 	}
 }
 
-func TestAgentStopsTheDaemonsOfNobodyWhenItStarts(t *testing.T) {
+func TestAgentStopsDaemonsWithoutAClaimWhenItStarts(t *testing.T) {
 	claim := shareFor("share", "gpu-1b-00", "10Gi", "0")
 	n := newNode(t, claim)
 	s := n.supervise(t, "gpu-43-00")
 	a := n.start(t)
 	if names := s.names(); len(names) != 0 {
-		t.Errorf("daemons of nobody run on: %q", names)
+		t.Errorf("daemons without a claim still run: %q", names)
 	}
 	if got := a.prepare(t, claim)["uid-share"]; got.Error != "" {
 		t.Fatal(got.Error)
@@ -297,14 +297,14 @@ func TestSharesOfANodeWithoutASupervisorArePlain(t *testing.T) {
 	}
 }
 
-// turns are the time slices of GPUs.
-type turns struct {
+// timeSlices are the time slices of GPUs.
+type timeSlices struct {
 	mu     sync.Mutex
 	slices map[gpu.PCIAddress]gpu.TimeSlice
 }
 
 // TimeSlice implements [claim.TimeSlicing].
-func (f *turns) TimeSlice(_ context.Context, address gpu.PCIAddress) (gpu.TimeSlice, error) {
+func (f *timeSlices) TimeSlice(_ context.Context, address gpu.PCIAddress) (gpu.TimeSlice, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if slice, ok := f.slices[address]; ok {
@@ -314,19 +314,19 @@ func (f *turns) TimeSlice(_ context.Context, address gpu.PCIAddress) (gpu.TimeSl
 }
 
 // SetTimeSlice implements [claim.TimeSlicing].
-func (f *turns) SetTimeSlice(_ context.Context, address gpu.PCIAddress, slice gpu.TimeSlice) error {
+func (f *timeSlices) SetTimeSlice(_ context.Context, address gpu.PCIAddress, slice gpu.TimeSlice) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.slices[address] = slice
 	return nil
 }
 
-func TestAgentGivesClaimsTurnsOnAGPU(t *testing.T) {
+func TestAgentPreparesTimeSlicesOfAGPU(t *testing.T) {
 	long := `"kind":"GpuConfig","sharing":{"strategy":"TimeSlicing","timeSlicing":{"interval":"Long"}}`
 	first, second := with(slotFor("first", "gpu-1b-00-ts"), long), slotFor("second", "gpu-1b-00-ts")
 	whole := claimFor("whole", "gpu-1b-00")
 	n := newNode(t, first, second, whole)
-	hardware := &turns{slices: map[gpu.PCIAddress]gpu.TimeSlice{}}
+	hardware := &timeSlices{slices: map[gpu.PCIAddress]gpu.TimeSlice{}}
 	n.timeSlices = hardware
 	a := n.start(t)
 	slice := func() gpu.TimeSlice {
@@ -354,7 +354,7 @@ func TestAgentGivesClaimsTurnsOnAGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := results["uid-whole"].Err; !errors.Is(got, gpu.ErrInUse) {
-		t.Errorf("the whole of a GPU in turns: error %v, want %v", got, gpu.ErrInUse)
+		t.Errorf("the whole of a time-sliced GPU: error %v, want %v", got, gpu.ErrInUse)
 	}
 	for _, claim := range []*resourceapi.ResourceClaim{first, second} {
 		if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {

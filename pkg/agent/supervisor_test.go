@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
 )
 
-// supervisor is a gpu-mps-supervisor whose daemons are words: it remembers what
-// it was asked for.
+// supervisor is a fake gpu-mps-supervisor that records the requested daemons and
+// starts none.
 type supervisor struct {
 	mpsv1.UnimplementedSupervisorServer
 

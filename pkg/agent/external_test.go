@@ -14,8 +14,8 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// podLister is a kubelet that says which GPUs a device plugin has given to the pod
-// team/legacy.
+// podLister is a kubelet that lists the GPUs that a device plugin has allocated to the
+// pod team/legacy.
 type podLister struct {
 	podresourcesv1.UnimplementedPodResourcesListerServer
 
