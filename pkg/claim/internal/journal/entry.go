@@ -14,8 +14,8 @@ type Entry struct {
 	Device string `json:"device,omitempty"`
 	// State is empty while the step is only planned.
 	State State `json:"state,omitempty"`
-	// Result is what the step has to know when it is done again or undone, such as
-	// the ID of what it created; in a form of its own.
+	// Result contains the data that the step needs to be done again or undone, such
+	// as the ID of a created object. Each step has its own format.
 	Result json.RawMessage `json:"result,omitempty"`
 }
 

@@ -22,8 +22,8 @@ type Holder struct {
 	Phase Phase
 	Names []kind.Name // of the record's devices
 	Stamp store.Stamp // of the record; zero if there is none
-	// Lost are steps that the claim may have done before its record was lost, and
-	// of which the record knows nothing: other settings may have held then.
+	// Lost are steps that the claim may have done before its record was lost, with
+	// other settings. The new record does not contain them.
 	Lost []Entry
 }
 

@@ -20,8 +20,8 @@ import (
 
 // Specs are the CDI specs of claims, the witnesses of lost records.
 type Specs interface {
-	// Remove deletes the spec of a claim and what a crashed write has left of it. It
-	// succeeds if there is none.
+	// Remove deletes the spec of a claim and the temporary files of crashed writes. It
+	// succeeds if there are none.
 	Remove(ctx context.Context, claim types.UID) error
 	// List returns the claims for which there is a spec or part of one.
 	List(ctx context.Context) ([]types.UID, error)

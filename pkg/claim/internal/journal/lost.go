@@ -73,10 +73,10 @@ func (r *Record) IsStillLost() bool {
 	return r.Adopted && slices.ContainsFunc(r.Journal, func(e Entry) bool { return e.Step == StepWriteCDI && e.State == Planned })
 }
 
-// Adopt lets the record take over what a claim with a lost record has, and reports
-// whether it does: only if it has the same devices, as far as the CDI spec names
-// them. Until the CDI spec is written anew, undoing the record leaves all that the spec
-// describes.
+// Adopt makes the record take over the devices of a claim with a lost record, if both
+// have the same devices as far as the CDI spec names them. It reports whether it did.
+// Until the CDI spec is written again, undoing the record keeps everything that the
+// spec describes.
 func (r *Record) Adopt(lost *Record) bool {
 	if !slices.EqualFunc(r.Devices, lost.Devices, func(a, b Device) bool {
 		name, err := kind.Parse(a.Name)

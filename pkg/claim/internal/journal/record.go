@@ -41,10 +41,10 @@ type Record struct {
 	Devices []Device `json:"devices"`
 	// Journal holds the steps of the plan in their order.
 	Journal []Entry `json:"journal"`
-	// Unpreparing says that undoing has begun and must be finished.
+	// Unpreparing is set if undoing has begun and must be finished.
 	Unpreparing bool `json:"unpreparing,omitempty"`
-	// Adopted says that the claim had all of its devices, and a CDI spec, when
-	// the record before this one was lost.
+	// Adopted is set if the previous record was lost while the claim had all of its
+	// devices and a CDI spec.
 	Adopted bool `json:"adopted,omitempty"`
 	// Pods are the UIDs of the pods that the claim was reserved for whenever it was
 	// prepared, in ascending order. More pods may use it.
@@ -68,8 +68,8 @@ type Device struct {
 	TimeSlice gpu.TimeSlice `json:"timeSlice,omitempty"`
 }
 
-// Share is what a claim takes of a device. A claim without a readable record has
-// shares of unknown size: 0.
+// Share is the memory and compute that a claim takes of a device. A claim without a
+// readable record has shares of unknown size, with 0 as the memory.
 type Share struct {
 	Memory uint64 `json:"memory"` // bytes
 	// Compute in percent of the multiprocessors, 0 if the claim named none.

@@ -19,8 +19,8 @@ const (
 
 // Partition is the result of CreatePartition.
 type Partition struct {
-	// Found says that the partition was there, and nothing says that this driver
-	// made it: it is used and never changed.
+	// Found is set if the partition existed before and no record shows that this
+	// driver created it. The driver uses such a partition and never changes it.
 	Found bool `json:"found,omitempty"`
 	// UUID of the MIG device. It is empty while it is unknown whether this driver
 	// has made the partition, and if the only trace of it is a CDI spec without an

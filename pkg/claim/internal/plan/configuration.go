@@ -19,8 +19,8 @@ type origin struct {
 	// entry is its place, from 1, among the configurations of the allocation; 0 if
 	// there is none.
 	entry int
-	// nvidia says that it is written for NVIDIA's driver, and applies by the rules of
-	// that driver.
+	// nvidia is set if the configuration is written for NVIDIA's driver. The rules of
+	// that driver then decide which devices it applies to.
 	nvidia bool
 }
 

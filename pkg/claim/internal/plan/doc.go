@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan decides how a claim uses its devices. It is pure: the allocation and
-// configuration of a claim and facts about the node go in, a [Plan] or an error comes
-// out. It is the last line of defence against an allocation that cannot be what the
-// user wants.
+// Package plan decides how a claim uses its devices. It is pure: it makes a [Plan] or an
+// error from the allocation and configuration of a claim and facts about the node. It is
+// the last check that rejects an allocation that does not fit the user's request.
 //
 // Out of scope: the steps that a plan takes on the node, and their order.
 package plan

@@ -27,7 +27,8 @@ type Plan struct {
 	facts Facts
 }
 
-// Node is what a node offers and can do. It does not change while the agent runs.
+// Node describes the offer and the abilities of a node. It does not change while the
+// agent runs.
 type Node struct {
 	// DriverName selects the allocation results and configurations of this driver.
 	DriverName string
@@ -37,18 +38,18 @@ type Node struct {
 	BootID string
 	Shares catalog.ShareOffer
 	// ContextMemory is the memory in bytes that the CUDA context of an MPS client
-	// takes besides what the client is limited to.
+	// takes in addition to the client's memory limit.
 	ContextMemory uint64
-	// Partitioning, MPS and TimeSlicing say what the node can prepare.
+	// Partitioning, MPS and TimeSlicing are set if the node supports them.
 	Partitioning, MPS, TimeSlicing bool
 }
 
-// Facts are what a plan follows from besides the claim.
+// Facts are the inputs of a plan in addition to the claim.
 type Facts struct {
 	Node
 	// GPUs of the claim's devices. A GPU that is missing is not found.
 	GPUs map[gpu.PCIAddress]GPU
-	// MultiUser says that the MPS daemons of the node serve several users at a time.
+	// MultiUser is set if the MPS daemons of the node serve several users at a time.
 	// It is needed if [AsksForMultiUser].
 	MultiUser    bool
 	MultiUserErr error

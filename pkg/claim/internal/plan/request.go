@@ -24,8 +24,8 @@ type deviceRequest struct {
 	gpu    gpu.GPU // none if the device is all GPUs
 	// all of the device's memory.
 	all resource.Quantity
-	// share is what the claim takes of it; all of a time slice, and of a device that
-	// has no memory of its own.
+	// share is the share of the device that the claim takes. It is the whole device
+	// for a time slice, and for a device that has no memory of its own.
 	share catalog.Share
 	// config is nil if there is none.
 	config v1alpha1.Config
@@ -90,10 +90,9 @@ func (d deviceRequest) takesSlots() bool { return d.name.Kind.Takes() == kind.Ta
 // slots.
 func (d deviceRequest) isUndivided() bool { return d.name.IsWholeGPU() && !d.takesSlots() }
 
-// consumed returns what an allocation consumes of the capacities that its request asks
-// for. Memory that the request does not name is all that the device had when it was
-// allocated; the device may have more or less after a reboot, and belongs to the claim
-// as a whole all the same.
+// consumed returns the consumed capacities of an allocation, without the memory if its
+// request names none. The claim then has the whole device, even if the device has more
+// or less memory after a reboot.
 func consumed(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) map[resourceapi.QualifiedName]resource.Quantity {
 	capacity, known := requestedCapacity(claim, result.Request)
 	if !known {

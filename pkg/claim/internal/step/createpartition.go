@@ -99,7 +99,7 @@ func (s createPartition) Note(ctx context.Context, w Work, e *journal.Entry) err
 	return e.SetResult(journal.Partition{})
 }
 
-// ownResult returns what the entry says of the partition, nothing if it says nothing.
+// ownResult returns the entry's result about the partition, or an empty result.
 // On a node with static partitions a new claim uses the partition that is there, not
 // the one that its lost record had found.
 func (s createPartition) ownResult(e *journal.Entry) ([]journal.Partition, error) {

@@ -28,10 +28,10 @@ import (
 // it is off. All of this happens under the GPU-wide lock.
 type ensureMIGMode struct{ Options }
 
-// modeRecord says that claims have switched on the MIG mode of a GPU.
+// modeRecord records that claims have switched on the MIG mode of a GPU.
 type modeRecord struct {
 	BootID string `json:"bootID"`
-	// Lasts says that the mode survives a reboot, as it does on a GPU that needs a
+	// Lasts is set if the mode survives a reboot, as it does on a GPU that needs a
 	// reset to change it. In another boot, any other mode is not this driver's.
 	Lasts bool `json:"lasts,omitempty"`
 }
@@ -100,10 +100,10 @@ func (s ensureMIGMode) Sweep(ctx context.Context, device string, others *journal
 	return !ours, err
 }
 
-// Clean takes the GPUs of which the record wants no MIG devices out of the MIG mode
-// that earlier claims have left on, and returns an error for one whose MIG mode is
-// not this driver's. It reads the hardware: the mode may have changed since the
-// inventory was read.
+// Clean switches off the MIG mode that earlier claims left on GPUs for which the record
+// has no MIG devices. It returns an error if the MIG mode of such a GPU is not this
+// driver's. It reads the hardware, because the mode may have changed since the last
+// scan.
 func (s ensureMIGMode) Clean(ctx context.Context, w Work) error {
 	names, err := w.Names()
 	if err != nil {

@@ -101,7 +101,7 @@ func (s unsupported) Note(context.Context, Work, *journal.Entry) error { return 
 
 func (s unsupported) Do(context.Context, Work, *journal.Entry) error { return notSupported(s.Name()) }
 
-// Undo leaves alone what a claim with a lost record may have done.
+// Undo does nothing for a step that a claim with a lost record may have done.
 func (s unsupported) Undo(_ context.Context, _ Work, e journal.Entry) error {
 	if e.State == journal.Lost {
 		return nil

@@ -12,14 +12,14 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// Options are what the steps work with.
+// Options are the settings and collaborators of the steps.
 type Options struct {
 	// BootID names this boot of the machine.
 	BootID    string
 	Inventory Inventory
 	CDI       CDI
 	// MonitorNodes returns the container paths of the device nodes that monitoring
-	// takes besides the nodes of the GPUs.
+	// needs in addition to the nodes of the GPUs.
 	MonitorNodes func() ([]string, error)
 	// Partitioning is nil on a node that prepares no MIG devices.
 	Partitioning *Partitioning
@@ -45,8 +45,8 @@ type Inventory interface {
 // CDI keeps the specs from which a container runtime learns of a claim's devices. All
 // methods may be called for different claims at the same time.
 type CDI interface {
-	// Write makes the claim's spec say exactly this, whatever it says now, and
-	// returns the qualified device IDs in the order of the injections.
+	// Write creates or replaces the claim's spec, and returns the qualified device
+	// IDs in the order of the injections.
 	Write(ctx context.Context, claim types.UID, owner types.NamespacedName, injections []gpu.Injection) ([]string, error)
 	journal.Specs
 }
@@ -75,7 +75,8 @@ type MIG interface {
 	DestroyPartition(ctx context.Context, address gpu.PCIAddress, profile gpu.Profile, start int) error
 }
 
-// Partitioning is what it takes to prepare MIG devices. All but Static is needed.
+// Partitioning holds the parts that prepare MIG devices. All fields except Static are
+// required.
 type Partitioning struct {
 	MIG MIG
 	// CapabilityNodes returns the container paths of the device nodes that come

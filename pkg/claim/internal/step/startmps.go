@@ -110,8 +110,8 @@ func (s startMPS) undoStarted(ctx context.Context, w Work, e journal.Entry) erro
 	defer cancel()
 	err := s.release(limited, e.Device, w.Record, w.Others)
 	if errors.Is(err, gpu.ErrNotReady) || errors.Is(err, gpu.ErrTimeout) {
-		// A daemon that was started all the same is stopped by a sweep, or becomes
-		// the next claim's.
+		// If the daemon was started after all, a sweep stops it or the next claim
+		// uses it.
 		klog.FromContext(ctx).Info("Cannot stop an MPS daemon without clients, leaving it to a sweep", "step", s.Name(), "device", e.Device, "err", err)
 		return nil
 	}
