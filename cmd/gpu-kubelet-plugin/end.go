@@ -17,9 +17,9 @@ import (
 // hangs before the kubelet kills it.
 const endPatience = 24 * time.Second
 
-// endInTime ends the process if it has not ended by itself in time: a call into
-// the GPU driver may hang for ever. What is not finished then is finished by the
-// next agent, as after a crash.
+// endInTime ends the process if it has not ended by itself in time, because a call
+// into the GPU driver can hang for ever. The next agent finishes the open operations,
+// as after a crash.
 func endInTime() { time.AfterFunc(endPatience, giveUp) }
 
 func giveUp() {
@@ -31,6 +31,6 @@ func giveUp() {
 // sayWhatHangs prints what each goroutine does. There is nowhere to report that it
 // could not.
 func sayWhatHangs(w io.Writer) {
-	_, _ = fmt.Fprintf(w, "gpu-kubelet-plugin: has not ended within %v and gives up; the next agent finishes what is left. What still runs:\n", endPatience)
+	_, _ = fmt.Fprintf(w, "gpu-kubelet-plugin: has not ended within %v and gives up; the next agent finishes the open operations. Running goroutines:\n", endPatience)
 	_ = pprof.Lookup("goroutine").WriteTo(w, 1)
 }

@@ -50,7 +50,7 @@ func TestAFlagWinsOverTheEnvironmentAndThatOverTheDefault(t *testing.T) {
 		"flag":                           {args: []string{"--cdi-dir=/flag"}, want: "/flag"},
 		"flag and environment":           {args: []string{"--cdi-dir=/flag"}, env: map[string]string{"GPU_DRA_CDI_DIR": "/env"}, want: "/flag"},
 		"flag that repeats the default":  {args: []string{"--cdi-dir=/var/run/cdi"}, env: map[string]string{"GPU_DRA_CDI_DIR": "/env"}, want: "/var/run/cdi"},
-		"somebody else's variable":       {env: map[string]string{"CDI_DIR": "/env"}, want: "/var/run/cdi"},
+		"a variable of another program":  {env: map[string]string{"CDI_DIR": "/env"}, want: "/var/run/cdi"},
 		"relative paths become absolute": {args: []string{"--cdi-dir=/a/../b"}, want: "/b"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestEveryFlagHasAnEnvironmentTwin(t *testing.T) {
 	}
 }
 
-func TestWrongValuesAreRefusedWithTheFlagAndWhatIsWanted(t *testing.T) {
+func TestInvalidValuesAreRefusedWithTheFlagAndTheValidValues(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args    []string
 		env     map[string]string
@@ -102,14 +102,14 @@ func TestWrongValuesAreRefusedWithTheFlagAndWhatIsWanted(t *testing.T) {
 		"shares of odd bytes":        {args: []string{"--smallest-share=2G"}, want: "--smallest-share=2G: invalid: want whole Mi", invalid: true},
 		"shares of a context":        {args: []string{"--smallest-share=512Mi"}, want: "--smallest-share=512Mi: invalid: want more than --mps-context-memory (512Mi)", invalid: true},
 		"less compute than there is": {args: []string{"--compute-overcommit=0.5"}, want: "--compute-overcommit=0.5: invalid: want a number from 1 to 100", invalid: true},
-		"compute that is no number":  {args: []string{"--compute-overcommit=NaN"}, want: "--compute-overcommit=NaN: invalid: want a number from 1 to 100", invalid: true},
+		"compute that is NaN":        {args: []string{"--compute-overcommit=NaN"}, want: "--compute-overcommit=NaN: invalid: want a number from 1 to 100", invalid: true},
 		"compute without end":        {args: []string{"--compute-overcommit=Inf"}, want: "--compute-overcommit=+Inf: invalid: want a number from 1 to 100", invalid: true},
 		"no slots":                   {args: []string{"--timeslice-slots=0"}, want: "--timeslice-slots=0: invalid: want a number from 1 on", invalid: true},
 		"a size that is none":        {args: []string{"--smallest-share=1GB"}, want: `invalid argument "1GB" for "--smallest-share" flag`},
-		"variable that is no size":   {env: map[string]string{"GPU_DRA_MPS_CONTEXT_MEMORY": "big"}, want: "environment variable GPU_DRA_MPS_CONTEXT_MEMORY: "},
+		"variable without a size":    {env: map[string]string{"GPU_DRA_MPS_CONTEXT_MEMORY": "big"}, want: "environment variable GPU_DRA_MPS_CONTEXT_MEMORY: "},
 		"unknown flag":               {args: []string{"--nodename=x"}, want: "unknown flag: --nodename"},
-		"variable that is no bool":   {env: map[string]string{"GPU_DRA_PRINT_SLICES": "maybe"}, want: "environment variable GPU_DRA_PRINT_SLICES: "},
-		"variable that is no time":   {env: map[string]string{"GPU_DRA_RECONCILE_INTERVAL": "5"}, want: "environment variable GPU_DRA_RECONCILE_INTERVAL: "},
+		"variable without a bool":    {env: map[string]string{"GPU_DRA_PRINT_SLICES": "maybe"}, want: "environment variable GPU_DRA_PRINT_SLICES: "},
+		"variable without a unit":    {env: map[string]string{"GPU_DRA_RECONCILE_INTERVAL": "5"}, want: "environment variable GPU_DRA_RECONCILE_INTERVAL: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parse(tc.args, tc.env)
@@ -132,7 +132,8 @@ func TestAProgramWithoutTheSimulatorRefusesSimulatedGPUs(t *testing.T) {
 	}
 }
 
-// Where MPS holds no shares, contexts are nobody's business.
+// Without MPS, shares have no limits, and their size does not depend on the size of a
+// CUDA context.
 func TestPlainSharesCanBeSmallerThanAContext(t *testing.T) {
 	o, err := parse([]string{"--mps-supervisor=", "--smallest-share=100Mi", "--compute-overcommit=1.5"}, nil)
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent"
 )
 
-// garbage is how much memory may be garbage, in percent of what is in use. The
-// agent is on every node and does little: memory is dearer than collecting more
-// often, which saves 2 to 3 MB.
+// garbage is the limit of garbage in percent of the used memory. The agent runs on
+// every node and does little, so frequent collections, which save 2 to 3 MB, are worth
+// their time.
 const garbage = 50
 
 func main() { os.Exit(execute(linkedSimulator())) }

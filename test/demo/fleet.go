@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// fleet applies everything at once and prints who sits where and what is left.
+// fleet applies everything at once and prints the node of each pod and the free GPUs.
 func fleet(ctx context.Context, cluster *harness.Cluster, format string) error {
 	say("applying demo/fleet: four training jobs, twenty inference servers, thirty notebooks")
 	if _, err := cluster.Kubectl(ctx, "apply", "-f", "demo/fleet/training.yaml", "-f", "demo/fleet/serving.yaml", "-f", "demo/fleet/notebooks.yaml"); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// story is a folder of demo/ and what is done with it.
+// story is a folder of demo/ and its steps.
 type story struct {
 	// model of the simulated node, by name or file.
 	model string
@@ -133,7 +133,7 @@ func fractions(ctx context.Context, cluster *harness.Cluster) error {
 	return table(ctx, cluster, "vision", "language", namespace)
 }
 
-// fifthNotebook shows that four notebooks take turns on a GPU, and that the
+// fifthNotebook shows that four notebooks share a GPU by time slices, and that the
 // fifth starts when one of them ends.
 func fifthNotebook(ctx context.Context, cluster *harness.Cluster) error {
 	running, waiting, err := cluster.Started(ctx, namespace, 4, "notebook-0", "notebook-1", "notebook-2", "notebook-3", "notebook-4")

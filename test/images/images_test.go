@@ -166,7 +166,7 @@ func TestTheHookGetsToTheHostRunsThereAndGoesWithTheAgent(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "registry"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// Nobody is there, which is no reason not to serve the kubelet.
+	// No API server listens there; the program must serve the kubelet nevertheless.
 	kubeconfig := `{"kind":"Config","apiVersion":"v1","current-context":"c","clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`
 	if err := os.WriteFile(filepath.Join(dir, "kubeconfig"), []byte(kubeconfig), 0o600); err != nil {
 		t.Fatal(err)

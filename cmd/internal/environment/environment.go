@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package environment gives the flags of our programs twins in the environment.
+// Package environment sets the flags of our programs from environment variables.
 package environment
 
 import (
@@ -11,18 +11,18 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Prefix and the flag's name in capitals are the name of a twin: with
-// "GPU_DRA_", GPU_DRA_NODE_NAME is that of node-name.
+// Prefix begins the names of the variables. With "GPU_DRA_", the variable of the flag
+// node-name is GPU_DRA_NODE_NAME.
 type Prefix string
 
-// Name of a flag's twin.
+// Name returns the name of a flag's variable.
 func (p Prefix) Name(flag string) string {
 	return string(p) + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// Apply sets every flag that the command line does not give from its twin, so
-// that a flag wins over the environment and that over the default. The errors
-// name the variables.
+// Apply sets every flag that is not on the command line from its variable. A flag on
+// the command line takes precedence over the environment, and the environment over the
+// default. The errors name the variables.
 func (p Prefix) Apply(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var errs []error
 	flags.VisitAll(func(f *pflag.Flag) {
