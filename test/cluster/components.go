@@ -12,8 +12,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/process"
 )
 
-// The daemons of a cluster. Their names are those of their binaries, records
-// and logs.
+// The daemons of a cluster. Their binaries, records and logs have the same names.
 const (
 	etcd                  = "etcd"
 	containerd            = "containerd"
@@ -32,7 +31,7 @@ func Components() []string {
 	return []string{etcd, containerd, kubeAPIServer, kubeControllerManager, kubeScheduler, kubeProxy, kubelet}
 }
 
-// arguments gives the command line of a daemon, without its name.
+// arguments returns the command line of a daemon without its name.
 func arguments(component string, l Layout, n network, featureGates map[string]bool) []string {
 	kubeconfig := l.kubeconfigOf(component)
 	var args []string
@@ -132,9 +131,9 @@ func formatFeatureGates(gates map[string]bool) string {
 // that it and all its descendants are known as the cluster's.
 const joinCgroup = `echo $$ >"$0/cgroup.procs" && exec "$@"`
 
-// daemon gives a component as a process in the cluster's cgroup and network
-// namespace. It is nsenter that enters, because "ip netns exec" mounts a new
-// /sys and thereby hides the cgroups from the kubelet.
+// daemon returns a component as a process in the cluster's cgroup and network
+// namespace. It uses nsenter, because "ip netns exec" mounts a new /sys, which hides
+// the cgroups from the kubelet.
 func daemon(component string, args []string, l Layout, programs programs, cgroup string) process.Spec {
 	return process.Spec{
 		Name: component,
@@ -142,8 +141,8 @@ func daemon(component string, args []string, l Layout, programs programs, cgroup
 			programs.shell, "-c", joinCgroup, cgroup,
 			programs.nsenter, "--net=" + host.NetNSPath(l.NetNS()), "--", l.binary(component),
 		}, args...),
-		// containerd looks for its shim, and the kubelet for iptables and
-		// mount, along the path.
+		// containerd finds its shim on the path, and the kubelet iptables and
+		// mount.
 		Env: []string{"PATH=" + l.Bin + ":" + host.Path(), "HOME=/root"},
 		Log: l.logFile(component),
 	}

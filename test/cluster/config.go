@@ -22,7 +22,7 @@ var configTemplates embed.FS
 
 const kubeletHealthPort = 10248
 
-// renderConfig gives the configuration files of all components, by path.
+// renderConfig returns the configuration files of all components by path.
 func renderConfig(l Layout, n network, featureGates map[string]bool, runc string) (map[string][]byte, error) {
 	containerd, err := renderTemplate("containerd.toml", map[string]string{
 		"Root":        l.path("containerd", "root"),
@@ -95,7 +95,7 @@ func kubeletConfiguration(l Layout, n network, featureGates map[string]bool) *ku
 		FeatureGates:             featureGates,
 
 		Address: n.Node.String(),
-		// The host looks at the kubelet's health from outside the namespace.
+		// The health check runs on the host, outside the namespace.
 		HealthzBindAddress: n.Node.String(),
 		HealthzPort:        ptr.To[int32](kubeletHealthPort),
 		TLSCertFile:        l.pki("kubelet.crt"),

@@ -78,8 +78,7 @@ func TestContainerdWritesOnlyBelowTheStateDirectory(t *testing.T) {
 	}
 }
 
-// paths gives all strings of a decoded document that are absolute paths,
-// sorted.
+// paths returns all strings of a decoded document that are absolute paths, sorted.
 func paths(value any) []string {
 	var found []string
 	switch value := value.(type) {
@@ -127,7 +126,7 @@ func TestFeatureGatesReachEveryKubernetesComponent(t *testing.T) {
 	}
 }
 
-func TestEveryFileThatADaemonIsToldOfIsWritten(t *testing.T) {
+func TestEachFileInTheArgumentsOfADaemonIsWritten(t *testing.T) {
 	l, files := rendered(t, nil)
 	credentials, err := newCredentials(l, testNetwork(), testTime)
 	if err != nil {
@@ -143,7 +142,7 @@ func TestEveryFileThatADaemonIsToldOfIsWritten(t *testing.T) {
 				continue
 			}
 			if files[value] == nil && credentials[value] == nil {
-				t.Errorf("%s %s: nobody writes that file", component, arg)
+				t.Errorf("%s %s: the file is not written", component, arg)
 			}
 		}
 	}

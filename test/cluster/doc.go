@@ -6,6 +6,6 @@
 // idempotent, and Down leaves nothing behind.
 //
 // Out of scope: clusters of several nodes, upgrades, DNS inside the cluster,
-// and anything about GPUs. The driver's agent is started by whoever uses the
-// cluster; it needs no more than what cluster.json says ([Info]).
+// and anything about GPUs. The users of a cluster start the driver's agent; it needs
+// only the facts in cluster.json ([Info]).
 package cluster

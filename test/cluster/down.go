@@ -20,18 +20,18 @@ import (
 const (
 	// stopGrace is how long a daemon may take to end before it is killed.
 	stopGrace = 10 * time.Second
-	// guestGrace is what the kubelet gives a pod.
+	// guestGrace is the kubelet's default grace period for a pod.
 	guestGrace = 30 * time.Second
-	// cniResults is where libcni keeps what it was told about each pod; its
-	// place is not configurable through containerd.
+	// cniResults is the directory in which libcni keeps the results for each pod.
+	// containerd has no setting for it.
 	cniResults = "/var/lib/cni/results"
 	// containerLogs is where a kubelet links to its pods' logs, for log
 	// collectors; its place is not configurable.
 	containerLogs = "/var/log/containers"
 )
 
-// Down takes the cluster down and removes everything that it wrote. Nothing to
-// take down is no error.
+// Down takes the cluster down and removes all its files. It succeeds if there is no
+// cluster.
 func Down(ctx context.Context, l Layout, say func(format string, args ...any)) error {
 	unlock, err := lock(ctx, say)
 	if err != nil {
@@ -63,9 +63,9 @@ func takeDown(ctx context.Context, l Layout, say func(format string, args ...any
 	return nil
 }
 
-// release ends all processes of the cluster and gives back what it holds of
-// the machine. Of the state directory it leaves only the logs. It goes on
-// after an error, so that one failure leaves as little behind as possible.
+// release ends all processes of the cluster and removes its changes to the machine. It
+// keeps only the logs in the state directory. It continues after an error, to leave as
+// little as possible.
 func release(ctx context.Context, l Layout) error {
 	cgroups, err := host.FindCgroups()
 	if err != nil {
@@ -80,7 +80,7 @@ func release(ctx context.Context, l Layout) error {
 	killTasks(ctx, l)
 	errs = append(errs,
 		stop(ctx, l, containerd, etcd),
-		// What is left is shims and containers whose containerd had died.
+		// This kills shims and containers whose containerd had died.
 		cgroups.Kill(ctx, l.Cgroup()),
 		host.UnmountBelow(l.State),
 		cgroups.Remove(ctx, l.Cgroup()),
@@ -121,9 +121,8 @@ func stop(ctx context.Context, l Layout, components ...string) error {
 	return errors.Join(errs...)
 }
 
-// killTasks ends all containers through containerd, which then ends their
-// shims. Where that fails the cgroup's members are killed later, so no error
-// matters here.
+// killTasks ends all containers through containerd, which then ends their shims. It
+// ignores errors, because the members of the cgroup are killed later.
 func killTasks(ctx context.Context, l Layout) {
 	record, err := process.Read(l.processesDir(), containerd)
 	if err != nil || !record.Alive() {

@@ -49,8 +49,8 @@ func StartGuest(l Layout, name, log string, args []string) error {
 	return err
 }
 
-// StopGuest ends a guest: it asks and waits, or with now kills it at once. One
-// that does not run is no error.
+// StopGuest ends a guest: with SIGTERM and a wait, or at once if now is true. It
+// succeeds if the guest is not running.
 func StopGuest(ctx context.Context, l Layout, name string, now bool) error {
 	if slices.Contains(Components(), name) {
 		return fmt.Errorf("stop %s: it is a component of the cluster", name)

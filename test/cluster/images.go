@@ -13,8 +13,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/image"
 )
 
-// BuildImages writes the archives of the pause and probe images into dir and
-// gives their paths. The binaries must have been built.
+// BuildImages writes the archives of the pause and probe images into dir and returns
+// their paths. The binaries must have been built.
 func BuildImages(ctx context.Context, l Layout, dir string) ([]string, error) {
 	programs, err := findPrograms()
 	if err != nil {

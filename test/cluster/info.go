@@ -25,12 +25,12 @@ type Info struct {
 	// NodeIP is the node's address, in the network namespace NetNS.
 	NodeIP string `json:"nodeIP"`
 	NetNS  string `json:"netns"`
-	// KubeletRoot, PluginsDir and PluginsRegistryDir are where the kubelet
-	// looks for DRA drivers.
+	// KubeletRoot, PluginsDir and PluginsRegistryDir are the kubelet's directories
+	// for DRA drivers.
 	KubeletRoot        string `json:"kubeletRoot"`
 	PluginsDir         string `json:"pluginsDir"`
 	PluginsRegistryDir string `json:"pluginsRegistryDir"`
-	// CDIDir is where containerd looks for CDI specs.
+	// CDIDir is containerd's directory for CDI specs.
 	CDIDir           string `json:"cdiDir"`
 	ContainerdSocket string `json:"containerdSocket"`
 	StateDir         string `json:"stateDir"`

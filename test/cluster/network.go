@@ -20,9 +20,9 @@ type network struct {
 // (RFC 2544), which no real network should use.
 const linkPrefix = "198.18.0.0/16"
 
-// freeNetwork picks a pair of addresses that no interface of the host uses.
-// The search begins at a place of the cluster's own, so that it keeps its
-// address as long as nobody else takes it.
+// freeNetwork returns a pair of addresses that no interface of the host uses. The
+// search begins at an address derived from the cluster's name, so that the cluster
+// keeps its address if that is free.
 func freeNetwork(name string, inUse []netip.Prefix) (network, error) {
 	base := netip.MustParsePrefix(linkPrefix).Addr().As4()
 	digest := fnv.New32a()
@@ -43,7 +43,7 @@ func freeNetwork(name string, inUse []netip.Prefix) (network, error) {
 	return network{}, fmt.Errorf("network for cluster %s: all of %s is in use", name, linkPrefix)
 }
 
-// addressesInUse gives the IPv4 prefixes of the host's interfaces.
+// addressesInUse returns the IPv4 prefixes of the host's interfaces.
 func addressesInUse() ([]netip.Prefix, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {

@@ -20,22 +20,22 @@ import (
 // ComponentStatus is one daemon of a cluster.
 type ComponentStatus struct {
 	Name string `json:"name"`
-	// PID is 0 where it was never started.
+	// PID is 0 if the component was never started.
 	PID     int    `json:"pid,omitempty"`
 	Running bool   `json:"running"`
 	Log     string `json:"log"`
 }
 
-// Status is what can be seen of a cluster. Info is nil where none is up.
+// Status is the state of a cluster. Info is nil if it is not up.
 type Status struct {
 	*Info
 	Healthy bool `json:"healthy"`
-	// Problem says what is wrong with a cluster that is not healthy.
+	// Problem is the reason why the cluster is not healthy.
 	Problem    string            `json:"problem,omitempty"`
 	Components []ComponentStatus `json:"components"`
 }
 
-// GetStatus looks at a cluster and changes nothing.
+// GetStatus returns the status of a cluster. It does not change the cluster.
 func GetStatus(ctx context.Context, l Layout) Status {
 	var status Status
 	for _, name := range Components() {
@@ -57,7 +57,7 @@ func GetStatus(ctx context.Context, l Layout) Status {
 	return status
 }
 
-// healthy reports what is wrong with a cluster that was brought up, or nil.
+// healthy returns nil if the cluster is healthy, and otherwise the problem.
 func healthy(ctx context.Context, l Layout, info Info) error {
 	if err := running(l, Components()...); err != nil {
 		return err

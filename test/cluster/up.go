@@ -86,7 +86,7 @@ func refuseForeignKubelet() error {
 	return errors.New("a kubelet runs on this machine already, and a second one would take its device plugin socket: use another machine")
 }
 
-// prepareMachine installs and builds what is missing.
+// prepareMachine installs missing packages and builds missing binaries.
 func prepareMachine(ctx context.Context, l Layout, o Options) error {
 	if missing := host.MissingPackages(); len(missing) > 0 {
 		o.Say("installing Debian packages: %s", strings.Join(missing, " "))

@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What is said of an amount of memory in a request, by the policy itself. The
-// scheduler would round up what is between two steps.
+// The policy refuses amounts of memory between two steps, because the scheduler would
+// round them up.
 func TestAmountsOfMemoryThatAPolicyRefuses(t *testing.T) {
 	policy := requestsPolicy(t)
 	const step = "is no multiple of 1Mi; write it in whole Mi or Gi, such as "
@@ -69,8 +69,8 @@ func TestAmountsOfMemoryThatAPolicyRefuses(t *testing.T) {
 	}
 }
 
-// claimOf gives a claim for so much memory of a device of the class, as the API
-// server reads it.
+// claimOf returns a claim for some memory of a device of the class, as the API server
+// reads it.
 func claimOf(class, memory string) (*resourcev1.ResourceClaim, error) {
 	manifest := fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "n"}, "spec": {"devices": {"requests": [
 		{"name": "gpu", "exactly": {"deviceClassName": %q, "capacity": {"requests": {"memory": %q}}}}]}}}`, class, memory)
@@ -78,8 +78,8 @@ func claimOf(class, memory string) (*resourcev1.ResourceClaim, error) {
 	return claim, json.Unmarshal([]byte(manifest), claim)
 }
 
-// judge gives what a policy of requests says of a claim; nothing where it admits
-// it.
+// judge returns the message with which a policy refuses a claim, or "" if it admits the
+// claim.
 func judge(ctx context.Context, policy validating.Validator, claim *resourcev1.ResourceClaim, class, kind string) string {
 	gvk := resourcev1.SchemeGroupVersion.WithKind("ResourceClaim")
 	gvr := resourcev1.SchemeGroupVersion.WithResource("resourceclaims")

@@ -30,10 +30,10 @@ import (
 // because their feature gate is off.
 var ErrDropped = errors.New("fields would be dropped: their feature gate is off")
 
-// Validate reports what the API server would say to the creation of a slice,
-// or nil. The feature gates are the pinned release's defaults; a test changes
-// them with k8s.io/component-base/featuregate/testing. A slice that would be
-// stored without some of its fields gives [ErrDropped].
+// Validate returns the error with which the API server would refuse to create a slice,
+// or nil. It returns [ErrDropped] if the slice would be stored without some of its
+// fields. The feature gates are the pinned release's defaults; a test changes them with
+// k8s.io/component-base/featuregate/testing.
 func Validate(ctx context.Context, slice *resourcev1.ResourceSlice) error {
 	created := slice.DeepCopy()
 	legacyscheme.Scheme.Default(created)
@@ -47,7 +47,7 @@ func Validate(ctx context.Context, slice *resourcev1.ResourceSlice) error {
 		internal.Name = resourceslice.Strategy.GenerateName(internal.GenerateName)
 	}
 	asked := internal.DeepCopy()
-	// The declarative rules are those of the version that a request names.
+	// The version in the request selects the declarative rules.
 	ctx = genericapirequest.WithRequestInfo(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), &genericapirequest.RequestInfo{
 		IsResourceRequest: true,
 		Verb:              "create",

@@ -91,7 +91,7 @@ func TestWhatTheAPIServerRefusesIsRefused(t *testing.T) {
 		change func(*resourcev1.ResourceSlice)
 		want   string
 	}{
-		{"a device name that is no DNS label", func(s *resourcev1.ResourceSlice) { s.Spec.Devices[0].Name = "gpu.0" }, "spec.devices[0].name"},
+		{"a device name that is not a DNS label", func(s *resourcev1.ResourceSlice) { s.Spec.Devices[0].Name = "gpu.0" }, "spec.devices[0].name"},
 		{"two devices of one name", func(s *resourcev1.ResourceSlice) {
 			s.Spec.Devices = append(s.Spec.Devices, s.Spec.Devices[0])
 		}, "spec.devices[1]: Duplicate value"},

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// clusterName gives a name that no other run on this machine uses.
+// clusterName returns a name that no other run on this machine uses.
 func clusterName(suffix string) string {
 	return fmt.Sprintf("t%d%s", os.Getpid(), suffix)
 }
@@ -65,7 +65,7 @@ func vethOf(t *testing.T, name string) string {
 	return l.Veth()
 }
 
-// run runs the command for a cluster and gives its standard output.
+// run runs the command for a cluster and returns its standard output.
 func run(t *testing.T, name string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), command, append([]string{args[0], "--name", name}, args[1:]...)...)
@@ -224,7 +224,7 @@ func TestABrokenClusterIsMadeAnew(t *testing.T) {
 	}
 	mustRun(t, name, "up")
 	runPod(t, name)
-	// Now nobody is left whom one could ask to end the pod.
+	// Without containerd the pod cannot be ended in the usual way.
 	kill(t, name, "containerd")
 	mustRun(t, name, "down")
 	assertNothingLeft(t, before, name)
@@ -315,7 +315,7 @@ func TestAnInterruptedUpKeepsOnlyItsLogs(t *testing.T) {
 		t.Error(err)
 	}
 	if diff := cmp.Diff([]string(nil), left); diff != "" {
-		t.Errorf("files beside the logs (-want +got):\n%s", diff)
+		t.Errorf("files other than logs (-want +got):\n%s", diff)
 	}
 	mustRun(t, name, "down")
 	assertNothingLeft(t, before, name)

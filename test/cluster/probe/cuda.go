@@ -30,7 +30,7 @@ type cudaReport struct {
 	Waited string `json:"waited,omitempty"`
 	// Client is what the server gave it.
 	Client *granted `json:"client,omitempty"`
-	// AllocatedBytes of the device that it was told to allocate of.
+	// AllocatedBytes is the memory that it allocated on the requested device.
 	AllocatedBytes uint64 `json:"allocatedBytes"`
 	// Error is what went wrong, and with it the process.
 	Error *cudaError `json:"error,omitempty"`
@@ -75,7 +75,7 @@ func parseCUDA(args []string, output io.Writer) (cudaOptions, error) {
 	set.SetOutput(output)
 	set.Var(&o.memory, "memory", "memory to allocate, such as 12Gi")
 	set.IntVar(&o.device, "device", 0, "CUDA ordinal of the device to allocate of")
-	set.BoolVar(&o.once, "once", false, "end after the report instead of holding what was allocated")
+	set.BoolVar(&o.once, "once", false, "end after the report instead of holding the memory")
 	set.BoolVar(&o.withoutLimits, "without-limits", false, "drop the limits that the environment sets")
 	if err := set.Parse(args); err != nil {
 		return o, err

@@ -12,10 +12,10 @@ import (
 	"path"
 )
 
-// defaultPipeDirectory is where CUDA looks for MPS without being told.
+// defaultPipeDirectory is CUDA's default directory for MPS.
 const defaultPipeDirectory = "/tmp/nvidia-mps"
 
-// errStopped: the process was told to end while it waited.
+// errStopped means that a signal stopped the process while it waited.
 var errStopped = errors.New("told to end")
 
 // What the simulator's stand-in for the MPS control daemon says; package
@@ -108,7 +108,7 @@ func connect(ctx context.Context, r root, directory string) (*client, error) {
 	return c, nil
 }
 
-// close ends the client. What it is told now, nobody reads.
+// close ends the client and discards further replies.
 func (c *client) close() {
 	_ = c.conn.Close()
 	for range c.replies {
@@ -145,7 +145,7 @@ func (c *client) start(ctx context.Context, report *cudaReport) error {
 
 // attach shows the server that this process sees its file in /dev/shm.
 func (c *client) attach(report *cudaReport, shm string) error {
-	// Without the file the server is told of none, and says what that means.
+	// Without the file the token is empty, and the server replies with its error.
 	token, _ := os.ReadFile(c.root.path(path.Join("dev/shm", path.Base(shm))))
 	r, err := c.ask(request{Op: "attach", Token: string(token)})
 	report.Client = r.Client

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// mpsServer answers the requests of one client as it is told to, and gives
-// what it was asked.
+// mpsServer sends the given answers to the requests of one client, and returns a
+// function that returns the requests.
 func mpsServer(t *testing.T, r root, answers ...string) (asked func() []request) {
 	t.Helper()
 	directory := r.path("mps")
@@ -163,7 +163,7 @@ func TestAProcessWithoutADaemonIsPlain(t *testing.T) {
 	}
 }
 
-func TestSizesAreThoseOfKubernetes(t *testing.T) {
+func TestSizesHaveKubernetesUnits(t *testing.T) {
 	for text, want := range map[string]size{"12Gi": 12 << 30, "900Mi": 900 << 20, "4Ki": 4096, "17": 17, "0": 0} {
 		o, err := parseCUDA([]string{"--memory", text}, &bytes.Buffer{})
 		if err != nil || o.memory != want {

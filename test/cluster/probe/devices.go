@@ -18,20 +18,20 @@ type device struct {
 	Path string `json:"path"`
 	// Type is "char", "block" or "other".
 	Type string `json:"type"`
-	// Major and Minor are 0 for what is no device.
+	// Major and Minor are 0 if the file is not a device.
 	Major uint32 `json:"major"`
 	Minor uint32 `json:"minor"`
 	// Mode holds the permission bits in octal, such as "0666".
 	Mode string `json:"mode"`
-	// Open is how opening it for reading ended: "ok" or the name of the errno.
-	// EPERM is the device cgroup's refusal; ENXIO and ENODEV mean that the
-	// cgroup let it pass and no driver stands behind the node.
+	// Open is the result of opening it for reading: "ok" or the name of the errno.
+	// EPERM means that the device cgroup refused. ENXIO and ENODEV mean that the
+	// cgroup allowed it and the node has no driver.
 	Open string `json:"open"`
 }
 
-// lookAtDevices looks at /dev/nvidia* and the nodes in directories of such
+// readDevices returns the nodes /dev/nvidia* and the nodes in directories with such
 // names, such as nvidia-caps.
-func lookAtDevices(r root) ([]device, error) {
+func readDevices(r root) ([]device, error) {
 	devices := []device{}
 	err := filepath.WalkDir(r.path("dev"), func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command probe prints what a container was given of GPUs, as one JSON
-// document on standard output: device nodes and whether they can be opened,
-// environment, mounts, libraries and DRA device metadata.
+// Command probe prints a container's access to GPUs as one JSON document on standard
+// output: device nodes and whether they can be opened, environment, mounts, libraries
+// and DRA device metadata.
 //
 //	probe once   prints and exits
 //	probe hold   prints and waits for SIGTERM
 //	probe cuda [--memory SIZE] [--device N] [--without-limits] [--once]
-//	             is a CUDA process on simulated GPUs: joins MPS as its
-//	             environment says, allocates memory, prints what it got and
-//	             holds it until SIGTERM; what is refused or taken from it
-//	             later is printed and ends it with status 1
+//	             acts as a CUDA process on simulated GPUs: joins MPS if its
+//	             environment is set so, allocates memory, prints the result and
+//	             holds the memory until SIGTERM; it prints a refusal or a loss
+//	             and exits with status 1
 //
 // It uses the standard library only, and runs without a shared library.
 package main

@@ -18,8 +18,7 @@ const metadataDir = "var/run/kubernetes.io/dra-device-attributes"
 // metadata is one device as a DRA device metadata file describes it.
 type metadata struct {
 	File string `json:"file"`
-	// Claim is the ResourceClaim's name, PodClaim the name that the pod gives
-	// it.
+	// Claim is the name of the ResourceClaim, PodClaim its name in the pod.
 	Claim      string               `json:"claim"`
 	PodClaim   string               `json:"podClaim,omitempty"`
 	Request    string               `json:"request"`

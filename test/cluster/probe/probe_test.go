@@ -27,7 +27,7 @@ func container(t *testing.T, files map[string]string) root {
 
 func TestOnlyNodesOfTheDriverAreReported(t *testing.T) {
 	r := container(t, map[string]string{"dev/nvidia0": "", "dev/nvidia-caps/nvidia-cap1": "", "dev/null": "", "dev/pts/nvidia9": ""})
-	got, err := lookAtDevices(r)
+	got, err := readDevices(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestOnlyNodesOfTheDriverAreReported(t *testing.T) {
 	}
 }
 
-func TestDeviceNumbersAreThoseOfLs(t *testing.T) {
+func TestDeviceNumbersMatchLs(t *testing.T) {
 	got, err := lookAtDevice("/", "/dev/null")
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestABrokenMetadataFileIsNamed(t *testing.T) {
 	}
 }
 
-func TestAContainerWithoutAGPUGivesEmptyLists(t *testing.T) {
+func TestAContainerWithoutAGPUHasEmptyLists(t *testing.T) {
 	r := container(t, map[string]string{"proc/self/mountinfo": ""})
 	got, err := look(r, nil)
 	if err != nil {

@@ -18,8 +18,8 @@ type report struct {
 	Devices []device `json:"devices"`
 	// Env holds the variables whose names begin with NVIDIA_, CUDA_ or GPU_.
 	Env map[string]string `json:"env"`
-	// Mounts are those that a GPU driver makes: its libraries, programs,
-	// sockets and the device metadata.
+	// Mounts lists the mounts of a GPU driver: its libraries, programs, sockets and
+	// the device metadata.
 	Mounts []mount `json:"mounts"`
 	// Libraries are the driver's libraries found in the usual directories.
 	Libraries []library `json:"libraries"`
@@ -34,7 +34,7 @@ type root string
 
 func (r root) path(path string) string { return filepath.Join(string(r), path) }
 
-// outside gives a path as the container knows it.
+// outside returns a path as the container sees it.
 func (r root) outside(path string) string {
 	return "/" + strings.TrimPrefix(strings.TrimPrefix(path, string(r)), "/")
 }
@@ -44,7 +44,7 @@ func look(r root, environ []string) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	devices, err := lookAtDevices(r)
+	devices, err := readDevices(r)
 	if err != nil {
 		return report{}, fmt.Errorf("devices: %w", err)
 	}

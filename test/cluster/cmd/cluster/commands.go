@@ -33,7 +33,7 @@ func newCommand() *cobra.Command {
 		Long: `A real single-machine Kubernetes ` + cluster.KubernetesVersion + ` for tests and demos: etcd, control plane, kubelet,
 containerd and runc in a network namespace of their own. Needs root on Linux.
 
-After "up", STATE/cluster.json tells other programs where everything is.`,
+After "up", other programs read the paths of the cluster from STATE/cluster.json.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -203,7 +203,7 @@ func (o *options) build() *cobra.Command {
 func (o *options) images() *cobra.Command {
 	return &cobra.Command{
 		Use:   "images",
-		Short: "Build the pause and probe images as archives beside the binaries",
+		Short: "Build the pause and probe images as archives in the folder of the binaries",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, source, err := o.layout()

@@ -59,8 +59,8 @@ func Targets() []Target {
 	)
 }
 
-// FindSource finds test/cluster in the source tree that holds dir, or gives ""
-// where dir is in no such tree.
+// FindSource returns the path of test/cluster in the source tree that contains dir, or
+// "" if dir is not in such a tree.
 func FindSource(dir string) string {
 	for {
 		source := filepath.Join(dir, "test", "cluster")
@@ -75,8 +75,8 @@ func FindSource(dir string) string {
 	}
 }
 
-// Stale names the targets that must be built: those missing from bin, and
-// where there is a source tree those built from something else.
+// Stale returns the targets that must be built: targets that are missing from bin, and
+// if there is a source tree, targets built from other sources.
 func Stale(source, bin string) ([]Target, error) {
 	built := readBuilt(bin)
 	var stale []Target
@@ -184,8 +184,8 @@ func fingerprint(source string, t Target) (string, error) {
 
 func builtFile(bin string) string { return filepath.Join(bin, "built.json") }
 
-// readBuilt gives the fingerprint of each binary that was built here. What
-// cannot be read was built by nobody.
+// readBuilt returns the fingerprint of each binary that was built here. If the file
+// cannot be read it returns none.
 func readBuilt(bin string) map[string]string {
 	built := map[string]string{}
 	data, err := os.ReadFile(builtFile(bin))

@@ -32,7 +32,7 @@ func TestTheSourceTreeIsFoundFromInsideOnly(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatIsMissingOrChangedIsBuilt(t *testing.T) {
+func TestOnlyMissingAndChangedTargetsAreBuilt(t *testing.T) {
 	source, bin := source(t), t.TempDir()
 	for _, target := range Targets() {
 		if err := os.WriteFile(filepath.Join(bin, target.Name), nil, 0o755); err != nil {
@@ -71,7 +71,7 @@ func TestOnlyWhatIsMissingOrChangedIsBuilt(t *testing.T) {
 	}
 }
 
-func TestWithoutASourceTreeTheErrorNamesWhatIsMissing(t *testing.T) {
+func TestWithoutASourceTreeTheErrorNamesTheMissingTargets(t *testing.T) {
 	stale, err := Stale("", t.TempDir())
 	if err != nil {
 		t.Fatal(err)

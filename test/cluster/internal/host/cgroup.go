@@ -96,8 +96,8 @@ func (c Cgroups) delegate(path string) error {
 	return nil
 }
 
-// Members gives the IDs of all processes in a cgroup and below, ascending. A
-// cgroup that does not exist has none.
+// Members returns the IDs of all processes in a cgroup and below, in ascending order.
+// It returns none if the cgroup does not exist.
 func (c Cgroups) Members(path string) ([]int, error) {
 	var pids []int
 	err := filepath.WalkDir(filepath.Join(c.tracking, path), func(dir string, entry fs.DirEntry, err error) error {
@@ -155,7 +155,7 @@ func (c Cgroups) Remove(ctx context.Context, path string) error {
 	for _, root := range c.roots {
 		dir := filepath.Join(root, path)
 		var last error
-		// The kernel lets go of a killed process's cgroup a moment later.
+		// A killed process leaves its cgroup a moment later.
 		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
 			last = removeTree(dir)
 			return last == nil, nil

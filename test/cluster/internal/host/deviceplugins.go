@@ -42,8 +42,8 @@ func RemoveDevicePluginDir() error {
 	return nil
 }
 
-// RemoveIfEmpty removes directories, in the given order, up to the first that
-// somebody uses.
+// RemoveIfEmpty removes directories, in the given order, up to the first that is not
+// empty.
 func RemoveIfEmpty(dirs ...string) {
 	for _, dir := range dirs {
 		if os.Remove(dir) != nil {

@@ -36,7 +36,7 @@ func TestSettingsAreKeptOnce(t *testing.T) {
 	}
 }
 
-func TestRestoringWhatWasNeverKeptIsNoError(t *testing.T) {
+func TestRestoreSysctlsSucceedsWithoutKeptValues(t *testing.T) {
 	if err := RestoreSysctls(filepath.Join(t.TempDir(), "sysctls.json")); err != nil {
 		t.Error(err)
 	}
@@ -58,7 +58,7 @@ func TestCgroupsAreFoundOnThisMachine(t *testing.T) {
 	}
 }
 
-func TestUnmountingWhereNothingIsMountedIsNoError(t *testing.T) {
+func TestUnmountSucceedsIfNothingIsMounted(t *testing.T) {
 	if err := UnmountBelow(t.TempDir()); err != nil {
 		t.Error(err)
 	}

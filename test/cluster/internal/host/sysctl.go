@@ -53,8 +53,8 @@ func SaveSysctls(file string) error {
 	return os.WriteFile(file, append(data, '\n'), 0o600)
 }
 
-// RestoreSysctls writes the kept values back and forgets them. Nothing kept,
-// or kept before a reboot, is no error.
+// RestoreSysctls restores the kept values, unless the machine has rebooted since, and
+// removes the file. It succeeds if there are none.
 func RestoreSysctls(file string) error {
 	saved, err := readSaved(file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -32,8 +32,8 @@ type entry struct {
 	target  string
 }
 
-// directories are those that CDI hooks and mounts of a GPU driver expect of an
-// ordinary image. The merged layout is Debian's.
+// directories lists the directories that CDI hooks and mounts of a GPU driver expect in
+// an image. The merged layout is Debian's.
 var directories = []string{
 	"dev", "etc", "etc/ld.so.conf.d", "proc", "root", "run", "sys", "tmp",
 	"usr", "usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu",

@@ -23,7 +23,7 @@ type Authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
 	now  time.Time
-	// CertPEM is what those who verify need.
+	// CertPEM is the certificate with which peers verify others.
 	CertPEM []byte
 }
 

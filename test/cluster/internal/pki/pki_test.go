@@ -22,7 +22,7 @@ func newAuthority(t *testing.T) (*Authority, *x509.CertPool) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(a.CertPEM) {
-		t.Fatal("the authority's certificate is no PEM")
+		t.Fatal("the authority's certificate is not PEM")
 	}
 	return a, pool
 }

@@ -4,8 +4,7 @@
 // program that started them, and later finds exactly these processes again: by
 // process ID, start time and boot, recorded in a file each.
 //
-// Out of scope: supervision. A daemon that dies stays dead until somebody
-// looks.
+// Out of scope: supervision. A daemon that ends is not restarted.
 package process
 
 import (
@@ -134,14 +133,14 @@ func (r Record) Alive() bool {
 	return err == nil && stat.startTime == r.StartTime && stat.state != "Z" && stat.state != "X"
 }
 
-// Stop ends the process: it asks with SIGTERM, waits for grace, and kills. A
-// process that is gone already is no error.
+// Stop ends the process with SIGTERM, and kills it after grace. It succeeds if the
+// process has ended already.
 func (r Record) Stop(ctx context.Context, grace time.Duration) error {
 	return r.end(ctx, []attempt{{unix.SIGTERM, grace}, {unix.SIGKILL, killWait}})
 }
 
-// Kill ends the process at once, as a crash does. A process that is gone
-// already is no error.
+// Kill ends the process at once, as a crash does. It succeeds if the process has ended
+// already.
 func (r Record) Kill(ctx context.Context) error {
 	return r.end(ctx, []attempt{{unix.SIGKILL, killWait}})
 }
@@ -183,8 +182,8 @@ func (r Record) end(ctx context.Context, attempts []attempt) error {
 	return fmt.Errorf("stop %s: process %d survived SIGKILL", r.Name, r.PID)
 }
 
-// waitFor waits until the process behind a pidfd has ended. It looks at ctx a
-// few times a second.
+// waitFor waits until the process of a pidfd has ended. It checks ctx a few times a
+// second.
 func waitFor(ctx context.Context, fd int, limit time.Duration) (bool, error) {
 	const slice = 200 * time.Millisecond
 	for left := limit; left > 0; left -= slice {
@@ -245,8 +244,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// Tail gives the last lines of a daemon's log, long ones shortened, for an
-// error message.
+// Tail returns the last lines of a daemon's log for an error message. It shortens long
+// lines.
 func Tail(path string, lines int) string {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
