@@ -91,7 +91,7 @@ func TestPrintingSaysWhichGPUsHaveNoMIGProfiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(problems, "GPU at 0000:1b:00.0: the driver tells no profiles of it while MIG is off") || strings.Count(problems, "\n") != 8 {
+	if !strings.HasPrefix(problems, "GPU at 0000:1b:00.0: the driver reports no MIG profiles of it while MIG mode is off") || strings.Count(problems, "\n") != 8 {
 		t.Errorf("want that each of 8 GPUs has no profiles, got:\n%s", problems)
 	}
 }

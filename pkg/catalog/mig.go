@@ -96,7 +96,7 @@ func (o MIGOffer) whyNot(g gpu.GPU) string {
 	case !g.MIG.Capable:
 		return "it has no MIG"
 	case len(g.MIG.Profiles) == 0:
-		return "the driver tells no profiles of it while MIG is off; switch it on with nvidia-smi -mig 1"
+		return "the driver reports no MIG profiles of it while MIG mode is off; switch it on with nvidia-smi -mig 1"
 	case g.MIGModeNeedsReset() && !g.MIG.Enabled && !o.AllowReset:
 		return "its MIG mode changes with a reset only; switch it on with nvidia-smi -mig 1, or allow resets with --mig-allow-reset"
 	case len(o.Profiles.of(g)) == 0:

@@ -56,7 +56,7 @@ func (o ShareOffer) Share(all resource.Quantity, consumed map[resourceapi.Qualif
 		case memory.Cmp(smallest) < 0:
 			return Share{}, fmt.Errorf("%w: %s of memory; the smallest share on this node has %s", gpu.ErrInvalid, memory.String(), smallest.String())
 		case memory.Value()%MemoryStep != 0:
-			return Share{}, fmt.Errorf("%w: %s of memory is no multiple of 1Mi", gpu.ErrInvalid, memory.String())
+			return Share{}, fmt.Errorf("%w: %s of memory is not a multiple of 1Mi", gpu.ErrInvalid, memory.String())
 		}
 		share.Memory, share.Whole = uint64(memory.Value()), memory.Cmp(all) == 0
 	}

@@ -191,7 +191,7 @@ func (j *job) checkStrangers(d journal.Device, onDevice []user, others []journal
 		details := []any{"pid", u.PID, "command", u.Command, "podUID", u.PodUID, "containerID", u.ContainerID, "holders", refsOf(sharing)}
 		switch {
 		case unanswered != nil:
-			return plan.Refuse(fmt.Errorf("%w: process %d computes on it, and the API server does not answer whether that belongs to a claim that shares the device; it is asked again", gpu.ErrInUse, u.PID),
+			return plan.Refuse(fmt.Errorf("%w: process %d computes on it, and the API server does not answer whether the process belongs to a claim that shares the device; the query is repeated", gpu.ErrInUse, u.PID),
 				append(details, "apiErr", unanswered)...)
 		case u.unknown != nil:
 			details = append(details, "err", u.unknown)

@@ -205,7 +205,7 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 			runs: func(o *occupants) {
 				o.runs(0, 4711, "pod-late")
 				o.apiErr = errors.New("resourceclaims team-a/a: connection refused")
-			}, refused: true, says: "the API server does not answer whether that belongs to a claim that shares the device",
+			}, refused: true, says: "the API server does not answer whether the process belongs to a claim that shares the device",
 		},
 		"a share with a program of the host": {
 			wanted:  pieces("c", piece{device: part, memory: "10Gi"}),

@@ -68,7 +68,7 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 		"of nothing":            {pieces: []piece{{device: "gpu-00-00", memory: "0"}}, is: gpu.ErrInvalid, says: "the smallest share on this node has 1Gi"},
 		"negative":              {pieces: []piece{{device: "gpu-00-00", memory: "-1Gi"}}, is: gpu.ErrInvalid, says: "the smallest share on this node has 1Gi"},
 		"below the smallest":    {pieces: []piece{{device: "gpu-00-00", memory: "1023Mi"}}, is: gpu.ErrInvalid, says: "1023Mi of memory; the smallest share on this node has 1Gi"},
-		"off the step":          {pieces: []piece{{device: "gpu-00-00", memory: "2147483649"}}, is: gpu.ErrInvalid, says: "no multiple of 1Mi"},
+		"off the step":          {pieces: []piece{{device: "gpu-00-00", memory: "2147483649"}}, is: gpu.ErrInvalid, says: "not a multiple of 1Mi"},
 		"more compute than all": {pieces: []piece{{device: "gpu-00-00", memory: "20Gi", compute: "101"}}, is: gpu.ErrInvalid, says: "101 percent of compute; want a whole number from 0 to 100"},
 		"part of a percent":     {pieces: []piece{{device: "gpu-00-00", memory: "20Gi", compute: "500m"}}, is: gpu.ErrInvalid, says: "500m percent of compute"},
 		"too small for its processes": {

@@ -35,7 +35,7 @@ type Lock struct {
 }
 
 var (
-	errTaken    = errors.New("somebody else has it")
+	errTaken    = errors.New("another process has it")
 	errReplaced = errors.New("it was removed meanwhile")
 )
 

@@ -169,7 +169,7 @@ func TestErrorsOfBadModelsNameTheFieldAndTheReason(t *testing.T) {
 		{"NUMA node that is not there", "numaNode: 0", "numaNode: 4", []string{"gpus[0].numaNode: invalid: 4 is none of the 1 nodes"}},
 		{"CPU list", "cpus: 0-3", "cpus: 3-0", []string{"numaNodes[0].cpus"}},
 		{"too many CPUs", "cpus: 0-3", "cpus: 0-9999999", []string{"numaNodes[0].cpus"}},
-		{"same address twice", "gpus:", "gpus:\n- {kind: g, address: \"0000:1b:00.0\"}", []string{"gpus[1].address: invalid: address 0000:1b:00.0 is that of gpus[0].address already"}},
+		{"same address twice", "gpus:", "gpus:\n- {kind: g, address: \"0000:1b:00.0\"}", []string{"gpus[1].address: invalid: address 0000:1b:00.0 is already used by gpus[0].address"}},
 		{"profile name", "name: 1g.10gb,", "name: 1g,", []string{"kinds.g.mig.profiles[0].name"}},
 		{"profile number of another size", "profile: 0", "profile: 4", []string{"kinds.g.mig.profiles[0].profile: invalid: NVML's profile 4 has 7 slices"}},
 		{"placement beyond the GPU", "starts: [0, 1]", "starts: [0, 8]", []string{"kinds.g.mig.profiles[0].starts[1]"}},

@@ -197,7 +197,7 @@ func (r *MIGProfile) validate(field string, m *MIG, k *Kind, p *problems) {
 			p.add(fmt.Sprintf("%s.starts[%d]", field, i), "%d does not leave room for %d of %d memory slices", start, r.Size, m.MemorySlices)
 		}
 		if slices.Contains(r.Starts[:i], start) {
-			p.add(fmt.Sprintf("%s.starts[%d]", field, i), "%d stands there twice", start)
+			p.add(fmt.Sprintf("%s.starts[%d]", field, i), "%d is listed twice", start)
 		}
 	}
 }
@@ -210,7 +210,7 @@ func (m *Model) validateGPUs(p *problems) {
 	seen := map[string]string{}
 	once := func(field, what, value string) {
 		if other, ok := seen[what+value]; ok {
-			p.add(field, "%s %s is that of %s already", what, value, other)
+			p.add(field, "%s %s is already used by %s", what, value, other)
 			return
 		}
 		seen[what+value] = field
@@ -292,7 +292,7 @@ func validateLinks(field string, links []Links, p *problems) {
 		}
 		for n := first; n <= last; n++ {
 			if seen[n] {
-				p.add(f+".numbers", "link %d stands there twice", n)
+				p.add(f+".numbers", "link %d is listed twice", n)
 			}
 			seen[n] = true
 		}

@@ -69,7 +69,7 @@ func NewMetrics() *Metrics {
 		Help: "Claims that the API says do not need their devices any more and that keep them, until another round confirms it or their processes have ended.",
 	})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "build_info", Help: "Always 1; the labels say what is running.",
+		Namespace: namespace, Name: "build_info", Help: "Always 1; the labels identify the running build.",
 		ConstLabels: prometheus.Labels{"version": version.Get().GitVersion, "go_version": runtime.Version()},
 	})
 	build.Set(1)

@@ -112,7 +112,7 @@ func (a *agent) resident() (int64, error) {
 			return kib * 1024, err
 		}
 	}
-	return 0, errors.New("the kernel tells no VmRSS")
+	return 0, errors.New("the kernel reports no VmRSS")
 }
 
 // stop ends the agent as the kubelet does.

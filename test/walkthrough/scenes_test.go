@@ -33,7 +33,7 @@ var scenes = map[string]scene{
 		"made a dgx1-v100 with 8 GPUs in",
 		"GPU_DRA_NODE_NAME",
 	}},
-	"demo/fleet/README.md":     {printed: []string{"Left: 0 GPUs that nobody uses", "job.batch/pretrain unchanged"}},
+	"demo/fleet/README.md":     {printed: []string{"Left: 0 free GPUs", "job.batch/pretrain unchanged"}},
 	"demo/fractions/README.md": {printed: []string{"18944M 25%"}},
 	"demo/mig/README.md":       {printed: []string{"eight-gpus has started by itself"}},
 	"demo/tenancy/README.md": {installed: true, printed: []string{

@@ -32,7 +32,7 @@ func reach(uid int, folder string) error {
 			search = 0o100
 		}
 		if info.Mode().Perm()&search == 0 {
-			return fmt.Errorf("user %d cannot open what is in %s: %w: %s has mode %v", uid, folder, fs.ErrPermission, path, info.Mode())
+			return fmt.Errorf("user %d cannot open files in %s: %w: %s has mode %v", uid, folder, fs.ErrPermission, path, info.Mode())
 		}
 		if path == filepath.Dir(path) {
 			return nil

@@ -49,7 +49,7 @@ func isStatic(path string) bool {
 func InstallPackages(ctx context.Context, packages []string) error {
 	apt, err := LookPath("apt-get")
 	if err != nil {
-		return fmt.Errorf("install %s: %w: this machine is no Debian; install what holds these programs yourself", strings.Join(packages, " "), err)
+		return fmt.Errorf("install %s: %w: this machine does not run Debian; install the packages of these programs yourself", strings.Join(packages, " "), err)
 	}
 	install := append([]string{"install", "-y", "--no-install-recommends"}, packages...)
 	// Package lists may be missing or old, so that only an update helps.
