@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestAPodsEventSaysWhatIsWrongWithItsClaim(t *testing.T) {
+func TestAPodsEventExplainsTheErrorInItsClaim(t *testing.T) {
 	withoutPolicies(t)
 	for _, tc := range []struct {
 		name, config string

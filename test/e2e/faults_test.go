@@ -56,7 +56,7 @@ func TestAFaultOutlivesTheAgentAndEndsWithAReset(t *testing.T) {
 
 	must(t, agent.Kill(t.Context()))
 	must(t, agent.Start(t.Context()))
-	// Ready means that what is known has been published.
+	// The agent is ready once its known GPUs are published.
 	if found, _, err := unhealthy(t.Context(), broken); err != nil || !found {
 		t.Errorf("after a restart of the agent %s is tainted: %t (%v), want the fault to stay", broken, found, err)
 	}
@@ -117,7 +117,7 @@ func TestAGPUThatHangsLaterLeavesSevenInService(t *testing.T) {
 	ready(t, ns, pods...)
 
 	hangs(t, broken)
-	// All pods can end, also the one whose GPU cannot be asked any more.
+	// All pods can end, also the one whose GPU no longer answers.
 	remove(t, ns, pods...)
 	waitUnhealthy(t, broken, true)
 	pods = eachWithAGPU(t, ns, 7)

@@ -46,7 +46,7 @@ func TestTheFleet(t *testing.T) {
 	t.Run("no GPU is used in two ways and the sums are right", func(t *testing.T) { testSums(t, occupancy) })
 	t.Run("each container sees the GPU that it is said to sit on", func(t *testing.T) { testSights(t, occupancy) })
 	t.Run("each server is held to its share and has all of it", testServers)
-	t.Run("what is said to be left can be had", testLeft)
+	t.Run("the memory reported as left can be claimed", testLeft)
 	for _, team := range teams {
 		must(t, cluster.DeleteNamespace(t.Context(), team.namespace))
 	}
@@ -85,8 +85,8 @@ func occupied(t *testing.T) harness.Occupancy {
 	return occupancy
 }
 
-// usable is the memory of a GPU of the fleet's: its own less what the driver and an
-// MPS server keep. server is that of a share.
+// usable is the memory of a GPU of the fleet, without the memory that the driver and
+// an MPS server keep. server is the memory of a share.
 const (
 	usable = (81920 - 868 - 64) << 20
 	server = 9 * gi
@@ -141,7 +141,7 @@ func testSights(t *testing.T, occupancy harness.Occupancy) {
 			must(t, err)
 			seen[strings.Join(sight.GPUs(), " ")] = true
 			if told := sight.Attributes(pod.Device)["uuid"].StringValue; told == nil || *told != g.UUID {
-				t.Errorf("%s/%s is told of another GPU than %s", pod.Namespace, pod.Name, g.UUID)
+				t.Errorf("%s/%s has the UUID of another GPU than %s", pod.Namespace, pod.Name, g.UUID)
 			}
 		}
 		for node := range seen {
@@ -168,8 +168,9 @@ func testServers(t *testing.T) {
 	}
 }
 
-// testLeft has four more servers take what is left; then the next one waits. They come one by one: of those that come together the scheduler may
-// count one twice for a moment, and then have the last wait for minutes.
+// testLeft starts four more servers, which take the memory that is left; the next one
+// waits. They start one by one: if several start together, the scheduler may count one
+// twice for a moment, and the last then waits for minutes.
 func testLeft(t *testing.T) {
 	scale := func(replicas int) {
 		t.Helper()
@@ -181,7 +182,7 @@ func testLeft(t *testing.T) {
 		must(t, cluster.WaitCount(t.Context(), "serving", replicas))
 	}
 	if left := occupied(t).Left; left.Memory.Value() != 3*(usable-8*server) {
-		t.Errorf("with 24 servers %s is left, want what is too little for another on each of three GPUs", left.Memory.String())
+		t.Errorf("with 24 servers %s is left, want too little for another one on each of three GPUs", left.Memory.String())
 	}
 	scale(25)
 	var waiting string

@@ -19,12 +19,12 @@ func TestTheDemoOfFractions(t *testing.T) {
 	offerFractions(t)
 	t.Run("four servers of two namespaces share one GPU, each held to its share", testInference)
 	t.Run("unequal shares each have limits of their own", testUnequal)
-	t.Run("four notebooks take turns on one GPU and the fifth starts when one ends", testNotebooks)
+	t.Run("four notebooks have time slices of one GPU and the fifth starts when one ends", testNotebooks)
 	t.Run("two claims share one MIG instance, which goes with the second", testMIGShares)
 	t.Run("two pods on one claim have a GPU between them", testTwoPodsOneClaim)
 	t.Run("pods of a device-plugin cluster share a GPU unchanged", testGPUShared)
 	t.Run("containers that name different requests of one claim each get their own", testRequestsOfOneClaim)
-	t.Run("a plain share stands beside MPS shares and has no limits", testPlainShare)
+	t.Run("a plain share is on the GPU of MPS shares and has no limits", testPlainShare)
 	t.Run("configuration of NVIDIA's own driver is understood", testConvertedConfiguration)
 	t.Run("a share that cannot be given is refused with the reason", testBadShares)
 	t.Run("a share larger than any GPU leaves the pod Pending", testTooLarge)
@@ -50,7 +50,7 @@ func runOn(t *testing.T, device, model string, flags ...string) *harness.Supervi
 	agent = cluster.NewAgent(model, flags...)
 	supervisor := agent.Supervisor()
 	t.Cleanup(func() {
-		// Whatever is left, the other tests need the shared agent.
+		// The other tests need the shared agent, also if this one fails.
 		ctx := context.WithoutCancel(t.Context())
 		defer func() {
 			must(t, supervisor.Stop(ctx))
@@ -79,7 +79,7 @@ func noDaemons(t *testing.T, supervisor *harness.Supervisor) {
 	}))
 }
 
-// held is what a container is held to, as its CUDA client was told by the
+// held returns the limits of a container, as its CUDA client got them from the
 // daemon.
 func held(t *testing.T, namespace, pod string) harness.CUDA {
 	t.Helper()

@@ -237,7 +237,7 @@ func testModeRefused(t *testing.T) {
 	end()
 	must(t, err)
 	if !strings.Contains(message, "GPU at 0000:") || !strings.Contains(message, "MIG mode") {
-		t.Errorf("the event %q does not say what was refused where", message)
+		t.Errorf("the event %q does not name the GPU and the reason", message)
 	}
 	remove(t, ns, "cut")
 	nothingLeft(t)

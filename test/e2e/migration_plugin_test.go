@@ -49,8 +49,8 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 		t.Fatalf("the device plugin gave %v, want one GPU: the pod was served by a claim", plugin.gave())
 	}
 	uuid, _, _ := strings.Cut(plugin.gave()[0], "::")
-	lent := uuids[uuid]
-	inUse("with a pod of the plugin", lent)
+	allocated := uuids[uuid]
+	inUse("with a pod of the plugin", allocated)
 
 	selected := fmt.Sprintf(`selectors: [{cel: {expression: "device.attributes['gpu.nvidia.com'].uuid == '%s'"}}]`, uuid)
 	apply(t, ns, claim("waits", selected, "")+pod("waits", "waits", ""))
@@ -93,13 +93,13 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 	if moved != 7 {
 		t.Errorf("the pod has %d GPUs by a claim, want seven", moved)
 	}
-	inUse("after the plugin", lent)
+	inUse("after the plugin", allocated)
 	remove(t, ns, "legacy")
 	inUse("after its pod")
 	ready(t, ns, "waits")
 }
 
-// devicePlugin gives out GPUs by their UUIDs in four replicas each, as NVIDIA's
+// devicePlugin allocates GPUs by their UUIDs in four replicas each, as NVIDIA's
 // device plugin does with time-slicing.
 type devicePlugin struct {
 	deviceplugin.UnimplementedDevicePluginServer

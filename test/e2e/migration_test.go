@@ -264,7 +264,7 @@ func migrationTwoWays(t *testing.T, s scene) {
 	}
 	for _, container := range []string{"ts-0", "ts-1"} {
 		if client, err := cluster.CUDA(t.Context(), s.namespace, "pod", container); err != nil || client.MPS {
-			t.Errorf("%s is a client of MPS: %t (%v), want it to take turns", container, client.MPS, err)
+			t.Errorf("%s is a client of MPS: %t (%v), want it to have time slices", container, client.MPS, err)
 		}
 	}
 }
@@ -296,7 +296,7 @@ func migrationMemory(t *testing.T, s scene) {
 	oneGPU(t, rows...)
 }
 
-// taintedInUse are the devices that are published as lent by a device plugin.
+// taintedInUse returns the devices with the taint of an external allocation.
 func taintedInUse(ctx context.Context) ([]string, error) {
 	devices, err := cluster.Devices(ctx)
 	var names []string

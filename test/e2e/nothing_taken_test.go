@@ -40,7 +40,7 @@ func TestA404PageForAMinuteTakesNothingFromRunningPods(t *testing.T) {
 	before, held := report(t, ns), heldOnNode(t)
 
 	frontend.Lose()
-	// Two claims are asked for in each of thirty rounds.
+	// Each of thirty rounds reads two claims.
 	const pages = 60
 	must(t, harness.Until(t.Context(), 3*time.Minute, func(context.Context) (bool, string, error) {
 		if diff := cmp.Diff(held, heldOnNode(t)); diff != "" {
@@ -70,9 +70,9 @@ func heldOnNode(t *testing.T) map[string]string {
 	return files
 }
 
-// TestAForcedDeletionGivesNoGPUAwayUnderAProcessThatStays deletes a pod so that
+// TestAForcedDeletionFreesNoGPUUnderAProcessThatStays deletes a pod so that
 // the API and the kubelet forget it, while a process of it still computes.
-func TestAForcedDeletionGivesNoGPUAwayUnderAProcessThatStays(t *testing.T) {
+func TestAForcedDeletionFreesNoGPUUnderAProcessThatStays(t *testing.T) {
 	nothingLeft(t)
 	ns, next := namespaceFor(t, "forced"), namespaceFor(t, "forced-next")
 	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")

@@ -18,8 +18,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// An upgrade starts the new agent beside the old one; what runs goes on, and
-// what starts meanwhile is served.
+// An upgrade starts the new agent while the old one still runs. Running pods go on,
+// and pods that start meanwhile are served.
 func TestAnUpgradeEndsNoPodAndKeepsNoneWaiting(t *testing.T) {
 	nothingLeft(t)
 	ns := namespaceFor(t, "upgrade")
@@ -62,8 +62,8 @@ func TestUninstallingLeavesNothingInTheClusterAndTwoEmptyFoldersOnTheNode(t *tes
 		err := cluster.EachSlice(ctx, func(resourceapi.ResourceSlice) { left++ })
 		return left == 0, fmt.Sprintf("%d ResourceSlices are left", left), err
 	}))
-	// The kubelet has made these for the supervisor's pod, which cannot remove
-	// what is mounted into it.
+	// The kubelet has made these for the supervisor's pod, which cannot remove its
+	// own mounts.
 	want := []string{agent.Supervisor().RunDir() + "/", agent.Supervisor().LogDir() + "/"}
 	must(t, harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
 		left, err := onNode()
@@ -72,8 +72,8 @@ func TestUninstallingLeavesNothingInTheClusterAndTwoEmptyFoldersOnTheNode(t *tes
 	}))
 }
 
-// Without the agent a pod runs on, and nobody can end it cleanly before there is
-// one again.
+// Without the agent a pod runs on, and the kubelet cannot end it cleanly before an
+// agent serves again.
 func TestAPodOutlivesThatTheReleaseIsUninstalledAndInstalledAgain(t *testing.T) {
 	nothingLeft(t)
 	ns := namespaceFor(t, "reinstalled")

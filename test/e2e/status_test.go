@@ -81,7 +81,7 @@ func TestTheKubeletReportsTheHealthOfAPodsGPU(t *testing.T) {
 	must(t, waitHealth(t, ns, "Healthy"))
 }
 
-// declareRepaired says that what was reported of a device until now is repaired.
+// declareRepaired annotates the node: all faults of the device until now are repaired.
 func declareRepaired(ctx context.Context, device string) error {
 	word := fmt.Sprintf("gpu.nvidia.com/repaired=%s@%s", device, time.Now().UTC().Format(time.RFC3339Nano))
 	_, err := cluster.Kubectl(ctx, "annotate", "--overwrite", "nodes", "--all", word)

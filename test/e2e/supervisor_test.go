@@ -21,7 +21,7 @@ func TestSharesOutliveWhatServesThem(t *testing.T) {
 	sharer := func(name string) string {
 		return share(name, "10Gi, compute: 20", "") + pod(name, name, "")
 	}
-	// The first is a client all the time, the second only when it is asked.
+	// The first is a client all the time, the second only while a test runs its client.
 	apply(t, ns, strings.Replace(sharer("first"), "imagePullPolicy: IfNotPresent", "imagePullPolicy: IfNotPresent\n    args: [cuda, --memory, 8Gi]", 1))
 	ready(t, ns, "first")
 	before := onlyDaemon(t, supervisor)

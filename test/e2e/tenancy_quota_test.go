@@ -53,7 +53,7 @@ func testQuota(t *testing.T) {
 	t.Run("no claim gets a third GPU", func(t *testing.T) { testQuotaOfClaims(t, ns, others) })
 	t.Run("no pod gets a third GPU", func(t *testing.T) { testQuotaOfPods(t, ns) })
 
-	// What one gives back another can have.
+	// A GPU that one pod releases is free for another.
 	remove(t, ns, "by-limit")
 	must(t, harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
 		message := try(t, ns, claim("third", "", ""))
@@ -62,8 +62,8 @@ func testQuota(t *testing.T) {
 	remove(t, ns, "by-claim", "by-share")
 }
 
-// testQuotaOfClaims asks five times for a device of every class, beside what has
-// used up the GPUs of the quota already.
+// testQuotaOfClaims claims a device of every class five times, after other claims have
+// used up the GPUs of the quota.
 func testQuotaOfClaims(t *testing.T, ns, others string) {
 	before := claimsIn(t, ns)
 	var all strings.Builder
@@ -109,9 +109,9 @@ func testQuotaOfClaims(t *testing.T, ns, others string) {
 	must(t, err)
 }
 
-// testQuotaOfPods asks for a device of some classes as extended resources, by
-// each of their names. What is not refused at once stays Pending, for its claim
-// is refused.
+// testQuotaOfPods requests a device of some classes as extended resources, by each of
+// their names. A pod that is not refused at once stays Pending, because its claim is
+// refused.
 func testQuotaOfPods(t *testing.T, ns string) {
 	before := claimsIn(t, ns)
 	refused(t, ns, pod("third", "", "nvidia.com/gpu: 1"), "exceeded quota: gpus", "requests.nvidia.com/gpu")

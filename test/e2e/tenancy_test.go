@@ -27,11 +27,11 @@ func TestTenancy(t *testing.T) {
 		label(t, "gpu.nvidia.com/offer-")
 		published(t, "node-gpus", false)
 	})
-	t.Run("a quota counts GPUs whichever way they are asked for", testQuota)
+	t.Run("a quota counts GPUs in every form of request", testQuota)
 	t.Run("a class of a team is refused to others", testTeamClass)
 	t.Run("reserved GPUs stay free for their team", testReserved)
 	t.Run("agents monitor GPUs that are all in use", testMonitoring)
-	t.Run("monitoring is refused to everybody else", testMonitoringRefused)
+	t.Run("monitoring is refused in all other namespaces", testMonitoringRefused)
 }
 
 // label the node; "KEY-" removes a label.
@@ -51,8 +51,8 @@ func published(t *testing.T, device string, want bool) {
 	}))
 }
 
-// try asks the API server whether it would admit a manifest, and returns its
-// refusal, "" for none.
+// try sends a manifest to the API server as a dry run. It returns the refusal, or ""
+// if the manifest is admitted.
 func try(t *testing.T, namespace, manifest string) string {
 	t.Helper()
 	out, err := cluster.KubectlInput(t.Context(), manifest, "create", "--dry-run=server", "-n", namespace, "-f", "-")
@@ -120,7 +120,7 @@ func testTeamClass(t *testing.T) {
 	refused(t, others, template(theirs), why)
 	refused(t, others, strings.ReplaceAll(theirs, "exactly:", "firstAvailable:\n      - name: a"), why)
 	if message := try(t, others, claim("any", "", "")); message != "" {
-		t.Errorf("a class for everybody is refused: %s", message)
+		t.Errorf("a class for all namespaces is refused: %s", message)
 	}
 	// Every class is an extended resource too; the scheduler makes the claim.
 	apply(t, others, pod("theirs", "", "deviceclass.resource.kubernetes.io/vision.example.com: 1"))
@@ -142,7 +142,7 @@ func testReserved(t *testing.T) {
 		return strings.Contains(message, "are for the team"), "the policy is not in force: " + message, nil
 	}))
 
-	// Six GPUs are free for everybody, and a seventh is not.
+	// Six GPUs are free for all namespaces, and a seventh is not.
 	apply(t, others, claim("six", "count: 6", "")+pod("six", "six", ""))
 	ready(t, others, "six")
 	// The team's pod came before the taint; one that comes now tolerates it.
@@ -207,7 +207,7 @@ func testMonitoring(t *testing.T) {
 	}
 	must(t, waitReadyStatus(t, ns, "node-gpus"))
 
-	// A second one beside it, and neither is in anybody's way.
+	// A second monitor runs too, and neither blocks other pods.
 	apply(t, ns, of("monitor.nvidia.com", claim("second", "adminAccess: true", ""))+pod("second", "second", ""))
 	ready(t, ns, "second")
 	apply(t, users, pod("ninth", "", "nvidia.com/gpu: 1"))
@@ -284,7 +284,7 @@ func testMonitoringRefused(t *testing.T) {
 	for _, manifest := range []string{watching, template(watching)} {
 		refused(t, tenant, manifest, "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace")
 		if message := try(t, admins, manifest); message != "" {
-			t.Errorf("refused to those who may: %s", message)
+			t.Errorf("refused in a namespace that may monitor: %s", message)
 		}
 	}
 

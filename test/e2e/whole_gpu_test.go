@@ -40,7 +40,7 @@ func TestTheDemoOfWholeGPUs(t *testing.T) {
 				// The simulator has no kernel driver; the device cgroup lets the
 				// open through to its absence.
 				if device.Type != "char" || device.Open == "EPERM" {
-					t.Errorf("%s: %s is a %s device and opening it gives %s", name, device.Path, device.Type, device.Open)
+					t.Errorf("%s: %s is a %s device and opening it returns %s", name, device.Path, device.Type, device.Open)
 				}
 			}
 			if !slices.ContainsFunc(sight.Libraries, func(l harness.Library) bool { return strings.HasPrefix(path.Base(l.Path), "libcuda.so.") }) {
@@ -75,7 +75,7 @@ func TestTheDemoOfWholeGPUs(t *testing.T) {
 			t.Errorf("reason %q does not speak of the claims", reason)
 		}
 	})
-	t.Run("status.devices tells the UUID and the PCI address and that the device is Ready", func(t *testing.T) {
+	t.Run("status.devices has the UUID, the PCI address and the condition Ready", func(t *testing.T) {
 		must(t, waitDeviceStatus(t.Context(), ns, "shared-claim", rows["shared-claim/trainer"]))
 	})
 }

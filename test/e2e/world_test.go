@@ -98,7 +98,7 @@ func withoutPolicies(t *testing.T) {
 // partition on the simulated GPUs.
 func nothingLeft(t *testing.T) {
 	t.Helper()
-	// It is asked at a test's end too, when the test's own context is over.
+	// It runs at a test's end too, when the test's own context is over.
 	must(t, harness.Until(context.WithoutCancel(t.Context()), time.Minute, func(ctx context.Context) (bool, string, error) {
 		left, err := leftovers(ctx)
 		return len(left) == 0, "left behind: " + strings.Join(left, ", "), err

@@ -42,7 +42,7 @@ func wantRefused(t *testing.T, namespace, pod string, limit int64, args ...strin
 	t.Helper()
 	client := ask(t, namespace, pod, append(args, "--memory", fmt.Sprintf("%dMi", limit>>20+1))...)
 	if want := fmt.Sprintf("its limit of %d MiB", limit>>20); !strings.Contains(client.Error.Message, want) {
-		t.Errorf("a client in %s/%s that wants more than its limit got %d bytes and was told %q, want %q", namespace, pod, client.AllocatedBytes, client.Error.Message, want)
+		t.Errorf("a client in %s/%s that wants more than its limit got %d bytes and the error %q, want %q", namespace, pod, client.AllocatedBytes, client.Error.Message, want)
 	}
 }
 
@@ -96,7 +96,7 @@ func wantTold(t *testing.T, namespace string, want ...string) {
 				return false, "", err
 			}
 			if data.Share == nil || data.Share.MemoryLimit == nil {
-				return false, "", fmt.Errorf("status.devices of %s tells no limits: %s", claim.Name, claim.Status.Devices[0].Data.Raw)
+				return false, "", fmt.Errorf("status.devices of %s has no limits: %s", claim.Name, claim.Status.Devices[0].Data.Raw)
 			}
 			got = append(got, fmt.Sprintf("%s %d%% %s", data.Share.Strategy, data.Share.ThreadPercentage, data.Share.MemoryLimit))
 		}
