@@ -35,32 +35,59 @@ func Until(ctx context.Context, limit time.Duration, done func(ctx context.Conte
 	return err
 }
 
-// CreateNamespace makes a namespace that is ready for pods.
+// CreateNamespace makes a namespace that is ready for pods. It waits for the end of
+// one of that name that is being deleted.
 func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
-	_, err := c.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return err
-	}
+	namespaces := c.Client.CoreV1().Namespaces()
 	return Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
-		_, err := c.Client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
+		_, err := namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return false, "", err
+		}
+		found, err := namespaces.Get(ctx, name, metav1.GetOptions{})
+		if err != nil || found.DeletionTimestamp != nil {
+			return false, "the namespace " + name + " is being deleted", ignoreNotFound(err)
+		}
+		_, err = c.Client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
 		return err == nil, "no default service account in " + name, ignoreNotFound(err)
 	})
 }
 
-// DeleteNamespace deletes a namespace with all that is in it and waits for it
-// to be gone.
+// DeleteNamespace deletes a namespace and waits until its pods and claims are gone.
+// The namespace itself takes some seconds more, as its controller waits five before
+// it begins.
 func (c *Cluster) DeleteNamespace(ctx context.Context, name string) error {
-	err := c.Client.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
-	if err != nil {
-		return ignoreNotFound(err)
-	}
-	return Until(ctx, 3*time.Minute, func(ctx context.Context) (bool, string, error) {
-		_, err := c.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return true, "", nil
+	var background metav1.DeleteOptions
+	for _, kind := range []interface {
+		DeleteCollection(ctx context.Context, o metav1.DeleteOptions, l metav1.ListOptions) error
+	}{
+		c.Client.AppsV1().Deployments(name), c.Client.AppsV1().StatefulSets(name), c.Client.AppsV1().DaemonSets(name),
+		c.Client.AppsV1().ReplicaSets(name), c.Client.BatchV1().Jobs(name),
+		c.Client.ResourceV1().ResourceClaims(name),
+	} {
+		if err := kind.DeleteCollection(ctx, background, metav1.ListOptions{}); err != nil {
+			return fmt.Errorf("empty the namespace %s: %w", name, err)
 		}
-		return false, "namespace " + name + " still terminating", err
+	}
+	err := Until(ctx, 3*time.Minute, func(ctx context.Context) (bool, string, error) {
+		// A controller may make another pod before it sees that it is deleted itself.
+		if err := c.Client.CoreV1().Pods(name).DeleteCollection(ctx, background, metav1.ListOptions{}); err != nil {
+			return false, "", err
+		}
+		pods, err := c.Client.CoreV1().Pods(name).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		claims, err := c.Client.ResourceV1().ResourceClaims(name).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		return len(pods.Items)+len(claims.Items) == 0, fmt.Sprintf("%d pods and %d claims are left", len(pods.Items), len(claims.Items)), nil
 	})
+	if err != nil {
+		return fmt.Errorf("empty the namespace %s: %w", name, err)
+	}
+	return ignoreNotFound(c.Client.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{}))
 }
 
 // WaitReady waits until all named pods are Ready and says otherwise why one is
