@@ -32,7 +32,7 @@ func claimMutants() []mutant {
 			file:   "pkg/gpu/kind/exclude.go",
 			tests:  "pkg/claim",
 			old:    `return knownA && knownB && !placeA.Overlaps(placeB)`,
-			new:    `return a.IsPartition() && b.IsPartition() && !placeA.Overlaps(placeB)`,
+			new:    `return a.IsPartition() && b.IsPartition() && (!knownA || !knownB || !placeA.Overlaps(placeB))`,
 			notice: "a MIG device is created next to one whose placement is unknown",
 			run:    refusals + "|" + mig + "|^TestAMIGDevice",
 		},

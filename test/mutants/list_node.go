@@ -53,7 +53,7 @@ func nodeMutants() []mutant {
 		{
 			file:   "pkg/nvml/partition.go",
 			old:    `if present && info.SliceCount == slices {`,
-			new:    `if told {`,
+			new:    `if present {`,
 			notice: "a MIG device has less compute than it was published with",
 			run:    partitions,
 		},

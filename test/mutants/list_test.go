@@ -3,10 +3,16 @@
 package main
 
 import (
+	"errors"
+	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -21,22 +27,90 @@ var deciding = []string{
 const root = "../.."
 
 func TestEveryMutationStillApplies(t *testing.T) {
+	code := checker{set: token.NewFileSet(), headers: map[string]map[string]*ast.File{}}
+	known := map[string][]string{}
 	for _, m := range all() {
-		source, err := os.ReadFile(filepath.Join(root, m.file))
+		text, err := os.ReadFile(filepath.Join(root, m.file))
 		if err != nil {
 			t.Error(err)
 			continue
 		}
-		mutated, err := m.apply(string(source))
+		mutated, err := m.apply(string(text))
 		if err != nil {
 			t.Error(err)
 			continue
 		}
-		if _, err := parser.ParseFile(token.NewFileSet(), m.file, mutated, parser.SkipObjectResolution); err != nil {
-			t.Errorf("%s with %q is not valid Go: %v", m.name(string(source)), m.new, err)
+		if known[m.file] == nil {
+			known[m.file] = code.check(t, m.file, string(text))
+		}
+		for _, message := range code.check(t, m.file, mutated) {
+			if !slices.Contains(known[m.file], message) {
+				t.Errorf("%s with %q does not compile: %s", m.name(string(text)), m.new, message)
+			}
 		}
 	}
 }
+
+// checker finds errors of the compiler in one file at a time, without a build.
+type checker struct {
+	set     *token.FileSet
+	headers map[string]map[string]*ast.File // by folder and file; without the bodies of functions
+}
+
+// check returns the errors in a file with a text. It knows no other packages, so it also
+// returns errors in their import, and misses errors in their use.
+func (c checker) check(t *testing.T, name, text string) []string {
+	t.Helper()
+	file, err := parser.ParseFile(c.set, name, text, parser.SkipObjectResolution)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	folder := path.Dir(name)
+	if c.headers[folder] == nil {
+		c.headers[folder] = c.read(t, folder)
+	}
+	files := maps.Clone(c.headers[folder])
+	files[path.Base(name)] = file
+	var found []string
+	config := types.Config{Importer: nothing{}, Error: func(err error) {
+		if e, ok := errors.AsType[types.Error](err); ok {
+			found = append(found, e.Msg)
+		}
+	}}
+	_, _ = config.Check("", c.set, slices.Collect(maps.Values(files)), nil)
+	return found
+}
+
+// read parses the files of a folder.
+func (c checker) read(t *testing.T, folder string) map[string]*ast.File {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]*ast.File{}
+	for _, name := range paths {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(c.set, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			if function, ok := d.(*ast.FuncDecl); ok {
+				function.Body = nil
+			}
+		}
+		files[filepath.Base(name)] = file
+	}
+	return files
+}
+
+// nothing imports no package, which is much faster than to load them all.
+type nothing struct{}
+
+func (nothing) Import(string) (*types.Package, error) { return nil, errors.ErrUnsupported }
 
 func TestEveryMutantDescribesItsEffect(t *testing.T) {
 	seen := map[mutant]bool{}
