@@ -67,6 +67,7 @@ func TestLast(t *testing.T) {
 }
 
 func TestVerdictsOnMutants(t *testing.T) {
+	t.Parallel()
 	r := module(t)
 	for name, tc := range map[string]struct {
 		m      mutant
@@ -98,7 +99,7 @@ func TestVerdictsOnMutants(t *testing.T) {
 			mutant{old: "n++", new: "n += 0"}, hung, "the tests do not end",
 		},
 		"a test hangs as the list says": {
-			mutant{old: "n++", new: "n += 0", hangs: time.Second}, killed, "a test hangs",
+			mutant{old: "n++", new: "n += 0", hangs: 100 * time.Millisecond}, killed, "a test hangs",
 		},
 		"the mutant does not compile": {
 			mutant{old: "a > b", new: "a > c"}, broken, "undefined: c",
@@ -114,12 +115,13 @@ func TestVerdictsOnMutants(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			if tc.m.file == "" {
 				tc.m.file = "p/p.go"
 			}
 			r := r
 			if strings.HasPrefix(name, "a test hangs") {
-				r.limit = time.Second
+				r.limit = 100 * time.Millisecond
 			}
 			res := r.try(t.Context(), tc.m)
 			if res.verdict != tc.want || !strings.Contains(res.reason, tc.reason) {
@@ -133,6 +135,7 @@ func TestVerdictsOnMutants(t *testing.T) {
 }
 
 func TestAKillByAFlakyTestIsDoubtful(t *testing.T) {
+	t.Parallel()
 	r := module(t)
 	marker := filepath.Join(t.TempDir(), "ran")
 	text := `package p
@@ -162,6 +165,7 @@ func TestFirstRunFails(t *testing.T) {
 }
 
 func TestTheSourceTreeIsNotChanged(t *testing.T) {
+	t.Parallel()
 	r := module(t)
 	before, err := os.ReadFile(filepath.Join(r.root, "p/p.go"))
 	if err != nil {
@@ -178,6 +182,7 @@ func TestTheSourceTreeIsNotChanged(t *testing.T) {
 }
 
 func TestTheRunFailsIfAMutantSurvives(t *testing.T) {
+	t.Parallel()
 	r := module(t)
 	noticed := mutant{file: "p/p.go", old: "a > b", new: "a < b"}
 	unnoticed := mutant{file: "p/p.go", old: "a > b", new: "a >= b", notice: "nothing"}
@@ -199,6 +204,7 @@ func TestTheRunFailsIfAMutantSurvives(t *testing.T) {
 }
 
 func TestTheRunFailsIfATestFailsWithoutAMutation(t *testing.T) {
+	t.Parallel()
 	r := module(t)
 	path := filepath.Join(r.root, "p/p_test.go")
 	text, err := os.ReadFile(path)
