@@ -44,6 +44,8 @@ type Cluster struct {
 	Client kubernetes.Interface `json:"-"`
 
 	config *rest.Config
+	// found is what a cluster had that was up before, nil for one that was not.
+	found *Baseline
 }
 
 // SimProgram returns the path of a program of ours that is built with the simulator.
@@ -59,10 +61,14 @@ func Up(ctx context.Context, bin, name string) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	status := func() ([]byte, error) {
+		return exec.CommandContext(ctx, filepath.Join(bin, "cluster"), "status", "--name", name, "-o", "json").Output()
+	}
+	_, down := status()
 	if err := run(ctx, filepath.Join(bin, "cluster"), "up", "--name", name); err != nil {
 		return nil, fmt.Errorf("bring the cluster %s up: %w", name, err)
 	}
-	out, err := exec.CommandContext(ctx, filepath.Join(bin, "cluster"), "status", "--name", name, "-o", "json").Output()
+	out, err := status()
 	if err != nil {
 		return nil, fmt.Errorf("describe the cluster %s: %w", name, err)
 	}
@@ -77,7 +83,12 @@ func Up(ctx context.Context, bin, name string) (*Cluster, error) {
 		return nil, fmt.Errorf("connect to the cluster %s: %w", name, err)
 	}
 	c.config.QPS = -1
-	c.Client, err = kubernetes.NewForConfig(c.config)
+	if c.Client, err = kubernetes.NewForConfig(c.config); err != nil {
+		return nil, fmt.Errorf("connect to the cluster %s: %w", name, err)
+	}
+	if down == nil {
+		c.found, err = NewBaseline(ctx, c)
+	}
 	return c, err
 }
 

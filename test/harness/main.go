@@ -29,13 +29,19 @@ func Main(m *testing.M, name string, run func(context.Context, *testing.M) (code
 	os.Exit(code)
 }
 
-// End takes the cluster down unless keep is set, even if ctx has ended. It is made
-// for defer: it stores its error in err if err is nil.
+// End leaves the cluster as Up found it, even if ctx has ended: it takes it down, or
+// removes the newer objects from one that was up before. With keep it leaves
+// everything. It is made for defer: it stores its error in err if err is nil.
 func (c *Cluster) End(ctx context.Context, keep bool, err *error) {
 	if keep {
 		return
 	}
-	if downErr := c.Down(context.WithoutCancel(ctx)); *err == nil {
-		*err = downErr
+	ctx = context.WithoutCancel(ctx)
+	end := c.Down
+	if c.found != nil {
+		end = c.found.Restore
+	}
+	if endErr := end(ctx); *err == nil {
+		*err = endErr
 	}
 }

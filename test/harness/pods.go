@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
 )
 
 // Until asks done again and again until it says true, an error, or ctx or the
@@ -57,21 +58,31 @@ func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
 // The namespace itself takes some seconds more, as its controller waits five before
 // it begins.
 func (c *Cluster) DeleteNamespace(ctx context.Context, name string) error {
-	var background metav1.DeleteOptions
+	if err := c.EmptyNamespace(ctx, name); err != nil {
+		return err
+	}
+	return ignoreNotFound(c.Client.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{}))
+}
+
+// EmptyNamespace deletes the pods and claims of a namespace, with what makes them,
+// and waits until they are gone.
+func (c *Cluster) EmptyNamespace(ctx context.Context, name string) error {
+	options := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
+	apps := c.Client.AppsV1()
 	for _, kind := range []interface {
 		DeleteCollection(ctx context.Context, o metav1.DeleteOptions, l metav1.ListOptions) error
 	}{
-		c.Client.AppsV1().Deployments(name), c.Client.AppsV1().StatefulSets(name), c.Client.AppsV1().DaemonSets(name),
-		c.Client.AppsV1().ReplicaSets(name), c.Client.BatchV1().Jobs(name),
-		c.Client.ResourceV1().ResourceClaims(name),
+		apps.Deployments(name), apps.StatefulSets(name), apps.DaemonSets(name), apps.ReplicaSets(name),
+		c.Client.BatchV1().Jobs(name),
+		c.Client.ResourceV1().ResourceClaimTemplates(name), c.Client.ResourceV1().ResourceClaims(name),
 	} {
-		if err := kind.DeleteCollection(ctx, background, metav1.ListOptions{}); err != nil {
+		if err := kind.DeleteCollection(ctx, options, metav1.ListOptions{}); err != nil {
 			return fmt.Errorf("empty the namespace %s: %w", name, err)
 		}
 	}
 	err := Until(ctx, 3*time.Minute, func(ctx context.Context) (bool, string, error) {
 		// A controller may make another pod before it sees that it is deleted itself.
-		if err := c.Client.CoreV1().Pods(name).DeleteCollection(ctx, background, metav1.ListOptions{}); err != nil {
+		if err := c.Client.CoreV1().Pods(name).DeleteCollection(ctx, options, metav1.ListOptions{}); err != nil {
 			return false, "", err
 		}
 		pods, err := c.Client.CoreV1().Pods(name).List(ctx, metav1.ListOptions{})
@@ -87,7 +98,7 @@ func (c *Cluster) DeleteNamespace(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("empty the namespace %s: %w", name, err)
 	}
-	return ignoreNotFound(c.Client.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{}))
+	return nil
 }
 
 // WaitReady waits until all named pods are Ready and says otherwise why one is

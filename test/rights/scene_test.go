@@ -98,6 +98,8 @@ func (s *scene) makeNodeB(ctx context.Context, c *harness.Cluster) error {
 			NodeName:           nodeB,
 			ServiceAccountName: agentAccount,
 			Containers:         []corev1.Container{{Name: "agent", Image: "agent"}},
+			// No kubelet would confirm that it has ended.
+			TerminationGracePeriodSeconds: ptr.To(int64(0)),
 		},
 	}, metav1.CreateOptions{})
 	return err

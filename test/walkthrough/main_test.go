@@ -28,7 +28,7 @@ var (
 var (
 	cluster *harness.Cluster
 	desk    *reader
-	clean   *slate
+	clean   *harness.Baseline
 )
 
 func TestMain(m *testing.M) { harness.Main(m, "walkthrough", runAll) }
@@ -41,7 +41,7 @@ func runAll(ctx context.Context, m *testing.M) (code int, err error) {
 	if err := cluster.LoadImages(ctx); err != nil {
 		return 1, err
 	}
-	if clean, err = newSlate(ctx, cluster); err != nil {
+	if clean, err = harness.NewBaseline(ctx, cluster); err != nil {
 		return 1, err
 	}
 	dir, err := os.MkdirTemp("", "walkthrough-")

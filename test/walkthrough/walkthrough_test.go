@@ -15,7 +15,7 @@ import (
 )
 
 func TestTheDocuments(t *testing.T) {
-	must(t, clean.wipe(t.Context()))
+	must(t, clean.Restore(t.Context()))
 	files, err := markdown.Files(cluster.Root)
 	must(t, err)
 	var notRun []markdown.Fence
@@ -42,13 +42,13 @@ func TestTheDocuments(t *testing.T) {
 
 // follow runs the commands of a document and checks their output.
 func follow(t *testing.T, file string, parts [][]markdown.Fence, all []markdown.Fence) {
-	t.Cleanup(func() { must(t, clean.wipe(context.WithoutCancel(t.Context()))) })
+	t.Cleanup(func() { must(t, clean.Restore(context.WithoutCancel(t.Context()))) })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	var printed strings.Builder
 	for i, part := range parts {
 		if i > 0 {
-			must(t, clean.wipe(ctx))
+			must(t, clean.Restore(ctx))
 		}
 		scenes[file].set(ctx, t, file)
 		out, err := desk.run(ctx, file, part, t.Output())

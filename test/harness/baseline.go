@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// baselineKinds are the kinds without a namespace that tests and documents create,
+// besides the ResourceSlices, which no cluster has at first.
+const baselineKinds = "nodes,namespaces,deviceclasses,devicetaintrules,validatingadmissionpolicies,validatingadmissionpolicybindings,clusterroles,clusterrolebindings"
+
+// Baseline is what a cluster had at one time, to which it can be brought back.
+type Baseline struct {
+	cluster *Cluster
+	objects map[string]bool // by the name that kubectl prints
+	labels  map[string]string
+}
+
+// NewBaseline notes what the cluster has.
+func NewBaseline(ctx context.Context, c *Cluster) (*Baseline, error) {
+	b := &Baseline{cluster: c, objects: map[string]bool{}}
+	names, err := b.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		b.objects[name] = true
+	}
+	node, err := c.Client.CoreV1().Nodes().Get(ctx, c.NodeName, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	b.labels = node.Labels
+	return b, nil
+}
+
+func (b *Baseline) names(ctx context.Context) ([]string, error) {
+	out, err := b.cluster.Kubectl(ctx, "get", baselineKinds, "--output", "name")
+	return strings.Fields(out), err
+}
+
+// Restore removes the objects that are newer.
+func (b *Baseline) Restore(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	if err := b.restore(ctx); err != nil {
+		return fmt.Errorf("restore the cluster %s: %w", b.cluster.Name, err)
+	}
+	return nil
+}
+
+// restore removes the driver after the pods that use GPUs, which cannot end
+// without it.
+func (b *Baseline) restore(ctx context.Context) error {
+	names, err := b.names(ctx)
+	if err != nil {
+		return err
+	}
+	left := slices.DeleteFunc(names, func(name string) bool { return b.objects[name] })
+	for _, name := range left {
+		namespace, is := strings.CutPrefix(name, "namespace/")
+		if !is || namespace == Namespace {
+			continue
+		}
+		if err := b.cluster.DeleteNamespace(ctx, namespace); err != nil {
+			return err
+		}
+	}
+	if err := b.cluster.EmptyNamespace(ctx, metav1.NamespaceDefault); err != nil {
+		return err
+	}
+	if err := b.cluster.Uninstall(ctx); err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		if _, err := b.cluster.Kubectl(ctx, append([]string{"delete", "--ignore-not-found"}, left...)...); err != nil {
+			return err
+		}
+	}
+	// The kubelet would do it half a minute later.
+	if _, err := b.cluster.Kubectl(ctx, "delete", "resourceslices", "--all"); err != nil {
+		return err
+	}
+	return b.restoreNode(ctx)
+}
+
+func (b *Baseline) restoreNode(ctx context.Context) error {
+	node, err := b.cluster.Client.CoreV1().Nodes().Get(ctx, b.cluster.NodeName, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(node.Labels)) {
+		if _, was := b.labels[key]; was {
+			continue
+		}
+		if _, err := b.cluster.Kubectl(ctx, "label", "node", b.cluster.NodeName, key+"-"); err != nil {
+			return err
+		}
+	}
+	_, err = b.cluster.Kubectl(ctx, "uncordon", b.cluster.NodeName)
+	return err
+}
