@@ -61,7 +61,7 @@ func TestThePoliciesAloneHoldTheAgentToItsOwn(t *testing.T) {
 	t.Run("without a node, nothing", func(t *testing.T) {
 		_, err := world.clients[almightyNowhere].ResourceV1().ResourceClaims(tenant).Patch(t.Context(), "claim-a", types.MergePatchType,
 			[]byte(`{"status":{"devices":[]}}`), metav1.PatchOptions{DryRun: dryRun()}, "status")
-		if !refused(err) || !strings.Contains(err.Error(), "bound to no node") {
+		if !refused(err) || !strings.Contains(err.Error(), "not bound to a node") {
 			t.Errorf("the answer is %v", err)
 		}
 	})

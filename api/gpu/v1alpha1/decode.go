@@ -86,7 +86,7 @@ func hint(meta metav1.TypeMeta, parameters []byte) string {
 	if into, unknown := newDocument(meta); unknown != nil || unmarshal(parameters, into) != nil {
 		return ""
 	}
-	return "; NVIDIA's fields are understood under apiVersion: " + nvidiaGroupVersion
+	return "; NVIDIA's fields are valid under apiVersion: " + nvidiaGroupVersion + " only"
 }
 
 func unmarshal(parameters []byte, into document) error {

@@ -35,7 +35,7 @@ func nvidiaUnserved(kind string) (why string, known bool) {
 	case "ComputeDomainChannelConfig", "ComputeDomainDaemonConfig", "ImexChannelConfig":
 		return "this driver has no compute domains and no IMEX channels; NVIDIA's compute-domain driver serves them under a driver name of its own", true
 	case "VfioDeviceConfig":
-		return "this driver passes no GPU through to virtual machines", true
+		return "this driver does not pass GPUs through to virtual machines", true
 	default:
 		return "", false
 	}

@@ -27,7 +27,7 @@ import (
 // round them up.
 func TestAmountsOfMemoryThatAPolicyRefuses(t *testing.T) {
 	policy := requestsPolicy(t)
-	const step = "is no multiple of 1Mi; write it in whole Mi or Gi, such as "
+	const step = "is not a multiple of 1Mi; write it in whole Mi or Gi, such as "
 	for memory, refused := range map[string]string{
 		"10Gi":        "",
 		"1.5Gi":       "",
@@ -47,8 +47,8 @@ func TestAmountsOfMemoryThatAPolicyRefuses(t *testing.T) {
 		"10G":            "10G " + step + "9537Mi",
 		"1025Ki":         "1025Ki " + step + "1Mi",
 		"1.0001Gi":       step + "1024Mi",
-		"1048575":        "1048575 bytes are no share of a GPU",
-		"10":             "10 bytes are no share of a GPU",
+		"1048575":        "1048575 is less than 1Mi",
+		"10":             "10 is less than 1Mi",
 		"2147483648500m": step + "2048Mi",
 	} {
 		for class, kind := range map[string]string{"mps.nvidia.com": "gpu", "mig.nvidia.com": "mig"} {

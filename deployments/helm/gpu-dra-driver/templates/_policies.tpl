@@ -8,13 +8,13 @@
 {{- $policy := index ($root.Values.policies.classes | default dict) $class | default dict -}}
 {{- $limited := or (hasKey $policy "max-memory") (hasKey $policy "max-compute") -}}
 {{- if and $limited (eq ($policy.shares | default "") "none") -}}
-{{- fail (printf "policies.classes.%s: shares is none, for whole devices only, which goes without max-memory and max-compute: set shares to only, or to null" $class) -}}
+{{- fail (printf "policies.classes.%s: shares: none (whole devices only) cannot be combined with max-memory or max-compute: set shares to only, or to null" $class) -}}
 {{- end -}}
 {{- if and (hasKey $policy "max-compute") (not (hasKey $policy "max-memory")) -}}
-{{- fail (printf "policies.classes.%s: max-compute goes with max-memory: a request for all of the memory gets the whole device with all of its compute" $class) -}}
+{{- fail (printf "policies.classes.%s: max-compute needs max-memory: a request for all of the memory gets the whole device with all of its compute" $class) -}}
 {{- end -}}
 {{- if and (index . 3) (or $limited (eq ($policy.shares | default "") "only")) -}}
-{{- fail (printf "policies.classes.%s: its extended resource (%s) is for whole devices, which it does not give: empty its extendedResource or extendedResourcePrefix in deviceClasses" $class (index . 3)) -}}
+{{- fail (printf "policies.classes.%s: its extended resource (%s) is for whole devices, and the class has only shares: empty its extendedResource or extendedResourcePrefix in deviceClasses" $class (index . 3)) -}}
 {{- end -}}
 {{- include "gpu-dra-driver.labels" $root }}
 gpu.nvidia.com/type: {{ index . 2 }}
