@@ -5,8 +5,7 @@
 //
 //	go run ./test/language [-top DIR] [-phrases] [-findings PREFIX]
 //
-// The test of this package fails if a folder has such a phrase and is not listed
-// in unfinished.txt.
+// The test of this package fails if there is such a phrase.
 package main
 
 import (

@@ -74,7 +74,7 @@ var Phrases = []Phrase{
 	},
 	{
 		Name:    "is no",
-		Pattern: words(`\b[^ ]+ (is|are|was|were) no [a-z]+`),
+		Pattern: words(`[^ ]+ (is|are|was|were) no [a-z]+`),
 		Except:  words(`\b(there|there's) (is|are|was|were)|\bno (longer|more|less|different|larger|smaller|greater|older|newer|later|way|point|need)\b`),
 		Instead: "\"is not an error\", \"succeeds if\"; no inverted negation",
 	},

@@ -89,6 +89,9 @@ func Read(top, file string) ([]Text, error) {
 // file has no texts to check.
 func reader(file string) func(file, content string) ([]Text, error) {
 	base := path.Base(file)
+	if strings.Contains(file, "templates/") && base != "NOTES.txt" {
+		return readTemplate
+	}
 	switch path.Ext(file) {
 	case ".go":
 		return readGo
@@ -272,6 +275,21 @@ func readHash(_, content string) ([]Text, error) {
 	}
 	end()
 	return texts, nil
+}
+
+var quoted = regexp.MustCompile(`'[^']* [^']*'|\bmessage: |\bfail `)
+
+// readTemplate returns the comments of a template of the chart, and the lines with
+// messages of its policies and failures. Such a line is a text as a whole, because CEL
+// puts a message together from strings.
+func readTemplate(file, content string) ([]Text, error) {
+	texts, err := readHash(file, content)
+	for i, line := range strings.Split(content, "\n") {
+		if quoted.MatchString(line) && !hashComment.MatchString(line) {
+			texts = append(texts, Text{Message, i + 1, line})
+		}
+	}
+	return texts, err
 }
 
 // readSlashes returns the comments of C and protocol buffers.
