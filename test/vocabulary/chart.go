@@ -15,7 +15,7 @@ import (
 const chartFile = "deployments/helm/gpu-dra-driver/templates/_vocabulary.tpl"
 
 // chart returns the tables of the admission policies, in CEL, as helm templates.
-func chart(names []name) string {
+func (v vocabulary) chart() string {
 	var out strings.Builder
 	out.WriteString("{{/* Code generated from api/gpu/v1alpha1 by make generate. DO NOT EDIT. */}}\n")
 	define := func(template, comment, text string) {
@@ -31,20 +31,12 @@ func chart(names []name) string {
 		return kinds
 	}))
 	define("strategiesOfType", "The strategies that a class of each type can have.", byType(strategies))
-	define("capacitiesOfType", "The capacities of the devices of each type.", byType(func(k kind.Kind) []string {
-		var capacities []string
-		for _, n := range withPrefix(names, "Capacity") {
-			if slices.Contains(strings.Split(n.detail, ", "), string(k)) {
-				capacities = append(capacities, n.value)
-			}
-		}
-		return capacities
-	}))
+	define("capacitiesOfType", "The capacities of the devices of each type.", byType(v.capacitiesOf))
 	define("kinds", "All kinds of parameters.", list(configurationKinds()))
 	define("strategies", "All strategies.", list(strategies(kind.GPU)))
 	define("types", "All types of devices.", list(texts(kind.All())))
 	var labels []string
-	for _, n := range withPrefix(names, "Label") {
+	for _, n := range withPrefix(v.names, "Label") {
 		if n.detail == "DeviceClass" {
 			labels = append(labels, strings.TrimPrefix(n.value, v1alpha1.GroupName+"/"))
 		}

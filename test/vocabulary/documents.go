@@ -4,17 +4,36 @@ package main
 
 import (
 	"fmt"
+	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // documents returns the generated regions of each document, by their names.
-func documents(names []name) map[string]map[string]string {
-	own := withPrefix(names, "Attribute")
+func (v vocabulary) documents() map[string]map[string]string {
 	return map[string]map[string]string{
-		"docs/attributes.md": {"attributes": attributes(append(own[:len(own):len(own)], standardAttributes()...))},
+		"docs/attributes.md": {
+			"attributes": v.attributes(append(withPrefix(v.names, "Attribute"), standardAttributes()...)),
+			"capacities": v.table("capacity", "devices", withPrefix(v.names, "Capacity"), asList),
+			"taints":     v.table("taint", "value", withPrefix(v.names, "Taint"), v.markdown),
+		},
+		"docs/reference.md": {
+			"types":         v.deviceTypes(),
+			"kinds":         v.kinds(),
+			"configuration": v.configuration(),
+			"status":        v.status(),
+			"metadata":      v.attributes(withPrefix(v.names, "Metadata")),
+			"labels":        v.table("label", "on", withPrefix(v.names, "Label"), v.markdown),
+			"taints":        v.taints(),
+			"annotations":   v.table("annotation", "on", withPrefix(v.names, "Annotation"), v.markdown),
+		},
 	}
 }
 
@@ -28,11 +47,106 @@ func standardAttributes() []name {
 	}
 }
 
-func attributes(names []name) string {
+func (v vocabulary) attributes(names []name) string {
 	rows := [][]string{{"attribute", "type", "example", "meaning"}}
 	for _, n := range names {
 		kind, example, _ := strings.Cut(n.detail, ": ")
-		rows = append(rows, []string{code(n.value), kind, code(example), asMarkdown(n.meaning)})
+		rows = append(rows, []string{code(n.value), kind, code(example), v.markdown(n.meaning)})
+	}
+	return table(rows)
+}
+
+// table returns a table of names, what the comment behind each says, and their
+// meaning.
+func (v vocabulary) table(head, detail string, names []name, format func(string) string) string {
+	rows := [][]string{{head, detail, "meaning"}}
+	for _, n := range names {
+		rows = append(rows, []string{code(n.value), format(n.detail), v.markdown(n.meaning)})
+	}
+	return table(rows)
+}
+
+// taints returns the table of the taints and their values only.
+func (v vocabulary) taints() string {
+	rows := [][]string{{"taint", "value"}}
+	for _, n := range withPrefix(v.names, "Taint") {
+		rows = append(rows, []string{code(n.value), v.markdown(n.detail)})
+	}
+	return table(rows)
+}
+
+// deviceTypes returns the table of the kinds of devices.
+func (v vocabulary) deviceTypes() string {
+	rows := [][]string{{"type", "meaning", "device", "offered by", "capacities"}}
+	for _, n := range withPrefix(v.names, "DeviceType") {
+		k := kind.Kind(n.value)
+		offer, capacities := "always", "none"
+		if k.Offer() != "" {
+			offer = code(k.Offer())
+		}
+		if names := v.capacitiesOf(k); len(names) > 0 {
+			capacities = asList(strings.Join(names, ", "))
+		}
+		rows = append(rows, []string{code(n.value), v.markdown(n.meaning), code(n.detail), offer, capacities})
+	}
+	return table(rows)
+}
+
+// capacitiesOf returns the capacities of the devices of a kind.
+func (v vocabulary) capacitiesOf(k kind.Kind) []string {
+	var capacities []string
+	for _, n := range withPrefix(v.names, "Capacity") {
+		if slices.Contains(strings.Split(n.detail, ", "), string(k)) {
+			capacities = append(capacities, n.value)
+		}
+	}
+	return capacities
+}
+
+// configurations are the kinds of configuration of our group, in the order of the
+// documents.
+var configurations = []reflect.Type{reflect.TypeFor[v1alpha1.GpuConfig](), reflect.TypeFor[v1alpha1.MigConfig](), reflect.TypeFor[v1alpha1.ShareConfig]()}
+
+func (v vocabulary) kinds() string {
+	rows := [][]string{{"kind", "configures", "fields"}}
+	for _, of := range configurations {
+		var fields []string
+		for _, field := range v1alpha1.Fields(metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: of.Name()}) {
+			fields = append(fields, field.Name)
+		}
+		comment, _, _ := strings.Cut(v.types[of.Name()], "\n\n")
+		text := strings.TrimPrefix(meaning(of.Name(), comment), of.Name()+" configures ")
+		rows = append(rows, []string{code(of.Name()), v.markdown(text), asList(strings.Join(fields, ", "))})
+	}
+	return table(rows)
+}
+
+func (v vocabulary) configuration() string {
+	rows := [][]string{{"field", "values", "default", "meaning"}}
+	for _, n := range v.configurationFields() {
+		values, ifAbsent, _ := strings.Cut(n.detail, "; default: ")
+		rows = append(rows, []string{code(n.value), v.markdown(values), v.markdown(ifAbsent), v.markdown(n.meaning)})
+	}
+	return table(rows)
+}
+
+// configurationFields returns the fields of all kinds, each path once.
+func (v vocabulary) configurationFields() []name {
+	var fields []name
+	for _, of := range configurations {
+		for _, n := range v.fieldsOf(of, "") {
+			if !slices.ContainsFunc(fields, func(other name) bool { return other.value == n.value }) {
+				fields = append(fields, n)
+			}
+		}
+	}
+	return fields
+}
+
+func (v vocabulary) status() string {
+	rows := [][]string{{"field", "meaning"}}
+	for _, n := range v.fieldsOf(reflect.TypeFor[v1alpha1.DeviceData](), "") {
+		rows = append(rows, []string{code(n.value), v.markdown(n.meaning)})
 	}
 	return table(rows)
 }
@@ -52,17 +166,20 @@ func table(rows [][]string) string {
 	return strings.ReplaceAll(out.String(), "|  |", "| |")
 }
 
+// asList sets each word of a list as code.
+func asList(words string) string {
+	if words == "" {
+		return ""
+	}
+	return "`" + strings.ReplaceAll(words, ", ", "`, `") + "`"
+}
+
 func code(text string) string {
 	if text == "" {
 		return ""
 	}
 	return "`" + text + "`"
 }
-
-var inCode = regexp.MustCompile(`"([^"]+)"|(--[a-z-]+)`)
-
-// asMarkdown sets quoted words and flags as code.
-func asMarkdown(text string) string { return inCode.ReplaceAllString(text, "`$1$2`") }
 
 var region = regexp.MustCompile(`(?s)(<!-- begin generated: ([a-z-]+) -->\n).*?(<!-- end generated -->\n)`)
 

@@ -36,12 +36,12 @@ func write(root string) error {
 
 // generate returns the text of every generated file by its path below the root.
 func generate(root string) (map[string]string, error) {
-	names, err := readNames(filepath.Join(root, namesFile))
+	v, err := readVocabulary(root)
 	if err != nil {
 		return nil, err
 	}
-	files := map[string]string{chartFile: chart(names)}
-	for path, regions := range documents(names) {
+	files := map[string]string{chartFile: v.chart()}
+	for path, regions := range v.documents() {
 		text, err := os.ReadFile(filepath.Join(root, path))
 		if err != nil {
 			return nil, err

@@ -5,10 +5,13 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 )
 
 const root = "../.."
@@ -31,21 +34,56 @@ func TestGeneratedFilesAreUpToDate(t *testing.T) {
 
 // Documents and tables show the comments, so each constant needs one of its own.
 func TestEveryPublicNameIsExplained(t *testing.T) {
-	names, err := readNames(filepath.Join(root, namesFile))
-	if err != nil {
-		t.Fatal(err)
+	v := read(t)
+	if len(v.names) < 50 {
+		t.Fatalf("%s has only %d constants", namesFile, len(v.names))
 	}
-	if len(names) < 50 {
-		t.Fatalf("%s has only %d constants", namesFile, len(names))
-	}
-	for _, prefix := range []string{"Attribute", "Capacity", "Taint", "Label", "Annotation"} {
-		for _, n := range withPrefix(names, prefix) {
+	for _, prefix := range []string{"DeviceType", "Attribute", "Metadata", "Capacity", "Taint", "Label", "Annotation"} {
+		for _, n := range withPrefix(v.names, prefix) {
 			if n.meaning == "" || strings.Contains(n.meaning, n.constant) {
 				t.Errorf("%s: the comment must begin with its name and \"is\", \"says\" or \"marks\"; it is %q", n.constant, n.meaning)
 			}
-			if n.detail == "" && prefix != "Taint" {
-				t.Errorf("%s: the comment behind it must say its type, devices or object", n.constant)
+			if n.detail == "" {
+				t.Errorf("%s: the comment behind it must say its type, device, value or object", n.constant)
 			}
 		}
 	}
+}
+
+func TestEveryPublicFieldIsExplained(t *testing.T) {
+	v := read(t)
+	for _, n := range v.configurationFields() {
+		if n.meaning == "" || n.detail == "" {
+			t.Errorf("%s (%s): the comments must say what it is, and behind it which values it has; they are %q and %q", n.constant, n.value, n.meaning, n.detail)
+		}
+	}
+	for _, n := range v.fieldsOf(reflect.TypeFor[v1alpha1.DeviceData](), "") {
+		if n.meaning == "" {
+			t.Errorf("%s (%s) has no comment", n.constant, n.value)
+		}
+	}
+}
+
+func TestReferencesAreTheValuesOfConstants(t *testing.T) {
+	v := read(t)
+	for text, want := range map[string]string{
+		"1 to [MaxProcesses]":                      "1 to 48",
+		"[StrategyMPS], [StrategyPlain]":           "`MPS`, `Plain`",
+		"the value of [TaintUnhealthy]":            "the value of `gpu.nvidia.com/unhealthy`",
+		"as in [GpuConfig]":                        "as in `GpuConfig`",
+		"\"10Gi\", or less with --list-attributes": "`10Gi`, or less with `--list-attributes`",
+	} {
+		if got := v.markdown(text); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+func read(t *testing.T) vocabulary {
+	t.Helper()
+	v, err := readVocabulary(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }

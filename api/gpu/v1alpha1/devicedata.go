@@ -7,17 +7,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// DeviceData is the JSON object in status.devices[].data of a claim: what the claim
-// has of a device. A later release may add fields; readers ignore fields that they
+// DeviceData is the JSON object in status.devices[].data of a claim. It describes the
+// device, and the claim's share of it. A later release may add fields; readers ignore fields that they
 // do not know.
 //
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type DeviceData struct {
 	metav1.TypeMeta `json:",inline"`
 	// UUID is NVML's UUID of the GPU or MIG device: "GPU-" or "MIG-" and 36
-	// characters. Like PCIBusID it is absent if the device is all GPUs of the node.
+	// characters; absent for all GPUs of a node.
 	UUID string `json:"uuid,omitempty"`
-	// PCIBusID is the PCI address of the GPU: "0000:1b:00.0".
+	// PCIBusID is the PCI address of the GPU, such as "0000:1b:00.0"; absent for all
+	// GPUs of a node.
 	PCIBusID string `json:"pciBusID,omitempty"`
 	// Share says how the device is shared; absent if the claim has the device alone.
 	Share *ShareData `json:"share,omitempty"`
@@ -25,7 +26,7 @@ type DeviceData struct {
 
 // ShareData is how a device is shared, and what limits the claim's processes.
 type ShareData struct {
-	// Strategy is MPS, Plain or TimeSlicing.
+	// Strategy is [StrategyMPS], [StrategyPlain] or [StrategyTimeSlicing].
 	Strategy Strategy `json:"strategy"`
 	// Memory is the memory that the scheduler has promised; absent if it has
 	// promised none.
@@ -36,15 +37,17 @@ type ShareData struct {
 	// Processes is the number of processes among which memory and compute are
 	// divided; absent if they are not.
 	Processes int `json:"processes,omitempty"`
-	// ThreadPercentage is the part of the SMs that a process can have; absent if
-	// nothing limits it.
+	// ThreadPercentage is the part of the SMs that each process can use, in percent;
+	// absent if nothing limits it.
 	ThreadPercentage int `json:"threadPercentage,omitempty"`
-	// MemoryLimit is the memory that a process can have, besides its context; absent
-	// if nothing limits it.
+	// MemoryLimit is the memory that each process can use, besides its context;
+	// absent if nothing limits it.
 	MemoryLimit *resource.Quantity `json:"memoryLimit,omitempty"`
-	// TimeSlice is the interval that the claim asked for.
+	// TimeSlice is the interval that the claim's configuration names; absent if it
+	// names none.
 	TimeSlice Interval `json:"timeSlice,omitempty"`
-	// Enforcement is how firmly the limits hold.
+	// Enforcement is how strictly the share is limited: [EnforcementCooperative] or
+	// [EnforcementNone].
 	Enforcement Enforcement `json:"enforcement,omitempty"`
 }
 

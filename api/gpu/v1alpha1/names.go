@@ -14,13 +14,13 @@ const GroupName = "gpu.nvidia.com"
 // The types of devices, which are the values of [AttributeType].
 const (
 	// DeviceTypeGPU is a whole GPU, of which claims can take shares.
-	DeviceTypeGPU = "gpu"
+	DeviceTypeGPU = "gpu" // gpu-1b-00
 	// DeviceTypeMIG is a MIG device, of which claims can take shares.
-	DeviceTypeMIG = "mig"
+	DeviceTypeMIG = "mig" // gpu-1b-00-mig-1g-10gb-0
 	// DeviceTypeTimeSlice is the time slices of a GPU, of which claims take slots.
-	DeviceTypeTimeSlice = "timeslice"
+	DeviceTypeTimeSlice = "timeslice" // gpu-1b-00-ts
 	// DeviceTypeMonitor is all GPUs of a node, for monitoring agents.
-	DeviceTypeMonitor = "monitor"
+	DeviceTypeMonitor = "monitor" // node-gpus
 )
 
 // The attributes of devices. A device has an attribute only if its value is known.
@@ -70,10 +70,11 @@ const (
 	AttributePersistenceMode = "persistenceMode" // bool: true
 	// AttributeAddressingMode is the addressing mode of the GPU.
 	AttributeAddressingMode = "addressingMode" // string: HMM
-	// AttributeSharing is what limits a share of the device: "mps", or "none".
+	// AttributeSharing is what limits a share of the device: [SharedByMPS] or
+	// [SharedByNone].
 	AttributeSharing = "sharing" // string: mps
-	// AttributeEnforcement is how strictly a share is limited: "cooperative" for MPS, or
-	// "none".
+	// AttributeEnforcement is how strictly a share is limited:
+	// [EnforcementCooperative] for MPS, or [EnforcementNone].
 	AttributeEnforcement = "enforcement" // string: cooperative
 	// AttributeProfile is the MIG profile; only on MIG devices.
 	AttributeProfile = "profile" // string: 1g.10gb
@@ -82,7 +83,7 @@ const (
 )
 
 // The attributes that only the metadata of a container has, of a device that its
-// claim shares with others.
+// claim shares with others. An attribute is absent if the claim has no such limit.
 const (
 	// MetadataShareMemory is the memory that the scheduler has promised.
 	MetadataShareMemory = "shareMemory" // string: 10Gi
@@ -92,12 +93,13 @@ const (
 	// MetadataShareProcesses is the number of processes among which memory and
 	// compute are divided.
 	MetadataShareProcesses = "shareProcesses" // int: 2
-	// MetadataProcessThreadPercentage is what each process can have of the SMs.
+	// MetadataProcessThreadPercentage is the part of the SMs that each process can
+	// use, in percent.
 	MetadataProcessThreadPercentage = "processThreadPercentage" // int: 12
-	// MetadataProcessMemoryLimit is what each process can have of the memory,
-	// besides its context.
+	// MetadataProcessMemoryLimit is the memory that each process can use, besides its
+	// context.
 	MetadataProcessMemoryLimit = "processMemoryLimit" // string: 4608Mi
-	// MetadataTimeSlice is the time slice that the claim asked for.
+	// MetadataTimeSlice is the interval that the claim's configuration names.
 	MetadataTimeSlice = "timeSlice" // string: Short
 )
 
@@ -133,35 +135,34 @@ const (
 
 // The capacities of devices.
 const (
-	// CapacityMemory is the memory of a GPU or MIG device in bytes, of which claims
-	// take whole Mi. A claim that does not ask for memory takes all.
+	// CapacityMemory is the memory of the device in bytes. A request names a multiple
+	// of 1Mi; without an amount it gets all memory.
 	CapacityMemory = "memory" // gpu, mig
-	// CapacityCompute is the compute of a GPU in percent of its SMs. A claim that
-	// does not ask for compute reserves none.
+	// CapacityCompute is the compute of the GPU in percent of its SMs. A request
+	// names whole percents; without an amount it reserves none.
 	CapacityCompute = "compute" // gpu
-	// CapacitySlots is the number of slots of a GPU that is offered in time slices.
-	// A claim that does not ask for slots takes one.
+	// CapacitySlots is the number of slots of the GPU. A request without an amount
+	// gets one.
 	CapacitySlots = "slots" // timeslice
 )
 
 // The taints of devices. All have the effect NoSchedule.
 const (
 	// TaintUnhealthy marks a GPU that has failed, does not answer, or has not joined
-	// its NVSwitch fabric. Its value is the first reason, such as "xid-79",
-	// "recovery-gpu-reset", "lost" or "fabric-not-ready".
-	TaintUnhealthy = GroupName + "/unhealthy"
+	// its NVSwitch fabric. Its value is the first reason.
+	TaintUnhealthy = GroupName + "/unhealthy" // such as "xid-79", "recovery-gpu-reset", "lost", "fabric-not-ready"
 	// TaintMIGMode marks a GPU that an administrator has switched to MIG mode, in
-	// which it runs nothing as a whole.
-	TaintMIGMode = GroupName + "/mig-mode"
+	// which it runs nothing as a whole. A mode that claims enable has no taint.
+	TaintMIGMode = GroupName + "/mig-mode" // [MIGModeTaintEnabled]
 	// TaintComputeMode marks a device that the GPU's compute mode, which an
 	// administrator has set, keeps from being used.
-	TaintComputeMode = GroupName + "/compute-mode"
+	TaintComputeMode = GroupName + "/compute-mode" // [ComputeModeTaintProhibited], [ComputeModeTaintExclusive]
 	// TaintWithdrawn marks a device that the node no longer offers, or no longer
 	// offers in shares, while claims hold it. Its value is the word of the offer.
-	TaintWithdrawn = GroupName + "/withdrawn"
+	TaintWithdrawn = GroupName + "/withdrawn" // [OfferShare], [OfferMIG], [OfferTimeSlice]
 	// TaintInUse marks a device that the kubelet has given to a pod through a device
 	// plugin.
-	TaintInUse = GroupName + "/in-use"
+	TaintInUse = GroupName + "/in-use" // [InUseTaintDevicePlugin]
 )
 
 // The values of taints.
@@ -191,34 +192,30 @@ const (
 	OfferMonitor = "monitor"
 )
 
-// LabelOffer is the label of a node that says what the node offers, with dots
-// between the words: "share.mig". It wins over the agent's flag --offer.
+// LabelOffer is the offer of the node besides whole GPUs, with dots between the
+// words: "share.mig". It overrides the agent's flag --offer.
 const LabelOffer = GroupName + "/offer" // Node
 
 // The labels of DeviceClasses, which the chart's admission policies follow.
 const (
 	// LabelType says which type of device the class selects.
 	LabelType = GroupName + "/type" // DeviceClass
-	// LabelShares says whether requests must ("only") or must not ("none") ask for
-	// less than a whole device.
+	// LabelShares says whether requests must ("only") or must not ("none") name an
+	// amount.
 	LabelShares = GroupName + "/shares" // DeviceClass
-	// LabelMaxMemory says how much memory a request may ask for at most.
+	// LabelMaxMemory is the most memory that a request may name.
 	LabelMaxMemory = GroupName + "/max-memory" // DeviceClass
-	// LabelMaxCompute says how much compute a request may ask for at most, in
-	// percent of the SMs.
+	// LabelMaxCompute is the most compute that a request may name, in percent of the
+	// SMs.
 	LabelMaxCompute = GroupName + "/max-compute" // DeviceClass
-	// LabelStrategies says which strategies a configuration may have, with dots
+	// LabelStrategies is the strategies that a configuration may have, with dots
 	// between them.
 	LabelStrategies = GroupName + "/strategies" // DeviceClass
 )
 
-// AnnotationRepaired is the annotation of a node by which an administrator declares
-// GPUs repaired: a fault that was reported up to a time has ended. Its value is a
-// comma-separated list of DEVICE@TIME, with the name of a GPU's device, its UUID or
-// "all", and a time as in RFC 3339:
-//
-//	gpu-1b-00@2026-01-31T12:00:00Z
-//
-// The agent may not write nodes, so the annotation stays. It ends no fault that is
-// reported later.
+// AnnotationRepaired says which GPUs an administrator has repaired: a fault that was
+// reported up to a time has ended. Its value is a list of "DEVICE@TIME" with commas
+// between them: the name of a GPU's device, its UUID or "all", and a time as in
+// RFC 3339, such as "gpu-1b-00@2026-01-31T12:00:00Z". The agent may not write nodes, so
+// the annotation stays. It ends no fault that is reported later.
 const AnnotationRepaired = GroupName + "/repaired" // Node

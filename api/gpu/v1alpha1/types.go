@@ -46,16 +46,17 @@ type MigConfig struct {
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type ShareConfig struct {
 	metav1.TypeMeta `json:",inline"`
-	// Strategy is what holds the share to its size: MPS, the default, or Plain.
-	Strategy Strategy `json:"strategy,omitempty"`
-	// Processes is how many processes use the share at a time, 1 to
-	// [MaxProcesses]; the default is 1. Memory and compute are divided among them.
-	// The share of a device's memory is also the share of its processes. It must be
-	// left out with the strategy Plain, and is 0 then.
-	Processes int `json:"processes,omitempty"`
-	// Compute is the compute of a share whose request names none; the default is
-	// Proportional. It must be left out with the strategy Plain, and is empty then.
-	Compute ComputeMode `json:"compute,omitempty"`
+	// Strategy is the mechanism that limits the share.
+	Strategy Strategy `json:"strategy,omitempty"` // [StrategyMPS], [StrategyPlain]; default: [StrategyMPS]
+	// Processes is the number of processes that use the share at a time. Memory and
+	// compute are divided among them. A share can have at most the part of
+	// [MaxProcesses] that it has of the memory. It must be absent with the strategy
+	// [StrategyPlain].
+	Processes int `json:"processes,omitempty"` // 1 to [MaxProcesses]; default: 1
+	// Compute is the compute of a share whose request names none: in proportion to its
+	// memory, or without a limit. It must be absent with the strategy
+	// [StrategyPlain].
+	Compute ComputeMode `json:"compute,omitempty"` // [ComputeProportional], [ComputeBurst]; default: [ComputeProportional]
 }
 
 // MaxProcesses is how many processes can use the shares of a GPU at a time: as many
@@ -64,8 +65,8 @@ const MaxProcesses = 48
 
 // Sharing says how the users of one claim share its devices.
 type Sharing struct {
-	// Strategy is TimeSlicing or MPS. It has no default.
-	Strategy Strategy `json:"strategy,omitempty"`
+	// Strategy is how the users of the claim share its devices. It must be set.
+	Strategy Strategy `json:"strategy,omitempty"` // [StrategyTimeSlicing], [StrategyMPS]
 	// TimeSlicing is set if and only if Strategy is TimeSlicing.
 	TimeSlicing *TimeSlicing `json:"timeSlicing,omitempty"`
 	// MPS is set if and only if Strategy is MPS.
@@ -90,8 +91,9 @@ const (
 
 // TimeSlicing configures the strategy TimeSlicing.
 type TimeSlicing struct {
-	// Interval is the length of a time slice; the default is Default.
-	Interval Interval `json:"interval,omitempty"`
+	// Interval is the length of a time slice. MIG devices have only
+	// [IntervalDefault].
+	Interval Interval `json:"interval,omitempty"` // [IntervalDefault], [IntervalShort], [IntervalMedium], [IntervalLong]; default: [IntervalDefault]
 }
 
 // Interval is the length of a time slice: how long a process computes before the
@@ -114,26 +116,25 @@ func Intervals() []Interval {
 // MPS configures the strategy MPS. Every process of every container that uses the
 // claim is a client of one MPS daemon.
 type MPS struct {
-	// ThreadPercentage is the part of the SMs that a process can have, 1 to 100; nil
-	// for no limit.
-	ThreadPercentage *int `json:"threadPercentage,omitempty"`
-	// MemoryLimit is the memory that a process can have on each device, in whole Mi;
-	// nil for no limit.
-	MemoryLimit *resource.Quantity `json:"memoryLimit,omitempty"`
+	// ThreadPercentage is the part of the SMs that each process can use, in percent.
+	ThreadPercentage *int `json:"threadPercentage,omitempty"` // 1 to 100; default: no limit
+	// MemoryLimit is the memory that each process can use on each device.
+	MemoryLimit *resource.Quantity `json:"memoryLimit,omitempty"` // whole Mi, such as "10Gi"; default: no limit
 	// PerDevice overrides MemoryLimit for some devices, each of them once.
 	PerDevice []DeviceLimit `json:"perDevice,omitempty"`
 	// MultiUser declares that the processes run as several users. It changes
-	// nothing; the agent refuses the claim if the node's MPS serves one user at a
-	// time.
-	MultiUser bool `json:"multiUser,omitempty"`
+	// nothing: the agent refuses the claim unless the supervisor has --multi-user
+	// (the chart's "mps.multiUser").
+	MultiUser bool `json:"multiUser,omitempty"` // "true", "false"; default: "false"
 }
 
 // DeviceLimit is the memory limit of a process on one device.
 type DeviceLimit struct {
-	// Device is the device that the limit is for.
-	Device DeviceRef `json:"device"`
-	// MemoryLimit is in whole Mi.
-	MemoryLimit resource.Quantity `json:"memoryLimit"`
+	// Device is the device of the limit: a device of the request by its index, or any
+	// device of the configuration by its UUID. Each device can be named once.
+	Device DeviceRef `json:"device"` // an index from 0, or a UUID
+	// MemoryLimit is the limit on this device.
+	MemoryLimit resource.Quantity `json:"memoryLimit"` // whole Mi, such as "10Gi"
 }
 
 // DeviceRef names a device of the request by its index, counted from 0, or by its
