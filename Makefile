@@ -87,7 +87,8 @@ unit: need-cc need-busybox ## Unit, golden and property tests with the race dete
 	$(say) "unit tests with the race detector"
 	CGO_ENABLED=1 go test -race $$(go list ./... | grep -vxFf <(go list $(TREE_TESTS) $(CLUSTER_TESTS)))
 	CGO_ENABLED=1 go -C deployments/container test -race ./...
-	go -C tools test ./...
+	@# The cache of test results does not see the files of the other module.
+	go -C tools test -count=1 ./...
 
 .PHONY: chart
 chart: ## The Helm chart: lint, what it renders, what it refuses, and that it knows every flag
@@ -187,9 +188,9 @@ fmt: ## Format all Go files
 	gofmt -w $$(git ls-files '*.go')
 
 .PHONY: generate
-generate: ## Generate the deep copies of the public API, and the tables of the chart and the documents that come from it
+generate: ## Generate the API's deep copies, the MPS protocol's code, and the tables of the chart and the documents
 	$(say) "generating code and tables"
-	cd tools && go run ./deepcopy
+	cd tools && go run ./deepcopy && go run ./protoc ../pkg/mps/mpsv1/supervisor.proto
 	go run ./test/vocabulary
 
 .PHONY: verify

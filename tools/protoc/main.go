@@ -26,13 +26,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: protoc FILE.proto")
 		os.Exit(2)
 	}
-	if err := generate(context.Background(), os.Args[1]); err != nil {
+	if err := generate(context.Background(), os.Args[1], filepath.Dir(os.Args[1])); err != nil {
 		fmt.Fprintln(os.Stderr, "protoc:", err)
 		os.Exit(1)
 	}
 }
 
-func generate(ctx context.Context, file string) error {
+// generate writes the code for a .proto file into a folder.
+func generate(ctx context.Context, file, folder string) error {
 	dir, name := filepath.Split(file)
 	compiler := protocompile.Compiler{
 		Resolver:       &protocompile.SourceResolver{ImportPaths: []string{dir}},
@@ -48,15 +49,15 @@ func generate(ctx context.Context, file string) error {
 		ProtoFile:      []*descriptorpb.FileDescriptorProto{protoutil.ProtoFromFileDescriptor(files[0])},
 	}
 	for _, plugin := range []string{"protoc-gen-go", "protoc-gen-go-grpc"} {
-		if err := run(ctx, plugin, request, dir); err != nil {
+		if err := run(ctx, plugin, request, folder); err != nil {
 			return fmt.Errorf("%s: %w", plugin, err)
 		}
 	}
 	return nil
 }
 
-// run has a plugin make its files in dir.
-func run(ctx context.Context, plugin string, request *pluginpb.CodeGeneratorRequest, dir string) error {
+// run writes the files of a plugin into a folder.
+func run(ctx context.Context, plugin string, request *pluginpb.CodeGeneratorRequest, folder string) error {
 	input, err := proto.Marshal(request)
 	if err != nil {
 		return err
@@ -75,7 +76,7 @@ func run(ctx context.Context, plugin string, request *pluginpb.CodeGeneratorRequ
 		return errors.New(response.GetError())
 	}
 	for _, f := range response.GetFile() {
-		if err := os.WriteFile(filepath.Join(dir, f.GetName()), []byte(f.GetContent()), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, f.GetName()), []byte(f.GetContent()), 0o644); err != nil {
 			return err
 		}
 	}

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package mpsv1 is version 1 of the protocol of gpu-mps-supervisor, generated from
-// supervisor.proto, with its translation from and to the vocabulary of package gpu.
+// supervisor.proto by make generate, with its translation from and to the vocabulary of
+// package gpu.
 // The node agent uses it through package client.
 package mpsv1
-
-//go:generate go -C ../../../tools run ./protoc ../pkg/mps/mpsv1/supervisor.proto
 
 // DefaultSocket is the supervisor's unix socket unless it is configured otherwise.
 const DefaultSocket = "/run/gpu-mps-supervisor/supervisor.sock"
