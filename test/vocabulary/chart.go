@@ -35,6 +35,8 @@ func (v vocabulary) chart() string {
 	define("kinds", "All kinds of parameters.", list(configurationKinds()))
 	define("strategies", "All strategies.", list(strategies(kind.GPU)))
 	define("types", "All types of devices.", list(texts(kind.All())))
+	define("group", "The API group, which begins the names of labels.", v1alpha1.GroupName)
+	define("labelNames", "The names of the labels, in JSON.", v.labelNames())
 	var labels []string
 	for _, n := range withPrefix(v.names, "Label") {
 		if n.detail == "DeviceClass" {
@@ -42,10 +44,22 @@ func (v vocabulary) chart() string {
 		}
 	}
 	define("classLabelNames", "The labels of a class, after the name of the group.", list(labels))
-	define("intervals", "The intervals of time slices.", list(texts(v1alpha1.Intervals())))
+	define("intervals", "The intervals of time slices, separated by commas.", strings.Trim(list(texts(v1alpha1.Intervals())), "[]"))
+	define("intervalsInWords", "The same in a sentence.", inWords(texts(v1alpha1.Intervals())))
 	define("maxProcesses", "The most processes of a share.", strconv.Itoa(v1alpha1.MaxProcesses))
 	define("fieldsOfKinds", "The fields of each kind of parameters, by section.", fieldsOfKinds())
 	return out.String()
+}
+
+// labelNames returns a JSON object from the constants of the labels, without "Label",
+// to their names.
+func (v vocabulary) labelNames() string {
+	var entries []string
+	for _, n := range withPrefix(v.names, "Label") {
+		key := strings.TrimPrefix(n.constant, "Label")
+		entries = append(entries, fmt.Sprintf("%q: %q", strings.ToLower(key[:1])+key[1:], n.value))
+	}
+	return "{" + strings.Join(entries, ", ") + "}"
 }
 
 // configurationKinds returns the names of the kinds that [v1alpha1.Decode] accepts,
@@ -106,6 +120,12 @@ func list(values []string) string {
 		quoted[i] = quote(value)
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"
+}
+
+// inWords returns a list of words as in "one, two or three".
+func inWords(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
 func quote(text string) string { return "'" + text + "'" }

@@ -64,6 +64,33 @@ func TestEveryPublicFieldIsExplained(t *testing.T) {
 	}
 }
 
+func TestTheChartTakesNamesFromTheVocabulary(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root, filepath.Dir(chartFile), "*.*"))
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d templates: %v", len(files), err)
+	}
+	var names []name
+	for _, prefix := range []string{"Taint", "Label", "Annotation"} {
+		names = append(names, withPrefix(read(t).names, prefix)...)
+	}
+	for _, file := range files {
+		if file == filepath.Join(root, chartFile) {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			for _, n := range names {
+				if strings.Contains(line, n.value) && !strings.HasPrefix(strings.TrimSpace(line), "#") {
+					t.Errorf("%s contains %s; take it from %s: %s", file, n.value, filepath.Base(chartFile), line)
+				}
+			}
+		}
+	}
+}
+
 func TestReferencesAreTheValuesOfConstants(t *testing.T) {
 	v := read(t)
 	for text, want := range map[string]string{

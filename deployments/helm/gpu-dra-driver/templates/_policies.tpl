@@ -17,9 +17,9 @@
 {{- fail (printf "policies.classes.%s: its extended resource (%s) is for whole devices, and the class has only shares: empty its extendedResource or extendedResourcePrefix in deviceClasses" $class (index . 3)) -}}
 {{- end -}}
 {{- include "gpu-dra-driver.labels" $root }}
-gpu.nvidia.com/type: {{ index . 2 }}
+{{ include "gpu-dra-driver.group" $root }}/type: {{ index . 2 }}
 {{- range $label, $value := $policy }}
-gpu.nvidia.com/{{ $label }}: {{ $value | toString | quote }}
+{{ include "gpu-dra-driver.group" $root }}/{{ $label }}: {{ $value | toString | quote }}
 {{- end }}
 {{- end -}}
 

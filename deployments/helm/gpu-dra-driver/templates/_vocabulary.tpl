@@ -30,14 +30,29 @@
 ['gpu', 'mig', 'timeslice', 'monitor']
 {{- end -}}
 
+{{/* The API group, which begins the names of labels. */}}
+{{- define "gpu-dra-driver.group" -}}
+gpu.nvidia.com
+{{- end -}}
+
+{{/* The names of the labels, in JSON. */}}
+{{- define "gpu-dra-driver.labelNames" -}}
+{"offer": "gpu.nvidia.com/offer", "type": "gpu.nvidia.com/type", "shares": "gpu.nvidia.com/shares", "maxMemory": "gpu.nvidia.com/max-memory", "maxCompute": "gpu.nvidia.com/max-compute", "strategies": "gpu.nvidia.com/strategies"}
+{{- end -}}
+
 {{/* The labels of a class, after the name of the group. */}}
 {{- define "gpu-dra-driver.classLabelNames" -}}
 ['type', 'shares', 'max-memory', 'max-compute', 'strategies']
 {{- end -}}
 
-{{/* The intervals of time slices. */}}
+{{/* The intervals of time slices, separated by commas. */}}
 {{- define "gpu-dra-driver.intervals" -}}
-['Default', 'Short', 'Medium', 'Long']
+'Default', 'Short', 'Medium', 'Long'
+{{- end -}}
+
+{{/* The same in a sentence. */}}
+{{- define "gpu-dra-driver.intervalsInWords" -}}
+Default, Short, Medium or Long
 {{- end -}}
 
 {{/* The most processes of a share. */}}
