@@ -210,6 +210,7 @@ func (n *node) left(t *testing.T) []string {
 }
 
 func TestAgentServesAClaimFromPublishingToUnprepare(t *testing.T) {
+	t.Parallel()
 	claim := claimFor("one", "gpu-1b-00")
 	n := newNode(t, claim)
 	a := n.start(t)
@@ -251,6 +252,7 @@ func TestAgentServesAClaimFromPublishingToUnprepare(t *testing.T) {
 }
 
 func TestAgentReportsTheDeviceInTheClaimsStatus(t *testing.T) {
+	t.Parallel()
 	claim := claimFor("one", "gpu-1b-00")
 	n := newNode(t, claim)
 	a := n.start(t)
@@ -281,6 +283,7 @@ func TestAgentReportsTheDeviceInTheClaimsStatus(t *testing.T) {
 }
 
 func TestAgentRefusesAllocationsThatCannotBeRight(t *testing.T) {
+	t.Parallel()
 	change := func(name, device string, change func(*resourceapi.ResourceClaim)) *resourceapi.ResourceClaim {
 		claim := claimFor(name, device)
 		change(claim)
@@ -355,6 +358,7 @@ func TestAgentRefusesAllocationsThatCannotBeRight(t *testing.T) {
 }
 
 func TestAgentPreparesADeviceForOneClaimOnly(t *testing.T) {
+	t.Parallel()
 	first, second := claimFor("first", "gpu-1b-00"), claimFor("second", "gpu-1b-00")
 	a := newNode(t, first, second).start(t)
 	if got := a.prepare(t, first)["uid-first"]; got.Error != "" {
@@ -374,6 +378,7 @@ func TestAgentPreparesADeviceForOneClaimOnly(t *testing.T) {
 }
 
 func TestAgentLeavesDevicesOfOtherDriversAlone(t *testing.T) {
+	t.Parallel()
 	claim := claimFor("mixed", "gpu-1b-00", "nic-0")
 	claim.Status.Allocation.Devices.Results[1].Driver = "nic.example.com"
 	foreign := claimFor("foreign", "nic-1")
@@ -389,6 +394,7 @@ func TestAgentLeavesDevicesOfOtherDriversAlone(t *testing.T) {
 }
 
 func TestAgentPreparesTheOtherClaimsOfACallWithABadOne(t *testing.T) {
+	t.Parallel()
 	good, bad, also := claimFor("good", "gpu-1b-00"), claimFor("bad", "gpu-ee-00"), claimFor("also", "gpu-43-00", "gpu-52-00")
 	a := newNode(t, good, bad, also).start(t)
 	results := a.prepare(t, good, bad, also)
@@ -400,6 +406,7 @@ func TestAgentPreparesTheOtherClaimsOfACallWithABadOne(t *testing.T) {
 }
 
 func TestAgentKnowsItsClaimsAfterARestart(t *testing.T) {
+	t.Parallel()
 	kept, gone := claimFor("kept", "gpu-1b-00"), claimFor("gone", "gpu-43-00")
 	n := newNode(t, kept, gone)
 	n.ReconcileInterval = 20 * time.Millisecond
@@ -432,6 +439,7 @@ func TestAgentKnowsItsClaimsAfterARestart(t *testing.T) {
 }
 
 func TestAgentReportsTheHealthOfAllDevicesToTheKubelet(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	a := n.start(t)
 	n.published(t)
@@ -477,6 +485,7 @@ func get(t *testing.T, a *agent, path string) (code int, body string) {
 }
 
 func TestAgentSaysWhatItsReadinessLacks(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	hw, err := openHardware(n.Config)
 	if err != nil {
@@ -504,6 +513,7 @@ func TestAgentSaysWhatItsReadinessLacks(t *testing.T) {
 // A rolling update waits for every agent: one of a node whose driver is missing
 // must not keep the others from theirs.
 func TestAgentIsReadyWithoutADriverAndSaysSo(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	hw, err := openHardware(n.Config)
 	if err != nil {
@@ -529,6 +539,7 @@ func TestAgentIsReadyWithoutADriverAndSaysSo(t *testing.T) {
 
 // A wrong driver root must not go round the cluster with an update.
 func TestAnAgentThatLosesTheDriverUnderPreparedClaimsIsNotReady(t *testing.T) {
+	t.Parallel()
 	claim := claimFor("one", "gpu-1b-00")
 	n := newNode(t, claim)
 	a := n.start(t)
@@ -548,6 +559,7 @@ func TestAnAgentThatLosesTheDriverUnderPreparedClaimsIsNotReady(t *testing.T) {
 }
 
 func TestPublishedSlicesAreTheOnesThatArePrinted(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.start(t)
 	published := n.published(t)

@@ -28,6 +28,7 @@ func wantDead(t *testing.T, a *running, why string) {
 }
 
 func TestCDISpecsThatAreGoneAreWrittenAgain(t *testing.T) {
+	t.Parallel()
 	for name, remove := range map[string]func(dir string) error{
 		"with their folder": os.RemoveAll,
 		"with the folder replaced by an empty one": func(dir string) error {
@@ -68,6 +69,7 @@ func TestCDISpecsThatAreGoneAreWrittenAgain(t *testing.T) {
 }
 
 func TestAnAgentWhoseRecordsAreGoneIsNotAlive(t *testing.T) {
+	t.Parallel()
 	for name, remove := range map[string]func(dir string) error{
 		"removed":  os.RemoveAll,
 		"replaced": func(dir string) error { return errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o750)) },
@@ -85,6 +87,7 @@ func TestAnAgentWhoseRecordsAreGoneIsNotAlive(t *testing.T) {
 }
 
 func TestAnAgentThatTheKubeletCannotReachIsNotAlive(t *testing.T) {
+	t.Parallel()
 	for name, socket := range map[string]func(n *node) string{
 		"service":      func(n *node) string { return filepath.Join(n.driverDir(), "dra.sock") },
 		"registration": func(n *node) string { return filepath.Join(n.KubeletRegistryDir, "gpu.nvidia.com-reg.sock") },
@@ -102,6 +105,7 @@ func TestAnAgentThatTheKubeletCannotReachIsNotAlive(t *testing.T) {
 }
 
 func TestTheEndOfTheAgentIsWatched(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	ending := make(chan struct{}, 1)
 	n.OnEnd = func() { ending <- struct{}{} }
@@ -120,6 +124,7 @@ func TestTheEndOfTheAgentIsWatched(t *testing.T) {
 // A GPU that hangs affects no other: the agent serves the others, stays alive and
 // ends on request.
 func TestAGPUThatHangsFromTheStartKeepsNoOtherWaiting(t *testing.T) {
+	t.Parallel()
 	hung, other := claimFor("hung", "gpu-1b-00"), claimFor("other", "gpu-43-00")
 	n := newNode(t, hung, other)
 	a := n.start(t)

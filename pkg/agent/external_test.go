@@ -40,6 +40,7 @@ func (p *podLister) List(context.Context, *podresourcesv1.ListPodResourcesReques
 }
 
 func TestAGPUThatADevicePluginGaveAwaySinceItWasScannedIsNotPrepared(t *testing.T) {
+	t.Parallel()
 	claim := claimFor("one", "gpu-43-00")
 	n := newNode(t, claim)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", n.PodResources)

@@ -42,6 +42,7 @@ func (r *running) device(t *testing.T, name string, is func(inventory.DeviceHeal
 }
 
 func TestAFaultOutlivesTheAgentUntilTheGPUIsReset(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	a := n.start(t)
 	sim, err := nvmlsim.Open(n.SimState)
@@ -71,6 +72,7 @@ func TestAFaultOutlivesTheAgentUntilTheGPUIsReset(t *testing.T) {
 }
 
 func TestAGPUThatHangsFromTheStartHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
 	claim := claimFor("one", "gpu-43-00")
 	n := newNode(t, claim)
 	n.mustStop(t, n.start(t))

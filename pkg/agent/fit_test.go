@@ -29,6 +29,7 @@ const contextOfAClient = 256 << 20
 // The shares add up to the published memory of a device, and each process uses all
 // of its share's limit.
 func TestSharesOfAllThatIsPublishedFitOnTheDevice(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct{ device, share string }{
 		"a GPU":        {"gpu-1b-00", "20Gi"},
 		"a MIG device": {"gpu-43-00-mig-1g-10gb-2", "4Gi"},

@@ -14,6 +14,7 @@ import (
 )
 
 func TestAGPUThatHangsHoldsUpNoClaimForAnother(t *testing.T) {
+	t.Parallel()
 	for _, when := range []string{"from the start", "later"} {
 		t.Run(when, func(t *testing.T) {
 			bad, good := claimFor("bad", "gpu-43-00"), claimFor("good", "gpu-1b-00")
@@ -74,6 +75,7 @@ func TestAGPUThatHangsHoldsUpNoClaimForAnother(t *testing.T) {
 }
 
 func TestAClaimIsNotReadyWithoutTheNodesThatCUDANeeds(t *testing.T) {
+	t.Parallel()
 	claim := claimFor("one", "gpu-1b-00")
 	n := newNode(t, claim)
 	a := n.start(t)

@@ -54,6 +54,7 @@ func abandon(t *testing.T, dir, name string) {
 }
 
 func TestTheLastAgentOfANodeLeavesNothingThere(t *testing.T) {
+	t.Parallel()
 	claim := claimFor("one", "gpu-1b-00")
 	n := newNode(t, claim)
 	n.PodUID = "11111111-old"
@@ -93,6 +94,7 @@ func TestTheLastAgentOfANodeLeavesNothingThere(t *testing.T) {
 }
 
 func TestAClaimThatIsPreparedKeepsWhatTheNextAgentNeeds(t *testing.T) {
+	t.Parallel()
 	claim := claimFor("one", "gpu-1b-00")
 	record := "agent/claims/uid-one.record"
 	for name, change := range map[string]func(t *testing.T, n *node){
@@ -130,6 +132,7 @@ func TestAClaimThatIsPreparedKeepsWhatTheNextAgentNeeds(t *testing.T) {
 }
 
 func TestAnAgentWithoutAHookSaysWhatToDoAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.CDIHook = ""
 	hw, err := openHardware(n.Config)

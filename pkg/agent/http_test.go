@@ -40,6 +40,7 @@ func answered(conn net.Conn) bool {
 }
 
 func TestOneClientCannotKeepTheProbesOut(t *testing.T) {
+	t.Parallel()
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -77,6 +78,7 @@ func TestOneClientCannotKeepTheProbesOut(t *testing.T) {
 }
 
 func TestAllClientsTogetherHaveALimitedNumberOfConnections(t *testing.T) {
+	t.Parallel()
 	l := limit(nil)
 	for i := range maxConnections {
 		if !l.enter(fmt.Sprint(i)) {
@@ -100,6 +102,7 @@ func TestAllClientsTogetherHaveALimitedNumberOfConnections(t *testing.T) {
 }
 
 func TestAClientThatSendsOrReadsNothingIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
 	s := newServer(nil)
 	for name, got := range map[string]int64{
 		"read header": int64(s.ReadHeaderTimeout), "read": int64(s.ReadTimeout), "write": int64(s.WriteTimeout), "idle": int64(s.IdleTimeout),
@@ -112,6 +115,7 @@ func TestAClientThatSendsOrReadsNothingIsNotWaitedFor(t *testing.T) {
 }
 
 func TestTheEndOfTheAgentEndsTheServer(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	wait, err := serveHTTP(ctx, "127.0.0.1:0", http.NotFoundHandler(), func(err error) { t.Error(err) })
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 )
 
 func TestAnAgentThatEndsWithACallUnderWayLeavesItsFolder(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	home := filepath.Join(n.driverDir(), "agent")
 	for _, c := range []struct {

@@ -19,6 +19,7 @@ import (
 // A monitoring agent sees every GPU of a node whose GPUs claims have, before and
 // after a restart of the agent.
 func TestAgentLetsMonitorsSeeGPUsThatAreInUse(t *testing.T) {
+	t.Parallel()
 	busy, watching := claimFor("busy", "gpu-1b-00"), claimFor("watching", "node-gpus")
 	yes := true
 	watching.Status.Allocation.Devices.Results[0].AdminAccess = &yes

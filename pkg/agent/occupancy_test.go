@@ -24,6 +24,7 @@ import (
 )
 
 func TestAgentHandsOutAGPUWhenTheProcessOnItHasEnded(t *testing.T) {
+	t.Parallel()
 	wanted := claimFor("wanted", "gpu-1b-00")
 	n := newNode(t, wanted)
 	a := n.start(t)
@@ -58,6 +59,7 @@ func TestAgentHandsOutAGPUWhenTheProcessOnItHasEnded(t *testing.T) {
 }
 
 func TestAGPUThatIsLostWithoutAnEventIsNotPrepared(t *testing.T) {
+	t.Parallel()
 	wanted := claimFor("wanted", "gpu-1b-00")
 	n := newNode(t, wanted)
 	a := n.start(t)
@@ -75,6 +77,7 @@ func TestAGPUThatIsLostWithoutAnEventIsNotPrepared(t *testing.T) {
 }
 
 func TestThePodsOfAClaimAreReadFromTheAPIServer(t *testing.T) {
+	t.Parallel()
 	object := claimFor("c", "gpu-1b-00")
 	object.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{
 		{Resource: "pods", Name: "a", UID: "pod-a"}, {APIGroup: "example.com", Resource: "jobs", Name: "b", UID: "job-b"}, {Resource: "pods", Name: "c", UID: "pod-c"},

@@ -77,6 +77,7 @@ func (n *node) nameSlices(t *testing.T) {
 }
 
 func TestAgentFollowsTheNodesLabel(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.nameSlices(t)
 	n.label(t, "share.mig")
@@ -87,6 +88,7 @@ func TestAgentFollowsTheNodesLabel(t *testing.T) {
 }
 
 func TestAgentOffersNoMIGDevicesWhereTheSchedulerForgetsThem(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.nameSlices(t)
 	n.serverIs(t, "v1.36.1")
@@ -98,6 +100,7 @@ func TestAgentOffersNoMIGDevicesWhereTheSchedulerForgetsThem(t *testing.T) {
 // A device of which a claim holds a share stays shareable until the claim ends, even
 // if the node no longer offers shares.
 func TestAgentKeepsHeldSharesWhenTheOfferChanges(t *testing.T) {
+	t.Parallel()
 	claim := claimFor("one", "gpu-1b-00")
 	share := types.UID("share-1")
 	claim.Status.Allocation.Devices.Results[0].ShareID = &share

@@ -59,6 +59,7 @@ func failing(method string, gpus ...int) []nvmlsim.CallFault {
 }
 
 func TestPrintingNamesTheGPUThatCannotBeReadAndPrintsTheOthers(t *testing.T) {
+	t.Parallel()
 	slices, problems, err := printed(t, "t4", catalog.Offer{Share: true}, failing("DeviceGetUUID", 1)...)
 	if err != nil {
 		t.Fatal(err)
@@ -72,6 +73,7 @@ func TestPrintingNamesTheGPUThatCannotBeReadAndPrintsTheOthers(t *testing.T) {
 }
 
 func TestPrintingFailsIfNoGPUCanBeRead(t *testing.T) {
+	t.Parallel()
 	slices, problems, err := printed(t, "t4", catalog.Offer{Share: true}, failing("DeviceGetUUID", 0, 1, 2, 3)...)
 	if !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "none of the 4 GPUs can be read") {
 		t.Errorf("error %v, want it to say that none of the 4 GPUs can be read", err)
@@ -85,6 +87,7 @@ func TestPrintingFailsIfNoGPUCanBeRead(t *testing.T) {
 }
 
 func TestPrintingSaysWhichGPUsHaveNoMIGProfiles(t *testing.T) {
+	t.Parallel()
 	_, problems, err := printed(t, "dgx-h100", catalog.Offer{Share: true, MIG: true}, nvmlsim.CallFault{
 		Method: "DeviceGetGpuInstanceProfileInfo", Return: nvml.ERROR_NOT_SUPPORTED,
 	})
@@ -97,6 +100,7 @@ func TestPrintingSaysWhichGPUsHaveNoMIGProfiles(t *testing.T) {
 }
 
 func TestPrintingOfANodeWithoutGPUsIsAnEmptyListAndAWord(t *testing.T) {
+	t.Parallel()
 	slices, problems, err := printedAfter(t, "t4", catalog.Offer{Share: true}, func(sim *nvmlsim.Sim) error {
 		return os.RemoveAll(filepath.Join(sim.Root(), "sys", "bus", "pci", "devices"))
 	}, nvmlsim.CallFault{Method: "Init", Return: nvml.ERROR_GPU_NOT_FOUND})
@@ -109,6 +113,7 @@ func TestPrintingOfANodeWithoutGPUsIsAnEmptyListAndAWord(t *testing.T) {
 }
 
 func TestPrintingNamesTheGPUsThatOnlyPCIKnows(t *testing.T) {
+	t.Parallel()
 	slices, problems, err := printed(t, "t4", catalog.Offer{Share: true}, nvmlsim.CallFault{Method: "Init", Return: nvml.ERROR_GPU_NOT_FOUND})
 	if !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "none of the 4 GPUs can be read") {
 		t.Errorf("error %v, want it to say that none of the 4 GPUs can be read", err)

@@ -108,6 +108,7 @@ func reported(t *testing.T, n *node, claim *resourceapi.ResourceClaim) v1alpha1.
 }
 
 func TestAgentHoldsEachShareToItsLimits(t *testing.T) {
+	t.Parallel()
 	small := shareFor("small", "gpu-1b-00", "10Gi", "25")
 	large := with(shareFor("large", "gpu-1b-00", "30Gi", "0"), `"kind":"ShareConfig","processes":2`)
 	n := newNode(t, small, large)
@@ -161,6 +162,7 @@ func TestAgentHoldsEachShareToItsLimits(t *testing.T) {
 }
 
 func TestAgentDoesNotCallTheSupervisorWithoutShares(t *testing.T) {
+	t.Parallel()
 	whole, mig := claimFor("whole", "gpu-1b-00"), claimFor("mig", "gpu-43-00-mig-1g-10gb-0")
 	n := newNode(t, whole, mig)
 	s := n.supervise(t)
@@ -179,6 +181,7 @@ func TestAgentDoesNotCallTheSupervisorWithoutShares(t *testing.T) {
 }
 
 func TestAgentWaitsForASupervisorThatIsAway(t *testing.T) {
+	t.Parallel()
 	share, whole := shareFor("share", "gpu-1b-00", "10Gi", "0"), claimFor("whole", "gpu-43-00")
 	n := newNode(t, share, whole)
 	a := n.start(t)
@@ -221,6 +224,7 @@ func TestAgentWaitsForASupervisorThatIsAway(t *testing.T) {
 
 // Agent and supervisor are upgraded at the same time, say.
 func TestASupervisorThatIsAwayHoldsUpNeitherTheStartNorOtherClaims(t *testing.T) {
+	t.Parallel()
 	share, whole := shareFor("share", "gpu-1b-00", "10Gi", "0"), claimFor("whole", "gpu-43-00")
 	n := newNode(t, share, whole)
 	s := n.supervise(t)
@@ -253,6 +257,7 @@ func TestASupervisorThatIsAwayHoldsUpNeitherTheStartNorOtherClaims(t *testing.T)
 }
 
 func TestAgentStopsDaemonsWithoutAClaimWhenItStarts(t *testing.T) {
+	t.Parallel()
 	claim := shareFor("share", "gpu-1b-00", "10Gi", "0")
 	n := newNode(t, claim)
 	s := n.supervise(t, "gpu-43-00")
@@ -273,6 +278,7 @@ func TestAgentStopsDaemonsWithoutAClaimWhenItStarts(t *testing.T) {
 }
 
 func TestSharesOfANodeWithoutASupervisorArePlain(t *testing.T) {
+	t.Parallel()
 	plain := shareFor("plain", "gpu-1b-00", "10Gi", "0")
 	mps := with(shareFor("mps", "gpu-1b-00", "10Gi", "0"), `"kind":"ShareConfig","strategy":"MPS"`)
 	n := newNode(t, plain, mps)
@@ -322,6 +328,7 @@ func (f *timeSlices) SetTimeSlice(_ context.Context, address gpu.PCIAddress, sli
 }
 
 func TestAgentPreparesTimeSlicesOfAGPU(t *testing.T) {
+	t.Parallel()
 	long := `"kind":"GpuConfig","sharing":{"strategy":"TimeSlicing","timeSlicing":{"interval":"Long"}}`
 	first, second := with(slotFor("first", "gpu-1b-00-ts"), long), slotFor("second", "gpu-1b-00-ts")
 	whole := claimFor("whole", "gpu-1b-00")
@@ -370,6 +377,7 @@ func TestAgentPreparesTimeSlicesOfAGPU(t *testing.T) {
 }
 
 func TestTimeSlicesOfRealGPUsAreTheDriversProgramsToChange(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	hw, err := openHardware(&Config{Hardware: "nvml", DriverRoot: root})
 	if err != nil {
