@@ -230,7 +230,7 @@ func (a *agent) run(parent context.Context) error {
 		}
 		parts.Go(wait)
 	}
-	parts.Go(func() { _ = a.inventory.Run(ctx, a.holders) })
+	parts.Go(func() { a.inventory.Run(ctx, a.holders) })
 	parts.Go(func() { cluster.WatchNode(a.client, a.NodeName)(ctx, a.setNode) })
 
 	recovered := make(chan struct{})
@@ -246,7 +246,7 @@ func (a *agent) run(parent context.Context) error {
 		if err != nil {
 			return err
 		}
-		parts.Go(func() { _ = a.controller.Run(ctx, kubelet.Publish) })
+		parts.Go(func() { a.controller.Run(ctx, kubelet.Publish) })
 		<-ctx.Done()
 		klog.FromContext(ctx).Info("Stopping", "why", context.Cause(ctx))
 		idle = kubelet.Stop()

@@ -75,9 +75,9 @@ func New(o Options) *Controller {
 	}
 }
 
-// Run publishes until ctx ends, and then returns nil. It is called once. It
-// publishes nothing before the inventory and the offer are known.
-func (c *Controller) Run(ctx context.Context, publish PublishFunc) error {
+// Run publishes until ctx ends. It is called once. It publishes nothing before the
+// inventory and the offer are known.
+func (c *Controller) Run(ctx context.Context, publish PublishFunc) {
 	known, stopKnown := c.sources.Inventory.Subscribe()
 	defer stopKnown()
 	offered, stopOffered := c.sources.Offer.Subscribe()
@@ -88,7 +88,7 @@ func (c *Controller) Run(ctx context.Context, publish PublishFunc) error {
 		select {
 		case <-ready:
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
 
@@ -105,7 +105,7 @@ func (c *Controller) Run(ctx context.Context, publish PublishFunc) error {
 		for {
 			select {
 			case <-ctx.Done():
-				return nil
+				return
 			case <-c.claims:
 				if gathered == nil {
 					gathered = c.clock.After(claimsTime)

@@ -164,13 +164,11 @@ func startChanged(t *testing.T, hw *hardware, change func(*parts)) *rig {
 func run(ctx context.Context, t *testing.T, c *node) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
+	var running sync.WaitGroup
+	running.Go(func() { c.Run(ctx) })
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		running.Wait()
 	})
 	t.Cleanup(stop)
 	synctest.Wait()

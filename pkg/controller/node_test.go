@@ -4,7 +4,6 @@ package controller_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	"k8s.io/utils/clock"
@@ -69,11 +68,10 @@ func newNode(p parts) *node {
 }
 
 // Run runs the controller and its sources until ctx ends.
-func (n *node) Run(ctx context.Context) error {
-	var errs [2]error
+func (n *node) Run(ctx context.Context) {
 	var running sync.WaitGroup
-	running.Go(func() { errs[0] = n.Inventory.Run(ctx, n.holders) })
-	running.Go(func() { errs[1] = n.Controller.Run(ctx, n.parts.Publish) })
+	running.Go(func() { n.Inventory.Run(ctx, n.holders) })
+	running.Go(func() { n.Controller.Run(ctx, n.parts.Publish) })
 	if n.parts.Node == nil {
 		n.Offer.SetNode(cluster.Node{}, nil)
 	} else {
@@ -86,7 +84,6 @@ func (n *node) Run(ctx context.Context) error {
 		})
 	}
 	running.Wait()
-	return errors.Join(errs[:]...)
 }
 
 func (n *node) GPU(ctx context.Context, address gpu.PCIAddress) (gpu.GPU, error) {

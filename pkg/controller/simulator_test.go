@@ -4,9 +4,9 @@ package controller_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,12 +59,13 @@ func simulate(t *testing.T, name string, happens func(*nvmlsim.Sim) error) *simu
 	t.Cleanup(unsubscribe)
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	var running sync.WaitGroup
+	running.Go(func() { s.Run(ctx) })
 	t.Cleanup(func() {
 		cancel()
-		if err := errors.Join(<-ended, sim.ClearFaults()); err != nil {
-			t.Errorf("Run: %v", err)
+		running.Wait()
+		if err := sim.ClearFaults(); err != nil {
+			t.Error(err)
 		}
 	})
 	return s

@@ -94,9 +94,9 @@ func New(o Options) *Inventory {
 	}
 }
 
-// Run scans the hardware and follows its events until ctx ends, and then returns
-// nil. It is called once.
-func (i *Inventory) Run(ctx context.Context, holders *Holders) error {
+// Run scans the hardware and follows its events until ctx ends. It is called
+// once.
+func (i *Inventory) Run(ctx context.Context, holders *Holders) {
 	i.mu.Lock()
 	i.known.faults = i.records.load(ctx, i.clock.Now())
 	i.mu.Unlock()
@@ -110,11 +110,11 @@ func (i *Inventory) Run(ctx context.Context, holders *Holders) error {
 	for first := true; ; first = false {
 		next := pace.next(i.scan(ctx, holders))
 		if first && !i.setReady(ctx) {
-			return nil
+			return
 		}
 		i.changes.Notify()
 		if !i.wait(ctx, next) {
-			return nil
+			return
 		}
 	}
 }
