@@ -170,15 +170,13 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		return nil, err
 	}
 	holders := inventory.NewHolders(heldDevices(claims), claims.SwitchedModes)
-	a := &agent{
+	return &agent{
 		Config: c, client: client, supervisor: supervisor, podResources: podResources, home: folder,
 		inventory: sources.Inventory, offer: sources.Offer, features: sources.Features,
 		claims: claims, holders: holders,
 		controller: controller.New(controller.Options{Sources: sources, Holders: holders, Clock: clock.RealClock{}}),
 		metrics:    metrics, scans: scans, cdiFolder: cdi.NewDir(c.CDIDir), kubelet: newServed(),
-	}
-	metrics.WatchState(plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases})
-	return a, nil
+	}, nil
 }
 
 // openPodResources returns a client of the kubelet's socket; nil without a socket.

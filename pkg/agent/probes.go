@@ -25,8 +25,9 @@ const scanStuckAfter = 5 * time.Minute
 
 // handler returns the handler of metrics and probes.
 func (a *agent) handler() http.Handler {
+	state := plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases}
 	serving := plugin.Check{Name: "serving", Err: a.isServing}
-	return plugin.Handler(a.metrics, []plugin.Check{
+	return plugin.Handler(a.metrics, state, []plugin.Check{
 		serving,
 		{Name: "folders", Err: a.hasFolders},
 		{Name: "sockets", Err: a.answers},
@@ -119,7 +120,7 @@ func (a *agent) reconciles() error {
 	if kubelet == nil {
 		return nil
 	}
-	return kubelet.Turning()
+	return kubelet.Reconciles()
 }
 
 // timedHardware records how long the scans of the hardware take.

@@ -64,8 +64,8 @@ func ask(ctx context.Context, socket string, call func(context.Context, *grpc.Cl
 	return nil
 }
 
-// Turning returns an error if the reconciliation hangs.
-func (p *Plugin) Turning() error { return p.step.Err() }
+// Reconciles returns an error if the reconciliation hangs.
+func (p *Plugin) Reconciles() error { return p.step.Err() }
 
 // Repair requests a repair of the held claims, for example after their CDI specs were
 // deleted. It does not wait for the repair.

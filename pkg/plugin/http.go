@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -30,12 +31,12 @@ type Check struct {
 	Err func() error
 }
 
-// Handler serves /metrics, /healthz (alive) and /readyz (ready). The last two list
-// the checks, one per line. Their status is 200 if all checks pass, and 503 if a check
-// fails or hangs.
-func Handler(metrics *Metrics, alive, ready []Check) http.Handler {
+// Handler serves /metrics (metrics and state), /healthz (alive) and /readyz (ready). The
+// last two list the checks, one per line. Their status is 200 if all checks pass, and 503
+// if a check fails or hangs.
+func Handler(metrics *Metrics, state State, alive, ready []Check) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{metrics.registry, state.registry()}, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes, Timeout: scrapePatience,
 	}))
 	mux.Handle("GET /healthz", newProbe(alive, checkPatience))

@@ -21,7 +21,7 @@ func TestReadyzListsFailedChecks(t *testing.T) {
 		{Name: "gpus", Err: func() error { return nil }},
 		{Name: "registered", Err: func() error { return registered }},
 	}
-	handler := Handler(testMetrics(), checks[:1], checks)
+	handler := Handler(testMetrics(), State{}, checks[:1], checks)
 	get := func(path string) (int, string) {
 		recorder := httptest.NewRecorder()
 		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
@@ -72,16 +72,16 @@ func TestAProbeAnswersWhileChecksHang(t *testing.T) {
 
 func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 	metrics := NewMetrics()
-	metrics.WatchState(State{
+	state := State{
 		ClaimsHeld: func() int { return 3 },
 		Devices:    func() map[string]int { return map[string]int{"healthy": 7, "unhealthy": 1} },
 		Phases:     func() map[string]int { return map[string]int{"NoDriver": 0, "Published": 1} },
-	})
-	metrics.watchQueue(func() int { return 2 })
+	}
+	newStatusWriter(nil, testDriver, metrics).Set(&claimStatus{})
 	metrics.prepare.WithLabelValues("gpu", outcomeOK).Observe(.0017)
 	metrics.unprepare.WithLabelValues(outcomeOK).Observe(.001)
 	recorder := httptest.NewRecorder()
-	Handler(metrics, nil, nil).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	Handler(metrics, state, nil, nil).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	text := recorder.Body.String()
 	for _, want := range []string{
 		`gpu_dra_claims_held 3`,
@@ -89,7 +89,7 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		`gpu_dra_devices{state="unhealthy"} 1`,
 		`gpu_dra_node_phase{phase="NoDriver"} 0`,
 		`gpu_dra_node_phase{phase="Published"} 1`,
-		`gpu_dra_status_queue_depth 2`,
+		`gpu_dra_status_queue_depth 1`,
 		`gpu_dra_prepare_duration_seconds_bucket{kind="gpu",outcome="ok",le="0.0015"} 0`,
 		`gpu_dra_prepare_duration_seconds_bucket{kind="gpu",outcome="ok",le="0.002"} 1`,
 		`gpu_dra_unprepare_duration_seconds_count{outcome="ok"} 1`,

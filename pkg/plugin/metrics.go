@@ -20,16 +20,17 @@ const (
 	outcomeDropped = "dropped"
 )
 
-// Metrics are the agent's metrics in their own registry. The zero value is not usable;
-// see [NewMetrics].
+// Metrics are the events that the agent counts and measures, in a registry of their
+// own. The zero value is not usable; see [NewMetrics].
 type Metrics struct {
-	Registry *prometheus.Registry
+	registry *prometheus.Registry
 
 	prepare, unprepare *prometheus.HistogramVec
 	step               *prometheus.HistogramVec
 	statusWrites       *prometheus.CounterVec
 	publishErrors      *prometheus.CounterVec
 	heldBack           prometheus.Gauge
+	statusQueue        prometheus.Gauge
 }
 
 // State is the state of the agent at the time of a scrape.
@@ -44,8 +45,7 @@ type State struct {
 }
 
 // NewMetrics registers the metrics of the agent under the prefix gpu_dra_, except for
-// the metrics of [Metrics.WatchState], and the usual metrics of the Go runtime and the
-// process.
+// those of its [State], and the usual metrics of the Go runtime and the process.
 func NewMetrics() *Metrics {
 	// A whole GPU takes a millisecond or two. The first MPS share or a MIG mode
 	// change can take minutes.
@@ -57,7 +57,7 @@ func NewMetrics() *Metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	}
 	m := &Metrics{
-		Registry:      prometheus.NewRegistry(),
+		registry:      prometheus.NewRegistry(),
 		prepare:       histogram("prepare_duration_seconds", "Time to prepare one claim, by the kind of its devices (gpu, gpu-share, mig, mig-share, timeslice) and the outcome.", "kind", "outcome"),
 		unprepare:     histogram("unprepare_duration_seconds", "Time to unprepare one claim, by the outcome.", "outcome"),
 		step:          histogram("step_duration_seconds", "Time of one step of a claim's plan, by step, direction (do, undo) and outcome.", "step", "direction", "outcome"),
@@ -68,13 +68,16 @@ func NewMetrics() *Metrics {
 		Namespace: namespace, Name: "reconcile_held_back",
 		Help: "Claims that the API says do not need their devices any more and that keep them, until another round confirms it or their processes have ended.",
 	})
+	m.statusQueue = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "status_queue_depth", Help: "Claims whose status.devices waits to be written.",
+	})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "build_info", Help: "Always 1; the labels identify the running build.",
 		ConstLabels: prometheus.Labels{"version": version.Get().GitVersion, "go_version": runtime.Version()},
 	})
 	build.Set(1)
-	m.Registry.MustRegister(
-		m.prepare, m.unprepare, m.step, m.statusWrites, m.publishErrors, m.heldBack,
+	m.registry.MustRegister(
+		m.prepare, m.unprepare, m.step, m.statusWrites, m.publishErrors, m.heldBack, m.statusQueue,
 		build,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -82,20 +85,14 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// WatchState registers the metrics that are read from the agent's state at the time
-// of a scrape.
-func (m *Metrics) WatchState(state State) {
+// registry returns the metrics that are read from the state at the time of a scrape.
+func (s State) registry() *prometheus.Registry {
 	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "claims_held", Help: "Claims that hold devices of this node.",
-	}, func() float64 { return float64(state.ClaimsHeld()) })
-	m.Registry.MustRegister(held, collector{devicesDesc, state.Devices}, collector{phaseDesc, state.Phases})
-}
-
-// watchQueue exposes the number of claims whose status waits to be written.
-func (m *Metrics) watchQueue(length func() int) {
-	m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "status_queue_depth", Help: "Claims whose status.devices waits to be written.",
-	}, func() float64 { return float64(length()) }))
+	}, func() float64 { return float64(s.ClaimsHeld()) })
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(held, collector{devicesDesc, s.Devices}, collector{phaseDesc, s.Phases})
+	return registry
 }
 
 // StepDone implements claim.Observer.

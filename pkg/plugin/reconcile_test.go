@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -100,8 +101,8 @@ func TestAClaimThatDoesNotNeedItsDevicesIsReleasedByTheSecondRound(t *testing.T)
 				t.Errorf("released in each round (-want +got):\n%s", diff)
 			}
 			// The missing device status of the kept claim is queued.
-			if p.status.pending() != 1 || p.status.wanted["uid-kept"] == nil {
-				t.Errorf("%d status writes wait, want the kept claim's", p.status.pending())
+			if testutil.ToFloat64(p.metrics.statusQueue) != 1 || p.status.wanted["uid-kept"] == nil {
+				t.Errorf("status writes wait for %v, want the kept claim's", slices.Collect(maps.Keys(p.status.wanted)))
 			}
 		})
 	}

@@ -46,7 +46,7 @@ type statusWriter struct {
 }
 
 func newStatusWriter(client resourceclient.ResourceClaimsGetter, driver string, metrics *Metrics) *statusWriter {
-	w := &statusWriter{
+	return &statusWriter{
 		client:  client,
 		driver:  driver,
 		metrics: metrics,
@@ -54,25 +54,27 @@ func newStatusWriter(client resourceclient.ResourceClaimsGetter, driver string, 
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](statusFirstWait, statusLastWait)),
 		wanted: map[types.UID]*claimStatus{},
 	}
-	metrics.watchQueue(w.pending)
-	return w
 }
 
 // Set queues a write of a claim's status. It never blocks.
 func (w *statusWriter) Set(status *claimStatus) {
-	w.mu.Lock()
-	w.wanted[status.claim.UID] = status
-	w.mu.Unlock()
+	w.change(func() { w.wanted[status.claim.UID] = status })
 	w.queue.AddAfter(status.claim.UID, statusDelay)
 }
 
 // Forget drops the queued status of a claim. The API server removes a written status
 // together with the claim's allocation.
 func (w *statusWriter) Forget(uid types.UID) {
-	w.mu.Lock()
-	delete(w.wanted, uid)
-	w.mu.Unlock()
+	w.change(func() { delete(w.wanted, uid) })
 	w.queue.Forget(uid)
+}
+
+// change changes the statuses to write.
+func (w *statusWriter) change(do func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	do()
+	w.metrics.statusQueue.Set(float64(len(w.wanted)))
 }
 
 // Run writes queued status until ctx ends. It then writes the rest of the queue within
@@ -93,13 +95,6 @@ func (w *statusWriter) Run(ctx context.Context) {
 	w.hurry()
 	w.queue.ShutDown()
 	workers.Wait()
-}
-
-// pending returns the number of claims that wait for a write.
-func (w *statusWriter) pending() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.wanted)
 }
 
 // hurry makes all delayed writes due now.
@@ -146,12 +141,12 @@ func (w *statusWriter) next(ctx context.Context) bool {
 		logger.Error(err, "Could not write the claim's device status; the next reconciliation tries again")
 	}
 	w.queue.Forget(uid)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	// A newer status that was set meanwhile is queued again and must stay.
-	if w.wanted[uid] == status {
-		delete(w.wanted, uid)
-	}
+	w.change(func() {
+		// A newer status that was set meanwhile is queued again and must stay.
+		if w.wanted[uid] == status {
+			delete(w.wanted, uid)
+		}
+	})
 	return true
 }
 
