@@ -40,7 +40,7 @@ const helpColumns = 100
 // newCommand returns the program. ending is called when the agent begins to end;
 // simulator opens simulated GPUs and is nil in production programs.
 func newCommand(ending func(), simulator agent.Simulator) *cobra.Command {
-	o := options{Config: agent.Config{OnEnd: ending, Simulator: simulator}}
+	o := options{Config: agent.Config{Names: names(), OnEnd: ending, Simulator: simulator}}
 	sets := o.flags()
 	cmd := &cobra.Command{
 		Use:     "gpu-kubelet-plugin [flags]",

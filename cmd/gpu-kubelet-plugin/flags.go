@@ -29,6 +29,15 @@ import (
 // twins of the flags in the environment.
 const twins = environment.Prefix("GPU_DRA_")
 
+// names returns the flags that the agent's errors and logs mention.
+func names() agent.Names {
+	return agent.Names{
+		Hardware: "--hardware", DriverRoot: "--driver-root", CDIHook: "--cdi-hook",
+		Supervisor: "--mps-supervisor", Kubeconfig: "--kubeconfig",
+		PodResources: "--kubelet-pod-resources", HTTPListen: "--http-listen",
+	}
+}
+
 // options are the values of all flags.
 type options struct {
 	agent.Config

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -78,6 +79,20 @@ func TestEveryFlagHasAnEnvironmentTwin(t *testing.T) {
 	}
 	if o.DevRoot != "/run/nvidia/driver" {
 		t.Errorf("device root %q, want the driver root", o.DevRoot)
+	}
+}
+
+func TestTheAgentNamesFlagsThatExist(t *testing.T) {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	for _, fs := range (&options{}).flags().FlagSets {
+		all.AddFlagSet(fs)
+	}
+	settings := reflect.ValueOf(names())
+	for i := range settings.NumField() {
+		flag, ok := strings.CutPrefix(settings.Field(i).String(), "--")
+		if !ok || all.Lookup(flag) == nil {
+			t.Errorf("%s is named %q, want the name of a flag", settings.Type().Field(i).Name, flag)
+		}
 	}
 }
 

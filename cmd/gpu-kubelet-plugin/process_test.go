@@ -47,7 +47,7 @@ func TestAMistakeEndsTheProcessWithOneLine(t *testing.T) {
 		"unknown model":    {"--hardware=sim:dgx-z9", `gpu-kubelet-plugin: --hardware=sim:dgx-z9: model "dgx-z9": not found: built in are `},
 		"an argument":      {"nvml", `gpu-kubelet-plugin: unknown command "nvml" for "gpu-kubelet-plugin"`},
 		"no such file":     {"--kubeconfig=/nowhere", "gpu-kubelet-plugin: connect to the cluster "},
-		"outside of a pod": {"--hardware=nvml", "gpu-kubelet-plugin: connect to the cluster "},
+		"outside of a pod": {"--hardware=nvml", "gpu-kubelet-plugin: connect to the cluster (a pod's service account, or --kubeconfig): "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := []string{tc.args}

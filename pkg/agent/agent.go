@@ -40,7 +40,7 @@ const (
 // Run runs an agent until ctx ends, and then returns nil. It returns an error if the
 // agent cannot go on.
 func Run(ctx context.Context, c *Config) error {
-	client, err := newClient(c.Kubeconfig)
+	client, err := c.newClient()
 	if err != nil {
 		return err
 	}
@@ -86,11 +86,11 @@ type agent struct {
 // newAgent puts an agent together. The agent holds its home from then on, until it
 // has run.
 func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.Interface) (_ *agent, err error) {
-	podResources, err := openPodResources(c.PodResources)
+	podResources, err := c.openPodResources()
 	if err != nil {
 		return nil, err
 	}
-	supervisor, err := openSupervisor(c.Supervisor)
+	supervisor, err := c.openSupervisor()
 	if err != nil {
 		return nil, err
 	}
@@ -180,25 +180,25 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 }
 
 // openPodResources returns a client of the kubelet's socket; nil without a socket.
-func openPodResources(socket string) (*podresources.Client, error) {
-	if socket == "" {
+func (c *Config) openPodResources() (*podresources.Client, error) {
+	if c.PodResources == "" {
 		return nil, nil
 	}
-	client, err := podresources.NewClient(socket)
+	client, err := podresources.NewClient(c.PodResources)
 	if err != nil {
-		return nil, fmt.Errorf("--kubelet-pod-resources: %w", err)
+		return nil, fmt.Errorf("%s: %w", c.Names.PodResources, err)
 	}
 	return client, nil
 }
 
 // openSupervisor returns a client of the supervisor's socket; nil without a socket.
-func openSupervisor(socket string) (*mpsclient.Client, error) {
-	if socket == "" {
+func (c *Config) openSupervisor() (*mpsclient.Client, error) {
+	if c.Supervisor == "" {
 		return nil, nil
 	}
-	client, err := mpsclient.New(socket)
+	client, err := mpsclient.New(c.Supervisor)
 	if err != nil {
-		return nil, fmt.Errorf("--mps-supervisor: %w", err)
+		return nil, fmt.Errorf("%s: %w", c.Names.Supervisor, err)
 	}
 	return client, nil
 }
@@ -219,12 +219,12 @@ func (a *agent) run(parent context.Context) error {
 	}
 
 	if a.CDIHook != "" {
-		warnOfHook(ctx, a.CDIHook)
+		a.checkHook(ctx)
 	}
 	if a.HTTPListen != "" {
 		wait, err := serveHTTP(ctx, a.HTTPListen, a.handler(), fatal)
 		if err != nil {
-			return err
+			return fmt.Errorf("%s=%s: %w", a.Names.HTTPListen, a.HTTPListen, err)
 		}
 		parts.Go(wait)
 	}

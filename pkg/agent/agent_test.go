@@ -49,6 +49,7 @@ type node struct {
 // without folders.
 func testConfig() *Config {
 	return &Config{
+		Names:    Names{CDIHook: "--cdi-hook", DriverRoot: "--driver-root"},
 		Hardware: "sim:dgx-h100", Simulator: simulated.Library, DriverRoot: "/", DevRoot: "/",
 		Offer: catalog.Offer{Share: true},
 		MIG:   catalog.MIGOffer{}, Shares: catalog.ShareOffer{ComputeOvercommit: 1, Smallest: 1 << 30, ServerMemory: 64 << 20},

@@ -13,13 +13,13 @@ import (
 
 // newClient returns a client for the API server: with a kubeconfig file, or, if that
 // is empty, as the service account of the pod. It sends nothing.
-func newClient(kubeconfig string) (kubernetes.Interface, error) {
+func (c *Config) newClient() (kubernetes.Interface, error) {
 	config, err := rest.InClusterConfig()
-	if kubeconfig != "" {
-		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if c.Kubeconfig != "" {
+		config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("connect to the cluster (a pod's service account, or --kubeconfig): %w", err)
+		return nil, fmt.Errorf("connect to the cluster (a pod's service account, or %s): %w", c.Names.Kubeconfig, err)
 	}
 	// By default, client-go lets a client send five requests a second.
 	// Every claim is read once before it is prepared, so a node that starts

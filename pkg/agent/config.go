@@ -12,6 +12,8 @@ import (
 
 // Config says how an agent runs. All paths are absolute.
 type Config struct {
+	// Names are the names of settings for errors and logs.
+	Names Names
 	// Hardware is "nvml" for real GPUs, or "sim:" and the model of simulated ones.
 	Hardware string
 	// SimState is the folder with the state of simulated GPUs; empty for a temporary
@@ -63,6 +65,14 @@ type Config struct {
 	HTTPListen string
 	// OnEnd is called when the agent begins to end; may be nil.
 	OnEnd func()
+}
+
+// Names are the names under which the user of a program knows the settings that errors
+// and logs mention: the names of its flags.
+type Names struct {
+	Hardware, DriverRoot, CDIHook string
+	Supervisor, Kubeconfig        string
+	PodResources, HTTPListen      string
 }
 
 // driverDir returns the driver's folder among the kubelet's plugins.

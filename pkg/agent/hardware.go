@@ -59,7 +59,7 @@ func openHardware(c *Config) (*hardware, error) {
 	}
 	library, root, err := c.Simulator(model, dir, c.MIG.AllowReset)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("--hardware=%s: %w", c.Hardware, err), remove())
+		return nil, errors.Join(fmt.Errorf("%s=%s: %w", c.Names.Hardware, c.Hardware, err), remove())
 	}
 	return &hardware{
 		Library:    library,

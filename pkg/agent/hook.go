@@ -28,16 +28,21 @@ func (c *Config) hookToInstall() (string, error) {
 	}
 	program := filepath.Join(filepath.Dir(self), home.HookName)
 	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("--cdi-hook: %w: there is no %s to install: put it there, as `make build` does, or name the one of this host, such as --cdi-hook=/usr/bin/%s of NVIDIA's container toolkit", gpu.ErrNotFound, program, home.HookName)
+		return "", fmt.Errorf("%[1]s: %[2]w: there is no %[3]s to install: put it there, as `make build` does, or name the one of this host, such as %[1]s=/usr/bin/%[4]s of NVIDIA's container toolkit", c.Names.CDIHook, gpu.ErrNotFound, program, home.HookName)
 	}
 	return program, nil
 }
 
-// warnOfHook logs a missing hook before a container fails to start because of it.
+// checkHook logs a missing hook before a container fails to start because of it.
 // It returns no error: the path is the host's, and the agent's container may not see
 // it.
-func warnOfHook(ctx context.Context, path string) {
-	if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-		klog.FromContext(ctx).Info("WARNING: nvidia-cdi-hook is not at --cdi-hook as far as the agent can see; if it is not there on the host either, containers with GPUs will not start. It is part of NVIDIA's container toolkit", "path", path, "err", err)
+func (c *Config) checkHook(ctx context.Context) {
+	info, err := os.Stat(c.CDIHook)
+	if err == nil && (info.IsDir() || info.Mode()&0o111 == 0) {
+		err = fmt.Errorf("%w: it is not a program", gpu.ErrInvalid)
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot find nvidia-cdi-hook, containers may not start", "setting", c.Names.CDIHook, "path", c.CDIHook,
+			"remedy", "install NVIDIA's container toolkit on the host, unless only the agent's container lacks the hook")
 	}
 }

@@ -35,7 +35,7 @@ func serveHTTP(ctx context.Context, address string, handler http.Handler, fatal 
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("--http-listen=%s: %w", address, err)
+		return nil, err
 	}
 	server := newServer(handler)
 	closed := make(chan struct{})

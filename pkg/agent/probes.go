@@ -62,7 +62,7 @@ func (a *agent) hasLooked() error {
 		return nil
 	}
 	if held := a.claimsHeld(); held > 0 {
-		return fmt.Errorf("%s; and %d claims are prepared on this node: is --driver-root the right one?", s, held)
+		return fmt.Errorf("%s; and %d claims are prepared on this node: is %s the right one?", s, held, a.Names.DriverRoot)
 	}
 	return nil
 }
