@@ -5,11 +5,10 @@ package main
 // claimMutants returns the mutants of preparing and unpreparing claims.
 func claimMutants() []mutant {
 	const (
-		crashes  = "^TestDying|^TestEveryCall|^TestAFullDisk"
 		refusals = "^TestPrepareIsTheLastLineOfDefence|^TestSharesThatCannotBePrepared|^TestMIGDevicesThatCannotBePrepared|^TestTheBoundariesOfSharing"
 		shares   = "^TestShares|^TestCeilings|^TestASupervisor|^TestAClaimIsHeld|^TestRecovery|^TestADaemon|^TestALostShare|^TestTheBoundaries|^TestAWholeMIG|^TestAShare"
 		mig      = "^TestMIG|^TestOneMIGMode|^TestAnAdministrators|^TestAMIGMode|^TestStatic|^TestRecoverMakes|^TestAnotherInThePlace"
-		records  = "^TestRecord|^TestARecord|^TestADamaged|^TestRecover"
+		records  = "^TestARecord|^TestADamaged|^TestRecover"
 	)
 	return []mutant{
 		{
@@ -86,14 +85,14 @@ func claimMutants() []mutant {
 			old:    "		e.State = journal.Started\n		if err := m.journal.Save(j.Record); err != nil {\n			return err\n		}\n",
 			new:    "		e.State = journal.Started\n",
 			notice: "an agent that is killed during a step forgets that the step began",
-			run:    crashes,
+			run:    "^TestDyingAtEveryPointOfPrepare",
 		},
 		{
 			file:   "pkg/claim/run.go",
 			old:    `for _, e := range slices.Backward(entries) {`,
 			new:    `for _, e := range entries {`,
 			notice: "a MIG mode is switched off before its MIG devices are removed",
-			run:    crashes + "|" + mig,
+			run:    "^TestDyingAtEveryPointOfPartitioning",
 		},
 		{
 			file:   "pkg/claim/run.go",
@@ -147,14 +146,14 @@ func claimMutants() []mutant {
 			old:    `r.Version < 1 || r.Claim.UID != claim ||`,
 			new:    `r.Version < 1 ||`,
 			notice: "the record of one claim is read as another claim's",
-			run:    records,
+			run:    "^TestRecords",
 		},
 		{
 			file:   "pkg/claim/internal/journal/codec.go",
 			old:    `if r.Version > Version {`,
 			new:    `if r.Version > Version+1 {`,
 			notice: "after a downgrade the record of a newer release is misread and its devices are freed",
-			run:    records,
+			run:    "^TestRecords",
 		},
 		{
 			file:   "pkg/claim/internal/journal/lost.go",

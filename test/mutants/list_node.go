@@ -9,7 +9,7 @@ func nodeMutants() []mutant {
 		partitions = "^TestEveryPartition|^TestAFailedCompute|^TestPartitions|^TestAnOperation|^TestMIG|^TestOnlyThePartition|^TestAPartition"
 		events     = "^TestWatch"
 		calls      = "^TestACall|^TestACancelled|^TestAGPUThatHangs|^TestADriverThatHangs|^TestSnapshot|^TestOneGPU|^TestADriver"
-		daemons    = "^TestADaemon|^TestDaemons|^TestHigher|^TestTheSame|^TestACeiling|^TestAnAnswer|^TestEither|^TestReadSize|^TestServers"
+		daemons    = "^TestADaemon|^TestDaemons|^TestHigher|^TestTheSame|^TestACeiling|^TestAnAnswer|^TestServers"
 		processes  = "^TestAContainer|^TestAnotherUser|^TestAShell|^TestADaemonOf|^TestAProcess"
 		shm        = "^TestAShm|^TestADaemonHasAShm|^TestAPlainShm|^TestADaemonKeepsNo|^TestADaemonWrites"
 	)
@@ -257,7 +257,7 @@ func nodeMutants() []mutant {
 			old:    `if !(s.overcommit >= 1 && s.overcommit <= maxOvercommit) {`,
 			new:    `if s.overcommit < 1 || s.overcommit > maxOvercommit {`,
 			notice: "an overcommit of NaN is accepted",
-			run:    "Flag|Overcommit|Option|Refused",
+			run:    "^TestInvalidValues",
 		},
 		{
 			file:   "pkg/agent/print.go",

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -111,6 +112,31 @@ func (c checker) read(t *testing.T, folder string) map[string]*ast.File {
 type nothing struct{}
 
 func (nothing) Import(string) (*types.Package, error) { return nil, errors.ErrUnsupported }
+
+func TestEveryPatternMatchesATest(t *testing.T) {
+	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	for _, m := range all() {
+		paths, err := filepath.Glob(filepath.Join(root, m.folder(), "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tests []string
+		for _, name := range paths {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, match := range function.FindAllStringSubmatch(string(text), -1) {
+				tests = append(tests, match[1])
+			}
+		}
+		for pattern := range strings.SplitSeq(m.run, "|") {
+			if !slices.ContainsFunc(tests, regexp.MustCompile(pattern).MatchString) {
+				t.Errorf("%s, %q: no test of %s matches %q", m.file, m.old, m.folder(), pattern)
+			}
+		}
+	}
+}
 
 func TestEveryMutantDescribesItsEffect(t *testing.T) {
 	seen := map[mutant]bool{}

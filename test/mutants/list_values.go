@@ -10,12 +10,14 @@ func valueMutants() []mutant {
 	return []mutant{
 		{
 			file:   "pkg/gpu/placement.go",
+			tests:  "pkg/gpu/kind",
 			old:    `p.Start < q.Start+q.Size && q.Start < p.Start+p.Size`,
 			new:    `p.Start <= q.Start+q.Size && q.Start <= p.Start+p.Size`,
 			notice: "adjacent MIG devices count as overlapping, and half of a GPU stays unused",
 		},
 		{
 			file:   "pkg/gpu/placement.go",
+			tests:  "pkg/gpu/kind",
 			old:    `p.Start < q.Start+q.Size && q.Start < p.Start+p.Size`,
 			new:    `p.Start < q.Start+q.Size`,
 			notice: "a free MIG placement is refused, depending on the order of claims",
@@ -34,6 +36,7 @@ func valueMutants() []mutant {
 		},
 		{
 			file:   "pkg/gpu/pci.go",
+			tests:  "pkg/gpu/kind",
 			old:    `if a.Domain == 0 && a.Function == 0 {`,
 			new:    `if a.Domain == 0 {`,
 			notice: "two functions of one PCI device have one name",
@@ -68,7 +71,7 @@ func valueMutants() []mutant {
 			new:    `errors.Is(err, ErrNotReady) || errors.Is(err, ErrTimeout)`,
 			notice: "a pod whose GPU is being released fails, and is retried 90 seconds later",
 			tests:  "pkg/claim",
-			run:    "Patien|Wait|Again|Retries",
+			run:    "Wait|Again|Retries",
 		},
 		{
 			file:   "pkg/sysfs/locality.go",
