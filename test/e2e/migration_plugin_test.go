@@ -30,6 +30,9 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 	for name, device := range devices {
 		uuids[*device.Attributes["uuid"].StringValue] = name
 	}
+	// The kubelets of all clusters serve device plugins at one path of the machine, and
+	// the one that started last has it.
+	must(t, cluster.RestartKubelet(t.Context()))
 	plugin := startDevicePlugin(t, slices.Sorted(maps.Keys(uuids)))
 	inUse := func(what string, want ...string) {
 		t.Helper()
@@ -141,7 +144,7 @@ func startDevicePlugin(t *testing.T, uuids []string) *devicePlugin {
 	must(t, err)
 	_, err = deviceplugin.NewRegistrationClient(connection).Register(t.Context(), &deviceplugin.RegisterRequest{
 		Version: deviceplugin.Version, Endpoint: filepath.Base(socket), ResourceName: "nvidia.com/gpu",
-	})
+	}, grpc.WaitForReady(true))
 	must(t, err)
 	must(t, connection.Close())
 	return p

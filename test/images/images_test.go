@@ -32,6 +32,7 @@ import (
 var (
 	bin      = flag.String("bin", "../../.build/bin", "folder with the binaries that `make build` makes")
 	archives = flag.String("images", "../../.build/images", "folder with the archives that `make images` makes")
+	name     = flag.String("cluster", "images", "name of the cluster to bring up")
 )
 
 // The cluster with all images; set once by TestMain.
@@ -40,7 +41,7 @@ var cluster *harness.Cluster
 func TestMain(m *testing.M) { harness.Main(m, "images", runAll) }
 
 func runAll(ctx context.Context, m *testing.M) (code int, err error) {
-	if cluster, err = harness.Up(ctx, *bin, "images"); err != nil {
+	if cluster, err = harness.Up(ctx, *bin, *name); err != nil {
 		return 1, err
 	}
 	defer cluster.End(ctx, false, &err)
