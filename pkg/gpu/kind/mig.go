@@ -25,7 +25,7 @@ func (migDevice) kind() Kind      { return MIG }
 func (migDevice) scope() Scope    { return ScopePartition }
 func (migDevice) takes() Taken    { return TakesMemory }
 func (migDevice) adminOnly() bool { return false }
-func (migDevice) offer() string   { return "mig" }
+func (migDevice) offer() string   { return v1alpha1.OfferMIG }
 
 func (migDevice) configuration() Configuration {
 	return Configuration{Own: v1alpha1.KindMigConfig, Noun: "a MIG device"}

@@ -17,7 +17,7 @@ func (monitor) parse(s string) (Name, bool, error) { return Name{Kind: Monitor},
 func (monitor) scope() Scope                       { return ScopeNode }
 func (monitor) takes() Taken                       { return TakesNothing }
 func (monitor) adminOnly() bool                    { return true }
-func (monitor) offer() string                      { return "monitor" }
+func (monitor) offer() string                      { return v1alpha1.OfferMonitor }
 
 func (monitor) configuration() Configuration {
 	return Configuration{Noun: "the monitoring of GPUs", Remedy: "remove it, or name in its requests the devices that it is for"}

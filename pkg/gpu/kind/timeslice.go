@@ -25,7 +25,7 @@ func (timeSlice) parse(s string) (Name, bool, error) {
 func (timeSlice) scope() Scope    { return ScopeGPU }
 func (timeSlice) takes() Taken    { return TakesSlots }
 func (timeSlice) adminOnly() bool { return false }
-func (timeSlice) offer() string   { return "timeslice" }
+func (timeSlice) offer() string   { return v1alpha1.OfferTimeSlice }
 
 func (timeSlice) configuration() Configuration {
 	return Configuration{Own: v1alpha1.KindGpuConfig, Noun: "time slices", Remedy: " whose sharing.strategy is TimeSlicing"}
