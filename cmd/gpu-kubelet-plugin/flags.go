@@ -77,7 +77,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	o.sharing.flags(sets.FlagSet("sharing"))
 
 	fs = sets.FlagSet("cluster")
-	fs.StringVar(&o.DriverName, "driver-name", "gpu.nvidia.com", "`NAME` of the driver in ResourceSlices and claims")
+	fs.StringVar(&o.DriverName, "driver-name", v1alpha1.DriverName, "`NAME` of the driver in ResourceSlices and claims")
 	fs.StringVar(&o.NodeName, "node-name", "", "`NAME` of this node in the cluster (default: the host's name)")
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", "", "`FILE` with the address and credentials of the API server (default: the service account of the agent's pod)")
 	fs.DurationVar(&o.ReconcileInterval, "reconcile-interval", 5*time.Minute, "time between comparisons of the claims held on this node with the claims in the cluster")

@@ -43,11 +43,11 @@ func ExampleDecode_invalid() {
 	// Output: ShareConfig: processes: Invalid value: 49: must be 1 to 48
 }
 
-// Put a configuration into a claim.
+// Put a configuration into a claim: a share of 10Gi that two processes use.
 func ExampleShareConfig() {
 	parameters, err := json.Marshal(&v1alpha1.ShareConfig{
-		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindShareConfig},
-		Strategy: v1alpha1.StrategyPlain,
+		TypeMeta:  metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindShareConfig},
+		Processes: 2,
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -57,18 +57,18 @@ func ExampleShareConfig() {
 		Requests: []resourceapi.DeviceRequest{{
 			Name: "gpu",
 			Exactly: &resourceapi.ExactDeviceRequest{
-				DeviceClassName: "gpu.nvidia.com",
+				DeviceClassName: "mps.nvidia.com",
 				Capacity: &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{
 					v1alpha1.CapacityMemory: resource.MustParse("10Gi"),
 				}},
 			},
 		}},
 		Config: []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
-			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: "gpu.nvidia.com", Parameters: runtime.RawExtension{Raw: parameters}},
+			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: v1alpha1.DriverName, Parameters: runtime.RawExtension{Raw: parameters}},
 		}}},
 	}}}
 	fmt.Println(string(claim.Spec.Devices.Config[0].Opaque.Parameters.Raw))
-	// Output: {"kind":"ShareConfig","apiVersion":"gpu.nvidia.com/v1alpha1","strategy":"Plain"}
+	// Output: {"kind":"ShareConfig","apiVersion":"gpu.nvidia.com/v1alpha1","processes":2}
 }
 
 // Read from the status of a claim what the claim has of a device.
@@ -113,7 +113,7 @@ func ExampleAddToScheme() {
 // Select devices by an attribute that they may not have.
 func Example_selector() {
 	selector := fmt.Sprintf("device.attributes['%s'].?%s.orValue('') == '%s'",
-		v1alpha1.GroupName, v1alpha1.AttributeSharing, v1alpha1.SharedByMPS)
+		v1alpha1.DriverName, v1alpha1.AttributeSharing, v1alpha1.SharedByMPS)
 	fmt.Println(selector)
 	// Output: device.attributes['gpu.nvidia.com'].?sharing.orValue('') == 'mps'
 }

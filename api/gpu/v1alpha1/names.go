@@ -11,6 +11,11 @@ package v1alpha1
 // taints, labels and annotations, and does not change with the driver's name.
 const GroupName = "gpu.nvidia.com"
 
+// DriverName is the name of the driver in ResourceSlices, claims and DeviceClasses,
+// unless the agent's flag --driver-name sets another. It is the domain of the driver's
+// attributes and capacities.
+const DriverName = "gpu.nvidia.com"
+
 // The types of devices, which are the values of [AttributeType].
 const (
 	// DeviceTypeGPU is a whole GPU, of which claims can take shares.
