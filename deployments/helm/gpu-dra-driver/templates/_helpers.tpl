@@ -50,8 +50,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* The same, or / where all nodes have a driver of their own: the operator labels
-     those, and runs no container there. */}}
+{{/* The same, or / if all nodes have a driver of their own: the operator labels such
+     nodes, and runs no driver container on them. */}}
 {{- define "gpu-dra-driver.driverOfOperatorsNodes" -}}
 {{- with include "gpu-dra-driver.operatorDriver" . -}}
 {{- $installed := list -}}{{- $contained := list -}}
@@ -68,12 +68,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- else if not $contained -}}
 /
 {{- else -}}
-{{- fail (printf "driver.root is auto, and the nodes are of two kinds: %s has the driver installed on the host (label nvidia.com/gpu.deploy.driver=pre-installed), %s has the GPU operator's driver container. Make two releases, one with driver.root=/ and one with driver.root=%s, each for its nodes (nodes.withLabels); the chart's README says how two releases go together" (first $installed) (first $contained) .) -}}
+{{- fail (printf "driver.root is auto, and the nodes are of two kinds: %s has the driver installed on the host (label nvidia.com/gpu.deploy.driver=pre-installed), %s has the GPU operator's driver container. Make two releases, one with driver.root=/ and one with driver.root=%s, each for its nodes (nodes.withLabels); the chart's README describes how to install two releases" (first $installed) (first $contained) .) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Where things are on the node. */}}
+{{/* Paths on the node. */}}
 
 {{- define "gpu-dra-driver.hostDriverRoot" -}}
 {{- if ne .Values.driver.root "auto" -}}
@@ -81,7 +81,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- else if include "gpu-dra-driver.isGKE" . -}}
 /home/kubernetes/bin/nvidia
 {{- else -}}
-{{- /* Many ask, and the answer may take a look at every node. */ -}}
+{{- /* Cached, because it may list all nodes and is used many times. */ -}}
 {{- if not (hasKey .Values "foundDriverRoot") -}}
 {{- $_ := set .Values "foundDriverRoot" (include "gpu-dra-driver.driverOfOperatorsNodes" . | default "/") -}}
 {{- end -}}
@@ -100,9 +100,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* The same, as the agent's container sees them. Of a driver root it has the
-     parent: a driver container's root is itself mounted, and one that is mounted
-     later shows only below a folder that was there before. */}}
+{{/* The same paths in the agent's container. It mounts the parent of the driver root:
+     the root of a driver container is itself a mount, and a later mount is visible
+     only in a folder that was mounted before. */}}
 {{- define "gpu-dra-driver.driverRoot" -}}
 {{ clean (printf "/host%s" (include "gpu-dra-driver.hostDriverRoot" .)) }}
 {{- end -}}
@@ -122,11 +122,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* A context comes out of its share. */}}
+{{/* The memory of a context is part of its share. */}}
 {{- define "gpu-dra-driver.smallestShare" -}}
 {{- $smallest := .Values.shares.smallest -}}{{- $context := .Values.mps.contextMemory -}}
 {{- if and .Values.mps.enabled (le (include "gpu-dra-driver.mebibytes" $smallest | int64) (include "gpu-dra-driver.mebibytes" $context | int64)) -}}
-{{- fail (printf "shares.smallest (%s) must be more than mps.contextMemory (%s), which comes out of every share" $smallest $context) -}}
+{{- fail (printf "shares.smallest (%s) must be more than mps.contextMemory (%s), which is part of every share" $smallest $context) -}}
 {{- end -}}
 {{ $smallest }}
 {{- end -}}
@@ -158,7 +158,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* What agent and supervisor have in common. */}}
+{{/* Settings of agent and supervisor. */}}
 
 {{- define "gpu-dra-driver.simulationArgs" -}}
 - --hardware={{ with include "gpu-dra-driver.modelFile" . }}sim:/etc/gpu-sim/{{ . }}{{ else }}{{ .Values.hardware }}{{ end }}
@@ -193,7 +193,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end -}}
 
-{{/* Where the pods run. */}}
+{{/* Placement of the pods. */}}
 
 {{/* A match expression of the list (label, present): KEY or KEY=VALUE. */}}
 {{- define "gpu-dra-driver.matchExpression" -}}

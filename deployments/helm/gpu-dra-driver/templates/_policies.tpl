@@ -1,8 +1,8 @@
-{{/* The labels by which {{ fullname }}-requests knows a DeviceClass, for the list
-     (root, class, type, extended resource): what it is, and what policies.classes
-     says of it. What {{ fullname }}-classes would refuse, and the schema of the
-     values does not, is refused here: such a class could be installed, before the
-     policies are there, and not upgraded. */}}
+{{/* The labels of a DeviceClass that {{ fullname }}-requests reads, for the list (root,
+     class, type, extended resource): its type, and its limits in policies.classes.
+     Limits that {{ fullname }}-classes would refuse, and the schema of the values does
+     not, fail here: such a class could be installed before the policies, and then not
+     be upgraded. */}}
 {{- define "gpu-dra-driver.classLabels" -}}
 {{- $root := index . 0 -}}{{- $class := index . 1 -}}
 {{- $policy := index ($root.Values.policies.classes | default dict) $class | default dict -}}
