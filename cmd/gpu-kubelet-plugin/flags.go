@@ -71,7 +71,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.migGPUs, "mig-gpus", "all", "`NUMBER` of GPUs that can be cut on demand, the last ones in order of the PCI address, or \"all\"")
 	fs.BoolVar(&o.MIG.AllowReset, "mig-allow-reset", false, "reset an idle GPU if a change of its MIG mode needs that (Ampere); otherwise such a GPU is cut only if its MIG mode is already enabled")
 	fs.BoolVar(&o.MIG.AllAttributes, "mig-all-attributes", false, "publish the attributes productName, numaNode and pcieRoot of MIG devices too, which makes the ResourceSlices of a node half as large again")
-	fs.BoolVar(&o.ListAttributes, "list-attributes", false, "publish list attributes as well (nvlinkPeers, nvlinkCliques as lists); needs the feature gate ListTypeAttributes in the cluster")
+	fs.BoolVar(&o.ListAttributes, "list-attributes", false, "publish list attributes as well (nvlinkPeers, nvlinkCliques as lists); needs the feature gate DRAListTypeAttributes in the cluster")
 	fs.BoolVar(&o.printSlices, "print-slices", false, "print the ResourceSlices as a JSON List and exit, with status 1 if no GPU can be read; needs no cluster")
 
 	o.sharing.flags(sets.FlagSet("sharing"))
