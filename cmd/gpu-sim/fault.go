@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
 )
 
 // The commands that break hardware, and heal it.
@@ -33,7 +34,7 @@ func (t *tool) fault() *cobra.Command {
 			Short: "Heal everything; calls and MPS daemons that hang go on",
 			Args:  cobra.NoArgs,
 			RunE: t.run(func(s *nvmlsim.Sim) error {
-				if _, err := signalDaemons(s, "", syscall.SIGCONT); err != nil {
+				if _, err := mpssim.Signal(s, "", syscall.SIGCONT); err != nil {
 					return err
 				}
 				return s.ClearFaults()
@@ -43,111 +44,66 @@ func (t *tool) fault() *cobra.Command {
 }
 
 func (t *tool) xid() *cobra.Command {
-	var gpu string
 	var xid uint64
-	c := &cobra.Command{
-		Use:   "xid --gpu GPU --xid NUMBER",
-		Short: "Report an XID error",
-		Args:  cobra.NoArgs,
-		RunE:  t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error { return s.ReportXID(index, xid) }),
-	}
-	gpuFlag(c, &gpu)
+	c := t.gpuCommand("xid --gpu GPU --xid NUMBER", "Report an XID error",
+		func(s *nvmlsim.Sim, index int) error { return s.ReportXID(index, xid) })
 	c.Flags().Uint64Var(&xid, "xid", 0, "number in NVIDIA's XID catalogue")
 	required(c, "xid")
 	return c
 }
 
 func (t *tool) lost() *cobra.Command {
-	var gpu string
 	var silent bool
-	c := &cobra.Command{
-		Use:   "lost --gpu GPU [--silent]",
-		Short: "Let a GPU fall off the bus, with an XID 79; a reset or a reboot heals it",
-		Args:  cobra.NoArgs,
-		RunE: t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error {
+	c := t.gpuCommand("lost --gpu GPU [--silent]", "Let a GPU fall off the bus, with an XID 79; a reset or a reboot heals it",
+		func(s *nvmlsim.Sim, index int) error {
 			if silent {
 				return s.LoseGPUSilently(index)
 			}
 			return s.LoseGPU(index)
-		}),
-	}
-	gpuFlag(c, &gpu)
+		})
 	c.Flags().BoolVar(&silent, "silent", false, "without the XID: only a call of the GPU notices it")
 	return c
 }
 
 func (t *tool) hang() *cobra.Command {
-	var gpu string
-	c := &cobra.Command{
-		Use:   "hang --gpu GPU",
-		Short: "Let every NVML call of a GPU hang, until cleared",
-		Args:  cobra.NoArgs,
-		RunE:  t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error { return s.HangGPU(index) }),
-	}
-	gpuFlag(c, &gpu)
-	return c
+	return t.gpuCommand("hang --gpu GPU", "Let every NVML call of a GPU hang, until cleared",
+		func(s *nvmlsim.Sim, index int) error { return s.HangGPU(index) })
 }
 
 func (t *tool) linkDown() *cobra.Command {
-	var gpu string
 	var link int
-	c := &cobra.Command{
-		Use:   "link-down --gpu GPU --link NUMBER",
-		Short: "Take an NVLink down at both ends, with an XID 74",
-		Args:  cobra.NoArgs,
-		RunE:  t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error { return s.LinkDown(index, link) }),
-	}
-	gpuFlag(c, &gpu)
+	c := t.gpuCommand("link-down --gpu GPU --link NUMBER", "Take an NVLink down at both ends, with an XID 74",
+		func(s *nvmlsim.Sim, index int) error { return s.LinkDown(index, link) })
 	c.Flags().IntVar(&link, "link", 0, "number of the link on the GPU")
 	required(c, "link")
 	return c
 }
 
 func (t *tool) ecc() *cobra.Command {
-	var gpu string
-	c := &cobra.Command{
-		Use:   "ecc --gpu GPU",
-		Short: "Report an uncorrectable memory error, with an XID 48; from Ampere on the driver asks for a reset",
-		Args:  cobra.NoArgs,
-		RunE:  t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error { return s.FailECC(index) }),
-	}
-	gpuFlag(c, &gpu)
-	return c
+	return t.gpuCommand("ecc --gpu GPU", "Report an uncorrectable memory error, with an XID 48; from Ampere on the driver asks for a reset",
+		func(s *nvmlsim.Sim, index int) error { return s.FailECC(index) })
 }
 
 func (t *tool) recovery() *cobra.Command {
-	var index, action string
-	c := &cobra.Command{
-		Use:   "recovery --gpu GPU --action ACTION",
-		Short: "Let the driver ask for a recovery action, with an XID 154; a reset or a reboot does it",
-		Args:  cobra.NoArgs,
-		RunE: t.runGPU(&index, func(s *nvmlsim.Sim, i int) error {
-			return s.SetRecovery(i, gpu.RecoveryAction(action))
-		}),
-	}
-	gpuFlag(c, &index)
+	var action string
+	c := t.gpuCommand("recovery --gpu GPU --action ACTION", "Let the driver ask for a recovery action, with an XID 154; a reset or a reboot does it",
+		func(s *nvmlsim.Sim, index int) error { return s.SetRecovery(index, gpu.RecoveryAction(action)) })
 	c.Flags().StringVar(&action, "action", "", strings.Join(nvmlsim.RecoveryActions(), ", "))
 	required(c, "action")
 	return c
 }
 
 func (t *tool) fabric() *cobra.Command {
-	var index, state string
+	var state string
 	var clique uint32
-	c := &cobra.Command{
-		Use:   "fabric --gpu GPU {--registration STATE | --clique NUMBER}",
-		Short: "Change how far a GPU's registration with its NVSwitch fabric is, or its clique",
-		Args:  cobra.NoArgs,
-	}
-	c.RunE = func(c *cobra.Command, args []string) error {
-		return t.runGPU(&index, func(s *nvmlsim.Sim, i int) error {
+	var c *cobra.Command
+	c = t.gpuCommand("fabric --gpu GPU {--registration STATE | --clique NUMBER}", "Change how far a GPU's registration with its NVSwitch fabric is, or its clique",
+		func(s *nvmlsim.Sim, index int) error {
 			if c.Flags().Changed("clique") {
-				return s.SetClique(i, clique)
+				return s.SetClique(index, clique)
 			}
-			return s.SetFabric(i, gpu.FabricState(state))
-		})(c, args)
-	}
-	gpuFlag(c, &index)
+			return s.SetFabric(index, gpu.FabricState(state))
+		})
 	c.Flags().StringVar(&state, "registration", "", "not-started, in-progress, completed or failed; CUDA initialises only if it is completed")
 	c.Flags().Uint32Var(&clique, "clique", 0, "number of the clique, on a GPU of a multi-node fabric")
 	c.MarkFlagsOneRequired("registration", "clique")
@@ -215,9 +171,13 @@ func (t *tool) runGPU(ref *string, do func(*nvmlsim.Sim, int) error) func(*cobra
 	})
 }
 
-func gpuFlag(c *cobra.Command, ref *string) {
-	c.Flags().StringVar(ref, "gpu", "", "GPU: index, PCI address or UUID")
+// gpuCommand returns a command on the GPU that its flag --gpu names.
+func (t *tool) gpuCommand(use, short string, do func(*nvmlsim.Sim, int) error) *cobra.Command {
+	var gpu string
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: t.runGPU(&gpu, do)}
+	c.Flags().StringVar(&gpu, "gpu", "", "GPU: index, PCI address or UUID")
 	required(c, "gpu")
+	return c
 }
 
 // required marks a flag. It panics for a flag that the command does not have,

@@ -6,10 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"syscall"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -34,7 +31,7 @@ func (t *tool) mps() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printAs(c.OutOrStdout(), output, daemons, func(w io.Writer) error { return writeMPS(w, daemons) })
+			return printAs(c.OutOrStdout(), output, daemons, func(w io.Writer) error { return mpssim.WriteText(w, daemons) })
 		},
 	}
 	outputFlag(c, &output)
@@ -67,61 +64,6 @@ func printAs(w io.Writer, output string, value any, text func(io.Writer) error) 
 	return err
 }
 
-func writeMPS(w io.Writer, daemons []mpssim.Listed) error {
-	if len(daemons) == 0 {
-		_, err := fmt.Fprintln(w, "no MPS daemon has run on this node")
-		return err
-	}
-	var b strings.Builder
-	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	// A strings.Builder takes everything.
-	line := func(format string, args ...any) { _, _ = fmt.Fprintf(tw, format+"\n", args...) }
-	for _, d := range daemons {
-		state := "ended"
-		if d.Running {
-			state = fmt.Sprintf("runs as process %d", d.PID)
-		}
-		line("daemon in %s: %s", d.PipeDirectory, state)
-		if d.Record == nil {
-			continue
-		}
-		line("  devices %s, started %d times, defaults: %s", strings.Join(d.Record.Devices, ", "), d.Record.Starts, limits(d.Record.Defaults))
-		for _, s := range d.Record.Servers {
-			line("  server %d of user %d: %s, limits: %s", s.PID, s.UID, s.Status, limits(s.Limits))
-			if len(s.Clients) > 0 {
-				line("    CLIENT\tUSER\tTHREADS %%\tDEVICE\tLIMIT MiB\tUSED MiB\tPEAK MiB\tENDED")
-			}
-			for _, c := range s.Clients {
-				for _, device := range c.Devices {
-					line("    %d\t%d\t%g\t%s\t%s\t%d\t%d\t%s", c.PID, c.UID, c.ActiveThreadPercentage,
-						device.UUID, mib(device.LimitBytes), device.UsedBytes>>20, device.PeakBytes>>20, c.Ended)
-				}
-			}
-		}
-		for _, r := range d.Record.Refused {
-			line("  refused client %d of user %d: %s", r.PID, r.UID, r.Error.Error())
-		}
-	}
-	_ = tw.Flush()
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-func limits(l mpssim.Limits) string {
-	parts := []string{fmt.Sprintf("%g %% of threads", l.ActiveThreadPercentage)}
-	for _, d := range l.DeviceMemory {
-		parts = append(parts, fmt.Sprintf("%s MiB of device %s", mib(d.Bytes), d.Device))
-	}
-	return strings.Join(parts, ", ")
-}
-
-func mib(bytes uint64) string {
-	if bytes == 0 {
-		return "none"
-	}
-	return fmt.Sprint(bytes >> 20)
-}
-
 // mpsFaults break MPS daemons.
 func (t *tool) mpsFaults() *cobra.Command {
 	c := &cobra.Command{Use: "mps", Short: "Break MPS daemons"}
@@ -147,7 +89,7 @@ func (t *tool) signalMPS(use, short string, signal syscall.Signal) *cobra.Comman
 		Short: short,
 		Args:  cobra.NoArgs,
 		RunE: t.run(func(s *nvmlsim.Sim) error {
-			n, err := signalDaemons(s, device, signal)
+			n, err := mpssim.Signal(s, device, signal)
 			if err == nil && n == 0 {
 				err = fmt.Errorf("no such MPS daemon is running")
 			}
@@ -156,23 +98,4 @@ func (t *tool) signalMPS(use, short string, signal syscall.Signal) *cobra.Comman
 	}
 	c.Flags().StringVar(&device, "device", "", "only daemons of this GPU or MIG device, by UUID")
 	return c
-}
-
-// signalDaemons sends a signal to the running daemons of a device, or to all.
-func signalDaemons(s *nvmlsim.Sim, device string, signal syscall.Signal) (n int, err error) {
-	daemons, err := mpssim.List(s)
-	if err != nil {
-		return 0, err
-	}
-	for _, d := range daemons {
-		ofDevice := d.Record != nil && slices.Contains(d.Record.Devices, device)
-		if !d.Running || device != "" && !ofDevice {
-			continue
-		}
-		if err := syscall.Kill(d.PID, signal); err != nil {
-			return n, fmt.Errorf("MPS daemon %d in %s: %w", d.PID, d.PipeDirectory, err)
-		}
-		n++
-	}
-	return n, nil
 }

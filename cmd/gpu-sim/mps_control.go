@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +24,7 @@ func (t *tool) mpsControl() *cobra.Command {
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
-			o := mpsOptions()
+			o := mpssim.OptionsFromEnvironment()
 			foreground, background := false, false
 			for _, arg := range args {
 				switch strings.TrimLeft(arg, "-") {
@@ -51,27 +50,6 @@ func (t *tool) mpsControl() *cobra.Command {
 	}
 }
 
-// mpsOptions returns the options of the environment variables.
-func mpsOptions() mpssim.Options {
-	o := mpssim.Options{
-		PipeDirectory:          os.Getenv("CUDA_MPS_PIPE_DIRECTORY"),
-		LogDirectory:           os.Getenv("CUDA_MPS_LOG_DIRECTORY"),
-		Shm:                    "/dev/shm",
-		ActiveThreadPercentage: os.Getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
-		PinnedDeviceMemLimit:   os.Getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"),
-	}
-	if o.PipeDirectory == "" {
-		o.PipeDirectory = mpssim.DefaultPipeDirectory
-	}
-	if o.LogDirectory == "" {
-		o.LogDirectory = mpssim.DefaultLogDirectory
-	}
-	if devices := os.Getenv("CUDA_VISIBLE_DEVICES"); devices != "" {
-		o.VisibleDevices = strings.Split(devices, ",")
-	}
-	return o
-}
-
 func (t *tool) mpsDaemon(c *cobra.Command, o mpssim.Options) error {
 	s, err := t.open()
 	if err != nil {
@@ -86,8 +64,7 @@ func (t *tool) mpsDaemon(c *cobra.Command, o mpssim.Options) error {
 	return mpssim.Run(ctx, s, o, func() {})
 }
 
-// startMPSDaemon runs the daemon in a process of its own and waits until it
-// answers.
+// startMPSDaemon runs the daemon in a process of its own.
 func (t *tool) startMPSDaemon(c *cobra.Command, o mpssim.Options, args []string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -101,20 +78,5 @@ func (t *tool) startMPSDaemon(c *cobra.Command, o mpssim.Options, args []string)
 			daemon.Args = append(daemon.Args, arg)
 		}
 	}
-	daemon.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := daemon.Start(); err != nil {
-		return err
-	}
-	exited := make(chan error, 1)
-	go func() { exited <- daemon.Wait() }()
-	for {
-		if err := mpssim.Control(c.Context(), o.PipeDirectory, strings.NewReader("get_server_list"), c.OutOrStdout()); err == nil {
-			return nil
-		}
-		select {
-		case err := <-exited:
-			return fmt.Errorf("the MPS control daemon did not come up: %w; see control.log in %s", err, o.LogDirectory)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	return mpssim.StartInBackground(c.Context(), daemon, o, c.OutOrStdout())
 }

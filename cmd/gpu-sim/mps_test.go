@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -199,6 +200,10 @@ func TestADaemonHangsUntilFaultsAreCleared(t *testing.T) {
 	state, root := driver(t, "t4")
 	startMPS(t, root)
 	ok(t, state, "fault", "mps", "hang")
+	until(t, "the daemon to stop", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", daemons(t, state)[0].PID))
+		return err == nil && strings.Contains(string(stat), ") T ")
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	pipe := os.Getenv("CUDA_MPS_PIPE_DIRECTORY")

@@ -75,15 +75,8 @@ func (t *tool) reboot() *cobra.Command {
 }
 
 func (t *tool) reset() *cobra.Command {
-	var gpu string
-	c := &cobra.Command{
-		Use:   "reset --gpu GPU",
-		Short: "Reset an idle GPU: pending modes take hold, MIG instances are gone",
-		Args:  cobra.NoArgs,
-		RunE:  t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error { return s.ResetGPU(index) }),
-	}
-	gpuFlag(c, &gpu)
-	return c
+	return t.gpuCommand("reset --gpu GPU", "Reset an idle GPU: pending modes take hold, MIG instances are gone",
+		func(s *nvmlsim.Sim, index int) error { return s.ResetGPU(index) })
 }
 
 func (t *tool) computeMode() *cobra.Command {
@@ -110,25 +103,18 @@ func (t *tool) destroy() *cobra.Command {
 
 func (t *tool) process() *cobra.Command {
 	c := &cobra.Command{Use: "process", Short: "Let processes compute on GPUs"}
-	var gpu string
 	var memory uint64
 	var p nvmlsim.Process
 	var watch bool
-	add := &cobra.Command{
-		Use:   "add --gpu GPU --pid PID [--memory MIB] [--watch]",
-		Short: "Let a process compute on a GPU or on one of its MIG devices",
-		Args:  cobra.NoArgs,
-	}
-	add.RunE = func(c *cobra.Command, args []string) error {
-		return t.runGPU(&gpu, func(s *nvmlsim.Sim, index int) error {
+	var add *cobra.Command
+	add = t.gpuCommand("add --gpu GPU --pid PID [--memory MIB] [--watch]", "Let a process compute on a GPU or on one of its MIG devices",
+		func(s *nvmlsim.Sim, index int) error {
 			p.MemoryBytes = memory << 20
 			if watch {
-				return s.FollowProcess(c.Context(), index, p)
+				return s.FollowProcess(add.Context(), index, p)
 			}
 			return s.AddProcess(index, p)
-		})(c, args)
-	}
-	gpuFlag(add, &gpu)
+		})
 	add.Flags().IntVar(&p.PID, "pid", 0, "process ID")
 	add.Flags().StringVar(&p.Name, "name", "", "name of the process")
 	add.Flags().Uint64Var(&memory, "memory", 0, "memory it uses, in MiB")

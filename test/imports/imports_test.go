@@ -72,9 +72,8 @@ var vendored = []struct {
 	may  []string
 }{
 	// Every call into the driver may hang, so all go through the guards of pkg/nvml.
-	// pkg/cdi only implements the interface, for nvcdi; see the test below. gpu-sim
-	// calls the simulator.
-	{"github.com/NVIDIA/go-nvml", []string{"test", "cmd/gpu-sim", "pkg/nvml", "pkg/nvmlsim", "pkg/cdi"}},
+	// pkg/cdi only implements the interface, for nvcdi; see the test below.
+	{"github.com/NVIDIA/go-nvml", []string{"test", "pkg/nvml", "pkg/nvmlsim", "pkg/cdi"}},
 	{"github.com/NVIDIA/go-nvlib", []string{"test"}},
 	{"github.com/NVIDIA/nvidia-container-toolkit", []string{"test", "pkg/cdi"}},
 	{"k8s.io/client-go", []string{"cmd", "test", "pkg/agent", "pkg/cluster", "pkg/controller", "pkg/plugin"}},

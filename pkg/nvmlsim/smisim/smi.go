@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package smisim is nvidia-smi of a simulated node, as far as the driver needs it besides
+// NVML. GPUs are named by index, PCI address or UUID, separated by commas; no name means
+// all GPUs.
+package smisim
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// Reset resets idle GPUs.
+func Reset(s *nvmlsim.Sim, ids string, out io.Writer) error {
+	return forGPUs(s, ids, func(index int) error {
+		if err := s.ResetGPU(index); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(out, "GPU %d was successfully reset.\n", index)
+		return err
+	})
+}
+
+// SetTimeSlice sets the time slice of GPUs to the one with the number.
+func SetTimeSlice(s *nvmlsim.Sim, ids, number string, out io.Writer) error {
+	slices := gpu.TimeSlices()
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 || n >= len(slices) {
+		return fmt.Errorf("timeslice %q: %w: want 0=DEFAULT, 1=SHORT, 2=MEDIUM, 3=LONG", number, gpu.ErrInvalid)
+	}
+	return forGPUs(s, ids, func(index int) error {
+		if err := s.SetTimeSlice(index, slices[n]); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(out, "Successfully set timeslice of GPU %d to %s\n", index, strings.ToUpper(string(slices[n])))
+		return err
+	})
+}
+
+// ListPolicies lists the compute policies of GPUs.
+func ListPolicies(s *nvmlsim.Sim, ids string, out io.Writer) error {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, "| %-36s |\n", fmt.Sprintf(format, args...)) }
+	rule := "+" + strings.Repeat("-", 38) + "+\n"
+	b.WriteString(rule)
+	line("GPU compute policies:")
+	line("GPU     Name             Value")
+	b.WriteString("|" + strings.Repeat("=", 38) + "|\n")
+	err := forGPUs(s, ids, func(index int) error {
+		slice, err := s.TimeSlice(index)
+		line("%3d     %-16s %s", index, "Timeslice", slice)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	b.WriteString(rule)
+	_, err = io.WriteString(out, b.String())
+	return err
+}
+
+// forGPUs calls do for every GPU that ids names, or for all.
+func forGPUs(s *nvmlsim.Sim, ids string, do func(index int) error) error {
+	if ids == "" {
+		for index := range s.Model().GPUs {
+			if err := answering(s, index, do); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for id := range strings.SplitSeq(ids, ",") {
+		index, err := s.FindGPU(id)
+		if err != nil {
+			return err
+		}
+		if err := answering(s, index, do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answering calls do once the GPU answers: nvidia-smi hangs in a GPU that does not.
+func answering(s *nvmlsim.Sim, index int, do func(int) error) error {
+	if err := s.CheckAnswers(index); err != nil {
+		return err
+	}
+	return do(index)
+}
+
+// ExitStatus returns the exit status of nvidia-smi for an error, which is the return code
+// of NVML; 1 for any other error.
+func ExitStatus(err error) int {
+	for _, known := range []struct {
+		err  error
+		code nvml.Return
+	}{
+		{gpu.ErrInvalid, nvml.ERROR_INVALID_ARGUMENT},
+		{gpu.ErrNotSupported, nvml.ERROR_NOT_SUPPORTED},
+		{gpu.ErrPermission, nvml.ERROR_NO_PERMISSION},
+		{gpu.ErrNotFound, nvml.ERROR_NOT_FOUND},
+		{gpu.ErrInUse, nvml.ERROR_IN_USE},
+		{gpu.ErrLost, nvml.ERROR_GPU_IS_LOST},
+	} {
+		if errors.Is(err, known.err) {
+			return int(known.code)
+		}
+	}
+	return 1
+}
