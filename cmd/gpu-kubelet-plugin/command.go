@@ -3,15 +3,9 @@
 package main
 
 import (
-	"fmt"
-	"os"
-
 	"github.com/spf13/cobra"
-	cliflag "k8s.io/component-base/cli/flag"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/component-base/version"
-	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/program"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent"
 )
 
@@ -34,44 +28,23 @@ Examples:
   # By hand, against any cluster, with simulated GPUs.
   gpu-kubelet-plugin --hardware=sim:dgx-h100 --sim-state=/run/gpu-sim --kubeconfig=$HOME/.kube/config`
 
-// helpColumns is the width of --help.
-const helpColumns = 100
-
 // newCommand returns the program. ending is called when the agent begins to end;
 // simulator opens simulated GPUs and is nil in production programs.
 func newCommand(ending func(), simulator agent.Simulator) *cobra.Command {
 	o := options{Config: agent.Config{Names: names(), OnEnd: ending, Simulator: simulator}}
-	sets := o.flags()
-	cmd := &cobra.Command{
-		Use:     "gpu-kubelet-plugin [flags]",
-		Short:   "Publish this node's GPUs to Kubernetes and prepare them for pods",
-		Long:    long,
-		Args:    cobra.NoArgs,
-		Version: version.Get().GitVersion,
-		// main prints the error, once and without the usage.
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := twins.Apply(cmd.Flags(), os.LookupEnv); err != nil {
-				return err
-			}
-			if err := o.complete(); err != nil {
-				return err
-			}
-			if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
-				return fmt.Errorf("logging flags: %w", err)
-			}
-			defer klog.Flush()
+	return program.Program{
+		Name:        "gpu-kubelet-plugin",
+		Short:       "Publish this node's GPUs to Kubernetes and prepare them for pods",
+		Long:        long,
+		Flags:       o.flags(),
+		Environment: twins,
+		Logging:     o.logging,
+		Complete:    o.complete,
+		Run: func(cmd *cobra.Command) error {
 			if o.printSlices {
 				return agent.PrintSlices(cmd.Context(), &o.Config, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
 			return agent.Run(cmd.Context(), &o.Config)
 		},
-	}
-	for _, name := range sets.Order {
-		cmd.Flags().AddFlagSet(sets.FlagSets[name])
-	}
-	cmd.CompletionOptions.DisableDefaultCmd = true
-	cliflag.SetUsageAndHelpFunc(cmd, sets, helpColumns)
-	return cmd
+	}.Command()
 }

@@ -5,24 +5,21 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register" // the log format json
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/environment"
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/hardwareflag"
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/program"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 )
 
@@ -92,10 +89,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs = sets.FlagSet("serving")
 	fs.StringVar(&o.HTTPListen, "http-listen", ":8080", "`ADDRESS` for /metrics, /healthz and /readyz; empty for none")
 
-	o.logging = logsapi.NewLoggingConfiguration()
-	fs = sets.FlagSet("logging")
-	logsapi.AddFlags(o.logging, fs)
-	fs.VisitAll(func(f *pflag.Flag) { f.Hidden = strings.HasPrefix(f.Usage, "[Alpha]") })
+	o.logging = program.LoggingFlags(&sets)
 	return sets
 }
 
@@ -112,19 +106,9 @@ func (o *options) complete() error {
 		}
 		o.NodeName = strings.ToLower(host)
 	}
-	for _, dir := range []*string{&o.DriverRoot, &o.DevRoot, &o.HostDriverRoot, &o.HostDevRoot, &o.SimState, &o.CDIHook, &o.CDIDir, &o.KubeletPluginsDir, &o.KubeletRegistryDir, &o.PodResources} {
-		if *dir == "" {
-			continue
-		}
-		// CDI specs and sockets are read by other processes.
-		abs, err := filepath.Abs(*dir)
-		if err != nil {
-			return err
-		}
-		*dir = abs
-	}
-	invalid := func(flag, value, want string) error {
-		return fmt.Errorf("--%s=%s: %w: %s", flag, value, gpu.ErrInvalid, want)
+	// CDI specs and sockets are read by other processes.
+	if err := program.MakeAbsolute(&o.DriverRoot, &o.DevRoot, &o.HostDriverRoot, &o.HostDevRoot, &o.SimState, &o.CDIHook, &o.CDIDir, &o.KubeletPluginsDir, &o.KubeletRegistryDir, &o.PodResources); err != nil {
+		return err
 	}
 	if err := hardwareflag.Validate(o.Hardware, o.SimState, o.Simulator != nil); err != nil {
 		return err
@@ -144,13 +128,13 @@ func (o *options) complete() error {
 	o.Supervisor, o.ContextMemory = o.sharing.supervisor, uint64(o.sharing.contextMemory.Value())
 	o.Shares, o.TimeSlices = o.sharing.shares(), o.sharing.timeSliceSlots
 	if problems := validation.IsDNS1123Subdomain(o.DriverName); len(problems) > 0 {
-		return invalid("driver-name", o.DriverName, strings.Join(problems, "; "))
+		return program.Invalid("driver-name", o.DriverName, strings.Join(problems, "; "))
 	}
 	if problems := validation.IsDNS1123Subdomain(o.NodeName); len(problems) > 0 {
-		return invalid("node-name", o.NodeName, strings.Join(problems, "; "))
+		return program.Invalid("node-name", o.NodeName, strings.Join(problems, "; "))
 	}
 	if o.ReconcileInterval < time.Second {
-		return invalid("reconcile-interval", o.ReconcileInterval.String(), "want at least 1s")
+		return program.Invalid("reconcile-interval", o.ReconcileInterval, "want at least 1s")
 	}
 	return nil
 }
@@ -159,7 +143,7 @@ func (o *options) complete() error {
 func (o *options) completeMIG() error {
 	o.MIG.Static = o.migMode == "static"
 	if o.migMode != "static" && o.migMode != "dynamic" {
-		return fmt.Errorf("--mig=%s: %w: want dynamic or static", o.migMode, gpu.ErrInvalid)
+		return program.Invalid("mig", o.migMode, "want dynamic or static")
 	}
 	var err error
 	if o.MIG.Profiles, err = catalog.ParseMIGProfiles(o.migProfiles); err != nil {
@@ -169,7 +153,7 @@ func (o *options) completeMIG() error {
 		return nil
 	}
 	if o.MIG.GPUs, err = strconv.Atoi(o.migGPUs); err != nil || o.MIG.GPUs < 1 {
-		return fmt.Errorf("--mig-gpus=%s: %w: want all, or a number from 1 on", o.migGPUs, gpu.ErrInvalid)
+		return program.Invalid("mig-gpus", o.migGPUs, "want all, or a number from 1 on")
 	}
 	return nil
 }

@@ -3,38 +3,25 @@
 package main
 
 import (
-	"bytes"
 	"errors"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/spf13/pflag"
 
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/programtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/simulated"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
 // parse reads a command line and an environment as the command does.
 func parse(args []string, env map[string]string) (*options, error) {
 	o := options{Config: agent.Config{Simulator: simulated.Library}}
-	all := pflag.NewFlagSet("", pflag.ContinueOnError)
-	for _, fs := range o.flags().FlagSets {
-		all.AddFlagSet(fs)
-	}
-	if err := all.Parse(args); err != nil {
-		return nil, err
-	}
-	err := twins.Apply(all, func(name string) (string, bool) {
-		value, ok := env[name]
-		return value, ok
-	})
-	if err != nil {
+	if err := programtest.Parse(o.flags(), twins, args, env); err != nil {
 		return nil, err
 	}
 	return &o, o.complete()
@@ -83,10 +70,7 @@ func TestEveryFlagHasAnEnvironmentTwin(t *testing.T) {
 }
 
 func TestTheAgentNamesFlagsThatExist(t *testing.T) {
-	all := pflag.NewFlagSet("", pflag.ContinueOnError)
-	for _, fs := range (&options{}).flags().FlagSets {
-		all.AddFlagSet(fs)
-	}
+	all := programtest.Flags((&options{}).flags())
 	settings := reflect.ValueOf(names())
 	for i := range settings.NumField() {
 		flag, ok := strings.CutPrefix(settings.Field(i).String(), "--")
@@ -161,33 +145,5 @@ func TestPlainSharesCanBeSmallerThanAContext(t *testing.T) {
 }
 
 func TestHelpExplainsEveryFlag(t *testing.T) {
-	var out bytes.Buffer
-	cmd := newCommand(nil, nil)
-	cmd.SetOut(&out)
-	cmd.SetArgs([]string{"--help"})
-	if err := cmd.ExecuteContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "help.txt", out.Bytes())
-}
-
-// golden compares with a file in testdata, or writes it with UPDATE_GOLDEN=1.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v; make golden writes it", err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", name, diff)
-	}
+	files.Golden(t, "help.txt", programtest.Output(t, newCommand(nil, nil), "--help"))
 }

@@ -9,13 +9,10 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"syscall"
 
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/program"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent"
 )
 
@@ -29,15 +26,5 @@ func main() { os.Exit(execute(linkedSimulator())) }
 // execute runs the program and returns its exit status.
 func execute(simulator agent.Simulator) int {
 	debug.SetGCPercent(garbage)
-	// The second signal ends the process at once: stop restores the default.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, func() {
-		stop()
-		endInTime()
-	})
-	if err := newCommand(endInTime, simulator).ExecuteContext(ctx); err != nil {
-		fmt.Fprintf(os.Stderr, "gpu-kubelet-plugin: %v\n", err)
-		return 1
-	}
-	return 0
+	return program.Execute(newCommand(endInTime, simulator), endInTime)
 }

@@ -12,8 +12,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/programtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/simulated"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin/kubelettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
 // TestMain lets the test binary be the agent, so that a process of its own can
@@ -30,15 +32,7 @@ func TestMain(m *testing.M) {
 
 func agentProcess(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), self, args...)
-	cmd.Env = append(os.Environ(), "TEST_AS_AGENT=1")
-	cmd.Stdout, cmd.Stderr = &out, &out
-	return cmd, &out
+	return programtest.Process(t, "TEST_AS_AGENT=1", args...)
 }
 
 func TestAMistakeEndsTheProcessWithOneLine(t *testing.T) {
@@ -67,18 +61,12 @@ func TestAMistakeEndsTheProcessWithOneLine(t *testing.T) {
 }
 
 func TestSIGTERMEndsTheProcessCleanlyEvenWithoutAnAPIServer(t *testing.T) {
-	// A socket's path holds 107 bytes, which t.TempDir with a test's name in it
-	// may exceed.
-	dir, err := os.MkdirTemp("", "agent") //nolint:usetesting // see above
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := files.ShortDir(t)
 	in := func(name string) string { return filepath.Join(dir, name) }
 	if err := errors.Join(os.Mkdir(in("plugins"), 0o755), os.Mkdir(in("registry"), 0o755), os.WriteFile(in("nvidia-cdi-hook"), nil, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	err = os.WriteFile(in("kubeconfig"), []byte(`{"kind":"Config","apiVersion":"v1","current-context":"c",
+	err := os.WriteFile(in("kubeconfig"), []byte(`{"kind":"Config","apiVersion":"v1","current-context":"c",
 "clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`), 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +89,7 @@ func TestSIGTERMEndsTheProcessCleanlyEvenWithoutAnAPIServer(t *testing.T) {
 		t.Errorf("ended with %v, want exit status 0; it said:\n%s", err, out)
 	}
 	for _, folder := range []string{"plugins", "registry", "cdi"} {
-		if left := list(t, in(folder)); len(left) != 0 {
+		if left := files.List(t, in(folder)); len(left) != 0 {
 			t.Errorf("left in %s: %q", folder, left)
 		}
 	}
@@ -131,20 +119,7 @@ func TestPrintingNeedsNothingAndLeavesNothing(t *testing.T) {
 	if !strings.HasPrefix(out.String(), "{\n  \"kind\": \"List\",\n") {
 		t.Errorf("printed %.60q, want a List in JSON and nothing else", out)
 	}
-	if left := list(t, tmp); len(left) != 0 {
+	if left := files.List(t, tmp); len(left) != 0 {
 		t.Errorf("left behind: %q", left)
 	}
-}
-
-func list(t *testing.T, dir string) []string {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
 }

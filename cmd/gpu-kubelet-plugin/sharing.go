@@ -4,13 +4,12 @@ package main
 
 import (
 	"fmt"
-	"path/filepath"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/program"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
 )
 
@@ -50,33 +49,26 @@ func (s *sharing) flags(fs *pflag.FlagSet) {
 }
 
 func (s *sharing) complete() error {
-	invalid := func(flag string, value any, want string) error {
-		return fmt.Errorf("--%s=%v: %w: want %s", flag, value, gpu.ErrInvalid, want)
-	}
-	if s.supervisor != "" {
-		abs, err := filepath.Abs(s.supervisor)
-		if err != nil {
-			return err
-		}
-		s.supervisor = abs
+	if err := program.MakeAbsolute(&s.supervisor); err != nil {
+		return err
 	}
 	if !wholeSteps(s.serverMemory.Quantity) {
-		return invalid("mps-server-memory", &s.serverMemory, "whole Mi, such as 64Mi; 0 for none")
+		return program.Invalid("mps-server-memory", &s.serverMemory, "want whole Mi, such as 64Mi; 0 for none")
 	}
 	if !wholeSteps(s.contextMemory.Quantity) {
-		return invalid("mps-context-memory", &s.contextMemory, "whole Mi, such as 512Mi; 0 for none")
+		return program.Invalid("mps-context-memory", &s.contextMemory, "want whole Mi, such as 512Mi; 0 for none")
 	}
 	if !wholeSteps(s.smallest.Quantity) || s.smallest.IsZero() {
-		return invalid("smallest-share", &s.smallest, "whole Mi, such as 1Gi")
+		return program.Invalid("smallest-share", &s.smallest, "want whole Mi, such as 1Gi")
 	}
 	if s.supervisor != "" && s.smallest.Cmp(s.contextMemory.Quantity) <= 0 {
-		return invalid("smallest-share", &s.smallest, "more than --mps-context-memory ("+s.contextMemory.String()+"): a process' context comes out of its share")
+		return program.Invalid("smallest-share", &s.smallest, "want more than --mps-context-memory ("+s.contextMemory.String()+"): a process' context comes out of its share")
 	}
 	if !(s.overcommit >= 1 && s.overcommit <= maxOvercommit) { // NaN is neither
-		return invalid("compute-overcommit", s.overcommit, fmt.Sprintf("a number from 1 to %d", maxOvercommit))
+		return program.Invalid("compute-overcommit", s.overcommit, fmt.Sprintf("want a number from 1 to %d", maxOvercommit))
 	}
 	if s.timeSliceSlots < 1 {
-		return invalid("timeslice-slots", s.timeSliceSlots, "a number from 1 on")
+		return program.Invalid("timeslice-slots", s.timeSliceSlots, "want a number from 1 on")
 	}
 	return nil
 }

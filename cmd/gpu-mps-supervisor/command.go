@@ -3,17 +3,9 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"os"
-
 	"github.com/spf13/cobra"
-	cliflag "k8s.io/component-base/cli/flag"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/component-base/version"
-	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/program"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
 )
 
@@ -47,63 +39,26 @@ Examples:
   # What runs, and for how many clients?
   gpu-mps-supervisor status`
 
-// helpColumns is the width of --help.
-const helpColumns = 100
-
 // newCommand returns the program. simulator opens simulated GPUs and is nil in
 // production programs.
 func newCommand(simulator simulator) *cobra.Command {
 	o := options{simulator: simulator}
-	sets := o.flags()
-	cmd := &cobra.Command{
-		Use:     "gpu-mps-supervisor [flags]",
-		Short:   "Run the MPS control daemons of this node",
-		Long:    long,
-		Args:    cobra.NoArgs,
-		Version: version.Get().GitVersion,
-		// main prints the error, once and without the usage.
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := twins.Apply(cmd.Flags(), os.LookupEnv); err != nil {
+	cmd := program.Program{
+		Name:        "gpu-mps-supervisor",
+		Short:       "Run the MPS control daemons of this node",
+		Long:        long,
+		Flags:       o.flags(),
+		Environment: twins,
+		Logging:     o.logging,
+		Complete:    o.complete,
+		Run: func(cmd *cobra.Command) error {
+			supervised, err := o.supervised()
+			if err != nil {
 				return err
 			}
-			if err := o.complete(); err != nil {
-				return err
-			}
-			if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
-				return fmt.Errorf("logging flags: %w", err)
-			}
-			defer klog.Flush()
-			return run(cmd.Context(), &o)
+			return supervisor.Run(cmd.Context(), supervised, o.socket)
 		},
-	}
-	for _, name := range sets.Order {
-		cmd.Flags().AddFlagSet(sets.FlagSets[name])
-	}
-	cmd.CompletionOptions.DisableDefaultCmd = true
-	cliflag.SetUsageAndHelpFunc(cmd, sets, helpColumns)
+	}.Command()
 	cmd.AddCommand(statusCommand())
 	return cmd
-}
-
-// run runs the supervisor until ctx ends.
-func run(ctx context.Context, o *options) error {
-	supervised, err := o.supervised()
-	if err != nil {
-		return err
-	}
-	// Servers of simulated GPUs, and servers with --multi-user, have the daemon's user.
-	if o.hardware == "nvml" && !o.multiUser {
-		if err := supervised.CheckRunDir(); err != nil {
-			return fmt.Errorf("--run-dir=%s: %w", o.runDir, err)
-		}
-	}
-	// Work that no call waits for ends after the last call.
-	running, err := supervisor.New(context.WithoutCancel(ctx), supervised)
-	if err != nil {
-		return err
-	}
-	klog.FromContext(ctx).Info("Supervising MPS daemons", "version", version.Get().GitVersion, "socket", o.socket, "driverRoot", supervised.Driver, "multiUser", o.multiUser)
-	return errors.Join(supervisor.Serve(ctx, o.socket, running), running.Leave(context.WithoutCancel(ctx), o.socket))
 }

@@ -9,14 +9,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register" // the log format json
 
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/environment"
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/hardwareflag"
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/program"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
@@ -81,28 +80,15 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	o.shmSize.Quantity = *resource.NewQuantity(supervisor.DefaultShmSize, resource.BinarySI)
 	fs.Var(&o.shmSize, "shm-size", "`SIZE` of the /dev/shm that a daemon and all containers with a share of its GPU use together. It replaces the 64Mi that each container would have, so it must be enough for all of them; its content counts as memory of the container that wrote it. Whole Mi, at least 16Mi, or 0 for plain folders in --run-dir, also for the daemon's sockets, so that containers can fill the file system of --run-dir: for a supervisor in a container without --mount-namespace, whose mounts the host does not see. Ignored with --host-shm")
 
-	o.logging = logsapi.NewLoggingConfiguration()
-	fs = sets.FlagSet("logging")
-	logsapi.AddFlags(o.logging, fs)
-	fs.VisitAll(func(f *pflag.Flag) { f.Hidden = strings.HasPrefix(f.Usage, "[Alpha]") })
+	o.logging = program.LoggingFlags(&sets)
 	return sets
 }
 
 // complete fills derived values and returns an error if the flags contradict each other.
 func (o *options) complete() error {
 	o.socket = cmp.Or(o.socket, filepath.Join(o.runDir, filepath.Base(mpsv1.DefaultSocket)))
-	for _, path := range []*string{&o.simState, &o.driverRoot, &o.socket, &o.runDir, &o.logDir, &o.cgroup} {
-		if *path == "" {
-			continue
-		}
-		abs, err := filepath.Abs(*path)
-		if err != nil {
-			return err
-		}
-		*path = abs
-	}
-	invalid := func(flag, value, want string) error {
-		return fmt.Errorf("--%s=%s: %w: %s", flag, value, gpu.ErrInvalid, want)
+	if err := program.MakeAbsolute(&o.simState, &o.driverRoot, &o.socket, &o.runDir, &o.logDir, &o.cgroup); err != nil {
+		return err
 	}
 	if err := hardwareflag.Validate(o.hardware, o.simState, o.simulator != nil); err != nil {
 		return err
@@ -111,19 +97,20 @@ func (o *options) complete() error {
 	case o.hardware != "nvml" && o.simState == "":
 		return fmt.Errorf("--sim-state: %w: simulated GPUs are shared with gpu-kubelet-plugin: give the same directory to both", gpu.ErrInvalid)
 	case o.startTimeout < time.Second:
-		return invalid("start-timeout", o.startTimeout.String(), "want at least 1s")
+		return program.Invalid("start-timeout", o.startTimeout, "want at least 1s")
 	case o.startTimeout > supervisor.MaxStartTimeout:
-		return invalid("start-timeout", o.startTimeout.String(), fmt.Sprintf("want at most %s: gpu-kubelet-plugin waits for 30s, and would not learn why a daemon does not start", supervisor.MaxStartTimeout))
+		return program.Invalid("start-timeout", o.startTimeout, fmt.Sprintf("want at most %s: gpu-kubelet-plugin waits for 30s, and would not learn why a daemon does not start", supervisor.MaxStartTimeout))
 	case o.probeInterval < time.Second:
-		return invalid("probe-interval", o.probeInterval.String(), "want at least 1s")
+		return program.Invalid("probe-interval", o.probeInterval, "want at least 1s")
 	case !o.shmSize.IsZero() && o.shmSize.Value() < smallestShm || o.shmSize.Value()%mebibyte != 0:
-		return invalid("shm-size", o.shmSize.String(), "want whole Mi, at least 16Mi, or 0")
+		return program.Invalid("shm-size", &o.shmSize, "want whole Mi, at least 16Mi, or 0")
 	}
 	return nil
 }
 
 // supervised returns the configuration of the supervisor, with the driver of simulated
-// GPUs if there are any.
+// GPUs if there are any. It returns an error if the servers cannot reach the run
+// directory.
 func (o *options) supervised() (supervisor.Options, error) {
 	supervised := supervisor.Options{
 		Driver:         gpu.DriverRoot(o.driverRoot),
@@ -140,6 +127,12 @@ func (o *options) supervised() (supervisor.Options, error) {
 	}
 	model, simulated := strings.CutPrefix(o.hardware, "sim:")
 	if !simulated {
+		// Servers of simulated GPUs, and servers with --multi-user, have the daemon's user.
+		if !o.multiUser {
+			if err := supervised.CheckRunDir(); err != nil {
+				return supervised, fmt.Errorf("--run-dir=%s: %w", o.runDir, err)
+			}
+		}
 		return supervised, nil
 	}
 	root, err := o.simulator(model, o.simState)

@@ -6,23 +6,12 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/program"
 )
 
 func main() { os.Exit(execute(linkedSimulator())) }
 
 // execute runs the program and returns its exit status.
-func execute(simulator simulator) int {
-	// The second signal ends the process at once: stop restores the default.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	if err := newCommand(simulator).ExecuteContext(ctx); err != nil {
-		fmt.Fprintf(os.Stderr, "gpu-mps-supervisor: %v\n", err)
-		return 1
-	}
-	return 0
-}
+func execute(simulator simulator) int { return program.Execute(newCommand(simulator), func() {}) }

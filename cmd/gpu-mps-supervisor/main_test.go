@@ -13,11 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/spf13/pflag"
-
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/programtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/simulated"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
 // TestMain lets the test binary be the supervisor.
@@ -30,32 +29,13 @@ func TestMain(m *testing.M) {
 
 func process(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), self, args...)
-	cmd.Env = append(os.Environ(), "TEST_AS_SUPERVISOR=1")
-	cmd.Stdout, cmd.Stderr = &out, &out
-	return cmd, &out
+	return programtest.Process(t, "TEST_AS_SUPERVISOR=1", args...)
 }
 
 // parse reads a command line and an environment as the command does.
 func parse(args []string, env map[string]string) (*options, error) {
 	o := options{simulator: simulated.Root}
-	all := pflag.NewFlagSet("", pflag.ContinueOnError)
-	for _, fs := range o.flags().FlagSets {
-		all.AddFlagSet(fs)
-	}
-	if err := all.Parse(args); err != nil {
-		return nil, err
-	}
-	err := twins.Apply(all, func(name string) (string, bool) {
-		value, ok := env[name]
-		return value, ok
-	})
-	if err != nil {
+	if err := programtest.Parse(o.flags(), twins, args, env); err != nil {
 		return nil, err
 	}
 	return &o, o.complete()
@@ -176,56 +156,7 @@ func TestItServesUntilItReceivesSIGTERM(t *testing.T) {
 	}
 }
 
-var shown = []gpu.MPSStatus{
-	{
-		Daemon: gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{"GPU-a"}, ThreadPercentage: 25, MemoryLimits: []uint64{20 << 30}},
-		State:  gpu.MPSReady, PID: 100, Servers: []gpu.MPSServer{{PID: 101, State: "ACTIVE", Clients: 3}},
-	},
-	{
-		Daemon: gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{"GPU-b", "GPU-c"}, MemoryLimits: []uint64{0, 1 << 30}},
-		State:  gpu.MPSFailed, Restarts: 2, Problem: "it hangs",
-	},
-}
-
-func TestDaemonsAsTextAndJSON(t *testing.T) {
-	var text, list bytes.Buffer
-	if err := errors.Join(printText(&text, shown), printJSON(&list, shown)); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "status.txt", text.Bytes())
-	golden(t, "status.json", list.Bytes())
-}
-
 func TestHelp(t *testing.T) {
-	var out bytes.Buffer
-	for _, args := range [][]string{{"--help"}, {"status", "--help"}} {
-		cmd := newCommand(nil)
-		cmd.SetOut(&out)
-		cmd.SetArgs(args)
-		if err := cmd.ExecuteContext(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	golden(t, "help.txt", out.Bytes())
-}
-
-// golden compares with a file in testdata, or writes it with UPDATE_GOLDEN=1.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v; make golden writes it", err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", name, diff)
-	}
+	help := append(programtest.Output(t, newCommand(nil), "--help"), programtest.Output(t, newCommand(nil), "status", "--help")...)
+	files.Golden(t, "help.txt", help)
 }

@@ -3,40 +3,18 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/program"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/status"
 )
-
-// daemonStatus is the JSON form of a daemon for status -o json. Fields are added and never
-// removed.
-type daemonStatus struct {
-	Name             string         `json:"name"`
-	Devices          []string       `json:"devices"`
-	State            string         `json:"state"`
-	Problem          string         `json:"problem,omitempty"`
-	PID              int            `json:"pid,omitempty"`
-	Restarts         int            `json:"restarts"`
-	ThreadPercentage int            `json:"threadPercentage,omitempty"`
-	MemoryLimits     []uint64       `json:"memoryLimits,omitempty"`
-	Servers          []serverStatus `json:"servers,omitempty"`
-}
-
-type serverStatus struct {
-	PID     int    `json:"pid"`
-	State   string `json:"state"`
-	Clients int    `json:"clients"`
-}
 
 func statusCommand() *cobra.Command {
 	socket, format := mpsv1.DefaultSocket, "text"
@@ -49,8 +27,9 @@ func statusCommand() *cobra.Command {
 			if value, ok := os.LookupEnv(twins.Name("socket")); ok && !cmd.Flags().Changed("socket") {
 				socket = value
 			}
-			if format != "text" && format != "json" {
-				return fmt.Errorf("--output=%s: %w: want text or json", format, gpu.ErrInvalid)
+			write, ok := map[string]func(io.Writer, []gpu.MPSStatus) error{"text": status.WriteText, "json": status.WriteJSON}[format]
+			if !ok {
+				return program.Invalid("output", format, "want text or json")
 			}
 			running, err := client.New(socket)
 			if err != nil {
@@ -61,10 +40,7 @@ func statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if format == "json" {
-				return printJSON(cmd.OutOrStdout(), daemons)
-			}
-			return printText(cmd.OutOrStdout(), daemons)
+			return write(cmd.OutOrStdout(), daemons)
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", socket, "`FILE` of the supervisor's unix socket")
@@ -78,90 +54,4 @@ func statusCommand() *cobra.Command {
 		return err
 	})
 	return cmd
-}
-
-func printJSON(w io.Writer, daemons []gpu.MPSStatus) error {
-	list := []daemonStatus{}
-	for _, d := range daemons {
-		s := daemonStatus{
-			Name: d.Daemon.Name, Devices: d.Daemon.Devices, State: string(d.State), Problem: d.Problem, PID: d.PID, Restarts: d.Restarts,
-			ThreadPercentage: d.Daemon.ThreadPercentage, MemoryLimits: d.Daemon.MemoryLimits,
-		}
-		for _, server := range d.Servers {
-			s.Servers = append(s.Servers, serverStatus(server))
-		}
-		list = append(list, s)
-	}
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(list)
-}
-
-func printText(w io.Writer, daemons []gpu.MPSStatus) error {
-	if len(daemons) == 0 {
-		_, err := fmt.Fprintln(w, "No MPS daemons: nothing on this node is shared by MPS.")
-		return err
-	}
-	rows := []string{"NAME\tSTATE\tPID\tRESTARTS\tTHREADS\tMEMORY\tSERVERS\tCLIENTS\tDEVICES"}
-	for _, d := range daemons {
-		clients := 0
-		var servers []string
-		for _, s := range d.Servers {
-			clients += s.Clients
-			servers = append(servers, fmt.Sprintf("%d %s", s.PID, s.State))
-		}
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s\t%s\t%d\t%s", d.Daemon.Name, d.State, number(d.PID), d.Restarts,
-			threads(d.Daemon), memory(d.Daemon), orNone(servers), clients, strings.Join(d.Daemon.Devices, ",")))
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if _, err := fmt.Fprintln(table, strings.Join(rows, "\n")); err != nil {
-		return err
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	for _, d := range daemons {
-		if d.Problem != "" {
-			if _, err := fmt.Fprintf(w, "\n%s: %s\n", d.Daemon.Name, d.Problem); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func number(pid int) string {
-	if pid == 0 {
-		return "-"
-	}
-	return fmt.Sprint(pid)
-}
-
-func threads(d gpu.MPSDaemon) string {
-	if d.ThreadPercentage == 0 {
-		return "any"
-	}
-	return fmt.Sprintf("%d%%", d.ThreadPercentage)
-}
-
-func memory(d gpu.MPSDaemon) string {
-	var limits []string
-	for _, limit := range d.MemoryLimits {
-		if limit == 0 {
-			limits = append(limits, "any")
-			continue
-		}
-		limits = append(limits, resource.NewQuantity(int64(limit), resource.BinarySI).String())
-	}
-	if len(limits) == 0 {
-		return "any"
-	}
-	return strings.Join(limits, ",")
-}
-
-func orNone(words []string) string {
-	if len(words) == 0 {
-		return "-"
-	}
-	return strings.Join(words, ",")
 }

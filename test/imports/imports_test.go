@@ -51,6 +51,7 @@ var rules = []struct {
 	{"pkg/mps/client", []string{"pkg/mps/mpsv1", "pkg/gpu"}},
 	{"pkg/mps/supervisor", []string{"pkg/mps/mpsv1", "pkg/folder", "pkg/gpu"}},
 	{"pkg/mps/mpsv1", []string{"pkg/gpu"}},
+	{"pkg/mps/status", []string{"pkg/gpu"}},
 	{"pkg/cdi", []string{"pkg/gpu"}},
 	{"pkg/podresources", []string{"pkg/gpu"}},
 

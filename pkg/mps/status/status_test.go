@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/files"
+)
+
+var shown = []gpu.MPSStatus{
+	{
+		Daemon: gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{"GPU-a"}, ThreadPercentage: 25, MemoryLimits: []uint64{20 << 30}},
+		State:  gpu.MPSReady, PID: 100, Servers: []gpu.MPSServer{{PID: 101, State: "ACTIVE", Clients: 3}},
+	},
+	{
+		Daemon: gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{"GPU-b", "GPU-c"}, MemoryLimits: []uint64{0, 1 << 30}},
+		State:  gpu.MPSFailed, Restarts: 2, Problem: "it hangs",
+	},
+}
+
+func TestDaemonsAsTextAndJSON(t *testing.T) {
+	var text, list bytes.Buffer
+	if err := errors.Join(WriteText(&text, shown), WriteJSON(&list, shown)); err != nil {
+		t.Fatal(err)
+	}
+	files.Golden(t, "status.txt", text.Bytes())
+	files.Golden(t, "status.json", list.Bytes())
+}
