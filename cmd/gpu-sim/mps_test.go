@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
+	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
 // driver is the driver of a simulated node: its programs call this test binary.
@@ -29,11 +30,7 @@ func driver(t *testing.T, model string) (state string, root gpu.DriverRoot) {
 	t.Setenv("BE_GPU_SIM", "1")
 	// With -race every process would wait a second before it ends.
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
-	dir, err := os.MkdirTemp("", "s") //nolint:usetesting // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := files.ShortDir(t)
 	ok(t, dir, "create", "--model", model)
 	t.Setenv("CUDA_MPS_PIPE_DIRECTORY", filepath.Join(dir, "pipe"))
 	t.Setenv("CUDA_MPS_LOG_DIRECTORY", filepath.Join(dir, "log"))

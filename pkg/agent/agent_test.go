@@ -35,6 +35,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin/kubelettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
 // node is a machine with simulated GPUs on which agents come and go.
@@ -60,17 +61,7 @@ func testConfig() *Config {
 
 func newNode(t *testing.T, objects ...runtime.Object) *node {
 	t.Helper()
-	// A socket's path holds 107 bytes, which t.TempDir with a test's name in it
-	// may exceed.
-	dir, err := os.MkdirTemp("", "agent") //nolint:usetesting // see above
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
+	dir := files.ShortDir(t)
 	hook := filepath.Join(dir, "nvidia-cdi-hook")
 	if err := os.WriteFile(hook, nil, 0o755); err != nil {
 		t.Fatal(err)
@@ -190,23 +181,10 @@ func (r *running) prepare(t *testing.T, claims ...*resourceapi.ResourceClaim) ma
 	return results
 }
 
-func list(t *testing.T, dir string) []string {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
-}
-
 // left are the CDI specs and records of claims.
 func (n *node) left(t *testing.T) []string {
 	t.Helper()
-	names := append(list(t, n.CDIDir), list(t, filepath.Join(n.driverDir(), "agent/claims"))...)
+	names := append(files.List(t, n.CDIDir), files.List(t, filepath.Join(n.driverDir(), "agent/claims"))...)
 	return slices.DeleteFunc(names, func(name string) bool { return name == "quarantine" })
 }
 
@@ -233,7 +211,7 @@ func TestAgentServesAClaimFromPublishingToUnprepare(t *testing.T) {
 	}, device.CdiDeviceIds); diff != "" {
 		t.Errorf("CDI devices (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"gpu.nvidia.com-claim-uid-one.json", "gpu.nvidia.com_metadata_uid-one_gpu.json"}, list(t, n.CDIDir)); diff != "" {
+	if diff := cmp.Diff([]string{"gpu.nvidia.com-claim-uid-one.json", "gpu.nvidia.com_metadata_uid-one_gpu.json"}, files.List(t, n.CDIDir)); diff != "" {
 		t.Errorf("CDI directory (-want +got):\n%s", diff)
 	}
 	metadata, err := os.ReadFile(filepath.Join(n.KubeletPluginsDir, "gpu.nvidia.com/dra-device-metadata/team_one/gpu/metadata.json"))
@@ -416,7 +394,7 @@ func TestAgentKnowsItsClaimsAfterARestart(t *testing.T) {
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if left := list(t, n.KubeletRegistryDir); len(left) != 0 {
+	if left := files.List(t, n.KubeletRegistryDir); len(left) != 0 {
 		t.Errorf("left in the kubelet's folder of plugins: %q", left)
 	}
 	if err := n.client.ResourceV1().ResourceClaims("team").Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {

@@ -14,13 +14,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
 // wantNothing fails for every file and folder that the agents have left.
 func (n *node) wantNothing(t *testing.T) {
 	t.Helper()
 	for _, dir := range []string{n.KubeletPluginsDir, n.KubeletRegistryDir, n.CDIDir} {
-		if left := list(t, dir); len(left) != 0 {
+		if left := files.List(t, dir); len(left) != 0 {
 			t.Errorf("left in %s: %q", dir, left)
 		}
 	}
@@ -62,7 +63,7 @@ func TestTheLastAgentOfANodeLeavesNothingThere(t *testing.T) {
 	abandon(t, n.driverDir(), "dra-00000000.sock")
 	abandon(t, n.KubeletRegistryDir, "gpu.nvidia.com-00000000-reg.sock")
 	before := n.start(t)
-	if diff := cmp.Diff([]string{"gpu.nvidia.com-11111111-reg.sock"}, list(t, n.KubeletRegistryDir)); diff != "" {
+	if diff := cmp.Diff([]string{"gpu.nvidia.com-11111111-reg.sock"}, files.List(t, n.KubeletRegistryDir)); diff != "" {
 		t.Errorf("sockets that the kubelet finds (-want +got):\n%s", diff)
 	}
 	if got := before.prepare(t, claim)["uid-one"]; got.Error != "" {
@@ -117,7 +118,7 @@ func TestAClaimThatIsPreparedKeepsWhatTheNextAgentNeeds(t *testing.T) {
 				t.Error(err)
 			}
 			change(t, n)
-			if diff := cmp.Diff([]string{"claims", "faults", "lock", "mig-modes", "time-slices"}, list(t, filepath.Join(n.driverDir(), "agent"))); diff != "" {
+			if diff := cmp.Diff([]string{"claims", "faults", "lock", "mig-modes", "time-slices"}, files.List(t, filepath.Join(n.driverDir(), "agent"))); diff != "" {
 				t.Errorf("the agent's folder (-want +got):\n%s", diff)
 			}
 
@@ -143,7 +144,7 @@ func TestAnAgentWithoutAHookSaysWhatToDoAndLeavesNothing(t *testing.T) {
 	if !errors.Is(err, gpu.ErrNotFound) || !strings.Contains(err.Error(), "--cdi-hook=/usr/bin/nvidia-cdi-hook") {
 		t.Errorf("error %v, want %v and what to give", err, gpu.ErrNotFound)
 	}
-	if left := list(t, n.KubeletPluginsDir); len(left) != 0 {
+	if left := files.List(t, n.KubeletPluginsDir); len(left) != 0 {
 		t.Errorf("left behind: %q", left)
 	}
 	var printed strings.Builder

@@ -21,6 +21,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
 type fixedEdits struct {
@@ -37,19 +38,6 @@ func newWriter(t *testing.T) *Writer {
 		t.Fatal(err)
 	}
 	return w
-}
-
-func files(t *testing.T, dir string) []string {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
 }
 
 func gpus(claim string, devices ...string) []gpu.Injection {
@@ -71,7 +59,7 @@ func TestADirectoryThatWasRemovedIsMadeAgainByTheNextSpec(t *testing.T) {
 	if _, err := w.Write(t.Context(), "uid-1", types.NamespacedName{Namespace: "team", Name: "one"}, gpus("one", "gpu-1b-00")); err != nil {
 		t.Fatal(err)
 	}
-	if got := files(t, w.Dir); len(got) != 1 {
+	if got := files.List(t, w.Dir); len(got) != 1 {
 		t.Errorf("specs: %q, want one", got)
 	}
 }
@@ -115,7 +103,7 @@ func TestWriteReadListRemove(t *testing.T) {
 		}
 	}
 	slices.Sort(foreign)
-	if diff := cmp.Diff(foreign, files(t, w.Dir)); diff != "" {
+	if diff := cmp.Diff(foreign, files.List(t, w.Dir)); diff != "" {
 		t.Errorf("files of others must stay (-want +got):\n%s", diff)
 	}
 	if _, _, err := w.Read(t.Context(), "a"); !errors.Is(err, gpu.ErrNotFound) {
@@ -163,7 +151,7 @@ func TestWhatACrashLeftOfAWriteIsListedAndRemoved(t *testing.T) {
 	if err := w.Remove(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	if left := files(t, w.Dir); len(left) != 0 {
+	if left := files.List(t, w.Dir); len(left) != 0 {
 		t.Errorf("left behind: %q", left)
 	}
 }
@@ -177,7 +165,7 @@ func TestNothingIsLeftOfAFailedWrite(t *testing.T) {
 	if _, err := w.Write(t.Context(), "a", owner(), gpus("a", "gpu-1b-00")); err == nil {
 		t.Fatal("no error")
 	}
-	if diff := cmp.Diff([]string{"gpu.nvidia.com-claim-a.json"}, files(t, w.Dir)); diff != "" {
+	if diff := cmp.Diff([]string{"gpu.nvidia.com-claim-a.json"}, files.List(t, w.Dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }
@@ -201,7 +189,7 @@ func TestNoSpecIsWrittenWithoutADriver(t *testing.T) {
 	if _, err := w.Write(t.Context(), "a", owner(), gpus("a", "gpu-1b-00")); !errors.Is(err, gpu.ErrNotReady) {
 		t.Errorf("got %v, want %v", err, gpu.ErrNotReady)
 	}
-	if left := files(t, w.Dir); len(left) != 0 {
+	if left := files.List(t, w.Dir); len(left) != 0 {
 		t.Errorf("written: %q", left)
 	}
 }

@@ -11,36 +11,38 @@ import (
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
 var shareOfOne = gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{"GPU-5d32c26d-913c-5913-8d54-b1d8c2a31c3d"}, ThreadPercentage: 25}
 
-// double is a node whose nvidia-cuda-mps-control the test binary plays.
-func double(t *testing.T) Options {
+// Double returns the options for a node whose nvidia-cuda-mps-control is the test binary.
+func Double(t *testing.T) Options {
 	t.Helper()
-	// A socket's path is to be short, t.TempDir's is not.
-	dir, err := os.MkdirTemp("", "mps") //nolint:usetesting // see above
-	if err != nil {
-		t.Fatal(err)
+	dir := files.ShortDir(t)
+	o := Options{
+		Driver: gpu.DriverRoot(filepath.Join(dir, "driver")),
+		RunDir: filepath.Join(dir, "run"),
+		LogDir: filepath.Join(dir, "log"),
+		// The race detector has a program that ends wait for a second otherwise.
+		Environment: []string{"GORACE=atexit_sleep_ms=0", fmt.Sprintf("TEST_PROCESS=%d", os.Getpid())},
+		// A mount namespace needs root, and most tests need none.
+		HostShm: true,
 	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
+	Play(t, o.Driver.Binaries(program)[0])
+	return o
+}
+
+// Play makes the test binary a program at the path.
+func Play(t *testing.T, path string) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{
-		Driver: gpu.DriverRoot(filepath.Join(dir, "driver")), RunDir: filepath.Join(dir, "run"), LogDir: filepath.Join(dir, "log"),
-		HostShm: true, Environment: []string{"GORACE=atexit_sleep_ms=0", fmt.Sprintf("TEST_PROCESS=%d", os.Getpid())},
-	}
-	path := o.Driver.Binaries(program)[0]
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.Symlink(self, path)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(self, path)); err != nil {
 		t.Fatal(err)
 	}
-	return o
 }
 
 // supervise has a supervisor run the daemon of shareOfOne until the test ends.

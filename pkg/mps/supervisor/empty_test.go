@@ -92,7 +92,7 @@ func (c endsWith) Err() error {
 }
 
 func TestAStopIsNotHeldUpByAContainerThatGoesOnMakingFiles(t *testing.T) {
-	s, d := supervise(t, double(t))
+	s, d := supervise(t, Double(t))
 	// The record goes first, so there are files left.
 	err := s.StopMPS(endsWith{context.Background(), d.folders.record()}, shareOfOne.Name)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), d.folders.dir) || !strings.Contains(err.Error(), "end the pods") {
@@ -143,7 +143,7 @@ func TestNoFolderIsEmptiedAfterTheEnd(t *testing.T) {
 
 // A start empties the pipes, and is bounded as well.
 func TestAStartIsNotHeldUpByAContainerThatGoesOnMakingFiles(t *testing.T) {
-	o := double(t)
+	o := Double(t)
 	f := o.folders("gpu-1a-00")
 	if err := o.makeFolders(t.Context(), f); err != nil {
 		t.Fatal(err)

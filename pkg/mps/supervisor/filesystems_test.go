@@ -148,11 +148,7 @@ func TestAPlainShmIsMountedNowhere(t *testing.T) {
 }
 
 func TestAShmStaysAsLongAsItsDaemonIsWanted(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("to mount takes root")
-	}
-	w := newWorld(t)
-	w.options.HostShm, w.options.ShmSize = false, shmSize
+	w := newMountWorld(t)
 	w.start()
 	dirs := w.ensure(shareOfA)
 	file := filepath.Join(dirs.Shm, "of-a-client")
@@ -171,9 +167,6 @@ func TestAShmStaysAsLongAsItsDaemonIsWanted(t *testing.T) {
 }
 
 func TestAShmThatWasLeftBehindGoesWithTheStop(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("to mount takes root")
-	}
 	for name, tc := range map[string]struct {
 		gone    string // of the daemon's folder
 		hostShm bool   // from now on
@@ -184,8 +177,7 @@ func TestAShmThatWasLeftBehindGoesWithTheStop(t *testing.T) {
 		"by a daemon that has ended meanwhile": {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.options.HostShm, w.options.ShmSize = false, shmSize
+			w := newMountWorld(t)
 			w.start()
 			w.ensure(shareOfA)
 			pid := w.daemon().PID
@@ -220,11 +212,7 @@ func TestAShmThatWasLeftBehindGoesWithTheStop(t *testing.T) {
 // Every daemon's mounts begin as a copy of the node's, other daemons' among
 // them, and a copy would keep all that clients have left there.
 func TestAShmOfAStoppedDaemonIsInNobodysMounts(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("to mount takes root")
-	}
-	w := newWorld(t)
-	w.options.HostShm, w.options.ShmSize = false, shmSize
+	w := newMountWorld(t)
 	w.start()
 	w.ensure(shareOfA)
 	w.ensure(gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{uuidB}})
@@ -245,13 +233,9 @@ func TestAShmOfAStoppedDaemonIsInNobodysMounts(t *testing.T) {
 
 // A container that runs as root can write among its daemon's pipes.
 func TestAContainerThatFillsThePipesHarmsItsOwnDaemonOnly(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("to mount takes root")
-	}
 	for name, other := range map[string]bool{"in the supervisor's mounts": false, "in those of another namespace": true} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.options.HostShm, w.options.ShmSize = false, shmSize
+			w := newMountWorld(t)
 			mountRun(t, w.options.RunDir)
 			root := ""
 			if other {
@@ -305,15 +289,12 @@ func mountRun(t *testing.T, dir string) {
 // A supervisor before this one has mounted nothing on the pipes, and containers
 // have that folder.
 func TestPipesThatContainersHaveStayWhereTheyAre(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("to mount takes root")
-	}
-	w := newWorld(t)
-	w.options.HostShm, w.options.PlainShm = false, true
+	w := newMountWorld(t)
+	w.options.PlainShm = true
 	w.start()
 	dirs := w.ensure(shareOfA)
 	w.stop()
-	w.options.PlainShm, w.options.ShmSize = false, shmSize
+	w.options.PlainShm = false
 	container, err := os.Open(dirs.Pipe)
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
+	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
 // hung is a supervisor that takes every call and answers none.
@@ -49,12 +49,7 @@ func (h hung) Settings(context.Context, *mpsv1.SettingsRequest) (*mpsv1.Settings
 }
 
 func TestASupervisorThatHangsIsNamed(t *testing.T) {
-	dir, err := os.MkdirTemp("", "mps") //nolint:usetesting // a socket's path is to be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "s")
+	socket := filepath.Join(files.ShortDir(t), "s")
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 // As while the driver's package is replaced.
 func TestAProgramThatFailsSaysNothingOfTheDaemon(t *testing.T) {
-	s, d := supervise(t, double(t))
+	s, d := supervise(t, Double(t))
 	before := d.snapshot().PID
 	path := d.options.Driver.Binaries(program)[0]
 	if err := errors.Join(os.Rename(path, path+".away"), os.WriteFile(path, []byte("#!/bin/sh\nexit 127\n"), 0o755)); err != nil {
@@ -33,7 +33,7 @@ func TestAProgramThatFailsSaysNothingOfTheDaemon(t *testing.T) {
 }
 
 func TestAShareIsNotGivenOnADaemonThatIsNotReady(t *testing.T) {
-	s, d := supervise(t, double(t))
+	s, d := supervise(t, Double(t))
 	d.fail("it hangs")
 	if _, err := s.EnsureMPS(t.Context(), shareOfOne); err != nil {
 		t.Fatal(err)

@@ -19,13 +19,9 @@ import (
 // A container that runs as root can put links among the pipes while the daemon
 // starts.
 func TestADaemonWritesThroughNoLink(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("to mount takes root")
-	}
 	for name, other := range map[string]bool{"in the supervisor's mounts": false, "in those of another namespace": true} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.options.HostShm, w.options.ShmSize = false, shmSize
+			w := newMountWorld(t)
 			if other {
 				w.options.MountNamespace, _ = otherNamespace(t)
 			}
@@ -48,13 +44,10 @@ func TestADaemonWritesThroughNoLink(t *testing.T) {
 // A container that runs as root can replace a daemon's socket by a link to the socket of
 // a daemon of other claims.
 func TestACommandReachesNoOtherDaemonThroughALink(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("to mount takes root")
-	}
 	for name, plain := range map[string]bool{"in a file system": false, "in a plain folder": true} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.options.HostShm, w.options.ShmSize, w.options.PlainShm = false, shmSize, plain
+			w := newMountWorld(t)
+			w.options.PlainShm = plain
 			w.start()
 			dirs := w.ensure(shareOfA)
 			other := w.ensure(gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{uuidB}})
@@ -99,11 +92,7 @@ func TestTheAnswerOfADaemonIsBounded(t *testing.T) {
 
 // A volume that is unmounted while a daemon runs must be free to go.
 func TestADaemonKeepsNoMountOfTheNode(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("to mount takes root")
-	}
-	w := newWorld(t)
-	w.options.HostShm, w.options.ShmSize = false, shmSize
+	w := newMountWorld(t)
 	// Mounts are shared on a node with systemd, and need not be here.
 	node, volume := filepath.Join(w.dir, "node"), filepath.Join(w.dir, "node/volume")
 	if err := os.Mkdir(node, 0o700); err != nil {

@@ -30,7 +30,7 @@ func refusing(err error, refused *[]int) func(pid, flags int) (int, error) {
 
 func TestADaemonThatCannotBeFollowedIsEnded(t *testing.T) {
 	var started []int
-	o := double(t)
+	o := Double(t)
 	o.openProcess = refusing(unix.EMFILE, &started)
 	s, err := New(t.Context(), o)
 	if err != nil {
@@ -113,7 +113,7 @@ func TestAProcessThatTookTheNumberOfADaemonIsNotADaemon(t *testing.T) {
 	if err := ended.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	o := double(t)
+	o := Double(t)
 	// The pidfd is of the process that has ended.
 	o.openProcess = func(pid, flags int) (int, error) {
 		if pid == taker.Process.Pid {

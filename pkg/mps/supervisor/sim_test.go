@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
 )
@@ -53,7 +54,7 @@ func newSimWorld(t *testing.T) (*world, *nvmlsim.Sim) {
 	t.Helper()
 	w := newWorld(t)
 	program := filepath.Join(w.dir, "bin/gpu-sim")
-	w.play(program)
+	supervisor.Play(t, program)
 	t.Setenv("GPU_SIM", program)
 	model, err := nvmlsim.LoadModel("dgx-h100")
 	if err != nil {

@@ -4,7 +4,6 @@ package supervisor_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,45 +36,26 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	// A socket's path is to be short, t.TempDir's is not.
-	dir, err := os.MkdirTemp("", "mps") //nolint:usetesting // see above
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, dir: dir, options: supervisor.Options{
-		Driver: gpu.DriverRoot(filepath.Join(dir, "driver")),
-		RunDir: filepath.Join(dir, "run"),
-		LogDir: filepath.Join(dir, "log"),
-		// The race detector has a program that ends wait for a second otherwise.
-		Environment: []string{"GORACE=atexit_sleep_ms=0", fmt.Sprintf("TEST_PROCESS=%d", os.Getpid())},
-		// A mount namespace takes root, which unit tests have no need of.
-		HostShm: true,
-	}}
-	w.play(w.options.Driver.Binaries("nvidia-cuda-mps-control")[0])
+	options := supervisor.Double(t)
+	w := &world{t: t, dir: filepath.Dir(options.RunDir), options: options}
 	t.Cleanup(func() {
 		w.start()
 		w.stopAll()
 		w.stop()
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
 	})
 	return w
 }
 
-// play makes the test binary a program.
-func (w *world) play(path string) {
-	w.t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		w.t.Fatal(err)
+// newMountWorld returns a world whose daemons have a /dev/shm of their own. It skips the
+// test without root.
+func newMountWorld(t *testing.T) *world {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("to mount takes root")
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		w.t.Fatal(err)
-	}
-	if err := os.Symlink(self, path); err != nil {
-		w.t.Fatal(err)
-	}
+	w := newWorld(t)
+	w.options.HostShm, w.options.ShmSize = false, shmSize
+	return w
 }
 
 // start starts the supervisor and a client of it, unless they are there.
