@@ -270,7 +270,7 @@ func (a *agent) close() {
 // on the node.
 func removeLeftovers(ctx context.Context, c *Config) {
 	if err := plugin.RemoveLeftovers(ctx, c.DriverName, c.driverDir(), c.KubeletRegistryDir, c.CDIDir); err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot remove files of killed agents, the next agent will retry")
+		klog.FromContext(ctx).Error(err, "Cannot remove files of killed agents, will retry")
 	}
 }
 

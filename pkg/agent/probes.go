@@ -26,34 +26,34 @@ const scanStuckAfter = 5 * time.Minute
 // handler returns the handler of metrics and probes.
 func (a *agent) handler() http.Handler {
 	state := plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases}
-	serving := plugin.Check{Name: "serving", Err: a.isServing}
+	serving := plugin.Check{Name: "serving", Err: a.checkServing}
 	return plugin.Handler(a.metrics, state, []plugin.Check{
 		serving,
-		{Name: "folders", Err: a.hasFolders},
-		{Name: "sockets", Err: a.answers},
-		{Name: "reconciliation", Err: a.reconciles},
+		{Name: "folders", Err: a.checkFolders},
+		{Name: "sockets", Err: a.checkSockets},
+		{Name: "reconciliation", Err: a.checkReconciliation},
 		{Name: "scan", Err: a.scans.Err},
 	}, []plugin.Check{
 		serving,
-		{Name: "gpus", Err: a.hasLooked},
-		{Name: "registered", Err: a.isRegistered},
+		{Name: "gpus", Err: a.checkScanned},
+		{Name: "registered", Err: a.checkRegistered},
 	})
 }
 
-// isServing returns an error until claims of an earlier process are recovered and
+// checkServing returns an error until claims of an earlier process are recovered and
 // the sockets are open.
-func (a *agent) isServing() error {
+func (a *agent) checkServing() error {
 	if a.kubelet.now() == nil {
-		return errors.New("bringing claims of an earlier process to rest")
+		return errors.New("recovering claims of an earlier process")
 	}
 	return nil
 }
 
-// hasLooked returns an error until the GPUs were scanned and published. It succeeds
+// checkScanned returns an error until the GPUs were scanned and published. It succeeds
 // on a node without GPUs or without a driver, whose agent must not stop a rolling
 // update. But if claims are prepared on the node, there was a driver: an agent that
 // does not find it must not replace the agents of other nodes.
-func (a *agent) hasLooked() error {
+func (a *agent) checkScanned() error {
 	s := a.controller.State()
 	if s.Phase == controller.Looking || s.Unpublished {
 		return fmt.Errorf("%s", s)
@@ -67,17 +67,17 @@ func (a *agent) hasLooked() error {
 	return nil
 }
 
-func (a *agent) isRegistered() error {
-	if err := a.isServing(); err != nil {
+func (a *agent) checkRegistered() error {
+	if err := a.checkServing(); err != nil {
 		return err
 	}
-	return a.kubelet.now().Registered()
+	return a.kubelet.now().CheckRegistered()
 }
 
-// hasFolders makes the CDI directory again if it is gone, and makes the plugin write
+// checkFolders makes the CDI directory again if it is gone, and makes the plugin write
 // missing specs again. It returns an error if a folder cannot be made again, or if
 // the agent's own folder, which holds the records, was replaced.
-func (a *agent) hasFolders() error {
+func (a *agent) checkFolders() error {
 	kubelet := a.kubelet.now()
 	if kubelet == nil {
 		return nil
@@ -106,21 +106,21 @@ func (a *agent) specLost(ctx context.Context) (bool, error) {
 	}), err
 }
 
-// answers returns an error unless the kubelet could reach the agent.
-func (a *agent) answers() error {
+// checkSockets returns an error unless the kubelet could reach the agent.
+func (a *agent) checkSockets() error {
 	kubelet := a.kubelet.now()
 	if kubelet == nil {
 		return nil
 	}
-	return kubelet.Answers()
+	return kubelet.CheckSockets()
 }
 
-func (a *agent) reconciles() error {
+func (a *agent) checkReconciliation() error {
 	kubelet := a.kubelet.now()
 	if kubelet == nil {
 		return nil
 	}
-	return kubelet.Reconciles()
+	return kubelet.CheckReconciliation()
 }
 
 // timedHardware records how long the scans of the hardware take.

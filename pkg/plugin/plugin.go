@@ -150,9 +150,9 @@ const (
 	callsDrain, stopDrain = 10 * time.Second, 8 * time.Second
 )
 
-// Registered returns nil while the plugin is registered with the kubelet, or else the
+// CheckRegistered returns nil while the plugin is registered with the kubelet, or else the
 // reason.
-func (p *Plugin) Registered() error { return p.registration.err() }
+func (p *Plugin) CheckRegistered() error { return p.registration.err() }
 
 // guard lets Stop wait for current calls, and refuses calls after Stop.
 func (p *Plugin) guard(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

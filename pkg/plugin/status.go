@@ -108,14 +108,14 @@ func (d deviceStatus) entry(driver string) (*resourceapply.AllocatedDeviceStatus
 // the kubelet prepares the claim again after a restart.
 func (s *claimStatus) written(in *resourceapi.ResourceClaim, driver string) bool {
 	for _, d := range s.devices {
-		if !slices.ContainsFunc(in.Status.Devices, func(e resourceapi.AllocatedDeviceStatus) bool { return d.is(e, driver) }) {
+		if !slices.ContainsFunc(in.Status.Devices, func(e resourceapi.AllocatedDeviceStatus) bool { return d.matches(e, driver) }) {
 			return false
 		}
 	}
 	return true
 }
 
-func (d deviceStatus) is(e resourceapi.AllocatedDeviceStatus, driver string) bool {
+func (d deviceStatus) matches(e resourceapi.AllocatedDeviceStatus, driver string) bool {
 	if e.Driver != driver || e.Pool != d.pool || e.Device != d.device || ptr.Deref(e.ShareID, "") != string(ptr.Deref(d.shareID, "")) {
 		return false
 	}

@@ -138,7 +138,7 @@ func (w *statusWriter) next(ctx context.Context) bool {
 		return true
 	default:
 		w.count(outcomeError)
-		logger.Error(err, "Could not write the claim's device status; the next reconciliation tries again")
+		logger.Error(err, "Cannot write device status, will retry at the next round")
 	}
 	w.queue.Forget(uid)
 	w.change(func() {

@@ -109,7 +109,7 @@ func (c *Client) MultiUser(ctx context.Context) (bool, error) {
 	defer cancel()
 	response, err := c.rpc.Settings(ctx, &mpsv1.SettingsRequest{})
 	if err != nil {
-		return false, fmt.Errorf("ask for the settings of MPS: %w", callError(c.socket, err))
+		return false, fmt.Errorf("read the settings of MPS: %w", callError(c.socket, err))
 	}
 	return response.GetMultiUser(), nil
 }

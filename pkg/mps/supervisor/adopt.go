@@ -56,8 +56,8 @@ func (d *daemon) adopt(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	want := d.snapshot().Daemon
-	if !p.is(func(pid int) bool { return hasVariable(pid, devicesVariable+strings.Join(want.Devices, ",")) }) {
-		defer p.unfollow()
+	if !p.matches(func(pid int) bool { return hasVariable(pid, devicesVariable+strings.Join(want.Devices, ",")) }) {
+		defer p.stopFollowing()
 		if p.hasEnded() {
 			return false, nil
 		}
@@ -81,10 +81,10 @@ func (d *daemon) adopt(ctx context.Context) (bool, error) {
 		d.status.State, d.status.Problem = gpu.MPSReady, err.Error()
 		return true, fmt.Errorf("it goes on with the settings that it has: %w", err)
 	case ctx.Err() != nil || !d.hangs(err):
-		p.unfollow()
+		p.stopFollowing()
 		return false, err // the state of the daemon is unknown
 	}
 	klog.FromContext(ctx).Info("MPS daemon of an earlier supervisor hangs, killing it", "device", d.name(), "pid", p.pid, "err", err)
-	defer p.unfollow()
+	defer p.stopFollowing()
 	return false, p.kill(ctx)
 }

@@ -154,7 +154,7 @@ func (o *Options) set(ctx context.Context, f folders, server int, all []setting)
 		set, get := s.commands(server)
 		sets, gets = append(sets, set), append(gets, get)
 	}
-	lines, err := o.ask(ctx, f, append(sets, gets...)...)
+	lines, err := o.query(ctx, f, append(sets, gets...)...)
 	if err != nil {
 		return err
 	}

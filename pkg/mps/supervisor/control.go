@@ -51,10 +51,10 @@ func (a *answer) Write(p []byte) (int, error) {
 	return a.text.Write(p)
 }
 
-// ask sends commands to a daemon through its command line and returns the lines of the
+// query sends commands to a daemon through its command line and returns the lines of the
 // answer. It returns [gpu.ErrNotReady] if no daemon answers and [gpu.ErrTimeout] if it
 // does not answer in time.
-func (o *Options) ask(ctx context.Context, f folders, commands ...string) ([]string, error) {
+func (o *Options) query(ctx context.Context, f folders, commands ...string) ([]string, error) {
 	ended, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	limited, cancel := context.WithTimeout(ended, o.CommandTimeout)
@@ -120,7 +120,7 @@ const mostServers = 64
 
 // servers returns the PIDs of a daemon's servers.
 func (o *Options) servers(ctx context.Context, f folders) ([]int, error) {
-	lines, err := o.ask(ctx, f, "get_server_list")
+	lines, err := o.query(ctx, f, "get_server_list")
 	if err != nil {
 		return nil, err
 	}
@@ -150,11 +150,11 @@ func (o *Options) serverStatuses(ctx context.Context, f folders) ([]gpu.MPSServe
 	}
 	var servers []gpu.MPSServer
 	for _, pid := range numbers {
-		state, err := o.ask(ctx, f, fmt.Sprintf("get_server_status %d", pid))
+		state, err := o.query(ctx, f, fmt.Sprintf("get_server_status %d", pid))
 		if err != nil {
 			return nil, err
 		}
-		clients, err := o.ask(ctx, f, fmt.Sprintf("get_client_list %d", pid))
+		clients, err := o.query(ctx, f, fmt.Sprintf("get_client_list %d", pid))
 		if err != nil {
 			return nil, err
 		}

@@ -140,7 +140,7 @@ func (d *daemon) ensure(ctx context.Context, want gpu.MPSDaemon) error {
 // would run without limits.
 func (d *daemon) checkAnswers(ctx context.Context) error {
 	if _, err := d.options.servers(ctx, d.folders); err != nil {
-		return fmt.Errorf("ask MPS daemon %s whether it is well: %w", d.name(), err)
+		return fmt.Errorf("query MPS daemon %s: %w", d.name(), err)
 	}
 	d.answered()
 	return nil
@@ -342,7 +342,7 @@ func (d *daemon) quit(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, d.options.StopGrace)
 	defer cancel()
 	// The daemon waits a second for its clients to end.
-	if _, err := d.options.ask(ctx, d.folders, "quit -t 1"); err != nil {
+	if _, err := d.options.query(ctx, d.folders, "quit -t 1"); err != nil {
 		klog.FromContext(ctx).Info("MPS daemon does not quit, killing it", "device", d.name(), "pid", p.pid, "err", err)
 		return false
 	}

@@ -48,12 +48,12 @@ func (o *Options) findProcesses(logDir string) ([]*process, error) {
 		}
 		if err != nil {
 			for _, p := range found {
-				p.unfollow()
+				p.stopFollowing()
 			}
 			return nil, fmt.Errorf("process %d: %w", pid, err)
 		}
-		if !p.is(func(pid int) bool { return belongsTo(pid, logDir) }) {
-			p.unfollow()
+		if !p.matches(func(pid int) bool { return belongsTo(pid, logDir) }) {
+			p.stopFollowing()
 			continue
 		}
 		found = append(found, p)
@@ -140,11 +140,11 @@ func (o *Options) findDaemon(logDir string) (*process, error) {
 	}
 	var daemon *process
 	for _, p := range found {
-		if daemon == nil && p.is(leadsSession) && p.is(isOwn) {
+		if daemon == nil && p.matches(leadsSession) && p.matches(isOwn) {
 			daemon = p
 			continue
 		}
-		p.unfollow()
+		p.stopFollowing()
 	}
 	return daemon, nil
 }
@@ -158,7 +158,7 @@ func (o *Options) killProcesses(ctx context.Context, logDir string) error {
 	var errs []error
 	for _, p := range found {
 		errs = append(errs, p.kill(ctx))
-		p.unfollow()
+		p.stopFollowing()
 	}
 	return errors.Join(errs...)
 }

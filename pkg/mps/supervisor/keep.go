@@ -90,7 +90,7 @@ func (s *Supervisor) waitBackoff(d *daemon) bool {
 // restart starts a daemon that has ended. The caller holds its lock.
 func (s *Supervisor) restart(d *daemon) {
 	d.mu.Lock()
-	d.process.unfollow()
+	d.process.stopFollowing()
 	d.process, d.configured = nil, false
 	d.attempt++
 	d.status.State = gpu.MPSStarting

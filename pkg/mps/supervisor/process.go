@@ -57,7 +57,7 @@ func (o *Options) checkFollow() error {
 	if err != nil {
 		return fmt.Errorf("%w: processes cannot be followed: the supervisor needs Linux 5.3 or newer, and a container runtime that lets it call pidfd_open: %w", gpu.ErrNotSupported, err)
 	}
-	p.unfollow()
+	p.stopFollowing()
 	return nil
 }
 
@@ -74,9 +74,9 @@ func (p *process) alive() bool {
 	}
 }
 
-// is reports whether a check of its PID holds for this process: after it has ended,
+// matches reports whether a check of its PID holds for this process: after it has ended,
 // another process can have the PID.
-func (p *process) is(check func(pid int) bool) bool {
+func (p *process) matches(check func(pid int) bool) bool {
 	return check(p.pid) && !p.hasEnded()
 }
 
@@ -92,8 +92,8 @@ func pidfdEnded(fd uintptr) bool {
 	return err == nil && n > 0
 }
 
-// unfollow stops following it. The process keeps running.
-func (p *process) unfollow() {
+// stopFollowing stops following it. The process keeps running.
+func (p *process) stopFollowing() {
 	if p != nil {
 		_ = p.fd.Close()
 	}

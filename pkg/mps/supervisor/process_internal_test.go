@@ -124,7 +124,7 @@ func TestAProcessThatTookTheNumberOfADaemonIsNotADaemon(t *testing.T) {
 	found, err := o.findDaemon(logDir)
 	if found != nil || err != nil {
 		t.Errorf("found %+v (%v), want none", found, err)
-		found.unfollow()
+		found.stopFollowing()
 	}
 	if err := o.killProcesses(t.Context(), logDir); err != nil {
 		t.Error(err)

@@ -77,7 +77,7 @@ func (s *Supervisor) end() {
 	s.stop()
 	s.work.Wait()
 	for _, d := range s.all() {
-		d.current().unfollow()
+		d.current().stopFollowing()
 	}
 }
 
@@ -239,7 +239,7 @@ func (s *Supervisor) remove(ctx context.Context, d *daemon) error {
 		klog.FromContext(ctx).Info("MPS daemon stopped", "device", d.name())
 	}
 	close(d.gone)
-	d.current().unfollow()
+	d.current().stopFollowing()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.daemons, d.name())

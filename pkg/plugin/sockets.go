@@ -16,8 +16,8 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// answerPatience is the timeout of a call to the plugin's own sockets.
-const answerPatience = 2 * time.Second
+// socketPatience is the timeout of a call to the plugin's own sockets.
+const socketPatience = 2 * time.Second
 
 // ownSockets are the paths of a plugin's sockets.
 type ownSockets struct{ service, registrar string }
@@ -38,21 +38,21 @@ func findSockets(o Options) ownSockets {
 	return s
 }
 
-// Answers returns an error unless the plugin answers a call on each of its sockets,
+// CheckSockets returns an error unless the plugin answers a call on each of its sockets,
 // as it would for the kubelet.
-func (p *Plugin) Answers() error {
-	ctx, cancel := context.WithTimeout(context.Background(), answerPatience)
+func (p *Plugin) CheckSockets() error {
+	ctx, cancel := context.WithTimeout(context.Background(), socketPatience)
 	defer cancel()
-	return errors.Join(ask(ctx, p.sockets.service, func(ctx context.Context, conn *grpc.ClientConn) error {
+	return errors.Join(callSocket(ctx, p.sockets.service, func(ctx context.Context, conn *grpc.ClientConn) error {
 		_, err := draapi.NewDRAPluginClient(conn).NodePrepareResources(ctx, &draapi.NodePrepareResourcesRequest{})
 		return err
-	}), ask(ctx, p.sockets.registrar, func(ctx context.Context, conn *grpc.ClientConn) error {
+	}), callSocket(ctx, p.sockets.registrar, func(ctx context.Context, conn *grpc.ClientConn) error {
 		_, err := registerapi.NewRegistrationClient(conn).GetInfo(ctx, &registerapi.InfoRequest{})
 		return err
 	}))
 }
 
-func ask(ctx context.Context, socket string, call func(context.Context, *grpc.ClientConn) error) error {
+func callSocket(ctx context.Context, socket string, call func(context.Context, *grpc.ClientConn) error) error {
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
@@ -64,8 +64,8 @@ func ask(ctx context.Context, socket string, call func(context.Context, *grpc.Cl
 	return nil
 }
 
-// Reconciles returns an error if the reconciliation hangs.
-func (p *Plugin) Reconciles() error { return p.step.Err() }
+// CheckReconciliation returns an error if the reconciliation hangs.
+func (p *Plugin) CheckReconciliation() error { return p.step.Err() }
 
 // Repair requests a repair of the held claims, for example after their CDI specs were
 // deleted. It does not wait for the repair.
