@@ -10,7 +10,7 @@ import (
 
 // concurrentTests is more than the processors of a usual machine: the tests wait,
 // above all for NVML's events and for the API server's client, and compute little.
-const concurrentTests = "8"
+const concurrentTests = "4"
 
 func TestMain(m *testing.M) {
 	flag.Parse()

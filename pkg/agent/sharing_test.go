@@ -191,7 +191,7 @@ func TestAgentWaitsForASupervisorThatIsAway(t *testing.T) {
 
 	// It may be back soon, so it is waited for as long as the kubelet waits;
 	// here less.
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	results, err := a.agent.kubelet.now().PrepareResourceClaims(ctx, []*resourceapi.ResourceClaim{share})
 	if err != nil {
