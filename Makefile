@@ -78,12 +78,16 @@ test: need-root need-cc need-busybox ## Everything that needs no GPU: lint, unit
 # Tests that only read the tree. The race detector makes them ten times slower and
 # cannot find anything in them.
 TREE_TESTS    := $(addprefix ./test/,docs imports language markdown repository vocabulary)
+# Property tests that make fewer random checks under the race detector.
+CHECK_TESTS   := ./pkg/claim
 CLUSTER_TESTS := $(addprefix ./test/,admission e2e images rights walkthrough)
 
 .PHONY: unit
 unit: need-cc need-busybox ## Unit, golden and property tests with the race detector; needs no root
 	$(say) "tests of the tree: documents, imports, language and generated files"
 	CGO_ENABLED=1 go test $(TREE_TESTS)
+	$(say) "property tests with all random checks"
+	CGO_ENABLED=1 go test $(CHECK_TESTS)
 	$(say) "unit tests with the race detector"
 	CGO_ENABLED=1 go test -race $$(go list ./... | grep -vxFf <(go list $(TREE_TESTS) $(CLUSTER_TESTS)))
 	CGO_ENABLED=1 go -C deployments/container test -race ./...

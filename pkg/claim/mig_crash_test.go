@@ -22,9 +22,11 @@ import (
 
 // dgxH100 returns one simulated node for many worlds. Each world starts from the same
 // state.
-func dgxH100(t testing.TB) *nvmlsim.Sim {
+func dgxH100(t testing.TB) *nvmlsim.Sim { return newSim(t, "dgx-h100") }
+
+func newSim(t testing.TB, model string) *nvmlsim.Sim {
 	t.Helper()
-	m, err := nvmlsim.LoadModel("dgx-h100")
+	m, err := nvmlsim.LoadModel(model)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,6 +78,7 @@ func TestDyingAtEveryPointOfPartitioning(t *testing.T) {
 // On Ampere switching the mode requires a reset, and the agent can die between the
 // two. MIG mode is off after the recovery, with or without a reboot.
 func TestDyingAtEveryPointOfAModeThatRequiresAReset(t *testing.T) {
+	sim, dir := newSim(t, "dgx-a100"), t.TempDir()
 	c := newClaim("dying", a100+"-mig-1g-10gb-0")
 	for goal, act := range map[string]func(*claim.Manager) error{
 		"prepare":   func(m *claim.Manager) error { _, err := m.Prepare(once(), c); return err },
@@ -85,7 +88,7 @@ func TestDyingAtEveryPointOfAModeThatRequiresAReset(t *testing.T) {
 			t.Run(goal+", recovered "+when, func(t *testing.T) {
 				points := 0
 				for died := true; died; points++ {
-					w := newMIGWorld(t, t.TempDir(), "dgx-a100")
+					w := inMIGWorld(t, fmt.Sprintf("%s/%s %t %d", dir, goal, reboots, points), sim)
 					w.allowReset()
 					if goal == "unprepare" {
 						must(t, func() error { _, err := w.start().Prepare(once(), c); return err }())

@@ -133,14 +133,16 @@ func (t tree) smiGPU(s *spec, g *GPUState) []any {
 	}
 }
 
+// withoutSeparators replaces the characters that separate cells and lines.
+var withoutSeparators = strings.NewReplacer("|", "/", "\n", " ")
+
 // smiLine writes a line of nvidia-smi's tables.
 func smiLine(cells ...any) string {
-	var line []string
-	for _, cell := range cells {
-		if cell == nil {
-			cell = ""
+	line := make([]string, len(cells))
+	for i, cell := range cells {
+		if cell != nil {
+			line[i] = withoutSeparators.Replace(fmt.Sprint(cell))
 		}
-		line = append(line, strings.NewReplacer("|", "/", "\n", " ").Replace(fmt.Sprint(cell)))
 	}
 	return strings.Join(line, "|")
 }
