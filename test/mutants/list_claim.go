@@ -212,7 +212,7 @@ func claimMutants() []mutant {
 			tests:  "pkg/claim",
 		},
 		{
-			file:   "pkg/claim/internal/step/writecdi.go",
+			file:   "pkg/claim/internal/step/startmps.go",
 			old:    `if counted && c.MPS.MemoryLimit > 0 {`,
 			new:    `if (counted || !counted) && c.MPS.MemoryLimit > 0 {`,
 			notice: "a container with one of several GPUs gets the limit of another GPU",

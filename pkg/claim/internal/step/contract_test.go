@@ -3,6 +3,7 @@
 package step
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -244,6 +245,34 @@ func TestEveryStepKeepsTheContract(t *testing.T) {
 				t.Run(s.Name(), func(t *testing.T) { check(until(t, i)) })
 			}
 		})
+	}
+}
+
+func TestContainersGetWhatTheStepsOfTheirDeviceAdd(t *testing.T) {
+	n := newNode(t)
+	c := until(t, len(n.list)-1)
+	for _, d := range append(c.w.Devices, journal.Device{Name: "gpu-3b-00"}) {
+		var got gpu.Injection
+		if err := c.list.Inject(t.Context(), c.w.Record, d, &got); err != nil {
+			t.Fatal(err)
+		}
+		var want gpu.Injection
+		if d.MPS != nil {
+			const pipe, shm = "/pipe/gpu-1b-00-mig-1g-10gb-0", "/shm/gpu-1b-00-mig-1g-10gb-0"
+			want = gpu.Injection{
+				DeviceNodes: []string{"/dev/nvidia-caps/gpu-1b-00-1-0"},
+				Env:         []string{"CUDA_MPS_PIPE_DIRECTORY=" + pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1024M"},
+				Mounts:      []gpu.Mount{{HostPath: pipe, ContainerPath: pipe}, {HostPath: shm, ContainerPath: "/dev/shm"}},
+				Annotations: map[string]string{"partition": `{"uuid":"MIG-1","gpuInstance":1}`},
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", d.Name, diff)
+		}
+	}
+	err := c.list.Inject(t.Context(), &journal.Record{}, c.w.Devices[0], &gpu.Injection{})
+	if !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("before its steps are done: %v, want %v", err, gpu.ErrNotFound)
 	}
 }
 

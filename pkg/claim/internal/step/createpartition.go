@@ -188,6 +188,34 @@ func isLastUser(ctx context.Context, w Work, device string, result journal.Parti
 	return true, nil
 }
 
+// Inject adds the device nodes that admit containers to the MIG device, and the
+// annotation that Lost reads.
+func (s createPartition) Inject(ctx context.Context, r *journal.Record, d journal.Device, in *gpu.Injection) error {
+	name, err := kind.Parse(d.Name)
+	if err != nil || !name.IsPartition() {
+		return err
+	}
+	made, err := r.Partition(d.Name)
+	if err != nil {
+		return err
+	}
+	if made.UUID == "" {
+		return fmt.Errorf("%w: the MIG device has not been made", gpu.ErrNotFound)
+	}
+	g, err := s.Inventory.GPU(ctx, name.Address)
+	if err != nil {
+		return err
+	}
+	nodes, err := s.Partitioning.CapabilityNodes(g, made.GPUInstance, made.ComputeInstance)
+	if err != nil {
+		return err
+	}
+	in.DeviceNodes = append(in.DeviceNodes, nodes...)
+	value, err := json.Marshal(made)
+	in.Annotations = map[string]string{annotationPartition: string(value)}
+	return err
+}
+
 // Lost reads the annotation of the CDI device. Without one, nothing says which program
 // made the partition.
 func (createPartition) Lost(d journal.LostDevice) (string, []byte, bool) {
@@ -266,10 +294,4 @@ func partitionsOfOthers(ctx context.Context, others *journal.Others, device stri
 
 func found(e *journal.Entry, by bool, p gpu.Partition) error {
 	return e.SetResult(journal.Partition{Found: by, UUID: p.UUID, GPUInstance: p.GPUInstanceID, ComputeInstance: p.ComputeInstanceID})
-}
-
-// annotate returns the annotations of the CDI device of a partition.
-func annotate(p journal.Partition) (map[string]string, error) {
-	value, err := json.Marshal(p)
-	return map[string]string{annotationPartition: string(value)}, err
 }

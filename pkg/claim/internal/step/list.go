@@ -18,13 +18,13 @@ type List []Step
 // New returns the list of steps. A step that the options do not support stays in the
 // list, because records may have it.
 func New(o Options) List {
-	return List{
+	steps := List{
 		when(o.Partitioning != nil, ensureMIGMode{o}),
 		when(o.Partitioning != nil, createPartition{o}),
 		when(o.TimeSlicing != nil, setTimeSlice{o}),
 		startMPS{o.MPS},
-		writeCDI{o},
 	}
+	return append(steps, writeCDI{o, steps})
 }
 
 // Find returns the step of a name.
@@ -74,6 +74,18 @@ func (l List) Clean(ctx context.Context, w Work) error {
 	for _, s := range l {
 		if c, ok := s.(Cleaner); ok {
 			if err := c.Clean(ctx, w); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Inject runs all steps that are an [Injector] for a device of a record.
+func (l List) Inject(ctx context.Context, r *journal.Record, d journal.Device, in *gpu.Injection) error {
+	for _, s := range l {
+		if i, ok := s.(Injector); ok {
+			if err := i.Inject(ctx, r, d, in); err != nil {
 				return err
 			}
 		}

@@ -52,8 +52,10 @@ func newNode(t *testing.T) *node {
 	}
 	n.list = New(Options{
 		BootID: "boot-1", Inventory: n, CDI: n, MonitorNodes: func() ([]string, error) { return nil, nil },
-		Partitioning: &Partitioning{MIG: n, Modes: n.modeRecords, CapabilityNodes: func(gpu.GPU, int, int) ([]string, error) { return nil, nil }},
-		MPS:          n, TimeSlicing: n, Intervals: n.sliceRecords,
+		Partitioning: &Partitioning{MIG: n, Modes: n.modeRecords, CapabilityNodes: func(g gpu.GPU, gpuInstance, computeInstance int) ([]string, error) {
+			return []string{fmt.Sprintf("/dev/nvidia-caps/%s-%d-%d", g.Address.DeviceName(), gpuInstance, computeInstance)}, nil
+		}},
+		MPS: n, TimeSlicing: n, Intervals: n.sliceRecords,
 	})
 	n.journal = &journal.Journal{Records: open("records"), Specs: n, BootID: "boot-1", Lost: n.list.Lost}
 	return n

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -165,6 +167,43 @@ func (s startMPS) release(ctx context.Context, daemon string, own *journal.Recor
 		// from going away. Verifying those claims tries again.
 		klog.FromContext(ctx).Info("The ceilings of an MPS daemon stay as they are for now", "step", s.Name(), "device", daemon, "err", err)
 	}
+	return nil
+}
+
+// Inject makes containers clients of the device's daemon, with its limits. They get its
+// folder at the path of the host: NVIDIA requires daemon and clients to use the same
+// path.
+func (startMPS) Inject(_ context.Context, r *journal.Record, d journal.Device, in *gpu.Injection) error {
+	if d.MPS == nil {
+		return nil
+	}
+	daemon, err := r.Daemon(d.MPS.Daemon)
+	if err != nil {
+		return err
+	}
+	in.Env = append(in.Env, "CUDA_MPS_PIPE_DIRECTORY="+daemon.Pipe)
+	if d.MPS.ThreadPercentage > 0 {
+		in.Env = append(in.Env, fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", d.MPS.ThreadPercentage))
+	}
+	clients := []journal.Device{d}
+	if d.Share == nil {
+		clients = clientsOf(r, d.MPS.Daemon)
+	}
+	// A container need not have the devices of all requests, and counts the devices
+	// that it has. Then only the ceilings of the daemon, which are the same, apply.
+	counted := !slices.ContainsFunc(clients, func(c journal.Device) bool { return c.Request != d.Request })
+	var limits []string
+	for ordinal, c := range clients {
+		if counted && c.MPS.MemoryLimit > 0 {
+			limits = append(limits, fmt.Sprintf("%d=%dM", ordinal, c.MPS.MemoryLimit/catalog.MemoryStep))
+		}
+	}
+	if len(limits) > 0 {
+		in.Env = append(in.Env, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="+strings.Join(limits, ","))
+	}
+	in.Mounts = append(in.Mounts,
+		gpu.Mount{HostPath: daemon.Pipe, ContainerPath: daemon.Pipe},
+		gpu.Mount{HostPath: daemon.Shm, ContainerPath: "/dev/shm"})
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // Step is one kind of thing that a plan does to the node. All methods may be called
@@ -55,6 +56,14 @@ type Cleaner interface {
 	// Clean removes the leftovers of earlier claims from the devices of a new record,
 	// or returns an error if they are not this driver's. It runs before all steps.
 	Clean(ctx context.Context, w Work) error
+}
+
+// Injector is a step that gives containers something of its own.
+type Injector interface {
+	// Inject adds to an injection what the step gives containers that use a device
+	// of the record. It adds nothing if the device does not need the step. It is
+	// called when all steps before [writeCDI] are done.
+	Inject(ctx context.Context, r *journal.Record, d journal.Device, in *gpu.Injection) error
 }
 
 // Work is a claim that a step works on.
