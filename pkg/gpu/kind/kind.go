@@ -61,6 +61,9 @@ type Configuration struct {
 	// accept none. It is also the kind that NVIDIA's driver applies to a device
 	// when the configuration names no request.
 	Own string
+	// Strategy is the only sharing.strategy that Own may have; empty if it may have
+	// any.
+	Strategy v1alpha1.Strategy
 	// Noun names such a device in an error: "a MIG device".
 	Noun string
 	// Remedy follows "write a <Own>" in an error about another configuration, or

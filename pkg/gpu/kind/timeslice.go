@@ -28,7 +28,8 @@ func (timeSlice) adminOnly() bool { return false }
 func (timeSlice) offer() string   { return v1alpha1.OfferTimeSlice }
 
 func (timeSlice) configuration() Configuration {
-	return Configuration{Own: v1alpha1.KindGpuConfig, Noun: "time slices", Remedy: " whose sharing.strategy is TimeSlicing"}
+	const strategy = v1alpha1.StrategyTimeSlicing
+	return Configuration{Own: v1alpha1.KindGpuConfig, Strategy: strategy, Noun: "time slices", Remedy: " whose sharing.strategy is " + string(strategy)}
 }
 
 // attributes adds the attributes by which a claim for slots selects: the programs

@@ -134,20 +134,16 @@ func (d deviceRequest) checkConfiguration() error {
 	refuse := func(what, instead string) error {
 		return fmt.Errorf("configuration: %w: a %s cannot configure %s; %s", gpu.ErrInvalid, d.kindName(config), what, instead)
 	}
-	switch {
+	switch s := d.sharing(); {
 	case accepts.Own == "":
 		return refuse(accepts.Noun, accepts.Remedy)
-	case d.takesSlots() && config == accepts.Own:
-		if s := d.sharing(); s != nil && s.Strategy != v1alpha1.StrategyTimeSlicing {
-			return fmt.Errorf("configuration: sharing.strategy: %w: %s on time slices, whose strategy is TimeSlicing; for %s ask for a share of a GPU's memory", gpu.ErrInvalid, s.Strategy, s.Strategy)
-		}
-	case d.name.Kind.Accepts(config, !d.share.Whole):
-		return nil
-	case !d.share.Whole:
+	case !d.name.Kind.Accepts(config, !d.share.Whole) && !d.share.Whole:
 		return refuse(fmt.Sprintf("a share (%s of %s memory)", inBytes(d.share.Memory), d.all.String()),
 			fmt.Sprintf("write a %s, or remove capacity from the request to have all of the device", d.kindName(v1alpha1.KindShareConfig)))
-	default:
+	case !d.name.Kind.Accepts(config, !d.share.Whole):
 		return refuse(accepts.Noun, "write a "+d.kindName(accepts.Own)+accepts.Remedy)
+	case accepts.Strategy != "" && s != nil && s.Strategy != accepts.Strategy:
+		return fmt.Errorf("configuration: sharing.strategy: %w: %s on %s, whose strategy is %s; for %s ask for a share of a GPU's memory", gpu.ErrInvalid, s.Strategy, accepts.Noun, accepts.Strategy, s.Strategy)
 	}
 	return nil
 }
