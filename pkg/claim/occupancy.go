@@ -267,13 +267,13 @@ func (m *Manager) checkEnded(ctx context.Context, j *job) error {
 		return err
 	}
 	if err != nil {
-		klog.FromContext(ctx).Info("Cannot list the processes of the claim, unpreparing it all the same", "err", err)
+		klog.FromContext(ctx).Info("Cannot list the processes of the claim, unpreparing it", "err", err)
 	}
 	for i, d := range j.Devices {
 		inPods := slices.DeleteFunc(slices.Clone(users[names[i].Address]), func(u user) bool { return u.PodUID == "" })
 		onDevice, err := m.on(ctx, names[i], inPods)
 		if err != nil {
-			klog.FromContext(ctx).Info("Cannot read the MIG devices of a GPU, unpreparing the claim all the same", "device", d.Name, "err", err)
+			klog.FromContext(ctx).Info("Cannot read MIG devices of a GPU, unpreparing the claim", "device", d.Name, "err", err)
 		}
 		for _, u := range onDevice {
 			if d.IsShared(names[i]) && !slices.Contains(j.Pods, types.UID(u.PodUID)) {

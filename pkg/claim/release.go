@@ -79,7 +79,7 @@ func (m *Manager) Release(ctx context.Context, held Held, object *resourceapi.Re
 		return false, err
 	}
 	if !same {
-		klog.FromContext(ctx).V(2).Info("The claim has changed since it was listed, will compare it again", "why", why)
+		klog.FromContext(ctx).V(2).Info("The claim has changed since it was listed, will retry", "why", why)
 		return false, nil
 	}
 	klog.FromContext(ctx).Info("Unpreparing a claim that is not needed here", "why", why)

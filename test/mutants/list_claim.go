@@ -111,8 +111,8 @@ func claimMutants() []mutant {
 		},
 		{
 			file:   "pkg/claim/internal/step/list.go",
-			old:    "		startMPS{o.MPS},\n		writeCDI{o},",
-			new:    "		writeCDI{o},\n		startMPS{o.MPS},",
+			old:    `return append(steps, writeCDI{o, steps})`,
+			new:    `return slices.Insert(steps, len(steps)-1, Step(writeCDI{o, steps}))`,
 			notice: "a container starts before its MPS daemon runs",
 			run:    "^TestWhatContainersGet$",
 			tests:  "pkg/claim",

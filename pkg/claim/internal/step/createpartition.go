@@ -132,7 +132,7 @@ func (s createPartition) Do(ctx context.Context, _ Work, e *journal.Entry) error
 func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) error {
 	result, err := e.Partition()
 	if e.State == journal.Lost && (err != nil || result.Found) {
-		klog.FromContext(ctx).Info("Leaving the partition of a claim without a record; if it is not needed, destroy it with nvidia-smi mig -dci and -dgi", "device", e.Device, "err", err)
+		klog.FromContext(ctx).Info("Leaving the partition of a claim without a record", "remedy", "nvidia-smi mig -dci and -dgi destroy it", "device", e.Device, "err", err)
 		return nil
 	}
 	if err != nil || result.Found {

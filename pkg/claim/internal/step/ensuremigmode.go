@@ -198,7 +198,7 @@ func (s ensureMIGMode) isOurs(ctx context.Context, address gpu.PCIAddress) (bool
 	r, stale, err := s.read(key)
 	switch {
 	case errors.Is(err, gpu.ErrCorrupt):
-		klog.FromContext(ctx).Error(err, "Cannot read who switched on a MIG mode; an administrator has to switch it off", "device", key)
+		klog.FromContext(ctx).Error(err, "Cannot read a record of a MIG mode, leaving the mode on", "device", key)
 		return false, s.Partitioning.Modes.Quarantine(key, err.Error())
 	case err != nil:
 		return false, err

@@ -114,7 +114,7 @@ func (s startMPS) undoStarted(ctx context.Context, w Work, e journal.Entry) erro
 	if errors.Is(err, gpu.ErrNotReady) || errors.Is(err, gpu.ErrTimeout) {
 		// If the daemon was started after all, a sweep stops it or the next claim
 		// uses it.
-		klog.FromContext(ctx).Info("Cannot stop an MPS daemon without clients, leaving it to a sweep", "step", s.Name(), "device", e.Device, "err", err)
+		klog.FromContext(ctx).Info("Cannot stop an unused MPS daemon, leaving it to a sweep", "step", s.Name(), "device", e.Device, "err", err)
 		return nil
 	}
 	return err

@@ -58,9 +58,9 @@ type Cleaner interface {
 	Clean(ctx context.Context, w Work) error
 }
 
-// Injector is a step that gives containers something of its own.
+// Injector is a step that adds something of its own to containers.
 type Injector interface {
-	// Inject adds to an injection what the step gives containers that use a device
+	// Inject adds to an injection what the step adds to containers that use a device
 	// of the record. It adds nothing if the device does not need the step. It is
 	// called when all steps before [writeCDI] are done.
 	Inject(ctx context.Context, r *journal.Record, d journal.Device, in *gpu.Injection) error
