@@ -32,8 +32,9 @@ const (
 // fields in use. The error wraps [gpu.ErrInvalid] if a runtime would refuse the spec or
 // an injection could reach outside its folders.
 //
-// The spec has the driver's edits once, and not each device: runtimes append hooks
-// without comparing them, so a container with two devices would run each hook twice.
+// The driver's edits belong to the spec and not to a device, because runtimes append the
+// hooks of all devices of a container, also of a device that is named twice. They apply
+// the edits of a spec once.
 func Render(driverName, devRoot string, owner types.NamespacedName, driver *specs.ContainerEdits, injections []gpu.Injection) (*specs.Spec, error) {
 	spec := &specs.Spec{
 		Kind: driverName + "/" + class,

@@ -228,8 +228,8 @@ func TestARuntimeInjectsTheDevice(t *testing.T) {
 	}
 }
 
-// Runtimes append hooks without comparing them, so edits in each device would run the
-// driver's hooks once a device. Edits of the whole spec are applied once a claim.
+// The CDI library appends the hooks of every device ID that it gets, also of the same ID
+// again, and applies the edits of the spec once.
 func TestAContainerGetsTheDriverOnceHoweverManyDevicesItHas(t *testing.T) {
 	withoutNodes := func(id string) gpu.Injection { return gpu.Injection{ID: id, Env: []string{"DEVICE_" + id + "=1"}} } // making nodes takes root
 	for name, tc := range map[string]struct {
@@ -241,6 +241,7 @@ func TestAContainerGetsTheDriverOnceHoweverManyDevicesItHas(t *testing.T) {
 		"one device":               {map[types.UID][]string{"a": {"a1"}}, []string{"a1"}, []string{"DEVICE_a1=1"}, 1},
 		"one of two devices":       {map[types.UID][]string{"a": {"a1", "a2"}}, []string{"a2"}, []string{"DEVICE_a2=1"}, 1},
 		"two devices of one claim": {map[types.UID][]string{"a": {"a1", "a2"}}, []string{"a1", "a2"}, []string{"DEVICE_a1=1", "DEVICE_a2=1"}, 1},
+		"one device, named twice":  {map[types.UID][]string{"a": {"a1"}}, []string{"a1", "a1"}, []string{"DEVICE_a1=1"}, 1},
 		"a device of each of two":  {map[types.UID][]string{"a": {"a1"}, "b": {"b1"}}, []string{"a1", "b1"}, []string{"DEVICE_a1=1", "DEVICE_b1=1"}, 2},
 		"two devices of each of two": {map[types.UID][]string{"a": {"a1", "a2"}, "b": {"b1", "b2"}}, []string{"a1", "b1", "a2", "b2"},
 			[]string{"DEVICE_a1=1", "DEVICE_b1=1", "DEVICE_a2=1", "DEVICE_b2=1"}, 2},
