@@ -270,11 +270,11 @@ func (m *mixture) mustFit(want holding) bool {
 		if len(m.on(g.Address)) > 0 {
 			return false
 		}
-		switch want.name.Kind {
-		case kind.MIG:
+		switch {
+		case want.name.IsPartition():
 			i := slices.IndexFunc(g.MIG.Profiles, func(p gpu.ProfileInfo) bool { return p.Profile == want.name.Profile })
 			return m.catalog.Offer.MIG && m.catalog.MIG.Profiles.All && i >= 0 && want.memory <= wholeMi(g.MIG.Profiles[i].MemoryBytes-m.server())
-		case kind.TimeSlice:
+		case want.name.Kind.Takes() == kind.TakesSlots:
 			return m.catalog.Offer.TimeSlice && !m.catalog.Exclusive && want.slots <= m.slots()
 		default:
 			return want.memory <= wholeMi(g.MemoryBytes-g.ReservedBytes-m.server())
@@ -305,15 +305,16 @@ func (m *mixture) draw() (words string, want holding) {
 		want.memory, want.asked = n<<20, true
 		return fmt.Sprintf(" memory=%dMi", n)
 	}
-	switch want.name.Kind = rapid.SampledFrom([]kind.Kind{kind.GPU, kind.MIG, kind.TimeSlice}).Draw(m.T, "kind"); want.name.Kind {
-	case kind.MIG:
+	want.name.Kind = rapid.SampledFrom([]kind.Kind{kind.GPU, kind.MIG, kind.TimeSlice}).Draw(m.T, "kind")
+	switch {
+	case want.name.IsPartition():
 		profiles := m.hardware.GPUs[0].MIG.Profiles
 		if len(profiles) == 0 {
 			return "class=mig", want
 		}
 		want.name.Profile = rapid.SampledFrom(profiles).Draw(m.T, "profile").Profile
 		return fmt.Sprintf("class=mig profile=%s", want.name.Profile) + share(), want
-	case kind.TimeSlice:
+	case want.name.Kind.Takes() == kind.TakesSlots:
 		want.slots = rapid.Int64Range(1, 3).Draw(m.T, "slots")
 		return fmt.Sprintf("class=timeslice slots=%d", want.slots), want
 	default:

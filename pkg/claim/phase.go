@@ -113,8 +113,10 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 					return nil, err
 				}
 				return nil, m.journal.Clear(ctx, claim)
-			default:
+			case toStable:
 				return nil, nil
+			default:
+				return nil, fmt.Errorf("claim %s: unknown goal %d", claim, goal)
 			}
 		case Prepared:
 			if goal == toPrepared && r.HasAllocation(want.Record) && r.AddPods(want.Pods) {
@@ -149,6 +151,8 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 			}
 			klog.FromContext(ctx).Info("Removed the record of another boot", "devices", r.DeviceNames())
 			r = nil
+		case Unrecorded:
+			fallthrough
 		default:
 			return nil, fmt.Errorf("claim %s: no way on from phase %s", r.Claim, m.journal.Phase(r))
 		}

@@ -202,7 +202,7 @@ func (r *Report) listFor(phase journal.Phase) *[]types.UID {
 		return &r.Verified
 	case Outlived:
 		return &r.Forgotten
-	default:
-		return &r.Undone
+	case Absent, Preparing, Unpreparing, Unrecorded:
 	}
+	return &r.Undone
 }

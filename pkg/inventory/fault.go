@@ -207,6 +207,8 @@ func fabricCause(state gpu.FabricState) (value, message string) {
 		return "", ""
 	case gpu.FabricFailed:
 		return "fabric-failed", "the GPU could not join its NVSwitch fabric"
+	case gpu.FabricNotStarted, gpu.FabricInProgress:
+		fallthrough
 	default:
 		return "fabric-not-ready", fmt.Sprintf("the GPU has not joined its NVSwitch fabric (%s)", state)
 	}

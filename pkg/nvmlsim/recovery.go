@@ -78,9 +78,9 @@ func outlivesReset(action gpu.RecoveryAction) bool {
 	switch action {
 	case gpu.RecoveryNodeReboot, gpu.RecoveryIMEXDomain, gpu.RecoveryBusReset, gpu.RecoverySystemReboot:
 		return true
-	default:
-		return false
+	case gpu.RecoveryNone, gpu.RecoveryGPUReset, gpu.RecoveryDrainP2P, gpu.RecoveryDrainAndReset:
 	}
+	return false
 }
 
 // GetFieldValues returns the recovery action. Each field has a return code of its

@@ -87,6 +87,8 @@ func addShare(a map[string]resourceapi.DeviceAttribute, s *v1alpha1.ShareData) {
 		text(v1alpha1.AttributeSharing, v1alpha1.SharedByMPS)
 	case v1alpha1.StrategyTimeSlicing:
 		text(v1alpha1.AttributeSharing, v1alpha1.SharedByTimeSlice)
+	case v1alpha1.StrategyPlain:
+		fallthrough
 	default:
 		text(v1alpha1.AttributeSharing, v1alpha1.SharedByNone)
 	}

@@ -81,6 +81,8 @@ func (p *problems) strategy(at *field.Path, strategy Strategy, timeSlicing strin
 		forbid(timeSlicing, hasTimeSlicing)
 	case "":
 		p.add(field.Required(at.Child("strategy"), fmt.Sprintf("say %s or %s", StrategyTimeSlicing, StrategyMPS)))
+	case StrategyPlain:
+		fallthrough
 	default:
 		oneOf(p, at.Child("strategy"), strategy, StrategyTimeSlicing, StrategyMPS)
 	}

@@ -61,6 +61,8 @@ func (d *shareDocument) config(p *problems) Config {
 			config.Compute = d.Compute
 			oneOf(p, field.NewPath("compute"), d.Compute, ComputeProportional, ComputeBurst)
 		}
+	case StrategyTimeSlicing:
+		fallthrough
 	default:
 		oneOf(p, field.NewPath("strategy"), d.Strategy, StrategyMPS, StrategyPlain)
 	}

@@ -53,6 +53,8 @@ func decodeState(s State) gpu.MPSState {
 		return gpu.MPSReady
 	case State_STATE_STARTING:
 		return gpu.MPSStarting
+	case State_STATE_FAILED, State_STATE_UNSPECIFIED:
+		fallthrough
 	default:
 		return gpu.MPSFailed
 	}
