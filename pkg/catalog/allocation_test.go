@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,15 +21,19 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// classes are the DeviceClasses that are shipped.
+// classes returns the DeviceClasses that are shipped. Tests must not change them.
 func classes(t testing.TB) []*resourceapi.DeviceClass {
 	t.Helper()
-	all, err := allocatortest.ReadClasses(filepath.Join("..", "..", "deployments", "static", "install.yaml"))
+	all, err := readClasses()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return all
 }
+
+var readClasses = sync.OnceValues(func() ([]*resourceapi.DeviceClass, error) {
+	return allocatortest.ReadClasses(filepath.Join("..", "..", "deployments", "static", "install.yaml"))
+})
 
 func schedulable(t testing.TB, c catalog.Catalog, node gpu.Node, unhealthy catalog.Unhealthy) *allocatortest.Node {
 	t.Helper()
@@ -251,6 +256,7 @@ func TestCliquesYieldLinkedPairsAcrossDomains(t *testing.T) {
 // Whatever claims come and go, the scheduler never promises more memory or
 // compute of a GPU than it has, and a whole GPU has one owner.
 func TestSharesNeverExceedAGPU(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		count := rapid.IntRange(1, 3).Draw(rt, "GPUs")
 		hardware := h100(t, count)

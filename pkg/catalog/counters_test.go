@@ -192,6 +192,7 @@ func selections(t testing.TB, mig *nvmlsim.MIG) []catalog.MIGProfiles {
 // of up to three devices exactly if the hardware does, and each counter is
 // needed for one of them.
 func TestCountersAdmitWhatTheHardwareDoes(t *testing.T) {
+	t.Parallel()
 	for _, model := range migModels(t) {
 		t.Run(model, func(t *testing.T) {
 			t.Parallel()
@@ -278,6 +279,7 @@ func profileOf(g gpu.GPU, name kind.Name) gpu.ProfileInfo {
 // Devices that come and go at random, of all profiles: the simulator takes one
 // more exactly if the counters have room for it.
 func TestCountersAgreeWithTheSimulatorOverLongRuns(t *testing.T) {
+	t.Parallel()
 	for _, model := range migModels(t) {
 		t.Run(model, func(t *testing.T) {
 			t.Parallel()

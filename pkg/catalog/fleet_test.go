@@ -28,6 +28,7 @@ import (
 // done with the pod. So a GPU can seem full that is not. The seats that are left
 // on the fleet's GPUs keep that from opening one more.
 func TestTheFleetFitsInAnyOrder(t *testing.T) {
+	t.Parallel()
 	const countedTwice = 4
 	c := slicing(sharing())
 	c.TimeSlices = 12

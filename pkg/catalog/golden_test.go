@@ -78,6 +78,7 @@ func goldenCases() map[string]goldenCase {
 // "make golden" regenerates the files. The list that --print-slices writes is
 // written for other tests to the folder WRITE_SLICES.
 func TestSlicesOfEachModelAndOffer(t *testing.T) {
+	t.Parallel()
 	cases := goldenCases()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -146,17 +147,10 @@ func printed(t *testing.T, written []resourceapi.ResourceSlice) []byte {
 	return list.Bytes()
 }
 
-// simulated scans a new node of the model with the real adapters.
+// simulated scans a node of the model with the real adapters.
 func simulated(t testing.TB, model string) gpu.Node {
 	t.Helper()
-	m, err := nvmlsim.LoadModel(model)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := nvmlsim.Create(t.TempDir(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := machines.get(t, model)
 	node, err := nvml.New(sim.NVML()).Snapshot(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -40,6 +40,7 @@ func mig(profile string) resourceapi.DeviceClaim {
 }
 
 func TestTheSchedulerCutsGPUs(t *testing.T) {
+	t.Parallel()
 	lastOne := cutting(catalog.MIGProfiles{})
 	lastOne.MIG.GPUs = 1
 	tainted := first(t, 1, "dgx-h100")
@@ -203,6 +204,7 @@ func (c *cutter) free(device string) {
 // Claims come and go at random for a thousand steps. The hardware never refuses
 // what the scheduler granted, and at the end nothing is left.
 func TestTheHardwareTakesWhatTheSchedulerGrants(t *testing.T) {
+	t.Parallel()
 	for model, profiles := range map[string][]string{
 		"dgx-h100":   {"1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb", "1g.20gb", "4g.40gb", "1g.10gb+me"},
 		"dgx-a100":   {"1g.10gb", "2g.20gb", "3g.40gb"},

@@ -332,6 +332,7 @@ func (m *mixture) draw() (words string, want holding) {
 // the offer changes and the node reboots with more or less memory. No byte is
 // allocated twice, no GPU is in two uses, and a claim that fits is allocated.
 func TestMixturesNeverOvercommit(t *testing.T) {
+	t.Parallel()
 	hardware := map[string]gpu.Node{}
 	for _, model := range []string{"dgx-h100", "a30-bridge", "t4", "dgx1-v100"} {
 		hardware[model] = first(t, 2, model)

@@ -84,6 +84,7 @@ func TestNVLinkAttributes(t *testing.T) {
 }
 
 func TestNoDeviceExceedsTheAttributeLimits(t *testing.T) {
+	t.Parallel()
 	c := sharing()
 	c.ListAttributes = true
 	for n := range 65 {

@@ -269,6 +269,7 @@ func difference(t *testing.T, base, baseText, text string) string {
 // TestSlicesTextShowsEveryField checks that the golden texts cannot hide a change of
 // the published slices.
 func TestSlicesTextShowsEveryField(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"faults", "mig-a30-bridge"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
