@@ -137,7 +137,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		Inventory: inventory.New(known),
 		Offer:     cluster.NewOffer(c.Offer),
 		Features:  cluster.NewFeatures(cluster.ServerVersion(client)),
-		Settings:  c.catalog(),
+		Settings:  c.settings(),
 	}
 	metrics := plugin.NewMetrics()
 	options := claim.Options{

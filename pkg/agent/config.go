@@ -83,10 +83,10 @@ func (c *Config) simulated() (model string, ok bool) {
 	return strings.CutPrefix(c.Hardware, "sim:")
 }
 
-// catalog returns the catalog without what its sources add to it.
-func (c *Config) catalog() catalog.Catalog {
-	return catalog.Catalog{
-		Pool: c.NodeName, Offer: c.Offer, MIG: c.MIG, ListAttributes: c.ListAttributes,
+// settings returns the settings of the node's catalog.
+func (c *Config) settings() catalog.Settings {
+	return catalog.Settings{
+		Pool: c.NodeName, MIG: c.MIG, ListAttributes: c.ListAttributes,
 		Shares: c.shares(), TimeSlices: c.TimeSlices,
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
@@ -35,7 +36,7 @@ func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err err
 	if err != nil {
 		return fmt.Errorf("read the GPUs: %w", err)
 	}
-	describe := c.catalog()
+	describe := catalog.New(c.settings(), c.Offer, catalog.Restrictions{})
 	for _, line := range append(unread(node), describe.Withheld(node)...) {
 		if _, err := fmt.Fprintln(problems, line); err != nil {
 			return err

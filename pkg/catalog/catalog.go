@@ -15,18 +15,24 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
-// Catalog describes the GPUs of one node.
-type Catalog struct {
+// Settings are the parts of a catalog that do not change while the agent runs.
+type Settings struct {
 	// Pool is the name of the node's pool: the name of the node.
 	Pool string
-	// Offer selects the kinds of devices that the node offers besides whole GPUs.
-	// Shares, MIG and TimeSlices configure them.
-	Offer  Offer
-	Shares ShareOffer
-	MIG    MIGOffer
-	// TimeSlices is the number of slots of a time-sliced GPU; 0 means
-	// [DefaultTimeSlices].
+	// Shares, MIG and TimeSlices configure the kinds of devices that the node offers
+	// besides whole GPUs. TimeSlices is the number of slots of a time-sliced GPU; 0
+	// means [DefaultTimeSlices].
+	Shares     ShareOffer
+	MIG        MIGOffer
 	TimeSlices int
+	// ListAttributes publishes NVLink peers and cliques as lists, for clusters
+	// with the feature gate DRAListTypeAttributes.
+	ListAttributes bool
+}
+
+// Restrictions follow from features that the cluster lacks. The zero value is for a
+// cluster that has them all.
+type Restrictions struct {
 	// Exclusive publishes no shareable devices, for clusters without consumable
 	// capacity. Every GPU and every partition then belongs to one claim at a time,
 	// and there are no time slices.
@@ -36,9 +42,20 @@ type Catalog struct {
 	// and for clusters whose scheduler forgets the counters of shareable devices:
 	// there the scheduler could allocate such a device and the whole GPU together.
 	NoCounters bool
-	// ListAttributes publishes NVLink peers and cliques as lists, for clusters
-	// with the feature gate DRAListTypeAttributes.
-	ListAttributes bool
+}
+
+// Catalog describes the GPUs of one node. It is immutable.
+type Catalog struct {
+	Settings
+	// Offer selects the kinds of devices that the node offers besides whole GPUs.
+	Offer Offer
+	Restrictions
+}
+
+// New returns the catalog of a node with the offer, in a cluster with the
+// restrictions.
+func New(settings Settings, offer Offer, restrictions Restrictions) Catalog {
+	return Catalog{Settings: settings, Offer: offer, Restrictions: restrictions}
 }
 
 // WantsCounters reports whether the offer has devices that consume counters.

@@ -347,9 +347,8 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 		offer := rapid.Custom(func(t *rapid.T) catalog.Offer {
 			return catalog.Offer{Share: rapid.Bool().Draw(t, "share"), MIG: rapid.Bool().Draw(t, "mig"), TimeSlice: rapid.Bool().Draw(t, "timeslice")}
 		})
-		m.catalog = catalog.Catalog{
-			Pool:  "node-1",
-			Offer: offer.Draw(rt, "offer"),
+		m.catalog = catalog.New(catalog.Settings{
+			Pool: "node-1",
 			Shares: catalog.ShareOffer{
 				MPS:               rapid.Bool().Draw(rt, "MPS"),
 				ComputeOvercommit: rapid.SampledFrom([]float64{0, 1, 1.5, 3}).Draw(rt, "overcommit"),
@@ -358,8 +357,7 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 			},
 			MIG:        catalog.MIGOffer{Profiles: catalog.MIGProfiles{All: rapid.Bool().Draw(rt, "all")}, AllowReset: true},
 			TimeSlices: rapid.SampledFrom([]int{0, 1, 5}).Draw(rt, "slots"),
-			Exclusive:  rapid.IntRange(0, 9).Draw(rt, "exclusive") == 0,
-		}
+		}, offer.Draw(rt, "offer"), catalog.Restrictions{Exclusive: rapid.IntRange(0, 9).Draw(rt, "exclusive") == 0})
 		m.node = allocatortest.NewNode(m.catalog.Resources(m.hardware, nil, nil), allocatortest.Features(), shippedClasses...)
 		m.publish()
 		for step := range rapid.IntRange(5, 30).Draw(rt, "steps") {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/notify"
 )
 
@@ -79,10 +80,8 @@ func NewFeatures(version VersionFunc) *Features {
 
 // Support is what the API server and its scheduler support.
 type Support struct {
-	// Shares is set if GPUs can be shared.
-	Shares bool
-	// Counters is set if counters keep the devices of a GPU apart.
-	Counters bool
+	// Restrictions of the published devices that follow from missing features.
+	catalog.Restrictions
 	// OldVersion is the version of an API server whose scheduler is, or may be, too
 	// old for counters; empty otherwise.
 	OldVersion string
@@ -92,7 +91,10 @@ type Support struct {
 func (f *Features) Now() Support {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := Support{Shares: !f.dropped[consumableCapacity], Counters: !f.dropped[partitionableDevices] && !f.tooOld}
+	s := Support{Restrictions: catalog.Restrictions{
+		Exclusive:  f.dropped[consumableCapacity],
+		NoCounters: f.dropped[partitionableDevices] || f.tooOld,
+	}}
 	if f.tooOld {
 		s.OldVersion = f.reported
 	}

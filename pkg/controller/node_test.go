@@ -61,7 +61,7 @@ func newNode(p parts) *node {
 		}),
 		Offer:    cluster.NewOffer(p.Catalog.Offer),
 		Features: cluster.NewFeatures(p.Version),
-		Settings: p.Catalog,
+		Settings: p.Catalog.Settings,
 	}
 	n.Controller = controller.New(controller.Options{Sources: n.Sources, Holders: n.holders, Clock: clock.RealClock{}})
 	return n

@@ -88,7 +88,7 @@ func startIn(t *testing.T, hw *hardware, held catalog.Held, label map[string]str
 				}
 			}
 		},
-		Catalog: catalog.Catalog{Pool: "node-1", Offer: catalog.Offer{Share: true}},
+		Catalog: catalog.New(catalog.Settings{Pool: "node-1"}, catalog.Offer{Share: true}, catalog.Restrictions{}),
 	})
 	_, ctx := ktesting.NewTestContext(t)
 	run(ctx, t, c.node)

@@ -11,21 +11,18 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 )
 
-// Sources know what the node's devices follow from.
+// Sources provide the inputs from which the node's devices are derived.
 type Sources struct {
 	Inventory *inventory.Inventory
 	Offer     *cluster.Offer
 	Features  *cluster.Features
-	// Settings are the parts of the catalog that do not change while the agent runs.
-	Settings catalog.Catalog
+	Settings  catalog.Settings
 }
 
-// catalog returns the catalog that the sources make now.
+// catalog returns the catalog that follows from the present state of the sources.
 func (s Sources) catalog() catalog.Catalog {
-	c, support := s.Settings, s.Features.Now()
-	c.Offer, _ = s.Offer.Now()
-	c.Exclusive, c.NoCounters = !support.Shares, !support.Counters
-	return c
+	offer, _ := s.Offer.Now()
+	return catalog.New(s.Settings, offer, s.Features.Now().Restrictions)
 }
 
 // Attributes returns the attributes with which a device is published; nil if the
