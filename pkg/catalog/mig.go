@@ -4,6 +4,7 @@ package catalog
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 // MIGOffer configures the MIG devices that a node offers. The zero value offers the
@@ -89,20 +91,16 @@ func (m MIGProfiles) of(g gpu.GPU) []gpu.ProfileInfo {
 	return meant
 }
 
-// whyNot returns the reason why the GPU cannot be partitioned on demand; "" if it
-// can.
-func (o MIGOffer) whyNot(g gpu.GPU) string {
-	switch {
-	case !g.MIG.Capable:
-		return "it has no MIG"
-	case len(g.MIG.Profiles) == 0:
-		return "the driver reports no MIG profiles of it while MIG mode is off; switch it on with nvidia-smi -mig 1"
-	case g.MIGModeNeedsReset() && !g.MIG.Enabled && !o.AllowReset:
-		return "its MIG mode changes with a reset only; switch it on with nvidia-smi -mig 1, or allow resets with --mig-allow-reset"
-	case len(o.Profiles.of(g)) == 0:
-		return "it has none of the profiles that are offered"
+// check returns an error if the GPU cannot be partitioned on demand into profiles of
+// the offer.
+func (o MIGOffer) check(g gpu.GPU) error {
+	if err := use.CheckPartitioning(g, o.AllowReset); err != nil {
+		return err
 	}
-	return ""
+	if len(o.Profiles.of(g)) == 0 {
+		return errors.New("it has none of the profiles that are offered")
+	}
+	return nil
 }
 
 // cut returns the addresses of the GPUs that are offered in parts. gpus must be in
@@ -113,7 +111,7 @@ func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
 		return offered
 	}
 	for _, g := range slices.Backward(gpus) {
-		if c.MIG.Static && len(g.MIG.Partitions) > 0 || !c.MIG.Static && c.MIG.whyNot(g) == "" && (c.MIG.GPUs == 0 || len(offered) < c.MIG.GPUs) {
+		if c.MIG.Static && len(g.MIG.Partitions) > 0 || !c.MIG.Static && c.MIG.check(g) == nil && (c.MIG.GPUs == 0 || len(offered) < c.MIG.GPUs) {
 			offered[g.Address] = true
 		}
 	}

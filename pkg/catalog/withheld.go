@@ -18,12 +18,12 @@ func (c Catalog) Withheld(node gpu.Node) []string {
 	for _, g := range node.GPUs {
 		why := c.computeMode(g)
 		if c.Offer.MIG && !c.MIG.Static {
-			why = append(why, c.MIG.whyNot(g))
+			if err := c.MIG.check(g); err != nil {
+				why = append(why, err.Error())
+			}
 		}
 		for _, reason := range why {
-			if reason != "" {
-				reasons = append(reasons, fmt.Sprintf("GPU at %s: %s", g.Address, reason))
-			}
+			reasons = append(reasons, fmt.Sprintf("GPU at %s: %s", g.Address, reason))
 		}
 	}
 	return reasons

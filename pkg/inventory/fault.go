@@ -3,7 +3,6 @@
 package inventory
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 const (
@@ -146,29 +146,12 @@ func examine(causes []cause, e evidence) (left []cause, over []ended, changed bo
 	}
 	if asks && !slices.ContainsFunc(left, func(c cause) bool { return c.Value == recoveryPrefix+string(e.recovery) }) {
 		left = append(left, cause{
-			Value: recoveryPrefix + string(e.recovery), Message: recoveryMessage(e.recovery),
+			Value: recoveryPrefix + string(e.recovery), Message: use.RecoveryMessage(e.recovery),
 			First: e.at, Last: e.at, Driver: e.driver, Asked: true,
 		})
 		changed = true
 	}
 	return left, over, changed || len(over) > 0
-}
-
-// recoveryMessage says what the driver asks for.
-func recoveryMessage(action gpu.RecoveryAction) string {
-	return fmt.Sprintf("the driver asks for recovery: %s", cmp.Or(recoveryRemedies[action], string(action)))
-}
-
-// recoveryRemedies say what NVML's recovery actions are. Source:
-// https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/error-recovery-and-response-flags.html
-var recoveryRemedies = map[gpu.RecoveryAction]string{
-	gpu.RecoveryGPUReset:      "end the processes on the GPU and reset it",
-	gpu.RecoveryNodeReboot:    "restart the node",
-	gpu.RecoveryDrainP2P:      "end the processes that use peer-to-peer transfers",
-	gpu.RecoveryDrainAndReset: "end the processes on the GPU and its peers, and reset it",
-	gpu.RecoveryIMEXDomain:    "recover the IMEX domain",
-	gpu.RecoveryBusReset:      "reset the PCIe bus of the GPU",
-	gpu.RecoverySystemReboot:  "restart the whole system",
 }
 
 // messages joins the messages of the causes.
@@ -182,10 +165,7 @@ func messages(causes []cause) string {
 
 // remedy says what an administrator does about the causes.
 func remedy(causes []cause) string {
-	if slices.ContainsFunc(causes, cause.recovery) {
-		return "the node's administrator must do so"
-	}
-	return "the node's administrator must reset the GPU or restart the node"
+	return use.FaultRemedy(slices.ContainsFunc(causes, cause.recovery))
 }
 
 // branchOf returns the release branch of a driver version: 570 of 570.86.15; 0 if
@@ -198,21 +178,3 @@ func branchOf(version string) int {
 	}
 	return branch
 }
-
-// fabricCause returns what the state of a GPU's NVSwitch fabric means for new
-// claims: the value of a taint and a message; both empty if it does not matter.
-func fabricCause(state gpu.FabricState) (value, message string) {
-	switch state {
-	case "", gpu.FabricCompleted:
-		return "", ""
-	case gpu.FabricFailed:
-		return "fabric-failed", "the GPU could not join its NVSwitch fabric"
-	case gpu.FabricNotStarted, gpu.FabricInProgress:
-		fallthrough
-	default:
-		return "fabric-not-ready", fmt.Sprintf("the GPU has not joined its NVSwitch fabric (%s)", state)
-	}
-}
-
-// fabricRemedy says what follows from a fabric that is not ready and what to do.
-const fabricRemedy = "CUDA would fail with error 802; the node's administrator must start nvidia-fabricmanager or, on multi-node NVLink, nvidia-imex"

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 // knowledge is all that is known of the node's GPUs. A GPU that has answered
@@ -83,7 +84,7 @@ func (k *knowledge) observe(s scan) (others bool) {
 	}
 	for _, address := range k.addresses() {
 		if !answers[address] {
-			k.setSilent(address, k.whyNot(address))
+			k.setSilent(address, k.silenceOf(address))
 			k.noteLost(address)
 		}
 	}
@@ -192,8 +193,8 @@ func without(g gpu.GPU, held map[string]bool, switched bool) gpu.GPU {
 	return g
 }
 
-// whyNot returns why the GPU at the address does not answer.
-func (k *knowledge) whyNot(address gpu.PCIAddress) error {
+// silenceOf returns why the GPU at the address does not answer.
+func (k *knowledge) silenceOf(address gpu.PCIAddress) error {
 	for _, u := range k.unreadable {
 		if u.Address != nil && *u.Address == address {
 			return u.Err
@@ -279,8 +280,8 @@ func (k *knowledge) wrong(s sighting) (value, message string) {
 		values, all = append(values, c.Value), append(all, c.Message)
 	}
 	if s.err != nil {
-		values, all = append(values, reason(s.err)), append(all, s.err.Error())
-	} else if v, m := fabricCause(s.gpu.FabricState); v != "" {
+		values, all = append(values, use.Silence(s.err)), append(all, s.err.Error())
+	} else if v, m := use.Fabric(s.gpu.FabricState); v != "" {
 		values, all = append(values, v), append(all, m)
 	}
 	if len(values) == 0 {
@@ -293,12 +294,12 @@ func (k *knowledge) wrong(s sighting) (value, message string) {
 func (k *knowledge) withFault(s sighting) gpu.GPU {
 	g := s.gpu
 	causes := k.faults[g.UUID].Causes
-	fabric, message := fabricCause(g.FabricState)
+	fabric, message := use.Fabric(g.FabricState)
 	switch {
 	case len(causes) > 0:
 		g.Fault = fmt.Sprintf("%s: %s", messages(causes), remedy(causes))
 	case fabric != "":
-		g.Fault = fmt.Sprintf("%s: %s", message, fabricRemedy)
+		g.Fault = fmt.Sprintf("%s: %s", message, use.FabricRemedy)
 	}
 	return g
 }
@@ -350,7 +351,7 @@ func (k *knowledge) failed() error {
 // joining reports whether a GPU that answers has not joined its fabric yet.
 func (k *knowledge) joining() bool {
 	return slices.ContainsFunc(k.answer(), func(g gpu.GPU) bool {
-		value, _ := fabricCause(g.FabricState)
+		value, _ := use.Fabric(g.FabricState)
 		return value != ""
 	})
 }
@@ -411,18 +412,4 @@ func (k *knowledge) answer() []gpu.GPU {
 		}
 	}
 	return gpus
-}
-
-// reason returns the value of a taint for an error.
-func reason(err error) string {
-	switch {
-	case errors.Is(err, gpu.ErrTimeout):
-		return "timeout"
-	case errors.Is(err, gpu.ErrNotReady):
-		return "driver-not-ready"
-	case errors.Is(err, gpu.ErrPermission):
-		return "permission-denied"
-	default:
-		return "lost"
-	}
 }

@@ -118,9 +118,10 @@ func publishMutants() []mutant {
 			run:    parts,
 		},
 		{
-			file:   "pkg/catalog/mig.go",
-			old:    `case g.MIGModeNeedsReset() && !g.MIG.Enabled && !o.AllowReset:`,
-			new:    `case g.MIGModeNeedsReset() && !g.MIG.Enabled && o.AllowReset:`,
+			file:   "pkg/gpu/use/partitioning.go",
+			tests:  "pkg/catalog",
+			old:    `case g.MIGModeNeedsReset() && !g.MIG.Enabled && !allowReset:`,
+			new:    `case g.MIGModeNeedsReset() && !g.MIG.Enabled && allowReset:`,
 			notice: "MIG devices of an A100 are offered without permission to reset it, and their claims fail",
 			run:    parts,
 		},
