@@ -65,17 +65,16 @@ func TestCheckFindsWhatDoesNotAdmitAUse(t *testing.T) {
 	for name, c := range map[string]struct {
 		change    func(*use.Facts)
 		sharing   use.Sharing
-		whole     []string // of a GPU
-		slots     []string // of its time slices
+		whole     []string // of a GPU, and of its time slices
 		partition []string
 	}{
 		"a fault": {
 			change: func(f *use.Facts) { f.GPU.Fault, f.Unhealthy = "XID 79; reset it", "xid-79" }, sharing: use.Alone,
-			whole: []string{"unhealthy=xid-79"}, slots: []string{"unhealthy=xid-79"}, partition: []string{"unhealthy=xid-79"},
+			whole: []string{"unhealthy=xid-79"}, partition: []string{"unhealthy=xid-79"},
 		},
 		"a prohibited GPU": {
 			change: func(f *use.Facts) { f.GPU.ComputeMode = gpu.ComputeModeProhibited }, sharing: use.ByMPS,
-			whole: []string{prohibited}, slots: []string{prohibited}, partition: []string{prohibited},
+			whole: []string{prohibited}, partition: []string{prohibited},
 		},
 		"an exclusive GPU for one claim": {
 			change: func(f *use.Facts) { f.GPU.ComputeMode = gpu.ComputeModeExclusiveProcess }, sharing: use.Alone,
@@ -85,27 +84,27 @@ func TestCheckFindsWhatDoesNotAdmitAUse(t *testing.T) {
 		},
 		"an exclusive GPU for plain shares": {
 			change: func(f *use.Facts) { f.GPU.ComputeMode = gpu.ComputeModeExclusiveProcess }, sharing: use.Plain,
-			whole: []string{exclusive}, slots: []string{exclusive}, partition: []string{exclusive},
+			whole: []string{exclusive}, partition: []string{exclusive},
 		},
 		"an exclusive GPU for time slices": {
 			change: func(f *use.Facts) { f.GPU.ComputeMode = gpu.ComputeModeExclusiveProcess }, sharing: use.TimeSlices,
-			whole: []string{exclusive}, slots: []string{exclusive}, partition: []string{exclusive},
+			whole: []string{exclusive}, partition: []string{exclusive},
 		},
 		"a GPU in MIG mode": {
 			change: func(f *use.Facts) { f.GPU.MIG.Enabled = true }, sharing: use.Alone,
-			whole: []string{"mig-mode=enabled"}, slots: []string{"mig-mode=enabled"},
+			whole: []string{"mig-mode=enabled"},
 		},
 		"a node without MPS": {
 			change: func(f *use.Facts) { f.MPS = false }, sharing: use.ByMPS,
-			whole: []string{"MPS"}, slots: []string{"MPS"}, partition: []string{"MPS"},
+			whole: []string{"MPS"}, partition: []string{"MPS"},
 		},
 		"a GPU on which MPS has no limits": {
 			change: func(f *use.Facts) { f.GPU.ComputeCapability.Major = 6 }, sharing: use.ByMPS,
-			whole: []string{"MPS"}, slots: []string{"MPS"}, partition: []string{"MPS"},
+			whole: []string{"MPS"}, partition: []string{"MPS"},
 		},
 		"a GPU that a device plugin has allocated": {
 			change: func(f *use.Facts) { f.GPU.ExternalPod = "team/pod" }, sharing: use.Alone,
-			whole: []string{"in-use=device-plugin"}, slots: []string{"in-use=device-plugin"}, partition: []string{"in-use=device-plugin"},
+			whole: []string{"in-use=device-plugin"}, partition: []string{"in-use=device-plugin"},
 		},
 		"everything at once": {
 			change: func(f *use.Facts) {
@@ -113,20 +112,18 @@ func TestCheckFindsWhatDoesNotAdmitAUse(t *testing.T) {
 				f.GPU.MIG.Enabled, f.GPU.ComputeMode = true, gpu.ComputeModeExclusiveProcess
 			}, sharing: use.TimeSlices,
 			whole:     []string{"unhealthy=lost", "mig-mode=enabled", exclusive, "in-use=device-plugin"},
-			slots:     []string{"unhealthy=lost", "mig-mode=enabled", exclusive, "in-use=device-plugin"},
 			partition: []string{"unhealthy=lost", exclusive, "in-use=device-plugin"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := use.Facts{GPU: healthy(), MPS: true}
 			c.change(&f)
-			want := map[kind.Kind][]string{kind.GPU: c.whole, kind.TimeSlice: c.slots, kind.MIG: c.partition, kind.Monitor: nil}
-			got := map[kind.Kind][]string{}
+			want := map[kind.Scope][]string{kind.ScopeGPU: c.whole, kind.ScopePartition: c.partition, kind.ScopeNode: nil}
 			for _, k := range kind.All() {
-				got[k] = checked(f, use.Use{Device: device(k), Sharing: c.sharing})
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("problems (-want +got):\n%s", diff)
+				got := checked(f, use.Use{Device: device(k), Sharing: c.sharing})
+				if diff := cmp.Diff(want[k.Scope()], got); diff != "" {
+					t.Errorf("problems of a device of kind %s (-want +got):\n%s", k, diff)
+				}
 			}
 		})
 	}
