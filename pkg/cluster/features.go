@@ -144,7 +144,7 @@ func (f *Features) HandleError(ctx context.Context, err error, msg string) {
 	var dropped *resourceslice.DroppedFieldsError
 	if !errors.As(err, &dropped) {
 		if f.isNewError(err) {
-			logger.Error(err, "Publishing the node's devices failed and is tried again", "step", msg)
+			logger.Error(err, "Cannot publish the devices of the node, will retry", "step", msg)
 		}
 		return
 	}
@@ -155,13 +155,13 @@ func (f *Features) HandleError(ctx context.Context, err error, msg string) {
 		}
 		switch gate {
 		case consumableCapacity:
-			logger.Info("WARNING: this cluster has no consumable capacity, so GPUs are published whole and cannot be shared; enable the feature gate DRAConsumableCapacity to share them")
+			logger.Info("GPUs are not shared: the cluster lacks consumable capacity", "remedy", "enable the feature gate "+consumableCapacity)
 		case partitionableDevices:
-			logger.Info("WARNING: this cluster has no partitionable devices, so GPUs are offered neither in MIG devices nor in time slices; enable the feature gate DRAPartitionableDevices to offer them")
+			logger.Info("No MIG, no time slices: cluster lacks partitionable devices", "remedy", "enable the feature gate "+partitionableDevices)
 		case deviceTaints:
-			logger.Info("WARNING: this cluster has no device taints, so new pods may be given GPUs that have failed; enable the feature gate DRADeviceTaints")
+			logger.Info("New pods may get failed GPUs: cluster lacks device taints", "remedy", "enable the feature gate "+deviceTaints)
 		default:
-			logger.Info("WARNING: this cluster drops fields of the published devices", "featureGate", gate, "err", err)
+			logger.Info("The cluster drops fields of the published devices", "featureGate", gate, "err", err)
 		}
 	}
 	if slices.Contains(gates, consumableCapacity) || slices.Contains(gates, partitionableDevices) {

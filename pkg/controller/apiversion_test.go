@@ -126,7 +126,7 @@ func TestWhatTakesCountersIsOfferedFromKubernetes1362On(t *testing.T) {
 				if tc.server.asked != 1 {
 					t.Errorf("asked %d times, want once per start", tc.server.asked)
 				}
-				if got := log(); strings.Count(got, "WARNING") != warnings || warnings > 0 && !strings.Contains(got, "1.36.2") {
+				if got := log(); strings.Count(got, "API server is too old") != warnings || warnings > 0 && !strings.Contains(got, "1.36.2") {
 					t.Errorf("want %d warnings that name 1.36.2, got:\n%s", warnings, got)
 				}
 			})
@@ -139,7 +139,7 @@ func TestAnOldSchedulerIsNotLoggedForOffersWithoutCounters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, log := startOn(t, &apiServer{version: "v1.36.1"}, catalog.Offer{Share: true, Monitor: true})
 		c.wantNames("gpu-01-00, node-gpus")
-		if strings.Contains(log(), "WARNING") {
+		if strings.Contains(log(), "API server is too old") {
 			t.Errorf("warned of nothing:\n%s", log())
 		}
 	})

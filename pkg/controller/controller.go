@@ -217,8 +217,8 @@ func (c *Controller) warnTooOld(ctx context.Context, describe catalog.Catalog) {
 		return
 	}
 	c.warned = true
-	klog.FromContext(ctx).Info("WARNING: GPUs are offered neither in MIG devices made on demand nor in time slices: a scheduler as old as this cluster's API server would promise a GPU as a whole and in these at once; upgrade both, and restart this agent",
-		"apiServer", old, "needed", cluster.CountersHold)
+	klog.FromContext(ctx).Info("No MIG on demand, no time slices: the API server is too old", "apiServer", old, "needed", cluster.CountersHold,
+		"why", "a scheduler as old as it would promise a GPU as a whole and in these forms at once", "remedy", "upgrade both, and restart this agent")
 }
 
 // logWithheld logs what the node offers but some GPUs do not allow, if that has

@@ -634,7 +634,7 @@ func TestWithoutConsumableCapacityEveryGPUBecomesExclusive(t *testing.T) {
 			t.Errorf("published %d times, want once more", r.times())
 		}
 		log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
-		if strings.Count(log, "WARNING") != 1 || !strings.Contains(log, "DRAConsumableCapacity") {
+		if strings.Count(log, "GPUs are not shared") != 1 || !strings.Contains(log, "DRAConsumableCapacity") {
 			t.Errorf("want one warning that names the feature gate, got:\n%s", log)
 		}
 	})

@@ -119,7 +119,7 @@ func (i *Inventory) readExternal(ctx context.Context) bool {
 	i.external.answered = i.external.begun
 	if err != nil {
 		if fmt.Sprint(err) != fmt.Sprint(i.external.err) {
-			logger.Info("WARNING: cannot read the GPUs of device plugins, using the last result", "err", err)
+			logger.Info("Cannot read GPUs of device plugins, using the last result", "err", err)
 		}
 		i.external.err = err
 		return false

@@ -55,7 +55,7 @@ func (h *Holders) switched(ctx context.Context) map[gpu.PCIAddress]bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot read the MIG modes that claims have switched on, will retry")
+		klog.FromContext(ctx).Error(err, "Cannot read the MIG modes that claims use, will retry")
 		return h.lastSwitched
 	}
 	h.lastSwitched = switched
