@@ -5,6 +5,7 @@ package nvmlsim
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -105,8 +106,9 @@ func (t tree) sysNUMA() error {
 	return nil
 }
 
-// sysCPUs creates the CPUs of one NUMA node. Their files are the same, so they share a
-// directory.
+// sysCPUs creates the CPUs of one NUMA node. Their files are the same, so they are
+// links to one directory. The links share an inode: a node has hundreds of CPUs, and
+// inodes of their own would take most of the time of making it.
 func (t tree) sysCPUs(node, socket int, cpus []int) error {
 	const dir = "sys/devices/system/cpu"
 	shared := fmt.Sprintf("of-node%d", node)
@@ -116,8 +118,15 @@ func (t tree) sysCPUs(node, socket int, cpus []int) error {
 	if err := t.link(filepath.Join(dir, shared, fmt.Sprintf("node%d", node)), fmt.Sprintf("../../node/node%d", node)); err != nil {
 		return err
 	}
-	for _, cpu := range cpus {
-		if err := t.link(filepath.Join(dir, fmt.Sprintf("cpu%d", cpu)), shared); err != nil {
+	for i, cpu := range cpus {
+		link := fmt.Sprintf("%s/cpu%d", dir, cpu)
+		var err error
+		if i == 0 {
+			err = t.link(link, shared)
+		} else {
+			err = os.Link(t.path(fmt.Sprintf("%s/cpu%d", dir, cpus[0])), t.path(link))
+		}
+		if err != nil {
 			return err
 		}
 	}
