@@ -83,7 +83,7 @@ func all(more ...string) []string {
 	return append(more, "gpu.nvidia.com/agent/lock", "gpu.nvidia.com/agent/nvidia-cdi-hook")
 }
 
-func TestTheLastAgentTakesItsHomeAlong(t *testing.T) {
+func TestTheLastAgentRemovesItsHome(t *testing.T) {
 	plugins := t.TempDir()
 	driver := filepath.Join(plugins, "gpu.nvidia.com")
 	before := enter(t, driver)
@@ -196,7 +196,7 @@ func TestEverythingStaysIfTheHeldDevicesAreUnknown(t *testing.T) {
 	wantLeft(t, driver, "agent/lock", "agent/claims/quarantine/", "agent/faults/quarantine/", "agent/mig-modes/quarantine/", "agent/time-slices/quarantine/")
 }
 
-func TestOfOthersNothingIsTouched(t *testing.T) {
+func TestFilesOfOthersAreKept(t *testing.T) {
 	for name, tc := range map[string]struct {
 		theirs, left []string
 	}{
@@ -314,7 +314,7 @@ func TestAHomeThatCannotBeRemovedIsAnErrorThatNamesIt(t *testing.T) {
 
 // Agents start while others leave. Each agent writes a record and installs the hook.
 // Both must exist until that agent leaves, and nothing may be left after the last one.
-func TestAnAgentNeverLosesItsHomeToOneThatLeaves(t *testing.T) {
+func TestALeavingAgentKeepsTheHomeOfAnotherAgent(t *testing.T) {
 	const agents, rounds = 6, 100
 	plugins := t.TempDir()
 	driver := filepath.Join(plugins, "gpu.nvidia.com")

@@ -73,7 +73,7 @@ func TestInstallHook(t *testing.T) {
 }
 
 // A container that starts during an update runs the old hook or the new one.
-func TestAnOpenHookStaysWhatItIsDuringAnUpdate(t *testing.T) {
+func TestAnOpenHookIsUnchangedDuringAnUpdate(t *testing.T) {
 	driver := t.TempDir()
 	h := enter(t, driver)
 	file := filepath.Join(driver, "agent/nvidia-cdi-hook")

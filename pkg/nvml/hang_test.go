@@ -71,7 +71,7 @@ func TestAGPUThatHangsFromTheStart(t *testing.T) {
 
 // The driver starts a GPU without persistence mode in up to 20 seconds. That this
 // is over must not take another 20.
-func TestTheAnswerOfASlowGPUIsNotAskedForAgain(t *testing.T) {
+func TestLateAnswerOfASlowGPUIsUsed(t *testing.T) {
 	t.Parallel()
 	sim := simulate(t, "dgx1-v100")
 	hang(t, sim, "DeviceGetMemoryInfo", 3)
@@ -208,7 +208,7 @@ func TestCheck(t *testing.T) {
 
 // Each method with a context returns when that ends, even if the driver hangs. Add
 // new methods to this table.
-func TestNoMethodOutlastsItsContext(t *testing.T) {
+func TestEveryMethodReturnsWhenItsContextEnds(t *testing.T) {
 	address, profile := gpu.PCIAddress{Bus: 0x07}, gpu.Profile{Slices: 1, MemoryGB: 5}
 	calls := map[string]func(context.Context, *nvml.Library) error{
 		"CancelPendingMIGMode": func(ctx context.Context, l *nvml.Library) error { return l.CancelPendingMIGMode(ctx, address) },

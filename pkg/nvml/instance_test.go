@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-func TestOnlyThePartitionAtThePlaceIsDestroyed(t *testing.T) {
+func TestOnlyThePartitionAtThePlacementIsDestroyed(t *testing.T) {
 	l, a := first(t, simulate(t, "dgx-h100"))
 	must(t, l.SetMIGMode(t.Context(), a, true))
 	for start := range 3 {

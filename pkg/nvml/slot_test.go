@@ -104,7 +104,7 @@ func TestAGPUThatIsAlwaysSlowStaysReadable(t *testing.T) {
 	})
 }
 
-func TestAGPUThatIsBusyIsReadAsItWas(t *testing.T) {
+func TestSnapshotOfABusyGPUReturnsTheLastReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var notified atomic.Int32
 		s, g := newSlot(func() { notified.Add(1) }), newSlowGPU(0)
@@ -155,7 +155,7 @@ func TestAGPUThatHangsInAnOperationIsReadWhenItGoesOn(t *testing.T) {
 	})
 }
 
-func TestAnAnswerFromBeforeARestartOfTheLibraryIsForgotten(t *testing.T) {
+func TestAnAnswerFromBeforeALibraryRestartIsDiscarded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, g := newSlot(func() {}), newSlowGPU(3*time.Second)
 		s.readGPU(t.Context(), "read", g.read)

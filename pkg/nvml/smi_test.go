@@ -59,7 +59,7 @@ func TestATimeSliceIsFoundInWhateverTableThereIs(t *testing.T) {
 	}
 }
 
-func TestNvidiaSMIIsRunAsTheDriverRootSays(t *testing.T) {
+func TestNvidiaSMIRunsWithTheLibrariesOfTheDriverRoot(t *testing.T) {
 	record := filepath.Join(t.TempDir(), "record")
 	root := smiScript(t, `echo "$@ in ${LD_LIBRARY_PATH##*:}" >> `+record)
 	smi := nvml.NewSMI(root)

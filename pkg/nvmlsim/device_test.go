@@ -59,7 +59,7 @@ func TestIdentityOfAGPU(t *testing.T) {
 	}
 }
 
-func TestEveryWayToAHandleLeadsToTheSameGPU(t *testing.T) {
+func TestHandlesByIndexUUIDAndAddressNameTheSameGPU(t *testing.T) {
 	_, lib := newTestSim(t, "dgx-h100")
 	byIndex := gpuHandle(t, lib, 3)
 	byUUID := must[nvml.Device](t, "UUID")(lib.DeviceGetHandleByUUID(must[string](t, "UUID")(byIndex.GetUUID())))

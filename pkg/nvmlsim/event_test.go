@@ -105,7 +105,7 @@ func TestShutdownEndsAWait(t *testing.T) {
 	succeed(t, lib.Init())
 }
 
-func TestFreedEventSetWaitsNoMore(t *testing.T) {
+func TestWaitEndsWhenTheEventSetIsFreed(t *testing.T) {
 	_, lib := newTestSim(t, "t4")
 	set := registered(t, lib, 0)
 	if ret := set.Free(); ret != nvml.SUCCESS {

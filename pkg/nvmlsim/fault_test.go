@@ -16,7 +16,7 @@ import (
 // farAway is a deadline that no test reaches.
 func farAway() time.Time { return time.Now().Add(10 * time.Minute) }
 
-func TestCallFaultStrikesAsOftenAsToldAndOnlyItsGPU(t *testing.T) {
+func TestCallFaultAffectsItsGPUAndEndsAfterItsCount(t *testing.T) {
 	s, lib := newTestSim(t, "t4")
 	other, otherLib := another(t, s)
 	if err := other.FailCalls(CallFault{Method: "nvmlDeviceGetUUID", GPU: new(2), Count: 2, Return: nvml.ERROR_TIMEOUT}); err != nil {
@@ -91,7 +91,7 @@ func TestHangEndsByItself(t *testing.T) {
 	}
 }
 
-func TestClearHealsEverything(t *testing.T) {
+func TestClearFaultsRemovesAllFaults(t *testing.T) {
 	s, lib := newTestSim(t, "dgx-h100")
 	d := gpuHandle(t, lib, 1)
 	for _, err := range []error{s.LoseGPU(0), s.LinkDown(1, 2), s.FailECC(1), s.UnloadDriver()} {

@@ -211,7 +211,7 @@ func TestUnknownModelNamesTheKnownOnes(t *testing.T) {
 	}
 }
 
-func TestModelOfOnesOwnWithSixteenGPUs(t *testing.T) {
+func TestCustomModelWithSixteenGPUs(t *testing.T) {
 	m, err := LoadModel("l40s")
 	if err != nil {
 		t.Fatal(err)

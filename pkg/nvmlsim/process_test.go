@@ -70,7 +70,7 @@ func TestAFollowedProcessLeavesTheGPUWhenItEnds(t *testing.T) {
 	}
 }
 
-func TestAProcessThatIsFollowedNoMoreStays(t *testing.T) {
+func TestAProcessStaysWhenFollowingItEnds(t *testing.T) {
 	s, lib := newTestSim(t, "t4")
 	pid, _ := running(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -106,7 +106,7 @@ func TestNvidiaSMIInAContainerShowsTheGPUsOfTheContainer(t *testing.T) {
 	}
 }
 
-func TestNvidiaSMINamesTheWayBetweenGPUs(t *testing.T) {
+func TestNvidiaSMINamesTheLinkTypeBetweenGPUs(t *testing.T) {
 	for model, want := range map[string]string{
 		"dgx-h100":   "GPU0\t X \tNV18\t",
 		"dgx1-v100":  "GPU0\t X \tNV1\t",

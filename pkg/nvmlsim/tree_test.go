@@ -210,7 +210,7 @@ func TestContainerToolkitFindsTheDriver(t *testing.T) {
 	}
 }
 
-func TestNoLinkInTheTreeLeadsNowhere(t *testing.T) {
+func TestNoLinkInTheTreeIsBroken(t *testing.T) {
 	for _, model := range ModelNames() {
 		s, _ := newTestSim(t, model)
 		err := filepath.WalkDir(s.Root(), func(path string, entry fs.DirEntry, err error) error {

@@ -103,7 +103,7 @@ func TestTaskFindsThePodInTheCgroup(t *testing.T) {
 
 // A container can give its processes any name, and cannot leave its PID
 // namespace.
-func TestAContainerCannotPassForMPS(t *testing.T) {
+func TestAContainerIsNotMistakenForMPS(t *testing.T) {
 	root := t.TempDir()
 	process(t, root, 1, map[string]string{"stat": stat("nvidia-cuda-mps", 1), "status": "Name:\tnvidia-cuda-mps\nNSpid:\t1\n", "cgroup": "0::/gpu-mps\n"})
 	process(t, root, 2, map[string]string{"stat": stat("nvidia-cuda-mps", 1), "status": "Name:\tnvidia-cuda-mps\nNSpid:\t2\t1\n", "cgroup": "0::/gpu-mps\n"})

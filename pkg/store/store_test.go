@@ -254,7 +254,7 @@ func (d cutDisk) SyncDir(path string) error {
 
 // A record that outlives the boot must not come back after it was deleted, or be
 // gone after it was written, because the power was cut.
-func TestAPowerCutTakesNoNameOfARecord(t *testing.T) {
+func TestRecordsSurviveAPowerCut(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "store")
 	disk := cutDisk{Disk{}, map[string][]string{}}
 	s, err := Open(dir, disk)
@@ -286,7 +286,7 @@ func TestAPowerCutTakesNoNameOfARecord(t *testing.T) {
 	}
 }
 
-func TestAFullDiskCostsTheNewRecordOnly(t *testing.T) {
+func TestAFullDiskKeepsTheOldRecord(t *testing.T) {
 	for name, fsys := range fileSystems() {
 		t.Run(name, func(t *testing.T) { aFullDisk(t, fsys) })
 	}

@@ -24,7 +24,7 @@ func TestEveryFenceNamesItsLanguage(t *testing.T) {
 }
 
 // A command that no test runs is listed here and has its reason in the document.
-func TestTheCommandsThatNoTestRunsAreThese(t *testing.T) {
+func TestListOfCommandsThatNoTestRuns(t *testing.T) {
 	want := []string{
 		"README.md: make demo    # as root on Linux: a real one-node Kubernetes with a simulated DGX H100, six pods on it, and a table of who got what",
 		"deployments/container/README.md: docker load --input .build/images/gpu-kubelet-plugin.tar    # or podman, or nerdctl",

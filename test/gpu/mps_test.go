@@ -234,7 +234,7 @@ func TestMPSOnASimulatedMIGDevice(t *testing.T) {
 	checkMPSOn(t, m, targets[i])
 }
 
-func TestWithoutAControlDaemonNothingIsSaidOfMPS(t *testing.T) {
+func TestMPSHasNoTargetsWithoutAControlDaemon(t *testing.T) {
 	m := simulate(t, load(t, "t4"))
 	m.driverRoot = gpu.DriverRoot(t.TempDir())
 	if targets, why := m.mpsTargets(t); len(targets) > 0 || !strings.Contains(why, "find nvidia-cuda-mps-control") {

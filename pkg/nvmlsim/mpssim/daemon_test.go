@@ -255,7 +255,7 @@ func TestAServerInAnExclusiveComputeModeHasSeveralClients(t *testing.T) {
 	}
 }
 
-func TestAKilledServerTakesItsClientsAlong(t *testing.T) {
+func TestClientsEndWhenTheirServerIsKilled(t *testing.T) {
 	w := newWorld(t, "t4", "0").start()
 	c, granted := w.join(me(), "", "")
 	if err := syscall.Kill(granted.Server, syscall.SIGKILL); err != nil {
@@ -388,7 +388,7 @@ func TestARecordGoesOnOverARestart(t *testing.T) {
 	}
 }
 
-func TestWhatKeepsADaemonFromComingUp(t *testing.T) {
+func TestDaemonStartFailures(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare func(*world)
 		want    error
@@ -426,7 +426,7 @@ func TestWhatKeepsADaemonFromComingUp(t *testing.T) {
 	})
 }
 
-func TestADeviceThatIsNotThereIsTheServersProblem(t *testing.T) {
+func TestTheServerReportsAMissingDevice(t *testing.T) {
 	w := newWorld(t, "t4", "MIG-nobody").start()
 	if got := w.connect(me(), "", "").read(); errorOf(got) != errConnectionFailed || !strings.Contains(got.Error.Message, "MIG-nobody") {
 		t.Errorf("got %+v", got)

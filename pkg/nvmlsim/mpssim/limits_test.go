@@ -38,7 +38,7 @@ func TestAClientOnlyTightensItsServer(t *testing.T) {
 	}
 }
 
-func TestNonsenseInAClientsEnvironmentIsRefused(t *testing.T) {
+func TestInvalidClientEnvironmentIsRefused(t *testing.T) {
 	w := newWorld(t, "t4").start()
 	for _, tc := range []struct{ percentage, memory string }{
 		{"0", ""}, {"101", ""}, {"-5", ""}, {"NaN", ""}, {"many", ""},
@@ -89,7 +89,7 @@ func TestDefaultsAreForTheNextServerAndSettingsForTheNextClient(t *testing.T) {
 	}
 }
 
-func TestOfTwoNamesOfADeviceTheLastSetCounts(t *testing.T) {
+func TestTheLastLimitSetForADeviceApplies(t *testing.T) {
 	w := newWorld(t, "t4", "0").start()
 	devices, err := w.sim.ComputeDevices()
 	if err != nil {

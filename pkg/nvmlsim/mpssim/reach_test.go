@@ -61,7 +61,7 @@ func TestAServerNeedsAPipeDirectoryThatItsUserCanReach(t *testing.T) {
 	}
 }
 
-func TestAPipeDirectoryIsReachedByWhereItsLinksLead(t *testing.T) {
+func TestLinksToAPipeDirectoryAreResolved(t *testing.T) {
 	other := os.Getuid() + 1
 	open, private := shortDir(t), shortDir(t)
 	if err := os.Chmod(private, 0o700); err != nil {

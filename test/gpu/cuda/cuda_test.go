@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-func TestLookTakesMemoryUntilItIsRefused(t *testing.T) {
+func TestMemoryIsAllocatedUntilCUDARefuses(t *testing.T) {
 	var got Report
 	out, err := client(t, driver(t))
 	if err != nil {
@@ -46,7 +46,7 @@ func TestLookTakesMemoryUntilItIsRefused(t *testing.T) {
 	}
 }
 
-func TestLookNamesTheCallThatFails(t *testing.T) {
+func TestErrorNamesTheFailedCall(t *testing.T) {
 	for _, call := range []string{"cuInit", "cuCtxCreate_v2"} {
 		out, err := client(t, driver(t), "FAIL="+call)
 		if want := call + ": CUDA error 100\n"; err == nil || string(out) != want {
@@ -55,7 +55,7 @@ func TestLookNamesTheCallThatFails(t *testing.T) {
 	}
 }
 
-func TestLookSaysWhenThereIsNoDriver(t *testing.T) {
+func TestMissingDriverIsReported(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "libcuda.so.1")
 	if err := os.WriteFile(empty, nil, 0o644); err != nil {
 		t.Fatal(err)

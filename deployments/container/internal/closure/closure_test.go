@@ -81,7 +81,7 @@ func TestLibrariesAreFoundAllTheWayDown(t *testing.T) {
 	}
 }
 
-func TestAMissingLibraryIsNamedWithWhereItWasLookedFor(t *testing.T) {
+func TestErrorOfAMissingLibraryNamesTheSearchedPaths(t *testing.T) {
 	p := read(t, compile(t, "int main(void) { return 0; }", t.TempDir()+"/program"))
 	_, err := p.Libraries([]string{"/nowhere"})
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "libc.so.6") || !strings.Contains(err.Error(), "/nowhere") {

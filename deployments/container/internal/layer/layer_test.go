@@ -63,7 +63,7 @@ func TestALayerIsItsFilesInOrderAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeALayerIsRefused(t *testing.T) {
+func TestInvalidLayersAreRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		files Files
 		want  string

@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-func TestDeviceNodesAreLookedForBelowTheDeviceRoot(t *testing.T) {
+func TestDeviceNodesAreFoundBelowTheDeviceRoot(t *testing.T) {
 	m := simulate(t, load(t, "t4"))
 	if err := m.missingNodes(); err != nil {
 		t.Errorf("all nodes are there: %v", err)
