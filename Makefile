@@ -89,7 +89,8 @@ unit: need-cc need-busybox ## Unit, golden and property tests with the race dete
 	$(say) "property tests with all random checks"
 	CGO_ENABLED=1 go test $(CHECK_TESTS)
 	$(say) "unit tests with the race detector"
-	CGO_ENABLED=1 go test -race $$(go list ./... | grep -vxFf <(go list $(TREE_TESTS) $(CLUSTER_TESTS)))
+	@# Many tests wait for deadlines, so more of them run at a time than there are cores.
+	CGO_ENABLED=1 go test -race -p 4 -parallel 8 $$(go list ./... | grep -vxFf <(go list $(TREE_TESTS) $(CLUSTER_TESTS)))
 	CGO_ENABLED=1 go -C deployments/container test -race ./...
 	@# The cache of test results does not see the files of the other module.
 	go -C tools test -count=1 ./...
