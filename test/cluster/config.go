@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"text/template"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeproxyconfig "k8s.io/kube-proxy/config/v1alpha1"
@@ -106,6 +107,10 @@ func kubeletConfiguration(l Layout, n network, featureGates map[string]bool) *ku
 			X509:      kubeletconfig.KubeletX509Authentication{ClientCAFile: l.pki("ca.crt")},
 		},
 		Authorization: kubeletconfig.KubeletAuthorization{Mode: kubeletconfig.KubeletAuthorizationModeWebhook},
+
+		// After this time, half as long again at most, a pod is tried again whose claim
+		// could not be prepared. The default is a minute.
+		SyncFrequency: metav1.Duration{Duration: 10 * time.Second},
 
 		CgroupDriver: "cgroupfs",
 		CgroupRoot:   l.Cgroup(),

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,9 +31,7 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 	for name, device := range devices {
 		uuids[*device.Attributes["uuid"].StringValue] = name
 	}
-	// The kubelets of all clusters serve device plugins at one path of the machine, and
-	// the one that started last has it.
-	must(t, cluster.RestartKubelet(t.Context()))
+	ownDevicePlugins(t)
 	plugin := startDevicePlugin(t, slices.Sorted(maps.Keys(uuids)))
 	inUse := func(what string, want ...string) {
 		t.Helper()
@@ -102,6 +101,19 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 	ready(t, ns, "waits")
 }
 
+// ownDevicePlugins has the cluster's kubelet serve device plugins. All kubelets of a
+// machine do so at one path, which the last one to start has: it empties the folder and
+// then makes its socket.
+func ownDevicePlugins(t *testing.T) {
+	t.Helper()
+	must(t, os.RemoveAll(deviceplugin.KubeletSocket))
+	must(t, cluster.RestartKubelet(t.Context()))
+	must(t, harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
+		_, err := os.Stat(deviceplugin.KubeletSocket)
+		return err == nil, "the kubelet serves no device plugins", nil
+	}))
+}
+
 // devicePlugin allocates GPUs by their UUIDs in four replicas each, as NVIDIA's
 // device plugin does with time-slicing.
 type devicePlugin struct {
@@ -144,7 +156,7 @@ func startDevicePlugin(t *testing.T, uuids []string) *devicePlugin {
 	must(t, err)
 	_, err = deviceplugin.NewRegistrationClient(connection).Register(t.Context(), &deviceplugin.RegisterRequest{
 		Version: deviceplugin.Version, Endpoint: filepath.Base(socket), ResourceName: "nvidia.com/gpu",
-	}, grpc.WaitForReady(true))
+	})
 	must(t, err)
 	must(t, connection.Close())
 	return p
