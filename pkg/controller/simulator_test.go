@@ -102,7 +102,17 @@ func TestFaultsOfTheSimulatorArePublished(t *testing.T) {
 		}
 		return nil
 	})
-	s.until("gpu-8a-00 (xid-79) exclusive", func() error { return s.sim.LoseGPU(7) })
+	// A GPU that is lost while its node is scanned has no events any more. So it comes
+	// back and is lost again.
+	lost := false
+	s.until("gpu-8a-00 (xid-79) exclusive", func() error {
+		lost = !lost
+		if lost {
+			return s.sim.LoseGPU(7)
+		}
+		s.Inventory.RequestScan()
+		return s.sim.ClearFaults()
+	})
 }
 
 func TestTheSimulatorsDriverAsksForRecoveryAndNoMore(t *testing.T) {
