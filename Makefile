@@ -78,6 +78,8 @@ test: need-root need-cc need-busybox ## Everything that needs no GPU: lint, unit
 # Tests that only read the tree. The race detector makes them ten times slower and
 # cannot find anything in them.
 TREE_TESTS    := $(addprefix ./test/,docs imports language markdown repository vocabulary)
+# Packages without a goroutine, in which the race detector finds nothing either.
+PURE_TESTS    := ./pkg/catalog
 # Property tests that make fewer random checks under the race detector.
 CHECK_TESTS   := ./pkg/claim
 CLUSTER_TESTS := $(addprefix ./test/,admission e2e images rights walkthrough)
@@ -86,11 +88,11 @@ CLUSTER_TESTS := $(addprefix ./test/,admission e2e images rights walkthrough)
 unit: need-cc need-busybox ## Unit, golden and property tests with the race detector; needs no root
 	$(say) "tests of the tree: documents, imports, language and generated files"
 	CGO_ENABLED=1 go test $(TREE_TESTS)
-	$(say) "property tests with all random checks"
-	CGO_ENABLED=1 go test $(CHECK_TESTS)
+	$(say) "packages without a goroutine, and property tests with all random checks"
+	CGO_ENABLED=1 go test $(PURE_TESTS) $(CHECK_TESTS)
 	$(say) "unit tests with the race detector"
 	@# Many tests wait for deadlines, so more of them run at a time than there are cores.
-	CGO_ENABLED=1 go test -race -p 4 -parallel 8 $$(go list ./... | grep -vxFf <(go list $(TREE_TESTS) $(CLUSTER_TESTS)))
+	CGO_ENABLED=1 go test -race -p 4 -parallel 8 $$(go list ./... | grep -vxFf <(go list $(TREE_TESTS) $(PURE_TESTS) $(CLUSTER_TESTS)))
 	CGO_ENABLED=1 go -C deployments/container test -race ./...
 	@# The cache of test results does not see the files of the other module.
 	go -C tools test -count=1 ./...
