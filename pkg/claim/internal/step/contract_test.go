@@ -276,6 +276,26 @@ func TestContainersGetWhatTheStepsOfTheirDeviceAdd(t *testing.T) {
 	}
 }
 
+// A CDI spec without the device nodes of a MIG device would replace one that has them.
+func TestAStepOfOtherSettingsRefusesToInjectIntoItsDevice(t *testing.T) {
+	list := New(Options{})
+	const part, slots = "gpu-1b-00-mig-1g-10gb-0", "gpu-2b-00-ts"
+	r := &journal.Record{Journal: []journal.Entry{
+		{Step: journal.StepCreatePartition, Device: part, State: journal.Done},
+		{Step: setTimeSlice{}.Name(), Device: slots, State: journal.Done},
+	}}
+	var got gpu.Injection
+	if err := list.Inject(t.Context(), r, journal.Device{Name: part}, &got); !errors.Is(err, gpu.ErrNotSupported) {
+		t.Errorf("%s: %v, want %v", part, err, gpu.ErrNotSupported)
+	}
+	if err := list.Inject(t.Context(), r, journal.Device{Name: slots}, &got); err != nil {
+		t.Errorf("%s: %v", slots, err)
+	}
+	if diff := cmp.Diff(gpu.Injection{}, got); diff != "" {
+		t.Errorf("injected (-want +got):\n%s", diff)
+	}
+}
+
 func TestEveryStepIsFoundByItsName(t *testing.T) {
 	n := newNode(t)
 	for _, list := range []List{n.list, New(Options{})} {

@@ -121,4 +121,13 @@ func (s unsupported) Undo(_ context.Context, _ Work, e journal.Entry) error {
 	return notSupported(s.Name())
 }
 
+// Inject refuses a device of which the step was done: its containers would lack a part
+// that they need.
+func (s unsupported) Inject(_ context.Context, r *journal.Record, d journal.Device, _ *gpu.Injection) error {
+	if _, injects := s.Step.(Injector); injects && r.Has(s.Name(), d.Name) {
+		return notSupported(s.Name())
+	}
+	return nil
+}
+
 func (unsupported) Leftovers(context.Context) ([]string, error) { return nil, nil }
