@@ -11,9 +11,6 @@ import (
 // MemoryStep is the unit, in bytes, in which memory is published and taken.
 const MemoryStep = 1 << 20
 
-// wholeCompute is 100 percent.
-const wholeCompute = 100
-
 // Memory returns the capacity "memory" of a GPU: NVML's total, minus the memory
 // that the driver and the firmware reserve, and minus the memory of the MPS server
 // if claims can take shares of the GPU that MPS limits. Shares that add up to this

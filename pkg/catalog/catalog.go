@@ -177,7 +177,7 @@ func (c Catalog) device(node gpu.Node, links neighbourhood, g gpu.GPU, held Held
 	device := resourceapi.Device{
 		Name:       g.Address.DeviceName(),
 		Attributes: kind.GPU.Attributes(facts),
-		Capacity:   c.Shares.capacities(g, shared),
+		Capacity:   kind.GPU.Capacities(c.Shares.amounts(g, shared)),
 	}
 	if shared {
 		device.AllowMultipleAllocations = &shared

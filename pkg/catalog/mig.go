@@ -11,7 +11,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
@@ -189,17 +188,13 @@ func (c Catalog) partAttributes(g gpu.GPU, p part, all bool, held Held) kind.Att
 	return kind.MIG.Attributes(f)
 }
 
-// part returns the published MIG device. Even if claims can take shares of it, its
-// memory has no request policy, which would cost 8 kB for a hundred devices: a claim
-// that requests no amount gets all of it, and a share that is off the step or too
-// small is refused when it is prepared. There is no capacity "compute", because the
-// compute of a share is in proportion to its memory.
+// part returns the published MIG device.
 func (c Catalog) part(g gpu.GPU, p part, held Held) resourceapi.Device {
 	shared := c.sharedPart(g, p, held)
-	memory := c.Shares.PartitionMemory(g, p.profile, shared)
-	d := resourceapi.Device{Name: p.name(g).String(), Attributes: c.partAttributes(g, p, c.MIG.AllAttributes, held)}
-	if !memory.IsZero() {
-		d.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{v1alpha1.CapacityMemory: {Value: memory}}
+	d := resourceapi.Device{
+		Name:       p.name(g).String(),
+		Attributes: c.partAttributes(g, p, c.MIG.AllAttributes, held),
+		Capacity:   kind.MIG.Capacities(kind.Amounts{Memory: c.Shares.PartitionMemory(g, p.profile, shared)}),
 	}
 	if shared {
 		d.AllowMultipleAllocations = &shared

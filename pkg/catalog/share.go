@@ -62,8 +62,8 @@ func (o ShareOffer) Share(all resource.Quantity, consumed map[resourceapi.Qualif
 	}
 	compute := consumed[v1alpha1.CapacityCompute]
 	percent, exact := compute.AsInt64()
-	if !exact || percent < 0 || percent > wholeCompute {
-		return Share{}, fmt.Errorf("%w: %s percent of compute; want a whole number from 0 to %d", gpu.ErrInvalid, compute.String(), wholeCompute)
+	if !exact || percent < 0 || percent > kind.WholeCompute {
+		return Share{}, fmt.Errorf("%w: %s percent of compute; want a whole number from 0 to %d", gpu.ErrInvalid, compute.String(), kind.WholeCompute)
 	}
 	share.Compute = int(percent)
 	return share, nil
@@ -121,36 +121,12 @@ func (o ShareOffer) describe(f *kind.Facts, shared bool) {
 	}
 }
 
-// capacities returns the capacities of a GPU, with the policies that make them
-// consumable if claims can take shares of it. A range has no maximum if the capacity
-// itself is the maximum of a request.
-func (o ShareOffer) capacities(g gpu.GPU, shared bool) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
+// amounts returns the amounts that a GPU offers to claims. shared reports whether claims
+// can take shares of it.
+func (o ShareOffer) amounts(g gpu.GPU, shared bool) kind.Amounts {
 	all := o.Memory(g, shared)
-	if all.IsZero() {
-		return nil
-	}
-	memory := resourceapi.DeviceCapacity{Value: all}
-	compute := resourceapi.DeviceCapacity{Value: number(wholeCompute)}
-	if shared {
-		memory.RequestPolicy = policy(all, o.smallestOf(g, all), *resource.NewQuantity(MemoryStep, resource.BinarySI))
-		compute.RequestPolicy = policy(number(0), number(0), number(1))
-		if promised := int64(math.Round(wholeCompute * o.ComputeOvercommit)); promised > wholeCompute {
-			compute.Value = number(promised)
-			most := number(wholeCompute)
-			compute.RequestPolicy.ValidRange.Max = &most
-		}
-	}
-	return map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
-		v1alpha1.CapacityMemory:  memory,
-		v1alpha1.CapacityCompute: compute,
+	return kind.Amounts{
+		Memory: all, Shared: shared, Smallest: o.smallestOf(g, all), Step: *resource.NewQuantity(MemoryStep, resource.BinarySI),
+		Compute: int64(math.Round(kind.WholeCompute * o.ComputeOvercommit)),
 	}
 }
-
-func policy(standard, minimum, step resource.Quantity) *resourceapi.CapacityRequestPolicy {
-	return &resourceapi.CapacityRequestPolicy{
-		Default:    &standard,
-		ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: &minimum, Step: &step},
-	}
-}
-
-func number(n int64) resource.Quantity { return *resource.NewQuantity(n, resource.DecimalSI) }

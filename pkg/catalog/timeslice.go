@@ -38,14 +38,11 @@ func (c Catalog) offersSlots() bool { return c.Offer.TimeSlice && !c.NoCounters 
 
 // slots returns the device of which claims take slots.
 func (c Catalog) slots(g gpu.GPU) resourceapi.Device {
-	slots := int64(cmp.Or(c.TimeSlices, DefaultTimeSlices))
 	shared := true
 	return resourceapi.Device{
 		Name:                     kind.Slots(g.Address).String(),
 		Attributes:               kind.TimeSlice.Attributes(kind.Facts{GPU: g}),
 		AllowMultipleAllocations: &shared,
-		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
-			v1alpha1.CapacitySlots: {Value: number(slots), RequestPolicy: policy(number(1), number(1), number(1))},
-		},
+		Capacity:                 kind.TimeSlice.Capacities(kind.Amounts{Slots: int64(cmp.Or(c.TimeSlices, DefaultTimeSlices))}),
 	}
 }

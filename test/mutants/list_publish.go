@@ -89,11 +89,11 @@ func publishMutants() []mutant {
 			run:    shares + "|^TestSlicesOfEachModelAndOffer",
 		},
 		{
-			file:   "pkg/catalog/share.go",
+			file:   "pkg/gpu/kind/gpu.go",
 			old:    `compute.RequestPolicy.ValidRange.Max = &most`,
 			new:    `_ = most`,
 			notice: "one claim gets more than 100 percent of the compute of a GPU",
-			run:    shares,
+			run:    "^TestCapacitiesOfEachKind",
 		},
 		{
 			file:   "pkg/gpu/use/use.go",

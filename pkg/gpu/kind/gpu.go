@@ -65,6 +65,24 @@ func (wholeGPU) attributes(f Facts, a Attributes) {
 	a.nvlink(g, f.NVLink)
 }
 
+func (wholeGPU) capacities(a Amounts) Capacities {
+	if a.Memory.IsZero() {
+		return nil
+	}
+	memory := resourceapi.DeviceCapacity{Value: a.Memory}
+	compute := resourceapi.DeviceCapacity{Value: number(WholeCompute)}
+	if a.Shared {
+		memory.RequestPolicy = policy(a.Memory, a.Smallest, a.Step)
+		compute.RequestPolicy = policy(number(0), number(0), number(1))
+		if a.Compute > WholeCompute {
+			compute.Value = number(a.Compute)
+			most := number(WholeCompute)
+			compute.RequestPolicy.ValidRange.Max = &most
+		}
+	}
+	return Capacities{v1alpha1.CapacityMemory: memory, v1alpha1.CapacityCompute: compute}
+}
+
 // nvlink adds the NVLink attributes. Peers and cliques are lists if the cluster
 // accepts list attributes and the device stays within the API's limit on values.
 func (a Attributes) nvlink(g gpu.GPU, n NVLink) {

@@ -27,6 +27,7 @@ type rules interface {
 	configuration() Configuration
 	// attributes adds the attributes of a device of this kind but its type.
 	attributes(Facts, Attributes)
+	capacities(Amounts) Capacities
 }
 
 // Scope is the part of a node that a device represents. It determines which other
@@ -133,3 +134,4 @@ func (unknown) adminOnly() bool                  { return false }
 func (unknown) offer() string                    { return "" }
 func (unknown) configuration() Configuration     { return Configuration{} }
 func (unknown) attributes(Facts, Attributes)     {}
+func (unknown) capacities(Amounts) Capacities    { return nil }

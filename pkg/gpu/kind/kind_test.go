@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -132,6 +133,54 @@ func example(k kind.Kind, start int) kind.Name {
 		n.Profile, n.Start = profiles.Profiles[0].Profile, start
 	}
 	return n
+}
+
+func TestCapacitiesOfEachKind(t *testing.T) {
+	amount := resource.MustParse
+	all := kind.Amounts{Memory: amount("80Gi"), Smallest: amount("1Gi"), Step: amount("1Mi"), Compute: 150, Slots: 4}
+	shared := all
+	shared.Shared = true
+	for _, k := range kind.All() {
+		t.Run(string(k), func(t *testing.T) {
+			var want map[bool]string
+			switch k.Takes() {
+			case kind.TakesNothing:
+				want = map[bool]string{false: "", true: ""}
+			case kind.TakesSlots:
+				want = map[bool]string{false: "slots 4 from 1", true: "slots 4 from 1"}
+			case kind.TakesMemory:
+				want = map[bool]string{false: "compute 100, memory 80Gi", true: "compute 150 from 0 to 100, memory 80Gi from 1Gi"}
+				if k.Scope() == kind.ScopePartition {
+					want = map[bool]string{false: "memory 80Gi", true: "memory 80Gi"}
+				}
+			}
+			for _, amounts := range []kind.Amounts{all, shared} {
+				if got := describe(k.Capacities(amounts)); got != want[amounts.Shared] {
+					t.Errorf("shared %t: %q, want %q", amounts.Shared, got, want[amounts.Shared])
+				}
+			}
+			if got := k.Capacities(kind.Amounts{Slots: 4})[v1alpha1.CapacityMemory]; !got.Value.IsZero() {
+				t.Errorf("memory that is not known is published as %v", got.Value.String())
+			}
+		})
+	}
+}
+
+// describe lists capacities with the ranges of their requests: "memory 80Gi from 1Gi".
+func describe(capacities kind.Capacities) string {
+	var texts []string
+	for name, c := range capacities {
+		text := fmt.Sprintf("%s %s", name, c.Value.String())
+		if c.RequestPolicy != nil {
+			text += " from " + c.RequestPolicy.ValidRange.Min.String()
+			if most := c.RequestPolicy.ValidRange.Max; most != nil {
+				text += " to " + most.String()
+			}
+		}
+		texts = append(texts, text)
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, ", ")
 }
 
 func TestDevicesExcludeEachOther(t *testing.T) {

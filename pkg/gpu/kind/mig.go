@@ -58,3 +58,15 @@ func (migDevice) attributes(f Facts, a Attributes) {
 		a.shares(f)
 	}
 }
+
+// capacities returns the memory without a request policy, even if claims can take shares
+// of it: the policy would cost 8 kB for a hundred devices. So a claim that requests no
+// amount gets all of the memory, and a share that is off the step or too small is refused
+// when it is prepared. There is no capacity "compute", because the compute of a share is
+// in proportion to its memory.
+func (migDevice) capacities(a Amounts) Capacities {
+	if a.Memory.IsZero() {
+		return nil
+	}
+	return Capacities{v1alpha1.CapacityMemory: {Value: a.Memory}}
+}

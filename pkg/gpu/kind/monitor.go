@@ -26,3 +26,5 @@ func (monitor) configuration() Configuration {
 func (monitor) attributes(f Facts, a Attributes) {
 	a.version(v1alpha1.AttributeDriverVersion, f.Node.DriverVersion)
 }
+
+func (monitor) capacities(Amounts) Capacities { return nil }

@@ -41,3 +41,7 @@ func (timeSlice) attributes(f Facts, a Attributes) {
 	a.release(v1alpha1.AttributeCUDAComputeCapability, f.GPU.ComputeCapability)
 	a.locality(f.GPU)
 }
+
+func (timeSlice) capacities(a Amounts) Capacities {
+	return Capacities{v1alpha1.CapacitySlots: {Value: number(a.Slots), RequestPolicy: policy(number(1), number(1), number(1))}}
+}

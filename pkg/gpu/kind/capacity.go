@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kind
+
+import (
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// WholeCompute is the compute of a GPU, in percent of its multiprocessors.
+const WholeCompute = 100
+
+// Capacities are the capacities of one device by their name.
+type Capacities map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
+
+// Amounts are what a device offers to claims. Each kind publishes the amounts that claims
+// can take of it.
+type Amounts struct {
+	// Memory of the device; zero if it is not known.
+	Memory resource.Quantity
+	// Shared reports whether claims can take shares of the memory: Smallest or more,
+	// in multiples of Step.
+	Shared         bool
+	Smallest, Step resource.Quantity
+	// Compute in percent of the multiprocessors. More than [WholeCompute] is promised
+	// to shares, of which one gets at most [WholeCompute].
+	Compute int64
+	// Slots is the number of time slices.
+	Slots int64
+}
+
+// Capacities returns the capacities of a device of the kind; nil if it has none.
+func (k Kind) Capacities(a Amounts) Capacities { return k.rules().capacities(a) }
+
+// policy returns the policy of a capacity that claims consume. A range has no maximum
+// if the capacity itself is the maximum of a request.
+func policy(standard, minimum, step resource.Quantity) *resourceapi.CapacityRequestPolicy {
+	return &resourceapi.CapacityRequestPolicy{
+		Default:    &standard,
+		ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: &minimum, Step: &step},
+	}
+}
+
+func number(n int64) resource.Quantity { return *resource.NewQuantity(n, resource.DecimalSI) }
