@@ -147,6 +147,25 @@ func nodeReady(ctx context.Context, client kubernetes.Interface, name string) er
 	return fmt.Errorf("node %s is not ready: it has not reported yet", name)
 }
 
+// reported returns an error until the kubelet has reported that the node is ready since
+// the time. What the node says may be of an earlier kubelet.
+func reported(ctx context.Context, l Layout, name string, since time.Time) error {
+	client, err := newClient(l)
+	if err != nil {
+		return err
+	}
+	node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("node %s has not reported: %w", name, err)
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue && !condition.LastHeartbeatTime.Time.Before(since) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the kubelet of node %s has not reported that it is ready", name)
+}
+
 // serviceAccountExists: a pod cannot be created before its service account.
 func serviceAccountExists(ctx context.Context, client kubernetes.Interface) error {
 	if _, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{}); err != nil {
