@@ -133,15 +133,14 @@ func (t tree) smiGPU(s *spec, g *GPUState) []any {
 	}
 }
 
-// withoutSeparators replaces the characters that separate cells and lines.
-var withoutSeparators = strings.NewReplacer("|", "/", "\n", " ")
-
 // smiLine writes a line of nvidia-smi's tables.
 func smiLine(cells ...any) string {
+	// Cells and lines have separators of their own.
+	without := strings.NewReplacer("|", "/", "\n", " ")
 	line := make([]string, len(cells))
 	for i, cell := range cells {
 		if cell != nil {
-			line[i] = withoutSeparators.Replace(fmt.Sprint(cell))
+			line[i] = without.Replace(fmt.Sprint(cell))
 		}
 	}
 	return strings.Join(line, "|")
