@@ -92,7 +92,7 @@ unit: need-cc need-busybox ## Unit, golden and property tests with the race dete
 	CGO_ENABLED=1 go test $(PURE_TESTS) $(CHECK_TESTS)
 	$(say) "unit tests with the race detector"
 	@# Many tests wait for deadlines, so more of them run at a time than there are cores.
-	CGO_ENABLED=1 go test -race -p 4 -parallel 8 $$(go list ./... | grep -vxFf <(go list $(TREE_TESTS) $(PURE_TESTS) $(CLUSTER_TESTS)))
+	CGO_ENABLED=1 go test -race -p 3 -parallel 4 -timeout 30m $$(go list ./... | grep -vxFf <(go list $(TREE_TESTS) $(PURE_TESTS) $(CLUSTER_TESTS)))
 	CGO_ENABLED=1 go -C deployments/container test -race ./...
 	@# The cache of test results does not see the files of the other module.
 	go -C tools test -count=1 ./...

@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
 // printed prints the slices of a simulated node with the faults, and returns the two
@@ -28,7 +29,7 @@ func printed(t *testing.T, model string, offer catalog.Offer, faults ...nvmlsim.
 func printedAfter(t *testing.T, model string, offer catalog.Offer, change func(*nvmlsim.Sim) error, faults ...nvmlsim.CallFault) (slices, problems string, err error) {
 	t.Helper()
 	c := testConfig()
-	c.Hardware, c.SimState, c.Offer = "sim:"+model, filepath.Join(t.TempDir(), "sim"), offer
+	c.Hardware, c.SimState, c.Offer = "sim:"+model, filepath.Join(files.ShortDir(t), "sim"), offer
 	m, err := nvmlsim.LoadModel(model)
 	if err != nil {
 		t.Fatal(err)

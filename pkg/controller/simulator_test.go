@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
 // simulated is a controller at work on simulated hardware, through the real
@@ -36,7 +37,7 @@ func simulate(t *testing.T, name string, happens func(*nvmlsim.Sim) error) *simu
 	if err != nil {
 		t.Fatal(err)
 	}
-	sim, err := nvmlsim.Create(t.TempDir(), model)
+	sim, err := nvmlsim.Create(files.ShortDir(t), model)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/files"
 	conformance "github.com/gpu-dra/gpu-dra-driver/test/gpu"
 )
 
@@ -34,7 +35,7 @@ func simulate(t *testing.T, model string) *nvmlsim.Sim {
 
 func create(t *testing.T, m *nvmlsim.Model) *nvmlsim.Sim {
 	t.Helper()
-	sim, err := nvmlsim.Create(t.TempDir(), m)
+	sim, err := nvmlsim.Create(files.ShortDir(t), m)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,11 +4,16 @@
 package files
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Golden compares with a file in the package's testdata, or writes the file with
@@ -49,6 +54,9 @@ func List(t *testing.T, dir string) []string {
 
 // ShortDir returns a folder for sockets, which is removed when the test ends. The path of
 // a socket has at most 107 bytes, and that of t.TempDir contains the test's name.
+//
+// A call that hung and whose caller has given up may still write to the folder when the
+// test ends, so it is removed again until it is gone.
 func ShortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "t") //nolint:usetesting // see above
@@ -56,8 +64,16 @@ func ShortDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
+		// The test's own context has ended.
+		err := wait.PollUntilContextTimeout(context.Background(), 10*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+			err := os.RemoveAll(dir)
+			if errors.Is(err, unix.ENOTEMPTY) {
+				return false, nil
+			}
+			return true, err
+		})
+		if err != nil {
+			t.Errorf("remove %s: %v", dir, err)
 		}
 	})
 	return dir
