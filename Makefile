@@ -73,7 +73,7 @@ test: need-root need-cc need-busybox ## Everything that needs no GPU: lint, unit
 	@# which it can only while no other cluster comes or goes.
 	$(MAKE) --no-print-directory -j2 cluster-test lint images helm
 	@# Tests on a cluster mostly wait for it, and leave the processors to the others.
-	$(MAKE) --no-print-directory -j3 on-one-cluster walkthrough unit chart
+	$(MAKE) --no-print-directory -j3 e2e on-one-cluster unit chart
 
 # Tests that only read the tree. The race detector makes them ten times slower and
 # cannot find anything in them.
@@ -119,27 +119,27 @@ cluster-test: need-root build
 	$(CLUSTER_ENV) go -C test/cluster test -count=1 -timeout 30m ./...
 
 # Each takes a cluster that is up already as it is, and leaves it so.
-E2E        := go test -count=1 -timeout 40m -v ./test/e2e -bin $(abspath $(BIN))
-RIGHTS     := go test -count=1 -timeout 20m -v ./test/rights -bin $(abspath $(BIN))
-ADMISSION  := go test -count=1 -timeout 20m ./test/admission -bin $(abspath $(BIN))
-IMAGE_TEST := go test -count=1 -timeout 10m ./test/images -bin $(abspath $(BIN)) -images $(abspath $(BUILD)/images)
+IMAGE_TEST  := go test -count=1 -timeout 10m ./test/images -bin $(abspath $(BIN)) -images $(abspath $(BUILD)/images)
+RIGHTS      := go test -count=1 -timeout 20m -v ./test/rights -bin $(abspath $(BIN))
+ADMISSION   := go test -count=1 -timeout 20m ./test/admission -bin $(abspath $(BIN))
+WALKTHROUGH := go test -count=1 -timeout 40m -v ./test/walkthrough -bin $(abspath $(BIN))
 
 .PHONY: on-one-cluster
 on-one-cluster: need-root build images helm
-	$(say) "images, rights, policies and end to end on one cluster"
+	$(say) "images, rights, policies and the commands of the documents on one cluster"
 	@trap '$(BIN)/cluster down --name test' EXIT; set -x; \
 	$(BIN)/cluster up --name test; \
-	$(IMAGE_TEST) -cluster test; $(RIGHTS) -cluster test; $(ADMISSION) -cluster test; $(E2E) -cluster test
+	$(IMAGE_TEST) -cluster test; $(RIGHTS) -cluster test; $(ADMISSION) -cluster test; $(WALKTHROUGH) -cluster test
 
 .PHONY: e2e
 e2e: need-root build images helm ## End to end on a real cluster
 	$(say) "end to end on a real cluster"
-	$(E2E)
+	go test -count=1 -timeout 40m -v ./test/e2e -bin $(abspath $(BIN))
 
 .PHONY: walkthrough
 walkthrough: need-root build images helm ## Every command of the documents, run on a real cluster
 	$(say) "the commands of the documents on a real cluster"
-	go test -count=1 -timeout 40m -v ./test/walkthrough -bin $(abspath $(BIN))
+	$(WALKTHROUGH)
 
 .PHONY: rights
 rights: need-root build helm ## What the driver's accounts may do and may not, tried on a real API server
