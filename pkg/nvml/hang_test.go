@@ -221,11 +221,16 @@ func TestEveryMethodReturnsWhenItsContextEnds(t *testing.T) {
 		"DestroyPartition": func(ctx context.Context, l *nvml.Library) error { return l.DestroyPartition(ctx, address, profile, 0) },
 		"DriverVersion":    func(ctx context.Context, l *nvml.Library) error { _, err := l.DriverVersion(ctx); return err },
 		"MIG":              func(ctx context.Context, l *nvml.Library) error { _, err := l.MIG(ctx, address); return err },
-		"Processes":        func(ctx context.Context, l *nvml.Library) error { _, err := l.Processes(ctx, address); return err },
-		"SetMIGMode":       func(ctx context.Context, l *nvml.Library) error { return l.SetMIGMode(ctx, address, true) },
-		"Snapshot":         func(ctx context.Context, l *nvml.Library) error { _, err := l.Snapshot(ctx); return err },
-		"SnapshotOfAll":    func(ctx context.Context, l *nvml.Library) error { _, err := l.SnapshotOfAll(ctx); return err },
-		"Watch":            func(ctx context.Context, l *nvml.Library) error { return l.Watch(ctx, func(gpu.Event) {}) },
+		"MemoryLimit": func(ctx context.Context, l *nvml.Library) error {
+			_, err := l.MemoryLimit(ctx, address, "/")
+			return err
+		},
+		"SetMemoryLimit": func(ctx context.Context, l *nvml.Library) error { return l.SetMemoryLimit(ctx, address, "/", 0) },
+		"Processes":      func(ctx context.Context, l *nvml.Library) error { _, err := l.Processes(ctx, address); return err },
+		"SetMIGMode":     func(ctx context.Context, l *nvml.Library) error { return l.SetMIGMode(ctx, address, true) },
+		"Snapshot":       func(ctx context.Context, l *nvml.Library) error { _, err := l.Snapshot(ctx); return err },
+		"SnapshotOfAll":  func(ctx context.Context, l *nvml.Library) error { _, err := l.SnapshotOfAll(ctx); return err },
+		"Watch":          func(ctx context.Context, l *nvml.Library) error { return l.Watch(ctx, func(gpu.Event) {}) },
 	}
 	library := reflect.TypeFor[*nvml.Library]()
 	for i := range library.NumMethod() {
@@ -239,7 +244,7 @@ func TestEveryMethodReturnsWhenItsContextEnds(t *testing.T) {
 		for name, started := range map[string]bool{"from the start": false, "later": true} {
 			t.Run(method+" "+name, func(t *testing.T) {
 				t.Parallel()
-				sim := simulate(t, "dgx-a100")
+				sim := limiting(t, "dgx-a100", nvmlsim.MemoryLimitsDmem)
 				l := nvml.New(sim.NVML())
 				if started {
 					snapshot(t, l)

@@ -4,6 +4,7 @@ package nvmlsim
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
@@ -173,6 +174,13 @@ func (d device) memory(c call) (total, reserved, used uint64) {
 			used += usedBytes(processesOn(c.gpu, ci.UUID))
 		}
 		return c.spec.profiles[c.instance.Profile].MemoryMiB << 20, 0, used
+	}
+	if len(c.gpu.MemoryLimits) > 0 {
+		// The driver reports the limit of the caller's cgroup as the size of the GPU.
+		ids, err := cgroupsOf(os.Getpid())
+		if limit := c.gpu.tightest(ids); err == nil && limit != nil {
+			return limit.HardBytes, 0, limit.used(c.gpu)
+		}
 	}
 	return c.spec.kind.MemoryMiB << 20, c.spec.kind.ReservedMiB << 20, usedBytes(c.gpu.Processes)
 }

@@ -245,9 +245,12 @@ func (l *library) Extensions() nvml.ExtendedInterface { return l }
 
 var symbolVersion = regexp.MustCompile(`_v[0-9]+$`)
 
-// LookupSymbol finds the functions that are simulated.
+// LookupSymbol finds the functions that are simulated, and that the model's driver has.
 func (l *library) LookupSymbol(name string) error {
 	method, ok := strings.CutPrefix(name, "nvml")
+	if strings.Contains(name, "MemoryLimits") && !l.sim.node.hasMemoryLimits() {
+		ok = false
+	}
 	if ok && (isSimulated(method) || isSimulated(symbolVersion.ReplaceAllString(method, ""))) {
 		return nil
 	}

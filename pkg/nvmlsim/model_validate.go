@@ -57,6 +57,7 @@ func (m *Model) Validate() error {
 	if m.Fabric != nil && !plainUUID.MatchString(m.Fabric.ClusterUUID) {
 		p.add("fabric.clusterUUID", "%q is not a UUID in lower case", m.Fabric.ClusterUUID)
 	}
+	m.validateMemoryLimits(&p)
 	if len(m.Kinds) == 0 {
 		p.add("kinds", "a node needs at least one kind of GPU, even one without GPUs")
 	}
@@ -66,6 +67,19 @@ func (m *Model) Validate() error {
 	}
 	m.validateGPUs(&p)
 	return errors.Join(p...)
+}
+
+func (m *Model) validateMemoryLimits(p *problems) {
+	switch m.MemoryLimits {
+	case "":
+	case MemoryLimitsDmem, MemoryLimitsMisc:
+		release, _, _ := strings.Cut(m.DriverVersion, ".")
+		if n, err := strconv.Atoi(release); err == nil && n < memoryLimitsRelease {
+			p.add("memoryLimits", "the driver %s is older than release %d, the first with memory limits", m.DriverVersion, memoryLimitsRelease)
+		}
+	default:
+		p.add("memoryLimits", "%q is neither %s nor %s", m.MemoryLimits, MemoryLimitsDmem, MemoryLimitsMisc)
+	}
 }
 
 func (m *Model) validateNUMA(p *problems) {

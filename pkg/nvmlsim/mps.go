@@ -70,7 +70,11 @@ func (s *Sim) SetMPSServer(server MPSServer) error {
 			return err
 		}
 		for _, c := range server.Clients {
-			if err := add(Process{PID: c.PID, MPSClient: true}, c.Memory); err != nil {
+			cgroups, err := cgroupsOf(c.PID)
+			if err != nil {
+				return err
+			}
+			if err := add(Process{PID: c.PID, MPSClient: true, Cgroups: cgroups}, c.Memory); err != nil {
 				return err
 			}
 		}

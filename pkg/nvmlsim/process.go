@@ -78,6 +78,9 @@ func addProcess(spec *spec, g *GPUState, p Process) error {
 	if p.MemoryBytes > total {
 		return fmt.Errorf("%w: %d MiB wanted, %d MiB left", gpu.ErrNoCapacity, p.MemoryBytes>>20, total>>20)
 	}
+	if err := checkMemoryLimits(g, p); err != nil {
+		return err
+	}
 	g.Processes = append(g.Processes, p)
 	slices.SortFunc(g.Processes, func(a, b Process) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Device, b.Device))
@@ -110,6 +113,9 @@ func (s *Sim) FollowProcess(ctx context.Context, index int, p Process) error {
 	}
 	file := os.NewFile(uintptr(fd), "pidfd")
 	defer func() { _ = file.Close() }()
+	if p.Cgroups, err = cgroupsOf(p.PID); err != nil {
+		return fmt.Errorf("follow process %d: %w", p.PID, err)
+	}
 	if err := s.AddProcess(index, p); err != nil {
 		return err
 	}

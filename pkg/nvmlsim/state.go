@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -63,6 +64,8 @@ type GPUState struct {
 	LinksDown []int `json:"linksDown,omitempty"`
 	// ECCErrors counts uncorrectable memory errors since boot.
 	ECCErrors uint64 `json:"eccErrors,omitempty"`
+	// MemoryLimits are the limits of cgroups, in the order in which they were set.
+	MemoryLimits []MemoryLimit `json:"memoryLimits,omitempty"`
 	// Instances are the GPU instances, in the order of their placement.
 	Instances []Instance `json:"instances,omitempty"`
 	// Processes in the order of their PID.
@@ -103,6 +106,9 @@ type Process struct {
 	Daemon string `json:"daemon,omitempty"`
 	// MPSClient is true for a client of a daemon, and false for its server.
 	MPSClient bool `json:"mpsClient,omitempty"`
+	// Cgroups are the process' cgroup of version 2 and those above it when it began
+	// to compute; none if it had none.
+	Cgroups []cgroup.ID `json:"cgroups,omitempty"`
 }
 
 // Event is something that the hardware reported.
@@ -257,6 +263,7 @@ func (st *State) clone() *State {
 	for i := range c.GPUs {
 		g := &c.GPUs[i]
 		g.LinksDown = slices.Clone(g.LinksDown)
+		g.MemoryLimits = slices.Clone(g.MemoryLimits)
 		g.Processes = slices.Clone(g.Processes)
 		g.Instances = slices.Clone(g.Instances)
 		for j := range g.Instances {

@@ -45,7 +45,8 @@ var rules = []struct {
 	{"pkg/catalog", []string{"pkg/gpu", "api"}},
 	// The adapters: only pkg/agent, cmd and test name them.
 	{"pkg/nvml", []string{"pkg/gpu"}},
-	{"pkg/nvmlsim", []string{"pkg/gpu"}},
+	{"pkg/nvmlsim", []string{"pkg/cgroup", "pkg/gpu"}},
+	{"pkg/cgroup", []string{"pkg/gpu"}},
 	{"pkg/sysfs", []string{"pkg/gpu"}},
 	{"pkg/procfs", []string{"pkg/gpu"}},
 	{"pkg/mps/client", []string{"pkg/mps/mpsv1", "pkg/gpu"}},

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func TestAProcessIsFoundInItsCgroup(t *testing.T) {
+	parent := cgrouptest.New(t)
+	child := cgrouptest.Child(t, parent, "child")
+	pid := cgrouptest.Process(t, child)
+	if got, err := cgroup.OfProcess(pid); err != nil || got != child {
+		t.Errorf("process %d: %s, %v; want %s", pid, got, err, child)
+	}
+	ids, err := cgroup.Ancestry(pid)
+	if err != nil || len(ids) != 2 {
+		t.Fatalf("process %d is in %v, %v; want two cgroups", pid, ids, err)
+	}
+	for i, folder := range []string{child, parent} {
+		if want, err := cgroup.Lookup(folder); err != nil || ids[i] != want {
+			t.Errorf("%s: %d, %v; want %d", folder, ids[i], err, want)
+		}
+	}
+}
+
+func TestACgroupThatIsMadeAnewHasAnotherID(t *testing.T) {
+	folder := cgrouptest.New(t)
+	before, err := cgroup.Lookup(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(folder); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cgroup.Lookup(folder); !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("a cgroup that is gone: %v, want %v", err, gpu.ErrNotFound)
+	}
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := cgroup.Lookup(folder); err != nil || after == before {
+		t.Errorf("ID %d before and %d after, %v", before, after, err)
+	}
+}
+
+func TestOtherFoldersAreRefused(t *testing.T) {
+	if _, err := cgroup.Lookup(t.TempDir()); !errors.Is(err, gpu.ErrNotSupported) {
+		t.Errorf("a folder on a disk: %v, want %v", err, gpu.ErrNotSupported)
+	}
+	if _, err := cgroup.Lookup(filepath.Join(cgrouptest.New(t), "cgroup.procs")); !errors.Is(err, gpu.ErrInvalid) {
+		t.Errorf("a file of a cgroup: %v, want %v", err, gpu.ErrInvalid)
+	}
+}
+
+func TestAProcessThatDoesNotExist(t *testing.T) {
+	if _, err := cgroup.Root(); err != nil {
+		t.Skip(err)
+	}
+	if _, err := cgroup.OfProcess(1 << 30); !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("%v, want %v", err, gpu.ErrNotFound)
+	}
+}

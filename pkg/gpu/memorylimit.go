@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpu
+
+// NoMemoryLimit is the limit of a cgroup without one.
+const NoMemoryLimit = ^uint64(0)
+
+// MemoryLimit is the limit that the driver enforces on the memory that the processes
+// of a cgroup have of a GPU.
+type MemoryLimit struct {
+	// Bytes is [NoMemoryLimit] if the cgroup has none.
+	Bytes uint64
+	// UsedBytes is 0 if the cgroup has no limit: the driver counts only then.
+	UsedBytes uint64
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// SetMemoryLimit limits the memory that the processes of a cgroup, and of the cgroups
+// below it, have of the GPU at the address. The driver refuses allocations above the
+// limit. folder is the full path of the cgroup, bytes at most the memory of the GPU or
+// [gpu.NoMemoryLimit]. The limit ends with the cgroup.
+//
+// The error wraps [gpu.ErrNotSupported] if the driver is older than release 615, the
+// GPU is in MIG mode or the cgroup is not of version 2, [gpu.ErrNotFound] if there is no
+// such cgroup, and [gpu.ErrPermission] if the process is not root. Other errors are the
+// same as from [Library.MIG].
+func (l *Library) SetMemoryLimit(ctx context.Context, address gpu.PCIAddress, folder string, bytes uint64) error {
+	if err := l.checkMemoryLimits(ctx, address); err != nil {
+		return err
+	}
+	_, err := onGPU(ctx, l, address, "limit the memory of a cgroup on", func(device nvml.Device) (struct{}, error) {
+		// A soft limit would stay with the cgroups above after this one is gone.
+		return struct{}{}, ofCgroup(folder, device.SetMemoryLimits_v1(folder, 0, bytes))
+	})
+	return err
+}
+
+// MemoryLimit returns the memory limit of a cgroup on the GPU at the address. It returns
+// the errors of [Library.SetMemoryLimit]; any user can call it.
+//
+// A driver may say "not supported" of a cgroup that has no limit. So a result without a
+// limit does not prove that the driver can set one.
+func (l *Library) MemoryLimit(ctx context.Context, address gpu.PCIAddress, folder string) (gpu.MemoryLimit, error) {
+	if err := l.checkMemoryLimits(ctx, address); err != nil {
+		return gpu.MemoryLimit{}, err
+	}
+	return onGPU(ctx, l, address, "read the memory limit of a cgroup on", func(device nvml.Device) (gpu.MemoryLimit, error) {
+		found, ret := device.GetMemoryLimits_v1(folder)
+		if ret == nvml.ERROR_NOT_FOUND || ret == nvml.ERROR_NOT_SUPPORTED {
+			return gpu.MemoryLimit{Bytes: gpu.NoMemoryLimit}, nil
+		}
+		return gpu.MemoryLimit{Bytes: found.HardLimit, UsedBytes: found.CurrentUsed}, ofCgroup(folder, ret)
+	})
+}
+
+// checkMemoryLimits returns an error if the driver has no memory limits. Without the
+// check a call would end the process: the library is linked lazily.
+func (l *Library) checkMemoryLimits(ctx context.Context, address gpu.PCIAddress) error {
+	lib, err := l.started(ctx)
+	if err != nil {
+		return fmt.Errorf("limit memory on GPU at %s: %w", address, err)
+	}
+	if !has(lib, "nvmlDeviceSetMemoryLimits_v1") {
+		return fmt.Errorf("limit memory on GPU at %s: %w: the driver is older than release 615", address, gpu.ErrNotSupported)
+	}
+	return nil
+}
+
+// ofCgroup returns the error of a call that names a cgroup, of which the driver says
+// "operating system" if it cannot open the folder.
+func ofCgroup(folder string, ret nvml.Return) error {
+	if ret == nvml.ERROR_OPERATING_SYSTEM {
+		return fmt.Errorf("cgroup %s: %w as a cgroup of version 2", folder, gpu.ErrNotFound)
+	}
+	return check("cgroup "+folder, ret)
+}
