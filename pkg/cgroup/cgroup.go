@@ -72,6 +72,11 @@ func OfProcess(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return below(root, pid)
+}
+
+// below returns the folder of a process' cgroup, given the root's.
+func below(root string, pid int) (string, error) {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		return "", fmt.Errorf("cgroup of process %d: %w", pid, gpu.ErrNotFound)
@@ -96,11 +101,11 @@ func OfProcess(pid int) (string, error) {
 // Ancestry returns the IDs of a process' cgroup and of the cgroups above it, the nearest
 // first and without the root, which has no limits. It returns the errors of [OfProcess].
 func Ancestry(pid int) ([]ID, error) {
-	path, err := OfProcess(pid)
+	root, err := Root()
 	if err != nil {
 		return nil, err
 	}
-	root, err := Root()
+	path, err := below(root, pid)
 	if err != nil {
 		return nil, err
 	}

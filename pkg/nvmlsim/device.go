@@ -177,7 +177,7 @@ func (d device) memory(c call) (total, reserved, used uint64) {
 	}
 	if len(c.gpu.MemoryLimits) > 0 {
 		// The driver reports the limit of the caller's cgroup as the size of the GPU.
-		ids, err := cgroupsOf(os.Getpid())
+		ids, err := c.node.cgroupsOf(os.Getpid())
 		if limit := c.gpu.tightest(ids); err == nil && limit != nil {
 			return limit.HardBytes, 0, limit.used(c.gpu)
 		}

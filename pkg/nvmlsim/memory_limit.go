@@ -76,9 +76,13 @@ func (g *GPUState) tightest(ids []cgroup.ID) *MemoryLimit {
 	return found
 }
 
-// cgroupsOf returns the cgroups of a process; none on a machine without cgroups of
-// version 2, and for a process that exists only in the simulation.
-func cgroupsOf(pid int) ([]cgroup.ID, error) {
+// cgroupsOf returns the cgroups of a process; none if the node's driver has no memory
+// limits, on a machine without cgroups of version 2, and for a process that exists only
+// in the simulation.
+func (n *node) cgroupsOf(pid int) ([]cgroup.ID, error) {
+	if !n.hasMemoryLimits() {
+		return nil, nil
+	}
 	ids, err := cgroup.Ancestry(pid)
 	if errors.Is(err, gpu.ErrNotSupported) || errors.Is(err, gpu.ErrNotFound) {
 		return nil, nil

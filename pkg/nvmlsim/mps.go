@@ -70,7 +70,7 @@ func (s *Sim) SetMPSServer(server MPSServer) error {
 			return err
 		}
 		for _, c := range server.Clients {
-			cgroups, err := cgroupsOf(c.PID)
+			cgroups, err := s.node.cgroupsOf(c.PID)
 			if err != nil {
 				return err
 			}

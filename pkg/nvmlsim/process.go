@@ -113,7 +113,7 @@ func (s *Sim) FollowProcess(ctx context.Context, index int, p Process) error {
 	}
 	file := os.NewFile(uintptr(fd), "pidfd")
 	defer func() { _ = file.Close() }()
-	if p.Cgroups, err = cgroupsOf(p.PID); err != nil {
+	if p.Cgroups, err = s.node.cgroupsOf(p.PID); err != nil {
 		return fmt.Errorf("follow process %d: %w", p.PID, err)
 	}
 	if err := s.AddProcess(index, p); err != nil {

@@ -36,16 +36,15 @@ func Restart(ctx context.Context, l Layout, component string, say func(format st
 	if err := record.Stop(ctx, stopGrace); err != nil {
 		return err
 	}
-	// The API server has times in whole seconds.
-	began := time.Now().Truncate(time.Second)
+	var began time.Time
+	if component == kubelet {
+		began = time.Now().Truncate(time.Second) // as the API server has times
+	}
 	if _, err := process.Start(l.processesDir(), record.Spec); err != nil {
 		return err
 	}
 	if err := await(ctx, l, 60*time.Second, component, Components(), func(ctx context.Context) error {
-		if err := healthy(ctx, l, info); err != nil || component != kubelet {
-			return err
-		}
-		return reported(ctx, l, info.NodeName, began)
+		return healthy(ctx, l, info, began)
 	}); err != nil {
 		return errors.Join(fmt.Errorf("restart %s", component), err)
 	}

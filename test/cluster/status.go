@@ -48,7 +48,7 @@ func GetStatus(ctx context.Context, l Layout) Status {
 	info, err := ReadInfo(l)
 	if err == nil {
 		status.Info = &info
-		err = healthy(ctx, l, info)
+		err = healthy(ctx, l, info, time.Time{})
 	}
 	status.Healthy = err == nil
 	if err != nil {
@@ -57,8 +57,9 @@ func GetStatus(ctx context.Context, l Layout) Status {
 	return status
 }
 
-// healthy returns nil if the cluster is healthy, and otherwise the problem.
-func healthy(ctx context.Context, l Layout, info Info) error {
+// healthy returns nil if the cluster is healthy, and otherwise the problem. Reports of
+// the kubelet count from the time on.
+func healthy(ctx context.Context, l Layout, info Info, since time.Time) error {
 	if err := running(l, Components()...); err != nil {
 		return err
 	}
@@ -72,7 +73,7 @@ func healthy(ctx context.Context, l Layout, info Info) error {
 	if err := kubeletHealthy(ctx, info.NodeIP); err != nil {
 		return err
 	}
-	return nodeReady(ctx, client, info.NodeName)
+	return nodeReady(ctx, client, info.NodeName, since)
 }
 
 // running reports the first of the components that was started and has ended,
@@ -131,13 +132,15 @@ func kubeletHealthy(ctx context.Context, nodeIP string) error {
 	return nil
 }
 
-func nodeReady(ctx context.Context, client kubernetes.Interface, name string) error {
+// nodeReady returns an error until the node is ready, as its kubelet has reported since
+// the time. An older report may be that of an earlier kubelet.
+func nodeReady(ctx context.Context, client kubernetes.Interface, name string, since time.Time) error {
 	node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("node %s is not ready: %w", name, err)
 	}
 	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
+		if condition.Type == corev1.NodeReady && !condition.LastHeartbeatTime.Time.Before(since) {
 			if condition.Status == corev1.ConditionTrue {
 				return nil
 			}
@@ -145,25 +148,6 @@ func nodeReady(ctx context.Context, client kubernetes.Interface, name string) er
 		}
 	}
 	return fmt.Errorf("node %s is not ready: it has not reported yet", name)
-}
-
-// reported returns an error until the kubelet has reported that the node is ready since
-// the time. What the node says may be of an earlier kubelet.
-func reported(ctx context.Context, l Layout, name string, since time.Time) error {
-	client, err := newClient(l)
-	if err != nil {
-		return err
-	}
-	node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("node %s has not reported: %w", name, err)
-	}
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue && !condition.LastHeartbeatTime.Time.Before(since) {
-			return nil
-		}
-	}
-	return fmt.Errorf("the kubelet of node %s has not reported that it is ready", name)
 }
 
 // serviceAccountExists: a pod cannot be created before its service account.

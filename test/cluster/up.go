@@ -42,7 +42,7 @@ func Up(ctx context.Context, l Layout, o Options) (Info, error) {
 	defer unlock()
 	info, err := ReadInfo(l)
 	if err == nil {
-		err = healthy(ctx, l, info)
+		err = healthy(ctx, l, info, time.Time{})
 		if err == nil && !maps.Equal(info.FeatureGates, o.FeatureGates) {
 			return Info{}, fmt.Errorf("cluster %s is up with other feature gates (%q): take it down first", l.Name, formatFeatureGates(info.FeatureGates))
 		}
@@ -206,7 +206,7 @@ func loadImages(ctx context.Context, l Layout) error {
 
 func awaitNode(ctx context.Context, l Layout, client kubernetes.Interface) error {
 	if err := await(ctx, l, 60*time.Second, kubelet, Components(), func(ctx context.Context) error {
-		return nodeReady(ctx, client, l.NodeName())
+		return nodeReady(ctx, client, l.NodeName(), time.Time{})
 	}); err != nil {
 		return err
 	}

@@ -8,8 +8,8 @@ import (
 )
 
 // DeviceData is the JSON object in status.devices[].data of a claim. It describes the
-// device, and the claim's share of it. A later release may add fields; readers ignore fields that they
-// do not know.
+// device, and the claim's share of it. A later release may add fields; readers ignore
+// fields that they do not know.
 //
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type DeviceData struct {
