@@ -103,8 +103,8 @@ func TestFaultsOfTheSimulatorArePublished(t *testing.T) {
 		}
 		return nil
 	})
-	// A GPU that is lost while its node is scanned has no events any more. So it comes
-	// back and is lost again.
+	// The watch omits a GPU that is lost during a scan. So the test restores the GPU and
+	// loses it again.
 	lost := false
 	s.until("gpu-8a-00 (xid-79) exclusive", func() error {
 		lost = !lost

@@ -25,7 +25,7 @@ func (l *Library) SetMemoryLimit(ctx context.Context, address gpu.PCIAddress, fo
 		return err
 	}
 	_, err := onGPU(ctx, l, address, "limit the memory of a cgroup on", func(device nvml.Device) (struct{}, error) {
-		// A soft limit would stay with the cgroups above after this one is gone.
+		// The cgroups above keep a soft limit after this one is removed.
 		return struct{}{}, ofCgroup(folder, device.SetMemoryLimits_v1(folder, 0, bytes))
 	})
 	return err
@@ -34,7 +34,7 @@ func (l *Library) SetMemoryLimit(ctx context.Context, address gpu.PCIAddress, fo
 // MemoryLimit returns the memory limit of a cgroup on the GPU at the address. It returns
 // the errors of [Library.SetMemoryLimit]; any user can call it.
 //
-// A driver may say "not supported" of a cgroup that has no limit. So a result without a
+// A driver may return "not supported" for a cgroup that has no limit. So a result without a
 // limit does not prove that the driver can set one.
 func (l *Library) MemoryLimit(ctx context.Context, address gpu.PCIAddress, folder string) (gpu.MemoryLimit, error) {
 	if err := l.checkMemoryLimits(ctx, address); err != nil {

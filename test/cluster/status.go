@@ -57,8 +57,8 @@ func GetStatus(ctx context.Context, l Layout) Status {
 	return status
 }
 
-// healthy returns nil if the cluster is healthy, and otherwise the problem. Reports of
-// the kubelet count from the time on.
+// healthy returns nil if the cluster is healthy, and otherwise the problem. It
+// ignores older reports of the kubelet.
 func healthy(ctx context.Context, l Layout, info Info, since time.Time) error {
 	if err := running(l, Components()...); err != nil {
 		return err

@@ -102,8 +102,8 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 }
 
 // ownDevicePlugins has the cluster's kubelet serve device plugins. All kubelets of a
-// machine do so at one path, which the last one to start has: it empties the folder and
-// then makes its socket.
+// machine use one path. The last one to start owns it: it empties the folder and then
+// creates its socket.
 func ownDevicePlugins(t *testing.T) {
 	t.Helper()
 	must(t, os.RemoveAll(deviceplugin.KubeletSocket))

@@ -85,7 +85,7 @@ func (b *Baseline) restore(ctx context.Context) error {
 			return err
 		}
 	}
-	// The kubelet would do it half a minute later.
+	// The kubelet deletes them only half a minute later.
 	if _, err := b.cluster.Kubectl(ctx, "delete", "resourceslices", "--all"); err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func (c *Cluster) EmptyNamespace(ctx context.Context, name string) error {
 		}
 	}
 	err := Until(ctx, 3*time.Minute, func(ctx context.Context) (bool, string, error) {
-		// A controller may make another pod before it sees that it is deleted itself.
+		// A deleted controller may create another pod before it stops.
 		if err := c.Client.CoreV1().Pods(name).DeleteCollection(ctx, options, metav1.ListOptions{}); err != nil {
 			return false, "", err
 		}

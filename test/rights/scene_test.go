@@ -98,7 +98,7 @@ func (s *scene) makeNodeB(ctx context.Context, c *harness.Cluster) error {
 			NodeName:           nodeB,
 			ServiceAccountName: agentAccount,
 			Containers:         []corev1.Container{{Name: "agent", Image: "agent"}},
-			// No kubelet would confirm that it has ended.
+			// Node B has no kubelet to confirm the end of the pod.
 			TerminationGracePeriodSeconds: ptr.To(int64(0)),
 		},
 	}, metav1.CreateOptions{})

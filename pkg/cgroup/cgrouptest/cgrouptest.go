@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cgrouptest makes cgroups of version 2 for tests.
+// Package cgrouptest creates cgroups of version 2 for tests.
 package cgrouptest
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// New makes a cgroup that ends with the test and returns its folder. It skips the test
-// on a machine without cgroups of version 2, and for users who cannot make them.
+// New creates a cgroup, removes it when the test ends, and returns its folder. It skips
+// the test on a machine without cgroups of version 2, and for users without permission.
 func New(t testing.TB) string {
 	t.Helper()
 	root, err := cgroup.Root()
@@ -38,7 +38,7 @@ func New(t testing.TB) string {
 	return folder
 }
 
-// Child makes a cgroup below another one.
+// Child creates a cgroup below another one.
 func Child(t testing.TB, folder, name string) string {
 	t.Helper()
 	child := filepath.Join(folder, name)
