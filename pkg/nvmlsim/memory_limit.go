@@ -121,8 +121,8 @@ func (d device) SetMemoryLimits_v1(folder string, soft, hard uint64) nvml.Return
 }
 
 // GetMemoryLimits_v1 returns the limits of a cgroup and the memory that its processes
-// use. With the backend misc it returns "not supported" for a cgroup without limits, as
-// real drivers do.
+// use. For a cgroup without limits, nvml.h documents "not found" and NVIDIA's documents of
+// MPS "not supported". The simulator returns one with each backend.
 func (d device) GetMemoryLimits_v1(folder string) (nvml.MemoryLimits_v1, nvml.Return) { //nolint:revive // the name is go-nvml's
 	if !d.library.sim.node.hasMemoryLimits() {
 		return nvml.MemoryLimits_v1{}, nvml.ERROR_FUNCTION_NOT_FOUND
