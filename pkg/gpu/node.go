@@ -96,6 +96,13 @@ type GPU struct {
 	// sets it, not the hardware.
 	Fault string
 
+	// NoMemoryLimits describes why the driver cannot limit the memory that a container
+	// has of the GPU, and how an administrator changes that; empty if it can.
+	NoMemoryLimits string
+	// MPSNamespaces reports whether MPS daemons on the GPU have namespaces: MPS
+	// protocol 3. The inventory sets it, not the hardware.
+	MPSNamespaces bool
+
 	// ExternalPod names the pod ("namespace/name") that has the GPU through a device
 	// plugin; empty if none is known. See [GPU.WithExternalAllocations].
 	ExternalPod string

@@ -78,9 +78,15 @@ const (
 	// AttributeSharing is what limits a share of the device: [SharedByMPS] or
 	// [SharedByNone].
 	AttributeSharing = "sharing" // string: mps
-	// AttributeEnforcement is how strictly a share is limited:
-	// [EnforcementCooperative] for MPS, or [EnforcementNone].
+	// AttributeEnforcement is how strictly a share is limited: the weaker of
+	// [AttributeMemoryEnforcement] and [AttributeComputeEnforcement].
 	AttributeEnforcement = "enforcement" // string: cooperative
+	// AttributeMemoryEnforcement is how strictly the memory of a share is limited:
+	// [EnforcementDriver], [EnforcementCooperative] or [EnforcementNone].
+	AttributeMemoryEnforcement = "memoryEnforcement" // string: driver
+	// AttributeComputeEnforcement is how strictly the compute of a share is limited:
+	// [EnforcementDaemon], [EnforcementCooperative] or [EnforcementNone].
+	AttributeComputeEnforcement = "computeEnforcement" // string: daemon
 	// AttributeProfile is the MIG profile; only on MIG devices.
 	AttributeProfile = "profile" // string: 1g.10gb
 	// AttributeParentUUID is the UUID of the GPU; only on MIG devices.
@@ -129,8 +135,15 @@ const (
 // [AttributeEnforcement].
 type Enforcement string
 
-// The ways to enforce limits.
+// The ways to enforce limits, the strictest first.
 const (
+	// EnforcementDriver limits containers, whatever their processes do: the driver
+	// refuses memory above the limit.
+	EnforcementDriver Enforcement = "driver"
+	// EnforcementDaemon limits all processes that use MPS: the daemon has a limit for
+	// each share, which processes that are not root cannot raise. A process that
+	// avoids MPS is not limited, unless the node has exclusive compute.
+	EnforcementDaemon Enforcement = "daemon"
 	// EnforcementCooperative limits processes that keep their environment. A process
 	// that drops it gets what the largest share of the device has.
 	EnforcementCooperative Enforcement = "cooperative"
