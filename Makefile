@@ -31,7 +31,7 @@ programs: need-cc
 	@mkdir -p $(BIN)/sim
 	@# go-nvml loads libnvidia-ml.so with dlopen and so needs cgo. Without gRPC's
 	@# traces the linker can drop unused methods, a third of the agent.
-	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-mps-supervisor
+	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-memory-hook ./cmd/gpu-mps-supervisor
 	@# The tag sim links the simulator of GPUs, which production programs do not hold.
 	CGO_ENABLED=1 go build -tags grpcnotrace,sim -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./cmd/...
 	@# The hook runs on hosts with any C library or none, so it is static. It needs

@@ -50,6 +50,7 @@ const (
 
 // Programs that several images have.
 func agent() program      { return program{name: "gpu-kubelet-plugin"} }
+func memoryHook() program { return program{name: "gpu-memory-hook"} }
 func supervisor() program { return program{name: "gpu-mps-supervisor"} }
 func cdiHook() program    { return program{name: "nvidia-cdi-hook", onHost: true} }
 func simulator() program  { return program{name: "gpu-sim", folder: simFolder} }
@@ -77,7 +78,7 @@ func images() []image {
 			name:        "gpu-kubelet-plugin",
 			title:       "GPU DRA driver: node agent",
 			description: "Publishes a node's GPUs as ResourceSlices and prepares them for the pods that claim them.",
-			programs:    []program{cdiHook(), agent()},
+			programs:    []program{cdiHook(), memoryHook(), agent()},
 			entrypoint:  "gpu-kubelet-plugin",
 			user:        root,
 			licenses:    ours + withC,
@@ -86,7 +87,7 @@ func images() []image {
 			name:        "gpu-kubelet-plugin-sim",
 			title:       "GPU DRA driver: node agent for simulated GPUs",
 			description: "The node agent with gpu-sim, for nodes whose GPUs are simulated.",
-			programs:    []program{cdiHook(), simulated(agent()), simulator(), shell()},
+			programs:    []program{cdiHook(), simulated(memoryHook()), simulated(agent()), simulator(), shell()},
 			entrypoint:  "gpu-kubelet-plugin",
 			user:        root,
 			licenses:    ours + withC + withShell,

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -96,6 +97,21 @@ func below(root string, pid int) (string, error) {
 		return filepath.Join(root, path), nil
 	}
 	return "", fmt.Errorf("cgroup of process %d: %w in this cgroup namespace", pid, gpu.ErrNotFound)
+}
+
+// HasProcesses reports whether a process runs in the cgroup with the folder, or in one
+// below it. The error wraps [gpu.ErrNotFound] if there is no such cgroup. Source:
+// cgroup.events.
+func HasProcesses(folder string) (bool, error) {
+	text, err := os.ReadFile(filepath.Join(folder, "cgroup.events"))
+	// The kernel answers ENODEV for a cgroup that is removed while it is read.
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return false, fmt.Errorf("cgroup %s: %w", folder, gpu.ErrNotFound)
+	}
+	if err != nil {
+		return false, fmt.Errorf("cgroup %s: %w", folder, err)
+	}
+	return slices.Contains(strings.Split(string(text), "\n"), "populated 1"), nil
 }
 
 // Ancestry returns the IDs of a process' cgroup and of the cgroups above it, the nearest

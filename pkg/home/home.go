@@ -144,7 +144,8 @@ func (h *Home) remove() error {
 			errs = append(errs, removeFile(filepath.Join(h.dir, e.Name())))
 		}
 	}
-	for _, dir := range []string{filepath.Join(h.driverDir, metadataDir), h.dir, h.driverDir} {
+	errs = append(errs, h.removeMemoryHook())
+	for _, dir := range []string{filepath.Join(h.driverDir, metadataDir), h.Limits(), h.dir, h.driverDir} {
 		errs = append(errs, folder.Remove(dir))
 	}
 	return errors.Join(errs...)

@@ -233,7 +233,12 @@ func TestTheNextAgentTakesOverWhatACrashHasLeft(t *testing.T) {
 	}
 	// It died in the middle of installing a hook and of writing a record, and
 	// the kernel has released its lock.
-	for _, file := range []string{".nvidia-cdi-hook-123", "claims/uid.tmp"} {
+	for _, dir := range []string{"memory-hook", "memory-limits"} {
+		if err := os.Mkdir(filepath.Join(driver, "agent", dir), 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{".nvidia-cdi-hook-123", "claims/uid.tmp", "memory-hook/libc.so.6"} {
 		if err := os.WriteFile(filepath.Join(driver, "agent", file), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

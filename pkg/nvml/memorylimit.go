@@ -18,15 +18,35 @@ import (
 //
 // The error wraps [gpu.ErrNotSupported] if the driver is older than release 615, the
 // GPU is in MIG mode or the cgroup is not of version 2, [gpu.ErrNotFound] if there is no
-// such cgroup, and [gpu.ErrPermission] if the process is not root. Other errors are the
-// same as from [Library.MIG].
+// such cgroup or GPU, or the controller dmem is not enabled for the cgroup, and
+// [gpu.ErrPermission] if the process is not root. Other errors are the same as from
+// [Library.MIG].
+//
+// SetMemoryLimit reads no GPU, so it is fast in a process that makes no other call. It
+// delays calls that concern the node while the driver does not answer.
 func (l *Library) SetMemoryLimit(ctx context.Context, address gpu.PCIAddress, folder string, bytes uint64) error {
 	if err := l.checkMemoryLimits(ctx, address); err != nil {
 		return err
 	}
-	_, err := onGPU(ctx, l, address, "limit the memory of a cgroup on", func(device nvml.Device) (struct{}, error) {
+	lib, err := l.started(ctx)
+	if err != nil {
+		return fmt.Errorf("limit memory on GPU at %s: %w", address, err)
+	}
+	operation := fmt.Sprintf("limit the memory of a cgroup on GPU at %s", address)
+	_, err = doWithin(ctx, l.node, callLimit, operation, func() (struct{}, error) {
+		device, ret := lib.DeviceGetHandleByPciBusId(address.String())
+		if err := required(operation, ret); err != nil {
+			return struct{}{}, err
+		}
 		// The cgroups above keep a soft limit after this one is removed.
-		return struct{}{}, ofCgroup(folder, device.SetMemoryLimits_v1(folder, 0, bytes))
+		ret = device.SetMemoryLimits_v1(folder, 0, bytes)
+		if ret == nvml.ERROR_NOT_FOUND {
+			return struct{}{}, fmt.Errorf("%s: cgroup %s: %w: the kernel's controller dmem is not enabled for it; enable it in cgroup.subtree_control of every cgroup above", operation, folder, gpu.ErrNotFound)
+		}
+		if err := ofCgroup(folder, ret); err != nil {
+			return struct{}{}, fmt.Errorf("%s: %w", operation, err)
+		}
+		return struct{}{}, nil
 	})
 	return err
 }

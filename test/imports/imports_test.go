@@ -57,7 +57,9 @@ var rules = []struct {
 	{"pkg/podresources", []string{"pkg/gpu"}},
 
 	// What the agent has on disk.
-	{"pkg/home", []string{"pkg/store", "pkg/folder"}},
+	{"pkg/memoryhook", []string{"pkg/limits", "pkg/cgroup", "pkg/gpu"}},
+	{"pkg/limits", []string{"pkg/cgroup", "pkg/gpu"}},
+	{"pkg/home", []string{"pkg/store", "pkg/folder", "pkg/gpu"}},
 	{"pkg/store", []string{"pkg/folder"}},
 	{"pkg/folder", nil},
 	{"pkg/notify", nil},

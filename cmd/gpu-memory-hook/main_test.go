@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	ocispec "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+const (
+	device = "4f7c-gpu-1b-00"
+	gibi   = 1 << 30
+)
+
+// built names the folder with the hook.
+const built = "TEST_BUILT_IN"
+
+// TestMain builds the hook as for simulated hardware.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "gpu-memory-hook-")
+	if err == nil {
+		err = errors.Join(os.Setenv(built, dir), exec.Command("go", "build", "-tags", "sim", "-o", dir+"/", ".").Run())
+	}
+	status := 1
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "build the hook:", err)
+	} else {
+		status = m.Run()
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(status)
+}
+
+// node is a simulated node with the hook as an agent installs it.
+type node struct {
+	testing.TB
+	sim     *nvmlsim.Sim
+	limits  limits.Folder
+	command []string
+	// root is the root of the hook's file system; empty for that of the test.
+	root string
+}
+
+// newNode installs the hook in a home.
+func newNode(t testing.TB, model string) *node {
+	t.Helper()
+	m, err := nvmlsim.LoadModel(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.DriverVersion, m.CUDAVersion, m.MemoryLimits = "615.10", "13.4", nvmlsim.MemoryLimitsMisc
+	sim, err := nvmlsim.Create(filepath.Join(t.TempDir(), "sim"), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := home.Enter(t.Context(), t.TempDir(), func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	command, err := h.InstallMemoryHook(filepath.Join(os.Getenv(built), home.MemoryHookName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{TB: t, sim: sim, limits: limits.Folder(h.Limits()), command: command}
+	n.open(device)
+	return n
+}
+
+func (n *node) open(device string) {
+	n.Helper()
+	if err := n.limits.Open(device); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// container starts a process in a cgroup of its own and returns both.
+func (n *node) container() (pid int, folder string) {
+	n.Helper()
+	folder = cgrouptest.New(n)
+	return cgrouptest.Process(n, folder), folder
+}
+
+// run runs the hook as a runtime does for a container and returns its output.
+func (n *node) run(pid int, arguments ...string) (output string, err error) {
+	n.Helper()
+	state, err := json.Marshal(ocispec.State{Version: ocispec.Version, ID: "a-container", Status: ocispec.StateCreating, Pid: pid})
+	if err != nil {
+		n.Fatal(err)
+	}
+	all := append(n.command[1:len(n.command):len(n.command)], "--limits", string(n.limits), "--device", device, "--gpu", n.address(0), "--driver-root", n.sim.Root())
+	hook := exec.CommandContext(context.WithoutCancel(n.Context()), n.command[0], append(all, arguments...)...)
+	hook.Env = []string{}
+	hook.Stdin = bytes.NewReader(state)
+	if n.root != "" {
+		hook.SysProcAttr, hook.Dir = &syscall.SysProcAttr{Chroot: n.root}, "/"
+	}
+	out, err := hook.CombinedOutput()
+	return string(out), err
+}
+
+// address returns the PCI address of a GPU.
+func (n *node) address(index int) string { return n.sim.Model().GPUs[index].Address }
+
+// wantLimit reports an error unless a cgroup has exactly this limit; 0 for none.
+func (n *node) wantLimit(folder string, want uint64) {
+	n.Helper()
+	st, err := n.sim.State()
+	if err != nil {
+		n.Fatal(err)
+	}
+	id, err := cgroup.Lookup(folder)
+	if err != nil {
+		n.Fatal(err)
+	}
+	var got uint64
+	for _, l := range st.GPUs[0].MemoryLimits {
+		if l.ID == id {
+			got = l.HardBytes
+			if l.SoftBytes != 0 {
+				n.Errorf("the soft limit is %d, which outlives the cgroup", l.SoftBytes)
+			}
+		}
+	}
+	if got != want {
+		n.Errorf("the limit of %s is %d, want %d", folder, got, want)
+	}
+}
+
+func TestTheHookLimitsEachContainer(t *testing.T) {
+	n := newNode(t, "dgx-h100")
+	for range 2 {
+		pid, folder := n.container()
+		if out, err := n.run(pid, "--bytes", fmt.Sprint(10*gibi), "--containers", "2"); err != nil || out != "" {
+			t.Fatalf("%v: %q", err, out)
+		}
+		n.wantLimit(folder, 10*gibi)
+	}
+	if all, err := n.limits.Containers(device); err != nil || len(all) != 2 {
+		t.Errorf("the containers of the device are %v, %v; want two", all, err)
+	}
+}
+
+// A container may use several devices on a GPU, such as two plain shares.
+func TestTheLimitsOfAContainerAddUp(t *testing.T) {
+	n := newNode(t, "dgx-h100")
+	n.open("other")
+	pid, folder := n.container()
+	for _, name := range []string{device, "other"} {
+		if out, err := n.run(pid, "--device", name, "--bytes", fmt.Sprint(2*gibi)); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	n.wantLimit(folder, 4*gibi)
+}
+
+func TestAFailureSaysWhyAndLimitsNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		// before changes the node.
+		before func(n *node) error
+		// with are further arguments.
+		with []string
+		want string
+	}{
+		"above the GPU": {
+			with: []string{"--bytes", fmt.Sprint(200 * gibi)},
+			want: "invalid",
+		},
+		"a device whose claim is not prepared": {
+			before: func(n *node) error { return n.limits.Close(device) },
+			want:   "its claim is not prepared",
+		},
+		"more containers than the device is for": {
+			before: func(n *node) error {
+				pid, _ := n.container()
+				_, err := n.run(pid, "--bytes", fmt.Sprint(gibi))
+				return err
+			},
+			want: "its memory is for 1 containers at a time, and 1 others use it",
+		},
+		"a GPU that the node does not have": {
+			with: []string{"--gpu", "0000:ff:00.0"},
+			want: "not found",
+		},
+		"a driver without limits": {
+			before: func(n *node) error {
+				return n.sim.FailCalls(nvmlsim.CallFault{Method: "DeviceSetMemoryLimits_v1", Return: nvml.ERROR_NOT_SUPPORTED})
+			},
+			want: "not supported",
+		},
+		"a cgroup for which the controller is not enabled": {
+			before: func(n *node) error {
+				return n.sim.FailCalls(nvmlsim.CallFault{Method: "DeviceSetMemoryLimits_v1", Return: nvml.ERROR_NOT_FOUND})
+			},
+			want: "the kernel's controller dmem is not enabled for it; enable it in cgroup.subtree_control",
+		},
+		"a driver that hangs": {
+			before: func(n *node) error {
+				return n.sim.FailCalls(nvmlsim.CallFault{Method: "DeviceSetMemoryLimits_v1", Hang: nvmlsim.Duration(time.Minute)})
+			},
+			with: []string{"--timeout", "300ms"},
+			want: "timed out",
+		},
+		"an argument that is wrong": {with: []string{"--bytes", "10Gi"}, want: "invalid"},
+		"no amount":                 {with: []string{"--bytes", "0"}, want: "want --bytes"},
+		"another path":              {with: []string{"--device", "../claims"}, want: `device "../claims": invalid name`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "dgx-h100")
+			if c.before != nil {
+				if err := c.before(n); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before, err := n.limits.Devices()
+			if err != nil {
+				t.Fatal(err)
+			}
+			pid, folder := n.container()
+			out, err := n.run(pid, append([]string{"--bytes", fmt.Sprint(gibi)}, c.with...)...)
+			if err == nil || !strings.Contains(out, c.want) || strings.Count(out, "\n") != 1 {
+				t.Errorf("%v: %q; want one line with %q", err, out, c.want)
+			}
+			n.wantLimit(folder, 0)
+			for _, d := range before {
+				all, err := n.limits.Containers(d)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, l := range all {
+					if l.Cgroup == folder {
+						t.Errorf("the container counts as a user of %s", d)
+					}
+				}
+			}
+		})
+	}
+}
+
+// The runtime runs the hook in the host's file system, in which programs may find no C
+// library, or another one.
+func TestTheHookRunsOnAHostWithoutACLibrary(t *testing.T) {
+	n := newNode(t, "dgx-h100")
+	pid, folder := n.container()
+	n.root = t.TempDir()
+	system, err := cgroup.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/proc", "/dev", system, filepath.Dir(n.sim.Root()), filepath.Dir(string(n.limits))} {
+		bind(t, path, filepath.Join(n.root, path))
+	}
+	if out, err := n.run(pid, "--bytes", fmt.Sprint(gibi)); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	n.wantLimit(folder, gibi)
+}
+
+// bind mounts a folder at another path while the test runs.
+func bind(t testing.TB, from, to string) {
+	t.Helper()
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		t.Fatalf("mount %s: %v", from, err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(to, unix.MNT_DETACH); err != nil {
+			t.Errorf("unmount %s: %v", to, err)
+		}
+	})
+}
+
+// A process without a cgroup of its own is one whose runtime uses cgroups of version 1.
+func TestASimulatedContainerGetsACgroupOfItsOwn(t *testing.T) {
+	n := newNode(t, "dgx-h100")
+	process := exec.CommandContext(context.WithoutCancel(t.Context()), "sleep", "infinity")
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = process.Process.Kill()
+		_ = process.Wait()
+	}()
+	if out, err := n.run(process.Process.Pid, "--bytes", strconv.Itoa(gibi)); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	folder, err := cgroup.OfProcess(process.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.wantLimit(folder, gibi)
+}
+
+func BenchmarkHook(b *testing.B) {
+	n := newNode(b, "dgx-h100")
+	pid, _ := n.container()
+	for b.Loop() {
+		if out, err := n.run(pid, "--bytes", strconv.Itoa(gibi)); err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package limits_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
+)
+
+const (
+	first  = "0000:1b:00.0"
+	second = "0000:43:00.0"
+	gibi   = 1 << 30
+)
+
+// container starts a process in a cgroup of its own, and returns its limit.
+func container(t *testing.T, address string, bytes uint64) limits.Limit {
+	t.Helper()
+	folder := cgrouptest.New(t)
+	cgrouptest.Process(t, folder)
+	return limitOf(t, folder, address, bytes)
+}
+
+func limitOf(t *testing.T, folder, address string, bytes uint64) limits.Limit {
+	t.Helper()
+	id, err := cgroup.Lookup(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limits.Limit{Cgroup: folder, ID: id, GPU: address, Bytes: bytes}
+}
+
+func newFolder(t *testing.T, devices ...string) limits.Folder {
+	t.Helper()
+	f := limits.Folder(filepath.Join(t.TempDir(), "limits"))
+	for _, device := range devices {
+		if err := f.Open(device); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+func TestAContainerThatUsesSeveralDevicesOfAGPUGetsTheirSum(t *testing.T) {
+	f := newFolder(t, "a", "b", "c")
+	l := container(t, first, 2*gibi)
+	for _, c := range []struct {
+		device string
+		gpu    string
+		want   uint64
+	}{
+		{"a", first, 2 * gibi},
+		{"a", first, 2 * gibi}, // a runtime may run a hook twice
+		{"b", first, 4 * gibi},
+		{"c", second, 2 * gibi},
+	} {
+		l.GPU = c.gpu
+		if got, err := f.Admit(c.device, l, 1); err != nil || got != c.want {
+			t.Errorf("device %s on %s: %d bytes, %v; want %d", c.device, c.gpu, got, err, c.want)
+		}
+	}
+}
+
+func TestNoMoreContainersUseADeviceThanItIsFor(t *testing.T) {
+	f := newFolder(t, "a")
+	ended := cgrouptest.New(t) // without processes
+	for range 2 {
+		if _, err := f.Admit("a", container(t, first, gibi), 2); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := f.Admit("a", container(t, first, gibi), 2); !errors.Is(err, gpu.ErrInUse) {
+		t.Errorf("a third container: %v, want %v", err, gpu.ErrInUse)
+	}
+	if got, err := f.Containers("a"); err != nil || len(got) != 2 {
+		t.Errorf("the device has %v, %v; want two containers", got, err)
+	}
+	other := newFolder(t, "a")
+	if _, err := other.Admit("a", limitOf(t, ended, first, gibi), 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Admit("a", container(t, first, gibi), 1); err != nil {
+		t.Errorf("a container after one that has ended: %v", err)
+	}
+}
+
+func TestContainersThatStartTogetherAreCounted(t *testing.T) {
+	f := newFolder(t, "a")
+	var admitted sync.Map
+	var all sync.WaitGroup
+	for i := range 8 {
+		l := container(t, first, gibi)
+		all.Go(func() {
+			_, err := f.Admit("a", l, 3)
+			admitted.Store(i, err == nil)
+		})
+	}
+	all.Wait()
+	n := 0
+	admitted.Range(func(_, ok any) bool {
+		if ok.(bool) {
+			n++
+		}
+		return true
+	})
+	if n != 3 {
+		t.Errorf("%d containers were admitted, want 3", n)
+	}
+}
+
+func TestOnlyPreparedDevicesAdmitContainers(t *testing.T) {
+	f := newFolder(t, "a", "b")
+	l := container(t, first, gibi)
+	if err := f.Close("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close("a"); err != nil {
+		t.Errorf("close again: %v", err)
+	}
+	if _, err := f.Admit("a", l, 1); !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("a closed device: %v, want %v", err, gpu.ErrNotFound)
+	}
+	for _, name := range []string{"", "..", "../b", "b/../a", ".hidden"} {
+		if _, err := f.Admit(name, l, 1); !errors.Is(err, gpu.ErrInvalid) {
+			t.Errorf("device %q: %v, want %v", name, err, gpu.ErrInvalid)
+		}
+		if err := f.Close(name); !errors.Is(err, gpu.ErrInvalid) {
+			t.Errorf("close %q: %v, want %v", name, err, gpu.ErrInvalid)
+		}
+	}
+	devices, err := f.Devices()
+	if diff := cmp.Diff([]string{"b"}, devices); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestAContainerThatLeavesMakesRoom(t *testing.T) {
+	f := newFolder(t, "a")
+	l := container(t, first, gibi)
+	if _, err := f.Admit("a", l, 1); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := f.Leave("a", l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.Admit("a", container(t, first, gibi), 1); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnUnreadableFileAdmitsNoContainer(t *testing.T) {
+	f := newFolder(t, "a")
+	if err := os.WriteFile(filepath.Join(string(f), "a", "1"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Admit("a", container(t, first, gibi), 1); !errors.Is(err, gpu.ErrCorrupt) {
+		t.Errorf("%v, want %v", err, gpu.ErrCorrupt)
+	}
+}

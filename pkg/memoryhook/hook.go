@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package memoryhook limits the memory that a container has of a GPU when a container
+// runtime creates it. The cgroup of the container exists then, and its process does not
+// run yet. The runtime does not start a container whose hook fails.
+//
+// The call into the driver is made by a child process, because a process that hangs in
+// the driver cannot be killed, and would make the runtime wait as well.
+package memoryhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	ocispec "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
+)
+
+// mostState is the limit for the state of a container in bytes. Annotations are the
+// largest part of it.
+const mostState = 8 << 20
+
+// Hook is what a hook does for a container.
+type Hook struct {
+	// Limits has the limits of the other containers.
+	Limits limits.Folder
+	// Device is the CDI device by which the container uses the GPU.
+	Device string
+	// GPU, Bytes and Containers are the memory of the GPU that the device is for,
+	// for each of at most so many containers at a time.
+	GPU        gpu.PCIAddress
+	Bytes      uint64
+	Containers int
+	// Timeout is the time for the call into the driver.
+	Timeout time.Duration
+	// CgroupOf returns the folder of the container's cgroup. pid is its first process
+	// and container its ID.
+	CgroupOf func(pid int, container string) (folder string, err error)
+	// Set limits the memory that a cgroup has of the GPU.
+	Set func(ctx context.Context, folder string, bytes uint64) error
+}
+
+// Run reads the state of the container, as runtimes pass it to hooks, and limits its
+// memory. After an error the container does not count as a user of the device.
+func (h Hook) Run(ctx context.Context, state io.Reader) (err error) {
+	c, err := readState(state)
+	if err != nil {
+		return err
+	}
+	folder, err := h.CgroupOf(c.Pid, c.ID)
+	if err != nil {
+		return err
+	}
+	id, err := cgroup.Lookup(folder)
+	if err != nil {
+		return err
+	}
+	if id == cgroup.RootID {
+		return fmt.Errorf("cgroup %s: %w: the container has no cgroup of its own", folder, gpu.ErrNotSupported)
+	}
+	l := limits.Limit{Cgroup: folder, ID: id, GPU: h.GPU.String(), Bytes: h.Bytes}
+	bytes, err := h.Limits.Admit(h.Device, l, h.Containers)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.Timeout)
+	defer cancel()
+	if err := h.Set(ctx, folder, bytes); err != nil {
+		return errors.Join(err, h.Limits.Leave(h.Device, l))
+	}
+	return nil
+}
+
+func readState(from io.Reader) (ocispec.State, error) {
+	var c ocispec.State
+	if err := json.NewDecoder(io.LimitReader(from, mostState)).Decode(&c); err != nil {
+		return c, fmt.Errorf("state of the container on the standard input: %w: %w", gpu.ErrInvalid, err)
+	}
+	if c.Pid <= 0 {
+		return c, fmt.Errorf("state of the container %q: %w: it has no process", c.ID, gpu.ErrInvalid)
+	}
+	return c, nil
+}
+
+// systemCgroups is where NVIDIA's driver requires the cgroups of version 2.
+const systemCgroups = "/sys/fs/cgroup"
+
+// CgroupOf returns the folder of the cgroup of a process. The error wraps
+// [gpu.ErrNotSupported] on a node with cgroups of version 1.
+func CgroupOf(pid int, _ string) (folder string, err error) {
+	root, err := cgroup.Root()
+	if err != nil {
+		return "", err
+	}
+	if root != systemCgroups {
+		return "", fmt.Errorf("%s: %w: it has cgroups of version 1, and the driver limits memory by version 2", systemCgroups, gpu.ErrNotSupported)
+	}
+	return cgroup.OfProcess(pid)
+}
