@@ -178,8 +178,8 @@ func (d device) memory(c call) (total, reserved, used uint64) {
 	if len(c.gpu.MemoryLimits) > 0 {
 		// The driver reports the limit of the caller's cgroup as the size of the GPU.
 		ids, err := c.node.cgroupsOf(os.Getpid())
-		if limit := c.gpu.tightest(ids); err == nil && limit != nil {
-			return limit.HardBytes, 0, limit.used(c.gpu)
+		if limit := c.node.reportedLimit(c.gpu, ids); err == nil && limit != nil {
+			return limit.HardBytes, 0, c.node.usedUnder(c.gpu, *limit)
 		}
 	}
 	return c.spec.kind.MemoryMiB << 20, c.spec.kind.ReservedMiB << 20, usedBytes(c.gpu.Processes)

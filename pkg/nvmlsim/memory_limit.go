@@ -21,6 +21,9 @@ const (
 	MemoryLimitsDmem = "dmem"
 	// MemoryLimitsMisc uses the driver's own accounts.
 	MemoryLimitsMisc = "misc"
+	// MemoryLimitsOff has the calls and refuses them, as with the driver's setting
+	// RmMemacctMode=0.
+	MemoryLimitsOff = "off"
 )
 
 // memoryLimitsRelease is the first driver with memory limits.
@@ -37,25 +40,43 @@ type MemoryLimit struct {
 	HardBytes uint64 `json:"hardBytes"`
 }
 
-// used returns the memory that the processes in the cgroup have of the GPU.
-func (m MemoryLimit) used(g *GPUState) uint64 {
-	return usedBytes(slices.DeleteFunc(slices.Clone(g.Processes), func(p Process) bool { return !slices.Contains(p.Cgroups, m.ID) }))
-}
-
 // exists reports whether the cgroup still exists. A limit ends with its cgroup.
 func (m MemoryLimit) exists() bool {
 	id, err := cgroup.Lookup(m.Cgroup)
 	return err == nil && id == m.ID
 }
 
-// checkMemoryLimits returns [gpu.ErrNoCapacity] if a limit of the GPU refuses the
-// memory of the process.
-func checkMemoryLimits(g *GPUState, p Process) error {
-	for _, limit := range g.MemoryLimits {
-		if !slices.Contains(p.Cgroups, limit.ID) {
+// limitsOn returns the limits of a GPU that bound a process in the cgroups, the nearest
+// first. The controller dmem counts a process in its cgroup and in all cgroups above. The
+// driver's own accounts count it in the nearest cgroup with a limit only, so a limit of a
+// parent does not bound children with limits.
+func (n *node) limitsOn(g *GPUState, cgroups []cgroup.ID) []MemoryLimit {
+	var limits []MemoryLimit
+	for _, id := range cgroups {
+		i := slices.IndexFunc(g.MemoryLimits, func(m MemoryLimit) bool { return m.ID == id })
+		if i < 0 {
 			continue
 		}
-		if used := limit.used(g); used+p.MemoryBytes > limit.HardBytes {
+		limits = append(limits, g.MemoryLimits[i])
+		if n.model.MemoryLimits == MemoryLimitsMisc {
+			break
+		}
+	}
+	return limits
+}
+
+// usedUnder returns the memory of a GPU that counts against a limit.
+func (n *node) usedUnder(g *GPUState, limit MemoryLimit) uint64 {
+	return usedBytes(slices.DeleteFunc(slices.Clone(g.Processes), func(p Process) bool {
+		return !slices.Contains(n.limitsOn(g, p.Cgroups), limit)
+	}))
+}
+
+// checkMemoryLimits returns [gpu.ErrNoCapacity] if a limit of the GPU refuses the
+// memory of the process.
+func (n *node) checkMemoryLimits(g *GPUState, p Process) error {
+	for _, limit := range n.limitsOn(g, p.Cgroups) {
+		if used := n.usedUnder(g, limit); used+p.MemoryBytes > limit.HardBytes {
 			return fmt.Errorf("%w: %d MiB wanted, and %d of %d MiB left in the cgroup %s", gpu.ErrNoCapacity,
 				p.MemoryBytes>>20, (limit.HardBytes-min(used, limit.HardBytes))>>20, limit.HardBytes>>20, limit.Cgroup)
 		}
@@ -63,17 +84,18 @@ func checkMemoryLimits(g *GPUState, p Process) error {
 	return nil
 }
 
-// tightest returns the limit with the least memory among the limits of the cgroups;
-// nil if they have none.
-func (g *GPUState) tightest(ids []cgroup.ID) *MemoryLimit {
-	var found *MemoryLimit
-	for i := range g.MemoryLimits {
-		limit := &g.MemoryLimits[i]
-		if slices.Contains(ids, limit.ID) && (found == nil || limit.HardBytes < found.HardBytes) {
-			found = limit
-		}
+// reportedLimit returns the limit that a process in the cgroups sees as the size of the
+// GPU; nil for the GPU's own size. With the controller dmem it is the limit of the
+// process' own cgroup: those above are enforced and not reported.
+func (n *node) reportedLimit(g *GPUState, cgroups []cgroup.ID) *MemoryLimit {
+	if n.model.MemoryLimits == MemoryLimitsDmem && len(cgroups) > 1 {
+		cgroups = cgroups[:1]
 	}
-	return found
+	limits := n.limitsOn(g, cgroups)
+	if len(limits) == 0 {
+		return nil
+	}
+	return &limits[0]
 }
 
 // cgroupsOf returns the cgroups of a process; none if the node's driver has no memory
@@ -90,18 +112,20 @@ func (n *node) cgroupsOf(pid int) ([]cgroup.ID, error) {
 	return ids, err
 }
 
-// hasMemoryLimits reports whether the node's driver has memory limits.
+// hasMemoryLimits reports whether the node's driver has memory limits, even if they are
+// switched off.
 func (n *node) hasMemoryLimits() bool { return n.model.MemoryLimits != "" }
 
 // SetMemoryLimits_v1 sets the limits of a cgroup. It refuses a GPU in MIG mode, as the
-// driver supports no limits there.
+// driver supports no limits there. Where the controller dmem is not enabled down to the
+// cgroup, the driver returns "not found": a [CallFault] simulates that.
 func (d device) SetMemoryLimits_v1(folder string, soft, hard uint64) nvml.Return { //nolint:revive // the name is go-nvml's
 	if !d.library.sim.node.hasMemoryLimits() {
 		return nvml.ERROR_FUNCTION_NOT_FOUND
 	}
 	return d.set("DeviceSetMemoryLimits_v1", func(c call) nvml.Return {
 		switch {
-		case c.gpu.MIGMode:
+		case c.gpu.MIGMode, c.node.model.MemoryLimits == MemoryLimitsOff:
 			return nvml.ERROR_NOT_SUPPORTED
 		case os.Geteuid() != 0:
 			return nvml.ERROR_NO_PERMISSION
@@ -131,7 +155,7 @@ func (d device) GetMemoryLimits_v1(folder string) (nvml.MemoryLimits_v1, nvml.Re
 	if ret != nvml.SUCCESS {
 		return nvml.MemoryLimits_v1{}, ret
 	}
-	if c.gpu.MIGMode {
+	if c.gpu.MIGMode || c.node.model.MemoryLimits == MemoryLimitsOff {
 		return nvml.MemoryLimits_v1{}, nvml.ERROR_NOT_SUPPORTED
 	}
 	id, err := cgroup.Lookup(folder)
@@ -140,7 +164,7 @@ func (d device) GetMemoryLimits_v1(folder string) (nvml.MemoryLimits_v1, nvml.Re
 	}
 	for _, m := range c.gpu.MemoryLimits {
 		if m.ID == id {
-			return nvml.MemoryLimits_v1{NameSpace: folder, SoftLimit: m.SoftBytes, HardLimit: m.HardBytes, CurrentUsed: m.used(c.gpu)}, nvml.SUCCESS
+			return nvml.MemoryLimits_v1{NameSpace: folder, SoftLimit: m.SoftBytes, HardLimit: m.HardBytes, CurrentUsed: c.node.usedUnder(c.gpu, m)}, nvml.SUCCESS
 		}
 	}
 	if c.node.model.MemoryLimits == MemoryLimitsMisc {

@@ -23,8 +23,9 @@ type Model struct {
 	// or with a cluster UUID of zeros that of the machine's own NVSwitches. GPUs
 	// before Hopper join none.
 	Fabric *Fabric `json:"fabric,omitempty"`
-	// MemoryLimits is the driver's backend for memory limits of cgroups, "dmem" or
-	// "misc"; empty for a driver without them, as before release 615.
+	// MemoryLimits is the driver's backend for memory limits of cgroups, "dmem",
+	// "misc", or "off" if an administrator has switched them off; empty for a driver
+	// without them, as before release 615.
 	MemoryLimits string `json:"memoryLimits,omitempty"`
 	// Kinds of GPU, by a name of your choice that GPUs refer to.
 	Kinds map[string]Kind `json:"kinds"`

@@ -72,13 +72,13 @@ func (m *Model) Validate() error {
 func (m *Model) validateMemoryLimits(p *problems) {
 	switch m.MemoryLimits {
 	case "":
-	case MemoryLimitsDmem, MemoryLimitsMisc:
+	case MemoryLimitsDmem, MemoryLimitsMisc, MemoryLimitsOff:
 		release, _, _ := strings.Cut(m.DriverVersion, ".")
 		if n, err := strconv.Atoi(release); err == nil && n < memoryLimitsRelease {
 			p.add("memoryLimits", "the driver %s is older than release %d, the first with memory limits", m.DriverVersion, memoryLimitsRelease)
 		}
 	default:
-		p.add("memoryLimits", "%q is neither %s nor %s", m.MemoryLimits, MemoryLimitsDmem, MemoryLimitsMisc)
+		p.add("memoryLimits", "%q is none of %s, %s, %s", m.MemoryLimits, MemoryLimitsDmem, MemoryLimitsMisc, MemoryLimitsOff)
 	}
 }
 

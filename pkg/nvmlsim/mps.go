@@ -3,6 +3,7 @@
 package nvmlsim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -48,52 +49,56 @@ type MPSClient struct {
 // daemon.
 func (s *Sim) SetMPSServer(server MPSServer) error {
 	return s.update(func(st *State) error {
-		starts := !removeDaemon(st, server.Daemon)
-		add := func(p Process, memory map[string]uint64) error {
-			for _, uuid := range slices.Sorted(maps.Keys(memory)) {
-				d, err := s.findDevice(st, uuid)
-				if err != nil {
-					return err
-				}
-				// CUDA asks for the fabric when it initialises, and not later.
-				if err := checkFabric(&st.GPUs[d.gpu]); err != nil && starts {
-					return fmt.Errorf("%s: %w", uuid, err)
-				}
-				p.MemoryBytes, p.Device, p.Daemon = memory[uuid], d.mig, server.Daemon
-				if err := addProcess(s.node.gpus[d.gpu], &st.GPUs[d.gpu], p); err != nil {
-					return fmt.Errorf("%s: %w", uuid, err)
-				}
-			}
-			return nil
-		}
-		if err := add(Process{PID: server.PID, Name: MPSServerName}, server.Memory); err != nil {
+		of := func(p Process) bool { return p.Daemon == server.Daemon }
+		starts := !slices.ContainsFunc(st.GPUs, func(g GPUState) bool { return slices.ContainsFunc(g.Processes, of) })
+		wanted, err := s.placements(st, Process{PID: server.PID, Name: MPSServerName, Daemon: server.Daemon}, server.Memory)
+		if err != nil {
 			return err
+		}
+		for _, w := range wanted {
+			// CUDA asks for the fabric when it initialises, and not later.
+			if err := checkFabric(&st.GPUs[w.gpu]); err != nil && starts {
+				return fmt.Errorf("%s: %w", cmp.Or(w.process.Device, s.node.gpus[w.gpu].uuid), err)
+			}
 		}
 		for _, c := range server.Clients {
 			cgroups, err := s.node.cgroupsOf(c.PID)
 			if err != nil {
 				return err
 			}
-			if err := add(Process{PID: c.PID, MPSClient: true, Cgroups: cgroups}, c.Memory); err != nil {
+			p := Process{PID: c.PID, MPSClient: true, Daemon: server.Daemon, Cgroups: cgroups}
+			more, err := s.placements(st, p, c.Memory)
+			if err != nil {
 				return err
 			}
+			wanted = append(wanted, more...)
 		}
-		return nil
+		return s.node.replaceProcesses(st, of, wanted)
 	})
+}
+
+// placements returns a process with its memory on each device, by the UUID of the
+// device.
+func (s *Sim) placements(st *State, p Process, memory map[string]uint64) ([]placement, error) {
+	var found []placement
+	for _, uuid := range slices.Sorted(maps.Keys(memory)) {
+		d, err := s.findDevice(st, uuid)
+		if err != nil {
+			return nil, err
+		}
+		p.Device, p.MemoryBytes = d.mig, memory[uuid]
+		found = append(found, placement{gpu: d.gpu, process: p})
+	}
+	return found, nil
 }
 
 // RemoveMPSServer removes the server of a daemon and its clients from their
 // devices. It succeeds if there is none.
 func (s *Sim) RemoveMPSServer(daemon string) error {
 	return s.update(func(st *State) error {
-		removeDaemon(st, daemon)
+		removeProcesses(st, func(p Process) bool { return p.Daemon == daemon })
 		return nil
 	})
-}
-
-// removeDaemon removes the processes of an MPS daemon.
-func removeDaemon(st *State, name string) (found bool) {
-	return removeProcesses(st, func(p Process) bool { return p.Daemon == name })
 }
 
 // ComputeDevice is a GPU or MIG device as a process sees it.

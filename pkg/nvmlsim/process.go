@@ -31,7 +31,7 @@ func (s *Sim) AddProcess(index int, p Process) error {
 	return s.update(func(st *State) error {
 		err := checkFabric(&st.GPUs[index])
 		if err == nil {
-			err = addProcess(s.node.gpus[index], &st.GPUs[index], p)
+			err = s.node.addProcess(index, &st.GPUs[index], p, nil)
 		}
 		if err != nil {
 			return fmt.Errorf("process %d on GPU %d: %w", p.PID, index, err)
@@ -40,23 +40,18 @@ func (s *Sim) AddProcess(index int, p Process) error {
 	})
 }
 
-func addProcess(spec *spec, g *GPUState, p Process) error {
+// addProcess adds a process to a GPU. before are processes that were on the GPU before
+// the change of which this is a part, and that the change has removed.
+func (n *node) addProcess(index int, g *GPUState, p Process, before []Process) error {
+	spec := n.gpus[index]
 	if p.PID <= 0 {
 		return fmt.Errorf("%w: a PID is positive", gpu.ErrInvalid)
 	}
 	if g.Lost {
 		return gpu.ErrLost
 	}
-	switch gpu.ComputeMode(g.ComputeMode) {
-	case gpu.ComputeModeDefault:
-	case gpu.ComputeModeProhibited:
-		return fmt.Errorf("%w: compute mode %s", gpu.ErrInUse, g.ComputeMode)
-	case gpu.ComputeModeExclusiveProcess:
-		// The clients of an MPS server use its context.
-		others := slices.DeleteFunc(processesOn(g, p.Device), func(o Process) bool { return p.Daemon != "" && o.Daemon == p.Daemon })
-		if len(others) > 0 {
-			return fmt.Errorf("%w by %s: compute mode %s", gpu.ErrInUse, describeProcesses(others), g.ComputeMode)
-		}
+	if err := checkComputeMode(g, p, before); err != nil {
+		return err
 	}
 	total := spec.usableBytes()
 	switch {
@@ -78,13 +73,84 @@ func addProcess(spec *spec, g *GPUState, p Process) error {
 	if p.MemoryBytes > total {
 		return fmt.Errorf("%w: %d MiB wanted, %d MiB left", gpu.ErrNoCapacity, p.MemoryBytes>>20, total>>20)
 	}
-	if err := checkMemoryLimits(g, p); err != nil {
+	if err := n.checkMemoryLimits(g, p); err != nil {
 		return err
 	}
+	g.insert(p)
+	return nil
+}
+
+func (g *GPUState) insert(p Process) {
 	g.Processes = append(g.Processes, p)
 	slices.SortFunc(g.Processes, func(a, b Process) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Device, b.Device))
 	})
+}
+
+// checkComputeMode returns [gpu.ErrInUse] if the compute mode does not admit one more
+// process. A process that has a context keeps it, whatever the mode becomes.
+func checkComputeMode(g *GPUState, p Process, before []Process) error {
+	if slices.ContainsFunc(before, func(o Process) bool { return o.PID == p.PID && o.Device == p.Device }) {
+		return nil
+	}
+	switch gpu.ComputeMode(g.ComputeMode) {
+	case gpu.ComputeModeDefault:
+	case gpu.ComputeModeProhibited:
+		return fmt.Errorf("%w: compute mode %s", gpu.ErrInUse, g.ComputeMode)
+	case gpu.ComputeModeExclusiveProcess:
+		// The clients of an MPS server use its context, which it may have had before
+		// the mode was set.
+		ofServer := func(o Process) bool { return p.Daemon != "" && o.Daemon == p.Daemon && o.Device == p.Device }
+		if slices.ContainsFunc(before, ofServer) {
+			return nil
+		}
+		others := slices.DeleteFunc(processesOn(g, p.Device), func(o Process) bool {
+			return ofServer(o) || p.Daemon == "" && o.Daemon == "" && o.PID == p.PID
+		})
+		if len(others) > 0 {
+			return fmt.Errorf("%w by %s: compute mode %s", gpu.ErrInUse, describeProcesses(others), g.ComputeMode)
+		}
+	}
+	return nil
+}
+
+// placement is a process and the GPU on which it is.
+type placement struct {
+	gpu     int
+	process Process
+}
+
+// replaceProcesses puts the wanted processes in the place of all matching ones. It refuses
+// what [Sim.AddProcess] refuses, except for what a process has already: neither a limit
+// nor a compute mode that is set later takes memory or a context away.
+func (n *node) replaceProcesses(st *State, match func(Process) bool, wanted []placement) error {
+	before := make([][]Process, len(st.GPUs))
+	for i := range st.GPUs {
+		for _, p := range st.GPUs[i].Processes {
+			if match(p) {
+				before[i] = append(before[i], p)
+			}
+		}
+	}
+	removeProcesses(st, match)
+	// Processes that need no more than they have come first, so that they count when the
+	// others are checked.
+	var growing []placement
+	for _, w := range wanted {
+		has := slices.ContainsFunc(before[w.gpu], func(o Process) bool {
+			return o.PID == w.process.PID && o.Device == w.process.Device && o.MemoryBytes >= w.process.MemoryBytes
+		})
+		if has {
+			st.GPUs[w.gpu].insert(w.process)
+		} else {
+			growing = append(growing, w)
+		}
+	}
+	for _, w := range growing {
+		if err := n.addProcess(w.gpu, &st.GPUs[w.gpu], w.process, before[w.gpu]); err != nil {
+			return fmt.Errorf("%s: %w", cmp.Or(w.process.Device, n.gpus[w.gpu].uuid), err)
+		}
+	}
 	return nil
 }
 

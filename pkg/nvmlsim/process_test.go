@@ -129,3 +129,50 @@ func TestClientsOfMPSAreListedAsSuchAndAsComputing(t *testing.T) {
 		t.Errorf("without the server (-want +got):\n%s", diff)
 	}
 }
+
+func TestAnExclusiveGPUIsOfOneProcessOrOneMPSServer(t *testing.T) {
+	s, _ := newTestSim(t, "t4")
+	uuid := s.node.gpus[0].uuid
+	memory := map[string]uint64{uuid: 1 << 20}
+	for _, name := range []string{"a", "b"} {
+		end, err := s.RegisterMPSDaemon(name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer end()
+	}
+	server := func(name string, pid int, clients ...int) error {
+		m := MPSServer{PID: pid, Daemon: name, Memory: memory}
+		for _, c := range clients {
+			m.Clients = append(m.Clients, MPSClient{PID: c, Memory: memory})
+		}
+		return s.SetMPSServer(m)
+	}
+	setMode := func(mode gpu.ComputeMode) error { return s.SetComputeMode(0, mode) }
+	for _, step := range []struct {
+		name string
+		do   func() error
+		want error
+	}{
+		{"a process computes", func() error { return s.AddProcess(0, Process{PID: 5}) }, nil},
+		{"the GPU becomes exclusive", func() error { return setMode(gpu.ComputeModeExclusiveProcess) }, nil},
+		{"an MPS server starts while a process has the GPU", func() error { return server("a", 7) }, gpu.ErrInUse},
+		{"the process ends", func() error { return s.RemoveProcess(5) }, nil},
+		{"the MPS server starts", func() error { return server("a", 7) }, nil},
+		{"clients of it", func() error { return server("a", 7, 8, 9) }, nil},
+		{"a process that ignores MPS", func() error { return s.AddProcess(0, Process{PID: 10}) }, gpu.ErrInUse},
+		{"a client that ignores MPS", func() error { return s.AddProcess(0, Process{PID: 8}) }, gpu.ErrInUse},
+		{"a second MPS server", func() error { return server("b", 11) }, gpu.ErrInUse},
+		{"the GPU is prohibited", func() error { return setMode(gpu.ComputeModeProhibited) }, nil},
+		{"the clients stay", func() error { return server("a", 7, 8, 9) }, nil},
+		{"one more client", func() error { return server("a", 7, 8, 9, 12) }, gpu.ErrInUse},
+		{"the GPU is open again", func() error { return setMode(gpu.ComputeModeDefault) }, nil},
+		{"a process without the server", func() error { return s.AddProcess(0, Process{PID: 10}) }, nil},
+		{"the GPU becomes exclusive again", func() error { return setMode(gpu.ComputeModeExclusiveProcess) }, nil},
+		{"one more client of the server that has a context", func() error { return server("a", 7, 8, 9, 12) }, nil},
+	} {
+		if err := step.do(); !errors.Is(err, step.want) {
+			t.Fatalf("%s: %v, want %v", step.name, err, step.want)
+		}
+	}
+}
