@@ -42,6 +42,7 @@ func TestSharesArePublishedAsTheFlagsSay(t *testing.T) {
 	for _, bus := range []string{"1b", "43", "52", "61", "9d", "c3", "d1", "df"} {
 		want["gpu-"+bus+"-00 memory"] = "81008Mi of 81008Mi from 2Gi on"
 		want["gpu-"+bus+"-00 compute"] = "0 of 200 from 0 on"
+		want["gpu-"+bus+"-00-ts memory"] = "0 of 81008Mi from 0 on"
 		want["gpu-"+bus+"-00-ts slots"] = "1 of 8 from 1 on"
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -124,6 +124,8 @@ migCapable: false
 resource.kubernetes.io/pciBusID: "0000:1b:00.0"
 sharing: "none"
 type: "gpu"
+compute = 100
+memory = 0
 `
 	if diff := cmp.Diff(want, render(devices(t, sharing(), node, nil)[0])); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)

@@ -24,7 +24,7 @@ func TestTheMonitorDeviceCarriesLittle(t *testing.T) {
 	all := devices(t, watched(sharing()), h100(t, 1), nil)
 	want := &resourceapi.Device{Name: "node-gpus", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
 		"type": {StringValue: ptr("monitor")}, "driverVersion": {VersionValue: ptr("570.86.15")},
-	}}
+	}, Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {}}}
 	if diff := cmp.Diff(want, &all[len(all)-1]); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)
 	}

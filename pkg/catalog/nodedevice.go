@@ -13,9 +13,9 @@ import (
 // offered or held and the node has GPUs.
 //
 // They have no taint, because monitoring agents watch unhealthy GPUs too, and
-// neither counters nor capacity: the scheduler charges these for admin access as
-// for any other, and would not place a monitoring agent on a node whose GPUs are
-// all in use. They do not allow multiple allocations: with admin access, a device
+// neither counters nor a capacity that claims take: the scheduler charges these for
+// admin access as for any other, and would not place a monitoring agent on a node
+// whose GPUs are all in use. They do not allow multiple allocations: with admin access, a device
 // is allocated to any number of claims.
 func (c Catalog) nodeDevices(node gpu.Node, held Held) []resourceapi.Device {
 	var devices []resourceapi.Device

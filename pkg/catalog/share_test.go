@@ -76,6 +76,23 @@ func TestWhatAnAllocationTakes(t *testing.T) {
 	})
 }
 
+func TestMemoryOfSlots(t *testing.T) {
+	offer := catalog.ShareOffer{Smallest: 1 << 30}
+	all := resource.MustParse("81559Mi")
+	for words, want := range map[string]uint64{"slots=1": 0, "slots=1 memory=0": 0, "slots=1 memory=10Gi": 10 << 30, "slots=2 memory=81559Mi": 81559 << 20} {
+		if got, err := offer.SlotMemory(all, consumed(words)); err != nil || got != want {
+			t.Errorf("%s: %d, %v; want %d", words, got, err, want)
+		}
+	}
+	for words, want := range map[string]string{
+		"memory=1023Mi": "the smallest share on this node has 1Gi", "memory=81560Mi": "the device has 81559Mi", "memory=1073741825": "not a multiple of 1Mi",
+	} {
+		if _, err := offer.SlotMemory(all, consumed(words)); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want ErrInvalid with %q", words, err, want)
+		}
+	}
+}
+
 func TestSlots(t *testing.T) {
 	for words, want := range map[string]int{"slots=1": 1, "slots=3": 3} {
 		if got, err := catalog.Slots(consumed(words)); err != nil || got != want {
@@ -154,7 +171,7 @@ func TestHowSharesArePublished(t *testing.T) {
 		"memory that an MPS server takes too":     {server, kept, held + numbers(all, "80943Mi", "1687Mi")},
 		"a server where MPS holds nothing":        {plainServer, kept, plain + numbers(all, "81007Mi", "1Mi")},
 		"a server where no shares are offered":    {wholeServer, kept, plain + numbers(alone, "81007Mi", "")},
-		"more memory kept than there is":          {server, func(g *gpu.GPU) { g.ReservedBytes = 1 << 60 }, strings.TrimSuffix(plain, "\n")},
+		"more memory kept than there is":          {server, func(g *gpu.GPU) { g.ReservedBytes = 1 << 60 }, plain + "compute = 100\nmemory = 0"},
 		"a smallest share larger than the GPU is": {catalog: huge, want: held + strings.Replace(all, "from 1Mi", "from 81559Mi", 1)},
 	} {
 		t.Run(name, func(t *testing.T) {

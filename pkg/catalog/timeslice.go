@@ -28,6 +28,17 @@ func Slots(consumed map[resourceapi.QualifiedName]resource.Quantity) (int, error
 	return int(n), nil
 }
 
+// SlotMemory returns the memory in bytes that an allocation of a time-sliced GPU takes;
+// 0 if the claim names none. all is the memory of the GPU, from [ShareOffer.Memory]. The
+// error for an amount that no share can have wraps [gpu.ErrInvalid].
+func (o ShareOffer) SlotMemory(all resource.Quantity, consumed map[resourceapi.QualifiedName]resource.Quantity) (uint64, error) {
+	if memory := consumed[v1alpha1.CapacityMemory]; memory.IsZero() {
+		return 0, nil
+	}
+	share, err := o.Share(all, consumed)
+	return share.Memory, err
+}
+
 // timeSliced reports whether time slices of the GPU are offered or held.
 func (c Catalog) timeSliced(g gpu.GPU, held Held) bool {
 	_, taken := held[kind.Slots(g.Address).String()]
@@ -39,10 +50,12 @@ func (c Catalog) offersSlots() bool { return c.Offer.TimeSlice && !c.NoCounters 
 // slots returns the device of which claims take slots.
 func (c Catalog) slots(g gpu.GPU) resourceapi.Device {
 	shared := true
+	amounts := c.Shares.amounts(g, shared)
+	amounts.Slots = int64(cmp.Or(c.TimeSlices, DefaultTimeSlices))
 	return resourceapi.Device{
 		Name:                     kind.Slots(g.Address).String(),
 		Attributes:               kind.TimeSlice.Attributes(kind.Facts{GPU: g}),
 		AllowMultipleAllocations: &shared,
-		Capacity:                 kind.TimeSlice.Capacities(kind.Amounts{Slots: int64(cmp.Or(c.TimeSlices, DefaultTimeSlices))}),
+		Capacity:                 kind.TimeSlice.Capacities(amounts),
 	}
 }

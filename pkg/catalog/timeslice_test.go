@@ -23,6 +23,7 @@ resource.kubernetes.io/numaNode: 0
 resource.kubernetes.io/pcieRoot: "pci0000:18"
 type: "timeslice"
 uuid: "GPU-00000000-0000-4000-8000-000000000000"
+memory = 81559Mi, default 0, from 0 by 1Mi
 slots = 4, default 1, from 1 by 1
 shareable true
 `
@@ -206,15 +207,15 @@ func TestTheSchedulerAllocatesSharesAndTimeSlices(t *testing.T) {
 	}{
 		"four slots on one GPU, and the fifth waits": {
 			slicing(sharing()), h100(t, 1), slices.Repeat([]string{"class=timeslice"}, 5),
-			"a 1b-00-ts 1\nb 1b-00-ts 1\nc 1b-00-ts 1\nd 1b-00-ts 1\ne does not fit",
+			"a 1b-00-ts 0 1\nb 1b-00-ts 0 1\nc 1b-00-ts 0 1\nd 1b-00-ts 0 1\ne does not fit",
 		},
 		"turns fill the last GPU before they begin another": {
 			slicing(sharing()), h100(t, 3), []string{"class=timeslice slots=2", "class=timeslice slots=3", "class=timeslice slots=2", "", "memory=1Gi", "class=timeslice slots=5"},
-			"a 52-00-ts 2\nb 43-00-ts 3\nc 52-00-ts 2\nd 1b-00 81559Mi\ne does not fit\nf does not fit",
+			"a 52-00-ts 0 2\nb 43-00-ts 0 3\nc 52-00-ts 0 2\nd 1b-00 81559Mi\ne does not fit\nf does not fit",
 		},
 		"a time-sliced GPU is neither whole nor shared": {
 			slicing(sharing()), h100(t, 1), []string{"class=timeslice", "", "memory=1Gi", "class=timeslice"},
-			"a 1b-00-ts 1\nb does not fit\nc does not fit\nd 1b-00-ts 1",
+			"a 1b-00-ts 0 1\nb does not fit\nc does not fit\nd 1b-00-ts 0 1",
 		},
 		"a shared GPU takes no turns": {
 			slicing(sharing()), h100(t, 1), []string{"memory=2Gi", "class=timeslice", "memory=2Gi", ""},
@@ -226,7 +227,7 @@ func TestTheSchedulerAllocatesSharesAndTimeSlices(t *testing.T) {
 		},
 		"a time-sliced GPU is not cut": {
 			slicing(cutting(catalog.MIGProfiles{})), first(t, 1, "dgx-h100"), []string{"class=timeslice", "class=mig profile=1g.10gb"},
-			"a 1b-00-ts 1\nb does not fit",
+			"a 1b-00-ts 0 1\nb does not fit",
 		},
 		"shares of a MIG device fill it before another is made": {
 			cutting(catalog.MIGProfiles{}), first(t, 1, "dgx-h100"),
@@ -239,6 +240,10 @@ func TestTheSchedulerAllocatesSharesAndTimeSlices(t *testing.T) {
 		"MPS shares, as the class names them": {
 			sharing(), h100(t, 2), []string{"class=mps memory=20Gi compute=25", "class=mps memory=20Gi compute=25", "class=mps memory=40Gi compute=50", "class=mps memory=20Gi compute=25"},
 			"a 1b-00 20Gi\nb 1b-00 20Gi\nc 43-00 40Gi\nd 1b-00 20Gi",
+		},
+		"memory of time slices is counted for claims that name it": {
+			slicing(sharing()), h100(t, 1), []string{"class=timeslice memory=40Gi", "class=timeslice", "class=timeslice memory=40Gi", "class=timeslice memory=100Mi"},
+			"a 1b-00-ts 40Gi 1\nb 1b-00-ts 0 1\nc does not fit\nd 1b-00-ts 100Mi 1",
 		},
 		"compute is promised one and a half times, and each share has a smallest size": {
 			generous, h100(t, 1), []string{"memory=1Mi compute=100", "memory=2Gi compute=51", "memory=1701Mi compute=50", "memory=1Gi compute=101"},

@@ -78,9 +78,14 @@ func shareOf(a journal.Device, of kind.Kind) *Share {
 	switch {
 	case a.Share != nil && a.Share.Memory == 0:
 		return &Share{}
+	case of.Takes() == kind.TakesSlots:
+		s.Strategy = v1alpha1.StrategyTimeSlicing
+		if a.Share != nil {
+			s.Memory = a.Share.Memory
+		}
 	case a.Share != nil:
 		s.Strategy, s.Memory, s.Compute = v1alpha1.StrategyPlain, a.Share.Memory, a.Share.Compute
-	case of.Takes() == kind.TakesSlots || a.TimeSlice != "":
+	case a.TimeSlice != "":
 		s.Strategy = v1alpha1.StrategyTimeSlicing
 	case a.MPS == nil:
 		return nil

@@ -25,7 +25,7 @@ func somePiece(t *rapid.T) piece {
 	case "together":
 		return piece{device: on, config: config("GpuConfig", together)}
 	case "timeSlices":
-		p := piece{device: on + "-ts"}
+		p := piece{device: on + "-ts", memory: rapid.SampledFrom([]string{"", "", "20Gi", "50Gi"}).Draw(t, "memory")}
 		if slice := rapid.SampledFrom([]gpu.TimeSlice{"", gpu.TimeSliceShort, gpu.TimeSliceLong}).Draw(t, "interval"); slice != "" {
 			p.config = interval(slice)
 		}
@@ -65,5 +65,5 @@ func (p piece) canCoexist(q piece) bool {
 }
 
 func (p piece) client() bool {
-	return p.memory != "" && p.config == "" || p.config == config("GpuConfig", together)
+	return p.memory != "" && p.config == "" && p.name().Kind != kind.TimeSlice || p.config == config("GpuConfig", together)
 }

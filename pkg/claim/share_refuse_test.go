@@ -64,10 +64,22 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 		is     error
 		says   string
 	}{
-		"larger than the GPU":   {pieces: []piece{{device: "gpu-00-00", memory: "81Gi"}}, is: gpu.ErrInvalid, says: "81Gi of memory, and the device has 80Gi"},
-		"of nothing":            {pieces: []piece{{device: "gpu-00-00", memory: "0"}}, is: gpu.ErrInvalid, says: "the smallest share on this node has 1Gi"},
-		"negative":              {pieces: []piece{{device: "gpu-00-00", memory: "-1Gi"}}, is: gpu.ErrInvalid, says: "the smallest share on this node has 1Gi"},
-		"below the smallest":    {pieces: []piece{{device: "gpu-00-00", memory: "1023Mi"}}, is: gpu.ErrInvalid, says: "1023Mi of memory; the smallest share on this node has 1Gi"},
+		"larger than the GPU": {pieces: []piece{{device: "gpu-00-00", memory: "81Gi"}}, is: gpu.ErrInvalid, says: "81Gi of memory, and the device has 80Gi"},
+		"of nothing":          {pieces: []piece{{device: "gpu-00-00", memory: "0"}}, is: gpu.ErrInvalid, says: "the smallest share on this node has 1Gi"},
+		"negative":            {pieces: []piece{{device: "gpu-00-00", memory: "-1Gi"}}, is: gpu.ErrInvalid, says: "the smallest share on this node has 1Gi"},
+		"below the smallest":  {pieces: []piece{{device: "gpu-00-00", memory: "1023Mi"}}, is: gpu.ErrInvalid, says: "1023Mi of memory; the smallest share on this node has 1Gi"},
+		"memory of time slices below the smallest": {pieces: []piece{{device: "gpu-00-00-ts", memory: "1023Mi"}}, is: gpu.ErrInvalid, says: "1023Mi of memory; the smallest share on this node has 1Gi"},
+		"memory of time slices beyond the GPU":     {pieces: []piece{{device: "gpu-00-00-ts", memory: "81Gi"}}, is: gpu.ErrInvalid, says: "81Gi of memory, and the device has 80Gi"},
+		"memory of time slices that others hold": {
+			others: []*resourceapi.ResourceClaim{pieces("a", piece{device: "gpu-00-00-ts", memory: "50Gi"}), pieces("b", piece{device: "gpu-00-00-ts"})},
+			pieces: []piece{{device: "gpu-00-00-ts", memory: "31Gi"}}, is: gpu.ErrInUse, says: "31Gi of its 80Gi memory are wanted, and 50Gi are held by one other claim",
+		},
+		"time slices with more memory together than the GPU": {
+			pieces: []piece{{device: "gpu-00-00-ts", memory: "50Gi"}, {device: "gpu-00-00-ts", memory: "31Gi"}}, is: gpu.ErrInvalid, says: "the claim's shares have 81Gi memory together",
+		},
+		"MPS of time slices with memory": {
+			pieces: []piece{{device: "gpu-00-00-ts", memory: "10Gi", config: config("ShareConfig", "")}}, is: gpu.ErrInvalid, says: "a ShareConfig cannot configure time slices; write a GpuConfig whose sharing.strategy is TimeSlicing",
+		},
 		"off the step":          {pieces: []piece{{device: "gpu-00-00", memory: "2147483649"}}, is: gpu.ErrInvalid, says: "not a multiple of 1Mi"},
 		"more compute than all": {pieces: []piece{{device: "gpu-00-00", memory: "20Gi", compute: "101"}}, is: gpu.ErrInvalid, says: "101 percent of compute; want a whole number from 0 to 100"},
 		"part of a percent":     {pieces: []piece{{device: "gpu-00-00", memory: "20Gi", compute: "500m"}}, is: gpu.ErrInvalid, says: "500m percent of compute"},

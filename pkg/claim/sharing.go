@@ -12,8 +12,8 @@ type Share struct {
 	// Strategy is empty for a claim without a readable record. The other fields
 	// are unknown then.
 	Strategy v1alpha1.Strategy
-	// Memory of the share in bytes; 0 for time slices, and if the claim has the
-	// whole device.
+	// Memory of the share in bytes; 0 for time slices that name none, and if the claim
+	// has the whole device.
 	Memory uint64
 	// Compute is the requested percentage of the multiprocessors; 0 if the claim
 	// requests none.

@@ -10,7 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -52,6 +55,44 @@ func TestTheFirstSetsTheIntervalAndTheLastRestoresIt(t *testing.T) {
 				t.Errorf("left behind (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A claim that names memory is shown with it, and has neither MPS nor less of the slots of
+// the others.
+func TestATimeSliceWithMemory(t *testing.T) {
+	w := newShareWorld(t, t.TempDir(), 1)
+	m := w.start()
+	for _, c := range []*resourceapi.ResourceClaim{
+		pieces("a", piece{device: "gpu-00-00-ts", memory: "40Gi", config: interval(gpu.TimeSliceLong)}), pieces("b", piece{device: "gpu-00-00-ts", memory: "40Gi"}), pieces("c", piece{device: "gpu-00-00-ts"}),
+	} {
+		if _, err := m.Prepare(once(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, _ = w.restart(t.Context())
+	held, err := m.Held(t.Context())
+	must(t, err)
+	var got []claim.Share
+	for _, h := range held {
+		got = append(got, *h.Devices[0].Share)
+	}
+	want := []claim.Share{
+		{Strategy: v1alpha1.StrategyTimeSlicing, Memory: 40 << 30, TimeSlice: gpu.TimeSliceLong, Enforcement: v1alpha1.EnforcementNone},
+		{Strategy: v1alpha1.StrategyTimeSlicing, Memory: 40 << 30, Enforcement: v1alpha1.EnforcementNone},
+		{Strategy: v1alpha1.StrategyTimeSlicing, Enforcement: v1alpha1.EnforcementNone},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("shares (-want +got):\n%s", diff)
+	}
+	if got := w.supervisor.String(); got != "" {
+		t.Errorf("MPS daemons run: %s", got)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		must(t, m.Unprepare(once(), types.UID("uid-"+name)))
+	}
+	if got := w.left(m); got != "" {
+		t.Errorf("left behind:\n%s", got)
 	}
 }
 

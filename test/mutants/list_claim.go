@@ -12,6 +12,14 @@ func claimMutants() []mutant {
 	)
 	return []mutant{
 		{
+			file:   "pkg/claim/internal/plan/use.go",
+			tests:  "pkg/claim",
+			old:    `case d.slotMemory > 0:`,
+			new:    `case d.slotMemory > 1<<60:`,
+			notice: "memory of time slices is promised twice",
+			run:    refusals,
+		},
+		{
 			file:   "pkg/gpu/kind/exclude.go",
 			tests:  "pkg/claim",
 			old:    `return !a.Divisible() || !b.Divisible()`,

@@ -222,5 +222,19 @@ func publishMutants() []mutant {
 			tests:  "pkg/controller",
 			notice: "counters are published to a server without a version, and a GPU is assigned twice",
 		},
+		{
+			file:   "pkg/gpu/kind/timeslice.go",
+			old:    `policy(number(0), number(0), a.Step)`,
+			new:    `policy(a.Memory, number(0), a.Step)`,
+			tests:  "pkg/catalog",
+			notice: "a time slice without an amount takes all memory, so that no other fits",
+		},
+		{
+			file:   "pkg/gpu/kind/monitor.go",
+			old:    `return Capacities{v1alpha1.CapacityMemory: resourceapi.DeviceCapacity{Value: number(0)}}`,
+			new:    `return Capacities{v1alpha1.CapacityMemory + "2": resourceapi.DeviceCapacity{Value: number(0)}}`,
+			tests:  "pkg/catalog",
+			notice: "a selector on memory fails a pod when the scheduler tries the monitor device",
+		},
 	}
 }

@@ -154,8 +154,8 @@ const (
 // The capacities of devices.
 const (
 	// CapacityMemory is the memory of the device in bytes. A request names a multiple
-	// of 1Mi; without an amount it gets all memory.
-	CapacityMemory = "memory" // gpu, mig
+	// of 1Mi; without an amount it gets all memory, and of time slices none of its own.
+	CapacityMemory = "memory" // gpu, mig, timeslice
 	// CapacityCompute is the compute of the GPU in percent of its SMs. A request
 	// names whole percents; without an amount it reserves none.
 	CapacityCompute = "compute" // gpu

@@ -16,7 +16,9 @@ type Capacities map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 // Amounts are what a device offers to claims. Each kind publishes the amounts that claims
 // can take of it.
 type Amounts struct {
-	// Memory of the device; zero if it is not known.
+	// Memory of the device; zero if it is not known. Every kind publishes a capacity
+	// "memory": the scheduler fails a claim if a selector reads a capacity that one of
+	// the devices does not have.
 	Memory resource.Quantity
 	// Shared reports whether claims can take shares of the memory: Smallest or more,
 	// in multiples of Step.

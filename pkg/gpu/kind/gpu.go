@@ -66,9 +66,6 @@ func (wholeGPU) attributes(f Facts, a Attributes) {
 }
 
 func (wholeGPU) capacities(a Amounts) Capacities {
-	if a.Memory.IsZero() {
-		return nil
-	}
 	memory := resourceapi.DeviceCapacity{Value: a.Memory}
 	compute := resourceapi.DeviceCapacity{Value: number(WholeCompute)}
 	if a.Shared {

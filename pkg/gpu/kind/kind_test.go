@@ -145,9 +145,9 @@ func TestCapacitiesOfEachKind(t *testing.T) {
 			var want map[bool]string
 			switch k.Takes() {
 			case kind.TakesNothing:
-				want = map[bool]string{false: "", true: ""}
+				want = map[bool]string{false: "memory 0", true: "memory 0"}
 			case kind.TakesSlots:
-				want = map[bool]string{false: "slots 4 from 1", true: "slots 4 from 1"}
+				want = map[bool]string{false: "memory 80Gi from 0, slots 4 from 1", true: "memory 80Gi from 0, slots 4 from 1"}
 			case kind.TakesMemory:
 				want = map[bool]string{false: "compute 100, memory 80Gi", true: "compute 150 from 0 to 100, memory 80Gi from 1Gi"}
 				if k.Scope() == kind.ScopePartition {
@@ -159,8 +159,9 @@ func TestCapacitiesOfEachKind(t *testing.T) {
 					t.Errorf("shared %t: %q, want %q", amounts.Shared, got, want[amounts.Shared])
 				}
 			}
-			if got := k.Capacities(kind.Amounts{Slots: 4})[v1alpha1.CapacityMemory]; !got.Value.IsZero() {
-				t.Errorf("memory that is not known is published as %v", got.Value.String())
+			// A selector on a capacity that a device lacks fails the whole claim.
+			if got, has := k.Capacities(kind.Amounts{Slots: 4})[v1alpha1.CapacityMemory]; !has || !got.Value.IsZero() || got.RequestPolicy != nil {
+				t.Errorf("memory that is not known is published as %+v, %t; want 0 without a policy", got, has)
 			}
 		})
 	}

@@ -65,8 +65,5 @@ func (migDevice) attributes(f Facts, a Attributes) {
 // when it is prepared. There is no capacity "compute", because the compute of a share is
 // in proportion to its memory.
 func (migDevice) capacities(a Amounts) Capacities {
-	if a.Memory.IsZero() {
-		return nil
-	}
 	return Capacities{v1alpha1.CapacityMemory: {Value: a.Memory}}
 }

@@ -2,7 +2,11 @@
 
 package kind
 
-import "github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+import (
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+)
 
 // Monitor is all GPUs of a node, for agents that watch them.
 const Monitor Kind = v1alpha1.DeviceTypeMonitor
@@ -27,4 +31,8 @@ func (monitor) attributes(f Facts, a Attributes) {
 	a.version(v1alpha1.AttributeDriverVersion, f.Node.DriverVersion)
 }
 
-func (monitor) capacities(Amounts) Capacities { return nil }
+// capacities returns no memory: claims take none, because the scheduler would charge it
+// for admin access as for any other.
+func (monitor) capacities(Amounts) Capacities {
+	return Capacities{v1alpha1.CapacityMemory: resourceapi.DeviceCapacity{Value: number(0)}}
+}

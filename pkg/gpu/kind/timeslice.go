@@ -3,6 +3,8 @@
 package kind
 
 import (
+	resourceapi "k8s.io/api/resource/v1"
+
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -42,6 +44,16 @@ func (timeSlice) attributes(f Facts, a Attributes) {
 	a.locality(f.GPU)
 }
 
+// capacities returns the slots, and the memory that claims can name in addition. A claim
+// that names none takes none of it. The API admits no default below the minimum, so the
+// minimum is 0, and less than the smallest share is refused when a claim is prepared.
 func (timeSlice) capacities(a Amounts) Capacities {
-	return Capacities{v1alpha1.CapacitySlots: {Value: number(a.Slots), RequestPolicy: policy(number(1), number(1), number(1))}}
+	memory := resourceapi.DeviceCapacity{Value: a.Memory}
+	if !a.Memory.IsZero() {
+		memory.RequestPolicy = policy(number(0), number(0), a.Step)
+	}
+	return Capacities{
+		v1alpha1.CapacitySlots:  {Value: number(a.Slots), RequestPolicy: policy(number(1), number(1), number(1))},
+		v1alpha1.CapacityMemory: memory,
+	}
 }

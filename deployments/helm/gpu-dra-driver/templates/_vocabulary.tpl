@@ -12,7 +12,7 @@
 
 {{/* The capacities of the devices of each type. */}}
 {{- define "gpu-dra-driver.capacitiesOfType" -}}
-{'gpu': ['memory', 'compute'], 'mig': ['memory'], 'timeslice': ['slots']}
+{'gpu': ['memory', 'compute'], 'mig': ['memory'], 'timeslice': ['memory', 'slots']}
 {{- end -}}
 
 {{/* All kinds of parameters. */}}

@@ -20,7 +20,8 @@ import (
 //	2  EnsureMIGMode, CreatePartition, and steps that name a device
 //	3  SetTimeSlice, StartMPS, and devices that claims share
 //	4  a device that is on no GPU and excludes no other device
-const Version = 4
+//	5  memory of time slices
+const Version = 5
 
 // Ref names a claim.
 type Ref struct {
@@ -59,8 +60,8 @@ type Device struct {
 	ShareID *types.UID `json:"shareID,omitempty"`
 	// UUID of the GPU that the device is on; empty if the device is all GPUs.
 	UUID string `json:"uuid"`
-	// Share is nil if the claim has all of the device's memory, or the device has
-	// no memory of its own.
+	// Share is nil if the claim has all of the device's memory, time slices without
+	// memory of their own, or a device without memory.
 	Share *Share `json:"share,omitempty"`
 	// MPS is set if the processes on the device are clients of an MPS daemon.
 	MPS *Client `json:"mps,omitempty"`

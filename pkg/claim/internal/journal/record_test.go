@@ -91,6 +91,12 @@ func goldenRecords() map[string]*Record {
 	watching.Version = 4
 	watching.Devices = []Device{{Request: "gpus", Pool: "node-1", Name: "node-gpus"}, shared.Devices[1]}
 	records["v4-prepared"] = watching
+
+	sliced := prepared()
+	sliced.Version = 5
+	sliced.Devices = []Device{{Request: "slot", Pool: "node-1", Name: slice, ShareID: &id, UUID: "GPU-4", Share: &Share{Memory: 10 << 30}}}
+	sliced.Journal = []Entry{{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a"]}`)}}
+	records["v5-slots"] = sliced
 	return records
 }
 
@@ -99,7 +105,7 @@ func TestRecordsOfEveryReleaseAreRead(t *testing.T) {
 		"v1-prepared": Prepared, "v1-preparing": Preparing, "v1-unpreparing": Unpreparing,
 		"v2-prepared": Prepared, "v2-preparing": Preparing,
 		"v3-prepared": Prepared, "v3-preparing": Preparing,
-		"v4-prepared": Prepared,
+		"v4-prepared": Prepared, "v5-slots": Prepared,
 	}
 	for name, want := range goldenRecords() {
 		t.Run(name, func(t *testing.T) {

@@ -27,6 +27,8 @@ type deviceRequest struct {
 	// share is the share of the device that the claim takes. It is the whole device
 	// for a time slice, and for a device that has no memory of its own.
 	share catalog.Share
+	// slotMemory is the memory in bytes that a time slice names; 0 for none.
+	slotMemory uint64
 	// config is nil if there is none.
 	config v1alpha1.Config
 	origin origin
@@ -73,7 +75,9 @@ func (f Facts) request(claim *resourceapi.ResourceClaim, result resourceapi.Devi
 	}
 	d.share = catalog.Share{Whole: true}
 	if d.takesSlots() {
-		_, err = catalog.Slots(result.ConsumedCapacity)
+		if _, err = catalog.Slots(result.ConsumedCapacity); err == nil {
+			d.slotMemory, err = f.Shares.SlotMemory(d.all, result.ConsumedCapacity)
+		}
 	} else {
 		d.share, err = f.Shares.Share(d.all, consumed(claim, result))
 	}

@@ -17,7 +17,10 @@ import (
 // use decides how a device is used, and stores that in the record's device. all are the
 // device requests of the claim.
 func (f Facts) use(device *journal.Device, d deviceRequest, all []deviceRequest) error {
-	if !d.share.Whole {
+	switch {
+	case d.slotMemory > 0:
+		device.Share = &journal.Share{Memory: d.slotMemory}
+	case !d.share.Whole:
 		device.Share = &journal.Share{Memory: d.share.Memory, Compute: d.share.Compute}
 	}
 	if device.TimeSlice = d.timeSlice(); device.TimeSlice != "" {
