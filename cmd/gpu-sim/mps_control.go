@@ -4,7 +4,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
 )
 
@@ -20,41 +21,33 @@ import (
 // are not in the style of this tool.
 func (t *tool) mpsControl() *cobra.Command {
 	return &cobra.Command{
-		Use:                "nvidia-cuda-mps-control [-d | -f] [-multiuser-server]",
+		Use:                "nvidia-cuda-mps-control [options] [command]",
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
-			o := mpssim.OptionsFromEnvironment()
-			foreground, background := false, false
-			for _, arg := range args {
-				switch strings.TrimLeft(arg, "-") {
-				case "f":
-					foreground = true
-				case "d":
-					background = true
-				case "M", "multiuser-server":
-					o.MultiUser = true
-				default:
-					return fmt.Errorf("nvidia-cuda-mps-control: unknown option %s", arg)
-				}
+			s, err := t.open()
+			if err != nil {
+				return err
 			}
-			switch {
-			case foreground:
-				return t.mpsDaemon(c, o)
-			case background:
+			call, err := mpssim.Parse(s.Model().DriverVersion, args)
+			switch o := call.Options; {
+			case err != nil:
+				return err
+			case call.Help:
+				_, err := io.WriteString(c.OutOrStdout(), mpssim.HelpText(o.Protocol))
+				return err
+			case call.Foreground:
+				return runMPSDaemon(c, s, o)
+			case call.Background:
 				return t.startMPSDaemon(c, o, args)
 			default:
-				return mpssim.Control(c.Context(), o.PipeDirectory, c.InOrStdin(), c.OutOrStdout())
+				return mpssim.Control(c.Context(), o.PipeDirectory, c.InOrStdin(), c.OutOrStdout(), call.Command...)
 			}
 		},
 	}
 }
 
-func (t *tool) mpsDaemon(c *cobra.Command, o mpssim.Options) error {
-	s, err := t.open()
-	if err != nil {
-		return err
-	}
+func runMPSDaemon(c *cobra.Command, s *nvmlsim.Sim, o mpssim.Options) error {
 	o.Log = c.ErrOrStderr()
 	faults := make(chan os.Signal, 1)
 	signal.Notify(faults, syscall.SIGUSR1)
@@ -74,7 +67,7 @@ func (t *tool) startMPSDaemon(c *cobra.Command, o mpssim.Options, args []string)
 	daemon := exec.CommandContext(context.WithoutCancel(c.Context()), self, c.Name(), "-f")
 	daemon.Env = append(os.Environ(), "GPU_SIM_STATE="+t.state)
 	for _, arg := range args {
-		if strings.TrimLeft(arg, "-") != "d" {
+		if name := strings.TrimLeft(arg, "-"); name != "d" && name != "daemon" {
 			daemon.Args = append(daemon.Args, arg)
 		}
 	}

@@ -27,8 +27,9 @@ const MPSServerName = "nvidia-cuda-mps-server"
 // MPSServer is what an MPS server and its clients take of the GPUs.
 type MPSServer struct {
 	PID int
-	// Daemon is the name under which its daemon is registered.
-	Daemon string
+	// Daemon is the name under which its daemon is registered, and Name one of its own
+	// if the daemon has several servers.
+	Daemon, Name string
 	// Memory in bytes of the server itself, by the UUID of a GPU or MIG device.
 	Memory map[string]uint64
 	// Clients that have a context, each with its own memory on these devices. From
@@ -49,9 +50,9 @@ type MPSClient struct {
 // daemon.
 func (s *Sim) SetMPSServer(server MPSServer) error {
 	return s.update(func(st *State) error {
-		of := func(p Process) bool { return p.Daemon == server.Daemon }
+		of := func(p Process) bool { return p.Daemon == server.Daemon && p.Server == server.Name }
 		starts := !slices.ContainsFunc(st.GPUs, func(g GPUState) bool { return slices.ContainsFunc(g.Processes, of) })
-		wanted, err := s.placements(st, Process{PID: server.PID, Name: MPSServerName, Daemon: server.Daemon}, server.Memory)
+		wanted, err := s.placements(st, Process{PID: server.PID, Name: MPSServerName, Daemon: server.Daemon, Server: server.Name}, server.Memory)
 		if err != nil {
 			return err
 		}
@@ -66,7 +67,7 @@ func (s *Sim) SetMPSServer(server MPSServer) error {
 			if err != nil {
 				return err
 			}
-			p := Process{PID: c.PID, MPSClient: true, Daemon: server.Daemon, Cgroups: cgroups}
+			p := Process{PID: c.PID, MPSClient: true, Daemon: server.Daemon, Server: server.Name, Cgroups: cgroups}
 			more, err := s.placements(st, p, c.Memory)
 			if err != nil {
 				return err
@@ -94,9 +95,17 @@ func (s *Sim) placements(st *State, p Process, memory map[string]uint64) ([]plac
 
 // RemoveMPSServer removes the server of a daemon and its clients from their
 // devices. It succeeds if there is none.
-func (s *Sim) RemoveMPSServer(daemon string) error {
+func (s *Sim) RemoveMPSServer(daemon, server string) error {
 	return s.update(func(st *State) error {
-		removeProcesses(st, func(p Process) bool { return p.Daemon == daemon })
+		removeProcesses(st, func(p Process) bool { return p.Daemon == daemon && p.Server == server })
+		return nil
+	})
+}
+
+// removeMPSDaemon removes all servers of a daemon and their clients.
+func (s *Sim) removeMPSDaemon(name string) error {
+	return s.update(func(st *State) error {
+		removeProcesses(st, func(p Process) bool { return p.Daemon == name })
 		return nil
 	})
 }
@@ -194,7 +203,7 @@ func (s *Sim) RegisterMPSDaemon(name string, data []byte) (release func(), err e
 		return nil, fmt.Errorf("register an MPS daemon: %w: %w", gpu.ErrInUse, err)
 	}
 	// What an earlier daemon of the name could not remove would count as alive again.
-	if err := errors.Join(file.Truncate(0), writeAt(file, data), s.RemoveMPSServer(name)); err != nil {
+	if err := errors.Join(file.Truncate(0), writeAt(file, data), s.removeMPSDaemon(name)); err != nil {
 		_ = file.Close()
 		return nil, fmt.Errorf("register an MPS daemon: %w", err)
 	}

@@ -122,7 +122,7 @@ func TestClientsOfMPSAreListedAsSuchAndAsComputing(t *testing.T) {
 	if diff := cmp.Diff([]uint32{8, 9}, clients); diff != "" {
 		t.Errorf("clients (-want +got):\n%s", diff)
 	}
-	if err := s.RemoveMPSServer("a"); err != nil {
+	if err := s.RemoveMPSServer("a", ""); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]uint32{5}, listed(t, lib, 0)); diff != "" {

@@ -104,6 +104,8 @@ type Process struct {
 	// Daemon is the MPS daemon whose server or client the process is, and with
 	// which it ends; empty for other processes.
 	Daemon string `json:"daemon,omitempty"`
+	// Server is the name of the server, if the daemon has named servers.
+	Server string `json:"server,omitempty"`
 	// MPSClient is true for a client of a daemon, and false for its server.
 	MPSClient bool `json:"mpsClient,omitempty"`
 	// Cgroups are the process' cgroup of version 2 and those above it when it began

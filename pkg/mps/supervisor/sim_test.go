@@ -27,25 +27,29 @@ import (
 func playGPUSim() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	pipe := os.Getenv("CUDA_MPS_PIPE_DIRECTORY")
-	var err error
-	if len(os.Args) == 2 {
-		err = mpssim.Control(ctx, pipe, os.Stdin, os.Stdout)
-	} else {
-		var sim *nvmlsim.Sim
-		if sim, err = nvmlsim.Open(os.Getenv("GPU_SIM_STATE")); err == nil {
-			err = mpssim.Run(ctx, sim, mpssim.Options{
-				PipeDirectory:  pipe,
-				LogDirectory:   os.Getenv("CUDA_MPS_LOG_DIRECTORY"),
-				Shm:            "/dev/shm",
-				VisibleDevices: strings.Split(os.Getenv("CUDA_VISIBLE_DEVICES"), ","),
-				Log:            os.Stderr,
-			}, func() {})
-		}
-	}
-	if err != nil {
+	if err := playControlOf(ctx, os.Args[2:]); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
+	}
+}
+
+func playControlOf(ctx context.Context, args []string) error {
+	sim, err := nvmlsim.Open(os.Getenv("GPU_SIM_STATE"))
+	if err != nil {
+		return err
+	}
+	call, err := mpssim.Parse(sim.Model().DriverVersion, args)
+	switch {
+	case err != nil:
+		return err
+	case call.Help:
+		fmt.Print(mpssim.HelpText(call.Options.Protocol))
+		return nil
+	case call.Foreground:
+		call.Options.Log = os.Stderr
+		return mpssim.Run(ctx, sim, call.Options, func() {})
+	default:
+		return mpssim.Control(ctx, call.Options.PipeDirectory, os.Stdin, os.Stdout, call.Command...)
 	}
 }
 

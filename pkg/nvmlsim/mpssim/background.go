@@ -21,8 +21,12 @@ func StartInBackground(ctx context.Context, daemon *exec.Cmd, o Options, output 
 	}
 	exited := make(chan error, 1)
 	go func() { exited <- daemon.Wait() }()
+	var list []string
+	if o.Protocol == protocolNamed {
+		list = []string{"server", "list"}
+	}
 	for {
-		if err := Control(ctx, o.PipeDirectory, strings.NewReader("get_server_list"), output); err == nil {
+		if err := Control(ctx, o.PipeDirectory, strings.NewReader("get_server_list"), output, list...); err == nil {
 			return nil
 		}
 		select {

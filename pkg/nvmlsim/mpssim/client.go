@@ -20,7 +20,8 @@ type client struct {
 
 	// What follows is guarded by the daemon's lock.
 
-	server     *server // nil while it waits, and when it was refused
+	server     *server    // nil while it waits, and when it was refused
+	space      *namespace // of a named server
 	attached   bool
 	waited     bool
 	percentage float64
@@ -31,7 +32,7 @@ type client struct {
 }
 
 // serveClient serves a client until it leaves or is ended.
-func (d *Daemon) serveClient(p *peer, u user, r Request) {
+func (d *Daemon) serveClient(p *peer, u user, r Request, through *namespace) {
 	// Room for everything that can happen to it before it reads: it waits, is
 	// admitted, its server has a fault, it is ended.
 	c := &client{user: u, asked: r, replies: make(chan Reply, 4)}
@@ -40,6 +41,9 @@ func (d *Daemon) serveClient(p *peer, u user, r Request) {
 	switch {
 	case err != nil:
 		d.refuse(c, fail(errInvalidValue, "%v", err))
+	case d.options.Protocol == protocolNamed:
+		c.own = own
+		d.admitTo(c, through)
 	case d.uid != 0 && u.uid != d.uid:
 		d.logs.control(d.pid, "User did not send valid credentials")
 		d.refuse(c, fail(errConnectionFailed, "the MPS control daemon of user %d serves no other user, and this is user %d", d.uid, u.uid))
@@ -122,7 +126,7 @@ func (d *Daemon) admit(c *client) {
 		d.refuse(c, fail(errMaxClientsReached, "the MPS server %d has %d clients, as many as a device admits", s.pid, s.maxClients()))
 		return
 	}
-	c.server, c.percentage, c.devices = s, 100, nil
+	c.percentage, c.devices = 100, nil
 	if s.hasLimits() {
 		c.percentage = min(s.limits.ActiveThreadPercentage, c.own.ActiveThreadPercentage)
 	}
@@ -133,6 +137,12 @@ func (d *Daemon) admit(c *client) {
 		}
 		c.devices = append(c.devices, granted)
 	}
+	d.welcome(c, s)
+}
+
+// welcome makes a client with its limits one of the server's.
+func (d *Daemon) welcome(c *client, s *server) {
+	c.server = s
 	s.clients = append(s.clients, c)
 	if err := d.hold(s); err != nil {
 		s.clients = s.clients[:len(s.clients)-1]
@@ -141,7 +151,7 @@ func (d *Daemon) admit(c *client) {
 		return
 	}
 	d.logs.control(d.pid, "NEW CLIENT %d from user %d: Server already exists", c.user.pid, c.user.uid)
-	d.logs.server(s.pid, "Received new client request from %d", c.user.pid)
+	d.logs.server(s, "Received new client request from %d", c.user.pid)
 	d.save()
 	c.replies <- Reply{Server: s.pid, Shm: s.shm}
 }
@@ -230,12 +240,12 @@ func (d *Daemon) leave(c *client) {
 	if c.ended == "" {
 		c.ended = "it has left"
 	}
-	d.logs.server(s.pid, "Client process %d disconnected", c.user.pid)
-	if s != d.server {
+	d.logs.server(s, "Client process %d disconnected", c.user.pid)
+	if !slices.Contains(d.servers(), s) {
 		return
 	}
 	if err := d.hold(s); err != nil {
-		d.logs.server(s.pid, "Cannot give memory back: %v", err)
+		d.logs.server(s, "Cannot give memory back: %v", err)
 	}
 	d.recover(s)
 	d.save()
@@ -320,8 +330,13 @@ func (d *Daemon) allocate(c *client, device *ClientDeviceRecord, bytes uint64) *
 }
 
 func (c *client) record() ClientRecord {
+	namespace := ""
+	if c.space != nil {
+		namespace = c.space.Name
+	}
 	return ClientRecord{
-		PID: c.user.pid, UID: c.user.uid,
+		Namespace: namespace,
+		PID:       c.user.pid, UID: c.user.uid,
 		AskedThreadPercentage: c.asked.ActiveThreadPercentage, AskedMemoryLimit: c.asked.PinnedDeviceMemLimit,
 		ActiveThreadPercentage: c.percentage, Devices: slices.Clone(c.devices), Refused: slices.Clone(c.refused), Ended: c.ended,
 	}

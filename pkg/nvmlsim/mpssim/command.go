@@ -19,8 +19,8 @@ func (d *Daemon) serveCommands(p *peer, u user, first Request) {
 	defer d.logs.control(d.pid, "UI closed")
 	for r, err := first, error(nil); err == nil && r.Op == opCommand; r, err = p.read() {
 		d.logs.control(d.pid, "Cmd:%s", r.Command)
-		output, quit := d.command(strings.Fields(r.Command))
-		if err := p.write(Reply{Output: &output}); err != nil {
+		output, status, quit := d.commandOf(max(r.Protocol, protocolLegacy), strings.Fields(r.Command))
+		if err := p.write(Reply{Output: &output, Status: status}); err != nil {
 			return
 		}
 		if quit {

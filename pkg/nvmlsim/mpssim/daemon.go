@@ -53,6 +53,10 @@ type Options struct {
 	ActiveThreadPercentage, PinnedDeviceMemLimit string
 	// MultiUser lets clients of all users share one server.
 	MultiUser bool
+	// Protocol is 2, the default, or 3: named servers and namespaces.
+	Protocol int
+	// Apply is the path of a configuration file, with protocol 3.
+	Apply string
 	// Log receives the same lines as control.log.
 	Log io.Writer
 	// Faults lets the server that runs fail as a fatal exception of a client
@@ -77,13 +81,16 @@ type Daemon struct {
 	uid     int
 	pid     int
 	quit    context.CancelFunc
+	// life ends with the daemon: sockets that commands open outlive their commands.
+	life context.Context
 	// peers are the goroutines that serve connections and wait for servers.
 	peers sync.WaitGroup
 	logs  logs
 
 	mu       sync.Mutex
 	defaults Limits
-	server   *server // nil before the first client and after the last server
+	server   *server   // nil before the first client and after the last server
+	named    []*server // of protocol 3, in the order of their start
 	pending  []*client
 	closing  bool
 	record   Record // without the server that runs
@@ -100,6 +107,13 @@ func Run(ctx context.Context, sim *nvmlsim.Sim, o Options, ready func()) error {
 	o.PipeDirectory = pipe
 	if o.identify == nil {
 		o.identify = credentials
+	}
+	if o.Protocol == 0 {
+		o.Protocol = protocolLegacy
+	}
+	configured, err := readConfig(o)
+	if err != nil {
+		return err
 	}
 	socket := filepath.Join(pipe, socketName)
 	if longest := filepath.Join(pipe, privilegedName); len(longest) > maxSocketPath {
@@ -119,7 +133,7 @@ func Run(ctx context.Context, sim *nvmlsim.Sim, o Options, ready func()) error {
 	}
 	ctx, quit := context.WithCancel(ctx)
 	defer quit()
-	d := &Daemon{sim: sim, options: o, name: nameOf(pipe), uid: os.Getuid(), pid: os.Getpid(), quit: quit, defaults: defaults}
+	d := &Daemon{sim: sim, options: o, name: nameOf(pipe), uid: os.Getuid(), pid: os.Getpid(), quit: quit, life: ctx, defaults: defaults}
 	data, err := json.Marshal(Registration{PID: d.pid, PipeDirectory: pipe, LogDirectory: o.LogDirectory})
 	if err != nil {
 		return err
@@ -133,11 +147,16 @@ func Run(ctx context.Context, sim *nvmlsim.Sim, o Options, ready func()) error {
 		return err
 	}
 	defer d.logs.close()
-	return d.run(ctx, socket, ready)
+	return d.run(ctx, socket, configured, ready)
 }
 
-func (d *Daemon) run(ctx context.Context, socket string, ready func()) error {
+func (d *Daemon) run(ctx context.Context, socket string, configured []serverConfig, ready func()) error {
 	if err := d.openRecord(); err != nil {
+		return err
+	}
+	if err := d.configure(configured); err != nil { //nolint:contextcheck // servers outlive what started them
+		d.shutdown()
+		d.peers.Wait()
 		return err
 	}
 	// Of one that was killed.
@@ -171,7 +190,7 @@ func (d *Daemon) run(ctx context.Context, socket string, ready func()) error {
 			d.logs.control(d.pid, "Accept failed: %v", err)
 			continue
 		}
-		d.peers.Go(func() { d.serve(ctx, conn) })
+		d.peers.Go(func() { d.serve(ctx, conn, nil) })
 	}
 	d.shutdown()
 	d.peers.Wait()
@@ -188,8 +207,8 @@ func (d *Daemon) shutdown() {
 		c.refuse(fail(errConnectionFailed, "the MPS control daemon quits"))
 	}
 	d.pending = nil
-	if d.server != nil {
-		d.server.stop()
+	for _, s := range d.servers() {
+		s.stop()
 	}
 }
 
@@ -204,8 +223,9 @@ func (d *Daemon) followFaults(ctx context.Context) {
 	}
 }
 
-// serve handles a connection of a client or a command line.
-func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn) {
+// serve handles a connection of a client or a command line. through is the namespace of
+// the socket; nil for the daemon's own.
+func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn, through *namespace) {
 	p := newPeer(conn)
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer func() {
@@ -221,10 +241,12 @@ func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn) {
 	switch {
 	case err != nil:
 		return
+	case request.Op == opCommand && through != nil:
+		_ = p.write(Reply{Error: fail(errNotPermitted, "the socket of namespace %s takes no commands", through.Name)})
 	case request.Op == opCommand:
-		d.serveCommands(p, user, request)
+		d.serveCommands(p, user, request) //nolint:contextcheck // a server outlives the command that started it
 	case request.Op == opConnect:
-		d.serveClient(p, user, request) //nolint:contextcheck // a server outlives the connection that it was started for
+		d.serveClient(p, user, request, through) //nolint:contextcheck // a server outlives the connection that it was started for
 	default:
 		_ = p.write(Reply{Error: fail(errInvalidValue, "operation %q: want %s or %s", request.Op, opCommand, opConnect)})
 	}
@@ -238,7 +260,7 @@ func (d *Daemon) openRecord() error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.record = Record{PID: d.pid, Starts: 1, Devices: d.options.VisibleDevices, MultiUser: d.options.MultiUser}
+	d.record = Record{PID: d.pid, Starts: 1, Devices: d.options.VisibleDevices, MultiUser: d.options.MultiUser, Protocol: d.options.Protocol}
 	if before != nil {
 		d.record.Starts, d.record.Servers, d.record.Refused = before.Starts+1, before.Servers, before.Refused
 	}
@@ -253,8 +275,8 @@ func (d *Daemon) openRecord() error {
 func (d *Daemon) save() {
 	r := d.record
 	r.Defaults = d.defaults
-	if d.server != nil {
-		r.Servers = append(last(r.Servers, keptServers-1), d.server.record())
+	for _, s := range d.servers() {
+		r.Servers = append(last(r.Servers, keptServers-1), s.record())
 	}
 	if err := r.write(d.options.LogDirectory); err != nil {
 		d.logs.control(d.pid, "Cannot write the record: %v", err)

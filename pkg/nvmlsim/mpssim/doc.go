@@ -15,6 +15,22 @@
 //     directory, the connection of its client fails.
 //   - The server is a process of its GPUs or MIG devices from its start to its end.
 //
+// With protocol 3, which drivers have from release 615:
+//
+//   - Servers have names, and namespaces with limits. A client belongs to the namespace
+//     whose folder it connects through. The folder of a server and its namespace
+//     "default" are the same, and the folder of the daemon leads to a server of the user.
+//   - A namespace inherits nothing of its server, whose settings apply to the default
+//     namespace only. The namespace's percentage replaces the client's own. Of two memory
+//     limits the tighter counts, but none does if the client's own names a device that
+//     it does not see.
+//   - A server whose devices are not there disappears; its creation succeeds.
+//   - In multi-user mode a server has the user ID 0 and clients of all users; otherwise
+//     a client of another user is not permitted.
+//   - All settings end with the daemon. A configuration file has those of its start.
+//   - The program sends its arguments as one command. The daemon keeps its protocol,
+//     whatever the program was started with.
+//
 // In addition, the daemon keeps a [Record] of its settings and clients in the log
 // directory.
 //
@@ -47,6 +63,9 @@
 // the name and number of CUDA's driver API. The daemon also sends one when it ends a
 // client, and then closes the connection. A client ends by closing the connection.
 //
-// Out of scope: computing, MPS v3 (named servers and namespaces),
-// static partitioning, client priorities.
+// The socket of a namespace accepts clients only. NVIDIA documents neither that nor what
+// becomes of the clients of a namespace that is deleted: here they stay.
+//
+// Out of scope: computing, static partitioning, client priorities, the fields of
+// protocol 3 for locality domains and features, and its "server get" and "client get".
 package mpssim

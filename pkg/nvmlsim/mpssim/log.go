@@ -13,12 +13,14 @@ import (
 
 // logs are the files of the log directory, in the real daemon's form.
 type logs struct {
+	dir                     string
 	controlFile, serverFile *os.File
 	tee                     io.Writer
 }
 
 func (l *logs) open(dir string, tee io.Writer) error {
 	var errs [2]error
+	l.dir = dir
 	l.controlFile, errs[0] = openLog(filepath.Join(dir, "control.log"))
 	l.serverFile, errs[1] = openLog(filepath.Join(dir, "server.log"))
 	l.tee = tee
@@ -43,8 +45,20 @@ func (l *logs) control(pid int, format string, args ...any) {
 	}
 }
 
-func (l *logs) server(pid int, format string, args ...any) {
-	_, _ = io.WriteString(l.serverFile, logLine("Server", pid, format, args))
+func (l *logs) server(s *server, format string, args ...any) {
+	line := logLine("Server", s.pid, format, args)
+	if s.name == "" {
+		_, _ = io.WriteString(l.serverFile, line)
+		return
+	}
+	folder := filepath.Join(l.dir, s.name)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return
+	}
+	if file, err := openLog(filepath.Join(folder, "server.log")); err == nil {
+		_, _ = io.WriteString(file, line)
+		_ = file.Close()
+	}
 }
 
 func logLine(who string, pid int, format string, args []any) string {

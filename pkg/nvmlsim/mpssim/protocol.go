@@ -18,6 +18,9 @@ type Request struct {
 	Op string `json:"op"`
 	// Command with its arguments, of the operation "command".
 	Command string `json:"command,omitempty"`
+	// Protocol of the command: 2 for a line of the standard input, and 3 for the
+	// arguments of the program.
+	Protocol int `json:"protocol,omitempty"`
 	// ActiveThreadPercentage and PinnedDeviceMemLimit are the client's
 	// CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT.
 	ActiveThreadPercentage string `json:"activeThreadPercentage,omitempty"`
@@ -31,8 +34,10 @@ type Request struct {
 
 // Reply is what the daemon answers; one of its fields is set.
 type Reply struct {
-	// Output of a command.
+	// Output of a command, and the exit status of the command line: with protocol 2,
+	// which answers with words only, it is 0.
 	Output *string `json:"output,omitempty"`
+	Status int     `json:"status,omitempty"`
 	// Waiting says what a client waits for.
 	Waiting string `json:"waiting,omitempty"`
 	// Server is the PID of the server, Shm its file in /dev/shm.
@@ -85,6 +90,7 @@ const (
 	errOutOfMemory       = "OUT_OF_MEMORY"
 	errInvalidDevice     = "INVALID_DEVICE"
 	errLaunchFailed      = "LAUNCH_FAILED"
+	errNotPermitted      = "NOT_PERMITTED"
 	errSystemNotReady    = "SYSTEM_NOT_READY"
 	errConnectionFailed  = "MPS_CONNECTION_FAILED"
 	errRPCFailure        = "MPS_RPC_FAILURE"
@@ -98,6 +104,7 @@ var codes = map[string]int{
 	errOutOfMemory:       2,
 	errInvalidDevice:     101,
 	errLaunchFailed:      719,
+	errNotPermitted:      800,
 	errSystemNotReady:    802,
 	errConnectionFailed:  805,
 	errRPCFailure:        806,

@@ -27,6 +27,8 @@ type Record struct {
 	// Devices that clients see, by UUID, in the order of their CUDA ordinals.
 	Devices   []string `json:"devices"`
 	MultiUser bool     `json:"multiUser,omitempty"`
+	// Protocol is 2 or 3.
+	Protocol int `json:"protocol"`
 	// Defaults for the next server.
 	Defaults Limits `json:"defaults"`
 	// Servers in the order of their start, also the ones that have ended.
@@ -40,16 +42,28 @@ type ServerRecord struct {
 	PID int `json:"pid"`
 	// UID of the server, and so of its clients.
 	UID int `json:"uid"`
+	// Name and Namespaces of a server with protocol 3.
+	Name       string            `json:"name,omitempty"`
+	Namespaces []NamespaceRecord `json:"namespaces,omitempty"`
 	// Status is ACTIVE or FAULT, and ENDED at last.
 	Status  string         `json:"status"`
 	Limits  Limits         `json:"limits"`
 	Clients []ClientRecord `json:"clients,omitempty"`
 }
 
+// NamespaceRecord is a namespace and its limits, of which 0 is none.
+type NamespaceRecord struct {
+	Name                   string  `json:"name"`
+	ActiveThreadPercentage float64 `json:"activeThreadPercentage,omitempty"`
+	PinnedMemoryLimit      uint64  `json:"pinnedMemoryLimit,omitempty"` // of each device
+}
+
 // ClientRecord is one client of a server.
 type ClientRecord struct {
-	PID int `json:"pid"`
-	UID int `json:"uid"`
+	// Namespace that it has connected through, with protocol 3.
+	Namespace string `json:"namespace,omitempty"`
+	PID       int    `json:"pid"`
+	UID       int    `json:"uid"`
 	// AskedThreadPercentage and AskedMemoryLimit are the limits in the client's
 	// environment.
 	AskedThreadPercentage string `json:"askedThreadPercentage,omitempty"`

@@ -44,6 +44,8 @@ const clientsBeforeVolta = 16
 // server is an MPS server. Its process does not compute. It only provides a PID that
 // other processes can see and kill.
 type server struct {
+	// name is empty for the server of a daemon with protocol 2.
+	name     string
 	pid, uid int
 	status   string
 	limits   Limits
@@ -55,26 +57,42 @@ type server struct {
 	shm, token string
 	// clients in the order of their connection, also the ones that have ended.
 	clients []*client
+	// allowed are the devices that a named server was restricted to, as they were
+	// given, and namespaces those of it, the default one first.
+	allowed    []string
+	namespaces []*namespace
 }
 
 // startServer starts the server for a user. The caller holds the lock.
 func (d *Daemon) startServer(uid int) error {
-	if d.closing {
-		return errors.New("the control daemon quits")
-	}
 	if err := reach(uid, d.options.PipeDirectory); err != nil {
 		return err
 	}
-	devices, err := d.sim.ComputeDevices(d.uuids()...)
+	s := &server{uid: uid, limits: d.defaults.clone()}
+	ended, err := d.launch(s, d.uuids())
 	if err != nil {
 		return err
 	}
-	devices = ofOneKind(devices)
+	d.server = s
+	d.follow(s, ended)
+	return nil
+}
+
+// launch starts the process of a server of the devices, and returns a function that waits
+// for its end. The caller holds the lock.
+func (d *Daemon) launch(s *server, uuids []string) (ended func(), err error) {
+	if d.closing {
+		return nil, errors.New("the control daemon quits")
+	}
+	devices, err := d.sim.ComputeDevices(uuids...)
+	if err != nil {
+		return nil, err
+	}
 	cmd, stdin, err := startProcess()
 	if err != nil {
-		return fmt.Errorf("start %s: %w", nvmlsim.MPSServerName, err)
+		return nil, fmt.Errorf("start %s: %w", nvmlsim.MPSServerName, err)
 	}
-	s := &server{pid: cmd.Process.Pid, uid: uid, status: active, limits: d.defaults.clone(), devices: devices, stdin: stdin, token: newToken()}
+	s.pid, s.status, s.devices, s.stdin, s.token = cmd.Process.Pid, active, ofOneKind(devices), stdin, newToken()
 	s.shm = "cuda.mps." + strconv.Itoa(s.pid)
 	if err = d.share(s); err == nil {
 		err = d.hold(s)
@@ -84,17 +102,20 @@ func (d *Daemon) startServer(uid int) error {
 		// Ends with its standard input; its status says nothing.
 		_ = cmd.Wait()
 		d.forget(s)
-		return err
+		return nil, err
 	}
-	d.logs.control(d.pid, "Starting new server %d for user %d", s.pid, uid)
+	return func() { _ = cmd.Wait() }, nil
+}
+
+// follow notices the end of a server that has started.
+func (d *Daemon) follow(s *server, ended func()) {
+	d.logs.control(d.pid, "Starting new server %d for user %d", s.pid, s.uid)
 	d.logs.control(d.pid, "NEW SERVER %d: Ready", s.pid)
-	d.server = s
 	d.peers.Go(func() {
-		_ = cmd.Wait()
+		ended()
 		d.serverEnded(s)
 	})
 	d.save()
-	return nil
 }
 
 // startProcess starts the process of a server, which ends with its standard input.
@@ -129,23 +150,11 @@ func (d *Daemon) share(s *server) error {
 }
 
 // uuids of the visible devices.
-func (d *Daemon) uuids() []string {
-	gpus := d.sim.Model().GPUs
-	var uuids []string
-	for _, ref := range d.options.VisibleDevices {
-		if i, err := strconv.Atoi(ref); err == nil && i >= 0 && i < len(gpus) {
-			if all, err := d.sim.ComputeDevices(); err == nil {
-				ref = all[i].UUID
-			}
-		}
-		uuids = append(uuids, ref)
-	}
-	return uuids
-}
+func (d *Daemon) uuids() []string { return d.resolve(d.options.VisibleDevices) }
 
 // hold records the memory of a server and its clients on the simulated GPUs.
 func (d *Daemon) hold(s *server) error {
-	held := nvmlsim.MPSServer{PID: s.pid, Daemon: d.name, Memory: map[string]uint64{}}
+	held := nvmlsim.MPSServer{PID: s.pid, Daemon: d.name, Name: s.name, Memory: map[string]uint64{}}
 	clients := map[int]map[string]uint64{}
 	for i, device := range s.devices {
 		held.Memory[device.UUID] = serverBytes
@@ -172,7 +181,7 @@ func (d *Daemon) hold(s *server) error {
 // forget removes what a server leaves behind.
 func (d *Daemon) forget(s *server) {
 	_ = os.Remove(filepath.Join(d.options.Shm, s.shm))
-	_ = d.sim.RemoveMPSServer(d.name)
+	_ = d.sim.RemoveMPSServer(d.name, s.name)
 }
 
 // serverEnded follows the end of a server's process, which may have been
@@ -185,8 +194,22 @@ func (d *Daemon) serverEnded(s *server) {
 	s.status = ended
 	d.end(fail(errRPCFailure, "the MPS server %d has ended", s.pid), s.present()...)
 	d.record.Servers = append(d.record.Servers, s.record())
+	if s.name != "" {
+		d.named = slices.DeleteFunc(d.named, func(other *server) bool { return other == s })
+		d.closeAll(s, d.closing)
+		d.save()
+		return
+	}
 	d.server = nil
 	d.admitPending()
+}
+
+// servers are all servers that run.
+func (d *Daemon) servers() []*server {
+	if d.server != nil {
+		return append([]*server{d.server}, d.named...)
+	}
+	return d.named
 }
 
 // stop lets the process of a server end; serverEnded follows.
@@ -244,7 +267,10 @@ func ofOneKind(devices []nvmlsim.ComputeDevice) []nvmlsim.ComputeDevice {
 }
 
 func (s *server) record() ServerRecord {
-	r := ServerRecord{PID: s.pid, UID: s.uid, Status: s.status, Limits: s.limits.clone()}
+	r := ServerRecord{PID: s.pid, UID: s.uid, Status: s.status, Limits: s.limits.clone(), Name: s.name}
+	for _, n := range s.namespaces {
+		r.Namespaces = append(r.Namespaces, n.NamespaceRecord)
+	}
 	for _, c := range last(s.clients, keptClients) {
 		r.Clients = append(r.Clients, c.record())
 	}
@@ -264,18 +290,23 @@ func (r *ServerRecord) end(how string) {
 	}
 }
 
-// fault makes the server fail as a fatal exception of a client does: all its
+// fault makes the servers fail as a fatal exception of a client does: all its
 // clients get errors, no other is admitted until they have gone, and the
 // server is as new then. Before Volta it ends.
 func (d *Daemon) fault() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := d.server
-	if s == nil || s.stopping {
+	for _, s := range d.servers() {
+		d.faultOf(s)
+	}
+}
+
+func (d *Daemon) faultOf(s *server) {
+	if s.stopping {
 		return
 	}
 	s.status = fault
-	d.logs.server(s.pid, "Server encountered a fatal exception. Shutting down")
+	d.logs.server(s, "Server encountered a fatal exception. Shutting down")
 	d.recover(s)
 	d.save()
 	for _, c := range s.present() {
@@ -290,7 +321,7 @@ func (d *Daemon) fault() {
 func (d *Daemon) recover(s *server) {
 	if s.status == fault && len(s.present()) == 0 {
 		s.status = active
-		d.logs.server(s.pid, "Active")
+		d.logs.server(s, "Active")
 	}
 }
 

@@ -31,6 +31,9 @@ func WriteText(w io.Writer, daemons []Listed) error {
 		line("  devices %s, started %d times, defaults: %s", strings.Join(d.Record.Devices, ", "), d.Record.Starts, limits(d.Record.Defaults))
 		for _, s := range d.Record.Servers {
 			line("  server %d of user %d: %s, limits: %s", s.PID, s.UID, s.Status, limits(s.Limits))
+			for _, n := range s.Namespaces {
+				line("    namespace %s/%s: %s %% of threads, %s of a device", s.Name, n.Name, formatPercentage(n.ActiveThreadPercentage), formatLimit(n.PinnedMemoryLimit))
+			}
 			if len(s.Clients) > 0 {
 				line("    CLIENT\tUSER\tTHREADS %%\tDEVICE\tLIMIT MiB\tUSED MiB\tPEAK MiB\tENDED")
 			}
