@@ -42,7 +42,7 @@ func newCommand() *cobra.Command {
 		},
 	}
 	root.PersistentFlags().StringVar(&t.state, "state", os.Getenv("GPU_SIM_STATE"), "directory of the simulated node (environment: GPU_SIM_STATE)")
-	root.AddCommand(t.create(), t.show(), t.fault(), t.reset(), t.reboot(), t.computeMode(), t.process(), t.mps(), t.destroy(), t.mpsControl(), t.smi())
+	root.AddCommand(t.create(), t.show(), t.fault(), t.reset(), t.reboot(), t.computeMode(), t.process(), t.driver(), t.mps(), t.destroy(), t.mpsControl(), t.smi())
 	return root
 }
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -191,16 +192,9 @@ func (s *Sim) RegisterMPSDaemon(name string, data []byte) (release func(), err e
 	if err := os.MkdirAll(s.mpsDir(), 0o755); err != nil {
 		return nil, fmt.Errorf("register an MPS daemon: %w", err)
 	}
-	file, err := os.OpenFile(s.mpsFile(name), os.O_RDWR|os.O_CREATE, 0o644)
+	file, err := lockFile(s.mpsFile(name))
 	if err != nil {
 		return nil, fmt.Errorf("register an MPS daemon: %w", err)
-	}
-	// A lock of the open file: it can be queried without taking it, and the kernel
-	// releases it when the process ends.
-	lock := unix.Flock_t{Type: unix.F_WRLCK}
-	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
-		_ = file.Close()
-		return nil, fmt.Errorf("register an MPS daemon: %w: %w", gpu.ErrInUse, err)
 	}
 	// What an earlier daemon of the name could not remove would count as alive again.
 	if err := errors.Join(file.Truncate(0), writeAt(file, data), s.removeMPSDaemon(name)); err != nil {
@@ -208,6 +202,23 @@ func (s *Sim) RegisterMPSDaemon(name string, data []byte) (release func(), err e
 		return nil, fmt.Errorf("register an MPS daemon: %w", err)
 	}
 	return func() { _ = file.Close() }, nil
+}
+
+// lockFile opens a file that one process at a time can have, and creates it if it does
+// not exist. It returns [gpu.ErrInUse] while another process has it.
+func lockFile(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	// A lock of the open file: it can be queried without taking it, and the kernel
+	// releases it when the process ends.
+	lock := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("%w: %w", gpu.ErrInUse, err)
+	}
+	return file, nil
 }
 
 func writeAt(file *os.File, data []byte) error {
@@ -241,8 +252,11 @@ func (s *Sim) mpsDir() string { return filepath.Join(s.dir, "mps") }
 func (s *Sim) mpsFile(name string) string { return filepath.Join(s.mpsDir(), name+".json") }
 
 // mpsRunning reports whether a daemon's process has its lock.
-func (s *Sim) mpsRunning(name string) bool {
-	file, err := os.Open(s.mpsFile(name))
+func (s *Sim) mpsRunning(name string) bool { return isLocked(s.mpsFile(name)) }
+
+// isLocked reports whether a process has the lock of [lockFile] on a file.
+func isLocked(path string) bool {
+	file, err := os.Open(path)
 	if err != nil {
 		return false
 	}
@@ -252,10 +266,13 @@ func (s *Sim) mpsRunning(name string) bool {
 	return err == nil && lock.Type != unix.F_UNLCK
 }
 
-// withoutDead returns the state without the servers of daemons that have ended: a
-// killed daemon does not remove its server.
+// withoutDead returns the state without the servers of daemons that have ended and the
+// processes of a gpu-sim driver that has: a killed program does not remove them.
 func (s *Sim) withoutDead(st *State) *State {
-	dead := func(p Process) bool { return p.Daemon != "" && !s.mpsRunning(p.Daemon) }
+	served := sync.OnceValue(s.driverRunning)
+	dead := func(p Process) bool {
+		return p.Daemon != "" && !s.mpsRunning(p.Daemon) || p.Followed && !served()
+	}
 	for i := range st.GPUs {
 		if !slices.ContainsFunc(st.GPUs[i].Processes, dead) {
 			continue

@@ -170,22 +170,18 @@ func (s *Sim) RemoveProcess(pid int) error {
 // one of this process's PID namespace; [gpu.ErrNotFound] if it has no such process.
 // If ctx ends first, the process stays on the GPU.
 func (s *Sim) FollowProcess(ctx context.Context, index int, p Process) error {
-	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("process %d: %w on this machine", p.PID, gpu.ErrNotFound)
-	}
+	running, err := OpenProcess(p.PID)
 	if err != nil {
-		return fmt.Errorf("follow process %d: %w", p.PID, err)
+		return err
 	}
-	file := os.NewFile(uintptr(fd), "pidfd")
-	defer func() { _ = file.Close() }()
+	defer running.Close()
 	if p.Cgroups, err = s.node.cgroupsOf(p.PID); err != nil {
 		return fmt.Errorf("follow process %d: %w", p.PID, err)
 	}
 	if err := s.AddProcess(index, p); err != nil {
 		return err
 	}
-	if err := waitForEnd(ctx, file); err != nil {
+	if err := running.Wait(ctx); err != nil {
 		return fmt.Errorf("follow process %d: %w", p.PID, err)
 	}
 	if err := s.RemoveProcess(p.PID); err != nil && !errors.Is(err, gpu.ErrNotFound) {
@@ -194,13 +190,33 @@ func (s *Sim) FollowProcess(ctx context.Context, index int, p Process) error {
 	return nil
 }
 
-// waitForEnd blocks until the process of a pidfd has ended, or ctx has.
-func waitForEnd(ctx context.Context, pidfd *os.File) error {
-	conn, err := pidfd.SyscallConn()
+// RunningProcess is a process of this machine, which no later one with the same PID is
+// mistaken for.
+type RunningProcess struct{ pidfd *os.File }
+
+// OpenProcess opens a process of this process' PID namespace. It returns
+// [gpu.ErrNotFound] if there is none.
+func OpenProcess(pid int) (*RunningProcess, error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return nil, fmt.Errorf("process %d: %w on this machine", pid, gpu.ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("follow process %d: %w", pid, err)
+	}
+	return &RunningProcess{pidfd: os.NewFile(uintptr(fd), "pidfd")}, nil
+}
+
+// Close closes the handle. The process continues.
+func (p *RunningProcess) Close() { _ = p.pidfd.Close() }
+
+// Wait blocks until the process has ended, or ctx has.
+func (p *RunningProcess) Wait(ctx context.Context) error {
+	conn, err := p.pidfd.SyscallConn()
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = pidfd.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = p.pidfd.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	// A pidfd is readable once its process has ended, though nothing can be read.
 	err = conn.Read(func(fd uintptr) bool {

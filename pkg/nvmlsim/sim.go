@@ -24,6 +24,7 @@ import (
 //	<dir>/state.json   the current state; replaced with each change
 //	<dir>/lock         held by a process that changes the node
 //	<dir>/mps/         the MPS daemons that have run on it
+//	<dir>/driver       held by gpu-sim driver
 //	<dir>/root/        the root file system of the node
 //
 // Any number of processes may have the same directory open. All methods are safe for
@@ -213,7 +214,7 @@ func (s *Sim) Destroy() error {
 	}
 	defer unlock()
 	// The state goes first: without it there is no node.
-	for _, name := range []string{"state.json", "state.json.new", "model.yaml", "mps", "root", "lock"} {
+	for _, name := range []string{"state.json", "state.json.new", "model.yaml", "mps", "driver", "root", "lock"} {
 		if err := os.RemoveAll(filepath.Join(s.dir, name)); err != nil {
 			return fmt.Errorf("destroy the simulated node: %w", err)
 		}

@@ -108,6 +108,9 @@ type Process struct {
 	Server string `json:"server,omitempty"`
 	// MPSClient is true for a client of a daemon, and false for its server.
 	MPSClient bool `json:"mpsClient,omitempty"`
+	// Followed is true for a process of which gpu-sim driver follows the connection,
+	// and with which it ends.
+	Followed bool `json:"followed,omitempty"`
 	// Cgroups are the process' cgroup of version 2 and those above it when it began
 	// to compute; none if it had none.
 	Cgroups []cgroup.ID `json:"cgroups,omitempty"`

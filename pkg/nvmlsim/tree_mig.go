@@ -96,7 +96,10 @@ func (t tree) syncMIG(s *spec, before, after []Instance) error {
 	return nil
 }
 
-func capNode(minor int) string { return fmt.Sprintf("dev/nvidia-caps/nvidia-cap%d", minor) }
+func capNode(minor int) string { return "dev/" + capFile(minor) }
+
+// capFile returns the path of a capability's node below dev.
+func capFile(minor int) string { return fmt.Sprintf("nvidia-caps/nvidia-cap%d", minor) }
 
 // migMinors returns the minor of each capability by its path below the GPU's.
 func migMinors(s *spec, instances []Instance) map[string]int {
