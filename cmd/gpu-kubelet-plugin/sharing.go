@@ -18,6 +18,7 @@ type sharing struct {
 	supervisor     string // socket of gpu-mps-supervisor; empty for none
 	serverMemory   resource.QuantityValue
 	contextMemory  resource.QuantityValue
+	exclusive      bool
 	smallest       resource.QuantityValue
 	overcommit     float64
 	timeSliceSlots int
@@ -43,6 +44,7 @@ func (s *sharing) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.supervisor, "mps-supervisor", mpsv1.DefaultSocket, "`SOCKET` of gpu-mps-supervisor, whose MPS daemons limit shares; empty for none: shares are then counted and not limited, and published so")
 	fs.Var(&s.serverMemory, "mps-server-memory", "`SIZE` of the memory that the MPS server of a GPU or MIG device uses: devices whose shares MPS limits are published with that much less")
 	fs.Var(&s.contextMemory, "mps-context-memory", "`SIZE` of the memory that a process' CUDA context uses and MPS does not limit: each of a share's n processes is limited to an nth of its memory, less this")
+	fs.BoolVar(&s.exclusive, "exclusive-compute", false, "put a GPU into the compute mode EXCLUSIVE_PROCESS while it has MPS shares, and back afterwards: then a process that avoids MPS cannot use the GPU. Plain shares of GPUs that MPS limits are refused")
 	fs.Var(&s.smallest, "smallest-share", "`SIZE` of the smallest share that may be requested: more than a context, because a process needs memory besides it")
 	fs.Float64Var(&s.overcommit, "compute-overcommit", 1, "how many times the compute of a GPU may be promised to shares, as a `RATIO` from 1 on; memory is never promised twice")
 	fs.IntVar(&s.timeSliceSlots, "timeslice-slots", catalog.DefaultTimeSlices, "`NUMBER` of claims that can have a time slice of a GPU, if the node offers timeslice")
@@ -51,6 +53,9 @@ func (s *sharing) flags(fs *pflag.FlagSet) {
 func (s *sharing) complete() error {
 	if err := program.MakeAbsolute(&s.supervisor); err != nil {
 		return err
+	}
+	if s.exclusive && s.supervisor == "" {
+		return program.Invalid("exclusive-compute", s.exclusive, "want --mps-supervisor too: without MPS there is nothing that several processes could share such a GPU with")
 	}
 	if !wholeSteps(s.serverMemory.Quantity) {
 		return program.Invalid("mps-server-memory", &s.serverMemory, "want whole Mi, such as 64Mi; 0 for none")

@@ -155,12 +155,13 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		Partitioning: &claim.Partitioning{
 			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Modes: folder.MIGModes, Static: c.MIG.Static,
 		},
-		ContextMemory: c.ContextMemory,
-		Shares:        c.shares(),
-		TimeSlicing:   hw.timeSlices,
-		Intervals:     folder.TimeSlices,
-		Attributes:    sources.Attributes,
-		Observer:      metrics,
+		ContextMemory:    c.ContextMemory,
+		Shares:           c.shares(),
+		TimeSlicing:      hw.timeSlices,
+		Intervals:        folder.TimeSlices,
+		ExclusiveCompute: &claim.ExclusiveCompute{Modes: hw, Changed: folder.ComputeModes, Off: !c.ExclusiveCompute},
+		Attributes:       sources.Attributes,
+		Observer:         metrics,
 	}
 	if supervisor != nil {
 		options.MPS = supervisor
@@ -169,7 +170,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	if err != nil {
 		return nil, err
 	}
-	holders := inventory.NewHolders(heldDevices(claims), claims.SwitchedModes)
+	holders := inventory.NewHolders(heldDevices(claims), claims.SwitchedModes, claims.ExclusiveGPUs)
 	return &agent{
 		Config: c, client: client, supervisor: supervisor, podResources: podResources, home: folder,
 		inventory: sources.Inventory, offer: sources.Offer, features: sources.Features,

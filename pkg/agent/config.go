@@ -39,6 +39,8 @@ type Config struct {
 
 	// Supervisor is the socket of gpu-mps-supervisor; empty for none.
 	Supervisor string
+	// ExclusiveCompute puts GPUs into EXCLUSIVE_PROCESS while they have MPS shares.
+	ExclusiveCompute bool
 	// ContextMemory is the memory, in bytes, that the CUDA context of a process takes
 	// besides what MPS limits.
 	ContextMemory uint64

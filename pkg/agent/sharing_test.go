@@ -25,6 +25,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
 // shareFor is a claim with a share of a device, as the scheduler allocates it.
@@ -388,5 +389,64 @@ func TestTimeSlicesOfRealGPUsAreTheDriversProgramsToChange(t *testing.T) {
 	}
 	if _, err := hw.timeSlices.TimeSlice(t.Context(), gpu.PCIAddress{Bus: 0x1a}); err == nil || !strings.Contains(err.Error(), "find nvidia-smi below driver root "+root) {
 		t.Errorf("error %v, want one that says that the driver has no nvidia-smi", err)
+	}
+}
+
+func TestAgentMakesAGPUWithMPSSharesExclusive(t *testing.T) {
+	t.Parallel()
+	first, second := shareFor("first", "gpu-1b-00", "10Gi", "25"), shareFor("second", "gpu-1b-00", "10Gi", "25")
+	unlimited := with(shareFor("unlimited", "gpu-1b-00", "10Gi", "0"), `"kind":"ShareConfig","strategy":"Plain"`)
+	n := newNode(t, first, second, unlimited)
+	n.ExclusiveCompute = true
+	n.supervise(t)
+	a := n.start(t)
+	mode := func() string {
+		t.Helper()
+		sim, err := nvmlsim.Open(n.SimState)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := sim.View()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.GPUs[0].ComputeMode
+	}
+	for _, claim := range []*resourceapi.ResourceClaim{first, second} {
+		if got := a.prepare(t, claim)[string(claim.UID)]; got.Error != "" {
+			t.Fatal(got.Error)
+		}
+		if got := mode(); got != "ExclusiveProcess" {
+			t.Errorf("the compute mode is %s with the share %s", got, claim.Name)
+		}
+	}
+	if got := a.prepare(t, unlimited)["uid-unlimited"]; !strings.Contains(got.Error, "--exclusive-compute") {
+		t.Errorf("error %q, want it to name the flag", got.Error)
+	}
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	// An agent without the setting sets the mode back with the last share.
+	n.ExclusiveCompute = false
+	a = n.start(t)
+	for _, device := range n.published(t)[0].Spec.Devices {
+		if len(device.Taints) > 0 {
+			t.Errorf("%s is published with the taints %v", device.Name, device.Taints)
+		}
+	}
+	for _, end := range []struct {
+		claim *resourceapi.ResourceClaim
+		want  string
+	}{{first, "ExclusiveProcess"}, {second, "Default"}} {
+		if err := a.kubelet.Unprepare(t.Context(), end.claim); err != nil {
+			t.Fatal(err)
+		}
+		if got := mode(); got != end.want {
+			t.Errorf("the compute mode is %s after the share %s, want %s", got, end.claim.Name, end.want)
+		}
+	}
+	if left := n.left(t); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
 	}
 }

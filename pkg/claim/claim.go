@@ -36,6 +36,11 @@ type (
 	MPS = step.MPS
 	// TimeSlicing reads and changes the time slices of GPUs.
 	TimeSlicing = step.TimeSlicing
+	// ExclusiveCompute holds the parts that put GPUs with MPS shares into
+	// EXCLUSIVE_PROCESS.
+	ExclusiveCompute = step.ExclusiveCompute
+	// ComputeModes reads and changes the compute modes of GPUs.
+	ComputeModes = step.ComputeModes
 )
 
 // Device is one device of a prepared claim.
@@ -108,6 +113,8 @@ type Options struct {
 	// TimeSlicing is set, and all processes that share Records use the same one.
 	TimeSlicing TimeSlicing
 	Intervals   *store.Store
+	// ExclusiveCompute is nil on a node that changes no compute modes.
+	ExclusiveCompute *ExclusiveCompute
 	// Attributes returns the published attributes of a device.
 	Attributes func(kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	Observer   Observer
@@ -133,6 +140,9 @@ func New(o Options) (*Manager, error) {
 	}
 	if o.TimeSlicing != nil && o.Intervals == nil {
 		return nil, errors.New("claim manager: an option of time slicing is missing")
+	}
+	if x := o.ExclusiveCompute; x != nil && (x.Modes == nil || x.Changed == nil) {
+		return nil, errors.New("claim manager: an option of exclusive compute is missing")
 	}
 	if u := o.Occupancy; u != nil && (u.Hardware == nil || u.Task == nil || u.Pods == nil) {
 		return nil, errors.New("claim manager: an option of occupancy is missing")
@@ -166,6 +176,7 @@ func (o Options) stepOptions() step.Options {
 	return step.Options{
 		BootID: o.BootID, Inventory: o.Inventory, CDI: o.CDI, MonitorNodes: o.MonitorNodes,
 		Partitioning: o.Partitioning, MPS: o.MPS, TimeSlicing: o.TimeSlicing, Intervals: o.Intervals,
+		ExclusiveCompute: o.ExclusiveCompute,
 	}
 }
 
@@ -174,6 +185,12 @@ func (o Options) stepOptions() step.Options {
 // returns nil on a node that prepares no MIG devices.
 func (m *Manager) SwitchedModes(ctx context.Context) (map[gpu.PCIAddress]bool, error) {
 	return step.SwitchedModes(ctx, m.stepOptions())
+}
+
+// ExclusiveGPUs returns the GPUs that claims have put into EXCLUSIVE_PROCESS, or are
+// about to. On any other GPU in that mode, an administrator set it.
+func (m *Manager) ExclusiveGPUs(ctx context.Context) (map[gpu.PCIAddress]bool, error) {
+	return step.ExclusiveGPUs(ctx, m.stepOptions())
 }
 
 type unobserved struct{}

@@ -66,6 +66,7 @@ func (w *migWorld) withSharing() *migWorld {
 		}
 		return uuids
 	})
+	w.computeModes = w.lib
 	return w
 }
 
@@ -195,7 +196,7 @@ func (w *migWorld) left(m *claim.Manager) string {
 	})
 	left := strings.Join(lines, "") + w.held(m) + w.cuts()
 	if w.supervisor != nil {
-		left += w.supervisor.String() + w.timeSlices.String()
+		left += w.supervisor.String() + w.timeSlices.String() + w.modes()
 	}
 	return left
 }

@@ -155,6 +155,7 @@ func (m *Manager) node() plan.Node {
 		DriverName: m.DriverName, PoolName: m.PoolName, BootID: m.BootID,
 		Shares: m.Shares, ContextMemory: m.ContextMemory,
 		Partitioning: m.Partitioning != nil, MPS: m.MPS != nil, TimeSlicing: m.TimeSlicing != nil,
+		ExclusiveCompute: m.ExclusiveCompute != nil && !m.ExclusiveCompute.Off,
 	}
 }
 

@@ -253,6 +253,7 @@ func TestDyingAtEveryPointOfSharing(t *testing.T) {
 		points := 0
 		for died := true; died; points++ {
 			w := inMIGWorld(t, fmt.Sprintf("%s/%s-%d", dir, goal, points), sim).withSharing()
+			w.exclusive = true
 			m := w.start()
 			_, err := m.Prepare(once(), neighbor)
 			must(t, err)
@@ -299,6 +300,7 @@ func TestDyingAtEveryPointOfTheFirstShare(t *testing.T) {
 	points := 0
 	for died := true; died; points++ {
 		w := newShareWorld(t, fmt.Sprintf("%s/%d", dir, points), 3)
+		w.exclusive = true
 		w.faults = &faults{dieAt: points + 1}
 		died, _ = dies(func() error {
 			dying := w.start()

@@ -67,3 +67,12 @@ func (p piece) canCoexist(q piece) bool {
 func (p piece) client() bool {
 	return p.memory != "" && p.config == "" && p.name().Kind != kind.TimeSlice || p.config == config("GpuConfig", together)
 }
+
+// needsExclusive reports whether the GPU of the piece is exclusive while a claim has
+// it, on a node that says so.
+func (p piece) needsExclusive() bool {
+	return p.name().Kind == kind.GPU && p.memory != "" && p.client()
+}
+
+// isPlain reports whether the piece is a plain share of a GPU.
+func (p piece) isPlain() bool { return p.name().Kind == kind.GPU && p.memory != "" && !p.client() }

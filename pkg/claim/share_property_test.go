@@ -32,6 +32,9 @@ type owned struct {
 	// adopted is set if the claim was lost and is prepared again. Until it ends it
 	// may use its earlier devices in addition to its pieces.
 	adopted bool
+	// exclusive is set if the claim was prepared when the node put GPUs with MPS shares
+	// into EXCLUSIVE_PROCESS.
+	exclusive bool
 }
 
 // shareModel is a simple model of a machine whose GPUs are used in every possible way.
@@ -49,6 +52,43 @@ func (m *shareModel) size(name kind.Name) uint64 {
 		return info.MemoryBytes >> 20 << 20
 	}
 	return (g.MemoryBytes - g.ReservedBytes) >> 20 << 20
+}
+
+// refusal returns the error with which the node refuses the pieces, nil if it prepares
+// them. unknown is set if it may prepare them or refuse them as [gpu.ErrInUse].
+func (m *shareModel) refusal(c owned) (refusal error, unknown bool) {
+	if o, had := m.owned[c.claim.Name]; had && !o.lost {
+		return nil, false
+	}
+	for _, p := range c.pieces {
+		if p.isPlain() && m.w.exclusive {
+			return gpu.ErrNotSupported, false
+		}
+	}
+	if !m.fits(c.claim.Name, c.pieces) {
+		return gpu.ErrInUse, false
+	}
+	for name, o := range m.owned {
+		for _, q := range o.pieces {
+			for _, p := range c.pieces {
+				switch {
+				case name == c.claim.Name || p.device != q.device:
+				case p.needsExclusive() && m.w.exclusive && q.isPlain() && !o.lost,
+					p.isPlain() && q.needsExclusive() && o.exclusive && !o.lost:
+					return gpu.ErrInUse, false
+				case p.isPlain() && (o.lost || o.adopted):
+					unknown = true // whether it keeps the GPU exclusive
+				}
+			}
+		}
+	}
+	return nil, unknown
+}
+
+// toggle changes whether the node puts GPUs with MPS shares into EXCLUSIVE_PROCESS.
+func (m *shareModel) toggle(t *rapid.T) {
+	m.w.exclusive = !m.w.exclusive
+	m.restart(t)
 }
 
 // fits reports whether the claim can hold the pieces together with the pieces of all
@@ -114,17 +154,21 @@ func (m *shareModel) prepare(t *rapid.T) {
 	}
 	devices, err := m.m.Prepare(once(), c.claim)
 	m.w.supervisor.err = nil
-	switch fits := m.fits(c.claim.Name, c.pieces); {
-	case err == nil && fits:
+	switch refusal, unknown := m.refusal(c); {
+	case err == nil && refusal == nil:
 		if c.lost {
 			defer m.restart(t) // recovers devices that depended on the lost claim
+		}
+		if _, had := m.owned[c.claim.Name]; !had || c.lost {
+			c.exclusive = m.w.exclusive
 		}
 		c.adopted = c.adopted || c.lost
 		c.lost = false
 		m.owned[c.claim.Name] = c
 		m.checkDevices(t, c, devices)
 	case away && errors.Is(err, gpu.ErrNotReady) && c.usesMPS():
-	case fits || !errors.Is(err, gpu.ErrInUse):
+	case unknown && errors.Is(err, gpu.ErrInUse):
+	case refusal == nil || !errors.Is(err, refusal):
 		t.Fatalf("prepare %s with %v: %v", c.claim.Name, c.pieces, err)
 	}
 	if away {
@@ -170,8 +214,11 @@ func (m *shareModel) crash(t *rapid.T) {
 		_, err := dying.Prepare(once(), c.claim)
 		return err
 	})
-	fits := m.fits(c.claim.Name, c.pieces)
-	if err != nil && (fits || !errors.Is(err, gpu.ErrInUse)) {
+	refusal, unknown := m.refusal(c)
+	if unknown && refusal == nil && err != nil {
+		refusal = gpu.ErrInUse
+	}
+	if err != nil && (refusal == nil || !errors.Is(err, refusal)) {
 		t.Fatalf("%s %s: %v", goal, c.claim.Name, err)
 	}
 	m.restart(t)
@@ -181,12 +228,15 @@ func (m *shareModel) crash(t *rapid.T) {
 		// Some devices may be released. The kubelet got no response, so it retries.
 		must(t, m.m.Unprepare(once(), c.claim.UID))
 		delete(m.owned, c.claim.Name)
-	case phase == claim.Absent && c.lost && fits:
+	case phase == claim.Absent && c.lost && refusal == nil:
 		// The process died while it wrote the spec again.
 		delete(m.owned, c.claim.Name)
-	case phase == claim.Prepared && (had && !c.lost || goal == "prepare" && fits):
+	case phase == claim.Prepared && (had && !c.lost || goal == "prepare" && refusal == nil):
 		if c.lost {
 			m.restart(t)
+		}
+		if !had || c.lost {
+			c.exclusive = m.w.exclusive
 		}
 		c.adopted = c.adopted || c.lost
 		c.lost = false
@@ -246,6 +296,7 @@ func (m *shareModel) check(t *rapid.T) {
 	daemons, atLeast := map[string]gpu.MPSDaemon{}, map[string]bool{}
 	intervals, anySlice := map[string]string{}, map[string]bool{}
 	perhaps := map[string]bool{}
+	exclusive, anyMode := map[string]bool{}, map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(m.owned)) {
 		o := m.owned[name]
 		phase := claim.Prepared
@@ -260,6 +311,10 @@ func (m *shareModel) check(t *rapid.T) {
 			if o.lost || o.adopted {
 				perhaps[p.device] = true
 				anySlice[onGPU] = true
+				anyMode[onGPU] = true
+			}
+			if p.needsExclusive() && o.exclusive && !o.lost {
+				exclusive[onGPU] = true
 			}
 			if n.Kind == kind.MIG {
 				parts[map[string]int{h100: 0, h100Other: 1}[onGPU]][fmt.Sprintf(" %s@%d", n.Profile, n.Start)] = true
@@ -310,6 +365,9 @@ func (m *shareModel) check(t *rapid.T) {
 		if now != want && (intervals[on] != "" || !anySlice[on]) {
 			t.Fatalf("time slice of %s is %s, want %s", on, now, want)
 		}
+		if is := strings.Contains(m.w.modes(), on+" ExclusiveProcess"); is != exclusive[on] && (exclusive[on] || !anyMode[on]) {
+			t.Fatalf("%s is exclusive: %t, want %t", on, is, exclusive[on])
+		}
 	}
 }
 
@@ -357,6 +415,7 @@ func TestGPUsAreSharedAsPromised(t *testing.T) {
 			"reboot":    m.reboot,
 			"damage":    m.damage,
 			"forget":    m.forget,
+			"toggle":    m.toggle,
 			"":          m.check,
 		})
 		for _, c := range m.owned {

@@ -38,6 +38,7 @@ func newShareWorld(t fataler, dir string, n int) *world {
 		w.gpus[a] = g
 	}
 	w.canShare(nil)
+	w.computeModes = &computeModes{w: w, now: map[gpu.PCIAddress]gpu.ComputeMode{}}
 	return w
 }
 
@@ -61,6 +62,13 @@ func (w *world) sharing(o *claim.Options, disk store.FS) {
 			w.t.Fatalf("%v", err)
 		}
 		o.TimeSlicing, o.Intervals = faultyTimeSlices{w.timeSlices, w.faults}, intervals
+	}
+	if w.computeModes != nil {
+		changed, err := store.Open(filepath.Join(w.dir, "compute"), disk)
+		if err != nil {
+			w.t.Fatalf("%v", err)
+		}
+		o.ExclusiveCompute = &claim.ExclusiveCompute{Modes: faultyComputeModes{w.computeModes, w.faults}, Changed: changed, Off: !w.exclusive}
 	}
 	if w.options != nil {
 		w.options(o)
@@ -286,11 +294,88 @@ func (f faultyTimeSlices) SetTimeSlice(ctx context.Context, a gpu.PCIAddress, sl
 	return err
 }
 
-// left renders the remaining state: files, claims, daemons and time slices.
+// computeModes are the compute modes of the world's GPUs, none of which is in MIG mode.
+// The log of the supervisor has the changes.
+type computeModes struct {
+	w   *world
+	mu  sync.Mutex
+	now map[gpu.PCIAddress]gpu.ComputeMode // without GPUs that have the default
+	err error                              // error of changing a mode, if set
+}
+
+func (c *computeModes) ComputeMode(_ context.Context, a gpu.PCIAddress) (gpu.ComputeMode, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.w.gpus[a]; !ok {
+		return "", gpu.ErrNotFound
+	}
+	if mode, set := c.now[a]; set {
+		return mode, nil
+	}
+	return gpu.ComputeModeDefault, nil
+}
+
+func (c *computeModes) SetComputeMode(_ context.Context, a gpu.PCIAddress, mode gpu.ComputeMode) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.w.gpus[a]; !ok || mode == "" {
+		return fmt.Errorf("compute mode %q of %s: %w", mode, a, gpu.ErrInvalid)
+	}
+	if c.err != nil {
+		return c.err
+	}
+	c.w.supervisor.mu.Lock()
+	defer c.w.supervisor.mu.Unlock()
+	c.w.supervisor.log = append(c.w.supervisor.log, fmt.Sprintf("mode of %s: %s", a.DeviceName(), mode))
+	c.now[a] = mode
+	if mode == gpu.ComputeModeDefault {
+		delete(c.now, a)
+	}
+	return nil
+}
+
+// faultyComputeModes are the compute modes of a process that may die before and after
+// each change. They ignore the end of a context, as time to wait; see once.
+type faultyComputeModes struct {
+	claim.ComputeModes
+	*faults
+}
+
+func (f faultyComputeModes) ComputeMode(ctx context.Context, a gpu.PCIAddress) (gpu.ComputeMode, error) {
+	return f.ComputeModes.ComputeMode(context.WithoutCancel(ctx), a)
+}
+
+func (f faultyComputeModes) SetComputeMode(ctx context.Context, a gpu.PCIAddress, mode gpu.ComputeMode) error {
+	f.point()
+	err := f.ComputeModes.SetComputeMode(context.WithoutCancel(ctx), a, mode)
+	f.point()
+	return err
+}
+
+// modes renders the compute modes that are not the default, one a line.
+func (w *world) modes() string {
+	w.t.Helper()
+	var lines []string
+	for a := range w.gpus {
+		mode, err := w.computeModes.ComputeMode(context.Background(), a)
+		switch {
+		case errors.Is(err, gpu.ErrNotSupported):
+		case err != nil:
+			w.t.Fatalf("%v", err)
+		case mode != gpu.ComputeModeDefault:
+			lines = append(lines, fmt.Sprintf("%s %s\n", a.DeviceName(), mode))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+// left renders the remaining state: files, claims, daemons, time slices and compute
+// modes.
 func (w *world) left(m *claim.Manager) string {
 	w.t.Helper()
 	files := slices.DeleteFunc(strings.SplitAfter(w.files(), "\n"), func(f string) bool { return strings.HasSuffix(f, ".tmp\n") })
-	return strings.Join(files, "") + w.held(m) + w.supervisor.String() + w.timeSlices.String()
+	return strings.Join(files, "") + w.held(m) + w.supervisor.String() + w.timeSlices.String() + w.modes()
 }
 
 // piece is an allocation of a device, or of a share of it, to one request of a claim.

@@ -58,6 +58,10 @@ type world struct {
 	// supervisor and timeSlices are nil if the world has none.
 	supervisor *supervisor
 	timeSlices *timeSlices
+	// computeModes is nil if the world changes no compute modes, and exclusive is set
+	// if processes started later put GPUs with MPS shares into EXCLUSIVE_PROCESS.
+	computeModes claim.ComputeModes
+	exclusive    bool
 	// options changes the options of a process, if set.
 	options func(*claim.Options)
 }

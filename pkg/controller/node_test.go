@@ -23,7 +23,8 @@ type parts struct {
 	Hardware   inventory.Hardware
 	Publish    controller.PublishFunc
 	Held       func(context.Context) (catalog.Held, error)
-	Switched   inventory.SwitchedFunc
+	Switched   inventory.ModesFunc
+	Exclusive  inventory.ModesFunc
 	Node       cluster.NodeFunc
 	Version    cluster.VersionFunc
 	Plugins    inventory.ExternalSource
@@ -53,6 +54,11 @@ func newNode(p parts) *node {
 			return nil, nil
 		}
 		return p.Switched(ctx)
+	}, func(ctx context.Context) (map[gpu.PCIAddress]bool, error) {
+		if p.Exclusive == nil {
+			return nil, nil
+		}
+		return p.Exclusive(ctx)
 	})
 	n.Sources = controller.Sources{
 		Inventory: inventory.New(inventory.Options{

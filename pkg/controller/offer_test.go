@@ -45,10 +45,10 @@ type labelledNode struct {
 	*rig
 	labels chan map[string]string
 
-	mu       sync.Mutex
-	held     catalog.Held
-	switched map[gpu.PCIAddress]bool
-	err      error
+	mu                  sync.Mutex
+	held                catalog.Held
+	switched, exclusive map[gpu.PCIAddress]bool
+	err                 error
 }
 
 // startIn runs a controller that offers shares unless the label says otherwise.
@@ -72,6 +72,11 @@ func startIn(t *testing.T, hw *hardware, held catalog.Held, label map[string]str
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return maps.Clone(c.switched), c.err
+		},
+		Exclusive: func(context.Context) (map[gpu.PCIAddress]bool, error) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return maps.Clone(c.exclusive), c.err
 		},
 		Node: func(ctx context.Context, on func(cluster.Node, error)) {
 			on(cluster.Node{Labels: label}, nil)
@@ -306,5 +311,44 @@ func TestAComputeModeThatIsChangedBackIsSeen(t *testing.T) {
 		if c.looks() > looks+6 {
 			t.Errorf("scanned %d times in an hour without a reason", c.looks()-looks)
 		}
+	})
+}
+
+// A GPU that claims have put into EXCLUSIVE_PROCESS has no taint, and is not scanned
+// more often.
+func TestAComputeModeThatClaimsSetIsNotPublished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hw := &hardware{node: gpus(1)}
+		hw.node.GPUs[0].ComputeMode = gpu.ComputeModeExclusiveProcess
+		c := startIn(t, hw, nil, map[string]string{"gpu.nvidia.com/offer": "timeslice"})
+		c.wantNames("gpu-01-00, gpu-01-00-ts (exclusive-process)")
+		scan := func(change func()) {
+			c.mu.Lock()
+			change()
+			c.mu.Unlock()
+			c.Inventory.RequestScan()
+			c.pass(time.Second)
+		}
+		scan(func() { c.exclusive = map[gpu.PCIAddress]bool{address(0): true} })
+		c.wantNames("gpu-01-00, gpu-01-00-ts")
+		if g, err := c.GPU(t.Context(), address(0)); err != nil || g.ComputeMode != gpu.ComputeModeDefault {
+			t.Errorf("compute mode %s, %v", g.ComputeMode, err)
+		}
+		// A disk that fails for a moment does not make the mode an administrator's.
+		scan(func() { c.err = errors.New("disk") })
+		c.wantNames("gpu-01-00, gpu-01-00-ts")
+		scan(func() { c.err = nil })
+		looks := c.looks()
+		c.pass(time.Hour)
+		if c.looks() > looks+6 {
+			t.Errorf("scanned %d times in an hour without a reason", c.looks()-looks)
+		}
+		// Any other mode is an administrator's.
+		hw.change(func(h *hardware) {
+			h.node.GPUs = gpus(1).GPUs
+			h.node.GPUs[0].ComputeMode = gpu.ComputeModeProhibited
+		})
+		scan(func() {})
+		c.wantNames("gpu-01-00 (prohibited), gpu-01-00-ts (prohibited)")
 	})
 }

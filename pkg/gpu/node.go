@@ -88,7 +88,8 @@ type GPU struct {
 	// AddressingMode is "HMM", "ATS" or "None"; empty if the driver does not
 	// report it.
 	AddressingMode string
-	// ComputeMode is the administrator's setting. This driver never changes it.
+	// ComputeMode is the administrator's setting. The inventory leaves out a mode that
+	// claims have set.
 	ComputeMode ComputeMode
 
 	// Fault describes why new claims must not get the GPU although it may answer,

@@ -8,6 +8,7 @@
 //	        claims/           records of claims
 //	        mig-modes/        records of GPUs whose MIG mode claims have switched on
 //	        time-slices/      records of GPUs whose time slice claims have changed
+//	        compute-modes/    records of GPUs whose compute mode claims have changed
 //	        lock              the lock of claims and GPUs
 //	        nvidia-cdi-hook   the hook in CDI specs
 //	    dra-device-metadata/  belongs to upstream's kubeletplugin

@@ -22,9 +22,10 @@ func TestOnlyMIGModesAreSyncedToTheDisk(t *testing.T) {
 		records *store.Store
 		want    error
 	}{
-		"mig-modes":   {h.MIGModes, syscall.EINVAL},
-		"claims":      {h.Claims, nil},
-		"time-slices": {h.TimeSlices, nil},
+		"mig-modes":     {h.MIGModes, syscall.EINVAL},
+		"claims":        {h.Claims, nil},
+		"time-slices":   {h.TimeSlices, nil},
+		"compute-modes": {h.ComputeModes, nil},
 	} {
 		if err := os.Symlink("/dev/null", filepath.Join(driver, "agent", dir, "key.tmp")); err != nil {
 			t.Fatal(err)

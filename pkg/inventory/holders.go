@@ -15,24 +15,25 @@ import (
 // its allocation has a share ID. It must not wait for a scan.
 type HeldFunc func(ctx context.Context) (map[string]bool, error)
 
-// SwitchedFunc returns the GPUs whose MIG mode claims have switched on. Every
-// other MIG mode is an administrator's.
-type SwitchedFunc func(ctx context.Context) (map[gpu.PCIAddress]bool, error)
+// ModesFunc returns the GPUs of which claims have changed a mode: switched on the MIG
+// mode, or set the compute mode EXCLUSIVE_PROCESS. Every other mode is an
+// administrator's.
+type ModesFunc func(ctx context.Context) (map[gpu.PCIAddress]bool, error)
 
 // Holders reads what claims hold and have made of the GPUs. If that cannot be
 // read, it returns what it read last.
 type Holders struct {
-	readHeld     HeldFunc
-	readSwitched SwitchedFunc
+	readHeld                    HeldFunc
+	readSwitched, readExclusive ModesFunc
 
-	mu           sync.Mutex
-	lastHeld     map[string]bool
-	lastSwitched map[gpu.PCIAddress]bool
+	mu                          sync.Mutex
+	lastHeld                    map[string]bool
+	lastSwitched, lastExclusive map[gpu.PCIAddress]bool
 }
 
 // NewHolders returns the holders that the functions read.
-func NewHolders(held HeldFunc, switched SwitchedFunc) *Holders {
-	return &Holders{readHeld: held, readSwitched: switched}
+func NewHolders(held HeldFunc, switched, exclusive ModesFunc) *Holders {
+	return &Holders{readHeld: held, readSwitched: switched, readExclusive: exclusive}
 }
 
 // Held returns the names of the devices that claims hold, and for each whether its
@@ -60,4 +61,17 @@ func (h *Holders) switched(ctx context.Context) map[gpu.PCIAddress]bool {
 	}
 	h.lastSwitched = switched
 	return switched
+}
+
+// exclusive returns the GPUs that claims have put into EXCLUSIVE_PROCESS.
+func (h *Holders) exclusive(ctx context.Context) map[gpu.PCIAddress]bool {
+	exclusive, err := h.readExclusive(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot read the compute modes that claims use, will retry")
+		return h.lastExclusive
+	}
+	h.lastExclusive = exclusive
+	return exclusive
 }

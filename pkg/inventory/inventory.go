@@ -207,15 +207,16 @@ func (i *Inventory) event(ctx context.Context, e gpu.Event) {
 
 // scan reads the hardware once and records what it finds.
 func (i *Inventory) scan(ctx context.Context, holders *Holders) outcome {
-	// A claim may come or go while the GPUs are read: a partition or MIG mode that
-	// is in one of the two answers belongs to a claim.
-	heldBefore, switchedBefore := holders.Held(ctx), holders.switched(ctx)
+	// A claim may come or go while the GPUs are read: a partition or mode that is in
+	// one of the two answers belongs to a claim.
+	heldBefore, switchedBefore, exclusiveBefore := holders.Held(ctx), holders.switched(ctx), holders.exclusive(ctx)
 	s := scan{}
 	s.node, s.err = i.snapshot(ctx)
-	held, switched := holders.Held(ctx), holders.switched(ctx)
+	held, switched, exclusive := holders.Held(ctx), holders.switched(ctx), holders.exclusive(ctx)
 	if ctx.Err() != nil {
 		return outcome{}
 	}
+	s.exclusive = union(exclusiveBefore, exclusive)
 	if !i.staticMIG {
 		s.held, s.switched = union(heldBefore, held), union(switchedBefore, switched)
 	}

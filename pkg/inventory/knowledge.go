@@ -54,10 +54,11 @@ type scan struct {
 	// load and loadErr are the result of [Options.DriverLoad].
 	load    string
 	loadErr error
-	// held are the devices that claims hold, and switched the GPUs whose MIG mode
-	// claims have switched on.
-	held     map[string]bool
-	switched map[gpu.PCIAddress]bool
+	// held are the devices that claims hold, switched the GPUs whose MIG mode claims
+	// have switched on, and exclusive the GPUs that claims have put into
+	// EXCLUSIVE_PROCESS.
+	held                map[string]bool
+	switched, exclusive map[gpu.PCIAddress]bool
 }
 
 // observe records a scan, and reports whether other GPUs answer than before.
@@ -80,7 +81,7 @@ func (k *knowledge) observe(s scan) (others bool) {
 	for _, g := range s.node.GPUs {
 		answers[g.Address] = true
 		k.examine(g, s.at)
-		k.gpus[g.Address] = sighting{gpu: without(g, s.held, s.switched[g.Address])}
+		k.gpus[g.Address] = sighting{gpu: without(g, s)}
 	}
 	for _, address := range k.addresses() {
 		if !answers[address] {
@@ -179,16 +180,20 @@ func (k *knowledge) takeOver() []string {
 // faulty returns the UUIDs of GPUs with faults, in order.
 func (k *knowledge) faulty() []string { return slices.Sorted(maps.Keys(k.faults)) }
 
-// without returns a GPU without what claims have made of it: their partitions,
-// and a MIG mode that only they need. A mode is theirs only if its record says so.
-func without(g gpu.GPU, held map[string]bool, switched bool) gpu.GPU {
+// without returns a GPU without what claims have made of it: their partitions, and a
+// MIG mode and compute mode that only they need. A mode is theirs only if its record
+// says so.
+func without(g gpu.GPU, s scan) gpu.GPU {
 	g.MIG.Partitions = slices.DeleteFunc(slices.Clone(g.MIG.Partitions), func(p gpu.Partition) bool {
 		name := kind.Partition(g.Address, p.Profile, p.Placement.Start)
-		_, theirs := held[name.String()]
+		_, theirs := s.held[name.String()]
 		return theirs
 	})
-	if switched && len(g.MIG.Partitions) == 0 {
+	if s.switched[g.Address] && len(g.MIG.Partitions) == 0 {
 		g.MIG.Enabled = false
+	}
+	if s.exclusive[g.Address] && g.ComputeMode == gpu.ComputeModeExclusiveProcess {
+		g.ComputeMode = gpu.ComputeModeDefault
 	}
 	return g
 }

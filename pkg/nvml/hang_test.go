@@ -214,6 +214,10 @@ func TestEveryMethodReturnsWhenItsContextEnds(t *testing.T) {
 		"CancelPendingMIGMode": func(ctx context.Context, l *nvml.Library) error { return l.CancelPendingMIGMode(ctx, address) },
 		"MIGMode":              func(ctx context.Context, l *nvml.Library) error { _, _, err := l.MIGMode(ctx, address); return err },
 		"Check":                func(ctx context.Context, l *nvml.Library) error { return l.Check(ctx, address) },
+		"ComputeMode":          func(ctx context.Context, l *nvml.Library) error { _, err := l.ComputeMode(ctx, address); return err },
+		"SetComputeMode": func(ctx context.Context, l *nvml.Library) error {
+			return l.SetComputeMode(ctx, address, gpu.ComputeModeDefault)
+		},
 		"CreatePartition": func(ctx context.Context, l *nvml.Library) error {
 			_, err := l.CreatePartition(ctx, address, profile, 0)
 			return err

@@ -105,7 +105,7 @@ func TestValuesReachTheirFlags(t *testing.T) {
 	want := map[string]string{
 		"hardware": "nvml", "driver-root": "/host/opt/nvidia", "host-driver-root": "/opt/nvidia",
 		"dev-root": "/dev-root", "host-dev-root": "/opt/nvidia-dev", "cdi-hook": "/opt/bin/nvidia-cdi-hook",
-		"mps-supervisor": "/run/mps/supervisor.sock", "mps-server-memory": "128Mi", "mps-context-memory": "256Mi",
+		"mps-supervisor": "/run/mps/supervisor.sock", "mps-server-memory": "128Mi", "mps-context-memory": "256Mi", "exclusive-compute": "true",
 		"offer": "share,mig", "smallest-share": "2Gi", "compute-overcommit": "1.5", "timeslice-slots": "2",
 		"mig": "static", "mig-profiles": "all", "mig-gpus": "2", "mig-allow-reset": "true", "mig-all-attributes": "true",
 		"list-attributes": "true", "driver-name": "gpu.example.com", "node-name": "$(NODE_NAME)", "pod-uid": "$(POD_UID)",

@@ -188,6 +188,22 @@ func claimMutants() []mutant {
 			tests:  "pkg/claim",
 		},
 		{
+			file:   "pkg/claim/internal/step/setcomputemode.go",
+			old:    `err = s.ExclusiveCompute.Changed.Write(key, payload)`,
+			new:    `_ = payload`,
+			notice: "a GPU stays exclusive forever after an agent that is killed",
+			run:    "^TestDyingAtEveryPointOfTheFirstShare",
+			tests:  "pkg/claim",
+		},
+		{
+			file:   "pkg/claim/internal/step/setcomputemode.go",
+			old:    `if err == nil && now == gpu.ComputeModeExclusiveProcess {`,
+			new:    `if err == nil {`,
+			notice: "a compute mode that an administrator has set is changed",
+			run:    "^TestAModeOfTheAdministrator",
+			tests:  "pkg/claim",
+		},
+		{
 			file:   "pkg/claim/internal/step/startmps.go",
 			old:    `return !h.Began(s.Name(), daemon) })`,
 			new:    `return h.Began(s.Name(), daemon) })`,

@@ -90,10 +90,18 @@ func faultMutants() []mutant {
 		{
 			file:   "pkg/inventory/knowledge.go",
 			tests:  "pkg/controller",
-			old:    `if switched && len(g.MIG.Partitions) == 0 {`,
-			new:    `if (switched || len(held) > 0) && len(g.MIG.Partitions) == 0 {`,
+			old:    `if s.switched[g.Address] && len(g.MIG.Partitions) == 0 {`,
+			new:    `if (s.switched[g.Address] || len(s.held) > 0) && len(g.MIG.Partitions) == 0 {`,
 			notice: "a GPU in an administrator's MIG mode is assigned as a whole after a restart",
 			run:    "MIGMode",
+		},
+		{
+			file:   "pkg/inventory/knowledge.go",
+			tests:  "pkg/controller",
+			old:    `if s.exclusive[g.Address] && g.ComputeMode`,
+			new:    `if len(s.exclusive) > 2 && g.ComputeMode`,
+			notice: "a GPU with exclusive MPS shares is published as if an administrator had closed it",
+			run:    "^TestAComputeMode",
 		},
 		{
 			file:   "pkg/inventory/repair.go",

@@ -121,8 +121,8 @@ func Check(f Facts, u Use) []Problem {
 	return problems
 }
 
-// modeProblem returns the error for a compute mode. The mode is the
-// administrator's, and the driver never changes it.
+// modeProblem returns the error for a compute mode that an administrator has set: the
+// driver does not change it.
 func modeProblem(g gpu.GPU, meaning, otherwise string) error {
 	return fmt.Errorf("%w: the compute mode of the GPU is %s, %s; an administrator changes it with nvidia-smi -i %s -c DEFAULT%s",
 		gpu.ErrNotSupported, g.ComputeMode, meaning, g.Address, otherwise)

@@ -131,6 +131,13 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ $smallest }}
 {{- end -}}
 
+{{- define "gpu-dra-driver.exclusiveCompute" -}}
+{{- if and .Values.mps.exclusiveCompute (not .Values.mps.enabled) -}}
+{{- fail "mps.exclusiveCompute needs mps.enabled" -}}
+{{- end -}}
+{{ .Values.mps.exclusiveCompute }}
+{{- end -}}
+
 {{/* An amount of memory, of the schema's kind, as a number of Mi. */}}
 {{- define "gpu-dra-driver.mebibytes" -}}
 {{- $number := regexFind "^[0-9]+" . | int64 -}}

@@ -20,7 +20,7 @@ import (
 //	2  EnsureMIGMode, CreatePartition, and steps that name a device
 //	3  SetTimeSlice, StartMPS, and devices that claims share
 //	4  a device that is on no GPU and excludes no other device
-//	5  memory of time slices
+//	5  SetComputeMode, memory of time slices
 const Version = 5
 
 // Ref names a claim.
@@ -67,6 +67,9 @@ type Device struct {
 	MPS *Client `json:"mps,omitempty"`
 	// TimeSlice that the claim asks for; empty if any will do.
 	TimeSlice gpu.TimeSlice `json:"timeSlice,omitempty"`
+	// Exclusive is set if the GPU is in EXCLUSIVE_PROCESS while the claim has the
+	// share, so that only clients of its MPS daemon can use it.
+	Exclusive bool `json:"exclusive,omitempty"`
 }
 
 // Share is the memory and compute that a claim takes of a device. A claim without a

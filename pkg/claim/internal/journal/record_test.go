@@ -97,6 +97,17 @@ func goldenRecords() map[string]*Record {
 	sliced.Devices = []Device{{Request: "slot", Pool: "node-1", Name: slice, ShareID: &id, UUID: "GPU-4", Share: &Share{Memory: 10 << 30}}}
 	sliced.Journal = []Entry{{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a"]}`)}}
 	records["v5-slots"] = sliced
+
+	exclusive := prepared()
+	exclusive.Version = 5
+	exclusive.Devices = []Device{{Request: "a", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Share: &Share{Memory: 5 << 30},
+		MPS: &Client{Daemon: whole, Processes: 1, ThreadPercentage: 6, MemoryLimit: 4 << 30}, Exclusive: true}}
+	exclusive.Journal = []Entry{
+		{Step: "SetComputeMode", Device: whole, State: Done},
+		{Step: "StartMPS", Device: whole, State: Done, Result: json.RawMessage(`{"pipe":"/run/x/pipe","shm":"/run/x/shm"}`)},
+		{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a"]}`)},
+	}
+	records["v5-exclusive"] = exclusive
 	return records
 }
 
@@ -105,7 +116,7 @@ func TestRecordsOfEveryReleaseAreRead(t *testing.T) {
 		"v1-prepared": Prepared, "v1-preparing": Preparing, "v1-unpreparing": Unpreparing,
 		"v2-prepared": Prepared, "v2-preparing": Preparing,
 		"v3-prepared": Prepared, "v3-preparing": Preparing,
-		"v4-prepared": Prepared, "v5-slots": Prepared,
+		"v4-prepared": Prepared, "v5-slots": Prepared, "v5-exclusive": Prepared,
 	}
 	for name, want := range goldenRecords() {
 		t.Run(name, func(t *testing.T) {

@@ -69,6 +69,11 @@ func (p *Plan) checkHolder(want journal.Device, name kind.Name, other journal.Ho
 		if want.TimeSlice != "" && d.TimeSlice != "" && want.TimeSlice != d.TimeSlice && name.Address == other.Names[k].Address {
 			return Refuse(fmt.Errorf("%w with the time slice %s by another claim; a GPU has one time slice for all: use %s or leave the interval out", gpu.ErrInUse, d.TimeSlice, d.TimeSlice), holder...)
 		}
+		// The size of a share of a claim without a readable record is 0, and its
+		// processes may be clients of MPS.
+		if want.Exclusive && want.Name == d.Name && d.MPS == nil && d.Share != nil && d.Share.Memory > 0 {
+			return Refuse(fmt.Errorf("%w by a plain share of another claim, whose processes could not use the GPU in %s; it is free when the pods of that claim have ended", gpu.ErrInUse, gpu.ComputeModeExclusiveProcess), holder...)
+		}
 	}
 	return nil
 }

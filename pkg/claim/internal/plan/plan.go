@@ -42,6 +42,9 @@ type Node struct {
 	ContextMemory uint64
 	// Partitioning, MPS and TimeSlicing are set if the node supports them.
 	Partitioning, MPS, TimeSlicing bool
+	// ExclusiveCompute is set if GPUs are in EXCLUSIVE_PROCESS while they have MPS
+	// shares.
+	ExclusiveCompute bool
 }
 
 // Facts are the inputs of a plan in addition to the claim.

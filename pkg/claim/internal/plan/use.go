@@ -51,7 +51,7 @@ func (f Facts) useShare(device *journal.Device, d deviceRequest, all []deviceReq
 		config = &v1alpha1.ShareConfig{Strategy: v1alpha1.StrategyMPS, Processes: 1, Compute: v1alpha1.ComputeProportional}
 	}
 	if config.Strategy == v1alpha1.StrategyPlain {
-		return nil
+		return f.checkPlain(d)
 	}
 	if err := f.checkUse(d, use.ByMPS, use.NoMPS); err != nil {
 		return err
@@ -71,7 +71,20 @@ func (f Facts) useShare(device *journal.Device, d deviceRequest, all []deviceReq
 	}
 	limits.Daemon = device.Name
 	device.MPS = &limits
+	device.Exclusive = f.ExclusiveCompute && device.Share != nil && !d.name.IsPartition()
 	return nil
+}
+
+// checkPlain returns an error for a plain share of a GPU that is in EXCLUSIVE_PROCESS
+// while it has MPS shares: the processes of the plain share could not use it then. The
+// plain share is refused even if the GPU has none now, because the scheduler may
+// allocate some at any time. MIG devices have no compute mode of this kind.
+func (f Facts) checkPlain(d deviceRequest) error {
+	if !f.ExclusiveCompute || d.name.IsPartition() || d.share.Whole || !(use.Facts{GPU: d.gpu, MPS: f.MPS}).HoldsSharesByMPS() {
+		return nil
+	}
+	return fmt.Errorf("strategy Plain: %w: the node keeps its GPUs in %s while they have MPS shares (--exclusive-compute of its agent), and a process without MPS cannot use them then; leave the strategy out, or ask for a MIG device, a time slice or a whole GPU",
+		gpu.ErrNotSupported, gpu.ComputeModeExclusiveProcess)
 }
 
 // checkProcesses returns an error if a share declares more processes than its part of

@@ -20,13 +20,15 @@ import (
 // need fails the contract: give it a device that does.
 func needsAll(t *testing.T, n *node, claim types.UID) *plan.Plan {
 	t.Helper()
-	const part, slots = "gpu-1b-00-mig-1g-10gb-0", "gpu-2b-00-ts"
+	const part, slots, whole = "gpu-1b-00-mig-1g-10gb-0", "gpu-2b-00-ts", "gpu-4b-00"
 	id := claim + "-share"
 	p := &plan.Plan{Record: &journal.Record{
 		Version: journal.Version, BootID: "boot-1", Claim: journal.Ref{Namespace: "team-a", Name: string(claim), UID: claim},
 		Devices: []journal.Device{
 			{Request: "a", Pool: "node-1", Name: part, ShareID: &id, Share: &journal.Share{Memory: 1 << 30}, MPS: &journal.Client{Daemon: part, Processes: 1, MemoryLimit: 1 << 30}},
 			{Request: "b", Pool: "node-1", Name: slots, ShareID: &id, TimeSlice: gpu.TimeSliceLong},
+			{Request: "c", Pool: "node-1", Name: whole, UUID: "GPU-" + whole, ShareID: &id, Share: &journal.Share{Memory: 1 << 30},
+				MPS: &journal.Client{Daemon: whole, Processes: 1, MemoryLimit: 1 << 30}, Exclusive: true},
 		},
 	}}
 	var err error
@@ -258,13 +260,15 @@ func TestContainersGetWhatTheStepsOfTheirDeviceAdd(t *testing.T) {
 		}
 		var want gpu.Injection
 		if d.MPS != nil {
-			const pipe, shm = "/pipe/gpu-1b-00-mig-1g-10gb-0", "/shm/gpu-1b-00-mig-1g-10gb-0"
+			pipe, shm := "/pipe/"+d.Name, "/shm/"+d.Name
 			want = gpu.Injection{
-				DeviceNodes: []string{"/dev/nvidia-caps/gpu-1b-00-1-0"},
-				Env:         []string{"CUDA_MPS_PIPE_DIRECTORY=" + pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1024M"},
-				Mounts:      []gpu.Mount{{HostPath: pipe, ContainerPath: pipe}, {HostPath: shm, ContainerPath: "/dev/shm"}},
-				Annotations: map[string]string{"partition": `{"uuid":"MIG-1","gpuInstance":1}`},
+				Env:    []string{"CUDA_MPS_PIPE_DIRECTORY=" + pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1024M"},
+				Mounts: []gpu.Mount{{HostPath: pipe, ContainerPath: pipe}, {HostPath: shm, ContainerPath: "/dev/shm"}},
 			}
+		}
+		if d.Name == "gpu-1b-00-mig-1g-10gb-0" {
+			want.DeviceNodes = []string{"/dev/nvidia-caps/gpu-1b-00-1-0"}
+			want.Annotations = map[string]string{"partition": `{"uuid":"MIG-1","gpuInstance":1}`}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", d.Name, diff)

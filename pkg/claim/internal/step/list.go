@@ -22,6 +22,7 @@ func New(o Options) List {
 		when(o.Partitioning != nil, ensureMIGMode{o}),
 		when(o.Partitioning != nil, createPartition{o}),
 		when(o.TimeSlicing != nil, setTimeSlice{o}),
+		when(o.ExclusiveCompute != nil, setComputeMode{o}),
 		startMPS{o.MPS},
 	}
 	return append(steps, writeCDI{o, steps})

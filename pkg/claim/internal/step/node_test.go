@@ -25,13 +25,14 @@ type node struct {
 	modes      map[gpu.PCIAddress]bool
 	partitions map[gpu.PCIAddress][]gpu.Partition
 	slices     map[gpu.PCIAddress]gpu.TimeSlice
+	compute    map[gpu.PCIAddress]gpu.ComputeMode
 	daemons    map[string]gpu.MPSDaemon
 	specs      map[types.UID][]gpu.Injection
 	made       int // partitions
 
-	modeRecords, sliceRecords *store.Store
-	journal                   *journal.Journal
-	list                      List
+	modeRecords, sliceRecords, computeRecords *store.Store
+	journal                                   *journal.Journal
+	list                                      List
 }
 
 var oneSlice = gpu.Profile{Slices: 1, MemoryGB: 10} // constant table
@@ -47,8 +48,8 @@ func newNode(t *testing.T) *node {
 	}
 	n := &node{
 		modes: map[gpu.PCIAddress]bool{}, partitions: map[gpu.PCIAddress][]gpu.Partition{},
-		slices: map[gpu.PCIAddress]gpu.TimeSlice{}, daemons: map[string]gpu.MPSDaemon{}, specs: map[types.UID][]gpu.Injection{},
-		modeRecords: open("modes"), sliceRecords: open("slices"),
+		slices: map[gpu.PCIAddress]gpu.TimeSlice{}, compute: map[gpu.PCIAddress]gpu.ComputeMode{}, daemons: map[string]gpu.MPSDaemon{}, specs: map[types.UID][]gpu.Injection{},
+		modeRecords: open("modes"), sliceRecords: open("slices"), computeRecords: open("compute"),
 	}
 	n.list = New(Options{
 		BootID: "boot-1", Inventory: n, CDI: n, MonitorNodes: func() ([]string, error) { return nil, nil },
@@ -56,6 +57,7 @@ func newNode(t *testing.T) *node {
 			return []string{fmt.Sprintf("/dev/nvidia-caps/%s-%d-%d", g.Address.DeviceName(), gpuInstance, computeInstance)}, nil
 		}},
 		MPS: n, TimeSlicing: n, Intervals: n.sliceRecords,
+		ExclusiveCompute: &ExclusiveCompute{Modes: n, Changed: n.computeRecords},
 	})
 	n.journal = &journal.Journal{Records: open("records"), Specs: n, BootID: "boot-1", Lost: n.list.Lost}
 	return n
@@ -79,6 +81,11 @@ func (n *node) String() string {
 			fmt.Fprintf(&b, "time slice of %s: %s\n", a, slice)
 		}
 	}
+	for a, mode := range n.compute {
+		if mode != gpu.ComputeModeDefault {
+			fmt.Fprintf(&b, "compute mode of %s: %s\n", a, mode)
+		}
+	}
 	for _, d := range n.daemons {
 		fmt.Fprintf(&b, "daemon %+v\n", d)
 	}
@@ -86,7 +93,7 @@ func (n *node) String() string {
 		text, _ := json.Marshal(spec)
 		fmt.Fprintf(&b, "spec of %s: %s\n", claim, text)
 	}
-	for name, s := range map[string]*store.Store{"mode": n.modeRecords, "time slice": n.sliceRecords} {
+	for name, s := range map[string]*store.Store{"mode": n.modeRecords, "time slice": n.sliceRecords, "compute mode": n.computeRecords} {
 		keys, err := s.Keys()
 		for _, key := range keys {
 			fmt.Fprintf(&b, "record of a %s: %s %v\n", name, key, err)
@@ -154,6 +161,24 @@ func (n *node) TimeSlice(_ context.Context, a gpu.PCIAddress) (gpu.TimeSlice, er
 
 func (n *node) SetTimeSlice(_ context.Context, a gpu.PCIAddress, slice gpu.TimeSlice) error {
 	n.slices[a] = slice
+	return nil
+}
+
+func (n *node) ComputeMode(_ context.Context, a gpu.PCIAddress) (gpu.ComputeMode, error) {
+	if n.modes[a] {
+		return "", gpu.ErrNotSupported
+	}
+	if mode, ok := n.compute[a]; ok {
+		return mode, nil
+	}
+	return gpu.ComputeModeDefault, nil
+}
+
+func (n *node) SetComputeMode(_ context.Context, a gpu.PCIAddress, mode gpu.ComputeMode) error {
+	if n.modes[a] {
+		return gpu.ErrNotSupported
+	}
+	n.compute[a] = mode
 	return nil
 }
 

@@ -29,6 +29,8 @@ type Options struct {
 	// time slices from before claims changed them.
 	TimeSlicing TimeSlicing
 	Intervals   *store.Store
+	// ExclusiveCompute is nil on a node that changes no compute modes.
+	ExclusiveCompute *ExclusiveCompute
 }
 
 // Inventory lists the GPUs of this node as last seen. It is read under locks too, so
@@ -114,4 +116,24 @@ type MPS interface {
 type TimeSlicing interface {
 	TimeSlice(ctx context.Context, address gpu.PCIAddress) (gpu.TimeSlice, error)
 	SetTimeSlice(ctx context.Context, address gpu.PCIAddress, slice gpu.TimeSlice) error
+}
+
+// ExclusiveCompute holds the parts that put GPUs with MPS shares into EXCLUSIVE_PROCESS.
+// All fields except Off are required.
+type ExclusiveCompute struct {
+	Modes ComputeModes
+	// Changed lists the GPUs whose compute mode was changed by claims. It is the same
+	// for all processes that share the records of claims.
+	Changed *store.Store
+	// Off leaves the compute mode alone for new claims. What earlier claims have
+	// changed is still set back with the last of them.
+	Off bool
+}
+
+// ComputeModes reads and changes which processes may open contexts on a GPU. Both
+// methods may be called for different GPUs at the same time; SetComputeMode is
+// idempotent.
+type ComputeModes interface {
+	ComputeMode(ctx context.Context, address gpu.PCIAddress) (gpu.ComputeMode, error)
+	SetComputeMode(ctx context.Context, address gpu.PCIAddress, mode gpu.ComputeMode) error
 }

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// newExclusiveWorld returns a world of n GPUs whose processes put GPUs with MPS shares
+// into EXCLUSIVE_PROCESS.
+func newExclusiveWorld(t *testing.T, n int) (*world, *computeModes) {
+	t.Helper()
+	w := newShareWorld(t, t.TempDir(), n)
+	w.exclusive = true
+	modes, ok := w.computeModes.(*computeModes)
+	if !ok {
+		t.Fatal("the world has other compute modes")
+	}
+	return w, modes
+}
+
+// mpsShare returns a claim for an MPS share of the first GPU.
+func mpsShare(name string) *resourceapi.ResourceClaim {
+	return pieces(name, piece{device: "gpu-00-00", memory: "20Gi"})
+}
+
+func plainShare(name string) *resourceapi.ResourceClaim {
+	return pieces(name, piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)})
+}
+
+const exclusive = "gpu-00-00 ExclusiveProcess\n"
+
+func TestAGPUIsExclusiveWhileItHasMPSShares(t *testing.T) {
+	w, _ := newExclusiveWorld(t, 2)
+	m, other := w.start(), w.start()
+	a, b, elsewhere := mpsShare("a"), mpsShare("b"), pieces("elsewhere", piece{device: "gpu-01-00"})
+	for i, step := range []struct {
+		do   func() error
+		want string
+	}{
+		{func() error { _, err := m.Prepare(once(), elsewhere); return err }, ""},
+		{func() error { _, err := m.Prepare(once(), a); return err }, exclusive},
+		{func() error { _, err := other.Prepare(once(), b); return err }, exclusive},
+		{func() error { return other.Unprepare(once(), a.UID) }, exclusive},
+		{func() error { w.restart(t.Context()); return nil }, exclusive},
+		{func() error { return m.Unprepare(once(), b.UID) }, ""},
+		{func() error { return m.Unprepare(once(), elsewhere.UID) }, ""},
+	} {
+		must(t, step.do())
+		if diff := cmp.Diff(step.want, w.modes()); diff != "" {
+			t.Errorf("step %d (-want +got):\n%s", i, diff)
+		}
+		gpus, err := m.ExclusiveGPUs(t.Context())
+		if err != nil || gpus[gpu.PCIAddress{}] != (step.want != "") || len(gpus) > 1 {
+			t.Errorf("step %d: exclusive GPUs %v, %v", i, gpus, err)
+		}
+	}
+	if got := w.left(m); got != "" {
+		t.Errorf("left behind:\n%s", got)
+	}
+	want := []string{
+		"mode of gpu-00-00: ExclusiveProcess", "start gpu-00-00 of GPU-0=19968M, 25%",
+		"stop gpu-00-00", "mode of gpu-00-00: Default",
+	}
+	if diff := cmp.Diff(want, w.supervisor.log); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+func TestOnlyMPSSharesOfAGPUMakeItExclusive(t *testing.T) {
+	for name, p := range map[string]piece{
+		"a whole GPU":                         {device: "gpu-00-00"},
+		"a whole GPU with MPS":                {device: "gpu-00-00", config: config("GpuConfig", together)},
+		"a whole GPU with a ShareConfig":      {device: "gpu-00-00", config: config("ShareConfig", "")},
+		"a whole GPU, shared without MPS":     {device: "gpu-00-00", config: config("ShareConfig", plain)},
+		"a time slice":                        {device: "gpu-00-00-ts"},
+		"a share of a GPU that limits no MPS": {device: "gpu-01-00", memory: "20Gi"},
+		"a plain share of that GPU":           {device: "gpu-01-00", memory: "20Gi", config: config("ShareConfig", plain)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := newExclusiveWorld(t, 2)
+			old := w.gpus[gpu.PCIAddress{Bus: 1}]
+			old.ComputeCapability = gpu.Version{Major: 6, Minor: 1}
+			w.gpus[old.Address] = old
+			_, err := w.start().Prepare(once(), pieces("c", p))
+			must(t, err)
+			if got := w.modes(); got != "" {
+				t.Errorf("compute modes:\n%s", got)
+			}
+		})
+	}
+	t.Run("shares of a MIG device", func(t *testing.T) {
+		w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
+		w.exclusive = true
+		m := w.start()
+		for name, p := range map[string]piece{
+			"client": {device: part, memory: "2Gi"}, "plain": {device: part, memory: "2Gi", config: config("ShareConfig", plain)},
+		} {
+			_, err := m.Prepare(once(), pieces(name, p))
+			must(t, err)
+		}
+	})
+}
+
+func TestAModeOfTheAdministratorStays(t *testing.T) {
+	for _, mode := range []gpu.ComputeMode{gpu.ComputeModeExclusiveProcess, gpu.ComputeModeProhibited} {
+		t.Run("set before, "+string(mode), func(t *testing.T) {
+			w, modes := newExclusiveWorld(t, 1)
+			must(t, modes.SetComputeMode(once(), gpu.PCIAddress{}, mode))
+			untouched := w.modes()
+			m, c := w.start(), mpsShare("c")
+			_, err := m.Prepare(once(), c)
+			must(t, err)
+			if gpus, err := m.ExclusiveGPUs(t.Context()); len(gpus) > 0 || err != nil {
+				t.Errorf("it counts as the claims' mode: %v, %v", gpus, err)
+			}
+			m, _ = w.restart(t.Context())
+			must(t, m.Unprepare(once(), c.UID))
+			if diff := cmp.Diff(untouched, w.left(m)); diff != "" {
+				t.Errorf("left (-want +got):\n%s", diff)
+			}
+		})
+	}
+	t.Run("set while shares are there", func(t *testing.T) {
+		w, modes := newExclusiveWorld(t, 1)
+		m, c := w.start(), mpsShare("c")
+		_, err := m.Prepare(once(), c)
+		must(t, err)
+		must(t, modes.SetComputeMode(once(), gpu.PCIAddress{}, gpu.ComputeModeProhibited))
+		m, _ = w.restart(t.Context())
+		must(t, m.Unprepare(once(), c.UID))
+		if diff := cmp.Diff("gpu-00-00 Prohibited\n", w.left(m)); diff != "" {
+			t.Errorf("left (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A GPU without persistence mode forgets its mode when its last client ends.
+func TestALostModeIsSetAgain(t *testing.T) {
+	w, modes := newExclusiveWorld(t, 1)
+	c := mpsShare("c")
+	_, err := w.start().Prepare(once(), c)
+	must(t, err)
+	clear(modes.now)
+	m, _ := w.restart(t.Context())
+	if diff := cmp.Diff(exclusive, w.modes()); diff != "" {
+		t.Errorf("after a recovery (-want +got):\n%s", diff)
+	}
+	must(t, m.Unprepare(once(), c.UID))
+	if got := w.left(m); got != "" {
+		t.Errorf("left behind:\n%s", got)
+	}
+}
+
+func TestAPlainShareIsRefusedOnAnExclusiveNode(t *testing.T) {
+	w, _ := newExclusiveWorld(t, 1)
+	m := w.start()
+	_, err := m.Prepare(once(), plainShare("c"))
+	if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "strategy Plain: not supported: the node keeps its GPUs in ExclusiveProcess while they have MPS shares (--exclusive-compute of its agent)") {
+		t.Errorf("error %v, want ErrNotSupported with the reason", err)
+	}
+	if got := w.left(m); got != "" {
+		t.Errorf("left behind:\n%s", got)
+	}
+}
+
+// Claims that were prepared with the other setting of the node keep what they have.
+func TestTheSettingChangesWhileClaimsHoldShares(t *testing.T) {
+	t.Run("from off to on", func(t *testing.T) {
+		w, _ := newExclusiveWorld(t, 1)
+		w.exclusive = false
+		before, unlimited := mpsShare("before"), plainShare("plain")
+		m := w.start()
+		for _, c := range []*resourceapi.ResourceClaim{before, unlimited} {
+			_, err := m.Prepare(once(), c)
+			must(t, err)
+		}
+		w.exclusive = true
+		m, _ = w.restart(t.Context())
+		_, err := m.Prepare(once(), mpsShare("c"))
+		if !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "by a plain share of another claim") {
+			t.Errorf("a plain share is there: %v", err)
+		}
+		if got := w.modes(); got != "" {
+			t.Errorf("compute modes:\n%s", got)
+		}
+		must(t, m.Unprepare(once(), unlimited.UID))
+		_, err = m.Prepare(once(), mpsShare("c"))
+		must(t, err)
+		if diff := cmp.Diff(exclusive, w.modes()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+	t.Run("from on to off", func(t *testing.T) {
+		w, _ := newExclusiveWorld(t, 1)
+		before := mpsShare("before")
+		_, err := w.start().Prepare(once(), before)
+		must(t, err)
+		w.exclusive = false
+		m, _ := w.restart(t.Context())
+		_, err = m.Prepare(once(), plainShare("plain"))
+		if !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "its compute mode is ExclusiveProcess for the MPS shares of other claims") {
+			t.Errorf("a plain share in an exclusive GPU: %v", err)
+		}
+		c := mpsShare("c")
+		_, err = m.Prepare(once(), c)
+		must(t, err)
+		if diff := cmp.Diff(exclusive, w.modes()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		must(t, m.Unprepare(once(), before.UID))
+		if got := w.modes(); got != "" {
+			t.Errorf("compute modes:\n%s", got)
+		}
+		_, err = m.Prepare(once(), plainShare("plain"))
+		must(t, err)
+	})
+}
+
+func TestAModeThatCannotBeSetRefusesTheShare(t *testing.T) {
+	for _, cause := range []error{gpu.ErrPermission, gpu.ErrNotSupported, gpu.ErrTimeout} {
+		w, modes := newExclusiveWorld(t, 1)
+		modes.err = cause
+		m := w.start()
+		if _, err := m.Prepare(once(), mpsShare("c")); !errors.Is(err, cause) {
+			t.Errorf("error %v, want %v", err, cause)
+		}
+		if got := w.left(m); got != "" {
+			t.Errorf("%v: left behind:\n%s", cause, got)
+		}
+	}
+}
+
+// A mode that cannot be set back does not block the end of a pod. Until it is set back,
+// the GPU goes to no claim whose processes may need another mode.
+func TestAModeThatCannotBeRestoredYet(t *testing.T) {
+	w, modes := newExclusiveWorld(t, 1)
+	m, c, whole := w.start(), mpsShare("c"), pieces("whole", piece{device: "gpu-00-00"})
+	_, err := m.Prepare(once(), c)
+	must(t, err)
+	modes.err = gpu.ErrTimeout
+	must(t, m.Unprepare(once(), c.UID))
+	if diff := cmp.Diff("compute/gpu-00-00.record\n"+exclusive, w.left(m)); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+	if _, err := m.Prepare(once(), whole); !errors.Is(err, gpu.ErrTimeout) {
+		t.Errorf("a whole GPU in the mode of earlier claims: %v", err)
+	}
+	if _, err := m.Recover(t.Context()); !errors.Is(err, gpu.ErrTimeout) {
+		t.Errorf("the recovery returned %v", err)
+	}
+	modes.err = nil
+	t.Run("the next claim restores it", func(t *testing.T) {
+		_, err := m.Prepare(once(), whole)
+		must(t, err)
+		if got := w.modes(); got != "" {
+			t.Errorf("compute modes:\n%s", got)
+		}
+		must(t, m.Unprepare(once(), whole.UID))
+	})
+	t.Run("a recovery restores it", func(t *testing.T) {
+		_, err := m.Prepare(once(), c)
+		must(t, err)
+		modes.err = gpu.ErrTimeout
+		must(t, m.Unprepare(once(), c.UID))
+		modes.err = nil
+		m, report := w.restart(t.Context())
+		if got := w.left(m); got != "" || len(report.Swept["SetComputeMode"]) != 1 {
+			t.Errorf("%+v, left behind:\n%s", report, got)
+		}
+	})
+}
+
+// In MIG mode a GPU has no compute mode to set back.
+func TestAModeOfAGPUThatIsInMIGModeNow(t *testing.T) {
+	w, modes := newExclusiveWorld(t, 1)
+	m, c := w.start(), mpsShare("c")
+	_, err := m.Prepare(once(), c)
+	must(t, err)
+	modes.err = gpu.ErrNotSupported
+	must(t, m.Unprepare(once(), c.UID))
+	_, report := w.restart(t.Context())
+	if len(report.Swept) > 0 {
+		t.Errorf("report %+v", report)
+	}
+	modes.err = nil
+	m, _ = w.restart(t.Context())
+	if got := w.left(m); got != "" {
+		t.Errorf("left behind:\n%s", got)
+	}
+}
+
+func TestAStoredModeIsIgnoredAfterAReboot(t *testing.T) {
+	w, _ := newExclusiveWorld(t, 1)
+	_, err := w.start().Prepare(once(), mpsShare("c"))
+	must(t, err)
+	w.boot++ // an administrator sets the same mode after the reboot
+	if gpus, err := w.start().ExclusiveGPUs(t.Context()); len(gpus) > 0 || err != nil {
+		t.Errorf("it counts as the claims' mode: %v, %v", gpus, err)
+	}
+	m, _ := w.restart(t.Context())
+	if diff := cmp.Diff(exclusive, w.modes()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if strings.Contains(w.left(m), "compute/") {
+		t.Errorf("left behind:\n%s", w.left(m))
+	}
+}
+
+// Without a readable record, the mode may be an administrator's.
+func TestADamagedRecordOfAModeLeavesTheMode(t *testing.T) {
+	w, _ := newExclusiveWorld(t, 1)
+	m, c := w.start(), mpsShare("c")
+	_, err := m.Prepare(once(), c)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(w.dir, "compute", "gpu-00-00.record"), []byte("x"), 0o600))
+	if gpus, err := m.ExclusiveGPUs(t.Context()); len(gpus) > 0 || err != nil {
+		t.Errorf("exclusive GPUs %v, %v", gpus, err)
+	}
+	must(t, m.Unprepare(once(), c.UID))
+	if diff := cmp.Diff(exclusive, w.modes()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := os.Stat(filepath.Join(w.dir, "compute", "quarantine", "gpu-00-00.record")); err != nil {
+		t.Error(err)
+	}
+}
+
+// A claim with a lost record keeps the mode until it ends.
+func TestAClaimWithALostRecordKeepsTheMode(t *testing.T) {
+	w, _ := newExclusiveWorld(t, 1)
+	a, b := mpsShare("a"), mpsShare("b")
+	m := w.start()
+	for _, c := range []*resourceapi.ResourceClaim{a, b} {
+		_, err := m.Prepare(once(), c)
+		must(t, err)
+	}
+	must(t, os.Remove(w.recordPath(a)))
+	m, _ = w.restart(t.Context())
+	must(t, m.Unprepare(once(), b.UID))
+	if diff := cmp.Diff(exclusive, w.modes()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	must(t, m.Unprepare(once(), a.UID))
+	if got := w.modes(); got != "" {
+		t.Errorf("compute modes:\n%s", got)
+	}
+}
+
+func TestExclusiveComputeNeedsAllOfItsParts(t *testing.T) {
+	w, _ := newExclusiveWorld(t, 1)
+	for _, without := range []func(*claim.ExclusiveCompute){
+		func(x *claim.ExclusiveCompute) { x.Modes = nil },
+		func(x *claim.ExclusiveCompute) { x.Changed = nil },
+	} {
+		w.options = func(o *claim.Options) {
+			without(o.ExclusiveCompute)
+			if _, err := claim.New(*o); err == nil || !strings.Contains(err.Error(), "an option of exclusive compute is missing") {
+				t.Errorf("error %v", err)
+			}
+			o.ExclusiveCompute = nil
+		}
+		w.start()
+	}
+}
