@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+func TestAGPUWithMPSSharesIsExclusive(t *testing.T) {
+	runOn(t, "gpu-07-00", "dgx-a100", "--exclusive-compute")
+	ns := namespaceFor(t, "exclusive")
+	wantModes(t, "")
+	apply(t, ns, share("first", "10Gi", "")+pod("first", "first", ""))
+	ready(t, ns, "first")
+	apply(t, ns, share("second", "10Gi", "")+pod("second", "second", ""))
+	ready(t, ns, "second")
+	rows := report(t, ns)
+	uuid := oneGPU(t, rows["first/main"], rows["second/main"])
+	wantModes(t, uuid+" ExclusiveProcess")
+	for _, name := range []string{"first", "second"} {
+		if client := held(t, ns, name); !client.MPS || client.Error.Name != "" {
+			t.Errorf("%s is a client of MPS: %t, with the error %+v", name, client.MPS, client.Error)
+		}
+	}
+
+	t.Run("a process without MPS cannot use it", func(t *testing.T) {
+		out, err := agent.Sim(t.Context(), "process", "add", "--gpu", uuid, "--pid", strconv.Itoa(os.Getpid()))
+		if err == nil || !strings.Contains(err.Error(), "compute mode ExclusiveProcess") {
+			t.Errorf("it is admitted: %s, %v", out, err)
+		}
+	})
+	t.Run("it has no taint", func(t *testing.T) {
+		devices, err := cluster.Devices(t.Context())
+		must(t, err)
+		for name, device := range devices {
+			if len(device.Taints) > 0 {
+				t.Errorf("%s has the taints %v", name, device.Taints)
+			}
+		}
+	})
+	t.Run("a plain share is refused with the reason", func(t *testing.T) {
+		plain := strings.ReplaceAll(share("plain", "10Gi", config("ShareConfig", `"strategy": "Plain"`)), "mps.nvidia.com", "any-gpu.example.com")
+		apply(t, ns, gpuClass+plain+pod("plain", "plain", ""))
+		t.Cleanup(func() {
+			_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "deviceclass", "any-gpu.example.com")
+			must(t, err)
+		})
+		_, err := cluster.WaitEvent(t.Context(), ns, "plain", "--exclusive-compute")
+		must(t, err)
+		remove(t, ns, "plain")
+	})
+	t.Run("an agent without the setting sets the mode back with the last share", func(t *testing.T) {
+		must(t, agent.Upgrade(t.Context(), "--exclusive-compute=false"))
+		must(t, agent.WaitReady(t.Context()))
+		remove(t, ns, "first")
+		wantModes(t, uuid+" ExclusiveProcess")
+		remove(t, ns, "second")
+		wantModes(t, "")
+	})
+}
+
+// wantModes waits until the GPU with another compute mode than the default, and its mode,
+// are as wanted; "" for no such GPU.
+func wantModes(t *testing.T, want string) {
+	t.Helper()
+	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		out, err := agent.Sim(ctx, "show", "-o", "json")
+		if err != nil {
+			return false, "", err
+		}
+		var view struct {
+			GPUs []struct {
+				UUID        string `json:"uuid"`
+				ComputeMode string `json:"computeMode"`
+			} `json:"gpus"`
+		}
+		if err := json.Unmarshal([]byte(out), &view); err != nil {
+			return false, "", err
+		}
+		var got []string
+		for _, g := range view.GPUs {
+			if g.ComputeMode != "Default" {
+				got = append(got, g.UUID+" "+g.ComputeMode)
+			}
+		}
+		return strings.Join(got, ", ") == want, fmt.Sprintf("compute modes %q, want %q", got, want), nil
+	}))
+}
