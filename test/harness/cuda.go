@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,12 +29,37 @@ type CUDA struct {
 			LimitBytes int64 `json:"limitBytes"`
 		} `json:"devices"`
 	} `json:"client"`
+	// Devices of a process without MPS, if the simulated driver runs.
+	Devices []struct {
+		UUID string `json:"uuid"`
+	} `json:"devices"`
+	// Memory is the size of the GPU that CUDA reports to such a process, before it
+	// allocates.
+	Memory struct {
+		TotalBytes int64 `json:"totalBytes"`
+		FreeBytes  int64 `json:"freeBytes"`
+	} `json:"memory"`
+	// AllocatedBytes is the sum of several processes.
 	AllocatedBytes int64 `json:"allocatedBytes"`
-	// Error is what CUDA refused.
-	Error struct {
-		Name    string `json:"name"`
-		Message string `json:"message"`
-	} `json:"error"`
+	// Refused is what ended the allocations of a greedy process.
+	Refused CUDAError `json:"refused"`
+	// Processes are what several processes were given, one by one.
+	Processes []CUDA `json:"processes"`
+	// Error is what CUDA refused, and with which the process ended.
+	Error CUDAError `json:"error"`
+}
+
+// CUDAError is an error of CUDA; its name is empty for none.
+type CUDAError struct {
+	// Name is the one in cuda.h without CUDA_ERROR_.
+	Name    string `json:"name"`
+	Message string `json:"message"`
+}
+
+// Greedy returns arguments of "probe cuda" for processes that allocate until CUDA refuses,
+// followed by further ones, such as --no-mps.
+func Greedy(processes int, args ...string) []string {
+	return append([]string{"--greedy", "--processes", strconv.Itoa(processes)}, args...)
 }
 
 // Limit of the first device's memory, in bytes; 0 for none.

@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -30,8 +31,18 @@ type cudaReport struct {
 	Waited string `json:"waited,omitempty"`
 	// Client is what the server gave it.
 	Client *granted `json:"client,omitempty"`
-	// AllocatedBytes is the memory that it allocated on the requested device.
+	// Devices of a process without MPS, if the simulated driver runs.
+	Devices []grantedDevice `json:"devices,omitempty"`
+	// Memory of the requested device as CUDA reports it to such a process before it
+	// allocates.
+	Memory *cudaMemory `json:"memory,omitempty"`
+	// AllocatedBytes is the memory that it allocated on the requested device. With
+	// several processes it is their sum.
 	AllocatedBytes uint64 `json:"allocatedBytes"`
+	// Refused is what ended the allocations of a greedy process.
+	Refused *cudaError `json:"refused,omitempty"`
+	// Processes are the reports of several processes.
+	Processes []cudaReport `json:"processes,omitempty"`
 	// Error is what went wrong, and with it the process.
 	Error *cudaError `json:"error,omitempty"`
 }
@@ -44,6 +55,17 @@ type cudaOptions struct {
 	// withoutLimits drops those of the environment, as a careless or greedy
 	// container may.
 	withoutLimits bool
+	// noMPS does not connect to an MPS daemon.
+	noMPS bool
+	// processes is how many processes do the same.
+	processes int
+	// greedy allocates until CUDA refuses.
+	greedy bool
+	// untilEOF holds the memory until the end of the standard input. It is for the
+	// processes of a parent.
+	untilEOF bool
+	// setEnv has variables as NAME=VALUE and dropEnv names, for the environment.
+	setEnv, dropEnv []string
 }
 
 // The variables by which a process limits itself.
@@ -77,13 +99,48 @@ func parseCUDA(args []string, output io.Writer) (cudaOptions, error) {
 	set.IntVar(&o.device, "device", 0, "CUDA ordinal of the device to allocate of")
 	set.BoolVar(&o.once, "once", false, "end after the report instead of holding the memory")
 	set.BoolVar(&o.withoutLimits, "without-limits", false, "drop the limits that the environment sets")
+	set.BoolVar(&o.noMPS, "no-mps", false, "ignore MPS")
+	set.IntVar(&o.processes, "processes", 1, "number of processes that do the same, as children of this one")
+	set.BoolVar(&o.greedy, "greedy", false, "allocate until CUDA refuses, in steps of --memory or 1Gi and then smaller ones")
+	set.BoolVar(&o.untilEOF, "until-eof", false, "hold the memory until the end of the standard input")
+	set.Func("set-env", "variable of the environment to set, as NAME=VALUE", func(v string) error {
+		if name, _, ok := strings.Cut(v, "="); !ok || name == "" {
+			return errors.New("want NAME=VALUE")
+		}
+		o.setEnv = append(o.setEnv, v)
+		return nil
+	})
+	set.Func("drop-env", "NAME of a variable of the environment to drop", func(v string) error {
+		o.dropEnv = append(o.dropEnv, v)
+		return nil
+	})
 	if err := set.Parse(args); err != nil {
 		return o, err
 	}
 	if set.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", set.Arg(0))
 	}
+	if o.processes < 1 {
+		return o, fmt.Errorf("%d processes: want at least 1", o.processes)
+	}
 	return o, nil
+}
+
+// environ returns the environment of the process, given the container's.
+func (o cudaOptions) environ(container []string) []string {
+	dropped := o.dropEnv
+	if o.withoutLimits {
+		dropped = append(slices.Clone(dropped), threadLimit, memoryLimit)
+	}
+	for _, v := range o.setEnv {
+		name, _, _ := strings.Cut(v, "=")
+		dropped = append(slices.Clone(dropped), name)
+	}
+	kept := slices.DeleteFunc(slices.Clone(container), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(dropped, name)
+	})
+	return append(kept, o.setEnv...)
 }
 
 // runCUDA is a CUDA process: it joins MPS if there is any, allocates, reports
@@ -94,31 +151,41 @@ func runCUDA(ctx context.Context, r root, environ []string, o cudaOptions, outpu
 	if err != nil {
 		return err
 	}
+	environ = o.environ(environ)
 	report := cudaReport{Hostname: hostname, Env: map[string]string{}}
 	for name, value := range environment(environ) {
-		dropped := o.withoutLimits && (name == threadLimit || name == memoryLimit)
-		if strings.HasPrefix(name, "CUDA_") && !dropped {
+		if strings.HasPrefix(name, "CUDA_") {
 			report.Env[name] = value
 		}
 	}
-	client, err := connect(ctx, r, report.Env["CUDA_MPS_PIPE_DIRECTORY"])
-	switch {
-	case err != nil:
-		// CUDA goes on without MPS where it cannot connect.
-		report.Plain = plain(report.Env["CUDA_MPS_PIPE_DIRECTORY"], err)
-	default:
+	if o.processes > 1 {
+		return runProcesses(ctx, environ, o, &report, output)
+	}
+	if o.untilEOF {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			cancel()
+		}()
+	}
+	client, err := begin(ctx, r, o, &report)
+	if client != nil {
 		defer client.close()
-		report.MPS = true
-		err = client.start(ctx, &report)
-		if errors.Is(err, errStopped) {
-			return nil
-		}
-		if err == nil && o.memory > 0 {
-			err = client.allocate(&report, o)
-		}
-		if err != nil {
-			return errors.Join(err, report.fail(output, err))
-		}
+	}
+	if err == nil && client != nil {
+		err = client.take(&report, o)
+	}
+	if errors.Is(err, errStopped) {
+		return nil
+	}
+	if full := (*cudaError)(nil); o.greedy && errors.As(err, &full) && full.Code == outOfMemory {
+		// Not even a context fits, which is all that a greedy process wants to know.
+		report.Refused, client, err = full, nil, nil
+	}
+	if err != nil {
+		return errors.Join(err, report.fail(output, err))
 	}
 	if err := report.print(output); err != nil || o.once {
 		return err
@@ -131,9 +198,34 @@ func runCUDA(ctx context.Context, r root, environ []string, o cudaOptions, outpu
 	case <-ctx.Done():
 		return nil
 	case reply, ok := <-client.replies:
-		err := reply.failure(ok)
+		err := client.failure(reply, ok)
 		return errors.Join(err, report.fail(output, err))
 	}
+}
+
+// begin makes the process a client of MPS, or else one of the simulated driver. It returns
+// no client and no error for a process without MPS on a node where no driver runs: such a
+// process can allocate nothing, which is an error only if its arguments ask for it.
+func begin(ctx context.Context, r root, o cudaOptions, report *cudaReport) (*client, error) {
+	directory := report.Env["CUDA_MPS_PIPE_DIRECTORY"]
+	report.Plain = "a plain process on purpose"
+	if !o.noMPS {
+		c, err := connectMPS(ctx, r, directory)
+		if err == nil {
+			report.MPS, report.Plain = true, ""
+			return c, c.start(ctx, report)
+		}
+		// CUDA goes on without MPS where it cannot connect.
+		report.Plain = plain(directory, err)
+	}
+	c, err := dial(ctx, r, driverSocket)
+	if err == nil {
+		return c, c.initialise(report, o)
+	}
+	if o.noMPS || o.greedy {
+		return nil, &cudaError{Name: "NO_DEVICE", Code: 100, Message: "no simulated driver runs on the node: " + err.Error()}
+	}
+	return nil, nil
 }
 
 func plain(directory string, err error) string {

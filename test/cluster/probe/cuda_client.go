@@ -12,14 +12,27 @@ import (
 	"path"
 )
 
-// defaultPipeDirectory is CUDA's default directory for MPS.
-const defaultPipeDirectory = "/tmp/nvidia-mps"
+const (
+	// defaultPipeDirectory is CUDA's default directory for MPS.
+	defaultPipeDirectory = "/tmp/nvidia-mps"
+	// driverSocket is where the simulated driver serves processes without MPS.
+	driverSocket = "/run/nvidia-persistenced/socket"
+)
+
+// outOfMemory is CUDA_ERROR_OUT_OF_MEMORY.
+const outOfMemory = 2
+
+// The steps of a greedy process.
+const (
+	firstStep = 1 << 30
+	lastStep  = 1 << 20
+)
 
 // errStopped means that a signal stopped the process while it waited.
 var errStopped = errors.New("told to end")
 
-// What the simulator's stand-in for the MPS control daemon says; package
-// pkg/nvmlsim/mpssim documents it.
+// What the simulator's MPS control daemon and driver say; the packages
+// pkg/nvmlsim/mpssim and pkg/nvmlsim/cudasim document it.
 type (
 	request struct {
 		Op                     string `json:"op"`
@@ -30,12 +43,19 @@ type (
 		Bytes                  uint64 `json:"bytes,omitempty"`
 	}
 	reply struct {
-		Waiting   string     `json:"waiting"`
-		Server    int        `json:"server"`
-		Shm       string     `json:"shm"`
-		Client    *granted   `json:"client"`
-		UsedBytes *uint64    `json:"usedBytes"`
-		Error     *cudaError `json:"error"`
+		Waiting   string   `json:"waiting"`
+		Server    int      `json:"server"`
+		Shm       string   `json:"shm"`
+		Client    *granted `json:"client"`
+		UsedBytes *uint64  `json:"usedBytes"`
+		// Devices and Memory are from the simulated driver.
+		Devices []grantedDevice `json:"devices"`
+		Memory  *cudaMemory     `json:"memory"`
+		Error   *cudaError      `json:"error"`
+	}
+	cudaMemory struct {
+		TotalBytes uint64 `json:"totalBytes"`
+		FreeBytes  uint64 `json:"freeBytes"`
 	}
 	granted struct {
 		Server                 int             `json:"server"`
@@ -62,12 +82,23 @@ func (e *cudaError) Error() string {
 	return fmt.Sprintf("CUDA_ERROR_%s (%d): %s", e.Name, e.Code, e.Message)
 }
 
-// failure is what a reply says went wrong; without a reply, the server has
+// client is a client of an MPS server or of the simulated driver.
+type client struct {
+	root    root
+	conn    net.Conn
+	encoder *json.Encoder
+	// lost is the error after the end of the connection.
+	lost *cudaError
+	// replies is closed with the connection.
+	replies chan reply
+}
+
+// failure is what a reply says went wrong; without a reply, the other side has
 // gone.
-func (r reply) failure(ok bool) error {
+func (c *client) failure(r reply, ok bool) error {
 	switch {
 	case !ok:
-		return &cudaError{Name: "MPS_RPC_FAILURE", Code: 806, Message: "the MPS server has closed the connection"}
+		return c.lost
 	case r.Error != nil:
 		return r.Error
 	default:
@@ -75,25 +106,27 @@ func (r reply) failure(ok bool) error {
 	}
 }
 
-// client is a client of an MPS server.
-type client struct {
-	root    root
-	conn    net.Conn
-	encoder *json.Encoder
-	// replies is closed with the connection.
-	replies chan reply
-}
-
-func connect(ctx context.Context, r root, directory string) (*client, error) {
+func connectMPS(ctx context.Context, r root, directory string) (*client, error) {
 	if directory == "" {
 		directory = defaultPipeDirectory
 	}
+	c, err := dial(ctx, r, path.Join(directory, "control"))
+	if err == nil {
+		c.lost = &cudaError{Name: "MPS_RPC_FAILURE", Code: 806, Message: "the MPS server has closed the connection"}
+	}
+	return c, err
+}
+
+func dial(ctx context.Context, r root, socket string) (*client, error) {
 	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", r.path(path.Join(directory, "control")))
+	conn, err := dialer.DialContext(ctx, "unix", r.path(socket))
 	if err != nil {
 		return nil, err
 	}
-	c := &client{root: r, conn: conn, encoder: json.NewEncoder(conn), replies: make(chan reply, 4)}
+	c := &client{
+		root: r, conn: conn, encoder: json.NewEncoder(conn), replies: make(chan reply, 4),
+		lost: &cudaError{Name: "UNKNOWN", Code: 999, Message: "the simulated driver has closed the connection"},
+	}
 	go func() {
 		defer close(c.replies)
 		decoder := json.NewDecoder(conn)
@@ -131,7 +164,7 @@ func (c *client) start(ctx context.Context, report *cudaReport) error {
 		case <-ctx.Done():
 			return errStopped
 		case r, ok := <-c.replies:
-			if err := r.failure(ok); err != nil {
+			if err := c.failure(r, ok); err != nil {
 				return err
 			}
 			if r.Waiting != "" {
@@ -152,8 +185,47 @@ func (c *client) attach(report *cudaReport, shm string) error {
 	return err
 }
 
-func (c *client) allocate(report *cudaReport, o cudaOptions) error {
-	r, err := c.ask(request{Op: "alloc", Device: o.device, Bytes: uint64(o.memory)})
+// initialise initialises CUDA without MPS, and queries the memory of the device.
+func (c *client) initialise(report *cudaReport, o cudaOptions) error {
+	r, err := c.ask(request{Op: "init"})
+	if err != nil {
+		return err
+	}
+	report.Devices = r.Devices
+	r, err = c.ask(request{Op: "info", Device: o.device})
+	report.Memory = r.Memory
+	return err
+}
+
+// take allocates as the options say.
+func (c *client) take(report *cudaReport, o cudaOptions) error {
+	if !o.greedy {
+		if o.memory == 0 {
+			return nil
+		}
+		return c.allocate(report, o.device, uint64(o.memory))
+	}
+	step := uint64(o.memory)
+	if step == 0 {
+		step = firstStep
+	}
+	for step >= lastStep {
+		err := c.allocate(report, o.device, step)
+		if err == nil {
+			continue
+		}
+		var refused *cudaError
+		if !errors.As(err, &refused) || refused.Code != outOfMemory {
+			return err
+		}
+		report.Refused = refused
+		step /= 2
+	}
+	return nil
+}
+
+func (c *client) allocate(report *cudaReport, device int, bytes uint64) error {
+	r, err := c.ask(request{Op: "alloc", Device: device, Bytes: bytes})
 	if r.UsedBytes != nil {
 		report.AllocatedBytes = *r.UsedBytes
 	}
@@ -165,5 +237,5 @@ func (c *client) ask(q request) (reply, error) {
 		return reply{}, err
 	}
 	r, ok := <-c.replies
-	return r, r.failure(ok)
+	return r, c.failure(r, ok)
 }

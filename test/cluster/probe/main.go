@@ -6,11 +6,15 @@
 //
 //	probe once   prints and exits
 //	probe hold   prints and waits for SIGTERM
-//	probe cuda [--memory SIZE] [--device N] [--without-limits] [--once]
+//	probe cuda [--memory SIZE] [--device N] [--once]
 //	             acts as a CUDA process on simulated GPUs: joins MPS if its
 //	             environment is set so, allocates memory, prints the result and
 //	             holds the memory until SIGTERM; it prints a refusal or a loss
 //	             and exits with status 1
+//	probe cuda [--without-limits] [--set-env NAME=VALUE] [--drop-env NAME]
+//	             [--no-mps] [--processes N] [--greedy]
+//	             behaves badly: changes the variables that limit it, ignores MPS,
+//	             allocates in several processes, allocates until CUDA refuses
 //
 // It uses the standard library only, and runs without a shared library.
 package main

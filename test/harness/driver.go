@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// driverProgram is the name of the simulated driver among the programs on the cluster's
+// node.
+const driverProgram = "gpu-sim-driver"
+
+// StartDriver runs the kernel driver of CUDA processes that use no MPS, on the simulated
+// hardware of the agent, and waits until it serves. Without it such processes allocate
+// nothing. One that runs already is stopped first. It ends with the cluster.
+//
+// Call it before [Agent.Start]: an agent mounts the driver's socket into containers if the
+// socket exists when the agent first prepares a claim. Containers keep the socket with
+// which they were created, so a driver that is started anew serves new containers only.
+func (a *Agent) StartDriver(ctx context.Context) error {
+	c := a.cluster
+	if err := a.StopDriver(ctx); err != nil {
+		return err
+	}
+	model := a.model
+	if strings.HasSuffix(model, ".yaml") {
+		model = filepath.Join(c.Root, model)
+	}
+	// An earlier one has said that it serves.
+	if err := os.Remove(a.DriverLog()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(a.dir, 0o755); err != nil {
+		return err
+	}
+	err := c.tool(ctx, "start", driverProgram, "--log", a.DriverLog(), "--",
+		c.SimProgram("gpu-sim"), "driver", "--state", a.SimDir(), "--model", model)
+	if err != nil {
+		return fmt.Errorf("start the simulated driver: %w", err)
+	}
+	err = Until(ctx, time.Minute, func(context.Context) (bool, string, error) {
+		text, err := os.ReadFile(a.DriverLog())
+		return strings.HasPrefix(string(text), "serving "), "it does not listen yet", err
+	})
+	if err != nil {
+		return fmt.Errorf("simulated driver not ready: %w\n%s", err, tail(a.DriverLog()))
+	}
+	return nil
+}
+
+// StopDriver ends the simulated driver, and with it the memory of its processes. Its
+// socket stays, because containers may name it in their mounts.
+func (a *Agent) StopDriver(ctx context.Context) error {
+	return a.cluster.tool(ctx, "stop", driverProgram)
+}
+
+// DriverLog is where the output of the simulated driver goes.
+func (a *Agent) DriverLog() string { return filepath.Join(a.dir, "driver.log") }
