@@ -59,11 +59,32 @@ type MPSDaemon struct {
 	// MemoryLimits are the most bytes that a client can allocate on each of
 	// Devices. Nil, or 0 for a device, means no limit.
 	MemoryLimits []uint64
+	// Namespaces of a daemon with MPS protocol 3, in order of their names. Clients of a
+	// namespace have its limits, and the daemon itself has none. Nil means protocol 2.
+	Namespaces []MPSNamespace
+}
+
+// HasNamespaces reports whether the daemon has MPS protocol 3.
+func (d MPSDaemon) HasNamespaces() bool { return len(d.Namespaces) > 0 }
+
+// MPSNamespace is a group of clients of a daemon, with the limits of each client. A
+// client cannot raise them.
+type MPSNamespace struct {
+	// Name has lowercase letters, digits and underscores, up to 64, and is not
+	// "default".
+	Name string
+	// ThreadPercentage is the percentage of the multiprocessors that a client can use,
+	// 1 to 100.
+	ThreadPercentage int
+	// MemoryLimit is the most bytes that a client can allocate on each device of the
+	// daemon; 0 means no limit.
+	MemoryLimit uint64
 }
 
 // MPSDirs are the folders of a daemon, on the host, that its clients need.
 type MPSDirs struct {
-	// Pipe is the folder with the daemon's socket.
+	// Pipe is the folder with the daemon's socket. If the daemon has namespaces, it has
+	// a folder with a socket for each of them, under its name.
 	Pipe string
 	// Shm is the folder that clients must have as /dev/shm.
 	Shm string

@@ -100,7 +100,9 @@ func checkComputeMode(g *GPUState, p Process, before []Process) error {
 	case gpu.ComputeModeExclusiveProcess:
 		// The clients of an MPS server use its context, which it may have had before
 		// the mode was set.
-		ofServer := func(o Process) bool { return p.Daemon != "" && o.Daemon == p.Daemon && o.Server == p.Server && o.Device == p.Device }
+		ofServer := func(o Process) bool {
+			return p.Daemon != "" && o.Daemon == p.Daemon && o.Server == p.Server && o.Device == p.Device
+		}
 		if slices.ContainsFunc(before, ofServer) {
 			return nil
 		}

@@ -156,6 +156,20 @@ func nodeMutants() []mutant {
 			run:    daemons,
 		},
 		{
+			file:   "pkg/mps/supervisor/namespaces.go",
+			old:    `if e.IsDir() && keep(path) {`,
+			new:    `if e.IsDir() && keep("") {`,
+			notice: "containers lose the folder of their namespace when their daemon is restarted, and compute without MPS",
+			run:    "^TestADaemonThatDiesComesBack|^TestClientsOfANamespace",
+		},
+		{
+			file:   "pkg/mps/supervisor/namespaces.go",
+			old:    `	limits(defaultThreads, defaultMemory)`,
+			new:    `	limits(100, 0)`,
+			notice: "a client of the default namespace has the whole GPU",
+			run:    "^TestClientsOfANamespace|^TestNamespacesCome",
+		},
+		{
 			file:   "pkg/mps/supervisor/supervisor.go",
 			old:    `if s.leaving {`,
 			new:    `if false {`,

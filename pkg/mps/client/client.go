@@ -63,8 +63,8 @@ func newClient(socket string, idle time.Duration) (*Client, error) {
 // Close closes the connection. The daemons keep running.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// EnsureMPS starts the daemon and waits until it answers, or changes the ceilings of
-// the running one, also for new clients of its running servers. It changes nothing if
+// EnsureMPS starts the daemon and waits until it answers, or changes the ceilings or
+// namespaces of the running one, also for new clients of its running servers. It changes nothing if
 // the daemon is as it should be.
 func (c *Client) EnsureMPS(ctx context.Context, d gpu.MPSDaemon) (gpu.MPSDirs, error) {
 	ctx, cancel := context.WithTimeout(ctx, ensureTimeout)
@@ -72,6 +72,9 @@ func (c *Client) EnsureMPS(ctx context.Context, d gpu.MPSDaemon) (gpu.MPSDirs, e
 	response, err := c.rpc.Ensure(ctx, &mpsv1.EnsureRequest{Daemon: mpsv1.EncodeDaemon(d)})
 	if err != nil {
 		return gpu.MPSDirs{}, fmt.Errorf("start MPS on %s: %w", d.Name, callError(c.socket, err))
+	}
+	if d.HasNamespaces() && !response.GetNamespaces() {
+		return gpu.MPSDirs{}, fmt.Errorf("start MPS on %s: %w: gpu-mps-supervisor on %s is of a release without MPS namespaces, and shares of the device were prepared with them; update it", d.Name, gpu.ErrNotSupported, c.socket)
 	}
 	return gpu.MPSDirs{Pipe: response.GetPipeDir(), Shm: response.GetShmDir()}, nil
 }
@@ -112,4 +115,15 @@ func (c *Client) MultiUser(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("read the settings of MPS: %w", callError(c.socket, err))
 	}
 	return response.GetMultiUser(), nil
+}
+
+// Namespaces reports whether the node's driver lets daemons have namespaces.
+func (c *Client) Namespaces(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	response, err := c.rpc.Settings(ctx, &mpsv1.SettingsRequest{Namespaces: true})
+	if err != nil {
+		return false, fmt.Errorf("read the settings of MPS: %w", callError(c.socket, err))
+	}
+	return response.GetNamespaces(), nil
 }

@@ -6,12 +6,20 @@ import "github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 
 // EncodeDaemon returns the message for a daemon.
 func EncodeDaemon(d gpu.MPSDaemon) *Daemon {
-	return &Daemon{Name: d.Name, Devices: d.Devices, ThreadPercentage: int32(d.ThreadPercentage), MemoryLimits: d.MemoryLimits}
+	message := &Daemon{Name: d.Name, Devices: d.Devices, ThreadPercentage: int32(d.ThreadPercentage), MemoryLimits: d.MemoryLimits}
+	for _, n := range d.Namespaces {
+		message.Namespaces = append(message.Namespaces, &Namespace{Name: n.Name, ThreadPercentage: int32(n.ThreadPercentage), MemoryLimit: n.MemoryLimit})
+	}
+	return message
 }
 
 // DecodeDaemon returns the daemon of a message.
-func DecodeDaemon(d *Daemon) gpu.MPSDaemon {
-	return gpu.MPSDaemon{Name: d.GetName(), Devices: d.GetDevices(), ThreadPercentage: int(d.GetThreadPercentage()), MemoryLimits: d.GetMemoryLimits()}
+func DecodeDaemon(message *Daemon) gpu.MPSDaemon {
+	d := gpu.MPSDaemon{Name: message.GetName(), Devices: message.GetDevices(), ThreadPercentage: int(message.GetThreadPercentage()), MemoryLimits: message.GetMemoryLimits()}
+	for _, n := range message.GetNamespaces() {
+		d.Namespaces = append(d.Namespaces, gpu.MPSNamespace{Name: n.GetName(), ThreadPercentage: int(n.GetThreadPercentage()), MemoryLimit: n.GetMemoryLimit()})
+	}
+	return d
 }
 
 // EncodeStatus returns the message for the status of a daemon.

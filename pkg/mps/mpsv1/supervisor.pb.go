@@ -90,7 +90,10 @@ type Daemon struct {
 	ThreadPercentage int32 `protobuf:"varint,3,opt,name=thread_percentage,json=threadPercentage,proto3" json:"thread_percentage,omitempty"`
 	// Ceiling of a client's memory in bytes, for each device or for none; 0 for no
 	// ceiling.
-	MemoryLimits  []uint64 `protobuf:"varint,4,rep,packed,name=memory_limits,json=memoryLimits,proto3" json:"memory_limits,omitempty"`
+	MemoryLimits []uint64 `protobuf:"varint,4,rep,packed,name=memory_limits,json=memoryLimits,proto3" json:"memory_limits,omitempty"`
+	// Namespaces of a daemon with MPS protocol 3; none for protocol 2. With namespaces
+	// there are no ceilings.
+	Namespaces    []*Namespace `protobuf:"bytes,5,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -153,6 +156,77 @@ func (x *Daemon) GetMemoryLimits() []uint64 {
 	return nil
 }
 
+func (x *Daemon) GetNamespaces() []*Namespace {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+// A group of clients, with the limits of each client.
+type Namespace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Lowercase letters, digits and underscores.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Percentage of the multiprocessors, 1 to 100.
+	ThreadPercentage int32 `protobuf:"varint,2,opt,name=thread_percentage,json=threadPercentage,proto3" json:"thread_percentage,omitempty"`
+	// Bytes of each device; 0 for no limit.
+	MemoryLimit   uint64 `protobuf:"varint,3,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Namespace) Reset() {
+	*x = Namespace{}
+	mi := &file_supervisor_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Namespace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Namespace) ProtoMessage() {}
+
+func (x *Namespace) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
+func (*Namespace) Descriptor() ([]byte, []int) {
+	return file_supervisor_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Namespace) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Namespace) GetThreadPercentage() int32 {
+	if x != nil {
+		return x.ThreadPercentage
+	}
+	return 0
+}
+
+func (x *Namespace) GetMemoryLimit() uint64 {
+	if x != nil {
+		return x.MemoryLimit
+	}
+	return 0
+}
+
 type EnsureRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Daemon        *Daemon                `protobuf:"bytes,1,opt,name=daemon,proto3" json:"daemon,omitempty"`
@@ -162,7 +236,7 @@ type EnsureRequest struct {
 
 func (x *EnsureRequest) Reset() {
 	*x = EnsureRequest{}
-	mi := &file_supervisor_proto_msgTypes[1]
+	mi := &file_supervisor_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -174,7 +248,7 @@ func (x *EnsureRequest) String() string {
 func (*EnsureRequest) ProtoMessage() {}
 
 func (x *EnsureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_proto_msgTypes[1]
+	mi := &file_supervisor_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -187,7 +261,7 @@ func (x *EnsureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureRequest.ProtoReflect.Descriptor instead.
 func (*EnsureRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_proto_rawDescGZIP(), []int{1}
+	return file_supervisor_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *EnsureRequest) GetDaemon() *Daemon {
@@ -199,16 +273,19 @@ func (x *EnsureRequest) GetDaemon() *Daemon {
 
 // The folders on the host that clients need.
 type EnsureResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	PipeDir       string                 `protobuf:"bytes,1,opt,name=pipe_dir,json=pipeDir,proto3" json:"pipe_dir,omitempty"`
-	ShmDir        string                 `protobuf:"bytes,2,opt,name=shm_dir,json=shmDir,proto3" json:"shm_dir,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	PipeDir string                 `protobuf:"bytes,1,opt,name=pipe_dir,json=pipeDir,proto3" json:"pipe_dir,omitempty"`
+	ShmDir  string                 `protobuf:"bytes,2,opt,name=shm_dir,json=shmDir,proto3" json:"shm_dir,omitempty"`
+	// Whether the daemon has the namespaces of the request, each with a folder in
+	// pipe_dir. A supervisor that does not know namespaces ignores them.
+	Namespaces    bool `protobuf:"varint,3,opt,name=namespaces,proto3" json:"namespaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EnsureResponse) Reset() {
 	*x = EnsureResponse{}
-	mi := &file_supervisor_proto_msgTypes[2]
+	mi := &file_supervisor_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -220,7 +297,7 @@ func (x *EnsureResponse) String() string {
 func (*EnsureResponse) ProtoMessage() {}
 
 func (x *EnsureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_proto_msgTypes[2]
+	mi := &file_supervisor_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -233,7 +310,7 @@ func (x *EnsureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureResponse.ProtoReflect.Descriptor instead.
 func (*EnsureResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_proto_rawDescGZIP(), []int{2}
+	return file_supervisor_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *EnsureResponse) GetPipeDir() string {
@@ -250,6 +327,13 @@ func (x *EnsureResponse) GetShmDir() string {
 	return ""
 }
 
+func (x *EnsureResponse) GetNamespaces() bool {
+	if x != nil {
+		return x.Namespaces
+	}
+	return false
+}
+
 type StopRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -259,7 +343,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_supervisor_proto_msgTypes[3]
+	mi := &file_supervisor_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -271,7 +355,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_proto_msgTypes[3]
+	mi := &file_supervisor_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -284,7 +368,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_proto_rawDescGZIP(), []int{3}
+	return file_supervisor_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *StopRequest) GetName() string {
@@ -302,7 +386,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_supervisor_proto_msgTypes[4]
+	mi := &file_supervisor_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -314,7 +398,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_proto_msgTypes[4]
+	mi := &file_supervisor_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -327,7 +411,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_proto_rawDescGZIP(), []int{4}
+	return file_supervisor_proto_rawDescGZIP(), []int{5}
 }
 
 type ListRequest struct {
@@ -338,7 +422,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_supervisor_proto_msgTypes[5]
+	mi := &file_supervisor_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -350,7 +434,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_proto_msgTypes[5]
+	mi := &file_supervisor_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -363,7 +447,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_proto_rawDescGZIP(), []int{5}
+	return file_supervisor_proto_rawDescGZIP(), []int{6}
 }
 
 type ListResponse struct {
@@ -375,7 +459,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_supervisor_proto_msgTypes[6]
+	mi := &file_supervisor_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -387,7 +471,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_proto_msgTypes[6]
+	mi := &file_supervisor_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -400,7 +484,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_proto_rawDescGZIP(), []int{6}
+	return file_supervisor_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListResponse) GetDaemons() []*DaemonStatus {
@@ -411,14 +495,17 @@ func (x *ListResponse) GetDaemons() []*DaemonStatus {
 }
 
 type SettingsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether to find out if daemons can have namespaces, which may run a program of the
+	// driver.
+	Namespaces    bool `protobuf:"varint,1,opt,name=namespaces,proto3" json:"namespaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SettingsRequest) Reset() {
 	*x = SettingsRequest{}
-	mi := &file_supervisor_proto_msgTypes[7]
+	mi := &file_supervisor_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -430,7 +517,7 @@ func (x *SettingsRequest) String() string {
 func (*SettingsRequest) ProtoMessage() {}
 
 func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_proto_msgTypes[7]
+	mi := &file_supervisor_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -443,20 +530,29 @@ func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsRequest.ProtoReflect.Descriptor instead.
 func (*SettingsRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_proto_rawDescGZIP(), []int{7}
+	return file_supervisor_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SettingsRequest) GetNamespaces() bool {
+	if x != nil {
+		return x.Namespaces
+	}
+	return false
 }
 
 type SettingsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether daemons serve clients of several users at a time.
-	MultiUser     bool `protobuf:"varint,1,opt,name=multi_user,json=multiUser,proto3" json:"multi_user,omitempty"`
+	MultiUser bool `protobuf:"varint,1,opt,name=multi_user,json=multiUser,proto3" json:"multi_user,omitempty"`
+	// Whether daemons can have namespaces; false unless the request asks for it.
+	Namespaces    bool `protobuf:"varint,2,opt,name=namespaces,proto3" json:"namespaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SettingsResponse) Reset() {
 	*x = SettingsResponse{}
-	mi := &file_supervisor_proto_msgTypes[8]
+	mi := &file_supervisor_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -468,7 +564,7 @@ func (x *SettingsResponse) String() string {
 func (*SettingsResponse) ProtoMessage() {}
 
 func (x *SettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_proto_msgTypes[8]
+	mi := &file_supervisor_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -481,12 +577,19 @@ func (x *SettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsResponse.ProtoReflect.Descriptor instead.
 func (*SettingsResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_proto_rawDescGZIP(), []int{8}
+	return file_supervisor_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SettingsResponse) GetMultiUser() bool {
 	if x != nil {
 		return x.MultiUser
+	}
+	return false
+}
+
+func (x *SettingsResponse) GetNamespaces() bool {
+	if x != nil {
+		return x.Namespaces
 	}
 	return false
 }
@@ -507,7 +610,7 @@ type DaemonStatus struct {
 
 func (x *DaemonStatus) Reset() {
 	*x = DaemonStatus{}
-	mi := &file_supervisor_proto_msgTypes[9]
+	mi := &file_supervisor_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -519,7 +622,7 @@ func (x *DaemonStatus) String() string {
 func (*DaemonStatus) ProtoMessage() {}
 
 func (x *DaemonStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_proto_msgTypes[9]
+	mi := &file_supervisor_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -532,7 +635,7 @@ func (x *DaemonStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DaemonStatus.ProtoReflect.Descriptor instead.
 func (*DaemonStatus) Descriptor() ([]byte, []int) {
-	return file_supervisor_proto_rawDescGZIP(), []int{9}
+	return file_supervisor_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DaemonStatus) GetDaemon() *Daemon {
@@ -590,7 +693,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_supervisor_proto_msgTypes[10]
+	mi := &file_supervisor_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -602,7 +705,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_proto_msgTypes[10]
+	mi := &file_supervisor_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -615,7 +718,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_supervisor_proto_rawDescGZIP(), []int{10}
+	return file_supervisor_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Server) GetPid() int32 {
@@ -643,27 +746,43 @@ var File_supervisor_proto protoreflect.FileDescriptor
 
 const file_supervisor_proto_rawDesc = "" +
 	"\n" +
-	"\x10supervisor.proto\x12\rgpudra.mps.v1\"\x88\x01\n" +
+	"\x10supervisor.proto\x12\rgpudra.mps.v1\"\xc2\x01\n" +
 	"\x06Daemon\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\adevices\x18\x02 \x03(\tR\adevices\x12+\n" +
 	"\x11thread_percentage\x18\x03 \x01(\x05R\x10threadPercentage\x12#\n" +
-	"\rmemory_limits\x18\x04 \x03(\x04R\fmemoryLimits\">\n" +
+	"\rmemory_limits\x18\x04 \x03(\x04R\fmemoryLimits\x128\n" +
+	"\n" +
+	"namespaces\x18\x05 \x03(\v2\x18.gpudra.mps.v1.NamespaceR\n" +
+	"namespaces\"o\n" +
+	"\tNamespace\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
+	"\x11thread_percentage\x18\x02 \x01(\x05R\x10threadPercentage\x12!\n" +
+	"\fmemory_limit\x18\x03 \x01(\x04R\vmemoryLimit\">\n" +
 	"\rEnsureRequest\x12-\n" +
-	"\x06daemon\x18\x01 \x01(\v2\x15.gpudra.mps.v1.DaemonR\x06daemon\"D\n" +
+	"\x06daemon\x18\x01 \x01(\v2\x15.gpudra.mps.v1.DaemonR\x06daemon\"d\n" +
 	"\x0eEnsureResponse\x12\x19\n" +
 	"\bpipe_dir\x18\x01 \x01(\tR\apipeDir\x12\x17\n" +
-	"\ashm_dir\x18\x02 \x01(\tR\x06shmDir\"!\n" +
+	"\ashm_dir\x18\x02 \x01(\tR\x06shmDir\x12\x1e\n" +
+	"\n" +
+	"namespaces\x18\x03 \x01(\bR\n" +
+	"namespaces\"!\n" +
 	"\vStopRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x0e\n" +
 	"\fStopResponse\"\r\n" +
 	"\vListRequest\"E\n" +
 	"\fListResponse\x125\n" +
-	"\adaemons\x18\x01 \x03(\v2\x1b.gpudra.mps.v1.DaemonStatusR\adaemons\"\x11\n" +
-	"\x0fSettingsRequest\"1\n" +
+	"\adaemons\x18\x01 \x03(\v2\x1b.gpudra.mps.v1.DaemonStatusR\adaemons\"1\n" +
+	"\x0fSettingsRequest\x12\x1e\n" +
+	"\n" +
+	"namespaces\x18\x01 \x01(\bR\n" +
+	"namespaces\"Q\n" +
 	"\x10SettingsResponse\x12\x1d\n" +
 	"\n" +
-	"multi_user\x18\x01 \x01(\bR\tmultiUser\"\xe2\x01\n" +
+	"multi_user\x18\x01 \x01(\bR\tmultiUser\x12\x1e\n" +
+	"\n" +
+	"namespaces\x18\x02 \x01(\bR\n" +
+	"namespaces\"\xe2\x01\n" +
 	"\fDaemonStatus\x12-\n" +
 	"\x06daemon\x18\x01 \x01(\v2\x15.gpudra.mps.v1.DaemonR\x06daemon\x12*\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x14.gpudra.mps.v1.StateR\x05state\x12\x18\n" +
@@ -700,40 +819,42 @@ func file_supervisor_proto_rawDescGZIP() []byte {
 }
 
 var file_supervisor_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_supervisor_proto_goTypes = []any{
 	(State)(0),               // 0: gpudra.mps.v1.State
 	(*Daemon)(nil),           // 1: gpudra.mps.v1.Daemon
-	(*EnsureRequest)(nil),    // 2: gpudra.mps.v1.EnsureRequest
-	(*EnsureResponse)(nil),   // 3: gpudra.mps.v1.EnsureResponse
-	(*StopRequest)(nil),      // 4: gpudra.mps.v1.StopRequest
-	(*StopResponse)(nil),     // 5: gpudra.mps.v1.StopResponse
-	(*ListRequest)(nil),      // 6: gpudra.mps.v1.ListRequest
-	(*ListResponse)(nil),     // 7: gpudra.mps.v1.ListResponse
-	(*SettingsRequest)(nil),  // 8: gpudra.mps.v1.SettingsRequest
-	(*SettingsResponse)(nil), // 9: gpudra.mps.v1.SettingsResponse
-	(*DaemonStatus)(nil),     // 10: gpudra.mps.v1.DaemonStatus
-	(*Server)(nil),           // 11: gpudra.mps.v1.Server
+	(*Namespace)(nil),        // 2: gpudra.mps.v1.Namespace
+	(*EnsureRequest)(nil),    // 3: gpudra.mps.v1.EnsureRequest
+	(*EnsureResponse)(nil),   // 4: gpudra.mps.v1.EnsureResponse
+	(*StopRequest)(nil),      // 5: gpudra.mps.v1.StopRequest
+	(*StopResponse)(nil),     // 6: gpudra.mps.v1.StopResponse
+	(*ListRequest)(nil),      // 7: gpudra.mps.v1.ListRequest
+	(*ListResponse)(nil),     // 8: gpudra.mps.v1.ListResponse
+	(*SettingsRequest)(nil),  // 9: gpudra.mps.v1.SettingsRequest
+	(*SettingsResponse)(nil), // 10: gpudra.mps.v1.SettingsResponse
+	(*DaemonStatus)(nil),     // 11: gpudra.mps.v1.DaemonStatus
+	(*Server)(nil),           // 12: gpudra.mps.v1.Server
 }
 var file_supervisor_proto_depIdxs = []int32{
-	1,  // 0: gpudra.mps.v1.EnsureRequest.daemon:type_name -> gpudra.mps.v1.Daemon
-	10, // 1: gpudra.mps.v1.ListResponse.daemons:type_name -> gpudra.mps.v1.DaemonStatus
-	1,  // 2: gpudra.mps.v1.DaemonStatus.daemon:type_name -> gpudra.mps.v1.Daemon
-	0,  // 3: gpudra.mps.v1.DaemonStatus.state:type_name -> gpudra.mps.v1.State
-	11, // 4: gpudra.mps.v1.DaemonStatus.servers:type_name -> gpudra.mps.v1.Server
-	2,  // 5: gpudra.mps.v1.Supervisor.Ensure:input_type -> gpudra.mps.v1.EnsureRequest
-	4,  // 6: gpudra.mps.v1.Supervisor.Stop:input_type -> gpudra.mps.v1.StopRequest
-	6,  // 7: gpudra.mps.v1.Supervisor.List:input_type -> gpudra.mps.v1.ListRequest
-	8,  // 8: gpudra.mps.v1.Supervisor.Settings:input_type -> gpudra.mps.v1.SettingsRequest
-	3,  // 9: gpudra.mps.v1.Supervisor.Ensure:output_type -> gpudra.mps.v1.EnsureResponse
-	5,  // 10: gpudra.mps.v1.Supervisor.Stop:output_type -> gpudra.mps.v1.StopResponse
-	7,  // 11: gpudra.mps.v1.Supervisor.List:output_type -> gpudra.mps.v1.ListResponse
-	9,  // 12: gpudra.mps.v1.Supervisor.Settings:output_type -> gpudra.mps.v1.SettingsResponse
-	9,  // [9:13] is the sub-list for method output_type
-	5,  // [5:9] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	2,  // 0: gpudra.mps.v1.Daemon.namespaces:type_name -> gpudra.mps.v1.Namespace
+	1,  // 1: gpudra.mps.v1.EnsureRequest.daemon:type_name -> gpudra.mps.v1.Daemon
+	11, // 2: gpudra.mps.v1.ListResponse.daemons:type_name -> gpudra.mps.v1.DaemonStatus
+	1,  // 3: gpudra.mps.v1.DaemonStatus.daemon:type_name -> gpudra.mps.v1.Daemon
+	0,  // 4: gpudra.mps.v1.DaemonStatus.state:type_name -> gpudra.mps.v1.State
+	12, // 5: gpudra.mps.v1.DaemonStatus.servers:type_name -> gpudra.mps.v1.Server
+	3,  // 6: gpudra.mps.v1.Supervisor.Ensure:input_type -> gpudra.mps.v1.EnsureRequest
+	5,  // 7: gpudra.mps.v1.Supervisor.Stop:input_type -> gpudra.mps.v1.StopRequest
+	7,  // 8: gpudra.mps.v1.Supervisor.List:input_type -> gpudra.mps.v1.ListRequest
+	9,  // 9: gpudra.mps.v1.Supervisor.Settings:input_type -> gpudra.mps.v1.SettingsRequest
+	4,  // 10: gpudra.mps.v1.Supervisor.Ensure:output_type -> gpudra.mps.v1.EnsureResponse
+	6,  // 11: gpudra.mps.v1.Supervisor.Stop:output_type -> gpudra.mps.v1.StopResponse
+	8,  // 12: gpudra.mps.v1.Supervisor.List:output_type -> gpudra.mps.v1.ListResponse
+	10, // 13: gpudra.mps.v1.Supervisor.Settings:output_type -> gpudra.mps.v1.SettingsResponse
+	10, // [10:14] is the sub-list for method output_type
+	6,  // [6:10] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_supervisor_proto_init() }
@@ -747,7 +868,7 @@ func file_supervisor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_supervisor_proto_rawDesc), len(file_supervisor_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -46,7 +46,8 @@ type SupervisorClient interface {
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopResponse, error)
 	// List returns every daemon, sorted by name.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
-	// Settings returns the settings that all daemons have. It waits for no daemon.
+	// Settings returns the settings that all daemons have, and on request what the driver
+	// supports. It waits for no daemon.
 	Settings(ctx context.Context, in *SettingsRequest, opts ...grpc.CallOption) (*SettingsResponse, error)
 }
 
@@ -112,7 +113,8 @@ type SupervisorServer interface {
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
 	// List returns every daemon, sorted by name.
 	List(context.Context, *ListRequest) (*ListResponse, error)
-	// Settings returns the settings that all daemons have. It waits for no daemon.
+	// Settings returns the settings that all daemons have, and on request what the driver
+	// supports. It waits for no daemon.
 	Settings(context.Context, *SettingsRequest) (*SettingsResponse, error)
 	mustEmbedUnimplementedSupervisorServer()
 }

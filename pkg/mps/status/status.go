@@ -25,7 +25,14 @@ type daemonStatus struct {
 	Restarts         int            `json:"restarts"`
 	ThreadPercentage int            `json:"threadPercentage,omitempty"`
 	MemoryLimits     []uint64       `json:"memoryLimits,omitempty"`
+	Namespaces       []namespace    `json:"namespaces,omitempty"`
 	Servers          []serverStatus `json:"servers,omitempty"`
+}
+
+type namespace struct {
+	Name             string `json:"name"`
+	ThreadPercentage int    `json:"threadPercentage"`
+	MemoryLimit      uint64 `json:"memoryLimit,omitempty"`
 }
 
 type serverStatus struct {
@@ -41,6 +48,9 @@ func WriteJSON(w io.Writer, daemons []gpu.MPSStatus) error {
 		s := daemonStatus{
 			Name: d.Daemon.Name, Devices: d.Daemon.Devices, State: string(d.State), Problem: d.Problem, PID: d.PID, Restarts: d.Restarts,
 			ThreadPercentage: d.Daemon.ThreadPercentage, MemoryLimits: d.Daemon.MemoryLimits,
+		}
+		for _, n := range d.Daemon.Namespaces {
+			s.Namespaces = append(s.Namespaces, namespace(n))
 		}
 		for _, server := range d.Servers {
 			s.Servers = append(s.Servers, serverStatus(server))
@@ -93,16 +103,30 @@ func number(pid int) string {
 	return fmt.Sprint(pid)
 }
 
+// threads returns the ceiling of a daemon, or the one of each of its namespaces.
 func threads(d gpu.MPSDaemon) string {
+	if d.HasNamespaces() {
+		var each []string
+		for _, n := range d.Namespaces {
+			each = append(each, fmt.Sprintf("%d%%", n.ThreadPercentage))
+		}
+		return strings.Join(each, ",")
+	}
 	if d.ThreadPercentage == 0 {
 		return "any"
 	}
 	return fmt.Sprintf("%d%%", d.ThreadPercentage)
 }
 
+// memory returns the ceilings of a daemon for its devices, or the one of each of its
+// namespaces.
 func memory(d gpu.MPSDaemon) string {
+	all := d.MemoryLimits
+	for _, n := range d.Namespaces {
+		all = append(all, n.MemoryLimit)
+	}
 	var limits []string
-	for _, limit := range d.MemoryLimits {
+	for _, limit := range all {
 		if limit == 0 {
 			limits = append(limits, "any")
 			continue

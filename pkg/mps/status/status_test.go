@@ -20,6 +20,12 @@ var shown = []gpu.MPSStatus{
 		Daemon: gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{"GPU-b", "GPU-c"}, MemoryLimits: []uint64{0, 1 << 30}},
 		State:  gpu.MPSFailed, Restarts: 2, Problem: "it hangs",
 	},
+	{
+		Daemon: gpu.MPSDaemon{Name: "gpu-1c-00", Devices: []string{"GPU-d"}, Namespaces: []gpu.MPSNamespace{
+			{Name: "one", ThreadPercentage: 25, MemoryLimit: 20 << 30}, {Name: "two", ThreadPercentage: 100},
+		}},
+		State: gpu.MPSReady, PID: 200, Servers: []gpu.MPSServer{{PID: 201, State: "Ready", Clients: 1}},
+	},
 }
 
 func TestDaemonsAsTextAndJSON(t *testing.T) {

@@ -63,10 +63,17 @@ func (d *daemon) adopt(ctx context.Context) (bool, error) {
 		}
 		return false, fmt.Errorf("%w: process %d is this daemon for other devices than %s: stop it first", gpu.ErrInUse, p.pid, strings.Join(want.Devices, ", "))
 	}
+	if p.matches(hasProtocol3) != want.HasNamespaces() {
+		defer p.stopFollowing()
+		if p.hasEnded() {
+			return false, nil
+		}
+		return false, fmt.Errorf("%w: process %d is this daemon with another protocol than %s: stop it first", gpu.ErrInUse, p.pid, protocolOf(want))
+	}
 	d.mu.Lock()
 	had := d.had
 	d.mu.Unlock()
-	err = d.options.apply(ctx, d.folders, settings(had, want))
+	err = d.apply(ctx, had, gpu.MPSDaemon{}, want)
 	switch {
 	case err == nil:
 		d.mu.Lock()

@@ -55,13 +55,25 @@ func (a *answer) Write(p []byte) (int, error) {
 // answer. It returns [gpu.ErrNotReady] if no daemon answers and [gpu.ErrTimeout] if it
 // does not answer in time.
 func (o *Options) query(ctx context.Context, f folders, commands ...string) ([]string, error) {
+	return o.run(ctx, f, nil, strings.Join(commands, "\n")+"\n")
+}
+
+// errExit is the error if the program has ended with a status other than 0.
+var errExit = errors.New("it failed")
+
+// run runs the program with arguments or with commands as its standard input.
+func (o *Options) run(ctx context.Context, f folders, args []string, stdin string) ([]string, error) {
+	what := strings.Join(args, " ")
+	if what == "" {
+		what, _, _ = strings.Cut(stdin, "\n")
+	}
 	ended, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	limited, cancel := context.WithTimeout(ended, o.CommandTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(limited, o.Driver.Binaries(program)[0])
+	cmd := exec.CommandContext(limited, o.Driver.Binaries(program)[0], args...)
 	cmd.Env = o.environment(f)
-	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
+	cmd.Stdin = strings.NewReader(stdin)
 	output := &answer{tooMuch: func() { end(errTooMuch) }}
 	cmd.Stdout, cmd.Stderr = output, output
 	// The program may be a script, whose children end with it.
@@ -81,13 +93,13 @@ func (o *Options) query(ctx context.Context, f folders, commands ...string) ([]s
 	said := strings.TrimSpace(output.text.String())
 	switch {
 	case errors.Is(context.Cause(ended), errTooMuch):
-		return nil, fmt.Errorf("%q: %w: %w", commands[0], gpu.ErrNotReady, errTooMuch)
+		return nil, fmt.Errorf("%q: %w: %w", what, gpu.ErrNotReady, errTooMuch)
 	case limited.Err() != nil && ctx.Err() == nil:
-		return nil, fmt.Errorf("%q: %w: no answer within %s", commands[0], gpu.ErrTimeout, o.CommandTimeout)
+		return nil, fmt.Errorf("%q: %w: no answer within %s", what, gpu.ErrTimeout, o.CommandTimeout)
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("%q: %w", commands[0], ctx.Err())
+		return nil, fmt.Errorf("%q: %w", what, ctx.Err())
 	case err != nil:
-		return nil, fmt.Errorf("%q: %w: %s (%w)", commands[0], gpu.ErrNotReady, said[:min(len(said), mostQuoted)], err)
+		return nil, fmt.Errorf("%q: %w: %s (%w: %w)", what, gpu.ErrNotReady, said[:min(len(said), mostQuoted)], errExit, err)
 	case said == "":
 		return nil, nil
 	}

@@ -109,8 +109,8 @@ func (d *daemon) snapshot() gpu.MPSStatus {
 // ensure starts or changes the daemon so that it is as wanted. The caller holds its lock.
 func (d *daemon) ensure(ctx context.Context, want gpu.MPSDaemon) error {
 	d.mu.Lock()
-	before, had, running := d.status.Daemon, d.had, d.process.alive()
-	done := running && d.configured && d.status.State == gpu.MPSReady && same(before, want)
+	before, had, running, configured := d.status.Daemon, d.had, d.process.alive(), d.configured
+	done := running && configured && d.status.State == gpu.MPSReady && same(before, want)
 	lastAnswer := d.lastAnswer
 	d.mu.Unlock()
 	if done && d.options.Clock.Since(lastAnswer) < d.options.AnswerAge {
@@ -123,23 +123,56 @@ func (d *daemon) ensure(ctx context.Context, want gpu.MPSDaemon) error {
 		return fmt.Errorf("MPS daemon %s: %w: it runs on %s and cannot move to %s: stop it first",
 			want.Name, gpu.ErrInUse, strings.Join(before.Devices, ", "), strings.Join(want.Devices, ", "))
 	}
+	if running && before.HasNamespaces() != want.HasNamespaces() {
+		return fmt.Errorf("MPS daemon %s: %w: it runs with %s and cannot change to %s: stop it first", want.Name, gpu.ErrInUse, protocolOf(before), protocolOf(want))
+	}
 	if err := d.recordIntent(want); err != nil {
 		return fmt.Errorf("MPS daemon %s: %w", want.Name, err)
 	}
 	if !running {
 		return d.adoptOrStart(ctx)
 	}
-	if err := d.options.apply(ctx, d.folders, settings(had, want)); err != nil {
+	if !configured {
+		before = gpu.MPSDaemon{} // its settings may have been applied in part
+	}
+	if err := d.apply(ctx, had, before, want); err != nil {
 		return fmt.Errorf("change the ceilings of MPS daemon %s: %w", want.Name, err)
 	}
 	d.setReady(ctx, "MPS daemon has new ceilings")
 	return nil
 }
 
+// apply changes the settings of the running daemon. had are the highest ceilings that
+// were requested before, and before the settings that it has; the zero value if they are
+// not known.
+func (d *daemon) apply(ctx context.Context, had, before, want gpu.MPSDaemon) error {
+	if want.HasNamespaces() {
+		return d.options.applyNamespaces(ctx, d.folders, before.Namespaces, want.Namespaces)
+	}
+	return d.options.apply(ctx, d.folders, settings(had, want))
+}
+
+// queryServers returns an error if the daemon does not answer, or lacks its server.
+func (d *daemon) queryServers(ctx context.Context) error {
+	if d.snapshot().Daemon.HasNamespaces() {
+		_, _, err := d.options.namedServer(ctx, d.folders)
+		return err
+	}
+	_, err := d.options.servers(ctx, d.folders)
+	return err
+}
+
+func (d *daemon) serverStatuses(ctx context.Context) ([]gpu.MPSServer, error) {
+	if d.snapshot().Daemon.HasNamespaces() {
+		return d.options.namedServerStatus(ctx, d.folders)
+	}
+	return d.options.serverStatuses(ctx, d.folders)
+}
+
 // checkAnswers returns an error if the daemon does not answer. Without a daemon, clients
 // would run without limits.
 func (d *daemon) checkAnswers(ctx context.Context) error {
-	if _, err := d.options.servers(ctx, d.folders); err != nil {
+	if err := d.queryServers(ctx); err != nil {
 		return fmt.Errorf("query MPS daemon %s: %w", d.name(), err)
 	}
 	d.answered()
@@ -166,11 +199,11 @@ func (d *daemon) noteProblem(problem string) {
 	}
 }
 
-// hangs reports whether the error of a command means that the daemon hangs: it did not
-// answer in time, or its socket is missing. Any other failure may be one of the command
+// hangs reports whether the error of a command means that the daemon must be restarted:
+// it did not answer in time, its socket is missing, or a named server has ended. Any other failure may be one of the command
 // line, as during an installation of the driver.
 func (d *daemon) hangs(err error) bool {
-	if errors.Is(err, gpu.ErrTimeout) {
+	if errors.Is(err, gpu.ErrTimeout) || errors.Is(err, errNoServer) {
 		return true
 	}
 	return errors.Is(err, gpu.ErrNotReady) && !errors.Is(err, errNotRun) && !d.hasSocket()
@@ -187,7 +220,7 @@ func (d *daemon) hasSocket() bool {
 
 func same(a, b gpu.MPSDaemon) bool {
 	return a.Name == b.Name && slices.Equal(a.Devices, b.Devices) &&
-		a.ThreadPercentage == b.ThreadPercentage && slices.Equal(a.MemoryLimits, b.MemoryLimits)
+		a.ThreadPercentage == b.ThreadPercentage && slices.Equal(a.MemoryLimits, b.MemoryLimits) && slices.Equal(a.Namespaces, b.Namespaces)
 }
 
 // recordIntent writes the desired settings before they are applied.
@@ -210,8 +243,19 @@ func (d *daemon) recordIntent(want gpu.MPSDaemon) error {
 func (d *daemon) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.options.StartTimeout, gpu.ErrTimeout)
 	defer cancel()
-	if err := d.options.makeFolders(ctx, d.folders); err != nil {
+	want := d.snapshot().Daemon
+	if want.HasNamespaces() {
+		if err := d.options.checkSupport(ctx); err != nil {
+			return err
+		}
+	}
+	if err := d.options.makeFolders(ctx, d.folders, want); err != nil {
 		return err
+	}
+	if want.HasNamespaces() {
+		if err := os.WriteFile(d.folders.configuration(), []byte(configuration(want)), 0o600); err != nil {
+			return err
+		}
 	}
 	p, err := d.spawn()
 	if err != nil {
@@ -234,7 +278,11 @@ func (d *daemon) start(ctx context.Context) error {
 func (d *daemon) spawn() (*process, error) {
 	o := d.options
 	cmd := exec.Command(o.Driver.Binaries(program)[0], "-f") //nolint:noctx // it outlives every context
-	if o.MultiUser {
+	want := d.snapshot().Daemon
+	switch {
+	case want.HasNamespaces():
+		cmd.Args = append(cmd.Args, protocol("-m", "-a", d.folders.configuration())...)
+	case o.MultiUser:
 		cmd.Args = append(cmd.Args, "-M")
 	}
 	output, err := os.OpenFile(d.folders.output(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -244,7 +292,7 @@ func (d *daemon) spawn() (*process, error) {
 	defer func() { _ = output.Close() }()
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.Env = append(o.environment(d.folders),
-		devicesVariable+strings.Join(d.snapshot().Daemon.Devices, ","),
+		devicesVariable+strings.Join(want.Devices, ","),
 		logVariable+d.folders.log)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if o.Cgroup != "" {
@@ -271,10 +319,15 @@ func (d *daemon) spawn() (*process, error) {
 // await waits until a new process answers and has its settings.
 func (d *daemon) await(ctx context.Context, p *process) error {
 	var last error
+	want := d.snapshot().Daemon
 	wait := time.Millisecond
 	for {
 		if d.hasSocket() {
-			last = d.options.applyFirst(ctx, d.folders, settings(gpu.MPSDaemon{}, d.snapshot().Daemon))
+			if want.HasNamespaces() {
+				last = d.options.checkNamespaces(ctx, d.folders, want.Namespaces)
+			} else {
+				last = d.options.applyFirst(ctx, d.folders, settings(gpu.MPSDaemon{}, want))
+			}
 			if last == nil || errors.Is(last, gpu.ErrNotSupported) {
 				return last
 			}
@@ -303,7 +356,7 @@ func (d *daemon) setReady(ctx context.Context, message string) {
 	d.status.State, d.status.Problem, d.configured = gpu.MPSReady, "", true
 	d.lastAnswer = d.options.Clock.Now()
 	klog.FromContext(ctx).Info(message, "device", d.status.Daemon.Name, "pid", d.process.pid,
-		"threadPercentage", d.status.Daemon.ThreadPercentage, "memoryLimits", d.status.Daemon.MemoryLimits)
+		"threadPercentage", d.status.Daemon.ThreadPercentage, "memoryLimits", d.status.Daemon.MemoryLimits, "namespaces", len(d.status.Daemon.Namespaces))
 }
 
 func (d *daemon) fail(problem string) {
@@ -342,7 +395,15 @@ func (d *daemon) quit(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, d.options.StopGrace)
 	defer cancel()
 	// The daemon waits a second for its clients to end.
-	if _, err := d.options.query(ctx, d.folders, "quit -t 1"); err != nil {
+	quit := func() error {
+		if d.snapshot().Daemon.HasNamespaces() {
+			_, err := d.options.run(ctx, d.folders, protocol("-q"), "")
+			return err
+		}
+		_, err := d.options.query(ctx, d.folders, "quit -t 1")
+		return err
+	}
+	if err := quit(); err != nil {
 		klog.FromContext(ctx).Info("MPS daemon does not quit, killing it", "device", d.name(), "pid", p.pid, "err", err)
 		return false
 	}
@@ -357,7 +418,7 @@ func (d *daemon) quit(ctx context.Context) bool {
 // logTail returns the end of the daemon's logs, for an error message.
 func (d *daemon) logTail() string {
 	var said []string
-	for _, name := range []string{"output.log", "control.log"} {
+	for _, name := range []string{"output.log", "control.log", filepath.Join(serverName, "server.log")} {
 		if text, err := readEnd(filepath.Join(d.folders.log, name)); err == nil && text != "" {
 			said = append(said, text)
 		}

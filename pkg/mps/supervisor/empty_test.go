@@ -145,7 +145,7 @@ func TestNoFolderIsEmptiedAfterTheEnd(t *testing.T) {
 func TestAStartIsNotHeldUpByAContainerThatGoesOnMakingFiles(t *testing.T) {
 	o := Double(t)
 	f := o.folders("gpu-1a-00")
-	if err := o.makeFolders(t.Context(), f); err != nil {
+	if err := o.makeFolders(t.Context(), f, gpu.MPSDaemon{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(f.pipe, "file"), nil, 0o600); err != nil {
@@ -153,7 +153,7 @@ func TestAStartIsNotHeldUpByAContainerThatGoesOnMakingFiles(t *testing.T) {
 	}
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(gpu.ErrTimeout)
-	if err := o.makeFolders(ended, f); !errors.Is(err, gpu.ErrTimeout) || !strings.Contains(err.Error(), f.pipe) {
+	if err := o.makeFolders(ended, f, gpu.MPSDaemon{}); !errors.Is(err, gpu.ErrTimeout) || !strings.Contains(err.Error(), f.pipe) {
 		t.Errorf("error %v, want one that is ErrTimeout and names the folder", err)
 	}
 }

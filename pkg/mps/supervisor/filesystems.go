@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 const (
@@ -53,14 +55,19 @@ func (o *Options) fileSystems(f folders) []fileSystem {
 
 // makeFolders creates the folders of a daemon with their file systems, and empties the
 // pipe folder, in which a daemon that died leaves its socket.
-func (o *Options) makeFolders(ctx context.Context, f folders) error {
+func (o *Options) makeFolders(ctx context.Context, f folders, d gpu.MPSDaemon) error {
 	if err := f.make(); err != nil {
 		return err
 	}
 	if err := o.mountAll(f); err != nil {
 		return err
 	}
-	return o.inNamespace(func() error { return emptyFolder(ctx, f.pipe) })
+	return o.inNamespace(func() error {
+		if d.HasNamespaces() {
+			return f.clearPipe(ctx, d.Namespaces)
+		}
+		return emptyFolder(ctx, f.pipe)
+	})
 }
 
 // mountAll mounts the file systems of a daemon. It leaves a mounted one alone, and also a

@@ -45,19 +45,29 @@ func (o *Options) folders(name string) folders {
 const longestSocket = 107
 
 // check returns an error if the paths of the sockets would be too long.
-func (f folders) check() error {
-	if path := filepath.Join(f.pipe, "control_privileged"); len(path) > longestSocket {
+func (f folders) check(d gpu.MPSDaemon) error {
+	path := filepath.Join(f.pipe, "control_privileged")
+	for _, n := range d.Namespaces {
+		if socket := filepath.Join(f.namespace(n.Name), "control"); len(socket) > len(path) {
+			path = socket
+		}
+	}
+	if len(path) > longestSocket {
 		return fmt.Errorf("%s: %w: the path of a socket can have %d characters: give the supervisor a shorter --run-dir", path, gpu.ErrInvalid, longestSocket)
 	}
 	return nil
 }
 
-// clients returns the folders that clients need.
-func (f folders) clients() gpu.MPSDirs {
-	if f.shm == "" {
-		return gpu.MPSDirs{Pipe: f.pipe, Shm: hostShm}
+// clients returns the folders that clients of a daemon need.
+func (f folders) clients(d gpu.MPSDaemon) gpu.MPSDirs {
+	dirs := gpu.MPSDirs{Pipe: f.pipe, Shm: f.shm}
+	if d.HasNamespaces() {
+		dirs.Pipe = f.server()
 	}
-	return gpu.MPSDirs{Pipe: f.pipe, Shm: f.shm}
+	if f.shm == "" {
+		dirs.Shm = hostShm
+	}
+	return dirs
 }
 
 // mounts returns the mounts of a daemon. It writes files into its pipe folder as root, in
@@ -80,6 +90,14 @@ func (f folders) commandMounts(namespace string) mounts {
 func (f folders) socket() string { return filepath.Join(f.pipe, "control") }
 func (f folders) record() string { return filepath.Join(f.dir, "daemon.json") }
 func (f folders) output() string { return filepath.Join(f.log, "output.log") }
+
+// server returns the folder with the sockets of a daemon's namespaces, and namespace the
+// one of a namespace.
+func (f folders) server() string               { return filepath.Join(f.pipe, serverName) }
+func (f folders) namespace(name string) string { return filepath.Join(f.server(), name) }
+
+func (f folders) configuration() string { return filepath.Join(f.dir, "mps.toml") }
+func (f folders) serverLog() string     { return filepath.Join(f.log, serverName, "server.log") }
 
 // make creates missing folders. Existing ones stay: containers have them mounted.
 func (f folders) make() error {

@@ -128,7 +128,7 @@ func (s *Supervisor) probe(d *daemon) {
 	}
 	var err error
 	for range probeFailures {
-		if _, err = d.options.servers(s.ctx, d.folders); err == nil {
+		if err = d.queryServers(s.ctx); err == nil {
 			d.answered()
 			d.mu.Lock()
 			d.attempt = 0

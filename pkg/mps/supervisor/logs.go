@@ -24,6 +24,7 @@ const blockSize = 512
 // unless it appends.
 func (o *Options) boundLogs(ctx context.Context, f folders) error {
 	paths, err := filepath.Glob(filepath.Join(f.log, "*.log"))
+	paths = append(paths, f.serverLog())
 	errs := []error{err}
 	for _, path := range paths {
 		cut, err := cutLog(path, o.LogLimit)

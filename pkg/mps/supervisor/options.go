@@ -93,6 +93,8 @@ type Options struct {
 
 	// openProcess is pidfd_open, replaced in tests.
 	openProcess func(pid, flags int) (int, error)
+
+	support *support
 }
 
 func (o Options) withDefaults() Options {
@@ -110,5 +112,6 @@ func (o Options) withDefaults() Options {
 	if o.openProcess == nil {
 		o.openProcess = unix.PidfdOpen
 	}
+	o.support = &support{reading: make(chan struct{}, 1)}
 	return o
 }

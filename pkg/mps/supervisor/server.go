@@ -82,7 +82,7 @@ func (s service) Ensure(ctx context.Context, r *mpsv1.EnsureRequest) (*mpsv1.Ens
 	if err != nil {
 		return nil, mpsv1.EncodeError(err)
 	}
-	return &mpsv1.EnsureResponse{PipeDir: dirs.Pipe, ShmDir: dirs.Shm}, nil
+	return &mpsv1.EnsureResponse{PipeDir: dirs.Pipe, ShmDir: dirs.Shm, Namespaces: len(r.GetDaemon().GetNamespaces()) > 0}, nil
 }
 
 func (s service) Stop(ctx context.Context, r *mpsv1.StopRequest) (*mpsv1.StopResponse, error) {
@@ -104,6 +104,13 @@ func (s service) List(ctx context.Context, _ *mpsv1.ListRequest) (*mpsv1.ListRes
 	return &response, nil
 }
 
-func (s service) Settings(context.Context, *mpsv1.SettingsRequest) (*mpsv1.SettingsResponse, error) {
-	return &mpsv1.SettingsResponse{MultiUser: s.supervisor.options.MultiUser}, nil
+func (s service) Settings(ctx context.Context, r *mpsv1.SettingsRequest) (*mpsv1.SettingsResponse, error) {
+	response := &mpsv1.SettingsResponse{MultiUser: s.supervisor.options.MultiUser}
+	if r.GetNamespaces() {
+		var err error
+		if response.Namespaces, err = s.supervisor.Namespaces(ctx); err != nil {
+			return nil, mpsv1.EncodeError(err)
+		}
+	}
+	return response, nil
 }

@@ -4,6 +4,7 @@ package supervisor_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
@@ -56,6 +57,12 @@ func playControlOf(ctx context.Context, args []string) error {
 // newSimWorld is a world whose nvidia-cuda-mps-control is the simulator's.
 func newSimWorld(t *testing.T) (*world, *nvmlsim.Sim) {
 	t.Helper()
+	return newSimWorldOf(t, "")
+}
+
+// newSimWorldOf is newSimWorld with a version of the driver.
+func newSimWorldOf(t *testing.T, driver string) (*world, *nvmlsim.Sim) {
+	t.Helper()
 	w := newWorld(t)
 	program := filepath.Join(w.dir, "bin/gpu-sim")
 	supervisor.Play(t, program)
@@ -64,6 +71,7 @@ func newSimWorld(t *testing.T) (*world, *nvmlsim.Sim) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	model.DriverVersion = cmp.Or(driver, model.DriverVersion)
 	sim, err := nvmlsim.OpenOrCreate(filepath.Join(w.dir, "sim"), model)
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +113,7 @@ func TestTheSimulatedDaemonIsHeldToItsCeilings(t *testing.T) {
 	share.ThreadPercentage, share.MemoryLimits = 50, []uint64{40 * gib}
 	w.ensure(share)
 	r := simRecord(t, w, "gpu-1b-00")
-	if diff := cmp.Diff(share.Devices, r.Devices); diff != "" {
+	if diff := gocmp.Diff(share.Devices, r.Devices); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
 	for scope, limits := range map[string]mpssim.Limits{"defaults": r.Defaults, "the server's": r.Servers[0].Limits} {
@@ -142,7 +150,7 @@ func TestTheSimulatedDaemonIsKnownToTheNextSupervisor(t *testing.T) {
 	before := w.daemon()
 	w.restart()
 	w.until("it is adopted", func() bool { return w.daemon().State == gpu.MPSReady })
-	if diff := cmp.Diff(before, w.daemon()); diff != "" {
+	if diff := gocmp.Diff(before, w.daemon()); diff != "" {
 		t.Errorf("daemon (-before +after):\n%s", diff)
 	}
 }

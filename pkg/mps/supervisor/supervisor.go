@@ -110,12 +110,17 @@ func (s *Supervisor) load() error {
 	return nil
 }
 
-// EnsureMPS starts a daemon and waits until it answers, or changes the ceilings of the
-// running one, also for new clients of its running servers. If nothing changes, it only
+// Namespaces reports whether the driver lets daemons have namespaces.
+func (s *Supervisor) Namespaces(ctx context.Context) (bool, error) {
+	return s.options.hasNamespaces(ctx)
+}
+
+// EnsureMPS starts a daemon and waits until it answers, or changes the ceilings or
+// namespaces of the running one, also for new clients of its running servers. If nothing changes, it only
 // checks that the daemon answers, unless it did so recently. It removes a daemon that
 // does not come up.
 func (s *Supervisor) EnsureMPS(ctx context.Context, want gpu.MPSDaemon) (gpu.MPSDirs, error) {
-	if err := cmp.Or(validate(want), s.options.folders(want.Name).check()); err != nil {
+	if err := cmp.Or(validate(want), s.options.folders(want.Name).check(want)); err != nil {
 		return gpu.MPSDirs{}, err
 	}
 	d, err := s.acquire(ctx, want.Name)
@@ -126,7 +131,7 @@ func (s *Supervisor) EnsureMPS(ctx context.Context, want gpu.MPSDaemon) (gpu.MPS
 	err = d.ensure(ctx, want)
 	if err == nil {
 		s.keep(d)
-		return d.folders.clients(), nil
+		return d.folders.clients(want), nil
 	}
 	if d.current().alive() {
 		s.keep(d) // it was adopted, even if with an error
@@ -170,7 +175,7 @@ func (s *Supervisor) MPSDaemons(ctx context.Context) ([]gpu.MPSStatus, error) {
 			status := d.snapshot()
 			if status.State == gpu.MPSReady {
 				var err error
-				if status.Servers, err = d.options.serverStatuses(ctx, d.folders); err != nil {
+				if status.Servers, err = d.serverStatuses(ctx); err != nil {
 					status.Problem = err.Error()
 				} else {
 					status.Problem = d.answered()

@@ -5,6 +5,7 @@ package supervisor
 import (
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -40,6 +41,37 @@ func validate(d gpu.MPSDaemon) error {
 	for _, limit := range d.MemoryLimits {
 		if limit%mebibyte != 0 {
 			return refuse("memory limit %d is not whole mebibytes", limit)
+		}
+	}
+	return validateNamespaces(d, refuse)
+}
+
+// namespaceName matches the names that MPS accepts.
+var namespaceName = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
+
+// validateNamespaces returns an error if the namespaces of a daemon are invalid.
+func validateNamespaces(d gpu.MPSDaemon, refuse func(format string, args ...any) error) error {
+	if !d.HasNamespaces() {
+		return nil
+	}
+	if d.ThreadPercentage != 0 || len(d.MemoryLimits) > 0 {
+		return refuse("it has namespaces and ceilings")
+	}
+	for _, uuid := range d.Devices {
+		if strings.HasPrefix(uuid, "MIG-") {
+			return refuse("MPS has no namespaces on MIG device %s", uuid)
+		}
+	}
+	for i, n := range d.Namespaces {
+		switch {
+		case !namespaceName.MatchString(n.Name) || n.Name == defaultNamespace:
+			return refuse("namespace %q: want lowercase letters, digits and underscores, and not %s", n.Name, defaultNamespace)
+		case i > 0 && d.Namespaces[i-1].Name >= n.Name:
+			return refuse("namespace %s is not after %s", n.Name, d.Namespaces[i-1].Name)
+		case n.ThreadPercentage < 1 || n.ThreadPercentage > 100:
+			return refuse("namespace %s: thread percentage %d is not within 1 and 100", n.Name, n.ThreadPercentage)
+		case n.MemoryLimit%mebibyte != 0:
+			return refuse("namespace %s: memory limit %d is not whole mebibytes", n.Name, n.MemoryLimit)
 		}
 	}
 	return nil
