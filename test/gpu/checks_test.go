@@ -44,6 +44,8 @@ var checks = []struct {
 	{"processes can be listed", checkProcesses},
 	{"events can be watched", checkEvents},
 	{"MPS holds clients to their limits", checkMPS},
+	{"MPS holds namespaces to their limits", checkNamespaces},
+	{"the driver holds a cgroup to its memory limit", checkMemoryLimits},
 	{"the simulator can stand in for it", checkCapture},
 }
 

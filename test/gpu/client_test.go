@@ -16,6 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
 	"github.com/gpu-dra/gpu-dra-driver/test/gpu/cuda"
 )
@@ -28,12 +31,19 @@ const (
 	clientVariable  = "CONFORMANCE_CLIENT"
 	clientOfCUDA    = "cuda"
 	clientOfStandIn = "stand-in"
+	// clientOfSimulator is one that computes without MPS on simulated hardware, whose
+	// folder stateVariable names.
+	clientOfSimulator = "simulator"
+	stateVariable     = "CONFORMANCE_STATE"
 	// stepVariable and mostVariable are how much memory it takes, in bytes.
 	stepVariable = "CONFORMANCE_STEP"
 	mostVariable = "CONFORMANCE_MOST"
 	// shmVariable is what it is to have as /dev/shm.
 	shmVariable = "CONFORMANCE_SHM"
 	hostShm     = "/dev/shm"
+	// multiprocessorsVariable is how many multiprocessors the GPU has, for a client of
+	// the stand-in, which knows percentages only.
+	multiprocessorsVariable = "CONFORMANCE_MULTIPROCESSORS"
 )
 
 func TestMain(m *testing.M) {
@@ -86,8 +96,11 @@ func beClient(kind string) error {
 		}
 	}
 	look := cuda.Look
-	if kind == clientOfStandIn {
+	switch kind {
+	case clientOfStandIn:
 		look = lookAtStandIn
+	case clientOfSimulator:
+		look = lookAtSimulator
 	}
 	step, stepErr := strconv.ParseUint(os.Getenv(stepVariable), 10, 64)
 	most, mostErr := strconv.ParseUint(os.Getenv(mostVariable), 10, 64)
@@ -134,6 +147,9 @@ func lookAtStandIn(step, most uint64) (report cuda.Report, err error) {
 	}
 	device := reply.Client.Devices[0]
 	report.Name, report.TotalBytes, report.FreeBytes = device.Name, device.MemoryBytes, device.LimitBytes
+	if all, err := strconv.Atoi(os.Getenv(multiprocessorsVariable)); err == nil {
+		report.Multiprocessors = int(float64(all) * reply.Client.ActiveThreadPercentage / 100)
+	}
 	for report.TakenBytes+step <= most {
 		if reply, err = ask(mpssim.Request{Op: "alloc", Bytes: step}); err != nil {
 			return report, err
@@ -145,4 +161,36 @@ func lookAtStandIn(step, most uint64) (report cuda.Report, err error) {
 		report.TakenBytes += step
 	}
 	return report, nil
+}
+
+// lookAtSimulator does as [cuda.Look] without MPS, on simulated hardware.
+func lookAtSimulator(step, most uint64) (report cuda.Report, err error) {
+	sim, err := nvmlsim.Open(os.Getenv(stateVariable))
+	if err != nil {
+		return report, err
+	}
+	uuid := os.Getenv("CUDA_VISIBLE_DEVICES")
+	index, err := sim.FindGPU(uuid)
+	if err != nil {
+		return report, err
+	}
+	p := nvmlsim.Process{PID: os.Getpid(), MemoryBytes: step}
+	if p.Cgroups, err = cgroup.Ancestry(p.PID); err != nil {
+		return report, err
+	}
+	if report.TotalBytes, report.FreeBytes, err = sim.MemoryInfo(p.PID, uuid); err != nil {
+		return report, err
+	}
+	for report.TakenBytes+step <= most && report.Refusal == 0 {
+		err := sim.AddProcess(index, p)
+		switch {
+		case errors.Is(err, gpu.ErrNoCapacity):
+			report.Refusal = mpsOutOfMemory
+		case err != nil:
+			return report, err
+		default:
+			report.TakenBytes += step
+		}
+	}
+	return report, sim.RemoveProcess(p.PID)
 }

@@ -327,6 +327,18 @@ func onlyDaemon(t *testing.T, supervisor *supervisor.Supervisor) gpu.MPSStatus {
 // runClient runs this binary as a client of the daemon in these folders.
 func (m *machine) runClient(t *testing.T, dirs gpu.MPSDirs, target mpsTarget, environment []string) cuda.Report {
 	t.Helper()
+	environment = append(slices.Clone(environment), "CUDA_MPS_PIPE_DIRECTORY="+dirs.Pipe, clientVariable+"="+m.client)
+	attributes := &syscall.SysProcAttr{}
+	if dirs.Shm != hostShm {
+		environment = append(environment, shmVariable+"="+dirs.Shm)
+		attributes.Unshareflags = syscall.CLONE_NEWNS
+	}
+	return m.run(t, target, attributes, environment...)
+}
+
+// run runs this binary as a process that computes on the target.
+func (m *machine) run(t *testing.T, target mpsTarget, attributes *syscall.SysProcAttr, environment ...string) cuda.Report {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c := exec.CommandContext(ctx, os.Args[0])
@@ -337,12 +349,8 @@ func (m *machine) runClient(t *testing.T, dirs gpu.MPSDirs, target mpsTarget, en
 	}
 	c.Env = append(c.Env, m.driverRoot.Environment()...)
 	c.Env = append(c.Env, environment...)
-	c.Env = append(c.Env, "CUDA_MPS_PIPE_DIRECTORY="+dirs.Pipe, clientVariable+"="+m.client,
-		fmt.Sprintf("%s=%d", stepVariable, target.step), fmt.Sprintf("%s=%d", mostVariable, target.most))
-	if dirs.Shm != hostShm {
-		c.Env = append(c.Env, shmVariable+"="+dirs.Shm)
-		c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	}
+	c.Env = append(c.Env, fmt.Sprintf("%s=%d", stepVariable, target.step), fmt.Sprintf("%s=%d", mostVariable, target.most))
+	c.SysProcAttr = attributes
 	var problem strings.Builder
 	c.Stderr = &problem
 	out, err := c.Output()

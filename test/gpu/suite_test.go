@@ -74,6 +74,8 @@ type machine struct {
 	// their MPS has.
 	driverRoot gpu.DriverRoot
 	client     string
+	// state is the folder of simulated hardware; empty for real hardware.
+	state string
 
 	node gpu.Node
 	// locateErr says which GPUs the kernel does not place.
@@ -127,13 +129,14 @@ func thisMachine(t *testing.T) *machine {
 // simulate makes a machine out of a model.
 func simulate(t *testing.T, model *nvmlsim.Model) *machine {
 	t.Helper()
-	sim, err := nvmlsim.Create(t.TempDir(), model)
+	state := t.TempDir()
+	sim, err := nvmlsim.Create(state, model)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lib := sim.NVML()
 	m := &machine{library: nvml.New(lib), lib: lib, root: sim.Root(), platform: model.Platform,
-		devRoot: sim.Root(), driverRoot: gpu.DriverRoot(sim.Root()), client: clientOfStandIn}
+		devRoot: sim.Root(), driverRoot: gpu.DriverRoot(sim.Root()), client: clientOfStandIn, state: state}
 	m.look(t)
 	return m
 }
