@@ -17,9 +17,9 @@ import (
 )
 
 // serveDriver runs gpu-sim driver in a process of its own until the test ends.
-func serveDriver(t *testing.T, state string) {
+func serveDriver(t *testing.T, state, model string) {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), os.Args[0], "driver", "--model", "t4")
+	c := exec.CommandContext(t.Context(), os.Args[0], "driver", "--model", model)
 	c.Env = append(os.Environ(), "BE_GPU_SIM=1", "GPU_SIM_STATE="+state)
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
 	out, err := c.StderrPipe()
@@ -56,7 +56,7 @@ func TestTheDriverIdentifiesAProcessByItsConnection(t *testing.T) {
 		t.Skip("this machine has the device nodes of a GPU")
 	}
 	state := shortState(t)
-	serveDriver(t, state)
+	serveDriver(t, state, "t4")
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(t.Context(), "unix", filepath.Join(state, "root/run/nvidia-persistenced/socket"))
 	if err != nil {

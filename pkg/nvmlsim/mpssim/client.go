@@ -147,7 +147,11 @@ func (d *Daemon) welcome(c *client, s *server) {
 	if err := d.hold(s); err != nil {
 		s.clients = s.clients[:len(s.clients)-1]
 		c.server = nil
-		d.refuse(c, fail(errOutOfMemory, "no room for a context: %v", err))
+		name := errOutOfMemory
+		if errors.Is(err, gpu.ErrInUse) {
+			name = errDeviceUnavailable
+		}
+		d.refuse(c, fail(name, "no context: %v", err))
 		return
 	}
 	d.logs.control(d.pid, "NEW CLIENT %d from user %d: Server already exists", c.user.pid, c.user.uid)

@@ -88,6 +88,7 @@ func fail(name string, format string, args ...any) *Error {
 const (
 	errInvalidValue      = "INVALID_VALUE"
 	errOutOfMemory       = "OUT_OF_MEMORY"
+	errDeviceUnavailable = "DEVICE_UNAVAILABLE"
 	errInvalidDevice     = "INVALID_DEVICE"
 	errLaunchFailed      = "LAUNCH_FAILED"
 	errNotPermitted      = "NOT_PERMITTED"
@@ -102,6 +103,7 @@ const (
 var codes = map[string]int{
 	errInvalidValue:      1,
 	errOutOfMemory:       2,
+	errDeviceUnavailable: 46,
 	errInvalidDevice:     101,
 	errLaunchFailed:      719,
 	errNotPermitted:      800,
