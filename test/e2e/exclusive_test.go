@@ -16,7 +16,7 @@ import (
 )
 
 func TestAGPUWithMPSSharesIsExclusive(t *testing.T) {
-	runOn(t, "gpu-07-00", "dgx-a100", "--exclusive-compute")
+	runWithDriver(t, "gpu-07-00", "dgx-a100", "--exclusive-compute")
 	ns := namespaceFor(t, "exclusive")
 	wantModes(t, "")
 	apply(t, ns, share("first", "10Gi", "")+pod("first", "first", ""))
@@ -32,7 +32,15 @@ func TestAGPUWithMPSSharesIsExclusive(t *testing.T) {
 		}
 	}
 
-	t.Run("a process without MPS cannot use it", func(t *testing.T) {
+	t.Run("a process of a container that ignores MPS gets nothing", func(t *testing.T) {
+		if got := ask(t, ns, "first", "--no-mps", "--memory", "1Gi"); got.MPS || got.AllocatedBytes > 0 || got.Error.Name != "DEVICE_UNAVAILABLE" {
+			t.Errorf("it has %d bytes and then the error %+v, as a client of MPS: %t", got.AllocatedBytes, got.Error, got.MPS)
+		}
+		if got := ask(t, ns, "first", "--memory", "1Gi"); !got.MPS || got.AllocatedBytes != gi {
+			t.Errorf("a client of MPS has %d bytes, with the error %+v", got.AllocatedBytes, got.Error)
+		}
+	})
+	t.Run("a process of the host cannot use it", func(t *testing.T) {
 		out, err := agent.Sim(t.Context(), "process", "add", "--gpu", uuid, "--pid", strconv.Itoa(os.Getpid()))
 		if err == nil || !strings.Contains(err.Error(), "compute mode ExclusiveProcess") {
 			t.Errorf("it is admitted: %s, %v", out, err)

@@ -44,6 +44,19 @@ func offerFractions(t *testing.T) *harness.Supervisor {
 // device is published.
 func runOn(t *testing.T, device, model string, flags ...string) *harness.Supervisor {
 	t.Helper()
+	return runAfter(t, func(context.Context) error { return nil }, device, model, flags...)
+}
+
+// runWithDriver is runOn with a driver that serves CUDA processes without MPS, too.
+func runWithDriver(t *testing.T, device, model string, flags ...string) *harness.Supervisor {
+	t.Helper()
+	t.Cleanup(func() { must(t, agent.StopDriver(context.WithoutCancel(t.Context()))) })
+	return runAfter(t, func(ctx context.Context) error { return agent.StartDriver(ctx) }, device, model, flags...)
+}
+
+// runAfter is runOn with a call before the agent starts.
+func runAfter(t *testing.T, before func(context.Context) error, device, model string, flags ...string) *harness.Supervisor {
+	t.Helper()
 	nothingLeft(t)
 	shared := agent
 	must(t, agent.Stop(t.Context()))
@@ -61,6 +74,7 @@ func runOn(t *testing.T, device, model string, flags ...string) *harness.Supervi
 		nothingLeft(t)
 		noDaemons(t, supervisor)
 	})
+	must(t, before(t.Context()))
 	must(t, agent.Start(t.Context()))
 	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
 		devices, err := cluster.Devices(ctx)

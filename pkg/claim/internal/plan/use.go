@@ -57,7 +57,11 @@ func (f Facts) useShare(device *journal.Device, d deviceRequest, all []deviceReq
 		return err
 	}
 	if n := len(d.companions(all)); n > 1 {
-		return fmt.Errorf("%w: %d MPS shares for one request, and a container can be client of one MPS daemon only; make a request of each and let each container name the one that is for it, or say Plain in a ShareConfig", gpu.ErrInvalid, n)
+		plain := ", or say Plain in a ShareConfig"
+		if f.checkPlain(d) != nil {
+			plain = ""
+		}
+		return fmt.Errorf("%w: %d MPS shares for one request, and a container can be client of one MPS daemon only; make a request of each and let each container name the one that is for it%s", gpu.ErrInvalid, n, plain)
 	}
 	if err := d.checkProcesses(config.Processes); err != nil {
 		return err
