@@ -32,6 +32,7 @@ func names() agent.Names {
 		Hardware: "--hardware", DriverRoot: "--driver-root", CDIHook: "--cdi-hook",
 		Supervisor: "--mps-supervisor", Kubeconfig: "--kubeconfig",
 		PodResources: "--kubelet-pod-resources", HTTPListen: "--http-listen",
+		MemoryLimits: "--memory-limits",
 	}
 }
 
@@ -71,7 +72,9 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.BoolVar(&o.ListAttributes, "list-attributes", false, "publish list attributes as well (nvlinkPeers, nvlinkCliques as lists); needs the feature gate DRAListTypeAttributes in the cluster")
 	fs.BoolVar(&o.printSlices, "print-slices", false, "print the ResourceSlices as a JSON List and exit, with status 1 if no GPU can be read; needs no cluster")
 
-	o.sharing.flags(sets.FlagSet("sharing"))
+	fs = sets.FlagSet("sharing")
+	o.sharing.flags(fs)
+	fs.BoolVar(&o.MemoryLimits, "memory-limits", true, "let the driver limit the GPU memory of containers with shares, by a hook, if the driver is of release 615 or newer and the node has cgroups of version 2")
 
 	fs = sets.FlagSet("cluster")
 	fs.StringVar(&o.DriverName, "driver-name", v1alpha1.DriverName, "`NAME` of the driver in ResourceSlices and claims")

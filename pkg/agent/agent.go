@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,9 +126,11 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		return nil, err
 	}
 
+	memory, noLimits := c.memoryLimits(folder, hw)
+	noLimits = cmp.Or(c.checkMemoryLimits(), noLimits)
 	scans := plugin.NewActivity(clock.RealClock{}, scanStuckAfter)
 	known := inventory.Options{
-		Hardware: timedHardware{hw.Library, scans}, Bus: hw.machine, DriverLoad: hw.machine.DriverLoad, StaticMIG: c.MIG.Static,
+		Hardware: timedHardware{&limiting{Library: hw.Library, why: noLimits}, scans}, Bus: hw.machine, DriverLoad: hw.machine.DriverLoad, StaticMIG: c.MIG.Static,
 		Faults: folder.Faults, BootID: boot, Clock: clock.RealClock{},
 	}
 	if podResources != nil {
@@ -157,6 +160,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		},
 		ContextMemory:    c.ContextMemory,
 		Shares:           c.shares(),
+		Limits:           memory,
 		TimeSlicing:      hw.timeSlices,
 		Intervals:        folder.TimeSlices,
 		ExclusiveCompute: &claim.ExclusiveCompute{Modes: hw, Changed: folder.ComputeModes, Off: !c.ExclusiveCompute},

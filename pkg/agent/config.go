@@ -37,6 +37,9 @@ type Config struct {
 	TimeSlices     int
 	ListAttributes bool
 
+	// MemoryLimits lets the driver limit the memory that containers have of a GPU, on
+	// nodes that can do so.
+	MemoryLimits bool
 	// Supervisor is the socket of gpu-mps-supervisor; empty for none.
 	Supervisor string
 	// ExclusiveCompute puts GPUs into EXCLUSIVE_PROCESS while they have MPS shares.
@@ -75,6 +78,7 @@ type Names struct {
 	Hardware, DriverRoot, CDIHook string
 	Supervisor, Kubeconfig        string
 	PodResources, HTTPListen      string
+	MemoryLimits                  string
 }
 
 // driverDir returns the driver's folder among the kubelet's plugins.

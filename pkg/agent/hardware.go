@@ -38,6 +38,7 @@ func openHardware(c *Config) (*hardware, error) {
 	model, simulated := c.simulated()
 	if !simulated {
 		library := nvml.Open(c.DriverRoot)
+		library.SetOwnCgroup(ownCgroup())
 		if c.MIG.AllowReset {
 			library.AllowReset(nvml.ResetWith(gpu.DriverRoot(c.DriverRoot)))
 		}
@@ -61,6 +62,7 @@ func openHardware(c *Config) (*hardware, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s=%s: %w", c.Names.Hardware, c.Hardware, err), remove())
 	}
+	library.SetOwnCgroup(ownCgroup())
 	return &hardware{
 		Library:    library,
 		machine:    sysfs.Root(root),
@@ -75,6 +77,9 @@ func (h *hardware) localDevRoot() string { return cmp.Or(h.roots.Dev, "/") }
 
 // hostDevRoot returns the folder that holds dev, as the container runtime sees it.
 func (h *hardware) hostDevRoot() string { return cmp.Or(h.roots.HostDev, h.roots.Dev) }
+
+// hostDriverRoot returns the driver root, as the container runtime sees it.
+func (h *hardware) hostDriverRoot() string { return cmp.Or(h.roots.HostDriver, h.roots.Driver) }
 
 // close shuts the library down. While a call is under way it does not: the process
 // ends without that.

@@ -32,7 +32,7 @@ func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err err
 	defer func() { err = errors.Join(err, hw.close()) }() //nolint:contextcheck // closing comes after ctx has ended
 	limited, cancel := context.WithTimeout(ctx, printTimeout)
 	defer cancel()
-	node, err := inventory.Read(limited, hw.machine, hw.SnapshotOfAll)
+	node, err := inventory.Read(limited, hw.machine, (&limiting{Library: hw.Library, why: c.checkMemoryLimits()}).SnapshotOfAll)
 	if err != nil {
 		return fmt.Errorf("read the GPUs: %w", err)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 )
 
@@ -125,14 +124,14 @@ func (a *agent) checkReconciliation() error {
 
 // timedHardware records how long the scans of the hardware take.
 type timedHardware struct {
-	*nvml.Library
+	*limiting
 	scans *plugin.Activity
 }
 
 // Snapshot implements [inventory.Hardware].
 func (s timedHardware) Snapshot(ctx context.Context) (gpu.Node, error) {
 	defer s.scans.Begin()()
-	return s.Library.Snapshot(ctx)
+	return s.limiting.Snapshot(ctx)
 }
 
 func (a *agent) claimsHeld() int {

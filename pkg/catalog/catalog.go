@@ -160,7 +160,7 @@ func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.Quali
 // facts returns what the attributes of a whole GPU follow from.
 func (c Catalog) facts(node gpu.Node, links neighbourhood, g gpu.GPU, held Held) kind.Facts {
 	f := kind.Facts{Node: node, GPU: g, NVLink: links.of(g.Address, c.ListAttributes)}
-	c.Shares.describe(&f, c.sharedGPU(g, held))
+	c.Shares.describe(&f, kind.Whole(g.Address), c.sharedGPU(g, held))
 	return f
 }
 

@@ -87,6 +87,7 @@ func TestAnH100IsPublishedWithAllThatIsKnown(t *testing.T) {
 	want := `addressingMode: "None"
 architecture: "Hopper"
 brand: "Nvidia"
+computeEnforcement: "cooperative"
 cudaComputeCapability: v9.0.0
 cudaDriverVersion: v12.8.0
 driverVersion: v570.86.15
@@ -94,6 +95,7 @@ eccEnabled: true
 enforcement: "cooperative"
 fabricCliqueID: 7
 fabricClusterUUID: "6f1c2f5e-8a4b-4c6e-9f0e-2f4a6b8c0d1e"
+memoryEnforcement: "cooperative"
 migCapable: true
 migMode: "Disabled"
 multiprocessors: 132
@@ -119,7 +121,9 @@ shareable true
 
 func TestUnknownValuesAreNotPublished(t *testing.T) {
 	node := gpu.Node{GPUs: []gpu.GPU{{Address: gpu.PCIAddress{Bus: 0x1b}}}}
-	want := `enforcement: "none"
+	want := `computeEnforcement: "none"
+enforcement: "none"
+memoryEnforcement: "none"
 migCapable: false
 resource.kubernetes.io/pciBusID: "0000:1b:00.0"
 sharing: "none"

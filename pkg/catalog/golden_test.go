@@ -25,10 +25,10 @@ import (
 // the API server of a fleet pay for every byte on every node. Of the size with MIG,
 // 3 kB mark a hundred devices as shareable, which is the whole cost of their shares.
 const (
-	wholeLimit     = 10 << 10
-	timeSliceLimit = 16 << 10
-	commonLimit    = 47_000
-	bothLimit      = 52_000
+	wholeLimit     = 10_500
+	timeSliceLimit = 17_000
+	commonLimit    = 47_500
+	bothLimit      = 53_000
 	noLimit        = 1 << 20
 )
 

@@ -184,7 +184,7 @@ func (p part) name(g gpu.GPU) kind.Name {
 // leaves out the attributes that the device has in common with its GPU.
 func (c Catalog) partAttributes(g gpu.GPU, p part, all bool, held Held) kind.Attributes {
 	f := kind.Facts{GPU: g, Profile: p.profile.Profile, UUID: p.uuid, All: all}
-	c.Shares.describe(&f, c.sharedPart(g, p, held))
+	c.Shares.describe(&f, p.name(g), c.sharedPart(g, p, held))
 	return kind.MIG.Attributes(f)
 }
 

@@ -206,7 +206,9 @@ type: "mig"
 memory = 40448Mi
 shareable true
 `, node.GPUs[0].UUID)
-	all := fmt.Sprintf(`enforcement: "cooperative"
+	all := fmt.Sprintf(`computeEnforcement: "cooperative"
+enforcement: "cooperative"
+memoryEnforcement: "cooperative"
 parentUUID: "%s"
 productName: "NVIDIA H100 80GB HBM3"
 profile: "3g.40gb"
@@ -227,7 +229,7 @@ shareable true
 	}
 	name, _ := kind.Parse("gpu-1b-00-mig-3g-40gb-4")
 	c.MIG.AllAttributes = false
-	if len(c.Attributes(node, name)) != 8 {
+	if len(c.Attributes(node, name)) != 10 {
 		t.Errorf("attributes of %s: %v", name, c.Attributes(node, name))
 	}
 }

@@ -111,14 +111,17 @@ func (c Catalog) admitsShares(g gpu.GPU) bool {
 	return c.Shares.byMPS(g) || !slices.ContainsFunc(use.Check(use.Facts{GPU: g}, use.Use{Device: device, Sharing: use.Plain}), exclusive)
 }
 
-// describe sets how shares of a GPU or of its partitions are limited. MPS is only
-// cooperative: a container can unset the variables that limit it, and then has the
-// limits of the daemon's largest client.
-func (o ShareOffer) describe(f *kind.Facts, shared bool) {
-	f.Sharing, f.Enforcement = v1alpha1.SharedByNone, string(v1alpha1.EnforcementNone)
-	if shared && o.byMPS(f.GPU) {
-		f.Sharing, f.Enforcement = v1alpha1.SharedByMPS, string(v1alpha1.EnforcementCooperative)
+// describe sets how shares of a device are limited, if claims can take shares of it.
+func (o ShareOffer) describe(f *kind.Facts, device kind.Name, shared bool) {
+	f.Sharing, f.Memory, f.Compute = v1alpha1.SharedByNone, v1alpha1.EnforcementNone, v1alpha1.EnforcementNone
+	if !shared {
+		return
 	}
+	u := use.Use{Device: device, Sharing: use.Plain}
+	if o.byMPS(f.GPU) {
+		f.Sharing, u.Sharing = v1alpha1.SharedByMPS, use.ByMPS
+	}
+	f.Memory, f.Compute = use.Enforcement(f.GPU, u)
 }
 
 // amounts returns the amounts that a GPU offers to claims. shared reports whether claims

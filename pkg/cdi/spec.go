@@ -96,6 +96,13 @@ func renderDevice(devRoot string, in gpu.Injection) (specs.ContainerEdits, error
 		}
 		edits.Mounts = append(edits.Mounts, &specs.Mount{HostPath: m.HostPath, ContainerPath: m.ContainerPath, Options: options})
 	}
+	for _, h := range in.Hooks {
+		if !filepath.IsAbs(h.Path) || filepath.Clean(h.Path) != h.Path {
+			return edits, fmt.Errorf("hook %q: want a clean, absolute path", h.Path)
+		}
+		seconds := int(h.Timeout.Seconds())
+		edits.Hooks = append(edits.Hooks, &specs.Hook{HookName: cdiapi.CreateRuntimeHook, Path: h.Path, Args: h.Args, Timeout: &seconds})
+	}
 	for _, env := range in.Env {
 		if strings.ContainsAny(env, "\x00\n") {
 			return edits, fmt.Errorf("environment variable %q holds a line break or a NUL", env)

@@ -27,6 +27,22 @@ type ID uint64
 // RootID is the ID of the root, which has no limits.
 const RootID ID = 1
 
+// SystemRoot is where systems mount version 2 if they use it for all processes.
+const SystemRoot = "/sys/fs/cgroup"
+
+// CheckSystem returns an error that wraps [gpu.ErrNotSupported] if the system uses
+// version 1. A system that uses both has version 2 at another path, without controllers.
+func CheckSystem() error {
+	var system unix.Statfs_t
+	if err := unix.Statfs(SystemRoot, &system); err != nil {
+		return fmt.Errorf("cgroups at %s: %w", SystemRoot, err)
+	}
+	if system.Type != unix.CGROUP2_SUPER_MAGIC {
+		return fmt.Errorf("cgroups at %s: %w: they are of version 1; boot the node with systemd.unified_cgroup_hierarchy=1", SystemRoot, gpu.ErrNotSupported)
+	}
+	return nil
+}
+
 // Root returns the folder at which version 2 is mounted. The error wraps
 // [gpu.ErrNotSupported] if it is mounted nowhere.
 func Root() (string, error) {

@@ -41,6 +41,8 @@ type (
 	ExclusiveCompute = step.ExclusiveCompute
 	// ComputeModes reads and changes the compute modes of GPUs.
 	ComputeModes = step.ComputeModes
+	// MemoryLimits limits the memory of containers.
+	MemoryLimits = step.MemoryLimits
 )
 
 // Device is one device of a prepared claim.
@@ -108,6 +110,8 @@ type Options struct {
 	ContextMemory uint64
 	// Shares describes the shares that the node offers.
 	Shares catalog.ShareOffer
+	// Limits is nil on a node on which no driver limits the memory of containers.
+	Limits *MemoryLimits
 	// TimeSlicing is nil on a node that changes no time slices. Intervals stores
 	// the time slices from before claims changed them. It is required if
 	// TimeSlicing is set, and all processes that share Records use the same one.
@@ -137,6 +141,9 @@ func New(o Options) (*Manager, error) {
 	}
 	if p := o.Partitioning; p != nil && (p.MIG == nil || p.CapabilityNodes == nil || p.Modes == nil) {
 		return nil, errors.New("claim manager: an option of partitioning is missing")
+	}
+	if l := o.Limits; l != nil && (l.Folder == nil || l.Hook == nil) {
+		return nil, errors.New("claim manager: an option of memory limits is missing")
 	}
 	if o.TimeSlicing != nil && o.Intervals == nil {
 		return nil, errors.New("claim manager: an option of time slicing is missing")
@@ -175,7 +182,7 @@ func New(o Options) (*Manager, error) {
 func (o Options) stepOptions() step.Options {
 	return step.Options{
 		BootID: o.BootID, Inventory: o.Inventory, CDI: o.CDI, MonitorNodes: o.MonitorNodes,
-		Partitioning: o.Partitioning, MPS: o.MPS, TimeSlicing: o.TimeSlicing, Intervals: o.Intervals,
+		Partitioning: o.Partitioning, MPS: o.MPS, Limits: o.Limits, TimeSlicing: o.TimeSlicing, Intervals: o.Intervals,
 		ExclusiveCompute: o.ExclusiveCompute,
 	}
 }

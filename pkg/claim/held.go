@@ -74,7 +74,8 @@ func devicesOf(r *journal.Record) ([]Device, error) {
 // shareOf returns how a device is shared, or nil if the claim has it to itself
 // without limits.
 func shareOf(a journal.Device, of kind.Kind) *Share {
-	s := Share{TimeSlice: a.TimeSlice, Enforcement: v1alpha1.EnforcementNone}
+	s := Share{TimeSlice: a.TimeSlice}
+	s.MemoryEnforcement, s.ComputeEnforcement = a.Enforcement()
 	switch {
 	case a.Share != nil && a.Share.Memory == 0:
 		return &Share{}
@@ -91,8 +92,11 @@ func shareOf(a journal.Device, of kind.Kind) *Share {
 		return nil
 	}
 	if a.MPS != nil {
-		s.Strategy, s.Enforcement = v1alpha1.StrategyMPS, v1alpha1.EnforcementCooperative
+		s.Strategy = v1alpha1.StrategyMPS
 		s.Processes, s.ThreadPercentage, s.MemoryLimit = a.MPS.Processes, a.MPS.ThreadPercentage, a.MPS.MemoryLimit
+	}
+	if a.Limit != nil {
+		s.ContainerMemoryLimit, s.Containers = a.Limit.Memory, a.Limit.Containers
 	}
 	return &s
 }

@@ -326,6 +326,9 @@ func (m *shareModel) check(t *rapid.T) {
 				d := gpu.MPSDaemon{Name: p.device, MemoryLimits: []uint64{0}}
 				if p.memory != "" {
 					d.ThreadPercentage, d.MemoryLimits[0] = int(max(1, 100*p.bytes()/m.size(n))), p.bytes()-contextMemory
+					if m.w.limits && n.Kind == kind.GPU {
+						d.MemoryLimits[0] = p.bytes() // of the container, contexts included
+					}
 				}
 				if other, also := daemons[p.device]; also {
 					d.ThreadPercentage, d.MemoryLimits[0] = max(d.ThreadPercentage, other.ThreadPercentage), max(d.MemoryLimits[0], other.MemoryLimits[0])
@@ -352,6 +355,7 @@ func (m *shareModel) check(t *rapid.T) {
 		t.Fatalf("cuts (-want +got):\n%s", diff)
 	}
 	m.checkDaemons(t, daemons, atLeast, perhaps)
+	m.checkLimits(t)
 	for _, on := range []string{h100, h100Other} {
 		address, _ := kind.Parse(on)
 		now, err := m.w.timeSlices.TimeSlice(once(), address.Address)
@@ -368,6 +372,32 @@ func (m *shareModel) check(t *rapid.T) {
 		if is := strings.Contains(m.w.modes(), on+" ExclusiveProcess"); is != exclusive[on] && (exclusive[on] || !anyMode[on]) {
 			t.Fatalf("%s is exclusive: %t, want %t", on, is, exclusive[on])
 		}
+	}
+}
+
+// checkLimits compares the devices that admit containers with the shares of GPUs.
+func (m *shareModel) checkLimits(t *rapid.T) {
+	open, err := m.w.limitFolder().Devices()
+	must(t, err)
+	ofClaim := map[string]int{}
+	for _, id := range open {
+		uid, _, _ := strings.Cut(id, "-gpu-")
+		ofClaim[uid]++
+	}
+	for _, o := range m.owned {
+		n, want := ofClaim[string(o.claim.UID)], 0
+		delete(ofClaim, string(o.claim.UID))
+		for _, p := range o.pieces {
+			if m.w.limits && p.memory != "" && p.name().Kind != kind.MIG {
+				want++
+			}
+		}
+		if n < want || n > want && !o.adopted {
+			t.Fatalf("%s: %d devices admit containers, want %d of %v", o.claim.Name, n, want, open)
+		}
+	}
+	if len(ofClaim) > 0 {
+		t.Fatalf("devices of no claim admit containers: %v", ofClaim)
 	}
 }
 
@@ -405,6 +435,7 @@ func TestGPUsAreSharedAsPromised(t *testing.T) {
 		run++
 		must(t, sim.Reboot())
 		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, run), sim).withSharing()
+		w.limits = rapid.Bool().Draw(t, "the driver limits memory")
 		m := &shareModel{t: t, w: w, m: w.start(), owned: map[string]owned{}}
 		t.Repeat(map[string]func(*rapid.T){
 			"prepare":   m.prepare,

@@ -46,8 +46,8 @@ func realUUIDs(w *world) {
 	}
 }
 
-// limits renders memory limits of single devices. Each device precedes its limit.
-func limits(all ...string) string {
+// mpsLimits renders memory limits of single devices. Each device precedes its limit.
+func mpsLimits(all ...string) string {
 	var entries []string
 	for pair := range slices.Chunk(all, 2) {
 		entries = append(entries, fmt.Sprintf(`{"device":%q,"memoryLimit":%q}`, pair[0], pair[1]))
@@ -144,20 +144,20 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 			is:     gpu.ErrInvalid, says: "GPU-0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11 is none of the devices that this configuration is for",
 		},
 		"a limit for another request's GPU": {
-			world: realUUIDs, pieces: []piece{{device: "gpu-00-00", config: limits(uuidOf(1), "1Gi")}, {device: "gpu-01-00"}}, is: gpu.ErrInvalid,
+			world: realUUIDs, pieces: []piece{{device: "gpu-00-00", config: mpsLimits(uuidOf(1), "1Gi")}, {device: "gpu-01-00"}}, is: gpu.ErrInvalid,
 			says: "sharing.mps.perDevice[0].device: invalid: " + uuidOf(1) + " is none of the devices that this configuration is for; name them by their index",
 		},
 		"a limit for a GPU of another configuration": {
 			world: realUUIDs, is: gpu.ErrInvalid, says: uuidOf(1) + " is none of the devices that this configuration is for",
-			pieces: []piece{{device: "gpu-00-00", config: limits(uuidOf(1), "1Gi")}, {device: "gpu-01-00", config: config("GpuConfig", together)}},
+			pieces: []piece{{device: "gpu-00-00", config: mpsLimits(uuidOf(1), "1Gi")}, {device: "gpu-01-00", config: config("GpuConfig", together)}},
 		},
 		"two limits for one GPU": {
-			world: realUUIDs, pieces: []piece{{device: "gpu-00-00", config: limits("0", "10Gi", uuidOf(0), "70Gi")}}, is: gpu.ErrInvalid,
+			world: realUUIDs, pieces: []piece{{device: "gpu-00-00", config: mpsLimits("0", "10Gi", uuidOf(0), "70Gi")}}, is: gpu.ErrInvalid,
 			says: "sharing.mps.perDevice[1].device: invalid: " + uuidOf(0) + " names the device of sharing.mps.perDevice[0].device again; leave one of the two out",
 		},
 		"two limits for the other GPU of a request": {
 			world: realUUIDs, is: gpu.ErrInvalid, says: "sharing.mps.perDevice[2].device: invalid: 1 names the device of sharing.mps.perDevice[0].device again",
-			pieces: []piece{{device: "gpu-00-00", request: "r", config: limits(uuidOf(1), "10Gi", "0", "10Gi", "1", "10Gi")}, {device: "gpu-01-00", request: "r"}},
+			pieces: []piece{{device: "gpu-00-00", request: "r", config: mpsLimits(uuidOf(1), "10Gi", "0", "10Gi", "1", "10Gi")}, {device: "gpu-01-00", request: "r"}},
 		},
 
 		"anything on a prohibited GPU":    {world: mode(gpu.ComputeModeProhibited), pieces: []piece{{device: "gpu-00-00"}}, is: gpu.ErrNotSupported, says: "the compute mode of the GPU is Prohibited, in which no process can use it; an administrator changes it with nvidia-smi -i 0000:00:00.0 -c DEFAULT"},

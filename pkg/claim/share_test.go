@@ -109,7 +109,7 @@ func TestLimitsForGPUsByTheirUUIDs(t *testing.T) {
 	realUUIDs(w)
 	c := pieces("c", piece{device: "gpu-00-00"}, piece{device: "gpu-01-00"})
 	c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{
-		opaque(resourceapi.AllocationConfigSourceClaim, driver, limits(uuidOf(0), "5Gi", uuidOf(1), "7Gi"), "gpu-0", "gpu-1"),
+		opaque(resourceapi.AllocationConfigSourceClaim, driver, mpsLimits(uuidOf(0), "5Gi", uuidOf(1), "7Gi"), "gpu-0", "gpu-1"),
 	}
 	if _, err := w.start().Prepare(once(), c); err != nil {
 		t.Fatal(err)
@@ -146,11 +146,11 @@ func TestPrepareDescribesShares(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []*claim.Share{
-		{Strategy: v1alpha1.StrategyMPS, Memory: 20 << 30, Compute: 50, Processes: 2, ThreadPercentage: 25, MemoryLimit: 10<<30 - contextMemory, Enforcement: v1alpha1.EnforcementCooperative},
-		{Strategy: v1alpha1.StrategyPlain, Memory: 30 << 30, Enforcement: v1alpha1.EnforcementNone},
+		{Strategy: v1alpha1.StrategyMPS, Memory: 20 << 30, Compute: 50, Processes: 2, ThreadPercentage: 25, MemoryLimit: 10<<30 - contextMemory, MemoryEnforcement: v1alpha1.EnforcementCooperative, ComputeEnforcement: v1alpha1.EnforcementCooperative},
+		{Strategy: v1alpha1.StrategyPlain, Memory: 30 << 30, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
 		nil,
-		{Strategy: v1alpha1.StrategyMPS, Enforcement: v1alpha1.EnforcementCooperative},
-		{Strategy: v1alpha1.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceLong, Enforcement: v1alpha1.EnforcementNone},
+		{Strategy: v1alpha1.StrategyMPS, MemoryEnforcement: v1alpha1.EnforcementCooperative, ComputeEnforcement: v1alpha1.EnforcementCooperative},
+		{Strategy: v1alpha1.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceLong, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
 	}
 	var got []*claim.Share
 	for _, d := range devices {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -24,6 +25,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -70,9 +72,37 @@ func (w *world) sharing(o *claim.Options, disk store.FS) {
 		}
 		o.ExclusiveCompute = &claim.ExclusiveCompute{Modes: faultyComputeModes{w.computeModes, w.faults}, Changed: changed, Off: !w.exclusive}
 	}
+	o.Limits = &claim.MemoryLimits{Folder: faultyLimits{w.limitFolder(), w.faults}, Hook: limitHook}
 	if w.options != nil {
 		w.options(o)
 	}
+}
+
+func (w *world) limitFolder() limits.Folder { return limits.Folder(filepath.Join(w.dir, "limits")) }
+
+// faultyLimits is the folder of limits for a process that may die before and after each
+// call.
+type faultyLimits struct {
+	limits.Folder
+	*faults
+}
+
+func (f faultyLimits) Open(device string) error {
+	f.point()
+	err := f.Folder.Open(device)
+	f.point()
+	return err
+}
+
+func (f faultyLimits) Close(device string) error {
+	f.point()
+	err := f.Folder.Close(device)
+	f.point()
+	return err
+}
+
+func limitHook(device string, address gpu.PCIAddress, bytes uint64, containers int) (gpu.Hook, error) {
+	return gpu.Hook{Path: "/hook", Args: []string{"hook", device, address.String(), fmt.Sprint(bytes), fmt.Sprint(containers)}, Timeout: time.Second}, nil
 }
 
 // supervisor is a fake MPS supervisor that refuses the same requests as the real one.

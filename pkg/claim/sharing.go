@@ -28,6 +28,11 @@ type Share struct {
 	// limit.
 	MemoryLimit uint64
 	// TimeSlice is the requested time slice; empty if the claim requests none.
-	TimeSlice   gpu.TimeSlice
-	Enforcement v1alpha1.Enforcement
+	TimeSlice gpu.TimeSlice
+	// ContainerMemoryLimit of each container in bytes, of so many Containers at a
+	// time; 0 if the driver does not limit it.
+	ContainerMemoryLimit uint64
+	Containers           int
+	// Memory and compute are limited so strictly.
+	MemoryEnforcement, ComputeEnforcement v1alpha1.Enforcement
 }

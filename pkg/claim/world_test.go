@@ -62,6 +62,8 @@ type world struct {
 	// if processes started later put GPUs with MPS shares into EXCLUSIVE_PROCESS.
 	computeModes claim.ComputeModes
 	exclusive    bool
+	// limits is set if the driver limits the memory of containers.
+	limits bool
 	// options changes the options of a process, if set.
 	options func(*claim.Options)
 }
@@ -88,6 +90,7 @@ func (w *world) GPU(_ context.Context, a gpu.PCIAddress) (gpu.GPU, error) {
 	if !ok {
 		return gpu.GPU{}, fmt.Errorf("%w: no GPU at %s", gpu.ErrNotFound, a)
 	}
+	g.MemoryLimits = w.limits
 	return g, nil
 }
 

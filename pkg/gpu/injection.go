@@ -2,6 +2,8 @@
 
 package gpu
 
+import "time"
+
 // Injection describes the additions of one prepared device to the containers that
 // use it. The files of the driver, which the runtime adds, are not part of it.
 type Injection struct {
@@ -13,6 +15,9 @@ type Injection struct {
 	Env []string
 	// Mounts are bind mounts from the host.
 	Mounts []Mount
+	// Hooks run on the host when a container is created, before its process starts. A
+	// container whose hook fails does not start.
+	Hooks []Hook
 	// Annotations are written into the CDI spec for later readers; containers do
 	// not receive them. The keys are without a prefix.
 	Annotations map[string]string
@@ -22,4 +27,14 @@ type Injection struct {
 type Mount struct {
 	HostPath, ContainerPath string
 	ReadOnly                bool
+}
+
+// Hook is a program on the host.
+type Hook struct {
+	// Path is absolute. Args are the arguments, of which the first is the name of the
+	// program.
+	Path string
+	Args []string
+	// Timeout is in whole seconds.
+	Timeout time.Duration
 }

@@ -97,8 +97,10 @@ type GPU struct {
 	// sets it, not the hardware.
 	Fault string
 
-	// NoMemoryLimits describes why the driver cannot limit the memory that a container
-	// has of the GPU, and how an administrator changes that; empty if it can.
+	// MemoryLimits reports whether the driver can limit the memory that a container has
+	// of the GPU. If not, NoMemoryLimits describes why, and how an administrator
+	// changes that.
+	MemoryLimits   bool
 	NoMemoryLimits string
 	// MPSNamespaces reports whether MPS daemons on the GPU have namespaces: MPS
 	// protocol 3. The inventory sets it, not the hardware.

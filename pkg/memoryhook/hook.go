@@ -89,18 +89,11 @@ func readState(from io.Reader) (ocispec.State, error) {
 	return c, nil
 }
 
-// systemCgroups is where NVIDIA's driver requires the cgroups of version 2.
-const systemCgroups = "/sys/fs/cgroup"
-
 // CgroupOf returns the folder of the cgroup of a process. The error wraps
 // [gpu.ErrNotSupported] on a node with cgroups of version 1.
 func CgroupOf(pid int, _ string) (folder string, err error) {
-	root, err := cgroup.Root()
-	if err != nil {
+	if err := cgroup.CheckSystem(); err != nil {
 		return "", err
-	}
-	if root != systemCgroups {
-		return "", fmt.Errorf("%s: %w: it has cgroups of version 1, and the driver limits memory by version 2", systemCgroups, gpu.ErrNotSupported)
 	}
 	return cgroup.OfProcess(pid)
 }

@@ -23,6 +23,8 @@ type Library struct {
 	node *guard
 	// reset is nil if GPUs may not be reset.
 	reset ResetFunc
+	// ownCgroup is the folder of this process' cgroup; empty if it is not known.
+	ownCgroup string
 
 	mu sync.Mutex
 	// lib is nil until open succeeds.

@@ -69,6 +69,33 @@ func (l *Library) MemoryLimit(ctx context.Context, address gpu.PCIAddress, folde
 	})
 }
 
+// SetOwnCgroup says which cgroup this process is in, before any other call. The driver
+// reports the limit of that cgroup as the size of a GPU; a Snapshot then returns an error
+// for that GPU.
+func (l *Library) SetOwnCgroup(folder string) { l.ownCgroup = folder }
+
+// readMemoryLimits reads whether the driver has memory limits, and checks that none
+// applies to this process.
+func (l *Library) readMemoryLimits(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
+	g.MemoryLimits = has(lib, setMemoryLimits)
+	if !g.MemoryLimits {
+		g.NoMemoryLimits = "the driver is older than release 615 (CUDA 13.4)"
+		return nil
+	}
+	if l.ownCgroup == "" {
+		return nil
+	}
+	own, ret := device.GetMemoryLimits_v1(l.ownCgroup)
+	if ret == nvml.SUCCESS && own.HardLimit != gpu.NoMemoryLimit {
+		return fmt.Errorf("read its memory: %w: the cgroup of this process (%s) has a memory limit of %d MiB on it, which the driver reports as its size; remove the limit with nvidia-smi memory-limits",
+			gpu.ErrNotSupported, l.ownCgroup, own.HardLimit>>20)
+	}
+	return nil
+}
+
+// setMemoryLimits is a function of drivers that have memory limits.
+const setMemoryLimits = "nvmlDeviceSetMemoryLimits_v1"
+
 // checkMemoryLimits returns an error if the driver has no memory limits. Without the
 // check a call would end the process: the library is linked lazily.
 func (l *Library) checkMemoryLimits(ctx context.Context, address gpu.PCIAddress) error {
@@ -76,7 +103,7 @@ func (l *Library) checkMemoryLimits(ctx context.Context, address gpu.PCIAddress)
 	if err != nil {
 		return fmt.Errorf("limit memory on GPU at %s: %w", address, err)
 	}
-	if !has(lib, "nvmlDeviceSetMemoryLimits_v1") {
+	if !has(lib, setMemoryLimits) {
 		return fmt.Errorf("limit memory on GPU at %s: %w: the driver is older than release 615", address, gpu.ErrNotSupported)
 	}
 	return nil

@@ -104,7 +104,7 @@ func (l *Library) DriverVersion(ctx context.Context) (string, error) {
 // readGPU reads the GPU at an index.
 func (l *Library) readGPU(ctx context.Context, lib nvml.Interface, index int) reading {
 	return l.slot(index).readGPU(ctx, fmt.Sprintf("read GPU %d", index), func(found func(gpu.PCIAddress)) (gpu.GPU, error) {
-		return readGPU(lib, index, found)
+		return l.read(lib, index, found)
 	})
 }
 
@@ -189,9 +189,9 @@ func readDriver(lib nvml.Interface) (head, error) {
 	return h, check("count the GPUs", ret)
 }
 
-// readGPU reads the GPU at an index. It calls found with the address as soon as that
+// read reads the GPU at an index. It calls found with the address as soon as that
 // is known, so that the address is reported even if a later call fails.
-func readGPU(lib nvml.Interface, index int, found func(gpu.PCIAddress)) (gpu.GPU, error) {
+func (l *Library) read(lib nvml.Interface, index int, found func(gpu.PCIAddress)) (gpu.GPU, error) {
 	device, ret := lib.DeviceGetHandleByIndex(index)
 	if err := required("get its handle", ret); err != nil {
 		return gpu.GPU{}, err
@@ -207,7 +207,7 @@ func readGPU(lib nvml.Interface, index int, found func(gpu.PCIAddress)) (gpu.GPU
 	}
 	found(g.Address)
 
-	for _, read := range []func(nvml.Interface, nvml.Device, *gpu.GPU) error{readIdentity, readModes, readMIG, readLinks, readFabric, readRecovery} {
+	for _, read := range []func(nvml.Interface, nvml.Device, *gpu.GPU) error{readIdentity, readModes, readMIG, readLinks, readFabric, readRecovery, l.readMemoryLimits} {
 		if err := read(lib, device, &g); err != nil {
 			return gpu.GPU{}, err
 		}

@@ -31,7 +31,12 @@ func dataOf(d claim.Device) *v1alpha1.DeviceData {
 			ThreadPercentage: d.Share.ThreadPercentage,
 			MemoryLimit:      size(d.Share.MemoryLimit),
 			TimeSlice:        v1alpha1.Interval(d.Share.TimeSlice),
-			Enforcement:      d.Share.Enforcement,
+
+			Containers:           d.Share.Containers,
+			ContainerMemoryLimit: size(d.Share.ContainerMemoryLimit),
+			Enforcement:          d.Share.MemoryEnforcement.Weaker(d.Share.ComputeEnforcement),
+			MemoryEnforcement:    d.Share.MemoryEnforcement,
+			ComputeEnforcement:   d.Share.ComputeEnforcement,
 		}
 	}
 	return data
@@ -93,6 +98,10 @@ func addShare(a map[string]resourceapi.DeviceAttribute, s *v1alpha1.ShareData) {
 		text(v1alpha1.AttributeSharing, v1alpha1.SharedByNone)
 	}
 	text(v1alpha1.AttributeEnforcement, string(s.Enforcement))
+	text(v1alpha1.AttributeMemoryEnforcement, string(s.MemoryEnforcement))
+	text(v1alpha1.AttributeComputeEnforcement, string(s.ComputeEnforcement))
+	number(v1alpha1.MetadataShareContainers, s.Containers)
+	quantity(v1alpha1.MetadataContainerMemoryLimit, s.ContainerMemoryLimit)
 	quantity(v1alpha1.MetadataShareMemory, s.Memory)
 	number(v1alpha1.MetadataShareCompute, s.Compute)
 	number(v1alpha1.MetadataShareProcesses, s.Processes)

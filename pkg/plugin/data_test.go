@@ -19,7 +19,14 @@ import (
 func mpsShare() *claim.Share {
 	return &claim.Share{
 		Strategy: v1alpha1.StrategyMPS, Memory: 10 << 30, Compute: 50, Processes: 2,
-		ThreadPercentage: 25, MemoryLimit: 4608 << 20, Enforcement: v1alpha1.EnforcementCooperative,
+		ThreadPercentage: 25, MemoryLimit: 4608 << 20, MemoryEnforcement: v1alpha1.EnforcementCooperative, ComputeEnforcement: v1alpha1.EnforcementCooperative,
+	}
+}
+
+func limitedShare() *claim.Share {
+	return &claim.Share{
+		Strategy: v1alpha1.StrategyPlain, Memory: 4 << 30, Containers: 2, ContainerMemoryLimit: 2 << 30,
+		MemoryEnforcement: v1alpha1.EnforcementDriver, ComputeEnforcement: v1alpha1.EnforcementNone,
 	}
 }
 
@@ -32,14 +39,19 @@ func TestDataDescribesADeviceOfAClaim(t *testing.T) {
 	}{
 		"all of it": {nil, `{` + device + `}`},
 		"an MPS share": {mpsShare(), `{` + device + `,"share":{"strategy":"MPS","memory":"10Gi","compute":50,` +
-			`"processes":2,"threadPercentage":25,"memoryLimit":"4608Mi","enforcement":"cooperative"}}`},
+			`"processes":2,"threadPercentage":25,"memoryLimit":"4608Mi","enforcement":"cooperative","memoryEnforcement":"cooperative","computeEnforcement":"cooperative"}}`},
 		"a plain share": {
-			&claim.Share{Strategy: v1alpha1.StrategyPlain, Memory: 1 << 30, Enforcement: v1alpha1.EnforcementNone},
-			`{` + device + `,"share":{"strategy":"Plain","memory":"1Gi","enforcement":"none"}}`,
+			&claim.Share{Strategy: v1alpha1.StrategyPlain, Memory: 1 << 30, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
+			`{` + device + `,"share":{"strategy":"Plain","memory":"1Gi","enforcement":"none","memoryEnforcement":"none","computeEnforcement":"none"}}`,
 		},
 		"all of it, time-sliced": {
-			&claim.Share{Strategy: v1alpha1.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceLong, Enforcement: v1alpha1.EnforcementNone},
-			`{` + device + `,"share":{"strategy":"TimeSlicing","timeSlice":"Long","enforcement":"none"}}`,
+			&claim.Share{Strategy: v1alpha1.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceLong, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
+			`{` + device + `,"share":{"strategy":"TimeSlicing","timeSlice":"Long","enforcement":"none","memoryEnforcement":"none","computeEnforcement":"none"}}`,
+		},
+		"a share that the driver limits": {
+			limitedShare(),
+			`{` + device + `,"share":{"strategy":"Plain","memory":"4Gi","containers":2,"containerMemoryLimit":"2Gi",` +
+				`"enforcement":"none","memoryEnforcement":"driver","computeEnforcement":"none"}}`,
 		},
 		"a share with only a CDI spec": {&claim.Share{}, `{` + device + `}`},
 	} {
@@ -79,21 +91,29 @@ func TestMetadataDescribesTheShareOfTheClaim(t *testing.T) {
 			"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("mps"), "enforcement": text("cooperative"),
 		}},
 		"an MPS share": {mpsShare(), map[string]resourceapi.DeviceAttribute{
-			"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("mps"), "enforcement": text("cooperative"),
+			"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("mps"), "enforcement": text("cooperative"), "memoryEnforcement": text("cooperative"), "computeEnforcement": text("cooperative"),
 			"shareMemory": text("10Gi"), "shareCompute": number(50), "shareProcesses": number(2),
 			"processThreadPercentage": number(25), "processMemoryLimit": text("4608Mi"),
 		}},
 		"a plain share of a GPU that MPS could share": {
-			&claim.Share{Strategy: v1alpha1.StrategyPlain, Memory: 1 << 30, Enforcement: v1alpha1.EnforcementNone},
+			&claim.Share{Strategy: v1alpha1.StrategyPlain, Memory: 1 << 30, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
 			map[string]resourceapi.DeviceAttribute{
-				"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("none"), "enforcement": text("none"),
+				"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("none"), "enforcement": text("none"), "memoryEnforcement": text("none"), "computeEnforcement": text("none"),
 				"shareMemory": text("1Gi"),
 			},
 		},
-		"turns on a GPU": {
-			&claim.Share{Strategy: v1alpha1.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceShort, Enforcement: v1alpha1.EnforcementNone},
+		"a share that the driver limits": {
+			limitedShare(),
 			map[string]resourceapi.DeviceAttribute{
-				"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("timeslice"), "enforcement": text("none"),
+				"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("none"), "enforcement": text("none"),
+				"memoryEnforcement": text("driver"), "computeEnforcement": text("none"),
+				"shareMemory": text("4Gi"), "shareContainers": number(2), "containerMemoryLimit": text("2Gi"),
+			},
+		},
+		"turns on a GPU": {
+			&claim.Share{Strategy: v1alpha1.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceShort, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
+			map[string]resourceapi.DeviceAttribute{
+				"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("timeslice"), "enforcement": text("none"), "memoryEnforcement": text("none"), "computeEnforcement": text("none"),
 				"timeSlice": text("Short"),
 			},
 		},

@@ -98,13 +98,15 @@ func text(document map[string]any) string {
 // documents returns parameters made of valid and invalid values, more of them valid.
 func documents() *rapid.Generator[map[string]any] {
 	values := map[string][]any{
-		"processes": {1, 48, 0, 49, "2", 1.5, nil},
-		"compute":   {"Proportional", "Burst", "", "burst", 5, nil},
-		"multiUser": {true, false, "true", 1, nil},
-		"interval":  {"Default", "Short", "Long", "", "long", 2, nil},
-		"percent":   {1, 100, 0, 101, -1, "50", 50.5, nil},
-		"memory":    {"1Gi", "512Mi", "1.5Gi", 1048576, "10G", "1Ki", 0, -5, "", "1e9", "10e9", "1e100", ".5Gi", "20.G", "+1Gi", "1048575.5", 1048576.5, "0x10", "999999999999999999Ti", "1Gi\n", true, []any{"1Gi"}, nil},
-		"device":    {0, "0", "1", 17, "GPU-6e2cb7f4-3f09-5a2f-8b6c-0a1b2c3d4e5f", "MIG-6e2cb7f4-3f09-5a2f-8b6c-0a1b2c3d4e5f", "", "01", -1, "gpu-1a-00", "0\n1", true, nil},
+		"processes":  {1, 48, 0, 49, "2", 1.5, nil},
+		"compute":    {"Proportional", "Burst", "", "burst", 5, nil},
+		"containers": {1, 64, 0, 65, "2", 1.5, nil},
+		"require":    {"driver", "daemon", "cooperative", "", "none", "Driver", 5, nil},
+		"multiUser":  {true, false, "true", 1, nil},
+		"interval":   {"Default", "Short", "Long", "", "long", 2, nil},
+		"percent":    {1, 100, 0, 101, -1, "50", 50.5, nil},
+		"memory":     {"1Gi", "512Mi", "1.5Gi", 1048576, "10G", "1Ki", 0, -5, "", "1e9", "10e9", "1e100", ".5Gi", "20.G", "+1Gi", "1048575.5", 1048576.5, "0x10", "999999999999999999Ti", "1Gi\n", true, []any{"1Gi"}, nil},
+		"device":     {0, "0", "1", 17, "GPU-6e2cb7f4-3f09-5a2f-8b6c-0a1b2c3d4e5f", "MIG-6e2cb7f4-3f09-5a2f-8b6c-0a1b2c3d4e5f", "", "01", -1, "gpu-1a-00", "0\n1", true, nil},
 	}
 	return rapid.Custom(func(t *rapid.T) map[string]any {
 		// likely is true four times of five.
@@ -132,6 +134,8 @@ func documents() *rapid.Generator[map[string]any] {
 			maybe(document, "strategy", rapid.SampledFrom([]any{"MPS", "Plain", "", "Fair", nil}).Draw(t, "strategy"))
 			maybe(document, "processes", one("processes"))
 			maybe(document, "compute", one("compute"))
+			maybe(document, "containers", one("containers"))
+			maybe(document, "require", one("require"))
 			return document
 		}
 		mps := map[string]any{}

@@ -47,6 +47,7 @@ func (v vocabulary) chart() string {
 	define("intervals", "The intervals of time slices, separated by commas.", strings.Trim(list(texts(v1alpha1.Intervals())), "[]"))
 	define("intervalsInWords", "The same in a sentence.", inWords(texts(v1alpha1.Intervals())))
 	define("maxProcesses", "The most processes of a share.", strconv.Itoa(v1alpha1.MaxProcesses))
+	define("maxContainers", "The most containers of a share.", strconv.Itoa(v1alpha1.MaxContainers))
 	define("fieldsOfKinds", "The fields of each kind of parameters, by section.", fieldsOfKinds())
 	return out.String()
 }

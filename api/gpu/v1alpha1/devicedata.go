@@ -46,9 +46,21 @@ type ShareData struct {
 	// TimeSlice is the interval that the claim's configuration names; absent if it
 	// names none.
 	TimeSlice Interval `json:"timeSlice,omitempty"`
-	// Enforcement is how strictly the share is limited: [EnforcementCooperative] or
-	// [EnforcementNone].
+	// Containers is the number of containers among which the memory is divided; absent
+	// if the driver does not limit it.
+	Containers int `json:"containers,omitempty"`
+	// ContainerMemoryLimit is the memory that each container can use, contexts
+	// included; absent if the driver does not limit it.
+	ContainerMemoryLimit *resource.Quantity `json:"containerMemoryLimit,omitempty"`
+	// Enforcement is how strictly the share is limited: the weaker of
+	// MemoryEnforcement and ComputeEnforcement.
 	Enforcement Enforcement `json:"enforcement,omitempty"`
+	// MemoryEnforcement is how strictly the memory is limited: [EnforcementDriver],
+	// [EnforcementCooperative] or [EnforcementNone].
+	MemoryEnforcement Enforcement `json:"memoryEnforcement,omitempty"`
+	// ComputeEnforcement is how strictly the compute is limited: [EnforcementDaemon],
+	// [EnforcementCooperative] or [EnforcementNone].
+	ComputeEnforcement Enforcement `json:"computeEnforcement,omitempty"`
 }
 
 // NewDeviceData returns a DeviceData with its apiVersion and kind.

@@ -35,16 +35,27 @@ type shareDocument struct {
 	Strategy        Strategy    `json:"strategy"`
 	Processes       *int        `json:"processes"`
 	Compute         ComputeMode `json:"compute"`
+	Containers      *int        `json:"containers"`
+	Require         Enforcement `json:"require"`
 }
 
 func (d *shareDocument) config(p *problems) Config {
 	config := &ShareConfig{
-		TypeMeta: typeMeta(KindShareConfig),
-		Strategy: d.Strategy,
+		TypeMeta:   typeMeta(KindShareConfig),
+		Strategy:   d.Strategy,
+		Containers: 1,
+		Require:    d.Require,
+	}
+	if d.Containers != nil {
+		config.Containers = *d.Containers
+		p.between(field.NewPath("containers"), config.Containers, 1, MaxContainers)
+	}
+	if d.Require != "" {
+		oneOf(p, field.NewPath("require"), d.Require, EnforcementDriver, EnforcementDaemon, EnforcementCooperative)
 	}
 	switch d.Strategy {
 	case StrategyPlain:
-		const why = "only with the strategy MPS: nothing limits a plain share"
+		const why = "only with the strategy MPS: a plain share has no MPS clients"
 		if d.Processes != nil {
 			p.add(field.Forbidden(field.NewPath("processes"), why))
 		}

@@ -110,6 +110,12 @@ const (
 	// MetadataProcessMemoryLimit is the memory that each process can use, besides its
 	// context.
 	MetadataProcessMemoryLimit = "processMemoryLimit" // string: 4608Mi
+	// MetadataShareContainers is the number of containers among which the memory is
+	// divided.
+	MetadataShareContainers = "shareContainers" // int: 1
+	// MetadataContainerMemoryLimit is the memory that the driver admits to each
+	// container, contexts included.
+	MetadataContainerMemoryLimit = "containerMemoryLimit" // string: 10Gi
 	// MetadataTimeSlice is the interval that the claim's configuration names.
 	MetadataTimeSlice = "timeSlice" // string: Short
 )

@@ -57,7 +57,18 @@ type ShareConfig struct {
 	// memory, or without a limit. It must be absent with the strategy
 	// [StrategyPlain].
 	Compute ComputeMode `json:"compute,omitempty"` // [ComputeProportional], [ComputeBurst]; default: [ComputeProportional]
+	// Containers is the number of containers that use the share at a time. If the
+	// driver limits memory (the attribute memoryEnforcement is "driver"), the share's
+	// memory is divided among them, and one more container does not start.
+	Containers int `json:"containers,omitempty"` // 1 to [MaxContainers]; default: 1
+	// Require is the least enforcement of the share: a claim is refused on a node that
+	// limits the memory, or the compute of an MPS share, less strictly. Compute is
+	// never limited more strictly than by [EnforcementDaemon].
+	Require Enforcement `json:"require,omitempty"` // [EnforcementDriver], [EnforcementDaemon], [EnforcementCooperative]; default: any
 }
+
+// MaxContainers is how many containers can use a share at a time.
+const MaxContainers = 64
 
 // MaxProcesses is how many processes can use the shares of a GPU at a time: as many
 // as CUDA's Multi-Process Service admits.

@@ -212,6 +212,11 @@ func (in *ShareData) DeepCopyInto(out *ShareData) {
 		x := (*in).DeepCopy()
 		*out = &x
 	}
+	if in.ContainerMemoryLimit != nil {
+		in, out := &in.ContainerMemoryLimit, &out.ContainerMemoryLimit
+		x := (*in).DeepCopy()
+		*out = &x
+	}
 	return
 }
 

@@ -27,9 +27,10 @@ type Facts struct {
 	GPU gpu.GPU
 	// NVLink describes the links to the node's other GPUs.
 	NVLink NVLink
-	// Sharing and Enforcement are the mechanism that limits shares of the device,
-	// and how strict it is.
-	Sharing, Enforcement string
+	// Sharing is the mechanism that limits shares of the device; Memory and Compute
+	// are how strictly it does so.
+	Sharing         string
+	Memory, Compute v1alpha1.Enforcement
 	// MIGModeVaries reports whether claims switch the MIG mode on and off, so that
 	// it cannot be an attribute of the GPU.
 	MIGModeVaries bool
@@ -75,7 +76,9 @@ func (a Attributes) locality(g gpu.GPU) {
 // shares adds the mechanism that limits shares of the device.
 func (a Attributes) shares(f Facts) {
 	a.name(v1alpha1.AttributeSharing, f.Sharing)
-	a.name(v1alpha1.AttributeEnforcement, f.Enforcement)
+	a.name(v1alpha1.AttributeEnforcement, string(f.Memory.Weaker(f.Compute)))
+	a.name(v1alpha1.AttributeMemoryEnforcement, string(f.Memory))
+	a.name(v1alpha1.AttributeComputeEnforcement, string(f.Compute))
 }
 
 func onOff(on bool) string {

@@ -60,6 +60,11 @@ Default, Short, Medium or Long
 48
 {{- end -}}
 
+{{/* The most containers of a share. */}}
+{{- define "gpu-dra-driver.maxContainers" -}}
+64
+{{- end -}}
+
 {{/* The fields of each kind of parameters, by section. */}}
 {{- define "gpu-dra-driver.fieldsOfKinds" -}}
 {
@@ -78,7 +83,7 @@ Default, Short, Medium or Long
     'perDevice': ['device', 'memoryLimit']
   },
   'gpu.nvidia.com/v1alpha1 ShareConfig': {
-    'document': ['apiVersion', 'kind', 'strategy', 'processes', 'compute']
+    'document': ['apiVersion', 'kind', 'strategy', 'processes', 'compute', 'containers', 'require']
   },
   'resource.nvidia.com/v1beta1 GpuConfig': {
     'document': ['apiVersion', 'kind', 'sharing'],

@@ -71,6 +71,8 @@ func (d Device) check() error {
 	switch {
 	case d.Share != nil && d.Share.Memory == 0:
 		return errors.New("a share of nothing")
+	case d.Limit != nil && (d.Limit.Memory == 0 || d.Limit.Containers < 1):
+		return errors.New("a limit of nothing")
 	case d.MPS == nil:
 		return nil
 	}

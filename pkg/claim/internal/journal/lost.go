@@ -5,6 +5,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -107,6 +108,27 @@ func injectionID(claim types.UID, device string, share types.UID) string {
 		id += shareSeparator + string(share)
 	}
 	return id
+}
+
+// Injected is a device of a claim as the ID of its CDI device names it.
+type Injected struct {
+	Claim  types.UID
+	Device kind.Name
+}
+
+// ParseInjectionID returns the claim and the device of a CDI device ID. The error wraps
+// [gpu.ErrInvalid] if the ID is of another form.
+func ParseInjectionID(id string) (Injected, error) {
+	whole, _, _ := strings.Cut(id, shareSeparator)
+	for i := range whole {
+		if whole[i] != '-' {
+			continue
+		}
+		if name, err := kind.Parse(whole[i+1:]); err == nil && i > 0 {
+			return Injected{Claim: types.UID(whole[:i]), Device: name}, nil
+		}
+	}
+	return Injected{}, fmt.Errorf("CDI device %q: %w: it names no device of a claim", id, gpu.ErrInvalid)
 }
 
 // InjectionID returns the unqualified CDI device ID of a device of the claim.

@@ -20,7 +20,8 @@ import (
 //	2  EnsureMIGMode, CreatePartition, and steps that name a device
 //	3  SetTimeSlice, StartMPS, and devices that claims share
 //	4  a device that is on no GPU and excludes no other device
-//	5  SetComputeMode, memory of time slices
+//	5  LimitMemory, SetComputeMode, namespaces of MPS daemons, time slices with
+//	   memory, and seats
 const Version = 5
 
 // Ref names a claim.
@@ -65,6 +66,8 @@ type Device struct {
 	Share *Share `json:"share,omitempty"`
 	// MPS is set if the processes on the device are clients of an MPS daemon.
 	MPS *Client `json:"mps,omitempty"`
+	// Limit is set if the driver limits the memory of each container.
+	Limit *Limit `json:"limit,omitempty"`
 	// TimeSlice that the claim asks for; empty if any will do.
 	TimeSlice gpu.TimeSlice `json:"timeSlice,omitempty"`
 	// Exclusive is set if the GPU is in EXCLUSIVE_PROCESS while the claim has the
@@ -78,6 +81,16 @@ type Share struct {
 	Memory uint64 `json:"memory"` // bytes
 	// Compute in percent of the multiprocessors, 0 if the claim named none.
 	Compute int `json:"compute,omitempty"`
+}
+
+// Limit is the memory limit of the containers that use a device. It is decided once: the
+// hook of the claim's CDI spec sets it for every container, also after an update of the
+// agent.
+type Limit struct {
+	// Memory of each container in bytes.
+	Memory uint64 `json:"memory"`
+	// Containers is the number of containers at a time.
+	Containers int `json:"containers"`
 }
 
 // Client names the MPS daemon of the processes on a device, and the limits of each
@@ -108,6 +121,18 @@ func IsSameShare(a, b *types.UID) bool {
 // device.
 func (d Device) Holding(name kind.Name) kind.Holding {
 	return kind.Holding{Name: name, Share: d.Share != nil}
+}
+
+// ProcessMemory returns the most memory that a process of the claim can have of the
+// device by MPS and by the limit of its container, in bytes; 0 for no limit.
+func (d Device) ProcessMemory() uint64 {
+	switch {
+	case d.MPS != nil && d.MPS.MemoryLimit > 0:
+		return d.MPS.MemoryLimit
+	case d.Limit != nil:
+		return d.Limit.Memory
+	}
+	return 0
 }
 
 // IsShared reports whether other claims may use the device at the same time.

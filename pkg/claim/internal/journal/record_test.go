@@ -108,6 +108,17 @@ func goldenRecords() map[string]*Record {
 		{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a"]}`)},
 	}
 	records["v5-exclusive"] = exclusive
+
+	limited := prepared()
+	limited.Version = 5
+	limited.Devices = []Device{
+		{Request: "a", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Share: &Share{Memory: 4 << 30}, Limit: &Limit{Memory: 2 << 30, Containers: 2}},
+	}
+	limited.Journal = []Entry{
+		{Step: "LimitMemory", State: Done},
+		{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a"]}`)},
+	}
+	records["v5-limited"] = limited
 	return records
 }
 
@@ -116,7 +127,7 @@ func TestRecordsOfEveryReleaseAreRead(t *testing.T) {
 		"v1-prepared": Prepared, "v1-preparing": Preparing, "v1-unpreparing": Unpreparing,
 		"v2-prepared": Prepared, "v2-preparing": Preparing,
 		"v3-prepared": Prepared, "v3-preparing": Preparing,
-		"v4-prepared": Prepared, "v5-slots": Prepared, "v5-exclusive": Prepared,
+		"v4-prepared": Prepared, "v5-slots": Prepared, "v5-exclusive": Prepared, "v5-limited": Prepared,
 	}
 	for name, want := range goldenRecords() {
 		t.Run(name, func(t *testing.T) {

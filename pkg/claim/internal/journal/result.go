@@ -13,6 +13,7 @@ import (
 // The steps whose results others read.
 const (
 	StepCreatePartition = "CreatePartition"
+	StepLimitMemory     = "LimitMemory"
 	StepStartMPS        = "StartMPS"
 	StepWriteCDI        = "WriteCDI"
 )
@@ -110,8 +111,8 @@ func (r *Record) DeviceUUID(d Device) (string, error) {
 
 // check returns an error if the step could not be undone from the entry.
 func (e Entry) check() error {
-	if e.Step == StepWriteCDI {
-		return nil
+	if e.Step == StepWriteCDI || e.Step == StepLimitMemory {
+		return nil // they concern the claim as a whole
 	}
 	if _, err := kind.Parse(e.Device); err != nil {
 		return fmt.Errorf("step %s: %w", e.Step, err)

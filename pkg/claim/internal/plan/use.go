@@ -31,13 +31,20 @@ func (f Facts) use(device *journal.Device, d deviceRequest, all []deviceRequest)
 			return fmt.Errorf("sharing.timeSlicing.interval: %w: the hardware has no time slices for MIG devices; leave the interval out", gpu.ErrInvalid)
 		}
 	}
+	var err error
 	switch s := d.sharing(); {
 	case s != nil && s.Strategy == v1alpha1.StrategyMPS:
-		return f.useTogether(device, d, all, *s.MPS)
+		err = f.useTogether(device, d, all, *s.MPS)
 	case d.isShare():
-		return f.useShare(device, d, all)
+		err = f.useShare(device, d, all)
 	}
-	return nil
+	if err == nil {
+		err = f.limit(device, d)
+	}
+	if err == nil {
+		err = d.checkRequired(*device)
+	}
+	return err
 }
 
 // useShare makes the processes of a share clients of its device's daemon, unless the

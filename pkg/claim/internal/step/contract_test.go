@@ -26,7 +26,7 @@ func needsAll(t *testing.T, n *node, claim types.UID) *plan.Plan {
 		Version: journal.Version, BootID: "boot-1", Claim: journal.Ref{Namespace: "team-a", Name: string(claim), UID: claim},
 		Devices: []journal.Device{
 			{Request: "a", Pool: "node-1", Name: part, ShareID: &id, Share: &journal.Share{Memory: 1 << 30}, MPS: &journal.Client{Daemon: part, Processes: 1, MemoryLimit: 1 << 30}},
-			{Request: "b", Pool: "node-1", Name: slots, ShareID: &id, TimeSlice: gpu.TimeSliceLong},
+			{Request: "b", Pool: "node-1", Name: slots, ShareID: &id, TimeSlice: gpu.TimeSliceLong, Limit: &journal.Limit{Memory: 1 << 30, Containers: 2}},
 			{Request: "c", Pool: "node-1", Name: whole, UUID: "GPU-" + whole, ShareID: &id, Share: &journal.Share{Memory: 1 << 30},
 				MPS: &journal.Client{Daemon: whole, Processes: 1, MemoryLimit: 1 << 30}, Exclusive: true},
 		},
@@ -269,6 +269,9 @@ func TestContainersGetWhatTheStepsOfTheirDeviceAdd(t *testing.T) {
 		if d.Name == "gpu-1b-00-mig-1g-10gb-0" {
 			want.DeviceNodes = []string{"/dev/nvidia-caps/gpu-1b-00-1-0"}
 			want.Annotations = map[string]string{"partition": `{"uuid":"MIG-1","gpuInstance":1}`}
+		}
+		if d.Limit != nil {
+			want.Hooks = []gpu.Hook{{Path: "/hook", Args: []string{"hook", "uid-a-gpu-2b-00-ts_uid-a-share", "0000:2b:00.0", "1073741824", "2"}}}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", d.Name, diff)

@@ -24,6 +24,7 @@ func New(o Options) List {
 		when(o.TimeSlicing != nil, setTimeSlice{o}),
 		when(o.ExclusiveCompute != nil, setComputeMode{o}),
 		startMPS{o.MPS},
+		when(o.Limits != nil, limitMemory{o}),
 	}
 	return append(steps, writeCDI{o, steps})
 }
@@ -125,7 +126,7 @@ func (s unsupported) Undo(_ context.Context, _ Work, e journal.Entry) error {
 // Inject refuses a device of which the step was done: its containers would lack a part
 // that they need.
 func (s unsupported) Inject(_ context.Context, r *journal.Record, d journal.Device, _ *gpu.Injection) error {
-	if _, injects := s.Step.(Injector); injects && r.Has(s.Name(), d.Name) {
+	if _, injects := s.Step.(Injector); injects && (r.Has(s.Name(), d.Name) || r.Has(s.Name(), "")) {
 		return notSupported(s.Name())
 	}
 	return nil

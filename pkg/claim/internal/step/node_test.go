@@ -28,6 +28,7 @@ type node struct {
 	compute    map[gpu.PCIAddress]gpu.ComputeMode
 	daemons    map[string]gpu.MPSDaemon
 	specs      map[types.UID][]gpu.Injection
+	limits     limitFolder
 	made       int // partitions
 
 	modeRecords, sliceRecords, computeRecords *store.Store
@@ -49,14 +50,14 @@ func newNode(t *testing.T) *node {
 	n := &node{
 		modes: map[gpu.PCIAddress]bool{}, partitions: map[gpu.PCIAddress][]gpu.Partition{},
 		slices: map[gpu.PCIAddress]gpu.TimeSlice{}, compute: map[gpu.PCIAddress]gpu.ComputeMode{}, daemons: map[string]gpu.MPSDaemon{}, specs: map[types.UID][]gpu.Injection{},
-		modeRecords: open("modes"), sliceRecords: open("slices"), computeRecords: open("compute"),
+		limits: limitFolder{}, modeRecords: open("modes"), sliceRecords: open("slices"), computeRecords: open("compute"),
 	}
 	n.list = New(Options{
 		BootID: "boot-1", Inventory: n, CDI: n, MonitorNodes: func() ([]string, error) { return nil, nil },
 		Partitioning: &Partitioning{MIG: n, Modes: n.modeRecords, CapabilityNodes: func(g gpu.GPU, gpuInstance, computeInstance int) ([]string, error) {
 			return []string{fmt.Sprintf("/dev/nvidia-caps/%s-%d-%d", g.Address.DeviceName(), gpuInstance, computeInstance)}, nil
 		}},
-		MPS: n, TimeSlicing: n, Intervals: n.sliceRecords,
+		MPS: n, TimeSlicing: n, Intervals: n.sliceRecords, Limits: &MemoryLimits{Folder: n.limits, Hook: limitHook},
 		ExclusiveCompute: &ExclusiveCompute{Modes: n, Changed: n.computeRecords},
 	})
 	n.journal = &journal.Journal{Records: open("records"), Specs: n, BootID: "boot-1", Lost: n.list.Lost}
@@ -92,6 +93,9 @@ func (n *node) String() string {
 	for claim, spec := range n.specs {
 		text, _ := json.Marshal(spec)
 		fmt.Fprintf(&b, "spec of %s: %s\n", claim, text)
+	}
+	for device := range n.limits {
+		fmt.Fprintf(&b, "limits of %s\n", device)
 	}
 	for name, s := range map[string]*store.Store{"mode": n.modeRecords, "time slice": n.sliceRecords, "compute mode": n.computeRecords} {
 		keys, err := s.Keys()
@@ -229,4 +233,23 @@ func (n *node) Read(_ context.Context, claim types.UID) (types.NamespacedName, [
 		return types.NamespacedName{}, nil, gpu.ErrNotFound
 	}
 	return types.NamespacedName{Namespace: "team-a", Name: string(claim)}, spec, nil
+}
+
+// limitFolder has the open devices.
+type limitFolder map[string]bool
+
+func (f limitFolder) Open(device string) error {
+	f[device] = true
+	return nil
+}
+
+func (f limitFolder) Close(device string) error {
+	delete(f, device)
+	return nil
+}
+
+func (f limitFolder) Devices() ([]string, error) { return slices.Sorted(maps.Keys(f)), nil }
+
+func limitHook(device string, address gpu.PCIAddress, bytes uint64, containers int) (gpu.Hook, error) {
+	return gpu.Hook{Path: "/hook", Args: []string{"hook", device, address.String(), fmt.Sprint(bytes), fmt.Sprint(containers)}}, nil
 }

@@ -25,6 +25,8 @@ type Options struct {
 	Partitioning *Partitioning
 	// MPS is nil on a node without a supervisor of MPS daemons.
 	MPS MPS
+	// Limits is nil on a node on which no driver limits the memory of containers.
+	Limits *MemoryLimits
 	// TimeSlicing is nil on a node that changes no time slices. Intervals has the
 	// time slices from before claims changed them.
 	TimeSlicing TimeSlicing
@@ -136,4 +138,26 @@ type ExclusiveCompute struct {
 type ComputeModes interface {
 	ComputeMode(ctx context.Context, address gpu.PCIAddress) (gpu.ComputeMode, error)
 	SetComputeMode(ctx context.Context, address gpu.PCIAddress, mode gpu.ComputeMode) error
+}
+
+// MemoryLimits holds the parts that limit the memory of containers. Both are required.
+type MemoryLimits struct {
+	// Folder is the folder in which hooks count containers. It is the same for all
+	// processes that share the records of claims.
+	Folder MemoryLimitFolder
+	// Hook returns the hook that limits the memory of a container on the GPU at the
+	// address. device is a CDI device, for so many containers at a time. The error
+	// wraps [gpu.ErrNotSupported] if this agent has no hook.
+	Hook func(device string, address gpu.PCIAddress, bytes uint64, containers int) (gpu.Hook, error)
+}
+
+// MemoryLimitFolder has the limits of containers. Its methods are idempotent and may be
+// called for different devices at the same time.
+type MemoryLimitFolder interface {
+	// Open lets containers use a CDI device.
+	Open(device string) error
+	// Close ends that. It succeeds if the device is not open.
+	Close(device string) error
+	// Devices lists the open devices in ascending order.
+	Devices() ([]string, error)
 }

@@ -303,7 +303,7 @@ func daemonFor(name string, own *journal.Record, others []journal.Holder) (gpu.M
 				if err != nil {
 					return daemon, err
 				}
-				devices[i], limits[i] = uuid, c.MPS.MemoryLimit
+				devices[i], limits[i] = uuid, c.ProcessMemory()
 			}
 			if daemon.Devices == nil {
 				daemon.Devices, daemon.ThreadPercentage, daemon.MemoryLimits = devices, d.MPS.ThreadPercentage, limits

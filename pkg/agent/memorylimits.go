@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
+)
+
+// The time for the hook's call into the driver, which starts a GPU that no process has
+// open, and the time after which the runtime kills the hook.
+const (
+	hookPatience = 25 * time.Second
+	hookTimeout  = 30 * time.Second
+)
+
+// checkMemoryLimits returns why this node cannot limit the GPU memory of containers,
+// whatever the driver can do.
+func (c *Config) checkMemoryLimits() error {
+	if !c.MemoryLimits {
+		return fmt.Errorf("%w by this agent: set %s", gpu.ErrNotSupported, c.Names.MemoryLimits)
+	}
+	if _, simulated := c.simulated(); simulated {
+		_, err := cgroup.Root()
+		return err
+	}
+	return cgroup.CheckSystem()
+}
+
+// ownCgroup returns the folder of this process' cgroup; empty if it cannot be found, as
+// on a node with cgroups of version 1.
+func ownCgroup() string {
+	folder, err := cgroup.OfProcess(os.Getpid())
+	if err != nil {
+		return ""
+	}
+	return folder
+}
+
+// memoryLimits returns the parts that limit the memory of containers. If this agent has
+// no hook, prepared claims keep the limits of their containers, and new claims get none;
+// the error says why.
+func (c *Config) memoryLimits(h *home.Home, hw *hardware) (*claim.MemoryLimits, error) {
+	l := &claim.MemoryLimits{Folder: limits.Folder(h.Limits())}
+	command, err := c.installMemoryHook(h)
+	l.Hook = func(device string, address gpu.PCIAddress, bytes uint64, containers int) (gpu.Hook, error) {
+		if err != nil {
+			return gpu.Hook{}, err
+		}
+		return gpu.Hook{Path: command[0], Timeout: hookTimeout, Args: append(command[:len(command):len(command)],
+			"--limits", h.Limits(), "--device", device, "--gpu", address.String(), "--driver-root", hw.hostDriverRoot(),
+			"--bytes", strconv.FormatUint(bytes, 10), "--containers", strconv.Itoa(containers), "--timeout", hookPatience.String(),
+		)}, nil
+	}
+	return l, err
+}
+
+// installMemoryHook installs the hook in the folder of this program and returns its
+// command.
+func (c *Config) installMemoryHook(h *home.Home) ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	program := filepath.Join(filepath.Dir(self), home.MemoryHookName)
+	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: there is no %s to install", gpu.ErrNotFound, program)
+	}
+	return h.InstallMemoryHook(program)
+}
+
+// limiting is a library whose GPUs can do no more than the node and this agent.
+type limiting struct {
+	*nvml.Library
+	// why is the reason for which the node limits no memory; nil if it does.
+	why error
+
+	mu sync.Mutex
+	// logged is the reason that was last logged for each GPU.
+	logged map[gpu.PCIAddress]string
+}
+
+// Snapshot scans the GPUs, and logs whether the memory of containers can be limited if
+// that has changed.
+func (l *limiting) Snapshot(ctx context.Context) (gpu.Node, error) {
+	node, err := l.Library.Snapshot(ctx)
+	l.limit(node)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := make(map[gpu.PCIAddress]string, len(node.GPUs))
+	for _, g := range node.GPUs {
+		now[g.Address] = g.NoMemoryLimits
+		switch before, known := l.logged[g.Address]; {
+		case known && before == g.NoMemoryLimits:
+		case g.MemoryLimits:
+			klog.FromContext(ctx).Info("The driver limits the GPU memory of containers", "device", g.Address.DeviceName())
+		default:
+			klog.FromContext(ctx).Info("The driver does not limit the GPU memory of containers", "device", g.Address.DeviceName(), "why", g.NoMemoryLimits)
+		}
+	}
+	l.logged = now
+	return node, err
+}
+
+// SnapshotOfAll scans the GPUs and waits for the slow ones.
+func (l *limiting) SnapshotOfAll(ctx context.Context) (gpu.Node, error) {
+	node, err := l.Library.SnapshotOfAll(ctx)
+	l.limit(node)
+	return node, err
+}
+
+func (l *limiting) limit(node gpu.Node) {
+	for i := range node.GPUs {
+		if g := &node.GPUs[i]; g.MemoryLimits && l.why != nil {
+			g.MemoryLimits, g.NoMemoryLimits = false, l.why.Error()
+		}
+	}
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
+)
+
+// limit decides the limit of each container that uses a share, if the driver can hold it.
+// The limit includes contexts, so the processes of MPS clients need no limit of their own.
+// The shares of all containers together have no more memory than the claim.
+func (f Facts) limit(device *journal.Device, d deviceRequest) error {
+	if device.Share == nil || device.Share.Memory == 0 || !use.HasMemoryLimits(d.gpu, use.Use{Device: d.name}) {
+		return nil
+	}
+	containers := 1
+	if config, configured := d.config.(*v1alpha1.ShareConfig); configured {
+		containers = config.Containers
+	}
+	if device.MPS != nil {
+		device.MPS.MemoryLimit = 0
+	}
+	each := device.Share.Memory / uint64(containers) / catalog.MemoryStep * catalog.MemoryStep
+	if least := f.ContextMemory + catalog.MemoryStep; each < least {
+		return fmt.Errorf("%w: %s of memory for each of %d containers leaves none to compute with: a process needs %s for its CUDA context alone; ask for %s at least, or declare fewer containers in the ShareConfig",
+			gpu.ErrInvalid, inBytes(each), containers, inBytes(f.ContextMemory), inBytes(least*uint64(containers)))
+	}
+	device.Limit = &journal.Limit{Memory: each, Containers: containers}
+	return nil
+}
+
+// checkRequired returns an error if the device is limited less strictly than the
+// configuration of the share requires.
+func (d deviceRequest) checkRequired(device journal.Device) error {
+	config, configured := d.config.(*v1alpha1.ShareConfig)
+	if !configured || config.Require == "" {
+		return nil
+	}
+	memory, compute := device.Enforcement()
+	if !memory.AtLeast(config.Require) {
+		return fmt.Errorf("require: %w: the memory of the share is held at the level %s on this node, and the ShareConfig requires %s: %s; select nodes with the attribute memoryEnforcement, or require less",
+			gpu.ErrNotSupported, memory, config.Require, d.whyNoLimits())
+	}
+	least := config.Require.Weaker(v1alpha1.EnforcementDaemon)
+	if device.MPS != nil && !compute.AtLeast(least) {
+		return fmt.Errorf("require: %w: the compute of the share is held at the level %s on this node, and the ShareConfig requires %s: MPS has namespaces for shares on GPUs that are not in MIG mode, with a driver of release 615 or newer; select nodes with the attribute computeEnforcement, or require less",
+			gpu.ErrNotSupported, compute, least)
+	}
+	return nil
+}
+
+// whyNoLimits returns why the driver does not limit the memory of containers.
+func (d deviceRequest) whyNoLimits() string {
+	if d.name.IsPartition() {
+		return "the driver limits no containers on MIG devices"
+	}
+	return d.gpu.NoMemoryLimits
+}

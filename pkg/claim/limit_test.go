@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// newLimitWorld returns a world whose driver limits the memory of containers.
+func newLimitWorld(t *testing.T, n int) *world {
+	w := newShareWorld(t, t.TempDir(), n)
+	w.limits = true
+	return w
+}
+
+func TestTheDriverLimitsTheContainersOfShares(t *testing.T) {
+	for name, c := range map[string]struct {
+		piece piece
+		// hook is the arguments of the hook after the device; empty for none.
+		hook string
+		// environment must and must not be in the spec.
+		environment []string
+		without     []string
+	}{
+		"an MPS share": {
+			piece:       piece{device: "gpu-00-00", memory: "20Gi"},
+			hook:        `"0000:00:00.0", "21474836480", "1"`,
+			environment: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25"},
+			without:     []string{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"},
+		},
+		"a share of two containers": {
+			piece: piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", `"containers":2`)},
+			hook:  `"0000:00:00.0", "10737418240", "2"`,
+		},
+		"a plain share": {
+			piece: piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)},
+			hook:  `"0000:00:00.0", "21474836480", "1"`,
+		},
+		"a time slice with memory": {
+			piece: piece{device: "gpu-00-00-ts", memory: "20Gi"},
+			hook:  `"0000:00:00.0", "21474836480", "1"`,
+		},
+		"a time slice without memory": {piece: piece{device: "gpu-00-00-ts"}},
+		"a whole GPU":                 {piece: piece{device: "gpu-00-00"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newLimitWorld(t, 1)
+			m := w.start()
+			c1 := pieces("c", c.piece)
+			if _, err := m.Prepare(once(), c1); err != nil {
+				t.Fatal(err)
+			}
+			spec := w.specText(c1)
+			hooks := strings.Count(spec, `"createRuntime"`)
+			if want := c.hook != ""; hooks != 1 && want || hooks != 0 && !want {
+				t.Errorf("%d hooks in %s", hooks, spec)
+			}
+			if !strings.Contains(spec, strings.ReplaceAll(c.hook, " ", "")) {
+				t.Errorf("no hook with %s in %s", c.hook, spec)
+			}
+			for _, text := range c.environment {
+				if !strings.Contains(spec, text) {
+					t.Errorf("%s is missing in %s", text, spec)
+				}
+			}
+			for _, text := range c.without {
+				if strings.Contains(spec, text) {
+					t.Errorf("%s is in %s", text, spec)
+				}
+			}
+			must(t, m.Unprepare(once(), c1.UID))
+			if open, err := w.limitFolder().Devices(); err != nil || len(open) > 0 {
+				t.Errorf("devices %v still admit containers, %v", open, err)
+			}
+		})
+	}
+}
+
+func TestLimitsThatCannotBeHeld(t *testing.T) {
+	require := func(level string) string { return config("ShareConfig", fmt.Sprintf(`"require":%q`, level)) }
+	for name, c := range map[string]struct {
+		world func(*world)
+		piece piece
+		is    error
+		says  string
+	}{
+		"more containers than have memory": {
+			piece: piece{device: "gpu-00-00", memory: "2Gi", config: config("ShareConfig", `"containers":4`)},
+			is:    gpu.ErrInvalid, says: "512Mi of memory for each of 4 containers leaves none to compute with: a process needs 512Mi for its CUDA context alone; ask for 2052Mi at least",
+		},
+		"an older driver": {
+			world: func(w *world) { w.limits = false },
+			piece: piece{device: "gpu-00-00", memory: "20Gi", config: require("driver")},
+			is:    gpu.ErrNotSupported, says: "require: not supported: the memory of the share is held at the level cooperative on this node",
+		},
+		"a plain share with an older driver": {
+			world: func(w *world) { w.limits = false },
+			piece: piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain+`,"require":"cooperative"`)},
+			is:    gpu.ErrNotSupported, says: "at the level none on this node",
+		},
+		"MPS without namespaces": {
+			piece: piece{device: "gpu-00-00", memory: "20Gi", config: require("driver")},
+			is:    gpu.ErrNotSupported, says: "require: not supported: the compute of the share is held at the level cooperative on this node, and the ShareConfig requires daemon",
+		},
+		"cooperative, and it is": {piece: piece{device: "gpu-00-00", memory: "20Gi", config: require("cooperative")}},
+		"a plain share":          {piece: piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain+`,"require":"driver"`)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newLimitWorld(t, 1)
+			if c.world != nil {
+				c.world(w)
+			}
+			m := w.start()
+			_, err := m.Prepare(once(), pieces("c", c.piece))
+			if !errors.Is(err, c.is) || c.is != nil && !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v, want %v that says %q", err, c.is, c.says)
+			}
+			if left := w.files() + w.held(m); c.is != nil && left != "" {
+				t.Errorf("left behind:\n%s", left)
+			}
+		})
+	}
+}
+
+// What runs is not changed by an update of the driver or the agent.
+func TestAClaimKeepsTheMechanismThatItWasPreparedWith(t *testing.T) {
+	w := newLimitWorld(t, 1)
+	w.limits = false
+	before := pieces("before", piece{device: "gpu-00-00", memory: "20Gi"})
+	if _, err := w.start().Prepare(once(), before); err != nil {
+		t.Fatal(err)
+	}
+	old := w.specText(before)
+	w.limits = true // an update of the driver
+	m, _ := w.restart(once())
+	after := pieces("after", piece{device: "gpu-00-00", memory: "20Gi"})
+	if _, err := m.Prepare(once(), after); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(old, w.specText(before)); diff != "" {
+		t.Errorf("the claim from before (-before +now):\n%s", diff)
+	}
+	limited := w.specText(after)
+	w.limits = false // and back
+	if m, _ = w.restart(once()); w.specText(after) != limited {
+		t.Errorf("the limited claim is now\n%s", w.specText(after))
+	}
+	if got, want := levels(t, m), []string{"after: driver, cooperative", "before: cooperative, cooperative"}; cmp.Diff(want, got) != "" {
+		t.Errorf("held %v, want %v", got, want)
+	}
+	// The ceilings of the daemon hold for the claim from before.
+	if got, want := w.supervisor.String(), "gpu-00-00 of GPU-0=20480M, 25%\n"; got != want {
+		t.Errorf("daemons %s, want %s", got, want)
+	}
+}
+
+func levels(t *testing.T, m *claim.Manager) (all []string) {
+	t.Helper()
+	held, err := m.Held(once())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range held {
+		s := h.Devices[0].Share
+		all = append(all, fmt.Sprintf("%s: %s, %s", h.Name, s.MemoryEnforcement, s.ComputeEnforcement))
+	}
+	return all
+}
+
+// An agent that was installed without the hook must not replace a spec that has it.
+func TestAnAgentWithoutTheHookKeepsTheSpec(t *testing.T) {
+	w := newLimitWorld(t, 1)
+	c := pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})
+	if _, err := w.start().Prepare(once(), c); err != nil {
+		t.Fatal(err)
+	}
+	before := w.specText(c)
+	w.options = func(o *claim.Options) {
+		o.Limits.Hook = func(string, gpu.PCIAddress, uint64, int) (gpu.Hook, error) {
+			return gpu.Hook{}, gpu.ErrNotFound
+		}
+	}
+	m := w.start()
+	if _, err := m.Recover(once()); !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("recover: %v, want %v", err, gpu.ErrNotFound)
+	}
+	if diff := cmp.Diff(before, w.specText(c)); diff != "" {
+		t.Errorf("the spec (-before +now):\n%s", diff)
+	}
+	must(t, m.Unprepare(once(), c.UID))
+	if got := w.files(); got != "" {
+		t.Errorf("left behind:\n%s", got)
+	}
+}
+
+func TestDyingAtEveryPointOfALimitedShare(t *testing.T) {
+	for _, goal := range []string{"prepare", "unprepare"} {
+		t.Run(goal, func(t *testing.T) {
+			points := 0
+			for died := true; died; points++ {
+				w := newLimitWorld(t, 1)
+				c := pieces("dying", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)})
+				if goal == "unprepare" {
+					if _, err := w.start().Prepare(once(), c); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w.faults = &faults{dieAt: points + 1}
+				died, _ = dies(func() error {
+					if goal == "unprepare" {
+						return w.start().Unprepare(once(), c.UID)
+					}
+					_, err := w.start().Prepare(once(), c)
+					return err
+				})
+				m, _ := w.restart(once())
+				open, err := w.limitFolder().Devices()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if holds := w.held(m) != ""; holds != (len(open) == 1) {
+					t.Errorf("died at point %d: the claim holds devices: %t; devices that admit containers: %v", points+1, holds, open)
+				}
+				must(t, m.Unprepare(once(), c.UID))
+				if open, err := w.limitFolder().Devices(); err != nil || len(open) > 0 {
+					t.Errorf("died at point %d: devices %v still admit containers, %v", points+1, open, err)
+				}
+			}
+			if points < 8 {
+				t.Errorf("only %d points to die at", points)
+			}
+		})
+	}
+}
+
+// specText returns the CDI spec of a claim without white space.
+func (w *world) specText(c *resourceapi.ResourceClaim) string {
+	w.t.Helper()
+	data, err := os.ReadFile(w.specPath(c))
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	return strings.Join(strings.Fields(string(data)), "")
+}

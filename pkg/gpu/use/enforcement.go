@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package use
+
+import (
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// Enforcement returns how strictly the memory and the compute of a share are limited if
+// processes use the device of the GPU like this. The hardware and the driver limit no
+// part of a MIG device for a container: both need a GPU that is not in MIG mode.
+func Enforcement(g gpu.GPU, u Use) (memory, compute v1alpha1.Enforcement) {
+	memory, compute = v1alpha1.EnforcementNone, v1alpha1.EnforcementNone
+	if u.Sharing == ByMPS {
+		memory, compute = v1alpha1.EnforcementCooperative, v1alpha1.EnforcementCooperative
+		if HasNamespaces(g, u) {
+			compute = v1alpha1.EnforcementDaemon
+		}
+	}
+	if HasMemoryLimits(g, u) {
+		memory = v1alpha1.EnforcementDriver
+	}
+	return memory, compute
+}
+
+// HasMemoryLimits reports whether the driver can limit the memory that a container has
+// by a device of the GPU.
+func HasMemoryLimits(g gpu.GPU, u Use) bool {
+	return g.MemoryLimits && !u.Device.IsPartition()
+}
+
+// HasNamespaces reports whether MPS daemons for a device of the GPU have namespaces.
+func HasNamespaces(g gpu.GPU, u Use) bool { return g.MPSNamespaces && !u.Device.IsPartition() }

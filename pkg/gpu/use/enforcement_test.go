@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package use_test
+
+import (
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
+)
+
+func TestEnforcement(t *testing.T) {
+	const (
+		none, cooperative = v1alpha1.EnforcementNone, v1alpha1.EnforcementCooperative
+		daemon, driver    = v1alpha1.EnforcementDaemon, v1alpha1.EnforcementDriver
+	)
+	address := gpu.PCIAddress{Bus: 0x1b}
+	whole, slots := kind.Whole(address), kind.Slots(address)
+	part := kind.Partition(address, gpu.Profile{Slices: 1, MemoryGB: 10}, 0)
+	old, r615 := gpu.GPU{}, gpu.GPU{MemoryLimits: true, MPSNamespaces: true}
+	for name, tc := range map[string]struct {
+		gpu             gpu.GPU
+		use             use.Use
+		memory, compute v1alpha1.Enforcement
+	}{
+		"MPS":                                {old, use.Use{Device: whole, Sharing: use.ByMPS}, cooperative, cooperative},
+		"plain":                              {old, use.Use{Device: whole, Sharing: use.Plain}, none, none},
+		"time slices":                        {old, use.Use{Device: slots, Sharing: use.TimeSlices}, none, none},
+		"MPS, release 615":                   {r615, use.Use{Device: whole, Sharing: use.ByMPS}, driver, daemon},
+		"plain, release 615":                 {r615, use.Use{Device: whole, Sharing: use.Plain}, driver, none},
+		"time slices, release 615":           {r615, use.Use{Device: slots, Sharing: use.TimeSlices}, driver, none},
+		"MPS on a MIG device, release 615":   {r615, use.Use{Device: part, Sharing: use.ByMPS}, cooperative, cooperative},
+		"MPS, memory limits only":            {gpu.GPU{MemoryLimits: true}, use.Use{Device: whole, Sharing: use.ByMPS}, driver, cooperative},
+		"MPS with namespaces, cgroups of v1": {gpu.GPU{MPSNamespaces: true}, use.Use{Device: whole, Sharing: use.ByMPS}, cooperative, daemon},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if memory, compute := use.Enforcement(tc.gpu, tc.use); memory != tc.memory || compute != tc.compute {
+				t.Errorf("memory %s, compute %s; want %s, %s", memory, compute, tc.memory, tc.compute)
+			}
+		})
+	}
+}
