@@ -84,8 +84,8 @@ func (s *Sim) MemoryInfo(pid int, uuid string) (total, free uint64, err error) {
 
 // VisibleDevices returns the GPUs and MIG devices of which a root file system has the
 // device nodes, as CUDA finds them. It returns none if a node that all GPUs share is
-// missing. Access to a node, such as a rule of a cgroup, is not checked.
-func (s *Sim) VisibleDevices(root string) ([]ComputeDevice, error) {
+// missing. A node that canOpen refuses, given its numbers, counts as missing.
+func (s *Sim) VisibleDevices(root string, canOpen func(major, minor int) bool) ([]ComputeDevice, error) {
 	st, err := s.load()
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (s *Sim) VisibleDevices(root string) ([]ComputeDevice, error) {
 	areDevices := s.tree().realDevices()
 	has := func(name string, major, minor int) bool {
 		var stat unix.Stat_t
-		if unix.Stat(filepath.Join(root, "dev", name), &stat) != nil {
+		if unix.Stat(filepath.Join(root, "dev", name), &stat) != nil || !canOpen(major, minor) {
 			return false
 		}
 		return !areDevices || stat.Mode&unix.S_IFMT == unix.S_IFCHR && stat.Rdev == unix.Mkdev(uint32(major), uint32(minor))

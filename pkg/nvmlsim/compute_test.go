@@ -32,7 +32,7 @@ func TestAProcessSeesTheMIGDevicesOfItsNodes(t *testing.T) {
 	}
 	visible := func() []string {
 		t.Helper()
-		devices, err := s.VisibleDevices(root)
+		devices, err := s.VisibleDevices(root, func(int, int) bool { return true })
 		if err != nil {
 			t.Fatal(err)
 		}

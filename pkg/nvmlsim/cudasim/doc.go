@@ -4,8 +4,8 @@
 // serves processes in containers: [Run] listens on the unix socket of
 // [nvmlsim.Sim.DriverSocket], which CDI specs mount into containers in the place of
 // nvidia-persistenced's, and learns from the kernel which process has connected. A process
-// has the devices whose nodes it finds in its own /dev, and its memory counts in its
-// cgroups.
+// has the devices whose nodes it finds in its own /dev, if its device cgroup of version 1
+// lets it open them, and its memory counts in its cgroups of version 2.
 //
 // # Protocol
 //
@@ -26,5 +26,6 @@
 // with the name and number of CUDA's driver API; the process goes on. It ends, and with it
 // its memory, by closing the connection or by its end.
 //
-// Out of scope: computing, managed memory, CUDA_VISIBLE_DEVICES, rules of device cgroups.
+// Out of scope: computing, managed memory, CUDA_VISIBLE_DEVICES, and what version 2 has in
+// the place of device cgroups, which nothing can read.
 package cudasim

@@ -91,12 +91,16 @@ func (s *session) handle(r Request) (Reply, *mpssim.Error) {
 
 // initialise finds the devices of the process.
 func (s *session) initialise() (Reply, *mpssim.Error) {
-	devices, err := s.service.sim.VisibleDevices(s.service.options.root(s.pid))
+	rules, err := deviceRules(s.pid)
+	if err != nil {
+		return Reply{}, refusal(err)
+	}
+	devices, err := s.service.sim.VisibleDevices(s.service.options.root(s.pid), rules.canOpen)
 	if err != nil {
 		return Reply{}, refusal(err)
 	}
 	if len(devices) == 0 {
-		return Reply{}, fail(errNoDevice, "the process has the device nodes of no GPU")
+		return Reply{}, fail(errNoDevice, "the process has no device nodes of a GPU, or may not open them")
 	}
 	var reply Reply
 	for i, d := range devices {
