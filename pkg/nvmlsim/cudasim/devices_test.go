@@ -60,7 +60,7 @@ func write(t *testing.T, folder, file, text string) {
 }
 
 // A container that may create device nodes has all of them here.
-func TestANodeThatTheDeviceCgroupRefusesIsNoDevice(t *testing.T) {
+func TestANodeThatTheDeviceCgroupRefusesIsNotSeen(t *testing.T) {
 	w := newWorld(t, nil)
 	folder := deviceCgroup(t, "c 195:255 rw", "c 510:* rwm", "c 195:1 rw")
 	pid, _ := sleeping(t)
