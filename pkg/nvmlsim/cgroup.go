@@ -22,8 +22,9 @@ const cgroupFolder = "gpu-sim"
 
 // PlaceInOwnCgroup moves a process into a new cgroup of version 2 with the given name
 // and returns its folder. It is for containers of a runtime that uses version 1: their
-// processes are in the root of version 2, which has no limits. A process that is in
-// another cgroup than the root stays there, and the function returns that folder.
+// processes may be in the root of version 2, which has no limits. A process that is in
+// another cgroup than the root stays there, and the function returns that folder: runc
+// creates cgroups of version 2 too if they are mounted at /sys/fs/cgroup/unified.
 //
 // Each call removes the cgroups of earlier calls that have no processes any more: the
 // cgroup of a container ends with the container, and the runtime does not know these.
