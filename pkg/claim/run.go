@@ -76,6 +76,9 @@ func (m *Manager) advance(ctx context.Context, j *job, p *plan.Plan) error {
 	if err := p.CheckFree(others); err != nil {
 		return err
 	}
+	if err := p.FollowHolders(others); err != nil {
+		return err
+	}
 	if err := m.checkUnused(ctx, j); err != nil {
 		return err
 	}

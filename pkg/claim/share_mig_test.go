@@ -249,10 +249,12 @@ func TestDyingAtEveryPointOfSharing(t *testing.T) {
 		)
 	}
 	neighbor, c := mix("neighbor", "2Gi", "4Gi"), mix("dying", "3Gi", "5Gi")
-	for _, goal := range []string{"prepare", "unprepare"} {
+	for _, goal := range []string{"prepare", "unprepare", "prepare with namespaces", "unprepare with namespaces"} {
+		goal, namespaces := strings.CutSuffix(goal, " with namespaces")
 		points := 0
 		for died := true; died; points++ {
-			w := inMIGWorld(t, fmt.Sprintf("%s/%s-%d", dir, goal, points), sim).withSharing()
+			w := inMIGWorld(t, fmt.Sprintf("%s/%s-%t-%d", dir, goal, namespaces, points), sim).withSharing()
+			w.setNamespaces(namespaces)
 			w.exclusive = true
 			m := w.start()
 			_, err := m.Prepare(once(), neighbor)
@@ -299,7 +301,7 @@ func TestDyingAtEveryPointOfTheFirstShare(t *testing.T) {
 	c := pieces("dying", piece{device: "gpu-00-00", memory: "20Gi"}, piece{device: "gpu-01-00", config: config("GpuConfig", together)}, piece{device: "gpu-02-00-ts", config: interval(gpu.TimeSliceShort)})
 	points := 0
 	for died := true; died; points++ {
-		w := newShareWorld(t, fmt.Sprintf("%s/%d", dir, points), 3)
+		w := newNamespaceWorld(t, fmt.Sprintf("%s/%d", dir, points), 3)
 		w.exclusive = true
 		w.faults = &faults{dieAt: points + 1}
 		died, _ = dies(func() error {

@@ -91,6 +91,44 @@ func (m *shareModel) toggle(t *rapid.T) {
 	m.restart(t)
 }
 
+// update installs a driver with or without MPS namespaces.
+func (m *shareModel) update(t *rapid.T) {
+	m.w.setNamespaces(rapid.Bool().Draw(t, "namespaces"))
+	m.restart(t)
+}
+
+// checkNamespaces checks that each share of a device has a namespace of its daemon, and
+// that its containers have the folder of that namespace. The daemon may have others of
+// claims whose record is or was lost.
+func (m *shareModel) checkNamespaces(t *rapid.T, got gpu.MPSDaemon, perhaps bool) {
+	wanted := 0
+	for name, o := range m.owned {
+		for i, p := range o.pieces {
+			if p.device != got.Name || !p.client() || o.lost {
+				continue
+			}
+			namespace := fmt.Sprintf("share%s%d", name, i)
+			if p.memory == "" {
+				namespace = "uid" + name
+			}
+			pipe := "/run/sup/" + p.device + "/pipe"
+			if got.HasNamespaces() {
+				pipe += "/s/" + namespace
+				wanted++
+				if !slices.ContainsFunc(got.Namespaces, func(n gpu.MPSNamespace) bool { return n.Name == namespace }) {
+					t.Fatalf("daemon %s has no namespace %s", renderDaemon(got), namespace)
+				}
+			}
+			if edits := m.w.edits(o.claim); !strings.Contains(edits, " "+pipe+" at "+pipe+"\n") {
+				t.Fatalf("daemon %s, and containers of %s have\n%s", renderDaemon(got), name, edits)
+			}
+		}
+	}
+	if len(got.Namespaces) > wanted && !perhaps {
+		t.Fatalf("daemon %s, and only %d namespaces have a share", renderDaemon(got), wanted)
+	}
+}
+
 // fits reports whether the claim can hold the pieces together with the pieces of all
 // other claims.
 func (m *shareModel) fits(name string, wanted []piece) bool {
@@ -410,11 +448,13 @@ func (m *shareModel) checkDaemons(t *rapid.T, want map[string]gpu.MPSDaemon, atL
 		if len(got.Devices) != 1 || !slices.Contains(there, got.Devices[0]) {
 			t.Fatalf("daemon %s is for something that is not there", renderDaemon(got))
 		}
+		m.checkNamespaces(t, got, perhaps[name])
 		w, wanted := want[name]
 		w.Devices = got.Devices
 		switch {
 		case !wanted && !perhaps[name]:
 			t.Fatalf("daemon %s belongs to no claim", renderDaemon(got))
+		case got.HasNamespaces():
 		case wanted && atLeast[name] && got.MemoryLimits[0] >= w.MemoryLimits[0] && got.ThreadPercentage >= w.ThreadPercentage:
 		case wanted && renderDaemon(w) != renderDaemon(got):
 			t.Fatalf("daemon %s, want %s", renderDaemon(got), renderDaemon(w))
@@ -447,6 +487,7 @@ func TestGPUsAreSharedAsPromised(t *testing.T) {
 			"damage":    m.damage,
 			"forget":    m.forget,
 			"toggle":    m.toggle,
+			"update":    m.update,
 			"":          m.check,
 		})
 		for _, c := range m.owned {

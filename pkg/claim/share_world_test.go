@@ -130,7 +130,7 @@ func (s *supervisor) EnsureMPS(_ context.Context, d gpu.MPSDaemon) (gpu.MPSDirs,
 	if _, runs := s.daemons[d.Name]; runs {
 		verb = "set"
 	}
-	d.Devices, d.MemoryLimits = slices.Clone(d.Devices), slices.Clone(d.MemoryLimits)
+	d.Devices, d.MemoryLimits, d.Namespaces = slices.Clone(d.Devices), slices.Clone(d.MemoryLimits), slices.Clone(d.Namespaces)
 	if old := s.daemons[d.Name]; verb == "start" || renderDaemon(old) != renderDaemon(d) {
 		s.log = append(s.log, verb+" "+renderDaemon(d))
 	}
@@ -138,7 +138,31 @@ func (s *supervisor) EnsureMPS(_ context.Context, d gpu.MPSDaemon) (gpu.MPSDirs,
 	if d.Name == s.stray {
 		return gpu.MPSDirs{}, fmt.Errorf("%s: %w: its process is for other devices: stop it first", renderDaemon(d), gpu.ErrInUse)
 	}
-	return gpu.MPSDirs{Pipe: "/run/sup/" + d.Name + "/pipe", Shm: "/run/sup/" + d.Name + "/shm"}, nil
+	dirs := gpu.MPSDirs{Pipe: "/run/sup/" + d.Name + "/pipe", Shm: "/run/sup/" + d.Name + "/shm"}
+	if d.HasNamespaces() {
+		dirs.Pipe += "/s"
+	}
+	return dirs, nil
+}
+
+// mpsNamespace matches the names of namespaces.
+var mpsNamespace = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
+
+// refuseNamespaces refuses a daemon with invalid namespaces, or with another protocol
+// than the running one.
+func (s *supervisor) refuseNamespaces(d gpu.MPSDaemon) error {
+	if old, runs := s.daemons[d.Name]; runs && old.HasNamespaces() != d.HasNamespaces() {
+		return fmt.Errorf("%s: %w: stop %s with the other protocol first", renderDaemon(d), gpu.ErrInUse, renderDaemon(old))
+	}
+	if d.HasNamespaces() && (d.ThreadPercentage != 0 || d.MemoryLimits != nil || strings.HasPrefix(d.Devices[0], "MIG-")) {
+		return fmt.Errorf("%s: %w", renderDaemon(d), gpu.ErrInvalid)
+	}
+	for i, n := range d.Namespaces {
+		if !mpsNamespace.MatchString(n.Name) || n.ThreadPercentage < 1 || n.ThreadPercentage > 100 || n.MemoryLimit%(1<<20) != 0 || i > 0 && n.Name <= d.Namespaces[i-1].Name {
+			return fmt.Errorf("%s: %w", renderDaemon(d), gpu.ErrInvalid)
+		}
+	}
+	return nil
 }
 
 func (s *supervisor) refuse(d gpu.MPSDaemon) error {
@@ -151,6 +175,9 @@ func (s *supervisor) refuse(d gpu.MPSDaemon) error {
 	}
 	if len(d.Devices) == 0 || d.ThreadPercentage < 0 || d.ThreadPercentage > 100 || len(d.MemoryLimits) != 0 && len(d.MemoryLimits) != len(d.Devices) {
 		return fmt.Errorf("%s: %w", renderDaemon(d), gpu.ErrInvalid)
+	}
+	if err := s.refuseNamespaces(d); err != nil {
+		return err
 	}
 	for _, limit := range d.MemoryLimits {
 		if limit%(1<<20) != 0 {
@@ -240,6 +267,9 @@ func renderDaemon(d gpu.MPSDaemon) string {
 	text := d.Name + " of " + strings.Join(devices, ",")
 	if d.ThreadPercentage > 0 {
 		text += fmt.Sprintf(", %d%%", d.ThreadPercentage)
+	}
+	for _, n := range d.Namespaces {
+		text += fmt.Sprintf("; %s %d%% %dM", n.Name, n.ThreadPercentage, n.MemoryLimit>>20)
 	}
 	return text
 }

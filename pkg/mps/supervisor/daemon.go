@@ -324,7 +324,7 @@ func (d *daemon) await(ctx context.Context, p *process) error {
 	for {
 		if d.hasSocket() {
 			if want.HasNamespaces() {
-				last = d.options.checkNamespaces(ctx, d.folders, want.Namespaces)
+				last = d.options.checkFirst(ctx, d.folders, want.Namespaces)
 			} else {
 				last = d.options.applyFirst(ctx, d.folders, settings(gpu.MPSDaemon{}, want))
 			}

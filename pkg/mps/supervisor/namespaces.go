@@ -153,16 +153,18 @@ func (o *Options) applyNamespaces(ctx context.Context, f folders, before, want [
 	return o.checkNamespaces(ctx, f, want)
 }
 
-// checkNamespaces returns an error unless the daemon has its server and exactly the
-// namespaces, with their limits.
-func (o *Options) checkNamespaces(ctx context.Context, f folders, want []gpu.MPSNamespace) error {
-	_, status, err := o.namedServer(ctx, f)
-	if err != nil {
+// checkFirst returns an error unless a daemon that starts has its server, and its
+// namespaces.
+func (o *Options) checkFirst(ctx context.Context, f folders, want []gpu.MPSNamespace) error {
+	if _, _, err := o.namedServer(ctx, f); err != nil {
 		return err
 	}
-	if !strings.EqualFold(status, "Ready") {
-		return fmt.Errorf("%w: its MPS server is %s", gpu.ErrNotReady, status)
-	}
+	return o.checkNamespaces(ctx, f, want)
+}
+
+// checkNamespaces returns an error unless the server is ready and has exactly the
+// namespaces, with their limits.
+func (o *Options) checkNamespaces(ctx context.Context, f folders, want []gpu.MPSNamespace) error {
 	rows, err := o.rows(ctx, f, 5, "namespace", "list", "--server="+serverName)
 	if err != nil {
 		return err
@@ -172,6 +174,9 @@ func (o *Options) checkNamespaces(ctx context.Context, f folders, want []gpu.MPS
 		i := slices.IndexFunc(rows, func(row []string) bool { return row[0] == n.Name })
 		if i < 0 {
 			return fmt.Errorf("%w: it has no namespace %s", gpu.ErrNotReady, n.Name)
+		}
+		if status := rows[i][2]; !strings.EqualFold(status, "Ready") {
+			return fmt.Errorf("%w: its MPS server is %s", gpu.ErrNotReady, status)
 		}
 		err := setting{-1, uint64(n.ThreadPercentage)}.check(rows[i][4])
 		if err == nil && n.MemoryLimit > 0 {

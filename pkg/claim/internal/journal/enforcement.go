@@ -11,6 +11,9 @@ func (d Device) Enforcement() (memory, compute v1alpha1.Enforcement) {
 	if d.MPS != nil {
 		memory, compute = v1alpha1.EnforcementCooperative, v1alpha1.EnforcementCooperative
 	}
+	if d.MPS != nil && d.MPS.Namespace != "" {
+		compute = v1alpha1.EnforcementDaemon
+	}
 	if d.Limit != nil {
 		memory = v1alpha1.EnforcementDriver
 	}

@@ -4,6 +4,7 @@ package journal
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -38,11 +39,25 @@ func (j *Journal) Witness(ctx context.Context, claim types.UID) (Holder, error) 
 				d.Share = &Share{}
 			}
 		}
+		d.MPS = clientOf(in)
 		h.Devices, h.Names = append(h.Devices, d), append(h.Names, name)
 		lost = append(lost, LostDevice{Name: name, Annotations: in.Annotations})
 	}
 	h.Journal = j.Lost(lost)
 	return h, nil
+}
+
+// AnnotationMPS is the annotation of an injection that has the [Client] of a device whose
+// clients have a namespace.
+const AnnotationMPS = "mps"
+
+// clientOf returns the client in the annotation of an injection; nil if there is none.
+func clientOf(in gpu.Injection) *Client {
+	c := &Client{}
+	if err := json.Unmarshal([]byte(in.Annotations[AnnotationMPS]), c); err != nil || c.Namespace == "" {
+		return nil
+	}
+	return c
 }
 
 // LostHolder returns the devices that a claim without a record holds; none if there is
@@ -86,6 +101,15 @@ func (r *Record) Adopt(lost *Record) bool {
 		return false
 	}
 	r.Adopted = true
+	for i := range r.Devices {
+		if c := r.Devices[i].MPS; c != nil {
+			// Its containers keep the protocol that they were started with.
+			c.Namespace = ""
+			if was := lost.Devices[i].MPS; was != nil {
+				c.Namespace = was.Namespace
+			}
+		}
+	}
 	for _, was := range lost.Journal {
 		for i := range r.Journal {
 			if e := &r.Journal[i]; e.is(was.Step, was.Device) {

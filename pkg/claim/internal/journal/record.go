@@ -105,6 +105,9 @@ type Client struct {
 	ThreadPercentage int `json:"threadPercentage,omitempty"`
 	// MemoryLimit in bytes, 0 for no limit.
 	MemoryLimit uint64 `json:"memoryLimit,omitempty"`
+	// Namespace of the daemon that the processes are clients of, with MPS protocol 3;
+	// empty with protocol 2.
+	Namespace string `json:"namespace,omitempty"`
 }
 
 // IsSame reports whether both are the same allocation result.

@@ -119,6 +119,16 @@ func goldenRecords() map[string]*Record {
 		{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a"]}`)},
 	}
 	records["v5-limited"] = limited
+
+	named := prepared()
+	named.Version = 5
+	named.Devices = []Device{{Request: "a", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Share: &Share{Memory: 5 << 30},
+		MPS: &Client{Daemon: whole, Processes: 1, ThreadPercentage: 6, MemoryLimit: 4 << 30, Namespace: "f3f3f3f3000040008000000000000000"}}}
+	named.Journal = []Entry{
+		{Step: "StartMPS", Device: whole, State: Done, Result: json.RawMessage(`{"pipe":"/run/x/pipe/s","shm":"/run/x/shm"}`)},
+		{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a"]}`)},
+	}
+	records["v5-namespace"] = named
 	return records
 }
 
@@ -127,7 +137,7 @@ func TestRecordsOfEveryReleaseAreRead(t *testing.T) {
 		"v1-prepared": Prepared, "v1-preparing": Preparing, "v1-unpreparing": Unpreparing,
 		"v2-prepared": Prepared, "v2-preparing": Preparing,
 		"v3-prepared": Prepared, "v3-preparing": Preparing,
-		"v4-prepared": Prepared, "v5-slots": Prepared, "v5-exclusive": Prepared, "v5-limited": Prepared,
+		"v4-prepared": Prepared, "v5-slots": Prepared, "v5-exclusive": Prepared, "v5-limited": Prepared, "v5-namespace": Prepared,
 	}
 	for name, want := range goldenRecords() {
 		t.Run(name, func(t *testing.T) {

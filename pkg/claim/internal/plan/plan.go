@@ -24,7 +24,8 @@ type Plan struct {
 	// Names of the devices.
 	Names []kind.Name
 
-	facts Facts
+	facts    Facts
+	requests []deviceRequest // of the record's devices
 }
 
 // Node describes the offer and the abilities of a node. It does not change while the
@@ -128,7 +129,7 @@ func Make(claim *resourceapi.ResourceClaim, r *journal.Record, facts Facts) (*Pl
 		}
 		requests = append(requests, d)
 	}
-	p := &Plan{Record: r, facts: facts}
+	p := &Plan{Record: r, facts: facts, requests: requests}
 	for i, d := range requests {
 		device := &r.Devices[i]
 		device.UUID = d.gpu.UUID

@@ -8,6 +8,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -19,6 +20,7 @@ import (
 
 // deviceRequest is one allocation result of this driver plus its configuration.
 type deviceRequest struct {
+	claim  types.UID
 	result resourceapi.DeviceRequestAllocationResult
 	name   kind.Name
 	gpu    gpu.GPU // none if the device is all GPUs
@@ -37,7 +39,7 @@ type deviceRequest struct {
 // request returns the device request of an allocation result of the claim, without its
 // configuration.
 func (f Facts) request(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) (deviceRequest, error) {
-	d := deviceRequest{result: result}
+	d := deviceRequest{claim: claim.UID, result: result}
 	if result.Pool != f.PoolName {
 		return d, fmt.Errorf("%w: it is of pool %s, and this node has pool %s", gpu.ErrInvalid, result.Pool, f.PoolName)
 	}

@@ -81,6 +81,9 @@ func (f Facts) useShare(device *journal.Device, d deviceRequest, all []deviceReq
 		return err
 	}
 	limits.Daemon = device.Name
+	if d.hasNamespaces() {
+		limits.Namespace = namespaceName(d.claim, *device)
+	}
 	device.MPS = &limits
 	device.Exclusive = f.ExclusiveCompute && device.Share != nil && !d.name.IsPartition()
 	return nil
@@ -122,16 +125,21 @@ func (f Facts) useTogether(device *journal.Device, d deviceRequest, all []device
 	if err := f.checkUse(d, use.ByMPS, use.NoMPS); err != nil {
 		return err
 	}
-	if config.MultiUser {
+	together := d.companions(all)
+	// A namespace has one memory limit for all of its devices.
+	namespace := len(config.PerDevice) == 0 && !slices.ContainsFunc(together, func(d deviceRequest) bool { return !d.hasNamespaces() })
+	if config.MultiUser && !namespace {
 		if err := f.checkMultiUser(); err != nil {
 			return err
 		}
 	}
-	together := d.companions(all)
 	if len(together) > 1 && d.name.IsPartition() {
 		return fmt.Errorf("sharing.strategy: %w: MPS for %d devices in one request, and a CUDA process uses one MIG device; make a request of each", gpu.ErrInvalid, len(together))
 	}
 	device.MPS = &journal.Client{Daemon: together[0].result.Device}
+	if namespace {
+		device.MPS.Namespace = namespaceName(d.claim, *device)
+	}
 	if config.ThreadPercentage != nil {
 		device.MPS.ThreadPercentage = *config.ThreadPercentage
 	}

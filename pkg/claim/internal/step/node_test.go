@@ -190,6 +190,9 @@ func (n *node) EnsureMPS(_ context.Context, d gpu.MPSDaemon) (gpu.MPSDirs, error
 	if len(d.Devices) == 0 || slices.Contains(d.Devices, "") {
 		return gpu.MPSDirs{}, fmt.Errorf("%w: daemon %s without a device", gpu.ErrInvalid, d.Name)
 	}
+	if old, runs := n.daemons[d.Name]; runs && old.HasNamespaces() != d.HasNamespaces() {
+		return gpu.MPSDirs{}, fmt.Errorf("%w: daemon %s has the other protocol", gpu.ErrInUse, d.Name)
+	}
 	n.daemons[d.Name] = d
 	return gpu.MPSDirs{Pipe: "/pipe/" + d.Name, Shm: "/shm/" + d.Name}, nil
 }

@@ -98,9 +98,10 @@ type Partitioning struct {
 // reach for a while, and [gpu.ErrTimeout] if it does not answer in time or before ctx
 // ends.
 type MPS interface {
-	// EnsureMPS starts a daemon, or changes the ceilings of the one that runs, and
-	// returns once it answers. It is idempotent. The error wraps [gpu.ErrInUse] if a
-	// daemon of the name runs for other devices; it must be stopped first.
+	// EnsureMPS starts a daemon, or changes the ceilings or namespaces of the one that
+	// runs, and returns once it answers and has them. It is idempotent. The error wraps [gpu.ErrInUse] if a
+	// daemon of the name runs for other devices or with the other protocol; it must be
+	// stopped first.
 	EnsureMPS(ctx context.Context, daemon gpu.MPSDaemon) (gpu.MPSDirs, error)
 	// StopMPS ends the daemon and removes its folders. It succeeds if the daemon is
 	// not running.

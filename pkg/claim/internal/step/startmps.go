@@ -4,8 +4,10 @@ package step
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -54,6 +56,9 @@ func (s startMPS) Do(ctx context.Context, w Work, e *journal.Entry) error {
 	daemon, err := daemonFor(e.Device, w.Record, others)
 	if err != nil {
 		return err
+	}
+	if isMixed(daemon) {
+		return fmt.Errorf("daemon %s: %w: some shares of the device were prepared with an MPS namespace, and others without: end the pods of either", e.Device, gpu.ErrInUse)
 	}
 	if err := s.keepCeilings(ctx, &daemon, others); err != nil {
 		return err
@@ -134,8 +139,9 @@ func (s startMPS) undoLost(ctx context.Context, w Work, e journal.Entry) error {
 	return err
 }
 
-// release stops the daemon of a claim with the last of its users, and else lowers the
-// ceilings that only this claim needed. own is nil if the record of the claim is lost.
+// release stops the daemon of a claim with the last of its users, and else removes the
+// claim's namespaces and lowers the ceilings that only this claim needed. own is nil if
+// the record of the claim is lost.
 func (s startMPS) release(ctx context.Context, daemon string, own *journal.Record, all *journal.Others) error {
 	others, err := all.List(ctx)
 	if err != nil {
@@ -149,12 +155,12 @@ func (s startMPS) release(ctx context.Context, daemon string, own *journal.Recor
 		return nil
 	}
 	without, err := daemonFor(daemon, nil, others)
-	if err != nil || without.Devices == nil || slices.Contains(without.Devices, "") {
+	if err != nil || without.Devices == nil || slices.Contains(without.Devices, "") || isMixed(without) {
 		return err
 	}
 	if own != nil {
 		with, err := daemonFor(daemon, own, others)
-		if err != nil || slices.Equal(with.MemoryLimits, without.MemoryLimits) && with.ThreadPercentage == without.ThreadPercentage {
+		if err != nil || slices.Equal(with.MemoryLimits, without.MemoryLimits) && with.ThreadPercentage == without.ThreadPercentage && slices.Equal(with.Namespaces, without.Namespaces) {
 			return err
 		}
 	}
@@ -171,8 +177,9 @@ func (s startMPS) release(ctx context.Context, daemon string, own *journal.Recor
 }
 
 // Inject makes containers clients of the device's daemon, with its limits. They get its
-// folder at the path of the host: NVIDIA requires daemon and clients to use the same
-// path.
+// folder, or only the one of their namespace, at the path of the host: NVIDIA requires
+// daemon and clients to use the same path. The CDI spec has the client, so that its
+// namespace is known if the record is lost.
 func (startMPS) Inject(_ context.Context, r *journal.Record, d journal.Device, in *gpu.Injection) error {
 	if d.MPS == nil {
 		return nil
@@ -181,7 +188,19 @@ func (startMPS) Inject(_ context.Context, r *journal.Record, d journal.Device, i
 	if err != nil {
 		return err
 	}
-	in.Env = append(in.Env, "CUDA_MPS_PIPE_DIRECTORY="+daemon.Pipe)
+	pipe := daemon.Pipe
+	if d.MPS.Namespace != "" {
+		pipe = filepath.Join(pipe, d.MPS.Namespace)
+		client, err := json.Marshal(d.MPS)
+		if err != nil {
+			return err
+		}
+		if in.Annotations == nil {
+			in.Annotations = map[string]string{}
+		}
+		in.Annotations[journal.AnnotationMPS] = string(client)
+	}
+	in.Env = append(in.Env, "CUDA_MPS_PIPE_DIRECTORY="+pipe)
 	if d.MPS.ThreadPercentage > 0 {
 		in.Env = append(in.Env, fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", d.MPS.ThreadPercentage))
 	}
@@ -202,7 +221,7 @@ func (startMPS) Inject(_ context.Context, r *journal.Record, d journal.Device, i
 		in.Env = append(in.Env, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="+strings.Join(limits, ","))
 	}
 	in.Mounts = append(in.Mounts,
-		gpu.Mount{HostPath: daemon.Pipe, ContainerPath: daemon.Pipe},
+		gpu.Mount{HostPath: pipe, ContainerPath: pipe},
 		gpu.Mount{HostPath: daemon.Shm, ContainerPath: "/dev/shm"})
 	return nil
 }
@@ -269,14 +288,37 @@ func (s startMPS) keepCeilings(ctx context.Context, daemon *gpu.MPSDaemon, other
 	return nil
 }
 
+// addNamespace adds a namespace to a daemon unless it has one of the name.
+func addNamespace(daemon *gpu.MPSDaemon, n gpu.MPSNamespace) {
+	i, found := slices.BinarySearchFunc(daemon.Namespaces, n, func(a, b gpu.MPSNamespace) int { return strings.Compare(a.Name, b.Name) })
+	if !found {
+		daemon.Namespaces = slices.Insert(daemon.Namespaces, i, n)
+	}
+}
+
+// namespaceOf returns the namespace of a client.
+func namespaceOf(c journal.Client) gpu.MPSNamespace {
+	n := gpu.MPSNamespace{Name: c.Namespace, ThreadPercentage: c.ThreadPercentage, MemoryLimit: c.MemoryLimit}
+	if n.ThreadPercentage == 0 {
+		n.ThreadPercentage = 100
+	}
+	return n
+}
+
+// isMixed reports whether some clients of a daemon have namespaces and some have not.
+// The plan of a claim follows the claims that hold its devices, so this takes a lost
+// record.
+func isMixed(daemon gpu.MPSDaemon) bool { return daemon.HasNamespaces() && daemon.MemoryLimits != nil }
+
 // hasClient reports whether the record has the limits of a client of the daemon.
 func hasClient(r *journal.Record, daemon string) bool {
 	return slices.ContainsFunc(r.Devices, func(d journal.Device) bool { return d.MPS != nil && d.MPS.Daemon == daemon })
 }
 
 // daemonFor returns the description of a daemon for the claim of a record, which may
-// be nil, and for the others that use it. Its ceilings are the limits of the largest
-// client: a client that drops its environment gets these.
+// be nil, and for the others that use it. It has a namespace for each share, or ceilings,
+// which are the limits of the largest client: a client that drops its environment gets
+// these.
 func daemonFor(name string, own *journal.Record, others []journal.Holder) (gpu.MPSDaemon, error) {
 	daemon := gpu.MPSDaemon{Name: name}
 	var records []*journal.Record
@@ -305,9 +347,15 @@ func daemonFor(name string, own *journal.Record, others []journal.Holder) (gpu.M
 				}
 				devices[i], limits[i] = uuid, c.ProcessMemory()
 			}
-			if daemon.Devices == nil {
+			switch {
+			case d.MPS.Namespace != "":
+				if daemon.Devices == nil {
+					daemon.Devices = devices
+				}
+				addNamespace(&daemon, namespaceOf(*d.MPS))
+			case daemon.MemoryLimits == nil:
 				daemon.Devices, daemon.ThreadPercentage, daemon.MemoryLimits = devices, d.MPS.ThreadPercentage, limits
-			} else {
+			default:
 				raise(&daemon, d.MPS.ThreadPercentage, limits)
 			}
 		}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
+)
+
+// hasNamespaces reports whether the MPS daemon of a device can have namespaces.
+func (d deviceRequest) hasNamespaces() bool {
+	return use.HasNamespaces(d.gpu, use.Use{Device: d.name, Sharing: use.ByMPS})
+}
+
+// namespaceName returns the name of the MPS namespace for the clients of a device. No
+// other claim has it, before or later.
+func namespaceName(claim types.UID, d journal.Device) string {
+	id := claim
+	if d.Share != nil && d.ShareID != nil {
+		id = *d.ShareID
+	}
+	return strings.ToLower(strings.ReplaceAll(string(id), "-", ""))
+}
+
+// FollowHolders changes the MPS protocol of the plan's shares to the one of the other
+// shares of their devices, which have a daemon in common. So after an update of the
+// driver, a device gets namespaces when its last share without one has ended. The
+// protocol of a claim whose record is lost is in its CDI spec, and otherwise protocol 2.
+// It returns an error that wraps [gpu.ErrInUse] if a configuration requires more than
+// that protocol enforces.
+func (p *Plan) FollowHolders(others []journal.Holder) error {
+	for i := range p.Record.Devices {
+		device := &p.Record.Devices[i]
+		if device.MPS == nil {
+			continue
+		}
+		for _, other := range others {
+			namespaces, known := protocolOf(other, *device)
+			if !known {
+				continue
+			}
+			device.MPS.Namespace = ""
+			if namespaces {
+				device.MPS.Namespace = namespaceName(p.Record.Claim.UID, *device)
+			}
+			if p.requests[i].checkRequired(*device) != nil {
+				return Refuse(fmt.Errorf("device %s: require: %w with MPS shares that were prepared without namespaces, before the driver had them; they hold compute less strictly than the ShareConfig requires, and the GPU changes when the pods of those shares have ended",
+					device.Name, gpu.ErrInUse), "holder", other.Claim)
+			}
+		}
+	}
+	return nil
+}
+
+// protocolOf reports whether a holder's clients of a device have namespaces. known is
+// false if the holder has no clients there.
+func protocolOf(other journal.Holder, device journal.Device) (namespaces, known bool) {
+	i := slices.IndexFunc(other.Devices, func(d journal.Device) bool { return d.Name == device.Name && d.MPS != nil })
+	if i >= 0 {
+		return other.Devices[i].MPS.Namespace != "", true
+	}
+	return false, other.Began(journal.StepStartMPS, device.MPS.Daemon)
+}
