@@ -136,6 +136,9 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	if podResources != nil {
 		known.External = podResources
 	}
+	if supervisor != nil {
+		known.Namespaces = supervisor
+	}
 	sources := controller.Sources{
 		Inventory: inventory.New(known),
 		Offer:     cluster.NewOffer(c.Offer),

@@ -42,6 +42,9 @@ type Options struct {
 	DriverLoad DriverLoadFunc
 	// External reads external allocations; nil if the kubelet is not asked.
 	External ExternalSource
+	// Namespaces reads whether MPS daemons can have namespaces; nil if the node has no
+	// MPS daemons.
+	Namespaces NamespaceSource
 	// StaticMIG is set if claims make no partitions and switch no MIG mode: all of
 	// them are an administrator's.
 	StaticMIG bool
@@ -62,10 +65,12 @@ type Inventory struct {
 	staticMIG bool
 	records   faultRecords
 	external  external
-	changes   notify.Subscribers
-	due       chan struct{} // has an item when another scan is due
-	scanned   chan struct{} // closed after the first scan that succeeded
-	ready     chan struct{} // closed once Run has scanned and read external allocations
+	// namespaces of MPS daemons.
+	namespaces namespaces
+	changes    notify.Subscribers
+	due        chan struct{} // has an item when another scan is due
+	scanned    chan struct{} // closed after the first scan that succeeded
+	ready      chan struct{} // closed once Run has scanned and read external allocations
 
 	mu       sync.Mutex
 	known    *knowledge
@@ -80,17 +85,18 @@ type Inventory struct {
 // New returns an inventory that has not scanned yet.
 func New(o Options) *Inventory {
 	return &Inventory{
-		hardware:  o.Hardware,
-		bus:       o.Bus,
-		clock:     o.Clock,
-		load:      o.DriverLoad,
-		staticMIG: o.StaticMIG,
-		records:   faultRecords{store: o.Faults, boot: o.BootID},
-		external:  newExternal(o.External),
-		due:       make(chan struct{}, 1),
-		scanned:   make(chan struct{}),
-		ready:     make(chan struct{}),
-		known:     newKnowledge(),
+		hardware:   o.Hardware,
+		bus:        o.Bus,
+		clock:      o.Clock,
+		load:       o.DriverLoad,
+		staticMIG:  o.StaticMIG,
+		records:    faultRecords{store: o.Faults, boot: o.BootID},
+		external:   newExternal(o.External),
+		namespaces: namespaces{source: o.Namespaces, tried: make(chan struct{})},
+		due:        make(chan struct{}, 1),
+		scanned:    make(chan struct{}),
+		ready:      make(chan struct{}),
+		known:      newKnowledge(),
 	}
 }
 
@@ -104,6 +110,7 @@ func (i *Inventory) Run(ctx context.Context, holders *Holders) {
 	var following sync.WaitGroup
 	following.Go(func() { i.watch(ctx) })
 	following.Go(func() { i.followExternal(ctx) })
+	following.Go(func() { i.followNamespaces(ctx) })
 	defer following.Wait()
 
 	pace := newPace()
@@ -212,6 +219,7 @@ func (i *Inventory) scan(ctx context.Context, holders *Holders) outcome {
 	heldBefore, switchedBefore, exclusiveBefore := holders.Held(ctx), holders.switched(ctx), holders.exclusive(ctx)
 	s := scan{}
 	s.node, s.err = i.snapshot(ctx)
+	i.waitNamespaces(ctx)
 	held, switched, exclusive := holders.Held(ctx), holders.switched(ctx), holders.exclusive(ctx)
 	if ctx.Err() != nil {
 		return outcome{}

@@ -33,6 +33,7 @@ type knowledge struct {
 	scanErr         error            // of the last scan as a whole
 	failures        int              // consecutive scans that failed as a whole
 	external        []gpu.ExternalAllocation
+	namespaces      bool // MPS daemons can have namespaces
 }
 
 // sighting is a GPU as it last answered, without what claims had made of it,
@@ -258,7 +259,7 @@ func (k *knowledge) node() gpu.Node {
 		if s.err != nil {
 			s.gpu.Links = nil
 		}
-		node.GPUs = append(node.GPUs, s.gpu.WithExternalAllocations(k.external))
+		node.GPUs = append(node.GPUs, k.withNamespaces(s.gpu).WithExternalAllocations(k.external))
 	}
 	return node
 }
@@ -297,7 +298,7 @@ func (k *knowledge) wrong(s sighting) (value, message string) {
 
 // withFault returns the GPU of a sighting that answers, with its fault.
 func (k *knowledge) withFault(s sighting) gpu.GPU {
-	g := s.gpu
+	g := k.withNamespaces(s.gpu)
 	causes := k.faults[g.UUID].Causes
 	fabric, message := use.Fabric(g.FabricState)
 	switch {
