@@ -104,6 +104,8 @@ func TestInvalidValuesAreRefusedWithTheFlagAndTheValidValues(t *testing.T) {
 		"less compute than there is": {args: []string{"--compute-overcommit=0.5"}, want: "--compute-overcommit=0.5: invalid: want a number from 1 to 100", invalid: true},
 		"compute that is NaN":        {args: []string{"--compute-overcommit=NaN"}, want: "--compute-overcommit=NaN: invalid: want a number from 1 to 100", invalid: true},
 		"compute without end":        {args: []string{"--compute-overcommit=Inf"}, want: "--compute-overcommit=+Inf: invalid: want a number from 1 to 100", invalid: true},
+		"no seats":                   {args: []string{"--seats=0"}, want: "--seats=0: invalid: want a number from 1 to 48", invalid: true},
+		"more seats than clients":    {args: []string{"--seats=49"}, want: "--seats=49: invalid: want a number from 1 to 48", invalid: true},
 		"no slots":                   {args: []string{"--timeslice-slots=0"}, want: "--timeslice-slots=0: invalid: want a number from 1 on", invalid: true},
 		"a size that is none":        {args: []string{"--smallest-share=1GB"}, want: `invalid argument "1GB" for "--smallest-share" flag`},
 		"variable without a size":    {env: map[string]string{"GPU_DRA_MPS_CONTEXT_MEMORY": "big"}, want: "environment variable GPU_DRA_MPS_CONTEXT_MEMORY: "},
@@ -139,7 +141,7 @@ func TestPlainSharesCanBeSmallerThanAContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := catalog.ShareOffer{Smallest: 100 << 20, ComputeOvercommit: 1.5, ServerMemory: 64 << 20}
+	want := catalog.ShareOffer{Smallest: 100 << 20, ComputeOvercommit: 1.5, Seats: catalog.DefaultSeats, ServerMemory: 64 << 20}
 	if diff := cmp.Diff(want, o.Shares); diff != "" {
 		t.Errorf("shares offered (-want +got):\n%s", diff)
 	}

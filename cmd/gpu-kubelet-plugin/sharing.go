@@ -22,6 +22,7 @@ type sharing struct {
 	smallest       resource.QuantityValue
 	overcommit     float64
 	timeSliceSlots int
+	seats          int
 }
 
 // maxOvercommit is more than any number of shares could use.
@@ -48,6 +49,7 @@ func (s *sharing) flags(fs *pflag.FlagSet) {
 	fs.Var(&s.smallest, "smallest-share", "`SIZE` of the smallest share that may be requested: more than a context, because a process needs memory besides it")
 	fs.Float64Var(&s.overcommit, "compute-overcommit", 1, "how many times the compute of a GPU may be promised to shares, as a `RATIO` from 1 on; memory is never promised twice")
 	fs.IntVar(&s.timeSliceSlots, "timeslice-slots", catalog.DefaultTimeSlices, "`NUMBER` of claims that can have a time slice of a GPU, if the node offers timeslice")
+	fs.IntVar(&s.seats, "seats", catalog.DefaultSeats, "`NUMBER` of equal seats of a GPU, each held by MPS to its part of memory and compute, if the node offers seat")
 }
 
 func (s *sharing) complete() error {
@@ -75,6 +77,9 @@ func (s *sharing) complete() error {
 	if s.timeSliceSlots < 1 {
 		return program.Invalid("timeslice-slots", s.timeSliceSlots, "want a number from 1 on")
 	}
+	if s.seats < 1 || s.seats > catalog.MaxSeats {
+		return program.Invalid("seats", s.seats, fmt.Sprintf("want a number from 1 to %d, the processes that MPS admits to a GPU", catalog.MaxSeats))
+	}
 	return nil
 }
 
@@ -86,5 +91,5 @@ func wholeSteps(q resource.Quantity) bool {
 
 // shares is how the node offers shares.
 func (s *sharing) shares() catalog.ShareOffer {
-	return catalog.ShareOffer{ComputeOvercommit: s.overcommit, Smallest: s.smallest.Value(), ServerMemory: uint64(s.serverMemory.Value())}
+	return catalog.ShareOffer{ComputeOvercommit: s.overcommit, Smallest: s.smallest.Value(), Seats: s.seats, ServerMemory: uint64(s.serverMemory.Value())}
 }

@@ -97,7 +97,7 @@ func allocateAll(t *testing.T, node *allocatortest.Node, claims []resourceapi.De
 		line := name
 		for _, result := range results {
 			line += " " + strings.TrimPrefix(result.Device, "gpu-")
-			for _, capacity := range []resourceapi.QualifiedName{"memory", "slots"} {
+			for _, capacity := range []resourceapi.QualifiedName{"memory", "slots", "seats"} {
 				if taken, shared := result.ConsumedCapacity[capacity]; shared {
 					line += " " + taken.String()
 				}

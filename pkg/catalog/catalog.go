@@ -35,10 +35,10 @@ type Settings struct {
 type Restrictions struct {
 	// Exclusive publishes no shareable devices, for clusters without consumable
 	// capacity. Every GPU and every partition then belongs to one claim at a time,
-	// and there are no time slices.
+	// and there are neither time slices nor seats.
 	Exclusive bool
 	// NoCounters publishes no devices that consume counters: MIG devices made on
-	// demand, and time slices. It is for clusters without partitionable devices,
+	// demand, time slices and seats. It is for clusters without partitionable devices,
 	// and for clusters whose scheduler forgets the counters of shareable devices:
 	// there the scheduler could allocate such a device and the whole GPU together.
 	NoCounters bool
@@ -60,7 +60,7 @@ func New(settings Settings, offer Offer, restrictions Restrictions) Catalog {
 
 // WantsCounters reports whether the offer has devices that consume counters.
 func (c Catalog) WantsCounters() bool {
-	return c.Offer.TimeSlice || c.Offer.MIG && !c.MIG.Static
+	return c.Offer.TimeSlice || c.Offer.Seat || c.Offer.MIG && !c.MIG.Static
 }
 
 // Unhealthy maps each GPU that must not be allocated to the reason, as a label
@@ -101,8 +101,8 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 	for i, g := range gpus {
 		parts, counters := c.parts(g, cut[g.Address], held)
 		facts := use.Facts{GPU: g, Unhealthy: unhealthy[g.Address], MPS: c.Shares.MPS}
-		slots := c.timeSliced(g, held)
-		if slots && len(counters) == 0 {
+		slots, seats := c.timeSliced(g, held), c.seated(g, held)
+		if (slots || seats) && len(counters) == 0 {
 			counters = []counter{wholeCounter(len(parts))}
 		}
 		consumed := consumption(g, counters, len(parts))
@@ -128,7 +128,16 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 			}
 			device.ConsumesCounters = consumed[0]
 			device.Taints = c.taints(facts, kind.Slots(g.Address), use.TimeSlices, withdrawn)
-			groups[i].slots = []resourceapi.Device{device}
+			groups[i].slots = append(groups[i].slots, device)
+		}
+		if seats {
+			device, withdrawn := c.seats(g), ""
+			if !c.offersSeats(g) {
+				withdrawn = v1alpha1.OfferSeat
+			}
+			device.ConsumesCounters = consumed[0]
+			device.Taints = c.taints(facts, kind.Seats(g.Address), use.ByMPS, withdrawn)
+			groups[i].slots = append(groups[i].slots, device)
 		}
 		if len(counters) > 0 {
 			groups[i].counters = []resourceapi.CounterSet{counterSet(g, counters)}
@@ -149,7 +158,11 @@ func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.Quali
 	}
 	g := node.GPUs[i]
 	if !name.IsPartition() {
-		return name.Kind.Attributes(c.facts(node, newNeighbourhood(node.GPUs), g, nil))
+		f := c.facts(node, newNeighbourhood(node.GPUs), g, nil)
+		if name.Kind == kind.Seat {
+			c.Shares.describe(&f, name, true)
+		}
+		return name.Kind.Attributes(f)
 	}
 	for _, p := range find(g, name) {
 		return c.partAttributes(g, p, true, nil)

@@ -28,6 +28,12 @@ func slicing(c catalog.Catalog) catalog.Catalog {
 	return c
 }
 
+// seating offers seats of GPUs too.
+func seating(c catalog.Catalog) catalog.Catalog {
+	c.Offer.Seat = true
+	return c
+}
+
 // devices publishes the node and returns the devices of its only pool in order.
 func devices(t testing.TB, c catalog.Catalog, node gpu.Node, unhealthy catalog.Unhealthy) []resourceapi.Device {
 	t.Helper()
@@ -64,7 +70,15 @@ func render(device resourceapi.Device) string {
 		c := device.Capacity[name]
 		line := fmt.Sprintf("%s = %s", name, c.Value.String())
 		if p := c.RequestPolicy; p != nil {
-			line += fmt.Sprintf(", default %s, from %s", p.Default, p.ValidRange.Min)
+			line += fmt.Sprintf(", default %s", p.Default)
+			for _, value := range p.ValidValues {
+				line += fmt.Sprintf(", want %s", &value)
+			}
+			if p.ValidRange == nil {
+				lines = append(lines, line)
+				continue
+			}
+			line += fmt.Sprintf(", from %s", p.ValidRange.Min)
 			if p.ValidRange.Max != nil {
 				line += fmt.Sprintf(" to %s", p.ValidRange.Max)
 			}

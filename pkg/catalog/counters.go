@@ -234,13 +234,13 @@ func counterSet(g gpu.GPU, counters []counter) resourceapi.CounterSet {
 }
 
 // wholeCounter returns the only counter of a GPU whose parts need none. It excludes
-// the whole GPU and its time slices from each other.
+// the whole GPU, its time slices and its seats from each other.
 func wholeCounter(parts int) counter {
 	return counter{name: "gpu", total: 1, takes: make([]int, parts)}
 }
 
 // consumption returns the counters that the devices of a GPU consume: first the
-// whole GPU, whose consumption is also that of the time slices, then each part.
+// whole GPU, whose consumption is also that of time slices and seats, then each part.
 func consumption(g gpu.GPU, counters []counter, parts int) [][]resourceapi.DeviceCounterConsumption {
 	all := make([][]resourceapi.DeviceCounterConsumption, 1+parts)
 	if len(counters) == 0 {

@@ -21,12 +21,13 @@ import (
 )
 
 // The largest sizes, as JSON, of the slices of a node with eight GPUs: with whole
-// GPUs only, with time slices, and with the common MIG profiles. The scheduler and
+// GPUs only, with time slices, with seats, and with the common MIG profiles. The scheduler and
 // the API server of a fleet pay for every byte on every node. Of the size with MIG,
 // 3 kB mark a hundred devices as shareable, which is the whole cost of their shares.
 const (
 	wholeLimit     = 10_500
 	timeSliceLimit = 17_000
+	seatLimit      = 18_000
 	commonLimit    = 47_500
 	bothLimit      = 53_000
 	noLimit        = 1 << 20
@@ -52,6 +53,7 @@ func goldenCases() map[string]goldenCase {
 		"exclusive":              {catalog: exclusive, model: "t4", limit: wholeLimit, base: "t4"},
 		"monitor-l40s":           {catalog: watched(sharing()), model: "l40s", limit: wholeLimit, base: "l40s"},
 		"timeslice-dgx-h100":     {catalog: slicing(sharing()), model: "dgx-h100", limit: timeSliceLimit, base: "dgx-h100"},
+		"seat-dgx-h100":          {catalog: seating(sharing()), model: "dgx-h100", limit: seatLimit, base: "dgx-h100"},
 		"mig-dgx-h100":           {catalog: mig, model: "dgx-h100", limit: commonLimit},
 		"mig-dgx-a100":           {catalog: mig, model: "dgx-a100", limit: commonLimit, base: "mig-dgx-h100"},
 		"mig-hgx-h200":           {catalog: mig, model: "hgx-h200", limit: commonLimit, base: "mig-dgx-h100"},

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"pgregory.net/rapid"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -25,6 +26,7 @@ type holding struct {
 	counted        bool // by capacity, as opposed to exclusively
 	memory         int64
 	compute, slots int64
+	seats          int64
 	asked          bool // for an amount of memory
 }
 
@@ -143,6 +145,19 @@ func (m *mixture) slots() int64 {
 	return int64(m.catalog.TimeSlices)
 }
 
+func (m *mixture) seats() int64 {
+	if m.catalog.Shares.Seats == 0 {
+		return catalog.DefaultSeats
+	}
+	return int64(m.catalog.Shares.Seats)
+}
+
+// seatsOf reports whether a GPU can have seats of the smallest share or more.
+func (m *mixture) seatsOf(g gpu.GPU) bool {
+	all := wholeMi(g.MemoryBytes - g.ReservedBytes - m.server())
+	return m.catalog.Shares.MPS && g.MPSLimits() && wholeMi(uint64(all/m.seats())) >= wholeMi(uint64(max(1<<20, m.catalog.Shares.Smallest)))
+}
+
 func (m *mixture) compute() int64 { return int64(100 * max(1, m.catalog.Shares.ComputeOvercommit)) }
 
 // on returns the holdings of a GPU.
@@ -170,7 +185,22 @@ func (m *mixture) read(result resourceapi.DeviceRequestAllocationResult) holding
 		if err != nil {
 			m.Fatalf("%s is granted and would be refused: %v", result.Device, err)
 		}
-		h.slots = int64(n)
+		memory, err := m.catalog.Shares.SlotMemory(*resource.NewQuantity(m.all(name), resource.BinarySI), result.ConsumedCapacity)
+		if err != nil {
+			m.Fatalf("%s is granted and would be refused: %v", result.Device, err)
+		}
+		h.slots, h.memory = int64(n), int64(memory)
+		return h
+	}
+	if name.Kind == kind.Seat {
+		// A node without MPS has no seats.
+		all := resource.NewQuantity(m.all(name), resource.BinarySI)
+		share, err := m.catalog.Shares.SeatShare(*all, result.ConsumedCapacity)
+		if err != nil || !m.catalog.Shares.MPS {
+			m.Fatalf("%s is granted and would be refused: %v", result.Device, err)
+		}
+		seats := result.ConsumedCapacity[v1alpha1.CapacitySeats]
+		h.memory, h.compute, h.seats = int64(share.Memory), int64(share.Compute), seats.Value()
 		return h
 	}
 	share, err := m.catalog.Shares.Share(m.shown[result.Device].Capacity[v1alpha1.CapacityMemory].Value, result.ConsumedCapacity)
@@ -191,12 +221,13 @@ func (m *mixture) check(claim string) {
 		kinds := map[kind.Kind]bool{}
 		memory := map[kind.Name]int64{}
 		exclusive := map[kind.Name]int{}
-		var compute, slots int64
+		var compute, slots, seats int64
 		for _, h := range held {
 			kinds[h.name.Kind] = true
 			memory[h.name] += h.memory
 			compute += h.compute
 			slots += h.slots
+			seats += h.seats
 			if !h.counted {
 				exclusive[h.name]++
 			}
@@ -214,8 +245,8 @@ func (m *mixture) check(claim string) {
 				}
 			}
 		}
-		if len(kinds) > 1 || compute > m.compute() || slots > m.slots() {
-			m.Fatalf("GPU at %s is in use as %v, with %d percent of compute and %d slots\n%s", g.Address, slices.Collect(maps.Keys(kinds)), compute, slots, m.node)
+		if len(kinds) > 1 || compute > m.compute() || slots > m.slots() || seats > m.seats() {
+			m.Fatalf("GPU at %s is in use as %v, with %d percent of compute, %d slots and %d seats\n%s", g.Address, slices.Collect(maps.Keys(kinds)), compute, slots, seats, m.node)
 		}
 	}
 }
@@ -238,13 +269,13 @@ func (m *mixture) hasCapacity(device resourceapi.Device, want holding) bool {
 	}
 	held := m.on(name.Address)
 	if len(held) == 0 {
-		return want.memory <= m.all(name) && want.compute <= 100 && want.slots <= m.slots()
+		return want.memory <= m.all(name) && want.compute <= 100 && want.slots <= m.slots() && want.seats <= m.seats()
 	}
 	used := want
-	if used.memory == 0 {
+	if used.memory == 0 && want.name.Kind != kind.TimeSlice {
 		used.memory = m.all(name)
 	}
-	if policy := device.Capacity[v1alpha1.CapacityMemory].RequestPolicy; policy != nil {
+	if policy := device.Capacity[v1alpha1.CapacityMemory].RequestPolicy; policy != nil && policy.ValidRange != nil {
 		used.memory = max(used.memory, policy.ValidRange.Min.Value())
 	}
 	there := false
@@ -255,10 +286,14 @@ func (m *mixture) hasCapacity(device resourceapi.Device, want holding) bool {
 		if h.name == name {
 			there = true
 			used.memory, used.compute, used.slots = used.memory+h.memory, used.compute+h.compute, used.slots+h.slots
+			used.seats += h.seats
 		}
 	}
 	if name.Kind == kind.TimeSlice {
-		return used.slots <= m.slots()
+		return used.slots <= m.slots() && used.memory <= m.all(name)
+	}
+	if name.Kind == kind.Seat {
+		return used.seats <= m.seats()
 	}
 	return there && device.AllowMultipleAllocations != nil && used.memory <= m.all(name) && used.compute <= m.compute()
 }
@@ -275,7 +310,9 @@ func (m *mixture) mustFit(want holding) bool {
 			i := slices.IndexFunc(g.MIG.Profiles, func(p gpu.ProfileInfo) bool { return p.Profile == want.name.Profile })
 			return m.catalog.Offer.MIG && m.catalog.MIG.Profiles.All && i >= 0 && want.memory <= wholeMi(g.MIG.Profiles[i].MemoryBytes-m.server())
 		case want.name.Kind.Takes() == kind.TakesSlots:
-			return m.catalog.Offer.TimeSlice && !m.catalog.Exclusive && want.slots <= m.slots()
+			return m.catalog.Offer.TimeSlice && !m.catalog.Exclusive && want.slots <= m.slots() && want.memory <= wholeMi(g.MemoryBytes-g.ReservedBytes-m.server())
+		case want.name.Kind.Takes() == kind.TakesSeats:
+			return m.catalog.Offer.Seat && !m.catalog.Exclusive && want.seats <= m.seats() && m.seatsOf(g)
 		default:
 			return want.memory <= wholeMi(g.MemoryBytes-g.ReservedBytes-m.server())
 		}
@@ -285,6 +322,8 @@ func (m *mixture) mustFit(want holding) bool {
 // way is how a claim has a device, for counting.
 func (h holding) way() string {
 	switch {
+	case h.name.Kind == kind.TimeSlice && h.asked:
+		return "timeslice with memory"
 	case h.name.Kind == kind.TimeSlice, !h.asked:
 		return string(h.name.Kind)
 	default:
@@ -305,7 +344,7 @@ func (m *mixture) draw() (words string, want holding) {
 		want.memory, want.asked = n<<20, true
 		return fmt.Sprintf(" memory=%dMi", n)
 	}
-	want.name.Kind = rapid.SampledFrom([]kind.Kind{kind.GPU, kind.MIG, kind.TimeSlice}).Draw(m.T, "kind")
+	want.name.Kind = rapid.SampledFrom([]kind.Kind{kind.GPU, kind.MIG, kind.TimeSlice, kind.Seat}).Draw(m.T, "kind")
 	switch {
 	case want.name.IsPartition():
 		profiles := m.hardware.GPUs[0].MIG.Profiles
@@ -316,7 +355,10 @@ func (m *mixture) draw() (words string, want holding) {
 		return fmt.Sprintf("class=mig profile=%s", want.name.Profile) + share(), want
 	case want.name.Kind.Takes() == kind.TakesSlots:
 		want.slots = rapid.Int64Range(1, 3).Draw(m.T, "slots")
-		return fmt.Sprintf("class=timeslice slots=%d", want.slots), want
+		return fmt.Sprintf("class=timeslice slots=%d", want.slots) + share(), want
+	case want.name.Kind.Takes() == kind.TakesSeats:
+		want.seats = rapid.Int64Range(1, 3).Draw(m.T, "seats")
+		return fmt.Sprintf("class=seat seats=%d", want.seats), want
 	default:
 		words = share()
 		if rapid.Bool().Draw(m.T, "reserve") {
@@ -345,7 +387,7 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 		m.hardware.GPUs = m.hardware.GPUs[:rapid.IntRange(1, len(m.hardware.GPUs)).Draw(rt, "GPUs")]
 		m.made = m.hardware.GPUs
 		offer := rapid.Custom(func(t *rapid.T) catalog.Offer {
-			return catalog.Offer{Share: rapid.Bool().Draw(t, "share"), MIG: rapid.Bool().Draw(t, "mig"), TimeSlice: rapid.Bool().Draw(t, "timeslice")}
+			return catalog.Offer{Share: rapid.Bool().Draw(t, "share"), MIG: rapid.Bool().Draw(t, "mig"), TimeSlice: rapid.Bool().Draw(t, "timeslice"), Seat: rapid.Bool().Draw(t, "seat")}
 		})
 		m.catalog = catalog.New(catalog.Settings{
 			Pool: "node-1",
@@ -353,6 +395,7 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 				MPS:               rapid.Bool().Draw(rt, "MPS"),
 				ComputeOvercommit: rapid.SampledFrom([]float64{0, 1, 1.5, 3}).Draw(rt, "overcommit"),
 				Smallest:          rapid.SampledFrom([]int64{0, 1, 512 << 20}).Draw(rt, "smallest"),
+				Seats:             rapid.SampledFrom([]int{0, 1, 3, 48}).Draw(rt, "seats"),
 				ServerMemory:      rapid.SampledFrom([]uint64{0, 64<<20 + 1}).Draw(rt, "server"),
 			},
 			MIG:        catalog.MIGOffer{Profiles: catalog.MIGProfiles{All: rapid.Bool().Draw(rt, "all")}, AllowReset: true},
@@ -402,7 +445,7 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 			m.publish()
 		}
 	})
-	for _, way := range []string{"gpu", "share of gpu", "mig", "share of mig", "timeslice"} {
+	for _, way := range []string{"gpu", "share of gpu", "mig", "share of mig", "timeslice", "timeslice with memory", "seat"} {
 		if granted[way] == 0 {
 			t.Errorf("nothing was granted as %s, so it was not tried: %v", way, granted)
 		}

@@ -22,6 +22,8 @@ type Offer struct {
 	MIG bool
 	// TimeSlice lets several claims take time slices of one GPU.
 	TimeSlice bool
+	// Seat lets several claims take equal seats of one GPU; see [ShareOffer.Seats].
+	Seat bool
 	// Monitor offers all GPUs together to monitoring agents.
 	Monitor bool
 }
@@ -34,6 +36,7 @@ var offers = []struct {
 	{v1alpha1.OfferShare, func(o *Offer) *bool { return &o.Share }},
 	{v1alpha1.OfferMIG, func(o *Offer) *bool { return &o.MIG }},
 	{v1alpha1.OfferTimeSlice, func(o *Offer) *bool { return &o.TimeSlice }},
+	{v1alpha1.OfferSeat, func(o *Offer) *bool { return &o.Seat }},
 	{v1alpha1.OfferMonitor, func(o *Offer) *bool { return &o.Monitor }},
 }
 

@@ -50,7 +50,7 @@ func TestParseOffer(t *testing.T) {
 	} {
 		t.Run("refuses "+name, func(t *testing.T) {
 			_, err := catalog.ParseOffer(s)
-			if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "known are: share, mig, timeslice, monitor") {
+			if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "known are: share, mig, timeslice, seat, monitor") {
 				t.Errorf("ParseOffer(%q): %v; want an error that is ErrInvalid and lists the known words", s, err)
 			}
 		})

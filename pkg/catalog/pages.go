@@ -18,7 +18,7 @@ const devicesPerSlice = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 type group struct {
 	whole    resourceapi.Device
 	parts    []resourceapi.Device
-	slots    []resourceapi.Device // its time slices, if it has them
+	slots    []resourceapi.Device // its time slices and seats, if it has them
 	counters []resourceapi.CounterSet
 }
 
@@ -31,8 +31,8 @@ func (g group) size() int { return 1 + len(g.parts) + len(g.slots) }
 // The order matters, because the scheduler takes the first device that fits:
 //
 //   - whole GPUs in ascending order;
-//   - time slices, then parts, in descending order of their GPUs, so that they and
-//     whole GPUs are allocated from opposite ends. Parts are after time slices,
+//   - time slices and seats, then parts, in descending order of their GPUs, so that they
+//     and whole GPUs are allocated from opposite ends. Parts are after time slices,
 //     because there are many of them and requests for other devices skip each one;
 //   - devices of the whole node, which few claims request.
 func pages(groups []group, others []resourceapi.Device) []resourceslice.Slice {

@@ -28,6 +28,9 @@ type ShareOffer struct {
 	// Smallest is the least memory of a share, in bytes. It is rounded up to
 	// whole steps of [MemoryStep]; 0 means one.
 	Smallest int64
+	// Seats is the number of equal seats of a GPU, at most [MaxSeats]; 0 means
+	// [DefaultSeats].
+	Seats int
 	// ServerMemory is the memory that the MPS server of a device uses, in bytes.
 	ServerMemory uint64
 }

@@ -27,6 +27,7 @@ func TestAWithdrawnDeviceIsNotAllocatedAgain(t *testing.T) {
 		"shares":                 {sharing(), "memory=10Gi", catalog.Offer{}, "share"},
 		"shares, with MIG":       {sharing(), "memory=10Gi", catalog.Offer{MIG: true}, "share"},
 		"time slices":            {slicing(sharing()), "class=timeslice", catalog.Offer{Share: true}, "timeslice"},
+		"seats":                  {seating(sharing()), "class=seat", catalog.Offer{Share: true}, "seat"},
 		"MIG":                    {alone, "class=mig profile=3g.40gb", catalog.Offer{Share: true}, "mig"},
 		"shares of MIG devices":  {listed(t, "7g.80gb"), "class=mig memory=10Gi", catalog.Offer{MIG: true}, "share"},
 		"MIG, with shares of it": {listed(t, "7g.80gb"), "class=mig memory=10Gi", catalog.Offer{Share: true}, "mig"},

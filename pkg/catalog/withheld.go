@@ -22,6 +22,11 @@ func (c Catalog) Withheld(node gpu.Node) []string {
 				why = append(why, err.Error())
 			}
 		}
+		if c.Offer.Seat && !c.Exclusive && !c.NoCounters {
+			if err := c.Shares.checkSeats(g); err != nil {
+				why = append(why, err.Error())
+			}
+		}
 		for _, reason := range why {
 			reasons = append(reasons, fmt.Sprintf("GPU at %s: %s", g.Address, reason))
 		}

@@ -3,6 +3,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -32,6 +33,10 @@ func claimLock(claim types.UID) string { return "claim-" + string(claim) }
 // including slow work such as the start of its MPS daemon.
 func deviceLock(device string) string { return "device " + device }
 
+// lockedDevice returns the device whose lock work on a device holds: its own, but for
+// seats, which use the MPS daemon of their GPU, the GPU's.
+func lockedDevice(name kind.Name) string { return cmp.Or(name.MPSDaemon(), name.String()) }
+
 // gpuWideLock returns the name of the lock for work on a GPU that also affects its
 // other devices, see [gpuWide].
 func gpuWideLock(address gpu.PCIAddress) string { return "all of " + address.DeviceName() }
@@ -57,7 +62,7 @@ func onDevicesOf(records ...*journal.Record) on {
 		}
 		for _, d := range r.Devices {
 			if name, err := kind.Parse(d.Name); err == nil && name.OnGPU() {
-				o.devices, o.gpus = append(o.devices, d.Name), append(o.gpus, name.Address)
+				o.devices, o.gpus = append(o.devices, lockedDevice(name)), append(o.gpus, name.Address)
 			}
 		}
 	}
@@ -89,7 +94,7 @@ func names[T any](of []T, name func(T) string) []string {
 
 // tryDevice takes the lock of a device if it is free.
 func (l *locks) tryDevice(ctx context.Context, name kind.Name) (unlock func(), ok bool, err error) {
-	return l.tryOn(ctx, name.Address, deviceLock(name.String()))
+	return l.tryOn(ctx, name.Address, deviceLock(lockedDevice(name)))
 }
 
 // tryGPU takes the GPU-wide lock of a GPU if it is free.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
@@ -108,6 +109,27 @@ func TestALockThatIsNotReachedLeavesNoEarlierOneBehind(t *testing.T) {
 				t.Errorf("%d queues left", n)
 			}
 		})
+	}
+}
+
+// Seats use the MPS daemon of their GPU, so nothing sweeps it while a claim of seats starts
+// it.
+func TestSeatsTakeTheLockOfTheirGPU(t *testing.T) {
+	path := t.TempDir() + "/lock"
+	here, there := process(t, path), process(t, path)
+	address := gpu.PCIAddress{Bus: 0x1b}
+	unlock, err := here.lockDevices(t.Context(), onDevicesOf(&journal.Record{Devices: []journal.Device{{Name: "gpu-1b-00-seat"}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []kind.Name{kind.Whole(address), kind.Seats(address)} {
+		if _, ok, err := there.tryDevice(t.Context(), name); ok || err != nil {
+			t.Errorf("try gave %t, %v for %s", ok, err, name)
+		}
+	}
+	unlock()
+	if _, ok, err := there.tryDevice(t.Context(), kind.Whole(address)); !ok || err != nil {
+		t.Errorf("try gave %t, %v after the seats were unlocked", ok, err)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // somePiece draws a piece of one of two GPUs.
 func somePiece(t *rapid.T) piece {
 	on := rapid.SampledFrom([]string{h100, h100Other}).Draw(t, "GPU")
-	switch rapid.SampledFrom([]string{"share", "share", "share", "plain", "part", "part", "partShare", "partShare", "whole", "together", "timeSlices", "timeSlices"}).Draw(t, "use") {
+	switch rapid.SampledFrom([]string{"share", "share", "share", "plain", "part", "part", "partShare", "partShare", "whole", "together", "timeSlices", "timeSlices", "seats", "seats"}).Draw(t, "use") {
 	case "share":
 		return piece{device: on, memory: rapid.SampledFrom([]string{"10Gi", "30Gi", "50Gi"}).Draw(t, "memory")}
 	case "plain":
@@ -22,6 +22,8 @@ func somePiece(t *rapid.T) piece {
 		return piece{device: on + rapid.SampledFrom([]string{"-mig-1g-10gb-0", "-mig-1g-10gb-3", "-mig-3g-40gb-0"}).Draw(t, "part")}
 	case "partShare":
 		return piece{device: on + rapid.SampledFrom([]string{"-mig-1g-10gb-0", "-mig-3g-40gb-4"}).Draw(t, "part"), memory: rapid.SampledFrom([]string{"2Gi", "6Gi"}).Draw(t, "memory")}
+	case "seats":
+		return piece{device: on + "-seat", seats: rapid.IntRange(1, 3).Draw(t, "seats")}
 	case "together":
 		return piece{device: on, config: config("GpuConfig", together)}
 	case "timeSlices":
@@ -57,6 +59,8 @@ func (p piece) canCoexist(q piece) bool {
 		return true
 	case a.Kind == kind.TimeSlice && b.Kind == kind.TimeSlice:
 		return p.config == "" || q.config == "" || p.config == q.config
+	case a.Kind == kind.Seat && b.Kind == kind.Seat:
+		return true
 	case a == b:
 		return p.memory != "" && q.memory != ""
 	default:
@@ -65,13 +69,13 @@ func (p piece) canCoexist(q piece) bool {
 }
 
 func (p piece) client() bool {
-	return p.memory != "" && p.config == "" && p.name().Kind != kind.TimeSlice || p.config == config("GpuConfig", together)
+	return p.seats > 0 || p.memory != "" && p.config == "" && p.name().Kind != kind.TimeSlice || p.config == config("GpuConfig", together)
 }
 
 // needsExclusive reports whether the GPU of the piece is exclusive while a claim has
 // it, on a node that says so.
 func (p piece) needsExclusive() bool {
-	return p.name().Kind == kind.GPU && p.memory != "" && p.client()
+	return p.seats > 0 || p.name().Kind == kind.GPU && p.memory != "" && p.client()
 }
 
 // isPlain reports whether the piece is a plain share of a GPU.

@@ -104,14 +104,14 @@ func (m *shareModel) checkNamespaces(t *rapid.T, got gpu.MPSDaemon, perhaps bool
 	wanted := 0
 	for name, o := range m.owned {
 		for i, p := range o.pieces {
-			if p.device != got.Name || !p.client() || o.lost {
+			if p.name().MPSDaemon() != got.Name || !p.client() || o.lost {
 				continue
 			}
 			namespace := fmt.Sprintf("share%s%d", name, i)
-			if p.memory == "" {
+			if m.bytes(p) == 0 {
 				namespace = "uid" + name
 			}
-			pipe := "/run/sup/" + p.device + "/pipe"
+			pipe := "/run/sup/" + got.Name + "/pipe"
 			if got.HasNamespaces() {
 				pipe += "/s/" + namespace
 				wanted++
@@ -129,12 +129,20 @@ func (m *shareModel) checkNamespaces(t *rapid.T, got gpu.MPSDaemon, perhaps bool
 	}
 }
 
+// bytes returns the memory that a piece takes. A GPU has four seats.
+func (m *shareModel) bytes(p piece) uint64 {
+	if p.seats > 0 {
+		return uint64(p.seats) * (m.size(p.name()) / 4 >> 20 << 20)
+	}
+	return p.bytes()
+}
+
 // fits reports whether the claim can hold the pieces together with the pieces of all
 // other claims.
 func (m *shareModel) fits(name string, wanted []piece) bool {
 	taken := map[string]uint64{}
 	for _, p := range wanted {
-		taken[p.device] += p.bytes()
+		taken[p.device] += m.bytes(p)
 	}
 	for other, o := range m.owned {
 		if other == name {
@@ -150,12 +158,12 @@ func (m *shareModel) fits(name string, wanted []piece) bool {
 				return false
 			}
 			if !o.lost {
-				taken[q.device] += q.bytes()
+				taken[q.device] += m.bytes(q)
 			}
 		}
 	}
 	for _, p := range wanted {
-		if p.memory != "" && taken[p.device] > m.size(p.name()) {
+		if m.bytes(p) > 0 && taken[p.device] > m.size(p.name()) {
 			return false
 		}
 	}
@@ -171,10 +179,10 @@ func (m *shareModel) some() owned {
 	var all []piece
 	for range rapid.IntRange(1, 3).Draw(m.t, "pieces") {
 		p := somePiece(m.t)
-		sum := p.bytes()
+		sum := m.bytes(p)
 		for _, q := range all {
 			if q.device == p.device {
-				sum += q.bytes()
+				sum += m.bytes(q)
 			}
 		}
 		if !slices.ContainsFunc(all, func(q piece) bool { return !p.canCoexist(q) }) && sum <= m.size(p.name()) {
@@ -346,8 +354,9 @@ func (m *shareModel) check(t *rapid.T) {
 			line += " " + p.device
 			n := p.name()
 			onGPU := n.Address.DeviceName()
+			daemon := n.MPSDaemon()
 			if o.lost || o.adopted {
-				perhaps[p.device] = true
+				perhaps[daemon] = true
 				anySlice[onGPU] = true
 				anyMode[onGPU] = true
 			}
@@ -359,19 +368,22 @@ func (m *shareModel) check(t *rapid.T) {
 			}
 			switch {
 			case o.lost:
-				atLeast[p.device] = true
+				atLeast[daemon] = true
 			case p.client():
-				d := gpu.MPSDaemon{Name: p.device, MemoryLimits: []uint64{0}}
-				if p.memory != "" {
-					d.ThreadPercentage, d.MemoryLimits[0] = int(max(1, 100*p.bytes()/m.size(n))), p.bytes()-contextMemory
-					if m.w.limits && n.Kind == kind.GPU {
-						d.MemoryLimits[0] = p.bytes() // of the container, contexts included
+				d := gpu.MPSDaemon{Name: daemon, MemoryLimits: []uint64{0}}
+				if bytes := m.bytes(p); bytes > 0 {
+					d.ThreadPercentage, d.MemoryLimits[0] = int(max(1, 100*bytes/m.size(n))), bytes-contextMemory
+					if m.w.limits && n.IsWholeGPU() {
+						d.MemoryLimits[0] = bytes // of the container, contexts included
 					}
 				}
-				if other, also := daemons[p.device]; also {
+				if p.seats > 0 {
+					d.ThreadPercentage = 25 * p.seats
+				}
+				if other, also := daemons[daemon]; also {
 					d.ThreadPercentage, d.MemoryLimits[0] = max(d.ThreadPercentage, other.ThreadPercentage), max(d.MemoryLimits[0], other.MemoryLimits[0])
 				}
-				daemons[p.device] = d
+				daemons[daemon] = d
 			case p.config != "" && n.Kind == kind.TimeSlice:
 				intervals[onGPU] = p.config
 			}
@@ -426,7 +438,7 @@ func (m *shareModel) checkLimits(t *rapid.T) {
 		n, want := ofClaim[string(o.claim.UID)], 0
 		delete(ofClaim, string(o.claim.UID))
 		for _, p := range o.pieces {
-			if m.w.limits && p.memory != "" && p.name().Kind != kind.MIG {
+			if m.w.limits && m.bytes(p) > 0 && p.name().Kind != kind.MIG {
 				want++
 			}
 		}

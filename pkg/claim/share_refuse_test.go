@@ -64,15 +64,45 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 		is     error
 		says   string
 	}{
-		"larger than the GPU": {pieces: []piece{{device: "gpu-00-00", memory: "81Gi"}}, is: gpu.ErrInvalid, says: "81Gi of memory, and the device has 80Gi"},
-		"of nothing":          {pieces: []piece{{device: "gpu-00-00", memory: "0"}}, is: gpu.ErrInvalid, says: "the smallest share on this node has 1Gi"},
-		"negative":            {pieces: []piece{{device: "gpu-00-00", memory: "-1Gi"}}, is: gpu.ErrInvalid, says: "the smallest share on this node has 1Gi"},
-		"below the smallest":  {pieces: []piece{{device: "gpu-00-00", memory: "1023Mi"}}, is: gpu.ErrInvalid, says: "1023Mi of memory; the smallest share on this node has 1Gi"},
+		"larger than the GPU":       {pieces: []piece{{device: "gpu-00-00", memory: "81Gi"}}, is: gpu.ErrInvalid, says: "81Gi of memory, and the device has 80Gi"},
+		"of nothing":                {pieces: []piece{{device: "gpu-00-00", memory: "0"}}, is: gpu.ErrInvalid, says: "the smallest share on this node has 1Gi"},
+		"negative":                  {pieces: []piece{{device: "gpu-00-00", memory: "-1Gi"}}, is: gpu.ErrInvalid, says: "the smallest share on this node has 1Gi"},
+		"below the smallest":        {pieces: []piece{{device: "gpu-00-00", memory: "1023Mi"}}, is: gpu.ErrInvalid, says: "1023Mi of memory; the smallest share on this node has 1Gi"},
+		"more seats than a GPU has": {pieces: []piece{{device: "gpu-00-00-seat", seats: 5}}, is: gpu.ErrInvalid, says: "5 seats of a GPU; want a whole number from 1 to 4"},
+		"seats that others hold": {
+			others: []*resourceapi.ResourceClaim{pieces("a", piece{device: "gpu-00-00-seat", seats: 3})},
+			pieces: []piece{{device: "gpu-00-00-seat", seats: 2}}, is: gpu.ErrInUse, says: "40Gi of its 80Gi memory are wanted, and 60Gi are held by one other claim",
+		},
+		"seats of a GPU in shares": {
+			others: []*resourceapi.ResourceClaim{pieces("a", piece{device: "gpu-00-00", memory: "10Gi"})},
+			pieces: []piece{{device: "gpu-00-00-seat", seats: 1}}, is: gpu.ErrInUse, says: "another claim holds gpu-00-00",
+		},
+		"a share of a GPU in seats": {
+			others: []*resourceapi.ResourceClaim{pieces("a", piece{device: "gpu-00-00-seat", seats: 1})},
+			pieces: []piece{{device: "gpu-00-00", memory: "10Gi"}}, is: gpu.ErrInUse, says: "another claim holds gpu-00-00-seat",
+		},
+		"seats for one request": {
+			pieces: []piece{{device: "gpu-00-00-seat", seats: 1, request: "r"}, {device: "gpu-01-00-seat", seats: 1, request: "r"}}, is: gpu.ErrInvalid,
+			says: "2 seats in one request, and a container can be client of one MPS daemon only; ask for one, or for more of one GPU in a claim with capacity: {requests: {seats: 2}}",
+		},
+		"plain seats": {
+			pieces: []piece{{device: "gpu-00-00-seat", seats: 1, config: config("ShareConfig", plain)}}, is: gpu.ErrInvalid,
+			says: "strategy: invalid: Plain on a seat, whose strategy is MPS",
+		},
+		"time slices of seats": {
+			pieces: []piece{{device: "gpu-00-00-seat", seats: 1, config: interval(gpu.TimeSliceLong)}}, is: gpu.ErrInvalid,
+			says: "a GpuConfig cannot configure a seat; write a ShareConfig whose strategy is MPS",
+		},
+		"seats without a supervisor":               {world: noMPS, pieces: []piece{{device: "gpu-00-00-seat", seats: 1}}, is: gpu.ErrNotSupported, says: "no MPS daemons run on this node"},
 		"memory of time slices below the smallest": {pieces: []piece{{device: "gpu-00-00-ts", memory: "1023Mi"}}, is: gpu.ErrInvalid, says: "1023Mi of memory; the smallest share on this node has 1Gi"},
 		"memory of time slices beyond the GPU":     {pieces: []piece{{device: "gpu-00-00-ts", memory: "81Gi"}}, is: gpu.ErrInvalid, says: "81Gi of memory, and the device has 80Gi"},
 		"memory of time slices that others hold": {
 			others: []*resourceapi.ResourceClaim{pieces("a", piece{device: "gpu-00-00-ts", memory: "50Gi"}), pieces("b", piece{device: "gpu-00-00-ts"})},
 			pieces: []piece{{device: "gpu-00-00-ts", memory: "31Gi"}}, is: gpu.ErrInUse, says: "31Gi of its 80Gi memory are wanted, and 50Gi are held by one other claim",
+		},
+		"memory that others hold, after a time slice without": {
+			others: []*resourceapi.ResourceClaim{pieces("a", piece{device: "gpu-00-00-ts", memory: "50Gi"})},
+			pieces: []piece{{device: "gpu-00-00-ts"}, {device: "gpu-00-00-ts", memory: "31Gi"}}, is: gpu.ErrInUse, says: "50Gi are held by one other claim",
 		},
 		"time slices with more memory together than the GPU": {
 			pieces: []piece{{device: "gpu-00-00-ts", memory: "50Gi"}, {device: "gpu-00-00-ts", memory: "31Gi"}}, is: gpu.ErrInvalid, says: "the claim's shares have 81Gi memory together",

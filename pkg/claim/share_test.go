@@ -62,6 +62,12 @@ func TestWhatContainersGet(t *testing.T) {
 				"uid-c-gpu-00-00\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-01-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=10240M,1=5120M\n" + fmt.Sprintf(mounts, "gpu-01-00"),
 			"gpu-01-00 of GPU-1=10240M,GPU-0=5120M, 50%\n",
 		},
+		"seats": {
+			[]piece{{device: "gpu-00-00-seat", seats: 1}, {device: "gpu-00-00-seat", seats: 2, config: config("ShareConfig", `"processes":2`)}},
+			"uid-c-gpu-00-00-seat_share-c-0\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n" + first +
+				"uid-c-gpu-00-00-seat_share-c-1\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n" + first,
+			"gpu-00-00 of GPU-0=19968M, 25%\n",
+		},
 		"time slices": {
 			[]piece{{device: "gpu-00-00-ts"}, {device: "gpu-00-00-ts"}},
 			"uid-c-gpu-00-00-ts_share-c-0\nuid-c-gpu-00-00-ts_share-c-1\n", "",

@@ -443,6 +443,7 @@ type piece struct {
 	device  string
 	memory  string // "" for the whole
 	compute string
+	seats   int
 	config  string // of the request, "" for none
 	request string // "" for one of its own
 }
@@ -465,6 +466,9 @@ func pieces(name string, all ...piece) *resourceapi.ResourceClaim {
 		}
 		if strings.HasSuffix(p.device, "-ts") {
 			result.ConsumedCapacity["slots"] = resource.MustParse("1")
+		}
+		if p.seats > 0 {
+			result.ConsumedCapacity["seats"] = *resource.NewQuantity(int64(p.seats), resource.DecimalSI)
 		}
 		devices := &c.Status.Allocation.Devices
 		devices.Results = append(devices.Results, result)

@@ -48,7 +48,7 @@ func (g GPU) MPSLimits() bool { return g.ComputeCapability.Major >= firstWithMPS
 // GPU or MIG device, or several whole GPUs that one claim uses together.
 type MPSDaemon struct {
 	// Name of the daemon and its folders: the published name of its first
-	// device.
+	// device, or of the GPU whose seats it serves.
 	Name string
 	// Devices are the UUIDs of the devices that its clients see, in the order of
 	// their CUDA ordinals.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // PrepareResourceClaims implements [kubeletplugin.DRAPlugin]. It prepares the claims of
@@ -94,11 +95,11 @@ func each[T any](items []T, do func(int, T)) {
 func kindsOf(devices []claim.Device) string {
 	var kinds []string
 	for _, d := range devices {
-		kind := d.Kind.Label()
-		if known(d.Share) && d.Share.Memory != 0 {
-			kind += "-share"
+		label := d.Kind.Label()
+		if known(d.Share) && d.Share.Memory != 0 && d.Kind.Takes() == kind.TakesMemory {
+			label += "-share"
 		}
-		kinds = append(kinds, kind)
+		kinds = append(kinds, label)
 	}
 	slices.Sort(kinds)
 	if kinds = slices.Compact(kinds); len(kinds) == 0 {

@@ -107,7 +107,7 @@ func TestValuesReachTheirFlags(t *testing.T) {
 		"dev-root": "/dev-root", "host-dev-root": "/opt/nvidia-dev", "cdi-hook": "/opt/bin/nvidia-cdi-hook",
 		"mps-supervisor": "/run/mps/supervisor.sock", "mps-server-memory": "128Mi", "mps-context-memory": "256Mi", "exclusive-compute": "true",
 		"memory-limits": "false",
-		"offer":         "share,mig", "smallest-share": "2Gi", "compute-overcommit": "1.5", "timeslice-slots": "2",
+		"offer":         "share,mig", "smallest-share": "2Gi", "compute-overcommit": "1.5", "timeslice-slots": "2", "seats": "8",
 		"mig": "static", "mig-profiles": "all", "mig-gpus": "2", "mig-allow-reset": "true", "mig-all-attributes": "true",
 		"list-attributes": "true", "driver-name": "gpu.example.com", "node-name": "$(NODE_NAME)", "pod-uid": "$(POD_UID)",
 		"reconcile-interval": "1m", "kubelet-plugins-dir": "/var/lib/k0s/kubelet/plugins",

@@ -133,3 +133,36 @@ func decode[T any](t *testing.T, manifest string) *T {
 	}
 	return object
 }
+
+// Kubernetes has one class serve a name, and none after one of two is deleted.
+func TestTwoClassesCannotServeOneName(t *testing.T) {
+	const shared = "nvidia.com/gpu.shared"
+	for values, want := range map[string]string{
+		"deviceClasses: {seat: {extendedResource: nvidia.com/gpu.shared}}":                                                       "deviceClasses.seat: deviceClasses.timeslice serves the extended resource nvidia.com/gpu.shared already",
+		"deviceClasses: {timeslice: {extendedResource: nvidia.com/gpu}}":                                                         "deviceClasses.timeslice: deviceClasses.gpu serves the extended resource nvidia.com/gpu already",
+		"deviceClasses: {seat: {extendedResource: nvidia.com/mig-1g.10gb}}":                                                      "deviceClasses.migProfiles serves the extended resource nvidia.com/mig-1g.10gb already",
+		"deviceClasses: {timeslice: {enabled: false}, seat: {extendedResource: nvidia.com/gpu.shared}}":                          "",
+		"deviceClasses: {timeslice: {extendedResource: ''}, seat: {extendedResource: nvidia.com/gpu.shared}}":                    "",
+		"deviceClasses: {timeslice: {extendedResource: nvidia.com/gpu.sliced}, seat: {extendedResource: nvidia.com/gpu.shared}}": "",
+	} {
+		r, err := render(t, cluster{}, values)
+		if want != "" {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: error %v, want %q", values, err, want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := find[resourceapi.DeviceClass](t, r, "DeviceClass", "seat.nvidia.com").Spec.ExtendedResourceName; got == nil || *got != shared {
+			t.Errorf("%s: seat.nvidia.com serves %v, want %s", values, got, shared)
+		}
+	}
+}
+
+func TestSeatsNeedMPS(t *testing.T) {
+	if _, err := render(t, cluster{}, "{offer: [share, seat], mps: {enabled: false}}"); err == nil || !strings.Contains(err.Error(), "seat needs mps.enabled") {
+		t.Errorf("error %v", err)
+	}
+}

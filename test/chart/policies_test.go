@@ -80,9 +80,10 @@ func TestMistakesInPoliciesAreRefused(t *testing.T) {
 		"an unknown action":                    "policies: {actions: [Refuse]}",
 		"actions that exclude each other":      "policies: {actions: [Deny, Warn]}",
 		// What the chart's own policy refuses in the chart's own classes.
-		"shares of time slices":                           "policies: {classes: {timeslice.nvidia.com: {shares: none}}}",
-		"MPS of time slices":                              "policies: {classes: {timeslice.nvidia.com: {strategies: MPS}}}",
-		"compute of MIG devices":                          "policies: {classes: {mig.nvidia.com: {max-memory: 5Gi, max-compute: 50}}}",
+		"shares of time slices":  "policies: {classes: {timeslice.nvidia.com: {shares: none}}}",
+		"MPS of time slices":     "policies: {classes: {timeslice.nvidia.com: {strategies: MPS}}}",
+		"plain seats":            "policies: {classes: {seat.nvidia.com: {strategies: Plain}}}",
+		"compute of MIG devices": "policies: {classes: {mig.nvidia.com: {max-memory: 5Gi, max-compute: 50}}}",
 		"the strategy of the class itself is not allowed": "policies: {classes: {mps.nvidia.com: {strategies: Plain}}}",
 		"compute without memory":                          "policies: {classes: {mps.nvidia.com: {max-compute: 50}}}",
 		"a limit of whole GPUs":                           "policies: {classes: {gpu.nvidia.com: {max-memory: 20Gi}}}",

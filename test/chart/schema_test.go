@@ -61,6 +61,7 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 		"shares that a context fills":          {"{shares: {smallest: 512Mi}}", []string{"shares.smallest (512Mi)", "mps.contextMemory (512Mi)"}},
 		"a context of more than a share":       {"{mps: {contextMemory: 2Gi}}", []string{"shares.smallest (1Gi)", "mps.contextMemory (2Gi)"}},
 		"exclusive GPUs without MPS":           {"{mps: {enabled: false, exclusiveCompute: true}}", []string{"mps.exclusiveCompute", "mps.enabled"}},
+		"more seats than MPS has clients":      {"seat: {seats: 49}", []string{"/seat/seats"}},
 		"more slots than a number can say":     {"timeslice: {slots: 1000000}", []string{"/timeslice/slots"}},
 		"a label of the chart's own":           {"agent: {podLabels: {app.kubernetes.io/component: mine}}", []string{"app.kubernetes.io/component"}},
 		"an annotation of the chart's own":     {"supervisor: {podAnnotations: {kubectl.kubernetes.io/default-container: mine}}", []string{"kubectl.kubernetes.io/default-container"}},

@@ -28,6 +28,7 @@ const (
 	Shares     = "shares"
 	Partitions = "partitions"
 	TimeSlices = "timeslices"
+	Seats      = "seats"
 )
 
 // Occupancy lists the users of each GPU according to the API server: the devices
@@ -54,7 +55,7 @@ type Left struct {
 type OccupiedGPU struct {
 	Name string `json:"name"`
 	UUID string `json:"uuid"`
-	// Mode is one of Free, Whole, Shares, Partitions and TimeSlices. Several, joined by
+	// Mode is one of Free, Whole, Shares, Partitions, TimeSlices and Seats. Several, joined by
 	// plus signs, would be an error of the scheduler or the driver.
 	Mode string   `json:"mode"`
 	Pods []Sitter `json:"pods"`
@@ -162,6 +163,9 @@ func newSeats(devices map[string]resourceapi.Device) (seats, error) {
 		}
 		s.uuid = text(device.Attributes["uuid"])
 		for capacity, has := range device.Capacity {
+			if capacity == v1alpha1.CapacityMemory && name.Kind != kind.GPU {
+				continue // of one seat, or the same once more
+			}
 			s.has[capacity] = has.Value
 		}
 	}
@@ -191,6 +195,8 @@ func (all seats) take(result resourceapi.DeviceRequestAllocationResult, pods []S
 	switch {
 	case name.Kind.Takes() == kind.TakesSlots:
 		s.modes[TimeSlices] = true
+	case name.Kind.Takes() == kind.TakesSeats:
+		s.modes[Seats] = true
 	case name.IsPartition():
 		s.modes[Partitions] = true
 	case shared && memory.Cmp(s.has[v1alpha1.CapacityMemory]) < 0:

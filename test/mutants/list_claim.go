@@ -20,6 +20,21 @@ func claimMutants() []mutant {
 			run:    refusals,
 		},
 		{
+			file:   "pkg/gpu/kind/name.go",
+			tests:  "pkg/claim",
+			old:    `return Whole(n.Address).String()`,
+			new:    `return n.String()`,
+			notice: "the supervisor refuses the daemon of a GPU's seats",
+			run:    "^TestWhatContainersGet",
+		},
+		{
+			file:   "pkg/claim/lock.go",
+			old:    `return cmp.Or(name.MPSDaemon(), name.String())`,
+			new:    `return cmp.Or(name.String(), name.MPSDaemon())`,
+			notice: "a sweep stops the MPS daemon that a claim of seats has just started",
+			run:    "^TestSeatsTake",
+		},
+		{
 			file:   "pkg/gpu/kind/exclude.go",
 			tests:  "pkg/claim",
 			old:    `return !a.Divisible() || !b.Divisible()`,

@@ -236,5 +236,11 @@ func publishMutants() []mutant {
 			tests:  "pkg/catalog",
 			notice: "a selector on memory fails a pod when the scheduler tries the monitor device",
 		},
+		{
+			file:   "pkg/catalog/seat.go",
+			old:    `	case seat.Cmp(smallest) < 0:`,
+			new:    `	case seat.Cmp(smallest) < -1:`,
+			notice: "every seat of a small GPU is allocated and then refused",
+		},
 	}
 }

@@ -87,6 +87,8 @@ func strategies(k kind.Kind) []string {
 	switch k.Takes() {
 	case kind.TakesMemory:
 		return []string{string(v1alpha1.StrategyMPS), string(v1alpha1.StrategyPlain), string(v1alpha1.StrategyTimeSlicing)}
+	case kind.TakesSeats:
+		return []string{string(v1alpha1.StrategyMPS)}
 	case kind.TakesSlots:
 		return []string{string(v1alpha1.StrategyTimeSlicing)}
 	case kind.TakesNothing:

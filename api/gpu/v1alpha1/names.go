@@ -24,6 +24,9 @@ const (
 	DeviceTypeMIG = "mig" // gpu-1b-00-mig-1g-10gb-0
 	// DeviceTypeTimeSlice is the time slices of a GPU, of which claims take slots.
 	DeviceTypeTimeSlice = "timeslice" // gpu-1b-00-ts
+	// DeviceTypeSeat is the equal seats of a GPU, of which claims take some. MPS limits
+	// each to its part of memory and compute.
+	DeviceTypeSeat = "seat" // gpu-1b-00-seat
 	// DeviceTypeMonitor is all GPUs of a node, for monitoring agents.
 	DeviceTypeMonitor = "monitor" // node-gpus
 )
@@ -168,6 +171,9 @@ const (
 	// CapacitySlots is the number of slots of the GPU. A request without an amount
 	// gets one.
 	CapacitySlots = "slots" // timeslice
+	// CapacitySeats is the number of seats of the GPU. A request without an amount
+	// gets one.
+	CapacitySeats = "seats" // seat
 )
 
 // The taints of devices. All have the effect NoSchedule.
@@ -183,7 +189,7 @@ const (
 	TaintComputeMode = GroupName + "/compute-mode" // [ComputeModeTaintProhibited], [ComputeModeTaintExclusive]
 	// TaintWithdrawn marks a device that the node no longer offers, or no longer
 	// offers in shares, while claims hold it. Its value is the word of the offer.
-	TaintWithdrawn = GroupName + "/withdrawn" // [OfferShare], [OfferMIG], [OfferTimeSlice]
+	TaintWithdrawn = GroupName + "/withdrawn" // [OfferShare], [OfferMIG], [OfferTimeSlice], [OfferSeat]
 	// TaintInUse marks a device that the kubelet has given to a pod through a device
 	// plugin.
 	TaintInUse = GroupName + "/in-use" // [InUseTaintDevicePlugin]
@@ -212,6 +218,8 @@ const (
 	OfferMIG = "mig"
 	// OfferTimeSlice offers time slices of GPUs.
 	OfferTimeSlice = "timeslice"
+	// OfferSeat offers equal seats of GPUs.
+	OfferSeat = "seat"
 	// OfferMonitor offers all GPUs together to monitoring agents.
 	OfferMonitor = "monitor"
 )

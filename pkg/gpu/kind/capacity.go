@@ -16,7 +16,7 @@ type Capacities map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 // Amounts are what a device offers to claims. Each kind publishes the amounts that claims
 // can take of it.
 type Amounts struct {
-	// Memory of the device; zero if it is not known. Every kind publishes a capacity
+	// Memory of the device, of seats the memory of one; zero if it is not known. Every kind publishes a capacity
 	// "memory": the scheduler fails a claim if a selector reads a capacity that one of
 	// the devices does not have.
 	Memory resource.Quantity
@@ -27,8 +27,8 @@ type Amounts struct {
 	// Compute in percent of the multiprocessors. More than [WholeCompute] is promised
 	// to shares, of which one gets at most [WholeCompute].
 	Compute int64
-	// Slots is the number of time slices.
-	Slots int64
+	// Slots is the number of time slices, and Seats that of seats.
+	Slots, Seats int64
 }
 
 // Capacities returns the capacities of a device of the kind; nil if it has none.

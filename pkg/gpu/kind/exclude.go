@@ -13,18 +13,21 @@ type Holding struct {
 }
 
 // Divisible reports whether other claims can hold a part of the same device.
-func (h Holding) Divisible() bool { return h.Share || h.Name.Kind.Takes() == TakesSlots }
+func (h Holding) Divisible() bool {
+	return h.Share || h.Name.Kind.Takes() == TakesSlots || h.Name.Kind.Takes() == TakesSeats
+}
 
 // Excludes reports whether two devices, or two shares of one device, can never be
 // held at the same time, whatever their size. mig describes the GPU of both if they
 // are on one GPU; partitions that are not in mig exclude each other.
 //
-//	             whole GPU   shares   time slices   MIG device   monitor
-//	whole GPU       ✗           ✗          ✗             ✗
-//	shares                      ✓ ¹        ✗             ✗
-//	time slices                            ✓             ✗
-//	MIG device                                           ✓ ²
-//	monitor         ✓           ✓          ✓             ✓            ✓
+//	             whole GPU   shares   time slices   seats   MIG device   monitor
+//	whole GPU       ✗           ✗          ✗           ✗         ✗
+//	shares                      ✓ ¹        ✗           ✗         ✗
+//	time slices                            ✓ ¹         ✗         ✗
+//	seats                                              ✓ ¹       ✗
+//	MIG device                                                   ✓ ²
+//	monitor         ✓           ✓          ✓           ✓         ✓            ✓
 //
 //	¹ as long as the device has memory for all of them
 //	² in another place, or shares of it

@@ -10,7 +10,7 @@ type Kind string
 
 // table lists the rules of every kind, in the order in which names are parsed and
 // kinds are documented.
-var table = []rules{wholeGPU{}, migDevice{}, timeSlice{}, monitor{}}
+var table = []rules{wholeGPU{}, migDevice{}, timeSlice{}, seat{}, monitor{}}
 
 // rules are the properties of one kind.
 type rules interface {
@@ -54,6 +54,8 @@ const (
 	TakesMemory Taken = "memory"
 	// TakesSlots means that a claim takes slots, and never the whole device.
 	TakesSlots Taken = "slots"
+	// TakesSeats means that a claim takes seats, each an equal share of the memory.
+	TakesSeats Taken = "seats"
 )
 
 // Configuration says which opaque configurations the devices of a kind accept.
@@ -62,8 +64,7 @@ type Configuration struct {
 	// accept none. It is also the kind that NVIDIA's driver applies to a device
 	// when the configuration names no request.
 	Own string
-	// Strategy is the only sharing.strategy that Own may have; empty if it may have
-	// any.
+	// Strategy is the only strategy that Own may have; empty if it may have any.
 	Strategy v1alpha1.Strategy
 	// Noun names such a device in an error: "a MIG device".
 	Noun string
@@ -106,6 +107,9 @@ func (k Kind) AdminOnly() bool { return k.rules().adminOnly() }
 // kind that every node publishes.
 func (k Kind) Offer() string { return k.rules().offer() }
 
+// MPSShares reports whether MPS can limit shares of a device of the kind.
+func (k Kind) MPSShares() bool { return k.Takes() == TakesMemory || k.Takes() == TakesSeats }
+
 // Label returns the value that stands for the kind in the labels of metrics.
 func (k Kind) Label() string { return string(k) }
 
@@ -117,7 +121,7 @@ func (k Kind) Configuration() Configuration { return k.rules().configuration() }
 // device, or a share of one.
 func (k Kind) Accepts(configuration string, share bool) bool {
 	own := k.Configuration().Own
-	shares := k.Takes() == TakesMemory && configuration == v1alpha1.KindShareConfig
+	shares := k.MPSShares() && configuration == v1alpha1.KindShareConfig
 	return shares || !share && own != "" && configuration == own
 }
 

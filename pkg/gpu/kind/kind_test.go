@@ -55,18 +55,18 @@ func TestEveryKindAnswersEachQuestion(t *testing.T) {
 			if !slices.Contains([]kind.Scope{kind.ScopeNode, kind.ScopeGPU, kind.ScopePartition}, k.Scope()) {
 				t.Errorf("scope %q is unknown", k.Scope())
 			}
-			if !slices.Contains([]kind.Taken{kind.TakesNothing, kind.TakesMemory, kind.TakesSlots}, k.Takes()) {
+			if !slices.Contains([]kind.Taken{kind.TakesNothing, kind.TakesMemory, kind.TakesSlots, kind.TakesSeats}, k.Takes()) {
 				t.Errorf("claims take %q, which is unknown", k.Takes())
 			}
 			c := k.Configuration()
 			if c.Noun == "" || c.Own == "" && c.Remedy == "" {
 				t.Errorf("configuration %+v leaves an error without its noun or its remedy", c)
 			}
-			if c.Own != "" && !k.Accepts(c.Own, false) {
+			if c.Own != "" && !k.Accepts(c.Own, k.Takes() == kind.TakesSeats) {
 				t.Errorf("a whole device does not accept its own %s", c.Own)
 			}
-			if k.Accepts(v1alpha1.KindShareConfig, true) != (k.Takes() == kind.TakesMemory) {
-				t.Error("a ShareConfig is not for shares of memory alone")
+			if k.Accepts(v1alpha1.KindShareConfig, true) != k.MPSShares() {
+				t.Error("a ShareConfig is not for shares that MPS can limit alone")
 			}
 			if k.Label() == "" {
 				t.Error("metrics have no label for it")
@@ -96,6 +96,7 @@ func TestConfigurationsOfEachKind(t *testing.T) {
 		kind.GPU:       {[]string{gpuConfig, shareConfig}, []string{shareConfig}},
 		kind.MIG:       {[]string{migConfig, shareConfig}, []string{shareConfig}},
 		kind.TimeSlice: {[]string{gpuConfig}, nil},
+		kind.Seat:      {[]string{shareConfig}, []string{shareConfig}},
 		kind.Monitor:   {nil, nil},
 	}
 	for _, k := range kind.All() {
@@ -137,7 +138,7 @@ func example(k kind.Kind, start int) kind.Name {
 
 func TestCapacitiesOfEachKind(t *testing.T) {
 	amount := resource.MustParse
-	all := kind.Amounts{Memory: amount("80Gi"), Smallest: amount("1Gi"), Step: amount("1Mi"), Compute: 150, Slots: 4}
+	all := kind.Amounts{Memory: amount("80Gi"), Smallest: amount("1Gi"), Step: amount("1Mi"), Compute: 150, Slots: 4, Seats: 8}
 	shared := all
 	shared.Shared = true
 	for _, k := range kind.All() {
@@ -148,6 +149,8 @@ func TestCapacitiesOfEachKind(t *testing.T) {
 				want = map[bool]string{false: "memory 0", true: "memory 0"}
 			case kind.TakesSlots:
 				want = map[bool]string{false: "memory 80Gi from 0, slots 4 from 1", true: "memory 80Gi from 0, slots 4 from 1"}
+			case kind.TakesSeats:
+				want = map[bool]string{false: "memory 80Gi of [0], seats 8 from 1", true: "memory 80Gi of [0], seats 8 from 1"}
 			case kind.TakesMemory:
 				want = map[bool]string{false: "compute 100, memory 80Gi", true: "compute 150 from 0 to 100, memory 80Gi from 1Gi"}
 				if k.Scope() == kind.ScopePartition {
@@ -172,7 +175,9 @@ func describe(capacities kind.Capacities) string {
 	var texts []string
 	for name, c := range capacities {
 		text := fmt.Sprintf("%s %s", name, c.Value.String())
-		if c.RequestPolicy != nil {
+		if c.RequestPolicy != nil && c.RequestPolicy.ValidValues != nil {
+			text += fmt.Sprintf(" of [%s]", &c.RequestPolicy.ValidValues[0])
+		} else if c.RequestPolicy != nil {
 			text += " from " + c.RequestPolicy.ValidRange.Min.String()
 			if most := c.RequestPolicy.ValidRange.Max; most != nil {
 				text += " to " + most.String()
@@ -203,6 +208,13 @@ func TestDevicesExcludeEachOther(t *testing.T) {
 		{whole(kind.GPU), whole(kind.TimeSlice), true},
 		{share(kind.GPU), whole(kind.TimeSlice), true},
 		{whole(kind.TimeSlice), whole(kind.TimeSlice), false},
+		{whole(kind.Seat), whole(kind.Seat), false},
+		{share(kind.Seat), share(kind.Seat), false},
+		{share(kind.Seat), share(kind.GPU), true},
+		{share(kind.Seat), whole(kind.GPU), true},
+		{share(kind.Seat), whole(kind.TimeSlice), true},
+		{share(kind.Seat), whole(kind.MIG), true},
+		{share(kind.Seat), whole(kind.Monitor), false},
 		{whole(kind.GPU), whole(kind.MIG), true},
 		{share(kind.GPU), share(kind.MIG), true},
 		{whole(kind.TimeSlice), whole(kind.MIG), true},

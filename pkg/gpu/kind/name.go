@@ -17,6 +17,7 @@ import (
 //	gpu-1a-00-mig-1g-10gb-0       profile 1g.10gb at memory slice 0
 //	gpu-1a-00-mig-1g-10gb-me-3    profile 1g.10gb+me at memory slice 3
 //	gpu-1a-00-ts                  its time slices
+//	gpu-1a-00-seat                its seats
 //	node-gpus                     all GPUs, for monitoring
 //
 // Every name is a DNS label and survives reboots and driver reloads.
@@ -42,6 +43,20 @@ func (n Name) IsWholeGPU() bool { return n.Kind.Scope() == ScopeGPU }
 
 // IsPartition reports whether the device is a partition of a GPU.
 func (n Name) IsPartition() bool { return n.Kind.Scope() == ScopePartition }
+
+// MPSDaemon returns the name of the MPS daemon that limits shares of the device: its
+// own, and for seats that of the GPU, with which no other claim shares at the same time.
+// It returns "" if there are no such shares.
+func (n Name) MPSDaemon() string {
+	switch {
+	case n.Kind == Seat:
+		return Whole(n.Address).String()
+	case n.Kind.MPSShares():
+		return n.String()
+	default:
+		return ""
+	}
+}
 
 // FindIn returns the profile and the placement of a partition on a GPU. It returns
 // false if the device is not a partition, or the GPU has no such placement.

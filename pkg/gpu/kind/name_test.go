@@ -26,6 +26,7 @@ func TestNamesPrintAndParse(t *testing.T) {
 		"a GPU behind VMD":                 {kind.Name{Kind: kind.GPU, Address: gpu.PCIAddress{Domain: 0x10000, Bus: 1}}, "gpu-10000-01-00-0"},
 		"a GPU of a virtual machine":       {kind.Name{Kind: kind.GPU, Address: gpu.PCIAddress{Device: 5}}, "gpu-00-05"},
 		"time slices":                      {kind.Name{Kind: kind.TimeSlice, Address: bus1a}, "gpu-1a-00-ts"},
+		"seats":                            {kind.Name{Kind: kind.Seat, Address: bus1a}, "gpu-1a-00-seat"},
 		"a MIG placement":                  {kind.Name{Kind: kind.MIG, Address: bus1a, Profile: gpu.Profile{Slices: 1, MemoryGB: 10}}, "gpu-1a-00-mig-1g-10gb-0"},
 		"a MIG placement with engines":     {kind.Name{Kind: kind.MIG, Address: bus1a, Profile: gpu.Profile{Slices: 1, MemoryGB: 10, Media: "+me"}, Start: 3}, "gpu-1a-00-mig-1g-10gb-me-3"},
 		"a MIG placement with all engines": {kind.Name{Kind: kind.MIG, Address: bus1a, Profile: gpu.Profile{Slices: 2, MemoryGB: 48, Media: "+me.all"}}, "gpu-1a-00-mig-2g-48gb-meall-0"},
@@ -72,6 +73,18 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+func TestTheMPSDaemonOfADevice(t *testing.T) {
+	for device, want := range map[string]string{
+		"gpu-1a-00": "gpu-1a-00", "gpu-1a-00-mig-1g-10gb-0": "gpu-1a-00-mig-1g-10gb-0", "gpu-1a-00-seat": "gpu-1a-00",
+		"gpu-1a-00-ts": "", "node-gpus": "",
+	} {
+		name, err := kind.Parse(device)
+		if got := name.MPSDaemon(); err != nil || got != want {
+			t.Errorf("%s has the daemon %q, %v; want %q", device, got, err, want)
+		}
+	}
+}
+
 func drawAddress(t *rapid.T) gpu.PCIAddress {
 	return gpu.PCIAddress{
 		Domain:   rapid.SampledFrom([]uint32{0, 1, 0xffff, 0x10000, 0xffffffff}).Draw(t, "domain"),
@@ -115,7 +128,7 @@ func TestEveryDeviceNameIsALabelAndParsesBack(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
-		"gpu-1a-00", "gpu-0001-1a-00-0", "gpu-10000-01-00-0", "gpu-1a-00-ts", "gpu-1a-00-mig-1g-10gb-0",
+		"gpu-1a-00", "gpu-0001-1a-00-0", "gpu-10000-01-00-0", "gpu-1a-00-ts", "gpu-1a-00-seat", "gpu-1a-00-mig-1g-10gb-0",
 		"gpu-1a-00-mig-1g-10gb-me-3", "gpu-1a-00-mig-2g-48gb-meall-0", "node-gpus", "gpu-0000-1a-00-0", "gpu-1A-00", "",
 	} {
 		f.Add(seed)

@@ -30,3 +30,15 @@
   ? ({{ . }}.?strategy.orValue(null) == null || {{ . }}.strategy == '' ? dyn('MPS') : {{ . }}.strategy)
   : type({{ . }}.?sharing.orValue(null)) == map ? {{ . }}.sharing.?strategy.orValue('') : dyn(''))
 {{- end -}}
+
+{{/* An extended resource, for the list (names that classes of the chart serve already,
+     name, value of the class). Kubernetes lets the newer of two classes serve a name, and
+     none if one of them is deleted, so a second class fails here. */}}
+{{- define "gpu-dra-driver.serve" -}}
+{{- $served := index . 0 -}}{{- $name := index . 1 -}}{{- $class := index . 2 -}}
+{{- if hasKey $served $name -}}
+{{- fail (printf "deviceClasses.%[1]s: deviceClasses.%[3]s serves the extended resource %[2]s already, and only one class can serve a name: change or empty one of the two" $class $name (get $served $name)) -}}
+{{- end -}}
+{{- $_ := set $served $name $class -}}
+{{- $name -}}
+{{- end -}}

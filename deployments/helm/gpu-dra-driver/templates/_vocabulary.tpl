@@ -2,17 +2,17 @@
 
 {{/* The kinds of parameters that a class of each type can have. */}}
 {{- define "gpu-dra-driver.kindsOfType" -}}
-{'gpu': ['GpuConfig', 'ShareConfig'], 'mig': ['MigConfig', 'MigDeviceConfig', 'ShareConfig'], 'timeslice': ['GpuConfig']}
+{'gpu': ['GpuConfig', 'ShareConfig'], 'mig': ['MigConfig', 'MigDeviceConfig', 'ShareConfig'], 'timeslice': ['GpuConfig'], 'seat': ['ShareConfig']}
 {{- end -}}
 
 {{/* The strategies that a class of each type can have. */}}
 {{- define "gpu-dra-driver.strategiesOfType" -}}
-{'gpu': ['MPS', 'Plain', 'TimeSlicing'], 'mig': ['MPS', 'Plain', 'TimeSlicing'], 'timeslice': ['TimeSlicing']}
+{'gpu': ['MPS', 'Plain', 'TimeSlicing'], 'mig': ['MPS', 'Plain', 'TimeSlicing'], 'timeslice': ['TimeSlicing'], 'seat': ['MPS']}
 {{- end -}}
 
 {{/* The capacities of the devices of each type. */}}
 {{- define "gpu-dra-driver.capacitiesOfType" -}}
-{'gpu': ['memory', 'compute'], 'mig': ['memory'], 'timeslice': ['memory', 'slots']}
+{'gpu': ['memory', 'compute'], 'mig': ['memory'], 'timeslice': ['memory', 'slots'], 'seat': ['seats']}
 {{- end -}}
 
 {{/* All kinds of parameters. */}}
@@ -27,7 +27,7 @@
 
 {{/* All types of devices. */}}
 {{- define "gpu-dra-driver.types" -}}
-['gpu', 'mig', 'timeslice', 'monitor']
+['gpu', 'mig', 'timeslice', 'seat', 'monitor']
 {{- end -}}
 
 {{/* The API group, which begins the names of labels. */}}

@@ -96,7 +96,7 @@ type Limit struct {
 // Client names the MPS daemon of the processes on a device, and the limits of each
 // process. It is decided once: a change of flags must not change running processes.
 type Client struct {
-	// Daemon is named after its first device.
+	// Daemon is named after its first device, or after the GPU of its seats.
 	Daemon string `json:"daemon"`
 	// Processes at a time among which the limits were divided; 0 if they are not
 	// counted.

@@ -129,6 +129,16 @@ func goldenRecords() map[string]*Record {
 		{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a"]}`)},
 	}
 	records["v5-namespace"] = named
+
+	seated := prepared()
+	seated.Version = 5
+	seated.Devices = []Device{{Request: "seat", Pool: "node-1", Name: "gpu-61-00-seat", ShareID: &id, UUID: "GPU-4", Share: &Share{Memory: 20 << 30, Compute: 25},
+		MPS: &Client{Daemon: "gpu-61-00", Processes: 1, ThreadPercentage: 25, MemoryLimit: 19 << 30}}}
+	seated.Journal = []Entry{
+		{Step: "StartMPS", Device: "gpu-61-00", State: Done, Result: json.RawMessage(`{"pipe":"/run/x/pipe","shm":"/run/x/shm"}`)},
+		{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a"]}`)},
+	}
+	records["v5-seats"] = seated
 	return records
 }
 
@@ -137,7 +147,7 @@ func TestRecordsOfEveryReleaseAreRead(t *testing.T) {
 		"v1-prepared": Prepared, "v1-preparing": Preparing, "v1-unpreparing": Unpreparing,
 		"v2-prepared": Prepared, "v2-preparing": Preparing,
 		"v3-prepared": Prepared, "v3-preparing": Preparing,
-		"v4-prepared": Prepared, "v5-slots": Prepared, "v5-exclusive": Prepared, "v5-limited": Prepared, "v5-namespace": Prepared,
+		"v4-prepared": Prepared, "v5-slots": Prepared, "v5-exclusive": Prepared, "v5-limited": Prepared, "v5-namespace": Prepared, "v5-seats": Prepared,
 	}
 	for name, want := range goldenRecords() {
 		t.Run(name, func(t *testing.T) {

@@ -124,6 +124,17 @@ func (d deviceRequest) sharing() *v1alpha1.Sharing {
 	}
 }
 
+// strategy returns the strategy in the configuration and its field; "" if there is none.
+func (d deviceRequest) strategy() (field string, strategy v1alpha1.Strategy) {
+	if share, ok := d.config.(*v1alpha1.ShareConfig); ok {
+		return "strategy", share.Strategy
+	}
+	if s := d.sharing(); s != nil {
+		return "sharing.strategy", s.Strategy
+	}
+	return "", ""
+}
+
 // checkConfiguration returns an error if the configuration is not for the kind of
 // device that was allocated.
 func (d deviceRequest) checkConfiguration() error {
@@ -134,16 +145,16 @@ func (d deviceRequest) checkConfiguration() error {
 	refuse := func(what, instead string) error {
 		return fmt.Errorf("configuration: %w: a %s cannot configure %s; %s", gpu.ErrInvalid, d.kindName(config), what, instead)
 	}
-	switch s := d.sharing(); {
+	switch field, strategy := d.strategy(); {
 	case accepts.Own == "":
 		return refuse(accepts.Noun, accepts.Remedy)
-	case !d.name.Kind.Accepts(config, !d.share.Whole) && !d.share.Whole:
+	case !d.name.Kind.Accepts(config, !d.share.Whole) && !d.share.Whole && !d.takesSeats():
 		return refuse(fmt.Sprintf("a share (%s of %s memory)", inBytes(d.share.Memory), d.all.String()),
 			fmt.Sprintf("write a %s, or remove capacity from the request to have all of the device", d.kindName(v1alpha1.KindShareConfig)))
 	case !d.name.Kind.Accepts(config, !d.share.Whole):
 		return refuse(accepts.Noun, "write a "+d.kindName(accepts.Own)+accepts.Remedy)
-	case accepts.Strategy != "" && s != nil && s.Strategy != accepts.Strategy:
-		return fmt.Errorf("configuration: sharing.strategy: %w: %s on %s, whose strategy is %s; for %s ask for a share of a GPU's memory", gpu.ErrInvalid, s.Strategy, accepts.Noun, accepts.Strategy, s.Strategy)
+	case accepts.Strategy != "" && strategy != "" && strategy != accepts.Strategy:
+		return fmt.Errorf("configuration: %s: %w: %s on %s, whose strategy is %s; for %s ask for a share of a GPU's memory", field, gpu.ErrInvalid, strategy, accepts.Noun, accepts.Strategy, strategy)
 	}
 	return nil
 }

@@ -49,8 +49,8 @@ func (p *Plan) CheckFree(others []journal.Holder) error {
 				return fmt.Errorf("device %s: %w", want.Name, err)
 			}
 		}
-		first := slices.IndexFunc(p.Record.Devices, func(d journal.Device) bool { return d.Name == want.Name }) == i
-		if want.Share != nil && first {
+		first := slices.IndexFunc(p.Record.Devices, func(d journal.Device) bool { return d.Name == want.Name && d.Share != nil })
+		if first == i {
 			if err := p.checkCapacity(p.Names[i], others); err != nil {
 				return fmt.Errorf("device %s: %w", want.Name, err)
 			}

@@ -76,12 +76,16 @@ func (f Facts) request(claim *resourceapi.ResourceClaim, result resourceapi.Devi
 		return d, err
 	}
 	d.share = catalog.Share{Whole: true}
-	if d.takesSlots() {
+	switch d.name.Kind.Takes() {
+	case kind.TakesSlots:
 		if _, err = catalog.Slots(result.ConsumedCapacity); err == nil {
 			d.slotMemory, err = f.Shares.SlotMemory(d.all, result.ConsumedCapacity)
 		}
-	} else {
+	case kind.TakesSeats:
+		d.share, err = f.Shares.SeatShare(d.all, result.ConsumedCapacity)
+	case kind.TakesMemory:
 		d.share, err = f.Shares.Share(d.all, consumed(claim, result))
+	case kind.TakesNothing:
 	}
 	if err == nil && result.ShareID == nil && (!d.share.Whole || d.takesSlots()) {
 		err = fmt.Errorf("%w: a part of a device without a share ID: the cluster lacks the feature gate DRAConsumableCapacity", gpu.ErrInvalid)
@@ -92,9 +96,12 @@ func (f Facts) request(claim *resourceapi.ResourceClaim, result resourceapi.Devi
 // takesSlots reports whether the claim takes slots of the device.
 func (d deviceRequest) takesSlots() bool { return d.name.Kind.Takes() == kind.TakesSlots }
 
-// isUndivided reports whether the claim has the GPU neither as a partition nor in
-// slots.
-func (d deviceRequest) isUndivided() bool { return d.name.IsWholeGPU() && !d.takesSlots() }
+// takesSeats reports whether the claim takes seats of the device.
+func (d deviceRequest) takesSeats() bool { return d.name.Kind.Takes() == kind.TakesSeats }
+
+// isUndivided reports whether the claim has the GPU neither as a partition nor in slots
+// or seats.
+func (d deviceRequest) isUndivided() bool { return d.name.Kind == kind.GPU }
 
 // consumed returns the consumed capacities of an allocation, without the memory if its
 // request names none. The claim then has the whole device, even if the device has more

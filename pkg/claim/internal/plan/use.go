@@ -52,7 +52,7 @@ func (f Facts) use(device *journal.Device, d deviceRequest, all []deviceRequest)
 func (f Facts) useShare(device *journal.Device, d deviceRequest, all []deviceRequest) error {
 	config, configured := d.config.(*v1alpha1.ShareConfig)
 	if !configured {
-		if !f.MPS || !d.gpu.MPSLimits() {
+		if !d.takesSeats() && (!f.MPS || !d.gpu.MPSLimits()) {
 			return nil // plain, as it was published
 		}
 		config = &v1alpha1.ShareConfig{Strategy: v1alpha1.StrategyMPS, Processes: 1, Compute: v1alpha1.ComputeProportional}
@@ -64,6 +64,9 @@ func (f Facts) useShare(device *journal.Device, d deviceRequest, all []deviceReq
 		return err
 	}
 	if n := len(d.companions(all)); n > 1 {
+		if d.takesSeats() {
+			return fmt.Errorf("%w: %d seats in one request, and a container can be client of one MPS daemon only; ask for one, or for more of one GPU in a claim with capacity: {requests: {seats: %d}}", gpu.ErrInvalid, n, n)
+		}
 		plain := ", or say Plain in a ShareConfig"
 		if f.checkPlain(d) != nil {
 			plain = ""
@@ -80,7 +83,7 @@ func (f Facts) useShare(device *journal.Device, d deviceRequest, all []deviceReq
 	if err != nil {
 		return err
 	}
-	limits.Daemon = device.Name
+	limits.Daemon = d.name.MPSDaemon()
 	if d.hasNamespaces() {
 		limits.Namespace = namespaceName(d.claim, *device)
 	}

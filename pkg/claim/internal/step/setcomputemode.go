@@ -79,7 +79,7 @@ func (s setComputeMode) Undo(ctx context.Context, w Work, e journal.Entry) error
 }
 
 func (setComputeMode) Lost(d journal.LostDevice) (string, []byte, bool) {
-	return d.Name.Address.DeviceName(), nil, d.Name.Kind == kind.GPU
+	return d.Name.Address.DeviceName(), nil, d.Name.IsWholeGPU() && d.Name.MPSDaemon() != ""
 }
 
 func (s setComputeMode) Leftovers(context.Context) ([]string, error) {

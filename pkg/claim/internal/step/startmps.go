@@ -18,7 +18,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // startMPS runs an MPS daemon for the clients that a claim brings. Shares of one
@@ -234,7 +233,8 @@ func (s startMPS) checkSupervisor() error {
 }
 
 func (startMPS) Lost(d journal.LostDevice) (string, []byte, bool) {
-	return d.Name.String(), nil, d.Name.Kind.Takes() == kind.TakesMemory
+	daemon := d.Name.MPSDaemon()
+	return daemon, nil, daemon != ""
 }
 
 // Leftovers returns all daemons, none while the supervisor is away.
@@ -254,8 +254,8 @@ func (s startMPS) Leftovers(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
-// Sweep stops a daemon. Every claim that uses it has the device that it is named
-// after, whose lock the caller holds.
+// Sweep stops a daemon. Every claim that uses it has the device that it is named after,
+// or seats of that GPU, and the caller holds their lock.
 func (s startMPS) Sweep(ctx context.Context, daemon string, others *journal.Others) (bool, error) {
 	if unused, err := others.IsLastUser(ctx, s.Name(), daemon); err != nil || !unused {
 		return false, err
