@@ -50,9 +50,14 @@ func (s limitMemory) Do(_ context.Context, w Work, _ *journal.Entry) error {
 }
 
 // Undo closes all folders of the claim: a share that the claim had before its record was
-// lost may have another ID.
-func (s limitMemory) Undo(_ context.Context, w Work, _ journal.Entry) error {
-	_, err := s.close(func(o journal.Injected) bool { return o.Claim == w.Claim.UID })
+// lost may have another ID. It closes none while the claim still holds devices by the CDI
+// spec of its lost record, whose containers may start again.
+func (s limitMemory) Undo(ctx context.Context, w Work, _ journal.Entry) error {
+	holders, err := w.Others.List(ctx)
+	if err != nil || slices.ContainsFunc(holders, func(h journal.Holder) bool { return h.Claim.UID == w.Claim.UID }) {
+		return err
+	}
+	_, err = s.close(func(o journal.Injected) bool { return o.Claim == w.Claim.UID })
 	return err
 }
 
