@@ -135,7 +135,7 @@ type MPS struct {
 	PerDevice []DeviceLimit `json:"perDevice,omitempty"`
 	// MultiUser declares that the processes run as several users. It changes
 	// nothing: the agent refuses the claim unless the supervisor has --multi-user
-	// (the chart's "mps.multiUser").
+	// (the chart's "mps.multiUser"), or the MPS daemon has namespaces.
 	MultiUser bool `json:"multiUser,omitempty"` // "true", "false"; default: "false"
 }
 

@@ -37,8 +37,9 @@ func newNamespaceWorld(t *testing.T) (*world, *nvmlsim.Sim, gpu.MPSDaemon) {
 	}}
 }
 
-// join connects a client through a folder and returns what it was granted.
-func join(t *testing.T, folder string) mpssim.Granted {
+// join connects a client through a folder and returns what it was granted. shm is its
+// /dev/shm.
+func join(t *testing.T, folder, shm string) mpssim.Granted {
 	t.Helper()
 	conn, err := net.Dial("unix", filepath.Join(folder, "control"))
 	if err != nil {
@@ -52,7 +53,7 @@ func join(t *testing.T, folder string) mpssim.Granted {
 		}
 		return reply
 	}
-	token, err := os.ReadFile(filepath.Join("/dev/shm", ask(mpssim.Request{Op: "connect", ActiveThreadPercentage: "90"}).Shm))
+	token, err := os.ReadFile(filepath.Join(shm, ask(mpssim.Request{Op: "connect", ActiveThreadPercentage: "90"}).Shm))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func limits(t *testing.T, dirs gpu.MPSDirs, names ...string) map[string]gpu.MPSN
 	t.Helper()
 	all := map[string]gpu.MPSNamespace{}
 	for _, name := range names {
-		got := join(t, filepath.Join(dirs.Pipe, name))
+		got := join(t, filepath.Join(dirs.Pipe, name), dirs.Shm)
 		all[name] = gpu.MPSNamespace{Name: name, ThreadPercentage: int(got.ActiveThreadPercentage), MemoryLimit: got.Devices[0].LimitBytes}
 	}
 	return all
@@ -94,6 +95,26 @@ func TestClientsOfANamespaceHaveItsLimitsWhenTheCallReturns(t *testing.T) {
 	}
 	if r := simRecord(t, w, "gpu-1b-00"); r.Protocol != 3 || !r.MultiUser || r.Servers[0].UID != 0 {
 		t.Errorf("protocol %d, multi-user %t, server of user %d", r.Protocol, r.MultiUser, r.Servers[0].UID)
+	}
+}
+
+// With file systems and a /dev/shm of its own, as on a node.
+func TestADaemonWithMountsHasNamespaces(t *testing.T) {
+	w, _, daemon := newNamespaceWorld(t)
+	w.options.HostShm, w.options.ShmSize = false, shmSize
+	w.start()
+	dirs := w.ensure(daemon)
+	want := map[string]gpu.MPSNamespace{"one": daemon.Namespaces[0]}
+	if diff := cmp.Diff(want, limits(t, dirs, "one")); diff != "" {
+		t.Errorf("limits (-want +got):\n%s", diff)
+	}
+	pid := w.daemon().PID
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	w.until("it is restarted", func() bool { s := w.daemon(); return s.State == gpu.MPSReady && s.PID != pid })
+	if diff := cmp.Diff(want, limits(t, dirs, "one")); diff != "" {
+		t.Errorf("limits after a restart (-want +got):\n%s", diff)
 	}
 }
 
