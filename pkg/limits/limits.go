@@ -124,7 +124,7 @@ func (f Folder) Admit(device string, l Limit, most int) (bytes uint64, err error
 			return err
 		}
 		if others >= most {
-			return fmt.Errorf("device %s: %w: its memory is for %d containers at a time, and %d others use it", device, gpu.ErrInUse, most, others)
+			return fmt.Errorf("device %s: %w: its memory is for %d containers at a time, and %d others use it; wait until one of them has ended, or declare more containers in the ShareConfig", device, gpu.ErrInUse, most, others)
 		}
 		if err := write(filepath.Join(path, l.file()), l); err != nil {
 			return err

@@ -173,6 +173,10 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 
 {{- define "gpu-dra-driver.simulationMounts" -}}
+# The simulated driver counts the memory of processes by their cgroups.
+- name: cgroups
+  mountPath: /sys/fs/cgroup
+  readOnly: true
 - name: sim-state
   mountPath: {{ clean .Values.simulation.stateDir }}
 {{- if include "gpu-dra-driver.modelFile" . }}
@@ -185,6 +189,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- define "gpu-dra-driver.simulationVolumes" -}}
 - name: sim-state
   hostPath: {path: {{ clean .Values.simulation.stateDir }}, type: DirectoryOrCreate}
+- name: cgroups
+  hostPath: {path: /sys/fs/cgroup, type: Directory}
 {{- if include "gpu-dra-driver.modelFile" . }}
 - name: sim-models
   configMap: {name: {{ include "gpu-dra-driver.fullname" . }}-models}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+// The simulated driver counts the memory of a container's processes by their cgroup of
+// version 2, as the real one does. On a machine whose containers have cgroups of version 1,
+// the hook's variant for simulated hardware first moves the container's process into a
+// cgroup of version 2. So these tests do not prove that the runtime creates such cgroups,
+// that the controller dmem is enabled for them, or that a process of kubectl exec joins
+// them.
+func TestSharesThatTheDriverHolds(t *testing.T) {
+	runWithDriver(t, "gpu-1b-00-ts", "dgx-h100-r615", "--offer=share,timeslice")
+	t.Run("a container that ignores MPS gets no more than its share", testGreedyWithoutMPS)
+	t.Run("a container that drops its variables gets no more than its share", testGreedyClients)
+	t.Run("a plain share is held", testGreedyPlain)
+	t.Run("a time slice with memory is held", testGreedyTimeSlice)
+	t.Run("a share is divided among the containers that it is for", testContainersOfAShare)
+	t.Run("a restarted container is held also without an agent", testRestartedContainer)
+	t.Run("a container that cannot be limited does not start and its event says why", testHookFails)
+	t.Run("the status of the claim says what holds it", testReportedLevels)
+}
+
+// greedy is a pod of one container per claim that allocates until CUDA refuses.
+func greedyPod(name string, claims []string, args ...string) string {
+	var uses, containers strings.Builder
+	for i, claim := range claims {
+		if !slices.Contains(claims[:i], claim) {
+			fmt.Fprintf(&uses, "  - name: %[1]s\n    resourceClaimName: %[1]s\n", claim)
+		}
+		container := "main"
+		if i > 0 {
+			container = fmt.Sprintf("main-%d", i)
+		}
+		fmt.Fprintf(&containers, `  - name: %s
+    image: localhost/gpu-dra-driver/gpu-probe:demo
+    imagePullPolicy: IfNotPresent
+    args: ["cuda", "%s"]
+    resources:
+      claims:
+      - name: %s
+`, container, strings.Join(args, `", "`), claim)
+	}
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata:
+  name: %s
+spec:
+  restartPolicy: Always
+  terminationGracePeriodSeconds: 1
+  resourceClaims:
+%s  containers:
+%s---
+`, name, uses.String(), containers.String())
+}
+
+// wantWithin reports an error unless the processes of a container have allocated nearly
+// all of their limit, and no more, contexts included.
+func wantWithin(t *testing.T, got harness.CUDA, limit int64) {
+	t.Helper()
+	const contexts = 3 * gi // of a few processes
+	if got.AllocatedBytes > limit || got.AllocatedBytes < limit-contexts {
+		t.Errorf("the processes of a container with %d MiB have allocated %d MiB: %+v", limit>>20, got.AllocatedBytes>>20, got.Processes)
+	}
+	for _, p := range got.Processes {
+		if p.Refused.Name != "OUT_OF_MEMORY" {
+			t.Errorf("a process was refused with %+v, want OUT_OF_MEMORY", p.Refused)
+		}
+	}
+}
+
+func testGreedyWithoutMPS(t *testing.T) {
+	ns := namespaceFor(t, "held-without-mps")
+	apply(t, ns, share("a", "10Gi", "")+share("b", "20Gi", "")+
+		greedyPod("greedy", []string{"a"}, harness.Greedy(3, "--no-mps")...)+
+		greedyPod("other", []string{"b"}, harness.Greedy(1, "--no-mps")...))
+	ready(t, ns, "greedy", "other")
+	got := held(t, ns, "greedy")
+	wantWithin(t, got, 10*gi)
+	for _, p := range got.Processes {
+		if p.MPS || p.Memory.TotalBytes != 10*gi {
+			t.Errorf("a process sees a GPU of %d bytes, and MPS: %t", p.Memory.TotalBytes, p.MPS)
+		}
+	}
+	wantWithin(t, held(t, ns, "other"), 20*gi)
+}
+
+func testGreedyClients(t *testing.T) {
+	ns := namespaceFor(t, "held-clients")
+	apply(t, ns, share("a", "10Gi", "")+share("b", "20Gi", "")+
+		greedyPod("greedy", []string{"a"}, harness.Greedy(3, "--without-limits", "--set-env", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=70G")...)+
+		pod("other", "b", ""))
+	ready(t, ns, "greedy", "other")
+	got := held(t, ns, "greedy")
+	wantWithin(t, got, 10*gi)
+	for _, p := range got.Processes {
+		if !p.MPS {
+			t.Error("a process is not a client of MPS")
+		}
+	}
+}
+
+func testGreedyPlain(t *testing.T) {
+	ns := namespaceFor(t, "held-plain")
+	plain := strings.ReplaceAll(share("plain", "10Gi", config("ShareConfig", `"strategy": "Plain", "require": "driver"`)), "mps.nvidia.com", "any-gpu.example.com")
+	t.Cleanup(func() {
+		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "deviceclass", "any-gpu.example.com")
+		must(t, err)
+	})
+	apply(t, ns, gpuClass+plain+greedyPod("greedy", []string{"plain"}, harness.Greedy(2)...))
+	ready(t, ns, "greedy")
+	wantWithin(t, held(t, ns, "greedy"), 10*gi)
+}
+
+func testGreedyTimeSlice(t *testing.T) {
+	ns := namespaceFor(t, "held-timeslice")
+	slots := strings.ReplaceAll(share("slot", "10Gi", ""), "mps.nvidia.com", "timeslice.nvidia.com")
+	apply(t, ns, slots+greedyPod("greedy", []string{"slot"}, harness.Greedy(2)...))
+	ready(t, ns, "greedy")
+	wantWithin(t, held(t, ns, "greedy"), 10*gi)
+}
+
+func testContainersOfAShare(t *testing.T) {
+	ns := namespaceFor(t, "held-containers")
+	apply(t, ns, share("two", "10Gi", config("ShareConfig", `"containers": 2`))+
+		greedyPod("both", []string{"two", "two"}, harness.Greedy(1, "--no-mps")...))
+	ready(t, ns, "both")
+	for _, container := range []string{"main", "main-1"} {
+		got, err := cluster.CUDA(t.Context(), ns, "both", container)
+		must(t, err)
+		wantWithin(t, got, 5*gi)
+	}
+	apply(t, ns, greedyPod("third", []string{"two"}, harness.Greedy(1, "--no-mps")...))
+	event, err := cluster.WaitEvent(t.Context(), ns, "third", "its memory is for 2 containers at a time")
+	must(t, err)
+	t.Logf("the third container: %s", event)
+	remove(t, ns, "both")
+	ready(t, ns, "third")
+}
+
+func testRestartedContainer(t *testing.T) {
+	ns := namespaceFor(t, "held-restart")
+	apply(t, ns, share("a", "10Gi", "")+greedyPod("greedy", []string{"a"}, harness.Greedy(1, "--no-mps", "--once")...))
+	restarted := func(least int32) {
+		t.Helper()
+		must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+			pod, err := cluster.Client.CoreV1().Pods(ns).Get(ctx, "greedy", metav1.GetOptions{})
+			if err != nil || len(pod.Status.ContainerStatuses) == 0 {
+				return false, "no container", err
+			}
+			status := pod.Status.ContainerStatuses[0]
+			return status.RestartCount >= least, fmt.Sprintf("%+v", status), nil
+		}))
+		wantWithin(t, held(t, ns, "greedy"), 10*gi)
+	}
+	restarted(1)
+	must(t, agent.Stop(t.Context()))
+	restarted(2)
+	must(t, agent.Start(t.Context()))
+}
+
+func testHookFails(t *testing.T) {
+	ns := namespaceFor(t, "held-fails")
+	_, err := agent.Sim(t.Context(), "fault", "call", "--method", "DeviceSetMemoryLimits_v1", "--return", "ERROR_NOT_FOUND")
+	must(t, err)
+	t.Cleanup(func() {
+		_, err := agent.Sim(context.WithoutCancel(t.Context()), "fault", "clear")
+		must(t, err)
+	})
+	apply(t, ns, share("a", "10Gi", "")+greedyPod("greedy", []string{"a"}, harness.Greedy(1)...))
+	event, err := cluster.WaitEvent(t.Context(), ns, "greedy", "the kernel's controller dmem is not enabled")
+	must(t, err)
+	t.Logf("the container: %s", event)
+	_, err = agent.Sim(t.Context(), "fault", "clear")
+	must(t, err)
+	ready(t, ns, "greedy")
+	wantWithin(t, held(t, ns, "greedy"), 10*gi)
+}
+
+func testReportedLevels(t *testing.T) {
+	ns := namespaceFor(t, "held-told")
+	apply(t, ns, share("a", "10Gi", config("ShareConfig", `"require": "driver"`))+pod("one", "a", ""))
+	ready(t, ns, "one")
+	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		claim, err := cluster.Client.ResourceV1().ResourceClaims(ns).Get(ctx, "a", metav1.GetOptions{})
+		if err != nil || len(claim.Status.Devices) == 0 || claim.Status.Devices[0].Data == nil {
+			return false, "status.devices is empty", err
+		}
+		text := string(claim.Status.Devices[0].Data.Raw)
+		for _, want := range []string{`"memoryEnforcement":"driver"`, `"computeEnforcement":"daemon"`, `"enforcement":"daemon"`, `"containerMemoryLimit":"10Gi"`, `"containers":1`} {
+			if !strings.Contains(text, want) {
+				return false, text + " lacks " + want, nil
+			}
+		}
+		return true, "", nil
+	}))
+}
+
+// What a hostile container gets at the levels below "driver".
+func TestWhatAGreedyContainerGetsOnAnOlderDriver(t *testing.T) {
+	runWithDriver(t, "gpu-1b-00", "dgx-h100")
+	ns := namespaceFor(t, "greedy-older")
+	apply(t, ns, share("a", "10Gi", "")+share("b", "20Gi", "")+
+		greedyPod("without-limits", []string{"a"}, harness.Greedy(1, "--without-limits")...)+
+		pod("other", "b", ""))
+	ready(t, ns, "without-limits", "other")
+	// What the largest share of the GPU has, without a context.
+	if got, want := held(t, ns, "without-limits").AllocatedBytes, int64(20*gi-512<<20); got != want {
+		t.Errorf("without its variables it has %d bytes, want %d", got, want)
+	}
+	remove(t, ns, "without-limits")
+	apply(t, ns, greedyPod("without-mps", []string{"a"}, harness.Greedy(1, "--no-mps")...))
+	ready(t, ns, "without-mps")
+	if got := held(t, ns, "without-mps").AllocatedBytes; got < 70*gi {
+		t.Errorf("without MPS it has %d bytes, want nearly all of the GPU", got)
+	}
+	apply(t, ns, share("required", "10Gi", config("ShareConfig", `"require": "driver"`))+pod("required", "required", ""))
+	_, err := cluster.WaitEvent(t.Context(), ns, "required", "the memory of the share is held at the level cooperative on this node, and the ShareConfig requires driver: the driver is older than release 615")
+	must(t, err)
+}
