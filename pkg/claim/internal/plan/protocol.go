@@ -62,7 +62,7 @@ func (p *Plan) FollowHolders(others []journal.Holder) error {
 // protocolOf reports whether a holder's clients of a device have namespaces. known is
 // false if the holder has no clients there.
 func protocolOf(other journal.Holder, device journal.Device) (namespaces, known bool) {
-	i := slices.IndexFunc(other.Devices, func(d journal.Device) bool { return d.Name == device.Name && d.MPS != nil })
+	i := slices.IndexFunc(other.Devices, func(d journal.Device) bool { return d.MPS != nil && d.MPS.Daemon == device.MPS.Daemon })
 	if i >= 0 {
 		return other.Devices[i].MPS.Namespace != "", true
 	}

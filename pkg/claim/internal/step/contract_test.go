@@ -5,6 +5,7 @@ package step
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -31,6 +32,10 @@ func needsAll(t *testing.T, n *node, claim types.UID) *plan.Plan {
 				MPS: &journal.Client{Daemon: whole, Processes: 1, MemoryLimit: 1 << 30}, Exclusive: true},
 		},
 	}}
+	if n.namespaces {
+		p.Record.Devices[2].MPS = &journal.Client{Daemon: whole, Processes: 1, ThreadPercentage: 25, Namespace: strings.ReplaceAll(string(claim), "-", "")}
+		slices.Reverse(p.Record.Devices) // its daemon is the first
+	}
 	var err error
 	if p.Names, err = p.Record.Names(); err != nil {
 		t.Fatal(err)
@@ -51,9 +56,8 @@ type prepared struct {
 }
 
 // until does the steps before the given one of the list.
-func until(t *testing.T, index int) *prepared {
+func until(t *testing.T, n *node, index int) *prepared {
 	t.Helper()
-	n := newNode(t)
 	c := &prepared{node: n, t: t, s: n.list[index]}
 	c.w = Work{Record: needsAll(t, n, "uid-a").Record, Others: n.journal.Others("uid-a")}
 	for i := range c.w.Journal {
@@ -188,7 +192,8 @@ func TestEveryStepKeepsTheContract(t *testing.T) {
 			}
 			c.undo(*c.e)
 			c.sweep()
-			c.want(once)
+			// The daemon then has the namespace of the other claim.
+			c.want(strings.ReplaceAll(once, "{Name:uida", "{Name:uidb"))
 		},
 		"a claim with a lost record keeps it until it ends": func(c *prepared) {
 			for i := range c.w.Journal {
@@ -244,7 +249,12 @@ func TestEveryStepKeepsTheContract(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for i, s := range newNode(t).list {
-				t.Run(s.Name(), func(t *testing.T) { check(until(t, i)) })
+				t.Run(s.Name(), func(t *testing.T) { check(until(t, newNode(t), i)) })
+				t.Run(s.Name()+" with namespaces", func(t *testing.T) {
+					n := newNode(t)
+					n.namespaces = true
+					check(until(t, n, i))
+				})
 			}
 		})
 	}
@@ -252,7 +262,7 @@ func TestEveryStepKeepsTheContract(t *testing.T) {
 
 func TestContainersGetWhatTheStepsOfTheirDeviceAdd(t *testing.T) {
 	n := newNode(t)
-	c := until(t, len(n.list)-1)
+	c := until(t, n, len(n.list)-1)
 	for _, d := range append(c.w.Devices, journal.Device{Name: "gpu-3b-00"}) {
 		var got gpu.Injection
 		if err := c.list.Inject(t.Context(), c.w.Record, d, &got); err != nil {

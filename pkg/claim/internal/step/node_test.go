@@ -30,6 +30,8 @@ type node struct {
 	specs      map[types.UID][]gpu.Injection
 	limits     limitFolder
 	made       int // partitions
+	// namespaces is set if the driver has namespaces of MPS.
+	namespaces bool
 
 	modeRecords, sliceRecords, computeRecords *store.Store
 	journal                                   *journal.Journal
