@@ -162,6 +162,45 @@ func TestAgentHoldsEachShareToItsLimits(t *testing.T) {
 	}
 }
 
+func TestAgentHoldsEachShareByANamespaceOfItsDaemon(t *testing.T) {
+	t.Parallel()
+	small := shareFor("small", "gpu-1b-00", "10Gi", "25")
+	n := newNode(t, small)
+	s := n.supervise(t)
+	s.setNamespaces(true)
+	a := n.start(t)
+	for _, slice := range n.published(t) {
+		for _, d := range slice.Spec.Devices {
+			if got := d.Attributes["computeEnforcement"].StringValue; d.Name == "gpu-1b-00" && (got == nil || *got != "daemon") {
+				t.Errorf("published attributes %v, want computeEnforcement to be daemon", d.Attributes)
+			}
+		}
+	}
+	if got := a.prepare(t, small)[string(small.UID)]; got.Error != "" {
+		t.Fatal(got.Error)
+	}
+	const daemon = "/run/gpu-mps-supervisor/daemons/gpu-1b-00"
+	want := []string{
+		"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe/s/sharesmall", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9728M",
+		daemon + "/pipe/s/sharesmall on " + daemon + "/pipe/s/sharesmall", daemon + "/shm on /dev/shm",
+	}
+	if _, got := n.injected(t, small); !slices.Equal(got, want) {
+		t.Errorf("environment and mounts (-want +got):\n%s", cmp.Diff(want, got))
+	}
+	if all := s.daemon("gpu-1b-00").GetNamespaces(); len(all) != 1 || all[0].GetName() != "sharesmall" || all[0].GetThreadPercentage() != 25 || all[0].GetMemoryLimit() != 9728<<20 {
+		t.Errorf("namespaces %v, want one with the limits of the share", all)
+	}
+	if data := reported(t, n, small); data.Share == nil || data.Share.ComputeEnforcement != "daemon" {
+		t.Errorf("status.devices says %+v of the share", data.Share)
+	}
+	if err := a.kubelet.Unprepare(t.Context(), small); err != nil {
+		t.Fatal(err)
+	}
+	if left := n.left(t); len(left) != 0 || len(s.names()) != 0 {
+		t.Errorf("left behind: %q, %q", left, s.names())
+	}
+}
+
 func TestAgentDoesNotCallTheSupervisorWithoutShares(t *testing.T) {
 	t.Parallel()
 	whole, mig := claimFor("whole", "gpu-1b-00"), claimFor("mig", "gpu-43-00-mig-1g-10gb-0")

@@ -26,6 +26,22 @@ type supervisor struct {
 	daemons map[string]*mpsv1.Daemon
 	// changes counts the calls that were to change something.
 	changes int
+	// namespaces is set if the daemons can have namespaces.
+	namespaces bool
+}
+
+// Settings implements the protocol.
+func (s *supervisor) Settings(context.Context, *mpsv1.SettingsRequest) (*mpsv1.SettingsResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &mpsv1.SettingsResponse{Namespaces: s.namespaces}, nil
+}
+
+// setNamespaces sets whether the daemons can have namespaces.
+func (s *supervisor) setNamespaces(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.namespaces = on
 }
 
 // Ensure implements the protocol.
@@ -35,6 +51,9 @@ func (s *supervisor) Ensure(_ context.Context, r *mpsv1.EnsureRequest) (*mpsv1.E
 	s.changes++
 	s.daemons[r.GetDaemon().GetName()] = r.GetDaemon()
 	dir := "/run/gpu-mps-supervisor/daemons/" + r.GetDaemon().GetName()
+	if len(r.GetDaemon().GetNamespaces()) > 0 {
+		return &mpsv1.EnsureResponse{PipeDir: dir + "/pipe/s", ShmDir: dir + "/shm", Namespaces: true}, nil
+	}
 	return &mpsv1.EnsureResponse{PipeDir: dir + "/pipe", ShmDir: dir + "/shm"}, nil
 }
 
