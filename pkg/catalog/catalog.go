@@ -157,12 +157,14 @@ func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.Quali
 		return nil
 	}
 	g := node.GPUs[i]
+	if name.Kind == kind.TimeSlice {
+		return name.Kind.Attributes(slotFacts(g))
+	}
+	if name.Kind == kind.Seat {
+		return name.Kind.Attributes(c.Shares.seatFacts(g))
+	}
 	if !name.IsPartition() {
-		f := c.facts(node, newNeighbourhood(node.GPUs), g, nil)
-		if name.Kind == kind.Seat {
-			c.Shares.describe(&f, name, true)
-		}
-		return name.Kind.Attributes(f)
+		return name.Kind.Attributes(c.facts(node, newNeighbourhood(node.GPUs), g, nil))
 	}
 	for _, p := range find(g, name) {
 		return c.partAttributes(g, p, true, nil)

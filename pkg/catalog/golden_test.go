@@ -26,7 +26,7 @@ import (
 // 3 kB mark a hundred devices as shareable, which is the whole cost of their shares.
 const (
 	wholeLimit     = 10_500
-	timeSliceLimit = 17_000
+	timeSliceLimit = 17_500
 	seatLimit      = 18_000
 	commonLimit    = 47_500
 	bothLimit      = 53_000

@@ -200,7 +200,8 @@ func (m *mixture) read(result resourceapi.DeviceRequestAllocationResult) holding
 			m.Fatalf("%s is granted and would be refused: %v", result.Device, err)
 		}
 		seats := result.ConsumedCapacity[v1alpha1.CapacitySeats]
-		h.memory, h.compute, h.seats = int64(share.Memory), int64(share.Compute), seats.Value()
+		// A seat is a part of the memory that there is: of less after a reboot with less.
+		h.compute, h.seats = int64(share.Compute), seats.Value()
 		return h
 	}
 	share, err := m.catalog.Shares.Share(m.shown[result.Device].Capacity[v1alpha1.CapacityMemory].Value, result.ConsumedCapacity)

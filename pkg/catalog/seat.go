@@ -75,13 +75,18 @@ func (c Catalog) offersSeats(g gpu.GPU) bool {
 // seats returns the device of which claims take seats.
 func (c Catalog) seats(g gpu.GPU) resourceapi.Device {
 	shared := true
-	facts := kind.Facts{GPU: g}
-	c.Shares.describe(&facts, kind.Seats(g.Address), shared)
 	memory := resource.NewQuantity(int64(c.Shares.seatMemory(c.Shares.Memory(g, shared))), resource.BinarySI)
 	return resourceapi.Device{
 		Name:                     kind.Seats(g.Address).String(),
-		Attributes:               kind.Seat.Attributes(facts),
+		Attributes:               kind.Seat.Attributes(c.Shares.seatFacts(g)),
 		AllowMultipleAllocations: &shared,
 		Capacity:                 kind.Seat.Capacities(kind.Amounts{Memory: *memory, Seats: int64(c.Shares.seats())}),
 	}
+}
+
+// seatFacts returns what the attributes of a GPU's seats follow from.
+func (o ShareOffer) seatFacts(g gpu.GPU) kind.Facts {
+	f := kind.Facts{GPU: g}
+	o.describe(&f, kind.Seats(g.Address), true)
+	return f
 }

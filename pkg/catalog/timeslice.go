@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 // DefaultTimeSlices is the default number of slots of a GPU.
@@ -54,8 +55,15 @@ func (c Catalog) slots(g gpu.GPU) resourceapi.Device {
 	amounts.Slots = int64(cmp.Or(c.TimeSlices, DefaultTimeSlices))
 	return resourceapi.Device{
 		Name:                     kind.Slots(g.Address).String(),
-		Attributes:               kind.TimeSlice.Attributes(kind.Facts{GPU: g}),
+		Attributes:               kind.TimeSlice.Attributes(slotFacts(g)),
 		AllowMultipleAllocations: &shared,
 		Capacity:                 kind.TimeSlice.Capacities(amounts),
 	}
+}
+
+// slotFacts returns what the attributes of a time-sliced GPU follow from.
+func slotFacts(g gpu.GPU) kind.Facts {
+	f := kind.Facts{GPU: g}
+	f.Memory, f.Compute = use.Enforcement(g, use.Use{Device: kind.Slots(g.Address), Sharing: use.TimeSlices})
+	return f
 }

@@ -18,6 +18,7 @@ import (
 
 func TestATimeSlicedGPUCarriesLittle(t *testing.T) {
 	want := `cudaComputeCapability: v9.0.0
+memoryEnforcement: "none"
 productName: "NVIDIA H100 80GB HBM3"
 resource.kubernetes.io/numaNode: 0
 resource.kubernetes.io/pcieRoot: "pci0000:18"
@@ -38,6 +39,11 @@ shareable true
 	}
 	if diff := cmp.Diff(device.Attributes, c.Attributes(h100(t, 1), name)); diff != "" {
 		t.Errorf("its attributes by name (-published +got):\n%s", diff)
+	}
+	r615 := h100(t, 1)
+	r615.GPUs[0].MemoryLimits = true
+	if got := render(devices(t, c, r615, nil)[1]); !strings.Contains(got, "memoryEnforcement: \"driver\"\n") {
+		t.Errorf("a GPU on which the driver limits containers has\n%s", got)
 	}
 	c.TimeSlices = 10
 	if !strings.Contains(render(devices(t, c, h100(t, 1), nil)[1]), "slots = 10,") {
