@@ -50,7 +50,8 @@ func (o *Options) call(ctx context.Context, f folders, args ...string) error {
 	return nil
 }
 
-// rows calls a command that lists something, and returns the fields of each line.
+// rows calls a command that lists something, and returns the fields of each line. It
+// skips lines with fewer fields, such as warnings.
 func (o *Options) rows(ctx context.Context, f folders, least int, args ...string) ([][]string, error) {
 	lines, err := o.run(ctx, f, protocol(append(args, "--format=csv,noheader")...), "")
 	if err != nil {
@@ -58,11 +59,9 @@ func (o *Options) rows(ctx context.Context, f folders, least int, args ...string
 	}
 	var rows [][]string
 	for _, line := range lines {
-		fields := strings.Split(strings.TrimSpace(line), ",")
-		if len(fields) < least {
-			return nil, fmt.Errorf("%w: %q to %q", gpu.ErrNotReady, line, strings.Join(args, " "))
+		if fields := strings.Split(strings.TrimSpace(line), ","); len(fields) >= least {
+			rows = append(rows, fields)
 		}
-		rows = append(rows, fields)
 	}
 	return rows, nil
 }
@@ -92,7 +91,7 @@ func (o *Options) namedServerStatus(ctx context.Context, f folders) ([]gpu.MPSSe
 	if err != nil {
 		return nil, err
 	}
-	rows, err := o.rows(ctx, f, 1, "client", "list", "--server="+serverName)
+	rows, err := o.rows(ctx, f, 4, "client", "list", "--server="+serverName)
 	if err != nil {
 		return nil, err
 	}

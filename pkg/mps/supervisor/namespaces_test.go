@@ -98,6 +98,25 @@ func TestClientsOfANamespaceHaveItsLimitsWhenTheCallReturns(t *testing.T) {
 	}
 }
 
+// The output of the program can have other lines, on both of its outputs.
+func TestOtherLinesInAListAreSkipped(t *testing.T) {
+	w, sim, daemon := newNamespaceWorld(t)
+	program := filepath.Join(sim.Root(), "usr/bin/nvidia-cuda-mps-control")
+	real, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := strings.Replace(string(real), "#!/bin/sh\n", "#!/bin/sh\necho 'Notice: a new release is there' >&2\n", 1)
+	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	w.ensure(daemon)
+	if s := w.daemon(); s.State != gpu.MPSReady || len(s.Servers) != 1 || s.Servers[0].Clients != 0 {
+		t.Errorf("status %+v, want it ready with one server", s)
+	}
+}
+
 // With file systems and a /dev/shm of its own, as on a node.
 func TestADaemonWithMountsHasNamespaces(t *testing.T) {
 	w, _, daemon := newNamespaceWorld(t)
