@@ -33,8 +33,9 @@ func TestSharesThatTheDriverHolds(t *testing.T) {
 	t.Run("the status of the claim says what holds it", testReportedLevels)
 }
 
-// greedy is a pod of one container per claim that allocates until CUDA refuses.
-func greedyPod(name string, claims []string, args ...string) string {
+// cudaPod is a pod with a container for each claim, which is a CUDA process with arguments
+// of "probe cuda".
+func cudaPod(name string, claims []string, args ...string) string {
 	var uses, containers strings.Builder
 	for i, claim := range claims {
 		if !slices.Contains(claims[:i], claim) {
@@ -85,8 +86,8 @@ func wantWithin(t *testing.T, got harness.CUDA, limit int64) {
 func testGreedyWithoutMPS(t *testing.T) {
 	ns := namespaceFor(t, "held-without-mps")
 	apply(t, ns, share("a", "10Gi", "")+share("b", "20Gi", "")+
-		greedyPod("greedy", []string{"a"}, harness.Greedy(3, "--no-mps")...)+
-		greedyPod("other", []string{"b"}, harness.Greedy(1, "--no-mps")...))
+		cudaPod("greedy", []string{"a"}, harness.Greedy(3, "--no-mps")...)+
+		cudaPod("other", []string{"b"}, harness.Greedy(1, "--no-mps")...))
 	ready(t, ns, "greedy", "other")
 	got := held(t, ns, "greedy")
 	wantWithin(t, got, 10*gi)
@@ -101,7 +102,7 @@ func testGreedyWithoutMPS(t *testing.T) {
 func testGreedyClients(t *testing.T) {
 	ns := namespaceFor(t, "held-clients")
 	apply(t, ns, share("a", "10Gi", "")+share("b", "20Gi", "")+
-		greedyPod("greedy", []string{"a"}, harness.Greedy(3, "--without-limits", "--set-env", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=70G")...)+
+		cudaPod("greedy", []string{"a"}, harness.Greedy(3, "--without-limits", "--set-env", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=70G")...)+
 		pod("other", "b", ""))
 	ready(t, ns, "greedy", "other")
 	got := held(t, ns, "greedy")
@@ -120,7 +121,7 @@ func testGreedyPlain(t *testing.T) {
 		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "deviceclass", "any-gpu.example.com")
 		must(t, err)
 	})
-	apply(t, ns, gpuClass+plain+greedyPod("greedy", []string{"plain"}, harness.Greedy(2)...))
+	apply(t, ns, gpuClass+plain+cudaPod("greedy", []string{"plain"}, harness.Greedy(2)...))
 	ready(t, ns, "greedy")
 	wantWithin(t, held(t, ns, "greedy"), 10*gi)
 }
@@ -128,7 +129,7 @@ func testGreedyPlain(t *testing.T) {
 func testGreedyTimeSlice(t *testing.T) {
 	ns := namespaceFor(t, "held-timeslice")
 	slots := strings.ReplaceAll(share("slot", "10Gi", ""), "mps.nvidia.com", "timeslice.nvidia.com")
-	apply(t, ns, slots+greedyPod("greedy", []string{"slot"}, harness.Greedy(2)...))
+	apply(t, ns, slots+cudaPod("greedy", []string{"slot"}, harness.Greedy(2)...))
 	ready(t, ns, "greedy")
 	wantWithin(t, held(t, ns, "greedy"), 10*gi)
 }
@@ -136,14 +137,14 @@ func testGreedyTimeSlice(t *testing.T) {
 func testContainersOfAShare(t *testing.T) {
 	ns := namespaceFor(t, "held-containers")
 	apply(t, ns, share("two", "10Gi", config("ShareConfig", `"containers": 2`))+
-		greedyPod("both", []string{"two", "two"}, harness.Greedy(1, "--no-mps")...))
+		cudaPod("both", []string{"two", "two"}, harness.Greedy(1, "--no-mps")...))
 	ready(t, ns, "both")
 	for _, container := range []string{"main", "main-1"} {
 		got, err := cluster.CUDA(t.Context(), ns, "both", container)
 		must(t, err)
 		wantWithin(t, got, 5*gi)
 	}
-	apply(t, ns, greedyPod("third", []string{"two"}, harness.Greedy(1, "--no-mps")...))
+	apply(t, ns, cudaPod("third", []string{"two"}, harness.Greedy(1, "--no-mps")...))
 	event, err := cluster.WaitEvent(t.Context(), ns, "third", "its memory is for 2 containers at a time")
 	must(t, err)
 	t.Logf("the third container: %s", event)
@@ -153,7 +154,7 @@ func testContainersOfAShare(t *testing.T) {
 
 func testRestartedContainer(t *testing.T) {
 	ns := namespaceFor(t, "held-restart")
-	apply(t, ns, share("a", "10Gi", "")+greedyPod("greedy", []string{"a"}, harness.Greedy(1, "--no-mps", "--once")...))
+	apply(t, ns, share("a", "10Gi", "")+cudaPod("greedy", []string{"a"}, harness.Greedy(1, "--no-mps", "--once")...))
 	restarted := func(least int32) {
 		t.Helper()
 		must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
@@ -180,7 +181,7 @@ func testHookFails(t *testing.T) {
 		_, err := agent.Sim(context.WithoutCancel(t.Context()), "fault", "clear")
 		must(t, err)
 	})
-	apply(t, ns, share("a", "10Gi", "")+greedyPod("greedy", []string{"a"}, harness.Greedy(1)...))
+	apply(t, ns, share("a", "10Gi", "")+cudaPod("greedy", []string{"a"}, harness.Greedy(1)...))
 	event, err := cluster.WaitEvent(t.Context(), ns, "greedy", "the kernel's controller dmem is not enabled")
 	must(t, err)
 	t.Logf("the container: %s", event)
@@ -214,7 +215,7 @@ func TestWhatAGreedyContainerGetsOnAnOlderDriver(t *testing.T) {
 	runWithDriver(t, "gpu-1b-00", "dgx-h100")
 	ns := namespaceFor(t, "greedy-older")
 	apply(t, ns, share("a", "10Gi", "")+share("b", "20Gi", "")+
-		greedyPod("without-limits", []string{"a"}, harness.Greedy(1, "--without-limits")...)+
+		cudaPod("without-limits", []string{"a"}, harness.Greedy(1, "--without-limits")...)+
 		pod("other", "b", ""))
 	ready(t, ns, "without-limits", "other")
 	// What the largest share of the GPU has, without a context.
@@ -222,7 +223,7 @@ func TestWhatAGreedyContainerGetsOnAnOlderDriver(t *testing.T) {
 		t.Errorf("without its variables it has %d bytes, want %d", got, want)
 	}
 	remove(t, ns, "without-limits")
-	apply(t, ns, greedyPod("without-mps", []string{"a"}, harness.Greedy(1, "--no-mps")...))
+	apply(t, ns, cudaPod("without-mps", []string{"a"}, harness.Greedy(1, "--no-mps")...))
 	ready(t, ns, "without-mps")
 	if got := held(t, ns, "without-mps").AllocatedBytes; got < 70*gi {
 		t.Errorf("without MPS it has %d bytes, want nearly all of the GPU", got)
