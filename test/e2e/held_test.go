@@ -16,11 +16,10 @@ import (
 )
 
 // The simulated driver counts the memory of a container's processes by their cgroup of
-// version 2, as the real one does. On a machine whose containers have cgroups of version 1,
-// the hook's variant for simulated hardware first moves the container's process into a
-// cgroup of version 2. So these tests do not prove that the runtime creates such cgroups,
-// that the controller dmem is enabled for them, or that a process of kubectl exec joins
-// them.
+// version 2, as the real one does. On a machine with cgroups of version 1 at
+// /sys/fs/cgroup, runc also creates the container's cgroup in the hierarchy of version 2,
+// which the hook for simulated hardware accepts. So these tests do not prove that the
+// kernel's controller dmem is enabled for containers, nor what another runtime does.
 func TestSharesThatTheDriverHolds(t *testing.T) {
 	runWithDriver(t, "gpu-1b-00-ts", "dgx-h100-r615", "--offer=share,timeslice")
 	t.Run("a container that ignores MPS gets no more than its share", testGreedyWithoutMPS)
