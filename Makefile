@@ -40,7 +40,7 @@ programs: need-cc
 	CGO_ENABLED=1 go build -tags netgo,osusergo -trimpath -buildvcs=false -ldflags '-s -w -linkmode external -extldflags "-static"' -o $(BIN)/ github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
 	$(CLUSTER_ENV) go -C test/cluster build -ldflags '-s -w' -o ../../$(BIN)/probe ./probe
 
-demo demo-mig demo-fractions demo-fleet: CLUSTER ?= demo
+demo demo-mig demo-fractions demo-held demo-fleet: CLUSTER ?= demo
 cluster-up cluster-down: CLUSTER ?= default
 
 .PHONY: demo
@@ -54,6 +54,10 @@ demo-mig: need-root build images helm ## The same cluster with MIG on demand: de
 .PHONY: demo-fractions
 demo-fractions: need-root build images helm ## The same cluster with shares and time slices of GPUs: demo/fractions
 	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER) -story fractions
+
+.PHONY: demo-held
+demo-held: need-root build images helm ## A greedy container and its neighbour, with a driver of release 615 and an older one: demo/held
+	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER) -story held
 
 .PHONY: demo-fleet
 demo-fleet: need-root build images helm ## Ten A100s, 54 pods at once: demo/fleet

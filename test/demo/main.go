@@ -49,22 +49,41 @@ func run(ctx context.Context, bin, clusterName, name, format string) error {
 	if err := cluster.LoadImages(ctx); err != nil {
 		return err
 	}
+	for {
+		agent, err := perform(ctx, cluster, chosen)
+		if err != nil {
+			return err
+		}
+		if chosen.then == "" {
+			explore(cluster, agent)
+			return nil
+		}
+		chosen = stories(format)[chosen.then]
+	}
+}
+
+// perform runs a story and returns its agent, which goes on running.
+func perform(ctx context.Context, cluster *harness.Cluster, chosen story) (*harness.Agent, error) {
 	for _, ns := range append(chosen.namespaces, namespace) {
 		if err := cluster.DeleteNamespace(ctx, ns); err != nil {
-			return err
+			return nil, err
+		}
+	}
+	agent := cluster.NewAgent(chosen.model, chosen.flags...)
+	if chosen.driver {
+		say("starting the simulated driver")
+		if err := agent.StartDriver(ctx); err != nil {
+			return nil, err
 		}
 	}
 	say("installing the Helm chart, for a simulated %s", chosen.model)
-	agent := cluster.NewAgent(chosen.model, chosen.flags...)
 	if err := agent.Start(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	if err := cluster.CreateNamespace(ctx, namespace); err != nil {
-		return err
+	for _, ns := range append(chosen.namespaces, namespace) {
+		if err := cluster.CreateNamespace(ctx, ns); err != nil {
+			return nil, err
+		}
 	}
-	if err := chosen.tell(ctx, cluster); err != nil {
-		return err
-	}
-	explore(cluster, agent)
-	return nil
+	return agent, chosen.tell(ctx, cluster)
 }

@@ -21,7 +21,11 @@ type story struct {
 	flags []string
 	// namespaces that its manifests make, beyond the usual one.
 	namespaces []string
-	tell       func(context.Context, *harness.Cluster) error
+	// driver says that containers can use GPUs without MPS: the simulated driver runs.
+	driver bool
+	tell   func(context.Context, *harness.Cluster) error
+	// then is the story that follows on other hardware, or "".
+	then string
 }
 
 // stories by name; format is how those print that can print in several.
@@ -35,6 +39,8 @@ func stories(format string) map[string]story {
 			namespaces: []string{"vision", "language"},
 			tell:       fractions,
 		},
+		"held":       {model: "dgx-h100-r615", namespaces: []string{heldNamespace}, driver: true, tell: held, then: "held-older"},
+		"held-older": {model: "dgx-h100", namespaces: []string{heldNamespace}, driver: true, tell: heldOlder},
 		"fleet": {
 			model:      "demo/fleet/ten-a100.yaml",
 			flags:      []string{"--offer=share,timeslice", "--timeslice-slots=12"},

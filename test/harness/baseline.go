@@ -47,7 +47,7 @@ func (b *Baseline) names(ctx context.Context) ([]string, error) {
 	return strings.Fields(out), err
 }
 
-// Restore removes the objects that are newer.
+// Restore removes the objects that are newer, and ends the simulated driver.
 func (b *Baseline) Restore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
@@ -78,6 +78,9 @@ func (b *Baseline) restore(ctx context.Context) error {
 		return err
 	}
 	if err := b.cluster.Uninstall(ctx); err != nil {
+		return err
+	}
+	if err := b.cluster.tool(ctx, "stop", driverProgram); err != nil {
 		return err
 	}
 	if len(left) > 0 {

@@ -35,7 +35,14 @@ var scenes = map[string]scene{
 	}},
 	"demo/fleet/README.md":     {printed: []string{"Left: 0 free GPUs", "job.batch/pretrain unchanged"}},
 	"demo/fractions/README.md": {printed: []string{"18944M 25%"}},
-	"demo/mig/README.md":       {printed: []string{"eight-gpus has started by itself"}},
+	"demo/held/README.md": {printed: []string{
+		"greedy/main gpu-1b-00 10240Mi driver --greedy --no-mps --processes 3 9472Mi",
+		"well-behaved/main gpu-1b-00 20480Mi driver --memory 18Gi 18432Mi 25% -",
+		"the ShareConfig requires driver: the driver is older than release 615",
+		"greedy/main gpu-1b-00 10240Mi cooperative --greedy --no-mps --processes 3 80240Mi",
+		"well-behaved/main gpu-1b-00 20480Mi cooperative --memory 18Gi 0Mi - MPS_CONNECTION_FAILED",
+	}},
+	"demo/mig/README.md": {printed: []string{"eight-gpus has started by itself"}},
 	"demo/tenancy/README.md": {installed: true, printed: []string{
 		"requests.nvidia.com/gpu 2 2",
 		`"/dev/nvidia7"`,
