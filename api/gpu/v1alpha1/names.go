@@ -78,7 +78,7 @@ const (
 	AttributePersistenceMode = "persistenceMode" // bool: true
 	// AttributeAddressingMode is the addressing mode of the GPU.
 	AttributeAddressingMode = "addressingMode" // string: HMM
-	// AttributeSharing is what limits a share of the device: [SharedByMPS] or
+	// AttributeSharing says whether MPS limits a share of the device: [SharedByMPS] or
 	// [SharedByNone].
 	AttributeSharing = "sharing" // string: mps
 	// AttributeEnforcement is how strictly a share is limited: the weaker of
