@@ -82,6 +82,7 @@ type agent struct {
 	scans        *plugin.Activity
 	cdiFolder    *cdi.Dir
 	kubelet      *served
+	usage        memoryUsage
 }
 
 // newAgent puts an agent together. The agent holds its home from then on, until it
@@ -178,13 +179,15 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		return nil, err
 	}
 	holders := inventory.NewHolders(heldDevices(claims), claims.SwitchedModes, claims.ExclusiveGPUs)
-	return &agent{
+	a := &agent{
 		Config: c, client: client, supervisor: supervisor, podResources: podResources, home: folder,
 		inventory: sources.Inventory, offer: sources.Offer, features: sources.Features,
 		claims: claims, holders: holders,
 		controller: controller.New(controller.Options{Sources: sources, Holders: holders, Clock: clock.RealClock{}}),
 		metrics:    metrics, scans: scans, cdiFolder: cdi.NewDir(c.CDIDir), kubelet: newServed(),
-	}, nil
+	}
+	a.usage = a.memoryUsage(ctx, hw)
+	return a, nil
 }
 
 // openPodResources returns a client of the kubelet's socket; nil without a socket.

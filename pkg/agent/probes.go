@@ -24,7 +24,7 @@ const scanStuckAfter = 5 * time.Minute
 
 // handler returns the handler of metrics and probes.
 func (a *agent) handler() http.Handler {
-	state := plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases}
+	state := plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases, Containers: a.containerMemory}
 	serving := plugin.Check{Name: "serving", Err: a.checkServing}
 	return plugin.Handler(a.metrics, state, []plugin.Check{
 		serving,

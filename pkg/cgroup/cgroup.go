@@ -58,6 +58,21 @@ func Root() (string, error) {
 	return mounts[0].Mountpoint, nil
 }
 
+// CheckComplete returns an error that wraps [gpu.ErrNotSupported] if this process does not
+// see all cgroups of version 2, as in a container with a cgroup namespace of its own. The
+// paths of other programs are then of other cgroups or of none.
+func CheckComplete() error {
+	root, err := Root()
+	if err != nil {
+		return err
+	}
+	id, err := Lookup(root)
+	if err == nil && id != RootID {
+		err = fmt.Errorf("cgroups at %s: %w: this process sees those of its own container only; run it in the cgroup namespace of the host, as a privileged container is", root, gpu.ErrNotSupported)
+	}
+	return err
+}
+
 // Lookup returns the ID of the cgroup whose folder is at the path. The error wraps
 // [gpu.ErrNotFound] if there is none, and [gpu.ErrNotSupported] if the folder is not a
 // cgroup of version 2.

@@ -78,6 +78,13 @@ func TestTheDriverLimitsTheContainersOfShares(t *testing.T) {
 					t.Errorf("%s is in %s", text, spec)
 				}
 			}
+			limited, err := m.Limited(once())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(limited) != hooks || hooks > 0 && (limited[0].Claim.Name != "c" || limited[0].Device.String() != c.piece.device || !strings.Contains(spec, limited[0].ID)) {
+				t.Errorf("%d hooks, and the devices %v are limited", hooks, limited)
+			}
 			must(t, m.Unprepare(once(), c1.UID))
 			if open, err := w.limitFolder().Devices(); err != nil || len(open) > 0 {
 				t.Errorf("devices %v still admit containers, %v", open, err)

@@ -82,7 +82,8 @@ func (f Folder) Devices() ([]string, error) {
 }
 
 // Containers returns the limits of the containers that use a device and have processes,
-// none if the device has no folder.
+// also with an error: an unreadable file does not hide the other containers. The error
+// wraps [gpu.ErrNotFound] if the device has no folder.
 func (f Folder) Containers(device string) ([]Limit, error) {
 	path, err := f.of(device)
 	if err != nil {
@@ -90,7 +91,7 @@ func (f Folder) Containers(device string) ([]Limit, error) {
 	}
 	var all []Limit
 	err = eachFile(path, func(_ string, l Limit) error {
-		if l.isUsed() {
+		if l.IsUsed() {
 			all = append(all, l)
 		}
 		return nil
@@ -114,7 +115,7 @@ func (f Folder) Admit(device string, l Limit, most int) (bytes uint64, err error
 		if err := eachFile(path, func(file string, other Limit) error {
 			switch {
 			case other.ID == l.ID:
-			case other.isUsed():
+			case other.IsUsed():
 				others++
 			default:
 				return os.Remove(file)
@@ -197,8 +198,9 @@ func (f Folder) locked(do func() error) error {
 	return do()
 }
 
-// isUsed reports whether a process runs in the container.
-func (l Limit) isUsed() bool {
+// IsUsed reports whether a process runs in the container. It is false for a container
+// that has ended, also if another one has a cgroup at the same path now.
+func (l Limit) IsUsed() bool {
 	id, err := cgroup.Lookup(l.Cgroup)
 	if err != nil || id != l.ID {
 		return false
@@ -210,8 +212,8 @@ func (l Limit) isUsed() bool {
 // file returns the name of the container's files.
 func (l Limit) file() string { return strconv.FormatUint(uint64(l.ID), 10) }
 
-// eachFile calls do for every container in the folder of a device. The error wraps
-// [gpu.ErrNotFound] if the folder does not exist.
+// eachFile calls do for every container in the folder of a device, also after errors. The
+// error wraps [gpu.ErrNotFound] if the folder does not exist.
 func eachFile(path string, do func(file string, l Limit) error) error {
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -220,6 +222,7 @@ func eachFile(path string, do func(file string, l Limit) error) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, e := range entries {
 		file := filepath.Join(path, e.Name())
 		if filepath.Ext(file) == temporary {
@@ -229,14 +232,12 @@ func eachFile(path string, do func(file string, l Limit) error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = do(file, l)
 		}
-		if err := do(file, l); err != nil {
-			return err
-		}
+		errs = append(errs, err)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func read(file string) (l Limit, err error) {

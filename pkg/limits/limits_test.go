@@ -160,6 +160,21 @@ func TestAContainerThatLeavesMakesRoom(t *testing.T) {
 	}
 }
 
+func TestAnUnreadableFileHidesNoOtherContainer(t *testing.T) {
+	f := newFolder(t, "a")
+	l := container(t, first, gibi)
+	if _, err := f.Admit("a", l, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(string(f), "a", "0"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.Containers("a")
+	if diff := cmp.Diff([]limits.Limit{l}, got); diff != "" || !errors.Is(err, gpu.ErrCorrupt) {
+		t.Errorf("%v, want %v (-want +got):\n%s", err, gpu.ErrCorrupt, diff)
+	}
+}
+
 func TestAnUnreadableFileAdmitsNoContainer(t *testing.T) {
 	f := newFolder(t, "a")
 	if err := os.WriteFile(filepath.Join(string(f), "a", "1"), []byte("{"), 0o600); err != nil {
@@ -167,5 +182,8 @@ func TestAnUnreadableFileAdmitsNoContainer(t *testing.T) {
 	}
 	if _, err := f.Admit("a", container(t, first, gibi), 1); !errors.Is(err, gpu.ErrCorrupt) {
 		t.Errorf("%v, want %v", err, gpu.ErrCorrupt)
+	}
+	if got, err := f.Containers("a"); len(got) > 0 || !errors.Is(err, gpu.ErrCorrupt) {
+		t.Errorf("the device has %v, %v; want no container and %v", got, err, gpu.ErrCorrupt)
 	}
 }

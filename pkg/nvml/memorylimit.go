@@ -60,7 +60,7 @@ func (l *Library) MemoryLimit(ctx context.Context, address gpu.PCIAddress, folde
 	if err := l.checkMemoryLimits(ctx, address); err != nil {
 		return gpu.MemoryLimit{}, err
 	}
-	return onGPU(ctx, l, address, "read the memory limit of a cgroup on", func(device nvml.Device) (gpu.MemoryLimit, error) {
+	return onGPUWithin(ctx, answerLimit, l, address, "read the memory limit of a cgroup on", func(device nvml.Device) (gpu.MemoryLimit, error) {
 		found, ret := device.GetMemoryLimits_v1(folder)
 		if ret == nvml.ERROR_NOT_FOUND || ret == nvml.ERROR_NOT_SUPPORTED {
 			return gpu.MemoryLimit{Bytes: gpu.NoMemoryLimit}, nil

@@ -89,6 +89,22 @@ func TestAMemoryLimitEndsWithItsCgroup(t *testing.T) {
 	}
 }
 
+// The cgroups above would keep a soft limit after the cgroup is removed.
+func TestAMemoryLimitIsHard(t *testing.T) {
+	sim := limiting(t, "dgx-h100", nvmlsim.MemoryLimitsDmem)
+	must(t, nvml.New(sim.NVML()).SetMemoryLimit(t.Context(), firstH100, cgrouptest.New(t), gib))
+	st, err := sim.State()
+	must(t, err)
+	for _, l := range st.GPUs[0].MemoryLimits {
+		if l.SoftBytes != 0 {
+			t.Errorf("the soft limit of cgroup %d is %d, want 0", l.ID, l.SoftBytes)
+		}
+	}
+	if len(st.GPUs[0].MemoryLimits) == 0 {
+		t.Error("no limit was set")
+	}
+}
+
 func TestMemoryLimitsThatTheDriverRefuses(t *testing.T) {
 	folder := cgrouptest.New(t)
 	sim := limiting(t, "dgx-h100", nvmlsim.MemoryLimitsDmem)

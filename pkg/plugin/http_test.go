@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 func TestReadyzListsFailedChecks(t *testing.T) {
@@ -76,6 +79,13 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		ClaimsHeld: func() int { return 3 },
 		Devices:    func() map[string]int { return map[string]int{"healthy": 7, "unhealthy": 1} },
 		Phases:     func() map[string]int { return map[string]int{"NoDriver": 0, "Published": 1} },
+		Containers: func() []ContainerMemory {
+			c := ContainerMemory{Claim: claim.Ref{Namespace: "team-a", Name: "share"}, Device: "gpu-1b-00", PodUID: "p", ContainerID: "c"}
+			unlimited := c
+			c.LimitBytes, c.UsedBytes = 10<<30, 3<<30
+			unlimited.ContainerID, unlimited.LimitBytes = "unlimited", gpu.NoMemoryLimit
+			return []ContainerMemory{c, unlimited}
+		},
 	}
 	newStatusWriter(nil, testDriver, metrics).Set(&claimStatus{})
 	metrics.prepare.WithLabelValues("gpu", outcomeOK).Observe(.0017)
@@ -89,6 +99,8 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		`gpu_dra_devices{state="unhealthy"} 1`,
 		`gpu_dra_node_phase{phase="NoDriver"} 0`,
 		`gpu_dra_node_phase{phase="Published"} 1`,
+		`gpu_dra_container_memory_limit_bytes{claim="share",container_id="c",device="gpu-1b-00",namespace="team-a",pod_uid="p"} 1.073741824e+10`,
+		`gpu_dra_container_memory_used_bytes{claim="share",container_id="c",device="gpu-1b-00",namespace="team-a",pod_uid="p"} 3.221225472e+09`,
 		`gpu_dra_status_queue_depth 1`,
 		`gpu_dra_prepare_duration_seconds_bucket{kind="gpu",outcome="ok",le="0.0015"} 0`,
 		`gpu_dra_prepare_duration_seconds_bucket{kind="gpu",outcome="ok",le="0.002"} 1`,
@@ -99,6 +111,9 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("/metrics lacks %s", want)
 		}
+	}
+	if strings.Contains(text, "unlimited") {
+		t.Error("/metrics has the memory of a container without a limit, which the driver does not count")
 	}
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	if err != nil {

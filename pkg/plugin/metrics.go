@@ -9,6 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/component-base/version"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 const namespace = "gpu_dra"
@@ -42,6 +45,26 @@ type State struct {
 	Devices func() map[string]int
 	// Phases returns 1 for the current phase of the node, and 0 for the others.
 	Phases func() map[string]int
+	// Containers returns the GPU memory of containers, at most one of the same claim,
+	// device, pod and container.
+	Containers func() []ContainerMemory
+}
+
+// ContainerMemory is the memory of a GPU that a container with a memory limit has. The
+// driver counts for the whole container: if the container uses several devices on the
+// GPU, each has the same limit and usage. The driver does not count the allocations that
+// it has refused.
+type ContainerMemory struct {
+	Claim  claim.Ref
+	Device string
+	// PodUID is empty for a container of no pod.
+	PodUID, ContainerID string
+	// ShareBytes is the memory by this device of the claim.
+	ShareBytes uint64
+	// LimitBytes and UsedBytes are the limit that the driver enforces and the memory
+	// that it counts. Without a limit, as before the hook has set it or after an
+	// administrator has removed it, these are [gpu.NoMemoryLimit] and 0.
+	LimitBytes, UsedBytes uint64
 }
 
 // NewMetrics registers the metrics of the agent under the prefix gpu_dra_, except for
@@ -91,7 +114,7 @@ func (s State) registry() *prometheus.Registry {
 		Namespace: namespace, Name: "claims_held", Help: "Claims that hold devices of this node.",
 	}, func() float64 { return float64(s.ClaimsHeld()) })
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(held, collector{devicesDesc, s.Devices}, collector{phaseDesc, s.Phases})
+	registry.MustRegister(held, collector{devicesDesc, s.Devices}, collector{phaseDesc, s.Phases}, containers(s.Containers))
 	return registry
 }
 
@@ -128,5 +151,28 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for value, count := range c.read() {
 		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(count), value)
+	}
+}
+
+// containers reads, at the time of a scrape, the GPU memory of containers.
+type containers func() []ContainerMemory
+
+var containerLabels = []string{"namespace", "claim", "device", "pod_uid", "container_id"} // constant table
+
+var (
+	memoryUsedDesc  = prometheus.NewDesc(namespace+"_container_memory_used_bytes", "GPU memory of a container by all its devices on the GPU, as the driver counts it; only of containers whose memory the driver limits.", containerLabels, nil) // constant table
+	memoryLimitDesc = prometheus.NewDesc(namespace+"_container_memory_limit_bytes", "GPU memory above which the driver refuses allocations of a container, by all its devices on the GPU.", containerLabels, nil)                                // constant table
+)
+
+func (containers) Describe(ch chan<- *prometheus.Desc) { ch <- memoryUsedDesc; ch <- memoryLimitDesc }
+
+func (c containers) Collect(ch chan<- prometheus.Metric) {
+	for _, m := range c() {
+		if m.LimitBytes == gpu.NoMemoryLimit {
+			continue
+		}
+		labels := []string{m.Claim.Namespace, m.Claim.Name, m.Device, m.PodUID, m.ContainerID}
+		ch <- prometheus.MustNewConstMetric(memoryUsedDesc, prometheus.GaugeValue, float64(m.UsedBytes), labels...)
+		ch <- prometheus.MustNewConstMetric(memoryLimitDesc, prometheus.GaugeValue, float64(m.LimitBytes), labels...)
 	}
 }

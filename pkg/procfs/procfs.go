@@ -103,6 +103,21 @@ func (r Root) readStatus(pid int, task *gpu.Task) error {
 
 // containerOf returns the pod and the container of a process with these cgroups, one
 // "ID:controllers:path" a line. Source: proc/PID/cgroup.
+func containerOf(groups string) (pod, container string) {
+	for line := range strings.Lines(groups) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		if pod, container = ContainerOf(fields[2]); pod != "" {
+			return pod, container
+		}
+	}
+	return "", ""
+}
+
+// ContainerOf returns the UID of the pod and the ID of the container that a cgroup with
+// this path belongs to; empty for a cgroup of no pod.
 //
 // The kubelet and the container runtime name cgroups in one of two ways:
 //
@@ -111,22 +126,16 @@ func (r Root) readStatus(pid int, task *gpu.Task) error {
 //
 // A container can create cgroups of any name below its own, so the first pod in a path
 // counts. In a cgroup namespace a path begins somewhere below the root, with "/..".
-func containerOf(groups string) (pod, container string) {
-	for line := range strings.Lines(groups) {
-		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(fields) != 3 {
+func ContainerOf(path string) (pod, container string) {
+	segments := strings.Split(path, "/")
+	for i, segment := range segments {
+		if pod = podOf(segment); pod == "" {
 			continue
 		}
-		segments := strings.Split(fields[2], "/")
-		for i, segment := range segments {
-			if pod = podOf(segment); pod == "" {
-				continue
-			}
-			if i+1 < len(segments) {
-				container = containerName(segments[i+1])
-			}
-			return pod, container
+		if i+1 < len(segments) {
+			container = containerName(segments[i+1])
 		}
+		return pod, container
 	}
 	return "", ""
 }

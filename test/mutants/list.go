@@ -16,5 +16,6 @@ func all() []mutant {
 		nodeMutants(),
 		safetyMutants(),
 		hardwareMutants(),
+		limitMutants(),
 	)
 }

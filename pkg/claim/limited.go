@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"context"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// Limited is a device of a claim whose containers have a memory limit.
+type Limited struct {
+	Claim  Ref
+	Device kind.Name
+	// ID names the device in the folder of memory limits. A claim can have several
+	// shares of a device.
+	ID string
+}
+
+// Limited returns the devices of claims whose containers have a memory limit, ordered by
+// the namespace, name and UID of the claim and by ID.
+func (m *Manager) Limited(ctx context.Context) ([]Limited, error) {
+	if m.Limits == nil {
+		return nil, nil
+	}
+	ids, err := m.Limits.Folder.Devices()
+	if err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	holders, err := m.journal.Holders(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []Limited
+	for _, h := range holders {
+		for _, id := range ids {
+			if of, err := journal.ParseInjectionID(id); err == nil && of.Claim == h.Claim.UID {
+				all = append(all, Limited{Claim: h.Claim, Device: of.Device, ID: id})
+			}
+		}
+	}
+	return all, nil
+}

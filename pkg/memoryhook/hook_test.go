@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package memoryhook_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
+)
+
+const (
+	device = "uid-gpu-1b-00"
+	state  = `{"ociVersion":"1.2.0","id":"a-container","status":"creating","pid":1}`
+)
+
+func newHook(t *testing.T, folder string, set func(context.Context, string, uint64) error) memoryhook.Hook {
+	t.Helper()
+	h := memoryhook.Hook{
+		Limits: limits.Folder(filepath.Join(t.TempDir(), "limits")), Device: device,
+		GPU: gpu.PCIAddress{Bus: 0x1b}, Bytes: 1 << 30, Containers: 1,
+		CgroupOf: func(int, string) (string, error) { return folder, nil }, Set: set,
+	}
+	if err := h.Limits.Open(device); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// The limit would be that of the whole node.
+func TestTheRootOfTheCgroupsGetsNoLimit(t *testing.T) {
+	root, err := cgroup.Root()
+	if errors.Is(err, gpu.ErrNotSupported) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := cgroup.Lookup(root); err != nil || id != cgroup.RootID {
+		t.Skipf("this machine shows no root of the cgroups: %d, %v", id, err)
+	}
+	h := newHook(t, root, func(context.Context, string, uint64) error {
+		t.Error("a limit was set")
+		return nil
+	})
+	if err := h.Run(t.Context(), strings.NewReader(state)); !errors.Is(err, gpu.ErrNotSupported) {
+		t.Errorf("%v, want %v", err, gpu.ErrNotSupported)
+	}
+}
+
+func TestAContainerWithoutItsLimitMakesRoomForAnother(t *testing.T) {
+	folder := cgrouptest.New(t)
+	cgrouptest.Process(t, folder)
+	h := newHook(t, folder, func(context.Context, string, uint64) error { return gpu.ErrNoCapacity })
+	if err := h.Run(t.Context(), strings.NewReader(state)); !errors.Is(err, gpu.ErrNoCapacity) {
+		t.Errorf("%v, want %v", err, gpu.ErrNoCapacity)
+	}
+	if got, err := h.Limits.Containers(device); err != nil || len(got) > 0 {
+		t.Errorf("the device has the containers %v, %v; want none", got, err)
+	}
+}
