@@ -157,8 +157,8 @@ func nodeMutants() []mutant {
 		},
 		{
 			file:   "pkg/mps/supervisor/namespaces.go",
-			old:    `if e.IsDir() && keep(path) {`,
-			new:    `if e.IsDir() && keep("") {`,
+			old:    `return path == f.namespace(n.Name) })`,
+			new:    `return path == f.namespace("") && n.Name == "" })`,
 			notice: "containers lose the folder of their namespace when their daemon is restarted, and compute without MPS",
 			run:    "^TestADaemonThatDiesComesBack|^TestClientsOfANamespace",
 		},
