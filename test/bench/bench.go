@@ -133,6 +133,9 @@ func (b *bench) measure(ctx context.Context) (figures, error) {
 	if err := b.measureShares(ctx, &f); err != nil {
 		return f, err
 	}
+	if err := b.measureLimits(ctx, &f); err != nil {
+		return f, err
+	}
 	return f, b.measurePartitions(ctx, &f)
 }
 

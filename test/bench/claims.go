@@ -25,11 +25,11 @@ func (b *bench) claim(ctx context.Context, device string) (*resourceapi.Resource
 	return b.allocate(ctx, device, nil)
 }
 
-// share creates a ResourceClaim in the cluster and allocates some memory of a device
+// share creates a ResourceClaim in the cluster and allocates shareMemory of a device
 // to it.
-func (b *bench) share(ctx context.Context, device string, memory int64) (*resourceapi.ResourceClaim, error) {
+func (b *bench) share(ctx context.Context, device string) (*resourceapi.ResourceClaim, error) {
 	return b.allocate(ctx, device, map[resourceapi.QualifiedName]resource.Quantity{
-		"memory":  *resource.NewQuantity(memory, resource.BinarySI),
+		"memory":  *resource.NewQuantity(shareMemory, resource.BinarySI),
 		"compute": *resource.NewQuantity(0, resource.DecimalSI),
 	})
 }

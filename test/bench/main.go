@@ -6,6 +6,7 @@
 //   - the duration of prepare and unprepare over the plugin's socket
 //   - the time from the start of the process to published ResourceSlices
 //   - the memory of the agent
+//   - the duration of the hook that limits the memory of a container
 //   - the scheduler's cost of the published devices
 //
 // The report compares each figure with the design, and latencies with a yardstick of

@@ -37,6 +37,13 @@ type figures struct {
 	FirstShare, LastShare, Share, ShareUnprepare, FullGPU []time.Duration
 	DaemonStart, DaemonStop                               []time.Duration
 	ResidentShares                                        int64
+
+	// Memory limits: a plain share without and with them, the start of a process in a
+	// cgroup of its own, and the hook of the share for it. SimLimit is the simulator's
+	// own time to set the limit, which the hook includes. All are empty on a machine
+	// without cgroups of version 2.
+	PlainShare, LimitedShare     []time.Duration
+	ProcessStart, Hook, SimLimit []time.Duration
 }
 
 // Line is one row of the report.
@@ -68,6 +75,9 @@ func (f *figures) lines() []Line {
 		memory("resident memory after all claims", f.Resident),
 	}
 	lines = append(lines, f.shareLines()...)
+	if len(f.Hook) > 0 {
+		lines = append(lines, f.limitLines()...)
+	}
 	if len(f.PartitionPrepare) > 0 {
 		lines = append(lines, f.partitionLines()...)
 	}
@@ -85,6 +95,19 @@ func (f *figures) shareLines() []Line {
 		last, stopped, less("last share less stop: our own", f.LastShare, f.DaemonStop),
 		full, ratio(fmt.Sprintf("%d at once / one", gpu.MPSMaxClients), full, further),
 		memory("resident memory after all shares", f.ResidentShares),
+	}
+}
+
+func (f *figures) limitLines() []Line {
+	plain, limited := latency("prepare of a plain share without memory limits", f.PlainShare, 0), latency("prepare of a plain share with memory limits", f.LimitedShare, 0)
+	start, set := latency("start of a process in a cgroup (yardstick)", f.ProcessStart, 0), latency("the simulator's set of a limit (yardstick)", f.SimLimit, 0)
+	hook := latency("a held share adds to a container's start (its hook)", f.Hook, 15)
+	// Different agents prepared, so there is no pair of samples to subtract.
+	more := Line{Figure: "a held share adds to prepare", Median: limited.Median - plain.Median, Unit: "ms", Design: 1, Samples: min(limited.Samples, plain.Samples)}
+	return []Line{
+		plain, limited, more.judged(), ratio("with memory limits / without", limited, plain),
+		hook, start, ratio("hook / start of a process", hook, start),
+		set, less("hook less set: our own", f.Hook, f.SimLimit),
 	}
 }
 

@@ -109,7 +109,7 @@ func (b *bench) measureShares(ctx context.Context, f *figures) (err error) {
 		}
 	}
 	progress("preparing and unpreparing a further share, %d times", b.rounds)
-	keeper, err := b.share(ctx, devices[0], shareMemory)
+	keeper, err := b.share(ctx, devices[0])
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (b *bench) firstShare(ctx context.Context, a *agent, s *supervisor, device,
 
 // shareRound prepares and unprepares one share.
 func (b *bench) shareRound(ctx context.Context, a *agent, device string) (prepare, unprepare time.Duration, err error) {
-	claim, err := b.share(ctx, device, shareMemory)
+	claim, err := b.share(ctx, device)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -190,7 +190,7 @@ func (b *bench) fullGPU(ctx context.Context, a *agent, device string, f *figures
 	claims := make([]*resourceapi.ResourceClaim, gpu.MPSMaxClients)
 	for i := range claims {
 		var err error
-		if claims[i], err = b.share(ctx, device, shareMemory); err != nil {
+		if claims[i], err = b.share(ctx, device); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	ocispec "github.com/opencontainers/runtime-spec/specs-go"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// limitsModel is a node whose driver limits the memory of containers.
+const limitsModel = "dgx-h100-r615"
+
+// limitTurns is how often an agent with and one without memory limits run.
+const limitTurns = 4
+
+// measureLimits measures the figures of memory limits: what they add to the prepare of a
+// plain share, and the hook to the start of a container. It does nothing on a machine
+// without cgroups of version 2.
+func (b *bench) measureLimits(ctx context.Context, f *figures) error {
+	root, err := cgroup.Root()
+	if errors.Is(err, gpu.ErrNotSupported) {
+		progress("no figures of memory limits: %v", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// The agents take turns, so that both run while the machine is as busy.
+	for i := range 2 * limitTurns {
+		if err := b.measureLimited(ctx, root, i%2 == 1, i == 2*limitTurns-1, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measureLimited prepares plain shares with or without memory limits, and runs the hook
+// if hook is set.
+func (b *bench) measureLimited(ctx context.Context, root string, limited, hook bool, f *figures) error {
+	if err := b.deleteSlices(ctx); err != nil {
+		return err
+	}
+	a, _, err := b.start(ctx,
+		"--hardware=sim:"+limitsModel, "--sim-state="+filepath.Join(b.dir, "limits-sim"),
+		"--mps-supervisor=", fmt.Sprintf("--memory-limits=%t", limited))
+	if err != nil {
+		return err
+	}
+	defer a.kill()
+	devices, err := b.devices(ctx)
+	if err != nil {
+		return err
+	}
+	rounds := max(1, b.rounds/limitTurns)
+	progress("preparing and unpreparing a plain share with memory limits: %t, %d times", limited, rounds)
+	for range rounds {
+		prepare, _, err := b.shareRound(ctx, a, devices[0])
+		if err != nil {
+			return err
+		}
+		if limited {
+			f.LimitedShare = append(f.LimitedShare, prepare)
+		} else {
+			f.PlainShare = append(f.PlainShare, prepare)
+		}
+	}
+	if hook {
+		if err := b.measureHook(ctx, a, root, devices[0], f); err != nil {
+			return err
+		}
+	}
+	return a.stop()
+}
+
+// measureHook starts processes in cgroups of their own, and limits their memory as a
+// container runtime does for the containers of a share.
+func (b *bench) measureHook(ctx context.Context, a *agent, root, device string, f *figures) error {
+	claim, err := b.share(ctx, device)
+	if err != nil {
+		return err
+	}
+	if _, err := a.prepare(ctx, claim); err != nil {
+		return err
+	}
+	hook, err := b.memoryHook(string(claim.UID))
+	if err != nil {
+		return err
+	}
+	name, err := kind.Parse(device)
+	if err != nil {
+		return err
+	}
+	model, err := nvmlsim.LoadModel(limitsModel)
+	if err != nil {
+		return err
+	}
+	sim, err := nvmlsim.Create(filepath.Join(b.dir, "limits-yardstick-sim"), model)
+	if err != nil {
+		return err
+	}
+	alone := nvml.New(sim.NVML())
+	progress("running the memory hook %d times", b.rounds)
+	for range b.rounds {
+		if err := hookRound(ctx, root, hook, alone, name.Address, f); err != nil {
+			return err
+		}
+	}
+	return b.drop(ctx, a, claim)
+}
+
+// memoryHook returns the hook in the CDI spec of a claim.
+func (b *bench) memoryHook(claim string) (*specs.Hook, error) {
+	files, err := filepath.Glob(filepath.Join(b.cdiDir, "*"+claim+"*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		var spec specs.Spec
+		if err := json.Unmarshal(text, &spec); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		for _, device := range spec.Devices {
+			for _, hook := range device.ContainerEdits.Hooks {
+				if strings.Contains(strings.Join(hook.Args, " "), "gpu-memory-hook") {
+					return hook, nil
+				}
+			}
+		}
+	}
+	return nil, fmt.Errorf("claim %s: its CDI spec in %s has no memory hook", claim, b.cdiDir)
+}
+
+// hookRound starts a process in a new cgroup, runs the hook for it, and sets a limit of
+// the same cgroup on the simulator alone.
+func hookRound(ctx context.Context, root string, hook *specs.Hook, alone *nvml.Library, address gpu.PCIAddress, f *figures) (err error) {
+	start := time.Now()
+	folder, err := os.MkdirTemp(root, "gpu-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(folder)) }()
+	group, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	defer group.Close() //nolint:errcheck // it was only opened
+	process := exec.CommandContext(ctx, "sleep", "infinity")
+	process.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
+	if err := process.Start(); err != nil {
+		return err
+	}
+	f.ProcessStart = append(f.ProcessStart, time.Since(start))
+	defer func() {
+		_ = process.Process.Kill()
+		_ = process.Wait() // it was killed
+	}()
+
+	state, err := json.Marshal(ocispec.State{Version: ocispec.Version, ID: filepath.Base(folder), Status: ocispec.StateCreating, Pid: process.Process.Pid})
+	if err != nil {
+		return err
+	}
+	command := exec.CommandContext(ctx, hook.Path, hook.Args[1:]...)
+	command.Args[0], command.Env, command.Stdin = hook.Args[0], append([]string{}, hook.Env...), bytes.NewReader(state)
+	start = time.Now()
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("the memory hook: %w: %s", err, out)
+	}
+	f.Hook = append(f.Hook, time.Since(start))
+
+	start = time.Now()
+	if err := alone.SetMemoryLimit(ctx, address, folder, shareMemory); err != nil {
+		return fmt.Errorf("the simulator alone: %w", err)
+	}
+	f.SimLimit = append(f.SimLimit, time.Since(start))
+	return nil
+}
