@@ -28,8 +28,8 @@ import (
 // limitsModel is a node whose driver limits the memory of containers.
 const limitsModel = "dgx-h100-r615"
 
-// limitTurns is how often an agent with and one without memory limits run.
-const limitTurns = 4
+// limitPeriods is how often an agent with and one without memory limits run.
+const limitPeriods = 4
 
 // measureLimits measures the figures of memory limits: what they add to the prepare of a
 // plain share, and the hook to the start of a container. It does nothing on a machine
@@ -43,9 +43,9 @@ func (b *bench) measureLimits(ctx context.Context, f *figures) error {
 	if err != nil {
 		return err
 	}
-	// The agents take turns, so that both run while the machine is as busy.
-	for i := range 2 * limitTurns {
-		if err := b.measureLimited(ctx, root, i%2 == 1, i == 2*limitTurns-1, f); err != nil {
+	// The agents alternate, so that both run while the machine is equally busy.
+	for i := range 2 * limitPeriods {
+		if err := b.measureLimited(ctx, root, i%2 == 1, i == 2*limitPeriods-1, f); err != nil {
 			return err
 		}
 	}
@@ -69,7 +69,7 @@ func (b *bench) measureLimited(ctx context.Context, root string, limited, hook b
 	if err != nil {
 		return err
 	}
-	rounds := max(1, b.rounds/limitTurns)
+	rounds := max(1, b.rounds/limitPeriods)
 	progress("preparing and unpreparing a plain share with memory limits: %t, %d times", limited, rounds)
 	for range rounds {
 		prepare, _, err := b.shareRound(ctx, a, devices[0])
