@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,6 +25,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
@@ -44,6 +46,13 @@ func shareFor(name, device, memory, compute string) *resourceapi.ResourceClaim {
 func slotFor(name, device string) *resourceapi.ResourceClaim {
 	claim := shareFor(name, device, "1", "1")
 	claim.Status.Allocation.Devices.Results[0].ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{"slots": resource.MustParse("1")}
+	return claim
+}
+
+// seatsFor returns a claim with seats of a GPU.
+func seatsFor(name, device string, seats int64) *resourceapi.ResourceClaim {
+	claim := slotFor(name, device)
+	claim.Status.Allocation.Devices.Results[0].ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{"seats": *resource.NewQuantity(seats, resource.DecimalSI)}
 	return claim
 }
 
@@ -195,6 +204,45 @@ func TestAgentHoldsEachShareByANamespaceOfItsDaemon(t *testing.T) {
 	}
 	if err := a.kubelet.Unprepare(t.Context(), small); err != nil {
 		t.Fatal(err)
+	}
+	if left := n.left(t); len(left) != 0 || len(s.names()) != 0 {
+		t.Errorf("left behind: %q, %q", left, s.names())
+	}
+}
+
+// A seat has the MPS daemon of its GPU.
+func TestAgentHoldsEachSeatToItsPartOfTheGPU(t *testing.T) {
+	t.Parallel()
+	one, two := seatsFor("one", "gpu-1b-00-seat", 1), seatsFor("two", "gpu-1b-00-seat", 2)
+	n := newNode(t, one, two)
+	n.Offer = catalog.Offer{Share: true, Seat: true}
+	s := n.supervise(t)
+	a := n.start(t)
+	for _, claim := range []*resourceapi.ResourceClaim{one, two} {
+		if got := a.prepare(t, claim)[string(claim.UID)]; got.Error != "" {
+			t.Fatal(got.Error)
+		}
+	}
+	data := reported(t, n, two)
+	if data.Share == nil || data.Share.Strategy != "MPS" || data.Share.Compute != 50 {
+		t.Fatalf("status.devices says %+v of two of four seats", data.Share)
+	}
+	seat := data.Share.Memory.Value() >> 20 / 2
+	const daemon, contextMi = "/run/gpu-mps-supervisor/daemons/gpu-1b-00", 512
+	for claim, seats := range map[*resourceapi.ResourceClaim]int64{one: 1, two: 2} {
+		want := []string{
+			"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe", fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", 25*seats),
+			fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%dM", seats*seat-contextMi),
+			daemon + "/pipe on " + daemon + "/pipe", daemon + "/shm on /dev/shm",
+		}
+		if _, got := n.injected(t, claim); !slices.Equal(got, want) {
+			t.Errorf("%s: environment and mounts (-want +got):\n%s", claim.Name, cmp.Diff(want, got))
+		}
+	}
+	for _, claim := range []*resourceapi.ResourceClaim{one, two} {
+		if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if left := n.left(t); len(left) != 0 || len(s.names()) != 0 {
 		t.Errorf("left behind: %q, %q", left, s.names())
