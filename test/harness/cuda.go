@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -79,7 +80,11 @@ func (c *Cluster) CUDA(ctx context.Context, namespace, pod, container string) (C
 			return false, err.Error(), nil
 		}
 		defer stream.Close() //nolint:errcheck // only read from
-		err = json.NewDecoder(stream).Decode(&client)
+		text, err := io.ReadAll(stream)
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		err = json.NewDecoder(bytes.NewReader(withoutErrors(text))).Decode(&client)
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return false, "it has printed nothing yet", nil
 		}
@@ -89,6 +94,15 @@ func (c *Cluster) CUDA(ctx context.Context, namespace, pod, container string) (C
 		return client, fmt.Errorf("read what the CUDA process in %s/%s was given: %w", namespace, pod, err)
 	}
 	return client, nil
+}
+
+// withoutErrors removes the lines that the probe prints to the standard error. A log of a
+// container can have them before or between the lines of the report.
+func withoutErrors(log []byte) []byte {
+	lines := slices.DeleteFunc(bytes.SplitAfter(log, []byte("\n")), func(line []byte) bool {
+		return bytes.HasPrefix(line, []byte("probe: "))
+	})
+	return bytes.Join(lines, nil)
 }
 
 // ExecCUDA runs one more CUDA process in a container, with arguments of "probe
