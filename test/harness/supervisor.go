@@ -34,7 +34,7 @@ func (s *Supervisor) RunDir() string {
 }
 
 // runDirs is what the folders of a cluster's supervisors begin with.
-func runDirs(cluster string) string { return "/run/gpu-mps/" + cluster + "-" }
+func runDirs(cluster string) string { return "/run/mps/" + cluster + "-" }
 
 // LogDir holds the logs of the daemons.
 func (s *Supervisor) LogDir() string { return filepath.Join(s.agent.dir, "mps-log") }
