@@ -138,12 +138,12 @@ func decode[T any](t *testing.T, manifest string) *T {
 func TestTwoClassesCannotServeOneName(t *testing.T) {
 	const shared = "nvidia.com/gpu.shared"
 	for values, want := range map[string]string{
-		"deviceClasses: {seat: {extendedResource: nvidia.com/gpu.shared}}":                                                       "deviceClasses.seat: deviceClasses.timeslice serves the extended resource nvidia.com/gpu.shared already",
+		"deviceClasses: {seat: {enabled: true, extendedResource: nvidia.com/gpu.shared}}":                                                       "deviceClasses.seat: deviceClasses.timeslice serves the extended resource nvidia.com/gpu.shared already",
 		"deviceClasses: {timeslice: {extendedResource: nvidia.com/gpu}}":                                                         "deviceClasses.timeslice: deviceClasses.gpu serves the extended resource nvidia.com/gpu already",
-		"deviceClasses: {seat: {extendedResource: nvidia.com/mig-1g.10gb}}":                                                      "deviceClasses.migProfiles serves the extended resource nvidia.com/mig-1g.10gb already",
-		"deviceClasses: {timeslice: {enabled: false}, seat: {extendedResource: nvidia.com/gpu.shared}}":                          "",
-		"deviceClasses: {timeslice: {extendedResource: ''}, seat: {extendedResource: nvidia.com/gpu.shared}}":                    "",
-		"deviceClasses: {timeslice: {extendedResource: nvidia.com/gpu.sliced}, seat: {extendedResource: nvidia.com/gpu.shared}}": "",
+		"deviceClasses: {seat: {enabled: true, extendedResource: nvidia.com/mig-1g.10gb}}":                                                      "deviceClasses.migProfiles serves the extended resource nvidia.com/mig-1g.10gb already",
+		"deviceClasses: {timeslice: {enabled: false}, seat: {enabled: true, extendedResource: nvidia.com/gpu.shared}}":                          "",
+		"deviceClasses: {timeslice: {extendedResource: ''}, seat: {enabled: true, extendedResource: nvidia.com/gpu.shared}}":                    "",
+		"deviceClasses: {timeslice: {extendedResource: nvidia.com/gpu.sliced}, seat: {enabled: true, extendedResource: nvidia.com/gpu.shared}}": "",
 	} {
 		r, err := render(t, cluster{}, values)
 		if want != "" {
@@ -157,6 +157,19 @@ func TestTwoClassesCannotServeOneName(t *testing.T) {
 		}
 		if got := find[resourceapi.DeviceClass](t, r, "DeviceClass", "seat.nvidia.com").Spec.ExtendedResourceName; got == nil || *got != shared {
 			t.Errorf("%s: seat.nvidia.com serves %v, want %s", values, got, shared)
+		}
+	}
+}
+
+// The policies of a release that knows no seats refuse the class, and with it an upgrade.
+func TestAnUpgradeAddsNoClassOfSeats(t *testing.T) {
+	r, err := render(t, cluster{}, "{}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, manifest := range r.manifests {
+		if strings.Contains(manifest, "name: seat.nvidia.com") {
+			t.Error("the chart's defaults have the class seat.nvidia.com")
 		}
 	}
 }

@@ -109,6 +109,7 @@ func (a *Agent) values() (values, error) {
 		v.Hardware, v.Simulation.Models = "sim:"+name, map[string]string{name: string(text)}
 	}
 	v.Simulation.StateDir = a.SimDir()
+	v.DeviceClasses.Seat.Enabled = true
 	v.CDI.Dir = c.CDIDir
 	v.Kubelet.RootDir = filepath.Dir(c.PluginsDir)
 	v.Agent.ExtraArgs, v.Agent.Logging.Verbosity = a.flags, 4

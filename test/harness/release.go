@@ -40,6 +40,12 @@ type values struct {
 	Kubelet struct {
 		RootDir string `json:"rootDir"`
 	} `json:"kubelet"`
+	// DeviceClasses has the class of seats, which the chart's defaults do not have.
+	DeviceClasses struct {
+		Seat struct {
+			Enabled bool `json:"enabled"`
+		} `json:"seat"`
+	} `json:"deviceClasses"`
 	Agent struct {
 		ExtraArgs []string `json:"extraArgs,omitempty"`
 		Logging   logging  `json:"logging"`
