@@ -252,7 +252,7 @@ func TestANewProgramIsOneNewLayer(t *testing.T) {
 	const name = "gpu-kubelet-plugin"
 	f := get(t)
 	what, before := layers(t, f.images[name])
-	if diff := cmp.Diff([]string{"base", "C library", "nvidia-cdi-hook", name, "licences"}, what); diff != "" {
+	if diff := cmp.Diff([]string{"base", "C library", "nvidia-cdi-hook", name, "gpu-memory-hook", "licences"}, what); diff != "" {
 		t.Fatalf("layers (-want +got):\n%s", diff)
 	}
 	b := f.changed(t)
@@ -303,6 +303,7 @@ func TestAProgramWithTheSimulatorIsNotShipped(t *testing.T) {
 	f := get(t)
 	for _, tc := range []struct{ image, program, from string }{
 		{"gpu-kubelet-plugin", "gpu-kubelet-plugin", f.simulated},
+		{"gpu-kubelet-plugin", "gpu-memory-hook", f.simulated},
 		{"gpu-mps-supervisor", "gpu-mps-supervisor", f.simulated},
 		{"gpu-kubelet-plugin-sim", "sim/gpu-kubelet-plugin", f.dynamic},
 	} {
