@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ func TestSharesThatTheDriverHolds(t *testing.T) {
 	t.Run("a restarted container is held also without an agent", testRestartedContainer)
 	t.Run("a container that cannot be limited does not start and its event says why", testHookFails)
 	t.Run("the status of the claim says what holds it", testReportedLevels)
+	t.Run("the metrics have the memory of each container", testContainerMetrics)
 }
 
 // cudaPod is a pod with a container for each claim, which is a CUDA process with arguments
@@ -207,6 +209,36 @@ func testReportedLevels(t *testing.T) {
 		}
 		return true, "", nil
 	}))
+}
+
+func testContainerMetrics(t *testing.T) {
+	ns := namespaceFor(t, "held-metrics")
+	apply(t, ns, share("a", "10Gi", config("ShareConfig", `"containers": 2`))+cudaPod("two", []string{"a", "a"}, harness.Greedy(1)...))
+	ready(t, ns, "two")
+	pod, err := cluster.Client.CoreV1().Pods(ns).Get(t.Context(), "two", metav1.GetOptions{})
+	must(t, err)
+	metrics, err := agent.Metrics(t.Context())
+	must(t, err)
+	for _, c := range pod.Status.ContainerStatuses {
+		_, id, _ := strings.Cut(c.ContainerID, "://")
+		for _, name := range []string{"used", "limit"} {
+			start := fmt.Sprintf(`gpu_dra_container_memory_%s_bytes{claim="a",container_id=%q,device=`, name, id)
+			at := strings.Index(metrics, start)
+			if at < 0 {
+				t.Fatalf("the metrics lack %s:\n%s", start, metrics)
+			}
+			line, _, _ := strings.Cut(metrics[at:], "\n")
+			labels, value, _ := strings.Cut(line, "} ")
+			if want := fmt.Sprintf(`namespace=%q,pod_uid=%q`, ns, pod.UID); !strings.HasSuffix(labels, want) {
+				t.Errorf("%s lacks %s", line, want)
+			}
+			bytes, err := strconv.ParseFloat(value, 64)
+			must(t, err)
+			if bytes > 5*gi || bytes < 3*gi || name == "limit" && bytes != 5*gi {
+				t.Errorf("a container that takes all of its 5 GiB: %s", line)
+			}
+		}
+	}
 }
 
 // What a hostile container gets at the levels below "driver".

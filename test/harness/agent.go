@@ -180,6 +180,15 @@ func (a *Agent) Log(ctx context.Context) (string, error) {
 	return a.cluster.Kubectl(ctx, "logs", "-n", Namespace, "-l", "app.kubernetes.io/component=agent", "--tail=-1")
 }
 
+// Metrics returns the text of the agent's metrics.
+func (a *Agent) Metrics(ctx context.Context) (string, error) {
+	pod, err := a.cluster.Kubectl(ctx, "get", "pods", "-n", Namespace, "-l", "app.kubernetes.io/component=agent", "-o", "jsonpath={.items[*].metadata.name}")
+	if err != nil {
+		return "", err
+	}
+	return a.cluster.Kubectl(ctx, "get", "--raw", "/api/v1/namespaces/"+Namespace+"/pods/"+strings.TrimSpace(pod)+":8080/proxy/metrics")
+}
+
 // Sim runs gpu-sim on the agent's hardware and returns what it printed.
 func (a *Agent) Sim(ctx context.Context, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, a.cluster.SimProgram("gpu-sim"), append(args, "--state", a.SimDir())...).CombinedOutput()
