@@ -139,7 +139,7 @@ func TestTwoClassesCannotServeOneName(t *testing.T) {
 	const shared = "nvidia.com/gpu.shared"
 	for values, want := range map[string]string{
 		"deviceClasses: {seat: {enabled: true, extendedResource: nvidia.com/gpu.shared}}":                                                       "deviceClasses.seat: deviceClasses.timeslice serves the extended resource nvidia.com/gpu.shared already",
-		"deviceClasses: {timeslice: {extendedResource: nvidia.com/gpu}}":                                                         "deviceClasses.timeslice: deviceClasses.gpu serves the extended resource nvidia.com/gpu already",
+		"deviceClasses: {timeslice: {extendedResource: nvidia.com/gpu}}":                                                                        "deviceClasses.timeslice: deviceClasses.gpu serves the extended resource nvidia.com/gpu already",
 		"deviceClasses: {seat: {enabled: true, extendedResource: nvidia.com/mig-1g.10gb}}":                                                      "deviceClasses.migProfiles serves the extended resource nvidia.com/mig-1g.10gb already",
 		"deviceClasses: {timeslice: {enabled: false}, seat: {enabled: true, extendedResource: nvidia.com/gpu.shared}}":                          "",
 		"deviceClasses: {timeslice: {extendedResource: ''}, seat: {enabled: true, extendedResource: nvidia.com/gpu.shared}}":                    "",
