@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -21,7 +22,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// classes returns the DeviceClasses that are shipped. Tests must not change them.
+// classes returns the DeviceClasses that are shipped, and the one of seats, which the
+// chart's defaults do not have. Tests must not change them.
 func classes(t testing.TB) []*resourceapi.DeviceClass {
 	t.Helper()
 	all, err := readClasses()
@@ -32,7 +34,12 @@ func classes(t testing.TB) []*resourceapi.DeviceClass {
 }
 
 var readClasses = sync.OnceValues(func() ([]*resourceapi.DeviceClass, error) {
-	return allocatortest.ReadClasses(filepath.Join("..", "..", "deployments", "static", "install.yaml"))
+	all, err := allocatortest.ReadClasses(filepath.Join("..", "..", "deployments", "static", "install.yaml"))
+	seats := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "seat.nvidia.com"}}
+	seats.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+		Expression: "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].?type.orValue('') == 'seat'",
+	}}}
+	return append(all, seats), err
 })
 
 func schedulable(t testing.TB, c catalog.Catalog, node gpu.Node, unhealthy catalog.Unhealthy) *allocatortest.Node {
