@@ -156,9 +156,12 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		Inventory:  sources.Inventory,
 		Occupancy:  occupancy(hw, client),
 		// Device plugins allocate GPUs without a message to this agent.
-		BeforePrepare: sources.Inventory.RefreshExternal,
-		CDI:           specs,
-		MonitorNodes:  hw.machine.MonitorNodes,
+		BeforePrepare: func(ctx context.Context) {
+			sources.Inventory.RefreshExternal(ctx)
+			sources.Inventory.RefreshNamespaces(ctx)
+		},
+		CDI:          specs,
+		MonitorNodes: hw.machine.MonitorNodes,
 		Partitioning: &claim.Partitioning{
 			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Modes: folder.MIGModes, Static: c.MIG.Static,
 		},

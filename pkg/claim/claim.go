@@ -93,7 +93,7 @@ type Options struct {
 	CDI       CDI
 	// Occupancy is nil on a node that cannot list the processes on its GPUs.
 	Occupancy *Occupancy
-	// BeforePrepare updates the Inventory at the start of [Manager.Prepare],
+	// BeforePrepare updates the Inventory before each attempt of [Manager.Prepare],
 	// within the time of that call. It is nil if no update is needed.
 	BeforePrepare func(ctx context.Context)
 	// MonitorNodes returns the container paths of the device nodes that

@@ -3,6 +3,7 @@
 package claim_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -258,4 +259,20 @@ func (w *world) specText(c *resourceapi.ResourceClaim) string {
 		w.t.Fatalf("%v", err)
 	}
 	return strings.Join(strings.Fields(string(data)), "")
+}
+
+func TestTheInventoryIsUpdatedBeforeEachAttempt(t *testing.T) {
+	w := newShareWorld(t, t.TempDir(), 1)
+	w.supervisor.err = gpu.ErrNotReady
+	attempts := 0
+	w.options = func(o *claim.Options) {
+		o.BeforePrepare = func(context.Context) {
+			if attempts++; attempts == 2 {
+				w.supervisor.err = nil
+			}
+		}
+	}
+	if _, err := w.start().Prepare(t.Context(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})); err != nil {
+		t.Errorf("after %d attempts: %v", attempts, err)
+	}
 }

@@ -68,9 +68,9 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim)
 
 // prepareInTime retries transient errors until ctx ends.
 func (m *Manager) prepareInTime(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
-	m.BeforePrepare(ctx)
 	var before error
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		m.BeforePrepare(ctx)
 		devices, err := m.prepareOnce(ctx, claim)
 		switch {
 		case err == nil:

@@ -32,6 +32,8 @@ type namespaces struct {
 	source NamespaceSource // nil if there are no MPS daemons
 	tried  chan struct{}   // closed after the first query
 	err    error           // of the last query; only followNamespaces uses it
+	// answered is set after the first answer. Inventory.mu guards it.
+	answered bool
 }
 
 // followNamespaces queries the supervisor until ctx ends.
@@ -78,15 +80,37 @@ func (i *Inventory) readNamespaces(ctx context.Context) (ok bool) {
 	if err != nil {
 		return false
 	}
+	i.setNamespaces(ctx, has)
+	return true
+}
+
+func (i *Inventory) setNamespaces(ctx context.Context, has bool) {
 	i.mu.Lock()
 	changed := i.known.namespaces != has
-	i.known.namespaces = has
+	i.known.namespaces, i.namespaces.answered = has, true
 	i.mu.Unlock()
 	if changed {
-		logger.Info("Read whether MPS has namespaces", "namespaces", has)
+		klog.FromContext(ctx).Info("Read whether MPS has namespaces", "namespaces", has)
 		i.changes.Notify()
 	}
-	return true
+}
+
+// RefreshNamespaces queries the supervisor if it has never answered. Call it before a claim
+// gets a GPU: agent and supervisor of a node start at the same time, and a share that is
+// prepared without a namespace keeps the GPU's other shares from having one.
+func (i *Inventory) RefreshNamespaces(ctx context.Context) {
+	i.mu.Lock()
+	answered := i.namespaces.answered
+	i.mu.Unlock()
+	if i.namespaces.source == nil || answered {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, namespacePatience)
+	defer cancel()
+	// followNamespaces logs errors.
+	if has, err := i.namespaces.source.Namespaces(limited); err == nil {
+		i.setNamespaces(ctx, has)
+	}
 }
 
 // waitNamespaces waits a moment for the first answer of the supervisor, so that claims

@@ -135,3 +135,26 @@ func TestAChangeOfNamespacesIsPublishedAndAnErrorChangesNothing(t *testing.T) {
 		}
 	})
 }
+
+// Agent and supervisor of a node start at the same time.
+func TestAClaimFindsTheNamespacesOfASupervisorThatHasJustStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		supervisor := &answers{err: gpu.ErrNotReady}
+		i := run(t, supervisor)
+		i.RefreshNamespaces(t.Context())
+		if first, _ := namespacesOf(t, i); first {
+			t.Error("there are namespaces before the supervisor has started")
+		}
+		supervisor.set(true, nil, false)
+		i.RefreshNamespaces(t.Context())
+		if first, _ := namespacesOf(t, i); !first {
+			t.Error("there are no namespaces after the supervisor has started")
+		}
+		// It is not queried again for each claim.
+		supervisor.set(false, nil, false)
+		i.RefreshNamespaces(t.Context())
+		if first, _ := namespacesOf(t, i); !first {
+			t.Error("a supervisor that has answered was queried again")
+		}
+	})
+}

@@ -24,7 +24,7 @@ import (
 func TestSharesThatTheDriverHolds(t *testing.T) {
 	runWithDriver(t, "gpu-1b-00-ts", "dgx-h100-r615", "--offer=share,timeslice")
 	t.Run("a container that ignores MPS gets no more than its share", testGreedyWithoutMPS)
-	t.Run("a container that drops its variables gets no more than its share", testGreedyClients)
+	t.Run("a container that raises its variables gets no more than its share", testGreedyClients)
 	t.Run("a plain share is held", testGreedyPlain)
 	t.Run("a time slice with memory is held", testGreedyTimeSlice)
 	t.Run("a share is divided among the containers that it is for", testContainersOfAShare)
@@ -84,6 +84,12 @@ func wantWithin(t *testing.T, got harness.CUDA, limit int64) {
 	}
 }
 
+// allocating returns the processes that have memory, at least one. Others may have left
+// none, not even for the context of a process that starts late.
+func allocating(all harness.CUDA) []harness.CUDA {
+	return slices.DeleteFunc(slices.Clone(all.Processes), func(p harness.CUDA) bool { return p.AllocatedBytes == 0 })
+}
+
 func testGreedyWithoutMPS(t *testing.T) {
 	ns := namespaceFor(t, "held-without-mps")
 	apply(t, ns, share("a", "10Gi", "")+share("b", "20Gi", "")+
@@ -92,7 +98,7 @@ func testGreedyWithoutMPS(t *testing.T) {
 	ready(t, ns, "greedy", "other")
 	got := held(t, ns, "greedy")
 	wantWithin(t, got, 10*gi)
-	for _, p := range got.Processes {
+	for _, p := range allocating(got) {
 		if p.MPS || p.Memory.TotalBytes != 10*gi {
 			t.Errorf("a process sees a GPU of %d bytes, and MPS: %t", p.Memory.TotalBytes, p.MPS)
 		}
@@ -103,14 +109,15 @@ func testGreedyWithoutMPS(t *testing.T) {
 func testGreedyClients(t *testing.T) {
 	ns := namespaceFor(t, "held-clients")
 	apply(t, ns, share("a", "10Gi", "")+share("b", "20Gi", "")+
-		cudaPod("greedy", []string{"a"}, harness.Greedy(3, "--without-limits", "--set-env", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=70G")...)+
+		cudaPod("greedy", []string{"a"}, harness.Greedy(3, "--set-env", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=70G", "--set-env", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100")...)+
 		pod("other", "b", ""))
 	ready(t, ns, "greedy", "other")
 	got := held(t, ns, "greedy")
 	wantWithin(t, got, 10*gi)
-	for _, p := range got.Processes {
-		if !p.MPS {
-			t.Error("a process is not a client of MPS")
+	for _, p := range allocating(got) {
+		// 10Gi of the GPU's memory, in percent.
+		if !p.MPS || p.Client.ActiveThreadPercentage != 12 {
+			t.Errorf("a process is a client of MPS: %t, and has %v %% of the SMs, want 12", p.MPS, p.Client.ActiveThreadPercentage)
 		}
 	}
 }

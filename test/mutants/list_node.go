@@ -246,8 +246,8 @@ func nodeMutants() []mutant {
 		},
 		{
 			file:   "pkg/agent/agent.go",
-			old:    `BeforePrepare: sources.Inventory.RefreshExternal,`,
-			new:    `BeforePrepare: func(context.Context) {},`,
+			old:    `sources.Inventory.RefreshExternal(ctx)`,
+			new:    `_ = ctx`,
 			notice: "a GPU is prepared that a device plugin allocated after the last scan",
 			run:    "^TestAGPUThatADevicePlugin",
 		},
