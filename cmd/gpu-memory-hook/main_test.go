@@ -300,15 +300,17 @@ func TestASimulatedContainerGetsACgroupOfItsOwn(t *testing.T) {
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
+	var folder string
 	defer func() {
 		_ = process.Process.Kill()
 		_ = process.Wait()
+		_ = os.Remove(folder)
 	}()
 	if out, err := n.run(process.Process.Pid, "--bytes", strconv.Itoa(gibi)); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	folder, err := cgroup.OfProcess(process.Process.Pid)
-	if err != nil {
+	var err error
+	if folder, err = cgroup.OfProcess(process.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
 	n.wantLimit(folder, gibi)
