@@ -25,12 +25,9 @@ import (
 // SetMemoryLimit reads no GPU, so it is fast in a process that makes no other call. It
 // delays calls that concern the node while the driver does not answer.
 func (l *Library) SetMemoryLimit(ctx context.Context, address gpu.PCIAddress, folder string, bytes uint64) error {
-	if err := l.checkMemoryLimits(ctx, address); err != nil {
-		return err
-	}
-	lib, err := l.started(ctx)
+	lib, err := l.withMemoryLimits(ctx, address)
 	if err != nil {
-		return fmt.Errorf("limit memory on GPU at %s: %w", address, err)
+		return err
 	}
 	operation := fmt.Sprintf("limit the memory of a cgroup on GPU at %s", address)
 	_, err = doWithin(ctx, l.node, callLimit, operation, func() (struct{}, error) {
@@ -57,7 +54,7 @@ func (l *Library) SetMemoryLimit(ctx context.Context, address gpu.PCIAddress, fo
 // A driver may return "not supported" for a cgroup that has no limit. So a result without a
 // limit does not prove that the driver can set one.
 func (l *Library) MemoryLimit(ctx context.Context, address gpu.PCIAddress, folder string) (gpu.MemoryLimit, error) {
-	if err := l.checkMemoryLimits(ctx, address); err != nil {
+	if _, err := l.withMemoryLimits(ctx, address); err != nil {
 		return gpu.MemoryLimit{}, err
 	}
 	return onGPUWithin(ctx, answerLimit, l, address, "read the memory limit of a cgroup on", func(device nvml.Device) (gpu.MemoryLimit, error) {
@@ -69,7 +66,7 @@ func (l *Library) MemoryLimit(ctx context.Context, address gpu.PCIAddress, folde
 	})
 }
 
-// SetOwnCgroup says which cgroup this process is in, before any other call. The driver
+// SetOwnCgroup sets the folder of this process' cgroup, before any other call. The driver
 // reports the limit of that cgroup as the size of a GPU; a Snapshot then returns an error
 // for that GPU.
 func (l *Library) SetOwnCgroup(folder string) { l.ownCgroup = folder }
@@ -96,17 +93,18 @@ func (l *Library) readMemoryLimits(lib nvml.Interface, device nvml.Device, g *gp
 // setMemoryLimits is a function of drivers that have memory limits.
 const setMemoryLimits = "nvmlDeviceSetMemoryLimits_v1"
 
-// checkMemoryLimits returns an error if the driver has no memory limits. Without the
-// check a call would end the process: the library is linked lazily.
-func (l *Library) checkMemoryLimits(ctx context.Context, address gpu.PCIAddress) error {
+// withMemoryLimits returns the started library. It returns an error that wraps
+// [gpu.ErrNotSupported] if the driver has no memory limits. Without the check a call
+// would end the process: the library is linked lazily.
+func (l *Library) withMemoryLimits(ctx context.Context, address gpu.PCIAddress) (nvml.Interface, error) {
 	lib, err := l.started(ctx)
 	if err != nil {
-		return fmt.Errorf("limit memory on GPU at %s: %w", address, err)
+		return nil, fmt.Errorf("limit memory on GPU at %s: %w", address, err)
 	}
 	if !has(lib, setMemoryLimits) {
-		return fmt.Errorf("limit memory on GPU at %s: %w: the driver is older than release 615", address, gpu.ErrNotSupported)
+		return nil, fmt.Errorf("limit memory on GPU at %s: %w: the driver is older than release 615", address, gpu.ErrNotSupported)
 	}
-	return nil
+	return lib, nil
 }
 
 // ofCgroup returns the error of a call that names a cgroup, of which the driver says
