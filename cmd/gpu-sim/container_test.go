@@ -43,7 +43,7 @@ func container(t *testing.T, state string) string {
 	return root
 }
 
-// cudaReport is what the probe prints, as far as this test reads it.
+// cudaReport has the fields of the probe's output that this test reads.
 type cudaReport struct {
 	AllocatedBytes uint64
 	Memory         cudasim.Memory

@@ -27,7 +27,7 @@ import (
 // largest part of it.
 const mostState = 8 << 20
 
-// Hook is what a hook does for a container.
+// Hook limits the memory of one container.
 type Hook struct {
 	// Limits has the limits of the other containers.
 	Limits limits.Folder

@@ -71,7 +71,8 @@ func sideBySide(ctx context.Context, cluster *harness.Cluster, edit func(string)
 	return writeHeld(rows)
 }
 
-// heldRow is what a container was promised, what it tried, and what it got.
+// heldRow is a row of the table: the share of a container, the memory that it tried to
+// allocate, and the memory and SMs that it got.
 type heldRow struct {
 	container, device string
 	share             v1alpha1.ShareData

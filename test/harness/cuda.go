@@ -16,12 +16,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// CUDA is what "probe cuda" was given as a CUDA process in a container; see
+// CUDA is the output of "probe cuda", which runs as a CUDA process in a container; see
 // test/cluster/probe.
 type CUDA struct {
-	// MPS says whether it became a client of an MPS server.
+	// MPS reports whether it became a client of an MPS server.
 	MPS bool `json:"mps"`
-	// Client is what the server gave it.
+	// Client has the limits that the server set for it.
 	Client struct {
 		ActiveThreadPercentage float64 `json:"activeThreadPercentage"`
 		Devices                []struct {
@@ -42,11 +42,11 @@ type CUDA struct {
 	} `json:"memory"`
 	// AllocatedBytes is the sum of several processes.
 	AllocatedBytes int64 `json:"allocatedBytes"`
-	// Refused is what ended the allocations of a greedy process.
+	// Refused is the error that ended the allocations of a greedy process.
 	Refused CUDAError `json:"refused"`
-	// Processes are what several processes were given, one by one.
+	// Processes are the reports of several processes, one by one.
 	Processes []CUDA `json:"processes"`
-	// Error is what CUDA refused, and with which the process ended.
+	// Error is the CUDA error that ended the process.
 	Error CUDAError `json:"error"`
 }
 

@@ -39,7 +39,7 @@ type cudaReport struct {
 	// AllocatedBytes is the memory that it allocated on the requested device. With
 	// several processes it is their sum.
 	AllocatedBytes uint64 `json:"allocatedBytes"`
-	// Refused is what ended the allocations of a greedy process.
+	// Refused is the error that ended the allocations of a greedy process.
 	Refused *cudaError `json:"refused,omitempty"`
 	// Processes are the reports of several processes.
 	Processes []cudaReport `json:"processes,omitempty"`

@@ -93,8 +93,8 @@ type client struct {
 	replies chan reply
 }
 
-// failure is what a reply says went wrong; without a reply, the other side has
-// gone.
+// failure returns the error in a reply, or an error that the connection has closed if
+// there is no reply.
 func (c *client) failure(r reply, ok bool) error {
 	switch {
 	case !ok:
