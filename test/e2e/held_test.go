@@ -84,12 +84,6 @@ func wantWithin(t *testing.T, got harness.CUDA, limit int64) {
 	}
 }
 
-// allocating returns the processes that have memory, at least one. Others may have left
-// none, not even for the context of a process that starts late.
-func allocating(all harness.CUDA) []harness.CUDA {
-	return slices.DeleteFunc(slices.Clone(all.Processes), func(p harness.CUDA) bool { return p.AllocatedBytes == 0 })
-}
-
 func testGreedyWithoutMPS(t *testing.T) {
 	ns := namespaceFor(t, "held-without-mps")
 	apply(t, ns, share("a", "10Gi", "")+share("b", "20Gi", "")+
@@ -98,7 +92,7 @@ func testGreedyWithoutMPS(t *testing.T) {
 	ready(t, ns, "greedy", "other")
 	got := held(t, ns, "greedy")
 	wantWithin(t, got, 10*gi)
-	for _, p := range allocating(got) {
+	for _, p := range got.Processes {
 		if p.MPS || p.Memory.TotalBytes != 10*gi {
 			t.Errorf("a process sees a GPU of %d bytes, and MPS: %t", p.Memory.TotalBytes, p.MPS)
 		}
@@ -114,7 +108,7 @@ func testGreedyClients(t *testing.T) {
 	ready(t, ns, "greedy", "other")
 	got := held(t, ns, "greedy")
 	wantWithin(t, got, 10*gi)
-	for _, p := range allocating(got) {
+	for _, p := range got.Processes {
 		// 10Gi of the GPU's memory, in percent.
 		if !p.MPS || p.Client.ActiveThreadPercentage != 12 {
 			t.Errorf("a process is a client of MPS: %t, and has %v %% of the SMs, want 12", p.MPS, p.Client.ActiveThreadPercentage)

@@ -61,9 +61,8 @@ type cudaOptions struct {
 	processes int
 	// greedy allocates until CUDA refuses.
 	greedy bool
-	// untilEOF holds the memory until the end of the standard input. It is for the
-	// processes of a parent.
-	untilEOF bool
+	// child is for the processes of a parent; see child.
+	child bool
 	// setEnv has variables as NAME=VALUE and dropEnv names, for the environment.
 	setEnv, dropEnv []string
 }
@@ -102,7 +101,7 @@ func parseCUDA(args []string, output io.Writer) (cudaOptions, error) {
 	set.BoolVar(&o.noMPS, "no-mps", false, "ignore MPS")
 	set.IntVar(&o.processes, "processes", 1, "number of processes that do the same, as children of this one")
 	set.BoolVar(&o.greedy, "greedy", false, "allocate until CUDA refuses, in steps of --memory or 1Gi and then smaller ones")
-	set.BoolVar(&o.untilEOF, "until-eof", false, "hold the memory until the end of the standard input")
+	set.BoolVar(&o.child, "child", false, "print a line with a context, allocate after a line of the standard input, and hold the memory until its end")
 	set.Func("set-env", "variable of the environment to set, as NAME=VALUE", func(v string) error {
 		if name, _, ok := strings.Cut(v, "="); !ok || name == "" {
 			return errors.New("want NAME=VALUE")
@@ -161,18 +160,14 @@ func runCUDA(ctx context.Context, r root, environ []string, o cudaOptions, outpu
 	if o.processes > 1 {
 		return runProcesses(ctx, environ, o, &report, output)
 	}
-	if o.untilEOF {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(ctx)
-		defer cancel()
-		go func() {
-			_, _ = io.Copy(io.Discard, os.Stdin)
-			cancel()
-		}()
-	}
 	client, err := begin(ctx, r, o, &report)
 	if client != nil {
 		defer client.close()
+	}
+	if o.child {
+		var cancel context.CancelFunc
+		ctx, cancel = awaitParent(ctx, output)
+		defer cancel()
 	}
 	if err == nil && client != nil {
 		err = client.take(&report, o)

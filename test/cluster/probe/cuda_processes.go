@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,11 +14,12 @@ import (
 	"strconv"
 )
 
-// child is a process of several. It holds its memory until its standard input ends.
+// child is a process of several. It prints a line when it has a context, allocates after a
+// line of its standard input, and holds its memory until the input ends.
 type child struct {
 	cmd   *exec.Cmd
-	stdin io.Closer
-	out   *json.Decoder
+	stdin io.WriteCloser
+	out   *bufio.Reader
 }
 
 // runProcesses runs several CUDA processes at a time, prints their reports as one, and
@@ -38,10 +40,18 @@ func runProcesses(ctx context.Context, environ []string, o cudaOptions, report *
 		}
 		children = append(children, c)
 	}
+	// The contexts come first: the sum of the allocations is then the same in each
+	// order of the processes. One that ended has no line, which its report explains.
+	for _, c := range children {
+		_, _ = c.out.ReadString('\n')
+	}
+	for _, c := range children {
+		_, _ = io.WriteString(c.stdin, "\n")
+	}
 	var failed *cudaError
 	for _, c := range children {
 		var r cudaReport
-		if err := c.out.Decode(&r); err != nil {
+		if err := json.NewDecoder(c.out).Decode(&r); err != nil {
 			r.Error = &cudaError{Name: "UNKNOWN", Code: 999, Message: fmt.Sprintf("process %d printed no report: %v", c.cmd.Process.Pid, err)}
 		}
 		if failed == nil {
@@ -67,7 +77,7 @@ func startChild(ctx context.Context, environ []string, o cudaOptions) (*child, e
 		return nil, err
 	}
 	args := []string{
-		"cuda", "--until-eof", "--memory=" + o.memory.String(), "--device=" + strconv.Itoa(o.device),
+		"cuda", "--child", "--memory=" + o.memory.String(), "--device=" + strconv.Itoa(o.device),
 		"--no-mps=" + strconv.FormatBool(o.noMPS), "--greedy=" + strconv.FormatBool(o.greedy),
 	}
 	// Its standard input ends with this process, however this ends.
@@ -80,6 +90,26 @@ func startChild(ctx context.Context, environ []string, o cudaOptions) (*child, e
 	if err != nil {
 		return nil, err
 	}
-	c.out = json.NewDecoder(out)
+	c.out = bufio.NewReader(out)
 	return c, c.cmd.Start()
+}
+
+// awaitParent reports a context to the parent of this process, and waits until the
+// parent's other processes have theirs. The context that it returns ends with the standard
+// input.
+func awaitParent(ctx context.Context, output io.Writer) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stdin := bufio.NewReader(os.Stdin)
+	_, err := fmt.Fprintln(output)
+	if err == nil {
+		_, err = stdin.ReadString('\n')
+	}
+	if err != nil {
+		cancel()
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, stdin)
+		cancel()
+	}()
+	return ctx, cancel
 }

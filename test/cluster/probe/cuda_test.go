@@ -286,7 +286,7 @@ func TestSeveralProcessesHoldTheirMemoryAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
-	connected, ended := 0, make(chan struct{}, 3)
+	attached, early, connected, ended := 0, 0, 0, make(chan struct{}, 3)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -302,6 +302,14 @@ func TestSeveralProcessesHoldTheirMemoryAtATime(t *testing.T) {
 					if decoder.Decode(&q) != nil {
 						return
 					}
+					mu.Lock()
+					switch {
+					case q.Op == "attach":
+						attached++
+					case q.Op == "alloc" && attached < 3:
+						early++
+					}
+					mu.Unlock()
 					if _, err := conn.Write([]byte(answer)); err != nil {
 						return
 					}
@@ -329,8 +337,8 @@ func TestSeveralProcessesHoldTheirMemoryAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	mu.Lock()
-	if connected != 3 || len(ended) != 0 || got.AllocatedBytes != 3*1024 || len(got.Processes) != 3 || !got.MPS {
-		t.Errorf("%d connected and %d ended; report %+v", connected, len(ended), got)
+	if early != 0 || connected != 3 || len(ended) != 0 || got.AllocatedBytes != 3*1024 || len(got.Processes) != 3 || !got.MPS {
+		t.Errorf("%d allocated before all had contexts, %d connected and %d ended; report %+v", early, connected, len(ended), got)
 	}
 	mu.Unlock()
 	cancel()
