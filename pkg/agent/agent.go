@@ -73,7 +73,7 @@ type agent struct {
 	podResources *podresources.Client
 	home         *home.Home
 	inventory    *inventory.Inventory
-	offer        *cluster.Offer
+	nodeConfig   *cluster.NodeConfig
 	features     *cluster.Features
 	claims       *claim.Manager
 	holders      *inventory.Holders
@@ -141,10 +141,10 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		known.Namespaces = supervisor
 	}
 	sources := controller.Sources{
-		Inventory: inventory.New(known),
-		Offer:     cluster.NewOffer(c.Offer),
-		Features:  cluster.NewFeatures(cluster.ServerVersion(client)),
-		Settings:  c.settings(),
+		Inventory:  inventory.New(known),
+		NodeConfig: cluster.NewNodeConfig(c.nodeConfig()),
+		Features:   cluster.NewFeatures(cluster.ServerVersion(client)),
+		Settings:   c.settings(),
 	}
 	metrics := plugin.NewMetrics()
 	options := claim.Options{
@@ -166,7 +166,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Modes: folder.MIGModes, Static: c.MIG.Static,
 		},
 		ContextMemory:    c.ContextMemory,
-		Shares:           c.shares(),
+		Shares:           sources.Shares,
 		Limits:           memory,
 		TimeSlicing:      hw.timeSlices,
 		Intervals:        folder.TimeSlices,
@@ -184,7 +184,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	holders := inventory.NewHolders(heldDevices(claims), claims.SwitchedModes, claims.ExclusiveGPUs)
 	a := &agent{
 		Config: c, client: client, supervisor: supervisor, podResources: podResources, home: folder,
-		inventory: sources.Inventory, offer: sources.Offer, features: sources.Features,
+		inventory: sources.Inventory, nodeConfig: sources.NodeConfig, features: sources.Features,
 		claims: claims, holders: holders,
 		controller: controller.New(controller.Options{Sources: sources, Holders: holders, Clock: clock.RealClock{}}),
 		metrics:    metrics, scans: scans, cdiFolder: cdi.NewDir(c.CDIDir), kubelet: newServed(),
@@ -348,5 +348,5 @@ func (a *agent) setNode(node cluster.Node, err error) {
 		a.inventory.SetDevicePlugin(node.DevicePlugin)
 		a.inventory.SetRepaired(node.Annotations[v1alpha1.AnnotationRepaired])
 	}
-	a.offer.SetNode(node, err)
+	a.nodeConfig.SetNode(node, err)
 }

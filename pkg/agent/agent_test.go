@@ -52,10 +52,13 @@ func testConfig() *Config {
 	return &Config{
 		Names:    Names{CDIHook: "--cdi-hook", DriverRoot: "--driver-root"},
 		Hardware: "sim:dgx-h100", Simulator: simulated.Library, DriverRoot: "/", DevRoot: "/",
-		Offer: catalog.Offer{Share: true},
-		MIG:   catalog.MIGOffer{}, Shares: catalog.ShareOffer{ComputeOvercommit: 1, Smallest: 1 << 30, ServerMemory: 64 << 20},
-		TimeSlices: catalog.DefaultTimeSlices, ContextMemory: 512 << 20,
-		DriverName: "gpu.nvidia.com", NodeName: "node-1", ReconcileInterval: 5 * time.Minute,
+		NodeConfig: catalog.NodeConfig{
+			Offer:      catalog.Offer{Share: true},
+			Shares:     catalog.ShareOffer{ComputeOvercommit: 1, Smallest: 1 << 30, ServerMemory: 64 << 20},
+			TimeSlices: catalog.DefaultTimeSlices,
+		},
+		ContextMemory: 512 << 20,
+		DriverName:    "gpu.nvidia.com", NodeName: "node-1", ReconcileInterval: 5 * time.Minute,
 	}
 }
 

@@ -29,12 +29,9 @@ type Config struct {
 	DriverRoot, HostDriverRoot string
 	DevRoot, HostDevRoot       string
 
-	// Offer is what the node offers unless its label says otherwise, and MIG, Shares
-	// and TimeSlices how it does so. Shares.MPS follows from Supervisor.
-	Offer          catalog.Offer
-	MIG            catalog.MIGOffer
-	Shares         catalog.ShareOffer
-	TimeSlices     int
+	// NodeConfig is the configuration of the node unless its labels say otherwise.
+	// Shares.MPS follows from Supervisor.
+	catalog.NodeConfig
 	ListAttributes bool
 
 	// MemoryLimits lets the driver limit the memory that containers have of a GPU, on
@@ -91,15 +88,13 @@ func (c *Config) simulated() (model string, ok bool) {
 
 // settings returns the settings of the node's catalog.
 func (c *Config) settings() catalog.Settings {
-	return catalog.Settings{
-		Pool: c.NodeName, MIG: c.MIG, ListAttributes: c.ListAttributes,
-		Shares: c.shares(), TimeSlices: c.TimeSlices,
-	}
+	return catalog.Settings{Pool: c.NodeName, ListAttributes: c.ListAttributes}
 }
 
-// shares returns how the node offers shares: by MPS if it has a supervisor.
-func (c *Config) shares() catalog.ShareOffer {
-	s := c.Shares
-	s.MPS = c.Supervisor != ""
-	return s
+// nodeConfig returns the configuration of the node unless its labels say otherwise. It
+// limits shares by MPS if the node has a supervisor.
+func (c *Config) nodeConfig() catalog.NodeConfig {
+	config := c.NodeConfig
+	config.Shares.MPS = c.Supervisor != ""
+	return config
 }

@@ -36,7 +36,7 @@ func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err err
 	if err != nil {
 		return fmt.Errorf("read the GPUs: %w", err)
 	}
-	describe := catalog.New(c.settings(), c.Offer, catalog.Restrictions{})
+	describe := catalog.New(c.settings(), c.nodeConfig(), catalog.Restrictions{})
 	for _, line := range append(unread(node), describe.Withheld(node)...) {
 		if _, err := fmt.Fprintln(problems, line); err != nil {
 			return err

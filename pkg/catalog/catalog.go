@@ -19,12 +19,6 @@ import (
 type Settings struct {
 	// Pool is the name of the node's pool: the name of the node.
 	Pool string
-	// Shares, MIG and TimeSlices configure the kinds of devices that the node offers
-	// besides whole GPUs. TimeSlices is the number of slots of a time-sliced GPU; 0
-	// means [DefaultTimeSlices].
-	Shares     ShareOffer
-	MIG        MIGOffer
-	TimeSlices int
 	// ListAttributes publishes NVLink peers and cliques as lists, for clusters
 	// with the feature gate DRAListTypeAttributes.
 	ListAttributes bool
@@ -47,15 +41,14 @@ type Restrictions struct {
 // Catalog describes the GPUs of one node. It is immutable.
 type Catalog struct {
 	Settings
-	// Offer selects the kinds of devices that the node offers besides whole GPUs.
-	Offer Offer
+	NodeConfig
 	Restrictions
 }
 
-// New returns the catalog of a node with the offer, in a cluster with the
+// New returns the catalog of a node with the configuration, in a cluster with the
 // restrictions.
-func New(settings Settings, offer Offer, restrictions Restrictions) Catalog {
-	return Catalog{Settings: settings, Offer: offer, Restrictions: restrictions}
+func New(settings Settings, config NodeConfig, restrictions Restrictions) Catalog {
+	return Catalog{Settings: settings, NodeConfig: config, Restrictions: restrictions}
 }
 
 // WantsCounters reports whether the offer has devices that consume counters.

@@ -257,7 +257,7 @@ func TestAGPUThatIsCutDoesNotTellItsMIGMode(t *testing.T) {
 }
 
 func TestASharedGPUStaysShareableWhileItIsHeld(t *testing.T) {
-	c := catalog.New(catalog.Settings{Pool: "node-1"}, catalog.Offer{}, catalog.Restrictions{})
+	c := catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: catalog.Offer{}}, catalog.Restrictions{})
 	resources := c.Resources(h100(t, 2), nil, catalog.Held{"gpu-1b-00": true, "gpu-43-00": false})
 	for i, shared := range []bool{true, false} {
 		if device := resources.Pools["node-1"].Slices[0].Devices[i]; (device.AllowMultipleAllocations != nil) != shared {

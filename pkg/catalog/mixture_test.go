@@ -390,8 +390,8 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 		offer := rapid.Custom(func(t *rapid.T) catalog.Offer {
 			return catalog.Offer{Share: rapid.Bool().Draw(t, "share"), MIG: rapid.Bool().Draw(t, "mig"), TimeSlice: rapid.Bool().Draw(t, "timeslice"), Seat: rapid.Bool().Draw(t, "seat")}
 		})
-		m.catalog = catalog.New(catalog.Settings{
-			Pool: "node-1",
+		m.catalog = catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{
+			Offer: offer.Draw(rt, "offer"),
 			Shares: catalog.ShareOffer{
 				MPS:               rapid.Bool().Draw(rt, "MPS"),
 				ComputeOvercommit: rapid.SampledFrom([]float64{0, 1, 1.5, 3}).Draw(rt, "overcommit"),
@@ -401,7 +401,7 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 			},
 			MIG:        catalog.MIGOffer{Profiles: catalog.MIGProfiles{All: rapid.Bool().Draw(rt, "all")}, AllowReset: true},
 			TimeSlices: rapid.SampledFrom([]int{0, 1, 5}).Draw(rt, "slots"),
-		}, offer.Draw(rt, "offer"), catalog.Restrictions{Exclusive: rapid.IntRange(0, 9).Draw(rt, "exclusive") == 0})
+		}, catalog.Restrictions{Exclusive: rapid.IntRange(0, 9).Draw(rt, "exclusive") == 0})
 		m.node = allocatortest.NewNode(m.catalog.Resources(m.hardware, nil, nil), allocatortest.Features(), shippedClasses...)
 		m.publish()
 		for step := range rapid.IntRange(5, 30).Draw(rt, "steps") {

@@ -40,7 +40,7 @@ func TestASelectorOnMemoryFailsOnNoDevice(t *testing.T) {
 			for name, restrictions := range map[string]catalog.Restrictions{
 				"with all features": {}, "without consumable capacity": {Exclusive: true}, "without counters": {NoCounters: true},
 			} {
-				c := catalog.New(catalog.Settings{Pool: "node-1", Shares: catalog.ShareOffer{MPS: true, Smallest: 1 << 30}}, offer, restrictions)
+				c := catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: offer, Shares: catalog.ShareOffer{MPS: true, Smallest: 1 << 30}}, restrictions)
 				hardware := first(t, 2, "dgx-h100")
 				hardware.GPUs = append(hardware.GPUs, gpu.GPU{Address: gpu.PCIAddress{Bus: 0xfe}, Fault: "it does not answer"})
 				resources := c.Resources(hardware, nil, nil)

@@ -52,7 +52,7 @@ shareable true
 }
 
 func TestOfferedTimeSlices(t *testing.T) {
-	timeSlicesOnly := catalog.New(catalog.Settings{Pool: "node-1"}, catalog.Offer{TimeSlice: true}, catalog.Restrictions{})
+	timeSlicesOnly := catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: catalog.Offer{TimeSlice: true}}, catalog.Restrictions{})
 	exclusive := slicing(sharing())
 	exclusive.Exclusive = true
 	lastOne := slicing(listed(t, "3g.40gb"))

@@ -108,8 +108,8 @@ type Options struct {
 	// ContextMemory is the memory in bytes that the CUDA context of an MPS client
 	// takes in addition to the client's memory limit.
 	ContextMemory uint64
-	// Shares describes the shares that the node offers.
-	Shares catalog.ShareOffer
+	// Shares returns the shares that the node offers now.
+	Shares func() catalog.ShareOffer
 	// Limits is nil on a node on which no driver limits the memory of containers.
 	Limits *MemoryLimits
 	// TimeSlicing is nil on a node that changes no time slices. Intervals stores
@@ -156,6 +156,9 @@ func New(o Options) (*Manager, error) {
 	}
 	if o.BeforePrepare == nil {
 		o.BeforePrepare = func(context.Context) {}
+	}
+	if o.Shares == nil {
+		o.Shares = func() catalog.ShareOffer { return catalog.ShareOffer{} }
 	}
 	if o.Attributes == nil {
 		o.Attributes = func(kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil }

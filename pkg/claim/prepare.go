@@ -153,7 +153,7 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim,
 func (m *Manager) node() plan.Node {
 	return plan.Node{
 		DriverName: m.DriverName, PoolName: m.PoolName, BootID: m.BootID,
-		Shares: m.Shares, ContextMemory: m.ContextMemory,
+		Shares: m.Shares(), ContextMemory: m.ContextMemory,
 		Partitioning: m.Partitioning != nil, MPS: m.MPS != nil, TimeSlicing: m.TimeSlicing != nil,
 		ExclusiveCompute: m.ExclusiveCompute != nil && !m.ExclusiveCompute.Off,
 	}

@@ -89,7 +89,8 @@ func TestWhatContainersGet(t *testing.T) {
 			// Preparing again, in this process or in one of another release with
 			// other flags, does not change a running claim.
 			before := w.left(m)
-			w.options = func(o *claim.Options) { o.ContextMemory, o.Shares.Smallest = 4<<30, 1<<40 }
+			w.options = func(o *claim.Options) { o.ContextMemory = 4 << 30 }
+			w.shares.Smallest = 1 << 40
 			m, _ = w.restart(t.Context())
 			again, err := m.Prepare(once(), all)
 			if err != nil {

@@ -54,7 +54,7 @@ func (w *world) canShare(there func() []string) {
 // sharing sets the options of a process for sharing GPUs.
 func (w *world) sharing(o *claim.Options, disk store.FS) {
 	o.ContextMemory = contextMemory
-	o.Shares = catalog.ShareOffer{Smallest: 1 << 30}
+	o.Shares = func() catalog.ShareOffer { return w.shares }
 	if w.supervisor != nil {
 		o.MPS = faultyMPS{w.supervisor, w.faults}
 	}

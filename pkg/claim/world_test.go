@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -62,6 +63,8 @@ type world struct {
 	// if processes started later put GPUs with MPS shares into EXCLUSIVE_PROCESS.
 	computeModes claim.ComputeModes
 	exclusive    bool
+	// shares are the shares that the node offers.
+	shares catalog.ShareOffer
 	// limits is set if the driver limits the memory of containers.
 	limits bool
 	// options changes the options of a process, if set.
@@ -70,7 +73,7 @@ type world struct {
 
 // newWorld returns a world of n GPUs named gpu-00-00 and so on.
 func newWorld(t fataler, dir string, n int) *world {
-	w := &world{t: t, dir: dir, boot: 1, gpus: make(map[gpu.PCIAddress]gpu.GPU), faults: &faults{}}
+	w := &world{t: t, dir: dir, boot: 1, gpus: make(map[gpu.PCIAddress]gpu.GPU), faults: &faults{}, shares: catalog.ShareOffer{Smallest: 1 << 30}}
 	for i := range n {
 		a := gpu.PCIAddress{Bus: uint8(i)}
 		w.gpus[a] = gpu.GPU{Address: a, UUID: fmt.Sprintf("GPU-%d", i), Minor: i, MemoryBytes: memory}

@@ -2,5 +2,5 @@
 
 // Package cluster reads the agent's inputs from the cluster: the features that the
 // API server supports ([Features]), the labels and annotations of the node's object
-// ([WatchNode]), and the offer that follows from them ([Offer]).
+// ([WatchNode]), and the configuration that follows from them ([NodeConfig]).
 package cluster

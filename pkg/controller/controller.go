@@ -76,15 +76,15 @@ func New(o Options) *Controller {
 }
 
 // Run publishes until ctx ends. It is called once. It publishes nothing before the
-// inventory and the offer are known.
+// inventory and the node's configuration are known.
 func (c *Controller) Run(ctx context.Context, publish PublishFunc) {
 	known, stopKnown := c.sources.Inventory.Subscribe()
 	defer stopKnown()
-	offered, stopOffered := c.sources.Offer.Subscribe()
-	defer stopOffered()
+	configured, stopConfigured := c.sources.NodeConfig.Subscribe()
+	defer stopConfigured()
 	supported, stopSupported := c.sources.Features.Subscribe()
 	defer stopSupported()
-	for _, ready := range []<-chan struct{}{c.sources.Inventory.Ready(), c.sources.Offer.Known()} {
+	for _, ready := range []<-chan struct{}{c.sources.Inventory.Ready(), c.sources.NodeConfig.Known()} {
 		select {
 		case <-ready:
 		case <-ctx.Done():
@@ -114,7 +114,7 @@ func (c *Controller) Run(ctx context.Context, publish PublishFunc) {
 			case <-gathered:
 				gathered = nil
 			case <-known:
-			case <-offered:
+			case <-configured:
 			case <-supported:
 			case <-retry:
 			}
@@ -148,13 +148,13 @@ func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) error 
 		return ctx.Err() // the end of the agent is not a state to report
 	}
 
-	_, label := c.sources.Offer.Now()
+	_, config := c.sources.NodeConfig.Now()
 	c.mu.Lock()
 	if due && failed == nil {
 		c.published = &resources
 	}
 	c.state.Unpublished = failed != nil
-	c.enter(ctx, view, failed, errors.Join(view.Missing, failed, view.Faults, label, view.Repairs))
+	c.enter(ctx, view, failed, errors.Join(view.Missing, failed, view.Faults, config, view.Repairs))
 	c.mu.Unlock()
 	if due {
 		c.changes.Notify()

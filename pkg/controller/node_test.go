@@ -65,9 +65,9 @@ func newNode(p parts) *node {
 			Hardware: p.Hardware, DriverLoad: p.DriverLoad, External: p.Plugins,
 			StaticMIG: p.Catalog.MIG.Static, Faults: p.Faults, BootID: p.BootID, Clock: clock.RealClock{},
 		}),
-		Offer:    cluster.NewOffer(p.Catalog.Offer),
-		Features: cluster.NewFeatures(p.Version),
-		Settings: p.Catalog.Settings,
+		NodeConfig: cluster.NewNodeConfig(p.Catalog.NodeConfig),
+		Features:   cluster.NewFeatures(p.Version),
+		Settings:   p.Catalog.Settings,
 	}
 	n.Controller = controller.New(controller.Options{Sources: n.Sources, Holders: n.holders, Clock: clock.RealClock{}})
 	return n
@@ -79,14 +79,14 @@ func (n *node) Run(ctx context.Context) {
 	running.Go(func() { n.Inventory.Run(ctx, n.holders) })
 	running.Go(func() { n.Controller.Run(ctx, n.parts.Publish) })
 	if n.parts.Node == nil {
-		n.Offer.SetNode(cluster.Node{}, nil)
+		n.NodeConfig.SetNode(cluster.Node{}, nil)
 	} else {
 		n.parts.Node(ctx, func(node cluster.Node, err error) {
 			if err == nil {
 				n.Inventory.SetDevicePlugin(node.DevicePlugin)
 				n.Inventory.SetRepaired(node.Annotations[v1alpha1.AnnotationRepaired])
 			}
-			n.Offer.SetNode(node, err)
+			n.NodeConfig.SetNode(node, err)
 		})
 	}
 	running.Wait()

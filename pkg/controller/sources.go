@@ -13,17 +13,20 @@ import (
 
 // Sources provide the inputs from which the node's devices are derived.
 type Sources struct {
-	Inventory *inventory.Inventory
-	Offer     *cluster.Offer
-	Features  *cluster.Features
-	Settings  catalog.Settings
+	Inventory  *inventory.Inventory
+	NodeConfig *cluster.NodeConfig
+	Features   *cluster.Features
+	Settings   catalog.Settings
 }
 
 // catalog returns the catalog that follows from the present state of the sources.
 func (s Sources) catalog() catalog.Catalog {
-	offer, _ := s.Offer.Now()
-	return catalog.New(s.Settings, offer, s.Features.Now().Restrictions)
+	config, _ := s.NodeConfig.Now()
+	return catalog.New(s.Settings, config, s.Features.Now().Restrictions)
 }
+
+// Shares returns the shares that the node offers.
+func (s Sources) Shares() catalog.ShareOffer { return s.catalog().Shares }
 
 // Attributes returns the attributes with which a device is published; nil if the
 // device is not known.

@@ -180,11 +180,11 @@ func publishMutants() []mutant {
 			notice: "devices that claims hold vanish from the slices when the disk fails",
 		},
 		{
-			file: "pkg/cluster/offer.go",
-			old: `o.now, o.err = offer, nil
+			file: "pkg/cluster/nodeconfig.go",
+			old: `c.now, c.err = config, nil
 	} else {`,
-			new: `o.now, o.err = offer, nil
-	} else if o.now = offer; true {`,
+			new: `c.now, c.err = config, nil
+	} else if c.now = config; true {`,
 			tests:  "pkg/controller",
 			notice: "a typo in the node's label removes the offer",
 		},

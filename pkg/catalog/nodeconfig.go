@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+// NodeConfig is the configuration of a node: the kinds of devices that it offers
+// besides whole GPUs, and how. Nodes of one release can have different ones, and it
+// changes while the agent runs. A change keeps the devices that claims hold; see [Held].
+type NodeConfig struct {
+	Offer  Offer
+	Shares ShareOffer
+	MIG    MIGOffer
+	// TimeSlices is the number of slots of a time-sliced GPU; 0 means
+	// [DefaultTimeSlices].
+	TimeSlices int
+}
