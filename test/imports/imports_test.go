@@ -34,7 +34,7 @@ var rules = []struct {
 	{"pkg/agent/simulated", []string{"pkg/nvml", "pkg/nvmlsim", "pkg/gpu"}},
 	{"pkg/agent", []string{
 		"pkg/controller", "pkg/plugin", "pkg/claim", "pkg/catalog", "pkg/cluster", "pkg/inventory", "pkg/home", "pkg/gpu", "api",
-		"pkg/nvml", "pkg/sysfs", "pkg/procfs", "pkg/cgroup", "pkg/limits", "pkg/mps/client", "pkg/cdi", "pkg/podresources",
+		"pkg/nvml", "pkg/sysfs", "pkg/procfs", "pkg/cgroup", "pkg/limits", "pkg/mps/client", "pkg/cdi", "pkg/podresources", "pkg/livefile",
 	}},
 	{"pkg/controller", []string{"pkg/inventory", "pkg/cluster", "pkg/catalog", "pkg/notify", "pkg/gpu", "api"}},
 	{"pkg/cluster", []string{"pkg/catalog", "pkg/notify", "pkg/gpu", "api"}},
@@ -62,6 +62,7 @@ var rules = []struct {
 	{"pkg/home", []string{"pkg/store", "pkg/folder", "pkg/gpu"}},
 	{"pkg/store", []string{"pkg/folder"}},
 	{"pkg/folder", nil},
+	{"pkg/livefile", nil},
 	{"pkg/notify", nil},
 	{"pkg/gpu/use", []string{"pkg/gpu/kind", "api", "pkg/gpu"}},
 	{"pkg/gpu/kind", []string{"api", "pkg/gpu"}},
