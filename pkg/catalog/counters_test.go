@@ -43,10 +43,7 @@ func migModels(t testing.TB) []string {
 
 func kindOf(t testing.TB, model string) nvmlsim.Kind {
 	t.Helper()
-	m, err := nvmlsim.LoadModel(model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := loadModel(t, model)
 	return m.Kinds[m.GPUs[0].Kind]
 }
 

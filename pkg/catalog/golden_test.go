@@ -74,6 +74,9 @@ func goldenCases() map[string]goldenCase {
 	for _, model := range nvmlsim.ModelNames() {
 		cases[model] = goldenCase{catalog: sharing(), model: model, limit: wholeLimit}
 	}
+	for name, size := range sizes() {
+		cases[name] = goldenCase{catalog: sharing(), model: name, limit: wholeLimit * max(8, len(size.addresses)) / 8}
+	}
 	return cases
 }
 

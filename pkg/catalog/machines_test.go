@@ -44,11 +44,7 @@ func (s *simulations) get(t testing.TB, model string) *nvmlsim.Sim {
 	if sim, made := s.made[model]; made {
 		return sim
 	}
-	m, err := nvmlsim.LoadModel(model)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := nvmlsim.Create(filepath.Join(s.folder, fmt.Sprint(len(s.made))), m)
+	sim, err := nvmlsim.Create(filepath.Join(s.folder, fmt.Sprint(len(s.made))), loadModel(t, model))
 	if err != nil {
 		t.Fatal(err)
 	}

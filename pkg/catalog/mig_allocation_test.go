@@ -105,11 +105,7 @@ type cutter struct {
 
 func newCutter(t *testing.T, model string) *cutter {
 	t.Helper()
-	m, err := nvmlsim.LoadModel(model)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := nvmlsim.Create(t.TempDir(), m)
+	sim, err := nvmlsim.Create(t.TempDir(), loadModel(t, model))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,6 +205,7 @@ func TestTheHardwareTakesWhatTheSchedulerGrants(t *testing.T) {
 		"dgx-h100":   {"1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb", "1g.20gb", "4g.40gb", "1g.10gb+me"},
 		"dgx-a100":   {"1g.10gb", "2g.20gb", "3g.40gb"},
 		"a30-bridge": {"1g.6gb", "2g.12gb", "4g.24gb", "1g.6gb+me", "2g.12gb+me"},
+		"16-a100":    {"1g.10gb", "3g.40gb", "7g.80gb"},
 	} {
 		t.Run(model, func(t *testing.T) {
 			t.Parallel()
