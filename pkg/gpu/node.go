@@ -69,11 +69,20 @@ type GPU struct {
 
 	// NUMANode is nil if the platform does not report one.
 	NUMANode *int
+	// NearNUMANodes are NUMANode and then the other nodes with CPUs of its socket that
+	// are nearest to it, in ascending order; nil if NUMANode is.
+	NearNUMANodes []int
+	// CPUs of NUMANode in the kernel's format of lists, "0-55,112-167"; empty if unknown.
+	CPUs string
 	// PCIeRoot is the root complex, "pci0000:15"; empty if unknown.
 	PCIeRoot string
+	// NICs are the nearest network adapters below PCIeRoot, in order of the address.
+	NICs []NIC
 
 	MIG   MIG
 	Links []Link
+	// NVLinkVersion is the version of the links, 4.0 on an H100.
+	NVLinkVersion Version
 	// Fabric is nil on GPUs outside an NVLink fabric with a fabric manager.
 	Fabric *Fabric
 	// FabricState is the state of the GPU's registration with its NVSwitch fabric;
@@ -109,6 +118,13 @@ type GPU struct {
 	// ExternalPod names the pod ("namespace/name") that has the GPU through a device
 	// plugin; empty if none is known. See [GPU.WithExternalAllocations].
 	ExternalPod string
+}
+
+// NIC is a network adapter.
+type NIC struct {
+	Address PCIAddress
+	// RDMADevices are its RDMA devices in order, "mlx5_0".
+	RDMADevices []string
 }
 
 // ComputeMode says which processes may open contexts on a GPU.

@@ -23,6 +23,19 @@ func (g GPU) ActiveLinks() int {
 	return n
 }
 
+// BehindSwitch reports whether an active link of the GPU leads to NVSwitch. It returns nil
+// if the GPU has no active link whose far end is known.
+func (g GPU) BehindSwitch() *bool {
+	var behind *bool
+	for _, link := range g.Links {
+		if link.Active && link.Remote != "" {
+			is := link.Remote == RemoteSwitch || behind != nil && *behind
+			behind = &is
+		}
+	}
+	return behind
+}
+
 // NVLinkPeers returns the peers of every GPU that has any, each list in order of
 // the address. GPUs are peers if active links join them directly, or if both have
 // active links to NVSwitch: the switches of a node are connected with each other.

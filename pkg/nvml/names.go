@@ -85,3 +85,16 @@ func coresPerMultiprocessor(cc gpu.Version) int {
 		return 0
 	}
 }
+
+// linkVersions holds the versions of NVLink. NVML numbers them in order, so an H100
+// reports 6.
+var linkVersions = map[nvml.NvlinkVersion]gpu.Version{
+	nvml.NVLINK_VERSION_1_0: {Major: 1},
+	nvml.NVLINK_VERSION_2_0: {Major: 2},
+	nvml.NVLINK_VERSION_2_2: {Major: 2, Minor: 2},
+	nvml.NVLINK_VERSION_3_0: {Major: 3},
+	nvml.NVLINK_VERSION_3_1: {Major: 3, Minor: 1},
+	nvml.NVLINK_VERSION_4_0: {Major: 4},
+	nvml.NVLINK_VERSION_5_0: {Major: 5},
+	nvml.NVLINK_VERSION_6_0: {Major: 6},
+}

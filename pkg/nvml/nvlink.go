@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// readLinks reads the NVLinks of the GPU, active or not.
+// readLinks reads the NVLinks of the GPU, active or not, and their version.
 func readLinks(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 	for number := range nvml.NVLINK_MAX_LINKS {
 		state, ret := device.GetNvLinkState(number)
@@ -29,9 +29,24 @@ func readLinks(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 		if err := readRemote(lib, device, &link); err != nil {
 			return err
 		}
+		if link.Active && g.NVLinkVersion.IsZero() {
+			if err := readLinkVersion(device, number, g); err != nil {
+				return err
+			}
+		}
 		g.Links = append(g.Links, link)
 	}
 	return nil
+}
+
+// readLinkVersion reads the version of a link. All links of a GPU have the same one.
+func readLinkVersion(device nvml.Device, number int, g *gpu.GPU) error {
+	version, ret := device.GetNvLinkVersion(number)
+	present, err := optional(fmt.Sprintf("read the version of NVLink %d", number), ret)
+	if err == nil && present {
+		g.NVLinkVersion = linkVersions[nvml.NvlinkVersion(version)]
+	}
+	return err
 }
 
 func readRemote(lib nvml.Interface, device nvml.Device, link *gpu.Link) error {

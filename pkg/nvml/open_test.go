@@ -47,6 +47,7 @@ func TestOpenOfADriverWithoutYoungerFunctions(t *testing.T) {
 gpu-1b-00: 0000:1b:00.0, index 0, minor 0, GPU-8a56a4bc-e184-a047-2620-be19fdf913d5
   Tesla V100-SXM2-32GB, Tesla, Volta, compute capability 7.0, 32768 MiB
   ECC on, persistence off, compute mode Default
+  NVLink 2.0
   NVLink 0-1 to 0000:1c:00.0
   NVLink 2-3 down to
 event lost, XID 79, on GPU-8a56a4bc-e184-a047-2620-be19fdf913d5

@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Snapshot reads the node's GPUs. It fills all of [gpu.Node] except the fields
-// NUMANode and PCIeRoot of a GPU.
+// Snapshot reads the node's GPUs. It fills all of [gpu.Node] except the place of a GPU
+// in the machine (package sysfs).
 //
 // It returns [gpu.ErrNotReady] if the driver is not installed or not loaded; each
 // call starts the library again until that succeeds. It returns an empty node if the

@@ -217,7 +217,11 @@ func TestFactsThatAreNotReportedAreAbsent(t *testing.T) {
 	want := snapshot(t, l).GPUs[0]
 	want.Brand, want.Architecture, want.Multiprocessors, want.ReservedBytes = "", "", 0, 0
 	want.ECCEnabled, want.PersistenceMode, want.AddressingMode, want.ComputeMode = nil, nil, "", ""
-	want.Links, want.MIG, want.Recovery, want.FabricState = nil, gpu.MIG{}, "", ""
+	fail(t, sim, "DeviceGetNvLinkVersion", 0, gonvml.ERROR_NOT_SUPPORTED)
+	if g := snapshot(t, l).GPUs[0]; !g.NVLinkVersion.IsZero() || len(g.Links) != len(want.Links) {
+		t.Errorf("NVLink %v of %d links, want an unknown version of %d", g.NVLinkVersion, len(g.Links), len(want.Links))
+	}
+	want.Links, want.NVLinkVersion, want.MIG, want.Recovery, want.FabricState = nil, gpu.Version{}, gpu.MIG{}, "", ""
 	for method, ret := range map[string]gonvml.Return{
 		"DeviceGetMemoryInfo_v2":   gonvml.ERROR_ARGUMENT_VERSION_MISMATCH,
 		"DeviceGetBrand":           gonvml.ERROR_NOT_SUPPORTED,

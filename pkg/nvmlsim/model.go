@@ -31,6 +31,8 @@ type Model struct {
 	Kinds map[string]Kind `json:"kinds"`
 	// GPUs in the order of their NVML index.
 	GPUs []GPU `json:"gpus"`
+	// NICs are the network adapters of the machine.
+	NICs []NIC `json:"nics,omitempty"`
 }
 
 // NUMANode is one NUMA node of the machine. Its number is its place in the
@@ -41,6 +43,25 @@ type NUMANode struct {
 	CPUs string `json:"cpus,omitempty"`
 	// Socket is the CPU package the node belongs to.
 	Socket int `json:"socket,omitempty"`
+}
+
+// NIC is a network adapter.
+type NIC struct {
+	// Address on the PCI bus, "0000:18:00.0".
+	Address string `json:"address"`
+	// NUMANode, PCIeRoot and Bridges are as of a GPU.
+	NUMANode *int     `json:"numaNode,omitempty"`
+	PCIeRoot string   `json:"pcieRoot,omitempty"`
+	Bridges  []string `json:"bridges,omitempty"`
+	// Ethernet is false for an InfiniBand adapter.
+	Ethernet bool `json:"ethernet,omitempty"`
+	// RDMA is its RDMA device, "mlx5_0"; empty if it has none.
+	RDMA string `json:"rdma,omitempty"`
+	// Interface is its network interface, "ibp24s0"; empty if it has none.
+	Interface string `json:"interface,omitempty"`
+	// VirtualOf is the address of the adapter of which this one is a virtual
+	// function; empty for a physical one.
+	VirtualOf string `json:"virtualOf,omitempty"`
 }
 
 // Fabric is the multi-node NVLink fabric of the node's GPUs.
@@ -83,8 +104,8 @@ type Kind struct {
 	// ComputeMode at boot: Default (also when empty), Prohibited,
 	// ExclusiveProcess.
 	ComputeMode string `json:"computeMode,omitempty"`
-	// NVLinkVersion as NVML numbers it (H100: 4); 0 without NVLink.
-	NVLinkVersion uint32 `json:"nvlinkVersion,omitempty"`
+	// NVLinkVersion is "4.0" on an H100; empty without NVLink.
+	NVLinkVersion string `json:"nvlinkVersion,omitempty"`
 	// Links that every GPU of the kind has; a GPU's own links replace them.
 	Links []Links `json:"links,omitempty"`
 	// MIG is absent on GPUs that cannot be partitioned.

@@ -178,6 +178,12 @@ func TestErrorsOfBadModelsNameTheFieldAndTheReason(t *testing.T) {
 		{"link to itself", "numaNode: 0}", `links: [{numbers: 0-3, remote: GPU, address: "0000:1b:00.0"}]}`, []string{"gpus[0].links", "itself"}},
 		{"gap in the links", "numaNode: 0}", `links: [{numbers: 1-3, remote: Switch}]}`, []string{"gpus[0].links", "link 0 is missing"}},
 		{"too many links", "numaNode: 0}", `links: [{numbers: 0-99, remote: Switch}]}`, []string{"gpus[0].links[0].numbers"}},
+		{"NVLink version", "brand: Nvidia", "brand: Nvidia\n    nvlinkVersion: \"7.0\"", []string{"kinds.g.nvlinkVersion", "4.0"}},
+		{"a NIC at a GPU's address", "gpus:", "nics:\n- {address: \"0000:1b:00.0\"}\ngpus:", []string{"nics[0].address: invalid: address 0000:1b:00.0 is already used by gpus[0].address"}},
+		{"a NIC's place", "gpus:", "nics:\n- {address: \"0000:18:00.0\", numaNode: 1, pcieRoot: x, bridges: [z]}\ngpus:", []string{"nics[0].numaNode", "nics[0].pcieRoot", "nics[0].bridges[0]"}},
+		{"an RDMA device twice", "gpus:", "nics:\n- {address: \"0000:18:00.0\", rdma: mlx5_0}\n- {address: \"0000:19:00.0\", rdma: mlx5_0}\ngpus:", []string{"nics[1].rdma: invalid: rdma mlx5_0 is already used by nics[0].rdma"}},
+		{"a path as an interface", "gpus:", "nics:\n- {address: \"0000:18:00.0\", interface: ../eth0}\ngpus:", []string{"nics[0].interface"}},
+		{"a virtual function of nothing", "gpus:", "nics:\n- {address: \"0000:18:00.1\", virtualOf: \"0000:18:00.0\"}\ngpus:", []string{"nics[0].virtualOf"}},
 		{"MIG mode without MIG", "gpus:", "  plain: {name: x, brand: Nvidia, architecture: Ada Lovelace, computeCapability: \"8.9\", memoryMiB: 1, multiprocessors: 1, cores: 1, pciDevice: \"0x233010de\"}\ngpus:\n- {kind: plain, address: \"0000:01:00.0\", migMode: true}", []string{"gpus[0].migMode"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

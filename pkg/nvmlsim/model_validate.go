@@ -141,6 +141,9 @@ func (k *Kind) validate(field string, p *problems) {
 	if _, ok := computeModes[k.ComputeMode]; k.ComputeMode != "" && !ok {
 		p.add(field+".computeMode", "%q is none of %s", k.ComputeMode, known(computeModes))
 	}
+	if _, ok := nvlinkVersions[k.NVLinkVersion]; !ok {
+		p.add(field+".nvlinkVersion", "%q is none of %s", k.NVLinkVersion, known(nvlinkVersions))
+	}
 	validateLinks(field+".links", k.Links, p)
 	if k.MIG != nil {
 		k.MIG.validate(field+".mig", k, p)
@@ -239,12 +242,7 @@ func (m *Model) validateGPUs(p *problems) {
 		if g.MIGMode && kind.MIG == nil {
 			p.add(field+".migMode", "kind %s has no MIG", g.Kind)
 		}
-		address, err := gpu.ParsePCIAddress(g.Address)
-		if err != nil {
-			p.add(field+".address", "%v", err)
-		} else {
-			once(field+".address", "address", address.String())
-		}
+		m.validatePlace(field, pciPlace{address: g.Address, numaNode: g.NUMANode, root: g.PCIeRoot, bridges: g.Bridges}, once, p)
 		if g.UUID != "" && !gpuUUID.MatchString(g.UUID) {
 			p.add(field+".uuid", "%q is not GPU- and a UUID in lower case", g.UUID)
 		}
@@ -259,23 +257,60 @@ func (m *Model) validateGPUs(p *problems) {
 			p.add(field+".minor", "%d is not between 0 and %d", minor, maxGPUs-1)
 		}
 		once(field+".minor", "minor", strconv.Itoa(minor))
-		for name, node := range map[string]*int{"numaNode": g.NUMANode, "memoryNUMANode": g.MemoryNUMANode} {
-			if node != nil && (*node < 0 || *node >= len(m.NUMANodes)) {
-				p.add(field+"."+name, "%d is none of the %d nodes in numaNodes", *node, len(m.NUMANodes))
-			}
-		}
-		if g.PCIeRoot != "" && !rootComplex.MatchString(g.PCIeRoot) {
-			p.add(field+".pcieRoot", "%q is not of the form pci0000:15", g.PCIeRoot)
-		}
-		for j, bridge := range g.Bridges {
-			if _, err := gpu.ParsePCIAddress(bridge); err != nil {
-				p.add(fmt.Sprintf("%s.bridges[%d]", field, j), "%v", err)
-			}
-		}
+		m.validateNUMANode(field+".memoryNUMANode", g.MemoryNUMANode, p)
 		validateLinks(field+".links", g.Links, p)
+	}
+	for i, n := range m.NICs {
+		field := fmt.Sprintf("nics[%d]", i)
+		m.validatePlace(field, pciPlace{address: n.Address, numaNode: n.NUMANode, root: n.PCIeRoot, bridges: n.Bridges}, once, p)
+		for name, value := range map[string]string{"rdma": n.RDMA, "interface": n.Interface} {
+			if value == "" {
+				continue
+			}
+			if !fileName.MatchString(value) {
+				p.add(field+"."+name, "%q is not a name of letters, digits, dots and dashes", value)
+			}
+			once(field+"."+name, name, value)
+		}
+		if n.VirtualOf != "" && !slices.ContainsFunc(m.NICs, func(o NIC) bool { return o.Address == n.VirtualOf && o.VirtualOf == "" }) {
+			p.add(field+".virtualOf", "%q is not a physical adapter in nics", n.VirtualOf)
+		}
 	}
 	if len(*p) == 0 {
 		m.validateTopology(p)
+	}
+}
+
+// pciPlace is the position of a PCI device.
+type pciPlace struct {
+	address  string
+	numaNode *int
+	root     string
+	bridges  []string
+}
+
+// validatePlace checks the position of a PCI device. once checks that a value is unique.
+func (m *Model) validatePlace(field string, d pciPlace, once func(field, what, value string), p *problems) {
+	address, err := gpu.ParsePCIAddress(d.address)
+	if err != nil {
+		p.add(field+".address", "%v", err)
+	} else {
+		once(field+".address", "address", address.String())
+	}
+	m.validateNUMANode(field+".numaNode", d.numaNode, p)
+	if d.root != "" && !rootComplex.MatchString(d.root) {
+		p.add(field+".pcieRoot", "%q is not of the form pci0000:15", d.root)
+	}
+	for i, bridge := range d.bridges {
+		if _, err := gpu.ParsePCIAddress(bridge); err != nil {
+			p.add(fmt.Sprintf("%s.bridges[%d]", field, i), "%v", err)
+		}
+	}
+}
+
+func (m *Model) validateNUMANode(field string, node *int, p *problems) {
+	if node != nil && (*node < 0 || *node >= len(m.NUMANodes)) {
+		p.add(field, "%d is none of the %d nodes in numaNodes", *node, len(m.NUMANodes))
 	}
 }
 

@@ -55,6 +55,18 @@ var computeModes = map[string]nvml.ComputeMode{
 	string(gpu.ComputeModeExclusiveProcess): nvml.COMPUTEMODE_EXCLUSIVE_PROCESS,
 }
 
+var nvlinkVersions = map[string]nvml.NvlinkVersion{
+	"":    nvml.NVLINK_VERSION_INVALID,
+	"1.0": nvml.NVLINK_VERSION_1_0,
+	"2.0": nvml.NVLINK_VERSION_2_0,
+	"2.2": nvml.NVLINK_VERSION_2_2,
+	"3.0": nvml.NVLINK_VERSION_3_0,
+	"3.1": nvml.NVLINK_VERSION_3_1,
+	"4.0": nvml.NVLINK_VERSION_4_0,
+	"5.0": nvml.NVLINK_VERSION_5_0,
+	"6.0": nvml.NVLINK_VERSION_6_0,
+}
+
 var linkRemotes = map[gpu.LinkRemote]nvml.IntNvLinkDeviceType{
 	"":               nvml.NVLINK_DEVICE_TYPE_UNKNOWN,
 	gpu.RemoteGPU:    nvml.NVLINK_DEVICE_TYPE_GPU,

@@ -70,7 +70,7 @@ func newNode(m *Model) *node {
 			s.uuid = "GPU-" + derivedUUID(m.Name, s.address.String())
 		}
 		if s.pcieRoot == "" {
-			s.pcieRoot = fmt.Sprintf("pci%04x:%02x", s.address.Domain, s.address.Bus)
+			s.pcieRoot = ownRoot(s.address)
 		}
 		s.links = expandLinks(s.kind.Links)
 		if g.Links != nil {
@@ -86,6 +86,11 @@ func newNode(m *Model) *node {
 		n.gpus = append(n.gpus, s)
 	}
 	return n
+}
+
+// ownRoot returns the root complex of a device that has one to itself.
+func ownRoot(address gpu.PCIAddress) string {
+	return fmt.Sprintf("pci%04x:%02x", address.Domain, address.Bus)
 }
 
 func parsePCIID(s string) uint32 {

@@ -81,7 +81,7 @@ func (d device) GetNvLinkVersion(link int) (uint32, nvml.Return) {
 	if ret != nvml.SUCCESS {
 		return 0, ret
 	}
-	return c.spec.kind.NVLinkVersion, nvml.SUCCESS
+	return uint32(nvlinkVersions[c.spec.kind.NVLinkVersion]), nvml.SUCCESS
 }
 
 func (d device) GetNvLinkCapability(link int, capability nvml.NvLinkCapability) (uint32, nvml.Return) {

@@ -33,42 +33,101 @@ func (t tree) sys() error {
 			return err
 		}
 	}
+	for _, n := range t.node.model.NICs {
+		if err := t.sysNIC(n); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-// sysGPU makes the PCI device of a GPU, below its root complex and bridges. Of
-// these there is no more than the path.
+// sysGPU makes the PCI device of a GPU.
 func (t tree) sysGPU(s *spec) error {
-	dir := filepath.Join("sys/devices", s.pcieRoot)
-	for _, text := range s.gpu.Bridges {
+	dir, err := t.sysPCI(pciDevice{
+		address: s.address, root: s.pcieRoot, bridges: s.gpu.Bridges, numa: s.gpu.NUMANode,
+		class: "0x030200", // a 3D controller
+		id:    s.pciDevice,
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		t.link(filepath.Join(dir, "driver"), up(dir)+"bus/pci/drivers/nvidia"),
+		t.link(filepath.Join("sys/bus/pci/drivers/nvidia", s.address.String()), "../../../../"+below(dir)),
+	)
+}
+
+// connectX7 is the PCI device of a network adapter, as in NVML's PCI information.
+const connectX7 = 0x1021_15b3
+
+// sysNIC makes the PCI device of a network adapter, its RDMA device and its interface.
+func (t tree) sysNIC(n NIC) error {
+	address, _ := gpu.ParsePCIAddress(n.Address)
+	class := "0x020700" // an InfiniBand controller
+	if n.Ethernet {
+		class = "0x020000"
+	}
+	root := n.PCIeRoot
+	if root == "" {
+		root = ownRoot(address)
+	}
+	dir, err := t.sysPCI(pciDevice{address: address, root: root, bridges: n.Bridges, numa: n.NUMANode, class: class, id: connectX7})
+	errs := []error{err}
+	for in, name := range map[string]string{"infiniband": n.RDMA, "net": n.Interface} {
+		if name != "" {
+			device := filepath.Join(dir, in, name)
+			errs = append(errs, t.mkdir(device), t.link(filepath.Join(device, "device"), "../../../"+address.String()),
+				t.link(filepath.Join("sys/class", in, name), "../../"+below(device)))
+		}
+	}
+	if n.VirtualOf != "" {
+		errs = append(errs, t.link(filepath.Join(dir, "physfn"), "../"+n.VirtualOf))
+	}
+	return errors.Join(errs...)
+}
+
+// pciDevice is a device below its root complex and bridges.
+type pciDevice struct {
+	address gpu.PCIAddress
+	root    string
+	bridges []string
+	numa    *int
+	class   string
+	// id is the device in the upper and the vendor in the lower 16 bits.
+	id uint32
+}
+
+// sysPCI makes a PCI device and returns its folder. Of the root complex and bridges
+// there is no more than the path.
+func (t tree) sysPCI(d pciDevice) (string, error) {
+	dir := filepath.Join("sys/devices", d.root)
+	for _, text := range d.bridges {
 		bridge, _ := gpu.ParsePCIAddress(text)
 		dir = filepath.Join(dir, bridge.String())
 	}
-	dir = filepath.Join(dir, s.address.String())
+	dir = filepath.Join(dir, d.address.String())
 	numa, cpus := -1, cpuset.New()
-	if s.gpu.NUMANode != nil {
-		numa = *s.gpu.NUMANode
+	if d.numa != nil {
+		numa = *d.numa
 		cpus, _ = parseCPUs(t.node.model.NUMANodes[numa].CPUs)
 	}
 	for name, value := range map[string]string{
-		"vendor":        fmt.Sprintf("0x%04x", s.pciDevice&0xffff),
-		"device":        fmt.Sprintf("0x%04x", s.pciDevice>>16),
-		"class":         "0x030200", // a 3D controller
+		"vendor":        fmt.Sprintf("0x%04x", d.id&0xffff),
+		"device":        fmt.Sprintf("0x%04x", d.id>>16),
+		"class":         d.class,
 		"numa_node":     strconv.Itoa(numa),
 		"local_cpulist": cpus.String(),
 	} {
 		if err := t.write(filepath.Join(dir, name), value+"\n"); err != nil {
-			return err
+			return "", err
 		}
 	}
-	up := strings.Repeat("../", strings.Count(dir, "/"))
-	below := strings.TrimPrefix(dir, "sys/")
-	return errors.Join(
-		t.link(filepath.Join(dir, "driver"), up+"bus/pci/drivers/nvidia"),
-		t.link(filepath.Join("sys/bus/pci/devices", s.address.String()), "../../../"+below),
-		t.link(filepath.Join("sys/bus/pci/drivers/nvidia", s.address.String()), "../../../../"+below),
-	)
+	return dir, t.link(filepath.Join("sys/bus/pci/devices", d.address.String()), "../../../"+below(dir))
 }
+
+// up returns the way from a folder of sys to sys, and below the way back.
+func up(dir string) string    { return strings.Repeat("../", strings.Count(dir, "/")) }
+func below(dir string) string { return strings.TrimPrefix(dir, "sys/") }
 
 // sysNUMA makes the NUMA nodes with their CPUs and distances, and the CPUs
 // with their sockets.

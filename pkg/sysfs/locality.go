@@ -16,20 +16,33 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Locate returns node with the NUMANode and PCIeRoot of each GPU filled in. The node
-// is valid even if the error is not nil: the error joins the reasons why facts of
-// some GPUs are absent.
+// Locate returns node with the place of each GPU in the machine filled in: its NUMA nodes
+// and CPUs, its PCIe root and the nearest network adapters. The node is valid even if the
+// error is not nil: the error joins the reasons why facts of some GPUs are absent.
 func (r Root) Locate(node gpu.Node) (gpu.Node, error) {
 	node.GPUs = slices.Clone(node.GPUs)
-	var errs []error
+	adapters, err := r.adapters()
+	errs := []error{err}
 	for i := range node.GPUs {
 		g := &node.GPUs[i]
 		var err error
 		if g.NUMANode, err = r.numaNode(g.Address); err != nil {
 			errs = append(errs, fmt.Errorf("NUMA node of GPU %s: %w", g.Address, err))
 		}
+		if g.NUMANode != nil {
+			if g.CPUs, err = r.cpus(*g.NUMANode); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, fmt.Errorf("CPUs of GPU %s: %w", g.Address, err))
+			}
+			if g.NearNUMANodes, err = r.nearNUMANodes(*g.NUMANode); err != nil {
+				errs = append(errs, fmt.Errorf("near NUMA nodes of GPU %s: %w", g.Address, err))
+			}
+		}
 		if g.PCIeRoot, err = r.pcieRoot(g.Address); err != nil {
 			errs = append(errs, fmt.Errorf("PCIe root of GPU %s: %w", g.Address, err))
+			continue
+		}
+		if g.NICs, err = r.nearest(adapters, g.Address); err != nil {
+			errs = append(errs, fmt.Errorf("network adapters of GPU %s: %w", g.Address, err))
 		}
 	}
 	return node, errors.Join(errs...)
@@ -58,8 +71,33 @@ func (r Root) numaNode(address gpu.PCIAddress) (*int, error) {
 // withoutCPUs reports whether a NUMA node has memory but no CPUs, such as the node of
 // a GB200's own memory. Pods cannot be aligned with such a node.
 func (r Root) withoutCPUs(node int) bool {
-	cpus, err := os.ReadFile(r.path("sys", "devices", "system", "node", fmt.Sprintf("node%d", node), "cpulist"))
-	return err == nil && strings.TrimSpace(string(cpus)) == ""
+	cpus, err := r.cpus(node)
+	return err == nil && cpus == ""
+}
+
+// cpus returns the CPUs of a NUMA node in the kernel's format of lists; "" if it has
+// none. Source: sys/devices/system/node/node*/cpulist.
+func (r Root) cpus(node int) (string, error) {
+	data, err := os.ReadFile(r.path("sys", "devices", "system", "node", fmt.Sprintf("node%d", node), "cpulist"))
+	return strings.TrimSpace(string(data)), err
+}
+
+// nearNUMANodes returns a NUMA node and then the nodes of its socket at the least distance.
+// Upstream's helper defines this list, because the attribute matches only if all drivers
+// write it in the same way. But it counts nodes without CPUs, such as the memory of a GPU,
+// as nodes of the socket. Source: sys/devices/system/node/node*/distance.
+func (r Root) nearNUMANodes(node int) ([]int, error) {
+	attribute, err := deviceattribute.GetNUMANodeAttribute(node, deviceattribute.ListAttribute, deviceattribute.WithFSFromRoot(r.path("sys")))
+	if err != nil {
+		return nil, err
+	}
+	var near []int
+	for _, value := range attribute.Value.IntValues {
+		if n := int(value); n == node || !r.withoutCPUs(n) {
+			near = append(near, n)
+		}
+	}
+	return near, nil
 }
 
 // pcieRoot returns the root complex of a PCI device. It uses upstream's helper,

@@ -4,13 +4,17 @@ package sysfs_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
 )
 
@@ -72,13 +76,15 @@ func TestLocate(t *testing.T) {
 	for _, c := range []struct {
 		name, address string
 		numa          *int
+		near          []int
+		cpus          string
 		pcieRoot      string
 		err           error
 	}{
-		{name: "a GPU in a socket", address: "0000:1b:00.0", numa: &one, pcieRoot: "pci0000:15"},
+		{name: "a GPU in a socket", address: "0000:1b:00.0", numa: &one, near: []int{1}, cpus: "0-55", pcieRoot: "pci0000:15"},
 		{name: "without NUMA affinity the node is absent, without an error", address: "0000:43:00.0", pcieRoot: "pci0000:37"},
 		{name: "a NUMA node without CPUs is not its locality", address: "0009:01:00.0", pcieRoot: "pci0009:00"},
-		{name: "a domain of five digits has no PCIe root attribute", address: "10000:01:00.0", numa: &one, err: gpu.ErrNotSupported},
+		{name: "a domain of five digits has no PCIe root attribute", address: "10000:01:00.0", numa: &one, near: []int{1}, cpus: "0-55", err: gpu.ErrNotSupported},
 		{name: "a NUMA node that is not a number", address: "0000:52:00.0", pcieRoot: "pci0000:50", err: gpu.ErrCorrupt},
 		{name: "a GPU the kernel does not list", address: "0000:99:00.0", err: gpu.ErrNotFound},
 	} {
@@ -90,6 +96,7 @@ func TestLocate(t *testing.T) {
 			}
 			want := node(c.address)
 			want.GPUs[0].NUMANode, want.GPUs[0].PCIeRoot = c.numa, c.pcieRoot
+			want.GPUs[0].NearNUMANodes, want.GPUs[0].CPUs = c.near, c.cpus
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("located node (-want +got):\n%s", diff)
 			}
@@ -109,9 +116,121 @@ func TestLocateKeepsTheOtherGPUsOfABrokenOne(t *testing.T) {
 	}
 	zero := 0
 	want := node("0000:07:00.0", "0000:1b:00.0")
-	want.GPUs[1].NUMANode, want.GPUs[1].PCIeRoot = &zero, "pci0000:15"
+	want.GPUs[1].NUMANode, want.GPUs[1].NearNUMANodes, want.GPUs[1].PCIeRoot = &zero, []int{0}, "pci0000:15"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("located node (-want +got):\n%s", diff)
+	}
+}
+
+// The nodes 2 and 3 are the memory of GPUs. The firmware of the second machine has them
+// at the least distance.
+func TestNearNUMANodes(t *testing.T) {
+	for name, c := range map[string]struct {
+		cpus, sockets, distances []string
+		want                     []int
+	}{
+		"the other nodes of the socket": {[]string{"0-3", "4-7", "8-11"}, []string{"0", "0", "1"}, []string{"12 10 12"}, []int{1, 0}},
+		"not the memory of GPUs":        {[]string{"0-3", "4-7", "", ""}, []string{"0", "0"}, []string{"12 10 12 12"}, []int{1, 0}},
+		"not even as the only others":   {[]string{"", "4-7", "", ""}, []string{"", "0"}, []string{"80 10 80 80"}, []int{1}},
+		"without distances":             {[]string{"0-3", "4-7"}, []string{"0", "0"}, nil, []int{1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files, links := map[string]string{}, map[string]string{}
+			device(files, links, "pci0000:15", "0000:1b:00.0", "1")
+			for node, cpus := range c.cpus {
+				files[fmt.Sprintf("sys/devices/system/node/node%d/cpulist", node)] = cpus + "\n"
+				if first, _, ok := strings.Cut(cpus, "-"); ok {
+					files["sys/devices/system/cpu/cpu"+first+"/topology/physical_package_id"] = c.sockets[node] + "\n"
+				}
+			}
+			for _, row := range c.distances {
+				files["sys/devices/system/node/node1/distance"] = row + "\n"
+			}
+			got, err := tree(t, files, links).Locate(node("0000:1b:00.0"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, got.GPUs[0].NearNUMANodes); diff != "" {
+				t.Errorf("near NUMA nodes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Every model's GPUs have their place from the same files as on hardware.
+func TestLocateOnModels(t *testing.T) {
+	for _, c := range []struct {
+		model, address string
+		virtual        bool
+		want           gpu.GPU
+	}{
+		{model: "dgx-h100", address: "0000:43:00.0", want: gpu.GPU{
+			NUMANode: ptr.To(0), NearNUMANodes: []int{0}, CPUs: "0-55,112-167", PCIeRoot: "pci0000:3d",
+			NICs: []gpu.NIC{{Address: gpu.PCIAddress{Bus: 0x40}, RDMADevices: []string{"mlx5_3"}}},
+		}},
+		{model: "dgx-h100", address: "0000:43:00.0", virtual: true, want: gpu.GPU{
+			NUMANode: ptr.To(0), NearNUMANodes: []int{0}, CPUs: "0-55,112-167", PCIeRoot: "pci0000:3d",
+			NICs: []gpu.NIC{{Address: gpu.PCIAddress{Bus: 0x40}, RDMADevices: []string{"mlx5_3"}}},
+		}},
+		{model: "dgx-a100", address: "0000:bd:00.0", want: gpu.GPU{
+			NUMANode: ptr.To(5), NearNUMANodes: []int{5, 4, 6, 7}, CPUs: "80-95,208-223", PCIeRoot: "pci0000:b0",
+			NICs: []gpu.NIC{
+				{Address: gpu.PCIAddress{Bus: 0xba}, RDMADevices: []string{"mlx5_8"}},
+				{Address: gpu.PCIAddress{Bus: 0xcc}, RDMADevices: []string{"mlx5_9"}},
+			},
+		}},
+		// The nodes 2 to 5 are the GPUs' own memory.
+		{model: "gb200", address: "0018:01:00.0", want: gpu.GPU{NUMANode: ptr.To(1), NearNUMANodes: []int{1}, CPUs: "72-143", PCIeRoot: "pci0018:00"}},
+	} {
+		t.Run(c.model, func(t *testing.T) {
+			model, err := nvmlsim.LoadModel(c.model)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.virtual {
+				function := model.NICs[1]
+				function.Address, function.VirtualOf, function.RDMA, function.Interface = "0000:40:00.1", function.Address, "mlx5_20", "ibp64s0v0"
+				model.NICs = append(model.NICs, function)
+			}
+			sim, err := nvmlsim.Create(t.TempDir(), model)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := sysfs.Root(sim.Root()).Locate(node(c.address))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.want.Address = got.GPUs[0].Address
+			if diff := cmp.Diff(c.want, got.GPUs[0]); diff != "" {
+				t.Errorf("located GPU (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Without an adapter on its PCIe switch, those below its PCIe root are near.
+func TestNearestNetworkAdapters(t *testing.T) {
+	const root = "sys/devices/pci0000:15/"
+	files, links := map[string]string{}, map[string]string{}
+	for address, path := range map[string]string{
+		"0000:1b:00.0": root + "0000:15:01.0/0000:17:01.0/", // the GPU
+		"0000:2b:00.0": root + "0000:15:02.0/",              // two others below the root
+		"0000:2c:00.0": root + "0000:15:03.0/",
+		"0000:3b:00.0": "sys/devices/pci0000:37/",
+	} {
+		files[path+address+"/class"] = "0x020000\n"
+		links["sys/bus/pci/devices/"+address] = "../../../" + strings.TrimPrefix(path, "sys/") + address
+	}
+	files[root+"0000:15:01.0/0000:17:01.0/0000:1b:00.0/class"] = "0x030200\n"
+	files[root+"0000:15:01.0/0000:17:01.0/0000:1b:00.0/numa_node"] = "-1\n"
+	files[root+"0000:15:03.0/0000:2c:00.0/infiniband/mlx5_2/fw_ver"] = "28\n"
+	got, err := tree(t, files, links).Locate(node("0000:1b:00.0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []gpu.NIC{{Address: gpu.PCIAddress{Bus: 0x2b}}, {Address: gpu.PCIAddress{Bus: 0x2c}, RDMADevices: []string{"mlx5_2"}}}
+	if diff := cmp.Diff(want, got.GPUs[0].NICs); diff != "" {
+		t.Errorf("network adapters (-want +got):\n%s", diff)
 	}
 }
 

@@ -237,10 +237,8 @@ func (r rawGPU) kind() nvmlsim.Kind {
 			kind.PCISubsystem = fmt.Sprintf("0x%08x", pci.PciSubSystemId)
 		}
 	}
-	if len(g.Links) > 0 {
-		if v, ret := r.device.GetNvLinkVersion(g.Links[0].Number); ret == gonvml.SUCCESS {
-			kind.NVLinkVersion = v
-		}
+	if !g.NVLinkVersion.IsZero() {
+		kind.NVLinkVersion = version(g.NVLinkVersion)
 	}
 	return kind
 }

@@ -52,7 +52,11 @@ func describeGPU(b *strings.Builder, g gpu.GPU) {
 	if g.NUMANode != nil {
 		numa = fmt.Sprintf("NUMA node %d", *g.NUMANode)
 	}
-	line(b, numa, known("PCIe root %s", g.PCIeRoot != "", g.PCIeRoot))
+	line(b, numa, known("CPUs %s", g.CPUs != "", g.CPUs), known("near NUMA nodes %v", len(g.NearNUMANodes) > 1, g.NearNUMANodes),
+		known("PCIe root %s", g.PCIeRoot != "", g.PCIeRoot))
+	for _, n := range g.NICs {
+		line(b, fmt.Sprintf("  network adapter %s", n.Address), strings.Join(n.RDMADevices, " "))
+	}
 	line(b,
 		onOff("ECC", g.ECCEnabled),
 		onOff("persistence", g.PersistenceMode),
@@ -60,6 +64,7 @@ func describeGPU(b *strings.Builder, g gpu.GPU) {
 		known("compute mode %s", g.ComputeMode != "", g.ComputeMode),
 		known("recovery action %s", g.Recovery != "", g.Recovery))
 	describeMIG(b, g.MIG)
+	line(b, known("NVLink %d.%d", !g.NVLinkVersion.IsZero(), g.NVLinkVersion.Major, g.NVLinkVersion.Minor))
 	describeLinks(b, g.Links)
 	var fabric string
 	if g.Fabric != nil {

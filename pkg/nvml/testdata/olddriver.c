@@ -39,6 +39,7 @@ int nvmlDeviceGetNvLinkState(void *device, unsigned link, int *active) {
 	*active = link < 2;
 	return link < 4 ? SUCCESS : INVALID_ARGUMENT;
 }
+int nvmlDeviceGetNvLinkVersion(void *device, unsigned link, unsigned *version) { *version = 2; return SUCCESS; }
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link, struct pci *info) {
 	memset(info, 0, sizeof *info);
 	strcpy(info->bus_id, link < 2 ? "00000000:1C:00.0" : "FFFFFFFF:FF:FF.0");
