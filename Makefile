@@ -33,14 +33,14 @@ programs: need-cc
 	@# traces the linker can drop unused methods, a third of the agent.
 	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-memory-hook ./cmd/gpu-mps-supervisor
 	@# The tag sim links the simulator of GPUs, which production programs do not hold.
-	CGO_ENABLED=1 go build -tags grpcnotrace,sim -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./cmd/...
+	CGO_ENABLED=1 go build -tags grpcnotrace,sim -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./cmd/... ./test/seconddriver
 	@# The hook runs on hosts with any C library or none, so it is static. It needs
 	@# cgo for the sake of one subcommand that opens NVML, which the linker warns
 	@# of; no CDI spec of ours calls that.
 	CGO_ENABLED=1 go build -tags netgo,osusergo -trimpath -buildvcs=false -ldflags '-s -w -linkmode external -extldflags "-static"' -o $(BIN)/ github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
 	$(CLUSTER_ENV) go -C test/cluster build -ldflags '-s -w' -o ../../$(BIN)/probe ./probe
 
-demo demo-mig demo-fractions demo-held demo-fleet: CLUSTER ?= demo
+demo demo-mig demo-fractions demo-held demo-fleet demo-topology: CLUSTER ?= demo
 cluster-up cluster-down: CLUSTER ?= default
 
 .PHONY: demo
@@ -62,6 +62,10 @@ demo-held: need-root build images helm ## A greedy container and its neighbour, 
 .PHONY: demo-fleet
 demo-fleet: need-root build images helm ## Ten A100s, 54 pods at once: demo/fleet
 	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER) -story fleet
+
+.PHONY: demo-topology
+demo-topology: need-root build images helm ## GPUs, NICs and CPUs that are close to each other, on three machines: demo/topology
+	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER) -story topology
 
 .PHONY: cluster-up
 cluster-up: need-root build ## Bring up the test cluster (CLUSTER=name)

@@ -39,8 +39,11 @@ func stories(format string) map[string]story {
 			namespaces: []string{"vision", "language"},
 			tell:       fractions,
 		},
-		"held":       {model: "dgx-h100-r615", namespaces: []string{heldNamespace}, driver: true, tell: held, then: "held-older"},
-		"held-older": {model: "dgx-h100", namespaces: []string{heldNamespace}, driver: true, tell: heldOlder},
+		"held":            {model: "dgx-h100-r615", namespaces: []string{heldNamespace}, driver: true, tell: held, then: "held-older"},
+		"held-older":      {model: "dgx-h100", namespaces: []string{heldNamespace}, driver: true, tell: heldOlder},
+		"topology":        {model: "dgx1-v100", tell: quads, then: "topology-numa"},
+		"topology-numa":   {model: "dgx-a100", tell: sockets, then: "topology-others"},
+		"topology-others": {model: "dgx-h100", tell: neighbours},
 		"fleet": {
 			model:      "demo/fleet/ten-a100.yaml",
 			flags:      []string{"--offer=share,timeslice", "--timeslice-slots=12"},
@@ -167,9 +170,9 @@ func apply(ctx context.Context, cluster *harness.Cluster, path string) error {
 	return err
 }
 
-func remove(ctx context.Context, cluster *harness.Cluster, pod string) error {
-	say("deleting the pod %s", pod)
-	_, err := cluster.Kubectl(ctx, "delete", "pod", "-n", namespace, pod)
+func remove(ctx context.Context, cluster *harness.Cluster, pods ...string) error {
+	say("deleting %s", strings.Join(pods, ", "))
+	_, err := cluster.Kubectl(ctx, append([]string{"delete", "pod", "-n", namespace}, pods...)...)
 	return err
 }
 

@@ -47,7 +47,8 @@ func (b *Baseline) names(ctx context.Context) ([]string, error) {
 	return strings.Fields(out), err
 }
 
-// Restore removes the objects that are newer, and ends the simulated driver.
+// Restore removes the objects that are newer, and ends the simulated driver and
+// the drivers of other devices.
 func (b *Baseline) Restore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
@@ -80,8 +81,10 @@ func (b *Baseline) restore(ctx context.Context) error {
 	if err := b.cluster.Uninstall(ctx); err != nil {
 		return err
 	}
-	if err := b.cluster.tool(ctx, "stop", driverProgram); err != nil {
-		return err
+	for _, program := range []string{driverProgram, secondDriverProgram} {
+		if err := b.cluster.tool(ctx, "stop", program); err != nil {
+			return err
+		}
 	}
 	if len(left) > 0 {
 		if _, err := b.cluster.Kubectl(ctx, append([]string{"delete", "--ignore-not-found"}, left...)...); err != nil {

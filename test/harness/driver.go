@@ -25,32 +25,35 @@ const driverProgram = "gpu-sim-driver"
 // socket exists when the agent first prepares a claim. Containers keep the socket with
 // which they were created, so a driver that is started anew serves new containers only.
 func (a *Agent) StartDriver(ctx context.Context) error {
-	c := a.cluster
-	if err := a.StopDriver(ctx); err != nil {
-		return err
-	}
-	model := a.model
+	c, model := a.cluster, a.model
 	if strings.HasSuffix(model, ".yaml") {
 		model = filepath.Join(c.Root, model)
-	}
-	// An earlier one has said that it serves.
-	if err := os.Remove(a.DriverLog()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
 	}
 	if err := os.MkdirAll(a.dir, 0o755); err != nil {
 		return err
 	}
-	err := c.tool(ctx, "start", driverProgram, "--log", a.DriverLog(), "--",
-		c.SimProgram("gpu-sim"), "driver", "--state", a.SimDir(), "--model", model)
-	if err != nil {
-		return fmt.Errorf("start the simulated driver: %w", err)
+	return c.serve(ctx, driverProgram, a.DriverLog(), c.SimProgram("gpu-sim"), "driver", "--state", a.SimDir(), "--model", model)
+}
+
+// serve runs a program on the node, instead of one of that name that runs already, and
+// waits until its log has a line that begins with "serving ".
+func (c *Cluster) serve(ctx context.Context, name, log string, args ...string) error {
+	if err := c.tool(ctx, "stop", name); err != nil {
+		return err
 	}
-	err = Until(ctx, time.Minute, func(context.Context) (bool, string, error) {
-		text, err := os.ReadFile(a.DriverLog())
-		return strings.HasPrefix(string(text), "serving "), "it does not listen yet", err
+	// It has the line of the earlier program.
+	if err := os.Remove(log); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := c.tool(ctx, append([]string{"start", name, "--log", log, "--"}, args...)...); err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	err := Until(ctx, time.Minute, func(context.Context) (bool, string, error) {
+		text, err := os.ReadFile(log)
+		return strings.Contains("\n"+string(text), "\nserving "), "it does not serve yet", err
 	})
 	if err != nil {
-		return fmt.Errorf("simulated driver not ready: %w\n%s", err, tail(a.DriverLog()))
+		return fmt.Errorf("%s not ready: %w\n%s", name, err, tail(log))
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -26,6 +27,10 @@ type Row struct {
 	// UUID and NUMANode of the GPU or MIG instance, as the container's metadata
 	// file has them; "-" where it does not tell.
 	UUID, NUMANode string
+	// Consumed is the amount that the claim takes of a device with several users.
+	Consumed map[resourceapi.QualifiedName]resource.Quantity
+	// Attributes of the device in the container's metadata file.
+	Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	// Limits are what MPS holds the container to, "-" where it does not.
 	Limits string
 	// Saw are the device nodes of GPUs and MIG capabilities inside the container.
@@ -79,10 +84,12 @@ func (c *Cluster) containerRows(ctx context.Context, pod *corev1.Pod, container 
 			attributes := sight.Attributes(result.Device)
 			rows = append(rows, Row{
 				Namespace: pod.Namespace, Pod: pod.Name, Container: container.Name, Request: result.Request, Device: result.Device,
-				UUID:     text(attributes["uuid"]),
-				NUMANode: text(attributes["resource.kubernetes.io/numaNode"]),
-				Limits:   sight.Limits(),
-				Saw:      append(sight.GPUs(), sight.Capabilities()...),
+				UUID:       text(attributes["uuid"]),
+				NUMANode:   text(attributes["resource.kubernetes.io/numaNode"]),
+				Consumed:   result.ConsumedCapacity,
+				Attributes: attributes,
+				Limits:     sight.Limits(),
+				Saw:        append(sight.GPUs(), sight.Capabilities()...),
 			})
 		}
 	}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+// quads shows on a DGX-1 that four GPUs by number span sockets, and that a claim for linked
+// GPUs gets one of the machine's two quads.
+func quads(ctx context.Context, cluster *harness.Cluster) error {
+	if err := start(ctx, cluster, "busy", "notebook-0", "notebook-1"); err != nil {
+		return err
+	}
+	if err := start(ctx, cluster, "any-four", "any-four"); err != nil {
+		return err
+	}
+	say("any-four spans both sockets, and no GPU of it is linked with all others")
+	if err := topologyTable(ctx, cluster); err != nil {
+		return err
+	}
+	if err := remove(ctx, cluster, "any-four"); err != nil {
+		return err
+	}
+	if err := start(ctx, cluster, "four-linked", "four-linked"); err != nil {
+		return err
+	}
+	say("four-linked has the quad that is free")
+	return topologyTable(ctx, cluster)
+}
+
+// sockets shows on a DGX A100, which has two GPUs in each NUMA node, that four GPUs of one
+// NUMA node do not exist and four of one socket do.
+func sockets(ctx context.Context, cluster *harness.Cluster) error {
+	if err := start(ctx, cluster, "busy", "notebook-0", "notebook-1"); err != nil {
+		return err
+	}
+	if err := waits(ctx, cluster, "four-numa"); err != nil {
+		return err
+	}
+	if err := start(ctx, cluster, "four-socket", "four-socket"); err != nil {
+		return err
+	}
+	say("four-socket has the socket that is free")
+	return topologyTable(ctx, cluster)
+}
+
+// neighbours shows on a DGX H100 four GPUs of one NUMA node, a whole node, and GPUs
+// together with NICs and CPUs of other drivers.
+func neighbours(ctx context.Context, cluster *harness.Cluster) error {
+	if err := start(ctx, cluster, "busy", "notebook-0", "notebook-1"); err != nil {
+		return err
+	}
+	if err := start(ctx, cluster, "four-numa", "four-numa"); err != nil {
+		return err
+	}
+	if err := waits(ctx, cluster, "whole-node"); err != nil {
+		return err
+	}
+	if err := topologyTable(ctx, cluster); err != nil {
+		return err
+	}
+	if err := remove(ctx, cluster, "notebook-0", "notebook-1", "four-numa"); err != nil {
+		return err
+	}
+	if err := cluster.WaitReady(ctx, namespace, "whole-node"); err != nil {
+		return err
+	}
+	say("the others have ended, and whole-node has started by itself")
+	if err := topologyTable(ctx, cluster); err != nil {
+		return err
+	}
+	if err := remove(ctx, cluster, "whole-node"); err != nil {
+		return err
+	}
+	return otherDrivers(ctx, cluster)
+}
+
+// otherDrivers shows GPUs together with NICs and CPUs, of which a loader has the first.
+func otherDrivers(ctx context.Context, cluster *harness.Cluster) error {
+	say("starting a driver of NICs and one of CPUs")
+	if err := cluster.StartSecondDriver(ctx, "test/seconddriver/dgx-h100.yaml"); err != nil {
+		return err
+	}
+	if err := apply(ctx, cluster, "demo/topology/classes.yaml"); err != nil {
+		return err
+	}
+	for _, name := range []string{"loader", "gpu-nic", "gpu-cpu"} {
+		if err := start(ctx, cluster, name, name); err != nil {
+			return err
+		}
+	}
+	say("gpu-nic has a NIC of its GPU's PCIe root, and gpu-cpu has CPUs of its GPU's NUMA node")
+	return topologyTable(ctx, cluster)
+}
+
+// start applies a manifest of demo/topology and waits for its pods.
+func start(ctx context.Context, cluster *harness.Cluster, name string, pods ...string) error {
+	if err := apply(ctx, cluster, "demo/topology/"+name+".yaml"); err != nil {
+		return err
+	}
+	return cluster.WaitReady(ctx, namespace, pods...)
+}
+
+// waits applies the manifest of a pod that does not fit and prints the reason.
+func waits(ctx context.Context, cluster *harness.Cluster, name string) error {
+	if err := apply(ctx, cluster, "demo/topology/"+name+".yaml"); err != nil {
+		return err
+	}
+	reason, err := cluster.Unschedulable(ctx, namespace, name)
+	if err == nil {
+		say("%s waits: %s", name, reason)
+	}
+	return err
+}
+
+// topologyTable prints the place of each device in the machine, as its container knows it.
+func topologyTable(ctx context.Context, cluster *harness.Cluster) error {
+	rows, err := cluster.Report(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	fmt.Println()
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "POD\tDEVICE\tNUMA NODE\tPCIE ROOT\tNVLINK DOMAIN\tLINKED WITH") //nolint:errcheck // Flush reports it
+	for _, r := range rows {
+		device := r.Device
+		if cpus, counted := r.Consumed["dra.cpu/cpu"]; counted {
+			device = cpus.String() + " of " + device
+		}
+		//nolint:errcheck // Flush reports it
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Pod, device, attribute(r, "resource.kubernetes.io/numaNode"),
+			attribute(r, "resource.kubernetes.io/pcieRoot"), attribute(r, "nvlinkDomain"), linked(r, rows))
+	}
+	return table.Flush()
+}
+
+// attribute returns the value of an attribute as text, "-" if the device has none.
+func attribute(r harness.Row, name resourceapi.QualifiedName) string {
+	a := r.Attributes[name]
+	switch {
+	case a.StringValue != nil:
+		return *a.StringValue
+	case a.IntValue != nil:
+		return fmt.Sprint(*a.IntValue)
+	}
+	return "-"
+}
+
+// linked returns the number of GPUs of the same pod to which a GPU has NVLinks: "1 of 3".
+func linked(r harness.Row, rows []harness.Row) string {
+	peers := strings.Split(attribute(r, "nvlinkPeers"), ",")
+	others, found := 0, 0
+	for _, other := range rows {
+		name, isGPU := strings.CutPrefix(other.Device, "gpu-")
+		if !isGPU || other.Pod != r.Pod || other.Device == r.Device {
+			continue
+		}
+		others++
+		if slices.Contains(peers, name) {
+			found++
+		}
+	}
+	if others == 0 || !strings.HasPrefix(r.Device, "gpu-") {
+		return "-"
+	}
+	return fmt.Sprintf("%d of %d", found, others)
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+func TestTheDevicesAreThoseOfTheSimulatedMachine(t *testing.T) {
+	model, err := nvmlsim.LoadModel("dgx-h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, n := range model.NICs {
+		want = append(want, fmt.Sprintf("dra.net: %s %s %s on %s", n.Address, n.Interface, n.RDMA, n.PCIeRoot))
+	}
+	for i, n := range model.NUMANodes {
+		cpus, err := cpuset.Parse(n.CPUs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, fmt.Sprintf("dra.cpu: %d CPUs of socket %d on NUMA node %d", cpus.Size(), n.Socket, i))
+	}
+	specs, err := read("dgx-h100.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range specs {
+		for _, device := range s.Devices {
+			got = append(got, s.Driver+": "+describe(device.Attributes, device.Capacity))
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("dgx-h100.yaml differs from the simulator's model (-want +got):\n%s", diff)
+	}
+}
+
+// describe returns a NIC or CPUs as text. It panics if an attribute is missing.
+func describe(a map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, c map[resourceapi.QualifiedName]resourceapi.DeviceCapacity) string {
+	if cpus, ok := c["dra.cpu/cpu"]; ok {
+		return fmt.Sprintf("%s CPUs of socket %d on NUMA node %d", cpus.Value.String(), *a["dra.cpu/socketID"].IntValue, *a["resource.kubernetes.io/numaNode"].IntValue)
+	}
+	return fmt.Sprintf("%s %s %s on %s", *a["dra.net/pciAddress"].StringValue, *a["dra.net/ifName"].StringValue,
+		*a["dra.net/rdmaDevice"].StringValue, *a["resource.kubernetes.io/pcieRoot"].StringValue)
+}
