@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-func TestTheDevicesAreThoseOfTheSimulatedMachine(t *testing.T) {
+func TestTheFileHasTheDevicesOfTheSimulatedMachine(t *testing.T) {
 	model, err := nvmlsim.LoadModel("dgx-h100")
 	if err != nil {
 		t.Fatal(err)
