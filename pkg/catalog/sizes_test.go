@@ -99,7 +99,7 @@ func loadModel(t testing.TB, name string) *nvmlsim.Model {
 	if sized {
 		m.Name = name
 		kind := m.GPUs[0].Kind
-		m.GPUs = nil
+		m.GPUs, m.NICs = nil, nil
 		for i, address := range s.addresses {
 			links := []nvmlsim.Links{}
 			if s.links != nil {
