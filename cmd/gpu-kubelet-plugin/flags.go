@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/program"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 )
 
@@ -44,6 +45,8 @@ type options struct {
 	migMode     string
 	migProfiles string
 	migGPUs     string
+	migLayouts  string
+	migLayout   string
 	sharing     sharing
 	printSlices bool
 	logging     *logsapi.LoggingConfiguration
@@ -67,6 +70,8 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.migMode, "mig", "dynamic", "`MODE` of MIG, if it is offered: \"dynamic\" creates MIG devices on demand, \"static\" publishes the MIG devices that an administrator has made and creates none")
 	fs.StringVar(&o.migProfiles, "mig-profiles", "common", "`PROFILES` that are created on demand: \"common\" for the smallest of one, two and three slices and the whole GPU, \"all\", or a list such as 1g.10gb,2g.20gb")
 	fs.StringVar(&o.migGPUs, "mig-gpus", "all", "`NUMBER` of GPUs that can be cut on demand, the last ones in order of the PCI address, or \"all\"")
+	fs.StringVar(&o.migLayouts, "mig-layouts", "", "`FILE` of NVIDIA's mig-parted with named layouts of MIG devices")
+	fs.StringVar(&o.migLayout, "mig-layout", "", "`NAME` of the layout in --mig-layouts that this node's GPUs have if MIG is offered, instead of --mig-profiles and --mig-gpus: its MIG devices are created on demand, never overlap and need no counters (default: none)")
 	fs.BoolVar(&o.MIG.AllowReset, "mig-allow-reset", false, "reset an idle GPU if a change of its MIG mode needs that (Ampere); otherwise such a GPU is cut only if its MIG mode is already enabled")
 	fs.BoolVar(&o.MIG.AllAttributes, "mig-all-attributes", false, "publish the attributes productName, numaNode and pcieRoot of MIG devices too, which makes the ResourceSlices of a node half as large again")
 	fs.BoolVar(&o.ListAttributes, "list-attributes", false, "publish list attributes as well (nvlinkPeers, nvlinkCliques as lists); needs the feature gate DRAListTypeAttributes in the cluster")
@@ -153,11 +158,40 @@ func (o *options) completeMIG() error {
 	if o.MIG.Profiles, err = catalog.ParseMIGProfiles(o.migProfiles); err != nil {
 		return fmt.Errorf("--mig-profiles: %w", err)
 	}
+	if err := o.completeLayout(); err != nil {
+		return err
+	}
 	if o.migGPUs == "all" {
 		return nil
 	}
 	if o.MIG.GPUs, err = strconv.Atoi(o.migGPUs); err != nil || o.MIG.GPUs < 1 {
 		return program.Invalid("mig-gpus", o.migGPUs, "want all, or a number from 1 on")
+	}
+	return nil
+}
+
+// completeLayout reads the layouts, and selects the one of this node.
+func (o *options) completeLayout() error {
+	switch {
+	case o.migLayouts == "" && o.migLayout == "":
+		return nil
+	case o.migLayouts == "":
+		return program.Invalid("mig-layout", o.migLayout, "want --mig-layouts too, the file that has it")
+	case o.migLayout != "" && o.MIG.Static:
+		return program.Invalid("mig-layout", o.migLayout, "want --mig=dynamic: with static, an administrator makes the MIG devices")
+	}
+	text, err := os.ReadFile(o.migLayouts)
+	if err != nil {
+		return fmt.Errorf("--mig-layouts: %w", err)
+	}
+	file, err := migconfig.Parse(text)
+	if err != nil {
+		return fmt.Errorf("--mig-layouts=%s: %w", o.migLayouts, err)
+	}
+	if o.migLayout != "" {
+		if o.MIG.Config, err = file.Config(o.migLayout); err != nil {
+			return fmt.Errorf("--mig-layout: %w", err)
+		}
 	}
 	return nil
 }

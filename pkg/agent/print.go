@@ -37,6 +37,9 @@ func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err err
 		return fmt.Errorf("read the GPUs: %w", err)
 	}
 	describe := catalog.New(c.settings(), c.nodeConfig(), catalog.Restrictions{})
+	if describe.Layout, err = describe.MIG.Layout(node); err != nil {
+		return err
+	}
 	for _, line := range append(unread(node), describe.Withheld(node)...) {
 		if _, err := fmt.Fprintln(problems, line); err != nil {
 			return err

@@ -42,6 +42,9 @@ type Restrictions struct {
 type Catalog struct {
 	Settings
 	NodeConfig
+	// Layout selects the GPUs that are offered in parts if MIG is offered, and the
+	// parts; nil if they follow from the configuration. See [MIGOffer.Layout].
+	Layout *Layout
 	Restrictions
 }
 
@@ -53,7 +56,7 @@ func New(settings Settings, config NodeConfig, restrictions Restrictions) Catalo
 
 // WantsCounters reports whether the offer has devices that consume counters.
 func (c Catalog) WantsCounters() bool {
-	return c.Offer.TimeSlice || c.Offer.Seat || c.Offer.MIG && !c.MIG.Static
+	return c.Offer.TimeSlice || c.Offer.Seat || c.Offer.MIG && !c.MIG.Static && c.MIG.Config == nil
 }
 
 // Unhealthy maps each GPU that must not be allocated to the reason, as a label
@@ -94,16 +97,23 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 	for i, g := range gpus {
 		parts, counters := c.parts(g, cut[g.Address], held)
 		facts := use.Facts{GPU: g, Unhealthy: unhealthy[g.Address], MPS: c.Shares.MPS}
-		slots, seats := c.timeSliced(g, held), c.seated(g, held)
-		if (slots || seats) && len(counters) == 0 {
+		fixed := c.fixed(g, cut[g.Address])
+		slots, seats := c.timeSliced(g, held, fixed), c.seated(g, held, fixed)
+		if !fixed && (slots || seats) && len(counters) == 0 {
 			counters = []counter{wholeCounter(len(parts))}
 		}
 		consumed := consumption(g, counters, len(parts))
 
-		whole := c.device(node, links, g, held, !c.MIG.Static && (cut[g.Address] || len(parts) > 0))
-		whole.ConsumesCounters = consumed[0]
-		whole.Taints = c.taints(facts, kind.Whole(g.Address), c.sharing(g, whole), c.withdrawnShare(g, whole))
-		groups[i].whole = whole
+		if c.hasWhole(g, held, fixed, len(parts)) {
+			whole := c.device(node, links, g, held, !c.MIG.Static && (cut[g.Address] || len(parts) > 0))
+			withdrawn := c.withdrawnShare(g, whole)
+			if fixed {
+				withdrawn = v1alpha1.WithdrawnGPU
+			}
+			whole.ConsumesCounters = consumed[0]
+			whole.Taints = c.taints(facts, kind.Whole(g.Address), c.sharing(g, whole), withdrawn)
+			groups[i].whole = append(groups[i].whole, whole)
+		}
 		for j, p := range parts {
 			device := c.part(g, p, held)
 			device.ConsumesCounters = consumed[1+j]
@@ -116,7 +126,7 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 		}
 		if slots {
 			device, withdrawn := c.slots(g), ""
-			if !c.offersSlots() {
+			if fixed || !c.offersSlots() {
 				withdrawn = v1alpha1.OfferTimeSlice
 			}
 			device.ConsumesCounters = consumed[0]
@@ -125,7 +135,7 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 		}
 		if seats {
 			device, withdrawn := c.seats(g), ""
-			if !c.offersSeats(g) {
+			if fixed || !c.offersSeats(g) {
 				withdrawn = v1alpha1.OfferSeat
 			}
 			device.ConsumesCounters = consumed[0]
@@ -137,6 +147,14 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 		}
 	}
 	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.Pool: {Slices: pages(groups, c.nodeDevices(node, held))}}}
+}
+
+// hasWhole reports whether the GPU is published as a whole. A GPU whose partitions are
+// fixed is not, unless claims hold it. Neither is one with partitions of an earlier
+// layout that claims hold, in a cluster without counters that would exclude them.
+func (c Catalog) hasWhole(g gpu.GPU, held Held, fixed bool, parts int) bool {
+	_, taken := held[kind.Whole(g.Address).String()]
+	return taken || !fixed && (parts == 0 || c.MIG.Static || !c.NoCounters)
 }
 
 // Attributes returns the attributes of a device of the node, including those of a

@@ -28,6 +28,7 @@ const (
 	wholeLimit     = 10_500
 	timeSliceLimit = 17_500
 	seatLimit      = 18_000
+	layoutLimit    = 12_000
 	commonLimit    = 47_500
 	bothLimit      = 53_000
 	noLimit        = 1 << 20
@@ -40,6 +41,8 @@ type goldenCase struct {
 	model     string
 	unhealthy catalog.Unhealthy
 	change    func(node *gpu.Node)
+	// layout has the entries of its layout; see migConfig.
+	layout []string
 	// limit is the size in bytes of the compact JSON of all slices.
 	limit int
 	base  string
@@ -50,6 +53,7 @@ func goldenCases() map[string]goldenCase {
 	exclusive.Exclusive = true
 	mig, allMIG := cutting(catalog.MIGProfiles{}), cutting(catalog.MIGProfiles{All: true})
 	cases := map[string]goldenCase{
+		"mig-layout-dgx-h100":    {catalog: mig, model: "dgx-h100", limit: layoutLimit, layout: []string{"[0,1,2,3,4,5] 3g.40gb*1 2g.20gb*1 1g.10gb*2", "[6] 7g.80gb*1"}},
 		"exclusive":              {catalog: exclusive, model: "t4", limit: wholeLimit, base: "t4"},
 		"monitor-l40s":           {catalog: watched(sharing()), model: "l40s", limit: wholeLimit, base: "l40s"},
 		"timeslice-dgx-h100":     {catalog: slicing(sharing()), model: "dgx-h100", limit: timeSliceLimit, base: "dgx-h100"},
@@ -124,6 +128,9 @@ func (tc goldenCase) slices(t *testing.T) []resourceapi.ResourceSlice {
 	node := simulated(t, tc.model)
 	if tc.change != nil {
 		tc.change(&node)
+	}
+	if tc.layout != nil {
+		tc.catalog = layered(t, tc.catalog, node, tc.layout...)
 	}
 	// As the agent's flags have them by default.
 	tc.catalog.Shares.Smallest, tc.catalog.Shares.ServerMemory = 1<<30, 64<<20

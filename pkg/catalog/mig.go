@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
 )
 
 // MIGOffer configures the MIG devices that a node offers. The zero value offers the
@@ -25,6 +26,10 @@ type MIGOffer struct {
 	GPUs int
 	// Static offers only the MIG devices that an administrator has created.
 	Static bool
+	// Config selects the GPUs that are cut, and their MIG devices, instead of Profiles
+	// and GPUs; nil for MIG devices on demand. It takes effect by [MIGOffer.Layout] and
+	// [Catalog.Layout].
+	Config *migconfig.Config
 	// AllowReset also offers GPUs whose MIG mode changes with a reset, because the
 	// driver may reset them.
 	AllowReset bool
@@ -106,25 +111,37 @@ func (o MIGOffer) check(g gpu.GPU) error {
 // order of the PCI address.
 func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
 	offered := map[gpu.PCIAddress]bool{}
-	if !c.Offer.MIG || c.NoCounters && !c.MIG.Static {
+	if !c.Offer.MIG {
 		return offered
 	}
 	for _, g := range slices.Backward(gpus) {
-		if c.MIG.Static && len(g.MIG.Partitions) > 0 || !c.MIG.Static && c.MIG.check(g) == nil && (c.MIG.GPUs == 0 || len(offered) < c.MIG.GPUs) {
+		switch {
+		case c.MIG.Static:
+			offered[g.Address] = len(g.MIG.Partitions) > 0
+		case c.Layout != nil:
+			offered[g.Address] = c.Layout.has(g, c.MIG.AllowReset) && (c.Layout.fixes(g) || !c.NoCounters)
+		case c.MIG.check(g) == nil && !c.NoCounters && (c.MIG.GPUs == 0 || len(offered) < c.MIG.GPUs):
 			offered[g.Address] = true
 		}
 	}
 	return offered
 }
 
+// fixed reports whether the GPU is offered in the partitions of a layout.
+func (c Catalog) fixed(g gpu.GPU, offered bool) bool {
+	return offered && !c.MIG.Static && c.Layout.fixes(g)
+}
+
 // parts returns the MIG devices of a GPU that are offered or held by claims, and
-// their counters.
+// their counters if they need any.
 func (c Catalog) parts(g gpu.GPU, offered bool, held Held) ([]part, []counter) {
 	var parts []part
 	switch {
 	case !offered:
 	case c.MIG.Static:
 		parts = made(g)
+	case c.fixed(g, offered):
+		parts = c.Layout.admitted(g, held)
 	default:
 		for _, p := range c.MIG.Profiles.of(g) {
 			for _, placement := range p.Placements {
@@ -132,18 +149,25 @@ func (c Catalog) parts(g gpu.GPU, offered bool, held Held) ([]part, []counter) {
 			}
 		}
 	}
-	for _, name := range held.PartsOf(g.Address) {
-		if !slices.ContainsFunc(parts, func(p part) bool { return p.profile.Profile == name.Profile && p.placement.Start == name.Start }) {
-			for _, p := range find(g, name) {
-				p.withdrawn = true
-				parts = append(parts, p)
-			}
+	for _, p := range heldParts(g, held) {
+		if !slices.ContainsFunc(parts, func(q part) bool { return q.name(g) == p.name(g) }) {
+			p.withdrawn = true
+			parts = append(parts, p)
 		}
 	}
-	if c.MIG.Static {
+	if c.MIG.Static || c.NoCounters || c.fixed(g, offered) {
 		return parts, nil
 	}
 	return partition(g, parts, g.MIG.Partitions)
+}
+
+// heldParts returns the MIG devices of a GPU that claims hold.
+func heldParts(g gpu.GPU, held Held) []part {
+	var parts []part
+	for _, name := range held.PartsOf(g.Address) {
+		parts = append(parts, find(g, name)...)
+	}
+	return parts
 }
 
 // made returns the partitions that an administrator has created. It skips a GPU

@@ -74,6 +74,16 @@ func (m *mixture) withdraw(offer catalog.Offer) {
 		m.prepared[name] = true
 	}
 	m.catalog.Offer = offer
+	m.relayout()
+}
+
+// relayout changes the layout of the GPUs, or removes it.
+func (m *mixture) relayout() {
+	if rapid.Bool().Draw(m.T, "layout") {
+		m.catalog.Layout = nil
+	} else if layout, valid := randomLayout(m.T, m.hardware); valid {
+		m.catalog.Layout = layout
+	}
 }
 
 // reboot clears the prepared claims, and the GPUs come back with all of their
@@ -306,10 +316,13 @@ func (m *mixture) mustFit(want holding) bool {
 		if len(m.on(g.Address)) > 0 {
 			return false
 		}
+		_, whole := m.shown[g.Address.DeviceName()]
 		switch {
+		case !whole && want.name.Kind != kind.MIG:
+			return false // it has a layout
 		case want.name.IsPartition():
 			i := slices.IndexFunc(g.MIG.Profiles, func(p gpu.ProfileInfo) bool { return p.Profile == want.name.Profile })
-			return m.catalog.Offer.MIG && m.catalog.MIG.Profiles.All && i >= 0 && want.memory <= wholeMi(g.MIG.Profiles[i].MemoryBytes-m.server())
+			return m.catalog.Offer.MIG && m.catalog.Layout == nil && m.catalog.MIG.Profiles.All && i >= 0 && want.memory <= wholeMi(g.MIG.Profiles[i].MemoryBytes-m.server())
 		case want.name.Kind.Takes() == kind.TakesSlots:
 			return m.catalog.Offer.TimeSlice && !m.catalog.Exclusive && want.slots <= m.slots() && want.memory <= wholeMi(g.MemoryBytes-g.ReservedBytes-m.server())
 		case want.name.Kind.Takes() == kind.TakesSeats:
@@ -372,7 +385,7 @@ func (m *mixture) draw() (words string, want holding) {
 
 // TestMixturesNeverOvercommit allocates and frees claims for whole GPUs, shares, MIG
 // devices, shares of MIG devices and time slices at random, prepared or not, while
-// the offer changes and the node reboots with more or less memory. No byte is
+// the offer and the layout change and the node reboots with more or less memory. No byte is
 // allocated twice, no GPU is in two uses, and a claim that fits is allocated.
 func TestMixturesNeverOvercommit(t *testing.T) {
 	t.Parallel()
@@ -402,6 +415,7 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 			MIG:        catalog.MIGOffer{Profiles: catalog.MIGProfiles{All: rapid.Bool().Draw(rt, "all")}, AllowReset: true},
 			TimeSlices: rapid.SampledFrom([]int{0, 1, 5}).Draw(rt, "slots"),
 		}, catalog.Restrictions{Exclusive: rapid.IntRange(0, 9).Draw(rt, "exclusive") == 0})
+		m.relayout()
 		m.node = allocatortest.NewNode(m.catalog.Resources(m.hardware, nil, nil), allocatortest.Features(), shippedClasses...)
 		m.publish()
 		for step := range rapid.IntRange(5, 30).Draw(rt, "steps") {

@@ -62,10 +62,11 @@ func (o ShareOffer) checkSeats(g gpu.GPU) error {
 	return nil
 }
 
-// seated reports whether seats of the GPU are offered or held.
-func (c Catalog) seated(g gpu.GPU, held Held) bool {
+// seated reports whether seats of the GPU are offered or held. A GPU whose partitions are
+// fixed offers none.
+func (c Catalog) seated(g gpu.GPU, held Held, fixed bool) bool {
 	_, taken := held[kind.Seats(g.Address).String()]
-	return (c.offersSeats(g) || taken) && !c.Exclusive
+	return (c.offersSeats(g) && !fixed || taken) && !c.Exclusive
 }
 
 func (c Catalog) offersSeats(g gpu.GPU) bool {

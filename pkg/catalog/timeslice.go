@@ -40,10 +40,11 @@ func (o ShareOffer) SlotMemory(all resource.Quantity, consumed map[resourceapi.Q
 	return share.Memory, err
 }
 
-// timeSliced reports whether time slices of the GPU are offered or held.
-func (c Catalog) timeSliced(g gpu.GPU, held Held) bool {
+// timeSliced reports whether time slices of the GPU are offered or held. A GPU whose
+// partitions are fixed offers none.
+func (c Catalog) timeSliced(g gpu.GPU, held Held, fixed bool) bool {
 	_, taken := held[kind.Slots(g.Address).String()]
-	return (c.offersSlots() || taken) && !c.Exclusive
+	return (c.offersSlots() && !fixed || taken) && !c.Exclusive
 }
 
 func (c Catalog) offersSlots() bool { return c.Offer.TimeSlice && !c.NoCounters }

@@ -18,7 +18,11 @@ func (c Catalog) Withheld(node gpu.Node) []string {
 	for _, g := range node.GPUs {
 		why := c.computeMode(g)
 		if c.Offer.MIG && !c.MIG.Static {
-			if err := c.MIG.check(g); err != nil {
+			check := c.MIG.check
+			if c.Layout != nil {
+				check = func(g gpu.GPU) error { return c.Layout.withheld(g, c.MIG.AllowReset) }
+			}
+			if err := check(g); err != nil {
 				why = append(why, err.Error())
 			}
 		}

@@ -55,8 +55,10 @@ type Controller struct {
 
 	// Of Run alone.
 
-	warned   bool   // that the API server is too old
-	withheld string // the last logged reasons why devices are not offered
+	warned   bool            // that the API server is too old
+	withheld string          // the last logged reasons why devices are not offered
+	layout   *catalog.Layout // the last valid layout of the node's GPUs
+	divided  bool            // there was one
 
 	mu         sync.Mutex
 	published  *resourceslice.DriverResources // nil before the first time
@@ -134,6 +136,8 @@ func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) error 
 	failed := c.sources.Features.Learn(ctx)
 	held := catalog.Held(c.holders.Held(ctx))
 	view, describe := c.sources.Inventory.View(), c.sources.catalog()
+	layout := c.updateLayout(describe, view)
+	describe.Layout = c.layout
 	resources := describe.Resources(view.Node, view.Unhealthy(), held)
 	due := failed == nil && c.due(view, resources)
 	c.warnTooOld(ctx, describe)
@@ -154,12 +158,31 @@ func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) error 
 		c.published = &resources
 	}
 	c.state.Unpublished = failed != nil
-	c.enter(ctx, view, failed, errors.Join(view.Missing, failed, view.Faults, config, view.Repairs))
+	c.enter(ctx, view, failed, errors.Join(view.Missing, failed, view.Faults, config, layout, view.Repairs))
 	c.mu.Unlock()
 	if due {
 		c.changes.Notify()
 	}
 	return failed
+}
+
+// updateLayout follows the configured layout. A layout that is not valid for the node
+// leaves the one before it; the first one leaves all GPUs whole.
+func (c *Controller) updateLayout(describe catalog.Catalog, view inventory.View) error {
+	if len(view.Node.GPUs) == 0 {
+		return nil
+	}
+	layout, err := describe.MIG.Layout(view.Node)
+	switch {
+	case err == nil:
+		c.layout = layout
+	case !c.divided:
+		c.layout, err = &catalog.Layout{}, fmt.Errorf("%w; the node offers no MIG devices", err)
+	default:
+		err = fmt.Errorf("%w; the node keeps the layout that it had", err)
+	}
+	c.divided = c.divided || err == nil
+	return err
 }
 
 // due reports whether the resources differ from the published ones. If the first scan

@@ -26,17 +26,17 @@ func (c *Controller) Devices() []inventory.DeviceHealth {
 	return c.devices(view)
 }
 
-// devices returns the health of each known GPU, and of the other devices that are
-// published. Callers hold mu.
+// devices returns the health of each published device; before the first time, of each
+// known GPU. Callers hold mu.
 func (c *Controller) devices(view inventory.View) []inventory.DeviceHealth {
-	devices := view.Health
 	if c.published == nil {
-		return devices
+		return view.Health
 	}
-	whole := map[gpu.PCIAddress]inventory.DeviceHealth{}
-	for _, d := range devices {
-		whole[d.Address] = d
+	gpus := map[gpu.PCIAddress]inventory.DeviceHealth{}
+	for _, d := range view.Health {
+		gpus[d.Address] = d
 	}
+	var devices []inventory.DeviceHealth
 	for _, pool := range c.published.Pools {
 		for _, slice := range pool.Slices {
 			for _, device := range slice.Devices {
@@ -48,7 +48,7 @@ func (c *Controller) devices(view inventory.View) []inventory.DeviceHealth {
 					devices = append(devices, view.AllGPUs(device.Name))
 					continue
 				}
-				if d, known := whole[name.Address]; known && d.Name != device.Name {
+				if d, known := gpus[name.Address]; known {
 					d.Name = device.Name
 					devices = append(devices, d)
 				}

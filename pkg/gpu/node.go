@@ -55,6 +55,9 @@ type GPU struct {
 	Index int
 	// Minor is the N of /dev/nvidiaN in this boot.
 	Minor int
+	// PCIDevice and PCISubsystem are PCI IDs: of the device or subsystem in the upper 16
+	// bits, and of its vendor in the lower ones, 0x233010de.
+	PCIDevice, PCISubsystem uint32
 
 	ProductName       string  // "NVIDIA H100 80GB HBM3"
 	Brand             string  // "Nvidia", "Tesla", "GeForce", ...

@@ -251,9 +251,18 @@ func (k *knowledge) recoveryOf(uuid string) gpu.RecoveryAction {
 	return ""
 }
 
-// node returns each known GPU. One that does not answer has no links.
+// node returns each GPU that has answered, and as unreadable the GPUs that have not. A
+// GPU that no longer answers has no links.
 func (k *knowledge) node() gpu.Node {
 	node := k.driver
+	for _, u := range k.unreadable {
+		if u.Address != nil {
+			if _, known := k.gpus[*u.Address]; known {
+				continue
+			}
+		}
+		node.Unreadable = append(node.Unreadable, u)
+	}
 	for _, address := range k.addresses() {
 		s := k.gpus[address]
 		if s.err != nil {

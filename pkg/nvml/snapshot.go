@@ -206,6 +206,7 @@ func (l *Library) read(lib nvml.Interface, index int, found func(gpu.PCIAddress)
 		return gpu.GPU{}, fmt.Errorf("read its PCI address: %w", err)
 	}
 	found(g.Address)
+	g.PCIDevice, g.PCISubsystem = pci.PciDeviceId, pci.PciSubSystemId
 
 	for _, read := range []func(nvml.Interface, nvml.Device, *gpu.GPU) error{readIdentity, readModes, readMIG, readLinks, readFabric, readRecovery, l.readMemoryLimits} {
 		if err := read(lib, device, &g); err != nil {

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -177,5 +179,30 @@ func TestAnUpgradeAddsNoClassOfSeats(t *testing.T) {
 func TestSeatsNeedMPS(t *testing.T) {
 	if _, err := render(t, cluster{}, "{offer: [share, seat], mps: {enabled: false}}"); err == nil || !strings.Contains(err.Error(), "seat needs mps.enabled") {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestLayoutsReachTheAgentAsTheyAreGiven(t *testing.T) {
+	r := mustRender(t, cluster{}, valuesFile(t, "mig-layout.yaml"))
+	file := find[corev1.ConfigMap](t, r, "ConfigMap", "gpu-dra-driver-mig-layouts").Data["config.yaml"]
+	var values struct{ MIG struct{ Layouts string } }
+	text, err := os.ReadFile("testdata/values/mig-layout.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.TrimSpace(values.MIG.Layouts), strings.TrimSpace(file)); diff != "" {
+		t.Errorf("the file of the agent (-want +got):\n%s", diff)
+	}
+	agent := find[appsv1.DaemonSet](t, r, "DaemonSet", "gpu-dra-driver-agent").Spec.Template.Spec
+	args := argsOf(agent.Containers[0])
+	if args["mig-layout"] != "balanced" {
+		t.Errorf("--mig-layout=%s", args["mig-layout"])
+	}
+	i := slices.IndexFunc(agent.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "mig-layouts" })
+	if i < 0 || args["mig-layouts"] != agent.Containers[0].VolumeMounts[i].MountPath+"/config.yaml" || agent.Containers[0].VolumeMounts[i].SubPath != "" {
+		t.Errorf("--mig-layouts=%s, and the mounts are %v", args["mig-layouts"], agent.Containers[0].VolumeMounts)
 	}
 }

@@ -29,7 +29,7 @@ var rules = []struct {
 }{
 	{"test", []string{"cmd", "pkg", "api"}},
 	// Flags and signals: pkg/agent puts the parts together.
-	{"cmd/gpu-kubelet-plugin", []string{"cmd/internal", "pkg/agent", "pkg/podresources", "pkg/mps/mpsv1", "pkg/catalog", "pkg/gpu", "api"}},
+	{"cmd/gpu-kubelet-plugin", []string{"cmd/internal", "pkg/agent", "pkg/podresources", "pkg/mps/mpsv1", "pkg/catalog", "pkg/migconfig", "pkg/gpu", "api"}},
 	{"cmd", []string{"pkg", "api"}},
 	{"pkg/agent/simulated", []string{"pkg/nvml", "pkg/nvmlsim", "pkg/gpu"}},
 	{"pkg/agent", []string{
@@ -42,7 +42,7 @@ var rules = []struct {
 	{"pkg/inventory", []string{"pkg/store", "pkg/notify", "pkg/gpu", "api"}},
 	{"pkg/plugin", []string{"pkg/claim", "pkg/catalog", "pkg/gpu", "api"}},
 	{"pkg/claim", []string{"pkg/catalog", "pkg/store", "pkg/gpu", "api"}},
-	{"pkg/catalog", []string{"pkg/gpu", "api"}},
+	{"pkg/catalog", []string{"pkg/migconfig", "pkg/gpu", "api"}},
 	// The adapters: only pkg/agent, cmd and test name them.
 	{"pkg/nvml", []string{"pkg/gpu"}},
 	{"pkg/nvmlsim", []string{"pkg/cgroup", "pkg/gpu"}},
@@ -64,6 +64,7 @@ var rules = []struct {
 	{"pkg/folder", nil},
 	{"pkg/livefile", nil},
 	{"pkg/notify", nil},
+	{"pkg/migconfig", []string{"pkg/gpu"}},
 	{"pkg/gpu/use", []string{"pkg/gpu/kind", "api", "pkg/gpu"}},
 	{"pkg/gpu/kind", []string{"api", "pkg/gpu"}},
 	{"pkg/gpu", nil},

@@ -188,7 +188,8 @@ const (
 	// administrator has set, keeps from being used.
 	TaintComputeMode = GroupName + "/compute-mode" // [ComputeModeTaintProhibited], [ComputeModeTaintExclusive]
 	// TaintWithdrawn marks a device that the node no longer offers, or no longer
-	// offers in shares, while claims hold it. Its value is the word of the offer.
+	// offers in shares, while claims hold it. Its value is the word of the offer, or
+	// [WithdrawnGPU].
 	TaintWithdrawn = GroupName + "/withdrawn" // [OfferShare], [OfferMIG], [OfferTimeSlice], [OfferSeat]
 	// TaintInUse marks a device that the kubelet has given to a pod through a device
 	// plugin.
@@ -197,6 +198,9 @@ const (
 
 // The values of taints.
 const (
+	// WithdrawnGPU is the value of [TaintWithdrawn] for a GPU as a whole, whose MIG
+	// layout offers only partitions.
+	WithdrawnGPU = "gpu"
 	// MIGModeTaintEnabled is the value of [TaintMIGMode].
 	MIGModeTaintEnabled = "enabled"
 	// ComputeModeTaintProhibited is the value of [TaintComputeMode] if nothing can

@@ -206,6 +206,22 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end -}}
 
+{{/* The layout of the MIG devices; it must be among the layouts. */}}
+{{- define "gpu-dra-driver.migLayout" -}}
+{{- $file := fromYaml .Values.mig.layouts -}}
+{{- with $file.Error }}{{ fail (printf "mig.layouts is not YAML: %s" .) }}{{ end -}}
+{{- $known := keys (dig "mig-configs" dict $file) | sortAlpha -}}
+{{- with .Values.mig.layout -}}
+{{- if not (has . $known) -}}
+{{- fail (printf "mig.layout: %q is not in mig.layouts, which has: %s" . (join ", " $known | default "none")) -}}
+{{- end -}}
+{{- if ne $.Values.mig.mode "dynamic" -}}
+{{- fail "mig.layout needs mig.mode: dynamic, because an administrator makes the MIG devices of static" -}}
+{{- end -}}
+{{- . -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Placement of the pods. */}}
 
 {{/* A match expression of the list (label, present): KEY or KEY=VALUE. */}}

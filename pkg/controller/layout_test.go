@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
+)
+
+// layoutOf returns the configuration of a file that has no other.
+func layoutOf(t *testing.T, text string) *migconfig.Config {
+	t.Helper()
+	file, err := migconfig.Parse([]byte("version: v1\nmig-configs: {wanted: [" + text + "]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := file.Config("wanted")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+const inHalves = "gpu-01-00-mig-3g-40gb-0\ngpu-01-00-mig-3g-40gb-4"
+
+// A layout that is not valid on the node changes nothing, and the state says why.
+func TestALayoutIsFollowedWhileItIsValid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hw := &hardware{node: gpu.Node{}}
+		r := startChanged(t, hw, func(p *parts) {
+			p.Catalog.Offer = catalog.Offer{Share: true, MIG: true}
+			p.Catalog.MIG.Config = layoutOf(t, "{devices: [0], mig-enabled: true, mig-devices: {3g.40gb: 2}}, {devices: [1], mig-enabled: false}")
+		})
+		see := func(node gpu.Node, want, state string) {
+			t.Helper()
+			for i := range node.GPUs {
+				node.GPUs[i].Links = nil
+			}
+			hw.change(func(h *hardware) { h.node = node })
+			r.Inventory.RequestScan()
+			r.pass(time.Minute)
+			if got := strings.TrimPrefix(r.shown(), "slice 0\n"); got != want {
+				t.Errorf("published:\n%s\nwant:\n%s", got, want)
+			}
+			if got := r.State().String(); !strings.Contains(got, state) {
+				t.Errorf("state %q, want %q", got, state)
+			}
+		}
+		see(halves(1), "gpu-01-00", `MIG configuration "wanted", entry 2: invalid: GPU 1, and the node has 1 GPUs, counted from 0; the node offers no MIG devices`)
+		see(halves(2), "gpu-02-00\n"+inHalves, "Published: 3 of 3 devices healthy")
+		wrong := halves(3)
+		wrong.GPUs[0].MIG.Profiles = nil
+		see(wrong, "gpu-01-00\ngpu-02-00\ngpu-03-00", "Published: 3 of 3 devices healthy")
+		see(halves(3), "gpu-02-00\ngpu-03-00\n"+inHalves, "Published: 4 of 4 devices healthy")
+		unclear := halves(3)
+		unclear.Unreadable = []gpu.Unreadable{{Index: 3, Err: gpu.ErrTimeout}}
+		see(unclear, "gpu-02-00\ngpu-03-00\n"+inHalves, "a GPU does not tell its PCI address, so the indices of the GPUs are not known; the node keeps the layout that it had")
+	})
+}
