@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/program"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 )
@@ -47,6 +48,7 @@ type options struct {
 	migGPUs     string
 	migLayouts  string
 	migLayout   string
+	attributes  string
 	sharing     sharing
 	printSlices bool
 	logging     *logsapi.LoggingConfiguration
@@ -74,6 +76,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.migLayout, "mig-layout", "", "`NAME` of the layout in --mig-layouts that this node's GPUs have if MIG is offered, instead of --mig-profiles and --mig-gpus: its MIG devices are created on demand, never overlap and need no counters (default: none)")
 	fs.BoolVar(&o.MIG.AllowReset, "mig-allow-reset", false, "reset an idle GPU if a change of its MIG mode needs that (Ampere); otherwise such a GPU is cut only if its MIG mode is already enabled")
 	fs.BoolVar(&o.MIG.AllAttributes, "mig-all-attributes", false, "publish the attributes productName, numaNode and pcieRoot of MIG devices too, which makes the ResourceSlices of a node half as large again")
+	fs.StringVar(&o.attributes, "attributes", "standard", "`LIST` of attributes to publish of each device besides the standard ones, \"standard\" for none, or \"all\"; known: "+strings.Join(kind.FurtherAttributes(), ", "))
 	fs.BoolVar(&o.ListAttributes, "list-attributes", false, "publish list attributes as well (nvlinkPeers, nvlinkCliques as lists); needs the feature gate DRAListTypeAttributes in the cluster")
 	fs.BoolVar(&o.printSlices, "print-slices", false, "print the ResourceSlices as a JSON List and exit, with status 1 if no GPU can be read; needs no cluster")
 
@@ -126,6 +129,10 @@ func (o *options) complete() error {
 		if o.Offer, err = catalog.ParseOffer(o.offer); err != nil {
 			return fmt.Errorf("--%w", err)
 		}
+	}
+	var err error
+	if o.Attributes, err = kind.ParseSelection(o.attributes); err != nil {
+		return fmt.Errorf("--attributes: %w", err)
 	}
 	if err := o.completeMIG(); err != nil {
 		return err

@@ -490,6 +490,9 @@ func TestAgentSaysWhatItsReadinessLacks(t *testing.T) {
 	if code, body := get(t, a.agent, "/metrics"); code != http.StatusOK || !strings.Contains(body, `gpu_dra_devices{state="healthy"} 8`) {
 		t.Errorf("/metrics = %d, without 8 healthy devices", code)
 	}
+	if code, body := get(t, a.agent, "/devices"); code != http.StatusOK || !strings.Contains(body, `"gpu-1b-00": {`) || !strings.Contains(body, `"persistenceMode": {`) {
+		t.Errorf("/devices = %d, without a GPU and an attribute that is not published:\n%s", code, body)
+	}
 }
 
 // A rolling update waits for every agent: one of a node whose driver is missing

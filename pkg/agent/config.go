@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // Config says how an agent runs. All paths are absolute.
@@ -32,6 +33,8 @@ type Config struct {
 	// NodeConfig is the configuration of the node unless its labels say otherwise.
 	// Shares.MPS follows from Supervisor.
 	catalog.NodeConfig
+	// Attributes selects the published attributes. ListAttributes adds lists.
+	Attributes     kind.Selection
 	ListAttributes bool
 
 	// MemoryLimits lets the driver limit the memory that containers have of a GPU, on
@@ -88,7 +91,7 @@ func (c *Config) simulated() (model string, ok bool) {
 
 // settings returns the settings of the node's catalog.
 func (c *Config) settings() catalog.Settings {
-	return catalog.Settings{Pool: c.NodeName, ListAttributes: c.ListAttributes}
+	return catalog.Settings{Pool: c.NodeName, Attributes: c.Attributes, ListAttributes: c.ListAttributes}
 }
 
 // nodeConfig returns the configuration of the node unless its labels say otherwise. It

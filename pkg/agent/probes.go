@@ -22,11 +22,13 @@ import (
 // call of a scan has a shorter deadline of its own.
 const scanStuckAfter = 5 * time.Minute
 
-// handler returns the handler of metrics and probes.
+// handler returns the handler of metrics, probes, and the attributes of the devices.
 func (a *agent) handler() http.Handler {
 	state := plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases, Containers: a.containerMemory}
 	serving := plugin.Check{Name: "serving", Err: a.checkServing}
-	return plugin.Handler(a.metrics, state, []plugin.Check{
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /devices", a.serveDevices)
+	mux.Handle("/", plugin.Handler(a.metrics, state, []plugin.Check{
 		serving,
 		{Name: "folders", Err: a.checkFolders},
 		{Name: "sockets", Err: a.checkSockets},
@@ -36,7 +38,8 @@ func (a *agent) handler() http.Handler {
 		serving,
 		{Name: "gpus", Err: a.checkScanned},
 		{Name: "registered", Err: a.checkRegistered},
-	})
+	}))
+	return mux
 }
 
 // checkServing returns an error until claims of an earlier process are recovered and

@@ -27,6 +27,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
@@ -175,6 +176,7 @@ func TestAgentHoldsEachShareByANamespaceOfItsDaemon(t *testing.T) {
 	t.Parallel()
 	small := shareFor("small", "gpu-1b-00", "10Gi", "25")
 	n := newNode(t, small)
+	n.Attributes = kind.Selection{All: true}
 	s := n.supervise(t)
 	s.setNamespaces(true)
 	a := n.start(t)
@@ -370,6 +372,7 @@ func TestSharesOfANodeWithoutASupervisorArePlain(t *testing.T) {
 	plain := shareFor("plain", "gpu-1b-00", "10Gi", "0")
 	mps := with(shareFor("mps", "gpu-1b-00", "10Gi", "0"), `"kind":"ShareConfig","strategy":"MPS"`)
 	n := newNode(t, plain, mps)
+	n.Attributes = kind.Selection{All: true}
 	n.Supervisor = ""
 	a := n.start(t)
 	for _, device := range n.published(t)[0].Spec.Devices {

@@ -197,7 +197,7 @@ func TestTheSchedulerAllocates(t *testing.T) {
 			want: "a does not fit\nb 1b-00 81559Mi",
 		},
 		"a GPU by driver version": {
-			catalog: sharing(), node: h100(t, 1),
+			catalog: detailed(sharing()), node: h100(t, 1),
 			claims: []resourceapi.DeviceClaim{
 				claim("cel=device.attributes['gpu.nvidia.com'].driverVersion.isGreaterThan(semver('575.0.0'))"),
 				claim("cel=device.attributes['gpu.nvidia.com'].driverVersion.isGreaterThan(semver('550.54.3'))"),

@@ -19,6 +19,8 @@ import (
 type Settings struct {
 	// Pool is the name of the node's pool: the name of the node.
 	Pool string
+	// Attributes selects the published attributes.
+	Attributes kind.Selection
 	// ListAttributes publishes NVLink peers and cliques as lists, for clusters
 	// with the feature gate DRAListTypeAttributes.
 	ListAttributes bool
@@ -157,8 +159,8 @@ func (c Catalog) hasWhole(g gpu.GPU, held Held, fixed bool, parts int) bool {
 	return taken || !fixed && (parts == 0 || c.MIG.Static || !c.NoCounters)
 }
 
-// Attributes returns the attributes of a device of the node, including those of a
-// MIG device that are published only on demand; nil if the node has no such device.
+// Attributes returns the attributes of a device of the node, also the ones that are
+// published only on request; nil if the node has no such device.
 func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	if name.Kind.Scope() == kind.ScopeNode {
 		return name.Kind.Attributes(kind.Facts{Node: node})
@@ -202,7 +204,7 @@ func (c Catalog) device(node gpu.Node, links neighbourhood, g gpu.GPU, held Held
 	facts.MIGModeVaries = modeVaries
 	device := resourceapi.Device{
 		Name:       g.Address.DeviceName(),
-		Attributes: kind.GPU.Attributes(facts),
+		Attributes: c.Settings.Attributes.Published(kind.GPU.Attributes(facts)),
 		Capacity:   kind.GPU.Capacities(c.Shares.amounts(g, shared)),
 	}
 	if shared {

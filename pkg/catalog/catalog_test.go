@@ -82,7 +82,9 @@ func render(device resourceapi.Device) string {
 			if p.ValidRange.Max != nil {
 				line += fmt.Sprintf(" to %s", p.ValidRange.Max)
 			}
-			line += fmt.Sprintf(" by %s", p.ValidRange.Step)
+			if p.ValidRange.Step != nil {
+				line += fmt.Sprintf(" by %s", p.ValidRange.Step)
+			}
 		}
 		lines = append(lines, line)
 	}
@@ -93,6 +95,12 @@ func render(device resourceapi.Device) string {
 		lines = append(lines, fmt.Sprintf("taint %s=%s:%s", taint.Key, taint.Value, taint.Effect))
 	}
 	return strings.Join(append(lines, ""), "\n")
+}
+
+// detailed publishes every attribute.
+func detailed(c catalog.Catalog) catalog.Catalog {
+	c.Settings.Attributes = kind.Selection{All: true}
+	return c
 }
 
 func TestAnH100IsPublishedWithAllThatIsKnown(t *testing.T) {
@@ -124,11 +132,11 @@ resource.kubernetes.io/pcieRoot: "pci0000:18"
 sharing: "mps"
 type: "gpu"
 uuid: "GPU-00000000-0000-4000-8000-000000000000"
-compute = 100, default 0, from 0 by 1
+compute = 100, default 0, from 0
 memory = 81559Mi, default 81559Mi, from 1700Mi by 1Mi
 shareable true
 `
-	if diff := cmp.Diff(want, render(devices(t, sharing(), node, nil)[0])); diff != "" {
+	if diff := cmp.Diff(want, render(devices(t, detailed(sharing()), node, nil)[0])); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)
 	}
 }
@@ -145,7 +153,7 @@ type: "gpu"
 compute = 100
 memory = 0
 `
-	if diff := cmp.Diff(want, render(devices(t, sharing(), node, nil)[0])); diff != "" {
+	if diff := cmp.Diff(want, render(devices(t, detailed(sharing()), node, nil)[0])); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)
 	}
 }
@@ -223,7 +231,7 @@ func TestVersionsAreSemantic(t *testing.T) {
 		t.Run(in, func(t *testing.T) {
 			node := h100(t, 1)
 			node.DriverVersion = in
-			got := devices(t, sharing(), node, nil)[0].Attributes["driverVersion"].VersionValue
+			got := devices(t, detailed(sharing()), node, nil)[0].Attributes["driverVersion"].VersionValue
 			if want == "" && got != nil || want != "" && (got == nil || *got != want) {
 				t.Errorf("driverVersion of %q is %v, want %q", in, got, want)
 			}
@@ -236,7 +244,7 @@ func TestStringsKeepToTheLimit(t *testing.T) {
 	node.GPUs[0].ProductName = strings.Repeat("x", 63) + "é and more"
 	node.GPUs[0].Brand = "br\xffand"
 	node.GPUs[0].UUID = "GPU-" + strings.Repeat("0", 61)
-	attributes := devices(t, sharing(), node, nil)[0].Attributes
+	attributes := devices(t, detailed(sharing()), node, nil)[0].Attributes
 	if got := *attributes["productName"].StringValue; got != strings.Repeat("x", 63) {
 		t.Errorf("a long product name is published as %q", got)
 	}
@@ -302,7 +310,7 @@ func TestAnUnhealthyGPUKeepsItsPlaceAndGetsATaint(t *testing.T) {
 func TestAGPUInMIGModeIsNotAllocatedAsAWhole(t *testing.T) {
 	node := h100(t, 1)
 	node.GPUs[0].MIG.Enabled = true
-	device := devices(t, sharing(), node, nil)[0]
+	device := devices(t, detailed(sharing()), node, nil)[0]
 	want := []resourceapi.DeviceTaint{{Key: "gpu.nvidia.com/mig-mode", Value: "enabled", Effect: "NoSchedule"}}
 	if diff := cmp.Diff(want, device.Taints); diff != "" {
 		t.Errorf("taints (-want +got):\n%s", diff)
@@ -314,12 +322,12 @@ func TestAGPUInMIGModeIsNotAllocatedAsAWhole(t *testing.T) {
 
 func TestAttributesMatchThePublishedAttributes(t *testing.T) {
 	node := h100(t, 8)
-	for i, device := range devices(t, sharing(), node, nil) {
-		if diff := cmp.Diff(device.Attributes, sharing().Attributes(node, kind.Name{Kind: kind.GPU, Address: node.GPUs[i].Address})); diff != "" {
+	for i, device := range devices(t, detailed(sharing()), node, nil) {
+		if diff := cmp.Diff(device.Attributes, detailed(sharing()).Attributes(node, kind.Name{Kind: kind.GPU, Address: node.GPUs[i].Address})); diff != "" {
 			t.Errorf("attributes of %s (-want +got):\n%s", device.Name, diff)
 		}
 	}
-	if got := sharing().Attributes(node, kind.Name{Kind: kind.GPU, Address: gpu.PCIAddress{Bus: 0xff}}); got != nil {
+	if got := detailed(sharing()).Attributes(node, kind.Name{Kind: kind.GPU, Address: gpu.PCIAddress{Bus: 0xff}}); got != nil {
 		t.Errorf("a GPU that is not there has attributes: %v", got)
 	}
 }

@@ -21,16 +21,17 @@ import (
 )
 
 // The largest sizes, as JSON, of the slices of a node with eight GPUs: with whole
-// GPUs only, with time slices, with seats, and with the common MIG profiles. The scheduler and
+// GPUs only, with all attributes, with time slices, with seats, and with the common MIG profiles. The scheduler and
 // the API server of a fleet pay for every byte on every node. Of the size with MIG,
 // 3 kB mark a hundred devices as shareable, which is the whole cost of their shares.
 const (
-	wholeLimit     = 10_500
-	timeSliceLimit = 17_500
-	seatLimit      = 18_000
+	wholeLimit     = 6_000
+	allLimit       = 10_500
+	timeSliceLimit = 13_000
+	seatLimit      = 13_000
 	layoutLimit    = 12_000
-	commonLimit    = 47_500
-	bothLimit      = 53_000
+	commonLimit    = 43_000
+	bothLimit      = 49_000
 	noLimit        = 1 << 20
 )
 
@@ -56,6 +57,7 @@ func goldenCases() map[string]goldenCase {
 		"mig-layout-dgx-h100":    {catalog: mig, model: "dgx-h100", limit: layoutLimit, layout: []string{"[0,1,2,3,4,5] 3g.40gb*1 2g.20gb*1 1g.10gb*2", "[6] 7g.80gb*1"}},
 		"exclusive":              {catalog: exclusive, model: "t4", limit: wholeLimit, base: "t4"},
 		"monitor-l40s":           {catalog: watched(sharing()), model: "l40s", limit: wholeLimit, base: "l40s"},
+		"attributes-dgx-h100":    {catalog: detailed(sharing()), model: "dgx-h100", limit: allLimit, base: "dgx-h100"},
 		"timeslice-dgx-h100":     {catalog: slicing(sharing()), model: "dgx-h100", limit: timeSliceLimit, base: "dgx-h100"},
 		"seat-dgx-h100":          {catalog: seating(sharing()), model: "dgx-h100", limit: seatLimit, base: "dgx-h100"},
 		"mig-dgx-h100":           {catalog: mig, model: "dgx-h100", limit: commonLimit},
@@ -66,7 +68,7 @@ func goldenCases() map[string]goldenCase {
 		"mig-all-dgx-h100":       {catalog: allMIG, model: "dgx-h100", limit: noLimit},
 		"mig-timeslice-dgx-h100": {catalog: slicing(mig), model: "dgx-h100", limit: bothLimit, base: "mig-dgx-h100"},
 		"faults": {
-			catalog: sharing(), model: "dgx-h100", limit: wholeLimit, base: "dgx-h100",
+			catalog: sharing(), model: "dgx-h100", limit: wholeLimit + 300, base: "dgx-h100",
 			unhealthy: catalog.Unhealthy{{Bus: 0x43}: "xid-74", {Bus: 0x61}: "lost"},
 			change: func(node *gpu.Node) {
 				node.GPUs[1].Links[0].Active = false

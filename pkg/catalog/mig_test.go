@@ -206,9 +206,7 @@ type: "mig"
 memory = 40448Mi
 shareable true
 `, node.GPUs[0].UUID)
-	all := fmt.Sprintf(`computeEnforcement: "cooperative"
-enforcement: "cooperative"
-memoryEnforcement: "cooperative"
+	all := fmt.Sprintf(`memoryEnforcement: "cooperative"
 parentUUID: "%s"
 productName: "NVIDIA H100 80GB HBM3"
 profile: "3g.40gb"
@@ -248,7 +246,7 @@ func TestAGPUThatIsCutDoesNotTellItsMIGMode(t *testing.T) {
 		"held although it was": {sharing(), catalog.Held{"gpu-1b-00-mig-3g-40gb-0": false}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			whole := tc.catalog.Resources(node, nil, tc.held).Pools["node-1"].Slices[0].Devices[0]
+			whole := detailed(tc.catalog).Resources(node, nil, tc.held).Pools["node-1"].Slices[0].Devices[0]
 			if _, told := whole.Attributes["migMode"]; told != tc.told {
 				t.Errorf("migMode is published: %v", told)
 			}

@@ -75,7 +75,7 @@ func TestNVLinkAttributes(t *testing.T) {
 			"10-00 | 18"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			device := devices(t, tc.catalog, tc.node, nil)[tc.of]
+			device := devices(t, detailed(tc.catalog), tc.node, nil)[tc.of]
 			if diff := cmp.Diff(tc.want, nvlink(device)); diff != "" {
 				t.Errorf("domain, peers, cliques, links (-want +got):\n%s", diff)
 			}

@@ -42,7 +42,7 @@ func TestSeatsCarryLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(device.Attributes, c.Attributes(h100(t, 1), name)); diff != "" {
+	if diff := cmp.Diff(devices(t, detailed(c), h100(t, 1), nil)[1].Attributes, c.Attributes(h100(t, 1), name)); diff != "" {
 		t.Errorf("its attributes by name (-published +got):\n%s", diff)
 	}
 }

@@ -138,7 +138,7 @@ func TestHowSharesArePublished(t *testing.T) {
 	whole.Offer = catalog.Offer{}
 	const plain = "enforcement: \"none\"\nsharing: \"none\"\n"
 	const held = "enforcement: \"cooperative\"\nsharing: \"mps\"\n"
-	const all = "compute = 100, default 0, from 0 by 1\nmemory = 81559Mi, default 81559Mi, from 1Mi by 1Mi\nshareable true"
+	const all = "compute = 100, default 0, from 0\nmemory = 81559Mi, default 81559Mi, from 1Mi by 1Mi\nshareable true"
 	const alone = "compute = 100\nmemory = 81559Mi"
 	fair := strings.Replace(all, "from 1Mi", "from 1700Mi", 1) // a 48th
 	kept := func(g *gpu.GPU) { g.ReservedBytes = 551<<20 + 1 }
@@ -162,8 +162,8 @@ func TestHowSharesArePublished(t *testing.T) {
 		"shares are not offered":                  {catalog: whole, want: plain + alone},
 		"an exclusive mode and MPS":               {sharing(), func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeModeExclusiveProcess }, held + fair},
 		"an exclusive mode and no MPS":            {unheld, func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeModeExclusiveProcess }, plain + alone},
-		"compute promised twice and a half":       {catalog: generous, want: held + strings.Replace(fair, "100, default 0, from 0 by 1", "250, default 0, from 0 to 100 by 1", 1)},
-		"compute promised in uneven parts":        {catalog: uneven, want: held + strings.Replace(fair, "100, default 0, from 0 by 1", "115, default 0, from 0 to 100 by 1", 1)},
+		"compute promised twice and a half":       {catalog: generous, want: held + strings.Replace(fair, "100, default 0, from 0", "250, default 0, from 0 to 100", 1)},
+		"compute promised in uneven parts":        {catalog: uneven, want: held + strings.Replace(fair, "100, default 0, from 0", "115, default 0, from 0 to 100", 1)},
 		"compute promised once":                   {catalog: exact, want: held + fair},
 		"a smallest share, in whole steps":        {catalog: coarse, want: held + strings.Replace(all, "from 1Mi", "from 2Gi", 1)},
 		"a smallest share, and no MPS":            {catalog: coarsePlain, want: plain + strings.Replace(all, "from 1Mi", "from 512Mi", 1)},
@@ -179,7 +179,7 @@ func TestHowSharesArePublished(t *testing.T) {
 			if tc.change != nil {
 				tc.change(&node.GPUs[0])
 			}
-			if diff := cmp.Diff(tc.want, lines(devices(t, tc.catalog, node, nil)[0])); diff != "" {
+			if diff := cmp.Diff(tc.want, lines(devices(t, detailed(tc.catalog), node, nil)[0])); diff != "" {
 				t.Errorf("device (-want +got):\n%s", diff)
 			}
 		})

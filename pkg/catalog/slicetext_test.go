@@ -138,15 +138,18 @@ func attributeWord(name string, a resourceapi.DeviceAttribute) string {
 	}
 }
 
-// policyWord renders a request policy. One with a default and a range that has a
-// step and no end is "(from MIN in steps of STEP, else DEFAULT)".
+// policyWord renders a request policy. One with a default and a range that has no end
+// is "(from MIN in steps of STEP, else DEFAULT)".
 func policyWord(policy *resourceapi.CapacityRequestPolicy) string {
 	if policy == nil {
 		return ""
 	}
 	r := policy.ValidRange
-	if policy.Default == nil || policy.ValidValues != nil || r == nil || r.Min == nil || r.Max != nil || r.Step == nil {
+	if policy.Default == nil || policy.ValidValues != nil || r == nil || r.Min == nil || r.Max != nil {
 		return compactJSON(policy)
+	}
+	if r.Step == nil {
+		return fmt.Sprintf("(from %s, else %s)", r.Min, policy.Default)
 	}
 	return fmt.Sprintf("(from %s in steps of %s, else %s)", r.Min, r.Step, policy.Default)
 }

@@ -56,7 +56,7 @@ func (c Catalog) slots(g gpu.GPU) resourceapi.Device {
 	amounts.Slots = int64(cmp.Or(c.TimeSlices, DefaultTimeSlices))
 	return resourceapi.Device{
 		Name:                     kind.Slots(g.Address).String(),
-		Attributes:               kind.TimeSlice.Attributes(slotFacts(g)),
+		Attributes:               c.Settings.Attributes.Published(kind.TimeSlice.Attributes(slotFacts(g))),
 		AllowMultipleAllocations: &shared,
 		Capacity:                 kind.TimeSlice.Capacities(amounts),
 	}

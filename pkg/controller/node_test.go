@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
@@ -60,6 +61,8 @@ func newNode(p parts) *node {
 		}
 		return p.Exclusive(ctx)
 	})
+	settings := p.Catalog.Settings
+	settings.Attributes = kind.Selection{All: true}
 	n.Sources = controller.Sources{
 		Inventory: inventory.New(inventory.Options{
 			Hardware: p.Hardware, DriverLoad: p.DriverLoad, External: p.Plugins,
@@ -67,7 +70,7 @@ func newNode(p parts) *node {
 		}),
 		NodeConfig: cluster.NewNodeConfig(p.Catalog.NodeConfig),
 		Features:   cluster.NewFeatures(p.Version),
-		Settings:   p.Catalog.Settings,
+		Settings:   settings,
 	}
 	n.Controller = controller.New(controller.Options{Sources: n.Sources, Holders: n.holders, Clock: clock.RealClock{}})
 	return n

@@ -28,8 +28,8 @@ func (s Sources) catalog() catalog.Catalog {
 // Shares returns the shares that the node offers.
 func (s Sources) Shares() catalog.ShareOffer { return s.catalog().Shares }
 
-// Attributes returns the attributes with which a device is published; nil if the
-// device is not known.
+// Attributes returns the attributes of a device, also the ones that are published only on
+// request; nil if the device is not known.
 func (s Sources) Attributes(name kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	return s.catalog().Attributes(s.Inventory.View().Node, name)
 }

@@ -26,6 +26,9 @@ func (c *Controller) Devices() []inventory.DeviceHealth {
 	return c.devices(view)
 }
 
+// AttributesOf returns the attributes of a device; see [catalog.Catalog.Attributes].
+func (c *Controller) AttributesOf(name kind.Name) kind.Attributes { return c.sources.Attributes(name) }
+
 // devices returns the health of each published device; before the first time, of each
 // known GPU. Callers hold mu.
 func (c *Controller) devices(view inventory.View) []inventory.DeviceHealth {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
@@ -20,7 +21,8 @@ import (
 func (v vocabulary) documents() map[string]map[string]string {
 	return map[string]map[string]string{
 		"docs/attributes.md": {
-			"attributes": v.attributes(append(withPrefix(v.names, "Attribute"), standardAttributes()...)),
+			"attributes": v.attributes(v.publishedAttributes(true)),
+			"further":    v.attributes(v.publishedAttributes(false)),
 			"capacities": v.table("capacity", "devices", withPrefix(v.names, "Capacity"), asList),
 			"taints":     v.table("taint", "value", withPrefix(v.names, "Taint"), v.markdown),
 		},
@@ -35,6 +37,14 @@ func (v vocabulary) documents() map[string]map[string]string {
 			"annotations":   v.table("annotation", "on", withPrefix(v.names, "Annotation"), v.markdown),
 		},
 	}
+}
+
+// publishedAttributes returns the attributes that are published always, or only on
+// request.
+func (v vocabulary) publishedAttributes(standard bool) []name {
+	return slices.DeleteFunc(slices.Concat(withPrefix(v.names, "Attribute"), standardAttributes()), func(n name) bool {
+		return kind.IsStandard(resourceapi.QualifiedName(n.value)) != standard
+	})
 }
 
 // standardAttributes returns the attributes that Kubernetes names and the driver

@@ -6,12 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 const root = "../.."
@@ -87,6 +90,15 @@ func TestTheChartTakesNamesFromTheVocabulary(t *testing.T) {
 					t.Errorf("%s contains %s; take it from %s: %s", file, n.value, filepath.Base(chartFile), line)
 				}
 			}
+		}
+	}
+}
+
+func TestEveryAttributeIsPublishedAlwaysOrOnRequest(t *testing.T) {
+	v := read(t)
+	for _, n := range append(withPrefix(v.names, "Attribute"), standardAttributes()...) {
+		if kind.IsStandard(resourceapi.QualifiedName(n.value)) == slices.Contains(kind.FurtherAttributes(), n.value) {
+			t.Errorf("%s must be in one of the lists of pkg/gpu/kind/selection.go", n.value)
 		}
 	}
 }

@@ -63,6 +63,7 @@ var scenes = map[string]scene{
 	"deployments/container/README.md":           {printed: []string{"gpu-kubelet-plugin:v0.1.0: digest:"}},
 	"deployments/helm/gpu-dra-driver/README.md": {pulled: true},
 	"docs/administrator.md":                     {installed: true},
+	"docs/attributes.md":                        {installed: true, printed: []string{`"persistenceMode": {`}},
 	"docs/developer.md":                         {printed: []string{"LOST"}},
 	"docs/install.md": {printed: []string{
 		"gpu-kubelet-plugin:v0.1.0: digest:",

@@ -35,12 +35,13 @@ type Amounts struct {
 func (k Kind) Capacities(a Amounts) Capacities { return k.rules().capacities(a) }
 
 // policy returns the policy of a capacity that claims consume. A range has no maximum
-// if the capacity itself is the maximum of a request.
+// if the capacity itself is the maximum of a request, and no step if that is zero.
 func policy(standard, minimum, step resource.Quantity) *resourceapi.CapacityRequestPolicy {
-	return &resourceapi.CapacityRequestPolicy{
-		Default:    &standard,
-		ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: &minimum, Step: &step},
+	valid := resourceapi.CapacityRequestPolicyRange{Min: &minimum}
+	if !step.IsZero() {
+		valid.Step = &step
 	}
+	return &resourceapi.CapacityRequestPolicy{Default: &standard, ValidRange: &valid}
 }
 
 func number(n int64) resource.Quantity { return *resource.NewQuantity(n, resource.DecimalSI) }

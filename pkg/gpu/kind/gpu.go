@@ -70,7 +70,9 @@ func (wholeGPU) capacities(a Amounts) Capacities {
 	compute := resourceapi.DeviceCapacity{Value: number(WholeCompute)}
 	if a.Shared {
 		memory.RequestPolicy = policy(a.Memory, a.Smallest, a.Step)
-		compute.RequestPolicy = policy(number(0), number(0), number(1))
+		// The range has no step, which would cost every node a hundred bytes: the
+		// chart's policies and the agent refuse parts of a percent.
+		compute.RequestPolicy = policy(number(0), number(0), number(0))
 		if a.Compute > WholeCompute {
 			compute.Value = number(a.Compute)
 			most := number(WholeCompute)
