@@ -109,8 +109,6 @@ func TestValuesReachTheirFlags(t *testing.T) {
 		"memory-limits": "false",
 		"offer":         "share,mig", "smallest-share": "2Gi", "compute-overcommit": "1.5", "timeslice-slots": "2", "seats": "8",
 		"mig": "static", "mig-profiles": "all", "mig-gpus": "2", "mig-layouts": "", "mig-layout": "", "mig-allow-reset": "true", "mig-all-attributes": "true",
-		"list-attributes": "true", "driver-name": "gpu.example.com", "node-name": "$(NODE_NAME)", "pod-uid": "$(POD_UID)",
-		"mig": "static", "mig-profiles": "all", "mig-gpus": "2", "mig-allow-reset": "true", "mig-all-attributes": "true",
 		"attributes": "brand,driverVersion", "list-attributes": "true", "driver-name": "gpu.example.com", "node-name": "$(NODE_NAME)", "pod-uid": "$(POD_UID)",
 		"reconcile-interval": "1m", "kubelet-plugins-dir": "/var/lib/k0s/kubelet/plugins",
 		"kubelet-registry-dir": "/var/lib/k0s/kubelet/plugins_registry", "kubelet-pod-resources": "",
