@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -34,7 +33,7 @@ func names() agent.Names {
 		Hardware: "--hardware", DriverRoot: "--driver-root", CDIHook: "--cdi-hook",
 		Supervisor: "--mps-supervisor", Kubeconfig: "--kubeconfig",
 		PodResources: "--kubelet-pod-resources", HTTPListen: "--http-listen",
-		MemoryLimits: "--memory-limits",
+		MemoryLimits: "--memory-limits", NodeConfigs: "--node-configs",
 	}
 }
 
@@ -69,6 +68,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 
 	fs = sets.FlagSet("publishing")
 	fs.StringVar(&o.offer, "offer", "share", "comma-separated `LIST` of what this node offers besides whole GPUs; known: "+strings.Join(catalog.KnownOffers(), ", ")+". The node's label "+v1alpha1.LabelOffer+" overrides it, with dots for commas (share.mig), and takes effect while the agent runs")
+	fs.StringVar(&o.NodeConfigs, "node-configs", "", "`FILE` with named configurations of nodes, in YAML: the offer, shares, time slices and MIG of each. The node's label "+v1alpha1.LabelConfig+" names the node's; without the label the flags hold. A change of the label or the file takes effect while the agent runs")
 	fs.StringVar(&o.migMode, "mig", "dynamic", "`MODE` of MIG, if it is offered: \"dynamic\" creates MIG devices on demand, \"static\" publishes the MIG devices that an administrator has made and creates none")
 	fs.StringVar(&o.migProfiles, "mig-profiles", "common", "`PROFILES` that are created on demand: \"common\" for the smallest of one, two and three slices and the whole GPU, \"all\", or a list such as 1g.10gb,2g.20gb")
 	fs.StringVar(&o.migGPUs, "mig-gpus", "all", "`NUMBER` of GPUs that can be cut on demand, the last ones in order of the PCI address, or \"all\"")
@@ -118,7 +118,7 @@ func (o *options) complete() error {
 		o.NodeName = strings.ToLower(host)
 	}
 	// CDI specs and sockets are read by other processes.
-	if err := program.MakeAbsolute(&o.DriverRoot, &o.DevRoot, &o.HostDriverRoot, &o.HostDevRoot, &o.SimState, &o.CDIHook, &o.CDIDir, &o.KubeletPluginsDir, &o.KubeletRegistryDir, &o.PodResources); err != nil {
+	if err := program.MakeAbsolute(&o.DriverRoot, &o.DevRoot, &o.HostDriverRoot, &o.HostDevRoot, &o.SimState, &o.CDIHook, &o.NodeConfigs, &o.CDIDir, &o.KubeletPluginsDir, &o.KubeletRegistryDir, &o.PodResources); err != nil {
 		return err
 	}
 	if err := hardwareflag.Validate(o.Hardware, o.SimState, o.Simulator != nil); err != nil {
@@ -168,11 +168,8 @@ func (o *options) completeMIG() error {
 	if err := o.completeLayout(); err != nil {
 		return err
 	}
-	if o.migGPUs == "all" {
-		return nil
-	}
-	if o.MIG.GPUs, err = strconv.Atoi(o.migGPUs); err != nil || o.MIG.GPUs < 1 {
-		return program.Invalid("mig-gpus", o.migGPUs, "want all, or a number from 1 on")
+	if o.MIG.GPUs, err = catalog.ParseMIGGPUs(o.migGPUs); err != nil {
+		return fmt.Errorf("--mig-gpus=%w", err)
 	}
 	return nil
 }

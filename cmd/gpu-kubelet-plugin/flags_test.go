@@ -134,7 +134,7 @@ func TestInvalidValuesAreRefusedWithTheFlagAndTheValidValues(t *testing.T) {
 		"shares of nothing":          {args: []string{"--smallest-share=0"}, want: "--smallest-share=0: invalid: want whole Mi", invalid: true},
 		"shares of odd bytes":        {args: []string{"--smallest-share=2G"}, want: "--smallest-share=2G: invalid: want whole Mi", invalid: true},
 		"exclusive without MPS":      {args: []string{"--exclusive-compute", "--mps-supervisor="}, want: "--exclusive-compute=true: invalid: want --mps-supervisor too", invalid: true},
-		"shares of a context":        {args: []string{"--smallest-share=512Mi"}, want: "--smallest-share=512Mi: invalid: want more than --mps-context-memory (512Mi)", invalid: true},
+		"shares of a context":        {args: []string{"--smallest-share=512Mi"}, want: "--smallest-share=512Mi: invalid: want more than 512Mi, the memory of a process' context", invalid: true},
 		"less compute than there is": {args: []string{"--compute-overcommit=0.5"}, want: "--compute-overcommit=0.5: invalid: want a number from 1 to 100", invalid: true},
 		"compute that is NaN":        {args: []string{"--compute-overcommit=NaN"}, want: "--compute-overcommit=NaN: invalid: want a number from 1 to 100", invalid: true},
 		"compute without end":        {args: []string{"--compute-overcommit=Inf"}, want: "--compute-overcommit=+Inf: invalid: want a number from 1 to 100", invalid: true},

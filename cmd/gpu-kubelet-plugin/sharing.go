@@ -25,9 +25,6 @@ type sharing struct {
 	seats          int
 }
 
-// maxOvercommit is more than any number of shares could use.
-const maxOvercommit = 100
-
 func (s *sharing) flags(fs *pflag.FlagSet) {
 	// nvidia-smi was seen to say 25 to 27 MiB of a server on a V100 and others
 	// (github.com/nebuly-ai/nos/issues/39). NVIDIA publishes no figure; this is
@@ -65,17 +62,18 @@ func (s *sharing) complete() error {
 	if !wholeSteps(s.contextMemory.Quantity) {
 		return program.Invalid("mps-context-memory", &s.contextMemory, "want whole Mi, such as 512Mi; 0 for none")
 	}
-	if !wholeSteps(s.smallest.Quantity) || s.smallest.IsZero() {
-		return program.Invalid("smallest-share", &s.smallest, "want whole Mi, such as 1Gi")
+	context := uint64(s.contextMemory.Value())
+	if s.supervisor == "" {
+		context = 0
 	}
-	if s.supervisor != "" && s.smallest.Cmp(s.contextMemory.Quantity) <= 0 {
-		return program.Invalid("smallest-share", &s.smallest, "want more than --mps-context-memory ("+s.contextMemory.String()+"): a process' context comes out of its share")
+	if err := catalog.CheckSmallestShare(s.smallest.Quantity, context); err != nil {
+		return fmt.Errorf("--smallest-share=%w", err)
 	}
-	if !(s.overcommit >= 1 && s.overcommit <= maxOvercommit) { // NaN is neither
-		return program.Invalid("compute-overcommit", s.overcommit, fmt.Sprintf("want a number from 1 to %d", maxOvercommit))
+	if err := catalog.CheckComputeOvercommit(s.overcommit); err != nil {
+		return fmt.Errorf("--compute-overcommit=%w", err)
 	}
-	if s.timeSliceSlots < 1 {
-		return program.Invalid("timeslice-slots", s.timeSliceSlots, "want a number from 1 on")
+	if err := catalog.CheckTimeSlices(s.timeSliceSlots); err != nil {
+		return fmt.Errorf("--timeslice-slots=%w", err)
 	}
 	if s.seats < 1 || s.seats > catalog.MaxSeats {
 		return program.Invalid("seats", s.seats, fmt.Sprintf("want a number from 1 to %d, the processes that MPS admits to a GPU", catalog.MaxSeats))

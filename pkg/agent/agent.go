@@ -17,12 +17,14 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/livefile"
 	mpsclient "github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
@@ -142,7 +144,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	}
 	sources := controller.Sources{
 		Inventory:  inventory.New(known),
-		NodeConfig: cluster.NewNodeConfig(c.nodeConfig()),
+		NodeConfig: cluster.NewNodeConfig(cluster.NodeConfigOptions{Standard: c.nodeConfig(), Named: c.NodeConfigs != ""}),
 		Features:   cluster.NewFeatures(cluster.ServerVersion(client)),
 		Settings:   c.settings(),
 	}
@@ -244,6 +246,10 @@ func (a *agent) run(parent context.Context) error {
 	}
 	parts.Go(func() { a.inventory.Run(ctx, a.holders) })
 	parts.Go(func() { cluster.WatchNode(a.client, a.NodeName)(ctx, a.setNode) })
+
+	if a.NodeConfigs != "" {
+		parts.Go(func() { livefile.Follow(ctx, a.NodeConfigs, a.setNodeConfigs) })
+	}
 
 	recovered := make(chan struct{})
 	parts.Go(func() { defer close(recovered); a.recover(ctx) })
@@ -349,4 +355,16 @@ func (a *agent) setNode(node cluster.Node, err error) {
 		a.inventory.SetRepaired(node.Annotations[v1alpha1.AnnotationRepaired])
 	}
 	a.nodeConfig.SetNode(node, err)
+}
+
+// setNodeConfigs reads the configurations that labels of nodes name.
+func (a *agent) setNodeConfigs(content []byte, err error) {
+	var named map[string]catalog.NodeConfig
+	if err == nil {
+		named, err = catalog.ParseNodeConfigs(content, a.Config.nodeConfig(), a.ContextMemory)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s=%s is not followed: %w", a.Names.NodeConfigs, a.NodeConfigs, err)
+	}
+	a.nodeConfig.SetNamed(named, err)
 }

@@ -291,8 +291,8 @@ func TestAgentRefusesAllocationsThatCannotBeRight(t *testing.T) {
 			want:  []string{"pool node-2", "this node has pool node-1"},
 		},
 		"a share that a context fills": {
-			claim: shareFor("small", "gpu-1b-00", "600Mi", "0"),
-			want:  []string{"600Mi of memory", "the smallest share on this node has 1Gi"},
+			claim: shareFor("small", "gpu-1b-00", "500Mi", "0"),
+			want:  []string{"500Mi of memory", "leaves none to compute with"},
 		},
 		"a share larger than the GPU": {
 			claim: shareFor("large", "gpu-1b-00", "80Gi", "0"),

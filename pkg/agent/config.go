@@ -33,6 +33,9 @@ type Config struct {
 	// NodeConfig is the configuration of the node unless its labels say otherwise.
 	// Shares.MPS follows from Supervisor.
 	catalog.NodeConfig
+	// NodeConfigs is the file of the configurations that labels of nodes name; empty for
+	// none.
+	NodeConfigs string
 	// Attributes selects the published attributes. ListAttributes adds lists.
 	Attributes     kind.Selection
 	ListAttributes bool
@@ -78,7 +81,7 @@ type Names struct {
 	Hardware, DriverRoot, CDIHook string
 	Supervisor, Kubeconfig        string
 	PodResources, HTTPListen      string
-	MemoryLimits                  string
+	MemoryLimits, NodeConfigs     string
 }
 
 // driverDir returns the driver's folder among the kubelet's plugins.

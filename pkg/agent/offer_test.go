@@ -4,6 +4,7 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -22,6 +23,14 @@ import (
 // offers waits until the node's pool is complete and its devices are as wanted.
 func (n *node) offers(t *testing.T, wanted func(devices []string) bool) {
 	t.Helper()
+	n.shows(t, func(devices map[string]resourceapi.Device) bool {
+		return wanted(slices.Collect(maps.Keys(devices)))
+	})
+}
+
+// shows waits until the node's pool is complete and its devices, by name, are as wanted.
+func (n *node) shows(t *testing.T, wanted func(devices map[string]resourceapi.Device) bool) {
+	t.Helper()
 	watcher, err := n.client.ResourceV1().ResourceSlices().Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -29,10 +38,10 @@ func (n *node) offers(t *testing.T, wanted func(devices []string) bool) {
 	defer watcher.Stop()
 	giveUp := time.After(time.Minute)
 	for {
-		var devices []string
+		devices := map[string]resourceapi.Device{}
 		for _, slice := range n.published(t) {
 			for _, device := range slice.Spec.Devices {
-				devices = append(devices, device.Name)
+				devices[device.Name] = device
 			}
 		}
 		if wanted(devices) {
@@ -46,13 +55,18 @@ func (n *node) offers(t *testing.T, wanted func(devices []string) bool) {
 	}
 }
 
-func (n *node) label(t *testing.T, value string) {
+func (n *node) label(t *testing.T, offer string) {
+	t.Helper()
+	n.setLabels(t, map[string]string{v1alpha1.LabelOffer: offer})
+}
+
+func (n *node) setLabels(t *testing.T, labels map[string]string) {
 	t.Helper()
 	object, err := n.client.CoreV1().Nodes().Get(t.Context(), n.NodeName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	object.Labels = map[string]string{v1alpha1.LabelOffer: value}
+	object.Labels = labels
 	if _, err := n.client.CoreV1().Nodes().Update(t.Context(), object, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

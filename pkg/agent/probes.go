@@ -24,7 +24,7 @@ const scanStuckAfter = 5 * time.Minute
 
 // handler returns the handler of metrics, probes, and the attributes of the devices.
 func (a *agent) handler() http.Handler {
-	state := plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases, Containers: a.containerMemory}
+	state := plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: a.configProblem, Containers: a.containerMemory}
 	serving := plugin.Check{Name: "serving", Err: a.checkServing}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /devices", a.serveDevices)
@@ -157,6 +157,12 @@ func (a *agent) devicesByState() map[string]int {
 		}
 	}
 	return states
+}
+
+// configProblem reports whether the node's labels or configuration are not followed.
+func (a *agent) configProblem() bool {
+	_, err := a.nodeConfig.Now()
+	return err != nil
 }
 
 // phases returns 1 for the present phase, and 0 for the others.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -67,6 +68,19 @@ func ParseMIGProfiles(s string) (MIGProfiles, error) {
 		p.Listed = append(p.Listed, profile)
 	}
 	return p, nil
+}
+
+// ParseMIGGPUs reads a number of partitioned GPUs: "all" is 0. Its errors wrap
+// [gpu.ErrInvalid].
+func ParseMIGGPUs(s string) (int, error) {
+	if s == "all" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%s: %w: want all, or a number from 1 on", s, gpu.ErrInvalid)
+	}
+	return n, nil
 }
 
 // of returns the selected profiles of the GPU, small ones first: the scheduler takes

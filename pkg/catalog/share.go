@@ -35,6 +35,30 @@ type ShareOffer struct {
 	ServerMemory uint64
 }
 
+// CheckSmallestShare returns an error unless a smallest share can have the memory: whole
+// steps, and more than the context of a process, in bytes.
+func CheckSmallestShare(memory resource.Quantity, context uint64) error {
+	bytes, exact := memory.AsInt64()
+	switch {
+	case !exact || bytes <= 0 || bytes%MemoryStep != 0:
+		return fmt.Errorf("%s: %w: want whole Mi, such as 1Gi", &memory, gpu.ErrInvalid)
+	case uint64(bytes) <= context:
+		return fmt.Errorf("%s: %w: want more than %s, the memory of a process' context, which comes out of its share", &memory, gpu.ErrInvalid, resource.NewQuantity(int64(context), resource.BinarySI))
+	}
+	return nil
+}
+
+// maxOvercommit is more than any number of shares could use.
+const maxOvercommit = 100
+
+// CheckComputeOvercommit returns an error unless the factor is possible.
+func CheckComputeOvercommit(factor float64) error {
+	if factor >= 1 && factor <= maxOvercommit { // NaN is neither
+		return nil
+	}
+	return fmt.Errorf("%v: %w: want a number from 1 to %d", factor, gpu.ErrInvalid, maxOvercommit)
+}
+
 // Share is the capacity that an allocation takes of a GPU or of a MIG device.
 type Share struct {
 	// Whole is true for an allocation of all of the memory.

@@ -18,6 +18,14 @@ import (
 // DefaultTimeSlices is the default number of slots of a GPU.
 const DefaultTimeSlices = 4
 
+// CheckTimeSlices returns an error unless a GPU can have so many slots.
+func CheckTimeSlices(slots int) error {
+	if slots < 1 {
+		return fmt.Errorf("%d: %w: want a number from 1 on", slots, gpu.ErrInvalid)
+	}
+	return nil
+}
+
 // Slots returns the number of slots that an allocation of a time-sliced GPU
 // consumes. The error for an allocation without slots wraps [gpu.ErrInvalid].
 func Slots(consumed map[resourceapi.QualifiedName]resource.Quantity) (int, error) {

@@ -42,6 +42,11 @@ func TestSharesOfOneMIGDevice(t *testing.T) {
 	if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "a share of 3Gi has 1 of the 6 processes that MPS admits at a time to the device with 9984Mi") {
 		t.Errorf("more clients than its part of those of a seventh of the GPU: %v", err)
 	}
+	// No request policy keeps a MIG device's shares to the smallest.
+	_, err = m.Prepare(once(), pieces("c", piece{device: part, memory: "1023Mi"}))
+	if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "1023Mi of memory; the smallest share on this node has 1Gi") {
+		t.Errorf("less than the smallest share: %v", err)
+	}
 	for _, device := range []string{part, h100, h100 + "-ts"} {
 		if _, err := m.Prepare(once(), pieces("d", piece{device: device})); !errors.Is(err, gpu.ErrInUse) {
 			t.Errorf("%s: %v, want %v", device, err, gpu.ErrInUse)

@@ -65,9 +65,8 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 		says   string
 	}{
 		"larger than the GPU":       {pieces: []piece{{device: "gpu-00-00", memory: "81Gi"}}, is: gpu.ErrInvalid, says: "81Gi of memory, and the device has 80Gi"},
-		"of nothing":                {pieces: []piece{{device: "gpu-00-00", memory: "0"}}, is: gpu.ErrInvalid, says: "the smallest share on this node has 1Gi"},
-		"negative":                  {pieces: []piece{{device: "gpu-00-00", memory: "-1Gi"}}, is: gpu.ErrInvalid, says: "the smallest share on this node has 1Gi"},
-		"below the smallest":        {pieces: []piece{{device: "gpu-00-00", memory: "1023Mi"}}, is: gpu.ErrInvalid, says: "1023Mi of memory; the smallest share on this node has 1Gi"},
+		"of nothing":                {pieces: []piece{{device: "gpu-00-00", memory: "0"}}, is: gpu.ErrInvalid, says: "the smallest share on this node has 1Mi"},
+		"negative":                  {pieces: []piece{{device: "gpu-00-00", memory: "-1Gi"}}, is: gpu.ErrInvalid, says: "the smallest share on this node has 1Mi"},
 		"more seats than a GPU has": {pieces: []piece{{device: "gpu-00-00-seat", seats: 5}}, is: gpu.ErrInvalid, says: "5 seats of a GPU; want a whole number from 1 to 4"},
 		"seats that others hold": {
 			others: []*resourceapi.ResourceClaim{pieces("a", piece{device: "gpu-00-00-seat", seats: 3})},

@@ -3,43 +3,97 @@
 package cluster
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/notify"
 )
 
-// NodeConfig is the configuration of the node: the standard one, with the offer that
-// the node's label says, if it has one. Its methods may be called from any goroutine.
+// NodeConfigOptions are the inputs of a [NodeConfig] that do not change.
+type NodeConfigOptions struct {
+	// Standard is the configuration of a node whose labels select no other one.
+	Standard catalog.NodeConfig
+	// Named is set if there are named configurations: [NodeConfig.SetNamed] is called.
+	Named bool
+}
+
+// NodeConfig is the configuration of the node: the one that [v1alpha1.LabelConfig]
+// names, or else the standard one, with the offer of [v1alpha1.LabelOffer] if the node
+// has that label. Its methods may be called from any goroutine.
+//
+// An input that cannot be read or understood leaves the configuration as it is.
 type NodeConfig struct {
 	standard catalog.NodeConfig
-	known    chan struct{} // closed once the label was read, or could not be read
+	known    chan struct{} // closed once every input is known
 	changes  notify.Subscribers
 
-	mu  sync.Mutex
-	now catalog.NodeConfig
-	err error
+	mu     sync.Mutex
+	labels input[map[string]string]
+	named  input[map[string]catalog.NodeConfig]
+	now    catalog.NodeConfig
+	err    error
+}
+
+// input is the last good value of an input, and why there is no later one.
+type input[T any] struct {
+	value T
+	err   error
+	known bool
+}
+
+func (i *input[T]) set(value T, err error) {
+	if i.err, i.known = err, true; err == nil {
+		i.value = value
+	}
 }
 
 // NewNodeConfig returns the configuration of a node whose labels are not known yet.
-func NewNodeConfig(standard catalog.NodeConfig) *NodeConfig {
-	return &NodeConfig{standard: standard, now: standard, known: make(chan struct{})}
+func NewNodeConfig(o NodeConfigOptions) *NodeConfig {
+	c := &NodeConfig{standard: o.Standard, now: o.Standard, known: make(chan struct{})}
+	c.named.known = !o.Named
+	return c
 }
 
-// SetNode takes the labels of the node, or the error of reading it. A label that
-// cannot be read or understood leaves the configuration as it is.
+// SetNode takes the labels of the node, or the error of reading it.
 func (c *NodeConfig) SetNode(node Node, err error) {
+	if err != nil {
+		err = fmt.Errorf("the node's labels are out of reach: %w", err)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.labels.set(node.Labels, err)
+	c.update()
+}
+
+// SetNamed takes the named configurations, or the error of reading them.
+func (c *NodeConfig) SetNamed(configs map[string]catalog.NodeConfig, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.named.set(configs, err)
+	c.update()
+}
+
+// update derives the configuration from the inputs. Callers hold mu.
+func (c *NodeConfig) update() {
+	if !c.labels.known || !c.named.known {
+		return
+	}
 	before, beforeErr := c.now, c.err
-	config, err := c.read(node, err)
+	config, err := c.selected()
 	if err == nil {
-		c.now, c.err = config, nil
-	} else {
-		c.err = fmt.Errorf("%w; the node still offers %q", err, before.Offer)
+		c.now = config
+	}
+	if c.err = errors.Join(c.labels.err, c.named.err, err); c.err != nil {
+		c.err = fmt.Errorf("%w; the node still offers %q", c.err, c.now.Offer)
 	}
 	select {
 	case <-c.known:
@@ -51,31 +105,34 @@ func (c *NodeConfig) SetNode(node Node, err error) {
 	}
 }
 
-// read returns the configuration that the node's labels select.
-func (c *NodeConfig) read(node Node, err error) (catalog.NodeConfig, error) {
+// selected returns the configuration that the node's labels select.
+func (c *NodeConfig) selected() (catalog.NodeConfig, error) {
 	config := c.standard
-	if err != nil {
-		return config, fmt.Errorf("the node's label %s is out of reach: %w", v1alpha1.LabelOffer, err)
+	if name, labelled := c.labels.value[v1alpha1.LabelConfig]; labelled {
+		var named bool
+		if config, named = c.named.value[name]; !named {
+			return config, fmt.Errorf("the node's label %s=%s is not followed: %w: there is no such configuration; known are: %s",
+				v1alpha1.LabelConfig, name, gpu.ErrNotFound, cmp.Or(strings.Join(slices.Sorted(maps.Keys(c.named.value)), ", "), "none"))
+		}
 	}
-	value, labelled := node.Labels[v1alpha1.LabelOffer]
-	if !labelled {
-		return config, nil
-	}
-	if config.Offer, err = catalog.ParseOfferLabel(value); err != nil {
-		return config, fmt.Errorf("the node's label %s=%s is not followed: %w; write words with a dot between them, such as share.mig", v1alpha1.LabelOffer, value, err)
+	if offer, labelled := c.labels.value[v1alpha1.LabelOffer]; labelled {
+		var err error
+		if config.Offer, err = catalog.ParseOfferLabel(offer); err != nil {
+			return config, fmt.Errorf("the node's label %s=%s is not followed: %w; write words with a dot between them, such as share.mig", v1alpha1.LabelOffer, offer, err)
+		}
 	}
 	return config, nil
 }
 
-// Now returns the present configuration, and why the node's labels are not followed;
-// nil if they are.
+// Now returns the present configuration, and why an input is not followed; nil if all
+// are.
 func (c *NodeConfig) Now() (catalog.NodeConfig, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now, c.err
 }
 
-// Known is closed once SetNode was called.
+// Known is closed once every input was set.
 func (c *NodeConfig) Known() <-chan struct{} { return c.known }
 
 // Subscribe returns a channel that has an item after each change until cancel is

@@ -68,7 +68,7 @@ func newNode(p parts) *node {
 			Hardware: p.Hardware, DriverLoad: p.DriverLoad, External: p.Plugins,
 			StaticMIG: p.Catalog.MIG.Static, Faults: p.Faults, BootID: p.BootID, Clock: clock.RealClock{},
 		}),
-		NodeConfig: cluster.NewNodeConfig(p.Catalog.NodeConfig),
+		NodeConfig: cluster.NewNodeConfig(cluster.NodeConfigOptions{Standard: p.Catalog.NodeConfig}),
 		Features:   cluster.NewFeatures(p.Version),
 		Settings:   settings,
 	}

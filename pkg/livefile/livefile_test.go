@@ -50,7 +50,7 @@ func TestFollowSeesEachChangeOfAMountedConfigMap(t *testing.T) {
 		after := func(change func()) {
 			synctest.Wait()
 			change()
-			time.Sleep(time.Minute)
+			<-time.After(time.Minute)
 		}
 		after(func() { mount("..1", "one") })
 		after(func() { mount("..2", "two") })

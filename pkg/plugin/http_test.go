@@ -76,9 +76,10 @@ func TestAProbeAnswersWhileChecksHang(t *testing.T) {
 func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 	metrics := NewMetrics()
 	state := State{
-		ClaimsHeld: func() int { return 3 },
-		Devices:    func() map[string]int { return map[string]int{"healthy": 7, "unhealthy": 1} },
-		Phases:     func() map[string]int { return map[string]int{"NoDriver": 0, "Published": 1} },
+		ClaimsHeld:    func() int { return 3 },
+		Devices:       func() map[string]int { return map[string]int{"healthy": 7, "unhealthy": 1} },
+		ConfigProblem: func() bool { return true },
+		Phases:        func() map[string]int { return map[string]int{"NoDriver": 0, "Published": 1} },
 		Containers: func() []ContainerMemory {
 			c := ContainerMemory{Claim: claim.Ref{Namespace: "team-a", Name: "share"}, Device: "gpu-1b-00", PodUID: "p", ContainerID: "c"}
 			unlimited := c
@@ -97,6 +98,7 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		`gpu_dra_claims_held 3`,
 		`gpu_dra_devices{state="healthy"} 7`,
 		`gpu_dra_devices{state="unhealthy"} 1`,
+		`gpu_dra_node_config_problem 1`,
 		`gpu_dra_node_phase{phase="NoDriver"} 0`,
 		`gpu_dra_node_phase{phase="Published"} 1`,
 		`gpu_dra_container_memory_limit_bytes{claim="share",container_id="c",device="gpu-1b-00",namespace="team-a",pod_uid="p"} 1.073741824e+10`,

@@ -45,6 +45,8 @@ type State struct {
 	Devices func() map[string]int
 	// Phases returns 1 for the current phase of the node, and 0 for the others.
 	Phases func() map[string]int
+	// ConfigProblem reports whether the node's labels or configuration are not followed.
+	ConfigProblem func() bool
 	// Containers returns the GPU memory of containers, at most one of the same claim,
 	// device, pod and container.
 	Containers func() []ContainerMemory
@@ -113,8 +115,16 @@ func (s State) registry() *prometheus.Registry {
 	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "claims_held", Help: "Claims that hold devices of this node.",
 	}, func() float64 { return float64(s.ClaimsHeld()) })
+	config := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "node_config_problem", Help: "1 if the node's labels or its configuration are not followed; the log has the reason.",
+	}, func() float64 {
+		if s.ConfigProblem() {
+			return 1
+		}
+		return 0
+	})
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(held, collector{devicesDesc, s.Devices}, collector{phaseDesc, s.Phases}, containers(s.Containers))
+	registry.MustRegister(held, config, collector{devicesDesc, s.Devices}, collector{phaseDesc, s.Phases}, containers(s.Containers))
 	return registry
 }
 

@@ -184,7 +184,7 @@ func TestSeatsNeedMPS(t *testing.T) {
 
 func TestLayoutsReachTheAgentAsTheyAreGiven(t *testing.T) {
 	r := mustRender(t, cluster{}, valuesFile(t, "mig-layout.yaml"))
-	file := find[corev1.ConfigMap](t, r, "ConfigMap", "gpu-dra-driver-mig-layouts").Data["config.yaml"]
+	file := find[corev1.ConfigMap](t, r, "ConfigMap", "gpu-dra-driver-configs").Data["mig-layouts.yaml"]
 	var values struct{ MIG struct{ Layouts string } }
 	text, err := os.ReadFile("testdata/values/mig-layout.yaml")
 	if err != nil {
@@ -201,8 +201,8 @@ func TestLayoutsReachTheAgentAsTheyAreGiven(t *testing.T) {
 	if args["mig-layout"] != "balanced" {
 		t.Errorf("--mig-layout=%s", args["mig-layout"])
 	}
-	i := slices.IndexFunc(agent.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "mig-layouts" })
-	if i < 0 || args["mig-layouts"] != agent.Containers[0].VolumeMounts[i].MountPath+"/config.yaml" || agent.Containers[0].VolumeMounts[i].SubPath != "" {
+	i := slices.IndexFunc(agent.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "configs" })
+	if i < 0 || args["mig-layouts"] != agent.Containers[0].VolumeMounts[i].MountPath+"/mig-layouts.yaml" || agent.Containers[0].VolumeMounts[i].SubPath != "" {
 		t.Errorf("--mig-layouts=%s, and the mounts are %v", args["mig-layouts"], agent.Containers[0].VolumeMounts)
 	}
 }

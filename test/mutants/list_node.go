@@ -268,9 +268,17 @@ func nodeMutants() []mutant {
 		},
 		{
 			file:   "cmd/gpu-kubelet-plugin/sharing.go",
-			old:    `if !(s.overcommit >= 1 && s.overcommit <= maxOvercommit) {`,
-			new:    `if s.overcommit < 1 || s.overcommit > maxOvercommit {`,
+			old:    `if s.supervisor == "" {`,
+			new:    `if false {`,
+			notice: "a smallest share below a context is refused on nodes without MPS",
+			run:    "^TestPlainShares",
+		},
+		{
+			file:   "pkg/catalog/share.go",
+			old:    `if factor >= 1 && factor <= maxOvercommit {`,
+			new:    `if !(factor < 1 || factor > maxOvercommit) {`,
 			notice: "an overcommit of NaN is accepted",
+			tests:  "cmd/gpu-kubelet-plugin",
 			run:    "^TestInvalidValues",
 		},
 		{

@@ -180,11 +180,25 @@ func publishMutants() []mutant {
 			notice: "devices that claims hold vanish from the slices when the disk fails",
 		},
 		{
+			file:   "pkg/cluster/nodeconfig.go",
+			old:    `if !c.labels.known || !c.named.known {`,
+			new:    `if !c.labels.known {`,
+			notice: "an agent that starts withdraws the devices of its configuration for a moment",
+		},
+		{
+			file:   "pkg/claim/internal/plan/request.go",
+			old:    `shares.Smallest = 0`,
+			new:    `shares.Smallest = f.Shares.Smallest`,
+			tests:  "pkg/agent",
+			notice: "a share that is allocated is refused because the smallest share was raised meanwhile",
+			run:    "^TestASmallShare",
+		},
+		{
 			file: "pkg/cluster/nodeconfig.go",
-			old: `c.now, c.err = config, nil
-	} else {`,
-			new: `c.now, c.err = config, nil
-	} else if c.now = config; true {`,
+			old: `if err == nil {
+		c.now = config
+	}`,
+			new:    `c.now = config`,
 			tests:  "pkg/controller",
 			notice: "a typo in the node's label removes the offer",
 		},

@@ -228,9 +228,16 @@ const (
 	OfferMonitor = "monitor"
 )
 
-// LabelOffer is the offer of the node besides whole GPUs, with dots between the
-// words: "share.mig". It overrides the agent's flag --offer.
-const LabelOffer = GroupName + "/offer" // Node
+// Labels of a node, which agents follow while they run.
+const (
+	// LabelConfig is the name of the node's configuration in the file of the agent's flag
+	// --node-configs.
+	LabelConfig = GroupName + "/config" // Node
+	// LabelOffer is the offer of the node besides whole GPUs, with dots between the
+	// words: "share.mig". It overrides the agent's flag --offer and the offer of
+	// [LabelConfig].
+	LabelOffer = GroupName + "/offer" // Node
+)
 
 // The labels of DeviceClasses, which the chart's admission policies follow.
 const (

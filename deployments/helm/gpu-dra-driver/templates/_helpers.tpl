@@ -122,13 +122,27 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* The memory of a context is part of its share. */}}
-{{- define "gpu-dra-driver.smallestShare" -}}
-{{- $smallest := .Values.shares.smallest -}}{{- $context := .Values.mps.contextMemory -}}
-{{- if and .Values.mps.enabled (le (include "gpu-dra-driver.mebibytes" $smallest | int64) (include "gpu-dra-driver.mebibytes" $context | int64)) -}}
-{{- fail (printf "shares.smallest (%s) must be more than mps.contextMemory (%s), which is part of every share" $smallest $context) -}}
+{{/* Fails for settings of the list (root, path of the settings, settings) that
+     contradict others. */}}
+{{- define "gpu-dra-driver.checkSettings" -}}
+{{- $root := index . 0 -}}{{- $path := index . 1 -}}{{- $settings := index . 2 | default dict -}}
+{{- if $root.Values.mps.enabled -}}
+{{- with dig "shares" "smallest" "" $settings -}}
+{{- $context := $root.Values.mps.contextMemory -}}
+{{- if le (include "gpu-dra-driver.mebibytes" . | int64) (include "gpu-dra-driver.mebibytes" $context | int64) -}}
+{{- fail (printf "%sshares.smallest (%s) must be more than mps.contextMemory (%s), which is part of every share" $path . $context) -}}
 {{- end -}}
-{{ $smallest }}
+{{- end -}}
+{{- else if has "seat" (dig "offer" list $settings) -}}
+{{- fail (printf "%soffer: seat needs mps.enabled: true, because MPS limits seats" $path) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gpu-dra-driver.nodeConfigs" -}}
+{{- range $name, $settings := .Values.nodeConfigs -}}
+{{- include "gpu-dra-driver.checkSettings" (list $ (printf "nodeConfigs.%s." $name) $settings) -}}
+{{- end -}}
+{{ toYaml .Values.nodeConfigs }}
 {{- end -}}
 
 {{- define "gpu-dra-driver.exclusiveCompute" -}}

@@ -84,7 +84,13 @@ func (f Facts) request(claim *resourceapi.ResourceClaim, result resourceapi.Devi
 	case kind.TakesSeats:
 		d.share, err = f.Shares.SeatShare(d.all, result.ConsumedCapacity)
 	case kind.TakesMemory:
-		d.share, err = f.Shares.Share(d.all, consumed(claim, result))
+		shares := f.Shares
+		if d.name.Kind == kind.GPU {
+			// The scheduler keeps to the smallest share that is published, which may
+			// have been raised after it allocated this one.
+			shares.Smallest = 0
+		}
+		d.share, err = shares.Share(d.all, consumed(claim, result))
 	case kind.TakesNothing:
 	}
 	if err == nil && result.ShareID == nil && (!d.share.Whole || d.takesSlots()) {

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// standardConfig is the configuration of a release.
+var standardConfig = catalog.NodeConfig{
+	Offer:      catalog.Offer{Share: true},
+	Shares:     catalog.ShareOffer{MPS: true, ComputeOvercommit: 1, Smallest: 1 << 30, Seats: 4, ServerMemory: 64 << 20},
+	MIG:        catalog.MIGOffer{GPUs: 2, AllowReset: true},
+	TimeSlices: 4,
+}
+
+func TestAConfigurationHasItsSettingsAndThoseOfTheRelease(t *testing.T) {
+	got, err := catalog.ParseNodeConfigs([]byte(`
+training:
+  offer: []
+inference:
+  offer: [share, mig]
+  shares: {smallest: 2Gi, computeOvercommit: 1.5}
+  mig: {profiles: [1g.10gb, 3g.40gb], gpus: all}
+development:
+  offer: [share, timeslice]
+  timeslice: {slots: 8}
+  mig: {profiles: all, gpus: 1}
+plain:
+`), standardConfig, 512<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]catalog.NodeConfig{"plain": standardConfig}
+	training, inference, development := standardConfig, standardConfig, standardConfig
+	training.Offer = catalog.Offer{}
+	inference.Offer.MIG = true
+	inference.Shares.Smallest, inference.Shares.ComputeOvercommit = 2<<30, 1.5
+	inference.MIG.GPUs = 0
+	inference.MIG.Profiles.Listed = []gpu.Profile{{Slices: 1, MemoryGB: 10}, {Slices: 3, MemoryGB: 40}}
+	development.Offer.TimeSlice, development.TimeSlices = true, 8
+	development.MIG.Profiles.All, development.MIG.GPUs = true, 1
+	want["training"], want["inference"], want["development"] = training, inference, development
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("configurations (-want +got):\n%s", diff)
+	}
+	if none, err := catalog.ParseNodeConfigs(nil, standardConfig, 0); err != nil || len(none) > 0 {
+		t.Errorf("an empty file has %v, %v", none, err)
+	}
+}
+
+func TestConfigurationsThatAreRefused(t *testing.T) {
+	for content, want := range map[string]string{
+		"a: {offer: [share], ofer: []}":                   `configuration "a": invalid: unknown field "ofer"`,
+		"a: {mig: {profile: all}}":                        `configuration "a": invalid: unknown field "mig.profile"`,
+		"a: {seat: {seats: 4}}":                           `configuration "a": invalid: unknown field "seat"`,
+		"a: {Offer: [share]}":                             `unknown field "Offer"`,
+		"a: {offer: [share]}\na: {}":                      `key "a" already set`,
+		"a: {offer: [], offer: [mig]}":                    `key "offer" already set`,
+		"a: {offer: [teleport]}":                          `configuration "a": offer "teleport": invalid: "teleport" is unknown; known are: share`,
+		"a: {offer: share}":                               `configuration "a": invalid: json: cannot unmarshal string into Go struct field namedConfig.offer`,
+		"a: {mig: {profiles: [9z]}}":                      `configuration "a": mig.profiles "9z"`,
+		"a: {mig: {profiles: []}}":                        `configuration "a": mig.profiles ""`,
+		"a: {mig: {profiles: 3}}":                         `configuration "a": invalid: mig.profiles: want common, all, or a list`,
+		"a: {mig: {gpus: 0}}":                             `configuration "a": mig.gpus=0: invalid: want all, or a number from 1 on`,
+		"a: {mig: {gpus: some}}":                          `configuration "a": mig.gpus=some: invalid`,
+		"a: {timeslice: {slots: 0}}":                      `configuration "a": timeslice.slots=0: invalid: want a number from 1 on`,
+		"a: {shares: {smallest: 0}}":                      `configuration "a": shares.smallest=0: invalid: want whole Mi`,
+		"a: {shares: {smallest: 512Mi}}":                  `configuration "a": shares.smallest=512Mi: invalid: want more than 512Mi, the memory of a process' context`,
+		"a: {shares: {smallest: much}}":                   `configuration "a": invalid: quantities must match`,
+		"a: {shares: {computeOvercommit: 0}}":             `configuration "a": shares.computeOvercommit=0: invalid: want a number from 1 to 100`,
+		"a b: {}":                                         `configuration "a b": invalid: want a name that is the value of a label`,
+		`"": {}`:                                          `configuration "": invalid: want a name`,
+		"- a":                                             "want a map of names to settings",
+		"a: 3":                                            `configuration "a": invalid: json: cannot unmarshal number`,
+		"a: {timeslice: {slots: 0}}\nb: {mig: {gpus: 0}}": `configuration "b": mig.gpus=0`,
+	} {
+		_, err := catalog.ParseNodeConfigs([]byte(content), standardConfig, 512<<20)
+		if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", content, err, want)
+		}
+	}
+}
+
+// A context is part of a share only if MPS limits shares.
+func TestASmallestShareOfANodeWithoutMPS(t *testing.T) {
+	standard := standardConfig
+	standard.Shares.MPS = false
+	got, err := catalog.ParseNodeConfigs([]byte("a: {shares: {smallest: 100Mi}}"), standard, 512<<20)
+	if err != nil || got["a"].Shares.Smallest != 100<<20 {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
+)
+
+// configured is a node with the standard offer share and the configurations training
+// and slots.
+func configured() *cluster.NodeConfig {
+	return cluster.NewNodeConfig(cluster.NodeConfigOptions{Standard: catalog.NodeConfig{Offer: catalog.Offer{Share: true}}, Named: true})
+}
+
+var named = map[string]catalog.NodeConfig{
+	"training": {},
+	"slots":    {Offer: catalog.Offer{TimeSlice: true}, TimeSlices: 8},
+}
+
+func labels(pairs ...string) cluster.Node {
+	n := cluster.Node{Labels: map[string]string{}}
+	for _, pair := range pairs {
+		key, value, _ := strings.Cut(pair, "=")
+		n.Labels["gpu.nvidia.com/"+key] = value
+	}
+	return n
+}
+
+func TestLabelsSelectTheConfiguration(t *testing.T) {
+	for name, tc := range map[string]struct {
+		labels []string
+		offer  string
+		slots  int
+	}{
+		"no label":                     {offer: "share"},
+		"an offer":                     {labels: []string{"offer=mig"}, offer: "mig"},
+		"a configuration":              {labels: []string{"config=slots"}, offer: "timeslice", slots: 8},
+		"a configuration with nothing": {labels: []string{"config=training"}},
+		"both: the offer overrides":    {labels: []string{"config=slots", "offer=share.timeslice"}, offer: "share,timeslice", slots: 8},
+		"both: the offer of nothing":   {labels: []string{"config=slots", "offer="}, slots: 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := configured()
+			c.SetNode(labels(tc.labels...), nil)
+			c.SetNamed(named, nil)
+			if now, err := c.Now(); err != nil || now.Offer.String() != tc.offer || now.TimeSlices != tc.slots {
+				t.Errorf("offers %q with %d slots, %v; want %q with %d", now.Offer, now.TimeSlices, err, tc.offer, tc.slots)
+			}
+		})
+	}
+}
+
+// An agent that published before it has read both would withdraw devices for a moment.
+func TestTheConfigurationIsKnownOnceLabelsAndFileWereRead(t *testing.T) {
+	known := func(c *cluster.NodeConfig) bool {
+		select {
+		case <-c.Known():
+			return true
+		default:
+			return false
+		}
+	}
+	for name, set := range map[string][]func(*cluster.NodeConfig){
+		"labels first": {
+			func(c *cluster.NodeConfig) { c.SetNode(labels("config=slots"), nil) },
+			func(c *cluster.NodeConfig) { c.SetNamed(named, nil) },
+		},
+		"file first": {
+			func(c *cluster.NodeConfig) { c.SetNamed(nil, errors.New("no such file")) },
+			func(c *cluster.NodeConfig) { c.SetNode(cluster.Node{}, errors.New("forbidden")) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := configured()
+			set[0](c)
+			if known(c) {
+				t.Error("known after the first")
+			}
+			set[1](c)
+			if !known(c) {
+				t.Error("not known after both")
+			}
+		})
+	}
+	without := cluster.NewNodeConfig(cluster.NodeConfigOptions{})
+	without.SetNode(labels(), nil)
+	if !known(without) {
+		t.Error("without a file, the labels are enough")
+	}
+}
+
+// The node keeps its configuration, reports the mistake, and follows its inputs again once
+// they are right.
+func TestAMistakeChangesNothing(t *testing.T) {
+	forbidden := errors.New("forbidden")
+	for name, tc := range map[string]struct {
+		wrong func(*cluster.NodeConfig)
+		want  string
+	}{
+		"a label that names no configuration": {
+			func(c *cluster.NodeConfig) { c.SetNode(labels("config=learning"), nil) },
+			"the node's label gpu.nvidia.com/config=learning is not followed: not found: there is no such configuration; known are: slots, training",
+		},
+		"an empty label": {
+			func(c *cluster.NodeConfig) { c.SetNode(labels("config="), nil) },
+			"the node's label gpu.nvidia.com/config= is not followed",
+		},
+		"an offer that is unknown": {
+			func(c *cluster.NodeConfig) { c.SetNode(labels("config=training", "offer=teleport"), nil) },
+			"the node's label gpu.nvidia.com/offer=teleport is not followed",
+		},
+		"labels out of reach": {
+			func(c *cluster.NodeConfig) { c.SetNode(cluster.Node{}, forbidden) },
+			"the node's labels are out of reach: forbidden",
+		},
+		"a file that is invalid": {
+			func(c *cluster.NodeConfig) { c.SetNamed(nil, forbidden) },
+			"forbidden",
+		},
+		"a configuration that is removed": {
+			func(c *cluster.NodeConfig) { c.SetNamed(nil, nil) },
+			"known are: none",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := configured()
+			c.SetNode(labels("config=slots"), nil)
+			c.SetNamed(named, nil)
+			changed, cancel := c.Subscribe()
+			defer cancel()
+			tc.wrong(c)
+			now, err := c.Now()
+			if now.Offer.String() != "timeslice" || now.TimeSlices != 8 {
+				t.Errorf("offers %q with %d slots", now.Offer, now.TimeSlices)
+			}
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasSuffix(err.Error(), `; the node still offers "timeslice"`) {
+				t.Errorf("%v, want %q", err, tc.want)
+			}
+			select {
+			case <-changed:
+			default:
+				t.Error("the error is not reported")
+			}
+			c.SetNode(labels("config=training"), nil)
+			c.SetNamed(named, nil)
+			if now, err := c.Now(); err != nil || now.Offer.String() != "" {
+				t.Errorf("offers %q, %v after the repair", now.Offer, err)
+			}
+		})
+	}
+}
+
+// A file that is invalid keeps no node from following its label to another of the
+// configurations that were valid.
+func TestALabelIsFollowedWhileTheFileIsInvalid(t *testing.T) {
+	c := configured()
+	c.SetNode(labels("config=slots"), nil)
+	c.SetNamed(named, nil)
+	c.SetNamed(nil, errors.New("bad"))
+	c.SetNode(labels("config=training"), nil)
+	if now, err := c.Now(); now.Offer.String() != "" || err == nil || !strings.Contains(err.Error(), "bad") {
+		t.Errorf("offers %q, %v", now.Offer, err)
+	}
+}
