@@ -48,8 +48,8 @@ func schedulable(t testing.TB, c catalog.Catalog, node gpu.Node, unhealthy catal
 }
 
 // claim asks for a GPU, or for what another class has, in the words of "class=mig
-// profile=1g.10gb count=2 memory=10Gi compute=50 match=nvlinkDomain
-// cel=<expression to the end>".
+// profile=1g.10gb count=2 memory=10Gi compute=50 match=nvlinkDomain distinct=uuid
+// cel=<expression to the end>". count=all is for all devices.
 func claim(words string) resourceapi.DeviceClaim {
 	request := &resourceapi.ExactDeviceRequest{
 		DeviceClassName: "gpu.nvidia.com",
@@ -71,10 +71,13 @@ func claim(words string) resourceapi.DeviceClaim {
 				Expression: fmt.Sprintf("device.attributes['gpu.nvidia.com'].profile == '%s'", value),
 			}}}
 		case "count":
-			_, _ = fmt.Sscan(value, &request.Count)
+			if _, err := fmt.Sscan(value, &request.Count); err != nil {
+				request.AllocationMode, request.Count = resourceapi.DeviceAllocationModeAll, 0
+			}
 		case "match":
-			attribute := resourceapi.FullyQualifiedName("gpu.nvidia.com/" + value)
-			devices.Constraints = append(devices.Constraints, resourceapi.DeviceConstraint{MatchAttribute: &attribute})
+			devices.Constraints = append(devices.Constraints, resourceapi.DeviceConstraint{MatchAttribute: attribute(value)})
+		case "distinct":
+			devices.Constraints = append(devices.Constraints, resourceapi.DeviceConstraint{DistinctAttribute: attribute(value)})
 		default:
 			if request.Capacity == nil {
 				request.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{}}
@@ -84,6 +87,16 @@ func claim(words string) resourceapi.DeviceClaim {
 	}
 	devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: request}}
 	return devices
+}
+
+// attribute returns the full name of an attribute of this driver or, with a domain, of
+// another one.
+func attribute(name string) *resourceapi.FullyQualifiedName {
+	full := resourceapi.FullyQualifiedName(name)
+	if !strings.Contains(name, "/") {
+		full = resourceapi.FullyQualifiedName("gpu.nvidia.com/" + name)
+	}
+	return &full
 }
 
 // allocateAll allocates the claims, named a, b, c..., one after the other and
