@@ -23,7 +23,7 @@ func BuildImages(ctx context.Context, l Layout, dir string) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("build images: %w", err)
 	}
-	pause, err := image.Pause(l.binary("pause"))
+	pause, err := image.Program(l.binary("pause"))
 	if err != nil {
 		return nil, err
 	}
@@ -52,6 +52,25 @@ func LoadImage(ctx context.Context, l Layout, archive string) error {
 		return fmt.Errorf("load image %s: %w", archive, err)
 	}
 	return nil
+}
+
+// LoadProgram imports a static program as an image with that reference into the cluster.
+// The image has nothing else.
+func LoadProgram(ctx context.Context, l Layout, program, reference string) error {
+	img, err := image.Program(program)
+	if err != nil {
+		return fmt.Errorf("load program %s: %w", program, err)
+	}
+	dir, err := os.MkdirTemp("", "load-program-")
+	if err != nil {
+		return fmt.Errorf("load program %s: %w", program, err)
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // a folder of our own
+	archive := filepath.Join(dir, "image.tar")
+	if err := image.Write(archive, reference, img); err != nil {
+		return err
+	}
+	return LoadImage(ctx, l, archive)
 }
 
 // ctr runs containerd's client in the namespace of Kubernetes' containers.

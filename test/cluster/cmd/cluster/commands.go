@@ -40,7 +40,7 @@ After "up", other programs read the paths of the cluster from STATE/cluster.json
 	root.PersistentFlags().StringVar(&o.name, "name", "default", "name of the cluster; several can be up at once")
 	root.PersistentFlags().StringVar(&o.state, "state", "", "directory for all that the cluster writes (default "+cluster.StateRoot+"/NAME)")
 	root.PersistentFlags().StringVar(&o.bin, "bin", "", "directory of the binaries (default .build/cluster in the clone around the working directory or this program)")
-	root.AddCommand(o.up(), o.down(), o.status(), o.restart(), o.start(), o.stop(), o.loadImage(), o.kubectl(), o.build(), o.images())
+	root.AddCommand(o.up(), o.down(), o.status(), o.restart(), o.start(), o.stop(), o.loadImage(), o.loadProgram(), o.kubectl(), o.build(), o.images())
 	return root
 }
 
@@ -160,6 +160,21 @@ func (o *options) loadImage() *cobra.Command {
 				o.say("loaded %s", archive)
 			}
 			return nil
+		},
+	}
+}
+
+func (o *options) loadProgram() *cobra.Command {
+	return &cobra.Command{
+		Use:   "load-program FILE REFERENCE",
+		Short: "Load a static program as an image that has it at its top and runs it",
+		Args:  cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, _, err := o.forRoot()
+			if err != nil {
+				return err
+			}
+			return cluster.LoadProgram(cmd.Context(), l, args[0], args[1])
 		},
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image builds the two container images of a test cluster from static
+// Package image builds the container images of a test cluster from static
 // programs, and writes them as archives that containerd imports. No registry
 // and no container engine takes part.
 //
@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 
@@ -40,13 +41,15 @@ var directories = []string{
 	"usr/share", "var", "var/run",
 }
 
-// Pause is an image with one static program that only waits.
-func Pause(program string) (v1.Image, error) {
+// Program returns an image that has nothing but one static program, at its top, and runs
+// it.
+func Program(program string) (v1.Image, error) {
 	data, err := os.ReadFile(program)
 	if err != nil {
-		return nil, fmt.Errorf("pause image: %w", err)
+		return nil, fmt.Errorf("image of a program: %w", err)
 	}
-	return build([]entry{{path: "pause", mode: 0o755, content: data}}, v1.Config{Entrypoint: []string{"/pause"}, User: "65535:65535"})
+	name := filepath.Base(program)
+	return build([]entry{{path: name, mode: 0o755, content: data}}, v1.Config{Entrypoint: []string{"/" + name}, User: "65535:65535"})
 }
 
 // Probe is an image with the static programs probe and busybox, busybox under

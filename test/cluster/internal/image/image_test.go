@@ -83,7 +83,7 @@ func TestTheProbeImageHasAShellAndWhatHooksNeed(t *testing.T) {
 }
 
 func TestAnArchiveCarriesItsReference(t *testing.T) {
-	img, err := Pause(program(t, "pause"))
+	img, err := Program(program(t, "pause"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,8 +100,25 @@ func TestAnArchiveCarriesItsReference(t *testing.T) {
 	}
 }
 
+func TestAnImageOfAProgramRunsIt(t *testing.T) {
+	img, err := Program(program(t, "manager"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"program": "manager"}, contents(t, img)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"/program"}, config.Config.Entrypoint); diff != "" {
+		t.Errorf("command (-want +got):\n%s", diff)
+	}
+}
+
 func TestAMissingProgramIsNamed(t *testing.T) {
-	if _, err := Pause("/missing/pause"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Program("/missing/pause"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 }
