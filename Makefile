@@ -81,7 +81,7 @@ test: need-root need-cc need-busybox ## Everything that needs no GPU: lint, unit
 	@# which it can only while no other cluster comes or goes.
 	$(MAKE) --no-print-directory -j2 cluster-test lint images helm
 	@# Tests on a cluster mostly wait for it, and leave the processors to the others.
-	$(MAKE) --no-print-directory -j3 e2e on-one-cluster unit chart
+	$(MAKE) --no-print-directory -j3 e2e on-one-cluster unit chart kueue
 
 # Tests that only read the tree. The race detector makes them ten times slower and
 # cannot find anything in them.
@@ -109,6 +109,15 @@ unit: need-cc need-busybox ## Unit, golden and property tests with the race dete
 chart: ## The Helm chart: lint, what it renders, what it refuses, and that it knows every flag
 	$(say) "the Helm chart"
 	$(CLUSTER_ENV) go -C test/chart test ./...
+
+.PHONY: kueue
+kueue: need-cc golangci-lint ## What Kueue charges for claims on our slices, by its own functions; and lint of that module
+	$(say) "Kueue's accounting of our slices"
+	@# The cache of test results does not see the slices and manifests of the other module.
+	@# Kueue has its own release of Kubernetes' libraries, which take three minutes of CPU to
+	@# compile: so the linter waits until the tests on clusters leave the processors idle.
+	$(CLUSTER_ENV) go -C test/kueue test -count=1 ./...
+	cd test/kueue && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 .PHONY: helm
 helm: ## Build helm into .build/bin
@@ -159,6 +168,18 @@ admission: need-root build helm ## What the chart's policies admit and refuse, t
 	$(say) "policies of claims and classes on a real API server"
 	$(ADMISSION)
 
+# Kueue's release is pinned in test/kueue. Its module has its chart.
+KUEUE := $(BUILD)/kueue
+
+.PHONY: test-kueue
+test-kueue: need-root build images helm ## The recipe of demo/kueue, with Kueue built from its module, on a real cluster
+	$(say) "building Kueue into $(KUEUE)"
+	@mkdir -p $(KUEUE)
+	$(CLUSTER_ENV) go -C test/kueue build -ldflags '-s -w' -o ../../$(KUEUE)/manager sigs.k8s.io/kueue/cmd/kueue
+	ln -sfn "$$(go -C test/kueue list -m -f '{{.Dir}}' sigs.k8s.io/kueue)/charts/kueue" $(KUEUE)/chart
+	$(say) "Kueue on a real cluster"
+	go test -count=1 -timeout 20m -v ./test/e2e -run '^TestKueue' -bin $(abspath $(BIN)) -kueue $(abspath $(KUEUE))
+
 .PHONY: test-gpu
 test-gpu: build ## Build the hardware conformance suite as one binary: run it on a machine with a GPU
 	$(say) "building $(BIN)/gpu-conformance"
@@ -190,14 +211,17 @@ bench: need-root build ## Latency, start-up and memory of the agent, as medians 
 	go run ./test/bench -bin $(BIN)
 
 .PHONY: lint
-lint: ## gofmt, vet and golangci-lint, for every module
+lint: golangci-lint ## gofmt, vet and golangci-lint, for every module; for test/kueue see kueue
 	$(say) "lint"
-	@mkdir -p $(BIN)
-	cd tools && go build -trimpath -o ../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	$(BIN)/golangci-lint run --allow-parallel-runners ./...
 	cd test/cluster && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 	cd test/chart && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 	cd deployments/container && ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
+
+.PHONY: golangci-lint
+golangci-lint:
+	@mkdir -p $(BIN)
+	cd tools && go build -trimpath -o ../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: fmt
 fmt: ## Format all Go files

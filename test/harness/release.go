@@ -88,6 +88,12 @@ func (c *Cluster) LoadImages(ctx context.Context) error {
 	return nil
 }
 
+// LoadProgram loads a static program into the container runtime of the node, as an image
+// with that reference.
+func (c *Cluster) LoadProgram(ctx context.Context, program, reference string) error {
+	return c.tool(ctx, "load-program", program, reference)
+}
+
 // image is an entry of the images.json that `make images` writes.
 type image struct{ Name, Reference, Archive string }
 
