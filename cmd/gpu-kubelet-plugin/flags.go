@@ -20,7 +20,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 )
 
@@ -33,7 +32,7 @@ func names() agent.Names {
 		Hardware: "--hardware", DriverRoot: "--driver-root", CDIHook: "--cdi-hook",
 		Supervisor: "--mps-supervisor", Kubeconfig: "--kubeconfig",
 		PodResources: "--kubelet-pod-resources", HTTPListen: "--http-listen",
-		MemoryLimits: "--memory-limits", NodeConfigs: "--node-configs",
+		MemoryLimits: "--memory-limits", NodeConfigs: "--node-configs", MIGLayouts: "--mig-layouts",
 	}
 }
 
@@ -45,8 +44,6 @@ type options struct {
 	migMode     string
 	migProfiles string
 	migGPUs     string
-	migLayouts  string
-	migLayout   string
 	attributes  string
 	sharing     sharing
 	printSlices bool
@@ -72,8 +69,9 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.migMode, "mig", "dynamic", "`MODE` of MIG, if it is offered: \"dynamic\" creates MIG devices on demand, \"static\" publishes the MIG devices that an administrator has made and creates none")
 	fs.StringVar(&o.migProfiles, "mig-profiles", "common", "`PROFILES` that are created on demand: \"common\" for the smallest of one, two and three slices and the whole GPU, \"all\", or a list such as 1g.10gb,2g.20gb")
 	fs.StringVar(&o.migGPUs, "mig-gpus", "all", "`NUMBER` of GPUs that can be cut on demand, the last ones in order of the PCI address, or \"all\"")
-	fs.StringVar(&o.migLayouts, "mig-layouts", "", "`FILE` of NVIDIA's mig-parted with named layouts of MIG devices")
-	fs.StringVar(&o.migLayout, "mig-layout", "", "`NAME` of the layout in --mig-layouts that this node's GPUs have if MIG is offered, instead of --mig-profiles and --mig-gpus: its MIG devices are created on demand, never overlap and need no counters (default: none)")
+	fs.StringVar(&o.MIGLayouts, "mig-layouts", "", "`FILE` of NVIDIA's mig-parted with named layouts of MIG devices")
+	fs.StringVar(&o.Layout, "mig-layout", "", "`NAME` of the layout in --mig-layouts that this node's GPUs have if MIG is offered, instead of --mig-profiles and --mig-gpus: its MIG devices are created on demand, never overlap and need no counters (default: none)")
+	fs.BoolVar(&o.MIGConfigLabel, "mig-config-label", false, "let the node's label "+v1alpha1.LabelMIGConfig+" name the layout, as for NVIDIA's MIG manager")
 	fs.BoolVar(&o.MIG.AllowReset, "mig-allow-reset", false, "reset an idle GPU if a change of its MIG mode needs that (Ampere); otherwise such a GPU is cut only if its MIG mode is already enabled")
 	fs.BoolVar(&o.MIG.AllAttributes, "mig-all-attributes", false, "publish the attributes productName, numaNode and pcieRoot of MIG devices too, which makes the ResourceSlices of a node half as large again")
 	fs.StringVar(&o.attributes, "attributes", "standard", "`LIST` of attributes to publish of each device besides the standard ones, \"standard\" for none, or \"all\"; known: "+strings.Join(kind.FurtherAttributes(), ", "))
@@ -118,7 +116,7 @@ func (o *options) complete() error {
 		o.NodeName = strings.ToLower(host)
 	}
 	// CDI specs and sockets are read by other processes.
-	if err := program.MakeAbsolute(&o.DriverRoot, &o.DevRoot, &o.HostDriverRoot, &o.HostDevRoot, &o.SimState, &o.CDIHook, &o.NodeConfigs, &o.CDIDir, &o.KubeletPluginsDir, &o.KubeletRegistryDir, &o.PodResources); err != nil {
+	if err := program.MakeAbsolute(&o.DriverRoot, &o.DevRoot, &o.HostDriverRoot, &o.HostDevRoot, &o.SimState, &o.CDIHook, &o.NodeConfigs, &o.MIGLayouts, &o.CDIDir, &o.KubeletPluginsDir, &o.KubeletRegistryDir, &o.PodResources); err != nil {
 		return err
 	}
 	if err := hardwareflag.Validate(o.Hardware, o.SimState, o.Simulator != nil); err != nil {
@@ -165,7 +163,7 @@ func (o *options) completeMIG() error {
 	if o.MIG.Profiles, err = catalog.ParseMIGProfiles(o.migProfiles); err != nil {
 		return fmt.Errorf("--mig-profiles: %w", err)
 	}
-	if err := o.completeLayout(); err != nil {
+	if err := o.checkLayout(); err != nil {
 		return err
 	}
 	if o.MIG.GPUs, err = catalog.ParseMIGGPUs(o.migGPUs); err != nil {
@@ -174,28 +172,15 @@ func (o *options) completeMIG() error {
 	return nil
 }
 
-// completeLayout reads the layouts, and selects the one of this node.
-func (o *options) completeLayout() error {
+// checkLayout returns an error for a layout that the agent cannot have.
+func (o *options) checkLayout() error {
 	switch {
-	case o.migLayouts == "" && o.migLayout == "":
+	case o.MIGLayouts == "" && o.Layout == "":
 		return nil
-	case o.migLayouts == "":
-		return program.Invalid("mig-layout", o.migLayout, "want --mig-layouts too, the file that has it")
-	case o.migLayout != "" && o.MIG.Static:
-		return program.Invalid("mig-layout", o.migLayout, "want --mig=dynamic: with static, an administrator makes the MIG devices")
-	}
-	text, err := os.ReadFile(o.migLayouts)
-	if err != nil {
-		return fmt.Errorf("--mig-layouts: %w", err)
-	}
-	file, err := migconfig.Parse(text)
-	if err != nil {
-		return fmt.Errorf("--mig-layouts=%s: %w", o.migLayouts, err)
-	}
-	if o.migLayout != "" {
-		if o.MIG.Config, err = file.Config(o.migLayout); err != nil {
-			return fmt.Errorf("--mig-layout: %w", err)
-		}
+	case o.MIGLayouts == "":
+		return program.Invalid("mig-layout", o.Layout, "want --mig-layouts too, the file that has it")
+	case o.Layout != "" && o.MIG.Static:
+		return program.Invalid("mig-layout", o.Layout, "want --mig=dynamic: with static, an administrator makes the MIG devices")
 	}
 	return nil
 }

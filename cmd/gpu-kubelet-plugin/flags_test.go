@@ -4,8 +4,6 @@ package main
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -82,34 +80,7 @@ func TestTheAgentNamesFlagsThatExist(t *testing.T) {
 	}
 }
 
-// writeLayouts writes a file with the layout "halves".
-func writeLayouts(t *testing.T, text string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "layouts.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
-const halves = "version: v1\nmig-configs: {halves: [{devices: all, mig-enabled: true, mig-devices: {3g.40gb: 2}}]}"
-
-func TestALayoutIsSelectedByName(t *testing.T) {
-	o, err := parse([]string{"--offer=share,mig", "--mig-layouts=" + writeLayouts(t, halves), "--mig-layout=halves"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if o.MIG.Config == nil || o.MIG.Config.Name != "halves" {
-		t.Errorf("layout %v, want halves", o.MIG.Config)
-	}
-	o, err = parse([]string{"--mig-layouts=" + writeLayouts(t, halves)}, nil)
-	if err != nil || o.MIG.Config != nil {
-		t.Errorf("layout %v, %v; want none", o.MIG.Config, err)
-	}
-}
-
 func TestInvalidValuesAreRefusedWithTheFlagAndTheValidValues(t *testing.T) {
-	layouts := "--mig-layouts=" + writeLayouts(t, halves)
 	for name, tc := range map[string]struct {
 		args    []string
 		env     map[string]string
@@ -117,10 +88,7 @@ func TestInvalidValuesAreRefusedWithTheFlagAndTheValidValues(t *testing.T) {
 		invalid bool
 	}{
 		"a layout of no file":        {args: []string{"--mig-layout=halves"}, want: "--mig-layout=halves: invalid: want --mig-layouts too", invalid: true},
-		"a layout that is not there": {args: []string{layouts, "--mig-layout=half"}, want: `--mig-layout: MIG configuration "half": not found; known are: halves`},
-		"a layout of static MIG":     {args: []string{layouts, "--mig-layout=halves", "--mig=static"}, want: "--mig-layout=halves: invalid: want --mig=dynamic", invalid: true},
-		"layouts of another version": {args: []string{"--mig-layouts=" + writeLayouts(t, "version: v2")}, want: `invalid: version "v2"; want version: v1`, invalid: true},
-		"layouts that are not there": {args: []string{"--mig-layouts=/none.yaml"}, want: "--mig-layouts: open /none.yaml"},
+		"a layout of static MIG":     {args: []string{"--mig-layouts=/layouts.yaml", "--mig-layout=halves", "--mig=static"}, want: "--mig-layout=halves: invalid: want --mig=dynamic", invalid: true},
 		"unknown hardware":           {args: []string{"--hardware=amd"}, want: "--hardware=amd: invalid: want nvml, sim:MODEL or sim:FILE.yaml", invalid: true},
 		"simulator without a model":  {args: []string{"--hardware=sim:"}, want: "--hardware=sim:: invalid: want nvml, sim:MODEL or sim:FILE.yaml", invalid: true},
 		"state of real hardware":     {args: []string{"--sim-state=/x"}, want: "--sim-state=/x: invalid: only simulated hardware", invalid: true},

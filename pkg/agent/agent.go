@@ -17,7 +17,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
@@ -144,7 +143,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	}
 	sources := controller.Sources{
 		Inventory:  inventory.New(known),
-		NodeConfig: cluster.NewNodeConfig(cluster.NodeConfigOptions{Standard: c.nodeConfig(), Named: c.NodeConfigs != ""}),
+		NodeConfig: c.newNodeConfig(),
 		Features:   cluster.NewFeatures(cluster.ServerVersion(client)),
 		Settings:   c.settings(),
 	}
@@ -248,7 +247,14 @@ func (a *agent) run(parent context.Context) error {
 	parts.Go(func() { cluster.WatchNode(a.client, a.NodeName)(ctx, a.setNode) })
 
 	if a.NodeConfigs != "" {
-		parts.Go(func() { livefile.Follow(ctx, a.NodeConfigs, a.setNodeConfigs) })
+		parts.Go(func() {
+			livefile.Follow(ctx, a.NodeConfigs, func(content []byte, err error) { a.nodeConfig.SetNamed(a.parseNodeConfigs(content, err)) })
+		})
+	}
+	if a.MIGLayouts != "" {
+		parts.Go(func() {
+			livefile.Follow(ctx, a.MIGLayouts, func(content []byte, err error) { a.nodeConfig.SetLayouts(a.parseLayouts(content, err)) })
+		})
 	}
 
 	recovered := make(chan struct{})
@@ -355,16 +361,4 @@ func (a *agent) setNode(node cluster.Node, err error) {
 		a.inventory.SetRepaired(node.Annotations[v1alpha1.AnnotationRepaired])
 	}
 	a.nodeConfig.SetNode(node, err)
-}
-
-// setNodeConfigs reads the configurations that labels of nodes name.
-func (a *agent) setNodeConfigs(content []byte, err error) {
-	var named map[string]catalog.NodeConfig
-	if err == nil {
-		named, err = catalog.ParseNodeConfigs(content, a.Config.nodeConfig(), a.ContextMemory)
-	}
-	if err != nil {
-		err = fmt.Errorf("%s=%s is not followed: %w", a.Names.NodeConfigs, a.NodeConfigs, err)
-	}
-	a.nodeConfig.SetNamed(named, err)
 }

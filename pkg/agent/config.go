@@ -3,12 +3,16 @@
 package agent
 
 import (
+	"bytes"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
 )
 
 // Config says how an agent runs. All paths are absolute.
@@ -36,6 +40,10 @@ type Config struct {
 	// NodeConfigs is the file of the configurations that labels of nodes name; empty for
 	// none.
 	NodeConfigs string
+	// MIGLayouts is the file of the layouts of MIG devices; empty for none.
+	// MIGConfigLabel lets a label of the node name the layout.
+	MIGLayouts     string
+	MIGConfigLabel bool
 	// Attributes selects the published attributes. ListAttributes adds lists.
 	Attributes     kind.Selection
 	ListAttributes bool
@@ -82,6 +90,7 @@ type Names struct {
 	Supervisor, Kubeconfig        string
 	PodResources, HTTPListen      string
 	MemoryLimits, NodeConfigs     string
+	MIGLayouts                    string
 }
 
 // driverDir returns the driver's folder among the kubelet's plugins.
@@ -103,4 +112,35 @@ func (c *Config) nodeConfig() catalog.NodeConfig {
 	config := c.NodeConfig
 	config.Shares.MPS = c.Supervisor != ""
 	return config
+}
+
+// newNodeConfig returns the configuration of the node before its inputs are known.
+func (c *Config) newNodeConfig() *cluster.NodeConfig {
+	return cluster.NewNodeConfig(cluster.NodeConfigOptions{
+		Standard: c.nodeConfig(), Named: c.NodeConfigs != "", Layouts: c.MIGLayouts != "", LayoutLabel: c.MIGConfigLabel,
+	})
+}
+
+// parseNodeConfigs reads the configurations that labels of nodes name.
+func (c *Config) parseNodeConfigs(content []byte, err error) (map[string]catalog.NodeConfig, error) {
+	var named map[string]catalog.NodeConfig
+	if err == nil {
+		named, err = catalog.ParseNodeConfigs(content, c.nodeConfig(), c.ContextMemory)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s=%s is not followed: %w", c.Names.NodeConfigs, c.NodeConfigs, err)
+	}
+	return named, nil
+}
+
+// parseLayouts reads the layouts of MIG devices. A file without text has none.
+func (c *Config) parseLayouts(content []byte, err error) (migconfig.File, error) {
+	var layouts migconfig.File
+	if err == nil && len(bytes.TrimSpace(content)) > 0 {
+		layouts, err = migconfig.Parse(content)
+	}
+	if err != nil {
+		return layouts, fmt.Errorf("%s=%s is not followed: %w", c.Names.MIGLayouts, c.MIGLayouts, err)
+	}
+	return layouts, nil
 }

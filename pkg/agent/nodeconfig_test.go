@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 )
 
 const pools = `
@@ -22,14 +23,20 @@ development: {offer: [share, timeslice], timeslice: {slots: 8}}
 // setConfigs replaces the file of configurations.
 func (n *node) setConfigs(t *testing.T, content string) {
 	t.Helper()
-	n.NodeConfigs = filepath.Join(n.KubeletPluginsDir, "..", "configs.yaml")
-	next := n.NodeConfigs + ".next"
-	if err := os.WriteFile(next, []byte(content), 0o600); err != nil {
+	n.NodeConfigs = n.write(t, "configs.yaml", content)
+}
+
+// write replaces a file at once and returns its path.
+func (n *node) write(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(n.KubeletPluginsDir, "..", name)
+	if err := os.WriteFile(path+".next", []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(next, n.NodeConfigs); err != nil {
+	if err := os.Rename(path+".next", path); err != nil {
 		t.Fatal(err)
 	}
+	return path
 }
 
 func (n *node) pick(t *testing.T, config string) {
@@ -122,5 +129,74 @@ func TestASmallShareIsPreparedAfterTheSmallestIsRaised(t *testing.T) {
 	n.offers(t, func(devices []string) bool { return len(devices) == 64 })
 	if got := a.prepare(t, claim)["uid-small"]; got.Error != "" {
 		t.Error(got.Error)
+	}
+}
+
+const layouts = `
+version: v1
+mig-configs:
+  halves: [{devices: all, mig-enabled: true, mig-devices: {3g.40gb: 2}}]
+  sevenths: [{devices: [0], mig-enabled: true, mig-devices: {1g.10gb: 7}}, {devices: [1, 2, 3, 4, 5, 6, 7], mig-enabled: false}]
+`
+
+// A configuration or a label names a layout, and both files and both labels are followed.
+func TestANodeChangesItsLayout(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.nameSlices(t)
+	n.setConfigs(t, `halves: {offer: [mig], mig: {layout: halves}}`)
+	n.MIGLayouts, n.MIGConfigLabel = n.write(t, "layouts.yaml", layouts), true
+	n.setLabels(t, map[string]string{v1alpha1.LabelConfig: "halves"})
+	a := n.start(t)
+	count := func(want int) func([]string) bool {
+		return func(devices []string) bool { return len(devices) == want }
+	}
+	n.offers(t, count(16))
+	n.setLabels(t, map[string]string{v1alpha1.LabelConfig: "halves", v1alpha1.LabelMIGConfig: "sevenths"})
+	n.offers(t, count(7+7))
+	n.setLabels(t, map[string]string{v1alpha1.LabelConfig: "halves", v1alpha1.LabelMIGConfig: "thirds"})
+	a.reports(t, `MIG configuration "thirds": not found; known are: halves, sevenths`)
+	n.offers(t, count(7+7))
+	n.write(t, "layouts.yaml", strings.ReplaceAll(layouts, "sevenths: [{devices: [0],", "thirds: [{devices: [0],"))
+	a.reports(t, "")
+	n.write(t, "layouts.yaml", "version: v2")
+	a.reports(t, `layouts.yaml is not followed: invalid: version "v2"`)
+	n.setLabels(t, map[string]string{v1alpha1.LabelConfig: "halves"})
+	n.offers(t, count(16))
+}
+
+// The standard layout is unknown until its file is read. The node then offers no MIG devices
+// rather than other ones.
+func TestALayoutThatIsMissingAtTheStart(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.nameSlices(t)
+	n.Offer, n.Layout = catalog.Offer{Share: true, MIG: true}, "halves"
+	n.MIGLayouts = n.write(t, "layouts.yaml", "")
+	a := n.start(t)
+	a.reports(t, `MIG configuration "halves": not found; known are: none`)
+	n.offers(t, func(devices []string) bool { return len(devices) == 8 })
+	n.write(t, "layouts.yaml", layouts)
+	n.offers(t, func(devices []string) bool { return len(devices) == 16 })
+}
+
+func TestPrintSlicesRefusesFilesThatAreNotValid(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(*node)
+		want   string
+	}{
+		"no such layout":     {func(n *node) { n.Layout, n.MIGLayouts = "half", n.write(t, "layouts.yaml", layouts) }, `"half": not found; known are: halves, sevenths`},
+		"no file of layouts": {func(n *node) { n.MIGLayouts = "/none.yaml" }, "/none.yaml is not followed: open /none.yaml"},
+		"layouts of static":  {func(n *node) { n.Layout, n.MIG.Static = "halves", true }, `"halves": invalid: an administrator makes`},
+		"no configurations":  {func(n *node) { n.NodeConfigs = "/none.yaml" }, "/none.yaml is not followed: open /none.yaml"},
+		"bad configurations": {func(n *node) { n.setConfigs(t, "a: {slots: 3}") }, `configuration "a": invalid: unknown field "slots"`},
+	} {
+		n := newNode(t)
+		tc.change(n)
+		var slices, problems strings.Builder
+		if err := PrintSlices(t.Context(), n.Config, &slices, &problems); err == nil || !strings.Contains(err.Error(), tc.want) || slices.Len() > 0 {
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
 	}
 }

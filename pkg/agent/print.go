@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
@@ -36,7 +38,11 @@ func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err err
 	if err != nil {
 		return fmt.Errorf("read the GPUs: %w", err)
 	}
-	describe := catalog.New(c.settings(), c.nodeConfig(), catalog.Restrictions{})
+	config, err := c.unlabelled()
+	if err != nil {
+		return err
+	}
+	describe := catalog.New(c.settings(), config, catalog.Restrictions{})
 	if describe.Layout, err = describe.MIG.Layout(node); err != nil {
 		return err
 	}
@@ -53,6 +59,19 @@ func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err err
 		return err
 	}
 	return controller.WriteList(w, slices)
+}
+
+// unlabelled returns the configuration of the node if it has no labels.
+func (c *Config) unlabelled() (catalog.NodeConfig, error) {
+	config := c.newNodeConfig()
+	config.SetNode(cluster.Node{}, nil)
+	if c.NodeConfigs != "" {
+		config.SetNamed(c.parseNodeConfigs(os.ReadFile(c.NodeConfigs)))
+	}
+	if c.MIGLayouts != "" {
+		config.SetLayouts(c.parseLayouts(os.ReadFile(c.MIGLayouts)))
+	}
+	return config.Now()
 }
 
 // unread returns why GPUs are missing from a scan.

@@ -9,6 +9,8 @@ type NodeConfig struct {
 	Offer  Offer
 	Shares ShareOffer
 	MIG    MIGOffer
+	// Layout is the name of the MIG configuration that MIG.Config is; empty for none.
+	Layout string
 	// TimeSlices is the number of slots of a time-sliced GPU; 0 means
 	// [DefaultTimeSlices].
 	TimeSlices int

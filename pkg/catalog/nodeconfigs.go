@@ -34,6 +34,7 @@ type namedConfig struct {
 	MIG struct {
 		Profiles *profileList        `json:"profiles"`
 		GPUs     *intstr.IntOrString `json:"gpus"`
+		Layout   *string             `json:"layout"`
 	} `json:"mig"`
 }
 
@@ -109,6 +110,9 @@ func parseNodeConfig(settings json.RawMessage, standard NodeConfig, contextMemor
 	if set.MIG.GPUs != nil {
 		config.MIG.GPUs, err = ParseMIGGPUs(set.MIG.GPUs.String())
 		check("mig.gpus=", err)
+	}
+	if set.MIG.Layout != nil {
+		config.Layout = *set.MIG.Layout
 	}
 	if set.Shares.Smallest != nil {
 		if !standard.Shares.MPS {

@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/notify"
 )
 
@@ -24,23 +25,28 @@ type NodeConfigOptions struct {
 	Standard catalog.NodeConfig
 	// Named is set if there are named configurations: [NodeConfig.SetNamed] is called.
 	Named bool
+	// Layouts is set if there are layouts: [NodeConfig.SetLayouts] is called.
+	Layouts bool
+	// LayoutLabel is set if [v1alpha1.LabelMIGConfig] names the layout.
+	LayoutLabel bool
 }
 
 // NodeConfig is the configuration of the node: the one that [v1alpha1.LabelConfig]
-// names, or else the standard one, with the offer of [v1alpha1.LabelOffer] if the node
-// has that label. Its methods may be called from any goroutine.
+// names, or else the standard one, with the offer of [v1alpha1.LabelOffer] and the layout
+// of [v1alpha1.LabelMIGConfig] if the node has those labels. Its methods may be called from any goroutine.
 //
 // An input that cannot be read or understood leaves the configuration as it is.
 type NodeConfig struct {
-	standard catalog.NodeConfig
-	known    chan struct{} // closed once every input is known
-	changes  notify.Subscribers
+	NodeConfigOptions
+	known   chan struct{} // closed once every input is known
+	changes notify.Subscribers
 
-	mu     sync.Mutex
-	labels input[map[string]string]
-	named  input[map[string]catalog.NodeConfig]
-	now    catalog.NodeConfig
-	err    error
+	mu      sync.Mutex
+	labels  input[map[string]string]
+	named   input[map[string]catalog.NodeConfig]
+	layouts input[migconfig.File]
+	now     catalog.NodeConfig
+	err     error
 }
 
 // input is the last good value of an input, and why there is no later one.
@@ -58,8 +64,12 @@ func (i *input[T]) set(value T, err error) {
 
 // NewNodeConfig returns the configuration of a node whose labels are not known yet.
 func NewNodeConfig(o NodeConfigOptions) *NodeConfig {
-	c := &NodeConfig{standard: o.Standard, now: o.Standard, known: make(chan struct{})}
-	c.named.known = !o.Named
+	c := &NodeConfig{NodeConfigOptions: o, now: o.Standard, known: make(chan struct{})}
+	c.named.known, c.layouts.known = !o.Named, !o.Layouts
+	if o.Standard.Layout != "" {
+		// Without its layout the node would offer other MIG devices.
+		c.now.Offer.MIG = false
+	}
 	return c
 }
 
@@ -82,9 +92,17 @@ func (c *NodeConfig) SetNamed(configs map[string]catalog.NodeConfig, err error) 
 	c.update()
 }
 
+// SetLayouts takes the layouts of MIG devices, or the error of reading them.
+func (c *NodeConfig) SetLayouts(layouts migconfig.File, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.layouts.set(layouts, err)
+	c.update()
+}
+
 // update derives the configuration from the inputs. Callers hold mu.
 func (c *NodeConfig) update() {
-	if !c.labels.known || !c.named.known {
+	if !c.labels.known || !c.named.known || !c.layouts.known {
 		return
 	}
 	before, beforeErr := c.now, c.err
@@ -92,7 +110,7 @@ func (c *NodeConfig) update() {
 	if err == nil {
 		c.now = config
 	}
-	if c.err = errors.Join(c.labels.err, c.named.err, err); c.err != nil {
+	if c.err = errors.Join(c.labels.err, c.named.err, c.layouts.err, err); c.err != nil {
 		c.err = fmt.Errorf("%w; the node still offers %q", c.err, c.now.Offer)
 	}
 	select {
@@ -107,7 +125,7 @@ func (c *NodeConfig) update() {
 
 // selected returns the configuration that the node's labels select.
 func (c *NodeConfig) selected() (catalog.NodeConfig, error) {
-	config := c.standard
+	config := c.Standard
 	if name, labelled := c.labels.value[v1alpha1.LabelConfig]; labelled {
 		var named bool
 		if config, named = c.named.value[name]; !named {
@@ -119,6 +137,18 @@ func (c *NodeConfig) selected() (catalog.NodeConfig, error) {
 		var err error
 		if config.Offer, err = catalog.ParseOfferLabel(offer); err != nil {
 			return config, fmt.Errorf("the node's label %s=%s is not followed: %w; write words with a dot between them, such as share.mig", v1alpha1.LabelOffer, offer, err)
+		}
+	}
+	if name, labelled := c.labels.value[v1alpha1.LabelMIGConfig]; labelled && c.LayoutLabel && name != "" {
+		config.Layout = name
+	}
+	if config.Layout != "" {
+		if config.MIG.Static {
+			return config, fmt.Errorf("MIG configuration %q: %w: an administrator makes the MIG devices of this node (--mig=static)", config.Layout, gpu.ErrInvalid)
+		}
+		var err error
+		if config.MIG.Config, err = c.layouts.value.Config(config.Layout); err != nil {
+			return config, err
 		}
 	}
 	return config, nil

@@ -71,6 +71,7 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 		"MIG's mode in a configuration":        {"nodeConfigs: {training: {mig: {mode: static}}}", []string{"/nodeConfigs/training/mig", "mode"}},
 		"a configuration that no label names":  {"nodeConfigs: {'a b': {}}", []string{"invalid propertyName 'a b'"}},
 		"a configuration of contexts":          {"nodeConfigs: {training: {shares: {smallest: 512Mi}}}", []string{"nodeConfigs.training.shares.smallest (512Mi)", "mps.contextMemory (512Mi)"}},
+		"a configuration's layout":             {"nodeConfigs: {training: {mig: {layout: halves}}}", []string{`nodeConfigs.training.mig.layout: "halves"`, "none"}},
 		"seats of a configuration without MPS": {"{mps: {enabled: false}, nodeConfigs: {training: {offer: [seat]}}}", []string{"nodeConfigs.training.offer: seat needs mps.enabled"}},
 		"more seats than MPS has clients":      {"seat: {seats: 49}", []string{"/seat/seats"}},
 		"more slots than a number can say":     {"timeslice: {slots: 1000000}", []string{"/timeslice/slots"}},

@@ -29,15 +29,15 @@ var rules = []struct {
 }{
 	{"test", []string{"cmd", "pkg", "api"}},
 	// Flags and signals: pkg/agent puts the parts together.
-	{"cmd/gpu-kubelet-plugin", []string{"cmd/internal", "pkg/agent", "pkg/podresources", "pkg/mps/mpsv1", "pkg/catalog", "pkg/migconfig", "pkg/gpu", "api"}},
+	{"cmd/gpu-kubelet-plugin", []string{"cmd/internal", "pkg/agent", "pkg/podresources", "pkg/mps/mpsv1", "pkg/catalog", "pkg/gpu", "api"}},
 	{"cmd", []string{"pkg", "api"}},
 	{"pkg/agent/simulated", []string{"pkg/nvml", "pkg/nvmlsim", "pkg/gpu"}},
 	{"pkg/agent", []string{
 		"pkg/controller", "pkg/plugin", "pkg/claim", "pkg/catalog", "pkg/cluster", "pkg/inventory", "pkg/home", "pkg/gpu", "api",
-		"pkg/nvml", "pkg/sysfs", "pkg/procfs", "pkg/cgroup", "pkg/limits", "pkg/mps/client", "pkg/cdi", "pkg/podresources", "pkg/livefile",
+		"pkg/nvml", "pkg/sysfs", "pkg/procfs", "pkg/cgroup", "pkg/limits", "pkg/mps/client", "pkg/cdi", "pkg/podresources", "pkg/livefile", "pkg/migconfig",
 	}},
 	{"pkg/controller", []string{"pkg/inventory", "pkg/cluster", "pkg/catalog", "pkg/notify", "pkg/gpu", "api"}},
-	{"pkg/cluster", []string{"pkg/catalog", "pkg/notify", "pkg/gpu", "api"}},
+	{"pkg/cluster", []string{"pkg/catalog", "pkg/migconfig", "pkg/notify", "pkg/gpu", "api"}},
 	// It reads hardware through an interface, so it names no adapter.
 	{"pkg/inventory", []string{"pkg/store", "pkg/notify", "pkg/gpu", "api"}},
 	{"pkg/plugin", []string{"pkg/claim", "pkg/catalog", "pkg/gpu", "api"}},

@@ -181,7 +181,7 @@ func publishMutants() []mutant {
 		},
 		{
 			file:   "pkg/cluster/nodeconfig.go",
-			old:    `if !c.labels.known || !c.named.known {`,
+			old:    `if !c.labels.known || !c.named.known || !c.layouts.known {`,
 			new:    `if !c.labels.known {`,
 			notice: "an agent that starts withdraws the devices of its configuration for a moment",
 		},

@@ -237,6 +237,10 @@ const (
 	// words: "share.mig". It overrides the agent's flag --offer and the offer of
 	// [LabelConfig].
 	LabelOffer = GroupName + "/offer" // Node
+	// LabelMIGConfig is the label with which NVIDIA's MIG manager names the layout of the
+	// node's GPUs. It overrides the layout of [LabelConfig] if the agent's flag
+	// --mig-config-label is set.
+	LabelMIGConfig = "nvidia.com/mig.config" // Node
 )
 
 // The labels of DeviceClasses, which the chart's admission policies follow.

@@ -136,6 +136,17 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- else if has "seat" (dig "offer" list $settings) -}}
 {{- fail (printf "%soffer: seat needs mps.enabled: true, because MPS limits seats" $path) -}}
 {{- end -}}
+{{- $file := fromYaml $root.Values.mig.layouts -}}
+{{- with $file.Error }}{{ fail (printf "mig.layouts is not YAML: %s" .) }}{{ end -}}
+{{- $known := keys (dig "mig-configs" dict $file) | sortAlpha -}}
+{{- with dig "mig" "layout" "" $settings -}}
+{{- if not (has . $known) -}}
+{{- fail (printf "%smig.layout: %q is not in mig.layouts, which has: %s" $path . (join ", " $known | default "none")) -}}
+{{- end -}}
+{{- if ne $root.Values.mig.mode "dynamic" -}}
+{{- fail (printf "%smig.layout needs mig.mode: dynamic, because an administrator makes the MIG devices of static" $path) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "gpu-dra-driver.nodeConfigs" -}}
@@ -218,22 +229,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- with .vmodule }}
 - --vmodule={{ . }}
 {{- end }}
-{{- end -}}
-
-{{/* The layout of the MIG devices; it must be among the layouts. */}}
-{{- define "gpu-dra-driver.migLayout" -}}
-{{- $file := fromYaml .Values.mig.layouts -}}
-{{- with $file.Error }}{{ fail (printf "mig.layouts is not YAML: %s" .) }}{{ end -}}
-{{- $known := keys (dig "mig-configs" dict $file) | sortAlpha -}}
-{{- with .Values.mig.layout -}}
-{{- if not (has . $known) -}}
-{{- fail (printf "mig.layout: %q is not in mig.layouts, which has: %s" . (join ", " $known | default "none")) -}}
-{{- end -}}
-{{- if ne $.Values.mig.mode "dynamic" -}}
-{{- fail "mig.layout needs mig.mode: dynamic, because an administrator makes the MIG devices of static" -}}
-{{- end -}}
-{{- . -}}
-{{- end -}}
 {{- end -}}
 
 {{/* Placement of the pods. */}}

@@ -37,7 +37,7 @@ gpu.nvidia.com
 
 {{/* The names of the labels, in JSON. */}}
 {{- define "gpu-dra-driver.labelNames" -}}
-{"config": "gpu.nvidia.com/config", "offer": "gpu.nvidia.com/offer", "type": "gpu.nvidia.com/type", "shares": "gpu.nvidia.com/shares", "maxMemory": "gpu.nvidia.com/max-memory", "maxCompute": "gpu.nvidia.com/max-compute", "strategies": "gpu.nvidia.com/strategies"}
+{"config": "gpu.nvidia.com/config", "offer": "gpu.nvidia.com/offer", "mIGConfig": "nvidia.com/mig.config", "type": "gpu.nvidia.com/type", "shares": "gpu.nvidia.com/shares", "maxMemory": "gpu.nvidia.com/max-memory", "maxCompute": "gpu.nvidia.com/max-compute", "strategies": "gpu.nvidia.com/strategies"}
 {{- end -}}
 
 {{/* The labels of a class, after the name of the group. */}}
