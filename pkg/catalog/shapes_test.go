@@ -89,11 +89,13 @@ func kindsAndMatches(t testing.TB, c catalog.Catalog, hardware gpu.Node) (kinds,
 }
 
 // use allocates the given GPUs, and the smallest device of each of the others in parts.
-func use(t testing.TB, node *allocatortest.Node, hardware gpu.Node, smallest string, whole, parts func(i int) bool) {
+func use(t testing.TB, node *allocatortest.Node, c catalog.Catalog, hardware gpu.Node, smallest string, whole, parts func(i int) bool) {
 	t.Helper()
 	for i, g := range hardware.GPUs {
 		words := fmt.Sprintf("cel=device.attributes['gpu.nvidia.com'].uuid == '%s'", g.UUID)
 		switch {
+		case whole(i) && c.Layout != nil:
+			words = fmt.Sprintf("class=mig count=all cel=device.attributes['gpu.nvidia.com'].parentUUID == '%s'", g.UUID)
 		case whole(i):
 		case !parts(i):
 			continue
@@ -156,29 +158,59 @@ func TestQuickShapesEndOnEachModel(t *testing.T) {
 	}
 	shippedClasses := classes(t)
 	for _, model := range models {
-		for offer, c := range map[string]catalog.Catalog{"share": sharing(), "mig": cutting(catalog.MIGProfiles{})} {
-			t.Run(model+"/"+offer, func(t *testing.T) {
-				t.Parallel()
-				hardware := simulated(t, model)
+		t.Run(model, func(t *testing.T) {
+			t.Parallel()
+			hardware := simulated(t, model)
+			catalogs := []catalog.Catalog{sharing()}
+			if all := hardware.GPUs[0].MIG.Profiles; len(all) > 0 {
+				layout := fmt.Sprintf("all %s*%d", all[0].Profile, all[0].MaxInstances)
+				catalogs = append(catalogs, cutting(catalog.MIGProfiles{}), layered(t, sharing(), hardware, layout))
+			}
+			rapid.Check(t, func(rt *rapid.T) {
+				c := catalogs[rapid.IntRange(0, len(catalogs)-1).Draw(rt, "catalog")]
 				kinds, matches := kindsAndMatches(t, c, hardware)
-				if c.Offer.MIG && len(profiles(t, c, hardware)) == 0 {
-					return
+				node := allocatortest.NewNode(c.Resources(hardware, nil, nil), allocatortest.Features(), shippedClasses...)
+				drawn := func(name string) func(int) bool {
+					set := rapid.SliceOfN(rapid.Bool(), len(hardware.GPUs), len(hardware.GPUs)).Draw(rt, name)
+					return func(i int) bool { return set[i] }
 				}
-				resources := c.Resources(hardware, nil, nil)
-				rapid.Check(t, func(rt *rapid.T) {
-					node := allocatortest.NewNode(resources, allocatortest.Features(), shippedClasses...)
-					drawn := func(name string) func(int) bool {
-						set := rapid.SliceOfN(rapid.Bool(), len(hardware.GPUs), len(hardware.GPUs)).Draw(rt, name)
-						return func(i int) bool { return set[i] }
-					}
-					use(t, node, hardware, kinds[len(kinds)-1], drawn("in use"), drawn("in use in part"))
-					words, shape := drawQuick(rt, kinds, matches)
-					if steps := search(t, node, shape); steps > quickSearch {
-						rt.Fatalf("%s: %d steps", words, steps)
-					}
-				})
+				use(t, node, c, hardware, kinds[len(kinds)-1], drawn("in use"), drawn("in use in part"))
+				words, shape := drawQuick(rt, kinds, matches)
+				if steps := search(t, node, shape); steps > quickSearch {
+					rt.Fatalf("%s: %d steps", words, steps)
+				}
 			})
+		})
+	}
+}
+
+// TestExtendedResourcesEnd checks that the scheduler answers pods with any number of an
+// extended resource, but for the profiles with media engines: each has more placements on a
+// GPU than devices.
+func TestExtendedResourcesEnd(t *testing.T) {
+	t.Parallel()
+	hardware := simulated(t, "dgx-h100")
+	c := slicing(cutting(catalog.MIGProfiles{All: true}))
+	resources := 0
+	for free := range len(hardware.GPUs) + 1 {
+		node := schedulable(t, c, hardware, nil)
+		use(t, node, c, hardware, "", func(i int) bool { return i >= free }, func(int) bool { return false })
+		for _, class := range classes(t) {
+			if class.Spec.ExtendedResourceName == nil || strings.HasSuffix(class.Name, ".me") {
+				continue
+			}
+			resources++
+			for _, n := range []int{1, 4, 8} {
+				request := claim(fmt.Sprintf("count=%d", n))
+				request.Requests[0].Exactly.DeviceClassName = class.Name
+				if steps := search(t, node, request); steps > quickSearch {
+					t.Errorf("%d free GPUs: %d of %s: %d steps", free, n, *class.Spec.ExtendedResourceName, steps)
+				}
+			}
 		}
+	}
+	if resources < 50 {
+		t.Errorf("only %d resources were tried", resources)
 	}
 }
 
@@ -232,7 +264,7 @@ func TestTheTableOfShapes(t *testing.T) {
 		counts := []int{4, 6, 8}
 		for free := range len(hardware.GPUs) + 1 {
 			node := schedulable(t, group.catalog, hardware, nil)
-			use(t, node, hardware, kinds[len(kinds)-1], func(i int) bool { return i >= free }, func(int) bool { return false })
+			use(t, node, group.catalog, hardware, kinds[len(kinds)-1], func(i int) bool { return i >= free }, func(int) bool { return false })
 			for _, s := range group.shapes {
 				for _, n := range counts {
 					key := fmt.Sprint(s.words, n)
@@ -331,12 +363,12 @@ func TestClaimsOfTheDocumentAndTheDemosEnd(t *testing.T) {
 		c := slicing(cutting(catalog.MIGProfiles{}))
 		for free := range len(hardware.GPUs) + 1 {
 			node := allocatortest.NewNode(c.Resources(hardware, nil, nil), allocatortest.Features(), known...)
-			use(t, node, hardware, "", func(i int) bool { return i >= free }, func(int) bool { return false })
-			for name, c := range claims {
-				if unknown := func(r resourceapi.DeviceRequest) bool { return !knows(known, r) }; slices.ContainsFunc(c.Requests, unknown) {
+			use(t, node, c, hardware, "", func(i int) bool { return i >= free }, func(int) bool { return false })
+			for name, devices := range claims {
+				if unknown := func(r resourceapi.DeviceRequest) bool { return !knows(known, r) }; slices.ContainsFunc(devices.Requests, unknown) {
 					continue // for another driver too
 				}
-				if steps := search(t, node, defaulted(c)); steps > quickSearch {
+				if steps := search(t, node, defaulted(devices)); steps > quickSearch {
 					t.Errorf("%s with %d free GPUs: %s: %d steps", model, free, name, steps)
 				}
 			}
@@ -388,5 +420,26 @@ func TestAConstraintOnAllGPUsStopsTheSearchOnAllNodes(t *testing.T) {
 	_, err := node.Allocate(t.Context(), "a", claim("count=all match=nvlinkDomain"))
 	if err == nil || errors.Is(err, allocatortest.ErrNoFit) {
 		t.Errorf("error %v, want one that ends the scheduling of the pod", err)
+	}
+}
+
+// BenchmarkAllocateSeveral measures what the scheduler pays on a free node for a claim
+// that fits.
+func BenchmarkAllocateSeveral(b *testing.B) {
+	exclusive := sharing()
+	exclusive.Exclusive = true
+	hardware := simulated(b, "dgx-h100")
+	for offer, c := range map[string]catalog.Catalog{"exclusive": exclusive, "share": sharing(), "mig": cutting(catalog.MIGProfiles{})} {
+		for _, words := range []string{"count=1", "count=4", "count=4 match=nvlinkDomain", "count=8", "count=all"} {
+			b.Run(offer+"/"+words, func(b *testing.B) {
+				node, request := schedulable(b, c, hardware, nil), claim(words)
+				for b.Loop() {
+					if _, err := node.Allocate(b.Context(), "several", request); err != nil {
+						b.Fatal(err)
+					}
+					node.Free("several")
+				}
+			})
+		}
 	}
 }
