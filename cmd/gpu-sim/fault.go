@@ -72,9 +72,16 @@ func (t *tool) hang() *cobra.Command {
 
 func (t *tool) linkDown() *cobra.Command {
 	var link int
+	var oneEnd bool
 	c := t.gpuCommand("link-down --gpu GPU --link NUMBER", "Take an NVLink down at both ends, with an XID 74",
-		func(s *nvmlsim.Sim, index int) error { return s.LinkDown(index, link) })
+		func(s *nvmlsim.Sim, index int) error {
+			if oneEnd {
+				return s.LinkEndDown(index, link)
+			}
+			return s.LinkDown(index, link)
+		})
 	c.Flags().IntVar(&link, "link", 0, "number of the link on the GPU")
+	c.Flags().BoolVar(&oneEnd, "one-end", false, "at this end only: the other one has not noticed it yet")
 	required(c, "link")
 	return c
 }

@@ -273,6 +273,47 @@ func TestCliquesYieldLinkedPairsAcrossDomains(t *testing.T) {
 	}
 }
 
+// A DGX A100 has two GPUs on a NUMA node and four on a socket, whose nodes are all near.
+func TestListsOfNUMANodesYieldTheGPUsOfASocket(t *testing.T) {
+	const numa = "resource.kubernetes.io/numaNode"
+	features := allocatortest.Features()
+	for lists, want := range map[bool]string{
+		false: "a does not fit\nb 07-00 81052Mi 0f-00 81052Mi\nc 47-00 81052Mi",
+		true:  "a 07-00 81052Mi 0f-00 81052Mi 47-00 81052Mi 4e-00 81052Mi\nb 87-00 81052Mi 90-00 81052Mi\nc does not fit",
+	} {
+		c := sharing()
+		c.ListAttributes, features.ListTypeAttributes = lists, lists
+		selector := "cel=device.attributes['resource.kubernetes.io'].numaNode == 1"
+		if lists {
+			selector = "cel=device.attributes['resource.kubernetes.io'].numaNode.includes(1)"
+		}
+		node := allocatortest.NewNode(c.Resources(simulated(t, "dgx-a100"), nil, nil), features, classes(t)...)
+		claims := []resourceapi.DeviceClaim{claim("count=4 match=" + numa), claim("count=2 match=" + numa), claim(selector)}
+		if diff := cmp.Diff(want, allocateAll(t, node, claims)); diff != "" {
+			t.Errorf("allocations with lists %v (-want +got):\n%s", lists, diff)
+		}
+	}
+}
+
+// All devices of a GPU have its NUMA nodes in the same form.
+func TestListsOfNUMANodesOfEachDevice(t *testing.T) {
+	c := sharing()
+	c.Offer.TimeSlice, c.Offer.Seat, c.Offer.MIG, c.MIG.AllAttributes, c.MIG.AllowReset, c.ListAttributes = true, true, true, true, true, true
+	c.Shares.MPS = true
+	for model, want := range map[string][]int64{"dgx-a100": {3, 0, 1, 2}, "gb200": {0}} {
+		kinds := map[string]bool{}
+		for _, device := range devices(t, c, first(t, 1, model), nil) {
+			kinds[*device.Attributes["type"].StringValue] = true
+			if diff := cmp.Diff(want, device.Attributes["resource.kubernetes.io/numaNode"].IntValues); diff != "" {
+				t.Errorf("NUMA nodes of %s on a %s (-want +got):\n%s", device.Name, model, diff)
+			}
+		}
+		if len(kinds) != 4 {
+			t.Errorf("devices of the kinds %v on a %s, want four kinds", kinds, model)
+		}
+	}
+}
+
 // Whatever claims come and go, the scheduler never promises more memory or
 // compute of a GPU than it has, and a whole GPU has one owner.
 func TestSharesNeverExceedAGPU(t *testing.T) {

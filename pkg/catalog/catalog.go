@@ -159,8 +159,9 @@ func (c Catalog) hasWhole(g gpu.GPU, held Held, fixed bool, parts int) bool {
 	return taken || !fixed && (parts == 0 || c.MIG.Static || !c.NoCounters)
 }
 
-// Attributes returns the attributes of a device of the node, also the ones that are
-// published only on request; nil if the node has no such device.
+// Attributes returns the attributes of a device for the metadata of containers, including
+// attributes that are published only on request or not at all; nil if the node has no such
+// device.
 func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	if name.Kind.Scope() == kind.ScopeNode {
 		return name.Kind.Attributes(kind.Facts{Node: node})
@@ -170,24 +171,28 @@ func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.Quali
 		return nil
 	}
 	g := node.GPUs[i]
-	if name.Kind == kind.TimeSlice {
-		return name.Kind.Attributes(slotFacts(g))
+	var attributes kind.Attributes
+	switch {
+	case name.Kind == kind.TimeSlice:
+		attributes = name.Kind.Attributes(c.slotFacts(g))
+	case name.Kind == kind.Seat:
+		attributes = name.Kind.Attributes(c.seatFacts(g))
+	case !name.IsPartition():
+		attributes = name.Kind.Attributes(c.facts(node, newNeighbourhood(node.GPUs), g, nil))
+	default:
+		parts := find(g, name)
+		if len(parts) == 0 {
+			return nil
+		}
+		attributes = c.partAttributes(g, parts[0], true, nil)
 	}
-	if name.Kind == kind.Seat {
-		return name.Kind.Attributes(c.Shares.seatFacts(g))
-	}
-	if !name.IsPartition() {
-		return name.Kind.Attributes(c.facts(node, newNeighbourhood(node.GPUs), g, nil))
-	}
-	for _, p := range find(g, name) {
-		return c.partAttributes(g, p, true, nil)
-	}
-	return nil
+	attributes.Nearby(g)
+	return attributes
 }
 
 // facts returns what the attributes of a whole GPU follow from.
 func (c Catalog) facts(node gpu.Node, links neighbourhood, g gpu.GPU, held Held) kind.Facts {
-	f := kind.Facts{Node: node, GPU: g, NVLink: links.of(g.Address, c.ListAttributes)}
+	f := kind.Facts{Node: node, GPU: g, NVLink: links.of(g.Address), Lists: c.ListAttributes}
 	c.Shares.describe(&f, kind.Whole(g.Address), c.sharedGPU(g, held))
 	return f
 }

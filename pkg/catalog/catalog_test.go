@@ -320,11 +320,24 @@ func TestAGPUInMIGModeIsNotAllocatedAsAWhole(t *testing.T) {
 	}
 }
 
-func TestAttributesMatchThePublishedAttributes(t *testing.T) {
-	node := h100(t, 8)
+// Containers have all attributes, and the parts of the machine near their GPUs.
+func TestAttributesOfContainers(t *testing.T) {
+	node := simulated(t, "dgx-h100")
 	for i, device := range devices(t, detailed(sharing()), node, nil) {
-		if diff := cmp.Diff(device.Attributes, detailed(sharing()).Attributes(node, kind.Name{Kind: kind.GPU, Address: node.GPUs[i].Address})); diff != "" {
-			t.Errorf("attributes of %s (-want +got):\n%s", device.Name, diff)
+		got := sharing().Attributes(node, kind.Name{Kind: kind.GPU, Address: node.GPUs[i].Address})
+		for name, value := range device.Attributes {
+			if diff := cmp.Diff(value, got[name]); diff != "" {
+				t.Errorf("attribute %s of %s (-want +got):\n%s", name, device.Name, diff)
+			}
+			delete(got, name)
+		}
+		want := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+			"cpus":        {StringValue: ptr([]string{"0-55,112-167", "56-111,168-223"}[i/4])},
+			"nics":        {StringValues: []string{"0000:" + []string{"18", "40", "4f", "5e", "9a", "c0", "ce", "dc"}[i] + ":00.0"}},
+			"rdmaDevices": {StringValues: []string{"mlx5_" + []string{"0", "3", "4", "5", "6", "9", "10", "11"}[i]}},
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("further attributes of %s (-want +got):\n%s", device.Name, diff)
 		}
 	}
 	if got := detailed(sharing()).Attributes(node, kind.Name{Kind: kind.GPU, Address: gpu.PCIAddress{Bus: 0xff}}); got != nil {

@@ -221,7 +221,7 @@ func (p part) name(g gpu.GPU) kind.Name {
 // partAttributes returns the attributes of a MIG device. Unless all is set, it
 // leaves out the attributes that the device has in common with its GPU.
 func (c Catalog) partAttributes(g gpu.GPU, p part, all bool, held Held) kind.Attributes {
-	f := kind.Facts{GPU: g, Profile: p.profile.Profile, UUID: p.uuid, All: all}
+	f := kind.Facts{GPU: g, Profile: p.profile.Profile, UUID: p.uuid, All: all, Lists: c.ListAttributes}
 	c.Shares.describe(&f, p.name(g), c.sharedPart(g, p, held))
 	return kind.MIG.Attributes(f)
 }

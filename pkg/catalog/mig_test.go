@@ -227,7 +227,7 @@ shareable true
 	}
 	name, _ := kind.Parse("gpu-1b-00-mig-3g-40gb-4")
 	c.MIG.AllAttributes = false
-	if len(c.Attributes(node, name)) != 10 {
+	if len(c.Attributes(node, name)) != 10+len([]string{"cpus", "nics", "rdmaDevices"}) {
 		t.Errorf("attributes of %s: %v", name, c.Attributes(node, name))
 	}
 }

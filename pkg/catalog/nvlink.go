@@ -35,10 +35,10 @@ func newNeighbourhood(gpus []gpu.GPU) neighbourhood {
 }
 
 // of returns how the GPU at the address is linked.
-func (n neighbourhood) of(address gpu.PCIAddress, lists bool) kind.NVLink {
+func (n neighbourhood) of(address gpu.PCIAddress) kind.NVLink {
 	peers := make([]gpu.PCIAddress, len(n.peers[address]))
 	for i, peer := range n.peers[address] {
 		peers[i] = peer.Address
 	}
-	return kind.NVLink{Domain: n.domain[address], Peers: peers, Cliques: n.cliques[address], Lists: lists}
+	return kind.NVLink{Domain: n.domain[address], Peers: peers, Cliques: n.cliques[address]}
 }

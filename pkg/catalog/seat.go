@@ -79,15 +79,15 @@ func (c Catalog) seats(g gpu.GPU) resourceapi.Device {
 	memory := resource.NewQuantity(int64(c.Shares.seatMemory(c.Shares.Memory(g, shared))), resource.BinarySI)
 	return resourceapi.Device{
 		Name:                     kind.Seats(g.Address).String(),
-		Attributes:               c.Settings.Attributes.Published(kind.Seat.Attributes(c.Shares.seatFacts(g))),
+		Attributes:               c.Settings.Attributes.Published(kind.Seat.Attributes(c.seatFacts(g))),
 		AllowMultipleAllocations: &shared,
 		Capacity:                 kind.Seat.Capacities(kind.Amounts{Memory: *memory, Seats: int64(c.Shares.seats())}),
 	}
 }
 
 // seatFacts returns what the attributes of a GPU's seats follow from.
-func (o ShareOffer) seatFacts(g gpu.GPU) kind.Facts {
-	f := kind.Facts{GPU: g}
-	o.describe(&f, kind.Seats(g.Address), true)
+func (c Catalog) seatFacts(g gpu.GPU) kind.Facts {
+	f := kind.Facts{GPU: g, Lists: c.ListAttributes}
+	c.Shares.describe(&f, kind.Seats(g.Address), true)
 	return f
 }

@@ -64,15 +64,15 @@ func (c Catalog) slots(g gpu.GPU) resourceapi.Device {
 	amounts.Slots = int64(cmp.Or(c.TimeSlices, DefaultTimeSlices))
 	return resourceapi.Device{
 		Name:                     kind.Slots(g.Address).String(),
-		Attributes:               c.Settings.Attributes.Published(kind.TimeSlice.Attributes(slotFacts(g))),
+		Attributes:               c.Settings.Attributes.Published(kind.TimeSlice.Attributes(c.slotFacts(g))),
 		AllowMultipleAllocations: &shared,
 		Capacity:                 kind.TimeSlice.Capacities(amounts),
 	}
 }
 
 // slotFacts returns what the attributes of a time-sliced GPU follow from.
-func slotFacts(g gpu.GPU) kind.Facts {
-	f := kind.Facts{GPU: g}
+func (c Catalog) slotFacts(g gpu.GPU) kind.Facts {
+	f := kind.Facts{GPU: g, Lists: c.ListAttributes}
 	f.Memory, f.Compute = use.Enforcement(g, use.Use{Device: kind.Slots(g.Address), Sharing: use.TimeSlices})
 	return f
 }

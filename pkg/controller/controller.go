@@ -158,7 +158,7 @@ func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) error 
 		c.published = &resources
 	}
 	c.state.Unpublished = failed != nil
-	c.enter(ctx, view, failed, errors.Join(view.Missing, failed, view.Faults, config, layout, view.Repairs))
+	c.enter(ctx, view, failed, errors.Join(view.Missing, failed, view.Faults, view.Topology, config, layout, view.Repairs))
 	c.mu.Unlock()
 	if due {
 		c.changes.Notify()

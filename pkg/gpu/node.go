@@ -24,6 +24,8 @@ type Node struct {
 	GPUs []GPU
 	// Unreadable are the GPUs that the driver lists but that do not answer.
 	Unreadable []Unreadable
+	// Incomplete says which facts of GPUs that answer cannot be read; nil if none.
+	Incomplete error
 }
 
 // Unreadable is a GPU that the driver counts but that cannot be read.
@@ -128,6 +130,14 @@ type NIC struct {
 	Address PCIAddress
 	// RDMADevices are its RDMA devices in order, "mlx5_0".
 	RDMADevices []string
+}
+
+// NearNICs returns the PCI addresses and the RDMA devices of the GPU's network adapters.
+func (g GPU) NearNICs() (addresses, rdma []string) {
+	for _, nic := range g.NICs {
+		addresses, rdma = append(addresses, nic.Address.String()), append(rdma, nic.RDMADevices...)
+	}
+	return addresses, rdma
 }
 
 // ComputeMode says which processes may open contexts on a GPU.

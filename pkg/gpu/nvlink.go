@@ -2,7 +2,12 @@
 
 package gpu
 
-import "slices"
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+)
 
 // Peer is a GPU at the far end of NVLinks.
 type Peer struct {
@@ -50,6 +55,36 @@ func NVLinkPeers(gpus []GPU) map[PCIAddress][]Peer {
 		}
 	}
 	return peers
+}
+
+// CheckNVLinks returns the active links between GPUs that are not used as they are reported,
+// because only one end reports them or the other end is not among the GPUs; nil if there are
+// none. It ignores links to silent GPUs, whose ends are not known.
+func CheckNVLinks(gpus []GPU, silent func(PCIAddress) bool) error {
+	reported := make(map[PCIAddress]map[PCIAddress]int, len(gpus))
+	for _, g := range gpus {
+		reported[g.Address] = map[PCIAddress]int{}
+		for _, link := range g.Links {
+			if link.Active && link.Remote == RemoteGPU && link.RemoteAddress != nil {
+				reported[g.Address][*link.RemoteAddress]++
+			}
+		}
+	}
+	var errs []error
+	for _, from := range slices.SortedFunc(maps.Keys(reported), PCIAddress.Compare) {
+		for _, to := range slices.SortedFunc(maps.Keys(reported[from]), PCIAddress.Compare) {
+			there := reported[from][to]
+			ends, known := reported[to]
+			switch back := ends[from]; {
+			case silent(to):
+			case !known:
+				errs = append(errs, fmt.Errorf("GPU at %s: NVLinks to %s: %w: %d reported, but it is not a GPU of this node: not used", from, to, ErrCorrupt, there))
+			case back < there:
+				errs = append(errs, fmt.Errorf("GPU at %s: NVLinks to %s: %w: %d reported, and %d at the other end: %d used", from, to, ErrCorrupt, there, back, back))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // NVLinkDomains divides the GPUs that have active links into groups in which

@@ -24,6 +24,7 @@ type knowledge struct {
 	load       string   // identifies the load of the driver; empty if unknown
 	gpus       map[gpu.PCIAddress]sighting
 	unreadable []gpu.Unreadable
+	incomplete error // of the last scan that succeeded
 	// unreadableCount is len(unreadable) of the last scan that succeeded.
 	unreadableCount int
 	faults          map[string]fault // by UUID, each with a cause
@@ -71,7 +72,7 @@ func (k *knowledge) observe(s scan) (others bool) {
 		k.fail()
 		return !slices.Equal(before, k.answering())
 	}
-	k.failures, k.unreadableCount = 0, len(s.node.Unreadable)
+	k.failures, k.unreadableCount, k.incomplete = 0, len(s.node.Unreadable), s.node.Incomplete
 	if s.node.DriverVersion != "" {
 		k.driver = gpu.Node{DriverVersion: s.node.DriverVersion, CUDADriverVersion: s.node.CUDADriverVersion}
 	}
@@ -341,6 +342,16 @@ func (k *knowledge) missing() error {
 		errs = append(errs, fmt.Errorf("GPU at %s: %w", address, silent[address]))
 	}
 	return errors.Join(errs...)
+}
+
+// topology returns which facts about the place and the links of GPUs that answer are
+// missing or not used; nil if none.
+func (k *knowledge) topology() error {
+	silent := func(address gpu.PCIAddress) bool {
+		s, known := k.gpus[address]
+		return known && s.err != nil || slices.ContainsFunc(k.unreadable, func(u gpu.Unreadable) bool { return u.Address == nil || *u.Address == address })
+	}
+	return errors.Join(k.incomplete, gpu.CheckNVLinks(k.answer(), silent))
 }
 
 // failed returns the faults of GPUs that answer, and of GPUs that have never

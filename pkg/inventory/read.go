@@ -4,10 +4,9 @@ package inventory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
-
-	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -23,24 +22,19 @@ type Bus interface {
 }
 
 // Read finds the node's GPUs on the bus, and reads them by the snapshot of NVML. A GPU
-// that NVML does not list is in [gpu.Node.Unreadable] with its address. Read fails
-// only if the snapshot does.
+// that NVML does not list is in [gpu.Node.Unreadable] with its address. A GPU without an
+// entry in the kernel's files is read without its place in the machine, which is in
+// [gpu.Node.Incomplete]. Read fails only if the snapshot does.
 func Read(ctx context.Context, bus Bus, snapshot func(context.Context) (gpu.Node, error)) (gpu.Node, error) {
-	logger := klog.FromContext(ctx)
-	found, err := bus.GPUs()
-	if err != nil {
-		logger.V(2).Info("Cannot read every PCI device", "err", err)
-	}
+	found, busErr := bus.GPUs()
 	node, err := snapshot(ctx)
 	if err != nil {
 		return node, err
 	}
 	node.Unreadable = match(found, node)
-	located, err := bus.Locate(node)
-	if err != nil {
-		logger.V(2).Info("The kernel does not report the place of every GPU", "err", err)
-	}
-	return located, nil
+	node, err = bus.Locate(node)
+	node.Incomplete = errors.Join(busErr, err)
+	return node, nil
 }
 
 // match returns the GPUs that cannot be read: the unreadable GPUs that NVML lists, and

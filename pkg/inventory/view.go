@@ -28,10 +28,11 @@ type View struct {
 	Unreadable int
 	// ScanErr is why the last scan failed as a whole; nil if it succeeded.
 	ScanErr error
-	// Missing says which GPUs do not answer, Faults which GPUs are faulty, and
+	// Missing says which GPUs do not answer, Faults which GPUs are faulty, Topology which
+	// facts about the place and the links of GPUs are missing or contradictory, and
 	// Repairs which entries of the annotation have no effect. Each is nil if there
 	// are none.
-	Missing, Faults, Repairs error
+	Missing, Faults, Topology, Repairs error
 }
 
 // DeviceHealth is the health of a device.
@@ -67,6 +68,7 @@ func (i *Inventory) view() View {
 		ScanErr:    i.known.scanErr,
 		Missing:    i.known.missing(),
 		Faults:     i.known.failed(),
+		Topology:   i.known.topology(),
 		Repairs:    errors.Join(i.repairSyntax, i.repairErr),
 	}
 }

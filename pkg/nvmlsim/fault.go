@@ -220,20 +220,31 @@ func (s *Sim) FailECC(index int) error {
 func (s *Sim) LinkDown(index, link int) error {
 	return s.changeGPU(index, func(st *State, _ *GPUState) error {
 		ends, err := s.node.linkEnds(index, link)
-		if err != nil {
-			return err
-		}
-		for _, end := range ends {
-			g := &st.GPUs[end.gpu]
-			if slices.Contains(g.LinksDown, end.link) {
-				continue
-			}
-			g.LinksDown = append(g.LinksDown, end.link)
-			slices.Sort(g.LinksDown)
-			st.record(end.gpu, nvml.EventTypeXidCriticalError, xidNVLink)
-		}
-		return nil
+		st.takeDown(ends)
+		return err
 	})
+}
+
+// LinkEndDown is LinkDown at the given end only: the other one has not noticed it yet.
+func (s *Sim) LinkEndDown(index, link int) error {
+	return s.changeGPU(index, func(st *State, _ *GPUState) error {
+		ends, err := s.node.linkEnds(index, link)
+		st.takeDown(ends[:min(len(ends), 1)])
+		return err
+	})
+}
+
+// takeDown takes the ends of links down.
+func (st *State) takeDown(ends []linkEnd) {
+	for _, end := range ends {
+		g := &st.GPUs[end.gpu]
+		if slices.Contains(g.LinksDown, end.link) {
+			continue
+		}
+		g.LinksDown = append(g.LinksDown, end.link)
+		slices.Sort(g.LinksDown)
+		st.record(end.gpu, nvml.EventTypeXidCriticalError, xidNVLink)
+	}
 }
 
 // changeGPU changes one GPU.

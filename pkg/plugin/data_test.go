@@ -4,16 +4,26 @@ package plugin
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/operation"
 	"k8s.io/client-go/kubernetes/fake"
+	metadata "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
+	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
 func mpsShare() *claim.Share {
@@ -125,6 +135,48 @@ func TestMetadataDescribesTheShareOfTheClaim(t *testing.T) {
 				t.Errorf("attributes (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Upstream's decoder refuses a file that breaks the rules of the API. A share of a GB200
+// with list attributes has the most attributes.
+func TestUpstreamReadsTheMetadataOfEveryGPU(t *testing.T) {
+	share := mpsShare()
+	share.Containers, share.ContainerMemoryLimit = 1, 10<<30
+	for _, model := range nvmlsim.ModelNames() {
+		m, err := nvmlsim.LoadModel(model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sim, err := nvmlsim.Create(files.ShortDir(t), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		node, err := inventory.Read(t.Context(), sysfs.Root(sim.Root()), nvml.New(sim.NVML()).Snapshot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := catalog.Catalog{Settings: catalog.Settings{ListAttributes: true}}
+		c.Offer.Share, c.Shares.MPS = true, true
+		d := statusDevice()
+		d.Share, d.Attributes = share, map[string]resourceapi.DeviceAttribute{}
+		for name, value := range c.Attributes(node, kind.Whole(node.GPUs[0].Address)) {
+			d.Attributes[string(name)] = value
+		}
+		got := metadataOf(d).Attributes
+		for _, name := range []string{"uuid", "resource.kubernetes.io/pciBusID", "resource.kubernetes.io/numaNode", "cpus", "shareMemory", "containerMemoryLimit"} {
+			if _, ok := got[name]; !ok {
+				t.Errorf("%s: no %s in %v", model, name, slices.Sorted(maps.Keys(got)))
+			}
+		}
+		device := metadata.Device{Driver: testDriver, Pool: "node-1", Name: d.Name, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}}
+		for name, value := range got {
+			device.Attributes[resourceapi.QualifiedName(name)] = value
+		}
+		object := &metadata.DeviceMetadata{Requests: []metadata.DeviceMetadataRequest{{Name: "gpu", Devices: []metadata.Device{device}}}}
+		if err := metadata.Validate_DeviceMetadata(t.Context(), operation.Operation{Type: operation.Create}, nil, object, nil).ToAggregate(); err != nil {
+			t.Errorf("%s: %v", model, err)
+		}
 	}
 }
 

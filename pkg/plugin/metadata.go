@@ -26,7 +26,22 @@ func metadataOf(d claim.Device) *kubeletplugin.DeviceMetadata {
 		attributes[v1alpha1.AttributeUUID] = resourceapi.DeviceAttribute{StringValue: &d.UUID}
 	}
 	addShare(attributes, dataOf(d).Share)
+	trim(attributes)
 	return &kubeletplugin.DeviceMetadata{Attributes: attributes}
+}
+
+// trim removes attributes that programs in a container need least until as many are left
+// as a device can have. Upstream's decoder refuses a file with more.
+func trim(attributes map[string]resourceapi.DeviceAttribute) {
+	for _, name := range []string{
+		v1alpha1.AttributeMIGCapable, v1alpha1.AttributePersistenceMode, v1alpha1.AttributeBrand, v1alpha1.AttributeMIGMode,
+		v1alpha1.AttributeNVLinkCliques, v1alpha1.AttributeAddressingMode, v1alpha1.AttributeECCEnabled,
+	} {
+		if len(attributes) <= resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
+			return
+		}
+		delete(attributes, name)
+	}
 }
 
 // writeMetadata replaces a metadata file or its CDI spec atomically. It does not sync

@@ -126,6 +126,9 @@ func TestTheReferenceListsTheAttributesOfContainersAndNoOther(t *testing.T) {
 	constants := publicNames(t)
 	names := map[string]bool{}
 	var values []string
+	for _, m := range regexp.MustCompile(`\ba\.names?\(v1alpha1\.(Metadata\w+)`).FindAllStringSubmatch(read(t, "pkg/gpu/kind/attributes.go"), -1) {
+		names[constants[m[1]]] = true
+	}
 	for _, m := range regexp.MustCompile(`\b(?:text|number|quantity)\(v1alpha1\.((?:Attribute|Metadata)\w+), (?:v1alpha1\.(\w+))?`).FindAllStringSubmatch(read(t, "pkg/plugin/data.go"), -1) {
 		names[constants[m[1]]] = true
 		if m[2] != "" {

@@ -32,6 +32,7 @@ func (v vocabulary) documents() map[string]map[string]string {
 			"configuration": v.configuration(),
 			"status":        v.status(),
 			"metadata":      v.attributes(withPrefix(v.names, "Metadata")),
+			"environment":   v.environment(),
 			"labels":        v.table("label", "on", withPrefix(v.names, "Label"), v.markdown),
 			"taints":        v.taints(),
 			"annotations":   v.table("annotation", "on", withPrefix(v.names, "Annotation"), v.markdown),
@@ -53,7 +54,7 @@ func standardAttributes() []name {
 	return []name{
 		{value: string(deviceattribute.StandardDeviceAttributePCIBusID), meaning: "the PCI address", detail: "string: 0000:1b:00.0"},
 		{value: string(deviceattribute.StandardDeviceAttributePCIeRoot), meaning: "the PCIe root; matches NICs and other devices on the same root", detail: "string: pci0000:15"},
-		{value: string(deviceattribute.StandardDeviceAttributeNUMANode), meaning: "the NUMA node", detail: "int: 0"},
+		{value: string(deviceattribute.StandardDeviceAttributeNUMANode), meaning: "the NUMA node whose CPUs are nearest; with --list-attributes a list of it and the nearest other nodes of its socket", detail: "int: 0"},
 	}
 }
 
@@ -62,6 +63,15 @@ func (v vocabulary) attributes(names []name) string {
 	for _, n := range names {
 		kind, example, _ := strings.Cut(n.detail, ": ")
 		rows = append(rows, []string{code(n.value), kind, code(example), v.markdown(n.meaning)})
+	}
+	return table(rows)
+}
+
+// environment returns the table of environment variables, each with the GPU 1b-00.
+func (v vocabulary) environment() string {
+	rows := [][]string{{"variable", "example", "meaning"}}
+	for _, n := range withPrefix(v.names, "Environment") {
+		rows = append(rows, []string{code(n.value + "_1B_00"), code(n.detail), v.markdown(n.meaning)})
 	}
 	return table(rows)
 }

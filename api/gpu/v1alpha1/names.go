@@ -64,6 +64,11 @@ const (
 	AttributeNVLinkPeers = "nvlinkPeers" // string: 43-00,52-00
 	// AttributeNVLinkLinks is the number of active links of the GPU.
 	AttributeNVLinkLinks = "nvlinkLinks" // int: 18
+	// AttributeNVLinkVersion is the version of NVLink.
+	AttributeNVLinkVersion = "nvlinkVersion" // version: 4.0.0
+	// AttributeNVLinkSwitch is true if links of the GPU lead to NVSwitch, and false if all
+	// lead to other GPUs or CPUs.
+	AttributeNVLinkSwitch = "nvlinkSwitch" // bool: true
 	// AttributeNVLinkCliques is every fully linked group that the GPU belongs to; only
 	// with --list-attributes.
 	AttributeNVLinkCliques = "nvlinkCliques" // list of strings: 1b-00,43-00
@@ -96,9 +101,16 @@ const (
 	AttributeParentUUID = "parentUUID" // string: GPU-8f5e…
 )
 
-// The attributes that only the metadata of a container has, of a device that its
-// claim shares with others. An attribute is absent if the claim has no such limit.
+// The attributes that only the metadata of a container has. One about a share is absent if
+// the claim has no such limit.
 const (
+	// MetadataCPUs is the CPUs of the GPU's NUMA node; absent if longer than 64 characters.
+	MetadataCPUs = "cpus" // string: 0-55,112-167
+	// MetadataNICs is the network adapters nearest to the GPU, by their PCI addresses:
+	// adapters on its PCIe switch, or else below its PCIe root.
+	MetadataNICs = "nics" // list of strings: 0000:18:00.0
+	// MetadataRDMADevices is the RDMA devices of these adapters.
+	MetadataRDMADevices = "rdmaDevices" // list of strings: mlx5_0
 	// MetadataShareMemory is the memory that the scheduler has promised.
 	MetadataShareMemory = "shareMemory" // string: 10Gi
 	// MetadataShareCompute is the compute that the scheduler has promised, in
@@ -121,6 +133,22 @@ const (
 	MetadataContainerMemoryLimit = "containerMemoryLimit" // string: 10Gi
 	// MetadataTimeSlice is the interval that the claim's configuration names.
 	MetadataTimeSlice = "timeSlice" // string: Short
+)
+
+// The environment variables of a container for each GPU of its claims. The bus and the
+// device of the GPU follow the name, as in "GPU_CPUS_1B_00", so claims of one container set
+// different variables, or one variable to the same value. A variable is absent if its value
+// is not known.
+const (
+	// EnvironmentNUMANode is the NUMA node of the GPU.
+	EnvironmentNUMANode = "GPU_NUMA_NODE" // 0
+	// EnvironmentCPUs is the CPUs of that NUMA node.
+	EnvironmentCPUs = "GPU_CPUS" // 0-55,112-167
+	// EnvironmentNICs is the network adapters nearest to the GPU, by their PCI addresses:
+	// adapters on its PCIe switch, or else below its PCIe root.
+	EnvironmentNICs = "GPU_NICS" // 0000:18:00.0
+	// EnvironmentRDMADevices is the RDMA devices of these adapters.
+	EnvironmentRDMADevices = "GPU_RDMA_DEVICES" // mlx5_0
 )
 
 // The values of [AttributeMIGMode].

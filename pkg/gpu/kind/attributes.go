@@ -42,6 +42,8 @@ type Facts struct {
 	// option because a node can have a hundred partitions, and repeats every
 	// attribute for each.
 	All bool
+	// Lists publishes attributes as lists that can have several values.
+	Lists bool
 }
 
 // NVLink describes the links of a GPU to the other GPUs of its node.
@@ -53,8 +55,6 @@ type NVLink struct {
 	// Cliques names every largest group of linked GPUs that the GPU belongs to. An
 	// empty name means that the group has none that the API accepts.
 	Cliques []string
-	// Lists publishes peers and cliques as list attributes.
-	Lists bool
 }
 
 // Attributes returns the attributes of a device of the kind.
@@ -65,12 +65,39 @@ func (k Kind) Attributes(f Facts) Attributes {
 	return a
 }
 
-// locality adds the GPU's place in the machine.
-func (a Attributes) locality(g gpu.GPU) {
-	a.name(deviceattribute.StandardDeviceAttributePCIeRoot, g.PCIeRoot)
-	if g.NUMANode != nil {
-		a.number(deviceattribute.StandardDeviceAttributeNUMANode, *g.NUMANode)
+// locality adds the GPU's place in the machine. A GPU has one PCIe root, so that attribute
+// is never a list.
+func (a Attributes) locality(f Facts) {
+	a.name(deviceattribute.StandardDeviceAttributePCIeRoot, f.GPU.PCIeRoot)
+	switch {
+	case f.Lists && len(f.GPU.NearNUMANodes) > 0:
+		near := make([]int64, len(f.GPU.NearNUMANodes))
+		for i, node := range f.GPU.NearNUMANodes {
+			near[i] = int64(node)
+		}
+		a[deviceattribute.StandardDeviceAttributeNUMANode] = resourceapi.DeviceAttribute{IntValues: near}
+	case f.GPU.NUMANode != nil:
+		a.number(deviceattribute.StandardDeviceAttributeNUMANode, *f.GPU.NUMANode)
 	}
+}
+
+// Nearby adds the parts of the machine near a GPU, which only the metadata of containers
+// has.
+func (a Attributes) Nearby(g gpu.GPU) {
+	a.name(v1alpha1.MetadataCPUs, g.CPUs)
+	nics, rdma := g.NearNICs()
+	a.names(v1alpha1.MetadataNICs, nics)
+	a.names(v1alpha1.MetadataRDMADevices, rdma)
+}
+
+// values returns the number of values that the attributes have, each element of a list
+// counted.
+func (a Attributes) values() int {
+	n := len(a)
+	for _, attribute := range a {
+		n += max(0, len(attribute.IntValues)-1) + max(0, len(attribute.StringValues)-1)
+	}
+	return n
 }
 
 // shares adds the mechanism that limits shares of the device.
@@ -109,7 +136,9 @@ func (a Attributes) name(name resourceapi.QualifiedName, value string) {
 }
 
 func (a Attributes) names(name resourceapi.QualifiedName, values []string) {
-	a[name] = resourceapi.DeviceAttribute{StringValues: values}
+	if len(values) > 0 {
+		a[name] = resourceapi.DeviceAttribute{StringValues: values}
+	}
 }
 
 func (a Attributes) number(name resourceapi.QualifiedName, value int) {

@@ -45,7 +45,7 @@ func (wholeGPU) attributes(f Facts, a Attributes) {
 	a.release(v1alpha1.AttributeCUDADriverVersion, f.Node.CUDADriverVersion)
 
 	a.name(deviceattribute.StandardDeviceAttributePCIBusID, g.Address.String())
-	a.locality(g)
+	a.locality(f)
 
 	a.flag(v1alpha1.AttributeMIGCapable, &g.MIG.Capable)
 	if g.MIG.Capable && !f.MIGModeVaries {
@@ -62,7 +62,7 @@ func (wholeGPU) attributes(f Facts, a Attributes) {
 		a.number(v1alpha1.AttributeMultiprocessors, g.Multiprocessors)
 	}
 	a.shares(f)
-	a.nvlink(g, f.NVLink)
+	a.nvlink(f)
 }
 
 func (wholeGPU) capacities(a Amounts) Capacities {
@@ -84,27 +84,27 @@ func (wholeGPU) capacities(a Amounts) Capacities {
 
 // nvlink adds the NVLink attributes. Peers and cliques are lists if the cluster
 // accepts list attributes and the device stays within the API's limit on values.
-func (a Attributes) nvlink(g gpu.GPU, n NVLink) {
-	links := g.ActiveLinks()
+func (a Attributes) nvlink(f Facts) {
+	n, links := f.NVLink, f.GPU.ActiveLinks()
 	if links == 0 {
 		return
 	}
 	a.number(v1alpha1.AttributeNVLinkLinks, links)
+	a.release(v1alpha1.AttributeNVLinkVersion, f.GPU.NVLinkVersion)
+	a.flag(v1alpha1.AttributeNVLinkSwitch, f.GPU.BehindSwitch())
 	a.name(v1alpha1.AttributeNVLinkDomain, n.Domain)
 
 	devices := make([]string, len(n.Peers))
 	for i, peer := range n.Peers {
 		devices[i] = peer.DeviceName()
 	}
-	left := resourceapi.ResourceSliceMaxAttributeValuesPerDevice - len(a)
-	if !n.Lists || len(devices)+len(n.Cliques) > left {
+	left := resourceapi.ResourceSliceMaxAttributeValuesPerDevice - a.values()
+	if !f.Lists || len(devices)+len(n.Cliques) > left {
 		a.name(v1alpha1.AttributeNVLinkPeers, Enumerate(n.Peers))
 		return
 	}
-	if len(devices) > 0 {
-		a.names(v1alpha1.AttributeNVLinkPeers, devices)
-	}
-	if len(n.Cliques) > 0 && !slices.Contains(n.Cliques, "") {
+	a.names(v1alpha1.AttributeNVLinkPeers, devices)
+	if !slices.Contains(n.Cliques, "") {
 		a.names(v1alpha1.AttributeNVLinkCliques, n.Cliques)
 	}
 }

@@ -54,7 +54,7 @@ func (migDevice) attributes(f Facts, a Attributes) {
 	a.name(v1alpha1.AttributeUUID, f.UUID)
 	if f.All {
 		a.text(v1alpha1.AttributeProductName, f.GPU.ProductName)
-		a.locality(f.GPU)
+		a.locality(f)
 		a.shares(f)
 	}
 }

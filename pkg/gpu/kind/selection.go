@@ -47,6 +47,8 @@ var further = []resourceapi.QualifiedName{
 	v1alpha1.AttributeMIGMode,
 	v1alpha1.AttributeNVLinkPeers,
 	v1alpha1.AttributeNVLinkLinks,
+	v1alpha1.AttributeNVLinkVersion,
+	v1alpha1.AttributeNVLinkSwitch,
 	v1alpha1.AttributeECCEnabled,
 	v1alpha1.AttributePersistenceMode,
 	v1alpha1.AttributeAddressingMode,

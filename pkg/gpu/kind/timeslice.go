@@ -42,7 +42,7 @@ func (timeSlice) attributes(f Facts, a Attributes) {
 	a.name(v1alpha1.AttributeUUID, f.GPU.UUID)
 	a.text(v1alpha1.AttributeProductName, f.GPU.ProductName)
 	a.release(v1alpha1.AttributeCUDAComputeCapability, f.GPU.ComputeCapability)
-	a.locality(f.GPU)
+	a.locality(f)
 }
 
 // capacities returns the slots, and the memory that claims can name in addition. A claim

@@ -5,9 +5,12 @@ package step
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -68,7 +71,7 @@ func (s writeCDI) injection(ctx context.Context, r *journal.Record, d journal.De
 		return gpu.Injection{}, err
 	}
 	in := gpu.Injection{ID: d.InjectionID(r.Claim.UID, name)}
-	if in.DeviceNodes, err = s.deviceNodes(ctx, name); err == nil {
+	if err = s.addGPUs(ctx, name, &in); err == nil {
 		err = s.before.Inject(ctx, r, d, &in)
 	}
 	if err != nil {
@@ -77,18 +80,40 @@ func (s writeCDI) injection(ctx context.Context, r *journal.Record, d journal.De
 	return in, nil
 }
 
-// deviceNodes returns the container paths of the device nodes of a device's GPUs.
-// Minor numbers change when the driver is loaded anew, so they are read each time and
-// not remembered.
-func (s writeCDI) deviceNodes(ctx context.Context, name kind.Name) ([]string, error) {
+// addGPUs adds the device nodes of a device's GPUs, and the place of its one GPU in the
+// machine. Minor numbers change when the driver is loaded anew, so they are read each time
+// and not remembered.
+func (s writeCDI) addGPUs(ctx context.Context, name kind.Name, in *gpu.Injection) (err error) {
 	if name.Kind.Scope() == kind.ScopeNode {
-		return s.allNodes(ctx)
+		in.DeviceNodes, err = s.allNodes(ctx)
+		return err
 	}
 	g, err := s.Inventory.GPU(ctx, name.Address)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return []string{nodeOf(g)}, nil
+	in.DeviceNodes, in.Env = []string{nodeOf(g)}, environment(g)
+	return nil
+}
+
+// environment returns the variables for the place of a GPU in the machine. Their names and
+// values depend on the GPU alone: a container can have several claims, and a runtime
+// replaces a variable that several of them set.
+func environment(g gpu.GPU) []string {
+	var env []string
+	add := func(name, value string) {
+		if value != "" {
+			env = append(env, fmt.Sprintf("%s_%s=%s", name, strings.ToUpper(strings.ReplaceAll(g.Address.ShortName(), "-", "_")), value))
+		}
+	}
+	if g.NUMANode != nil {
+		add(v1alpha1.EnvironmentNUMANode, strconv.Itoa(*g.NUMANode))
+	}
+	add(v1alpha1.EnvironmentCPUs, g.CPUs)
+	nics, rdma := g.NearNICs()
+	add(v1alpha1.EnvironmentNICs, strings.Join(nics, ","))
+	add(v1alpha1.EnvironmentRDMADevices, strings.Join(rdma, ","))
+	return env
 }
 
 func nodeOf(g gpu.GPU) string { return fmt.Sprintf("/dev/nvidia%d", g.Minor) }
