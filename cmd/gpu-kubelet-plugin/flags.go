@@ -75,7 +75,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.BoolVar(&o.MIG.AllowReset, "mig-allow-reset", false, "reset an idle GPU if a change of its MIG mode needs that (Ampere); otherwise such a GPU is cut only if its MIG mode is already enabled")
 	fs.BoolVar(&o.MIG.AllAttributes, "mig-all-attributes", false, "publish the attributes productName, numaNode and pcieRoot of MIG devices too, which makes the ResourceSlices of a node half as large again")
 	fs.StringVar(&o.attributes, "attributes", "standard", "`LIST` of attributes to publish of each device besides the standard ones, \"standard\" for none, or \"all\"; known: "+strings.Join(kind.FurtherAttributes(), ", "))
-	fs.BoolVar(&o.ListAttributes, "list-attributes", false, "publish list attributes as well (nvlinkPeers, nvlinkCliques as lists); needs the feature gate DRAListTypeAttributes in the cluster")
+	fs.BoolVar(&o.ListAttributes, "list-attributes", false, "publish list attributes as well (nvlinkPeers, nvlinkCliques and numaNode as lists); needs the feature gate DRAListTypeAttributes in the cluster")
 	fs.BoolVar(&o.printSlices, "print-slices", false, "print the ResourceSlices as a JSON List and exit, with status 1 if no GPU can be read; needs no cluster")
 
 	fs = sets.FlagSet("sharing")

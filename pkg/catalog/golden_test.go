@@ -26,7 +26,7 @@ import (
 // 3 kB mark a hundred devices as shareable, which is the whole cost of their shares.
 const (
 	wholeLimit     = 6_000
-	allLimit       = 10_500
+	allLimit       = 11_000
 	timeSliceLimit = 13_000
 	seatLimit      = 13_000
 	layoutLimit    = 12_000
