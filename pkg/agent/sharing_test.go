@@ -69,8 +69,8 @@ func with(claim *resourceapi.ResourceClaim, config string) *resourceapi.Resource
 	return claim
 }
 
-// injected returns the CDI edits of the only device of a claim: the environment and
-// the mounts.
+// injected returns the CDI edits of the only device of a claim: the environment,
+// without the place of the GPU, which every device has, and the mounts.
 func (n *node) injected(t *testing.T, claim *resourceapi.ResourceClaim) (device string, lines []string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(n.CDIDir, "gpu.nvidia.com-claim-"+string(claim.UID)+".json"))
@@ -85,7 +85,10 @@ func (n *node) injected(t *testing.T, claim *resourceapi.ResourceClaim) (device 
 		t.Fatalf("%d devices in the spec of %s, want 1", len(spec.Devices), claim.Name)
 	}
 	edits := spec.Devices[0].ContainerEdits
-	lines = slices.Clone(edits.Env)
+	lines = slices.DeleteFunc(slices.Clone(edits.Env), func(s string) bool { return strings.HasPrefix(s, "GPU_") })
+	if len(edits.Env)-len(lines) != len([]string{"GPU_NUMA_NODE", "GPU_CPUS", "GPU_NICS", "GPU_RDMA_DEVICES"}) {
+		t.Errorf("claim %s has the environment %q, want the whole place of its GPU", claim.Name, edits.Env)
+	}
 	for _, m := range edits.Mounts {
 		lines = append(lines, m.HostPath+" on "+m.ContainerPath)
 	}

@@ -124,6 +124,7 @@ multiprocessors: 132
 nvlinkDomain: "1b-00"
 nvlinkLinks: 18
 nvlinkPeers: "43-00,52-00,61-00,9d-00,c3-00,d1-00,df-00"
+nvlinkSwitch: true
 persistenceMode: true
 productName: "NVIDIA H100 80GB HBM3"
 resource.kubernetes.io/numaNode: 0
