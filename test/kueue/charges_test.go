@@ -123,7 +123,7 @@ func testJobs(t *testing.T, mapper *dra.ResourceMapper, slices []resourceapi.Res
 	}
 	quota := group.Flavors[0].Resources[0].NominalQuota.Value()
 	var share resourceapi.ResourceClaimTemplate
-	find(t, "demo/kueue/jobs.yaml", "ResourceClaimTemplate", &share)
+	find(t, "demo/kueue/training.yaml", "ResourceClaimTemplate", &share)
 	one, err := charge(t, mapper, slices, &share)
 	if err != nil {
 		t.Fatal(err)
