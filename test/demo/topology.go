@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -100,7 +101,25 @@ func otherDrivers(ctx context.Context, cluster *harness.Cluster) error {
 		}
 	}
 	say("gpu-nic has a NIC of its GPU's PCIe root, and gpu-cpu has CPUs of its GPU's NUMA node")
-	return topologyTable(ctx, cluster)
+	if err := topologyTable(ctx, cluster); err != nil {
+		return err
+	}
+	return printEnvironment(ctx, cluster, "gpu-nic")
+}
+
+// printEnvironment prints the variables of a container about the place of its GPUs.
+func printEnvironment(ctx context.Context, cluster *harness.Cluster, pod string) error {
+	sight, err := cluster.Sight(ctx, namespace, pod, "main")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\nIn the environment of %s:\n", pod)
+	for _, name := range slices.Sorted(maps.Keys(sight.Env)) {
+		if strings.HasPrefix(name, "GPU_") {
+			fmt.Printf("  %s=%s\n", name, sight.Env[name])
+		}
+	}
+	return nil
 }
 
 // start applies a manifest of demo/topology and waits for its pods.

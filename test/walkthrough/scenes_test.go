@@ -56,6 +56,7 @@ var scenes = map[string]scene{
 		"whole-node gpu-df-00 1 pci0000:d9 1b-00 7 of 7",
 		"gpu-cpu 16 of cpudevnuma001 1 - - - gpu-cpu gpu-9d-00 1 pci0000:97 1b-00 -",
 		"gpu-nic gpu-43-00 0 pci0000:3d 1b-00 - gpu-nic pci-0000-40-00-0 - pci0000:3d - -",
+		"GPU_CPUS_43_00=0-55,112-167 GPU_NICS_43_00=0000:40:00.0 GPU_NUMA_NODE_43_00=0 GPU_RDMA_DEVICES_43_00=mlx5_3",
 		"gpu-43-00,pci-0000-40-00-0",
 		"gpu-df-00 1 pci0000:d9 1b-00",
 	}},
