@@ -133,17 +133,6 @@ func TestTheSchedulerAllocates(t *testing.T) {
 	exclusive.Exclusive = true
 	lists := sharing()
 	lists.ListAttributes = true
-	firstChoice := func(expressions ...string) resourceapi.DeviceClaim {
-		request := resourceapi.DeviceRequest{Name: "gpu"}
-		for i, expression := range expressions {
-			request.FirstAvailable = append(request.FirstAvailable, resourceapi.DeviceSubRequest{
-				Name: fmt.Sprintf("choice-%d", i), DeviceClassName: "gpu.nvidia.com",
-				AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
-				Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}},
-			})
-		}
-		return resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request}}
-	}
 	for name, tc := range map[string]struct {
 		catalog   catalog.Catalog
 		node      gpu.Node
@@ -219,9 +208,9 @@ func TestTheSchedulerAllocates(t *testing.T) {
 		},
 		"the second choice where the first is not there": {
 			catalog: sharing(), node: h100(t, 1),
-			claims: []resourceapi.DeviceClaim{firstChoice(
-				"device.attributes['gpu.nvidia.com'].architecture == 'Blackwell'",
-				"device.attributes['gpu.nvidia.com'].architecture == 'Hopper'")},
+			claims: []resourceapi.DeviceClaim{firstOf(
+				claim("cel=device.attributes['gpu.nvidia.com'].architecture == 'Blackwell'"),
+				claim("cel=device.attributes['gpu.nvidia.com'].architecture == 'Hopper'"))},
 			want: "a 1b-00 81559Mi",
 		},
 		"four linked GPUs of a DGX-1 are a quad": {

@@ -127,6 +127,13 @@ func publishMutants() []mutant {
 		},
 		{
 			file:   "pkg/catalog/pages.go",
+			old:    `slices.Chunk(counters, resourceapi.ResourceSliceMaxCounterSets)`,
+			new:    `slices.Chunk(counters, 2*resourceapi.ResourceSliceMaxCounterSets)`,
+			notice: "the API server refuses the counters of a node with more than eight GPUs",
+			run:    "^TestNodesOfEachSize",
+		},
+		{
+			file:   "pkg/catalog/pages.go",
 			old:    `if size+g.size() > devicesPerSlice {`,
 			new:    `if size+g.size() > devicesPerSlice+1 {`,
 			notice: "the API server refuses the node's slices",
