@@ -72,6 +72,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.MIGLayouts, "mig-layouts", "", "`FILE` of NVIDIA's mig-parted with named layouts of MIG devices")
 	fs.StringVar(&o.Layout, "mig-layout", "", "`NAME` of the layout in --mig-layouts that this node's GPUs have if MIG is offered, instead of --mig-profiles and --mig-gpus: its MIG devices are created on demand, never overlap and need no counters (default: none)")
 	fs.BoolVar(&o.MIGConfigLabel, "mig-config-label", false, "let the node's label "+v1alpha1.LabelMIGConfig+" name the layout, as for NVIDIA's MIG manager")
+	fs.BoolVar(&o.MIG.Keep, "mig-keep", false, "keep the MIG devices of a layout, and the MIG mode of their GPUs, when no claim uses them, so that the next claim finds them; they are destroyed when a claim needs their place or the layout changes")
 	fs.BoolVar(&o.MIG.AllowReset, "mig-allow-reset", false, "reset an idle GPU if a change of its MIG mode needs that (Ampere); otherwise such a GPU is cut only if its MIG mode is already enabled")
 	fs.BoolVar(&o.MIG.AllAttributes, "mig-all-attributes", false, "publish the attributes productName, numaNode and pcieRoot of MIG devices too, which makes the ResourceSlices of a node half as large again")
 	fs.StringVar(&o.attributes, "attributes", "standard", "`LIST` of attributes to publish of each device besides the standard ones, \"standard\" for none, or \"all\"; known: "+strings.Join(kind.FurtherAttributes(), ", "))

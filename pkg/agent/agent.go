@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/livefile"
@@ -148,6 +149,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		Settings:   c.settings(),
 	}
 	metrics := plugin.NewMetrics()
+	var a *agent
 	options := claim.Options{
 		DriverName: c.DriverName,
 		PoolName:   c.NodeName,
@@ -165,6 +167,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		MonitorNodes: hw.machine.MonitorNodes,
 		Partitioning: &claim.Partitioning{
 			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Modes: folder.MIGModes, Static: c.MIG.Static,
+			Kept: folder.MIGDevices, Keep: func(name kind.Name) bool { return a.controller.Keeps(name) },
 		},
 		ContextMemory:    c.ContextMemory,
 		Shares:           sources.Shares,
@@ -182,8 +185,8 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	if err != nil {
 		return nil, err
 	}
-	holders := inventory.NewHolders(heldDevices(claims), claims.SwitchedModes, claims.ExclusiveGPUs)
-	a := &agent{
+	holders := inventory.NewHolders(heldDevices(claims), claims.SwitchedModes, claims.ExclusiveGPUs, claims.KeptPartitions)
+	a = &agent{
 		Config: c, client: client, supervisor: supervisor, podResources: podResources, home: folder,
 		inventory: sources.Inventory, nodeConfig: sources.NodeConfig, features: sources.Features,
 		claims: claims, holders: holders,

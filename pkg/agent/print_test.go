@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
@@ -97,6 +98,35 @@ func TestPrintingSaysWhichGPUsHaveNoMIGProfiles(t *testing.T) {
 	}
 	if !strings.HasPrefix(problems, "GPU at 0000:1b:00.0: the driver reports no MIG profiles of it while MIG mode is off") || strings.Count(problems, "\n") != 8 {
 		t.Errorf("want that each of 8 GPUs has no profiles, got:\n%s", problems)
+	}
+}
+
+func TestPrintingShowsTheLayout(t *testing.T) {
+	t.Parallel()
+	file, err := migconfig.Parse([]byte(`
+version: v1
+mig-configs:
+  halves: [{devices: all, device-filter: "0x233010DE", mig-enabled: true, mig-devices: {3g.40gb: 2}}]
+  thirds: [{devices: all, mig-enabled: true, mig-devices: {3g.40gb: 3}}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	show := func(name string) (slices string, err error) {
+		c := testConfig()
+		c.Hardware, c.Offer = "sim:dgx-h100", catalog.Offer{Share: true, MIG: true}
+		if c.MIG.Config, err = file.Config(name); err != nil {
+			t.Fatal(err)
+		}
+		var out, problems bytes.Buffer
+		err = PrintSlices(t.Context(), c, &out, &problems)
+		return out.String(), err
+	}
+	if slices, err := show("halves"); err != nil || strings.Count(slices, "-mig-3g-40gb-") != 16 || strings.Contains(slices, "ounters") || strings.Contains(slices, `"gpu-1b-00"`) {
+		t.Errorf("%v, want two halves of each of 8 GPUs, without counters and without whole GPUs:\n%s", err, slices)
+	}
+	if slices, err := show("thirds"); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "3 MIG devices 3g.40gb do not fit; 2 do") || slices != "" {
+		t.Errorf("%v, want the reason and no slices:\n%s", err, slices)
 	}
 }
 

@@ -52,8 +52,15 @@ func (o MIGOffer) Layout(node gpu.Node) (*Layout, error) {
 	return l, nil
 }
 
-// has reports whether the GPU is in the layout and can be partitioned.
-func (l *Layout) has(g gpu.GPU, allowReset bool) bool {
+// Has reports whether the layout has the MIG device.
+func (l *Layout) Has(name kind.Name) bool {
+	return l != nil && slices.ContainsFunc(l.gpus[name.Address], func(p part) bool {
+		return p.profile.Profile == name.Profile && p.placement.Start == name.Start
+	})
+}
+
+// covers reports whether the GPU is in the layout and can be partitioned.
+func (l *Layout) covers(g gpu.GPU, allowReset bool) bool {
 	_, in := l.gpus[g.Address]
 	return in && use.CheckPartitioning(g, allowReset) == nil
 }

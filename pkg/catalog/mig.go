@@ -31,6 +31,9 @@ type MIGOffer struct {
 	// and GPUs; nil for MIG devices on demand. It takes effect by [MIGOffer.Layout] and
 	// [Catalog.Layout].
 	Config *migconfig.Config
+	// Keep keeps the MIG devices of a layout, and the MIG mode of their GPUs, when no
+	// claim uses them, so that the next claim finds them.
+	Keep bool
 	// AllowReset also offers GPUs whose MIG mode changes with a reset, because the
 	// driver may reset them.
 	AllowReset bool
@@ -133,7 +136,7 @@ func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
 		case c.MIG.Static:
 			offered[g.Address] = len(g.MIG.Partitions) > 0
 		case c.Layout != nil:
-			offered[g.Address] = c.Layout.has(g, c.MIG.AllowReset) && (c.Layout.fixes(g) || !c.NoCounters)
+			offered[g.Address] = c.Layout.covers(g, c.MIG.AllowReset) && (c.Layout.fixes(g) || !c.NoCounters)
 		case c.MIG.check(g) == nil && !c.NoCounters && (c.MIG.GPUs == 0 || len(offered) < c.MIG.GPUs):
 			offered[g.Address] = true
 		}

@@ -162,10 +162,14 @@ func cuttable(b *testing.B, gpus int) *world {
 		if err != nil {
 			b.Fatal(err)
 		}
+		kept, err := store.Open(filepath.Join(w.dir, "kept"), disk)
+		if err != nil {
+			b.Fatal(err)
+		}
 		nodes := func(gpu.GPU, int, int) ([]string, error) {
 			return []string{"/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap2"}, nil
 		}
-		return &claim.Partitioning{MIG: hardware, CapabilityNodes: nodes, Modes: modes}
+		return &claim.Partitioning{MIG: hardware, CapabilityNodes: nodes, Modes: modes, Kept: kept}
 	}
 	return w
 }

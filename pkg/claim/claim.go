@@ -139,7 +139,7 @@ func New(o Options) (*Manager, error) {
 	if o.DriverName == "" || o.PoolName == "" || o.BootID == "" || o.LockFile == "" || o.Records == nil || o.Inventory == nil || o.CDI == nil {
 		return nil, errors.New("claim manager: an option is missing")
 	}
-	if p := o.Partitioning; p != nil && (p.MIG == nil || p.CapabilityNodes == nil || p.Modes == nil) {
+	if p := o.Partitioning; p != nil && (p.MIG == nil || p.CapabilityNodes == nil || p.Modes == nil || p.Kept == nil) {
 		return nil, errors.New("claim manager: an option of partitioning is missing")
 	}
 	if l := o.Limits; l != nil && (l.Folder == nil || l.Hook == nil) {
@@ -195,6 +195,12 @@ func (o Options) stepOptions() step.Options {
 // returns nil on a node that prepares no MIG devices.
 func (m *Manager) SwitchedModes(ctx context.Context) (map[gpu.PCIAddress]bool, error) {
 	return step.SwitchedModes(ctx, m.stepOptions())
+}
+
+// KeptPartitions returns the UUIDs of the MIG devices that no claim uses and that this
+// driver keeps for the next claim. It returns nil on a node that prepares no MIG devices.
+func (m *Manager) KeptPartitions(ctx context.Context) (map[string]bool, error) {
+	return step.KeptPartitions(ctx, m.stepOptions())
 }
 
 // ExclusiveGPUs returns the GPUs that claims have put into EXCLUSIVE_PROCESS, or are

@@ -162,9 +162,24 @@ func (m *cutModel) reset(t *rapid.T) {
 	m.restart(t)
 }
 
-// check compares the state of the simulator with the promised devices.
+// keep changes which MIG devices stay without claims, and sweeps the others.
+func (m *cutModel) keep(t *rapid.T) {
+	m.w.keep = rapid.SampledFrom([][]string{
+		nil,
+		{h100 + "-mig-3g-40gb-4", h100 + "-mig-2g-20gb-0", h100 + "-mig-1g-10gb-2", h100 + "-mig-1g-10gb-3"},
+		{h100 + "-mig-3g-40gb-0", h100 + "-mig-3g-40gb-4", h100Other + "-mig-7g-80gb-0"},
+	}).Draw(t, "kept")
+	if _, err := m.m.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// check compares the state of the simulator with the promised devices. Devices that stay
+// may be there.
 func (m *cutModel) check(t *rapid.T) {
 	cut := map[int][]string{}
+	index := map[string]int{h100: 0, h100Other: 1}
+	promised := map[string]bool{}
 	var held []string
 	for i := range claimCount {
 		c, ok := m.promised[fmt.Sprintf("c%d", i)]
@@ -174,9 +189,18 @@ func (m *cutModel) check(t *rapid.T) {
 		held = append(held, fmt.Sprintf("team-a/%s Prepared %s\n", c.Name, strings.Join(devicesOf(c), " ")))
 		for _, d := range devicesOf(c) {
 			name, _ := kind.Parse(d)
-			index := map[string]int{h100: 0, h100Other: 1}[name.Address.DeviceName()]
-			if name.Kind == kind.MIG {
-				cut[index] = append(cut[index], fmt.Sprintf(" %d %s@%d", name.Start, name.Profile, name.Start))
+			promised[d] = true
+			if i := index[name.Address.DeviceName()]; name.Kind == kind.MIG {
+				cut[i] = append(cut[i], fmt.Sprintf(" %d %s@%d", name.Start, name.Profile, name.Start))
+			}
+		}
+	}
+	for _, d := range m.w.keep {
+		name, _ := kind.Parse(d)
+		at, i := fmt.Sprintf(" %s@%d", name.Profile, name.Start), index[name.Address.DeviceName()]
+		for _, line := range strings.SplitAfter(m.w.cuts(), "\n") {
+			if !promised[d] && strings.HasPrefix(line, fmt.Sprintf("%d on:", i)) && strings.Contains(line, at) {
+				cut[i] = append(cut[i], fmt.Sprintf(" %d%s", name.Start, at))
 			}
 		}
 	}
@@ -219,11 +243,14 @@ func TestGPUsAreCutAsPromised(t *testing.T) {
 			"restart":   m.restart,
 			"reboot":    m.reboot,
 			"reset":     m.reset,
+			"keep":      m.keep,
 			"":          m.check,
 		})
 		for _, c := range m.promised {
 			must(t, m.m.Unprepare(once(), c.UID))
 		}
+		m.w.keep = nil
+		must(t, second(m.m.Recover(t.Context())))
 		if got := m.w.left(m.m); got != "" {
 			t.Fatalf("at the end, left behind:\n%s", got)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
@@ -28,6 +29,7 @@ type migWorld struct {
 	sim    *nvmlsim.Sim
 	lib    *nvml.Library
 	static bool
+	keep   []string // devices that stay without claims
 }
 
 func newMIGWorld(t fataler, dir, model string) *migWorld {
@@ -90,8 +92,13 @@ func (w *migWorld) migParts(disk store.FS) *claim.Partitioning {
 	if err != nil {
 		w.t.Fatalf("%v", err)
 	}
+	kept, err := store.Open(filepath.Join(w.dir, "kept"), disk)
+	if err != nil {
+		w.t.Fatalf("%v", err)
+	}
 	return &claim.Partitioning{
 		MIG: faultyMIG{w.lib, w.faults, w.sim.NVML()}, CapabilityNodes: sysfs.Root(w.sim.Root()).CapabilityNodes, Modes: modes, Static: w.static,
+		Kept: kept, Keep: func(name kind.Name) bool { return slices.Contains(w.keep, name.String()) },
 	}
 }
 

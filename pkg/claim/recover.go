@@ -72,7 +72,7 @@ func (m *Manager) Recover(ctx context.Context) (Report, error) {
 	for _, r := range reports {
 		report.add(r)
 	}
-	for _, s := range m.steps {
+	for _, s := range slices.Backward(m.steps) {
 		swept, err := m.sweep(ctx, s)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("sweep %s: %w", s.Name(), err))

@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/notify"
 )
@@ -55,12 +56,12 @@ type Controller struct {
 
 	// Of Run alone.
 
-	warned   bool            // that the API server is too old
-	withheld string          // the last logged reasons why devices are not offered
-	layout   *catalog.Layout // the last valid layout of the node's GPUs
-	divided  bool            // there was one
+	warned   bool   // that the API server is too old
+	withheld string // the last logged reasons why devices are not offered
 
 	mu         sync.Mutex
+	layout     *catalog.Layout                // the last valid layout of the node's GPUs
+	divided    bool                           // there was one
 	published  *resourceslice.DriverResources // nil before the first time
 	state      State
 	lastLogged string
@@ -136,8 +137,8 @@ func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) error 
 	failed := c.sources.Features.Learn(ctx)
 	held := catalog.Held(c.holders.Held(ctx))
 	view, describe := c.sources.Inventory.View(), c.sources.catalog()
-	layout := c.updateLayout(describe, view)
-	describe.Layout = c.layout
+	var layout error
+	describe.Layout, layout = c.updateLayout(describe, view)
 	resources := describe.Resources(view.Node, view.Unhealthy(), held)
 	due := failed == nil && c.due(view, resources)
 	c.warnTooOld(ctx, describe)
@@ -166,23 +167,32 @@ func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) error 
 	return failed
 }
 
-// updateLayout follows the configured layout. A layout that is not valid for the node
-// leaves the one before it; the first one leaves all GPUs whole.
-func (c *Controller) updateLayout(describe catalog.Catalog, view inventory.View) error {
-	if len(view.Node.GPUs) == 0 {
-		return nil
-	}
+// updateLayout returns the configured layout. If it is not valid for the node, the last
+// valid one stays; before the first one all GPUs are whole.
+func (c *Controller) updateLayout(describe catalog.Catalog, view inventory.View) (*catalog.Layout, error) {
 	layout, err := describe.MIG.Layout(view.Node)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
+	case len(view.Node.GPUs) == 0:
+		return nil, nil
 	case err == nil:
-		c.layout = layout
-	case !c.divided:
-		c.layout, err = &catalog.Layout{}, fmt.Errorf("%w; the node offers no MIG devices", err)
+		c.layout, c.divided = layout, true
+		return layout, nil
+	case c.divided:
+		return c.layout, fmt.Errorf("%w; the node keeps the layout that it had", err)
 	default:
-		err = fmt.Errorf("%w; the node keeps the layout that it had", err)
+		return &catalog.Layout{}, fmt.Errorf("%w; the node offers no MIG devices", err)
 	}
-	c.divided = c.divided || err == nil
-	return err
+}
+
+// Keeps reports whether a MIG device stays when no claim uses it. Until a layout is known,
+// all stay if the node keeps any.
+func (c *Controller) Keeps(name kind.Name) bool {
+	config, _ := c.sources.NodeConfig.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return config.MIG.Keep && !config.MIG.Static && (!c.divided || config.Offer.MIG && c.layout.Has(name))
 }
 
 // due reports whether the resources differ from the published ones. If the first scan

@@ -3,6 +3,7 @@
 package controller_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
 )
 
@@ -61,5 +63,36 @@ func TestALayoutIsFollowedWhileItIsValid(t *testing.T) {
 		unclear := halves(3)
 		unclear.Unreadable = []gpu.Unreadable{{Index: 3, Err: gpu.ErrTimeout}}
 		see(unclear, "gpu-02-00\ngpu-03-00\n"+inHalves, "a GPU does not tell its PCI address, so the indices of the GPUs are not known; the node keeps the layout that it had")
+	})
+}
+
+// MIG devices that stay without claims do not change what the node publishes, and the
+// controller says which ones stay.
+func TestKeptMIGDevicesChangeNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		low := kind.Partition(address(0), gpu.Profile{Slices: 3, MemoryGB: 40}, 0)
+		hw := &hardware{node: halves(1)}
+		hw.node.GPUs[0].MIG.Enabled = true
+		hw.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0)}
+		r := startChanged(t, hw, func(p *parts) {
+			p.Catalog.Offer = catalog.Offer{Share: true, MIG: true}
+			p.Catalog.MIG.Keep = true
+			p.Catalog.MIG.Config = layoutOf(t, "{devices: all, mig-enabled: true, mig-devices: {3g.40gb: 2}}")
+			p.Kept = func(context.Context) (map[string]bool, error) { return map[string]bool{"MIG-0": true}, nil }
+			p.Switched = func(context.Context) (map[gpu.PCIAddress]bool, error) {
+				return map[gpu.PCIAddress]bool{address(0): true}, nil
+			}
+		})
+		if got := strings.TrimPrefix(r.shown(), "slice 0\n"); got != inHalves {
+			t.Errorf("published:\n%s", got)
+		}
+		if g, err := r.GPU(t.Context(), address(0)); err != nil || g.MIG.Enabled || len(g.MIG.Partitions) > 0 {
+			t.Errorf("the inventory has %+v, %v", g.MIG, err)
+		}
+		for name, want := range map[kind.Name]bool{low: true, kind.Partition(address(0), gpu.Profile{Slices: 7, MemoryGB: 80}, 0): false, kind.Whole(address(0)): false} {
+			if got := r.Keeps(name); got != want {
+				t.Errorf("keeps %s: %t", name, got)
+			}
+		}
 	})
 }

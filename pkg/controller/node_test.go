@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// parts are what a test's node is made of. Held, Switched, Node, Version, Plugins,
+// parts are what a test's node is made of. Held, Switched, Exclusive, Kept, Node, Version, Plugins,
 // DriverLoad and Faults may be nil.
 type parts struct {
 	Hardware   inventory.Hardware
@@ -26,6 +26,7 @@ type parts struct {
 	Held       func(context.Context) (catalog.Held, error)
 	Switched   inventory.ModesFunc
 	Exclusive  inventory.ModesFunc
+	Kept       inventory.KeptFunc
 	Node       cluster.NodeFunc
 	Version    cluster.VersionFunc
 	Plugins    inventory.ExternalSource
@@ -60,6 +61,11 @@ func newNode(p parts) *node {
 			return nil, nil
 		}
 		return p.Exclusive(ctx)
+	}, func(ctx context.Context) (map[string]bool, error) {
+		if p.Kept == nil {
+			return nil, nil
+		}
+		return p.Kept(ctx)
 	})
 	settings := p.Catalog.Settings
 	settings.Attributes = kind.Selection{All: true}

@@ -7,6 +7,7 @@
 //	    agent/                the home
 //	        claims/           records of claims
 //	        mig-modes/        records of GPUs whose MIG mode claims have switched on
+//	        mig-devices/      records of MIG devices that stay without claims
 //	        time-slices/      records of GPUs whose time slice claims have changed
 //	        compute-modes/    records of GPUs whose compute mode claims have changed
 //	        lock              the lock of claims and GPUs

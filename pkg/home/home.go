@@ -23,7 +23,8 @@ const (
 	lockName    = "lock"
 	metadataDir = "dra-device-metadata"
 
-	claimsDir, modesDir, intervalsDir, computeDir, faultsDir = "claims", "mig-modes", "time-slices", "compute-modes", "faults"
+	claimsDir, modesDir, keptDir        = "claims", "mig-modes", "mig-devices"
+	intervalsDir, computeDir, faultsDir = "time-slices", "compute-modes", "faults"
 	// mode is the mode of the home and of the driver's folder. Only root reads them:
 	// the agent, and the container runtime, which runs the hook.
 	mode = 0o750
@@ -36,8 +37,8 @@ type Home struct {
 	held      *folder.Lock
 	alone     func()
 
-	// Claims, MIGModes, TimeSlices, ComputeModes and Faults are the records.
-	Claims, MIGModes, TimeSlices, ComputeModes, Faults *store.Store
+	// Claims, MIGModes, MIGDevices, TimeSlices, ComputeModes and Faults are the records.
+	Claims, MIGModes, MIGDevices, TimeSlices, ComputeModes, Faults *store.Store
 }
 
 // Enter holds the home in a driver's folder and creates it if it is missing. It waits
@@ -59,8 +60,8 @@ func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 	if h.held, err = folder.Share(ctx, h.dir, mode); err != nil {
 		return nil, fmt.Errorf("enter the agent's folder: %w", err)
 	}
-	// A MIG mode can outlive the boot of the machine. Claims, time slices, compute
-	// modes and faults do not.
+	// A MIG mode can outlive the boot of the machine. Claims, MIG devices, time slices,
+	// compute modes and faults do not.
 	for _, s := range []struct {
 		dir     string
 		records **store.Store
@@ -68,6 +69,7 @@ func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 	}{
 		{claimsDir, &h.Claims, store.Unsynced{}},
 		{modesDir, &h.MIGModes, store.Disk{}},
+		{keptDir, &h.MIGDevices, store.Unsynced{}},
 		{intervalsDir, &h.TimeSlices, store.Unsynced{}},
 		{computeDir, &h.ComputeModes, store.Unsynced{}},
 		{faultsDir, &h.Faults, store.Unsynced{}},
@@ -89,7 +91,7 @@ func (h *Home) Check() error {
 	if err := h.held.Check(); err != nil {
 		return fmt.Errorf("the agent's folder was replaced, restart the agent: %w", err)
 	}
-	for _, dir := range []string{claimsDir, modesDir, intervalsDir, computeDir, faultsDir} {
+	for _, dir := range []string{claimsDir, modesDir, keptDir, intervalsDir, computeDir, faultsDir} {
 		if _, err := os.Stat(filepath.Join(h.dir, dir)); err != nil {
 			return fmt.Errorf("records are gone, restart the agent: %w", err)
 		}
@@ -128,7 +130,7 @@ func (h *Home) Leave(held func() (bool, error)) (err error) {
 }
 
 func (h *Home) stores() []*store.Store {
-	return []*store.Store{h.Claims, h.MIGModes, h.TimeSlices, h.ComputeModes, h.Faults}
+	return []*store.Store{h.Claims, h.MIGModes, h.MIGDevices, h.TimeSlices, h.ComputeModes, h.Faults}
 }
 
 // remove removes the files and folders of the agents and no others. The home and then

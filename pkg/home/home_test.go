@@ -93,7 +93,7 @@ func TestTheLastAgentRemovesItsHome(t *testing.T) {
 	// A rolling update: the new agent is there before the old one leaves.
 	after := enter(t, driver)
 	leave(t, before)
-	wantLeft(t, plugins, all("gpu.nvidia.com/agent/claims/quarantine/", "gpu.nvidia.com/agent/compute-modes/quarantine/", "gpu.nvidia.com/agent/faults/quarantine/", "gpu.nvidia.com/agent/mig-modes/quarantine/", "gpu.nvidia.com/agent/time-slices/quarantine/")...)
+	wantLeft(t, plugins, all("gpu.nvidia.com/agent/claims/quarantine/", "gpu.nvidia.com/agent/compute-modes/quarantine/", "gpu.nvidia.com/agent/faults/quarantine/", "gpu.nvidia.com/agent/mig-devices/quarantine/", "gpu.nvidia.com/agent/mig-modes/quarantine/", "gpu.nvidia.com/agent/time-slices/quarantine/")...)
 	if err := after.Claims.Write("uid", nil); err != nil {
 		t.Error(err)
 	}
@@ -128,6 +128,10 @@ func TestRecordsKeepEverything(t *testing.T) {
 		"a MIG mode that is to be switched off": {
 			hold: func(h *home.Home) error { return h.MIGModes.Write("gpu-1b-00", nil) },
 			left: []string{"mig-modes/gpu-1b-00.record"},
+		},
+		"a MIG device that stays": {
+			hold: func(h *home.Home) error { return h.MIGDevices.Write("gpu-1b-00", nil) },
+			left: []string{"mig-devices/gpu-1b-00.record"},
 		},
 		"a time slice that is to be restored": {
 			hold: func(h *home.Home) error { return h.TimeSlices.Write("gpu-1b-00", nil) },
@@ -167,7 +171,7 @@ func TestRecordsKeepEverything(t *testing.T) {
 			for _, file := range tc.left {
 				want = append(want, "gpu.nvidia.com/agent/"+file)
 			}
-			for _, store := range []string{"claims", "mig-modes", "time-slices", "compute-modes", "faults"} {
+			for _, store := range []string{"claims", "mig-modes", "mig-devices", "time-slices", "compute-modes", "faults"} {
 				if !slices.ContainsFunc(tc.left, func(file string) bool { return strings.HasPrefix(file, store+"/quarantine/") }) {
 					want = append(want, "gpu.nvidia.com/agent/"+store+"/quarantine/")
 				}
@@ -177,7 +181,7 @@ func TestRecordsKeepEverything(t *testing.T) {
 			// The next agent finds it, releases it and removes the home.
 			next := enter(t, driver)
 			for _, key := range []string{"uid", "gpu-1b-00"} {
-				if err := errors.Join(next.Claims.Delete(key), next.MIGModes.Delete(key), next.TimeSlices.Delete(key), next.ComputeModes.Delete(key), next.Faults.Delete(key)); err != nil {
+				if err := errors.Join(next.Claims.Delete(key), next.MIGModes.Delete(key), next.MIGDevices.Delete(key), next.TimeSlices.Delete(key), next.ComputeModes.Delete(key), next.Faults.Delete(key)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -197,7 +201,7 @@ func TestEverythingStaysIfTheHeldDevicesAreUnknown(t *testing.T) {
 	if err := h.Leave(func() (bool, error) { return false, broken }); !errors.Is(err, broken) {
 		t.Errorf("error %v, want %v", err, broken)
 	}
-	wantLeft(t, driver, "agent/lock", "agent/claims/quarantine/", "agent/compute-modes/quarantine/", "agent/faults/quarantine/", "agent/mig-modes/quarantine/", "agent/time-slices/quarantine/")
+	wantLeft(t, driver, "agent/lock", "agent/claims/quarantine/", "agent/compute-modes/quarantine/", "agent/faults/quarantine/", "agent/mig-devices/quarantine/", "agent/mig-modes/quarantine/", "agent/time-slices/quarantine/")
 }
 
 func TestFilesOfOthersAreKept(t *testing.T) {
@@ -264,7 +268,7 @@ func TestAHomeBehindALinkIsUsedAndTheLinkStays(t *testing.T) {
 	if err := h.Claims.Write("uid", nil); err != nil {
 		t.Fatal(err)
 	}
-	wantLeft(t, elsewhere, "lock", "claims/uid.record", "claims/quarantine/", "compute-modes/quarantine/", "faults/quarantine/", "mig-modes/quarantine/", "time-slices/quarantine/")
+	wantLeft(t, elsewhere, "lock", "claims/uid.record", "claims/quarantine/", "compute-modes/quarantine/", "faults/quarantine/", "mig-devices/quarantine/", "mig-modes/quarantine/", "time-slices/quarantine/")
 	if err := h.Claims.Delete("uid"); err != nil {
 		t.Fatal(err)
 	}

@@ -20,20 +20,25 @@ type HeldFunc func(ctx context.Context) (map[string]bool, error)
 // administrator's.
 type ModesFunc func(ctx context.Context) (map[gpu.PCIAddress]bool, error)
 
+// KeptFunc returns the UUIDs of MIG devices that claims have made and that stay without
+// claims.
+type KeptFunc func(ctx context.Context) (map[string]bool, error)
+
 // Holders reads what claims hold and have made of the GPUs. If that cannot be
 // read, it returns what it read last.
 type Holders struct {
 	readHeld                    HeldFunc
 	readSwitched, readExclusive ModesFunc
+	readKept                    KeptFunc
 
 	mu                          sync.Mutex
-	lastHeld                    map[string]bool
+	lastHeld, lastKept          map[string]bool
 	lastSwitched, lastExclusive map[gpu.PCIAddress]bool
 }
 
 // NewHolders returns the holders that the functions read.
-func NewHolders(held HeldFunc, switched, exclusive ModesFunc) *Holders {
-	return &Holders{readHeld: held, readSwitched: switched, readExclusive: exclusive}
+func NewHolders(held HeldFunc, switched, exclusive ModesFunc, kept KeptFunc) *Holders {
+	return &Holders{readHeld: held, readSwitched: switched, readExclusive: exclusive, readKept: kept}
 }
 
 // Held returns the names of the devices that claims hold, and for each whether its
@@ -74,4 +79,17 @@ func (h *Holders) exclusive(ctx context.Context) map[gpu.PCIAddress]bool {
 	}
 	h.lastExclusive = exclusive
 	return exclusive
+}
+
+// kept returns the MIG devices that stay without claims.
+func (h *Holders) kept(ctx context.Context) map[string]bool {
+	kept, err := h.readKept(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot read the MIG devices without claims, will retry")
+		return h.lastKept
+	}
+	h.lastKept = kept
+	return kept
 }

@@ -216,17 +216,17 @@ func (i *Inventory) event(ctx context.Context, e gpu.Event) {
 func (i *Inventory) scan(ctx context.Context, holders *Holders) outcome {
 	// A claim may come or go while the GPUs are read: a partition or mode that is in
 	// one of the two answers belongs to a claim.
-	heldBefore, switchedBefore, exclusiveBefore := holders.Held(ctx), holders.switched(ctx), holders.exclusive(ctx)
+	heldBefore, switchedBefore, exclusiveBefore, keptBefore := holders.Held(ctx), holders.switched(ctx), holders.exclusive(ctx), holders.kept(ctx)
 	s := scan{}
 	s.node, s.err = i.snapshot(ctx)
 	i.waitNamespaces(ctx)
-	held, switched, exclusive := holders.Held(ctx), holders.switched(ctx), holders.exclusive(ctx)
+	held, switched, exclusive, kept := holders.Held(ctx), holders.switched(ctx), holders.exclusive(ctx), holders.kept(ctx)
 	if ctx.Err() != nil {
 		return outcome{}
 	}
 	s.exclusive = union(exclusiveBefore, exclusive)
 	if !i.staticMIG {
-		s.held, s.switched = union(heldBefore, held), union(switchedBefore, switched)
+		s.held, s.switched, s.kept = union(heldBefore, held), union(switchedBefore, switched), union(keptBefore, kept)
 	}
 	if i.load != nil {
 		s.load, s.loadErr = i.load()

@@ -54,7 +54,7 @@ func run(t *testing.T, source NamespaceSource) *Inventory {
 		Namespaces: source, Clock: clock.RealClock{},
 	})
 	none := func(context.Context) (map[gpu.PCIAddress]bool, error) { return nil, nil }
-	holders := NewHolders(func(context.Context) (map[string]bool, error) { return nil, nil }, none, none)
+	holders := NewHolders(func(context.Context) (map[string]bool, error) { return nil, nil }, none, none, func(context.Context) (map[string]bool, error) { return nil, nil })
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { i.Run(ctx, holders) })

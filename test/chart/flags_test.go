@@ -110,7 +110,7 @@ func TestValuesReachTheirFlags(t *testing.T) {
 		"mps-supervisor": "/run/mps/supervisor.sock", "mps-server-memory": "128Mi", "mps-context-memory": "256Mi", "exclusive-compute": "true",
 		"memory-limits": "false",
 		"offer":         "share,mig", "smallest-share": "2Gi", "compute-overcommit": "1.5", "timeslice-slots": "2", "seats": "8",
-		"mig": "static", "mig-profiles": "all", "mig-gpus": "2", "mig-layouts": "/etc/gpu-dra-driver/mig-layouts.yaml", "mig-layout": "", "mig-config-label": "false", "mig-allow-reset": "true", "mig-all-attributes": "true",
+		"mig": "static", "mig-profiles": "all", "mig-gpus": "2", "mig-layouts": "/etc/gpu-dra-driver/mig-layouts.yaml", "mig-layout": "", "mig-config-label": "false", "mig-keep": "true", "mig-allow-reset": "true", "mig-all-attributes": "true",
 		"node-configs": "/etc/gpu-dra-driver/node-configs.yaml", "attributes": "brand,driverVersion", "list-attributes": "true", "driver-name": "gpu.example.com", "node-name": "$(NODE_NAME)", "pod-uid": "$(POD_UID)",
 		"reconcile-interval": "1m", "kubelet-plugins-dir": "/var/lib/k0s/kubelet/plugins",
 		"kubelet-registry-dir": "/var/lib/k0s/kubelet/plugins_registry", "kubelet-pod-resources": "",

@@ -26,7 +26,8 @@ import (
 //
 // Claims that have shares of one MIG device have its partition in common. The first
 // one makes it, each of the others takes over the result from the journals before it,
-// and the last one destroys it, even if another one has made it.
+// and the last one destroys it, even if another one has made it. If the node keeps
+// partitions, the last one records it instead; see [keptPartition].
 type createPartition struct{ Options }
 
 // annotationPartition of a claim's CDI device is the [journal.Partition] of its
@@ -76,6 +77,13 @@ func (s createPartition) Note(ctx context.Context, w Work, e *journal.Entry) err
 		return err
 	}
 	known = append(known, shared...)
+	kept, err := s.kept(ctx, e.Device)
+	if err != nil {
+		return err
+	}
+	if kept != nil {
+		known = append(known, *kept)
+	}
 	for _, k := range known {
 		if isAmong(k, there) {
 			return found(e, k.Found, there[indexAmong(k, there)])
@@ -158,11 +166,14 @@ func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) erro
 			}
 		}
 	}
-	err = s.Partitioning.MIG.DestroyPartition(ctx, name.Address, name.Profile, name.Start)
-	if errors.Is(err, gpu.ErrNotFound) {
-		return nil
+	if result.UUID != "" && s.Partitioning.keeps(name) {
+		return s.keep(ctx, e.Device, result)
 	}
-	return err
+	err = s.Partitioning.MIG.DestroyPartition(ctx, name.Address, name.Profile, name.Start)
+	if err != nil && !errors.Is(err, gpu.ErrNotFound) {
+		return err
+	}
+	return s.Partitioning.Kept.Delete(e.Device)
 }
 
 // isLastUser reports whether no other claim uses the partition. The record that was
@@ -227,13 +238,6 @@ func (createPartition) Lost(d journal.LostDevice) (string, []byte, bool) {
 		return d.Name.String(), []byte(`{"found":true}`), true
 	}
 	return d.Name.String(), e.Result, true
-}
-
-// Leftovers returns none: a partition without an owner is an administrator's.
-func (createPartition) Leftovers(context.Context) ([]string, error) { return nil, nil }
-
-func (createPartition) Sweep(context.Context, string, *journal.Others) (bool, error) {
-	return false, nil
 }
 
 // checkVacant returns an error that wraps [gpu.ErrInUse] if something is in the place

@@ -245,7 +245,7 @@ func (s ensureMIGMode) switchOn(ctx context.Context, address gpu.PCIAddress) err
 }
 
 // switchOff switches off a MIG mode that claims switched on, unless another claim has
-// partitions there. It cancels a mode that waits for a reset, because an agent ended
+// partitions there, or partitions have stayed. It cancels a mode that waits for a reset, because an agent ended
 // while it switched the mode. The error wraps [gpu.ErrInUse] if the GPU is in use; the
 // mode is then left for a later try.
 func (s ensureMIGMode) switchOff(ctx context.Context, address gpu.PCIAddress, others *journal.Others) error {
@@ -263,9 +263,13 @@ func (s ensureMIGMode) switchOff(ctx context.Context, address gpu.PCIAddress, ot
 		}
 	}
 	mig, err := s.Partitioning.MIG.MIG(ctx, address)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	if kept, err := createPartition(s).isAnyThere(ctx, mig, address); err != nil || kept {
+		return err
+	}
+	switch {
 	case mig.Enabled && len(mig.Partitions) > 0:
 		return fmt.Errorf("switch off the MIG mode of %s: %w by %s, which this driver has not made; nvidia-smi mig -dci and -dgi destroy it",
 			plan.Describe(address), gpu.ErrInUse, describePartition(mig.Partitions[0]))

@@ -71,9 +71,10 @@ func add(entries []journal.Entry, e journal.Entry) []journal.Entry {
 	return append(entries, e)
 }
 
-// Clean runs all steps that are a [Cleaner].
+// Clean runs all steps that are a [Cleaner], in reverse order: partitions go before the
+// MIG mode.
 func (l List) Clean(ctx context.Context, w Work) error {
-	for _, s := range l {
+	for _, s := range slices.Backward(l) {
 		if c, ok := s.(Cleaner); ok {
 			if err := c.Clean(ctx, w); err != nil {
 				return err

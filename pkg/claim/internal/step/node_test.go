@@ -33,9 +33,9 @@ type node struct {
 	// namespaces is set if the driver has namespaces of MPS.
 	namespaces bool
 
-	modeRecords, sliceRecords, computeRecords *store.Store
-	journal                                   *journal.Journal
-	list                                      List
+	modeRecords, keptRecords, sliceRecords, computeRecords *store.Store
+	journal                                                *journal.Journal
+	list                                                   List
 }
 
 var oneSlice = gpu.Profile{Slices: 1, MemoryGB: 10} // constant table
@@ -52,11 +52,11 @@ func newNode(t *testing.T) *node {
 	n := &node{
 		modes: map[gpu.PCIAddress]bool{}, partitions: map[gpu.PCIAddress][]gpu.Partition{},
 		slices: map[gpu.PCIAddress]gpu.TimeSlice{}, compute: map[gpu.PCIAddress]gpu.ComputeMode{}, daemons: map[string]gpu.MPSDaemon{}, specs: map[types.UID][]gpu.Injection{},
-		limits: limitFolder{}, modeRecords: open("modes"), sliceRecords: open("slices"), computeRecords: open("compute"),
+		limits: limitFolder{}, modeRecords: open("modes"), keptRecords: open("kept"), sliceRecords: open("slices"), computeRecords: open("compute"),
 	}
 	n.list = New(Options{
 		BootID: "boot-1", Inventory: n, CDI: n, MonitorNodes: func() ([]string, error) { return nil, nil },
-		Partitioning: &Partitioning{MIG: n, Modes: n.modeRecords, CapabilityNodes: func(g gpu.GPU, gpuInstance, computeInstance int) ([]string, error) {
+		Partitioning: &Partitioning{MIG: n, Modes: n.modeRecords, Kept: n.keptRecords, CapabilityNodes: func(g gpu.GPU, gpuInstance, computeInstance int) ([]string, error) {
 			return []string{fmt.Sprintf("/dev/nvidia-caps/%s-%d-%d", g.Address.DeviceName(), gpuInstance, computeInstance)}, nil
 		}},
 		MPS: n, TimeSlicing: n, Intervals: n.sliceRecords, Limits: &MemoryLimits{Folder: n.limits, Hook: limitHook},
@@ -99,7 +99,7 @@ func (n *node) String() string {
 	for device := range n.limits {
 		fmt.Fprintf(&b, "limits of %s\n", device)
 	}
-	for name, s := range map[string]*store.Store{"mode": n.modeRecords, "time slice": n.sliceRecords, "compute mode": n.computeRecords} {
+	for name, s := range map[string]*store.Store{"mode": n.modeRecords, "MIG device": n.keptRecords, "time slice": n.sliceRecords, "compute mode": n.computeRecords} {
 		keys, err := s.Keys()
 		for _, key := range keys {
 			fmt.Fprintf(&b, "record of a %s: %s %v\n", name, key, err)

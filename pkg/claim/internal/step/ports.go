@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -79,8 +80,8 @@ type MIG interface {
 	DestroyPartition(ctx context.Context, address gpu.PCIAddress, profile gpu.Profile, start int) error
 }
 
-// Partitioning holds the parts that prepare MIG devices. All fields except Static are
-// required.
+// Partitioning holds the parts that prepare MIG devices. All fields except Static and Keep
+// are required.
 type Partitioning struct {
 	MIG MIG
 	// CapabilityNodes returns the container paths of the device nodes that come
@@ -89,6 +90,11 @@ type Partitioning struct {
 	// Modes lists the GPUs whose MIG mode was switched on by claims. It is the same
 	// for all processes that share the records of claims.
 	Modes *store.Store
+	// Kept has the partitions that stay without claims. It is shared as Modes is.
+	Kept *store.Store
+	// Keep reports whether the partition of a device stays when no claim uses it. The
+	// hardware admits all of these together. Keep is nil if none stays.
+	Keep func(kind.Name) bool
 	// Static uses partitions as an administrator has made them, and neither makes
 	// nor destroys any. What claims had made before stays theirs.
 	Static bool

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+)
+
+const (
+	firstSeventh  = h100 + "-mig-1g-10gb-2"
+	secondSeventh = h100 + "-mig-1g-10gb-3"
+	upperHalf     = h100 + "-mig-3g-40gb-4"
+)
+
+// keptFiles are the records of a GPU of which the devices stay.
+func keptFiles(devices ...string) string {
+	var b strings.Builder
+	for _, device := range devices {
+		b.WriteString("kept/" + device + ".record\n")
+	}
+	return b.String() + "modes/" + h100 + ".record\n"
+}
+
+// keeping is a node that keeps the devices of a layout.
+func keeping(t *testing.T) *migWorld {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
+	w.keep = []string{firstSeventh, secondSeventh, upperHalf}
+	return w
+}
+
+// use prepares and unprepares a claim for devices, and returns the UUIDs of the first GPU's
+// MIG devices while it is prepared.
+func (w *migWorld) use(m *claim.Manager, devices ...string) []string {
+	w.t.Helper()
+	c := newClaim("user", devices...)
+	if _, err := m.Prepare(once(), c); err != nil {
+		w.t.Fatalf("%v", err)
+	}
+	uuids := w.uuids(0)
+	must(w.t, m.Unprepare(once(), c.UID))
+	return uuids
+}
+
+func (w *migWorld) wantLeft(m *claim.Manager, want string) {
+	w.t.Helper()
+	if diff := cmp.Diff(want, w.left(m)); diff != "" {
+		w.t.Fatalf("left (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheNextClaimFindsAKeptPartition(t *testing.T) {
+	w := keeping(t)
+	m := w.start()
+	before := w.use(m, firstSeventh)
+	w.wantLeft(m, keptFiles(firstSeventh)+"0 on: 1g.10gb@2\n")
+	m, report := w.restart(t.Context())
+	if len(report.Swept) > 0 {
+		t.Errorf("swept %v", report.Swept)
+	}
+	if after := w.use(m, firstSeventh); !slices.Equal(before, after) {
+		t.Errorf("MIG devices %q, then %q: not the same one", before, after)
+	}
+	w.use(m, secondSeventh)
+	w.wantLeft(m, keptFiles(firstSeventh, secondSeventh)+"0 on: 1g.10gb@2 1g.10gb@3\n")
+}
+
+func TestAKeptPartitionIsDestroyedForAClaimThatNeedsItsPlace(t *testing.T) {
+	for name, tc := range map[string]struct {
+		device string
+		want   string
+	}{
+		"the whole GPU":                      {h100, ""},
+		"a device that overlaps":             {h100 + "-mig-2g-20gb-2", ""},
+		"a device that is not in the layout": {h100 + "-mig-1g-10gb-0", ""},
+		"a device of the layout":             {upperHalf, keptFiles(firstSeventh, upperHalf) + "0 on: 1g.10gb@2 3g.40gb@4\n"},
+		"another GPU":                        {h100Other, keptFiles(firstSeventh) + "0 on: 1g.10gb@2\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := keeping(t)
+			m := w.start()
+			w.use(m, firstSeventh)
+			w.use(m, tc.device)
+			w.wantLeft(m, tc.want)
+		})
+	}
+}
+
+func TestAKeptPartitionThatAClaimUsesStays(t *testing.T) {
+	w := keeping(t)
+	m := w.start()
+	w.use(m, firstSeventh, secondSeventh)
+	user := newClaim("long", firstSeventh)
+	must(t, second(m.Prepare(once(), user)))
+	w.keep = nil
+	must(t, second(m.Recover(t.Context())))
+	if got := w.cuts(); got != "0 on: 1g.10gb@2\n" {
+		t.Errorf("cuts %q, want only the used one", got)
+	}
+	must(t, m.Unprepare(once(), user.UID))
+	w.wantLeft(m, "")
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestASweepDestroysDevicesThatNoLongerStay(t *testing.T) {
+	w := keeping(t)
+	m := w.start()
+	w.use(m, firstSeventh, upperHalf)
+	w.keep = []string{upperHalf}
+	must(t, second(m.Recover(t.Context())))
+	w.wantLeft(m, keptFiles(upperHalf)+"0 on: 3g.40gb@4\n")
+	w.keep = nil
+	report, err := m.Recover(t.Context())
+	must(t, err)
+	if swept := report.Swept["CreatePartition"]; !slices.Equal(swept, []string{h100}) {
+		t.Errorf("swept %q", report.Swept)
+	}
+	w.wantLeft(m, "")
+}
+
+func TestAnAdministratorsPartitionIsNotTakenForAKeptOne(t *testing.T) {
+	for name, tc := range map[string]struct {
+		meanwhile func(w *migWorld)
+		want      string
+	}{
+		"destroyed":        {func(w *migWorld) { w.administrator("destroys", 0, "1g.10gb", 2) }, ""},
+		"replaced":         {func(w *migWorld) { w.remake("1g.10gb", 2) }, "modes/" + h100 + ".record\n0 on: 1g.10gb@2\n"},
+		"a damaged record": {func(w *migWorld) { w.damage(firstSeventh) }, "modes/" + h100 + ".record\n0 on: 1g.10gb@2\n"},
+		"a reboot":         {func(w *migWorld) { w.reboot() }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := keeping(t)
+			w.use(w.start(), firstSeventh)
+			tc.meanwhile(w)
+			w.keep = nil
+			m, _ := w.restart(t.Context())
+			left := slices.DeleteFunc(strings.SplitAfter(w.left(m), "\n"), func(line string) bool { return strings.HasPrefix(line, "kept/quarantine/") })
+			if diff := cmp.Diff(tc.want, strings.Join(left, "")); diff != "" {
+				t.Errorf("left (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// damage damages the record of a device that stays.
+func (w *migWorld) damage(device string) {
+	w.t.Helper()
+	must(w.t, os.WriteFile(filepath.Join(w.dir, "kept", device+".record"), []byte("x"), 0o600))
+}
+
+// Another program can destroy the compute instance of a kept partition. The next claim
+// completes the partition.
+func TestAHalfOfAKeptPartitionIsCompleted(t *testing.T) {
+	w := keeping(t)
+	m := w.start()
+	w.use(m, firstSeventh)
+	w.halve(0)
+	w.use(m, firstSeventh)
+	w.keep = nil
+	must(t, second(m.Recover(t.Context())))
+	w.wantLeft(m, "")
+}
+
+// If the agent dies at any point, a later claim for the device or for the whole GPU is
+// prepared, and nothing is left when the layout is gone.
+func TestDyingAtEveryPointOfKeeping(t *testing.T) {
+	sim, dir := dgxH100(t), t.TempDir()
+	prepare := func(c *resourceapi.ResourceClaim) func(*claim.Manager) error {
+		return func(m *claim.Manager) error { return second(m.Prepare(once(), c)) }
+	}
+	user, next, whole := newClaim("user", firstSeventh), newClaim("next", firstSeventh, upperHalf), newClaim("whole", h100)
+	for goal, act := range map[string]func(*claim.Manager, *migWorld) error{
+		"keep":  func(m *claim.Manager, _ *migWorld) error { return m.Unprepare(once(), user.UID) },
+		"adopt": func(m *claim.Manager, _ *migWorld) error { return prepare(next)(m) },
+		"whole": func(m *claim.Manager, _ *migWorld) error { return prepare(whole)(m) },
+		"sweep": func(m *claim.Manager, w *migWorld) error { w.keep = nil; return second(m.Recover(t.Context())) },
+	} {
+		t.Run(goal, func(t *testing.T) {
+			points := 0
+			for died := true; died; points++ {
+				w := inMIGWorld(t, fmt.Sprintf("%s/%s %d", dir, goal, points), sim)
+				w.keep = []string{firstSeventh, upperHalf}
+				m := w.start()
+				must(t, prepare(user)(m))
+				if goal != "keep" {
+					must(t, m.Unprepare(once(), user.UID))
+				}
+				w.faults = &faults{dieAt: points + 1}
+				died, _ = dies(func() error { return act(w.start(), w) })
+				w.faults = &faults{}
+
+				w.keep = []string{firstSeventh, upperHalf}
+				m, _ = w.restart(t.Context())
+				for _, c := range []*resourceapi.ResourceClaim{user, next, whole} {
+					must(t, m.Unprepare(once(), c.UID))
+				}
+				for _, c := range []*resourceapi.ResourceClaim{next, whole, next} {
+					if err := prepare(c)(m); err != nil {
+						t.Fatalf("died at point %d: %s: %v", points+1, c.Name, err)
+					}
+					must(t, m.Unprepare(once(), c.UID))
+				}
+				w.keep = nil
+				must(t, second(m.Recover(t.Context())))
+				if got := w.left(m); got != "" {
+					t.Fatalf("died at point %d: left behind:\n%s", points+1, got)
+				}
+			}
+			if points < 5 {
+				t.Errorf("only %d points to die at: is the fault injection connected?", points)
+			}
+		})
+	}
+}
