@@ -23,8 +23,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// A step of the allocator's search takes 10 µs on a node of eight whole GPUs and 50 µs
-// on one with all MIG devices of 16 GPUs.
+// A step of the allocator's search takes 10 µs on a node of eight whole GPUs, and 250 µs on
+// one with MIG devices of 16 GPUs.
 const (
 	// quickSearch is the most steps of a shape that the documents recommend.
 	quickSearch = 2_500
