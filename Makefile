@@ -206,6 +206,11 @@ image-test: need-root build images
 	$(say) "the images on a real cluster"
 	$(IMAGE_TEST)
 
+.PHONY: scale
+scale: build ## What a fleet of 1,000 nodes costs scheduler and API server, for each way to publish a node (SCALE="flags")
+	$(BIN)/cluster build
+	go run ./test/scale -bin $(BUILD)/cluster $(SCALE)
+
 .PHONY: bench
 bench: need-root build ## Latency, start-up and memory of the agent, as medians and ratios
 	go run ./test/bench -bin $(BIN)

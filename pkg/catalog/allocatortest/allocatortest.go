@@ -71,14 +71,15 @@ func NewNode(resources resourceslice.DriverResources, features structured.Featur
 // the order of their names.
 func (n *Node) Publish(resources resourceslice.DriverResources) {
 	n.slices = nil
-	for _, name := range slices.Sorted(maps.Keys(resources.Pools)) {
+	pools := slices.Sorted(maps.Keys(resources.Pools))
+	for _, name := range pools {
 		pool := resources.Pools[name]
 		for i, slice := range pool.Slices {
 			n.slices = append(n.slices, &resourceapi.ResourceSlice{
 				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05x-%s-%s-xxxxx", i, Driver, name)},
 				Spec: resourceapi.ResourceSliceSpec{
 					Driver:         Driver,
-					NodeName:       &name,
+					NodeName:       &pools[0], // one node has all pools
 					Pool:           resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: int64(len(pool.Slices))},
 					Devices:        slice.Devices,
 					SharedCounters: slice.SharedCounters,

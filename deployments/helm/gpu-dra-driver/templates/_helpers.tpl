@@ -291,5 +291,5 @@ imagePullSecrets:
 {{- define "gpu-dra-driver.ofType" -}}
 {{- $driver := (index . 0).Values.driverName -}}
 device.driver == '{{ $driver }}' &&
-device.attributes['{{ $driver }}'].?type.orValue('') == '{{ index . 1 }}'
+device.attributes['{{ $driver }}'].type == '{{ index . 1 }}'
 {{- end -}}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// token is the credential of the scheduler and of this program. The API server listens
+// on the loopback interface only, for the time of a run.
+const token = "scale"
+
+// controlPlane is a running etcd, API server and scheduler.
+type controlPlane struct {
+	folder                    string
+	etcd, apiserver, schedule *daemon
+	client                    kubernetes.Interface
+	scheduler                 rest.Interface
+}
+
+// daemon is a child process.
+type daemon struct {
+	cmd *exec.Cmd
+	log string
+	// ended is closed after the end.
+	ended chan struct{}
+}
+
+// startControlPlane starts the programs of a folder.
+func startControlPlane(ctx context.Context, bin string) (_ *controlPlane, err error) {
+	c := &controlPlane{}
+	if c.folder, err = os.MkdirTemp("", "scale-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.stop())
+		}
+	}()
+	ports, err := freePorts(ctx, 4)
+	if err != nil {
+		return nil, err
+	}
+	etcdURL := "http://127.0.0.1:" + ports[0]
+	if c.etcd, err = c.start(ctx, bin, "etcd", "--data-dir="+c.path("etcd"), "--listen-client-urls="+etcdURL, "--advertise-client-urls="+etcdURL,
+		"--listen-peer-urls=http://127.0.0.1:"+ports[1], "--unsafe-no-fsync", "--log-level=error", "--quota-backend-bytes=8589934592"); err != nil {
+		return nil, err
+	}
+	if err := c.writeCredentials("https://127.0.0.1:" + ports[2]); err != nil {
+		return nil, err
+	}
+	if c.apiserver, err = c.start(ctx, bin, "kube-apiserver", "--etcd-servers="+etcdURL, "--bind-address=127.0.0.1", "--secure-port="+ports[2],
+		"--cert-dir="+c.path("certificates"), "--token-auth-file="+c.path("tokens.csv"), "--authorization-mode=RBAC", "--anonymous-auth=false",
+		"--service-account-issuer=https://scale", "--service-account-key-file="+c.path("key.pem"), "--service-account-signing-key-file="+c.path("key.pem"),
+		"--service-cluster-ip-range=10.96.0.0/16",
+		// No controller manager removes the taint of new nodes or makes service accounts.
+		"--disable-admission-plugins=TaintNodesByCondition,ServiceAccount",
+		"--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000"); err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", c.path("kubeconfig"))
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.ContentType, config.AcceptContentTypes = -1, "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
+	if c.client, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	if err := c.ready(ctx, c.client.Discovery().RESTClient()); err != nil {
+		return nil, fmt.Errorf("the API server: %w", err)
+	}
+	if c.schedule, err = c.start(ctx, bin, "kube-scheduler", "--config="+c.path("scheduler.yaml"), "--bind-address=127.0.0.1", "--secure-port="+ports[3],
+		"--authentication-kubeconfig="+c.path("kubeconfig"), "--authorization-kubeconfig="+c.path("kubeconfig")); err != nil {
+		return nil, err
+	}
+	own := rest.CopyConfig(config)
+	own.Host, own.TLSClientConfig = "https://127.0.0.1:"+ports[3], rest.TLSClientConfig{Insecure: true}
+	scheduler, err := kubernetes.NewForConfig(own)
+	if err != nil {
+		return nil, err
+	}
+	c.scheduler = scheduler.Discovery().RESTClient()
+	if err := c.ready(ctx, c.scheduler); err != nil {
+		return nil, fmt.Errorf("the scheduler: %w", err)
+	}
+	return c, nil
+}
+
+func (c *controlPlane) path(elem ...string) string {
+	return filepath.Join(append([]string{c.folder}, elem...)...)
+}
+
+// start starts a program, whose log goes to a file.
+func (c *controlPlane) start(ctx context.Context, bin, name string, args ...string) (*daemon, error) {
+	d := &daemon{log: c.path(name + ".log"), ended: make(chan struct{})}
+	log, err := os.Create(d.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() //nolint:errcheck // the child has it
+	d.cmd = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(bin, name), args...)
+	d.cmd.Stdout, d.cmd.Stderr = log, log
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := d.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w; make cluster-up builds it", name, err)
+	}
+	go func() {
+		defer close(d.ended)
+		_ = d.cmd.Wait() // its log says why it ended
+	}()
+	return d, nil
+}
+
+// stop ends the programs and removes their files.
+func (c *controlPlane) stop() error {
+	for _, d := range []*daemon{c.schedule, c.apiserver, c.etcd} {
+		if d != nil {
+			_ = d.cmd.Process.Kill() // it may have ended
+			<-d.ended
+		}
+	}
+	return os.RemoveAll(c.folder)
+}
+
+// ready waits until a server says that it is ready.
+func (c *controlPlane) ready(ctx context.Context, server rest.Interface) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+		for _, d := range []*daemon{c.etcd, c.apiserver, c.schedule} {
+			if d == nil {
+				continue
+			}
+			select {
+			case <-d.ended:
+				text, _ := os.ReadFile(d.log)
+				return false, fmt.Errorf("%s has ended: %s", filepath.Base(d.cmd.Path), text[max(0, len(text)-2000):])
+			default:
+			}
+		}
+		last = server.Get().AbsPath("/readyz").Do(ctx).Error()
+		return last == nil, nil
+	})
+	if wait.Interrupted(err) {
+		return errors.Join(err, last)
+	}
+	return err
+}
+
+// writeCredentials writes the files with which the programs know each other.
+func (c *controlPlane) writeCredentials(server string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	private, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return err
+	}
+	kubeconfig := api.Config{
+		Clusters:       map[string]*api.Cluster{"scale": {Server: server, InsecureSkipTLSVerify: true}},
+		AuthInfos:      map[string]*api.AuthInfo{"scale": {Token: token}},
+		Contexts:       map[string]*api.Context{"scale": {Cluster: "scale", AuthInfo: "scale"}},
+		CurrentContext: "scale",
+	}
+	// The scheduler's own client must not be what limits it.
+	scheduler := `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: false}
+clientConnection: {kubeconfig: ` + c.path("kubeconfig") + `, qps: 5000, burst: 5000}
+`
+	return errors.Join(
+		os.WriteFile(c.path("key.pem"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}), 0o600),
+		os.WriteFile(c.path("tokens.csv"), []byte(token+",scale,scale,system:masters\n"), 0o600),
+		os.WriteFile(c.path("scheduler.yaml"), []byte(scheduler), 0o600),
+		clientcmd.WriteToFile(kubeconfig, c.path("kubeconfig")),
+	)
+}
+
+// processorTime returns the time that the process has used of the processors.
+func (d *daemon) processorTime() (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	// The name of the program, in parentheses, can have spaces.
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	const user, system, ticks = 11, 12, 100
+	var sum int
+	for _, i := range []int{user, system} {
+		n, err := strconv.Atoi(string(fields[i]))
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return time.Duration(sum) * time.Second / ticks, nil
+}
+
+// memory returns the resident memory in bytes.
+func (d *daemon) memory() (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", d.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	pages, err := strconv.ParseInt(string(bytes.Fields(text)[1]), 10, 64)
+	return pages * int64(os.Getpagesize()), err
+}
+
+// freePorts returns ports of the loopback interface that no process uses.
+func freePorts(ctx context.Context, n int) ([]string, error) {
+	var ports []string
+	for range n {
+		var config net.ListenConfig
+		listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer listener.Close() //nolint:errcheck // nothing was sent
+		_, port, err := net.SplitHostPort(listener.Addr().String())
+		if err != nil {
+			return nil, err
+		}
+		ports = append(ports, port)
+	}
+	return ports, nil
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
+)
+
+// plain is the publication with which all others are compared.
+const plain = "plain"
+
+// publication is a way to publish a node.
+type publication struct {
+	name string
+	// describe returns the resources of a node.
+	describe func(pool string, node gpu.Node) (resourceslice.DriverResources, error)
+	// measured and filling are kinds of claims: of the pods, and of the claims that fill
+	// the fleet.
+	measured, filling []string
+}
+
+func publications() []publication {
+	wholes, shares := []string{"whole", "linked"}, []string{"whole", "share", "linked"}
+	mix := []string{"whole", "share-5Gi", "share", "share-20Gi"}
+	partitions := []string{"mig", "mig-2g", "mig-3g"}
+	everyAttribute := func(c *catalog.Catalog) { c.Settings.Attributes = kind.Selection{All: true} }
+	twoGPUs := func(c *catalog.Catalog) { c.MIG.GPUs = 2 }
+	return []publication{
+		{plain, exclusive, slices.Concat([]string{"none"}, wholes), []string{"whole"}},
+		{"share", offered("share", nil), shares, mix},
+		{"share+attributes", offered("share", everyAttribute), shares, mix},
+		{"share-pool-per-gpu", poolForEachGPU, shares, mix},
+		{"share+timeslice", offered("share,timeslice", nil), slices.Concat(shares, []string{"slot"}), slices.Concat(mix, []string{"slot"})},
+		{"layout-3g-2g-1g-1g", layoutOf("3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2"), []string{"mig"}, partitions},
+		{"layout-7x1g", layoutOf("1g.10gb: 7"), []string{"mig"}, []string{"mig"}},
+		{"share+mig-on-two", offered("share,mig", twoGPUs), slices.Concat(shares, []string{"mig"}), slices.Concat(mix, partitions)},
+		{"share+mig", offered("share,mig", nil), slices.Concat(shares, []string{"mig"}), slices.Concat(mix, partitions)},
+		{"naive", naive, []string{"whole", "mig", "linked"}, slices.Concat([]string{"whole"}, partitions)},
+	}
+}
+
+func publicationNames() []string {
+	var names []string
+	for _, p := range publications() {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// exclusive publishes GPUs for one claim at a time, with the attributes that each driver of
+// GPUs has.
+func exclusive(pool string, node gpu.Node) (resourceslice.DriverResources, error) {
+	resources := catalog.New(catalog.Settings{Pool: pool}, catalog.NodeConfig{}, catalog.Restrictions{}).Resources(node, nil, nil)
+	for _, slice := range resources.Pools[pool].Slices {
+		for i, device := range slice.Devices {
+			kept := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
+			for _, name := range []resourceapi.QualifiedName{"type", "uuid", "productName", "architecture", "cudaComputeCapability", "nvlinkDomain"} {
+				kept[name] = device.Attributes[name]
+			}
+			slice.Devices[i].Attributes = kept
+		}
+	}
+	return resources, nil
+}
+
+// offered publishes what an agent with the offer does, with MPS.
+func offered(offer string, change func(*catalog.Catalog)) func(string, gpu.Node) (resourceslice.DriverResources, error) {
+	return func(pool string, node gpu.Node) (resourceslice.DriverResources, error) {
+		parsed, err := catalog.ParseOffer(offer)
+		if err != nil {
+			return resourceslice.DriverResources{}, err
+		}
+		c := catalog.New(catalog.Settings{Pool: pool}, catalog.NodeConfig{Offer: parsed, Shares: mps()}, catalog.Restrictions{})
+		if change != nil {
+			change(&c)
+		}
+		return c.Resources(node, nil, nil), nil
+	}
+}
+
+// layoutOf publishes the same MIG devices of every GPU, named as in files of mig-parted.
+func layoutOf(devices string) func(string, gpu.Node) (resourceslice.DriverResources, error) {
+	return func(pool string, node gpu.Node) (resourceslice.DriverResources, error) {
+		file, err := migconfig.Parse([]byte("version: v1\nmig-configs: {scale: [{devices: all, mig-enabled: true, mig-devices: {" + devices + "}}]}"))
+		if err != nil {
+			return resourceslice.DriverResources{}, err
+		}
+		config, err := file.Config("scale")
+		if err != nil {
+			return resourceslice.DriverResources{}, err
+		}
+		c := catalog.New(catalog.Settings{Pool: pool}, catalog.NodeConfig{
+			Offer: catalog.Offer{Share: true, MIG: true}, Shares: mps(), MIG: catalog.MIGOffer{Config: config},
+		}, catalog.Restrictions{})
+		if c.Layout, err = c.MIG.Layout(node); err != nil {
+			return resourceslice.DriverResources{}, err
+		}
+		return c.Resources(node, nil, nil), nil
+	}
+}
+
+// mps returns how a node with the default flags offers shares.
+func mps() catalog.ShareOffer {
+	return catalog.ShareOffer{MPS: true, Smallest: 1 << 30, ServerMemory: 64 << 20}
+}
+
+// poolForEachGPU publishes shares with each GPU in a pool of its own.
+func poolForEachGPU(node string, hardware gpu.Node) (resourceslice.DriverResources, error) {
+	all, err := offered("share", nil)(node, hardware)
+	pools := map[string]resourceslice.Pool{}
+	for _, slice := range all.Pools[node].Slices {
+		for _, device := range slice.Devices {
+			pools[node+"-"+device.Name] = resourceslice.Pool{Slices: []resourceslice.Slice{{Devices: []resourceapi.Device{device}}}}
+		}
+	}
+	return resourceslice.DriverResources{Pools: pools}, err
+}
+
+func naive(pool string, node gpu.Node) (resourceslice.DriverResources, error) {
+	return allocatortest.Naive(pool, node), nil
+}
+
+// dgxH100 returns a simulated node of eight H100s.
+func dgxH100(ctx context.Context) (_ gpu.Node, err error) {
+	model, err := nvmlsim.LoadModel("dgx-h100")
+	if err != nil {
+		return gpu.Node{}, err
+	}
+	folder, err := os.MkdirTemp("", "scale-")
+	if err != nil {
+		return gpu.Node{}, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	sim, err := nvmlsim.Create(filepath.Join(folder, "sim"), model)
+	if err != nil {
+		return gpu.Node{}, err
+	}
+	node, err := nvml.New(sim.NVML()).Snapshot(ctx)
+	if err != nil {
+		return gpu.Node{}, err
+	}
+	return sysfs.Root(sim.Root()).Locate(node)
+}
