@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/cpuset"
 	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -139,8 +140,12 @@ func TestNearNUMANodes(t *testing.T) {
 			device(files, links, "pci0000:15", "0000:1b:00.0", "1")
 			for node, cpus := range c.cpus {
 				files[fmt.Sprintf("sys/devices/system/node/node%d/cpulist", node)] = cpus + "\n"
-				if first, _, ok := strings.Cut(cpus, "-"); ok {
-					files["sys/devices/system/cpu/cpu"+first+"/topology/physical_package_id"] = c.sockets[node] + "\n"
+				list, err := cpuset.Parse(cpus)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, cpu := range list.List() {
+					files[fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/physical_package_id", cpu)] = c.sockets[node] + "\n"
 				}
 			}
 			for _, row := range c.distances {
@@ -208,29 +213,32 @@ func TestLocateOnModels(t *testing.T) {
 	}
 }
 
-// Without an adapter on its PCIe switch, those below its PCIe root are near.
+// The adapters on a GPU's PCIe switch are the nearest, or else all below its PCIe root.
 func TestNearestNetworkAdapters(t *testing.T) {
 	const root = "sys/devices/pci0000:15/"
 	files, links := map[string]string{}, map[string]string{}
 	for address, path := range map[string]string{
-		"0000:1b:00.0": root + "0000:15:01.0/0000:17:01.0/", // the GPU
-		"0000:2b:00.0": root + "0000:15:02.0/",              // two others below the root
-		"0000:2c:00.0": root + "0000:15:03.0/",
+		"0000:1b:00.0": root + "0000:15:01.0/0000:17:01.0/", // a GPU
+		"0000:2a:00.0": root + "0000:15:03.0/0000:17:02.0/", // another one
+		"0000:2b:00.0": root + "0000:15:02.0/",
+		"0000:2c:00.0": root + "0000:15:03.0/", // on the switch of the other GPU
 		"0000:3b:00.0": "sys/devices/pci0000:37/",
 	} {
 		files[path+address+"/class"] = "0x020000\n"
 		links["sys/bus/pci/devices/"+address] = "../../../" + strings.TrimPrefix(path, "sys/") + address
 	}
-	files[root+"0000:15:01.0/0000:17:01.0/0000:1b:00.0/class"] = "0x030200\n"
-	files[root+"0000:15:01.0/0000:17:01.0/0000:1b:00.0/numa_node"] = "-1\n"
+	for _, gpu := range []string{"0000:15:01.0/0000:17:01.0/0000:1b:00.0", "0000:15:03.0/0000:17:02.0/0000:2a:00.0"} {
+		files[root+gpu+"/class"], files[root+gpu+"/numa_node"] = "0x030200\n", "-1\n"
+	}
 	files[root+"0000:15:03.0/0000:2c:00.0/infiniband/mlx5_2/fw_ver"] = "28\n"
-	got, err := tree(t, files, links).Locate(node("0000:1b:00.0"))
+	got, err := tree(t, files, links).Locate(node("0000:1b:00.0", "0000:2a:00.0"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []gpu.NIC{{Address: gpu.PCIAddress{Bus: 0x2b}}, {Address: gpu.PCIAddress{Bus: 0x2c}, RDMADevices: []string{"mlx5_2"}}}
-	if diff := cmp.Diff(want, got.GPUs[0].NICs); diff != "" {
-		t.Errorf("network adapters (-want +got):\n%s", diff)
+	onSwitch := gpu.NIC{Address: gpu.PCIAddress{Bus: 0x2c}, RDMADevices: []string{"mlx5_2"}}
+	want := [][]gpu.NIC{{{Address: gpu.PCIAddress{Bus: 0x2b}}, onSwitch}, {onSwitch}}
+	if diff := cmp.Diff(want, [][]gpu.NIC{got.GPUs[0].NICs, got.GPUs[1].NICs}); diff != "" {
+		t.Errorf("network adapters of each GPU (-want +got):\n%s", diff)
 	}
 }
 
