@@ -49,7 +49,8 @@ func scanned(t *testing.T, sim *nvmlsim.Sim) inventory.View {
 	t.Helper()
 	i := inventory.New(inventory.Options{Hardware: nvml.New(sim.NVML()), Bus: sysfs.Root(sim.Root()), Clock: clock.RealClock{}})
 	none := func(context.Context) (map[gpu.PCIAddress]bool, error) { return nil, nil }
-	holders := inventory.NewHolders(func(context.Context) (map[string]bool, error) { return nil, nil }, none, none)
+	noNames := func(context.Context) (map[string]bool, error) { return nil, nil }
+	holders := inventory.NewHolders(noNames, none, none, noNames)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); i.Run(ctx, holders) }()
