@@ -54,27 +54,47 @@ func (m *mixture) publish() {
 	}
 	resources := m.catalog.Resources(m.hardware, nil, held)
 	m.node.Publish(resources)
+	before := m.shown
 	m.shown = map[string]resourceapi.Device{}
 	for _, slice := range resources.Pools[m.catalog.Pool].Slices {
 		for _, device := range slice.Devices {
 			m.shown[device.Name] = device
 		}
 	}
-	for name := range held {
-		if _, shown := m.shown[name]; !shown {
+	for name, counted := range held {
+		device, shown := m.shown[name]
+		if !shown {
 			m.Fatalf("%s is held and no longer published", name)
+		}
+		was, known := before[name]
+		memory, wasMemory := device.Capacity[v1alpha1.CapacityMemory].Value, was.Capacity[v1alpha1.CapacityMemory].Value
+		if counted && known && (device.AllowMultipleAllocations == nil || memory.Cmp(wasMemory) != 0) {
+			m.Fatalf("%s is held, and has %s of memory now and had %s, shareable: %v", name, &memory, &wasMemory, device.AllowMultipleAllocations != nil)
 		}
 	}
 }
 
-// withdraw changes the offer. Claims keep devices of the earlier offer only if they
-// are prepared.
-func (m *mixture) withdraw(offer catalog.Offer) {
+// reconfigure changes the settings of a node that can change while it has claims. Claims
+// keep devices of the earlier offer only if they are prepared.
+func (m *mixture) reconfigure() {
 	for name := range m.claims {
 		m.prepared[name] = true
 	}
-	m.catalog.Offer = offer
+	m.configure()
 	m.relayout()
+}
+
+// configure draws the settings of a node that can change while it has claims.
+func (m *mixture) configure() {
+	config := &m.catalog.NodeConfig
+	config.Offer = catalog.Offer{
+		Share: rapid.Bool().Draw(m.T, "share"), MIG: rapid.Bool().Draw(m.T, "mig"), TimeSlice: rapid.Bool().Draw(m.T, "timeslice"), Seat: rapid.Bool().Draw(m.T, "seat"),
+	}
+	config.Shares.ComputeOvercommit = rapid.SampledFrom([]float64{0, 1, 1.5, 3}).Draw(m.T, "overcommit")
+	config.Shares.Smallest = rapid.SampledFrom([]int64{0, 1, 512 << 20}).Draw(m.T, "smallest")
+	config.MIG.Profiles.All = rapid.Bool().Draw(m.T, "all")
+	config.MIG.GPUs = rapid.IntRange(0, 1).Draw(m.T, "GPUs that are cut")
+	config.TimeSlices = rapid.SampledFrom([]int{0, 1, 5}).Draw(m.T, "slots")
 }
 
 // relayout changes the layout of the GPUs, or removes it.
@@ -105,6 +125,7 @@ func (m *mixture) reboot() {
 		}
 	}
 	clear(m.prepared)
+	clear(m.shown)
 	m.hardware.GPUs = slices.Clone(m.made)
 	for i := range m.hardware.GPUs {
 		if g := &m.hardware.GPUs[i]; rapid.Bool().Draw(m.T, "ECC") {
@@ -256,7 +277,9 @@ func (m *mixture) check(claim string) {
 				}
 			}
 		}
-		if len(kinds) > 1 || compute > m.compute() || slots > m.slots() || seats > m.seats() {
+		// After a change to fewer slots or less compute, the GPU gets no more claims.
+		granted := slices.ContainsFunc(m.claims[claim], func(h holding) bool { return h.name.Address == g.Address })
+		if len(kinds) > 1 || granted && (compute > m.compute() || slots > m.slots()) || seats > m.seats() {
 			m.Fatalf("GPU at %s is in use as %v, with %d percent of compute, %d slots and %d seats\n%s", g.Address, slices.Collect(maps.Keys(kinds)), compute, slots, seats, m.node)
 		}
 	}
@@ -322,7 +345,7 @@ func (m *mixture) mustFit(want holding) bool {
 			return false // it has a layout
 		case want.name.IsPartition():
 			i := slices.IndexFunc(g.MIG.Profiles, func(p gpu.ProfileInfo) bool { return p.Profile == want.name.Profile })
-			return m.catalog.Offer.MIG && m.catalog.Layout == nil && m.catalog.MIG.Profiles.All && i >= 0 && want.memory <= wholeMi(g.MIG.Profiles[i].MemoryBytes-m.server())
+			return m.catalog.Offer.MIG && m.catalog.Layout == nil && m.catalog.MIG.Profiles.All && m.catalog.MIG.GPUs == 0 && i >= 0 && want.memory <= wholeMi(g.MIG.Profiles[i].MemoryBytes-m.server())
 		case want.name.Kind.Takes() == kind.TakesSlots:
 			return m.catalog.Offer.TimeSlice && !m.catalog.Exclusive && want.slots <= m.slots() && want.memory <= wholeMi(g.MemoryBytes-g.ReservedBytes-m.server())
 		case want.name.Kind.Takes() == kind.TakesSeats:
@@ -400,28 +423,22 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 		m.hardware = hardware[rapid.SampledFrom(slices.Sorted(maps.Keys(hardware))).Draw(rt, "model")]
 		m.hardware.GPUs = m.hardware.GPUs[:rapid.IntRange(1, len(m.hardware.GPUs)).Draw(rt, "GPUs")]
 		m.made = m.hardware.GPUs
-		offer := rapid.Custom(func(t *rapid.T) catalog.Offer {
-			return catalog.Offer{Share: rapid.Bool().Draw(t, "share"), MIG: rapid.Bool().Draw(t, "mig"), TimeSlice: rapid.Bool().Draw(t, "timeslice"), Seat: rapid.Bool().Draw(t, "seat")}
-		})
 		m.catalog = catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{
-			Offer: offer.Draw(rt, "offer"),
 			Shares: catalog.ShareOffer{
-				MPS:               rapid.Bool().Draw(rt, "MPS"),
-				ComputeOvercommit: rapid.SampledFrom([]float64{0, 1, 1.5, 3}).Draw(rt, "overcommit"),
-				Smallest:          rapid.SampledFrom([]int64{0, 1, 512 << 20}).Draw(rt, "smallest"),
-				Seats:             rapid.SampledFrom([]int{0, 1, 3, 48}).Draw(rt, "seats"),
-				ServerMemory:      rapid.SampledFrom([]uint64{0, 64<<20 + 1}).Draw(rt, "server"),
+				MPS:          rapid.Bool().Draw(rt, "MPS"),
+				Seats:        rapid.SampledFrom([]int{0, 1, 3, 48}).Draw(rt, "seats"),
+				ServerMemory: rapid.SampledFrom([]uint64{0, 64<<20 + 1}).Draw(rt, "server"),
 			},
-			MIG:        catalog.MIGOffer{Profiles: catalog.MIGProfiles{All: rapid.Bool().Draw(rt, "all")}, AllowReset: true},
-			TimeSlices: rapid.SampledFrom([]int{0, 1, 5}).Draw(rt, "slots"),
+			MIG: catalog.MIGOffer{AllowReset: true},
 		}, catalog.Restrictions{Exclusive: rapid.IntRange(0, 9).Draw(rt, "exclusive") == 0})
+		m.configure()
 		m.relayout()
 		m.node = allocatortest.NewNode(m.catalog.Resources(m.hardware, nil, nil), allocatortest.Features(), shippedClasses...)
 		m.publish()
 		for step := range rapid.IntRange(5, 30).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 10).Draw(rt, "step") {
 			case 0:
-				m.withdraw(offer.Draw(rt, "offer"))
+				m.reconfigure()
 			case 10:
 				m.reboot()
 			case 1, 2:
