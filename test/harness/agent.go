@@ -29,6 +29,8 @@ type Agent struct {
 	flags   []string
 	// supervised says that the supervisor is a process of the host.
 	supervised bool
+	// NodeConfigs are the configurations that labels of nodes name.
+	NodeConfigs map[string]any
 }
 
 // NewAgent describes an agent that sees the hardware of a simulator's model, by
@@ -109,6 +111,7 @@ func (a *Agent) values() (values, error) {
 		v.Hardware, v.Simulation.Models = "sim:"+name, map[string]string{name: string(text)}
 	}
 	v.Simulation.StateDir = a.SimDir()
+	v.NodeConfigs = a.NodeConfigs
 	v.DeviceClasses.Seat.Enabled = true
 	v.CDI.Dir = c.CDIDir
 	v.Kubelet.RootDir = filepath.Dir(c.PluginsDir)

@@ -34,7 +34,8 @@ type values struct {
 		StateDir string            `json:"stateDir"`
 		Models   map[string]string `json:"models,omitempty"`
 	} `json:"simulation"`
-	CDI struct {
+	NodeConfigs map[string]any `json:"nodeConfigs,omitempty"`
+	CDI         struct {
 		Dir string `json:"dir"`
 	} `json:"cdi"`
 	Kubelet struct {
