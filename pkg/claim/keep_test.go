@@ -137,6 +137,10 @@ func TestAnAdministratorsPartitionIsNotTakenForAKeptOne(t *testing.T) {
 		"replaced":         {func(w *migWorld) { w.remake("1g.10gb", 2) }, "modes/" + h100 + ".record\n0 on: 1g.10gb@2\n"},
 		"a damaged record": {func(w *migWorld) { w.damage(firstSeventh) }, "modes/" + h100 + ".record\n0 on: 1g.10gb@2\n"},
 		"a reboot":         {func(w *migWorld) { w.reboot() }, ""},
+		"made after a reboot": {func(w *migWorld) {
+			w.reboot()
+			w.administrator("makes", 0, "1g.10gb", 2)
+		}, "0 on: 1g.10gb@2\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := keeping(t)

@@ -193,6 +193,11 @@ func TestConfigurationsThatAreNotValidOnANode(t *testing.T) {
 	silent := node(h100, h100)
 	silent.GPUs[0].Address.Bus = 0x20
 	silent.Unreadable = []gpu.Unreadable{{Index: 2, Address: &gpu.PCIAddress{Bus: 0x10}, Err: gpu.ErrTimeout}}
+	reordered := node(h100, h100)
+	slices.Reverse(reordered.GPUs)
+	for i := range reordered.GPUs {
+		reordered.GPUs[i].Index = i
+	}
 	for name, c := range map[string]struct {
 		entries []string
 		node    gpu.Node
@@ -208,6 +213,7 @@ func TestConfigurationsThatAreNotValidOnANode(t *testing.T) {
 		"an order that is not known": {
 			[]string{entry("devices: [0]", on, seven)}, nameless, gpu.ErrNotReady, "a GPU does not tell its PCI address",
 		},
+		"GPUs in another order of NVML":                    {[]string{entry("devices: [0]", on, seven)}, reordered, nil, "10 1g.10gb*7\n"},
 		"all GPUs, of which one does not answer":           {[]string{entry("devices: all", on, seven)}, nameless, nil, "10 1g.10gb*7\n"},
 		"a GPU that does not answer counts":                {[]string{entry("devices: [1]", on, seven)}, silent, nil, "11 1g.10gb*7\n"},
 		"an index that another model of nodes has":         {[]string{entry("device-filter: '0x20B210DE'", "devices: [7]", on, seven)}, node(h100), nil, ""},

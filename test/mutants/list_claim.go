@@ -12,6 +12,37 @@ func claimMutants() []mutant {
 	)
 	return []mutant{
 		{
+			file:   "pkg/claim/internal/step/keptpartition.go",
+			old:    `if r.BootID != s.BootID {`,
+			new:    `if false {`,
+			notice: "a MIG device of another boot counts as kept",
+			run:    "^TestAKeptPartitionOfAnotherBoot",
+		},
+		{
+			file:   "pkg/claim/internal/step/keptpartition.go",
+			tests:  "pkg/claim",
+			old:    `return isAmong(*p, there) || isHalf(*p, there), nil`,
+			new:    `return len(there) > 0, nil`,
+			notice: "an administrator's MIG device is destroyed, because one was kept in its place",
+			run:    "^TestAnAdministratorsPartition",
+		},
+		{
+			file:   "pkg/claim/internal/step/createpartition.go",
+			tests:  "pkg/claim",
+			old:    `known = append(known, *kept)`,
+			new:    `_ = kept`,
+			notice: "the next claim does not find the MIG device that was kept for it",
+			run:    "^TestTheNextClaimFinds",
+		},
+		{
+			file:   "pkg/claim/internal/step/keptpartition.go",
+			tests:  "pkg/claim",
+			old:    `others.IsLastUser(ctx, journal.StepCreatePartition, device); err != nil || !last {`,
+			new:    `others.IsLastUser(ctx, journal.StepCreatePartition, device); err != nil || !last && false {`,
+			notice: "a sweep destroys a MIG device that a claim uses",
+			run:    "^TestAKeptPartitionThatAClaimUses",
+		},
+		{
 			file:   "pkg/claim/internal/plan/use.go",
 			tests:  "pkg/claim",
 			old:    `case d.slotMemory > 0:`,

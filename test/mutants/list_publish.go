@@ -6,11 +6,47 @@ package main
 // controller.
 func publishMutants() []mutant {
 	const (
-		shares = "^TestWhatAnAllocation|^TestHowShares|^TestMemory|^TestMIGDevicesAre|^TestWithout|^TestAnExclusive"
-		taints = "^TestAnUnhealthy|^TestAGPUInMIG|^TestATaint|^TestExternalAllocations|^TestComputeModes|^TestAnExclusive|^TestAWithdrawnDevice|^TestASharedGPU"
-		parts  = "^TestOffered|^TestWhyMIG|^TestStaticMIG|^TestParse|^TestAMIGDevice|^TestAGPUThatIsCut"
+		shares  = "^TestWhatAnAllocation|^TestHowShares|^TestMemory|^TestMIGDevicesAre|^TestWithout|^TestAnExclusive"
+		taints  = "^TestAnUnhealthy|^TestAGPUInMIG|^TestATaint|^TestExternalAllocations|^TestComputeModes|^TestAnExclusive|^TestAWithdrawnDevice|^TestASharedGPU"
+		parts   = "^TestOffered|^TestWhyMIG|^TestStaticMIG|^TestParse|^TestAMIGDevice|^TestAGPUThatIsCut"
+		layouts = "^TestALayout|^TestDevicesWithoutCounters"
 	)
 	return []mutant{
+		{
+			file:   "pkg/catalog/layout.go",
+			old:    `if held.hasWhole(g.Address) {`,
+			new:    `if false {`,
+			notice: "MIG devices of a layout are assigned while a claim has the whole GPU",
+			run:    layouts,
+		},
+		{
+			file:   "pkg/catalog/layout.go",
+			old:    `if !taken && !admits(`,
+			new:    `if false && !admits(`,
+			notice: "a MIG device of a layout is assigned in the place of one that a claim holds",
+			run:    layouts,
+		},
+		{
+			file:   "pkg/catalog/catalog.go",
+			old:    `(parts == 0 || c.MIG.Static || !c.NoCounters)`,
+			new:    `true`,
+			notice: "a cluster without counters assigns a whole GPU of which a claim has a partition",
+			run:    layouts,
+		},
+		{
+			file:   "pkg/controller/controller.go",
+			old:    `return c.layout, fmt.Errorf("%w; the node keeps`,
+			new:    `return &catalog.Layout{}, fmt.Errorf("%w; the node keeps`,
+			notice: "a layout that is not valid replaces the one of the node",
+			run:    "^TestALayoutIsFollowed",
+		},
+		{
+			file:   "pkg/migconfig/select.go",
+			old:    `if other, chosen := chosenBy[g.Address]; chosen {`,
+			new:    `if other, chosen := chosenBy[g.Address]; chosen && false {`,
+			notice: "a GPU with two entries gets one of the two",
+			run:    "^TestConfigurationsThatAreNotValid",
+		},
 		{
 			file:   "pkg/catalog/counters.go",
 			old:    `return slices.ContainsFunc(limits, func(r rule) bool { return r.of(p.profile) > r.total })`,
