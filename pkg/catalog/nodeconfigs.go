@@ -35,6 +35,7 @@ type namedConfig struct {
 		Profiles *profileList        `json:"profiles"`
 		GPUs     *intstr.IntOrString `json:"gpus"`
 		Layout   *string             `json:"layout"`
+		Keep     *bool               `json:"keep"`
 	} `json:"mig"`
 }
 
@@ -113,6 +114,9 @@ func parseNodeConfig(settings json.RawMessage, standard NodeConfig, contextMemor
 	}
 	if set.MIG.Layout != nil {
 		config.Layout = *set.MIG.Layout
+	}
+	if set.MIG.Keep != nil {
+		config.MIG.Keep = *set.MIG.Keep
 	}
 	if set.Shares.Smallest != nil {
 		if !standard.Shares.MPS {

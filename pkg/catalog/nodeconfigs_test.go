@@ -32,7 +32,7 @@ inference:
 development:
   offer: [share, timeslice]
   timeslice: {slots: 8}
-  mig: {profiles: all, gpus: 1}
+  mig: {profiles: all, gpus: 1, layout: halves, keep: true}
 plain:
 `), standardConfig, 512<<20)
 	if err != nil {
@@ -46,7 +46,7 @@ plain:
 	inference.MIG.GPUs = 0
 	inference.MIG.Profiles.Listed = []gpu.Profile{{Slices: 1, MemoryGB: 10}, {Slices: 3, MemoryGB: 40}}
 	development.Offer.TimeSlice, development.TimeSlices = true, 8
-	development.MIG.Profiles.All, development.MIG.GPUs = true, 1
+	development.MIG.Profiles.All, development.MIG.GPUs, development.MIG.Keep, development.Layout = true, 1, true, "halves"
 	want["training"], want["inference"], want["development"] = training, inference, development
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("configurations (-want +got):\n%s", diff)
