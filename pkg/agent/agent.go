@@ -190,7 +190,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		Config: c, client: client, supervisor: supervisor, podResources: podResources, home: folder,
 		inventory: sources.Inventory, nodeConfig: sources.NodeConfig, features: sources.Features,
 		claims: claims, holders: holders,
-		controller: controller.New(controller.Options{Sources: sources, Holders: holders, Clock: clock.RealClock{}}),
+		controller: controller.New(controller.Options{Sources: sources, Holders: holders, Taken: takenMemory(claims), Clock: clock.RealClock{}}),
 		metrics:    metrics, scans: scans, cdiFolder: cdi.NewDir(c.CDIDir), kubelet: newServed(),
 	}
 	a.usage = a.memoryUsage(ctx, hw)

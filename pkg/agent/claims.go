@@ -8,8 +8,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 )
 
@@ -55,6 +57,31 @@ func (c notifyingClaims) Recover(ctx context.Context) (claim.Report, error) {
 		c.inventory.RequestScan()
 	}
 	return report, err
+}
+
+// takenMemory returns a function that reads the memory that claims take of shareable
+// devices. Shares of unknown size, of claims without a readable record, are left out.
+func takenMemory(claims *claim.Manager) func(ctx context.Context) (catalog.Taken, error) {
+	const all = 1 << 62 // more than a device has
+	return func(ctx context.Context) (catalog.Taken, error) {
+		held, err := claims.Held(ctx)
+		if err != nil {
+			return nil, err
+		}
+		taken := catalog.Taken{}
+		for _, c := range held {
+			for _, d := range c.Devices {
+				switch {
+				case d.ShareID == nil || d.Kind.Takes() != kind.TakesMemory || d.Share != nil && d.Share.Strategy == "":
+				case d.Share == nil || d.Share.Memory == 0:
+					taken[d.Name] = all
+				default:
+					taken[d.Name] += d.Share.Memory
+				}
+			}
+		}
+		return taken, nil
+	}
 }
 
 // heldDevices returns a function that reads the devices that claims hold, and for

@@ -47,6 +47,8 @@ type Catalog struct {
 	// Layout selects the GPUs that are offered in parts if MIG is offered, and the
 	// parts; nil if they follow from the configuration. See [MIGOffer.Layout].
 	Layout *Layout
+	// Taken orders the devices of the node; see order.
+	Taken Taken
 	Restrictions
 }
 
@@ -148,7 +150,9 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 			groups[i].counters = []resourceapi.CounterSet{counterSet(g, counters)}
 		}
 	}
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.Pool: {Slices: pages(groups, c.nodeDevices(node, held))}}}
+	pages := pages(groups, c.nodeDevices(node, held))
+	c.order(pages)
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.Pool: {Slices: pages}}}
 }
 
 // hasWhole reports whether the GPU is published as a whole. A GPU whose partitions are

@@ -28,6 +28,10 @@ import (
 // for devices that the node no longer offers.
 const claimsTime = time.Second
 
+// orderTime is the least time between changes of the order of devices: each makes the
+// scheduler try all pending pods with claims again.
+const orderTime = 30 * time.Second
+
 // retryBackoff returns the back-off between attempts to publish.
 func retryBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: time.Minute}
@@ -42,22 +46,27 @@ type Options struct {
 	Sources
 	// Holders read which devices claims hold.
 	Holders *inventory.Holders
-	Clock   clock.Clock
+	// Taken reads the memory that claims take of devices; nil keeps the devices in the
+	// order of their names.
+	Taken func(ctx context.Context) (catalog.Taken, error)
+	Clock clock.Clock
 }
 
 // Controller publishes a node's GPUs. Its methods may be called from any
 // goroutine, before and while Run runs.
 type Controller struct {
-	sources Sources
-	holders *inventory.Holders
-	clock   clock.Clock
-	claims  chan struct{} // has an item when claims hold other devices
-	changes notify.Subscribers
+	sources   Sources
+	holders   *inventory.Holders
+	readTaken func(ctx context.Context) (catalog.Taken, error)
+	clock     clock.Clock
+	claims    chan struct{} // has an item when claims hold other devices
+	changes   notify.Subscribers
 
 	// Of Run alone.
 
 	warned   bool   // that the API server is too old
 	withheld string // the last logged reasons why devices are not offered
+	taken    catalog.Taken
 
 	mu         sync.Mutex
 	layout     *catalog.Layout                // the last valid layout of the node's GPUs
@@ -70,11 +79,12 @@ type Controller struct {
 // New returns a controller that has published nothing yet.
 func New(o Options) *Controller {
 	return &Controller{
-		sources: o.Sources,
-		holders: o.Holders,
-		clock:   o.Clock,
-		claims:  make(chan struct{}, 1),
-		state:   State{Phase: Looking, Since: o.Clock.Now()},
+		sources:   o.Sources,
+		holders:   o.Holders,
+		readTaken: o.Taken,
+		clock:     o.Clock,
+		claims:    make(chan struct{}, 1),
+		state:     State{Phase: Looking, Since: o.Clock.Now()},
 	}
 }
 
@@ -96,7 +106,8 @@ func (c *Controller) Run(ctx context.Context, publish PublishFunc) {
 	}
 
 	pause := retryBackoff()
-	var gathered <-chan time.Time
+	c.learnTaken(ctx)
+	var gathered, ordered <-chan time.Time
 	for {
 		var retry <-chan time.Time
 		if err := c.publishDue(ctx, publish); err != nil {
@@ -113,9 +124,15 @@ func (c *Controller) Run(ctx context.Context, publish PublishFunc) {
 				if gathered == nil {
 					gathered = c.clock.After(claimsTime)
 				}
+				if ordered == nil && c.readTaken != nil {
+					ordered = c.clock.After(orderTime)
+				}
 				continue idle
 			case <-gathered:
 				gathered = nil
+			case <-ordered:
+				ordered = nil
+				c.learnTaken(ctx)
 			case <-known:
 			case <-configured:
 			case <-supported:
@@ -124,6 +141,19 @@ func (c *Controller) Run(ctx context.Context, publish PublishFunc) {
 			break idle
 		}
 	}
+}
+
+// learnTaken reads the memory that claims take, and keeps the last state if it cannot.
+func (c *Controller) learnTaken(ctx context.Context) {
+	if c.readTaken == nil {
+		return
+	}
+	taken, err := c.readTaken(ctx)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot read the memory that claims take, devices keep their order")
+		return
+	}
+	c.taken = taken
 }
 
 // ClaimsChanged says that claims hold other devices than before. A device that the
@@ -139,6 +169,7 @@ func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) error 
 	view, describe := c.sources.Inventory.View(), c.sources.catalog()
 	var layout error
 	describe.Layout, layout = c.updateLayout(describe, view)
+	describe.Taken = c.taken
 	resources := describe.Resources(view.Node, view.Unhealthy(), held)
 	due := failed == nil && c.due(view, resources)
 	c.warnTooOld(ctx, describe)

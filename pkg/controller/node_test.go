@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// parts are what a test's node is made of. Held, Switched, Exclusive, Kept, Node, Version, Plugins,
+// parts are what a test's node is made of. Held, Switched, Exclusive, Kept, Taken, Node, Version, Plugins,
 // DriverLoad and Faults may be nil.
 type parts struct {
 	Hardware   inventory.Hardware
@@ -27,6 +27,7 @@ type parts struct {
 	Switched   inventory.ModesFunc
 	Exclusive  inventory.ModesFunc
 	Kept       inventory.KeptFunc
+	Taken      func(context.Context) (catalog.Taken, error)
 	Node       cluster.NodeFunc
 	Version    cluster.VersionFunc
 	Plugins    inventory.ExternalSource
@@ -78,7 +79,7 @@ func newNode(p parts) *node {
 		Features:   cluster.NewFeatures(p.Version),
 		Settings:   settings,
 	}
-	n.Controller = controller.New(controller.Options{Sources: n.Sources, Holders: n.holders, Clock: clock.RealClock{}})
+	n.Controller = controller.New(controller.Options{Sources: n.Sources, Holders: n.holders, Taken: p.Taken, Clock: clock.RealClock{}})
 	return n
 }
 

@@ -47,6 +47,7 @@ type labelledNode struct {
 
 	mu                  sync.Mutex
 	held                catalog.Held
+	taken               catalog.Taken
 	switched, exclusive map[gpu.PCIAddress]bool
 	err                 error
 }
@@ -77,6 +78,11 @@ func startIn(t *testing.T, hw *hardware, held catalog.Held, label map[string]str
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return maps.Clone(c.exclusive), c.err
+		},
+		Taken: func(context.Context) (catalog.Taken, error) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return maps.Clone(c.taken), c.err
 		},
 		Node: func(ctx context.Context, on func(cluster.Node, error)) {
 			on(cluster.Node{Labels: label}, nil)
@@ -157,6 +163,32 @@ func TestTheNodesLabelChangesTheOfferWhileTheAgentRuns(t *testing.T) {
 		c.labels <- map[string]string{}
 		synctest.Wait()
 		c.wantNames("gpu-01-00")
+	})
+}
+
+// The scheduler tries all pending pods again at each change.
+func TestTheOrderOfDevicesFollowsTheClaimsSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startIn(t, &hardware{node: gpus(2)}, nil, nil)
+		c.mu.Lock()
+		c.taken = catalog.Taken{"gpu-01-00": 1 << 62}
+		c.mu.Unlock()
+		c.ClaimsChanged()
+		c.pass(20 * time.Second)
+		c.wantNames("gpu-01-00 – 02-00, gpu-02-00 – 01-00")
+		c.ClaimsChanged()
+		c.pass(11 * time.Second)
+		c.wantNames("gpu-02-00 – 01-00, gpu-01-00 – 02-00")
+
+		before := c.times()
+		c.mu.Lock()
+		c.taken, c.err = nil, errors.New("the disk does not answer")
+		c.mu.Unlock()
+		c.ClaimsChanged()
+		c.pass(time.Minute)
+		if n := c.times() - before; n != 0 {
+			t.Errorf("published %d times although what claims take is not known", n)
+		}
 	})
 }
 

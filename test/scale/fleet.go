@@ -14,10 +14,13 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -41,10 +44,10 @@ type fleet struct {
 
 func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
 
-// slices returns the ResourceSlices of a node with the names that upstream's controller
-// sets, of which the allocator knows the order.
-func (f fleet) slices(node string) ([]*resourceapi.ResourceSlice, error) {
-	resources, err := f.publication.describe(node, f.hardware)
+// slices returns the ResourceSlices of a node of which claims take memory. Their names
+// begin as those of upstream's controller, because the allocator reads them in their order.
+func (f fleet) slices(node string, taken catalog.Taken) ([]*resourceapi.ResourceSlice, error) {
+	resources, err := f.publication.describe(node, f.hardware, taken)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +69,7 @@ func (f fleet) slices(node string) ([]*resourceapi.ResourceSlice, error) {
 
 // bytes returns the size of a node's slices as JSON.
 func (f fleet) bytes() (int, error) {
-	all, err := f.slices(nodeName(0))
+	all, err := f.slices(nodeName(0), nil)
 	sum := 0
 	for _, slice := range all {
 		text, err := json.Marshal(slice)
@@ -97,7 +100,7 @@ func (f fleet) write(ctx context.Context, client kubernetes.Interface) error {
 		if _, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 			return err
 		}
-		all, err := f.slices(node.Name)
+		all, err := f.slices(node.Name, nil)
 		if err != nil {
 			return err
 		}
@@ -134,7 +137,7 @@ type filling struct {
 func newFilling(f fleet) (*filling, error) {
 	fill := &filling{fleet: f}
 	for i := range patterns {
-		resources, err := f.publication.describe(nodeName(i), f.hardware)
+		resources, err := f.publication.describe(nodeName(i), f.hardware, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -189,7 +192,48 @@ func (f *filling) to(ctx context.Context, client kubernetes.Interface, percent i
 	for i := range f.fleet.nodes {
 		f.written += len(added[i%patterns])
 	}
-	return f.written, err
+	return f.written, errors.Join(err, f.publish(ctx, client))
+}
+
+// publish updates the slices of nodes that are published differently since claims hold
+// their devices, as their agents would do.
+func (f *filling) publish(ctx context.Context, client kubernetes.Interface) error {
+	return inParallel(ctx, f.fleet.nodes, func(ctx context.Context, i int) error {
+		before, err := f.fleet.slices(nodeName(i), nil)
+		if err != nil {
+			return err
+		}
+		after, err := f.fleet.slices(nodeName(i), f.patterns[i%patterns].taken())
+		if err != nil {
+			return err
+		}
+		for j, slice := range after {
+			if equality.Semantic.DeepEqual(slice, before[j]) {
+				continue
+			}
+			there, err := client.ResourceV1().ResourceSlices().Get(ctx, slice.Name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			there.Spec = slice.Spec
+			if _, err := client.ResourceV1().ResourceSlices().Update(ctx, there, metav1.UpdateOptions{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// taken returns the memory that claims take of the pattern's devices.
+func (p *pattern) taken() catalog.Taken {
+	taken := catalog.Taken{}
+	for _, a := range p.claims {
+		for _, result := range a.results {
+			memory := result.ConsumedCapacity[v1alpha1.CapacityMemory]
+			taken[result.Device] += uint64(memory.Value())
+		}
+	}
+	return taken
 }
 
 // writeAllocated writes a claim with the results of a pattern's node for another node.

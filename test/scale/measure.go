@@ -121,7 +121,7 @@ func (c *controlPlane) taint(ctx context.Context, f fleet) (result, error) {
 	began := time.Now()
 	n := (f.nodes + 9) / 10
 	if err := inParallel(ctx, n, func(ctx context.Context, i int) error {
-		all, err := f.slices(nodeName(10 * i))
+		all, err := f.slices(nodeName(10*i), nil)
 		if err != nil {
 			return err
 		}

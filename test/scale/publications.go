@@ -25,11 +25,13 @@ import (
 // plain is the publication with which all others are compared.
 const plain = "plain"
 
+// describeFunc returns the resources of a node of which claims take memory.
+type describeFunc func(pool string, node gpu.Node, taken catalog.Taken) (resourceslice.DriverResources, error)
+
 // publication is a way to publish a node.
 type publication struct {
-	name string
-	// describe returns the resources of a node.
-	describe func(pool string, node gpu.Node) (resourceslice.DriverResources, error)
+	name     string
+	describe describeFunc
 	// measured and filling are kinds of claims: of the pods, and of the claims that fill
 	// the fleet.
 	measured, filling []string
@@ -40,17 +42,20 @@ func publications() []publication {
 	mix := []string{"whole", "share-5Gi", "share", "share-20Gi"}
 	partitions := []string{"mig", "mig-2g", "mig-3g"}
 	everyAttribute := func(c *catalog.Catalog) { c.Settings.Attributes = kind.Selection{All: true} }
+	fixedOrder := func(c *catalog.Catalog) { c.Taken = nil }
 	twoGPUs := func(c *catalog.Catalog) { c.MIG.GPUs = 2 }
 	return []publication{
 		{plain, exclusive, slices.Concat([]string{"none"}, wholes), []string{"whole"}},
+		{"whole", offered("", nil), wholes, []string{"whole"}},
 		{"share", offered("share", nil), shares, mix},
+		{"share-in-fixed-order", offered("share", fixedOrder), shares, mix},
 		{"share+attributes", offered("share", everyAttribute), shares, mix},
 		{"share-pool-per-gpu", poolForEachGPU, shares, mix},
-		{"share+timeslice", offered("share,timeslice", nil), slices.Concat(shares, []string{"slot"}), slices.Concat(mix, []string{"slot"})},
+		{"share+timeslice", offered("share.timeslice", nil), slices.Concat(shares, []string{"slot"}), slices.Concat(mix, []string{"slot"})},
 		{"layout-3g-2g-1g-1g", layoutOf("3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2"), []string{"mig"}, partitions},
 		{"layout-7x1g", layoutOf("1g.10gb: 7"), []string{"mig"}, []string{"mig"}},
-		{"share+mig-on-two", offered("share,mig", twoGPUs), slices.Concat(shares, []string{"mig"}), slices.Concat(mix, partitions)},
-		{"share+mig", offered("share,mig", nil), slices.Concat(shares, []string{"mig"}), slices.Concat(mix, partitions)},
+		{"share+mig-on-two", offered("share.mig", twoGPUs), slices.Concat(shares, []string{"mig"}), slices.Concat(mix, partitions)},
+		{"share+mig", offered("share.mig", nil), slices.Concat(shares, []string{"mig"}), slices.Concat(mix, partitions)},
 		{"naive", naive, []string{"whole", "mig", "linked"}, slices.Concat([]string{"whole"}, partitions)},
 	}
 }
@@ -65,7 +70,7 @@ func publicationNames() []string {
 
 // exclusive publishes GPUs for one claim at a time, with the attributes that each driver of
 // GPUs has.
-func exclusive(pool string, node gpu.Node) (resourceslice.DriverResources, error) {
+func exclusive(pool string, node gpu.Node, _ catalog.Taken) (resourceslice.DriverResources, error) {
 	resources := catalog.New(catalog.Settings{Pool: pool}, catalog.NodeConfig{}, catalog.Restrictions{}).Resources(node, nil, nil)
 	for _, slice := range resources.Pools[pool].Slices {
 		for i, device := range slice.Devices {
@@ -79,14 +84,16 @@ func exclusive(pool string, node gpu.Node) (resourceslice.DriverResources, error
 	return resources, nil
 }
 
-// offered publishes what an agent with the offer does, with MPS.
-func offered(offer string, change func(*catalog.Catalog)) func(string, gpu.Node) (resourceslice.DriverResources, error) {
-	return func(pool string, node gpu.Node) (resourceslice.DriverResources, error) {
-		parsed, err := catalog.ParseOffer(offer)
+// offered publishes what an agent with the offer does, with MPS. The offer is written as in
+// the label of a node.
+func offered(offer string, change func(*catalog.Catalog)) describeFunc {
+	return func(pool string, node gpu.Node, taken catalog.Taken) (resourceslice.DriverResources, error) {
+		parsed, err := catalog.ParseOfferLabel(offer)
 		if err != nil {
 			return resourceslice.DriverResources{}, err
 		}
 		c := catalog.New(catalog.Settings{Pool: pool}, catalog.NodeConfig{Offer: parsed, Shares: mps()}, catalog.Restrictions{})
+		c.Taken = taken
 		if change != nil {
 			change(&c)
 		}
@@ -95,8 +102,8 @@ func offered(offer string, change func(*catalog.Catalog)) func(string, gpu.Node)
 }
 
 // layoutOf publishes the same MIG devices of every GPU, named as in files of mig-parted.
-func layoutOf(devices string) func(string, gpu.Node) (resourceslice.DriverResources, error) {
-	return func(pool string, node gpu.Node) (resourceslice.DriverResources, error) {
+func layoutOf(devices string) describeFunc {
+	return func(pool string, node gpu.Node, taken catalog.Taken) (resourceslice.DriverResources, error) {
 		file, err := migconfig.Parse([]byte("version: v1\nmig-configs: {scale: [{devices: all, mig-enabled: true, mig-devices: {" + devices + "}}]}"))
 		if err != nil {
 			return resourceslice.DriverResources{}, err
@@ -111,6 +118,7 @@ func layoutOf(devices string) func(string, gpu.Node) (resourceslice.DriverResour
 		if c.Layout, err = c.MIG.Layout(node); err != nil {
 			return resourceslice.DriverResources{}, err
 		}
+		c.Taken = taken
 		return c.Resources(node, nil, nil), nil
 	}
 }
@@ -121,8 +129,8 @@ func mps() catalog.ShareOffer {
 }
 
 // poolForEachGPU publishes shares with each GPU in a pool of its own.
-func poolForEachGPU(node string, hardware gpu.Node) (resourceslice.DriverResources, error) {
-	all, err := offered("share", nil)(node, hardware)
+func poolForEachGPU(node string, hardware gpu.Node, taken catalog.Taken) (resourceslice.DriverResources, error) {
+	all, err := offered("share", nil)(node, hardware, taken)
 	pools := map[string]resourceslice.Pool{}
 	for _, slice := range all.Pools[node].Slices {
 		for _, device := range slice.Devices {
@@ -132,7 +140,7 @@ func poolForEachGPU(node string, hardware gpu.Node) (resourceslice.DriverResourc
 	return resourceslice.DriverResources{Pools: pools}, err
 }
 
-func naive(pool string, node gpu.Node) (resourceslice.DriverResources, error) {
+func naive(pool string, node gpu.Node, _ catalog.Taken) (resourceslice.DriverResources, error) {
 	return allocatortest.Naive(pool, node), nil
 }
 

@@ -31,7 +31,7 @@ func TestPublicationsServeTheirClaims(t *testing.T) {
 				if k.devices == nil {
 					continue
 				}
-				resources, err := p.describe(nodeName(0), hardware)
+				resources, err := p.describe(nodeName(0), hardware, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+)
+
+func TestDevicesWithoutRoomAreLast(t *testing.T) {
+	const gi = 1 << 30
+	exclusive := sharing()
+	exclusive.Exclusive = true
+	for name, tc := range map[string]struct {
+		catalog catalog.Catalog
+		taken   catalog.Taken
+		want    []string
+	}{
+		"nothing is taken":               {sharing(), nil, []string{"gpu-1b-00", "gpu-43-00", "gpu-52-00"}},
+		"a whole GPU and a part of one":  {sharing(), catalog.Taken{"gpu-1b-00": 81559 << 20, "gpu-43-00": 10 * gi}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
+		"full GPUs keep their own order": {sharing(), catalog.Taken{"gpu-1b-00": 1 << 62, "gpu-43-00": 1 << 62}, []string{"gpu-52-00", "gpu-1b-00", "gpu-43-00"}},
+		// The smallest share of an H100 with MPS is a 48th, 1700Mi.
+		"room for the smallest share":                       {sharing(), catalog.Taken{"gpu-1b-00": (81559 - 1700) << 20}, []string{"gpu-1b-00", "gpu-43-00", "gpu-52-00"}},
+		"less room than the smallest share":                 {sharing(), catalog.Taken{"gpu-1b-00": (81559 - 1699) << 20}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
+		"exclusive GPUs, which the scheduler skips at once": {exclusive, catalog.Taken{"gpu-1b-00": 1 << 62}, []string{"gpu-1b-00", "gpu-43-00", "gpu-52-00"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.catalog.Taken = tc.taken
+			var got []string
+			for _, d := range devices(t, tc.catalog, h100(t, 3), nil) {
+				got = append(got, d.Name)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("order (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A pool of several slices would be unusable while two of them change.
+func TestAPoolOfSeveralSlicesKeepsItsOrder(t *testing.T) {
+	c := slicing(sharing())
+	before := c.Resources(h100(t, 3), nil, nil).Pools["node-1"].Slices
+	c.Taken = catalog.Taken{"gpu-1b-00": 1 << 62}
+	after := c.Resources(h100(t, 3), nil, nil).Pools["node-1"].Slices
+	if diff := cmp.Diff(before, after); diff != "" || len(after) < 2 {
+		t.Errorf("%d slices (-before +after):\n%s", len(after), diff)
+	}
+}
