@@ -22,21 +22,28 @@ func TestAShareFollowsTheHoldersOfItsDevice(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		planned string
+		adopted bool
 		others  []journal.Holder
 		want    string
 	}{
-		"no other share":                       {namespace, nil, namespace},
-		"a share with a namespace":             {namespace, []journal.Holder{holder(client(device, "x"))}, namespace},
-		"a share without one":                  {namespace, []journal.Holder{holder(client(device, ""))}, ""},
-		"a driver that has lost namespaces":    {"", []journal.Holder{holder(client(device, "x"))}, namespace},
-		"a plain share":                        {namespace, []journal.Holder{holder(nil)}, namespace},
-		"a share of another GPU":               {namespace, []journal.Holder{holder(client("gpu-2b-00", ""))}, namespace},
-		"a lost record without a namespace":    {namespace, []journal.Holder{holder(nil, journal.Entry{Step: journal.StepStartMPS, Device: device, State: journal.Lost})}, ""},
-		"a daemon that has not been requested": {namespace, []journal.Holder{holder(nil, journal.Entry{Step: journal.StepStartMPS, Device: device})}, namespace},
+		"no other share":                    {planned: namespace, want: namespace},
+		"a share with a namespace":          {planned: namespace, others: []journal.Holder{holder(client(device, "x"))}, want: namespace},
+		"a share without one":               {planned: namespace, others: []journal.Holder{holder(client(device, ""))}, want: ""},
+		"a driver that has lost namespaces": {others: []journal.Holder{holder(client(device, "x"))}, want: namespace},
+		"a plain share":                     {planned: namespace, others: []journal.Holder{holder(nil)}, want: namespace},
+		"a share of another GPU":            {planned: namespace, others: []journal.Holder{holder(client("gpu-2b-00", ""))}, want: namespace},
+		"a lost record without a namespace": {planned: namespace, others: []journal.Holder{holder(nil, journal.Entry{Step: journal.StepStartMPS, Device: device, State: journal.Lost})}, want: ""},
+		"a lost record and a share with a namespace": {planned: namespace, others: []journal.Holder{
+			holder(client(device, "x")), holder(nil, journal.Entry{Step: journal.StepStartMPS, Device: device, State: journal.Lost}),
+		}, want: namespace},
+		"lost records of both claims": {planned: namespace, adopted: true, others: []journal.Holder{
+			holder(nil, journal.Entry{Step: journal.StepStartMPS, Device: device, State: journal.Lost}),
+		}, want: namespace},
+		"a daemon that has not been requested": {planned: namespace, others: []journal.Holder{holder(nil, journal.Entry{Step: journal.StepStartMPS, Device: device})}, want: namespace},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &Plan{
-				Record:   &journal.Record{Devices: []journal.Device{{Name: device, ShareID: &id, Share: &journal.Share{Memory: 1 << 30}, MPS: client(device, tc.planned)}}},
+				Record:   &journal.Record{Adopted: tc.adopted, Devices: []journal.Device{{Name: device, ShareID: &id, Share: &journal.Share{Memory: 1 << 30}, MPS: client(device, tc.planned)}}},
 				requests: []deviceRequest{{config: &v1alpha1.ShareConfig{}}},
 			}
 			if err := p.FollowHolders(tc.others); err != nil {
