@@ -12,6 +12,7 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
@@ -170,7 +171,7 @@ func testInstancesOutliveTheAgent(t *testing.T) {
 	must(t, agent.Start(t.Context()))
 	after, err := cluster.Report(t.Context(), ns)
 	must(t, err)
-	if fmt.Sprint(before) != fmt.Sprint(after) {
+	if !equality.Semantic.DeepEqual(before, after) {
 		t.Errorf("who holds what changed:\n%v\n%v", before, after)
 	}
 	apply(t, ns, "demo/mig/cut.yaml")

@@ -60,9 +60,25 @@ func (m *machine) capture(name string, node gpu.Node) (*nvmlsim.Model, error) {
 			captured.Minor = &g.Minor
 		}
 		model.GPUs = append(model.GPUs, captured)
+		model.NICs = addNICs(model.NICs, m.root, g)
 	}
 	shareLinks(model)
 	return model, nil
+}
+
+// addNICs adds the nearest network adapters of a GPU, which are below its PCIe root. Of
+// several RDMA devices of one adapter it keeps the first.
+func addNICs(nics []nvmlsim.NIC, root string, g gpu.GPU) []nvmlsim.NIC {
+	for _, near := range g.NICs {
+		nic := nvmlsim.NIC{Address: near.Address.String(), NUMANode: g.NUMANode, PCIeRoot: g.PCIeRoot, Bridges: captureBridges(root, near.Address)}
+		if len(near.RDMADevices) > 0 {
+			nic.RDMA = near.RDMADevices[0]
+		}
+		if !slices.ContainsFunc(nics, func(other nvmlsim.NIC) bool { return other.Address == nic.Address }) {
+			nics = append(nics, nic)
+		}
+	}
+	return nics
 }
 
 func version(v gpu.Version) string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
