@@ -18,7 +18,7 @@ import (
 )
 
 func TestMigrationOfManifestsForNVIDIAsDriver(t *testing.T) {
-	runOn(t, "gpu-07-00", "test/e2e/testdata/dgx-a100-40gb.yaml", "--offer=share,mig", "--mig-allow-reset")
+	runOn(t, "gpu-07-00", "test/e2e/testdata/dgx-a100-40gb.yaml", "--offer=share,mig", "--mig-allow-reset", "--attributes=resource.kubernetes.io/pciBusID")
 	stories := []struct {
 		file, namespace string
 		check           func(*testing.T, scene)

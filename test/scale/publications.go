@@ -113,7 +113,7 @@ func layoutOf(devices string) describeFunc {
 			return resourceslice.DriverResources{}, err
 		}
 		c := catalog.New(catalog.Settings{Pool: pool}, catalog.NodeConfig{
-			Offer: catalog.Offer{Share: true, MIG: true}, Shares: mps(), MIG: catalog.MIGOffer{Config: config},
+			Offer: catalog.Offer{MIG: true}, Shares: mps(), MIG: catalog.MIGOffer{Config: config},
 		}, catalog.Restrictions{})
 		if c.Layout, err = c.MIG.Layout(node); err != nil {
 			return resourceslice.DriverResources{}, err
