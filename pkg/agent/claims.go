@@ -59,7 +59,7 @@ func (c notifyingClaims) Recover(ctx context.Context) (claim.Report, error) {
 	return report, err
 }
 
-// takenMemory returns a function that reads the memory that claims take of shareable
+// takenMemory returns a function that reads the memory that claims take of
 // devices. Shares of unknown size, of claims without a readable record, are left out.
 func takenMemory(claims *claim.Manager) func(ctx context.Context) (catalog.Taken, error) {
 	const all = 1 << 62 // more than a device has
@@ -72,7 +72,7 @@ func takenMemory(claims *claim.Manager) func(ctx context.Context) (catalog.Taken
 		for _, c := range held {
 			for _, d := range c.Devices {
 				switch {
-				case d.ShareID == nil || d.Kind.Takes() != kind.TakesMemory || d.Share != nil && d.Share.Strategy == "":
+				case d.Kind.Takes() != kind.TakesMemory || d.Share != nil && d.Share.Strategy == "":
 				case d.Share == nil || d.Share.Memory == 0:
 					taken[d.Name] = all
 				default:

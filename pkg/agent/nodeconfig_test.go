@@ -49,6 +49,7 @@ func (a *running) reports(t *testing.T, text string) {
 	t.Helper()
 	changed, cancel := a.nodeConfig.Subscribe()
 	defer cancel()
+	<-a.nodeConfig.Known() // of which subscribers are not notified
 	for {
 		if _, err := a.nodeConfig.Now(); text == "" && err == nil || err != nil && text != "" && strings.Contains(err.Error(), text) {
 			return

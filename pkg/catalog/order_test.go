@@ -23,9 +23,9 @@ func TestDevicesWithoutRoomAreLast(t *testing.T) {
 		"a whole GPU and a part of one":  {sharing(), catalog.Taken{"gpu-1b-00": 81559 << 20, "gpu-43-00": 10 * gi}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
 		"full GPUs keep their own order": {sharing(), catalog.Taken{"gpu-1b-00": 1 << 62, "gpu-43-00": 1 << 62}, []string{"gpu-52-00", "gpu-1b-00", "gpu-43-00"}},
 		// The smallest share of an H100 with MPS is a 48th, 1700Mi.
-		"room for the smallest share":                       {sharing(), catalog.Taken{"gpu-1b-00": (81559 - 1700) << 20}, []string{"gpu-1b-00", "gpu-43-00", "gpu-52-00"}},
-		"less room than the smallest share":                 {sharing(), catalog.Taken{"gpu-1b-00": (81559 - 1699) << 20}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
-		"exclusive GPUs, which the scheduler skips at once": {exclusive, catalog.Taken{"gpu-1b-00": 1 << 62}, []string{"gpu-1b-00", "gpu-43-00", "gpu-52-00"}},
+		"room for the smallest share":       {sharing(), catalog.Taken{"gpu-1b-00": (81559 - 1700) << 20}, []string{"gpu-1b-00", "gpu-43-00", "gpu-52-00"}},
+		"less room than the smallest share": {sharing(), catalog.Taken{"gpu-1b-00": (81559 - 1699) << 20}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
+		"an exclusive GPU":                  {exclusive, catalog.Taken{"gpu-1b-00": 1 << 62}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.catalog.Taken = tc.taken

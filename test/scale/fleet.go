@@ -229,6 +229,10 @@ func (p *pattern) taken() catalog.Taken {
 	taken := catalog.Taken{}
 	for _, a := range p.claims {
 		for _, result := range a.results {
+			if result.ShareID == nil {
+				taken[result.Device] = 1 << 62
+				continue
+			}
 			memory := result.ConsumedCapacity[v1alpha1.CapacityMemory]
 			taken[result.Device] += uint64(memory.Value())
 		}
