@@ -21,7 +21,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/livefile"
@@ -142,14 +141,15 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	if supervisor != nil {
 		known.Namespaces = supervisor
 	}
+	config := c.newNodeConfig()
 	sources := controller.Sources{
 		Inventory:  inventory.New(known),
-		NodeConfig: c.newNodeConfig(),
+		NodeConfig: config,
+		Layouts:    controller.NewLayouts(config),
 		Features:   cluster.NewFeatures(cluster.ServerVersion(client)),
 		Settings:   c.settings(),
 	}
 	metrics := plugin.NewMetrics()
-	var a *agent
 	options := claim.Options{
 		DriverName: c.DriverName,
 		PoolName:   c.NodeName,
@@ -167,7 +167,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		MonitorNodes: hw.machine.MonitorNodes,
 		Partitioning: &claim.Partitioning{
 			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Modes: folder.MIGModes, Static: c.MIG.Static,
-			Kept: folder.MIGDevices, Keep: func(name kind.Name) bool { return a.controller.Keeps(name) },
+			Kept: folder.MIGDevices, Keep: sources.Layouts.Keeps,
 		},
 		ContextMemory:    c.ContextMemory,
 		Shares:           sources.Shares,
@@ -186,7 +186,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		return nil, err
 	}
 	holders := inventory.NewHolders(heldDevices(claims), claims.SwitchedModes, claims.ExclusiveGPUs, claims.KeptPartitions)
-	a = &agent{
+	a := &agent{
 		Config: c, client: client, supervisor: supervisor, podResources: podResources, home: folder,
 		inventory: sources.Inventory, nodeConfig: sources.NodeConfig, features: sources.Features,
 		claims: claims, holders: holders,

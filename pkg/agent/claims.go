@@ -59,8 +59,8 @@ func (c notifyingClaims) Recover(ctx context.Context) (claim.Report, error) {
 	return report, err
 }
 
-// takenMemory returns a function that reads the memory that claims take of
-// devices. Shares of unknown size, of claims without a readable record, are left out.
+// takenMemory returns a function that reads the memory that claims take of devices.
+// Shares of unknown size, of claims without a readable record, are left out.
 func takenMemory(claims *claim.Manager) func(ctx context.Context) (catalog.Taken, error) {
 	const all = 1 << 62 // more than a device has
 	return func(ctx context.Context) (catalog.Taken, error) {

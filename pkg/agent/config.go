@@ -103,7 +103,7 @@ func (c *Config) simulated() (model string, ok bool) {
 
 // settings returns the settings of the node's catalog.
 func (c *Config) settings() catalog.Settings {
-	return catalog.Settings{Pool: c.NodeName, Attributes: c.Attributes, ListAttributes: c.ListAttributes}
+	return catalog.Settings{Pool: c.NodeName, Selection: c.Attributes, ListAttributes: c.ListAttributes}
 }
 
 // nodeConfig returns the configuration of the node unless its labels say otherwise. It

@@ -63,7 +63,7 @@ func (a *running) reports(t *testing.T, text string) {
 }
 
 // A node moves through the pools of a release while a claim holds a share. The share
-// stays as it is, and what each pool offers is there.
+// stays as it is, and the devices of each pool are published.
 func TestANodeChangesItsConfigurationUnderAClaim(t *testing.T) {
 	t.Parallel()
 	claim := shareFor("small", "gpu-1b-00", "2Gi", "0")

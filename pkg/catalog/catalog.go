@@ -19,8 +19,8 @@ import (
 type Settings struct {
 	// Pool is the name of the node's pool: the name of the node.
 	Pool string
-	// Attributes selects the published attributes.
-	Attributes kind.Selection
+	// Selection of the published attributes.
+	Selection kind.Selection
 	// ListAttributes publishes NVLink peers and cliques as lists, for clusters
 	// with the feature gate DRAListTypeAttributes.
 	ListAttributes bool
@@ -213,7 +213,7 @@ func (c Catalog) device(node gpu.Node, links neighbourhood, g gpu.GPU, held Held
 	facts.MIGModeVaries = modeVaries
 	device := resourceapi.Device{
 		Name:       g.Address.DeviceName(),
-		Attributes: c.Settings.Attributes.Published(kind.GPU.Attributes(facts)),
+		Attributes: c.Selection.Published(kind.GPU.Attributes(facts)),
 		Capacity:   kind.GPU.Capacities(c.Shares.amounts(g, shared)),
 	}
 	if shared {

@@ -99,7 +99,7 @@ func render(device resourceapi.Device) string {
 
 // detailed publishes every attribute.
 func detailed(c catalog.Catalog) catalog.Catalog {
-	c.Settings.Attributes = kind.Selection{All: true}
+	c.Selection = kind.Selection{All: true}
 	return c
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
 )
 
-// Layout is what a configuration makes of the GPUs of a node. A GPU of the layout is
+// Layout is the partitions of a node's GPUs by a configuration. A GPU of the layout is
 // published as partitions at fixed placements. They never overlap, so they need no
 // counters. The zero value has no GPUs: all are whole. It is immutable.
 type Layout struct {

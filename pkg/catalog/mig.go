@@ -234,7 +234,7 @@ func (c Catalog) part(g gpu.GPU, p part, held Held) resourceapi.Device {
 	shared := c.sharedPart(g, p, held)
 	d := resourceapi.Device{
 		Name:       p.name(g).String(),
-		Attributes: c.Settings.Attributes.Published(c.partAttributes(g, p, c.MIG.AllAttributes, held)),
+		Attributes: c.Selection.Published(c.partAttributes(g, p, c.MIG.AllAttributes, held)),
 		Capacity:   kind.MIG.Capacities(kind.Amounts{Memory: c.Shares.PartitionMemory(g, p.profile, shared)}),
 	}
 	if shared {

@@ -56,7 +56,7 @@ func (p *profileList) UnmarshalJSON(data []byte) error {
 }
 
 // ParseNodeConfigs reads the configurations of a file: YAML that maps names, which are
-// values of a node's label, to settings. What a configuration does not set is as in the
+// values of a node's label, to settings. A setting that is missing is as in the
 // standard one. contextMemory is the memory in bytes of the context of an MPS client.
 // Errors wrap [gpu.ErrInvalid], and name each configuration and field that is wrong.
 func ParseNodeConfigs(content []byte, standard NodeConfig, contextMemory uint64) (map[string]NodeConfig, error) {

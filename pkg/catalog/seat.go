@@ -79,7 +79,7 @@ func (c Catalog) seats(g gpu.GPU) resourceapi.Device {
 	memory := resource.NewQuantity(int64(c.Shares.seatMemory(c.Shares.Memory(g, shared))), resource.BinarySI)
 	return resourceapi.Device{
 		Name:                     kind.Seats(g.Address).String(),
-		Attributes:               c.Settings.Attributes.Published(kind.Seat.Attributes(c.seatFacts(g))),
+		Attributes:               c.Selection.Published(kind.Seat.Attributes(c.seatFacts(g))),
 		AllowMultipleAllocations: &shared,
 		Capacity:                 kind.Seat.Capacities(kind.Amounts{Memory: *memory, Seats: int64(c.Shares.seats())}),
 	}

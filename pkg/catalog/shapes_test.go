@@ -28,7 +28,7 @@ import (
 const (
 	// quickSearch is the most steps of a shape that the documents recommend.
 	quickSearch = 2_500
-	// longSearch is where the tests give up.
+	// longSearch is the number of steps after which the tests end a search.
 	longSearch = 10_000
 )
 
@@ -423,7 +423,7 @@ func TestAConstraintOnAllGPUsStopsTheSearchOnAllNodes(t *testing.T) {
 	}
 }
 
-// BenchmarkAllocateSeveral measures what the scheduler pays on a free node for a claim
+// BenchmarkAllocateSeveral measures the time of the scheduler on a free node for a claim
 // that fits.
 func BenchmarkAllocateSeveral(b *testing.B) {
 	exclusive := sharing()

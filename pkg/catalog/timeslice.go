@@ -64,7 +64,7 @@ func (c Catalog) slots(g gpu.GPU) resourceapi.Device {
 	amounts.Slots = int64(cmp.Or(c.TimeSlices, DefaultTimeSlices))
 	return resourceapi.Device{
 		Name:                     kind.Slots(g.Address).String(),
-		Attributes:               c.Settings.Attributes.Published(kind.TimeSlice.Attributes(c.slotFacts(g))),
+		Attributes:               c.Selection.Published(kind.TimeSlice.Attributes(c.slotFacts(g))),
 		AllowMultipleAllocations: &shared,
 		Capacity:                 kind.TimeSlice.Capacities(amounts),
 	}

@@ -33,7 +33,8 @@ type NodeConfigOptions struct {
 
 // NodeConfig is the configuration of the node: the one that [v1alpha1.LabelConfig]
 // names, or else the standard one, with the offer of [v1alpha1.LabelOffer] and the layout
-// of [v1alpha1.LabelMIGConfig] if the node has those labels. Its methods may be called from any goroutine.
+// of [v1alpha1.LabelMIGConfig] if the node has those labels. Its methods may be called
+// from any goroutine.
 //
 // An input that cannot be read or understood leaves the configuration as it is.
 type NodeConfig struct {

@@ -19,7 +19,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/notify"
 )
@@ -69,8 +68,6 @@ type Controller struct {
 	taken    catalog.Taken
 
 	mu         sync.Mutex
-	layout     *catalog.Layout                // the last valid layout of the node's GPUs
-	divided    bool                           // there was one
 	published  *resourceslice.DriverResources // nil before the first time
 	state      State
 	lastLogged string
@@ -168,7 +165,7 @@ func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) error 
 	held := catalog.Held(c.holders.Held(ctx))
 	view, describe := c.sources.Inventory.View(), c.sources.catalog()
 	var layout error
-	describe.Layout, layout = c.updateLayout(describe, view)
+	describe.Layout, layout = c.sources.Layouts.update(describe.MIG, view.Node)
 	describe.Taken = c.taken
 	resources := describe.Resources(view.Node, view.Unhealthy(), held)
 	due := failed == nil && c.due(view, resources)
@@ -196,34 +193,6 @@ func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) error 
 		c.changes.Notify()
 	}
 	return failed
-}
-
-// updateLayout returns the configured layout. If it is not valid for the node, the last
-// valid one stays; before the first one all GPUs are whole.
-func (c *Controller) updateLayout(describe catalog.Catalog, view inventory.View) (*catalog.Layout, error) {
-	layout, err := describe.MIG.Layout(view.Node)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case len(view.Node.GPUs) == 0:
-		return nil, nil
-	case err == nil:
-		c.layout, c.divided = layout, true
-		return layout, nil
-	case c.divided:
-		return c.layout, fmt.Errorf("%w; the node keeps the layout that it had", err)
-	default:
-		return &catalog.Layout{}, fmt.Errorf("%w; the node offers no MIG devices", err)
-	}
-}
-
-// Keeps reports whether a MIG device stays when no claim uses it. Until a layout is known,
-// all stay if the node keeps any.
-func (c *Controller) Keeps(name kind.Name) bool {
-	config, _ := c.sources.NodeConfig.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return config.MIG.Keep && !config.MIG.Static && (!c.divided || config.Offer.MIG && c.layout.Has(name))
 }
 
 // due reports whether the resources differ from the published ones. If the first scan

@@ -90,7 +90,7 @@ func TestKeptMIGDevicesChangeNothing(t *testing.T) {
 			t.Errorf("the inventory has %+v, %v", g.MIG, err)
 		}
 		for name, want := range map[kind.Name]bool{low: true, kind.Partition(address(0), gpu.Profile{Slices: 7, MemoryGB: 80}, 0): false, kind.Whole(address(0)): false} {
-			if got := r.Keeps(name); got != want {
+			if got := r.Layouts.Keeps(name); got != want {
 				t.Errorf("keeps %s: %t", name, got)
 			}
 		}

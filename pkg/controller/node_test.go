@@ -69,13 +69,15 @@ func newNode(p parts) *node {
 		return p.Kept(ctx)
 	})
 	settings := p.Catalog.Settings
-	settings.Attributes = kind.Selection{All: true}
+	settings.Selection = kind.Selection{All: true}
+	config := cluster.NewNodeConfig(cluster.NodeConfigOptions{Standard: p.Catalog.NodeConfig})
 	n.Sources = controller.Sources{
 		Inventory: inventory.New(inventory.Options{
 			Hardware: p.Hardware, DriverLoad: p.DriverLoad, External: p.Plugins,
 			StaticMIG: p.Catalog.MIG.Static, Faults: p.Faults, BootID: p.BootID, Clock: clock.RealClock{},
 		}),
-		NodeConfig: cluster.NewNodeConfig(cluster.NodeConfigOptions{Standard: p.Catalog.NodeConfig}),
+		NodeConfig: config,
+		Layouts:    controller.NewLayouts(config),
 		Features:   cluster.NewFeatures(p.Version),
 		Settings:   settings,
 	}

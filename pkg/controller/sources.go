@@ -15,6 +15,7 @@ import (
 type Sources struct {
 	Inventory  *inventory.Inventory
 	NodeConfig *cluster.NodeConfig
+	Layouts    *Layouts
 	Features   *cluster.Features
 	Settings   catalog.Settings
 }

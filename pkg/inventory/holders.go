@@ -27,69 +27,42 @@ type KeptFunc func(ctx context.Context) (map[string]bool, error)
 // Holders reads what claims hold and have made of the GPUs. If that cannot be
 // read, it returns what it read last.
 type Holders struct {
-	readHeld                    HeldFunc
-	readSwitched, readExclusive ModesFunc
-	readKept                    KeptFunc
+	held, kept          remembered[string]
+	switched, exclusive remembered[gpu.PCIAddress]
+}
 
-	mu                          sync.Mutex
-	lastHeld, lastKept          map[string]bool
-	lastSwitched, lastExclusive map[gpu.PCIAddress]bool
+// remembered reads a set, and returns the last one if it cannot be read. failure is the
+// log message.
+type remembered[T comparable] struct {
+	read    func(ctx context.Context) (map[T]bool, error)
+	failure string
+
+	mu   sync.Mutex
+	last map[T]bool
+}
+
+func (r *remembered[T]) get(ctx context.Context) map[T]bool {
+	now, err := r.read(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, r.failure)
+		return r.last
+	}
+	r.last = now
+	return now
 }
 
 // NewHolders returns the holders that the functions read.
 func NewHolders(held HeldFunc, switched, exclusive ModesFunc, kept KeptFunc) *Holders {
-	return &Holders{readHeld: held, readSwitched: switched, readExclusive: exclusive, readKept: kept}
+	return &Holders{
+		held:      remembered[string]{read: held, failure: "Cannot read the devices that claims hold, will retry"},
+		kept:      remembered[string]{read: kept, failure: "Cannot read the MIG devices without claims, will retry"},
+		switched:  remembered[gpu.PCIAddress]{read: switched, failure: "Cannot read the MIG modes that claims use, will retry"},
+		exclusive: remembered[gpu.PCIAddress]{read: exclusive, failure: "Cannot read the compute modes that claims use, will retry"},
+	}
 }
 
 // Held returns the names of the devices that claims hold, and for each whether its
 // allocation has a share ID.
-func (h *Holders) Held(ctx context.Context) map[string]bool {
-	held, err := h.readHeld(ctx)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot read the devices that claims hold, will retry")
-		return h.lastHeld
-	}
-	h.lastHeld = held
-	return held
-}
-
-// switched returns the GPUs whose MIG mode claims have switched on.
-func (h *Holders) switched(ctx context.Context) map[gpu.PCIAddress]bool {
-	switched, err := h.readSwitched(ctx)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot read the MIG modes that claims use, will retry")
-		return h.lastSwitched
-	}
-	h.lastSwitched = switched
-	return switched
-}
-
-// exclusive returns the GPUs that claims have put into EXCLUSIVE_PROCESS.
-func (h *Holders) exclusive(ctx context.Context) map[gpu.PCIAddress]bool {
-	exclusive, err := h.readExclusive(ctx)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot read the compute modes that claims use, will retry")
-		return h.lastExclusive
-	}
-	h.lastExclusive = exclusive
-	return exclusive
-}
-
-// kept returns the MIG devices that stay without claims.
-func (h *Holders) kept(ctx context.Context) map[string]bool {
-	kept, err := h.readKept(ctx)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot read the MIG devices without claims, will retry")
-		return h.lastKept
-	}
-	h.lastKept = kept
-	return kept
-}
+func (h *Holders) Held(ctx context.Context) map[string]bool { return h.held.get(ctx) }

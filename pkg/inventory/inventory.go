@@ -216,11 +216,11 @@ func (i *Inventory) event(ctx context.Context, e gpu.Event) {
 func (i *Inventory) scan(ctx context.Context, holders *Holders) outcome {
 	// A claim may come or go while the GPUs are read: a partition or mode that is in
 	// one of the two answers belongs to a claim.
-	heldBefore, switchedBefore, exclusiveBefore, keptBefore := holders.Held(ctx), holders.switched(ctx), holders.exclusive(ctx), holders.kept(ctx)
+	heldBefore, switchedBefore, exclusiveBefore, keptBefore := holders.held.get(ctx), holders.switched.get(ctx), holders.exclusive.get(ctx), holders.kept.get(ctx)
 	s := scan{}
 	s.node, s.err = i.snapshot(ctx)
 	i.waitNamespaces(ctx)
-	held, switched, exclusive, kept := holders.Held(ctx), holders.switched(ctx), holders.exclusive(ctx), holders.kept(ctx)
+	held, switched, exclusive, kept := holders.held.get(ctx), holders.switched.get(ctx), holders.exclusive.get(ctx), holders.kept.get(ctx)
 	if ctx.Err() != nil {
 		return outcome{}
 	}

@@ -57,9 +57,8 @@ type scan struct {
 	load    string
 	loadErr error
 	// held are the devices that claims hold, kept the UUIDs of the MIG devices that stay
-	// without claims, switched the GPUs whose MIG mode claims
-	// have switched on, and exclusive the GPUs that claims have put into
-	// EXCLUSIVE_PROCESS.
+	// without claims, switched the GPUs whose MIG mode claims have switched on, and
+	// exclusive the GPUs that claims have put into EXCLUSIVE_PROCESS.
 	held, kept          map[string]bool
 	switched, exclusive map[gpu.PCIAddress]bool
 }
@@ -183,10 +182,9 @@ func (k *knowledge) takeOver() []string {
 // faulty returns the UUIDs of GPUs with faults, in order.
 func (k *knowledge) faulty() []string { return slices.Sorted(maps.Keys(k.faults)) }
 
-// without returns a GPU without what claims have made of it: their partitions, the ones that
-// stay for later claims, and a
-// MIG mode and compute mode that only they need. A mode is theirs only if its record
-// says so.
+// without returns a GPU without the changes of claims: their partitions, the partitions
+// that stay for later claims, and a MIG mode and compute mode that only they need. A mode
+// is theirs only if a record shows it.
 func without(g gpu.GPU, s scan) gpu.GPU {
 	g.MIG.Partitions = slices.DeleteFunc(slices.Clone(g.MIG.Partitions), func(p gpu.Partition) bool {
 		name := kind.Partition(g.Address, p.Profile, p.Placement.Start)

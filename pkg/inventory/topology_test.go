@@ -107,7 +107,7 @@ func TestLinksThatContradictEachOtherAreReportedAndNotUsed(t *testing.T) {
 				"GPU at 0000:86:00.0: NVLinks to 0000:8a:00.0: corrupt: 1 reported, but it is not a GPU of this node: not used",
 				"GPU at 0000:89:00.0: NVLinks to 0000:8a:00.0: corrupt: 2 reported, but it is not a GPU of this node: not used",
 			}, []string{"06 07 0a 0b", "85 86 89"}},
-		// Its own report says enough.
+		// Its own report is enough.
 		"a peer that does not answer": {unchanged, func(t *testing.T, s *nvmlsim.Sim) { must(t, s.LoseGPU(7)) }, nil, []string{"06 07 0a 0b", "85 86 89"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Choice is what a configuration makes of a GPU. The zero value is a GPU without MIG.
+// Choice is the configuration of a GPU. The zero value is a GPU without MIG.
 type Choice struct {
 	// MIG is set if the GPU is cut into MIG devices.
 	MIG bool

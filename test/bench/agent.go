@@ -7,14 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -99,20 +97,14 @@ func (a *agent) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (
 	return took, nil
 }
 
-// resident returns the agent's resident memory in bytes. Source: VmRSS in
-// /proc/PID/status.
+// resident returns the agent's resident memory in bytes.
 func (a *agent) resident() (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))
+	process, err := procfs.NewProc(a.cmd.Process.Pid)
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-			return kib * 1024, err
-		}
-	}
-	return 0, errors.New("the kernel reports no VmRSS")
+	stat, err := process.Stat()
+	return int64(stat.ResidentMemory()), err
 }
 
 // stop ends the agent as the kubelet does.

@@ -142,7 +142,8 @@ func waits(ctx context.Context, cluster *harness.Cluster, name string) error {
 	return err
 }
 
-// topologyTable prints the place of each device in the machine, as its container knows it.
+// topologyTable prints the place of each device in the machine, by the metadata of its
+// container.
 func topologyTable(ctx context.Context, cluster *harness.Cluster) error {
 	rows, err := cluster.Report(ctx, namespace)
 	if err != nil {

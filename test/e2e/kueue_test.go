@@ -40,12 +40,12 @@ func TestKueuePreemptsByGPUMemory(t *testing.T) {
 	jobsAre(t, ns, map[string]string{"training": "3 pods ready"})
 	apply(t, "", "demo/kueue/evaluation.yaml")
 	jobsAre(t, ns, map[string]string{"training": "3 pods ready", "evaluation": "suspended"})
-	saysOf(t, ns, "evaluation", "insufficient unused quota for gpu.nvidia.com/memory in flavor gpus, 10Gi more needed")
+	waitCondition(t, ns, "evaluation", "insufficient unused quota for gpu.nvidia.com/memory in flavor gpus, 10Gi more needed")
 	reserved(t, "30Gi")
 
 	apply(t, "", "demo/kueue/urgent.yaml")
 	jobsAre(t, ns, map[string]string{"training": "suspended", "evaluation": "2 pods ready", "incident": "2 pods ready"})
-	saysOf(t, ns, "training", "Preempted to accommodate a workload")
+	waitCondition(t, ns, "training", "Preempted to accommodate a workload")
 	reserved(t, "40Gi")
 
 	t.Run("what Kueue cannot count waits", func(t *testing.T) { testNotCounted(t, ns) })
@@ -85,7 +85,7 @@ func testNotCounted(t *testing.T, ns string) {
   restartPolicy: Never, %s
   containers: [{name: main, image: "localhost/gpu-dra-driver/gpu-probe:demo", resources: {%s}}]}}}}
 `, name, claims, c.resources))
-			saysOf(t, ns, name, c.message)
+			waitCondition(t, ns, name, c.message)
 			job, err := cluster.Client.BatchV1().Jobs(ns).Get(t.Context(), name, metav1.GetOptions{})
 			must(t, err)
 			if !*job.Spec.Suspend || job.Status.Active != 0 {
@@ -140,8 +140,8 @@ func jobsAre(t *testing.T, ns string, want map[string]string) {
 	}))
 }
 
-// saysOf waits until Kueue says this of a job in its conditions.
-func saysOf(t *testing.T, ns, job, text string) {
+// waitCondition waits until a condition that Kueue has set on a job contains the text.
+func waitCondition(t *testing.T, ns, job, text string) {
 	t.Helper()
 	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
 		out, err := cluster.Kubectl(ctx, "get", "workloads", "-n", ns, "-o", fmt.Sprintf(`jsonpath={.items[?(@.metadata.ownerReferences[0].name==%q)].status.conditions[*].message}`, job))

@@ -147,7 +147,7 @@ func wantCharge(t *testing.T, mapper *dra.ResourceMapper, slices []resourceapi.R
 	}
 }
 
-// charge returns what a pod with a claim of the template costs, as Kueue's reconciler of
+// charge returns the quota for a pod with a claim of the template, as Kueue's reconciler of
 // workloads counts it.
 func charge(t *testing.T, mapper *dra.ResourceMapper, slices []resourceapi.ResourceSlice, template *resourceapi.ResourceClaimTemplate) (resource.Quantity, error) {
 	t.Helper()

@@ -1,4 +1,4 @@
-// Module kueue pins Kueue, tests what it charges for our devices, and builds its controller
+// Module kueue pins Kueue, tests its accounting of our devices, and builds its controller
 // for the end-to-end test, apart from the dependencies of the driver.
 module github.com/gpu-dra/gpu-dra-driver/test/kueue
 

@@ -34,8 +34,8 @@ func publishMutants() []mutant {
 			run:    layouts,
 		},
 		{
-			file:   "pkg/controller/controller.go",
-			old:    `return c.layout, fmt.Errorf("%w; the node keeps`,
+			file:   "pkg/controller/layouts.go",
+			old:    `return l.last, fmt.Errorf("%w; the node keeps`,
 			new:    `return &catalog.Layout{}, fmt.Errorf("%w; the node keeps`,
 			notice: "a layout that is not valid replaces the one of the node",
 			run:    "^TestALayoutIsFollowed",
@@ -217,8 +217,8 @@ func publishMutants() []mutant {
 		},
 		{
 			file:   "pkg/inventory/holders.go",
-			old:    `return h.lastHeld`,
-			new:    `return held`,
+			old:    `return r.last`,
+			new:    `return now`,
 			tests:  "pkg/controller",
 			notice: "devices that claims hold vanish from the slices when the disk fails",
 		},

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -16,10 +15,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -28,7 +27,7 @@ import (
 )
 
 // token is the credential of the scheduler and of this program. The API server listens
-// on the loopback interface only, for the time of a run.
+// on the loopback interface only, and ends with the run.
 const token = "scale"
 
 // controlPlane is a running etcd, API server and scheduler.
@@ -127,7 +126,7 @@ func (c *controlPlane) start(ctx context.Context, bin, name string, args ...stri
 	}
 	go func() {
 		defer close(d.ended)
-		_ = d.cmd.Wait() // its log says why it ended
+		_ = d.cmd.Wait() // its log has the reason
 	}()
 	return d, nil
 }
@@ -143,7 +142,7 @@ func (c *controlPlane) stop() error {
 	return os.RemoveAll(c.folder)
 }
 
-// ready waits until a server says that it is ready.
+// ready waits until a server is ready.
 func (c *controlPlane) ready(ctx context.Context, server rest.Interface) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
@@ -167,7 +166,7 @@ func (c *controlPlane) ready(ctx context.Context, server rest.Interface) error {
 	return err
 }
 
-// writeCredentials writes the files with which the programs know each other.
+// writeCredentials writes the keys, tokens and configurations of the programs.
 func (c *controlPlane) writeCredentials(server string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -183,7 +182,7 @@ func (c *controlPlane) writeCredentials(server string) error {
 		Contexts:       map[string]*api.Context{"scale": {Cluster: "scale", AuthInfo: "scale"}},
 		CurrentContext: "scale",
 	}
-	// The scheduler's own client must not be what limits it.
+	// The scheduler's own client must not limit it.
 	scheduler := `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 leaderElection: {leaderElect: false}
@@ -199,32 +198,22 @@ clientConnection: {kubeconfig: ` + c.path("kubeconfig") + `, qps: 5000, burst: 5
 
 // processorTime returns the time that the process has used of the processors.
 func (d *daemon) processorTime() (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	// The name of the program, in parentheses, can have spaces.
-	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	const user, system, ticks = 11, 12, 100
-	var sum int
-	for _, i := range []int{user, system} {
-		n, err := strconv.Atoi(string(fields[i]))
-		if err != nil {
-			return 0, err
-		}
-		sum += n
-	}
-	return time.Duration(sum) * time.Second / ticks, nil
+	stat, err := d.stat()
+	return time.Duration(stat.CPUTime() * float64(time.Second)), err
 }
 
 // memory returns the resident memory in bytes.
 func (d *daemon) memory() (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", d.cmd.Process.Pid))
+	stat, err := d.stat()
+	return int64(stat.ResidentMemory()), err
+}
+
+func (d *daemon) stat() (procfs.ProcStat, error) {
+	process, err := procfs.NewProc(d.cmd.Process.Pid)
 	if err != nil {
-		return 0, err
+		return procfs.ProcStat{}, err
 	}
-	pages, err := strconv.ParseInt(string(bytes.Fields(text)[1]), 10, 64)
-	return pages * int64(os.Getpagesize()), err
+	return process.Stat()
 }
 
 // freePorts returns ports of the loopback interface that no process uses.

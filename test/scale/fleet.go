@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 
@@ -44,27 +43,10 @@ type fleet struct {
 
 func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
 
-// slices returns the ResourceSlices of a node of which claims take memory. Their names
-// begin as those of upstream's controller, because the allocator reads them in their order.
+// slices returns the ResourceSlices of a node of which claims take memory.
 func (f fleet) slices(node string, taken catalog.Taken) ([]*resourceapi.ResourceSlice, error) {
 	resources, err := f.publication.describe(node, f.hardware, taken)
-	if err != nil {
-		return nil, err
-	}
-	var all []*resourceapi.ResourceSlice
-	for _, pool := range slices.Sorted(maps.Keys(resources.Pools)) {
-		for i, slice := range resources.Pools[pool].Slices {
-			all = append(all, &resourceapi.ResourceSlice{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05x-%s-%s", i, allocatortest.Driver, pool)},
-				Spec: resourceapi.ResourceSliceSpec{
-					Driver: allocatortest.Driver, NodeName: &node,
-					Pool:    resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(len(resources.Pools[pool].Slices))},
-					Devices: slice.Devices, SharedCounters: slice.SharedCounters,
-				},
-			})
-		}
-	}
-	return all, nil
+	return allocatortest.Slices(node, resources), err
 }
 
 // bytes returns the size of a node's slices as JSON.
@@ -127,7 +109,7 @@ type pattern struct {
 	claims []allocation
 }
 
-// filling fills a fleet in steps. The nodes have different claims, in turns.
+// filling fills a fleet in steps. Each node has the claims of one pattern.
 type filling struct {
 	fleet    fleet
 	patterns []*pattern
@@ -195,8 +177,7 @@ func (f *filling) to(ctx context.Context, client kubernetes.Interface, percent i
 	return f.written, errors.Join(err, f.publish(ctx, client))
 }
 
-// publish updates the slices of nodes that are published differently since claims hold
-// their devices, as their agents would do.
+// publish updates the slices whose order of devices has changed with the claims, as agents do.
 func (f *filling) publish(ctx context.Context, client kubernetes.Interface) error {
 	return inParallel(ctx, f.fleet.nodes, func(ctx context.Context, i int) error {
 		before, err := f.fleet.slices(nodeName(i), nil)

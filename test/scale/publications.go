@@ -41,7 +41,7 @@ func publications() []publication {
 	wholes, shares := []string{"whole", "linked"}, []string{"whole", "share", "linked"}
 	mix := []string{"whole", "share-5Gi", "share", "share-20Gi"}
 	partitions := []string{"mig", "mig-2g", "mig-3g"}
-	everyAttribute := func(c *catalog.Catalog) { c.Settings.Attributes = kind.Selection{All: true} }
+	everyAttribute := func(c *catalog.Catalog) { c.Selection = kind.Selection{All: true} }
 	fixedOrder := func(c *catalog.Catalog) { c.Taken = nil }
 	twoGPUs := func(c *catalog.Catalog) { c.MIG.GPUs = 2 }
 	return []publication{
@@ -84,7 +84,7 @@ func exclusive(pool string, node gpu.Node, _ catalog.Taken) (resourceslice.Drive
 	return resources, nil
 }
 
-// offered publishes what an agent with the offer does, with MPS. The offer is written as in
+// offered publishes the devices of an agent with the offer and MPS. The offer is written as in
 // the label of a node.
 func offered(offer string, change func(*catalog.Catalog)) describeFunc {
 	return func(pool string, node gpu.Node, taken catalog.Taken) (resourceslice.DriverResources, error) {

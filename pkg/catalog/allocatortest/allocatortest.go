@@ -66,20 +66,27 @@ func NewNode(resources resourceslice.DriverResources, features structured.Featur
 	return n
 }
 
-// Publish replaces the node's slices; claims keep what they hold. Slices are
-// named as the slice controller names them, because the allocator takes them in
-// the order of their names.
+// Publish replaces the node's slices; claims keep what they hold.
 func (n *Node) Publish(resources resourceslice.DriverResources) {
-	n.slices = nil
-	pools := slices.Sorted(maps.Keys(resources.Pools))
-	for _, name := range pools {
+	node := ""
+	if pools := slices.Sorted(maps.Keys(resources.Pools)); len(pools) > 0 {
+		node = pools[0] // one node has all pools
+	}
+	n.slices = Slices(node, resources)
+}
+
+// Slices returns the slices of the node with the resources. Their names begin as the slice
+// controller names them, because the allocator takes them in the order of their names.
+func Slices(node string, resources resourceslice.DriverResources) []*resourceapi.ResourceSlice {
+	var all []*resourceapi.ResourceSlice
+	for _, name := range slices.Sorted(maps.Keys(resources.Pools)) {
 		pool := resources.Pools[name]
 		for i, slice := range pool.Slices {
-			n.slices = append(n.slices, &resourceapi.ResourceSlice{
+			all = append(all, &resourceapi.ResourceSlice{
 				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05x-%s-%s-xxxxx", i, Driver, name)},
 				Spec: resourceapi.ResourceSliceSpec{
 					Driver:         Driver,
-					NodeName:       &pools[0], // one node has all pools
+					NodeName:       &node,
 					Pool:           resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: int64(len(pool.Slices))},
 					Devices:        slice.Devices,
 					SharedCounters: slice.SharedCounters,
@@ -87,6 +94,7 @@ func (n *Node) Publish(resources resourceslice.DriverResources) {
 			})
 		}
 	}
+	return all
 }
 
 // Allocate allocates devices of the node to the named claim. The error is [ErrNoFit]

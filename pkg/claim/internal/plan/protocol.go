@@ -34,9 +34,8 @@ func namespaceName(claim types.UID, d journal.Device) string {
 // driver, a device gets namespaces when its last share without one has ended. The
 // protocol of a claim whose record is lost is in its CDI spec. A lost claim without it has
 // protocol 2, or is not a client of the daemon at all: then any other claim decides, or the
-// plan's own CDI spec if its record was lost too.
-// It returns an error that wraps [gpu.ErrInUse] if a configuration requires more than
-// that protocol enforces.
+// plan's own CDI spec if its record was lost too. FollowHolders returns an error that wraps
+// [gpu.ErrInUse] if a configuration requires more than that protocol enforces.
 func (p *Plan) FollowHolders(others []journal.Holder) error {
 	for i := range p.Record.Devices {
 		device := &p.Record.Devices[i]

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 
 	"k8s.io/klog/v2"
@@ -17,7 +16,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
 // ensureMIGMode switches the MIG mode of a GPU on before partitions are made there.
@@ -173,18 +171,9 @@ func SwitchedModes(ctx context.Context, o Options) (map[gpu.PCIAddress]bool, err
 // earlier boot is stale and not returned, unless its mode has survived the reboot. The
 // error wraps [gpu.ErrCorrupt] if the record cannot be decoded. read needs no lock.
 func (s ensureMIGMode) read(key string) (r *modeRecord, stale bool, err error) {
-	payload, err := s.Partitioning.Modes.Read(key)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, false, nil
-	case errors.Is(err, store.ErrCorrupt):
-		return nil, false, fmt.Errorf("MIG mode of %s: %w: %w", key, gpu.ErrCorrupt, err)
-	case err != nil:
+	r, err = readRecord[modeRecord](s.Partitioning.Modes, key, "MIG mode of")
+	if err != nil || r == nil {
 		return nil, false, err
-	}
-	r = &modeRecord{}
-	if err := json.Unmarshal(payload, r); err != nil {
-		return nil, false, fmt.Errorf("MIG mode of %s: %w: %w", key, gpu.ErrCorrupt, err)
 	}
 	if r.BootID != s.BootID && !r.Lasts {
 		return nil, true, nil
@@ -245,9 +234,9 @@ func (s ensureMIGMode) switchOn(ctx context.Context, address gpu.PCIAddress) err
 }
 
 // switchOff switches off a MIG mode that claims switched on, unless another claim has
-// partitions there, or partitions have stayed. It cancels a mode that waits for a reset, because an agent ended
-// while it switched the mode. The error wraps [gpu.ErrInUse] if the GPU is in use; the
-// mode is then left for a later try.
+// partitions there, or partitions have stayed. It cancels a mode that waits for a reset,
+// because an agent ended while it switched the mode. The error wraps [gpu.ErrInUse] if the
+// GPU is in use; the mode is then left for a later try.
 func (s ensureMIGMode) switchOff(ctx context.Context, address gpu.PCIAddress, others *journal.Others) error {
 	ours, err := s.isOurs(ctx, address)
 	if err != nil || !ours {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 
 	"k8s.io/klog/v2"
@@ -16,7 +15,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
 // keptPartition is the record of a partition that this driver has made, and that stays
@@ -47,18 +45,9 @@ func (s createPartition) keep(ctx context.Context, device string, p journal.Part
 // another boot is stale and not returned. The error wraps [gpu.ErrCorrupt] if the record
 // cannot be decoded. read needs no lock.
 func (s createPartition) read(device string) (p *journal.Partition, stale bool, err error) {
-	payload, err := s.Partitioning.Kept.Read(device)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, false, nil
-	case errors.Is(err, store.ErrCorrupt):
-		return nil, false, fmt.Errorf("MIG device %s: %w: %w", device, gpu.ErrCorrupt, err)
-	case err != nil:
+	r, err := readRecord[keptPartition](s.Partitioning.Kept, device, "MIG device")
+	if err != nil || r == nil {
 		return nil, false, err
-	}
-	var r keptPartition
-	if err := json.Unmarshal(payload, &r); err != nil {
-		return nil, false, fmt.Errorf("MIG device %s: %w: %w", device, gpu.ErrCorrupt, err)
 	}
 	if r.BootID != s.BootID {
 		return nil, true, nil

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 
 	"k8s.io/klog/v2"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
 // setComputeMode puts a GPU into EXCLUSIVE_PROCESS while claims have MPS shares of it.
@@ -158,18 +156,9 @@ func ExclusiveGPUs(ctx context.Context, o Options) (map[gpu.PCIAddress]bool, err
 // boot is stale and does not count. The error wraps [gpu.ErrCorrupt] if the record
 // cannot be decoded. read needs no lock.
 func (s setComputeMode) read(key string) (ours, stale bool, err error) {
-	payload, err := s.ExclusiveCompute.Changed.Read(key)
-	var r computeModeRecord
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return false, false, nil
-	case err == nil:
-		err = json.Unmarshal(payload, &r)
-	case !errors.Is(err, store.ErrCorrupt):
+	r, err := readRecord[computeModeRecord](s.ExclusiveCompute.Changed, key, "compute mode of")
+	if err != nil || r == nil {
 		return false, false, err
-	}
-	if err != nil {
-		return false, false, fmt.Errorf("compute mode of %s: %w: %w", key, gpu.ErrCorrupt, err)
 	}
 	return r.BootID == s.BootID, r.BootID != s.BootID, nil
 }

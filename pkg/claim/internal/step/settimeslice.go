@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io/fs"
 
 	"k8s.io/klog/v2"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
 // setTimeSlice sets the time slice of a GPU that a claim asks for. A claim that asks
@@ -101,22 +99,16 @@ func timeSliceOf(r *journal.Record, address gpu.PCIAddress) gpu.TimeSlice {
 
 // before returns the time slice from before claims changed it; false if they have not.
 func (s setTimeSlice) before(ctx context.Context, key string) (gpu.TimeSlice, bool, error) {
-	payload, err := s.Intervals.Read(key)
-	var r timeSliceRecord
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", false, nil
-	case err == nil:
-		err = json.Unmarshal(payload, &r)
-	case !errors.Is(err, store.ErrCorrupt):
-		return "", false, err
-	}
-	if err != nil {
+	r, err := readRecord[timeSliceRecord](s.Intervals, key, "time slice of")
+	if errors.Is(err, gpu.ErrCorrupt) {
 		klog.FromContext(ctx).Error(err, "Cannot read the earlier time slice, assuming the default", "device", key)
 		if err := s.Intervals.Quarantine(key, err.Error()); err != nil {
 			return "", false, err
 		}
 		return gpu.TimeSliceDefault, true, s.remember(key, gpu.TimeSliceDefault)
+	}
+	if err != nil || r == nil {
+		return "", false, err
 	}
 	if r.BootID != s.BootID {
 		return "", false, s.Intervals.Delete(key)
