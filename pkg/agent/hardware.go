@@ -30,20 +30,19 @@ type hardware struct {
 // Simulator opens the simulated GPUs of a model, whose state is in stateDir. It
 // returns their library, which may reset GPUs if allowReset is set, and the root of
 // the file system that shows them.
-type Simulator func(model, stateDir string, allowReset bool) (library *nvml.Library, root string, err error)
+type Simulator func(model, stateDir string, allowReset bool, options ...nvml.Option) (library *nvml.Library, root string, err error)
 
 // openHardware opens the GPUs' library. It calls nothing of real GPUs yet: the driver
 // may be loaded later.
 func openHardware(c *Config) (*hardware, error) {
 	model, simulated := c.simulated()
 	if !simulated {
-		library := nvml.Open(c.DriverRoot)
-		library.SetOwnCgroup(ownCgroup())
+		options := []nvml.Option{nvml.OwnCgroup(ownCgroup())}
 		if c.MIG.AllowReset {
-			library.AllowReset(nvml.ResetWith(gpu.DriverRoot(c.DriverRoot)))
+			options = append(options, nvml.AllowReset(nvml.ResetWith(gpu.DriverRoot(c.DriverRoot))))
 		}
 		return &hardware{
-			Library:    library,
+			Library:    nvml.Open(c.DriverRoot, options...),
 			machine:    "/",
 			roots:      cdi.Roots{Driver: c.DriverRoot, Dev: c.DevRoot, HostDriver: c.HostDriverRoot, HostDev: c.HostDevRoot},
 			timeSlices: nvml.NewSMI(gpu.DriverRoot(c.DriverRoot)),
@@ -58,11 +57,10 @@ func openHardware(c *Config) (*hardware, error) {
 		}
 		remove = func() error { return os.RemoveAll(dir) }
 	}
-	library, root, err := c.Simulator(model, dir, c.MIG.AllowReset)
+	library, root, err := c.Simulator(model, dir, c.MIG.AllowReset, nvml.OwnCgroup(ownCgroup()))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s=%s: %w", c.Names.Hardware, c.Hardware, err), remove())
 	}
-	library.SetOwnCgroup(ownCgroup())
 	return &hardware{
 		Library:    library,
 		machine:    sysfs.Root(root),

@@ -195,7 +195,7 @@ func TestMIGModeThatRequiresAReset(t *testing.T) {
 		w := newMIGWorld(t, t.TempDir(), "dgx-a100")
 		w.allowReset()
 		w.administrator("makes", 0, "1g.10gb", 6)
-		w.lib.AllowReset(nil)
+		w.open()
 		m := w.start()
 		if _, err := m.Prepare(once(), c); err != nil {
 			t.Fatal(err)

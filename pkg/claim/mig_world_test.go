@@ -47,8 +47,8 @@ func newMIGWorld(t fataler, dir, model string) *migWorld {
 
 func inMIGWorld(t fataler, dir string, sim *nvmlsim.Sim) *migWorld {
 	t.Helper()
-	w := &migWorld{world: newWorld(t, dir, 0), sim: sim, lib: nvml.New(sim.NVML())}
-	w.scan()
+	w := &migWorld{world: newWorld(t, dir, 0), sim: sim}
+	w.open()
 	w.partitioning = w.migParts
 	return w
 }
@@ -104,7 +104,7 @@ func (w *migWorld) migParts(disk store.FS) *claim.Partitioning {
 
 // allowReset permits resets of GPUs.
 func (w *migWorld) allowReset() {
-	w.lib.AllowReset(func(_ context.Context, a gpu.PCIAddress) error {
+	w.open(nvml.AllowReset(func(_ context.Context, a gpu.PCIAddress) error {
 		index, err := w.sim.FindGPU(a.String())
 		if err != nil {
 			return err
@@ -113,7 +113,13 @@ func (w *migWorld) allowReset() {
 		err = w.sim.ResetGPU(index)
 		w.faults.point()
 		return err
-	})
+	}))
+}
+
+// open opens the library anew, as another process of the agent does.
+func (w *migWorld) open(options ...nvml.Option) {
+	w.lib = nvml.New(w.sim.NVML(), options...)
+	w.scan()
 }
 
 func (w *migWorld) reboot() {

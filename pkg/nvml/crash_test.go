@@ -32,8 +32,7 @@ func dying(t *testing.T, call func() error) {
 // diesBeforeTheReset leaves the MIG mode of an A100 pending.
 func diesBeforeTheReset(t *testing.T, sim *nvmlsim.Sim) (*nvml.Library, gpu.PCIAddress) {
 	t.Helper()
-	l, a := first(t, sim)
-	l.AllowReset(func(context.Context, gpu.PCIAddress) error { panic(died{}) })
+	l, a := first(t, sim, nvml.AllowReset(func(context.Context, gpu.PCIAddress) error { panic(died{}) }))
 	dying(t, func() error { return l.SetMIGMode(t.Context(), a, true) })
 	return first(t, sim)
 }
@@ -126,11 +125,10 @@ func TestAPendingMIGModeThatStaysIsAnError(t *testing.T) {
 func TestAMIGModeWhoseCallerHasGivenUpDoesNotStayPending(t *testing.T) {
 	t.Run("the driver hangs while it is set", func(t *testing.T) {
 		sim := simulate(t, "dgx-a100")
-		l, a := first(t, sim)
-		l.AllowReset(func(context.Context, gpu.PCIAddress) error {
+		l, a := first(t, sim, nvml.AllowReset(func(context.Context, gpu.PCIAddress) error {
 			t.Error("reset a GPU after its caller gave up")
 			return nil
-		})
+		}))
 		must(t, sim.FailCalls(nvmlsim.CallFault{Method: "DeviceSetMigMode", Count: 1, Hang: nvmlsim.Duration(time.Hour)}))
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
@@ -148,9 +146,8 @@ func TestAMIGModeWhoseCallerHasGivenUpDoesNotStayPending(t *testing.T) {
 	})
 	t.Run("the reset takes too long", func(t *testing.T) {
 		sim := simulate(t, "dgx-a100")
-		l, a := first(t, sim)
 		ctx, cancel := context.WithCancel(t.Context())
-		l.AllowReset(func(context.Context, gpu.PCIAddress) error { cancel(); return gpu.ErrTimeout })
+		l, a := first(t, sim, nvml.AllowReset(func(context.Context, gpu.PCIAddress) error { cancel(); return gpu.ErrTimeout }))
 		if err := l.SetMIGMode(ctx, a, true); !errors.Is(err, gpu.ErrTimeout) {
 			t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
 		}
@@ -160,12 +157,11 @@ func TestAMIGModeWhoseCallerHasGivenUpDoesNotStayPending(t *testing.T) {
 	})
 	t.Run("and the driver hangs after the reset", func(t *testing.T) {
 		sim := simulate(t, "dgx-a100")
-		l, a := first(t, sim)
 		ctx, cancel := context.WithCancel(t.Context())
-		l.AllowReset(func(context.Context, gpu.PCIAddress) error {
+		l, a := first(t, sim, nvml.AllowReset(func(context.Context, gpu.PCIAddress) error {
 			cancel()
 			return errors.Join(gpu.ErrTimeout, sim.HangGPU(0))
-		})
+		}))
 		// It returns at all, long before the hang ends.
 		if err := l.SetMIGMode(ctx, a, true); !errors.Is(err, gpu.ErrTimeout) {
 			t.Errorf("error %v, want %v", err, gpu.ErrTimeout)

@@ -51,8 +51,8 @@ type Library struct {
 //
 // A process keeps the version of the library that it has loaded. After an update of
 // the driver, Snapshot returns [gpu.ErrNotReady] until the process restarts.
-func Open(driverRoot string) *Library {
-	return newLibrary(func() (nvml.Interface, error) {
+func Open(driverRoot string, options ...Option) *Library {
+	return newLibrary(options, func() (nvml.Interface, error) {
 		path, err := FindLibrary(driverRoot)
 		if err != nil {
 			return nil, err
@@ -62,18 +62,25 @@ func Open(driverRoot string) *Library {
 }
 
 // New returns a Library that reads the GPUs behind lib, such as a simulator.
-func New(lib nvml.Interface) *Library {
-	return newLibrary(func() (nvml.Interface, error) { return lib, nil })
+func New(lib nvml.Interface, options ...Option) *Library {
+	return newLibrary(options, func() (nvml.Interface, error) { return lib, nil })
 }
 
-func newLibrary(open func() (nvml.Interface, error)) *Library {
-	return &Library{
+// Option is a setting of a [Library].
+type Option func(*Library)
+
+func newLibrary(options []Option, open func() (nvml.Interface, error)) *Library {
+	l := &Library{
 		open:    open,
 		node:    newGuard(nil),
 		slots:   map[int]*slot{},
 		changed: make(chan struct{}),
 		news:    make(chan struct{}, 1),
 	}
+	for _, set := range options {
+		set(l)
+	}
+	return l
 }
 
 // start initialises the library if it is not initialised. Callers hold the node

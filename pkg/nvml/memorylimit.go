@@ -66,10 +66,9 @@ func (l *Library) MemoryLimit(ctx context.Context, address gpu.PCIAddress, folde
 	})
 }
 
-// SetOwnCgroup sets the folder of this process' cgroup, before any other call. The driver
-// reports the limit of that cgroup as the size of a GPU; a Snapshot then returns an error
-// for that GPU.
-func (l *Library) SetOwnCgroup(folder string) { l.ownCgroup = folder }
+// OwnCgroup sets the folder of this process' cgroup. The driver reports the limit of that
+// cgroup as the size of a GPU; a Snapshot then returns an error for that GPU.
+func OwnCgroup(folder string) Option { return func(l *Library) { l.ownCgroup = folder } }
 
 // readMemoryLimits reads whether the driver has memory limits, and checks that none
 // applies to this process.

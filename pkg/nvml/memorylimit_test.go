@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
@@ -102,6 +103,22 @@ func TestAMemoryLimitIsHard(t *testing.T) {
 	}
 	if len(st.GPUs[0].MemoryLimits) == 0 {
 		t.Error("no limit was set")
+	}
+}
+
+// The driver would report the limit as the size of the GPU, and the agent publish it.
+func TestAMemoryLimitOfTheOwnCgroupHidesTheGPU(t *testing.T) {
+	own := cgrouptest.New(t)
+	sim := limiting(t, "dgx-h100", nvmlsim.MemoryLimitsDmem)
+	l := nvml.New(sim.NVML(), nvml.OwnCgroup(own))
+	all := len(snapshot(t, l).GPUs)
+	must(t, l.SetMemoryLimit(t.Context(), firstH100, own, 10*gib))
+	node := snapshot(t, l)
+	if len(node.GPUs) != all-1 || len(node.Unreadable) != 1 {
+		t.Fatalf("%d of %d GPUs, %v do not answer; want one that does not", len(node.GPUs), all, node.Unreadable)
+	}
+	if bad := node.Unreadable[0]; *bad.Address != firstH100 || !errors.Is(bad.Err, gpu.ErrNotSupported) || !strings.Contains(bad.Err.Error(), own) {
+		t.Errorf("got %v, want one that names the cgroup", bad.Problem())
 	}
 }
 

@@ -21,9 +21,8 @@ const revertTimeout = time.Second
 // ResetFunc resets the GPU at the address. NVML has no call for it.
 type ResetFunc func(ctx context.Context, address gpu.PCIAddress) error
 
-// AllowReset lets [Library.SetMIGMode] reset GPUs that are not in use. Call it
-// before any other method.
-func (l *Library) AllowReset(reset ResetFunc) { l.reset = reset }
+// AllowReset lets [Library.SetMIGMode] reset GPUs that are not in use.
+func AllowReset(reset ResetFunc) Option { return func(l *Library) { l.reset = reset } }
 
 // SetMIGMode switches the MIG mode of the GPU at the address. The mode is active
 // when it returns nil. After an error no mode is pending for the next reset, unless

@@ -19,9 +19,9 @@ import (
 
 // first returns a library that has read the node, and the address of the first
 // GPU.
-func first(t *testing.T, sim *nvmlsim.Sim) (*nvml.Library, gpu.PCIAddress) {
+func first(t *testing.T, sim *nvmlsim.Sim, options ...nvml.Option) (*nvml.Library, gpu.PCIAddress) {
 	t.Helper()
-	l := nvml.New(sim.NVML())
+	l := nvml.New(sim.NVML(), options...)
 	return l, snapshot(t, l).GPUs[0].Address
 }
 
@@ -57,8 +57,7 @@ func TestEveryPartitionOfEachModelCanBeMadeAndDestroyed(t *testing.T) {
 	for _, model := range []string{"a30-bridge", "dgx-a100", "dgx-b200", "dgx-h100", "gb200", "hgx-h200"} {
 		t.Run(model, func(t *testing.T) {
 			sim := simulate(t, model)
-			l, a := first(t, sim)
-			l.AllowReset(func(context.Context, gpu.PCIAddress) error { return sim.ResetGPU(0) })
+			l, a := first(t, sim, nvml.AllowReset(func(context.Context, gpu.PCIAddress) error { return sim.ResetGPU(0) }))
 			must(t, l.SetMIGMode(t.Context(), a, true))
 			mig, err := l.MIG(t.Context(), a)
 			must(t, err)
@@ -201,8 +200,7 @@ func TestMIGModeThatCannotBeSwitched(t *testing.T) {
 	})
 	t.Run("it takes a reset of a GPU in use", func(t *testing.T) {
 		sim := simulate(t, "dgx-a100")
-		l, a := first(t, sim)
-		l.AllowReset(func(context.Context, gpu.PCIAddress) error { t.Error("reset a GPU in use"); return nil })
+		l, a := first(t, sim, nvml.AllowReset(func(context.Context, gpu.PCIAddress) error { t.Error("reset a GPU in use"); return nil }))
 		must(t, sim.AddProcess(0, nvmlsim.Process{PID: 4711}))
 		if err := l.SetMIGMode(t.Context(), a, true); !errors.Is(err, gpu.ErrInUse) {
 			t.Errorf("error %v, want %v", err, gpu.ErrInUse)
@@ -212,8 +210,7 @@ func TestMIGModeThatCannotBeSwitched(t *testing.T) {
 		}
 	})
 	t.Run("the reset fails", func(t *testing.T) {
-		l, a := first(t, simulate(t, "dgx-a100"))
-		l.AllowReset(func(context.Context, gpu.PCIAddress) error { return gpu.ErrInUse })
+		l, a := first(t, simulate(t, "dgx-a100"), nvml.AllowReset(func(context.Context, gpu.PCIAddress) error { return gpu.ErrInUse }))
 		if err := l.SetMIGMode(t.Context(), a, true); !errors.Is(err, gpu.ErrInUse) {
 			t.Errorf("error %v, want %v", err, gpu.ErrInUse)
 		}

@@ -37,6 +37,13 @@ func limitMutants() []mutant {
 		},
 		{
 			file:   "pkg/nvml/memorylimit.go",
+			old:    `if l.ownCgroup == "" {`,
+			new:    `if true {`,
+			notice: "the agent publishes its own memory limit as the size of a GPU",
+			run:    "^TestAMemoryLimitOfTheOwnCgroup",
+		},
+		{
+			file:   "pkg/nvml/memorylimit.go",
 			old:    `device.SetMemoryLimits_v1(folder, 0, bytes)`,
 			new:    `device.SetMemoryLimits_v1(folder, bytes, bytes)`,
 			notice: "the memory of a container that has ended is missing for the next container of its pod",

@@ -15,22 +15,21 @@ import (
 // Library opens the GPUs of a model, whose state is in dir, and returns their
 // library and the root of the file system that shows them. The library may reset
 // GPUs if allowReset is set.
-func Library(model, dir string, allowReset bool) (*nvml.Library, string, error) {
+func Library(model, dir string, allowReset bool, options ...nvml.Option) (*nvml.Library, string, error) {
 	sim, err := open(model, dir)
 	if err != nil {
 		return nil, "", err
 	}
-	library := nvml.New(sim.NVML())
 	if allowReset {
-		library.AllowReset(func(_ context.Context, address gpu.PCIAddress) error {
+		options = append(options, nvml.AllowReset(func(_ context.Context, address gpu.PCIAddress) error {
 			index, err := sim.FindGPU(address.String())
 			if err != nil {
 				return err
 			}
 			return sim.ResetGPU(index)
-		})
+		}))
 	}
-	return library, sim.Root(), nil
+	return nvml.New(sim.NVML(), options...), sim.Root(), nil
 }
 
 // Root opens the GPUs of a model, whose state is in dir, and returns the root of the
