@@ -15,10 +15,12 @@ import (
 // than the device has for a device that belongs to one claim.
 type Taken map[string]uint64
 
-// order moves devices without room to the end of the node's slice. The scheduler
-// considers devices in their order, and evaluates selectors and capacities of each
-// shareable device before it finds that it is full: in a fleet in use, the full devices
-// would cost more than all others. A node can also have dozens of MIG devices.
+// order puts devices in use that have room first and devices without room last. Shares
+// then fill GPUs in use, and whole GPUs stay free.
+//
+// The scheduler considers devices in their order. Before it finds that a shareable device
+// is full, it evaluates its selectors and capacities; and before it takes a free shareable
+// one, it passes all shares of the cluster. A device in use that has room costs neither.
 //
 // A pool of several slices keeps its order: a change of two slices makes the pool unusable
 // until both are written.
@@ -26,19 +28,31 @@ func (c Catalog) order(pages []resourceslice.Slice) {
 	if len(pages) != 1 {
 		return
 	}
-	slices.SortStableFunc(pages[0].Devices, func(a, b resourceapi.Device) int { return c.full(a) - c.full(b) })
+	slices.SortStableFunc(pages[0].Devices, func(a, b resourceapi.Device) int { return int(c.rank(a) - c.rank(b)) })
 }
 
-// full returns 1 for a device with less memory left than the smallest share, and 0 for any
-// other.
-func (c Catalog) full(d resourceapi.Device) int {
+// rank is the place of a device among those of its node.
+type rank int
+
+const (
+	partlyUsed rank = iota
+	free
+	// full is a device with less memory left than the smallest share.
+	full
+)
+
+func (c Catalog) rank(d resourceapi.Device) rank {
 	memory := d.Capacity[v1alpha1.CapacityMemory]
 	least := uint64(MemoryStep)
 	if p := memory.RequestPolicy; p != nil && p.ValidRange != nil && p.ValidRange.Min != nil {
 		least = uint64(p.ValidRange.Min.Value())
 	}
-	if c.Taken[d.Name] > 0 && c.Taken[d.Name]+least > uint64(memory.Value.Value()) {
-		return 1
+	switch taken := c.Taken[d.Name]; {
+	case taken == 0:
+		return free
+	case taken+least > uint64(memory.Value.Value()):
+		return full
+	default:
+		return partlyUsed
 	}
-	return 0
 }

@@ -3,14 +3,16 @@
 package catalog_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 )
 
-func TestDevicesWithoutRoomAreLast(t *testing.T) {
+func TestDevicesInUseAreFirstAndFullOnesLast(t *testing.T) {
 	const gi = 1 << 30
 	exclusive := sharing()
 	exclusive.Exclusive = true
@@ -21,6 +23,7 @@ func TestDevicesWithoutRoomAreLast(t *testing.T) {
 	}{
 		"nothing is taken":               {sharing(), nil, []string{"gpu-1b-00", "gpu-43-00", "gpu-52-00"}},
 		"a whole GPU and a part of one":  {sharing(), catalog.Taken{"gpu-1b-00": 81559 << 20, "gpu-43-00": 10 * gi}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
+		"shares of the last GPUs":        {sharing(), catalog.Taken{"gpu-43-00": 10 * gi, "gpu-52-00": 20 * gi}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
 		"full GPUs keep their own order": {sharing(), catalog.Taken{"gpu-1b-00": 1 << 62, "gpu-43-00": 1 << 62}, []string{"gpu-52-00", "gpu-1b-00", "gpu-43-00"}},
 		// The smallest share of an H100 with MPS is a 48th, 1700Mi.
 		"room for the smallest share":       {sharing(), catalog.Taken{"gpu-1b-00": (81559 - 1700) << 20}, []string{"gpu-1b-00", "gpu-43-00", "gpu-52-00"}},
@@ -37,6 +40,25 @@ func TestDevicesWithoutRoomAreLast(t *testing.T) {
 				t.Errorf("order (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A share must not take the GPU that a claim for a whole one needs.
+func TestSharesFillGPUsInUse(t *testing.T) {
+	c := sharing()
+	node := schedulable(t, c, h100(t, 3), nil)
+	if got := allocateAll(t, node, []resourceapi.DeviceClaim{claim(""), claim("memory=60Gi"), claim("memory=10Gi")}); !strings.Contains(got, "c 43-00 10Gi") {
+		t.Fatalf("got:\n%s", got)
+	}
+	node.Free("a")
+	c.Taken = catalog.Taken{"gpu-43-00": 70 << 30}
+	node.Publish(c.Resources(h100(t, 3), nil, nil))
+	results, err := node.Allocate(t.Context(), "share", claim("memory=5Gi"))
+	if err != nil || results[0].Device != "gpu-43-00" {
+		t.Errorf("got %v, %v; want a share of the GPU in use", results, err)
+	}
+	if _, err := node.Allocate(t.Context(), "two", claim("count=2")); err != nil {
+		t.Errorf("two whole GPUs: %v", err)
 	}
 }
 

@@ -34,6 +34,20 @@ func publishMutants() []mutant {
 			run:    layouts,
 		},
 		{
+			file:   "pkg/catalog/order.go",
+			old:    `return free`,
+			new:    `return partlyUsed`,
+			notice: "a share takes a free GPU while one in use has room",
+			run:    "^TestSharesFill|^TestDevicesInUse",
+		},
+		{
+			file:   "pkg/catalog/order.go",
+			old:    `return full`,
+			new:    `return free`,
+			notice: "the scheduler tries full GPUs first",
+			run:    "^TestDevicesInUse",
+		},
+		{
 			file:   "pkg/controller/layouts.go",
 			old:    `return l.last, fmt.Errorf("%w; the node keeps`,
 			new:    `return &catalog.Layout{}, fmt.Errorf("%w; the node keeps`,

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -46,8 +47,9 @@ type daemon struct {
 	ended chan struct{}
 }
 
-// startControlPlane starts the programs of a folder.
-func startControlPlane(ctx context.Context, bin string) (_ *controlPlane, err error) {
+// startControlPlane starts the programs of a folder. The scheduler considers the percentage
+// of the nodes for a pod; 0 is its own choice.
+func startControlPlane(ctx context.Context, bin string, percentage int) (_ *controlPlane, err error) {
 	c := &controlPlane{}
 	if c.folder, err = os.MkdirTemp("", "scale-"); err != nil {
 		return nil, err
@@ -66,7 +68,7 @@ func startControlPlane(ctx context.Context, bin string) (_ *controlPlane, err er
 		"--listen-peer-urls=http://127.0.0.1:"+ports[1], "--unsafe-no-fsync", "--log-level=error", "--quota-backend-bytes=8589934592"); err != nil {
 		return nil, err
 	}
-	if err := c.writeCredentials("https://127.0.0.1:" + ports[2]); err != nil {
+	if err := c.writeCredentials("https://127.0.0.1:"+ports[2], percentage); err != nil {
 		return nil, err
 	}
 	if c.apiserver, err = c.start(ctx, bin, "kube-apiserver", "--etcd-servers="+etcdURL, "--bind-address=127.0.0.1", "--secure-port="+ports[2],
@@ -167,7 +169,7 @@ func (c *controlPlane) ready(ctx context.Context, server rest.Interface) error {
 }
 
 // writeCredentials writes the keys, tokens and configurations of the programs.
-func (c *controlPlane) writeCredentials(server string) error {
+func (c *controlPlane) writeCredentials(server string, percentage int) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
@@ -187,6 +189,7 @@ func (c *controlPlane) writeCredentials(server string) error {
 kind: KubeSchedulerConfiguration
 leaderElection: {leaderElect: false}
 clientConnection: {kubeconfig: ` + c.path("kubeconfig") + `, qps: 5000, burst: 5000}
+percentageOfNodesToScore: ` + strconv.Itoa(percentage) + `
 `
 	return errors.Join(
 		os.WriteFile(c.path("key.pem"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}), 0o600),

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,6 +43,9 @@ type fleet struct {
 }
 
 func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
+
+// gpus returns how many GPUs of a node claims can hold.
+func (f fleet) gpus() float64 { return cmp.Or(f.publication.gpus, float64(len(f.hardware.GPUs))) }
 
 // slices returns the ResourceSlices of a node of which claims take memory.
 func (f fleet) slices(node string, taken catalog.Taken) ([]*resourceapi.ResourceSlice, error) {
@@ -159,7 +163,7 @@ func (f *filling) to(ctx context.Context, client kubernetes.Interface, percent i
 	var added [patterns][]allocation
 	for i, p := range f.patterns {
 		var err error
-		if added[i], err = p.grow(ctx, kinds, float64(len(f.fleet.hardware.GPUs)*percent)/100); err != nil {
+		if added[i], err = p.grow(ctx, kinds, f.fleet.gpus()*float64(percent)/100); err != nil {
 			return 0, err
 		}
 	}

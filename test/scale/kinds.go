@@ -28,6 +28,7 @@ func claimKinds() []claimKind {
 		{name: "share-20Gi", devices: request("mps.nvidia.com", "", "20Gi", 1), gpus: 1. / 4},
 		{name: "slot", devices: request("timeslice.nvidia.com", "", "", 1), gpus: 1. / 4},
 		{name: "mig", devices: request("mig.nvidia.com", "1g.10gb", "", 1), gpus: 1. / 8},
+		{name: "mig-class", devices: request("mig-1g.10gb", "", "", 1), gpus: 1. / 8},
 		{name: "mig-2g", devices: request("mig.nvidia.com", "2g.20gb", "", 1), gpus: 1. / 4},
 		{name: "mig-3g", devices: request("mig.nvidia.com", "3g.40gb", "", 1), gpus: 1. / 2},
 	}

@@ -28,7 +28,7 @@ import (
 type options struct {
 	bin, classes, output, profiles string
 	publications, kinds, fills     string
-	nodes, pods                    int
+	nodes, pods, percentage        int
 	seed                           uint64
 }
 
@@ -41,6 +41,7 @@ func main() {
 	flag.StringVar(&o.fills, "fills", "0,50,90", "`LIST` of percentages of the fleet that claims hold before pods come, ascending")
 	flag.IntVar(&o.nodes, "nodes", 1000, "number of nodes")
 	flag.IntVar(&o.pods, "pods", 200, "number of pods of each kind")
+	flag.IntVar(&o.percentage, "percentage", 0, "percentageOfNodesToScore of the scheduler; 0 is its own choice, 42 for 1,000 nodes")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the claims that fill the fleet")
 	flag.StringVar(&o.profiles, "profiles", "", "`DIR` for CPU profiles of the scheduler, one for each measurement (default: none)")
 	flag.StringVar(&o.output, "o", "table", "output `FORMAT`: table or json")
@@ -69,6 +70,9 @@ func run(ctx context.Context, o options) error {
 	}
 	if o.nodes < 1 || o.pods < 1 {
 		return errors.New("-nodes and -pods must be at least 1")
+	}
+	if o.percentage < 0 || o.percentage > 100 {
+		return errors.New("-percentage must be from 0 to 100")
 	}
 	if o.output != "table" && o.output != "json" {
 		return fmt.Errorf("-o %s: want table or json", o.output)

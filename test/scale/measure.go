@@ -62,7 +62,7 @@ func measure(ctx context.Context, o options, f fleet, kinds []claimKind, fills [
 	if err != nil {
 		return nil, err
 	}
-	c, err := startControlPlane(ctx, o.bin)
+	c, err := startControlPlane(ctx, o.bin, o.percentage)
 	if err != nil {
 		return nil, err
 	}

@@ -35,28 +35,31 @@ type publication struct {
 	// measured and filling are kinds of claims: of the pods, and of the claims that fill
 	// the fleet.
 	measured, filling []string
+	// gpus is how many GPUs of a node claims can hold, by [claimKind.gpus]; 0 is all.
+	gpus float64
 }
 
 func publications() []publication {
 	wholes, shares := []string{"whole", "linked"}, []string{"whole", "share", "linked"}
 	mix := []string{"whole", "share-5Gi", "share", "share-20Gi"}
-	partitions := []string{"mig", "mig-2g", "mig-3g"}
+	mig, partitions := []string{"mig", "mig-class"}, []string{"mig", "mig-2g", "mig-3g"}
 	everyAttribute := func(c *catalog.Catalog) { c.Selection = kind.Selection{All: true} }
 	fixedOrder := func(c *catalog.Catalog) { c.Taken = nil }
 	twoGPUs := func(c *catalog.Catalog) { c.MIG.GPUs = 2 }
 	return []publication{
-		{plain, exclusive, slices.Concat([]string{"none"}, wholes), []string{"whole"}},
-		{"whole", offered("", nil), wholes, []string{"whole"}},
-		{"share", offered("share", nil), shares, mix},
-		{"share-in-fixed-order", offered("share", fixedOrder), shares, mix},
-		{"share+attributes", offered("share", everyAttribute), shares, mix},
-		{"share-pool-per-gpu", poolForEachGPU, shares, mix},
-		{"share+timeslice", offered("share.timeslice", nil), slices.Concat(shares, []string{"slot"}), slices.Concat(mix, []string{"slot"})},
-		{"layout-3g-2g-1g-1g", layoutOf("3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2"), []string{"mig"}, partitions},
-		{"layout-7x1g", layoutOf("1g.10gb: 7"), []string{"mig"}, []string{"mig"}},
-		{"share+mig-on-two", offered("share.mig", twoGPUs), slices.Concat(shares, []string{"mig"}), slices.Concat(mix, partitions)},
-		{"share+mig", offered("share.mig", nil), slices.Concat(shares, []string{"mig"}), slices.Concat(mix, partitions)},
-		{"naive", naive, []string{"whole", "mig", "linked"}, slices.Concat([]string{"whole"}, partitions)},
+		{plain, exclusive, slices.Concat([]string{"none"}, wholes), []string{"whole"}, 0},
+		{"whole", offered("", nil), wholes, []string{"whole"}, 0},
+		{"share", offered("share", nil), shares, mix, 0},
+		{"share-in-fixed-order", offered("share", fixedOrder), shares, mix, 0},
+		{"share+attributes", offered("share", everyAttribute), shares, mix, 0},
+		{"share-pool-per-gpu", poolForEachGPU, shares, mix, 0},
+		{"share+timeslice", offered("share.timeslice", nil), slices.Concat(shares, []string{"slot"}), slices.Concat(mix, []string{"slot"}), 0},
+		{"layout-3g-2g-1g-1g", layoutOf(catalog.Offer{MIG: true}, "3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2"), mig, partitions, 0},
+		{"share+layout", layoutOf(catalog.Offer{MIG: true, Share: true}, "3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2"), mig, partitions, 0},
+		{"layout-7x1g", layoutOf(catalog.Offer{MIG: true}, "1g.10gb: 7"), mig, []string{"mig"}, 7},
+		{"share+mig-on-two", offered("share.mig", twoGPUs), slices.Concat(shares, mig), slices.Concat(mix, partitions), 0},
+		{"share+mig", offered("share.mig", nil), slices.Concat(shares, mig), slices.Concat(mix, partitions), 0},
+		{"naive", naive, []string{"whole", "mig", "linked"}, slices.Concat([]string{"whole"}, partitions), 0},
 	}
 }
 
@@ -102,7 +105,7 @@ func offered(offer string, change func(*catalog.Catalog)) describeFunc {
 }
 
 // layoutOf publishes the same MIG devices of every GPU, named as in files of mig-parted.
-func layoutOf(devices string) describeFunc {
+func layoutOf(offer catalog.Offer, devices string) describeFunc {
 	return func(pool string, node gpu.Node, taken catalog.Taken) (resourceslice.DriverResources, error) {
 		file, err := migconfig.Parse([]byte("version: v1\nmig-configs: {scale: [{devices: all, mig-enabled: true, mig-devices: {" + devices + "}}]}"))
 		if err != nil {
@@ -113,7 +116,7 @@ func layoutOf(devices string) describeFunc {
 			return resourceslice.DriverResources{}, err
 		}
 		c := catalog.New(catalog.Settings{Pool: pool}, catalog.NodeConfig{
-			Offer: catalog.Offer{MIG: true}, Shares: mps(), MIG: catalog.MIGOffer{Config: config},
+			Offer: offer, Shares: mps(), MIG: catalog.MIGOffer{Config: config},
 		}, catalog.Restrictions{})
 		if c.Layout, err = c.MIG.Layout(node); err != nil {
 			return resourceslice.DriverResources{}, err

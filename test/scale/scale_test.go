@@ -46,7 +46,7 @@ func TestPublicationsServeTheirClaims(t *testing.T) {
 				t.Fatal(err)
 			}
 			kinds := slices.DeleteFunc(claimKinds(), func(k claimKind) bool { return !slices.Contains(p.filling, k.name) })
-			for _, gpus := range []float64{4, 7.2} {
+			for _, gpus := range []float64{0.5 * f.gpus(), 0.9 * f.gpus()} {
 				for i, pattern := range fill.patterns {
 					if _, err := pattern.grow(t.Context(), kinds, gpus); err != nil {
 						t.Fatal(err)
