@@ -33,7 +33,9 @@ programs: need-cc
 	@# traces the linker can drop unused methods, a third of the agent.
 	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-memory-hook ./cmd/gpu-mps-supervisor
 	@# The tag sim links the simulator of GPUs, which production programs do not hold.
-	CGO_ENABLED=1 go build -tags grpcnotrace,sim -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./cmd/... ./test/seconddriver
+	CGO_ENABLED=1 go build -tags grpcnotrace,sim -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-memory-hook ./cmd/gpu-mps-supervisor ./cmd/gpu-sim ./test/seconddriver
+	@# The plugin of kubectl runs on the computers of users.
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kubectl-gpu
 	@# The hook runs on hosts with any C library or none, so it is static. It needs
 	@# cgo for the sake of one subcommand that opens NVML, which the linker warns
 	@# of; no CDI spec of ours calls that.

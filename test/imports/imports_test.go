@@ -40,6 +40,10 @@ var rules = []struct {
 	{"pkg/cluster", []string{"pkg/catalog", "pkg/migconfig", "pkg/notify", "pkg/gpu", "api"}},
 	// It reads hardware through an interface, so it names no adapter.
 	{"pkg/inventory", []string{"pkg/store", "pkg/notify", "pkg/gpu", "api"}},
+	// What users see: it reads API objects, never hardware or the agent's disk.
+	{"pkg/kubectlgpu", []string{"pkg/fleet", "pkg/gpu", "api"}},
+	{"pkg/fleet/fleettest", []string{"pkg/fleet", "pkg/catalog", "pkg/nvml", "pkg/nvmlsim", "pkg/gpu", "api"}},
+	{"pkg/fleet", []string{"pkg/gpu", "api"}},
 	{"pkg/plugin", []string{"pkg/claim", "pkg/catalog", "pkg/gpu", "api"}},
 	{"pkg/claim", []string{"pkg/catalog", "pkg/store", "pkg/gpu", "api"}},
 	{"pkg/catalog", []string{"pkg/migconfig", "pkg/gpu", "api"}},
@@ -82,7 +86,7 @@ var vendored = []struct {
 	{"github.com/NVIDIA/go-nvml", []string{"test", "pkg/nvml", "pkg/nvmlsim", "pkg/cdi"}},
 	{"github.com/NVIDIA/go-nvlib", []string{"test"}},
 	{"github.com/NVIDIA/nvidia-container-toolkit", []string{"test", "pkg/cdi"}},
-	{"k8s.io/client-go", []string{"cmd", "test", "pkg/agent", "pkg/cluster", "pkg/controller", "pkg/plugin"}},
+	{"k8s.io/client-go", []string{"cmd", "test", "pkg/agent", "pkg/cluster", "pkg/controller", "pkg/plugin", "pkg/kubectlgpu"}},
 }
 
 func TestPackagesImportInOneDirection(t *testing.T) {

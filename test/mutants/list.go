@@ -10,6 +10,7 @@ func all() []mutant {
 		valueMutants(),
 		fileMutants(),
 		publishMutants(),
+		fleetMutants(),
 		faultMutants(),
 		claimMutants(),
 		occupancyMutants(),

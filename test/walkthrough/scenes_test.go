@@ -73,6 +73,13 @@ var scenes = map[string]scene{
 		"nine-gpus waits, and the scheduler says why",
 		"dgx-h100 with 8 GPUs in",
 	}},
+	"docs/kubectl.md": {installed: true, printed: []string{
+		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0Gi/79Gi 0% ok",
+		"gpu-9d-00 79Gi 100% -",
+		"mps.nvidia.com 20Gi gpu-dra-walk 6",
+		"request gpus: 2 of 9 devices",
+		"request fewer devices: no node has so many",
+	}},
 	"docs/migration.md": {pulled: true, printed: []string{
 		"Phase: Succeeded",
 		"name: gpu-1b-00",

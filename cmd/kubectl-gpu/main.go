@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command kubectl-gpu is the plugin "kubectl gpu": the holders of GPUs, free devices, and
+// the reason why a claim does not fit. It changes nothing.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu"
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
+	if err := kubectlgpu.New(streams).ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
+)
+
+// Condition is a condition that a device, or a node, must meet for a claim.
+type Condition string
+
+// The conditions, in the order in which they are explained: the last is the only one
+// that waiting can change.
+const (
+	// ConditionClass is the selectors of the DeviceClass.
+	ConditionClass Condition = "class"
+	// ConditionSelectors is the selectors of the request.
+	ConditionSelectors Condition = "selector"
+	// ConditionSize requires that the device has the requested capacity in total.
+	ConditionSize Condition = "size"
+	// ConditionTaints requires that the request tolerates the taints of the device.
+	ConditionTaints Condition = "taint"
+	// ConditionConstraints is the constraints of the claim on several devices.
+	ConditionConstraints Condition = "constraint"
+	// ConditionHolders requires that enough of the device is free of other claims.
+	ConditionHolders Condition = "in use"
+)
+
+func conditions() []Condition {
+	return []Condition{ConditionClass, ConditionSelectors, ConditionSize, ConditionTaints, ConditionConstraints, ConditionHolders}
+}
+
+// without returns the attempt without some of its conditions.
+func (q attempt) without(dropped ...Condition) attempt {
+	drops := func(c Condition) bool { return slices.Contains(dropped, c) }
+	if drops(ConditionHolders) {
+		q.state = emptyState()
+	}
+	if drops(ConditionClass) {
+		open := make(classes, len(q.classes))
+		for i, class := range q.classes {
+			open[i] = &resourceapi.DeviceClass{ObjectMeta: class.ObjectMeta}
+		}
+		q.classes = open
+	}
+	claims := make([]*resourceapi.ResourceClaim, len(q.claims))
+	for i, claim := range q.claims {
+		claims[i] = claim.DeepCopy()
+		if drops(ConditionConstraints) {
+			claims[i].Spec.Devices.Constraints = nil
+		}
+		for j := range claims[i].Spec.Devices.Requests {
+			r := &claims[i].Spec.Devices.Requests[j]
+			if r.Exactly != nil {
+				relax(drops, &r.Exactly.Selectors, &r.Exactly.Capacity, &r.Exactly.Tolerations)
+			}
+			for k := range r.FirstAvailable {
+				relax(drops, &r.FirstAvailable[k].Selectors, &r.FirstAvailable[k].Capacity, &r.FirstAvailable[k].Tolerations)
+			}
+		}
+	}
+	q.claims = claims
+	return q
+}
+
+func relax(drops func(Condition) bool, selectors *[]resourceapi.DeviceSelector, capacity **resourceapi.CapacityRequirements, tolerations *[]resourceapi.DeviceToleration) {
+	if drops(ConditionSelectors) {
+		*selectors = slices.DeleteFunc(*selectors, func(s resourceapi.DeviceSelector) bool { return s.CEL == nil || s.CEL.Expression != marked })
+	}
+	if drops(ConditionSize) {
+		*capacity = nil
+	}
+	if drops(ConditionTaints) {
+		*tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
+	}
+}
+
+// markAttribute and marked let a request select one device: a CEL expression cannot read
+// its name.
+const (
+	markAttribute = "fleet.gpu.nvidia.com/marked"
+	marked        = "device.attributes['fleet.gpu.nvidia.com'].?marked.orValue(false)"
+)
+
+// of returns the attempt whether a device alone meets a request of one of the claims.
+func (q attempt) of(id DeviceID, r request) attempt {
+	all := slices.Clone(q.slices)
+	for i, slice := range all {
+		j := slices.IndexFunc(slice.Spec.Devices, func(d resourceapi.Device) bool { return d.Name == id.Device })
+		if j < 0 || slice.Spec.Driver != id.Driver || slice.Spec.Pool.Name != id.Pool {
+			continue
+		}
+		copied := *slice
+		copied.Spec.Devices = slices.Clone(slice.Spec.Devices)
+		device := slice.Spec.Devices[j].DeepCopy()
+		if device.Attributes == nil {
+			device.Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
+		}
+		device.Attributes[markAttribute] = resourceapi.DeviceAttribute{BoolValue: ptr.To(true)}
+		copied.Spec.Devices[j] = *device
+		all[i] = &copied
+	}
+	q.slices = all
+	exactly := r.exactly.DeepCopy()
+	exactly.AllocationMode, exactly.Count = resourceapi.DeviceAllocationModeExactCount, 1
+	exactly.Selectors = append(exactly.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: marked}})
+	q.claims = []*resourceapi.ResourceClaim{{
+		ObjectMeta: q.claims[r.claim].ObjectMeta,
+		Spec:       resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "device", Exactly: exactly}}}},
+	}}
+	return q
+}
+
+// request is a request of a claim, or one of its alternatives.
+type request struct {
+	// claim is the index of the claim.
+	claim int
+	// name as results have it: "gpu", or "gpu/small" for an alternative.
+	name    string
+	exactly resourceapi.ExactDeviceRequest
+}
+
+// requests returns the requests of all claims.
+func (q attempt) requests() []request {
+	var all []request
+	for i, claim := range q.claims {
+		for _, r := range claim.Spec.Devices.Requests {
+			if r.Exactly != nil {
+				all = append(all, request{i, r.Name, *r.Exactly})
+			}
+			for _, s := range r.FirstAvailable {
+				all = append(all, request{i, r.Name + "/" + s.Name, resourceapi.ExactDeviceRequest{
+					DeviceClassName: s.DeviceClassName, Selectors: s.Selectors, AllocationMode: s.AllocationMode,
+					Count: s.Count, Tolerations: s.Tolerations, Capacity: s.Capacity,
+				}})
+			}
+		}
+	}
+	return all
+}

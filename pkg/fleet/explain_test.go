@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func taintRule(pool, device string) *resourceapi.DeviceTaintRule {
+	return &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "rule"}, Spec: resourceapi.DeviceTaintRuleSpec{
+		DeviceSelector: &resourceapi.DeviceTaintSelector{Pool: ptr.To(pool), Device: ptr.To(device)},
+		Taint:          resourceapi.DeviceTaint{Key: "example.com/repair", Effect: resourceapi.DeviceTaintEffectNoSchedule},
+	}}
+}
+
+func taintAll(w *fleettest.World, pool string, slice *resourceapi.ResourceSlice) {
+	for _, device := range slice.Spec.Devices {
+		w.TaintRules = append(w.TaintRules, taintRule(pool, device.Name))
+	}
+}
+
+func TestTheNearestMissOfANode(t *testing.T) {
+	for name, tc := range map[string]struct {
+		node    string
+		held    []string
+		tainted bool
+		claim   string
+		want    []fleet.Condition
+	}{
+		"it fits":                             {"t4 share", nil, false, "", nil},
+		"the GPU is in use":                   {"t4 share", []string{"count=4"}, false, "", []fleet.Condition{fleet.ConditionHolders}},
+		"too little is left":                  {"t4 share", []string{"count=3", "memory=10Gi"}, false, "memory=10Gi", []fleet.Condition{fleet.ConditionHolders}},
+		"a rule taints it":                    {"t4 share", nil, true, "", []fleet.Condition{fleet.ConditionTaints}},
+		"it is tainted, and in use":           {"t4 share", []string{"count=4"}, true, "", []fleet.Condition{fleet.ConditionTaints, fleet.ConditionHolders}},
+		"GPUs that are not linked":            {"dgx1-v100 share", nil, false, "count=5 match=nvlinkDomain", []fleet.Condition{fleet.ConditionConstraints}},
+		"another model":                       {"t4 share", nil, false, "cel=device.attributes['gpu.nvidia.com'].productName.contains('H100')", []fleet.Condition{fleet.ConditionSelectors, fleet.ConditionConstraints, fleet.ConditionTaints, fleet.ConditionHolders}},
+		"more memory than a GPU has":          {"t4 share", nil, false, "memory=40Gi", []fleet.Condition{fleet.ConditionSize, fleet.ConditionSelectors, fleet.ConditionConstraints, fleet.ConditionTaints, fleet.ConditionHolders}},
+		"a class that the node lacks":         {"t4 share", nil, false, "class=timeslice.nvidia.com", []fleet.Condition{fleet.ConditionClass, fleet.ConditionSelectors, fleet.ConditionSize, fleet.ConditionTaints, fleet.ConditionConstraints, fleet.ConditionHolders}},
+		"more devices than the node has":      {"t4 share", nil, false, "count=9", nil},
+		"a MIG device of a GPU that is whole": {"dgx-h100 mig", []string{"count=8"}, false, "class=mig-1g.10gb", []fleet.Condition{fleet.ConditionHolders}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fleettest.New(t, "a="+tc.node)
+			for i, words := range tc.held {
+				w.Hold("a", fmt.Sprintf("held-%d", i), words)
+			}
+			if tc.tainted {
+				taintAll(w, "a", w.Slices[0])
+			}
+			all, err := w.Fleet().Verdicts(t.Context(), fleettest.Claim("new", tc.claim))
+			must(t, err)
+			if len(all) != 1 || all[0].Problem != nil || all[0].Fits() != (name == "it fits") {
+				t.Fatalf("got %+v", all)
+			}
+			if diff := cmp.Diff(tc.want, all[0].Missing); diff != "" {
+				t.Errorf("missing (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNodesAreOrderedByTheNearestMiss(t *testing.T) {
+	w := fleettest.New(t, "a=t4 share", "b=t4 share", "c=dgx-h100 share", "d=t4 share")
+	w.Hold("b", "held", "count=4")
+	taintAll(w, "d", w.Slices[len(w.Slices)-1])
+	all, err := w.Fleet().Verdicts(t.Context(), fleettest.Claim("new", "cel=device.attributes['gpu.nvidia.com'].productName.contains('T4')"))
+	must(t, err)
+	var got []string
+	for _, v := range all {
+		got = append(got, v.Node)
+	}
+	if diff := cmp.Diff([]string{"a", "b", "d", "c"}, got); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhyEachDeviceIsNotAllocated(t *testing.T) {
+	w := fleettest.New(t, "a=dgx-h100 share.timeslice")
+	w.Hold("a", "whole", "")
+	w.Hold("a", "share", "memory=60Gi")
+	w.TaintRules = append(w.TaintRules, taintRule("a", "gpu-52-00"))
+	all, err := w.Fleet().Check(t.Context(), "a", fleettest.Claim("new", "class=mps.nvidia.com memory=40Gi cel=device.attributes['gpu.nvidia.com'].uuid != 'GPU-0'"))
+	must(t, err)
+	if len(all) != 1 || all[0].Request != "gpu" {
+		t.Fatalf("got %+v", all)
+	}
+	got := map[string][]fleet.Condition{}
+	for _, check := range all[0].Devices {
+		got[check.Device.ID.Device] = check.Missing
+	}
+	for device, want := range map[string][]fleet.Condition{
+		"gpu-1b-00":    {fleet.ConditionHolders},
+		"gpu-43-00":    {fleet.ConditionHolders},
+		"gpu-52-00":    {fleet.ConditionTaints},
+		"gpu-61-00":    nil,
+		"gpu-43-00-ts": {fleet.ConditionClass, fleet.ConditionHolders},
+	} {
+		if diff := cmp.Diff(want, got[device]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", device, diff)
+		}
+	}
+	if n := all[0].Meeting(); n != 5 {
+		t.Errorf("%d devices meet the request", n)
+	}
+}
+
+// A node without shares publishes devices for one claim each.
+func TestAnExclusiveDeviceIsInUse(t *testing.T) {
+	w := fleettest.New(t, "a=t4")
+	w.Hold("a", "three", "count=3")
+	got, err := w.Fleet().Free(t.Context(), fleettest.Claim("free", "").Spec.Devices, 20)
+	must(t, err)
+	if diff := cmp.Diff([]fleet.FreeOnNode{{Node: "a", Claims: 1}}, got); diff != "" {
+		t.Errorf("free devices (-want +got):\n%s", diff)
+	}
+}
+
+func TestAPoolOfWhichSlicesAreMissing(t *testing.T) {
+	w := fleettest.New(t, "a=t4 share")
+	w.Slices[0].Spec.Pool.ResourceSliceCount = 2
+	all, err := w.Fleet().Verdicts(t.Context(), fleettest.Claim("new", ""))
+	must(t, err)
+	if all[0].Fits() || !errors.Is(all[0].Problem, gpu.ErrNotReady) {
+		t.Errorf("got %+v, want a pool that is not ready", all[0])
+	}
+	if nodes := w.Fleet().Nodes(); !nodes[0].Incomplete {
+		t.Errorf("got %+v, want an incomplete node", nodes)
+	}
+}
+
+func TestTheSelectorThatFails(t *testing.T) {
+	w := fleettest.New(t, "a=t4 share")
+	c := fleettest.Claim("new", "cel=device.attributes['gpu.nvidia.com'].architecture == 'Turing'")
+	selectors := &c.Spec.Devices.Requests[0].Exactly.Selectors
+	for _, expression := range []string{"device.attributes['gpu.nvidia.com'].migCapable", "device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"} {
+		*selectors = append(*selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: expression}})
+	}
+	all, err := w.Fleet().Check(t.Context(), "a", c)
+	must(t, err)
+	if diff := cmp.Diff([]int{1, 2}, all[0].Devices[0].Selectors); diff != "" {
+		t.Errorf("selectors (-want +got):\n%s", diff)
+	}
+}
+
+func TestFreeDevices(t *testing.T) {
+	w := fleettest.New(t, "a=dgx-h100 share", "b=t4 share")
+	w.Hold("a", "held", "count=7")
+	w.Hold("b", "held-too", "count=3")
+	for words, want := range map[string][]fleet.FreeOnNode{
+		"":                                  {{Node: "a", Claims: 1}, {Node: "b", Claims: 1}},
+		"class=mps.nvidia.com memory=10Gi":  {{Node: "a", Claims: 7}, {Node: "b", Claims: 1}},
+		"class=mps.nvidia.com memory=100Mi": {{Node: "a", Claims: 20}, {Node: "b", Claims: 14}},
+		"class=timeslice.nvidia.com":        nil,
+	} {
+		got, err := w.Fleet().Free(t.Context(), fleettest.Claim("free", words).Spec.Devices, 20)
+		must(t, err)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", words, diff)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// searchLimit bounds the search on one node. The scheduler searches for ten seconds, but
+// a search that takes one does not end in ten either; see docs/shapes.md.
+const searchLimit = time.Second
+
+// classes is the allocator's view of the cluster's DeviceClasses.
+type classes []*resourceapi.DeviceClass
+
+func (c classes) List() ([]*resourceapi.DeviceClass, error) { return c, nil }
+
+func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
+	if i := slices.IndexFunc(c, func(class *resourceapi.DeviceClass) bool { return class.Name == name }); i >= 0 {
+		return c[i], nil
+	}
+	return nil, apierrors.NewNotFound(resourceapi.Resource("deviceclasses"), name)
+}
+
+// attempt is the input of the allocator for one node.
+type attempt struct {
+	node    string
+	slices  []*resourceapi.ResourceSlice
+	state   structured.AllocatedState
+	classes classes
+	claims  []*resourceapi.ResourceClaim
+}
+
+// newAttempt returns the input for the claims on the node as it is now.
+func (f *Fleet) newAttempt(node string, claims ...*resourceapi.ResourceClaim) attempt {
+	all := f.slicesFor(node)
+	return attempt{node: node, slices: all, state: f.stateOf(all), classes: f.classes, claims: claims}
+}
+
+// allocate returns an allocation for each claim; nil if they do not fit on the node together.
+// The error wraps [gpu.ErrTimeout] if the search does not end, and [gpu.ErrInvalid] if the
+// allocator refuses the claims or slices.
+func (f *Fleet) allocate(ctx context.Context, q attempt) ([]resourceapi.AllocationResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, searchLimit)
+	defer cancel()
+	allocator, err := structured.NewAllocator(ctx, f.Features, q.state, q.classes, q.slices, f.cel)
+	if err != nil {
+		return nil, err
+	}
+	node := f.nodes[q.node]
+	if node == nil {
+		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: q.node}}
+	}
+	results, err := allocator.Allocate(ctx, node, q.claims)
+	switch {
+	case err == nil:
+		return results, nil
+	case errors.Is(err, structured.ErrFailedAllocationOnNode):
+		return nil, nil
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("search for devices on node %s: %w after %s", q.node, gpu.ErrTimeout, searchLimit)
+	default:
+		return nil, fmt.Errorf("search for devices on node %s: %w: %w", q.node, gpu.ErrInvalid, err)
+	}
+}
+
+// Fit returns an allocation for each of the claims, which have none yet, on a node; nil if
+// they do not fit there together. The error wraps [gpu.ErrTimeout] if the search does not
+// end, and [gpu.ErrInvalid] if the allocator refuses the claims.
+func (f *Fleet) Fit(ctx context.Context, node string, claims ...*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
+	return f.allocate(ctx, f.newAttempt(node, claims...))
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/structured"
+)
+
+// Fleet is the devices of a cluster and the claims that hold them, at one time. Its methods
+// may be called from any goroutine.
+type Fleet struct {
+	Options
+	objects Objects
+	nodes   map[string]*corev1.Node
+	// published are the slices of each node, with the taints of the rules; under "" the
+	// slices that are not of a single node.
+	published map[string][]*resourceapi.ResourceSlice
+	classes   classes
+	holders   map[DeviceID][]Holder
+	cel       *cel.Cache
+}
+
+// DeviceID names a device of the cluster.
+type DeviceID struct{ Driver, Pool, Device string }
+
+func (id DeviceID) compare(other DeviceID) int {
+	return cmp.Or(cmp.Compare(id.Driver, other.Driver), cmp.Compare(id.Pool, other.Pool), cmp.Compare(id.Device, other.Device))
+}
+
+// New returns the fleet that the objects describe. It keeps them: they must not change
+// afterwards.
+func New(objects Objects, options Options) *Fleet {
+	f := &Fleet{
+		Options: options, objects: objects,
+		nodes:     map[string]*corev1.Node{},
+		published: map[string][]*resourceapi.ResourceSlice{},
+		classes:   objects.Classes,
+		cel: cel.NewCache(100, cel.Features{
+			EnableConsumableCapacity: options.Features.ConsumableCapacity,
+			EnableListTypeAttributes: options.Features.ListTypeAttributes,
+		}),
+	}
+	for _, node := range objects.Nodes {
+		f.nodes[node.Name] = node
+	}
+	for _, slice := range objects.Slices {
+		node := ""
+		if slice.Spec.NodeName != nil {
+			node = *slice.Spec.NodeName
+		}
+		f.published[node] = append(f.published[node], withTaints(slice, objects.TaintRules))
+	}
+	f.holders = holders(objects.Claims, objects.Pods)
+	return f
+}
+
+// HasClass reports whether the cluster has a DeviceClass of the name.
+func (f *Fleet) HasClass(name string) bool {
+	_, err := f.classes.Get(name)
+	return err == nil
+}
+
+// nodeNames returns the names of all nodes, also of nodes with devices whose Node object
+// the caller may not read.
+func (f *Fleet) nodeNames() []string {
+	names := sets.KeySet(f.nodes).Union(sets.KeySet(f.published))
+	return sets.List(names.Delete(""))
+}
+
+// slicesFor returns the slices that the scheduler considers for a node.
+func (f *Fleet) slicesFor(node string) []*resourceapi.ResourceSlice {
+	return slices.Concat(f.published[node], f.published[""])
+}
+
+// withTaints returns a slice with the taints that rules add to its devices.
+func withTaints(slice *resourceapi.ResourceSlice, rules []*resourceapi.DeviceTaintRule) *resourceapi.ResourceSlice {
+	matches := func(want *string, have string) bool { return want == nil || *want == have }
+	changed := slice
+	for _, rule := range rules {
+		selector := rule.Spec.DeviceSelector
+		// Without a selector a rule concerns no device, and with an empty one all.
+		if selector == nil || !matches(selector.Driver, slice.Spec.Driver) || !matches(selector.Pool, slice.Spec.Pool.Name) {
+			continue
+		}
+		for i := range slice.Spec.Devices {
+			if !matches(selector.Device, slice.Spec.Devices[i].Name) {
+				continue
+			}
+			if changed == slice {
+				changed = slice.DeepCopy()
+			}
+			changed.Spec.Devices[i].Taints = append(changed.Spec.Devices[i].Taints, rule.Spec.Taint)
+		}
+	}
+	return changed
+}
+
+// stateOf returns the allocations of devices in the pools of the slices, as the scheduler
+// counts them.
+func (f *Fleet) stateOf(all []*resourceapi.ResourceSlice) structured.AllocatedState {
+	state := emptyState()
+	for _, id := range slices.SortedFunc(maps.Keys(pooled(all)), DeviceID.compare) {
+		device := structured.MakeDeviceID(id.Driver, id.Pool, id.Device)
+		for _, h := range f.holders[id] {
+			h.count(&state, device)
+		}
+	}
+	return state
+}
+
+func pooled(all []*resourceapi.ResourceSlice) map[DeviceID]bool {
+	ids := map[DeviceID]bool{}
+	for _, slice := range all {
+		for _, device := range slice.Spec.Devices {
+			ids[DeviceID{slice.Spec.Driver, slice.Spec.Pool.Name, device.Name}] = true
+		}
+	}
+	return ids
+}
+
+func emptyState() structured.AllocatedState {
+	return structured.AllocatedState{
+		AllocatedDevices:         sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
+	}
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/structured"
+)
+
+// Holder is a claim's allocation of a device.
+type Holder struct {
+	Claim *resourceapi.ResourceClaim
+	// Result is the allocation.
+	Result resourceapi.DeviceRequestAllocationResult
+	// Pods are the pods that have reserved the claim, in order of their names.
+	Pods []*corev1.Pod
+}
+
+// Admin reports whether the claim has the device without counting, to monitor it.
+func (h Holder) Admin() bool { return h.Result.AdminAccess != nil && *h.Result.AdminAccess }
+
+// Shared reports whether other claims may hold the device too.
+func (h Holder) Shared() bool { return h.Result.ShareID != nil }
+
+// count adds the allocation to the state, as the scheduler does: a shared device counts by
+// its capacity, any other one is taken.
+func (h Holder) count(state *structured.AllocatedState, device structured.DeviceID) {
+	switch {
+	case h.Admin():
+	case h.Shared():
+		state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(device, h.Result.ShareID))
+		state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(device, h.Result.ConsumedCapacity))
+	default:
+		state.AllocatedDevices.Insert(device)
+	}
+}
+
+// holders returns the allocations of each device, in order of the claims' names.
+func holders(claims []*resourceapi.ResourceClaim, pods []*corev1.Pod) map[DeviceID][]Holder {
+	byUID := map[types.UID]*corev1.Pod{}
+	for _, pod := range pods {
+		byUID[pod.UID] = pod
+	}
+	all := map[DeviceID][]Holder{}
+	for _, claim := range slices.SortedFunc(slices.Values(claims), compareClaims) {
+		if claim.Status.Allocation == nil {
+			continue
+		}
+		var users []*corev1.Pod
+		for _, consumer := range claim.Status.ReservedFor {
+			if pod := byUID[consumer.UID]; pod != nil {
+				users = append(users, pod)
+			}
+		}
+		slices.SortFunc(users, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			id := DeviceID{result.Driver, result.Pool, result.Device}
+			all[id] = append(all[id], Holder{Claim: claim, Result: result, Pods: users})
+		}
+	}
+	return all
+}
+
+func compareClaims(a, b *resourceapi.ResourceClaim) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}

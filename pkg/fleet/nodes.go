@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// Node is a node and its GPUs.
+type Node struct {
+	Name string
+	// GPUs in order of their names.
+	GPUs []GPU
+	// Incomplete is set while the slices of the node's pool are being replaced: the
+	// scheduler allocates none of its devices.
+	Incomplete bool
+}
+
+// GPU is a GPU, and the devices of it that the node publishes or claims hold.
+type GPU struct {
+	// Name of the GPU's device, such as "gpu-1b-00", also if the node does not publish it.
+	Name string
+	// Model and UUID are empty if the node does not publish them.
+	Model, UUID string
+	// Memory in bytes and Compute in percent of the SMs, as published; a GPU that is
+	// published in parts only has the memory of these, and no compute.
+	Memory  Amount[resource.Quantity]
+	Compute Amount[int64]
+	// Mode is how claims use the GPU.
+	Mode Mode
+	// Devices in order of their names.
+	Devices []Device
+}
+
+// Amount is how much a GPU has, and how much of that is promised to claims.
+type Amount[T any] struct{ Total, Promised T }
+
+// Device is a published device, or one that claims hold.
+type Device struct {
+	ID DeviceID
+	// Kind is empty for a device of another driver.
+	Kind kind.Kind
+	// Published is nil for a device that claims hold and the node no longer publishes.
+	Published *resourceapi.Device
+	Holders   []Holder
+}
+
+// Mode is how claims use a GPU.
+type Mode string
+
+// The modes of a GPU.
+const (
+	ModeFree   Mode = "free"
+	ModeWhole  Mode = "whole"
+	ModeShared Mode = "shared"
+	ModeMIG    Mode = "mig"
+	ModeSlots  Mode = "timeslice"
+	ModeSeats  Mode = "seat"
+)
+
+// Nodes returns the nodes with devices of this driver, in order of their names.
+func (f *Fleet) Nodes() []Node {
+	pools := map[string][]Device{}
+	incomplete := map[string]bool{}
+	for name, all := range f.published {
+		for pool, newest := range newestPools(all) {
+			if pool.driver != f.Driver {
+				continue
+			}
+			node := cmp.Or(name, pool.name)
+			incomplete[node] = incomplete[node] || !newest.complete()
+			for _, slice := range newest.slices {
+				for i := range slice.Spec.Devices {
+					pools[node] = append(pools[node], f.device(DeviceID{pool.driver, pool.name, slice.Spec.Devices[i].Name}, &slice.Spec.Devices[i]))
+				}
+			}
+		}
+	}
+	published := map[DeviceID]bool{}
+	for _, devices := range pools {
+		for _, d := range devices {
+			published[d.ID] = true
+		}
+	}
+	for id := range f.holders {
+		// A node's pool has the node's name.
+		if id.Driver == f.Driver && !published[id] {
+			pools[id.Pool] = append(pools[id.Pool], f.device(id, nil))
+		}
+	}
+	var nodes []Node
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		nodes = append(nodes, Node{Name: name, GPUs: gpus(pools[name]), Incomplete: incomplete[name]})
+	}
+	return nodes
+}
+
+func (f *Fleet) device(id DeviceID, published *resourceapi.Device) Device {
+	d := Device{ID: id, Published: published, Holders: f.holders[id]}
+	if name, err := kind.Parse(id.Device); err == nil {
+		d.Kind = name.Kind
+	}
+	return d
+}
+
+// gpus groups devices by their GPU. A device that is not of one GPU is none.
+func gpus(devices []Device) []GPU {
+	byName := map[string][]Device{}
+	for _, d := range devices {
+		name := d.ID.Device
+		if parsed, err := kind.Parse(name); err == nil {
+			if !parsed.OnGPU() {
+				continue
+			}
+			name = kind.Whole(parsed.Address).String()
+		}
+		byName[name] = append(byName[name], d)
+	}
+	var all []GPU
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		own := byName[name]
+		slices.SortFunc(own, func(a, b Device) int { return a.ID.compare(b.ID) })
+		all = append(all, newGPU(name, own))
+	}
+	return all
+}
+
+func newGPU(name string, devices []Device) GPU {
+	g := GPU{Name: name, Devices: devices, Mode: ModeFree}
+	for _, d := range devices {
+		g.Model = cmp.Or(g.Model, d.text(v1alpha1.AttributeProductName))
+		memory, whole := d.capacity(v1alpha1.CapacityMemory), d.ID.Device == name
+		switch {
+		case whole:
+			g.UUID, g.Memory.Total = d.text(v1alpha1.AttributeUUID), memory
+			compute := d.capacity(v1alpha1.CapacityCompute)
+			g.Compute.Total = cmp.Or(compute.Value(), kind.WholeCompute)
+		case d.Kind == kind.MIG:
+			g.UUID = cmp.Or(g.UUID, d.text(v1alpha1.AttributeParentUUID))
+		}
+	}
+	parts := g.Memory.Total.IsZero()
+	for _, d := range devices {
+		if parts && d.Kind == kind.MIG {
+			g.Memory.Total.Add(d.capacity(v1alpha1.CapacityMemory))
+		}
+		for _, h := range d.Holders {
+			if h.Admin() {
+				continue
+			}
+			memory, compute := d.Promised(h)
+			g.Memory.Promised.Add(memory)
+			g.Compute.Promised += compute
+			g.Mode = d.mode(h)
+		}
+	}
+	return g
+}
+
+// Promised returns the memory in bytes and the compute in percent that an allocation of the
+// device takes.
+func (d Device) Promised(h Holder) (memory resource.Quantity, compute int64) {
+	if !h.Shared() {
+		if d.Kind == kind.GPU {
+			compute = kind.WholeCompute
+		}
+		return d.capacity(v1alpha1.CapacityMemory), compute
+	}
+	percent := h.Result.ConsumedCapacity[v1alpha1.CapacityCompute]
+	memory = h.Result.ConsumedCapacity[v1alpha1.CapacityMemory]
+	if seats, ok := h.Result.ConsumedCapacity[v1alpha1.CapacitySeats]; ok {
+		each := d.capacity(v1alpha1.CapacityMemory)
+		memory = *resource.NewQuantity(each.Value()*seats.Value(), resource.BinarySI)
+	}
+	if compute = percent.Value(); compute == 0 && d.takesAll(h) {
+		compute = kind.WholeCompute
+	}
+	return memory, compute
+}
+
+// takesAll reports whether an allocation takes all of a device that others could share.
+func (d Device) takesAll(h Holder) bool {
+	memory, all := h.Result.ConsumedCapacity[v1alpha1.CapacityMemory], d.capacity(v1alpha1.CapacityMemory)
+	return d.Kind == kind.GPU && d.Published != nil && memory.Cmp(all) == 0
+}
+
+func (d Device) mode(h Holder) Mode {
+	switch {
+	case d.Kind == kind.MIG:
+		return ModeMIG
+	case d.Kind == kind.TimeSlice:
+		return ModeSlots
+	case d.Kind == kind.Seat:
+		return ModeSeats
+	case h.Shared() && !d.takesAll(h):
+		return ModeShared
+	default:
+		return ModeWhole
+	}
+}
+
+// capacity returns an amount that the device publishes; zero if it publishes none.
+func (d Device) capacity(name resourceapi.QualifiedName) resource.Quantity {
+	if d.Published == nil {
+		return resource.Quantity{}
+	}
+	return d.Published.Capacity[name].Value
+}
+
+// text returns a string attribute; "" if the device does not publish it.
+func (d Device) text(name resourceapi.QualifiedName) string {
+	if d.Published == nil {
+		return ""
+	}
+	if value := d.Published.Attributes[name].StringValue; value != nil {
+		return *value
+	}
+	return ""
+}
+
+// pool names a pool.
+type pool struct{ driver, name string }
+
+// poolSlices are the slices of a pool's newest generation.
+type poolSlices struct {
+	generation int64
+	slices     []*resourceapi.ResourceSlice
+}
+
+func (p poolSlices) complete() bool {
+	return len(p.slices) > 0 && int64(len(p.slices)) == p.slices[0].Spec.Pool.ResourceSliceCount
+}
+
+func newestPools(all []*resourceapi.ResourceSlice) map[pool]poolSlices {
+	pools := map[pool]poolSlices{}
+	for _, slice := range all {
+		id := pool{slice.Spec.Driver, slice.Spec.Pool.Name}
+		p := pools[id]
+		switch generation := slice.Spec.Pool.Generation; {
+		case generation > p.generation || p.slices == nil:
+			pools[id] = poolSlices{generation, []*resourceapi.ResourceSlice{slice}}
+		case generation == p.generation:
+			p.slices = append(p.slices, slice)
+			pools[id] = p
+		}
+	}
+	return pools
+}
+
+// Claims returns the number of claims that hold the GPU or a part of it.
+func (g GPU) Claims() int {
+	claims := map[types.UID]bool{}
+	for _, d := range g.Devices {
+		for _, h := range d.Holders {
+			if !h.Admin() {
+				claims[h.Claim.UID] = true
+			}
+		}
+	}
+	return len(claims)
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// Reasons returns why the device does not meet the request, a sentence for each missing
+// condition; none if it meets the request.
+func (f *Fleet) Reasons(a DeviceCheck, request resourceapi.ExactDeviceRequest) []string {
+	var all []string
+	for _, c := range a.Missing {
+		switch c {
+		case ConditionClass:
+			all = append(all, "not of class "+request.DeviceClassName)
+		case ConditionSelectors:
+			for _, i := range a.Selectors {
+				all = append(all, a.Device.selectorReason(request.Selectors[i].CEL.Expression))
+			}
+		case ConditionSize:
+			all = append(all, a.Device.sizeReason(request.Capacity))
+		case ConditionTaints:
+			for _, taint := range a.Device.Published.Taints {
+				all = append(all, "taint "+TaintText(taint))
+			}
+		case ConditionConstraints:
+		case ConditionHolders:
+			all = append(all, f.heldReason(a.Device))
+		}
+	}
+	return all
+}
+
+// TaintText returns a taint as kubectl writes it: "key=value:effect".
+func TaintText(taint resourceapi.DeviceTaint) string {
+	text := taint.Key
+	if taint.Value != "" {
+		text += "=" + taint.Value
+	}
+	return text + ":" + string(taint.Effect)
+}
+
+func (d Device) selectorReason(expression string) string {
+	var here []string
+	for _, name := range AttributesIn(expression) {
+		value, ok := d.attribute(name)
+		if !ok {
+			value = "absent"
+		}
+		here = append(here, name+" is "+value)
+	}
+	if here == nil {
+		return "the selector " + strconv.Quote(expression) + " does not select it"
+	}
+	return "the selector does not select it: " + strings.Join(here, ", ")
+}
+
+// AttributesIn returns the attributes and capacities that an expression reads, without
+// their domain, in their order.
+func AttributesIn(expression string) []string {
+	var names []string
+	for _, m := range regexp.MustCompile(`(?:attributes|capacity)\[["'][^"']*["']\]\.\??(\w+)`).FindAllStringSubmatch(expression, -1) {
+		if !slices.Contains(names, m[1]) {
+			names = append(names, m[1])
+		}
+	}
+	return names
+}
+
+// attribute returns an attribute or capacity, with or without a domain, as text.
+func (d Device) attribute(name string) (string, bool) {
+	for _, full := range slices.Sorted(maps.Keys(d.Published.Attributes)) {
+		if last(string(full)) == name {
+			return valueText(d.Published.Attributes[full]), true
+		}
+	}
+	for _, full := range slices.Sorted(maps.Keys(d.Published.Capacity)) {
+		if last(string(full)) == name {
+			amount := d.Published.Capacity[full].Value
+			return amount.String(), true
+		}
+	}
+	return "", false
+}
+
+func last(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
+
+func valueText(v resourceapi.DeviceAttribute) string {
+	switch {
+	case v.StringValue != nil:
+		return *v.StringValue
+	case v.VersionValue != nil:
+		return *v.VersionValue
+	case v.IntValue != nil:
+		return strconv.FormatInt(*v.IntValue, 10)
+	case v.BoolValue != nil:
+		return strconv.FormatBool(*v.BoolValue)
+	default:
+		return strings.Join(v.StringValues, ", ")
+	}
+}
+
+func (d Device) sizeReason(wanted *resourceapi.CapacityRequirements) string {
+	var short []string
+	for _, name := range slices.Sorted(maps.Keys(wanted.Requests)) {
+		want := wanted.Requests[name]
+		has, ok := d.Published.Capacity[name]
+		switch {
+		case !ok:
+			short = append(short, fmt.Sprintf("it has no capacity %q", name))
+		case has.Value.Cmp(want) < 0:
+			short = append(short, fmt.Sprintf("it has %s of %s, less than %s", &has.Value, name, &want))
+		}
+	}
+	if short == nil {
+		return "the amount is not one that it offers"
+	}
+	return strings.Join(short, "; ")
+}
+
+// heldReason names the holders of the device, or of the rest of its GPU.
+func (f *Fleet) heldReason(d Device) string {
+	own := slices.DeleteFunc(slices.Clone(d.Holders), Holder.Admin)
+	switch {
+	case len(own) > 0 && own[0].Shared() && !d.takesAll(own[0]):
+		left := d.left(own)
+		return fmt.Sprintf("shared by %s; %s left", names(own), left)
+	case len(own) > 0:
+		return "held by " + names(own)
+	}
+	if name, err := kind.Parse(d.ID.Device); err == nil && name.OnGPU() {
+		var others []Holder
+		for id, all := range f.holders {
+			other, err := kind.Parse(id.Device)
+			if err == nil && id.Driver == d.ID.Driver && id.Pool == d.ID.Pool && other.OnGPU() && other.Address == name.Address {
+				others = append(others, all...)
+			}
+		}
+		if len(others) > 0 {
+			slices.SortFunc(others, func(a, b Holder) int { return compareClaims(a.Claim, b.Claim) })
+			return "its GPU is used in another way by " + names(others)
+		}
+	}
+	return "too little is free"
+}
+
+// left returns the free capacities of a shared device, as text.
+func (d Device) left(own []Holder) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(d.Published.Capacity)) {
+		rest := d.Published.Capacity[name].Value.DeepCopy()
+		for _, h := range own {
+			rest.Sub(h.Result.ConsumedCapacity[name])
+		}
+		all = append(all, fmt.Sprintf("%s %s", &rest, name))
+	}
+	return strings.Join(all, ", ")
+}
+
+// names returns the claims of the holders, with the pods that use them; at most three.
+func names(all []Holder) string {
+	const most = 3
+	var texts []string
+	for _, h := range all {
+		text := fmt.Sprintf("claim %s/%s", h.Claim.Namespace, h.Claim.Name)
+		if len(h.Pods) > 0 {
+			text += " of pod " + h.Pods[0].Name
+		}
+		if !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	if len(texts) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), len(texts)-most)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// Values returns the values of an attribute or capacity that the devices of a class have,
+// and how many devices have each.
+func (f *Fleet) Values(all []DeviceCheck, name string) map[string]int {
+	values := map[string]int{}
+	for _, a := range all {
+		if slices.Contains(a.Missing, ConditionClass) {
+			continue
+		}
+		if value, ok := a.Device.attribute(name); ok {
+			values[value]++
+		}
+	}
+	return values
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+)
+
+// claimsOf returns the claims of a pod, and a sentence for each that does not exist.
+func claimsOf(objects fleet.Objects, pod *corev1.Pod) (claims []*resourceapi.ResourceClaim, missing []string) {
+	for _, wanted := range pod.Spec.ResourceClaims {
+		name := ""
+		if wanted.ResourceClaimName != nil {
+			name = *wanted.ResourceClaimName
+		}
+		for _, status := range pod.Status.ResourceClaimStatuses {
+			if status.Name == wanted.Name && status.ResourceClaimName != nil {
+				name = *status.ResourceClaimName
+			}
+		}
+		claim := findClaim(objects, pod.Namespace, name)
+		switch {
+		case claim != nil:
+			claims = append(claims, claim)
+		case name != "":
+			missing = append(missing, fmt.Sprintf("claim %s of the pod does not exist", name))
+		case wanted.ResourceClaimTemplateName != nil:
+			missing = append(missing, fmt.Sprintf("claim %s has not been created from its template %s: check that the template exists", wanted.Name, *wanted.ResourceClaimTemplateName))
+		}
+	}
+	if extended := extendedClaim(objects, pod); extended != nil {
+		claims = append(claims, extended)
+	}
+	return claims, missing
+}
+
+// extendedClaim returns the claim for the extended resources of a pod that DeviceClasses
+// serve: the one that the scheduler has created, or else the one that it would create; nil
+// if the pod requests none.
+func extendedClaim(objects fleet.Objects, pod *corev1.Pod) *resourceapi.ResourceClaim {
+	if status := pod.Status.ExtendedResourceClaimStatus; status != nil {
+		if claim := findClaim(objects, pod.Namespace, status.ResourceClaimName); claim != nil {
+			return claim
+		}
+	}
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "of extended resources"}}
+	// Init containers use the devices of the others.
+	for _, container := range pod.Spec.Containers {
+		for _, name := range slices.Sorted(maps.Keys(container.Resources.Limits)) {
+			i := slices.IndexFunc(objects.Classes, func(class *resourceapi.DeviceClass) bool { return serves(class, string(name)) })
+			if i < 0 {
+				continue
+			}
+			amount := container.Resources.Limits[name]
+			claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, resourceapi.DeviceRequest{
+				Name: container.Name + "/" + string(name),
+				Exactly: &resourceapi.ExactDeviceRequest{
+					DeviceClassName: objects.Classes[i].Name, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: amount.Value(),
+				},
+			})
+		}
+	}
+	if claim.Spec.Devices.Requests == nil {
+		return nil
+	}
+	return claim
+}
+
+// serves reports whether a pod gets devices of the class by an extended resource.
+func serves(class *resourceapi.DeviceClass, resource string) bool {
+	own := class.Spec.ExtendedResourceName
+	return own != nil && *own == resource || resourceapi.ResourceDeviceClassPrefix+class.Name == resource
+}
+
+func findClaim(objects fleet.Objects, namespace, name string) *resourceapi.ResourceClaim {
+	i := slices.IndexFunc(objects.Claims, func(c *resourceapi.ResourceClaim) bool { return c.Namespace == namespace && c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return objects.Claims[i]
+}

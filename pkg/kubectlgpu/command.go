@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+)
+
+// options are the flags of all commands.
+type options struct {
+	genericiooptions.IOStreams
+	// config is the user's kubeconfig with the flags that override it.
+	config  clientcmd.ClientConfig
+	connect connectFunc
+	driver  string
+	output  string
+}
+
+// connectFunc returns a client of the cluster that the flags name.
+type connectFunc func(clientcmd.ClientConfig) (kubernetes.Interface, error)
+
+// New returns the command "kubectl gpu".
+func New(streams genericiooptions.IOStreams) *cobra.Command { return newCommand(streams, connect) }
+
+func connect(user clientcmd.ClientConfig) (kubernetes.Interface, error) {
+	config, err := user.ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1 // the API server limits requests itself
+	return kubernetes.NewForConfig(config)
+}
+
+func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.Command {
+	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
+	o := &options{IOStreams: streams, config: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), connect: connect}
+	get := o.newGet()
+	root := &cobra.Command{
+		Use:   "kubectl-gpu",
+		Short: "The holders of GPUs, free devices, and the reason why a claim does not fit",
+		Annotations: map[string]string{
+			cobra.CommandDisplayNameAnnotation: "kubectl gpu",
+		},
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          get.RunE,
+	}
+	flags := root.PersistentFlags()
+	// The flags of kubectl. Those of cli-runtime would link kustomize, and with it the
+	// package plugin, which keeps the linker from dropping code.
+	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig")
+	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
+	flags.StringVar(&o.driver, "driver-name", v1alpha1.DriverName, "name of the driver in the cluster")
+	flags.StringVarP(&o.output, "output", "o", "", "output format: wide, json or yaml (default: a table)")
+	root.AddCommand(get, o.newWho(), o.newFree(), o.newExplain())
+	return root
+}
+
+// features returns the features of the scheduler of Kubernetes 1.37. Without one of them the
+// API server removes its fields, so it makes no difference there.
+func features() structured.Features {
+	return structured.Features{
+		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
+		FractionalCapacityRange: true, ListTypeAttributes: true, PartitionableDevices: true, PrioritizedList: true,
+	}
+}
+
+// read returns the fleet of the cluster. It prints the rights that the user lacks.
+func (o *options) read(ctx context.Context) (*fleet.Fleet, fleet.Objects, error) {
+	client, err := o.connect(o.config)
+	if err != nil {
+		return nil, fleet.Objects{}, err
+	}
+	objects, missing, err := readObjects(ctx, client)
+	if err != nil {
+		return nil, objects, err
+	}
+	if len(missing) > 0 {
+		fmt.Fprintf(o.ErrOut, "You have no right to %s: the output lacks these objects.\n", strings.Join(missing, ", ")) //nolint:errcheck // there is no other place to say so
+	}
+	return fleet.New(objects, fleet.Options{Driver: o.driver, Features: features()}), objects, nil
+}
+
+// namespace returns the namespace of the user's context, or of the flag.
+func (o *options) namespace() (string, error) {
+	namespace, _, err := o.config.Namespace()
+	return cmp.Or(namespace, "default"), err
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	k8sresource "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
+)
+
+// server returns a client of an API server with the objects.
+func server(w *fleettest.World) *fake.Clientset {
+	all := slices.Concat(objects(w.Nodes), objects(w.Pods), objects(w.Claims), objects(w.Classes), objects(w.Slices), objects(w.TaintRules))
+	return fake.NewClientset(all...)
+}
+
+func objects[T runtime.Object](all []T) []runtime.Object {
+	var plain []runtime.Object
+	for _, o := range all {
+		plain = append(plain, o)
+	}
+	return plain
+}
+
+// run runs the command, and returns what it prints and what it prints as problems.
+func run(t *testing.T, client kubernetes.Interface, args ...string) (out, problems string) {
+	t.Helper()
+	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
+	cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil })
+	cmd.SetArgs(args)
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		stderr.WriteString("Error: " + err.Error() + "\n")
+	}
+	return stdout.String(), stderr.String()
+}
+
+// lines compares lines after spaces at their ends.
+func lines(t *testing.T, got, want string) {
+	t.Helper()
+	clean := func(s string) []string {
+		var all []string
+		for line := range strings.Lines(strings.TrimSpace(s)) {
+			all = append(all, strings.Join(strings.Fields(line), " "))
+		}
+		return all
+	}
+	if diff := cmp.Diff(clean(want), clean(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s\n%s", diff, got)
+	}
+}
+
+func shared(t *testing.T) *fleettest.World {
+	w := fleettest.New(t, "a=t4 share")
+	w.Hold("a", "whole", "")
+	w.Hold("a", "half", "class=mps.nvidia.com memory=7Gi compute=50")
+	return w
+}
+
+func TestGet(t *testing.T) {
+	out, problems := run(t, server(shared(t)))
+	lines(t, out+problems, `
+NODE GPU MODEL MODE CLAIMS MEMORY COMPUTE HEALTH
+a gpu-18-00 Tesla T4 whole 1 ██████████ 14.6Gi/14.6Gi 100% ok
+a gpu-3b-00 Tesla T4 shared 1 █████░░░░░ 7Gi/14.6Gi 50% ok
+a gpu-86-00 Tesla T4 free 0 ░░░░░░░░░░ 0Gi/14.6Gi 0% ok
+a gpu-af-00 Tesla T4 free 0 ░░░░░░░░░░ 0Gi/14.6Gi 0% ok`)
+}
+
+func TestWho(t *testing.T) {
+	out, problems := run(t, server(shared(t)), "who", "-n", "default")
+	lines(t, out+problems, `
+NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HELD BY
+default half main half a gpu-3b-00 7Gi 50% -
+default whole main whole a gpu-18-00 14.6Gi 100% -`)
+}
+
+func TestFree(t *testing.T) {
+	out, problems := run(t, server(shared(t)), "free", "gpu.nvidia.com", "mps.nvidia.com", "--memory", "2Gi")
+	lines(t, out+problems, `
+CLASS MEMORY NODE CLAIMS
+gpu.nvidia.com - a 2
+mps.nvidia.com 2Gi a 17`)
+}
+
+func TestExplain(t *testing.T) {
+	w := shared(t)
+	w.Hold("a", "others", "count=2")
+	w.Pods = append(w.Pods, fleettest.Pod("new"))
+	w.Claims = append(w.Claims, fleettest.Claim("new", "class=mps.nvidia.com memory=10Gi"))
+	out, problems := run(t, server(w), "explain", "new", "-n", "default")
+	lines(t, out+problems, `
+pod default/new
+
+Node a: other claims hold the devices
+claim new, request gpu: 0 of 1 devices
+gpu-18-00: held by claim default/whole of pod whole
+gpu-3b-00: shared by claim default/half of pod half; 50 compute, 7748Mi memory left
+gpu-86-00: held by claim default/others of pod others
+gpu-af-00: held by claim default/others of pod others
+
+What to do
+wait until one of the claims named above ends, or end it: nothing is preempted for devices, whatever the priority of the pod`)
+}
+
+func TestExplainOfASelector(t *testing.T) {
+	w := shared(t)
+	w.Claims = append(w.Claims, fleettest.Claim("new", "class=mps.nvidia.com memory=1Gi cel=device.attributes['gpu.nvidia.com'].architecture == 'Hopper'"))
+	out, problems := run(t, server(w), "explain", "claim/new", "-n", "default")
+	lines(t, out+problems, `
+claim default/new
+
+Node a: no device meets the selectors
+claim new, request gpu: 0 of 1 devices
+gpu-18-00: the selector does not select it: architecture is Turing; held by claim default/whole of pod whole
+gpu-3b-00: the selector does not select it: architecture is Turing
+gpu-86-00: the selector does not select it: architecture is Turing
+gpu-af-00: the selector does not select it: architecture is Turing
+
+What to do
+change the selector
+values of architecture on the nodes above: "Turing" (4 devices)`)
+}
+
+func TestExplainOfAPodWithoutClaims(t *testing.T) {
+	for resource, want := range map[string]string{
+		"nvidia.com/gpu": "request legacy/nvidia.com/gpu: 2 of 5 devices",
+		"deviceclass.resource.kubernetes.io/gpu.nvidia.com": "request legacy/deviceclass.resource.kubernetes.io/gpu.nvidia.com: 2 of 5 devices",
+		"example.com/other": "the pod has no claims",
+	} {
+		w := shared(t)
+		pod := fleettest.Pod("old")
+		pod.Spec.ResourceClaims = nil
+		pod.Spec.Containers = []corev1.Container{{Name: "legacy", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceName(resource): k8sresource.MustParse("5")}}}}
+		w.Pods = append(w.Pods, pod)
+		if out, problems := run(t, server(w), "explain", "old", "-n", "default"); problems != "" || !strings.Contains(out, want) {
+			t.Errorf("%s: got %s%s, want %q", resource, out, problems, want)
+		}
+	}
+}
+
+func TestExplainOfAClassThatDoesNotExist(t *testing.T) {
+	w := shared(t)
+	w.Claims = append(w.Claims, fleettest.Claim("new", "class=gpus"))
+	out, problems := run(t, server(w), "explain", "claim/new", "-n", "default")
+	lines(t, out+problems, `
+claim default/new
+
+What to do
+create the DeviceClass gpus of request gpu of claim new, or name another: kubectl get deviceclasses`)
+}
+
+func TestExplainOfAClaimWithDevices(t *testing.T) {
+	out, problems := run(t, server(shared(t)), "explain", "half", "-n", "default")
+	lines(t, out+problems, `
+pod default/half
+claim half has gpu-3b-00 of pool a`)
+}
+
+func TestOutputFormats(t *testing.T) {
+	client := server(shared(t))
+	if out, _ := run(t, client, "-o", "json"); !strings.Contains(out, `"memoryPromised": "7Gi"`) {
+		t.Errorf("json: %s", out)
+	}
+	if out, _ := run(t, client, "who", "-n", "default", "-o", "yaml"); !strings.Contains(out, "device: gpu-3b-00") {
+		t.Errorf("yaml: %s", out)
+	}
+	if out, _ := run(t, client, "-o", "wide"); !strings.Contains(out, "GPU-") {
+		t.Errorf("wide: %s", out)
+	}
+	if _, problems := run(t, client, "-o", "xml"); !strings.Contains(problems, "want wide, json or yaml") {
+		t.Errorf("xml: %s", problems)
+	}
+}
+
+func TestANameThatDoesNotExist(t *testing.T) {
+	if _, problems := run(t, server(shared(t)), "explain", "none", "-n", "default"); !strings.Contains(problems, "no pod and no claim of the namespace default") {
+		t.Errorf("got %q", problems)
+	}
+}
+
+func TestARightThatTheUserLacks(t *testing.T) {
+	client := server(shared(t))
+	client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", nil)
+	})
+	out, problems := run(t, client, "who", "-n", "default")
+	if !strings.Contains(problems, "no right to list pods") || !strings.Contains(strings.Join(strings.Fields(out), " "), "default - - half a gpu-3b-00") {
+		t.Errorf("got %q, %q", out, problems)
+	}
+}
+
+func TestAnAPIServerWithoutDRA(t *testing.T) {
+	client := server(shared(t))
+	client.PrependReactor("list", "resourceslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "resourceslices"}, "")
+	})
+	if out, problems := run(t, client); out != "" || !strings.Contains(problems, "needs Kubernetes 1.34") {
+		t.Errorf("got %q, %q", out, problems)
+	}
+}

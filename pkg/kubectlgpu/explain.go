@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// explanation is why a pod or claim has its devices, or why not, in JSON and YAML.
+type explanation struct {
+	Subject string `json:"subject"`
+	// Facts are from the pod and its claims, a sentence each.
+	Facts []string `json:"facts,omitempty"`
+	// Nodes on which the claims fit.
+	Fits []string `json:"fits,omitempty"`
+	// Misses are the nodes on which they do not fit, the nearest first; not all of them.
+	Misses []missItem `json:"misses,omitempty"`
+	// Other is the number of further nodes.
+	Other int `json:"otherNodes,omitempty"`
+	// Advice is a remedy, a sentence each.
+	Advice []string `json:"advice,omitempty"`
+}
+
+// missItem is a node on which claims do not fit.
+type missItem struct {
+	Node     string        `json:"node"`
+	Missing  string        `json:"missing"`
+	Requests []requestItem `json:"requests,omitempty"`
+}
+
+// requestItem is a request of a claim, and the check of a node's devices for it.
+type requestItem struct {
+	Claim   string       `json:"claim"`
+	Request string       `json:"request"`
+	Wanted  int64        `json:"wanted"`
+	Meeting int          `json:"meeting"`
+	Devices []deviceItem `json:"devices,omitempty"`
+	// OtherClasses is the number of devices that are not of the request's class.
+	OtherClasses int `json:"otherClasses,omitempty"`
+}
+
+type deviceItem struct {
+	Device  string   `json:"device"`
+	Reasons []string `json:"reasons"`
+}
+
+func (o *options) newExplain() *cobra.Command {
+	var most int
+	cmd := &cobra.Command{
+		Use:   "explain POD | claim/CLAIM",
+		Short: "Why a pod or claim does not get its devices, node by node and device by device, and what to change",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, objects, err := o.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			namespace, err := o.namespace()
+			if err != nil {
+				return err
+			}
+			e, err := explain(cmd.Context(), f, objects, namespace, args[0], most)
+			if err != nil {
+				return err
+			}
+			if o.output != "" && o.output != "wide" {
+				return o.print(e, table{})
+			}
+			_, err = o.Out.Write([]byte(e.text()))
+			return err
+		},
+	}
+	cmd.Flags().IntVar(&most, "nodes", 3, "number of nodes that are explained device by device")
+	return cmd
+}
+
+// explain explains the pod or claim of a namespace that a user names.
+func explain(ctx context.Context, f *fleet.Fleet, objects fleet.Objects, namespace, name string, most int) (explanation, error) {
+	claimName, isClaim := strings.CutPrefix(name, "claim/")
+	podName := strings.TrimPrefix(name, "pod/")
+	i := slices.IndexFunc(objects.Pods, func(p *corev1.Pod) bool { return p.Namespace == namespace && p.Name == podName })
+	claim := findClaim(objects, namespace, claimName)
+	switch {
+	case i >= 0 && !isClaim:
+		return explainPod(ctx, f, objects, objects.Pods[i], most)
+	case claim != nil:
+		e := explanation{Subject: fmt.Sprintf("claim %s/%s", namespace, claimName)}
+		err := e.add(ctx, f, []*resourceapi.ResourceClaim{claim}, most)
+		return e, err
+	default:
+		return explanation{}, fmt.Errorf("%s: %w: no pod and no claim of the namespace %s has this name", name, gpu.ErrNotFound, namespace)
+	}
+}
+
+func explainPod(ctx context.Context, f *fleet.Fleet, objects fleet.Objects, pod *corev1.Pod, most int) (explanation, error) {
+	e := explanation{Subject: fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name)}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+			e.Facts = append(e.Facts, "scheduler: "+condition.Message)
+		}
+	}
+	claims, missing := claimsOf(objects, pod)
+	e.Facts = append(e.Facts, missing...)
+	if len(claims) == 0 && len(missing) == 0 {
+		e.Facts = append(e.Facts, "the pod has no claims")
+		return e, nil
+	}
+	err := e.add(ctx, f, claims, most)
+	return e, err
+}
+
+// add explains claims that must fit on one node together.
+func (e *explanation) add(ctx context.Context, f *fleet.Fleet, claims []*resourceapi.ResourceClaim, most int) error {
+	var open []*resourceapi.ResourceClaim
+	for _, claim := range claims {
+		if claim.Status.Allocation == nil {
+			open = append(open, claim)
+			continue
+		}
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			e.Facts = append(e.Facts, fmt.Sprintf("claim %s has %s of pool %s", claim.Name, result.Device, result.Pool))
+		}
+		e.Facts = append(e.Facts, deviceFacts(claim)...)
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	if missing := missingClasses(f, open); missing != nil {
+		e.Advice = append(e.Advice, missing...)
+		return nil
+	}
+	verdicts, err := f.Verdicts(ctx, open...)
+	if err != nil {
+		return err
+	}
+	if len(verdicts) == 0 {
+		e.Advice = append(e.Advice, "no node publishes devices: run kubectl gpu doctor")
+		return nil
+	}
+	var checks []fleet.RequestCheck
+	for _, v := range verdicts {
+		switch {
+		case v.Fits():
+			e.Fits = append(e.Fits, v.Node)
+		case len(e.Misses) == most:
+			e.Other++
+		default:
+			miss, found, err := e.miss(ctx, f, v, open)
+			if err != nil {
+				return err
+			}
+			checks = append(checks, found...)
+			e.Misses = append(e.Misses, miss)
+		}
+	}
+	if len(e.Fits) == 0 {
+		e.Advice = append(e.Advice, advice(f, verdicts[0], checks)...)
+	}
+	return nil
+}
+
+// missingClasses returns a sentence for each DeviceClass that does not exist.
+func missingClasses(f *fleet.Fleet, claims []*resourceapi.ResourceClaim) []string {
+	var all []string
+	for _, claim := range claims {
+		for _, r := range claim.Spec.Devices.Requests {
+			var names []string
+			if r.Exactly != nil {
+				names = append(names, r.Exactly.DeviceClassName)
+			}
+			for _, alternative := range r.FirstAvailable {
+				names = append(names, alternative.DeviceClassName)
+			}
+			for _, name := range names {
+				if !f.HasClass(name) {
+					all = append(all, fmt.Sprintf("create the DeviceClass %s of request %s of claim %s, or name another: kubectl get deviceclasses", name, r.Name, claim.Name))
+				}
+			}
+		}
+	}
+	return all
+}
+
+// deviceFacts returns what drivers report of a claim's devices.
+func deviceFacts(claim *resourceapi.ResourceClaim) []string {
+	var all []string
+	for _, status := range claim.Status.Devices {
+		for _, condition := range status.Conditions {
+			all = append(all, fmt.Sprintf("%s: %s is %s: %s", status.Device, condition.Type, condition.Status, condition.Message))
+		}
+	}
+	return all
+}
+
+func (e *explanation) miss(ctx context.Context, f *fleet.Fleet, v fleet.Verdict, claims []*resourceapi.ResourceClaim) (missItem, []fleet.RequestCheck, error) {
+	item := missItem{Node: v.Node, Missing: missingText(v)}
+	checks, err := f.Check(ctx, v.Node, claims...)
+	if err != nil {
+		if ctx.Err() != nil {
+			return item, nil, err
+		}
+		// The verdict has the same problem.
+		return item, nil, nil
+	}
+	for _, a := range checks {
+		r := requestItem{Claim: claims[a.Claim].Name, Request: a.Request, Wanted: a.Exactly.Count, Meeting: a.Meeting()}
+		for _, d := range a.Devices {
+			reasons := f.Reasons(d, a.Exactly)
+			switch {
+			case slices.Contains(d.Missing, fleet.ConditionClass):
+				r.OtherClasses++
+			case len(reasons) > 0:
+				r.Devices = append(r.Devices, deviceItem{d.Device.ID.Device, reasons})
+			}
+		}
+		item.Requests = append(item.Requests, r)
+	}
+	return item, checks, nil
+}
+
+// missingText returns the reason why claims do not fit on a node.
+func missingText(v fleet.Verdict) string {
+	if v.Problem != nil {
+		return v.Problem.Error()
+	}
+	if v.Missing == nil {
+		return "it has too few devices"
+	}
+	// Conditions besides the first are dropped to find it.
+	switch v.Missing[0] {
+	case fleet.ConditionHolders:
+		return "other claims hold the devices"
+	case fleet.ConditionTaints:
+		return "devices have taints"
+	case fleet.ConditionConstraints:
+		return "no such group of devices meets the constraints of the claim"
+	case fleet.ConditionSelectors:
+		return "no device meets the selectors"
+	case fleet.ConditionSize:
+		return "no device is large enough"
+	case fleet.ConditionClass:
+		return "it has no device of the class"
+	}
+	return ""
+}
+
+// advice returns remedies for claims that fit on no node, by the nearest miss.
+func advice(f *fleet.Fleet, nearest fleet.Verdict, checks []fleet.RequestCheck) []string {
+	switch {
+	case errors.Is(nearest.Problem, gpu.ErrNotReady):
+		return []string{"wait until the agent of the node has published its devices"}
+	case nearest.Problem != nil:
+		return []string{"write the claim in another shape, or mend its selectors: docs/shapes.md and docs/troubleshooting.md"}
+	case nearest.Missing == nil:
+		return []string{"request fewer devices: no node has so many"}
+	}
+	switch nearest.Missing[0] {
+	case fleet.ConditionHolders:
+		return []string{"wait until one of the claims named above ends, or end it: nothing is preempted for devices, whatever the priority of the pod"}
+	case fleet.ConditionTaints:
+		return []string{"clear the taint (kubectl gpu get shows it; an unhealthy GPU needs a repair), or tolerate it in the request"}
+	case fleet.ConditionConstraints:
+		return []string{"request fewer devices, or drop the constraint: kubectl gpu topo NODE shows which devices belong together"}
+	case fleet.ConditionSelectors:
+		return selectorAdvice(f, checks)
+	case fleet.ConditionSize:
+		return []string{"request less: no device of the class has so much"}
+	case fleet.ConditionClass:
+		return []string{"offer such devices on a node (chart value offer, or nodeConfigs), or name another class: kubectl gpu free lists classes with free"}
+	}
+	return nil
+}
+
+// selectorAdvice lists the values that exist of what failing selectors read.
+func selectorAdvice(f *fleet.Fleet, checks []fleet.RequestCheck) []string {
+	all := []string{"change the selector"}
+	seen := map[string]bool{}
+	for _, a := range checks {
+		for _, d := range a.Devices {
+			for _, i := range d.Selectors {
+				for _, name := range fleet.AttributesIn(a.Exactly.Selectors[i].CEL.Expression) {
+					values := f.Values(a.Devices, name)
+					if seen[name] || len(values) == 0 {
+						continue
+					}
+					seen[name] = true
+					var texts []string
+					for _, value := range slices.Sorted(maps.Keys(values)) {
+						texts = append(texts, fmt.Sprintf("%q (%d devices)", value, values[value]))
+					}
+					all = append(all, fmt.Sprintf("values of %s on the nodes above: %s", name, strings.Join(texts, ", ")))
+				}
+			}
+		}
+	}
+	return all
+}
+
+func (e explanation) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", e.Subject)
+	for _, fact := range e.Facts {
+		fmt.Fprintf(&b, "  %s\n", fact)
+	}
+	if len(e.Fits) > 0 {
+		fmt.Fprintf(&b, "\nThe devices are free on %s.\n", strings.Join(e.Fits, ", "))
+	}
+	for _, miss := range e.Misses {
+		fmt.Fprintf(&b, "\nNode %s: %s\n", miss.Node, miss.Missing)
+		for _, r := range miss.Requests {
+			fmt.Fprintf(&b, "  claim %s, request %s: %d of %d devices\n", r.Claim, r.Request, r.Meeting, r.Wanted)
+			for _, d := range r.Devices {
+				fmt.Fprintf(&b, "    %s: %s\n", d.Device, strings.Join(d.Reasons, "; "))
+			}
+			if r.OtherClasses > 0 {
+				fmt.Fprintf(&b, "    %d devices are not of the class\n", r.OtherClasses)
+			}
+		}
+	}
+	if e.Other > 0 {
+		fmt.Fprintf(&b, "\n%d further nodes do not fit either (--nodes)\n", e.Other)
+	}
+	if len(e.Advice) > 0 {
+		b.WriteString("\nWhat to do\n")
+		for _, sentence := range e.Advice {
+			fmt.Fprintf(&b, "  %s\n", sentence)
+		}
+	}
+	return b.String()
+}

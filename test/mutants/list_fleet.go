@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+// fleetMutants returns the mutants of the packages that show the fleet: fleet and kubectlgpu.
+func fleetMutants() []mutant {
+	return []mutant{
+		{
+			file:   "pkg/fleet/fleet.go",
+			old:    `changed.Spec.Devices[i].Taints = append(changed.Spec.Devices[i].Taints, rule.Spec.Taint)`,
+			new:    ``,
+			notice: "a device that a DeviceTaintRule taints seems free",
+			run:    "^TestTheNearestMiss",
+		},
+		{
+			file:   "pkg/fleet/holder.go",
+			old:    `state.AllocatedDevices.Insert(device)`,
+			new:    ``,
+			notice: "a device that a claim holds alone seems free",
+			run:    "^TestAnExclusiveDevice",
+		},
+		{
+			file:   "pkg/fleet/conditions.go",
+			old:    `q.state = emptyState()`,
+			new:    ``,
+			notice: "no claim waits for another one",
+			run:    "^TestTheNearestMiss",
+		},
+		{
+			file:   "pkg/fleet/conditions.go",
+			old:    `copied.Spec.Devices[j] = *device`,
+			new:    ``,
+			notice: "a device gets the reason of another one",
+			run:    "^TestWhyEachDevice",
+		},
+		{
+			file:   "pkg/kubectlgpu/objects.go",
+			old:    `missing = append(missing, "list "+resource)`,
+			new:    ``,
+			notice: "a right that the user lacks is not named",
+			run:    "^TestARight",
+		},
+	}
+}
