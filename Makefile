@@ -92,7 +92,7 @@ TREE_TESTS    := $(addprefix ./test/,docs imports language markdown repository v
 PURE_TESTS    := ./pkg/catalog
 # Property tests that make fewer random checks under the race detector.
 CHECK_TESTS   := ./pkg/claim
-CLUSTER_TESTS := $(addprefix ./test/,admission e2e images rights walkthrough)
+CLUSTER_TESTS := $(addprefix ./test/,admission e2e images rights scheduler walkthrough)
 
 .PHONY: unit
 unit: need-cc need-busybox ## Unit, golden and property tests with the race detector; needs no root
@@ -141,6 +141,7 @@ cluster-test: need-root build
 IMAGE_TEST  := go test -count=1 -timeout 10m ./test/images -bin $(abspath $(BIN)) -images $(abspath $(BUILD)/images)
 RIGHTS      := go test -count=1 -timeout 20m -v ./test/rights -bin $(abspath $(BIN))
 ADMISSION   := go test -count=1 -timeout 20m ./test/admission -bin $(abspath $(BIN))
+SCHEDULER   := go test -count=1 -timeout 20m ./test/scheduler -bin $(abspath $(BUILD)/cluster)
 WALKTHROUGH := go test -count=1 -timeout 40m -v ./test/walkthrough -bin $(abspath $(BIN))
 
 .PHONY: on-one-cluster
@@ -148,7 +149,7 @@ on-one-cluster: need-root build images helm
 	$(say) "images, rights, policies and the commands of the documents on one cluster"
 	@trap '$(BIN)/cluster down --name test' EXIT; set -x; \
 	$(BIN)/cluster up --name test; \
-	$(IMAGE_TEST) -cluster test; $(RIGHTS) -cluster test; $(ADMISSION) -cluster test; $(WALKTHROUGH) -cluster test
+	$(SCHEDULER); $(IMAGE_TEST) -cluster test; $(RIGHTS) -cluster test; $(ADMISSION) -cluster test; $(WALKTHROUGH) -cluster test
 
 .PHONY: e2e
 e2e: need-root build images helm ## End to end on a real cluster
@@ -164,6 +165,12 @@ walkthrough: need-root build images helm ## Every command of the documents, run 
 rights: need-root build helm ## What the driver's accounts may do and may not, tried on a real API server
 	$(say) "rights of the driver's accounts on a real API server"
 	$(RIGHTS)
+
+.PHONY: scheduler
+scheduler: need-root build ## The verdicts of kubectl gpu against the real scheduler, on random nodes and claims
+	$(BIN)/cluster build
+	$(say) "verdicts against the real scheduler"
+	$(SCHEDULER) -v
 
 .PHONY: admission
 admission: need-root build helm ## What the chart's policies admit and refuse, tried on a real API server

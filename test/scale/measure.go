@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/test/controlplane"
 )
 
 // Limits of a measurement.
@@ -56,19 +57,23 @@ type result struct {
 	APIServerMemory int64 `json:"apiServerBytes"`
 }
 
+// controlPlane is a control plane that is measured.
+type controlPlane struct{ *controlplane.ControlPlane }
+
 // measure has pods of each kind scheduled on the fleet, at each fill.
 func measure(ctx context.Context, o options, f fleet, kinds []claimKind, fills []int) (_ []result, err error) {
 	size, err := f.bytes()
 	if err != nil {
 		return nil, err
 	}
-	c, err := startControlPlane(ctx, o.bin, o.percentage)
+	started, err := controlplane.Start(ctx, o.bin, o.percentage)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, c.stop()) }()
+	c := &controlPlane{started}
+	defer func() { err = errors.Join(err, c.Stop()) }()
 	progress("%s: writing %d nodes of %d bytes", f.publication.name, f.nodes, size)
-	if err := f.write(ctx, c.client); err != nil {
+	if err := f.write(ctx, c.Client); err != nil {
 		return nil, err
 	}
 	fill, err := newFilling(f)
@@ -77,7 +82,7 @@ func measure(ctx context.Context, o options, f fleet, kinds []claimKind, fills [
 	}
 	var results []result
 	for _, percent := range fills {
-		claims, err := fill.to(ctx, c.client, percent)
+		claims, err := fill.to(ctx, c.Client, percent)
 		if err != nil {
 			return nil, fmt.Errorf("fill the fleet: %w", err)
 		}
@@ -125,7 +130,7 @@ func (c *controlPlane) taint(ctx context.Context, f fleet) (result, error) {
 		if err != nil {
 			return err
 		}
-		client := c.client.ResourceV1().ResourceSlices()
+		client := c.Client.ResourceV1().ResourceSlices()
 		slice, err := client.Get(ctx, all[0].Name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -151,10 +156,10 @@ func (c *controlPlane) result(kind string, n int, took time.Duration, before [2]
 	}
 	each := func(i int) float64 { return float64((after[i] - before[i]).Microseconds()) / 1000 / float64(n) }
 	r := result{Kind: kind, Pods: n, PodsPerSecond: float64(n) / took.Seconds(), SchedulerTime: each(0), APIServerTime: each(1)}
-	if r.SchedulerMemory, err = c.schedule.memory(); err != nil {
+	if r.SchedulerMemory, err = c.Scheduler.Memory(); err != nil {
 		return r, err
 	}
-	r.APIServerMemory, err = c.apiserver.memory()
+	r.APIServerMemory, err = c.APIServer.Memory()
 	return r, err
 }
 
@@ -173,7 +178,7 @@ func (c *controlPlane) schedulePods(ctx context.Context, k claimKind, n int, pro
 	if k.devices != nil {
 		if err := inParallel(ctx, n, func(ctx context.Context, i int) error {
 			claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: podName(i)}, Spec: resourceapi.ResourceClaimSpec{Devices: *k.devices}}
-			_, err := c.client.ResourceV1().ResourceClaims(namespace).Create(ctx, claim, metav1.CreateOptions{})
+			_, err := c.Client.ResourceV1().ResourceClaims(namespace).Create(ctx, claim, metav1.CreateOptions{})
 			return err
 		}); err != nil {
 			return result{}, err
@@ -198,7 +203,7 @@ func (c *controlPlane) schedulePods(ctx context.Context, k claimKind, n int, pro
 	created := make(chan error, 1)
 	go func() {
 		created <- inParallel(ctx, n, func(ctx context.Context, i int) error {
-			_, err := c.client.CoreV1().Pods(namespace).Create(ctx, pod(podName(i), k), metav1.CreateOptions{})
+			_, err := c.Client.CoreV1().Pods(namespace).Create(ctx, pod(podName(i), k), metav1.CreateOptions{})
 			return err
 		})
 	}()
@@ -241,7 +246,7 @@ func (c *controlPlane) watchScheduled(ctx context.Context) (names <-chan string,
 			}
 		}
 	}
-	informer := coreinformers.NewPodInformer(c.client, namespace, 0, nil)
+	informer := coreinformers.NewPodInformer(c.Client, namespace, 0, nil)
 	// It fails only after the informer has ended.
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: report, UpdateFunc: func(_, object any) { report(object) }})
 	var running sync.WaitGroup
@@ -255,8 +260,8 @@ func (c *controlPlane) watchScheduled(ctx context.Context) (names <-chan string,
 
 // processorTimes returns those of the scheduler and of the API server.
 func (c *controlPlane) processorTimes() (times [2]time.Duration, err error) {
-	for i, d := range []*daemon{c.schedule, c.apiserver} {
-		if times[i], err = d.processorTime(); err != nil {
+	for i, d := range []*controlplane.Process{c.Scheduler, c.APIServer} {
+		if times[i], err = d.ProcessorTime(); err != nil {
 			return times, err
 		}
 	}
@@ -267,7 +272,7 @@ func (c *controlPlane) processorTimes() (times [2]time.Duration, err error) {
 func (c *controlPlane) idle(ctx context.Context) error {
 	var last time.Duration
 	return wait.PollUntilContextTimeout(ctx, time.Second, 5*time.Minute, true, func(context.Context) (bool, error) {
-		now, err := c.schedule.processorTime()
+		now, err := c.Scheduler.ProcessorTime()
 		used := now - last
 		last = now
 		return used < quiet, err
@@ -290,13 +295,13 @@ func pod(name string, k claimKind) *corev1.Pod {
 func (c *controlPlane) removePods(ctx context.Context, k claimKind, n int) error {
 	var now int64
 	return inParallel(ctx, n, func(ctx context.Context, i int) error {
-		if err := c.client.CoreV1().Pods(namespace).Delete(ctx, podName(i), metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		if err := c.Client.CoreV1().Pods(namespace).Delete(ctx, podName(i), metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 			return err
 		}
 		if k.devices == nil {
 			return nil
 		}
-		claims := c.client.ResourceV1().ResourceClaims(namespace)
+		claims := c.Client.ResourceV1().ResourceClaims(namespace)
 		if err := claims.Delete(ctx, podName(i), metav1.DeleteOptions{}); err != nil {
 			return err
 		}
@@ -313,7 +318,7 @@ func (c *controlPlane) profile(ctx context.Context, o options, name string) func
 		return nil
 	}
 	return func() error {
-		data, err := c.scheduler.Get().AbsPath("/debug/pprof/profile").Param("seconds", "5").DoRaw(ctx)
+		data, err := c.SchedulerClient.Get().AbsPath("/debug/pprof/profile").Param("seconds", "5").DoRaw(ctx)
 		if err != nil {
 			return fmt.Errorf("profile the scheduler: %w", err)
 		}

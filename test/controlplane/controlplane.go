@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package controlplane runs a real etcd, API server and scheduler without nodes: the objects
+// of nodes, slices and claims are enough to have pods scheduled.
+package controlplane
 
 import (
 	"context"
@@ -29,34 +31,39 @@ import (
 
 // token is the credential of the scheduler and of this program. The API server listens
 // on the loopback interface only, and ends with the run.
-const token = "scale"
+const token = "controlplane"
 
-// controlPlane is a running etcd, API server and scheduler.
-type controlPlane struct {
-	folder                    string
-	etcd, apiserver, schedule *daemon
-	client                    kubernetes.Interface
-	scheduler                 rest.Interface
+// ControlPlane is a running etcd, API server and scheduler.
+type ControlPlane struct {
+	// Client has all rights.
+	Client kubernetes.Interface
+	// APIServer and Scheduler are the processes, and SchedulerClient calls the scheduler's
+	// own server.
+	APIServer, Scheduler *Process
+	SchedulerClient      rest.Interface
+
+	folder string
+	etcd   *Process
 }
 
-// daemon is a child process.
-type daemon struct {
+// Process is a child process.
+type Process struct {
 	cmd *exec.Cmd
 	log string
 	// ended is closed after the end.
 	ended chan struct{}
 }
 
-// startControlPlane starts the programs of a folder. The scheduler considers the percentage
+// Start starts the programs of a folder. The scheduler considers the percentage
 // of the nodes for a pod; 0 is its own choice.
-func startControlPlane(ctx context.Context, bin string, percentage int) (_ *controlPlane, err error) {
-	c := &controlPlane{}
-	if c.folder, err = os.MkdirTemp("", "scale-"); err != nil {
+func Start(ctx context.Context, bin string, percentage int) (_ *ControlPlane, err error) {
+	c := &ControlPlane{}
+	if c.folder, err = os.MkdirTemp("", "controlplane-"); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.stop())
+			err = errors.Join(err, c.Stop())
 		}
 	}()
 	ports, err := freePorts(ctx, 4)
@@ -71,9 +78,9 @@ func startControlPlane(ctx context.Context, bin string, percentage int) (_ *cont
 	if err := c.writeCredentials("https://127.0.0.1:"+ports[2], percentage); err != nil {
 		return nil, err
 	}
-	if c.apiserver, err = c.start(ctx, bin, "kube-apiserver", "--etcd-servers="+etcdURL, "--bind-address=127.0.0.1", "--secure-port="+ports[2],
+	if c.APIServer, err = c.start(ctx, bin, "kube-apiserver", "--etcd-servers="+etcdURL, "--bind-address=127.0.0.1", "--secure-port="+ports[2],
 		"--cert-dir="+c.path("certificates"), "--token-auth-file="+c.path("tokens.csv"), "--authorization-mode=RBAC", "--anonymous-auth=false",
-		"--service-account-issuer=https://scale", "--service-account-key-file="+c.path("key.pem"), "--service-account-signing-key-file="+c.path("key.pem"),
+		"--service-account-issuer=https://controlplane", "--service-account-key-file="+c.path("key.pem"), "--service-account-signing-key-file="+c.path("key.pem"),
 		"--service-cluster-ip-range=10.96.0.0/16",
 		// No controller manager removes the taint of new nodes or makes service accounts.
 		"--disable-admission-plugins=TaintNodesByCondition,ServiceAccount",
@@ -85,13 +92,13 @@ func startControlPlane(ctx context.Context, bin string, percentage int) (_ *cont
 		return nil, err
 	}
 	config.QPS, config.ContentType, config.AcceptContentTypes = -1, "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
-	if c.client, err = kubernetes.NewForConfig(config); err != nil {
+	if c.Client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	if err := c.ready(ctx, c.client.Discovery().RESTClient()); err != nil {
+	if err := c.ready(ctx, c.Client.Discovery().RESTClient()); err != nil {
 		return nil, fmt.Errorf("the API server: %w", err)
 	}
-	if c.schedule, err = c.start(ctx, bin, "kube-scheduler", "--config="+c.path("scheduler.yaml"), "--bind-address=127.0.0.1", "--secure-port="+ports[3],
+	if c.Scheduler, err = c.start(ctx, bin, "kube-scheduler", "--config="+c.path("scheduler.yaml"), "--bind-address=127.0.0.1", "--secure-port="+ports[3],
 		"--authentication-kubeconfig="+c.path("kubeconfig"), "--authorization-kubeconfig="+c.path("kubeconfig")); err != nil {
 		return nil, err
 	}
@@ -101,20 +108,20 @@ func startControlPlane(ctx context.Context, bin string, percentage int) (_ *cont
 	if err != nil {
 		return nil, err
 	}
-	c.scheduler = scheduler.Discovery().RESTClient()
-	if err := c.ready(ctx, c.scheduler); err != nil {
+	c.SchedulerClient = scheduler.Discovery().RESTClient()
+	if err := c.ready(ctx, c.SchedulerClient); err != nil {
 		return nil, fmt.Errorf("the scheduler: %w", err)
 	}
 	return c, nil
 }
 
-func (c *controlPlane) path(elem ...string) string {
+func (c *ControlPlane) path(elem ...string) string {
 	return filepath.Join(append([]string{c.folder}, elem...)...)
 }
 
 // start starts a program, whose log goes to a file.
-func (c *controlPlane) start(ctx context.Context, bin, name string, args ...string) (*daemon, error) {
-	d := &daemon{log: c.path(name + ".log"), ended: make(chan struct{})}
+func (c *ControlPlane) start(ctx context.Context, bin, name string, args ...string) (*Process, error) {
+	d := &Process{log: c.path(name + ".log"), ended: make(chan struct{})}
 	log, err := os.Create(d.log)
 	if err != nil {
 		return nil, err
@@ -133,9 +140,9 @@ func (c *controlPlane) start(ctx context.Context, bin, name string, args ...stri
 	return d, nil
 }
 
-// stop ends the programs and removes their files.
-func (c *controlPlane) stop() error {
-	for _, d := range []*daemon{c.schedule, c.apiserver, c.etcd} {
+// Stop ends the programs and removes their files.
+func (c *ControlPlane) Stop() error {
+	for _, d := range []*Process{c.Scheduler, c.APIServer, c.etcd} {
 		if d != nil {
 			_ = d.cmd.Process.Kill() // it may have ended
 			<-d.ended
@@ -145,10 +152,10 @@ func (c *controlPlane) stop() error {
 }
 
 // ready waits until a server is ready.
-func (c *controlPlane) ready(ctx context.Context, server rest.Interface) error {
+func (c *ControlPlane) ready(ctx context.Context, server rest.Interface) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
-		for _, d := range []*daemon{c.etcd, c.apiserver, c.schedule} {
+		for _, d := range []*Process{c.etcd, c.APIServer, c.Scheduler} {
 			if d == nil {
 				continue
 			}
@@ -169,7 +176,7 @@ func (c *controlPlane) ready(ctx context.Context, server rest.Interface) error {
 }
 
 // writeCredentials writes the keys, tokens and configurations of the programs.
-func (c *controlPlane) writeCredentials(server string, percentage int) error {
+func (c *ControlPlane) writeCredentials(server string, percentage int) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
@@ -179,10 +186,10 @@ func (c *controlPlane) writeCredentials(server string, percentage int) error {
 		return err
 	}
 	kubeconfig := api.Config{
-		Clusters:       map[string]*api.Cluster{"scale": {Server: server, InsecureSkipTLSVerify: true}},
-		AuthInfos:      map[string]*api.AuthInfo{"scale": {Token: token}},
-		Contexts:       map[string]*api.Context{"scale": {Cluster: "scale", AuthInfo: "scale"}},
-		CurrentContext: "scale",
+		Clusters:       map[string]*api.Cluster{"controlplane": {Server: server, InsecureSkipTLSVerify: true}},
+		AuthInfos:      map[string]*api.AuthInfo{"controlplane": {Token: token}},
+		Contexts:       map[string]*api.Context{"controlplane": {Cluster: "controlplane", AuthInfo: "controlplane"}},
+		CurrentContext: "controlplane",
 	}
 	// The scheduler's own client must not limit it.
 	scheduler := `apiVersion: kubescheduler.config.k8s.io/v1
@@ -193,25 +200,25 @@ percentageOfNodesToScore: ` + strconv.Itoa(percentage) + `
 `
 	return errors.Join(
 		os.WriteFile(c.path("key.pem"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}), 0o600),
-		os.WriteFile(c.path("tokens.csv"), []byte(token+",scale,scale,system:masters\n"), 0o600),
+		os.WriteFile(c.path("tokens.csv"), []byte(token+",controlplane,controlplane,system:masters\n"), 0o600),
 		os.WriteFile(c.path("scheduler.yaml"), []byte(scheduler), 0o600),
 		clientcmd.WriteToFile(kubeconfig, c.path("kubeconfig")),
 	)
 }
 
-// processorTime returns the time that the process has used of the processors.
-func (d *daemon) processorTime() (time.Duration, error) {
+// ProcessorTime returns the time that the process has used of the processors.
+func (d *Process) ProcessorTime() (time.Duration, error) {
 	stat, err := d.stat()
 	return time.Duration(stat.CPUTime() * float64(time.Second)), err
 }
 
-// memory returns the resident memory in bytes.
-func (d *daemon) memory() (int64, error) {
+// Memory returns the resident memory in bytes.
+func (d *Process) Memory() (int64, error) {
 	stat, err := d.stat()
 	return int64(stat.ResidentMemory()), err
 }
 
-func (d *daemon) stat() (procfs.ProcStat, error) {
+func (d *Process) stat() (procfs.ProcStat, error) {
 	process, err := procfs.NewProc(d.cmd.Process.Pid)
 	if err != nil {
 		return procfs.ProcStat{}, err
