@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
@@ -49,6 +50,48 @@ func TestWhoHasWhat(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("GPUs in use (-want +got):\n%s", diff)
+	}
+}
+
+// Slices of other drivers, devices for all nodes, and claims for devices that are no longer
+// published change nothing for this driver's nodes.
+func TestOtherObjects(t *testing.T) {
+	w := fleettest.New(t, "a=t4 share")
+	w.Hold("a", "held", "memory=5Gi")
+	w.Hold("a", "elsewhere", "memory=5Gi")
+	elsewhere := w.Claims[1].Status.Allocation.Devices.Results
+	elsewhere[0].Device = "gpu-05-00"
+	everywhere := true
+	w.Slices = append(w.Slices,
+		&resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
+			Driver: "nic.example.com", AllNodes: &everywhere, Pool: resourceapi.ResourcePool{Name: "nics", ResourceSliceCount: 1},
+			Devices: []resourceapi.Device{{Name: "nic-0"}, {Name: "nic-1"}},
+		}},
+		// An older generation of the same pool, which is about to be removed.
+		&resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
+			Driver: "gpu.nvidia.com", NodeName: &w.Nodes[0].Name, Pool: resourceapi.ResourcePool{Name: "a", ResourceSliceCount: 1},
+			Devices: []resourceapi.Device{{Name: "gpu-99-00"}},
+		}},
+	)
+	w.Claims = append(w.Claims, &resourceapi.ResourceClaim{Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{
+		Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{{Driver: "nic.example.com", Pool: "nics", Device: "nic-0"}}},
+	}}})
+	nodes := w.Fleet().Nodes()
+	if len(nodes) != 1 || nodes[0].Incomplete {
+		t.Fatalf("got %+v", nodes)
+	}
+	var got []string
+	for _, g := range nodes[0].GPUs {
+		got = append(got, fmt.Sprintf("%s %s %d", g.Name, g.Mode, g.Claims()))
+	}
+	want := []string{"gpu-05-00 shared 1", "gpu-18-00 shared 1", "gpu-3b-00 free 0", "gpu-86-00 free 0", "gpu-af-00 free 0"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("GPUs (-want +got):\n%s", diff)
+	}
+	all, err := w.Fleet().Verdicts(t.Context(), fleettest.Claim("new", "count=3"))
+	must(t, err)
+	if len(all) != 1 || !all[0].Fits() {
+		t.Errorf("got %+v, want that three free GPUs fit", all)
 	}
 }
 
