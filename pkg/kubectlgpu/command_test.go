@@ -96,6 +96,34 @@ gpu.nvidia.com - a 2
 mps.nvidia.com 2Gi a 17`)
 }
 
+func TestTopo(t *testing.T) {
+	w := fleettest.New(t, "a=dgx1-v100 share", "b=t4 share")
+	w.Hold("a", "held", "")
+	w.Hold("b", "half", "memory=7Gi")
+	w.Hold("b", "rest", "memory=6Gi")
+	out, problems := run(t, server(w), "topo", "a")
+	lines(t, out+problems, `
+GPU gpu-06-00 gpu-07-00 gpu-0a-00 gpu-0b-00 gpu-85-00 gpu-86-00 gpu-89-00 gpu-8a-00 NUMA PCIE ROOT CLAIMS
+gpu-06-00 X NV NV NV SYS SYS SYS SYS 0 pci0000:00 default/held
+gpu-07-00 NV X NV NV SYS SYS SYS SYS 0 pci0000:00 -
+gpu-0a-00 NV NV X NV SYS SYS SYS SYS 0 pci0000:00 -
+gpu-0b-00 NV NV NV X SYS SYS SYS SYS 0 pci0000:00 -
+gpu-85-00 SYS SYS SYS SYS X NV NV NV 1 pci0000:80 -
+gpu-86-00 SYS SYS SYS SYS NV X NV NV 1 pci0000:80 -
+gpu-89-00 SYS SYS SYS SYS NV NV X NV 1 pci0000:80 -
+gpu-8a-00 SYS SYS SYS SYS NV NV NV X 1 pci0000:80 -`)
+	out, problems = run(t, server(w), "topo", "b")
+	lines(t, out+problems, `
+GPU gpu-18-00 gpu-3b-00 gpu-86-00 gpu-af-00 NUMA PCIE ROOT CLAIMS
+gpu-18-00 X NODE NODE NODE 0 pci0000:17 default/half and 1 more
+gpu-3b-00 NODE X NODE NODE 0 pci0000:3a -
+gpu-86-00 NODE NODE X NODE 0 pci0000:85 -
+gpu-af-00 NODE NODE NODE X 0 pci0000:ae -`)
+	if _, problems := run(t, server(w), "topo", "c"); !strings.Contains(problems, "node c: not found") {
+		t.Errorf("got %q", problems)
+	}
+}
+
 func TestExplain(t *testing.T) {
 	w := shared(t)
 	w.Hold("a", "others", "count=2")

@@ -42,7 +42,7 @@ var rules = []struct {
 	{"pkg/inventory", []string{"pkg/store", "pkg/notify", "pkg/gpu", "api"}},
 	// What users see: it reads API objects, never hardware or the agent's disk.
 	{"pkg/kubectlgpu", []string{"pkg/fleet", "pkg/gpu", "api"}},
-	{"pkg/fleet/fleettest", []string{"pkg/fleet", "pkg/catalog", "pkg/nvml", "pkg/nvmlsim", "pkg/gpu", "api"}},
+	{"pkg/fleet/fleettest", []string{"pkg/fleet", "pkg/catalog", "pkg/nvml", "pkg/nvmlsim", "pkg/sysfs", "pkg/gpu", "api"}},
 	{"pkg/fleet", []string{"pkg/gpu", "api"}},
 	{"pkg/plugin", []string{"pkg/claim", "pkg/catalog", "pkg/gpu", "api"}},
 	{"pkg/claim", []string{"pkg/catalog", "pkg/store", "pkg/gpu", "api"}},

@@ -77,6 +77,7 @@ var scenes = map[string]scene{
 		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0Gi/79Gi 0% ok",
 		"gpu-9d-00 79Gi 100% -",
 		"mps.nvidia.com 20Gi gpu-dra-walk 6",
+		"gpu-df-00 NV NV NV NV NV NV NV X 1 pci0000:d9 -",
 		"request gpus: 2 of 9 devices",
 		"request fewer devices: no node has so many",
 	}},

@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
 )
 
 func must(t testing.TB, err error) {
@@ -57,6 +58,8 @@ func New(t testing.TB, nodes ...string) *World {
 		sim, err := nvmlsim.Create(filepath.Join(t.TempDir(), "sim"), m)
 		must(t, err)
 		hardware, err := nvml.New(sim.NVML()).Snapshot(t.Context())
+		must(t, err)
+		hardware, err = sysfs.Root(sim.Root()).Locate(hardware)
 		must(t, err)
 		w.Slices = append(w.Slices, allocatortest.Slices(name, c.Resources(hardware, nil, nil))...)
 		w.Nodes = append(w.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})

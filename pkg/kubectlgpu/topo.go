@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// topologyItem is a GPU and its paths to the GPUs of its node, in JSON and YAML.
+type topologyItem struct {
+	Name         string `json:"name"`
+	NVLinkDomain string `json:"nvlinkDomain,omitempty"`
+	NUMANode     string `json:"numaNode,omitempty"`
+	PCIeRoot     string `json:"pcieRoot,omitempty"`
+	// Paths are in the order of the GPUs.
+	Paths []fleet.Path `json:"paths"`
+	// Claims are the holders of the GPU, as namespace/name.
+	Claims []string `json:"claims,omitempty"`
+}
+
+func (o *options) newTopo() *cobra.Command {
+	return &cobra.Command{
+		Use:   "topo NODE",
+		Short: "The paths between the GPUs of a node, their NUMA nodes and PCIe roots, and their claims",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, _, err := o.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			nodes := f.Nodes()
+			i := slices.IndexFunc(nodes, func(n fleet.Node) bool { return n.Name == args[0] })
+			if i < 0 {
+				return fmt.Errorf("node %s: %w: it publishes no devices of %s", args[0], gpu.ErrNotFound, o.driver)
+			}
+			return o.printTopology(topologyItems(nodes[i]))
+		},
+	}
+}
+
+func topologyItems(node fleet.Node) []topologyItem {
+	items := []topologyItem{}
+	for _, g := range node.GPUs {
+		place := g.Place()
+		item := topologyItem{Name: g.Name, NVLinkDomain: place.NVLinkDomain, NUMANode: place.NUMANode, PCIeRoot: place.PCIeRoot}
+		for _, other := range node.GPUs {
+			item.Paths = append(item.Paths, g.PathTo(other))
+		}
+		for _, d := range g.Devices {
+			for _, h := range d.Holders {
+				item.Claims = append(item.Claims, h.Claim.Namespace+"/"+h.Claim.Name)
+			}
+		}
+		slices.Sort(item.Claims)
+		item.Claims = slices.Compact(item.Claims)
+		items = append(items, item)
+	}
+	return items
+}
+
+func (o *options) printTopology(items []topologyItem) error {
+	t := table{heading: []string{"GPU"}, wide: []string{"NVLINK DOMAIN"}}
+	for _, g := range items {
+		t.heading = append(t.heading, g.Name)
+	}
+	t.heading = append(t.heading, "NUMA", "PCIE ROOT", "CLAIMS")
+	for _, g := range items {
+		row := []string{g.Name}
+		for _, path := range g.Paths {
+			row = append(row, string(path))
+		}
+		claims := "-"
+		if len(g.Claims) > 0 {
+			claims = g.Claims[0]
+		}
+		if more := len(g.Claims) - 1; more > 0 {
+			claims = fmt.Sprintf("%s and %d more", claims, more)
+		}
+		t.rows = append(t.rows, append(row, cmp.Or(g.NUMANode, "-"), cmp.Or(g.PCIeRoot, "-"), claims, orDash(g.NVLinkDomain)))
+	}
+	return o.print(items, t)
+}
