@@ -95,6 +95,21 @@ func TestOtherObjects(t *testing.T) {
 	}
 }
 
+// A scheduler without the feature refuses slices with lists in attributes.
+func TestListsInAttributesAreAFeature(t *testing.T) {
+	w := fleettest.New(t, "a=t4 share")
+	if fleet.FeaturesOf(w.Objects).ListTypeAttributes {
+		t.Error("without lists: the feature is on")
+	}
+	w.Slices[0].Spec.Devices[1].Attributes["resource.kubernetes.io/numaNode"] = resourceapi.DeviceAttribute{IntValues: []int64{0, 1}}
+	if !fleet.FeaturesOf(w.Objects).ListTypeAttributes {
+		t.Error("with a list: the feature is off")
+	}
+	if found, err := w.Fleet().Fit(t.Context(), "a", fleettest.Claim("new", "count=4")); err != nil || found == nil {
+		t.Errorf("got %v, %v", found, err)
+	}
+}
+
 // A user waits for the verdict of a whole fleet.
 func BenchmarkVerdictsOfAThousandNodes(b *testing.B) {
 	for _, offer := range []string{"share", "share.mig"} {

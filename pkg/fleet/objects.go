@@ -3,13 +3,15 @@
 package fleet
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
-// Objects are the API objects of a cluster that concern its devices. A list may be empty
-// because the caller may not read it; the checks then lack what it would show.
+// Objects are the API objects of a cluster that concern its devices. A list is empty if
+// the caller may not read it; its contents are then missing in all results.
 type Objects struct {
 	Nodes      []*corev1.Node
 	Pods       []*corev1.Pod
@@ -25,4 +27,31 @@ type Options struct {
 	Driver string
 	// Features are the features of the cluster's scheduler.
 	Features structured.Features
+}
+
+// FeaturesOf returns the features of the cluster's scheduler. They are the ones of Kubernetes
+// 1.37 without alpha gates: without one of them, the API server removes its fields. Lists in
+// attributes, which are an alpha feature, are enabled if a device has one.
+func FeaturesOf(o Objects) structured.Features {
+	return structured.Features{
+		AdminAccess:             true,
+		ConsumableCapacity:      true,
+		DeviceBindingAndStatus:  true,
+		DeviceTaints:            true,
+		FractionalCapacityRange: true,
+		ListTypeAttributes:      slices.ContainsFunc(o.Slices, hasLists),
+		PartitionableDevices:    true,
+		PrioritizedList:         true,
+	}
+}
+
+func hasLists(slice *resourceapi.ResourceSlice) bool {
+	for _, device := range slice.Spec.Devices {
+		for _, v := range device.Attributes {
+			if v.StringValues != nil || v.IntValues != nil || v.BoolValues != nil || v.VersionValues != nil {
+				return true
+			}
+		}
+	}
+	return false
 }

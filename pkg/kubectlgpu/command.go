@@ -12,7 +12,6 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/dynamic-resource-allocation/structured"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
@@ -69,15 +68,6 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.
 	return root
 }
 
-// features returns the features of the scheduler of Kubernetes 1.37. Without one of them the
-// API server removes its fields, so it makes no difference there.
-func features() structured.Features {
-	return structured.Features{
-		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
-		FractionalCapacityRange: true, ListTypeAttributes: true, PartitionableDevices: true, PrioritizedList: true,
-	}
-}
-
 // read returns the fleet of the cluster. It prints the rights that the user lacks.
 func (o *options) read(ctx context.Context) (*fleet.Fleet, fleet.Objects, error) {
 	client, err := o.connect(o.config)
@@ -91,7 +81,7 @@ func (o *options) read(ctx context.Context) (*fleet.Fleet, fleet.Objects, error)
 	if len(missing) > 0 {
 		fmt.Fprintf(o.ErrOut, "You have no right to %s: the output lacks these objects.\n", strings.Join(missing, ", ")) //nolint:errcheck // there is no other place to say so
 	}
-	return fleet.New(objects, fleet.Options{Driver: o.driver, Features: features()}), objects, nil
+	return fleet.New(objects, fleet.Options{Driver: o.driver, Features: fleet.FeaturesOf(objects)}), objects, nil
 }
 
 // namespace returns the namespace of the user's context, or of the flag.

@@ -26,7 +26,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -233,10 +232,11 @@ func (r *round) fleet() *fleet.Fleet {
 	must(r, err)
 	rules, err := resources.DeviceTaintRules().List(ctx, metav1.ListOptions{})
 	must(r, err)
-	return fleet.New(fleet.Objects{
+	objects := fleet.Objects{
 		Nodes: pointers(nodes.Items), Pods: pointers(pods.Items), Claims: pointers(claims.Items),
 		Classes: pointers(classes.Items), Slices: pointers(published.Items), TaintRules: pointers(rules.Items),
-	}, fleet.Options{Driver: v1alpha1.DriverName, Features: allocatortest.Features()})
+	}
+	return fleet.New(objects, fleet.Options{Driver: v1alpha1.DriverName, Features: fleet.FeaturesOf(objects)})
 }
 
 func pointers[T any](all []T) []*T {

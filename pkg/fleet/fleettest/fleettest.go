@@ -69,7 +69,7 @@ func New(t testing.TB, nodes ...string) *World {
 
 // Fleet returns the fleet that the objects describe now.
 func (w *World) Fleet() *fleet.Fleet {
-	return fleet.New(w.Objects, fleet.Options{Driver: v1alpha1.DriverName, Features: allocatortest.Features()})
+	return fleet.New(w.Objects, fleet.Options{Driver: v1alpha1.DriverName, Features: fleet.FeaturesOf(w.Objects)})
 }
 
 // Claim returns a claim for "class=mps memory=10Gi count=2 match=nvlinkDomain
