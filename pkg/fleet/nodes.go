@@ -187,6 +187,12 @@ func (d Device) Promised(h Holder) (memory resource.Quantity, compute int64) {
 	return memory, compute
 }
 
+// Slots returns the number of time slices that an allocation of the device takes.
+func (d Device) Slots(h Holder) int64 {
+	slots := h.Result.ConsumedCapacity[v1alpha1.CapacitySlots]
+	return slots.Value()
+}
+
 // takesAll reports whether an allocation takes all of a device that others could share.
 func (d Device) takesAll(h Holder) bool {
 	memory, all := h.Result.ConsumedCapacity[v1alpha1.CapacityMemory], d.capacity(v1alpha1.CapacityMemory)

@@ -64,7 +64,7 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.
 	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
 	flags.StringVar(&o.driver, "driver-name", v1alpha1.DriverName, "name of the driver in the cluster")
 	flags.StringVarP(&o.output, "output", "o", "", "output format: wide, json or yaml (default: a table)")
-	root.AddCommand(get, o.newWho(), o.newFree(), o.newExplain(), o.newTopo())
+	root.AddCommand(get, o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newUsage())
 	return root
 }
 

@@ -96,6 +96,19 @@ gpu.nvidia.com - a 2
 mps.nvidia.com 2Gi a 17`)
 }
 
+func TestUsage(t *testing.T) {
+	w := fleettest.New(t, "a=t4 share.timeslice")
+	w.Hold("a", "whole", "count=2")
+	w.Hold("a", "half", "class=mps.nvidia.com memory=7Gi compute=50")
+	w.Hold("a", "slot", "class=timeslice.nvidia.com")
+	w.Claims[1].Namespace = "other"
+	out, problems := run(t, server(w), "usage")
+	lines(t, out+problems, `
+NAMESPACE CLAIMS GPUS MEMORY COMPUTE SLOTS
+default 2 2.0 29.1Gi 200% 1
+other 1 0.5 7Gi 50% 0`)
+}
+
 func TestTopo(t *testing.T) {
 	w := fleettest.New(t, "a=dgx1-v100 share", "b=t4 share")
 	w.Hold("a", "held", "")

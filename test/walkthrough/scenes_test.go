@@ -76,7 +76,8 @@ var scenes = map[string]scene{
 	"docs/kubectl.md": {installed: true, printed: []string{
 		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0Gi/79Gi 0% ok",
 		"gpu-9d-00 79Gi 100% -",
-		"mps.nvidia.com 20Gi gpu-dra-walk 6",
+		"mps.nvidia.com 20Gi gpu-dra-",
+		"demo 6 6.0 474.3Gi 600% 0",
 		"gpu-df-00 NV NV NV NV NV NV NV X 1 pci0000:d9 -",
 		"request gpus: 2 of 9 devices",
 		"request fewer devices: no node has so many",

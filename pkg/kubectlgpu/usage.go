@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+)
+
+// usageItem is what the claims of a namespace hold now, in JSON and YAML.
+type usageItem struct {
+	Namespace string `json:"namespace"`
+	Claims    int    `json:"claims"`
+	// GPUs is the sum of the parts of each GPU's memory.
+	GPUs   float64           `json:"gpus"`
+	Memory resource.Quantity `json:"memory"`
+	// Compute is in percent of a GPU.
+	Compute int64 `json:"computePercent"`
+	// Slots of time slices promise no memory.
+	Slots int64 `json:"slots"`
+}
+
+func (o *options) newUsage() *cobra.Command {
+	return &cobra.Command{
+		Use:   "usage",
+		Short: "The GPUs, memory and compute that are promised to each namespace now",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f, _, err := o.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			items := usageItems(f)
+			t := table{heading: []string{"NAMESPACE", "CLAIMS", "GPUS", "MEMORY", "COMPUTE", "SLOTS"}}
+			for _, u := range items {
+				t.rows = append(t.rows, []string{u.Namespace, fmt.Sprint(u.Claims), fmt.Sprintf("%.1f", u.GPUs), gibibytes(u.Memory), fmt.Sprintf("%d%%", u.Compute), fmt.Sprint(u.Slots)})
+			}
+			return o.print(items, t)
+		},
+	}
+}
+
+// usageItems returns the usage of each namespace with claims, in order of their names.
+func usageItems(f *fleet.Fleet) []usageItem {
+	all := map[string]*usageItem{}
+	claims := map[types.UID]bool{}
+	for _, node := range f.Nodes() {
+		for _, g := range node.GPUs {
+			for _, d := range g.Devices {
+				for _, h := range d.Holders {
+					if h.Admin() {
+						continue
+					}
+					u := all[h.Claim.Namespace]
+					if u == nil {
+						u = &usageItem{Namespace: h.Claim.Namespace}
+						all[h.Claim.Namespace] = u
+					}
+					if !claims[h.Claim.UID] {
+						claims[h.Claim.UID] = true
+						u.Claims++
+					}
+					memory, compute := d.Promised(h)
+					u.Memory.Add(memory)
+					u.Compute += compute
+					u.Slots += d.Slots(h)
+					if total := g.Memory.Total.AsApproximateFloat64(); total > 0 {
+						u.GPUs += memory.AsApproximateFloat64() / total
+					}
+				}
+			}
+		}
+	}
+	items := []usageItem{}
+	for _, namespace := range slices.Sorted(maps.Keys(all)) {
+		items = append(items, *all[namespace])
+	}
+	return items
+}
