@@ -3,14 +3,17 @@
 package kubectlgpu
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	k8sresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -209,6 +212,39 @@ func TestExplainOfAClaimWithDevices(t *testing.T) {
 	lines(t, out+problems, `
 pod default/half
 claim half has gpu-3b-00 of pool a`)
+}
+
+// A pod that hangs in ContainerCreating or Terminating has a node and claims.
+func TestExplainOfAPodThatDoesNotStart(t *testing.T) {
+	w := shared(t)
+	pod := w.Pods[1]
+	pod.Spec.NodeName = "a"
+	deleted := metav1.NewTime(time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC))
+	pod.DeletionTimestamp, pod.Finalizers = &deleted, []string{"example.com/wait"}
+	client := server(w)
+	for i, message := range []string{"old", "the driver is not loaded", "the driver is not loaded"} {
+		event := &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint(i)}, Type: corev1.EventTypeWarning,
+			Reason: "FailedPrepareDynamicResources", Message: message, LastTimestamp: metav1.NewTime(deleted.Add(time.Duration(i) * time.Minute)),
+		}
+		if _, err := client.CoreV1().Events("default").Create(t.Context(), event, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, problems := run(t, client, "explain", "half", "-n", "default")
+	lines(t, out+problems, `
+pod default/half
+the pod is being deleted since 2026-11-22T12:00:00Z; it stays until its containers have ended and the agent of node a has unprepared its claims
+claim half has gpu-3b-00 of pool a
+event FailedPrepareDynamicResources: the driver is not loaded
+event FailedPrepareDynamicResources: old`)
+
+	client.PrependReactor("list", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "", nil)
+	})
+	if out, problems := run(t, client, "explain", "half", "-n", "default"); problems != "" || !strings.Contains(out, "no right to list events") {
+		t.Errorf("got %s%s", out, problems)
+	}
 }
 
 func TestOutputFormats(t *testing.T) {

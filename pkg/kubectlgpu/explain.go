@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -71,9 +72,14 @@ func (o *options) newExplain() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			e, err := explain(cmd.Context(), f, objects, namespace, args[0], most)
+			e, pod, err := explain(cmd.Context(), f, objects, namespace, args[0], most)
 			if err != nil {
 				return err
+			}
+			if pod != nil {
+				if err := o.addEvents(cmd.Context(), &e, pod); err != nil {
+					return err
+				}
 			}
 			if o.output != "" && o.output != "wide" {
 				return o.print(e, table{})
@@ -86,21 +92,23 @@ func (o *options) newExplain() *cobra.Command {
 	return cmd
 }
 
-// explain explains the pod or claim of a namespace that a user names.
-func explain(ctx context.Context, f *fleet.Fleet, objects fleet.Objects, namespace, name string, most int) (explanation, error) {
+// explain explains the pod or claim of a namespace that a user names. It returns the pod; nil
+// if it is a claim.
+func explain(ctx context.Context, f *fleet.Fleet, objects fleet.Objects, namespace, name string, most int) (explanation, *corev1.Pod, error) {
 	claimName, isClaim := strings.CutPrefix(name, "claim/")
 	podName := strings.TrimPrefix(name, "pod/")
 	i := slices.IndexFunc(objects.Pods, func(p *corev1.Pod) bool { return p.Namespace == namespace && p.Name == podName })
 	claim := findClaim(objects, namespace, claimName)
 	switch {
 	case i >= 0 && !isClaim:
-		return explainPod(ctx, f, objects, objects.Pods[i], most)
+		e, err := explainPod(ctx, f, objects, objects.Pods[i], most)
+		return e, objects.Pods[i], err
 	case claim != nil:
 		e := explanation{Subject: fmt.Sprintf("claim %s/%s", namespace, claimName)}
 		err := e.add(ctx, f, []*resourceapi.ResourceClaim{claim}, most)
-		return e, err
+		return e, nil, err
 	default:
-		return explanation{}, fmt.Errorf("%s: %w: no pod and no claim of the namespace %s has this name", name, gpu.ErrNotFound, namespace)
+		return explanation{}, nil, fmt.Errorf("%s: %w: no pod and no claim of the namespace %s has this name", name, gpu.ErrNotFound, namespace)
 	}
 }
 
@@ -110,6 +118,10 @@ func explainPod(ctx context.Context, f *fleet.Fleet, objects fleet.Objects, pod 
 		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
 			e.Facts = append(e.Facts, "scheduler: "+condition.Message)
 		}
+	}
+	if pod.DeletionTimestamp != nil {
+		e.Facts = append(e.Facts, fmt.Sprintf("the pod is being deleted since %s; it stays until its containers have ended and the agent of node %s has unprepared its claims",
+			pod.DeletionTimestamp.UTC().Format(time.RFC3339), orDash(pod.Spec.NodeName)))
 	}
 	claims, missing := claimsOf(objects, pod)
 	e.Facts = append(e.Facts, missing...)

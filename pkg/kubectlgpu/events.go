@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+)
+
+// mostEvents bounds the events of an explanation.
+const mostEvents = 3
+
+// addEvents adds the latest warnings of a pod that has a node, such as the reason why its
+// claims are not prepared. A pod without a node has the message of the scheduler already.
+func (o *options) addEvents(ctx context.Context, e *explanation, pod *corev1.Pod) error {
+	if pod.Spec.NodeName == "" {
+		return nil
+	}
+	client, err := o.connect(o.config)
+	if err != nil {
+		return err
+	}
+	list, err := client.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.AndSelectors(
+			fields.OneTermEqualSelector("involvedObject.uid", string(pod.UID)),
+			fields.OneTermEqualSelector("type", corev1.EventTypeWarning),
+		).String(),
+	})
+	if apierrors.IsForbidden(err) {
+		e.Facts = append(e.Facts, "you have no right to list events, which may have the reason")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list the events of pod %s: %w", pod.Name, err)
+	}
+	slices.SortStableFunc(list.Items, func(a, b corev1.Event) int { return when(b).Compare(when(a).Time) })
+	var seen []string
+	for _, event := range list.Items {
+		text := fmt.Sprintf("event %s: %s", event.Reason, event.Message)
+		if len(seen) < mostEvents && !slices.Contains(seen, text) {
+			seen = append(seen, text)
+		}
+	}
+	e.Facts = append(e.Facts, seen...)
+	return nil
+}
+
+// when returns the time of an event, in the field that its reporter has set.
+func when(event corev1.Event) metav1.Time {
+	switch {
+	case event.Series != nil:
+		return metav1.Time{Time: event.Series.LastObservedTime.Time}
+	case !event.LastTimestamp.IsZero():
+		return event.LastTimestamp
+	case !event.EventTime.IsZero():
+		return metav1.Time{Time: event.EventTime.Time}
+	default:
+		return event.CreationTimestamp
+	}
+}
