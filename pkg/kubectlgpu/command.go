@@ -6,7 +6,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -68,18 +69,23 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.
 	return root
 }
 
-// read returns the fleet of the cluster. It prints the rights that the user lacks.
-func (o *options) read(ctx context.Context) (*fleet.Fleet, fleet.Objects, error) {
+// read returns the fleet of the cluster. Slices and claims are always required; it prints
+// the rights to other lists that the user lacks.
+func (o *options) read(ctx context.Context, required ...string) (*fleet.Fleet, fleet.Objects, error) {
 	client, err := o.connect(o.config)
 	if err != nil {
 		return nil, fleet.Objects{}, err
 	}
-	objects, missing, err := readObjects(ctx, client)
+	namespace, err := o.namespace()
+	if err != nil {
+		return nil, fleet.Objects{}, err
+	}
+	objects, refused, err := readObjects(ctx, client, namespace, append(required, sliceList, claimList)...)
 	if err != nil {
 		return nil, objects, err
 	}
-	if len(missing) > 0 {
-		fmt.Fprintf(o.ErrOut, "You have no right to %s: the output lacks these objects.\n", strings.Join(missing, ", ")) //nolint:errcheck // there is no other place to say so
+	for _, name := range slices.Sorted(maps.Keys(refused)) {
+		fmt.Fprintln(o.ErrOut, refused[name]) //nolint:errcheck // there is no other place to say so
 	}
 	return fleet.New(objects, fleet.Options{Driver: o.driver, Features: fleet.FeaturesOf(objects)}), objects, nil
 }

@@ -4,6 +4,8 @@ package kubectlgpu
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -44,7 +46,12 @@ func run(t *testing.T, client kubernetes.Interface, args ...string) (out, proble
 	t.Helper()
 	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
 	cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil })
-	cmd.SetArgs(args)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: test,
+  clusters: [{name: test, cluster: {server: "https://test"}}], contexts: [{name: test, context: {cluster: test}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd.SetArgs(append(args, "--kubeconfig", kubeconfig))
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		stderr.WriteString("Error: " + err.Error() + "\n")
 	}
@@ -269,14 +276,42 @@ func TestANameThatDoesNotExist(t *testing.T) {
 	}
 }
 
-func TestARightThatTheUserLacks(t *testing.T) {
-	client := server(shared(t))
-	client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", nil)
+// forbid has the API server refuse lists of a resource: of all namespaces, or of any.
+func forbid(client *fake.Clientset, resource string, everywhereOnly bool) {
+	client.PrependReactor("list", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if everywhereOnly && action.GetNamespace() != "" {
+			return false, nil, nil
+		}
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
 	})
-	out, problems := run(t, client, "who", "-n", "default")
-	if !strings.Contains(problems, "no right to list pods") || !strings.Contains(strings.Join(strings.Fields(out), " "), "default - - half a gpu-3b-00") {
-		t.Errorf("got %q, %q", out, problems)
+}
+
+func TestRightsThatTheUserLacks(t *testing.T) {
+	for name, tc := range map[string]struct {
+		resource       string
+		everywhereOnly bool
+		command        string
+		out, problem   string
+	}{
+		"pods":                       {"pods", false, "who", "default - - half a gpu-3b-00", "You have no right to list pods."},
+		"pods of other namespaces":   {"pods", true, "who", "default half main half a gpu-3b-00", "list pods of all namespaces, only of default"},
+		"claims":                     {"resourceclaims", false, "get", "", "Error: list resourceclaims.resource.k8s.io: permission denied"},
+		"claims of other namespaces": {"resourceclaims", true, "get", "gpu-3b-00 Tesla T4 shared", "devices that seem free may be in use"},
+		"slices":                     {"resourceslices", false, "get", "", "Error: list resourceslices.resource.k8s.io: permission denied"},
+		"classes":                    {"deviceclasses", false, "free", "", "Error: list deviceclasses.resource.k8s.io: permission denied"},
+		"classes, which get ignores": {"deviceclasses", false, "get", "gpu-3b-00 Tesla T4 shared", "You have no right to list deviceclasses.resource.k8s.io."},
+		"nodes":                      {"nodes", false, "get", "gpu-3b-00 Tesla T4 shared", "You have no right to list nodes."},
+		"taint rules":                {"devicetaintrules", false, "free", "mps.nvidia.com 10Gi a 2", "You have no right to list devicetaintrules.resource.k8s.io."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := server(shared(t))
+			forbid(client, tc.resource, tc.everywhereOnly)
+			out, problems := run(t, client, tc.command, "-n", "default")
+			out = strings.Join(strings.Fields(out), " ")
+			if !strings.Contains(out, tc.out) || tc.out == "" && out != "" || !strings.Contains(problems, tc.problem) {
+				t.Errorf("got %q, %q", out, problems)
+			}
+		})
 	}
 }
 

@@ -64,7 +64,7 @@ func (o *options) newExplain() *cobra.Command {
 		Short: "Why a pod or claim does not get its devices, node by node and device by device, and what to change",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, objects, err := o.read(cmd.Context())
+			f, objects, err := o.read(cmd.Context(), classList)
 			if err != nil {
 				return err
 			}
@@ -158,7 +158,7 @@ func (e *explanation) add(ctx context.Context, f *fleet.Fleet, claims []*resourc
 		return err
 	}
 	if len(verdicts) == 0 {
-		e.Advice = append(e.Advice, "no node publishes devices: run kubectl gpu doctor")
+		e.Advice = append(e.Advice, "add a node: the cluster has none, and no devices")
 		return nil
 	}
 	var checks []fleet.RequestCheck

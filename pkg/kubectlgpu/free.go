@@ -35,7 +35,7 @@ func (o *options) newFree() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--memory %s: %w: want an amount such as 10Gi", memory, gpu.ErrInvalid)
 			}
-			f, objects, err := o.read(cmd.Context())
+			f, objects, err := o.read(cmd.Context(), classList)
 			if err != nil {
 				return err
 			}
