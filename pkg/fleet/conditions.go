@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
 )
 
@@ -37,10 +38,10 @@ func conditions() []Condition {
 func (q attempt) without(dropped ...Condition) attempt {
 	drops := func(c Condition) bool { return slices.Contains(dropped, c) }
 	if drops(ConditionHolders) {
-		q.state = emptyState()
+		q.state = NewState()
 	}
 	if drops(ConditionClass) {
-		open := make(classes, len(q.classes))
+		open := make(Classes, len(q.classes))
 		for i, class := range q.classes {
 			open[i] = &resourceapi.DeviceClass{ObjectMeta: class.ObjectMeta}
 		}
@@ -85,7 +86,7 @@ const (
 	marked        = "device.attributes['fleet.gpu.nvidia.com'].?marked.orValue(false)"
 )
 
-// of returns the attempt whether a device alone meets a request of one of the claims.
+// of returns the attempt to allocate one device to a request of one of the claims.
 func (q attempt) of(id DeviceID, r request) attempt {
 	all := slices.Clone(q.slices)
 	for i, slice := range all {
@@ -132,7 +133,7 @@ func (q attempt) requests() []request {
 				all = append(all, request{i, r.Name, *r.Exactly})
 			}
 			for _, s := range r.FirstAvailable {
-				all = append(all, request{i, r.Name + "/" + s.Name, resourceapi.ExactDeviceRequest{
+				all = append(all, request{i, resourceclaim.CreateSubRequestRef(r.Name, s.Name), resourceapi.ExactDeviceRequest{
 					DeviceClassName: s.DeviceClassName, Selectors: s.Selectors, AllocationMode: s.AllocationMode,
 					Count: s.Count, Tolerations: s.Tolerations, Capacity: s.Capacity,
 				}})

@@ -27,13 +27,16 @@ type Verdict struct {
 	// allocator refuses the claims, or a pool is incomplete. It wraps one of the sentinel
 	// errors.
 	Problem error
+
+	// distance orders verdicts: 0 if the claims fit.
+	distance int
 }
 
 // Fits reports whether the claims fit.
 func (v Verdict) Fits() bool { return v.Allocations != nil }
 
 // misses are the sets of conditions that are dropped to find the nearest miss, the nearest
-// first: waiting for other claims, then what others can change, then the claim itself.
+// first: conditions that end with other claims, then taints, then conditions of the claim.
 func misses() [][]Condition {
 	return [][]Condition{
 		{ConditionHolders},
@@ -59,23 +62,27 @@ func (f *Fleet) Verdicts(ctx context.Context, claims ...*resourceapi.ResourceCla
 		}
 		all = append(all, v)
 	}
-	slices.SortStableFunc(all, func(a, b Verdict) int { return cmp.Compare(a.distance(), b.distance()) })
+	slices.SortStableFunc(all, func(a, b Verdict) int { return cmp.Compare(a.distance, b.distance) })
 	return all, nil
 }
 
 func (f *Fleet) verdict(ctx context.Context, q attempt) Verdict {
 	v := Verdict{Node: q.node}
-	if v.Allocations, v.Problem = f.allocate(ctx, q); v.Fits() || v.Problem != nil {
+	if v.Allocations, v.Problem = f.allocate(ctx, q); v.Fits() {
 		return v
 	}
-	for _, dropped := range misses() {
+	v.distance = len(misses()) + 1
+	if v.Problem != nil {
+		return v
+	}
+	for i, dropped := range misses() {
 		found, err := f.allocate(ctx, q.without(dropped...))
 		if err != nil {
 			v.Problem = err
 			return v
 		}
 		if found != nil {
-			v.Missing = dropped
+			v.Missing, v.distance = dropped, i+1
 			return v
 		}
 	}
@@ -95,18 +102,6 @@ func incomplete(all []*resourceapi.ResourceSlice) error {
 		}
 	}
 	return nil
-}
-
-// distance orders verdicts: 0 if the claims fit.
-func (v Verdict) distance() int {
-	if v.Fits() {
-		return 0
-	}
-	i := slices.IndexFunc(misses(), func(m []Condition) bool { return slices.Equal(m, v.Missing) })
-	if i < 0 {
-		return len(misses()) + 1
-	}
-	return i + 1
 }
 
 // DeviceCheck is whether a device meets a request.
@@ -168,13 +163,13 @@ func (f *Fleet) check(ctx context.Context, q attempt, r request, d Device) (Devi
 	check := DeviceCheck{Device: d}
 	one := q.of(d.ID, r)
 	found, err := f.allocate(ctx, one)
-	// If a selector fails on the device, it is one that does not select it.
+	// A selector that fails on the device does not select it.
 	if err != nil && !errors.Is(err, gpu.ErrInvalid) || found != nil {
 		return check, err
 	}
 	for _, c := range conditions() {
 		keep := []Condition{c}
-		// How much of a device is left matters only for the amount that is wanted.
+		// Whether enough is free depends on the requested amount.
 		if c == ConditionHolders {
 			if slices.Contains(check.Missing, ConditionSize) {
 				continue

@@ -22,12 +22,14 @@ import (
 // a search that takes one does not end in ten either; see docs/shapes.md.
 const searchLimit = time.Second
 
-// classes is the allocator's view of the cluster's DeviceClasses.
-type classes []*resourceapi.DeviceClass
+// Classes lists DeviceClasses for the allocator.
+type Classes []*resourceapi.DeviceClass
 
-func (c classes) List() ([]*resourceapi.DeviceClass, error) { return c, nil }
+// List returns all classes.
+func (c Classes) List() ([]*resourceapi.DeviceClass, error) { return c, nil }
 
-func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
+// Get returns the named class. The error is the one of the API server.
+func (c Classes) Get(name string) (*resourceapi.DeviceClass, error) {
 	if i := slices.IndexFunc(c, func(class *resourceapi.DeviceClass) bool { return class.Name == name }); i >= 0 {
 		return c[i], nil
 	}
@@ -39,7 +41,7 @@ type attempt struct {
 	node    string
 	slices  []*resourceapi.ResourceSlice
 	state   structured.AllocatedState
-	classes classes
+	classes Classes
 	claims  []*resourceapi.ResourceClaim
 }
 

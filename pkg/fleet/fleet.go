@@ -23,7 +23,7 @@ type Fleet struct {
 	// published are the slices of each node, with the taints of the rules; under "" the
 	// slices that are not of a single node.
 	published map[string][]*resourceapi.ResourceSlice
-	classes   classes
+	classes   Classes
 	holders   map[DeviceID][]Holder
 	cel       *cel.Cache
 }
@@ -106,11 +106,10 @@ func withTaints(slice *resourceapi.ResourceSlice, rules []*resourceapi.DeviceTai
 // stateOf returns the allocations of devices in the pools of the slices, as the scheduler
 // counts them.
 func (f *Fleet) stateOf(all []*resourceapi.ResourceSlice) structured.AllocatedState {
-	state := emptyState()
+	state := NewState()
 	for _, id := range slices.SortedFunc(maps.Keys(pooled(all)), DeviceID.compare) {
-		device := structured.MakeDeviceID(id.Driver, id.Pool, id.Device)
 		for _, h := range f.holders[id] {
-			h.count(&state, device)
+			Count(state, h.Result)
 		}
 	}
 	return state
@@ -126,7 +125,8 @@ func pooled(all []*resourceapi.ResourceSlice) map[DeviceID]bool {
 	return ids
 }
 
-func emptyState() structured.AllocatedState {
+// NewState returns a state without allocations.
+func NewState() structured.AllocatedState {
 	return structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
 		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),

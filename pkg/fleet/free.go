@@ -8,7 +8,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/dynamic-resource-allocation/structured"
 )
 
 // FreeOnNode is how many more claims fit on a node.
@@ -36,7 +35,7 @@ func (f *Fleet) Free(ctx context.Context, devices resourceapi.DeviceClaim, limit
 				break
 			}
 			for _, result := range found[0].Devices.Results {
-				Holder{Result: result}.count(&q.state, structured.MakeDeviceID(result.Driver, result.Pool, result.Device))
+				Count(q.state, result)
 			}
 		}
 		if n > 0 {

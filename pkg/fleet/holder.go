@@ -27,14 +27,15 @@ func (h Holder) Admin() bool { return h.Result.AdminAccess != nil && *h.Result.A
 // Shared reports whether other claims may hold the device too.
 func (h Holder) Shared() bool { return h.Result.ShareID != nil }
 
-// count adds the allocation to the state, as the scheduler does: a shared device counts by
+// Count adds an allocation to the state, as the scheduler does: a shared device counts by
 // its capacity, any other one is taken.
-func (h Holder) count(state *structured.AllocatedState, device structured.DeviceID) {
-	switch {
+func Count(state structured.AllocatedState, result resourceapi.DeviceRequestAllocationResult) {
+	device := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
+	switch h := (Holder{Result: result}); {
 	case h.Admin():
 	case h.Shared():
-		state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(device, h.Result.ShareID))
-		state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(device, h.Result.ConsumedCapacity))
+		state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(device, result.ShareID))
+		state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(device, result.ConsumedCapacity))
 	default:
 		state.AllocatedDevices.Insert(device)
 	}

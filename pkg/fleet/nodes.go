@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 
@@ -153,15 +154,12 @@ func newGPU(name string, devices []Device) GPU {
 		if parts && d.Kind == kind.MIG {
 			g.Memory.Total.Add(d.capacity(v1alpha1.CapacityMemory))
 		}
-		for _, h := range d.Holders {
-			if h.Admin() {
-				continue
-			}
-			memory, compute := d.Promised(h)
-			g.Memory.Promised.Add(memory)
-			g.Compute.Promised += compute
-			g.Mode = d.mode(h)
-		}
+	}
+	for d, h := range g.Holders() {
+		memory, compute := d.Promised(h)
+		g.Memory.Promised.Add(memory)
+		g.Compute.Promised += compute
+		g.Mode = d.mode(h)
 	}
 	return g
 }
@@ -262,15 +260,25 @@ func newestPools(all []*resourceapi.ResourceSlice) map[pool]poolSlices {
 	return pools
 }
 
+// Holders returns the allocations of the GPU and its parts, with the device of each, except
+// allocations with admin access.
+func (g GPU) Holders() iter.Seq2[Device, Holder] {
+	return func(yield func(Device, Holder) bool) {
+		for _, d := range g.Devices {
+			for _, h := range d.Holders {
+				if !h.Admin() && !yield(d, h) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Claims returns the number of claims that hold the GPU or a part of it.
 func (g GPU) Claims() int {
 	claims := map[types.UID]bool{}
-	for _, d := range g.Devices {
-		for _, h := range d.Holders {
-			if !h.Admin() {
-				claims[h.Claim.UID] = true
-			}
-		}
+	for _, h := range g.Holders() {
+		claims[h.Claim.UID] = true
 	}
 	return len(claims)
 }

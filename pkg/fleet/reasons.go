@@ -141,8 +141,10 @@ func (f *Fleet) heldReason(d Device) string {
 	if name, err := kind.Parse(d.ID.Device); err == nil && name.OnGPU() {
 		var others []Holder
 		for id, all := range f.holders {
-			other, err := kind.Parse(id.Device)
-			if err == nil && id.Driver == d.ID.Driver && id.Pool == d.ID.Pool && other.OnGPU() && other.Address == name.Address {
+			if id.Driver != d.ID.Driver || id.Pool != d.ID.Pool {
+				continue
+			}
+			if other, err := kind.Parse(id.Device); err == nil && other.OnGPU() && other.Address == name.Address {
 				others = append(others, all...)
 			}
 		}

@@ -3,6 +3,7 @@
 package kubectlgpu
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,30 +11,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 )
 
 // claimsOf returns the claims of a pod, and a sentence for each that does not exist.
 func claimsOf(objects fleet.Objects, pod *corev1.Pod) (claims []*resourceapi.ResourceClaim, missing []string) {
-	for _, wanted := range pod.Spec.ResourceClaims {
-		name := ""
-		if wanted.ResourceClaimName != nil {
-			name = *wanted.ResourceClaimName
-		}
-		for _, status := range pod.Status.ResourceClaimStatuses {
-			if status.Name == wanted.Name && status.ResourceClaimName != nil {
-				name = *status.ResourceClaimName
-			}
-		}
-		claim := findClaim(objects, pod.Namespace, name)
+	for i := range pod.Spec.ResourceClaims {
+		entry := &pod.Spec.ResourceClaims[i]
+		name, _, err := resourceclaim.Name(pod, entry)
 		switch {
-		case claim != nil:
-			claims = append(claims, claim)
-		case name != "":
-			missing = append(missing, fmt.Sprintf("claim %s of the pod does not exist", name))
-		case wanted.ResourceClaimTemplateName != nil:
-			missing = append(missing, fmt.Sprintf("claim %s has not been created from its template %s: check that the template exists", wanted.Name, *wanted.ResourceClaimTemplateName))
+		case errors.Is(err, resourceclaim.ErrClaimNotFound):
+			missing = append(missing, fmt.Sprintf("claim %s has not been created from its template %s: check that the template exists", entry.Name, *entry.ResourceClaimTemplateName))
+		case err != nil:
+			missing = append(missing, err.Error())
+		case name != nil:
+			if claim := findClaim(objects, pod.Namespace, *name); claim != nil {
+				claims = append(claims, claim)
+			} else {
+				missing = append(missing, fmt.Sprintf("claim %s of the pod does not exist", *name))
+			}
 		}
 	}
 	if extended := extendedClaim(objects, pod); extended != nil {

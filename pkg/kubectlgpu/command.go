@@ -3,7 +3,6 @@
 package kubectlgpu
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -69,29 +68,37 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.
 	return root
 }
 
-// read returns the fleet of the cluster. Slices and claims are always required; it prints
-// the rights to other lists that the user lacks.
-func (o *options) read(ctx context.Context, required ...string) (*fleet.Fleet, fleet.Objects, error) {
+// view is the objects of the cluster that a command has read.
+type view struct {
+	*fleet.Fleet
+	objects fleet.Objects
+	client  kubernetes.Interface
+	// namespace is the one of the user's context, or of the flag.
+	namespace string
+}
+
+// read reads the cluster. Slices and claims are always required; it prints the rights to other
+// lists that the user lacks.
+func (o *options) read(ctx context.Context, required ...string) (*view, error) {
 	client, err := o.connect(o.config)
 	if err != nil {
-		return nil, fleet.Objects{}, err
+		return nil, err
 	}
-	namespace, err := o.namespace()
+	namespace, _, err := o.config.Namespace()
 	if err != nil {
-		return nil, fleet.Objects{}, err
+		return nil, err
 	}
 	objects, refused, err := readObjects(ctx, client, namespace, append(required, sliceList, claimList)...)
 	if err != nil {
-		return nil, objects, err
+		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(refused)) {
 		fmt.Fprintln(o.ErrOut, refused[name]) //nolint:errcheck // there is no other place to say so
 	}
-	return fleet.New(objects, fleet.Options{Driver: o.driver, Features: fleet.FeaturesOf(objects)}), objects, nil
+	return &view{fleet.New(objects, fleet.Options{Driver: o.driver, Features: fleet.FeaturesOf(objects)}), objects, client, namespace}, nil
 }
 
-// namespace returns the namespace of the user's context, or of the flag.
-func (o *options) namespace() (string, error) {
-	namespace, _, err := o.config.Namespace()
-	return cmp.Or(namespace, "default"), err
+// nodesNamed returns the named nodes, or all of them without names.
+func (v *view) nodesNamed(names []string) []fleet.Node {
+	return slices.DeleteFunc(v.Nodes(), func(n fleet.Node) bool { return len(names) > 0 && !slices.Contains(names, n.Name) })
 }

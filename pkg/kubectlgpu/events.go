@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
 )
 
 // mostEvents bounds the events of an explanation.
@@ -18,13 +19,9 @@ const mostEvents = 3
 
 // addEvents adds the latest warnings of a pod that has a node, such as the reason why its
 // claims are not prepared. A pod without a node has the message of the scheduler already.
-func (o *options) addEvents(ctx context.Context, e *explanation, pod *corev1.Pod) error {
+func (e *explanation) addEvents(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) error {
 	if pod.Spec.NodeName == "" {
 		return nil
-	}
-	client, err := o.connect(o.config)
-	if err != nil {
-		return err
 	}
 	list, err := client.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.AndSelectors(

@@ -64,20 +64,16 @@ func (o *options) newExplain() *cobra.Command {
 		Short: "Why a pod or claim does not get its devices, node by node and device by device, and what to change",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, objects, err := o.read(cmd.Context(), classList)
+			v, err := o.read(cmd.Context(), classList)
 			if err != nil {
 				return err
 			}
-			namespace, err := o.namespace()
-			if err != nil {
-				return err
-			}
-			e, pod, err := explain(cmd.Context(), f, objects, namespace, args[0], most)
+			e, pod, err := explain(cmd.Context(), v.Fleet, v.objects, v.namespace, args[0], most)
 			if err != nil {
 				return err
 			}
 			if pod != nil {
-				if err := o.addEvents(cmd.Context(), &e, pod); err != nil {
+				if err := e.addEvents(cmd.Context(), v.client, pod); err != nil {
 					return err
 				}
 			}
@@ -205,7 +201,7 @@ func missingClasses(f *fleet.Fleet, claims []*resourceapi.ResourceClaim) []strin
 	return all
 }
 
-// deviceFacts returns what drivers report of a claim's devices.
+// deviceFacts returns the conditions of a claim's devices, which drivers report.
 func deviceFacts(claim *resourceapi.ResourceClaim) []string {
 	var all []string
 	for _, status := range claim.Status.Devices {
@@ -295,7 +291,7 @@ func advice(f *fleet.Fleet, nearest fleet.Verdict, checks []fleet.RequestCheck) 
 	return nil
 }
 
-// selectorAdvice lists the values that exist of what failing selectors read.
+// selectorAdvice lists the existing values of the attributes in failing selectors.
 func selectorAdvice(f *fleet.Fleet, checks []fleet.RequestCheck) []string {
 	all := []string{"change the selector"}
 	seen := map[string]bool{}

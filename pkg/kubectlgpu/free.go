@@ -35,12 +35,12 @@ func (o *options) newFree() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--memory %s: %w: want an amount such as 10Gi", memory, gpu.ErrInvalid)
 			}
-			f, objects, err := o.read(cmd.Context(), classList)
+			v, err := o.read(cmd.Context(), classList)
 			if err != nil {
 				return err
 			}
 			items := []freeItem{}
-			for _, class := range slices.SortedFunc(slices.Values(objects.Classes), func(a, b *resourceapi.DeviceClass) int { return cmp.Compare(a.Name, b.Name) }) {
+			for _, class := range slices.SortedFunc(slices.Values(v.objects.Classes), func(a, b *resourceapi.DeviceClass) int { return cmp.Compare(a.Name, b.Name) }) {
 				if len(only) > 0 && !slices.Contains(only, class.Name) {
 					continue
 				}
@@ -50,7 +50,7 @@ func (o *options) newFree() *cobra.Command {
 					wanted = memory
 					request.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{v1alpha1.CapacityMemory: amount}}
 				}
-				found, err := f.Free(cmd.Context(), resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "device", Exactly: request}}}, mostClaims)
+				found, err := v.Free(cmd.Context(), resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "device", Exactly: request}}}, mostClaims)
 				if err != nil {
 					return fmt.Errorf("class %s: %w", class.Name, err)
 				}

@@ -36,21 +36,18 @@ func (o *options) newGet() *cobra.Command {
 		Use:   "get [NODE...]",
 		Short: "The GPUs of the cluster: promised memory and compute, mode and health",
 		RunE: func(cmd *cobra.Command, nodes []string) error {
-			f, _, err := o.read(cmd.Context())
+			v, err := o.read(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return o.printGPUs(gpuItems(f, nodes))
+			return o.printGPUs(gpuItems(v.nodesNamed(nodes)))
 		},
 	}
 }
 
-func gpuItems(f *fleet.Fleet, nodes []string) []gpuItem {
+func gpuItems(nodes []fleet.Node) []gpuItem {
 	items := []gpuItem{}
-	for _, node := range f.Nodes() {
-		if len(nodes) > 0 && !slices.Contains(nodes, node.Name) {
-			continue
-		}
+	for _, node := range nodes {
 		for _, g := range node.GPUs {
 			items = append(items, gpuItem{
 				Node: node.Name, Name: g.Name, Model: g.Model, UUID: g.UUID, Mode: g.Mode,

@@ -63,7 +63,7 @@ func readObjects(ctx context.Context, client kubernetes.Interface, namespace str
 			}
 			switch {
 			case apierrors.IsForbidden(err) && slices.Contains(required, name):
-				failures = append(failures, fmt.Errorf("list %s: %w: ask for this right, without it the output would be wrong", name, gpu.ErrPermission))
+				failures = append(failures, fmt.Errorf("list %s: %w: the output would be wrong without this right", name, gpu.ErrPermission))
 			case apierrors.IsForbidden(err), apierrors.IsNotFound(err) && name == ruleList:
 				// Releases before 1.37 do not serve rules, or as a beta.
 			case apierrors.IsNotFound(err):

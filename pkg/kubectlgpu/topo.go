@@ -31,16 +31,15 @@ func (o *options) newTopo() *cobra.Command {
 		Short: "The paths between the GPUs of a node, their NUMA nodes and PCIe roots, and their claims",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, _, err := o.read(cmd.Context())
+			v, err := o.read(cmd.Context())
 			if err != nil {
 				return err
 			}
-			nodes := f.Nodes()
-			i := slices.IndexFunc(nodes, func(n fleet.Node) bool { return n.Name == args[0] })
-			if i < 0 {
+			nodes := v.nodesNamed(args)
+			if len(nodes) == 0 {
 				return fmt.Errorf("node %s: %w: it publishes no devices of %s", args[0], gpu.ErrNotFound, o.driver)
 			}
-			return o.printTopology(topologyItems(nodes[i]))
+			return o.printTopology(topologyItems(nodes[0]))
 		},
 	}
 }

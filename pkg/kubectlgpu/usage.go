@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 )
 
-// usageItem is what the claims of a namespace hold now, in JSON and YAML.
+// usageItem is the sum of the allocations of a namespace, in JSON and YAML.
 type usageItem struct {
 	Namespace string `json:"namespace"`
 	Claims    int    `json:"claims"`
@@ -33,11 +33,11 @@ func (o *options) newUsage() *cobra.Command {
 		Short: "The GPUs, memory and compute that are promised to each namespace now",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			f, _, err := o.read(cmd.Context())
+			v, err := o.read(cmd.Context())
 			if err != nil {
 				return err
 			}
-			items := usageItems(f)
+			items := usageItems(v.Nodes())
 			t := table{heading: []string{"NAMESPACE", "CLAIMS", "GPUS", "MEMORY", "COMPUTE", "SLOTS"}}
 			for _, u := range items {
 				t.rows = append(t.rows, []string{u.Namespace, fmt.Sprint(u.Claims), fmt.Sprintf("%.1f", u.GPUs), gibibytes(u.Memory), fmt.Sprintf("%d%%", u.Compute), fmt.Sprint(u.Slots)})
@@ -48,32 +48,27 @@ func (o *options) newUsage() *cobra.Command {
 }
 
 // usageItems returns the usage of each namespace with claims, in order of their names.
-func usageItems(f *fleet.Fleet) []usageItem {
+func usageItems(nodes []fleet.Node) []usageItem {
 	all := map[string]*usageItem{}
 	claims := map[types.UID]bool{}
-	for _, node := range f.Nodes() {
+	for _, node := range nodes {
 		for _, g := range node.GPUs {
-			for _, d := range g.Devices {
-				for _, h := range d.Holders {
-					if h.Admin() {
-						continue
-					}
-					u := all[h.Claim.Namespace]
-					if u == nil {
-						u = &usageItem{Namespace: h.Claim.Namespace}
-						all[h.Claim.Namespace] = u
-					}
-					if !claims[h.Claim.UID] {
-						claims[h.Claim.UID] = true
-						u.Claims++
-					}
-					memory, compute := d.Promised(h)
-					u.Memory.Add(memory)
-					u.Compute += compute
-					u.Slots += d.Slots(h)
-					if total := g.Memory.Total.AsApproximateFloat64(); total > 0 {
-						u.GPUs += memory.AsApproximateFloat64() / total
-					}
+			for d, h := range g.Holders() {
+				u := all[h.Claim.Namespace]
+				if u == nil {
+					u = &usageItem{Namespace: h.Claim.Namespace}
+					all[h.Claim.Namespace] = u
+				}
+				if !claims[h.Claim.UID] {
+					claims[h.Claim.UID] = true
+					u.Claims++
+				}
+				memory, compute := d.Promised(h)
+				u.Memory.Add(memory)
+				u.Compute += compute
+				u.Slots += d.Slots(h)
+				if total := g.Memory.Total.AsApproximateFloat64(); total > 0 {
+					u.GPUs += memory.AsApproximateFloat64() / total
 				}
 			}
 		}

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
@@ -42,18 +44,15 @@ func (o *options) newWho() *cobra.Command {
 		Use:   "who [NODE...]",
 		Short: "The pods, containers and claims of each device, and their limits",
 		RunE: func(cmd *cobra.Command, nodes []string) error {
-			f, _, err := o.read(cmd.Context())
+			v, err := o.read(cmd.Context())
 			if err != nil {
 				return err
 			}
-			namespace, err := o.namespace()
-			if err != nil {
-				return err
-			}
+			namespace := v.namespace
 			if everywhere {
-				namespace = ""
+				namespace = metav1.NamespaceAll
 			}
-			return o.printHolders(holderItems(f, nodes, namespace))
+			return o.printHolders(holderItems(v.nodesNamed(nodes), namespace))
 		},
 	}
 	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "claims of all namespaces")
@@ -61,16 +60,13 @@ func (o *options) newWho() *cobra.Command {
 }
 
 // holderItems returns the holders of devices in order of namespace, pod, container and device.
-func holderItems(f *fleet.Fleet, nodes []string, namespace string) []holderItem {
+func holderItems(nodes []fleet.Node, namespace string) []holderItem {
 	items := []holderItem{}
-	for _, node := range f.Nodes() {
-		if len(nodes) > 0 && !slices.Contains(nodes, node.Name) {
-			continue
-		}
+	for _, node := range nodes {
 		for _, g := range node.GPUs {
 			for _, d := range g.Devices {
 				for _, h := range d.Holders {
-					if namespace == "" || h.Claim.Namespace == namespace {
+					if namespace == metav1.NamespaceAll || h.Claim.Namespace == namespace {
 						items = append(items, itemsOf(node.Name, d, h)...)
 					}
 				}
@@ -104,22 +100,17 @@ func itemsOf(node string, d fleet.Device, h fleet.Holder) []holderItem {
 
 // containersWith returns the containers of a pod that have the device.
 func containersWith(pod *corev1.Pod, h fleet.Holder) []string {
-	name := ""
-	for _, status := range pod.Status.ResourceClaimStatuses {
-		if status.ResourceClaimName != nil && *status.ResourceClaimName == h.Claim.Name {
-			name = status.Name
+	entry := ""
+	for i := range pod.Spec.ResourceClaims {
+		if name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i]); err == nil && name != nil && *name == h.Claim.Name {
+			entry = pod.Spec.ResourceClaims[i].Name
 		}
 	}
-	for _, c := range pod.Spec.ResourceClaims {
-		if c.ResourceClaimName != nil && *c.ResourceClaimName == h.Claim.Name {
-			name = c.Name
-		}
-	}
-	request, _, _ := strings.Cut(h.Result.Request, "/")
+	request := resourceclaim.BaseRequestRef(h.Result.Request)
 	var names []string
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if slices.ContainsFunc(container.Resources.Claims, func(c corev1.ResourceClaim) bool {
-			return c.Name == name && (c.Request == "" || c.Request == request)
+			return c.Name == entry && (c.Request == "" || c.Request == request)
 		}) {
 			names = append(names, container.Name)
 		}
@@ -137,8 +128,8 @@ func containersWith(pod *corev1.Pod, h fleet.Holder) []string {
 	return names
 }
 
-// share returns what the agent reports of the claim's share; nil if it has none, or if the
-// agent has not prepared it yet.
+// share returns the share that the agent reports for the claim; nil if there is none, or if
+// the agent has not prepared it yet.
 func share(h fleet.Holder) *v1alpha1.ShareData {
 	for _, status := range h.Claim.Status.Devices {
 		if status.Driver != h.Result.Driver || status.Pool != h.Result.Pool || status.Device != h.Result.Device || status.Data == nil {

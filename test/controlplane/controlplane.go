@@ -22,6 +22,9 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -149,6 +152,25 @@ func (c *ControlPlane) Stop() error {
 		}
 	}
 	return os.RemoveAll(c.folder)
+}
+
+// RemovePod removes a pod and, if it has one, the claim of the same name. No controller
+// manager removes the finalizer of a claim.
+func RemovePod(ctx context.Context, client kubernetes.Interface, namespace, name string, claimed bool) error {
+	var now int64
+	if err := client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil || !claimed {
+		return err
+	}
+	claims := client.ResourceV1().ResourceClaims(namespace)
+	if err := claims.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	_, err := claims.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	// A claim that was not allocated has no finalizer and is gone.
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // ready waits until a server is ready.

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
 )
 
@@ -253,16 +254,18 @@ func (c *Cluster) why(ctx context.Context, pod *corev1.Pod) string {
 
 // Claim returns the ResourceClaim behind a pod's entry in spec.resourceClaims.
 func (c *Cluster) Claim(ctx context.Context, pod *corev1.Pod, entry string) (*resourceapi.ResourceClaim, error) {
-	for _, ref := range pod.Spec.ResourceClaims {
-		if ref.Name == entry && ref.ResourceClaimName != nil {
-			return c.Client.ResourceV1().ResourceClaims(pod.Namespace).Get(ctx, *ref.ResourceClaimName, metav1.GetOptions{})
-		}
+	i := slices.IndexFunc(pod.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool { return c.Name == entry })
+	if i < 0 {
+		return nil, fmt.Errorf("pod %s/%s has no claim %q", pod.Namespace, pod.Name, entry)
 	}
-	i := slices.IndexFunc(pod.Status.ResourceClaimStatuses, func(s corev1.PodResourceClaimStatus) bool { return s.Name == entry })
-	if i < 0 || pod.Status.ResourceClaimStatuses[i].ResourceClaimName == nil {
+	name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+	if err != nil {
+		return nil, err
+	}
+	if name == nil {
 		return nil, fmt.Errorf("pod %s/%s: no claim was generated for %q", pod.Namespace, pod.Name, entry)
 	}
-	return c.Client.ResourceV1().ResourceClaims(pod.Namespace).Get(ctx, *pod.Status.ResourceClaimStatuses[i].ResourceClaimName, metav1.GetOptions{})
+	return c.Client.ResourceV1().ResourceClaims(pod.Namespace).Get(ctx, *name, metav1.GetOptions{})
 }
 
 // Sight is what the probe finds inside its container; see test/cluster/probe.

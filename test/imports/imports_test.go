@@ -40,12 +40,13 @@ var rules = []struct {
 	{"pkg/cluster", []string{"pkg/catalog", "pkg/migconfig", "pkg/notify", "pkg/gpu", "api"}},
 	// It reads hardware through an interface, so it names no adapter.
 	{"pkg/inventory", []string{"pkg/store", "pkg/notify", "pkg/gpu", "api"}},
-	// What users see: it reads API objects, never hardware or the agent's disk.
+	// The views for users read API objects, never hardware or the agent's disk.
 	{"pkg/kubectlgpu", []string{"pkg/fleet", "pkg/gpu", "api"}},
 	{"pkg/fleet/fleettest", []string{"pkg/fleet", "pkg/catalog", "pkg/nvml", "pkg/nvmlsim", "pkg/sysfs", "pkg/gpu", "api"}},
 	{"pkg/fleet", []string{"pkg/gpu", "api"}},
 	{"pkg/plugin", []string{"pkg/claim", "pkg/catalog", "pkg/gpu", "api"}},
 	{"pkg/claim", []string{"pkg/catalog", "pkg/store", "pkg/gpu", "api"}},
+	{"pkg/catalog/allocatortest", []string{"pkg/catalog", "pkg/fleet", "pkg/gpu", "api"}},
 	{"pkg/catalog", []string{"pkg/migconfig", "pkg/gpu", "api"}},
 	// The adapters: only pkg/agent, cmd and test name them.
 	{"pkg/nvml", []string{"pkg/gpu"}},

@@ -21,7 +21,7 @@ func fleetMutants() []mutant {
 		},
 		{
 			file:   "pkg/fleet/conditions.go",
-			old:    `q.state = emptyState()`,
+			old:    `q.state = NewState()`,
 			new:    ``,
 			notice: "no claim waits for another one",
 			run:    "^TestTheNearestMiss",

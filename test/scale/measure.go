@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -290,24 +289,10 @@ func pod(name string, k claimKind) *corev1.Pod {
 	return p
 }
 
-// removePods removes the pods and their claims. No controller manager removes the
-// finalizer of a claim.
+// removePods removes the pods and their claims.
 func (c *controlPlane) removePods(ctx context.Context, k claimKind, n int) error {
-	var now int64
 	return inParallel(ctx, n, func(ctx context.Context, i int) error {
-		if err := c.Client.CoreV1().Pods(namespace).Delete(ctx, podName(i), metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
-			return err
-		}
-		if k.devices == nil {
-			return nil
-		}
-		claims := c.Client.ResourceV1().ResourceClaims(namespace)
-		if err := claims.Delete(ctx, podName(i), metav1.DeleteOptions{}); err != nil {
-			return err
-		}
-		// A claim that was not allocated has none and is gone.
-		_, _ = claims.Patch(ctx, podName(i), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-		return nil
+		return controlplane.RemovePod(ctx, c.Client, namespace, podName(i), k.devices != nil)
 	})
 }
 

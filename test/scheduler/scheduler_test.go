@@ -21,7 +21,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
@@ -142,13 +141,9 @@ func (r *round) decide(name string, claim *resourceapi.ResourceClaim) bool {
 	must(r, err)
 	verdicts, err := r.fleet().Verdicts(ctx, claim)
 	must(r, err)
-	_, err = r.client.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.PodSpec{
-			ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &name}},
-			Containers:     []corev1.Container{{Name: "main", Image: "none", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu"}}}}},
-		},
-	}, metav1.CreateOptions{})
+	pod := fleettest.Pod(name)
+	pod.UID, pod.Spec.Containers[0].Image = "", "none"
+	_, err = r.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
 	must(r, err)
 	fits := slices.ContainsFunc(verdicts, fleet.Verdict.Fits)
 	invalid := slices.ContainsFunc(verdicts, func(v fleet.Verdict) bool { return errors.Is(v.Problem, gpu.ErrInvalid) })
@@ -280,16 +275,8 @@ func (r *round) create(w *fleettest.World) {
 	}
 }
 
-// removePod removes a pod and its claim. No controller manager removes their finalizers.
 func (r *round) removePod(name string) {
-	ctx := context.WithoutCancel(r.Context())
-	var now int64
-	must(r, r.client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
-	claims := r.client.ResourceV1().ResourceClaims(namespace)
-	must(r, claims.Delete(ctx, name, metav1.DeleteOptions{}))
-	if _, err := claims.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); !apierrors.IsNotFound(err) {
-		must(r, err)
-	}
+	must(r, controlplane.RemovePod(context.WithoutCancel(r.Context()), r.client, namespace, name, true))
 }
 
 func (r *round) remove() {

@@ -17,10 +17,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 )
 
 // Driver is the name under which the slices of a [Node] are published.
@@ -31,22 +32,14 @@ var ErrNoFit = errors.New("cannot allocate all claims")
 
 // Features returns the features of Kubernetes 1.37 without alpha gates.
 func Features() structured.Features {
-	return structured.Features{
-		AdminAccess:             true,
-		ConsumableCapacity:      true,
-		DeviceBindingAndStatus:  true,
-		DeviceTaints:            true,
-		FractionalCapacityRange: true,
-		PartitionableDevices:    true,
-		PrioritizedList:         true,
-	}
+	return fleet.FeaturesOf(fleet.Objects{})
 }
 
 // Node is one node with its slices and the claims that hold its devices.
 type Node struct {
 	features structured.Features
 	slices   []*resourceapi.ResourceSlice
-	classes  classes
+	classes  fleet.Classes
 	claims   map[string]resourceapi.AllocationResult
 	cel      *cel.Cache
 }
@@ -157,40 +150,13 @@ func (n *Node) String() string {
 	return b.String()
 }
 
-// allocated adds up the claims as the scheduler does: a device with a share ID
-// is counted by capacity, any other one is taken.
+// allocated adds up the claims as the scheduler does.
 func (n *Node) allocated() structured.AllocatedState {
-	state := structured.AllocatedState{
-		AllocatedDevices:         sets.New[structured.DeviceID](),
-		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
-	}
+	state := fleet.NewState()
 	for _, claim := range n.claims {
 		for _, result := range claim.Devices.Results {
-			device := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
-			switch {
-			case result.AdminAccess != nil && *result.AdminAccess:
-			case result.ShareID != nil:
-				state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(device, result.ShareID))
-				state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(device, result.ConsumedCapacity))
-			default:
-				state.AllocatedDevices.Insert(device)
-			}
+			fleet.Count(state, result)
 		}
 	}
 	return state
-}
-
-// classes is the allocator's view of the cluster's device classes.
-type classes []*resourceapi.DeviceClass
-
-func (c classes) List() ([]*resourceapi.DeviceClass, error) { return c, nil }
-
-func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
-	for _, class := range c {
-		if class.Name == name {
-			return class, nil
-		}
-	}
-	return nil, fmt.Errorf("no DeviceClass %q", name)
 }

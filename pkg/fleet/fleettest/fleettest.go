@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleettest makes the objects of clusters with simulated GPUs, for tests of what
-// reads them.
+// Package fleettest makes the objects of clusters with simulated GPUs, for tests of
+// their readers.
 package fleettest
 
 import (
