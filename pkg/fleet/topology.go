@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"slices"
 	"strconv"
 
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
@@ -28,7 +29,7 @@ const (
 	PathUnknown Path = "?"
 )
 
-// Place is where a GPU is in its node, as published; empty if it is not.
+// Place is where a device is in its node, as published; empty if it is not.
 type Place struct {
 	NVLinkDomain, PCIeRoot, NUMANode string
 }
@@ -36,20 +37,48 @@ type Place struct {
 // Place returns the place of the GPU.
 func (g GPU) Place() Place {
 	for _, d := range g.Devices {
-		if d.ID.Device != g.Name || d.Published == nil {
-			continue
+		if d.ID.Device == g.Name {
+			return d.Place()
 		}
-		p := Place{NVLinkDomain: d.text(v1alpha1.AttributeNVLinkDomain), PCIeRoot: d.text(deviceattribute.StandardDeviceAttributePCIeRoot)}
-		switch numa := d.Published.Attributes[deviceattribute.StandardDeviceAttributeNUMANode]; {
-		case numa.IntValue != nil:
-			p.NUMANode = strconv.FormatInt(*numa.IntValue, 10)
-		case len(numa.IntValues) > 0:
-			// The first one is the nearest.
-			p.NUMANode = strconv.FormatInt(numa.IntValues[0], 10)
-		}
-		return p
 	}
 	return Place{}
+}
+
+// Place returns the place of the device. Devices of any driver can have one.
+func (d Device) Place() Place {
+	if d.Published == nil {
+		return Place{}
+	}
+	p := Place{NVLinkDomain: d.text(v1alpha1.AttributeNVLinkDomain), PCIeRoot: d.text(deviceattribute.StandardDeviceAttributePCIeRoot)}
+	switch numa := d.Published.Attributes[deviceattribute.StandardDeviceAttributeNUMANode]; {
+	case numa.IntValue != nil:
+		p.NUMANode = strconv.FormatInt(*numa.IntValue, 10)
+	case len(numa.IntValues) > 0:
+		// The first one is the nearest.
+		p.NUMANode = strconv.FormatInt(numa.IntValues[0], 10)
+	}
+	return p
+}
+
+// Neighbors returns the devices of other drivers on a node that have a place in it, such as
+// NICs and CPUs, in order of their drivers and names.
+func (f *Fleet) Neighbors(node string) []Device {
+	var all []Device
+	for pool, newest := range newestPools(f.published[node]) {
+		if pool.driver == f.Driver {
+			continue
+		}
+		for _, slice := range newest.slices {
+			for i := range slice.Spec.Devices {
+				d := f.device(DeviceID{pool.driver, pool.name, slice.Spec.Devices[i].Name}, &slice.Spec.Devices[i])
+				if d.Place() != (Place{}) {
+					all = append(all, d)
+				}
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Device) int { return a.ID.compare(b.ID) })
+	return all
 }
 
 // PathTo returns the path to another GPU of the node.

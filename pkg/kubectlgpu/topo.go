@@ -5,12 +5,13 @@ package kubectlgpu
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/markup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/picture"
 )
 
 // topologyItem is a GPU and its paths to the GPUs of its node, in JSON and YAML.
@@ -29,6 +30,7 @@ func (o *options) newTopo() *cobra.Command {
 	return &cobra.Command{
 		Use:   "topo NODE",
 		Short: "The paths between the GPUs of a node, their NUMA nodes and PCIe roots, and their claims",
+		Long:  "With --output svg, a picture of the GPUs, their NVLink domains, PCIe roots and NUMA nodes, the NICs and other\n" + "devices near them, and the claims of each.",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := o.read(cmd.Context())
@@ -39,6 +41,9 @@ func (o *options) newTopo() *cobra.Command {
 			if len(nodes) == 0 {
 				return fmt.Errorf("node %s: %w: it publishes no devices of %s", args[0], gpu.ErrNotFound, o.driver)
 			}
+			if o.output == "svg" {
+				return markup.Render(o.Out, picture.Draw(v.pictureOf(nodes[0]), false))
+			}
 			return o.printTopology(topologyItems(nodes[0]))
 		},
 	}
@@ -48,17 +53,10 @@ func topologyItems(node fleet.Node) []topologyItem {
 	items := []topologyItem{}
 	for _, g := range node.GPUs {
 		place := g.Place()
-		item := topologyItem{Name: g.Name, NVLinkDomain: place.NVLinkDomain, NUMANode: place.NUMANode, PCIeRoot: place.PCIeRoot}
+		item := topologyItem{Name: g.Name, NVLinkDomain: place.NVLinkDomain, NUMANode: place.NUMANode, PCIeRoot: place.PCIeRoot, Claims: claimNames(g.Devices...)}
 		for _, other := range node.GPUs {
 			item.Paths = append(item.Paths, g.PathTo(other))
 		}
-		for _, d := range g.Devices {
-			for _, h := range d.Holders {
-				item.Claims = append(item.Claims, h.Claim.Namespace+"/"+h.Claim.Name)
-			}
-		}
-		slices.Sort(item.Claims)
-		item.Claims = slices.Compact(item.Claims)
 		items = append(items, item)
 	}
 	return items

@@ -40,5 +40,13 @@ func fleetMutants() []mutant {
 			notice: "devices seem free to a user who may not read claims",
 			run:    "^TestRights",
 		},
+		{
+			file:   "pkg/kubectlgpu/internal/picture/picture.go",
+			old:    `d.Place.NUMANode = numaOf[d.Place.PCIeRoot]`,
+			new:    ``,
+			notice: "the NICs of a PCIe root are drawn apart from its GPUs",
+			run:    "^TestPicture",
+			tests:  "pkg/kubectlgpu",
+		},
 	}
 }

@@ -117,6 +117,20 @@ func (w *World) Hold(node, name, words string) {
 	w.Pods, w.Claims = append(w.Pods, pod), append(w.Claims, c)
 }
 
+// Taint marks a device as unhealthy, for a cause.
+func (w *World) Taint(device, cause string) {
+	w.t.Helper()
+	for _, slice := range w.Slices {
+		for i := range slice.Spec.Devices {
+			if d := &slice.Spec.Devices[i]; d.Name == device {
+				d.Taints = append(d.Taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintUnhealthy, Value: cause, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+				return
+			}
+		}
+	}
+	w.t.Fatalf("no device %s", device)
+}
+
 // Pod returns a pod with one container that has the claim of the same name.
 func Pod(name string) *corev1.Pod {
 	return &corev1.Pod{
