@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -23,6 +24,9 @@ type Verdict struct {
 	// Missing are the conditions without which the claims would fit; nil if they fit, or
 	// if nothing would help because the node has too few devices.
 	Missing []Condition
+	// Excluded are the reasons, apart from free devices, why the pod cannot run on the node,
+	// a sentence each. Its devices are then not searched.
+	Excluded []string
 	// Problem is set if the node's devices cannot be searched: the search does not end, the
 	// allocator refuses the claims, or a pool is incomplete. It wraps one of the sentinel
 	// errors.
@@ -51,19 +55,40 @@ func misses() [][]Condition {
 	}
 }
 
-// Verdicts returns the verdict of each node for the claims together, which have no allocation
-// yet: nodes on which they fit, then the nearest misses. The error is the one of the context.
-func (f *Fleet) Verdicts(ctx context.Context, claims ...*resourceapi.ResourceClaim) ([]Verdict, error) {
+// mostUnended bounds the nodes on which a search may reach its limit, because a shape of
+// claims that does so on one node does so on many.
+const mostUnended = 5
+
+// Verdicts returns the verdict of each node for the claims of a pod together: nodes on which
+// they fit, then the nearest misses. Claims that have an allocation only restrict the nodes.
+// The pod is nil for claims without one. The error is the one of the context.
+func (f *Fleet) Verdicts(ctx context.Context, pod *corev1.Pod, claims ...*resourceapi.ResourceClaim) ([]Verdict, error) {
+	open := withoutAllocation(claims)
 	var all []Verdict
+	unended := 0
 	for _, node := range f.nodeNames() {
-		v := f.verdict(ctx, f.newAttempt(node, claims...))
+		v := Verdict{Node: node, Excluded: append(f.excludes(node, pod), f.allocatedElsewhere(node, claims)...), distance: len(misses()) + 2}
+		switch {
+		case v.Excluded != nil:
+		case unended == mostUnended:
+			v.Problem = fmt.Errorf("node %s is not searched: %w: the search did not end on %d other nodes", node, gpu.ErrTimeout, unended)
+		default:
+			v = f.verdict(ctx, f.newAttempt(node, open...))
+		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
+		}
+		if v.Excluded == nil && errors.Is(v.Problem, gpu.ErrTimeout) && unended < mostUnended {
+			unended++
 		}
 		all = append(all, v)
 	}
 	slices.SortStableFunc(all, func(a, b Verdict) int { return cmp.Compare(a.distance, b.distance) })
 	return all, nil
+}
+
+func withoutAllocation(claims []*resourceapi.ResourceClaim) []*resourceapi.ResourceClaim {
+	return slices.DeleteFunc(slices.Clone(claims), func(c *resourceapi.ResourceClaim) bool { return c.Status.Allocation != nil })
 }
 
 func (f *Fleet) verdict(ctx context.Context, q attempt) Verdict {

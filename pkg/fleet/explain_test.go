@@ -58,7 +58,7 @@ func TestTheNearestMissOfANode(t *testing.T) {
 			if tc.tainted {
 				taintAll(w, "a", w.Slices[0])
 			}
-			all, err := w.Fleet().Verdicts(t.Context(), fleettest.Claim("new", tc.claim))
+			all, err := w.Fleet().Verdicts(t.Context(), nil, fleettest.Claim("new", tc.claim))
 			must(t, err)
 			if len(all) != 1 || all[0].Problem != nil || all[0].Fits() != (name == "it fits") {
 				t.Fatalf("got %+v", all)
@@ -74,7 +74,7 @@ func TestNodesAreOrderedByTheNearestMiss(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share", "b=t4 share", "c=dgx-h100 share", "d=t4 share")
 	w.Hold("b", "held", "count=4")
 	taintAll(w, "d", w.Slices[len(w.Slices)-1])
-	all, err := w.Fleet().Verdicts(t.Context(), fleettest.Claim("new", "cel=device.attributes['gpu.nvidia.com'].productName.contains('T4')"))
+	all, err := w.Fleet().Verdicts(t.Context(), nil, fleettest.Claim("new", "cel=device.attributes['gpu.nvidia.com'].productName.contains('T4')"))
 	must(t, err)
 	var got []string
 	for _, v := range all {
@@ -129,7 +129,7 @@ func TestAnExclusiveDeviceIsInUse(t *testing.T) {
 func TestAPoolOfWhichSlicesAreMissing(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share")
 	w.Slices[0].Spec.Pool.ResourceSliceCount = 2
-	all, err := w.Fleet().Verdicts(t.Context(), fleettest.Claim("new", ""))
+	all, err := w.Fleet().Verdicts(t.Context(), nil, fleettest.Claim("new", ""))
 	must(t, err)
 	if all[0].Fits() || !errors.Is(all[0].Problem, gpu.ErrNotReady) {
 		t.Errorf("got %+v, want a pool that is not ready", all[0])

@@ -3,24 +3,19 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/structured"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
-
-// searchLimit bounds the search on one node. The scheduler searches for ten seconds, but
-// a search that takes one does not end in ten either; see docs/shapes.md.
-const searchLimit = time.Second
 
 // Classes lists DeviceClasses for the allocator.
 type Classes []*resourceapi.DeviceClass
@@ -55,24 +50,21 @@ func (f *Fleet) newAttempt(node string, claims ...*resourceapi.ResourceClaim) at
 // The error wraps [gpu.ErrTimeout] if the search does not end, and [gpu.ErrInvalid] if the
 // allocator refuses the claims or slices.
 func (f *Fleet) allocate(ctx context.Context, q attempt) ([]resourceapi.AllocationResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, searchLimit)
+	limit := cmp.Or(f.SearchLimit, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	allocator, err := structured.NewAllocator(ctx, f.Features, q.state, q.classes, q.slices, f.cel)
 	if err != nil {
 		return nil, err
 	}
-	node := f.nodes[q.node]
-	if node == nil {
-		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: q.node}}
-	}
-	results, err := allocator.Allocate(ctx, node, q.claims)
+	results, err := allocator.Allocate(ctx, f.nodeOf(q.node), q.claims)
 	switch {
 	case err == nil:
 		return results, nil
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
 		return nil, nil
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("search for devices on node %s: %w after %s", q.node, gpu.ErrTimeout, searchLimit)
+		return nil, fmt.Errorf("search for devices on node %s: %w after %s", q.node, gpu.ErrTimeout, limit)
 	default:
 		return nil, fmt.Errorf("search for devices on node %s: %w: %w", q.node, gpu.ErrInvalid, err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
@@ -25,6 +26,8 @@ type Fleet struct {
 	published map[string][]*resourceapi.ResourceSlice
 	classes   Classes
 	holders   map[DeviceID][]Holder
+	// requested are the resources of the pods of each node.
+	requested map[string]corev1.ResourceList
 	cel       *cel.Cache
 }
 
@@ -43,6 +46,7 @@ func New(objects Objects, options Options) *Fleet {
 		nodes:     map[string]*corev1.Node{},
 		published: map[string][]*resourceapi.ResourceSlice{},
 		classes:   objects.Classes,
+		requested: map[string]corev1.ResourceList{},
 		cel: cel.NewCache(100, cel.Features{
 			EnableConsumableCapacity: options.Features.ConsumableCapacity,
 			EnableListTypeAttributes: options.Features.ListTypeAttributes,
@@ -58,8 +62,19 @@ func New(objects Objects, options Options) *Fleet {
 		}
 		f.published[node] = append(f.published[node], withTaints(slice, objects.TaintRules))
 	}
+	for _, pod := range objects.Pods {
+		f.addPod(pod.Spec.NodeName, pod)
+	}
 	f.holders = holders(objects.Claims, objects.Pods)
 	return f
+}
+
+// nodeOf returns the node's object; one with the name only if the caller may not read it.
+func (f *Fleet) nodeOf(name string) *corev1.Node {
+	if node := f.nodes[name]; node != nil {
+		return node
+	}
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
 // HasClass reports whether the cluster has a DeviceClass of the name.

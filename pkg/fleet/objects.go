@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -27,6 +28,10 @@ type Options struct {
 	Driver string
 	// Features are the features of the cluster's scheduler.
 	Features structured.Features
+	// SearchLimit bounds the search for devices on one node; 0 means a second. The scheduler
+	// searches for ten, but a search that takes one does not end in ten either; see
+	// docs/shapes.md.
+	SearchLimit time.Duration
 }
 
 // FeaturesOf returns the features of the cluster's scheduler. They are the ones of Kubernetes

@@ -17,7 +17,7 @@ import (
 )
 
 // claimsOf returns the claims of a pod, and a sentence for each that does not exist.
-func claimsOf(objects fleet.Objects, pod *corev1.Pod) (claims []*resourceapi.ResourceClaim, missing []string) {
+func claimsOf(f *fleet.Fleet, objects fleet.Objects, pod *corev1.Pod) (claims []*resourceapi.ResourceClaim, missing []string) {
 	for i := range pod.Spec.ResourceClaims {
 		entry := &pod.Spec.ResourceClaims[i]
 		name, _, err := resourceclaim.Name(pod, entry)
@@ -34,7 +34,7 @@ func claimsOf(objects fleet.Objects, pod *corev1.Pod) (claims []*resourceapi.Res
 			}
 		}
 	}
-	if extended := extendedClaim(objects, pod); extended != nil {
+	if extended := extendedClaim(f, objects, pod); extended != nil {
 		claims = append(claims, extended)
 	}
 	return claims, missing
@@ -43,7 +43,7 @@ func claimsOf(objects fleet.Objects, pod *corev1.Pod) (claims []*resourceapi.Res
 // extendedClaim returns the claim for the extended resources of a pod that DeviceClasses
 // serve: the one that the scheduler has created, or else the one that it would create; nil
 // if the pod requests none.
-func extendedClaim(objects fleet.Objects, pod *corev1.Pod) *resourceapi.ResourceClaim {
+func extendedClaim(f *fleet.Fleet, objects fleet.Objects, pod *corev1.Pod) *resourceapi.ResourceClaim {
 	if status := pod.Status.ExtendedResourceClaimStatus; status != nil {
 		if claim := findClaim(objects, pod.Namespace, status.ResourceClaimName); claim != nil {
 			return claim
@@ -53,15 +53,15 @@ func extendedClaim(objects fleet.Objects, pod *corev1.Pod) *resourceapi.Resource
 	// Init containers use the devices of the others.
 	for _, container := range pod.Spec.Containers {
 		for _, name := range slices.Sorted(maps.Keys(container.Resources.Limits)) {
-			i := slices.IndexFunc(objects.Classes, func(class *resourceapi.DeviceClass) bool { return serves(class, string(name)) })
-			if i < 0 {
+			class := f.ClassOf(name)
+			if class == nil {
 				continue
 			}
 			amount := container.Resources.Limits[name]
 			claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, resourceapi.DeviceRequest{
 				Name: container.Name + "/" + string(name),
 				Exactly: &resourceapi.ExactDeviceRequest{
-					DeviceClassName: objects.Classes[i].Name, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: amount.Value(),
+					DeviceClassName: class.Name, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: amount.Value(),
 				},
 			})
 		}
@@ -70,12 +70,6 @@ func extendedClaim(objects fleet.Objects, pod *corev1.Pod) *resourceapi.Resource
 		return nil
 	}
 	return claim
-}
-
-// serves reports whether a pod gets devices of the class by an extended resource.
-func serves(class *resourceapi.DeviceClass, resource string) bool {
-	own := class.Spec.ExtendedResourceName
-	return own != nil && *own == resource || resourceapi.ResourceDeviceClassPrefix+class.Name == resource
 }
 
 func findClaim(objects fleet.Objects, namespace, name string) *resourceapi.ResourceClaim {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
 )
@@ -219,6 +220,57 @@ func TestExplainOfAClaimWithDevices(t *testing.T) {
 	lines(t, out+problems, `
 pod default/half
 claim half has gpu-3b-00 of pool a`)
+}
+
+func TestExplainOfNodesThatExcludeThePod(t *testing.T) {
+	w := fleettest.New(t, "a=t4 share", "b=t4 share", "c=t4 share")
+	w.Hold("c", "others", "count=4")
+	w.Pods = append(w.Pods, fleettest.Pod("new"))
+	w.Claims = append(w.Claims, fleettest.Claim("new", ""))
+	for _, node := range w.Nodes[:2] {
+		node.Spec.Unschedulable = true
+	}
+	out, problems := run(t, server(w), "explain", "new", "-n", "default", "--nodes", "0")
+	lines(t, out+problems, `
+pod default/new
+
+1 further nodes do not fit either (--nodes)
+
+Not on a, b: it is cordoned
+
+What to do
+wait until one of the claims named above ends, or end it: nothing is preempted for devices, whatever the priority of the pod`)
+
+	w.Nodes[2].Spec.Unschedulable = true
+	out, problems = run(t, server(w), "explain", "new", "-n", "default")
+	lines(t, out+problems, `
+pod default/new
+
+Not on a, b, c: it is cordoned
+
+What to do
+change the pod or a node so that the reasons above end, or add nodes: no node admits the pod`)
+}
+
+func TestExplainOfAClaimThatTheAPIServerRefuses(t *testing.T) {
+	for message, want := range map[string]string{
+		`PodResourceClaim gpu: failed to create ResourceClaim: resourceclaims "new-gpu-" is forbidden: exceeded quota: gpus, requested: gpu.nvidia.com.deviceclass.resource.k8s.io/devices=1, used: 2, limited: 2`: "kubectl describe resourcequota gpus",
+		`PodResourceClaim gpu: resourceclaims "new-gpu-" is forbidden: ValidatingAdmissionPolicy 'gpu-dra-driver-requests' with binding 'gpu-dra-driver-requests' denied request: name a capacity`:                 "as the policy in the event requires",
+	} {
+		w := shared(t)
+		pod := fleettest.Pod("new")
+		pod.Spec.ResourceClaims[0].ResourceClaimName, pod.Spec.ResourceClaims[0].ResourceClaimTemplateName = nil, ptr.To("large")
+		w.Pods = append(w.Pods, pod)
+		client := server(w)
+		event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "refused"}, Type: corev1.EventTypeWarning, Reason: "FailedResourceClaimCreation", Message: message}
+		if _, err := client.CoreV1().Events("default").Create(t.Context(), event, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		out, problems := run(t, client, "explain", "new", "-n", "default")
+		if problems != "" || !strings.Contains(out, message) || !strings.Contains(out, want) {
+			t.Errorf("got %s%s, want %q", out, problems, want)
+		}
+	}
 }
 
 // A pod that hangs in ContainerCreating or Terminating has a node and claims.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,16 +18,14 @@ import (
 // mostEvents bounds the events of an explanation.
 const mostEvents = 3
 
-// addEvents adds the latest warnings of a pod that has a node, such as the reason why its
-// claims are not prepared. A pod without a node has the message of the scheduler already.
+// addEvents adds the latest warnings of a pod, such as the reason why its claims are not
+// created or not prepared, and remedies. Those of the scheduler are in the pod's condition.
 func (e *explanation) addEvents(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) error {
-	if pod.Spec.NodeName == "" {
-		return nil
-	}
 	list, err := client.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.AndSelectors(
 			fields.OneTermEqualSelector("involvedObject.uid", string(pod.UID)),
 			fields.OneTermEqualSelector("type", corev1.EventTypeWarning),
+			fields.OneTermNotEqualSelector("reason", "FailedScheduling"),
 		).String(),
 	})
 	if apierrors.IsForbidden(err) {
@@ -42,10 +41,26 @@ func (e *explanation) addEvents(ctx context.Context, client kubernetes.Interface
 		text := fmt.Sprintf("event %s: %s", event.Reason, event.Message)
 		if len(seen) < mostEvents && !slices.Contains(seen, text) {
 			seen = append(seen, text)
+			e.Advice = append(e.Advice, refusalAdvice(event.Message)...)
 		}
 	}
-	e.Facts = append(e.Facts, seen...)
+	e.Facts, e.Advice = append(e.Facts, seen...), slices.Compact(e.Advice)
 	return nil
+}
+
+// refusalAdvice returns a remedy if the API server refuses to create the pod's claim: it
+// names the quota or policy only in its message.
+func refusalAdvice(message string) []string {
+	switch {
+	case strings.Contains(message, "exceeded quota: "):
+		_, name, _ := strings.Cut(message, "exceeded quota: ")
+		name, _, _ = strings.Cut(name, ",")
+		return []string{fmt.Sprintf("end other claims of the namespace, request less, or have an administrator raise the quota: kubectl describe resourcequota %s", name)}
+	case strings.Contains(message, "ValidatingAdmissionPolicy "):
+		return []string{"change the claim as the policy in the event requires; the administrator of the cluster has set it"}
+	default:
+		return nil
+	}
 }
 
 // when returns the time of an event, in the field that its reporter has set.

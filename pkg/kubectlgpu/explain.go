@@ -30,8 +30,15 @@ type explanation struct {
 	Misses []missItem `json:"misses,omitempty"`
 	// Other is the number of further nodes.
 	Other int `json:"otherNodes,omitempty"`
+	// Excluded are the nodes on which the pod cannot run for reasons apart from devices.
+	Excluded []excludedItem `json:"excludedNodes,omitempty"`
 	// Advice is a remedy, a sentence each.
 	Advice []string `json:"advice,omitempty"`
+}
+
+type excludedItem struct {
+	Node    string   `json:"node"`
+	Reasons []string `json:"reasons"`
 }
 
 // missItem is a node on which claims do not fit.
@@ -101,7 +108,7 @@ func explain(ctx context.Context, f *fleet.Fleet, objects fleet.Objects, namespa
 		return e, objects.Pods[i], err
 	case claim != nil:
 		e := explanation{Subject: fmt.Sprintf("claim %s/%s", namespace, claimName)}
-		err := e.add(ctx, f, []*resourceapi.ResourceClaim{claim}, most)
+		err := e.add(ctx, f, nil, []*resourceapi.ResourceClaim{claim}, most)
 		return e, nil, err
 	default:
 		return explanation{}, nil, fmt.Errorf("%s: %w: no pod and no claim of the namespace %s has this name", name, gpu.ErrNotFound, namespace)
@@ -119,18 +126,18 @@ func explainPod(ctx context.Context, f *fleet.Fleet, objects fleet.Objects, pod 
 		e.Facts = append(e.Facts, fmt.Sprintf("the pod is being deleted since %s; it stays until its containers have ended and the agent of node %s has unprepared its claims",
 			pod.DeletionTimestamp.UTC().Format(time.RFC3339), orDash(pod.Spec.NodeName)))
 	}
-	claims, missing := claimsOf(objects, pod)
+	claims, missing := claimsOf(f, objects, pod)
 	e.Facts = append(e.Facts, missing...)
 	if len(claims) == 0 && len(missing) == 0 {
 		e.Facts = append(e.Facts, "the pod has no claims")
 		return e, nil
 	}
-	err := e.add(ctx, f, claims, most)
+	err := e.add(ctx, f, pod, claims, most)
 	return e, err
 }
 
-// add explains claims that must fit on one node together.
-func (e *explanation) add(ctx context.Context, f *fleet.Fleet, claims []*resourceapi.ResourceClaim, most int) error {
+// add explains claims that must fit on one node together. The pod is nil for a claim alone.
+func (e *explanation) add(ctx context.Context, f *fleet.Fleet, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, most int) error {
 	var open []*resourceapi.ResourceClaim
 	for _, claim := range claims {
 		if claim.Status.Allocation == nil {
@@ -149,7 +156,7 @@ func (e *explanation) add(ctx context.Context, f *fleet.Fleet, claims []*resourc
 		e.Advice = append(e.Advice, missing...)
 		return nil
 	}
-	verdicts, err := f.Verdicts(ctx, open...)
+	verdicts, err := f.Verdicts(ctx, pod, claims...)
 	if err != nil {
 		return err
 	}
@@ -162,6 +169,8 @@ func (e *explanation) add(ctx context.Context, f *fleet.Fleet, claims []*resourc
 		switch {
 		case v.Fits():
 			e.Fits = append(e.Fits, v.Node)
+		case v.Excluded != nil:
+			e.Excluded = append(e.Excluded, excludedItem{v.Node, v.Excluded})
 		case len(e.Misses) == most:
 			e.Other++
 		default:
@@ -267,6 +276,8 @@ func missingText(v fleet.Verdict) string {
 // advice returns remedies for claims that fit on no node, by the nearest miss.
 func advice(f *fleet.Fleet, nearest fleet.Verdict, checks []fleet.RequestCheck) []string {
 	switch {
+	case nearest.Excluded != nil:
+		return []string{"change the pod or a node so that the reasons above end, or add nodes: no node admits the pod"}
 	case errors.Is(nearest.Problem, gpu.ErrNotReady):
 		return []string{"wait until the agent of the node has published its devices"}
 	case nearest.Problem != nil:
@@ -323,7 +334,7 @@ func (e explanation) text() string {
 		fmt.Fprintf(&b, "  %s\n", fact)
 	}
 	if len(e.Fits) > 0 {
-		fmt.Fprintf(&b, "\nThe devices are free on %s.\n", strings.Join(e.Fits, ", "))
+		fmt.Fprintf(&b, "\nThe devices are free on %s.\n", list(e.Fits))
 	}
 	for _, miss := range e.Misses {
 		fmt.Fprintf(&b, "\nNode %s: %s\n", miss.Node, miss.Missing)
@@ -339,6 +350,15 @@ func (e explanation) text() string {
 	}
 	if e.Other > 0 {
 		fmt.Fprintf(&b, "\n%d further nodes do not fit either (--nodes)\n", e.Other)
+	}
+	// Nodes often have the same reasons.
+	nodes := map[string][]string{}
+	for _, excluded := range e.Excluded {
+		reasons := strings.Join(excluded.Reasons, "; ")
+		nodes[reasons] = append(nodes[reasons], excluded.Node)
+	}
+	for _, reasons := range slices.Sorted(maps.Keys(nodes)) {
+		fmt.Fprintf(&b, "\nNot on %s: %s\n", list(nodes[reasons]), reasons)
 	}
 	if len(e.Advice) > 0 {
 		b.WriteString("\nWhat to do\n")

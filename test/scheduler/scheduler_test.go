@@ -139,10 +139,9 @@ func (r *round) decide(name string, claim *resourceapi.ResourceClaim) bool {
 	ctx := r.Context()
 	claim, err := r.client.ResourceV1().ResourceClaims(namespace).Create(ctx, claim, metav1.CreateOptions{})
 	must(r, err)
-	verdicts, err := r.fleet().Verdicts(ctx, claim)
+	pod := r.pod(name)
+	verdicts, err := r.fleet().Verdicts(ctx, pod, claim)
 	must(r, err)
-	pod := fleettest.Pod(name)
-	pod.UID, pod.Spec.Containers[0].Image = "", "none"
 	_, err = r.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
 	must(r, err)
 	fits := slices.ContainsFunc(verdicts, fleet.Verdict.Fits)
@@ -164,6 +163,20 @@ func (r *round) decide(name string, claim *resourceapi.ResourceClaim) bool {
 		r.same(name, node, verdicts)
 	}
 	return node != ""
+}
+
+// pod returns a pod with the claim of its name, which some nodes may exclude.
+func (r *round) pod(name string) *corev1.Pod {
+	pod := fleettest.Pod(name)
+	pod.UID, pod.Spec.Containers[0].Image = "", "none"
+	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(pick(r, "0", "1", "3", "5"))}
+	if r.random.IntN(4) > 0 {
+		pod.Spec.Tolerations = []corev1.Toleration{{Key: "example.com/gpu", Operator: corev1.TolerationOpExists}}
+	}
+	if r.random.IntN(6) == 0 {
+		pod.Spec.NodeSelector = map[string]string{"zone": "a"}
+	}
+	return pod
 }
 
 // decision returns the node of a pod, or the reason why it has none. If the pod is expected
@@ -268,7 +281,12 @@ func (r *round) create(w *fleettest.World) {
 		}
 	}
 	for _, node := range w.Nodes {
-		node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("250")}
+		node.Labels = map[string]string{"zone": pick(r, "a", "a", "b")}
+		node.Spec.Unschedulable = r.random.IntN(8) == 0
+		if r.random.IntN(2) == 0 {
+			node.Spec.Taints = []corev1.Taint{{Key: "example.com/gpu", Effect: pick(r, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule)}}
+		}
+		node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse(pick(r, "4", "250")), corev1.ResourceCPU: resource.MustParse("16")}
 		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		_, err := r.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 		must(r, err)

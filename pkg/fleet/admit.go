@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	podresource "k8s.io/component-helpers/resource"
+	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+)
+
+// excludes returns the reasons, apart from devices, for which the scheduler does not place a
+// pod on a node, a sentence each: taints, the pod's node selector and affinity, and requested
+// resources such as cpu. It returns none if the pod is nil or the node's object is unknown.
+// It ignores rules about other pods, such as their anti-affinity, and volumes.
+func (f *Fleet) excludes(name string, pod *corev1.Pod) []string {
+	node := f.nodes[name]
+	if pod == nil || node == nil {
+		return nil
+	}
+	taints := node.Spec.Taints
+	// The node controller adds the taint of a cordoned node some time later.
+	if cordoned := (corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}); node.Spec.Unschedulable && !slices.ContainsFunc(taints, func(t corev1.Taint) bool { return t.MatchTaint(&cordoned) }) {
+		taints = append(taints[:len(taints):len(taints)], cordoned)
+	}
+	var all []string
+	for _, taint := range taints {
+		switch {
+		case taint.Effect == corev1.TaintEffectPreferNoSchedule || schedulinghelper.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations, &taint, true):
+		case taint.Key == corev1.TaintNodeUnschedulable:
+			all = append(all, "it is cordoned")
+		default:
+			all = append(all, "the pod does not tolerate its taint "+taint.ToString())
+		}
+	}
+	// An invalid affinity selects no node.
+	if match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !match {
+		all = append(all, "it does not match the node selector or node affinity of the pod")
+	}
+	return append(all, f.short(node, pod)...)
+}
+
+// short returns a sentence for each resource of which too little is free for the pod.
+func (f *Fleet) short(node *corev1.Node, pod *corev1.Pod) []string {
+	if pod.Spec.NodeName != "" {
+		return nil
+	}
+	var all []string
+	wanted := requested(pod)
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		want, free := wanted[name], node.Status.Allocatable[name].DeepCopy()
+		if _, published := node.Status.Allocatable[name]; !published && (len(node.Status.Allocatable) == 0 || f.ClassOf(name) != nil) {
+			continue
+		}
+		free.Sub(f.requested[node.Name][name])
+		if !want.IsZero() && want.Cmp(free) > 0 {
+			all = append(all, fmt.Sprintf("it has %s of %s free, less than %s", &free, name, &want))
+		}
+	}
+	return all
+}
+
+// requested returns the resources that the scheduler counts for a pod, itself among them.
+func requested(pod *corev1.Pod) corev1.ResourceList {
+	all := podresource.PodRequests(pod, podresource.PodResourcesOptions{})
+	all[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
+	return all
+}
+
+// addPod counts the resources of a pod on its node.
+func (f *Fleet) addPod(node string, pod *corev1.Pod) {
+	if node == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return
+	}
+	if f.requested[node] == nil {
+		f.requested[node] = corev1.ResourceList{}
+	}
+	for name, amount := range requested(pod) {
+		sum := f.requested[node][name]
+		sum.Add(amount)
+		f.requested[node][name] = sum
+	}
+}
+
+// ClassOf returns the DeviceClass whose devices serve an extended resource; nil if there is
+// none.
+func (f *Fleet) ClassOf(extended corev1.ResourceName) *resourceapi.DeviceClass {
+	i := slices.IndexFunc(f.classes, func(class *resourceapi.DeviceClass) bool {
+		own := class.Spec.ExtendedResourceName
+		return own != nil && *own == string(extended) || resourceapi.ResourceDeviceClassPrefix+class.Name == string(extended)
+	})
+	if i < 0 {
+		return nil
+	}
+	return f.classes[i]
+}
+
+// allocatedElsewhere returns a sentence for each allocated claim that pods cannot use on the
+// node.
+func (f *Fleet) allocatedElsewhere(name string, claims []*resourceapi.ResourceClaim) []string {
+	var all []string
+	for _, claim := range claims {
+		if claim.Status.Allocation == nil || claim.Status.Allocation.NodeSelector == nil {
+			continue
+		}
+		selector, err := nodeaffinity.NewNodeSelector(claim.Status.Allocation.NodeSelector)
+		if err != nil || !selector.Match(f.nodeOf(name)) {
+			all = append(all, fmt.Sprintf("claim %s of the pod has its devices on another node", claim.Name))
+		}
+	}
+	return all
+}
