@@ -32,7 +32,7 @@ func names() agent.Names {
 		Hardware: "--hardware", DriverRoot: "--driver-root", CDIHook: "--cdi-hook",
 		Supervisor: "--mps-supervisor", Kubeconfig: "--kubeconfig",
 		PodResources: "--kubelet-pod-resources", HTTPListen: "--http-listen",
-		MemoryLimits: "--memory-limits", NodeConfigs: "--node-configs", MIGLayouts: "--mig-layouts",
+		MemoryLimits: "--memory-limits", NodeConfigs: "--node-configs", MIGLayouts: "--mig-layouts", ViewerAccount: "--viewer-account",
 	}
 }
 
@@ -98,6 +98,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 
 	fs = sets.FlagSet("serving")
 	fs.StringVar(&o.HTTPListen, "http-listen", ":8080", "`ADDRESS` for /metrics, /healthz and /readyz; empty for none")
+	fs.StringVar(&o.ViewerAccount, "viewer-account", "", "`NAMESPACE/NAME` of the service account whose tokens users send to read the facts about the node at /v1/node, as \"kubectl gpu doctor\" does; its tokens must have the audience agent.NAME, with the driver's name (default: the facts are not served)")
 
 	o.logging = program.LoggingFlags(&sets)
 	return sets

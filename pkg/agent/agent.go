@@ -84,6 +84,9 @@ type agent struct {
 	cdiFolder    *cdi.Dir
 	kubelet      *served
 	usage        memoryUsage
+	facts        *facts
+	// viewers may read the facts; nil if no user may.
+	viewers *viewers
 }
 
 // newAgent puts an agent together. The agent holds its home from then on, until it
@@ -94,6 +97,10 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		return nil, err
 	}
 	supervisor, err := c.openSupervisor()
+	if err != nil {
+		return nil, err
+	}
+	viewers, err := c.newViewers(client)
 	if err != nil {
 		return nil, err
 	}
@@ -194,6 +201,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		metrics:    metrics, scans: scans, cdiFolder: cdi.NewDir(c.CDIDir), kubelet: newServed(),
 	}
 	a.usage = a.memoryUsage(ctx, hw)
+	a.facts, a.viewers = &facts{roots: c.factRoots(hw), view: a.inventory.View, clocks: hw.Clocks}, viewers
 	return a, nil
 }
 

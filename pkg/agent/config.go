@@ -79,6 +79,9 @@ type Config struct {
 
 	// HTTPListen is the address for metrics and probes; empty for none.
 	HTTPListen string
+	// ViewerAccount is the service account, "namespace/name", whose tokens users send to
+	// read the facts about the node; empty to serve none.
+	ViewerAccount string
 	// OnEnd is called when the agent begins to end; may be nil.
 	OnEnd func()
 }
@@ -90,7 +93,7 @@ type Names struct {
 	Supervisor, Kubeconfig        string
 	PodResources, HTTPListen      string
 	MemoryLimits, NodeConfigs     string
-	MIGLayouts                    string
+	MIGLayouts, ViewerAccount     string
 }
 
 // driverDir returns the driver's folder among the kubelet's plugins.

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 
@@ -20,10 +21,19 @@ func (a *agent) serveDevices(w http.ResponseWriter, r *http.Request) {
 			devices[d.Name] = a.controller.AttributesOf(name)
 		}
 	}
+	writeJSON(w, r, devices)
+}
+
+// page returns a handler that writes what load returns as a JSON object.
+func page[T any](load func(context.Context) T) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { writeJSON(w, r, load(r.Context())) })
+}
+
+func writeJSON(w http.ResponseWriter, r *http.Request, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(devices); err != nil {
-		klog.FromContext(r.Context()).V(2).Info("Cannot write the devices to a client", "err", err)
+	if err := encoder.Encode(value); err != nil {
+		klog.FromContext(r.Context()).V(2).Info("Cannot write JSON to a client", "path", r.URL.Path, "err", err)
 	}
 }

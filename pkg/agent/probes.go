@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 )
 
@@ -22,12 +23,16 @@ import (
 // call of a scan has a shorter deadline of its own.
 const scanStuckAfter = 5 * time.Minute
 
-// handler returns the handler of metrics, probes, and the attributes of the devices.
+// handler returns the handler of metrics, probes, the attributes of the devices, and, if
+// users have an account for it, the facts about the node.
 func (a *agent) handler() http.Handler {
 	state := plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: a.configProblem, Containers: a.containerMemory}
 	serving := plugin.Check{Name: "serving", Err: a.checkServing}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /devices", a.serveDevices)
+	if a.viewers != nil {
+		mux.Handle("GET "+nodefacts.Path, a.viewers.only(page(a.facts.read)))
+	}
 	mux.Handle("/", plugin.Handler(a.metrics, state, []plugin.Check{
 		serving,
 		{Name: "folders", Err: a.checkFolders},

@@ -214,6 +214,7 @@ func TestEveryMethodReturnsWhenItsContextEnds(t *testing.T) {
 		"CancelPendingMIGMode": func(ctx context.Context, l *nvml.Library) error { return l.CancelPendingMIGMode(ctx, address) },
 		"MIGMode":              func(ctx context.Context, l *nvml.Library) error { _, _, err := l.MIGMode(ctx, address); return err },
 		"Check":                func(ctx context.Context, l *nvml.Library) error { return l.Check(ctx, address) },
+		"Clocks":               func(ctx context.Context, l *nvml.Library) error { _, err := l.Clocks(ctx, address); return err },
 		"ComputeMode":          func(ctx context.Context, l *nvml.Library) error { _, err := l.ComputeMode(ctx, address); return err },
 		"SetComputeMode": func(ctx context.Context, l *nvml.Library) error {
 			return l.SetComputeMode(ctx, address, gpu.ComputeModeDefault)

@@ -13,8 +13,8 @@
 //
 // The simulator refuses the same operations as hardware.
 //
-// Out of scope: computing, the CUDA library, graphics, vGPU, clocks, power and
-// temperature; and the methods of go-nvml that return a handler struct
+// Out of scope: computing, the CUDA library, graphics, vGPU, clocks other than the
+// SMs', power and temperature; and the methods of go-nvml that return a handler struct
 // (DeviceGetGpuFabricInfoV, DeviceGetGpuInstanceProfileInfoV, ...), because such a
 // handler calls libnvidia-ml itself and cannot be redirected. Methods that are not
 // simulated panic with their name.

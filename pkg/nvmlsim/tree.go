@@ -8,8 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // Character device majors. NVIDIA's own is fixed; those of the UVM and of the
@@ -118,6 +121,11 @@ func (t tree) proc() error {
 	files := map[string]string{
 		"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module  " + version + "  Release Build  (simulated)\n",
 		"proc/devices":               fmt.Sprintf("Character devices:\n  1 mem\n%3d nvidia\n%3d nvidia-uvm\n%3d nvidia-caps\n\nBlock devices:\n", majorNVIDIA, majorUVM, majorCaps),
+	}
+	if slices.ContainsFunc(t.node.gpus, func(s *spec) bool {
+		return slices.ContainsFunc(s.links, func(l linkSpec) bool { return l.remote == gpu.RemoteSwitch })
+	}) {
+		files["proc/901/comm"] = "nv-fabricmanage\n" // the kernel keeps 15 characters
 	}
 	for _, s := range t.node.gpus {
 		files[fmt.Sprintf("proc/driver/nvidia/gpus/%s/information", s.address)] = fmt.Sprintf(

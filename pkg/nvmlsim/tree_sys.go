@@ -51,10 +51,19 @@ func (t tree) sysGPU(s *spec) error {
 	if err != nil {
 		return err
 	}
+	speed := linkSpeeds[s.kind.Architecture]
 	return errors.Join(
+		t.write(filepath.Join(dir, "current_link_width"), "16\n"), t.write(filepath.Join(dir, "max_link_width"), "16\n"),
+		t.write(filepath.Join(dir, "current_link_speed"), speed+"\n"), t.write(filepath.Join(dir, "max_link_speed"), speed+"\n"),
 		t.link(filepath.Join(dir, "driver"), up(dir)+"bus/pci/drivers/nvidia"),
 		t.link(filepath.Join("sys/bus/pci/drivers/nvidia", s.address.String()), "../../../../"+below(dir)),
 	)
+}
+
+// linkSpeeds are the speeds of a PCIe lane of each architecture.
+var linkSpeeds = map[string]string{
+	"Volta": "8.0 GT/s PCIe", "Turing": "8.0 GT/s PCIe", "Ampere": "16.0 GT/s PCIe", "Ada Lovelace": "16.0 GT/s PCIe",
+	"Hopper": "32.0 GT/s PCIe", "Blackwell": "32.0 GT/s PCIe",
 }
 
 // connectX7 is the PCI device of a network adapter, as in NVML's PCI information.
@@ -86,6 +95,9 @@ func (t tree) sysNIC(n NIC) error {
 	return errors.Join(errs...)
 }
 
+// configSpace is the size of the configuration space of a PCIe device.
+const configSpace = 4096
+
 // pciDevice is a device below its root complex and bridges.
 type pciDevice struct {
 	address gpu.PCIAddress
@@ -97,13 +109,16 @@ type pciDevice struct {
 	id uint32
 }
 
-// sysPCI makes a PCI device and returns its folder. Of the root complex and bridges
-// there is no more than the path.
+// sysPCI makes a PCI device and returns its folder. Of the root complex there is no more
+// than the path, and of a bridge a configuration space without extended capabilities.
 func (t tree) sysPCI(d pciDevice) (string, error) {
 	dir := filepath.Join("sys/devices", d.root)
 	for _, text := range d.bridges {
 		bridge, _ := gpu.ParsePCIAddress(text)
 		dir = filepath.Join(dir, bridge.String())
+		if err := t.write(filepath.Join(dir, "config"), string(make([]byte, configSpace))); err != nil {
+			return "", err
+		}
 	}
 	dir = filepath.Join(dir, d.address.String())
 	numa, cpus := -1, cpuset.New()

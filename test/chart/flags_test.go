@@ -43,6 +43,7 @@ func programs() []program {
 				"node-configs":     "a key of the chart's ConfigMap",
 				"mig-layouts":      "a key of the chart's ConfigMap",
 				"pod-uid":          "the pod's",
+				"viewer-account":   "an account of the chart",
 			},
 		},
 		{
@@ -115,7 +116,7 @@ func TestValuesReachTheirFlags(t *testing.T) {
 		"reconcile-interval": "1m", "kubelet-plugins-dir": "/var/lib/k0s/kubelet/plugins",
 		"kubelet-registry-dir": "/var/lib/k0s/kubelet/plugins_registry", "kubelet-pod-resources": "",
 		"cdi-dir":     "/etc/cdi",
-		"http-listen": ":9000", "log-flush-frequency": "1s", "v": "4", "vmodule": "prepare=5",
+		"http-listen": ":9000", "viewer-account": "", "log-flush-frequency": "1s", "v": "4", "vmodule": "prepare=5",
 		"logging-format": "text", // extraArgs come last and win
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

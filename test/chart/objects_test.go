@@ -30,7 +30,7 @@ func TestEveryObjectHasOnlyFieldsThatKubernetesKnows(t *testing.T) {
 				"Namespace": &corev1.Namespace{}, "ResourceQuota": &corev1.ResourceQuota{}, "ServiceAccount": &corev1.ServiceAccount{},
 				"NetworkPolicy": &networkingv1.NetworkPolicy{},
 				"ConfigMap":     &corev1.ConfigMap{}, "Pod": &corev1.Pod{}, "DaemonSet": &appsv1.DaemonSet{},
-				"ClusterRole": &rbacv1.ClusterRole{}, "ClusterRoleBinding": &rbacv1.ClusterRoleBinding{}, "RoleBinding": &rbacv1.RoleBinding{},
+				"ClusterRole": &rbacv1.ClusterRole{}, "ClusterRoleBinding": &rbacv1.ClusterRoleBinding{}, "Role": &rbacv1.Role{}, "RoleBinding": &rbacv1.RoleBinding{},
 				"ValidatingAdmissionPolicy":        &admissionv1.ValidatingAdmissionPolicy{},
 				"ValidatingAdmissionPolicyBinding": &admissionv1.ValidatingAdmissionPolicyBinding{},
 				"DeviceClass":                      &resourceapi.DeviceClass{}, "ResourceClaimTemplate": &resourceapi.ResourceClaimTemplate{},
@@ -124,6 +124,39 @@ func TestThePoliciesBindTheAccountThatTheAgentRunsAs(t *testing.T) {
 	binding := find[rbacv1.ClusterRoleBinding](t, r, "ClusterRoleBinding", "gpu-dra-driver-agent")
 	if got := binding.Subjects[0]; got.Name != "someone" || got.Namespace != release {
 		t.Errorf("the role is bound to %s/%s", got.Namespace, got.Name)
+	}
+}
+
+// A token of the viewers' account proves that its user may create one, and must be of no
+// other use.
+func TestTheAccountOfViewersHasNoRights(t *testing.T) {
+	r := mustRender(t, cluster{}, "")
+	account := find[corev1.ServiceAccount](t, r, "ServiceAccount", "gpu-dra-driver-viewer")
+	for _, m := range r.manifests {
+		var subjects []rbacv1.Subject
+		switch kindOf(t, m) {
+		case "ClusterRoleBinding":
+			subjects = decode[rbacv1.ClusterRoleBinding](t, m).Subjects
+		case "RoleBinding":
+			subjects = decode[rbacv1.RoleBinding](t, m).Subjects
+		case "DaemonSet":
+			if got := decode[appsv1.DaemonSet](t, m).Spec.Template.Spec.ServiceAccountName; got == account.Name {
+				t.Errorf("pods run as %s", got)
+			}
+		}
+		for _, s := range subjects {
+			if s.Name == account.Name {
+				t.Errorf("%s has rights:\n%s", s.Name, m)
+			}
+		}
+	}
+	role := find[rbacv1.Role](t, r, "Role", "gpu-dra-driver-viewer")
+	if got := role.Rules[0]; got.Resources[0] != "serviceaccounts/token" || len(got.ResourceNames) != 1 || got.ResourceNames[0] != account.Name {
+		t.Errorf("viewers may create tokens by %+v, want those of %s only", got, account.Name)
+	}
+	agent := find[appsv1.DaemonSet](t, r, "DaemonSet", "gpu-dra-driver-agent")
+	if got := agent.Spec.Template.Annotations["gpu.nvidia.com/viewer-account"]; got != account.Name {
+		t.Errorf("the agents' pods name the account %q", got)
 	}
 }
 

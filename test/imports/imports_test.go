@@ -34,14 +34,14 @@ var rules = []struct {
 	{"pkg/agent/simulated", []string{"pkg/nvml", "pkg/nvmlsim", "pkg/gpu"}},
 	{"pkg/agent", []string{
 		"pkg/controller", "pkg/plugin", "pkg/claim", "pkg/catalog", "pkg/cluster", "pkg/inventory", "pkg/home", "pkg/gpu", "api",
-		"pkg/nvml", "pkg/sysfs", "pkg/procfs", "pkg/cgroup", "pkg/limits", "pkg/mps/client", "pkg/cdi", "pkg/podresources", "pkg/livefile", "pkg/migconfig",
+		"pkg/nvml", "pkg/sysfs", "pkg/procfs", "pkg/cgroup", "pkg/limits", "pkg/mps/client", "pkg/cdi", "pkg/podresources", "pkg/livefile", "pkg/migconfig", "pkg/nodefacts",
 	}},
 	{"pkg/controller", []string{"pkg/inventory", "pkg/cluster", "pkg/catalog", "pkg/notify", "pkg/gpu", "api"}},
 	{"pkg/cluster", []string{"pkg/catalog", "pkg/migconfig", "pkg/notify", "pkg/gpu", "api"}},
 	// It reads hardware through an interface, so it names no adapter.
 	{"pkg/inventory", []string{"pkg/store", "pkg/notify", "pkg/gpu", "api"}},
 	// The views for users read API objects, never hardware or the agent's disk.
-	{"pkg/kubectlgpu", []string{"pkg/fleet", "pkg/gpu", "api"}},
+	{"pkg/kubectlgpu", []string{"pkg/fleet", "pkg/nodefacts", "pkg/gpu", "api"}},
 	{"pkg/fleet/fleettest", []string{"pkg/fleet", "pkg/catalog", "pkg/nvml", "pkg/nvmlsim", "pkg/sysfs", "pkg/gpu", "api"}},
 	{"pkg/fleet", []string{"pkg/gpu", "api"}},
 	{"pkg/plugin", []string{"pkg/claim", "pkg/catalog", "pkg/gpu", "api"}},
@@ -54,6 +54,7 @@ var rules = []struct {
 	{"pkg/cgroup", []string{"pkg/gpu"}},
 	{"pkg/sysfs", []string{"pkg/gpu"}},
 	{"pkg/procfs", []string{"pkg/gpu"}},
+	{"pkg/nodefacts", []string{"pkg/gpu"}},
 	{"pkg/mps/client", []string{"pkg/mps/mpsv1", "pkg/gpu"}},
 	{"pkg/mps/supervisor", []string{"pkg/mps/mpsv1", "pkg/folder", "pkg/gpu"}},
 	{"pkg/mps/mpsv1", []string{"pkg/gpu"}},

@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 
 	authv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -133,6 +135,27 @@ func (s *scene) createPod(ctx context.Context, as who, namespace string) error {
 
 func (s *scene) createToken(ctx context.Context, as who, account string) error {
 	_, err := s.clients[as].CoreV1().ServiceAccounts(driverNamespace).CreateToken(ctx, account, &authv1.TokenRequest{}, metav1.CreateOptions{DryRun: dryRun()})
+	return err
+}
+
+// proxy sends a request to a pod that has no address, which is not found then.
+func (s *scene) proxy(ctx context.Context, as who, namespace string) error {
+	err := s.clients[as].CoreV1().RESTClient().Get().Namespace(namespace).Resource("pods").Name("agent-b:8080").SubResource("proxy").Suffix("v1/node").Do(ctx).Error()
+	if apierrors.IsForbidden(err) {
+		return err
+	}
+	return nil
+}
+
+func (s *scene) review(ctx context.Context, as who) error {
+	_, err := s.clients[as].AuthenticationV1().TokenReviews().Create(ctx, &authv1.TokenReview{Spec: authv1.TokenReviewSpec{Token: "made up"}}, metav1.CreateOptions{})
+	return err
+}
+
+func (s *scene) reviewAccess(ctx context.Context, as who) error {
+	_, err := s.clients[as].AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: "someone", ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods"},
+	}}, metav1.CreateOptions{})
 	return err
 }
 

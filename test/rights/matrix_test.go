@@ -90,7 +90,7 @@ func sliceAttempts() []attempt {
 		{"deletecollection", "resourceslices", "of anybody", nil, "cannot deletecollection", func(ctx context.Context, as who) error {
 			return world.clients[as].ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{DryRun: dryRun()}, metav1.ListOptions{})
 		}},
-		{"list", "resourceslices", "of everybody", []who{agentA, agentB, agentNowhere}, "", func(ctx context.Context, as who) error {
+		{"list", "resourceslices", "of everybody", []who{viewer, agentA, agentB, agentNowhere}, "", func(ctx context.Context, as who) error {
 			_, err := world.clients[as].ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 			return err
 		}},
@@ -157,7 +157,7 @@ func claimAttempts() []attempt {
 			_, err := world.clients[as].ResourceV1().ResourceClaims(tenant).Get(ctx, "claim-b", metav1.GetOptions{})
 			return err
 		}},
-		{"list", "resourceclaims", "of all namespaces", nil, "", func(ctx context.Context, as who) error {
+		{"list", "resourceclaims", "of all namespaces", []who{viewer}, "", func(ctx context.Context, as who) error {
 			_, err := world.clients[as].ResourceV1().ResourceClaims("").List(ctx, metav1.ListOptions{})
 			return err
 		}},
@@ -217,7 +217,7 @@ func otherAttempts() []attempt {
 			_, err := world.clients[as].CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
 			return err
 		}},
-		{"list", "pods", "of all namespaces", nil, "", func(ctx context.Context, as who) error {
+		{"list", "pods", "of all namespaces", []who{viewer}, "", func(ctx context.Context, as who) error {
 			_, err := world.clients[as].CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 			return err
 		}},
@@ -227,6 +227,12 @@ func otherAttempts() []attempt {
 			return world.clients[as].CoreV1().Pods(driverNamespace).Delete(ctx, "agent-b", metav1.DeleteOptions{DryRun: dryRun()})
 		}},
 		{"create", "serviceaccounts/token", "of the agent", nil, "", func(ctx context.Context, as who) error { return world.createToken(ctx, as, agentAccount) }},
+		{"create", "serviceaccounts/token", "of the viewers", []who{viewer}, "", func(ctx context.Context, as who) error { return world.createToken(ctx, as, viewerAccount) }},
+		// The pod does not run; the API server reaches for it only if the user may.
+		{"get", "pods/proxy", "of the driver's namespace", []who{viewer}, "", func(ctx context.Context, as who) error { return world.proxy(ctx, as, driverNamespace) }},
+		{"get", "pods/proxy", "of a user's namespace", nil, "", func(ctx context.Context, as who) error { return world.proxy(ctx, as, tenant) }},
+		{"create", "tokenreviews", "of a token", []who{agentA, agentB, agentNowhere}, "", func(ctx context.Context, as who) error { return world.review(ctx, as) }},
+		{"create", "subjectaccessreviews", "of another user", nil, "", func(ctx context.Context, as who) error { return world.reviewAccess(ctx, as) }},
 		{"impersonate", "users", "the scheduler", nil, "", func(ctx context.Context, as who) error {
 			return world.actAs(ctx, as, "system:kube-scheduler")
 		}},

@@ -9,6 +9,7 @@ import (
 
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,7 @@ const (
 	driverNamespace   = "gpu-dra-driver"
 	agentAccount      = "gpu-kubelet-plugin"
 	supervisorAccount = "gpu-dra-driver-supervisor"
+	viewerAccount     = "gpu-dra-driver-viewer"
 	tenant            = "tenant"
 
 	// nodeB has no kubelet; for the API server it is a node like any other.
@@ -49,7 +51,11 @@ const (
 	supervisor   who = "the supervisor"
 	// neighbour is another account in the driver's namespace.
 	neighbour who = "another account of the driver's namespace"
-	user      who = "a user's pod"
+	// viewer is a user with the chart's roles for viewers, and viewerToken the account
+	// whose tokens the user creates.
+	viewer      who = "a viewer"
+	viewerToken who = "the viewers' account"
+	user        who = "a user's pod"
 
 	// almightyA is the agent of node A if RBAC allowed it everything, so that
 	// only policies are in its way. almightyNowhere has no node.
@@ -58,7 +64,7 @@ const (
 )
 
 func accounts() []who {
-	return []who{admin, agentA, agentB, agentNowhere, supervisor, neighbour, user}
+	return []who{admin, agentA, agentB, agentNowhere, supervisor, neighbour, viewer, viewerToken, user}
 }
 
 // scene is the cluster with objects to try on, and a client for each one who
@@ -73,7 +79,7 @@ func newScene(ctx context.Context, cluster *harness.Cluster) (*scene, error) {
 		return nil, err
 	}
 	s := &scene{nodeA: cluster.NodeName, clients: map[who]kubernetes.Interface{admin: cluster.Client}}
-	for _, step := range []func(context.Context, *harness.Cluster) error{s.makeNodeB, s.makeSlices, s.makeClaims, s.makeSecrets, s.enter} {
+	for _, step := range []func(context.Context, *harness.Cluster) error{s.makeNodeB, s.makeSlices, s.makeClaims, s.makeSecrets, s.makeViewer, s.enter} {
 		if err := step(ctx, cluster); err != nil {
 			return nil, err
 		}
@@ -192,6 +198,26 @@ func (s *scene) makeSecrets(ctx context.Context, c *harness.Cluster) error {
 	return nil
 }
 
+// makeViewer binds the roles of viewers to an account of the tenant.
+func (s *scene) makeViewer(ctx context.Context, c *harness.Cluster) error {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "viewer"}}
+	if _, err := c.Client.CoreV1().ServiceAccounts(tenant).Create(ctx, account, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	subject := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: tenant, Name: account.Name}}
+	meta := metav1.ObjectMeta{Name: "viewers"}
+	_, err := c.Client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: meta, Subjects: subject, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: viewerAccount},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = c.Client.RbacV1().RoleBindings(driverNamespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: meta, Subjects: subject, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: viewerAccount},
+	}, metav1.CreateOptions{})
+	return err
+}
+
 // enter creates a token for every account, and a client with it.
 func (s *scene) enter(ctx context.Context, c *harness.Cluster) error {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
@@ -216,6 +242,8 @@ func (s *scene) enter(ctx context.Context, c *harness.Cluster) error {
 		{agentNowhere, driverNamespace, agentAccount, nil},
 		{supervisor, driverNamespace, supervisorAccount, nil},
 		{neighbour, driverNamespace, "default", nil},
+		{viewer, tenant, "viewer", nil},
+		{viewerToken, driverNamespace, viewerAccount, nil},
 		{user, tenant, "default", nil},
 	} {
 		token, err := c.Client.CoreV1().ServiceAccounts(one.namespace).CreateToken(ctx, one.account, &authv1.TokenRequest{

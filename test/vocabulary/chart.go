@@ -37,6 +37,7 @@ func (v vocabulary) chart() string {
 	define("types", "All types of devices.", list(texts(kind.All())))
 	define("group", "The API group, which begins the names of labels.", v1alpha1.GroupName)
 	define("labelNames", "The names of the labels, in JSON.", v.labelNames())
+	define("viewerAccount", "The annotation with the viewers' account.", v1alpha1.AnnotationViewerAccount)
 	var labels []string
 	for _, n := range withPrefix(v.names, "Label") {
 		if n.detail == "DeviceClass" {

@@ -288,6 +288,10 @@ const (
 	LabelStrategies = GroupName + "/strategies" // DeviceClass
 )
 
+// AnnotationViewerAccount is the name of the service account whose tokens read the facts
+// about the node from the agent, as "kubectl gpu doctor" does. The chart sets it.
+const AnnotationViewerAccount = GroupName + "/viewer-account" // Pod of the agent
+
 // AnnotationRepaired says which GPUs an administrator has repaired: a fault that was
 // reported up to a time has ended. Its value is a list of "DEVICE@TIME" with commas
 // between them: the name of a GPU's device, its UUID or "all", and a time as in

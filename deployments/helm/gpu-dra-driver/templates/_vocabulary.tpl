@@ -40,6 +40,11 @@ gpu.nvidia.com
 {"config": "gpu.nvidia.com/config", "offer": "gpu.nvidia.com/offer", "mIGConfig": "nvidia.com/mig.config", "type": "gpu.nvidia.com/type", "shares": "gpu.nvidia.com/shares", "maxMemory": "gpu.nvidia.com/max-memory", "maxCompute": "gpu.nvidia.com/max-compute", "strategies": "gpu.nvidia.com/strategies"}
 {{- end -}}
 
+{{/* The annotation with the viewers' account. */}}
+{{- define "gpu-dra-driver.viewerAccount" -}}
+gpu.nvidia.com/viewer-account
+{{- end -}}
+
 {{/* The labels of a class, after the name of the group. */}}
 {{- define "gpu-dra-driver.classLabelNames" -}}
 ['type', 'shares', 'max-memory', 'max-compute', 'strategies']

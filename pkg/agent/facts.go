@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/version"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
+)
+
+// clocksPatience is longer than the limit of one reading, and shorter than that of an answer.
+const clocksPatience = 5 * time.Second
+
+// facts reads the facts about the node.
+type facts struct {
+	roots  nodefacts.Roots
+	view   func() inventory.View
+	clocks func(ctx context.Context, address gpu.PCIAddress) (gpu.Clocks, error)
+	// one admits one reading at a time, which users together cannot exceed.
+	one sync.Mutex
+}
+
+// newViewers returns the users who may read the facts; nil if none may.
+func (c *Config) newViewers(client kubernetes.Interface) (*viewers, error) {
+	if c.ViewerAccount == "" {
+		return nil, nil
+	}
+	v, err := newViewers(c.ViewerAccount, c.DriverName, client.AuthenticationV1().TokenReviews())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Names.ViewerAccount, err)
+	}
+	return v, nil
+}
+
+// factRoots returns the file systems of the node. The agent needs no mount of the host's
+// root: as a privileged process in the host's PID namespace it sees that of the host's
+// first process.
+func (c *Config) factRoots(hw *hardware) nodefacts.Roots {
+	return nodefacts.Roots{
+		Kernel: "/", GPUs: nodefacts.Root(hw.machine), Host: "/proc/1/root",
+		Kubelet: filepath.Dir(c.KubeletPluginsDir),
+	}
+}
+
+// read returns the facts. Those of NVML are of the last scan, except for the clocks.
+func (f *facts) read(ctx context.Context) nodefacts.Node {
+	f.one.Lock()
+	defer f.one.Unlock()
+	view := f.view()
+	var addresses []gpu.PCIAddress
+	for _, g := range view.Node.GPUs {
+		addresses = append(addresses, g.Address)
+	}
+	node := f.roots.Read(addresses)
+	node.AgentVersion = version.Get().GitVersion
+	node.DriverVersion, node.CUDAVersion = driverFacts(view)
+	ctx, cancel := context.WithTimeout(ctx, clocksPatience)
+	defer cancel()
+	var all sync.WaitGroup
+	for i, g := range view.Node.GPUs {
+		all.Go(func() {
+			clocks, err := f.clocks(ctx, g.Address)
+			node.GPUs[i].Clocks = ofNVML(clocks, err)
+		})
+		describe(&node.GPUs[i], g)
+	}
+	all.Wait()
+	return node
+}
+
+// driverFacts returns the versions of the driver and of CUDA.
+func driverFacts(view inventory.View) (driver, cuda nodefacts.Fact[string]) {
+	err := view.ScanErr
+	if !view.Scanned {
+		err = fmt.Errorf("%w: the agent has not scanned the GPUs yet", gpu.ErrNotReady)
+	}
+	node := view.Node
+	if node.DriverVersion == "" && err == nil {
+		err = fmt.Errorf("%w: the driver finds no GPU", gpu.ErrNotFound)
+	}
+	v := node.CUDADriverVersion
+	return ofNVML(node.DriverVersion, err), ofNVML(fmt.Sprintf("%d.%d", v.Major, v.Minor), err)
+}
+
+// describe adds the facts of the last scan of a GPU.
+func describe(facts *nodefacts.GPU, g gpu.GPU) {
+	facts.UUID, facts.Model = g.UUID, g.ProductName
+	persistence := ""
+	if on := g.PersistenceMode; on != nil {
+		persistence = map[bool]string{true: "on", false: "off"}[*on]
+	}
+	facts.Persistence = ofNVML(persistence, nil)
+	facts.NVSwitch = ofNVML(slices.ContainsFunc(g.Links, func(l gpu.Link) bool { return l.Remote == gpu.RemoteSwitch }), nil)
+	facts.FabricState = ofNVML(g.FabricState, nil)
+}
+
+func ofNVML[T any](value T, err error) nodefacts.Fact[T] {
+	if err != nil {
+		var none T
+		return nodefacts.Fact[T]{Value: none, Source: "NVML", Unknown: err.Error()}
+	}
+	return nodefacts.Fact[T]{Value: value, Source: "NVML"}
+}

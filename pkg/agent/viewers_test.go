@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	authv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
+)
+
+const viewerName = "system:serviceaccount:gpus:viewer"
+
+// reviewing returns the client of an API server that knows the tokens, by the user and the
+// audience of each, and the number of reviews.
+func reviewing(tokens map[string][2]string) (*fake.Clientset, *atomic.Int32) {
+	client, reviews := fake.NewClientset(), &atomic.Int32{}
+	client.PrependReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		reviews.Add(1)
+		review := action.(clienttesting.CreateAction).GetObject().(*authv1.TokenReview)
+		if review.Spec.Token == "server away" {
+			return true, nil, errors.New("no connection for server away")
+		}
+		known, found := tokens[review.Spec.Token]
+		// As the API server: the token must have one of the requested audiences.
+		if found && slices.Contains(review.Spec.Audiences, known[1]) {
+			review.Status = authv1.TokenReviewStatus{Authenticated: true, User: authv1.UserInfo{Username: known[0]}, Audiences: []string{known[1]}}
+		}
+		return true, review, nil
+	})
+	return client, reviews
+}
+
+func newTestViewers(t *testing.T, client *fake.Clientset) *viewers {
+	t.Helper()
+	v, err := newViewers("gpus/viewer", "gpu.nvidia.com", client.AuthenticationV1().TokenReviews())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// ask sends a request from an address and returns the answer.
+func ask(t *testing.T, handler http.Handler, from, token string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, nodefacts.Path, nil)
+	r.RemoteAddr = from + ":4711"
+	if token != "" {
+		r.Header.Set(nodefacts.TokenHeader, token)
+	}
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, r)
+	return w
+}
+
+func secret(http.ResponseWriter, *http.Request) {}
+
+func TestOnlyTokensOfTheViewersAccountAreAccepted(t *testing.T) {
+	t.Parallel()
+	const audience = "agent.gpu.nvidia.com"
+	client, reviews := reviewing(map[string][2]string{
+		"good":           {viewerName, audience},
+		"of API server":  {viewerName, "https://kubernetes.default.svc"},
+		"other account":  {"system:serviceaccount:gpus:other", audience},
+		"other place":    {"system:serviceaccount:tenant:viewer", audience},
+		"another driver": {viewerName, "agent.gpu.example.com"},
+	})
+	handler := newTestViewers(t, client).only(http.HandlerFunc(secret))
+	for i, tc := range []struct {
+		token string
+		want  int
+	}{
+		{"good", http.StatusOK},
+		{"", http.StatusUnauthorized},
+		{"expired or made up", http.StatusUnauthorized},
+		{"of API server", http.StatusUnauthorized},
+		{"other account", http.StatusUnauthorized},
+		{"other place", http.StatusUnauthorized},
+		{"another driver", http.StatusUnauthorized},
+		{strings.Repeat("long", maxTokenBytes), http.StatusUnauthorized},
+		{"server away", http.StatusServiceUnavailable},
+	} {
+		got := ask(t, handler, fmt.Sprintf("10.0.0.%d", i), tc.token)
+		if got.Code != tc.want {
+			t.Errorf("token %.20q: %d %s, want %d", tc.token, got.Code, got.Body, tc.want)
+		}
+		if tc.token != "" && strings.Contains(got.Body.String(), tc.token) {
+			t.Errorf("the answer repeats the token: %s", got.Body)
+		}
+	}
+	before := reviews.Load()
+	for range 100 {
+		if got := ask(t, handler, "10.0.0.1", "good"); got.Code != http.StatusOK {
+			t.Fatalf("a token that was accepted: %d %s", got.Code, got.Body)
+		}
+	}
+	if got := reviews.Load(); got != before {
+		t.Errorf("a token that was accepted is reviewed %d times more", got-before)
+	}
+}
+
+func TestAFloodOfTokensReachesTheAPIServerInSmallNumbers(t *testing.T) {
+	t.Parallel()
+	client, reviews := reviewing(map[string][2]string{"good": {viewerName, "agent.gpu.nvidia.com"}})
+	handler := newTestViewers(t, client).only(http.HandlerFunc(secret))
+	for i := range 1000 {
+		ask(t, handler, "10.0.0.1", fmt.Sprint("made up ", i))
+	}
+	if got := ask(t, handler, "10.0.0.1", "made up"); got.Code != http.StatusTooManyRequests || got.Header().Get("Retry-After") == "" {
+		t.Errorf("one more: %d", got.Code)
+	}
+	if got := reviews.Load(); got > reviewBurst+reviewsPerSecond*10 {
+		t.Errorf("%d reviews, want about %d", got, reviewBurst)
+	}
+	// Another address has a limit of its own.
+	if got := ask(t, handler, "10.0.0.2", "good"); got.Code != http.StatusOK {
+		t.Errorf("a viewer is refused during a flood from another address: %d %s", got.Code, got.Body)
+	}
+	for i := range 1000 {
+		ask(t, handler, fmt.Sprintf("10.0.%d.%d", 1+i/250, i%250), "made up")
+	}
+	if got := reviews.Load(); got > allReviewBurst+allReviewsPerSecond*10 {
+		t.Errorf("%d reviews for many addresses, want about %d", got, allReviewBurst)
+	}
+}
+
+func TestViewersReadTheFactsAboutTheNode(t *testing.T) {
+	t.Parallel()
+	client, _ := reviewing(map[string][2]string{"good": {viewerName, "agent.gpu.nvidia.com"}})
+	n := newNode(t)
+	n.ViewerAccount = "gpus/viewer"
+	a := n.start(t)
+	n.published(t)
+	a.viewers = newTestViewers(t, client)
+	got := ask(t, a.handler(), "10.0.0.1", "good")
+	var node nodefacts.Node
+	if err := json.Unmarshal(got.Body.Bytes(), &node); err != nil || got.Code != http.StatusOK {
+		t.Fatalf("%d %v: %s", got.Code, err, got.Body)
+	}
+	if len(node.GPUs) != 8 || node.DriverVersion.Value == "" || !node.CUDAVersion.IsKnown() || !node.FabricManager.Value || node.NUMANodes.Value != 2 {
+		t.Errorf("got %s", got.Body)
+	}
+	g := node.GPUs[0]
+	if g.Address != "0000:1b:00.0" || g.Persistence.Value != "on" || !g.NVSwitch.Value || g.FabricState.Value != "completed" || g.LinkWidth.Value != 16 || g.Clocks.Value.MaxSMMHz != 1980 || !g.ACSRedirect.IsKnown() {
+		t.Errorf("got %+v", g)
+	}
+	if got := ask(t, a.handler(), "10.0.0.1", ""); got.Code != http.StatusUnauthorized {
+		t.Errorf("without a token: %d", got.Code)
+	}
+}
+
+func TestTheFactsAreServedOnlyIfViewersHaveAnAccount(t *testing.T) {
+	t.Parallel()
+	a := newNode(t).start(t)
+	if code, _ := get(t, a.agent, nodefacts.Path); code != http.StatusNotFound {
+		t.Errorf("without an account: %d", code)
+	}
+	if _, err := newViewers("viewer", "gpu.nvidia.com", nil); err == nil {
+		t.Error("an account without a namespace is accepted")
+	}
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodefacts
+
+import "github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+
+// Fact is a value and the place where it was read.
+type Fact[T any] struct {
+	// Value is the zero value if Unknown is set.
+	Value T `json:"value"`
+	// Source is a file of the node, or NVML.
+	Source string `json:"source"`
+	// Unknown is the reason why the value is not known; empty if it is known.
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// IsKnown reports whether the value is known.
+func (f Fact[T]) IsKnown() bool { return f.Unknown == "" }
+
+// Node is the facts about a node. Unless a field says otherwise, its zero value means that
+// the node lacks the thing.
+type Node struct {
+	// AgentVersion is the version of the agent that has read the facts.
+	AgentVersion string `json:"agentVersion"`
+
+	// DriverVersion and CUDAVersion are unknown on a node without a driver.
+	DriverVersion Fact[string] `json:"driverVersion"`
+	CUDAVersion   Fact[string] `json:"cudaVersion"`
+	// OpenModules is set for NVIDIA's open kernel modules.
+	OpenModules Fact[bool] `json:"openModules"`
+	// Peermem is set if the module nvidia_peermem is loaded.
+	Peermem Fact[bool] `json:"peermem"`
+	// FabricManager and Persistenced are set if the daemon runs.
+	FabricManager Fact[bool] `json:"fabricManager"`
+	Persistenced  Fact[bool] `json:"persistenced"`
+
+	KernelVersion Fact[string] `json:"kernelVersion"`
+	// Controllers are the controllers of cgroup v2; empty with cgroup v1.
+	Controllers Fact[[]string] `json:"cgroupControllers"`
+	// HugePages is the number of reserved huge pages by their size, such as "2048kB".
+	HugePages Fact[map[string]uint64] `json:"hugePages"`
+	// TransparentHugePages is "always", "madvise" or "never".
+	TransparentHugePages Fact[string] `json:"transparentHugePages"`
+	SwapBytes            Fact[uint64] `json:"swapBytes"`
+	// Governors are the different frequency governors of the CPUs, sorted; empty if the
+	// kernel does not set frequencies, as in most virtual machines.
+	Governors Fact[[]string] `json:"governors"`
+	// Memlock is the limit of locked memory that the agent's container has, in bytes or
+	// "unlimited". Containers have the limit of the container runtime.
+	Memlock Fact[string] `json:"memlock"`
+	// IOMMU is set if the kernel uses an IOMMU.
+	IOMMU Fact[bool] `json:"iommu"`
+	// RDMADevices are the RDMA devices, sorted.
+	RDMADevices Fact[[]string] `json:"rdmaDevices"`
+	// NUMANodes is the number of NUMA nodes with CPUs.
+	NUMANodes Fact[int] `json:"numaNodes"`
+
+	// NRI is set if the container runtime has the default socket of NRI.
+	NRI Fact[bool] `json:"nri"`
+	// ContainerdCDI is "true" or "false", as enable_cdi in containerd's own configuration
+	// file; empty if the file does not set it.
+	ContainerdCDI Fact[string] `json:"containerdCDI"`
+	// CPUManager is the policy in the state file of the kubelet's CPU manager.
+	CPUManager Fact[string] `json:"cpuManager"`
+
+	// GPUs are in order of their PCI address.
+	GPUs []GPU `json:"gpus"`
+}
+
+// GPU is the facts about a GPU.
+type GPU struct {
+	Address string `json:"address"`
+	UUID    string `json:"uuid"`
+	Model   string `json:"model"`
+
+	// Persistence is "on" or "off"; empty if NVML does not report it.
+	Persistence Fact[string] `json:"persistence"`
+	// NVSwitch is set if links of the GPU lead to NVSwitch.
+	NVSwitch Fact[bool] `json:"nvSwitch"`
+	// FabricState is the state of the GPU's registration with its fabric; empty on GPUs
+	// that do not register.
+	FabricState Fact[gpu.FabricState] `json:"fabricState"`
+	Clocks      Fact[gpu.Clocks]      `json:"clocks"`
+
+	// LinkWidth is the number of PCIe lanes in use, and MaxLinkWidth that of the GPU.
+	LinkWidth    Fact[int] `json:"linkWidth"`
+	MaxLinkWidth Fact[int] `json:"maxLinkWidth"`
+	// LinkSpeed is the speed of a lane, such as "32.0 GT/s PCIe". Idle GPUs reduce it.
+	LinkSpeed    Fact[string] `json:"linkSpeed"`
+	MaxLinkSpeed Fact[string] `json:"maxLinkSpeed"`
+	// IOMMUType is the type of the GPU's IOMMU group: "identity", "DMA" or "DMA-FQ"; empty
+	// without a group.
+	IOMMUType Fact[string] `json:"iommuType"`
+	// ACSRedirect are the PCIe switches above the GPU that send requests to other devices
+	// through the root complex, by the PCI address of their ports.
+	ACSRedirect Fact[[]string] `json:"acsRedirect"`
+}
