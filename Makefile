@@ -83,7 +83,7 @@ test: need-root need-cc need-busybox ## Everything that needs no GPU: lint, unit
 	@# which it can only while no other cluster comes or goes.
 	$(MAKE) --no-print-directory -j2 cluster-test lint images helm
 	@# Tests on a cluster mostly wait for it, and leave the processors to the others.
-	$(MAKE) --no-print-directory -j3 e2e on-one-cluster unit chart kueue
+	$(MAKE) --no-print-directory -j3 e2e on-one-cluster unit chart kueue monitoring
 
 # Tests that only read the tree. The race detector makes them ten times slower and
 # cannot find anything in them.
@@ -120,6 +120,14 @@ kueue: need-cc golangci-lint ## What Kueue charges for claims on our slices, by 
 	@# compile: so the linter waits until the tests on clusters leave the processors idle.
 	$(CLUSTER_ENV) go -C test/kueue test -count=1 ./...
 	cd test/kueue && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
+
+.PHONY: monitoring
+monitoring: golangci-lint ## The chart's alerting and recording rules and its dashboard, with Prometheus' own engine; and lint of that module
+	$(say) "rules and dashboard of the chart"
+	@# The cache of test results does not see the files of the chart. As for kueue, the linter waits
+	@# until the other modules are built.
+	$(CLUSTER_ENV) go -C test/monitoring test -count=1 ./...
+	cd test/monitoring && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 .PHONY: helm
 helm: ## Build helm into .build/bin
@@ -225,7 +233,7 @@ bench: need-root build ## Latency, start-up and memory of the agent, as medians 
 	go run ./test/bench -bin $(BIN)
 
 .PHONY: lint
-lint: golangci-lint ## gofmt, vet and golangci-lint, for every module; for test/kueue see kueue
+lint: golangci-lint ## gofmt, vet and golangci-lint, for every module; for test/kueue and test/monitoring see kueue and monitoring
 	$(say) "lint"
 	$(BIN)/golangci-lint run --allow-parallel-runners ./...
 	cd test/cluster && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...

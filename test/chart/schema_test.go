@@ -80,6 +80,9 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 		"a folder with braces":                 {"driver: {root: '/opt/{a}'}", []string{"/driver/root"}},
 		"verbosities with a comment":           {"agent: {logging: {vmodule: 'a=1 # x'}}", []string{"/agent/logging/vmodule"}},
 		"a tag with a comment":                 {"image: {tag: 'v1 # x'}", []string{"/image/tag"}},
+		"a label of a monitor of the chart's":  {"monitoring: {labels: {app.kubernetes.io/name: mine}}", []string{"app.kubernetes.io/name"}},
+		"an interval of monitoring in words":   {"monitoring: {interval: often}", []string{"/monitoring/interval"}},
+		"runbooks without an address":          {"monitoring: {rules: {runbooks: wiki}}", []string{"/monitoring/rules/runbooks"}},
 		"a pull policy that is none":           {"image: {pullPolicy: Sometimes}", []string{"/image/pullPolicy"}},
 		"a model of another format":            {"simulation: {models: {ten.json: ''}}", []string{"ten.json"}},
 	} {

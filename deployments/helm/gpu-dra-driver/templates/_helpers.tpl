@@ -293,3 +293,33 @@ imagePullSecrets:
 device.driver == '{{ $driver }}' &&
 device.attributes['{{ $driver }}'].type == '{{ index . 1 }}'
 {{- end -}}
+
+{{/* Objects for Prometheus. */}}
+
+{{- define "gpu-dra-driver.monitoringMetadata" -}}
+namespace: {{ .Release.Namespace }}
+labels:
+  {{- include "gpu-dra-driver.labels" . | nindent 2 }}
+  {{- with .Values.monitoring.labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{- define "gpu-dra-driver.agentSelector" -}}
+selector:
+  matchLabels:
+    {{- include "gpu-dra-driver.selectorLabels" . | nindent 4 }}
+    app.kubernetes.io/component: agent
+{{- end -}}
+
+{{- define "gpu-dra-driver.monitoringEndpoint" -}}
+- port: http
+  path: /metrics
+  interval: {{ .Values.monitoring.interval }}
+  # Metrics of claims have the namespace, pod and container that use the GPU. Those of the
+  # agent's own pod must not replace them.
+  honorLabels: true
+  relabelings:
+  - sourceLabels: [__meta_kubernetes_pod_node_name]
+    targetLabel: node
+{{- end -}}
