@@ -36,6 +36,7 @@ programs: need-cc
 	CGO_ENABLED=1 go build -tags grpcnotrace,sim -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-memory-hook ./cmd/gpu-mps-supervisor ./cmd/gpu-sim ./test/seconddriver
 	@# The plugin of kubectl runs on the computers of users.
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kubectl-gpu
+	@cp cmd/kubectl-gpu/kubectl_complete-gpu $(BIN)/
 	@# The hook runs on hosts with any C library or none, so it is static. It needs
 	@# cgo for the sake of one subcommand that opens NVML, which the linker warns
 	@# of; no CDI spec of ours calls that.
@@ -283,7 +284,8 @@ release: ## Build the files of a release into .build/release: image archives, ch
 	@if ! grep -q '[^[:space:]]' $(RELEASE)/NOTES.md; then \
 	  echo 'CHANGELOG.md has no section "## $(VERSION)", which becomes the notes of the release.' >&2; exit 1; \
 	fi
-	$(MAKE) images helm VERSION=$(VERSION)
+	$(MAKE) images helm kubectl-plugin VERSION=$(VERSION)
+	cp $(PLUGIN)/*.tar.gz $(PLUGIN)/gpu.yaml $(RELEASE)/
 	cp $(BUILD)/images/*.tar $(BUILD)/images/images.json $(RELEASE)/
 	$(say) "packaging the chart into $(RELEASE)"
 	$(BIN)/helm package deployments/helm/gpu-dra-driver --version $(VERSION:v%=%) --app-version $(VERSION) --destination $(RELEASE)
@@ -291,6 +293,25 @@ release: ## Build the files of a release into .build/release: image archives, ch
 	  --namespace gpu-dra-driver --set namespace.create=true --skip-tests >$(RELEASE)/install.yaml
 	cd $(RELEASE) && sha256sum -- * >SHA256SUMS
 	$(say) "$(RELEASE) is complete"
+
+# Platforms of the plugin of kubectl, as in deployments/krew/gpu.yaml.
+PLUGIN_PLATFORMS := darwin-amd64 darwin-arm64 linux-amd64 linux-arm64 windows-amd64
+PLUGIN           := $(BUILD)/kubectl-plugin
+
+.PHONY: kubectl-plugin
+kubectl-plugin: ## Build kubectl gpu for all platforms, and its manifest for krew, into .build/kubectl-plugin
+	@rm -rf $(PLUGIN) && mkdir -p $(PLUGIN)
+	@sed 's/@VERSION@/$(VERSION)/' deployments/krew/gpu.yaml >$(PLUGIN)/gpu.yaml
+	@for platform in $(PLUGIN_PLATFORMS); do \
+	  printf '\n==> kubectl gpu for %s\n' $$platform; \
+	  folder=$(PLUGIN)/$$platform; archive=$(PLUGIN)/kubectl-gpu-$$platform.tar.gz; mkdir $$folder; \
+	  cp LICENSE cmd/kubectl-gpu/kubectl_complete-gpu $$folder/; \
+	  GOOS=$${platform%-*} GOARCH=$${platform#*-} CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $$folder/ ./cmd/kubectl-gpu; \
+	  tar --create --sort=name --mtime=@$(SOURCE_DATE_EPOCH) --owner=0 --group=0 --numeric-owner --mode=a+rX --directory $$folder . | gzip --no-name >$$archive; \
+	  sed --in-place "s/@SHA256-$$platform@/$$(sha256sum $$archive | cut -d ' ' -f 1)/" $(PLUGIN)/gpu.yaml; \
+	  rm -r $$folder; \
+	done
+	go -C tools run sigs.k8s.io/krew/cmd/validate-krew-manifest -skip-install -manifest $(abspath $(PLUGIN))/gpu.yaml
 
 .PHONY: fuzz
 fuzz: ## Fuzz names, configuration, records and models (FUZZTIME=30s each)

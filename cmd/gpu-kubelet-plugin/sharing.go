@@ -26,18 +26,14 @@ type sharing struct {
 }
 
 func (s *sharing) flags(fs *pflag.FlagSet) {
-	// nvidia-smi was seen to say 25 to 27 MiB of a server on a V100 and others
-	// (github.com/nebuly-ai/nos/issues/39). NVIDIA publishes no figure; this is
-	// twice as much, and 0.4 % of the smallest GPU with MPS.
-	s.serverMemory.Quantity = resource.MustParse("64Mi")
+	s.serverMemory.Quantity = *resource.NewQuantity(catalog.DefaultServerMemory, resource.BinarySI)
 	// NVIDIA's documentation of MPS v3 says that the limits of v2 do not account
 	// for all device memory; what they leave out is most of a context. 512Mi is
 	// what contexts of the common frameworks take on data-centre GPUs. Too much
 	// costs a share some memory, too little lets shares that fit on paper fail on
 	// the GPU.
 	s.contextMemory.Quantity = resource.MustParse("512Mi")
-	// A context, and as much again to compute with.
-	s.smallest.Quantity = resource.MustParse("1Gi")
+	s.smallest.Quantity = *resource.NewQuantity(catalog.DefaultSmallestShare, resource.BinarySI)
 
 	fs.StringVar(&s.supervisor, "mps-supervisor", mpsv1.DefaultSocket, "`SOCKET` of gpu-mps-supervisor, whose MPS daemons limit shares; empty for none: shares are then counted and not limited, and published so")
 	fs.Var(&s.serverMemory, "mps-server-memory", "`SIZE` of the memory that the MPS server of a GPU or MIG device uses: devices whose shares MPS limits are published with that much less")

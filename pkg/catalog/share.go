@@ -16,6 +16,16 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
+// The values of a [ShareOffer] that the agent uses unless its flags say otherwise, in bytes.
+const (
+	// DefaultSmallestShare is a context, and as much again to compute with.
+	DefaultSmallestShare = 1 << 30
+	// DefaultServerMemory is twice the 25 to 27 MiB that nvidia-smi showed of a server on a
+	// V100 and others (github.com/nebuly-ai/nos/issues/39): NVIDIA publishes no figure. It
+	// is 0.4 % of the smallest GPU with MPS.
+	DefaultServerMemory = 64 << 20
+)
+
 // ShareOffer configures the shares that a node offers of its GPUs and MIG devices.
 type ShareOffer struct {
 	// MPS reports whether the node runs MPS daemons, which limit shares to their

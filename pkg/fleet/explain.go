@@ -66,8 +66,8 @@ func (f *Fleet) Verdicts(ctx context.Context, pod *corev1.Pod, claims ...*resour
 	open := withoutAllocation(claims)
 	var all []Verdict
 	unended := 0
-	for _, node := range f.nodeNames() {
-		v := Verdict{Node: node, Excluded: append(f.excludes(node, pod), f.allocatedElsewhere(node, claims)...), distance: len(misses()) + 2}
+	for _, node := range f.NodeNames() {
+		v := Verdict{Node: node, Excluded: append(f.Excludes(node, pod), f.allocatedElsewhere(node, claims)...), distance: len(misses()) + 2}
 		switch {
 		case v.Excluded != nil:
 		case unended == mostUnended:

@@ -83,9 +83,9 @@ func (f *Fleet) HasClass(name string) bool {
 	return err == nil
 }
 
-// nodeNames returns the names of all nodes, also of nodes with devices whose Node object
+// NodeNames returns the names of all nodes, also of nodes with devices whose Node object
 // the caller may not read.
-func (f *Fleet) nodeNames() []string {
+func (f *Fleet) NodeNames() []string {
 	names := sets.KeySet(f.nodes).Union(sets.KeySet(f.published))
 	return sets.List(names.Delete(""))
 }

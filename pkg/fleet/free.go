@@ -21,7 +21,7 @@ type FreeOnNode struct {
 // [gpu.ErrTimeout] or [gpu.ErrInvalid].
 func (f *Fleet) Free(ctx context.Context, devices resourceapi.DeviceClaim, limit int) ([]FreeOnNode, error) {
 	var all []FreeOnNode
-	for _, node := range f.nodeNames() {
+	for _, node := range f.NodeNames() {
 		q := f.newAttempt(node, &resourceapi.ResourceClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: "free"}, Spec: resourceapi.ResourceClaimSpec{Devices: devices},
 		})

@@ -45,7 +45,7 @@ func (p *Plan) Place(ctx context.Context, pod *corev1.Pod, claims ...*resourceap
 	if err != nil {
 		return "", err
 	}
-	for _, node := range p.fleet.nodeNames() {
+	for _, node := range p.fleet.NodeNames() {
 		if p.full[shape][node] || p.unended[shape] == mostUnended {
 			continue
 		}
@@ -77,7 +77,7 @@ func shapeOf(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) (string, erro
 }
 
 func (p *Plan) place(ctx context.Context, node string, pod *corev1.Pod, claims []*resourceapi.ResourceClaim) (bool, error) {
-	if len(p.fleet.excludes(node, pod)) > 0 || len(p.fleet.allocatedElsewhere(node, claims)) > 0 {
+	if len(p.fleet.Excludes(node, pod)) > 0 || len(p.fleet.allocatedElsewhere(node, claims)) > 0 {
 		return false, nil
 	}
 	if open := withoutAllocation(claims); len(open) > 0 {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -25,13 +26,17 @@ type options struct {
 	connect connectFunc
 	driver  string
 	output  string
+	// colours is true if the output is a terminal with colours.
+	colours bool
 }
 
 // connectFunc returns a client of the cluster that the flags name.
 type connectFunc func(clientcmd.ClientConfig) (kubernetes.Interface, error)
 
 // New returns the command "kubectl gpu".
-func New(streams genericiooptions.IOStreams) *cobra.Command { return newCommand(streams, connect) }
+func New(streams genericiooptions.IOStreams) *cobra.Command {
+	return newCommand(streams, connect, isColoured(streams.Out, os.Getenv))
+}
 
 func connect(user clientcmd.ClientConfig) (kubernetes.Interface, error) {
 	config, err := user.ClientConfig()
@@ -42,9 +47,9 @@ func connect(user clientcmd.ClientConfig) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.Command {
+func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours bool) *cobra.Command {
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
-	o := &options{IOStreams: streams, config: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), connect: connect}
+	o := &options{IOStreams: streams, config: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), connect: connect, colours: colours}
 	get := o.newGet()
 	root := &cobra.Command{
 		Use:   "kubectl-gpu",
@@ -57,6 +62,8 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.
 		SilenceErrors: true,
 		RunE:          get.RunE,
 	}
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
 	flags := root.PersistentFlags()
 	// The flags of kubectl. Those of cli-runtime would link kustomize, and with it the
 	// package plugin, which keeps the linker from dropping code.
@@ -64,7 +71,10 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.
 	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
 	flags.StringVar(&o.driver, "driver-name", v1alpha1.DriverName, "name of the driver in the cluster")
 	flags.StringVarP(&o.output, "output", "o", "", "output format: wide, json or yaml (default: a table)")
-	root.AddCommand(get, o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newUsage())
+	who, free, explain, topo, plan := o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newPlan()
+	root.AddCommand(get, who, free, explain, topo, o.newUsage(), plan, o.newSysdump())
+	get.ValidArgsFunction, who.ValidArgsFunction, topo.ValidArgsFunction = o.complete(0, nodeNames), o.complete(0, nodeNames), o.complete(1, nodeNames)
+	free.ValidArgsFunction, explain.ValidArgsFunction = o.complete(0, classNames), o.complete(1, subjectNames)
 	return root
 }
 
@@ -75,6 +85,8 @@ type view struct {
 	client  kubernetes.Interface
 	// namespace is the one of the user's context, or of the flag.
 	namespace string
+	// refused has a sentence for each list that the user may not read as a whole.
+	refused []string
 }
 
 // read reads the cluster. Slices and claims are always required; it prints the rights to other
@@ -92,10 +104,11 @@ func (o *options) read(ctx context.Context, required ...string) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(refused)) {
-		fmt.Fprintln(o.ErrOut, refused[name]) //nolint:errcheck // there is no other place to say so
+	sentences := slices.Sorted(maps.Values(refused))
+	for _, sentence := range sentences {
+		fmt.Fprintln(o.ErrOut, sentence) //nolint:errcheck // there is no other place to say so
 	}
-	return &view{fleet.New(objects, fleet.Options{Driver: o.driver, Features: fleet.FeaturesOf(objects)}), objects, client, namespace}, nil
+	return &view{fleet.New(objects, fleet.Options{Driver: o.driver, Features: fleet.FeaturesOf(objects)}), objects, client, namespace, sentences}, nil
 }
 
 // nodesNamed returns the named nodes, or all of them without names.

@@ -45,14 +45,15 @@ func objects[T runtime.Object](all []T) []runtime.Object {
 // run runs the command, and returns what it prints and what it prints as problems.
 func run(t *testing.T, client kubernetes.Interface, args ...string) (out, problems string) {
 	t.Helper()
-	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
-	cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil })
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: test,
   clusters: [{name: test, cluster: {server: "https://test"}}], contexts: [{name: test, context: {cluster: test}}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd.SetArgs(append(args, "--kubeconfig", kubeconfig))
+	t.Setenv("KUBECONFIG", kubeconfig)
+	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
+	cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil }, false)
+	cmd.SetArgs(args)
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		stderr.WriteString("Error: " + err.Error() + "\n")
 	}
@@ -303,6 +304,43 @@ event FailedPrepareDynamicResources: old`)
 	})
 	if out, problems := run(t, client, "explain", "half", "-n", "default"); problems != "" || !strings.Contains(out, "no right to list events") {
 		t.Errorf("got %s%s", out, problems)
+	}
+}
+
+func TestColours(t *testing.T) {
+	taints := table{heading: []string{"GPU", "HEALTH"}, rows: [][]string{{"gpu-a", "ok"}, {"gpu-longer", "bad"}}, bad: map[int]bool{1: true}}
+	for colours, want := range map[bool]string{
+		false: "GPU          HEALTH\ngpu-a        ok\ngpu-longer   bad\n",
+		true:  "\x1b[1mGPU          HEALTH\x1b[0m\ngpu-a        ok\n\x1b[31mgpu-longer   bad\x1b[0m\n",
+	} {
+		var out strings.Builder
+		must(t, taints.write(&out, false, colours))
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Errorf("colours: %t (-want +got):\n%s", colours, diff)
+		}
+	}
+	file, err := os.CreateTemp(t.TempDir(), "out")
+	must(t, err)
+	if isColoured(file, func(string) string { return "" }) {
+		t.Error("a file has colours")
+	}
+}
+
+// A shell asks the program for names.
+func TestCompletion(t *testing.T) {
+	w := shared(t)
+	w.Claims = append(w.Claims, fleettest.Claim("alone", ""))
+	for want, words := range map[string][]string{
+		"a :4":                              {"topo", ""},
+		":4":                                {"topo", "a", ""},
+		"half whole claim/alone claim/half": {"explain", "-n", "default", ""},
+		"monitor.nvidia.com mps.nvidia.com": {"free", ""},
+		"dgx-h100":                          {"plan", "--model", ""},
+	} {
+		out, _ := run(t, server(w), append([]string{"__complete"}, words...)...)
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+			t.Errorf("%v: got %q, want %q", words, out, want)
+		}
 	}
 }
 

@@ -61,10 +61,10 @@ func gpuItems(nodes []fleet.Node) []gpuItem {
 }
 
 func (o *options) printGPUs(items []gpuItem) error {
-	t := table{heading: []string{"NODE", "GPU", "MODEL", "MODE", "CLAIMS", "MEMORY", "COMPUTE", "HEALTH"}, wide: []string{"UUID"}}
-	for _, g := range items {
+	t := table{heading: []string{"NODE", "GPU", "MODEL", "MODE", "CLAIMS", "MEMORY", "COMPUTE", "HEALTH"}, wide: []string{"UUID"}, bad: map[int]bool{}}
+	for i, g := range items {
 		health := "ok"
-		if len(g.Taints) > 0 {
+		if t.bad[i] = len(g.Taints) > 0; t.bad[i] {
 			health = strings.Join(g.Taints, ",")
 		}
 		t.rows = append(t.rows, []string{

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
+	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 
@@ -18,6 +20,8 @@ import (
 type table struct {
 	heading, wide []string
 	rows          [][]string
+	// bad has the indexes of rows with a problem, which a terminal shows in another colour.
+	bad map[int]bool
 }
 
 // print writes items as JSON or YAML, or the table.
@@ -35,14 +39,15 @@ func (o *options) print(items any, t table) error {
 		_, err = o.Out.Write(text)
 		return err
 	case "", "wide":
-		return t.write(o.Out, o.output == "wide")
+		return t.write(o.Out, o.output == "wide", o.colours)
 	default:
 		return fmt.Errorf("--output %s: %w: want wide, json or yaml", o.output, gpu.ErrInvalid)
 	}
 }
 
-func (t table) write(w io.Writer, wide bool) error {
-	writer := printers.GetNewTabWriter(w)
+func (t table) write(w io.Writer, wide, colours bool) error {
+	var plain strings.Builder
+	writer := printers.GetNewTabWriter(&plain)
 	columns := len(t.heading)
 	heading := t.heading
 	if wide {
@@ -54,7 +59,36 @@ func (t table) write(w io.Writer, wide bool) error {
 			return err
 		}
 	}
-	return writer.Flush()
+	if err := writer.Flush(); err != nil {
+		return err
+	}
+	if !colours {
+		_, err := io.WriteString(w, plain.String())
+		return err
+	}
+	// Cells with colours would not be aligned.
+	i := -1
+	for line := range strings.Lines(plain.String()) {
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case i < 0:
+			line = "\x1b[1m" + line + "\x1b[0m"
+		case t.bad[i]:
+			line = "\x1b[31m" + line + "\x1b[0m"
+		}
+		i++
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isColoured reports whether to write colours to w: to a terminal, unless the user has set
+// NO_COLOR (no-color.org) or the terminal has none.
+func isColoured(w io.Writer, env func(string) string) bool {
+	file, ok := w.(*os.File)
+	return ok && env("NO_COLOR") == "" && env("TERM") != "dumb" && term.IsTerminal(int(file.Fd()))
 }
 
 // bar draws how much of an amount is promised.

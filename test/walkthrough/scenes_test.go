@@ -81,6 +81,9 @@ var scenes = map[string]scene{
 		"gpu-df-00 NV NV NV NV NV NV NV X 1 pci0000:d9 -",
 		"request gpus: 2 of 9 devices",
 		"request fewer devices: no node has so many",
+		"serving deployment/server 20 20 dgx-a100-0000 (20)",
+		"GPUs in use: 3 of 8, before: 0",
+		"Read it before you publish it",
 	}},
 	"docs/migration.md": {pulled: true, printed: []string{
 		"Phase: Succeeded",

@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// planResult is where pods would run, in JSON and YAML.
+type planResult struct {
+	Workloads []planItem `json:"workloads"`
+	// GPUs of the nodes, how many claims hold now, and how many with these pods.
+	GPUs       int `json:"gpus"`
+	HeldBefore int `json:"gpusHeldBefore"`
+	HeldAfter  int `json:"gpusHeldAfter"`
+	// AsShares is the same with shares for pods that have one GPU; absent unless requested.
+	AsShares *planResult `json:"asShares,omitempty"`
+}
+
+// planItem is a number of pods alike.
+type planItem struct {
+	Namespace string `json:"namespace"`
+	Workload  string `json:"workload"`
+	Pods      int    `json:"pods"`
+	Fit       int    `json:"fit"`
+	// Nodes has the number of pods on each node.
+	Nodes map[string]int `json:"nodes,omitempty"`
+	// Pending is why the other pods do not fit.
+	Pending string `json:"pending,omitempty"`
+}
+
+// planOptions are the flags of the command.
+type planOptions struct {
+	files          []string
+	running, empty bool
+	nodes          int
+	like, model    string
+	offer          string
+	shares         string
+	shareCompute   int64
+}
+
+func (o *options) newPlan() *cobra.Command {
+	p := &planOptions{}
+	cmd := &cobra.Command{
+		Use:   "plan {-f MANIFESTS | --running}",
+		Short: "Whether the pods of manifests would fit, now, on an empty cluster, or on other nodes",
+		Long: "Places the pods of manifests one after the other, each on the first node on which it fits, in\n" +
+			"order of the nodes' names. The scheduler may choose other nodes. It creates nothing.",
+		Example: "  kubectl gpu plan -f app.yaml\n" +
+			"  kubectl gpu plan -f app.yaml --nodes 20 --model dgx-h100 --offer share\n" +
+			"  kubectl gpu plan --running --share-memory 10Gi",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.validate(); err != nil {
+				return err
+			}
+			r, err := o.plan(cmd.Context(), p)
+			if err != nil {
+				return err
+			}
+			return o.printPlan(r)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVarP(&p.files, "filename", "f", nil, "files and folders with manifests; - for standard input")
+	flags.BoolVar(&p.running, "running", false, "plan the pods with devices that the cluster has, instead of manifests, as if none of them ran")
+	flags.BoolVar(&p.empty, "empty", false, "as if no claim held a device and no pod ran")
+	flags.IntVar(&p.nodes, "nodes", 0, "plan for so many nodes, empty, instead of those of the cluster; with --like or --model")
+	flags.StringVar(&p.like, "like", "", "node whose devices the nodes have")
+	flags.StringVar(&p.model, "model", "", "model of the nodes: "+strings.Join(modelNames(), ", "))
+	flags.StringVar(&p.offer, "offer", "share", "offer of nodes of a model, as the label "+v1alpha1.LabelOffer)
+	flags.StringVar(&p.shares, "share-memory", "", "compare with shares of so much memory for pods that have one whole GPU")
+	flags.Int64Var(&p.shareCompute, "share-compute", 0, "compute of these shares, in percent of a GPU; 0 for none")
+	// Errors are for flags that do not exist.
+	_ = cmd.RegisterFlagCompletionFunc("like", o.complete(0, nodeNames))
+	_ = cmd.RegisterFlagCompletionFunc("model", cobra.FixedCompletions(modelNames(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (p *planOptions) validate() error {
+	switch {
+	case p.running == (len(p.files) > 0):
+		return fmt.Errorf("plan: %w: want either --filename or --running", gpu.ErrInvalid)
+	case p.nodes < 0 || p.nodes > 0 && (p.like == "") == (p.model == ""):
+		return fmt.Errorf("--nodes: %w: want a positive number, and either --like or --model", gpu.ErrInvalid)
+	case p.nodes == 0 && (p.like != "" || p.model != ""):
+		return fmt.Errorf("--like, --model: %w: want --nodes too", gpu.ErrInvalid)
+	}
+	if p.shares != "" {
+		if q, err := resource.ParseQuantity(p.shares); err != nil || q.Sign() <= 0 {
+			return fmt.Errorf("--share-memory %s: %w: want an amount such as 10Gi", p.shares, gpu.ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// plan returns the plan that the flags request.
+func (o *options) plan(ctx context.Context, p *planOptions) (*planResult, error) {
+	v, err := o.read(ctx, classList)
+	if err != nil {
+		return nil, err
+	}
+	m, err := readManifests(p.files, o.In, v.namespace)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.addTemplates(ctx, v.client); err != nil {
+		return nil, err
+	}
+	if p.running {
+		m.addRunning(v)
+	}
+	if len(m.workloads) == 0 {
+		return nil, fmt.Errorf("plan: %w: there are no pods, deployments, jobs or other workloads", gpu.ErrNotFound)
+	}
+	objects, err := p.target(v.objects, m, o.driver)
+	if err != nil {
+		return nil, err
+	}
+	f := fleet.New(objects, fleet.Options{Driver: o.driver, Features: fleet.FeaturesOf(objects)})
+	result, err := m.place(ctx, f, objects, nil)
+	if err != nil || p.shares == "" {
+		return result, err
+	}
+	change, err := p.asShare(objects.Classes)
+	if err != nil {
+		return nil, err
+	}
+	result.AsShares, err = m.place(ctx, f, objects, change)
+	return result, err
+}
+
+// target returns the objects of the cluster for which the plan is.
+func (p *planOptions) target(objects fleet.Objects, m *manifests, driver string) (fleet.Objects, error) {
+	replaced := func(class *resourceapi.DeviceClass) bool {
+		return slices.ContainsFunc(m.Classes, func(c *resourceapi.DeviceClass) bool { return c.Name == class.Name })
+	}
+	objects.Classes = append(slices.DeleteFunc(slices.Clone(objects.Classes), replaced), m.Classes...)
+	objects.Slices, objects.Nodes = slices.Concat(objects.Slices, m.Slices), slices.Concat(objects.Nodes, m.Nodes)
+	if p.empty || p.running || p.nodes > 0 {
+		objects.Claims, objects.Pods = nil, nil
+	}
+	if p.nodes == 0 {
+		return objects, nil
+	}
+	one := objects
+	if p.model != "" {
+		node, err := modelNode(p.model, p.offer, driver)
+		if err != nil {
+			return objects, err
+		}
+		one.Nodes, one.Slices, one.TaintRules = node.Nodes, node.Slices, nil
+	}
+	return repeat(one, cmp.Or(p.like, p.model), p.nodes)
+}
+
+// repeat returns the objects with copies of one of the nodes and of its slices instead of all
+// nodes.
+func repeat(objects fleet.Objects, name string, count int) (fleet.Objects, error) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, n := range objects.Nodes {
+		if n.Name == name {
+			node = n
+		}
+	}
+	published := slices.DeleteFunc(slices.Clone(objects.Slices), func(s *resourceapi.ResourceSlice) bool { return s.Spec.NodeName == nil || *s.Spec.NodeName != name })
+	if len(published) == 0 {
+		return objects, fmt.Errorf("node %s: %w: it publishes no devices", name, gpu.ErrNotFound)
+	}
+	objects.Nodes, objects.Slices, objects.TaintRules = nil, nil, nil
+	for i := range count {
+		copied := node.DeepCopy()
+		copied.Name = fmt.Sprintf("%s-%04d", name, i)
+		if _, ok := copied.Labels[corev1.LabelHostname]; ok {
+			copied.Labels[corev1.LabelHostname] = copied.Name
+		}
+		objects.Nodes = append(objects.Nodes, copied)
+		for _, slice := range published {
+			// A copy of a pool is as fresh as the pool.
+			slice = slice.DeepCopy()
+			slice.Name, slice.Spec.NodeName, slice.Spec.Pool.Name = fmt.Sprintf("%s-%04d", slice.Name, i), &copied.Name, copied.Name
+			objects.Slices = append(objects.Slices, slice)
+		}
+	}
+	return objects, nil
+}
+
+// addTemplates reads the claim templates that the pods name and the manifests lack.
+func (m *manifests) addTemplates(ctx context.Context, client kubernetes.Interface) error {
+	for _, w := range m.workloads {
+		for _, entry := range w.Template.Spec.ResourceClaims {
+			name := entry.ResourceClaimTemplateName
+			if name == nil || m.template(w.Namespace, *name) != nil {
+				continue
+			}
+			template, err := client.ResourceV1().ResourceClaimTemplates(w.Namespace).Get(ctx, *name, metav1.GetOptions{})
+			switch {
+			case apierrors.IsNotFound(err):
+			case err != nil:
+				return fmt.Errorf("get claim template %s/%s: %w", w.Namespace, *name, err)
+			default:
+				m.templates = append(m.templates, template)
+			}
+		}
+	}
+	return nil
+}
+
+func (m *manifests) template(namespace, name string) *resourceapi.ResourceClaimTemplate {
+	i := slices.IndexFunc(m.templates, func(t *resourceapi.ResourceClaimTemplate) bool { return t.Namespace == namespace && t.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return m.templates[i]
+}
+
+// addRunning adds the pods of the cluster that have claims and have not ended, each as it is,
+// with their claims.
+func (m *manifests) addRunning(v *view) {
+	for _, pod := range v.objects.Pods {
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		claims, _ := claimsOf(v.Fleet, v.objects, pod)
+		if len(claims) == 0 {
+			continue
+		}
+		template := corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: *pod.Spec.DeepCopy()}
+		template.Spec.NodeName, template.Spec.ResourceClaims = "", nil
+		for _, claim := range claims {
+			if claim.UID == "" {
+				continue // of extended resources, which the pod still names
+			}
+			template.Spec.ResourceClaims = append(template.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim.Name, ResourceClaimName: &claim.Name})
+			if findClaim(m.Objects, claim.Namespace, claim.Name) == nil {
+				m.Claims = append(m.Claims, &resourceapi.ResourceClaim{ObjectMeta: claim.ObjectMeta, Spec: claim.Spec})
+			}
+		}
+		m.workloads = append(m.workloads, workload{Kind: "pod", Namespace: pod.Namespace, Name: pod.Name, Pods: 1, Template: template})
+	}
+	slices.SortFunc(m.workloads, func(a, b workload) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// place places the pods of the workloads on the fleet. change may replace a pod's claims; nil
+// for no change.
+func (m *manifests) place(ctx context.Context, f *fleet.Fleet, objects fleet.Objects, change func([]*resourceapi.ResourceClaim)) (*planResult, error) {
+	p := f.NewPlan()
+	result := &planResult{Workloads: []planItem{}}
+	result.GPUs, result.HeldBefore = held(f)
+	// Claims that several pods name are allocated once.
+	named := map[types.NamespacedName]*resourceapi.ResourceClaim{}
+	for _, claim := range slices.Concat(objects.Claims, m.Claims) {
+		named[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}] = claim.DeepCopy()
+	}
+	for _, w := range m.workloads {
+		item := planItem{Namespace: w.Namespace, Workload: w.String(), Nodes: map[string]int{}}
+		pods := w.pods(f)
+		item.Pods = len(pods)
+		for _, pod := range pods {
+			claims, missing := m.claims(f, objects, pod, named)
+			if change != nil {
+				change(claims)
+			}
+			node := ""
+			if missing == "" {
+				var err error
+				if node, err = p.Place(ctx, pod, claims...); err != nil {
+					return nil, err
+				}
+			}
+			switch {
+			case node != "":
+				item.Fit++
+				item.Nodes[node]++
+			case item.Pending == "":
+				item.Pending = missing
+				if missing == "" {
+					verdicts, err := p.Fleet().Verdicts(ctx, pod, claims...)
+					if err != nil {
+						return nil, err
+					}
+					item.Pending = pendingText(verdicts)
+				}
+			}
+		}
+		result.Workloads = append(result.Workloads, item)
+	}
+	_, result.HeldAfter = held(p.Fleet())
+	return result, nil
+}
+
+// pendingText returns the reason of the nearest miss.
+func pendingText(verdicts []fleet.Verdict) string {
+	if len(verdicts) == 0 {
+		return "there are no nodes"
+	}
+	nearest, reason := verdicts[0], ""
+	if nearest.Excluded != nil {
+		reason = strings.Join(nearest.Excluded, "; ")
+	} else {
+		reason = missingText(nearest)
+	}
+	return fmt.Sprintf("node %s: %s", nearest.Node, reason)
+}
+
+// held returns the number of GPUs, and of those that claims hold.
+func held(f *fleet.Fleet) (all, used int) {
+	for _, node := range f.Nodes() {
+		for _, g := range node.GPUs {
+			all++
+			if g.Mode != fleet.ModeFree {
+				used++
+			}
+		}
+	}
+	return all, used
+}
+
+// pods returns the pods of a workload.
+func (w workload) pods(f *fleet.Fleet) []*corev1.Pod {
+	one := func(name string) *corev1.Pod {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name, UID: types.UID(w.String() + name)}, Spec: *w.Template.Spec.DeepCopy()}
+		pod.Spec.NodeName = ""
+		return pod
+	}
+	var all []*corev1.Pod
+	if !w.EachNode {
+		for i := range w.Pods {
+			name := w.Name
+			if w.Kind != "pod" {
+				name = fmt.Sprintf("%s-%d", w.Name, i)
+			}
+			all = append(all, one(name))
+		}
+		return all
+	}
+	for _, node := range f.NodeNames() {
+		pod := one(w.Name + "-" + node)
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists})
+		// The controller of DaemonSets creates no pod for a node that excludes it.
+		if len(f.Excludes(node, pod)) > 0 {
+			continue
+		}
+		pin(pod, node)
+		all = append(all, pod)
+	}
+	return all
+}
+
+// pin restricts a pod to a node, as the controller of DaemonSets does.
+func pin(pod *corev1.Pod, node string) {
+	if pod.Spec.Affinity == nil {
+		pod.Spec.Affinity = &corev1.Affinity{}
+	}
+	pod.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+		}}},
+	}}
+}
+
+// claims returns the claims of a pod, and a sentence if one is missing.
+func (m *manifests) claims(f *fleet.Fleet, objects fleet.Objects, pod *corev1.Pod, named map[types.NamespacedName]*resourceapi.ResourceClaim) (claims []*resourceapi.ResourceClaim, missing string) {
+	for _, entry := range pod.Spec.ResourceClaims {
+		switch {
+		case entry.ResourceClaimName != nil:
+			claim := named[types.NamespacedName{Namespace: pod.Namespace, Name: *entry.ResourceClaimName}]
+			if claim == nil {
+				return nil, fmt.Sprintf("claim %s does not exist", *entry.ResourceClaimName)
+			}
+			claims = append(claims, claim)
+		case entry.ResourceClaimTemplateName != nil:
+			template := m.template(pod.Namespace, *entry.ResourceClaimTemplateName)
+			if template == nil {
+				return nil, fmt.Sprintf("claim template %s does not exist", *entry.ResourceClaimTemplateName)
+			}
+			claims = append(claims, &resourceapi.ResourceClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name + "-" + entry.Name, UID: pod.UID + types.UID("/"+entry.Name)},
+				Spec:       *template.Spec.Spec.DeepCopy(),
+			})
+		}
+	}
+	if extended := extendedClaim(f, objects, pod); extended != nil {
+		extended.UID = pod.UID
+		claims = append(claims, extended)
+	}
+	if classes := missingClasses(f, claims); classes != nil {
+		return nil, classes[0]
+	}
+	return claims, ""
+}
+
+// asShare returns a function that replaces the request of a pod for one whole GPU by one for
+// a share. The error wraps [gpu.ErrNotFound] if there is no class of shares.
+func (p *planOptions) asShare(classes []*resourceapi.DeviceClass) (func([]*resourceapi.ResourceClaim), error) {
+	ofGPUs, share := map[string]bool{}, ""
+	for _, class := range classes {
+		if class.Labels[v1alpha1.LabelType] != "gpu" {
+			continue
+		}
+		ofGPUs[class.Name] = true
+		if class.Labels[v1alpha1.LabelShares] == "only" && (share == "" || class.Name < share) {
+			share = class.Name
+		}
+	}
+	if share == "" {
+		return nil, fmt.Errorf("--share-memory: %w: no DeviceClass has the labels %s=gpu and %s=only", gpu.ErrNotFound, v1alpha1.LabelType, v1alpha1.LabelShares)
+	}
+	amounts := map[resourceapi.QualifiedName]resource.Quantity{v1alpha1.CapacityMemory: resource.MustParse(p.shares)}
+	if p.shareCompute > 0 {
+		amounts[v1alpha1.CapacityCompute] = *resource.NewQuantity(p.shareCompute, resource.DecimalSI)
+	}
+	return func(claims []*resourceapi.ResourceClaim) {
+		if len(claims) != 1 || len(claims[0].Spec.Devices.Requests) != 1 || claims[0].Status.Allocation != nil {
+			return
+		}
+		request := claims[0].Spec.Devices.Requests[0].Exactly
+		if request != nil && ofGPUs[request.DeviceClassName] && request.Capacity == nil && request.Count == 1 {
+			request.DeviceClassName = share
+			request.Capacity = &resourceapi.CapacityRequirements{Requests: amounts}
+		}
+	}, nil
+}
+
+func (o *options) printPlan(r *planResult) error {
+	if o.output != "" && o.output != "wide" {
+		return o.print(r, table{})
+	}
+	if err := o.printOnePlan(r); err != nil || r.AsShares == nil {
+		return err
+	}
+	if _, err := fmt.Fprint(o.Out, "\nWith shares for pods that have one GPU:\n\n"); err != nil {
+		return err
+	}
+	return o.printOnePlan(r.AsShares)
+}
+
+func (o *options) printOnePlan(r *planResult) error {
+	t := table{heading: []string{"NAMESPACE", "WORKLOAD", "PODS", "FIT", "NODES"}}
+	var b strings.Builder
+	for _, item := range r.Workloads {
+		var nodes []string
+		for _, node := range slices.Sorted(maps.Keys(item.Nodes)) {
+			nodes = append(nodes, fmt.Sprintf("%s (%d)", node, item.Nodes[node]))
+		}
+		t.rows = append(t.rows, []string{item.Namespace, item.Workload, fmt.Sprint(item.Pods), fmt.Sprint(item.Fit), orDash(list(nodes))})
+		if pending := item.Pods - item.Fit; pending > 0 {
+			fmt.Fprintf(&b, "%s: %d of %d pods stay Pending: %s\n", item.Workload, pending, item.Pods, item.Pending)
+		}
+	}
+	if err := o.print(r, t); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(o.Out, "\nGPUs in use: %d of %d, before: %d\n%s", r.HeldAfter, r.GPUs, r.HeldBefore, b.String())
+	return err
+}

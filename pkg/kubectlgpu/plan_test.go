@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	k8sresource "k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
+)
+
+const template = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}}
+---
+`
+
+// pods returns a manifest of a workload whose pods have a claim of the template.
+func podsOf(kind, spec string) string {
+	version := map[string]string{"Job": "batch/v1", "Pod": "v1"}[kind]
+	if version == "" {
+		version = "apps/v1"
+	}
+	pod := `{resourceClaims: [{name: gpu, resourceClaimTemplateName: one}], containers: [{name: main, image: none, resources: {claims: [{name: gpu}]}}]}`
+	if kind != "Pod" {
+		pod = `{` + spec + ` template: {spec: ` + pod + `}}`
+	}
+	return `{apiVersion: ` + version + `, kind: ` + kind + `, metadata: {name: train}, spec: ` + pod + "}\n---\n"
+}
+
+func TestPlan(t *testing.T) {
+	const extended = `{apiVersion: v1, kind: Pod, metadata: {name: old}, spec: {containers: [{name: main, resources: {limits: {nvidia.com/gpu: 3}}}]}}`
+	const named = `
+{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: both}, spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}}
+---
+{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: readers}, spec: {replicas: 3, template: {spec: {resourceClaims: [{name: gpu, resourceClaimName: both}], containers: [{name: main, resources: {claims: [{name: gpu}]}}]}}}}
+`
+	for name, tc := range map[string]struct {
+		manifest string
+		flags    []string
+		want     string
+	}{
+		"now": {template + podsOf("Deployment", "replicas: 3,"), nil, `
+NAMESPACE WORKLOAD PODS FIT NODES
+default deployment/train 3 2 a (2)
+
+GPUs in use: 4 of 4, before: 2
+deployment/train: 1 of 3 pods stay Pending: node a: other claims hold the devices`},
+		"an empty cluster": {template + podsOf("Job", "parallelism: 3,"), []string{"--empty"}, `
+NAMESPACE WORKLOAD PODS FIT NODES
+default job/train 3 3 a (3)
+
+GPUs in use: 3 of 4, before: 0`},
+		"more nodes of a kind": {template + podsOf("ReplicaSet", "replicas: 6,"), []string{"--nodes", "2", "--like", "a"}, `
+NAMESPACE WORKLOAD PODS FIT NODES
+default replicaset/train 6 6 a-0000 (4), a-0001 (2)
+
+GPUs in use: 6 of 8, before: 0`},
+		"nodes of a model": {template + podsOf("DaemonSet", ""), []string{"--nodes", "2", "--model", "dgx-h100"}, `
+NAMESPACE WORKLOAD PODS FIT NODES
+default daemonset/train 2 2 dgx-h100-0000 (1), dgx-h100-0001 (1)
+
+GPUs in use: 2 of 16, before: 0`},
+		"shares instead of GPUs": {template + podsOf("Deployment", "replicas: 6,"), []string{"--empty", "--share-memory", "6Gi", "--share-compute", "40"}, `
+NAMESPACE WORKLOAD PODS FIT NODES
+default deployment/train 6 4 a (4)
+
+GPUs in use: 4 of 4, before: 0
+deployment/train: 2 of 6 pods stay Pending: node a: other claims hold the devices
+
+With shares for pods that have one GPU:
+
+NAMESPACE WORKLOAD PODS FIT NODES
+default deployment/train 6 6 a (6)
+
+GPUs in use: 3 of 4, before: 0`},
+		"an extended resource": {extended, nil, `
+NAMESPACE WORKLOAD PODS FIT NODES
+default pod/old 1 0 -
+
+GPUs in use: 2 of 4, before: 2
+pod/old: 1 of 1 pods stay Pending: node a: other claims hold the devices`},
+		"pods of one claim": {named, nil, `
+NAMESPACE WORKLOAD PODS FIT NODES
+default statefulset/readers 3 3 a (3)
+
+GPUs in use: 3 of 4, before: 2`},
+		"a template that does not exist": {podsOf("Pod", ""), nil, `
+NAMESPACE WORKLOAD PODS FIT NODES
+default pod/train 1 0 -
+
+GPUs in use: 2 of 4, before: 2
+pod/train: 1 of 1 pods stay Pending: claim template one does not exist`},
+		"a class that does not exist": {strings.Replace(template, "gpu.nvidia.com", "gpus", 1) + podsOf("Pod", ""), nil, `
+NAMESPACE WORKLOAD PODS FIT NODES
+default pod/train 1 0 -
+
+GPUs in use: 2 of 4, before: 2
+pod/train: 1 of 1 pods stay Pending: create the DeviceClass gpus of request gpu of claim train-gpu, or name another: kubectl get deviceclasses`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "app.yaml")
+			must(t, os.WriteFile(file, []byte(tc.manifest), 0o600))
+			out, problems := run(t, server(shared(t)), append([]string{"plan", "-n", "default", "-f", file}, tc.flags...)...)
+			lines(t, out+problems, tc.want)
+		})
+	}
+}
+
+// The pods that run today, one of them with an extended resource, would need fewer GPUs with
+// shares.
+func TestPlanOfRunningPods(t *testing.T) {
+	w := fleettest.New(t, "a=t4 share", "b=t4 share")
+	for _, name := range []string{"one", "two", "three"} {
+		w.Hold("a", name, "")
+	}
+	w.Hold("b", "pair", "count=2")
+	old := fleettest.Pod("old")
+	old.Spec.ResourceClaims = nil
+	old.Spec.Containers[0].Resources = corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": k8sresource.MustParse("1")}}
+	w.Pods = append(w.Pods, old)
+	out, problems := run(t, server(w), "plan", "--running", "--share-memory", "3Gi", "-o", "json")
+	for _, want := range []string{`"gpusHeldAfter": 6`, `"gpusHeldAfter": 3`} {
+		if problems != "" || !strings.Contains(out, want) {
+			t.Errorf("got %s%s, want %s", out, problems, want)
+		}
+	}
+}
+
+func TestManifestsOfAFolder(t *testing.T) {
+	folder := t.TempDir()
+	for name, text := range map[string]string{
+		"a.yaml": "# nothing\n---\n" + podsOf("Pod", ""),
+		"b.json": `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "second"}}, {"apiVersion": "example.com/v1", "kind": "Unknown"}]}`,
+		"c.txt":  "not a manifest: [",
+	} {
+		must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
+	}
+	m, err := readManifests([]string{folder, "-"}, strings.NewReader(podsOf("Job", "parallelism: 4,")), "team")
+	must(t, err)
+	var got []string
+	for _, w := range m.workloads {
+		got = append(got, w.Namespace+"/"+w.String())
+	}
+	if want := "team/pod/train team/pod/second team/job/train"; strings.Join(got, " ") != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+}
+
+func TestPlansThatAreRefused(t *testing.T) {
+	good := filepath.Join(t.TempDir(), "good.yaml")
+	must(t, os.WriteFile(good, []byte(podsOf("Pod", "")), 0o600))
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	must(t, os.WriteFile(bad, []byte("kind: ["), 0o600))
+	wrong := filepath.Join(t.TempDir(), "wrong.yaml")
+	must(t, os.WriteFile(wrong, []byte("{apiVersion: v1, kind: Pod, spec: 7}"), 0o600))
+	empty := filepath.Join(t.TempDir(), "empty.yaml")
+	must(t, os.WriteFile(empty, nil, 0o600))
+	for want, args := range map[string][]string{
+		"want either --filename or --running": {},
+		"want --nodes too":                    {"-f", good, "--model", "t4"},
+		"either --like or --model":            {"-f", good, "--nodes", "3"},
+		"model x: not found: want one of a30": {"-f", good, "--nodes", "3", "--model", "x"},
+		"node x: not found":                   {"-f", good, "--nodes", "3", "--like", "x"},
+		"--share-memory many: invalid":        {"-f", good, "--share-memory", "many"},
+		"bad.yaml: invalid":                   {"-f", bad},
+		"wrong.yaml: invalid":                 {"-f", wrong},
+		"there are no pods":                   {"-f", empty},
+		"no such file":                        {"-f", good + "x"},
+		"offer x":                             {"-f", good, "--nodes", "3", "--model", "t4", "--offer", "x"},
+	} {
+		if out, problems := run(t, server(shared(t)), append([]string{"plan"}, args...)...); out != "" || !strings.Contains(problems, want) {
+			t.Errorf("%v: got %s%s, want %q", args, out, problems, want)
+		}
+	}
+}
