@@ -326,7 +326,7 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// A shell asks the program for names.
+// A shell runs the program to complete names.
 func TestCompletion(t *testing.T) {
 	w := shared(t)
 	w.Claims = append(w.Claims, fleettest.Claim("alone", ""))

@@ -42,7 +42,7 @@ type manifests struct {
 	workloads []workload
 	templates []*resourceapi.ResourceClaimTemplate
 	fleet.Objects
-	// namespace is that of objects that name none.
+	// namespace is the one of objects without a namespace.
 	namespace string
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // The models are scans of the simulator's models: make golden writes them anew.
-func TestModelsAreThoseOfTheSimulator(t *testing.T) {
+func TestModelsMatchTheSimulator(t *testing.T) {
 	all, err := filepath.Glob(filepath.Join("..", "nvmlsim", "models", "*.yaml"))
 	if err != nil || len(all) == 0 {
 		t.Fatalf("models of the simulator: %d, %v", len(all), err)

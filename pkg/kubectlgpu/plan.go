@@ -324,7 +324,7 @@ func pendingText(verdicts []fleet.Verdict) string {
 	return fmt.Sprintf("node %s: %s", nearest.Node, reason)
 }
 
-// held returns the number of GPUs, and of those that claims hold.
+// held returns the number of GPUs, and the number of GPUs that claims hold.
 func held(f *fleet.Fleet) (all, used int) {
 	for _, node := range f.Nodes() {
 		for _, g := range node.GPUs {

@@ -187,7 +187,7 @@ type object[T any] interface {
 func cleaned[T any, P object[T]](all []P, change func(P)) []P {
 	copies := []P{}
 	for _, o := range all {
-		c := o.DeepCopyObject().(P) //nolint:errcheck,forcetypeassert // a copy has the type of its original
+		c := o.DeepCopyObject().(P) //nolint:forcetypeassert // a copy has the type of its original
 		c.SetManagedFields(nil)
 		annotations := c.GetAnnotations()
 		for name := range annotations {
