@@ -72,7 +72,7 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 	flags.StringVar(&o.driver, "driver-name", v1alpha1.DriverName, "name of the driver in the cluster")
 	flags.StringVarP(&o.output, "output", "o", "", "output format: wide, json or yaml (default: a table)")
 	who, free, explain, topo, plan := o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newPlan()
-	root.AddCommand(get, who, free, explain, topo, o.newUsage(), plan, o.newSysdump())
+	root.AddCommand(get, who, free, explain, topo, o.newUsage(), plan, o.newSysdump(), o.newUI())
 	get.ValidArgsFunction, who.ValidArgsFunction, topo.ValidArgsFunction = o.complete(0, nodeNames), o.complete(0, nodeNames), o.complete(1, nodeNames)
 	free.ValidArgsFunction, explain.ValidArgsFunction = o.complete(0, classNames), o.complete(1, subjectNames)
 	return root
@@ -92,6 +92,18 @@ type view struct {
 // read reads the cluster. Slices and claims are always required; it prints the rights to other
 // lists that the user lacks.
 func (o *options) read(ctx context.Context, required ...string) (*view, error) {
+	v, err := o.readView(ctx, required...)
+	if err != nil {
+		return nil, err
+	}
+	for _, sentence := range v.refused {
+		fmt.Fprintln(o.ErrOut, sentence) //nolint:errcheck // there is no other place to say so
+	}
+	return v, nil
+}
+
+// readView reads the cluster.
+func (o *options) readView(ctx context.Context, required ...string) (*view, error) {
 	client, err := o.connect(o.config)
 	if err != nil {
 		return nil, err
@@ -104,11 +116,7 @@ func (o *options) read(ctx context.Context, required ...string) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	sentences := slices.Sorted(maps.Values(refused))
-	for _, sentence := range sentences {
-		fmt.Fprintln(o.ErrOut, sentence) //nolint:errcheck // there is no other place to say so
-	}
-	return &view{fleet.New(objects, fleet.Options{Driver: o.driver, Features: fleet.FeaturesOf(objects)}), objects, client, namespace, sentences}, nil
+	return &view{fleet.New(objects, fleet.Options{Driver: o.driver, Features: fleet.FeaturesOf(objects)}), objects, client, namespace, slices.Sorted(maps.Values(refused))}, nil
 }
 
 // nodesNamed returns the named nodes, or all of them without names.

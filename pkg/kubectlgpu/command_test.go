@@ -42,15 +42,21 @@ func objects[T runtime.Object](all []T) []runtime.Object {
 	return plain
 }
 
-// run runs the command, and returns what it prints and what it prints as problems.
-func run(t *testing.T, client kubernetes.Interface, args ...string) (out, problems string) {
+// kubeconfig returns the path of a kubeconfig.
+func kubeconfig(t *testing.T) string {
 	t.Helper()
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: test,
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, []byte(`{apiVersion: v1, kind: Config, current-context: test,
   clusters: [{name: test, cluster: {server: "https://test"}}], contexts: [{name: test, context: {cluster: test}}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("KUBECONFIG", kubeconfig)
+	return path
+}
+
+// run runs the command, and returns what it prints and what it prints as problems.
+func run(t *testing.T, client kubernetes.Interface, args ...string) (out, problems string) {
+	t.Helper()
+	t.Setenv("KUBECONFIG", kubeconfig(t))
 	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
 	cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil }, false)
 	cmd.SetArgs(args)
@@ -185,7 +191,7 @@ gpu-af-00: the selector does not select it: architecture is Turing
 
 What to do
 change the selector
-values of architecture on the nodes above: "Turing" (4 devices)`)
+values of architecture on these nodes: "Turing" (4 devices)`)
 }
 
 func TestExplainOfAPodWithoutClaims(t *testing.T) {

@@ -319,7 +319,7 @@ func selectorAdvice(f *fleet.Fleet, checks []fleet.RequestCheck) []string {
 					for _, value := range slices.Sorted(maps.Keys(values)) {
 						texts = append(texts, fmt.Sprintf("%q (%d devices)", value, values[value]))
 					}
-					all = append(all, fmt.Sprintf("values of %s on the nodes above: %s", name, strings.Join(texts, ", ")))
+					all = append(all, fmt.Sprintf("values of %s on these nodes: %s", name, strings.Join(texts, ", ")))
 				}
 			}
 		}

@@ -48,5 +48,18 @@ func fleetMutants() []mutant {
 			run:    "^TestPicture",
 			tests:  "pkg/kubectlgpu",
 		},
+		{
+			file:   "pkg/kubectlgpu/internal/web/web.go",
+			old:    `case !isLocal(r.Host):`,
+			new:    `case false:`,
+			notice: "a site reads the pages by a DNS name that it points to 127.0.0.1",
+		},
+		{
+			file:   "pkg/kubectlgpu/readings.go",
+			old:    `r.next = now.Add(max(r.fresh, idleRatio*now.Sub(begin)))`,
+			new:    `r.next = now.Add(r.fresh)`,
+			notice: "open pages keep a slow API server busy",
+			run:    "^TestReadings",
+		},
 	}
 }

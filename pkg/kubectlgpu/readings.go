@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+)
+
+// reading is the cluster at one time.
+type reading struct {
+	*view
+	at time.Time
+	// nodes are the ones of the fleet.
+	nodes []fleet.Node
+	// explained has the explanations of the pages, which are made one at a time.
+	explained map[string]explained
+}
+
+// readings reads the cluster for all pages together: one reading at a time, and none while
+// no page asks for one.
+type readings struct {
+	read func(context.Context) (*view, error)
+	// fresh is the age up to which a reading is used again.
+	fresh time.Duration
+
+	wanted chan struct{}
+
+	mu sync.Mutex
+	// last is the last reading that has not failed; nil if there is none.
+	last *reading
+	// failure is the error of the last attempt.
+	failure error
+	// next is the time before which no attempt begins.
+	next time.Time
+	// changed is closed when an attempt has ended.
+	changed chan struct{}
+}
+
+const (
+	// readTimeout bounds an attempt.
+	readTimeout = time.Minute
+	// patience is the time after which a page shows an older reading.
+	patience = 3 * time.Second
+	// idleRatio is the time between readings, as a multiple of the time that one takes, so
+	// that a page costs a slow API server little.
+	idleRatio = 4
+)
+
+func newReadings(read func(context.Context) (*view, error), fresh time.Duration) *readings {
+	return &readings{read: read, fresh: fresh, wanted: make(chan struct{}, 1), changed: make(chan struct{})}
+}
+
+// run reads the cluster when pages want it, until ctx ends.
+func (r *readings) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.wanted:
+		}
+		if r.isFresh() {
+			continue
+		}
+		r.attempt(ctx)
+	}
+}
+
+func (r *readings) isFresh() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Now().Before(r.next)
+}
+
+func (r *readings) attempt(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	begin := time.Now()
+	v, err := r.read(limited)
+	var found *reading
+	if err == nil {
+		found = &reading{view: v, at: begin, nodes: v.Nodes(), explained: map[string]explained{}}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failure = err; err == nil {
+		r.last = found
+	}
+	now := time.Now()
+	r.next = now.Add(max(r.fresh, idleRatio*now.Sub(begin)))
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// get returns a fresh reading, or the last one if the API server is slow or fails; nil if
+// there is none. The error is the one of the last attempt.
+func (r *readings) get(ctx context.Context) (*reading, error) {
+	r.mu.Lock()
+	last, failure, changed, fresh := r.last, r.failure, r.changed, time.Now().Before(r.next)
+	r.mu.Unlock()
+	if fresh {
+		return last, failure
+	}
+	select {
+	case r.wanted <- struct{}{}:
+	default: // an attempt begins soon
+	}
+	var enough <-chan time.Time
+	if last != nil {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		enough = timer.C
+	}
+	select {
+	case <-changed:
+	case <-enough:
+	case <-ctx.Done():
+		return last, ctx.Err()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last, r.failure
+}
