@@ -79,12 +79,12 @@ cluster-down: need-root build ## Take the test cluster down, leaving nothing beh
 	$(BIN)/cluster down --name $(CLUSTER)
 
 .PHONY: test
-test: need-root need-cc need-busybox ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
+test: need-root need-cc need-busybox need-chromium ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
 	@# The cluster's own test comes first: it compares the machine before and after,
 	@# which it can only while no other cluster comes or goes.
 	$(MAKE) --no-print-directory -j2 cluster-test lint images helm
 	@# Tests on a cluster mostly wait for it, and leave the processors to the others.
-	$(MAKE) --no-print-directory -j3 e2e on-one-cluster unit chart kueue monitoring
+	$(MAKE) --no-print-directory -j3 e2e on-one-cluster unit chart browser kueue monitoring
 
 # Tests that only read the tree. The race detector makes them ten times slower and
 # cannot find anything in them.
@@ -129,6 +129,17 @@ monitoring: golangci-lint ## The chart's alerting and recording rules and its da
 	@# until the other modules are built.
 	$(CLUSTER_ENV) go -C test/monitoring test -count=1 ./...
 	cd test/monitoring && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
+
+.PHONY: browser
+browser: need-cc need-chromium golangci-lint ## The pages of kubectl gpu ui in headless Chromium; and lint of that module
+	$(say) "the pages of kubectl gpu in a browser"
+	@# The cache of test results does not see the files of the driver's module.
+	CGO_ENABLED=1 go -C test/browser test -count=1 -timeout 30m ./...
+	cd test/browser && ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
+
+.PHONY: screenshots
+screenshots: need-cc need-chromium ## Take the screenshots of the documents anew
+	CGO_ENABLED=1 go -C test/browser test -count=1 -run '^TestScreenshots$$' . -update-screenshots
 
 .PHONY: helm
 helm: ## Build helm into .build/bin
@@ -234,7 +245,7 @@ bench: need-root build ## Latency, start-up and memory of the agent, as medians 
 	go run ./test/bench -bin $(BIN)
 
 .PHONY: lint
-lint: golangci-lint ## gofmt, vet and golangci-lint, for every module; for test/kueue and test/monitoring see kueue and monitoring
+lint: golangci-lint ## gofmt, vet and golangci-lint, for every module; for test/browser, test/kueue and test/monitoring see browser, kueue and monitoring
 	$(say) "lint"
 	$(BIN)/golangci-lint run --allow-parallel-runners ./...
 	cd test/cluster && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
@@ -354,6 +365,17 @@ need-busybox:
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends busybox-static; \
 	  else \
 	    echo 'busybox is needed (the shell of the images for simulated hardware): install busybox-static.' >&2; exit 1; \
+	  fi; \
+	fi
+
+.PHONY: need-chromium
+need-chromium:
+	@if ! command -v chromium >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo '==> installing chromium, in which the pages of kubectl gpu ui are tested'; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
+	  else \
+	    echo 'chromium is needed (tests of the pages of kubectl gpu ui): install chromium.' >&2; exit 1; \
 	  fi; \
 	fi
 

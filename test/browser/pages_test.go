@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package browser
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+)
+
+// paths are all kinds of pages of the busy cluster, with text that each must have.
+var paths = []struct {
+	path string
+	want []string
+}{
+	{"/", []string{"dgx-01", "NVIDIA H100 80GB HBM3", "edge-01", "gpu.nvidia.com/unhealthy=xid-79"}},
+	{"/?q=a100", []string{"dgx-02"}},
+	{"/nodes/dgx-01", []string{"gpu-1b-00", "whole", "shared", "mig", "timeslice", "NVLink domain 1b-00: 8 GPUs", "team-a/notebook-2", "mps, memory cgroup, compute cooperative", "30Gi a process"}},
+	{"/nodes/dgx-01/gpus/gpu-52-00", []string{"60Gi of 79.1Gi", "pci0000:4c", "productName", "team-a/notebook-0"}},
+	{"/claims", []string{"research/training", "gpu-43-00 of dgx-01", "waits"}},
+	{"/claims/research/training", []string{"in use", "gpu-1b-00", "gpu-43-00"}},
+	{"/claims/research/finetuning", []string{"why it waits", "mps.nvidia.com", "memory 100Gi"}},
+	{"/claims/research/finetuning/why", []string{"No device is large enough"}},
+	{"/pods", []string{"research/finetuning", "cannot allocate all claims"}},
+	{"/pods/research/finetuning", []string{"What to do", "Request less", "Node dgx-02", "cannot allocate all claims"}},
+	{"/pods/team-a/notebook-3", []string{"Change the selector", "\"Hopper\"", "the selector does not select it: architecture is Turing"}},
+	{"/namespaces", []string{"research", "8.0"}},
+	{"/nodes/none", []string{"Not found", "To the fleet"}},
+}
+
+func TestPages(t *testing.T) {
+	b := open(t, serve(t, busy(t)))
+	b.ignore("/nodes/none") // it does not exist
+	for _, p := range paths {
+		t.Run(p.path, func(t *testing.T) {
+			for _, width := range []int64{1200, 360} {
+				b.size(width, 740)
+				b.goTo(p.path)
+				for _, want := range p.want {
+					if !eval[bool](b, fmt.Sprintf(`document.body.textContent.includes(%q)`, want)) {
+						t.Errorf("no %q", want)
+					}
+				}
+				if wide := eval[[]string](b, `document.documentElement.scrollWidth <= innerWidth ? [] :
+					[...document.querySelectorAll("main *, header *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".picture, .scroll")).map((e) => e.outerHTML.slice(0, 120))`); len(wide) > 0 {
+					t.Errorf("at a width of %d the page scrolls sideways: %s", width, wide)
+				}
+				// The page has one heading, and each landmark and field a name.
+				if problems := eval[[]string](b, `[
+					document.querySelectorAll("h1").length === 1 ? "" : "not one h1",
+					document.querySelectorAll("main").length === 1 ? "" : "not one main",
+					document.title.endsWith("· kubectl gpu") ? "" : "the title is " + document.title,
+					...[...document.querySelectorAll("nav, table, [role=region]")].map((e) => e.getAttribute("aria-label") ? "" : "no label: " + e.outerHTML.slice(0, 80)),
+					...[...document.querySelectorAll("input")].map((e) => e.labels.length ? "" : "no label: " + e.outerHTML),
+					...[...document.querySelectorAll("a")].map((e) => e.textContent.trim() || e.getAttribute("aria-label") ? "" : "no text: " + e.outerHTML),
+				].filter(Boolean)`); len(problems) > 0 {
+					t.Errorf("%s", problems)
+				}
+			}
+		})
+	}
+}
+
+// A user without a mouse goes from the fleet to a node and a claim, and back.
+func TestKeyboard(t *testing.T) {
+	b := open(t, serve(t, busy(t)))
+	b.tabTo("#main")
+	b.press(kb.Enter)
+	b.until(`document.activeElement.id === "main"`)
+	b.tabTo("/nodes/dgx-01")
+	b.press(kb.Enter)
+	b.until(`document.querySelector("h1").textContent === "Node dgx-01"`)
+	b.tabTo("/claims/team-a/notebook-1")
+	b.press(kb.Enter)
+	b.until(`document.querySelector("h1").textContent === "Claim team-a/notebook-1"`)
+	b.tabTo("/")
+	b.press(kb.Enter)
+	b.until(`document.querySelector("h1").textContent === "Fleet"`)
+	// The GPUs of the picture are links too.
+	b.goTo("/nodes/dgx-01")
+	b.do(chromedp.Focus(chromedp.CSS(".picture")))
+	b.tabTo("/nodes/dgx-01/gpus/gpu-1b-00")
+	if name := eval[string](b, `document.activeElement.getAttribute("aria-label") || ""`); !strings.Contains(name, "GPU gpu-1b-00") || !strings.Contains(name, "claims: research/training") {
+		t.Errorf("the link of the picture is called %q", name)
+	}
+	b.press(kb.Enter)
+	b.until(`document.querySelector("h1").textContent === "GPU gpu-1b-00"`)
+	// The filter.
+	b.goTo("/")
+	b.do(chromedp.Focus(chromedp.CSS("#q")), chromedp.KeyEvent("edge"))
+	b.press(kb.Enter)
+	b.until(`location.search === "?q=edge" && document.querySelectorAll("tbody tr").length === 1`)
+	if value := eval[string](b, `document.getElementById("q").value`); value != "edge" {
+		t.Errorf("the filter has %q", value)
+	}
+}
+
+// A page changes with the cluster, and leaves the focus, the text of the user and the scroll
+// position alone.
+func TestLive(t *testing.T) {
+	c := busy(t)
+	b := open(t, serve(t, c))
+	b.goTo("/claims")
+	b.shows("Live")
+	b.size(1200, 300)
+	b.run(`(() => {
+		document.getElementById("q").value = "typed";
+		window.kept = document.querySelector('a[href="/claims/team-a/notebook-1"]');
+		kept.focus({ preventScroll: true });
+		scrollTo(0, 120);
+	})()`)
+	c.change(func() { c.hold("dgx-02", "aardvark", "new", "") })
+	b.shows("aardvark/new")
+	unchanged := `document.activeElement === kept && kept.isConnected && document.getElementById("q").value === "typed" && scrollY >= 120`
+	if !eval[bool](b, unchanged) {
+		t.Errorf("after a new claim, the focus is at %s and the scroll position is %v", eval[string](b, `document.activeElement.outerHTML.slice(0, 200)`), eval[float64](b, `scrollY`))
+	}
+	c.change(func() {
+		c.Claims = slices.DeleteFunc(c.Claims, func(claim *resourceapi.ResourceClaim) bool {
+			return claim.Namespace == "aardvark" || claim.Name == "training"
+		})
+	})
+	b.until(`!document.body.innerText.includes("research/training") && !document.body.innerText.includes("aardvark")`)
+	if !eval[bool](b, unchanged) {
+		t.Errorf("after a claim has gone, the focus is at %s", eval[string](b, `document.activeElement.outerHTML.slice(0, 200)`))
+	}
+
+	// An API server that fails: the page says so, and keeps the last reading.
+	c.change(func() { c.failing = true })
+	b.shows("The last reading of the cluster failed")
+	b.shows("team-a/notebook-1")
+	c.change(func() { c.failing = false })
+	b.until(`!document.body.innerText.includes("The last reading of the cluster failed")`)
+
+	// A page that pauses changes later.
+	b.do(chromedp.Click(chromedp.CSS("#pause")))
+	b.shows("Paused")
+	c.change(func() { c.hold("dgx-02", "aardvark", "newer", "") })
+	b.until(`document.getElementById("pause").textContent === "Resume"`)
+	b.do(chromedp.Click(chromedp.CSS("#pause")))
+	b.shows("aardvark/newer")
+
+	// The table and the picture of a node change, and details stay open.
+	b.goTo("/nodes/dgx-02")
+	b.run(`document.querySelector("details").open = true`)
+	c.change(func() { c.hold("dgx-02", "aardvark", "newest", "") })
+	b.until(`[...document.querySelectorAll("svg.topology text")].some((e) => e.textContent === "aardvark/newest")`)
+	if !eval[bool](b, `document.querySelector("details").open`) {
+		t.Error("the details are closed")
+	}
+	if !eval[bool](b, `[...document.querySelectorAll("svg.topology *")].every((e) => e instanceof SVGElement)`) {
+		t.Error("the picture has elements that are not drawn")
+	}
+}
+
+// Names and attributes that others choose are text on every page.
+func TestHostileNames(t *testing.T) {
+	c := busy(t)
+	hostile := `"'><script>window.hostile = 1</script><img src=x onerror="window.hostile = 2"><svg onload="window.hostile = 3">`
+	for _, slice := range c.Slices {
+		for i := range slice.Spec.Devices {
+			if attributes := slice.Spec.Devices[i].Attributes; attributes != nil {
+				attributes[v1alpha1.AttributeProductName] = resourceapi.DeviceAttribute{StringValue: &hostile}
+				attributes["resource.kubernetes.io/pcieRoot"] = resourceapi.DeviceAttribute{StringValue: &hostile}
+			}
+		}
+	}
+	for _, pod := range c.Pods {
+		pod.Labels = map[string]string{"hostile": hostile}
+		for i := range pod.Status.Conditions {
+			pod.Status.Conditions[i].Message = hostile
+		}
+	}
+	for _, claim := range c.Claims {
+		for i := range claim.Status.Devices {
+			claim.Status.Devices[i].Conditions[0].Message = hostile
+		}
+	}
+	c.events = []corev1.Event{{Type: corev1.EventTypeWarning, Reason: "Hostile", Message: hostile}}
+	b := open(t, serve(t, c))
+	b.ignore("/nodes/none")
+	shown := 0
+	for _, p := range paths {
+		b.goTo(p.path)
+		// A refresh parses the page once more.
+		refreshed := slices.Contains([]string{"/", "/nodes/dgx-01", "/pods/research/finetuning"}, p.path)
+		b.until(fmt.Sprintf("%t || ", !refreshed) + `performance.getEntriesByType("resource").some((e) => e.initiatorType === "fetch")`)
+		if eval[bool](b, `window.hostile !== undefined || document.scripts.length !== 1 || document.images.length !== 0 || document.querySelector("[onload], [onerror]") !== null`) {
+			t.Errorf("%s: the names are not text", p.path)
+		}
+		if eval[bool](b, `document.body.textContent.includes("<script>window.hostile")`) {
+			shown++
+		}
+	}
+	if shown < 5 {
+		t.Errorf("%d pages show the names", shown)
+	}
+}
+
+// Requests that are not of the user's own browser are refused.
+func TestRefused(t *testing.T) {
+	address, err := url.Parse(serve(t, busy(t)))
+	must(t, err)
+	token := address.RawQuery
+	for name, tc := range map[string]struct {
+		method, host, query string
+		status              int
+	}{
+		"the token":     {"GET", "", token, http.StatusOK},
+		"no token":      {"GET", "", "", http.StatusUnauthorized},
+		"a wrong token": {"GET", "", "token=AAAAAAAAAAAAAAAAAAAAAAAAAA", http.StatusUnauthorized},
+		"a wrong host":  {"GET", "rebound.example.com", token, http.StatusMisdirectedRequest},
+		"POST":          {"POST", "", token, http.StatusMethodNotAllowed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := *address
+			u.RawQuery = tc.query
+			r, err := http.NewRequestWithContext(t.Context(), tc.method, u.String(), nil)
+			must(t, err)
+			r.Host = tc.host
+			response, err := http.DefaultClient.Do(r)
+			must(t, err)
+			text, err := io.ReadAll(response.Body)
+			must(t, err)
+			must(t, response.Body.Close())
+			if response.StatusCode != tc.status || strings.Contains(string(text), "dgx-01") {
+				t.Errorf("status %d, want %d: %s", response.StatusCode, tc.status, text)
+			}
+		})
+	}
+	// A page of another site, in the browser that has the cookie.
+	b := open(t, address.String())
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `<!doctype html><title>other</title><iframe src="%s/"></iframe>`, b.base)
+	}))
+	defer other.Close()
+	b.ignore("frame-ancestors", "CORS policy", "net::ERR_FAILED") // the browser says what it refuses
+	b.do(chromedp.Navigate(strings.Replace(other.URL, "127.0.0.1", "localhost", 1)))
+	for _, script := range []string{
+		`fetch("` + b.base + `/claims", { credentials: "include" })`,
+		`import("` + b.base + `/assets/ui.js")`,
+	} {
+		if eval[bool](b, script+`.then(() => true, () => false)`) {
+			t.Errorf("another site can: %s", script)
+		}
+	}
+	if eval[bool](b, `(() => { try { return document.querySelector("iframe").contentDocument !== null } catch { return false } })()`) {
+		t.Error("another site can read the page in a frame")
+	}
+}
+
+// A fleet of 1,000 nodes stays usable.
+func TestManyNodes(t *testing.T) {
+	c := busy(t)
+	c.Nodes, c.Slices, c.Pods, c.Claims = c.Nodes[:1], c.Slices[:1], nil, nil
+	c.Repeat(1000)
+	b := open(t, serve(t, c))
+	b.shows("Nodes 1 to 50 of 1000")
+	begin := time.Now()
+	b.do(chromedp.Focus(chromedp.CSS("#q")), chromedp.KeyEvent("node-777"))
+	b.press(kb.Enter)
+	b.until(`document.querySelectorAll("tbody tr").length === 1`)
+	t.Logf("the filter takes %s", time.Since(begin))
+}
