@@ -41,7 +41,8 @@ var rules = []struct {
 	// It reads hardware through an interface, so it names no adapter.
 	{"pkg/inventory", []string{"pkg/store", "pkg/notify", "pkg/gpu", "api"}},
 	// The views for users read API objects, never hardware or the agent's disk.
-	{"pkg/kubectlgpu", []string{"pkg/fleet", "pkg/catalog", "pkg/nodefacts", "pkg/gpu", "api"}},
+	{"pkg/kubectlgpu", []string{"pkg/doctor", "pkg/fleet", "pkg/catalog", "pkg/nodefacts", "pkg/gpu", "api"}},
+	{"pkg/doctor", []string{"pkg/fleet", "pkg/nodefacts", "pkg/gpu", "api"}},
 	{"pkg/fleet/fleettest", []string{"pkg/fleet", "pkg/catalog", "pkg/nvml", "pkg/nvmlsim", "pkg/sysfs", "pkg/gpu", "api"}},
 	{"pkg/fleet", []string{"pkg/gpu", "api"}},
 	{"pkg/plugin", []string{"pkg/claim", "pkg/catalog", "pkg/gpu", "api"}},

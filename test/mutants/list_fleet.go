@@ -6,6 +6,24 @@ package main
 func fleetMutants() []mutant {
 	return []mutant{
 		{
+			file:   "pkg/doctor/node.go",
+			old:    `if !f.IsKnown() {`,
+			new:    `if false {`,
+			notice: "doctor judges settings that the agent could not read as if they were off",
+		},
+		{
+			file:   "pkg/doctor/doctor.go",
+			old:    `if reason := c.Unread[list]; reason != "" {`,
+			new:    `if reason := c.Unread[list]; false {`,
+			notice: "doctor reports problems of objects that the user may not read",
+		},
+		{
+			file:   "pkg/doctor/claims.go",
+			old:    `deleted == nil && len(claim.Status.ReservedFor) == 0 && c.Now.Sub(claim.CreationTimestamp.Time) > patience`,
+			new:    `deleted == nil && len(claim.Status.ReservedFor) == 0`,
+			notice: "doctor reports claims that the scheduler has just allocated as stuck",
+		},
+		{
 			file:   "pkg/fleet/fleet.go",
 			old:    `changed.Spec.Devices[i].Taints = append(changed.Spec.Devices[i].Taints, rule.Spec.Taint)`,
 			new:    ``,

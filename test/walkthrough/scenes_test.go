@@ -84,6 +84,7 @@ var scenes = map[string]scene{
 		"serving deployment/server 20 20 dgx-a100-0000 (20)",
 		"GPUs in use: 3 of 8, before: 0",
 		"Read it before you publish it",
+		"problems: 0, warnings: ",
 	}},
 	"docs/migration.md": {pulled: true, printed: []string{
 		"Phase: Succeeded",

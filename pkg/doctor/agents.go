@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+)
+
+func checkAgents(c *Cluster) []Finding {
+	if len(c.Agents) == 0 {
+		found := "no pod of an agent for the driver " + c.Driver
+		if i := slices.IndexFunc(c.DaemonSets, isAgent); i >= 0 && c.DaemonSets[i].Status.DesiredNumberScheduled == 0 {
+			return ofCluster(Problem, fmt.Sprintf("the DaemonSet %s selects no node", c.DaemonSets[i].Name), "no node publishes its GPUs",
+				"label the nodes with GPUs, by GPU or node feature discovery, or with gpu.nvidia.com/offer=share; nodes.withAnyLabel in the chart lists the labels")
+		}
+		return ofCluster(Problem, found, "no node publishes its GPUs", "install the chart (docs/install.md); for a driver with another name add --driver-name")
+	}
+	return orOK(notReady(c.Agents, "pods with claims do not start or end on the node"), count(len(c.Agents), "agent")+" ready")
+}
+
+func isAgent(d *appsv1.DaemonSet) bool { return d.Labels[ComponentLabel] == AgentComponent }
+
+// The labels of the driver's objects in the chart.
+const (
+	NameLabel           = "app.kubernetes.io/name"
+	ChartName           = "gpu-dra-driver"
+	ComponentLabel      = "app.kubernetes.io/component"
+	AgentComponent      = "agent"
+	SupervisorComponent = "supervisor"
+)
+
+// notReady returns a finding for each node without a pod that is ready.
+func notReady(pods []*corev1.Pod, meaning string) []Finding {
+	byNode := map[string]*corev1.Pod{}
+	for _, pod := range pods {
+		// In an update a node has two.
+		if known := byNode[pod.Spec.NodeName]; known == nil || !isReady(known) {
+			byNode[pod.Spec.NodeName] = pod
+		}
+	}
+	var findings []Finding
+	for _, node := range slices.Sorted(maps.Keys(byNode)) {
+		if pod := byNode[node]; !isReady(pod) {
+			findings = append(findings, Finding{
+				Object: onNode(cmp.Or(node, "?")), State: Problem, Found: fmt.Sprintf("pod %s is not ready: %s", pod.Name, whyNotReady(pod)), Meaning: meaning,
+				Remedy: fmt.Sprintf("run kubectl --namespace %s describe pod %s, and kubectl logs of it; /readyz of an agent lists the checks that fail", pod.Namespace, pod.Name),
+			})
+		}
+	}
+	return findings
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func whyNotReady(pod *corev1.Pod) string {
+	for _, s := range pod.Status.ContainerStatuses {
+		if w := s.State.Waiting; w != nil {
+			return strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
+		}
+		if s.RestartCount > 0 && !s.Ready {
+			return fmt.Sprintf("its container has restarted %d times", s.RestartCount)
+		}
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Status == corev1.ConditionFalse && condition.Message != "" {
+			return condition.Message
+		}
+	}
+	return "phase " + string(pod.Status.Phase)
+}
+
+// checkVersions compares the images of the agents, and of the supervisors.
+func checkVersions(c *Cluster) []Finding {
+	var findings []Finding
+	for what, pods := range map[string][]*corev1.Pod{"agents": c.Agents, "supervisors": c.Supervisors} {
+		nodes := map[string][]string{}
+		for _, pod := range pods {
+			if len(pod.Spec.Containers) > 0 {
+				image := pod.Spec.Containers[0].Image
+				nodes[image] = append(nodes[image], pod.Spec.NodeName)
+			}
+		}
+		if len(nodes) < 2 {
+			continue
+		}
+		var images []string
+		for _, image := range slices.Sorted(maps.Keys(nodes)) {
+			slices.Sort(nodes[image])
+			images = append(images, fmt.Sprintf("%s on %s", image, list(nodes[image])))
+		}
+		findings = append(findings, Finding{
+			Object: what, State: Warning, Found: strings.Join(images, "; "), Meaning: "nodes run different releases, as during an update",
+			Remedy: "if no update is under way, run kubectl rollout status of the DaemonSet: a pod that is not ready stops the update",
+		})
+	}
+	return orOK(findings, "all agents have one image, and all supervisors have one")
+}
+
+func checkSupervisors(c *Cluster) []Finding {
+	const meaning = "MPS shares on the node are not prepared, and running ones are not watched"
+	findings := notReady(c.Supervisors, meaning)
+	without := 0
+	for _, agent := range c.Agents {
+		if Argument(agent, "mps-supervisor") == "" {
+			without++
+			continue
+		}
+		if !slices.ContainsFunc(c.Supervisors, func(s *corev1.Pod) bool { return s.Spec.NodeName == agent.Spec.NodeName }) {
+			findings = append(findings, Finding{
+				Object: onNode(agent.Spec.NodeName), State: Problem, Found: "the agent expects an MPS supervisor, and the node has none", Meaning: meaning,
+				Remedy: "check the DaemonSet of the supervisor: kubectl --namespace " + agent.Namespace + " get daemonsets; or set mps.enabled=false",
+			})
+		}
+	}
+	if without > 0 && without == len(c.Agents) {
+		return orOK(findings, "the agents use no MPS (mps.enabled=false)")
+	}
+	return orOK(findings, count(len(c.Supervisors), "supervisor")+" ready")
+}
+
+// Argument returns the value of a flag of a pod's first container.
+func Argument(pod *corev1.Pod, flag string) string {
+	if len(pod.Spec.Containers) == 0 {
+		return ""
+	}
+	for _, arg := range pod.Spec.Containers[0].Args {
+		if value, found := strings.CutPrefix(arg, "--"+flag+"="); found {
+			return value
+		}
+	}
+	return ""
+}
+
+// checkSlices compares the nodes that publish devices with the nodes that run an agent.
+func checkSlices(c *Cluster) []Finding {
+	var findings []Finding
+	published := c.gpuNodes()
+	var nodes []string
+	for _, node := range c.Nodes {
+		nodes = append(nodes, node.Name)
+	}
+	hasAgent := func(node string) bool {
+		return slices.ContainsFunc(c.Agents, func(p *corev1.Pod) bool { return p.Spec.NodeName == node })
+	}
+	for _, node := range published {
+		switch {
+		case c.Unread[Nodes] == "" && !slices.Contains(nodes, node):
+			findings = append(findings, Finding{
+				Object: onNode(node), State: Problem, Found: "it publishes devices and does not exist", Meaning: "pods are not scheduled to these devices, which the tables of GPUs still show",
+				Remedy: "delete its ResourceSlices: kubectl delete resourceslices --field-selector spec.nodeName=" + node,
+			})
+		case !hasAgent(node):
+			findings = append(findings, Finding{
+				Object: onNode(node), State: Problem, Found: "it publishes devices and has no agent", Meaning: "pods that are scheduled there stay in ContainerCreating, and ending ones in Terminating",
+				Remedy: "check that the node has one of the labels in nodes.withAnyLabel and none in nodes.withoutLabels; if the driver was removed, delete the node's ResourceSlices",
+			})
+		}
+	}
+	for _, agent := range c.Agents {
+		if node := agent.Spec.NodeName; isReady(agent) && !slices.Contains(published, node) {
+			findings = append(findings, Finding{
+				Object: onNode(node), State: Problem, Found: "its agent is ready, and it publishes no devices", Meaning: "no claim gets a GPU of the node",
+				Remedy: fmt.Sprintf("load the NVIDIA driver on the node; if it is loaded, driver.root of the chart is wrong: kubectl --namespace %s logs %s names the folders that were searched", agent.Namespace, agent.Name),
+			})
+		}
+	}
+	return orOK(findings, count(len(published), "node")+" with an agent and devices")
+}
+
+func (c *Cluster) fleet() *fleet.Fleet {
+	return fleet.New(c.Objects, fleet.Options{Driver: c.Driver, Features: fleet.FeaturesOf(c.Objects)})
+}
+
+func checkPools(c *Cluster) []Finding {
+	var findings []Finding
+	nodes := c.fleet().Nodes()
+	for _, node := range nodes {
+		if node.Incomplete {
+			findings = append(findings, Finding{
+				Object: onNode(node.Name), State: Problem, Found: "some slices of its pool are missing", Meaning: "the scheduler allocates none of its devices until the pool is complete, which takes seconds",
+				Remedy: "if it lasts, restart the node's agent, which publishes the pool again",
+			})
+		}
+	}
+	return orOK(findings, count(len(nodes), "pool")+" complete")
+}
+
+// checkHealth reports the GPUs with taints of the driver or of a rule.
+func checkHealth(c *Cluster) []Finding {
+	var findings []Finding
+	gpus := 0
+	for _, node := range c.fleet().Nodes() {
+		for _, g := range node.GPUs {
+			gpus++
+			taints := map[string]resourceapi.DeviceTaint{}
+			for _, d := range g.Devices {
+				if d.Published == nil {
+					continue
+				}
+				for _, taint := range d.Published.Taints {
+					if taint.Effect != resourceapi.DeviceTaintEffectNone {
+						taints[fleet.TaintText(taint)] = taint
+					}
+				}
+			}
+			for _, text := range slices.Sorted(maps.Keys(taints)) {
+				findings = append(findings, tainted(node.Name, g.Name, text, taints[text].Key))
+			}
+		}
+	}
+	return orOK(findings, count(gpus, "GPU")+" without taints")
+}
+
+func tainted(node, gpu, text, key string) Finding {
+	f := Finding{Object: onNode(node), State: Warning, Found: gpu + " has the taint " + text, Meaning: "new claims do not get it; claims that hold it keep it"}
+	switch key {
+	case v1alpha1.TaintUnhealthy:
+		f.State = Problem
+		f.Remedy = "reset the GPU (nvidia-smi --gpu-reset) or restart the node once its claims have ended; docs/administrator.md#gpus-that-fail explains the value"
+	case v1alpha1.TaintInUse:
+		f.Remedy = "end the pod that has the GPU through the device plugin, and remove the device plugin from the node"
+	case v1alpha1.TaintWithdrawn:
+		f.Remedy = "none is needed: the device goes when its claims have ended"
+	case v1alpha1.TaintMIGMode:
+		f.Remedy = "switch the MIG mode off (nvidia-smi --multi-instance-gpu 0), or offer MIG on the node"
+	case v1alpha1.TaintComputeMode:
+		f.Remedy = "set the compute mode DEFAULT (nvidia-smi --compute-mode 0)"
+	default:
+		f.Remedy = "if the device is in order again, delete the DeviceTaintRule with this taint: kubectl get devicetaintrules"
+	}
+	return f
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
+)
+
+// State is the result of a check.
+type State string
+
+// The states, the most urgent first.
+const (
+	// Problem means that claims fail, or will.
+	Problem State = "problem"
+	// Warning means that something works less well than it could, or that it may fail later.
+	Warning State = "warning"
+	// Unknown means that the check could not read what it needs.
+	Unknown State = "unknown"
+	OK      State = "ok"
+)
+
+func states() []State { return []State{Problem, Warning, Unknown, OK} }
+
+// Finding is the result of a check of an object.
+type Finding struct {
+	Check string `json:"check"`
+	// Object is "cluster", or the kind and the name of an object.
+	Object string `json:"object"`
+	State  State  `json:"state"`
+	// Found is the state of the object, with its values.
+	Found string `json:"found"`
+	// Meaning is the consequence, and Remedy the change that ends it; both are empty if
+	// the state is ok.
+	Meaning string `json:"meaning,omitempty"`
+	Remedy  string `json:"remedy,omitempty"`
+}
+
+// List is a list of API objects, as the API server names it.
+type List string
+
+// The lists that checks need.
+const (
+	Nodes      List = "nodes"
+	Pods       List = "pods"
+	Claims     List = "resourceclaims.resource.k8s.io"
+	Slices     List = "resourceslices.resource.k8s.io"
+	Classes    List = "deviceclasses.resource.k8s.io"
+	Rules      List = "devicetaintrules.resource.k8s.io"
+	DaemonSets List = "daemonsets.apps"
+	Policies   List = "validatingadmissionpolicies.admissionregistration.k8s.io"
+	Bindings   List = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
+	// Server is the version and the resources of the API server.
+	Server List = "the API server's version and resources"
+	// DriverPods are the pods of agents and supervisors.
+	DriverPods List = "pods of the driver"
+	// AgentFacts are the facts that agents serve.
+	AgentFacts List = "facts of agents"
+)
+
+// Cluster is the objects of a cluster and the facts about its nodes.
+type Cluster struct {
+	fleet.Objects
+	// Driver is the name of the driver.
+	Driver string
+	Now    time.Time
+	// ServerVersion is the version of the API server, such as "v1.37.1".
+	ServerVersion string
+	// Resources are the served resources of the group resource.k8s.io, by the version.
+	Resources map[string][]string
+	// Agents and Supervisors are the pods of the driver, and DaemonSets what makes them.
+	Agents, Supervisors []*corev1.Pod
+	DaemonSets          []*appsv1.DaemonSet
+	Policies            []*admissionv1.ValidatingAdmissionPolicy
+	Bindings            []*admissionv1.ValidatingAdmissionPolicyBinding
+	// Unread has the reason for each list that could not be read as a whole.
+	Unread map[List]string
+	// Facts are the answers of the agents, by the node.
+	Facts map[string]Answer
+}
+
+// Answer is the answer of an agent: facts, or the reason why there are none.
+type Answer struct {
+	Facts *nodefacts.Node
+	Err   error
+}
+
+// check is one row of the list of checks.
+type check struct {
+	name string
+	// needs are the lists without which the check cannot judge.
+	needs []List
+	judge func(*Cluster) []Finding
+}
+
+// checks returns all checks, in the order in which findings of one state are printed.
+func checks() []check {
+	all := []check{
+		{"server", []List{Server}, checkServer},
+		{"resources", []List{Server}, checkResources},
+		{"shares", []List{Slices}, checkShares},
+		{"classes", []List{Classes}, checkClasses},
+		{"extended-resources", []List{Classes, Nodes}, checkExtendedResources},
+		{"policies", []List{Policies, Bindings}, checkPolicies},
+		{"agents", []List{DriverPods}, checkAgents},
+		{"versions", []List{DriverPods}, checkVersions},
+		{"supervisors", []List{DriverPods}, checkSupervisors},
+		{"slices", []List{Slices, DriverPods}, checkSlices},
+		{"pools", []List{Slices}, checkPools},
+		{"health", []List{Slices}, checkHealth},
+		{"claims", []List{Claims}, checkClaims},
+		{"consumers", []List{Claims, Pods}, checkConsumers},
+		{"drivers", []List{Slices}, checkDrivers},
+		{"device-plugins", []List{Pods, Slices}, checkDevicePlugins},
+		{"kubelets", []List{Nodes, Slices}, checkKubelets},
+		{"facts", nil, checkFacts},
+	}
+	for _, n := range nodeChecks() {
+		all = append(all, check{n.name, nil, n.onAllNodes})
+	}
+	return all
+}
+
+// Examine returns the findings of all checks: first the most urgent ones, then in the order
+// of the checks and the objects.
+func Examine(c *Cluster) []Finding {
+	findings := []Finding{}
+	order := map[string]int{}
+	for i, check := range checks() {
+		order[check.name] = i
+		found := c.unread(check.needs)
+		if found == nil {
+			found = check.judge(c)
+		}
+		for _, f := range found {
+			f.Check = check.name
+			findings = append(findings, f)
+		}
+	}
+	slices.SortStableFunc(findings, func(a, b Finding) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(states(), a.State), slices.Index(states(), b.State)),
+			cmp.Compare(order[a.Check], order[b.Check]), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Found, b.Found),
+		)
+	})
+	return findings
+}
+
+// unread returns a finding if one of the lists could not be read.
+func (c *Cluster) unread(needs []List) []Finding {
+	for _, list := range needs {
+		if reason := c.Unread[list]; reason != "" {
+			return []Finding{{
+				Object: wholeCluster, State: Unknown, Found: reason,
+				Meaning: "these checks need lists that you cannot read",
+				Remedy:  "bind the ClusterRole gpu-dra-driver-viewer, and in the driver's namespace the Role of that name, to your user",
+			}}
+		}
+	}
+	return nil
+}
+
+const wholeCluster = "cluster"
+
+func ofCluster(state State, found, meaning, remedy string) []Finding {
+	return []Finding{{Object: wholeCluster, State: state, Found: found, Meaning: meaning, Remedy: remedy}}
+}
+
+func ok(found string) []Finding { return ofCluster(OK, found, "", "") }
+
+// orOK returns the findings, or else one that all is well.
+func orOK(findings []Finding, found string) []Finding {
+	if len(findings) == 0 {
+		return ok(found)
+	}
+	return findings
+}
+
+func onNode(node string) string { return "node " + node }
+
+// list returns names in a sentence, at most five of them.
+func list(names []string) string {
+	const most = 5
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + " and " + count(len(names)-most, "other")
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
+)
+
+// verdict is a finding before its check and its object are known.
+type verdict struct {
+	state                  State
+	found, meaning, remedy string
+}
+
+// nodeCheck judges the facts about one node.
+type nodeCheck struct {
+	name  string
+	judge func(nodefacts.Node) verdict
+}
+
+// nodeChecks returns the checks of each node whose agent has answered.
+func nodeChecks() []nodeCheck {
+	return []nodeCheck{
+		{"driver", judgeDriver},
+		{"persistence", judgePersistence},
+		{"fabric", judgeFabric},
+		{"clocks", judgeClocks},
+		{"pcie", judgePCIe},
+		{"acs", judgeACS},
+		{"iommu", judgeIOMMU},
+		{"peermem", judgePeermem},
+		{"memlock", judgeMemlock},
+		{"cgroup", judgeCgroup},
+		{"nri", judgeNRI},
+		{"cpu-manager", judgeCPUManager},
+		{"huge-pages", judgeHugePages},
+		{"transparent-huge-pages", judgeTHP},
+		{"swap", judgeSwap},
+		{"governor", judgeGovernor},
+	}
+}
+
+func (n nodeCheck) onAllNodes(c *Cluster) []Finding {
+	var findings []Finding
+	for _, name := range slices.Sorted(maps.Keys(c.Facts)) {
+		if facts := c.Facts[name].Facts; facts != nil {
+			v := n.judge(*facts)
+			findings = append(findings, Finding{Object: onNode(name), State: v.state, Found: v.found, Meaning: v.meaning, Remedy: v.remedy})
+		}
+	}
+	return findings
+}
+
+// known returns the verdict on a fact, or that it is unknown.
+func known[T any](f nodefacts.Fact[T], judge func(T) verdict) verdict {
+	if !f.IsKnown() {
+		return verdict{Unknown, f.Unknown, "the agent cannot read it from " + source(f.Source), "read it on the node; the agent can if it is privileged and in the host's PID namespace, as the chart runs it for real GPUs"}
+	}
+	return judge(f.Value)
+}
+
+// source returns whether NVML or a file has a fact.
+func source(of string) string {
+	if strings.HasPrefix(of, "/") {
+		return "the node's files"
+	}
+	return of
+}
+
+// fine returns a verdict without a remedy.
+func fine(format string, args ...any) verdict {
+	return verdict{state: OK, found: fmt.Sprintf(format, args...)}
+}
+
+// memoryLimitsRelease is the first release of the NVIDIA driver that limits the GPU memory
+// of cgroups.
+const memoryLimitsRelease = 615
+
+// release returns the first number of a version of the NVIDIA driver; 0 if it has none.
+func release(version string) int {
+	first, _, _ := strings.Cut(version, ".")
+	n, err := strconv.Atoi(first)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func judgeDriver(n nodefacts.Node) verdict {
+	if !n.DriverVersion.IsKnown() {
+		return verdict{Problem, n.DriverVersion.Unknown, "the node has no usable GPUs", "load the NVIDIA driver (nvidia-smi must list the GPUs); if it is loaded, check driver.root of the chart"}
+	}
+	return fine("driver %s, CUDA %s", n.DriverVersion.Value, n.CUDAVersion.Value)
+}
+
+func judgePersistence(n nodefacts.Node) verdict {
+	return eachGPU(n, func(g nodefacts.GPU) verdict {
+		return known(g.Persistence, func(mode string) verdict {
+			if mode == "off" && !n.Persistenced.Value {
+				return verdict{
+					Warning, "persistence mode is off", "the driver may reset an idle GPU's settings, and the next program waits for it to start",
+					"run nvidia-persistenced at boot (systemctl enable --now nvidia-persistenced)",
+				}
+			}
+			return fine("persistence mode or nvidia-persistenced is on, or not needed")
+		})
+	})
+}
+
+func judgeFabric(n nodefacts.Node) verdict {
+	const start = "start nvidia-fabricmanager of the same release as the driver (systemctl enable --now nvidia-fabricmanager), or nvidia-imex for NVLink across nodes"
+	return eachGPU(n, func(g nodefacts.GPU) verdict {
+		switch state := g.FabricState.Value; {
+		case state == gpu.FabricCompleted:
+			return fine("registered with the NVSwitch fabric")
+		case state != "":
+			return verdict{Problem, "the registration with the NVSwitch fabric is " + string(state), "CUDA fails to initialise with error 802", start}
+		case !g.NVSwitch.Value:
+			return fine("no NVSwitch")
+		}
+		return known(n.FabricManager, func(runs bool) verdict {
+			if !runs {
+				return verdict{Problem, "the GPU has NVSwitch links, and no process nv-fabricmanager runs", "CUDA fails to initialise with error 802", start}
+			}
+			return fine("nv-fabricmanager runs")
+		})
+	})
+}
+
+// slowdowns are the reasons for a lower clock that an administrator can end.
+var slowdowns = []gpu.ClockReason{gpu.ClockHWSlowdown, gpu.ClockThermal, gpu.ClockHWThermal, gpu.ClockPowerBrake, gpu.ClockReliabilityLimit}
+
+func judgeClocks(n nodefacts.Node) verdict {
+	return eachGPU(n, func(g nodefacts.GPU) verdict {
+		return known(g.Clocks, func(c gpu.Clocks) verdict {
+			var reasons []string
+			for _, r := range c.Reasons {
+				if slices.Contains(slowdowns, r) {
+					reasons = append(reasons, string(r))
+				}
+			}
+			found := fmt.Sprintf("%d of %d MHz", c.SMMHz, c.MaxSMMHz)
+			switch {
+			case len(reasons) > 0:
+				return verdict{Warning, found + " because of " + strings.Join(reasons, ", "), "programs run slower than the GPU could", "check cooling and power supply of the machine (nvidia-smi --query --display=PERFORMANCE,TEMPERATURE,POWER)"}
+			case slices.Contains(c.Reasons, gpu.ClockApplications):
+				return verdict{Warning, found + " because of application clocks", "an administrator has limited the clocks, and programs run slower than the GPU could", "if that is not intended: nvidia-smi --reset-applications-clocks, or --reset-gpu-clocks"}
+			default:
+				return fine("no slowdown")
+			}
+		})
+	})
+}
+
+func judgePCIe(n nodefacts.Node) verdict {
+	return eachGPU(n, func(g nodefacts.GPU) verdict {
+		return known(g.LinkWidth, func(width int) verdict {
+			return known(g.MaxLinkWidth, func(most int) verdict {
+				if width < most {
+					return verdict{
+						Warning, fmt.Sprintf("PCIe link of %d lanes instead of %d", width, most), "copies between host and GPU take longer",
+						"check that the slot has the lanes and that the GPU or its riser sits firmly",
+					}
+				}
+				return fine("PCIe link of %d lanes, at most %s", width, g.MaxLinkSpeed.Value)
+			})
+		})
+	})
+}
+
+func judgeACS(n nodefacts.Node) verdict {
+	return eachGPU(n, func(g nodefacts.GPU) verdict {
+		return known(g.ACSRedirect, func(ports []string) verdict {
+			if len(ports) > 0 {
+				return verdict{
+					Warning, "ACS redirects peer requests at " + list(ports), "transfers between GPUs, and between GPU and network adapter, of one PCIe switch go through the root complex, which is slower or hangs",
+					"on bare metal, switch ACS off in the firmware or by setpci; a virtual machine with passed-through GPUs needs ACS",
+				}
+			}
+			return fine("no PCIe switch redirects peer requests")
+		})
+	})
+}
+
+func judgeIOMMU(n nodefacts.Node) verdict {
+	return known(n.IOMMU, func(on bool) verdict {
+		return eachGPU(n, func(g nodefacts.GPU) verdict {
+			return known(g.IOMMUType, func(kind string) verdict {
+				switch {
+				case !on || kind == "":
+					return fine("the kernel uses no IOMMU for the GPUs")
+				case strings.HasPrefix(kind, "DMA"):
+					return verdict{
+						Warning, "the IOMMU translates its addresses (type " + kind + ")", "transfers between GPUs over PCIe, and with network adapters, are slower or fail",
+						"on bare metal boot with iommu=pt, or switch the IOMMU off; leave it if the node passes GPUs to virtual machines",
+					}
+				default:
+					return fine("IOMMU of type %s", kind)
+				}
+			})
+		})
+	})
+}
+
+func judgePeermem(n nodefacts.Node) verdict {
+	return known(n.RDMADevices, func(devices []string) verdict {
+		switch {
+		case len(devices) == 0:
+			return fine("no RDMA devices")
+		case n.Peermem.Value:
+			return fine("nvidia_peermem is loaded, RDMA devices %s", list(devices))
+		case n.OpenModules.Value:
+			return fine("open kernel modules have DMA-BUF for the RDMA devices %s", list(devices))
+		default:
+			return verdict{
+				Warning, "RDMA devices " + list(devices) + ", without nvidia_peermem and without open kernel modules", "network adapters cannot read and write GPU memory: traffic goes through host memory",
+				"run modprobe nvidia-peermem and load it at boot, or install NVIDIA's open kernel modules",
+			}
+		}
+	})
+}
+
+func judgeMemlock(n nodefacts.Node) verdict {
+	return known(n.Memlock, func(limit string) verdict {
+		if limit != "unlimited" && len(n.RDMADevices.Value) > 0 {
+			return verdict{
+				Warning, fmt.Sprintf("containers can lock %s bytes of memory", limit), "RDMA programs such as NCCL over InfiniBand fail to register memory",
+				"set LimitMEMLOCK=infinity in the systemd unit of the container runtime and restart it",
+			}
+		}
+		return fine("limit of locked memory: %s", limit)
+	})
+}
+
+func judgeCgroup(n nodefacts.Node) verdict {
+	return known(n.Controllers, func(controllers []string) verdict {
+		newDriver := release(n.DriverVersion.Value) >= memoryLimitsRelease
+		switch {
+		case len(controllers) == 0:
+			return verdict{
+				Warning, "the node has cgroups of version 1", "the NVIDIA driver cannot limit the GPU memory of containers, and MPS daemons end with the supervisor's pod",
+				"boot with systemd.unified_cgroup_hierarchy=1, or use a distribution with cgroup v2",
+			}
+		case slices.Contains(controllers, "dmem"), slices.Contains(controllers, "misc"):
+			return fine("cgroup v2 with %s", strings.Join(controllers, " "))
+		case newDriver:
+			return verdict{
+				Warning, "cgroup v2 without dmem and misc", "driver " + n.DriverVersion.Value + " cannot limit the GPU memory of containers",
+				"use a kernel with the controller dmem (6.14) or misc (5.13), and enable it in cgroup.subtree_control of the root",
+			}
+		default:
+			return fine("cgroup v2 without dmem and misc, which driver %s does not use", n.DriverVersion.Value)
+		}
+	})
+}
+
+func judgeNRI(n nodefacts.Node) verdict {
+	return known(n.NRI, func(on bool) verdict {
+		if on {
+			return fine("the container runtime has NRI")
+		}
+		return fine("the container runtime has no NRI socket; the driver does not need it")
+	})
+}
+
+func judgeCPUManager(n nodefacts.Node) verdict {
+	return known(n.CPUManager, func(policy string) verdict {
+		if nodes := n.NUMANodes.Value; policy == "none" && nodes > 1 {
+			return verdict{
+				Warning, fmt.Sprintf("CPU manager policy none on %d NUMA nodes", nodes), "containers run on CPUs of all NUMA nodes, also far from their GPU",
+				"set cpuManagerPolicy: static and topologyManagerPolicy: best-effort in the kubelet's configuration, drain the node, delete its cpu_manager_state and restart the kubelet",
+			}
+		}
+		if policy == "" {
+			return fine("the kubelet has no state of a CPU manager")
+		}
+		return fine("CPU manager policy %s", policy)
+	})
+}
+
+func judgeHugePages(n nodefacts.Node) verdict {
+	return known(n.HugePages, func(pages map[string]uint64) verdict {
+		var reserved []string
+		for _, size := range slices.Sorted(maps.Keys(pages)) {
+			if pages[size] > 0 {
+				reserved = append(reserved, fmt.Sprintf("%d of %s", pages[size], size))
+			}
+		}
+		if reserved == nil {
+			return fine("no huge pages are reserved")
+		}
+		return fine("huge pages: %s", strings.Join(reserved, ", "))
+	})
+}
+
+func judgeTHP(n nodefacts.Node) verdict {
+	return known(n.TransparentHugePages, func(mode string) verdict {
+		if mode == "never" {
+			return verdict{
+				Warning, "transparent huge pages: never", "pinning and copying large host memory takes longer",
+				"echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, and boot with transparent_hugepage=madvise",
+			}
+		}
+		return fine("transparent huge pages: %s", mode)
+	})
+}
+
+func judgeSwap(n nodefacts.Node) verdict {
+	return known(n.SwapBytes, func(bytes uint64) verdict {
+		if bytes > 0 {
+			return verdict{
+				Warning, fmt.Sprintf("%.1f GiB of swap", float64(bytes)/(1<<30)), "host memory of programs may be on disk when the GPU needs it, and the kubelet does not start with swap unless its configuration admits it",
+				"run swapoff --all and remove swap from /etc/fstab, unless the kubelet's memorySwap is set on purpose",
+			}
+		}
+		return fine("no swap")
+	})
+}
+
+func judgeGovernor(n nodefacts.Node) verdict {
+	return known(n.Governors, func(governors []string) verdict {
+		if len(governors) == 0 {
+			return fine("the kernel does not set the CPUs' frequencies")
+		}
+		if slices.ContainsFunc(governors, func(g string) bool { return g != "performance" }) {
+			return verdict{
+				Warning, "frequency governor " + strings.Join(governors, ", "), "CPUs that feed GPUs may run below their highest frequency",
+				"run cpupower frequency-set --governor performance at boot",
+			}
+		}
+		return fine("frequency governor performance")
+	})
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// checkDrivers reports GPUs that another DRA driver publishes too. NVIDIA's driver for
+// ComputeDomains publishes channels, not GPUs.
+func checkDrivers(c *Cluster) []Finding {
+	publishers := map[string]map[string][]string{}
+	names := map[string]bool{}
+	for _, slice := range c.Slices {
+		names[slice.Spec.Driver] = true
+		for _, device := range slice.Spec.Devices {
+			for _, value := range device.Attributes {
+				if v := value.StringValue; v != nil && strings.HasPrefix(*v, "GPU-") {
+					if publishers[*v] == nil {
+						publishers[*v] = map[string][]string{}
+					}
+					publishers[*v][slice.Spec.Driver] = append(publishers[*v][slice.Spec.Driver], slice.Spec.Pool.Name)
+				}
+			}
+		}
+	}
+	var findings []Finding
+	twice := map[[2]string][]string{}
+	for _, uuid := range slices.Sorted(maps.Keys(publishers)) {
+		drivers := publishers[uuid]
+		own := drivers[c.Driver]
+		for _, other := range slices.Sorted(maps.Keys(drivers)) {
+			if own != nil && other != c.Driver {
+				twice[[2]string{own[0], other}] = append(twice[[2]string{own[0], other}], uuid)
+			}
+		}
+	}
+	for where, uuids := range twice {
+		findings = append(findings, Finding{
+			Object: onNode(where[0]), State: Problem, Found: fmt.Sprintf("the driver %s publishes %s of the node too", where[1], count(len(uuids), "GPU")),
+			Meaning: "the scheduler promises each of these GPUs twice",
+			Remedy:  "remove one of the drivers from the node, for example by nodes.withoutLabels of the chart",
+		})
+	}
+	return orOK(findings, "drivers with devices: "+cmp.Or(list(slices.Sorted(maps.Keys(names))), "none"))
+}
+
+// devicePluginImage is a part of the image of NVIDIA's device plugin.
+const devicePluginImage = "k8s-device-plugin"
+
+func checkDevicePlugins(c *Cluster) []Finding {
+	published := c.gpuNodes()
+	var findings []Finding
+	for _, pod := range c.Pods {
+		if !slices.Contains(published, pod.Spec.NodeName) || !slices.ContainsFunc(pod.Spec.Containers, func(container corev1.Container) bool {
+			return strings.Contains(container.Image, devicePluginImage)
+		}) {
+			continue
+		}
+		findings = append(findings, Finding{
+			Object: onNode(pod.Spec.NodeName), State: Warning, Found: fmt.Sprintf("pod %s/%s runs NVIDIA's device plugin", pod.Namespace, pod.Name),
+			Meaning: "two programs allocate the node's GPUs: a GPU of the device plugin gets the taint gpu.nvidia.com/in-use, and the device plugin does not know of claims",
+			Remedy:  "remove the device plugin from the node, or exclude the node by nodes.withoutLabels of the chart (docs/migration.md)",
+		})
+	}
+	return orOK(findings, "no node of the driver runs NVIDIA's device plugin")
+}
+
+// checkKubelets reports nodes whose kubelet or container runtime is too old.
+func checkKubelets(c *Cluster) []Finding {
+	published := c.gpuNodes()
+	var findings []Finding
+	for _, node := range c.Nodes {
+		if !slices.Contains(published, node.Name) {
+			continue
+		}
+		info := node.Status.NodeInfo
+		if v, err := version.ParseGeneric(info.KubeletVersion); err == nil && v.LessThan(oldestServer()) {
+			findings = append(findings, Finding{
+				Object: onNode(node.Name), State: Problem, Found: "kubelet " + info.KubeletVersion, Meaning: "it does not prepare claims of resource.k8s.io/v1", Remedy: "upgrade the kubelet to 1.34 or newer",
+			})
+		}
+		facts := c.Facts[node.Name].Facts
+		if runtime, found := strings.CutPrefix(info.ContainerRuntimeVersion, "containerd://"); found {
+			v, err := version.ParseGeneric(runtime)
+			switch on := facts != nil && facts.ContainerdCDI.Value == "true"; {
+			case facts != nil && facts.ContainerdCDI.Value == "false":
+				findings = append(findings, Finding{
+					Object: onNode(node.Name), State: Problem, Found: "enable_cdi = false in " + facts.ContainerdCDI.Source, Meaning: "containers do not get their GPUs",
+					Remedy: "remove the line and restart containerd",
+				})
+			case err == nil && v.LessThan(version.MustParseGeneric("2.0.0")) && !on:
+				findings = append(findings, Finding{
+					Object: onNode(node.Name), State: Warning, Found: "containerd " + runtime, Meaning: "before containerd 2, CDI is off unless its configuration enables it; containers get their GPUs through CDI",
+					Remedy: "upgrade to containerd 2, or set enable_cdi = true in the section of the CRI plugin and restart containerd",
+				})
+			}
+		}
+	}
+	return orOK(findings, "kubelets and container runtimes are new enough")
+}
+
+// checkFacts reports the agents that did not answer.
+func checkFacts(c *Cluster) []Finding {
+	if reason := c.Unread[AgentFacts]; reason != "" {
+		return ofCluster(Unknown, reason, "the settings of the nodes are not checked", "bind the Role gpu-dra-driver-viewer in the driver's namespace to your user (docs/administrator.md#facts-about-a-node)")
+	}
+	var findings []Finding
+	for _, node := range slices.Sorted(maps.Keys(c.Facts)) {
+		if err := c.Facts[node].Err; err != nil {
+			findings = append(findings, Finding{
+				Object: onNode(node), State: Unknown, Found: err.Error(), Meaning: "the settings of the node are not checked",
+				Remedy: factsRemedy(err),
+			})
+		}
+	}
+	return orOK(findings, count(len(c.Facts), "agent")+" answered")
+}
+
+func factsRemedy(err error) string {
+	if errors.Is(err, gpu.ErrPermission) {
+		return "bind the Role gpu-dra-driver-viewer in the driver's namespace to your user (docs/administrator.md#facts-about-a-node)"
+	}
+	return "check that the agent is ready, that viewers.enabled is set in the chart, and that NetworkPolicies admit the API server to the agent's port (networkPolicy.from)"
+}

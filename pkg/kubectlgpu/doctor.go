@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func (o *options) newDoctor() *cobra.Command {
+	all, namespace := false, ""
+	cmd := &cobra.Command{
+		Use:   "doctor [NODE...]",
+		Short: "Check the cluster and its nodes: findings, their meaning, and the remedy. It changes nothing",
+		Long: "Check API server, classes, policies, agents, slices and claims, and the settings of the nodes, which the agents report. " +
+			"It changes nothing. The exit status is 1 if it finds a problem.",
+		RunE: func(cmd *cobra.Command, nodes []string) error {
+			c, err := o.examined(cmd.Context(), namespace, nodes)
+			if err != nil {
+				return err
+			}
+			return o.printFindings(ofNodes(doctor.Examine(c), nodes), all)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "print also the checks that found nothing wrong")
+	cmd.Flags().StringVar(&namespace, "driver-namespace", "gpu-dra-driver", "namespace of the driver, for users who may not list the pods of all namespaces")
+	return cmd
+}
+
+// examined reads what the checks need. A list that the user may not read is in Unread.
+func (o *options) examined(ctx context.Context, driverNamespace string, nodes []string) (*doctor.Cluster, error) {
+	client, err := o.connect(o.config)
+	if err != nil {
+		return nil, err
+	}
+	namespace, _, err := o.config.Namespace()
+	if err != nil {
+		return nil, err
+	}
+	c := &doctor.Cluster{Driver: o.driver, Now: time.Now(), Unread: map[doctor.List]string{}}
+	objects, refused, err := readObjects(ctx, client, namespace)
+	if errors.Is(err, gpu.ErrNotSupported) {
+		for _, list := range []doctor.List{doctor.Claims, doctor.Slices, doctor.Classes} {
+			c.Unread[list] = "the API server does not serve resource.k8s.io/v1"
+		}
+	} else if err != nil {
+		return nil, err
+	}
+	c.Objects = objects
+	for list, sentence := range refused {
+		c.Unread[doctor.List(list)] = sentence
+	}
+	for _, read := range []func(context.Context, kubernetes.Interface, *doctor.Cluster) error{readServer, readPolicies, readDriver(driverNamespace)} {
+		if err := read(ctx, client, c); err != nil {
+			return nil, err
+		}
+	}
+	readFacts(ctx, client, c, nodes)
+	return c, nil
+}
+
+// note records that a list could not be read, if the reason is a missing right. It returns
+// other errors.
+func note(c *doctor.Cluster, list doctor.List, err error) error {
+	if apierrors.IsForbidden(err) {
+		c.Unread[list] = "You have no right to list " + string(list) + "."
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list %s: %w", list, err)
+	}
+	return nil
+}
+
+// readServer reads the version of the API server and the resources for devices.
+func readServer(_ context.Context, client kubernetes.Interface, c *doctor.Cluster) error {
+	info, err := client.Discovery().ServerVersion()
+	if err == nil {
+		c.ServerVersion, c.Resources = info.GitVersion, map[string][]string{}
+		for _, version := range []string{"v1", "v1beta2", "v1beta1"} {
+			served, err := client.Discovery().ServerResourcesForGroupVersion("resource.k8s.io/" + version)
+			if err != nil {
+				continue // the API server does not serve this version
+			}
+			for _, r := range served.APIResources {
+				if !strings.Contains(r.Name, "/") {
+					c.Resources[version] = append(c.Resources[version], r.Name)
+				}
+			}
+		}
+	}
+	return note(c, doctor.Server, err)
+}
+
+// ofDriver selects the objects of the driver's chart.
+const ofDriver = doctor.NameLabel + "=" + doctor.ChartName
+
+func readPolicies(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster) error {
+	selected := func(list listFunc) listFunc {
+		return func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = ofDriver
+			return list(ctx, namespace, o)
+		}
+	}
+	admission := client.AdmissionregistrationV1()
+	policies, err := listAll(ctx, selected(func(ctx context.Context, _ string, o metav1.ListOptions) (runtime.Object, error) {
+		return admission.ValidatingAdmissionPolicies().List(ctx, o)
+	}), metav1.NamespaceAll)
+	if err := note(c, doctor.Policies, err); err != nil {
+		return err
+	}
+	for _, p := range policies {
+		c.Policies = appendAs(c.Policies, p)
+	}
+	bindings, err := listAll(ctx, selected(func(ctx context.Context, _ string, o metav1.ListOptions) (runtime.Object, error) {
+		return admission.ValidatingAdmissionPolicyBindings().List(ctx, o)
+	}), metav1.NamespaceAll)
+	for _, b := range bindings {
+		c.Bindings = appendAs(c.Bindings, b)
+	}
+	return note(c, doctor.Bindings, err)
+}
+
+// readDriver reads the pods and DaemonSets of the driver, if need be those of one namespace.
+func readDriver(namespace string) func(context.Context, kubernetes.Interface, *doctor.Cluster) error {
+	return func(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster) error {
+		options := metav1.ListOptions{LabelSelector: ofDriver}
+		pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
+		if apierrors.IsForbidden(err) {
+			pods, err = client.CoreV1().Pods(namespace).List(ctx, options)
+		}
+		if err != nil {
+			return note(c, doctor.DriverPods, err)
+		}
+		for i := range pods.Items {
+			pod := &pods.Items[i]
+			switch pod.Labels[doctor.ComponentLabel] {
+			case doctor.AgentComponent:
+				// A cluster may have agents of several drivers.
+				if doctor.Argument(pod, "driver-name") == c.Driver && pod.Spec.NodeName != "" {
+					c.Agents, namespace = append(c.Agents, pod), pod.Namespace
+				}
+			case doctor.SupervisorComponent:
+				c.Supervisors = append(c.Supervisors, pod)
+			}
+		}
+		sets, err := client.AppsV1().DaemonSets(namespace).List(ctx, options)
+		if err == nil {
+			for i := range sets.Items {
+				c.DaemonSets = append(c.DaemonSets, &sets.Items[i])
+			}
+		}
+		return note(c, doctor.DaemonSets, err)
+	}
+}
+
+// ofNodes returns the findings on the nodes, and on objects that are not nodes; all without
+// names.
+func ofNodes(findings []doctor.Finding, nodes []string) []doctor.Finding {
+	return slices.DeleteFunc(findings, func(f doctor.Finding) bool {
+		name, isNode := strings.CutPrefix(f.Object, "node ")
+		return isNode && len(nodes) > 0 && !slices.Contains(nodes, name)
+	})
+}
+
+// printFindings prints the findings, in tables the ones that are not ok only unless all is
+// set. It returns an error if there is a problem.
+func (o *options) printFindings(findings []doctor.Finding, all bool) error {
+	counts := map[doctor.State]int{}
+	shown := []doctor.Finding{}
+	for _, f := range findings {
+		counts[f.State]++
+		if all || f.State != doctor.OK {
+			shown = append(shown, f)
+		}
+	}
+	asTable := o.output == "" || o.output == "wide"
+	if !asTable {
+		shown = findings
+	}
+	t := table{heading: []string{"STATE", "CHECK", "OBJECT", "FOUND"}, wide: []string{"MEANING", "REMEDY"}, bad: map[int]bool{}}
+	for i, g := range alike(shown, func(f doctor.Finding) doctor.Finding { f.Object = ""; return f }) {
+		t.bad[i] = g.State == doctor.Problem
+		t.rows = append(t.rows, []string{string(g.State), g.Check, g.Object, g.Found, orDash(g.Meaning), orDash(g.Remedy)})
+	}
+	if len(shown) > 0 || !asTable {
+		if err := o.print(shown, t); err != nil {
+			return err
+		}
+	}
+	if asTable {
+		if o.output == "" {
+			o.printRemedies(shown)
+		}
+		fmt.Fprintf(o.Out, "problems: %d, warnings: %d, unknown: %d, ok: %d\n", counts[doctor.Problem], counts[doctor.Warning], counts[doctor.Unknown], counts[doctor.OK]) //nolint:errcheck // as above
+	}
+	if counts[doctor.Problem] > 0 {
+		return fmt.Errorf("doctor found problems: %d", counts[doctor.Problem])
+	}
+	return nil
+}
+
+// printRemedies prints each remedy once, with the checks and the objects that it is for.
+func (o *options) printRemedies(findings []doctor.Finding) {
+	key := func(f doctor.Finding) doctor.Finding {
+		return doctor.Finding{Meaning: f.Meaning, Remedy: f.Remedy}
+	}
+	for _, f := range alike(findings, key) {
+		if f.Remedy == "" {
+			continue
+		}
+		var checks []string
+		for _, other := range findings {
+			if key(other) == key(f) && !slices.Contains(checks, other.Check) {
+				checks = append(checks, other.Check)
+			}
+		}
+		//nolint:errcheck // a writer that fails has failed for the table
+		fmt.Fprintf(o.Out, "\n%s: %s\n  meaning  %s\n  remedy   %s\n", strings.Join(checks, ", "), f.Object, f.Meaning, f.Remedy)
+	}
+	fmt.Fprintln(o.Out) //nolint:errcheck // as above
+}
+
+// alike returns one finding for all that have the same key, with the names of all their
+// objects.
+func alike(findings []doctor.Finding, key func(doctor.Finding) doctor.Finding) []doctor.Finding {
+	var groups []doctor.Finding
+	objects := map[doctor.Finding][]string{}
+	for _, f := range findings {
+		k := key(f)
+		if objects[k] == nil {
+			groups = append(groups, f)
+		}
+		if !slices.Contains(objects[k], f.Object) {
+			objects[k] = append(objects[k], f.Object)
+		}
+	}
+	for i, f := range groups {
+		if all := objects[key(f)]; len(all) > 1 {
+			groups[i].Object = fmt.Sprintf("%s and %d more", all[0], len(all)-1)
+		}
+	}
+	return groups
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	authv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
+)
+
+const (
+	// tokenSeconds is the least that the API server admits.
+	tokenSeconds = 600
+	// agentPatience is the time for the answer of an agent, and queriesAtOnce the number of
+	// agents that are queried at a time.
+	agentPatience = 15 * time.Second
+	queriesAtOnce = 16
+)
+
+// readFacts reads the facts of the nodes from their agents; of all nodes without names.
+func readFacts(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster, nodes []string) {
+	c.Facts = map[string]doctor.Answer{}
+	agents := slices.DeleteFunc(slices.Clone(c.Agents), func(p *corev1.Pod) bool {
+		return len(nodes) > 0 && !slices.Contains(nodes, p.Spec.NodeName)
+	})
+	i := slices.IndexFunc(agents, func(p *corev1.Pod) bool { return p.Annotations[v1alpha1.AnnotationViewerAccount] != "" })
+	if i < 0 {
+		if len(agents) > 0 {
+			c.Unread[doctor.AgentFacts] = "the agents serve no facts: viewers.enabled is not set in the chart, or it is of an older release"
+		}
+		return
+	}
+	token, err := viewerToken(ctx, client, agents[i], c.Driver)
+	if err != nil {
+		c.Unread[doctor.AgentFacts] = err.Error()
+		return
+	}
+	var mu sync.Mutex
+	var queries errgroup.Group
+	queries.SetLimit(queriesAtOnce)
+	for _, agent := range agents {
+		queries.Go(func() error {
+			facts, err := query(ctx, client, agent, token)
+			mu.Lock()
+			defer mu.Unlock()
+			// In an update a node has two agents.
+			if c.Facts[agent.Spec.NodeName].Facts == nil {
+				c.Facts[agent.Spec.NodeName] = doctor.Answer{Facts: facts, Err: err}
+			}
+			return nil
+		})
+	}
+	_ = queries.Wait() // the errors are among the answers
+}
+
+// viewerToken creates a token that only agents of the driver accept.
+func viewerToken(ctx context.Context, client kubernetes.Interface, agent *corev1.Pod, driver string) (string, error) {
+	account := agent.Annotations[v1alpha1.AnnotationViewerAccount]
+	request, err := client.CoreV1().ServiceAccounts(agent.Namespace).CreateToken(ctx, account, &authv1.TokenRequest{
+		Spec: authv1.TokenRequestSpec{Audiences: []string{nodefacts.Audience(driver)}, ExpirationSeconds: ptr.To(int64(tokenSeconds))},
+	}, metav1.CreateOptions{})
+	if apierrors.IsForbidden(err) {
+		return "", fmt.Errorf("%w: you have no right to create serviceaccounts/token of %s in the namespace %s", gpu.ErrPermission, account, agent.Namespace)
+	}
+	if err != nil {
+		return "", fmt.Errorf("create a token of %s in the namespace %s: %w", account, agent.Namespace, err)
+	}
+	return request.Status.Token, nil
+}
+
+// query reads the facts of an agent through the API server.
+func query(ctx context.Context, client kubernetes.Interface, agent *corev1.Pod, token string) (*nodefacts.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, agentPatience)
+	defer cancel()
+	answer, err := client.CoreV1().RESTClient().Get().Namespace(agent.Namespace).Resource("pods").
+		Name(net.JoinHostPort(agent.Name, httpPort(agent))).SubResource("proxy").Suffix(nodefacts.Path).
+		SetHeader(nodefacts.TokenHeader, token).MaxRetries(2).DoRaw(ctx)
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, fmt.Errorf("%w: you have no right to get pods/proxy in the namespace %s", gpu.ErrPermission, agent.Namespace)
+	case err != nil:
+		return nil, fmt.Errorf("agent %s: %w: %w", agent.Name, gpu.ErrNotReady, err)
+	}
+	var facts nodefacts.Node
+	if err := json.Unmarshal(answer, &facts); err != nil {
+		return nil, fmt.Errorf("agent %s: %w: %w", agent.Name, gpu.ErrCorrupt, err)
+	}
+	return &facts, nil
+}
+
+// httpPort returns the port of the agent's HTTP endpoints.
+func httpPort(agent *corev1.Pod) string {
+	for _, container := range agent.Spec.Containers {
+		for _, port := range container.Ports {
+			if port.Name == "http" {
+				return strconv.Itoa(int(port.ContainerPort))
+			}
+		}
+	}
+	return "8080"
+}
