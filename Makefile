@@ -370,7 +370,7 @@ need-busybox:
 
 .PHONY: need-chromium
 need-chromium:
-	@if ! command -v chromium >/dev/null; then \
+	@if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    echo '==> installing chromium, in which the pages of kubectl gpu ui are tested'; \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \

@@ -81,7 +81,7 @@ func AttributesIn(expression string) []string {
 func (d Device) attribute(name string) (string, bool) {
 	for _, full := range slices.Sorted(maps.Keys(d.Published.Attributes)) {
 		if last(string(full)) == name {
-			return valueText(d.Published.Attributes[full]), true
+			return ValueText(d.Published.Attributes[full]), true
 		}
 	}
 	for _, full := range slices.Sorted(maps.Keys(d.Published.Capacity)) {
@@ -95,7 +95,8 @@ func (d Device) attribute(name string) (string, bool) {
 
 func last(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
-func valueText(v resourceapi.DeviceAttribute) string {
+// ValueText returns the value of an attribute as text.
+func ValueText(v resourceapi.DeviceAttribute) string {
 	switch {
 	case v.StringValue != nil:
 		return *v.StringValue
@@ -105,8 +106,12 @@ func valueText(v resourceapi.DeviceAttribute) string {
 		return strconv.FormatInt(*v.IntValue, 10)
 	case v.BoolValue != nil:
 		return strconv.FormatBool(*v.BoolValue)
+	case v.IntValues != nil:
+		return fmt.Sprint(v.IntValues)
+	case v.BoolValues != nil:
+		return fmt.Sprint(v.BoolValues)
 	default:
-		return strings.Join(v.StringValues, ", ")
+		return strings.Join(slices.Concat(v.StringValues, v.VersionValues), ", ")
 	}
 }
 

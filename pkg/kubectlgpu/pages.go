@@ -6,10 +6,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -237,37 +239,13 @@ func gpuPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 func addAttributes(t *grid, d *resourceapi.Device) {
 	values := map[string]string{}
 	for name, value := range d.Attributes {
-		values[string(name)] = attributeText(value)
+		values[string(name)] = fleet.ValueText(value)
 	}
 	for name, value := range d.Capacity {
 		values["capacity "+string(name)] = value.Value.String()
 	}
-	names := make([]string, 0, len(values))
-	for name := range values {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		t.add(name, markup.Text(name), markup.Text(values[name]))
-	}
-}
-
-func attributeText(value resourceapi.DeviceAttribute) string {
-	switch {
-	case value.StringValue != nil:
-		return *value.StringValue
-	case value.VersionValue != nil:
-		return *value.VersionValue
-	case value.IntValue != nil:
-		return fmt.Sprint(*value.IntValue)
-	case value.BoolValue != nil:
-		return fmt.Sprint(*value.BoolValue)
-	case value.IntValues != nil:
-		return fmt.Sprint(value.IntValues)
-	case value.BoolValues != nil:
-		return fmt.Sprint(value.BoolValues)
-	default:
-		return strings.Join(slices.Concat(value.StringValues, value.VersionValues), ", ")
 	}
 }
 
@@ -315,7 +293,11 @@ func claimsPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	shown, parts := cut(q, found, "Claims")
 	t := grid{name: "Claims", heading: []string{"Claim", "State", "Devices", "Pods"}, empty: "There is no such claim."}
 	for _, claim := range shown {
-		t.add(claim.Namespace+"/"+claim.Name, link(claim.Namespace+"/"+claim.Name, "claims", claim.Namespace, claim.Name), markup.Text(claimState(claim)),
+		state := markup.Parts{markup.Text(claimState(claim))}
+		if claim.Status.Allocation == nil {
+			state = append(state, markup.Text(", "), link("why?", "claims", claim.Namespace, claim.Name, "why"))
+		}
+		t.add(claim.Namespace+"/"+claim.Name, link(claim.Namespace+"/"+claim.Name, "claims", claim.Namespace, claim.Name), state,
 			deviceList(r, results(r, claim)), podLinks(claim))
 	}
 	return page{"Claims", markup.Parts{filterForm(q, "Claims with a name, state, node, device or pod"), t.draw(), parts}}, nil
@@ -478,10 +460,12 @@ func namespacesPage(_ context.Context, r *reading, q *http.Request) (page, error
 	}}, nil
 }
 
-// explained is an explanation or the reason why there is none.
+// explained is an explanation, or the reason why there is none.
 type explained struct {
 	explanation
 	err error
+	// until is the time up to which it is used for later readings too.
+	until time.Time
 }
 
 func (s *site) podPage(ctx context.Context, r *reading, q *http.Request) (page, error) {
@@ -517,7 +501,7 @@ func (s *site) explanationPage(ctx context.Context, r *reading, namespace, name 
 		for _, request := range miss.Requests {
 			t := grid{name: "Devices for the request " + request.Request, heading: []string{"Device", "Reason"}, empty: "No device of the class misses a condition by itself."}
 			for _, d := range request.Devices {
-				t.add(d.Device, deviceLink(r, miss.Node, d.Device), markup.Text(strings.Join(d.Reasons, "; ")))
+				t.add(d.Device, deviceLink(r, miss.Node, d.Device), markup.Text(capital(strings.Join(d.Reasons, "; "))))
 			}
 			parts = append(parts, markup.E("h3", markup.Text(fmt.Sprintf("Claim %s, request %s: %d of %d devices", request.Claim, request.Request, request.Meeting, request.Wanted))), t.draw())
 			if request.OtherClasses > 0 {
@@ -529,19 +513,28 @@ func (s *site) explanationPage(ctx context.Context, r *reading, namespace, name 
 	if e.Other > 0 {
 		main = append(main, paragraph("hint", fmt.Sprintf("%d further nodes do not fit either.", e.Other)))
 	}
-	return page{"Why: " + e.Subject, main}, nil
+	return page{capital(e.Subject), main}, nil
 }
 
-// explain returns the explanation of a pod or claim at a reading, which all pages share.
+// explain returns the explanation of a pod or claim, which all pages share. In a large cluster
+// one takes a processor for seconds, so one is made at a time, and it is used for a multiple of
+// the time that it takes.
 func (s *site) explain(ctx context.Context, r *reading, namespace, name string) (explanation, error) {
+	for _, sentence := range r.refused {
+		if strings.Contains(sentence, classList) {
+			return explanation{}, fmt.Errorf("explain %s: %w: list %s", name, gpu.ErrPermission, classList)
+		}
+	}
 	select {
 	case s.explaining <- struct{}{}:
 		defer func() { <-s.explaining }()
 	case <-ctx.Done():
 		return explanation{}, ctx.Err()
 	}
-	key := namespace + "/" + name
-	if found, ok := r.explained[key]; ok {
+	begin := time.Now()
+	maps.DeleteFunc(s.explained, func(_ explanationKey, e explained) bool { return begin.After(e.until) })
+	key := explanationKey{namespace, name}
+	if found, ok := s.explained[key]; ok {
 		return found.explanation, found.err
 	}
 	e, pod, err := explain(ctx, r.Fleet, r.objects, namespace, name, nodesExplained)
@@ -549,7 +542,8 @@ func (s *site) explain(ctx context.Context, r *reading, namespace, name string) 
 		err = e.addEvents(ctx, r.client, pod)
 	}
 	if ctx.Err() == nil {
-		r.explained[key] = explained{e, err}
+		now := time.Now()
+		s.explained[key] = explained{e, err, now.Add(max(s.readings.fresh, idleRatio*now.Sub(begin)))}
 	}
 	return e, err
 }

@@ -16,8 +16,6 @@ type reading struct {
 	at time.Time
 	// nodes are the ones of the fleet.
 	nodes []fleet.Node
-	// explained has the explanations of the pages, which are made one at a time.
-	explained map[string]explained
 }
 
 // readings reads the cluster for all pages together: one reading at a time, and none while
@@ -82,7 +80,7 @@ func (r *readings) attempt(ctx context.Context) {
 	v, err := r.read(limited)
 	var found *reading
 	if err == nil {
-		found = &reading{view: v, at: begin, nodes: v.Nodes(), explained: map[string]explained{}}
+		found = &reading{view: v, at: begin, nodes: v.Nodes()}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -38,6 +38,10 @@ func (o *options) newUI() *cobra.Command {
 			if refresh < time.Second {
 				return fmt.Errorf("--refresh %s: %w: want at least 1s", refresh, gpu.ErrInvalid)
 			}
+			// Without a kubeconfig, the pages could show nothing.
+			if _, err := o.connect(o.config); err != nil {
+				return err
+			}
 			server, err := web.Listen(cmd.Context(), port)
 			if err != nil {
 				return err
@@ -66,13 +70,16 @@ func (o *options) newUI() *cobra.Command {
 type site struct {
 	readings *readings
 	refresh  time.Duration
-	// explaining has a place for each explanation under way. Each can take a processor for
-	// seconds.
+	// explaining is full while explained, or an explanation, is in use.
 	explaining chan struct{}
+	explained  map[explanationKey]explained
 }
 
+// explanationKey is the namespace of a pod or claim and its name for [explain].
+type explanationKey struct{ namespace, name string }
+
 func newSite(r *readings, refresh time.Duration) *site {
-	return &site{readings: r, refresh: refresh, explaining: make(chan struct{}, 1)}
+	return &site{readings: r, refresh: refresh, explaining: make(chan struct{}, 1), explained: map[explanationKey]explained{}}
 }
 
 // page is the contents of a page.
@@ -137,7 +144,9 @@ func (s *site) serve(w http.ResponseWriter, q *http.Request, f pageFunc) {
 		status = http.StatusNotFound
 		p = page{"Not found", markup.Parts{paragraph("", err.Error()), markup.E("p", link("To the fleet", ""))}}
 	case err != nil:
-		status = http.StatusInternalServerError
+		if status = http.StatusInternalServerError; errors.Is(err, gpu.ErrPermission) {
+			status = http.StatusForbidden
+		}
 		p = page{"This page cannot be shown", markup.Parts{paragraph("alert", err.Error())}}
 	}
 	var text strings.Builder

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/clientcmd"
@@ -71,9 +73,9 @@ func TestPages(t *testing.T) {
 		"/claims?q=waits":           {"default/late"},
 		"/claims/default/training":  {"in use", "gpu-1b-00", "gpu-43-00", `href="/pods/default/training"`},
 		"/claims/default/late":      {`href="/claims/default/late/why"`},
-		"/claims/default/late/why":  {"Why: claim default/late", "Request less"},
+		"/claims/default/late/why":  {"Claim default/late", "Request less"},
 		"/pods":                     {`href="/pods/default/late"`},
-		"/pods/default/late":        {"Why: pod default/late", "Node dgx", "No device is large enough", "What to do", "Request less"},
+		"/pods/default/late":        {"Pod default/late", "Node dgx", "No device is large enough", "What to do", "Request less"},
 		"/namespaces":               {"default", "claims?q=default%2F"},
 		"/assets/ui.css":            {".topology .box", ".skip"},
 		"/assets/ui.js":             {"morph"},
@@ -157,6 +159,12 @@ func TestPagesWithoutRights(t *testing.T) {
 	forbid(client, "pods", true)
 	status, text := open(t, pages(t, client), "/")
 	if status != http.StatusOK || !strings.Contains(text, "You have no right to list pods of all namespaces") {
+		t.Errorf("status %d: %s", status, text)
+	}
+	// Without the classes, each class would seem to be missing.
+	forbid(client, "deviceclasses", false)
+	status, text = open(t, pages(t, client), "/pods/default/half")
+	if status != http.StatusForbidden || !strings.Contains(text, "permission denied: list deviceclasses") {
 		t.Errorf("status %d: %s", status, text)
 	}
 	forbid(client, "resourceslices", false)
@@ -259,8 +267,8 @@ func TestExplanationsAreShared(t *testing.T) {
 		events.Add(1)
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "", nil)
 	})
-	s := newSite(nil, time.Second)
-	r := &reading{view: &view{Fleet: w.Fleet(), objects: w.Objects, client: client}, explained: map[string]explained{}}
+	s := newSite(newReadings(nil, time.Hour), time.Second)
+	r := &reading{view: &view{Fleet: w.Fleet(), objects: w.Objects, client: client}}
 	var tabs sync.WaitGroup
 	for range 10 {
 		tabs.Go(func() {
@@ -278,6 +286,16 @@ func TestExplanationsAreShared(t *testing.T) {
 func TestUIRefusesARefreshWithoutPause(t *testing.T) {
 	if _, problems := run(t, server(shared(t)), "ui", "--refresh", "0s"); !strings.Contains(problems, "want at least 1s") {
 		t.Errorf("got %q", problems)
+	}
+}
+
+func TestUIWithoutACluster(t *testing.T) {
+	streams, _, _, _ := genericiooptions.NewTestIOStreams()
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	cmd := New(streams)
+	cmd.SetArgs([]string{"ui"})
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "configuration") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -36,7 +36,7 @@ var paths = []struct {
 	{"/claims/research/finetuning/why", []string{"No device is large enough"}},
 	{"/pods", []string{"research/finetuning", "cannot allocate all claims"}},
 	{"/pods/research/finetuning", []string{"What to do", "Request less", "Node dgx-02", "cannot allocate all claims"}},
-	{"/pods/team-a/notebook-3", []string{"Change the selector", "\"Hopper\"", "the selector does not select it: architecture is Turing"}},
+	{"/pods/team-a/notebook-3", []string{"Change the selector", "\"Hopper\"", "The selector does not select it: architecture is Turing"}},
 	{"/namespaces", []string{"research", "8.0"}},
 	{"/nodes/none", []string{"Not found", "To the fleet"}},
 }
