@@ -79,5 +79,12 @@ func fleetMutants() []mutant {
 			notice: "open pages keep a slow API server busy",
 			run:    "^TestReadings",
 		},
+		{
+			file:   "pkg/kubectlgpu/pages.go",
+			old:    `strings.Contains(sentence, classList)`,
+			new:    `false`,
+			notice: "a user who may not list classes is advised to create one that exists",
+			run:    "^TestPagesWithoutRights",
+		},
 	}
 }
