@@ -82,7 +82,7 @@ func fleetMutants() []mutant {
 		{
 			file:   "pkg/kubectlgpu/pages.go",
 			old:    `strings.Contains(sentence, classList)`,
-			new:    `false`,
+			new:    `sentence == ""`,
 			notice: "a user who may not list classes is advised to create one that exists",
 			run:    "^TestPagesWithoutRights",
 		},
