@@ -107,7 +107,7 @@ func (t *tool) process() *cobra.Command {
 	var p nvmlsim.Process
 	var watch bool
 	var add *cobra.Command
-	add = t.gpuCommand("add --gpu GPU --pid PID [--memory MIB] [--watch]", "Let a process compute on a GPU or on one of its MIG devices",
+	add = t.gpuCommand("add --gpu GPU --pid PID [--memory MIB] [--sm PERCENT] [--watch]", "Let a process compute on a GPU or on one of its MIG devices",
 		func(s *nvmlsim.Sim, index int) error {
 			p.MemoryBytes = memory << 20
 			if watch {
@@ -118,6 +118,7 @@ func (t *tool) process() *cobra.Command {
 	add.Flags().IntVar(&p.PID, "pid", 0, "process ID")
 	add.Flags().StringVar(&p.Name, "name", "", "name of the process")
 	add.Flags().Uint64Var(&memory, "memory", 0, "memory it uses, in MiB")
+	add.Flags().IntVar(&p.SMPercent, "sm", 0, "percent of the time for which it uses the multiprocessors")
 	add.Flags().StringVar(&p.Device, "device", "", "UUID of a MIG device; without it the process uses the whole GPU")
 	add.Flags().BoolVar(&watch, "watch", false, "wait for the end of the process, which must run on this machine, and remove it then")
 	required(add, "pid")

@@ -232,10 +232,14 @@ func TestEveryMethodReturnsWhenItsContextEnds(t *testing.T) {
 		},
 		"SetMemoryLimit": func(ctx context.Context, l *nvml.Library) error { return l.SetMemoryLimit(ctx, address, "/", 0) },
 		"Processes":      func(ctx context.Context, l *nvml.Library) error { _, err := l.Processes(ctx, address); return err },
-		"SetMIGMode":     func(ctx context.Context, l *nvml.Library) error { return l.SetMIGMode(ctx, address, true) },
-		"Snapshot":       func(ctx context.Context, l *nvml.Library) error { _, err := l.Snapshot(ctx); return err },
-		"SnapshotOfAll":  func(ctx context.Context, l *nvml.Library) error { _, err := l.SnapshotOfAll(ctx); return err },
-		"Watch":          func(ctx context.Context, l *nvml.Library) error { return l.Watch(ctx, func(gpu.Event) {}) },
+		"SMUse": func(ctx context.Context, l *nvml.Library) error {
+			_, err := l.SMUse(ctx, address, time.Time{})
+			return err
+		},
+		"SetMIGMode":    func(ctx context.Context, l *nvml.Library) error { return l.SetMIGMode(ctx, address, true) },
+		"Snapshot":      func(ctx context.Context, l *nvml.Library) error { _, err := l.Snapshot(ctx); return err },
+		"SnapshotOfAll": func(ctx context.Context, l *nvml.Library) error { _, err := l.SnapshotOfAll(ctx); return err },
+		"Watch":         func(ctx context.Context, l *nvml.Library) error { return l.Watch(ctx, func(gpu.Event) {}) },
 	}
 	library := reflect.TypeFor[*nvml.Library]()
 	for i := range library.NumMethod() {

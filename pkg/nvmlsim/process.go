@@ -315,6 +315,29 @@ func (d device) GetGraphicsRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) 
 	return nil, ret
 }
 
+// GetProcessUtilization returns a sample of each process that computes. NVML has none in
+// MIG mode, and reports "not found" if no process computes.
+func (d device) GetProcessUtilization(lastSeen uint64) ([]nvml.ProcessUtilizationSample, nvml.Return) {
+	c, ret := d.enterGPU("DeviceGetProcessUtilization")
+	if ret != nvml.SUCCESS {
+		return nil, ret
+	}
+	if c.gpu.MIGMode {
+		return nil, nvml.ERROR_NOT_SUPPORTED
+	}
+	var samples []nvml.ProcessUtilizationSample
+	now := uint64(time.Now().UnixMicro())
+	for _, p := range c.gpu.Processes {
+		if p.SMPercent > 0 && now > lastSeen {
+			samples = append(samples, nvml.ProcessUtilizationSample{Pid: uint32(p.PID), TimeStamp: now, SmUtil: uint32(p.SMPercent)})
+		}
+	}
+	if len(samples) == 0 {
+		return nil, nvml.ERROR_NOT_FOUND
+	}
+	return samples, nvml.SUCCESS
+}
+
 func (l *library) SystemGetProcessName(pid int) (string, nvml.Return) {
 	st, ret := l.enter("SystemGetProcessName")
 	if ret != nvml.SUCCESS {

@@ -99,6 +99,8 @@ type Process struct {
 	PID         int    `json:"pid"`
 	Name        string `json:"name,omitempty"`
 	MemoryBytes uint64 `json:"memoryBytes"`
+	// SMPercent is the part of the time for which it uses the multiprocessors.
+	SMPercent int `json:"smPercent,omitempty"`
 	// Device is the UUID of the MIG device it runs on; empty for the GPU.
 	Device string `json:"device,omitempty"`
 	// Daemon is the MPS daemon whose server or client the process is, and with

@@ -33,7 +33,7 @@ func isSimulated(method string) bool {
 		"DeviceGetName", "DeviceGetNumGpuCores", "DeviceGetNumaNodeId", "DeviceGetNvLinkCapability",
 		"DeviceGetNvLinkRemoteDeviceType", "DeviceGetNvLinkRemotePciInfo", "DeviceGetNvLinkState",
 		"DeviceGetNvLinkVersion", "DeviceGetP2PStatus", "DeviceGetPciInfo", "DeviceGetPciInfoExt",
-		"DeviceGetPersistenceMode", "DeviceGetSerial", "DeviceGetSupportedEventTypes",
+		"DeviceGetPersistenceMode", "DeviceGetProcessUtilization", "DeviceGetSerial", "DeviceGetSupportedEventTypes",
 		"DeviceGetTopologyCommonAncestor", "DeviceGetTotalEccErrors", "DeviceGetUUID", "DeviceGetVirtualizationMode",
 		"DeviceIsMigDeviceHandle", "DeviceRegisterEvents", "DeviceSetComputeMode", "DeviceSetEccMode",
 		"DeviceSetMemoryLimits_v1", "DeviceSetMigMode", "DeviceSetPersistenceMode",
