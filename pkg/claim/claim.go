@@ -49,7 +49,10 @@ type (
 type Device struct {
 	// Request as in the allocation result: "gpu", or "gpu/big" for the
 	// subrequest "big" of the request "gpu".
-	Request    string
+	Request string
+	// Class is the DeviceClass of the request; empty for a claim that an older release
+	// has prepared or whose record was lost.
+	Class      string
 	Pool, Name string
 	// ShareID distinguishes the allocations of one device. It is nil if the
 	// device belongs to one claim at a time.

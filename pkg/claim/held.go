@@ -5,6 +5,8 @@ package claim
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -18,6 +20,9 @@ type Held struct {
 	// Devices of the claim. They are complete if the claim is prepared. If it is
 	// [Unrecorded], only the names and GPUs are known, and which devices are shares.
 	Devices []Device
+	// Pods are the UIDs of the pods that the claim was reserved for whenever it was
+	// prepared. More pods may use it.
+	Pods []types.UID
 	// stamp of the record that was read; zero for [Unrecorded].
 	stamp store.Stamp
 }
@@ -35,7 +40,7 @@ func (m *Manager) Held(ctx context.Context) ([]Held, error) {
 		if err != nil {
 			return nil, err
 		}
-		all[i] = Held{Ref: h.Claim, Phase: h.Phase, Devices: devices, stamp: h.Stamp}
+		all[i] = Held{Ref: h.Claim, Phase: h.Phase, Devices: devices, Pods: h.Pods, stamp: h.Stamp}
 	}
 	return all, nil
 }
@@ -54,7 +59,7 @@ func devicesOf(r *journal.Record) ([]Device, error) {
 	devices := make([]Device, len(r.Devices))
 	for i, a := range r.Devices {
 		devices[i] = Device{
-			Request: a.Request, Pool: a.Pool, Name: a.Name, ShareID: a.ShareID,
+			Request: a.Request, Class: a.Class, Pool: a.Pool, Name: a.Name, ShareID: a.ShareID,
 			Kind: names[i].Kind, Address: names[i].Address, UUID: a.UUID, Share: shareOf(a, names[i].Kind),
 		}
 		if names[i].IsPartition() {
@@ -80,7 +85,7 @@ func shareOf(a journal.Device, of kind.Kind) *Share {
 	case a.Share != nil && a.Share.Memory == 0:
 		return &Share{}
 	case of.Takes() == kind.TakesSlots:
-		s.Strategy = v1alpha1.StrategyTimeSlicing
+		s.Strategy, s.Slots = v1alpha1.StrategyTimeSlicing, a.Slots
 		if a.Share != nil {
 			s.Memory = a.Share.Memory
 		}

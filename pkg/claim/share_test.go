@@ -157,7 +157,7 @@ func TestPrepareDescribesShares(t *testing.T) {
 		{Strategy: v1alpha1.StrategyPlain, Memory: 30 << 30, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
 		nil,
 		{Strategy: v1alpha1.StrategyMPS, MemoryEnforcement: v1alpha1.EnforcementCooperative, ComputeEnforcement: v1alpha1.EnforcementCooperative},
-		{Strategy: v1alpha1.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceLong, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
+		{Strategy: v1alpha1.StrategyTimeSlicing, Slots: 1, TimeSlice: gpu.TimeSliceLong, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
 	}
 	var got []*claim.Share
 	for _, d := range devices {

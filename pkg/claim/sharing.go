@@ -18,6 +18,8 @@ type Share struct {
 	// Compute is the requested percentage of the multiprocessors; 0 if the claim
 	// requests none.
 	Compute int
+	// Slots of time slices; 0 for other devices, and if the number is not known.
+	Slots int
 	// Processes is the number of processes that divide an MPS share; 0 if they
 	// are not counted.
 	Processes int

@@ -78,9 +78,9 @@ func TestATimeSliceWithMemory(t *testing.T) {
 		got = append(got, *h.Devices[0].Share)
 	}
 	want := []claim.Share{
-		{Strategy: v1alpha1.StrategyTimeSlicing, Memory: 40 << 30, TimeSlice: gpu.TimeSliceLong, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
-		{Strategy: v1alpha1.StrategyTimeSlicing, Memory: 40 << 30, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
-		{Strategy: v1alpha1.StrategyTimeSlicing, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
+		{Strategy: v1alpha1.StrategyTimeSlicing, Slots: 1, Memory: 40 << 30, TimeSlice: gpu.TimeSliceLong, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
+		{Strategy: v1alpha1.StrategyTimeSlicing, Slots: 1, Memory: 40 << 30, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
+		{Strategy: v1alpha1.StrategyTimeSlicing, Slots: 1, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("shares (-want +got):\n%s", diff)

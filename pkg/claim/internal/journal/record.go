@@ -55,7 +55,9 @@ type Record struct {
 
 // Device is one allocation result and how the claim uses the device.
 type Device struct {
-	Request string     `json:"request"`
+	Request string `json:"request"`
+	// Class is the DeviceClass of the request; empty in records of older releases.
+	Class   string     `json:"class,omitempty"`
 	Pool    string     `json:"pool"`
 	Name    string     `json:"device"`
 	ShareID *types.UID `json:"shareID,omitempty"`
@@ -68,6 +70,8 @@ type Device struct {
 	MPS *Client `json:"mps,omitempty"`
 	// Limit is set if the driver limits the memory of each container.
 	Limit *Limit `json:"limit,omitempty"`
+	// Slots of time slices; 0 for none, and in records of older releases.
+	Slots int `json:"slots,omitempty"`
 	// TimeSlice that the claim asks for; empty if any will do.
 	TimeSlice gpu.TimeSlice `json:"timeSlice,omitempty"`
 	// Exclusive is set if the GPU is in EXCLUSIVE_PROCESS while the claim has the

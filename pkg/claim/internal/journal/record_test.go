@@ -139,6 +139,12 @@ func goldenRecords() map[string]*Record {
 		{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a"]}`)},
 	}
 	records["v5-seats"] = seated
+
+	charged := prepared()
+	charged.Version = 5
+	charged.Devices = []Device{{Request: "slot", Class: "timeslice.nvidia.com", Pool: "node-1", Name: slice, ShareID: &id, UUID: "GPU-4", Slots: 2}}
+	charged.Journal = sliced.Journal
+	records["v5-class"] = charged
 	return records
 }
 
@@ -147,7 +153,7 @@ func TestRecordsOfEveryReleaseAreRead(t *testing.T) {
 		"v1-prepared": Prepared, "v1-preparing": Preparing, "v1-unpreparing": Unpreparing,
 		"v2-prepared": Prepared, "v2-preparing": Preparing,
 		"v3-prepared": Prepared, "v3-preparing": Preparing,
-		"v4-prepared": Prepared, "v5-slots": Prepared, "v5-exclusive": Prepared, "v5-limited": Prepared, "v5-namespace": Prepared, "v5-seats": Prepared,
+		"v4-prepared": Prepared, "v5-slots": Prepared, "v5-exclusive": Prepared, "v5-limited": Prepared, "v5-namespace": Prepared, "v5-seats": Prepared, "v5-class": Prepared,
 	}
 	for name, want := range goldenRecords() {
 		t.Run(name, func(t *testing.T) {

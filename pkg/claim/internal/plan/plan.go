@@ -86,7 +86,8 @@ func (n Node) Allocated(claim *resourceapi.ResourceClaim) (*journal.Record, erro
 	}
 	for _, result := range claim.Status.Allocation.Devices.Results {
 		if result.Driver == n.DriverName {
-			r.Devices = append(r.Devices, journal.Device{Request: result.Request, Pool: result.Pool, Name: result.Device, ShareID: result.ShareID})
+			class, _, _ := requested(claim, result.Request)
+			r.Devices = append(r.Devices, journal.Device{Request: result.Request, Class: class, Pool: result.Pool, Name: result.Device, ShareID: result.ShareID})
 		}
 	}
 	if len(r.Devices) == 0 {

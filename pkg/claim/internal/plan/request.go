@@ -29,7 +29,9 @@ type deviceRequest struct {
 	// share is the share of the device that the claim takes. It is the whole device
 	// for a time slice, and for a device that has no memory of its own.
 	share catalog.Share
-	// slotMemory is the memory in bytes that a time slice names; 0 for none.
+	// slots is the number of time slices, and slotMemory the memory in bytes that they
+	// name; 0 for none.
+	slots      int
 	slotMemory uint64
 	// config is nil if there is none.
 	config v1alpha1.Config
@@ -78,7 +80,7 @@ func (f Facts) request(claim *resourceapi.ResourceClaim, result resourceapi.Devi
 	d.share = catalog.Share{Whole: true}
 	switch d.name.Kind.Takes() {
 	case kind.TakesSlots:
-		if _, err = catalog.Slots(result.ConsumedCapacity); err == nil {
+		if d.slots, err = catalog.Slots(result.ConsumedCapacity); err == nil {
 			d.slotMemory, err = f.Shares.SlotMemory(d.all, result.ConsumedCapacity)
 		}
 	case kind.TakesSeats:
@@ -113,7 +115,7 @@ func (d deviceRequest) isUndivided() bool { return d.name.Kind == kind.GPU }
 // request names none. The claim then has the whole device, even if the device has more
 // or less memory after a reboot.
 func consumed(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) map[resourceapi.QualifiedName]resource.Quantity {
-	capacity, known := requestedCapacity(claim, result.Request)
+	_, capacity, known := requested(claim, result.Request)
 	if !known {
 		return result.ConsumedCapacity
 	}
@@ -127,20 +129,20 @@ func consumed(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequest
 	return consumed
 }
 
-// requestedCapacity returns the capacity that a request asks for, nil if none. The name
-// of a subrequest is like "gpu/big".
-func requestedCapacity(claim *resourceapi.ResourceClaim, name string) (capacity *resourceapi.CapacityRequirements, known bool) {
+// requested returns the DeviceClass of a request and the capacity that it asks for, nil if
+// none. The name of a subrequest is like "gpu/big".
+func requested(claim *resourceapi.ResourceClaim, name string) (class string, capacity *resourceapi.CapacityRequirements, known bool) {
 	for _, request := range claim.Spec.Devices.Requests {
 		if request.Exactly != nil && request.Name == name {
-			return request.Exactly.Capacity, true
+			return request.Exactly.DeviceClassName, request.Exactly.Capacity, true
 		}
 		for _, alternative := range request.FirstAvailable {
 			if resourceclaim.CreateSubRequestRef(request.Name, alternative.Name) == name {
-				return alternative.Capacity, true
+				return alternative.DeviceClassName, alternative.Capacity, true
 			}
 		}
 	}
-	return nil, false
+	return "", nil, false
 }
 
 // isShare reports whether the request is for a share, which may be one of everything.

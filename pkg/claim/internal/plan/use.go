@@ -17,6 +17,7 @@ import (
 // use decides how a device is used, and stores that in the record's device. all are the
 // device requests of the claim.
 func (f Facts) use(device *journal.Device, d deviceRequest, all []deviceRequest) error {
+	device.Slots = d.slots
 	switch {
 	case d.slotMemory > 0:
 		device.Share = &journal.Share{Memory: d.slotMemory}
