@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -59,6 +60,32 @@ func (r Root) file(pid int, name string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(string(r), "proc", strconv.Itoa(pid), name))
 	return string(data), err
 }
+
+// Container returns the name of the container of a pod that a process runs in; empty if
+// the process does not show it. The kubelet mounts a file for the last message of each
+// container, from the folder pods/<UID>/containers/<name> of its root. Source:
+// proc/PID/mountinfo.
+//
+// A container with the right to mount could show the name of another container of its own
+// pod.
+func (r Root) Container(pid int, pod string) (string, error) {
+	mounts, err := r.file(pid, "mountinfo")
+	if err != nil {
+		return "", fmt.Errorf("process %d: %w", pid, err)
+	}
+	name := ""
+	_, err = mountinfo.GetMountsFromReader(strings.NewReader(mounts), func(m *mountinfo.Info) (skip, stop bool) {
+		_, below, _ := strings.Cut(m.Root, "/pods/"+pod+"/containers/")
+		if first, _, found := strings.Cut(below, "/"); found && first != "" && len(first) <= maxContainerName {
+			name = first
+		}
+		return true, name != ""
+	})
+	return name, err
+}
+
+// maxContainerName is the limit of the API server for names of containers.
+const maxContainerName = 63
 
 // startField is the position of the start time in proc/PID/stat after the name,
 // which is in parentheses and may contain any character: field 22 of all.
