@@ -27,6 +27,7 @@ import (
 	mpsclient "github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
 const (
@@ -83,7 +84,9 @@ type agent struct {
 	scans        *plugin.Activity
 	cdiFolder    *cdi.Dir
 	kubelet      *served
-	usage        memoryUsage
+	pods         *podNames
+	meter        *usage.Meter
+	usage        *usageReader
 	facts        *facts
 	// viewers may read the facts; nil if no user may.
 	viewers *viewers
@@ -199,8 +202,9 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		claims: claims, holders: holders,
 		controller: controller.New(controller.Options{Sources: sources, Holders: holders, Taken: takenMemory(claims), Clock: clock.RealClock{}}),
 		metrics:    metrics, scans: scans, cdiFolder: cdi.NewDir(c.CDIDir), kubelet: newServed(),
+		pods: newPodNames(clock.RealClock{}, getClaim(client)), meter: usage.NewMeter(clock.RealClock{}),
 	}
-	a.usage = a.memoryUsage(ctx, hw)
+	a.usage = a.newUsageReader(ctx, hw)
 	a.facts, a.viewers = &facts{roots: c.factRoots(hw), view: a.inventory.View, clocks: hw.Clocks}, viewers
 	return a, nil
 }
@@ -350,7 +354,7 @@ func (a *agent) serve(ctx context.Context, fatal func(error)) (*plugin.Plugin, e
 		RegistryDir:       a.KubeletRegistryDir,
 		CDIDir:            a.CDIDir,
 		Client:            a.client,
-		Claims:            notifyingClaims{a.claims, a.controller, a.inventory},
+		Claims:            notifyingClaims{a.claims, a.controller, a.inventory, a.pods, a.meter, a.chargedNode},
 		Devices:           health{a.controller},
 		Metrics:           a.metrics,
 		Clock:             clock.RealClock{},

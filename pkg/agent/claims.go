@@ -13,40 +13,68 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
 // notifyingClaims are the claims of the node. They notify the controller of changes:
-// a device that the node no longer offers stays published while a claim holds it.
+// a device that the node no longer offers stays published while a claim holds it. They also
+// meter for how long claims hold devices, and keep the names of their pods.
 type notifyingClaims struct {
 	*claim.Manager
 	controller *controller.Controller
 	inventory  *inventory.Inventory
+	pods       *podNames
+	meter      *usage.Meter
+	// node returns what claims can hold.
+	node func() usage.Node
 }
 
 // Prepare implements [plugin.Claims].
 func (c notifyingClaims) Prepare(ctx context.Context, object *resourceapi.ResourceClaim) ([]claim.Device, error) {
+	c.pods.observe(object)
 	devices, err := c.Manager.Prepare(ctx, object)
 	if err != nil {
 		// Another program may have changed a GPU.
 		c.inventory.RequestScan()
+	} else {
+		c.meter.Hold(object.UID, c.node().Charges(object.Namespace, devices))
 	}
 	c.controller.ClaimsChanged()
 	return devices, err
 }
 
+// Unneeded implements [plugin.Claims].
+func (c notifyingClaims) Unneeded(held claim.Held, object *resourceapi.ResourceClaim) string {
+	why := c.Manager.Unneeded(held, object)
+	if why == "" {
+		c.pods.observe(object)
+	}
+	return why
+}
+
 // Unprepare implements [plugin.Claims].
 func (c notifyingClaims) Unprepare(ctx context.Context, uid types.UID) error {
 	defer c.controller.ClaimsChanged()
-	return c.Manager.Unprepare(ctx, uid)
+	err := c.Manager.Unprepare(ctx, uid)
+	if err == nil {
+		c.release(uid)
+	}
+	return err
 }
 
 // Release implements [plugin.Claims].
 func (c notifyingClaims) Release(ctx context.Context, held claim.Held, object *resourceapi.ResourceClaim) (bool, error) {
 	released, err := c.Manager.Release(ctx, held, object)
 	if released {
+		c.release(held.UID)
 		c.controller.ClaimsChanged()
 	}
 	return released, err
+}
+
+func (c notifyingClaims) release(uid types.UID) {
+	c.meter.Release(uid)
+	c.pods.forget(uid)
 }
 
 // Recover implements [plugin.Claims].

@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,7 +23,19 @@ func occupancy(hw *hardware, client kubernetes.Interface) *claim.Occupancy {
 }
 
 func podsOf(client kubernetes.Interface) func(context.Context, claim.Ref) ([]types.UID, error) {
+	get := getClaim(client)
 	return func(ctx context.Context, ref claim.Ref) ([]types.UID, error) {
+		object, err := get(ctx, ref)
+		if object == nil || err != nil {
+			return nil, err
+		}
+		return claim.PodsOf(object), nil
+	}
+}
+
+// getClaim returns a function that reads a claim from the API server; nil if it is gone.
+func getClaim(client kubernetes.Interface) func(context.Context, claim.Ref) (*resourceapi.ResourceClaim, error) {
+	return func(ctx context.Context, ref claim.Ref) (*resourceapi.ResourceClaim, error) {
 		object, err := client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
@@ -32,6 +45,6 @@ func podsOf(client kubernetes.Interface) func(context.Context, claim.Ref) ([]typ
 		case object.UID != ref.UID:
 			return nil, nil
 		}
-		return claim.PodsOf(object), nil
+		return object, nil
 	}
 }

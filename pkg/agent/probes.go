@@ -26,7 +26,10 @@ const scanStuckAfter = 5 * time.Minute
 // handler returns the handler of metrics, probes, the attributes of the devices, and, if
 // users have an account for it, the facts about the node.
 func (a *agent) handler() http.Handler {
-	state := plugin.State{ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: a.configProblem, Containers: a.containerMemory}
+	state := plugin.State{
+		ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: a.configProblem,
+		Usage: a.claimUsage, ShareSeconds: a.shareSeconds, GPUs: a.gpuHealth,
+	}
 	serving := plugin.Check{Name: "serving", Err: a.checkServing}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /devices", a.serveDevices)
@@ -162,6 +165,15 @@ func (a *agent) devicesByState() map[string]int {
 		}
 	}
 	return states
+}
+
+// gpuHealth returns the health of each GPU for the metrics.
+func (a *agent) gpuHealth() []plugin.GPUHealth {
+	var all []plugin.GPUHealth
+	for _, d := range a.inventory.View().Health {
+		all = append(all, plugin.GPUHealth{Device: d.Name, UUID: d.UUID, Cause: d.Reason})
+	}
+	return all
 }
 
 // configProblem reports whether the node's labels or configuration are not followed.

@@ -145,6 +145,21 @@ func HasProcesses(folder string) (bool, error) {
 	return slices.Contains(strings.Split(string(text), "\n"), "populated 1"), nil
 }
 
+// Process returns a process in the cgroup with the folder. The error wraps
+// [gpu.ErrNotFound] if there is no such cgroup, or its processes are in cgroups below it.
+// Source: cgroup.procs.
+func Process(folder string) (pid int, err error) {
+	text, err := os.ReadFile(filepath.Join(folder, "cgroup.procs"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
+		return 0, fmt.Errorf("cgroup %s: %w", folder, err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	if pid, err = strconv.Atoi(first); err != nil || pid == 0 {
+		return 0, fmt.Errorf("processes of cgroup %s: %w", folder, gpu.ErrNotFound)
+	}
+	return pid, nil
+}
+
 // Ancestry returns the IDs of a process' cgroup and of the cgroups above it, the nearest
 // first and without the root, which has no limits. It returns the errors of [OfProcess].
 func Ancestry(pid int) ([]ID, error) {

@@ -26,6 +26,25 @@ func (c *Controller) Devices() []inventory.DeviceHealth {
 	return c.devices(view)
 }
 
+// Capacities returns the capacities of all published devices by name. They must not be
+// changed.
+func (c *Controller) Capacities() map[string]kind.Capacities {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := map[string]kind.Capacities{}
+	if c.published == nil {
+		return all
+	}
+	for _, pool := range c.published.Pools {
+		for _, slice := range pool.Slices {
+			for _, device := range slice.Devices {
+				all[device.Name] = device.Capacity
+			}
+		}
+	}
+	return all
+}
+
 // AttributesOf returns the attributes of a device; see [catalog.Catalog.Attributes].
 func (c *Controller) AttributesOf(name kind.Name) kind.Attributes { return c.sources.Attributes(name) }
 

@@ -14,8 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
 func TestReadyzListsFailedChecks(t *testing.T) {
@@ -80,12 +79,20 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		Devices:       func() map[string]int { return map[string]int{"healthy": 7, "unhealthy": 1} },
 		ConfigProblem: func() bool { return true },
 		Phases:        func() map[string]int { return map[string]int{"NoDriver": 0, "Published": 1} },
-		Containers: func() []ContainerMemory {
-			c := ContainerMemory{Claim: claim.Ref{Namespace: "team-a", Name: "share"}, Device: "gpu-1b-00", PodUID: "p", ContainerID: "c"}
-			unlimited := c
-			c.LimitBytes, c.UsedBytes = 10<<30, 3<<30
-			unlimited.ContainerID, unlimited.LimitBytes = "unlimited", gpu.NoMemoryLimit
-			return []ContainerMemory{c, unlimited}
+		Usage: func() usage.Report {
+			labels := usage.Labels{Namespace: "team-a", Claim: "share", Device: "gpu-1b-00", UUID: "GPU-1", Enforcement: "driver"}
+			ofContainer := labels
+			ofContainer.Pod, ofContainer.Container = "trainer", "main"
+			return usage.Report{Omitted: 2, Rows: []usage.Row{
+				{Labels: labels, MemoryPromisedBytes: new(uint64(20 << 30)), ComputePromised: new(.25), Healthy: new(false)},
+				{Labels: ofContainer, MemoryUsedBytes: new(uint64(3 << 30)), MemoryLimitBytes: new(uint64(10 << 30)), SMUsed: new(.5)},
+			}}
+		},
+		ShareSeconds: func() map[usage.Account]float64 {
+			return map[usage.Account]float64{{Namespace: "team-a", Class: "mps.nvidia.com"}: 12.5}
+		},
+		GPUs: func() []GPUHealth {
+			return []GPUHealth{{Device: "gpu-1b-00", UUID: "GPU-1", Cause: "xid-79"}, {Device: "gpu-43-00", UUID: "GPU-2"}}
 		},
 	}
 	newStatusWriter(nil, testDriver, metrics).Set(&claimStatus{})
@@ -101,8 +108,17 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		`gpu_dra_node_config_problem 1`,
 		`gpu_dra_node_phase{phase="NoDriver"} 0`,
 		`gpu_dra_node_phase{phase="Published"} 1`,
-		`gpu_dra_container_memory_limit_bytes{claim="share",container_id="c",device="gpu-1b-00",namespace="team-a",pod_uid="p"} 1.073741824e+10`,
-		`gpu_dra_container_memory_used_bytes{claim="share",container_id="c",device="gpu-1b-00",namespace="team-a",pod_uid="p"} 3.221225472e+09`,
+		`gpu_dra_claim_memory_promised_bytes{claim="share",container="",device="gpu-1b-00",enforcement="driver",namespace="team-a",pod="",uuid="GPU-1"} 2.147483648e+10`,
+		`gpu_dra_claim_compute_promised_ratio{claim="share",container="",device="gpu-1b-00",enforcement="driver",namespace="team-a",pod="",uuid="GPU-1"} 0.25`,
+		`gpu_dra_claim_healthy{claim="share",container="",device="gpu-1b-00",enforcement="driver",namespace="team-a",pod="",uuid="GPU-1"} 0`,
+		`gpu_dra_claim_memory_used_bytes{claim="share",container="main",device="gpu-1b-00",enforcement="driver",namespace="team-a",pod="trainer",uuid="GPU-1"} 3.221225472e+09`,
+		`gpu_dra_claim_memory_limit_bytes{claim="share",container="main",device="gpu-1b-00",enforcement="driver",namespace="team-a",pod="trainer",uuid="GPU-1"} 1.073741824e+10`,
+		`gpu_dra_claim_sm_used_ratio{claim="share",container="main",device="gpu-1b-00",enforcement="driver",namespace="team-a",pod="trainer",uuid="GPU-1"} 0.5`,
+		`gpu_dra_claim_rows_omitted 2`,
+		`gpu_dra_share_seconds_total{class="mps.nvidia.com",namespace="team-a"} 12.5`,
+		`gpu_dra_device_healthy{cause="xid-79",device="gpu-1b-00",uuid="GPU-1"} 0`,
+		`gpu_dra_device_healthy{cause="",device="gpu-43-00",uuid="GPU-2"} 1`,
+		`gpu_dra_prepare_refusals_total{reason="in-use"} 0`,
 		`gpu_dra_status_queue_depth 1`,
 		`gpu_dra_prepare_duration_seconds_bucket{kind="gpu",outcome="ok",le="0.0015"} 0`,
 		`gpu_dra_prepare_duration_seconds_bucket{kind="gpu",outcome="ok",le="0.002"} 1`,
@@ -114,8 +130,8 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 			t.Errorf("/metrics lacks %s", want)
 		}
 	}
-	if strings.Contains(text, "unlimited") {
-		t.Error("/metrics has the memory of a container without a limit, which the driver does not count")
+	if got := strings.Count(text, "gpu_dra_claim_memory_used_bytes{"); got != 1 {
+		t.Errorf("%d values of the memory that is used, want that of the container only", got)
 	}
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/component-base/version"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
 const namespace = "gpu_dra"
@@ -30,6 +29,7 @@ type Metrics struct {
 
 	prepare, unprepare *prometheus.HistogramVec
 	step               *prometheus.HistogramVec
+	refusals           *prometheus.CounterVec
 	statusWrites       *prometheus.CounterVec
 	publishErrors      *prometheus.CounterVec
 	heldBack           prometheus.Gauge
@@ -47,26 +47,12 @@ type State struct {
 	Phases func() map[string]int
 	// ConfigProblem reports whether the node's labels or configuration are not followed.
 	ConfigProblem func() bool
-	// Containers returns the GPU memory of containers, at most one of the same claim,
-	// device, pod and container.
-	Containers func() []ContainerMemory
-}
-
-// ContainerMemory is the memory of a GPU that a container with a memory limit has. The
-// driver counts for the whole container: if the container uses several devices on the
-// GPU, each has the same limit and usage. The driver does not count the allocations that
-// it has refused.
-type ContainerMemory struct {
-	Claim  claim.Ref
-	Device string
-	// PodUID is empty for a container of no pod.
-	PodUID, ContainerID string
-	// ShareBytes is the memory by this device of the claim.
-	ShareBytes uint64
-	// LimitBytes and UsedBytes are the limit that the driver enforces and the memory
-	// that it counts. Without a limit, as before the hook has set it or after an
-	// administrator has removed it, these are [gpu.NoMemoryLimit] and 0.
-	LimitBytes, UsedBytes uint64
+	// Usage returns what claims use, and ShareSeconds which part of a GPU they have held
+	// for how long.
+	Usage        func() usage.Report
+	ShareSeconds func() map[usage.Account]float64
+	// GPUs returns the health of each GPU.
+	GPUs func() []GPUHealth
 }
 
 // NewMetrics registers the metrics of the agent under the prefix gpu_dra_, except for
@@ -89,6 +75,10 @@ func NewMetrics() *Metrics {
 		statusWrites:  counter("status_writes_total", "Writes of a claim's status.devices, by outcome; dropped ones were for claims that are gone or deallocated.", "outcome"),
 		publishErrors: counter("slice_publish_errors_total", "Failures to publish ResourceSlices, by reason.", "reason"),
 	}
+	m.refusals = counter("prepare_refusals_total", "Calls to prepare a claim that failed, by reason.", "reason")
+	for _, r := range refusals() {
+		m.refusals.WithLabelValues(r.reason)
+	}
 	m.heldBack = prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "reconcile_held_back",
 		Help: "Claims that the API says do not need their devices any more and that keep them, until another round confirms it or their processes have ended.",
@@ -102,7 +92,7 @@ func NewMetrics() *Metrics {
 	})
 	build.Set(1)
 	m.registry.MustRegister(
-		m.prepare, m.unprepare, m.step, m.statusWrites, m.publishErrors, m.heldBack, m.statusQueue,
+		m.prepare, m.unprepare, m.step, m.refusals, m.statusWrites, m.publishErrors, m.heldBack, m.statusQueue,
 		build,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -117,14 +107,10 @@ func (s State) registry() *prometheus.Registry {
 	}, func() float64 { return float64(s.ClaimsHeld()) })
 	config := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "node_config_problem", Help: "1 if the node's labels or its configuration are not followed; the log has the reason.",
-	}, func() float64 {
-		if s.ConfigProblem() {
-			return 1
-		}
-		return 0
-	})
+	}, func() float64 { return number(s.ConfigProblem()) })
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(held, config, collector{devicesDesc, s.Devices}, collector{phaseDesc, s.Phases}, containers(s.Containers))
+	registry.MustRegister(held, config, collector{devicesDesc, s.Devices}, collector{phaseDesc, s.Phases},
+		claimUsage(s.Usage), shareSeconds(s.ShareSeconds), gpuHealth(s.GPUs))
 	return registry
 }
 
@@ -161,28 +147,5 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for value, count := range c.read() {
 		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(count), value)
-	}
-}
-
-// containers reads, at the time of a scrape, the GPU memory of containers.
-type containers func() []ContainerMemory
-
-var containerLabels = []string{"namespace", "claim", "device", "pod_uid", "container_id"} // constant table
-
-var (
-	memoryUsedDesc  = prometheus.NewDesc(namespace+"_container_memory_used_bytes", "GPU memory of a container by all its devices on the GPU, as the driver counts it; only of containers whose memory the driver limits.", containerLabels, nil) // constant table
-	memoryLimitDesc = prometheus.NewDesc(namespace+"_container_memory_limit_bytes", "GPU memory above which the driver refuses allocations of a container, by all its devices on the GPU.", containerLabels, nil)                                // constant table
-)
-
-func (containers) Describe(ch chan<- *prometheus.Desc) { ch <- memoryUsedDesc; ch <- memoryLimitDesc }
-
-func (c containers) Collect(ch chan<- prometheus.Metric) {
-	for _, m := range c() {
-		if m.LimitBytes == gpu.NoMemoryLimit {
-			continue
-		}
-		labels := []string{m.Claim.Namespace, m.Claim.Name, m.Device, m.PodUID, m.ContainerID}
-		ch <- prometheus.MustNewConstMetric(memoryUsedDesc, prometheus.GaugeValue, float64(m.UsedBytes), labels...)
-		ch <- prometheus.MustNewConstMetric(memoryLimitDesc, prometheus.GaugeValue, float64(m.LimitBytes), labels...)
 	}
 }

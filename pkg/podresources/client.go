@@ -71,14 +71,12 @@ func (c *Client) Close() error { return c.conn.Close() }
 // The error wraps [gpu.ErrNotReady] if the kubelet is away, [gpu.ErrPermission], or
 // [gpu.ErrTimeout].
 func (c *Client) ExternalAllocations(ctx context.Context) ([]gpu.ExternalAllocation, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	response, err := c.rpc.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
+	pods, err := c.list(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("ask the kubelet on %s for the devices of pods: %w: %w", c.socket, sentinel(err), err)
+		return nil, err
 	}
 	var all []gpu.ExternalAllocation
-	for _, pod := range response.GetPodResources() {
+	for _, pod := range pods {
 		for _, container := range pod.GetContainers() {
 			for _, devices := range container.GetDevices() {
 				if !strings.HasPrefix(devices.GetResourceName(), resourcePrefix) {
@@ -94,6 +92,40 @@ func (c *Client) ExternalAllocations(ctx context.Context) ([]gpu.ExternalAllocat
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Pod, b.Pod))
 	})
 	return slices.Compact(all), nil
+}
+
+// ContainerClaim is a claim that a container uses.
+type ContainerClaim struct {
+	// Namespace of both the pod and the claim.
+	Namespace, Pod, Container, Claim string
+}
+
+// Claims returns the claims that the containers of running pods use, in no order. It
+// returns the errors of [Client.ExternalAllocations].
+func (c *Client) Claims(ctx context.Context) ([]ContainerClaim, error) {
+	pods, err := c.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []ContainerClaim
+	for _, pod := range pods {
+		for _, container := range pod.GetContainers() {
+			for _, resource := range container.GetDynamicResources() {
+				all = append(all, ContainerClaim{pod.GetNamespace(), pod.GetName(), container.GetName(), resource.GetClaimName()})
+			}
+		}
+	}
+	return all, nil
+}
+
+func (c *Client) list(ctx context.Context) ([]*podresourcesv1.PodResources, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	response, err := c.rpc.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("ask the kubelet on %s for the devices of pods: %w: %w", c.socket, sentinel(err), err)
+	}
+	return response.GetPodResources(), nil
 }
 
 // resourcePrefix is the prefix of all resources of device plugins for NVIDIA's GPUs:

@@ -121,6 +121,33 @@ func TestExternalAllocationsAreTheDevicesThatDevicePluginsAllocated(t *testing.T
 	}
 }
 
+func TestClaimsOfContainers(t *testing.T) {
+	dynamic := func(claims ...string) (all []*podresourcesv1.DynamicResource) {
+		for _, name := range claims {
+			all = append(all, &podresourcesv1.DynamicResource{ClaimName: name, ClaimNamespace: "team"})
+		}
+		return all
+	}
+	p := pod("one")
+	p.Containers[0].DynamicResources, p.Containers[1].DynamicResources = dynamic("a"), dynamic("a", "b")
+	client, socket := newClient(t)
+	k := &kubelet{pods: []*podresourcesv1.PodResources{p, pod("other", of("nvidia.com/gpu", "GPU-1"))}}
+	stop := k.serve(t, socket)
+	got, err := client.Claims(t.Context())
+	want := []podresources.ContainerClaim{
+		{Namespace: "team", Pod: "one", Container: "sidecar", Claim: "a"},
+		{Namespace: "team", Pod: "one", Container: "main", Claim: "a"},
+		{Namespace: "team", Pod: "one", Container: "main", Claim: "b"},
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	stop()
+	if _, err := client.Claims(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
+		t.Errorf("without a kubelet: %v, want %v", err, gpu.ErrNotReady)
+	}
+}
+
 func TestExternalAllocationsReturnWhyTheKubeletDoesNotAnswer(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -72,15 +72,15 @@ func TestEveryFlagInTheReferenceIsAProgramsWithItsDefault(t *testing.T) {
 // Names are read from the source, because a metric with labels shows itself
 // only once something has been counted.
 func TestEveryMetricIsDocumented(t *testing.T) {
-	source := read(t, "pkg/plugin/metrics.go")
+	source := read(t, "pkg/plugin/metrics.go") + read(t, "pkg/plugin/usagemetrics.go")
 	var names []string
-	for _, pattern := range []string{`(?:histogram|counter)\("(\w+)"`, `Name: "(\w+)"`, `NewDesc\(namespace\+"_(\w+)"`} {
+	for pattern, subsystem := range map[string]string{`(?:histogram|counter)\("(\w+)"`: "", `Name: "(\w+)"`: "", `NewDesc\(namespace\+"_(\w+)"`: "", `usageDesc\("(\w+)"`: "claim"} {
 		found := regexp.MustCompile(pattern).FindAllStringSubmatch(source, -1)
 		if len(found) == 0 {
-			t.Errorf("metrics.go has nothing like %s: are metrics made in another way now?", pattern)
+			t.Errorf("the metrics have nothing like %s: are they made in another way now?", pattern)
 		}
 		for _, m := range found {
-			names = append(names, prometheus.BuildFQName("gpu_dra", "", m[1]))
+			names = append(names, prometheus.BuildFQName("gpu_dra", subsystem, m[1]))
 		}
 	}
 	for _, doc := range []string{reference, "docs/administrator.md"} {

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -216,30 +217,33 @@ func testContainerMetrics(t *testing.T) {
 	ns := namespaceFor(t, "held-metrics")
 	apply(t, ns, share("a", "10Gi", config("ShareConfig", `"containers": 2`))+cudaPod("two", []string{"a", "a"}, harness.Greedy(1)...))
 	ready(t, ns, "two")
-	pod, err := cluster.Client.CoreV1().Pods(ns).Get(t.Context(), "two", metav1.GetOptions{})
-	must(t, err)
 	metrics, err := agent.Metrics(t.Context())
 	must(t, err)
-	for _, c := range pod.Status.ContainerStatuses {
-		_, id, _ := strings.Cut(c.ContainerID, "://")
+	for _, container := range []string{"main", "main-1"} {
 		for _, name := range []string{"used", "limit"} {
-			start := fmt.Sprintf(`gpu_dra_container_memory_%s_bytes{claim="a",container_id=%q,device=`, name, id)
-			at := strings.Index(metrics, start)
-			if at < 0 {
-				t.Fatalf("the metrics lack %s:\n%s", start, metrics)
-			}
-			line, _, _ := strings.Cut(metrics[at:], "\n")
-			labels, value, _ := strings.Cut(line, "} ")
-			if want := fmt.Sprintf(`namespace=%q,pod_uid=%q`, ns, pod.UID); !strings.HasSuffix(labels, want) {
-				t.Errorf("%s lacks %s", line, want)
-			}
-			bytes, err := strconv.ParseFloat(value, 64)
-			must(t, err)
+			bytes := claimMetric(t, metrics, "memory_"+name+"_bytes", ns, "a", "two", container)
 			if bytes > 5*gi || bytes < 3*gi || name == "limit" && bytes != 5*gi {
-				t.Errorf("a container that takes all of its 5 GiB: %s", line)
+				t.Errorf("a container that takes all of its 5 GiB has %s %v bytes", name, bytes)
 			}
 		}
 	}
+	if got := claimMetric(t, metrics, "memory_promised_bytes", ns, "a", "", ""); got != 10*gi {
+		t.Errorf("the claim was promised %v bytes, want 10 GiB", got)
+	}
+}
+
+// claimMetric returns the value of a metric of a claim in the driver's metrics; pod and
+// container are empty for what belongs to the claim as a whole.
+func claimMetric(t *testing.T, metrics, name, namespace, claim, pod, container string) float64 {
+	t.Helper()
+	labels := fmt.Sprintf(`(?m)^gpu_dra_claim_%s\{claim=%q,container=%q,device="[^"]+",enforcement="[^"]+",namespace=%q,pod=%q,uuid="[^"]+"\} (\S+)$`, name, claim, container, namespace, pod)
+	found := regexp.MustCompile(labels).FindAllStringSubmatch(metrics, -1)
+	if len(found) != 1 {
+		t.Fatalf("%d metrics %s in:\n%s", len(found), labels, metrics)
+	}
+	value, err := strconv.ParseFloat(found[0][1], 64)
+	must(t, err)
+	return value
 }
 
 // What a hostile container gets at the levels below "driver".

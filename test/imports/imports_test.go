@@ -33,7 +33,7 @@ var rules = []struct {
 	{"cmd", []string{"pkg", "api"}},
 	{"pkg/agent/simulated", []string{"pkg/nvml", "pkg/nvmlsim", "pkg/gpu"}},
 	{"pkg/agent", []string{
-		"pkg/controller", "pkg/plugin", "pkg/claim", "pkg/catalog", "pkg/cluster", "pkg/inventory", "pkg/home", "pkg/gpu", "api",
+		"pkg/controller", "pkg/plugin", "pkg/usage", "pkg/claim", "pkg/catalog", "pkg/cluster", "pkg/inventory", "pkg/home", "pkg/gpu", "api",
 		"pkg/nvml", "pkg/sysfs", "pkg/procfs", "pkg/cgroup", "pkg/limits", "pkg/mps/client", "pkg/cdi", "pkg/podresources", "pkg/livefile", "pkg/migconfig", "pkg/nodefacts",
 	}},
 	{"pkg/controller", []string{"pkg/inventory", "pkg/cluster", "pkg/catalog", "pkg/notify", "pkg/gpu", "api"}},
@@ -45,7 +45,9 @@ var rules = []struct {
 	{"pkg/doctor", []string{"pkg/fleet", "pkg/nodefacts", "pkg/gpu", "api"}},
 	{"pkg/fleet/fleettest", []string{"pkg/fleet", "pkg/catalog", "pkg/nvml", "pkg/nvmlsim", "pkg/sysfs", "pkg/gpu", "api"}},
 	{"pkg/fleet", []string{"pkg/gpu", "api"}},
-	{"pkg/plugin", []string{"pkg/claim", "pkg/catalog", "pkg/gpu", "api"}},
+	{"pkg/plugin", []string{"pkg/usage", "pkg/claim", "pkg/catalog", "pkg/gpu", "api"}},
+	// It attributes readings; package agent reads.
+	{"pkg/usage", []string{"pkg/claim", "pkg/gpu", "api"}},
 	{"pkg/claim", []string{"pkg/catalog", "pkg/store", "pkg/gpu", "api"}},
 	{"pkg/catalog/allocatortest", []string{"pkg/catalog", "pkg/fleet", "pkg/gpu", "api"}},
 	{"pkg/catalog", []string{"pkg/migconfig", "pkg/gpu", "api"}},

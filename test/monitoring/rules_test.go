@@ -114,10 +114,10 @@ func alertCases() map[string]alertCase {
 			says:  []string{"16.67m a second"},
 		},
 		"GPUPrepareRefused": {
-			fires: grows(`gpu_dra_prepare_refusals_total{node="a",reason="config"}`, 1),
-			quiet: held(`gpu_dra_prepare_refusals_total{node="a",reason="config"}`, 9),
+			fires: grows(`gpu_dra_prepare_refusals_total{node="a",reason="invalid"}`, 1),
+			quiet: held(`gpu_dra_prepare_refusals_total{node="a",reason="invalid"}`, 9) + grows(`gpu_dra_prepare_refusals_total{node="a",reason="in-use"}`, 1),
 			after: 16 * time.Minute,
-			says:  []string{"refuses claims: config"},
+			says:  []string{"refuses claims: invalid"},
 		},
 		"GPUPrepareSlow": {
 			fires: prepares(1000, 11),

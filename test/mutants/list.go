@@ -18,5 +18,6 @@ func all() []mutant {
 		safetyMutants(),
 		hardwareMutants(),
 		limitMutants(),
+		usageMutants(),
 	)
 }

@@ -58,11 +58,11 @@ func limitMutants() []mutant {
 			tests:  "pkg/claim",
 		},
 		{
-			file:   "pkg/agent/memoryusage.go",
+			file:   "pkg/agent/usage.go",
 			old:    `if !c.IsUsed() {`,
 			new:    `if c.ID == 0 {`,
 			notice: "the metrics show the memory of a container that has ended",
-			run:    "^TestTheMemoryOfEachContainer",
+			run:    "^TestTheMemoryOfEachLimitedContainer",
 		},
 	}
 }

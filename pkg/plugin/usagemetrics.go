@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
+)
+
+// GPUHealth is the health of a GPU.
+type GPUHealth struct {
+	Device, UUID string
+	// Cause is the value of the taint of an unhealthy GPU; empty if healthy.
+	Cause string
+}
+
+var usageLabels = []string{"namespace", "claim", "pod", "container", "device", "uuid", "enforcement"} // constant table
+
+func usageDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "claim", name), help, usageLabels, nil)
+}
+
+// The metrics of claims.
+var (
+	memoryUsedDesc      = usageDesc("memory_used_bytes", "GPU memory that the processes of a container have, by claim and device; 0 without a container if nothing uses the device.")                                            // constant table
+	memoryLimitDesc     = usageDesc("memory_limit_bytes", "GPU memory above which the driver refuses allocations of a container; without a container, the memory of a GPU or MIG device that the claim has to itself.")          // constant table
+	memoryPromisedDesc  = usageDesc("memory_promised_bytes", "GPU memory that is allocated to a claim.")                                                                                                                         // constant table
+	computePromisedDesc = usageDesc("compute_promised_ratio", "Part of a GPU's multiprocessors that is allocated to a claim.")                                                                                                   // constant table
+	smUsedDesc          = usageDesc("sm_used_ratio", "Part of the time for which kernels of a container run on the multiprocessors of the whole GPU, by the driver's newest sample; not in MIG mode.")                           // constant table
+	claimHealthyDesc    = usageDesc("healthy", "1 if the GPU of a claim's device is healthy, and 0 if it has a fault.")                                                                                                          // constant table
+	omittedDesc         = prometheus.NewDesc(namespace+"_claim_rows_omitted", "Claims' devices and containers beyond the limit of the metrics gpu_dra_claim_*.", nil, nil)                                                       // constant table
+	deviceHealthyDesc   = prometheus.NewDesc(namespace+"_device_healthy", "1 if a GPU is healthy; 0 if it has a fault, with the value of its taint as the cause.", []string{"device", "uuid", "cause"}, nil)                     // constant table
+	shareSecondsDesc    = prometheus.NewDesc(namespace+"_share_seconds_total", "Parts of GPUs that claims have held, times seconds, by namespace and DeviceClass since the agent started.", []string{"namespace", "class"}, nil) // constant table
+)
+
+// claimUsage reads, at the time of a scrape, what claims use.
+type claimUsage func() usage.Report
+
+func (claimUsage) Describe(ch chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{memoryUsedDesc, memoryLimitDesc, memoryPromisedDesc, computePromisedDesc, smUsedDesc, claimHealthyDesc, omittedDesc} {
+		ch <- desc
+	}
+}
+
+func (c claimUsage) Collect(ch chan<- prometheus.Metric) {
+	report := c()
+	for _, row := range report.Rows {
+		labels := []string{row.Namespace, row.Claim, row.Pod, row.Container, row.Device, row.UUID, row.Enforcement}
+		gauge := func(desc *prometheus.Desc, value float64) {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+		}
+		bytes := func(desc *prometheus.Desc, value *uint64) {
+			if value != nil {
+				gauge(desc, float64(*value))
+			}
+		}
+		ratio := func(desc *prometheus.Desc, value *float64) {
+			if value != nil {
+				gauge(desc, *value)
+			}
+		}
+		bytes(memoryUsedDesc, row.MemoryUsedBytes)
+		bytes(memoryLimitDesc, row.MemoryLimitBytes)
+		bytes(memoryPromisedDesc, row.MemoryPromisedBytes)
+		ratio(computePromisedDesc, row.ComputePromised)
+		ratio(smUsedDesc, row.SMUsed)
+		if row.Healthy != nil {
+			gauge(claimHealthyDesc, number(*row.Healthy))
+		}
+	}
+	ch <- prometheus.MustNewConstMetric(omittedDesc, prometheus.GaugeValue, float64(report.Omitted))
+}
+
+// gpuHealth reads, at the time of a scrape, the health of the GPUs.
+type gpuHealth func() []GPUHealth
+
+func (gpuHealth) Describe(ch chan<- *prometheus.Desc) { ch <- deviceHealthyDesc }
+
+func (g gpuHealth) Collect(ch chan<- prometheus.Metric) {
+	for _, d := range g() {
+		ch <- prometheus.MustNewConstMetric(deviceHealthyDesc, prometheus.GaugeValue, number(d.Cause == ""), d.Device, d.UUID, d.Cause)
+	}
+}
+
+// shareSeconds reads, at the time of a scrape, what claims have held.
+type shareSeconds func() map[usage.Account]float64
+
+func (shareSeconds) Describe(ch chan<- *prometheus.Desc) { ch <- shareSecondsDesc }
+
+func (s shareSeconds) Collect(ch chan<- prometheus.Metric) {
+	for account, seconds := range s() {
+		ch <- prometheus.MustNewConstMetric(shareSecondsDesc, prometheus.CounterValue, seconds, account.Namespace, account.Class)
+	}
+}
+
+// number returns 1 for true and 0 for false.
+func number(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package usage says what claims use of GPUs and what they were promised: it attributes
+// readings of the hardware to claims and containers, and meters how long claims hold how
+// much. Its functions are pure.
+//
+// Out of scope: reading the hardware, the kernel and the kubelet, which package agent does,
+// and the names of metrics, which package plugin has.
+package usage

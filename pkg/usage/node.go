@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// Node is what claims can hold of a node.
+type Node struct {
+	// Published are the capacities of the published devices by name.
+	Published map[string]kind.Capacities
+	GPUs      map[gpu.PCIAddress]GPU
+}
+
+// GPU has the facts about a GPU that do not change with its use.
+type GPU struct {
+	// MemoryBytes is the usable memory, and Multiprocessors the number of SMs.
+	MemoryBytes     uint64
+	Multiprocessors int
+	MIG             gpu.MIG
+	Healthy         bool
+}
+
+// NewGPU returns the facts about a GPU as last scanned.
+func NewGPU(g gpu.GPU, healthy bool) GPU {
+	return GPU{MemoryBytes: g.MemoryBytes - min(g.ReservedBytes, g.MemoryBytes), Multiprocessors: g.Multiprocessors, MIG: g.MIG, Healthy: healthy}
+}
+
+// promise is what a claim has of a device by its allocation.
+type promise struct {
+	// memory in bytes, compute from 0 to 1 of the GPU.
+	memory  uint64
+	compute float64
+	// gpus is the part of a GPU that the claim is charged for.
+	gpus float64
+}
+
+// promised returns what a device promises to its claim; known is false if that is in no
+// record, or the device is not published yet. Time slices promise no compute, but are
+// charged for: their slots keep others out.
+func (n Node) promised(d claim.Device) (p promise, known bool) {
+	all := amount(n.Published[d.Name], v1alpha1.CapacityMemory)
+	switch s := d.Share; {
+	case d.Kind.Scope() == kind.ScopeNode, s != nil && s.Strategy == "":
+		return promise{}, false
+	case d.Kind.Takes() == kind.TakesSlots:
+		slots := amount(n.Published[d.Name], v1alpha1.CapacitySlots)
+		return promise{memory: s.Memory, gpus: ratio(uint64(max(s.Slots, 1)), slots)}, slots > 0
+	case s != nil && s.Memory > 0:
+		return promise{s.Memory, float64(s.Compute) / kind.WholeCompute, n.part(d, s.Memory)}, true
+	case d.Kind == kind.GPU:
+		return promise{all, 1, 1}, all > 0
+	default:
+		return promise{all, n.multiprocessors(d), n.part(d, all)}, all > 0
+	}
+}
+
+// part returns the part of the memory of a device's GPU. A GPU whose MIG devices are fixed
+// is not published itself.
+func (n Node) part(d claim.Device, memory uint64) float64 {
+	if all := amount(n.Published[kind.Whole(d.Address).String()], v1alpha1.CapacityMemory); all > 0 {
+		return ratio(memory, all)
+	}
+	return ratio(memory, n.GPUs[d.Address].MemoryBytes)
+}
+
+// multiprocessors returns the part of the GPU's multiprocessors that a MIG device has.
+func (n Node) multiprocessors(d claim.Device) float64 {
+	name, err := kind.Parse(d.Name)
+	if err != nil {
+		return 0
+	}
+	g := n.GPUs[d.Address]
+	profile, _, _ := name.FindIn(g.MIG)
+	return ratio(uint64(profile.Multiprocessors), uint64(g.Multiprocessors))
+}
+
+func amount(of kind.Capacities, name resourceapi.QualifiedName) uint64 {
+	value := of[name].Value
+	return uint64(max(value.Value(), 0))
+}
+
+// ratio returns the part of the whole, at most 1; 0 if the whole is not known.
+func ratio(part, whole uint64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return min(float64(part)/float64(whole), 1)
+}
