@@ -116,7 +116,7 @@ func (o *options) readView(ctx context.Context, required ...string) (*view, erro
 	if err != nil {
 		return nil, err
 	}
-	return &view{fleet.New(objects, fleet.Options{Driver: o.driver, Features: fleet.FeaturesOf(objects)}), objects, client, namespace, slices.Sorted(maps.Values(refused))}, nil
+	return &view{newFleet(objects, o.driver), objects, client, namespace, slices.Sorted(maps.Values(refused))}, nil
 }
 
 // nodesNamed returns the named nodes, or all of them without names.

@@ -120,11 +120,12 @@ func TestUsage(t *testing.T) {
 	w.Hold("a", "half", "class=mps.nvidia.com memory=7Gi compute=50")
 	w.Hold("a", "slot", "class=timeslice.nvidia.com")
 	w.Claims[1].Namespace = "other"
+	w.Claims[0].Status.Allocation.AllocationTimestamp = &metav1.Time{Time: time.Now().Add(-90 * time.Minute)}
 	out, problems := run(t, server(w), "usage")
 	lines(t, out+problems, `
-NAMESPACE CLAIMS GPUS MEMORY COMPUTE SLOTS
-default 2 2.0 29.1Gi 200% 1
-other 1 0.5 7Gi 50% 0`)
+NAMESPACE CLAIMS GPUS MEMORY COMPUTE SLOTS GPU HOURS
+default 2 2.0 29.1Gi 200% 1 3.0
+other 1 0.5 7Gi 50% 0 0.0`)
 }
 
 func TestTopo(t *testing.T) {
@@ -363,6 +364,34 @@ func TestOutputFormats(t *testing.T) {
 	}
 	if _, problems := run(t, client, "-o", "xml"); !strings.Contains(problems, "want wide, json or yaml") {
 		t.Errorf("xml: %s", problems)
+	}
+}
+
+// A large cluster has 5,000 pods with shares, one of which does not fit.
+func TestALargeCluster(t *testing.T) {
+	w := fleettest.New(t, "node-0=t4 share")
+	for i := range 4 {
+		w.Hold("node-0", fmt.Sprintf("pod-%d", i), "class=mps.nvidia.com memory=9Gi")
+	}
+	w.Hold("node-0", "small", "class=mps.nvidia.com memory=2Gi")
+	w.Repeat(1000)
+	w.Pods, w.Claims = append(w.Pods, fleettest.Pod("new")), append(w.Claims, fleettest.Claim("new", "class=mps.nvidia.com memory=9Gi"))
+	client := server(w)
+	for want, args := range map[string][]string{
+		"\nnode-999 gpu-18-00": {"get"},
+		"\ndefault small-node-999 main small-node-999 node-999 ": {"who", "-A"},
+		"\ndefault 5000 2608.7 38000Gi":                          {"usage"},
+		"997 further nodes do not fit either":                    {"explain", "new", "-n", "default"},
+		"\ndefault pod/train 1 0 -\n":                            {"plan", "-n", "default", "-f", manifest(t, template+podsOf("Pod", ""))},
+	} {
+		out, problems := run(t, client, args...)
+		var fields strings.Builder
+		for line := range strings.Lines(out) {
+			fields.WriteString("\n" + strings.Join(strings.Fields(line), " "))
+		}
+		if problems != "" || !strings.Contains(fields.String()+"\n", want) {
+			t.Errorf("%v: no %q in %.2000s%s", args, want, fields.String(), problems)
+		}
 	}
 }
 

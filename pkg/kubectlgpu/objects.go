@@ -99,6 +99,20 @@ func readObjects(ctx context.Context, client kubernetes.Interface, namespace str
 	return objects, refused, errors.Join(failures...)
 }
 
+// ReadFleet returns the fleet of a cluster. The error wraps [gpu.ErrPermission] if the client
+// may not read all of it, and [gpu.ErrNotSupported] if the API server is too old.
+func ReadFleet(ctx context.Context, client kubernetes.Interface, driver string) (*fleet.Fleet, error) {
+	objects, _, err := readObjects(ctx, client, metav1.NamespaceAll, nodeList, podList, claimList, sliceList, classList, ruleList)
+	if err != nil {
+		return nil, err
+	}
+	return newFleet(objects, driver), nil
+}
+
+func newFleet(objects fleet.Objects, driver string) *fleet.Fleet {
+	return fleet.New(objects, fleet.Options{Driver: driver, Features: fleet.FeaturesOf(objects)})
+}
+
 // listAll lists the objects of a namespace, page by page.
 func listAll(ctx context.Context, list listFunc, namespace string) ([]runtime.Object, error) {
 	var all []runtime.Object

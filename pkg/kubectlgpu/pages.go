@@ -447,12 +447,12 @@ func schedulerMessage(pod *corev1.Pod) string {
 }
 
 func namespacesPage(_ context.Context, r *reading, q *http.Request) (page, error) {
-	found := slices.DeleteFunc(usageItems(r.nodes), func(u usageItem) bool { return !matches(q, u.Namespace) })
+	found := slices.DeleteFunc(usageItems(r.nodes, r.at), func(u usageItem) bool { return !matches(q, u.Namespace) })
 	shown, parts := cut(q, found, "Namespaces")
-	t := grid{name: "Namespaces", heading: []string{"Namespace", "Claims", "GPUs", "Memory", "Compute", "Slots"}, empty: "No namespace holds a device."}
+	t := grid{name: "Namespaces", heading: []string{"Namespace", "Claims", "GPUs", "Memory", "Compute", "Slots", "GPU hours"}, empty: "No namespace holds a device."}
 	for _, u := range shown {
 		t.add(u.Namespace, markup.E("a", markup.Attr("href", "/claims?q="+url.QueryEscape(u.Namespace+"/")), markup.Text(u.Namespace)), markup.Text(fmt.Sprint(u.Claims)), markup.Text(fmt.Sprintf("%.1f", u.GPUs)),
-			markup.Text(gibibytes(u.Memory)), markup.Text(fmt.Sprintf("%d%%", u.Compute)), markup.Text(fmt.Sprint(u.Slots)))
+			markup.Text(gibibytes(u.Memory)), markup.Text(fmt.Sprintf("%d%%", u.Compute)), markup.Text(fmt.Sprint(u.Slots)), markup.Text(fmt.Sprintf("%.1f", u.Hours)))
 	}
 	return page{"Namespaces", markup.Parts{
 		paragraph("hint", "Promised to the claims of each namespace now, not used by programs. GPUs adds up the parts of each GPU's memory."),

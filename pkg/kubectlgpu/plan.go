@@ -136,7 +136,7 @@ func (o *options) plan(ctx context.Context, p *planOptions) (*planResult, error)
 	if err != nil {
 		return nil, err
 	}
-	f := fleet.New(objects, fleet.Options{Driver: o.driver, Features: fleet.FeaturesOf(objects)})
+	f := newFleet(objects, o.driver)
 	result, err := m.place(ctx, f, objects, nil)
 	if err != nil || p.shares == "" {
 		return result, err

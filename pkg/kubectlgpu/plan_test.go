@@ -22,7 +22,14 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nv
 ---
 `
 
-// pods returns a manifest of a workload whose pods have a claim of the template.
+// manifest returns the path of a file with the text.
+func manifest(t *testing.T, text string) string {
+	file := filepath.Join(t.TempDir(), "app.yaml")
+	must(t, os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
+
+// podsOf returns a manifest of a workload whose pods have a claim of the template.
 func podsOf(kind, spec string) string {
 	version := map[string]string{"Job": "batch/v1", "Pod": "v1"}[kind]
 	if version == "" {
@@ -106,9 +113,7 @@ GPUs in use: 2 of 4, before: 2
 pod/train: 1 of 1 pods stay Pending: create the DeviceClass gpus of request gpu of claim train-gpu, or name another: kubectl get deviceclasses`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "app.yaml")
-			must(t, os.WriteFile(file, []byte(tc.manifest), 0o600))
-			out, problems := run(t, server(shared(t)), append([]string{"plan", "-n", "default", "-f", file}, tc.flags...)...)
+			out, problems := run(t, server(shared(t)), append([]string{"plan", "-n", "default", "-f", manifest(t, tc.manifest)}, tc.flags...)...)
 			lines(t, out+problems, tc.want)
 		})
 	}

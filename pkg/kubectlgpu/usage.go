@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -25,22 +26,24 @@ type usageItem struct {
 	Compute int64 `json:"computePercent"`
 	// Slots of time slices promise no memory.
 	Slots int64 `json:"slots"`
+	// Hours is the sum of GPUs since each claim was allocated, in hours.
+	Hours float64 `json:"gpuHours"`
 }
 
 func (o *options) newUsage() *cobra.Command {
 	return &cobra.Command{
 		Use:   "usage",
-		Short: "The GPUs, memory and compute that are promised to each namespace now",
+		Short: "The GPUs, memory and compute that are promised to each namespace, and for how long",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v, err := o.read(cmd.Context())
 			if err != nil {
 				return err
 			}
-			items := usageItems(v.Nodes())
-			t := table{heading: []string{"NAMESPACE", "CLAIMS", "GPUS", "MEMORY", "COMPUTE", "SLOTS"}}
+			items := usageItems(v.Nodes(), time.Now())
+			t := table{heading: []string{"NAMESPACE", "CLAIMS", "GPUS", "MEMORY", "COMPUTE", "SLOTS", "GPU HOURS"}}
 			for _, u := range items {
-				t.rows = append(t.rows, []string{u.Namespace, fmt.Sprint(u.Claims), fmt.Sprintf("%.1f", u.GPUs), gibibytes(u.Memory), fmt.Sprintf("%d%%", u.Compute), fmt.Sprint(u.Slots)})
+				t.rows = append(t.rows, []string{u.Namespace, fmt.Sprint(u.Claims), fmt.Sprintf("%.1f", u.GPUs), gibibytes(u.Memory), fmt.Sprintf("%d%%", u.Compute), fmt.Sprint(u.Slots), fmt.Sprintf("%.1f", u.Hours)})
 			}
 			return o.print(items, t)
 		},
@@ -48,7 +51,7 @@ func (o *options) newUsage() *cobra.Command {
 }
 
 // usageItems returns the usage of each namespace with claims, in order of their names.
-func usageItems(nodes []fleet.Node) []usageItem {
+func usageItems(nodes []fleet.Node, now time.Time) []usageItem {
 	all := map[string]*usageItem{}
 	claims := map[types.UID]bool{}
 	for _, node := range nodes {
@@ -68,7 +71,11 @@ func usageItems(nodes []fleet.Node) []usageItem {
 				u.Compute += compute
 				u.Slots += d.Slots(h)
 				if total := g.Memory.Total.AsApproximateFloat64(); total > 0 {
-					u.GPUs += memory.AsApproximateFloat64() / total
+					part := memory.AsApproximateFloat64() / total
+					u.GPUs += part
+					if since := h.Claim.Status.Allocation.AllocationTimestamp; since != nil {
+						u.Hours += part * now.Sub(since.Time).Hours()
+					}
 				}
 			}
 		}

@@ -149,7 +149,10 @@ func share(h fleet.Holder) *v1alpha1.ShareData {
 func (o *options) printHolders(items []holderItem) error {
 	t := table{heading: []string{"NAMESPACE", "POD", "CONTAINER", "CLAIM", "NODE", "DEVICE", "MEMORY", "COMPUTE", "HELD BY"}, wide: []string{"LIMIT OF A PROCESS", "LIMIT OF A CONTAINER"}}
 	for _, h := range items {
-		compute, enforcement, process, container := "-", "-", "-", "-"
+		memory, compute, enforcement, process, container := "-", "-", "-", "-", "-"
+		if !h.Memory.IsZero() {
+			memory = gibibytes(h.Memory)
+		}
 		if h.Compute > 0 {
 			compute = fmt.Sprintf("%d%%", h.Compute)
 		}
@@ -165,7 +168,7 @@ func (o *options) printHolders(items []holderItem) error {
 		if h.Admin {
 			enforcement = "monitors"
 		}
-		t.rows = append(t.rows, []string{h.Namespace, orDash(h.Pod), orDash(h.Container), h.Claim, h.Node, h.Device, gibibytes(h.Memory), compute, enforcement, process, container})
+		t.rows = append(t.rows, []string{h.Namespace, orDash(h.Pod), orDash(h.Container), h.Claim, h.Node, h.Device, memory, compute, enforcement, process, container})
 	}
 	return o.print(items, t)
 }

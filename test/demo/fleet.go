@@ -4,15 +4,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"os"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// fleet applies everything at once and prints the node of each pod and the free GPUs.
-func fleet(ctx context.Context, cluster *harness.Cluster, format string) error {
+// fleet applies everything at once and prints the use of each GPU and namespace.
+func fleet(ctx context.Context, cluster *harness.Cluster) error {
 	say("applying demo/fleet: four training jobs, twenty inference servers, thirty notebooks")
 	if _, err := cluster.Kubectl(ctx, "apply", "-f", "demo/fleet/training.yaml", "-f", "demo/fleet/serving.yaml", "-f", "demo/fleet/notebooks.yaml"); err != nil {
 		return err
@@ -26,15 +23,8 @@ func fleet(ctx context.Context, cluster *harness.Cluster, format string) error {
 		}
 		say("all %d pods of %s are ready", team.pods, team.namespace)
 	}
-	occupancy, err := cluster.Occupancy(ctx)
-	if err != nil {
+	if err := show(ctx, cluster, "training"); err != nil {
 		return err
 	}
-	if format == "json" {
-		encoder := json.NewEncoder(os.Stdout)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(occupancy)
-	}
-	fmt.Println()
-	return occupancy.WriteTable(os.Stdout)
+	return kubectlGPU(ctx, cluster, "usage")
 }

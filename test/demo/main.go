@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command demo runs the manifests of demo/ on a real cluster with simulated
-// hardware and prints who got what.
+// hardware, and ends with the output of kubectl gpu.
 package main
 
 import (
@@ -21,24 +21,20 @@ func main() {
 	bin := flag.String("bin", ".build/bin", "folder with the binaries that `make build` makes")
 	name := flag.String("story", "whole-gpu", "which folder of demo/ to run: "+storyNames())
 	clusterName := flag.String("cluster", "demo", "name of the cluster to bring up")
-	format := flag.String("o", "table", "how to print who got what: table, or json for the story fleet")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *bin, *clusterName, *name, *format); err != nil {
+	if err := run(ctx, *bin, *clusterName, *name); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		stop()
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, bin, clusterName, name, format string) error {
-	chosen, ok := stories(format)[name]
+func run(ctx context.Context, bin, clusterName, name string) error {
+	chosen, ok := stories()[name]
 	if !ok {
 		return fmt.Errorf("-story %s: want one of %s", name, storyNames())
-	}
-	if format != "table" && (format != "json" || name != "fleet") {
-		return fmt.Errorf("-o %s: want table, or json for the story fleet", format)
 	}
 	say("bringing up the cluster %q", clusterName)
 	cluster, err := harness.Up(ctx, bin, clusterName)
@@ -58,7 +54,7 @@ func run(ctx context.Context, bin, clusterName, name, format string) error {
 			explore(cluster, agent)
 			return nil
 		}
-		chosen = stories(format)[chosen.then]
+		chosen = stories()[chosen.then]
 	}
 }
 

@@ -28,8 +28,8 @@ type story struct {
 	then string
 }
 
-// stories by name; format is how those print that can print in several.
-func stories(format string) map[string]story {
+// stories by name.
+func stories() map[string]story {
 	return map[string]story{
 		"whole-gpu": {model: "dgx-h100", tell: wholeGPU},
 		"mig":       {model: "dgx-h100", flags: []string{"--offer=share,mig"}, tell: mig},
@@ -48,13 +48,13 @@ func stories(format string) map[string]story {
 			model:      "demo/fleet/ten-a100.yaml",
 			flags:      []string{"--offer=share,timeslice", "--timeslice-slots=12"},
 			namespaces: []string{"training", "serving", "notebooks"},
-			tell:       func(ctx context.Context, c *harness.Cluster) error { return fleet(ctx, c, format) },
+			tell:       fleet,
 		},
 	}
 }
 
 // storyNames for messages.
-func storyNames() string { return strings.Join(slices.Sorted(maps.Keys(stories("table"))), ", ") }
+func storyNames() string { return strings.Join(slices.Sorted(maps.Keys(stories())), ", ") }
 
 func wholeGPU(ctx context.Context, cluster *harness.Cluster) error {
 	if err := apply(ctx, cluster, "demo/whole-gpu"); err != nil {
@@ -63,15 +63,13 @@ func wholeGPU(ctx context.Context, cluster *harness.Cluster) error {
 	if err := cluster.WaitReady(ctx, namespace, "one-gpu", "two-pods-a", "two-pods-b", "shared-claim", "by-memory", "first-available"); err != nil {
 		return err
 	}
-	reason, err := cluster.Unschedulable(ctx, namespace, "nine-gpus")
-	if err != nil {
+	if _, err := cluster.Unschedulable(ctx, namespace, "nine-gpus"); err != nil {
 		return err
 	}
-	if err := table(ctx, cluster, namespace); err != nil {
+	if err := show(ctx, cluster, namespace); err != nil {
 		return err
 	}
-	fmt.Printf("\nnine-gpus waits, and the scheduler says why:\n  %s\n", reason)
-	return nil
+	return kubectlGPU(ctx, cluster, "explain", "nine-gpus", "--namespace", namespace)
 }
 
 func mig(ctx context.Context, cluster *harness.Cluster) error {
@@ -86,7 +84,7 @@ func mig(ctx context.Context, cluster *harness.Cluster) error {
 	if err := cluster.WaitReady(ctx, namespace, "seven-0", "seven-1", "seven-2", "seven-3", "seven-4", "seven-5", "seven-6", "mix", "first-available", "extended-resource"); err != nil {
 		return err
 	}
-	return table(ctx, cluster, namespace)
+	return show(ctx, cluster, namespace)
 }
 
 // wholeWhenFree shows that a pod which wants whole GPUs waits while one is cut
@@ -139,7 +137,7 @@ func fractions(ctx context.Context, cluster *harness.Cluster) error {
 	if err := fifthNotebook(ctx, cluster); err != nil {
 		return err
 	}
-	return table(ctx, cluster, "vision", "language", namespace)
+	return show(ctx, cluster, "vision", "language", namespace)
 }
 
 // fifthNotebook shows that four notebooks share a GPU by time slices, and that the
@@ -176,18 +174,27 @@ func remove(ctx context.Context, cluster *harness.Cluster, pods ...string) error
 	return err
 }
 
-// table prints who holds what in the namespaces.
-func table(ctx context.Context, cluster *harness.Cluster, namespaces ...string) error {
-	var rows []harness.Row
+// show prints the GPUs of the cluster, and the holders of devices in the namespaces.
+func show(ctx context.Context, cluster *harness.Cluster, namespaces ...string) error {
+	if err := kubectlGPU(ctx, cluster, "get"); err != nil {
+		return err
+	}
 	for _, ns := range namespaces {
-		found, err := cluster.Report(ctx, ns)
-		if err != nil {
+		if err := kubectlGPU(ctx, cluster, "who", "--namespace", ns); err != nil {
 			return err
 		}
-		rows = append(rows, found...)
 	}
-	fmt.Println()
-	return harness.WriteTable(os.Stdout, rows)
+	return nil
+}
+
+// kubectlGPU prints a command of kubectl gpu and its output.
+func kubectlGPU(ctx context.Context, cluster *harness.Cluster, args ...string) error {
+	out, err := cluster.GPU(ctx, args...)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n$ kubectl gpu %s\n%s", strings.Join(args, " "), out)
+	return nil
 }
 
 func explore(c *harness.Cluster, a *harness.Agent) {
@@ -195,7 +202,8 @@ func explore(c *harness.Cluster, a *harness.Agent) {
 	fmt.Fprintf(os.Stderr, `
 The cluster goes on running. To explore it:
 
-  export KUBECONFIG=%s PATH=%s:$PATH
+  export KUBECONFIG=%s PATH=%s:%s:$PATH
+  kubectl gpu; kubectl gpu who -A            # docs/kubectl.md
   kubectl get pods,resourceclaims -A
   kubectl get resourceslices -o yaml
   kubectl logs -n NAMESPACE POD              # what the container sees
@@ -206,7 +214,7 @@ The cluster goes on running. To explore it:
 To take it down and leave nothing behind:
 
   make cluster-down CLUSTER=%s
-`, c.Kubeconfig, c.BinDir, sim, a.SimDir(), harness.Namespace, c.Name)
+`, c.Kubeconfig, c.Bin, c.BinDir, sim, a.SimDir(), harness.Namespace, c.Name)
 }
 
 func say(format string, args ...any) {

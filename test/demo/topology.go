@@ -26,7 +26,7 @@ func quads(ctx context.Context, cluster *harness.Cluster) error {
 		return err
 	}
 	say("any-four spans both sockets, and no GPU of it is linked with all others")
-	if err := topologyTable(ctx, cluster); err != nil {
+	if err := kubectlGPU(ctx, cluster, "topo", cluster.NodeName); err != nil {
 		return err
 	}
 	if err := remove(ctx, cluster, "any-four"); err != nil {
@@ -36,7 +36,7 @@ func quads(ctx context.Context, cluster *harness.Cluster) error {
 		return err
 	}
 	say("four-linked has the quad that is free")
-	return topologyTable(ctx, cluster)
+	return kubectlGPU(ctx, cluster, "topo", cluster.NodeName)
 }
 
 // sockets shows on a DGX A100, which has two GPUs in each NUMA node, that four GPUs of one
@@ -52,7 +52,7 @@ func sockets(ctx context.Context, cluster *harness.Cluster) error {
 		return err
 	}
 	say("four-socket has the socket that is free")
-	return topologyTable(ctx, cluster)
+	return kubectlGPU(ctx, cluster, "topo", cluster.NodeName)
 }
 
 // neighbours shows on a DGX H100 four GPUs of one NUMA node, a whole node, and GPUs
@@ -67,7 +67,7 @@ func neighbours(ctx context.Context, cluster *harness.Cluster) error {
 	if err := waits(ctx, cluster, "whole-node"); err != nil {
 		return err
 	}
-	if err := topologyTable(ctx, cluster); err != nil {
+	if err := kubectlGPU(ctx, cluster, "topo", cluster.NodeName); err != nil {
 		return err
 	}
 	if err := remove(ctx, cluster, "notebook-0", "notebook-1", "four-numa"); err != nil {
@@ -77,7 +77,7 @@ func neighbours(ctx context.Context, cluster *harness.Cluster) error {
 		return err
 	}
 	say("the others have ended, and whole-node has started by itself")
-	if err := topologyTable(ctx, cluster); err != nil {
+	if err := kubectlGPU(ctx, cluster, "topo", cluster.NodeName); err != nil {
 		return err
 	}
 	if err := remove(ctx, cluster, "whole-node"); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
@@ -22,15 +23,15 @@ import (
 type team struct {
 	namespace string
 	pods      int
-	mode      string
+	mode      fleet.Mode
 	// each of its GPUs has so many of its pods, in ascending order.
 	each []int
 }
 
 var teams = []team{
-	{"notebooks", 30, harness.TimeSlices, []int{6, 12, 12}},
-	{"serving", 20, harness.Shares, []int{4, 8, 8}},
-	{"training", 4, harness.Whole, []int{1, 1, 1, 1}},
+	{"notebooks", 30, fleet.ModeSlots, []int{6, 12, 12}},
+	{"serving", 20, fleet.ModeShared, []int{4, 8, 8}},
+	{"training", 4, fleet.ModeWhole, []int{1, 1, 1, 1}},
 }
 
 func TestTheFleet(t *testing.T) {
@@ -42,9 +43,9 @@ func TestTheFleet(t *testing.T) {
 	for _, team := range teams {
 		must(t, cluster.WaitCount(t.Context(), team.namespace, team.pods))
 	}
-	occupancy := occupied(t)
-	t.Run("no GPU is used in two ways and the sums are right", func(t *testing.T) { testSums(t, occupancy) })
-	t.Run("each container sees the GPU that it is said to sit on", func(t *testing.T) { testSights(t, occupancy) })
+	gpus := occupied(t)
+	t.Run("no GPU is used in two ways and the sums are right", func(t *testing.T) { testSums(t, gpus) })
+	t.Run("each container sees the GPU that it is said to sit on", func(t *testing.T) { testSights(t, gpus) })
 	t.Run("each server is held to its share and has all of it", testServers)
 	t.Run("the memory reported as left can be claimed", testLeft)
 	for _, team := range teams {
@@ -52,8 +53,8 @@ func TestTheFleet(t *testing.T) {
 	}
 	nothingLeft(t)
 	noDaemons(t, supervisor)
-	if left := occupied(t).Left; left.GPUs != 10 {
-		t.Errorf("with all deleted %d GPUs are free, want 10", left.GPUs)
+	if free := count(occupied(t), fleet.ModeFree); free != 10 {
+		t.Errorf("with all deleted %d GPUs are free, want 10", free)
 	}
 }
 
@@ -74,15 +75,34 @@ func applyAtOnce(t *testing.T) {
 	}
 }
 
-// occupied is who sits where, and the log has it as the demo prints it.
-func occupied(t *testing.T) harness.Occupancy {
+// occupied returns the GPUs and their claims. It logs what a user sees of them.
+func occupied(t *testing.T) []fleet.GPU {
 	t.Helper()
-	occupancy, err := cluster.Occupancy(t.Context())
+	out, err := cluster.GPU(t.Context())
 	must(t, err)
-	var table strings.Builder
-	must(t, occupancy.WriteTable(&table))
-	t.Logf("\n%s", table.String())
-	return occupancy
+	t.Logf("\n%s", out)
+	gpus, err := cluster.GPUs(t.Context())
+	must(t, err)
+	return gpus
+}
+
+func count(gpus []fleet.GPU, mode fleet.Mode) int {
+	n := 0
+	for _, g := range gpus {
+		if g.Mode == mode {
+			n++
+		}
+	}
+	return n
+}
+
+// slots returns the time slices of a GPU that claims hold.
+func slots(g fleet.GPU) int64 {
+	var n int64
+	for d, h := range g.Holders() {
+		n += d.Slots(h)
+	}
+	return n
 }
 
 // usable is the memory of a GPU of the fleet, without the memory that the driver and
@@ -92,56 +112,52 @@ const (
 	server = 9 * gi
 )
 
-func testSums(t *testing.T, occupancy harness.Occupancy) {
-	const memory = usable
-	each := map[string][]int{}
-	for _, g := range occupancy.GPUs {
-		each[g.Mode] = append(each[g.Mode], len(g.Pods))
-		var want [3][2]int64 // memory, compute and slots that are given and left
-		n := int64(len(g.Pods))
+func testSums(t *testing.T, gpus []fleet.GPU) {
+	each := map[fleet.Mode][]int{}
+	for _, g := range gpus {
+		each[g.Mode] = append(each[g.Mode], g.Claims())
+		var want [3]int64 // promised memory, compute and slots
+		n := int64(g.Claims())
 		switch g.Mode {
-		case harness.Whole:
-			want = [3][2]int64{{memory, 0}, {100, 0}, {}}
-		case harness.Shares:
-			want = [3][2]int64{{n * server, memory - n*server}, {n * 12, 100 - n*12}, {}}
-		case harness.TimeSlices:
-			want = [3][2]int64{{}, {}, {n, 12 - n}}
+		case fleet.ModeWhole:
+			want = [3]int64{usable, 100, 0}
+		case fleet.ModeShared:
+			want = [3]int64{n * server, n * 12, 0}
+		case fleet.ModeSlots:
+			want = [3]int64{0, 0, n}
+		case fleet.ModeFree, fleet.ModeMIG, fleet.ModeSeats:
 		}
-		got := [3][2]int64{
-			{g.Memory.Given.Value(), g.Memory.Left.Value()},
-			{g.Compute.Given.Value(), g.Compute.Left.Value()},
-			{g.Slots.Given.Value(), g.Slots.Left.Value()},
+		if diff := cmp.Diff(want, [3]int64{g.Memory.Promised.Value(), g.Compute.Promised, slots(g)}); diff != "" {
+			t.Errorf("%s with %d claims: (-want +got)\n%s", g.Name, n, diff)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s with %d pods: (-want +got)\n%s", g.Name, n, diff)
+		if g.Memory.Total.Value() != usable {
+			t.Errorf("%s has %d bytes, want %d", g.Name, g.Memory.Total.Value(), int64(usable))
 		}
 	}
-	want := map[string][]int{}
+	want := map[fleet.Mode][]int{}
 	for _, team := range teams {
 		slices.Sort(each[team.mode])
 		want[team.mode] = team.each
 	}
 	if diff := cmp.Diff(want, each); diff != "" {
-		t.Errorf("pods per GPU in each mode (-want +got)\n%s", diff)
-	}
-	left := occupancy.Left
-	if left.GPUs != 0 || left.Memory.Value() != 3*usable-20*server || left.Compute != 4+4+52 || left.Slots != 6 {
-		t.Errorf("left are %+v, want %d bytes, 60 percent and 6 slots", left, 3*usable-20*server)
+		t.Errorf("claims of the GPUs in each mode (-want +got)\n%s", diff)
 	}
 }
 
 // testSights compares the device nodes in all containers with the GPUs that the
-// API says their pods sit on.
-func testSights(t *testing.T, occupancy harness.Occupancy) {
+// API server has for their claims.
+func testSights(t *testing.T, gpus []fleet.GPU) {
 	nodes := map[string]string{}
-	for _, g := range occupancy.GPUs {
+	for _, g := range gpus {
 		seen := map[string]bool{}
-		for _, pod := range g.Pods {
-			sight, err := cluster.Sight(t.Context(), pod.Namespace, pod.Name, "main")
-			must(t, err)
-			seen[strings.Join(sight.GPUs(), " ")] = true
-			if told := sight.Attributes(pod.Device)["uuid"].StringValue; told == nil || *told != g.UUID {
-				t.Errorf("%s/%s has the UUID of another GPU than %s", pod.Namespace, pod.Name, g.UUID)
+		for d, h := range g.Holders() {
+			for _, pod := range h.Pods {
+				sight, err := cluster.Sight(t.Context(), pod.Namespace, pod.Name, "main")
+				must(t, err)
+				seen[strings.Join(sight.GPUs(), " ")] = true
+				if uuid := sight.Attributes(d.ID.Device)["uuid"].StringValue; uuid == nil || *uuid != g.UUID {
+					t.Errorf("%s/%s has the UUID of another GPU than %s", pod.Namespace, pod.Name, g.UUID)
+				}
 			}
 		}
 		for node := range seen {
@@ -181,8 +197,10 @@ func testLeft(t *testing.T) {
 		scale(replicas)
 		must(t, cluster.WaitCount(t.Context(), "serving", replicas))
 	}
-	if left := occupied(t).Left; left.Memory.Value() != 3*(usable-8*server) {
-		t.Errorf("with 24 servers %s is left, want too little for another one on each of three GPUs", left.Memory.String())
+	for _, g := range occupied(t) {
+		if g.Mode == fleet.ModeShared && g.Memory.Promised.Value() != 8*server {
+			t.Errorf("with 24 servers %s has promised %s, want eight shares", g.Name, &g.Memory.Promised)
+		}
 	}
 	scale(25)
 	var waiting string

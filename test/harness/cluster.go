@@ -15,6 +15,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu"
 )
 
 // Cluster is a running cluster of test/cluster. The fields with JSON names are
@@ -134,6 +137,29 @@ func (c *Cluster) KubectlInput(ctx context.Context, input string, args ...string
 		return string(out), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
 	}
 	return string(out), nil
+}
+
+// GPU runs kubectl gpu and returns its output.
+func (c *Cluster) GPU(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.Bin, "kubectl-gpu"), append([]string{"--kubeconfig", c.Kubeconfig}, args...)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return string(out), fmt.Errorf("kubectl gpu %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out), nil
+}
+
+// GPUs returns the GPUs of the node and their claims.
+func (c *Cluster) GPUs(ctx context.Context) ([]fleet.GPU, error) {
+	found, err := kubectlgpu.ReadFleet(ctx, c.Client, DriverName)
+	if err != nil {
+		return nil, err
+	}
+	var all []fleet.GPU
+	for _, node := range found.Nodes() {
+		all = append(all, node.GPUs...)
+	}
+	return all, nil
 }
 
 func run(ctx context.Context, name string, args ...string) error {

@@ -6,10 +6,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -138,17 +136,7 @@ func (c *Cluster) EachSlice(ctx context.Context, visit func(resourceapi.Resource
 	return nil
 }
 
-// WriteTable prints rows for people.
-func WriteTable(w io.Writer, rows []Row) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NAMESPACE\tPOD\tCONTAINER\tREQUEST\tDEVICE\tUUID\tNUMA\tHELD TO\tTHE CONTAINER SAW") //nolint:errcheck // Flush reports it
-	for _, r := range rows {
-		//nolint:errcheck // Flush reports it
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Namespace, r.Pod, r.Container, r.Request, r.Device, r.UUID, r.NUMANode, r.Limits, cmp.Or(strings.Join(r.Saw, " "), "-"))
-	}
-	return table.Flush()
-}
-
+// text returns a text or number of a device, "-" if it has none.
 func text(a resourceapi.DeviceAttribute) string {
 	switch {
 	case a.StringValue != nil:

@@ -28,6 +28,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu"
 	"github.com/gpu-dra/gpu-dra-driver/test/controlplane"
 )
 
@@ -140,7 +141,9 @@ func (r *round) decide(name string, claim *resourceapi.ResourceClaim) bool {
 	claim, err := r.client.ResourceV1().ResourceClaims(namespace).Create(ctx, claim, metav1.CreateOptions{})
 	must(r, err)
 	pod := r.pod(name)
-	verdicts, err := r.fleet().Verdicts(ctx, pod, claim)
+	found, err := kubectlgpu.ReadFleet(ctx, r.client, v1alpha1.DriverName)
+	must(r, err)
+	verdicts, err := found.Verdicts(ctx, pod, claim)
 	must(r, err)
 	_, err = r.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
 	must(r, err)
@@ -223,36 +226,6 @@ func devices(a resourceapi.AllocationResult) []string {
 		all = append(all, fmt.Sprintf("%s %s/%s %v", d.Request, d.Pool, d.Device, d.ShareID != nil))
 	}
 	return all
-}
-
-// fleet reads the objects of the cluster.
-func (r *round) fleet() *fleet.Fleet {
-	ctx, resources := r.Context(), r.client.ResourceV1()
-	nodes, err := r.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	must(r, err)
-	pods, err := r.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-	must(r, err)
-	claims, err := resources.ResourceClaims(namespace).List(ctx, metav1.ListOptions{})
-	must(r, err)
-	classes, err := resources.DeviceClasses().List(ctx, metav1.ListOptions{})
-	must(r, err)
-	published, err := resources.ResourceSlices().List(ctx, metav1.ListOptions{})
-	must(r, err)
-	rules, err := resources.DeviceTaintRules().List(ctx, metav1.ListOptions{})
-	must(r, err)
-	objects := fleet.Objects{
-		Nodes: pointers(nodes.Items), Pods: pointers(pods.Items), Claims: pointers(claims.Items),
-		Classes: pointers(classes.Items), Slices: pointers(published.Items), TaintRules: pointers(rules.Items),
-	}
-	return fleet.New(objects, fleet.Options{Driver: v1alpha1.DriverName, Features: fleet.FeaturesOf(objects)})
-}
-
-func pointers[T any](all []T) []*T {
-	var found []*T
-	for i := range all {
-		found = append(found, &all[i])
-	}
-	return found
 }
 
 // create writes the cluster, with a taint on some devices.

@@ -142,10 +142,10 @@ func Pod(name string) *corev1.Pod {
 	}
 }
 
-// Repeat adds nodes alike the first one, with claims that hold the same devices, until the
-// cluster has so many.
+// Repeat adds nodes alike the first one, with pods whose claims hold the same devices, until
+// the cluster has so many.
 func (w *World) Repeat(nodes int) {
-	first, published, held := w.Nodes[0].Name, w.Slices, w.Claims
+	first, published, held, pods := w.Nodes[0].Name, w.Slices, w.Claims, w.Pods
 	for i := len(w.Nodes); i < nodes; i++ {
 		name := fmt.Sprintf("node-%d", i)
 		w.Nodes = append(w.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -158,12 +158,18 @@ func (w *World) Repeat(nodes int) {
 		for _, c := range held {
 			c = c.DeepCopy()
 			c.Name, c.UID = c.Name+"-"+name, c.UID+types.UID("-"+name)
+			for j := range c.Status.ReservedFor {
+				c.Status.ReservedFor[j].Name, c.Status.ReservedFor[j].UID = c.Name, "pod-"+c.UID
+			}
 			for j := range c.Status.Allocation.Devices.Results {
 				if result := &c.Status.Allocation.Devices.Results[j]; result.Pool == first {
 					result.Pool = name
 				}
 			}
 			w.Claims = append(w.Claims, c)
+		}
+		for _, pod := range pods {
+			w.Pods = append(w.Pods, Pod(pod.Name+"-"+name))
 		}
 	}
 }
