@@ -10,7 +10,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 )
 
 // patience is the time after which a claim that does not change counts as stuck. Ending a
@@ -51,6 +55,30 @@ func checkClaims(c *Cluster) []Finding {
 		}
 	}
 	return orOK(findings, count(len(claims), "claim")+" with devices, none stuck")
+}
+
+// checkPrepared reports devices that the agent could not prepare. The condition and its
+// reasons are in docs/reference.md#event-texts.
+func checkPrepared(c *Cluster) []Finding {
+	var findings []Finding
+	prepared := 0
+	for _, claim := range c.ownClaims() {
+		for _, device := range claim.Status.Devices {
+			ready := meta.FindStatusCondition(device.Conditions, v1alpha1.ConditionReady)
+			if device.Driver != c.Driver || ready == nil {
+				continue
+			}
+			if ready.Status == metav1.ConditionTrue {
+				prepared++
+				continue
+			}
+			findings = append(findings, Finding{
+				Object: nameOf(claim), State: Problem, Found: fmt.Sprintf("%s is not prepared: %s: %s", device.Device, ready.Reason, ready.Message),
+				Meaning: "its pod stays in ContainerCreating", Remedy: "docs/reference.md#event-texts has the reason, and whether waiting helps; the kubelet tries again",
+			})
+		}
+	}
+	return orOK(findings, count(prepared, "device")+" prepared, none refused")
 }
 
 // checkConsumers reports claims that are reserved for pods that do not exist, or that have

@@ -119,6 +119,7 @@ func checks() []check {
 		{"pools", []List{Slices}, checkPools},
 		{"health", []List{Slices}, checkHealth},
 		{"claims", []List{Claims}, checkClaims},
+		{"prepared", []List{Claims}, checkPrepared},
 		{"consumers", []List{Claims, Pods}, checkConsumers},
 		{"drivers", []List{Slices}, checkDrivers},
 		{"device-plugins", []List{Pods, Slices}, checkDevicePlugins},

@@ -118,7 +118,7 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		`gpu_dra_share_seconds_total{class="mps.nvidia.com",namespace="team-a"} 12.5`,
 		`gpu_dra_device_healthy{cause="xid-79",device="gpu-1b-00",uuid="GPU-1"} 0`,
 		`gpu_dra_device_healthy{cause="",device="gpu-43-00",uuid="GPU-2"} 1`,
-		`gpu_dra_prepare_refusals_total{reason="in-use"} 0`,
+		`gpu_dra_prepare_refusals_total{reason="AlreadyInUse"} 0`,
 		`gpu_dra_status_queue_depth 1`,
 		`gpu_dra_prepare_duration_seconds_bucket{kind="gpu",outcome="ok",le="0.0015"} 0`,
 		`gpu_dra_prepare_duration_seconds_bucket{kind="gpu",outcome="ok",le="0.002"} 1`,

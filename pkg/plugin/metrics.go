@@ -76,8 +76,9 @@ func NewMetrics() *Metrics {
 		publishErrors: counter("slice_publish_errors_total", "Failures to publish ResourceSlices, by reason.", "reason"),
 	}
 	m.refusals = counter("prepare_refusals_total", "Calls to prepare a claim that failed, by reason.", "reason")
-	for _, r := range refusals() {
-		m.refusals.WithLabelValues(r.reason)
+	m.refusals.WithLabelValues(ReasonPrepareFailed)
+	for _, err := range refusals() {
+		m.refusals.WithLabelValues(Reason(err))
 	}
 	m.heldBack = prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "reconcile_held_back",

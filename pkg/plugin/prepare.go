@@ -38,7 +38,7 @@ func (p *Plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim)
 	p.metrics.prepare.WithLabelValues(kindsOf(devices), outcome(err)).Observe(seconds(start, p.clock.Now()))
 	p.report(object, devices, err)
 	if err != nil {
-		p.metrics.refusals.WithLabelValues(reasonOf(err)).Inc()
+		p.metrics.refusals.WithLabelValues(Reason(err)).Inc()
 		logger.V(2).Info("Could not prepare the claim", "err", err) // the kubelet logs it and writes the pod's event
 		return kubeletplugin.PrepareResult{Err: err}
 	}

@@ -4,44 +4,32 @@ package plugin
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// refusal is a value of the label "reason".
-type refusal struct {
-	reason string
-	err    error
-}
-
-// reasonOther is the reason of errors that wrap no sentinel.
-const reasonOther = "other"
-
-// refusals returns the reasons for which claims are not prepared. If an error wraps
-// several, the first one counts: a fault of the GPU before its consequences.
-func refusals() []refusal {
-	return []refusal{
-		{"unhealthy", gpu.ErrUnhealthy},
-		{"lost", gpu.ErrLost},
-		{"in-use", gpu.ErrInUse},
-		{"no-capacity", gpu.ErrNoCapacity},
-		{"invalid", gpu.ErrInvalid},
-		{"not-supported", gpu.ErrNotSupported},
-		{"not-ready", gpu.ErrNotReady},
-		{"permission-denied", gpu.ErrPermission},
-		{"timeout", gpu.ErrTimeout},
-		{"corrupt", gpu.ErrCorrupt},
-		{"not-found", gpu.ErrNotFound},
-		{reasonOther, nil},
+// refusals returns the errors that have a reason of their own. If an error wraps several,
+// the first one counts: a fault of the GPU before its consequences.
+func refusals() []error {
+	return []error{
+		gpu.ErrUnhealthy, gpu.ErrLost, gpu.ErrInUse, gpu.ErrNoCapacity, gpu.ErrInvalid, gpu.ErrNotSupported, gpu.ErrNotReady,
+		gpu.ErrPermission, gpu.ErrTimeout, gpu.ErrCorrupt, gpu.ErrNotFound,
 	}
 }
 
-// reasonOf returns the reason of an error.
-func reasonOf(err error) string {
-	for _, r := range refusals() {
-		if r.err != nil && errors.Is(err, r.err) {
-			return r.reason
+// Reason returns the reason of a failed prepare, for conditions and metrics: the words of
+// its sentinel, such as "AlreadyInUse", or [ReasonPrepareFailed] for an error without one.
+func Reason(err error) string {
+	for _, sentinel := range refusals() {
+		if !errors.Is(err, sentinel) {
+			continue
 		}
+		var reason strings.Builder
+		for word := range strings.FieldsSeq(sentinel.Error()) {
+			reason.WriteString(strings.ToUpper(word[:1]) + word[1:])
+		}
+		return reason.String()
 	}
-	return reasonOther
+	return ReasonPrepareFailed
 }

@@ -15,12 +15,12 @@ func TestTheReasonOfARefusal(t *testing.T) {
 		err  error
 		want string
 	}{
-		{fmt.Errorf("device gpu-1b-00: %w: process 7 uses it", gpu.ErrInUse), "in-use"},
-		{fmt.Errorf("%w: it cannot be a share", gpu.ErrInvalid), "invalid"},
-		{errors.Join(fmt.Errorf("undo: %w", gpu.ErrTimeout), gpu.ErrUnhealthy), "unhealthy"},
-		{errors.New("the disk is full"), "other"},
+		{fmt.Errorf("device gpu-1b-00: %w: process 7 uses it", gpu.ErrInUse), "AlreadyInUse"},
+		{fmt.Errorf("%w: it cannot be a share", gpu.ErrInvalid), "Invalid"},
+		{errors.Join(fmt.Errorf("undo: %w", gpu.ErrTimeout), gpu.ErrUnhealthy), "GPUUnhealthy"},
+		{errors.New("the disk is full"), "PrepareFailed"},
 	} {
-		if got := reasonOf(c.err); got != c.want {
+		if got := Reason(c.err); got != c.want {
 			t.Errorf("%v: %s, want %s", c.err, got, c.want)
 		}
 	}

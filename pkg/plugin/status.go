@@ -20,9 +20,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
-// The condition in status.devices and its reasons.
+// The condition in status.devices and its reasons. [Reason] returns the others.
 const (
-	ConditionReady      = "Ready"
+	ConditionReady      = v1alpha1.ConditionReady
 	ReasonPrepared      = "Prepared"
 	ReasonPrepareFailed = "PrepareFailed"
 )
@@ -65,7 +65,7 @@ func failedStatus(object *resourceapi.ResourceClaim, driver string, err error, n
 		if r.Driver == driver {
 			status.add(deviceStatus{
 				pool: r.Pool, device: r.Device, shareID: r.ShareID, since: now,
-				ready: metav1.ConditionFalse, reason: ReasonPrepareFailed, message: err.Error(),
+				ready: metav1.ConditionFalse, reason: Reason(err), message: err.Error(),
 			})
 		}
 	}

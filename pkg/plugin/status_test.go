@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -134,7 +135,7 @@ func canonical(t *testing.T, raw []byte) []byte {
 func TestStatusOfAFailedPrepareHasTheError(t *testing.T) {
 	client := fake.NewClientset(statusClaim())
 	w, stop := runWriter(t, client)
-	w.Set(failedStatus(statusClaim(), testDriver, errors.New("gpu-1b-00: GPU lost"), testTime))
+	w.Set(failedStatus(statusClaim(), testDriver, fmt.Errorf("gpu-1b-00: %w", gpu.ErrLost), testTime))
 	stop()
 
 	claim := getClaim(t, client)
@@ -142,7 +143,7 @@ func TestStatusOfAFailedPrepareHasTheError(t *testing.T) {
 		t.Fatalf("status.devices = %+v, want the other driver's and ours", claim.Status.Devices)
 	}
 	c := claim.Status.Devices[1].Conditions[0]
-	if c.Status != metav1.ConditionFalse || c.Reason != "PrepareFailed" || c.Message != "gpu-1b-00: GPU lost" {
+	if c.Status != metav1.ConditionFalse || c.Reason != "GPULost" || c.Message != "gpu-1b-00: GPU lost" {
 		t.Errorf("condition = %+v, want Ready=False with the error", c)
 	}
 }

@@ -19,6 +19,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 )
 
 // The tables that quote events in their first column. A quote has "…" where the
@@ -49,15 +52,33 @@ func TestQuotedEventsAreWhatTheProgramsSay(t *testing.T) {
 	}
 }
 
+// One vocabulary: the words of events, and the reasons of conditions.
 func TestTheWordsOfEventsInTheReferenceAreTheSentinels(t *testing.T) {
-	_, table, found := strings.Cut(read(t, reference), "| words | cause | does waiting help? |\n|---|---|---|\n")
+	_, table, found := strings.Cut(read(t, reference), "| words | reason | cause | does waiting help? |\n|---|---|---|---|\n")
 	if !found {
 		t.Fatalf("%s has no table of them", reference)
 	}
 	table, _, _ = strings.Cut(table, "\n\n")
+	reasons := map[string]string{}
+	for _, err := range []error{
+		gpu.ErrNotFound, gpu.ErrInUse, gpu.ErrNoCapacity, gpu.ErrNotSupported, gpu.ErrInvalid, gpu.ErrNotReady,
+		gpu.ErrLost, gpu.ErrUnhealthy, gpu.ErrPermission, gpu.ErrTimeout, gpu.ErrCorrupt,
+	} {
+		reasons[err.Error()] = plugin.Reason(err)
+	}
 	var got []string
 	for row := range strings.Lines(table) {
-		got = append(got, strings.TrimSpace(strings.Split(row, "|")[1]))
+		cells := strings.Split(row, "|")
+		words := strings.TrimSpace(cells[1])
+		got = append(got, words)
+		if want := "`" + reasons[words] + "`"; strings.TrimSpace(cells[2]) != want {
+			t.Errorf("%s says that the condition for %q has the reason %s, the agent writes %s", reference, words, cells[2], want)
+		}
+	}
+	for _, reason := range []string{plugin.ReasonPrepared, plugin.ReasonPrepareFailed} {
+		if !strings.Contains(read(t, reference), "`"+reason+"`") {
+			t.Errorf("%s lacks the reason %s", reference, reason)
+		}
 	}
 	slices.Sort(got)
 	if diff := cmp.Diff(sentinels(t), got); diff != "" {

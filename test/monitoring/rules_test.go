@@ -114,8 +114,8 @@ func alertCases() map[string]alertCase {
 			says:  []string{"16.67m a second"},
 		},
 		"GPUPrepareRefused": {
-			fires: grows(`gpu_dra_prepare_refusals_total{node="a",reason="invalid"}`, 1),
-			quiet: held(`gpu_dra_prepare_refusals_total{node="a",reason="invalid"}`, 9) + grows(`gpu_dra_prepare_refusals_total{node="a",reason="in-use"}`, 1),
+			fires: grows(`gpu_dra_prepare_refusals_total{node="a",reason="Invalid"}`, 1),
+			quiet: held(`gpu_dra_prepare_refusals_total{node="a",reason="Invalid"}`, 9) + grows(`gpu_dra_prepare_refusals_total{node="a",reason="AlreadyInUse"}`, 1),
 			after: 16 * time.Minute,
 			says:  []string{"refuses claims: invalid"},
 		},

@@ -288,6 +288,10 @@ const (
 	LabelStrategies = GroupName + "/strategies" // DeviceClass
 )
 
+// ConditionReady is the condition of a device in status.devices of a claim: whether the device
+// is prepared. Its reason is a word of the event texts.
+const ConditionReady = "Ready" // ResourceClaim
+
 // AnnotationViewerAccount is the name of the service account whose tokens read the facts
 // about the node from the agent, as "kubectl gpu doctor" does. The chart sets it.
 const AnnotationViewerAccount = GroupName + "/viewer-account" // Pod of the agent
