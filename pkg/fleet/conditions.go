@@ -67,6 +67,25 @@ func (q attempt) without(dropped ...Condition) attempt {
 	return q
 }
 
+// single returns the attempt with one device for each request.
+func (q attempt) single() attempt {
+	claims := make([]*resourceapi.ResourceClaim, len(q.claims))
+	for i, claim := range q.claims {
+		claims[i] = claim.DeepCopy()
+		for j := range claims[i].Spec.Devices.Requests {
+			r := &claims[i].Spec.Devices.Requests[j]
+			if r.Exactly != nil {
+				r.Exactly.AllocationMode, r.Exactly.Count = resourceapi.DeviceAllocationModeExactCount, 1
+			}
+			for k := range r.FirstAvailable {
+				r.FirstAvailable[k].AllocationMode, r.FirstAvailable[k].Count = resourceapi.DeviceAllocationModeExactCount, 1
+			}
+		}
+	}
+	q.claims = claims
+	return q
+}
+
 func relax(drops func(Condition) bool, selectors *[]resourceapi.DeviceSelector, capacity **resourceapi.CapacityRequirements, tolerations *[]resourceapi.DeviceToleration) {
 	if drops(ConditionSelectors) {
 		*selectors = slices.DeleteFunc(*selectors, func(s resourceapi.DeviceSelector) bool { return s.CEL == nil || s.CEL.Expression != marked })

@@ -101,6 +101,12 @@ func (f *Fleet) verdict(ctx context.Context, q attempt) Verdict {
 		return v
 	}
 	for i, dropped := range misses() {
+		if slices.Contains(dropped, ConditionClass) {
+			// A node with one device of each class has too few, whatever other devices it has.
+			if found, err := f.allocate(ctx, q.single().without(misses()[i-1]...)); err == nil && found != nil {
+				break
+			}
+		}
 		found, err := f.allocate(ctx, q.without(dropped...))
 		if err != nil {
 			v.Problem = err

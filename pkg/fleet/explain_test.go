@@ -48,6 +48,7 @@ func TestTheNearestMissOfANode(t *testing.T) {
 		"more memory than a GPU has":          {"t4 share", nil, false, "memory=40Gi", []fleet.Condition{fleet.ConditionSize, fleet.ConditionSelectors, fleet.ConditionConstraints, fleet.ConditionTaints, fleet.ConditionHolders}},
 		"a class that the node lacks":         {"t4 share", nil, false, "class=timeslice.nvidia.com", []fleet.Condition{fleet.ConditionClass, fleet.ConditionSelectors, fleet.ConditionSize, fleet.ConditionTaints, fleet.ConditionConstraints, fleet.ConditionHolders}},
 		"more devices than the node has":      {"t4 share", nil, false, "count=9", nil},
+		"the same, and other devices":         {"dgx-h100 share.mig", nil, false, "count=9", nil},
 		"a MIG device of a GPU that is whole": {"dgx-h100 mig", []string{"count=8"}, false, "class=mig-1g.10gb", []fleet.Condition{fleet.ConditionHolders}},
 	} {
 		t.Run(name, func(t *testing.T) {
