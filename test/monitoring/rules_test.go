@@ -117,7 +117,7 @@ func alertCases() map[string]alertCase {
 			fires: grows(`gpu_dra_prepare_refusals_total{node="a",reason="Invalid"}`, 1),
 			quiet: held(`gpu_dra_prepare_refusals_total{node="a",reason="Invalid"}`, 9) + grows(`gpu_dra_prepare_refusals_total{node="a",reason="AlreadyInUse"}`, 1),
 			after: 16 * time.Minute,
-			says:  []string{"refuses claims: invalid"},
+			says:  []string{"refuses claims: Invalid"},
 		},
 		"GPUPrepareSlow": {
 			fires: prepares(1000, 11),
