@@ -25,6 +25,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 )
 
 // Bounds of an archive, so that one can attach it to a bug report.
@@ -36,9 +38,6 @@ const (
 
 // leftOut replaces text that may be secret.
 const leftOut = "(left out)"
-
-// The chart labels the driver's pods and settings with this name.
-const driverLabel, driverName = "app.kubernetes.io/name", "gpu-dra-driver"
 
 func (o *options) newSysdump() *cobra.Command {
 	var to string
@@ -82,6 +81,7 @@ func (o *options) sysdump(ctx context.Context, v *view, w io.Writer, now time.Ti
 	d.cluster(v)
 	o.addOutput(ctx, d, v)
 	d.driver(ctx, v)
+	d.checks(o.examined(ctx, doctor.ChartName, nil))
 	d.text("problems.txt", strings.Join(append(v.refused, d.problems...), "\n")+"\n")
 	return d.problems, errors.Join(d.err, d.tar.Close(), zipped.Close())
 }
@@ -241,7 +241,7 @@ func (d *dump) driver(ctx context.Context, v *view) {
 	var pods []*corev1.Pod
 	var namespaces []string
 	for _, pod := range v.objects.Pods {
-		if pod.Labels[driverLabel] == driverName {
+		if pod.Labels[doctor.NameLabel] == doctor.ChartName {
 			pods, namespaces = append(pods, pod), append(namespaces, pod.Namespace)
 		}
 	}
@@ -271,12 +271,26 @@ func (d *dump) driver(ctx context.Context, v *view) {
 		if err == nil {
 			d.yaml("driver/events-"+namespace+".yaml", cleaned(pointers(events.Items), func(*corev1.Event) {}))
 		}
-		settings, err := v.client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{LabelSelector: driverLabel + "=" + driverName})
+		settings, err := v.client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{LabelSelector: ofDriver})
 		d.problem("list the configmaps of namespace "+namespace, err)
 		if err == nil {
 			d.yaml("driver/configmaps-"+namespace+".yaml", cleaned(pointers(settings.Items), func(*corev1.ConfigMap) {}))
 		}
 	}
+}
+
+// checks writes the findings of doctor, and the facts about the nodes.
+func (d *dump) checks(c *doctor.Cluster, err error) {
+	d.problem("check the cluster", err)
+	if err != nil {
+		return
+	}
+	d.yaml("output/doctor.yaml", doctor.Examine(c))
+	facts := map[string]*nodefacts.Node{}
+	for node, answer := range c.Facts {
+		facts[node] = answer.Facts // the findings have the errors
+	}
+	d.yaml("cluster/nodefacts.yaml", facts)
 }
 
 // logs writes the end of the log of a container, or of its run before the last restart.

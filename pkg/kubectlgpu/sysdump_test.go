@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
 )
 
@@ -49,7 +50,7 @@ func secretive(t *testing.T) *fleettest.World {
 	w := shared(t)
 	const secret = "hunter2"
 	agent := fleettest.Pod("agent")
-	agent.Namespace, agent.Labels = "gpu-dra-driver", map[string]string{driverLabel: driverName}
+	agent.Namespace, agent.Labels = "gpu-dra-driver", map[string]string{doctor.NameLabel: doctor.ChartName}
 	agent.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "TOKEN", Value: secret}}
 	agent.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", RestartCount: 1}}
 	pending := fleettest.Pod("pending")
@@ -93,6 +94,7 @@ func TestSysdump(t *testing.T) {
 		"driver/logs/agent-main-previous.log": "fake logs",
 		"output/get.txt":                      "gpu-3b-00",
 		"output/explain-default-pending.txt":  "2 of 9 devices",
+		"output/doctor.yaml":                  "check: ",
 		"problems.txt":                        "Cannot list the configmaps",
 		"versions.yaml":                       "kubectlGPU:",
 	} {
