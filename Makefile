@@ -141,6 +141,12 @@ browser: need-cc need-chromium golangci-lint ## The pages of kubectl gpu ui in h
 screenshots: need-cc need-chromium ## Take the screenshots of the documents anew
 	CGO_ENABLED=1 go -C test/browser test -count=1 -run '^TestScreenshots$$' . -update-screenshots
 
+.PHONY: prometheus
+prometheus: ## Build Prometheus into .build/bin, without the service discovery of clouds
+	$(say) "building Prometheus"
+	@mkdir -p $(BIN)
+	$(CLUSTER_ENV) go -C test/monitoring build -tags remove_all_sd -ldflags '-s -w' -o ../../$(BIN)/prometheus github.com/prometheus/prometheus/cmd/prometheus
+
 .PHONY: helm
 helm: ## Build helm into .build/bin
 	$(say) "building helm"
@@ -172,7 +178,7 @@ on-one-cluster: need-root build images helm
 	$(SCHEDULER); $(IMAGE_TEST) -cluster test; $(RIGHTS) -cluster test; $(ADMISSION) -cluster test; $(WALKTHROUGH) -cluster test
 
 .PHONY: e2e
-e2e: need-root build images helm ## End to end on a real cluster
+e2e: need-root build images helm prometheus ## End to end on a real cluster
 	$(say) "end to end on a real cluster"
 	go test -count=1 -timeout 40m -v ./test/e2e -bin $(abspath $(BIN))
 

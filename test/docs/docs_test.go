@@ -94,6 +94,23 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 	}
 }
 
+// A query of a metric that was renamed has no result, and its alert never fires.
+func TestRulesAndDashboardReadDocumentedMetrics(t *testing.T) {
+	documented := read(t, "docs/administrator.md")
+	for _, file := range []string{"deployments/helm/gpu-dra-driver/files/rules.yaml", "deployments/helm/gpu-dra-driver/files/dashboard.json", "docs/monitoring.md"} {
+		var names []string
+		for _, name := range regexp.MustCompile(`[\w:]*gpu_dra_\w+`).FindAllString(read(t, file), -1) {
+			if !strings.Contains(name, ":") { // else a rule records it
+				names = append(names, regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(name, ""))
+			}
+		}
+		if len(names) == 0 {
+			t.Errorf("%s reads no metric", file)
+		}
+		wantNamed(t, documented, "docs/administrator.md", names)
+	}
+}
+
 func TestEveryAttributeAndCapacityIsDocumented(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "pkg/catalog/testdata/*.txt"))
 	if err != nil || len(files) < 20 {

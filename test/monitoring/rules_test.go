@@ -245,6 +245,25 @@ func TestRecordedUsageOfNamespaces(t *testing.T) {
 	}
 }
 
+// Half a GPU for a day, with an agent that is replaced at noon.
+func TestTheBillOfTheDocument(t *testing.T) {
+	bill := regexp.MustCompile(`(?m)^sum by .*\[31d:1h\].*$`).FindString(read(t, document))
+	if bill == "" {
+		t.Fatalf("%s has no query for a month", document)
+	}
+	const charged = `gpu_dra_share_seconds_total{node="a",namespace="team",class="mps.nvidia.com",instance="%s"}`
+	series := fmt.Sprintf(charged, "old") + " 0+30x720\n" + fmt.Sprintf(charged, "new") + " _x720 0+30x720\n"
+	evaluate(t, rulesFile, series, 24*time.Hour, func(suite *promqltest.LazyLoader, at time.Time) {
+		result, err := rules.EngineQueryFunc(suite.QueryEngine(), suite.Queryable())(suite.Context(), strings.Replace(bill, "31d", "1d", 1), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(result) != 1 || result[0].F < 11.9 || result[0].F > 12.1 {
+			t.Errorf("the bill is %v, want 12 hours", result)
+		}
+	})
+}
+
 func TestEachAlertHasARunbook(t *testing.T) {
 	text := read(t, document)
 	for name, runbook := range runbooks(t) {
