@@ -151,7 +151,7 @@ func TestDoctorPrintsAllChecksOnRequest(t *testing.T) {
 	if out, _ := run(t, client, "doctor", "-o", "json"); !strings.Contains(out, `"state": "ok"`) {
 		t.Errorf("json: %s", out)
 	}
-	if out, _ := run(t, client, "doctor", "another", "--all"); strings.Contains(out, "node a") || !strings.Contains(out, "Kubernetes v1.37.1") {
+	if out, _ := run(t, client, "doctor", "another", "--all"); strings.Contains(out, "node a ") || !strings.Contains(out, "Kubernetes v1.37.1") || !strings.Contains(out, "not found: no agent runs on the node") {
 		t.Errorf("another node: %s", out)
 	}
 }

@@ -41,6 +41,11 @@ func readFacts(ctx context.Context, client kubernetes.Interface, c *doctor.Clust
 	agents := slices.DeleteFunc(slices.Clone(c.Agents), func(p *corev1.Pod) bool {
 		return len(nodes) > 0 && !slices.Contains(nodes, p.Spec.NodeName)
 	})
+	for _, node := range nodes {
+		if !slices.ContainsFunc(agents, func(p *corev1.Pod) bool { return p.Spec.NodeName == node }) {
+			c.Facts[node] = doctor.Answer{Err: fmt.Errorf("%w: no agent runs on the node", gpu.ErrNotFound)}
+		}
+	}
 	i := slices.IndexFunc(agents, func(p *corev1.Pod) bool { return p.Annotations[v1alpha1.AnnotationViewerAccount] != "" })
 	if i < 0 {
 		if len(agents) > 0 {
