@@ -321,6 +321,16 @@ func TestAgentRefusesAllocationsThatCannotBeRight(t *testing.T) {
 	}
 	n := newNode(t, claims...)
 	a := n.start(t)
+	defer func() {
+		// The pools, the names, the amounts and the configurations are wrong; one device is
+		// not there.
+		_, metrics := get(t, a.agent, "/metrics")
+		for _, want := range []string{`{reason="Invalid"} 6`, `{reason="NotFound"} 1`, `{reason="AlreadyInUse"} 0`} {
+			if !strings.Contains(metrics, "gpu_dra_prepare_refusals_total"+want+"\n") {
+				t.Errorf("the metrics lack the refusals %s in\n%s", want, metrics)
+			}
+		}
+	}()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := a.prepare(t, tc.claim)[string(tc.claim.UID)]

@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/usage/report"
 )
 
 // scanStuckAfter is the time after which a scan of the GPUs counts as hanging: each
@@ -24,7 +25,7 @@ import (
 const scanStuckAfter = 5 * time.Minute
 
 // handler returns the handler of metrics, probes, the attributes of the devices, and, if
-// users have an account for it, the facts about the node.
+// users have an account for it, the facts about the node and what its claims use.
 func (a *agent) handler() http.Handler {
 	state := plugin.State{
 		ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: a.configProblem,
@@ -35,6 +36,7 @@ func (a *agent) handler() http.Handler {
 	mux.HandleFunc("GET /devices", a.serveDevices)
 	if a.viewers != nil {
 		mux.Handle("GET "+nodefacts.Path, a.viewers.only(page(a.facts.read)))
+		mux.Handle("GET "+report.Path, a.viewers.only(page(a.claimReport())))
 	}
 	mux.Handle("/", plugin.Handler(a.metrics, state, []plugin.Check{
 		serving,

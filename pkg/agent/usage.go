@@ -283,13 +283,26 @@ func (a *agent) chargedNode() usage.Node {
 	return node
 }
 
-// claimUsage returns what the claims of the node use now, for metrics and as JSON.
-func (a *agent) claimUsage() usage.Report {
-	ctx, cancel := context.WithTimeout(context.Background(), usagePatience)
+// claimUsage returns what the claims of the node use now, for the metrics.
+func (a *agent) claimUsage() usage.Report { return a.readUsage(context.Background()) }
+
+// claimReport returns a function that reads the same for users. It admits one reading at a
+// time, which users together cannot exceed.
+func (a *agent) claimReport() func(context.Context) usage.Report {
+	var one sync.Mutex
+	return func(ctx context.Context) usage.Report {
+		one.Lock()
+		defer one.Unlock()
+		return a.readUsage(ctx)
+	}
+}
+
+func (a *agent) readUsage(ctx context.Context) usage.Report {
+	ctx, cancel := context.WithTimeout(ctx, usagePatience)
 	defer cancel()
 	report, err := a.usage.read(ctx)
 	if err != nil {
-		klog.Background().V(2).Info("Cannot read what some claims use", "err", err)
+		klog.FromContext(ctx).V(2).Info("Cannot read what some claims use", "err", err)
 	}
 	return report
 }

@@ -19,6 +19,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/usage/report"
 )
 
 const viewerName = "system:serviceaccount:gpus:viewer"
@@ -55,7 +56,12 @@ func newTestViewers(t *testing.T, client *fake.Clientset) *viewers {
 // ask sends a request from an address and returns the answer.
 func ask(t *testing.T, handler http.Handler, from, token string) *httptest.ResponseRecorder {
 	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, nodefacts.Path, nil)
+	return askFor(t, handler, nodefacts.Path, from, token)
+}
+
+func askFor(t *testing.T, handler http.Handler, path, from, token string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 	r.RemoteAddr = from + ":4711"
 	if token != "" {
 		r.Header.Set(nodefacts.TokenHeader, token)
@@ -161,11 +167,38 @@ func TestViewersReadTheFactsAboutTheNode(t *testing.T) {
 	}
 }
 
+func TestViewersReadWhatClaimsUse(t *testing.T) {
+	t.Parallel()
+	client, _ := reviewing(map[string][2]string{"good": {viewerName, "agent.gpu.nvidia.com"}})
+	c := claimFor("one", "gpu-1b-00")
+	n := newNode(t, c)
+	n.ViewerAccount = "gpus/viewer"
+	a := n.start(t)
+	a.publishes(t)
+	a.viewers = newTestViewers(t, client)
+	if got := a.prepare(t, c)[string(c.UID)]; got.Error != "" {
+		t.Fatal(got.Error)
+	}
+	got := askFor(t, a.handler(), report.Path, "10.0.0.1", "good")
+	var r report.Report
+	if err := json.Unmarshal(got.Body.Bytes(), &r); err != nil || got.Code != http.StatusOK {
+		t.Fatalf("%d %v: %s", got.Code, err, got.Body)
+	}
+	if len(r.Rows) != 1 || r.Rows[0].Claim != "one" || r.Rows[0].Device != "gpu-1b-00" || *r.Rows[0].MemoryUsedBytes != 0 || *r.Rows[0].MemoryPromisedBytes != 80944<<20 {
+		t.Errorf("got %s", got.Body)
+	}
+	if got := askFor(t, a.handler(), report.Path, "10.0.0.1", ""); got.Code != http.StatusUnauthorized {
+		t.Errorf("without a token: %d", got.Code)
+	}
+}
+
 func TestTheFactsAreServedOnlyIfViewersHaveAnAccount(t *testing.T) {
 	t.Parallel()
 	a := newNode(t).start(t)
-	if code, _ := get(t, a.agent, nodefacts.Path); code != http.StatusNotFound {
-		t.Errorf("without an account: %d", code)
+	for _, path := range []string{nodefacts.Path, report.Path} {
+		if code, _ := get(t, a.agent, path); code != http.StatusNotFound {
+			t.Errorf("%s without an account: %d", path, code)
+		}
 	}
 	if _, err := newViewers("viewer", "gpu.nvidia.com", nil); err == nil {
 		t.Error("an account without a namespace is accepted")

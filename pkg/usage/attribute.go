@@ -11,6 +11,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/usage/report"
 )
 
 // Readings are facts about the use of GPUs at one time.
@@ -177,11 +178,11 @@ func newHolder(c claim.Held, d claim.Device, node Node, reading Reading) *holder
 func enforcement(d claim.Device) string {
 	switch {
 	case d.Share == nil:
-		return EnforcementHardware
+		return report.EnforcementHardware
 	case d.Share.Strategy == "":
 		return ""
 	case d.Share.Memory == 0 && d.Kind.Takes() == kind.TakesMemory:
-		return EnforcementHardware
+		return report.EnforcementHardware
 	default:
 		return string(d.Share.MemoryEnforcement)
 	}
@@ -194,7 +195,7 @@ func (h *holder) addPromise(all rows, node Node) {
 			add(&row.MemoryPromisedBytes, h.promise.memory)
 		}
 		add(&row.ComputePromised, h.promise.compute)
-		if h.labels.Enforcement == EnforcementHardware {
+		if h.labels.Enforcement == report.EnforcementHardware {
 			add(&row.MemoryLimitBytes, h.promise.memory)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/usage/report"
 )
 
 const gi = 1 << 30
@@ -321,12 +322,12 @@ func TestNoByteIsLostOrCountedTwice(t *testing.T) {
 
 func TestAReportIsBounded(t *testing.T) {
 	var processes []usage.Process
-	for i := range usage.MaxRows {
+	for i := range report.MaxRows {
 		processes = append(processes, in("p", fmt.Sprint(i), 1))
 	}
 	r := usage.New([]claim.Held{held("a", pods("p"), share(10, 0, plain, none))}, node(), onFirst(processes...))
-	if len(r.Rows) != usage.MaxRows || r.Omitted != 1 || r.Rows[0].Container != "" {
-		t.Errorf("%d rows and %d omitted, first %+v; want %d, 1 and the row of the claim", len(r.Rows), r.Omitted, r.Rows[0], usage.MaxRows)
+	if len(r.Rows) != report.MaxRows || r.Omitted != 1 || r.Rows[0].Container != "" {
+		t.Errorf("%d rows and %d omitted, first %+v; want %d, 1 and the row of the claim", len(r.Rows), r.Omitted, r.Rows[0], report.MaxRows)
 	}
 	if !slices.IsSortedFunc(r.Rows[1:], func(a, b usage.Row) int { return strings.Compare(a.Container, b.Container) }) {
 		t.Error("the rows are in no order")

@@ -41,11 +41,13 @@ var rules = []struct {
 	// It reads hardware through an interface, so it names no adapter.
 	{"pkg/inventory", []string{"pkg/store", "pkg/notify", "pkg/gpu", "api"}},
 	// The views for users read API objects, never hardware or the agent's disk.
-	{"pkg/kubectlgpu", []string{"pkg/doctor", "pkg/fleet", "pkg/catalog", "pkg/nodefacts", "pkg/gpu", "api"}},
+	{"pkg/kubectlgpu", []string{"pkg/doctor", "pkg/fleet", "pkg/catalog", "pkg/nodefacts", "pkg/usage/report", "pkg/gpu", "api"}},
 	{"pkg/doctor", []string{"pkg/fleet", "pkg/nodefacts", "pkg/gpu", "api"}},
 	{"pkg/fleet/fleettest", []string{"pkg/fleet", "pkg/catalog", "pkg/nvml", "pkg/nvmlsim", "pkg/sysfs", "pkg/gpu", "api"}},
 	{"pkg/fleet", []string{"pkg/gpu", "api"}},
 	{"pkg/plugin", []string{"pkg/usage", "pkg/claim", "pkg/catalog", "pkg/gpu", "api"}},
+	// Programs of users read the report.
+	{"pkg/usage/report", nil},
 	// It attributes readings; package agent reads.
 	{"pkg/usage", []string{"pkg/claim", "pkg/gpu", "api"}},
 	{"pkg/claim", []string{"pkg/catalog", "pkg/store", "pkg/gpu", "api"}},
