@@ -33,9 +33,11 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
@@ -83,7 +85,8 @@ type usageNode struct {
 	sim    *nvmlsim.Sim
 	driver *observedDriver
 	claims *heldClaims
-	pods   int
+	// made is the number of containers, each of a pod.
+	made int
 }
 
 // heldClaims are the claims of a test.
@@ -153,8 +156,8 @@ func (n *usageNode) hold(name string, address gpu.PCIAddress, pods ...types.UID)
 // container makes the cgroup of a container of a new pod.
 func (n *usageNode) container(name string) (folder string, pod types.UID) {
 	n.Helper()
-	n.pods++
-	pod = podUID(n.pods)
+	n.made++
+	pod = podUID(n.made)
 	return cgrouptest.Child(n, cgrouptest.Child(n, cgrouptest.New(n), "pod"+string(pod)), name), pod
 }
 
@@ -526,4 +529,60 @@ func TestAClaimPaysFromItsPreparationToItsRelease(t *testing.T) {
 	if diff := cmp.Diff(map[usage.Account]float64{{Namespace: "team", Class: "gpu.nvidia.com"}: 60}, claims.meter.Set(nil)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+}
+
+func TestTheMetricsShowAFault(t *testing.T) {
+	t.Parallel()
+	c := claimFor("one", "gpu-43-00")
+	n := newNode(t, c)
+	a := n.start(t)
+	a.publishes(t)
+	if got := a.prepare(t, c)[string(c.UID)]; got.Error != "" {
+		t.Fatal(got.Error)
+	}
+	sim, err := nvmlsim.Open(n.SimState)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.device(t, "gpu-43-00", func(d inventory.DeviceHealth) bool { return d.Reason == "xid-119" }, func() error { return sim.ReportXID(1, 119) })
+	_, text := get(t, a.agent, "/metrics")
+	text = uuidLabel.ReplaceAllString(text, `uuid="$1"`)
+	for _, want := range []string{
+		`gpu_dra_device_healthy{cause="",device="gpu-1b-00",uuid="GPU"} 1`,
+		`gpu_dra_device_healthy{cause="xid-119",device="gpu-43-00",uuid="GPU"} 0`,
+		"gpu_dra_claim_" + sample("healthy", "one", "gpu-43-00", "GPU", "hardware", "", "", 0),
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+}
+
+// The scheduler allocates shares of one GPU to both claims of a pod.
+func TestTheKubeletSaysWhichContainerUsesWhichClaim(t *testing.T) {
+	n := newUsageNode(t, "dgx-h100")
+	n.hold("one", firstGPU, podUID(1))
+	n.hold("two", firstGPU, podUID(1))
+	n.claims.limited = nil
+	for i, container := range []string{"a", "b"} {
+		pid := 1000000 + i
+		n.tasks.add(pid, podUID(1), "id-of-"+container, container)
+		if err := n.sim.AddProcess(0, nvmlsim.Process{PID: pid, MemoryBytes: uint64(4+2*i) * gibi}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.pods.observe(ofClass("", claimFor("one", "gpu-1b-00"), 1))
+	asked := 0
+	n.containerClaims = func(context.Context) ([]podresources.ContainerClaim, error) {
+		asked++
+		return []podresources.ContainerClaim{
+			{Namespace: "team", Pod: "pod-1", Container: "a", Claim: "two"}, {Namespace: "team", Pod: "pod-1", Container: "b", Claim: "one"},
+		}, nil
+	}
+	n.want(nil, "one pod-1/b used 6", "two pod-1/a used 4")
+	if asked != 1 {
+		t.Errorf("the kubelet was queried %d times, want once for all containers", asked)
+	}
+	n.containerClaims = func(context.Context) ([]podresources.ContainerClaim, error) { return nil, gpu.ErrNotReady }
+	n.want(nil, "one pod-1/a used 2", "one pod-1/b used 3", "two pod-1/a used 2", "two pod-1/b used 3")
 }
