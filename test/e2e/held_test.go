@@ -14,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/cudasim"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
@@ -257,6 +258,14 @@ func TestWhatAGreedyContainerGetsOnAnOlderDriver(t *testing.T) {
 	// What the largest share of the GPU has, without a context.
 	if got, want := held(t, ns, "without-limits").AllocatedBytes, int64(20*gi-512<<20); got != want {
 		t.Errorf("without its variables it has %d bytes, want %d", got, want)
+	} else {
+		metrics, err := agent.Metrics(t.Context())
+		must(t, err)
+		used := claimMetric(t, metrics, "memory_used_bytes", ns, "a", "without-limits", "main")
+		promised := claimMetric(t, metrics, "memory_promised_bytes", ns, "a", "", "")
+		if used != float64(got+cudasim.ContextBytes) || promised != 10*gi {
+			t.Errorf("in the metrics the client of MPS uses %v of %v bytes, want %d and a context of 10 GiB", used, promised, got)
+		}
 	}
 	remove(t, ns, "without-limits")
 	apply(t, ns, cudaPod("without-mps", []string{"a"}, harness.Greedy(1, "--no-mps")...))
