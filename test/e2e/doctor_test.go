@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	authv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+// examine returns the findings of a user by their checks.
+func examine(t *testing.T, user ...string) map[string]doctor.Finding {
+	t.Helper()
+	out, err := cluster.GPU(t.Context(), append([]string{"doctor", "--output", "json"}, user...)...)
+	must(t, err)
+	var findings []doctor.Finding
+	must(t, json.Unmarshal([]byte(out), &findings))
+	by := map[string]doctor.Finding{}
+	for _, f := range findings {
+		by[f.Check] = f
+	}
+	return by
+}
+
+func TestDoctorReadsTheNodeOnlyWithTheRolesOfViewers(t *testing.T) {
+	got := examine(t, "--as", "jane", "--as-group", "e2e-viewers")
+	if f := got["agents"]; f.State != doctor.Unknown || !strings.Contains(f.Found, "no right to list") {
+		t.Errorf("without roles: %+v", f)
+	}
+	bind := func(kind, role string, namespaced ...string) {
+		_, err := cluster.Kubectl(t.Context(), append([]string{"create", kind, "e2e-viewers", "--group", "e2e-viewers", role}, namespaced...)...)
+		must(t, err)
+		t.Cleanup(func() {
+			_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), append([]string{"delete", kind, "e2e-viewers"}, namespaced...)...)
+			must(t, err)
+		})
+	}
+	bind("clusterrolebinding", "--clusterrole=gpu-dra-driver-viewer")
+	got = examine(t, "--as", "jane", "--as-group", "e2e-viewers")
+	if f := got["agents"]; f.State != doctor.OK {
+		t.Errorf("with the ClusterRole: %+v", f)
+	}
+	if f := got["facts"]; f.State != doctor.Unknown || !strings.Contains(f.Found, "serviceaccounts/token") {
+		t.Errorf("with the ClusterRole: %+v", f)
+	}
+	bind("rolebinding", "--role=gpu-dra-driver-viewer", "--namespace", harness.Namespace)
+	got = examine(t, "--as", "jane", "--as-group", "e2e-viewers")
+	for check, want := range map[string]string{"facts": "1 agent answered", "driver": "driver 5", "pcie": "16 lanes", "fabric": "registered"} {
+		if f := got[check]; f.State != doctor.OK || !strings.Contains(f.Found, want) {
+			t.Errorf("with both roles: %+v, want %s", f, want)
+		}
+	}
+}
+
+func TestTheAgentRefusesFactsToOtherTokens(t *testing.T) {
+	_, pod := agentOn(t)
+	const account = "gpu-dra-driver-viewer"
+	facts := func(token string) error {
+		return cluster.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces", harness.Namespace, "pods", pod+":8080", "proxy", nodefacts.Path).
+			SetHeader(nodefacts.TokenHeader, token).Do(t.Context()).Error()
+	}
+	token := func(account string, audiences ...string) string {
+		request, err := cluster.Client.CoreV1().ServiceAccounts(harness.Namespace).CreateToken(t.Context(), account, &authv1.TokenRequest{
+			Spec: authv1.TokenRequestSpec{Audiences: audiences},
+		}, metav1.CreateOptions{})
+		must(t, err)
+		return request.Status.Token
+	}
+	audience := nodefacts.Audience(harness.DriverName)
+	must(t, facts(token(account, audience)))
+	for name, wrong := range map[string]string{
+		"no token":                        "",
+		"a token that is made up":         "a.b.c",
+		"a token for the API server":      token(account),
+		"a token of the agent's account":  token("gpu-kubelet-plugin", audience),
+		"a token of another account here": token("default", audience),
+	} {
+		if err := facts(wrong); !apierrors.IsUnauthorized(err) {
+			t.Errorf("%s: %v, want a refusal", name, err)
+		}
+	}
+}
