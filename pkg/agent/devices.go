@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"sync"
 
 	"k8s.io/klog/v2"
 
@@ -27,6 +28,17 @@ func (a *agent) serveDevices(w http.ResponseWriter, r *http.Request) {
 // page returns a handler that writes what load returns as a JSON object.
 func page[T any](load func(context.Context) T) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { writeJSON(w, r, load(r.Context())) })
+}
+
+// alone returns a function that calls load, one call at a time: users together cannot exceed
+// that.
+func alone[T any](load func(context.Context) T) func(context.Context) T {
+	var one sync.Mutex
+	return func(ctx context.Context) T {
+		one.Lock()
+		defer one.Unlock()
+		return load(ctx)
+	}
 }
 
 func writeJSON(w http.ResponseWriter, r *http.Request, value any) {

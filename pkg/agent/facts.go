@@ -26,8 +26,6 @@ type facts struct {
 	roots  nodefacts.Roots
 	view   func() inventory.View
 	clocks func(ctx context.Context, address gpu.PCIAddress) (gpu.Clocks, error)
-	// one admits one reading at a time, which users together cannot exceed.
-	one sync.Mutex
 }
 
 // newViewers returns the users who may read the facts; nil if none may.
@@ -54,8 +52,6 @@ func (c *Config) factRoots(hw *hardware) nodefacts.Roots {
 
 // read returns the facts. Those of NVML are of the last scan, except for the clocks.
 func (f *facts) read(ctx context.Context) nodefacts.Node {
-	f.one.Lock()
-	defer f.one.Unlock()
 	view := f.view()
 	var addresses []gpu.PCIAddress
 	for _, g := range view.Node.GPUs {

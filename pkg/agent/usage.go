@@ -286,17 +286,7 @@ func (a *agent) chargedNode() usage.Node {
 // claimUsage returns what the claims of the node use now, for the metrics.
 func (a *agent) claimUsage() usage.Report { return a.readUsage(context.Background()) }
 
-// claimReport returns a function that reads the same for users. It admits one reading at a
-// time, which users together cannot exceed.
-func (a *agent) claimReport() func(context.Context) usage.Report {
-	var one sync.Mutex
-	return func(ctx context.Context) usage.Report {
-		one.Lock()
-		defer one.Unlock()
-		return a.readUsage(ctx)
-	}
-}
-
+// readUsage returns the use of the node's claims now.
 func (a *agent) readUsage(ctx context.Context) usage.Report {
 	ctx, cancel := context.WithTimeout(ctx, usagePatience)
 	defer cancel()

@@ -26,6 +26,8 @@ type options struct {
 	connect connectFunc
 	driver  string
 	output  string
+	// used is true if the user requests the use of devices from the agents.
+	used bool
 	// colours is true if the output is a terminal with colours.
 	colours bool
 }
@@ -62,6 +64,7 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 		SilenceErrors: true,
 		RunE:          get.RunE,
 	}
+	o.usedFlag(root.Flags())
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	flags := root.PersistentFlags()

@@ -92,10 +92,10 @@ func TestGet(t *testing.T) {
 	out, problems := run(t, server(shared(t)))
 	lines(t, out+problems, `
 NODE GPU MODEL MODE CLAIMS MEMORY COMPUTE HEALTH
-a gpu-18-00 Tesla T4 whole 1 ██████████ 14.6Gi/14.6Gi 100% ok
-a gpu-3b-00 Tesla T4 shared 1 █████░░░░░ 7Gi/14.6Gi 50% ok
-a gpu-86-00 Tesla T4 free 0 ░░░░░░░░░░ 0Gi/14.6Gi 0% ok
-a gpu-af-00 Tesla T4 free 0 ░░░░░░░░░░ 0Gi/14.6Gi 0% ok`)
+a gpu-18-00 Tesla T4 whole 1 ██████████ 14.6Gi/14.6Gi ██████████ 100% ok
+a gpu-3b-00 Tesla T4 shared 1 █████░░░░░ 7Gi/14.6Gi █████░░░░░ 50% ok
+a gpu-86-00 Tesla T4 free 0 ░░░░░░░░░░ 0Gi/14.6Gi ░░░░░░░░░░ 0% ok
+a gpu-af-00 Tesla T4 free 0 ░░░░░░░░░░ 0Gi/14.6Gi ░░░░░░░░░░ 0% ok`)
 }
 
 func TestWho(t *testing.T) {

@@ -49,7 +49,11 @@ func (p proxiedCore) RESTClient() rest.Interface { return p.rest }
 // API server passes requests to the agent on to handler.
 func driven(t *testing.T, handler http.HandlerFunc) proxied {
 	t.Helper()
-	w := fleettest.New(t, "a=t4 share")
+	return drivenWorld(t, fleettest.New(t, "a=t4 share"), handler)
+}
+
+func drivenWorld(t *testing.T, w *fleettest.World, handler http.HandlerFunc) proxied {
+	t.Helper()
 	client := server(w)
 	ready := corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 	for component, args := range map[string][]string{"agent": {"--driver-name=gpu.nvidia.com", "--mps-supervisor=/run/s"}, "supervisor": nil} {

@@ -38,42 +38,62 @@ const (
 // readFacts reads the facts of the nodes from their agents; of all nodes without names.
 func readFacts(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster, nodes []string) {
 	c.Facts = map[string]doctor.Answer{}
+	answers, err := queryAgents[nodefacts.Node](ctx, client, c, nodes, nodefacts.Path)
+	if err != nil {
+		c.Unread[doctor.AgentFacts] = err.Error()
+	}
+	for node, a := range answers {
+		c.Facts[node] = doctor.Answer{Facts: a.value, Err: a.err}
+	}
+}
+
+// answer is the value that an agent has returned, or the reason why it has not.
+type answer[T any] struct {
+	value *T
+	err   error
+}
+
+// queryAgents reads a path of the agents of the nodes, of all without names, and returns their
+// answers by node. The error wraps [gpu.ErrNotSupported] or [gpu.ErrPermission]; the answers
+// then have only the named nodes without an agent.
+func queryAgents[T any](ctx context.Context, client kubernetes.Interface, c *doctor.Cluster, nodes []string, path string) (map[string]answer[T], error) {
 	agents := slices.DeleteFunc(slices.Clone(c.Agents), func(p *corev1.Pod) bool {
 		return len(nodes) > 0 && !slices.Contains(nodes, p.Spec.NodeName)
 	})
+	answers := map[string]answer[T]{}
 	for _, node := range nodes {
 		if !slices.ContainsFunc(agents, func(p *corev1.Pod) bool { return p.Spec.NodeName == node }) {
-			c.Facts[node] = doctor.Answer{Err: fmt.Errorf("%w: no agent runs on the node", gpu.ErrNotFound)}
+			answers[node] = answer[T]{err: fmt.Errorf("%w: no agent runs on the node", gpu.ErrNotFound)}
 		}
+	}
+	if len(agents) == 0 {
+		return answers, nil
 	}
 	i := slices.IndexFunc(agents, func(p *corev1.Pod) bool { return p.Annotations[v1alpha1.AnnotationViewerAccount] != "" })
 	if i < 0 {
-		if len(agents) > 0 {
-			c.Unread[doctor.AgentFacts] = "the agents serve no facts: viewers.enabled is not set in the chart, or it is of an older release"
-		}
-		return
+		return answers, fmt.Errorf("query the agents: %w: viewers.enabled is not set in the chart, or it is of an older release", gpu.ErrNotSupported)
 	}
 	token, err := viewerToken(ctx, client, agents[i], c.Driver)
 	if err != nil {
-		c.Unread[doctor.AgentFacts] = err.Error()
-		return
+		return answers, err
 	}
 	var mu sync.Mutex
 	var queries errgroup.Group
 	queries.SetLimit(queriesAtOnce)
 	for _, agent := range agents {
 		queries.Go(func() error {
-			facts, err := query(ctx, client, agent, token)
+			value, err := query[T](ctx, client, agent, token, path)
 			mu.Lock()
 			defer mu.Unlock()
 			// In an update a node has two agents.
-			if c.Facts[agent.Spec.NodeName].Facts == nil {
-				c.Facts[agent.Spec.NodeName] = doctor.Answer{Facts: facts, Err: err}
+			if answers[agent.Spec.NodeName].value == nil {
+				answers[agent.Spec.NodeName] = answer[T]{value, err}
 			}
 			return nil
 		})
 	}
 	_ = queries.Wait() // the errors are among the answers
+	return answers, nil
 }
 
 // viewerToken creates a token that only agents of the driver accept.
@@ -91,12 +111,12 @@ func viewerToken(ctx context.Context, client kubernetes.Interface, agent *corev1
 	return request.Status.Token, nil
 }
 
-// query reads the facts of an agent through the API server.
-func query(ctx context.Context, client kubernetes.Interface, agent *corev1.Pod, token string) (*nodefacts.Node, error) {
+// query reads a path of an agent through the API server.
+func query[T any](ctx context.Context, client kubernetes.Interface, agent *corev1.Pod, token, path string) (*T, error) {
 	ctx, cancel := context.WithTimeout(ctx, agentPatience)
 	defer cancel()
 	answer, err := client.CoreV1().RESTClient().Get().Namespace(agent.Namespace).Resource("pods").
-		Name(net.JoinHostPort(agent.Name, httpPort(agent))).SubResource("proxy").Suffix(nodefacts.Path).
+		Name(net.JoinHostPort(agent.Name, httpPort(agent))).SubResource("proxy").Suffix(path).
 		SetHeader(nodefacts.TokenHeader, token).MaxRetries(2).DoRaw(ctx)
 	switch {
 	case apierrors.IsForbidden(err):
@@ -104,11 +124,11 @@ func query(ctx context.Context, client kubernetes.Interface, agent *corev1.Pod, 
 	case err != nil:
 		return nil, fmt.Errorf("agent %s: %w: %w", agent.Name, gpu.ErrNotReady, err)
 	}
-	var facts nodefacts.Node
-	if err := json.Unmarshal(answer, &facts); err != nil {
+	value := new(T)
+	if err := json.Unmarshal(answer, value); err != nil {
 		return nil, fmt.Errorf("agent %s: %w: %w", agent.Name, gpu.ErrCorrupt, err)
 	}
-	return &facts, nil
+	return value, nil
 }
 
 // httpPort returns the port of the agent's HTTP endpoints.

@@ -27,22 +27,33 @@ type gpuItem struct {
 	Compute         int64             `json:"computePercent"`
 	ComputePromised int64             `json:"computePercentPromised"`
 	Claims          int               `json:"claims"`
+	use
 	// Taints keep pods away, as key=value:effect.
 	Taints []string `json:"taints,omitempty"`
 }
 
 func (o *options) newGet() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "get [NODE...]",
-		Short: "The GPUs of the cluster: promised memory and compute, mode and health",
+		Short: "The GPUs of the cluster: promised and used memory and compute, mode and health",
 		RunE: func(cmd *cobra.Command, nodes []string) error {
 			v, err := o.read(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return o.printGPUs(gpuItems(v.nodesNamed(nodes)))
+			used, err := o.readUses(cmd.Context(), v, nodes)
+			if err != nil {
+				return err
+			}
+			items := gpuItems(v.nodesNamed(nodes))
+			for i, g := range items {
+				items[i].use = used.of(g.Node, isOn(g.Name))
+			}
+			return o.printGPUs(items)
 		},
 	}
+	o.usedFlag(cmd.Flags())
+	return cmd
 }
 
 func gpuItems(nodes []fleet.Node) []gpuItem {
@@ -70,9 +81,10 @@ func (o *options) printGPUs(items []gpuItem) error {
 		t.rows = append(t.rows, []string{
 			g.Node, g.Name, orDash(g.Model), string(g.Mode), fmt.Sprint(g.Claims),
 			fmt.Sprintf("%s %s/%s", bar(g.MemoryPromised.AsApproximateFloat64(), g.Memory.AsApproximateFloat64()), gibibytes(g.MemoryPromised), gibibytes(g.Memory)),
-			fmt.Sprintf("%d%%", g.ComputePromised), health, orDash(g.UUID),
+			fmt.Sprintf("%s %d%%", bar(float64(g.ComputePromised), float64(g.Compute)), g.ComputePromised), health, orDash(g.UUID),
 		})
 	}
+	o.addUse(&t, func(i int) (use, float64) { return items[i].use, items[i].Memory.AsApproximateFloat64() })
 	return o.print(items, t)
 }
 

@@ -28,10 +28,11 @@ type usageItem struct {
 	Slots int64 `json:"slots"`
 	// Hours is the sum of GPUs since each claim was allocated, in hours.
 	Hours float64 `json:"gpuHours"`
+	use
 }
 
 func (o *options) newUsage() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "usage",
 		Short: "The GPUs, memory and compute that are promised to each namespace, and for how long",
 		Args:  cobra.NoArgs,
@@ -40,14 +41,24 @@ func (o *options) newUsage() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			used, err := o.readUses(cmd.Context(), v, nil)
+			if err != nil {
+				return err
+			}
 			items := usageItems(v.Nodes(), time.Now())
+			for i, u := range items {
+				items[i].use = used.ofNamespace(u.Namespace)
+			}
 			t := table{heading: []string{"NAMESPACE", "CLAIMS", "GPUS", "MEMORY", "COMPUTE", "SLOTS", "GPU HOURS"}}
 			for _, u := range items {
 				t.rows = append(t.rows, []string{u.Namespace, fmt.Sprint(u.Claims), fmt.Sprintf("%.1f", u.GPUs), gibibytes(u.Memory), fmt.Sprintf("%d%%", u.Compute), fmt.Sprint(u.Slots), fmt.Sprintf("%.1f", u.Hours)})
 			}
+			o.addUse(&t, func(i int) (use, float64) { return items[i].use, 0 })
 			return o.print(items, t)
 		},
 	}
+	o.usedFlag(cmd.Flags())
+	return cmd
 }
 
 // usageItems returns the usage of each namespace with claims, in order of their names.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/usage/report"
 )
 
 // holderItem is a container with a device, in JSON and YAML. A claim that no pod uses has
@@ -36,6 +37,7 @@ type holderItem struct {
 	Share *v1alpha1.ShareData `json:"share,omitempty"`
 	// Admin is true for a claim that only monitors.
 	Admin bool `json:"adminAccess,omitempty"`
+	use
 }
 
 func (o *options) newWho() *cobra.Command {
@@ -52,11 +54,25 @@ func (o *options) newWho() *cobra.Command {
 			if everywhere {
 				namespace = metav1.NamespaceAll
 			}
-			return o.printHolders(holderItems(v.nodesNamed(nodes), namespace))
+			used, err := o.readUses(cmd.Context(), v, nodes)
+			if err != nil {
+				return err
+			}
+			items := holderItems(v.nodesNamed(nodes), namespace)
+			for i, h := range items {
+				items[i].use = used.of(h.Node, h.isRow)
+			}
+			return o.printHolders(items)
 		},
 	}
+	o.usedFlag(cmd.Flags())
 	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "claims of all namespaces")
 	return cmd
+}
+
+// isRow reports whether a row of the agent is about the container and the device.
+func (h holderItem) isRow(l report.Labels) bool {
+	return l.Namespace == h.Namespace && l.Claim == h.Claim && l.Device == h.Device && l.Pod == h.Pod && l.Container == h.Container
 }
 
 // holderItems returns the holders of devices in order of namespace, pod, container and device.
@@ -170,5 +186,6 @@ func (o *options) printHolders(items []holderItem) error {
 		}
 		t.rows = append(t.rows, []string{h.Namespace, orDash(h.Pod), orDash(h.Container), h.Claim, h.Node, h.Device, memory, compute, enforcement, process, container})
 	}
+	o.addUse(&t, func(i int) (use, float64) { return items[i].use, 0 })
 	return o.print(items, t)
 }

@@ -74,7 +74,7 @@ var scenes = map[string]scene{
 		"dgx-h100 with 8 GPUs in",
 	}},
 	"docs/kubectl.md": {installed: true, printed: []string{
-		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0Gi/79Gi 0% ok",
+		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0Gi/79Gi ░░░░░░░░░░ 0% ok",
 		"gpu-9d-00 79Gi 100% -",
 		"mps.nvidia.com 20Gi gpu-dra-",
 		"demo 6 6.0 474.3Gi 600% 0",

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/usage/report"
+)
+
+// use is what programs use of something; a part that is not known is nil.
+type use struct {
+	// Memory in bytes.
+	Memory *resource.Quantity `json:"memoryUsed,omitempty"`
+	// SM is the part of the time, in percent, for which kernels run on a GPU.
+	SM *float64 `json:"smUsedPercent,omitempty"`
+}
+
+// uses are the reports of agents by node; nil if the user has not requested them.
+type uses map[string]report.Report
+
+func (o *options) usedFlag(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.used, "used", false, "read the memory and multiprocessors that programs use from the agents")
+}
+
+// readUses reads the use of the claims on the nodes from the agents, on all nodes without
+// names, if the user requests it. It prints a sentence for each agent that does not answer.
+func (o *options) readUses(ctx context.Context, v *view, nodes []string) (uses, error) {
+	if !o.used {
+		return nil, nil
+	}
+	c := &doctor.Cluster{Driver: o.driver, Unread: map[doctor.List]string{}}
+	if err := readDriver(doctor.ChartName)(ctx, v.client, c); err != nil {
+		return nil, err
+	}
+	answers, err := queryAgents[report.Report](ctx, v.client, c, nodes, report.Path)
+	if err != nil {
+		return nil, err
+	}
+	all := uses{}
+	for _, node := range slices.Sorted(maps.Keys(answers)) {
+		if err := answers[node].err; err != nil {
+			fmt.Fprintf(o.ErrOut, "node %s: %v\n", node, err) //nolint:errcheck // there is no other place to say so
+			continue
+		}
+		all[node] = *answers[node].value
+	}
+	return all, nil
+}
+
+// of returns the sum of the rows of a node.
+func (u uses) of(node string, match func(report.Labels) bool) use {
+	var sum use
+	for _, row := range u[node].Rows {
+		if match(row.Labels) {
+			sum.add(row)
+		}
+	}
+	return sum
+}
+
+// ofNamespace returns the sum of the rows of a namespace on all nodes.
+func (u uses) ofNamespace(name string) use {
+	var sum use
+	for _, node := range slices.Sorted(maps.Keys(u)) {
+		for _, row := range u[node].Rows {
+			if row.Namespace == name {
+				sum.add(row)
+			}
+		}
+	}
+	return sum
+}
+
+func (s *use) add(row report.Row) {
+	if row.MemoryUsedBytes != nil {
+		if s.Memory == nil {
+			s.Memory = resource.NewQuantity(0, resource.BinarySI)
+		}
+		s.Memory.Add(*resource.NewQuantity(int64(*row.MemoryUsedBytes), resource.BinarySI)) //nolint:gosec // less than 2^63 bytes
+	}
+	if row.SMUsed != nil {
+		percent := 100 * *row.SMUsed
+		if s.SM != nil {
+			percent += *s.SM
+		}
+		s.SM = &percent
+	}
+}
+
+// isOn reports whether a row is about the GPU or a part of it.
+func isOn(gpu string) func(report.Labels) bool {
+	return func(l report.Labels) bool {
+		name, err := kind.Parse(l.Device)
+		return err == nil && name.OnGPU() && kind.Whole(name.Address).String() == gpu
+	}
+}
+
+// addUse adds the columns about the use to a table. of returns the use of a row, and the
+// memory that all of the bar is; 0 for no bars.
+func (o *options) addUse(t *table, of func(i int) (u use, memory float64)) {
+	if !o.used {
+		return
+	}
+	at := len(t.heading) // before the wide columns
+	t.heading = append(t.heading, "USED", "SM USED")
+	for i := range t.rows {
+		u, all := of(i)
+		memory, sm := "-", "-"
+		if u.Memory != nil {
+			memory = gibibytes(*u.Memory)
+		}
+		if u.SM != nil {
+			sm = fmt.Sprintf("%.0f%%", *u.SM)
+		}
+		if all > 0 && u.Memory != nil {
+			memory = bar(u.Memory.AsApproximateFloat64(), all) + " " + memory
+		}
+		if all > 0 && u.SM != nil {
+			sm = bar(*u.SM, 100) + " " + sm
+		}
+		t.rows[i] = slices.Insert(t.rows[i], at, memory, sm)
+	}
+}

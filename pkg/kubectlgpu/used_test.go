@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// used is the report of the agent of node "a": one container of the claim "half", a claim
+// whose pod uses nothing yet, and a container of which the driver reports no memory.
+const used = `{"rows": [
+  {"namespace": "default", "claim": "half", "device": "gpu-3b-00", "memoryPromisedBytes": 7516192768},
+  {"namespace": "default", "claim": "whole", "device": "gpu-18-00", "memoryUsedBytes": 0},
+  {"namespace": "default", "claim": "half", "pod": "half", "container": "main", "device": "gpu-3b-00", "memoryUsedBytes": 3221225472, "smUsed": 0.25},
+  {"namespace": "default", "claim": "half", "pod": "half", "container": "helper", "device": "gpu-3b-00", "memoryUsedBytes": 1073741824}
+]}`
+
+func TestUsed(t *testing.T) {
+	client := drivenWorld(t, shared(t), func(w http.ResponseWriter, r *http.Request) {
+		if want := "/api/v1/namespaces/gpus/pods/agent-1:9000/proxy/v1/claims"; r.URL.Path != want {
+			t.Errorf("path %s, want %s", r.URL.Path, want)
+		}
+		_, _ = w.Write([]byte(used))
+	})
+	for _, args := range [][]string{{"--used"}, {"get", "--used"}} {
+		out, problems := run(t, client, args...)
+		lines(t, out+problems, `
+NODE GPU MODEL MODE CLAIMS MEMORY COMPUTE HEALTH USED SM USED
+a gpu-18-00 Tesla T4 whole 1 ██████████ 14.6Gi/14.6Gi ██████████ 100% ok ░░░░░░░░░░ 0Gi -
+a gpu-3b-00 Tesla T4 shared 1 █████░░░░░ 7Gi/14.6Gi █████░░░░░ 50% ok ███░░░░░░░ 4Gi ███░░░░░░░ 25%
+a gpu-86-00 Tesla T4 free 0 ░░░░░░░░░░ 0Gi/14.6Gi ░░░░░░░░░░ 0% ok - -
+a gpu-af-00 Tesla T4 free 0 ░░░░░░░░░░ 0Gi/14.6Gi ░░░░░░░░░░ 0% ok - -`)
+	}
+	out, problems := run(t, client, "who", "--used", "-n", "default", "-o", "wide")
+	lines(t, out+problems, `
+NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HELD BY USED SM USED LIMIT OF A PROCESS LIMIT OF A CONTAINER
+default half main half a gpu-3b-00 7Gi 50% - 3Gi 25% - -
+default whole main whole a gpu-18-00 14.6Gi 100% - - - - -`)
+	out, problems = run(t, client, "usage", "--used")
+	lines(t, out+problems, `
+NAMESPACE CLAIMS GPUS MEMORY COMPUTE SLOTS GPU HOURS USED SM USED
+default 2 1.5 21.6Gi 150% 0 0.0 4Gi 25%`)
+	if out, _ := run(t, client, "--used", "-o", "json"); !strings.Contains(out, `"memoryUsed": "4Gi"`) {
+		t.Errorf("json: %s", out)
+	}
+}
+
+func TestUsedWithoutAnswers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		handler http.HandlerFunc
+		want    string
+	}{
+		"an agent that fails": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusServiceUnavailable) }, "node a: agent agent-1: not ready"},
+		"no right":            {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) }, "node a: permission denied: you have no right to get pods/proxy"},
+		"another answer":      {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, "node a: agent agent-1: corrupt"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, problems := run(t, drivenWorld(t, shared(t), tc.handler), "--used")
+			if !strings.Contains(problems, tc.want) || !strings.Contains(out, "gpu-3b-00") {
+				t.Errorf("got %s%s, want %q", out, problems, tc.want)
+			}
+		})
+	}
+	// A cluster without the driver's pods.
+	if out, problems := run(t, server(shared(t)), "--used"); problems != "" || !strings.Contains(out, "gpu-3b-00") {
+		t.Errorf("without agents: got %s%s", out, problems)
+	}
+}
