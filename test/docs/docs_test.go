@@ -109,6 +109,13 @@ func TestRulesAndDashboardReadDocumentedMetrics(t *testing.T) {
 		}
 		wantNamed(t, documented, "docs/administrator.md", names)
 	}
+	reasons := regexp.MustCompile(`reason=~"([\w|]+)"`).FindStringSubmatch(read(t, "deployments/helm/gpu-dra-driver/files/rules.yaml"))
+	if reasons == nil {
+		t.Fatal("no rule selects reasons of refusals")
+	}
+	for _, doc := range []string{reference, "docs/monitoring.md"} {
+		wantNamed(t, read(t, doc), doc, strings.Split(reasons[1], "|"))
+	}
 }
 
 func TestEveryAttributeAndCapacityIsDocumented(t *testing.T) {

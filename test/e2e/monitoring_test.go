@@ -324,6 +324,10 @@ func dashboardQueries(t *testing.T) []string {
 	}
 	must(t, json.Unmarshal(text, &dashboard))
 	var queries []string
+	// Grafana lists the values of a label for a variable.
+	for _, m := range regexp.MustCompile(`"definition": "label_values\((\w+), (\w+)\)"`).FindAllStringSubmatch(string(text), -1) {
+		queries = append(queries, fmt.Sprintf(`%s{%s!=""}`, m[1], m[2]))
+	}
 	for _, panel := range dashboard.Panels {
 		for _, target := range panel.Targets {
 			queries = append(queries, strings.NewReplacer("$__rate_interval", "1m", "$__range", "5m", "$node", ".*", "$namespace", ".*").Replace(target.Expr))

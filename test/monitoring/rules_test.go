@@ -132,10 +132,10 @@ func alertCases() map[string]alertCase {
 			says:  []string{"1 claims keep devices of a"},
 		},
 		"GPUSlicesNotPublished": {
-			fires: grows(`gpu_dra_slice_publish_errors_total{node="a",reason="forbidden"}`, 1),
-			quiet: held(`gpu_dra_slice_publish_errors_total{node="a",reason="forbidden"}`, 3),
+			fires: grows(`gpu_dra_slice_publish_errors_total{node="a",reason="Forbidden"}`, 1),
+			quiet: held(`gpu_dra_slice_publish_errors_total{node="a",reason="Forbidden"}`, 3),
 			after: 16 * time.Minute,
-			says:  []string{"(forbidden)"},
+			says:  []string{"(Forbidden)"},
 		},
 		"GPUStatusQueueStuck": {
 			fires: held(`gpu_dra_status_queue_depth{node="a"}`, 1),
