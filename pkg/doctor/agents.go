@@ -164,7 +164,7 @@ func checkSlices(c *Cluster) []Finding {
 				Object: onNode(node), State: Problem, Found: "it publishes devices and does not exist", Meaning: "pods are not scheduled to these devices, which the tables of GPUs still show",
 				Remedy: "delete its ResourceSlices: kubectl delete resourceslices --field-selector spec.nodeName=" + node,
 			})
-		case !hasAgent(node):
+		case !hasAgent(node) && c.nvidiaDriver(node) == nil:
 			findings = append(findings, Finding{
 				Object: onNode(node), State: Problem, Found: "it publishes devices and has no agent", Meaning: "pods that are scheduled there stay in ContainerCreating, and ending ones in Terminating",
 				Remedy: "check that the node has one of the labels in nodes.withAnyLabel and none in nodes.withoutLabels; if the driver was removed, delete the node's ResourceSlices",

@@ -36,6 +36,12 @@ func driverPod(component, node string, ready bool, args ...string) *corev1.Pod {
 	}
 }
 
+func nvidiaDriver(node, container string) *corev1.Pod {
+	pod := driverPod("nvidia", node, true)
+	pod.Spec.Containers[0].Name, pod.Spec.Containers[0].Image = container, "registry.example.com/nvidia/k8s-dra-driver-gpu:v25.12.0"
+	return pod
+}
+
 func policy(name string, actions ...admissionv1.ValidationAction) (*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding) {
 	return &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}},
 		&admissionv1.ValidatingAdmissionPolicyBinding{Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: actions}}
@@ -65,6 +71,9 @@ func healthy(w *fleettest.World) *doctor.Cluster {
 		Unread:    map[doctor.List]string{}, Facts: map[string]doctor.Answer{},
 	}
 	c.Nodes, c.Pods, c.Claims, c.Classes, c.Slices = copies(w.Nodes), copies(w.Pods), copies(w.Claims), copies(w.Classes), copies(w.Slices)
+	for _, node := range c.Nodes {
+		node.Status.Capacity = corev1.ResourceList{"hugepages-2Mi": resource.MustParse("16Mi")}
+	}
 	for _, claim := range c.Claims {
 		claim.CreationTimestamp = metav1.NewTime(c.Now.Add(-time.Hour))
 	}
@@ -214,12 +223,21 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 			other.Spec.Driver = "gpu.example.com"
 			c.Slices = append(c.Slices, other)
 		}, "problem | drivers | node a | the driver gpu.example.com publishes 4 GPUs of the node too"},
+		"NVIDIA's own driver on a node of this one": {func(c *doctor.Cluster) { c.Pods = append(c.Pods, nvidiaDriver("a", "gpus")) },
+			"problem | drivers | node a | pod gpus/nvidia-a of NVIDIA's own DRA driver runs on the node too"},
+		"NVIDIA's own driver for ComputeDomains": {func(c *doctor.Cluster) { c.Pods = append(c.Pods, nvidiaDriver("a", "compute-domains")) }, ""},
+		"NVIDIA's own driver on another node": {func(c *doctor.Cluster) {
+			c.Pods, c.Agents, c.Supervisors = append(c.Pods, nvidiaDriver("b", "gpus")), c.Agents[:1], c.Supervisors[:1]
+		}, ""},
 		"a device plugin": {func(c *doctor.Cluster) {
 			plugin := driverPod("plugin", "a", true)
 			plugin.Spec.Containers[0].Image = "nvcr.io/nvidia/k8s-device-plugin:v0.18.0"
 			c.Pods = append(c.Pods, plugin)
 		}, "warning | device-plugins | node a | pod gpus/plugin-a runs NVIDIA's device plugin"},
-		"an old kubelet":    {func(c *doctor.Cluster) { c.Nodes[0].Status.NodeInfo.KubeletVersion = "v1.33.1" }, "problem | kubelets | node a | kubelet v1.33.1"},
+		"an old kubelet": {func(c *doctor.Cluster) { c.Nodes[0].Status.NodeInfo.KubeletVersion = "v1.33.1" }, "problem | kubelets | node a | kubelet v1.33.1"},
+		"huge pages that the kubelet does not know": {func(c *doctor.Cluster) {
+			c.Nodes[0].Status.Capacity = corev1.ResourceList{"hugepages-2Mi": resource.MustParse("8Mi")}
+		}, "warning | kubelets | node a | the kernel has 8 huge pages of 2048kB, the kubelet reports 8Mi of hugepages-2Mi"},
 		"an old containerd": {func(c *doctor.Cluster) { c.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.7.27" }, "warning | kubelets | node a | containerd 1.7.27"},
 		"an old containerd with CDI": {func(c *doctor.Cluster) {
 			c.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.7.27"

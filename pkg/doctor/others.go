@@ -11,9 +11,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 )
 
 // checkDrivers reports GPUs that another DRA driver publishes too. NVIDIA's driver for
@@ -45,6 +47,15 @@ func checkDrivers(c *Cluster) []Finding {
 			}
 		}
 	}
+	for _, agent := range c.Agents {
+		if pod := c.nvidiaDriver(agent.Spec.NodeName); pod != nil {
+			findings = append(findings, Finding{
+				Object: onNode(agent.Spec.NodeName), State: Problem, Found: fmt.Sprintf("pod %s/%s of NVIDIA's own DRA driver runs on the node too", pod.Namespace, pod.Name),
+				Meaning: "both publish and prepare the same GPUs",
+				Remedy:  "set resources.gpus.enabled=false in the chart of NVIDIA's driver, which keeps its ComputeDomains, or exclude the node by nodes.withoutLabels of this chart",
+			})
+		}
+	}
 	for where, uuids := range twice {
 		findings = append(findings, Finding{
 			Object: onNode(where[0]), State: Problem, Found: fmt.Sprintf("the driver %s publishes %s of the node too", where[1], count(len(uuids), "GPU")),
@@ -53,6 +64,20 @@ func checkDrivers(c *Cluster) []Finding {
 		})
 	}
 	return orOK(findings, "drivers with devices: "+cmp.Or(list(slices.Sorted(maps.Keys(names))), "none"))
+}
+
+// nvidiaDriver returns the pod of NVIDIA's own DRA driver that publishes the GPUs of a node;
+// nil if there is none. Its container for ComputeDomains has another name.
+func (c *Cluster) nvidiaDriver(node string) *corev1.Pod {
+	i := slices.IndexFunc(c.Pods, func(pod *corev1.Pod) bool {
+		return pod.Spec.NodeName == node && slices.ContainsFunc(pod.Spec.Containers, func(container corev1.Container) bool {
+			return container.Name == "gpus" && strings.Contains(container.Image, "dra-driver")
+		})
+	})
+	if i < 0 {
+		return nil
+	}
+	return c.Pods[i]
 }
 
 // devicePluginImage is a part of the image of NVIDIA's device plugin.
@@ -91,6 +116,9 @@ func checkKubelets(c *Cluster) []Finding {
 			})
 		}
 		facts := c.Facts[node.Name].Facts
+		if f := hugePagesOf(node, facts); f != nil {
+			findings = append(findings, *f)
+		}
 		if runtime, found := strings.CutPrefix(info.ContainerRuntimeVersion, "containerd://"); found {
 			v, err := version.ParseGeneric(runtime)
 			switch on := facts != nil && facts.ContainerdCDI.Value == "true"; {
@@ -108,6 +136,29 @@ func checkKubelets(c *Cluster) []Finding {
 		}
 	}
 	return orOK(findings, "kubelets and container runtimes are new enough")
+}
+
+// hugePagesOf returns a finding if the kubelet reports fewer huge pages than the kernel has;
+// nil otherwise. Sizes are as in the kernel's names of folders, "2048kB".
+func hugePagesOf(node *corev1.Node, facts *nodefacts.Node) *Finding {
+	if facts == nil {
+		return nil
+	}
+	for _, size := range slices.Sorted(maps.Keys(facts.HugePages.Value)) {
+		bytes, err := resource.ParseQuantity(strings.TrimSuffix(size, "kB") + "Ki")
+		pages := facts.HugePages.Value[size]
+		if err != nil || pages == 0 {
+			continue
+		}
+		name := corev1.ResourceName(corev1.ResourceHugePagesPrefix + bytes.String())
+		if have := node.Status.Capacity[name]; have.Value() < bytes.Value()*int64(pages) { //nolint:gosec // far fewer pages fit in a machine
+			return &Finding{
+				Object: onNode(node.Name), State: Warning, Found: fmt.Sprintf("the kernel has %d huge pages of %s, the kubelet reports %s of %s", pages, size, have.String(), name),
+				Meaning: "pods cannot request all huge pages", Remedy: "restart the kubelet, which counts them when it starts",
+			}
+		}
+	}
+	return nil
 }
 
 // checkFacts reports the agents that did not answer.
