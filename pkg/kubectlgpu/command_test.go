@@ -59,7 +59,7 @@ func run(t *testing.T, client kubernetes.Interface, args ...string) (out, proble
 	t.Setenv("KUBECONFIG", kubeconfig(t))
 	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
 	cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil }, false)
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // of nil, cobra takes the ones of the test
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		stderr.WriteString("Error: " + err.Error() + "\n")
 	}
