@@ -68,7 +68,10 @@ func sideBySide(ctx context.Context, cluster *harness.Cluster, edit func(string)
 		}
 		rows = append(rows, row)
 	}
-	return writeHeld(rows)
+	if err := writeHeld(rows); err != nil {
+		return err
+	}
+	return kubectlGPU(ctx, cluster, "who", "--namespace", heldNamespace, "--used")
 }
 
 // heldRow is a row of the table: the share of a container, the memory that it tried to
