@@ -108,12 +108,14 @@ func (m *manifests) add(document []byte) error {
 	if string(text) == "null" {
 		return nil
 	}
-	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
+	object, kind, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
 	switch {
 	case runtime.IsNotRegisteredError(err):
 		return nil
 	case err != nil:
 		return fmt.Errorf("%w: %w", gpu.ErrInvalid, err)
+	case kind.Group == resourceapi.GroupName && kind.GroupVersion() != resourceapi.SchemeGroupVersion:
+		return fmt.Errorf("%s of %s: %w: want %s", kind.Kind, kind.GroupVersion(), gpu.ErrNotSupported, resourceapi.SchemeGroupVersion)
 	}
 	if list, ok := object.(*corev1.List); ok {
 		for _, item := range list.Items {

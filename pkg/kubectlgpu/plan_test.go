@@ -166,6 +166,7 @@ func TestPlansThatAreRefused(t *testing.T) {
 	must(t, os.WriteFile(bad, []byte("kind: ["), 0o600))
 	wrong := filepath.Join(t.TempDir(), "wrong.yaml")
 	must(t, os.WriteFile(wrong, []byte("{apiVersion: v1, kind: Pod, spec: 7}"), 0o600))
+	old := manifest(t, strings.Replace(template, "resource.k8s.io/v1", "resource.k8s.io/v1beta1", 1))
 	empty := filepath.Join(t.TempDir(), "empty.yaml")
 	must(t, os.WriteFile(empty, nil, 0o600))
 	for want, args := range map[string][]string{
@@ -177,9 +178,10 @@ func TestPlansThatAreRefused(t *testing.T) {
 		"--share-memory many: invalid":        {"-f", good, "--share-memory", "many"},
 		"bad.yaml: invalid":                   {"-f", bad},
 		"wrong.yaml: invalid":                 {"-f", wrong},
-		"there are no pods":                   {"-f", empty},
-		"no such file":                        {"-f", good + "x"},
-		"offer x":                             {"-f", good, "--nodes", "3", "--model", "t4", "--offer", "x"},
+		"of resource.k8s.io/v1beta1: not supported: want resource.k8s.io/v1": {"-f", old},
+		"there are no pods": {"-f", empty},
+		"no such file":      {"-f", good + "x"},
+		"offer x":           {"-f", good, "--nodes", "3", "--model", "t4", "--offer", "x"},
 	} {
 		if out, problems := run(t, server(shared(t)), append([]string{"plan"}, args...)...); out != "" || !strings.Contains(problems, want) {
 			t.Errorf("%v: got %s%s, want %q", args, out, problems, want)
