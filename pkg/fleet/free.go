@@ -5,7 +5,9 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"runtime"
 
+	"golang.org/x/sync/errgroup"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -17,30 +19,47 @@ type FreeOnNode struct {
 }
 
 // Free returns how many more claims with these devices fit on each node, one after the
-// other, at most limit on a node. Nodes without free are left out. The error wraps
+// other, at most limit on a node. Nodes without free devices are left out. The error wraps
 // [gpu.ErrTimeout] or [gpu.ErrInvalid].
 func (f *Fleet) Free(ctx context.Context, devices resourceapi.DeviceClaim, limit int) ([]FreeOnNode, error) {
-	var all []FreeOnNode
-	for _, node := range f.NodeNames() {
-		q := f.newAttempt(node, &resourceapi.ResourceClaim{
-			ObjectMeta: metav1.ObjectMeta{Name: "free"}, Spec: resourceapi.ResourceClaimSpec{Devices: devices},
+	nodes := f.NodeNames()
+	all := make([]FreeOnNode, len(nodes))
+	searches, ctx := errgroup.WithContext(ctx)
+	searches.SetLimit(runtime.GOMAXPROCS(0))
+	for i, node := range nodes {
+		searches.Go(func() error {
+			n, err := f.freeOn(ctx, node, devices, limit)
+			all[i] = FreeOnNode{Node: node, Claims: n}
+			return err
 		})
-		n := 0
-		for ; n < limit; n++ {
-			found, err := f.allocate(ctx, q)
-			if err != nil {
-				return nil, fmt.Errorf("claim %d: %w", n+1, err)
-			}
-			if found == nil {
-				break
-			}
-			for _, result := range found[0].Devices.Results {
-				Count(q.state, result)
-			}
-		}
-		if n > 0 {
-			all = append(all, FreeOnNode{Node: node, Claims: n})
+	}
+	if err := searches.Wait(); err != nil {
+		return nil, err
+	}
+	var found []FreeOnNode
+	for _, free := range all {
+		if free.Claims > 0 {
+			found = append(found, free)
 		}
 	}
-	return all, nil
+	return found, nil
+}
+
+func (f *Fleet) freeOn(ctx context.Context, node string, devices resourceapi.DeviceClaim, limit int) (int, error) {
+	q := f.newAttempt(node, &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "free"}, Spec: resourceapi.ResourceClaimSpec{Devices: devices},
+	})
+	for n := range limit {
+		found, err := f.allocate(ctx, q)
+		if err != nil {
+			return 0, fmt.Errorf("claim %d: %w", n+1, err)
+		}
+		if found == nil {
+			return n, nil
+		}
+		for _, result := range found[0].Devices.Results {
+			Count(q.state, result)
+		}
+	}
+	return limit, nil
 }
