@@ -38,7 +38,9 @@ var scenes = map[string]scene{
 	"demo/held/README.md": {printed: []string{
 		"greedy/main gpu-1b-00 10240Mi driver --greedy --no-mps --processes 3 9472Mi",
 		"well-behaved/main gpu-1b-00 20480Mi driver --memory 18Gi 18432Mi 25% -",
+		"gpu-1b-00 10Gi - mps, memory driver, compute daemon 10Gi -",
 		"the ShareConfig requires driver: the driver is older than release 615",
+		"gpu-1b-00 10Gi - mps, memory cooperative, compute cooperative 79.1Gi -",
 		"greedy/main gpu-1b-00 10240Mi cooperative --greedy --no-mps --processes 3 80240Mi",
 		"well-behaved/main gpu-1b-00 20480Mi cooperative --memory 18Gi 0Mi - MPS_CONNECTION_FAILED",
 	}},
