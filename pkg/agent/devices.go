@@ -30,9 +30,9 @@ func page[T any](load func(context.Context) T) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { writeJSON(w, r, load(r.Context())) })
 }
 
-// alone returns a function that calls load, one call at a time: users together cannot exceed
+// serially returns a function that calls load, one call at a time: users together cannot exceed
 // that.
-func alone[T any](load func(context.Context) T) func(context.Context) T {
+func serially[T any](load func(context.Context) T) func(context.Context) T {
 	var one sync.Mutex
 	return func(ctx context.Context) T {
 		one.Lock()

@@ -35,13 +35,13 @@ type podNames struct {
 	mu sync.Mutex
 	// byClaim has the names of a claim's pods by the UIDs of both.
 	byClaim map[types.UID]map[types.UID]string
-	// asked has the unknown pods for which claims were read, and when to try again; the
+	// attempts has the unknown pods for which claims were read, and when to try again; the
 	// zero time for never.
-	asked map[types.UID]time.Time
+	attempts map[types.UID]time.Time
 }
 
 func newPodNames(c clock.PassiveClock, get func(context.Context, claim.Ref) (*resourceapi.ResourceClaim, error)) *podNames {
-	return &podNames{get: get, clock: c, byClaim: map[types.UID]map[types.UID]string{}, asked: map[types.UID]time.Time{}}
+	return &podNames{get: get, clock: c, byClaim: map[types.UID]map[types.UID]string{}, attempts: map[types.UID]time.Time{}}
 }
 
 // observe keeps the names of a claim's pods.
@@ -81,7 +81,7 @@ func (p *podNames) of(ctx context.Context, held []claim.Held, seen map[gpu.PCIAd
 func (p *podNames) unknown(held []claim.Held, seen map[gpu.PCIAddress][]types.UID) map[types.UID][]claim.Ref {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	known, asked := map[types.UID]bool{"": true}, map[types.UID]time.Time{}
+	known, attempts := map[types.UID]bool{"": true}, map[types.UID]time.Time{}
 	for uid, pods := range p.byClaim {
 		if !slices.ContainsFunc(held, func(c claim.Held) bool { return c.UID == uid }) {
 			delete(p.byClaim, uid)
@@ -97,17 +97,17 @@ func (p *podNames) unknown(held []claim.Held, seen map[gpu.PCIAddress][]types.UI
 			if known[pod] {
 				continue
 			}
-			retry, before := p.asked[pod]
+			retry, before := p.attempts[pod]
 			if before && (retry.IsZero() || p.clock.Now().Before(retry)) {
-				asked[pod] = retry
+				attempts[pod] = retry
 				continue
 			}
-			asked[pod] = p.clock.Now().Add(podNamesPause)
+			attempts[pod] = p.clock.Now().Add(podNamesPause)
 			known[pod] = true
 			read[pod] = holdersOf(held, address, pod)
 		}
 	}
-	p.asked = asked
+	p.attempts = attempts
 	return read
 }
 
@@ -159,7 +159,7 @@ func (p *podNames) read(ctx context.Context, pods map[types.UID][]claim.Ref) err
 	defer p.mu.Unlock()
 	for pod, of := range pods {
 		if !slices.ContainsFunc(of, func(ref claim.Ref) bool { return failed[slices.Index(refs, ref)] != nil }) {
-			p.asked[pod] = time.Time{}
+			p.attempts[pod] = time.Time{}
 		}
 	}
 	return errors.Join(failed...)

@@ -35,8 +35,8 @@ func (a *agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /devices", a.serveDevices)
 	if a.viewers != nil {
-		mux.Handle("GET "+nodefacts.Path, a.viewers.only(page(alone(a.facts.read))))
-		mux.Handle("GET "+report.Path, a.viewers.only(page(alone(a.readUsage))))
+		mux.Handle("GET "+nodefacts.Path, a.viewers.only(page(serially(a.facts.read))))
+		mux.Handle("GET "+report.Path, a.viewers.only(page(serially(a.readUsage))))
 	}
 	mux.Handle("/", plugin.Handler(a.metrics, state, []plugin.Check{
 		serving,

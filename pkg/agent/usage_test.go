@@ -304,7 +304,7 @@ func ofClass(class string, c *resourceapi.ResourceClaim, pods ...int) *resourcea
 	return c
 }
 
-// publishes waits until the agent knows what it has published.
+// publishes waits until the agent has its own slices.
 func (r *running) publishes(t *testing.T) {
 	t.Helper()
 	changed, cancel := r.controller.Subscribe()
@@ -572,16 +572,16 @@ func TestTheKubeletSaysWhichContainerUsesWhichClaim(t *testing.T) {
 		}
 	}
 	n.pods.observe(ofClass("", claimFor("one", "gpu-1b-00"), 1))
-	asked := 0
+	queries := 0
 	n.containerClaims = func(context.Context) ([]podresources.ContainerClaim, error) {
-		asked++
+		queries++
 		return []podresources.ContainerClaim{
 			{Namespace: "team", Pod: "pod-1", Container: "a", Claim: "two"}, {Namespace: "team", Pod: "pod-1", Container: "b", Claim: "one"},
 		}, nil
 	}
 	n.want(nil, "one pod-1/b used 6", "two pod-1/a used 4")
-	if asked != 1 {
-		t.Errorf("the kubelet was queried %d times, want once for all containers", asked)
+	if queries != 1 {
+		t.Errorf("the kubelet was queried %d times, want once for all containers", queries)
 	}
 	n.containerClaims = func(context.Context) ([]podresources.ContainerClaim, error) { return nil, gpu.ErrNotReady }
 	n.want(nil, "one pod-1/a used 2", "one pod-1/b used 3", "two pod-1/a used 2", "two pod-1/b used 3")

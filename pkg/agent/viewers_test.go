@@ -24,7 +24,7 @@ import (
 
 const viewerName = "system:serviceaccount:gpus:viewer"
 
-// reviewing returns the client of an API server that knows the tokens, by the user and the
+// reviewing returns the client of an API server that accepts the tokens, by the user and the
 // audience of each, and the number of reviews.
 func reviewing(tokens map[string][2]string) (*fake.Clientset, *atomic.Int32) {
 	client, reviews := fake.NewClientset(), &atomic.Int32{}

@@ -15,7 +15,7 @@ import (
 // the GPUs with a verdict of that state, and has the meaning and the remedy of the first.
 func eachGPU(n nodefacts.Node, judge func(nodefacts.GPU) verdict) verdict {
 	verdicts := make([]verdict, len(n.GPUs))
-	worst := fine("the agent knows no GPU")
+	worst := fine("the agent lists no GPU")
 	for i, g := range n.GPUs {
 		verdicts[i] = judge(g)
 		if i == 0 || slices.Index(states(), verdicts[i].state) < slices.Index(states(), worst.state) {

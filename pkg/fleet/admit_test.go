@@ -21,14 +21,14 @@ import (
 
 func TestNodesThatExcludeThePod(t *testing.T) {
 	four := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourcePods: resource.MustParse("2")}
-	wants := func(pod *corev1.Pod, name corev1.ResourceName, amount string) {
+	requests := func(pod *corev1.Pod, name corev1.ResourceName, amount string) {
 		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{name: resource.MustParse(amount)}
 	}
 	for name, tc := range map[string]struct {
 		change func(*corev1.Node, *corev1.Pod)
 		want   []string
 	}{
-		"nothing is known of the node": {func(_ *corev1.Node, pod *corev1.Pod) { wants(pod, "cpu", "64") }, nil},
+		"a node without allocatable resources": {func(_ *corev1.Node, pod *corev1.Pod) { requests(pod, "cpu", "64") }, nil},
 		"a taint": {func(node *corev1.Node, _ *corev1.Pod) {
 			node.Spec.Taints = []corev1.Taint{{Key: "team", Value: "b", Effect: corev1.TaintEffectNoSchedule}}
 		}, []string{"the pod does not tolerate its taint team=b:NoSchedule"}},
@@ -42,16 +42,16 @@ func TestNodesThatExcludeThePod(t *testing.T) {
 		"cordoned": {func(node *corev1.Node, _ *corev1.Pod) { node.Spec.Unschedulable = true }, []string{"it is cordoned"}},
 		"another label": {func(_ *corev1.Node, pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{"zone": "b"} },
 			[]string{"it does not match the node selector or node affinity of the pod"}},
-		"too few processors": {func(node *corev1.Node, pod *corev1.Pod) { node.Status.Allocatable = four; wants(pod, "cpu", "3") },
+		"too few processors": {func(node *corev1.Node, pod *corev1.Pod) { node.Status.Allocatable = four; requests(pod, "cpu", "3") },
 			[]string{"it has 2 of cpu free, less than 3"}},
-		"enough processors": {func(node *corev1.Node, pod *corev1.Pod) { node.Status.Allocatable = four; wants(pod, "cpu", "2") }, nil},
+		"enough processors": {func(node *corev1.Node, pod *corev1.Pod) { node.Status.Allocatable = four; requests(pod, "cpu", "2") }, nil},
 		"a resource that it lacks": {func(node *corev1.Node, pod *corev1.Pod) {
 			node.Status.Allocatable = four
-			wants(pod, "example.com/fpga", "1")
+			requests(pod, "example.com/fpga", "1")
 		}, []string{"it has 0 of example.com/fpga free, less than 1"}},
 		"an extended resource of a class": {func(node *corev1.Node, pod *corev1.Pod) {
 			node.Status.Allocatable = four
-			wants(pod, "deviceclass.resource.kubernetes.io/gpu.nvidia.com", "1")
+			requests(pod, "deviceclass.resource.kubernetes.io/gpu.nvidia.com", "1")
 		}, nil},
 		"too many pods": {func(node *corev1.Node, _ *corev1.Pod) {
 			node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
@@ -61,8 +61,8 @@ func TestNodesThatExcludeThePod(t *testing.T) {
 			w := fleettest.New(t, "a=t4 share")
 			running, ended, pod := fleettest.Pod("running"), fleettest.Pod("ended"), fleettest.Pod("new")
 			running.Spec.NodeName, ended.Spec.NodeName, ended.Status.Phase = "a", "a", corev1.PodSucceeded
-			wants(running, "cpu", "2")
-			wants(ended, "cpu", "2")
+			requests(running, "cpu", "2")
+			requests(ended, "cpu", "2")
 			w.Pods = append(w.Pods, running, ended)
 			tc.change(w.Nodes[0], pod)
 			all, err := w.Fleet().Verdicts(t.Context(), pod, fleettest.Claim("new", ""))

@@ -126,7 +126,7 @@ func factsWithSwap(swap string) http.HandlerFunc {
 func TestDoctorReadsFactsThroughTheAPIServer(t *testing.T) {
 	out, problems := run(t, driven(t, func(w http.ResponseWriter, r *http.Request) {
 		if got, want := r.URL.Path, "/api/v1/namespaces/gpus/pods/agent-1:9000/proxy/v1/node"; got != want {
-			t.Errorf("asked for %s, want %s", got, want)
+			t.Errorf("requested %s, want %s", got, want)
 		}
 		if r.Header.Get(nodefacts.TokenHeader) != "secret" || r.Header.Get("Authorization") != "" {
 			t.Errorf("headers %v", r.Header)

@@ -432,7 +432,7 @@ func podsPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 		t.add(pod.Namespace+"/"+pod.Name, link(pod.Namespace+"/"+pod.Name, "pods", pod.Namespace, pod.Name), markup.Text(orDash(pod.Spec.NodeName)), markup.Text(orDash(schedulerMessage(pod))))
 	}
 	return page{"Waiting pods", markup.Parts{
-		paragraph("hint", "Pods with claims or extended resources of the driver that have not started. Each page says why, and what to change."),
+		paragraph("hint", "Pods with claims or extended resources of the driver that have not started. Each page has the reason, and what to change."),
 		filterForm(q, "Pods with a name, node or message"), t.draw(), parts,
 	}}, nil
 }

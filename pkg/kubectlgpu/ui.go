@@ -199,7 +199,7 @@ func (s *site) frame(p page, r *reading, failure error, q *http.Request) *markup
 	)
 }
 
-// problems says what a page lacks: the last reading has failed, or the user lacks rights.
+// problems returns what a page lacks: the last reading has failed, or the user lacks rights.
 func problems(r *reading, failure error) markup.Parts {
 	var all markup.Parts
 	if failure != nil {

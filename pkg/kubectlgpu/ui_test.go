@@ -174,7 +174,7 @@ func TestPagesWithoutRights(t *testing.T) {
 	}
 }
 
-// A page shows the last reading, and says so, if the API server fails.
+// A page shows the last reading and its time if the API server fails.
 func TestPagesAfterAFailure(t *testing.T) {
 	client := server(shared(t))
 	var failing atomic.Bool

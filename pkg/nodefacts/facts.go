@@ -17,7 +17,7 @@ type Fact[T any] struct {
 // IsKnown reports whether the value is known.
 func (f Fact[T]) IsKnown() bool { return f.Unknown == "" }
 
-// Node is the facts about a node. Unless a field says otherwise, its zero value means that
+// Node is the facts about a node. Unless its comment differs, a field's zero value means that
 // the node lacks the thing.
 type Node struct {
 	// AgentVersion is the version of the agent that has read the facts.

@@ -20,7 +20,7 @@ type Readings struct {
 	GPUs map[gpu.PCIAddress]Reading
 	// Limited are the containers that the driver limits.
 	Limited []Limited
-	// Uses reports whether a container uses a claim, as far as the kubelet says; nil for
+	// Uses reports whether a container uses a claim, by the kubelet's list; nil for
 	// no. It is called only for containers of pods with several claims on one device.
 	Uses func(c Container, claim claim.Ref) bool
 }
@@ -108,10 +108,10 @@ func New(claims []claim.Held, node Node, readings Readings) Report {
 		}
 	}
 	for address, reading := range readings.GPUs {
-		unknown, strangers := map[*Row]bool{}, false
+		unknown, foreign := map[*Row]bool{}, false
 		for _, p := range reading.Processes {
 			of := p.holders(holders[address], readings.Uses)
-			strangers = strangers || len(of) == 0
+			foreign = foreign || len(of) == 0
 			weights := make([]uint64, len(of))
 			for i, h := range of {
 				weights[i] = h.promise.memory
@@ -134,7 +134,7 @@ func New(claims []claim.Held, node Node, readings Readings) Report {
 			}
 		}
 		for _, h := range holders[address] {
-			h.addZeros(all, reading, strangers)
+			h.addZeros(all, reading, foreign)
 		}
 	}
 	return all.report()
@@ -218,14 +218,14 @@ func (h *holder) row(all rows, c Container) *Row {
 	return all.at(labels)
 }
 
-// addZeros adds that nothing uses the device, if the reading shows it: strangers are
+// addZeros adds that nothing uses the device, if the reading shows it. foreign is set for
 // processes of pods that may have joined a claim. A client of MPS without a sample may
 // compute, because the driver need not distinguish the clients of a server.
-func (h *holder) addZeros(all rows, reading Reading, strangers bool) {
+func (h *holder) addZeros(all rows, reading Reading, foreign bool) {
 	if h.device.Kind.Scope() == kind.ScopePartition && h.instance == nil {
 		return
 	}
-	if len(h.used) == 0 && !strangers {
+	if len(h.used) == 0 && !foreign {
 		row := all.at(h.labels)
 		add(&row.MemoryUsedBytes, 0)
 		if reading.HasSM {

@@ -25,7 +25,7 @@ func usageMutants() []mutant {
 		},
 		{
 			file:   "pkg/usage/attribute.go",
-			old:    `if len(h.used) == 0 && !strangers {`,
+			old:    `if len(h.used) == 0 && !foreign {`,
 			new:    `if len(h.used) == 0 {`,
 			notice: "a claim counts as unused while a pod that has joined it computes",
 		},
@@ -68,7 +68,7 @@ func usageMutants() []mutant {
 		},
 		{
 			file:   "pkg/agent/podnames.go",
-			old:    `p.asked[pod] = time.Time{}`,
+			old:    `p.attempts[pod] = time.Time{}`,
 			new:    `delete(p.asked, pod)`,
 			notice: "each scrape reads the claims of a GPU from the API server for a pod of none of them",
 			run:    "^TestNamesOfPods",

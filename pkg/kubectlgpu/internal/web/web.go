@@ -108,7 +108,7 @@ func (s *Server) Guard(pages http.Handler) http.Handler {
 			http.Error(w, "These pages change nothing: only GET and HEAD are allowed.", http.StatusMethodNotAllowed)
 		case s.is(r.URL.Query().Get(tokenKey)):
 			s.enter(w, r)
-		case !s.knows(r):
+		case !s.hasToken(r):
 			http.Error(w, "Open the address that kubectl gpu ui has printed. It has a token, which this address lacks.", http.StatusUnauthorized)
 		default:
 			pages.ServeHTTP(w, r)
@@ -131,7 +131,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 	))
 }
 
-func (s *Server) knows(r *http.Request) bool {
+func (s *Server) hasToken(r *http.Request) bool {
 	cookie, err := r.Cookie(s.cookie)
 	return err == nil && s.is(cookie.Value)
 }
