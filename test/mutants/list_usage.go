@@ -69,7 +69,7 @@ func usageMutants() []mutant {
 		{
 			file:   "pkg/agent/podnames.go",
 			old:    `p.attempts[pod] = time.Time{}`,
-			new:    `delete(p.asked, pod)`,
+			new:    `delete(p.attempts, pod)`,
 			notice: "each scrape reads the claims of a GPU from the API server for a pod of none of them",
 			run:    "^TestNamesOfPods",
 		},
