@@ -147,7 +147,14 @@ func (b *tab) run(script string) {
 	b.do(chromedp.Evaluate[chromedp.Void](script))
 }
 
-// press presses a key.
+// focus focuses an element. A refresh may replace it between two actions of chromedp,
+// so this is one.
+func (b *tab) focus(selector string) {
+	b.t.Helper()
+	b.run(fmt.Sprintf(`document.querySelector(%q).focus()`, selector))
+}
+
+// press presses a key, or the keys of a text.
 func (b *tab) press(key string) {
 	b.t.Helper()
 	b.do(chromedp.KeyEvent(key))

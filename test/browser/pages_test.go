@@ -91,7 +91,7 @@ func TestKeyboard(t *testing.T) {
 	b.until(`document.querySelector("h1").textContent === "Fleet"`)
 	// The GPUs of the picture are links too.
 	b.goTo("/nodes/dgx-01")
-	b.do(chromedp.Focus(chromedp.CSS(".picture")))
+	b.focus(".picture")
 	b.tabTo("/nodes/dgx-01/gpus/gpu-1b-00")
 	if name := eval[string](b, `document.activeElement.getAttribute("aria-label") || ""`); !strings.Contains(name, "GPU gpu-1b-00") || !strings.Contains(name, "claims: research/training") {
 		t.Errorf("the link of the picture is called %q", name)
@@ -100,7 +100,8 @@ func TestKeyboard(t *testing.T) {
 	b.until(`document.querySelector("h1").textContent === "GPU gpu-1b-00"`)
 	// The filter.
 	b.goTo("/")
-	b.do(chromedp.Focus(chromedp.CSS("#q")), chromedp.KeyEvent("edge"))
+	b.focus("#q")
+	b.press("edge")
 	b.press(kb.Enter)
 	b.until(`location.search === "?q=edge" && document.querySelectorAll("tbody tr").length === 1`)
 	if value := eval[string](b, `document.getElementById("q").value`); value != "edge" {
@@ -276,7 +277,8 @@ func TestManyNodes(t *testing.T) {
 	}
 	b := open(t, serve(t, c))
 	b.shows("Nodes 1 to 50 of 1000")
-	b.do(chromedp.Focus(chromedp.CSS("#q")), chromedp.KeyEvent("node-777"))
+	b.focus("#q")
+	b.press("node-777")
 	b.press(kb.Enter)
 	b.until(`document.querySelectorAll("tbody tr").length === 1`)
 	for path, want := range map[string]string{"/claims?page=100": "Claims 4951 to 5000 of 5000", "/pods": "Pods 1 to 50 of 5000", "/?page=20": "Nodes 951 to 1000 of 1000"} {
