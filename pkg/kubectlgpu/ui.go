@@ -31,8 +31,8 @@ func (o *options) newUI() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ui",
 		Short: "Pages for a browser of this machine: the fleet, nodes, GPUs, claims, and why pods wait",
-		Long: "Serves pages on 127.0.0.1 until Ctrl-C, and prints their address. The pages change nothing, show what\n" +
-			"your user may read, and need the token in the address: share neither.",
+		Long: "Serves pages on 127.0.0.1 until Ctrl-C, and prints their address. The pages change nothing and show what\n" +
+			"your user may read. The address has a token: do not share it.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if refresh < time.Second {
