@@ -88,9 +88,13 @@ type view struct {
 	client  kubernetes.Interface
 	// namespace is the one of the user's context, or of the flag.
 	namespace string
-	// refused has a sentence for each list that the user may not read as a whole.
-	refused []string
+	// refused has a sentence for each list that the user may not read as a whole, by the name
+	// of the list.
+	refused map[string]string
 }
+
+// sentences returns the sentences about rights that the user lacks, in order.
+func (v *view) sentences() []string { return slices.Sorted(maps.Values(v.refused)) }
 
 // read reads the cluster. Slices and claims are always required; it prints the rights to other
 // lists that the user lacks.
@@ -99,19 +103,25 @@ func (o *options) read(ctx context.Context, required ...string) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, sentence := range v.refused {
+	for _, sentence := range v.sentences() {
 		fmt.Fprintln(o.ErrOut, sentence) //nolint:errcheck // there is no other place to say so
 	}
 	return v, nil
 }
 
-// readView reads the cluster.
-func (o *options) readView(ctx context.Context, required ...string) (*view, error) {
+// dial returns a client of the cluster, and the namespace of the user's context or flag.
+func (o *options) dial() (kubernetes.Interface, string, error) {
 	client, err := o.connect(o.config)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	namespace, _, err := o.config.Namespace()
+	return client, namespace, err
+}
+
+// readView reads the cluster.
+func (o *options) readView(ctx context.Context, required ...string) (*view, error) {
+	client, namespace, err := o.dial()
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +129,7 @@ func (o *options) readView(ctx context.Context, required ...string) (*view, erro
 	if err != nil {
 		return nil, err
 	}
-	return &view{newFleet(objects, o.driver), objects, client, namespace, slices.Sorted(maps.Values(refused))}, nil
+	return &view{newFleet(objects, o.driver), objects, client, namespace, refused}, nil
 }
 
 // nodesNamed returns the named nodes, or all of them without names.

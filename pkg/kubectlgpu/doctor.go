@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -40,26 +41,26 @@ func (o *options) newDoctor() *cobra.Command {
 	return cmd
 }
 
-// examined reads what the checks need. A list that the user may not read is in Unread.
+// examined reads a cluster for the checks. A list that the user may not read is in Unread.
 func (o *options) examined(ctx context.Context, driverNamespace string, nodes []string) (*doctor.Cluster, error) {
-	client, err := o.connect(o.config)
+	client, namespace, err := o.dial()
 	if err != nil {
 		return nil, err
 	}
-	namespace, _, err := o.config.Namespace()
-	if err != nil {
-		return nil, err
-	}
-	c := &doctor.Cluster{Driver: o.driver, Now: time.Now(), Unread: map[doctor.List]string{}}
 	objects, refused, err := readObjects(ctx, client, namespace)
 	if errors.Is(err, gpu.ErrNotSupported) {
 		for _, list := range []doctor.List{doctor.Claims, doctor.Slices, doctor.Classes} {
-			c.Unread[list] = "the API server does not serve resource.k8s.io/v1"
+			refused[string(list)] = "the API server does not serve resource.k8s.io/v1"
 		}
 	} else if err != nil {
 		return nil, err
 	}
-	c.Objects = objects
+	return o.examine(ctx, client, objects, refused, driverNamespace, nodes)
+}
+
+// examine reads the rest that checks need, and returns it with the objects of the cluster.
+func (o *options) examine(ctx context.Context, client kubernetes.Interface, objects fleet.Objects, refused map[string]string, driverNamespace string, nodes []string) (*doctor.Cluster, error) {
+	c := &doctor.Cluster{Objects: objects, Driver: o.driver, Now: time.Now(), Unread: map[doctor.List]string{}}
 	for list, sentence := range refused {
 		c.Unread[doctor.List(list)] = sentence
 	}

@@ -81,8 +81,8 @@ func (o *options) sysdump(ctx context.Context, v *view, w io.Writer, now time.Ti
 	d.cluster(v)
 	o.addOutput(ctx, d, v)
 	d.driver(ctx, v)
-	d.checks(o.examined(ctx, doctor.ChartName, nil))
-	d.text("problems.txt", strings.Join(append(v.refused, d.problems...), "\n")+"\n")
+	d.checks(o.examine(ctx, v.client, v.objects, v.refused, doctor.ChartName, nil))
+	d.text("problems.txt", strings.Join(append(v.sentences(), d.problems...), "\n")+"\n")
 	return d.problems, errors.Join(d.err, d.tar.Close(), zipped.Close())
 }
 

@@ -210,7 +210,7 @@ func problems(r *reading, failure error) markup.Parts {
 		all = append(all, markup.E("p", markup.Attr("class", "alert"), markup.Attr("role", "alert"), markup.Text(text)))
 	}
 	if r != nil {
-		for _, sentence := range r.refused {
+		for _, sentence := range r.sentences() {
 			all = append(all, paragraph("note", sentence))
 		}
 	}
