@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// usagePatience is the timeout of reading what claims use. It is longer than that of
+	// usagePatience is the timeout of reading the use of claims. It is longer than that of
 	// one reading, and shorter than that of a scrape.
 	usagePatience = 5 * time.Second
 	// sampleAge is the age from which a sample of the multiprocessors is too old. The
@@ -35,7 +35,7 @@ const (
 	sampleAge = 5 * time.Second
 )
 
-// usageReader reads what claims use of the node's GPUs.
+// usageReader reads the use of the node's GPUs by claims.
 type usageReader struct {
 	claims interface {
 		Held(ctx context.Context) ([]claim.Held, error)
@@ -53,12 +53,12 @@ type usageReader struct {
 	// containerClaims reads from the kubelet which claims containers use; nil without its
 	// socket.
 	containerClaims func(ctx context.Context) ([]podresources.ContainerClaim, error)
-	// node returns what claims can hold.
+	// node returns the capacities that claims can hold.
 	node  func() usage.Node
 	clock clock.PassiveClock
 }
 
-// read returns what each claim uses. If something cannot be read, it returns the rest and
+// read returns the use of each claim. If something cannot be read, it returns the rest and
 // the joined errors. A GPU that does not answer delays only its own readings, for as long as
 // ctx and the limit of a reading allow.
 func (u *usageReader) read(ctx context.Context) (usage.Report, error) {
@@ -255,7 +255,7 @@ func (u *usageReader) uses(ctx context.Context) func(usage.Container, claim.Ref)
 	}
 }
 
-// newUsageReader returns the reader of what claims use. It logs if the agent cannot see the
+// newUsageReader returns the reader of the use of claims. It logs if the agent cannot see the
 // cgroups of containers: it finds no limited containers then.
 func (a *agent) newUsageReader(ctx context.Context, hw *hardware) *usageReader {
 	if err := cgroup.CheckComplete(); err != nil && a.checkMemoryLimits() == nil {
@@ -271,7 +271,7 @@ func (a *agent) newUsageReader(ctx context.Context, hw *hardware) *usageReader {
 	return u
 }
 
-// chargedNode returns what claims can hold of the node.
+// chargedNode returns the capacities of the node that claims can hold.
 func (a *agent) chargedNode() usage.Node {
 	view := a.inventory.View()
 	node := usage.Node{Published: a.controller.Capacities(), GPUs: make(map[gpu.PCIAddress]usage.GPU, len(view.Node.GPUs))}
@@ -283,7 +283,7 @@ func (a *agent) chargedNode() usage.Node {
 	return node
 }
 
-// claimUsage returns what the claims of the node use now, for the metrics.
+// claimUsage returns the use of the node's claims for the metrics.
 func (a *agent) claimUsage() usage.Report { return a.readUsage(context.Background()) }
 
 // readUsage returns the use of the node's claims now.

@@ -135,7 +135,7 @@ func readPolicies(ctx context.Context, client kubernetes.Interface, c *doctor.Cl
 	return note(c, doctor.Bindings, err)
 }
 
-// readDriver reads the pods and DaemonSets of the driver, if need be those of one namespace.
+// readDriver reads the pods and DaemonSets of the driver, or of one namespace if the user may not list all.
 func readDriver(namespace string) func(context.Context, kubernetes.Interface, *doctor.Cluster) error {
 	return func(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster) error {
 		options := metav1.ListOptions{LabelSelector: ofDriver}

@@ -235,7 +235,7 @@ func gpuPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	}}, nil
 }
 
-// addAttributes adds what a device publishes, in order of the names.
+// addAttributes adds the attributes and capacities of a device, in order of the names.
 func addAttributes(t *grid, d *resourceapi.Device) {
 	values := map[string]string{}
 	for name, value := range d.Attributes {
@@ -271,7 +271,7 @@ func claimState(claim *resourceapi.ResourceClaim) string {
 	}
 }
 
-// claimsPage shows the claims with devices of the driver and those without devices.
+// claimsPage shows the claims with devices of the driver, and claims without devices.
 func claimsPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	var found []*resourceapi.ResourceClaim
 	for _, claim := range r.objects.Claims {

@@ -19,7 +19,7 @@ type reading struct {
 }
 
 // readings reads the cluster for all pages together: one reading at a time, and none while
-// no page asks for one.
+// no page requests one.
 type readings struct {
 	read func(context.Context) (*view, error)
 	// fresh is the age up to which a reading is used again.

@@ -201,7 +201,7 @@ func cleaned[T any, P object[T]](all []P, change func(P)) []P {
 	return copies
 }
 
-// addOutput writes what the other commands print.
+// addOutput writes the output of the other commands.
 func (o *options) addOutput(ctx context.Context, d *dump, v *view) {
 	add := func(name string, run func(*options) error) {
 		var out bytes.Buffer

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage/report"
 )
 
-// use is what programs use of something; a part that is not known is nil.
+// use is the memory and multiprocessors that programs use; a part that is not known is nil.
 type use struct {
 	// Memory in bytes.
 	Memory *resource.Quantity `json:"memoryUsed,omitempty"`

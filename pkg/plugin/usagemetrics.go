@@ -34,7 +34,7 @@ var (
 	shareSecondsDesc    = prometheus.NewDesc(namespace+"_share_seconds_total", "Parts of GPUs that claims have held, times seconds, by namespace and DeviceClass since the agent started.", []string{"namespace", "class"}, nil) // constant table
 )
 
-// claimUsage reads, at the time of a scrape, what claims use.
+// claimUsage reads the use of claims at the time of a scrape.
 type claimUsage func() usage.Report
 
 func (claimUsage) Describe(ch chan<- *prometheus.Desc) {
@@ -83,7 +83,7 @@ func (g gpuHealth) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// shareSeconds reads, at the time of a scrape, what claims have held.
+// shareSeconds reads the time for which claims have held GPUs at the time of a scrape.
 type shareSeconds func() map[usage.Account]float64
 
 func (shareSeconds) Describe(ch chan<- *prometheus.Desc) { ch <- shareSecondsDesc }

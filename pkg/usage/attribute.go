@@ -69,7 +69,7 @@ type LimitedDevice struct {
 	Bytes  uint64
 }
 
-// New returns what claims use of a node. Processes are counted once, for the claims of
+// New returns the use of a node by its claims. Processes are counted once, for the claims of
 // their pod on the device: of several claims for the one that the container uses, and if it
 // uses several of them in proportion to their memory. A container that the driver limits
 // has the memory that the driver counts.

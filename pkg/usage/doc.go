@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usage says what claims use of GPUs and what they were promised: it attributes
+// Package usage computes the use of GPUs by claims, and their promises: it attributes
 // readings of the hardware to claims and containers, and meters how long claims hold how
 // much. Its functions are pure.
 //

@@ -17,7 +17,7 @@ import (
 // the account without names.
 const maxAccounts = 1000
 
-// Account is what a claim is charged to.
+// Account is the namespace and class to which a claim is charged.
 type Account struct {
 	Namespace string
 	// Class is the DeviceClass; empty if it is not known.
@@ -30,7 +30,7 @@ type Charge struct {
 	GPUs float64
 }
 
-// Charges returns what the devices of a claim cost.
+// Charges returns the charges for the devices of a claim.
 func (n Node) Charges(namespace string, devices []claim.Device) []Charge {
 	var all []Charge
 	for _, d := range devices {

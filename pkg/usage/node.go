@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// Node is what claims can hold of a node.
+// Node has the capacities of a node that claims can hold.
 type Node struct {
 	// Published are the capacities of the published devices by name.
 	Published map[string]kind.Capacities

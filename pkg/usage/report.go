@@ -10,7 +10,7 @@ import (
 )
 
 type (
-	// Report is what the claims of a node use.
+	// Report is the use of a node by its claims.
 	Report = report.Report
 	// Row is about a device of a claim, or the use of it by a container.
 	Row = report.Row

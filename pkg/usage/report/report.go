@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report is the form in which an agent serves what claims use, for programs of
+// Package report is the form in which an agent serves the use of claims, for programs of
 // users.
 //
 // Out of scope: how it is measured, which package usage has.
@@ -13,7 +13,7 @@ const Path = "/v1/claims"
 // most that the hardware admits, have 768.
 const MaxRows = 2000
 
-// Report is what the claims of a node use.
+// Report is the use of a node by its claims.
 type Report struct {
 	// Rows in the order of their labels: first those of the claims, then those of their
 	// containers, at most [MaxRows].

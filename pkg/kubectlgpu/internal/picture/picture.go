@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/markup"
 )
 
-// Node is what a picture shows.
+// Node is the contents of a picture.
 type Node struct {
 	Name string
 	// GPUs and other devices, in the order in which they are drawn.
