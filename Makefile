@@ -104,19 +104,19 @@ unit: need-cc need-busybox ## Unit, golden and property tests with the race dete
 	$(say) "unit tests with the race detector"
 	@# Many tests wait for deadlines, so more of them run at a time than there are cores.
 	CGO_ENABLED=1 go test -race -p 3 -parallel 4 -timeout 30m $$(go list ./... | grep -vxFf <(go list $(TREE_TESTS) $(PURE_TESTS) $(CLUSTER_TESTS)))
-	CGO_ENABLED=1 go -C deployments/container test -race ./...
-	@# The cache of test results does not see the files of the other module.
+	@# Go's cache of test results does not track files outside a test's module, so every test of a
+	@# nested module runs with -count=1. test/repository checks that.
+	CGO_ENABLED=1 go -C deployments/container test -count=1 -race ./...
 	go -C tools test -count=1 ./...
 
 .PHONY: chart
 chart: ## The Helm chart: lint, what it renders, what it refuses, and that it knows every flag
 	$(say) "the Helm chart"
-	$(CLUSTER_ENV) go -C test/chart test ./...
+	$(CLUSTER_ENV) go -C test/chart test -count=1 ./...
 
 .PHONY: kueue
 kueue: need-cc golangci-lint ## What Kueue charges for claims on our slices, by its own functions; and lint of that module
 	$(say) "Kueue's accounting of our slices"
-	@# The cache of test results does not see the slices and manifests of the other module.
 	@# Kueue has its own release of Kubernetes' libraries, which take three minutes of CPU to
 	@# compile: so the linter waits until the tests on clusters leave the processors idle.
 	$(CLUSTER_ENV) go -C test/kueue test -count=1 ./...
@@ -125,15 +125,13 @@ kueue: need-cc golangci-lint ## What Kueue charges for claims on our slices, by 
 .PHONY: monitoring
 monitoring: golangci-lint ## The chart's alerting and recording rules and its dashboard, with Prometheus' own engine; and lint of that module
 	$(say) "rules and dashboard of the chart"
-	@# The cache of test results does not see the files of the chart. As for kueue, the linter waits
-	@# until the other modules are built.
+	@# As for kueue, the linter waits until the other modules are built.
 	$(CLUSTER_ENV) go -C test/monitoring test -count=1 ./...
 	cd test/monitoring && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 .PHONY: browser
 browser: need-cc need-chromium golangci-lint ## The pages of kubectl gpu ui in headless Chromium; and lint of that module
 	$(say) "the pages of kubectl gpu in a browser"
-	@# The cache of test results does not see the files of the driver's module.
 	CGO_ENABLED=1 go -C test/browser test -count=1 -timeout 30m ./...
 	cd test/browser && ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 
@@ -160,7 +158,6 @@ manifests: ## Render the chart anew: deployments/static and the chart's golden f
 .PHONY: cluster-test
 cluster-test: need-root build
 	$(say) "the test cluster itself, and our ResourceSlices against the API server's own validation"
-	@# The cache of test results does not see the golden files of the other module.
 	$(CLUSTER_ENV) go -C test/cluster test -count=1 -timeout 30m ./...
 
 # Each takes a cluster that is up already as it is, and leaves it so.

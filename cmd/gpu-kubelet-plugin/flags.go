@@ -33,6 +33,7 @@ func names() agent.Names {
 		Supervisor: "--mps-supervisor", Kubeconfig: "--kubeconfig",
 		PodResources: "--kubelet-pod-resources", HTTPListen: "--http-listen",
 		MemoryLimits: "--memory-limits", NodeConfigs: "--node-configs", MIGLayouts: "--mig-layouts", ViewerAccount: "--viewer-account",
+		DaemonSet: "--daemon-set",
 	}
 }
 
@@ -74,8 +75,8 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.BoolVar(&o.MIGConfigLabel, "mig-config-label", false, "let the node's label "+v1alpha1.LabelMIGConfig+" name the layout, as for NVIDIA's MIG manager")
 	fs.BoolVar(&o.MIG.Keep, "mig-keep", false, "keep the MIG devices of a layout, and the MIG mode of their GPUs, when no claim uses them, so that the next claim finds them; they are destroyed when a claim needs their place or the layout changes")
 	fs.BoolVar(&o.MIG.AllowReset, "mig-allow-reset", false, "reset an idle GPU if a change of its MIG mode needs that (Ampere); otherwise such a GPU is cut only if its MIG mode is already enabled")
-	fs.BoolVar(&o.MIG.AllAttributes, "mig-all-attributes", false, "publish the attributes productName, numaNode and pcieRoot of MIG devices too, which makes the ResourceSlices of a node half as large again")
-	fs.StringVar(&o.attributes, "attributes", "standard", "`LIST` of attributes to publish of each device besides the standard ones, \"standard\" for none, or \"all\"; known: "+strings.Join(kind.FurtherAttributes(), ", "))
+	fs.BoolVar(&o.MIG.AllAttributes, "mig-all-attributes", false, "publish the attributes productName, numaNode and pcieRoot of MIG devices that are created on demand too, and how shares of MIG devices are limited: with MIG on demand the ResourceSlices of a node are half as large again")
+	fs.StringVar(&o.attributes, "attributes", "standard", "`LIST` of the attributes to publish: \"standard\", \"lean\" for the fewest, as in fleets of thousands of nodes, \"all\", and names to publish besides; known: "+strings.Join(kind.AttributeNames(), ", ")+". The agent reports an unknown name, and publishes the others")
 	fs.BoolVar(&o.ListAttributes, "list-attributes", false, "publish list attributes as well (nvlinkPeers, nvlinkCliques and numaNode as lists); needs the feature gate DRAListTypeAttributes in the cluster")
 	fs.BoolVar(&o.printSlices, "print-slices", false, "print the ResourceSlices as a JSON List and exit, with status 1 if no GPU can be read; needs no cluster")
 
@@ -87,6 +88,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.DriverName, "driver-name", v1alpha1.DriverName, "`NAME` of the driver in ResourceSlices and claims")
 	fs.StringVar(&o.NodeName, "node-name", "", "`NAME` of this node in the cluster (default: the host's name)")
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", "", "`FILE` with the address and credentials of the API server (default: the service account of the agent's pod)")
+	fs.StringVar(&o.DaemonSet, "daemon-set", "", "`NAMESPACE/NAME` of the DaemonSet of the agent's pod: while it exists, the last agent on the node leaves its folder for the next one, with the record of the configuration that the node follows (default: none, the last agent removes its folder)")
 	fs.DurationVar(&o.ReconcileInterval, "reconcile-interval", 5*time.Minute, "time between comparisons of the claims held on this node with the claims in the cluster")
 
 	fs = sets.FlagSet("host")
@@ -96,9 +98,11 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.CDIDir, "cdi-dir", kubeletplugin.DefaultCDIDir, "`DIR` from which the container runtime reads CDI specs")
 	fs.StringVar(&o.PodUID, "pod-uid", "", "`UID` of the agent's pod, for updates without a gap: the old agent serves until the new one is registered")
 
+	fs.BoolVar(&o.TakeOver, "take-over", false, "serve the node even if another driver is registered with the kubelet under --driver-name; by default the agent waits until that driver has ended")
+
 	fs = sets.FlagSet("serving")
 	fs.StringVar(&o.HTTPListen, "http-listen", ":8080", "`ADDRESS` for /metrics, /healthz and /readyz; empty for none")
-	fs.StringVar(&o.ViewerAccount, "viewer-account", "", "`NAMESPACE/NAME` of the service account whose tokens users send to read the facts about the node at /v1/node, as \"kubectl gpu doctor\" does; its tokens must have the audience agent.NAME, with the driver's name (default: the facts are not served)")
+	fs.StringVar(&o.ViewerAccount, "viewer-account", "", "`NAMESPACE/NAME` of the service account whose tokens users send to read the facts about the node at /v1/node, as \"kubectl gpu doctor\" does; its tokens must have the audience agent.NAME/UID, with the driver's name and --pod-uid (default: the facts are not served)")
 
 	o.logging = program.LoggingFlags(&sets)
 	return sets
@@ -130,9 +134,11 @@ func (o *options) complete() error {
 			return fmt.Errorf("--%w", err)
 		}
 	}
-	var err error
-	if o.Attributes, err = kind.ParseSelection(o.attributes); err != nil {
-		return fmt.Errorf("--attributes: %w", err)
+	// A name that this release does not know must not stop the agents of all nodes.
+	if selected, err := kind.ParseSelection(o.attributes); err != nil {
+		o.Attributes, o.UnknownAttributes = selected, fmt.Errorf("--attributes: %w", err)
+	} else {
+		o.Attributes = selected
 	}
 	if err := o.completeMIG(); err != nil {
 		return err

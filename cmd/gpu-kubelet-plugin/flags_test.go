@@ -127,6 +127,24 @@ func TestInvalidValuesAreRefusedWithTheFlagAndTheValidValues(t *testing.T) {
 	}
 }
 
+// A name that this release does not know, as after a downgrade, must not stop the agents of
+// all nodes.
+func TestAnUnknownAttributeIsReportedAndTheOthersArePublished(t *testing.T) {
+	o, err := parse([]string{"--attributes=lean,colour,eccEnabled"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !o.Attributes.Includes("eccEnabled") || o.Attributes.Includes("brand") {
+		t.Errorf("the selection is %+v", o.Attributes)
+	}
+	if err := o.UnknownAttributes; !errors.Is(err, gpu.ErrInvalid) || !strings.HasPrefix(err.Error(), `--attributes: "colour": `) {
+		t.Errorf("the reported problem is %v", err)
+	}
+	if o, err := parse([]string{"--attributes=all"}, nil); err != nil || o.UnknownAttributes != nil {
+		t.Errorf("all: %v, %v", o.UnknownAttributes, err)
+	}
+}
+
 func TestAProgramWithoutTheSimulatorRefusesSimulatedGPUs(t *testing.T) {
 	cmd := newCommand(nil, nil)
 	cmd.SetArgs([]string{"--hardware=sim:t4", "--print-slices"})

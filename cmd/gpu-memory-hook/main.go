@@ -34,7 +34,9 @@ type options struct {
 	containers          int
 	timeout             time.Duration
 	// cgroup is set in the child process, which only calls the driver.
-	cgroup   string
+	cgroup string
+	// check is set if the agent tries whether the host runs this program.
+	check    bool
 	hardware hardware
 }
 
@@ -48,9 +50,13 @@ func parse(arguments []string) (o options, address gpu.PCIAddress, err error) {
 	flags.IntVar(&o.containers, "containers", 1, "number of containers that may use the device at a time")
 	flags.DurationVar(&o.timeout, "timeout", 25*time.Second, "time for the call into the driver")
 	flags.StringVar(&o.cgroup, "cgroup", "", "set the limit of this cgroup, in a child process")
+	flags.BoolVar(&o.check, "check", false, "only start and end, to see whether the host runs this program")
 	o.hardware.addFlags(flags)
 	if err := flags.Parse(arguments); err != nil {
 		return o, address, fmt.Errorf("gpu-memory-hook: %w: %w", gpu.ErrInvalid, err)
+	}
+	if o.check {
+		return o, address, nil
 	}
 	if flags.NArg() > 0 || o.bytes == 0 {
 		return o, address, fmt.Errorf("gpu-memory-hook: %w: want --bytes and flags only, got %q", gpu.ErrInvalid, arguments)
@@ -63,6 +69,9 @@ func run(ctx context.Context, arguments []string, state io.Reader) error {
 	o, address, err := parse(arguments)
 	if err != nil {
 		return err
+	}
+	if o.check {
+		return nil
 	}
 	if o.cgroup != "" {
 		ctx, cancel := context.WithTimeout(ctx, o.timeout)
@@ -77,9 +86,9 @@ func run(ctx context.Context, arguments []string, state io.Reader) error {
 		Limits: limits.Folder(o.limits), Device: o.device,
 		GPU: address, Bytes: o.bytes, Containers: o.containers, Timeout: o.timeout,
 		CgroupOf: o.hardware.cgroupOf,
-		Set: func(ctx context.Context, folder string, bytes uint64) error {
+		Set: func(ctx context.Context, lock *os.File, folder string, bytes uint64) error {
 			// The last of two flags of a name counts.
-			return memoryhook.InChild(ctx, append(arguments, "--cgroup", folder, "--bytes", strconv.FormatUint(bytes, 10))...)
+			return memoryhook.InChild(ctx, lock, append(arguments, "--cgroup", folder, "--bytes", strconv.FormatUint(bytes, 10))...)
 		},
 	}
 	if err := hook.Run(ctx, state); err != nil {

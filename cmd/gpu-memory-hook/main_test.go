@@ -162,6 +162,26 @@ func TestTheHookLimitsEachContainer(t *testing.T) {
 	}
 }
 
+// crun starts the first process below the cgroup that the kubelet knows, with systemd.
+func TestAContainerWhoseProcessIsInACgroupBelowItsOwn(t *testing.T) {
+	n := newNode(t, "dgx-h100")
+	pod := cgrouptest.Child(t, cgrouptest.New(t), "kubepods-pod11111111_2222_3333_4444_555555555555.slice")
+	scope := cgrouptest.Child(t, pod, "crio-c0ffee.scope")
+	below := cgrouptest.Child(t, scope, "container")
+	if out, err := n.run(cgrouptest.Process(t, below), "--bytes", fmt.Sprint(10*gibi)); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	n.wantLimit(scope, 10*gibi)
+	n.wantLimit(below, 0)
+	if all, err := n.limits.Containers(device); err != nil || len(all) != 1 || all[0].Cgroup != scope {
+		t.Errorf("the containers of the device are %v, %v; want that of %s", all, err, scope)
+	}
+	if out, err := n.run(cgrouptest.Process(t, pod), "--bytes", fmt.Sprint(gibi), "--containers", "2"); err == nil || !strings.Contains(out, "no cgroup of its own below its pod's") {
+		t.Errorf("a container in the cgroup of its pod: %v: %s", err, out)
+	}
+	n.wantLimit(pod, 0)
+}
+
 // A container may use several devices on a GPU, such as two plain shares.
 func TestTheLimitsOfAContainerAddUp(t *testing.T) {
 	n := newNode(t, "dgx-h100")

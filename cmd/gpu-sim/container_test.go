@@ -14,7 +14,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/cudasim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
 )
 
 // container is a root file system with the probe of the test cluster, the first GPU of a
@@ -46,7 +46,7 @@ func container(t *testing.T, state string) string {
 // cudaReport has the fields of the probe's output that this test reads.
 type cudaReport struct {
 	AllocatedBytes uint64
-	Memory         cudasim.Memory
+	Memory         mpssim.Memory
 	Refused        struct{ Name string }
 	Processes      []cudaReport
 }
@@ -103,7 +103,7 @@ func TestAContainerThatIgnoresMPSGetsWhatItsCgroupAllows(t *testing.T) {
 		}
 	}
 	// A process that comes late may have no room for a context.
-	most := limit - contexts*cudasim.ContextBytes
+	most := limit - contexts*nvmlsim.ContextBytes(132)
 	if len(got.Processes) != 3 || contexts == 0 || got.AllocatedBytes > most || got.AllocatedBytes < most-mib {
 		t.Errorf("%d processes have %d MiB in all, want %d MiB", contexts, got.AllocatedBytes/mib, most/mib)
 	}

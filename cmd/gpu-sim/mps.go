@@ -76,6 +76,12 @@ func (t *tool) mpsFaults() *cobra.Command {
 	}
 	start.Flags().IntVar(&count, "count", 0, "number of starts that fail; 0 is until cleared")
 	c.AddCommand(start,
+		&cobra.Command{
+			Use:   "charge-server",
+			Short: "Let the driver count the memory of clients in the cgroup of their server, until cleared",
+			Args:  cobra.NoArgs,
+			RunE:  t.run(func(s *nvmlsim.Sim) error { return s.ChargeMPSServers() }),
+		},
 		t.signalMPS("die", "Kill running MPS daemons", syscall.SIGKILL),
 		t.signalMPS("hang", "Stop running MPS daemons, which answer nothing then; clear lets them go on", syscall.SIGSTOP),
 		t.signalMPS("server", "Let the servers of running MPS daemons fail as with a fatal exception of a client", syscall.SIGUSR1))

@@ -353,17 +353,23 @@ func TestAStaticProgramComesWithoutACLibrary(t *testing.T) {
 	}
 }
 
-func TestEveryCommandIsInAnImage(t *testing.T) {
+// A command reaches its users in an image or as a plugin of kubectl.
+func TestEveryCommandIsShipped(t *testing.T) {
 	mains, err := filepath.Glob("../../cmd/*/main.go")
 	if err != nil || len(mains) == 0 {
 		t.Fatalf("commands %v, %v", mains, err)
 	}
+	krew, err := os.ReadFile("../krew/gpu.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, main := range mains {
 		command := filepath.Base(filepath.Dir(main))
-		if !slices.ContainsFunc(images(), func(i image) bool {
+		inImage := slices.ContainsFunc(images(), func(i image) bool {
 			return slices.ContainsFunc(i.programs, func(p program) bool { return p.name == command })
-		}) {
-			t.Errorf("no image has %s; give it one in images.go", command)
+		})
+		if !inImage && !strings.Contains(string(krew), "bin: "+command+"\n") {
+			t.Errorf("%s is in no image and not in krew's manifest; add it to images.go or deployments/krew/gpu.yaml", command)
 		}
 	}
 }

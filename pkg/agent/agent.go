@@ -23,6 +23,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/livefile"
 	mpsclient "github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
@@ -53,6 +54,9 @@ func Run(ctx context.Context, c *Config) error {
 // runWith is Run with a client for the API server.
 func runWith(ctx context.Context, c *Config, client kubernetes.Interface) (err error) {
 	klog.FromContext(ctx).Info("Starting", "version", version.Get().GitVersion, "node", c.NodeName, "hardware", c.Hardware, "driver", c.DriverName)
+	if c.UnknownAttributes != nil {
+		klog.FromContext(ctx).Error(c.UnknownAttributes, "Publishing without unknown attributes")
+	}
 	hw, err := openHardware(c)
 	if err != nil {
 		return err
@@ -78,12 +82,14 @@ type agent struct {
 	nodeConfig   *cluster.NodeConfig
 	features     *cluster.Features
 	claims       *claim.Manager
+	contested    *contested
 	holders      *inventory.Holders
 	controller   *controller.Controller
 	metrics      *plugin.Metrics
 	scans        *plugin.Activity
 	cdiFolder    *cdi.Dir
 	kubelet      *served
+	rivals       *plugin.Rivals
 	pods         *podNames
 	meter        *usage.Meter
 	usage        *usageReader
@@ -105,6 +111,9 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	}
 	viewers, err := c.newViewers(client)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.checkDaemonSet(); err != nil {
 		return nil, err
 	}
 	boot, err := hw.machine.BootID()
@@ -138,7 +147,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		return nil, err
 	}
 
-	memory, noLimits := c.memoryLimits(folder, hw)
+	memory, noLimits := c.memoryLimits(ctx, folder, hw)
 	noLimits = cmp.Or(c.checkMemoryLimits(), noLimits)
 	scans := plugin.NewActivity(clock.RealClock{}, scanStuckAfter)
 	known := inventory.Options{
@@ -151,11 +160,10 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	if supervisor != nil {
 		known.Namespaces = supervisor
 	}
-	config := c.newNodeConfig()
+	config := c.newNodeConfig(folder.NodeConfig)
 	sources := controller.Sources{
 		Inventory:  inventory.New(known),
 		NodeConfig: config,
-		Layouts:    controller.NewLayouts(config),
 		Features:   cluster.NewFeatures(cluster.ServerVersion(client)),
 		Settings:   c.settings(),
 	}
@@ -167,7 +175,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		LockFile:   folder.LockFile(),
 		Records:    folder.Claims,
 		Inventory:  sources.Inventory,
-		Occupancy:  occupancy(hw, client),
+		Occupancy:  c.occupancy(ctx, hw, client, "/", limits.Folder(folder.Limits())),
 		// Device plugins allocate GPUs without a message to this agent.
 		BeforePrepare: func(ctx context.Context) {
 			sources.Inventory.RefreshExternal(ctx)
@@ -177,7 +185,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		MonitorNodes: hw.machine.MonitorNodes,
 		Partitioning: &claim.Partitioning{
 			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Modes: folder.MIGModes, Static: c.MIG.Static,
-			Kept: folder.MIGDevices, Keep: sources.Layouts.Keeps,
+			Kept: folder.MIGDevices, Keep: config.Keeps,
 		},
 		ContextMemory:    c.ContextMemory,
 		Shares:           sources.Shares,
@@ -195,16 +203,18 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	if err != nil {
 		return nil, err
 	}
+	contested := newContested(claims.Held)
 	holders := inventory.NewHolders(heldDevices(claims), claims.SwitchedModes, claims.ExclusiveGPUs, claims.KeptPartitions)
 	a := &agent{
 		Config: c, client: client, supervisor: supervisor, podResources: podResources, home: folder,
 		inventory: sources.Inventory, nodeConfig: sources.NodeConfig, features: sources.Features,
-		claims: claims, holders: holders,
-		controller: controller.New(controller.Options{Sources: sources, Holders: holders, Taken: takenMemory(claims), Clock: clock.RealClock{}}),
+		claims: claims, contested: contested, holders: holders,
+		controller: controller.New(controller.Options{Sources: sources, Holders: holders, Taken: takenMemory(claims), InUse: contested.devices, Clock: clock.RealClock{}}),
 		metrics:    metrics, scans: scans, cdiFolder: cdi.NewDir(c.CDIDir), kubelet: newServed(),
-		pods: newPodNames(clock.RealClock{}, getClaim(client)), meter: usage.NewMeter(clock.RealClock{}),
+		pods: newPodNames(clock.RealClock{}, getClaim(client), consumers("/", c.driverDir())), meter: usage.NewMeter(clock.RealClock{}),
 	}
 	a.usage = a.newUsageReader(ctx, hw)
+	a.rivals = plugin.NewRivals(a.pluginOptions())
 	a.facts, a.viewers = &facts{roots: c.factRoots(hw), view: a.inventory.View, clocks: hw.Clocks}, viewers
 	return a, nil
 }
@@ -280,6 +290,10 @@ func (a *agent) run(parent context.Context) error {
 		klog.FromContext(ctx).Info("Serving before every claim is recovered", "after", recoverPatience)
 	case <-ctx.Done():
 	}
+	if !a.TakeOver {
+		a.rivals.Wait(ctx)
+	}
+	parts.Go(func() { a.rivals.Run(ctx) })
 	if ctx.Err() == nil {
 		kubelet, err := a.serve(ctx, fatal)
 		if err != nil {
@@ -318,6 +332,7 @@ func removeLeftovers(ctx context.Context, c *Config) {
 // leave gives up the home, at the very end: this agent writes nothing there any
 // more, unless a call hangs.
 func (a *agent) leave(ctx context.Context, idle bool) {
+	idle = idle && !isInstalled(ctx, a.client, a.DaemonSet)
 	err := a.home.Leave(func() (bool, error) {
 		held, err := a.claims.Held(ctx)
 		if !idle || len(held) > 0 || err != nil {
@@ -346,7 +361,19 @@ func (a *agent) recover(ctx context.Context) {
 
 // serve starts to serve the kubelet.
 func (a *agent) serve(ctx context.Context, fatal func(error)) (*plugin.Plugin, error) {
-	p, err := plugin.Start(ctx, plugin.Options{
+	options := a.pluginOptions()
+	options.Fatal = fatal
+	p, err := plugin.Start(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	a.kubelet.begin(p)
+	return p, nil
+}
+
+// pluginOptions returns the options of the plugin, without Fatal.
+func (a *agent) pluginOptions() plugin.Options {
+	return plugin.Options{
 		DriverName:        a.DriverName,
 		NodeName:          a.NodeName,
 		PodUID:            types.UID(a.PodUID),
@@ -354,19 +381,14 @@ func (a *agent) serve(ctx context.Context, fatal func(error)) (*plugin.Plugin, e
 		RegistryDir:       a.KubeletRegistryDir,
 		CDIDir:            a.CDIDir,
 		Client:            a.client,
-		Claims:            notifyingClaims{a.claims, a.controller, a.inventory, a.pods, a.meter, a.chargedNode},
+		Claims:            notifyingClaims{a.claims, a.controller, a.inventory, a.pods, a.meter, newRescan(a.inventory.RequestScan), a.contested, a.chargedNode},
 		Devices:           health{a.controller},
 		Metrics:           a.metrics,
 		Clock:             clock.RealClock{},
+		Conflicts:         a.conflicts,
 		ReconcileInterval: a.ReconcileInterval,
 		PublishError:      a.features.HandleError,
-		Fatal:             fatal,
-	})
-	if err != nil {
-		return nil, err
 	}
-	a.kubelet.begin(p)
-	return p, nil
 }
 
 // setNode passes what the API server says about the node to the parts that need it.

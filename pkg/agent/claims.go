@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -11,6 +12,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
@@ -25,6 +27,8 @@ type notifyingClaims struct {
 	inventory  *inventory.Inventory
 	pods       *podNames
 	meter      *usage.Meter
+	rescan     *rescan
+	contested  *contested
 	// node returns what claims can hold.
 	node func() usage.Node
 }
@@ -34,9 +38,9 @@ func (c notifyingClaims) Prepare(ctx context.Context, object *resourceapi.Resour
 	c.pods.observe(object)
 	devices, err := c.Manager.Prepare(ctx, object)
 	if err != nil {
-		// Another program may have changed a GPU.
-		c.inventory.RequestScan()
+		c.rescan.failed(err)
 	} else {
+		c.contested.setRefused(object.UID, false)
 		c.meter.Hold(object.UID, c.node().Charges(object.Namespace, devices))
 	}
 	c.controller.ClaimsChanged()
@@ -59,7 +63,14 @@ func (c notifyingClaims) Unprepare(ctx context.Context, uid types.UID) error {
 	if err == nil {
 		c.release(uid)
 	}
+	c.contested.setRefused(uid, errors.Is(err, gpu.ErrInUse))
 	return err
+}
+
+// SetContested implements [plugin.Claims].
+func (c notifyingClaims) SetContested(needed, unneeded []types.UID, strangers []claim.Stranger) {
+	c.contested.set(needed, unneeded, strangers)
+	c.controller.ClaimsChanged()
 }
 
 // Release implements [plugin.Claims].

@@ -47,12 +47,17 @@ type Config struct {
 	// Attributes selects the published attributes. ListAttributes adds lists.
 	Attributes     kind.Selection
 	ListAttributes bool
+	// UnknownAttributes names the requested attributes that do not exist; nil if there are
+	// none. The agent reports it and publishes the others.
+	UnknownAttributes error
 
 	// MemoryLimits lets the driver limit the memory that containers have of a GPU, on
 	// nodes that can do so.
 	MemoryLimits bool
 	// Supervisor is the socket of gpu-mps-supervisor; empty for none.
 	Supervisor string
+	// TakeOver serves a node that another driver of the same name serves.
+	TakeOver bool
 	// ExclusiveCompute puts GPUs into EXCLUSIVE_PROCESS while they have MPS shares.
 	ExclusiveCompute bool
 	// ContextMemory is the memory, in bytes, that the CUDA context of a process takes
@@ -64,6 +69,9 @@ type Config struct {
 	// Kubeconfig says how to reach the API server; empty for the service account of
 	// the agent's pod.
 	Kubeconfig string
+	// DaemonSet is the DaemonSet of the agent's pod, "namespace/name". While it exists, the
+	// last agent of the node leaves its folder for the next one. Empty outside a pod.
+	DaemonSet string
 	// ReconcileInterval is how often the claims held here are compared with the
 	// claims in the cluster.
 	ReconcileInterval time.Duration
@@ -94,6 +102,7 @@ type Names struct {
 	PodResources, HTTPListen      string
 	MemoryLimits, NodeConfigs     string
 	MIGLayouts, ViewerAccount     string
+	DaemonSet                     string
 }
 
 // driverDir returns the driver's folder among the kubelet's plugins.
@@ -117,21 +126,23 @@ func (c *Config) nodeConfig() catalog.NodeConfig {
 	return config
 }
 
-// newNodeConfig returns the configuration of the node before its inputs are known.
-func (c *Config) newNodeConfig() *cluster.NodeConfig {
+// newNodeConfig returns the configuration of the node before its inputs are known. It
+// follows the record of an earlier agent, unless records is nil.
+func (c *Config) newNodeConfig(records cluster.Records) *cluster.NodeConfig {
 	return cluster.NewNodeConfig(cluster.NodeConfigOptions{
 		Standard: c.nodeConfig(), Named: c.NodeConfigs != "", Layouts: c.MIGLayouts != "", LayoutLabel: c.MIGConfigLabel,
+		Records: records, ContextMemory: c.ContextMemory,
 	})
 }
 
 // parseNodeConfigs reads the configurations that labels of nodes name.
-func (c *Config) parseNodeConfigs(content []byte, err error) (map[string]catalog.NodeConfig, error) {
-	var named map[string]catalog.NodeConfig
+func (c *Config) parseNodeConfigs(content []byte, err error) (catalog.NodeConfigs, error) {
+	var named catalog.NodeConfigs
 	if err == nil {
 		named, err = catalog.ParseNodeConfigs(content, c.nodeConfig(), c.ContextMemory)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s=%s is not followed: %w", c.Names.NodeConfigs, c.NodeConfigs, err)
+		return named, fmt.Errorf("%s=%s is not followed: %w", c.Names.NodeConfigs, c.NodeConfigs, err)
 	}
 	return named, nil
 }

@@ -10,8 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 )
 
 // podLister is a kubelet that lists the GPUs that a device plugin has allocated to the
@@ -39,16 +44,16 @@ func (p *podLister) List(context.Context, *podresourcesv1.ListPodResourcesReques
 	}}}, nil
 }
 
-func TestAGPUThatADevicePluginGaveAwaySinceItWasScannedIsNotPrepared(t *testing.T) {
-	t.Parallel()
-	claim := claimFor("one", "gpu-43-00")
-	n := newNode(t, claim)
+// withDevicePlugin runs a kubelet with a device plugin that has allocated GPUs, until the test
+// ends.
+func (n *node) withDevicePlugin(t *testing.T, gpus ...string) *podLister {
+	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", n.PodResources)
 	if err != nil {
 		t.Fatal(err)
 	}
 	kubelet, server := &podLister{}, grpc.NewServer()
-	kubelet.give("nvidia0")
+	kubelet.give(gpus...)
 	podresourcesv1.RegisterPodResourcesListerServer(server, kubelet)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -58,6 +63,14 @@ func TestAGPUThatADevicePluginGaveAwaySinceItWasScannedIsNotPrepared(t *testing.
 			t.Error(err)
 		}
 	})
+	return kubelet
+}
+
+func TestAGPUThatADevicePluginGaveAwaySinceItWasScannedIsNotPrepared(t *testing.T) {
+	t.Parallel()
+	claim := claimFor("one", "gpu-43-00")
+	n := newNode(t, claim)
+	kubelet := n.withDevicePlugin(t, "nvidia0")
 	a := n.start(t)
 	n.published(t)
 
@@ -66,5 +79,61 @@ func TestAGPUThatADevicePluginGaveAwaySinceItWasScannedIsNotPrepared(t *testing.
 	defer cancel()
 	if _, err := a.claims.Prepare(limited, claim); err == nil || !strings.Contains(err.Error(), "device plugin") {
 		t.Errorf("error %v, want it to say that a device plugin has given the GPU away", err)
+	}
+}
+
+// After a restart the kubelet and its device plugin know nothing of the claim.
+func TestAHeldGPUOfADevicePluginIsAConflictAndTainted(t *testing.T) {
+	t.Parallel()
+	claim := claimFor("one", "gpu-43-00")
+	n := newNode(t, claim)
+	kubelet := n.withDevicePlugin(t, "nvidia0")
+	a := n.start(t)
+	n.published(t)
+	if _, err := a.claims.Prepare(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.conflicts(t.Context(), "gpu-43-00"); len(got) > 0 {
+		t.Errorf("conflicts %v before the device plugin allocates the GPU", got)
+	}
+	kubelet.give("nvidia0", "nvidia1")
+	a.inventory.RefreshExternal(t.Context())
+	for device, want := range map[string][]plugin.Conflict{
+		"gpu-43-00": {plugin.ConflictDevicePlugin}, "gpu-43-00-ts": {plugin.ConflictDevicePlugin}, "gpu-44-00": nil, "node-gpus": nil, "": nil,
+	} {
+		if diff := cmp.Diff(want, a.conflicts(t.Context(), device)); diff != "" {
+			t.Errorf("conflicts of %q (-want +got):\n%s", device, diff)
+		}
+	}
+	n.waitTaint(t, "gpu-43-00", v1alpha1.InUseTaintDevicePlugin)
+	kubelet.give("nvidia0")
+	a.inventory.RefreshExternal(t.Context())
+	if got := a.conflicts(t.Context(), "gpu-43-00"); len(got) > 0 {
+		t.Errorf("conflicts %v after the pod of the device plugin has ended", got)
+	}
+}
+
+// waitTaint waits until a device is published with the value of the taint in-use.
+func (n *node) waitTaint(t *testing.T, device, value string) {
+	t.Helper()
+	for {
+		slices, err := n.client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatalf("%s has no taint %s: %v", device, value, err)
+		}
+		for _, slice := range slices.Items {
+			for _, d := range slice.Spec.Devices {
+				for _, taint := range d.Taints {
+					if d.Name == device && taint.Key == v1alpha1.TaintInUse && taint.Value == value {
+						return
+					}
+				}
+			}
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("%s has no taint %s", device, value)
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 }

@@ -33,7 +33,7 @@ func (c *Config) newViewers(client kubernetes.Interface) (*viewers, error) {
 	if c.ViewerAccount == "" {
 		return nil, nil
 	}
-	v, err := newViewers(c.ViewerAccount, c.DriverName, client.AuthenticationV1().TokenReviews())
+	v, err := newViewers(c.ViewerAccount, c.DriverName, c.PodUID, client.AuthenticationV1().TokenReviews())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Names.ViewerAccount, err)
 	}
@@ -63,12 +63,13 @@ func (f *facts) read(ctx context.Context) nodefacts.Node {
 	ctx, cancel := context.WithTimeout(ctx, clocksPatience)
 	defer cancel()
 	var all sync.WaitGroup
+	peers := gpu.NVLinkPeers(view.Node.GPUs)
 	for i, g := range view.Node.GPUs {
 		all.Go(func() {
 			clocks, err := f.clocks(ctx, g.Address)
 			node.GPUs[i].Clocks = ofNVML(clocks, err)
 		})
-		describe(&node.GPUs[i], g)
+		describe(&node.GPUs[i], g, peers[g.Address])
 	}
 	all.Wait()
 	return node
@@ -88,8 +89,12 @@ func driverFacts(view inventory.View) (driver, cuda nodefacts.Fact[string]) {
 	return ofNVML(node.DriverVersion, err), ofNVML(fmt.Sprintf("%d.%d", v.Major, v.Minor), err)
 }
 
-// describe adds the facts of the last scan of a GPU.
-func describe(facts *nodefacts.GPU, g gpu.GPU) {
+// describe adds the facts of the last scan of a GPU and of the GPUs that it is linked to.
+func describe(facts *nodefacts.GPU, g gpu.GPU, peers []gpu.Peer) {
+	facts.PCIeSwitch, facts.Links = g.PCIeSwitch, map[string]int{}
+	for _, peer := range peers {
+		facts.Links[peer.Address.String()] = peer.Links
+	}
 	facts.UUID, facts.Model = g.UUID, g.ProductName
 	persistence := ""
 	if on := g.PersistenceMode; on != nil {

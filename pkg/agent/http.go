@@ -3,11 +3,13 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net"
 	"net/http"
 	"sync"
@@ -23,9 +25,8 @@ const (
 	// their connection.
 	idleTimeout    = 90 * time.Second
 	maxHeaderBytes = 8 << 10
-	// maxConnections at a time. What one address can have is far less, so that it
-	// leaves room for the kubelet's probes.
-	maxConnections, maxConnectionsPerHost = 128, 8
+	// maxConnections is the number of connections at a time.
+	maxConnections = 128
 )
 
 // serveHTTP serves on the address until ctx ends. It returns an error if it cannot
@@ -37,17 +38,24 @@ func serveHTTP(ctx context.Context, address string, handler http.Handler, fatal 
 	if err != nil {
 		return nil, err
 	}
+	return serveOn(ctx, listener, handler, fatal), nil
+}
+
+// serveOn serves on the listener until ctx ends.
+func serveOn(ctx context.Context, listener net.Listener, handler http.Handler, fatal func(error)) (wait func()) {
+	limited := limit(listener)
 	server := newServer(handler)
+	server.ConnState = limited.follow
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // answers are short
 	go func() {
 		defer close(closed)
 		defer stop()
-		if err := server.Serve(limit(listener)); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(limited); !errors.Is(err, http.ErrServerClosed) {
 			fatal(fmt.Errorf("serve metrics and health: %w", err))
 		}
 	}()
-	return func() { <-closed }, nil
+	return func() { <-closed }
 }
 
 func newServer(handler http.Handler) *http.Server {
@@ -63,63 +71,116 @@ func newServer(handler http.Handler) *http.Server {
 	}
 }
 
-// limitedListener closes connections beyond the limits at once. If it waited, a
-// client that opens many connections could lock out the kubelet's probes, which
-// would restart the agent.
+// limitedListener limits the connections at a time. It admits every new connection: the
+// kubelet restarts an agent whose probes are refused, and their address is not known. In its
+// place it closes the least recently used connection of the client that has the most, so
+// that neither one client nor many can keep others out.
 type limitedListener struct {
 	net.Listener
-	total, perHost int
+	most int
 
 	mu    sync.Mutex
-	open  int
-	hosts map[string]int
+	uses  uint64 // counts changes of connections
+	conns map[*limitedConn]bool
 }
 
 func limit(listener net.Listener) *limitedListener {
-	return &limitedListener{Listener: listener, total: maxConnections, perHost: maxConnectionsPerHost, hosts: map[string]int{}}
+	return &limitedListener{Listener: listener, most: maxConnections, conns: map[*limitedConn]bool{}}
 }
 
-// Accept returns the next connection within the limits.
+// Accept returns the next connection.
 func (l *limitedListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		host, _, err := net.SplitHostPort(conn.RemoteAddr().String())
-		if err == nil && l.enter(host) {
-			return &limitedConn{Conn: conn, leave: sync.OnceFunc(func() { l.leave(host) })}, nil
-		}
-		_ = conn.Close() // nothing was written
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
+	admitted, displaced := l.admit(conn)
+	if displaced != nil {
+		_ = displaced.Close() // the client connects again
+	}
+	return admitted, nil
 }
 
-func (l *limitedListener) enter(host string) bool {
+// admit counts a connection. displaced is the connection to close for it, or nil.
+func (l *limitedListener) admit(conn net.Conn) (admitted, displaced *limitedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open >= l.total || l.hosts[host] >= l.perHost {
-		return false
+	if len(l.conns) >= l.most {
+		displaced = l.leastUseful()
+		delete(l.conns, displaced)
 	}
-	l.open++
-	l.hosts[host]++
-	return true
+	admitted = &limitedConn{Conn: conn, client: clientOf(conn), of: l, used: l.next()}
+	l.conns[admitted] = true
+	return admitted, displaced
 }
 
-func (l *limitedListener) leave(host string) {
+// leastUseful returns the connection to close first. The caller holds the lock.
+func (l *limitedListener) leastUseful() *limitedConn {
+	perClient := map[string]int{}
+	for c := range l.conns {
+		perClient[c.client]++
+	}
+	var least *limitedConn
+	for c := range l.conns {
+		if least == nil || cmp.Or(
+			cmp.Compare(perClient[least.client], perClient[c.client]),
+			cmp.Compare(c.rank(), least.rank()),
+		) < 0 {
+			least = c
+		}
+	}
+	return least
+}
+
+// next returns the number of a use of a connection. The caller holds the lock.
+func (l *limitedListener) next() uint64 {
+	l.uses++
+	return l.uses
+}
+
+// follow notes whether a connection is in use. It is the ConnState of the server.
+func (l *limitedListener) follow(conn net.Conn, state http.ConnState) {
+	c, ours := conn.(*limitedConn)
+	if !ours {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.open--
-	if l.hosts[host]--; l.hosts[host] == 0 {
-		delete(l.hosts, host)
+	c.serving, c.used = state == http.StateActive, l.next()
+}
+
+// clientOf returns the IP address at the other end of a connection.
+func clientOf(conn net.Conn) string {
+	host, _, err := net.SplitHostPort(conn.RemoteAddr().String())
+	if err != nil {
+		return conn.RemoteAddr().String()
 	}
+	return host
 }
 
 type limitedConn struct {
 	net.Conn
-	leave func()
+	client string
+	of     *limitedListener
+	// serving is set from the first byte of a request to the end of the answer, and
+	// used numbers the last change of it.
+	serving bool
+	used    uint64
 }
 
+// rank orders the connections of a client: the idle ones before those in use, and the
+// least recently used first.
+func (c *limitedConn) rank() uint64 {
+	if c.serving {
+		return c.used + math.MaxUint64/2
+	}
+	return c.used
+}
+
+// Close closes the connection, which does not count any more.
 func (c *limitedConn) Close() error {
-	defer c.leave()
+	c.of.mu.Lock()
+	delete(c.of.conns, c)
+	c.of.mu.Unlock()
 	return c.Conn.Close()
 }

@@ -39,65 +39,141 @@ func answered(conn net.Conn) bool {
 	return response.Body.Close() == nil
 }
 
-func TestOneClientCannotKeepTheProbesOut(t *testing.T) {
-	t.Parallel()
+// serve starts a server and returns its address.
+func serve(t *testing.T, handler http.HandlerFunc) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
 	var config net.ListenConfig
-	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := newServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(limit(listener)) }()
-	t.Cleanup(func() { _, _ = server.Close(), <-ended })
-	address := listener.Addr().String()
+	wait := serveOn(ctx, listener, handler, func(err error) { t.Error(err) })
+	t.Cleanup(func() { cancel(); wait() })
+	return listener.Addr().String()
+}
 
-	var greedy []net.Conn
-	for range maxConnectionsPerHost {
-		conn := dial(t, "127.0.0.2", address)
-		if !answered(conn) {
-			t.Fatal("a connection within the limit is not served")
-		}
-		greedy = append(greedy, conn)
-	}
-	if answered(dial(t, "127.0.0.2", address)) {
-		t.Errorf("connection %d of one client is served", maxConnectionsPerHost+1)
-	}
-	if !answered(dial(t, "127.0.0.1", address)) {
-		t.Error("the kubelet's probe is not served with a greedy client")
-	}
-	// A client that closes a connection has another one.
-	if err := greedy[0].Close(); err != nil {
-		t.Fatal(err)
-	}
-	for !answered(dial(t, "127.0.0.2", address)) {
-		if t.Context().Err() != nil {
-			t.Fatal("a connection that was closed still counts")
-		}
+func nothing(http.ResponseWriter, *http.Request) {}
+
+// pod is the address of the i-th client.
+func pod(i int) string { return fmt.Sprintf("127.0.%d.%d", 1+i/250, 1+i%250) }
+
+func TestNoClientsKeepTheProbesOut(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		pods, each int
+		do         func(conn net.Conn) bool
+		// from is the address of the kubelet.
+		from string
+	}{
+		"sixteen pods with eight idle connections each":        {16, 8, answered, "127.0.0.9"},
+		"sixteen pods with eight requests that do not end":     {16, 8, send("GET /metr"), "127.0.0.9"},
+		"sixteen pods with eight connections that say nothing": {16, 8, send(""), "127.0.0.9"},
+		"one pod with all connections":                         {1, maxConnections, answered, "127.0.0.9"},
+		"as many pods as connections":                          {maxConnections, 1, answered, "127.0.0.9"},
+		"as many pods as connections, none of them idle":       {maxConnections, 1, send("GET /metr"), "127.0.0.9"},
+		"pods with the kubelet's address":                      {1, maxConnections, send("GET /metr"), pod(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			address := serve(t, nothing)
+			for i := range tc.pods {
+				for range tc.each {
+					if !tc.do(dial(t, pod(i), address)) {
+						t.Fatal("a connection within the limit is not served")
+					}
+				}
+			}
+			for range 10 {
+				if !answered(dial(t, tc.from, address)) {
+					t.Fatal("the kubelet's probe is not answered")
+				}
+			}
+		})
 	}
 }
 
-func TestAllClientsTogetherHaveALimitedNumberOfConnections(t *testing.T) {
+// send returns a function that sends a text.
+func send(text string) func(net.Conn) bool {
+	return func(conn net.Conn) bool {
+		_, err := fmt.Fprint(conn, text)
+		return err == nil
+	}
+}
+
+// A scraper keeps its connection, however many others a greedy client opens.
+func TestAGreedyClientDisplacesItself(t *testing.T) {
 	t.Parallel()
-	l := limit(nil)
-	for i := range maxConnections {
-		if !l.enter(fmt.Sprint(i)) {
-			t.Fatalf("connection %d is refused", i+1)
+	address := serve(t, nothing)
+	scraper := dial(t, "127.0.0.9", address)
+	if !answered(scraper) {
+		t.Fatal("the scraper is not answered")
+	}
+	greedy := make([]net.Conn, 2*maxConnections)
+	for i := range greedy {
+		if greedy[i] = dial(t, pod(0), address); !answered(greedy[i]) {
+			t.Fatalf("connection %d is not answered", i)
 		}
 	}
-	if l.enter("one more") {
-		t.Errorf("connection %d is served", maxConnections+1)
+	if !answered(scraper) {
+		t.Error("the scraper has lost its connection")
 	}
-	l.leave("0")
-	if !l.enter("one more") {
-		t.Error("no client is served in place of a connection that has ended")
+	if answered(greedy[0]) {
+		t.Error("more connections are open than the limit")
 	}
-	for i := 1; i < maxConnections; i++ {
-		l.leave(fmt.Sprint(i))
+	if !answered(greedy[len(greedy)-1]) {
+		t.Error("the newest connection was closed, and not the one that was idle for longest")
 	}
-	l.leave("one more")
-	if l.open != 0 || len(l.hosts) != 0 {
-		t.Errorf("%d connections of %d hosts count after all have ended", l.open, len(l.hosts))
+}
+
+func TestAConnectionInUseIsClosedAfterTheIdleOnes(t *testing.T) {
+	t.Parallel()
+	serving, finish := make(chan struct{}), make(chan struct{})
+	address := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			close(serving)
+			<-finish
+		}
+	})
+	served := dial(t, pod(0), address)
+	if !send("GET /slow HTTP/1.1\r\nHost: agent\r\n\r\n")(served) {
+		t.Fatal("cannot send")
+	}
+	<-serving
+	for range 2 * maxConnections {
+		if !answered(dial(t, pod(0), address)) {
+			t.Fatal("a connection is not answered")
+		}
+	}
+	close(finish)
+	response, err := http.ReadResponse(bufio.NewReader(served), nil)
+	if err != nil {
+		t.Fatalf("a request was interrupted for a new connection of the same client: %v", err)
+	}
+	_ = response.Body.Close()
+}
+
+func TestConnectionsThatHaveEndedDoNotCount(t *testing.T) {
+	t.Parallel()
+	l := limit(nil)
+	var all []*limitedConn
+	for range 3 * maxConnections {
+		ours, theirs := net.Pipe()
+		t.Cleanup(func() { _ = theirs.Close() })
+		admitted, displaced := l.admit(ours)
+		if displaced != nil {
+			_ = displaced.Close()
+		}
+		all = append(all, admitted)
+		if len(l.conns) > maxConnections {
+			t.Fatalf("%d connections are open", len(l.conns))
+		}
+	}
+	for _, c := range all {
+		_ = c.Close()
+	}
+	if len(l.conns) > 0 {
+		t.Errorf("%d connections count after all have ended", len(l.conns))
 	}
 }
 

@@ -3,14 +3,17 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -56,9 +59,12 @@ func ownCgroup() string {
 // memoryLimits returns the parts that limit the memory of containers. If this agent has
 // no hook, prepared claims keep the limits of their containers, and new claims get none;
 // the error says why.
-func (c *Config) memoryLimits(h *home.Home, hw *hardware) (*claim.MemoryLimits, error) {
+func (c *Config) memoryLimits(ctx context.Context, h *home.Home, hw *hardware) (*claim.MemoryLimits, error) {
 	l := &claim.MemoryLimits{Folder: limits.Folder(h.Limits())}
 	command, err := c.installMemoryHook(h)
+	if err == nil {
+		err = c.checkMemoryHook(ctx, command)
+	}
 	l.Hook = func(device string, address gpu.PCIAddress, bytes uint64, containers int) (gpu.Hook, error) {
 		if err != nil {
 			return gpu.Hook{}, err
@@ -83,6 +89,40 @@ func (c *Config) installMemoryHook(h *home.Home) ([]string, error) {
 		return nil, fmt.Errorf("%w: there is no %s to install", gpu.ErrNotFound, program)
 	}
 	return h.InstallMemoryHook(program)
+}
+
+// hostRoot is the root of the host's file system, with its mounts, for a privileged process
+// in its PID namespace.
+const hostRoot = "/proc/1/root"
+
+// checkPatience is the timeout of a trial of the hook, which starts and ends.
+const checkPatience = 10 * time.Second
+
+// checkMemoryHook runs the hook once as the container runtime does: from the host's file
+// system, whose mounts may forbid programs, and without an environment. The simulated agent
+// has no right to enter that.
+func (c *Config) checkMemoryHook(ctx context.Context, command []string) error {
+	root := ""
+	if _, simulated := c.simulated(); !simulated {
+		root = hostRoot
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkPatience)
+	defer cancel()
+	return tryHook(ctx, command, root)
+}
+
+// tryHook runs a hook with --check below a root; empty for that of this process. The error
+// says what to do.
+func tryHook(ctx context.Context, command []string, root string) error {
+	trial := exec.CommandContext(ctx, command[0], append(command[1:len(command):len(command)], "--check")...)
+	trial.Env, trial.Dir, trial.WaitDelay = []string{}, "/", time.Second
+	if root != "" {
+		trial.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+	}
+	if out, err := trial.CombinedOutput(); err != nil {
+		return fmt.Errorf("the host does not run %s: %w: %s: mount its folder without noexec, and let SELinux or AppArmor admit it", command[len(command)-1], err, bytes.TrimSpace(out))
+	}
+	return nil
 }
 
 // limiting is a library whose GPUs can do no more than the node and this agent.

@@ -3,15 +3,26 @@
 package agent
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 const pools = `
@@ -166,8 +177,8 @@ func TestANodeChangesItsLayout(t *testing.T) {
 	n.offers(t, count(16))
 }
 
-// The standard layout is unknown until its file is read. The node then offers no MIG devices
-// rather than other ones.
+// The standard layout is unknown until its file is read. The node then offers nothing rather
+// than other devices.
 func TestALayoutThatIsMissingAtTheStart(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -176,9 +187,155 @@ func TestALayoutThatIsMissingAtTheStart(t *testing.T) {
 	n.MIGLayouts = n.write(t, "layouts.yaml", "")
 	a := n.start(t)
 	a.reports(t, `MIG configuration "halves": not found; known are: none`)
-	n.offers(t, func(devices []string) bool { return len(devices) == 8 })
+	n.offers(t, func(devices []string) bool { return len(devices) == 0 })
 	n.write(t, "layouts.yaml", layouts)
 	n.offers(t, func(devices []string) bool { return len(devices) == 16 })
+}
+
+// installed makes the node's agents pods of a DaemonSet.
+func (n *node) installed(t *testing.T) {
+	t.Helper()
+	n.DaemonSet = "gpus/agent"
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "agent"}}
+	if _, err := n.client.AppsV1().DaemonSets("gpus").Create(t.Context(), set, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A wrong word, and then a restart of an agent that no claim uses: the node offers what it
+// offered, and goes back to its inputs when they are right. The last agent of a release that
+// is uninstalled leaves nothing.
+func TestARestartWithAWrongWord(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		configs, layouts string
+		reports          string
+	}{
+		"in a layout of other nodes":        {pools, strings.Replace(layouts, "1g.10gb: 7", "1g.10gb: seven", 1), `MIG configuration "sevenths", entry 1`},
+		"in a configuration of other nodes": {strings.Replace(pools, "offer: []", "ofer: []", 1), layouts, `configuration "training": invalid: unknown field "ofer"; this node does not use it`},
+		"in its layout":                     {pools, strings.Replace(layouts, "3g.40gb: 2", "3g.40gb: 3", 1), `3 MIG devices 3g.40gb do not fit; 2 do; the node still offers "mig" with the layout "halves"`},
+		"in its configuration":              {pools + "isolated: {ofer: [mig]}", layouts, `unknown field "ofer"; the node still offers "mig"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const isolated = "isolated: {offer: [mig], mig: {layout: halves, keep: true}}\n"
+			claim := claimFor("one", "gpu-1b-00-mig-3g-40gb-0")
+			n := newNode(t, claim)
+			n.nameSlices(t)
+			n.installed(t)
+			n.Supervisor = ""
+			n.setConfigs(t, pools+isolated)
+			n.MIGLayouts = n.write(t, "layouts.yaml", layouts)
+			n.pick(t, "isolated")
+			halves := func(devices []string) bool {
+				return len(devices) == 16 && !slices.ContainsFunc(devices, func(d string) bool { return !strings.Contains(d, "-mig-3g-40gb-") })
+			}
+			a := n.start(t)
+			n.offers(t, halves)
+			if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
+				t.Fatal(got.Error)
+			}
+			if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
+				t.Fatal(err)
+			}
+			kept := n.uuids(t)
+			n.mustStop(t, a)
+
+			if !strings.Contains(tc.configs, "isolated") {
+				tc.configs += isolated
+			}
+			n.setConfigs(t, tc.configs)
+			n.write(t, "layouts.yaml", tc.layouts)
+			n.forgetSlices(t)
+			a = n.start(t)
+			a.reports(t, tc.reports)
+			n.offers(t, halves)
+			if _, err := a.claims.Recover(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if got := n.uuids(t); len(kept) != 1 || !slices.Equal(got, kept) {
+				t.Errorf("MIG devices %q, want %q, which are kept", got, kept)
+			}
+
+			n.setConfigs(t, pools+isolated)
+			n.write(t, "layouts.yaml", layouts)
+			a.reports(t, "")
+			n.offers(t, halves)
+		})
+	}
+}
+
+// forgetSlices deletes the slices of an agent that has ended.
+func (n *node) forgetSlices(t *testing.T) {
+	t.Helper()
+	if err := n.client.ResourceV1().ResourceSlices().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Without a record, a node with a label is never the standard.
+func TestALabelThatCannotBeFollowedAtTheFirstStart(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.nameSlices(t)
+	n.setConfigs(t, "isolated: {ofer: []}")
+	n.pick(t, "isolated")
+	a := n.start(t)
+	a.reports(t, `configuration "isolated": invalid: unknown field "ofer"; meanwhile the node offers only devices that claims hold`)
+	n.offers(t, func(devices []string) bool { return len(devices) == 0 })
+	n.setConfigs(t, "isolated: {offer: []}")
+	n.offers(t, func(devices []string) bool { return len(devices) == 8 })
+}
+
+// The record of an idle node outlives a restart, and goes when the release is uninstalled.
+func TestTheRecordOfAnIdleNode(t *testing.T) {
+	t.Parallel()
+	record := "agent/node-config/followed.record"
+	n := newNode(t)
+	n.nameSlices(t)
+	n.installed(t)
+	a := n.start(t)
+	n.offers(t, func(devices []string) bool { return len(devices) == 8 })
+	n.mustStop(t, a)
+	if _, err := os.Stat(filepath.Join(n.driverDir(), record)); err != nil {
+		t.Errorf("after a restart: %v", err)
+	}
+	a = n.start(t)
+	if err := n.client.AppsV1().DaemonSets("gpus").Delete(t.Context(), "agent", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	n.mustStop(t, a)
+	n.wantNothing(t)
+}
+
+func TestWhetherAnAgentWillFollow(t *testing.T) {
+	gone := metav1.Now()
+	daemonSets := schema.GroupResource{Group: "apps", Resource: "daemonsets"}
+	for name, tc := range map[string]struct {
+		daemonSet string
+		set       *appsv1.DaemonSet
+		err       error
+		want      bool
+	}{
+		"its DaemonSet exists":           {"gpus/agent", &appsv1.DaemonSet{}, nil, true},
+		"its DaemonSet ends":             {"gpus/agent", &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &gone}}, nil, false},
+		"its DaemonSet is gone":          {"gpus/agent", nil, apierrors.NewNotFound(daemonSets, "agent"), false},
+		"its rights are gone":            {"gpus/agent", nil, apierrors.NewForbidden(daemonSets, "agent", errors.New("no")), false},
+		"its account is gone":            {"gpus/agent", nil, apierrors.NewUnauthorized("no"), false},
+		"the API server does not answer": {"gpus/agent", nil, errors.New("connection refused"), true},
+		"it has no DaemonSet":            {"", &appsv1.DaemonSet{}, nil, false},
+	} {
+		client := fake.NewClientset()
+		client.PrependReactor("get", "daemonsets", func(ktesting.Action) (bool, runtime.Object, error) { return true, tc.set, tc.err })
+		if got := isInstalled(t.Context(), client, tc.daemonSet); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+	for name, valid := range map[string]bool{"": true, "gpus/agent": true, "agent": false, "/agent": false, "gpus/": false, "a/b/c": false} {
+		if err := (&Config{DaemonSet: name}).checkDaemonSet(); (err == nil) != valid {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
 }
 
 func TestPrintSlicesRefusesFilesThatAreNotValid(t *testing.T) {
@@ -187,9 +344,11 @@ func TestPrintSlicesRefusesFilesThatAreNotValid(t *testing.T) {
 		change func(*node)
 		want   string
 	}{
-		"no such layout":     {func(n *node) { n.Layout, n.MIGLayouts = "half", n.write(t, "layouts.yaml", layouts) }, `"half": not found; known are: halves, sevenths`},
+		"no such layout": {func(n *node) {
+			n.Offer.MIG, n.Layout, n.MIGLayouts = true, "half", n.write(t, "layouts.yaml", layouts)
+		}, `"half": not found; known are: halves, sevenths`},
 		"no file of layouts": {func(n *node) { n.MIGLayouts = "/none.yaml" }, "/none.yaml is not followed: open /none.yaml"},
-		"layouts of static":  {func(n *node) { n.Layout, n.MIG.Static = "halves", true }, `"halves": invalid: an administrator makes`},
+		"layouts of static":  {func(n *node) { n.Offer.MIG, n.Layout, n.MIG.Static = true, "halves", true }, `"halves": invalid: an administrator makes`},
 		"no configurations":  {func(n *node) { n.NodeConfigs = "/none.yaml" }, "/none.yaml is not followed: open /none.yaml"},
 		"bad configurations": {func(n *node) { n.setConfigs(t, "a: {slots: 3}") }, `configuration "a": invalid: unknown field "slots"`},
 	} {
@@ -199,5 +358,18 @@ func TestPrintSlicesRefusesFilesThatAreNotValid(t *testing.T) {
 		if err := PrintSlices(t.Context(), n.Config, &slices, &problems); err == nil || !strings.Contains(err.Error(), tc.want) || slices.Len() > 0 {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
+	}
+}
+
+func TestUnknownAttributesAreAProblemOfTheConfiguration(t *testing.T) {
+	c := testConfig()
+	a := &agent{Config: c, nodeConfig: c.newNodeConfig(nil)}
+	a.nodeConfig.SetNode(cluster.Node{}, nil)
+	if a.configProblem() {
+		t.Error("a node without a problem has one")
+	}
+	c.UnknownAttributes = gpu.ErrInvalid
+	if !a.configProblem() {
+		t.Error("the metric does not report unknown attributes")
 	}
 }

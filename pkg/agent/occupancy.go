@@ -4,22 +4,74 @@ package agent
 
 import (
 	"context"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 )
 
-// occupancy reads the processes of a GPU from NVML, their pods from the kernel, and
-// the pods of a claim from the API server. The processes of simulated GPUs have PIDs
-// of real processes.
-func occupancy(hw *hardware, client kubernetes.Interface) *claim.Occupancy {
-	return &claim.Occupancy{Hardware: hw, Task: procfs.Root("/").Task, Pods: podsOf(client)}
+// occupancy reads the processes of a GPU from NVML, their pods and the living pods from
+// the kernel, and the pods of a claim from the API server. The processes of simulated GPUs
+// have PIDs of real processes. It logs if the agent does not see the processes of pods.
+func (c *Config) occupancy(ctx context.Context, hw *hardware, client kubernetes.Interface, kernel procfs.Root, limited limits.Folder) *claim.Occupancy {
+	o := &claim.Occupancy{Hardware: hw, Task: kernel.Task, Pods: podsOf(client), Consumers: consumers(kernel, c.driverDir()), Admitted: admitted(limited)}
+	sees, err := kernel.SeesPods()
+	if err != nil || !sees {
+		klog.FromContext(ctx).Info("Cannot see the processes of pods, only NVML shows use", "err", err,
+			"effect", "a container that does not compute at the moment does not keep its GPU after a forced deletion", "remedy", "run the agent with hostPID: true")
+		return o
+	}
+	o.LivingPods = kernel.Pods
+	return o
+}
+
+// admitted returns a function that reads the IDs of the containers whose memory a hook has
+// limited.
+func admitted(folder limits.Folder) func(device string) ([]string, error) {
+	return func(device string) ([]string, error) {
+		all, err := folder.Admitted(device)
+		ids := make([]string, len(all))
+		for i, l := range all {
+			_, ids[i] = procfs.ContainerOf(l.Cgroup)
+		}
+		return slices.DeleteFunc(ids, func(id string) bool { return id == "" }), err
+	}
+}
+
+// consumers returns a function that reads the pods on the node with devices of each claim.
+// Containers with a device have the metadata file of its claim mounted.
+//
+// The kernel is the source because no other one has all: a claim can be reserved for a
+// PodGroup, whose pods only the right to read all pods of the cluster would show; and the
+// API server and the kubelet forget a pod whose deletion was forced.
+func consumers(proc procfs.Root, driverDir string) func([]claim.Ref) (map[types.UID][]types.UID, error) {
+	return func(claims []claim.Ref) (map[types.UID][]types.UID, error) {
+		folder, err := proc.Source(driverDir)
+		if err != nil {
+			return nil, err
+		}
+		sources := make([]procfs.Source, len(claims))
+		for i, ref := range claims {
+			sources[i] = folder.Below(plugin.MetadataFolder(ref.Namespace, ref.Name))
+		}
+		found, err := proc.PodsWith(sources)
+		pods := make(map[types.UID][]types.UID, len(claims))
+		for i, of := range found {
+			for _, uid := range of {
+				pods[claims[i].UID] = append(pods[claims[i].UID], types.UID(uid))
+			}
+		}
+		return pods, err
+	}
 }
 
 func podsOf(client kubernetes.Interface) func(context.Context, claim.Ref) ([]types.UID, error) {

@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,22 +27,35 @@ const (
 
 // podNames are the names of the pods that claims are reserved for. They are kept from the
 // claims that pass by, and read from the API server only for a pod that is not known: after
-// a restart of the agent, or if the pod joined the claim later.
+// a restart of the agent, or if the pod joined the claim later. The pods of a PodGroup are
+// not in its claims; the kernel shows them, without names.
 type podNames struct {
 	// get reads a claim; it returns nil if the claim is gone.
-	get   func(ctx context.Context, ref claim.Ref) (*resourceapi.ResourceClaim, error)
-	clock clock.PassiveClock
+	get func(ctx context.Context, ref claim.Ref) (*resourceapi.ResourceClaim, error)
+	// consumers reads the pods on the node with devices of each claim.
+	consumers func(claims []claim.Ref) (map[types.UID][]types.UID, error)
+	clock     clock.PassiveClock
 
 	mu sync.Mutex
 	// byClaim has the names of a claim's pods by the UIDs of both.
 	byClaim map[types.UID]map[types.UID]string
+	// nameless are pods of claims that are not reserved for the pods themselves, but for
+	// their PodGroup.
+	nameless map[types.UID][]types.UID
+	// missing has the pods that no claim has, and when to read the kernel again.
+	missing map[types.UID]time.Time
 	// attempts has the unknown pods for which claims were read, and when to try again; the
 	// zero time for never.
 	attempts map[types.UID]time.Time
 }
 
-func newPodNames(c clock.PassiveClock, get func(context.Context, claim.Ref) (*resourceapi.ResourceClaim, error)) *podNames {
-	return &podNames{get: get, clock: c, byClaim: map[types.UID]map[types.UID]string{}, attempts: map[types.UID]time.Time{}}
+func newPodNames(c clock.PassiveClock, get func(context.Context, claim.Ref) (*resourceapi.ResourceClaim, error),
+	consumers func([]claim.Ref) (map[types.UID][]types.UID, error),
+) *podNames {
+	return &podNames{
+		get: get, consumers: consumers, clock: c,
+		byClaim: map[types.UID]map[types.UID]string{}, nameless: map[types.UID][]types.UID{}, attempts: map[types.UID]time.Time{},
+	}
 }
 
 // observe keeps the names of a claim's pods.
@@ -62,19 +76,77 @@ func (p *podNames) forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.byClaim, uid)
+	delete(p.nameless, uid)
 }
 
-// of returns the names of the pods of each claim. seen are the pods that were seen on each
-// GPU. It forgets claims that are not held.
+// of returns the names of the pods of each claim; empty for a pod without a known name.
+// seen are the pods that were seen on each GPU. It forgets claims that are not held.
 func (p *podNames) of(ctx context.Context, held []claim.Held, seen map[gpu.PCIAddress][]types.UID) (map[types.UID]map[types.UID]string, error) {
-	err := p.read(ctx, p.unknown(held, seen))
+	err := errors.Join(p.read(ctx, p.unknown(held, seen)), p.readNameless(held, seen))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	names := make(map[types.UID]map[types.UID]string, len(held))
 	for _, c := range held {
-		names[c.UID] = p.byClaim[c.UID] // never changed
+		known := p.byClaim[c.UID] // never changed
+		if nameless := p.nameless[c.UID]; len(nameless) > 0 {
+			all := map[types.UID]string{}
+			for _, pod := range nameless {
+				all[pod] = ""
+			}
+			maps.Copy(all, known)
+			known = all
+		}
+		names[c.UID] = known
 	}
 	return names, err
+}
+
+// readNameless reads the pods of all claims from the kernel if a pod was seen that neither
+// a record nor a claim has.
+func (p *podNames) readNameless(held []claim.Held, seen map[gpu.PCIAddress][]types.UID) error {
+	if !p.isMissing(held, seen) {
+		return nil
+	}
+	refs := make([]claim.Ref, len(held))
+	for i, c := range held {
+		refs[i] = c.Ref
+	}
+	found, err := p.consumers(refs)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.nameless = found
+	return nil
+}
+
+// isMissing reports whether a pod was seen that no claim has, and the kernel was not read
+// for it a short time ago.
+func (p *podNames) isMissing(held []claim.Held, seen map[gpu.PCIAddress][]types.UID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := map[types.UID]bool{"": true}
+	for _, c := range held {
+		for _, pod := range slices.Concat(c.Pods, slices.Collect(maps.Keys(p.byClaim[c.UID])), p.nameless[c.UID]) {
+			known[pod] = true
+		}
+	}
+	missing, unread := map[types.UID]time.Time{}, false
+	for _, pods := range seen {
+		for _, pod := range pods {
+			if known[pod] {
+				continue
+			}
+			retry := p.missing[pod]
+			if !p.clock.Now().Before(retry) {
+				retry, unread = p.clock.Now().Add(podNamesPause), true
+			}
+			missing[pod] = retry
+		}
+	}
+	p.missing = missing
+	return unread
 }
 
 // unknown returns the claims to read for each pod that is not known.
@@ -82,8 +154,12 @@ func (p *podNames) unknown(held []claim.Held, seen map[gpu.PCIAddress][]types.UI
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known, attempts := map[types.UID]bool{"": true}, map[types.UID]time.Time{}
+	isHeld := func(uid types.UID) bool {
+		return slices.ContainsFunc(held, func(c claim.Held) bool { return c.UID == uid })
+	}
+	maps.DeleteFunc(p.nameless, func(uid types.UID, _ []types.UID) bool { return !isHeld(uid) })
 	for uid, pods := range p.byClaim {
-		if !slices.ContainsFunc(held, func(c claim.Held) bool { return c.UID == uid }) {
+		if !isHeld(uid) {
 			delete(p.byClaim, uid)
 			continue
 		}

@@ -24,7 +24,7 @@ const printTimeout = 30 * time.Second
 // PrintSlices scans the GPUs once and writes the ResourceSlices that the agent
 // would publish to w. It writes one line to problems for each reason why a device is
 // missing: a GPU that cannot be read, or an offer of the node that a GPU does not
-// allow. It returns an error, and writes no slices, if the node has GPUs and none can
+// allow. It writes one for requested attributes that do not exist. It returns an error, and writes no slices, if the node has GPUs and none can
 // be read.
 func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err error) {
 	hw, err := openHardware(c)
@@ -46,7 +46,11 @@ func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err err
 	if describe.Layout, err = describe.MIG.Layout(node); err != nil {
 		return err
 	}
-	for _, line := range append(unread(node), describe.Withheld(node)...) {
+	lines := append(unread(node), describe.Withheld(node)...)
+	if c.UnknownAttributes != nil {
+		lines = append(lines, c.UnknownAttributes.Error())
+	}
+	for _, line := range lines {
 		if _, err := fmt.Fprintln(problems, line); err != nil {
 			return err
 		}
@@ -63,7 +67,7 @@ func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err err
 
 // unlabelled returns the configuration of the node if it has no labels.
 func (c *Config) unlabelled() (catalog.NodeConfig, error) {
-	config := c.newNodeConfig()
+	config := c.newNodeConfig(nil)
 	config.SetNode(cluster.Node{}, nil)
 	if c.NodeConfigs != "" {
 		config.SetNamed(c.parseNodeConfigs(os.ReadFile(c.NodeConfigs)))
@@ -71,7 +75,7 @@ func (c *Config) unlabelled() (catalog.NodeConfig, error) {
 	if c.MIGLayouts != "" {
 		config.SetLayouts(c.parseLayouts(os.ReadFile(c.MIGLayouts)))
 	}
-	return config.Now()
+	return config.Selected()
 }
 
 // unread returns why GPUs are missing from a scan.

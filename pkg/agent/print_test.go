@@ -156,3 +156,16 @@ func TestPrintingNamesTheGPUsThatOnlyPCIKnows(t *testing.T) {
 		t.Errorf("printed, want nothing that could be taken for the node's slices:\n%s", slices)
 	}
 }
+
+func TestPrintSlicesNamesUnknownAttributes(t *testing.T) {
+	c := testConfig()
+	c.Hardware, c.SimState = "sim:t4", filepath.Join(files.ShortDir(t), "sim")
+	c.UnknownAttributes = errors.New("--attributes: colour")
+	var out, complaints bytes.Buffer
+	if err := PrintSlices(t.Context(), c, &out, &complaints); err != nil {
+		t.Fatal(err)
+	}
+	if complaints.String() != "--attributes: colour\n" || !strings.Contains(out.String(), "gpu-3b-00") {
+		t.Errorf("problems %q, slices %s", complaints.String(), out.String())
+	}
+}

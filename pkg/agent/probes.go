@@ -28,7 +28,7 @@ const scanStuckAfter = 5 * time.Minute
 // users have an account for it, the facts about the node and what its claims use.
 func (a *agent) handler() http.Handler {
 	state := plugin.State{
-		ClaimsHeld: a.claimsHeld, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: a.configProblem,
+		ClaimsHeld: a.claimsHeld, SeesPods: func() bool { return a.claims.Occupancy.LivingPods != nil }, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: a.configProblem,
 		Usage: a.claimUsage, ShareSeconds: a.shareSeconds, GPUs: a.gpuHealth,
 	}
 	serving := plugin.Check{Name: "serving", Err: a.checkServing}
@@ -39,7 +39,7 @@ func (a *agent) handler() http.Handler {
 		mux.Handle("GET "+report.Path, a.viewers.only(page(serially(a.readUsage))))
 	}
 	mux.Handle("/", plugin.Handler(a.metrics, state, []plugin.Check{
-		serving,
+		{Name: "serving", Err: a.checkServingOrWaiting},
 		{Name: "folders", Err: a.checkFolders},
 		{Name: "sockets", Err: a.checkSockets},
 		{Name: "reconciliation", Err: a.checkReconciliation},
@@ -56,9 +56,21 @@ func (a *agent) handler() http.Handler {
 // the sockets are open.
 func (a *agent) checkServing() error {
 	if a.kubelet.now() == nil {
+		if err := a.rivals.Err(); err != nil {
+			return err
+		}
 		return errors.New("recovering claims of an earlier process")
 	}
 	return nil
+}
+
+// checkServingOrWaiting is checkServing for an agent that need not be restarted: one that
+// waits for another driver to end is alive.
+func (a *agent) checkServingOrWaiting() error {
+	if waits := a.kubelet.now() == nil && a.rivals.Err() != nil; waits {
+		return nil
+	}
+	return a.checkServing()
 }
 
 // checkScanned returns an error until the GPUs were scanned and published. It succeeds
@@ -178,10 +190,11 @@ func (a *agent) gpuHealth() []plugin.GPUHealth {
 	return all
 }
 
-// configProblem reports whether the node's labels or configuration are not followed.
+// configProblem reports whether the node's labels or configuration are not followed, or
+// requested attributes do not exist.
 func (a *agent) configProblem() bool {
 	_, err := a.nodeConfig.Now()
-	return err != nil
+	return err != nil || a.UnknownAttributes != nil
 }
 
 // phases returns 1 for the present phase, and 0 for the others.

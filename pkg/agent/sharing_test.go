@@ -179,7 +179,7 @@ func TestAgentHoldsEachShareByANamespaceOfItsDaemon(t *testing.T) {
 	t.Parallel()
 	small := shareFor("small", "gpu-1b-00", "10Gi", "25")
 	n := newNode(t, small)
-	n.Attributes = kind.Selection{All: true}
+	n.Attributes = kind.Selection{Level: kind.LevelAll}
 	s := n.supervise(t)
 	s.setNamespaces(true)
 	a := n.start(t)
@@ -195,7 +195,7 @@ func TestAgentHoldsEachShareByANamespaceOfItsDaemon(t *testing.T) {
 	}
 	const daemon = "/run/gpu-mps-supervisor/daemons/gpu-1b-00"
 	want := []string{
-		"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe/s/sharesmall", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9728M",
+		"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe/s/sharesmall", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25",
 		daemon + "/pipe/s/sharesmall on " + daemon + "/pipe/s/sharesmall", daemon + "/shm on /dev/shm",
 	}
 	if _, got := n.injected(t, small); !slices.Equal(got, want) {
@@ -375,7 +375,7 @@ func TestSharesOfANodeWithoutASupervisorArePlain(t *testing.T) {
 	plain := shareFor("plain", "gpu-1b-00", "10Gi", "0")
 	mps := with(shareFor("mps", "gpu-1b-00", "10Gi", "0"), `"kind":"ShareConfig","strategy":"MPS"`)
 	n := newNode(t, plain, mps)
-	n.Attributes = kind.Selection{All: true}
+	n.Attributes = kind.Selection{Level: kind.LevelAll}
 	n.Supervisor = ""
 	a := n.start(t)
 	for _, device := range n.published(t)[0].Spec.Devices {

@@ -3,7 +3,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -48,8 +47,9 @@ type usageReader struct {
 		SMUse(ctx context.Context, address gpu.PCIAddress, since time.Time) (map[int]float64, error)
 		MemoryLimit(ctx context.Context, address gpu.PCIAddress, folder string) (gpu.MemoryLimit, error)
 	}
-	proc procfs.Root
-	pods *podNames
+	proc       procfs.Root
+	pods       *podNames
+	containers *containerNames
 	// containerClaims reads from the kubelet which claims containers use; nil without its
 	// socket.
 	containerClaims func(ctx context.Context) ([]podresources.ContainerClaim, error)
@@ -64,7 +64,8 @@ type usageReader struct {
 func (u *usageReader) read(ctx context.Context) (usage.Report, error) {
 	held, err := u.claims.Held(ctx)
 	errs := []error{err}
-	containers, err := u.limitedContainers(ctx)
+	shown := u.containers.shown()
+	containers, err := u.limitedContainers(ctx, shown)
 	errs = append(errs, err)
 
 	readings := usage.Readings{GPUs: map[gpu.PCIAddress]usage.Reading{}, Uses: u.uses(ctx)}
@@ -72,7 +73,7 @@ func (u *usageReader) read(ctx context.Context) (usage.Report, error) {
 	var reads sync.WaitGroup
 	for address, mig := range gpusOf(held) {
 		reads.Go(func() {
-			reading, ok, err := u.readGPU(ctx, address, mig)
+			reading, ok, err := u.readGPU(ctx, address, mig, shown)
 			limited, limitedErr := u.readContainers(ctx, containers[address])
 			mu.Lock()
 			defer mu.Unlock()
@@ -84,7 +85,7 @@ func (u *usageReader) read(ctx context.Context) (usage.Report, error) {
 		})
 	}
 	reads.Wait()
-	errs = append(errs, u.namePods(ctx, held, &readings))
+	errs = append(errs, u.name(ctx, held, &readings, shown))
 	return usage.New(held, u.node(), readings), errors.Join(errs...)
 }
 
@@ -102,7 +103,7 @@ func gpusOf(held []claim.Held) map[gpu.PCIAddress]bool {
 }
 
 // readGPU reads the processes of pods on a GPU; ok is false if they cannot be listed.
-func (u *usageReader) readGPU(ctx context.Context, address gpu.PCIAddress, mig bool) (r usage.Reading, ok bool, err error) {
+func (u *usageReader) readGPU(ctx context.Context, address gpu.PCIAddress, mig bool, shown *shownNames) (r usage.Reading, ok bool, err error) {
 	processes, err := u.gpus.Processes(ctx, address)
 	if err != nil {
 		return r, false, err
@@ -125,12 +126,11 @@ func (u *usageReader) readGPU(ctx context.Context, address gpu.PCIAddress, mig b
 			errs = append(errs, err)
 			continue
 		}
-		name, err := u.proc.Container(p.PID, task.PodUID)
-		errs = append(errs, err)
 		process := usage.Process{
-			Container:   usage.Container{PodUID: task.PodUID, ID: task.ContainerID, Name: name},
+			Container:   usage.Container{PodUID: task.PodUID, ID: task.ContainerID},
 			MemoryBytes: p.MemoryBytes, GPUInstance: p.GPUInstance,
 		}
+		errs = append(errs, shown.read(p.PID, process.Container))
 		if sm, sampled := use[p.PID]; sampled {
 			process.SM = &sm
 		}
@@ -146,7 +146,7 @@ type limitedContainer struct {
 }
 
 // limitedContainers returns the containers with a limit on each GPU.
-func (u *usageReader) limitedContainers(ctx context.Context) (map[gpu.PCIAddress][]*limitedContainer, error) {
+func (u *usageReader) limitedContainers(ctx context.Context, shown *shownNames) (map[gpu.PCIAddress][]*limitedContainer, error) {
 	devices, err := u.claims.Limited(ctx)
 	errs := []error{err}
 	byGPU := map[gpu.PCIAddress][]*limitedContainer{}
@@ -161,7 +161,7 @@ func (u *usageReader) limitedContainers(ctx context.Context) (map[gpu.PCIAddress
 			at := slices.IndexFunc(byGPU[address], func(c *limitedContainer) bool { return c.ID == l.ID })
 			if at < 0 {
 				at = len(byGPU[address])
-				byGPU[address] = append(byGPU[address], &limitedContainer{Limit: l, usage: usage.Limited{Address: address, Container: u.containerOf(l)}})
+				byGPU[address] = append(byGPU[address], &limitedContainer{Limit: l, usage: usage.Limited{Address: address, Container: containerOf(l, shown)}})
 			}
 			of := &byGPU[address][at].usage
 			of.Devices = append(of.Devices, usage.LimitedDevice{Claim: d.Claim.UID, Device: d.Device.String(), Bytes: l.Bytes})
@@ -170,16 +170,15 @@ func (u *usageReader) limitedContainers(ctx context.Context) (map[gpu.PCIAddress
 	return byGPU, errors.Join(errs...)
 }
 
-// containerOf returns the container of a limit. It has no name if none of its processes
-// shows it.
-func (u *usageReader) containerOf(l limits.Limit) usage.Container {
+// containerOf returns the container of a limit.
+func containerOf(l limits.Limit, shown *shownNames) usage.Container {
 	pod, id := procfs.ContainerOf(l.Cgroup)
 	if pod == "" {
 		return usage.Container{ID: filepath.Base(l.Cgroup)}
 	}
 	c := usage.Container{PodUID: pod, ID: id}
 	if pid, err := cgroup.Process(l.Cgroup); err == nil {
-		c.Name, _ = u.proc.Container(pid, pod) // it may have ended
+		_ = shown.read(pid, c) // it may have ended
 	}
 	return c
 }
@@ -206,35 +205,32 @@ func (u *usageReader) readContainers(ctx context.Context, containers []*limitedC
 	return all, errors.Join(errs...)
 }
 
-// namePods names the pods of the containers, and adds to the claims the pods that use them
-// by now.
-func (u *usageReader) namePods(ctx context.Context, held []claim.Held, readings *usage.Readings) error {
-	containers := map[gpu.PCIAddress][]*usage.Container{}
+// name names the pods and the containers, and adds to the claims the pods that use them by
+// now.
+func (u *usageReader) name(ctx context.Context, held []claim.Held, readings *usage.Readings, shown *shownNames) error {
+	var containers []*usage.Container
+	seen := map[gpu.PCIAddress][]types.UID{}
 	for address, reading := range readings.GPUs {
 		for i := range reading.Processes {
-			containers[address] = append(containers[address], &reading.Processes[i].Container)
+			c := &reading.Processes[i].Container
+			containers, seen[address] = append(containers, c), append(seen[address], types.UID(c.PodUID))
 		}
 	}
 	for i := range readings.Limited {
 		l := &readings.Limited[i]
-		containers[l.Address] = append(containers[l.Address], &l.Container)
-	}
-	seen := map[gpu.PCIAddress][]types.UID{}
-	for address, all := range containers {
-		for _, c := range all {
-			seen[address] = append(seen[address], types.UID(c.PodUID))
-		}
+		containers, seen[l.Address] = append(containers, &l.Container), append(seen[l.Address], types.UID(l.PodUID))
 	}
 	names, err := u.pods.of(ctx, held, seen)
+	namespaces := map[string]string{}
 	for i := range held {
 		held[i].Pods = slices.AppendSeq(slices.Clone(held[i].Pods), maps.Keys(names[held[i].UID]))
-		for _, all := range containers {
-			for _, c := range all {
-				c.Pod = cmp.Or(c.Pod, names[held[i].UID][types.UID(c.PodUID)])
+		for _, c := range containers {
+			if name := names[held[i].UID][types.UID(c.PodUID)]; name != "" {
+				c.Pod, namespaces[c.PodUID] = name, held[i].Namespace
 			}
 		}
 	}
-	return err
+	return errors.Join(err, u.containers.set(ctx, containers, namespaces, shown))
 }
 
 // uses returns a function that reports whether a container uses a claim. Its first call
@@ -263,10 +259,10 @@ func (a *agent) newUsageReader(ctx context.Context, hw *hardware) *usageReader {
 	}
 	u := &usageReader{
 		claims: a.claims, folder: limits.Folder(a.home.Limits()), gpus: hw, proc: "/", pods: a.pods,
-		node: a.chargedNode, clock: clock.RealClock{},
+		containers: &containerNames{proc: "/"}, node: a.chargedNode, clock: clock.RealClock{},
 	}
 	if a.podResources != nil {
-		u.containerClaims = a.podResources.Claims
+		u.containerClaims, u.containers.list = a.podResources.Claims, a.podResources.Containers
 	}
 	return u
 }

@@ -51,6 +51,7 @@ func BenchmarkScrape(b *testing.B) {
 		}
 	}
 	handler := plugin.Handler(plugin.NewMetrics(), plugin.State{
+		SeesPods:   func() bool { return true },
 		ClaimsHeld: func() int { return claims }, Devices: func() map[string]int { return nil }, Phases: func() map[string]int { return nil },
 		ConfigProblem: func() bool { return false }, GPUs: func() []plugin.GPUHealth { return nil }, ShareSeconds: func() map[usage.Account]float64 { return nil },
 		Usage: func() usage.Report {

@@ -56,7 +56,38 @@ type tasks struct {
 	procfs.Root
 }
 
-func newTasks(t testing.TB) tasks { return tasks{t, procfs.Root(t.TempDir())} }
+func newTasks(t testing.TB) tasks {
+	t.Helper()
+	p := tasks{t, procfs.Root(t.TempDir())}
+	p.self()
+	return p
+}
+
+// driverFolder is the agent's folder as the tests' processes see it.
+const driverFolder = "/var/lib/kubelet/plugins/gpu.nvidia.com"
+
+// self adds the reading process.
+func (p tasks) self() {
+	p.Helper()
+	dir := filepath.Join(string(p.Root), "proc", "self")
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "mountinfo"), []byte("1 0 254:1 / / rw - ext4 /dev/vda1 rw\n"), 0o600)); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// mounts adds the metadata file of a claim to the mounts of a process.
+func (p tasks) mounts(pid int, claim string) {
+	p.Helper()
+	name := filepath.Join(string(p.Root), "proc", strconv.Itoa(pid), "mountinfo")
+	before, err := os.ReadFile(name)
+	if err == nil {
+		line := "802 800 254:1 " + driverFolder + "/dra-device-metadata/team_" + claim + "/gpu/metadata.json /var/run/kubernetes.io/x rw - ext4 /dev/vda1 rw\n"
+		err = os.WriteFile(name, append(before, line...), 0o600)
+	}
+	if err != nil {
+		p.Fatal(err)
+	}
+}
 
 // add adds a process of a container, as the kernel shows it.
 func (p tasks) add(pid int, pod types.UID, id, container string) {
@@ -112,8 +143,8 @@ func newUsageNode(t testing.TB, model string) *usageNode {
 	n := &usageNode{TB: t, sim: sim, tasks: newTasks(t), claims: &heldClaims{}, driver: &observedDriver{Library: nvml.New(sim.NVML())}}
 	n.usageReader = usageReader{
 		claims: n.claims, folder: limits.Folder(t.TempDir()), gpus: n.driver, proc: n.tasks.Root,
-		pods: newPodNames(clock.RealClock{}, func(context.Context, claim.Ref) (*resourceapi.ResourceClaim, error) { return nil, nil }),
-		node: func() usage.Node { return usage.Node{} }, clock: clock.RealClock{},
+		pods:       newPodNames(clock.RealClock{}, func(context.Context, claim.Ref) (*resourceapi.ResourceClaim, error) { return nil, nil }, consumers(n.tasks.Root, driverFolder)),
+		containers: &containerNames{proc: n.tasks.Root}, node: func() usage.Node { return usage.Node{} }, clock: clock.RealClock{},
 	}
 	return n
 }
@@ -362,7 +393,7 @@ func TestTheMetricsHaveWhatContainersAllocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	proc := newTasks(t)
-	a.usage.proc = proc.Root
+	a.usage.proc, a.usage.containers = proc.Root, &containerNames{proc: proc.Root}
 	sim, err := nvmlsim.Open(n.SimState)
 	if err != nil {
 		t.Fatal(err)
@@ -383,7 +414,7 @@ func TestTheMetricsHaveWhatContainersAllocate(t *testing.T) {
 		{3, 6, "main", nvmlsim.Process{MemoryBytes: 30 * gibi, SMPercent: 100}},
 	} {
 		p.PID = 1000000 + i
-		proc.add(p.PID, podUID(p.pod), "id", p.container)
+		proc.add(p.PID, podUID(p.pod), fmt.Sprintf("id%d", p.PID), p.container)
 		if err := sim.AddProcess(p.gpu, p.Process); err != nil {
 			t.Fatal(err)
 		}
@@ -417,6 +448,7 @@ func TestTheMetricsHaveWhatContainersAllocate(t *testing.T) {
 		sample("memory_used_bytes", "slot", "gpu-61-00-ts", "GPU", "none", "pod-6", "main", 30),
 		sample("memory_used_bytes", "whole", "gpu-43-00", "GPU", "hardware", "pod-1", "main", 7),
 		sample("memory_used_bytes", "whole", "gpu-43-00", "GPU", "hardware", "pod-1", "side", 5),
+		"rows_invalid 0",
 		"rows_omitted 0",
 		sample("sm_used_ratio", "both", "gpu-52-00", "GPU", "cooperative", "pod-4", "one", .1),
 		sample("sm_used_ratio", "idle", "gpu-61-00-ts", "GPU", "none", "", "", 0),
@@ -476,11 +508,15 @@ func TestNamesOfPods(t *testing.T) {
 	ref := claim.Ref{Namespace: "team", Name: "one", UID: "uid-one"}
 	held := []claim.Held{{Ref: ref, Pods: []types.UID{podUID(1)}, Devices: []claim.Device{{Address: firstGPU}}}}
 	object := ofClass("gpu.nvidia.com", claimFor("one", "gpu-1b-00"), 1)
-	now, reads := testingclock.NewFakePassiveClock(time.Unix(1000, 0)), 0
+	now, reads, passes := testingclock.NewFakePassiveClock(time.Unix(1000, 0)), 0, 0
 	var unanswered error
+	var group map[types.UID][]types.UID
 	p := newPodNames(now, func(context.Context, claim.Ref) (*resourceapi.ResourceClaim, error) {
 		reads++
 		return object, unanswered
+	}, func([]claim.Ref) (map[types.UID][]types.UID, error) {
+		passes++
+		return group, nil
 	})
 	want := func(wantReads int, wantErr error, seen []types.UID, names map[types.UID]string) {
 		t.Helper()
@@ -500,12 +536,25 @@ func TestNamesOfPods(t *testing.T) {
 	want(3, nil, []types.UID{podUID(1), podUID(3)}, one)
 	object = ofClass("gpu.nvidia.com", claimFor("one", "gpu-1b-00"), 1, 2) // a pod joins
 	want(4, nil, []types.UID{podUID(1), podUID(2), podUID(3)}, both)
+	// A pod that only the kernel shows, as one of a PodGroup.
+	group = map[types.UID][]types.UID{"uid-one": {podUID(4)}}
+	withGroup := map[types.UID]string{podUID(1): "pod-1", podUID(2): "pod-2", podUID(4): ""}
+	before := passes
+	for range 3 {
+		want(5, nil, []types.UID{podUID(1), podUID(2), podUID(3), podUID(4)}, withGroup)
+	}
+	if passes != before+1 {
+		t.Errorf("%d passes over the processes for one new pod, want 1", passes-before)
+	}
+	group = nil
+	now.SetTime(now.Now().Add(podNamesPause))
+	want(5, nil, []types.UID{podUID(3)}, both) // the stranger is read again, the group's pod has ended
 	p.observe(ofClass("gpu.nvidia.com", claimFor("one", "gpu-1b-00"), 1))
-	want(4, nil, nil, one)
+	want(5, nil, nil, one)
 	held = nil
-	want(4, nil, nil, nil)
+	want(5, nil, nil, nil)
 	held = []claim.Held{{Ref: ref}}
-	want(4, nil, nil, nil)
+	want(5, nil, nil, nil)
 }
 
 func TestAClaimPaysFromItsPreparationToItsRelease(t *testing.T) {
@@ -515,7 +564,7 @@ func TestAClaimPaysFromItsPreparationToItsRelease(t *testing.T) {
 	a := n.start(t)
 	a.publishes(t)
 	now := testingclock.NewFakePassiveClock(time.Unix(1000, 0))
-	claims := notifyingClaims{a.claims, a.controller, a.inventory, a.pods, usage.NewMeter(now), a.chargedNode}
+	claims := notifyingClaims{a.claims, a.controller, a.inventory, a.pods, usage.NewMeter(now), newRescan(a.inventory.RequestScan), a.contested, a.chargedNode}
 	passes := func() { now.SetTime(now.Now().Add(time.Minute)) }
 	passes()
 	if _, err := claims.Prepare(t.Context(), c); err != nil {
@@ -556,6 +605,26 @@ func TestTheMetricsShowAFault(t *testing.T) {
 			t.Errorf("/metrics lacks %s", want)
 		}
 	}
+}
+
+// Two pods of a PodGroup have one claim, which is reserved for the group alone.
+func TestTheMetricsHaveThePodsOfAPodGroup(t *testing.T) {
+	n := newUsageNode(t, "dgx-h100")
+	n.hold("gang", firstGPU)
+	n.hold("other", firstGPU, podUID(9))
+	n.claims.limited = nil
+	group := claimFor("gang", "gpu-1b-00")
+	group.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "gang", UID: "uid-of-group"}}
+	n.pods.observe(group)
+	for i := range 2 {
+		pid := 1000000 + i
+		n.tasks.add(pid, podUID(1+i), fmt.Sprintf("id-%d", i), "worker")
+		n.tasks.mounts(pid, "gang")
+		if err := n.sim.AddProcess(0, nvmlsim.Process{PID: pid, MemoryBytes: uint64(4+2*i) * gibi}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.want(nil, "gang "+string(podUID(1))+"/worker used 4", "gang "+string(podUID(2))+"/worker used 6")
 }
 
 // The scheduler allocates shares of one GPU to both claims of a pod.

@@ -49,14 +49,19 @@ type viewers struct {
 	all                 *rate.Limiter
 }
 
-// newViewers returns the viewers with the account, "namespace/name".
-func newViewers(account, driver string, reviews authclient.TokenReviewInterface) (*viewers, error) {
+// newViewers returns the viewers with the account, "namespace/name", whose tokens are for the
+// agent in the pod.
+func newViewers(account, driver string, pod string, reviews authclient.TokenReviewInterface) (*viewers, error) {
 	namespace, name, found := strings.Cut(account, "/")
 	if !found || namespace == "" || name == "" {
 		return nil, fmt.Errorf("%q: %w: want namespace/name of a service account", account, gpu.ErrInvalid)
 	}
+	// Without the pod, the tokens of one agent would open all that have none.
+	if pod == "" {
+		return nil, fmt.Errorf("%w: the UID of the agent's pod is not set; viewers' tokens name it", gpu.ErrInvalid)
+	}
 	return &viewers{
-		user: "system:serviceaccount:" + namespace + ":" + name, audience: nodefacts.Audience(driver), reviews: reviews,
+		user: "system:serviceaccount:" + namespace + ":" + name, audience: nodefacts.Audience(driver, pod), reviews: reviews,
 		accepted: cache.NewLRUExpireCache(maxAccepted), addresses: cache.NewLRUExpireCache(maxAddresses),
 		all: rate.NewLimiter(allReviewsPerSecond, allReviewBurst),
 	}, nil

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	authv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -46,7 +48,7 @@ func reviewing(tokens map[string][2]string) (*fake.Clientset, *atomic.Int32) {
 
 func newTestViewers(t *testing.T, client *fake.Clientset) *viewers {
 	t.Helper()
-	v, err := newViewers("gpus/viewer", "gpu.nvidia.com", client.AuthenticationV1().TokenReviews())
+	v, err := newViewers("gpus/viewer", "gpu.nvidia.com", "uid-1", client.AuthenticationV1().TokenReviews())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,13 +77,15 @@ func secret(http.ResponseWriter, *http.Request) {}
 
 func TestOnlyTokensOfTheViewersAccountAreAccepted(t *testing.T) {
 	t.Parallel()
-	const audience = "agent.gpu.nvidia.com"
+	const audience = "agent.gpu.nvidia.com/uid-1"
 	client, reviews := reviewing(map[string][2]string{
 		"good":           {viewerName, audience},
 		"of API server":  {viewerName, "https://kubernetes.default.svc"},
 		"other account":  {"system:serviceaccount:gpus:other", audience},
 		"other place":    {"system:serviceaccount:tenant:viewer", audience},
-		"another driver": {viewerName, "agent.gpu.example.com"},
+		"another driver": {viewerName, "agent.gpu.example.com/uid-1"},
+		"another agent":  {viewerName, "agent.gpu.nvidia.com/uid-2"},
+		"all agents":     {viewerName, "agent.gpu.nvidia.com"},
 	})
 	handler := newTestViewers(t, client).only(http.HandlerFunc(secret))
 	for i, tc := range []struct {
@@ -95,6 +99,8 @@ func TestOnlyTokensOfTheViewersAccountAreAccepted(t *testing.T) {
 		{"other account", http.StatusUnauthorized},
 		{"other place", http.StatusUnauthorized},
 		{"another driver", http.StatusUnauthorized},
+		{"another agent", http.StatusUnauthorized},
+		{"all agents", http.StatusUnauthorized},
 		{strings.Repeat("long", maxTokenBytes), http.StatusUnauthorized},
 		{"server away", http.StatusServiceUnavailable},
 	} {
@@ -117,9 +123,46 @@ func TestOnlyTokensOfTheViewersAccountAreAccepted(t *testing.T) {
 	}
 }
 
+// An authenticator that knows no audiences, such as a webhook, accepts a token for the API
+// server and names none.
+func TestATokenThatIsReviewedWithoutItsAudienceIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, audiences := range map[string][]string{"no audience": nil, "that of the API server": {"https://kubernetes.default.svc"}} {
+		client := fake.NewClientset()
+		client.PrependReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			review := action.(clienttesting.CreateAction).GetObject().(*authv1.TokenReview)
+			review.Status = authv1.TokenReviewStatus{Authenticated: true, User: authv1.UserInfo{Username: viewerName}, Audiences: audiences}
+			return true, review, nil
+		})
+		if got := ask(t, newTestViewers(t, client).only(http.HandlerFunc(secret)), "10.0.0.1", "token"); got.Code != http.StatusUnauthorized {
+			t.Errorf("%s: %d %s, want %d", name, got.Code, got.Body, http.StatusUnauthorized)
+		}
+	}
+}
+
+func TestATokenIsReviewedAgainAfterAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newTestViewers(t, fake.NewClientset())
+		tokens := map[string][2]string{"good": {viewerName, v.audience}}
+		client, _ := reviewing(tokens)
+		v.reviews = client.AuthenticationV1().TokenReviews()
+		handler := v.only(http.HandlerFunc(secret))
+		for _, step := range []struct {
+			after time.Duration
+			want  int
+		}{{0, http.StatusOK}, {59 * time.Second, http.StatusOK}, {2 * time.Second, http.StatusUnauthorized}} {
+			time.Sleep(step.after) //nolint:forbidigo // the clock of the test's bubble
+			if got := ask(t, handler, "10.0.0.1", "good"); got.Code != step.want {
+				t.Errorf("after %s more: %d %s, want %d", step.after, got.Code, got.Body, step.want)
+			}
+			delete(tokens, "good") // the token expires, or the account is deleted
+		}
+	})
+}
+
 func TestAFloodOfTokensReachesTheAPIServerInSmallNumbers(t *testing.T) {
 	t.Parallel()
-	client, reviews := reviewing(map[string][2]string{"good": {viewerName, "agent.gpu.nvidia.com"}})
+	client, reviews := reviewing(map[string][2]string{"good": {viewerName, "agent.gpu.nvidia.com/uid-1"}})
 	handler := newTestViewers(t, client).only(http.HandlerFunc(secret))
 	for i := range 1000 {
 		ask(t, handler, "10.0.0.1", fmt.Sprint("made up ", i))
@@ -144,9 +187,9 @@ func TestAFloodOfTokensReachesTheAPIServerInSmallNumbers(t *testing.T) {
 
 func TestViewersReadTheFactsAboutTheNode(t *testing.T) {
 	t.Parallel()
-	client, _ := reviewing(map[string][2]string{"good": {viewerName, "agent.gpu.nvidia.com"}})
+	client, _ := reviewing(map[string][2]string{"good": {viewerName, "agent.gpu.nvidia.com/uid-1"}})
 	n := newNode(t)
-	n.ViewerAccount = "gpus/viewer"
+	n.ViewerAccount, n.PodUID = "gpus/viewer", "uid-1"
 	a := n.start(t)
 	n.published(t)
 	a.viewers = newTestViewers(t, client)
@@ -162,6 +205,9 @@ func TestViewersReadTheFactsAboutTheNode(t *testing.T) {
 	if g.Address != "0000:1b:00.0" || g.Persistence.Value != "on" || !g.NVSwitch.Value || g.FabricState.Value != "completed" || g.LinkWidth.Value != 16 || g.Clocks.Value.MaxSMMHz != 1980 || !g.ACSRedirect.IsKnown() {
 		t.Errorf("got %+v", g)
 	}
+	if g.PCIeSwitch != "0000:16:00.0" || len(g.Links) != 7 || g.Links["0000:df:00.0"] != 18 {
+		t.Errorf("PCIe switch %q and NVLinks %v, want those of a DGX H100", g.PCIeSwitch, g.Links)
+	}
 	if got := ask(t, a.handler(), "10.0.0.1", ""); got.Code != http.StatusUnauthorized {
 		t.Errorf("without a token: %d", got.Code)
 	}
@@ -169,10 +215,10 @@ func TestViewersReadTheFactsAboutTheNode(t *testing.T) {
 
 func TestViewersReadWhatClaimsUse(t *testing.T) {
 	t.Parallel()
-	client, _ := reviewing(map[string][2]string{"good": {viewerName, "agent.gpu.nvidia.com"}})
+	client, _ := reviewing(map[string][2]string{"good": {viewerName, "agent.gpu.nvidia.com/uid-1"}})
 	c := claimFor("one", "gpu-1b-00")
 	n := newNode(t, c)
-	n.ViewerAccount = "gpus/viewer"
+	n.ViewerAccount, n.PodUID = "gpus/viewer", "uid-1"
 	a := n.start(t)
 	a.publishes(t)
 	a.viewers = newTestViewers(t, client)
@@ -200,7 +246,10 @@ func TestTheFactsAreServedOnlyIfViewersHaveAnAccount(t *testing.T) {
 			t.Errorf("%s without an account: %d", path, code)
 		}
 	}
-	if _, err := newViewers("viewer", "gpu.nvidia.com", nil); err == nil {
+	if _, err := newViewers("viewer", "gpu.nvidia.com", "uid-1", nil); err == nil {
 		t.Error("an account without a namespace is accepted")
+	}
+	if _, err := newViewers("gpus/viewer", "gpu.nvidia.com", "", nil); err == nil {
+		t.Error("an agent without the UID of its pod has viewers: their tokens would open all such agents")
 	}
 }

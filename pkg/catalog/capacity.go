@@ -11,10 +11,11 @@ import (
 // MemoryStep is the unit, in bytes, in which memory is published and taken.
 const MemoryStep = 1 << 20
 
-// Memory returns the capacity "memory" of a GPU: NVML's total, minus the memory
+// Memory returns the memory of a GPU that claims can use: NVML's total, minus the memory
 // that the driver and the firmware reserve, and minus the memory of the MPS server
 // if claims can take shares of the GPU that MPS limits. Shares that add up to this
-// capacity therefore fit on the GPU. It is rounded down to whole steps, so that a
+// amount therefore fit on the GPU. It is the capacity "memory" of a GPU with shares, of its
+// time slices and of its seats together. It is rounded down to whole steps, so that a
 // request for all of it is valid.
 func (o ShareOffer) Memory(g gpu.GPU, shared bool) resource.Quantity {
 	return o.published(g, less(g.MemoryBytes, g.ReservedBytes), shared)
@@ -32,7 +33,12 @@ func (o ShareOffer) published(g gpu.GPU, usable uint64, shared bool) resource.Qu
 	if shared && o.byMPS(g) {
 		usable = less(usable, o.ServerMemory)
 	}
-	return *resource.NewQuantity(int64(usable/MemoryStep*MemoryStep), resource.BinarySI)
+	return wholeSteps(usable)
+}
+
+// wholeSteps returns an amount in bytes, rounded down to whole steps of [MemoryStep].
+func wholeSteps(bytes uint64) resource.Quantity {
+	return *resource.NewQuantity(int64(bytes/MemoryStep*MemoryStep), resource.BinarySI)
 }
 
 // less returns the difference, or 0 if part is the larger one.

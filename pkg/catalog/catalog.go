@@ -49,6 +49,9 @@ type Catalog struct {
 	Layout *Layout
 	// Taken orders the devices of the node; see order.
 	Taken Taken
+	// InUse keeps new claims from devices that are in use although the cluster counts
+	// them as free.
+	InUse InUse
 	Restrictions
 }
 
@@ -60,12 +63,16 @@ func New(settings Settings, config NodeConfig, restrictions Restrictions) Catalo
 
 // WantsCounters reports whether the offer has devices that consume counters.
 func (c Catalog) WantsCounters() bool {
-	return c.Offer.TimeSlice || c.Offer.Seat || c.Offer.MIG && !c.MIG.Static && c.MIG.Config == nil
+	return c.Offer.TimeSlice || c.Offer.Seat || c.Offer.MIG && !c.MIG.Static && c.Layout == nil
 }
 
 // Unhealthy maps each GPU that must not be allocated to the reason, as a label
 // value.
 type Unhealthy map[gpu.PCIAddress]string
+
+// InUse maps the names of devices to the value of their taint [v1alpha1.TaintInUse].
+// Devices that have a part of the GPU in common get the same taint.
+type InUse map[kind.Name]string
 
 // Held maps the names of the devices that claims hold to true if the allocation has
 // a share ID. Every allocation of a shareable device has one, even of all of it.
@@ -101,7 +108,7 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 	for i, g := range gpus {
 		parts, counters := c.parts(g, cut[g.Address], held)
 		facts := use.Facts{GPU: g, Unhealthy: unhealthy[g.Address], MPS: c.Shares.MPS}
-		fixed := c.fixed(g, cut[g.Address])
+		fixed := c.heldOnly(g) || c.fixed(g, cut[g.Address])
 		slots, seats := c.timeSliced(g, held, fixed), c.seated(g, held, fixed)
 		if !fixed && (slots || seats) && len(counters) == 0 {
 			counters = []counter{wholeCounter(len(parts))}
@@ -119,7 +126,7 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 			groups[i].whole = append(groups[i].whole, whole)
 		}
 		for j, p := range parts {
-			device := c.part(g, p, held)
+			device := c.part(g, p, fixed, held)
 			device.ConsumesCounters = consumed[1+j]
 			if p.withdrawn {
 				device.Taints = c.taints(facts, p.name(g), use.Alone, v1alpha1.OfferMIG)
@@ -129,7 +136,7 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 			groups[i].parts = append(groups[i].parts, device)
 		}
 		if slots {
-			device, withdrawn := c.slots(g), ""
+			device, withdrawn := c.slots(node, g), ""
 			if fixed || !c.offersSlots() {
 				withdrawn = v1alpha1.OfferTimeSlice
 			}
@@ -138,7 +145,7 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 			groups[i].slots = append(groups[i].slots, device)
 		}
 		if seats {
-			device, withdrawn := c.seats(g), ""
+			device, withdrawn := c.seats(node, g), ""
 			if fixed || !c.offersSeats(g) {
 				withdrawn = v1alpha1.OfferSeat
 			}
@@ -153,6 +160,12 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 	pages := pages(groups, c.nodeDevices(node, held))
 	c.order(pages)
 	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.Pool: {Slices: pages}}}
+}
+
+// heldOnly reports whether only held devices of the GPU are published, because it is not
+// known how the GPU should be offered.
+func (c Catalog) heldOnly(g gpu.GPU) bool {
+	return c.HeldOnly || c.Offer.MIG && !c.MIG.Static && c.Layout.lacks(g.Address)
 }
 
 // hasWhole reports whether the GPU is published as a whole. A GPU whose partitions are
@@ -178,9 +191,9 @@ func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.Quali
 	var attributes kind.Attributes
 	switch {
 	case name.Kind == kind.TimeSlice:
-		attributes = name.Kind.Attributes(c.slotFacts(g))
+		attributes = name.Kind.Attributes(c.slotFacts(node, g))
 	case name.Kind == kind.Seat:
-		attributes = name.Kind.Attributes(c.seatFacts(g))
+		attributes = name.Kind.Attributes(c.seatFacts(node, g))
 	case !name.IsPartition():
 		attributes = name.Kind.Attributes(c.facts(node, newNeighbourhood(node.GPUs), g, nil))
 	default:
@@ -188,7 +201,9 @@ func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.Quali
 		if len(parts) == 0 {
 			return nil
 		}
-		attributes = c.partAttributes(g, parts[0], true, nil)
+		f := c.partFacts(g, parts[0], nil)
+		f.All = true
+		attributes = kind.MIG.Attributes(f)
 	}
 	attributes.Nearby(g)
 	return attributes

@@ -99,13 +99,20 @@ func render(device resourceapi.Device) string {
 
 // detailed publishes every attribute.
 func detailed(c catalog.Catalog) catalog.Catalog {
-	c.Selection = kind.Selection{All: true}
+	c.Selection = kind.Selection{Level: kind.LevelAll}
+	return c
+}
+
+// lean publishes the fewest attributes.
+func lean(c catalog.Catalog) catalog.Catalog {
+	c.Selection = kind.Selection{Level: kind.LevelLean}
 	return c
 }
 
 func TestAnH100IsPublishedWithAllThatIsKnown(t *testing.T) {
 	node := h100(t, 8)
 	node.GPUs[0].Fabric = &gpu.Fabric{ClusterUUID: "6f1c2f5e-8a4b-4c6e-9f0e-2f4a6b8c0d1e", CliqueID: 7}
+	node.GPUs[0].PCIeSwitch = "0000:16:00.0"
 	want := `addressingMode: "None"
 architecture: "Hopper"
 brand: "Nvidia"
@@ -125,6 +132,7 @@ nvlinkDomain: "1b-00"
 nvlinkLinks: 18
 nvlinkPeers: "43-00,52-00,61-00,9d-00,c3-00,d1-00,df-00"
 nvlinkSwitch: true
+pcieSwitch: "0000:16:00.0"
 persistenceMode: true
 productName: "NVIDIA H100 80GB HBM3"
 resource.kubernetes.io/numaNode: 0

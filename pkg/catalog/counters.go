@@ -61,7 +61,7 @@ func partition(g gpu.GPU, candidates []part, foreign []gpu.Partition) ([]part, [
 		}
 		needed := heaviest(candidates, c.takes) > c.total
 		if needed && !slices.ContainsFunc(others, c.follows) {
-			others = append(others, c)
+			others = append(slices.DeleteFunc(others, func(other counter) bool { return other.follows(c) }), c)
 		}
 	}
 	// A memory counter is redundant if another counter already separates its parts:

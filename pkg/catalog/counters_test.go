@@ -4,6 +4,8 @@ package catalog_test
 
 import (
 	"fmt"
+	"math"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -115,12 +117,9 @@ const allCounters = -1
 // possible are the rules of the hardware, as the simulator's model states them,
 // for a set of devices of one GPU.
 func (b books) possible(mig *nvmlsim.MIG, set []int) bool {
-	compute, ofas, totalOFAs := 0, 0, 0
+	compute, media := 0, [4]int{}
 	instances := map[string]int{}
 	used := 0 // memory slices, a bit each
-	for _, p := range mig.Profiles {
-		totalOFAs = max(totalOFAs, p.OFAs)
-	}
 	for _, device := range set {
 		name := b.devices[device]
 		if name.Kind == kind.GPU {
@@ -133,12 +132,36 @@ func (b books) possible(mig *nvmlsim.MIG, set []int) bool {
 		}
 		used |= bits
 		compute += name.Profile.Slices
-		ofas += p.OFAs
+		for i, n := range enginesOf(p) {
+			media[i] += n
+		}
 		if instances[p.Name]++; instances[p.Name] > p.Max {
 			return false
 		}
 	}
-	return compute <= mig.ComputeSlices && ofas <= totalOFAs
+	for i, total := range engineTotals(mig) {
+		if media[i] > total {
+			return false
+		}
+	}
+	return compute <= mig.ComputeSlices
+}
+
+// enginesOf returns the media engines of a profile.
+func enginesOf(p nvmlsim.MIGProfile) [4]int { return [...]int{p.Decoders, p.Encoders, p.JPEGs, p.OFAs} }
+
+// engineTotals returns the media engines of a GPU: those of the profile with the most. Engines
+// that instances share have no limit.
+func engineTotals(mig *nvmlsim.MIG) (totals [4]int) {
+	for i := range totals {
+		for _, p := range mig.Profiles {
+			totals[i] = max(totals[i], enginesOf(p)[i])
+		}
+		if slices.ContainsFunc(mig.Profiles, func(p nvmlsim.MIGProfile) bool { return enginesOf(p)[i]*p.Max > totals[i] }) {
+			totals[i] = math.MaxInt
+		}
+	}
+	return totals
 }
 
 func (b books) String() string { return fmt.Sprintf("counters %v of %v", b.counters, b.totals) }
@@ -164,11 +187,16 @@ func upToThree(n int, do func(set []int)) {
 	}
 }
 
-// selections returns every way to offer some of a model's profiles.
+// selections returns every way to offer some of a model's profiles. If the model has many,
+// a selection offers or leaves out two at most.
 func selections(t testing.TB, mig *nvmlsim.MIG) []catalog.MIGProfiles {
 	t.Helper()
 	all := []catalog.MIGProfiles{{}, {All: true}}
+	const many = 7
 	for chosen := 1; chosen < 1<<len(mig.Profiles); chosen++ {
+		if n := bits.OnesCount(uint(chosen)); len(mig.Profiles) > many && n > 2 && n < len(mig.Profiles)-2 {
+			continue
+		}
 		var listed []gpu.Profile
 		for i, p := range mig.Profiles {
 			if chosen&(1<<i) == 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 func TestExternalAllocationsAreTainted(t *testing.T) {
@@ -42,6 +43,39 @@ func TestExternalAllocationsAreTainted(t *testing.T) {
 			for _, device := range devices(t, c.catalog, c.node, nil) {
 				for _, taint := range device.Taints {
 					if taint.Key == v1alpha1.TaintInUse && taint.Value == "device-plugin" {
+						got = append(got, device.Name)
+					}
+				}
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("tainted (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The cluster counts the devices of a claim that it has forgotten as free.
+func TestDevicesInUseThatTheClusterCountsAsFreeAreTainted(t *testing.T) {
+	for name, c := range map[string]struct {
+		used string
+		want []string
+	}{
+		"a GPU, and nothing of another":        {"gpu-1b-00", []string{"gpu-1b-00", "gpu-1b-00-mig-3g-40gb-0", "gpu-1b-00-mig-3g-40gb-4", "gpu-1b-00-ts"}},
+		"a MIG device, and not one next to it": {"gpu-1b-00-mig-3g-40gb-4", []string{"gpu-1b-00", "gpu-1b-00-mig-3g-40gb-4", "gpu-1b-00-ts"}},
+		"time slices, and the GPU they are of": {"gpu-1b-00-ts", []string{"gpu-1b-00", "gpu-1b-00-mig-3g-40gb-0", "gpu-1b-00-mig-3g-40gb-4", "gpu-1b-00-ts"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			used, err := kind.Parse(c.used)
+			if err != nil {
+				t.Fatal(err)
+			}
+			describe := slicing(cutting(catalog.MIGProfiles{Listed: []gpu.Profile{{Slices: 3, MemoryGB: 40}}}))
+			describe.InUse = catalog.InUse{used: v1alpha1.InUseTaintUnneededClaim}
+			var got []string
+			for _, device := range devices(t, describe, first(t, 2, "dgx-h100"), nil) {
+				for _, taint := range device.Taints {
+					if taint.Key == v1alpha1.TaintInUse && taint.Value == "unneeded-claim" && taint.Effect == "NoSchedule" {
 						got = append(got, device.Name)
 					}
 				}

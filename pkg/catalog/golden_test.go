@@ -21,17 +21,18 @@ import (
 )
 
 // The largest sizes, as JSON, of the slices of a node with eight GPUs: with whole
-// GPUs only, with all attributes, with time slices, with seats, and with the common MIG profiles. The scheduler and
+// GPUs only, with the fewest and with all attributes, with time slices, with seats, and with the common MIG profiles. The scheduler and
 // the API server of a fleet pay for every byte on every node. Of the size with MIG,
 // 3 kB mark a hundred devices as shareable, which is the whole cost of their shares.
 const (
-	wholeLimit     = 6_000
-	allLimit       = 11_000
-	timeSliceLimit = 13_000
-	seatLimit      = 13_000
+	wholeLimit     = 9_200
+	leanLimit      = 6_000
+	allLimit       = 11_500
+	timeSliceLimit = 17_500
+	seatLimit      = 18_000
 	layoutLimit    = 12_000
-	commonLimit    = 43_000
-	bothLimit      = 49_000
+	commonLimit    = 46_000
+	bothLimit      = 53_000
 	noLimit        = 1 << 20
 )
 
@@ -58,12 +59,15 @@ func goldenCases() map[string]goldenCase {
 		"exclusive":              {catalog: exclusive, model: "t4", limit: wholeLimit, base: "t4"},
 		"monitor-l40s":           {catalog: watched(sharing()), model: "l40s", limit: wholeLimit, base: "l40s"},
 		"attributes-dgx-h100":    {catalog: detailed(sharing()), model: "dgx-h100", limit: allLimit, base: "dgx-h100"},
+		"lean-dgx-h100":          {catalog: lean(sharing()), model: "dgx-h100", limit: leanLimit, base: "dgx-h100"},
 		"timeslice-dgx-h100":     {catalog: slicing(sharing()), model: "dgx-h100", limit: timeSliceLimit, base: "dgx-h100"},
 		"seat-dgx-h100":          {catalog: seating(sharing()), model: "dgx-h100", limit: seatLimit, base: "dgx-h100"},
 		"mig-dgx-h100":           {catalog: mig, model: "dgx-h100", limit: commonLimit},
 		"mig-dgx-a100":           {catalog: mig, model: "dgx-a100", limit: commonLimit, base: "mig-dgx-h100"},
 		"mig-hgx-h200":           {catalog: mig, model: "hgx-h200", limit: commonLimit, base: "mig-dgx-h100"},
 		"mig-dgx-b200":           {catalog: mig, model: "dgx-b200", limit: commonLimit, base: "mig-dgx-h100"},
+		"mig-rtx-pro-6000":       {catalog: mig, model: "rtx-pro-6000", limit: commonLimit},
+		"mig-mixed-a30-l40s":     {catalog: mig, model: "mixed-a30-l40s", limit: commonLimit},
 		"mig-a30-bridge":         {catalog: mig, model: "a30-bridge", limit: commonLimit},
 		"mig-all-dgx-h100":       {catalog: allMIG, model: "dgx-h100", limit: noLimit},
 		"mig-timeslice-dgx-h100": {catalog: slicing(mig), model: "dgx-h100", limit: bothLimit, base: "mig-dgx-h100"},
@@ -97,6 +101,11 @@ func TestSlicesOfEachModelAndOffer(t *testing.T) {
 			written := tc.slices(t)
 			if size := len(compactJSON(written)); size > tc.limit {
 				t.Errorf("the node takes %d bytes of JSON, more than %d", size, tc.limit)
+			}
+			for device := range allDevices(written) {
+				if n := len(device.Attributes) + len(device.Capacity); n > resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
+					t.Errorf("%s has %d attributes and capacities, more than the API admits", device.Name, n)
+				}
 			}
 			list := printed(t, written)
 			if folder := os.Getenv("WRITE_SLICES"); folder != "" {

@@ -20,10 +20,12 @@ import (
 type Layout struct {
 	name string
 	gpus map[gpu.PCIAddress]fixedParts
+	// whole are the GPUs that the layout leaves whole.
+	whole map[gpu.PCIAddress]bool
 }
 
-// fixedParts are the partitions of a GPU, large ones first; empty if they are created on
-// demand.
+// fixedParts are the partitions of a GPU, large ones first. They are empty if they are
+// created on demand, and nil if they are not known.
 type fixedParts []part
 
 // Layout returns the layout that the offer's configuration makes of the node; nil for an
@@ -37,10 +39,11 @@ func (o MIGOffer) Layout(node gpu.Node) (*Layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Layout{name: o.Config.Name, gpus: map[gpu.PCIAddress]fixedParts{}}
+	l := newLayout(o.Config.Name)
 	for _, g := range node.GPUs {
 		choice := choices[g.Address]
 		if !choice.MIG {
+			l.whole[g.Address] = true
 			continue
 		}
 		parts, err := place(g, choice.Devices)
@@ -52,11 +55,30 @@ func (o MIGOffer) Layout(node gpu.Node) (*Layout, error) {
 	return l, nil
 }
 
-// Has reports whether the layout has the MIG device.
-func (l *Layout) Has(name kind.Name) bool {
-	return l != nil && slices.ContainsFunc(l.gpus[name.Address], func(p part) bool {
+func newLayout(name string) *Layout {
+	return &Layout{name: name, gpus: map[gpu.PCIAddress]fixedParts{}, whole: map[gpu.PCIAddress]bool{}}
+}
+
+// Keeps reports whether the layout has the MIG device, or may have it: the partitions of
+// its GPU are not known.
+func (l *Layout) Keeps(name kind.Name) bool {
+	if l == nil {
+		return false
+	}
+	parts := l.gpus[name.Address]
+	return parts == nil && !l.whole[name.Address] || slices.ContainsFunc(parts, func(p part) bool {
 		return p.profile.Profile == name.Profile && p.placement.Start == name.Start
 	})
+}
+
+// lacks reports whether the GPU is not in the layout, neither whole nor in parts. So it
+// is with a GPU that is newer than the record of the layout.
+func (l *Layout) lacks(address gpu.PCIAddress) bool {
+	if l == nil {
+		return false
+	}
+	_, in := l.gpus[address]
+	return !in && !l.whole[address]
 }
 
 // covers reports whether the GPU is in the layout and can be partitioned.
@@ -82,7 +104,10 @@ func (l *Layout) partsOf(g gpu.GPU) []part {
 // result depends on the profiles of the GPU only, so that a restarted agent chooses the
 // same ones. If the driver reports no profiles, it returns none.
 func place(g gpu.GPU, devices []migconfig.Devices) (fixedParts, error) {
-	if len(g.MIG.Profiles) == 0 {
+	switch {
+	case len(devices) == 0:
+		return fixedParts{}, nil
+	case len(g.MIG.Profiles) == 0:
 		return nil, nil
 	}
 	var profiles []gpu.ProfileInfo

@@ -221,20 +221,24 @@ func (p part) name(g gpu.GPU) kind.Name {
 	return kind.Partition(g.Address, p.profile.Profile, p.placement.Start)
 }
 
-// partAttributes returns the attributes of a MIG device. Unless all is set, it
-// leaves out the attributes that the device has in common with its GPU.
-func (c Catalog) partAttributes(g gpu.GPU, p part, all bool, held Held) kind.Attributes {
-	f := kind.Facts{GPU: g, Profile: p.profile.Profile, UUID: p.uuid, All: all, Lists: c.ListAttributes}
+// partFacts returns the inputs for the attributes of a MIG device.
+func (c Catalog) partFacts(g gpu.GPU, p part, held Held) kind.Facts {
+	f := kind.Facts{GPU: g, Profile: p.profile.Profile, UUID: p.uuid, Lists: c.ListAttributes}
 	c.Shares.describe(&f, p.name(g), c.sharedPart(g, p, held))
-	return kind.MIG.Attributes(f)
+	return f
 }
 
-// part returns the published MIG device.
-func (c Catalog) part(g gpu.GPU, p part, held Held) resourceapi.Device {
+// part returns the published MIG device. Of a GPU whose partitions are fixed it has the
+// product and the place, as a GPU does. Partitions made on demand have them on request: a
+// node can have a hundred of them.
+func (c Catalog) part(g gpu.GPU, p part, fixed bool, held Held) resourceapi.Device {
+	f := c.partFacts(g, p, held)
+	f.All = c.MIG.AllAttributes
+	f.Located = (fixed || c.MIG.Static) && c.Selection.Level != kind.LevelLean
 	shared := c.sharedPart(g, p, held)
 	d := resourceapi.Device{
 		Name:       p.name(g).String(),
-		Attributes: c.Selection.Published(c.partAttributes(g, p, c.MIG.AllAttributes, held)),
+		Attributes: c.Selection.Published(kind.MIG.Attributes(f)),
 		Capacity:   kind.MIG.Capacities(kind.Amounts{Memory: c.Shares.PartitionMemory(g, p.profile, shared)}),
 	}
 	if shared {

@@ -202,10 +202,11 @@ func (c *cutter) free(device string) {
 func TestTheHardwareTakesWhatTheSchedulerGrants(t *testing.T) {
 	t.Parallel()
 	for model, profiles := range map[string][]string{
-		"dgx-h100":   {"1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb", "1g.20gb", "4g.40gb", "1g.10gb+me"},
-		"dgx-a100":   {"1g.10gb", "2g.20gb", "3g.40gb"},
-		"a30-bridge": {"1g.6gb", "2g.12gb", "4g.24gb", "1g.6gb+me", "2g.12gb+me"},
-		"16-a100":    {"1g.10gb", "3g.40gb", "7g.80gb"},
+		"dgx-h100":     {"1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb", "1g.20gb", "4g.40gb", "1g.10gb+me"},
+		"dgx-a100":     {"1g.10gb", "2g.20gb", "3g.40gb"},
+		"a30-bridge":   {"1g.6gb", "2g.12gb", "4g.24gb", "1g.6gb+me", "2g.12gb+me"},
+		"rtx-pro-6000": {"1g.24gb", "2g.48gb", "4g.96gb", "1g.24gb+me", "1g.24gb-me", "1g.24gb+me.all", "2g.48gb+gfx"},
+		"16-a100":      {"1g.10gb", "3g.40gb", "7g.80gb"},
 	} {
 		t.Run(model, func(t *testing.T) {
 			t.Parallel()

@@ -187,7 +187,10 @@ func TestStaticMIGIsWhatAnAdministratorMade(t *testing.T) {
 		t.Errorf("slices (-want +got):\n%s", diff)
 	}
 	want := `parentUUID: "` + g.UUID + `"
+productName: "NVIDIA H100 80GB HBM3"
 profile: "1g.10gb"
+resource.kubernetes.io/numaNode: 0
+resource.kubernetes.io/pcieRoot: "pci0000:15"
 type: "mig"
 uuid: "MIG-7"
 memory = 9984Mi
@@ -195,6 +198,40 @@ shareable true
 `
 	if diff := cmp.Diff(want, render(devices(t, c, node, nil)[2])); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)
+	}
+	few := `parentUUID: "` + g.UUID + `"
+profile: "1g.10gb"
+type: "mig"
+uuid: "MIG-7"
+memory = 9984Mi
+shareable true
+`
+	if diff := cmp.Diff(few, render(devices(t, lean(c), node, nil)[2])); diff != "" {
+		t.Errorf("device of a lean node (-want +got):\n%s", diff)
+	}
+}
+
+// A selector on the product or the place of a GPU must not end the scheduling of a pod
+// because it meets a MIG device without them.
+func TestMIGDevicesOfALayoutHaveTheProductAndThePlaceOfTheirGPU(t *testing.T) {
+	node := first(t, 1, "dgx-h100")
+	for name, tc := range map[string]struct {
+		catalog catalog.Catalog
+		want    bool
+	}{
+		"a layout":      {layered(t, sharing(), node, "all 3g.40gb*2"), true},
+		"a lean layout": {layered(t, lean(sharing()), node, "all 3g.40gb*2"), false},
+		"MIG on demand": {listed(t, "3g.40gb"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, d := range devices(t, tc.catalog, node, nil) {
+				for _, name := range []resourceapi.QualifiedName{"productName", "resource.kubernetes.io/numaNode", "resource.kubernetes.io/pcieRoot"} {
+					if _, has := d.Attributes[name]; has != tc.want && *d.Attributes["type"].StringValue == "mig" {
+						t.Errorf("%s has %s: %t, want %t", d.Name, name, has, tc.want)
+					}
+				}
+			}
+		})
 	}
 }
 
@@ -206,7 +243,8 @@ type: "mig"
 memory = 40448Mi
 shareable true
 `, node.GPUs[0].UUID)
-	all := fmt.Sprintf(`memoryEnforcement: "cooperative"
+	all := fmt.Sprintf(`enforcement: "cooperative"
+memoryEnforcement: "cooperative"
 parentUUID: "%s"
 productName: "NVIDIA H100 80GB HBM3"
 profile: "3g.40gb"

@@ -145,16 +145,20 @@ func (m *mixture) free(name string) {
 	delete(m.prepared, name)
 }
 
-// all returns the memory of a device that claims can use, in whole Mi: without the
-// driver's reserve and, if the device has shares, without the MPS server's memory.
+// all returns the memory of a device, in whole Mi: what claims can use, without the driver's
+// reserve and, if the device has shares, without the MPS server's memory; and NVML's total
+// of a GPU that claims can only have as a whole.
 func (m *mixture) all(name kind.Name) int64 {
 	i := slices.IndexFunc(m.hardware.GPUs, func(g gpu.GPU) bool { return g.Address == name.Address })
 	usable := m.hardware.GPUs[i].MemoryBytes - m.hardware.GPUs[i].ReservedBytes
 	if name.Kind == kind.MIG {
 		usable = profileOf(m.hardware.GPUs[i], name).MemoryBytes
 	}
-	if m.shown[name.String()].AllowMultipleAllocations != nil {
+	switch shared := m.shown[name.String()].AllowMultipleAllocations != nil; {
+	case shared:
 		usable -= m.server()
+	case name.Kind == kind.GPU:
+		usable = m.hardware.GPUs[i].MemoryBytes
 	}
 	return wholeMi(usable)
 }

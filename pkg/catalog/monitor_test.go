@@ -23,12 +23,11 @@ func watched(c catalog.Catalog) catalog.Catalog {
 func TestTheMonitorDeviceCarriesLittle(t *testing.T) {
 	all := devices(t, watched(sharing()), h100(t, 1), nil)
 	want := &resourceapi.Device{Name: "node-gpus", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-		"type": {StringValue: ptr("monitor")},
+		"type": {StringValue: ptr("monitor")}, "driverVersion": {VersionValue: ptr("570.86.15")}, "cudaDriverVersion": {VersionValue: ptr("12.8.0")},
 	}, Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {}}}
 	if diff := cmp.Diff(want, &all[len(all)-1]); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)
 	}
-	want.Attributes["driverVersion"] = resourceapi.DeviceAttribute{VersionValue: ptr("570.86.15")}
 	name := kind.Name{Kind: kind.Monitor}
 	if diff := cmp.Diff(want.Attributes, sharing().Attributes(h100(t, 1), name)); diff != "" {
 		t.Errorf("its attributes by name (-published +got):\n%s", diff)

@@ -14,4 +14,13 @@ type NodeConfig struct {
 	// TimeSlices is the number of slots of a time-sliced GPU; 0 means
 	// [DefaultTimeSlices].
 	TimeSlices int
+	// HeldOnly offers only devices that claims hold: the configuration that the node
+	// should have is not known.
+	HeldOnly bool
+}
+
+// HoldBack returns the configuration with only devices that claims hold.
+func (c NodeConfig) HoldBack() NodeConfig {
+	c.Offer, c.Layout, c.MIG.Config, c.HeldOnly = Offer{}, "", nil, true
+	return c
 }

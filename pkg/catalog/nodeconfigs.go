@@ -3,6 +3,7 @@
 package catalog
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,32 +56,65 @@ func (p *profileList) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// NodeConfigs are the configurations of a file, by their names. Each is valid or not by
+// itself. The zero value has none.
+type NodeConfigs struct {
+	valid   map[string]NodeConfig
+	invalid map[string]error
+}
+
+// Config returns the configuration with the name. The error wraps [gpu.ErrNotFound] and
+// lists the valid configurations if there is none, or [gpu.ErrInvalid] if it is not valid.
+func (c NodeConfigs) Config(name string) (NodeConfig, error) {
+	if err := c.invalid[name]; err != nil {
+		return NodeConfig{}, err
+	}
+	config, found := c.valid[name]
+	if !found {
+		return NodeConfig{}, fmt.Errorf("%w: there is no such configuration; known are: %s",
+			gpu.ErrNotFound, cmp.Or(strings.Join(slices.Sorted(maps.Keys(c.valid)), ", "), "none"))
+	}
+	return config, nil
+}
+
+// Invalid returns the errors of the configurations that are not valid, in order of their
+// names.
+func (c NodeConfigs) Invalid() []error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(c.invalid)) {
+		errs = append(errs, c.invalid[name])
+	}
+	return errs
+}
+
 // ParseNodeConfigs reads the configurations of a file: YAML that maps names, which are
 // values of a node's label, to settings. A setting that is missing is as in the
 // standard one. contextMemory is the memory in bytes of the context of an MPS client.
-// Errors wrap [gpu.ErrInvalid], and name each configuration and field that is wrong.
-func ParseNodeConfigs(content []byte, standard NodeConfig, contextMemory uint64) (map[string]NodeConfig, error) {
+//
+// It returns an error only for a file that is not such a map. The errors of configurations
+// name the configuration and each wrong field. All errors wrap [gpu.ErrInvalid].
+func ParseNodeConfigs(content []byte, standard NodeConfig, contextMemory uint64) (NodeConfigs, error) {
 	var named map[string]json.RawMessage
 	asJSON, err := yaml.YAMLToJSONStrict(content)
 	if err == nil {
 		err = json.Unmarshal(asJSON, &named)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("configurations: %w: want a map of names to settings: %w", gpu.ErrInvalid, err)
+		return NodeConfigs{}, fmt.Errorf("configurations: %w: want a map of names to settings: %w", gpu.ErrInvalid, err)
 	}
-	configs := map[string]NodeConfig{}
-	var problems []error
-	for _, name := range slices.Sorted(maps.Keys(named)) {
+	configs := NodeConfigs{valid: map[string]NodeConfig{}, invalid: map[string]error{}}
+	for name, settings := range named {
+		config, err := parseNodeConfig(settings, standard, contextMemory)
 		if wrong := validation.IsValidLabelValue(name); len(wrong) > 0 || name == "" {
 			err = fmt.Errorf("%w: want a name that is the value of a label: %s", gpu.ErrInvalid, strings.Join(wrong, "; "))
-		} else {
-			configs[name], err = parseNodeConfig(named[name], standard, contextMemory)
 		}
 		if err != nil {
-			problems = append(problems, fmt.Errorf("configuration %q: %w", name, err))
+			configs.invalid[name] = fmt.Errorf("configuration %q: %w", name, err)
+		} else {
+			configs.valid[name] = config
 		}
 	}
-	return configs, errors.Join(problems...)
+	return configs, nil
 }
 
 // parseNodeConfig returns the standard configuration with the settings.

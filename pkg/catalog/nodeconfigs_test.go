@@ -48,11 +48,18 @@ plain:
 	development.Offer.TimeSlice, development.TimeSlices = true, 8
 	development.MIG.Profiles.All, development.MIG.GPUs, development.MIG.Keep, development.Layout = true, 1, true, "halves"
 	want["training"], want["inference"], want["development"] = training, inference, development
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("configurations (-want +got):\n%s", diff)
+	for name, want := range want {
+		got, err := got.Config(name)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v, (-want +got):\n%s", name, err, diff)
+		}
 	}
-	if none, err := catalog.ParseNodeConfigs(nil, standardConfig, 0); err != nil || len(none) > 0 {
+	none, err := catalog.ParseNodeConfigs(nil, standardConfig, 0)
+	if err != nil || len(none.Invalid()) > 0 {
 		t.Errorf("an empty file has %v, %v", none, err)
+	}
+	if _, err := none.Config("training"); !errors.Is(err, gpu.ErrNotFound) || !strings.Contains(err.Error(), "known are: none") {
+		t.Errorf("a configuration of an empty file: %v", err)
 	}
 }
 
@@ -82,10 +89,29 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		"a: 3":                                            `configuration "a": invalid: json: cannot unmarshal number`,
 		"a: {timeslice: {slots: 0}}\nb: {mig: {gpus: 0}}": `configuration "b": mig.gpus=0`,
 	} {
-		_, err := catalog.ParseNodeConfigs([]byte(content), standardConfig, 512<<20)
+		configs, err := catalog.ParseNodeConfigs([]byte(content), standardConfig, 512<<20)
+		err = errors.Join(append(configs.Invalid(), err)...)
 		if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", content, err, want)
 		}
+	}
+}
+
+func TestAConfigurationIsValidByItself(t *testing.T) {
+	configs, err := catalog.ParseNodeConfigs([]byte("good: {offer: [mig]}\nbad: {ofer: [mig]}\nworse: 3"), standardConfig, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if good, err := configs.Config("good"); err != nil || good.Offer.String() != "mig" {
+		t.Errorf("good: %+v, %v", good, err)
+	}
+	for _, name := range []string{"bad", "worse"} {
+		if _, err := configs.Config(name); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), `configuration "`+name+`"`) {
+			t.Errorf("%s: %v, want that it is invalid", name, err)
+		}
+	}
+	if got := len(configs.Invalid()); got != 2 {
+		t.Errorf("%d errors, want that of each invalid one", got)
 	}
 }
 
@@ -93,8 +119,11 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 func TestASmallestShareOfANodeWithoutMPS(t *testing.T) {
 	standard := standardConfig
 	standard.Shares.MPS = false
-	got, err := catalog.ParseNodeConfigs([]byte("a: {shares: {smallest: 100Mi}}"), standard, 512<<20)
-	if err != nil || got["a"].Shares.Smallest != 100<<20 {
+	configs, err := catalog.ParseNodeConfigs([]byte("a: {shares: {smallest: 100Mi}}"), standard, 512<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := configs.Config("a"); err != nil || got.Shares.Smallest != 100<<20 {
 		t.Errorf("%v, %v", got, err)
 	}
 }

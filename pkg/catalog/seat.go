@@ -74,20 +74,20 @@ func (c Catalog) offersSeats(g gpu.GPU) bool {
 }
 
 // seats returns the device of which claims take seats.
-func (c Catalog) seats(g gpu.GPU) resourceapi.Device {
+func (c Catalog) seats(node gpu.Node, g gpu.GPU) resourceapi.Device {
 	shared := true
 	memory := resource.NewQuantity(int64(c.Shares.seatMemory(c.Shares.Memory(g, shared))), resource.BinarySI)
 	return resourceapi.Device{
 		Name:                     kind.Seats(g.Address).String(),
-		Attributes:               c.Selection.Published(kind.Seat.Attributes(c.seatFacts(g))),
+		Attributes:               c.Selection.Published(kind.Seat.Attributes(c.seatFacts(node, g))),
 		AllowMultipleAllocations: &shared,
 		Capacity:                 kind.Seat.Capacities(kind.Amounts{Memory: *memory, Seats: int64(c.Shares.seats())}),
 	}
 }
 
-// seatFacts returns what the attributes of a GPU's seats follow from.
-func (c Catalog) seatFacts(g gpu.GPU) kind.Facts {
-	f := kind.Facts{GPU: g, Lists: c.ListAttributes}
+// seatFacts returns the inputs for the attributes of a seat device.
+func (c Catalog) seatFacts(node gpu.Node, g gpu.GPU) kind.Facts {
+	f := kind.Facts{Node: node, GPU: g, Lists: c.ListAttributes}
 	c.Shares.describe(&f, kind.Seats(g.Address), true)
 	return f
 }

@@ -35,7 +35,7 @@ func TestSeatsCarryLittle(t *testing.T) {
 			t.Errorf("the device lacks %q:\n%s", line, render(device))
 		}
 	}
-	if n := len(device.Attributes) + len(device.Capacity); n > 12 {
+	if n := len(device.Attributes) + len(device.Capacity); n > 15 {
 		t.Errorf("it has %d attributes and capacities:\n%s", n, render(device))
 	}
 	name, err := kind.Parse(device.Name)

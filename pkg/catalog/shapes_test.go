@@ -93,12 +93,15 @@ func use(t testing.TB, node *allocatortest.Node, c catalog.Catalog, hardware gpu
 	t.Helper()
 	for i, g := range hardware.GPUs {
 		words := fmt.Sprintf("cel=device.attributes['gpu.nvidia.com'].uuid == '%s'", g.UUID)
+		hasMIG := len(g.MIG.Profiles) > 0
 		switch {
-		case whole(i) && c.Layout != nil:
+		case whole(i) && hasMIG && c.Layout != nil:
 			words = fmt.Sprintf("class=mig count=all cel=device.attributes['gpu.nvidia.com'].parentUUID == '%s'", g.UUID)
 		case whole(i):
 		case !parts(i):
 			continue
+		case strings.HasPrefix(smallest, "class=mig") && !hasMIG:
+			words = "memory=10Gi " + words
 		case strings.HasPrefix(smallest, "class=mig"):
 			profile := strings.TrimPrefix(smallest, "class=mig profile=")
 			words = fmt.Sprintf("class=mig cel=device.attributes['gpu.nvidia.com'].profile == '%s' && device.attributes['gpu.nvidia.com'].parentUUID == '%s'", profile, g.UUID)

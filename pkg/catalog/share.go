@@ -162,11 +162,17 @@ func (o ShareOffer) describe(f *kind.Facts, device kind.Name, shared bool) {
 }
 
 // amounts returns the amounts that a GPU offers to claims. shared reports whether claims
-// can take shares of it.
+// can take shares of it. The memory of a GPU without shares is NVML's total, as NVIDIA's
+// driver publishes it: no amount is taken of it, and selectors that were written for that
+// driver compare with it.
 func (o ShareOffer) amounts(g gpu.GPU, shared bool) kind.Amounts {
 	all := o.Memory(g, shared)
+	published := all
+	if !shared && !all.IsZero() {
+		published = wholeSteps(g.MemoryBytes)
+	}
 	return kind.Amounts{
-		Memory: all, Shared: shared, Smallest: o.smallestOf(g, all), Step: *resource.NewQuantity(MemoryStep, resource.BinarySI),
+		Memory: published, Shared: shared, Smallest: o.smallestOf(g, all), Step: *resource.NewQuantity(MemoryStep, resource.BinarySI),
 		Compute: int64(math.Round(kind.WholeCompute * o.ComputeOvercommit)),
 	}
 }

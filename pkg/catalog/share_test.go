@@ -170,7 +170,7 @@ func TestHowSharesArePublished(t *testing.T) {
 		"memory that the driver keeps":            {unheld, kept, plain + numbers(all, "81007Mi", "1Mi")},
 		"memory that an MPS server takes too":     {server, kept, held + numbers(all, "80943Mi", "1687Mi")},
 		"a server where MPS holds nothing":        {plainServer, kept, plain + numbers(all, "81007Mi", "1Mi")},
-		"a server where no shares are offered":    {wholeServer, kept, plain + numbers(alone, "81007Mi", "")},
+		"no shares: all of NVML's total":          {wholeServer, kept, plain + alone},
 		"more memory kept than there is":          {server, func(g *gpu.GPU) { g.ReservedBytes = 1 << 60 }, plain + "compute = 100\nmemory = 0"},
 		"a smallest share larger than the GPU is": {catalog: huge, want: held + strings.Replace(all, "from 1Mi", "from 81559Mi", 1)},
 	} {
@@ -181,6 +181,49 @@ func TestHowSharesArePublished(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, lines(devices(t, detailed(tc.catalog), node, nil)[0])); diff != "" {
 				t.Errorf("device (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A selector that was written for NVIDIA's driver compares with NVML's total. It must never
+// become an amount that claims can take.
+func TestTheMemoryOfAGPUIsNVMLsTotalUnlessClaimsTakeAmountsOfIt(t *testing.T) {
+	node := h100(t, 1)
+	g := &node.GPUs[0]
+	g.MemoryBytes, g.ReservedBytes = 40<<30, 658<<20
+	c := sharing()
+	c.Shares.ServerMemory = 64 << 20
+	offering := func(o catalog.Offer) catalog.Catalog { c.Offer = o; return c }
+	shares := catalog.Held{"gpu-1b-00": true}
+	for name, tc := range map[string]struct {
+		catalog catalog.Catalog
+		held    catalog.Held
+		want    map[string]string
+	}{
+		"whole GPUs":                           {offering(catalog.Offer{}), nil, map[string]string{"gpu-1b-00": "40Gi"}},
+		"whole GPUs, one of which is held":     {offering(catalog.Offer{}), catalog.Held{"gpu-1b-00": false}, map[string]string{"gpu-1b-00": "40Gi"}},
+		"whole GPUs, one of which has shares":  {offering(catalog.Offer{}), shares, map[string]string{"gpu-1b-00": "40238Mi"}},
+		"shares":                               {offering(catalog.Offer{Share: true}), nil, map[string]string{"gpu-1b-00": "40238Mi"}},
+		"shares, of a GPU that is held whole":  {offering(catalog.Offer{Share: true}), catalog.Held{"gpu-1b-00": false}, map[string]string{"gpu-1b-00": "40238Mi"}},
+		"time slices, whose memory is counted": {offering(catalog.Offer{TimeSlice: true}), nil, map[string]string{"gpu-1b-00": "40Gi", "gpu-1b-00-ts": "40238Mi"}},
+		"seats":                                {offering(catalog.Offer{Seat: true}), nil, map[string]string{"gpu-1b-00": "40Gi", "gpu-1b-00-seat": "10059Mi"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := map[string]string{}
+			var all []resourceapi.Device
+			for _, slice := range tc.catalog.Resources(node, nil, tc.held).Pools["node-1"].Slices {
+				all = append(all, slice.Devices...)
+			}
+			for _, d := range all {
+				memory := d.Capacity[v1alpha1.CapacityMemory].Value
+				got[d.Name] = memory.String()
+				if shared := d.AllowMultipleAllocations != nil; shared && memory.Value() > int64(g.MemoryBytes-g.ReservedBytes) {
+					t.Errorf("%s: claims can take %s of %d bytes", d.Name, &memory, g.MemoryBytes-g.ReservedBytes)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("memory (-want +got):\n%s", diff)
 			}
 		})
 	}

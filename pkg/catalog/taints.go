@@ -3,6 +3,8 @@
 package catalog
 
 import (
+	"slices"
+
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -32,7 +34,22 @@ func (c Catalog) taints(facts use.Facts, name kind.Name, sharing use.Sharing, wi
 	if withdrawn != "" {
 		taints = append(taints, taint(v1alpha1.TaintWithdrawn, withdrawn))
 	}
+	for _, value := range c.InUse.of(facts.GPU, name) {
+		external = append(external, taint(v1alpha1.TaintInUse, value))
+	}
 	return append(taints, external...)
+}
+
+// of returns the values for a device in ascending order.
+func (u InUse) of(g gpu.GPU, name kind.Name) []string {
+	var values []string
+	for used, value := range u {
+		if used.Address == name.Address && (used == name || !kind.Apart(g.MIG, used, name)) && !slices.Contains(values, value) {
+			values = append(values, value)
+		}
+	}
+	slices.Sort(values)
+	return values
 }
 
 // sharing returns how processes share the device.

@@ -58,21 +58,21 @@ func (c Catalog) timeSliced(g gpu.GPU, held Held, fixed bool) bool {
 func (c Catalog) offersSlots() bool { return c.Offer.TimeSlice && !c.NoCounters }
 
 // slots returns the device of which claims take slots.
-func (c Catalog) slots(g gpu.GPU) resourceapi.Device {
+func (c Catalog) slots(node gpu.Node, g gpu.GPU) resourceapi.Device {
 	shared := true
 	amounts := c.Shares.amounts(g, shared)
 	amounts.Slots = int64(cmp.Or(c.TimeSlices, DefaultTimeSlices))
 	return resourceapi.Device{
 		Name:                     kind.Slots(g.Address).String(),
-		Attributes:               c.Selection.Published(kind.TimeSlice.Attributes(c.slotFacts(g))),
+		Attributes:               c.Selection.Published(kind.TimeSlice.Attributes(c.slotFacts(node, g))),
 		AllowMultipleAllocations: &shared,
 		Capacity:                 kind.TimeSlice.Capacities(amounts),
 	}
 }
 
-// slotFacts returns what the attributes of a time-sliced GPU follow from.
-func (c Catalog) slotFacts(g gpu.GPU) kind.Facts {
-	f := kind.Facts{GPU: g, Lists: c.ListAttributes}
+// slotFacts returns the inputs for the attributes of time slices.
+func (c Catalog) slotFacts(node gpu.Node, g gpu.GPU) kind.Facts {
+	f := kind.Facts{Node: node, GPU: g, Lists: c.ListAttributes}
 	f.Memory, f.Compute = use.Enforcement(g, use.Use{Device: kind.Slots(g.Address), Sharing: use.TimeSlices})
 	return f
 }

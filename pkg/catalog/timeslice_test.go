@@ -17,7 +17,11 @@ import (
 )
 
 func TestATimeSlicedGPUCarriesLittle(t *testing.T) {
-	want := `cudaComputeCapability: v9.0.0
+	want := `architecture: "Hopper"
+brand: "Nvidia"
+cudaComputeCapability: v9.0.0
+cudaDriverVersion: v12.8.0
+driverVersion: v570.86.15
 memoryEnforcement: "none"
 productName: "NVIDIA H100 80GB HBM3"
 resource.kubernetes.io/numaNode: 0

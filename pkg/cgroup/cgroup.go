@@ -145,19 +145,47 @@ func HasProcesses(folder string) (bool, error) {
 	return slices.Contains(strings.Split(string(text), "\n"), "populated 1"), nil
 }
 
-// Process returns a process in the cgroup with the folder. The error wraps
-// [gpu.ErrNotFound] if there is no such cgroup, or its processes are in cgroups below it.
-// Source: cgroup.procs.
+// mostSearched is the number of cgroups that [Process] reads. A container can create any
+// number below its own.
+const mostSearched = 64
+
+// Process returns a process in the cgroup with the folder, or in one below it. The error
+// wraps [gpu.ErrNotFound] if it finds none. Source: cgroup.procs.
 func Process(folder string) (pid int, err error) {
+	search := []string{folder}
+	for i := 0; i < len(search) && i < mostSearched; i++ {
+		if pid, err := firstProcess(search[i]); pid > 0 || err != nil {
+			return pid, err
+		}
+		below, err := os.ReadDir(search[i])
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
+			return 0, fmt.Errorf("cgroup %s: %w", folder, err)
+		}
+		for _, e := range below {
+			if e.IsDir() && len(search) < mostSearched {
+				search = append(search, filepath.Join(search[i], e.Name()))
+			}
+		}
+	}
+	return 0, fmt.Errorf("processes of cgroup %s: %w", folder, gpu.ErrNotFound)
+}
+
+// firstProcess returns a process in the cgroup with the folder; 0 if it has none of its own,
+// or the cgroup does not exist.
+func firstProcess(folder string) (pid int, err error) {
 	text, err := os.ReadFile(filepath.Join(folder, "cgroup.procs"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return 0, nil
+	}
+	// A cgroup of threads has no list of processes.
+	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 		return 0, fmt.Errorf("cgroup %s: %w", folder, err)
 	}
 	first, _, _ := strings.Cut(string(text), "\n")
-	if pid, err = strconv.Atoi(first); err != nil || pid == 0 {
-		return 0, fmt.Errorf("processes of cgroup %s: %w", folder, gpu.ErrNotFound)
+	if first == "" {
+		return 0, nil
 	}
-	return pid, nil
+	return strconv.Atoi(first)
 }
 
 // Ancestry returns the IDs of a process' cgroup and of the cgroups above it, the nearest

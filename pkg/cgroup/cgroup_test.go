@@ -68,3 +68,21 @@ func TestAProcessThatDoesNotExist(t *testing.T) {
 		t.Errorf("%v, want %v", err, gpu.ErrNotFound)
 	}
 }
+
+func TestAProcessOfACgroupMayBeInOneBelowIt(t *testing.T) {
+	parent := cgrouptest.New(t)
+	if pid, err := cgroup.Process(parent); !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("of an empty cgroup: %d, %v; want %v", pid, err, gpu.ErrNotFound)
+	}
+	cgrouptest.Child(t, parent, "empty")
+	child := cgrouptest.Child(t, cgrouptest.Child(t, parent, "container"), "below")
+	want := cgrouptest.Process(t, child)
+	for _, folder := range []string{parent, child} {
+		if pid, err := cgroup.Process(folder); err != nil || pid != want {
+			t.Errorf("of %s: %d, %v; want %d", folder, pid, err, want)
+		}
+	}
+	if pid, err := cgroup.Process(filepath.Join(parent, "none")); !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("of a cgroup that does not exist: %d, %v; want %v", pid, err, gpu.ErrNotFound)
+	}
+}

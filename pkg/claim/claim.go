@@ -154,7 +154,7 @@ func New(o Options) (*Manager, error) {
 	if x := o.ExclusiveCompute; x != nil && (x.Modes == nil || x.Changed == nil) {
 		return nil, errors.New("claim manager: an option of exclusive compute is missing")
 	}
-	if u := o.Occupancy; u != nil && (u.Hardware == nil || u.Task == nil || u.Pods == nil) {
+	if u := o.Occupancy; u != nil && (u.Hardware == nil || u.Task == nil || u.Pods == nil || u.Consumers == nil) {
 		return nil, errors.New("claim manager: an option of occupancy is missing")
 	}
 	if o.BeforePrepare == nil {

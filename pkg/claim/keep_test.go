@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -175,6 +176,42 @@ func TestAHalfOfAKeptPartitionIsCompleted(t *testing.T) {
 	w.wantLeft(m, "")
 }
 
+// A GPU instance without a compute instance has no UUID. Without a claim it would take the
+// capacity of the GPU, because the inventory knows this driver's by their UUIDs.
+func TestASweepDestroysTheHalfOfAKeptPartition(t *testing.T) {
+	for name, tc := range map[string]struct {
+		meanwhile func(w *migWorld)
+		want      string
+	}{
+		"another program destroys the compute instance": {func(w *migWorld) { w.halve(0) }, ""},
+		"the process dies while it is destroyed for a claim": {func(w *migWorld) {
+			w.faults = &faults{dieAt: 2}
+			dying := w.start()
+			if died, _ := dies(func() error { return second(dying.Prepare(once(), newClaim("whole", h100))) }); !died {
+				w.t.Fatalf("the process has not died")
+			}
+			w.faults = &faults{}
+			if got := w.cuts(); got != "0 on: 1g.10gb@2(empty)\n" {
+				w.t.Fatalf("cuts %q, want a half", got)
+			}
+		}, ""},
+		"an administrator's of another profile is in its place": {func(w *migWorld) {
+			w.administrator("destroys", 0, "1g.10gb", 2)
+			w.remake("2g.20gb", 2)
+			w.administrator("makes", 0, "1g.10gb", 0)
+			w.halve(0)
+		}, "modes/" + h100 + ".record\n0 on: 1g.10gb@0(empty) 2g.20gb@2(empty)\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := keeping(t)
+			w.use(w.start(), firstSeventh)
+			tc.meanwhile(w)
+			m, _ := w.restart(t.Context())
+			w.wantLeft(m, tc.want)
+		})
+	}
+}
+
 // If the agent dies at any point, a later claim for the device or for the whole GPU is
 // prepared, and nothing is left when the layout is gone.
 func TestDyingAtEveryPointOfKeeping(t *testing.T) {
@@ -205,6 +242,9 @@ func TestDyingAtEveryPointOfKeeping(t *testing.T) {
 
 				w.keep = []string{firstSeventh, upperHalf}
 				m, _ = w.restart(t.Context())
+				if got := w.cuts(); strings.Contains(got, "(empty)") {
+					t.Fatalf("died at point %d: takes capacity: %s", points+1, got)
+				}
 				for _, c := range []*resourceapi.ResourceClaim{user, next, whole} {
 					must(t, m.Unprepare(once(), c.UID))
 				}
@@ -222,6 +262,42 @@ func TestDyingAtEveryPointOfKeeping(t *testing.T) {
 			}
 			if points < 5 {
 				t.Errorf("only %d points to die at: is the fault injection connected?", points)
+			}
+		})
+	}
+}
+
+// A full disk does not keep a claim from ending, whether or not its device is recorded.
+func TestAFullDiskKeepsNoClaimOfALayout(t *testing.T) {
+	for name, c := range map[string]struct {
+		// keptAlready is set if the layout had the device when it was made.
+		keptAlready bool
+		want        string
+	}{
+		"a device of the layout stays":                       {keptAlready: true, want: "0 on: 1g.10gb@2\n"},
+		"a device that joined the layout later is destroyed": {want: ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newMIGWorld(t, t.TempDir(), "dgx-h100")
+			layout := []string{firstSeventh}
+			if c.keptAlready {
+				w.keep = layout
+			}
+			m, user := w.start(), newClaim("user", firstSeventh)
+			if _, err := m.Prepare(once(), user); err != nil {
+				t.Fatal(err)
+			}
+			w.keep = layout
+			w.faults = &faults{full: 1, err: syscall.ENOSPC}
+			m = w.start()
+			if err := m.Unprepare(once(), user.UID); err != nil {
+				t.Errorf("the pod cannot end: %v", err)
+			}
+			if diff := cmp.Diff("", w.held(m)); diff != "" {
+				t.Errorf("held (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(c.want, w.cuts()); diff != "" {
+				t.Errorf("cuts (-want +got):\n%s", diff)
 			}
 		})
 	}

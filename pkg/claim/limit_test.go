@@ -36,16 +36,16 @@ func TestTheDriverLimitsTheContainersOfShares(t *testing.T) {
 		"an MPS share": {
 			piece:       piece{device: "gpu-00-00", memory: "20Gi"},
 			hook:        `"0000:00:00.0", "21474836480", "1"`,
-			environment: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25"},
-			without:     []string{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"},
+			environment: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M"},
 		},
 		"a share of two containers": {
 			piece: piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", `"containers":2`)},
 			hook:  `"0000:00:00.0", "10737418240", "2"`,
 		},
 		"a plain share": {
-			piece: piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)},
-			hook:  `"0000:00:00.0", "21474836480", "1"`,
+			without: []string{"CUDA_MPS"},
+			piece:   piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)},
+			hook:    `"0000:00:00.0", "21474836480", "1"`,
 		},
 		"a time slice with memory": {
 			piece: piece{device: "gpu-00-00-ts", memory: "20Gi"},
@@ -274,5 +274,35 @@ func TestTheInventoryIsUpdatedBeforeEachAttempt(t *testing.T) {
 	}
 	if _, err := w.start().Prepare(t.Context(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})); err != nil {
 		t.Errorf("after %d attempts: %v", attempts, err)
+	}
+}
+
+// MPS limits the clients as well, by the whole limit of the container and no less: a driver
+// that counts their memory in the cgroup of the server would limit none.
+func TestMPSHoldsWhatTheDriverHolds(t *testing.T) {
+	for name, c := range map[string]struct {
+		namespaces bool
+		config     string
+		daemons    string
+	}{
+		"namespaces":             {true, "", "gpu-00-00 of GPU-0; sharec0 25% 20480M\n"},
+		"two containers":         {true, config("ShareConfig", `"containers":2`), "gpu-00-00 of GPU-0; sharec0 25% 10240M\n"},
+		"several processes":      {true, config("ShareConfig", `"processes":2`), "gpu-00-00 of GPU-0; sharec0 12% 20480M\n"},
+		"ceilings of the daemon": {false, "", "gpu-00-00 of GPU-0=20480M, 25%\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newLimitWorld(t, 1)
+			w.setNamespaces(c.namespaces)
+			claimed := pieces("c", piece{device: "gpu-00-00", memory: "20Gi", config: c.config})
+			if _, err := w.start().Prepare(once(), claimed); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.daemons, w.supervisor.String()); diff != "" {
+				t.Errorf("daemons (-want +got):\n%s", diff)
+			}
+			if text := w.specText(claimed); c.namespaces && strings.Contains(text, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT") {
+				t.Errorf("a client of a namespace has a limit of its own: %s", text)
+			}
+		})
 	}
 }

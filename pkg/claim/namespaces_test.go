@@ -38,7 +38,9 @@ func TestWhatContainersGetOfANamespace(t *testing.T) {
 		pipe := "/run/sup/" + device + "/pipe/s/" + namespace
 		return "uid-c-" + id + "\n  CUDA_MPS_PIPE_DIRECTORY=" + pipe + "\n" + limits + "  " + pipe + " at " + pipe + "\n  /run/sup/" + device + "/shm at /dev/shm\n"
 	}
-	const first = "  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n"
+	// No memory limit in the environment: with one for a GPU that a process does not see,
+	// it would have none at all.
+	const first = "  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30\n"
 	for name, c := range map[string]struct {
 		pieces  []piece
 		edits   string
@@ -52,12 +54,12 @@ func TestWhatContainersGetOfANamespace(t *testing.T) {
 		"two shares of one GPU": {
 			[]piece{{device: "gpu-00-00", memory: "20Gi", compute: "30"}, {device: "gpu-00-00", memory: "40Gi", config: config("ShareConfig", `"processes":2,"compute":"Burst"`)}},
 			client("gpu-00-00_share-c-0", "gpu-00-00", "sharec0", first) +
-				client("gpu-00-00_share-c-1", "gpu-00-00", "sharec1", "  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n"),
+				client("gpu-00-00_share-c-1", "gpu-00-00", "sharec1", ""),
 			"gpu-00-00 of GPU-0; sharec0 30% 19968M; sharec1 100% 19968M\n",
 		},
 		"a share of everything": {
 			[]piece{{device: "gpu-00-00", memory: "80Gi", config: config("ShareConfig", "")}},
-			client("gpu-00-00", "gpu-00-00", "uidc", "  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=81408M\n"),
+			client("gpu-00-00", "gpu-00-00", "uidc", "  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100\n"),
 			"gpu-00-00 of GPU-0; uidc 100% 81408M\n",
 		},
 		"a plain share": {
@@ -69,8 +71,8 @@ func TestWhatContainersGetOfANamespace(t *testing.T) {
 				{device: "gpu-01-00", request: "both", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"threadPercentage":50,"memoryLimit":"10Gi","multiUser":true}}`)},
 				{device: "gpu-00-00", request: "both"},
 			},
-			client("gpu-01-00", "gpu-01-00", "uidc", "  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=10240M,1=10240M\n") +
-				client("gpu-00-00", "gpu-01-00", "uidc", "  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=10240M,1=10240M\n"),
+			client("gpu-01-00", "gpu-01-00", "uidc", "  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n") +
+				client("gpu-00-00", "gpu-01-00", "uidc", "  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n"),
 			"gpu-01-00 of GPU-1,GPU-0; uidc 50% 10240M\n",
 		},
 		"GPUs with a limit for each": {

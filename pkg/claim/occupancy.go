@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,11 +20,12 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// The records list the claims that may use a device. The hardware lists the processes
-// that do use it. The two differ after a forced deletion: the API server and the
-// kubelet forget the pod while its processes continue to compute. So the manager lists
-// the processes on a GPU twice: before it prepares a device, and before it undoes a
-// prepared claim.
+// The records list the claims that may use a device. Two witnesses know the processes that
+// can: the kernel knows the living processes of each pod, and the hardware lists the
+// computing ones. They differ from the records after a forced deletion: the API server and the
+// kubelet forget the pod while its processes go on. A container keeps its device nodes
+// even if it computes nothing at the moment, so its pod counts, whatever the hardware
+// lists.
 
 // Hardware queries the GPUs. Its methods may be called concurrently for different
 // GPUs.
@@ -36,14 +38,30 @@ type Hardware interface {
 	Processes(ctx context.Context, address gpu.PCIAddress) ([]gpu.Process, error)
 }
 
-// Occupancy finds the users of the node's GPUs. All fields are required.
+// Occupancy finds the users of the node's GPUs. All fields except LivingPods and Admitted
+// are required.
 type Occupancy struct {
 	Hardware Hardware
 	// Task describes a process. The error wraps [gpu.ErrNotFound] if it has ended.
 	Task func(pid int) (gpu.Task, error)
+	// LivingPods returns the UIDs of the pods of which a process lives, each with the
+	// PID of one. It is nil if this process does not see the processes of pods.
+	LivingPods func() (map[string]int, error)
+	// Admitted returns the IDs of the containers that have a memory limit by a device of a
+	// claim, and may include containers that have ended. device is an ID of [Limited]. The
+	// error wraps [gpu.ErrNotFound] if containers of the device have no limit. It is nil if
+	// the limits of containers cannot be read.
+	Admitted func(device string) (containers []string, err error)
 	// Pods reads from the API server the pods that a claim is reserved for. It
 	// returns no pods if the claim is gone. It is called while no lock is held.
 	Pods func(ctx context.Context, claim Ref) ([]types.UID, error)
+	// Consumers returns the pods on the node whose containers have devices of each
+	// claim, as the kernel shows, by claim UID. It waits for no other process: it is
+	// called while locks are held.
+	//
+	// Only these include the pods of a PodGroup that a claim is reserved for, and the
+	// pods that the API server has forgotten.
+	Consumers func(claims []Ref) (map[types.UID][]types.UID, error)
 }
 
 // hardwarePatience is the timeout of listing the processes on a GPU.
@@ -57,18 +75,24 @@ type user struct {
 	unknown error
 }
 
+// listing is the users of a GPU, or the error of listing them.
+type listing struct {
+	users []user
+	err   error
+}
+
 // users returns the processes on each GPU and reads the GPUs in parallel. It omits
 // processes that have ended, the processes of MPS itself, and graphics processes of
-// the host: a display server does not compute for a claim. If check is set, it
-// returns an error if a GPU does not answer.
-func (m *Manager) users(ctx context.Context, addresses []gpu.PCIAddress, check bool) (map[gpu.PCIAddress][]user, error) {
-	all, errs := make([][]user, len(addresses)), make([]error, len(addresses))
-	inParallel(len(addresses), len(addresses), func(i int) { all[i], errs[i] = m.usersOf(ctx, addresses[i], check) })
-	byGPU := make(map[gpu.PCIAddress][]user, len(addresses))
+// the host: a display server does not compute for a claim. If check is set, a GPU that
+// does not answer is an error too.
+func (m *Manager) users(ctx context.Context, addresses []gpu.PCIAddress, check bool) map[gpu.PCIAddress]listing {
+	all := make([]listing, len(addresses))
+	inParallel(len(addresses), len(addresses), func(i int) { all[i].users, all[i].err = m.usersOf(ctx, addresses[i], check) })
+	byGPU := make(map[gpu.PCIAddress]listing, len(addresses))
 	for i, address := range addresses {
 		byGPU[address] = all[i]
 	}
-	return byGPU, errors.Join(errs...)
+	return byGPU
 }
 
 func (m *Manager) usersOf(ctx context.Context, address gpu.PCIAddress, check bool) ([]user, error) {
@@ -80,10 +104,6 @@ func (m *Manager) usersOf(ctx context.Context, address gpu.PCIAddress, check boo
 		}
 	}
 	processes, err := m.Occupancy.Hardware.Processes(ctx, address)
-	if errors.Is(err, gpu.ErrNotSupported) {
-		klog.FromContext(ctx).V(2).Info("The driver cannot list the processes on a GPU", "device", address.DeviceName(), "err", err)
-		return nil, nil
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -133,12 +153,20 @@ func (m *Manager) checkUnused(ctx context.Context, j *job) error {
 	if err != nil {
 		return err
 	}
-	users, err := m.users(ctx, gpusOfNames(names), true)
-	if err != nil {
+	users := m.users(ctx, gpusOfNames(names), true)
+	var errs []error
+	for address, l := range users {
+		if errors.Is(l.err, gpu.ErrNotSupported) {
+			klog.FromContext(ctx).V(2).Info("The driver cannot list the processes on a GPU", "device", address.DeviceName(), "err", l.err)
+			continue
+		}
+		errs = append(errs, l.err)
+	}
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	for i, d := range j.Devices {
-		onDevice, err := m.on(ctx, names[i], users[names[i].Address])
+		onDevice, err := m.on(ctx, names[i], users[names[i].Address].users)
 		if err != nil {
 			return err
 		}
@@ -149,7 +177,7 @@ func (m *Manager) checkUnused(ctx context.Context, j *job) error {
 		if err != nil {
 			return err
 		}
-		if err := j.checkStrangers(d, onDevice, others); err != nil {
+		if err := m.checkStrangers(j, d, onDevice, others); err != nil {
 			return fmt.Errorf("device %s: %w", d.Name, err)
 		}
 	}
@@ -166,15 +194,21 @@ func gpusOfNames(names []kind.Name) []gpu.PCIAddress {
 	return addresses
 }
 
-func (j *job) checkStrangers(d journal.Device, onDevice []user, others []journal.Holder) error {
+func (m *Manager) checkStrangers(j *job, d journal.Device, onDevice []user, others []journal.Holder) error {
 	sharing := slices.DeleteFunc(slices.Clone(others), func(h journal.Holder) bool {
 		return !slices.ContainsFunc(h.Devices, func(o journal.Device) bool { return o.Name == d.Name })
 	})
+	consumers := m.consumersOf(append(refsOf(sharing), j.Claim)...)
 	for _, u := range onDevice {
 		belongs := func(pods []types.UID) bool { return slices.Contains(pods, types.UID(u.PodUID)) }
 		if u.PodUID != "" && (belongs(j.Pods) || slices.ContainsFunc(sharing, func(h journal.Holder) bool { return belongs(h.Pods) })) {
 			continue
 		}
+		pods, err := consumers()
+		if u.PodUID != "" && belongs(pods) {
+			continue
+		}
+		u.unknown = errors.Join(u.unknown, err)
 		var unanswered error
 		if u.PodUID != "" && len(sharing) > 0 {
 			if j.asked == nil {
@@ -199,6 +233,16 @@ func (j *job) checkStrangers(d journal.Device, onDevice []user, others []journal
 		return plan.Refuse(fmt.Errorf("%w: process %d still uses it and belongs to no claim that has it; it ends with its pod, or an administrator ends it on the node: kill -9 %d, and a reset of the GPU if that does not help", gpu.ErrInUse, u.PID, u.PID), details...)
 	}
 	return nil
+}
+
+// consumersOf returns a function that reads the pods on the node with devices of one of the
+// claims. It reads them once, when it is called first: only for a process of a pod that no
+// record has.
+func (m *Manager) consumersOf(claims ...Ref) func() ([]types.UID, error) {
+	return sync.OnceValues(func() ([]types.UID, error) {
+		pods, err := m.Occupancy.Consumers(claims)
+		return slices.Concat(slices.Collect(maps.Values(pods))...), err
+	})
 }
 
 func refsOf(holders []journal.Holder) []Ref {
@@ -245,52 +289,6 @@ func (m *Manager) ask(ctx context.Context, claims []Ref) answers {
 
 // parallelReads limits the concurrent requests of one call to the API server.
 const parallelReads = 8
-
-// checkEnded returns a stillComputing error if a process still uses a device that
-// undoing the claim would make available to other claims:
-//
-//   - a process of any pod, if the claim has the device to itself;
-//   - a process of a pod that the claim was prepared for, if the claim has a share.
-//
-// Processes of the host do not block the undo. A GPU that does not answer does not
-// block it either: its processes are unknown, and no claim can get such a GPU.
-func (m *Manager) checkEnded(ctx context.Context, j *job) error {
-	if m.Occupancy == nil || len(j.Devices) == 0 {
-		return nil
-	}
-	names, err := j.Names()
-	if err != nil {
-		return err
-	}
-	users, err := m.users(ctx, gpusOfNames(names), false)
-	if ctx.Err() != nil && err != nil {
-		return err
-	}
-	if err != nil {
-		klog.FromContext(ctx).Info("Cannot list the processes of the claim, unpreparing it", "err", err)
-	}
-	for i, d := range j.Devices {
-		inPods := slices.DeleteFunc(slices.Clone(users[names[i].Address]), func(u user) bool { return u.PodUID == "" })
-		onDevice, err := m.on(ctx, names[i], inPods)
-		if err != nil {
-			klog.FromContext(ctx).Info("Cannot read MIG devices of a GPU, unpreparing the claim", "device", d.Name, "err", err)
-		}
-		for _, u := range onDevice {
-			if d.IsShared(names[i]) && !slices.Contains(j.Pods, types.UID(u.PodUID)) {
-				continue
-			}
-			return stillComputing{plan.Refuse(
-				fmt.Errorf("device %s: %w: process %d still computes on it, so the claim keeps it; the process ends with its container, or an administrator ends it on the node: kill -9 %d, and a reset of the GPU if that does not help", d.Name, gpu.ErrInUse, u.PID, u.PID),
-				"pid", u.PID, "command", u.Command, "podUID", u.PodUID, "containerID", u.ContainerID)}
-		}
-	}
-	return nil
-}
-
-// stillComputing is the error for a process of a claim that has not ended yet.
-type stillComputing struct{ error }
-
-func (s stillComputing) Unwrap() error { return s.error }
 
 // logRefusal logs the details of an error, if it has any.
 func logRefusal(ctx context.Context, err error) {

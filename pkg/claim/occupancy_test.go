@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -35,10 +36,16 @@ type occupants struct {
 	// pods by claim UID, as the API server has them.
 	pods   map[types.UID][]types.UID
 	apiErr error
+	// consumers by claim UID, as the kernel shows them.
+	consumers    map[types.UID][]types.UID
+	consumersErr error
 	// errs are the errors that GPUs return.
 	errs map[gpu.PCIAddress]error
 	// hangs are GPUs that do not answer until the caller gives up.
 	hangs map[gpu.PCIAddress]bool
+	// living are the pods with a living process; nil if the agent does not see them.
+	living    map[string]int
+	livingErr error
 	// lists and reads count the calls to the GPUs and to the API server.
 	lists, reads int
 }
@@ -46,7 +53,7 @@ type occupants struct {
 // occupied makes the world's processes list the users of its GPUs.
 func (w *world) occupied() *occupants {
 	o := &occupants{
-		on: map[gpu.PCIAddress][]gpu.Process{}, tasks: map[int]gpu.Task{}, pods: map[types.UID][]types.UID{},
+		on: map[gpu.PCIAddress][]gpu.Process{}, tasks: map[int]gpu.Task{}, pods: map[types.UID][]types.UID{}, consumers: map[types.UID][]types.UID{},
 		errs: map[gpu.PCIAddress]error{}, hangs: map[gpu.PCIAddress]bool{},
 	}
 	before := w.options
@@ -54,9 +61,18 @@ func (w *world) occupied() *occupants {
 		if before != nil {
 			before(options)
 		}
-		options.Occupancy = &claim.Occupancy{Hardware: o, Task: o.task, Pods: o.podsOf}
+		options.Occupancy = &claim.Occupancy{Hardware: o, Task: o.task, Pods: o.podsOf, Consumers: o.consumersOf}
+		if o.living != nil {
+			options.Occupancy.LivingPods = o.livingPods
+		}
 	}
 	return o
+}
+
+func (o *occupants) livingPods() (map[string]int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.living), o.livingErr
 }
 
 // runs starts a process on the GPU of that bus, in a pod or, if pod is "", on the host.
@@ -121,12 +137,30 @@ func (o *occupants) podsOf(_ context.Context, c claim.Ref) ([]types.UID, error) 
 	return o.pods[c.UID], o.apiErr
 }
 
+func noConsumers([]claim.Ref) (map[types.UID][]types.UID, error) { return nil, nil }
+
+func (o *occupants) consumersOf(claims []claim.Ref) (map[types.UID][]types.UID, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	found := map[types.UID][]types.UID{}
+	for _, c := range claims {
+		found[c.UID] = o.consumers[c.UID]
+	}
+	return found, o.consumersErr
+}
+
 // usedBy returns the claim reserved for the pods.
 func usedBy(c *resourceapi.ResourceClaim, pods ...types.UID) *resourceapi.ResourceClaim {
 	c.Status.ReservedFor = nil
 	for _, pod := range pods {
 		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: string(pod), UID: pod})
 	}
+	return c
+}
+
+// usedByGroup returns the claim reserved for a PodGroup, which its pods do not show.
+func usedByGroup(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "gang", UID: "group"}}
 	return c
 }
 
@@ -206,6 +240,36 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 				o.runs(0, 4711, "pod-late")
 				o.apiErr = errors.New("resourceclaims team-a/a: connection refused")
 			}, refused: true, says: "the API server does not answer whether the process belongs to a claim that shares the device",
+		},
+		"a share next to a share that a PodGroup uses": {
+			wanted:  pieces("c", piece{device: part, memory: "10Gi"}),
+			holders: []*resourceapi.ResourceClaim{usedByGroup(pieces("a", piece{device: part, memory: "10Gi"}))},
+			runs: func(o *occupants) {
+				o.runs(0, 4711, "pod-of-group")
+				o.consumers["uid-a"] = []types.UID{"pod-of-group"}
+				o.apiErr = errors.New("no API server is needed")
+			},
+		},
+		"a share next to a share that a PodGroup uses, and a stranger": {
+			wanted:  pieces("c", piece{device: part, memory: "10Gi"}),
+			holders: []*resourceapi.ResourceClaim{usedByGroup(pieces("a", piece{device: part, memory: "10Gi"}))},
+			runs: func(o *occupants) {
+				o.runs(0, 41, "pod-of-group")
+				o.runs(0, 4711, "pod-gone")
+				o.consumers["uid-a"], o.consumers["uid-c"] = []types.UID{"pod-of-group"}, []types.UID{"pod-c"}
+			}, refused: true,
+		},
+		"a whole GPU of a PodGroup whose record was lost": {
+			wanted: usedByGroup(newClaim("c", part)), runs: func(o *occupants) {
+				o.runs(0, 4711, "pod-of-group")
+				o.consumers["uid-c"] = []types.UID{"pod-of-group"}
+			},
+		},
+		"a whole GPU, if the pods with devices cannot be read": {
+			wanted: newClaim("c", part), runs: func(o *occupants) {
+				o.runs(0, 4711, "pod-gone")
+				o.consumersErr = errors.New("no proc")
+			}, refused: true,
 		},
 		"a share with a program of the host": {
 			wanted:  pieces("c", piece{device: part, memory: "10Gi"}),
@@ -312,7 +376,7 @@ func TestAGPUThatDoesNotAnswerIsNotHandedOut(t *testing.T) {
 		w := newWorld(t, t.TempDir(), 2)
 		o := w.occupied()
 		w.options = func(options *claim.Options) {
-			options.Occupancy = &claim.Occupancy{Hardware: lost{o, gpu.PCIAddress{Bus: 1}, want}, Task: o.task, Pods: o.podsOf}
+			options.Occupancy = &claim.Occupancy{Hardware: lost{o, gpu.PCIAddress{Bus: 1}, want}, Task: o.task, Pods: o.podsOf, Consumers: o.consumersOf}
 		}
 		m := w.start()
 		if _, err := m.Prepare(once(), newClaim("both", "gpu-00-00", "gpu-01-00")); !errors.Is(err, want) {
@@ -346,7 +410,7 @@ func TestADriverThatCannotListProcessesHandsOutItsGPUs(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 1)
 	o := w.occupied()
 	w.options = func(options *claim.Options) {
-		options.Occupancy = &claim.Occupancy{Hardware: listless{o}, Task: o.task, Pods: o.podsOf}
+		options.Occupancy = &claim.Occupancy{Hardware: listless{o}, Task: o.task, Pods: o.podsOf, Consumers: o.consumersOf}
 	}
 	m, c := w.start(), newClaim("c", "gpu-00-00")
 	if _, err := m.Prepare(once(), c); err != nil {
@@ -435,6 +499,27 @@ func TestAClaimIsNotUndoneWhileItsProcessesRun(t *testing.T) {
 		"a share without a record, its neighbour's process": {
 			prepared: pieces("c", piece{device: part, memory: "10Gi"}), lose: true, others: []*resourceapi.ResourceClaim{neighbour},
 			runs: func(o *occupants) { o.runs(0, 4711, "pod-n") },
+		},
+		"a share of a PodGroup, the process of a pod of the group": {
+			prepared: usedByGroup(pieces("c", piece{device: part, memory: "10Gi"})), others: []*resourceapi.ResourceClaim{neighbour}, kept: true,
+			runs: func(o *occupants) {
+				o.runs(0, 4711, "pod-of-group")
+				o.consumers["uid-c"] = []types.UID{"pod-of-group"}
+			},
+		},
+		"a share of a PodGroup, its neighbour's process": {
+			prepared: usedByGroup(pieces("c", piece{device: part, memory: "10Gi"})), others: []*resourceapi.ResourceClaim{neighbour},
+			runs: func(o *occupants) {
+				o.runs(0, 4711, "pod-n")
+				o.consumers["uid-c"], o.consumers["uid-n"] = []types.UID{"pod-of-group"}, []types.UID{"pod-n"}
+			},
+		},
+		"a share, if the pods with devices cannot be read": {
+			prepared: usedBy(pieces("c", piece{device: part, memory: "10Gi"}), "pod-c"), kept: true,
+			runs: func(o *occupants) {
+				o.runs(0, 4711, "pod-late")
+				o.consumersErr = errors.New("no proc")
+			},
 		},
 		"a share, MPS servers": {
 			prepared: usedBy(pieces("c", piece{device: part, memory: "10Gi"}), "pod-c"),
@@ -663,7 +748,7 @@ func (w *migWorld) occupied(tasks map[int]gpu.Task) {
 			before(options)
 		}
 		h := migHardware{w, tasks}
-		options.Occupancy = &claim.Occupancy{Hardware: h, Task: h.task, Pods: func(context.Context, claim.Ref) ([]types.UID, error) { return nil, nil }}
+		options.Occupancy = &claim.Occupancy{Hardware: h, Task: h.task, Pods: func(context.Context, claim.Ref) ([]types.UID, error) { return nil, nil }, Consumers: noConsumers}
 	}
 }
 

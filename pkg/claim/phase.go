@@ -56,10 +56,16 @@ type wanted struct {
 	// asked are the pods of other claims; nil if they were not read from the API
 	// server.
 	asked answers
+	// reserved are the pods for which the API server reserves the claim now, as far as
+	// the caller knows.
+	reserved []types.UID
+	// stopped is set if the kubelet has stopped the containers of the claim.
+	stopped bool
 }
 
 // reach brings a claim to its goal and returns its record, nil if it is absent.
-// want is used only for toPrepared. The caller holds the lock of the claim.
+// The record and plan of want are used only for toPrepared. The caller holds the lock of
+// the claim.
 //
 //	                build
 //	Absent ─────────▶ Preparing ──────────────▶ Prepared ⟲ verify
@@ -89,7 +95,7 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 
 	others := m.journal.Others(claim)
 	work := func(r *journal.Record) *job {
-		return &job{Work: step.Work{Record: r, Others: others}, wide: wide, asked: want.asked}
+		return &job{Work: step.Work{Record: r, Others: others}, wide: wide, asked: want.asked, reserved: want.reserved}
 	}
 	var journalErr error
 	for {
@@ -101,7 +107,7 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 					return nil, want.refusal
 				}
 				if !want.Adopt(lost.Record) {
-					if err := m.endLost(ctx, work(lost.Record)); err != nil {
+					if err := m.endLost(ctx, work(lost.Record), want.stopped); err != nil {
 						return nil, err
 					}
 				}
@@ -109,7 +115,7 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 			case toAbsent:
 				// Without a record there may still be a CDI spec, or partly
 				// written files of both.
-				if err := m.endLost(ctx, work(lost.Record)); err != nil {
+				if err := m.endLost(ctx, work(lost.Record), want.stopped); err != nil {
 					return nil, err
 				}
 				return nil, m.journal.Clear(ctx, claim)
@@ -127,7 +133,7 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 			if goal == toStable || goal == toPrepared && r.HasAllocation(want.Record) {
 				return r, m.verify(ctx, work(r))
 			}
-			if err := m.checkEnded(ctx, work(r)); err != nil {
+			if err := m.checkEnded(ctx, work(r), want.stopped); err != nil {
 				return nil, err
 			}
 			// If the disk is full, undo anyway so that the pod can end: undoing
@@ -161,8 +167,8 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 
 // endLost releases the devices of a claim without a readable record. It returns an
 // error if a process still uses one of them.
-func (m *Manager) endLost(ctx context.Context, j *job) error {
-	if err := m.checkEnded(ctx, j); err != nil {
+func (m *Manager) endLost(ctx context.Context, j *job, stopped bool) error {
+	if err := m.checkEnded(ctx, j, stopped); err != nil {
 		return err
 	}
 	return m.releaseLost(ctx, j)

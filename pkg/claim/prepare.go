@@ -117,7 +117,7 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim,
 		return nil, err
 	}
 	if record == nil {
-		return nil, m.unprepare(ctx, claim.UID)
+		return nil, m.unprepare(ctx, claim.UID, wanted{})
 	}
 	want := wanted{Record: record, asked: asked}
 	if want.plan, want.refusal = plan.Make(claim, record, m.facts(ctx, claim, record)); want.refusal == nil {
@@ -178,14 +178,15 @@ func PodsOf(claim *resourceapi.ResourceClaim) []types.UID { return plan.PodsOf(c
 // Unprepare undoes all steps of the claim. It succeeds if the claim is unknown. After
 // an error the claim still holds its devices, and the caller must retry.
 //
-// Unprepare undoes nothing while processes compute on the claim's devices. It waits up
-// to 5 seconds for them to end, and then returns an error that wraps [gpu.ErrInUse].
+// Unprepare undoes nothing while a process of the claim's pods lives, or a process computes
+// on the claim's devices. It waits up to 5 seconds for them to end, and then returns an
+// error that wraps [gpu.ErrInUse]. The caller has stopped the containers of the claim.
 func (m *Manager) Unprepare(ctx context.Context, claim types.UID) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
 	giveUp := time.After(exitPatience)
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
-		err := m.unprepare(ctx, claim)
+		err := m.unprepare(ctx, claim, wanted{stopped: true})
 		var still stillComputing
 		if !errors.As(err, &still) {
 			return err
@@ -201,12 +202,12 @@ func (m *Manager) Unprepare(ctx context.Context, claim types.UID) error {
 	}
 }
 
-func (m *Manager) unprepare(ctx context.Context, claim types.UID) error {
+func (m *Manager) unprepare(ctx context.Context, claim types.UID, want wanted) error {
 	unlock, err := m.locks.lock(ctx, claimLock(claim))
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	_, err = m.reach(ctx, claim, toAbsent, wanted{})
+	_, err = m.reach(ctx, claim, toAbsent, want)
 	return err
 }

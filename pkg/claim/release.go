@@ -4,8 +4,10 @@ package claim
 
 import (
 	"context"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
@@ -56,14 +58,56 @@ func (h Held) is(d Device, result resourceapi.DeviceRequestAllocationResult) boo
 	return recorded.IsSame(journal.Device{Request: result.Request, Pool: result.Pool, Name: result.Device, ShareID: result.ShareID})
 }
 
+// Observe records the pods of a claim that this node needs: more pods may use a prepared
+// claim without any call to the agent. See [Manager.Unneeded] for held and object. It
+// forgets pods for which the claim is no longer reserved and of which no process lives. It
+// does nothing if the record has changed since it was listed, or if another call has the
+// lock of the claim.
+func (m *Manager) Observe(ctx context.Context, held Held, object *resourceapi.ResourceClaim) error {
+	if held.Phase != Prepared || m.Occupancy == nil || m.Occupancy.LivingPods == nil {
+		return nil
+	}
+	pods := PodsOf(object)
+	if isSubset(pods, held.Pods) && isSubset(held.Pods, pods) {
+		return nil
+	}
+	living, err := m.Occupancy.LivingPods()
+	if err != nil {
+		return err
+	}
+	unlock, ok, err := m.locks.try(ctx, claimLock(held.UID))
+	if err != nil || !ok {
+		return err
+	}
+	defer unlock()
+	same, err := m.journal.IsUnchanged(held.UID, held.Phase, held.stamp)
+	if err != nil || !same {
+		return err
+	}
+	r, err := m.journal.Load(ctx, held.UID)
+	if err != nil || r == nil {
+		return err
+	}
+	r.Pods = slices.DeleteFunc(r.Pods, func(pod types.UID) bool { return living[string(pod)] == 0 && !slices.Contains(pods, pod) })
+	if r.AddPods(pods); slices.Equal(r.Pods, held.Pods) {
+		return nil
+	}
+	return m.journal.Save(r)
+}
+
+func isSubset(pods, of []types.UID) bool {
+	return !slices.ContainsFunc(pods, func(pod types.UID) bool { return !slices.Contains(of, pod) })
+}
+
 // Release unprepares a claim that this node no longer needs, and reports whether it
 // did. See [Manager.Unneeded] for held and object.
 //
 // The object is about the claim as it was listed. So Release takes the lock of the
 // claim and does nothing if the record has changed since, or if another call has the
 // lock. The caller lists the claims again later. Otherwise Release works like
-// [Manager.Unprepare], except that it does not wait for processes to end: it returns an
-// error that wraps [gpu.ErrInUse] while they compute on the claim's devices.
+// [Manager.Unprepare], with two exceptions. It does not wait for processes to end: it
+// returns an error that wraps [gpu.ErrInUse] while there are any. And it returns an error
+// if a GPU of the claim does not list its processes.
 func (m *Manager) Release(ctx context.Context, held Held, object *resourceapi.ResourceClaim) (released bool, err error) {
 	why := m.Unneeded(held, object)
 	if why == "" {
@@ -83,7 +127,11 @@ func (m *Manager) Release(ctx context.Context, held Held, object *resourceapi.Re
 		return false, nil
 	}
 	klog.FromContext(ctx).Info("Unpreparing a claim that is not needed here", "why", why)
-	if _, err := m.reach(ctx, held.UID, toAbsent, wanted{}); err != nil {
+	var want wanted
+	if object != nil && object.UID == held.UID {
+		want.reserved = PodsOf(object)
+	}
+	if _, err := m.reach(ctx, held.UID, toAbsent, want); err != nil {
 		logRefusal(ctx, err)
 		return false, err
 	}

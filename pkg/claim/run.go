@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
@@ -25,6 +26,9 @@ type job struct {
 	// asked are the pods of other claims; nil if they were not read from the API
 	// server.
 	asked answers
+	// reserved are the pods for which the API server reserves the claim now, as far as
+	// the caller knows.
+	reserved []types.UID
 }
 
 // lockGPUs takes the GPU-wide lock if it is not held. It then drops the cached list of

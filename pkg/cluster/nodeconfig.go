@@ -3,21 +3,31 @@
 package cluster
 
 import (
-	"cmp"
+	"bytes"
 	"errors"
 	"fmt"
-	"maps"
+	"io/fs"
 	"reflect"
-	"slices"
-	"strings"
 	"sync"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/notify"
 )
+
+// recordKey is the key of the node's record.
+const recordKey = "followed"
+
+// Records store the configuration that the node follows. They outlive the process and the boot.
+type Records interface {
+	// Read returns the record of key. The error wraps [fs.ErrNotExist] if there is none.
+	Read(key string) ([]byte, error)
+	// Write replaces the record of key.
+	Write(key string, payload []byte) error
+}
 
 // NodeConfigOptions are the inputs of a [NodeConfig] that do not change.
 type NodeConfigOptions struct {
@@ -29,14 +39,26 @@ type NodeConfigOptions struct {
 	Layouts bool
 	// LayoutLabel is set if [v1alpha1.LabelMIGConfig] names the layout.
 	LayoutLabel bool
+	// Records have the record of an earlier process; nil if the node has none.
+	Records Records
+	// ContextMemory is the memory in bytes of the context of an MPS client.
+	ContextMemory uint64
 }
 
-// NodeConfig is the configuration of the node: the one that [v1alpha1.LabelConfig]
-// names, or else the standard one, with the offer of [v1alpha1.LabelOffer] and the layout
-// of [v1alpha1.LabelMIGConfig] if the node has those labels. Its methods may be called
-// from any goroutine.
+// NodeConfig is the configuration of the node. Its methods may be called from any
+// goroutine.
 //
-// An input that cannot be read or understood leaves the configuration as it is.
+// The inputs select a configuration: the one that [v1alpha1.LabelConfig] names, or else the
+// standard one, with the offer of [v1alpha1.LabelOffer] and the layout of
+// [v1alpha1.LabelMIGConfig] if the node has those labels. The node follows it once it is
+// valid on the node and recorded. Until then the node follows what it followed before:
+//
+//	selected, valid, recorded  →  the selected configuration
+//	else, earlier in this process  →  the last one
+//	else, by an earlier process  →  the one in the record
+//	else  →  nothing: the node offers only devices that claims hold
+//
+// A configuration or layout that is not valid has no effect on nodes that do not select it.
 type NodeConfig struct {
 	NodeConfigOptions
 	known   chan struct{} // closed once every input is known
@@ -44,10 +66,14 @@ type NodeConfig struct {
 
 	mu      sync.Mutex
 	labels  input[map[string]string]
-	named   input[map[string]catalog.NodeConfig]
+	named   input[catalog.NodeConfigs]
 	layouts input[migconfig.File]
-	now     catalog.NodeConfig
-	err     error
+
+	selected  *catalog.NodeConfig // last configuration that the inputs selected; nil before
+	selectErr error               // why the inputs select none now
+	followed  catalog.NodeRecord
+	followErr error  // why the node does not follow selected
+	recorded  []byte // text of the record
 }
 
 // input is the last good value of an input, and why there is no later one.
@@ -63,14 +89,28 @@ func (i *input[T]) set(value T, err error) {
 	}
 }
 
-// NewNodeConfig returns the configuration of a node whose labels are not known yet.
+// NewNodeConfig returns the configuration of a node whose inputs are not known yet. It
+// follows the record; a damaged record, or one of another release, counts as none.
 func NewNodeConfig(o NodeConfigOptions) *NodeConfig {
-	c := &NodeConfig{NodeConfigOptions: o, now: o.Standard, known: make(chan struct{})}
+	c := &NodeConfig{NodeConfigOptions: o, known: make(chan struct{})}
 	c.named.known, c.layouts.known = !o.Named, !o.Layouts
-	if o.Standard.Layout != "" {
-		// Without its layout the node would offer other MIG devices.
-		c.now.Offer.MIG = false
+	c.followed.Config = o.Standard.HoldBack()
+	if o.Records == nil {
+		return c
 	}
+	text, err := o.Records.Read(recordKey)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c
+	}
+	var followed catalog.NodeRecord
+	if err == nil {
+		followed, err = catalog.DecodeNodeRecord(text, o.Standard, o.ContextMemory)
+	}
+	if err != nil {
+		c.followErr = fmt.Errorf("the record of the node's configuration cannot be used: %w", err)
+		return c
+	}
+	c.followed, c.recorded = followed, text
 	return c
 }
 
@@ -79,44 +119,36 @@ func (c *NodeConfig) SetNode(node Node, err error) {
 	if err != nil {
 		err = fmt.Errorf("the node's labels are out of reach: %w", err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.labels.set(node.Labels, err)
-	c.update()
+	c.set(func() { c.labels.set(node.Labels, err) })
 }
 
-// SetNamed takes the named configurations, or the error of reading them.
-func (c *NodeConfig) SetNamed(configs map[string]catalog.NodeConfig, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.named.set(configs, err)
-	c.update()
+// SetNamed takes the named configurations, or the error of reading their file.
+func (c *NodeConfig) SetNamed(configs catalog.NodeConfigs, err error) {
+	c.set(func() { c.named.set(configs, err) })
 }
 
-// SetLayouts takes the layouts of MIG devices, or the error of reading them.
+// SetLayouts takes the layouts of MIG devices, or the error of reading their file.
 func (c *NodeConfig) SetLayouts(layouts migconfig.File, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.layouts.set(layouts, err)
-	c.update()
+	c.set(func() { c.layouts.set(layouts, err) })
 }
 
-// update derives the configuration from the inputs. Callers hold mu.
-func (c *NodeConfig) update() {
+// set changes an input and derives the selected configuration. Subscribers are notified
+// from when all inputs are known.
+func (c *NodeConfig) set(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before, problem := c.selected, fmt.Sprint(c.problem())
+	change()
 	if !c.labels.known || !c.named.known || !c.layouts.known {
 		return
 	}
-	before, beforeErr := c.now, c.err
-	config, err := c.selected()
-	if err == nil {
-		c.now = config
-	}
-	if c.err = errors.Join(c.labels.err, c.named.err, c.layouts.err, err); c.err != nil {
-		c.err = fmt.Errorf("%w; the node still offers %q", c.err, c.now.Offer)
+	config, err := c.choose()
+	if c.selectErr = err; err == nil {
+		c.selected = &config
 	}
 	select {
 	case <-c.known:
-		if !reflect.DeepEqual(c.now, before) || fmt.Sprint(c.err) != fmt.Sprint(beforeErr) {
+		if !reflect.DeepEqual(c.selected, before) || fmt.Sprint(c.problem()) != problem {
 			c.changes.Notify()
 		}
 	default:
@@ -124,43 +156,152 @@ func (c *NodeConfig) update() {
 	}
 }
 
-// selected returns the configuration that the node's labels select.
-func (c *NodeConfig) selected() (catalog.NodeConfig, error) {
-	config := c.Standard
-	if name, labelled := c.labels.value[v1alpha1.LabelConfig]; labelled {
-		var named bool
-		if config, named = c.named.value[name]; !named {
-			return config, fmt.Errorf("the node's label %s=%s is not followed: %w: there is no such configuration; known are: %s",
-				v1alpha1.LabelConfig, name, gpu.ErrNotFound, cmp.Or(strings.Join(slices.Sorted(maps.Keys(c.named.value)), ", "), "none"))
+// choose returns the configuration that the inputs select.
+func (c *NodeConfig) choose() (catalog.NodeConfig, error) {
+	config, labels := c.Standard, c.labels.value
+	if c.labels.err != nil && labels == nil {
+		return config, c.labels.err
+	}
+	var err error
+	if name, labelled := labels[v1alpha1.LabelConfig]; labelled {
+		if config, err = c.named.value.Config(name); err != nil {
+			return config, fmt.Errorf("the node's label %s=%s is not followed: %w", v1alpha1.LabelConfig, name, err)
 		}
 	}
-	if offer, labelled := c.labels.value[v1alpha1.LabelOffer]; labelled {
-		var err error
+	if offer, labelled := labels[v1alpha1.LabelOffer]; labelled {
 		if config.Offer, err = catalog.ParseOfferLabel(offer); err != nil {
 			return config, fmt.Errorf("the node's label %s=%s is not followed: %w; write words with a dot between them, such as share.mig", v1alpha1.LabelOffer, offer, err)
 		}
 	}
-	if name, labelled := c.labels.value[v1alpha1.LabelMIGConfig]; labelled && c.LayoutLabel && name != "" {
+	if name, labelled := labels[v1alpha1.LabelMIGConfig]; labelled && c.LayoutLabel && name != "" {
 		config.Layout = name
 	}
-	if config.Layout != "" {
-		if config.MIG.Static {
-			return config, fmt.Errorf("MIG configuration %q: %w: an administrator makes the MIG devices of this node (--mig=static)", config.Layout, gpu.ErrInvalid)
-		}
-		var err error
-		if config.MIG.Config, err = c.layouts.value.Config(config.Layout); err != nil {
-			return config, err
-		}
+	if config.Layout == "" || !config.Offer.MIG {
+		return config, nil
 	}
-	return config, nil
+	if config.MIG.Static {
+		return config, fmt.Errorf("MIG configuration %q: %w: an administrator makes the MIG devices of this node (--mig=static)", config.Layout, gpu.ErrInvalid)
+	}
+	config.MIG.Config, err = c.layouts.value.Config(config.Layout)
+	return config, err
 }
 
-// Now returns the present configuration, and why an input is not followed; nil if all
-// are.
+// Selected returns the configuration that the inputs select, and every problem of the
+// inputs.
+func (c *NodeConfig) Selected() (catalog.NodeConfig, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.selected == nil {
+		return catalog.NodeConfig{}, c.problem()
+	}
+	return *c.selected, errors.Join(c.inputErr(), c.unusedErr())
+}
+
+// Follow makes the node follow the selected configuration if it is valid for the node's
+// GPUs, and returns what the node follows then. It returns an error if the record cannot be
+// written; the caller tries again later.
+func (c *NodeConfig) Follow(node gpu.Node) (catalog.NodeRecord, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before, problem := c.followed, fmt.Sprint(c.problem())
+	err := c.follow(node)
+	if !reflect.DeepEqual(c.followed, before) || fmt.Sprint(c.problem()) != problem {
+		c.changes.Notify()
+	}
+	return c.followed, err
+}
+
+// follow is Follow for callers that hold mu.
+func (c *NodeConfig) follow(node gpu.Node) error {
+	if c.selected == nil || c.selected.MIG.Config != nil && len(node.GPUs) == 0 {
+		return nil // which layout the GPUs would have is not known
+	}
+	next := catalog.NodeRecord{Config: *c.selected}
+	if next.Layout, c.followErr = next.Config.MIG.Layout(node); c.followErr != nil {
+		return nil //nolint:nilerr // inputErr returns it
+	}
+	if err := c.record(next); err != nil {
+		c.followErr = err
+		return err
+	}
+	c.followed, c.followErr = next, nil
+	return nil
+}
+
+// record writes the record, unless it is on disk already. The agents of a rolling update
+// may write at the same time: both follow the same inputs.
+func (c *NodeConfig) record(next catalog.NodeRecord) error {
+	if c.Records == nil {
+		return nil
+	}
+	text, err := next.Encode()
+	if err != nil || bytes.Equal(text, c.recorded) {
+		return err
+	}
+	if err := c.Records.Write(recordKey, text); err != nil {
+		return fmt.Errorf("record the configuration of the node: %w", err)
+	}
+	c.recorded = text
+	return nil
+}
+
+// Now returns the configuration that the node follows, and every problem of the inputs,
+// used or not; nil if there is none.
 func (c *NodeConfig) Now() (catalog.NodeConfig, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.now, c.err
+	return c.followed.Config, c.problem()
+}
+
+// Keeps reports whether a MIG device stays when no claim uses it. All stay while the node
+// follows nothing.
+func (c *NodeConfig) Keeps(name kind.Name) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	config := c.followed.Config
+	if config.MIG.Static || config.HeldOnly {
+		return !config.MIG.Static
+	}
+	return config.MIG.Keep && config.Offer.MIG && c.followed.Layout.Keeps(name)
+}
+
+// problem returns why an input is not followed, and what the node offers meanwhile; nil if
+// all inputs are valid. Callers hold mu.
+func (c *NodeConfig) problem() error {
+	used, unused := c.inputErr(), c.unusedErr()
+	switch config := c.followed.Config; {
+	case used == nil && unused == nil:
+		return nil
+	case used == nil:
+		return fmt.Errorf("%w; this node does not use it", unused)
+	case config.HeldOnly:
+		return fmt.Errorf("%w; meanwhile the node offers only devices that claims hold", errors.Join(used, unused))
+	case config.Layout != "":
+		return fmt.Errorf("%w; the node still offers %q with the layout %q", errors.Join(used, unused), config.Offer, config.Layout)
+	default:
+		return fmt.Errorf("%w; the node still offers %q", errors.Join(used, unused), config.Offer)
+	}
+}
+
+// inputErr returns the problems that concern this node.
+func (c *NodeConfig) inputErr() error {
+	labels := c.labels.err
+	if errors.Is(c.selectErr, labels) {
+		labels = nil
+	}
+	return errors.Join(labels, c.named.err, c.layouts.err, c.selectErr, c.followErr)
+}
+
+// unusedErr returns the errors of the configurations and layouts that this node does not
+// use.
+func (c *NodeConfig) unusedErr() error {
+	var errs []error
+	for _, err := range append(c.named.value.Invalid(), c.layouts.value.Invalid()...) {
+		if !errors.Is(c.selectErr, err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Known is closed once every input was set.

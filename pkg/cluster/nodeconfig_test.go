@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // configured is a node with the standard offer share and the configurations training
@@ -17,9 +18,25 @@ func configured() *cluster.NodeConfig {
 	return cluster.NewNodeConfig(cluster.NodeConfigOptions{Standard: catalog.NodeConfig{Offer: catalog.Offer{Share: true}}, Named: true})
 }
 
-var named = map[string]catalog.NodeConfig{
-	"training": {},
-	"slots":    {Offer: catalog.Offer{TimeSlice: true}, TimeSlices: 8},
+// pools is the file of configurations.
+const pools = "training: {offer: []}\nslots: {offer: [timeslice], timeslice: {slots: 8}}\n"
+
+// parsed reads a file of configurations.
+func parsed(t *testing.T, content string) catalog.NodeConfigs {
+	t.Helper()
+	configs, err := catalog.ParseNodeConfigs([]byte(content), catalog.NodeConfig{Offer: catalog.Offer{Share: true}}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return configs
+}
+
+// follow makes a node without GPUs follow its inputs.
+func follow(t *testing.T, c *cluster.NodeConfig) {
+	t.Helper()
+	if _, err := c.Follow(gpu.Node{}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func labels(pairs ...string) cluster.Node {
@@ -47,7 +64,8 @@ func TestLabelsSelectTheConfiguration(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := configured()
 			c.SetNode(labels(tc.labels...), nil)
-			c.SetNamed(named, nil)
+			c.SetNamed(parsed(t, pools), nil)
+			follow(t, c)
 			if now, err := c.Now(); err != nil || now.Offer.String() != tc.offer || now.TimeSlices != tc.slots {
 				t.Errorf("offers %q with %d slots, %v; want %q with %d", now.Offer, now.TimeSlices, err, tc.offer, tc.slots)
 			}
@@ -68,10 +86,10 @@ func TestTheConfigurationIsKnownOnceLabelsAndFileWereRead(t *testing.T) {
 	for name, set := range map[string][]func(*cluster.NodeConfig){
 		"labels first": {
 			func(c *cluster.NodeConfig) { c.SetNode(labels("config=slots"), nil) },
-			func(c *cluster.NodeConfig) { c.SetNamed(named, nil) },
+			func(c *cluster.NodeConfig) { c.SetNamed(parsed(t, pools), nil) },
 		},
 		"file first": {
-			func(c *cluster.NodeConfig) { c.SetNamed(nil, errors.New("no such file")) },
+			func(c *cluster.NodeConfig) { c.SetNamed(catalog.NodeConfigs{}, errors.New("no such file")) },
 			func(c *cluster.NodeConfig) { c.SetNode(cluster.Node{}, errors.New("forbidden")) },
 		},
 	} {
@@ -119,21 +137,27 @@ func TestAMistakeChangesNothing(t *testing.T) {
 			"the node's labels are out of reach: forbidden",
 		},
 		"a file that is invalid": {
-			func(c *cluster.NodeConfig) { c.SetNamed(nil, forbidden) },
+			func(c *cluster.NodeConfig) { c.SetNamed(catalog.NodeConfigs{}, forbidden) },
 			"forbidden",
 		},
+		"a configuration that becomes invalid": {
+			func(c *cluster.NodeConfig) { c.SetNamed(parsed(t, "slots: {offer: [teleport]}"), nil) },
+			`the node's label gpu.nvidia.com/config=slots is not followed: configuration "slots": offer "teleport": invalid`,
+		},
 		"a configuration that is removed": {
-			func(c *cluster.NodeConfig) { c.SetNamed(nil, nil) },
+			func(c *cluster.NodeConfig) { c.SetNamed(catalog.NodeConfigs{}, nil) },
 			"known are: none",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := configured()
 			c.SetNode(labels("config=slots"), nil)
-			c.SetNamed(named, nil)
+			c.SetNamed(parsed(t, pools), nil)
+			follow(t, c)
 			changed, cancel := c.Subscribe()
 			defer cancel()
 			tc.wrong(c)
+			follow(t, c)
 			now, err := c.Now()
 			if now.Offer.String() != "timeslice" || now.TimeSlices != 8 {
 				t.Errorf("offers %q with %d slots", now.Offer, now.TimeSlices)
@@ -147,7 +171,8 @@ func TestAMistakeChangesNothing(t *testing.T) {
 				t.Error("the error is not reported")
 			}
 			c.SetNode(labels("config=training"), nil)
-			c.SetNamed(named, nil)
+			c.SetNamed(parsed(t, pools), nil)
+			follow(t, c)
 			if now, err := c.Now(); err != nil || now.Offer.String() != "" {
 				t.Errorf("offers %q, %v after the repair", now.Offer, err)
 			}
@@ -160,9 +185,11 @@ func TestAMistakeChangesNothing(t *testing.T) {
 func TestALabelIsFollowedWhileTheFileIsInvalid(t *testing.T) {
 	c := configured()
 	c.SetNode(labels("config=slots"), nil)
-	c.SetNamed(named, nil)
-	c.SetNamed(nil, errors.New("bad"))
+	c.SetNamed(parsed(t, pools), nil)
+	follow(t, c)
+	c.SetNamed(catalog.NodeConfigs{}, errors.New("bad"))
 	c.SetNode(labels("config=training"), nil)
+	follow(t, c)
 	if now, err := c.Now(); now.Offer.String() != "" || err == nil || !strings.Contains(err.Error(), "bad") {
 		t.Errorf("offers %q, %v", now.Offer, err)
 	}

@@ -48,6 +48,9 @@ type Options struct {
 	// Taken reads the memory that claims take of devices; nil keeps the devices in the
 	// order of their names.
 	Taken func(ctx context.Context) (catalog.Taken, error)
+	// InUse returns the devices that are in use although the cluster counts them as
+	// free; nil if there are none.
+	InUse func(ctx context.Context) catalog.InUse
 	Clock clock.Clock
 }
 
@@ -57,6 +60,7 @@ type Controller struct {
 	sources   Sources
 	holders   *inventory.Holders
 	readTaken func(ctx context.Context) (catalog.Taken, error)
+	inUse     func(ctx context.Context) catalog.InUse
 	clock     clock.Clock
 	claims    chan struct{} // has an item when claims hold other devices
 	changes   notify.Subscribers
@@ -79,6 +83,7 @@ func New(o Options) *Controller {
 		sources:   o.Sources,
 		holders:   o.Holders,
 		readTaken: o.Taken,
+		inUse:     o.InUse,
 		clock:     o.Clock,
 		claims:    make(chan struct{}, 1),
 		state:     State{Phase: Looking, Since: o.Clock.Now()},
@@ -163,10 +168,13 @@ func (c *Controller) ClaimsChanged() { notify.Wake(c.claims) }
 func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) error {
 	failed := c.sources.Features.Learn(ctx)
 	held := catalog.Held(c.holders.Held(ctx))
-	view, describe := c.sources.Inventory.View(), c.sources.catalog()
-	var layout error
-	describe.Layout, layout = c.sources.Layouts.update(describe.MIG, view.Node)
-	describe.Taken = c.taken
+	view := c.sources.Inventory.View()
+	followed, unrecorded := c.sources.NodeConfig.Follow(view.Node)
+	describe := catalog.New(c.sources.Settings, followed.Config, c.sources.Features.Now().Restrictions)
+	describe.Layout, describe.Taken = followed.Layout, c.taken
+	if c.inUse != nil {
+		describe.InUse = c.inUse(ctx)
+	}
 	resources := describe.Resources(view.Node, view.Unhealthy(), held)
 	due := failed == nil && c.due(view, resources)
 	c.warnTooOld(ctx, describe)
@@ -187,12 +195,12 @@ func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) error 
 		c.published = &resources
 	}
 	c.state.Unpublished = failed != nil
-	c.enter(ctx, view, failed, errors.Join(view.Missing, failed, view.Faults, view.Topology, config, layout, view.Repairs))
+	c.enter(ctx, view, failed, errors.Join(view.Missing, failed, view.Faults, view.Topology, config, view.Repairs))
 	c.mu.Unlock()
 	if due {
 		c.changes.Notify()
 	}
-	return failed
+	return errors.Join(failed, unrecorded)
 }
 
 // due reports whether the resources differ from the published ones. If the first scan

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,8 @@ type machine struct {
 	word  string // the node's annotation
 	words chan string
 	full  atomic.Bool // the disk
+	// writes counts the files that were written.
+	writes atomic.Int32
 
 	mu      sync.Mutex
 	load    string
@@ -43,7 +46,7 @@ func newMachine(t *testing.T, node gpu.Node) *machine {
 // start starts an agent; the one before it has ended.
 func (m *machine) start() *rig {
 	m.t.Helper()
-	faults, err := store.Open(m.dir, full{is: &m.full})
+	faults, err := store.Open(m.dir, full{is: &m.full, writes: &m.writes})
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -69,6 +72,29 @@ func (m *machine) start() *rig {
 			}
 		}
 	})
+}
+
+// date changes the time of all reports in the records.
+func (m *machine) date(to time.Time) {
+	m.t.Helper()
+	faults, err := store.Open(m.dir, store.Unsynced{})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	keys, err := faults.Keys()
+	if err != nil || len(keys) == 0 {
+		m.t.Fatalf("records %v, %v", keys, err)
+	}
+	stamp := regexp.MustCompile(`("(?:first|last)"):"[^"]*"`)
+	for _, key := range keys {
+		payload, err := faults.Read(key)
+		if err == nil {
+			err = faults.Write(key, stamp.ReplaceAll(payload, []byte(`$1:"`+to.UTC().Format(time.RFC3339)+`"`)))
+		}
+		if err != nil {
+			m.t.Fatal(err)
+		}
+	}
 }
 
 // loaded sets the load of the driver, or the error of reading it.
@@ -252,6 +278,51 @@ func TestAFaultEndsByEvidence(t *testing.T) {
 	}
 }
 
+// The clock of the test goes forward only, so the record is dated instead.
+func TestAFaultFromTheFutureEndsAsOneFromNow(t *testing.T) {
+	word := func() string { return "gpu-01-00@" + time.Now().UTC().Format(time.RFC3339) }
+	for name, tc := range map[string]struct {
+		xid  uint64
+		ends func(m *machine, r *rig)
+	}{
+		"an administrator says so":                  {119, func(m *machine, r *rig) { r.pass(time.Minute); m.annotate(word()) }},
+		"an administrator says so after a restart":  {119, func(m *machine, r *rig) { r.pass(time.Minute); r.stop(); m.word = word(); *r = *m.start() }},
+		"the driver asks for nothing for a minute":  {62, func(*machine, *rig) {}},
+		"it is reported again, and taken back then": {62, func(_ *machine, r *rig) { r.send(xid(0, 62)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMachine(t, gpus(1))
+				m.hw.node.DriverVersion = "570.86.15"
+				m.ask(0, gpu.RecoveryNone)
+				r := m.start()
+				r.send(xid(0, tc.xid))
+				r.stop()
+				m.date(time.Now().AddDate(10, 0, 0))
+				r = m.start()
+				r.wantTaints(fmt.Sprintf("gpu-01-00 xid-%d", tc.xid))
+				tc.ends(m, r)
+				r.pass(3 * time.Minute)
+				r.wantTaints("")
+			})
+		})
+	}
+}
+
+func TestAWordOfBeforeEndsNoFaultFromTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t, gpus(1))
+		m.word = "all@" + time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+		r := m.start()
+		r.send(xid(0, 119))
+		r.stop()
+		m.date(time.Now().AddDate(10, 0, 0))
+		r = m.start()
+		r.pass(time.Hour)
+		r.wantTaints("gpu-01-00 xid-119")
+	})
+}
+
 func TestWhatTheDriverAsksForIsAFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(t, gpus(2))
@@ -292,6 +363,49 @@ func TestARecoveryActionThatFollowsAnXIDIsFound(t *testing.T) {
 		r.wantTaints("gpu-01-00 recovery-gpu-reset")
 	})
 }
+
+// A minute later would be too late for the report: the action names the repair.
+func TestARecoveryActionThatFollowsAFatalXIDIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t, gpus(1))
+		m.ask(0, gpu.RecoveryNone)
+		r := m.start()
+		r.send(xid(0, 62))
+		r.wantTaints("gpu-01-00 xid-62")
+		m.ask(0, gpu.RecoveryNodeReboot)
+		r.pass(10 * time.Second)
+		if d := r.Devices(); !strings.Contains(d[0].Message, "restart the node") {
+			t.Errorf("device %+v, want the recovery action", d[0])
+		}
+	})
+}
+
+// Each write of a fault is a file, and a failing GPU can report hundreds of errors a second.
+func TestABurstOfEventsIsOneWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t, gpus(1))
+		r := m.start()
+		// The scan that follows adds the address of the GPU.
+		r.send(xid(0, 119))
+		written := m.writes.Load()
+		for range 100 {
+			r.send(xid(0, 119))
+		}
+		r.pass(repeated - time.Second)
+		if n := m.writes.Load(); n != written || n == 0 {
+			t.Errorf("written %d times after the burst, and %d times after its first event", n, written)
+		}
+		r.pass(time.Second)
+		r.send(xid(0, 119))
+		if n := m.writes.Load(); n != written+1 {
+			t.Errorf("a later report is written %d times, want once", n-written)
+		}
+		r.wantTaints("gpu-01-00 xid-119")
+	})
+}
+
+// repeated is how long reports of the same fault count as one.
+const repeated = 10 * time.Second
 
 func TestAnXIDMarksAtOnceAndTheDriverTakesItBackAfterAMinute(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -631,13 +745,15 @@ func TestALoadOfTheDriverThatCannotBeReadEndsNoFault(t *testing.T) {
 // full is a disk that is full for a while.
 type full struct {
 	store.Unsynced
-	is *atomic.Bool
+	is     *atomic.Bool
+	writes *atomic.Int32
 }
 
 func (f full) WriteNew(path string, data []byte) error {
 	if f.is.Load() {
 		return errors.New("no space left on device")
 	}
+	f.writes.Add(1)
 	return f.Unsynced.WriteNew(path, data)
 }
 

@@ -47,14 +47,14 @@ func TestALayoutIsFollowedWhileItIsValid(t *testing.T) {
 			hw.change(func(h *hardware) { h.node = node })
 			r.Inventory.RequestScan()
 			r.pass(time.Minute)
-			if got := strings.TrimPrefix(r.shown(), "slice 0\n"); got != want {
+			if got := strings.TrimPrefix(strings.TrimPrefix(r.shown(), "slice 0"), "\n"); got != want {
 				t.Errorf("published:\n%s\nwant:\n%s", got, want)
 			}
 			if got := r.State().String(); !strings.Contains(got, state) {
 				t.Errorf("state %q, want %q", got, state)
 			}
 		}
-		see(halves(1), "gpu-01-00", `MIG configuration "wanted", entry 2: invalid: GPU 1, and the node has 1 GPUs, counted from 0; the node offers no MIG devices`)
+		see(halves(1), "", `MIG configuration "wanted", entry 2: invalid: GPU 1, and the node has 1 GPUs, counted from 0; meanwhile the node offers only devices that claims hold`)
 		see(halves(2), "gpu-02-00\n"+inHalves, "Published: 3 of 3 devices healthy")
 		wrong := halves(3)
 		wrong.GPUs[0].MIG.Profiles = nil
@@ -62,7 +62,7 @@ func TestALayoutIsFollowedWhileItIsValid(t *testing.T) {
 		see(halves(3), "gpu-02-00\ngpu-03-00\n"+inHalves, "Published: 4 of 4 devices healthy")
 		unclear := halves(3)
 		unclear.Unreadable = []gpu.Unreadable{{Index: 3, Err: gpu.ErrTimeout}}
-		see(unclear, "gpu-02-00\ngpu-03-00\n"+inHalves, "a GPU does not tell its PCI address, so the indices of the GPUs are not known; the node keeps the layout that it had")
+		see(unclear, "gpu-02-00\ngpu-03-00\n"+inHalves, "a GPU does not tell its PCI address, so the indices of the GPUs are not known; the node still offers \"share,mig\"")
 	})
 }
 
@@ -72,7 +72,7 @@ func TestKeptMIGDevicesChangeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		low := kind.Partition(address(0), gpu.Profile{Slices: 3, MemoryGB: 40}, 0)
 		hw := &hardware{node: halves(1)}
-		hw.node.GPUs[0].MIG.Enabled = true
+		hw.node.GPUs[0].MIG.Enabled, hw.node.GPUs[0].MIG.PendingEnabled = true, true
 		hw.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0)}
 		r := startChanged(t, hw, func(p *parts) {
 			p.Catalog.Offer = catalog.Offer{Share: true, MIG: true}
@@ -90,7 +90,7 @@ func TestKeptMIGDevicesChangeNothing(t *testing.T) {
 			t.Errorf("the inventory has %+v, %v", g.MIG, err)
 		}
 		for name, want := range map[kind.Name]bool{low: true, kind.Partition(address(0), gpu.Profile{Slices: 7, MemoryGB: 80}, 0): false, kind.Whole(address(0)): false} {
-			if got := r.Layouts.Keeps(name); got != want {
+			if got := r.NodeConfig.Keeps(name); got != want {
 				t.Errorf("keeps %s: %t", name, got)
 			}
 		}

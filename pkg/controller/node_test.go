@@ -69,7 +69,7 @@ func newNode(p parts) *node {
 		return p.Kept(ctx)
 	})
 	settings := p.Catalog.Settings
-	settings.Selection = kind.Selection{All: true}
+	settings.Selection = kind.Selection{Level: kind.LevelAll}
 	config := cluster.NewNodeConfig(cluster.NodeConfigOptions{Standard: p.Catalog.NodeConfig})
 	n.Sources = controller.Sources{
 		Inventory: inventory.New(inventory.Options{
@@ -77,7 +77,6 @@ func newNode(p parts) *node {
 			StaticMIG: p.Catalog.MIG.Static, Faults: p.Faults, BootID: p.BootID, Clock: clock.RealClock{},
 		}),
 		NodeConfig: config,
-		Layouts:    controller.NewLayouts(config),
 		Features:   cluster.NewFeatures(p.Version),
 		Settings:   settings,
 	}

@@ -213,9 +213,12 @@ func TestALabelThatCannotBeUnderstoodChangesNothing(t *testing.T) {
 	})
 }
 
-func TestALabelOutOfReachAtTheStartLeavesTheFlag(t *testing.T) {
+// The flag differs from the node's label.
+func TestALabelThatCannotBeFollowedAtTheStartOffersNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startIn(t, &hardware{node: halves(1)}, nil, map[string]string{v1alpha1.LabelOffer: "?"})
+		c.wantNames("")
+		c.label("share")
 		c.wantNames("gpu-01-00")
 	})
 }

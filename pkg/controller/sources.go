@@ -15,7 +15,6 @@ import (
 type Sources struct {
 	Inventory  *inventory.Inventory
 	NodeConfig *cluster.NodeConfig
-	Layouts    *Layouts
 	Features   *cluster.Features
 	Settings   catalog.Settings
 }

@@ -24,7 +24,7 @@ func checkAgents(c *Cluster) []Finding {
 			return ofCluster(Problem, fmt.Sprintf("the DaemonSet %s selects no node", c.DaemonSets[i].Name), "no node publishes its GPUs",
 				"label the nodes with GPUs, by GPU or node feature discovery, or with gpu.nvidia.com/offer=share; nodes.withAnyLabel in the chart lists the labels")
 		}
-		return ofCluster(Problem, found, "no node publishes its GPUs", "install the chart (docs/install.md); for a driver with another name add --driver-name")
+		return ofCluster(Problem, found, "no node publishes its GPUs", "install the chart (docs/install.md); for a driver with another name add --driver-name, and for one whose policies lack the annotation "+v1alpha1.AnnotationDriverNamespace+" --driver-namespace")
 	}
 	return orOK(notReady(c.Agents, "pods with claims do not start or end on the node"), count(len(c.Agents), "agent")+" ready")
 }
@@ -116,7 +116,7 @@ func checkSupervisors(c *Cluster) []Finding {
 	findings := notReady(c.Supervisors, meaning)
 	without := 0
 	for _, agent := range c.Agents {
-		if Argument(agent, "mps-supervisor") == "" {
+		if Argument(&agent.Spec, "mps-supervisor") == "" {
 			without++
 			continue
 		}
@@ -134,11 +134,11 @@ func checkSupervisors(c *Cluster) []Finding {
 }
 
 // Argument returns the value of a flag of a pod's first container.
-func Argument(pod *corev1.Pod, flag string) string {
-	if len(pod.Spec.Containers) == 0 {
+func Argument(pod *corev1.PodSpec, flag string) string {
+	if len(pod.Containers) == 0 {
 		return ""
 	}
-	for _, arg := range pod.Spec.Containers[0].Args {
+	for _, arg := range pod.Containers[0].Args {
 		if value, found := strings.CutPrefix(arg, "--"+flag+"="); found {
 			return value
 		}
@@ -219,21 +219,32 @@ func checkHealth(c *Cluster) []Finding {
 				}
 			}
 			for _, text := range slices.Sorted(maps.Keys(taints)) {
-				findings = append(findings, tainted(node.Name, g.Name, text, taints[text].Key))
+				findings = append(findings, tainted(node.Name, g.Name, text, taints[text]))
 			}
 		}
 	}
 	return orOK(findings, count(gpus, "GPU")+" without taints")
 }
 
-func tainted(node, gpu, text, key string) Finding {
+// endUse returns the remedy for a value of [v1alpha1.TaintInUse].
+func endUse(value string) string {
+	switch value {
+	case v1alpha1.InUseTaintUnneededClaim:
+		return "none is needed if the taint goes within minutes; otherwise end the processes of the claim's pods, which the agent's log names"
+	case v1alpha1.InUseTaintForeignProcess:
+		return "end the process that computes on the GPU without a claim; the agent's log names its pod"
+	}
+	return "end the pod that has the GPU through the device plugin, and remove the device plugin from the node"
+}
+
+func tainted(node, gpu, text string, taint resourceapi.DeviceTaint) Finding {
 	f := Finding{Object: onNode(node), State: Warning, Found: gpu + " has the taint " + text, Meaning: "new claims do not get it; claims that hold it keep it"}
-	switch key {
+	switch taint.Key {
 	case v1alpha1.TaintUnhealthy:
 		f.State = Problem
 		f.Remedy = "reset the GPU (nvidia-smi --gpu-reset) or restart the node once its claims have ended; docs/administrator.md#gpus-that-fail explains the value"
 	case v1alpha1.TaintInUse:
-		f.Remedy = "end the pod that has the GPU through the device plugin, and remove the device plugin from the node"
+		f.Remedy = endUse(taint.Value)
 	case v1alpha1.TaintWithdrawn:
 		f.Remedy = "none is needed: the device goes when its claims have ended"
 	case v1alpha1.TaintMIGMode:

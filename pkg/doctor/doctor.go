@@ -11,6 +11,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
@@ -57,6 +58,7 @@ const (
 	Slices     List = "resourceslices.resource.k8s.io"
 	Classes    List = "deviceclasses.resource.k8s.io"
 	Rules      List = "devicetaintrules.resource.k8s.io"
+	Templates  List = "resourceclaimtemplates.resource.k8s.io"
 	DaemonSets List = "daemonsets.apps"
 	Policies   List = "validatingadmissionpolicies.admissionregistration.k8s.io"
 	Bindings   List = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
@@ -83,6 +85,8 @@ type Cluster struct {
 	DaemonSets          []*appsv1.DaemonSet
 	Policies            []*admissionv1.ValidatingAdmissionPolicy
 	Bindings            []*admissionv1.ValidatingAdmissionPolicyBinding
+	// Templates are the claim templates of all namespaces.
+	Templates []*resourceapi.ResourceClaimTemplate
 	// Unread has the reason for each list that could not be read as a whole.
 	Unread map[List]string
 	// Facts are the answers of the agents, by the node.
@@ -110,6 +114,7 @@ func checks() []check {
 		{"resources", []List{Server}, checkResources},
 		{"shares", []List{Slices}, checkShares},
 		{"classes", []List{Classes}, checkClasses},
+		{"selectors", []List{Classes, Slices, Claims, Templates}, checkSelectors},
 		{"extended-resources", []List{Classes, Nodes}, checkExtendedResources},
 		{"policies", []List{Policies, Bindings}, checkPolicies},
 		{"agents", []List{DriverPods}, checkAgents},
@@ -125,6 +130,7 @@ func checks() []check {
 		{"device-plugins", []List{Pods, Slices}, checkDevicePlugins},
 		{"kubelets", []List{Nodes, Slices}, checkKubelets},
 		{"facts", nil, checkFacts},
+		{"cpu-manager", nil, checkCPUManager},
 	}
 	for _, n := range nodeChecks() {
 		all = append(all, check{n.name, nil, n.onAllNodes})

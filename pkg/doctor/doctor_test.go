@@ -4,6 +4,7 @@ package doctor_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +35,16 @@ func driverPod(component, node string, ready bool, args ...string) *corev1.Pod {
 		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Image: component + ":v1", Args: args}}},
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: status}}},
 	}
+}
+
+func selecting(expression string) []resourceapi.DeviceSelector {
+	return []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}
+}
+
+// template returns a claim template whose request has a selector.
+func template(expression string) *resourceapi.ResourceClaimTemplate {
+	claim := fleettest.Claim("mine", "cel="+expression)
+	return &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "mine"}, Spec: resourceapi.ResourceClaimTemplateSpec{Spec: claim.Spec}}
 }
 
 func nvidiaDriver(node, container string) *corev1.Pod {
@@ -172,6 +183,29 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 			other.Name = "mine"
 			c.Classes = append(c.Classes, other)
 		}, "problem | extended-resources | class gpu.nvidia.com | the classes gpu.nvidia.com, mine all serve nvidia.com/gpu"},
+		"a class that reads what devices lack": {func(c *doctor.Cluster) {
+			c.Classes = append(c.Classes, &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: resourceapi.DeviceClassSpec{Selectors: selecting("device.attributes['gpu.nvidia.com'].eccEnabled")}})
+		}, "problem | selectors | class mine | it reads the attribute gpu.nvidia.com/eccEnabled: 8 devices cannot answer, such as gpu-18-00 of pool a"},
+		"a template that reads what one node lacks": {func(c *doctor.Cluster) {
+			for i := range c.Slices[0].Spec.Devices {
+				delete(c.Slices[0].Spec.Devices[i].Attributes, "driverVersion")
+			}
+			c.Templates = append(c.Templates, template("device.attributes['gpu.nvidia.com'].driverVersion.isGreaterThan(semver('1.0.0'))"))
+		}, "problem | selectors | template team/mine | it reads the attribute gpu.nvidia.com/driverVersion: 4 devices cannot answer, such as gpu-18-00 of pool a"},
+		"a template that reads a name that is none": {func(c *doctor.Cluster) {
+			c.Templates = append(c.Templates, template("device.attributes['gpu.nvidia.com'].?colour.orValue('') == 'red'"))
+		}, "warning | selectors | template team/mine | it reads the attribute gpu.nvidia.com/colour, which no device has"},
+		"a waiting claim with such a constraint": {func(c *doctor.Cluster) {
+			c.Claims = append(c.Claims, fleettest.Claim("waits", "count=2 match=island"))
+		}, "warning | selectors | claim default/waits | its constraint needs the attribute gpu.nvidia.com/island, which no device has"},
+		"a claim that has devices": {func(c *doctor.Cluster) {
+			c.Claims[0].Spec.Devices.Requests[0].Exactly.Selectors = selecting("device.attributes['gpu.nvidia.com'].colour == 'red'")
+		}, ""},
+		"more selectors than are evaluated": {func(c *doctor.Cluster) {
+			for i := range 2000 {
+				c.Templates = append(c.Templates, template(fmt.Sprintf("device.driver != 'd%d'", i)))
+			}
+		}, "unknown | selectors | cluster | there are more selectors than this check evaluates"},
 		"no policies":                {func(c *doctor.Cluster) { c.Policies = c.Policies[:1] }, "problem | policies | cluster | no ValidatingAdmissionPolicy of the driver ends with -own-claims"},
 		"a policy without a binding": {func(c *doctor.Cluster) { c.Bindings = c.Bindings[:1] }, "problem | policies | policy x-own-claims | it has no ValidatingAdmissionPolicyBinding"},
 		"a policy that only warns": {func(c *doctor.Cluster) {
@@ -223,6 +257,11 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 			other.Spec.Driver = "gpu.example.com"
 			c.Slices = append(c.Slices, other)
 		}, "problem | drivers | node a | the driver gpu.example.com publishes 4 GPUs of the node too"},
+		"devices of another driver of the name": {func(c *doctor.Cluster) {
+			other := c.Slices[0].DeepCopy()
+			other.Spec.Devices = []resourceapi.Device{{Name: "gpu-0"}}
+			c.Slices = append(c.Slices, other)
+		}, "problem | drivers | node a | another driver of the name gpu.nvidia.com publishes devices of the node too"},
 		"NVIDIA's own driver on a node of this one": {func(c *doctor.Cluster) { c.Pods = append(c.Pods, nvidiaDriver("a", "gpus")) },
 			"problem | drivers | node a | pod gpus/nvidia-a of NVIDIA's own DRA driver runs on the node too"},
 		"NVIDIA's own driver for ComputeDomains": {func(c *doctor.Cluster) { c.Pods = append(c.Pods, nvidiaDriver("a", "compute-domains")) }, ""},
@@ -321,6 +360,61 @@ func TestEveryCheckOfANode(t *testing.T) {
 				t.Errorf("want %q, found\n%s", tc.want, strings.Join(got, "\n"))
 			}
 		})
+	}
+}
+
+// No policy of the kubelet considers the GPUs of claims, and the driver of CPUs needs none.
+func TestWhoAssignsTheCPUsNearGPUs(t *testing.T) {
+	w := newWorld(t)
+	cpus := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "cpus"}, Spec: resourceapi.ResourceSliceSpec{
+		Driver: "dra.cpu", NodeName: ptr.To("a"), Pool: resourceapi.ResourcePool{Name: "a", ResourceSliceCount: 1},
+		Devices: []resourceapi.Device{{Name: "cpudevnuma000"}},
+	}}
+	for name, tc := range map[string]struct {
+		policy  string
+		claimed bool
+		want    string
+		remedy  string
+	}{
+		"none":                           {"none", false, "warning | cpu-manager | node a | CPU manager policy none on 2 NUMA nodes", "claim GPU and CPUs together"},
+		"none, and a driver of CPUs":     {"none", true, "", ""},
+		"static":                         {"static", false, "", ""},
+		"static, and a driver of CPUs":   {"static", true, "warning | cpu-manager | node a | CPU manager policy static, and CPUs of dra.cpu", "cpuManagerPolicy: none"},
+		"no state, and a driver of CPUs": {"", true, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := healthy(w)
+			c.Facts["a"].Facts.CPUManager = fact(tc.policy)
+			if tc.claimed {
+				c.Slices = append(c.Slices, cpus)
+			}
+			findings := doctor.Examine(c)
+			complete(t, findings)
+			got := urgent(findings)
+			if tc.want == "" && len(got) > 0 || tc.want != "" && (len(got) != 1 || got[0] != tc.want) {
+				t.Errorf("want %q, found\n%s", tc.want, strings.Join(got, "\n"))
+			}
+			if tc.want != "" && (!strings.Contains(findings[0].Remedy, tc.remedy) || strings.Contains(findings[0].Remedy, "topologyManagerPolicy")) {
+				t.Errorf("remedy %q, want one that says %q and advises no Topology Manager", findings[0].Remedy, tc.remedy)
+			}
+		})
+	}
+}
+
+// Latency wants never or madvise, and throughput madvise or always.
+func TestTransparentHugePages(t *testing.T) {
+	w := newWorld(t)
+	for mode, want := range map[string]string{"never": "steady latency", "madvise": "", "always": "madvise"} {
+		c := healthy(w)
+		c.Facts["a"].Facts.TransparentHugePages = fact(mode)
+		for _, f := range doctor.Examine(c) {
+			if f.Check != "transparent-huge-pages" || f.Object != "node a" {
+				continue
+			}
+			if text := f.Found + " " + f.Remedy; !strings.Contains(text, want) || (f.State == doctor.Warning) != (mode == "never") {
+				t.Errorf("%s: %+v, want %q", mode, f, want)
+			}
+		}
 	}
 }
 

@@ -39,7 +39,6 @@ func nodeChecks() []nodeCheck {
 		{"memlock", judgeMemlock},
 		{"cgroup", judgeCgroup},
 		{"nri", judgeNRI},
-		{"cpu-manager", judgeCPUManager},
 		{"huge-pages", judgeHugePages},
 		{"transparent-huge-pages", judgeTHP},
 		{"swap", judgeSwap},
@@ -270,21 +269,6 @@ func judgeNRI(n nodefacts.Node) verdict {
 	})
 }
 
-func judgeCPUManager(n nodefacts.Node) verdict {
-	return known(n.CPUManager, func(policy string) verdict {
-		if nodes := n.NUMANodes.Value; policy == "none" && nodes > 1 {
-			return verdict{
-				Warning, fmt.Sprintf("CPU manager policy none on %d NUMA nodes", nodes), "containers run on CPUs of all NUMA nodes, also far from their GPU",
-				"set cpuManagerPolicy: static and topologyManagerPolicy: best-effort in the kubelet's configuration, drain the node, delete its cpu_manager_state and restart the kubelet",
-			}
-		}
-		if policy == "" {
-			return fine("the kubelet has no state of a CPU manager")
-		}
-		return fine("CPU manager policy %s", policy)
-	})
-}
-
 func judgeHugePages(n nodefacts.Node) verdict {
 	return known(n.HugePages, func(pages map[string]uint64) verdict {
 		var reserved []string
@@ -305,8 +289,11 @@ func judgeTHP(n nodefacts.Node) verdict {
 		if mode == "never" {
 			return verdict{
 				Warning, "transparent huge pages: never", "pinning and copying large host memory takes longer",
-				"echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, and boot with transparent_hugepage=madvise",
+				"echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, and boot with transparent_hugepage=madvise; leave it if only a steady latency matters",
 			}
+		}
+		if mode == "always" {
+			return fine("transparent huge pages: always; for a steady latency use madvise, with which the kernel compacts memory only for programs that request it")
 		}
 		return fine("transparent huge pages: %s", mode)
 	})

@@ -56,6 +56,13 @@ func checkDrivers(c *Cluster) []Finding {
 			})
 		}
 	}
+	for _, node := range c.foreignNodes() {
+		findings = append(findings, Finding{
+			Object: onNode(node), State: Problem, Found: "another driver of the name " + c.Driver + " publishes devices of the node too",
+			Meaning: "the kubelet calls only the driver that registered last, the pods of the other one stay in ContainerCreating, and both replace each other's ResourceSlices",
+			Remedy:  "remove one of the drivers from the node (docs/migration.md#two-drivers-on-one-node)",
+		})
+	}
 	for where, uuids := range twice {
 		findings = append(findings, Finding{
 			Object: onNode(where[0]), State: Problem, Found: fmt.Sprintf("the driver %s publishes %s of the node too", where[1], count(len(uuids), "GPU")),
@@ -64,6 +71,19 @@ func checkDrivers(c *Cluster) []Finding {
 		})
 	}
 	return orOK(findings, "drivers with devices: "+cmp.Or(list(slices.Sorted(maps.Keys(names))), "none"))
+}
+
+// foreignNodes returns the nodes with an agent and with devices in a slice of the driver that
+// no agent publishes.
+func (c *Cluster) foreignNodes() []string {
+	var nodes []string
+	for _, agent := range c.Agents {
+		node := agent.Spec.NodeName
+		if !slices.Contains(nodes, node) && c.HasOtherDriver(c.Driver, node) {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
 }
 
 // nvidiaDriver returns the pod of NVIDIA's own DRA driver that publishes the GPUs of a node;

@@ -5,7 +5,6 @@ package fleet_test
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -53,17 +52,23 @@ func TestNodesThatExcludeThePod(t *testing.T) {
 			node.Status.Allocatable = four
 			requests(pod, "deviceclass.resource.kubernetes.io/gpu.nvidia.com", "1")
 		}, nil},
+		"processors for the pod itself, which is placed there": {func(node *corev1.Node, pod *corev1.Pod) {
+			node.Status.Allocatable, pod.Spec.NodeName = four, "a"
+			requests(pod, "cpu", "3")
+		}, nil},
 		"too many pods": {func(node *corev1.Node, _ *corev1.Pod) {
 			node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
 		}, []string{"it has 0 of pods free, less than 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fleettest.New(t, "a=t4 share")
-			running, ended, pod := fleettest.Pod("running"), fleettest.Pod("ended"), fleettest.Pod("new")
-			running.Spec.NodeName, ended.Spec.NodeName, ended.Status.Phase = "a", "a", corev1.PodSucceeded
-			requests(running, "cpu", "2")
-			requests(ended, "cpu", "2")
-			w.Pods = append(w.Pods, running, ended)
+			pod := fleettest.Pod("new")
+			for name, phase := range map[string]corev1.PodPhase{"running": corev1.PodRunning, "ended": corev1.PodSucceeded, "failed": corev1.PodFailed} {
+				placed := fleettest.Pod(name)
+				placed.Spec.NodeName, placed.Status.Phase = "a", phase
+				requests(placed, "cpu", "2")
+				w.Pods = append(w.Pods, placed)
+			}
 			tc.change(w.Nodes[0], pod)
 			all, err := w.Fleet().Verdicts(t.Context(), pod, fleettest.Claim("new", ""))
 			must(t, err)
@@ -112,7 +117,7 @@ func TestASearchThatDoesNotEndIsNotRepeatedOnAllNodes(t *testing.T) {
 		if !errors.Is(v.Problem, gpu.ErrTimeout) {
 			t.Fatalf("got %+v", v)
 		}
-		if !strings.Contains(v.Problem.Error(), "is not searched") {
+		if !errors.Is(v.Problem, fleet.ErrNotExamined) {
 			searched++
 		}
 	}

@@ -26,10 +26,13 @@ const (
 	ConditionTaints Condition = "taint"
 	// ConditionConstraints is the constraints of the claim on several devices.
 	ConditionConstraints Condition = "constraint"
+	// ConditionPool requires that the scheduler can use the pool of the device.
+	ConditionPool Condition = "pool"
 	// ConditionHolders requires that enough of the device is free of other claims.
 	ConditionHolders Condition = "in use"
 )
 
+// conditions returns the conditions that can be dropped.
 func conditions() []Condition {
 	return []Condition{ConditionClass, ConditionSelectors, ConditionSize, ConditionTaints, ConditionConstraints, ConditionHolders}
 }

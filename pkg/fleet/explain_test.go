@@ -105,7 +105,7 @@ func TestWhyEachDeviceIsNotAllocated(t *testing.T) {
 		"gpu-43-00":    {fleet.ConditionHolders},
 		"gpu-52-00":    {fleet.ConditionTaints},
 		"gpu-61-00":    nil,
-		"gpu-43-00-ts": {fleet.ConditionClass, fleet.ConditionHolders},
+		"gpu-43-00-ts": {fleet.ConditionClass},
 	} {
 		if diff := cmp.Diff(want, got[device]); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", device, diff)
@@ -151,6 +151,48 @@ func TestTheSelectorThatFails(t *testing.T) {
 	must(t, err)
 	if diff := cmp.Diff([]int{1, 2}, all[0].Devices[0].Selectors); diff != "" {
 		t.Errorf("selectors (-want +got):\n%s", diff)
+	}
+}
+
+// The allocator evaluates no selector of a device that is in use, so a selector that fails
+// shows only without the holders.
+func TestASelectorThatFailsOnADeviceInUse(t *testing.T) {
+	w := fleettest.New(t, "a=t4")
+	w.Hold("a", "held", "count=4")
+	c := fleettest.Claim("new", "cel=device.attributes['gpu.nvidia.com'].profile == '1g.10gb'")
+	checks, err := w.Fleet().Check(t.Context(), "a", c)
+	must(t, err)
+	for _, d := range checks[0].Devices {
+		if diff := cmp.Diff([]fleet.Condition{fleet.ConditionSelectors, fleet.ConditionHolders}, d.Missing); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", d.Device.ID.Device, diff)
+		}
+	}
+	all, err := w.Fleet().Verdicts(t.Context(), nil, c)
+	must(t, err)
+	if all[0].Missing != nil || !errors.Is(all[0].Problem, gpu.ErrInvalid) {
+		t.Errorf("got %+v, want the selector as a problem, and nothing to wait for", all[0])
+	}
+}
+
+// A T4 has 15360Mi, of which claims can use 14852Mi.
+func TestASelectorThatWasWrittenForTheTotalMemory(t *testing.T) {
+	w := fleettest.New(t, "a=t4 share")
+	f := w.Fleet()
+	for expression, hint := range map[string]string{
+		"device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('15Gi')) >= 0":                                                           "memory is 14916Mi, which is what claims can use of the GPU; write 14Gi instead of 15Gi, the total",
+		"device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0":                                                           "memory is 14916Mi",
+		"device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('15Gi')) >= 0 && device.attributes['gpu.nvidia.com'].productName == 'A'": "memory is 14916Mi, which is what claims can use of the GPU; write 14Gi instead of 15Gi, the total, productName is Tesla T4",
+		"has(device.attributes['gpu.nvidia.com'].memory) && quantity('15Gi').isGreaterThan(quantity('1'))":                                    "attribute gpu.nvidia.com/memory is absent",
+		"has(device.capacity['gpu.nvidia.com'].productName)":                                                                                  "capacity gpu.nvidia.com/productName is absent",
+		"has(device.capacity['other.example.com'].memory) && quantity('15Gi').isGreaterThan(quantity('1'))":                                   "capacity other.example.com/memory is absent",
+		"device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('14Gi')) < 0":                                                            "memory is 14916Mi",
+	} {
+		all, err := f.Check(t.Context(), "a", fleettest.Claim("new", "cel="+expression))
+		must(t, err)
+		reasons := f.Reasons(all[0].Devices[0], all[0].Exactly)
+		if diff := cmp.Diff([]string{"the selector does not select it: " + hint}, reasons); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", expression, diff)
+		}
 	}
 }
 

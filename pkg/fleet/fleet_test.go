@@ -45,8 +45,8 @@ func TestWhoHasWhat(t *testing.T) {
 	want := []string{
 		"a gpu-1b-00 whole 81008Mi/81008Mi 100/100 whole:whole",
 		"a gpu-43-00 shared 44Gi/81008Mi 50/100 half:half little:little",
-		"b gpu-4e-00 mig 9856Mi/81052Mi 0/100 part:part",
-		"c gpu-af-00 timeslice 0/14916Mi 0/100 slot:slot",
+		"b gpu-4e-00 mig 9856Mi/80Gi 0/100 part:part",
+		"c gpu-af-00 timeslice 0/15Gi 0/100 slot:slot",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("GPUs in use (-want +got):\n%s", diff)

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
@@ -17,7 +16,7 @@ type Holder struct {
 	Claim *resourceapi.ResourceClaim
 	// Result is the allocation.
 	Result resourceapi.DeviceRequestAllocationResult
-	// Pods are the pods that have reserved the claim, in order of their names.
+	// Pods are the pods that use the claim, in order of their names.
 	Pods []*corev1.Pod
 }
 
@@ -43,22 +42,13 @@ func Count(state structured.AllocatedState, result resourceapi.DeviceRequestAllo
 
 // holders returns the allocations of each device, in order of the claims' names.
 func holders(claims []*resourceapi.ResourceClaim, pods []*corev1.Pod) map[DeviceID][]Holder {
-	byUID := map[types.UID]*corev1.Pod{}
-	for _, pod := range pods {
-		byUID[pod.UID] = pod
-	}
+	consumers := newConsumers(pods)
 	all := map[DeviceID][]Holder{}
 	for _, claim := range slices.SortedFunc(slices.Values(claims), compareClaims) {
 		if claim.Status.Allocation == nil {
 			continue
 		}
-		var users []*corev1.Pod
-		for _, consumer := range claim.Status.ReservedFor {
-			if pod := byUID[consumer.UID]; pod != nil {
-				users = append(users, pod)
-			}
-		}
-		slices.SortFunc(users, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+		users := consumers.of(claim)
 		for _, result := range claim.Status.Allocation.Devices.Results {
 			id := DeviceID{result.Driver, result.Pool, result.Device}
 			all[id] = append(all[id], Holder{Claim: claim, Result: result, Pods: users})

@@ -40,6 +40,8 @@ type GPU struct {
 	Mode Mode
 	// Devices in order of their names.
 	Devices []Device
+	// Wiring is nil unless the caller has read it from the agent of the node.
+	Wiring *Wiring
 }
 
 // Amount is how much a GPU has, and how much of that is promised to claims.

@@ -5,13 +5,13 @@ package fleet
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
@@ -33,6 +33,8 @@ func (f *Fleet) Reasons(a DeviceCheck, request resourceapi.ExactDeviceRequest) [
 			for _, taint := range a.Device.Published.Taints {
 				all = append(all, "taint "+TaintText(taint))
 			}
+		case ConditionPool:
+			all = append(all, a.Pool.Error())
 		case ConditionConstraints:
 		case ConditionHolders:
 			all = append(all, f.heldReason(a.Device))
@@ -52,12 +54,16 @@ func TaintText(taint resourceapi.DeviceTaint) string {
 
 func (d Device) selectorReason(expression string) string {
 	var here []string
-	for _, name := range AttributesIn(expression) {
-		value, ok := d.attribute(name)
+	for _, name := range NamesIn(expression) {
+		value, ok := d.value(name)
 		if !ok {
-			value = "absent"
+			here = append(here, name.String()+" is absent")
+			continue
 		}
-		here = append(here, name+" is "+value)
+		if name == d.memory() {
+			value += d.memoryHint(expression)
+		}
+		here = append(here, name.ID+" is "+value)
 	}
 	if here == nil {
 		return "the selector " + strconv.Quote(expression) + " does not select it"
@@ -65,17 +71,26 @@ func (d Device) selectorReason(expression string) string {
 	return "the selector does not select it: " + strings.Join(here, ", ")
 }
 
-// AttributesIn returns the attributes and capacities that an expression reads, without
-// their domain, in their order.
-func AttributesIn(expression string) []string {
-	var names []string
-	for _, m := range regexp.MustCompile(`(?:attributes|capacity)\[["'][^"']*["']\]\.\??(\w+)`).FindAllStringSubmatch(expression, -1) {
-		if !slices.Contains(names, m[1]) {
-			names = append(names, m[1])
+// value returns the attribute or the capacity of exactly that name, as text.
+func (d Device) value(name Name) (string, bool) {
+	if name.Capacity {
+		for full, capacity := range d.Published.Capacity {
+			if publishedName(d.ID.Driver, full, true) == name {
+				return capacity.Value.String(), true
+			}
+		}
+		return "", false
+	}
+	for full, attribute := range d.Published.Attributes {
+		if publishedName(d.ID.Driver, full, false) == name {
+			return ValueText(attribute), true
 		}
 	}
-	return names
+	return "", false
 }
+
+// memory returns the name of the device's memory in selectors.
+func (d Device) memory() Name { return publishedName(d.ID.Driver, v1alpha1.CapacityMemory, true) }
 
 // attribute returns an attribute or capacity, with or without a domain, as text.
 func (d Device) attribute(name string) (string, bool) {
@@ -116,6 +131,9 @@ func ValueText(v resourceapi.DeviceAttribute) string {
 }
 
 func (d Device) sizeReason(wanted *resourceapi.CapacityRequirements) string {
+	if wanted == nil {
+		return "the amount is not one that it offers"
+	}
 	var short []string
 	for _, name := range slices.Sorted(maps.Keys(wanted.Requests)) {
 		want := wanted.Requests[name]
@@ -182,6 +200,8 @@ func names(all []Holder) string {
 		text := fmt.Sprintf("claim %s/%s", h.Claim.Namespace, h.Claim.Name)
 		if len(h.Pods) > 0 {
 			text += " of pod " + h.Pods[0].Name
+		} else if groups := PodGroups(h.Claim); len(groups) > 0 {
+			text += " of PodGroup " + groups[0]
 		}
 		if !slices.Contains(texts, text) {
 			texts = append(texts, text)

@@ -81,6 +81,10 @@ type GPU struct {
 	CPUs string
 	// PCIeRoot is the root complex, "pci0000:15"; empty if unknown.
 	PCIeRoot string
+	// PCIeSwitch is the address of the upstream port of the GPU's PCIe switch,
+	// "0000:16:00.0", after that of the outermost switch if it is another one:
+	// "0000:02:00.0/0000:16:00.0". It is empty without a switch, or if unknown.
+	PCIeSwitch string
 	// NICs are the nearest network adapters below PCIeRoot, in order of the address.
 	NICs []NIC
 

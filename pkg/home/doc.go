@@ -10,22 +10,26 @@
 //	        mig-devices/      records of MIG devices that stay without claims
 //	        time-slices/      records of GPUs whose time slice claims have changed
 //	        compute-modes/    records of GPUs whose compute mode claims have changed
+//	        faults/           records of GPUs with a fault
+//	        node-config/      the record of the configuration that the node follows
 //	        lock              the lock of claims and GPUs
 //	        nvidia-cdi-hook   the hook in CDI specs
 //	    dra-device-metadata/  belongs to upstream's kubeletplugin
 //	    dra-….sock            belongs to it too; another one is in the kubelet's registry
 //
-// The last agent on a node removes all of these, unless claims still hold devices:
+// The last agent on a node removes all of these, unless claims still hold devices or
+// another agent will follow:
 //
 //   - An agent holds the home from [Enter] until [Home.Leave] or its end. Several
 //     agents may hold it at the same time, such as the old and the new agent of a
 //     rolling update.
 //   - An agent that leaves removes the home only if it is the last holder and there
-//     are no records, in quarantine included. An agent that enters meanwhile waits
-//     some milliseconds and creates a new home, so a home is never removed while an
-//     agent holds it.
+//     are no records, in quarantine included. The record of the configuration does not
+//     count. An agent that enters meanwhile waits some milliseconds and creates a new home,
+//     so a home is never removed while an agent holds it.
 //   - If there are records, everything stays: a restarted container needs the hook,
-//     and the next agent needs the records.
+//     and the next agent needs the records. So it does if the caller of [Home.Leave] knows
+//     that an agent will follow: it needs the record of the configuration.
 //   - An agent that is killed leaves everything to the next one. The first agent that
 //     enters and the last one that leaves run a callback, in which they can remove
 //     files of killed agents in other places, because no other agent is running.

@@ -25,6 +25,7 @@ const (
 
 	claimsDir, modesDir, keptDir        = "claims", "mig-modes", "mig-devices"
 	intervalsDir, computeDir, faultsDir = "time-slices", "compute-modes", "faults"
+	configDir                           = "node-config"
 	// mode is the mode of the home and of the driver's folder. Only root reads them:
 	// the agent, and the container runtime, which runs the hook.
 	mode = 0o750
@@ -39,6 +40,8 @@ type Home struct {
 
 	// Claims, MIGModes, MIGDevices, TimeSlices, ComputeModes and Faults are the records.
 	Claims, MIGModes, MIGDevices, TimeSlices, ComputeModes, Faults *store.Store
+	// NodeConfig stores the configuration that the node follows. It goes with the home.
+	NodeConfig *store.Store
 }
 
 // Enter holds the home in a driver's folder and creates it if it is missing. It waits
@@ -60,8 +63,8 @@ func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 	if h.held, err = folder.Share(ctx, h.dir, mode); err != nil {
 		return nil, fmt.Errorf("enter the agent's folder: %w", err)
 	}
-	// A MIG mode can outlive the boot of the machine. Claims, MIG devices, time slices,
-	// compute modes and faults do not.
+	// A MIG mode can outlive the boot of the machine, and the configuration of the node
+	// does. Claims, MIG devices, time slices, compute modes and faults do not.
 	for _, s := range []struct {
 		dir     string
 		records **store.Store
@@ -73,6 +76,7 @@ func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 		{intervalsDir, &h.TimeSlices, store.Unsynced{}},
 		{computeDir, &h.ComputeModes, store.Unsynced{}},
 		{faultsDir, &h.Faults, store.Unsynced{}},
+		{configDir, &h.NodeConfig, store.Disk{}},
 	} {
 		if *s.records, err = store.Open(filepath.Join(h.dir, s.dir), s.fs); err != nil {
 			return nil, errors.Join(fmt.Errorf("enter the agent's folder: %w", err), h.Close())
@@ -91,7 +95,7 @@ func (h *Home) Check() error {
 	if err := h.held.Check(); err != nil {
 		return fmt.Errorf("the agent's folder was replaced, restart the agent: %w", err)
 	}
-	for _, dir := range []string{claimsDir, modesDir, keptDir, intervalsDir, computeDir, faultsDir} {
+	for _, dir := range []string{claimsDir, modesDir, keptDir, intervalsDir, computeDir, faultsDir, configDir} {
 		if _, err := os.Stat(filepath.Join(h.dir, dir)); err != nil {
 			return fmt.Errorf("records are gone, restart the agent: %w", err)
 		}
@@ -103,12 +107,13 @@ func (h *Home) Check() error {
 func (h *Home) Close() error { return h.held.Close() }
 
 // Leave releases the home. It also removes the home if this is the last agent, there
-// are no records, and held returns false. held reports whether a claim without a
-// record holds devices; no other agent can enter during the call. This agent must not
+// are no records except that of the node's configuration, and needed returns false. needed
+// reports whether the next agent needs the home, such as for a claim without a record; no
+// other agent can enter during the call. This agent must not
 // write into the home or the driver's folder any more.
 //
 // After an error the home may be removed in part.
-func (h *Home) Leave(held func() (bool, error)) (err error) {
+func (h *Home) Leave(needed func() (bool, error)) (err error) {
 	defer func() {
 		if err = errors.Join(err, h.Close()); err != nil {
 			err = fmt.Errorf("leave the agent's folder: %w", err)
@@ -123,12 +128,13 @@ func (h *Home) Leave(held func() (bool, error)) (err error) {
 			return err
 		}
 	}
-	if held, err := held(); err != nil || held {
+	if needed, err := needed(); err != nil || needed {
 		return err
 	}
 	return h.remove()
 }
 
+// stores returns the records for which the home stays.
 func (h *Home) stores() []*store.Store {
 	return []*store.Store{h.Claims, h.MIGModes, h.MIGDevices, h.TimeSlices, h.ComputeModes, h.Faults}
 }
@@ -137,7 +143,8 @@ func (h *Home) stores() []*store.Store {
 // the driver's folder are last; an agent that enters creates both.
 func (h *Home) remove() error {
 	var errs []error
-	for _, records := range h.stores() {
+	errs = append(errs, deleteAll(h.NodeConfig))
+	for _, records := range append(h.stores(), h.NodeConfig) {
 		errs = append(errs, records.Remove())
 	}
 	entries, err := os.ReadDir(h.dir)
@@ -147,9 +154,19 @@ func (h *Home) remove() error {
 			errs = append(errs, removeFile(filepath.Join(h.dir, e.Name())))
 		}
 	}
-	errs = append(errs, h.removeMemoryHook())
+	errs = append(errs, h.removeMemoryHook(), h.removeCallLocks())
 	for _, dir := range []string{filepath.Join(h.driverDir, metadataDir), h.Limits(), h.dir, h.driverDir} {
 		errs = append(errs, folder.Remove(dir))
+	}
+	return errors.Join(errs...)
+}
+
+// deleteAll deletes all records of a store.
+func deleteAll(records *store.Store) error {
+	keys, err := records.Keys()
+	errs := []error{err}
+	for _, key := range keys {
+		errs = append(errs, records.Delete(key))
 	}
 	return errors.Join(errs...)
 }

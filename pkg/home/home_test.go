@@ -93,7 +93,7 @@ func TestTheLastAgentRemovesItsHome(t *testing.T) {
 	// A rolling update: the new agent is there before the old one leaves.
 	after := enter(t, driver)
 	leave(t, before)
-	wantLeft(t, plugins, all("gpu.nvidia.com/agent/claims/quarantine/", "gpu.nvidia.com/agent/compute-modes/quarantine/", "gpu.nvidia.com/agent/faults/quarantine/", "gpu.nvidia.com/agent/mig-devices/quarantine/", "gpu.nvidia.com/agent/mig-modes/quarantine/", "gpu.nvidia.com/agent/time-slices/quarantine/")...)
+	wantLeft(t, plugins, all("gpu.nvidia.com/agent/claims/quarantine/", "gpu.nvidia.com/agent/compute-modes/quarantine/", "gpu.nvidia.com/agent/faults/quarantine/", "gpu.nvidia.com/agent/mig-devices/quarantine/", "gpu.nvidia.com/agent/mig-modes/quarantine/", "gpu.nvidia.com/agent/node-config/quarantine/", "gpu.nvidia.com/agent/time-slices/quarantine/")...)
 	if err := after.Claims.Write("uid", nil); err != nil {
 		t.Error(err)
 	}
@@ -102,6 +102,10 @@ func TestTheLastAgentRemovesItsHome(t *testing.T) {
 	}
 	// Upstream's folder outlives the last claim.
 	if err := os.Mkdir(filepath.Join(driver, "dra-device-metadata"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// So do the locks of the memory hook.
+	if err := errors.Join(os.MkdirAll(after.Limits(), 0o700), os.WriteFile(filepath.Join(after.Limits(), "0000:1b:00.0.lock"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	leave(t, after)
@@ -171,7 +175,7 @@ func TestRecordsKeepEverything(t *testing.T) {
 			for _, file := range tc.left {
 				want = append(want, "gpu.nvidia.com/agent/"+file)
 			}
-			for _, store := range []string{"claims", "mig-modes", "mig-devices", "time-slices", "compute-modes", "faults"} {
+			for _, store := range []string{"claims", "mig-modes", "mig-devices", "time-slices", "compute-modes", "faults", "node-config"} {
 				if !slices.ContainsFunc(tc.left, func(file string) bool { return strings.HasPrefix(file, store+"/quarantine/") }) {
 					want = append(want, "gpu.nvidia.com/agent/"+store+"/quarantine/")
 				}
@@ -194,6 +198,19 @@ func TestRecordsKeepEverything(t *testing.T) {
 	}
 }
 
+// The next release does not need the record of the configuration.
+func TestTheRecordOfTheConfigurationGoesWithTheHome(t *testing.T) {
+	plugins := t.TempDir()
+	h := enter(t, filepath.Join(plugins, "gpu.nvidia.com"))
+	if err := h.NodeConfig.Write("followed", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Leave(func() (bool, error) { return false, nil }); err != nil {
+		t.Fatal(err)
+	}
+	wantLeft(t, plugins)
+}
+
 func TestEverythingStaysIfTheHeldDevicesAreUnknown(t *testing.T) {
 	driver := t.TempDir()
 	h := enter(t, driver)
@@ -201,7 +218,7 @@ func TestEverythingStaysIfTheHeldDevicesAreUnknown(t *testing.T) {
 	if err := h.Leave(func() (bool, error) { return false, broken }); !errors.Is(err, broken) {
 		t.Errorf("error %v, want %v", err, broken)
 	}
-	wantLeft(t, driver, "agent/lock", "agent/claims/quarantine/", "agent/compute-modes/quarantine/", "agent/faults/quarantine/", "agent/mig-devices/quarantine/", "agent/mig-modes/quarantine/", "agent/time-slices/quarantine/")
+	wantLeft(t, driver, "agent/lock", "agent/claims/quarantine/", "agent/compute-modes/quarantine/", "agent/faults/quarantine/", "agent/mig-devices/quarantine/", "agent/mig-modes/quarantine/", "agent/node-config/quarantine/", "agent/time-slices/quarantine/")
 }
 
 func TestFilesOfOthersAreKept(t *testing.T) {
@@ -268,7 +285,7 @@ func TestAHomeBehindALinkIsUsedAndTheLinkStays(t *testing.T) {
 	if err := h.Claims.Write("uid", nil); err != nil {
 		t.Fatal(err)
 	}
-	wantLeft(t, elsewhere, "lock", "claims/uid.record", "claims/quarantine/", "compute-modes/quarantine/", "faults/quarantine/", "mig-devices/quarantine/", "mig-modes/quarantine/", "time-slices/quarantine/")
+	wantLeft(t, elsewhere, "lock", "claims/uid.record", "claims/quarantine/", "compute-modes/quarantine/", "faults/quarantine/", "mig-devices/quarantine/", "mig-modes/quarantine/", "node-config/quarantine/", "time-slices/quarantine/")
 	if err := h.Claims.Delete("uid"); err != nil {
 		t.Fatal(err)
 	}

@@ -3,11 +3,16 @@
 package home
 
 import (
+	"crypto/sha256"
 	"debug/elf"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -21,6 +26,8 @@ const (
 	memoryHookDir = "memory-hook"
 	// limitsDir is the folder in which the memory hook notes the limits of containers.
 	limitsDir = "memory-limits"
+	// callLocks matches the files in limitsDir that package memoryhook locks.
+	callLocks = "*.lock"
 )
 
 // driverLibraries are the C libraries that the hook and the driver's NVML library need.
@@ -32,25 +39,126 @@ var driverLibraries = []string{"libc.so.6", "libm.so.6", "libdl.so.2", "libpthre
 // that this process runs with, and returns the command that runs it. A host may have
 // another C library, or an older one, or none where programs expect it.
 //
+// The files are in a folder of this version, which appears complete: a loader and a library
+// of different versions do not run. The folders of two earlier versions stay, because CDI
+// specs name them until the agent has rewritten the specs.
+//
 // The error wraps [gpu.ErrNotSupported] if this process has no C library.
 func (h *Home) InstallMemoryHook(program string) (command []string, err error) {
-	dir := filepath.Join(h.dir, memoryHookDir)
 	loader, libraries, err := ownCLibrary(program)
-	if err == nil {
-		err = os.MkdirAll(dir, mode)
+	if err != nil {
+		return nil, fmt.Errorf("install the memory hook: %w", err)
 	}
-	files := append([]string{program, loader}, libraries...)
-	for _, file := range files {
-		if err == nil {
-			err = install(file, filepath.Join(dir, filepath.Base(file)))
-		}
-	}
+	dir, err := installTogether(filepath.Join(h.dir, memoryHookDir), append([]string{program, loader}, libraries...))
 	if err != nil {
 		return nil, fmt.Errorf("install the memory hook: %w", err)
 	}
 	return []string{
 		filepath.Join(dir, filepath.Base(loader)), "--inhibit-cache", "--library-path", dir, filepath.Join(dir, filepath.Base(program)),
 	}, nil
+}
+
+// earlierVersions is the number of earlier versions that stay.
+const earlierVersions = 2
+
+// installTogether copies files into a folder of their version below parent and returns it.
+// A complete folder is not written again.
+func installTogether(parent string, files []string) (dir string, err error) {
+	version, err := digest(files)
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(parent, version)
+	if complete(dir, files) {
+		return dir, nil
+	}
+	if err := os.MkdirAll(parent, mode); err != nil {
+		return "", err
+	}
+	if err := keepNewest(parent, earlierVersions); err != nil {
+		return "", err
+	}
+	tmp, err := os.MkdirTemp(parent, "new-")
+	if err != nil {
+		return "", err
+	}
+	for _, file := range files {
+		err = errors.Join(err, install(file, filepath.Join(tmp, filepath.Base(file))))
+	}
+	if err == nil {
+		err = os.Chmod(tmp, 0o755)
+	}
+	// A folder of this version is damaged, and none of its programs runs.
+	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+		return "", errors.Join(err, os.RemoveAll(tmp))
+	}
+	return dir, os.Rename(tmp, dir)
+}
+
+// digest returns a name for the content of files.
+func digest(files []string) (string, error) {
+	sum := sha256.New()
+	for _, name := range files {
+		file, err := os.Open(name)
+		if err != nil {
+			return "", err
+		}
+		_, _ = fmt.Fprintf(sum, "%s\n", filepath.Base(name)) // a hash returns no error
+		_, err = io.Copy(sum, file)
+		if err = errors.Join(err, file.Close()); err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
+}
+
+// complete reports whether a folder has copies of all files.
+func complete(dir string, files []string) bool {
+	for _, name := range files {
+		file, err := os.Open(name)
+		if err != nil {
+			return false
+		}
+		same, err := isInstalled(file, filepath.Join(dir, filepath.Base(name)))
+		if err = errors.Join(err, file.Close()); err != nil || !same {
+			return false
+		}
+	}
+	return true
+}
+
+// keepNewest removes all entries of a folder but its newest folders.
+func keepNewest(parent string, most int) error {
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		return err
+	}
+	var infos []fs.FileInfo
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			infos = append(infos, info)
+		}
+	}
+	slices.SortFunc(infos, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
+	var errs []error
+	for _, info := range infos {
+		if most > 0 && info.IsDir() {
+			most--
+			continue
+		}
+		errs = append(errs, os.RemoveAll(filepath.Join(parent, info.Name())))
+	}
+	return errors.Join(errs...)
+}
+
+// removeCallLocks removes the files by which memory hooks wait for each other.
+func (h *Home) removeCallLocks() error {
+	files, err := filepath.Glob(filepath.Join(h.Limits(), callLocks))
+	errs := []error{err}
+	for _, file := range files {
+		errs = append(errs, removeFile(file))
+	}
+	return errors.Join(errs...)
 }
 
 // Limits returns the folder in which the memory hook notes the limits of containers.

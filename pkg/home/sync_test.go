@@ -12,10 +12,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// A MIG mode outlives the machine's boot on some GPUs, and so must its record. Other
-// records end with the boot. The test replaces the temporary file with a device file,
+// A MIG mode outlives the machine's boot on some GPUs, and so must its record; the
+// configuration of a node outlives every boot. Other records end with the boot. The test replaces the temporary file with a device file,
 // which refuses to sync.
-func TestOnlyMIGModesAreSyncedToTheDisk(t *testing.T) {
+func TestRecordsThatOutliveTheBootAreSyncedToTheDisk(t *testing.T) {
 	driver := t.TempDir()
 	h := enter(t, driver)
 	for dir, c := range map[string]struct {
@@ -23,6 +23,7 @@ func TestOnlyMIGModesAreSyncedToTheDisk(t *testing.T) {
 		want    error
 	}{
 		"mig-modes":     {h.MIGModes, syscall.EINVAL},
+		"node-config":   {h.NodeConfig, syscall.EINVAL},
 		"claims":        {h.Claims, nil},
 		"time-slices":   {h.TimeSlices, nil},
 		"compute-modes": {h.ComputeModes, nil},

@@ -79,6 +79,21 @@ func add(causes []cause, c cause, at time.Time, driver string) (_ []cause, chang
 	return causes, true
 }
 
+// bound returns the causes with no report after now. changed is false if there was none.
+// It compares the wall clock, which may have been set back since the report.
+func bound(causes []cause, now time.Time) (_ []cause, changed bool) {
+	now = now.Round(0) // without the reading of the monotonic clock
+	causes = slices.Clone(causes)
+	for i := range causes {
+		for _, t := range []*time.Time{&causes[i].First, &causes[i].Last} {
+			if t.After(now) {
+				*t, changed = now, true
+			}
+		}
+	}
+	return causes, changed
+}
+
 // lose returns the causes, marked as those of a lost GPU. changed is false if all
 // were marked before.
 func lose(causes []cause) (_ []cause, changed bool) {

@@ -155,6 +155,18 @@ func TestAFaultThatIsReportedAgainIsAsNewAsItsLastReport(t *testing.T) {
 	}
 }
 
+func TestReportsFromTheFutureAreFromNow(t *testing.T) {
+	now := noon
+	ahead := cause{Value: "xid-119", First: now.Add(-time.Hour), Last: now.Add(time.Hour)}
+	got, changed := bound([]cause{ahead}, now)
+	if !changed || !got[0].First.Equal(ahead.First) || !got[0].Last.Equal(now) {
+		t.Errorf("%+v, %v; want the last report at %v", got, changed, now)
+	}
+	if _, changed := bound(got, now.Add(time.Second)); changed {
+		t.Error("a second later it is moved again, and no word could end it")
+	}
+}
+
 func TestTheWordOfAnAdministratorIsRead(t *testing.T) {
 	for value, want := range map[string][]repair{
 		"":                                nil,

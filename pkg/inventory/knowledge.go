@@ -65,6 +65,7 @@ type scan struct {
 
 // observe records a scan, and reports whether other GPUs answer than before.
 func (k *knowledge) observe(s scan) (others bool) {
+	k.bound(s.at)
 	before := k.answering()
 	k.attempted, k.scanErr, k.unreadable = true, s.err, s.node.Unreadable
 	if s.err != nil {
@@ -110,6 +111,16 @@ func (k *knowledge) setSilent(address gpu.PCIAddress, err error) {
 	s := k.gpus[address]
 	s.err = err
 	k.gpus[address] = s
+}
+
+// bound moves reports from the future to now, and these causes are saved again. A clock
+// that was ahead has dated them, and only time could end them then.
+func (k *knowledge) bound(now time.Time) {
+	for _, uuid := range k.faulty() {
+		if causes, changed := bound(k.faults[uuid].Causes, now); changed {
+			k.setCauses(uuid, causes)
+		}
+	}
 }
 
 // noteLost records in the causes of the GPU at the address that it is lost, if it is.
@@ -192,7 +203,7 @@ func without(g gpu.GPU, s scan) gpu.GPU {
 		return theirs || s.kept[p.UUID]
 	})
 	if s.switched[g.Address] && len(g.MIG.Partitions) == 0 {
-		g.MIG.Enabled = false
+		g.MIG.Enabled, g.MIG.PendingEnabled = false, false
 	}
 	if s.exclusive[g.Address] && g.ComputeMode == gpu.ComputeModeExclusiveProcess {
 		g.ComputeMode = gpu.ComputeModeDefault

@@ -5,6 +5,7 @@ package kubectlgpu
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -12,10 +13,12 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/plain"
 )
 
 // options are the flags of all commands.
@@ -25,15 +28,35 @@ type options struct {
 	config  clientcmd.ClientConfig
 	connect connectFunc
 	driver  string
-	output  string
+	// driverNamespace is the namespace of the driver; "" for the one that its policies name.
+	driverNamespace string
+	output          string
 	// used is true if the user requests the use of devices from the agents.
 	used bool
-	// colours is true if the output is a terminal with colours.
-	colours bool
+	// colours is true if the output is a terminal with colours, and terminal is that output:
+	// [options.Out] lets no escape sequence pass.
+	colours  bool
+	terminal io.Writer
 }
 
 // connectFunc returns a client of the cluster that the flags name.
 type connectFunc func(clientcmd.ClientConfig) (kubernetes.Interface, error)
+
+// Run runs the command "kubectl gpu" with its arguments, prints its error, and returns the exit
+// status.
+func Run(ctx context.Context, streams genericiooptions.IOStreams, args []string) int {
+	cmd := New(streams) //nolint:contextcheck // the commands have it from ExecuteContext
+	cmd.SetArgs(args)
+	return execute(ctx, cmd, streams)
+}
+
+func execute(ctx context.Context, cmd *cobra.Command, streams genericiooptions.IOStreams) int {
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(plain.Writer(streams.ErrOut), "Error:", err) //nolint:errcheck // there is no other place to say so
+		return 1
+	}
+	return 0
+}
 
 // New returns the command "kubectl gpu".
 func New(streams genericiooptions.IOStreams) *cobra.Command {
@@ -46,12 +69,16 @@ func connect(user clientcmd.ClientConfig) (kubernetes.Interface, error) {
 		return nil, err
 	}
 	config.QPS = -1 // the API server limits requests itself
+	config.WarningHandler = rest.NewWarningWriter(plain.Writer(os.Stderr), rest.WarningWriterOptions{Deduplicate: true})
 	return kubernetes.NewForConfig(config)
 }
 
 func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours bool) *cobra.Command {
+	// All that a command prints passes through these writers.
+	terminal := streams.Out
+	streams.Out, streams.ErrOut = plain.Writer(streams.Out), plain.Writer(streams.ErrOut)
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
-	o := &options{IOStreams: streams, config: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), connect: connect, colours: colours}
+	o := &options{IOStreams: streams, config: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), connect: connect, colours: colours, terminal: terminal}
 	get := o.newGet()
 	root := &cobra.Command{
 		Use:   "kubectl-gpu",
@@ -73,6 +100,7 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig")
 	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
 	flags.StringVar(&o.driver, "driver-name", v1alpha1.DriverName, "name of the driver in the cluster")
+	flags.StringVar(&o.driverNamespace, "driver-namespace", "", "namespace of the driver (default: the one that its admission policies name)")
 	flags.StringVarP(&o.output, "output", "o", "", "output format: wide, json or yaml (default: a table)")
 	who, free, explain, topo, plan, doctor := o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newPlan(), o.newDoctor()
 	root.AddCommand(get, who, free, explain, topo, o.newUsage(), plan, o.newSysdump(), o.newUI(), doctor)

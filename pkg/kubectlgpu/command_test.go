@@ -4,6 +4,7 @@ package kubectlgpu
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	k8sresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -106,6 +108,28 @@ default half main half a gpu-3b-00 7Gi 50% -
 default whole main whole a gpu-18-00 14.6Gi 100% -`)
 }
 
+func TestWhoOfAPodGroup(t *testing.T) {
+	w := fleettest.New(t, "a=t4 share")
+	w.HoldForGroup("a", "gang", "class=mps.nvidia.com memory=7Gi", "gang-0", "gang-1")
+	w.HoldForGroup("a", "ended", "class=mps.nvidia.com memory=7Gi")
+	w.Hold("a", "whole", "")
+	out, problems := run(t, server(w), "who", "-n", "default")
+	lines(t, out+problems, `
+NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HELD BY
+default PodGroup ended - ended a gpu-18-00 7Gi - -
+default gang-0 main gang a gpu-18-00 7Gi - -
+default gang-1 main gang a gpu-18-00 7Gi - -
+default whole main whole a gpu-3b-00 14.6Gi 100% -`)
+	// Nothing of a group's claim is missing from the reasons of a claim that waits.
+	w.Pods, w.Claims = append(w.Pods, fleettest.Pod("new")), append(w.Claims, fleettest.Claim("new", "count=4"))
+	out, problems = run(t, server(w), "explain", "new", "-n", "default")
+	for _, want := range []string{"claim default/gang of pod gang-0", "claim default/ended of PodGroup ended"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in %s%s", want, out, problems)
+		}
+	}
+}
+
 func TestFree(t *testing.T) {
 	out, problems := run(t, server(shared(t)), "free", "gpu.nvidia.com", "mps.nvidia.com", "--memory", "2Gi")
 	lines(t, out+problems, `
@@ -128,31 +152,73 @@ default 2 2.0 29.1Gi 200% 1 3.0
 other 1 0.5 7Gi 50% 0 0.0`)
 }
 
-func TestTopo(t *testing.T) {
+// wired returns a cluster with a DGX-1 whose agent counts links and knows PCIe switches.
+func wired(t *testing.T, handler http.HandlerFunc) kubernetes.Interface {
+	t.Helper()
 	w := fleettest.New(t, "a=dgx1-v100 share", "b=t4 share")
 	w.Hold("a", "held", "")
 	w.Hold("b", "half", "memory=7Gi")
 	w.Hold("b", "rest", "memory=6Gi")
-	out, problems := run(t, server(w), "topo", "a")
-	lines(t, out+problems, `
-GPU gpu-06-00 gpu-07-00 gpu-0a-00 gpu-0b-00 gpu-85-00 gpu-86-00 gpu-89-00 gpu-8a-00 NUMA PCIE ROOT CLAIMS
-gpu-06-00 X NV NV NV SYS SYS SYS SYS 0 pci0000:00 default/held
-gpu-07-00 NV X NV NV SYS SYS SYS SYS 0 pci0000:00 -
-gpu-0a-00 NV NV X NV SYS SYS SYS SYS 0 pci0000:00 -
-gpu-0b-00 NV NV NV X SYS SYS SYS SYS 0 pci0000:00 -
-gpu-85-00 SYS SYS SYS SYS X NV NV NV 1 pci0000:80 -
-gpu-86-00 SYS SYS SYS SYS NV X NV NV 1 pci0000:80 -
-gpu-89-00 SYS SYS SYS SYS NV NV X NV 1 pci0000:80 -
-gpu-8a-00 SYS SYS SYS SYS NV NV NV X 1 pci0000:80 -`)
-	out, problems = run(t, server(w), "topo", "b")
-	lines(t, out+problems, `
+	return drivenWorld(t, w, handler)
+}
+
+// wiring returns the facts of a DGX-1's agent about the connections of three GPUs.
+const wiring = `{"gpus": [
+  {"address": "0000:06:00.0", "links": {"0000:07:00.0": 1, "0000:85:00.0": 2}, "pcieSwitch": "0000:04:00.0"},
+  {"address": "0000:07:00.0", "links": {"0000:06:00.0": 1}, "pcieSwitch": "0000:04:00.0"},
+  {"address": "0000:0a:00.0", "links": {}, "pcieSwitch": "0000:08:00.0"},
+  {"address": "0000:85:00.0", "links": {"0000:06:00.0": 2}, "pcieSwitch": "0000:83:00.0"},
+  {"address": "0000:ff:00.0"}, {"address": "?"}
+]}`
+
+func TestTopo(t *testing.T) {
+	client := wired(t, func(w http.ResponseWriter, r *http.Request) {
+		if want := "/api/v1/namespaces/gpus/pods/agent-1:9000/proxy/v1/node"; r.URL.Path != want {
+			t.Errorf("path %s, want %s", r.URL.Path, want)
+		}
+		_, _ = w.Write([]byte(wiring))
+	})
+	out, problems := run(t, client, "topo", "a")
+	if problems != "" {
+		t.Errorf("problems: %s", problems)
+	}
+	for row, want := range map[string]string{
+		"gpu-06-00": "X NV1 PHB",
+		"gpu-07-00": "NV1 X PHB",
+		"gpu-0a-00": "PHB PHB X",
+	} {
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), row+" "+want+" ") {
+			t.Errorf("%s: want %s\n%s", row, want, out)
+		}
+	}
+	// Across the domains, which are the quads.
+	if first, _, _ := strings.Cut(out[strings.Index(out, "\ngpu-06-00")+1:], "\n"); !strings.Contains(first, "NV2") {
+		t.Errorf("got %s, want the two links to gpu-85-00", first)
+	}
+	if out, _ := run(t, client, "topo", "a", "-o", "json"); !strings.Contains(out, `"pcieSwitch": "0000:04:00.0"`) || !strings.Contains(out, `"NV2"`) {
+		t.Errorf("json: %s", out)
+	}
+	out, _ = run(t, client, "topo", "b")
+	lines(t, out, `
 GPU gpu-18-00 gpu-3b-00 gpu-86-00 gpu-af-00 NUMA PCIE ROOT CLAIMS
 gpu-18-00 X NODE NODE NODE 0 pci0000:17 default/half and 1 more
 gpu-3b-00 NODE X NODE NODE 0 pci0000:3a -
 gpu-86-00 NODE NODE X NODE 0 pci0000:85 -
 gpu-af-00 NODE NODE NODE X 0 pci0000:ae -`)
-	if _, problems := run(t, server(w), "topo", "c"); !strings.Contains(problems, "node c: not found") {
+	if _, problems := run(t, client, "topo", "c"); !strings.Contains(problems, "node c: not found") {
 		t.Errorf("got %q", problems)
+	}
+}
+
+// The published attributes show which GPUs are linked, and not by how many links.
+func TestTopoWithoutAnAgent(t *testing.T) {
+	client := wired(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) })
+	out, problems := run(t, client, "topo", "a")
+	if row := strings.Join(strings.Fields(out), " "); !strings.Contains(row, "gpu-06-00 X NV NV NV ") {
+		t.Errorf("got %s", out)
+	}
+	if want := "node a: links are not counted: permission denied: you have no right to get pods/proxy"; !strings.Contains(problems, want) {
+		t.Errorf("got %q, want %q", problems, want)
 	}
 }
 
@@ -195,6 +261,37 @@ change the selector
 values of architecture on these nodes: "Turing" (4 devices)`)
 }
 
+func TestExplainOfANameThatNoDeviceHas(t *testing.T) {
+	for expression, want := range map[string]string{
+		"device.attributes['gpu.nvidia.com'].eccEnabled":                              "known, but not published here: chart value attributes: [eccEnabled]",
+		"device.attributes['gpu.nvidia.com'].memory.compareTo(quantity('10Gi')) >= 0": "memory is a capacity: write device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0",
+		"device.attributes['gpu.nvidia.com'].?architectur.orValue('') == 'Turing'":    "did you mean device.attributes['gpu.nvidia.com'].architecture?",
+	} {
+		w := shared(t)
+		w.Claims = append(w.Claims, fleettest.Claim("new", "cel="+expression))
+		out, problems := run(t, server(w), "explain", "claim/new", "-n", "default")
+		if !strings.Contains(out, "\nWhat to do\n") || !strings.Contains(out, "; "+want+"\n") {
+			t.Errorf("%s: want %q in %s%s", expression, want, out, problems)
+		}
+	}
+}
+
+// Templates of any namespace can end the scheduling of their pods.
+func TestDoctorReadsTemplates(t *testing.T) {
+	w := shared(t)
+	claim := fleettest.Claim("mine", "cel=device.attributes['gpu.nvidia.com'].colour == 'red'")
+	client := server(w)
+	if _, err := client.ResourceV1().ResourceClaimTemplates("team").Create(t.Context(), &resourceapi.ResourceClaimTemplate{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "mine"}, Spec: resourceapi.ResourceClaimTemplateSpec{Spec: claim.Spec},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := run(t, client, "doctor")
+	if !strings.Contains(out, "template team/mine") || !strings.Contains(out, "which no device has") && !strings.Contains(out, "4 devices cannot answer") {
+		t.Errorf("doctor printed %s", out)
+	}
+}
+
 func TestExplainOfAPodWithoutClaims(t *testing.T) {
 	for resource, want := range map[string]string{
 		"nvidia.com/gpu": "request legacy/nvidia.com/gpu: 2 of 5 devices",
@@ -228,6 +325,38 @@ func TestExplainOfAClaimWithDevices(t *testing.T) {
 	lines(t, out+problems, `
 pod default/half
 claim half has gpu-3b-00 of pool a`)
+}
+
+// The kubelet calls the other driver, so that the agent writes nothing about the claim.
+func TestExplainOfAPodOnANodeWithTwoDrivers(t *testing.T) {
+	const want = "remove one of the drivers of the name gpu.nvidia.com from node a"
+	for name, c := range map[string]struct {
+		change func(w *fleettest.World, pod *corev1.Pod)
+		says   bool
+	}{
+		"one driver":              {func(*fleettest.World, *corev1.Pod) {}, false},
+		"a device of the other's": {func(w *fleettest.World, _ *corev1.Pod) { w.Slices[0].Spec.Devices[0].Name = "gpu-0" }, true},
+		"an allocation of the other's": {func(w *fleettest.World, _ *corev1.Pod) {
+			w.Claims[1].Status.Allocation.Devices.Results[0].Device = "gpu-0"
+		}, true},
+		"a device of another driver": {func(w *fleettest.World, _ *corev1.Pod) {
+			w.Slices[0].Spec.Devices[0].Name, w.Slices[0].Spec.Driver = "gpu-0", "nic.example.com"
+		}, false},
+		"a pod that runs": {func(w *fleettest.World, pod *corev1.Pod) {
+			w.Slices[0].Spec.Devices[0].Name, pod.Status.Phase = "gpu-0", corev1.PodRunning
+		}, false},
+		"a pod on another node": {func(w *fleettest.World, pod *corev1.Pod) {
+			w.Slices[0].Spec.Devices[0].Name, pod.Spec.NodeName = "gpu-0", "b"
+		}, false},
+	} {
+		w := shared(t)
+		pod := w.Pods[1]
+		pod.Spec.NodeName, pod.Status.Phase = "a", corev1.PodPending
+		c.change(w, pod)
+		if out, problems := run(t, server(w), "explain", "half", "-n", "default"); strings.Contains(out, want) != c.says {
+			t.Errorf("%s: got %s%s, want the advice: %t", name, out, problems, c.says)
+		}
+	}
 }
 
 func TestExplainOfNodesThatExcludeThePod(t *testing.T) {

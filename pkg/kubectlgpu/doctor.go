@@ -19,17 +19,18 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/plain"
 )
 
 func (o *options) newDoctor() *cobra.Command {
-	all, namespace := false, ""
+	all := false
 	cmd := &cobra.Command{
 		Use:   "doctor [NODE...]",
 		Short: "Check the cluster and its nodes: findings, their meaning, and the remedy. It changes nothing",
 		Long: "Check API server, classes, policies, agents, slices and claims, and the settings of the nodes, which the agents report. " +
 			"It changes nothing. The exit status is 1 if it finds a problem.",
 		RunE: func(cmd *cobra.Command, nodes []string) error {
-			c, err := o.examined(cmd.Context(), namespace, nodes)
+			c, err := o.examined(cmd.Context(), nodes)
 			if err != nil {
 				return err
 			}
@@ -37,12 +38,11 @@ func (o *options) newDoctor() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "print also the checks that found nothing wrong")
-	cmd.Flags().StringVar(&namespace, "driver-namespace", "gpu-dra-driver", "namespace of the driver, for users who may not list the pods of all namespaces")
 	return cmd
 }
 
 // examined reads a cluster for the checks. A list that the user may not read is in Unread.
-func (o *options) examined(ctx context.Context, driverNamespace string, nodes []string) (*doctor.Cluster, error) {
+func (o *options) examined(ctx context.Context, nodes []string) (*doctor.Cluster, error) {
 	client, namespace, err := o.dial()
 	if err != nil {
 		return nil, err
@@ -55,16 +55,19 @@ func (o *options) examined(ctx context.Context, driverNamespace string, nodes []
 	} else if err != nil {
 		return nil, err
 	}
-	return o.examine(ctx, client, objects, refused, driverNamespace, nodes)
+	return o.examine(ctx, client, objects, refused, nodes)
 }
 
+// readFunc reads objects of a cluster that checks need.
+type readFunc func(context.Context, kubernetes.Interface, *doctor.Cluster) error
+
 // examine reads the rest that checks need, and returns it with the objects of the cluster.
-func (o *options) examine(ctx context.Context, client kubernetes.Interface, objects fleet.Objects, refused map[string]string, driverNamespace string, nodes []string) (*doctor.Cluster, error) {
+func (o *options) examine(ctx context.Context, client kubernetes.Interface, objects fleet.Objects, refused map[string]string, nodes []string) (*doctor.Cluster, error) {
 	c := &doctor.Cluster{Objects: objects, Driver: o.driver, Now: time.Now(), Unread: map[doctor.List]string{}}
 	for list, sentence := range refused {
 		c.Unread[doctor.List(list)] = sentence
 	}
-	for _, read := range []func(context.Context, kubernetes.Interface, *doctor.Cluster) error{readServer, readPolicies, readDriver(driverNamespace)} {
+	for _, read := range []readFunc{readServer, readPolicies, readTemplates, o.readDriver} {
 		if err := read(ctx, client, c); err != nil {
 			return nil, err
 		}
@@ -135,39 +138,6 @@ func readPolicies(ctx context.Context, client kubernetes.Interface, c *doctor.Cl
 	return note(c, doctor.Bindings, err)
 }
 
-// readDriver reads the pods and DaemonSets of the driver, or of one namespace if the user may not list all.
-func readDriver(namespace string) func(context.Context, kubernetes.Interface, *doctor.Cluster) error {
-	return func(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster) error {
-		options := metav1.ListOptions{LabelSelector: ofDriver}
-		pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
-		if apierrors.IsForbidden(err) {
-			pods, err = client.CoreV1().Pods(namespace).List(ctx, options)
-		}
-		if err != nil {
-			return note(c, doctor.DriverPods, err)
-		}
-		for i := range pods.Items {
-			pod := &pods.Items[i]
-			switch pod.Labels[doctor.ComponentLabel] {
-			case doctor.AgentComponent:
-				// A cluster may have agents of several drivers.
-				if doctor.Argument(pod, "driver-name") == c.Driver && pod.Spec.NodeName != "" {
-					c.Agents, namespace = append(c.Agents, pod), pod.Namespace
-				}
-			case doctor.SupervisorComponent:
-				c.Supervisors = append(c.Supervisors, pod)
-			}
-		}
-		sets, err := client.AppsV1().DaemonSets(namespace).List(ctx, options)
-		if err == nil {
-			for i := range sets.Items {
-				c.DaemonSets = append(c.DaemonSets, &sets.Items[i])
-			}
-		}
-		return note(c, doctor.DaemonSets, err)
-	}
-}
-
 // ofNodes returns the findings on the nodes, and on objects that are not nodes; all without
 // names.
 func ofNodes(findings []doctor.Finding, nodes []string) []doctor.Finding {
@@ -230,7 +200,7 @@ func (o *options) printRemedies(findings []doctor.Finding) {
 			}
 		}
 		//nolint:errcheck // a writer that fails has failed for the table
-		fmt.Fprintf(o.Out, "\n%s: %s\n  meaning  %s\n  remedy   %s\n", strings.Join(checks, ", "), f.Object, f.Meaning, f.Remedy)
+		fmt.Fprintf(o.Out, "\n%s: %s\n  meaning  %s\n  remedy   %s\n", strings.Join(checks, ", "), plain.Line(f.Object), plain.Line(f.Meaning), plain.Line(f.Remedy))
 	}
 	fmt.Fprintln(o.Out) //nolint:errcheck // as above
 }

@@ -10,12 +10,14 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes/fake"
@@ -60,22 +62,32 @@ func drivenWorld(t *testing.T, w *fleettest.World, handler http.HandlerFunc) pro
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "gpus", Name: component + "-1",
-				Labels:      map[string]string{"app.kubernetes.io/name": "gpu-dra-driver", "app.kubernetes.io/component": component},
-				Annotations: map[string]string{"gpu.nvidia.com/viewer-account": "viewer"},
+				Labels: map[string]string{"app.kubernetes.io/name": "gpu-dra-driver", "app.kubernetes.io/component": component},
+				UID:    types.UID(component + "-uid"),
 			},
-			Spec: corev1.PodSpec{NodeName: "a", Containers: []corev1.Container{{
+			Spec: corev1.PodSpec{NodeName: "a", ServiceAccountName: component, Containers: []corev1.Container{{
 				Image: component, Args: args, Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 9000}},
 			}}},
 			Status: ready,
 		}
-		if err := client.Tracker().Add(pod); err != nil {
-			t.Fatal(err)
+		set := &appsv1.DaemonSet{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: component, Labels: pod.Labels, UID: types.UID(component)},
+			Spec:       appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: pod.Spec}},
+			Status:     appsv1.DaemonSetStatus{DesiredNumberScheduled: 1},
+		}
+		set.Spec.Template.Annotations = map[string]string{"gpu.nvidia.com/viewer-account": "viewer"}
+		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))}
+		for _, o := range []runtime.Object{set, pod} {
+			if err := client.Tracker().Add(o); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
+	annotations := map[string]string{"gpu.nvidia.com/driver-namespace": "gpus"}
 	labels := map[string]string{"app.kubernetes.io/name": "gpu-dra-driver"}
 	for _, name := range []string{"x-own-slices", "x-own-claims"} {
 		for _, o := range []runtime.Object{
-			&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}},
+			&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations}},
 			&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 				PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 			}},
@@ -97,7 +109,7 @@ func drivenWorld(t *testing.T, w *fleettest.World, handler http.HandlerFunc) pro
 	discovery.Resources = []*metav1.APIResourceList{&resources}
 	client.PrependReactor("create", "serviceaccounts", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		request := action.(clienttesting.CreateAction).GetObject().(*authv1.TokenRequest)
-		if action.GetSubresource() != "token" || action.GetNamespace() != "gpus" || request.Spec.Audiences[0] != "agent.gpu.nvidia.com" {
+		if action.GetSubresource() != "token" || action.GetNamespace() != "gpus" || request.Spec.Audiences[0] != "agent.gpu.nvidia.com/agent-uid" {
 			t.Errorf("got %+v", action)
 		}
 		return true, &authv1.TokenRequest{Status: authv1.TokenRequestStatus{Token: "secret"}}, nil
@@ -141,12 +153,12 @@ swap: node a
 meaning host memory of programs may be on disk when the GPU needs it, and the kubelet does not start with swap unless its configuration admits it
 remedy run swapoff --all and remove swap from /etc/fstab, unless the kubelet's memorySwap is set on purpose
 
-problems: 0, warnings: 1, unknown: 0, ok: 34`)
+problems: 0, warnings: 1, unknown: 0, ok: 35`)
 }
 
 func TestDoctorPrintsAllChecksOnRequest(t *testing.T) {
 	client := driven(t, factsWithSwap("0"))
-	if out, problems := run(t, client, "doctor"); strings.TrimSpace(out) != "problems: 0, warnings: 0, unknown: 0, ok: 35" || problems != "" {
+	if out, problems := run(t, client, "doctor"); strings.TrimSpace(out) != "problems: 0, warnings: 0, unknown: 0, ok: 36" || problems != "" {
 		t.Errorf("got %q, %q", out, problems)
 	}
 	if out, _ := run(t, client, "doctor", "--all"); !strings.Contains(out, "1 agent ready") || !strings.Contains(out, "driver 570.1") {
@@ -188,9 +200,9 @@ func TestDoctorWithoutRights(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 		}, "unknown facts node a permission denied: you have no right to get pods/proxy in the namespace gpus"},
 		"to policies":          {func(client proxied) { forbid(client.Clientset, "validatingadmissionpolicies", false) }, factsWithSwap("0"), "You have no right to list validatingadmissionpolicies.admissionregistration.k8s.io."},
-		"to the driver's pods": {func(client proxied) { forbid(client.Clientset, "pods", false) }, factsWithSwap("0"), "You have no right to list pods of the driver."},
+		"to the driver's pods": {func(client proxied) { forbid(client.Clientset, "pods", false) }, factsWithSwap("0"), "You have no right to list pods of the driver in the namespace gpus."},
 		"to slices":            {func(client proxied) { forbid(client.Clientset, "resourceslices", false) }, factsWithSwap("0"), "You have no right to list resourceslices.resource.k8s.io."},
-		"to DaemonSets":        {func(client proxied) { forbid(client.Clientset, "daemonsets", false) }, factsWithSwap("0"), "unknown: 0"},
+		"to DaemonSets":        {func(client proxied) { forbid(client.Clientset, "daemonsets", false) }, factsWithSwap("0"), "unknown agents cluster You have no right to list daemonsets.apps in the namespace gpus."},
 		"to other namespaces":  {func(client proxied) { forbid(client.Clientset, "pods", true) }, factsWithSwap("0"), "list pods of all namespaces"},
 		"and an agent that refuses": {func(proxied) {}, func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "too old", http.StatusNotFound)

@@ -3,9 +3,12 @@
 package kubectlgpu
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -69,20 +72,12 @@ func queryAgents[T any](ctx context.Context, client kubernetes.Interface, c *doc
 	if len(agents) == 0 {
 		return answers, nil
 	}
-	i := slices.IndexFunc(agents, func(p *corev1.Pod) bool { return p.Annotations[v1alpha1.AnnotationViewerAccount] != "" })
-	if i < 0 {
-		return answers, fmt.Errorf("query the agents: %w: viewers.enabled is not set in the chart, or it is of an older release", gpu.ErrNotSupported)
-	}
-	token, err := viewerToken(ctx, client, agents[i], c.Driver)
-	if err != nil {
-		return answers, err
-	}
 	var mu sync.Mutex
 	var queries errgroup.Group
 	queries.SetLimit(queriesAtOnce)
 	for _, agent := range agents {
 		queries.Go(func() error {
-			value, err := query[T](ctx, client, agent, token, path)
+			value, err := query[T](ctx, client, c, agent, path)
 			mu.Lock()
 			defer mu.Unlock()
 			// In an update a node has two agents.
@@ -93,31 +88,58 @@ func queryAgents[T any](ctx context.Context, client kubernetes.Interface, c *doc
 		})
 	}
 	_ = queries.Wait() // the errors are among the answers
-	return answers, nil
+	return answers, withoutTokens(answers)
 }
 
-// viewerToken creates a token that only agents of the driver accept.
-func viewerToken(ctx context.Context, client kubernetes.Interface, agent *corev1.Pod, driver string) (string, error) {
-	account := agent.Annotations[v1alpha1.AnnotationViewerAccount]
-	request, err := client.CoreV1().ServiceAccounts(agent.Namespace).CreateToken(ctx, account, &authv1.TokenRequest{
-		Spec: authv1.TokenRequestSpec{Audiences: []string{nodefacts.Audience(driver)}, ExpirationSeconds: ptr.To(int64(tokenSeconds))},
+// tokenError is the error of a token that could not be created.
+type tokenError struct{ error }
+
+func (e tokenError) Unwrap() error { return e.error }
+
+// withoutTokens removes the answers of agents for which no token could be created, and returns
+// the error of one of them.
+func withoutTokens[T any](answers map[string]answer[T]) error {
+	var lacking error
+	for _, node := range slices.Sorted(maps.Keys(answers)) {
+		if err := answers[node].err; errors.As(err, new(tokenError)) {
+			delete(answers, node)
+			lacking = cmp.Or(lacking, err)
+		}
+	}
+	return lacking
+}
+
+// viewerToken creates a token that one agent accepts. The account is the one in the DaemonSet
+// of the agent's pod.
+func viewerToken(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster, agent *corev1.Pod) (string, error) {
+	set := setOf(c, agent)
+	if set == nil || set.Spec.Template.Annotations[v1alpha1.AnnotationViewerAccount] == "" {
+		return "", fmt.Errorf("query the agents: %w: viewers.enabled is not set in the chart, or it is of an older release", gpu.ErrNotSupported)
+	}
+	account := set.Spec.Template.Annotations[v1alpha1.AnnotationViewerAccount]
+	request, err := client.CoreV1().ServiceAccounts(set.Namespace).CreateToken(ctx, account, &authv1.TokenRequest{
+		Spec: authv1.TokenRequestSpec{Audiences: []string{nodefacts.Audience(c.Driver, string(agent.UID))}, ExpirationSeconds: ptr.To(int64(tokenSeconds))},
 	}, metav1.CreateOptions{})
 	if apierrors.IsForbidden(err) {
-		return "", fmt.Errorf("%w: you have no right to create serviceaccounts/token of %s in the namespace %s", gpu.ErrPermission, account, agent.Namespace)
+		return "", fmt.Errorf("%w: you have no right to create serviceaccounts/token of %s in the namespace %s", gpu.ErrPermission, account, set.Namespace)
 	}
 	if err != nil {
-		return "", fmt.Errorf("create a token of %s in the namespace %s: %w", account, agent.Namespace, err)
+		return "", fmt.Errorf("create a token of %s in the namespace %s: %w", account, set.Namespace, err)
 	}
 	return request.Status.Token, nil
 }
 
 // query reads a path of an agent through the API server.
-func query[T any](ctx context.Context, client kubernetes.Interface, agent *corev1.Pod, token, path string) (*T, error) {
+func query[T any](ctx context.Context, client kubernetes.Interface, c *doctor.Cluster, agent *corev1.Pod, path string) (*T, error) {
 	ctx, cancel := context.WithTimeout(ctx, agentPatience)
 	defer cancel()
-	answer, err := client.CoreV1().RESTClient().Get().Namespace(agent.Namespace).Resource("pods").
-		Name(net.JoinHostPort(agent.Name, httpPort(agent))).SubResource("proxy").Suffix(path).
-		SetHeader(nodefacts.TokenHeader, token).MaxRetries(2).DoRaw(ctx)
+	token, err := viewerToken(ctx, client, c, agent)
+	if err != nil {
+		return nil, tokenError{err}
+	}
+	request := client.CoreV1().RESTClient().Get().Namespace(agent.Namespace).Resource("pods").
+		Name(net.JoinHostPort(agent.Name, httpPort(agent))).SubResource("proxy").Suffix(path)
+	answer, err := getBounded(ctx, client, request.URL(), nodefacts.TokenHeader, token)
 	switch {
 	case apierrors.IsForbidden(err):
 		return nil, fmt.Errorf("%w: you have no right to get pods/proxy in the namespace %s", gpu.ErrPermission, agent.Namespace)

@@ -283,7 +283,7 @@ func claimsPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 		for _, d := range own {
 			texts = append(texts, d.Pool, d.Device)
 		}
-		if matches(q, append(texts, reservedPods(claim)...)...) {
+		if matches(q, append(texts, reservedPods(r, claim)...)...) {
 			found = append(found, claim)
 		}
 	}
@@ -298,7 +298,7 @@ func claimsPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 			state = append(state, markup.Text(", "), link("why?", "claims", claim.Namespace, claim.Name, "why"))
 		}
 		t.add(claim.Namespace+"/"+claim.Name, link(claim.Namespace+"/"+claim.Name, "claims", claim.Namespace, claim.Name), state,
-			deviceList(r, results(r, claim)), podLinks(claim))
+			deviceList(r, results(r, claim)), podLinks(r, claim))
 	}
 	return page{"Claims", markup.Parts{filterForm(q, "Claims with a name, state, node, device or pod"), t.draw(), parts}}, nil
 }
@@ -320,20 +320,30 @@ func deviceList(r *reading, all []resourceapi.DeviceRequestAllocationResult) mar
 	return markup.E("ul", markup.Attr("class", "list"), parts)
 }
 
-func reservedPods(claim *resourceapi.ResourceClaim) []string {
+// reservedPods returns the names of the pods that a claim is reserved for, themselves or by
+// their PodGroup.
+func reservedPods(r *reading, claim *resourceapi.ResourceClaim) []string {
 	var names []string
 	for _, consumer := range claim.Status.ReservedFor {
-		if consumer.Resource == "pods" {
+		if consumer.APIGroup == "" && consumer.Resource == "pods" {
 			names = append(names, consumer.Name)
+		}
+	}
+	if len(fleet.PodGroups(claim)) > 0 {
+		for _, pod := range fleet.Consumers(claim, r.objects.Pods) {
+			names = append(names, pod.Name)
 		}
 	}
 	return names
 }
 
-func podLinks(claim *resourceapi.ResourceClaim) markup.Part {
+func podLinks(r *reading, claim *resourceapi.ResourceClaim) markup.Part {
 	var parts markup.Parts
-	for _, name := range reservedPods(claim) {
+	for _, name := range reservedPods(r, claim) {
 		parts = append(parts, markup.E("li", link(name, "pods", claim.Namespace, name)))
+	}
+	for _, name := range fleet.PodGroups(claim) {
+		parts = append(parts, markup.E("li", markup.Text("of PodGroup "+name)))
 	}
 	if parts == nil {
 		return markup.Text("-")
@@ -349,7 +359,7 @@ func claimPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	}
 	var about facts
 	about.text("State", claimState(claim))
-	about.add("Pods", podLinks(claim))
+	about.add("Pods", podLinks(r, claim))
 	if claim.Status.Allocation == nil {
 		about.add("Reason", link("why it waits", "claims", namespace, name, "why"))
 	}
@@ -478,6 +488,9 @@ func (s *site) whyPage(ctx context.Context, r *reading, q *http.Request) (page, 
 	return s.explanationPage(ctx, r, namespace, "claim/"+name, breadcrumbs(link("Claims", "claims"), link(namespace+"/"+name, "claims", namespace, name), markup.Text("Why it waits")))
 }
 
+// pageLimit bounds the search for a page. Its visitor waits for it, and so do the other pages.
+const pageLimit = 10 * time.Second
+
 // nodesExplained is the number of nodes that are explained device by device.
 const nodesExplained = 5
 
@@ -507,8 +520,17 @@ func (s *site) explanationPage(ctx context.Context, r *reading, namespace, name 
 			if request.OtherClasses > 0 {
 				parts = append(parts, paragraph("hint", fmt.Sprintf("%d devices are not of the class.", request.OtherClasses)))
 			}
+			if request.OtherDevices > 0 {
+				parts = append(parts, paragraph("hint", fmt.Sprintf("%d further devices do not meet it either.", request.OtherDevices)))
+			}
+			if request.NotExamined > 0 {
+				parts = append(parts, paragraph("hint", fmt.Sprintf("%d devices were not examined.", request.NotExamined)))
+			}
 		}
 		main = append(main, section("Node "+miss.Node, parts))
+	}
+	if len(e.NotExamined) > 0 {
+		main = append(main, paragraph("hint", "Not examined: "+list(e.NotExamined)+"."))
 	}
 	if e.Other > 0 {
 		main = append(main, paragraph("hint", fmt.Sprintf("%d further nodes do not fit either.", e.Other)))
@@ -537,7 +559,7 @@ func (s *site) explain(ctx context.Context, r *reading, namespace, name string) 
 	if found, ok := s.explained[key]; ok {
 		return found.explanation, found.err
 	}
-	e, pod, err := explain(ctx, r.Fleet, r.objects, namespace, name, nodesExplained)
+	e, pod, err := explain(ctx, r.NewSearch(pageLimit), r.objects, namespace, name, nodesExplained)
 	if err == nil && pod != nil {
 		err = e.addEvents(ctx, r.client, pod)
 	}

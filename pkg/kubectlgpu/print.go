@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/plain"
 )
 
 // table is rows of cells below a heading. Cells of wide columns are printed on request.
@@ -39,15 +40,19 @@ func (o *options) print(items any, t table) error {
 		_, err = o.Out.Write(text)
 		return err
 	case "", "wide":
-		return t.write(o.Out, o.output == "wide", o.colours)
+		if o.colours {
+			return t.write(o.terminal, o.output == "wide", true)
+		}
+		return t.write(o.Out, o.output == "wide", false)
 	default:
 		return fmt.Errorf("--output %s: %w: want wide, json or yaml", o.output, gpu.ErrInvalid)
 	}
 }
 
+// write writes the table. Its cells are each in one line, without escape sequences.
 func (t table) write(w io.Writer, wide, colours bool) error {
-	var plain strings.Builder
-	writer := printers.GetNewTabWriter(&plain)
+	var text strings.Builder
+	writer := printers.GetNewTabWriter(&text)
 	columns := len(t.heading)
 	heading := t.heading
 	if wide {
@@ -55,7 +60,11 @@ func (t table) write(w io.Writer, wide, colours bool) error {
 		heading = append(heading[:len(heading):len(heading)], t.wide...)
 	}
 	for _, row := range append([][]string{heading}, t.rows...) {
-		if _, err := fmt.Fprintln(writer, strings.Join(row[:columns], "\t")); err != nil {
+		var cells []string
+		for _, cell := range row[:columns] {
+			cells = append(cells, plain.Line(cell))
+		}
+		if _, err := fmt.Fprintln(writer, strings.Join(cells, "\t")); err != nil {
 			return err
 		}
 	}
@@ -63,12 +72,12 @@ func (t table) write(w io.Writer, wide, colours bool) error {
 		return err
 	}
 	if !colours {
-		_, err := io.WriteString(w, plain.String())
+		_, err := io.WriteString(w, text.String())
 		return err
 	}
 	// Cells with colours would not be aligned.
 	i := -1
-	for line := range strings.Lines(plain.String()) {
+	for line := range strings.Lines(text.String()) {
 		line = strings.TrimSuffix(line, "\n")
 		switch {
 		case i < 0:

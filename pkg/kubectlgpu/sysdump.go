@@ -17,15 +17,13 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/version"
 	"sigs.k8s.io/yaml"
 
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/plain"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 )
 
@@ -34,10 +32,9 @@ const (
 	mostLogLines  = 5000
 	mostLogBytes  = 4 << 20
 	mostExplained = 20
+	// explainedFor is the limit of each explanation.
+	explainedFor = 5 * time.Second
 )
-
-// leftOut replaces text that may be secret.
-const leftOut = "(left out)"
 
 func (o *options) newSysdump() *cobra.Command {
 	var to string
@@ -80,8 +77,12 @@ func (o *options) sysdump(ctx context.Context, v *view, w io.Writer, now time.Ti
 	d.versions(v.client)
 	d.cluster(v)
 	o.addOutput(ctx, d, v)
-	d.driver(ctx, v)
-	d.checks(o.examine(ctx, v.client, v.objects, v.refused, doctor.ChartName, nil))
+	c, err := o.examine(ctx, v.client, v.objects, v.refused, nil)
+	d.problem("check the cluster", err)
+	if err == nil {
+		d.driver(ctx, v, o.driverNamespaces(c))
+		d.checks(c)
+	}
 	d.text("problems.txt", strings.Join(append(v.sentences(), d.problems...), "\n")+"\n")
 	return d.problems, errors.Join(d.err, d.tar.Close(), zipped.Close())
 }
@@ -94,10 +95,12 @@ type dump struct {
 	err      error
 }
 
+// text adds a file. Its reader may print it to a terminal.
 func (d *dump) text(name, content string) {
 	if d.err != nil {
 		return
 	}
+	name, content = plain.Line(name), plain.Text(content)
 	if d.err = d.tar.WriteHeader(&tar.Header{Name: "gpu-sysdump/" + name, Mode: 0o600, Size: int64(len(content)), ModTime: d.now}); d.err == nil {
 		_, d.err = io.WriteString(d.tar, content)
 	}
@@ -123,82 +126,18 @@ func (d *dump) versions(client kubernetes.Interface) {
 
 // cluster writes the objects of the cluster that concern devices.
 func (d *dump) cluster(v *view) {
-	d.yaml("cluster/resourceslices.yaml", cleaned(v.objects.Slices, func(*resourceapi.ResourceSlice) {}))
-	d.yaml("cluster/deviceclasses.yaml", cleaned(v.objects.Classes, func(*resourceapi.DeviceClass) {}))
-	d.yaml("cluster/devicetaintrules.yaml", cleaned(v.objects.TaintRules, func(*resourceapi.DeviceTaintRule) {}))
-	d.yaml("cluster/resourceclaims.yaml", cleaned(v.objects.Claims, func(c *resourceapi.ResourceClaim) {
-		for i := range c.Spec.Devices.Config {
-			withoutParameters(v.Driver, c.Spec.Devices.Config[i].Opaque)
-		}
-		if c.Status.Allocation != nil {
-			for i := range c.Status.Allocation.Devices.Config {
-				withoutParameters(v.Driver, c.Status.Allocation.Devices.Config[i].Opaque)
-			}
-		}
-	}))
-	d.yaml("cluster/nodes.yaml", cleaned(v.objects.Nodes, func(n *corev1.Node) { n.Status.Addresses, n.Status.Images = nil, nil }))
+	d.yaml("cluster/resourceslices.yaml", cleaned(v.Driver, v.objects.Slices, keepAll))
+	d.yaml("cluster/deviceclasses.yaml", cleaned(v.Driver, v.objects.Classes, keepAll))
+	d.yaml("cluster/devicetaintrules.yaml", cleaned(v.Driver, v.objects.TaintRules, keepAll))
+	d.yaml("cluster/resourceclaims.yaml", cleaned(v.Driver, v.objects.Claims, reduceClaim))
+	d.yaml("cluster/nodes.yaml", cleaned(v.Driver, v.objects.Nodes, reduceNode))
 	var pods []*corev1.Pod
 	for _, pod := range v.objects.Pods {
 		if len(pod.Spec.ResourceClaims) > 0 || extendedClaim(v.Fleet, v.objects, pod) != nil {
 			pods = append(pods, pod)
 		}
 	}
-	d.yaml("cluster/pods.yaml", cleaned(pods, withoutProgram))
-}
-
-// withoutParameters leaves out the parameters for other drivers, which may be secret.
-func withoutParameters(driver string, o *resourceapi.OpaqueDeviceConfiguration) {
-	if o != nil && o.Driver != driver {
-		o.Parameters.Raw = []byte(`{"parameters": "` + leftOut + `"}`)
-	}
-}
-
-// withoutProgram reduces a user's pod to the fields that concern devices and scheduling.
-func withoutProgram(pod *corev1.Pod) {
-	containers := func(all []corev1.Container) []corev1.Container {
-		var reduced []corev1.Container
-		for _, c := range all {
-			reduced = append(reduced, corev1.Container{Name: c.Name, Resources: c.Resources, RestartPolicy: c.RestartPolicy})
-		}
-		return reduced
-	}
-	spec := pod.Spec
-	pod.Labels = nil
-	pod.Spec = corev1.PodSpec{
-		InitContainers: containers(spec.InitContainers), Containers: containers(spec.Containers),
-		ResourceClaims: spec.ResourceClaims, NodeName: spec.NodeName, NodeSelector: spec.NodeSelector, Affinity: spec.Affinity,
-		Tolerations: spec.Tolerations, Priority: spec.Priority, PriorityClassName: spec.PriorityClassName, SchedulerName: spec.SchedulerName,
-	}
-	pod.Status = corev1.PodStatus{
-		Phase: pod.Status.Phase, Conditions: pod.Status.Conditions, Reason: pod.Status.Reason,
-		ResourceClaimStatuses: pod.Status.ResourceClaimStatuses, ExtendedResourceClaimStatus: pod.Status.ExtendedResourceClaimStatus,
-	}
-}
-
-// object is an API object with metadata.
-type object[T any] interface {
-	*T
-	runtime.Object
-	metav1.Object
-}
-
-// cleaned returns copies of objects without text that may be secret: annotations of others,
-// the fields' managers, and what change removes.
-func cleaned[T any, P object[T]](all []P, change func(P)) []P {
-	copies := []P{}
-	for _, o := range all {
-		c := o.DeepCopyObject().(P) //nolint:forcetypeassert // a copy has the type of its original
-		c.SetManagedFields(nil)
-		annotations := c.GetAnnotations()
-		for name := range annotations {
-			if !strings.HasPrefix(name, v1alpha1.GroupName+"/") {
-				delete(annotations, name)
-			}
-		}
-		change(c)
-		copies = append(copies, c)
-	}
-	return copies
+	d.yaml("cluster/pods.yaml", cleaned(v.Driver, pods, reducePod))
 }
 
 // addOutput writes the output of the other commands.
@@ -226,7 +165,7 @@ func (o *options) addOutput(ctx context.Context, d *dump, v *view) {
 		}
 		explained++
 		add("explain-"+pod.Namespace+"-"+pod.Name, func(o *options) error {
-			e, err := explainPod(ctx, v.Fleet, v.objects, pod, 3)
+			e, err := explainPod(ctx, v.NewSearch(explainedFor), v.objects, pod, 3)
 			if err == nil {
 				err = e.addEvents(ctx, v.client, pod)
 			}
@@ -236,26 +175,15 @@ func (o *options) addOutput(ctx context.Context, d *dump, v *view) {
 	}
 }
 
-// driver writes the driver's pods, settings, events and logs.
-func (d *dump) driver(ctx context.Context, v *view) {
+// driver writes the driver's pods, settings, events and logs in its namespaces.
+func (d *dump) driver(ctx context.Context, v *view, namespaces []string) {
 	var pods []*corev1.Pod
-	var namespaces []string
 	for _, pod := range v.objects.Pods {
-		if pod.Labels[doctor.NameLabel] == doctor.ChartName {
-			pods, namespaces = append(pods, pod), append(namespaces, pod.Namespace)
+		if pod.Labels[doctor.NameLabel] == doctor.ChartName && slices.Contains(namespaces, pod.Namespace) {
+			pods = append(pods, pod)
 		}
 	}
-	d.yaml("driver/pods.yaml", cleaned(pods, func(pod *corev1.Pod) {
-		for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-			for i := range containers {
-				for j := range containers[i].Env {
-					if env := &containers[i].Env[j]; env.Value != "" {
-						env.Value = leftOut
-					}
-				}
-			}
-		}
-	}))
+	d.yaml("driver/pods.yaml", cleaned(v.Driver, pods, reduceDriverPod))
 	for _, pod := range pods {
 		for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 			d.logs(ctx, v.client, pod, container.Name, false)
@@ -264,27 +192,22 @@ func (d *dump) driver(ctx context.Context, v *view) {
 			}
 		}
 	}
-	slices.Sort(namespaces)
-	for _, namespace := range slices.Compact(namespaces) {
+	for _, namespace := range namespaces {
 		events, err := v.client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{})
 		d.problem("list the events of namespace "+namespace, err)
 		if err == nil {
-			d.yaml("driver/events-"+namespace+".yaml", cleaned(pointers(events.Items), func(*corev1.Event) {}))
+			d.yaml("driver/events-"+namespace+".yaml", cleaned(v.Driver, pointers(events.Items), keepAll))
 		}
 		settings, err := v.client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{LabelSelector: ofDriver})
 		d.problem("list the configmaps of namespace "+namespace, err)
 		if err == nil {
-			d.yaml("driver/configmaps-"+namespace+".yaml", cleaned(pointers(settings.Items), func(*corev1.ConfigMap) {}))
+			d.yaml("driver/configmaps-"+namespace+".yaml", cleaned(v.Driver, pointers(settings.Items), reduceConfigMap))
 		}
 	}
 }
 
 // checks writes the findings of doctor, and the facts about the nodes.
-func (d *dump) checks(c *doctor.Cluster, err error) {
-	d.problem("check the cluster", err)
-	if err != nil {
-		return
-	}
+func (d *dump) checks(c *doctor.Cluster) {
 	d.yaml("output/doctor.yaml", doctor.Examine(c))
 	facts := map[string]*nodefacts.Node{}
 	for node, answer := range c.Facts {

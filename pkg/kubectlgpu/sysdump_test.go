@@ -67,7 +67,7 @@ func secretive(t *testing.T) *fleettest.World {
 	user.Labels = map[string]string{"team": secret}
 	w.Claims[0].Spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{
 		{DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: "other.example.com", Parameters: runtime.RawExtension{Raw: []byte(`{"password": "` + secret + `"}`)}}}},
-		{DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: "gpu.nvidia.com", Parameters: runtime.RawExtension{Raw: []byte(`{"strategy": "MPS"}`)}}}},
+		{DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: "gpu.nvidia.com", Parameters: runtime.RawExtension{Raw: []byte(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "ShareConfig", "strategy": "MPS"}`)}}}},
 	}
 	return w
 }
@@ -78,7 +78,7 @@ func TestSysdump(t *testing.T) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", nil)
 	})
 	name := filepath.Join(t.TempDir(), "dump.tar.gz")
-	out, problems := run(t, client, "sysdump", "--to", name)
+	out, problems := run(t, client, "sysdump", "--driver-namespace", "gpu-dra-driver", "--to", name)
 	if !strings.HasPrefix(out, name+"\nRead it before you publish it") || !strings.Contains(problems, "Cannot list the configmaps of namespace gpu-dra-driver") {
 		t.Errorf("got %q, %q", out, problems)
 	}
@@ -110,7 +110,7 @@ func TestSysdump(t *testing.T) {
 	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if _, problems := run(t, client, "sysdump", "--to", name); !strings.Contains(problems, "file exists") {
+	if _, problems := run(t, client, "sysdump", "--driver-namespace", "gpu-dra-driver", "--to", name); !strings.Contains(problems, "file exists") {
 		t.Errorf("a second archive of the name: %q", problems)
 	}
 }

@@ -4,7 +4,11 @@ package kubectlgpu
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/markup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/picture"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 )
 
 // topologyItem is a GPU and its paths to the GPUs of its node, in JSON and YAML.
@@ -20,6 +25,7 @@ type topologyItem struct {
 	NVLinkDomain string `json:"nvlinkDomain,omitempty"`
 	NUMANode     string `json:"numaNode,omitempty"`
 	PCIeRoot     string `json:"pcieRoot,omitempty"`
+	PCIeSwitch   string `json:"pcieSwitch,omitempty"`
 	// Paths are in the order of the GPUs.
 	Paths []fleet.Path `json:"paths"`
 	// Claims are the holders of the GPU, as namespace/name.
@@ -42,18 +48,57 @@ func (o *options) newTopo() *cobra.Command {
 				return fmt.Errorf("node %s: %w: it publishes no devices of %s", args[0], gpu.ErrNotFound, o.driver)
 			}
 			if o.output == "svg" {
-				return markup.Render(o.Out, picture.Draw(v.pictureOf(nodes[0]), false))
+				var text strings.Builder
+				if err := markup.Render(&text, picture.Draw(v.pictureOf(nodes[0]), false)); err != nil {
+					return err
+				}
+				_, err := io.WriteString(o.Out, text.String())
+				return err
+			}
+			if err := o.addWiring(cmd.Context(), v, nodes[0]); err != nil {
+				fmt.Fprintf(o.ErrOut, "node %s: links are not counted: %v\n", nodes[0].Name, err) //nolint:errcheck // there is no other place to say so
 			}
 			return o.printTopology(topologyItems(nodes[0]))
 		},
 	}
 }
 
+// addWiring adds what the agent of the node knows of its GPUs' connections: the API server
+// has no room for it on every node.
+func (o *options) addWiring(ctx context.Context, v *view, node fleet.Node) error {
+	answers, err := askAgents[nodefacts.Node](ctx, o, v, []string{node.Name}, nodefacts.Path)
+	if err != nil {
+		return err
+	}
+	a := answers[node.Name]
+	if a.err != nil || a.value == nil {
+		return a.err
+	}
+	for _, facts := range a.value.GPUs {
+		address, err := gpu.ParsePCIAddress(facts.Address)
+		if err != nil || facts.Links == nil {
+			continue // an agent of an earlier release
+		}
+		i := slices.IndexFunc(node.GPUs, func(g fleet.GPU) bool { return g.Name == address.DeviceName() })
+		if i < 0 {
+			continue
+		}
+		w := fleet.Wiring{Links: map[string]int{}, PCIeSwitch: facts.PCIeSwitch}
+		for peer, links := range facts.Links {
+			if at, err := gpu.ParsePCIAddress(peer); err == nil {
+				w.Links[at.DeviceName()] = links
+			}
+		}
+		node.GPUs[i].Wiring = &w
+	}
+	return nil
+}
+
 func topologyItems(node fleet.Node) []topologyItem {
 	items := []topologyItem{}
 	for _, g := range node.GPUs {
 		place := g.Place()
-		item := topologyItem{Name: g.Name, NVLinkDomain: place.NVLinkDomain, NUMANode: place.NUMANode, PCIeRoot: place.PCIeRoot, Claims: claimNames(g.Devices...)}
+		item := topologyItem{Name: g.Name, NVLinkDomain: place.NVLinkDomain, NUMANode: place.NUMANode, PCIeRoot: place.PCIeRoot, PCIeSwitch: g.Switch(), Claims: claimNames(g.Devices...)}
 		for _, other := range node.GPUs {
 			item.Paths = append(item.Paths, g.PathTo(other))
 		}
@@ -63,7 +108,7 @@ func topologyItems(node fleet.Node) []topologyItem {
 }
 
 func (o *options) printTopology(items []topologyItem) error {
-	t := table{heading: []string{"GPU"}, wide: []string{"NVLINK DOMAIN"}}
+	t := table{heading: []string{"GPU"}, wide: []string{"NVLINK DOMAIN", "PCIE SWITCH"}}
 	for _, g := range items {
 		t.heading = append(t.heading, g.Name)
 	}
@@ -80,7 +125,7 @@ func (o *options) printTopology(items []topologyItem) error {
 		if more := len(g.Claims) - 1; more > 0 {
 			claims = fmt.Sprintf("%s and %d more", claims, more)
 		}
-		t.rows = append(t.rows, append(row, cmp.Or(g.NUMANode, "-"), cmp.Or(g.PCIeRoot, "-"), claims, orDash(g.NVLinkDomain)))
+		t.rows = append(t.rows, append(row, cmp.Or(g.NUMANode, "-"), cmp.Or(g.PCIeRoot, "-"), claims, orDash(g.NVLinkDomain), orDash(g.PCIeSwitch)))
 	}
 	return o.print(items, t)
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage/report"
 )
@@ -37,11 +38,7 @@ func (o *options) readUses(ctx context.Context, v *view, nodes []string) (uses, 
 	if !o.used {
 		return nil, nil
 	}
-	c := &doctor.Cluster{Driver: o.driver, Unread: map[doctor.List]string{}}
-	if err := readDriver(doctor.ChartName)(ctx, v.client, c); err != nil {
-		return nil, err
-	}
-	answers, err := queryAgents[report.Report](ctx, v.client, c, nodes, report.Path)
+	answers, err := askAgents[report.Report](ctx, o, v, nodes, report.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -54,6 +51,21 @@ func (o *options) readUses(ctx context.Context, v *view, nodes []string) (uses, 
 		all[node] = *answers[node].value
 	}
 	return all, nil
+}
+
+// askAgents finds the agents of the nodes, of all without names, and reads a path of each, as
+// queryAgents does.
+func askAgents[T any](ctx context.Context, o *options, v *view, nodes []string, path string) (map[string]answer[T], error) {
+	c := &doctor.Cluster{Driver: o.driver, Unread: map[doctor.List]string{}}
+	for _, read := range []readFunc{readPolicies, o.readDriver} {
+		if err := read(ctx, v.client, c); err != nil {
+			return nil, err
+		}
+	}
+	if reason := c.Unread[doctor.DriverPods]; reason != "" {
+		return nil, fmt.Errorf("query the agents: %w: %s", gpu.ErrPermission, reason)
+	}
+	return queryAgents[T](ctx, v.client, c, nodes, path)
 }
 
 // of returns the sum of the rows of a node.

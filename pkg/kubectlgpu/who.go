@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -23,8 +24,10 @@ import (
 // holderItem is a container with a device, in JSON and YAML. A claim that no pod uses has
 // an item without a pod.
 type holderItem struct {
-	Namespace string            `json:"namespace"`
-	Pod       string            `json:"pod,omitempty"`
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod,omitempty"`
+	// PodGroup is the group that the claim is reserved for.
+	PodGroup  string            `json:"podGroup,omitempty"`
 	Container string            `json:"container,omitempty"`
 	Claim     string            `json:"claim"`
 	Node      string            `json:"node"`
@@ -38,6 +41,7 @@ type holderItem struct {
 	// Admin is true for a claim that only monitors.
 	Admin bool `json:"adminAccess,omitempty"`
 	use
+	podUID types.UID
 }
 
 func (o *options) newWho() *cobra.Command {
@@ -70,9 +74,11 @@ func (o *options) newWho() *cobra.Command {
 	return cmd
 }
 
-// isRow reports whether a row of the agent is about the container and the device.
+// isRow reports whether a row of the agent is about the container and the device. The agent
+// has the UIDs of a PodGroup's pods only.
 func (h holderItem) isRow(l report.Labels) bool {
-	return l.Namespace == h.Namespace && l.Claim == h.Claim && l.Device == h.Device && l.Pod == h.Pod && l.Container == h.Container
+	return l.Namespace == h.Namespace && l.Claim == h.Claim && l.Device == h.Device && l.Container == h.Container &&
+		(l.Pod == h.Pod || h.PodGroup != "" && l.Pod == string(h.podUID))
 }
 
 // holderItems returns the holders of devices in order of namespace, pod, container and device.
@@ -101,10 +107,13 @@ func itemsOf(node string, d fleet.Device, h fleet.Holder) []holderItem {
 		Namespace: h.Claim.Namespace, Claim: h.Claim.Name, Node: node, Device: d.ID.Device,
 		Memory: memory, Compute: compute, Share: share(h), Admin: h.Admin(),
 	}
+	if groups := fleet.PodGroups(h.Claim); len(groups) > 0 {
+		item.PodGroup = groups[0]
+	}
 	var items []holderItem
 	for _, pod := range h.Pods {
 		for _, container := range containersWith(pod, h) {
-			item.Pod, item.Container = pod.Name, container
+			item.Pod, item.podUID, item.Container = pod.Name, pod.UID, container
 			items = append(items, item)
 		}
 	}
@@ -184,7 +193,11 @@ func (o *options) printHolders(items []holderItem) error {
 		if h.Admin {
 			enforcement = "monitors"
 		}
-		t.rows = append(t.rows, []string{h.Namespace, orDash(h.Pod), orDash(h.Container), h.Claim, h.Node, h.Device, memory, compute, enforcement, process, container})
+		pod := h.Pod
+		if pod == "" && h.PodGroup != "" {
+			pod = "PodGroup " + h.PodGroup
+		}
+		t.rows = append(t.rows, []string{h.Namespace, orDash(pod), orDash(h.Container), h.Claim, h.Node, h.Device, memory, compute, enforcement, process, container})
 	}
 	o.addUse(&t, func(i int) (use, float64) { return items[i].use, 0 })
 	return o.print(items, t)

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -81,22 +82,28 @@ func (f Folder) Devices() ([]string, error) {
 	return devices, nil
 }
 
-// Containers returns the limits of the containers that use a device and have processes,
-// also with an error: an unreadable file does not hide the other containers. The error
-// wraps [gpu.ErrNotFound] if the device has no folder.
-func (f Folder) Containers(device string) ([]Limit, error) {
+// Admitted returns the limits of the containers that a device has admitted. It may include
+// containers that have ended, and needs no sight of their cgroups. The error wraps
+// [gpu.ErrNotFound] if the device has no folder.
+func (f Folder) Admitted(device string) ([]Limit, error) {
 	path, err := f.of(device)
 	if err != nil {
 		return nil, err
 	}
 	var all []Limit
 	err = eachFile(path, func(_ string, l Limit) error {
-		if l.IsUsed() {
-			all = append(all, l)
-		}
+		all = append(all, l)
 		return nil
 	})
 	return all, err
+}
+
+// Containers returns the limits of the containers that use a device and have processes,
+// also with an error: an unreadable file does not hide the other containers. The error
+// wraps [gpu.ErrNotFound] if the device has no folder.
+func (f Folder) Containers(device string) ([]Limit, error) {
+	all, err := f.Admitted(device)
+	return slices.DeleteFunc(all, func(l Limit) bool { return !l.IsUsed() }), err
 }
 
 // Admit notes that a container uses a device, and returns the limit that it needs on the

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
@@ -118,6 +119,44 @@ func TestContainersThatStartTogetherAreCounted(t *testing.T) {
 	}
 }
 
+// The hooks of two containers are two processes: each reads the other containers and writes
+// its own, and neither may read between them.
+func TestNoOtherProcessCountsContainersMeanwhile(t *testing.T) {
+	f := newFolder(t, "a")
+	l := container(t, first, gibi)
+	file := filepath.Join(string(f), "a", "1")
+	if err := unix.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	admitted := make(chan error, 1)
+	go func() {
+		_, err := f.Admit("a", l, 1)
+		admitted <- err
+	}()
+	// A pipe opens when its reader does: from here on Admit counts the containers.
+	pipe, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := os.Open(string(f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close() //nolint:errcheck // nothing was written
+	if err := unix.Flock(int(folder.Fd()), unix.LOCK_SH|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+		t.Errorf("another process can read the containers meanwhile: %v, want %v", err, unix.EWOULDBLOCK)
+	}
+	if _, err := pipe.WriteString("{}"); err != nil {
+		t.Fatal(err)
+	}
+	if err := pipe.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-admitted; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOnlyPreparedDevicesAdmitContainers(t *testing.T) {
 	f := newFolder(t, "a", "b")
 	l := container(t, first, gibi)
@@ -185,5 +224,23 @@ func TestAnUnreadableFileAdmitsNoContainer(t *testing.T) {
 	}
 	if got, err := f.Containers("a"); len(got) > 0 || !errors.Is(err, gpu.ErrCorrupt) {
 		t.Errorf("the device has %v, %v; want no container and %v", got, err, gpu.ErrCorrupt)
+	}
+}
+
+// A program that does not see the cgroups of containers finds no running ones.
+func TestAdmittedContainersAreListedWithoutTheirCgroups(t *testing.T) {
+	f := newFolder(t, "a")
+	l := limits.Limit{Cgroup: filepath.Join(t.TempDir(), "not-here"), ID: 7, GPU: first, Bytes: gibi}
+	if _, err := f.Admit("a", l, 1); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := f.Containers("a"); err != nil || len(all) != 0 {
+		t.Errorf("%v, %v run, want none", all, err)
+	}
+	if all, err := f.Admitted("a"); err != nil || len(all) != 1 || all[0] != l {
+		t.Errorf("%v, %v are admitted, want %v", all, err, l)
+	}
+	if _, err := f.Admitted("b"); !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("%v for a device without a folder", err)
 	}
 }

@@ -14,8 +14,9 @@ import (
 )
 
 // InChild runs this program again, with other arguments, and returns its error. It
-// returns when ctx ends, even if the child hangs in the kernel and cannot be killed.
-func InChild(ctx context.Context, arguments ...string) error {
+// returns when ctx ends, even if the child hangs in the kernel and cannot be killed. The
+// child inherits the lock.
+func InChild(ctx context.Context, lock *os.File, arguments ...string) error {
 	command, err := ownCommand()
 	if err != nil {
 		return err
@@ -32,6 +33,7 @@ func InChild(ctx context.Context, arguments ...string) error {
 	// A container's environment does not reach a hook. Nothing of the runtime's is
 	// needed here.
 	child.Env = []string{}
+	child.ExtraFiles = []*os.File{lock}
 	if err := child.Start(); err != nil {
 		return fmt.Errorf("start the process that calls the driver: %w", err)
 	}

@@ -14,6 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"time"
 
 	ocispec "github.com/opencontainers/runtime-spec/specs-go"
@@ -21,6 +23,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 )
 
 // mostState is the limit for the state of a container in bytes. Annotations are the
@@ -43,8 +46,9 @@ type Hook struct {
 	// CgroupOf returns the folder of the container's cgroup. pid is its first process
 	// and container its ID.
 	CgroupOf func(pid int, container string) (folder string, err error)
-	// Set limits the memory that a cgroup has of the GPU.
-	Set func(ctx context.Context, folder string, bytes uint64) error
+	// Set limits the memory that a cgroup has of the GPU. A process that it starts inherits
+	// the lock, which lasts until that process has ended.
+	Set func(ctx context.Context, lock *os.File, folder string, bytes uint64) error
 }
 
 // Run reads the state of the container, as runtimes pass it to hooks, and limits its
@@ -54,9 +58,14 @@ func (h Hook) Run(ctx context.Context, state io.Reader) (err error) {
 	if err != nil {
 		return err
 	}
-	folder, err := h.CgroupOf(c.Pid, c.ID)
+	of, err := h.CgroupOf(c.Pid, c.ID)
 	if err != nil {
 		return err
+	}
+	// Not the process' own: a process can leave one below the container's.
+	folder := procfs.ContainerGroup(of)
+	if folder == "" {
+		return fmt.Errorf("cgroup %s: %w: the container has no cgroup of its own below its pod's", of, gpu.ErrNotSupported)
 	}
 	id, err := cgroup.Lookup(folder)
 	if err != nil {
@@ -72,10 +81,23 @@ func (h Hook) Run(ctx context.Context, state io.Reader) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.Timeout)
 	defer cancel()
-	if err := h.Set(ctx, folder, bytes); err != nil {
+	if err := h.set(ctx, folder, bytes); err != nil {
 		return errors.Join(err, h.Limits.Leave(h.Device, l))
 	}
 	return nil
+}
+
+// set limits the memory of a cgroup, one process at a time.
+func (h Hook) set(ctx context.Context, folder string, bytes uint64) error {
+	t, err := lockCalls(ctx, filepath.Join(string(h.Limits), h.GPU.String()+".lock"), h.Timeout)
+	if err != nil {
+		return err
+	}
+	err = h.Set(ctx, t.File, folder, bytes)
+	if err != nil && ctx.Err() != nil {
+		return errors.Join(err, t.abandon())
+	}
+	return errors.Join(err, t.end())
 }
 
 func readState(from io.Reader) (ocispec.State, error) {

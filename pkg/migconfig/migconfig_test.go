@@ -168,11 +168,30 @@ func TestFilesThatAreNotValid(t *testing.T) {
 		"a filter of another type": {config(entry("device-filter: {}", all, on, seven)), "device-filter: {}"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := migconfig.Parse([]byte(c.text))
+			file, err := migconfig.Parse([]byte(c.text))
+			err = errors.Join(append(file.Invalid(), err)...)
 			if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+func TestAConfigurationIsValidByItself(t *testing.T) {
+	file, err := migconfig.Parse([]byte(config(entry("devices: all", "mig-enabled: false")) + "  b: [{devices: all, mig-enabeld: true}]\n  c: 3\n  d: []\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.Config("a"); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"b", "c", "d"} {
+		if _, err := file.Config(name); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), `MIG configuration "`+name+`"`) {
+			t.Errorf("%s: %v, want that it is invalid", name, err)
+		}
+	}
+	if got := len(file.Invalid()); got != 3 {
+		t.Errorf("%d errors, want that of each invalid one", got)
 	}
 }
 

@@ -28,9 +28,11 @@ const version = "v1"
 // maxCount is more than the partitions of any GPU.
 const maxCount = 64
 
-// File is a file with named configurations. The zero value has none.
+// File is a file with named configurations. Each is valid or not by itself. The zero value
+// has none.
 type File struct {
 	configs map[string]*Config
+	invalid map[string]error
 }
 
 // Config is a named configuration of a node.
@@ -60,16 +62,17 @@ type filter struct {
 	subsystem *uint32
 }
 
-// Parse reads a file. The error for a file that is not valid wraps [gpu.ErrInvalid]
-// and names the configuration and its entry, counted from 1.
+// Parse reads a file. It returns an error only if the file as a whole is not valid. The error
+// of a configuration names it and its entry, counted from 1. All errors wrap
+// [gpu.ErrInvalid].
 func Parse(data []byte) (File, error) {
 	text, err := toJSON(data)
 	if err != nil {
 		return File{}, err
 	}
 	var head struct {
-		Version string                       `json:"version"`
-		Configs map[string][]json.RawMessage `json:"mig-configs"`
+		Version string                     `json:"version"`
+		Configs map[string]json.RawMessage `json:"mig-configs"`
 	}
 	if err := decode(text, &head); err != nil {
 		return File{}, err
@@ -80,30 +83,55 @@ func Parse(data []byte) (File, error) {
 	if len(head.Configs) == 0 {
 		return File{}, fmt.Errorf("%w: no mig-configs; want at least one configuration", gpu.ErrInvalid)
 	}
-	f := File{configs: map[string]*Config{}}
-	for _, name := range slices.Sorted(maps.Keys(head.Configs)) {
-		if len(head.Configs[name]) == 0 {
-			return File{}, fmt.Errorf("configuration %q: %w: no entry; want at least one", name, gpu.ErrInvalid)
+	f := File{configs: map[string]*Config{}, invalid: map[string]error{}}
+	for name, text := range head.Configs {
+		if f.configs[name], err = parseConfig(name, text); err != nil {
+			f.invalid[name] = err
+			delete(f.configs, name)
 		}
-		c := &Config{Name: name}
-		for i, raw := range head.Configs[name] {
-			e, err := parseEntry(raw)
-			if err != nil {
-				return File{}, fmt.Errorf("configuration %q, entry %d: %w", name, i+1, err)
-			}
-			c.entries = append(c.entries, e)
-		}
-		f.configs[name] = c
 	}
 	return f, nil
 }
 
-// Names returns the names of the configurations, in order.
+// parseConfig reads the entries of a configuration.
+func parseConfig(name string, text []byte) (*Config, error) {
+	var raw []json.RawMessage
+	if err := decode(text, &raw); err != nil {
+		return nil, fmt.Errorf("MIG configuration %q: want a list of entries: %w", name, err)
+	}
+	if len(raw) == 0 {
+		return nil, fmt.Errorf("MIG configuration %q: %w: no entry; want at least one", name, gpu.ErrInvalid)
+	}
+	c := &Config{Name: name}
+	for i, text := range raw {
+		e, err := parseEntry(text)
+		if err != nil {
+			return nil, fmt.Errorf("MIG configuration %q, entry %d: %w", name, i+1, err)
+		}
+		c.entries = append(c.entries, e)
+	}
+	return c, nil
+}
+
+// Names returns the names of the valid configurations, in order.
 func (f File) Names() []string { return slices.Sorted(maps.Keys(f.configs)) }
 
+// Invalid returns the errors of the configurations that are not valid, in order of their
+// names.
+func (f File) Invalid() []error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(f.invalid)) {
+		errs = append(errs, f.invalid[name])
+	}
+	return errs
+}
+
 // Config returns the configuration with the name. The error wraps [gpu.ErrNotFound] and
-// lists the configurations if there is none.
+// lists the valid configurations if there is none, or [gpu.ErrInvalid] if it is not valid.
 func (f File) Config(name string) (*Config, error) {
+	if err := f.invalid[name]; err != nil {
+		return nil, err
+	}
 	if c := f.configs[name]; c != nil {
 		return c, nil
 	}

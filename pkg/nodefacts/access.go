@@ -10,6 +10,7 @@ const (
 	TokenHeader = "X-Gpu-Agent-Token" //nolint:gosec // the name of a header
 )
 
-// Audience returns the audience of the tokens that agents of a driver accept. The API
-// server accepts no token with it.
-func Audience(driver string) string { return "agent." + driver }
+// Audience returns the audience of the tokens that one agent of a driver accepts, by the UID
+// of its pod. The API server accepts no token with it, nor does another agent: an agent that
+// receives a token can read nothing with it but its own answers.
+func Audience(driver string, pod string) string { return "agent." + driver + "/" + pod }

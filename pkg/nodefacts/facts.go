@@ -94,4 +94,11 @@ type GPU struct {
 	// ACSRedirect are the PCIe switches above the GPU that send requests to other devices
 	// through the root complex, by the PCI address of their ports.
 	ACSRedirect Fact[[]string] `json:"acsRedirect"`
+
+	// Links is the number of active NVLinks to each linked GPU of the node, by its PCI
+	// address. Behind NVSwitch it is the smaller of the two GPUs' numbers of links. Agents
+	// of earlier releases do not report it, nor PCIeSwitch.
+	Links map[string]int `json:"links"`
+	// PCIeSwitch is the attribute pcieSwitch; empty without a switch.
+	PCIeSwitch string `json:"pcieSwitch,omitempty"`
 }

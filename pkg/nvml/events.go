@@ -48,7 +48,9 @@ var xidKinds = map[uint64]gpu.EventKind{
 // Watch receives each of these.
 //
 // Each GPU has its own event set and goroutine, so a GPU that hangs does not delay
-// the events of another, and no set is freed during a call that uses it. Callers
+// the events of another, and no set is freed during a call that uses it. NVML may deliver
+// an event to the sets of other GPUs too: the event has the UUID of the GPU that it names,
+// and none if that GPU is not known. So an event can arrive several times. Callers
 // must also scan from time to time, because events before the GPU is watched are
 // lost and a GPU that does not support events is only logged.
 //
@@ -62,6 +64,7 @@ func (l *Library) Watch(ctx context.Context, on func(gpu.Event)) error {
 		events:   make(chan gpu.Event),
 		states:   make(chan watcherState),
 		quit:     make(chan struct{}),
+		handles:  &handles{uuids: map[nvml.Device]string{}},
 		watchers: map[string]*watcher{},
 	}
 	defer close(w.quit)
@@ -91,6 +94,7 @@ type watch struct {
 	events  chan gpu.Event
 	states  chan watcherState
 	quit    chan struct{} // closed when the Watch stops receiving
+	handles *handles
 	// watchers holds the watchers that have not ended by the UUID of their GPU.
 	watchers map[string]*watcher
 }

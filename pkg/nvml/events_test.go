@@ -90,6 +90,49 @@ func TestWatchReportsWhatHappens(t *testing.T) {
 	}
 }
 
+// Some drivers deliver the events of all GPUs to each event set.
+func TestAnEventIsOfTheGPUThatItNames(t *testing.T) {
+	t.Parallel()
+	sim := simulate(t, "dgx1-v100")
+	must(t, sim.DeliverToAllSets(true))
+	l := nvml.New(sim.NVML())
+	gpus := snapshot(t, l).GPUs
+	w := watch(t, l)
+	for i, g := range gpus {
+		w.arrives(t, gpu.Event{Kind: gpu.EventXID, XID: 13, UUID: g.UUID}, func() error { return sim.ReportXID(i, 13) })
+	}
+	must(t, sim.ReportXID(2, 94))
+	must(t, sim.ReportXID(3, 95))
+	for range 2 * len(gpus) {
+		e := <-w.events
+		for e.XID == 13 { // reported again while the watch started
+			e = <-w.events
+		}
+		want := gpus[2].UUID
+		if e.XID == 95 {
+			want = gpus[3].UUID
+		}
+		if e.UUID != want {
+			t.Errorf("XID %d of %s, want %s", e.XID, e.UUID, want)
+		}
+	}
+	w.ends(t)
+}
+
+func TestAnEventOfAGPUThatIsNotWatchedBlamesNoOther(t *testing.T) {
+	t.Parallel()
+	sim := simulate(t, "dgx1-v100")
+	must(t, sim.DeliverToAllSets(true))
+	l := nvml.New(sim.NVML())
+	gpus := snapshot(t, l).GPUs
+	unwatched := 3
+	must(t, sim.FailCalls(nvmlsim.CallFault{Method: "DeviceGetHandleByIndex", GPU: &unwatched, Return: gonvml.ERROR_UNKNOWN}))
+	w := watch(t, l)
+	w.arrives(t, gpu.Event{Kind: gpu.EventXID, XID: 13, UUID: gpus[2].UUID}, func() error { return sim.ReportXID(2, 13) })
+	w.arrives(t, gpu.Event{Kind: gpu.EventXID, XID: 48}, func() error { return sim.ReportXID(unwatched, 48) })
+	w.ends(t)
+}
+
 func TestWatchReportsAnotherRecoveryAction(t *testing.T) {
 	t.Parallel()
 	sim := simulate(t, "dgx-h100")

@@ -37,7 +37,7 @@ func TestTheFabricOfEachModel(t *testing.T) {
 		// A rack's.
 		"gb200": {State: gpu.FabricCompleted, Fabric: rack},
 		// Behind NVSwitch before Hopper, bridged, linked without switches, alone.
-		"dgx-a100": {}, "a30-bridge": {}, "dgx1-v100": {}, "l40s": {}, "t4": {},
+		"dgx-a100": {}, "a30-bridge": {}, "dgx1-v100": {}, "l40s": {}, "t4": {}, "rtx-pro-6000": {}, "mixed-a30-l40s": {},
 	} {
 		if diff := cmp.Diff(want, readFabric(t, nvml.New(simulate(t, model).NVML()), 0)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", model, diff)

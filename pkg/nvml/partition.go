@@ -181,7 +181,9 @@ func (p place) span(instance nvml.GpuInstance) (gpu.Partition, error) {
 }
 
 // spanningProfile returns the compute instance profile with all slices of a GPU
-// instance.
+// instance. NVML has variants with the same slices: REV1 of one slice, and NVL of seven,
+// which an A100 does not have. They have larger numbers, so the first match is the plain
+// profile (kubernetes-sigs/dra-driver-nvidia-gpu#1480).
 func spanningProfile(instance nvml.GpuInstance, slices uint32) (nvml.ComputeInstanceProfileInfo, error) {
 	for number := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
 		info, ret := instance.GetComputeInstanceProfileInfo(number, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)

@@ -54,7 +54,7 @@ func partitions(t *testing.T, l *nvml.Library, a gpu.PCIAddress) string {
 }
 
 func TestEveryPartitionOfEachModelCanBeMadeAndDestroyed(t *testing.T) {
-	for _, model := range []string{"a30-bridge", "dgx-a100", "dgx-b200", "dgx-h100", "gb200", "hgx-h200"} {
+	for _, model := range []string{"a30-bridge", "dgx-a100", "dgx-b200", "dgx-h100", "gb200", "hgx-h200", "rtx-pro-6000"} {
 		t.Run(model, func(t *testing.T) {
 			sim := simulate(t, model)
 			l, a := first(t, sim, nvml.AllowReset(func(context.Context, gpu.PCIAddress) error { return sim.ResetGPU(0) }))

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -71,7 +73,7 @@ func (r *watcher) watchOnce(ctx context.Context) (err error) {
 		data, ret := r.wait(ctx, set)
 		switch ret {
 		case nvml.SUCCESS:
-			if e, ok := r.event(data); ok {
+			if e, ok := r.event(ctx, data); ok {
 				r.send(ctx, e)
 			}
 		case nvml.ERROR_TIMEOUT:
@@ -99,6 +101,7 @@ func (r *watcher) register(ctx context.Context) (nvml.EventSet, error) {
 	if err := check("get its handle", ret); err != nil {
 		return nil, err
 	}
+	r.watch.handles.add(device, r.uuid)
 	supported, ret := device.GetSupportedEventTypes()
 	if err := check("read the events it supports", ret); err != nil {
 		return nil, err
@@ -132,12 +135,15 @@ func (r *watcher) wait(ctx context.Context, set nvml.EventSet) (nvml.EventData, 
 }
 
 // event converts an event of NVML; ok is false if its type is not in eventKinds.
-func (r *watcher) event(data nvml.EventData) (e gpu.Event, ok bool) {
+func (r *watcher) event(ctx context.Context, data nvml.EventData) (e gpu.Event, ok bool) {
 	e.Kind, ok = eventKinds[data.EventType]
 	if !ok {
 		return gpu.Event{}, false
 	}
-	e.UUID = r.uuid
+	e.UUID = r.watch.handles.uuid(data.Device)
+	if e.UUID == "" {
+		klog.FromContext(ctx).Info("Event of a GPU that is not watched", "watched", r.uuid, "kind", e.Kind, "data", data.EventData)
+	}
 	if e.Kind == gpu.EventXID {
 		e.XID = data.EventData
 		if kind, special := xidKinds[e.XID]; special {
@@ -145,6 +151,30 @@ func (r *watcher) event(data nvml.EventData) (e gpu.Event, ok bool) {
 		}
 	}
 	return e, true
+}
+
+// handles are the UUIDs of the watched GPUs by their handles. NVML has one handle for each
+// GPU, so an event can be attributed without a call: a GPU with an event may hang, or no
+// longer tell its UUID.
+type handles struct {
+	mu    sync.Mutex
+	uuids map[nvml.Device]string
+}
+
+// add records the handle of a GPU. After a change of the driver the GPU, or its handle, may
+// be another.
+func (h *handles) add(device nvml.Device, uuid string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.uuids, func(_ nvml.Device, other string) bool { return other == uuid })
+	h.uuids[device] = uuid
+}
+
+// uuid returns the UUID of a GPU; empty if it is not known.
+func (h *handles) uuid(device nvml.Device) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.uuids[device]
 }
 
 func (r *watcher) send(ctx context.Context, e gpu.Event) {

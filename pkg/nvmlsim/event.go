@@ -97,12 +97,26 @@ func (d device) RegisterEvents(types uint64, set nvml.EventSet) nvml.Return {
 	return nvml.SUCCESS
 }
 
+// gets reports whether an event is delivered to the set. If the driver delivers the events
+// of all GPUs to each set, it starts with the first registration.
+func (s *eventSet) gets(st *State, e Event) bool {
+	if !st.EventsToAllSets {
+		return e.Serial > s.since[e.GPU] && e.Type&s.masks[e.GPU] != 0
+	}
+	for index, since := range s.since {
+		if e.Serial > since && e.Type&s.masks[index] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // next takes the oldest event that is not delivered yet.
 func (s *eventSet) next(st *State) (nvml.EventData, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range st.Events {
-		if e.Serial <= s.delivered || e.Serial <= s.since[e.GPU] || e.Type&s.masks[e.GPU] == 0 {
+		if e.Serial <= s.delivered || !s.gets(st, e) {
 			continue
 		}
 		s.delivered = e.Serial

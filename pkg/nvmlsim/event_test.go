@@ -105,6 +105,32 @@ func TestShutdownEndsAWait(t *testing.T) {
 	succeed(t, lib.Init())
 }
 
+func TestADriverThatDeliversToAllSets(t *testing.T) {
+	s, lib := newTestSim(t, "dgx-h100")
+	first, second := registered(t, lib, 0), registered(t, lib, 1)
+	for _, err := range []error{s.DeliverToAllSets(true), s.ReportXID(1, 31), s.DeliverToAllSets(false), s.ReportXID(0, 13), s.ReportXID(1, 43)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The setting of the time of the wait counts.
+	if got := wait(t, first); got.Data != 13 {
+		t.Errorf("event %+v, want the set's own", got)
+	}
+	if err := s.DeliverToAllSets(true); err != nil {
+		t.Fatal(err)
+	}
+	uuid := s.node.gpus[1].uuid
+	for _, c := range []struct {
+		set  nvml.EventSet
+		data uint64
+	}{{first, 43}, {second, 31}} {
+		if diff := cmp.Diff(report{uuid, nvml.EventTypeXidCriticalError, c.data}, wait(t, c.set)); diff != "" {
+			t.Errorf("event (-want +got):\n%s", diff)
+		}
+	}
+}
+
 func TestWaitEndsWhenTheEventSetIsFreed(t *testing.T) {
 	_, lib := newTestSim(t, "t4")
 	set := registered(t, lib, 0)

@@ -178,6 +178,15 @@ func (s *Sim) ReportXID(index int, xid uint64) error {
 	})
 }
 
+// DeliverToAllSets sets whether the driver delivers the events of all GPUs to each event
+// set, as some drivers do. The sets of a GPU get only its own otherwise.
+func (s *Sim) DeliverToAllSets(on bool) error {
+	return s.update(func(st *State) error {
+		st.EventsToAllSets = on
+		return nil
+	})
+}
+
 // LoseGPU lets a GPU fall off the bus: every call of it returns
 // ERROR_GPU_IS_LOST, after an XID 79, until a reset or a reboot.
 func (s *Sim) LoseGPU(index int) error {
@@ -269,7 +278,7 @@ func (s *Sim) UnloadDriver() error {
 // fabric, the driver is loaded, and calls that hang return.
 func (s *Sim) ClearFaults() error {
 	return s.update(func(st *State) error {
-		st.NoDriver, st.CallFaults, st.MPSStartFailures = false, nil, 0
+		st.NoDriver, st.CallFaults, st.MPSStartFailures, st.MPSServersCharged = false, nil, 0, false
 		st.FaultsCleared++
 		for i := range st.GPUs {
 			g := &st.GPUs[i]

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -116,6 +117,51 @@ func (n *node) cgroupsOf(pid int) ([]cgroup.ID, error) {
 // switched off.
 func (n *node) hasMemoryLimits() bool { return n.model.MemoryLimits != "" }
 
+// Reservation is the part of a cgroup's soft limit that the driver has added for the
+// cgroups below it.
+type Reservation struct {
+	ID    cgroup.ID `json:"id"`
+	Bytes uint64    `json:"bytes"`
+}
+
+// reservedBelow returns the soft limits of the cgroups below a cgroup.
+func (g *GPUState) reservedBelow(id cgroup.ID) uint64 {
+	var bytes uint64
+	for _, r := range g.Reservations {
+		if r.ID == id {
+			bytes += r.Bytes
+		}
+	}
+	return bytes
+}
+
+// reserveAbove adds the change of a cgroup's soft limit to all cgroups above it, as the
+// driver does with the controller dmem. It does not see the end of a cgroup, so the soft
+// limit of a cgroup that is removed stays there.
+func (c call) reserveAbove(folder string, id cgroup.ID, soft uint64) error {
+	if c.node.model.MemoryLimits != MemoryLimitsDmem {
+		return nil
+	}
+	var before uint64
+	if i := slices.IndexFunc(c.gpu.MemoryLimits, func(m MemoryLimit) bool { return m.ID == id }); i >= 0 {
+		before = c.gpu.MemoryLimits[i].SoftBytes
+	}
+	if soft == before {
+		return nil
+	}
+	for parent := filepath.Dir(folder); ; parent = filepath.Dir(parent) {
+		above, err := cgroup.Lookup(parent)
+		if err != nil || above == cgroup.RootID {
+			return err
+		}
+		i := slices.IndexFunc(c.gpu.Reservations, func(r Reservation) bool { return r.ID == above })
+		if i < 0 {
+			i, c.gpu.Reservations = len(c.gpu.Reservations), append(c.gpu.Reservations, Reservation{ID: above})
+		}
+		c.gpu.Reservations[i].Bytes += soft - before
+	}
+}
+
 // SetMemoryLimits_v1 sets the limits of a cgroup. It refuses a GPU in MIG mode, as the
 // driver supports no limits there. Where the controller dmem is not enabled down to the
 // cgroup, the driver returns "not found": a [CallFault] simulates that.
@@ -136,6 +182,9 @@ func (d device) SetMemoryLimits_v1(folder string, soft, hard uint64) nvml.Return
 		if err != nil || id == cgroup.RootID {
 			return nvml.ERROR_OPERATING_SYSTEM
 		}
+		if err := c.reserveAbove(folder, id, soft); err != nil {
+			return nvml.ERROR_OPERATING_SYSTEM
+		}
 		c.gpu.MemoryLimits = slices.DeleteFunc(c.gpu.MemoryLimits, func(m MemoryLimit) bool { return m.ID == id || !m.exists() })
 		if soft != 0 || hard != nvml.DEVICE_MEMORY_LIMIT_MAX {
 			c.gpu.MemoryLimits = append(c.gpu.MemoryLimits, MemoryLimit{Cgroup: folder, ID: id, SoftBytes: soft, HardBytes: hard})
@@ -145,8 +194,8 @@ func (d device) SetMemoryLimits_v1(folder string, soft, hard uint64) nvml.Return
 }
 
 // GetMemoryLimits_v1 returns the limits of a cgroup and the memory that its processes
-// use. For a cgroup without limits, nvml.h documents "not found" and NVIDIA's documents of
-// MPS "not supported". The simulator returns one with each backend.
+// use. For a cgroup without limits it returns "not supported", as was measured with either
+// backend. nvml.h documents "not found", which a [CallFault] simulates.
 func (d device) GetMemoryLimits_v1(folder string) (nvml.MemoryLimits_v1, nvml.Return) { //nolint:revive // the name is go-nvml's
 	if !d.library.sim.node.hasMemoryLimits() {
 		return nvml.MemoryLimits_v1{}, nvml.ERROR_FUNCTION_NOT_FOUND
@@ -164,11 +213,11 @@ func (d device) GetMemoryLimits_v1(folder string) (nvml.MemoryLimits_v1, nvml.Re
 	}
 	for _, m := range c.gpu.MemoryLimits {
 		if m.ID == id {
-			return nvml.MemoryLimits_v1{NameSpace: folder, SoftLimit: m.SoftBytes, HardLimit: m.HardBytes, CurrentUsed: c.node.usedUnder(c.gpu, m)}, nvml.SUCCESS
+			return nvml.MemoryLimits_v1{NameSpace: folder, SoftLimit: m.SoftBytes + c.gpu.reservedBelow(id), HardLimit: m.HardBytes, CurrentUsed: c.node.usedUnder(c.gpu, m)}, nvml.SUCCESS
 		}
 	}
-	if c.node.model.MemoryLimits == MemoryLimitsMisc {
-		return nvml.MemoryLimits_v1{}, nvml.ERROR_NOT_SUPPORTED
+	if reserved := c.gpu.reservedBelow(id); reserved > 0 {
+		return nvml.MemoryLimits_v1{NameSpace: folder, SoftLimit: reserved, HardLimit: nvml.DEVICE_MEMORY_LIMIT_MAX}, nvml.SUCCESS
 	}
-	return nvml.MemoryLimits_v1{}, nvml.ERROR_NOT_FOUND
+	return nvml.MemoryLimits_v1{}, nvml.ERROR_NOT_SUPPORTED
 }

@@ -196,3 +196,52 @@ func TestALowerLimitTakesNothingAway(t *testing.T) {
 		}
 	}
 }
+
+// A driver that has limits must not be taken for one that has none.
+func TestACgroupWithoutALimitIsNotSupported(t *testing.T) {
+	for _, backend := range []string{MemoryLimitsDmem, MemoryLimitsMisc} {
+		t.Run(backend, func(t *testing.T) {
+			_, lib := limitingSim(t, backend)
+			folder := cgrouptest.New(t)
+			d := gpuHandle(t, lib, 0)
+			if _, ret := d.GetMemoryLimits_v1(folder); ret != nvml.ERROR_NOT_SUPPORTED {
+				t.Errorf("before the first limit: %v, want %v", ret, nvml.ERROR_NOT_SUPPORTED)
+			}
+			limit(t, lib, folder, gib)
+			if got := must[nvml.MemoryLimits_v1](t, "limits")(d.GetMemoryLimits_v1(folder)); got.HardLimit != gib {
+				t.Errorf("got %+v, want 1 GiB", got)
+			}
+		})
+	}
+}
+
+func TestSoftLimitsAreReservedInTheCgroupsAbove(t *testing.T) {
+	_, lib := limitingSim(t, MemoryLimitsDmem)
+	parent := cgrouptest.New(t)
+	first, second := cgrouptest.Child(t, parent, "first"), cgrouptest.Child(t, parent, "second")
+	d := gpuHandle(t, lib, 0)
+	reserved := func(want uint64) {
+		t.Helper()
+		got, ret := d.GetMemoryLimits_v1(parent)
+		if want == 0 && ret == nvml.ERROR_NOT_SUPPORTED {
+			return
+		}
+		if ret != nvml.SUCCESS || got.SoftLimit != want || got.HardLimit != nvml.DEVICE_MEMORY_LIMIT_MAX {
+			t.Errorf("the parent has %+v, %v; want %d MiB reserved", got, ret, want>>20)
+		}
+	}
+	succeed(t, d.SetMemoryLimits_v1(first, 0, 8*gib))
+	reserved(0)
+	succeed(t, d.SetMemoryLimits_v1(first, 4*gib, 8*gib))
+	succeed(t, d.SetMemoryLimits_v1(second, 2*gib, 2*gib))
+	reserved(6 * gib)
+	succeed(t, d.SetMemoryLimits_v1(second, gib, 2*gib))
+	reserved(5 * gib)
+	// The driver does not see the end of a cgroup.
+	if err := os.Remove(second); err != nil {
+		t.Fatal(err)
+	}
+	reserved(5 * gib)
+	succeed(t, d.SetMemoryLimits_v1(first, 0, nvml.DEVICE_MEMORY_LIMIT_MAX))
+	reserved(gib)
+}

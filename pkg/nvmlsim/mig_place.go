@@ -21,19 +21,26 @@ func (p *profileSpec) admits(placement nvml.GpuInstancePlacement) bool {
 // free memory slices, compute slices, media engines, and no more of the
 // profile than its maximum.
 func fits(s *spec, instances []Instance, p *profileSpec, start int) bool {
-	compute, same, media := p.slices, 1, p.OFAs
+	compute, same, media := p.slices, 1, p.engines()
 	for _, in := range instances {
 		other := s.profiles[in.Profile]
 		if start < in.Start+other.Size && in.Start < start+p.Size {
 			return false
 		}
 		compute += other.slices
-		media += other.OFAs
+		for i, n := range other.engines() {
+			media[i] += n
+		}
 		if other == p {
 			same++
 		}
 	}
-	return compute <= s.kind.MIG.ComputeSlices && same <= p.Max && media <= max(s.mediaExtensions(), p.OFAs)
+	for i, total := range s.engineTotals() {
+		if total >= 0 && media[i] > total {
+			return false
+		}
+	}
+	return compute <= s.kind.MIG.ComputeSlices && same <= p.Max
 }
 
 // remainingCapacity counts how many more instances of a profile fit.
@@ -79,7 +86,8 @@ type computeProfile struct {
 func (s *spec) computeProfile(p *profileSpec, number int) *computeProfile {
 	for _, c := range computeProfiles {
 		// No GPU offers three slices of four.
-		if c.number != number || c.slices > p.slices || c.slices == 3 && p.slices == 4 {
+		if c.number != number || c.slices > p.slices || c.slices == 3 && p.slices == 4 ||
+			number == nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE_NVL && !s.kind.MIG.NVLCompute {
 			continue
 		}
 		cp := &computeProfile{number: number, slices: c.slices, multiprocessors: c.slices * s.smallest(), max: p.slices / c.slices}

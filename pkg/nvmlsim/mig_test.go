@@ -298,3 +298,26 @@ func (m *machine) check(t *rapid.T) {
 		t.Fatalf("capabilities %v for %v", nodes, g.Instances)
 	}
 }
+
+// kubernetes-sigs/dra-driver-nvidia-gpu#1480: nvml.h names two profiles of seven
+// slices, and an A100 has the first.
+func TestTheSecondComputeProfileOfSevenSlices(t *testing.T) {
+	m, err := LoadModel("dgx-a100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.GPUs[0].MIGMode = true
+	s, err := Create(t.TempDir(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lib := initialised(t, s)
+	in := place(t, gpuHandle(t, lib, 0), nvml.GPU_INSTANCE_PROFILE_7_SLICE, 0, 8)
+	if _, ret := in.GetComputeInstanceProfileInfo(nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE_NVL, 0); ret != nvml.ERROR_NOT_SUPPORTED {
+		t.Errorf("its information: %v, want %v", ret, nvml.ERROR_NOT_SUPPORTED)
+	}
+	if _, ret := in.CreateComputeInstance(&nvml.ComputeInstanceProfileInfo{Id: nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE_NVL}); ret != nvml.ERROR_NOT_SUPPORTED {
+		t.Errorf("create: %v, want %v", ret, nvml.ERROR_NOT_SUPPORTED)
+	}
+	spanning(t, in, nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE)
+}

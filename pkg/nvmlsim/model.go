@@ -134,6 +134,11 @@ type MIG struct {
 	MemorySlices int `json:"memorySlices"`
 	// ComputeSlices of a whole GPU: the most instances it can hold.
 	ComputeSlices int `json:"computeSlices"`
+	// NVLCompute is true if the GPU offers a second compute instance profile of seven
+	// slices, for multi-GPU use. An A100 says "not supported" to it, although go-nvml and
+	// nvml.h name it (kubernetes-sigs/dra-driver-nvidia-gpu#1480); no GPU that
+	// offers it is known.
+	NVLCompute bool `json:"nvlCompute,omitempty"`
 	// Profiles of GPU instances, in the order of NVML's profile number.
 	Profiles []MIGProfile `json:"profiles"`
 }

@@ -18,7 +18,7 @@ import (
 )
 
 func TestBuiltInModelsLoad(t *testing.T) {
-	want := []string{"a30-bridge", "dgx-a100", "dgx-b200", "dgx-h100-r615", "dgx-h100", "dgx1-v100", "gb200", "hgx-h200", "l40s", "t4"}
+	want := []string{"a30-bridge", "dgx-a100", "dgx-b200", "dgx-h100-r615", "dgx-h100", "dgx1-v100", "gb200", "hgx-h200", "l40s", "mixed-a30-l40s", "rtx-pro-6000", "t4"}
 	if diff := cmp.Diff(want, ModelNames()); diff != "" {
 		t.Errorf("models (-want +got):\n%s", diff)
 	}

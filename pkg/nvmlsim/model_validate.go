@@ -151,8 +151,8 @@ func (k *Kind) validate(field string, p *problems) {
 }
 
 func (m *MIG) validate(field string, k *Kind, p *problems) {
-	if m.MemorySlices < 1 || m.MemorySlices > 8 {
-		p.add(field+".memorySlices", "%d is not between 1 and 8", m.MemorySlices)
+	if m.MemorySlices < 1 || m.MemorySlices > 12 {
+		p.add(field+".memorySlices", "%d is not between 1 and 12", m.MemorySlices)
 	}
 	if m.ComputeSlices < 1 || m.ComputeSlices > 8 {
 		p.add(field+".computeSlices", "%d is not between 1 and 8", m.ComputeSlices)

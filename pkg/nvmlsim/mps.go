@@ -64,7 +64,11 @@ func (s *Sim) SetMPSServer(server MPSServer) error {
 			}
 		}
 		for _, c := range server.Clients {
-			cgroups, err := s.node.cgroupsOf(c.PID)
+			charged := c.PID
+			if st.MPSServersCharged {
+				charged = server.PID
+			}
+			cgroups, err := s.node.cgroupsOf(charged)
 			if err != nil {
 				return err
 			}
@@ -119,6 +123,8 @@ type ComputeDevice struct {
 	ComputeCapability gpu.Version `json:"-"`
 	// MemoryBytes that processes can have of it.
 	MemoryBytes uint64 `json:"memoryBytes"`
+	// Multiprocessors (SMs) of the device.
+	Multiprocessors int `json:"-"`
 	// NotReady says why CUDA does not initialise on it; empty if it does.
 	NotReady string `json:"-"`
 	// MPSClients that MPS admits to it at a time, on Volta and newer.
@@ -144,14 +150,14 @@ func (s *Sim) ComputeDevices(uuids ...string) ([]ComputeDevice, error) {
 			return nil, err
 		}
 		spec := s.node.gpus[d.gpu]
-		device := ComputeDevice{UUID: uuid, Name: spec.kind.Name, ComputeCapability: spec.capability, MemoryBytes: spec.usableBytes(), MPSClients: gpu.MPSMaxClients}
+		device := ComputeDevice{UUID: uuid, Name: spec.kind.Name, ComputeCapability: spec.capability, MemoryBytes: spec.usableBytes(), Multiprocessors: spec.kind.Multiprocessors, MPSClients: gpu.MPSMaxClients}
 		if err := checkFabric(&st.GPUs[d.gpu]); err != nil {
 			device.NotReady = err.Error()
 		}
 		if in, ci := findMIGDevice(&st.GPUs[d.gpu], d.mig); in != nil {
 			device.Name = spec.kind.Name + " MIG " + spec.migName(in, ci)
 			profile := spec.profiles[in.Profile]
-			device.MemoryBytes = profile.MemoryMiB << 20
+			device.MemoryBytes, device.Multiprocessors = profile.MemoryMiB<<20, profile.Multiprocessors
 			device.MPSClients = gpu.MPSClients(profile.slices, spec.kind.MIG.ComputeSlices)
 		}
 		devices = append(devices, device)

@@ -106,6 +106,8 @@ var computeProfiles = []struct{ number, slices int }{
 	{nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE, 7},
 	{nvml.COMPUTE_INSTANCE_PROFILE_8_SLICE, 8},
 	{nvml.COMPUTE_INSTANCE_PROFILE_6_SLICE, 6},
+	{nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1, 1},
+	{nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE_NVL, 7},
 }
 
 // libraryDirs holds the directory of the driver's libraries on each platform. The

@@ -137,14 +137,27 @@ func (s *spec) profileByID(id uint32) *profileSpec {
 	return nil
 }
 
-// mediaExtensions is the number of optical flow accelerators on the GPU. They
-// are the scarce engine that +me profiles take.
-func (s *spec) mediaExtensions() int {
-	most := 0
-	for _, p := range s.profiles {
-		most = max(most, p.OFAs)
+// engines returns the media engines that a profile takes. Copy engines do not count:
+// instances share them.
+func (p *profileSpec) engines() [4]int { return [4]int{p.Decoders, p.Encoders, p.JPEGs, p.OFAs} }
+
+// engineTotals returns the media engines of the GPU, which its largest user takes all. An
+// engine of which the instances of one profile take more is shared, and its total is
+// negative.
+func (s *spec) engineTotals() [4]int {
+	var totals [4]int
+	for i := range totals {
+		for _, p := range s.profiles {
+			totals[i] = max(totals[i], p.engines()[i])
+		}
+		for _, p := range s.profiles {
+			if p.engines()[i]*p.Max > totals[i] {
+				totals[i] = -1
+				break
+			}
+		}
 	}
-	return most
+	return totals
 }
 
 // smallest is the number of multiprocessors of one compute slice.

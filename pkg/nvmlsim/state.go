@@ -34,10 +34,16 @@ type State struct {
 	// MPSStartFailures is how many MPS daemons will not come up; negative for
 	// all of them.
 	MPSStartFailures int `json:"mpsStartFailures,omitempty"`
+	// MPSServersCharged says that the memory of MPS clients counts in the cgroup of their
+	// server.
+	MPSServersCharged bool `json:"mpsServersCharged,omitempty"`
 	// FaultsCleared counts how often faults were cleared; it ends hangs.
 	FaultsCleared uint64 `json:"faultsCleared,omitempty"`
 	// Events are the latest ones, oldest first.
 	Events []Event `json:"events,omitempty"`
+	// EventsToAllSets says that the driver delivers the events of all GPUs to each
+	// event set, also to those of other GPUs.
+	EventsToAllSets bool `json:"eventsToAllSets,omitempty"`
 }
 
 // GPUState is what changes about one GPU.
@@ -66,6 +72,9 @@ type GPUState struct {
 	ECCErrors uint64 `json:"eccErrors,omitempty"`
 	// MemoryLimits are the limits of cgroups, in the order in which they were set.
 	MemoryLimits []MemoryLimit `json:"memoryLimits,omitempty"`
+	// Reservations are what the driver has added to the soft limits of cgroups for those
+	// below them.
+	Reservations []Reservation `json:"reservations,omitempty"`
 	// Instances are the GPU instances, in the order of their placement.
 	Instances []Instance `json:"instances,omitempty"`
 	// Processes in the order of their PID.
@@ -271,6 +280,7 @@ func (st *State) clone() *State {
 		g := &c.GPUs[i]
 		g.LinksDown = slices.Clone(g.LinksDown)
 		g.MemoryLimits = slices.Clone(g.MemoryLimits)
+		g.Reservations = slices.Clone(g.Reservations)
 		g.Processes = slices.Clone(g.Processes)
 		g.Instances = slices.Clone(g.Instances)
 		for j := range g.Instances {

@@ -25,8 +25,11 @@ type View struct {
 	CallFaults []string `json:"callFaults,omitempty"`
 	// MPSStartFailures is how many MPS daemons will not come up; negative for
 	// all of them.
-	MPSStartFailures int         `json:"mpsStartFailures,omitempty"`
-	Events           []EventView `json:"events,omitempty"`
+	MPSStartFailures int `json:"mpsStartFailures,omitempty"`
+	// MPSServersCharged says that the memory of MPS clients counts in the cgroup of their
+	// server.
+	MPSServersCharged bool        `json:"mpsServersCharged,omitempty"`
+	Events            []EventView `json:"events,omitempty"`
 }
 
 // GPUView is one GPU.
@@ -100,7 +103,7 @@ func (s *Sim) View() (View, error) {
 		RealDevices:   s.tree().realDevices(),
 		DriverLoaded:  !st.NoDriver,
 
-		MPSStartFailures: st.MPSStartFailures,
+		MPSStartFailures: st.MPSStartFailures, MPSServersCharged: st.MPSServersCharged,
 	}
 	for i, spec := range s.node.gpus {
 		v.GPUs = append(v.GPUs, viewGPU(s.node, spec, &st.GPUs[i]))

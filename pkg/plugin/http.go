@@ -38,6 +38,8 @@ func Handler(metrics *Metrics, state State, alive, ready []Check) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{metrics.registry, state.registry()}, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes, Timeout: scrapePatience,
+		// One metric that is not valid does not cost the others.
+		ErrorHandling: promhttp.ContinueOnError,
 	}))
 	mux.Handle("GET /healthz", newProbe(alive, checkPatience))
 	mux.Handle("GET /readyz", newProbe(ready, checkPatience))

@@ -76,6 +76,7 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 	metrics := NewMetrics()
 	state := State{
 		ClaimsHeld:    func() int { return 3 },
+		SeesPods:      func() bool { return true },
 		Devices:       func() map[string]int { return map[string]int{"healthy": 7, "unhealthy": 1} },
 		ConfigProblem: func() bool { return true },
 		Phases:        func() map[string]int { return map[string]int{"NoDriver": 0, "Published": 1} },
@@ -115,6 +116,7 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		`gpu_dra_claim_memory_limit_bytes{claim="share",container="main",device="gpu-1b-00",enforcement="driver",namespace="team-a",pod="trainer",uuid="GPU-1"} 1.073741824e+10`,
 		`gpu_dra_claim_sm_used_ratio{claim="share",container="main",device="gpu-1b-00",enforcement="driver",namespace="team-a",pod="trainer",uuid="GPU-1"} 0.5`,
 		`gpu_dra_claim_rows_omitted 2`,
+		`gpu_dra_claim_rows_invalid 0`,
 		`gpu_dra_share_seconds_total{class="mps.nvidia.com",namespace="team-a"} 12.5`,
 		`gpu_dra_device_healthy{cause="xid-79",device="gpu-1b-00",uuid="GPU-1"} 0`,
 		`gpu_dra_device_healthy{cause="",device="gpu-43-00",uuid="GPU-2"} 1`,
@@ -141,5 +143,31 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		if strings.HasPrefix(p.Metric, namespace) {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}
+	}
+}
+
+func TestARowThatIsNotValidCostsOnlyItself(t *testing.T) {
+	state := State{
+		ClaimsHeld: func() int { return 1 }, SeesPods: func() bool { return true }, ConfigProblem: func() bool { return false },
+		Devices: func() map[string]int { return nil }, Phases: func() map[string]int { return nil },
+		ShareSeconds: func() map[usage.Account]float64 { return nil }, GPUs: func() []GPUHealth { return nil },
+		Usage: func() usage.Report {
+			row := func(container string) usage.Row {
+				return usage.Row{Labels: usage.Labels{Namespace: "team-a", Claim: "share", Pod: "trainer", Container: container}, MemoryUsedBytes: new(uint64(1)), SMUsed: new(.5)}
+			}
+			return usage.Report{Rows: []usage.Row{row("a"), row("\xff"), row("b")}}
+		},
+	}
+	recorder := httptest.NewRecorder()
+	Handler(NewMetrics(), state, nil, nil).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	text := recorder.Body.String()
+	if recorder.Code != http.StatusOK {
+		t.Fatalf("/metrics = %d %s", recorder.Code, text)
+	}
+	if got := strings.Count(text, "gpu_dra_claim_memory_used_bytes{"); got != 2 {
+		t.Errorf("%d containers, want the two others", got)
+	}
+	if want := "gpu_dra_claim_rows_invalid 1\n"; !strings.Contains(text, want) {
+		t.Errorf("/metrics lacks %s", want)
 	}
 }

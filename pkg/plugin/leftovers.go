@@ -57,9 +57,11 @@ func RemoveLeftovers(ctx context.Context, driverName, dataDir, registryDir, cdiD
 // pods. They do not match the sockets of NVIDIA's own driver, which have whole UIDs in
 // their names.
 func sockets(driverName, dataDir, registryDir string) []string {
-	pod := strings.Repeat("[0-9a-f]", 8)
-	return []string{filepath.Join(dataDir, "dra-"+pod+".sock"), filepath.Join(registryDir, driverName+"-"+pod+"-reg.sock")}
+	return []string{filepath.Join(dataDir, "dra-"+podPattern()+".sock"), filepath.Join(registryDir, driverName+"-"+podPattern()+"-reg.sock")}
 }
+
+// podPattern returns a [filepath.Match] pattern for the [instance] of a pod.
+func podPattern() string { return strings.Repeat("[0-9a-f]", 8) }
 
 func isDead(ctx context.Context, path string) bool {
 	info, err := os.Lstat(path)

@@ -39,7 +39,16 @@ func (f metadataFiles) specPattern() string {
 }
 
 func (f metadataFiles) filePattern() string {
-	return filepath.Join(f.dataDir, "dra-device-metadata", "*", "*", "metadata.json")
+	return filepath.Join(f.dataDir, metadataDir, "*", "*", "metadata.json")
+}
+
+// metadataDir is the folder of the metadata files below the data directory.
+const metadataDir = "dra-device-metadata"
+
+// MetadataFolder returns the path below the data directory of the folder with the metadata
+// files of a claim.
+func MetadataFolder(namespace, claim string) string {
+	return filepath.Join(metadataDir, namespace+"_"+claim)
 }
 
 // list returns the existing files. A directory is named after a claim and can contain

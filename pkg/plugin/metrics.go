@@ -33,6 +33,10 @@ type Metrics struct {
 	statusWrites       *prometheus.CounterVec
 	publishErrors      *prometheus.CounterVec
 	heldBack           prometheus.Gauge
+	otherDrivers       prometheus.Gauge
+	foreignDevices     prometheus.Gauge
+	strangers          *prometheus.GaugeVec
+	unlimited          *prometheus.GaugeVec
 	statusQueue        prometheus.Gauge
 }
 
@@ -40,6 +44,8 @@ type Metrics struct {
 type State struct {
 	// ClaimsHeld is the number of claims that hold devices of this node.
 	ClaimsHeld func() int
+	// SeesPods reports whether the agent sees the processes of pods.
+	SeesPods func() bool
 	// Devices counts published devices by state: "healthy", "unhealthy",
 	// "unreadable".
 	Devices func() map[string]int
@@ -84,6 +90,20 @@ func NewMetrics() *Metrics {
 		Namespace: namespace, Name: "reconcile_held_back",
 		Help: "Claims that the API says do not need their devices any more and that keep them, until another round confirms it or their processes have ended.",
 	})
+	m.otherDrivers = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "other_drivers", Help: "Other drivers that are registered with the kubelet under the name of this one. The kubelet calls only the last one.",
+	})
+	m.foreignDevices = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "foreign_devices", Help: "Devices in the node's ResourceSlices that another driver of this name has published.",
+	})
+	m.strangers = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "foreign_processes",
+		Help: "Processes of pods without a claim on a device that claims hold, by device, when the claims were last compared with the API.",
+	}, []string{"device"})
+	m.unlimited = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "unlimited_containers",
+		Help: "Containers that compute without the memory limit of their claim, by device, when limits were last checked. Absent for a device on which they are unknown.",
+	}, []string{"device"})
 	m.statusQueue = prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "status_queue_depth", Help: "Claims whose status.devices waits to be written.",
 	})
@@ -93,7 +113,7 @@ func NewMetrics() *Metrics {
 	})
 	build.Set(1)
 	m.registry.MustRegister(
-		m.prepare, m.unprepare, m.step, m.refusals, m.statusWrites, m.publishErrors, m.heldBack, m.statusQueue,
+		m.prepare, m.unprepare, m.step, m.refusals, m.statusWrites, m.publishErrors, m.heldBack, m.otherDrivers, m.foreignDevices, m.strangers, m.unlimited, m.statusQueue,
 		build,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -107,10 +127,13 @@ func (s State) registry() *prometheus.Registry {
 		Namespace: namespace, Name: "claims_held", Help: "Claims that hold devices of this node.",
 	}, func() float64 { return float64(s.ClaimsHeld()) })
 	config := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "node_config_problem", Help: "1 if the node's labels or its configuration are not followed; the log has the reason.",
+		Namespace: namespace, Name: "node_config_problem", Help: "1 if the node's labels, its configuration or the names in --attributes are not followed; the log has the reason.",
 	}, func() float64 { return number(s.ConfigProblem()) })
+	pods := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "pod_processes_visible", Help: "1 if the agent sees the processes of pods, so that a container that does not compute at the moment keeps its GPU after a forced deletion; 0 without hostPID.",
+	}, func() float64 { return number(s.SeesPods()) })
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(held, config, collector{devicesDesc, s.Devices}, collector{phaseDesc, s.Phases},
+	registry.MustRegister(held, config, pods, collector{devicesDesc, s.Devices}, collector{phaseDesc, s.Phases},
 		claimUsage(s.Usage), shareSeconds(s.ShareSeconds), gpuHealth(s.GPUs))
 	return registry
 }

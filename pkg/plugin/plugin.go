@@ -40,6 +40,8 @@ type Options struct {
 	Devices Devices
 	Metrics *Metrics
 	Clock   clock.WithTicker
+	// Conflicts returns the conflicts of a device that a prepared claim holds; may be nil.
+	Conflicts func(ctx context.Context, device string) []Conflict
 	// ReconcileInterval is the time between two comparisons with the claims in the
 	// API. The first comparison is within the first interval, at a time that depends
 	// on the node's name.
@@ -64,6 +66,7 @@ type Plugin struct {
 	status       *statusWriter
 	registration *registration
 	publishError func(ctx context.Context, err error, msg string)
+	conflicts    func(ctx context.Context, device string) []Conflict
 
 	// reads limits the rate at which reconciliation reads claims from the API, and
 	// rounds counts in how many rounds a claim was unneeded. Only the reconciliation
@@ -75,6 +78,9 @@ type Plugin struct {
 	step    *Activity
 	repairs chan struct{}
 	sockets ownSockets
+	// foreign is the number of devices of another driver in the node's slices. Only the
+	// reconciliation uses it.
+	foreign int
 	files   metadataFiles
 
 	// published is set once the node's slices exist.
@@ -103,7 +109,7 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 	p := &Plugin{
 		driver: o.DriverName, node: o.NodeName,
 		client: o.Client, claims: o.Claims, devices: o.Devices, metrics: o.Metrics,
-		clock: o.Clock, interval: o.ReconcileInterval, fatal: o.Fatal, publishError: o.PublishError,
+		clock: o.Clock, interval: o.ReconcileInterval, fatal: o.Fatal, publishError: o.PublishError, conflicts: o.Conflicts,
 		registration: newRegistration(), status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Metrics),
 		reads: flowcontrol.NewTokenBucketRateLimiter(readsPerSecond, readsAtOnce),
 		step:  NewActivity(o.Clock, stuckAfter), repairs: make(chan struct{}, 1), sockets: findSockets(o),

@@ -44,6 +44,14 @@ type claims struct {
 	// recovered, if set, gets an item after each Recover.
 	recovered chan struct{}
 
+	// strangers are on held devices, and contested is what the last round has found.
+	strangers         []claim.Stranger
+	needed, contested []types.UID
+	// limitChecks are of the devices with limited containers; limitsErr is the error of
+	// reading the devices.
+	limitChecks []claim.LimitCheck
+	limitsErr   error
+
 	mu         sync.Mutex
 	unprepared []types.UID
 }
@@ -74,6 +82,20 @@ func (c *claims) Release(ctx context.Context, held claim.Held, object *resourcea
 		c.released()
 	}
 	return true, c.Unprepare(ctx, held.UID)
+}
+
+func (c *claims) Observe(context.Context, claim.Held, *resourceapi.ResourceClaim) error { return nil }
+
+func (c *claims) Strangers(context.Context, []claim.Held) ([]claim.Stranger, error) {
+	return c.strangers, nil
+}
+
+func (c *claims) CheckLimits(context.Context) ([]claim.LimitCheck, error) {
+	return c.limitChecks, c.limitsErr
+}
+
+func (c *claims) SetContested(needed, unneeded []types.UID, _ []claim.Stranger) {
+	c.needed, c.contested = needed, unneeded
 }
 
 func (c *claims) Held(context.Context) ([]claim.Held, error) { return c.held, nil }

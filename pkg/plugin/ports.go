@@ -22,6 +22,20 @@ type Claims interface {
 	// Unneeded returns the reason why this node need not hold a claim, or "" if it
 	// must. object is the claim in the API, or nil if it is gone.
 	Unneeded(held claim.Held, object *resourceapi.ResourceClaim) string
+	// Observe records the pods of a claim that this node must hold. object is the claim
+	// in the API.
+	Observe(ctx context.Context, held claim.Held, object *resourceapi.ResourceClaim) error
+	// Strangers lists the processes of pods without a claim on held devices. held are
+	// the claims that have just been compared with the API.
+	Strangers(ctx context.Context, held []claim.Held) ([]claim.Stranger, error)
+	// CheckLimits lists the containers that compute without the memory limit of their
+	// claim. It returns a check for each device with limited containers.
+	CheckLimits(ctx context.Context) ([]claim.LimitCheck, error)
+	// SetContested replaces the findings of the last round: claims that hold devices
+	// which they need or do not need according to the API, and strangers. New claims
+	// must get no device of an unneeded claim or with a stranger. A claim in neither
+	// list could not be compared, and the last finding about it stays.
+	SetContested(needed, unneeded []types.UID, strangers []claim.Stranger)
 	// Release unprepares an unneeded claim if it has not changed since it was listed,
 	// and reports whether it did.
 	Release(ctx context.Context, held claim.Held, object *resourceapi.ResourceClaim) (bool, error)

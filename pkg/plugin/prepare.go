@@ -109,12 +109,17 @@ func kindsOf(devices []claim.Device) string {
 	return strings.Join(kinds, "+")
 }
 
-// report queues a write of the claim's status.devices unless it is up to date.
+// report queues a write of the result of a prepare call.
 func (p *Plugin) report(object *resourceapi.ResourceClaim, devices []claim.Device, err error) {
 	status := readyStatus(nameOf(object), devices, p.clock.Now())
 	if err != nil {
 		status = failedStatus(object, p.driver, err, p.clock.Now())
 	}
+	p.setStatus(object, status)
+}
+
+// setStatus queues a write of the claim's status.devices unless it is up to date.
+func (p *Plugin) setStatus(object *resourceapi.ResourceClaim, status *claimStatus) {
 	if !status.written(object, p.driver) {
 		p.status.Set(status)
 	}

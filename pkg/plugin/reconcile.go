@@ -43,6 +43,7 @@ func (p *Plugin) reconcileLoop(ctx context.Context) {
 		case <-next.C():
 			next.Reset(p.interval)
 			p.repair(ctx)
+			p.checkSlices(ctx)
 			p.reconcile(ctx)
 		case <-p.repairs:
 			p.repair(ctx)
@@ -95,6 +96,12 @@ type unneeded struct {
 	why    string
 }
 
+// needed is a claim that needs its devices according to the API.
+type needed struct {
+	claim.Held
+	object *resourceapi.ResourceClaim
+}
+
 // reconcile compares the held claims with the API once, and releases unneeded ones: if
 // the kubelet has lost its own records, it does not unprepare them. reconcile releases a
 // claim only after several rounds agree, see [isGone] and [rounds].
@@ -108,11 +115,12 @@ func (p *Plugin) reconcile(ctx context.Context) {
 		logger.Error(err, "Cannot list the claims held, will try again", "after", p.interval)
 		return
 	}
-	found := p.compare(ctx, all)
+	needed, found := p.compare(ctx, all)
 	if err := p.checkServer(ctx, found); err != nil {
 		logger.Error(err, "The API server does not know this node, keeping all claims", "claims", len(found))
 		found = nil
 	}
+	p.findContested(ctx, needed, found)
 	byUID := map[types.UID]unneeded{}
 	var uids []types.UID
 	for _, u := range found {
@@ -141,18 +149,17 @@ func (p *Plugin) held(ctx context.Context) ([]claim.Held, error) {
 	return p.claims.Held(ctx)
 }
 
-// compare reads each claim from the API and returns the unneeded ones. It queues the
-// device status of a prepared claim if it is missing.
-func (p *Plugin) compare(ctx context.Context, all []claim.Held) []unneeded {
-	var found []unneeded
+// compare reads each claim from the API. It returns the needed and the unneeded ones, and
+// leaves out any claim that could not be read.
+func (p *Plugin) compare(ctx context.Context, all []claim.Held) (needs []needed, found []unneeded) {
 	for _, held := range all {
 		if p.reads.Wait(ctx) != nil {
-			return nil // the agent ends
+			return nil, nil // the agent ends
 		}
 		object, err := p.read(ctx, held)
 		if err != nil {
 			if ctx.Err() != nil {
-				return nil
+				return nil, nil
 			}
 			klog.FromContext(ctx).Error(err, "Cannot compare the claim with the API, will try again",
 				"claim", klog.KRef(held.Namespace, held.Name), "claimUID", held.UID, "after", p.interval)
@@ -160,11 +167,16 @@ func (p *Plugin) compare(ctx context.Context, all []claim.Held) []unneeded {
 		}
 		if why := p.claims.Unneeded(held, object); why != "" {
 			found = append(found, unneeded{held, object, why})
-		} else if held.Phase == claim.Prepared {
-			p.report(object, held.Devices, nil)
+			continue
 		}
+		if err := p.claims.Observe(ctx, held, object); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot record the pods of the claim, will try again",
+				"claim", klog.KRef(held.Namespace, held.Name), "claimUID", held.UID, "after", p.interval)
+			continue
+		}
+		needs = append(needs, needed{held, object})
 	}
-	return found
+	return needs, found
 }
 
 // read returns the claim of that name in the API, or nil if there is none.

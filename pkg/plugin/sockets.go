@@ -19,8 +19,8 @@ import (
 // socketPatience is the timeout of a call to the plugin's own sockets.
 const socketPatience = 2 * time.Second
 
-// ownSockets are the paths of a plugin's sockets.
-type ownSockets struct{ service, registrar string }
+// ownSockets are the paths of a plugin's sockets, and the directory of the first.
+type ownSockets struct{ service, registrar, dataDir string }
 
 // findSockets returns the paths at which upstream creates the sockets.
 func findSockets(o Options) ownSockets {
@@ -31,6 +31,7 @@ func findSockets(o Options) ownSockets {
 	s := ownSockets{
 		service:   filepath.Join(o.DataDir, "dra"+suffix+".sock"),
 		registrar: filepath.Join(o.RegistryDir, o.DriverName+"-reg.sock"),
+		dataDir:   filepath.Clean(o.DataDir),
 	}
 	if o.PodUID != "" {
 		s.registrar = filepath.Join(o.RegistryDir, kubeletplugin.RollingUpdateRegistrarSocketFile(o.RegistryDir, o.DriverName, instance(o.PodUID)))

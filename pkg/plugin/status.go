@@ -40,8 +40,32 @@ type deviceStatus struct {
 	reason, message string
 	// data is nil if the device was not prepared.
 	data *v1alpha1.DeviceData
+	// more are the conditions besides that one that are true or unknown.
+	more []condition
 	// since is the time of the last state change.
 	since time.Time
+}
+
+// condition is a condition that is true or, if unknown is set, unknown.
+type condition struct {
+	kind, reason, message string
+	unknown               bool
+}
+
+func (c condition) status() metav1.ConditionStatus {
+	if c.unknown {
+		return metav1.ConditionUnknown
+	}
+	return metav1.ConditionTrue
+}
+
+// conditions returns all conditions of the device in a fixed order.
+func (d deviceStatus) conditions() []metav1.Condition {
+	all := []metav1.Condition{{Type: ConditionReady, Status: d.ready, Reason: d.reason, Message: d.message}}
+	for _, c := range d.more {
+		all = append(all, metav1.Condition{Type: c.kind, Status: c.status(), Reason: c.reason, Message: c.message})
+	}
+	return all
 }
 
 // readyStatus returns the status of a claim whose devices are prepared.
@@ -58,9 +82,13 @@ func readyStatus(object kubeletplugin.NamespacedObject, devices []claim.Device, 
 }
 
 // failedStatus returns the status of a claim that could not be prepared. Every
-// allocated device of this driver has the error as its message.
+// allocated device of this driver has the error as its message. The status is empty if
+// the claim is not allocated.
 func failedStatus(object *resourceapi.ResourceClaim, driver string, err error, now time.Time) *claimStatus {
 	status := &claimStatus{claim: nameOf(object)}
+	if object.Status.Allocation == nil {
+		return status
+	}
 	for _, r := range object.Status.Allocation.Devices.Results {
 		if r.Driver == driver {
 			status.add(deviceStatus{
@@ -86,11 +114,13 @@ func (s *claimStatus) add(d deviceStatus) {
 // entry returns the device's entry in the claim's status.
 func (d deviceStatus) entry(driver string) (*resourceapply.AllocatedDeviceStatusApplyConfiguration, error) {
 	entry := resourceapply.AllocatedDeviceStatus().
-		WithDriver(driver).WithPool(d.pool).WithDevice(d.device).
-		WithConditions(metaapply.Condition().
-			WithType(ConditionReady).WithStatus(d.ready).
-			WithReason(d.reason).WithMessage(d.message).
+		WithDriver(driver).WithPool(d.pool).WithDevice(d.device)
+	for _, c := range d.conditions() {
+		entry.WithConditions(metaapply.Condition().
+			WithType(c.Type).WithStatus(c.Status).
+			WithReason(c.Reason).WithMessage(c.Message).
 			WithLastTransitionTime(metav1.NewTime(d.since)))
+	}
 	if d.shareID != nil {
 		entry.WithShareID(string(*d.shareID))
 	}
@@ -122,9 +152,19 @@ func (d deviceStatus) matches(e resourceapi.AllocatedDeviceStatus, driver string
 	if d.data != nil && (e.Data == nil || !equalData(d.data, e.Data.Raw)) {
 		return false
 	}
-	return slices.ContainsFunc(e.Conditions, func(c metav1.Condition) bool {
-		return c.Type == ConditionReady && c.Status == d.ready && c.Reason == d.reason && c.Message == d.message
+	written := slices.DeleteFunc(slices.Clone(e.Conditions), func(c metav1.Condition) bool { return !isOwnCondition(c.Type) })
+	return slices.EqualFunc(written, d.conditions(), func(a, b metav1.Condition) bool {
+		return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message
 	})
+}
+
+// isOwnCondition reports whether this driver, and not another program, writes the condition.
+func isOwnCondition(kind string) bool {
+	switch kind {
+	case ConditionReady, v1alpha1.ConditionForeignProcess, v1alpha1.ConditionMemoryUnlimited, v1alpha1.ConditionExternallyAllocated, v1alpha1.ConditionOtherDriver:
+		return true
+	}
+	return false
 }
 
 func nameOf(object *resourceapi.ResourceClaim) kubeletplugin.NamespacedObject {

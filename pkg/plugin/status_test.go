@@ -227,3 +227,18 @@ func TestStatusOfAnUnpreparedClaimIsNotWritten(t *testing.T) {
 		t.Errorf("%d entries in status.devices, want only the other driver's", got)
 	}
 }
+
+// The allocation of a claim can end while the kubelet prepares it.
+func TestAFailedPrepareOfAClaimWithoutAnAllocationReportsNothing(t *testing.T) {
+	object := statusClaim()
+	object.Status.Allocation = nil
+	c := &claims{prepare: func(*resourceapi.ResourceClaim) ([]claim.Device, error) { return nil, gpu.ErrInvalid }}
+	p := newTestPlugin(fake.NewClientset(), c)
+	results, err := p.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{object})
+	if err != nil || !errors.Is(results[object.UID].Err, gpu.ErrInvalid) {
+		t.Errorf("prepared %v, %v; want %v", results, err, gpu.ErrInvalid)
+	}
+	if got := testutil.ToFloat64(p.metrics.statusQueue); got != 0 {
+		t.Errorf("%v writes of a status wait, want none", got)
+	}
+}

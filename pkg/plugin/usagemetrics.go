@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"errors"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
@@ -30,6 +32,7 @@ var (
 	smUsedDesc          = usageDesc("sm_used_ratio", "Part of the time for which kernels of a container run on the multiprocessors of the whole GPU, by the driver's newest sample; not in MIG mode.")                           // constant table
 	claimHealthyDesc    = usageDesc("healthy", "1 if the GPU of a claim's device is healthy, and 0 if it has a fault.")                                                                                                          // constant table
 	omittedDesc         = prometheus.NewDesc(namespace+"_claim_rows_omitted", "Claims' devices and containers beyond the limit of the metrics gpu_dra_claim_*.", nil, nil)                                                       // constant table
+	invalidDesc         = prometheus.NewDesc(namespace+"_claim_rows_invalid", "Claims' devices and containers that the metrics gpu_dra_claim_* lack because a name is not valid UTF-8.", nil, nil)                               // constant table
 	deviceHealthyDesc   = prometheus.NewDesc(namespace+"_device_healthy", "1 if a GPU is healthy; 0 if it has a fault, with the value of its taint as the cause.", []string{"device", "uuid", "cause"}, nil)                     // constant table
 	shareSecondsDesc    = prometheus.NewDesc(namespace+"_share_seconds_total", "Parts of GPUs that claims have held, times seconds, by namespace and DeviceClass since the agent started.", []string{"namespace", "class"}, nil) // constant table
 )
@@ -38,38 +41,54 @@ var (
 type claimUsage func() usage.Report
 
 func (claimUsage) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{memoryUsedDesc, memoryLimitDesc, memoryPromisedDesc, computePromisedDesc, smUsedDesc, claimHealthyDesc, omittedDesc} {
+	for _, desc := range []*prometheus.Desc{memoryUsedDesc, memoryLimitDesc, memoryPromisedDesc, computePromisedDesc, smUsedDesc, claimHealthyDesc, omittedDesc, invalidDesc} {
 		ch <- desc
 	}
 }
 
 func (c claimUsage) Collect(ch chan<- prometheus.Metric) {
-	report := c()
+	report, invalid := c(), 0
 	for _, row := range report.Rows {
-		labels := []string{row.Namespace, row.Claim, row.Pod, row.Container, row.Device, row.UUID, row.Enforcement}
-		gauge := func(desc *prometheus.Desc, value float64) {
-			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+		metrics, err := rowMetrics(row)
+		if err != nil {
+			invalid++
+			continue
 		}
-		bytes := func(desc *prometheus.Desc, value *uint64) {
-			if value != nil {
-				gauge(desc, float64(*value))
-			}
-		}
-		ratio := func(desc *prometheus.Desc, value *float64) {
-			if value != nil {
-				gauge(desc, *value)
-			}
-		}
-		bytes(memoryUsedDesc, row.MemoryUsedBytes)
-		bytes(memoryLimitDesc, row.MemoryLimitBytes)
-		bytes(memoryPromisedDesc, row.MemoryPromisedBytes)
-		ratio(computePromisedDesc, row.ComputePromised)
-		ratio(smUsedDesc, row.SMUsed)
-		if row.Healthy != nil {
-			gauge(claimHealthyDesc, number(*row.Healthy))
+		for _, m := range metrics {
+			ch <- m
 		}
 	}
 	ch <- prometheus.MustNewConstMetric(omittedDesc, prometheus.GaugeValue, float64(report.Omitted))
+	ch <- prometheus.MustNewConstMetric(invalidDesc, prometheus.GaugeValue, float64(invalid))
+}
+
+// rowMetrics returns the metrics of a row. It returns an error if a label is not valid: the
+// registry would refuse all metrics for it.
+func rowMetrics(row usage.Row) (metrics []prometheus.Metric, err error) {
+	labels := []string{row.Namespace, row.Claim, row.Pod, row.Container, row.Device, row.UUID, row.Enforcement}
+	gauge := func(desc *prometheus.Desc, value float64) {
+		m, problem := prometheus.NewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+		metrics, err = append(metrics, m), errors.Join(err, problem)
+	}
+	bytes := func(desc *prometheus.Desc, value *uint64) {
+		if value != nil {
+			gauge(desc, float64(*value))
+		}
+	}
+	ratio := func(desc *prometheus.Desc, value *float64) {
+		if value != nil {
+			gauge(desc, *value)
+		}
+	}
+	bytes(memoryUsedDesc, row.MemoryUsedBytes)
+	bytes(memoryLimitDesc, row.MemoryLimitBytes)
+	bytes(memoryPromisedDesc, row.MemoryPromisedBytes)
+	ratio(computePromisedDesc, row.ComputePromised)
+	ratio(smUsedDesc, row.SMUsed)
+	if row.Healthy != nil {
+		gauge(claimHealthyDesc, number(*row.Healthy))
+	}
+	return metrics, err
 }
 
 // gpuHealth reads, at the time of a scrape, the health of the GPUs.

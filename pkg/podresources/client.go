@@ -94,6 +94,28 @@ func (c *Client) ExternalAllocations(ctx context.Context) ([]gpu.ExternalAllocat
 	return slices.Compact(all), nil
 }
 
+// Container is a container of a running pod.
+type Container struct {
+	Namespace, Pod, Name string
+}
+
+// Containers returns the containers of running pods, in no order. The kubelet leaves out init
+// containers that end before the others start. It returns the errors of
+// [Client.ExternalAllocations].
+func (c *Client) Containers(ctx context.Context) ([]Container, error) {
+	pods, err := c.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []Container
+	for _, pod := range pods {
+		for _, container := range pod.GetContainers() {
+			all = append(all, Container{pod.GetNamespace(), pod.GetName(), container.GetName()})
+		}
+	}
+	return all, nil
+}
+
 // ContainerClaim is a claim that a container uses.
 type ContainerClaim struct {
 	// Namespace of both the pod and the claim.

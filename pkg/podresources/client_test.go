@@ -142,7 +142,18 @@ func TestClaimsOfContainers(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
+	containers, err := client.Containers(t.Context())
+	all := []podresources.Container{
+		{Namespace: "team", Pod: "one", Name: "sidecar"}, {Namespace: "team", Pod: "one", Name: "main"},
+		{Namespace: "team", Pod: "other", Name: "sidecar"}, {Namespace: "team", Pod: "other", Name: "main"},
+	}
+	if diff := cmp.Diff(all, containers); err != nil || diff != "" {
+		t.Errorf("containers, %v (-want +got):\n%s", err, diff)
+	}
 	stop()
+	if _, err := client.Containers(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
+		t.Errorf("containers without a kubelet: %v, want %v", err, gpu.ErrNotReady)
+	}
 	if _, err := client.Claims(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
 		t.Errorf("without a kubelet: %v, want %v", err, gpu.ErrNotReady)
 	}

@@ -3,16 +3,20 @@
 package procfs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -61,31 +65,57 @@ func (r Root) file(pid int, name string) (string, error) {
 	return string(data), err
 }
 
-// Container returns the name of the container of a pod that a process runs in; empty if
-// the process does not show it. The kubelet mounts a file for the last message of each
-// container, from the folder pods/<UID>/containers/<name> of its root. Source:
-// proc/PID/mountinfo.
+// Containers returns the names of containers of a pod that the mounts of a process show;
+// none if it shows none. The kubelet mounts a file for the last message of each container,
+// pods/<UID>/containers/<name>/<8 hexadecimal digits> of its root. Source:
+// proc/PID/mountinfo, its first megabyte.
 //
-// A container with the right to mount could show the name of another container of its own
-// pod.
-func (r Root) Container(pid int, pod string) (string, error) {
-	mounts, err := r.file(pid, "mountinfo")
+// A process that can mount, as in a user namespace of its own, can show any name: the
+// caller checks whether the pod has such a container. A volume of the pod cannot: its path
+// has the UID before.
+func (r Root) Containers(pid int, pod string) ([]string, error) {
+	mounts, err := r.start(pid, "mountinfo", maxMounts)
 	if err != nil {
-		return "", fmt.Errorf("process %d: %w", pid, err)
+		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}
-	name := ""
+	var names []string
 	_, err = mountinfo.GetMountsFromReader(strings.NewReader(mounts), func(m *mountinfo.Info) (skip, stop bool) {
-		_, below, _ := strings.Cut(m.Root, "/pods/"+pod+"/containers/")
-		if first, _, found := strings.Cut(below, "/"); found && first != "" && len(first) <= maxContainerName {
-			name = first
+		if name := containerIn(m.Root, pod); name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
 		}
-		return true, name != ""
+		return true, false
 	})
-	return name, err
+	return names, err
 }
 
-// maxContainerName is the limit of the API server for names of containers.
-const maxContainerName = 63
+// maxMounts is the number of bytes of a mountinfo that are read. A container has a few
+// kilobytes.
+const maxMounts = 1 << 20
+
+// start returns the lines at the start of a file, at most so many bytes.
+func (r Root) start(pid int, name string, most int64) (string, error) {
+	file, err := os.Open(filepath.Join(string(r), "proc", strconv.Itoa(pid), name))
+	if err != nil {
+		return "", err
+	}
+	defer file.Close() //nolint:errcheck // nothing was written
+	text, err := io.ReadAll(io.LimitReader(file, most))
+	if int64(len(text)) == most {
+		text = text[:bytes.LastIndexByte(text, '\n')+1]
+	}
+	return string(text), err
+}
+
+// containerIn returns the container of a pod for whose last message the kubelet has made
+// the file; empty for any other file.
+func containerIn(file, pod string) string {
+	root, below, _ := strings.Cut(file, "/pods/"+pod+"/containers/")
+	name, message, _ := strings.Cut(below, "/")
+	if strings.Contains(root, pod) || len(message) != 8 || strings.Trim(message, "0123456789abcdef") != "" || len(validation.IsDNS1123Label(name)) > 0 {
+		return ""
+	}
+	return name
+}
 
 // startField is the position of the start time in proc/PID/stat after the name,
 // which is in parentheses and may contain any character: field 22 of all.
@@ -165,6 +195,24 @@ func ContainerOf(path string) (pod, container string) {
 		return pod, container
 	}
 	return "", ""
+}
+
+// ContainerGroup returns the path of the container's own cgroup, the child of its pod's,
+// given that of one of its processes. A runtime can start the first process in a cgroup below
+// it: crun does with systemd. The path stays as it is if it is of no pod, and the result is
+// empty for a process in the pod's cgroup itself.
+func ContainerGroup(path string) string {
+	segments := strings.Split(path, "/")
+	for i, segment := range segments {
+		switch {
+		case podOf(segment) == "":
+		case i+1 == len(segments):
+			return ""
+		default:
+			return strings.Join(segments[:i+2], "/")
+		}
+	}
+	return path
 }
 
 // podOf returns the UID of the pod whose cgroup has the name, or "" for any other

@@ -41,6 +41,9 @@ func (r Root) Locate(node gpu.Node) (gpu.Node, error) {
 			errs = append(errs, fmt.Errorf("PCIe root of GPU %s: %w", g.Address, err))
 			continue
 		}
+		if g.PCIeSwitch, err = r.pcieSwitch(g.Address); err != nil {
+			errs = append(errs, fmt.Errorf("PCIe switch of GPU %s: %w", g.Address, err))
+		}
 		if g.NICs, err = r.nearest(adapters, g.Address); err != nil {
 			errs = append(errs, fmt.Errorf("network adapters of GPU %s: %w", g.Address, err))
 		}
@@ -112,6 +115,25 @@ func (r Root) pcieRoot(address gpu.PCIAddress) (string, error) {
 		return "", missing(err)
 	}
 	return *attribute.Value.StringValue, nil
+}
+
+// pcieSwitch returns the PCIe switches of a device as [gpu.GPU] has them; "" without one.
+// Below the root port, each switch is two bridges: its upstream port, and the downstream
+// port that leads to the device. Source: the link sys/bus/pci/devices/*.
+func (r Root) pcieSwitch(address gpu.PCIAddress) (string, error) {
+	path, err := r.pciPath(address)
+	if err != nil {
+		return "", missing(err)
+	}
+	const rootAndPort, portAndDevice = 2, 2
+	if len(path) < rootAndPort+1+portAndDevice {
+		return "", nil
+	}
+	outermost, own := path[rootAndPort], path[len(path)-portAndDevice-1]
+	if outermost == own {
+		return own, nil
+	}
+	return outermost + "/" + own, nil
 }
 
 // missing wraps the error with [gpu.ErrNotFound] if a file does not exist.

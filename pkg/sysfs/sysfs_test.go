@@ -162,6 +162,32 @@ func TestNearNUMANodes(t *testing.T) {
 	}
 }
 
+// GPUs with the same value are on one switch, and with the same first address below the same
+// outermost one.
+func TestPCIeSwitches(t *testing.T) {
+	for name, c := range map[string]struct {
+		bridges string
+		want    string
+	}{
+		"on the root bus":                   {"", ""},
+		"at a root port":                    {"0000:00:01.0/", ""},
+		"behind one bridge":                 {"0000:00:01.0/0000:01:00.0/", ""},
+		"behind a switch":                   {"0000:00:01.0/0000:01:00.0/0000:02:04.0/", "0000:01:00.0"},
+		"behind two switches":               {"0000:00:01.0/0000:01:00.0/0000:02:04.0/0000:03:00.0/0000:04:00.0/", "0000:01:00.0/0000:03:00.0"},
+		"behind three, of which two matter": {"0000:00:01.0/0000:01:00.0/0000:02:04.0/0000:03:00.0/0000:04:00.0/0000:05:00.0/0000:06:00.0/", "0000:01:00.0/0000:05:00.0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files, links := map[string]string{}, map[string]string{}
+			device(files, links, "pci0000:00", "0000:1b:00.0", "0")
+			links["sys/bus/pci/devices/0000:1b:00.0"] = "../../../devices/pci0000:00/" + c.bridges + "0000:1b:00.0"
+			got, _ := tree(t, files, links).Locate(node("0000:1b:00.0"))
+			if diff := cmp.Diff(c.want, got.GPUs[0].PCIeSwitch); diff != "" {
+				t.Errorf("switch (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // Every model's GPUs have their place from the same files as on hardware.
 func TestLocateOnModels(t *testing.T) {
 	for _, c := range []struct {
@@ -170,15 +196,15 @@ func TestLocateOnModels(t *testing.T) {
 		want           gpu.GPU
 	}{
 		{model: "dgx-h100", address: "0000:43:00.0", want: gpu.GPU{
-			NUMANode: ptr.To(0), NearNUMANodes: []int{0}, CPUs: "0-55,112-167", PCIeRoot: "pci0000:3d",
+			NUMANode: ptr.To(0), NearNUMANodes: []int{0}, CPUs: "0-55,112-167", PCIeRoot: "pci0000:3d", PCIeSwitch: "0000:3e:00.0",
 			NICs: []gpu.NIC{{Address: gpu.PCIAddress{Bus: 0x40}, RDMADevices: []string{"mlx5_3"}}},
 		}},
 		{model: "dgx-h100", address: "0000:43:00.0", virtual: true, want: gpu.GPU{
-			NUMANode: ptr.To(0), NearNUMANodes: []int{0}, CPUs: "0-55,112-167", PCIeRoot: "pci0000:3d",
+			NUMANode: ptr.To(0), NearNUMANodes: []int{0}, CPUs: "0-55,112-167", PCIeRoot: "pci0000:3d", PCIeSwitch: "0000:3e:00.0",
 			NICs: []gpu.NIC{{Address: gpu.PCIAddress{Bus: 0x40}, RDMADevices: []string{"mlx5_3"}}},
 		}},
 		{model: "dgx-a100", address: "0000:bd:00.0", want: gpu.GPU{
-			NUMANode: ptr.To(5), NearNUMANodes: []int{5, 4, 6, 7}, CPUs: "80-95,208-223", PCIeRoot: "pci0000:b0",
+			NUMANode: ptr.To(5), NearNUMANodes: []int{5, 4, 6, 7}, CPUs: "80-95,208-223", PCIeRoot: "pci0000:b0", PCIeSwitch: "0000:b1:00.0",
 			NICs: []gpu.NIC{
 				{Address: gpu.PCIAddress{Bus: 0xba}, RDMADevices: []string{"mlx5_8"}},
 				{Address: gpu.PCIAddress{Bus: 0xcc}, RDMADevices: []string{"mlx5_9"}},

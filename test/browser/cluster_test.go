@@ -182,7 +182,7 @@ func serve(t *testing.T, c *cluster) string {
 	})
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
-		if strings.HasPrefix(lines.Text(), "http://127.0.0.1:") {
+		if strings.HasPrefix(lines.Text(), "http://") {
 			go io.Copy(io.Discard, out) //nolint:errcheck // ends with the command
 			return lines.Text()
 		}

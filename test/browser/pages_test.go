@@ -3,8 +3,10 @@
 package browser
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -216,6 +218,11 @@ func TestRefused(t *testing.T) {
 	address, err := url.Parse(serve(t, busy(t)))
 	must(t, err)
 	token := address.RawQuery
+	// Browsers find names below localhost on this machine.
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, net.JoinHostPort("127.0.0.1", address.Port()))
+	}}}
+	t.Cleanup(client.CloseIdleConnections)
 	for name, tc := range map[string]struct {
 		method, host, query string
 		status              int
@@ -224,6 +231,7 @@ func TestRefused(t *testing.T) {
 		"no token":      {"GET", "", "", http.StatusUnauthorized},
 		"a wrong token": {"GET", "", "token=AAAAAAAAAAAAAAAAAAAAAAAAAA", http.StatusUnauthorized},
 		"a wrong host":  {"GET", "rebound.example.com", token, http.StatusMisdirectedRequest},
+		"the address":   {"GET", "127.0.0.1", token, http.StatusMisdirectedRequest},
 		"POST":          {"POST", "", token, http.StatusMethodNotAllowed},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -232,7 +240,7 @@ func TestRefused(t *testing.T) {
 			r, err := http.NewRequestWithContext(t.Context(), tc.method, u.String(), nil)
 			must(t, err)
 			r.Host = tc.host
-			response, err := http.DefaultClient.Do(r)
+			response, err := client.Do(r)
 			must(t, err)
 			text, err := io.ReadAll(response.Body)
 			must(t, err)
@@ -261,6 +269,35 @@ func TestRefused(t *testing.T) {
 	if eval[bool](b, `(() => { try { return document.querySelector("iframe").contentDocument !== null } catch { return false } })()`) {
 		t.Error("another site can read the page in a frame")
 	}
+}
+
+// A program of another user listens on another port of this machine. Browsers send the cookies
+// of a host to all of its ports.
+func TestAServerOnAnotherPortGetsNoCookie(t *testing.T) {
+	b := open(t, serve(t, busy(t)))
+	cookies := make(chan string, 100)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		cookies <- r.Host + " gets " + r.Header.Get("Cookie")
+		_, _ = fmt.Fprint(w, "<!doctype html><link rel=icon href=data:,><title>other</title>")
+	}))
+	defer other.Close()
+	for _, host := range []string{"127.0.0.1", "localhost", "other.localhost"} {
+		b.do(chromedp.Navigate(strings.Replace(other.URL, "127.0.0.1", host, 1)))
+	}
+	close(cookies)
+	n := 0
+	for got := range cookies {
+		n++
+		if !strings.HasSuffix(got, " gets ") {
+			t.Error(got)
+		}
+	}
+	if n < 3 {
+		t.Errorf("the other server gets %d requests", n)
+	}
+	// The browser still has the cookie of the pages.
+	b.goTo("/claims")
+	b.shows("Claims")
 }
 
 // The pages of 1,000 nodes and 5,000 pods stay short and quick.

@@ -150,6 +150,10 @@ func TestTheAccountOfViewersHasNoRights(t *testing.T) {
 			}
 		}
 	}
+	policy := find[admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy", "gpu-dra-driver-own-slices")
+	if got := policy.Annotations["gpu.nvidia.com/driver-namespace"]; got == "" || got != account.Namespace {
+		t.Errorf("the policy names the driver's namespace %q, want %q", got, account.Namespace)
+	}
 	role := find[rbacv1.Role](t, r, "Role", "gpu-dra-driver-viewer")
 	if got := role.Rules[0]; got.Resources[0] != "serviceaccounts/token" || len(got.ResourceNames) != 1 || got.ResourceNames[0] != account.Name {
 		t.Errorf("viewers may create tokens by %+v, want those of %s only", got, account.Name)

@@ -40,14 +40,19 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 		"memory without a unit":                {"shares: {smallest: 1073741824}", []string{"/shares/smallest"}},
 		"memory in a unit below Mi":            {"shares: {smallest: 512Ki}", []string{"/shares/smallest"}},
 		"less than all compute":                {"shares: {computeOvercommit: 0.5}", []string{"/shares/computeOvercommit"}},
+		"an attribute that is none":            {"attributes: [brand, colour]", []string{"/attributes"}},
+		"an attribute in other letters":        {"attributes: [DriverVersion]", []string{"/attributes"}},
+		"attributes as the flag has them":      {"attributes: 'brand,driverVersion'", []string{"/attributes"}},
+		"no attributes":                        {"attributes: []", []string{"/attributes"}},
 		"a profile that is none":               {"mig: {profiles: [1g10gb]}", []string{"/mig/profiles"}},
 		"a profile of an unknown suffix":       {"mig: {profiles: [1g.10gb+you]}", []string{"/mig/profiles"}},
 		"profiles as the flag has them":        {"mig: {profiles: '1g.10gb,2g.20gb'}", []string{"/mig/profiles"}},
 		"no profile":                           {"mig: {profiles: []}", []string{"/mig/profiles"}},
-		"a layout that is not there":           {"mig: {layout: halves, layouts: 'mig-configs: {all-disabled: [], thirds: []}'}", []string{`mig.layout: "halves"`, "all-disabled, thirds"}},
+		"a layout that is not there":           {"mig: {layout: halves, layouts: '" + layouts("all-disabled: [{devices: all, mig-enabled: false}], thirds: [{devices: all, mig-enabled: false}]") + "'}", []string{`mig.layout: "halves"`, "all-disabled, thirds"}},
 		"a layout without layouts":             {"mig: {layout: halves}", []string{`mig.layout: "halves"`, "none"}},
-		"a layout of static MIG":               {"mig: {layout: halves, mode: static, layouts: 'mig-configs: {halves: []}'}", []string{"mig.layout", "mig.mode"}},
+		"a layout of static MIG":               {"mig: {layout: halves, mode: static, layouts: '" + layouts("halves: [{devices: all, mig-enabled: false}]") + "'}", []string{"mig.layout", "mig.mode"}},
 		"layouts that are not text":            {"mig: {layouts: {version: v1}}", []string{"/mig/layouts", "string"}},
+		"a label of static MIG":                {"mig: {configLabel: true, mode: static}", []string{"mig.configLabel", "mig.mode"}},
 		"layouts that are not YAML":            {"mig: {layouts: '{'}", []string{"mig.layouts is not YAML"}},
 		"a mode that is none":                  {"mig: {mode: auto}", []string{"/mig/mode"}},
 		"a relative folder":                    {"kubelet: {rootDir: var/lib/kubelet}", []string{"/kubelet/rootDir"}},
@@ -97,6 +102,74 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// layouts returns a file of layouts in one line.
+func layouts(entries string) string { return "{version: v1, mig-configs: {" + entries + "}}" }
+
+// The agent keeps what it has if a file is wrong. Helm must not accept the file.
+func TestLayoutsThatTheAgentWouldRefuse(t *testing.T) {
+	const on = "devices: all, mig-enabled: true"
+	for name, tc := range map[string]struct{ layouts, want string }{
+		"another version":         {"{version: v2, mig-configs: {a: []}}", "mig.layouts: version: v2; want v1"},
+		"no version":              {"{mig-configs: {a: []}}", "want v1"},
+		"an unknown field":        {"{version: v1, configs: {}}", `mig.layouts: unknown field "configs"`},
+		"no layouts":              {"{version: v1}", "mig.layouts: no mig-configs"},
+		"two documents":           {"version: v1\nmig-configs: {a: [{devices: all, mig-enabled: false}]}\n---\nversion: v1", "more than one YAML document"},
+		"no entry":                {layouts("a: []"), "mig.layouts: a: want a list of at least one entry"},
+		"an entry as a map":       {layouts("a: {" + on + "}"), "mig.layouts: a: want a list"},
+		"an entry that is a word": {layouts("a: [all]"), "mig.layouts: a, entry 1: want devices"},
+		"a misspelled field":      {layouts("a: [{devices: all, mig-enabeld: true}]"), `mig.layouts: a, entry 1: unknown field "mig-enabeld"; known are: device-filter`},
+		"no devices":              {layouts("a: [{mig-enabled: false}]"), "entry 1: devices: want all"},
+		"devices that are a word": {layouts("a: [{devices: some, mig-enabled: false}]"), "devices: want all"},
+		"no index":                {layouts("a: [{devices: [], mig-enabled: false}]"), "devices: want all"},
+		"a negative index":        {layouts("a: [{devices: [-1], mig-enabled: false}]"), "devices: -1 is not an index"},
+		"no mode":                 {layouts("a: [{devices: all}]"), "mig-enabled: want true or false"},
+		"a mode that is a word":   {layouts("a: [{devices: all, mig-enabled: yep}]"), "mig-enabled: want true or false"},
+		"no MIG devices":          {layouts("a: [{" + on + "}]"), "mig-devices: want profiles with their counts"},
+		"a list of MIG devices":   {layouts("a: [{" + on + ", mig-devices: [1g.10gb]}]"), "mig-devices: want profiles with their counts"},
+		"MIG devices without MIG": {layouts("a: [{devices: all, mig-enabled: false, mig-devices: {1g.10gb: 1}}]"), "mig-devices, and mig-enabled is false"},
+		"a misspelled profile":    {layouts("a: [{" + on + ", mig-devices: {1g10gb: 7}}]"), `a, entry 1: "1g10gb" is not a MIG profile`},
+		"an unknown suffix":       {layouts("a: [{" + on + ", mig-devices: {1g.10gb+x: 7}}]"), `"1g.10gb+x" is not a MIG profile`},
+		"a compute instance":      {layouts("a: [{" + on + ", mig-devices: {1c.2g.20gb: 1}}]"), "compute instances such as 1c.2g.20gb are not supported"},
+		"a count that is a word":  {layouts("a: [{" + on + ", mig-devices: {1g.10gb: seven}}]"), "seven MIG devices 1g.10gb; want a number"},
+		"a count as text":         {layouts("a: [{" + on + `, mig-devices: {1g.10gb: "7"}}]`), "7 MIG devices 1g.10gb; want a number"},
+		"a negative count":        {layouts("a: [{" + on + ", mig-devices: {1g.10gb: -1}}]"), "-1 MIG devices 1g.10gb"},
+		"half a MIG device":       {layouts("a: [{" + on + ", mig-devices: {1g.10gb: 1.5}}]"), "1.5 MIG devices 1g.10gb"},
+		"too many MIG devices":    {layouts("a: [{" + on + ", mig-devices: {1g.10gb: 65}}]"), "65 MIG devices 1g.10gb"},
+		"counts of nothing":       {layouts("a: [{" + on + ", mig-devices: {1g.10gb: 0}}]"), "all counts of mig-devices are 0"},
+		"a filter without an ID":  {layouts("a: [{device-filter: H100, " + on + ", mig-devices: {1g.10gb: 7}}]"), "device-filter H100; want the IDs"},
+		"a filter that is a map":  {layouts("a: [{device-filter: {}, " + on + ", mig-devices: {1g.10gb: 7}}]"), "device-filter: want a text or a list"},
+		"all GPUs twice":          {layouts("a: [{devices: all, mig-enabled: false}, {devices: all, mig-enabled: false}]"), "a, entry 2: a GPU is of another entry too"},
+		"all GPUs and one":        {layouts("a: [{devices: all, mig-enabled: false}, {devices: [1], mig-enabled: false}]"), "a, entry 2: a GPU is of another entry too"},
+		"one GPU twice":           {layouts("a: [{devices: [0, 1], mig-enabled: false}, {devices: [1], mig-enabled: false}]"), "a, entry 2: GPU 1 is of another entry too"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			values, err := yaml.Marshal(map[string]any{"mig": map[string]string{"layouts": tc.layouts}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := render(t, cluster{}, string(values)); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestLayoutsThatHelmAccepts(t *testing.T) {
+	for _, accepted := range []string{
+		"", "\n", "---\n" + layouts("a: [{devices: all, mig-enabled: false}]"),
+		layouts("a: [{devices: [0, 1], mig-enabled: true, mig-devices: {1g.10gb: 7, 1g.10gb+me: 0}}, {devices: [2], mig-enabled: true, mig-devices: {}}, {devices: [3], mig-enabled: false, mig-devices: {}}]"),
+		layouts(`a: [{device-filter: ["0x233010DE", "0x233010DE:0x16C110DE"], devices: all, mig-enabled: true, mig-devices: {1g.10gb+me.all: 1}}, {device-filter: "0x20B210DE", devices: all, mig-enabled: false}]`),
+	} {
+		values, err := yaml.Marshal(map[string]any{"mig": map[string]string{"layouts": accepted}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := render(t, cluster{}, string(values)); err != nil {
+			t.Errorf("%s: %v", accepted, err)
+		}
 	}
 }
 

@@ -76,7 +76,7 @@ func arguments(component string, l Layout, n network, featureGates map[string]bo
 			"--enable-admission-plugins=NodeRestriction",
 			"--allow-privileged=true",
 			// Users' manifests are in these versions, too.
-			"--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true",
+			"--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true,scheduling.k8s.io/v1beta1=true",
 		}
 	case kubeControllerManager:
 		args = []string{
@@ -117,6 +117,14 @@ func arguments(component string, l Layout, n network, featureGates map[string]bo
 		args = append(args, "--feature-gates="+formatFeatureGates(featureGates))
 	}
 	return args
+}
+
+// withGroups returns the feature gates with those for PodGroups that share claims, unless
+// they are set.
+func withGroups(gates map[string]bool) map[string]bool {
+	all := map[string]bool{"GenericWorkload": true, "DRAWorkloadResourceClaims": true}
+	maps.Copy(all, gates)
+	return all
 }
 
 func formatFeatureGates(gates map[string]bool) string {

@@ -35,6 +35,7 @@ type Options struct {
 // healthy cluster is left alone; a broken one is taken down first. Where Up
 // fails, everything is taken down again but the logs.
 func Up(ctx context.Context, l Layout, o Options) (Info, error) {
+	o.FeatureGates = withGroups(o.FeatureGates)
 	unlock, err := lock(ctx, o.Say)
 	if err != nil {
 		return Info{}, err

@@ -60,7 +60,7 @@ func wholeGPU(ctx context.Context, cluster *harness.Cluster) error {
 	if err := apply(ctx, cluster, "demo/whole-gpu"); err != nil {
 		return err
 	}
-	if err := cluster.WaitReady(ctx, namespace, "one-gpu", "two-pods-a", "two-pods-b", "shared-claim", "by-memory", "first-available"); err != nil {
+	if err := cluster.WaitReady(ctx, namespace, "one-gpu", "two-pods-a", "two-pods-b", "shared-claim", "by-memory", "gpu-large", "first-available"); err != nil {
 		return err
 	}
 	if _, err := cluster.Unschedulable(ctx, namespace, "nine-gpus"); err != nil {

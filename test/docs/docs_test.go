@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/markdown"
 )
 
@@ -198,6 +199,26 @@ func TestEveryTaintAndLabelOfOursIsDocumented(t *testing.T) {
 	text := strings.ReplaceAll(section(t, "docs/attributes.md", "## Taints"), "=", "`")
 	wantNamed(t, text, "docs/attributes.md", keys)
 	wantNamed(t, section(t, reference, "## Labels"), reference, []string{v1alpha1.LabelOffer})
+}
+
+func TestTheChartHasAClassForEveryMIGProfileOfEachModel(t *testing.T) {
+	manifest := read(t, "deployments/static/install.yaml")
+	for _, model := range nvmlsim.ModelNames() {
+		m, err := nvmlsim.LoadModel(model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range m.Kinds {
+			if kind.MIG == nil {
+				continue
+			}
+			for _, p := range kind.MIG.Profiles {
+				if !strings.Contains(manifest, "orValue('') == '"+p.Name+"'") {
+					t.Errorf("no class of the chart selects %s, which a %s has", p.Name, kind.Name)
+				}
+			}
+		}
+	}
 }
 
 func TestEveryDeviceClassOfTheChartIsInTheReferenceAndNoOther(t *testing.T) {

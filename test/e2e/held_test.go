@@ -14,7 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/cudasim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
@@ -27,6 +27,7 @@ func TestSharesThatTheDriverHolds(t *testing.T) {
 	runWithDriver(t, "gpu-1b-00-ts", "dgx-h100-r615", "--offer=share,timeslice")
 	t.Run("a container that ignores MPS gets no more than its share", testGreedyWithoutMPS)
 	t.Run("a container that raises its variables gets no more than its share", testGreedyClients)
+	t.Run("a client of MPS is held if the driver charges the server for it", testChargedServer)
 	t.Run("a plain share is held", testGreedyPlain)
 	t.Run("a time slice with memory is held", testGreedyTimeSlice)
 	t.Run("a share is divided among the containers that it is for", testContainersOfAShare)
@@ -114,6 +115,26 @@ func testGreedyClients(t *testing.T) {
 		// 10Gi of the GPU's memory, in percent.
 		if !p.MPS || p.Client.ActiveThreadPercentage != 12 {
 			t.Errorf("a process is a client of MPS: %t, and has %v %% of the SMs, want 12", p.MPS, p.Client.ActiveThreadPercentage)
+		}
+	}
+}
+
+// The driver then counts nothing in the cgroup of the container. MPS limits each process.
+func testChargedServer(t *testing.T) {
+	ns := namespaceFor(t, "held-charged")
+	_, err := agent.Sim(t.Context(), "fault", "mps", "charge-server")
+	must(t, err)
+	t.Cleanup(func() {
+		_, err := agent.Sim(context.WithoutCancel(t.Context()), "fault", "clear")
+		must(t, err)
+	})
+	apply(t, ns, share("a", "10Gi", "")+cudaPod("greedy", []string{"a"}, harness.Greedy(1)...)+
+		share("b", "20Gi", "")+cudaPod("other", []string{"b"}, harness.Greedy(1)...))
+	ready(t, ns, "greedy", "other")
+	for name, limit := range map[string]int64{"greedy": 10 * gi, "other": 20 * gi} {
+		got := held(t, ns, name)
+		if !got.MPS || got.AllocatedBytes > limit || got.AllocatedBytes < limit-gi {
+			t.Errorf("%s has %d MiB with a limit of %d MiB, as a client of MPS: %t", name, got.AllocatedBytes>>20, limit>>20, got.MPS)
 		}
 	}
 }
@@ -263,7 +284,9 @@ func TestWhatAGreedyContainerGetsOnAnOlderDriver(t *testing.T) {
 		must(t, err)
 		used := claimMetric(t, metrics, "memory_used_bytes", ns, "a", "without-limits", "main")
 		promised := claimMetric(t, metrics, "memory_promised_bytes", ns, "a", "", "")
-		if used != float64(got+cudasim.ContextBytes) || promised != 10*gi {
+		// A context on the 25 % of the SMs that the larger share has.
+		context := int64(nvmlsim.ContextBytes(nvmlsim.MPSMultiprocessors(132, 25)))
+		if used != float64(got+context) || promised != 10*gi {
 			t.Errorf("in the metrics the client of MPS uses %v of %v bytes, want %d and a context of 10 GiB", used, promised, got)
 		}
 	}

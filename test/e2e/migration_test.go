@@ -18,7 +18,7 @@ import (
 )
 
 func TestMigrationOfManifestsForNVIDIAsDriver(t *testing.T) {
-	runOn(t, "gpu-07-00", "test/e2e/testdata/dgx-a100-40gb.yaml", "--offer=share,mig", "--mig-allow-reset", "--attributes=resource.kubernetes.io/pciBusID")
+	runOn(t, "gpu-07-00", "test/e2e/testdata/dgx-a100-40gb.yaml", "--offer=share,mig", "--mig-allow-reset")
 	stories := []struct {
 		file, namespace string
 		check           func(*testing.T, scene)
@@ -67,7 +67,35 @@ func TestMigrationOfManifestsForNVIDIAsDriver(t *testing.T) {
 			story.check(t, scene{ns, allReady(t, ns)})
 		})
 	}
+	t.Run("selectors on the attributes of NVIDIA's driver", func(t *testing.T) {
+		ns := namespaceFor(t, "nvidia-names")
+		apply(t, ns, claim("names", namesRequest, "")+pod("names", "names", ""))
+		ready(t, ns, "names")
+	})
 }
+
+// namesRequest reads every attribute that NVIDIA's driver publishes of a GPU, without a
+// check that it is there, as the selectors of its end-to-end suite do.
+const namesRequest = `
+selectors:
+- cel:
+    expression: >-
+      device.attributes['gpu.nvidia.com'].type == 'gpu' &&
+      device.attributes['gpu.nvidia.com'].uuid.startsWith('GPU-') &&
+      device.attributes['gpu.nvidia.com'].productName.contains('A100') &&
+      device.attributes['gpu.nvidia.com'].brand == 'Nvidia' &&
+      device.attributes['gpu.nvidia.com'].architecture == 'Ampere' &&
+      device.attributes['gpu.nvidia.com'].cudaComputeCapability.isGreaterThan(semver('7.5.0')) &&
+      device.attributes['gpu.nvidia.com'].addressingMode in ['None', 'HMM', 'ATS']
+- cel:
+    expression: device.attributes['gpu.nvidia.com'].driverVersion.isGreaterThan(semver('550.0.0'))
+- cel:
+    expression: device.attributes['gpu.nvidia.com'].cudaDriverVersion.isGreaterThan(semver('12.0.0'))
+- cel:
+    expression: >-
+      device.attributes['resource.kubernetes.io'].pciBusID.startsWith('0000:') &&
+      device.attributes['resource.kubernetes.io'].pcieRoot.startsWith('pci0000:')
+`
 
 func TestMigrationOfPodsForTheDevicePlugin(t *testing.T) {
 	runOn(t, "gpu-07-00-ts", "dgx-a100", "--offer=share,mig,timeslice", "--mig-allow-reset")

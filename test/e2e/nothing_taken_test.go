@@ -96,15 +96,7 @@ func TestAForcedDeletionFreesNoGPUUnderAProcessThatStays(t *testing.T) {
 	_, err = agent.Sim(t.Context(), "process", "add", "--gpu", pciAddress(device), "--pid", strconv.Itoa(stuck.PID()), "--memory", "1024", "--name", "train")
 	must(t, err)
 
-	_, err = cluster.Kubectl(t.Context(), "delete", "pod", "-n", ns, "one-gpu", "--force", "--grace-period=0")
-	must(t, err)
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
-		claims, err := cluster.Client.ResourceV1().ResourceClaims(ns).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return false, "", err
-		}
-		return len(claims.Items) == 0, fmt.Sprintf("the API still has %d claims of the pod", len(claims.Items)), nil
-	}))
+	forget(t, ns, "one-gpu")
 	apply(t, next, "demo/whole-gpu/one-gpu.yaml")
 	process := fmt.Sprintf("process %d", stuck.PID())
 	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {

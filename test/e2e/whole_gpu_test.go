@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"path"
 	"slices"
 	"strings"
@@ -16,8 +17,12 @@ import (
 
 func TestTheDemoOfWholeGPUs(t *testing.T) {
 	ns := namespaceFor(t, "whole-gpu")
+	t.Cleanup(func() {
+		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "deviceclass", "gpu-large")
+		must(t, err)
+	})
 	apply(t, ns, "demo/whole-gpu")
-	ready(t, ns, "one-gpu", "two-pods-a", "two-pods-b", "shared-claim", "by-memory", "first-available")
+	ready(t, ns, "one-gpu", "two-pods-a", "two-pods-b", "shared-claim", "by-memory", "gpu-large", "first-available")
 	rows := report(t, ns)
 
 	t.Run("each pod's container sees exactly the GPU its claim was given", func(t *testing.T) {
@@ -50,7 +55,7 @@ func TestTheDemoOfWholeGPUs(t *testing.T) {
 	})
 	t.Run("pods of one template get GPUs of their own", func(t *testing.T) {
 		holders := map[string]string{}
-		for _, pod := range []string{"one-gpu/main", "two-pods-a/main", "two-pods-b/main", "by-memory/main", "first-available/main", "shared-claim/trainer"} {
+		for _, pod := range []string{"one-gpu/main", "two-pods-a/main", "two-pods-b/main", "by-memory/main", "gpu-large/main", "first-available/main", "shared-claim/trainer"} {
 			if other, taken := holders[rows[pod].UUID]; taken {
 				t.Errorf("%s and %s both hold %s", pod, other, rows[pod].UUID)
 			}

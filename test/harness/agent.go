@@ -31,6 +31,8 @@ type Agent struct {
 	supervised bool
 	// NodeConfigs are the configurations that labels of nodes name.
 	NodeConfigs map[string]any
+	// MIGLayouts is a file of mig-parted, of whose layouts configurations name one.
+	MIGLayouts string
 }
 
 // NewAgent describes an agent that sees the hardware of a simulator's model, by
@@ -111,7 +113,7 @@ func (a *Agent) values() (values, error) {
 		v.Hardware, v.Simulation.Models = "sim:"+name, map[string]string{name: string(text)}
 	}
 	v.Simulation.StateDir = a.SimDir()
-	v.NodeConfigs = a.NodeConfigs
+	v.NodeConfigs, v.MIG.Layouts = a.NodeConfigs, a.MIGLayouts
 	v.DeviceClasses.Seat.Enabled = true
 	v.CDI.Dir = c.CDIDir
 	v.Kubelet.RootDir = filepath.Dir(c.PluginsDir)

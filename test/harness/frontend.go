@@ -51,8 +51,7 @@ func (c *Cluster) NewFrontend() (*Frontend, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Pods have no way to the host, only to their node.
-	listener, err := listenIn(filepath.Join("/run/netns", c.NetNS), net.JoinHostPort(c.NodeIP, "0"))
+	listener, err := c.ListenOnNode()
 	if err != nil {
 		return nil, fmt.Errorf("listen for the load balancer: %w", err)
 	}
@@ -80,6 +79,12 @@ func (c *Cluster) NewFrontend() (*Frontend, error) {
 	f.server.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	f.server.StartTLS()
 	return f, nil
+}
+
+// ListenOnNode listens on a free port of the node: pods have no way to the host, only to their
+// node.
+func (c *Cluster) ListenOnNode() (net.Listener, error) {
+	return listenIn(filepath.Join("/run/netns", c.NetNS), net.JoinHostPort(c.NodeIP, "0"))
 }
 
 // Close ends the load balancer and its connections.

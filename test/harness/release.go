@@ -35,7 +35,10 @@ type values struct {
 		Models   map[string]string `json:"models,omitempty"`
 	} `json:"simulation"`
 	NodeConfigs map[string]any `json:"nodeConfigs,omitempty"`
-	CDI         struct {
+	MIG         struct {
+		Layouts string `json:"layouts"`
+	} `json:"mig"`
+	CDI struct {
 		Dir string `json:"dir"`
 	} `json:"cdi"`
 	Kubelet struct {

@@ -19,3 +19,8 @@ func (c *Cluster) StartSecondDriver(ctx context.Context, file string) error {
 		c.SimProgram("seconddriver"), "-devices", filepath.Join(c.Root, file), "-node", c.NodeName, "-kubeconfig", c.Kubeconfig,
 		"-plugins", c.PluginsDir, "-registry", c.PluginsRegistryDir, "-cdi", c.CDIDir)
 }
+
+// StopSecondDriver ends the drivers of [Cluster.StartSecondDriver], if they run.
+func (c *Cluster) StopSecondDriver(ctx context.Context) error {
+	return c.tool(ctx, "stop", secondDriverProgram)
+}

@@ -68,7 +68,7 @@ var rules = []struct {
 	{"pkg/podresources", []string{"pkg/gpu"}},
 
 	// What the agent has on disk.
-	{"pkg/memoryhook", []string{"pkg/limits", "pkg/cgroup", "pkg/gpu"}},
+	{"pkg/memoryhook", []string{"pkg/limits", "pkg/cgroup", "pkg/procfs", "pkg/gpu"}},
 	{"pkg/limits", []string{"pkg/cgroup", "pkg/gpu"}},
 	{"pkg/home", []string{"pkg/store", "pkg/folder", "pkg/gpu"}},
 	{"pkg/store", []string{"pkg/folder"}},

@@ -125,6 +125,12 @@ func alertCases() map[string]alertCase {
 			after: 16 * time.Minute,
 			says:  []string{"takes 11.82s or longer"},
 		},
+		"GPUOtherDriver": {
+			fires: held(`gpu_dra_other_drivers{node="a"}`, 1),
+			quiet: held(`gpu_dra_other_drivers{node="a"}`, 0),
+			after: 10 * time.Minute,
+			says:  []string{"Another driver of the same name serves a"},
+		},
 		"GPUClaimsHeldBack": {
 			fires: held(`gpu_dra_reconcile_held_back{node="a"}`, 1),
 			quiet: held(`gpu_dra_reconcile_held_back{node="a"}`, 0),

@@ -6,6 +6,13 @@ package main
 func faultMutants() []mutant {
 	return []mutant{
 		{
+			file:   "pkg/nvml/watcher.go",
+			old:    `e.UUID = r.watch.handles.uuid(data.Device)`,
+			new:    `e.UUID = r.uuid`,
+			notice: "an XID taints a GPU that has no fault, and the faulty one stays free",
+			run:    "^TestAnEventOf|^TestAnEventIsOf",
+		},
+		{
 			file:   "pkg/inventory/inventory.go",
 			old:    `i.known.faults = i.records.load(ctx, i.clock.Now())`,
 			new:    `i.known.faults = map[string]fault{}`,
@@ -40,6 +47,24 @@ func faultMutants() []mutant {
 			run:    "FollowsAnXID",
 		},
 		{
+			file:   "pkg/inventory/knowledge.go",
+			old:    `return effect{marked: true, scan: true, again: true}`,
+			new:    `return effect{marked: true, scan: true}`,
+			tests:  "pkg/controller",
+			notice: "the report of a fatal XID lacks the recovery action for a minute",
+			run:    "FollowsAFatalXID",
+		},
+		{
+			file: "pkg/inventory/knowledge.go",
+			old: `	if !changed {
+		// The cause is known.`,
+			new: `	if !changed && false {
+		// The cause is known.`,
+			tests:  "pkg/controller",
+			notice: "a GPU that reports hundreds of errors a second causes as many writes to the disk",
+			run:    "^TestABurst",
+		},
+		{
 			file:   "pkg/inventory/inventory.go",
 			old:    `joining:  i.known.joining(),`,
 			new:    ``,
@@ -62,6 +87,22 @@ func faultMutants() []mutant {
 			new:    `_ = uuid`,
 			notice: "a disk that is full for a minute makes the next agent forget a fault",
 			run:    "RecordedLater",
+		},
+		{
+			file:   "pkg/inventory/knowledge.go",
+			tests:  "pkg/controller",
+			old:    "	k.bound(s.at)\n",
+			new:    "",
+			notice: "a fault that was reported while the clock was ahead can never end",
+			run:    "FromTheFuture",
+		},
+		{
+			file:   "pkg/inventory/fault.go",
+			tests:  "pkg/inventory",
+			old:    `*t, changed = now, true`,
+			new:    `*t, changed = t.Add(0), true`,
+			notice: "a fault that was reported while the clock was ahead can never end",
+			run:    "FromTheFuture",
 		},
 		{
 			file:   "pkg/inventory/knowledge.go",

@@ -114,8 +114,8 @@ func fileMutants() []mutant {
 		},
 		{
 			file:   "pkg/home/home.go",
-			old:    `if held, err := held(); err != nil || held {`,
-			new:    `if held, err := held(); err != nil && held {`,
+			old:    `if needed, err := needed(); err != nil || needed {`,
+			new:    `if needed, err := needed(); err != nil && needed {`,
 			notice: "an agent that ends forgets claims whose records were lost",
 		},
 		{

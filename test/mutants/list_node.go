@@ -15,10 +15,45 @@ func nodeMutants() []mutant {
 	)
 	return []mutant{
 		{
+			file:   "pkg/sysfs/locality.go",
+			old:    `if len(path) < rootAndPort+1+portAndDevice {`,
+			new:    `if len(path) < rootAndPort+portAndDevice {`,
+			notice: "GPUs behind a bridge seem to be on a PCIe switch",
+			run:    "^TestPCIeSwitches",
+		},
+		{
+			file:   "pkg/agent/rescan.go",
+			old:    `isAboutHardware(err) && r.limit.TryAccept()`,
+			new:    `isAboutHardware(err)`,
+			notice: "pods that cannot be prepared make the agent scan all GPUs without pause",
+			run:    "^TestFailedPrepares",
+		},
+		{
+			file:   "pkg/agent/rescan.go",
+			old:    `isAboutHardware(err) && r.limit.TryAccept()`,
+			new:    `r.limit.TryAccept()`,
+			notice: "a mistake in a claim makes the agent scan all GPUs",
+			run:    "^TestFailedPrepares",
+		},
+		{
 			file:   "pkg/agent/viewers.go",
 			old:    `!status.Authenticated || status.User.Username != v.user || !slices.Contains(status.Audiences, v.audience)`,
 			new:    `!status.Authenticated || !slices.Contains(status.Audiences, v.audience)`,
 			notice: "every account whose token has the audience reads the facts about a node",
+		},
+		{
+			file:   "pkg/agent/viewers.go",
+			old:    `|| !slices.Contains(status.Audiences, v.audience) {`,
+			new:    `|| slices.Contains(status.Audiences, "") {`,
+			notice: "an agent accepts a token that an authenticator without audiences has reviewed",
+			run:    "^TestATokenThatIsReviewed",
+		},
+		{
+			file:   "pkg/agent/viewers.go",
+			old:    `v.accepted.Add(hash, struct{}{}, acceptedFor)`,
+			new:    `v.accepted.Add(hash, struct{}{}, 60*acceptedFor)`,
+			notice: "a token that has expired opens the agent for another hour",
+			run:    "^TestATokenIsReviewedAgain",
 		},
 		{
 			file:   "pkg/agent/viewers.go",

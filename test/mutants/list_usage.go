@@ -81,6 +81,42 @@ func usageMutants() []mutant {
 			run:    "^TestContainer",
 		},
 		{
+			file:   "pkg/procfs/procfs.go",
+			old:    `strings.Contains(root, pod) || `,
+			new:    `root == pod || `,
+			notice: "a pod names its container by a folder in a volume",
+			run:    "^TestContainer",
+		},
+		{
+			file:   "pkg/procfs/procfs.go",
+			old:    ` || len(validation.IsDNS1123Label(name)) > 0`,
+			new:    ` || len(validation.IsDNS1123Label(name)) > 1<<10`,
+			notice: "a container has a name that is not text",
+			run:    "^TestContainer",
+		},
+		{
+			file:   "pkg/agent/containernames.go",
+			old:    `n.list == nil || slices.Contains(listed, `,
+			new:    `n.list == nil || listed != nil || slices.Contains(listed, `,
+			notice: "a container has a name that its pod does not have",
+			run:    "^TestTheKubeletConfirms",
+		},
+		{
+			file:   "pkg/agent/containernames.go",
+			old:    `if len(names) != 1 {`,
+			new:    `if len(names) == 0 {`,
+			notice: "a container takes the name of another container of its pod",
+			run:    "^TestTheKubeletConfirms",
+		},
+		{
+			file: "pkg/plugin/usagemetrics.go",
+			old: `			invalid++
+			continue`,
+			new:    `			invalid++`,
+			notice: "one name that is not text takes all metrics of a node away",
+			run:    "^TestARowThat",
+		},
+		{
 			file:   "pkg/nvml/smuse.go",
 			old:    `s.SmUtil <= whole && `,
 			new:    ``,

@@ -5,6 +5,7 @@
 package repository
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -112,6 +113,88 @@ func TestWorkflowsRunOnlyTargetsOfMake(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Go's cache of test results does not track files outside a test's module, and the
+// tests of nested modules read the chart, the commands and the golden files. So a
+// cached result could hide a failure that a fresh machine shows.
+func TestNestedModulesAreTestedWithoutCachedResults(t *testing.T) {
+	command := regexp.MustCompile(`\bgo -C (\S+) test\b(.*)`)
+	tested := map[string]bool{}
+	for line := range strings.Lines(read(t, "Makefile")) {
+		for _, found := range command.FindAllStringSubmatch(line, -1) {
+			tested[found[1]] = true
+			if !slices.Contains(strings.Fields(found[2]), "-count=1") {
+				t.Errorf("the Makefile tests %s with cached results: add -count=1 to %q", found[1], strings.TrimSpace(line))
+			}
+		}
+	}
+	modules := nestedModules(t)
+	if len(modules) < 5 {
+		t.Fatalf("only the nested modules %v found", modules)
+	}
+	for _, module := range modules {
+		if hasTests(t, module, modules) && !tested[module] {
+			t.Errorf("the Makefile has no `go -C %s test -count=1`", module)
+		}
+	}
+}
+
+func TestCIDiscardsCachedResultsFirst(t *testing.T) {
+	var commands []string
+	for line := range strings.Lines(read(t, ".ci/run")) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			commands = append(commands, line)
+		}
+	}
+	last := commands[max(len(commands)-2, 0):]
+	if want := []string{"go clean -testcache", "exec make test"}; !slices.Equal(last, want) {
+		t.Errorf(".ci/run ends with %q, want %q", last, want)
+	}
+}
+
+// nestedModules lists the folders of the modules below the root.
+func nestedModules(t *testing.T) []string {
+	t.Helper()
+	var modules []string
+	walkFiles(t, ".", nil, func(path string) {
+		if filepath.Base(path) == "go.mod" && path != "go.mod" {
+			modules = append(modules, filepath.Dir(path))
+		}
+	})
+	return modules
+}
+
+// hasTests reports whether the module has a test, apart from the modules below it.
+func hasTests(t *testing.T, module string, modules []string) bool {
+	t.Helper()
+	others := slices.DeleteFunc(slices.Clone(modules), func(m string) bool { return m == module })
+	found := false
+	walkFiles(t, module, others, func(path string) {
+		found = found || strings.HasSuffix(path, "_test.go")
+	})
+	return found
+}
+
+// walkFiles calls visit with each file below a folder of the repository. It skips
+// hidden folders and the folders in without. All paths are relative to the root.
+func walkFiles(t *testing.T, folder string, without []string, visit func(path string)) {
+	t.Helper()
+	err := fs.WalkDir(os.DirFS(root), folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && path != "." && (strings.HasPrefix(entry.Name(), ".") || slices.Contains(without, path)) {
+			return fs.SkipDir
+		}
+		if !entry.IsDir() {
+			visit(path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -161,6 +161,10 @@ func claimAttempts() []attempt {
 			_, err := world.clients[as].ResourceV1().ResourceClaims("").List(ctx, metav1.ListOptions{})
 			return err
 		}},
+		{"list", "resourceclaimtemplates", "of all namespaces", []who{viewer}, "", func(ctx context.Context, as who) error {
+			_, err := world.clients[as].ResourceV1().ResourceClaimTemplates("").List(ctx, metav1.ListOptions{})
+			return err
+		}},
 		{"patch", "resourceclaims", "on node A", nil, "", func(ctx context.Context, as who) error { return world.labelClaim(ctx, as, "claim-a") }},
 		{"update", "resourceclaims", "on node A", nil, "", func(ctx context.Context, as who) error {
 			claim, err := world.clients[admin].ResourceV1().ResourceClaims(tenant).Get(ctx, "claim-a", metav1.GetOptions{})

@@ -43,13 +43,15 @@ func publications() []publication {
 	wholes, shares := []string{"whole", "linked"}, []string{"whole", "share", "linked"}
 	mix := []string{"whole", "share-5Gi", "share", "share-20Gi"}
 	mig, partitions := []string{"mig", "mig-class"}, []string{"mig", "mig-2g", "mig-3g"}
-	everyAttribute := func(c *catalog.Catalog) { c.Selection = kind.Selection{All: true} }
+	fewest := func(c *catalog.Catalog) { c.Selection = kind.Selection{Level: kind.LevelLean} }
+	everyAttribute := func(c *catalog.Catalog) { c.Selection = kind.Selection{Level: kind.LevelAll} }
 	fixedOrder := func(c *catalog.Catalog) { c.Taken = nil }
 	twoGPUs := func(c *catalog.Catalog) { c.MIG.GPUs = 2 }
 	return []publication{
 		{plain, exclusive, slices.Concat([]string{"none"}, wholes), []string{"whole"}, 0},
 		{"whole", offered("", nil), wholes, []string{"whole"}, 0},
-		{"share", offered("share", nil), shares, mix, 0},
+		{"lean", offered("share", fewest), shares, mix, 0},
+		{"standard", offered("share", nil), shares, mix, 0},
 		{"share-in-fixed-order", offered("share", fixedOrder), shares, mix, 0},
 		{"share+attributes", offered("share", everyAttribute), shares, mix, 0},
 		{"share-pool-per-gpu", poolForEachGPU, shares, mix, 0},

@@ -38,6 +38,7 @@ func (v vocabulary) chart() string {
 	define("group", "The API group, which begins the names of labels.", v1alpha1.GroupName)
 	define("labelNames", "The names of the labels, in JSON.", v.labelNames())
 	define("viewerAccount", "The annotation with the viewers' account.", v1alpha1.AnnotationViewerAccount)
+	define("driverNamespace", "The annotation with the namespace of the driver.", v1alpha1.AnnotationDriverNamespace)
 	var labels []string
 	for _, n := range withPrefix(v.names, "Label") {
 		if n.detail == "DeviceClass" {

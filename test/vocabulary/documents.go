@@ -21,8 +21,8 @@ import (
 func (v vocabulary) documents() map[string]map[string]string {
 	return map[string]map[string]string{
 		"docs/attributes.md": {
-			"attributes": v.attributes(v.publishedAttributes(true)),
-			"further":    v.attributes(v.publishedAttributes(false)),
+			"attributes": v.attributes(v.publishedAttributes(kind.LevelLean), v.publishedAttributes(kind.LevelStandard)),
+			"further":    v.attributes(v.publishedAttributes(kind.LevelAll)),
 			"capacities": v.table("capacity", "devices", withPrefix(v.names, "Capacity"), asList),
 			"taints":     v.table("taint", "value", withPrefix(v.names, "Taint"), v.markdown),
 		},
@@ -40,11 +40,11 @@ func (v vocabulary) documents() map[string]map[string]string {
 	}
 }
 
-// publishedAttributes returns the attributes that are published always, or only on
-// request.
-func (v vocabulary) publishedAttributes(standard bool) []name {
+// publishedAttributes returns the attributes that a level adds to the one before.
+func (v vocabulary) publishedAttributes(level kind.Level) []name {
 	return slices.DeleteFunc(slices.Concat(withPrefix(v.names, "Attribute"), standardAttributes()), func(n name) bool {
-		return kind.IsStandard(resourceapi.QualifiedName(n.value)) != standard
+		own, _ := kind.LevelOf(resourceapi.QualifiedName(n.value))
+		return own != level
 	})
 }
 
@@ -58,11 +58,22 @@ func standardAttributes() []name {
 	}
 }
 
-func (v vocabulary) attributes(names []name) string {
+// attributes returns the table of attributes. With several groups it says which ones are in
+// the first, the level lean.
+func (v vocabulary) attributes(groups ...[]name) string {
 	rows := [][]string{{"attribute", "type", "example", "meaning"}}
-	for _, n := range names {
-		kind, example, _ := strings.Cut(n.detail, ": ")
-		rows = append(rows, []string{code(n.value), kind, code(example), v.markdown(n.meaning)})
+	if len(groups) > 1 {
+		rows[0] = append(rows[0], "lean")
+	}
+	for i, names := range groups {
+		for _, n := range names {
+			of, example, _ := strings.Cut(n.detail, ": ")
+			row := []string{code(n.value), of, code(example), v.markdown(n.meaning)}
+			if len(groups) > 1 {
+				row = append(row, map[bool]string{true: "yes"}[i == 0])
+			}
+			rows = append(rows, row)
+		}
 	}
 	return table(rows)
 }

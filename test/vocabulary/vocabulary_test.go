@@ -3,10 +3,10 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -94,12 +94,41 @@ func TestTheChartTakesNamesFromTheVocabulary(t *testing.T) {
 	}
 }
 
-func TestEveryAttributeIsPublishedAlwaysOrOnRequest(t *testing.T) {
+func TestEveryAttributeIsOfALevel(t *testing.T) {
 	v := read(t)
 	for _, n := range append(withPrefix(v.names, "Attribute"), standardAttributes()...) {
-		if kind.IsStandard(resourceapi.QualifiedName(n.value)) == slices.Contains(kind.FurtherAttributes(), n.value) {
-			t.Errorf("%s must be in one of the lists of pkg/gpu/kind/selection.go", n.value)
+		if _, known := kind.LevelOf(resourceapi.QualifiedName(n.value)); !known {
+			t.Errorf("%s must be in one of the levels of pkg/gpu/kind/selection.go", n.value)
 		}
+	}
+}
+
+// Helm refuses a wrong name before it reaches the nodes.
+func TestTheChartsSchemaKnowsEveryAttribute(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "deployments/helm/gpu-dra-driver/values.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema struct {
+		Properties struct {
+			Attributes struct {
+				OneOf []struct {
+					Enum  []string
+					Items struct{ Enum []string }
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, form := range schema.Properties.Attributes.OneOf {
+		names = append(names, form.Items.Enum...)
+	}
+	want := append([]string{"lean", "standard", "all"}, kind.AttributeNames()...)
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("names of the value attributes (-want +got):\n%s", diff)
 	}
 }
 

@@ -72,6 +72,9 @@ const (
 	// AttributeNVLinkCliques is every fully linked group that the GPU belongs to; only
 	// with --list-attributes.
 	AttributeNVLinkCliques = "nvlinkCliques" // list of strings: 1b-00,43-00
+	// AttributePCIeSwitch is the PCIe switch of the GPU, by the PCI address of its upstream
+	// port; behind several switches, the address of the outermost one precedes it.
+	AttributePCIeSwitch = "pcieSwitch" // string: 0000:16:00.0
 	// AttributeFabricClusterUUID is the multi-node NVLink fabric (GB200) that the GPU
 	// has joined.
 	AttributeFabricClusterUUID = "fabricClusterUUID" // string
@@ -219,9 +222,9 @@ const (
 	// offers in shares, while claims hold it. Its value is the word of the offer, or
 	// [WithdrawnGPU].
 	TaintWithdrawn = GroupName + "/withdrawn" // [OfferShare], [OfferMIG], [OfferTimeSlice], [OfferSeat]
-	// TaintInUse marks a device that the kubelet has given to a pod through a device
-	// plugin.
-	TaintInUse = GroupName + "/in-use" // [InUseTaintDevicePlugin]
+	// TaintInUse marks a device that is in use although the cluster counts it as free, or
+	// by another pod than the claims that hold it.
+	TaintInUse = GroupName + "/in-use" // [InUseTaintDevicePlugin], [InUseTaintUnneededClaim], [InUseTaintForeignProcess]
 )
 
 // The values of taints.
@@ -237,8 +240,15 @@ const (
 	// ComputeModeTaintExclusive is the value of [TaintComputeMode] if one process at
 	// a time can compute on the GPU.
 	ComputeModeTaintExclusive = "exclusive-process"
-	// InUseTaintDevicePlugin is the value of [TaintInUse].
+	// InUseTaintDevicePlugin is the value of [TaintInUse] if the kubelet has given the
+	// device to a pod through a device plugin.
 	InUseTaintDevicePlugin = "device-plugin"
+	// InUseTaintUnneededClaim is the value of [TaintInUse] if a claim that the cluster
+	// has forgotten or allocated elsewhere still holds the device, as its processes may.
+	InUseTaintUnneededClaim = "unneeded-claim"
+	// InUseTaintForeignProcess is the value of [TaintInUse] if a pod that has no claim
+	// for the device computes on it.
+	InUseTaintForeignProcess = "foreign-process"
 )
 
 // What a node can offer besides whole GPUs: the words of the agent's flag --offer,
@@ -292,9 +302,48 @@ const (
 // is prepared. Its reason is a word of the event texts.
 const ConditionReady = "Ready" // ResourceClaim
 
+// ConditionForeignProcess is the condition of a device in status.devices of a claim while a
+// process of a pod that has no claim for the device computes on it. Its reason is [ReasonNoClaim].
+const ConditionForeignProcess = "ForeignProcess" // ResourceClaim
+
+// ReasonNoClaim is the reason of [ConditionForeignProcess].
+const ReasonNoClaim = "NoClaim"
+
+// ConditionMemoryUnlimited is the condition of a device in status.devices of a claim while a
+// container computes on it without the memory limit that the claim has there. It is absent if
+// there is no such container or no such limit.
+const ConditionMemoryUnlimited = "MemoryUnlimited" // ResourceClaim
+
+const (
+	// ReasonNoHook is the reason of [ConditionMemoryUnlimited] if it is true: the container
+	// runtime has not run the hook that sets the limit.
+	ReasonNoHook = "NoHook"
+	// ReasonProcessesUnknown is the reason of [ConditionMemoryUnlimited] if it is unknown.
+	ReasonProcessesUnknown = "ProcessesUnknown"
+)
+
+// ConditionExternallyAllocated is the condition of a device in status.devices of a claim while a
+// device plugin has given the device to a pod. Its reason is [ReasonDevicePlugin].
+const ConditionExternallyAllocated = "ExternallyAllocated" // ResourceClaim
+
+// ReasonDevicePlugin is the reason of [ConditionExternallyAllocated].
+const ReasonDevicePlugin = "DevicePlugin"
+
+// ConditionOtherDriver is the condition of a device in status.devices of a claim while another
+// driver of the same name serves the node. Its reason is [ReasonSameName].
+const ConditionOtherDriver = "OtherDriver" // ResourceClaim
+
+// ReasonSameName is the reason of [ConditionOtherDriver].
+const ReasonSameName = "SameName"
+
 // AnnotationViewerAccount is the name of the service account whose tokens read the facts
 // about the node from the agent, as "kubectl gpu doctor" does. The chart sets it.
 const AnnotationViewerAccount = GroupName + "/viewer-account" // Pod of the agent
+
+// AnnotationDriverNamespace is the namespace of the driver's workloads, for programs that send
+// tokens to agents: only administrators write admission policies, and any tenant can give its
+// pods the labels of the agents. The chart sets it.
+const AnnotationDriverNamespace = GroupName + "/driver-namespace" // ValidatingAdmissionPolicy
 
 // AnnotationRepaired says which GPUs an administrator has repaired: a fault that was
 // reported up to a time has ended. Its value is a list of "DEVICE@TIME" with commas

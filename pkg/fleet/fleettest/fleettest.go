@@ -117,6 +117,29 @@ func (w *World) Hold(node, name, words string) {
 	w.Pods, w.Claims = append(w.Pods, pod), append(w.Claims, c)
 }
 
+// HoldForGroup allocates devices of a node to a claim that is reserved for a PodGroup of the
+// same name. The pods of the group have the claim.
+func (w *World) HoldForGroup(node, name, words string, pods ...string) {
+	w.t.Helper()
+	w.Hold(node, name, words)
+	last := len(w.Pods) - 1
+	w.Pods = w.Pods[:last]
+	w.Claims[len(w.Claims)-1].Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{
+		{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: name, UID: types.UID("group-" + name)},
+	}
+	for _, pod := range pods {
+		w.Pods = append(w.Pods, PodOf(name, pod, name))
+	}
+}
+
+// PodOf returns a pod of a PodGroup with one container that has the claim.
+func PodOf(group, name, claim string) *corev1.Pod {
+	pod := Pod(claim)
+	pod.Name, pod.UID = name, types.UID("pod-"+name)
+	pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &group}
+	return pod
+}
+
 // Taint marks a device as unhealthy, for a cause.
 func (w *World) Taint(device, cause string) {
 	w.t.Helper()

@@ -38,10 +38,10 @@ type Facts struct {
 	Profile gpu.Profile
 	// UUID of a partition that exists before it is claimed.
 	UUID string
-	// All adds the attributes that a partition has in common with its GPU. It is an
-	// option because a node can have a hundred partitions, and repeats every
-	// attribute for each.
-	All bool
+	// Located adds the product and the place of a partition's GPU, and All also how
+	// shares of it are limited. They are options because a node can have a hundred
+	// partitions, and repeats every attribute for each.
+	Located, All bool
 	// Lists publishes attributes as lists that can have several values.
 	Lists bool
 }
@@ -63,6 +63,21 @@ func (k Kind) Attributes(f Facts) Attributes {
 	a.name(v1alpha1.AttributeType, string(k))
 	k.rules().attributes(f, a)
 	return a
+}
+
+// product adds the attributes that GPUs of one model and one driver have in common.
+func (a Attributes) product(f Facts) {
+	a.text(v1alpha1.AttributeProductName, f.GPU.ProductName)
+	a.text(v1alpha1.AttributeBrand, f.GPU.Brand)
+	a.text(v1alpha1.AttributeArchitecture, f.GPU.Architecture)
+	a.release(v1alpha1.AttributeCUDAComputeCapability, f.GPU.ComputeCapability)
+	a.driver(f)
+}
+
+// driver adds the versions of the node's driver.
+func (a Attributes) driver(f Facts) {
+	a.version(v1alpha1.AttributeDriverVersion, f.Node.DriverVersion)
+	a.release(v1alpha1.AttributeCUDADriverVersion, f.Node.CUDADriverVersion)
 }
 
 // locality adds the GPU's place in the machine. A GPU has one PCIe root, so that attribute

@@ -37,15 +37,10 @@ func (wholeGPU) configuration() Configuration {
 func (wholeGPU) attributes(f Facts, a Attributes) {
 	g := f.GPU
 	a.name(v1alpha1.AttributeUUID, g.UUID)
-	a.text(v1alpha1.AttributeProductName, g.ProductName)
-	a.text(v1alpha1.AttributeBrand, g.Brand)
-	a.text(v1alpha1.AttributeArchitecture, g.Architecture)
-	a.release(v1alpha1.AttributeCUDAComputeCapability, g.ComputeCapability)
-	a.version(v1alpha1.AttributeDriverVersion, f.Node.DriverVersion)
-	a.release(v1alpha1.AttributeCUDADriverVersion, f.Node.CUDADriverVersion)
-
+	a.product(f)
 	a.name(deviceattribute.StandardDeviceAttributePCIBusID, g.Address.String())
 	a.locality(f)
+	a.name(v1alpha1.AttributePCIeSwitch, g.PCIeSwitch)
 
 	a.flag(v1alpha1.AttributeMIGCapable, &g.MIG.Capable)
 	if g.MIG.Capable && !f.MIGModeVaries {

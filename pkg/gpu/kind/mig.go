@@ -52,9 +52,11 @@ func (migDevice) attributes(f Facts, a Attributes) {
 	a.name(v1alpha1.AttributeProfile, f.Profile.String())
 	a.name(v1alpha1.AttributeParentUUID, f.GPU.UUID)
 	a.name(v1alpha1.AttributeUUID, f.UUID)
-	if f.All {
+	if f.Located || f.All {
 		a.text(v1alpha1.AttributeProductName, f.GPU.ProductName)
 		a.locality(f)
+	}
+	if f.All {
 		a.shares(f)
 	}
 }

@@ -28,7 +28,7 @@ func (monitor) configuration() Configuration {
 }
 
 func (monitor) attributes(f Facts, a Attributes) {
-	a.version(v1alpha1.AttributeDriverVersion, f.Node.DriverVersion)
+	a.driver(f)
 }
 
 // capacities returns no memory: claims take none, because the scheduler would charge it

@@ -3,6 +3,7 @@
 package kind
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,84 +16,132 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// standard lists the attributes that are always published, because they distinguish
-// the GPUs of a cluster or the places of GPUs in a node. Every other one costs the
-// scheduler and the API server time and memory on each node.
-var standard = []resourceapi.QualifiedName{
-	v1alpha1.AttributeType,
-	v1alpha1.AttributeUUID,
-	v1alpha1.AttributeProductName,
-	v1alpha1.AttributeArchitecture,
-	v1alpha1.AttributeCUDAComputeCapability,
-	v1alpha1.AttributeSharing,
-	v1alpha1.AttributeMemoryEnforcement,
-	v1alpha1.AttributeNVLinkDomain,
-	v1alpha1.AttributeNVLinkCliques,
-	v1alpha1.AttributeFabricClusterUUID,
-	v1alpha1.AttributeFabricCliqueID,
-	v1alpha1.AttributeProfile,
-	v1alpha1.AttributeParentUUID,
-	deviceattribute.StandardDeviceAttributePCIeRoot,
-	deviceattribute.StandardDeviceAttributeNUMANode,
+// Level is a named set of published attributes. Each level has those of the one before.
+type Level string
+
+// The levels, the smallest first.
+const (
+	// LevelLean distinguishes the GPUs of a cluster and the places of GPUs in a node, for
+	// fleets of thousands of nodes.
+	LevelLean Level = "lean"
+	// LevelStandard adds what users and the manifests of NVIDIA's driver select by. It is
+	// the default: a selector that reads an attribute which one of the examined nodes does
+	// not publish ends the scheduling of the pod on all nodes.
+	LevelStandard Level = "standard"
+	// LevelAll publishes every attribute.
+	LevelAll Level = "all"
+)
+
+func levels() []Level { return []Level{LevelLean, LevelStandard, LevelAll} }
+
+// added returns the attributes that a level adds to the one before. The metadata of a
+// container has the attributes of all levels.
+func (l Level) added() []resourceapi.QualifiedName {
+	switch l {
+	case LevelLean:
+		return []resourceapi.QualifiedName{
+			v1alpha1.AttributeType,
+			v1alpha1.AttributeUUID,
+			v1alpha1.AttributeProductName,
+			v1alpha1.AttributeArchitecture,
+			v1alpha1.AttributeCUDAComputeCapability,
+			v1alpha1.AttributeSharing,
+			v1alpha1.AttributeMemoryEnforcement,
+			v1alpha1.AttributeNVLinkDomain,
+			v1alpha1.AttributeNVLinkCliques,
+			v1alpha1.AttributeFabricClusterUUID,
+			v1alpha1.AttributeFabricCliqueID,
+			v1alpha1.AttributeProfile,
+			v1alpha1.AttributeParentUUID,
+			deviceattribute.StandardDeviceAttributePCIeRoot,
+			deviceattribute.StandardDeviceAttributeNUMANode,
+		}
+	case LevelStandard:
+		return []resourceapi.QualifiedName{
+			v1alpha1.AttributeBrand,
+			v1alpha1.AttributeDriverVersion,
+			v1alpha1.AttributeCUDADriverVersion,
+			v1alpha1.AttributeAddressingMode,
+			v1alpha1.AttributeMultiprocessors,
+			v1alpha1.AttributeMIGCapable,
+			v1alpha1.AttributeMIGMode,
+			v1alpha1.AttributeNVLinkPeers,
+			v1alpha1.AttributeEnforcement,
+			deviceattribute.StandardDeviceAttributePCIBusID,
+		}
+	case LevelAll:
+		return []resourceapi.QualifiedName{
+			v1alpha1.AttributeNVLinkLinks,
+			v1alpha1.AttributeNVLinkVersion,
+			v1alpha1.AttributeNVLinkSwitch,
+			v1alpha1.AttributePCIeSwitch,
+			v1alpha1.AttributeECCEnabled,
+			v1alpha1.AttributePersistenceMode,
+			v1alpha1.AttributeComputeEnforcement,
+		}
+	}
+	return nil
 }
 
-// further lists the attributes that are published on request. The metadata of a container
-// has all of them.
-var further = []resourceapi.QualifiedName{
-	v1alpha1.AttributeBrand,
-	v1alpha1.AttributeDriverVersion,
-	v1alpha1.AttributeCUDADriverVersion,
-	v1alpha1.AttributeMultiprocessors,
-	v1alpha1.AttributeMIGCapable,
-	v1alpha1.AttributeMIGMode,
-	v1alpha1.AttributeNVLinkPeers,
-	v1alpha1.AttributeNVLinkLinks,
-	v1alpha1.AttributeNVLinkVersion,
-	v1alpha1.AttributeNVLinkSwitch,
-	v1alpha1.AttributeECCEnabled,
-	v1alpha1.AttributePersistenceMode,
-	v1alpha1.AttributeAddressingMode,
-	v1alpha1.AttributeEnforcement,
-	v1alpha1.AttributeComputeEnforcement,
-	deviceattribute.StandardDeviceAttributePCIBusID,
+// includes reports whether the level has the attribute. The zero level is [LevelStandard].
+func (l Level) includes(name resourceapi.QualifiedName) bool {
+	own, known := LevelOf(name)
+	return known && slices.Index(levels(), own) <= slices.Index(levels(), cmp.Or(l, LevelStandard))
 }
 
-// FurtherAttributes returns the names of the attributes that a [Selection] can add.
-func FurtherAttributes() []string {
-	names := make([]string, len(further))
-	for i, name := range further {
-		names[i] = string(name)
+// LevelOf returns the smallest level with the attribute; false if there is no such
+// attribute.
+func LevelOf(name resourceapi.QualifiedName) (Level, bool) {
+	for _, l := range levels() {
+		if slices.Contains(l.added(), name) {
+			return l, true
+		}
+	}
+	return "", false
+}
+
+// AttributeNames returns the names of all attributes, in the order of the levels. Names of
+// Kubernetes have its domain.
+func AttributeNames() []string {
+	var names []string
+	for _, l := range levels() {
+		for _, name := range l.added() {
+			names = append(names, string(name))
+		}
 	}
 	return names
 }
 
-// IsStandard reports whether the attribute is published without a [Selection].
-func IsStandard(name resourceapi.QualifiedName) bool { return slices.Contains(standard, name) }
-
-// Selection is a set of attributes to publish in addition to the standard ones. The zero
-// value adds none.
+// Selection is the set of published attributes: a level, and further ones by their names.
+// The zero value is [LevelStandard].
 type Selection struct {
-	All   bool
+	Level Level
 	Named []resourceapi.QualifiedName
 }
 
-// ParseSelection reads "standard", "all", or a list of further attributes such as
-// "brand,driverVersion". The error for a word that is not an attribute wraps
-// [gpu.ErrInvalid] and lists the attributes.
+// ParseSelection reads a list of levels and names with commas between them, such as "lean",
+// "eccEnabled,nvlinkLinks" or "lean,driverVersion"; without a level it is
+// [LevelStandard]. It also returns a selection of the known words if there are unknown
+// ones. The error names these and wraps [gpu.ErrInvalid].
 func ParseSelection(s string) (Selection, error) {
-	switch s {
-	case "standard":
-		return Selection{}, nil
-	case "all":
-		return Selection{All: true}, nil
-	}
 	var selected Selection
+	var unknown []string
 	for word := range strings.SplitSeq(s, ",") {
-		name := resourceapi.QualifiedName(word)
-		if !slices.Contains(further, name) {
-			return Selection{}, fmt.Errorf("attribute %q: %w; write standard, all, or a list of: %s", word, gpu.ErrInvalid, strings.Join(FurtherAttributes(), ", "))
+		name, level := resourceapi.QualifiedName(word), Level(word)
+		_, known := LevelOf(name)
+		switch {
+		case slices.Contains(levels(), level):
+			if slices.Index(levels(), level) > slices.Index(levels(), selected.Level) {
+				selected.Level = level
+			}
+		case known:
+			selected.Named = append(selected.Named, name)
+		default:
+			unknown = append(unknown, fmt.Sprintf("%q", word))
 		}
-		selected.Named = append(selected.Named, name)
+	}
+	if unknown != nil {
+		return selected, fmt.Errorf("%s: %w: want lean, standard, all, or names of: %s", strings.Join(unknown, ", "), gpu.ErrInvalid, strings.Join(AttributeNames(), ", "))
 	}
 	return selected, nil
 }
@@ -102,7 +151,12 @@ func ParseSelection(s string) (Selection, error) {
 func (s Selection) Published(a Attributes) Attributes {
 	published := maps.Clone(a)
 	maps.DeleteFunc(published, func(name resourceapi.QualifiedName, value resourceapi.DeviceAttribute) bool {
-		return !s.All && !IsStandard(name) && value.StringValues == nil && !slices.Contains(s.Named, name)
+		return value.StringValues == nil && !s.Includes(name)
 	})
 	return published
+}
+
+// Includes reports whether the attribute is published, except for lists.
+func (s Selection) Includes(name resourceapi.QualifiedName) bool {
+	return s.Level.includes(name) || slices.Contains(s.Named, name)
 }

@@ -40,8 +40,7 @@ func (timeSlice) configuration() Configuration {
 func (timeSlice) attributes(f Facts, a Attributes) {
 	a.name(v1alpha1.AttributeMemoryEnforcement, string(f.Memory))
 	a.name(v1alpha1.AttributeUUID, f.GPU.UUID)
-	a.text(v1alpha1.AttributeProductName, f.GPU.ProductName)
-	a.release(v1alpha1.AttributeCUDAComputeCapability, f.GPU.ComputeCapability)
+	a.product(f)
 	a.locality(f)
 }
 

@@ -57,17 +57,24 @@ func TestGPUsThatCanBePartitioned(t *testing.T) {
 		allowReset bool
 		says       string // nothing if the GPU can be partitioned
 	}{
-		"a GPU with MIG":                         {func(*gpu.GPU) {}, false, ""},
-		"one without MIG":                        {func(g *gpu.GPU) { g.MIG.Capable = false }, false, "it has no MIG"},
-		"one without profiles":                   {func(g *gpu.GPU) { g.MIG.Profiles = nil }, false, "switch it on with nvidia-smi -mig 1"},
-		"one that needs a reset":                 {func(g *gpu.GPU) { g.ComputeCapability.Major = 8 }, false, "allow resets with --mig-allow-reset"},
-		"one that may be reset":                  {func(g *gpu.GPU) { g.ComputeCapability.Major = 8 }, true, ""},
-		"one that needs none, as its mode is on": {func(g *gpu.GPU) { g.ComputeCapability.Major, g.MIG.Enabled = 8, true }, false, ""},
+		"a GPU with MIG":                                      {func(*gpu.GPU) {}, false, ""},
+		"one without MIG":                                     {func(g *gpu.GPU) { g.MIG.Capable = false }, false, "it has no MIG"},
+		"one without profiles":                                {func(g *gpu.GPU) { g.MIG.Profiles = nil }, false, "switch it on with nvidia-smi -mig 1"},
+		"one without profiles in MIG mode":                    {func(g *gpu.GPU) { g.MIG.Profiles, g.MIG.Enabled = nil, true }, false, "its MIG mode is on"},
+		"one without profiles before a reset":                 {func(g *gpu.GPU) { g.MIG.Profiles, g.MIG.PendingEnabled = nil, true }, true, "its MIG mode waits for a reset"},
+		"one whose mode waits for a reset":                    {func(g *gpu.GPU) { g.ComputeCapability.Major, g.MIG.PendingEnabled = 8, true }, false, "its MIG mode waits for a reset"},
+		"one whose mode waits for a reset that claims may do": {func(g *gpu.GPU) { g.ComputeCapability.Major, g.MIG.PendingEnabled = 8, true }, true, ""},
+		"one that needs a reset":                              {func(g *gpu.GPU) { g.ComputeCapability.Major = 8 }, false, "allow resets with --mig-allow-reset"},
+		"one that may be reset":                               {func(g *gpu.GPU) { g.ComputeCapability.Major = 8 }, true, ""},
+		"one that needs none, as its mode is on":              {func(g *gpu.GPU) { g.ComputeCapability.Major, g.MIG.Enabled = 8, true }, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := healthy()
 			c.change(&g)
 			err := use.CheckPartitioning(g, c.allowReset)
+			if err != nil && strings.Contains(err.Error(), "switch it on") && (g.MIG.Enabled || g.MIG.PendingEnabled) {
+				t.Errorf("%v: its mode is on, or waits for a reset", err)
+			}
 			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 				t.Errorf("CheckPartitioning = %v, want an error that says %q", err, c.says)
 			}

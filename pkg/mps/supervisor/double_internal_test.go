@@ -21,6 +21,7 @@ func Double(t *testing.T) Options {
 	t.Helper()
 	dir := files.ShortDir(t)
 	o := Options{
+		kernel: ownKernel(),
 		Driver: gpu.DriverRoot(filepath.Join(dir, "driver")),
 		RunDir: filepath.Join(dir, "run"),
 		LogDir: filepath.Join(dir, "log"),

@@ -72,19 +72,24 @@ func (o *Options) makeFolders(ctx context.Context, f folders, d gpu.MPSDaemon) e
 
 // mountAll mounts the file systems of a daemon. It leaves a mounted one alone, and also a
 // plain folder with files, which a supervisor with other options has created: containers
-// use both.
+// use both. Where SELinux is on, containers may then use the folders.
 func (o *Options) mountAll(f folders) error {
 	return o.inNamespace(func() error {
 		for _, each := range o.fileSystems(f) {
-			if err := each.mount(); err != nil {
+			if err := each.mount(o.kernel); err != nil {
 				return err
+			}
+		}
+		for _, path := range []string{f.pipe, f.shm} {
+			if path != "" {
+				o.kernel.labelFolder(path)
 			}
 		}
 		return nil
 	})
 }
 
-func (s fileSystem) mount() error {
+func (s fileSystem) mount(k kernel) error {
 	mounted, err := isMountPoint(s.path)
 	if err != nil || mounted {
 		return err
@@ -97,10 +102,7 @@ func (s fileSystem) mount() error {
 		klog.Background().Info("Folder of an MPS daemon stays without a file system", "path", s.path)
 		return nil
 	}
-	if err := unix.Mount("gpu-mps", s.path, "tmpfs", s.flags, s.options); err != nil {
-		return unprivileged(fmt.Errorf("mount a tmpfs on %s: %w", s.path, err))
-	}
-	return nil
+	return k.mountTmpfs(s)
 }
 
 // unmountAll unmounts the file systems of a daemon, also if it was started with other

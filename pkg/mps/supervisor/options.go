@@ -93,6 +93,8 @@ type Options struct {
 
 	// openProcess is pidfd_open, replaced in tests.
 	openProcess func(pid, flags int) (int, error)
+	// kernel is replaced in tests.
+	kernel kernel
 
 	support *support
 }
@@ -111,6 +113,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.openProcess == nil {
 		o.openProcess = unix.PidfdOpen
+	}
+	if o.kernel.mount == nil {
+		o.kernel = ownKernel()
 	}
 	o.support = &support{reading: make(chan struct{}, 1)}
 	return o

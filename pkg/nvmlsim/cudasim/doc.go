@@ -13,7 +13,7 @@
 // [Reply] for each.
 //
 //	> {"op":"init"}
-//	< {"devices":[{"ordinal":0,"uuid":"GPU-…","name":"…","memoryBytes":…}]}
+//	< {"devices":[{"ordinal":0,"uuid":"GPU-…","name":"…","memoryBytes":…,"multiprocessors":…}]}
 //	> {"op":"alloc","device":0,"bytes":1073741824}
 //	< {"usedBytes":1073741824}
 //	> {"op":"info","device":0}

@@ -30,9 +30,9 @@ type Request struct {
 type Reply struct {
 	Devices []Device `json:"devices,omitempty"`
 	// UsedBytes that the process has allocated of the device.
-	UsedBytes *uint64       `json:"usedBytes,omitempty"`
-	Memory    *Memory       `json:"memory,omitempty"`
-	Error     *mpssim.Error `json:"error,omitempty"`
+	UsedBytes *uint64        `json:"usedBytes,omitempty"`
+	Memory    *mpssim.Memory `json:"memory,omitempty"`
+	Error     *mpssim.Error  `json:"error,omitempty"`
 }
 
 // Device is a device that a process has.
@@ -41,12 +41,8 @@ type Device struct {
 	UUID        string `json:"uuid"`
 	Name        string `json:"name"`
 	MemoryBytes uint64 `json:"memoryBytes"`
-}
-
-// Memory is the result of CUDA's cuMemGetInfo.
-type Memory struct {
-	TotalBytes uint64 `json:"totalBytes"`
-	FreeBytes  uint64 `json:"freeBytes"`
+	// Multiprocessors that the process sees.
+	Multiprocessors int `json:"multiprocessors"`
 }
 
 // The errors that processes meet, by their names in cuda.h.

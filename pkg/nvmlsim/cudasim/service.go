@@ -22,10 +22,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// ContextBytes is the memory of a process' context on each device that it uses. The
-// figure has the same magnitude as in nvidia-smi, and is the same as for clients of MPS.
-const ContextBytes = 256 << 20
-
 // Options are settings of the service.
 type Options struct {
 	// Log receives a line for each failure that no process gets as a reply.
@@ -202,7 +198,8 @@ func (s *service) leave(pid int) {
 
 // change adds bytes to the memory of a process on a device, after a context if it has
 // none there, and returns how much it has allocated.
-func (s *service) change(pid int, uuid string, bytes int64) (uint64, error) {
+func (s *service) change(pid int, device nvmlsim.ComputeDevice, bytes int64) (uint64, error) {
+	uuid := device.UUID
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.processes[pid]
@@ -218,7 +215,7 @@ func (s *service) change(pid int, uuid string, bytes int64) (uint64, error) {
 		return err
 	}
 	if _, ok := p.memory[uuid]; !ok {
-		if err := set(ContextBytes); err != nil {
+		if err := set(nvmlsim.ContextBytes(device.Multiprocessors)); err != nil {
 			return 0, fmt.Errorf("no context: %w", err)
 		}
 	}

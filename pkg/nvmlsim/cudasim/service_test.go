@@ -19,9 +19,13 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
 )
 
 const gib = 1 << 30
+
+// contextBytes is the context of a process on an H100.
+var contextBytes = nvmlsim.ContextBytes(132)
 
 // world is a node whose driver serves.
 type world struct {
@@ -44,6 +48,11 @@ func newWorld(t *testing.T, change func(*nvmlsim.Model)) *world {
 	if change != nil {
 		change(m)
 	}
+	return newWorldOf(t, m)
+}
+
+func newWorldOf(t *testing.T, m *nvmlsim.Model) *world {
+	t.Helper()
 	// A path that is longer than a socket's address can be.
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
 	sim, err := nvmlsim.Create(dir, m)
@@ -205,7 +214,7 @@ func TestAProcessHasMemoryUntilItsConnectionEnds(t *testing.T) {
 	if r := c.call(Request{Op: opFree, Bytes: gib}); r.Error != nil || *r.UsedBytes != gib {
 		t.Errorf("free: %+v", r)
 	}
-	if got := w.used()[pid]; got != gib+ContextBytes {
+	if got := w.used()[pid]; got != gib+contextBytes {
 		t.Errorf("the process has %d MiB, want 1 GiB and a context", got>>20)
 	}
 	if err := c.conn.Close(); err != nil {
@@ -261,7 +270,7 @@ func TestTheLimitOfACgroupIsOfAllItsProcesses(t *testing.T) {
 	second.mustAlloc(gib)
 	other.mustAlloc(70 * gib)
 	r := second.call(Request{Op: opInfo})
-	if want := (Memory{TotalBytes: 4 * gib, FreeBytes: gib - 2*ContextBytes}); r.Memory == nil || *r.Memory != want {
+	if want := (mpssim.Memory{TotalBytes: 4 * gib, FreeBytes: gib - 2*contextBytes}); r.Memory == nil || *r.Memory != want {
 		t.Errorf("memory %+v, want %+v", r, want)
 	}
 	name, message = other.alloc(20 * gib)
@@ -273,7 +282,7 @@ func TestTheLimitOfACgroupIsOfAllItsProcesses(t *testing.T) {
 func TestALimitBelowWhatAContextNeeds(t *testing.T) {
 	w := newWorld(t, nil)
 	container := cgrouptest.New(t)
-	w.limit(container, ContextBytes-1)
+	w.limit(container, contextBytes-1)
 	c := w.started(cgrouptest.Process(t, container))
 	if name, message := c.alloc(0); name != errOutOfMemory || !strings.Contains(message, "no context") {
 		t.Errorf("%s, %s", name, message)
@@ -422,5 +431,42 @@ func TestAProcessHasTheDevicesOfItsNodes(t *testing.T) {
 	c.mustAlloc(gib)
 	if got := w.used(); len(got) > 0 {
 		t.Errorf("in use of the first GPU: %v", got)
+	}
+}
+
+// Source: NVIDIA Dynamo, "Per-GPU Compute and Memory Limits with MPS", Verified Behavior:
+// an RTX PRO 6000 Blackwell, driver 615.71.09, in steps of 256 MiB.
+func TestTheMemoryOfACgroupAsMeasured(t *testing.T) {
+	const mib, step = 1 << 20, 256 << 20
+	for name, tc := range map[string]struct {
+		limit, allocatable, total uint64 // MiB
+		onParent                  bool
+	}{
+		"the container's own cgroup": {limit: 30000, allocatable: 29184, total: 30000},
+		"a parent slice":             {limit: 48943, allocatable: 48128, total: 97887 - 638, onParent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, err := nvmlsim.LoadModel("rtx-pro-6000")
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.GPUs = m.GPUs[:1]
+			w := newWorldOf(t, m)
+			parent := cgrouptest.New(t)
+			container := cgrouptest.Child(t, parent, "container")
+			if tc.onParent {
+				w.limit(parent, tc.limit*mib)
+			} else {
+				w.limit(container, tc.limit*mib)
+			}
+			c := w.started(cgrouptest.Process(t, container))
+			if r := c.call(Request{Op: opInfo}); r.Memory == nil || r.Memory.TotalBytes != tc.total*mib {
+				t.Errorf("memory %+v, want %d MiB in all", r.Memory, tc.total)
+			}
+			c.mustAlloc(tc.allocatable * mib)
+			if name, _ := c.alloc(step); name != errOutOfMemory {
+				t.Errorf("one step more: %q, want %s", name, errOutOfMemory)
+			}
+		})
 	}
 }

@@ -68,25 +68,25 @@ func (s *session) handle(r Request) (Reply, *mpssim.Error) {
 	case r.Bytes > math.MaxInt64/2:
 		return Reply{}, fail(errOutOfMemory, "%d MiB wanted", r.Bytes>>20)
 	}
-	uuid, bytes := s.devices[r.Device].UUID, int64(r.Bytes)
+	device, bytes := s.devices[r.Device], int64(r.Bytes)
 	switch r.Op {
 	case opFree:
 		bytes = -bytes
 	case opInfo:
 		bytes = 0
 	}
-	used, err := s.service.change(s.pid, uuid, bytes)
+	used, err := s.service.change(s.pid, device, bytes)
 	if err != nil {
 		return Reply{}, refusal(err)
 	}
 	if r.Op != opInfo {
 		return Reply{UsedBytes: &used}, nil
 	}
-	total, free, err := s.service.sim.MemoryInfo(s.pid, uuid)
+	total, free, err := s.service.sim.MemoryInfo(s.pid, device.UUID)
 	if err != nil {
 		return Reply{}, refusal(err)
 	}
-	return Reply{Memory: &Memory{TotalBytes: total, FreeBytes: free}}, nil
+	return Reply{Memory: &mpssim.Memory{TotalBytes: total, FreeBytes: free}}, nil
 }
 
 // initialise finds the devices of the process.
@@ -107,7 +107,7 @@ func (s *session) initialise() (Reply, *mpssim.Error) {
 		if d.NotReady != "" {
 			return Reply{}, fail(errSystemNotReady, "%s: %s", d.UUID, d.NotReady)
 		}
-		reply.Devices = append(reply.Devices, Device{Ordinal: i, UUID: d.UUID, Name: d.Name, MemoryBytes: d.MemoryBytes})
+		reply.Devices = append(reply.Devices, Device{Ordinal: i, UUID: d.UUID, Name: d.Name, MemoryBytes: d.MemoryBytes, Multiprocessors: d.Multiprocessors})
 	}
 	s.devices = devices
 	return reply, nil

@@ -11,7 +11,11 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
+
+// contextBytes is the context of a client with all multiprocessors of an H100.
+var contextBytes = nvmlsim.ContextBytes(132)
 
 // in is a process in a cgroup, of the daemon's user.
 func in(t *testing.T, folder string) user {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
 // client is a process that has asked for a server.
@@ -138,6 +139,37 @@ func (d *Daemon) admit(c *client) {
 		c.devices = append(c.devices, granted)
 	}
 	d.welcome(c, s)
+}
+
+// contextBytes returns the memory of the client's context on a device. It depends on the
+// multiprocessors that the client sees.
+func (c *client) contextBytes(device nvmlsim.ComputeDevice) uint64 {
+	return nvmlsim.ContextBytes(nvmlsim.MPSMultiprocessors(device.Multiprocessors, c.percentage))
+}
+
+// limitedBytes returns the memory of a client that counts against its memory limit. The
+// context counts with protocol 3, as was measured. NVIDIA documents for protocol 2
+// that the limit includes some of CUDA's internal allocations. There the simulator counts
+// none, which is the worst case for a sum of shares.
+func (d *Daemon) limitedBytes(c *client, i int) uint64 {
+	used := c.devices[i].UsedBytes
+	if d.options.Protocol == protocolNamed {
+		used += c.contextBytes(c.server.devices[i])
+	}
+	return used
+}
+
+// memory returns what CUDA reports to a client as the size of a device. A memory limit of
+// MPS bounds the free memory, and does not change the total.
+func (d *Daemon) memory(c *client, i int) (*Memory, *Error) {
+	total, free, err := d.sim.MemoryInfo(c.user.pid, c.devices[i].UUID)
+	if err != nil {
+		return nil, fail(errLaunchFailed, "%v", err)
+	}
+	if limit := c.devices[i].LimitBytes; limit > 0 {
+		free = min(free, limit-min(limit, d.limitedBytes(c, i)))
+	}
+	return &Memory{TotalBytes: total, FreeBytes: free}, nil
 }
 
 // welcome makes a client with its limits one of the server's.
@@ -272,10 +304,14 @@ func (d *Daemon) handle(c *client, r Request) *Reply {
 		return d.attach(c, r.Token)
 	case c.faulty != nil:
 		return &Reply{Error: c.faulty}
-	case r.Op != opAlloc && r.Op != opFree:
+	case r.Op != opAlloc && r.Op != opFree && r.Op != opInfo:
 		return &Reply{Error: fail(errInvalidValue, "operation %q", r.Op)}
 	case r.Device < 0 || r.Device >= len(c.devices):
 		return &Reply{Error: fail(errInvalidDevice, "device %d: there are %d", r.Device, len(c.devices))}
+	}
+	if r.Op == opInfo {
+		memory, err := d.memory(c, r.Device)
+		return &Reply{Memory: memory, Error: err}
 	}
 	device := &c.devices[r.Device]
 	if r.Op == opFree {
@@ -283,7 +319,7 @@ func (d *Daemon) handle(c *client, r Request) *Reply {
 		if err := d.hold(c.server); err != nil {
 			return &Reply{Error: fail(errLaunchFailed, "%v", err)}
 		}
-	} else if err := d.allocate(c, device, r.Bytes); err != nil {
+	} else if err := d.allocate(c, r.Device, r.Bytes); err != nil {
 		c.refused = append(c.refused, err.Message)
 		d.save()
 		return &Reply{Error: err}
@@ -306,6 +342,7 @@ func (d *Daemon) attach(c *client, token string) *Reply {
 	for i, device := range s.devices {
 		granted.Devices = append(granted.Devices, GrantedDevice{
 			Ordinal: i, UUID: device.UUID, Name: device.Name, MemoryBytes: device.MemoryBytes, LimitBytes: c.devices[i].LimitBytes,
+			Multiprocessors: nvmlsim.MPSMultiprocessors(device.Multiprocessors, c.percentage),
 		})
 	}
 	return &Reply{Client: granted}
@@ -313,9 +350,10 @@ func (d *Daemon) attach(c *client, token string) *Reply {
 
 // allocate takes memory of a device within the client's limit and what the
 // device has left.
-func (d *Daemon) allocate(c *client, device *ClientDeviceRecord, bytes uint64) *Error {
-	if device.LimitBytes > 0 && bytes > device.LimitBytes-min(device.UsedBytes, device.LimitBytes) {
-		return fail(errOutOfMemory, "%d MiB of %s: the client has %d MiB of its limit of %d MiB", bytes>>20, device.UUID, device.UsedBytes>>20, device.LimitBytes>>20)
+func (d *Daemon) allocate(c *client, i int, bytes uint64) *Error {
+	device := &c.devices[i]
+	if used := d.limitedBytes(c, i); device.LimitBytes > 0 && bytes > device.LimitBytes-min(used, device.LimitBytes) {
+		return fail(errOutOfMemory, "%d MiB of %s: the client has %d MiB of its limit of %d MiB", bytes>>20, device.UUID, used>>20, device.LimitBytes>>20)
 	}
 	if device.UsedBytes+bytes < bytes {
 		return fail(errOutOfMemory, "%d MiB of %s", bytes>>20, device.UUID)

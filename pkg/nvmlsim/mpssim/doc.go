@@ -23,7 +23,7 @@
 //   - A namespace inherits nothing of its server, whose settings apply to the default
 //     namespace only. The namespace's percentage replaces the client's own. Of two memory
 //     limits the tighter counts, but none does if the client's own names a device that
-//     it does not see.
+//     it does not see. The client's context counts against its limit.
 //   - A server whose devices are not there disappears; its creation succeeds.
 //   - In multi-user mode a server has the user ID 0 and clients of all users; otherwise
 //     a client of another user is not permitted.
@@ -53,9 +53,11 @@
 //	< {"waiting":"server 4711 of user 0 has clients"}          (only if it has to wait)
 //	< {"server":4711,"shm":"cuda.mps.4711"}
 //	> {"op":"attach","token":"9f86d081884c7d65"}
-//	< {"client":{"server":4711,"activeThreadPercentage":25,"devices":[{"ordinal":0,"uuid":"GPU-…","name":"…","memoryBytes":…,"limitBytes":21474836480}]}}
+//	< {"client":{"server":4711,"activeThreadPercentage":25,"devices":[{"ordinal":0,"uuid":"GPU-…","name":"…","memoryBytes":…,"limitBytes":21474836480,"multiprocessors":32}]}}
 //	> {"op":"alloc","device":0,"bytes":1073741824}
 //	< {"usedBytes":1073741824}
+//	> {"op":"info","device":0}
+//	< {"memory":{"totalBytes":…,"freeBytes":…}}
 //	> {"op":"free","device":0,"bytes":1073741824}
 //	< {"usedBytes":0}
 //

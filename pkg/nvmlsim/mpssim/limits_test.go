@@ -141,7 +141,7 @@ func TestAllocationsAreHeldToWhatTheGPUHasLeft(t *testing.T) {
 	if err := w.sim.AddProcess(0, nvmlsim.Process{PID: 1, MemoryBytes: 1 << 30}); err != nil {
 		t.Fatal(err)
 	}
-	left := total - serverBytes - 2*contextBytes - 1<<30
+	left := total - serverBytes - 2*nvmlsim.ContextBytes(40) - 1<<30
 	if r := other.ask(Request{Op: opAlloc, Bytes: 2 << 30}); r.Error != nil {
 		t.Fatal(r.Error)
 	}

@@ -11,6 +11,7 @@ const (
 	opAttach  = "attach"
 	opAlloc   = "alloc"
 	opFree    = "free"
+	opInfo    = "info"
 )
 
 // Request is what the command line and clients send.
@@ -47,7 +48,14 @@ type Reply struct {
 	Client *Granted `json:"client,omitempty"`
 	// UsedBytes of the device, after alloc and free.
 	UsedBytes *uint64 `json:"usedBytes,omitempty"`
+	Memory    *Memory `json:"memory,omitempty"`
 	Error     *Error  `json:"error,omitempty"`
+}
+
+// Memory is the result of CUDA's cuMemGetInfo.
+type Memory struct {
+	TotalBytes uint64 `json:"totalBytes"`
+	FreeBytes  uint64 `json:"freeBytes"`
 }
 
 // Granted is what a client got.
@@ -65,6 +73,8 @@ type GrantedDevice struct {
 	MemoryBytes uint64 `json:"memoryBytes"`
 	// LimitBytes that the client can allocate of it; 0 for no limit.
 	LimitBytes uint64 `json:"limitBytes"`
+	// Multiprocessors that the client sees.
+	Multiprocessors int `json:"multiprocessors"`
 }
 
 // Error is an error of CUDA's driver API.

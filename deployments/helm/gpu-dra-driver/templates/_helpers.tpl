@@ -136,9 +136,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- else if has "seat" (dig "offer" list $settings) -}}
 {{- fail (printf "%soffer: seat needs mps.enabled: true, because MPS limits seats" $path) -}}
 {{- end -}}
-{{- $file := fromYaml $root.Values.mig.layouts -}}
-{{- with $file.Error }}{{ fail (printf "mig.layouts is not YAML: %s" .) }}{{ end -}}
-{{- $known := keys (dig "mig-configs" dict $file) | sortAlpha -}}
+{{- $known := keys (dig "mig-configs" dict (include "gpu-dra-driver.layouts" $root | fromYaml)) | sortAlpha -}}
 {{- with dig "mig" "layout" "" $settings -}}
 {{- if not (has . $known) -}}
 {{- fail (printf "%smig.layout: %q is not in mig.layouts, which has: %s" $path . (join ", " $known | default "none")) -}}
@@ -147,6 +145,90 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- fail (printf "%smig.layout needs mig.mode: dynamic, because an administrator makes the MIG devices of static" $path) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The file of layouts. Fails unless it is as the agent reads it. Which profiles a GPU has,
+     and how many have place on it, only the agent knows. */}}
+{{- define "gpu-dra-driver.layouts" -}}
+{{- with .Values.mig.layouts | trim -}}
+{{- $file := fromYaml . -}}
+{{- with $file.Error }}{{ fail (printf "mig.layouts is not YAML: %s" .) }}{{ end -}}
+{{- if regexMatch "(?s)\\S.*\n---" . }}{{ fail "mig.layouts has more than one YAML document; want one" }}{{ end -}}
+{{- with keys (omit $file "version" "mig-configs") | sortAlpha }}{{ fail (printf "mig.layouts: unknown field %q; known are: version, mig-configs" (first .)) }}{{ end -}}
+{{- if ne (toString $file.version) "v1" }}{{ fail (printf "mig.layouts: version: %v; want v1" $file.version) }}{{ end -}}
+{{- if not (and (kindIs "map" (index $file "mig-configs")) (index $file "mig-configs")) }}{{ fail "mig.layouts: no mig-configs; want a map of at least one layout" }}{{ end -}}
+{{- range $name, $entries := index $file "mig-configs" -}}
+{{- if not (and (kindIs "slice" $entries) $entries) }}{{ fail (printf "mig.layouts: %s: want a list of at least one entry" $name) }}{{ end -}}
+{{- $state := dict "all" false "indices" list -}}
+{{- range $i, $entry := $entries -}}
+{{- include "gpu-dra-driver.checkLayoutEntry" (list (printf "mig.layouts: %s, entry %d" $name (add1 $i)) $entry $state) -}}
+{{- end -}}
+{{- end -}}
+{{ . }}
+{{- end -}}
+{{- end -}}
+
+{{/* Fails for an entry of a layout that the agent refuses: of the list (path, entry, GPUs of
+     the entries before it that have no filter). */}}
+{{- define "gpu-dra-driver.checkLayoutEntry" -}}
+{{- $path := index . 0 -}}{{- $entry := index . 1 -}}{{- $state := index . 2 -}}
+{{- if not (kindIs "map" $entry) }}{{ fail (printf "%s: want devices, mig-enabled and mig-devices" $path) }}{{ end -}}
+{{- with keys (omit $entry "device-filter" "devices" "mig-enabled" "mig-devices") | sortAlpha -}}
+{{- fail (printf "%s: unknown field %q; known are: device-filter, devices, mig-enabled, mig-devices" $path (first .)) -}}
+{{- end -}}
+{{- $devices := $entry.devices -}}{{- $parts := index $entry "mig-devices" -}}{{- $enabled := index $entry "mig-enabled" -}}
+{{- $list := ternary $devices list (kindIs "slice" $devices) -}}
+{{- if not (or (eq (toString $devices) "all") $list) }}{{ fail (printf "%s: devices: want all, or a list of indices from 0, such as [0, 1]" $path) }}{{ end -}}
+{{- range $list -}}
+{{- if not (regexMatch "^[0-9]+$" (toString .)) }}{{ fail (printf "%s: devices: %v is not an index; want numbers from 0" $path .) }}{{ end -}}
+{{- end -}}
+{{- if not (kindIs "bool" $enabled) }}{{ fail (printf "%s: mig-enabled: want true or false" $path) }}{{ end -}}
+{{- if not (or (kindIs "map" $parts) (and (kindIs "invalid" $parts) (not $enabled))) }}{{ fail (printf "%s: mig-devices: want profiles with their counts, or {} for MIG on demand" $path) }}{{ end -}}
+{{- if and (not $enabled) $parts }}{{ fail (printf "%s: mig-devices, and mig-enabled is false" $path) }}{{ end -}}
+{{- include "gpu-dra-driver.checkLayoutParts" (list $path $parts) -}}
+{{- include "gpu-dra-driver.checkLayoutFilter" (list $path (index $entry "device-filter")) -}}
+{{- if not (index $entry "device-filter") -}}
+{{- if or $state.all (and (not $list) $state.indices) }}{{ fail (printf "%s: a GPU is of another entry too; give each GPU one entry" $path) }}{{ end -}}
+{{- range $list -}}
+{{- if has (toString .) $state.indices }}{{ fail (printf "%s: GPU %v is of another entry too; give each GPU one entry" $path .) }}{{ end -}}
+{{- $_ := set $state "indices" (append $state.indices (toString .)) -}}
+{{- end -}}
+{{- if not $list }}{{ $_ := set $state "all" true }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gpu-dra-driver.checkLayoutParts" -}}
+{{- $path := index . 0 -}}{{- $any := false -}}
+{{- range $profile, $count := index . 1 -}}
+{{- if contains "c." $profile }}{{ fail (printf "%s: compute instances such as %s are not supported" $path $profile) }}{{ end -}}
+{{- if not (regexMatch "^[1-9][0-9]?g\\.[1-9][0-9]{0,3}gb([+]me|[+]me\\.all|[+]gfx|-me)?$" $profile) -}}
+{{- fail (printf "%s: %q is not a MIG profile such as 1g.10gb" $path $profile) -}}
+{{- end -}}
+{{- if not (and (regexMatch "^[0-9]+$" (toString $count)) (not (kindIs "string" $count)) (le (int $count) 64)) -}}
+{{- fail (printf "%s: %v MIG devices %s; want a number that a GPU can have" $path $count $profile) -}}
+{{- end -}}
+{{- if int $count }}{{ $any = true }}{{ end -}}
+{{- end -}}
+{{- if and (index . 1) (not $any) }}{{ fail (printf "%s: all counts of mig-devices are 0" $path) }}{{ end -}}
+{{- end -}}
+
+{{- define "gpu-dra-driver.checkLayoutFilter" -}}
+{{- $path := index . 0 -}}{{- $filter := index . 1 -}}
+{{- if not (or (kindIs "invalid" $filter) (kindIs "string" $filter) (kindIs "slice" $filter)) }}{{ fail (printf "%s: device-filter: want a text or a list of texts" $path) }}{{ end -}}
+{{- if $filter -}}
+{{- range (ternary $filter (list $filter) (kindIs "slice" $filter)) -}}
+{{- if not (and (kindIs "string" .) (regexMatch "^(0[xX][0-9a-fA-F]{1,8}|[0-9]+)(:(0[xX][0-9a-fA-F]{1,8}|[0-9]+))?$" (toString .))) -}}
+{{- fail (printf "%s: device-filter %v; want the IDs of device and vendor, such as 0x233010DE, and those of the subsystem after a colon if needed" $path .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gpu-dra-driver.layoutLabel" -}}
+{{- if and .Values.mig.configLabel (ne .Values.mig.mode "dynamic") -}}
+{{- fail "mig.configLabel needs mig.mode: dynamic, because an administrator makes the MIG devices of static" -}}
+{{- end -}}
+{{ .Values.mig.configLabel }}
 {{- end -}}
 
 {{- define "gpu-dra-driver.nodeConfigs" -}}

@@ -45,6 +45,11 @@ gpu.nvidia.com
 gpu.nvidia.com/viewer-account
 {{- end -}}
 
+{{/* The annotation with the namespace of the driver. */}}
+{{- define "gpu-dra-driver.driverNamespace" -}}
+gpu.nvidia.com/driver-namespace
+{{- end -}}
+
 {{/* The labels of a class, after the name of the group. */}}
 {{- define "gpu-dra-driver.classLabelNames" -}}
 ['type', 'shares', 'max-memory', 'max-compute', 'strategies']

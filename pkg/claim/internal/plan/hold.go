@@ -13,8 +13,9 @@ import (
 )
 
 // limit decides the limit of each container that uses a share, if the driver can hold it.
-// The limit includes contexts, so the processes of MPS clients need no limit of their own.
-// The shares of all containers together have no more memory than the claim.
+// It is the limit of each MPS client too: both count contexts, so the driver refuses first
+// and MPS takes nothing from a program. The shares of all containers together have no more
+// memory than the claim.
 func (f Facts) limit(device *journal.Device, d deviceRequest) error {
 	if device.Share == nil || device.Share.Memory == 0 || !use.HasMemoryLimits(d.gpu, use.Use{Device: d.name}) {
 		return nil

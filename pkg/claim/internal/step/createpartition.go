@@ -27,7 +27,7 @@ import (
 // Claims that have shares of one MIG device have its partition in common. The first
 // one makes it, each of the others takes over the result from the journals before it,
 // and the last one destroys it, even if another one has made it. If the node keeps
-// partitions, the last one records it instead; see [keptPartition].
+// partitions, the last one leaves it with its record; see [keptPartition].
 type createPartition struct{ Options }
 
 // annotationPartition of a claim's CDI device is the [journal.Partition] of its
@@ -134,9 +134,18 @@ func (s createPartition) Do(ctx context.Context, _ Work, e *journal.Entry) error
 	if err != nil {
 		return err
 	}
-	return found(e, false, p)
+	if err := found(e, false, p); err != nil || !s.Partitioning.keeps(name) {
+		return err
+	}
+	made, err := e.Partition()
+	if err != nil {
+		return err
+	}
+	return s.keep(e.Device, made)
 }
 
+// Undo destroys the partition unless another claim uses it or it stays for the next
+// claim. If its record is missing and cannot be written, it does not stay.
 func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) error {
 	result, err := e.Partition()
 	if e.State == journal.Lost && (err != nil || result.Found) {
@@ -167,7 +176,12 @@ func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) erro
 		}
 	}
 	if result.UUID != "" && s.Partitioning.keeps(name) {
-		return s.keep(ctx, e.Device, result)
+		err := s.keep(e.Device, result)
+		if err == nil {
+			klog.FromContext(ctx).V(2).Info("Keeping a MIG device for the next claim", "device", e.Device, "uuid", result.UUID)
+			return nil
+		}
+		klog.FromContext(ctx).Error(err, "Cannot record a MIG device, destroying it", "device", e.Device, "uuid", result.UUID)
 	}
 	err = s.Partitioning.MIG.DestroyPartition(ctx, name.Address, name.Profile, name.Start)
 	if err != nil && !errors.Is(err, gpu.ErrNotFound) {

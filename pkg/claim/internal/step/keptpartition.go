@@ -18,9 +18,10 @@ import (
 )
 
 // keptPartition is the record of a partition that this driver has made, and that stays
-// when no claim uses it. It is written before the record of its last claim is deleted,
-// and deleted after the partition is destroyed. The next claim of the device finds the
-// partition by it. A record with a UUID that is not there has no effect.
+// when no claim uses it. It is written when the partition is made: a disk that is full
+// later cannot keep a claim from ending. It is deleted after the partition is destroyed.
+// The next claim of the device finds the partition by it. A record with a UUID that is
+// not there has no effect.
 type keptPartition struct {
 	BootID string `json:"bootID"`
 	journal.Partition
@@ -31,13 +32,16 @@ func (p *Partitioning) keeps(name kind.Name) bool {
 	return p.Keep != nil && !p.Static && p.Keep(name)
 }
 
-// keep records that the partition of a device stays.
-func (s createPartition) keep(ctx context.Context, device string, p journal.Partition) error {
+// keep records that the partition of a device stays. It writes nothing if that is
+// recorded already.
+func (s createPartition) keep(device string, p journal.Partition) error {
+	if recorded, _, err := s.read(device); err == nil && recorded != nil && *recorded == p {
+		return nil
+	}
 	payload, err := json.Marshal(keptPartition{BootID: s.BootID, Partition: p})
 	if err != nil {
 		return err
 	}
-	klog.FromContext(ctx).V(2).Info("Keeping a MIG device for the next claim", "device", device, "uuid", p.UUID)
 	return s.Partitioning.Kept.Write(device, payload)
 }
 
@@ -105,6 +109,16 @@ func (s createPartition) isThere(ctx context.Context, mig gpu.MIG, name kind.Nam
 	return isAmong(*p, there) || isHalf(*p, there), nil
 }
 
+// isWhole reports whether the recorded partition of a device exists with its compute
+// instance.
+func (s createPartition) isWhole(ctx context.Context, mig gpu.MIG, name kind.Name) (bool, error) {
+	p, err := s.kept(ctx, name.String())
+	if err != nil || p == nil {
+		return false, err
+	}
+	return isAmong(*p, plan.PartitionsAt(mig, name)), nil
+}
+
 // isAnyThere reports whether a recorded partition of a GPU exists.
 func (s createPartition) isAnyThere(ctx context.Context, mig gpu.MIG, address gpu.PCIAddress) (bool, error) {
 	kept, err := s.keptOn(ctx, address)
@@ -170,6 +184,9 @@ func (s createPartition) Leftovers(context.Context) ([]string, error) {
 	return slices.Compact(gpus), nil
 }
 
+// Sweep destroys the partitions of a GPU that no longer stay, and those without a compute
+// instance: the inventory knows a partition that stays by its UUID, and would take the rest
+// of one for an administrator's. The next claim creates the partition again.
 func (s createPartition) Sweep(ctx context.Context, device string, others *journal.Others) (swept bool, err error) {
 	name, err := kind.Parse(device)
 	if err != nil {
@@ -187,11 +204,11 @@ func (s createPartition) Sweep(ctx context.Context, device string, others *journ
 		return false, err
 	}
 	for _, k := range kept {
-		there, err := s.isThere(ctx, mig, k)
+		whole, err := s.isWhole(ctx, mig, k)
 		if err != nil {
 			return swept, err
 		}
-		if there && s.Partitioning.keeps(k) {
+		if whole && s.Partitioning.keeps(k) {
 			continue
 		}
 		released, err := s.release(ctx, k, others)

@@ -20,7 +20,7 @@ func TestAKeptPartitionOfAnotherBootIsNotThisDrivers(t *testing.T) {
 	for boot, want := range map[string]int{"boot-0": 0, s.BootID: 1} {
 		of := s
 		of.BootID = boot
-		if err := of.keep(t.Context(), device, journal.Partition{UUID: "MIG-1"}); err != nil {
+		if err := of.keep(device, journal.Partition{UUID: "MIG-1"}); err != nil {
 			t.Fatal(err)
 		}
 		uuids, err := KeptPartitions(t.Context(), s.Options)

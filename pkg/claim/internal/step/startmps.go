@@ -207,22 +207,34 @@ func (startMPS) Inject(_ context.Context, r *journal.Record, d journal.Device, i
 	if d.Share == nil {
 		clients = clientsOf(r, d.MPS.Daemon)
 	}
-	// A container need not have the devices of all requests, and counts the devices
-	// that it has. Then only the ceilings of the daemon, which are the same, apply.
-	counted := !slices.ContainsFunc(clients, func(c journal.Device) bool { return c.Request != d.Request })
-	var limits []string
-	for ordinal, c := range clients {
-		if counted && c.MPS.MemoryLimit > 0 {
-			limits = append(limits, fmt.Sprintf("%d=%dM", ordinal, c.MPS.MemoryLimit/catalog.MemoryStep))
-		}
-	}
-	if len(limits) > 0 {
-		in.Env = append(in.Env, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="+strings.Join(limits, ","))
+	if limits := memoryLimits(d, clients); limits != "" {
+		in.Env = append(in.Env, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="+limits)
 	}
 	in.Mounts = append(in.Mounts,
 		gpu.Mount{HostPath: pipe, ContainerPath: pipe},
 		gpu.Mount{HostPath: daemon.Shm, ContainerPath: "/dev/shm"})
 	return nil
+}
+
+// memoryLimits returns the memory limits of the clients of a device in the form of CUDA's
+// variable, or "" if they need none. clients are the devices of their daemon.
+//
+// Clients of a namespace need none: the namespace has the limit. Their own could only do
+// harm: a process that sees fewer GPUs than the variable names has no limit of MPS at all,
+// and launchers of multi-GPU programs hide GPUs from each process.
+func memoryLimits(d journal.Device, clients []journal.Device) string {
+	// A container need not have the devices of all requests, and counts the devices
+	// that it has. Then only the ceilings of the daemon, which are the same, apply.
+	if d.MPS.Namespace != "" || slices.ContainsFunc(clients, func(c journal.Device) bool { return c.Request != d.Request }) {
+		return ""
+	}
+	var limits []string
+	for ordinal, c := range clients {
+		if most := c.ProcessMemory(); most > 0 {
+			limits = append(limits, fmt.Sprintf("%d=%dM", ordinal, most/catalog.MemoryStep))
+		}
+	}
+	return strings.Join(limits, ",")
 }
 
 func (s startMPS) checkSupervisor() error {
@@ -296,9 +308,11 @@ func addNamespace(daemon *gpu.MPSDaemon, n gpu.MPSNamespace) {
 	}
 }
 
-// namespaceOf returns the namespace of a client.
-func namespaceOf(c journal.Client) gpu.MPSNamespace {
-	n := gpu.MPSNamespace{Name: c.Namespace, ThreadPercentage: c.ThreadPercentage, MemoryLimit: c.MemoryLimit}
+// namespaceOf returns the namespace of the clients of a device. If the driver limits the
+// container, the namespace has the container's limit too: it refuses nothing that the
+// driver admits, and holds if the driver counts the memory of clients as their server's.
+func namespaceOf(d journal.Device) gpu.MPSNamespace {
+	n := gpu.MPSNamespace{Name: d.MPS.Namespace, ThreadPercentage: d.MPS.ThreadPercentage, MemoryLimit: d.ProcessMemory()}
 	if n.ThreadPercentage == 0 {
 		n.ThreadPercentage = 100
 	}
@@ -352,7 +366,7 @@ func daemonFor(name string, own *journal.Record, others []journal.Holder) (gpu.M
 				if daemon.Devices == nil {
 					daemon.Devices = devices
 				}
-				addNamespace(&daemon, namespaceOf(*d.MPS))
+				addNamespace(&daemon, namespaceOf(d))
 			case daemon.MemoryLimits == nil:
 				daemon.Devices, daemon.ThreadPercentage, daemon.MemoryLimits = devices, d.MPS.ThreadPercentage, limits
 			default:

@@ -3,10 +3,12 @@
 // Package web serves pages to the browsers of the user who has started the program, and to
 // no other program or site:
 //
-//   - it listens on the loopback interface only, and answers requests for local names only, so
-//     that a site cannot reach it by a DNS name of its own (DNS rebinding);
+//   - it listens on the loopback interface only, and answers requests for one random name below
+//     localhost only, so that a site cannot reach it by a DNS name of its own (DNS rebinding);
 //   - each request has a random token, in the address of the first one and in a cookie of the
-//     others, which browsers do not send for other sites;
+//     others, which browsers do not send for other sites. Browsers send the cookies of a host to
+//     all of its ports, so the cookie must not be 127.0.0.1's: a program of another user can
+//     listen there, and does not know the random name;
 //   - it answers GET and HEAD only, and pages may load nothing from elsewhere.
 package web
 
@@ -19,10 +21,10 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"path"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/markup"
@@ -31,9 +33,8 @@ import (
 // Server serves pages on the loopback interface.
 type Server struct {
 	listener net.Listener
-	token    string
-	// cookie has the port in its name: browsers share cookies among the ports of a host.
-	cookie string
+	// host is the name of the host of the pages, which browsers find on this machine.
+	host, port, token string
 }
 
 // Listen returns a server on a port; any free one if it is 0.
@@ -47,15 +48,20 @@ func Listen(ctx context.Context, port uint16) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{listener: listener, token: rand.Text(), cookie: "kubectl-gpu-" + chosen}, nil
+	return &Server{listener: listener, host: strings.ToLower(rand.Text()) + localhost, port: chosen, token: rand.Text()}, nil
 }
 
 // Address returns the address that opens the first page.
 func (s *Server) Address() string {
-	return (&url.URL{Scheme: "http", Host: s.listener.Addr().String(), Path: "/", RawQuery: url.Values{tokenKey: {s.token}}.Encode()}).String()
+	return (&url.URL{Scheme: "http", Host: net.JoinHostPort(s.host, s.port), Path: "/", RawQuery: url.Values{tokenKey: {s.token}}.Encode()}).String()
 }
 
-const tokenKey = "token"
+const (
+	tokenKey = "token"
+	cookie   = "kubectl-gpu"
+	// localhost ends the names that browsers find on this machine without DNS (RFC 6761).
+	localhost = ".localhost"
+)
 
 // Limits of a connection. An answer can take as long as a reading of a large cluster.
 const (
@@ -101,8 +107,8 @@ func (s *Server) Guard(pages http.Handler) http.Handler {
 		header.Set("Cross-Origin-Resource-Policy", "same-origin")
 		header.Set("Cache-Control", "no-store")
 		switch {
-		case !isLocal(r.Host):
-			http.Error(w, "This server answers requests for 127.0.0.1 and localhost only.", http.StatusMisdirectedRequest)
+		case !s.isHost(r.Host):
+			http.Error(w, "This server answers requests for the name in the address only that kubectl gpu ui has printed.", http.StatusMisdirectedRequest)
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
 			header.Set("Allow", "GET, HEAD")
 			http.Error(w, "These pages change nothing: only GET and HEAD are allowed.", http.StatusMethodNotAllowed)
@@ -122,7 +128,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	query.Del(tokenKey)
 	page := url.URL{Path: path.Clean("/" + r.URL.Path), RawQuery: query.Encode()}
-	http.SetCookie(w, &http.Cookie{Name: s.cookie, Value: s.token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{Name: cookie, Value: s.token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	fmt.Fprint(w, "<!doctype html>") //nolint:errcheck // the browser has gone
 	_ = markup.Render(w, markup.E("html", markup.Attr("lang", "en"),
@@ -132,19 +138,17 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) hasToken(r *http.Request) bool {
-	cookie, err := r.Cookie(s.cookie)
-	return err == nil && s.is(cookie.Value)
+	found, err := r.Cookie(cookie)
+	return err == nil && s.is(found.Value)
 }
 
 func (s *Server) is(token string) bool {
 	return subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
 }
 
-// isLocal reports whether a Host header names this machine. The port is any: the user can
+// isHost reports whether a Host header has the name of the pages. The port is any: the user can
 // forward another one.
-func isLocal(host string) bool {
+func (s *Server) isHost(host string) bool {
 	u := url.URL{Host: host}
-	name := u.Hostname()
-	address, err := netip.ParseAddr(name)
-	return name == "localhost" || err == nil && address.IsLoopback()
+	return subtle.ConstantTimeCompare([]byte(strings.ToLower(u.Hostname())), []byte(s.host)) == 1
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -37,26 +38,30 @@ func TestGuard(t *testing.T) {
 		method, host, target, cookie string
 		status                       int
 	}{
-		"the cookie":               {"GET", "127.0.0.1:1", "/a", s.token, 200},
-		"the cookie, by HEAD":      {"HEAD", "localhost:2", "/a", s.token, 200},
-		"IPv6":                     {"GET", "[::1]:2", "/a", s.token, 200},
-		"the token":                {"GET", "localhost", "/a?token=" + s.token, "", 200},
-		"neither":                  {"GET", "127.0.0.1:1", "/a", "", 401},
-		"a wrong cookie":           {"GET", "127.0.0.1:1", "/a", "x" + s.token[1:], 401},
-		"a wrong token":            {"GET", "127.0.0.1:1", "/a?token=x", "", 401},
-		"an empty token":           {"GET", "127.0.0.1:1", "/a?token=", "", 401},
+		"the cookie":               {"GET", s.host + ":1", "/a", s.token, 200},
+		"the cookie, by HEAD":      {"HEAD", s.host + ":2", "/a", s.token, 200},
+		"in capitals":              {"GET", strings.ToUpper(s.host), "/a", s.token, 200},
+		"the token":                {"GET", s.host, "/a?token=" + s.token, "", 200},
+		"neither":                  {"GET", s.host + ":1", "/a", "", 401},
+		"a wrong cookie":           {"GET", s.host + ":1", "/a", "x" + s.token[1:], 401},
+		"a wrong token":            {"GET", s.host + ":1", "/a?token=x", "", 401},
+		"an empty token":           {"GET", s.host + ":1", "/a?token=", "", 401},
+		"the address":              {"GET", "127.0.0.1:1", "/a?token=" + s.token, "", 421},
+		"localhost":                {"GET", "localhost:1", "/a", s.token, 421},
+		"IPv6":                     {"GET", "[::1]:2", "/a", s.token, 421},
+		"another name of the kind": {"GET", "x" + s.host, "/a", s.token, 421},
 		"a name of a site":         {"GET", "rebound.example.com", "/a", s.token, 421},
-		"a name that begins alike": {"GET", "127.0.0.1.example.com", "/a?token=" + s.token, "", 421},
+		"a name that begins alike": {"GET", s.host + ".example.com", "/a?token=" + s.token, "", 421},
 		"an address of a network":  {"GET", "192.168.1.1", "/a", s.token, 421},
 		"no name":                  {"GET", "", "/a", s.token, 421},
-		"POST":                     {"POST", "127.0.0.1:1", "/a", s.token, 405},
-		"DELETE with the token":    {"DELETE", "127.0.0.1:1", "/a?token=" + s.token, "", 405},
+		"POST":                     {"POST", s.host + ":1", "/a", s.token, 405},
+		"DELETE with the token":    {"DELETE", s.host + ":1", "/a?token=" + s.token, "", 405},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), c.method, c.target, nil)
 			r.Host = c.host
 			if c.cookie != "" {
-				r.AddCookie(&http.Cookie{Name: s.cookie, Value: c.cookie})
+				r.AddCookie(&http.Cookie{Name: cookie, Value: c.cookie})
 			}
 			w := httptest.NewRecorder()
 			s.Guard(hello()).ServeHTTP(w, r)
@@ -83,7 +88,12 @@ func TestServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	browser := &http.Client{Jar: jar, Timeout: time.Minute}
+	// Browsers find names below localhost on this machine.
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, s.listener.Addr().String())
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	browser := &http.Client{Jar: jar, Timeout: time.Minute, Transport: transport}
 	get := func(address string) (body, cookie string) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 		if err != nil {
@@ -117,6 +127,16 @@ func TestServe(t *testing.T) {
 	address.RawQuery = ""
 	if body, _ := get(address.String()); body != "hello /nodes/a b" {
 		t.Errorf("with the cookie: %s", body)
+	}
+	// Another program on this machine gets no cookie: it has another name.
+	for _, other := range []string{"http://127.0.0.1:" + s.port, "http://localhost:" + s.port, "http://other.localhost:" + s.port} {
+		u, err := url.Parse(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cookies := jar.Cookies(u); len(cookies) > 0 {
+			t.Errorf("%s gets %v", other, cookies)
+		}
 	}
 	stop()
 	if err := <-ended; err != nil {

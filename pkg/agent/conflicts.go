@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
+)
+
+// conflicts returns the other programs of the node that allocate a device that claims hold.
+// The log names the pod of a device plugin, which is another tenant's.
+func (a *agent) conflicts(ctx context.Context, device string) []plugin.Conflict {
+	var all []plugin.Conflict
+	if pod := a.externalHolder(device); pod != "" {
+		klog.FromContext(ctx).Info("A device plugin has given a held device to a pod", "device", device, "pod", pod)
+		all = append(all, plugin.ConflictDevicePlugin)
+	}
+	if a.rivals.Err() != nil {
+		all = append(all, plugin.ConflictOtherDriver)
+	}
+	return all
+}
+
+// externalHolder returns the pod ("namespace/name") that has the device, or a part of it,
+// through a device plugin; "" if there is none.
+func (a *agent) externalHolder(device string) string {
+	name, err := kind.Parse(device)
+	if err != nil || !name.OnGPU() {
+		return ""
+	}
+	for _, g := range a.inventory.View().Node.GPUs {
+		if g.Address == name.Address {
+			return use.ExternalHolder(g, name)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+func TestADeviceIsContestedUntilNoClaimHoldsIt(t *testing.T) {
+	var held []claim.Held
+	var failed error
+	for i, uid := range []types.UID{"a", "b", "c"} {
+		name := kind.Whole(gpu.PCIAddress{Bus: uint8(i)})
+		held = append(held, claim.Held{Ref: claim.Ref{UID: uid}, Devices: []claim.Device{{Name: name.String()}, {Name: "node-gpus"}}})
+	}
+	c := newContested(func(context.Context) ([]claim.Held, error) { return held, failed })
+	want := func(when string, devices map[uint8]string) {
+		t.Helper()
+		all := catalog.InUse{}
+		for bus, value := range devices {
+			all[kind.Whole(gpu.PCIAddress{Bus: bus})] = value
+		}
+		if diff := cmp.Diff(all, c.devices(t.Context())); diff != "" {
+			t.Errorf("contested %s (-want +got):\n%s", when, diff)
+		}
+	}
+	want("before the first round", nil)
+	c.set([]types.UID{"b", "c"}, []types.UID{"a"}, []claim.Stranger{{Device: "gpu-01-00"}})
+	want("after it", map[uint8]string{0: "unneeded-claim", 1: "foreign-process"})
+	c.setRefused("c", true)
+	want("while the processes of a claim keep it", map[uint8]string{0: "unneeded-claim", 1: "foreign-process", 2: "unneeded-claim"})
+	c.set(nil, nil, nil)
+	want("after a round without the API", map[uint8]string{0: "unneeded-claim", 2: "unneeded-claim"})
+	failed = errors.New("the disk is gone")
+	want("while the records cannot be read", map[uint8]string{0: "unneeded-claim", 2: "unneeded-claim"})
+	failed = nil
+	c.set([]types.UID{"a"}, nil, nil)
+	c.setRefused("c", false)
+	want("when the claims are needed", nil)
+	c.set(nil, []types.UID{"a"}, nil)
+	released := held
+	held = held[1:]
+	want("when the claim is released", nil)
+	held = released
+	want("when the claim is prepared again", nil)
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// rescanInterval is the least time between scans because of failed prepares. The kubelet
+// retries each of them every 90 seconds, and a scan reads all GPUs of the node.
+const rescanInterval = time.Minute
+
+// rescan requests a scan of the hardware if a prepare fails in a way that the last scan
+// does not explain. Its methods may be called concurrently.
+type rescan struct {
+	request func()
+	limit   flowcontrol.PassiveRateLimiter
+}
+
+func newRescan(request func()) *rescan {
+	return &rescan{request: request, limit: flowcontrol.NewTokenBucketPassiveRateLimiter(float32(1/rescanInterval.Seconds()), 1)}
+}
+
+// failed requests a scan for the error of a failed prepare. It requests none for a
+// mistake in the claim, which a user can repeat without end, and none within a minute of
+// the last one.
+func (r *rescan) failed(err error) {
+	if isAboutHardware(err) && r.limit.TryAccept() {
+		r.request()
+	}
+}
+
+// isAboutHardware reports whether the error may come from a GPU that has changed since it
+// was scanned: another program has changed it, or it has stopped to answer.
+func isAboutHardware(err error) bool {
+	return slices.ContainsFunc([]error{gpu.ErrLost, gpu.ErrTimeout, gpu.ErrNotReady, gpu.ErrNotFound, gpu.ErrInUse}, func(sentinel error) bool {
+		return errors.Is(err, sentinel)
+	})
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// A user can create claims that fail as often as the kubelet tries.
+func TestFailedPreparesScanTheNodeOnceAMinuteAtMost(t *testing.T) {
+	for sentinel, want := range map[error]int{
+		gpu.ErrInvalid: 0, gpu.ErrNoCapacity: 0, gpu.ErrNotSupported: 0, gpu.ErrUnhealthy: 0, errors.New("no space left on device"): 0,
+		gpu.ErrLost: 1, gpu.ErrTimeout: 1, gpu.ErrNotReady: 1, gpu.ErrNotFound: 1, gpu.ErrInUse: 1,
+	} {
+		scans := 0
+		r := newRescan(func() { scans++ })
+		for range 3 {
+			r.failed(fmt.Errorf("prepare: %w", sentinel))
+		}
+		if scans != want {
+			t.Errorf("three prepares that fail with %q request %d scans, want %d", sentinel, scans, want)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// checkEnded returns an error unless the devices of the claim can be made available to
+// other claims. The error is a stillComputing while
+//
+//   - a process of one of the claim's pods lives, whether or not it computes;
+//   - the hardware lists a process of any pod on a device that the claim has to itself;
+//   - the hardware lists a process of one of the claim's pods on a share.
+//
+// The pods of a claim are the pods that it was prepared for, and all pods with a device of
+// the claim.
+//
+// Processes of the host do not count. A witness that cannot be read has not spoken, so
+// its error keeps the claim too. The exception is hardware that does not answer while the
+// kubelet, which has stopped the containers, unprepares the claim (stopped): a GPU that
+// hangs must not keep its pod Terminating, and no claim can get such a GPU.
+func (m *Manager) checkEnded(ctx context.Context, j *job, stopped bool) error {
+	if m.Occupancy == nil {
+		return nil
+	}
+	names, err := j.Names()
+	if err != nil {
+		return err
+	}
+	gpus := gpusOfNames(names)
+	if len(gpus) == 0 {
+		return nil
+	}
+	if err := m.checkPodsEnded(j); err != nil {
+		return err
+	}
+	users := m.users(ctx, gpus, false)
+	for address, l := range users {
+		// The pods, or the kubelet, have spoken instead.
+		if errors.Is(l.err, gpu.ErrNotSupported) && (stopped || m.Occupancy.LivingPods != nil) {
+			users[address] = listing{}
+		}
+	}
+	unread, err := m.checkNotComputing(ctx, j, names, users)
+	switch {
+	case err != nil:
+		return err
+	case unread != nil && (!stopped || ctx.Err() != nil):
+		return fmt.Errorf("the claim keeps its devices, because their processes cannot be listed: %w", unread)
+	case unread != nil:
+		klog.FromContext(ctx).Info("Cannot list the processes of the claim, unpreparing it", "err", unread)
+	}
+	return nil
+}
+
+// checkPodsEnded returns a stillComputing error while a process of one of the claim's pods
+// lives. The pause process of a pod counts: the kubelet stops it before it unprepares the
+// pod's claims.
+func (m *Manager) checkPodsEnded(j *job) error {
+	if m.Occupancy.LivingPods == nil {
+		return nil
+	}
+	living, err := m.Occupancy.LivingPods()
+	if err != nil {
+		return fmt.Errorf("the claim keeps its devices, because the processes of pods cannot be listed: %w", err)
+	}
+	consumers, err := m.consumersOf(j.Claim)()
+	if err != nil {
+		return fmt.Errorf("the claim keeps its devices, because the containers with its devices cannot be listed: %w", err)
+	}
+	for _, pod := range slices.Concat(j.Pods, j.reserved, consumers) {
+		if pid := living[string(pod)]; pid != 0 {
+			return stillComputing{plan.Refuse(
+				fmt.Errorf("devices %s: %w: process %d of the claim's pod still lives, so the claim keeps them; the process ends with its container, or an administrator ends it on the node: kill -9 %d", j.DeviceNames(), gpu.ErrInUse, pid, pid),
+				"pid", pid, "podUID", pod)}
+		}
+	}
+	return nil
+}
+
+// checkNotComputing returns a stillComputing error if the hardware lists a process on a
+// device of the claim, and in unread why it does not list those of some device.
+func (m *Manager) checkNotComputing(ctx context.Context, j *job, names []kind.Name, users map[gpu.PCIAddress]listing) (unread, err error) {
+	var unreadable []error
+	consumers := m.consumersOf(j.Claim)
+	for i, d := range j.Devices {
+		l := users[names[i].Address]
+		inPods := slices.DeleteFunc(slices.Clone(l.users), func(u user) bool { return u.PodUID == "" })
+		onDevice, err := m.on(ctx, names[i], inPods)
+		unreadable = append(unreadable, l.err, err)
+		for _, u := range onDevice {
+			if d.IsShared(names[i]) && !slices.Contains(j.Pods, types.UID(u.PodUID)) {
+				pods, err := consumers()
+				if err != nil {
+					return nil, stillComputing{fmt.Errorf("device %s: %w: process %d computes on it, and whether it is the claim's cannot be read: %w; an administrator ends it on the node: kill -9 %d", d.Name, gpu.ErrInUse, u.PID, err, u.PID)}
+				}
+				if !slices.Contains(pods, types.UID(u.PodUID)) {
+					continue
+				}
+			}
+			return nil, stillComputing{plan.Refuse(
+				fmt.Errorf("device %s: %w: process %d still computes on it, so the claim keeps it; the process ends with its container, or an administrator ends it on the node: kill -9 %d, and a reset of the GPU if that does not help", d.Name, gpu.ErrInUse, u.PID, u.PID),
+				"pid", u.PID, "command", u.Command, "podUID", u.PodUID, "containerID", u.ContainerID)}
+		}
+	}
+	return errors.Join(unreadable...), nil
+}
+
+// stillComputing is the error for a process of a claim that has not ended yet.
+type stillComputing struct{ error }
+
+func (s stillComputing) Unwrap() error { return s.error }

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// Stranger is a process of a pod on a device that claims hold, if none of these claims is
+// the pod's.
+type Stranger struct {
+	Device string
+	// Claims that hold the device.
+	Claims []types.UID
+	PID    int
+}
+
+// Strangers lists the strangers on the devices of the claims in held, ordered by device.
+// The caller has just compared these with the API server, so their pods are known. On a
+// device with any other claim, or whose GPU does not list its processes, strangers are
+// unknown and left out. The log names the pods, which are other tenants'. The pods
+// of a claim that monitors all GPUs are left out.
+func (m *Manager) Strangers(ctx context.Context, held []Held) ([]Stranger, error) {
+	if m.Occupancy == nil {
+		return nil, nil
+	}
+	before, err := m.journal.Holders(ctx)
+	if err != nil {
+		return nil, err
+	}
+	on := m.usersOfHeld(ctx, before)
+	// A claim may come or go while the GPUs are read.
+	after, err := m.journal.Holders(ctx)
+	if err != nil {
+		return nil, err
+	}
+	holders := slices.Concat(before, after)
+	var strangers []Stranger
+	for name, users := range on {
+		for _, u := range users {
+			claims := u.holders(holders, on)
+			if u.PodUID == "" || u.isOf(holders, claims) || !areCompared(claims, held) || m.mayConsume(ctx, u, holders, claims) {
+				continue
+			}
+			klog.FromContext(ctx).Info("A process of a pod without a claim is on a held device", "device", name,
+				"pid", u.PID, "command", u.Command, "podUID", u.PodUID, "containerID", u.ContainerID)
+			strangers = append(strangers, Stranger{Device: name.String(), Claims: claims, PID: u.PID})
+		}
+	}
+	slices.SortFunc(strangers, func(a, b Stranger) int { return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.PID, b.PID)) })
+	return strangers, nil
+}
+
+// usersOfHeld returns the users of each device that a claim holds. It leaves out devices of
+// which they cannot be listed.
+func (m *Manager) usersOfHeld(ctx context.Context, holders []journal.Holder) map[kind.Name][]user {
+	var names []kind.Name
+	for _, h := range holders {
+		names = append(names, h.Names...)
+	}
+	users := m.users(ctx, gpusOfNames(names), false)
+	on := map[kind.Name][]user{}
+	for _, name := range names {
+		if _, known := on[name]; known || !name.OnGPU() {
+			continue
+		}
+		l := users[name.Address]
+		onDevice, err := m.on(ctx, name, l.users)
+		if err := errors.Join(l.err, err); err != nil {
+			klog.FromContext(ctx).V(2).Info("Cannot look for strangers on a device", "device", name, "err", err)
+			continue
+		}
+		on[name] = onDevice
+	}
+	return on
+}
+
+// holders returns the claims that hold a device that the process uses. A device that is
+// not in on may be one.
+func (u user) holders(all []journal.Holder, on map[kind.Name][]user) []types.UID {
+	var claims []types.UID
+	for _, h := range all {
+		uses := func(name kind.Name) bool {
+			users, known := on[name]
+			return !known && name.OnGPU() || slices.ContainsFunc(users, func(other user) bool { return other.PID == u.PID })
+		}
+		if slices.ContainsFunc(h.Names, uses) {
+			claims = append(claims, h.Claim.UID)
+		}
+	}
+	slices.Sort(claims)
+	return slices.Compact(claims)
+}
+
+// isOf reports whether the pod of the process is one of these claims', or monitors all GPUs.
+func (u user) isOf(all []journal.Holder, claims []types.UID) bool {
+	return slices.ContainsFunc(all, func(h journal.Holder) bool {
+		monitors := slices.ContainsFunc(h.Names, func(name kind.Name) bool { return !name.OnGPU() })
+		return (monitors || slices.Contains(claims, h.Claim.UID)) && slices.Contains(h.Pods, types.UID(u.PodUID))
+	})
+}
+
+// mayConsume reports whether the pod of the process has a device of one of these claims, or
+// whether that cannot be read. The pods of a PodGroup are in no record.
+func (m *Manager) mayConsume(ctx context.Context, u user, all []journal.Holder, claims []types.UID) bool {
+	var refs []Ref
+	for _, h := range all {
+		if slices.Contains(claims, h.Claim.UID) && !slices.Contains(refs, h.Claim) {
+			refs = append(refs, h.Claim)
+		}
+	}
+	pods, err := m.consumersOf(refs...)()
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Cannot list the containers with devices of claims", "err", err)
+	}
+	return err != nil || slices.Contains(pods, types.UID(u.PodUID))
+}
+
+// areCompared reports whether the pods of all claims are known.
+func areCompared(claims []types.UID, held []Held) bool {
+	return !slices.ContainsFunc(claims, func(claim types.UID) bool {
+		return !slices.ContainsFunc(held, func(h Held) bool { return h.UID == claim && h.Phase == Prepared })
+	})
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+)
+
+// checkSelectors reports classes, templates and claims that read attributes or capacities
+// which devices lack. Claims with devices are left out: nothing evaluates them again.
+func checkSelectors(c *Cluster) []Finding {
+	ctx := context.Background() // evaluating has its own bounds
+	names := fleet.NewNames(c.Driver, fleet.FeaturesOf(c.Objects), c.Slices)
+	var findings []Finding
+	for _, class := range c.Classes {
+		findings = append(findings, nameFindings("class "+class.Name, names.Selectors(ctx, fleet.Expressions(class.Spec.Selectors)))...)
+	}
+	claim := func(object string, spec resourceapi.DeviceClaim) {
+		findings = append(findings, nameFindings(object, names.Claim(ctx, c.Classes, spec))...)
+	}
+	for _, template := range c.Templates {
+		claim("template "+template.Namespace+"/"+template.Name, template.Spec.Spec.Devices)
+	}
+	open := 0
+	for _, own := range c.Claims {
+		if own.Status.Allocation == nil {
+			open++
+			claim(nameOf(own), own.Spec.Devices)
+		}
+	}
+	if names.Full() {
+		findings = append(findings, Finding{
+			Object: wholeCluster, State: Unknown, Found: "there are more selectors than this check evaluates",
+			Meaning: "some classes, templates and claims are not checked", Remedy: "kubectl gpu explain checks the claims of one pod",
+		})
+	}
+	return orOK(findings, "devices have what "+count(len(c.Classes), "class")+", "+count(len(c.Templates), "template")+" and "+count(open, "waiting claim")+" read")
+}
+
+func nameFindings(object string, problems []fleet.NameProblem) []Finding {
+	var findings []Finding
+	for _, p := range problems {
+		f := Finding{Object: object, State: Warning, Found: p.Found, Meaning: "no device meets it, and its pods stay Pending", Remedy: p.Remedy}
+		if p.Fails {
+			f.State = Problem
+			f.Meaning = "the scheduling of its pods ends on all nodes as soon as one of these devices is examined"
+		}
+		findings = append(findings, f)
+	}
+	return findings
+}

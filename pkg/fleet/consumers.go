@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	schedulingapi "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+)
+
+// consumers finds the pods that use claims.
+type consumers struct {
+	byUID map[types.UID]*corev1.Pod
+	// byGroup has the pods of each PodGroup by namespace and name: pods do not know the
+	// UID of their group.
+	byGroup map[types.NamespacedName][]*corev1.Pod
+}
+
+func newConsumers(pods []*corev1.Pod) consumers {
+	c := consumers{map[types.UID]*corev1.Pod{}, map[types.NamespacedName][]*corev1.Pod{}}
+	for _, pod := range pods {
+		c.byUID[pod.UID] = pod
+		if group := pod.Spec.SchedulingGroup; group != nil && group.PodGroupName != nil {
+			name := types.NamespacedName{Namespace: pod.Namespace, Name: *group.PodGroupName}
+			c.byGroup[name] = append(c.byGroup[name], pod)
+		}
+	}
+	return c
+}
+
+// of returns the pods for which a claim is reserved, themselves or by their PodGroup, in
+// order of their names. A pod of the group that does not refer to the claim is omitted.
+func (c consumers) of(claim *resourceapi.ResourceClaim) []*corev1.Pod {
+	var users []*corev1.Pod
+	for _, consumer := range claim.Status.ReservedFor {
+		if pod := c.byUID[consumer.UID]; pod != nil {
+			users = append(users, pod)
+		}
+	}
+	for _, name := range PodGroups(claim) {
+		for _, pod := range c.byGroup[types.NamespacedName{Namespace: claim.Namespace, Name: name}] {
+			if resourceclaim.IsReservedForPod(pod, claim, true) && refersTo(pod, claim) {
+				users = append(users, pod)
+			}
+		}
+	}
+	slices.SortFunc(users, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(users, func(a, b *corev1.Pod) bool { return a.UID == b.UID })
+}
+
+// refersTo reports whether a pod's list of claims has the claim.
+func refersTo(pod *corev1.Pod, claim *resourceapi.ResourceClaim) bool {
+	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(entry corev1.PodResourceClaim) bool {
+		name, _, err := resourceclaim.Name(pod, &entry)
+		return err == nil && name != nil && *name == claim.Name
+	})
+}
+
+// Consumers returns the pods for which a claim is reserved, themselves or by their
+// PodGroup, in order of their names.
+func Consumers(claim *resourceapi.ResourceClaim, pods []*corev1.Pod) []*corev1.Pod {
+	return newConsumers(pods).of(claim)
+}
+
+// PodGroups returns the names of the PodGroups for which a claim is reserved.
+func PodGroups(claim *resourceapi.ResourceClaim) []string {
+	var names []string
+	for _, consumer := range claim.Status.ReservedFor {
+		if consumer.APIGroup == schedulingapi.GroupName && consumer.Resource == "podgroups" {
+			names = append(names, consumer.Name)
+		}
+	}
+	return names
+}

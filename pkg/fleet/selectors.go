@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/structured"
+)
+
+// NameProblem is a selector or constraint that reads a name which devices lack.
+type NameProblem struct {
+	// Found is the fault, and Remedy the change that ends it.
+	Found, Remedy string
+	// Fails means that the selector fails on a device, which ends the scheduling of the pod
+	// on all nodes. Otherwise no device meets the selector or constraint.
+	Fails bool
+}
+
+// mostSelectors bounds the evaluated lists of selectors: claims of other parties have them.
+const mostSelectors = 2000
+
+// Names are the names that the devices of a cluster have. It is not safe for concurrent use.
+type Names struct {
+	driver   string
+	features cel.Features
+	// shapes has one device for all devices of a driver with the same names, type and
+	// profile: a selector fails on all of them or on none.
+	shapes []shape
+	// published is the number of devices with a name.
+	published map[Name]int
+	compiled  map[string]cel.CompilationResult
+	known     map[string][]NameProblem
+}
+
+type shape struct {
+	driver, pool string
+	device       resourceapi.Device
+	count        int
+}
+
+// NewNames returns the names of the devices in the slices. driver is the name of this driver
+// in the cluster.
+func NewNames(driver string, features structured.Features, all []*resourceapi.ResourceSlice) *Names {
+	n := &Names{
+		driver: driver, published: map[Name]int{}, compiled: map[string]cel.CompilationResult{}, known: map[string][]NameProblem{},
+		features: cel.Features{EnableConsumableCapacity: features.ConsumableCapacity, EnableListTypeAttributes: features.ListTypeAttributes},
+	}
+	shapes := map[string]*shape{}
+	for _, slice := range all {
+		for _, d := range slice.Spec.Devices {
+			names := namesOf(slice.Spec.Driver, d)
+			for _, name := range names {
+				n.published[name]++
+			}
+			key := fmt.Sprint(slice.Spec.Driver, names, text(d, "type"), text(d, "profile"))
+			if shapes[key] == nil {
+				shapes[key] = &shape{driver: slice.Spec.Driver, pool: slice.Spec.Pool.Name, device: d}
+			}
+			shapes[key].count++
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(shapes)) {
+		n.shapes = append(n.shapes, *shapes[key])
+	}
+	return n
+}
+
+// namesOf returns the names of a device, sorted.
+func namesOf(driver string, d resourceapi.Device) []Name {
+	var names []Name
+	for name := range d.Attributes {
+		names = append(names, publishedName(driver, name, false))
+	}
+	for name := range d.Capacity {
+		names = append(names, publishedName(driver, name, true))
+	}
+	slices.SortFunc(names, func(a, b Name) int { return strings.Compare(a.String(), b.String()) })
+	return names
+}
+
+// publishedName returns a name as selectors read it. A name without a domain is of its driver's.
+func publishedName(driver string, name resourceapi.QualifiedName, capacity bool) Name {
+	domain, id, qualified := strings.Cut(string(name), "/")
+	if !qualified {
+		domain, id = driver, domain
+	}
+	return Name{domain, id, capacity}
+}
+
+func text(d resourceapi.Device, name resourceapi.QualifiedName) string {
+	if value := d.Attributes[name].StringValue; value != nil {
+		return *value
+	}
+	return ""
+}
+
+// Selectors returns the problems of selectors that a device must meet together: those of a
+// class, then those of a request. It returns none for devices that an earlier selector
+// excludes, as in the scheduler, and none if ctx ends.
+func (n *Names) Selectors(ctx context.Context, expressions []string) []NameProblem {
+	key := strings.Join(expressions, "\x00")
+	problems, known := n.known[key]
+	if known || n.Full() || len(n.shapes) == 0 {
+		return problems
+	}
+	problems = n.examine(ctx, expressions)
+	if ctx.Err() != nil {
+		return nil // a selector that was interrupted does not fail
+	}
+	n.known[key] = problems
+	return problems
+}
+
+// Full reports whether some selectors were not evaluated, because there are too many.
+func (n *Names) Full() bool { return len(n.known) == mostSelectors }
+
+func (n *Names) examine(ctx context.Context, expressions []string) []NameProblem {
+	matched := false
+	counts, first := map[NameProblem]int{}, map[NameProblem]shape{}
+	for _, s := range n.shapes {
+		met, failed, err := n.evaluate(ctx, s, expressions)
+		matched = matched || met
+		if err == nil {
+			continue
+		}
+		p := NameProblem{Found: "it fails with " + firstLine(err), Remedy: "correct the selector " + failed, Fails: true}
+		if name, ok := missing(s, failed, err); ok {
+			p = NameProblem{Found: "it reads the " + name.String(), Remedy: n.advice(name), Fails: true}
+		}
+		counts[p] += s.count
+		if _, has := first[p]; !has {
+			first[p] = s
+		}
+	}
+	var problems []NameProblem
+	for p, count := range counts {
+		example := first[p]
+		p.Found += fmt.Sprintf(": %d devices cannot answer, such as %s of pool %s", count, example.device.Name, example.pool)
+		problems = append(problems, p)
+	}
+	slices.SortFunc(problems, func(a, b NameProblem) int { return strings.Compare(a.Found, b.Found) })
+	if !matched && problems == nil {
+		problems = n.unpublished(expressions)
+	}
+	return problems
+}
+
+// unpublished returns the problems of names that no device has, except for names of devices
+// that no node offers, such as MIG devices: the classes of the chart select these too.
+func (n *Names) unpublished(expressions []string) []NameProblem {
+	var problems []NameProblem
+	for _, expression := range expressions {
+		for _, name := range NamesIn(expression) {
+			if n.published[name] == 0 && !name.Capacity && !ofMIG(name) {
+				problems = append(problems, NameProblem{Found: "it reads the " + name.String() + ", which no device has", Remedy: n.advice(name)})
+			}
+		}
+	}
+	return problems
+}
+
+// evaluate reports whether a device meets the selectors. If one fails, it returns that one
+// and the error. The API server refuses selectors that do not compile.
+func (n *Names) evaluate(ctx context.Context, s shape, expressions []string) (met bool, failed string, err error) {
+	for _, expression := range expressions {
+		compiled, known := n.compiled[expression]
+		if !known {
+			compiled = cel.GetCompiler(n.features).CompileCELExpression(expression, cel.Options{DisableCostEstimation: true})
+			n.compiled[expression] = compiled
+		}
+		if compiled.Error != nil {
+			return false, "", nil //nolint:nilerr // no claim has such a selector
+		}
+		met, _, err := compiled.DeviceMatches(ctx, cel.Device{
+			Driver: s.driver, AllowMultipleAllocations: s.device.AllowMultipleAllocations, Attributes: s.device.Attributes, Capacity: s.device.Capacity,
+		})
+		if err != nil || !met {
+			return false, expression, err
+		}
+	}
+	return true, "", nil
+}
+
+// missing returns the name without which the selector fails on a device.
+func missing(s shape, expression string, err error) (Name, bool) {
+	has := namesOf(s.driver, s.device)
+	for _, name := range NamesIn(expression) {
+		if !slices.Contains(has, name) && strings.HasSuffix(firstLine(err), "no such key: "+name.ID) {
+			return name, true
+		}
+	}
+	return Name{}, false
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
+
+// Constraint returns the problem of a constraint on an attribute that no device has.
+func (n *Names) Constraint(attribute resourceapi.FullyQualifiedName) []NameProblem {
+	domain, id, _ := strings.Cut(string(attribute), "/")
+	name := Name{Domain: domain, ID: id}
+	if n.published[name] > 0 || len(n.shapes) == 0 {
+		return nil
+	}
+	return []NameProblem{{Found: "its constraint needs the " + name.String() + ", which no device has", Remedy: n.advice(name)}}
+}
+
+// Claim returns the problems of the selectors and constraints of a claim, each once. It
+// evaluates the selectors of a request after those of its class; a class that does not exist
+// has none.
+func (n *Names) Claim(ctx context.Context, classes Classes, spec resourceapi.DeviceClaim) []NameProblem {
+	var problems []NameProblem
+	add := func(found []NameProblem) {
+		for _, p := range found {
+			if !slices.Contains(problems, p) {
+				problems = append(problems, p)
+			}
+		}
+	}
+	request := func(class string, selectors []resourceapi.DeviceSelector) {
+		var all []string
+		if of, err := classes.Get(class); err == nil {
+			all = Expressions(of.Spec.Selectors)
+		}
+		add(n.Selectors(ctx, append(all, Expressions(selectors)...)))
+	}
+	for _, r := range spec.Requests {
+		if r.Exactly != nil {
+			request(r.Exactly.DeviceClassName, r.Exactly.Selectors)
+		}
+		for _, alternative := range r.FirstAvailable {
+			request(alternative.DeviceClassName, alternative.Selectors)
+		}
+	}
+	for _, c := range spec.Constraints {
+		for _, attribute := range []*resourceapi.FullyQualifiedName{c.MatchAttribute, c.DistinctAttribute} {
+			if attribute != nil {
+				add(n.Constraint(*attribute))
+			}
+		}
+	}
+	return problems
+}
+
+// Expressions returns the CEL expressions of selectors.
+func Expressions(selectors []resourceapi.DeviceSelector) []string {
+	var all []string
+	for _, s := range selectors {
+		if s.CEL != nil {
+			all = append(all, s.CEL.Expression)
+		}
+	}
+	return all
+}
+
+// Names returns the names that the devices of the fleet have.
+func (f *Fleet) Names() *Names { return NewNames(f.Driver, f.Features, f.objects.Slices) }
+
+// ClaimNames returns the problems of the names that claims read, a sentence each with the
+// remedy.
+func (f *Fleet) ClaimNames(ctx context.Context, claims []*resourceapi.ResourceClaim) []string {
+	names := f.Names()
+	var all []string
+	for _, claim := range claims {
+		for _, p := range names.Claim(ctx, f.classes, claim.Spec.Devices) {
+			all = append(all, fmt.Sprintf("claim %s: %s; %s", claim.Name, p.Found, p.Remedy))
+		}
+	}
+	return all
+}

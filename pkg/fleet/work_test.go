@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+func selectorOf(expression string) []resourceapi.DeviceSelector {
+	return []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}
+}
+
+// Each selector is evaluated once on each device, in a verdict and in a check, and devices of
+// another class cost one evaluation.
+func TestTheWorkOfASearch(t *testing.T) {
+	const devices = 128
+	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourceapi.ResourceSliceSpec{
+		Driver: "other.example.com", NodeName: ptr.To("a"), Pool: resourceapi.ResourcePool{Name: "a", ResourceSliceCount: 1},
+	}}
+	for i := range devices {
+		slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{Name: fmt.Sprintf("d-%d", i)})
+	}
+	objects := Objects{
+		Slices: []*resourceapi.ResourceSlice{slice},
+		Classes: []*resourceapi.DeviceClass{
+			{ObjectMeta: metav1.ObjectMeta{Name: "ours"}, Spec: resourceapi.DeviceClassSpec{Selectors: selectorOf(`device.driver == "gpu.nvidia.com"`)}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: resourceapi.DeviceClassSpec{Selectors: selectorOf(`device.driver == "other.example.com"`)}},
+		},
+	}
+	claim := func(class string) *resourceapi.ResourceClaim {
+		exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1, Selectors: selectorOf(`device.driver == "none"`)}
+		return &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: exactly}}}}}
+	}
+	for class, tc := range map[string]struct{ evaluations, work int }{
+		"ours": {devices, devices + 20},
+		// A device whose selector does not match costs runs of the allocator with itself alone.
+		"other": {2 * devices, 2*devices + 4*devices + 20},
+	} {
+		s := New(objects, Options{Features: FeaturesOf(objects)}).NewSearch(0)
+		for range 3 {
+			if _, err := s.Verdicts(t.Context(), nil, claim(class)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := mostWork - s.left
+		if class == "ours" && before > devices+60 {
+			t.Errorf("class %s: three verdicts take %d steps", class, before)
+		}
+		if _, err := s.Check(t.Context(), "a", claim(class)); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(s.matches); n != tc.evaluations {
+			t.Errorf("class %s: %d evaluations, want %d", class, n, tc.evaluations)
+		}
+		if work := mostWork - s.left; work > tc.work+60 {
+			t.Errorf("class %s: %d steps, want at most %d", class, work, tc.work+60)
+		}
+	}
+	// The search ends when the work is spent, also if time is left.
+	s := New(objects, Options{Features: FeaturesOf(objects)}).NewSearch(0)
+	s.left = 10
+	checks, err := s.Check(t.Context(), "a", claim("other"))
+	if err != nil || checks[0].NotExamined < devices-10 {
+		t.Errorf("got %d devices that are not examined, %v", checks[0].NotExamined, err)
+	}
+}
+
+// interrupted takes hundreds of steps on a device, which the end of a context interrupts, and
+// selects every device.
+const interrupted = "[1,2,3,4,5,6,7,8,9].all(a,[1,2,3,4,5,6,7,8,9].all(b,[1,2,3,4,5,6,7,8,9].all(c,a*b*c>0)))"
+
+func TestASelectorThatIsInterruptedDoesNotFail(t *testing.T) {
+	device := resourceapi.Device{Name: "d"}
+	objects := Objects{Slices: []*resourceapi.ResourceSlice{{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourceapi.ResourceSliceSpec{
+		Driver: "other.example.com", NodeName: ptr.To("a"), Pool: resourceapi.ResourcePool{Name: "a", ResourceSliceCount: 1}, Devices: []resourceapi.Device{device},
+	}}}}
+	f := New(objects, Options{Driver: "other.example.com", Features: FeaturesOf(objects)})
+	s, names := f.NewSearch(0), f.Names()
+	d := f.device(DeviceID{"other.example.com", "a", "d"}, &device)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	selector := selectorOf(interrupted)
+	if got := s.selects(ended, selector, d, d.ID.Driver); got != (match{notExamined: true}) {
+		t.Errorf("got %+v, want not examined", got)
+	}
+	if got := names.Selectors(ended, []string{interrupted}); got != nil {
+		t.Errorf("got problems %+v of an interrupted selector", got)
+	}
+	// Nothing is remembered of it.
+	if got := s.selects(t.Context(), selector, d, d.ID.Driver); got != (match{selected: true}) {
+		t.Errorf("got %+v, want a device that is selected", got)
+	}
+	// A selector that fails does so also if the search goes on.
+	if got := s.selects(t.Context(), selectorOf("device.attributes['a.b'].x == 1"), d, d.ID.Driver); got != (match{failed: true}) {
+		t.Errorf("got %+v, want a selector that fails", got)
+	}
+}

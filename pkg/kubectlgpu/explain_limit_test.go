@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/markup"
+)
+
+// waiting returns a cluster with a pod that waits for a GPU: all four are in use.
+func waiting(t *testing.T) *fleettest.World {
+	w := fleettest.New(t, "a=t4 share", "b=t4 share")
+	w.Hold("a", "held", "count=4")
+	w.Hold("b", "held-too", "count=4")
+	pod := fleettest.Pod("pending")
+	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no node"}}}
+	w.Pods, w.Claims = append(w.Pods, pod), append(w.Claims, fleettest.Claim("pending", ""))
+	return w
+}
+
+func TestExplainNamesUnexaminedNodes(t *testing.T) {
+	out, problems := run(t, server(waiting(t)), "explain", "pending", "-n", "default", "--limit", "1ns")
+	lines(t, out+problems, `
+pod default/pending
+scheduler: no node
+
+Not examined (--limit): a, b
+
+What to do
+not all nodes and devices were examined, so the rest of this advice may be wrong: write simpler selectors or another shape (docs/shapes.md), or search for longer (kubectl gpu explain --limit)`)
+	if out, _ := run(t, server(waiting(t)), "explain", "pending", "-n", "default", "--limit", "1ns", "-o", "json"); !strings.Contains(out, `"notExaminedNodes": [`) {
+		t.Errorf("got %s", out)
+	}
+}
+
+func TestExplainOfAPoolThatTheSchedulerRefuses(t *testing.T) {
+	w := waiting(t)
+	w.Slices[0].Spec.Devices = append(w.Slices[0].Spec.Devices, w.Slices[0].Spec.Devices[0])
+	w.Claims = w.Claims[2:]
+	w.Slices, w.Nodes = w.Slices[:1], w.Nodes[:1]
+	client := server(w)
+	out, problems := run(t, client, "explain", "pending", "-n", "default")
+	for _, want := range []string{
+		"Node a: pool a of gpu.nvidia.com: the scheduler refuses the pool: it has the device gpu-18-00 twice",
+		"gpu-3b-00: pool a of gpu.nvidia.com: the scheduler refuses the pool",
+		"have the driver named above publish its devices again",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("got %s%s, want %s", out, problems, want)
+		}
+	}
+}
+
+// An explanation has a limited length, also if thousands of devices miss the claim.
+func TestExplainOfManyDevices(t *testing.T) {
+	w := waiting(t)
+	slice := w.Slices[0].DeepCopy()
+	for i := range 1000 {
+		device := slice.Spec.Devices[0].DeepCopy()
+		device.Name = fmt.Sprintf("gpu-%d", i)
+		w.Slices[0].Spec.Devices = append(w.Slices[0].Spec.Devices, *device)
+	}
+	w.Claims[2].Spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: "device.driver == 'none'"}}}
+	out, _ := run(t, server(w), "explain", "pending", "-n", "default")
+	if n := strings.Count(out, "the selector "); n > 2*mostDevices+2 || !strings.Contains(out, fmt.Sprintf("%d further devices do not meet it either", 1004-mostDevices)) {
+		t.Errorf("%d reasons: %.3000s", n, out)
+	}
+}
+
+func TestThePageOfAPodNamesUnexaminedNodes(t *testing.T) {
+	w := waiting(t)
+	s := newSite(newReadings(nil, 0), 0)
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/pods/default/pending", nil)
+	must(t, err)
+	q.SetPathValue("namespace", "default")
+	q.SetPathValue("name", "pending")
+	e, _, err := explain(t.Context(), w.Fleet().NewSearch(1), w.Objects, "default", "pod/pending", nodesExplained)
+	must(t, err)
+	s.explained[explanationKey{"default", "pod/pending"}] = explained{e, nil, time.Now().Add(time.Hour)}
+	p, err := s.podPage(t.Context(), &reading{view: &view{Fleet: w.Fleet(), objects: w.Objects}}, q)
+	must(t, err)
+	var text strings.Builder
+	must(t, markup.Render(&text, markup.E("main", p.main)))
+	if !strings.Contains(text.String(), "Not examined: a, b.") {
+		t.Errorf("got %s", text.String())
+	}
+}

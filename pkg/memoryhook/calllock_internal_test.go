@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package memoryhook
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func TestOneProcessAtATimeCallsTheDriver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	first, err := lockCalls(t.Context(), path, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := lockCalls(soon, path, time.Minute); !errors.Is(err, gpu.ErrTimeout) {
+		t.Errorf("while a call runs: %v, want %v", err, gpu.ErrTimeout)
+	}
+	waited := make(chan error, 1)
+	go func() {
+		second, err := lockCalls(t.Context(), path, time.Minute)
+		waited <- errors.Join(err, second.end())
+	}()
+	if err := first.end(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waited; err != nil {
+		t.Errorf("after the call: %v", err)
+	}
+}
+
+// The parent gives up, and its child stays in the driver.
+func TestWhileACallHangsOthersFailAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	first, err := lockCalls(t.Context(), path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.CommandContext(t.Context(), "sleep", "infinity")
+	child.ExtraFiles = append(child.ExtraFiles, first.File)
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.abandon(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		began := time.Now()
+		if _, err := lockCalls(t.Context(), path, time.Minute); !errors.Is(err, gpu.ErrTimeout) || time.Since(began) > 10*time.Second {
+			t.Fatalf("after %v: %v, want %v at once", time.Since(began), err, gpu.ErrTimeout)
+		}
+	}
+	// It ends with a reset of the GPU.
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = child.Wait() // it was killed
+	after, err := lockCalls(t.Context(), path, 0)
+	if err != nil {
+		t.Fatalf("after it has ended: %v", err)
+	}
+	if err := after.end(); err != nil {
+		t.Fatal(err)
+	}
+	// A call that has ended leaves nothing that could look like a call that hangs.
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	if late := (callLock{file}).late(); late > 0 {
+		t.Errorf("a call that has ended is %v late", late)
+	}
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+)
+
+// Conflict is another program of the node that allocates a device that claims hold.
+type Conflict int
+
+// The conflicts of a held device.
+const (
+	// ConflictDevicePlugin means that a device plugin has given the device to a pod.
+	ConflictDevicePlugin Conflict = iota
+	// ConflictOtherDriver means that another driver of the same name serves the node.
+	ConflictOtherDriver
+)
+
+// condition returns the condition of a device with the conflict. Tenants read it, so it
+// names no pod.
+func (c Conflict) condition() condition {
+	if c == ConflictOtherDriver {
+		return condition{
+			kind: v1alpha1.ConditionOtherDriver, reason: v1alpha1.ReasonSameName,
+			message: "another driver of the same name serves the node, and gets the calls for this claim; an administrator removes one of the two drivers from the node",
+		}
+	}
+	return condition{
+		kind: v1alpha1.ConditionExternallyAllocated, reason: v1alpha1.ReasonDevicePlugin,
+		message: "a device plugin has given the device, or a part of it, to another pod; an administrator finds the pod in the agent's log, ends it, and removes the device plugin from the node",
+	}
+}
+
+// withConflicts adds a condition to the devices for each of their conflicts. conflicts may
+// be nil.
+func (s *claimStatus) withConflicts(ctx context.Context, conflicts func(ctx context.Context, device string) []Conflict) *claimStatus {
+	for i := range s.devices {
+		if conflicts == nil {
+			break
+		}
+		d := &s.devices[i]
+		for _, c := range conflicts(ctx, d.device) {
+			d.more = append(d.more, c.condition())
+		}
+	}
+	return s
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+)
+
+// findContested finds the devices that are in use by another pod or claim than the API
+// shows. It lists the strangers, counts them, checks the memory limits, and queues the device
+// status of each prepared claim that is not up to date.
+func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unneeded) {
+	held, needed := make([]claim.Held, 0, len(needs)), make([]types.UID, 0, len(needs))
+	for _, n := range needs {
+		held, needed = append(held, n.Held), append(needed, n.UID)
+	}
+	strangers, err := p.strangers(ctx, held)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot look for processes without a claim, will try again", "after", p.interval)
+	}
+	p.metrics.strangers.Reset()
+	for _, s := range strangers {
+		p.metrics.strangers.WithLabelValues(s.Device).Inc()
+	}
+	unneeded := make([]types.UID, 0, len(found))
+	for _, u := range found {
+		unneeded = append(unneeded, u.UID)
+	}
+	p.claims.SetContested(needed, unneeded, strangers)
+	checks := p.checkLimits(ctx)
+	for _, n := range needs {
+		if n.Phase == claim.Prepared {
+			p.setStatus(n.object, readyStatus(nameOf(n.object), n.Devices, p.clock.Now()).withStrangers(strangers).withLimits(n.Devices, checks).withConflicts(ctx, p.conflicts))
+		}
+	}
+}
+
+func (p *Plugin) strangers(ctx context.Context, held []claim.Held) ([]claim.Stranger, error) {
+	defer p.step.Begin()()
+	return p.claims.Strangers(ctx, held)
+}
+
+// withStrangers adds a condition to the devices on which a stranger computes.
+func (s *claimStatus) withStrangers(strangers []claim.Stranger) *claimStatus {
+	for i := range s.devices {
+		d := &s.devices[i]
+		for _, stranger := range strangers {
+			if stranger.Device != d.device || !slices.Contains(stranger.Claims, s.claim.UID) {
+				continue
+			}
+			d.more = append(d.more, condition{
+				kind: v1alpha1.ConditionForeignProcess, reason: v1alpha1.ReasonNoClaim,
+				message: fmt.Sprintf("process %d of a pod that has no claim for the device computes on it; an administrator finds the pod in the agent's log, and ends it", stranger.PID),
+			})
+			break
+		}
+	}
+	return s
+}

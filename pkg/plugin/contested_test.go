@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+)
+
+// New claims must not get the device from the first round on.
+func TestTheFirstRoundFindsTheDevicesOfAClaimThatTheAPIHasForgotten(t *testing.T) {
+	c := holding("kept", "gone")
+	c.inUse = true
+	p := newTestPlugin(fake.NewClientset(testNode(), allocated("kept")), c)
+	p.reconcile(t.Context())
+	if diff := cmp.Diff([]types.UID{"uid-gone"}, c.contested); diff != "" {
+		t.Errorf("contested (-want +got):\n%s", diff)
+	}
+}
+
+func TestAnotherAPIServerMakesNoDeviceContested(t *testing.T) {
+	c := holding("gone")
+	p := newTestPlugin(fake.NewClientset(), c)
+	p.reconcile(t.Context())
+	if len(c.contested) != 0 {
+		t.Errorf("an API server without the node makes %q contested", c.contested)
+	}
+}
+
+func TestStrangersAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
+	c := holding("one", "two")
+	one, two := allocated("one"), allocated("two")
+	p := newTestPlugin(fake.NewClientset(testNode(), one, two), c)
+	c.strangers = []claim.Stranger{{Device: "gpu-1b-00", Claims: []types.UID{"uid-one"}, PID: 4711}}
+	p.reconcile(t.Context())
+	if got := testutil.ToFloat64(p.metrics.strangers.WithLabelValues("gpu-1b-00")); got != 1 {
+		t.Errorf("gpu_dra_foreign_processes is %v, want 1", got)
+	}
+	status := p.status.wanted["uid-one"]
+	if status == nil || len(status.devices[0].more) != 1 || !strings.Contains(status.devices[0].more[0].message, "process 4711") {
+		t.Fatalf("the status of the claim is %+v, want a condition that names the process", status)
+	}
+	if other := p.status.wanted["uid-two"]; other == nil || len(other.devices[0].more) != 0 {
+		t.Errorf("the status of the other claim is %+v, want no condition", other)
+	}
+	// The condition is written once, and goes with the process.
+	entry := resourceapi.AllocatedDeviceStatus{Driver: testDriver, Pool: "node", Device: "gpu-1b-00"}
+	entry.Conditions = append(entry.Conditions, status.devices[0].conditions()...)
+	if types := []string{entry.Conditions[0].Type, entry.Conditions[1].Type}; !cmp.Equal(types, []string{ConditionReady, v1alpha1.ConditionForeignProcess}) {
+		t.Errorf("conditions %q", types)
+	}
+	status.devices[0].data = nil
+	entry.Conditions = append(entry.Conditions, metav1.Condition{Type: "example.com/Watched", Status: metav1.ConditionTrue})
+	if !status.devices[0].matches(entry, testDriver) {
+		t.Error("a status that is up to date is written again")
+	}
+	ended := status.devices[0]
+	ended.more = nil
+	if ended.matches(entry, testDriver) {
+		t.Error("the condition stays after the process has ended")
+	}
+	c.strangers = nil
+	p.reconcile(t.Context())
+	if n := testutil.CollectAndCount(p.metrics.strangers); n != 0 {
+		t.Errorf("%d devices have strangers after the process has ended", n)
+	}
+}
+
+// A claim that cannot be read from the API is neither needed nor unneeded.
+func TestARoundWithoutAnAnswerFindsNothing(t *testing.T) {
+	client := fake.NewClientset(testNode())
+	client.PrependReactor("get", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewInternalError(errors.New("etcd is down"))
+	})
+	c := holding("one")
+	p := newTestPlugin(client, c)
+	p.reconcile(t.Context())
+	if len(c.contested) != 0 || len(c.needed) != 0 {
+		t.Errorf("contested %q, needed %q", c.contested, c.needed)
+	}
+}

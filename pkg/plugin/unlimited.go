@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+)
+
+// checkLimits checks the memory limits of containers, and counts the containers without
+// theirs. A device of which they are unknown has no count.
+func (p *Plugin) checkLimits(ctx context.Context) []claim.LimitCheck {
+	defer p.step.Begin()()
+	checks, err := p.claims.CheckLimits(ctx)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot check memory limits, will try again", "after", p.interval)
+	}
+	p.metrics.unlimited.Reset()
+	for _, check := range checks {
+		if check.Err != nil {
+			klog.FromContext(ctx).Error(check.Err, "Cannot check memory limits of a device, will try again", "device", check.Device, "after", p.interval)
+			continue
+		}
+		p.metrics.unlimited.WithLabelValues(check.Device).Set(float64(len(check.Unlimited)))
+	}
+	return checks
+}
+
+// withLimits adds a condition to the limited devices on which a container of the claim
+// computes without its memory limit, or on which that is unknown.
+func (s *claimStatus) withLimits(devices []claim.Device, checks []claim.LimitCheck) *claimStatus {
+	for i := range s.devices {
+		d := &s.devices[i]
+		isLimited := slices.ContainsFunc(devices, func(of claim.Device) bool {
+			return of.Name == d.device && of.Share != nil && of.Share.ContainerMemoryLimit > 0
+		})
+		if isLimited {
+			d.more = append(d.more, limitConditions(d.device, s.claim.UID, checks)...)
+		}
+	}
+	return s
+}
+
+// limitConditions returns the condition of a limited device of a claim; none if all
+// containers have their limit. Its text stays the same while nothing changes, so that it is
+// written once.
+func limitConditions(device string, uid types.UID, checks []claim.LimitCheck) []condition {
+	i := slices.IndexFunc(checks, func(c claim.LimitCheck) bool { return c.Device == device && slices.Contains(c.Claims, uid) })
+	if i >= 0 {
+		for _, u := range checks[i].Unlimited {
+			if slices.Contains(u.Claims, uid) {
+				return []condition{{
+					kind: v1alpha1.ConditionMemoryUnlimited, reason: v1alpha1.ReasonNoHook,
+					message: fmt.Sprintf("the container of process %d computes without the memory limit of the claim, because its runtime has not run the driver's hook; use a RuntimeClass whose runtime runs CDI hooks in the container's own cgroup (not gVisor or Kata)", u.PID),
+				}}
+			}
+		}
+		if checks[i].Err == nil {
+			return nil
+		}
+	}
+	return []condition{{
+		kind: v1alpha1.ConditionMemoryUnlimited, reason: v1alpha1.ReasonProcessesUnknown, unknown: true,
+		message: "whether each container has its memory limit cannot be checked; the agent's log has the reason",
+	}}
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package procfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// Source is a folder as every mount table names it: a file system and a path in it. Unlike
+// a path it is the same in all containers.
+type Source struct {
+	major, minor int
+	path         string
+}
+
+// Source returns the source of a folder at a path of this process. The path has no
+// symbolic links. The error wraps [gpu.ErrNotFound] if no mount contains it.
+func (r Root) Source(folder string) (Source, error) {
+	mounts, err := r.mounts("self")
+	if err != nil {
+		return Source{}, fmt.Errorf("find the file system of %s: %w", folder, err)
+	}
+	var at *mountinfo.Info
+	below := ""
+	for _, m := range mounts {
+		rest, found := cutFolder(folder, m.Mountpoint)
+		// A later mount at the same place hides the earlier one.
+		if found && (at == nil || len(m.Mountpoint) >= len(at.Mountpoint)) {
+			at, below = m, rest
+		}
+	}
+	if at == nil {
+		return Source{}, fmt.Errorf("find the file system of %s: %w", folder, gpu.ErrNotFound)
+	}
+	return Source{at.Major, at.Minor, path.Join(at.Root, below)}, nil
+}
+
+// Below returns the source of a folder in the folder.
+func (s Source) Below(name string) Source {
+	s.path = path.Join(s.path, name)
+	return s
+}
+
+// contains reports whether a mount shows a file of the folder.
+func (s Source) contains(m *mountinfo.Info) bool {
+	below, found := cutFolder(m.Root, s.path)
+	return found && below != "" && m.Major == s.major && m.Minor == s.minor
+}
+
+// cutFolder returns the part of a path below a folder.
+func cutFolder(name, folder string) (below string, found bool) {
+	if name == folder {
+		return "", true
+	}
+	return strings.CutPrefix(name, strings.TrimSuffix(folder, "/")+"/")
+}
+
+// PodsWith returns the UIDs of the pods whose containers have a file of each source
+// mounted, in the order of the sources. It reads the mounts of the oldest process of each
+// container, because a later one can hide mounts from itself. A container cannot add such
+// a mount: it does not see the file.
+func (r Root) PodsWith(sources []Source) ([][]string, error) {
+	first, err := r.containers()
+	if err != nil {
+		return nil, err
+	}
+	pods := make([][]string, len(sources))
+	var errs []error
+	for of, pid := range first {
+		mounts, err := r.mounts(strconv.Itoa(pid))
+		if hasEnded(err) {
+			continue
+		}
+		errs = append(errs, err)
+		for i, s := range sources {
+			if slices.ContainsFunc(mounts, s.contains) && !slices.Contains(pods[i], of.pod) {
+				pods[i] = append(pods[i], of.pod)
+			}
+		}
+	}
+	for _, of := range pods {
+		slices.Sort(of)
+	}
+	return pods, errors.Join(errs...)
+}
+
+type containerKey struct{ pod, id string }
+
+// containers returns the process with the smallest PID of each container of a pod.
+func (r Root) containers() (map[containerKey]int, error) {
+	entries, err := os.ReadDir(filepath.Join(string(r), "proc"))
+	if err != nil {
+		return nil, fmt.Errorf("list the processes: %w", err)
+	}
+	first := map[containerKey]int{}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		groups, err := r.file(pid, "cgroup")
+		if hasEnded(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("process %d: %w", pid, err)
+		}
+		var of containerKey
+		of.pod, of.id = containerOf(groups)
+		if known, ok := first[of]; of.pod != "" && (!ok || pid < known) {
+			first[of] = pid
+		}
+	}
+	return first, nil
+}
+
+func (r Root) mounts(process string) ([]*mountinfo.Info, error) {
+	text, err := os.ReadFile(filepath.Join(string(r), "proc", process, "mountinfo"))
+	if err != nil {
+		return nil, fmt.Errorf("process %s: %w", process, err)
+	}
+	return mountinfo.GetMountsFromReader(strings.NewReader(string(text)), nil)
+}
+
+// hasEnded reports whether a file of proc could not be read because its process has ended.
+// The kernel answers EINVAL for the mounts of a process that ends.
+func hasEnded(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL)
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package procfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// readBatch is the number of entries of proc that are read at a time. A process that
+// starts during the pass has a higher PID than the entries before it, so that a later
+// batch has it.
+const readBatch = 64
+
+// Pods returns the UIDs of the pods of which a process lives, each with the PID of one. A
+// process that has ended and waits for its parent does not live. The error is not nil if
+// any process could not be read: its pod is then unknown.
+//
+// The cgroup of a process decides, and no container can leave the cgroup of its pod.
+// Sources: proc/PID/cgroup of each process, and proc/PID/stat of those in pods.
+func (r Root) Pods() (map[string]int, error) {
+	dir, err := os.Open(filepath.Join(string(r), "proc"))
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	defer dir.Close() //nolint:errcheck // it was only read
+	pods := map[string]int{}
+	for {
+		names, err := dir.Readdirnames(readBatch)
+		if errors.Is(err, io.EOF) {
+			return pods, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list processes: %w", err)
+		}
+		for _, name := range names {
+			pid, err := strconv.Atoi(name)
+			if err != nil {
+				continue // not a process
+			}
+			if err := r.addPod(pods, pid); err != nil {
+				return nil, fmt.Errorf("process %d: %w", pid, err)
+			}
+		}
+	}
+}
+
+// addPod adds the pod of a process that lives.
+func (r Root) addPod(pods map[string]int, pid int) error {
+	groups, err := r.file(pid, "cgroup")
+	if hasEnded(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	pod, _ := containerOf(groups)
+	if pod == "" || pods[pod] != 0 {
+		return nil
+	}
+	lives, err := r.lives(pid)
+	if err != nil || !lives {
+		return err
+	}
+	pods[pod] = pid
+	return nil
+}
+
+// threadsField is the position of the number of threads in proc/PID/stat after the name:
+// field 20 of all.
+const threadsField = 20 - 3
+
+// lives reports whether a thread of the process lives. A process is in the state of its
+// first thread, which can end before the others.
+func (r Root) lives(pid int) (bool, error) {
+	stat, err := r.file(pid, "stat")
+	if hasEnded(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) <= threadsField {
+		return false, fmt.Errorf("%w: stat %q", gpu.ErrCorrupt, stat)
+	}
+	dead := fields[0] == "Z" || fields[0] == "X"
+	return !dead || fields[threadsField] != "0" && fields[threadsField] != "1", nil
+}
+
+// SeesPods reports whether this process sees the processes of pods: it is in the PID
+// namespace of the host, and not in one of its own pod. Source: proc/1/cgroup.
+func (r Root) SeesPods() (bool, error) {
+	if os.Getpid() == 1 {
+		return false, nil
+	}
+	groups, err := r.file(1, "cgroup")
+	if err != nil {
+		return false, fmt.Errorf("process 1: %w", err)
+	}
+	pod, _ := containerOf(groups)
+	return pod == "", nil
+}
