@@ -161,6 +161,14 @@ func alertCases() map[string]alertCase {
 			after: 5 * time.Minute,
 			says:  []string{"team/job", "use 10.25GiB of gpu-1b-00 on a"},
 		},
+		"GPUMemoryUnlimited": {
+			// An agent and its successor count the same containers.
+			fires: held(`gpu_dra_unlimited_containers{node="a",device="gpu-1b-00",instance="one"}`, 2) +
+				held(`gpu_dra_unlimited_containers{node="a",device="gpu-1b-00",instance="two"}`, 2),
+			quiet: held(`gpu_dra_unlimited_containers{node="a",device="gpu-1b-00"}`, 0),
+			after: 10 * time.Minute,
+			says:  []string{"Containers on gpu-1b-00 of a", "2 containers compute"},
+		},
 		"GPUClaimMemoryUnused": {
 			// Two containers with a claim use a part each of the same promise.
 			fires: memory("driver", 0.4, 10, 10) + strings.ReplaceAll(memory("driver", 0.5, 10, 10), `container="main"`, `container="side"`),
