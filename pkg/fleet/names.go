@@ -54,18 +54,6 @@ func NamesIn(expression string) []Name {
 	return names
 }
 
-// AttributesIn returns the attributes and capacities that an expression reads, without
-// their domain, in their order.
-func AttributesIn(expression string) []string {
-	var ids []string
-	for _, name := range NamesIn(expression) {
-		if !slices.Contains(ids, name.ID) {
-			ids = append(ids, name.ID)
-		}
-	}
-	return ids
-}
-
 // member returns the map and the key if the expression reads a map: x.key, x.?key, x['key'],
 // x[?'key'] or has(x.key); nil if not.
 func member(e ast.Expr) (of ast.Expr, key string) {

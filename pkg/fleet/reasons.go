@@ -92,24 +92,6 @@ func (d Device) value(name Name) (string, bool) {
 // memory returns the name of the device's memory in selectors.
 func (d Device) memory() Name { return publishedName(d.ID.Driver, v1alpha1.CapacityMemory, true) }
 
-// attribute returns an attribute or capacity, with or without a domain, as text.
-func (d Device) attribute(name string) (string, bool) {
-	for _, full := range slices.Sorted(maps.Keys(d.Published.Attributes)) {
-		if last(string(full)) == name {
-			return ValueText(d.Published.Attributes[full]), true
-		}
-	}
-	for _, full := range slices.Sorted(maps.Keys(d.Published.Capacity)) {
-		if last(string(full)) == name {
-			amount := d.Published.Capacity[full].Value
-			return amount.String(), true
-		}
-	}
-	return "", false
-}
-
-func last(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
-
 // ValueText returns the value of an attribute as text.
 func ValueText(v resourceapi.DeviceAttribute) string {
 	switch {
@@ -213,15 +195,15 @@ func names(all []Holder) string {
 	return strings.Join(texts, ", ")
 }
 
-// Values returns the values of an attribute or capacity that the devices of a class have,
-// and how many devices have each.
-func (f *Fleet) Values(all []DeviceCheck, name string) map[string]int {
+// Values returns the values that the devices of a class have for a name, and how many devices
+// have each.
+func (f *Fleet) Values(all []DeviceCheck, name Name) map[string]int {
 	values := map[string]int{}
 	for _, a := range all {
 		if slices.Contains(a.Missing, ConditionClass) {
 			continue
 		}
-		if value, ok := a.Device.attribute(name); ok {
+		if value, ok := a.Device.value(name); ok {
 			values[value]++
 		}
 	}

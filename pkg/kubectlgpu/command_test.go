@@ -258,7 +258,37 @@ gpu-af-00: the selector does not select it: architecture is Turing
 
 What to do
 change the selector
-values of architecture on these nodes: "Turing" (4 devices)`)
+values of attribute gpu.nvidia.com/architecture on these nodes: "Turing" (4 devices)`)
+}
+
+// Attributes and capacities of the same name, also of another domain, differ.
+func TestExplainPrintsOnlyValuesThatTheSelectorReads(t *testing.T) {
+	const advice = "values of capacity gpu.nvidia.com/memory on these nodes: \"14916Mi\" (4 devices)"
+	w := fleettest.New(t, "a=t4 share")
+	for i := range w.Slices[0].Spec.Devices {
+		attributes := w.Slices[0].Spec.Devices[i].Attributes
+		attributes["memory"], attributes["example.com/memory"] = resourceapi.DeviceAttribute{StringValue: ptr.To("fast")}, resourceapi.DeviceAttribute{StringValue: ptr.To("red")}
+	}
+	for expression, want := range map[string][]string{
+		"device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0": {advice},
+		"device.attributes['gpu.nvidia.com'].memory == 'slow'":                      {`values of attribute gpu.nvidia.com/memory on these nodes: "fast" (4 devices)`},
+		"device.attributes['gpu.nvidia.com'].memory == 'slow' || device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0": {
+			`values of attribute gpu.nvidia.com/memory on these nodes: "fast" (4 devices)`, advice,
+		},
+		"has(device.capacity['example.com'].memory)": nil,
+	} {
+		w.Claims = []*resourceapi.ResourceClaim{fleettest.Claim("new", "cel="+expression)}
+		out, problems := run(t, server(w), "explain", "claim/new", "-n", "default")
+		var got []string
+		for line := range strings.Lines(out) {
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "values of ") {
+				got = append(got, line)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s\n%s", expression, diff, problems)
+		}
+	}
 }
 
 func TestExplainOfANameThatNoDeviceHas(t *testing.T) {

@@ -344,14 +344,14 @@ func poolAdvice() []string {
 	return []string{"have the driver named above publish its devices again, by restarting its pod on the node, and report it to its authors: its ResourceSlices contradict each other"}
 }
 
-// selectorAdvice lists the existing values of the attributes in failing selectors.
+// selectorAdvice lists the existing values of the names in failing selectors.
 func selectorAdvice(f *fleet.Fleet, checks []fleet.RequestCheck) []string {
 	all := []string{"change the selector"}
-	seen := map[string]bool{}
+	seen := map[fleet.Name]bool{}
 	for _, a := range checks {
 		for _, d := range a.Devices {
 			for _, i := range d.Selectors {
-				for _, name := range fleet.AttributesIn(a.Exactly.Selectors[i].CEL.Expression) {
+				for _, name := range fleet.NamesIn(a.Exactly.Selectors[i].CEL.Expression) {
 					if seen[name] {
 						continue
 					}
