@@ -13,8 +13,8 @@ import (
 // checkSelectors reports classes, templates and claims that read attributes or capacities
 // which devices lack. Claims with devices are left out: nothing evaluates them again.
 func checkSelectors(c *Cluster) []Finding {
-	ctx := context.Background() // evaluating has its own bounds
-	names := fleet.NewNames(c.Driver, fleet.FeaturesOf(c.Objects), c.Slices)
+	ctx := context.Background() // the search has its own bounds
+	names := c.fleet().NewSearch(0).Names()
 	var findings []Finding
 	for _, class := range c.Classes {
 		findings = append(findings, nameFindings("class "+class.Name, names.Selectors(ctx, fleet.Expressions(class.Spec.Selectors)))...)

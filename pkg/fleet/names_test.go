@@ -92,7 +92,7 @@ func TestSelectorsThatReadNamesWhichDevicesLack(t *testing.T) {
 			}
 			var got []string
 			f := w.Fleet()
-			for _, p := range f.Names().Claim(t.Context(), w.Classes, fleettest.Claim("c", tc.claim).Spec.Devices) {
+			for _, p := range f.NewSearch(0).Names().Claim(t.Context(), w.Classes, fleettest.Claim("c", tc.claim).Spec.Devices) {
 				got = append(got, map[bool]string{true: "fails: "}[p.Fails]+p.Found+"; "+p.Remedy)
 			}
 			if diff := cmp.Diff(tc.want, strings.Join(got, "\n")); diff != "" {
@@ -110,7 +110,8 @@ func TestASelectorThatFailsEndsTheSchedulingOfTheClaim(t *testing.T) {
 	if _, err := w.Fleet().Fit(t.Context(), "a", claim); err == nil || !strings.Contains(err.Error(), "no such key: brand") {
 		t.Errorf("the allocator: %v", err)
 	}
-	problems := w.Fleet().ClaimNames(t.Context(), []*resourceapi.ResourceClaim{claim})
+	problems, err := w.Fleet().NewSearch(0).ClaimNames(t.Context(), []*resourceapi.ResourceClaim{claim})
+	must(t, err)
 	if len(problems) != 1 || !strings.HasPrefix(problems[0], "claim c: it reads the attribute gpu.nvidia.com/brand: 4 devices cannot answer") {
 		t.Errorf("problems %q", problems)
 	}
@@ -118,7 +119,7 @@ func TestASelectorThatFailsEndsTheSchedulingOfTheClaim(t *testing.T) {
 
 func TestSelectorsOfOtherPartiesAreBounded(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share")
-	names := w.Fleet().Names()
+	names := w.Fleet().NewSearch(0).Names()
 	for i := range 2100 {
 		expression := fmt.Sprintf("device.driver == 'd%d'", i)
 		names.Selectors(t.Context(), []string{expression})
@@ -133,7 +134,7 @@ func TestAConstraintMayNameAnyDriver(t *testing.T) {
 	w.Slices = append(w.Slices, &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Driver: "dra.net", Devices: []resourceapi.Device{{
 		Name: "nic", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"rdma": {BoolValue: ptr.To(true)}},
 	}}}})
-	names := w.Fleet().Names()
+	names := w.Fleet().NewSearch(0).Names()
 	if got := slices.Concat(names.Constraint("dra.net/rdma"), names.Constraint("gpu.nvidia.com/uuid"), names.Constraint("resource.kubernetes.io/pcieRoot")); got != nil {
 		t.Errorf("problems %v", got)
 	}

@@ -11,7 +11,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/cel"
-	"k8s.io/dynamic-resource-allocation/structured"
 )
 
 // NameProblem is a selector or constraint that reads a name which devices lack.
@@ -26,8 +25,10 @@ type NameProblem struct {
 // mostSelectors bounds the evaluated lists of selectors: claims of other parties have them.
 const mostSelectors = 2000
 
-// Names are the names that the devices of a cluster have. It is not safe for concurrent use.
+// Names are the names that the devices of a cluster have. To evaluate selectors is work of its
+// [Search]: methods of both must not run at the same time.
 type Names struct {
+	search   *Search
 	driver   string
 	features cel.Features
 	// shapes has one device for all devices of a driver with the same names, type and
@@ -37,6 +38,8 @@ type Names struct {
 	published map[Name]int
 	compiled  map[string]cel.CompilationResult
 	known     map[string][]NameProblem
+	// interrupted is set if a list of selectors was not evaluated on all shapes.
+	interrupted bool
 }
 
 type shape struct {
@@ -45,15 +48,15 @@ type shape struct {
 	count        int
 }
 
-// NewNames returns the names of the devices in the slices. driver is the name of this driver
-// in the cluster.
-func NewNames(driver string, features structured.Features, all []*resourceapi.ResourceSlice) *Names {
+// Names returns the names that the devices of the fleet have.
+func (s *Search) Names() *Names {
+	features := s.fleet.Features
 	n := &Names{
-		driver: driver, published: map[Name]int{}, compiled: map[string]cel.CompilationResult{}, known: map[string][]NameProblem{},
+		search: s, driver: s.fleet.Driver, published: map[Name]int{}, compiled: map[string]cel.CompilationResult{}, known: map[string][]NameProblem{},
 		features: cel.Features{EnableConsumableCapacity: features.ConsumableCapacity, EnableListTypeAttributes: features.ListTypeAttributes},
 	}
 	shapes := map[string]*shape{}
-	for _, slice := range all {
+	for _, slice := range s.fleet.objects.Slices {
 		for _, d := range slice.Spec.Devices {
 			names := namesOf(slice.Spec.Driver, d)
 			for _, name := range names {
@@ -103,29 +106,41 @@ func text(d resourceapi.Device, name resourceapi.QualifiedName) string {
 
 // Selectors returns the problems of selectors that a device must meet together: those of a
 // class, then those of a request. It returns none for devices that an earlier selector
-// excludes, as in the scheduler, and none if ctx ends.
+// excludes, as in the scheduler, and none if ctx or the search ends.
 func (n *Names) Selectors(ctx context.Context, expressions []string) []NameProblem {
 	key := strings.Join(expressions, "\x00")
 	problems, known := n.known[key]
 	if known || n.Full() || len(n.shapes) == 0 {
 		return problems
 	}
-	problems = n.examine(ctx, expressions)
-	if ctx.Err() != nil {
-		return nil // a selector that was interrupted does not fail
+	ctx, cancel := context.WithDeadline(ctx, n.search.deadline)
+	defer cancel()
+	problems, examined := n.examine(ctx, expressions)
+	if !examined {
+		n.interrupted = true
+		return nil
 	}
 	n.known[key] = problems
 	return problems
 }
 
-// Full reports whether some selectors were not evaluated, because there are too many.
-func (n *Names) Full() bool { return len(n.known) == mostSelectors }
+// Full reports whether some selectors were not evaluated, because there are too many or the
+// search has ended.
+func (n *Names) Full() bool { return n.interrupted || len(n.known) == mostSelectors }
 
-func (n *Names) examine(ctx context.Context, expressions []string) []NameProblem {
+// examine returns the problems of selectors. examined is false if ctx or the search ended
+// before all shapes were examined.
+func (n *Names) examine(ctx context.Context, expressions []string) (_ []NameProblem, examined bool) {
 	matched := false
 	counts, first := map[NameProblem]int{}, map[NameProblem]shape{}
 	for _, s := range n.shapes {
+		if n.search.ended() {
+			return nil, false
+		}
 		met, failed, err := n.evaluate(ctx, s, expressions)
+		if ctx.Err() != nil {
+			return nil, false // a selector that was interrupted does not fail
+		}
 		matched = matched || met
 		if err == nil {
 			continue
@@ -149,7 +164,7 @@ func (n *Names) examine(ctx context.Context, expressions []string) []NameProblem
 	if !matched && problems == nil {
 		problems = n.unpublished(expressions)
 	}
-	return problems
+	return problems, true
 }
 
 // unpublished returns the problems of names that no device has, except for names of devices
@@ -178,6 +193,7 @@ func (n *Names) evaluate(ctx context.Context, s shape, expressions []string) (me
 		if compiled.Error != nil {
 			return false, "", nil //nolint:nilerr // no claim has such a selector
 		}
+		n.search.left--
 		met, _, err := compiled.DeviceMatches(ctx, cel.Device{
 			Driver: s.driver, AllowMultipleAllocations: s.device.AllowMultipleAllocations, Attributes: s.device.Attributes, Capacity: s.device.Capacity,
 		})
@@ -262,18 +278,26 @@ func Expressions(selectors []resourceapi.DeviceSelector) []string {
 	return all
 }
 
-// Names returns the names that the devices of the fleet have.
-func (f *Fleet) Names() *Names { return NewNames(f.Driver, f.Features, f.objects.Slices) }
-
 // ClaimNames returns the problems of the names that claims read, a sentence each with the
-// remedy.
-func (f *Fleet) ClaimNames(ctx context.Context, claims []*resourceapi.ResourceClaim) []string {
-	names := f.Names()
+// remedy. The error wraps [ErrNotExamined] if the limit of the search left out selectors, or is
+// the one of the context; the problems are then not all.
+func (s *Search) ClaimNames(ctx context.Context, claims []*resourceapi.ResourceClaim) ([]string, error) {
+	if s.ended() {
+		return nil, s.notExamined("names in selectors")
+	}
+	names := s.Names()
 	var all []string
 	for _, claim := range claims {
-		for _, p := range names.Claim(ctx, f.classes, claim.Spec.Devices) {
+		for _, p := range names.Claim(ctx, s.fleet.classes, claim.Spec.Devices) {
 			all = append(all, fmt.Sprintf("claim %s: %s; %s", claim.Name, p.Found, p.Remedy))
 		}
 	}
-	return all
+	switch {
+	case ctx.Err() != nil:
+		return all, ctx.Err()
+	case names.Full():
+		return all, s.notExamined("names in selectors")
+	default:
+		return all, nil
+	}
 }

@@ -4,8 +4,10 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,6 +73,59 @@ func TestTheWorkOfASearch(t *testing.T) {
 	}
 }
 
+// A driver may publish devices of many shapes, on each of which the selectors are evaluated.
+func TestTheNamesInSelectorsAreWorkOfTheSearch(t *testing.T) {
+	const shapes = 1000
+	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourceapi.ResourceSliceSpec{
+		Driver: "other.example.com", NodeName: ptr.To("a"), Pool: resourceapi.ResourcePool{Name: "a", ResourceSliceCount: 1},
+	}}
+	for i := range shapes {
+		name := fmt.Sprintf("d-%d", i)
+		slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{Name: name, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+			resourceapi.QualifiedName(name): {BoolValue: ptr.To(true)},
+		}})
+	}
+	objects := Objects{Slices: []*resourceapi.ResourceSlice{slice}}
+	exactly := &resourceapi.ExactDeviceRequest{Selectors: selectorOf("device.attributes['other.example.com'].colour == 'red'")}
+	claims := []*resourceapi.ResourceClaim{{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: exactly}}}}}}
+	for name, tc := range map[string]struct {
+		change func(*Search)
+		work   int
+		want   error
+	}{
+		"a search with enough time and work":  {func(*Search) {}, shapes, nil},
+		"a search with little work left":      {func(s *Search) { s.left = 10 }, 10, ErrNotExamined},
+		"a search without time":               {func(s *Search) { s.deadline = time.Now() }, 0, ErrNotExamined},
+		"a search that ended with other work": {func(s *Search) { s.left = 0 }, 0, ErrNotExamined},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New(objects, Options{Driver: "other.example.com", Features: FeaturesOf(objects)}).NewSearch(0)
+			tc.change(s)
+			before := s.left
+			problems, err := s.ClaimNames(t.Context(), claims)
+			if !errors.Is(err, tc.want) || (len(problems) == 1) != (tc.want == nil) {
+				t.Errorf("problems %q, %v; want %v", problems, err, tc.want)
+			}
+			if work := before - s.left; work != tc.work {
+				t.Errorf("%d evaluations, want %d", work, tc.work)
+			}
+		})
+	}
+	// One evaluation takes longer than the limit.
+	slice.Spec.Devices = slice.Spec.Devices[:1]
+	const numbers = "[1,2,3,4,5,6,7,8,9]"
+	exactly.Selectors = selectorOf(fmt.Sprintf("%[1]s.all(a,%[1]s.all(b,%[1]s.all(c,%[1]s.all(d,%[1]s.all(e,%[1]s.all(f,a*b*c*d*e*f>0))))))", numbers))
+	s := New(objects, Options{Driver: "other.example.com", Features: FeaturesOf(objects)}).NewSearch(5 * time.Millisecond)
+	if problems, err := s.ClaimNames(t.Context(), claims); !errors.Is(err, ErrNotExamined) || problems != nil {
+		t.Errorf("problems %q, %v; want that the limit ends the evaluation", problems, err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := New(objects, Options{Features: FeaturesOf(objects)}).NewSearch(0).ClaimNames(ended, claims); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the error of the context", err)
+	}
+}
+
 // interrupted takes hundreds of steps on a device, which the end of a context interrupts, and
 // selects every device.
 const interrupted = "[1,2,3,4,5,6,7,8,9].all(a,[1,2,3,4,5,6,7,8,9].all(b,[1,2,3,4,5,6,7,8,9].all(c,a*b*c>0)))"
@@ -81,7 +136,7 @@ func TestASelectorThatIsInterruptedDoesNotFail(t *testing.T) {
 		Driver: "other.example.com", NodeName: ptr.To("a"), Pool: resourceapi.ResourcePool{Name: "a", ResourceSliceCount: 1}, Devices: []resourceapi.Device{device},
 	}}}}
 	f := New(objects, Options{Driver: "other.example.com", Features: FeaturesOf(objects)})
-	s, names := f.NewSearch(0), f.Names()
+	s, names := f.NewSearch(0), f.NewSearch(0).Names()
 	d := f.device(DeviceID{"other.example.com", "a", "d"}, &device)
 	ended, end := context.WithCancel(t.Context())
 	end()

@@ -198,9 +198,15 @@ func (e *explanation) add(ctx context.Context, s *fleet.Search, pod *corev1.Pod,
 		}
 	}
 	if len(e.Fits) == 0 {
-		e.Advice = append(e.Advice, e.unexamined()...)
+		names, err := s.ClaimNames(ctx, open)
+		if err != nil && !errors.Is(err, fleet.ErrNotExamined) {
+			return err
+		}
+		if err != nil || e.isPartial() {
+			e.Advice = append(e.Advice, partialAdvice)
+		}
 		e.Advice = append(e.Advice, advice(s.Fleet(), verdicts[0], checks)...)
-		e.Advice = append(e.Advice, s.Fleet().ClaimNames(ctx, open)...)
+		e.Advice = append(e.Advice, names...)
 	}
 	return nil
 }
@@ -241,15 +247,14 @@ func deviceFacts(claim *resourceapi.ResourceClaim) []string {
 // mostDevices bounds the devices of a request that are explained on a node.
 const mostDevices = 256
 
-// unexamined returns a sentence if the explanation is of a part of the nodes or devices.
-func (e *explanation) unexamined() []string {
-	partly := slices.ContainsFunc(e.Misses, func(m missItem) bool {
+// partialAdvice precedes advice that does not rest on all nodes and devices.
+const partialAdvice = "not all nodes and devices were examined, so the rest of this advice may be wrong: write simpler selectors or another shape (docs/shapes.md), or search for longer (kubectl gpu explain --limit)"
+
+// isPartial reports whether the explanation is of a part of the nodes or devices.
+func (e *explanation) isPartial() bool {
+	return len(e.NotExamined) > 0 || slices.ContainsFunc(e.Misses, func(m missItem) bool {
 		return slices.ContainsFunc(m.Requests, func(r requestItem) bool { return r.NotExamined > 0 })
 	})
-	if !partly && len(e.NotExamined) == 0 {
-		return nil
-	}
-	return []string{"not all nodes and devices were examined, so the rest of this advice may be wrong: write simpler selectors or another shape (docs/shapes.md), or search for longer (kubectl gpu explain --limit)"}
 }
 
 func (e *explanation) miss(ctx context.Context, s *fleet.Search, v fleet.Verdict, claims []*resourceapi.ResourceClaim) (missItem, []fleet.RequestCheck, error) {

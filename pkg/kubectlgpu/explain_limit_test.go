@@ -42,6 +42,20 @@ not all nodes and devices were examined, so the rest of this advice may be wrong
 	}
 }
 
+// The selectors are not evaluated for the names that they read either.
+func TestAnExplanationWithoutTimeEvaluatesNoSelectors(t *testing.T) {
+	w := waiting(t)
+	w.Claims[2].Spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: "device.attributes['gpu.nvidia.com'].colour == 'red'"}}}
+	w.Pods[2].Spec.NodeSelector = map[string]string{"zone": "none"}
+	const read = "it reads the attribute gpu.nvidia.com/colour"
+	if out, problems := run(t, server(w), "explain", "pending", "-n", "default"); !strings.Contains(out, read) || strings.Contains(out, "not all nodes") {
+		t.Errorf("got %s%s, want that the selector reads a name that no device has", out, problems)
+	}
+	if out, problems := run(t, server(w), "explain", "pending", "-n", "default", "--limit", "1ns"); strings.Contains(out, read) || !strings.Contains(out, "not all nodes and devices were examined") {
+		t.Errorf("got %s%s, want that the explanation is not complete", out, problems)
+	}
+}
+
 func TestExplainOfAPoolThatTheSchedulerRefuses(t *testing.T) {
 	w := waiting(t)
 	w.Slices[0].Spec.Devices = append(w.Slices[0].Spec.Devices, w.Slices[0].Spec.Devices[0])

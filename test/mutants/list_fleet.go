@@ -49,6 +49,13 @@ func fleetMutants() []mutant {
 		},
 		{
 			file:   "pkg/fleet/selectors.go",
+			old:    `if n.search.ended() {`,
+			new:    `if false {`,
+			notice: "explain evaluates a selector on thousands of shapes of devices after its limit",
+			run:    "^TestTheNamesInSelectors",
+		},
+		{
+			file:   "pkg/fleet/selectors.go",
 			old:    `if !matched && problems == nil {`,
 			new:    `if false {`,
 			notice: "explain and doctor do not report an attribute that no device has, if the selector has a default for it",
