@@ -215,7 +215,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	}
 	a.usage = a.newUsageReader(ctx, hw)
 	a.rivals = plugin.NewRivals(a.pluginOptions())
-	a.facts, a.viewers = &facts{roots: c.factRoots(hw), view: a.inventory.View, clocks: hw.Clocks}, viewers
+	a.facts, a.viewers = &facts{roots: c.factRoots(hw), view: a.inventory.View, clocks: hw.Clocks, configProblem: a.configProblem}, viewers
 	return a, nil
 }
 

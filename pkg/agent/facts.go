@@ -26,6 +26,8 @@ type facts struct {
 	roots  nodefacts.Roots
 	view   func() inventory.View
 	clocks func(ctx context.Context, address gpu.PCIAddress) (gpu.Clocks, error)
+	// configProblem returns why the node's labels or files are not followed; nil if they are.
+	configProblem func() error
 }
 
 // newViewers returns the users who may read the facts; nil if none may.
@@ -58,7 +60,7 @@ func (f *facts) read(ctx context.Context) nodefacts.Node {
 		addresses = append(addresses, g.Address)
 	}
 	node := f.roots.Read(addresses)
-	node.AgentVersion = version.Get().GitVersion
+	node.AgentVersion, node.ConfigProblem = version.Get().GitVersion, nodefacts.Line(f.configProblem())
 	node.DriverVersion, node.CUDAVersion = driverFacts(view)
 	ctx, cancel := context.WithTimeout(ctx, clocksPatience)
 	defer cancel()

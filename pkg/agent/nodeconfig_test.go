@@ -365,11 +365,11 @@ func TestUnknownAttributesAreAProblemOfTheConfiguration(t *testing.T) {
 	c := testConfig()
 	a := &agent{Config: c, nodeConfig: c.newNodeConfig(nil)}
 	a.nodeConfig.SetNode(cluster.Node{}, nil)
-	if a.configProblem() {
-		t.Error("a node without a problem has one")
+	if err := a.configProblem(); err != nil {
+		t.Errorf("a node without a problem has %v", err)
 	}
 	c.UnknownAttributes = gpu.ErrInvalid
-	if !a.configProblem() {
-		t.Error("the metric does not report unknown attributes")
+	if err := a.configProblem(); !errors.Is(err, gpu.ErrInvalid) {
+		t.Errorf("got %v, want the unknown attributes", err)
 	}
 }

@@ -28,7 +28,7 @@ const scanStuckAfter = 5 * time.Minute
 // users have an account for it, the facts about the node and what its claims use.
 func (a *agent) handler() http.Handler {
 	state := plugin.State{
-		ClaimsHeld: a.claimsHeld, SeesPods: func() bool { return a.claims.Occupancy.LivingPods != nil }, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: a.configProblem,
+		ClaimsHeld: a.claimsHeld, SeesPods: func() bool { return a.claims.Occupancy.LivingPods != nil }, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: func() bool { return a.configProblem() != nil },
 		Usage: a.claimUsage, ShareSeconds: a.shareSeconds, GPUs: a.gpuHealth,
 	}
 	serving := plugin.Check{Name: "serving", Err: a.checkServing}
@@ -190,11 +190,11 @@ func (a *agent) gpuHealth() []plugin.GPUHealth {
 	return all
 }
 
-// configProblem reports whether the node's labels or configuration are not followed, or
-// requested attributes do not exist.
-func (a *agent) configProblem() bool {
+// configProblem returns why the node's labels or configuration are not followed, and which
+// requested attributes do not exist; nil if there is no such problem.
+func (a *agent) configProblem() error {
 	_, err := a.nodeConfig.Now()
-	return err != nil || a.UnknownAttributes != nil
+	return errors.Join(err, a.UnknownAttributes)
 }
 
 // phases returns 1 for the present phase, and 0 for the others.

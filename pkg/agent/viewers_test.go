@@ -213,6 +213,30 @@ func TestViewersReadTheFactsAboutTheNode(t *testing.T) {
 	}
 }
 
+func TestViewersReadWhyALabelIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	client, _ := reviewing(map[string][2]string{"good": {viewerName, "agent.gpu.nvidia.com/uid-1"}})
+	n := newNode(t)
+	n.nameSlices(t)
+	n.ViewerAccount, n.PodUID = "gpus/viewer", "uid-1"
+	n.setConfigs(t, pools)
+	n.pick(t, "learning")
+	a := n.start(t)
+	a.viewers = newTestViewers(t, client)
+	const problem = "gpu.nvidia.com/config=learning is not followed: not found: there is no such configuration; known are: development, inference, training"
+	a.reports(t, problem)
+	got := ask(t, a.handler(), "10.0.0.1", "good")
+	var node nodefacts.Node
+	if err := json.Unmarshal(got.Body.Bytes(), &node); err != nil || !strings.Contains(node.ConfigProblem, problem) {
+		t.Errorf("%d %v: %s, want %s", got.Code, err, got.Body, problem)
+	}
+	n.pick(t, "training")
+	a.reports(t, "")
+	if got := ask(t, a.handler(), "10.0.0.1", "good"); got.Code != http.StatusOK || strings.Contains(got.Body.String(), "configProblem") {
+		t.Errorf("a label that is followed: %d %s", got.Code, got.Body)
+	}
+}
+
 func TestViewersReadWhatClaimsUse(t *testing.T) {
 	t.Parallel()
 	client, _ := reviewing(map[string][2]string{"good": {viewerName, "agent.gpu.nvidia.com/uid-1"}})

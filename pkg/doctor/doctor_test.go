@@ -314,6 +314,8 @@ func TestEveryCheckOfANode(t *testing.T) {
 		"no driver": {func(n *nodefacts.Node) {
 			n.DriverVersion = nodefacts.Fact[string]{Unknown: "not ready: load the module"}
 		}, "problem | driver | node a | not ready: load the module"},
+		"a label that is not followed": {func(n *nodefacts.Node) { n.ConfigProblem = `the label is not followed; the node still offers "mig"` },
+			`warning | node-config | node a | the label is not followed; the node still offers "mig"`},
 		"no persistence":             {func(n *nodefacts.Node) { n.GPUs[1].Persistence = fact("off") }, "warning | persistence | node a | persistence mode is off (gpu-43-00)"},
 		"the daemon for persistence": {func(n *nodefacts.Node) { n.GPUs[1].Persistence, n.Persistenced = fact("off"), fact(true) }, ""},
 		"a fabric that is not ready": {func(n *nodefacts.Node) {

@@ -29,6 +29,7 @@ type nodeCheck struct {
 func nodeChecks() []nodeCheck {
 	return []nodeCheck{
 		{"driver", judgeDriver},
+		{"node-config", judgeNodeConfig},
 		{"persistence", judgePersistence},
 		{"fabric", judgeFabric},
 		{"clocks", judgeClocks},
@@ -97,6 +98,17 @@ func judgeDriver(n nodefacts.Node) verdict {
 		return verdict{Problem, n.DriverVersion.Unknown, "the node has no usable GPUs", "load the NVIDIA driver (nvidia-smi must list the GPUs); if it is loaded, check driver.root of the chart"}
 	}
 	return fine("driver %s, CUDA %s", n.DriverVersion.Value, n.CUDAVersion.Value)
+}
+
+// judgeNodeConfig reports the cause of the metric gpu_dra_node_config_problem.
+func judgeNodeConfig(n nodefacts.Node) verdict {
+	if n.ConfigProblem != "" {
+		return verdict{
+			Warning, n.ConfigProblem, "the setting has no effect: the node keeps the configuration that it followed before, and without one offers only devices that claims hold",
+			"correct the label, chart value or ConfigMap that the finding names; the node follows it as soon as it is right: docs/administrator.md#pools-of-nodes",
+		}
+	}
+	return fine("the agent reports no label or file that it does not follow")
 }
 
 func judgePersistence(n nodefacts.Node) verdict {

@@ -153,12 +153,12 @@ swap: node a
 meaning host memory of programs may be on disk when the GPU needs it, and the kubelet does not start with swap unless its configuration admits it
 remedy run swapoff --all and remove swap from /etc/fstab, unless the kubelet's memorySwap is set on purpose
 
-problems: 0, warnings: 1, unknown: 0, ok: 35`)
+problems: 0, warnings: 1, unknown: 0, ok: 36`)
 }
 
 func TestDoctorPrintsAllChecksOnRequest(t *testing.T) {
 	client := driven(t, factsWithSwap("0"))
-	if out, problems := run(t, client, "doctor"); strings.TrimSpace(out) != "problems: 0, warnings: 0, unknown: 0, ok: 36" || problems != "" {
+	if out, problems := run(t, client, "doctor"); strings.TrimSpace(out) != "problems: 0, warnings: 0, unknown: 0, ok: 37" || problems != "" {
 		t.Errorf("got %q, %q", out, problems)
 	}
 	if out, _ := run(t, client, "doctor", "--all"); !strings.Contains(out, "1 agent ready") || !strings.Contains(out, "driver 570.1") {

@@ -22,6 +22,9 @@ func (f Fact[T]) IsKnown() bool { return f.Unknown == "" }
 type Node struct {
 	// AgentVersion is the version of the agent that has read the facts.
 	AgentVersion string `json:"agentVersion"`
+	// ConfigProblem is the reason why a label or file of the administrator is not followed, as
+	// [Line] returns it. Agents of earlier releases do not report it.
+	ConfigProblem string `json:"configProblem,omitempty"`
 
 	// DriverVersion and CUDAVersion are unknown on a node without a driver.
 	DriverVersion Fact[string] `json:"driverVersion"`

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
@@ -57,10 +58,10 @@ func TestAWrongWordAndARestartLeaveTheNodeAsItIs(t *testing.T) {
 	ready(t, ns, "mig")
 	kept := report(t, ns)["mig/main"].UUID
 	remove(t, ns, "mig")
-	for _, mistake := range []struct{ key, old, wrong string }{
-		{"mig-layouts.yaml", "1g.10gb: 7", "1g.10gb: seven"},
-		{"mig-layouts.yaml", "mig-devices: {3g", "mig-device: {3g"},
-		{"node-configs.yaml", "layout: halves", "layuot: halves"},
+	for _, mistake := range []struct{ key, old, wrong, found string }{
+		{"mig-layouts.yaml", "1g.10gb: 7", "1g.10gb: seven", `"sevenths"`},
+		{"mig-layouts.yaml", "mig-devices: {3g", "mig-device: {3g", `"halves"`},
+		{"node-configs.yaml", "layout: halves", "layuot: halves", `"mig.layuot"`},
 	} {
 		misspell(t, mistake.key, mistake.old, mistake.wrong)
 		replaceAgent(t)
@@ -70,6 +71,9 @@ func TestAWrongWordAndARestartLeaveTheNodeAsItIs(t *testing.T) {
 		ready(t, ns, "mig")
 		if uuid := report(t, ns)["mig/main"].UUID; uuid != kept {
 			t.Errorf("%s: the pod has %s, want %s, which was kept", mistake.wrong, uuid, kept)
+		}
+		if f := examine(t)["node-config"]; f.State != doctor.Warning || !strings.Contains(f.Found, mistake.found) {
+			t.Errorf("%s: doctor says %+v, want %s", mistake.wrong, f, mistake.found)
 		}
 		remove(t, ns, "mig")
 		misspell(t, mistake.key, mistake.wrong, mistake.old)

@@ -112,9 +112,9 @@ func publishMutants() []mutant {
 		},
 		{
 			file:   "pkg/agent/probes.go",
-			old:    `err != nil || a.UnknownAttributes != nil`,
-			new:    `err != nil`,
-			notice: "no metric reports that a requested attribute does not exist",
+			old:    `errors.Join(err, a.UnknownAttributes)`,
+			new:    `err`,
+			notice: "neither a metric nor doctor reports that a requested attribute does not exist",
 			run:    "^TestUnknownAttributes",
 		},
 		{
