@@ -19,8 +19,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
@@ -171,30 +173,19 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	options := claim.Options{
 		DriverName: c.DriverName,
 		PoolName:   c.NodeName,
-		BootID:     boot,
 		LockFile:   folder.LockFile(),
 		Records:    folder.Claims,
-		Inventory:  sources.Inventory,
+		Node:       c.parts(boot, folder, hw, sources.Inventory, specs, memory, config.Keeps),
 		Occupancy:  c.occupancy(ctx, hw, client, "/", limits.Folder(folder.Limits())),
 		// Device plugins allocate GPUs without a message to this agent.
 		BeforePrepare: func(ctx context.Context) {
 			sources.Inventory.RefreshExternal(ctx)
 			sources.Inventory.RefreshNamespaces(ctx)
 		},
-		CDI:          specs,
-		MonitorNodes: hw.machine.MonitorNodes,
-		Partitioning: &claim.Partitioning{
-			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Modes: folder.MIGModes, Static: c.MIG.Static,
-			Kept: folder.MIGDevices, Keep: config.Keeps,
-		},
-		ContextMemory:    c.ContextMemory,
-		Shares:           sources.Shares,
-		Limits:           memory,
-		TimeSlicing:      hw.timeSlices,
-		Intervals:        folder.TimeSlices,
-		ExclusiveCompute: &claim.ExclusiveCompute{Modes: hw, Changed: folder.ComputeModes, Off: !c.ExclusiveCompute},
-		Attributes:       sources.Attributes,
-		Observer:         metrics,
+		ContextMemory: c.ContextMemory,
+		Shares:        sources.Shares,
+		Attributes:    sources.Attributes,
+		Observer:      metrics,
 	}
 	if supervisor != nil {
 		options.MPS = supervisor
@@ -217,6 +208,23 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	a.rivals = plugin.NewRivals(a.pluginOptions())
 	a.facts, a.viewers = &facts{roots: c.factRoots(hw), view: a.inventory.View, clocks: hw.Clocks, configProblem: a.configProblem}, viewers
 	return a, nil
+}
+
+// parts returns the parts of the node with which claims are prepared, without MPS.
+func (c *Config) parts(boot string, folder *home.Home, hw *hardware, known *inventory.Inventory, specs *cdi.Writer, memory *ports.MemoryLimits, keep func(kind.Name) bool) ports.Node {
+	parts := ports.Node{
+		BootID: boot, Inventory: known, CDI: specs, MonitorNodes: hw.machine.MonitorNodes,
+		Partitioning: &ports.Partitioning{
+			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Modes: folder.MIGModes, Static: c.MIG.Static,
+			Kept: folder.MIGDevices, Keep: keep,
+		},
+		Limits:           memory,
+		ExclusiveCompute: &ports.ExclusiveCompute{Modes: hw, Changed: folder.ComputeModes, Off: !c.ExclusiveCompute},
+	}
+	if hw.timeSlices != nil {
+		parts.TimeSlicing = &ports.TimeSlicing{Slices: hw.timeSlices, Intervals: folder.TimeSlices}
+	}
+	return parts
 }
 
 // openPodResources returns a client of the kubelet's socket; nil without a socket.

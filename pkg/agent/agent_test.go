@@ -31,7 +31,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/simulated"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin/kubelettest"
@@ -43,7 +43,7 @@ type node struct {
 	*Config
 	client kubernetes.Interface
 	// timeSlices take the place of those of the hardware, if any.
-	timeSlices claim.TimeSlicing
+	timeSlices ports.TimeSlices
 }
 
 // testConfig returns the defaults of the agent's flags, for simulated GPUs and

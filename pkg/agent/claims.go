@@ -111,11 +111,11 @@ func takenMemory(claims *claim.Manager) func(ctx context.Context) (catalog.Taken
 		for _, c := range held {
 			for _, d := range c.Devices {
 				switch {
-				case d.Kind.Takes() != kind.TakesMemory || d.Share != nil && d.Share.Strategy == "":
+				case d.Name.Kind.Takes() != kind.TakesMemory || d.Share != nil && d.Share.Strategy == "":
 				case d.Share == nil || d.Share.Memory == 0:
-					taken[d.Name] = all
+					taken[d.Name.String()] = all
 				default:
-					taken[d.Name] += d.Share.Memory
+					taken[d.Name.String()] += d.Share.Memory
 				}
 			}
 		}
@@ -134,7 +134,7 @@ func heldDevices(claims *claim.Manager) inventory.HeldFunc {
 		held := map[string]bool{}
 		for _, c := range all {
 			for _, d := range c.Devices {
-				held[d.Name] = held[d.Name] || d.ShareID != nil
+				held[d.Name.String()] = held[d.Name.String()] || d.ShareID != nil
 			}
 		}
 		return held, nil

@@ -14,7 +14,7 @@ import (
 
 // conflicts returns the other programs of the node that allocate a device that claims hold.
 // The log names the pod of a device plugin, which is another tenant's.
-func (a *agent) conflicts(ctx context.Context, device string) []plugin.Conflict {
+func (a *agent) conflicts(ctx context.Context, device kind.Name) []plugin.Conflict {
 	var all []plugin.Conflict
 	if pod := a.externalHolder(device); pod != "" {
 		klog.FromContext(ctx).Info("A device plugin has given a held device to a pod", "device", device, "pod", pod)
@@ -28,9 +28,8 @@ func (a *agent) conflicts(ctx context.Context, device string) []plugin.Conflict 
 
 // externalHolder returns the pod ("namespace/name") that has the device, or a part of it,
 // through a device plugin; "" if there is none.
-func (a *agent) externalHolder(device string) string {
-	name, err := kind.Parse(device)
-	if err != nil || !name.OnGPU() {
+func (a *agent) externalHolder(name kind.Name) string {
+	if !name.OnGPU() {
 		return ""
 	}
 	for _, g := range a.inventory.View().Node.GPUs {

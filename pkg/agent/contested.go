@@ -27,7 +27,7 @@ type contested struct {
 	// the claims that could not be unprepared because of their processes.
 	unneeded, refused map[types.UID]bool
 	// strangers are the devices on which a pod without a claim computed in the last round.
-	strangers map[string]bool
+	strangers map[kind.Name]bool
 	last      catalog.InUse
 }
 
@@ -43,7 +43,7 @@ func (c *contested) set(needed, unneeded []types.UID, strangers []claim.Stranger
 	for _, uid := range needed {
 		delete(c.unneeded, uid)
 	}
-	c.strangers = map[string]bool{}
+	c.strangers = map[kind.Name]bool{}
 	for _, uid := range unneeded {
 		c.unneeded[uid] = true
 	}
@@ -81,13 +81,12 @@ func (c *contested) devices(ctx context.Context) catalog.InUse {
 	for _, h := range held {
 		isUnneeded := c.unneeded[h.UID] || c.refused[h.UID]
 		for _, d := range h.Devices {
-			name, err := kind.Parse(d.Name)
 			switch {
-			case err != nil || !name.OnGPU():
+			case !d.Name.OnGPU():
 			case isUnneeded:
-				now[name] = v1alpha1.InUseTaintUnneededClaim
-			case c.strangers[d.Name] && now[name] == "":
-				now[name] = v1alpha1.InUseTaintForeignProcess
+				now[d.Name] = v1alpha1.InUseTaintUnneededClaim
+			case c.strangers[d.Name] && now[d.Name] == "":
+				now[d.Name] = v1alpha1.InUseTaintForeignProcess
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 func TestADeviceIsContestedUntilNoClaimHoldsIt(t *testing.T) {
@@ -21,7 +22,7 @@ func TestADeviceIsContestedUntilNoClaimHoldsIt(t *testing.T) {
 	var failed error
 	for i, uid := range []types.UID{"a", "b", "c"} {
 		name := kind.Whole(gpu.PCIAddress{Bus: uint8(i)})
-		held = append(held, claim.Held{Ref: claim.Ref{UID: uid}, Devices: []claim.Device{{Name: name.String()}, {Name: "node-gpus"}}})
+		held = append(held, claim.Held{Ref: claim.Ref{UID: uid}, Devices: []claim.Device{{Name: name}, {Name: kindtest.Name("node-gpus")}}})
 	}
 	c := newContested(func(context.Context) ([]claim.Held, error) { return held, failed })
 	want := func(when string, devices map[uint8]string) {
@@ -35,7 +36,7 @@ func TestADeviceIsContestedUntilNoClaimHoldsIt(t *testing.T) {
 		}
 	}
 	want("before the first round", nil)
-	c.set([]types.UID{"b", "c"}, []types.UID{"a"}, []claim.Stranger{{Device: "gpu-01-00"}})
+	c.set([]types.UID{"b", "c"}, []types.UID{"a"}, []claim.Stranger{{Device: kindtest.Name("gpu-01-00")}})
 	want("after it", map[uint8]string{0: "unneeded-claim", 1: "foreign-process"})
 	c.setRefused("c", true)
 	want("while the processes of a claim keep it", map[uint8]string{0: "unneeded-claim", 1: "foreign-process", 2: "unneeded-claim"})

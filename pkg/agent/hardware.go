@@ -9,7 +9,7 @@ import (
 	"os"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
@@ -22,7 +22,7 @@ type hardware struct {
 	machine sysfs.Root
 	roots   cdi.Roots
 	// timeSlices sets the time slices of the GPUs, which NVML cannot.
-	timeSlices claim.TimeSlicing
+	timeSlices ports.TimeSlices
 	// remove removes files that only this process used.
 	remove func() error
 }

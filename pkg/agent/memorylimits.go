@@ -19,7 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
@@ -59,8 +59,8 @@ func ownCgroup() string {
 // memoryLimits returns the parts that limit the memory of containers. If this agent has
 // no hook, prepared claims keep the limits of their containers, and new claims get none;
 // the error says why.
-func (c *Config) memoryLimits(ctx context.Context, h *home.Home, hw *hardware) (*claim.MemoryLimits, error) {
-	l := &claim.MemoryLimits{Folder: limits.Folder(h.Limits())}
+func (c *Config) memoryLimits(ctx context.Context, h *home.Home, hw *hardware) (*ports.MemoryLimits, error) {
+	l := &ports.MemoryLimits{Folder: limits.Folder(h.Limits())}
 	command, err := c.installMemoryHook(h)
 	if err == nil {
 		err = c.checkMemoryHook(ctx, command)

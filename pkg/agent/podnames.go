@@ -194,7 +194,7 @@ func holdersOf(held []claim.Held, address gpu.PCIAddress, pod types.UID) (all []
 		if slices.Contains(c.Pods, pod) {
 			return []claim.Ref{c.Ref}
 		}
-		if slices.ContainsFunc(c.Devices, func(d claim.Device) bool { return d.Address == address }) {
+		if slices.ContainsFunc(c.Devices, func(d claim.Device) bool { return d.Name.Address == address }) {
 			all = append(all, c.Ref)
 		}
 	}

@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
@@ -28,7 +26,7 @@ const scanStuckAfter = 5 * time.Minute
 // users have an account for it, the facts about the node and what its claims use.
 func (a *agent) handler() http.Handler {
 	state := plugin.State{
-		ClaimsHeld: a.claimsHeld, SeesPods: func() bool { return a.claims.Occupancy.LivingPods != nil }, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: func() bool { return a.configProblem() != nil },
+		ClaimsHeld: a.claimsHeld, SeesPods: a.claims.SeesPods, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: func() bool { return a.configProblem() != nil },
 		Usage: a.claimUsage, ShareSeconds: a.shareSeconds, GPUs: a.gpuHealth,
 	}
 	serving := plugin.Check{Name: "serving", Err: a.checkServing}
@@ -110,24 +108,12 @@ func (a *agent) checkFolders() error {
 	if err = errors.Join(err, a.home.Check()); err != nil {
 		return err
 	}
-	lost, err := a.specLost(context.Background())
+	lost, err := a.claims.LostSpec(context.Background())
 	if changed || lost {
 		klog.Background().Info("CDI specs are gone, writing those of prepared claims again", "folder", a.CDIDir)
 		kubelet.Repair()
 	}
 	return err
-}
-
-// specLost reports whether a prepared claim has no CDI spec.
-func (a *agent) specLost(ctx context.Context) (bool, error) {
-	held, err := a.claims.Held(ctx)
-	if err != nil {
-		return false, err
-	}
-	specs, err := a.claims.CDI.List(ctx)
-	return slices.ContainsFunc(held, func(h claim.Held) bool {
-		return h.Phase == claim.Prepared && !slices.Contains(specs, h.UID)
-	}), err
 }
 
 // checkSockets returns an error unless the kubelet could reach the agent.

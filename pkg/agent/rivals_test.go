@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 )
 
@@ -108,7 +109,7 @@ func TestTheFlagMakesAnAgentTakeANodeOver(t *testing.T) {
 	<-a.kubelet.begun
 	retry := time.NewTicker(10 * time.Millisecond)
 	defer retry.Stop()
-	for !slices.Equal(a.conflicts(t.Context(), "gpu-1b-00"), []plugin.Conflict{plugin.ConflictOtherDriver}) {
+	for !slices.Equal(a.conflicts(t.Context(), kindtest.Name("gpu-1b-00")), []plugin.Conflict{plugin.ConflictOtherDriver}) {
 		select {
 		case <-retry.C:
 		case <-t.Context().Done():

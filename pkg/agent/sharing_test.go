@@ -403,7 +403,7 @@ type timeSlices struct {
 	slices map[gpu.PCIAddress]gpu.TimeSlice
 }
 
-// TimeSlice implements [claim.TimeSlicing].
+// TimeSlice implements [ports.TimeSlices].
 func (f *timeSlices) TimeSlice(_ context.Context, address gpu.PCIAddress) (gpu.TimeSlice, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -413,7 +413,7 @@ func (f *timeSlices) TimeSlice(_ context.Context, address gpu.PCIAddress) (gpu.T
 	return gpu.TimeSliceDefault, nil
 }
 
-// SetTimeSlice implements [claim.TimeSlicing].
+// SetTimeSlice implements [ports.TimeSlices].
 func (f *timeSlices) SetTimeSlice(_ context.Context, address gpu.PCIAddress, slice gpu.TimeSlice) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

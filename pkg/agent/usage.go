@@ -18,7 +18,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
@@ -94,8 +93,8 @@ func gpusOf(held []claim.Held) map[gpu.PCIAddress]bool {
 	gpus := map[gpu.PCIAddress]bool{}
 	for _, c := range held {
 		for _, d := range c.Devices {
-			if name, err := kind.Parse(d.Name); err == nil && name.OnGPU() {
-				gpus[d.Address] = gpus[d.Address] || name.IsPartition()
+			if d.Name.OnGPU() {
+				gpus[d.Name.Address] = gpus[d.Name.Address] || d.Name.IsPartition()
 			}
 		}
 	}

@@ -40,7 +40,7 @@ func BenchmarkScrape(b *testing.B) {
 		n.claims.held = append(n.claims.held, claim.Held{
 			Ref: claim.Ref{Namespace: "team", Name: name, UID: types.UID("uid-" + name)}, Phase: claim.Prepared, Pods: []types.UID{podUID(i)},
 			Devices: []claim.Device{{
-				Name: g.Address.DeviceName(), Kind: kind.GPU, Address: g.Address, UUID: g.UUID,
+				Name: kind.Whole(g.Address), UUID: g.UUID,
 				Share: &claim.Share{Strategy: v1alpha1.StrategyPlain, Memory: 8 * gibi, MemoryEnforcement: v1alpha1.EnforcementNone},
 			}},
 		})

@@ -171,7 +171,7 @@ func (d *observedDriver) MemoryLimit(ctx context.Context, address gpu.PCIAddress
 func (n *usageNode) hold(name string, address gpu.PCIAddress, pods ...types.UID) claim.Limited {
 	n.Helper()
 	device := claim.Device{
-		Name: address.DeviceName(), Kind: kind.GPU, Address: address, UUID: "GPU",
+		Name: kind.Whole(address), UUID: "GPU",
 		Share: &claim.Share{Strategy: v1alpha1.StrategyPlain, Memory: 40 * gibi, MemoryEnforcement: v1alpha1.EnforcementDriver},
 	}
 	ref := claim.Ref{Namespace: "team", Name: name, UID: types.UID("uid-" + name)}
@@ -506,7 +506,7 @@ func TestTimeIsChargedToTheClassAfterARestart(t *testing.T) {
 func TestNamesOfPods(t *testing.T) {
 	t.Parallel()
 	ref := claim.Ref{Namespace: "team", Name: "one", UID: "uid-one"}
-	held := []claim.Held{{Ref: ref, Pods: []types.UID{podUID(1)}, Devices: []claim.Device{{Address: firstGPU}}}}
+	held := []claim.Held{{Ref: ref, Pods: []types.UID{podUID(1)}, Devices: []claim.Device{{Name: kind.Whole(firstGPU)}}}}
 	object := ofClass("gpu.nvidia.com", claimFor("one", "gpu-1b-00"), 1)
 	now, reads, passes := testingclock.NewFakePassiveClock(time.Unix(1000, 0)), 0, 0
 	var unanswered error

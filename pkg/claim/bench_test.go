@@ -13,7 +13,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
@@ -157,7 +157,7 @@ func cuttable(b *testing.B, gpus int) *world {
 		g.MIG = gpu.MIG{Capable: true, Profiles: []gpu.ProfileInfo{info}}
 		w.gpus[a], hardware.gpu[a] = g, g.MIG
 	}
-	w.partitioning = func(disk store.FS) *claim.Partitioning {
+	w.partitioning = func(disk store.FS) *ports.Partitioning {
 		modes, err := store.Open(filepath.Join(w.dir, "modes"), disk)
 		if err != nil {
 			b.Fatal(err)
@@ -169,7 +169,7 @@ func cuttable(b *testing.B, gpus int) *world {
 		nodes := func(gpu.GPU, int, int) ([]string, error) {
 			return []string{"/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap2"}, nil
 		}
-		return &claim.Partitioning{MIG: hardware, CapabilityNodes: nodes, Modes: modes, Kept: kept}
+		return &ports.Partitioning{MIG: hardware, CapabilityNodes: nodes, Modes: modes, Kept: kept}
 	}
 	return w
 }

@@ -13,37 +13,16 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/step"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
 // Ref names a claim.
-type Ref = journal.Ref
-
-// What a [Manager] works with.
-type (
-	// Inventory lists the GPUs of this node as last seen.
-	Inventory = step.Inventory
-	// CDI keeps the specs that a container runtime reads for a claim's devices.
-	CDI = step.CDI
-	// MIG creates and destroys partitions of GPUs.
-	MIG = step.MIG
-	// Partitioning holds the parts that prepare MIG devices.
-	Partitioning = step.Partitioning
-	// MPS runs MPS control daemons.
-	MPS = step.MPS
-	// TimeSlicing reads and changes the time slices of GPUs.
-	TimeSlicing = step.TimeSlicing
-	// ExclusiveCompute holds the parts that put GPUs with MPS shares into
-	// EXCLUSIVE_PROCESS.
-	ExclusiveCompute = step.ExclusiveCompute
-	// ComputeModes reads and changes the compute modes of GPUs.
-	ComputeModes = step.ComputeModes
-	// MemoryLimits limits the memory of containers.
-	MemoryLimits = step.MemoryLimits
-)
+type Ref = plan.Ref
 
 // Device is one device of a prepared claim.
 type Device struct {
@@ -52,14 +31,12 @@ type Device struct {
 	Request string
 	// Class is the DeviceClass of the request; empty for a claim that an older release
 	// has prepared or whose record was lost.
-	Class      string
-	Pool, Name string
+	Class string
+	Pool  string
+	Name  kind.Name
 	// ShareID distinguishes the allocations of one device. It is nil if the
 	// device belongs to one claim at a time.
 	ShareID *types.UID
-	Kind    kind.Kind
-	// Address of the GPU; unset for a device that stands for all GPUs.
-	Address gpu.PCIAddress
 	// UUID of the GPU or, once it is created, of the MIG device; empty for all
 	// GPUs of the node.
 	UUID string
@@ -77,51 +54,29 @@ type Observer interface {
 	StepDone(step string, undo bool, took time.Duration, err error)
 }
 
-// Options of a [Manager]. The fields up to CDI are required.
+// Options of a [Manager]. The fields up to Node are required.
 type Options struct {
 	// DriverName selects the allocation results and configurations of this
 	// driver.
 	DriverName string
 	// PoolName is the pool that this node publishes.
 	PoolName string
-	// BootID names this boot of the machine. Devices in the records of another
-	// boot no longer exist.
-	BootID string
 	// LockFile is created if it is missing. All processes that share Records
 	// use the same lock file.
 	LockFile string
 	Records  *store.Store
-
-	Inventory Inventory
-	CDI       CDI
+	// Node has the parts that act on the node.
+	ports.Node
 	// Occupancy is nil on a node that cannot list the processes on its GPUs.
 	Occupancy *Occupancy
 	// BeforePrepare updates the Inventory before each attempt of [Manager.Prepare],
 	// within the time of that call. It is nil if no update is needed.
 	BeforePrepare func(ctx context.Context)
-	// MonitorNodes returns the container paths of the device nodes that
-	// monitoring needs in addition to the nodes of the GPUs. It is nil if
-	// monitoring needs none.
-	MonitorNodes func() ([]string, error)
-	// Partitioning is nil on a node that prepares no MIG devices.
-	Partitioning *Partitioning
-	// MPS is nil on a node without a supervisor of MPS daemons. Shares are
-	// plain on such a node.
-	MPS MPS
 	// ContextMemory is the memory in bytes that the CUDA context of an MPS client
 	// takes in addition to the client's memory limit.
 	ContextMemory uint64
 	// Shares returns the shares that the node offers now.
 	Shares func() catalog.ShareOffer
-	// Limits is nil on a node on which no driver limits the memory of containers.
-	Limits *MemoryLimits
-	// TimeSlicing is nil on a node that changes no time slices. Intervals stores
-	// the time slices from before claims changed them. It is required if
-	// TimeSlicing is set, and all processes that share Records use the same one.
-	TimeSlicing TimeSlicing
-	Intervals   *store.Store
-	// ExclusiveCompute is nil on a node that changes no compute modes.
-	ExclusiveCompute *ExclusiveCompute
 	// Attributes returns the published attributes of a device.
 	Attributes func(kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	Observer   Observer
@@ -130,7 +85,7 @@ type Options struct {
 // Manager prepares and unprepares claims. Its methods are idempotent and safe for
 // concurrent use.
 type Manager struct {
-	Options
+	options Options
 	locks   *locks
 	journal *journal.Journal
 	steps   step.List
@@ -139,20 +94,11 @@ type Manager struct {
 // New returns a manager. The caller must call [Manager.Recover] before any other
 // method, to recover claims that a crash may have left half prepared.
 func New(o Options) (*Manager, error) {
-	if o.DriverName == "" || o.PoolName == "" || o.BootID == "" || o.LockFile == "" || o.Records == nil || o.Inventory == nil || o.CDI == nil {
+	if o.DriverName == "" || o.PoolName == "" || o.LockFile == "" || o.Records == nil {
 		return nil, errors.New("claim manager: an option is missing")
 	}
-	if p := o.Partitioning; p != nil && (p.MIG == nil || p.CapabilityNodes == nil || p.Modes == nil || p.Kept == nil) {
-		return nil, errors.New("claim manager: an option of partitioning is missing")
-	}
-	if l := o.Limits; l != nil && (l.Folder == nil || l.Hook == nil) {
-		return nil, errors.New("claim manager: an option of memory limits is missing")
-	}
-	if o.TimeSlicing != nil && o.Intervals == nil {
-		return nil, errors.New("claim manager: an option of time slicing is missing")
-	}
-	if x := o.ExclusiveCompute; x != nil && (x.Modes == nil || x.Changed == nil) {
-		return nil, errors.New("claim manager: an option of exclusive compute is missing")
+	if err := o.Check(); err != nil {
+		return nil, fmt.Errorf("claim manager: %w", err)
 	}
 	if u := o.Occupancy; u != nil && (u.Hardware == nil || u.Task == nil || u.Pods == nil || u.Consumers == nil) {
 		return nil, errors.New("claim manager: an option of occupancy is missing")
@@ -166,9 +112,6 @@ func New(o Options) (*Manager, error) {
 	if o.Attributes == nil {
 		o.Attributes = func(kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil }
 	}
-	if o.MonitorNodes == nil {
-		o.MonitorNodes = func() ([]string, error) { return nil, nil }
-	}
 	if o.Observer == nil {
 		o.Observer = unobserved{}
 	}
@@ -176,40 +119,32 @@ func New(o Options) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("claim manager: %w", err)
 	}
-	steps := step.New(o.stepOptions())
+	steps := step.New(o.Node)
 	return &Manager{
-		Options: o,
+		options: o,
 		locks:   locks,
 		journal: &journal.Journal{Records: o.Records, Specs: o.CDI, BootID: o.BootID, Lost: steps.Lost},
 		steps:   steps,
 	}, nil
 }
 
-func (o Options) stepOptions() step.Options {
-	return step.Options{
-		BootID: o.BootID, Inventory: o.Inventory, CDI: o.CDI, MonitorNodes: o.MonitorNodes,
-		Partitioning: o.Partitioning, MPS: o.MPS, Limits: o.Limits, TimeSlicing: o.TimeSlicing, Intervals: o.Intervals,
-		ExclusiveCompute: o.ExclusiveCompute,
-	}
-}
-
 // SwitchedModes returns the GPUs whose MIG mode claims have switched on, or are about
 // to. On any other GPU in MIG mode, an administrator switched it on. SwitchedModes
 // returns nil on a node that prepares no MIG devices.
 func (m *Manager) SwitchedModes(ctx context.Context) (map[gpu.PCIAddress]bool, error) {
-	return step.SwitchedModes(ctx, m.stepOptions())
+	return m.steps.SwitchedModes(ctx)
 }
 
 // KeptPartitions returns the UUIDs of the MIG devices that no claim uses and that this
 // driver keeps for the next claim. It returns nil on a node that prepares no MIG devices.
 func (m *Manager) KeptPartitions(ctx context.Context) (map[string]bool, error) {
-	return step.KeptPartitions(ctx, m.stepOptions())
+	return m.steps.KeptPartitions(ctx)
 }
 
 // ExclusiveGPUs returns the GPUs that claims have put into EXCLUSIVE_PROCESS, or are
 // about to. On any other GPU in that mode, an administrator set it.
 func (m *Manager) ExclusiveGPUs(ctx context.Context) (map[gpu.PCIAddress]bool, error) {
-	return step.ExclusiveGPUs(ctx, m.stepOptions())
+	return m.steps.ExclusiveGPUs(ctx)
 }
 
 type unobserved struct{}

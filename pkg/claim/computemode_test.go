@@ -13,6 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -363,9 +364,9 @@ func TestAClaimWithALostRecordKeepsTheMode(t *testing.T) {
 
 func TestExclusiveComputeNeedsAllOfItsParts(t *testing.T) {
 	w, _ := newExclusiveWorld(t, 1)
-	for _, without := range []func(*claim.ExclusiveCompute){
-		func(x *claim.ExclusiveCompute) { x.Modes = nil },
-		func(x *claim.ExclusiveCompute) { x.Changed = nil },
+	for _, without := range []func(*ports.ExclusiveCompute){
+		func(x *ports.ExclusiveCompute) { x.Modes = nil },
+		func(x *ports.ExclusiveCompute) { x.Changed = nil },
 	} {
 		w.options = func(o *claim.Options) {
 			without(o.ExclusiveCompute)

@@ -16,12 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // blockingCDI blocks in Write for one claim until resume is closed.
 type blockingCDI struct {
-	claim.CDI
+	ports.CDI
 	blocked types.UID
 	arrived chan struct{} // closed when Write is called
 	resume  chan struct{}
@@ -31,7 +32,7 @@ func block(blocked types.UID) *blockingCDI {
 	return &blockingCDI{blocked: blocked, arrived: make(chan struct{}), resume: make(chan struct{})}
 }
 
-func (b *blockingCDI) wrap(inner claim.CDI) claim.CDI { b.CDI = inner; return b }
+func (b *blockingCDI) wrap(inner ports.CDI) ports.CDI { b.CDI = inner; return b }
 
 func (b *blockingCDI) Write(ctx context.Context, uid types.UID, owner types.NamespacedName, injections []gpu.Injection) ([]string, error) {
 	if uid == b.blocked {
@@ -104,16 +105,16 @@ func TestManyClaimsAndProcessesAtOnce(t *testing.T) {
 				}
 				mu.Lock()
 				for _, d := range devices {
-					if other := holders[d.Name]; other != "" {
+					if other := holders[d.Name.String()]; other != "" {
 						t.Errorf("%s and %s both hold %s", other, c.Name, d.Name)
 					}
-					holders[d.Name] = c.Name
+					holders[d.Name.String()] = c.Name
 				}
 				mu.Unlock()
 
 				mu.Lock()
 				for _, d := range devices {
-					delete(holders, d.Name)
+					delete(holders, d.Name.String())
 				}
 				mu.Unlock()
 				if err := m.Unprepare(t.Context(), c.UID); err != nil {

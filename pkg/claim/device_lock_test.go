@@ -11,12 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // stuckMPS is a supervisor that cannot start the daemon of one name.
 type stuckMPS struct {
-	claim.MPS
+	ports.MPS
 	daemon  string
 	arrived chan struct{} // closed when the daemon is to be started
 	giveUp  chan struct{}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // checkEnded returns an error unless the devices of the claim can be made available to
@@ -31,14 +30,10 @@ import (
 // kubelet, which has stopped the containers, unprepares the claim (stopped): a GPU that
 // hangs must not keep its pod Terminating, and no claim can get such a GPU.
 func (m *Manager) checkEnded(ctx context.Context, j *job, stopped bool) error {
-	if m.Occupancy == nil {
+	if m.options.Occupancy == nil {
 		return nil
 	}
-	names, err := j.Names()
-	if err != nil {
-		return err
-	}
-	gpus := gpusOfNames(names)
+	gpus := gpusOfNames(j.Names())
 	if len(gpus) == 0 {
 		return nil
 	}
@@ -48,11 +43,11 @@ func (m *Manager) checkEnded(ctx context.Context, j *job, stopped bool) error {
 	users := m.users(ctx, gpus, false)
 	for address, l := range users {
 		// The pods, or the kubelet, have spoken instead.
-		if errors.Is(l.err, gpu.ErrNotSupported) && (stopped || m.Occupancy.LivingPods != nil) {
+		if errors.Is(l.err, gpu.ErrNotSupported) && (stopped || m.options.Occupancy.LivingPods != nil) {
 			users[address] = listing{}
 		}
 	}
-	unread, err := m.checkNotComputing(ctx, j, names, users)
+	unread, err := m.checkNotComputing(ctx, j, users)
 	switch {
 	case err != nil:
 		return err
@@ -68,10 +63,10 @@ func (m *Manager) checkEnded(ctx context.Context, j *job, stopped bool) error {
 // lives. The pause process of a pod counts: the kubelet stops it before it unprepares the
 // pod's claims.
 func (m *Manager) checkPodsEnded(j *job) error {
-	if m.Occupancy.LivingPods == nil {
+	if m.options.Occupancy.LivingPods == nil {
 		return nil
 	}
-	living, err := m.Occupancy.LivingPods()
+	living, err := m.options.Occupancy.LivingPods()
 	if err != nil {
 		return fmt.Errorf("the claim keeps its devices, because the processes of pods cannot be listed: %w", err)
 	}
@@ -82,7 +77,7 @@ func (m *Manager) checkPodsEnded(j *job) error {
 	for _, pod := range slices.Concat(j.Pods, j.reserved, consumers) {
 		if pid := living[string(pod)]; pid != 0 {
 			return stillComputing{plan.Refuse(
-				fmt.Errorf("devices %s: %w: process %d of the claim's pod still lives, so the claim keeps them; the process ends with its container, or an administrator ends it on the node: kill -9 %d", j.DeviceNames(), gpu.ErrInUse, pid, pid),
+				fmt.Errorf("devices %s: %w: process %d of the claim's pod still lives, so the claim keeps them; the process ends with its container, or an administrator ends it on the node: kill -9 %d", j.Names(), gpu.ErrInUse, pid, pid),
 				"pid", pid, "podUID", pod)}
 		}
 	}
@@ -91,16 +86,16 @@ func (m *Manager) checkPodsEnded(j *job) error {
 
 // checkNotComputing returns a stillComputing error if the hardware lists a process on a
 // device of the claim, and in unread why it does not list those of some device.
-func (m *Manager) checkNotComputing(ctx context.Context, j *job, names []kind.Name, users map[gpu.PCIAddress]listing) (unread, err error) {
+func (m *Manager) checkNotComputing(ctx context.Context, j *job, users map[gpu.PCIAddress]listing) (unread, err error) {
 	var unreadable []error
 	consumers := m.consumersOf(j.Claim)
-	for i, d := range j.Devices {
-		l := users[names[i].Address]
+	for _, d := range j.Devices {
+		l := users[d.Name.Address]
 		inPods := slices.DeleteFunc(slices.Clone(l.users), func(u user) bool { return u.PodUID == "" })
-		onDevice, err := m.on(ctx, names[i], inPods)
+		onDevice, err := m.on(ctx, d.Name, inPods)
 		unreadable = append(unreadable, l.err, err)
 		for _, u := range onDevice {
-			if d.IsShared(names[i]) && !slices.Contains(j.Pods, types.UID(u.PodUID)) {
+			if d.IsShared() && !slices.Contains(j.Pods, types.UID(u.PodUID)) {
 				pods, err := consumers()
 				if err != nil {
 					return nil, stillComputing{fmt.Errorf("device %s: %w: process %d computes on it, and whether it is the claim's cannot be read: %w; an administrator ends it on the node: kill -9 %d", d.Name, gpu.ErrInUse, u.PID, err, u.PID)}

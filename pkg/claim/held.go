@@ -4,11 +4,13 @@ package claim
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
@@ -45,6 +47,18 @@ func (m *Manager) Held(ctx context.Context) ([]Held, error) {
 	return all, nil
 }
 
+// LostSpec reports whether a prepared claim has no CDI spec. [Manager.Recover] writes it again.
+func (m *Manager) LostSpec(ctx context.Context) (bool, error) {
+	holders, err := m.journal.Holders(ctx)
+	if err != nil {
+		return false, err
+	}
+	specs, err := m.options.CDI.List(ctx)
+	return slices.ContainsFunc(holders, func(h journal.Holder) bool {
+		return h.Phase == Prepared && !slices.Contains(specs, h.Claim.UID)
+	}), err
+}
+
 // devicesOf returns the devices of a record, with their CDI device IDs if the record
 // has them.
 func devicesOf(r *journal.Record) ([]Device, error) {
@@ -52,22 +66,14 @@ func devicesOf(r *journal.Record) ([]Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := r.Names()
-	if err != nil {
-		return nil, err
-	}
 	devices := make([]Device, len(r.Devices))
 	for i, a := range r.Devices {
 		devices[i] = Device{
 			Request: a.Request, Class: a.Class, Pool: a.Pool, Name: a.Name, ShareID: a.ShareID,
-			Kind: names[i].Kind, Address: names[i].Address, UUID: a.UUID, Share: shareOf(a, names[i].Kind),
+			Share: shareOf(a),
 		}
-		if names[i].IsPartition() {
-			made, err := r.Partition(a.Name)
-			if err != nil {
-				return nil, err
-			}
-			devices[i].UUID = made.UUID
+		if devices[i].UUID, err = r.DeviceUUID(a); err != nil {
+			return nil, err
 		}
 		if ids != nil {
 			devices[i].CDIDeviceIDs = []string{ids[i]}
@@ -78,13 +84,13 @@ func devicesOf(r *journal.Record) ([]Device, error) {
 
 // shareOf returns how a device is shared, or nil if the claim has it to itself
 // without limits.
-func shareOf(a journal.Device, of kind.Kind) *Share {
+func shareOf(a plan.Device) *Share {
 	s := Share{TimeSlice: a.TimeSlice}
 	s.MemoryEnforcement, s.ComputeEnforcement = a.Enforcement()
 	switch {
 	case a.Share != nil && a.Share.Memory == 0:
 		return &Share{}
-	case of.Takes() == kind.TakesSlots:
+	case a.Name.Kind.Takes() == kind.TakesSlots:
 		s.Strategy, s.Slots = v1alpha1.StrategyTimeSlicing, a.Slots
 		if a.Share != nil {
 			s.Memory = a.Share.Memory

@@ -32,8 +32,7 @@ func TestPrepareAndUnprepare(t *testing.T) {
 		a := gpu.PCIAddress{Bus: uint8(bus)}
 		address := a.String()
 		return claim.Device{
-			Request: request, Pool: pool, Name: a.DeviceName(), ShareID: share,
-			Kind: kind.GPU, Address: a, UUID: fmt.Sprintf("GPU-%d", bus),
+			Request: request, Pool: pool, Name: kind.Whole(a), ShareID: share, UUID: fmt.Sprintf("GPU-%d", bus),
 			CDIDeviceIDs: []string{"gpu.nvidia.com/claim=uid-pair-" + a.DeviceName()},
 			Attributes:   map[string]resourceapi.DeviceAttribute{"resource.kubernetes.io/pciBusID": {StringValue: &address}},
 		}
@@ -230,7 +229,7 @@ func TestAReallocatedClaimGetsItsNewDevices(t *testing.T) {
 	}
 	anew := newClaim("moved", "gpu-01-00")
 	devices, err := m.Prepare(t.Context(), anew)
-	if err != nil || len(devices) != 1 || devices[0].Name != "gpu-01-00" {
+	if err != nil || len(devices) != 1 || devices[0].Name.String() != "gpu-01-00" {
 		t.Errorf("got %v, %v, want gpu-01-00", devices, err)
 	}
 	if _, err := m.Prepare(once(), newClaim("next", "gpu-00-00")); err != nil {

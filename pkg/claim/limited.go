@@ -5,7 +5,7 @@ package claim
 import (
 	"context"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
@@ -21,10 +21,10 @@ type Limited struct {
 // Limited returns the devices of claims whose containers have a memory limit, ordered by
 // the namespace, name and UID of the claim and by ID.
 func (m *Manager) Limited(ctx context.Context) ([]Limited, error) {
-	if m.Limits == nil {
+	if m.options.Limits == nil {
 		return nil, nil
 	}
-	ids, err := m.Limits.Folder.Devices()
+	ids, err := m.options.Limits.Folder.Devices()
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (m *Manager) Limited(ctx context.Context) ([]Limited, error) {
 	var all []Limited
 	for _, h := range holders {
 		for _, id := range ids {
-			if of, err := journal.ParseInjectionID(id); err == nil && of.Claim == h.Claim.UID {
+			if of, err := plan.ParseInjectionID(id); err == nil && of.Claim == h.Claim.UID {
 				all = append(all, Limited{Claim: h.Claim, Device: of.Device, ID: id})
 			}
 		}

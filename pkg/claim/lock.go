@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
@@ -31,11 +31,11 @@ func claimLock(claim types.UID) string { return "claim-" + string(claim) }
 
 // deviceLock returns the name of the lock that is held for all work on one device,
 // including slow work such as the start of its MPS daemon.
-func deviceLock(device string) string { return "device " + device }
+func deviceLock(device kind.Name) string { return "device " + device.String() }
 
 // lockedDevice returns the device whose lock work on a device holds: its own, but for
 // seats, which use the MPS daemon of their GPU, the GPU's.
-func lockedDevice(name kind.Name) string { return cmp.Or(name.MPSDaemon(), name.String()) }
+func lockedDevice(name kind.Name) kind.Name { return cmp.Or(name.MPSDaemon(), name) }
 
 // gpuWideLock returns the name of the lock for work on a GPU that also affects its
 // other devices, see [gpuWide].
@@ -48,20 +48,16 @@ func updateLock(address gpu.PCIAddress) string { return address.DeviceName() }
 
 // on lists the devices and GPUs that work on a claim affects.
 type on struct {
-	devices []string
+	devices []kind.Name
 	gpus    []gpu.PCIAddress
 }
 
-// onDevicesOf returns the devices of these records and their GPUs. Records may be
-// nil.
-func onDevicesOf(records ...*journal.Record) on {
+// onDevicesOf returns the devices of these plans and their GPUs.
+func onDevicesOf(plans ...plan.Plan) on {
 	var o on
-	for _, r := range records {
-		if r == nil {
-			continue
-		}
-		for _, d := range r.Devices {
-			if name, err := kind.Parse(d.Name); err == nil && name.OnGPU() {
+	for _, p := range plans {
+		for _, name := range p.Names() {
+			if name.OnGPU() {
 				o.devices, o.gpus = append(o.devices, lockedDevice(name)), append(o.gpus, name.Address)
 			}
 		}

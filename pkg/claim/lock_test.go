@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 // process returns the locks of another process.
@@ -70,8 +71,8 @@ func isFree(t *testing.T, path, name string) bool {
 // ones.
 func TestALockThatIsNotReachedLeavesNoEarlierOneBehind(t *testing.T) {
 	gpu1b := gpu.PCIAddress{Bus: 0x1b}
-	taken := on{devices: []string{"gpu-1b-00-mig-1g-10gb-0"}, gpus: []gpu.PCIAddress{gpu1b}}
-	wanted := on{devices: []string{"gpu-07-00", "gpu-1b-00-mig-1g-10gb-0"}, gpus: []gpu.PCIAddress{{Bus: 7}, gpu1b}}
+	taken := on{devices: []kind.Name{kindtest.Name("gpu-1b-00-mig-1g-10gb-0")}, gpus: []gpu.PCIAddress{gpu1b}}
+	wanted := on{devices: []kind.Name{kindtest.Name("gpu-07-00"), kindtest.Name("gpu-1b-00-mig-1g-10gb-0")}, gpus: []gpu.PCIAddress{{Bus: 7}, gpu1b}}
 	for name, same := range map[string]bool{"same process": true, "another process": false} {
 		t.Run(name, func(t *testing.T) {
 			path := t.TempDir() + "/lock"
@@ -118,7 +119,7 @@ func TestSeatsTakeTheLockOfTheirGPU(t *testing.T) {
 	path := t.TempDir() + "/lock"
 	here, there := process(t, path), process(t, path)
 	address := gpu.PCIAddress{Bus: 0x1b}
-	unlock, err := here.lockDevices(t.Context(), onDevicesOf(&journal.Record{Devices: []journal.Device{{Name: "gpu-1b-00-seat"}}}))
+	unlock, err := here.lockDevices(t.Context(), onDevicesOf(plan.Plan{Devices: []plan.Device{{Name: kindtest.Name("gpu-1b-00-seat")}}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,8 +139,8 @@ func TestAnOlderAgentIsExcludedFromAGPUInUse(t *testing.T) {
 	path := t.TempDir() + "/lock"
 	address := gpu.PCIAddress{Bus: 0x1b}
 	older, here, there := process(t, path), process(t, path), process(t, path)
-	one := on{devices: []string{"gpu-1b-00-mig-1g-10gb-0"}, gpus: []gpu.PCIAddress{address}}
-	other := on{devices: []string{"gpu-1b-00-mig-1g-10gb-1"}, gpus: []gpu.PCIAddress{address}}
+	one := on{devices: []kind.Name{kindtest.Name("gpu-1b-00-mig-1g-10gb-0")}, gpus: []gpu.PCIAddress{address}}
+	other := on{devices: []kind.Name{kindtest.Name("gpu-1b-00-mig-1g-10gb-1")}, gpus: []gpu.PCIAddress{address}}
 	var unlock []func()
 	for _, work := range []struct {
 		by *locks

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
@@ -126,7 +127,7 @@ func TestACallOfPartitioningThatHangs(t *testing.T) {
 			t.Parallel()
 			w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 			parts := w.partitioning
-			w.partitioning = func(disk store.FS) *claim.Partitioning {
+			w.partitioning = func(disk store.FS) *ports.Partitioning {
 				p := parts(disk)
 				p.MIG = w.lib // which heeds contexts
 				return p

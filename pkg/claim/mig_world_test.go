@@ -14,6 +14,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
@@ -87,7 +88,7 @@ func (w *migWorld) scan() {
 }
 
 // migParts returns the partitioning options of a process of the agent.
-func (w *migWorld) migParts(disk store.FS) *claim.Partitioning {
+func (w *migWorld) migParts(disk store.FS) *ports.Partitioning {
 	modes, err := store.Open(filepath.Join(w.dir, "modes"), disk)
 	if err != nil {
 		w.t.Fatalf("%v", err)
@@ -96,7 +97,7 @@ func (w *migWorld) migParts(disk store.FS) *claim.Partitioning {
 	if err != nil {
 		w.t.Fatalf("%v", err)
 	}
-	return &claim.Partitioning{
+	return &ports.Partitioning{
 		MIG: faultyMIG{w.lib, w.faults, w.sim.NVML()}, CapabilityNodes: sysfs.Root(w.sim.Root()).CapabilityNodes, Modes: modes, Static: w.static,
 		Kept: kept, Keep: func(name kind.Name) bool { return slices.Contains(w.keep, name.String()) },
 	}

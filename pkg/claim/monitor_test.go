@@ -63,7 +63,7 @@ func TestMonitoringTakesAllGPUsAndExcludesNoClaim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 1 || got[0].Kind != kind.Monitor || got[0].UUID != "" || got[0].Share != nil {
+	if len(got) != 1 || got[0].Name.Kind != kind.Monitor || got[0].UUID != "" || got[0].Share != nil {
 		t.Errorf("devices %+v, want all GPUs and no share of them", got)
 	}
 	const all = "/dev/nvidia0 /dev/nvidia1 /dev/nvidia-caps/nvidia-cap2"

@@ -64,6 +64,11 @@ type Occupancy struct {
 	Consumers func(claims []Ref) (map[types.UID][]types.UID, error)
 }
 
+// SeesPods reports whether the manager sees the processes of pods.
+func (m *Manager) SeesPods() bool {
+	return m.options.Occupancy != nil && m.options.Occupancy.LivingPods != nil
+}
+
 // hardwarePatience is the timeout of listing the processes on a GPU.
 const hardwarePatience = 5 * time.Second
 
@@ -99,17 +104,17 @@ func (m *Manager) usersOf(ctx context.Context, address gpu.PCIAddress, check boo
 	ctx, cancel := context.WithTimeout(ctx, hardwarePatience)
 	defer cancel()
 	if check {
-		if err := m.Occupancy.Hardware.Check(ctx, address); err != nil {
+		if err := m.options.Occupancy.Hardware.Check(ctx, address); err != nil {
 			return nil, err
 		}
 	}
-	processes, err := m.Occupancy.Hardware.Processes(ctx, address)
+	processes, err := m.options.Occupancy.Hardware.Processes(ctx, address)
 	if err != nil {
 		return nil, err
 	}
 	var users []user
 	for _, p := range processes {
-		task, err := m.Occupancy.Task(p.PID)
+		task, err := m.options.Occupancy.Task(p.PID)
 		if errors.Is(err, gpu.ErrNotFound) || task.IsMPS() || err == nil && p.Graphics && task.PodUID == "" {
 			continue
 		}
@@ -125,10 +130,10 @@ func (m *Manager) on(ctx context.Context, name kind.Name, users []user) ([]user,
 	if !name.IsPartition() || len(users) == 0 {
 		return users, nil
 	}
-	if m.Partitioning == nil {
+	if m.options.Partitioning == nil {
 		return nil, nil
 	}
-	mig, err := m.Partitioning.MIG.MIG(ctx, name.Address)
+	mig, err := m.options.Partitioning.MIG.MIG(ctx, name.Address)
 	if err != nil {
 		return nil, err
 	}
@@ -146,14 +151,10 @@ func (m *Manager) on(ctx context.Context, name kind.Name, users []user) ([]user,
 // unknown pod uses a device that other claims share, and their pods have not been read
 // from the API server yet, the error is an unknownPod.
 func (m *Manager) checkUnused(ctx context.Context, j *job) error {
-	if m.Occupancy == nil {
+	if m.options.Occupancy == nil {
 		return nil
 	}
-	names, err := j.Names()
-	if err != nil {
-		return err
-	}
-	users := m.users(ctx, gpusOfNames(names), true)
+	users := m.users(ctx, gpusOfNames(j.Names()), true)
 	var errs []error
 	for address, l := range users {
 		if errors.Is(l.err, gpu.ErrNotSupported) {
@@ -165,8 +166,8 @@ func (m *Manager) checkUnused(ctx context.Context, j *job) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for i, d := range j.Devices {
-		onDevice, err := m.on(ctx, names[i], users[names[i].Address].users)
+	for _, d := range j.Devices {
+		onDevice, err := m.on(ctx, d.Name, users[d.Name.Address].users)
 		if err != nil {
 			return err
 		}
@@ -194,9 +195,9 @@ func gpusOfNames(names []kind.Name) []gpu.PCIAddress {
 	return addresses
 }
 
-func (m *Manager) checkStrangers(j *job, d journal.Device, onDevice []user, others []journal.Holder) error {
+func (m *Manager) checkStrangers(j *job, d plan.Device, onDevice []user, others []journal.Holder) error {
 	sharing := slices.DeleteFunc(slices.Clone(others), func(h journal.Holder) bool {
-		return !slices.ContainsFunc(h.Devices, func(o journal.Device) bool { return o.Name == d.Name })
+		return !slices.ContainsFunc(h.Devices, func(o plan.Device) bool { return o.Name == d.Name })
 	})
 	consumers := m.consumersOf(append(refsOf(sharing), j.Claim)...)
 	for _, u := range onDevice {
@@ -240,7 +241,7 @@ func (m *Manager) checkStrangers(j *job, d journal.Device, onDevice []user, othe
 // record has.
 func (m *Manager) consumersOf(claims ...Ref) func() ([]types.UID, error) {
 	return sync.OnceValues(func() ([]types.UID, error) {
-		pods, err := m.Occupancy.Consumers(claims)
+		pods, err := m.options.Occupancy.Consumers(claims)
 		return slices.Concat(slices.Collect(maps.Values(pods))...), err
 	})
 }
@@ -279,7 +280,7 @@ func (m *Manager) ask(ctx context.Context, claims []Ref) answers {
 	var mu sync.Mutex
 	all := make(answers, len(claims))
 	inParallel(len(claims), parallelReads, func(i int) {
-		pods, err := m.Occupancy.Pods(ctx, claims[i])
+		pods, err := m.options.Occupancy.Pods(ctx, claims[i])
 		mu.Lock()
 		defer mu.Unlock()
 		all[claims[i].UID] = answer{pods, err}

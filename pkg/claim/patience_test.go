@@ -141,7 +141,7 @@ func TestASupervisorThatHangs(t *testing.T) {
 				}
 				w := newShareWorld(t, dir, 2)
 				w.options = func(o *claim.Options) {
-					o.MPS, o.TimeSlicing = hungMPS{w.supervisor, limit}, slowTimeSlices{w.timeSlices, time.Second / 2}
+					o.MPS, o.TimeSlicing.Slices = hungMPS{w.supervisor, limit}, slowTimeSlices{w.timeSlices, time.Second / 2}
 				}
 				check(w.start(), w.left, piece{device: "gpu-00-00", memory: "4Gi"}, piece{device: "gpu-01-00-ts", config: interval(gpu.TimeSliceLong)})
 				mig.options = func(o *claim.Options) { o.MPS = hungMPS{mig.supervisor, limit} }
@@ -158,7 +158,7 @@ func TestACallEndsInTimeThoughUndoingItHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newShareWorld(t, dir, 2)
 		w.options = func(o *claim.Options) {
-			o.MPS, o.TimeSlicing = hungMPS{w.supervisor, time.Hour}, slowTimeSlices{w.timeSlices, time.Hour}
+			o.MPS, o.TimeSlicing.Slices = hungMPS{w.supervisor, time.Hour}, slowTimeSlices{w.timeSlices, time.Hour}
 		}
 		m := w.start()
 		errs, took := prepareAll(t.Context(), m, pieces("c", piece{device: "gpu-00-00", memory: "4Gi"}, piece{device: "gpu-01-00-ts", config: interval(gpu.TimeSliceLong)}))

@@ -46,13 +46,14 @@ const (
 
 // wanted is a claim to prepare.
 type wanted struct {
-	// Record has the devices as they were allocated and, unless refusal is set, the
-	// steps of the plan.
-	*journal.Record
-	plan *plan.Plan
+	// Plan has only the devices as they were allocated if refusal is set.
+	plan.Plan
+	inputs plan.Inputs
 	// refusal is the error of the plan. It is ignored if the claim is prepared
 	// already.
 	refusal error
+	// pods that the claim is reserved for.
+	pods []types.UID
 	// asked are the pods of other claims; nil if they were not read from the API
 	// server.
 	asked answers
@@ -84,7 +85,10 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 			return nil, err
 		}
 	}
-	about := onDevicesOf(r, want.Record, lost.Record)
+	about := onDevicesOf(want.Plan, lost.Plan)
+	if r != nil {
+		about = onDevicesOf(r.Plan, want.Plan)
+	}
 	unlock, err := m.locks.lockDevices(ctx, about)
 	if err != nil {
 		return nil, err
@@ -106,12 +110,15 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 				if want.refusal != nil {
 					return nil, want.refusal
 				}
-				if !want.Adopt(lost.Record) {
-					if err := m.endLost(ctx, work(lost.Record), want.stopped); err != nil {
-						return nil, err
-					}
+				p, adopted := want.Adopting(lost.Plan)
+				fresh := journal.New(m.options.BootID, p, m.steps.Journal(p))
+				if adopted {
+					fresh.Adopt(lost.Progress)
+				} else if err := m.endLost(ctx, work(lost.Record), want.stopped); err != nil {
+					return nil, err
 				}
-				return want.Record, m.build(ctx, work(want.Record), want.plan)
+				fresh.AddPods(want.pods)
+				return fresh, m.build(ctx, work(fresh), want.inputs)
 			case toAbsent:
 				// Without a record there may still be a CDI spec, or partly
 				// written files of both.
@@ -125,12 +132,12 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 				return nil, fmt.Errorf("claim %s: unknown goal %d", claim, goal)
 			}
 		case Prepared:
-			if goal == toPrepared && r.HasAllocation(want.Record) && r.AddPods(want.Pods) {
+			if goal == toPrepared && r.HasAllocation(want.Plan) && r.AddPods(want.pods) {
 				if err := m.journal.Save(r); err != nil {
 					klog.FromContext(ctx).Error(err, "Cannot record the pods of the claim")
 				}
 			}
-			if goal == toStable || goal == toPrepared && r.HasAllocation(want.Record) {
+			if goal == toStable || goal == toPrepared && r.HasAllocation(want.Plan) {
 				return r, m.verify(ctx, work(r))
 			}
 			if err := m.checkEnded(ctx, work(r), want.stopped); err != nil {
@@ -149,13 +156,13 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 					return nil, err
 				}
 			}
-			klog.FromContext(ctx).Info("Unprepared", "devices", r.DeviceNames())
+			klog.FromContext(ctx).Info("Unprepared", "devices", r.Names())
 			r = nil
 		case Outlived:
 			if err := m.journal.Clear(ctx, claim); err != nil {
 				return nil, err
 			}
-			klog.FromContext(ctx).Info("Removed the record of another boot", "devices", r.DeviceNames())
+			klog.FromContext(ctx).Info("Removed the record of another boot", "devices", r.Names())
 			r = nil
 		case Unrecorded:
 			fallthrough

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -70,7 +69,7 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim)
 func (m *Manager) prepareInTime(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
 	var before error
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
-		m.BeforePrepare(ctx)
+		m.options.BeforePrepare(ctx)
 		devices, err := m.prepareOnce(ctx, claim)
 		switch {
 		case err == nil:
@@ -112,17 +111,16 @@ func (m *Manager) prepareOnce(ctx context.Context, claim *resourceapi.ResourceCl
 }
 
 func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, asked answers) ([]Device, error) {
-	record, err := m.node().Allocated(claim)
+	settings := m.settings()
+	allocated, err := settings.Allocated(claim)
 	if err != nil {
 		return nil, err
 	}
-	if record == nil {
+	if len(allocated.Devices) == 0 {
 		return nil, m.unprepare(ctx, claim.UID, wanted{})
 	}
-	want := wanted{Record: record, asked: asked}
-	if want.plan, want.refusal = plan.Make(claim, record, m.facts(ctx, claim, record)); want.refusal == nil {
-		record.Journal = m.steps.Journal(want.plan)
-	}
+	want := wanted{inputs: m.inputs(ctx, settings, claim, allocated), pods: plan.PodsOf(claim), asked: asked}
+	want.Plan, want.refusal = plan.Make(claim, want.inputs)
 	unlock, err := m.locks.lock(ctx, claimLock(claim.UID))
 	if err != nil {
 		return nil, err
@@ -136,40 +134,37 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim,
 	if err != nil {
 		return nil, err
 	}
-	names, err := r.Names()
-	if err != nil {
-		return nil, err
-	}
-	for i := range devices {
+	for i, d := range devices {
 		devices[i].Attributes = make(map[string]resourceapi.DeviceAttribute)
-		for name, value := range m.Attributes(names[i]) {
+		for name, value := range m.options.Attributes(d.Name) {
 			devices[i].Attributes[string(name)] = value
 		}
 	}
 	return devices, nil
 }
 
-// node returns the settings and abilities of this node.
-func (m *Manager) node() plan.Node {
-	return plan.Node{
-		DriverName: m.DriverName, PoolName: m.PoolName, BootID: m.BootID,
-		Shares: m.Shares(), ContextMemory: m.ContextMemory,
-		Partitioning: m.Partitioning != nil, MPS: m.MPS != nil, TimeSlicing: m.TimeSlicing != nil,
-		ExclusiveCompute: m.ExclusiveCompute != nil && !m.ExclusiveCompute.Off,
+// settings returns the settings and abilities of this node.
+func (m *Manager) settings() plan.Settings {
+	o := m.options
+	return plan.Settings{
+		DriverName: o.DriverName, PoolName: o.PoolName,
+		Shares: o.Shares(), ContextMemory: o.ContextMemory,
+		Partitioning: o.Partitioning != nil, MPS: o.MPS != nil, TimeSlicing: o.TimeSlicing != nil,
+		ExclusiveCompute: o.ExclusiveCompute != nil && !o.ExclusiveCompute.Off,
 	}
 }
 
-// facts returns the facts that the plan of a claim depends on.
-func (m *Manager) facts(ctx context.Context, claim *resourceapi.ResourceClaim, record *journal.Record) plan.Facts {
-	f := plan.Facts{Node: m.node(), GPUs: make(map[gpu.PCIAddress]plan.GPU)}
-	for _, address := range onDevicesOf(record).gpus {
-		g, err := m.Inventory.GPU(ctx, address)
-		f.GPUs[address] = plan.GPU{GPU: g, Err: err}
+// inputs returns what the plan of a claim depends on.
+func (m *Manager) inputs(ctx context.Context, settings plan.Settings, claim *resourceapi.ResourceClaim, allocated plan.Plan) plan.Inputs {
+	in := plan.Inputs{Settings: settings, GPUs: make(map[gpu.PCIAddress]plan.GPU)}
+	for _, address := range onDevicesOf(allocated).gpus {
+		g, err := m.options.Inventory.GPU(ctx, address)
+		in.GPUs[address] = plan.GPU{GPU: g, Err: err}
 	}
-	if f.MPS && f.AsksForMultiUser(claim) {
-		f.MultiUser, f.MultiUserErr = m.MPS.MultiUser(ctx)
+	if in.MPS && in.AsksForMultiUser(claim) {
+		in.MultiUser, in.MultiUserErr = m.options.MPS.MultiUser(ctx)
 	}
-	return f
+	return in
 }
 
 // PodsOf returns the UIDs of the pods that a claim is reserved for.

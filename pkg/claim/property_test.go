@@ -85,7 +85,7 @@ func (m *model) prepare(t *rapid.T) {
 	}
 	var names []string
 	for _, d := range devices {
-		names = append(names, d.Name)
+		names = append(names, d.Name.String())
 	}
 	m.promised[c.Name] = promise{c, claim.Prepared}
 	if diff := cmp.Diff(m.promised[c.Name].devices(), names); diff != "" {

@@ -9,11 +9,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 )
 
 // keepsSpecs is a CDI directory from which no spec can be removed.
-type keepsSpecs struct{ claim.CDI }
+type keepsSpecs struct{ ports.CDI }
 
 func (keepsSpecs) Remove(context.Context, types.UID) error {
 	return errors.New("read-only file system")
@@ -27,7 +27,7 @@ func TestAClaimOfAnotherBootHoldsNothingWhileItCannotBeForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.boot++
-	m := w.start(func(c claim.CDI) claim.CDI { return keepsSpecs{c} })
+	m := w.start(func(c ports.CDI) ports.CDI { return keepsSpecs{c} })
 	if _, err := m.Recover(t.Context()); err == nil {
 		t.Error("recovered, want the error of the CDI folder")
 	}

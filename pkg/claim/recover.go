@@ -91,14 +91,20 @@ func (m *Manager) Recover(ctx context.Context) (Report, error) {
 // the devices and GPUs that had them. It skips devices and GPUs that are locked; a
 // later sweep handles them.
 func (m *Manager) sweep(ctx context.Context, s step.Step) ([]string, error) {
-	names, err := s.Leftovers(ctx)
-	if err != nil {
-		return nil, err
+	sweeper, ok := s.(step.Sweeper)
+	if !ok {
+		return nil, nil
 	}
-	slices.Sort(names)
+	names, unread := sweeper.Leftovers(ctx)
+	slices.SortFunc(names, kind.Compare)
 	done := make([]bool, len(names))
-	err = recoverAll(ctx, len(names), func(ctx context.Context, i int) (err error) {
-		if done[i], err = m.sweepDevice(ctx, s, names[i]); err != nil {
+	err := recoverAll(ctx, len(names), func(ctx context.Context, i int) error {
+		unlock, ok, err := m.tryFor(ctx, s, names[i])
+		if err == nil && ok {
+			defer unlock()
+			done[i], err = sweeper.Sweep(ctx, names[i], m.journal.Others(""))
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", names[i], err)
 		}
 		return nil
@@ -106,23 +112,10 @@ func (m *Manager) sweep(ctx context.Context, s step.Step) ([]string, error) {
 	var swept []string
 	for i, name := range names {
 		if done[i] {
-			swept = append(swept, name)
+			swept = append(swept, name.String())
 		}
 	}
-	return swept, err
-}
-
-func (m *Manager) sweepDevice(ctx context.Context, s step.Step, device string) (bool, error) {
-	name, err := kind.Parse(device)
-	if err != nil {
-		return false, err
-	}
-	unlock, ok, err := m.tryFor(ctx, s, name)
-	if err != nil || !ok {
-		return false, err
-	}
-	defer unlock()
-	return s.Sweep(ctx, device, m.journal.Others(""))
+	return swept, errors.Join(unread, err)
 }
 
 // tryFor takes the lock for sweeping a step, if the lock is free.

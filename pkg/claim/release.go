@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 )
 
 // Unneeded returns the reason why this node no longer needs to hold a claim, or "" if
@@ -18,14 +18,19 @@ import (
 // claim as read from the API server after that. object is nil if the claim does not
 // exist there.
 func (m *Manager) Unneeded(held Held, object *resourceapi.ResourceClaim) string {
+	return held.Unneeded(object, m.options.DriverName, m.options.PoolName)
+}
+
+// Unneeded is like [Manager.Unneeded], on a node that publishes the pool of the driver.
+func (h Held) Unneeded(object *resourceapi.ResourceClaim, driver, pool string) string {
 	switch {
 	case object == nil:
 		return "the claim is gone"
-	case object.UID != held.UID:
+	case object.UID != h.UID:
 		return "another claim has taken its name"
 	case object.Status.Allocation == nil:
 		return "the claim is not allocated any more"
-	case !m.allocatedAs(held, object.Status.Allocation.Devices.Results):
+	case !h.allocatedAs(driver, pool, object.Status.Allocation.Devices.Results):
 		return "the claim is allocated other devices"
 	}
 	return ""
@@ -33,18 +38,18 @@ func (m *Manager) Unneeded(held Held, object *resourceapi.ResourceClaim) string 
 
 // allocatedAs reports whether the results of this driver on this node are the
 // devices held, in the same order.
-func (m *Manager) allocatedAs(held Held, results []resourceapi.DeviceRequestAllocationResult) bool {
+func (h Held) allocatedAs(driver, pool string, results []resourceapi.DeviceRequestAllocationResult) bool {
 	n := 0
 	for _, result := range results {
-		if result.Driver != m.DriverName || result.Pool != m.PoolName {
+		if result.Driver != driver || result.Pool != pool {
 			continue
 		}
-		if n == len(held.Devices) || !held.is(held.Devices[n], result) {
+		if n == len(h.Devices) || !h.is(h.Devices[n], result) {
 			return false
 		}
 		n++
 	}
-	return n == len(held.Devices)
+	return n == len(h.Devices)
 }
 
 // is reports whether a device of the claim is the device of an allocation result. For
@@ -52,10 +57,9 @@ func (m *Manager) allocatedAs(held Held, results []resourceapi.DeviceRequestAllo
 // known from the CDI spec.
 func (h Held) is(d Device, result resourceapi.DeviceRequestAllocationResult) bool {
 	if h.Phase == Unrecorded {
-		return d.Name == result.Device && (d.ShareID == nil || result.ShareID != nil && *d.ShareID == *result.ShareID)
+		return d.Name.String() == result.Device && (d.ShareID == nil || result.ShareID != nil && *d.ShareID == *result.ShareID)
 	}
-	recorded := journal.Device{Request: d.Request, Pool: d.Pool, Name: d.Name, ShareID: d.ShareID}
-	return recorded.IsSame(journal.Device{Request: result.Request, Pool: result.Pool, Name: result.Device, ShareID: result.ShareID})
+	return d.Request == result.Request && d.Pool == result.Pool && d.Name.String() == result.Device && plan.IsSameShare(d.ShareID, result.ShareID)
 }
 
 // Observe records the pods of a claim that this node needs: more pods may use a prepared
@@ -64,14 +68,14 @@ func (h Held) is(d Device, result resourceapi.DeviceRequestAllocationResult) boo
 // does nothing if the record has changed since it was listed, or if another call has the
 // lock of the claim.
 func (m *Manager) Observe(ctx context.Context, held Held, object *resourceapi.ResourceClaim) error {
-	if held.Phase != Prepared || m.Occupancy == nil || m.Occupancy.LivingPods == nil {
+	if held.Phase != Prepared || m.options.Occupancy == nil || m.options.Occupancy.LivingPods == nil {
 		return nil
 	}
 	pods := PodsOf(object)
 	if isSubset(pods, held.Pods) && isSubset(held.Pods, pods) {
 		return nil
 	}
-	living, err := m.Occupancy.LivingPods()
+	living, err := m.options.Occupancy.LivingPods()
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ package claim
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -54,22 +55,22 @@ func (j *job) lockFor(ctx context.Context, s step.Step) error {
 // build does all steps of a new record. Each step is in the journal before it acts,
 // and one write records the result of a step and the start of the next. If a step
 // fails, build undoes the steps.
-func (m *Manager) build(ctx context.Context, j *job, p *plan.Plan) error {
-	err := m.advance(ctx, j, p)
+func (m *Manager) build(ctx context.Context, j *job, in plan.Inputs) error {
+	err := m.advance(ctx, j, in)
 	if err != nil {
 		// Undo even if the call was canceled.
 		undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime(ctx))
 		defer cancel()
 		return errors.Join(err, m.undo(undoing, j))
 	}
-	klog.FromContext(ctx).Info("Prepared", "devices", j.DeviceNames())
+	klog.FromContext(ctx).Info("Prepared", "devices", j.Names())
 	return nil
 }
 
 // advance does the steps. It releases the GPU-wide lock for a step that is not
 // GPU-wide: such a step may take long, and the record already contains the devices of
 // the claim.
-func (m *Manager) advance(ctx context.Context, j *job, p *plan.Plan) error {
+func (m *Manager) advance(ctx context.Context, j *job, in plan.Inputs) error {
 	if err := j.lockGPUs(ctx); err != nil {
 		return err
 	}
@@ -77,10 +78,11 @@ func (m *Manager) advance(ctx context.Context, j *job, p *plan.Plan) error {
 	if err != nil {
 		return err
 	}
-	if err := p.CheckFree(others); err != nil {
-		return err
+	holders := make([]plan.Holder, len(others))
+	for i, h := range others {
+		holders[i] = h.ForPlan()
 	}
-	if err := p.FollowHolders(others); err != nil {
+	if j.Plan, err = plan.Against(j.Plan, in, holders, j.Adopted); err != nil {
 		return err
 	}
 	if err := m.checkUnused(ctx, j); err != nil {
@@ -160,12 +162,8 @@ func (m *Manager) undo(ctx context.Context, j *job) error {
 		}
 		j.Others = j.Others.With(lost)
 	case j.Adopted:
-		names, err := j.Names()
-		if err != nil {
-			return err
-		}
 		known := func(e journal.Entry) bool { return j.Has(e.Step, e.Device) }
-		if err := m.undoSteps(ctx, j, slices.DeleteFunc(m.journal.LostSteps(names), known)); err != nil {
+		if err := m.undoSteps(ctx, j, slices.DeleteFunc(m.journal.LostSteps(j.Names()), known)); err != nil {
 			return err
 		}
 	}
@@ -190,7 +188,7 @@ func (m *Manager) undoSteps(ctx context.Context, j *job, entries []journal.Entry
 		}
 		start := time.Now()
 		err = s.Undo(ctx, j.Work, e)
-		m.Observer.StepDone(e.Step, true, time.Since(start), err)
+		m.options.Observer.StepDone(e.Step, true, time.Since(start), err)
 		if err != nil {
 			return fmt.Errorf("undo %s: %w", e.Step, err)
 		}
@@ -210,30 +208,45 @@ func (m *Manager) releaseLost(ctx context.Context, j *job) error {
 	if err := j.lockGPUs(ctx); err != nil {
 		return err
 	}
-	return m.CDI.Remove(ctx, j.Claim.UID)
+	return m.options.CDI.Remove(ctx, j.Claim.UID)
 }
 
+// note lets a step read the node before it acts, and keeps its result.
 func (m *Manager) note(ctx context.Context, j *job, e *journal.Entry) (step.Step, error) {
 	s, err := m.steps.Find(e.Step)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Note(ctx, j.Work, e); err != nil {
+	noter, ok := s.(step.Noter)
+	if !ok {
+		return s, nil
+	}
+	result, err := noter.Note(ctx, j.Work, *e)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.Step, err)
 	}
+	keep(e, result)
 	return s, nil
 }
 
+// do does a step and keeps its result.
 func (m *Manager) do(ctx context.Context, j *job, e *journal.Entry) error {
 	s, err := m.steps.Find(e.Step)
 	if err != nil {
 		return err
 	}
 	start := time.Now()
-	err = s.Do(ctx, j.Work, e)
-	m.Observer.StepDone(e.Step, false, time.Since(start), err)
+	result, err := s.Do(ctx, j.Work, *e)
+	m.options.Observer.StepDone(e.Step, false, time.Since(start), err)
+	keep(e, result)
 	if err != nil {
 		return fmt.Errorf("%s: %w", e.Step, err)
 	}
 	return nil
+}
+
+func keep(e *journal.Entry, result json.RawMessage) {
+	if result != nil {
+		e.Result = result
+	}
 }

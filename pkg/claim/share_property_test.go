@@ -104,7 +104,7 @@ func (m *shareModel) checkNamespaces(t *rapid.T, got gpu.MPSDaemon, perhaps bool
 	wanted := 0
 	for name, o := range m.owned {
 		for i, p := range o.pieces {
-			if p.name().MPSDaemon() != got.Name || !p.client() || o.lost {
+			if p.name().MPSDaemon().String() != got.Name || !p.client() || o.lost {
 				continue
 			}
 			namespace := fmt.Sprintf("share%s%d", name, i)
@@ -230,7 +230,7 @@ func (o owned) usesMPS() bool {
 func (m *shareModel) checkDevices(t *rapid.T, c owned, devices []claim.Device) {
 	ids := map[string]bool{}
 	for i, d := range devices {
-		if d.Name != c.pieces[i].device || ids[d.CDIDeviceIDs[0]] {
+		if d.Name.String() != c.pieces[i].device || ids[d.CDIDeviceIDs[0]] {
 			t.Fatalf("%s: device %+v, want %+v with an ID of its own", c.claim.Name, d, c.pieces[i])
 		}
 		ids[d.CDIDeviceIDs[0]] = true
@@ -354,7 +354,7 @@ func (m *shareModel) check(t *rapid.T) {
 			line += " " + p.device
 			n := p.name()
 			onGPU := n.Address.DeviceName()
-			daemon := n.MPSDaemon()
+			daemon := n.MPSDaemon().String()
 			if o.lost || o.adopted {
 				perhaps[daemon] = true
 				anySlice[onGPU] = true

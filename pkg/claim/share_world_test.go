@@ -23,6 +23,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
@@ -63,16 +64,16 @@ func (w *world) sharing(o *claim.Options, disk store.FS) {
 		if err != nil {
 			w.t.Fatalf("%v", err)
 		}
-		o.TimeSlicing, o.Intervals = faultyTimeSlices{w.timeSlices, w.faults}, intervals
+		o.TimeSlicing = &ports.TimeSlicing{Slices: faultyTimeSlices{w.timeSlices, w.faults}, Intervals: intervals}
 	}
 	if w.computeModes != nil {
 		changed, err := store.Open(filepath.Join(w.dir, "compute"), disk)
 		if err != nil {
 			w.t.Fatalf("%v", err)
 		}
-		o.ExclusiveCompute = &claim.ExclusiveCompute{Modes: faultyComputeModes{w.computeModes, w.faults}, Changed: changed, Off: !w.exclusive}
+		o.ExclusiveCompute = &ports.ExclusiveCompute{Modes: faultyComputeModes{w.computeModes, w.faults}, Changed: changed, Off: !w.exclusive}
 	}
-	o.Limits = &claim.MemoryLimits{Folder: faultyLimits{w.limitFolder(), w.faults}, Hook: limitHook}
+	o.Limits = &ports.MemoryLimits{Folder: faultyLimits{w.limitFolder(), w.faults}, Hook: limitHook}
 	if w.options != nil {
 		w.options(o)
 	}
@@ -397,7 +398,7 @@ func (c *computeModes) SetComputeMode(_ context.Context, a gpu.PCIAddress, mode 
 // faultyComputeModes are the compute modes of a process that may die before and after
 // each change. They ignore the end of a context, as time to wait; see once.
 type faultyComputeModes struct {
-	claim.ComputeModes
+	ports.ComputeModes
 	*faults
 }
 

@@ -18,7 +18,7 @@ import (
 // Stranger is a process of a pod on a device that claims hold, if none of these claims is
 // the pod's.
 type Stranger struct {
-	Device string
+	Device kind.Name
 	// Claims that hold the device.
 	Claims []types.UID
 	PID    int
@@ -30,7 +30,7 @@ type Stranger struct {
 // unknown and left out. The log names the pods, which are other tenants'. The pods
 // of a claim that monitors all GPUs are left out.
 func (m *Manager) Strangers(ctx context.Context, held []Held) ([]Stranger, error) {
-	if m.Occupancy == nil {
+	if m.options.Occupancy == nil {
 		return nil, nil
 	}
 	before, err := m.journal.Holders(ctx)
@@ -53,10 +53,10 @@ func (m *Manager) Strangers(ctx context.Context, held []Held) ([]Stranger, error
 			}
 			klog.FromContext(ctx).Info("A process of a pod without a claim is on a held device", "device", name,
 				"pid", u.PID, "command", u.Command, "podUID", u.PodUID, "containerID", u.ContainerID)
-			strangers = append(strangers, Stranger{Device: name.String(), Claims: claims, PID: u.PID})
+			strangers = append(strangers, Stranger{Device: name, Claims: claims, PID: u.PID})
 		}
 	}
-	slices.SortFunc(strangers, func(a, b Stranger) int { return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.PID, b.PID)) })
+	slices.SortFunc(strangers, func(a, b Stranger) int { return cmp.Or(kind.Compare(a.Device, b.Device), cmp.Compare(a.PID, b.PID)) })
 	return strangers, nil
 }
 
@@ -65,7 +65,7 @@ func (m *Manager) Strangers(ctx context.Context, held []Held) ([]Stranger, error
 func (m *Manager) usersOfHeld(ctx context.Context, holders []journal.Holder) map[kind.Name][]user {
 	var names []kind.Name
 	for _, h := range holders {
-		names = append(names, h.Names...)
+		names = append(names, h.Names()...)
 	}
 	users := m.users(ctx, gpusOfNames(names), false)
 	on := map[kind.Name][]user{}
@@ -93,7 +93,7 @@ func (u user) holders(all []journal.Holder, on map[kind.Name][]user) []types.UID
 			users, known := on[name]
 			return !known && name.OnGPU() || slices.ContainsFunc(users, func(other user) bool { return other.PID == u.PID })
 		}
-		if slices.ContainsFunc(h.Names, uses) {
+		if slices.ContainsFunc(h.Names(), uses) {
 			claims = append(claims, h.Claim.UID)
 		}
 	}
@@ -104,7 +104,7 @@ func (u user) holders(all []journal.Holder, on map[kind.Name][]user) []types.UID
 // isOf reports whether the pod of the process is one of these claims', or monitors all GPUs.
 func (u user) isOf(all []journal.Holder, claims []types.UID) bool {
 	return slices.ContainsFunc(all, func(h journal.Holder) bool {
-		monitors := slices.ContainsFunc(h.Names, func(name kind.Name) bool { return !name.OnGPU() })
+		monitors := slices.ContainsFunc(h.Names(), func(name kind.Name) bool { return !name.OnGPU() })
 		return (monitors || slices.Contains(claims, h.Claim.UID)) && slices.Contains(h.Pods, types.UID(u.PodUID))
 	})
 }

@@ -12,11 +12,12 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 func TestStrangersOnHeldDevices(t *testing.T) {
 	const part = "gpu-00-00"
-	stranger := []claim.Stranger{{Device: part, Claims: []types.UID{"uid-a", "uid-b"}, PID: 4711}}
+	stranger := []claim.Stranger{{Device: kindtest.Name(part), Claims: []types.UID{"uid-a", "uid-b"}, PID: 4711}}
 	for name, c := range map[string]struct {
 		runs func(*occupants)
 		// unread is a claim that could not be compared with the API server.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -22,11 +23,11 @@ var errBroken = errors.New("directory is read-only")
 
 // brokenCDI fails to change the CDI directory while broken is set.
 type brokenCDI struct {
-	claim.CDI
+	ports.CDI
 	broken bool
 }
 
-func (b *brokenCDI) wrap(inner claim.CDI) claim.CDI { b.CDI = inner; return b }
+func (b *brokenCDI) wrap(inner ports.CDI) ports.CDI { b.CDI = inner; return b }
 
 func (b *brokenCDI) Write(ctx context.Context, uid types.UID, owner types.NamespacedName, injections []gpu.Injection) ([]string, error) {
 	if b.broken {
@@ -121,7 +122,7 @@ func TestUndoContinuesAfterTheCallIsCanceled(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 1)
 	w.faults = &faults{full: 6, err: syscall.ENOSPC}
 	ctx, cancel := context.WithCancel(t.Context())
-	m := w.start(func(inner claim.CDI) claim.CDI { return hangUp{inner, cancel} })
+	m := w.start(func(inner ports.CDI) ports.CDI { return hangUp{inner, cancel} })
 	if _, err := m.Prepare(ctx, newClaim("one", "gpu-00-00")); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("got %v, want %v", err, syscall.ENOSPC)
 	}
@@ -133,7 +134,7 @@ func TestUndoContinuesAfterTheCallIsCanceled(t *testing.T) {
 // hangUp cancels the caller's context during a call, and returns an error if its own
 // context has ended.
 type hangUp struct {
-	claim.CDI
+	ports.CDI
 	cancel context.CancelFunc
 }
 
@@ -155,9 +156,9 @@ func (r *recorder) StepDone(step string, undo bool, _ time.Duration, err error) 
 func TestStepsAreObserved(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 1)
 	cdi := &brokenCDI{}
-	m := w.start(cdi.wrap)
 	seen := &recorder{}
-	m.Observer = seen
+	w.options = func(o *claim.Options) { o.Observer = seen }
+	m := w.start(cdi.wrap)
 	c := newClaim("one", "gpu-00-00")
 	if _, err := m.Prepare(t.Context(), c); err != nil {
 		t.Fatal(err)

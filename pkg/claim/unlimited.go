@@ -20,7 +20,7 @@ import (
 
 // LimitCheck is the result of a check of the memory limits on one device.
 type LimitCheck struct {
-	Device string
+	Device kind.Name
 	// Claims whose containers have a memory limit on the device, in ascending order.
 	Claims []types.UID
 	// Unlimited are the containers of these claims that compute without their limit,
@@ -53,12 +53,12 @@ func (m *Manager) CheckLimits(ctx context.Context) ([]LimitCheck, error) {
 	var names []kind.Name
 	for _, l := range limited {
 		if devices[l.Device] == nil {
-			devices[l.Device] = &LimitCheck{Device: l.Device.String()}
+			devices[l.Device] = &LimitCheck{Device: l.Device}
 			names = append(names, l.Device)
 		}
 		devices[l.Device].Claims = append(devices[l.Device].Claims, l.Claim.UID)
 	}
-	slices.SortFunc(names, func(a, b kind.Name) int { return cmp.Compare(a.String(), b.String()) })
+	slices.SortFunc(names, kind.Compare)
 	find := m.unlimitedOn(ctx, limited, names)
 	all := make([]LimitCheck, len(names))
 	for i, name := range names {
@@ -74,7 +74,7 @@ func (m *Manager) CheckLimits(ctx context.Context) ([]LimitCheck, error) {
 // unlimitedOn lists the processes on the GPUs of the devices, and returns a function that
 // finds the containers without a limit on one of the devices.
 func (m *Manager) unlimitedOn(ctx context.Context, limited []Limited, names []kind.Name) func(kind.Name) ([]Unlimited, error) {
-	if m.Occupancy == nil || m.Occupancy.LivingPods == nil || m.Occupancy.Admitted == nil {
+	if m.options.Occupancy == nil || m.options.Occupancy.LivingPods == nil || m.options.Occupancy.Admitted == nil {
 		err := fmt.Errorf("%w: the agent does not see the processes of pods", gpu.ErrNotSupported)
 		return func(kind.Name) ([]Unlimited, error) { return nil, err }
 	}
@@ -82,7 +82,7 @@ func (m *Manager) unlimitedOn(ctx context.Context, limited []Limited, names []ki
 	// Read after the processes: containers are admitted before they have any.
 	holders, err := m.journal.Holders(ctx)
 	c := limitCheck{Manager: m, limited: limited, holders: holders, consumers: sync.OnceValues(func() (map[types.UID][]types.UID, error) {
-		return m.Occupancy.Consumers(refsOf(holders))
+		return m.options.Occupancy.Consumers(refsOf(holders))
 	})}
 	return func(name kind.Name) ([]Unlimited, error) {
 		l := users[name.Address]
@@ -143,7 +143,7 @@ func (c limitCheck) admitted(address gpu.PCIAddress) ([]string, error) {
 		if l.Device.Address != address {
 			continue
 		}
-		containers, err := c.Occupancy.Admitted(l.ID)
+		containers, err := c.options.Occupancy.Admitted(l.ID)
 		if err != nil && !errors.Is(err, gpu.ErrNotFound) { // unprepared meanwhile
 			return nil, err
 		}
@@ -165,7 +165,7 @@ func (c limitCheck) limiting(name kind.Name, u user) ([]types.UID, error) {
 		if !slices.Contains(h.Pods, pod) && !slices.Contains(consumers[h.Claim.UID], pod) {
 			continue
 		}
-		for _, other := range h.Names {
+		for _, other := range h.Names() {
 			limited := slices.ContainsFunc(c.limited, func(l Limited) bool { return l.Claim.UID == h.Claim.UID && l.Device == other })
 			switch {
 			case !other.OnGPU(), other.Address == name.Address && !limited:
@@ -181,6 +181,6 @@ func (c limitCheck) limiting(name kind.Name, u user) ([]types.UID, error) {
 
 // lives reports whether the process has not ended.
 func (c limitCheck) lives(u user) bool {
-	now, err := c.Occupancy.Task(u.PID)
+	now, err := c.options.Occupancy.Task(u.PID)
 	return err == nil && now.Started == u.Started
 }

@@ -114,7 +114,7 @@ func TestContainersWithoutTheirLimit(t *testing.T) {
 			ctx, log := logged(t.Context())
 			got, err := m.CheckLimits(ctx)
 			must(t, err)
-			if len(got) != 1 || got[0].Device != part || !cmp.Equal(got[0].Claims, []types.UID{"uid-a"}) {
+			if len(got) != 1 || got[0].Device.String() != part || !cmp.Equal(got[0].Claims, []types.UID{"uid-a"}) {
 				t.Fatalf("checks %+v, want one of the limited device", got)
 			}
 			if diff := cmp.Diff(c.want, got[0].Unlimited); diff != "" || (got[0].Err != nil) != c.unknown {

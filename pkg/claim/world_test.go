@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
@@ -55,13 +56,13 @@ type world struct {
 	disk   store.FS
 	// partitioning returns the options of a process; nil if it prepares no MIG
 	// devices.
-	partitioning func(store.FS) *claim.Partitioning
+	partitioning func(store.FS) *ports.Partitioning
 	// supervisor and timeSlices are nil if the world has none.
 	supervisor *supervisor
 	timeSlices *timeSlices
 	// computeModes is nil if the world changes no compute modes, and exclusive is set
 	// if processes started later put GPUs with MPS shares into EXCLUSIVE_PROCESS.
-	computeModes claim.ComputeModes
+	computeModes ports.ComputeModes
 	exclusive    bool
 	// shares are the shares that the node offers.
 	shares catalog.ShareOffer
@@ -112,7 +113,7 @@ func (w *world) Edits(context.Context) (*specs.ContainerEdits, error) {
 
 // start starts a process of the agent without recovery. wrap may wrap its CDI
 // writer.
-func (w *world) start(wrap ...func(claim.CDI) claim.CDI) *claim.Manager {
+func (w *world) start(wrap ...func(ports.CDI) ports.CDI) *claim.Manager {
 	w.t.Helper()
 	if err := os.MkdirAll(w.dir, 0o700); err != nil {
 		w.t.Fatalf("%v", err)
@@ -129,27 +130,23 @@ func (w *world) start(wrap ...func(claim.CDI) claim.CDI) *claim.Manager {
 	if err != nil {
 		w.t.Fatalf("%v", err)
 	}
-	var specs claim.CDI = faultyCDI{writer, w.faults}
+	var specs ports.CDI = faultyCDI{writer, w.faults}
 	if w.disk != nil {
 		specs = writer
 	}
 	for _, f := range wrap {
 		specs = f(specs)
 	}
-	var partitioning *claim.Partitioning
+	var partitioning *ports.Partitioning
 	if w.partitioning != nil {
 		partitioning = w.partitioning(disk)
 	}
 	options := claim.Options{
-		Partitioning: partitioning,
-
 		DriverName: driver,
 		PoolName:   pool,
-		BootID:     fmt.Sprintf("boot-%d", w.boot),
+		Node:       ports.Node{BootID: fmt.Sprintf("boot-%d", w.boot), Inventory: w, CDI: specs, Partitioning: partitioning},
 		LockFile:   filepath.Join(w.dir, "lock"),
 		Records:    records,
-		Inventory:  w,
-		CDI:        specs,
 		Attributes: func(n kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 			address := n.Address.String()
 			return map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"resource.kubernetes.io/pciBusID": {StringValue: &address}}
@@ -226,7 +223,7 @@ func (w *world) held(m *claim.Manager) string {
 	for _, h := range all {
 		fmt.Fprintf(&b, "%s/%s %s", h.Namespace, h.Name, h.Phase)
 		for _, d := range h.Devices {
-			b.WriteString(" " + d.Name)
+			b.WriteString(" " + d.Name.String())
 		}
 		b.WriteString("\n")
 	}

@@ -4,8 +4,11 @@ package plugin
 
 import (
 	"context"
+	"slices"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // Conflict is another program of the node that allocates a device that claims hold.
@@ -34,15 +37,16 @@ func (c Conflict) condition() condition {
 	}
 }
 
-// withConflicts adds a condition to the devices for each of their conflicts. conflicts may
-// be nil.
-func (s *claimStatus) withConflicts(ctx context.Context, conflicts func(ctx context.Context, device string) []Conflict) *claimStatus {
+// withConflicts adds a condition to the devices of the claim for each of their conflicts.
+// conflicts may be nil.
+func (s *claimStatus) withConflicts(ctx context.Context, devices []claim.Device, conflicts func(ctx context.Context, device kind.Name) []Conflict) *claimStatus {
 	for i := range s.devices {
-		if conflicts == nil {
-			break
-		}
 		d := &s.devices[i]
-		for _, c := range conflicts(ctx, d.device) {
+		at := slices.IndexFunc(devices, func(of claim.Device) bool { return of.Name.String() == d.device })
+		if conflicts == nil || at < 0 {
+			continue
+		}
+		for _, c := range conflicts(ctx, devices[at].Name) {
 			d.more = append(d.more, c.condition())
 		}
 	}

@@ -13,15 +13,17 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 func TestTheConflictsOfAHeldDeviceAreConditionsOfItsClaim(t *testing.T) {
 	c := holding("one")
 	p := newTestPlugin(fake.NewClientset(testNode(), allocated("one")), c)
-	c.strangers = []claim.Stranger{{Device: "gpu-1b-00", Claims: []types.UID{"uid-one"}, PID: 4711}}
+	c.strangers = []claim.Stranger{{Device: kindtest.Name("gpu-1b-00"), Claims: []types.UID{"uid-one"}, PID: 4711}}
 	conflicts := []Conflict{ConflictDevicePlugin, ConflictOtherDriver}
-	p.conflicts = func(_ context.Context, device string) []Conflict {
-		if device != "gpu-1b-00" {
+	p.conflicts = func(_ context.Context, device kind.Name) []Conflict {
+		if device != kindtest.Name("gpu-1b-00") {
 			t.Errorf("conflicts of %q", device)
 		}
 		return conflicts

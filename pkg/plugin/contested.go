@@ -28,7 +28,7 @@ func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unne
 	}
 	p.metrics.strangers.Reset()
 	for _, s := range strangers {
-		p.metrics.strangers.WithLabelValues(s.Device).Inc()
+		p.metrics.strangers.WithLabelValues(s.Device.String()).Inc()
 	}
 	unneeded := make([]types.UID, 0, len(found))
 	for _, u := range found {
@@ -38,7 +38,7 @@ func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unne
 	checks := p.checkLimits(ctx)
 	for _, n := range needs {
 		if n.Phase == claim.Prepared {
-			p.setStatus(n.object, readyStatus(nameOf(n.object), n.Devices, p.clock.Now()).withStrangers(strangers).withLimits(n.Devices, checks).withConflicts(ctx, p.conflicts))
+			p.setStatus(n.object, readyStatus(nameOf(n.object), n.Devices, p.clock.Now()).withStrangers(strangers).withLimits(n.Devices, checks).withConflicts(ctx, n.Devices, p.conflicts))
 		}
 	}
 }
@@ -53,7 +53,7 @@ func (s *claimStatus) withStrangers(strangers []claim.Stranger) *claimStatus {
 	for i := range s.devices {
 		d := &s.devices[i]
 		for _, stranger := range strangers {
-			if stranger.Device != d.device || !slices.Contains(stranger.Claims, s.claim.UID) {
+			if stranger.Device.String() != d.device || !slices.Contains(stranger.Claims, s.claim.UID) {
 				continue
 			}
 			d.more = append(d.more, condition{

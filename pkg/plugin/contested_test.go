@@ -19,6 +19,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 // New claims must not get the device from the first round on.
@@ -45,7 +46,7 @@ func TestStrangersAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
 	c := holding("one", "two")
 	one, two := allocated("one"), allocated("two")
 	p := newTestPlugin(fake.NewClientset(testNode(), one, two), c)
-	c.strangers = []claim.Stranger{{Device: "gpu-1b-00", Claims: []types.UID{"uid-one"}, PID: 4711}}
+	c.strangers = []claim.Stranger{{Device: kindtest.Name("gpu-1b-00"), Claims: []types.UID{"uid-one"}, PID: 4711}}
 	p.reconcile(t.Context())
 	if got := testutil.ToFloat64(p.metrics.strangers.WithLabelValues("gpu-1b-00")); got != 1 {
 		t.Errorf("gpu_dra_foreign_processes is %v, want 1", got)

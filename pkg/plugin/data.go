@@ -19,8 +19,8 @@ import (
 func dataOf(d claim.Device) *v1alpha1.DeviceData {
 	data := v1alpha1.NewDeviceData()
 	data.UUID = d.UUID
-	if d.Kind.Scope() != kind.ScopeNode {
-		data.PCIBusID = d.Address.String()
+	if d.Name.Kind.Scope() != kind.ScopeNode {
+		data.PCIBusID = d.Name.Address.String()
 	}
 	if known(d.Share) {
 		data.Share = &v1alpha1.ShareData{

@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
@@ -80,7 +81,7 @@ func TestDataDescribesADeviceOfAClaim(t *testing.T) {
 }
 
 func TestDataOfAllGPUsNamesNone(t *testing.T) {
-	got, err := json.Marshal(dataOf(claim.Device{Name: "node-gpus", Kind: kind.Monitor}))
+	got, err := json.Marshal(dataOf(claim.Device{Name: kindtest.Name("node-gpus")}))
 	if want := `{"kind":"DeviceData","apiVersion":"gpu.nvidia.com/v1alpha1"}`; err != nil || string(got) != want {
 		t.Errorf("data %s, %v; want %s", got, err, want)
 	}
@@ -169,7 +170,7 @@ func TestUpstreamReadsTheMetadataOfEveryGPU(t *testing.T) {
 				t.Errorf("%s: no %s in %v", model, name, slices.Sorted(maps.Keys(got)))
 			}
 		}
-		device := metadata.Device{Driver: testDriver, Pool: "node-1", Name: d.Name, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}}
+		device := metadata.Device{Driver: testDriver, Pool: "node-1", Name: d.Name.String(), Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}}
 		for name, value := range got {
 			device.Attributes[resourceapi.QualifiedName(name)] = value
 		}
@@ -216,7 +217,7 @@ func TestStatusIsWrittenAgainWhenTheLimitsChange(t *testing.T) {
 func TestTheTimeToPrepareAShareHasItsOwnLabel(t *testing.T) {
 	whole, share, slot := statusDevice(), statusDevice(), statusDevice()
 	share.Share = mpsShare()
-	slot.Kind, slot.Share = kind.TimeSlice, &claim.Share{Strategy: v1alpha1.StrategyTimeSlicing}
+	slot.Name, slot.Share = kindtest.Name("gpu-1b-00-ts"), &claim.Share{Strategy: v1alpha1.StrategyTimeSlicing}
 	for want, devices := range map[string][]claim.Device{
 		"gpu": {whole}, "gpu-share": {share, share}, "gpu+gpu-share": {share, whole}, "timeslice": {slot}, "unknown": nil,
 	} {

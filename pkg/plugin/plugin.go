@@ -21,6 +21,8 @@ import (
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/utils/clock"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // Options of a [Plugin]. All fields are required unless their comment says otherwise.
@@ -41,7 +43,7 @@ type Options struct {
 	Metrics *Metrics
 	Clock   clock.WithTicker
 	// Conflicts returns the conflicts of a device that a prepared claim holds; may be nil.
-	Conflicts func(ctx context.Context, device string) []Conflict
+	Conflicts func(ctx context.Context, device kind.Name) []Conflict
 	// ReconcileInterval is the time between two comparisons with the claims in the
 	// API. The first comparison is within the first interval, at a time that depends
 	// on the node's name.
@@ -66,7 +68,7 @@ type Plugin struct {
 	status       *statusWriter
 	registration *registration
 	publishError func(ctx context.Context, err error, msg string)
-	conflicts    func(ctx context.Context, device string) []Conflict
+	conflicts    func(ctx context.Context, device kind.Name) []Conflict
 
 	// reads limits the rate at which reconciliation reads claims from the API, and
 	// rounds counts in how many rounds a claim was unneeded. Only the reconciliation

@@ -68,7 +68,7 @@ func (c *claims) Unprepare(_ context.Context, uid types.UID) error {
 }
 
 func (c *claims) Unneeded(held claim.Held, object *resourceapi.ResourceClaim) string {
-	return (&claim.Manager{Options: claim.Options{DriverName: testDriver, PoolName: "node"}}).Unneeded(held, object)
+	return held.Unneeded(object, testDriver, "node")
 }
 
 func (c *claims) Release(ctx context.Context, held claim.Held, object *resourceapi.ResourceClaim) (bool, error) {

@@ -47,7 +47,7 @@ func (p *Plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim)
 		result.Devices[i] = kubeletplugin.Device{
 			Requests:     []string{d.Request},
 			PoolName:     d.Pool,
-			DeviceName:   d.Name,
+			DeviceName:   d.Name.String(),
 			ShareID:      d.ShareID,
 			CDIDeviceIDs: d.CDIDeviceIDs,
 			Metadata:     metadataOf(d),
@@ -96,8 +96,8 @@ func each[T any](items []T, do func(int, T)) {
 func kindsOf(devices []claim.Device) string {
 	var kinds []string
 	for _, d := range devices {
-		label := d.Kind.Label()
-		if known(d.Share) && d.Share.Memory != 0 && d.Kind.Takes() == kind.TakesMemory {
+		label := d.Name.Kind.Label()
+		if known(d.Share) && d.Share.Memory != 0 && d.Name.Kind.Takes() == kind.TakesMemory {
 			label += "-share"
 		}
 		kinds = append(kinds, label)

@@ -15,12 +15,13 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 func TestPrepareReturnsTheShareIDToTheKubelet(t *testing.T) {
 	share := types.UID("share-1")
 	p := newTestPlugin(fake.NewClientset(), &claims{prepare: func(*resourceapi.ResourceClaim) ([]claim.Device, error) {
-		return []claim.Device{{Request: "gpu", Pool: "node", Name: "gpu-1b-00", ShareID: &share, CDIDeviceIDs: []string{"gpu.nvidia.com/claim=one"}}}, nil
+		return []claim.Device{{Request: "gpu", Pool: "node", Name: kindtest.Name("gpu-1b-00"), ShareID: &share, CDIDeviceIDs: []string{"gpu.nvidia.com/claim=one"}}}, nil
 	}})
 	one := allocated("one")
 	results, err := p.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{one})

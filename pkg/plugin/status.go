@@ -73,7 +73,7 @@ func readyStatus(object kubeletplugin.NamespacedObject, devices []claim.Device, 
 	status := &claimStatus{claim: object}
 	for _, d := range devices {
 		status.add(deviceStatus{
-			pool: d.Pool, device: d.Name, shareID: d.ShareID, since: now,
+			pool: d.Pool, device: d.Name.String(), shareID: d.ShareID, since: now,
 			ready: metav1.ConditionTrue, reason: ReasonPrepared, message: "the device is prepared",
 			data: dataOf(d),
 		})

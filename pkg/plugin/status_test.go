@@ -26,7 +26,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 const testDriver = "gpu.nvidia.com"
@@ -58,8 +58,8 @@ func statusClaim() *resourceapi.ResourceClaim {
 func statusDevice() claim.Device {
 	share := types.UID("0d7ad4cf-93c6-4b73-94a8-4d4d1a9a1fc4")
 	return claim.Device{
-		Request: "gpu", Pool: "node", Name: "gpu-1b-00", ShareID: &share, Kind: kind.GPU,
-		UUID: "GPU-11111111-2222-3333-4444-555555555555", Address: gpu.PCIAddress{Bus: 0x1b},
+		Request: "gpu", Pool: "node", Name: kindtest.Name("gpu-1b-00"), ShareID: &share,
+		UUID: "GPU-11111111-2222-3333-4444-555555555555",
 	}
 }
 

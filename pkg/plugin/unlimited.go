@@ -28,7 +28,7 @@ func (p *Plugin) checkLimits(ctx context.Context) []claim.LimitCheck {
 			klog.FromContext(ctx).Error(check.Err, "Cannot check memory limits of a device, will try again", "device", check.Device, "after", p.interval)
 			continue
 		}
-		p.metrics.unlimited.WithLabelValues(check.Device).Set(float64(len(check.Unlimited)))
+		p.metrics.unlimited.WithLabelValues(check.Device.String()).Set(float64(len(check.Unlimited)))
 	}
 	return checks
 }
@@ -39,7 +39,7 @@ func (s *claimStatus) withLimits(devices []claim.Device, checks []claim.LimitChe
 	for i := range s.devices {
 		d := &s.devices[i]
 		isLimited := slices.ContainsFunc(devices, func(of claim.Device) bool {
-			return of.Name == d.device && of.Share != nil && of.Share.ContainerMemoryLimit > 0
+			return of.Name.String() == d.device && of.Share != nil && of.Share.ContainerMemoryLimit > 0
 		})
 		if isLimited {
 			d.more = append(d.more, limitConditions(d.device, s.claim.UID, checks)...)
@@ -52,7 +52,7 @@ func (s *claimStatus) withLimits(devices []claim.Device, checks []claim.LimitChe
 // containers have their limit. Its text stays the same while nothing changes, so that it is
 // written once.
 func limitConditions(device string, uid types.UID, checks []claim.LimitCheck) []condition {
-	i := slices.IndexFunc(checks, func(c claim.LimitCheck) bool { return c.Device == device && slices.Contains(c.Claims, uid) })
+	i := slices.IndexFunc(checks, func(c claim.LimitCheck) bool { return c.Device.String() == device && slices.Contains(c.Claims, uid) })
 	if i >= 0 {
 		for _, u := range checks[i].Unlimited {
 			if slices.Contains(u.Claims, uid) {

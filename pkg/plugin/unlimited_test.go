@@ -16,11 +16,12 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 func TestContainersWithoutTheirLimitAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
 	check := func(change func(*claim.LimitCheck)) []claim.LimitCheck {
-		c := claim.LimitCheck{Device: "gpu-1b-00", Claims: []types.UID{"uid-one", "uid-two"}}
+		c := claim.LimitCheck{Device: kindtest.Name("gpu-1b-00"), Claims: []types.UID{"uid-one", "uid-two"}}
 		change(&c)
 		return []claim.LimitCheck{c}
 	}

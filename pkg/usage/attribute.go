@@ -78,18 +78,18 @@ func New(claims []claim.Held, node Node, readings Readings) Report {
 	holders := map[gpu.PCIAddress][]*holder{}
 	for _, c := range claims {
 		for _, d := range c.Devices {
-			if d.Kind.Scope() == kind.ScopeNode {
+			if d.Name.Kind.Scope() == kind.ScopeNode {
 				continue // to monitor GPUs, not to use them
 			}
-			h := newHolder(c, d, node, readings.GPUs[d.Address])
+			h := newHolder(c, d, node, readings.GPUs[d.Name.Address])
 			h.addPromise(all, node)
 			// A claim can have several shares of a device.
 			same := func(other *holder) bool { return other.labels == h.labels }
-			if at := slices.IndexFunc(holders[d.Address], same); at >= 0 {
-				holders[d.Address][at].promise.memory += h.promise.memory
+			if at := slices.IndexFunc(holders[d.Name.Address], same); at >= 0 {
+				holders[d.Name.Address][at].promise.memory += h.promise.memory
 				continue
 			}
-			holders[d.Address] = append(holders[d.Address], h)
+			holders[d.Name.Address] = append(holders[d.Name.Address], h)
 		}
 	}
 	counted := map[onGPU]bool{}
@@ -162,12 +162,12 @@ type holder struct {
 
 func newHolder(c claim.Held, d claim.Device, node Node, reading Reading) *holder {
 	h := &holder{
-		labels: Labels{Namespace: c.Namespace, Claim: c.Name, Device: d.Name, UUID: d.UUID, Enforcement: enforcement(d)},
+		labels: Labels{Namespace: c.Namespace, Claim: c.Name, Device: d.Name.String(), UUID: d.UUID, Enforcement: enforcement(d)},
 		claim:  c, device: d, used: map[Labels]bool{},
 	}
 	h.promise, h.known = node.promised(d)
 	for _, p := range reading.Partitions {
-		if d.Kind.Scope() == kind.ScopePartition && p.UUID != "" && p.UUID == d.UUID {
+		if d.Name.Kind.Scope() == kind.ScopePartition && p.UUID != "" && p.UUID == d.UUID {
 			h.instance = &p.GPUInstanceID
 		}
 	}
@@ -181,7 +181,7 @@ func enforcement(d claim.Device) string {
 		return report.EnforcementHardware
 	case d.Share.Strategy == "":
 		return ""
-	case d.Share.Memory == 0 && d.Kind.Takes() == kind.TakesMemory:
+	case d.Share.Memory == 0 && d.Name.Kind.Takes() == kind.TakesMemory:
 		return report.EnforcementHardware
 	default:
 		return string(d.Share.MemoryEnforcement)
@@ -199,7 +199,7 @@ func (h *holder) addPromise(all rows, node Node) {
 			add(&row.MemoryLimitBytes, h.promise.memory)
 		}
 	}
-	if g, known := node.GPUs[h.device.Address]; known {
+	if g, known := node.GPUs[h.device.Name.Address]; known {
 		row.Healthy = &g.Healthy
 	}
 }
@@ -222,7 +222,7 @@ func (h *holder) row(all rows, c Container) *Row {
 // processes of pods that may have joined a claim. A client of MPS without a sample may
 // compute, because the driver need not distinguish the clients of a server.
 func (h *holder) addZeros(all rows, reading Reading, foreign bool) {
-	if h.device.Kind.Scope() == kind.ScopePartition && h.instance == nil {
+	if h.device.Name.Kind.Scope() == kind.ScopePartition && h.instance == nil {
 		return
 	}
 	if len(h.used) == 0 && !foreign {
@@ -242,7 +242,7 @@ func (h *holder) addZeros(all rows, reading Reading, foreign bool) {
 // holders returns the devices by which the container has memory, and how much each.
 func (l Limited) holders(all []*holder) (of []*holder, weights []uint64) {
 	for _, d := range l.Devices {
-		at := slices.IndexFunc(all, func(h *holder) bool { return h.claim.UID == d.Claim && h.device.Name == d.Device })
+		at := slices.IndexFunc(all, func(h *holder) bool { return h.claim.UID == d.Claim && h.labels.Device == d.Device })
 		if at >= 0 {
 			of, weights = append(of, all[at]), append(weights, d.Bytes)
 		}
@@ -274,7 +274,7 @@ func (p Process) isOn(h *holder) bool {
 	if p.PodUID == "" || !slices.Contains(h.claim.Pods, types.UID(p.PodUID)) {
 		return false
 	}
-	if h.device.Kind.Scope() == kind.ScopePartition {
+	if h.device.Name.Kind.Scope() == kind.ScopePartition {
 		return p.GPUInstance != nil && h.instance != nil && *p.GPUInstance == *h.instance
 	}
 	return p.GPUInstance == nil

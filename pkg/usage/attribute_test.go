@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage/report"
 )
@@ -62,7 +63,7 @@ func held(name string, pods []types.UID, devices ...claim.Device) claim.Held {
 }
 
 func whole() claim.Device {
-	return claim.Device{Name: "gpu-1b-00", Kind: kind.GPU, Address: first, UUID: "GPU-1"}
+	return claim.Device{Name: kindtest.Name("gpu-1b-00"), UUID: "GPU-1"}
 }
 
 func share(gib uint64, compute int, strategy v1alpha1.Strategy, memory v1alpha1.Enforcement) claim.Device {
@@ -73,12 +74,12 @@ func share(gib uint64, compute int, strategy v1alpha1.Strategy, memory v1alpha1.
 
 func slots(n int) claim.Device {
 	d := share(0, 0, v1alpha1.StrategyTimeSlicing, v1alpha1.EnforcementNone)
-	d.Name, d.Kind, d.Share.Slots = "gpu-1b-00-ts", kind.TimeSlice, n
+	d.Name, d.Share.Slots = kindtest.Name("gpu-1b-00-ts"), n
 	return d
 }
 
 func partition(start int) claim.Device {
-	return claim.Device{Name: fmt.Sprintf("gpu-43-00-mig-1g-10gb-%d", start), Kind: kind.MIG, Address: second, UUID: fmt.Sprintf("MIG-%d", start)}
+	return claim.Device{Name: kindtest.Name(fmt.Sprintf("gpu-43-00-mig-1g-10gb-%d", start)), UUID: fmt.Sprintf("MIG-%d", start)}
 }
 
 // in is a process of a container of a pod, with names after the UID and the ID.
@@ -240,10 +241,10 @@ a gpu-1b-00 hardware p/c used=5 sm=0`,
 a gpu-1b-00 hardware p-name/c-name sm=0`,
 		},
 		"a claim whose record is lost": {
-			[]claim.Held{held("a", nil, claim.Device{Name: "gpu-1b-00", Kind: kind.GPU, Address: first, UUID: "GPU-1", Share: &claim.Share{}})}, usage.Readings{},
+			[]claim.Held{held("a", nil, claim.Device{Name: kindtest.Name("gpu-1b-00"), UUID: "GPU-1", Share: &claim.Share{}})}, usage.Readings{},
 			`a gpu-1b-00 `,
 		},
-		"all GPUs, to monitor them": {[]claim.Held{held("a", pods("p"), claim.Device{Name: "node-gpus", Kind: kind.Monitor})}, onFirst(), ``},
+		"all GPUs, to monitor them": {[]claim.Held{held("a", pods("p"), claim.Device{Name: kindtest.Name("node-gpus")})}, onFirst(), ``},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, text(usage.New(c.claims, node(), c.readings))); diff != "" {

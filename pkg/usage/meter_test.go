@@ -12,13 +12,13 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
 func TestWhatADeviceCosts(t *testing.T) {
 	seat := share(20, 25, mps, cooperative)
-	seat.Name, seat.Kind = "gpu-1b-00-seat", kind.Seat
+	seat.Name = kindtest.Name("gpu-1b-00-seat")
 	part := partition(0)
 	shareOfPart := partition(0)
 	shareOfPart.Share = share(5, 0, mps, cooperative).Share
@@ -37,8 +37,8 @@ func TestWhatADeviceCosts(t *testing.T) {
 		"a MIG device of a GPU in MIG only":  {part, .125},
 		"a share of it":                      {shareOfPart, .0625},
 		"a claim whose record is lost":       {lost, 0},
-		"all GPUs, to monitor them":          {claim.Device{Name: "node-gpus", Kind: kind.Monitor}, 0},
-		"a GPU that is not published so far": {claim.Device{Name: "gpu-ee-00", Kind: kind.GPU}, 0},
+		"all GPUs, to monitor them":          {claim.Device{Name: kindtest.Name("node-gpus")}, 0},
+		"a GPU that is not published so far": {claim.Device{Name: kindtest.Name("gpu-ee-00")}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.device.Class = "class"

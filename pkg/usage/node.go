@@ -45,16 +45,16 @@ type promise struct {
 // record, or the device is not published yet. Time slices promise no compute, but are
 // charged for: their slots keep others out.
 func (n Node) promised(d claim.Device) (p promise, known bool) {
-	all := amount(n.Published[d.Name], v1alpha1.CapacityMemory)
+	all := amount(n.Published[d.Name.String()], v1alpha1.CapacityMemory)
 	switch s := d.Share; {
-	case d.Kind.Scope() == kind.ScopeNode, s != nil && s.Strategy == "":
+	case d.Name.Kind.Scope() == kind.ScopeNode, s != nil && s.Strategy == "":
 		return promise{}, false
-	case d.Kind.Takes() == kind.TakesSlots:
-		slots := amount(n.Published[d.Name], v1alpha1.CapacitySlots)
+	case d.Name.Kind.Takes() == kind.TakesSlots:
+		slots := amount(n.Published[d.Name.String()], v1alpha1.CapacitySlots)
 		return promise{memory: s.Memory, gpus: ratio(uint64(max(s.Slots, 1)), slots)}, slots > 0
 	case s != nil && s.Memory > 0:
 		return promise{s.Memory, float64(s.Compute) / kind.WholeCompute, n.part(d, s.Memory)}, true
-	case d.Kind == kind.GPU:
+	case d.Name.Kind == kind.GPU:
 		return promise{all, 1, 1}, all > 0
 	default:
 		return promise{all, n.multiprocessors(d), n.part(d, all)}, all > 0
@@ -64,20 +64,16 @@ func (n Node) promised(d claim.Device) (p promise, known bool) {
 // part returns the part of the memory of a device's GPU. A GPU whose MIG devices are fixed
 // is not published itself.
 func (n Node) part(d claim.Device, memory uint64) float64 {
-	if all := amount(n.Published[kind.Whole(d.Address).String()], v1alpha1.CapacityMemory); all > 0 {
+	if all := amount(n.Published[kind.Whole(d.Name.Address).String()], v1alpha1.CapacityMemory); all > 0 {
 		return ratio(memory, all)
 	}
-	return ratio(memory, n.GPUs[d.Address].MemoryBytes)
+	return ratio(memory, n.GPUs[d.Name.Address].MemoryBytes)
 }
 
 // multiprocessors returns the part of the GPU's multiprocessors that a MIG device has.
 func (n Node) multiprocessors(d claim.Device) float64 {
-	name, err := kind.Parse(d.Name)
-	if err != nil {
-		return 0
-	}
-	g := n.GPUs[d.Address]
-	profile, _, _ := name.FindIn(g.MIG)
+	g := n.GPUs[d.Name.Address]
+	profile, _, _ := d.Name.FindIn(g.MIG)
 	return ratio(uint64(profile.Multiprocessors), uint64(g.Multiprocessors))
 }
 

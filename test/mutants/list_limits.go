@@ -100,7 +100,7 @@ func limitMutants() []mutant {
 		},
 		{
 			file:   "pkg/claim/internal/step/limitmemory.go",
-			old:    `_, err = s.close(func(o journal.Injected) bool { return o.Claim == w.Claim.UID })`,
+			old:    `_, err = s.close(func(o plan.Injected) bool { return o.Claim == w.Claim.UID })`,
 			new:    ``,
 			notice: "containers start with a claim that is not prepared any more",
 			run:    "^TestTheDriverLimits|^TestDyingAtEveryPointOfALimitedShare",

@@ -139,7 +139,7 @@ func occupancyMutants() []mutant {
 		},
 		{
 			file:   "pkg/claim/phase.go",
-			old:    `r.AddPods(want.Pods)`,
+			old:    `r.AddPods(want.pods)`,
 			new:    `false`,
 			notice: "a share is undone while a pod uses it that started after a restart of the kubelet",
 			run:    undone,
@@ -216,7 +216,7 @@ func occupancyMutants() []mutant {
 		},
 		{
 			file:   "pkg/claim/ended.go",
-			old:    `if d.IsShared(names[i]) && !slices.Contains(j.Pods`,
+			old:    `if d.IsShared() && !slices.Contains(j.Pods`,
 			new:    `if !slices.Contains(j.Pods`,
 			notice: "a GPU is freed while a pod computes that came after the claim was prepared",
 			run:    undone,
@@ -260,8 +260,8 @@ func occupancyMutants() []mutant {
 		},
 		{
 			file:   "pkg/claim/release.go",
-			old:    `result.Driver != m.DriverName || result.Pool != m.PoolName {`,
-			new:    `result.Driver != m.DriverName {`,
+			old:    `result.Driver != driver || result.Pool != pool {`,
+			new:    `result.Driver != driver {`,
 			notice: "a claim that went to another node keeps a device of the same name here",
 			run:    released,
 		},

@@ -35,7 +35,7 @@ func publishMutants() []mutant {
 		},
 		{
 			file:   "pkg/plugin/contested.go",
-			old:    `.withConflicts(ctx, p.conflicts)`,
+			old:    `.withConflicts(ctx, n.Devices, p.conflicts)`,
 			new:    ``,
 			notice: "a claim is Ready and nothing else while a device plugin allocates its GPU to another pod",
 			run:    "^TestTheConflicts",
@@ -349,7 +349,7 @@ func publishMutants() []mutant {
 		{
 			file:   "pkg/claim/internal/plan/request.go",
 			old:    `shares.Smallest = 0`,
-			new:    `shares.Smallest = f.Shares.Smallest`,
+			new:    `shares.Smallest = in.Shares.Smallest`,
 			tests:  "pkg/agent",
 			notice: "a share that is allocated is refused because the smallest share was raised meanwhile",
 			run:    "^TestASmallShare",

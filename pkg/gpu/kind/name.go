@@ -5,6 +5,7 @@ package kind
 import (
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -31,8 +32,20 @@ type Name struct {
 	Start   int
 }
 
-// String returns the published name.
+// String returns the published name; "" for the zero value.
 func (n Name) String() string { return n.Kind.rules().format(n) }
+
+// MarshalText writes the published name.
+func (n Name) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
+
+// UnmarshalText reads a published name as [Parse] does.
+func (n *Name) UnmarshalText(text []byte) (err error) {
+	*n, err = Parse(string(text))
+	return err
+}
+
+// Compare orders devices by their published names.
+func Compare(a, b Name) int { return strings.Compare(a.String(), b.String()) }
 
 // OnGPU reports whether the device belongs to one GPU, whole or in part.
 func (n Name) OnGPU() bool { return n.IsWholeGPU() || n.IsPartition() }
@@ -44,17 +57,17 @@ func (n Name) IsWholeGPU() bool { return n.Kind.Scope() == ScopeGPU }
 // IsPartition reports whether the device is a partition of a GPU.
 func (n Name) IsPartition() bool { return n.Kind.Scope() == ScopePartition }
 
-// MPSDaemon returns the name of the MPS daemon that limits shares of the device: its
-// own, and for seats that of the GPU, with which no other claim shares at the same time.
-// It returns "" if there are no such shares.
-func (n Name) MPSDaemon() string {
+// MPSDaemon returns the device after which the MPS daemon of its shares is named: itself,
+// and for seats the GPU, with which no other claim shares at the same time. It returns the
+// zero value if there are no such shares.
+func (n Name) MPSDaemon() Name {
 	switch {
 	case n.Kind == Seat:
-		return Whole(n.Address).String()
+		return Whole(n.Address)
 	case n.Kind.MPSShares():
-		return n.String()
+		return n
 	default:
-		return ""
+		return Name{}
 	}
 }
 

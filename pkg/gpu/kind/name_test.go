@@ -3,6 +3,7 @@
 package kind_test
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 
@@ -73,13 +74,34 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+func TestNamesInJSON(t *testing.T) {
+	type device struct {
+		Name kind.Name `json:"name,omitzero"`
+	}
+	for text, want := range map[string]device{
+		`{"name":"gpu-1a-00-ts"}`: {kind.Slots(gpu.PCIAddress{Bus: 0x1a})},
+		`{}`:                      {},
+	} {
+		var got device
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
+			t.Errorf("%s is %+v, %v; want %+v", text, got, err, want)
+		}
+		if again, err := json.Marshal(got); err != nil || string(again) != text {
+			t.Errorf("%+v is written as %s, %v; want %s", got, again, err, text)
+		}
+	}
+	if err := json.Unmarshal([]byte(`{"name":""}`), &device{}); !errors.Is(err, gpu.ErrInvalid) {
+		t.Errorf("an empty name: %v, want %v", err, gpu.ErrInvalid)
+	}
+}
+
 func TestTheMPSDaemonOfADevice(t *testing.T) {
 	for device, want := range map[string]string{
 		"gpu-1a-00": "gpu-1a-00", "gpu-1a-00-mig-1g-10gb-0": "gpu-1a-00-mig-1g-10gb-0", "gpu-1a-00-seat": "gpu-1a-00",
 		"gpu-1a-00-ts": "", "node-gpus": "",
 	} {
 		name, err := kind.Parse(device)
-		if got := name.MPSDaemon(); err != nil || got != want {
+		if got := name.MPSDaemon().String(); err != nil || got != want {
 			t.Errorf("%s has the daemon %q, %v; want %q", device, got, err, want)
 		}
 	}

@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -30,8 +29,7 @@ type recordCache struct {
 type cachedRecord struct {
 	stamp  store.Stamp
 	record *Record // nil if it is gone; must not be changed
-	names  []kind.Name
-	err    error // why it cannot be used
+	err    error   // why it cannot be used
 }
 
 // load returns the records of the keys, and forgets all others.
@@ -50,9 +48,7 @@ func (c *recordCache) load(j *Journal, keys []string) map[types.UID]cachedRecord
 		now, ok := known[claim]
 		if err != nil || !ok || now.stamp != stamp {
 			now = cachedRecord{stamp: stamp}
-			if now.record, now.err = j.Read(claim); now.record != nil {
-				now.names, now.err = now.record.Names()
-			}
+			now.record, now.err = j.Read(claim)
 		}
 		seen[claim] = now
 		if err == nil && now.err == nil && time.Since(stamp.Modified()) > stampAge {

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
@@ -43,9 +44,6 @@ func (r *Record) check(claim types.UID) error {
 	if r.Version < 1 || r.Claim.UID != claim || len(r.Devices) == 0 || len(r.Journal) == 0 {
 		return errors.New("not a complete record of this claim")
 	}
-	if _, err := r.Names(); err != nil {
-		return err
-	}
 	if _, err := r.CDIDeviceIDs(); err != nil {
 		return err
 	}
@@ -55,7 +53,7 @@ func (r *Record) check(claim types.UID) error {
 		}
 	}
 	for _, d := range r.Devices {
-		if err := d.check(); err != nil {
+		if err := check(d); err != nil {
 			return fmt.Errorf("device %s: %w", d.Name, err)
 		}
 		if _, err := r.DeviceUUID(d); err != nil {
@@ -67,15 +65,16 @@ func (r *Record) check(claim types.UID) error {
 
 // check returns an error if the device could not be compared with those of other
 // claims.
-func (d Device) check() error {
+func check(d plan.Device) error {
 	switch {
+	case d.Name == (kind.Name{}):
+		return errors.New("without a name")
 	case d.Share != nil && d.Share.Memory == 0:
 		return errors.New("a share of nothing")
 	case d.Limit != nil && (d.Limit.Memory == 0 || d.Limit.Containers < 1):
 		return errors.New("a limit of nothing")
-	case d.MPS == nil:
-		return nil
+	case d.MPS != nil && d.MPS.Daemon == (kind.Name{}):
+		return errors.New("a client of no MPS daemon")
 	}
-	_, err := kind.Parse(d.MPS.Daemon)
-	return err
+	return nil
 }

@@ -4,14 +4,16 @@ package journal
 
 import (
 	"encoding/json"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // Entry is one step of a plan in the journal.
 type Entry struct {
 	Step string `json:"step"`
-	// Device is a device of the claim or the GPU of one. It is empty for a step
+	// Device is a device of the claim or the GPU of one. It is unset for a step
 	// about the claim as a whole.
-	Device string `json:"device,omitempty"`
+	Device kind.Name `json:"device,omitzero"`
 	// State is empty while the step is only planned.
 	State State `json:"state,omitempty"`
 	// Result contains the data that the step needs to be done again or undone, such
@@ -35,4 +37,4 @@ const (
 	Lost State = "lost"
 )
 
-func (e Entry) is(step, device string) bool { return e.Step == step && e.Device == device }
+func (e Entry) is(step string, device kind.Name) bool { return e.Step == step && e.Device == device }

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
@@ -20,7 +21,6 @@ import (
 type Holder struct {
 	*Record
 	Phase Phase
-	Names []kind.Name // of the record's devices
 	Stamp store.Stamp // of the record; zero if there is none
 	// Lost are steps that the claim may have done before its record was lost, with
 	// other settings. The new record does not contain them.
@@ -28,7 +28,7 @@ type Holder struct {
 }
 
 // Began reports whether the claim may have done a step that is not undone.
-func (h Holder) Began(step, device string) bool {
+func (h Holder) Began(step string, device kind.Name) bool {
 	return slices.ContainsFunc(h.Journal, func(e Entry) bool { return e.is(step, device) && e.State != Planned }) ||
 		slices.ContainsFunc(h.Lost, func(e Entry) bool { return e.is(step, device) })
 }
@@ -62,6 +62,17 @@ func (o *Others) List(ctx context.Context) ([]Holder, error) {
 	return o.all, nil
 }
 
+// ForPlan returns the facts about the claim that plans of other claims depend on.
+func (h Holder) ForPlan() plan.Holder {
+	facts := plan.Holder{Plan: h.Plan, Phase: string(h.Phase)}
+	for _, e := range slices.Concat(h.Journal, h.Lost) {
+		if e.Step == StepStartMPS && e.State != Planned {
+			facts.Daemons = append(facts.Daemons, e.Device)
+		}
+	}
+	return facts
+}
+
 // With returns the others and one more holder.
 func (o *Others) With(h Holder) *Others {
 	return &Others{journal: o.journal, claim: o.claim, more: append(slices.Clone(o.more), h)}
@@ -71,7 +82,7 @@ func (o *Others) With(h Holder) *Others {
 func (o *Others) Forget() { o.all, o.loaded = nil, false }
 
 // IsLastUser reports whether no other claim has begun a step about the device.
-func (o *Others) IsLastUser(ctx context.Context, step, device string) (bool, error) {
+func (o *Others) IsLastUser(ctx context.Context, step string, device kind.Name) (bool, error) {
 	others, err := o.List(ctx)
 	return !slices.ContainsFunc(others, func(h Holder) bool { return h.Began(step, device) }), err
 }
@@ -97,9 +108,9 @@ func (j *Journal) Holders(ctx context.Context) ([]Holder, error) {
 		}
 		recorded[claim] = true
 		if phase := j.Phase(cached.record); cached.record != nil && phase != Outlived {
-			h := Holder{Record: cached.record, Phase: phase, Names: cached.names, Stamp: cached.stamp}
+			h := Holder{Record: cached.record, Phase: phase, Stamp: cached.stamp}
 			if h.Adopted {
-				h.Lost = j.LostSteps(h.Names)
+				h.Lost = j.LostSteps(h.Names())
 			}
 			all = append(all, h)
 		}

@@ -13,22 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
-
-// Specs are the CDI specs of claims, the witnesses of lost records.
-type Specs interface {
-	// Remove deletes the spec of a claim and the temporary files of crashed writes. It
-	// succeeds if there are none.
-	Remove(ctx context.Context, claim types.UID) error
-	// List returns the claims for which there is a spec or part of one.
-	List(ctx context.Context) ([]types.UID, error)
-	// Read returns the owner of a spec and its injections with their IDs and
-	// annotations; the error wraps [gpu.ErrNotFound] or [gpu.ErrCorrupt].
-	Read(ctx context.Context, claim types.UID) (owner types.NamespacedName, injections []gpu.Injection, err error)
-}
 
 // LostDevice is a device of a claim whose record was lost.
 type LostDevice struct {
@@ -41,7 +30,7 @@ type LostDevice struct {
 // same time; the caller of one that changes a claim holds the lock of that claim.
 type Journal struct {
 	Records *store.Store
-	Specs   Specs
+	Specs   ports.CDI
 	// BootID names this boot of the machine.
 	BootID string
 	// Lost returns the steps that a claim with these devices may have done, in the

@@ -3,17 +3,22 @@
 package journal
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 // goldenRecords are records of every released version. A file is never changed:
@@ -24,12 +29,11 @@ func goldenRecords() map[string]*Record {
 		return &Record{
 			Version: 1,
 			BootID:  "6a1e2c9e-7d0e-4b0c-9a7e-3f6f0d1c2b3a",
-			Claim:   Ref{Namespace: "team-a", Name: "pair", UID: "0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11"},
-			Devices: []Device{
-				{Request: "big", Pool: "node-1", Name: "gpu-1b-00", ShareID: &id, UUID: "GPU-1"},
-				{Request: "any/small", Pool: "node-1", Name: "gpu-0001-43-00-0", UUID: "GPU-2"},
-			},
-			Journal: []Entry{{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a","gpu.nvidia.com/claim=b"]}`)}},
+			Plan: plan.Plan{Claim: plan.Ref{Namespace: "team-a", Name: "pair", UID: "0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11"}, Devices: []plan.Device{
+				{Request: "big", Pool: "node-1", Name: kindtest.Name("gpu-1b-00"), ShareID: &id, UUID: "GPU-1"},
+				{Request: "any/small", Pool: "node-1", Name: kindtest.Name("gpu-0001-43-00-0"), UUID: "GPU-2"},
+			}},
+			Progress: Progress{Journal: []Entry{{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a","gpu.nvidia.com/claim=b"]}`)}}},
 		}
 	}
 	preparing, unpreparing := prepared(), prepared()
@@ -37,16 +41,16 @@ func goldenRecords() map[string]*Record {
 	unpreparing.Unpreparing = true
 	records := map[string]*Record{"v1-prepared": prepared(), "v1-preparing": preparing, "v1-unpreparing": unpreparing}
 
-	const whole, part, found = "gpu-43-00", "gpu-1b-00-mig-2g-20gb-4", "gpu-52-00-mig-1g-10gb-me-0"
+	whole, part, found := kindtest.Name("gpu-43-00"), kindtest.Name("gpu-1b-00-mig-2g-20gb-4"), kindtest.Name("gpu-52-00-mig-1g-10gb-me-0")
 	cut := prepared()
 	cut.Version = 2
-	cut.Devices = []Device{
+	cut.Devices = []plan.Device{
 		{Request: "whole", Pool: "node-1", Name: whole, UUID: "GPU-2"},
 		{Request: "part", Pool: "node-1", Name: part, UUID: "GPU-1"},
 		{Request: "part", Pool: "node-1", Name: found, UUID: "GPU-3"},
 	}
 	cut.Journal = []Entry{
-		{Step: "EnsureMIGMode", Device: "gpu-1b-00", State: Done},
+		{Step: "EnsureMIGMode", Device: kindtest.Name("gpu-1b-00"), State: Done},
 		{Step: "CreatePartition", Device: part, State: Done, Result: json.RawMessage(`{"uuid":"MIG-1","gpuInstance":5}`)},
 		{Step: "CreatePartition", Device: found, State: Done, Result: json.RawMessage(`{"found":true,"uuid":"MIG-2","gpuInstance":7,"computeInstance":1}`)},
 		{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a","gpu.nvidia.com/claim=b","gpu.nvidia.com/claim=c"]}`)},
@@ -57,7 +61,7 @@ func goldenRecords() map[string]*Record {
 	half := prepared()
 	half.Version, half.Devices = 2, cut.Devices[1:2]
 	half.Journal = []Entry{
-		{Step: "EnsureMIGMode", Device: "gpu-1b-00", State: Done},
+		{Step: "EnsureMIGMode", Device: kindtest.Name("gpu-1b-00"), State: Done},
 		{Step: "CreatePartition", Device: part, State: Started, Result: json.RawMessage(`{}`)},
 		{Step: "WriteCDI"},
 	}
@@ -65,43 +69,43 @@ func goldenRecords() map[string]*Record {
 
 	shared := prepared()
 	shared.Version = 3
-	slice := "gpu-61-00-ts"
-	shared.Devices = []Device{
-		{Request: "a", Pool: "node-1", Name: part, ShareID: &id, UUID: "GPU-1", Share: &Share{Memory: 5 << 30, Compute: 20},
-			MPS: &Client{Daemon: part, Processes: 2, ThreadPercentage: 10, MemoryLimit: 2 << 30}},
-		{Request: "b", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Share: &Share{Memory: 1 << 30}},
-		{Request: "c", Pool: "node-1", Name: "gpu-c3-00", UUID: "GPU-5", MPS: &Client{Daemon: "gpu-c3-00", ThreadPercentage: 50}},
+	slice := kindtest.Name("gpu-61-00-ts")
+	shared.Devices = []plan.Device{
+		{Request: "a", Pool: "node-1", Name: part, ShareID: &id, UUID: "GPU-1", Share: &plan.Share{Memory: 5 << 30, Compute: 20},
+			MPS: &plan.Client{Daemon: part, Processes: 2, ThreadPercentage: 10, MemoryLimit: 2 << 30}},
+		{Request: "b", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Share: &plan.Share{Memory: 1 << 30}},
+		{Request: "c", Pool: "node-1", Name: kindtest.Name("gpu-c3-00"), UUID: "GPU-5", MPS: &plan.Client{Daemon: kindtest.Name("gpu-c3-00"), ThreadPercentage: 50}},
 		{Request: "d", Pool: "node-1", Name: slice, ShareID: &id, UUID: "GPU-4", TimeSlice: gpu.TimeSliceLong},
 	}
 	shared.Journal = []Entry{
-		{Step: "EnsureMIGMode", Device: "gpu-1b-00", State: Done},
+		{Step: "EnsureMIGMode", Device: kindtest.Name("gpu-1b-00"), State: Done},
 		{Step: "CreatePartition", Device: part, State: Done, Result: json.RawMessage(`{"uuid":"MIG-1","gpuInstance":5}`)},
-		{Step: "SetTimeSlice", Device: "gpu-61-00", State: Done},
+		{Step: "SetTimeSlice", Device: kindtest.Name("gpu-61-00"), State: Done},
 		{Step: "StartMPS", Device: part, State: Done, Result: json.RawMessage(`{"pipe":"/run/x/pipe","shm":"/run/x/shm"}`)},
-		{Step: "StartMPS", Device: "gpu-c3-00", State: Done, Result: json.RawMessage(`{"pipe":"/run/y/pipe","shm":"/run/y/shm"}`)},
+		{Step: "StartMPS", Device: kindtest.Name("gpu-c3-00"), State: Done, Result: json.RawMessage(`{"pipe":"/run/y/pipe","shm":"/run/y/shm"}`)},
 		{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a","gpu.nvidia.com/claim=b","gpu.nvidia.com/claim=c","gpu.nvidia.com/claim=d"]}`)},
 	}
 	records["v3-prepared"] = shared
 	starting := prepared()
 	starting.Version, starting.Devices = 3, shared.Devices[2:3]
-	starting.Journal = []Entry{{Step: "StartMPS", Device: "gpu-c3-00", State: Started}, {Step: "WriteCDI"}}
+	starting.Journal = []Entry{{Step: "StartMPS", Device: kindtest.Name("gpu-c3-00"), State: Started}, {Step: "WriteCDI"}}
 	records["v3-preparing"] = starting
 
 	watching := prepared()
 	watching.Version = 4
-	watching.Devices = []Device{{Request: "gpus", Pool: "node-1", Name: "node-gpus"}, shared.Devices[1]}
+	watching.Devices = []plan.Device{{Request: "gpus", Pool: "node-1", Name: kindtest.Name("node-gpus")}, shared.Devices[1]}
 	records["v4-prepared"] = watching
 
 	sliced := prepared()
 	sliced.Version = 5
-	sliced.Devices = []Device{{Request: "slot", Pool: "node-1", Name: slice, ShareID: &id, UUID: "GPU-4", Share: &Share{Memory: 10 << 30}}}
+	sliced.Devices = []plan.Device{{Request: "slot", Pool: "node-1", Name: slice, ShareID: &id, UUID: "GPU-4", Share: &plan.Share{Memory: 10 << 30}}}
 	sliced.Journal = []Entry{{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a"]}`)}}
 	records["v5-slots"] = sliced
 
 	exclusive := prepared()
 	exclusive.Version = 5
-	exclusive.Devices = []Device{{Request: "a", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Share: &Share{Memory: 5 << 30},
-		MPS: &Client{Daemon: whole, Processes: 1, ThreadPercentage: 6, MemoryLimit: 4 << 30}, Exclusive: true}}
+	exclusive.Devices = []plan.Device{{Request: "a", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Share: &plan.Share{Memory: 5 << 30},
+		MPS: &plan.Client{Daemon: whole, Processes: 1, ThreadPercentage: 6, MemoryLimit: 4 << 30}, Exclusive: true}}
 	exclusive.Journal = []Entry{
 		{Step: "SetComputeMode", Device: whole, State: Done},
 		{Step: "StartMPS", Device: whole, State: Done, Result: json.RawMessage(`{"pipe":"/run/x/pipe","shm":"/run/x/shm"}`)},
@@ -111,8 +115,8 @@ func goldenRecords() map[string]*Record {
 
 	limited := prepared()
 	limited.Version = 5
-	limited.Devices = []Device{
-		{Request: "a", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Share: &Share{Memory: 4 << 30}, Limit: &Limit{Memory: 2 << 30, Containers: 2}},
+	limited.Devices = []plan.Device{
+		{Request: "a", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Share: &plan.Share{Memory: 4 << 30}, Limit: &plan.Limit{Memory: 2 << 30, Containers: 2}},
 	}
 	limited.Journal = []Entry{
 		{Step: "LimitMemory", State: Done},
@@ -122,8 +126,8 @@ func goldenRecords() map[string]*Record {
 
 	named := prepared()
 	named.Version = 5
-	named.Devices = []Device{{Request: "a", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Share: &Share{Memory: 5 << 30},
-		MPS: &Client{Daemon: whole, Processes: 1, ThreadPercentage: 6, MemoryLimit: 4 << 30, Namespace: "f3f3f3f3000040008000000000000000"}}}
+	named.Devices = []plan.Device{{Request: "a", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Share: &plan.Share{Memory: 5 << 30},
+		MPS: &plan.Client{Daemon: whole, Processes: 1, ThreadPercentage: 6, MemoryLimit: 4 << 30, Namespace: "f3f3f3f3000040008000000000000000"}}}
 	named.Journal = []Entry{
 		{Step: "StartMPS", Device: whole, State: Done, Result: json.RawMessage(`{"pipe":"/run/x/pipe/s","shm":"/run/x/shm"}`)},
 		{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a"]}`)},
@@ -132,17 +136,17 @@ func goldenRecords() map[string]*Record {
 
 	seated := prepared()
 	seated.Version = 5
-	seated.Devices = []Device{{Request: "seat", Pool: "node-1", Name: "gpu-61-00-seat", ShareID: &id, UUID: "GPU-4", Share: &Share{Memory: 20 << 30, Compute: 25},
-		MPS: &Client{Daemon: "gpu-61-00", Processes: 1, ThreadPercentage: 25, MemoryLimit: 19 << 30}}}
+	seated.Devices = []plan.Device{{Request: "seat", Pool: "node-1", Name: kindtest.Name("gpu-61-00-seat"), ShareID: &id, UUID: "GPU-4", Share: &plan.Share{Memory: 20 << 30, Compute: 25},
+		MPS: &plan.Client{Daemon: kindtest.Name("gpu-61-00"), Processes: 1, ThreadPercentage: 25, MemoryLimit: 19 << 30}}}
 	seated.Journal = []Entry{
-		{Step: "StartMPS", Device: "gpu-61-00", State: Done, Result: json.RawMessage(`{"pipe":"/run/x/pipe","shm":"/run/x/shm"}`)},
+		{Step: "StartMPS", Device: kindtest.Name("gpu-61-00"), State: Done, Result: json.RawMessage(`{"pipe":"/run/x/pipe","shm":"/run/x/shm"}`)},
 		{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a"]}`)},
 	}
 	records["v5-seats"] = seated
 
 	charged := prepared()
 	charged.Version = 5
-	charged.Devices = []Device{{Request: "slot", Class: "timeslice.nvidia.com", Pool: "node-1", Name: slice, ShareID: &id, UUID: "GPU-4", Slots: 2}}
+	charged.Devices = []plan.Device{{Request: "slot", Class: "timeslice.nvidia.com", Pool: "node-1", Name: slice, ShareID: &id, UUID: "GPU-4", Slots: 2}}
 	charged.Journal = sliced.Journal
 	records["v5-class"] = charged
 	return records
@@ -193,22 +197,22 @@ func TestRecordsThatCannotBeTrusted(t *testing.T) {
 		change func(*Record)
 		want   error
 	}{
-		"of another claim":    {func(r *Record) { r.Claim.UID = "another" }, gpu.ErrCorrupt},
-		"without a version":   {func(r *Record) { r.Version = 0 }, gpu.ErrCorrupt},
-		"without devices":     {func(r *Record) { r.Devices = nil }, gpu.ErrCorrupt},
-		"without steps":       {func(r *Record) { r.Journal = nil }, gpu.ErrCorrupt},
-		"with a strange step": {func(r *Record) { r.Journal = append(r.Journal, Entry{Step: "CreatePartition", Device: "x"}) }, gpu.ErrCorrupt},
+		"of another claim":         {func(r *Record) { r.Claim.UID = "another" }, gpu.ErrCorrupt},
+		"without a version":        {func(r *Record) { r.Version = 0 }, gpu.ErrCorrupt},
+		"without devices":          {func(r *Record) { r.Devices = nil }, gpu.ErrCorrupt},
+		"without steps":            {func(r *Record) { r.Journal = nil }, gpu.ErrCorrupt},
+		"with a step of no device": {func(r *Record) { r.Journal = append(r.Journal, Entry{Step: "CreatePartition"}) }, gpu.ErrCorrupt},
 		"with a partition that cannot be read": {func(r *Record) {
-			r.Journal = append(r.Journal, Entry{Step: "CreatePartition", Device: "gpu-1b-00-mig-1g-10gb-0", State: Started, Result: json.RawMessage(`[]`)})
+			r.Journal = append(r.Journal, Entry{Step: "CreatePartition", Device: kindtest.Name("gpu-1b-00-mig-1g-10gb-0"), State: Started, Result: json.RawMessage(`[]`)})
 		}, gpu.ErrCorrupt},
-		"with a share of nothing": {func(r *Record) { r.Devices[0].Share = &Share{} }, gpu.ErrCorrupt},
-		"with a strange daemon":   {func(r *Record) { r.Devices[0].MPS = &Client{Daemon: "../x"} }, gpu.ErrCorrupt},
+		"with a share of nothing":    {func(r *Record) { r.Devices[0].Share = &plan.Share{} }, gpu.ErrCorrupt},
+		"with a client of no daemon": {func(r *Record) { r.Devices[0].MPS = &plan.Client{} }, gpu.ErrCorrupt},
 		"with strange folders": {func(r *Record) {
-			r.Journal = append(r.Journal, Entry{Step: "StartMPS", Device: "gpu-1b-00", State: Done, Result: json.RawMessage(`"x"`)})
+			r.Journal = append(r.Journal, Entry{Step: "StartMPS", Device: kindtest.Name("gpu-1b-00"), State: Done, Result: json.RawMessage(`"x"`)})
 		}, gpu.ErrCorrupt},
-		"with a strange device": {func(r *Record) { r.Devices[0].Name = "../x" }, gpu.ErrCorrupt},
-		"with too few IDs":      {func(r *Record) { r.Journal[0].Result = json.RawMessage(`{"ids":["a"]}`) }, gpu.ErrCorrupt},
-		"of a newer release":    {func(r *Record) { r.Version = Version + 1 }, gpu.ErrNotSupported},
+		"with a device without a name": {func(r *Record) { r.Devices[0].Name = kind.Name{} }, gpu.ErrCorrupt},
+		"with too few IDs":             {func(r *Record) { r.Journal[0].Result = json.RawMessage(`{"ids":["a"]}`) }, gpu.ErrCorrupt},
+		"of a newer release":           {func(r *Record) { r.Version = Version + 1 }, gpu.ErrNotSupported},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := goldenRecords()["v1-prepared"]
@@ -222,6 +226,23 @@ func TestRecordsThatCannotBeTrusted(t *testing.T) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
 		})
+	}
+}
+
+func TestARecordWithStrangeNames(t *testing.T) {
+	r := goldenRecords()["v3-prepared"]
+	whole, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, entry := range map[string]string{
+		"a device": `"device":"gpu-43-00","shareID"`, "a daemon": `"daemon":"gpu-c3-00"`, "a step's device": `"step":"SetTimeSlice","device":"gpu-61-00"`,
+	} {
+		strange := regexp.MustCompile(`"gpu-[^"]*"`).ReplaceAllString(entry, `"../x"`)
+		payload := bytes.Replace(whole, []byte(entry), []byte(strange), 1)
+		if _, err := decode(r.Claim.UID, payload); bytes.Equal(payload, whole) || !errors.Is(err, gpu.ErrCorrupt) {
+			t.Errorf("%s: got %v, want %v", name, err, gpu.ErrCorrupt)
+		}
 	}
 }
 

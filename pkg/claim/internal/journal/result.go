@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
@@ -44,11 +45,8 @@ type Spec struct {
 	IDs []string `json:"ids"`
 }
 
-// SetResult stores the result of a step.
-func (e *Entry) SetResult(result any) (err error) {
-	e.Result, err = json.Marshal(result)
-	return err
-}
+// Encode returns the result of a step as it is recorded.
+func Encode(result any) (json.RawMessage, error) { return json.Marshal(result) }
 
 // decode reads the result of a step. The error wraps [gpu.ErrCorrupt].
 func (e Entry) decode(result any) error {
@@ -63,7 +61,7 @@ func (e Entry) Partition() (p Partition, err error) { return p, e.decode(&p) }
 
 // Partition returns the partition of one of the record's devices; the zero value if
 // the journal has no result for it.
-func (r *Record) Partition(device string) (Partition, error) {
+func (r *Record) Partition(device kind.Name) (Partition, error) {
 	for _, e := range r.Journal {
 		if e.is(StepCreatePartition, device) && len(e.Result) > 0 {
 			return e.Partition()
@@ -73,7 +71,7 @@ func (r *Record) Partition(device string) (Partition, error) {
 }
 
 // Daemon returns the folders of the MPS daemon that the record has had started.
-func (r *Record) Daemon(name string) (d Daemon, err error) {
+func (r *Record) Daemon(name kind.Name) (d Daemon, err error) {
 	for _, e := range r.Journal {
 		if e.is(StepStartMPS, name) {
 			return d, e.decode(&d)
@@ -100,10 +98,9 @@ func (r *Record) CDIDeviceIDs() ([]string, error) {
 
 // DeviceUUID returns the UUID of a device: of a MIG device the one that was made, ""
 // before that.
-func (r *Record) DeviceUUID(d Device) (string, error) {
-	name, err := kind.Parse(d.Name)
-	if err != nil || !name.IsPartition() {
-		return d.UUID, err
+func (r *Record) DeviceUUID(d plan.Device) (string, error) {
+	if !d.Name.IsPartition() {
+		return d.UUID, nil
 	}
 	made, err := r.Partition(d.Name)
 	return made.UUID, err
@@ -114,8 +111,8 @@ func (e Entry) check() error {
 	if e.Step == StepWriteCDI || e.Step == StepLimitMemory {
 		return nil // they concern the claim as a whole
 	}
-	if _, err := kind.Parse(e.Device); err != nil {
-		return fmt.Errorf("step %s: %w", e.Step, err)
+	if e.Device == (kind.Name{}) {
+		return fmt.Errorf("step %s: it names no device", e.Step)
 	}
 	switch {
 	case e.State == Planned:

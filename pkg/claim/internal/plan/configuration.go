@@ -26,9 +26,9 @@ type origin struct {
 
 // AsksForMultiUser reports whether a configuration of the claim asks for MPS daemons
 // that serve several users.
-func (n Node) AsksForMultiUser(claim *resourceapi.ResourceClaim) bool {
+func (s Settings) AsksForMultiUser(claim *resourceapi.ResourceClaim) bool {
 	for _, c := range claim.Status.Allocation.Devices.Config {
-		if c.Opaque == nil || c.Opaque.Driver != n.DriverName {
+		if c.Opaque == nil || c.Opaque.Driver != s.DriverName {
 			continue
 		}
 		config, err := v1alpha1.Decode(c.Opaque.Parameters.Raw)
@@ -46,10 +46,10 @@ func (n Node) AsksForMultiUser(claim *resourceapi.ResourceClaim) bool {
 // the class before those of the claim, and returns the last one, which wins; nil if
 // there is none. A configuration for NVIDIA's driver that names no request is for the
 // devices of its kind.
-func (f Facts) configuration(configs []resourceapi.DeviceAllocationConfiguration, d deviceRequest) (last v1alpha1.Config, from origin, err error) {
+func (in Inputs) configuration(configs []resourceapi.DeviceAllocationConfiguration, d deviceRequest) (last v1alpha1.Config, from origin, err error) {
 	for _, source := range []resourceapi.AllocationConfigSource{resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim} {
 		for i, c := range configs {
-			if c.Source != source || len(resourceclaim.ConfigForResult(configs[i:i+1], d.result)) == 0 || c.Opaque.Driver != f.DriverName {
+			if c.Source != source || len(resourceclaim.ConfigForResult(configs[i:i+1], d.result)) == 0 || c.Opaque.Driver != in.DriverName {
 				continue
 			}
 			config, err := v1alpha1.Decode(c.Opaque.Parameters.Raw)

@@ -10,34 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
-// Plan is how a claim uses its devices.
-type Plan struct {
-	// Record has the devices of the claim, in the order of the allocation, and no
-	// steps.
-	Record *journal.Record
-	// Names of the devices.
-	Names []kind.Name
-
-	facts    Facts
-	requests []deviceRequest // of the record's devices
-}
-
-// Node describes the offer and the abilities of a node. It does not change while the
-// agent runs.
-type Node struct {
+// Settings are the offer and the abilities of a node.
+type Settings struct {
 	// DriverName selects the allocation results and configurations of this driver.
 	DriverName string
 	// PoolName is the pool that this node publishes.
 	PoolName string
-	// BootID names this boot of the machine.
-	BootID string
-	Shares catalog.ShareOffer
+	Shares   catalog.ShareOffer
 	// ContextMemory is the memory in bytes that the CUDA context of an MPS client
 	// takes in addition to the client's memory limit.
 	ContextMemory uint64
@@ -48,13 +32,13 @@ type Node struct {
 	ExclusiveCompute bool
 }
 
-// Facts are the inputs of a plan in addition to the claim.
-type Facts struct {
-	Node
+// Inputs are the inputs of a plan in addition to the claim.
+type Inputs struct {
+	Settings
 	// GPUs of the claim's devices. A GPU that is missing is not found.
 	GPUs map[gpu.PCIAddress]GPU
 	// MultiUser is set if the MPS daemons of the node serve several users at a time.
-	// It is needed if [AsksForMultiUser].
+	// It is needed if [Settings.AsksForMultiUser].
 	MultiUser    bool
 	MultiUserErr error
 }
@@ -65,36 +49,33 @@ type GPU struct {
 	Err error
 }
 
-func (f Facts) gpuAt(address gpu.PCIAddress) (gpu.GPU, error) {
-	known, ok := f.GPUs[address]
+func (in Inputs) gpuAt(address gpu.PCIAddress) (gpu.GPU, error) {
+	known, ok := in.GPUs[address]
 	if !ok {
 		return gpu.GPU{}, fmt.Errorf("%s: %w", Describe(address), gpu.ErrNotFound)
 	}
 	return known.GPU, known.Err
 }
 
-// Allocated returns a record of the devices of this driver that were allocated to a
-// claim, without a plan; nil if there are none.
-func (n Node) Allocated(claim *resourceapi.ResourceClaim) (*journal.Record, error) {
+// Allocated returns the devices of this driver that were allocated to a claim, and not how
+// the claim uses them.
+func (s Settings) Allocated(claim *resourceapi.ResourceClaim) (Plan, error) {
+	p := Plan{Claim: Ref{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}}
 	if claim.Status.Allocation == nil {
-		return nil, fmt.Errorf("%w: the claim is not allocated", gpu.ErrInvalid)
-	}
-	r := &journal.Record{
-		Version: journal.Version,
-		BootID:  n.BootID,
-		Claim:   journal.Ref{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
+		return p, fmt.Errorf("%w: the claim is not allocated", gpu.ErrInvalid)
 	}
 	for _, result := range claim.Status.Allocation.Devices.Results {
-		if result.Driver == n.DriverName {
-			class, _, _ := requested(claim, result.Request)
-			r.Devices = append(r.Devices, journal.Device{Request: result.Request, Class: class, Pool: result.Pool, Name: result.Device, ShareID: result.ShareID})
+		if result.Driver != s.DriverName {
+			continue
 		}
+		name, err := kind.Parse(result.Device)
+		if err != nil {
+			return p, wrap(result, err)
+		}
+		class, _, _ := requested(claim, result.Request)
+		p.Devices = append(p.Devices, Device{Request: result.Request, Class: class, Pool: result.Pool, Name: name, ShareID: result.ShareID})
 	}
-	if len(r.Devices) == 0 {
-		return nil, nil
-	}
-	r.AddPods(PodsOf(claim))
-	return r, nil
+	return p, nil
 }
 
 // PodsOf returns the UIDs of the pods that a claim is reserved for.
@@ -108,19 +89,44 @@ func PodsOf(claim *resourceapi.ResourceClaim) []types.UID {
 	return pods
 }
 
-// Make decides how an allocated claim uses its devices. r is its record from
-// [Node.Allocated], which Make completes. Conflicts with other claims are found later,
-// by [Plan.CheckFree].
-func Make(claim *resourceapi.ResourceClaim, r *journal.Record, facts Facts) (*Plan, error) {
-	allocation := claim.Status.Allocation.Devices
+// Make decides how an allocated claim uses its devices. Conflicts with other claims are found
+// later, by [Against].
+func Make(claim *resourceapi.ResourceClaim, in Inputs) (Plan, error) {
+	p, err := in.Allocated(claim)
+	if err != nil {
+		return p, err
+	}
+	requests, err := in.requests(claim, p)
+	if err != nil {
+		return p, err
+	}
+	planned := Plan{Claim: p.Claim}
+	for i, d := range requests {
+		device, err := in.use(p.Devices[i], d, requests)
+		if err == nil {
+			err = in.checkCombination(device, planned.Devices)
+		}
+		if err == nil {
+			err = in.checkUse(d, d.sharingOf(device), use.ComputeMode)
+		}
+		if err != nil {
+			return p, wrap(d.result, err)
+		}
+		planned.Devices = append(planned.Devices, device)
+	}
+	return planned, nil
+}
+
+// requests returns the device requests of a plan's devices with their configurations.
+func (in Inputs) requests(claim *resourceapi.ResourceClaim, p Plan) ([]deviceRequest, error) {
 	var requests []deviceRequest
-	for _, result := range allocation.Results {
-		if result.Driver != facts.DriverName {
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver != in.DriverName {
 			continue
 		}
-		d, err := facts.request(claim, result)
+		d, err := in.request(claim, result, p.Devices[len(requests)].Name)
 		if err == nil {
-			d.config, d.origin, err = facts.configuration(allocation.Config, d)
+			d.config, d.origin, err = in.configuration(claim.Status.Allocation.Devices.Config, d)
 		}
 		if err == nil {
 			err = d.checkConfiguration()
@@ -130,23 +136,7 @@ func Make(claim *resourceapi.ResourceClaim, r *journal.Record, facts Facts) (*Pl
 		}
 		requests = append(requests, d)
 	}
-	p := &Plan{Record: r, facts: facts, requests: requests}
-	for i, d := range requests {
-		device := &r.Devices[i]
-		device.UUID = d.gpu.UUID
-		err := facts.use(device, d, requests)
-		if err == nil {
-			err = p.checkCombination(*device, d.name, r.Devices[:i])
-		}
-		if err == nil {
-			err = facts.checkUse(d, d.sharingOf(*device), use.ComputeMode)
-		}
-		if err != nil {
-			return nil, wrap(d.result, err)
-		}
-		p.Names = append(p.Names, d.name)
-	}
-	return p, nil
+	return requests, nil
 }
 
 func wrap(result resourceapi.DeviceRequestAllocationResult, err error) error {

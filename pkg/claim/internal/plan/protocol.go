@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
@@ -21,7 +20,7 @@ func (d deviceRequest) hasNamespaces() bool {
 
 // namespaceName returns the name of the MPS namespace for the clients of a device. No
 // other claim has it, before or later.
-func namespaceName(claim types.UID, d journal.Device) string {
+func namespaceName(claim types.UID, d Device) string {
 	id := claim
 	if d.Share != nil && d.ShareID != nil {
 		id = *d.ShareID
@@ -29,45 +28,77 @@ func namespaceName(claim types.UID, d journal.Device) string {
 	return strings.ToLower(strings.ReplaceAll(string(id), "-", ""))
 }
 
-// FollowHolders changes the MPS protocol of the plan's shares to the one of the other
-// shares of their devices, which have a daemon in common. So after an update of the
+// following returns the plan with the MPS protocol of the other shares of its devices, which
+// have a daemon in common. So after an update of the
 // driver, a device gets namespaces when its last share without one has ended. The
 // protocol of a claim whose record is lost is in its CDI spec. A lost claim without it has
 // protocol 2, or is not a client of the daemon at all: then any other claim decides, or the
-// plan's own CDI spec if its record was lost too. FollowHolders returns an error that wraps
-// [gpu.ErrInUse] if a configuration requires more than that protocol enforces.
-func (p *Plan) FollowHolders(others []journal.Holder) error {
-	for i := range p.Record.Devices {
-		device := &p.Record.Devices[i]
+// plan's own CDI spec if its record was lost too (adopted). The error wraps [gpu.ErrInUse] if
+// a configuration requires more than that protocol enforces.
+func (p Plan) following(others []Holder, adopted bool) (Plan, error) {
+	p.Devices = slices.Clone(p.Devices)
+	for i, device := range p.Devices {
 		if device.MPS == nil {
 			continue
 		}
-		holder, namespaces, sure := protocolOf(others, *device)
-		if holder == nil || !sure && p.Record.Adopted {
+		holder, namespaces, sure := protocolOf(others, device)
+		if holder == nil || !sure && adopted {
 			continue
 		}
-		device.MPS.Namespace = ""
+		namespace := ""
 		if namespaces {
-			device.MPS.Namespace = namespaceName(p.Record.Claim.UID, *device)
+			namespace = namespaceName(p.Claim.UID, device)
 		}
-		if p.requests[i].checkRequired(*device) != nil {
-			return Refuse(fmt.Errorf("device %s: require: %w with MPS shares that were prepared without namespaces, before the driver had them; they hold compute less strictly than the ShareConfig requires, and the GPU changes when the pods of those shares have ended",
+		p.Devices[i] = device.inNamespace(namespace)
+		if _, held := p.Devices[i].holdsCompute(); !held {
+			return p, Refuse(fmt.Errorf("device %s: require: %w with MPS shares that were prepared without namespaces, before the driver had them; they hold compute less strictly than the ShareConfig requires, and the GPU changes when the pods of those shares have ended",
 				device.Name, gpu.ErrInUse), "holder", holder.Claim)
 		}
 	}
-	return nil
+	return p, nil
+}
+
+// Adopting returns the plan with the devices of a claim with a lost record, whose containers
+// keep the MPS protocol that they were started with. It returns false unless both have the
+// same devices, as far as the CDI spec names those of the lost one.
+func (p Plan) Adopting(lost Plan) (Plan, bool) {
+	if !slices.EqualFunc(p.Devices, lost.Devices, func(a, b Device) bool {
+		return a.Name == b.Name && a.InjectionID("") == b.InjectionID("")
+	}) {
+		return p, false
+	}
+	p.Devices = slices.Clone(p.Devices)
+	for i, device := range p.Devices {
+		if device.MPS == nil {
+			continue
+		}
+		namespace := ""
+		if was := lost.Devices[i].MPS; was != nil {
+			namespace = was.Namespace
+		}
+		p.Devices[i] = device.inNamespace(namespace)
+	}
+	return p, true
+}
+
+// inNamespace returns the device with its MPS clients in a namespace, "" for none.
+func (d Device) inNamespace(namespace string) Device {
+	client := *d.MPS
+	client.Namespace = namespace
+	d.MPS = &client
+	return d
 }
 
 // protocolOf returns a claim that decides the protocol of the clients of a device, and
 // whether they have namespaces; nil if no claim has clients there. It is not sure of a
 // claim with a lost record, which may have none.
-func protocolOf(others []journal.Holder, device journal.Device) (decides *journal.Holder, namespaces, sure bool) {
+func protocolOf(others []Holder, device Device) (decides *Holder, namespaces, sure bool) {
 	for i, other := range others {
-		j := slices.IndexFunc(other.Devices, func(d journal.Device) bool { return d.MPS != nil && d.MPS.Daemon == device.MPS.Daemon })
+		j := slices.IndexFunc(other.Devices, func(d Device) bool { return d.MPS != nil && d.MPS.Daemon == device.MPS.Daemon })
 		if j >= 0 {
 			return &others[i], other.Devices[j].MPS.Namespace != "", true
 		}
-		if other.Began(journal.StepStartMPS, device.MPS.Daemon) {
+		if slices.Contains(other.Daemons, device.MPS.Daemon) {
 			decides = &others[i]
 		}
 	}

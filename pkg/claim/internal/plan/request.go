@@ -40,15 +40,12 @@ type deviceRequest struct {
 
 // request returns the device request of an allocation result of the claim, without its
 // configuration.
-func (f Facts) request(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) (deviceRequest, error) {
-	d := deviceRequest{claim: claim.UID, result: result}
-	if result.Pool != f.PoolName {
-		return d, fmt.Errorf("%w: it is of pool %s, and this node has pool %s", gpu.ErrInvalid, result.Pool, f.PoolName)
+func (in Inputs) request(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult, name kind.Name) (deviceRequest, error) {
+	d := deviceRequest{claim: claim.UID, result: result, name: name}
+	if result.Pool != in.PoolName {
+		return d, fmt.Errorf("%w: it is of pool %s, and this node has pool %s", gpu.ErrInvalid, result.Pool, in.PoolName)
 	}
 	var err error
-	if d.name, err = kind.Parse(result.Device); err != nil {
-		return d, err
-	}
 	admin := result.AdminAccess != nil && *result.AdminAccess
 	switch {
 	case d.name.Kind.AdminOnly() && !admin:
@@ -58,35 +55,35 @@ func (f Facts) request(claim *resourceapi.ResourceClaim, result resourceapi.Devi
 		return d, nil
 	case admin:
 		return d, fmt.Errorf("admin access: %w: claims may be using the device, and admin access would add another claim to the same device; remove adminAccess from the request, or, to monitor GPUs, ask for the class monitor.nvidia.com", gpu.ErrNotSupported)
-	case d.name.IsWholeGPU(), d.name.IsPartition() && f.Partitioning:
+	case d.name.IsWholeGPU(), d.name.IsPartition() && in.Partitioning:
 	default:
 		return d, fmt.Errorf("%w: this node publishes no device of type %s", gpu.ErrNotFound, d.name.Kind)
 	}
-	if d.gpu, err = f.gpuAt(d.name.Address); err != nil {
+	if d.gpu, err = in.gpuAt(d.name.Address); err != nil {
 		return d, err
 	}
 	causes := []use.Cause{use.Unhealthy, use.External}
-	if !f.Partitioning {
+	if !in.Partitioning {
 		// On other nodes, claims may have left the MIG mode on. It is switched off
 		// before the steps of the plan.
 		causes = append(causes, use.MIGMode)
 	}
-	if err := f.checkUse(d, use.Alone, causes...); err != nil {
+	if err := in.checkUse(d, use.Alone, causes...); err != nil {
 		return d, err
 	}
-	if d.all, err = f.memoryOf(d.gpu, d.name, result.ShareID != nil); err != nil {
+	if d.all, err = in.memoryOf(d.gpu, d.name, result.ShareID != nil); err != nil {
 		return d, err
 	}
 	d.share = catalog.Share{Whole: true}
 	switch d.name.Kind.Takes() {
 	case kind.TakesSlots:
 		if d.slots, err = catalog.Slots(result.ConsumedCapacity); err == nil {
-			d.slotMemory, err = f.Shares.SlotMemory(d.all, result.ConsumedCapacity)
+			d.slotMemory, err = in.Shares.SlotMemory(d.all, result.ConsumedCapacity)
 		}
 	case kind.TakesSeats:
-		d.share, err = f.Shares.SeatShare(d.all, result.ConsumedCapacity)
+		d.share, err = in.Shares.SeatShare(d.all, result.ConsumedCapacity)
 	case kind.TakesMemory:
-		shares := f.Shares
+		shares := in.Shares
 		if d.name.Kind == kind.GPU {
 			// The scheduler keeps to the smallest share that is published, which may
 			// have been raised after it allocated this one.

@@ -8,60 +8,59 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
-// use decides how a device is used, and stores that in the record's device. all are the
-// device requests of the claim.
-func (f Facts) use(device *journal.Device, d deviceRequest, all []deviceRequest) error {
-	device.Slots = d.slots
+// use returns the allocated device with how it is used. all are the device requests of the
+// claim.
+func (in Inputs) use(device Device, d deviceRequest, all []deviceRequest) (Device, error) {
+	device.UUID, device.Slots, device.Require = d.gpu.UUID, d.slots, d.required()
 	switch {
 	case d.slotMemory > 0:
-		device.Share = &journal.Share{Memory: d.slotMemory}
+		device.Share = &Share{Memory: d.slotMemory}
 	case !d.share.Whole:
-		device.Share = &journal.Share{Memory: d.share.Memory, Compute: d.share.Compute}
+		device.Share = &Share{Memory: d.share.Memory, Compute: d.share.Compute}
 	}
 	if device.TimeSlice = d.timeSlice(); device.TimeSlice != "" {
 		switch {
-		case !f.TimeSlicing:
-			return fmt.Errorf("sharing.timeSlicing.interval: %w: this node changes no time slices; leave the interval out", gpu.ErrNotSupported)
+		case !in.TimeSlicing:
+			return device, fmt.Errorf("sharing.timeSlicing.interval: %w: this node changes no time slices; leave the interval out", gpu.ErrNotSupported)
 		case d.name.IsPartition():
-			return fmt.Errorf("sharing.timeSlicing.interval: %w: the hardware has no time slices for MIG devices; leave the interval out", gpu.ErrInvalid)
+			return device, fmt.Errorf("sharing.timeSlicing.interval: %w: the hardware has no time slices for MIG devices; leave the interval out", gpu.ErrInvalid)
 		}
 	}
 	var err error
 	switch s := d.sharing(); {
 	case s != nil && s.Strategy == v1alpha1.StrategyMPS:
-		err = f.useTogether(device, d, all, *s.MPS)
+		err = in.useTogether(&device, d, all, *s.MPS)
 	case d.isShare():
-		err = f.useShare(device, d, all)
+		err = in.useShare(&device, d, all)
 	}
 	if err == nil {
-		err = f.limit(device, d)
+		err = in.limit(&device, d)
 	}
 	if err == nil {
-		err = d.checkRequired(*device)
+		err = d.checkRequired(device)
 	}
-	return err
+	return device, err
 }
 
 // useShare makes the processes of a share clients of its device's daemon, unless the
 // share is a plain one.
-func (f Facts) useShare(device *journal.Device, d deviceRequest, all []deviceRequest) error {
+func (in Inputs) useShare(device *Device, d deviceRequest, all []deviceRequest) error {
 	config, configured := d.config.(*v1alpha1.ShareConfig)
 	if !configured {
-		if !d.takesSeats() && (!f.MPS || !d.gpu.MPSLimits()) {
+		if !d.takesSeats() && (!in.MPS || !d.gpu.MPSLimits()) {
 			return nil // plain, as it was published
 		}
 		config = &v1alpha1.ShareConfig{Strategy: v1alpha1.StrategyMPS, Processes: 1, Compute: v1alpha1.ComputeProportional}
 	}
 	if config.Strategy == v1alpha1.StrategyPlain {
-		return f.checkPlain(d)
+		return in.checkPlain(d)
 	}
-	if err := f.checkUse(d, use.ByMPS, use.NoMPS); err != nil {
+	if err := in.checkUse(d, use.ByMPS, use.NoMPS); err != nil {
 		return err
 	}
 	if n := len(d.companions(all)); n > 1 {
@@ -69,7 +68,7 @@ func (f Facts) useShare(device *journal.Device, d deviceRequest, all []deviceReq
 			return fmt.Errorf("%w: %d seats in one request, and a container can be client of one MPS daemon only; ask for one, or for more of one GPU in a claim with capacity: {requests: {seats: %d}}", gpu.ErrInvalid, n, n)
 		}
 		plain := ", or say Plain in a ShareConfig"
-		if f.checkPlain(d) != nil {
+		if in.checkPlain(d) != nil {
 			plain = ""
 		}
 		return fmt.Errorf("%w: %d MPS shares for one request, and a container can be client of one MPS daemon only; make a request of each and let each container name the one that is for it%s", gpu.ErrInvalid, n, plain)
@@ -79,7 +78,7 @@ func (f Facts) useShare(device *journal.Device, d deviceRequest, all []deviceReq
 	}
 	limits, err := limitsOf(shareSize{
 		memory: d.share.Memory, all: uint64(d.all.Value()), compute: d.share.Compute, burst: config.Compute == v1alpha1.ComputeBurst,
-		processes: config.Processes, context: f.ContextMemory,
+		processes: config.Processes, context: in.ContextMemory,
 	})
 	if err != nil {
 		return err
@@ -89,7 +88,7 @@ func (f Facts) useShare(device *journal.Device, d deviceRequest, all []deviceReq
 		limits.Namespace = namespaceName(d.claim, *device)
 	}
 	device.MPS = &limits
-	device.Exclusive = f.ExclusiveCompute && device.Share != nil && !d.name.IsPartition()
+	device.Exclusive = in.ExclusiveCompute && device.Share != nil && !d.name.IsPartition()
 	return nil
 }
 
@@ -97,8 +96,8 @@ func (f Facts) useShare(device *journal.Device, d deviceRequest, all []deviceReq
 // while it has MPS shares: the processes of the plain share could not use it then. The
 // plain share is refused even if the GPU has none now, because the scheduler may
 // allocate some at any time. MIG devices have no compute mode of this kind.
-func (f Facts) checkPlain(d deviceRequest) error {
-	if !f.ExclusiveCompute || d.name.IsPartition() || d.share.Whole || !(use.Facts{GPU: d.gpu, MPS: f.MPS}).HoldsSharesByMPS() {
+func (in Inputs) checkPlain(d deviceRequest) error {
+	if !in.ExclusiveCompute || d.name.IsPartition() || d.share.Whole || !(use.Facts{GPU: d.gpu, MPS: in.MPS}).HoldsSharesByMPS() {
 		return nil
 	}
 	return fmt.Errorf("strategy Plain: %w: the node keeps its GPUs in %s while they have MPS shares (--exclusive-compute of its agent), and a process without MPS cannot use them then; leave the strategy out, or ask for a MIG device, a time slice or a whole GPU",
@@ -125,22 +124,22 @@ func (d deviceRequest) checkProcesses(declared int) error {
 
 // useTogether makes the processes of whole devices that are configured together clients
 // of one daemon.
-func (f Facts) useTogether(device *journal.Device, d deviceRequest, all []deviceRequest, config v1alpha1.MPS) error {
-	if err := f.checkUse(d, use.ByMPS, use.NoMPS); err != nil {
+func (in Inputs) useTogether(device *Device, d deviceRequest, all []deviceRequest, config v1alpha1.MPS) error {
+	if err := in.checkUse(d, use.ByMPS, use.NoMPS); err != nil {
 		return err
 	}
 	together := d.companions(all)
 	// A namespace has one memory limit for all of its devices.
 	namespace := len(config.PerDevice) == 0 && !slices.ContainsFunc(together, func(d deviceRequest) bool { return !d.hasNamespaces() })
 	if config.MultiUser && !namespace {
-		if err := f.checkMultiUser(); err != nil {
+		if err := in.checkMultiUser(); err != nil {
 			return err
 		}
 	}
 	if len(together) > 1 && d.name.IsPartition() {
 		return fmt.Errorf("sharing.strategy: %w: MPS for %d devices in one request, and a CUDA process uses one MIG device; make a request of each", gpu.ErrInvalid, len(together))
 	}
-	device.MPS = &journal.Client{Daemon: together[0].result.Device}
+	device.MPS = &Client{Daemon: together[0].name}
 	if namespace {
 		device.MPS.Namespace = namespaceName(d.claim, *device)
 	}
@@ -191,11 +190,11 @@ func (d deviceRequest) named(ref v1alpha1.DeviceRef, counted, all []deviceReques
 }
 
 // checkMultiUser returns an error if MPS serves one user at a time.
-func (f Facts) checkMultiUser() error {
-	if f.MultiUserErr != nil {
-		return fmt.Errorf("multiUser: %w", f.MultiUserErr)
+func (in Inputs) checkMultiUser() error {
+	if in.MultiUserErr != nil {
+		return fmt.Errorf("multiUser: %w", in.MultiUserErr)
 	}
-	if !f.MultiUser {
+	if !in.MultiUser {
 		return fmt.Errorf("multiUser: %w: MPS on this node serves one user at a time; leave it out, or ask the administrator for mps.multiUser: true in the chart's values (--multi-user of gpu-mps-supervisor)", gpu.ErrNotSupported)
 	}
 	return nil
@@ -203,8 +202,8 @@ func (f Facts) checkMultiUser() error {
 
 // checkUse returns an error if the GPU does not admit that its processes share it like
 // this, for one of the causes.
-func (f Facts) checkUse(d deviceRequest, sharing use.Sharing, causes ...use.Cause) error {
-	for _, problem := range use.Check(use.Facts{GPU: d.gpu, MPS: f.MPS}, use.Use{Device: d.name, Sharing: sharing}) {
+func (in Inputs) checkUse(d deviceRequest, sharing use.Sharing, causes ...use.Cause) error {
+	for _, problem := range use.Check(use.Facts{GPU: d.gpu, MPS: in.MPS}, use.Use{Device: d.name, Sharing: sharing}) {
 		switch {
 		case !slices.Contains(causes, problem.Cause):
 		case problem.Pod != "":
@@ -217,7 +216,7 @@ func (f Facts) checkUse(d deviceRequest, sharing use.Sharing, causes ...use.Caus
 }
 
 // sharingOf returns how the processes of a device share its GPU.
-func (d deviceRequest) sharingOf(device journal.Device) use.Sharing {
+func (d deviceRequest) sharingOf(device Device) use.Sharing {
 	s := d.sharing()
 	switch {
 	case device.MPS != nil:

@@ -3,6 +3,7 @@
 package step
 
 import (
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -13,35 +14,32 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 // needsAll is a plan that needs every step of the list. A new step that it does not
 // need fails the contract: give it a device that does.
-func needsAll(t *testing.T, n *node, claim types.UID) *plan.Plan {
+func needsAll(t *testing.T, n *node, claim types.UID) *journal.Record {
 	t.Helper()
-	const part, slots, whole = "gpu-1b-00-mig-1g-10gb-0", "gpu-2b-00-ts", "gpu-4b-00"
+	part, slots, whole := kindtest.Name("gpu-1b-00-mig-1g-10gb-0"), kindtest.Name("gpu-2b-00-ts"), kindtest.Name("gpu-4b-00")
 	id := claim + "-share"
-	p := &plan.Plan{Record: &journal.Record{
-		Version: journal.Version, BootID: "boot-1", Claim: journal.Ref{Namespace: "team-a", Name: string(claim), UID: claim},
-		Devices: []journal.Device{
-			{Request: "a", Pool: "node-1", Name: part, ShareID: &id, Share: &journal.Share{Memory: 1 << 30}, MPS: &journal.Client{Daemon: part, Processes: 1, MemoryLimit: 1 << 30}},
-			{Request: "b", Pool: "node-1", Name: slots, ShareID: &id, TimeSlice: gpu.TimeSliceLong, Limit: &journal.Limit{Memory: 1 << 30, Containers: 2}},
-			{Request: "c", Pool: "node-1", Name: whole, UUID: "GPU-" + whole, ShareID: &id, Share: &journal.Share{Memory: 1 << 30},
-				MPS: &journal.Client{Daemon: whole, Processes: 1, MemoryLimit: 1 << 30}, Exclusive: true},
+	p := plan.Plan{
+		Claim: plan.Ref{Namespace: "team-a", Name: string(claim), UID: claim},
+		Devices: []plan.Device{
+			{Request: "a", Pool: "node-1", Name: part, ShareID: &id, Share: &plan.Share{Memory: 1 << 30}, MPS: &plan.Client{Daemon: part, Processes: 1, MemoryLimit: 1 << 30}},
+			{Request: "b", Pool: "node-1", Name: slots, ShareID: &id, TimeSlice: gpu.TimeSliceLong, Limit: &plan.Limit{Memory: 1 << 30, Containers: 2}},
+			{Request: "c", Pool: "node-1", Name: whole, UUID: "GPU-" + whole.String(), ShareID: &id, Share: &plan.Share{Memory: 1 << 30},
+				MPS: &plan.Client{Daemon: whole, Processes: 1, MemoryLimit: 1 << 30}, Exclusive: true},
 		},
-	}}
+	}
 	if n.namespaces {
-		p.Record.Devices[2].MPS = &journal.Client{Daemon: whole, Processes: 1, ThreadPercentage: 25, Namespace: strings.ReplaceAll(string(claim), "-", "")}
-		slices.Reverse(p.Record.Devices) // its daemon is the first
+		p.Devices[2].MPS = &plan.Client{Daemon: whole, Processes: 1, ThreadPercentage: 25, Namespace: strings.ReplaceAll(string(claim), "-", "")}
+		slices.Reverse(p.Devices) // its daemon is the first
 	}
-	var err error
-	if p.Names, err = p.Record.Names(); err != nil {
-		t.Fatal(err)
-	}
-	p.Record.Journal = n.list.Journal(p)
-	return p
+	return journal.New("boot-1", p, n.list.Journal(p))
 }
 
 // prepared is a claim on a node on which all steps before one are done.
@@ -59,7 +57,7 @@ type prepared struct {
 func until(t *testing.T, n *node, index int) *prepared {
 	t.Helper()
 	c := &prepared{node: n, t: t, s: n.list[index]}
-	c.w = Work{Record: needsAll(t, n, "uid-a").Record, Others: n.journal.Others("uid-a")}
+	c.w = Work{Record: needsAll(t, n, "uid-a"), Others: n.journal.Others("uid-a")}
 	for i := range c.w.Journal {
 		e := &c.w.Journal[i]
 		s, err := n.list.Find(e.Step)
@@ -79,8 +77,12 @@ func until(t *testing.T, n *node, index int) *prepared {
 func (c *prepared) note(s Step, e *journal.Entry) {
 	c.t.Helper()
 	before := c.String()
-	if err := s.Note(c.t.Context(), c.w, e); err != nil {
-		c.t.Fatalf("note %s: %v", e.Step, err)
+	if noter, ok := s.(Noter); ok {
+		result, err := noter.Note(c.t.Context(), c.w, *e)
+		if err != nil {
+			c.t.Fatalf("note %s: %v", e.Step, err)
+		}
+		keep(e, result)
 	}
 	if diff := cmp.Diff(before, c.String()); diff != "" {
 		c.t.Fatalf("Note changes the node (-before +after):\n%s", diff)
@@ -91,10 +93,18 @@ func (c *prepared) note(s Step, e *journal.Entry) {
 func (c *prepared) do(s Step, e *journal.Entry) {
 	c.t.Helper()
 	c.note(s, e)
-	if err := s.Do(c.t.Context(), c.w, e); err != nil {
+	result, err := s.Do(c.t.Context(), c.w, *e)
+	if err != nil {
 		c.t.Fatalf("do %s: %v", e.Step, err)
 	}
+	keep(e, result)
 	e.State = journal.Done
+}
+
+func keep(e *journal.Entry, result json.RawMessage) {
+	if result != nil {
+		e.Result = result
+	}
 }
 
 func (c *prepared) undo(e journal.Entry) {
@@ -114,7 +124,7 @@ func (c *prepared) want(state string) {
 // share lets another claim hold the same devices, with the same steps done.
 func (c *prepared) share() {
 	c.t.Helper()
-	other := needsAll(c.t, c.node, "uid-b").Record
+	other := needsAll(c.t, c.node, "uid-b")
 	other.Journal = slices.Clone(c.w.Journal)
 	if err := c.journal.Save(other); err != nil {
 		c.t.Fatal(err)
@@ -125,15 +135,25 @@ func (c *prepared) share() {
 	c.w.Others.Forget()
 }
 
-// sweep sweeps all leftovers of the step.
-func (c *prepared) sweep() {
+// leftovers returns the devices and GPUs that have something of the step.
+func (c *prepared) leftovers() []kind.Name {
 	c.t.Helper()
-	devices, err := c.s.Leftovers(c.t.Context())
+	sweeper, ok := c.s.(Sweeper)
+	if !ok {
+		return nil
+	}
+	devices, err := sweeper.Leftovers(c.t.Context())
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	for _, device := range devices {
-		if _, err := c.s.Sweep(c.t.Context(), device, c.journal.Others("")); err != nil {
+	return devices
+}
+
+// sweep sweeps all leftovers of the step.
+func (c *prepared) sweep() {
+	c.t.Helper()
+	for _, device := range c.leftovers() {
+		if _, err := c.s.(Sweeper).Sweep(c.t.Context(), device, c.journal.Others("")); err != nil {
 			c.t.Fatalf("sweep %s: %v", device, err)
 		}
 	}
@@ -187,7 +207,7 @@ func TestEveryStepKeepsTheContract(t *testing.T) {
 			c.do(c.s, c.e)
 			once := c.String()
 			c.share()
-			if c.e.Device == "" {
+			if c.e.Device == (kind.Name{}) {
 				return // it belongs to one claim only
 			}
 			c.undo(*c.e)
@@ -232,13 +252,10 @@ func TestEveryStepKeepsTheContract(t *testing.T) {
 		"a sweep removes it from a node without claims": func(c *prepared) {
 			c.do(c.s, c.e)
 			once := c.String()
-			devices, err := c.s.Leftovers(c.t.Context())
-			if err != nil {
-				c.t.Fatal(err)
-			}
+			left := c.leftovers()
 			c.w.Others.Forget()
 			c.sweep()
-			if len(devices) == 0 {
+			if len(left) == 0 {
 				c.want(once) // it ends with the claim
 				return
 			}
@@ -263,20 +280,20 @@ func TestEveryStepKeepsTheContract(t *testing.T) {
 func TestContainersGetWhatTheStepsOfTheirDeviceAdd(t *testing.T) {
 	n := newNode(t)
 	c := until(t, n, len(n.list)-1)
-	for _, d := range append(c.w.Devices, journal.Device{Name: "gpu-3b-00"}) {
+	for _, d := range append(c.w.Devices, plan.Device{Name: kindtest.Name("gpu-3b-00")}) {
 		var got gpu.Injection
 		if err := c.list.Inject(t.Context(), c.w.Record, d, &got); err != nil {
 			t.Fatal(err)
 		}
 		var want gpu.Injection
 		if d.MPS != nil {
-			pipe, shm := "/pipe/"+d.Name, "/shm/"+d.Name
+			pipe, shm := "/pipe/"+d.Name.String(), "/shm/"+d.Name.String()
 			want = gpu.Injection{
 				Env:    []string{"CUDA_MPS_PIPE_DIRECTORY=" + pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1024M"},
 				Mounts: []gpu.Mount{{HostPath: pipe, ContainerPath: pipe}, {HostPath: shm, ContainerPath: "/dev/shm"}},
 			}
 		}
-		if d.Name == "gpu-1b-00-mig-1g-10gb-0" {
+		if d.Name.IsPartition() {
 			want.DeviceNodes = []string{"/dev/nvidia-caps/gpu-1b-00-1-0"}
 			want.Annotations = map[string]string{"partition": `{"uuid":"MIG-1","gpuInstance":1}`}
 		}
@@ -295,17 +312,17 @@ func TestContainersGetWhatTheStepsOfTheirDeviceAdd(t *testing.T) {
 
 // A CDI spec without the device nodes of a MIG device would replace one that has them.
 func TestAStepOfOtherSettingsRefusesToInjectIntoItsDevice(t *testing.T) {
-	list := New(Options{})
-	const part, slots = "gpu-1b-00-mig-1g-10gb-0", "gpu-2b-00-ts"
-	r := &journal.Record{Journal: []journal.Entry{
+	list := New(ports.Node{})
+	part, slots := kindtest.Name("gpu-1b-00-mig-1g-10gb-0"), kindtest.Name("gpu-2b-00-ts")
+	r := &journal.Record{Progress: journal.Progress{Journal: []journal.Entry{
 		{Step: journal.StepCreatePartition, Device: part, State: journal.Done},
 		{Step: setTimeSlice{}.Name(), Device: slots, State: journal.Done},
-	}}
+	}}}
 	var got gpu.Injection
-	if err := list.Inject(t.Context(), r, journal.Device{Name: part}, &got); !errors.Is(err, gpu.ErrNotSupported) {
+	if err := list.Inject(t.Context(), r, plan.Device{Name: part}, &got); !errors.Is(err, gpu.ErrNotSupported) {
 		t.Errorf("%s: %v, want %v", part, err, gpu.ErrNotSupported)
 	}
-	if err := list.Inject(t.Context(), r, journal.Device{Name: slots}, &got); err != nil {
+	if err := list.Inject(t.Context(), r, plan.Device{Name: slots}, &got); err != nil {
 		t.Errorf("%s: %v", slots, err)
 	}
 	if diff := cmp.Diff(gpu.Injection{}, got); diff != "" {
@@ -315,7 +332,7 @@ func TestAStepOfOtherSettingsRefusesToInjectIntoItsDevice(t *testing.T) {
 
 func TestEveryStepIsFoundByItsName(t *testing.T) {
 	n := newNode(t)
-	for _, list := range []List{n.list, New(Options{})} {
+	for _, list := range []List{n.list, New(ports.Node{})} {
 		seen := map[string]bool{}
 		for _, s := range list {
 			if found, err := list.Find(s.Name()); err != nil || found.Name() != s.Name() || seen[s.Name()] {
@@ -330,16 +347,11 @@ func TestEveryStepIsFoundByItsName(t *testing.T) {
 }
 
 func TestAStepOfOtherSettingsCannotBeDoneAndLeavesLostClaimsAlone(t *testing.T) {
-	names := []string{"gpu-1b-00-mig-1g-10gb-0", "gpu-2b-00-ts", "gpu-3b-00"}
 	var lost []journal.LostDevice
-	for _, device := range names {
-		name, err := kind.Parse(device)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lost = append(lost, journal.LostDevice{Name: name})
+	for _, device := range []string{"gpu-1b-00-mig-1g-10gb-0", "gpu-2b-00-ts", "gpu-3b-00"} {
+		lost = append(lost, journal.LostDevice{Name: kindtest.Name(device)})
 	}
-	list := New(Options{})
+	list := New(ports.Node{})
 	for _, e := range list.Lost(lost) {
 		s, err := list.Find(e.Step)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
@@ -28,7 +29,24 @@ import (
 // one makes it, each of the others takes over the result from the journals before it,
 // and the last one destroys it, even if another one has made it. If the node keeps
 // partitions, the last one leaves it with its record; see [keptPartition].
-type createPartition struct{ Options }
+type createPartition struct {
+	keptPartitions
+}
+
+var (
+	_ Noter    = createPartition{}
+	_ Cleaner  = createPartition{}
+	_ Injector = createPartition{}
+	_ Witness  = createPartition{}
+	_ Sweeper  = createPartition{}
+)
+
+func newCreatePartition(parts ports.Node, partitions keptPartitions) Step {
+	if parts.Partitioning == nil {
+		return unsupported{createPartition{}}
+	}
+	return createPartition{partitions}
+}
 
 // annotationPartition of a claim's CDI device is the [journal.Partition] of its
 // partition: the proof that a partition is this driver's if the record of the claim is
@@ -39,114 +57,107 @@ func (createPartition) Name() string { return journal.StepCreatePartition }
 
 func (createPartition) GPUWide() bool { return true }
 
-func (createPartition) Needed(p *plan.Plan) []string {
-	var devices []string
-	for _, name := range p.Names {
+func (createPartition) Needed(p plan.Plan) []kind.Name {
+	var devices []kind.Name
+	for _, name := range p.Names() {
 		if name.IsPartition() {
-			devices = append(devices, name.String())
+			devices = append(devices, name)
 		}
 	}
 	return devices
 }
 
-func (s createPartition) Note(ctx context.Context, w Work, e *journal.Entry) error {
-	name, err := kind.Parse(e.Device)
+func (s createPartition) Note(ctx context.Context, w Work, e journal.Entry) (json.RawMessage, error) {
+	name := e.Device
+	mig, err := s.MIG.MIG(ctx, name.Address)
 	if err != nil {
-		return err
-	}
-	mig, err := s.Partitioning.MIG.MIG(ctx, name.Address)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	there := plan.PartitionsAt(mig, name)
 	known, err := s.ownResult(e)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(known) > 0 && isAmong(known[0], there) {
-		return found(e, known[0].Found, there[indexAmong(known[0], there)])
+		return found(known[0].Found, there[indexAmong(known[0], there)])
 	}
-	if len(known) == 0 && s.Partitioning.Static {
+	if len(known) == 0 && s.Static {
 		if len(there) != 1 || there[0].UUID == "" {
-			return fmt.Errorf("%w: no administrator has made %s@%d on %s, or not any more", gpu.ErrNotFound, name.Profile, name.Start, plan.Describe(name.Address))
+			return nil, fmt.Errorf("%w: no administrator has made %s@%d on %s, or not any more", gpu.ErrNotFound, name.Profile, name.Start, plan.Describe(name.Address))
 		}
-		return found(e, true, there[0])
+		return found(true, there[0])
 	}
-	shared, err := partitionsOfOthers(ctx, w.Others, e.Device)
+	shared, err := partitionsOfOthers(ctx, w.Others, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	known = append(known, shared...)
-	kept, err := s.kept(ctx, e.Device)
+	kept, _, err := s.records.load(ctx, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if kept != nil {
-		known = append(known, *kept)
+		known = append(known, kept.Partition)
 	}
 	for _, k := range known {
 		if isAmong(k, there) {
-			return found(e, k.Found, there[indexAmong(k, there)])
+			return found(k.Found, there[indexAmong(k, there)])
 		}
 	}
 	for _, k := range known {
 		switch {
 		case k.Found && k.UUID != "":
-			return fmt.Errorf("%w: MIG device %s, %s@%d on %s, is gone; an administrator has to make it again", gpu.ErrNotFound, k.UUID, name.Profile, name.Start, plan.Describe(name.Address))
+			return nil, fmt.Errorf("%w: MIG device %s, %s@%d on %s, is gone; an administrator has to make it again", gpu.ErrNotFound, k.UUID, name.Profile, name.Start, plan.Describe(name.Address))
 		case k.Found:
 			if len(there) == 1 && there[0].UUID != "" {
-				return found(e, true, there[0])
+				return found(true, there[0])
 			}
 		case k.UUID == "" || isHalf(k, there):
-			return e.SetResult(journal.Partition{}) // it may be half made
+			return journal.Encode(journal.Partition{}) // it may be half made
 		}
 	}
 	if err := checkVacant(mig, name); err != nil {
-		return err
+		return nil, err
 	}
-	return e.SetResult(journal.Partition{})
+	return journal.Encode(journal.Partition{})
 }
 
 // ownResult returns the entry's result about the partition, or an empty result.
 // On a node with static partitions a new claim uses the partition that is there, not
 // the one that its lost record had found.
-func (s createPartition) ownResult(e *journal.Entry) ([]journal.Partition, error) {
+func (s createPartition) ownResult(e journal.Entry) ([]journal.Partition, error) {
 	if len(e.Result) == 0 {
 		return nil, nil
 	}
 	own, err := e.Partition()
-	if s.Partitioning.Static && own.Found && e.State == journal.Planned {
+	if s.Static && own.Found && e.State == journal.Planned {
 		return nil, err
 	}
 	return []journal.Partition{own}, err
 }
 
-func (s createPartition) Do(ctx context.Context, _ Work, e *journal.Entry) error {
-	result, err := e.Partition()
-	if err != nil || result.UUID != "" {
-		return err // Note has just seen it
+func (s createPartition) Do(ctx context.Context, _ Work, e journal.Entry) (json.RawMessage, error) {
+	name := e.Device
+	noted, err := e.Partition()
+	if err != nil || noted.UUID != "" {
+		return nil, err // Note has just seen it
 	}
-	name, err := kind.Parse(e.Device)
+	p, err := s.MIG.CreatePartition(ctx, name.Address, name.Profile, name.Start)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	p, err := s.Partitioning.MIG.CreatePartition(ctx, name.Address, name.Profile, name.Start)
-	if err != nil {
-		return err
+	made := describe(false, p)
+	result, err := journal.Encode(made)
+	if err != nil || !s.keeps(name) {
+		return result, err
 	}
-	if err := found(e, false, p); err != nil || !s.Partitioning.keeps(name) {
-		return err
-	}
-	made, err := e.Partition()
-	if err != nil {
-		return err
-	}
-	return s.keep(e.Device, made)
+	return result, s.keep(name, made)
 }
 
 // Undo destroys the partition unless another claim uses it or it stays for the next
 // claim. If its record is missing and cannot be written, it does not stay.
 func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) error {
+	name := e.Device
 	result, err := e.Partition()
 	if e.State == journal.Lost && (err != nil || result.Found) {
 		klog.FromContext(ctx).Info("Leaving the partition of a claim without a record", "remedy", "nvidia-smi mig -dci and -dgi destroy it", "device", e.Device, "err", err)
@@ -158,12 +169,8 @@ func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) erro
 	if last, err := isLastUser(ctx, w, e.Device, result); err != nil || !last {
 		return err
 	}
-	name, err := kind.Parse(e.Device)
-	if err != nil {
-		return err
-	}
 	if result.UUID != "" {
-		mig, err := s.Partitioning.MIG.MIG(ctx, name.Address)
+		mig, err := s.MIG.MIG(ctx, name.Address)
 		if err != nil {
 			return err
 		}
@@ -175,7 +182,7 @@ func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) erro
 			}
 		}
 	}
-	if result.UUID != "" && s.Partitioning.keeps(name) {
+	if result.UUID != "" && s.keeps(name) {
 		err := s.keep(e.Device, result)
 		if err == nil {
 			klog.FromContext(ctx).V(2).Info("Keeping a MIG device for the next claim", "device", e.Device, "uuid", result.UUID)
@@ -183,17 +190,17 @@ func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) erro
 		}
 		klog.FromContext(ctx).Error(err, "Cannot record a MIG device, destroying it", "device", e.Device, "uuid", result.UUID)
 	}
-	err = s.Partitioning.MIG.DestroyPartition(ctx, name.Address, name.Profile, name.Start)
+	err = s.MIG.DestroyPartition(ctx, name.Address, name.Profile, name.Start)
 	if err != nil && !errors.Is(err, gpu.ErrNotFound) {
 		return err
 	}
-	return s.Partitioning.Kept.Delete(e.Device)
+	return s.records.delete(e.Device)
 }
 
 // isLastUser reports whether no other claim uses the partition. The record that was
 // lost before this one counts as another claim, but only of the partition that its CDI
 // spec names.
-func isLastUser(ctx context.Context, w Work, device string, result journal.Partition) (bool, error) {
+func isLastUser(ctx context.Context, w Work, device kind.Name, result journal.Partition) (bool, error) {
 	holders, err := w.Others.List(ctx)
 	if err != nil {
 		return false, err
@@ -215,10 +222,9 @@ func isLastUser(ctx context.Context, w Work, device string, result journal.Parti
 
 // Inject adds the device nodes that admit containers to the MIG device, and the
 // annotation that Lost reads.
-func (s createPartition) Inject(ctx context.Context, r *journal.Record, d journal.Device, in *gpu.Injection) error {
-	name, err := kind.Parse(d.Name)
-	if err != nil || !name.IsPartition() {
-		return err
+func (s createPartition) Inject(ctx context.Context, r *journal.Record, d plan.Device, in *gpu.Injection) error {
+	if !d.Name.IsPartition() {
+		return nil
 	}
 	made, err := r.Partition(d.Name)
 	if err != nil {
@@ -227,11 +233,11 @@ func (s createPartition) Inject(ctx context.Context, r *journal.Record, d journa
 	if made.UUID == "" {
 		return fmt.Errorf("%w: the MIG device has not been made", gpu.ErrNotFound)
 	}
-	g, err := s.Inventory.GPU(ctx, name.Address)
+	g, err := s.inventory.GPU(ctx, d.Name.Address)
 	if err != nil {
 		return err
 	}
-	nodes, err := s.Partitioning.CapabilityNodes(g, made.GPUInstance, made.ComputeInstance)
+	nodes, err := s.CapabilityNodes(g, made.GPUInstance, made.ComputeInstance)
 	if err != nil {
 		return err
 	}
@@ -243,15 +249,15 @@ func (s createPartition) Inject(ctx context.Context, r *journal.Record, d journa
 
 // Lost reads the annotation of the CDI device. Without one, nothing says which program
 // made the partition.
-func (createPartition) Lost(d journal.LostDevice) (string, []byte, bool) {
+func (createPartition) Lost(d journal.LostDevice) (kind.Name, json.RawMessage, bool) {
 	if !d.Name.IsPartition() {
-		return "", nil, false
+		return kind.Name{}, nil, false
 	}
 	e := journal.Entry{Result: json.RawMessage(d.Annotations[annotationPartition])}
 	if p, err := e.Partition(); err != nil || p.UUID == "" {
-		return d.Name.String(), []byte(`{"found":true}`), true
+		return d.Name, json.RawMessage(`{"found":true}`), true
 	}
-	return d.Name.String(), e.Result, true
+	return d.Name, e.Result, true
 }
 
 // checkVacant returns an error that wraps [gpu.ErrInUse] if something is in the place
@@ -291,7 +297,7 @@ func isHalf(p journal.Partition, there []gpu.Partition) bool {
 
 // partitionsOfOthers returns what other claims know of the partition of a device that
 // they share.
-func partitionsOfOthers(ctx context.Context, others *journal.Others, device string) ([]journal.Partition, error) {
+func partitionsOfOthers(ctx context.Context, others *journal.Others, device kind.Name) ([]journal.Partition, error) {
 	holders, err := others.List(ctx)
 	if err != nil {
 		return nil, err
@@ -310,6 +316,8 @@ func partitionsOfOthers(ctx context.Context, others *journal.Others, device stri
 	return known, nil
 }
 
-func found(e *journal.Entry, by bool, p gpu.Partition) error {
-	return e.SetResult(journal.Partition{Found: by, UUID: p.UUID, GPUInstance: p.GPUInstanceID, ComputeInstance: p.ComputeInstanceID})
+func describe(found bool, p gpu.Partition) journal.Partition {
+	return journal.Partition{Found: found, UUID: p.UUID, GPUInstance: p.GPUInstanceID, ComputeInstance: p.ComputeInstanceID}
 }
+
+func found(by bool, p gpu.Partition) (json.RawMessage, error) { return journal.Encode(describe(by, p)) }

@@ -13,89 +13,96 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
-// ensureMIGMode switches the MIG mode of a GPU on before partitions are made there.
-//
-// A MIG mode that a claim switched on is switched off with the last claim's partition
-// on that GPU, which may be another claim's. So the fact is a file for each GPU and
-// belongs to no claim. It is written before the mode is switched on and removed after
-// it is off. All of this happens under the GPU-wide lock.
-type ensureMIGMode struct{ Options }
-
-// modeRecord records that claims have switched on the MIG mode of a GPU.
-type modeRecord struct {
-	BootID string `json:"bootID"`
-	// Lasts is set if the mode survives a reboot, as it does on a GPU that needs a
-	// reset to change it. In another boot, any other mode is not this driver's.
-	Lasts bool `json:"lasts,omitempty"`
+// ensureMIGMode switches the MIG mode of a GPU on before partitions are made there. It is
+// switched off with the last claim's partition on that GPU, unless partitions have stayed.
+type ensureMIGMode struct {
+	inventory ports.Inventory
+	mig       ports.MIG
+	// static is set if partitions are an administrator's, and so is the mode.
+	static bool
+	setting[bool]
 }
 
-func (ensureMIGMode) Name() string { return "EnsureMIGMode" }
+var (
+	_ Cleaner = ensureMIGMode{}
+	_ Witness = ensureMIGMode{}
+	_ Sweeper = ensureMIGMode{}
+)
+
+const stepEnsureMIGMode = "EnsureMIGMode"
+
+func newEnsureMIGMode(parts ports.Node, partitions keptPartitions) Step {
+	if parts.Partitioning == nil {
+		return unsupported{ensureMIGMode{}}
+	}
+	s := ensureMIGMode{inventory: parts.Inventory, mig: parts.Partitioning.MIG, static: parts.Partitioning.Static}
+	s.setting = newSetting(stepEnsureMIGMode, "MIG mode", parts.Partitioning.Modes, parts.BootID, func(ctx context.Context, address gpu.PCIAddress, _ bool) (bool, error) {
+		return s.switchOff(ctx, address, partitions)
+	})
+	s.needed = hasPartitions
+	return s
+}
+
+func (ensureMIGMode) Name() string { return stepEnsureMIGMode }
 
 func (ensureMIGMode) GPUWide() bool { return true }
 
-func (s ensureMIGMode) Needed(p *plan.Plan) []string {
-	var gpus []string
-	for _, name := range p.Names {
-		if name.IsPartition() && !s.Partitioning.Static {
-			gpus = append(gpus, name.Address.DeviceName())
+func (s ensureMIGMode) Needed(p plan.Plan) []kind.Name {
+	var gpus []kind.Name
+	for _, name := range p.Names() {
+		if name.IsPartition() && !s.static {
+			gpus = append(gpus, kind.Whole(name.Address))
 		}
 	}
 	return gpus
 }
 
-func (ensureMIGMode) Note(context.Context, Work, *journal.Entry) error { return nil }
-
-func (s ensureMIGMode) Do(ctx context.Context, _ Work, e *journal.Entry) error {
-	name, err := kind.Parse(e.Device)
+// Do switches the MIG mode on if it is off. It leaves alone a mode that an administrator has
+// set, also one that waits for a reset.
+func (s ensureMIGMode) Do(ctx context.Context, _ Work, e journal.Entry) (json.RawMessage, error) {
+	address := e.Device.Address
+	on, pending, err := s.mig.MIGMode(ctx, address)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return s.switchOn(ctx, name.Address)
+	ours, err := s.saved(ctx, address)
+	switch {
+	case err != nil:
+		return nil, err
+	case on && !pending && ours != nil:
+		// The mode was about to be switched off for earlier claims.
+		return nil, s.mig.CancelPendingMIGMode(ctx, address)
+	case on:
+		return nil, nil
+	case pending && ours == nil:
+		return nil, fmt.Errorf("%w: an administrator has switched on the MIG mode of %s, and it waits for a reset; finish that with nvidia-smi -i %s --gpu-reset, or take it back with nvidia-smi -i %s -mig 0",
+			gpu.ErrNotSupported, plan.Describe(address), address, address)
+	}
+	g, err := s.inventory.GPU(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	// On a GPU that needs a reset to change it, the mode survives a reboot.
+	if err := s.save(ctx, address, false, g.MIGModeNeedsReset()); err != nil {
+		return nil, err
+	}
+	return nil, s.mig.SetMIGMode(ctx, address, true)
 }
 
+// Undo leaves the mode on while the GPU is in use: the next claim that asks for the whole GPU,
+// and every sweep, tries again.
 func (s ensureMIGMode) Undo(ctx context.Context, w Work, e journal.Entry) error {
-	name, err := kind.Parse(e.Device)
-	if err != nil {
-		return err
-	}
-	err = s.switchOff(ctx, name.Address, w.Others)
-	if errors.Is(err, gpu.ErrInUse) {
-		// It does not keep a pod from going away. The next one that asks for the
-		// whole GPU, and every sweep, tries again.
-		klog.FromContext(ctx).Info("MIG mode stays on for now", "step", s.Name(), "device", e.Device, "err", err)
-		return nil
-	}
-	return err
+	return s.undo(ctx, w, e, func(err error) bool { return errors.Is(err, gpu.ErrInUse) })
 }
 
-func (ensureMIGMode) Lost(d journal.LostDevice) (string, []byte, bool) {
-	return d.Name.Address.DeviceName(), nil, d.Name.IsPartition()
-}
-
-func (s ensureMIGMode) Leftovers(context.Context) ([]string, error) {
-	return s.Partitioning.Modes.Keys()
-}
-
-func (s ensureMIGMode) Sweep(ctx context.Context, device string, others *journal.Others) (bool, error) {
-	name, err := kind.Parse(device)
-	if err != nil {
-		return false, err
-	}
-	err = s.switchOff(ctx, name.Address, others)
-	if errors.Is(err, gpu.ErrInUse) {
-		klog.FromContext(ctx).V(2).Info("MIG mode stays on for now", "device", device, "err", err)
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	ours, err := s.isOurs(ctx, name.Address)
-	return !ours, err
+func (ensureMIGMode) Lost(d journal.LostDevice) (kind.Name, json.RawMessage, bool) {
+	return kind.Whole(d.Name.Address), nil, d.Name.IsPartition()
 }
 
 // Clean switches off the MIG mode that earlier claims left on GPUs for which the record
@@ -103,11 +110,7 @@ func (s ensureMIGMode) Sweep(ctx context.Context, device string, others *journal
 // driver's. It reads the hardware, because the mode may have changed since the last
 // scan.
 func (s ensureMIGMode) Clean(ctx context.Context, w Work) error {
-	names, err := w.Names()
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
+	for _, name := range w.Names() {
 		if !name.IsWholeGPU() {
 			continue
 		}
@@ -119,14 +122,14 @@ func (s ensureMIGMode) Clean(ctx context.Context, w Work) error {
 }
 
 func (s ensureMIGMode) disableMIGMode(ctx context.Context, name kind.Name, others *journal.Others) error {
-	g, err := s.Inventory.GPU(ctx, name.Address)
+	g, err := s.inventory.GPU(ctx, name.Address)
 	if err != nil || !g.MIG.Capable {
 		return err
 	}
-	if err := s.switchOff(ctx, name.Address, others); err != nil {
+	if err := s.revert(ctx, name.Address, others); err != nil {
 		return err
 	}
-	if g.MIG.Enabled, _, err = s.Partitioning.MIG.MIGMode(ctx, name.Address); err != nil {
+	if g.MIG.Enabled, _, err = s.mig.MIGMode(ctx, name.Address); err != nil {
 		return err
 	}
 	for _, problem := range use.Check(use.Facts{GPU: g}, use.Use{Device: name, Sharing: use.Alone}) {
@@ -138,140 +141,47 @@ func (s ensureMIGMode) disableMIGMode(ctx context.Context, name kind.Name, other
 }
 
 // SwitchedModes returns the GPUs whose MIG mode claims have switched on, or are about
-// to: a mode of any other GPU is an administrator's. It is nil on a node that prepares
-// no MIG devices. It leaves out a GPU whose record cannot be read.
-func SwitchedModes(ctx context.Context, o Options) (map[gpu.PCIAddress]bool, error) {
-	if o.Partitioning == nil {
-		return nil, nil
+// to: a mode of any other GPU is an administrator's.
+func (l List) SwitchedModes(ctx context.Context) (map[gpu.PCIAddress]bool, error) {
+	if s, ok := find[ensureMIGMode](l); ok {
+		return s.changedGPUs(ctx)
 	}
-	keys, err := o.Partitioning.Modes.Keys()
-	if err != nil {
-		return nil, err
-	}
-	switched := make(map[gpu.PCIAddress]bool, len(keys))
-	for _, key := range keys {
-		name, err := kind.Parse(key)
-		if err != nil {
-			continue
-		}
-		r, _, err := ensureMIGMode{o}.read(key)
-		switch {
-		case errors.Is(err, gpu.ErrCorrupt):
-			klog.FromContext(ctx).V(2).Info("Cannot read the record of a MIG mode", "device", key, "err", err)
-		case err != nil:
-			return nil, err
-		case r != nil:
-			switched[name.Address] = true
-		}
-	}
-	return switched, nil
+	return nil, nil
 }
 
-// read returns the record of a GPU's MIG mode, nil if there is none. A record of an
-// earlier boot is stale and not returned, unless its mode has survived the reboot. The
-// error wraps [gpu.ErrCorrupt] if the record cannot be decoded. read needs no lock.
-func (s ensureMIGMode) read(key string) (r *modeRecord, stale bool, err error) {
-	r, err = readRecord[modeRecord](s.Partitioning.Modes, key, "MIG mode of")
-	if err != nil || r == nil {
-		return nil, false, err
-	}
-	if r.BootID != s.BootID && !r.Lasts {
-		return nil, true, nil
-	}
-	return r, false, nil
-}
-
-// isOurs reports whether claims have switched on the MIG mode.
-func (s ensureMIGMode) isOurs(ctx context.Context, address gpu.PCIAddress) (bool, error) {
-	key := address.DeviceName()
-	r, stale, err := s.read(key)
-	switch {
-	case errors.Is(err, gpu.ErrCorrupt):
-		klog.FromContext(ctx).Error(err, "Cannot read a record of a MIG mode, leaving the mode on", "device", key)
-		return false, s.Partitioning.Modes.Quarantine(key, err.Error())
-	case err != nil:
-		return false, err
-	case stale:
-		return false, s.Partitioning.Modes.Delete(key)
-	}
-	return r != nil, nil
-}
-
-// switchOn switches the MIG mode on if it is off, and records that. It leaves alone a
-// mode that an administrator has set, also one that waits for a reset.
-func (s ensureMIGMode) switchOn(ctx context.Context, address gpu.PCIAddress) error {
-	on, pending, err := s.Partitioning.MIG.MIGMode(ctx, address)
-	if err != nil {
-		return err
-	}
-	ours, err := s.isOurs(ctx, address)
-	switch {
-	case err != nil:
-		return err
-	case on && !pending && ours:
-		// The mode was about to be switched off for earlier claims.
-		return s.Partitioning.MIG.CancelPendingMIGMode(ctx, address)
-	case on:
-		return nil
-	case pending && !ours:
-		return fmt.Errorf("%w: an administrator has switched on the MIG mode of %s, and it waits for a reset; finish that with nvidia-smi -i %s --gpu-reset, or take it back with nvidia-smi -i %s -mig 0",
-			gpu.ErrNotSupported, plan.Describe(address), address, address)
-	}
-	if !ours {
-		g, err := s.Inventory.GPU(ctx, address)
-		if err != nil {
-			return err
-		}
-		payload, err := json.Marshal(modeRecord{BootID: s.BootID, Lasts: g.MIGModeNeedsReset()})
-		if err != nil {
-			return err
-		}
-		if err := s.Partitioning.Modes.Write(address.DeviceName(), payload); err != nil {
-			return err
-		}
-	}
-	return s.Partitioning.MIG.SetMIGMode(ctx, address, true)
-}
-
-// switchOff switches off a MIG mode that claims switched on, unless another claim has
-// partitions there, or partitions have stayed. It cancels a mode that waits for a reset,
-// because an agent ended while it switched the mode. The error wraps [gpu.ErrInUse] if the
-// GPU is in use; the mode is then left for a later try.
-func (s ensureMIGMode) switchOff(ctx context.Context, address gpu.PCIAddress, others *journal.Others) error {
-	ours, err := s.isOurs(ctx, address)
-	if err != nil || !ours {
-		return err
-	}
+// hasPartitions reports whether another claim has partitions of the GPU.
+func hasPartitions(ctx context.Context, on kind.Name, others *journal.Others) (bool, error) {
 	holders, err := others.List(ctx)
+	return slices.ContainsFunc(holders, func(h journal.Holder) bool {
+		return slices.ContainsFunc(h.Names(), func(n kind.Name) bool { return n.Address == on.Address && n.IsPartition() })
+	}), err
+}
+
+// switchOff switches the MIG mode off unless partitions have stayed. It cancels a mode that
+// waits for a reset, because an agent ended while it switched the mode. The error wraps
+// [gpu.ErrInUse] if the GPU is in use; the mode is then left for a later try.
+func (s ensureMIGMode) switchOff(ctx context.Context, address gpu.PCIAddress, partitions keptPartitions) (bool, error) {
+	mig, err := s.mig.MIG(ctx, address)
 	if err != nil {
-		return err
+		return false, err
 	}
-	for _, h := range holders {
-		if slices.ContainsFunc(h.Names, func(n kind.Name) bool { return n.Address == address && n.IsPartition() }) {
-			return nil
-		}
-	}
-	mig, err := s.Partitioning.MIG.MIG(ctx, address)
-	if err != nil {
-		return err
-	}
-	if kept, err := createPartition(s).isAnyThere(ctx, mig, address); err != nil || kept {
-		return err
+	if kept, err := partitions.isAnyThere(ctx, mig, address); err != nil || kept {
+		return false, err
 	}
 	switch {
 	case mig.Enabled && len(mig.Partitions) > 0:
-		return fmt.Errorf("switch off the MIG mode of %s: %w by %s, which this driver has not made; nvidia-smi mig -dci and -dgi destroy it",
+		return false, fmt.Errorf("switch off the MIG mode of %s: %w by %s, which this driver has not made; nvidia-smi mig -dci and -dgi destroy it",
 			plan.Describe(address), gpu.ErrInUse, describePartition(mig.Partitions[0]))
 	case mig.Enabled:
-		if err := s.Partitioning.MIG.SetMIGMode(ctx, address, false); err != nil {
-			return err
+		if err := s.mig.SetMIGMode(ctx, address, false); err != nil {
+			return false, err
 		}
-		klog.FromContext(ctx).Info("Switched off MIG mode", "device", address.DeviceName())
+		klog.FromContext(ctx).Info("Switched off MIG mode", "device", kind.Whole(address))
 	case mig.PendingEnabled:
-		if err := s.Partitioning.MIG.CancelPendingMIGMode(ctx, address); err != nil {
-			return err
+		if err := s.mig.CancelPendingMIGMode(ctx, address); err != nil {
+			return false, err
 		}
-		klog.FromContext(ctx).Info("Canceled a MIG mode that waited for a reset", "device", address.DeviceName())
+		klog.FromContext(ctx).Info("Canceled a MIG mode that waited for a reset", "device", kind.Whole(address))
 	}
-	return s.Partitioning.Modes.Delete(address.DeviceName())
+	return true, nil
 }

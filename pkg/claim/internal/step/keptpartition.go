@@ -4,7 +4,6 @@ package step
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
@@ -27,68 +27,50 @@ type keptPartition struct {
 	journal.Partition
 }
 
+func (p keptPartition) isOf(boot string) bool { return p.BootID == boot }
+
+// keptPartitions are the partitions that stay without claims. A partition whose record cannot
+// be read counts as an administrator's.
+type keptPartitions struct {
+	*ports.Partitioning
+	inventory ports.Inventory
+	records   bootRecords[keptPartition]
+}
+
+func newKeptPartitions(parts ports.Node) keptPartitions {
+	k := keptPartitions{Partitioning: parts.Partitioning, inventory: parts.Inventory}
+	if parts.Partitioning != nil {
+		k.records = bootRecords[keptPartition]{store: parts.Partitioning.Kept, boot: parts.BootID, subject: "MIG device"}
+	}
+	return k
+}
+
 // keeps reports whether the partition of a device stays without claims.
-func (p *Partitioning) keeps(name kind.Name) bool {
-	return p.Keep != nil && !p.Static && p.Keep(name)
+func (k keptPartitions) keeps(name kind.Name) bool {
+	return k.Keep != nil && !k.Static && k.Keep(name)
 }
 
 // keep records that the partition of a device stays. It writes nothing if that is
 // recorded already.
-func (s createPartition) keep(device string, p journal.Partition) error {
-	if recorded, _, err := s.read(device); err == nil && recorded != nil && *recorded == p {
+func (k keptPartitions) keep(device kind.Name, p journal.Partition) error {
+	if recorded, _, err := k.records.read(device); err == nil && recorded != nil && recorded.Partition == p {
 		return nil
 	}
-	payload, err := json.Marshal(keptPartition{BootID: s.BootID, Partition: p})
-	if err != nil {
-		return err
-	}
-	return s.Partitioning.Kept.Write(device, payload)
+	return k.records.write(device, keptPartition{BootID: k.records.boot, Partition: p})
 }
 
-// read returns the recorded partition of a device; nil if there is none. A record of
-// another boot is stale and not returned. The error wraps [gpu.ErrCorrupt] if the record
-// cannot be decoded. read needs no lock.
-func (s createPartition) read(device string) (p *journal.Partition, stale bool, err error) {
-	r, err := readRecord[keptPartition](s.Partitioning.Kept, device, "MIG device")
-	if err != nil || r == nil {
-		return nil, false, err
-	}
-	if r.BootID != s.BootID {
-		return nil, true, nil
-	}
-	return &r.Partition, false, nil
-}
-
-// kept returns the recorded partition of a device; nil if there is none. It removes a
-// stale record, and one that it cannot read: the partition then counts as an
-// administrator's. The caller has the GPU-wide lock.
-func (s createPartition) kept(ctx context.Context, device string) (*journal.Partition, error) {
-	p, stale, err := s.read(device)
-	switch {
-	case errors.Is(err, gpu.ErrCorrupt):
-		klog.FromContext(ctx).Error(err, "Cannot read a record of a MIG device, leaving the device", "device", device, "remedy", "nvidia-smi mig -dci and -dgi destroy it")
-		return nil, s.Partitioning.Kept.Quarantine(device, err.Error())
-	case err != nil:
-		return nil, err
-	case stale:
-		return nil, s.Partitioning.Kept.Delete(device)
-	}
-	return p, nil
-}
-
-// keptOn returns the devices of a GPU whose partitions are recorded.
-func (s createPartition) keptOn(ctx context.Context, address gpu.PCIAddress) ([]kind.Name, error) {
-	keys, err := s.Partitioning.Kept.Keys()
-	if err != nil {
+// on returns the recorded partitions of a GPU in ascending order of their devices.
+func (k keptPartitions) on(ctx context.Context, address gpu.PCIAddress) ([]kind.Name, error) {
+	devices, err := k.records.devices()
+	if err != nil && len(devices) == 0 {
 		return nil, err
 	}
 	var names []kind.Name
-	for _, key := range keys {
-		name, err := kind.Parse(key)
-		if err != nil || name.Address != address {
+	for _, name := range devices {
+		if name.Address != address {
 			continue
 		}
-		p, err := s.kept(ctx, key)
+		p, _, err := k.records.load(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -99,34 +81,26 @@ func (s createPartition) keptOn(ctx context.Context, address gpu.PCIAddress) ([]
 	return names, nil
 }
 
-// isThere reports whether the recorded partition of a device exists.
-func (s createPartition) isThere(ctx context.Context, mig gpu.MIG, name kind.Name) (bool, error) {
-	p, err := s.kept(ctx, name.String())
+// isThere reports whether the recorded partition of a device exists, and whether it is whole:
+// whether it has its compute instance.
+func (k keptPartitions) isThere(ctx context.Context, mig gpu.MIG, name kind.Name) (there, whole bool, err error) {
+	p, _, err := k.records.load(ctx, name)
 	if err != nil || p == nil {
-		return false, err
+		return false, false, err
 	}
-	there := plan.PartitionsAt(mig, name)
-	return isAmong(*p, there) || isHalf(*p, there), nil
-}
-
-// isWhole reports whether the recorded partition of a device exists with its compute
-// instance.
-func (s createPartition) isWhole(ctx context.Context, mig gpu.MIG, name kind.Name) (bool, error) {
-	p, err := s.kept(ctx, name.String())
-	if err != nil || p == nil {
-		return false, err
-	}
-	return isAmong(*p, plan.PartitionsAt(mig, name)), nil
+	found := plan.PartitionsAt(mig, name)
+	whole = isAmong(p.Partition, found)
+	return whole || isHalf(p.Partition, found), whole, nil
 }
 
 // isAnyThere reports whether a recorded partition of a GPU exists.
-func (s createPartition) isAnyThere(ctx context.Context, mig gpu.MIG, address gpu.PCIAddress) (bool, error) {
-	kept, err := s.keptOn(ctx, address)
+func (k keptPartitions) isAnyThere(ctx context.Context, mig gpu.MIG, address gpu.PCIAddress) (bool, error) {
+	kept, err := k.on(ctx, address)
 	if err != nil {
 		return false, err
 	}
 	for _, name := range kept {
-		if there, err := s.isThere(ctx, mig, name); err != nil || there {
+		if there, _, err := k.isThere(ctx, mig, name); err != nil || there {
 			return there, err
 		}
 	}
@@ -136,21 +110,18 @@ func (s createPartition) isAnyThere(ctx context.Context, mig gpu.MIG, address gp
 // Clean destroys the partitions that have stayed on the GPUs of a new record, except its
 // own. A partition of the layout stays if it does not overlap the devices of the record
 // and the layout has these too, because the hardware then admits all of them.
-func (s createPartition) Clean(ctx context.Context, w Work) error {
-	names, err := w.Names()
-	if err != nil {
-		return err
-	}
+func (k keptPartitions) Clean(ctx context.Context, w Work) error {
+	names := w.Names()
 	for _, name := range names {
-		kept, err := s.keptOn(ctx, name.Address)
+		kept, err := k.on(ctx, name.Address)
 		if err != nil {
 			return err
 		}
-		for _, k := range kept {
-			if slices.Contains(names, k) || s.Partitioning.keeps(k) && s.Partitioning.keeps(name) && !s.overlap(ctx, k, name) {
+		for _, other := range kept {
+			if slices.Contains(names, other) || k.keeps(other) && k.keeps(name) && !k.overlap(ctx, other, name) {
 				continue
 			}
-			if _, err := s.release(ctx, k, w.Others); err != nil {
+			if _, err := k.release(ctx, other, w.Others); err != nil {
 				return fmt.Errorf("destroy a MIG device without claims: %w", err)
 			}
 		}
@@ -160,8 +131,8 @@ func (s createPartition) Clean(ctx context.Context, w Work) error {
 
 // overlap reports whether two devices of a GPU have a memory slice in common, or may
 // have one.
-func (s createPartition) overlap(ctx context.Context, a, b kind.Name) bool {
-	g, err := s.Inventory.GPU(ctx, a.Address)
+func (k keptPartitions) overlap(ctx context.Context, a, b kind.Name) bool {
+	g, err := k.inventory.GPU(ctx, a.Address)
 	_, placeA, knownA := a.FindIn(g.MIG)
 	_, placeB, knownB := b.FindIn(g.MIG)
 	return err != nil || !knownA || !knownB || placeA.Overlaps(placeB)
@@ -169,52 +140,39 @@ func (s createPartition) overlap(ctx context.Context, a, b kind.Name) bool {
 
 // Leftovers returns the GPUs that have records of partitions. A partition without an
 // owner and without a record is an administrator's.
-func (s createPartition) Leftovers(context.Context) ([]string, error) {
-	keys, err := s.Partitioning.Kept.Keys()
-	if err != nil {
-		return nil, err
+func (k keptPartitions) Leftovers(context.Context) ([]kind.Name, error) {
+	devices, err := k.records.devices()
+	gpus := make([]kind.Name, len(devices))
+	for i, name := range devices {
+		gpus[i] = kind.Whole(name.Address)
 	}
-	var gpus []string
-	for _, key := range keys {
-		if name, err := kind.Parse(key); err == nil {
-			gpus = append(gpus, name.Address.DeviceName())
-		}
-	}
-	slices.Sort(gpus)
-	return slices.Compact(gpus), nil
+	return slices.Compact(gpus), err
 }
 
 // Sweep destroys the partitions of a GPU that no longer stay, and those without a compute
 // instance: the inventory knows a partition that stays by its UUID, and would take the rest
 // of one for an administrator's. The next claim creates the partition again.
-func (s createPartition) Sweep(ctx context.Context, device string, others *journal.Others) (swept bool, err error) {
-	name, err := kind.Parse(device)
+func (k keptPartitions) Sweep(ctx context.Context, device kind.Name, others *journal.Others) (swept bool, err error) {
+	kept, err := k.on(ctx, device.Address)
+	if err != nil || len(kept) == 0 {
+		return false, err
+	}
+	mig, err := k.MIG.MIG(ctx, device.Address)
 	if err != nil {
 		return false, err
 	}
-	kept, err := s.keptOn(ctx, name.Address)
-	if err != nil {
-		return false, err
-	}
-	if len(kept) == 0 {
-		return false, nil
-	}
-	mig, err := s.Partitioning.MIG.MIG(ctx, name.Address)
-	if err != nil {
-		return false, err
-	}
-	for _, k := range kept {
-		whole, err := s.isWhole(ctx, mig, k)
+	for _, name := range kept {
+		_, whole, err := k.isThere(ctx, mig, name)
 		if err != nil {
 			return swept, err
 		}
-		if whole && s.Partitioning.keeps(k) {
+		if whole && k.keeps(name) {
 			continue
 		}
-		released, err := s.release(ctx, k, others)
+		released, err := k.release(ctx, name, others)
 		switch {
 		case errors.Is(err, gpu.ErrInUse):
-			klog.FromContext(ctx).V(2).Info("MIG device stays for now", "device", k, "err", err)
+			klog.FromContext(ctx).V(2).Info("MIG device stays for now", "device", name, "err", err)
 		case err != nil:
 			return swept, err
 		}
@@ -225,49 +183,41 @@ func (s createPartition) Sweep(ctx context.Context, device string, others *journ
 
 // release destroys a partition that has stayed, and reports whether it did. It does
 // nothing if a claim uses the device, or if another partition is in its place.
-func (s createPartition) release(ctx context.Context, name kind.Name, others *journal.Others) (bool, error) {
-	device := name.String()
-	if last, err := others.IsLastUser(ctx, journal.StepCreatePartition, device); err != nil || !last {
+func (k keptPartitions) release(ctx context.Context, name kind.Name, others *journal.Others) (bool, error) {
+	if last, err := others.IsLastUser(ctx, journal.StepCreatePartition, name); err != nil || !last {
 		return false, err
 	}
-	mig, err := s.Partitioning.MIG.MIG(ctx, name.Address)
+	mig, err := k.MIG.MIG(ctx, name.Address)
 	if err != nil {
 		return false, err
 	}
-	there, err := s.isThere(ctx, mig, name)
+	there, _, err := k.isThere(ctx, mig, name)
 	if err != nil {
 		return false, err
 	}
 	if there {
-		if err := s.Partitioning.MIG.DestroyPartition(ctx, name.Address, name.Profile, name.Start); err != nil && !errors.Is(err, gpu.ErrNotFound) {
+		if err := k.MIG.DestroyPartition(ctx, name.Address, name.Profile, name.Start); err != nil && !errors.Is(err, gpu.ErrNotFound) {
 			return false, err
 		}
-		klog.FromContext(ctx).Info("Destroyed a MIG device without claims", "device", device)
+		klog.FromContext(ctx).Info("Destroyed a MIG device without claims", "device", name)
 	}
-	return true, s.Partitioning.Kept.Delete(device)
+	return true, k.records.delete(name)
 }
 
 // KeptPartitions returns the UUIDs of the MIG devices that this driver keeps without
-// claims. It is nil on a node that prepares no MIG devices.
-func KeptPartitions(ctx context.Context, o Options) (map[string]bool, error) {
-	if o.Partitioning == nil {
+// claims.
+func (l List) KeptPartitions(ctx context.Context) (map[string]bool, error) {
+	s, ok := find[createPartition](l)
+	if !ok {
 		return nil, nil
 	}
-	keys, err := o.Partitioning.Kept.Keys()
+	records, err := s.records.list(ctx)
 	if err != nil {
 		return nil, err
 	}
-	uuids := make(map[string]bool, len(keys))
-	for _, key := range keys {
-		p, _, err := createPartition{o}.read(key)
-		switch {
-		case errors.Is(err, gpu.ErrCorrupt):
-			klog.FromContext(ctx).V(2).Info("Cannot read the record of a MIG device", "device", key, "err", err)
-		case err != nil:
-			return nil, err
-		case p != nil:
-			uuids[p.UUID] = true
-		}
+	uuids := make(map[string]bool, len(records))
+	for _, p := range records {
+		uuids[p.UUID] = true
 	}
 	return uuids, nil
 }

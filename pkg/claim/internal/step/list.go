@@ -4,29 +4,43 @@ package step
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // List is all steps in their order.
 type List []Step
 
-// New returns the list of steps. A step that the options do not support stays in the
+// New returns the list of steps. A step that the node does not support stays in the
 // list, because records may have it.
-func New(o Options) List {
+func New(parts ports.Node) List {
+	partitions := newKeptPartitions(parts)
 	steps := List{
-		when(o.Partitioning != nil, ensureMIGMode{o}),
-		when(o.Partitioning != nil, createPartition{o}),
-		when(o.TimeSlicing != nil, setTimeSlice{o}),
-		when(o.ExclusiveCompute != nil, setComputeMode{o}),
-		startMPS{o.MPS},
-		when(o.Limits != nil, limitMemory{o}),
+		newEnsureMIGMode(parts, partitions),
+		newCreatePartition(parts, partitions),
+		newSetTimeSlice(parts),
+		newSetComputeMode(parts),
+		startMPS{parts.MPS},
+		newLimitMemory(parts),
 	}
-	return append(steps, writeCDI{o, steps})
+	return append(steps, writeCDI{parts, steps})
+}
+
+// find returns the step of a type; false if this node does not support it.
+func find[S Step](l List) (s S, ok bool) {
+	for _, any := range l {
+		if s, ok = any.(S); ok {
+			return s, true
+		}
+	}
+	return s, false
 }
 
 // Find returns the step of a name.
@@ -40,7 +54,7 @@ func (l List) Find(name string) (Step, error) {
 }
 
 // Journal returns the steps of a plan, none of them begun.
-func (l List) Journal(p *plan.Plan) []journal.Entry {
+func (l List) Journal(p plan.Plan) []journal.Entry {
 	var entries []journal.Entry
 	for _, s := range l {
 		for _, device := range s.Needed(p) {
@@ -55,8 +69,12 @@ func (l List) Journal(p *plan.Plan) []journal.Entry {
 func (l List) Lost(devices []journal.LostDevice) []journal.Entry {
 	var entries []journal.Entry
 	for _, s := range l {
+		w, ok := s.(Witness)
+		if !ok {
+			continue
+		}
 		for _, d := range devices {
-			if device, result, ok := s.Lost(d); ok {
+			if device, result, ok := w.Lost(d); ok {
 				entries = add(entries, journal.Entry{Step: s.Name(), Device: device, State: journal.Lost, Result: result})
 			}
 		}
@@ -85,7 +103,7 @@ func (l List) Clean(ctx context.Context, w Work) error {
 }
 
 // Inject runs all steps that are an [Injector] for a device of a record.
-func (l List) Inject(ctx context.Context, r *journal.Record, d journal.Device, in *gpu.Injection) error {
+func (l List) Inject(ctx context.Context, r *journal.Record, d plan.Device, in *gpu.Injection) error {
 	for _, s := range l {
 		if i, ok := s.(Injector); ok {
 			if err := i.Inject(ctx, r, d, in); err != nil {
@@ -96,25 +114,21 @@ func (l List) Inject(ctx context.Context, r *journal.Record, d journal.Device, i
 	return nil
 }
 
-// when returns the step, or one that cannot be done nor undone.
-func when(supported bool, s Step) Step {
-	if supported {
-		return s
-	}
-	return unsupported{s}
-}
-
-// unsupported is a step that other settings of this agent, or another release, have
-// left in records.
+// unsupported is a step that cannot be done nor undone: other settings of this agent, or
+// another release, have left it in records.
 type unsupported struct{ Step }
 
 func notSupported(step string) error {
 	return fmt.Errorf("step %s: %w on this node, or not by this release", step, gpu.ErrNotSupported)
 }
 
-func (s unsupported) Note(context.Context, Work, *journal.Entry) error { return notSupported(s.Name()) }
+func (s unsupported) Note(context.Context, Work, journal.Entry) (json.RawMessage, error) {
+	return nil, notSupported(s.Name())
+}
 
-func (s unsupported) Do(context.Context, Work, *journal.Entry) error { return notSupported(s.Name()) }
+func (s unsupported) Do(context.Context, Work, journal.Entry) (json.RawMessage, error) {
+	return nil, notSupported(s.Name())
+}
 
 // Undo does nothing for a step that a claim with a lost record may have done.
 func (s unsupported) Undo(_ context.Context, _ Work, e journal.Entry) error {
@@ -126,11 +140,16 @@ func (s unsupported) Undo(_ context.Context, _ Work, e journal.Entry) error {
 
 // Inject refuses a device of which the step was done: its containers would lack a part
 // that they need.
-func (s unsupported) Inject(_ context.Context, r *journal.Record, d journal.Device, _ *gpu.Injection) error {
-	if _, injects := s.Step.(Injector); injects && (r.Has(s.Name(), d.Name) || r.Has(s.Name(), "")) {
+func (s unsupported) Inject(_ context.Context, r *journal.Record, d plan.Device, _ *gpu.Injection) error {
+	if _, injects := s.Step.(Injector); injects && (r.Has(s.Name(), d.Name) || r.Has(s.Name(), kind.Name{})) {
 		return notSupported(s.Name())
 	}
 	return nil
 }
 
-func (unsupported) Leftovers(context.Context) ([]string, error) { return nil, nil }
+func (s unsupported) Lost(d journal.LostDevice) (kind.Name, json.RawMessage, bool) {
+	if w, ok := s.Step.(Witness); ok {
+		return w.Lost(d)
+	}
+	return kind.Name{}, nil, false
+}

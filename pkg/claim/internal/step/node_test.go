@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
@@ -54,13 +55,13 @@ func newNode(t *testing.T) *node {
 		slices: map[gpu.PCIAddress]gpu.TimeSlice{}, compute: map[gpu.PCIAddress]gpu.ComputeMode{}, daemons: map[string]gpu.MPSDaemon{}, specs: map[types.UID][]gpu.Injection{},
 		limits: limitFolder{}, modeRecords: open("modes"), keptRecords: open("kept"), sliceRecords: open("slices"), computeRecords: open("compute"),
 	}
-	n.list = New(Options{
+	n.list = New(ports.Node{
 		BootID: "boot-1", Inventory: n, CDI: n, MonitorNodes: func() ([]string, error) { return nil, nil },
-		Partitioning: &Partitioning{MIG: n, Modes: n.modeRecords, Kept: n.keptRecords, CapabilityNodes: func(g gpu.GPU, gpuInstance, computeInstance int) ([]string, error) {
+		Partitioning: &ports.Partitioning{MIG: n, Modes: n.modeRecords, Kept: n.keptRecords, CapabilityNodes: func(g gpu.GPU, gpuInstance, computeInstance int) ([]string, error) {
 			return []string{fmt.Sprintf("/dev/nvidia-caps/%s-%d-%d", g.Address.DeviceName(), gpuInstance, computeInstance)}, nil
 		}},
-		MPS: n, TimeSlicing: n, Intervals: n.sliceRecords, Limits: &MemoryLimits{Folder: n.limits, Hook: limitHook},
-		ExclusiveCompute: &ExclusiveCompute{Modes: n, Changed: n.computeRecords},
+		MPS: n, TimeSlicing: &ports.TimeSlicing{Slices: n, Intervals: n.sliceRecords}, Limits: &ports.MemoryLimits{Folder: n.limits, Hook: limitHook},
+		ExclusiveCompute: &ports.ExclusiveCompute{Modes: n, Changed: n.computeRecords},
 	})
 	n.journal = &journal.Journal{Records: open("records"), Specs: n, BootID: "boot-1", Lost: n.list.Lost}
 	return n

@@ -17,15 +17,24 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // startMPS runs an MPS daemon for the clients that a claim brings. Shares of one
 // device have their daemon in common: it is started with the first and stopped with
 // the last. Its ceilings follow from the records of all of them; see daemonFor.
 type startMPS struct {
-	mps MPS // nil if this agent knows no supervisor
+	mps ports.MPS // nil if this agent knows no supervisor
 }
+
+var (
+	_ Noter    = startMPS{}
+	_ Injector = startMPS{}
+	_ Witness  = startMPS{}
+	_ Sweeper  = startMPS{}
+)
 
 // stopPatience is how long a daemon without clients may take to stop: a part of the
 // time to undo, so that the steps before it have some too.
@@ -35,9 +44,9 @@ func (startMPS) Name() string { return journal.StepStartMPS }
 
 func (startMPS) GPUWide() bool { return false }
 
-func (startMPS) Needed(p *plan.Plan) []string {
-	var daemons []string
-	for _, d := range p.Record.Devices {
+func (startMPS) Needed(p plan.Plan) []kind.Name {
+	var daemons []kind.Name
+	for _, d := range p.Devices {
 		if d.MPS != nil {
 			daemons = append(daemons, d.MPS.Daemon)
 		}
@@ -45,39 +54,41 @@ func (startMPS) Needed(p *plan.Plan) []string {
 	return daemons
 }
 
-func (s startMPS) Note(context.Context, Work, *journal.Entry) error { return s.checkSupervisor() }
+func (s startMPS) Note(context.Context, Work, journal.Entry) (json.RawMessage, error) {
+	return nil, s.checkSupervisor()
+}
 
-func (s startMPS) Do(ctx context.Context, w Work, e *journal.Entry) error {
+func (s startMPS) Do(ctx context.Context, w Work, e journal.Entry) (json.RawMessage, error) {
 	others, err := w.Others.List(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	daemon, err := daemonFor(e.Device, w.Record, others)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if isMixed(daemon) {
-		return fmt.Errorf("daemon %s: %w: some shares of the device were prepared with an MPS namespace, and others without: end the pods of either", e.Device, gpu.ErrInUse)
+		return nil, fmt.Errorf("daemon %s: %w: some shares of the device were prepared with an MPS namespace, and others without: end the pods of either", e.Device, gpu.ErrInUse)
 	}
-	if err := s.keepCeilings(ctx, &daemon, others); err != nil {
-		return err
+	if err := s.keepCeilings(ctx, e.Device, &daemon, others); err != nil {
+		return nil, err
 	}
 	dirs, err := s.mps.EnsureMPS(ctx, daemon)
 	if errors.Is(err, gpu.ErrInUse) {
-		dirs, err = s.replace(ctx, daemon, others, err)
+		dirs, err = s.replace(ctx, e.Device, daemon, others, err)
 	}
 	if err != nil {
-		return fmt.Errorf("daemon %s: %w", e.Device, err)
+		return nil, fmt.Errorf("daemon %s: %w", e.Device, err)
 	}
-	return e.SetResult(journal.Daemon(dirs))
+	return journal.Encode(journal.Daemon(dirs))
 }
 
 // replace stops a daemon that runs for other devices, and starts the wanted one in its
 // place: after a reset of the GPU a MIG device has another UUID, and an unfinished stop
 // can leave a daemon too. No claim uses those other devices. If other claims use the
 // daemon, replace lists the daemons once more to be sure.
-func (s startMPS) replace(ctx context.Context, daemon gpu.MPSDaemon, others []journal.Holder, cause error) (gpu.MPSDirs, error) {
-	if slices.ContainsFunc(others, func(h journal.Holder) bool { return h.Began(s.Name(), daemon.Name) }) {
+func (s startMPS) replace(ctx context.Context, name kind.Name, daemon gpu.MPSDaemon, others []journal.Holder, cause error) (gpu.MPSDirs, error) {
+	if slices.ContainsFunc(others, func(h journal.Holder) bool { return h.Began(s.Name(), name) }) {
 		all, err := s.mps.MPSDaemons(ctx)
 		if err != nil {
 			return gpu.MPSDirs{}, errors.Join(cause, err)
@@ -141,14 +152,14 @@ func (s startMPS) undoLost(ctx context.Context, w Work, e journal.Entry) error {
 // release stops the daemon of a claim with the last of its users, and else removes the
 // claim's namespaces and lowers the ceilings that only this claim needed. own is nil if
 // the record of the claim is lost.
-func (s startMPS) release(ctx context.Context, daemon string, own *journal.Record, all *journal.Others) error {
+func (s startMPS) release(ctx context.Context, daemon kind.Name, own *journal.Record, all *journal.Others) error {
 	others, err := all.List(ctx)
 	if err != nil {
 		return err
 	}
 	others = slices.DeleteFunc(slices.Clone(others), func(h journal.Holder) bool { return !h.Began(s.Name(), daemon) })
 	if len(others) == 0 {
-		if err := s.mps.StopMPS(ctx, daemon); err != nil {
+		if err := s.mps.StopMPS(ctx, daemon.String()); err != nil {
 			return fmt.Errorf("daemon %s: %w", daemon, err)
 		}
 		return nil
@@ -163,7 +174,7 @@ func (s startMPS) release(ctx context.Context, daemon string, own *journal.Recor
 			return err
 		}
 	}
-	err = s.keepCeilings(ctx, &without, others)
+	err = s.keepCeilings(ctx, daemon, &without, others)
 	if err == nil {
 		_, err = s.mps.EnsureMPS(ctx, without)
 	}
@@ -179,7 +190,7 @@ func (s startMPS) release(ctx context.Context, daemon string, own *journal.Recor
 // folder, or only the one of their namespace, at the path of the host: NVIDIA requires
 // daemon and clients to use the same path. The CDI spec has the client, so that its
 // namespace is known if the record is lost.
-func (startMPS) Inject(_ context.Context, r *journal.Record, d journal.Device, in *gpu.Injection) error {
+func (startMPS) Inject(_ context.Context, r *journal.Record, d plan.Device, in *gpu.Injection) error {
 	if d.MPS == nil {
 		return nil
 	}
@@ -203,7 +214,7 @@ func (startMPS) Inject(_ context.Context, r *journal.Record, d journal.Device, i
 	if d.MPS.ThreadPercentage > 0 {
 		in.Env = append(in.Env, fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", d.MPS.ThreadPercentage))
 	}
-	clients := []journal.Device{d}
+	clients := []plan.Device{d}
 	if d.Share == nil {
 		clients = clientsOf(r, d.MPS.Daemon)
 	}
@@ -222,10 +233,10 @@ func (startMPS) Inject(_ context.Context, r *journal.Record, d journal.Device, i
 // Clients of a namespace need none: the namespace has the limit. Their own could only do
 // harm: a process that sees fewer GPUs than the variable names has no limit of MPS at all,
 // and launchers of multi-GPU programs hide GPUs from each process.
-func memoryLimits(d journal.Device, clients []journal.Device) string {
+func memoryLimits(d plan.Device, clients []plan.Device) string {
 	// A container need not have the devices of all requests, and counts the devices
 	// that it has. Then only the ceilings of the daemon, which are the same, apply.
-	if d.MPS.Namespace != "" || slices.ContainsFunc(clients, func(c journal.Device) bool { return c.Request != d.Request }) {
+	if d.MPS.Namespace != "" || slices.ContainsFunc(clients, func(c plan.Device) bool { return c.Request != d.Request }) {
 		return ""
 	}
 	var limits []string
@@ -244,13 +255,13 @@ func (s startMPS) checkSupervisor() error {
 	return nil
 }
 
-func (startMPS) Lost(d journal.LostDevice) (string, []byte, bool) {
+func (startMPS) Lost(d journal.LostDevice) (kind.Name, json.RawMessage, bool) {
 	daemon := d.Name.MPSDaemon()
-	return daemon, nil, daemon != ""
+	return daemon, nil, daemon != kind.Name{}
 }
 
 // Leftovers returns all daemons, none while the supervisor is away.
-func (s startMPS) Leftovers(ctx context.Context) ([]string, error) {
+func (s startMPS) Leftovers(ctx context.Context) ([]kind.Name, error) {
 	if s.mps == nil {
 		return nil, nil
 	}
@@ -259,20 +270,25 @@ func (s startMPS) Leftovers(ctx context.Context) ([]string, error) {
 		klog.FromContext(ctx).V(2).Info("Cannot list MPS daemons, will retry at the next recovery", "err", err)
 		return nil, nil
 	}
-	var names []string
+	var names []kind.Name
 	for _, status := range all {
-		names = append(names, status.Daemon.Name)
+		var name kind.Name
+		if bad := name.UnmarshalText([]byte(status.Daemon.Name)); bad != nil {
+			err = errors.Join(err, bad)
+			continue
+		}
+		names = append(names, name)
 	}
 	return names, err
 }
 
 // Sweep stops a daemon. Every claim that uses it has the device that it is named after,
 // or seats of that GPU, and the caller holds their lock.
-func (s startMPS) Sweep(ctx context.Context, daemon string, others *journal.Others) (bool, error) {
+func (s startMPS) Sweep(ctx context.Context, daemon kind.Name, others *journal.Others) (bool, error) {
 	if unused, err := others.IsLastUser(ctx, s.Name(), daemon); err != nil || !unused {
 		return false, err
 	}
-	if err := s.mps.StopMPS(ctx, daemon); err != nil {
+	if err := s.mps.StopMPS(ctx, daemon.String()); err != nil {
 		return false, err
 	}
 	klog.FromContext(ctx).Info("Stopped an MPS daemon that no claim used", "device", daemon)
@@ -282,9 +298,9 @@ func (s startMPS) Sweep(ctx context.Context, daemon string, others *journal.Othe
 // keepCeilings keeps the ceilings of a daemon at least as high as they are if it has a
 // user whose record does not tell its limits: because it has no record, or because its
 // record was lost and the plan of the new one has no daemon.
-func (s startMPS) keepCeilings(ctx context.Context, daemon *gpu.MPSDaemon, others []journal.Holder) error {
+func (s startMPS) keepCeilings(ctx context.Context, name kind.Name, daemon *gpu.MPSDaemon, others []journal.Holder) error {
 	if !slices.ContainsFunc(others, func(h journal.Holder) bool {
-		return h.Began(s.Name(), daemon.Name) && !hasClient(h.Record, daemon.Name)
+		return h.Began(s.Name(), name) && !hasClient(h.Record, name)
 	}) {
 		return nil
 	}
@@ -311,7 +327,7 @@ func addNamespace(daemon *gpu.MPSDaemon, n gpu.MPSNamespace) {
 // namespaceOf returns the namespace of the clients of a device. If the driver limits the
 // container, the namespace has the container's limit too: it refuses nothing that the
 // driver admits, and holds if the driver counts the memory of clients as their server's.
-func namespaceOf(d journal.Device) gpu.MPSNamespace {
+func namespaceOf(d plan.Device) gpu.MPSNamespace {
 	n := gpu.MPSNamespace{Name: d.MPS.Namespace, ThreadPercentage: d.MPS.ThreadPercentage, MemoryLimit: d.ProcessMemory()}
 	if n.ThreadPercentage == 0 {
 		n.ThreadPercentage = 100
@@ -325,16 +341,16 @@ func namespaceOf(d journal.Device) gpu.MPSNamespace {
 func isMixed(daemon gpu.MPSDaemon) bool { return daemon.HasNamespaces() && daemon.MemoryLimits != nil }
 
 // hasClient reports whether the record has the limits of a client of the daemon.
-func hasClient(r *journal.Record, daemon string) bool {
-	return slices.ContainsFunc(r.Devices, func(d journal.Device) bool { return d.MPS != nil && d.MPS.Daemon == daemon })
+func hasClient(r *journal.Record, daemon kind.Name) bool {
+	return slices.ContainsFunc(r.Devices, func(d plan.Device) bool { return d.MPS != nil && d.MPS.Daemon == daemon })
 }
 
 // daemonFor returns the description of a daemon for the claim of a record, which may
 // be nil, and for the others that use it. It has a namespace for each share, or ceilings,
 // which are the limits of the largest client: a client that drops its environment gets
 // these.
-func daemonFor(name string, own *journal.Record, others []journal.Holder) (gpu.MPSDaemon, error) {
-	daemon := gpu.MPSDaemon{Name: name}
+func daemonFor(name kind.Name, own *journal.Record, others []journal.Holder) (gpu.MPSDaemon, error) {
+	daemon := gpu.MPSDaemon{Name: name.String()}
 	var records []*journal.Record
 	if own != nil {
 		records = append(records, own)
@@ -349,7 +365,7 @@ func daemonFor(name string, own *journal.Record, others []journal.Holder) (gpu.M
 			if d.MPS == nil || d.MPS.Daemon != name {
 				continue
 			}
-			clients := []journal.Device{d}
+			clients := []plan.Device{d}
 			if d.Share == nil {
 				clients = clientsOf(r, name)
 			}
@@ -395,8 +411,8 @@ func raise(daemon *gpu.MPSDaemon, threads int, limits []uint64) {
 }
 
 // clientsOf returns the whole devices of a claim that use a daemon.
-func clientsOf(r *journal.Record, daemon string) []journal.Device {
-	var clients []journal.Device
+func clientsOf(r *journal.Record, daemon kind.Name) []plan.Device {
+	var clients []plan.Device
 	for _, d := range r.Devices {
 		if d.Share == nil && d.MPS != nil && d.MPS.Daemon == daemon {
 			clients = append(clients, d)

@@ -4,6 +4,7 @@ package step
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,15 +14,18 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // writeCDI writes the CDI spec, which lets containers use the devices, so it is the
 // last step of a plan. The spec is also the witness of a lost record (package
-// journal), which is why nothing sweeps it here.
+// journal), so it is no [Sweeper]: a spec without a record holds its devices. And it is no
+// [Witness]: the spec of a claim with a lost record is removed when all else is undone,
+// because it names the steps to undo.
 type writeCDI struct {
-	Options
+	ports.Node
 	before List // the steps before this one
 }
 
@@ -29,49 +33,35 @@ func (writeCDI) Name() string { return journal.StepWriteCDI }
 
 func (writeCDI) GPUWide() bool { return false }
 
-func (writeCDI) Needed(*plan.Plan) []string { return []string{""} }
+func (writeCDI) Needed(plan.Plan) []kind.Name { return []kind.Name{{}} }
 
-func (writeCDI) Note(context.Context, Work, *journal.Entry) error { return nil }
-
-func (s writeCDI) Do(ctx context.Context, w Work, e *journal.Entry) error {
+func (s writeCDI) Do(ctx context.Context, w Work, _ journal.Entry) (json.RawMessage, error) {
 	r := w.Record
 	injections := make([]gpu.Injection, 0, len(r.Devices))
 	for _, d := range r.Devices {
 		in, err := s.injection(ctx, r, d)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		injections = append(injections, in)
 	}
 	owner := types.NamespacedName{Namespace: r.Claim.Namespace, Name: r.Claim.Name}
 	ids, err := s.CDI.Write(ctx, r.Claim.UID, owner, injections)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return e.SetResult(journal.Spec{IDs: ids})
+	return journal.Encode(journal.Spec{IDs: ids})
 }
 
 func (s writeCDI) Undo(ctx context.Context, w Work, _ journal.Entry) error {
 	return s.CDI.Remove(ctx, w.Claim.UID)
 }
 
-// Lost returns false: the spec of a claim with a lost record is removed when all else
-// is undone, because it names the steps to undo.
-func (writeCDI) Lost(journal.LostDevice) (string, []byte, bool) { return "", nil, false }
-
-// Leftovers returns none: a spec without a record holds its devices.
-func (writeCDI) Leftovers(context.Context) ([]string, error) { return nil, nil }
-
-func (writeCDI) Sweep(context.Context, string, *journal.Others) (bool, error) { return false, nil }
-
 // injection returns what containers need of a device.
-func (s writeCDI) injection(ctx context.Context, r *journal.Record, d journal.Device) (gpu.Injection, error) {
-	name, err := kind.Parse(d.Name)
-	if err != nil {
-		return gpu.Injection{}, err
-	}
-	in := gpu.Injection{ID: d.InjectionID(r.Claim.UID, name)}
-	if err = s.addGPUs(ctx, name, &in); err == nil {
+func (s writeCDI) injection(ctx context.Context, r *journal.Record, d plan.Device) (gpu.Injection, error) {
+	in := gpu.Injection{ID: d.InjectionID(r.Claim.UID)}
+	err := s.addGPUs(ctx, d.Name, &in)
+	if err == nil {
 		err = s.before.Inject(ctx, r, d, &in)
 	}
 	if err != nil {
@@ -128,6 +118,9 @@ func (s writeCDI) allNodes(ctx context.Context) ([]string, error) {
 	var nodes []string
 	for _, g := range gpus {
 		nodes = append(nodes, nodeOf(g))
+	}
+	if s.MonitorNodes == nil {
+		return nodes, nil
 	}
 	more, err := s.MonitorNodes()
 	return append(nodes, more...), err

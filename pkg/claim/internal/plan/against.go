@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
@@ -15,58 +14,68 @@ import (
 // excludes reports whether two devices, or two shares of one, cannot be held at the
 // same time however small they are; see [kind.Excludes]. Partitions of a GPU that
 // cannot be read exclude each other.
-func (f Facts) excludes(a journal.Device, nameA kind.Name, b journal.Device, nameB kind.Name) bool {
-	g, err := f.gpuAt(nameA.Address)
+func (in Inputs) excludes(a, b Device) bool {
+	g, err := in.gpuAt(a.Name.Address)
 	if err != nil {
 		g = gpu.GPU{}
 	}
-	return kind.Excludes(g.MIG, a.Holding(nameA), b.Holding(nameB))
+	return kind.Excludes(g.MIG, a.Holding(), b.Holding())
 }
 
 // checkCombination returns an error if a device conflicts with another device of the
-// claim. The names of these are in the plan already.
-func (p *Plan) checkCombination(device journal.Device, name kind.Name, others []journal.Device) error {
-	for i, other := range others {
-		otherName := p.Names[i]
+// claim.
+func (in Inputs) checkCombination(device Device, others []Device) error {
+	for _, other := range others {
 		switch {
-		case name == otherName && (!device.IsShared(name) || !other.IsShared(name) || journal.IsSameShare(device.ShareID, other.ShareID)):
+		case device.Name == other.Name && (!device.IsShared() || !other.IsShared() || IsSameShare(device.ShareID, other.ShareID)):
 			return fmt.Errorf("%w: allocated twice in this claim, and there is only one of it", gpu.ErrInvalid)
-		case p.facts.excludes(device, name, other, otherName):
+		case in.excludes(device, other):
 			return fmt.Errorf("%w: conflicts with %s in the same claim", gpu.ErrInvalid, other.Name)
-		case device.TimeSlice != "" && other.TimeSlice != "" && device.TimeSlice != other.TimeSlice && name.Address == otherName.Address:
+		case device.TimeSlice != "" && other.TimeSlice != "" && device.TimeSlice != other.TimeSlice && device.Name.Address == other.Name.Address:
 			return fmt.Errorf("%w: the claim's configurations want the time slices %s and %s of one GPU", gpu.ErrInvalid, other.TimeSlice, device.TimeSlice)
 		}
 	}
 	return nil
 }
 
-// CheckFree returns an error if another claim holds a device of the plan, or one that
-// conflicts with it. The error wraps [gpu.ErrInUse] unless waiting is of no use.
-func (p *Plan) CheckFree(others []journal.Holder) error {
-	for i, want := range p.Record.Devices {
+// Holder is another claim that holds devices.
+type Holder struct {
+	Plan
+	// Phase of the claim, for people.
+	Phase string
+	// Daemons of MPS that the claim may have begun to use, also before its record was lost.
+	Daemons []kind.Name
+}
+
+// Against compares the plan with the other claims that hold devices now, and returns it with
+// the MPS protocol of their shares. adopted is set if the plan takes over the containers of a claim
+// with a lost record. The error says which device another claim holds, or one that conflicts
+// with it. It wraps [gpu.ErrInUse] unless waiting is of no use.
+func Against(p Plan, in Inputs, others []Holder, adopted bool) (Plan, error) {
+	for i, want := range p.Devices {
 		for _, other := range others {
-			if err := p.checkHolder(want, p.Names[i], other); err != nil {
-				return fmt.Errorf("device %s: %w", want.Name, err)
+			if err := in.checkHolder(want, other); err != nil {
+				return p, fmt.Errorf("device %s: %w", want.Name, err)
 			}
 		}
-		first := slices.IndexFunc(p.Record.Devices, func(d journal.Device) bool { return d.Name == want.Name && d.Share != nil })
+		first := slices.IndexFunc(p.Devices, func(d Device) bool { return d.Name == want.Name && d.Share != nil })
 		if first == i {
-			if err := p.checkCapacity(p.Names[i], others); err != nil {
-				return fmt.Errorf("device %s: %w", want.Name, err)
+			if err := in.checkCapacity(p, want.Name, others); err != nil {
+				return p, fmt.Errorf("device %s: %w", want.Name, err)
 			}
 		}
 	}
-	return nil
+	return p.following(others, adopted)
 }
 
 // checkHolder returns an error if the devices of another claim conflict with a device.
-func (p *Plan) checkHolder(want journal.Device, name kind.Name, other journal.Holder) error {
-	for k, d := range other.Devices {
+func (in Inputs) checkHolder(want Device, other Holder) error {
+	for _, d := range other.Devices {
 		holder := []any{"holder", other.Claim}
-		if p.facts.excludes(want, name, d, other.Names[k]) {
-			return Refuse(fmt.Errorf("%w: another claim holds %s (%s); it is free when the pods of that claim have ended", gpu.ErrInUse, d.Name, strings.ToLower(string(other.Phase))), holder...)
+		if in.excludes(want, d) {
+			return Refuse(fmt.Errorf("%w: another claim holds %s (%s); it is free when the pods of that claim have ended", gpu.ErrInUse, d.Name, strings.ToLower(other.Phase)), holder...)
 		}
-		if want.TimeSlice != "" && d.TimeSlice != "" && want.TimeSlice != d.TimeSlice && name.Address == other.Names[k].Address {
+		if want.TimeSlice != "" && d.TimeSlice != "" && want.TimeSlice != d.TimeSlice && want.Name.Address == d.Name.Address {
 			return Refuse(fmt.Errorf("%w with the time slice %s by another claim; a GPU has one time slice for all: use %s or leave the interval out", gpu.ErrInUse, d.TimeSlice, d.TimeSlice), holder...)
 		}
 		// The size of a share of a claim without a readable record is 0, and its
@@ -80,24 +89,23 @@ func (p *Plan) checkHolder(want journal.Device, name kind.Name, other journal.Ho
 
 // checkCapacity returns an error if the shares of a device, all taken together, have
 // more memory than the device or more clients than MPS admits.
-func (p *Plan) checkCapacity(name kind.Name, others []journal.Holder) error {
-	device := name.String()
-	taken, clients := p.Record.Taken(device)
-	var holding []journal.Ref
+func (in Inputs) checkCapacity(p Plan, name kind.Name, others []Holder) error {
+	taken, clients := p.Taken(name)
+	var holding []Ref
 	var before uint64
 	beforeClients := 0
 	for _, other := range others {
-		memory, processes := other.Taken(device)
+		memory, processes := other.Taken(name)
 		before, beforeClients = before+memory, beforeClients+processes
 		if memory > 0 {
 			holding = append(holding, other.Claim)
 		}
 	}
-	g, err := p.facts.gpuAt(name.Address)
+	g, err := in.gpuAt(name.Address)
 	if err != nil {
 		return err
 	}
-	all, err := p.facts.memoryOf(g, name, true)
+	all, err := in.memoryOf(g, name, true)
 	if err != nil {
 		return err
 	}

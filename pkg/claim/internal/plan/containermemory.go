@@ -7,7 +7,6 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
@@ -16,7 +15,7 @@ import (
 // It is the limit of each MPS client too: both count contexts, so the driver refuses first
 // and MPS takes nothing from a program. The shares of all containers together have no more
 // memory than the claim.
-func (f Facts) limit(device *journal.Device, d deviceRequest) error {
+func (in Inputs) limit(device *Device, d deviceRequest) error {
 	if device.Share == nil || device.Share.Memory == 0 || !use.HasMemoryLimits(d.gpu, use.Use{Device: d.name}) {
 		return nil
 	}
@@ -28,32 +27,50 @@ func (f Facts) limit(device *journal.Device, d deviceRequest) error {
 		device.MPS.MemoryLimit = 0
 	}
 	each := device.Share.Memory / uint64(containers) / catalog.MemoryStep * catalog.MemoryStep
-	if least := f.ContextMemory + catalog.MemoryStep; each < least {
+	if least := in.ContextMemory + catalog.MemoryStep; each < least {
 		return fmt.Errorf("%w: %s of memory for each of %d containers leaves none to compute with: a process needs %s for its CUDA context alone; ask for %s at least, or declare fewer containers in the ShareConfig",
-			gpu.ErrInvalid, inBytes(each), containers, inBytes(f.ContextMemory), inBytes(least*uint64(containers)))
+			gpu.ErrInvalid, inBytes(each), containers, inBytes(in.ContextMemory), inBytes(least*uint64(containers)))
 	}
-	device.Limit = &journal.Limit{Memory: each, Containers: containers}
+	device.Limit = &Limit{Memory: each, Containers: containers}
 	return nil
+}
+
+// required returns the least enforcement that the configuration of a share accepts; "" for
+// any.
+func (d deviceRequest) required() v1alpha1.Enforcement {
+	if config, configured := d.config.(*v1alpha1.ShareConfig); configured {
+		return config.Require
+	}
+	return ""
 }
 
 // checkRequired returns an error if the device is limited less strictly than the
 // configuration of the share requires.
-func (d deviceRequest) checkRequired(device journal.Device) error {
-	config, configured := d.config.(*v1alpha1.ShareConfig)
-	if !configured || config.Require == "" {
+func (d deviceRequest) checkRequired(device Device) error {
+	if device.Require == "" {
 		return nil
 	}
 	memory, compute := device.Enforcement()
-	if !memory.AtLeast(config.Require) {
+	if !memory.AtLeast(device.Require) {
 		return fmt.Errorf("require: %w: the memory of the share is held at the level %s on this node, and the ShareConfig requires %s: %s; select nodes with the attribute memoryEnforcement, or require less",
-			gpu.ErrNotSupported, memory, config.Require, d.whyNoLimits())
+			gpu.ErrNotSupported, memory, device.Require, d.whyNoLimits())
 	}
-	least := config.Require.Weaker(v1alpha1.EnforcementDaemon)
-	if device.MPS != nil && !compute.AtLeast(least) {
+	if least, held := device.holdsCompute(); !held {
 		return fmt.Errorf("require: %w: the compute of the share is held at the level %s on this node, and the ShareConfig requires %s: MPS has namespaces for shares on GPUs that are not in MIG mode, with a driver of release 615 or newer; select nodes with the attribute computeEnforcement, or require less",
 			gpu.ErrNotSupported, compute, least)
 	}
 	return nil
+}
+
+// holdsCompute reports whether the compute of an MPS share is limited as strictly as it has to
+// be, and returns that level.
+func (d Device) holdsCompute() (least v1alpha1.Enforcement, held bool) {
+	if d.Require == "" || d.MPS == nil {
+		return "", true
+	}
+	least = d.Require.Weaker(v1alpha1.EnforcementDaemon)
+	_, compute := d.Enforcement()
+	return least, compute.AtLeast(least)
 }
 
 // whyNoLimits returns why the driver does not limit the memory of containers.

@@ -1,37 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package step
+// Package ports declares what the life of a claim needs of its node: the parts that act on
+// GPUs, and their inventory. Packages of the agent implement them.
+package ports
 
 import (
 	"context"
+	"errors"
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// Options are the settings and collaborators of the steps.
-type Options struct {
-	// BootID names this boot of the machine.
+// Node has the parts of a node with which claims are prepared. BootID, Inventory and CDI are required.
+type Node struct {
+	// BootID names this boot of the machine. Devices in the records of another
+	// boot no longer exist.
 	BootID    string
 	Inventory Inventory
 	CDI       CDI
 	// MonitorNodes returns the container paths of the device nodes that monitoring
-	// needs in addition to the nodes of the GPUs.
+	// needs in addition to the nodes of the GPUs. It is nil if monitoring needs none.
 	MonitorNodes func() ([]string, error)
 	// Partitioning is nil on a node that prepares no MIG devices.
 	Partitioning *Partitioning
-	// MPS is nil on a node without a supervisor of MPS daemons.
+	// MPS is nil on a node without a supervisor of MPS daemons. Shares are plain on
+	// such a node.
 	MPS MPS
 	// Limits is nil on a node on which no driver limits the memory of containers.
 	Limits *MemoryLimits
-	// TimeSlicing is nil on a node that changes no time slices. Intervals has the
-	// time slices from before claims changed them.
-	TimeSlicing TimeSlicing
-	Intervals   *store.Store
+	// TimeSlicing is nil on a node that changes no time slices.
+	TimeSlicing *TimeSlicing
 	// ExclusiveCompute is nil on a node that changes no compute modes.
 	ExclusiveCompute *ExclusiveCompute
 }
@@ -47,13 +49,21 @@ type Inventory interface {
 	GPUs(ctx context.Context) ([]gpu.GPU, error)
 }
 
-// CDI keeps the specs from which a container runtime learns of a claim's devices. All
-// methods may be called for different claims at the same time.
+// CDI keeps the specs from which a container runtime learns of a claim's devices. They are
+// also the witnesses of lost records. All methods may be called for different claims at the
+// same time.
 type CDI interface {
 	// Write creates or replaces the claim's spec, and returns the qualified device
 	// IDs in the order of the injections.
 	Write(ctx context.Context, claim types.UID, owner types.NamespacedName, injections []gpu.Injection) ([]string, error)
-	journal.Specs
+	// Remove deletes the spec of a claim and the temporary files of crashed writes. It
+	// succeeds if there are none.
+	Remove(ctx context.Context, claim types.UID) error
+	// List returns the claims for which there is a spec or part of one.
+	List(ctx context.Context) ([]types.UID, error)
+	// Read returns the owner of a spec and its injections with their IDs and
+	// annotations; the error wraps [gpu.ErrNotFound] or [gpu.ErrCorrupt].
+	Read(ctx context.Context, claim types.UID) (owner types.NamespacedName, injections []gpu.Injection, err error)
 }
 
 // MIG makes partitions of GPUs. All methods may be called for different GPUs at the
@@ -119,10 +129,18 @@ type MPS interface {
 	MultiUser(ctx context.Context) (bool, error)
 }
 
-// TimeSlicing reads and changes how long processes compute on a GPU before the next
+// TimeSlicing holds the parts that change time slices. Both are required.
+type TimeSlicing struct {
+	Slices TimeSlices
+	// Intervals has the time slices from before claims changed them. It is the same for
+	// all processes that share the records of claims.
+	Intervals *store.Store
+}
+
+// TimeSlices reads and changes how long processes compute on a GPU before the next
 // one's slot. Both methods may be called for different GPUs at the same time;
 // SetTimeSlice is idempotent.
-type TimeSlicing interface {
+type TimeSlices interface {
 	TimeSlice(ctx context.Context, address gpu.PCIAddress) (gpu.TimeSlice, error)
 	SetTimeSlice(ctx context.Context, address gpu.PCIAddress, slice gpu.TimeSlice) error
 }
@@ -167,4 +185,22 @@ type MemoryLimitFolder interface {
 	Close(device string) error
 	// Devices lists the open devices in ascending order.
 	Devices() ([]string, error)
+}
+
+// Check returns an error if a required part is missing.
+func (n Node) Check() error {
+	missing := func(part string) error { return errors.New("an option of " + part + " is missing") }
+	switch {
+	case n.BootID == "" || n.Inventory == nil || n.CDI == nil:
+		return missing("the node")
+	case n.Partitioning != nil && (n.Partitioning.MIG == nil || n.Partitioning.CapabilityNodes == nil || n.Partitioning.Modes == nil || n.Partitioning.Kept == nil):
+		return missing("partitioning")
+	case n.Limits != nil && (n.Limits.Folder == nil || n.Limits.Hook == nil):
+		return missing("memory limits")
+	case n.TimeSlicing != nil && (n.TimeSlicing.Slices == nil || n.TimeSlicing.Intervals == nil):
+		return missing("time slicing")
+	case n.ExclusiveCompute != nil && (n.ExclusiveCompute.Modes == nil || n.ExclusiveCompute.Changed == nil):
+		return missing("exclusive compute")
+	}
+	return nil
 }

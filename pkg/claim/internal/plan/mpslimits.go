@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
@@ -31,13 +30,13 @@ type shareSize struct {
 //
 // A share that names no compute has as large a part of it as of the memory. The error
 // wraps [gpu.ErrInvalid] and says how large the share has to be.
-func limitsOf(s shareSize) (journal.Client, error) {
+func limitsOf(s shareSize) (Client, error) {
 	processes := uint64(max(1, s.processes))
-	c := journal.Client{Processes: int(processes)}
+	c := Client{Processes: int(processes)}
 	each := s.memory / processes
 	if least := s.context + catalog.MemoryStep; each < least {
 		needed := (processes*least + catalog.MemoryStep - 1) / catalog.MemoryStep * catalog.MemoryStep
-		return journal.Client{}, fmt.Errorf("%w: %s of memory for %d processes leaves none to compute with: each needs %s for its CUDA context alone; ask for %s at least, or declare fewer processes in the ShareConfig",
+		return Client{}, fmt.Errorf("%w: %s of memory for %d processes leaves none to compute with: each needs %s for its CUDA context alone; ask for %s at least, or declare fewer processes in the ShareConfig",
 			gpu.ErrInvalid, inBytes(s.memory), processes, inBytes(s.context), inBytes(needed))
 	}
 	c.MemoryLimit = (each - s.context) / catalog.MemoryStep * catalog.MemoryStep
@@ -63,15 +62,15 @@ func maxClients(g gpu.GPU, name kind.Name) int {
 }
 
 // memoryOf returns the memory of a device as it is published, shared or not.
-func (n Node) memoryOf(g gpu.GPU, name kind.Name, shared bool) (resource.Quantity, error) {
+func (s Settings) memoryOf(g gpu.GPU, name kind.Name, shared bool) (resource.Quantity, error) {
 	if !name.IsPartition() {
-		return n.Shares.Memory(g, shared), nil
+		return s.Shares.Memory(g, shared), nil
 	}
 	info, _, known := name.FindIn(g.MIG)
 	if !known {
 		return resource.Quantity{}, fmt.Errorf("%w: %s has no MIG profile %s at memory slice %d", gpu.ErrNotFound, Describe(name.Address), name.Profile, name.Start)
 	}
-	return n.Shares.PartitionMemory(g, info, shared), nil
+	return s.Shares.PartitionMemory(g, info, shared), nil
 }
 
 // inBytes formats an amount of memory as "10Gi".
