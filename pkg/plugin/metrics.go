@@ -162,9 +162,9 @@ type collector struct {
 	read func() map[string]int
 }
 
-var devicesDesc = prometheus.NewDesc(namespace+"_devices", "Devices of this node by state: healthy, unhealthy, or unreadable for GPUs that do not answer.", []string{"state"}, nil) // constant table
+var devicesDesc = prometheus.NewDesc(namespace+"_devices", "Devices of this node by state: healthy, unhealthy, or unreadable for GPUs that do not answer.", []string{"state"}, nil)
 
-var phaseDesc = prometheus.NewDesc(namespace+"_node_phase", "1 for how far this node has come: Looking, NoDriver (the GPU driver is not loaded), NoGPUs or Published; 0 for the others.", []string{"phase"}, nil) // constant table
+var phaseDesc = prometheus.NewDesc(namespace+"_node_phase", "1 for how far this node has come: Looking, NoDriver (the GPU driver is not loaded), NoGPUs or Published; 0 for the others.", []string{"phase"}, nil)
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 

@@ -17,24 +17,23 @@ type GPUHealth struct {
 	Cause string
 }
 
-var usageLabels = []string{"namespace", "claim", "pod", "container", "device", "uuid", "enforcement"} // constant table
-
 func usageDesc(name, help string) *prometheus.Desc {
-	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "claim", name), help, usageLabels, nil)
+	labels := []string{"namespace", "claim", "pod", "container", "device", "uuid", "enforcement"}
+	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "claim", name), help, labels, nil)
 }
 
 // The metrics of claims.
 var (
-	memoryUsedDesc      = usageDesc("memory_used_bytes", "GPU memory that the processes of a container have, by claim and device; 0 without a container if nothing uses the device.")                                            // constant table
-	memoryLimitDesc     = usageDesc("memory_limit_bytes", "GPU memory above which the driver refuses allocations of a container; without a container, the memory of a GPU or MIG device that the claim has to itself.")          // constant table
-	memoryPromisedDesc  = usageDesc("memory_promised_bytes", "GPU memory that is allocated to a claim.")                                                                                                                         // constant table
-	computePromisedDesc = usageDesc("compute_promised_ratio", "Part of a GPU's multiprocessors that is allocated to a claim.")                                                                                                   // constant table
-	smUsedDesc          = usageDesc("sm_used_ratio", "Part of the time for which kernels of a container run on the multiprocessors of the whole GPU, by the driver's newest sample; not in MIG mode.")                           // constant table
-	claimHealthyDesc    = usageDesc("healthy", "1 if the GPU of a claim's device is healthy, and 0 if it has a fault.")                                                                                                          // constant table
-	omittedDesc         = prometheus.NewDesc(namespace+"_claim_rows_omitted", "Claims' devices and containers beyond the limit of the metrics gpu_dra_claim_*.", nil, nil)                                                       // constant table
-	invalidDesc         = prometheus.NewDesc(namespace+"_claim_rows_invalid", "Claims' devices and containers that the metrics gpu_dra_claim_* lack because a name is not valid UTF-8.", nil, nil)                               // constant table
-	deviceHealthyDesc   = prometheus.NewDesc(namespace+"_device_healthy", "1 if a GPU is healthy; 0 if it has a fault, with the value of its taint as the cause.", []string{"device", "uuid", "cause"}, nil)                     // constant table
-	shareSecondsDesc    = prometheus.NewDesc(namespace+"_share_seconds_total", "Parts of GPUs that claims have held, times seconds, by namespace and DeviceClass since the agent started.", []string{"namespace", "class"}, nil) // constant table
+	memoryUsedDesc      = usageDesc("memory_used_bytes", "GPU memory that the processes of a container have, by claim and device; 0 without a container if nothing uses the device.")
+	memoryLimitDesc     = usageDesc("memory_limit_bytes", "GPU memory above which the driver refuses allocations of a container; without a container, the memory of a GPU or MIG device that the claim has to itself.")
+	memoryPromisedDesc  = usageDesc("memory_promised_bytes", "GPU memory that is allocated to a claim.")
+	computePromisedDesc = usageDesc("compute_promised_ratio", "Part of a GPU's multiprocessors that is allocated to a claim.")
+	smUsedDesc          = usageDesc("sm_used_ratio", "Part of the time for which kernels of a container run on the multiprocessors of the whole GPU, by the driver's newest sample; not in MIG mode.")
+	claimHealthyDesc    = usageDesc("healthy", "1 if the GPU of a claim's device is healthy, and 0 if it has a fault.")
+	omittedDesc         = prometheus.NewDesc(namespace+"_claim_rows_omitted", "Claims' devices and containers beyond the limit of the metrics gpu_dra_claim_*.", nil, nil)
+	invalidDesc         = prometheus.NewDesc(namespace+"_claim_rows_invalid", "Claims' devices and containers that the metrics gpu_dra_claim_* lack because a name is not valid UTF-8.", nil, nil)
+	deviceHealthyDesc   = prometheus.NewDesc(namespace+"_device_healthy", "1 if a GPU is healthy; 0 if it has a fault, with the value of its taint as the cause.", []string{"device", "uuid", "cause"}, nil)
+	shareSecondsDesc    = prometheus.NewDesc(namespace+"_share_seconds_total", "Parts of GPUs that claims have held, times seconds, by namespace and DeviceClass since the agent started.", []string{"namespace", "class"}, nil)
 )
 
 // claimUsage reads the use of claims at the time of a scrape.

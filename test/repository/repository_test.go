@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package repository tests what does not belong to one program: licence headers,
-// workflows, and the versions of a release.
+// Package repository tests what does not belong to one program: workflows, nested
+// modules, and the versions of a release.
 package repository
 
 import (
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,62 +17,6 @@ import (
 )
 
 const root = "../.."
-
-// header is the licence line of a source file, after the comment marker.
-const header = "SPDX-License-Identifier: Apache-2.0"
-
-func TestEverySourceFileHasALicenceHeader(t *testing.T) {
-	sources := 0
-	for _, file := range sourceFiles(t) {
-		sources++
-		text := read(t, file)
-		first, rest, _ := strings.Cut(text, "\n")
-		if strings.HasPrefix(first, "#!") {
-			first, _, _ = strings.Cut(rest, "\n")
-		}
-		if want := comment(file) + header; strings.TrimSuffix(first, " */") != want {
-			t.Errorf("%s: the first line is %q, want %q", file, first, want)
-		}
-	}
-	if sources < 300 {
-		t.Errorf("only %d source files found", sources)
-	}
-}
-
-// sourceFiles lists Go, C, protocol buffers, shell and Make. Manifests and
-// documents are covered by LICENSE alone.
-func sourceFiles(t *testing.T) []string {
-	t.Helper()
-	list := exec.CommandContext(t.Context(), "git", "ls-files", "--cached", "--others", "--exclude-standard")
-	list.Dir = root
-	out, err := list.Output()
-	if err != nil {
-		t.Skipf("the list of files needs git and a checkout: %v", err)
-	}
-	return slices.DeleteFunc(strings.Fields(string(out)), func(file string) bool {
-		if _, err := os.Stat(filepath.Join(root, file)); err != nil {
-			return true // deleted and not committed
-		}
-		return comment(file) == ""
-	})
-}
-
-// comment returns the start of a line comment in a source file, and "" for other
-// files.
-func comment(file string) string {
-	switch filepath.Ext(file) {
-	case ".go", ".proto":
-		return "// "
-	case ".c":
-		return "/* "
-	case ".sh":
-		return "# "
-	}
-	if filepath.Base(file) == "Makefile" || strings.HasPrefix(file, "test/walkthrough/bin/") {
-		return "# "
-	}
-	return ""
-}
 
 // A check that runs in a workflow can then be repeated on any machine.
 func TestWorkflowsRunOnlyTargetsOfMake(t *testing.T) {

@@ -39,7 +39,7 @@ type node struct {
 	list                                                   List
 }
 
-var oneSlice = gpu.Profile{Slices: 1, MemoryGB: 10} // constant table
+var oneSlice = gpu.Profile{Slices: 1, MemoryGB: 10}
 
 func newNode(t *testing.T) *node {
 	t.Helper()
