@@ -126,15 +126,15 @@ func takenMemory(claims *claim.Manager) func(ctx context.Context) (catalog.Taken
 // heldDevices returns a function that reads the devices that claims hold, and for
 // each whether its allocation has a share ID.
 func heldDevices(claims *claim.Manager) inventory.HeldFunc {
-	return func(ctx context.Context) (map[string]bool, error) {
+	return func(ctx context.Context) (map[kind.Name]bool, error) {
 		all, err := claims.Held(ctx)
 		if err != nil {
 			return nil, err
 		}
-		held := map[string]bool{}
+		held := map[kind.Name]bool{}
 		for _, c := range all {
 			for _, d := range c.Devices {
-				held[d.Name.String()] = held[d.Name.String()] || d.ShareID != nil
+				held[d.Name] = held[d.Name] || d.ShareID != nil
 			}
 		}
 		return held, nil

@@ -3,7 +3,6 @@
 package catalog
 
 import (
-	"maps"
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -74,23 +73,24 @@ type Unhealthy map[gpu.PCIAddress]string
 // Devices that have a part of the GPU in common get the same taint.
 type InUse map[kind.Name]string
 
-// Held maps the names of the devices that claims hold to true if the allocation has
+// Held maps the devices that claims hold to true if the allocation has
 // a share ID. Every allocation of a shareable device has one, even of all of it.
 //
 // Held devices stay published, and with a share ID they stay shareable, even if the
 // node no longer offers them: the scheduler would allocate the hardware of a device
 // that it no longer sees to another claim in another form. A taint keeps other
 // claims from a device that is no longer offered.
-type Held map[string]bool
+type Held map[kind.Name]bool
 
 // PartsOf returns the MIG devices of a GPU that are held, in order.
 func (h Held) PartsOf(address gpu.PCIAddress) []kind.Name {
 	var names []kind.Name
-	for _, s := range slices.Sorted(maps.Keys(h)) {
-		if name, err := kind.Parse(s); err == nil && name.IsPartition() && name.Address == address {
+	for name := range h {
+		if name.IsPartition() && name.Address == address {
 			names = append(names, name)
 		}
 	}
+	slices.SortFunc(names, kind.Compare)
 	return names
 }
 
@@ -172,7 +172,7 @@ func (c Catalog) heldOnly(g gpu.GPU) bool {
 // fixed is not, unless claims hold it. Neither is one with partitions of an earlier
 // layout that claims hold, in a cluster without counters that would exclude them.
 func (c Catalog) hasWhole(g gpu.GPU, held Held, fixed bool, parts int) bool {
-	_, taken := held[kind.Whole(g.Address).String()]
+	_, taken := held[kind.Whole(g.Address)]
 	return taken || !fixed && (parts == 0 || c.MIG.Static || !c.NoCounters)
 }
 
@@ -218,7 +218,7 @@ func (c Catalog) facts(node gpu.Node, links neighbourhood, g gpu.GPU, held Held)
 
 // sharedGPU reports whether claims can take shares of a whole GPU.
 func (c Catalog) sharedGPU(g gpu.GPU, held Held) bool {
-	return c.shared(g, g.Address.DeviceName(), c.Shares.Memory(g, true), held)
+	return c.shared(g, kind.Whole(g.Address), c.Shares.Memory(g, true), held)
 }
 
 // device returns a whole GPU. Its MIG mode varies if claims switch it.

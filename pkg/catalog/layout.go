@@ -188,7 +188,7 @@ func (l *Layout) admitted(g gpu.GPU, held Held) []part {
 	var admitted []part
 	present := heldParts(g, held)
 	for _, p := range l.partsOf(g) {
-		_, taken := held[p.name(g).String()]
+		_, taken := held[p.name(g)]
 		if !taken && !admits(g, append(slices.Clip(present), p), g.MIG.Partitions) {
 			continue
 		}
@@ -206,7 +206,7 @@ func (l *Layout) admitted(g gpu.GPU, held Held) []part {
 // hasWhole reports whether claims hold the GPU in a form that excludes MIG devices.
 func (h Held) hasWhole(address gpu.PCIAddress) bool {
 	for _, name := range []kind.Name{kind.Whole(address), kind.Slots(address), kind.Seats(address)} {
-		if _, taken := h[name.String()]; taken {
+		if _, taken := h[name]; taken {
 			return true
 		}
 	}

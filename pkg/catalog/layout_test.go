@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
 )
 
@@ -153,7 +154,7 @@ func TestALayoutChangesAroundHeldDevices(t *testing.T) {
 			}
 			held := catalog.Held{}
 			if c.held != "" {
-				held["gpu-"+c.held] = true
+				held[kindtest.Name("gpu-"+c.held)] = true
 			}
 			if diff := cmp.Diff(c.want, published(describe, node, held)); diff != "" {
 				t.Errorf("published (-want +got):\n%s", diff)
@@ -246,7 +247,7 @@ func TestDevicesWithoutCountersAreJointlyFeasible(t *testing.T) {
 			held = catalog.Held{}
 			for _, name := range names {
 				if rapid.Bool().Draw(rt, "held") {
-					held[name] = true
+					held[kindtest.Name(name)] = true
 				}
 			}
 			for _, g := range node.GPUs {
@@ -266,7 +267,7 @@ func without(c catalog.Catalog, node gpu.Node, held catalog.Held, g gpu.GPU) []s
 	for _, slice := range c.Resources(node, nil, held).Pools["node-1"].Slices {
 		for _, device := range slice.Devices {
 			name, err := kind.Parse(device.Name)
-			if err != nil || name.Address != g.Address || !held[device.Name] && len(device.Taints) > 0 {
+			if err != nil || name.Address != g.Address || !held[kindtest.Name(device.Name)] && len(device.Taints) > 0 {
 				continue
 			}
 			if len(device.ConsumesCounters) > 0 {

@@ -249,5 +249,5 @@ func (c Catalog) part(g gpu.GPU, p part, fixed bool, held Held) resourceapi.Devi
 
 // sharedPart reports whether claims can take shares of a MIG device.
 func (c Catalog) sharedPart(g gpu.GPU, p part, held Held) bool {
-	return c.shared(g, p.name(g).String(), c.Shares.PartitionMemory(g, p.profile, true), held)
+	return c.shared(g, p.name(g), c.Shares.PartitionMemory(g, p.profile, true), held)
 }

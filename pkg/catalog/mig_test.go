@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 // layout returns the published slices of a node, one per line: counter sets, and
@@ -142,11 +143,11 @@ func TestOfferedMIGDevices(t *testing.T) {
 			want: "1b-00!mig-mode 1b-00-mig-3g-40gb-4\n{1b-00 1}",
 		},
 		"a held device stays when MIG is no longer offered": {
-			catalog: shareOnly, node: h100s, held: catalog.Held{"gpu-43-00-mig-2g-20gb-2": false, "gpu-99-00-mig-2g-20gb-2": false, "no name": false},
+			catalog: shareOnly, node: h100s, held: catalog.Held{kindtest.Name("gpu-43-00-mig-2g-20gb-2"): false, kindtest.Name("gpu-99-00-mig-2g-20gb-2"): false},
 			want: "1b-00 43-00 43-00-mig-2g-20gb-2!withdrawn\n{43-00 1}",
 		},
 		"a held device stays with the devices that are offered instead": {
-			catalog: lastOne, node: h100s, held: catalog.Held{"gpu-43-00-mig-1g-10gb-0": false, "gpu-43-00-mig-3g-40gb-4": false},
+			catalog: lastOne, node: h100s, held: catalog.Held{kindtest.Name("gpu-43-00-mig-1g-10gb-0"): false, kindtest.Name("gpu-43-00-mig-3g-40gb-4"): false},
 			want: "1b-00 43-00 43-00-mig-3g-40gb-0 43-00-mig-3g-40gb-4 43-00-mig-1g-10gb-0!withdrawn\n{43-00 2}",
 		},
 	} {
@@ -281,7 +282,7 @@ func TestAGPUThatIsCutDoesNotTellItsMIGMode(t *testing.T) {
 	}{
 		"not offered":          {sharing(), nil, true},
 		"offered":              {listed(t, "3g.40gb"), nil, false},
-		"held although it was": {sharing(), catalog.Held{"gpu-1b-00-mig-3g-40gb-0": false}, false},
+		"held although it was": {sharing(), catalog.Held{kindtest.Name("gpu-1b-00-mig-3g-40gb-0"): false}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			whole := detailed(tc.catalog).Resources(node, nil, tc.held).Pools["node-1"].Slices[0].Devices[0]
@@ -294,7 +295,7 @@ func TestAGPUThatIsCutDoesNotTellItsMIGMode(t *testing.T) {
 
 func TestASharedGPUStaysShareableWhileItIsHeld(t *testing.T) {
 	c := catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: catalog.Offer{}}, catalog.Restrictions{})
-	resources := c.Resources(h100(t, 2), nil, catalog.Held{"gpu-1b-00": true, "gpu-43-00": false})
+	resources := c.Resources(h100(t, 2), nil, catalog.Held{kindtest.Name("gpu-1b-00"): true, kindtest.Name("gpu-43-00"): false})
 	for i, shared := range []bool{true, false} {
 		if device := resources.Pools["node-1"].Slices[0].Devices[i]; (device.AllowMultipleAllocations != nil) != shared {
 			t.Errorf("%s is shareable: %v, want %v", device.Name, !shared, shared)

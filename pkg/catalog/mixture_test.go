@@ -49,7 +49,7 @@ func (m *mixture) publish() {
 	held := catalog.Held{}
 	for name := range m.prepared {
 		for _, h := range m.claims[name] {
-			held[h.name.String()] = held[h.name.String()] || h.counted
+			held[h.name] = held[h.name] || h.counted
 		}
 	}
 	resources := m.catalog.Resources(m.hardware, nil, held)
@@ -62,11 +62,11 @@ func (m *mixture) publish() {
 		}
 	}
 	for name, counted := range held {
-		device, shown := m.shown[name]
+		device, shown := m.shown[name.String()]
 		if !shown {
 			m.Fatalf("%s is held and no longer published", name)
 		}
-		was, known := before[name]
+		was, known := before[name.String()]
 		memory, wasMemory := device.Capacity[v1alpha1.CapacityMemory].Value, was.Capacity[v1alpha1.CapacityMemory].Value
 		if counted && known && (device.AllowMultipleAllocations == nil || memory.Cmp(wasMemory) != 0) {
 			m.Fatalf("%s is held, and has %s of memory now and had %s, shareable: %v", name, &memory, &wasMemory, device.AllowMultipleAllocations != nil)

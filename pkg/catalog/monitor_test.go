@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 // watched offers all GPUs together to monitoring agents too.
@@ -48,7 +49,7 @@ func TestWhereTheMonitorDeviceIs(t *testing.T) {
 		"last":                           {watched(slicing(sharing())), h100(t, 2), nil, "1b-00 43-00 43-00-ts 1b-00-ts node-gpus\n{1b-00 1} {43-00 1}"},
 		"without a taint":                {watched(sharing()), cut, nil, "1b-00!mig-mode 43-00!compute-mode node-gpus"},
 		"not offered":                    {sharing(), h100(t, 1), nil, "1b-00"},
-		"not offered any more, and held": {sharing(), h100(t, 1), catalog.Held{"node-gpus": false}, "1b-00 node-gpus"},
+		"not offered any more, and held": {sharing(), h100(t, 1), catalog.Held{kindtest.Name("node-gpus"): false}, "1b-00 node-gpus"},
 		"without GPUs there is none":     {watched(sharing()), h100(t, 0), nil, ""},
 		"on a cluster without sharing":   {exclusive, h100(t, 1), nil, "1b-00 node-gpus"},
 		"on a cluster without counters":  {noCounters, h100(t, 1), nil, "1b-00 node-gpus"},

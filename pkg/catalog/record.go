@@ -37,8 +37,8 @@ type recordText struct {
 // layoutText is the text of a layout. GPUs maps names of GPUs to names of MIG devices: an
 // empty list means MIG on demand, null a whole GPU.
 type layoutText struct {
-	Name string              `json:"name"`
-	GPUs map[string][]string `json:"gpus"`
+	Name string                    `json:"name"`
+	GPUs map[kind.Name][]kind.Name `json:"gpus"`
 }
 
 // Encode returns the text of the record. Equal records have equal texts.
@@ -102,19 +102,19 @@ func (c NodeConfig) named() namedConfig {
 
 // text returns the text of the layout.
 func (l *Layout) text() *layoutText {
-	t := &layoutText{Name: l.name, GPUs: map[string][]string{}}
+	t := &layoutText{Name: l.name, GPUs: map[kind.Name][]kind.Name{}}
 	for address := range l.whole {
-		t.GPUs[address.DeviceName()] = nil
+		t.GPUs[kind.Whole(address)] = nil
 	}
 	for address, parts := range l.gpus {
 		if parts == nil {
 			continue
 		}
-		names := []string{}
+		names := []kind.Name{}
 		for _, p := range parts {
-			names = append(names, kind.Partition(address, p.profile.Profile, p.placement.Start).String())
+			names = append(names, kind.Partition(address, p.profile.Profile, p.placement.Start))
 		}
-		t.GPUs[address.DeviceName()] = names
+		t.GPUs[kind.Whole(address)] = names
 	}
 	return t
 }
@@ -123,20 +123,18 @@ func (l *Layout) text() *layoutText {
 // rest from the GPU.
 func (t *layoutText) parse() (*Layout, error) {
 	l := newLayout(t.Name)
-	for key, names := range t.GPUs {
-		g, err := kind.Parse(key)
-		if err != nil || g.Kind != kind.GPU {
-			return nil, fmt.Errorf("layout %q: %w: %q is not the name of a GPU", t.Name, gpu.ErrInvalid, key)
+	for g, names := range t.GPUs {
+		if g.Kind != kind.GPU {
+			return nil, fmt.Errorf("layout %q: %w: %q is not the name of a GPU", t.Name, gpu.ErrInvalid, g)
 		}
 		if names == nil {
 			l.whole[g.Address] = true
 			continue
 		}
 		parts := fixedParts{}
-		for _, s := range names {
-			name, err := kind.Parse(s)
-			if err != nil || name.Kind != kind.MIG || name.Address != g.Address {
-				return nil, fmt.Errorf("layout %q: %w: %q is not the name of a MIG device of %s", t.Name, gpu.ErrInvalid, s, key)
+		for _, name := range names {
+			if name.Kind != kind.MIG || name.Address != g.Address {
+				return nil, fmt.Errorf("layout %q: %w: %q is not the name of a MIG device of %s", t.Name, gpu.ErrInvalid, name, g)
 			}
 			parts = append(parts, part{profile: gpu.ProfileInfo{Profile: name.Profile}, placement: gpu.Placement{Start: name.Start}})
 		}

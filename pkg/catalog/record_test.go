@@ -161,8 +161,8 @@ func TestANodeThatHoldsBackOffersHeldDevicesOnly(t *testing.T) {
 	config.Offer = catalog.Offer{Share: true, MIG: true, TimeSlice: true, Seat: true, Monitor: true}
 	a, b, c, d := node.GPUs[0].Address, node.GPUs[1].Address, node.GPUs[2].Address, node.GPUs[3].Address
 	held := catalog.Held{
-		kind.Whole(a).String(): false, kind.Whole(b).String(): true, kind.Slots(c).String(): true,
-		kind.Partition(d, gpu.Profile{Slices: 3, MemoryGB: 40}, 4).String(): false,
+		kind.Whole(a): false, kind.Whole(b): true, kind.Slots(c): true,
+		kind.Partition(d, gpu.Profile{Slices: 3, MemoryGB: 40}, 4): false,
 	}
 	got := published(catalog.New(catalog.Settings{Pool: "node-1"}, config.HoldBack(), catalog.Restrictions{}), node, held)
 	want := "1b-00 withdrawn=gpu\n43-00 withdrawn=gpu\n52-00-ts withdrawn=timeslice\n61-00-mig-3g-40gb-4 withdrawn=mig\ncounters\n"

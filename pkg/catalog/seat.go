@@ -65,7 +65,7 @@ func (o ShareOffer) checkSeats(g gpu.GPU) error {
 // seated reports whether seats of the GPU are offered or held. A GPU whose partitions are
 // fixed offers none.
 func (c Catalog) seated(g gpu.GPU, held Held, fixed bool) bool {
-	_, taken := held[kind.Seats(g.Address).String()]
+	_, taken := held[kind.Seats(g.Address)]
 	return (c.offersSeats(g) && !fixed || taken) && !c.Exclusive
 }
 

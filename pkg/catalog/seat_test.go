@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 // seatsOf offers a number of seats of each GPU.
@@ -80,7 +81,7 @@ func TestOfferedSeats(t *testing.T) {
 			catalog: seatsOf(4), node: changed(func(g *gpu.GPU) { g.MemoryBytes = 0 }), want: "1b-00 43-00 43-00-seat\n{43-00 1}", told: "its memory is not known",
 		},
 		"seats that a claim holds stay": {
-			catalog: sharing(), node: h100(t, 2), held: catalog.Held{"gpu-43-00-seat": true}, want: "1b-00 43-00 43-00-seat!withdrawn\n{43-00 1}",
+			catalog: sharing(), node: h100(t, 2), held: catalog.Held{kindtest.Name("gpu-43-00-seat"): true}, want: "1b-00 43-00 43-00-seat!withdrawn\n{43-00 1}",
 		},
 		"an exclusive mode admits clients of MPS": {
 			catalog: both, node: changed(func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeModeExclusiveProcess }),

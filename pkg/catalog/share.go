@@ -136,7 +136,7 @@ func (o ShareOffer) byMPS(g gpu.GPU) bool {
 // shared reports whether claims can take shares of the named device of the GPU. A
 // device whose memory is unknown or below two steps is not shareable: with no
 // capacity to consume, any number of claims would fit.
-func (c Catalog) shared(g gpu.GPU, name string, all resource.Quantity, held Held) bool {
+func (c Catalog) shared(g gpu.GPU, name kind.Name, all resource.Quantity, held Held) bool {
 	return (c.Offer.Share && c.admitsShares(g) || held[name]) && !c.Exclusive && all.CmpInt64(2*MemoryStep) >= 0
 }
 

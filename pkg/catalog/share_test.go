@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 // consumed parses capacities such as "memory=10Gi compute=50".
@@ -195,17 +196,17 @@ func TestTheMemoryOfAGPUIsNVMLsTotalUnlessClaimsTakeAmountsOfIt(t *testing.T) {
 	c := sharing()
 	c.Shares.ServerMemory = 64 << 20
 	offering := func(o catalog.Offer) catalog.Catalog { c.Offer = o; return c }
-	shares := catalog.Held{"gpu-1b-00": true}
+	shares := catalog.Held{kindtest.Name("gpu-1b-00"): true}
 	for name, tc := range map[string]struct {
 		catalog catalog.Catalog
 		held    catalog.Held
 		want    map[string]string
 	}{
 		"whole GPUs":                           {offering(catalog.Offer{}), nil, map[string]string{"gpu-1b-00": "40Gi"}},
-		"whole GPUs, one of which is held":     {offering(catalog.Offer{}), catalog.Held{"gpu-1b-00": false}, map[string]string{"gpu-1b-00": "40Gi"}},
+		"whole GPUs, one of which is held":     {offering(catalog.Offer{}), catalog.Held{kindtest.Name("gpu-1b-00"): false}, map[string]string{"gpu-1b-00": "40Gi"}},
 		"whole GPUs, one of which has shares":  {offering(catalog.Offer{}), shares, map[string]string{"gpu-1b-00": "40238Mi"}},
 		"shares":                               {offering(catalog.Offer{Share: true}), nil, map[string]string{"gpu-1b-00": "40238Mi"}},
-		"shares, of a GPU that is held whole":  {offering(catalog.Offer{Share: true}), catalog.Held{"gpu-1b-00": false}, map[string]string{"gpu-1b-00": "40238Mi"}},
+		"shares, of a GPU that is held whole":  {offering(catalog.Offer{Share: true}), catalog.Held{kindtest.Name("gpu-1b-00"): false}, map[string]string{"gpu-1b-00": "40238Mi"}},
 		"time slices, whose memory is counted": {offering(catalog.Offer{TimeSlice: true}), nil, map[string]string{"gpu-1b-00": "40Gi", "gpu-1b-00-ts": "40238Mi"}},
 		"seats":                                {offering(catalog.Offer{Seat: true}), nil, map[string]string{"gpu-1b-00": "40Gi", "gpu-1b-00-seat": "10059Mi"}},
 	} {
@@ -242,8 +243,8 @@ func TestMIGDevicesAreSharedWhereSharesAreOffered(t *testing.T) {
 	}{
 		"offered":                          {listed(t, "3g.40gb"), nil, []bool{true, true}},
 		"not offered":                      {alone, nil, []bool{false, false}},
-		"not offered and held as a share":  {alone, catalog.Held{"gpu-1b-00-mig-3g-40gb-4": true}, []bool{false, true}},
-		"not offered and held exclusively": {alone, catalog.Held{"gpu-1b-00-mig-3g-40gb-4": false}, []bool{false, false}},
+		"not offered and held as a share":  {alone, catalog.Held{kindtest.Name("gpu-1b-00-mig-3g-40gb-4"): true}, []bool{false, true}},
+		"not offered and held exclusively": {alone, catalog.Held{kindtest.Name("gpu-1b-00-mig-3g-40gb-4"): false}, []bool{false, false}},
 		"no consumable capacity":           {exclusive, nil, []bool{false, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -295,7 +296,7 @@ func TestAnExclusiveModeKeepsFurtherPlainSharesAway(t *testing.T) {
 			one := allocate("one")
 			i := slices.IndexFunc(hardware.GPUs, func(g gpu.GPU) bool { return g.Address == one.Address })
 			hardware.GPUs[i].ComputeMode = gpu.ComputeModeExclusiveProcess
-			node.Publish(tc.catalog.Resources(hardware, nil, catalog.Held{one.String(): true}))
+			node.Publish(tc.catalog.Resources(hardware, nil, catalog.Held{one: true}))
 			if two := allocate("two"); (two == one) != tc.want {
 				t.Errorf("the second share is of %s, the first of %s", two, one)
 			}

@@ -51,7 +51,7 @@ func (o ShareOffer) SlotMemory(all resource.Quantity, consumed map[resourceapi.Q
 // timeSliced reports whether time slices of the GPU are offered or held. A GPU whose
 // partitions are fixed offers none.
 func (c Catalog) timeSliced(g gpu.GPU, held Held, fixed bool) bool {
-	_, taken := held[kind.Slots(g.Address).String()]
+	_, taken := held[kind.Slots(g.Address)]
 	return (c.offersSlots() && !fixed || taken) && !c.Exclusive
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 func TestATimeSlicedGPUCarriesLittle(t *testing.T) {
@@ -105,7 +106,7 @@ func TestOfferedTimeSlices(t *testing.T) {
 			catalog: exclusive, node: h100(t, 2), want: "1b-00 43-00",
 		},
 		"what a claim holds stays when turns are no longer offered": {
-			catalog: sharing(), node: h100(t, 2), held: catalog.Held{"gpu-43-00-ts": true},
+			catalog: sharing(), node: h100(t, 2), held: catalog.Held{kindtest.Name("gpu-43-00-ts"): true},
 			want: "1b-00 43-00 43-00-ts!withdrawn\n{43-00 1}",
 		},
 		"an exclusive mode admits no second process": {

@@ -10,6 +10,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 // A device that is no longer offered stays published for the claims that hold it,
@@ -42,7 +43,7 @@ func TestAWithdrawnDeviceIsNotAllocatedAgain(t *testing.T) {
 			has := results[0]
 
 			tc.catalog.Offer = tc.keep
-			left := tc.catalog.Resources(hardware, nil, catalog.Held{has.Device: has.ShareID != nil})
+			left := tc.catalog.Resources(hardware, nil, catalog.Held{kindtest.Name(has.Device): has.ShareID != nil})
 			node.Publish(left)
 			if _, err := node.Allocate(t.Context(), "two", claim(tc.words)); !errors.Is(err, allocatortest.ErrNoFit) {
 				t.Errorf("another claim gets a withdrawn device: %v\n%s", err, node)

@@ -19,6 +19,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -677,7 +679,7 @@ func TestAnAdministratorsMIGModeIsHisAfterARestart(t *testing.T) {
 		hw := &hardware{node: halves(1)}
 		hw.node.GPUs[0].MIG.Enabled = true
 		hw.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0)}
-		held := map[string]bool{"gpu-01-00-mig-3g-40gb-0": false}
+		held := map[kind.Name]bool{kindtest.Name("gpu-01-00-mig-3g-40gb-0"): false}
 		c := startIn(t, hw, held, map[string]string{"gpu.nvidia.com/offer": "share.mig"})
 		// A claim has a partition and has not switched the mode on.
 		c.wantNames("gpu-01-00 (enabled), gpu-01-00-mig-3g-40gb-0, gpu-01-00-mig-3g-40gb-4")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 func TestAllGPUsTogetherAreWellAsLongAsOneAnswers(t *testing.T) {
@@ -45,7 +46,7 @@ func TestAllGPUsTogetherAreWellAsLongAsOneAnswers(t *testing.T) {
 				t.Errorf("with %d GPUs silent: published %v, healthy %v", silent, published, healthy)
 			}
 		}
-		c.hold(catalog.Held{"node-gpus": false})
+		c.hold(catalog.Held{kindtest.Name("node-gpus"): false})
 		c.label("share")
 		if _, published := monitor(); !published {
 			t.Error("it goes although a claim holds it")

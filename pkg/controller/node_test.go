@@ -47,7 +47,7 @@ type node struct {
 
 func newNode(p parts) *node {
 	n := &node{parts: p}
-	n.holders = inventory.NewHolders(func(ctx context.Context) (map[string]bool, error) {
+	n.holders = inventory.NewHolders(func(ctx context.Context) (map[kind.Name]bool, error) {
 		if p.Held == nil {
 			return nil, nil
 		}

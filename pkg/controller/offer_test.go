@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 // halves are GPUs that can be cut in two.
@@ -227,7 +228,7 @@ func TestWhatAClaimHoldsGoesWhenItIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hw := &hardware{node: halves(1)}
 		c := startIn(t, hw, nil, map[string]string{v1alpha1.LabelOffer: "share.mig"})
-		c.hold(catalog.Held{"gpu-01-00-mig-3g-40gb-4": false})
+		c.hold(catalog.Held{kindtest.Name("gpu-01-00-mig-3g-40gb-4"): false})
 		if c.times() != 1 {
 			t.Errorf("published %d times although the offer is the same", c.times())
 		}
@@ -251,7 +252,7 @@ func TestWhatClaimsMakeOfAGPUChangesNothing(t *testing.T) {
 		hw := &hardware{node: halves(1)}
 		c := startIn(t, hw, nil, map[string]string{v1alpha1.LabelOffer: "share.mig"})
 		c.switchMode(0)
-		c.hold(catalog.Held{"gpu-01-00-mig-3g-40gb-0": false})
+		c.hold(catalog.Held{kindtest.Name("gpu-01-00-mig-3g-40gb-0"): false})
 		hw.change(func(h *hardware) {
 			h.node.GPUs[0].MIG.Enabled = true
 			h.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0)}
@@ -281,7 +282,7 @@ func TestPartitionsOfOtherOwnersReduceTheOffer(t *testing.T) {
 		c.pass(time.Minute)
 		c.wantNames("gpu-01-00 (enabled), gpu-01-00-mig-3g-40gb-4")
 		// The mode stays the administrator's while a claim holds the other half.
-		c.hold(catalog.Held{"gpu-01-00-mig-3g-40gb-4": false})
+		c.hold(catalog.Held{kindtest.Name("gpu-01-00-mig-3g-40gb-4"): false})
 		hw.change(func(h *hardware) { h.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(4)} })
 		c.Inventory.RequestScan()
 		c.pass(time.Minute)
@@ -301,7 +302,7 @@ func TestTimeSlicesComeAndGoWithTheLabelAndStayWhileTheyAreHeld(t *testing.T) {
 		if state := c.State().String(); state != "Published: 2 of 2 devices healthy" {
 			t.Errorf("state %s", state)
 		}
-		c.hold(catalog.Held{"gpu-01-00-ts": true})
+		c.hold(catalog.Held{kindtest.Name("gpu-01-00-ts"): true})
 		c.label("share")
 		c.wantNames("gpu-01-00, gpu-01-00-ts (timeslice)")
 		c.hold(nil)
@@ -322,7 +323,7 @@ func TestWithoutPartitionableDevicesGPUsAreWhole(t *testing.T) {
 		synctest.Wait()
 		c.wantNames("gpu-01-00")
 		// What claims hold all the same stays.
-		c.hold(catalog.Held{"gpu-01-00-ts": true})
+		c.hold(catalog.Held{kindtest.Name("gpu-01-00-ts"): true})
 		c.wantNames("gpu-01-00, gpu-01-00-ts (timeslice)")
 	})
 }

@@ -13,12 +13,13 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 // Claims start and end during a scan. A MIG device that a claim held at the beginning
 // or at the end of a scan belongs to the claim.
 func TestAMIGDeviceOfAClaimThatChangesDuringAScanBelongsToTheClaim(t *testing.T) {
-	theirs := catalog.Held{"gpu-01-00-mig-3g-40gb-0": false}
+	theirs := catalog.Held{kindtest.Name("gpu-01-00-mig-3g-40gb-0"): false}
 	for name, c := range map[string]struct{ before, after catalog.Held }{
 		"it comes": {nil, theirs},
 		"it goes":  {theirs, nil},

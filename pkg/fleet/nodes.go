@@ -108,11 +108,17 @@ func (f *Fleet) Nodes() []Node {
 }
 
 func (f *Fleet) device(id DeviceID, published *resourceapi.Device) Device {
-	d := Device{ID: id, Published: published, Holders: f.holders[id]}
-	if name, err := kind.Parse(id.Device); err == nil {
-		d.Kind = name.Kind
+	return Device{ID: id, Published: published, Holders: f.holders[id], Kind: NameOf(id.Device).Kind}
+}
+
+// NameOf returns the name of a device of this driver; the zero value if no agent of this
+// driver publishes such a device.
+func NameOf(device string) kind.Name {
+	name, err := kind.Parse(device)
+	if err != nil {
+		return kind.Name{}
 	}
-	return d
+	return name
 }
 
 // gpus groups devices by their GPU. A device that is not of one GPU is none.
@@ -120,11 +126,11 @@ func gpus(devices []Device) []GPU {
 	byName := map[string][]Device{}
 	for _, d := range devices {
 		name := d.ID.Device
-		if parsed, err := kind.Parse(name); err == nil {
-			if !parsed.OnGPU() {
-				continue
-			}
+		switch parsed := NameOf(name); {
+		case parsed.OnGPU():
 			name = kind.Whole(parsed.Address).String()
+		case parsed != kind.Name{}:
+			continue
 		}
 		byName[name] = append(byName[name], d)
 	}

@@ -27,6 +27,5 @@ func (o Objects) HasOtherDriver(driver, node string, claims ...*resourceapi.Reso
 
 // isForeign reports whether no agent of this driver publishes a device of that name.
 func isForeign(device string) bool {
-	_, err := kind.Parse(device)
-	return err != nil
+	return NameOf(device) == kind.Name{}
 }

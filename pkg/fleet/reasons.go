@@ -12,7 +12,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // Reasons returns why the device does not meet the request, a sentence for each missing
@@ -143,13 +142,13 @@ func (f *Fleet) heldReason(d Device) string {
 	case len(own) > 0:
 		return "held by " + names(own)
 	}
-	if name, err := kind.Parse(d.ID.Device); err == nil && name.OnGPU() {
+	if name := NameOf(d.ID.Device); name.OnGPU() {
 		var others []Holder
 		for id, all := range f.holders {
 			if id.Driver != d.ID.Driver || id.Pool != d.ID.Pool {
 				continue
 			}
-			if other, err := kind.Parse(id.Device); err == nil && other.OnGPU() && other.Address == name.Address {
+			if other := NameOf(id.Device); other.OnGPU() && other.Address == name.Address {
 				others = append(others, all...)
 			}
 		}

@@ -9,11 +9,12 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // HeldFunc returns the names of the devices that claims hold, and for each whether
 // its allocation has a share ID. It must not wait for a scan.
-type HeldFunc func(ctx context.Context) (map[string]bool, error)
+type HeldFunc func(ctx context.Context) (map[kind.Name]bool, error)
 
 // ModesFunc returns the GPUs of which claims have changed a mode: switched on the MIG
 // mode, or set the compute mode EXCLUSIVE_PROCESS. Every other mode is an
@@ -27,7 +28,8 @@ type KeptFunc func(ctx context.Context) (map[string]bool, error)
 // Holders reads what claims hold and have made of the GPUs. If that cannot be
 // read, it returns what it read last.
 type Holders struct {
-	held, kept          remembered[string]
+	held                remembered[kind.Name]
+	kept                remembered[string]
 	switched, exclusive remembered[gpu.PCIAddress]
 }
 
@@ -56,7 +58,7 @@ func (r *remembered[T]) get(ctx context.Context) map[T]bool {
 // NewHolders returns the holders that the functions read.
 func NewHolders(held HeldFunc, switched, exclusive ModesFunc, kept KeptFunc) *Holders {
 	return &Holders{
-		held:      remembered[string]{read: held, failure: "Cannot read the devices that claims hold, will retry"},
+		held:      remembered[kind.Name]{read: held, failure: "Cannot read the devices that claims hold, will retry"},
 		kept:      remembered[string]{read: kept, failure: "Cannot read the MIG devices without claims, will retry"},
 		switched:  remembered[gpu.PCIAddress]{read: switched, failure: "Cannot read the MIG modes that claims use, will retry"},
 		exclusive: remembered[gpu.PCIAddress]{read: exclusive, failure: "Cannot read the compute modes that claims use, will retry"},
@@ -65,4 +67,4 @@ func NewHolders(held HeldFunc, switched, exclusive ModesFunc, kept KeptFunc) *Ho
 
 // Held returns the names of the devices that claims hold, and for each whether its
 // allocation has a share ID.
-func (h *Holders) Held(ctx context.Context) map[string]bool { return h.held.get(ctx) }
+func (h *Holders) Held(ctx context.Context) map[kind.Name]bool { return h.held.get(ctx) }

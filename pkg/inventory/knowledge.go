@@ -59,7 +59,8 @@ type scan struct {
 	// held are the devices that claims hold, kept the UUIDs of the MIG devices that stay
 	// without claims, switched the GPUs whose MIG mode claims have switched on, and
 	// exclusive the GPUs that claims have put into EXCLUSIVE_PROCESS.
-	held, kept          map[string]bool
+	held                map[kind.Name]bool
+	kept                map[string]bool
 	switched, exclusive map[gpu.PCIAddress]bool
 }
 
@@ -199,7 +200,7 @@ func (k *knowledge) faulty() []string { return slices.Sorted(maps.Keys(k.faults)
 func without(g gpu.GPU, s scan) gpu.GPU {
 	g.MIG.Partitions = slices.DeleteFunc(slices.Clone(g.MIG.Partitions), func(p gpu.Partition) bool {
 		name := kind.Partition(g.Address, p.Profile, p.Placement.Start)
-		_, theirs := s.held[name.String()]
+		_, theirs := s.held[name]
 		return theirs || s.kept[p.UUID]
 	})
 	if s.switched[g.Address] && len(g.MIG.Partitions) == 0 {

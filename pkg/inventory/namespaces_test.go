@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // still is hardware without events.
@@ -54,7 +55,7 @@ func run(t *testing.T, source NamespaceSource) *Inventory {
 		Namespaces: source, Clock: clock.RealClock{},
 	})
 	none := func(context.Context) (map[gpu.PCIAddress]bool, error) { return nil, nil }
-	holders := NewHolders(func(context.Context) (map[string]bool, error) { return nil, nil }, none, none, func(context.Context) (map[string]bool, error) { return nil, nil })
+	holders := NewHolders(func(context.Context) (map[kind.Name]bool, error) { return nil, nil }, none, none, func(context.Context) (map[string]bool, error) { return nil, nil })
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { i.Run(ctx, holders) })

@@ -10,7 +10,6 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 const repairedFormat = "want DEVICE@TIME, such as gpu-1b-00@2026-01-31T12:00:00Z or all@2026-01-31T12:00:00Z; several with commas"
@@ -44,8 +43,8 @@ func (r repair) names(uuid, address string) bool {
 	if r.device == "all" || r.device == uuid {
 		return true
 	}
-	name, err := kind.Parse(r.device)
-	return err == nil && name.Address.String() == address && name.String() == name.Address.DeviceName()
+	of, err := gpu.ParsePCIAddress(address)
+	return err == nil && r.device == of.DeviceName()
 }
 
 // end returns the causes that remain and the causes that the entry ends. A recovery

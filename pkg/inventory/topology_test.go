@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
@@ -49,8 +50,9 @@ func scanned(t *testing.T, sim *nvmlsim.Sim) inventory.View {
 	t.Helper()
 	i := inventory.New(inventory.Options{Hardware: nvml.New(sim.NVML()), Bus: sysfs.Root(sim.Root()), Clock: clock.RealClock{}})
 	none := func(context.Context) (map[gpu.PCIAddress]bool, error) { return nil, nil }
+	nothing := func(context.Context) (map[kind.Name]bool, error) { return nil, nil }
 	noNames := func(context.Context) (map[string]bool, error) { return nil, nil }
-	holders := inventory.NewHolders(noNames, none, none, noNames)
+	holders := inventory.NewHolders(nothing, none, none, noNames)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); i.Run(ctx, holders) }()

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage/report"
@@ -111,8 +112,8 @@ func (s *use) add(row report.Row) {
 // isOn reports whether a row is about the GPU or a part of it.
 func isOn(gpu string) func(report.Labels) bool {
 	return func(l report.Labels) bool {
-		name, err := kind.Parse(l.Device)
-		return err == nil && name.OnGPU() && kind.Whole(name.Address).String() == gpu
+		name := fleet.NameOf(l.Device)
+		return name.OnGPU() && kind.Whole(name.Address).String() == gpu
 	}
 }
 

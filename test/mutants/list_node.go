@@ -306,8 +306,8 @@ func nodeMutants() []mutant {
 		},
 		{
 			file:   "pkg/agent/claims.go",
-			old:    `held[d.Name.String()] = held[d.Name.String()] || d.ShareID != nil`,
-			new:    `held[d.Name.String()] = d.ShareID != nil`,
+			old:    `held[d.Name] = held[d.Name] || d.ShareID != nil`,
+			new:    `held[d.Name] = d.ShareID != nil`,
 			notice: "a GPU stops being shareable while shares of it run",
 			run:    "Offer|Share|Label",
 			excuse: "a device is never held with and without a share ID at once: the one excludes the other",
