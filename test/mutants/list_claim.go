@@ -332,7 +332,7 @@ func claimMutants() []mutant {
 			tests:  "pkg/claim",
 		},
 		{
-			file:   "pkg/claim/internal/step/startmps.go",
+			file:   "pkg/claim/internal/step/mpsdaemon.go",
 			old:    ` || slices.ContainsFunc(clients, func(c plan.Device) bool { return c.Request != d.Request }) {`,
 			new:    ` {`,
 			notice: "a container with one of several GPUs gets the limit of another GPU",

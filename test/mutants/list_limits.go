@@ -52,14 +52,14 @@ func limitMutants() []mutant {
 			run:    "^TestNoOtherProcess",
 		},
 		{
-			file:   "pkg/claim/internal/step/startmps.go",
+			file:   "pkg/claim/internal/step/mpsdaemon.go",
 			old:    `MemoryLimit: d.ProcessMemory()}`,
 			new:    `MemoryLimit: d.MPS.MemoryLimit}`,
 			notice: "nothing limits a share if the driver counts MPS clients as their server's memory",
 			tests:  "pkg/claim", run: "Holds|Namespace",
 		},
 		{
-			file:   "pkg/claim/internal/step/startmps.go",
+			file:   "pkg/claim/internal/step/mpsdaemon.go",
 			old:    `if d.MPS.Namespace != "" || slices.ContainsFunc(clients`,
 			new:    `if slices.ContainsFunc(clients`,
 			notice: "a process that hides one of its GPUs has no memory limit of MPS at all",

@@ -5,9 +5,16 @@
 // step comes after the steps that it depends on, and the CDI spec, which lets containers
 // start, comes last.
 //
-// To add a step, write its file and add a line to the list. Raise the version of the
-// records (package journal), because an older release cannot undo the step. Every step
-// must pass the contract in contract_test.go.
+// To add a step, write its file and add a line to the list. Five methods are required; the
+// other interfaces in step.go are for steps that need them. Raise the version of the records
+// (package journal), because an older release cannot undo the step. Every step must pass the
+// contract in contract_test.go.
+//
+// A step that changes a setting of a GPU for as long as claims need it has a setting, which
+// remembers the original value: see setTimeSlice.
+//
+// Steps change the node and never the record. They return their results, and package claim
+// keeps them.
 //
 // # Several claims, one thing
 //
