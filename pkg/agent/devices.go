@@ -10,13 +10,13 @@ import (
 
 	"k8s.io/klog/v2"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// serveDevices writes the devices of the node as a JSON object: their attributes by
-// their names, also the ones that are published only on request.
+// serveDevices writes the devices of the node as a JSON object.
 func (a *agent) serveDevices(w http.ResponseWriter, r *http.Request) {
-	devices := map[string]kind.Attributes{}
+	devices := agentv1.Devices{}
 	for _, d := range a.controller.Devices() {
 		if name, err := kind.Parse(d.Name); err == nil {
 			devices[d.Name] = a.controller.AttributesOf(name)

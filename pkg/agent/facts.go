@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/version"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
@@ -53,7 +54,7 @@ func (c *Config) factRoots(hw *hardware) nodefacts.Roots {
 }
 
 // read returns the facts. Those of NVML are of the last scan, except for the clocks.
-func (f *facts) read(ctx context.Context) nodefacts.Node {
+func (f *facts) read(ctx context.Context) agentv1.Node {
 	view := f.view()
 	var addresses []gpu.PCIAddress
 	for _, g := range view.Node.GPUs {
@@ -69,7 +70,7 @@ func (f *facts) read(ctx context.Context) nodefacts.Node {
 	for i, g := range view.Node.GPUs {
 		all.Go(func() {
 			clocks, err := f.clocks(ctx, g.Address)
-			node.GPUs[i].Clocks = ofNVML(clocks, err)
+			node.GPUs[i].Clocks = ofNVML(clocksOf(clocks), err)
 		})
 		describe(&node.GPUs[i], g, peers[g.Address])
 	}
@@ -78,7 +79,7 @@ func (f *facts) read(ctx context.Context) nodefacts.Node {
 }
 
 // driverFacts returns the versions of the driver and of CUDA.
-func driverFacts(view inventory.View) (driver, cuda nodefacts.Fact[string]) {
+func driverFacts(view inventory.View) (driver, cuda agentv1.Fact[string]) {
 	err := view.ScanErr
 	if !view.Scanned {
 		err = fmt.Errorf("%w: the agent has not scanned the GPUs yet", gpu.ErrNotReady)
@@ -92,7 +93,7 @@ func driverFacts(view inventory.View) (driver, cuda nodefacts.Fact[string]) {
 }
 
 // describe adds the facts of the last scan of a GPU and of the GPUs that it is linked to.
-func describe(facts *nodefacts.GPU, g gpu.GPU, peers []gpu.Peer) {
+func describe(facts *agentv1.GPU, g gpu.GPU, peers []gpu.Peer) {
 	facts.PCIeSwitch, facts.Links = g.PCIeSwitch, map[string]int{}
 	for _, peer := range peers {
 		facts.Links[peer.Address.String()] = peer.Links
@@ -104,13 +105,21 @@ func describe(facts *nodefacts.GPU, g gpu.GPU, peers []gpu.Peer) {
 	}
 	facts.Persistence = ofNVML(persistence, nil)
 	facts.NVSwitch = ofNVML(slices.ContainsFunc(g.Links, func(l gpu.Link) bool { return l.Remote == gpu.RemoteSwitch }), nil)
-	facts.FabricState = ofNVML(g.FabricState, nil)
+	facts.FabricState = ofNVML(string(g.FabricState), nil)
 }
 
-func ofNVML[T any](value T, err error) nodefacts.Fact[T] {
+func clocksOf(c gpu.Clocks) agentv1.Clocks {
+	clocks := agentv1.Clocks{SMMHz: c.SMMHz, MaxSMMHz: c.MaxSMMHz}
+	for _, reason := range c.Reasons {
+		clocks.Reasons = append(clocks.Reasons, string(reason))
+	}
+	return clocks
+}
+
+func ofNVML[T any](value T, err error) agentv1.Fact[T] {
 	if err != nil {
 		var none T
-		return nodefacts.Fact[T]{Value: none, Source: "NVML", Unknown: err.Error()}
+		return agentv1.Fact[T]{Value: none, Source: "NVML", Unknown: err.Error()}
 	}
-	return nodefacts.Fact[T]{Value: value, Source: "NVML"}
+	return agentv1.Fact[T]{Value: value, Source: "NVML"}
 }

@@ -11,11 +11,10 @@ import (
 
 	"k8s.io/klog/v2"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/usage/report"
 )
 
 // scanStuckAfter is the time after which a scan of the GPUs counts as hanging: each
@@ -31,10 +30,10 @@ func (a *agent) handler() http.Handler {
 	}
 	serving := plugin.Check{Name: "serving", Err: a.checkServing}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /devices", a.serveDevices)
+	mux.HandleFunc("GET "+agentv1.PathDevices, a.serveDevices)
 	if a.viewers != nil {
-		mux.Handle("GET "+nodefacts.Path, a.viewers.only(page(serially(a.facts.read))))
-		mux.Handle("GET "+report.Path, a.viewers.only(page(serially(a.readUsage))))
+		mux.Handle("GET "+agentv1.PathNode, a.viewers.only(page(serially(a.facts.read))))
+		mux.Handle("GET "+agentv1.PathClaims, a.viewers.only(page(serially(a.readUsage))))
 	}
 	mux.Handle("/", plugin.Handler(a.metrics, state, []plugin.Check{
 		{Name: "serving", Err: a.checkServingOrWaiting},

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -60,7 +61,7 @@ type usageReader struct {
 // read returns the use of each claim. If something cannot be read, it returns the rest and
 // the joined errors. A GPU that does not answer delays only its own readings, for as long as
 // ctx and the limit of a reading allow.
-func (u *usageReader) read(ctx context.Context) (usage.Report, error) {
+func (u *usageReader) read(ctx context.Context) (agentv1.Report, error) {
 	held, err := u.claims.Held(ctx)
 	errs := []error{err}
 	shown := u.containers.shown()
@@ -279,10 +280,10 @@ func (a *agent) chargedNode() usage.Node {
 }
 
 // claimUsage returns the use of the node's claims for the metrics.
-func (a *agent) claimUsage() usage.Report { return a.readUsage(context.Background()) }
+func (a *agent) claimUsage() agentv1.Report { return a.readUsage(context.Background()) }
 
 // readUsage returns the use of the node's claims now.
-func (a *agent) readUsage(ctx context.Context) usage.Report {
+func (a *agent) readUsage(ctx context.Context) agentv1.Report {
 	ctx, cancel := context.WithTimeout(ctx, usagePatience)
 	defer cancel()
 	report, err := a.usage.read(ctx)

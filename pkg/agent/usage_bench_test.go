@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -54,7 +55,7 @@ func BenchmarkScrape(b *testing.B) {
 		SeesPods:   func() bool { return true },
 		ClaimsHeld: func() int { return claims }, Devices: func() map[string]int { return nil }, Phases: func() map[string]int { return nil },
 		ConfigProblem: func() bool { return false }, GPUs: func() []plugin.GPUHealth { return nil }, ShareSeconds: func() map[usage.Account]float64 { return nil },
-		Usage: func() usage.Report {
+		Usage: func() agentv1.Report {
 			report, err := n.read(b.Context())
 			if err != nil || len(report.Rows) != 2*claims {
 				b.Fatalf("%d rows, %v", len(report.Rows), err)

@@ -26,6 +26,7 @@ import (
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
@@ -235,7 +236,7 @@ func (n *usageNode) want(err error, want ...string) {
 }
 
 // uses renders the rows of containers, with memory in GiB.
-func uses(r usage.Report) (lines []string) {
+func uses(r agentv1.Report) (lines []string) {
 	for _, row := range r.Rows {
 		if row.Container == "" {
 			continue

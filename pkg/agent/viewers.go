@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 	authclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 )
 
 // Limits of the requests that the API server gets to review tokens. Pods of other tenants
@@ -61,7 +61,7 @@ func newViewers(account, driver string, pod string, reviews authclient.TokenRevi
 		return nil, fmt.Errorf("%w: the UID of the agent's pod is not set; viewers' tokens name it", gpu.ErrInvalid)
 	}
 	return &viewers{
-		user: "system:serviceaccount:" + namespace + ":" + name, audience: nodefacts.Audience(driver, pod), reviews: reviews,
+		user: "system:serviceaccount:" + namespace + ":" + name, audience: agentv1.Audience(driver, pod), reviews: reviews,
 		accepted: cache.NewLRUExpireCache(maxAccepted), addresses: cache.NewLRUExpireCache(maxAddresses),
 		all: rate.NewLimiter(allReviewsPerSecond, allReviewBurst),
 	}, nil
@@ -70,7 +70,7 @@ func newViewers(account, driver string, pod string, reviews authclient.TokenRevi
 // only returns a handler that calls next for requests with the token of a viewer.
 func (v *viewers) only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		err := v.check(r.Context(), r.RemoteAddr, r.Header.Get(nodefacts.TokenHeader))
+		err := v.check(r.Context(), r.RemoteAddr, r.Header.Get(agentv1.TokenHeader))
 		switch {
 		case err == nil:
 			next.ServeHTTP(w, r)
@@ -90,7 +90,7 @@ func (v *viewers) only(next http.Handler) http.Handler {
 // server does not answer. No error contains the token.
 func (v *viewers) check(ctx context.Context, address, token string) error {
 	if token == "" || len(token) > maxTokenBytes {
-		return fmt.Errorf("%w: send a token of %s for the audience %s in the header %s", gpu.ErrPermission, v.user, v.audience, nodefacts.TokenHeader)
+		return fmt.Errorf("%w: send a token of %s for the audience %s in the header %s", gpu.ErrPermission, v.user, v.audience, agentv1.TokenHeader)
 	}
 	hash := sha256.Sum256([]byte(token))
 	if _, found := v.accepted.Get(hash); found {

@@ -20,8 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/usage/report"
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 )
 
 const viewerName = "system:serviceaccount:gpus:viewer"
@@ -58,7 +57,7 @@ func newTestViewers(t *testing.T, client *fake.Clientset) *viewers {
 // ask sends a request from an address and returns the answer.
 func ask(t *testing.T, handler http.Handler, from, token string) *httptest.ResponseRecorder {
 	t.Helper()
-	return askFor(t, handler, nodefacts.Path, from, token)
+	return askFor(t, handler, agentv1.PathNode, from, token)
 }
 
 func askFor(t *testing.T, handler http.Handler, path, from, token string) *httptest.ResponseRecorder {
@@ -66,7 +65,7 @@ func askFor(t *testing.T, handler http.Handler, path, from, token string) *httpt
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 	r.RemoteAddr = from + ":4711"
 	if token != "" {
-		r.Header.Set(nodefacts.TokenHeader, token)
+		r.Header.Set(agentv1.TokenHeader, token)
 	}
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, r)
@@ -194,7 +193,7 @@ func TestViewersReadTheFactsAboutTheNode(t *testing.T) {
 	n.published(t)
 	a.viewers = newTestViewers(t, client)
 	got := ask(t, a.handler(), "10.0.0.1", "good")
-	var node nodefacts.Node
+	var node agentv1.Node
 	if err := json.Unmarshal(got.Body.Bytes(), &node); err != nil || got.Code != http.StatusOK {
 		t.Fatalf("%d %v: %s", got.Code, err, got.Body)
 	}
@@ -202,7 +201,7 @@ func TestViewersReadTheFactsAboutTheNode(t *testing.T) {
 		t.Errorf("got %s", got.Body)
 	}
 	g := node.GPUs[0]
-	if g.Address != "0000:1b:00.0" || g.Persistence.Value != "on" || !g.NVSwitch.Value || g.FabricState.Value != "completed" || g.LinkWidth.Value != 16 || g.Clocks.Value.MaxSMMHz != 1980 || !g.ACSRedirect.IsKnown() {
+	if g.Address != "0000:1b:00.0" || g.Persistence.Value != "on" || !g.NVSwitch.Value || g.FabricState.Value != "completed" || g.LinkWidth.Value != 16 || g.Clocks.Value.MaxSMMHz != 1980 || !slices.Equal(g.Clocks.Value.Reasons, []string{"gpu-idle"}) || !g.ACSRedirect.IsKnown() {
 		t.Errorf("got %+v", g)
 	}
 	if g.PCIeSwitch != "0000:16:00.0" || len(g.Links) != 7 || g.Links["0000:df:00.0"] != 18 {
@@ -226,7 +225,7 @@ func TestViewersReadWhyALabelIsNotFollowed(t *testing.T) {
 	const problem = "gpu.nvidia.com/config=learning is not followed: not found: there is no such configuration; known are: development, inference, training"
 	a.reports(t, problem)
 	got := ask(t, a.handler(), "10.0.0.1", "good")
-	var node nodefacts.Node
+	var node agentv1.Node
 	if err := json.Unmarshal(got.Body.Bytes(), &node); err != nil || !strings.Contains(node.ConfigProblem, problem) {
 		t.Errorf("%d %v: %s, want %s", got.Code, err, got.Body, problem)
 	}
@@ -249,15 +248,15 @@ func TestViewersReadWhatClaimsUse(t *testing.T) {
 	if got := a.prepare(t, c)[string(c.UID)]; got.Error != "" {
 		t.Fatal(got.Error)
 	}
-	got := askFor(t, a.handler(), report.Path, "10.0.0.1", "good")
-	var r report.Report
+	got := askFor(t, a.handler(), agentv1.PathClaims, "10.0.0.1", "good")
+	var r agentv1.Report
 	if err := json.Unmarshal(got.Body.Bytes(), &r); err != nil || got.Code != http.StatusOK {
 		t.Fatalf("%d %v: %s", got.Code, err, got.Body)
 	}
 	if len(r.Rows) != 1 || r.Rows[0].Claim != "one" || r.Rows[0].Device != "gpu-1b-00" || *r.Rows[0].MemoryUsedBytes != 0 || *r.Rows[0].MemoryPromisedBytes != 80944<<20 {
 		t.Errorf("got %s", got.Body)
 	}
-	if got := askFor(t, a.handler(), report.Path, "10.0.0.1", ""); got.Code != http.StatusUnauthorized {
+	if got := askFor(t, a.handler(), agentv1.PathClaims, "10.0.0.1", ""); got.Code != http.StatusUnauthorized {
 		t.Errorf("without a token: %d", got.Code)
 	}
 }
@@ -265,7 +264,7 @@ func TestViewersReadWhatClaimsUse(t *testing.T) {
 func TestTheFactsAreServedOnlyIfViewersHaveAnAccount(t *testing.T) {
 	t.Parallel()
 	a := newNode(t).start(t)
-	for _, path := range []string{nodefacts.Path, report.Path} {
+	for _, path := range []string{agentv1.PathNode, agentv1.PathClaims} {
 		if code, _ := get(t, a.agent, path); code != http.StatusNotFound {
 			t.Errorf("%s without an account: %d", path, code)
 		}

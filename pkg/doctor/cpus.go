@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 )
 
 // cpuDriver is the name of the DRA driver of kubernetes-sigs/dra-driver-cpu.
@@ -35,7 +35,7 @@ func checkCPUManager(c *Cluster) []Finding {
 
 // judgeCPUManager judges the kubelet's policy. claimed is set if the CPUs of the node are
 // devices of claims.
-func judgeCPUManager(n nodefacts.Node, claimed bool) verdict {
+func judgeCPUManager(n agentv1.Node, claimed bool) verdict {
 	return known(n.CPUManager, func(policy string) verdict {
 		nodes := n.NUMANodes.Value
 		switch {

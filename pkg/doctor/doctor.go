@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 )
 
 // State is the result of a check.
@@ -95,7 +95,7 @@ type Cluster struct {
 
 // Answer is the answer of an agent: facts, or the reason why there are none.
 type Answer struct {
-	Facts *nodefacts.Node
+	Facts *agentv1.Node
 	Err   error
 }
 

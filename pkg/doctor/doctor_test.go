@@ -18,10 +18,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 )
 
 // driverPod returns a pod of the driver on a node.
@@ -102,18 +101,18 @@ func healthy(w *fleettest.World) *doctor.Cluster {
 	return c
 }
 
-func fact[T any](value T) nodefacts.Fact[T] { return nodefacts.Fact[T]{Value: value, Source: "/file"} }
+func fact[T any](value T) agentv1.Fact[T] { return agentv1.Fact[T]{Value: value, Source: "/file"} }
 
-func healthyNode() nodefacts.Node {
-	n := nodefacts.Node{
+func healthyNode() agentv1.Node {
+	n := agentv1.Node{
 		DriverVersion: fact("615.10.01"), CUDAVersion: fact("13.2"), OpenModules: fact(true),
 		Controllers: fact([]string{"cpu", "dmem"}), HugePages: fact(map[string]uint64{"2048kB": 8}), TransparentHugePages: fact("madvise"),
 		Governors: fact([]string{"performance"}), Memlock: fact("unlimited"), IOMMU: fact(true), RDMADevices: fact([]string{"mlx5_0"}),
 		NUMANodes: fact(2), NRI: fact(true), CPUManager: fact("static"), FabricManager: fact(true),
 	}
 	for _, address := range []string{"0000:1b:00.0", "0000:43:00.0"} {
-		n.GPUs = append(n.GPUs, nodefacts.GPU{
-			Address: address, Persistence: fact("on"), NVSwitch: fact(true), Clocks: fact(gpu.Clocks{Reasons: []gpu.ClockReason{gpu.ClockGPUIdle}}),
+		n.GPUs = append(n.GPUs, agentv1.GPU{
+			Address: address, Persistence: fact("on"), NVSwitch: fact(true), Clocks: fact(agentv1.Clocks{Reasons: []string{"gpu-idle"}}),
 			LinkWidth: fact(16), MaxLinkWidth: fact(16), IOMMUType: fact("identity"),
 		})
 	}
@@ -308,48 +307,48 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 func TestEveryCheckOfANode(t *testing.T) {
 	w := newWorld(t)
 	for name, tc := range map[string]struct {
-		given func(*nodefacts.Node)
+		given func(*agentv1.Node)
 		want  string
 	}{
-		"no driver": {func(n *nodefacts.Node) {
-			n.DriverVersion = nodefacts.Fact[string]{Unknown: "not ready: load the module"}
+		"no driver": {func(n *agentv1.Node) {
+			n.DriverVersion = agentv1.Fact[string]{Unknown: "not ready: load the module"}
 		}, "problem | driver | node a | not ready: load the module"},
-		"a label that is not followed": {func(n *nodefacts.Node) { n.ConfigProblem = `the label is not followed; the node still offers "mig"` },
+		"a label that is not followed": {func(n *agentv1.Node) { n.ConfigProblem = `the label is not followed; the node still offers "mig"` },
 			`warning | node-config | node a | the label is not followed; the node still offers "mig"`},
-		"no persistence":             {func(n *nodefacts.Node) { n.GPUs[1].Persistence = fact("off") }, "warning | persistence | node a | persistence mode is off (gpu-43-00)"},
-		"the daemon for persistence": {func(n *nodefacts.Node) { n.GPUs[1].Persistence, n.Persistenced = fact("off"), fact(true) }, ""},
-		"a fabric that is not ready": {func(n *nodefacts.Node) {
-			n.GPUs[0].FabricState, n.GPUs[1].FabricState = fact(gpu.FabricInProgress), fact(gpu.FabricFailed)
+		"no persistence":             {func(n *agentv1.Node) { n.GPUs[1].Persistence = fact("off") }, "warning | persistence | node a | persistence mode is off (gpu-43-00)"},
+		"the daemon for persistence": {func(n *agentv1.Node) { n.GPUs[1].Persistence, n.Persistenced = fact("off"), fact(true) }, ""},
+		"a fabric that is not ready": {func(n *agentv1.Node) {
+			n.GPUs[0].FabricState, n.GPUs[1].FabricState = fact("in-progress"), fact("failed")
 		}, "problem | fabric | node a | the registration with the NVSwitch fabric is in-progress (gpu-1b-00); the registration with the NVSwitch fabric is failed (gpu-43-00)"},
-		"no fabric manager": {func(n *nodefacts.Node) { n.FabricManager = fact(false) }, "problem | fabric | node a | the GPU has NVSwitch links, and no process nv-fabricmanager runs (2 GPUs)"},
-		"no fabric manager on a GPU that has registered": {func(n *nodefacts.Node) {
-			n.FabricManager, n.GPUs[0].FabricState, n.GPUs[1].FabricState = fact(false), fact(gpu.FabricCompleted), fact(gpu.FabricCompleted)
+		"no fabric manager": {func(n *agentv1.Node) { n.FabricManager = fact(false) }, "problem | fabric | node a | the GPU has NVSwitch links, and no process nv-fabricmanager runs (2 GPUs)"},
+		"no fabric manager on a GPU that has registered": {func(n *agentv1.Node) {
+			n.FabricManager, n.GPUs[0].FabricState, n.GPUs[1].FabricState = fact(false), fact("completed"), fact("completed")
 		}, ""},
-		"a hot GPU": {func(n *nodefacts.Node) {
-			n.GPUs[0].Clocks = fact(gpu.Clocks{SMMHz: 900, MaxSMMHz: 1980, Reasons: []gpu.ClockReason{gpu.ClockPowerCap, gpu.ClockHWThermal}})
+		"a hot GPU": {func(n *agentv1.Node) {
+			n.GPUs[0].Clocks = fact(agentv1.Clocks{SMMHz: 900, MaxSMMHz: 1980, Reasons: []string{"sw-power-cap", "hw-thermal-slowdown"}})
 		}, "warning | clocks | node a | 900 of 1980 MHz because of hw-thermal-slowdown (gpu-1b-00)"},
-		"limited clocks": {func(n *nodefacts.Node) {
-			n.GPUs[0].Clocks = fact(gpu.Clocks{SMMHz: 900, MaxSMMHz: 1980, Reasons: []gpu.ClockReason{gpu.ClockApplications}})
+		"limited clocks": {func(n *agentv1.Node) {
+			n.GPUs[0].Clocks = fact(agentv1.Clocks{SMMHz: 900, MaxSMMHz: 1980, Reasons: []string{"application-clocks"}})
 		}, "warning | clocks | node a | 900 of 1980 MHz because of application clocks (gpu-1b-00)"},
-		"a narrow link":                      {func(n *nodefacts.Node) { n.GPUs[0].LinkWidth = fact(8) }, "warning | pcie | node a | PCIe link of 8 lanes instead of 16 (gpu-1b-00)"},
-		"ACS":                                {func(n *nodefacts.Node) { n.GPUs[0].ACSRedirect = fact([]string{"0000:17:02.0"}) }, "warning | acs | node a | ACS redirects peer requests at 0000:17:02.0 (gpu-1b-00)"},
-		"an IOMMU that translates":           {func(n *nodefacts.Node) { n.GPUs[0].IOMMUType = fact("DMA-FQ") }, "warning | iommu | node a | the IOMMU translates its addresses (type DMA-FQ) (gpu-1b-00)"},
-		"no way to GPU memory for RDMA":      {func(n *nodefacts.Node) { n.OpenModules = fact(false) }, "warning | peermem | node a | RDMA devices mlx5_0, without nvidia_peermem and without open kernel modules"},
-		"nvidia_peermem":                     {func(n *nodefacts.Node) { n.OpenModules, n.Peermem = fact(false), fact(true) }, ""},
-		"little locked memory":               {func(n *nodefacts.Node) { n.Memlock = fact("65536") }, "warning | memlock | node a | containers can lock 65536 bytes of memory"},
-		"little locked memory without RDMA":  {func(n *nodefacts.Node) { n.Memlock, n.RDMADevices = fact("65536"), fact[[]string](nil) }, ""},
-		"cgroup v1":                          {func(n *nodefacts.Node) { n.Controllers = fact[[]string](nil) }, "warning | cgroup | node a | the node has cgroups of version 1"},
-		"a kernel that limits no GPU memory": {func(n *nodefacts.Node) { n.Controllers = fact([]string{"cpu"}) }, "warning | cgroup | node a | cgroup v2 without dmem and misc"},
-		"a driver that limits no GPU memory": {func(n *nodefacts.Node) { n.Controllers, n.DriverVersion = fact([]string{"cpu"}), fact("570.1") }, ""},
-		"CPUs of all nodes":                  {func(n *nodefacts.Node) { n.CPUManager = fact("none") }, "warning | cpu-manager | node a | CPU manager policy none on 2 NUMA nodes"},
-		"no transparent huge pages":          {func(n *nodefacts.Node) { n.TransparentHugePages = fact("never") }, "warning | transparent-huge-pages | node a | transparent huge pages: never"},
-		"swap":                               {func(n *nodefacts.Node) { n.SwapBytes = fact(uint64(3 << 29)) }, "warning | swap | node a | 1.5 GiB of swap"},
-		"slow CPUs":                          {func(n *nodefacts.Node) { n.Governors = fact([]string{"performance", "powersave"}) }, "warning | governor | node a | frequency governor performance, powersave"},
-		"a file that the agent cannot read": {func(n *nodefacts.Node) {
-			n.NRI = nodefacts.Fact[bool]{Source: "/run/nri/nri.sock", Unknown: "permission denied"}
+		"a narrow link":                      {func(n *agentv1.Node) { n.GPUs[0].LinkWidth = fact(8) }, "warning | pcie | node a | PCIe link of 8 lanes instead of 16 (gpu-1b-00)"},
+		"ACS":                                {func(n *agentv1.Node) { n.GPUs[0].ACSRedirect = fact([]string{"0000:17:02.0"}) }, "warning | acs | node a | ACS redirects peer requests at 0000:17:02.0 (gpu-1b-00)"},
+		"an IOMMU that translates":           {func(n *agentv1.Node) { n.GPUs[0].IOMMUType = fact("DMA-FQ") }, "warning | iommu | node a | the IOMMU translates its addresses (type DMA-FQ) (gpu-1b-00)"},
+		"no way to GPU memory for RDMA":      {func(n *agentv1.Node) { n.OpenModules = fact(false) }, "warning | peermem | node a | RDMA devices mlx5_0, without nvidia_peermem and without open kernel modules"},
+		"nvidia_peermem":                     {func(n *agentv1.Node) { n.OpenModules, n.Peermem = fact(false), fact(true) }, ""},
+		"little locked memory":               {func(n *agentv1.Node) { n.Memlock = fact("65536") }, "warning | memlock | node a | containers can lock 65536 bytes of memory"},
+		"little locked memory without RDMA":  {func(n *agentv1.Node) { n.Memlock, n.RDMADevices = fact("65536"), fact[[]string](nil) }, ""},
+		"cgroup v1":                          {func(n *agentv1.Node) { n.Controllers = fact[[]string](nil) }, "warning | cgroup | node a | the node has cgroups of version 1"},
+		"a kernel that limits no GPU memory": {func(n *agentv1.Node) { n.Controllers = fact([]string{"cpu"}) }, "warning | cgroup | node a | cgroup v2 without dmem and misc"},
+		"a driver that limits no GPU memory": {func(n *agentv1.Node) { n.Controllers, n.DriverVersion = fact([]string{"cpu"}), fact("570.1") }, ""},
+		"CPUs of all nodes":                  {func(n *agentv1.Node) { n.CPUManager = fact("none") }, "warning | cpu-manager | node a | CPU manager policy none on 2 NUMA nodes"},
+		"no transparent huge pages":          {func(n *agentv1.Node) { n.TransparentHugePages = fact("never") }, "warning | transparent-huge-pages | node a | transparent huge pages: never"},
+		"swap":                               {func(n *agentv1.Node) { n.SwapBytes = fact(uint64(3 << 29)) }, "warning | swap | node a | 1.5 GiB of swap"},
+		"slow CPUs":                          {func(n *agentv1.Node) { n.Governors = fact([]string{"performance", "powersave"}) }, "warning | governor | node a | frequency governor performance, powersave"},
+		"a file that the agent cannot read": {func(n *agentv1.Node) {
+			n.NRI = agentv1.Fact[bool]{Source: "/run/nri/nri.sock", Unknown: "permission denied"}
 		}, "unknown | nri | node a | permission denied"},
-		"a GPU whose clocks cannot be read": {func(n *nodefacts.Node) {
-			n.GPUs[1].Clocks = nodefacts.Fact[gpu.Clocks]{Source: "NVML", Unknown: "timed out"}
+		"a GPU whose clocks cannot be read": {func(n *agentv1.Node) {
+			n.GPUs[1].Clocks = agentv1.Fact[agentv1.Clocks]{Source: "NVML", Unknown: "timed out"}
 		}, "unknown | clocks | node a | timed out (gpu-43-00)"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,14 +6,14 @@ import (
 	"slices"
 	"strings"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 )
 
 // eachGPU returns the most urgent verdict on the GPUs of a node. It names
 // the GPUs with a verdict of that state, and has the meaning and the remedy of the first.
-func eachGPU(n nodefacts.Node, judge func(nodefacts.GPU) verdict) verdict {
+func eachGPU(n agentv1.Node, judge func(agentv1.GPU) verdict) verdict {
 	verdicts := make([]verdict, len(n.GPUs))
 	worst := fine("the agent lists no GPU")
 	for i, g := range n.GPUs {
@@ -46,7 +46,7 @@ func eachGPU(n nodefacts.Node, judge func(nodefacts.GPU) verdict) verdict {
 }
 
 // deviceName returns the name of the GPU's device.
-func deviceName(g nodefacts.GPU) string {
+func deviceName(g agentv1.GPU) string {
 	address, err := gpu.ParsePCIAddress(g.Address)
 	if err != nil {
 		return g.Address

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 )
 
 // verdict is a finding before its check and its object are known.
@@ -22,7 +22,7 @@ type verdict struct {
 // nodeCheck judges the facts about one node.
 type nodeCheck struct {
 	name  string
-	judge func(nodefacts.Node) verdict
+	judge func(agentv1.Node) verdict
 }
 
 // nodeChecks returns the checks of each node whose agent has answered.
@@ -59,7 +59,7 @@ func (n nodeCheck) onAllNodes(c *Cluster) []Finding {
 }
 
 // known returns the verdict on a fact, or that it is unknown.
-func known[T any](f nodefacts.Fact[T], judge func(T) verdict) verdict {
+func known[T any](f agentv1.Fact[T], judge func(T) verdict) verdict {
 	if !f.IsKnown() {
 		return verdict{Unknown, f.Unknown, "the agent cannot read it from " + source(f.Source), "read it on the node; the agent can if it is privileged and in the host's PID namespace, as the chart runs it for real GPUs"}
 	}
@@ -93,7 +93,7 @@ func release(version string) int {
 	return n
 }
 
-func judgeDriver(n nodefacts.Node) verdict {
+func judgeDriver(n agentv1.Node) verdict {
 	if !n.DriverVersion.IsKnown() {
 		return verdict{Problem, n.DriverVersion.Unknown, "the node has no usable GPUs", "load the NVIDIA driver (nvidia-smi must list the GPUs); if it is loaded, check driver.root of the chart"}
 	}
@@ -101,7 +101,7 @@ func judgeDriver(n nodefacts.Node) verdict {
 }
 
 // judgeNodeConfig reports the cause of the metric gpu_dra_node_config_problem.
-func judgeNodeConfig(n nodefacts.Node) verdict {
+func judgeNodeConfig(n agentv1.Node) verdict {
 	if n.ConfigProblem != "" {
 		return verdict{
 			Warning, n.ConfigProblem, "the setting has no effect: the node keeps the configuration that it followed before, and without one offers only devices that claims hold",
@@ -111,8 +111,8 @@ func judgeNodeConfig(n nodefacts.Node) verdict {
 	return fine("the agent reports no label or file that it does not follow")
 }
 
-func judgePersistence(n nodefacts.Node) verdict {
-	return eachGPU(n, func(g nodefacts.GPU) verdict {
+func judgePersistence(n agentv1.Node) verdict {
+	return eachGPU(n, func(g agentv1.GPU) verdict {
 		return known(g.Persistence, func(mode string) verdict {
 			if mode == "off" && !n.Persistenced.Value {
 				return verdict{
@@ -125,10 +125,10 @@ func judgePersistence(n nodefacts.Node) verdict {
 	})
 }
 
-func judgeFabric(n nodefacts.Node) verdict {
+func judgeFabric(n agentv1.Node) verdict {
 	const start = "start nvidia-fabricmanager of the same release as the driver (systemctl enable --now nvidia-fabricmanager), or nvidia-imex for NVLink across nodes"
-	return eachGPU(n, func(g nodefacts.GPU) verdict {
-		switch state := g.FabricState.Value; {
+	return eachGPU(n, func(g agentv1.GPU) verdict {
+		switch state := gpu.FabricState(g.FabricState.Value); {
 		case state == gpu.FabricCompleted:
 			return fine("registered with the NVSwitch fabric")
 		case state != "":
@@ -148,20 +148,20 @@ func judgeFabric(n nodefacts.Node) verdict {
 // slowdowns are the reasons for a lower clock that an administrator can end.
 var slowdowns = []gpu.ClockReason{gpu.ClockHWSlowdown, gpu.ClockThermal, gpu.ClockHWThermal, gpu.ClockPowerBrake, gpu.ClockReliabilityLimit}
 
-func judgeClocks(n nodefacts.Node) verdict {
-	return eachGPU(n, func(g nodefacts.GPU) verdict {
-		return known(g.Clocks, func(c gpu.Clocks) verdict {
+func judgeClocks(n agentv1.Node) verdict {
+	return eachGPU(n, func(g agentv1.GPU) verdict {
+		return known(g.Clocks, func(c agentv1.Clocks) verdict {
 			var reasons []string
 			for _, r := range c.Reasons {
-				if slices.Contains(slowdowns, r) {
-					reasons = append(reasons, string(r))
+				if slices.Contains(slowdowns, gpu.ClockReason(r)) {
+					reasons = append(reasons, r)
 				}
 			}
 			found := fmt.Sprintf("%d of %d MHz", c.SMMHz, c.MaxSMMHz)
 			switch {
 			case len(reasons) > 0:
 				return verdict{Warning, found + " because of " + strings.Join(reasons, ", "), "programs run slower than the GPU could", "check cooling and power supply of the machine (nvidia-smi --query --display=PERFORMANCE,TEMPERATURE,POWER)"}
-			case slices.Contains(c.Reasons, gpu.ClockApplications):
+			case slices.Contains(c.Reasons, string(gpu.ClockApplications)):
 				return verdict{Warning, found + " because of application clocks", "an administrator has limited the clocks, and programs run slower than the GPU could", "if that is not intended: nvidia-smi --reset-applications-clocks, or --reset-gpu-clocks"}
 			default:
 				return fine("no slowdown")
@@ -170,8 +170,8 @@ func judgeClocks(n nodefacts.Node) verdict {
 	})
 }
 
-func judgePCIe(n nodefacts.Node) verdict {
-	return eachGPU(n, func(g nodefacts.GPU) verdict {
+func judgePCIe(n agentv1.Node) verdict {
+	return eachGPU(n, func(g agentv1.GPU) verdict {
 		return known(g.LinkWidth, func(width int) verdict {
 			return known(g.MaxLinkWidth, func(most int) verdict {
 				if width < most {
@@ -186,8 +186,8 @@ func judgePCIe(n nodefacts.Node) verdict {
 	})
 }
 
-func judgeACS(n nodefacts.Node) verdict {
-	return eachGPU(n, func(g nodefacts.GPU) verdict {
+func judgeACS(n agentv1.Node) verdict {
+	return eachGPU(n, func(g agentv1.GPU) verdict {
 		return known(g.ACSRedirect, func(ports []string) verdict {
 			if len(ports) > 0 {
 				return verdict{
@@ -200,9 +200,9 @@ func judgeACS(n nodefacts.Node) verdict {
 	})
 }
 
-func judgeIOMMU(n nodefacts.Node) verdict {
+func judgeIOMMU(n agentv1.Node) verdict {
 	return known(n.IOMMU, func(on bool) verdict {
-		return eachGPU(n, func(g nodefacts.GPU) verdict {
+		return eachGPU(n, func(g agentv1.GPU) verdict {
 			return known(g.IOMMUType, func(kind string) verdict {
 				switch {
 				case !on || kind == "":
@@ -220,7 +220,7 @@ func judgeIOMMU(n nodefacts.Node) verdict {
 	})
 }
 
-func judgePeermem(n nodefacts.Node) verdict {
+func judgePeermem(n agentv1.Node) verdict {
 	return known(n.RDMADevices, func(devices []string) verdict {
 		switch {
 		case len(devices) == 0:
@@ -238,7 +238,7 @@ func judgePeermem(n nodefacts.Node) verdict {
 	})
 }
 
-func judgeMemlock(n nodefacts.Node) verdict {
+func judgeMemlock(n agentv1.Node) verdict {
 	return known(n.Memlock, func(limit string) verdict {
 		if limit != "unlimited" && len(n.RDMADevices.Value) > 0 {
 			return verdict{
@@ -250,7 +250,7 @@ func judgeMemlock(n nodefacts.Node) verdict {
 	})
 }
 
-func judgeCgroup(n nodefacts.Node) verdict {
+func judgeCgroup(n agentv1.Node) verdict {
 	return known(n.Controllers, func(controllers []string) verdict {
 		newDriver := release(n.DriverVersion.Value) >= memoryLimitsRelease
 		switch {
@@ -272,7 +272,7 @@ func judgeCgroup(n nodefacts.Node) verdict {
 	})
 }
 
-func judgeNRI(n nodefacts.Node) verdict {
+func judgeNRI(n agentv1.Node) verdict {
 	return known(n.NRI, func(on bool) verdict {
 		if on {
 			return fine("the container runtime has NRI")
@@ -281,7 +281,7 @@ func judgeNRI(n nodefacts.Node) verdict {
 	})
 }
 
-func judgeHugePages(n nodefacts.Node) verdict {
+func judgeHugePages(n agentv1.Node) verdict {
 	return known(n.HugePages, func(pages map[string]uint64) verdict {
 		var reserved []string
 		for _, size := range slices.Sorted(maps.Keys(pages)) {
@@ -296,7 +296,7 @@ func judgeHugePages(n nodefacts.Node) verdict {
 	})
 }
 
-func judgeTHP(n nodefacts.Node) verdict {
+func judgeTHP(n agentv1.Node) verdict {
 	return known(n.TransparentHugePages, func(mode string) verdict {
 		if mode == "never" {
 			return verdict{
@@ -311,7 +311,7 @@ func judgeTHP(n nodefacts.Node) verdict {
 	})
 }
 
-func judgeSwap(n nodefacts.Node) verdict {
+func judgeSwap(n agentv1.Node) verdict {
 	return known(n.SwapBytes, func(bytes uint64) verdict {
 		if bytes > 0 {
 			return verdict{
@@ -323,7 +323,7 @@ func judgeSwap(n nodefacts.Node) verdict {
 	})
 }
 
-func judgeGovernor(n nodefacts.Node) verdict {
+func judgeGovernor(n agentv1.Node) verdict {
 	return known(n.Governors, func(governors []string) verdict {
 		if len(governors) == 0 {
 			return fine("the kernel does not set the CPUs' frequencies")

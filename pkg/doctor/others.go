@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/version"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 )
 
 // checkDrivers reports GPUs that another DRA driver publishes too. NVIDIA's driver for
@@ -160,7 +160,7 @@ func checkKubelets(c *Cluster) []Finding {
 
 // hugePagesOf returns a finding if the kubelet reports fewer huge pages than the kernel has;
 // nil otherwise. Sizes are as in the kernel's names of folders, "2048kB".
-func hugePagesOf(node *corev1.Node, facts *nodefacts.Node) *Finding {
+func hugePagesOf(node *corev1.Node, facts *agentv1.Node) *Finding {
 	if facts == nil {
 		return nil
 	}

@@ -4,10 +4,10 @@ package gpu
 
 // Clocks is the clock of a GPU's SMs, and the reasons why it is not at its highest.
 type Clocks struct {
-	SMMHz    int `json:"smMHz"`
-	MaxSMMHz int `json:"maxSMMHz"`
+	SMMHz    int
+	MaxSMMHz int
 	// Reasons are in NVML's order; none if nothing reduces the clock.
-	Reasons []ClockReason `json:"reasons,omitempty"`
+	Reasons []ClockReason
 }
 
 // ClockReason is a reason why the clocks of a GPU are below their maximum.

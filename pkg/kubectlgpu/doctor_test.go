@@ -26,8 +26,8 @@ import (
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 )
 
 // proxied is a client whose requests to pods go to an HTTP server.
@@ -140,7 +140,7 @@ func TestDoctorReadsFactsThroughTheAPIServer(t *testing.T) {
 		if got, want := r.URL.Path, "/api/v1/namespaces/gpus/pods/agent-1:9000/proxy/v1/node"; got != want {
 			t.Errorf("requested %s, want %s", got, want)
 		}
-		if r.Header.Get(nodefacts.TokenHeader) != "secret" || r.Header.Get("Authorization") != "" {
+		if r.Header.Get(agentv1.TokenHeader) != "secret" || r.Header.Get("Authorization") != "" {
 			t.Errorf("headers %v", r.Header)
 		}
 		factsWithSwap("1073741824")(w, r)

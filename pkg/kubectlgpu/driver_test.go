@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 )
 
 // agentOf returns the agent's pod and its DaemonSet in the cluster of [driven].
@@ -51,7 +51,7 @@ func TestPodsOfTenantsAreNotAgents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client := driven(t, func(w http.ResponseWriter, r *http.Request) {
 				if !strings.Contains(r.URL.Path, "/namespaces/gpus/pods/agent-1:9000/") {
-					t.Errorf("%s is requested, with the token %q", r.URL.Path, r.Header.Get(nodefacts.TokenHeader))
+					t.Errorf("%s is requested, with the token %q", r.URL.Path, r.Header.Get(agentv1.TokenHeader))
 				}
 				factsWithSwap("0")(w, r)
 			})
@@ -156,7 +156,7 @@ func TestAnAnswerWithoutAnEndIsCut(t *testing.T) {
 
 func TestATokenIsNotSentToAnotherAddress(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		t.Errorf("got a request with the token %q", r.Header.Get(nodefacts.TokenHeader))
+		t.Errorf("got a request with the token %q", r.Header.Get(agentv1.TokenHeader))
 	}))
 	t.Cleanup(other.Close)
 	client := driven(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL, http.StatusFound) })

@@ -23,10 +23,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 )
 
 const (
@@ -41,7 +41,7 @@ const (
 // readFacts reads the facts of the nodes from their agents; of all nodes without names.
 func readFacts(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster, nodes []string) {
 	c.Facts = map[string]doctor.Answer{}
-	answers, err := queryAgents[nodefacts.Node](ctx, client, c, nodes, nodefacts.Path)
+	answers, err := queryAgents[agentv1.Node](ctx, client, c, nodes, agentv1.PathNode)
 	if err != nil {
 		c.Unread[doctor.AgentFacts] = err.Error()
 	}
@@ -118,7 +118,7 @@ func viewerToken(ctx context.Context, client kubernetes.Interface, c *doctor.Clu
 	}
 	account := set.Spec.Template.Annotations[v1alpha1.AnnotationViewerAccount]
 	request, err := client.CoreV1().ServiceAccounts(set.Namespace).CreateToken(ctx, account, &authv1.TokenRequest{
-		Spec: authv1.TokenRequestSpec{Audiences: []string{nodefacts.Audience(c.Driver, string(agent.UID))}, ExpirationSeconds: ptr.To(int64(tokenSeconds))},
+		Spec: authv1.TokenRequestSpec{Audiences: []string{agentv1.Audience(c.Driver, string(agent.UID))}, ExpirationSeconds: ptr.To(int64(tokenSeconds))},
 	}, metav1.CreateOptions{})
 	if apierrors.IsForbidden(err) {
 		return "", fmt.Errorf("%w: you have no right to create serviceaccounts/token of %s in the namespace %s", gpu.ErrPermission, account, set.Namespace)
@@ -139,7 +139,7 @@ func query[T any](ctx context.Context, client kubernetes.Interface, c *doctor.Cl
 	}
 	request := client.CoreV1().RESTClient().Get().Namespace(agent.Namespace).Resource("pods").
 		Name(net.JoinHostPort(agent.Name, httpPort(agent))).SubResource("proxy").Suffix(path)
-	answer, err := getBounded(ctx, client, request.URL(), nodefacts.TokenHeader, token)
+	answer, err := getBounded(ctx, client, request.URL(), agentv1.TokenHeader, token)
 	switch {
 	case apierrors.IsForbidden(err):
 		return nil, fmt.Errorf("%w: you have no right to get pods/proxy in the namespace %s", gpu.ErrPermission, agent.Namespace)

@@ -22,9 +22,9 @@ import (
 	"k8s.io/component-base/version"
 	"sigs.k8s.io/yaml"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/plain"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 )
 
 // Bounds of an archive, so that one can attach it to a bug report.
@@ -209,7 +209,7 @@ func (d *dump) driver(ctx context.Context, v *view, namespaces []string) {
 // checks writes the findings of doctor, and the facts about the nodes.
 func (d *dump) checks(c *doctor.Cluster) {
 	d.yaml("output/doctor.yaml", doctor.Examine(c))
-	facts := map[string]*nodefacts.Node{}
+	facts := map[string]*agentv1.Node{}
 	for node, answer := range c.Facts {
 		facts[node] = answer.Facts // the findings have the errors
 	}

@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/markup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/picture"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 )
 
 // topologyItem is a GPU and its paths to the GPUs of its node, in JSON and YAML.
@@ -66,7 +66,7 @@ func (o *options) newTopo() *cobra.Command {
 // addWiring adds what the agent of the node knows of its GPUs' connections: the API server
 // has no room for it on every node.
 func (o *options) addWiring(ctx context.Context, v *view, node fleet.Node) error {
-	answers, err := askAgents[nodefacts.Node](ctx, o, v, []string{node.Name}, nodefacts.Path)
+	answers, err := askAgents[agentv1.Node](ctx, o, v, []string{node.Name}, agentv1.PathNode)
 	if err != nil {
 		return err
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/usage/report"
 )
 
 // use is the memory and multiprocessors that programs use; a part that is not known is nil.
@@ -27,7 +27,7 @@ type use struct {
 }
 
 // uses are the reports of agents by node; nil if the user has not requested them.
-type uses map[string]report.Report
+type uses map[string]agentv1.Report
 
 func (o *options) usedFlag(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.used, "used", false, "read the memory and multiprocessors that programs use from the agents")
@@ -39,7 +39,7 @@ func (o *options) readUses(ctx context.Context, v *view, nodes []string) (uses, 
 	if !o.used {
 		return nil, nil
 	}
-	answers, err := askAgents[report.Report](ctx, o, v, nodes, report.Path)
+	answers, err := askAgents[agentv1.Report](ctx, o, v, nodes, agentv1.PathClaims)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func askAgents[T any](ctx context.Context, o *options, v *view, nodes []string, 
 }
 
 // of returns the sum of the rows of a node.
-func (u uses) of(node string, match func(report.Labels) bool) use {
+func (u uses) of(node string, match func(agentv1.Labels) bool) use {
 	var sum use
 	for _, row := range u[node].Rows {
 		if match(row.Labels) {
@@ -93,7 +93,7 @@ func (u uses) ofNamespace(name string) use {
 	return sum
 }
 
-func (s *use) add(row report.Row) {
+func (s *use) add(row agentv1.Row) {
 	if row.MemoryUsedBytes != nil {
 		if s.Memory == nil {
 			s.Memory = resource.NewQuantity(0, resource.BinarySI)
@@ -110,8 +110,8 @@ func (s *use) add(row report.Row) {
 }
 
 // isOn reports whether a row is about the GPU or a part of it.
-func isOn(gpu string) func(report.Labels) bool {
-	return func(l report.Labels) bool {
+func isOn(gpu string) func(agentv1.Labels) bool {
+	return func(l agentv1.Labels) bool {
 		name := fleet.NameOf(l.Device)
 		return name.OnGPU() && kind.Whole(name.Address).String() == gpu
 	}

@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/usage/report"
 )
 
 // holderItem is a container with a device, in JSON and YAML. A claim that no pod uses has
@@ -76,7 +76,7 @@ func (o *options) newWho() *cobra.Command {
 
 // isRow reports whether a row of the agent is about the container and the device. The agent
 // has the UIDs of a PodGroup's pods only.
-func (h holderItem) isRow(l report.Labels) bool {
+func (h holderItem) isRow(l agentv1.Labels) bool {
 	return l.Namespace == h.Namespace && l.Claim == h.Claim && l.Device == h.Device && l.Container == h.Container &&
 		(l.Pod == h.Pod || h.PodGroup != "" && l.Pod == string(h.podUID))
 }

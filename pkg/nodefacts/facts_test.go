@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -55,24 +56,24 @@ func TestFactsOfANode(t *testing.T) {
 		"etc/containerd/config.toml":                            "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  enable_cdi = true # since 1.7\n",
 		"var/lib/kubelet/cpu_manager_state":                     `{"policyName":"static","defaultCpuSet":"0-3","checksum":1}`,
 	})
-	want := Node{
-		OpenModules:          Fact[bool]{Value: true, Source: "/proc/driver/nvidia/version"},
-		Peermem:              Fact[bool]{Value: true, Source: "/sys/module/nvidia_peermem"},
-		FabricManager:        Fact[bool]{Value: true, Source: "/proc/*/comm"},
-		Persistenced:         Fact[bool]{Value: true, Source: "/proc/*/comm"},
-		KernelVersion:        Fact[string]{Value: "6.8.0-85-generic", Source: "/proc/sys/kernel/osrelease"},
-		Controllers:          Fact[[]string]{Value: strings.Fields("cpuset cpu io memory hugetlb pids rdma misc dmem"), Source: "/sys/fs/cgroup/cgroup.controllers"},
-		HugePages:            Fact[map[string]uint64]{Value: map[string]uint64{"2048kB": 512}, Source: "/sys/kernel/mm/hugepages"},
-		TransparentHugePages: Fact[string]{Value: "madvise", Source: "/sys/kernel/mm/transparent_hugepage/enabled"},
-		SwapBytes:            Fact[uint64]{Value: 8388604 << 10, Source: "/proc/swaps"},
-		Governors:            Fact[[]string]{Value: []string{"performance", "powersave"}, Source: "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"},
-		Memlock:              Fact[string]{Value: "8388608", Source: "/proc/self/limits"},
-		IOMMU:                Fact[bool]{Value: true, Source: "/sys/class/iommu"},
-		RDMADevices:          Fact[[]string]{Value: []string{"mlx5_0"}, Source: "/sys/class/infiniband"},
-		NUMANodes:            Fact[int]{Value: 2, Source: "/sys/devices/system/node/has_cpu"},
-		NRI:                  Fact[bool]{Value: true, Source: "/run/nri/nri.sock"},
-		ContainerdCDI:        Fact[string]{Value: "true", Source: "/etc/containerd/config.toml"},
-		CPUManager:           Fact[string]{Value: "static", Source: "/var/lib/kubelet/cpu_manager_state"},
+	want := agentv1.Node{
+		OpenModules:          agentv1.Fact[bool]{Value: true, Source: "/proc/driver/nvidia/version"},
+		Peermem:              agentv1.Fact[bool]{Value: true, Source: "/sys/module/nvidia_peermem"},
+		FabricManager:        agentv1.Fact[bool]{Value: true, Source: "/proc/*/comm"},
+		Persistenced:         agentv1.Fact[bool]{Value: true, Source: "/proc/*/comm"},
+		KernelVersion:        agentv1.Fact[string]{Value: "6.8.0-85-generic", Source: "/proc/sys/kernel/osrelease"},
+		Controllers:          agentv1.Fact[[]string]{Value: strings.Fields("cpuset cpu io memory hugetlb pids rdma misc dmem"), Source: "/sys/fs/cgroup/cgroup.controllers"},
+		HugePages:            agentv1.Fact[map[string]uint64]{Value: map[string]uint64{"2048kB": 512}, Source: "/sys/kernel/mm/hugepages"},
+		TransparentHugePages: agentv1.Fact[string]{Value: "madvise", Source: "/sys/kernel/mm/transparent_hugepage/enabled"},
+		SwapBytes:            agentv1.Fact[uint64]{Value: 8388604 << 10, Source: "/proc/swaps"},
+		Governors:            agentv1.Fact[[]string]{Value: []string{"performance", "powersave"}, Source: "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"},
+		Memlock:              agentv1.Fact[string]{Value: "8388608", Source: "/proc/self/limits"},
+		IOMMU:                agentv1.Fact[bool]{Value: true, Source: "/sys/class/iommu"},
+		RDMADevices:          agentv1.Fact[[]string]{Value: []string{"mlx5_0"}, Source: "/sys/class/infiniband"},
+		NUMANodes:            agentv1.Fact[int]{Value: 2, Source: "/sys/devices/system/node/has_cpu"},
+		NRI:                  agentv1.Fact[bool]{Value: true, Source: "/run/nri/nri.sock"},
+		ContainerdCDI:        agentv1.Fact[string]{Value: "true", Source: "/etc/containerd/config.toml"},
+		CPUManager:           agentv1.Fact[string]{Value: "static", Source: "/var/lib/kubelet/cpu_manager_state"},
 	}
 	if diff := cmp.Diff(want, roots(r).Read(nil)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -143,14 +144,14 @@ func TestFactsOfAGPUBelowASwitch(t *testing.T) {
 	}
 	folder := "/sys/bus/pci/devices/0000:1b:00.0/"
 	got := roots(link(tree(t, files))).Read([]gpu.PCIAddress{address}).GPUs
-	want := []GPU{{
+	want := []agentv1.GPU{{
 		Address:      "0000:1b:00.0",
-		LinkWidth:    Fact[int]{Value: 8, Source: folder + "current_link_width"},
-		MaxLinkWidth: Fact[int]{Value: 16, Source: folder + "max_link_width"},
-		LinkSpeed:    Fact[string]{Value: "2.5 GT/s PCIe", Source: folder + "current_link_speed"},
-		MaxLinkSpeed: Fact[string]{Value: "32.0 GT/s PCIe", Source: folder + "max_link_speed"},
-		IOMMUType:    Fact[string]{Value: "DMA-FQ", Source: folder + "iommu_group/type"},
-		ACSRedirect:  Fact[[]string]{Value: []string{"0000:17:02.0"}, Source: folder + "../config"},
+		LinkWidth:    agentv1.Fact[int]{Value: 8, Source: folder + "current_link_width"},
+		MaxLinkWidth: agentv1.Fact[int]{Value: 16, Source: folder + "max_link_width"},
+		LinkSpeed:    agentv1.Fact[string]{Value: "2.5 GT/s PCIe", Source: folder + "current_link_speed"},
+		MaxLinkSpeed: agentv1.Fact[string]{Value: "32.0 GT/s PCIe", Source: folder + "max_link_speed"},
+		IOMMUType:    agentv1.Fact[string]{Value: "DMA-FQ", Source: folder + "iommu_group/type"},
+		ACSRedirect:  agentv1.Fact[[]string]{Value: []string{"0000:17:02.0"}, Source: folder + "../config"},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

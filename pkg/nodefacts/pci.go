@@ -9,13 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // gpu returns the facts of the PCI device at the address.
-func (r Root) gpu(address gpu.PCIAddress) GPU {
+func (r Root) gpu(address gpu.PCIAddress) agentv1.GPU {
 	device := filepath.Join("sys/bus/pci/devices", address.String())
-	return GPU{
+	return agentv1.GPU{
 		Address:      address.String(),
 		LinkWidth:    readFile(r, filepath.Join(device, "current_link_width"), number),
 		MaxLinkWidth: readFile(r, filepath.Join(device, "max_link_width"), number),
@@ -28,7 +29,7 @@ func (r Root) gpu(address gpu.PCIAddress) GPU {
 
 // acsRedirect returns the ports of PCIe switches above a device that redirect the requests
 // of peers. It leaves out the root port: requests between its devices do not pass it.
-func (r Root) acsRedirect(device string) Fact[[]string] {
+func (r Root) acsRedirect(device string) agentv1.Fact[[]string] {
 	source := "/" + device + "/../config"
 	link, err := os.Readlink(filepath.Join(string(r), device))
 	if err != nil {

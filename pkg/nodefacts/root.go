@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/utils/cpuset"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -60,16 +61,16 @@ func (r Root) absent(err error) error {
 }
 
 // factOf returns the fact that a reading of source has as its result.
-func factOf[T any](source string, value T, err error) Fact[T] {
+func factOf[T any](source string, value T, err error) agentv1.Fact[T] {
 	if err != nil {
 		var none T
-		return Fact[T]{Value: none, Source: source, Unknown: err.Error()}
+		return agentv1.Fact[T]{Value: none, Source: source, Unknown: err.Error()}
 	}
-	return Fact[T]{Value: value, Source: source}
+	return agentv1.Fact[T]{Value: value, Source: source}
 }
 
 // readFile returns the fact in a file. parse is not called for a file that is absent.
-func readFile[T any](r Root, path string, parse func(string) (T, error)) Fact[T] {
+func readFile[T any](r Root, path string, parse func(string) (T, error)) agentv1.Fact[T] {
 	var value T
 	content, err := r.file(path)
 	if err == nil && content != nil {
@@ -81,13 +82,13 @@ func readFile[T any](r Root, path string, parse func(string) (T, error)) Fact[T]
 }
 
 // readNames returns the names in a folder.
-func readNames(r Root, path string) Fact[[]string] {
+func readNames(r Root, path string) agentv1.Fact[[]string] {
 	names, err := r.names(path)
 	return factOf("/"+path, names, err)
 }
 
 // exists returns whether a file exists.
-func exists(r Root, path string) Fact[bool] {
+func exists(r Root, path string) agentv1.Fact[bool] {
 	_, err := os.Stat(filepath.Join(string(r), path))
 	return factOf("/"+path, err == nil, r.absent(err))
 }
@@ -104,8 +105,8 @@ func number(s string) (int, error) {
 
 // Read returns the facts that files show about a node with GPUs at the addresses. It
 // leaves the facts of NVML empty.
-func (r Roots) Read(addresses []gpu.PCIAddress) Node {
-	n := Node{
+func (r Roots) Read(addresses []gpu.PCIAddress) agentv1.Node {
+	n := agentv1.Node{
 		OpenModules: readFile(r.GPUs, "proc/driver/nvidia/version", func(s string) (bool, error) {
 			return strings.Contains(s, "Open Kernel Module"), nil
 		}),
@@ -133,7 +134,7 @@ func (r Roots) Read(addresses []gpu.PCIAddress) Node {
 		CPUManager:    readFile(r.Host, filepath.Join(strings.TrimPrefix(r.Kubelet, "/"), "cpu_manager_state"), cpuManager),
 	}
 	iommus := readNames(r.Kernel, "sys/class/iommu")
-	n.IOMMU = Fact[bool]{Value: len(iommus.Value) > 0, Source: iommus.Source, Unknown: iommus.Unknown}
+	n.IOMMU = agentv1.Fact[bool]{Value: len(iommus.Value) > 0, Source: iommus.Source, Unknown: iommus.Unknown}
 	for _, address := range addresses {
 		n.GPUs = append(n.GPUs, r.GPUs.gpu(address))
 	}
@@ -145,7 +146,7 @@ const maxComm = 15
 
 // runs returns whether a process with the name of a program runs. It sees the processes of
 // its own PID namespace, which for the agent is the host's.
-func (r Root) runs(program string) Fact[bool] {
+func (r Root) runs(program string) agentv1.Fact[bool] {
 	program = program[:min(len(program), maxComm)]
 	pids, err := r.names("proc")
 	found := slices.ContainsFunc(pids, func(pid string) bool {
@@ -159,21 +160,21 @@ func (r Root) runs(program string) Fact[bool] {
 	return factOf("/proc/*/comm", found, err)
 }
 
-func (r Root) hugePages() Fact[map[string]uint64] {
+func (r Root) hugePages() agentv1.Fact[map[string]uint64] {
 	const folder = "sys/kernel/mm/hugepages"
 	pages := map[string]uint64{}
 	sizes, err := r.names(folder)
 	for _, size := range sizes {
 		f := readFile(r, filepath.Join(folder, size, "nr_hugepages"), number)
 		if f.Unknown != "" {
-			return Fact[map[string]uint64]{Source: f.Source, Unknown: f.Unknown}
+			return agentv1.Fact[map[string]uint64]{Source: f.Source, Unknown: f.Unknown}
 		}
 		pages[strings.TrimPrefix(size, "hugepages-")] = uint64(max(f.Value, 0))
 	}
 	return factOf("/"+folder, pages, err)
 }
 
-func (r Root) governors() Fact[[]string] {
+func (r Root) governors() agentv1.Fact[[]string] {
 	const folder = "sys/devices/system/cpu"
 	cpus, err := r.names(folder)
 	found := map[string]bool{}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
@@ -80,11 +81,11 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		Devices:       func() map[string]int { return map[string]int{"healthy": 7, "unhealthy": 1} },
 		ConfigProblem: func() bool { return true },
 		Phases:        func() map[string]int { return map[string]int{"NoDriver": 0, "Published": 1} },
-		Usage: func() usage.Report {
-			labels := usage.Labels{Namespace: "team-a", Claim: "share", Device: "gpu-1b-00", UUID: "GPU-1", Enforcement: "driver"}
+		Usage: func() agentv1.Report {
+			labels := agentv1.Labels{Namespace: "team-a", Claim: "share", Device: "gpu-1b-00", UUID: "GPU-1", Enforcement: "driver"}
 			ofContainer := labels
 			ofContainer.Pod, ofContainer.Container = "trainer", "main"
-			return usage.Report{Omitted: 2, Rows: []usage.Row{
+			return agentv1.Report{Omitted: 2, Rows: []agentv1.Row{
 				{Labels: labels, MemoryPromisedBytes: new(uint64(20 << 30)), ComputePromised: new(.25), Healthy: new(false)},
 				{Labels: ofContainer, MemoryUsedBytes: new(uint64(3 << 30)), MemoryLimitBytes: new(uint64(10 << 30)), SMUsed: new(.5)},
 			}}
@@ -151,11 +152,11 @@ func TestARowThatIsNotValidCostsOnlyItself(t *testing.T) {
 		ClaimsHeld: func() int { return 1 }, SeesPods: func() bool { return true }, ConfigProblem: func() bool { return false },
 		Devices: func() map[string]int { return nil }, Phases: func() map[string]int { return nil },
 		ShareSeconds: func() map[usage.Account]float64 { return nil }, GPUs: func() []GPUHealth { return nil },
-		Usage: func() usage.Report {
-			row := func(container string) usage.Row {
-				return usage.Row{Labels: usage.Labels{Namespace: "team-a", Claim: "share", Pod: "trainer", Container: container}, MemoryUsedBytes: new(uint64(1)), SMUsed: new(.5)}
+		Usage: func() agentv1.Report {
+			row := func(container string) agentv1.Row {
+				return agentv1.Row{Labels: agentv1.Labels{Namespace: "team-a", Claim: "share", Pod: "trainer", Container: container}, MemoryUsedBytes: new(uint64(1)), SMUsed: new(.5)}
 			}
-			return usage.Report{Rows: []usage.Row{row("a"), row("\xff"), row("b")}}
+			return agentv1.Report{Rows: []agentv1.Row{row("a"), row("\xff"), row("b")}}
 		},
 	}
 	recorder := httptest.NewRecorder()

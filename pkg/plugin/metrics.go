@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/component-base/version"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
@@ -55,7 +56,7 @@ type State struct {
 	ConfigProblem func() bool
 	// Usage returns what claims use, and ShareSeconds which part of a GPU they have held
 	// for how long.
-	Usage        func() usage.Report
+	Usage        func() agentv1.Report
 	ShareSeconds func() map[usage.Account]float64
 	// GPUs returns the health of each GPU.
 	GPUs func() []GPUHealth

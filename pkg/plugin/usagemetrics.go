@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
@@ -37,7 +38,7 @@ var (
 )
 
 // claimUsage reads the use of claims at the time of a scrape.
-type claimUsage func() usage.Report
+type claimUsage func() agentv1.Report
 
 func (claimUsage) Describe(ch chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{memoryUsedDesc, memoryLimitDesc, memoryPromisedDesc, computePromisedDesc, smUsedDesc, claimHealthyDesc, omittedDesc, invalidDesc} {
@@ -63,7 +64,7 @@ func (c claimUsage) Collect(ch chan<- prometheus.Metric) {
 
 // rowMetrics returns the metrics of a row. It returns an error if a label is not valid: the
 // registry would refuse all metrics for it.
-func rowMetrics(row usage.Row) (metrics []prometheus.Metric, err error) {
+func rowMetrics(row agentv1.Row) (metrics []prometheus.Metric, err error) {
 	labels := []string{row.Namespace, row.Claim, row.Pod, row.Container, row.Device, row.UUID, row.Enforcement}
 	gauge := func(desc *prometheus.Desc, value float64) {
 		m, problem := prometheus.NewConstMetric(desc, prometheus.GaugeValue, value, labels...)

@@ -7,11 +7,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/usage/report"
 )
 
 // Readings are facts about the use of GPUs at one time.
@@ -73,7 +73,7 @@ type LimitedDevice struct {
 // their pod on the device: of several claims for the one that the container uses, and if it
 // uses several of them in proportion to their memory. A container that the driver limits
 // has the memory that the driver counts.
-func New(claims []claim.Held, node Node, readings Readings) Report {
+func New(claims []claim.Held, node Node, readings Readings) agentv1.Report {
 	all := rows{}
 	holders := map[gpu.PCIAddress][]*holder{}
 	for _, c := range claims {
@@ -108,7 +108,7 @@ func New(claims []claim.Held, node Node, readings Readings) Report {
 		}
 	}
 	for address, reading := range readings.GPUs {
-		unknown, foreign := map[*Row]bool{}, false
+		unknown, foreign := map[*agentv1.Row]bool{}, false
 		for _, p := range reading.Processes {
 			of := p.holders(holders[address], readings.Uses)
 			foreign = foreign || len(of) == 0
@@ -148,7 +148,7 @@ type onGPU struct {
 
 // holder is a device of a claim.
 type holder struct {
-	labels  Labels
+	labels  agentv1.Labels
 	claim   claim.Held
 	device  claim.Device
 	promise promise
@@ -157,13 +157,13 @@ type holder struct {
 	// not known.
 	instance *int
 	// used is set if a container uses the device.
-	used map[Labels]bool
+	used map[agentv1.Labels]bool
 }
 
 func newHolder(c claim.Held, d claim.Device, node Node, reading Reading) *holder {
 	h := &holder{
-		labels: Labels{Namespace: c.Namespace, Claim: c.Name, Device: d.Name.String(), UUID: d.UUID, Enforcement: enforcement(d)},
-		claim:  c, device: d, used: map[Labels]bool{},
+		labels: agentv1.Labels{Namespace: c.Namespace, Claim: c.Name, Device: d.Name.String(), UUID: d.UUID, Enforcement: enforcement(d)},
+		claim:  c, device: d, used: map[agentv1.Labels]bool{},
 	}
 	h.promise, h.known = node.promised(d)
 	for _, p := range reading.Partitions {
@@ -178,11 +178,11 @@ func newHolder(c claim.Held, d claim.Device, node Node, reading Reading) *holder
 func enforcement(d claim.Device) string {
 	switch {
 	case d.Share == nil:
-		return report.EnforcementHardware
+		return agentv1.EnforcementHardware
 	case d.Share.Strategy == "":
 		return ""
 	case d.Share.Memory == 0 && d.Name.Kind.Takes() == kind.TakesMemory:
-		return report.EnforcementHardware
+		return agentv1.EnforcementHardware
 	default:
 		return string(d.Share.MemoryEnforcement)
 	}
@@ -195,7 +195,7 @@ func (h *holder) addPromise(all rows, node Node) {
 			add(&row.MemoryPromisedBytes, h.promise.memory)
 		}
 		add(&row.ComputePromised, h.promise.compute)
-		if h.labels.Enforcement == report.EnforcementHardware {
+		if h.labels.Enforcement == agentv1.EnforcementHardware {
 			add(&row.MemoryLimitBytes, h.promise.memory)
 		}
 	}
@@ -205,7 +205,7 @@ func (h *holder) addPromise(all rows, node Node) {
 }
 
 // row returns the row of a container that uses the device.
-func (h *holder) row(all rows, c Container) *Row {
+func (h *holder) row(all rows, c Container) *agentv1.Row {
 	labels := h.labels
 	labels.Pod, labels.Container = c.Pod, c.Name
 	if c.Pod == "" {

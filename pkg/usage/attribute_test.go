@@ -13,13 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/usage/report"
 )
 
 const gi = 1 << 30
@@ -106,7 +106,7 @@ func limited(c usage.Process, limit, used uint64, devices ...usage.LimitedDevice
 }
 
 // text renders the rows, memory in GiB.
-func text(r usage.Report) string {
+func text(r agentv1.Report) string {
 	var lines []string
 	for _, row := range r.Rows {
 		line := fmt.Sprintf("%s %s %s", row.Claim, row.Device, row.Enforcement)
@@ -323,14 +323,14 @@ func TestNoByteIsLostOrCountedTwice(t *testing.T) {
 
 func TestAReportIsBounded(t *testing.T) {
 	var processes []usage.Process
-	for i := range report.MaxRows {
+	for i := range agentv1.MaxRows {
 		processes = append(processes, in("p", fmt.Sprint(i), 1))
 	}
 	r := usage.New([]claim.Held{held("a", pods("p"), share(10, 0, plain, none))}, node(), onFirst(processes...))
-	if len(r.Rows) != report.MaxRows || r.Omitted != 1 || r.Rows[0].Container != "" {
-		t.Errorf("%d rows and %d omitted, first %+v; want %d, 1 and the row of the claim", len(r.Rows), r.Omitted, r.Rows[0], report.MaxRows)
+	if len(r.Rows) != agentv1.MaxRows || r.Omitted != 1 || r.Rows[0].Container != "" {
+		t.Errorf("%d rows and %d omitted, first %+v; want %d, 1 and the row of the claim", len(r.Rows), r.Omitted, r.Rows[0], agentv1.MaxRows)
 	}
-	if !slices.IsSortedFunc(r.Rows[1:], func(a, b usage.Row) int { return strings.Compare(a.Container, b.Container) }) {
+	if !slices.IsSortedFunc(r.Rows[1:], func(a, b agentv1.Row) int { return strings.Compare(a.Container, b.Container) }) {
 		t.Error("the rows are in no order")
 	}
 }

@@ -6,20 +6,11 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/usage/report"
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 )
 
-type (
-	// Report is the use of a node by its claims.
-	Report = report.Report
-	// Row is about a device of a claim, or the use of it by a container.
-	Row = report.Row
-	// Labels name the object of a row.
-	Labels = report.Labels
-)
-
-func compareLabels(l, other Labels) int {
-	rank := func(l Labels) int {
+func compareLabels(l, other agentv1.Labels) int {
+	rank := func(l agentv1.Labels) int {
 		if l.OfContainer() {
 			return 1
 		}
@@ -35,23 +26,23 @@ func compareLabels(l, other Labels) int {
 
 // rows are the rows of a report. Whatever has the same labels is one row: the shares that a
 // claim has of one device, and a container that is restarted while its processes end.
-type rows map[Labels]*Row
+type rows map[agentv1.Labels]*agentv1.Row
 
-func (r rows) at(l Labels) *Row {
+func (r rows) at(l agentv1.Labels) *agentv1.Row {
 	if r[l] == nil {
-		r[l] = &Row{Labels: l}
+		r[l] = &agentv1.Row{Labels: l}
 	}
 	return r[l]
 }
 
-func (r rows) report() Report {
-	all := make([]Row, 0, len(r))
+func (r rows) report() agentv1.Report {
+	all := make([]agentv1.Row, 0, len(r))
 	for _, row := range r {
 		all = append(all, *row)
 	}
-	slices.SortFunc(all, func(a, b Row) int { return compareLabels(a.Labels, b.Labels) })
-	most := min(len(all), report.MaxRows)
-	return Report{Rows: all[:most:most], Omitted: len(all) - most}
+	slices.SortFunc(all, func(a, b agentv1.Row) int { return compareLabels(a.Labels, b.Labels) })
+	most := min(len(all), agentv1.MaxRows)
+	return agentv1.Report{Rows: all[:most:most], Omitted: len(all) - most}
 }
 
 // add adds to a value that may not be known yet.

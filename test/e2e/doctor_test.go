@@ -17,8 +17,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
@@ -70,8 +70,8 @@ func TestTheAgentRefusesFactsToOtherTokens(t *testing.T) {
 	_, pod := agentOn(t)
 	const account = "gpu-dra-driver-viewer"
 	facts := func(token string) error {
-		return cluster.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces", harness.Namespace, "pods", pod+":8080", "proxy", nodefacts.Path).
-			SetHeader(nodefacts.TokenHeader, token).Do(t.Context()).Error()
+		return cluster.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces", harness.Namespace, "pods", pod+":8080", "proxy", agentv1.PathNode).
+			SetHeader(agentv1.TokenHeader, token).Do(t.Context()).Error()
 	}
 	token := func(account string, audiences ...string) string {
 		request, err := cluster.Client.CoreV1().ServiceAccounts(harness.Namespace).CreateToken(t.Context(), account, &authv1.TokenRequest{
@@ -82,14 +82,14 @@ func TestTheAgentRefusesFactsToOtherTokens(t *testing.T) {
 	}
 	running, err := cluster.Client.CoreV1().Pods(harness.Namespace).Get(t.Context(), pod, metav1.GetOptions{})
 	must(t, err)
-	audience := nodefacts.Audience(harness.DriverName, string(running.UID))
+	audience := agentv1.Audience(harness.DriverName, string(running.UID))
 	must(t, facts(token(account, audience)))
 	for name, wrong := range map[string]string{
 		"no token":                        "",
 		"a token that is made up":         "a.b.c",
 		"a token for the API server":      token(account),
 		"a token for all agents":          token(account, "agent."+harness.DriverName),
-		"a token for another agent":       token(account, nodefacts.Audience(harness.DriverName, "11111111-2222-3333-4444-555555555555")),
+		"a token for another agent":       token(account, agentv1.Audience(harness.DriverName, "11111111-2222-3333-4444-555555555555")),
 		"a token of the agent's account":  token("gpu-kubelet-plugin", audience),
 		"a token of another account here": token("default", audience),
 	} {
@@ -107,7 +107,7 @@ func TestAPodOfATenantGetsNoTokenAndNoRequest(t *testing.T) {
 	var requests atomic.Int32
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		requests.Add(1)
-		t.Errorf("the tenant's pod gets %s with the token %.10q", r.URL.Path, r.Header.Get(nodefacts.TokenHeader))
+		t.Errorf("the tenant's pod gets %s with the token %.10q", r.URL.Path, r.Header.Get(agentv1.TokenHeader))
 	})}
 	go func() { _ = server.Serve(listener) }() // ends with the server
 	t.Cleanup(func() { must(t, server.Close()) })

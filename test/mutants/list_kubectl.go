@@ -81,8 +81,8 @@ func kubectlMutants() []mutant {
 			run:    "^TestAPoolThat",
 		},
 		{
-			file:   "pkg/nodefacts/access.go",
-			old:    `return "agent." + driver + "/" + pod`,
+			file:   "api/agent/v1/access.go",
+			old:    `return "agent." + driver + "/" + podUID`,
 			new:    `return "agent." + driver`,
 			notice: "a token for one agent opens all of them",
 			tests:  "pkg/agent",

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodefacts
+package v1
 
-import "github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-
-// Fact is a value and the place where it was read.
+// Fact is a value and the source from which it was read.
 type Fact[T any] struct {
 	// Value is the zero value if Unknown is set.
 	Value T `json:"value"`
-	// Source is a file of the node, or NVML.
+	// Source is the path of a file of the node, or "NVML".
 	Source string `json:"source"`
 	// Unknown is the reason why the value is not known; empty if it is known.
 	Unknown string `json:"unknown,omitempty"`
@@ -22,11 +20,12 @@ func (f Fact[T]) IsKnown() bool { return f.Unknown == "" }
 type Node struct {
 	// AgentVersion is the version of the agent that has read the facts.
 	AgentVersion string `json:"agentVersion"`
-	// ConfigProblem is the reason why a label or file of the administrator is not followed, as
-	// [Line] returns it. Agents of earlier releases do not report it.
+	// ConfigProblem is the reason why a label or file of the administrator is not followed:
+	// one line of at most 1 KiB. Agents of earlier releases do not report it.
 	ConfigProblem string `json:"configProblem,omitempty"`
 
-	// DriverVersion and CUDAVersion are unknown on a node without a driver.
+	// DriverVersion, such as "580.65.06", and CUDAVersion, such as "13.0", are unknown on a
+	// node without a driver.
 	DriverVersion Fact[string] `json:"driverVersion"`
 	CUDAVersion   Fact[string] `json:"cudaVersion"`
 	// OpenModules is set for NVIDIA's open kernel modules.
@@ -37,6 +36,7 @@ type Node struct {
 	FabricManager Fact[bool] `json:"fabricManager"`
 	Persistenced  Fact[bool] `json:"persistenced"`
 
+	// KernelVersion is the release of the kernel, such as "6.8.0-85-generic".
 	KernelVersion Fact[string] `json:"kernelVersion"`
 	// Controllers are the controllers of cgroup v2; empty with cgroup v1.
 	Controllers Fact[[]string] `json:"cgroupControllers"`
@@ -44,7 +44,8 @@ type Node struct {
 	HugePages Fact[map[string]uint64] `json:"hugePages"`
 	// TransparentHugePages is "always", "madvise" or "never".
 	TransparentHugePages Fact[string] `json:"transparentHugePages"`
-	SwapBytes            Fact[uint64] `json:"swapBytes"`
+	// SwapBytes is the size of all swap areas in bytes.
+	SwapBytes Fact[uint64] `json:"swapBytes"`
 	// Governors are the different frequency governors of the CPUs, sorted; empty if the
 	// kernel does not set frequencies, as in most virtual machines.
 	Governors Fact[[]string] `json:"governors"`
@@ -53,7 +54,7 @@ type Node struct {
 	Memlock Fact[string] `json:"memlock"`
 	// IOMMU is set if the kernel uses an IOMMU.
 	IOMMU Fact[bool] `json:"iommu"`
-	// RDMADevices are the RDMA devices, sorted.
+	// RDMADevices are the names of the RDMA devices, such as "mlx5_0", sorted.
 	RDMADevices Fact[[]string] `json:"rdmaDevices"`
 	// NUMANodes is the number of NUMA nodes with CPUs.
 	NUMANodes Fact[int] `json:"numaNodes"`
@@ -72,23 +73,29 @@ type Node struct {
 
 // GPU is the facts about a GPU.
 type GPU struct {
+	// Address is the PCI address, such as "0000:1b:00.0".
 	Address string `json:"address"`
-	UUID    string `json:"uuid"`
-	Model   string `json:"model"`
+	// UUID is the GPU's UUID as NVML writes it: "GPU-" and 36 characters.
+	UUID string `json:"uuid"`
+	// Model is the product name, such as "NVIDIA H100 80GB HBM3".
+	Model string `json:"model"`
 
 	// Persistence is "on" or "off"; empty if NVML does not report it.
 	Persistence Fact[string] `json:"persistence"`
 	// NVSwitch is set if links of the GPU lead to NVSwitch.
 	NVSwitch Fact[bool] `json:"nvSwitch"`
-	// FabricState is the state of the GPU's registration with its fabric; empty on GPUs
-	// that do not register.
-	FabricState Fact[gpu.FabricState] `json:"fabricState"`
-	Clocks      Fact[gpu.Clocks]      `json:"clocks"`
+	// FabricState is the state of the GPU's registration with its NVSwitch fabric:
+	// "not-started", "in-progress", "completed" or "failed"; empty on GPUs that do not
+	// register.
+	FabricState Fact[string] `json:"fabricState"`
+	// Clocks are read for each answer. The agent's last scan has read the other facts of NVML.
+	Clocks Fact[Clocks] `json:"clocks"`
 
-	// LinkWidth is the number of PCIe lanes in use, and MaxLinkWidth that of the GPU.
+	// LinkWidth is the number of PCIe lanes in use, and MaxLinkWidth the most that the GPU has.
 	LinkWidth    Fact[int] `json:"linkWidth"`
 	MaxLinkWidth Fact[int] `json:"maxLinkWidth"`
-	// LinkSpeed is the speed of a lane, such as "32.0 GT/s PCIe". Idle GPUs reduce it.
+	// LinkSpeed is the present speed of a lane, such as "32.0 GT/s PCIe", and MaxLinkSpeed the
+	// GPU's highest. Idle GPUs reduce it.
 	LinkSpeed    Fact[string] `json:"linkSpeed"`
 	MaxLinkSpeed Fact[string] `json:"maxLinkSpeed"`
 	// IOMMUType is the type of the GPU's IOMMU group: "identity", "DMA" or "DMA-FQ"; empty
@@ -102,6 +109,18 @@ type GPU struct {
 	// address. Behind NVSwitch it is the smaller of the two GPUs' numbers of links. Agents
 	// of earlier releases do not report it, nor PCIeSwitch.
 	Links map[string]int `json:"links"`
-	// PCIeSwitch is the attribute pcieSwitch; empty without a switch.
+	// PCIeSwitch is the attribute pcieSwitch, a PCI address; empty without a switch.
 	PCIeSwitch string `json:"pcieSwitch,omitempty"`
+}
+
+// Clocks are the clock of a GPU's SMs, and the reasons why it is below its maximum.
+type Clocks struct {
+	// SMMHz is the present clock in MHz, and MaxSMMHz the highest one.
+	SMMHz    int `json:"smMHz"`
+	MaxSMMHz int `json:"maxSMMHz"`
+	// Reasons are in NVML's order; none if nothing reduces the clock. They are "gpu-idle",
+	// "application-clocks", "sw-power-cap", "hw-slowdown", "sync-boost",
+	// "sw-thermal-slowdown", "hw-thermal-slowdown", "hw-power-brake", "display-clocks",
+	// "board-limit" and "reliability".
+	Reasons []string `json:"reasons,omitempty"`
 }
