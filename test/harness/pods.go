@@ -23,15 +23,18 @@ import (
 // Until asks done again and again until it says true, an error, or ctx or the
 // limit ends it; the error then carries the reason that done gave last.
 func Until(ctx context.Context, limit time.Duration, done func(ctx context.Context) (ok bool, reason string, err error)) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	var last string
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		ok, reason, err := done(ctx)
 		if reason != "" {
 			last = reason
 		}
 		return ok, err
 	})
-	if wait.Interrupted(err) {
+	// A command that ctx ends says only that it was killed.
+	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("%w: %s", err, last)
 	}
 	return err
