@@ -5,21 +5,29 @@
 package main
 
 import (
+	"context"
 	"flag"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 )
 
-// hardware is the GPUs of the driver that is installed in a folder.
+// hardware is the GPUs of the driver that is installed in a folder. It implements
+// [memoryhook.Hardware].
 type hardware struct{ driverRoot string }
 
-func (h *hardware) addFlags(flags *flag.FlagSet) {
+// AddFlags implements [memoryhook.Hardware].
+func (h *hardware) AddFlags(flags *flag.FlagSet) {
 	flags.StringVar(&h.driverRoot, "driver-root", "/", "folder of the driver's installation")
 }
 
-func (h *hardware) open() (*nvml.Library, error) { return nvml.Open(h.driverRoot), nil }
+// SetMemoryLimit implements [memoryhook.Hardware].
+func (h *hardware) SetMemoryLimit(ctx context.Context, address gpu.PCIAddress, folder string, bytes uint64) error {
+	return nvml.Open(h.driverRoot).SetMemoryLimit(ctx, address, folder, bytes)
+}
 
-func (h *hardware) cgroupOf(pid int, container string) (string, error) {
+// CgroupOf implements [memoryhook.Hardware].
+func (h *hardware) CgroupOf(pid int, container string) (string, error) {
 	return memoryhook.CgroupOf(pid, container)
 }

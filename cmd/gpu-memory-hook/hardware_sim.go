@@ -5,30 +5,35 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"path/filepath"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// hardware is the simulated GPUs whose state is in the driver root.
+// hardware is the simulated GPUs whose state is in the driver root. It implements
+// [memoryhook.Hardware].
 type hardware struct{ driverRoot string }
 
-func (h *hardware) addFlags(flags *flag.FlagSet) {
+// AddFlags implements [memoryhook.Hardware].
+func (h *hardware) AddFlags(flags *flag.FlagSet) {
 	flags.StringVar(&h.driverRoot, "driver-root", "", "folder of the simulated node's file system")
 }
 
-func (h *hardware) open() (*nvml.Library, error) {
+// SetMemoryLimit implements [memoryhook.Hardware].
+func (h *hardware) SetMemoryLimit(ctx context.Context, address gpu.PCIAddress, folder string, bytes uint64) error {
 	sim, err := nvmlsim.Open(filepath.Dir(h.driverRoot))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return nvml.New(sim.NVML()), nil
+	return nvml.New(sim.NVML()).SetMemoryLimit(ctx, address, folder, bytes)
 }
 
-// cgroupOf moves a container whose runtime uses cgroups of version 1 into a cgroup of
+// CgroupOf moves a container whose runtime uses cgroups of version 1 into a cgroup of
 // version 2 of its own.
-func (h *hardware) cgroupOf(pid int, container string) (string, error) {
+func (h *hardware) CgroupOf(pid int, container string) (string, error) {
 	return nvmlsim.PlaceInOwnCgroup(pid, container)
 }

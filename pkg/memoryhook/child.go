@@ -13,10 +13,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// InChild runs this program again, with other arguments, and returns its error. It
+// inChild runs this program again, with other arguments, and returns its error. It
 // returns when ctx ends, even if the child hangs in the kernel and cannot be killed. The
 // child inherits the lock.
-func InChild(ctx context.Context, lock *os.File, arguments ...string) error {
+func inChild(ctx context.Context, lock *os.File, arguments ...string) error {
 	command, err := ownCommand()
 	if err != nil {
 		return err

@@ -107,6 +107,13 @@ func limitMutants() []mutant {
 			tests:  "pkg/claim",
 		},
 		{
+			file:   "pkg/memoryhook/command.go",
+			old:    `ctx, cancel := context.WithTimeout(ctx, o.hook.Timeout)`,
+			new:    `ctx, cancel := context.WithCancel(ctx)`,
+			notice: "a process that hangs in the driver never gives up",
+			run:    "^TestTheChildSets",
+		},
+		{
 			file:   "pkg/memoryhook/hook.go",
 			old:    `folder := procfs.ContainerGroup(of)`,
 			new:    `folder := of`,
