@@ -4,7 +4,6 @@ package client
 
 import (
 	"fmt"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -15,14 +14,14 @@ import (
 
 // callError returns the error of a call to the supervisor on the socket.
 func callError(socket string, err error) error {
-	s := status.Convert(err)
-	// The supervisor's own errors contain the text of their sentinel; gRPC's do not.
-	fromSupervisor := func(sentinel error) bool { return strings.Contains(s.Message(), sentinel.Error()) }
-	switch code := s.Code(); {
-	case code == codes.Unavailable && !fromSupervisor(gpu.ErrNotReady):
+	if mpsv1.IsFromSupervisor(err) {
+		return mpsv1.DecodeError(err)
+	}
+	switch s := status.Convert(err); s.Code() {
+	case codes.Unavailable:
 		return fmt.Errorf("%w: gpu-mps-supervisor does not answer on %s; see whether its pod runs on this node (%s)", gpu.ErrNotReady, socket, s.Message())
 	// gRPC returns either of the two if the deadline of a call passes.
-	case (code == codes.DeadlineExceeded || code == codes.Canceled) && !fromSupervisor(gpu.ErrTimeout):
+	case codes.DeadlineExceeded, codes.Canceled:
 		return fmt.Errorf("%w: gpu-mps-supervisor has not answered in time on %s; see the log of its pod on this node (%s)", gpu.ErrTimeout, socket, s.Message())
 	}
 	return mpsv1.DecodeError(err)
