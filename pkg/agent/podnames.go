@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -217,20 +218,19 @@ func (p *podNames) read(ctx context.Context, pods map[types.UID][]claim.Ref) err
 		}
 	}
 	failed := make([]error, len(refs))
-	var reads sync.WaitGroup
-	slots := make(chan struct{}, podNamesReads)
+	var reads errgroup.Group
+	reads.SetLimit(podNamesReads)
 	for i, ref := range refs {
-		slots <- struct{}{}
-		reads.Go(func() {
-			defer func() { <-slots }()
+		reads.Go(func() error {
 			object, err := p.get(ctx, ref)
 			if object != nil && err == nil {
 				p.observe(object)
 			}
 			failed[i] = err
+			return nil
 		})
 	}
-	reads.Wait()
+	_ = reads.Wait() // the errors are in failed
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for pod, of := range pods {
