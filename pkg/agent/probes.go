@@ -26,7 +26,7 @@ const scanStuckAfter = 5 * time.Minute
 func (a *agent) handler() http.Handler {
 	state := plugin.State{
 		ClaimsHeld: a.claimsHeld, SeesPods: a.claims.SeesPods, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: func() bool { return a.configProblem() != nil },
-		Usage: a.claimUsage, ShareSeconds: a.shareSeconds, GPUs: a.gpuHealth,
+		Usage: a.claimUsage, ShareSeconds: a.accrue, GPUs: a.gpuHealth,
 	}
 	serving := plugin.Check{Name: "serving", Err: a.checkServing}
 	mux := http.NewServeMux()

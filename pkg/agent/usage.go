@@ -293,8 +293,9 @@ func (a *agent) readUsage(ctx context.Context) agentv1.Report {
 	return report
 }
 
-// shareSeconds returns which part of a GPU claims have held for how long.
-func (a *agent) shareSeconds() map[usage.Account]float64 {
+// accrue charges the claims up to now, and returns which part of a GPU accounts have held for
+// how long.
+func (a *agent) accrue() map[usage.Account]float64 {
 	held, err := a.claims.Held(context.Background())
 	if err != nil {
 		return nil

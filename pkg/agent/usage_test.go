@@ -478,9 +478,9 @@ func TestTimeIsChargedToTheClassAfterARestart(t *testing.T) {
 	account := usage.Account{Namespace: "team", Class: "gpu.nvidia.com"}
 	grows := func(a *running) float64 {
 		t.Helper()
-		first := a.shareSeconds()[account]
+		first := a.accrue()[account]
 		for {
-			switch next := a.shareSeconds(); {
+			switch next := a.accrue(); {
 			case next[account] > first && len(next) == 1:
 				return first
 			case t.Context().Err() != nil || len(next) > 1:
@@ -498,8 +498,8 @@ func TestTimeIsChargedToTheClassAfterARestart(t *testing.T) {
 	if err := a.kubelet.Unprepare(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	ended := a.shareSeconds()[account]
-	if again := a.shareSeconds()[account]; again != ended {
+	ended := a.accrue()[account]
+	if again := a.accrue()[account]; again != ended {
 		t.Errorf("%v seconds, and then %v of a claim that has ended", ended, again)
 	}
 }

@@ -107,7 +107,7 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 	groups := make([]group, len(gpus))
 	for i, g := range gpus {
 		parts, counters := c.parts(g, cut[g.Address], held)
-		facts := use.Facts{GPU: g, Unhealthy: unhealthy[g.Address], MPS: c.Shares.MPS}
+		facts := use.State{GPU: g, Unhealthy: unhealthy[g.Address], MPS: c.Shares.MPS}
 		fixed := c.heldOnly(g) || c.fixed(g, cut[g.Address])
 		slots, seats := c.timeSliced(g, held, fixed), c.seated(g, held, fixed)
 		if !fixed && (slots || seats) && len(counters) == 0 {
@@ -142,7 +142,7 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 			}
 			device.ConsumesCounters = consumed[0]
 			device.Taints = c.taints(facts, kind.Slots(g.Address), use.TimeSlices, withdrawn)
-			groups[i].slots = append(groups[i].slots, device)
+			groups[i].fractions = append(groups[i].fractions, device)
 		}
 		if seats {
 			device, withdrawn := c.seats(node, g), ""
@@ -151,7 +151,7 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 			}
 			device.ConsumesCounters = consumed[0]
 			device.Taints = c.taints(facts, kind.Seats(g.Address), use.ByMPS, withdrawn)
-			groups[i].slots = append(groups[i].slots, device)
+			groups[i].fractions = append(groups[i].fractions, device)
 		}
 		if len(counters) > 0 {
 			groups[i].counters = []resourceapi.CounterSet{counterSet(g, counters)}
@@ -181,7 +181,7 @@ func (c Catalog) hasWhole(g gpu.GPU, held Held, fixed bool, parts int) bool {
 // device.
 func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	if name.Kind.Scope() == kind.ScopeNode {
-		return name.Kind.Attributes(kind.Facts{Node: node})
+		return name.Kind.Attributes(kind.Inputs{Node: node})
 	}
 	i := slices.IndexFunc(node.GPUs, func(g gpu.GPU) bool { return g.Address == name.Address })
 	if i < 0 {
@@ -210,8 +210,8 @@ func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.Quali
 }
 
 // facts returns what the attributes of a whole GPU follow from.
-func (c Catalog) facts(node gpu.Node, links neighbourhood, g gpu.GPU, held Held) kind.Facts {
-	f := kind.Facts{Node: node, GPU: g, NVLink: links.of(g.Address), Lists: c.ListAttributes}
+func (c Catalog) facts(node gpu.Node, links neighbourhood, g gpu.GPU, held Held) kind.Inputs {
+	f := kind.Inputs{Node: node, GPU: g, NVLink: links.of(g.Address), Lists: c.ListAttributes}
 	c.Shares.describe(&f, kind.Whole(g.Address), c.sharedGPU(g, held))
 	return f
 }

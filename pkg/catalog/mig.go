@@ -222,8 +222,8 @@ func (p part) name(g gpu.GPU) kind.Name {
 }
 
 // partFacts returns the inputs for the attributes of a MIG device.
-func (c Catalog) partFacts(g gpu.GPU, p part, held Held) kind.Facts {
-	f := kind.Facts{GPU: g, Profile: p.profile.Profile, UUID: p.uuid, Lists: c.ListAttributes}
+func (c Catalog) partFacts(g gpu.GPU, p part, held Held) kind.Inputs {
+	f := kind.Inputs{GPU: g, Profile: p.profile.Profile, UUID: p.uuid, Lists: c.ListAttributes}
 	c.Shares.describe(&f, p.name(g), c.sharedPart(g, p, held))
 	return f
 }

@@ -16,13 +16,13 @@ const devicesPerSlice = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 
 // group holds the devices of one GPU, and its counters if it has any.
 type group struct {
-	whole    []resourceapi.Device // none if the GPU is offered in parts only
-	parts    []resourceapi.Device
-	slots    []resourceapi.Device // its time slices and seats, if it has them
-	counters []resourceapi.CounterSet
+	whole     []resourceapi.Device // none if the GPU is offered in parts only
+	parts     []resourceapi.Device
+	fractions []resourceapi.Device // its time slices and seats, if it has them
+	counters  []resourceapi.CounterSet
 }
 
-func (g group) size() int { return len(g.whole) + len(g.parts) + len(g.slots) }
+func (g group) size() int { return len(g.whole) + len(g.parts) + len(g.fractions) }
 
 // pages distributes the devices of all GPUs over as few slices as possible. The
 // devices of one GPU are in one slice if they fit, so that a change of a GPU changes
@@ -82,7 +82,7 @@ func fill(page []group) []resourceslice.Slice {
 		devices = append(devices, g.whole...)
 	}
 	for _, g := range slices.Backward(page) {
-		devices = append(devices, g.slots...)
+		devices = append(devices, g.fractions...)
 	}
 	for _, g := range slices.Backward(page) {
 		devices = append(devices, g.parts...)

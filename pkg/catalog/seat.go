@@ -86,8 +86,8 @@ func (c Catalog) seats(node gpu.Node, g gpu.GPU) resourceapi.Device {
 }
 
 // seatFacts returns the inputs for the attributes of a seat device.
-func (c Catalog) seatFacts(node gpu.Node, g gpu.GPU) kind.Facts {
-	f := kind.Facts{Node: node, GPU: g, Lists: c.ListAttributes}
+func (c Catalog) seatFacts(node gpu.Node, g gpu.GPU) kind.Inputs {
+	f := kind.Inputs{Node: node, GPU: g, Lists: c.ListAttributes}
 	c.Shares.describe(&f, kind.Seats(g.Address), true)
 	return f
 }

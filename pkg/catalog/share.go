@@ -130,7 +130,7 @@ func (o ShareOffer) smallestOf(g gpu.GPU, all resource.Quantity) resource.Quanti
 
 // byMPS reports whether MPS limits shares of the GPU and of its parts.
 func (o ShareOffer) byMPS(g gpu.GPU) bool {
-	return use.Facts{GPU: g, MPS: o.MPS}.HoldsSharesByMPS()
+	return use.State{GPU: g, MPS: o.MPS}.HoldsSharesByMPS()
 }
 
 // shared reports whether claims can take shares of the named device of the GPU. A
@@ -145,11 +145,11 @@ func (c Catalog) shared(g gpu.GPU, name kind.Name, all resource.Quantity, held H
 func (c Catalog) admitsShares(g gpu.GPU) bool {
 	device := kind.Whole(g.Address)
 	exclusive := func(p use.Problem) bool { return p.TaintValue == v1alpha1.ComputeModeTaintExclusive }
-	return c.Shares.byMPS(g) || !slices.ContainsFunc(use.Check(use.Facts{GPU: g}, use.Use{Device: device, Sharing: use.Plain}), exclusive)
+	return c.Shares.byMPS(g) || !slices.ContainsFunc(use.Check(use.State{GPU: g}, use.Use{Device: device, Sharing: use.Plain}), exclusive)
 }
 
 // describe sets how shares of a device are limited, if claims can take shares of it.
-func (o ShareOffer) describe(f *kind.Facts, device kind.Name, shared bool) {
+func (o ShareOffer) describe(f *kind.Inputs, device kind.Name, shared bool) {
 	f.Sharing, f.Memory, f.Compute = v1alpha1.SharedByNone, v1alpha1.EnforcementNone, v1alpha1.EnforcementNone
 	if !shared {
 		return

@@ -20,7 +20,7 @@ import (
 // A withdrawn device is published only because claims hold it. Without the taint,
 // another claim could be allocated a share that is released, and lose its device, or
 // find it allocated in another form, when the last prepared claim ends.
-func (c Catalog) taints(facts use.Facts, name kind.Name, sharing use.Sharing, withdrawn string) []resourceapi.DeviceTaint {
+func (c Catalog) taints(facts use.State, name kind.Name, sharing use.Sharing, withdrawn string) []resourceapi.DeviceTaint {
 	var taints, external []resourceapi.DeviceTaint
 	for _, p := range use.Check(facts, use.Use{Device: name, Sharing: sharing}) {
 		switch {

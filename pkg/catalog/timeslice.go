@@ -71,8 +71,8 @@ func (c Catalog) slots(node gpu.Node, g gpu.GPU) resourceapi.Device {
 }
 
 // slotFacts returns the inputs for the attributes of time slices.
-func (c Catalog) slotFacts(node gpu.Node, g gpu.GPU) kind.Facts {
-	f := kind.Facts{Node: node, GPU: g, Lists: c.ListAttributes}
+func (c Catalog) slotFacts(node gpu.Node, g gpu.GPU) kind.Inputs {
+	f := kind.Inputs{Node: node, GPU: g, Lists: c.ListAttributes}
 	f.Memory, f.Compute = use.Enforcement(g, use.Use{Device: kind.Slots(g.Address), Sharing: use.TimeSlices})
 	return f
 }

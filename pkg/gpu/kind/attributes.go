@@ -19,8 +19,8 @@ import (
 // known, or that the API would refuse, is left out.
 type Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
-// Facts are the inputs from which the attributes of a device are derived.
-type Facts struct {
+// Inputs are the facts from which the attributes of a device are derived.
+type Inputs struct {
 	// Node has the versions of the driver. Its GPUs are not read.
 	Node gpu.Node
 	// GPU of the device; unset if the scope of the kind is [ScopeNode].
@@ -58,7 +58,7 @@ type NVLink struct {
 }
 
 // Attributes returns the attributes of a device of the kind.
-func (k Kind) Attributes(f Facts) Attributes {
+func (k Kind) Attributes(f Inputs) Attributes {
 	a := Attributes{}
 	a.name(v1alpha1.AttributeType, string(k))
 	k.rules().attributes(f, a)
@@ -66,7 +66,7 @@ func (k Kind) Attributes(f Facts) Attributes {
 }
 
 // product adds the attributes that GPUs of one model and one driver have in common.
-func (a Attributes) product(f Facts) {
+func (a Attributes) product(f Inputs) {
 	a.text(v1alpha1.AttributeProductName, f.GPU.ProductName)
 	a.text(v1alpha1.AttributeBrand, f.GPU.Brand)
 	a.text(v1alpha1.AttributeArchitecture, f.GPU.Architecture)
@@ -75,14 +75,14 @@ func (a Attributes) product(f Facts) {
 }
 
 // driver adds the versions of the node's driver.
-func (a Attributes) driver(f Facts) {
+func (a Attributes) driver(f Inputs) {
 	a.version(v1alpha1.AttributeDriverVersion, f.Node.DriverVersion)
 	a.release(v1alpha1.AttributeCUDADriverVersion, f.Node.CUDADriverVersion)
 }
 
 // locality adds the GPU's place in the machine. A GPU has one PCIe root, so that attribute
 // is never a list.
-func (a Attributes) locality(f Facts) {
+func (a Attributes) locality(f Inputs) {
 	a.name(deviceattribute.StandardDeviceAttributePCIeRoot, f.GPU.PCIeRoot)
 	switch {
 	case f.Lists && len(f.GPU.NearNUMANodes) > 0:
@@ -116,7 +116,7 @@ func (a Attributes) values() int {
 }
 
 // shares adds the mechanism that limits shares of the device.
-func (a Attributes) shares(f Facts) {
+func (a Attributes) shares(f Inputs) {
 	a.name(v1alpha1.AttributeSharing, f.Sharing)
 	a.name(v1alpha1.AttributeEnforcement, string(f.Memory.Weaker(f.Compute)))
 	a.name(v1alpha1.AttributeMemoryEnforcement, string(f.Memory))

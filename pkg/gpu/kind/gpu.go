@@ -34,7 +34,7 @@ func (wholeGPU) configuration() Configuration {
 	return Configuration{Own: v1alpha1.KindGpuConfig, Noun: "a GPU"}
 }
 
-func (wholeGPU) attributes(f Facts, a Attributes) {
+func (wholeGPU) attributes(f Inputs, a Attributes) {
 	g := f.GPU
 	a.name(v1alpha1.AttributeUUID, g.UUID)
 	a.product(f)
@@ -79,7 +79,7 @@ func (wholeGPU) capacities(a Amounts) Capacities {
 
 // nvlink adds the NVLink attributes. Peers and cliques are lists if the cluster
 // accepts list attributes and the device stays within the API's limit on values.
-func (a Attributes) nvlink(f Facts) {
+func (a Attributes) nvlink(f Inputs) {
 	n, links := f.NVLink, f.GPU.ActiveLinks()
 	if links == 0 {
 		return

@@ -26,7 +26,7 @@ type rules interface {
 	offer() string
 	configuration() Configuration
 	// attributes adds the attributes of a device of this kind but its type.
-	attributes(Facts, Attributes)
+	attributes(Inputs, Attributes)
 	capacities(Amounts) Capacities
 }
 
@@ -137,5 +137,5 @@ func (unknown) takes() Taken                     { return TakesNothing }
 func (unknown) adminOnly() bool                  { return false }
 func (unknown) offer() string                    { return "" }
 func (unknown) configuration() Configuration     { return Configuration{} }
-func (unknown) attributes(Facts, Attributes)     {}
+func (unknown) attributes(Inputs, Attributes)    {}
 func (unknown) capacities(Amounts) Capacities    { return nil }

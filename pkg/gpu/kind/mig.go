@@ -48,7 +48,7 @@ func (migDevice) parse(s string) (Name, bool, error) {
 	return Name{Kind: MIG, Address: address, Profile: profile, Start: start}, true, err
 }
 
-func (migDevice) attributes(f Facts, a Attributes) {
+func (migDevice) attributes(f Inputs, a Attributes) {
 	a.name(v1alpha1.AttributeProfile, f.Profile.String())
 	a.name(v1alpha1.AttributeParentUUID, f.GPU.UUID)
 	a.name(v1alpha1.AttributeUUID, f.UUID)

@@ -27,7 +27,7 @@ func (monitor) configuration() Configuration {
 	return Configuration{Noun: "the monitoring of GPUs", Remedy: "remove it, or name in its requests the devices that it is for"}
 }
 
-func (monitor) attributes(f Facts, a Attributes) {
+func (monitor) attributes(f Inputs, a Attributes) {
 	a.driver(f)
 }
 

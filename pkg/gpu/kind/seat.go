@@ -36,7 +36,7 @@ func (seat) configuration() Configuration {
 
 // attributes adds the attributes by which a claim for seats selects: those of time
 // slices, and how a seat is limited.
-func (seat) attributes(f Facts, a Attributes) {
+func (seat) attributes(f Inputs, a Attributes) {
 	timeSlice{}.attributes(f, a)
 	a.shares(f)
 }

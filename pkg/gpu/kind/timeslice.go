@@ -37,7 +37,7 @@ func (timeSlice) configuration() Configuration {
 // attributes adds the attributes by which a claim for slots selects: the programs
 // that run on the GPU, its place in the machine, and how strictly the memory that a
 // claim names is limited. The device of the whole GPU has the others.
-func (timeSlice) attributes(f Facts, a Attributes) {
+func (timeSlice) attributes(f Inputs, a Attributes) {
 	a.name(v1alpha1.AttributeMemoryEnforcement, string(f.Memory))
 	a.name(v1alpha1.AttributeUUID, f.GPU.UUID)
 	a.product(f)

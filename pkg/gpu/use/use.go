@@ -30,8 +30,8 @@ const (
 	TimeSlices Sharing = "timeslices"
 )
 
-// Facts describe the device's GPU and its node.
-type Facts struct {
+// State is the state of the device's GPU and its node.
+type State struct {
 	GPU gpu.GPU
 	// Unhealthy is the value of the taint of a GPU that has a fault or does not
 	// answer. A GPU with a Fault is unhealthy without it too.
@@ -41,7 +41,7 @@ type Facts struct {
 }
 
 // HoldsSharesByMPS reports whether MPS can hold shares of the GPU to their limits.
-func (f Facts) HoldsSharesByMPS() bool { return f.MPS && f.GPU.MPSLimits() }
+func (s State) HoldsSharesByMPS() bool { return s.MPS && s.GPU.MPSLimits() }
 
 // Cause is the reason why a GPU does not admit a use.
 type Cause string
@@ -76,8 +76,8 @@ type Problem struct {
 // Check returns every reason why the GPU does not admit the use, in a fixed order;
 // nil if the GPU admits it. A device that stands for all GPUs of the node is always
 // admitted.
-func Check(f Facts, u Use) []Problem {
-	g := f.GPU
+func Check(s State, u Use) []Problem {
+	g := s.GPU
 	var problems []Problem
 	add := func(c Cause, taint, value string, err error) {
 		problems = append(problems, Problem{Cause: c, Err: err, TaintKey: taint, TaintValue: value})
@@ -85,8 +85,8 @@ func Check(f Facts, u Use) []Problem {
 	if u.Device.Kind.Scope() == kind.ScopeNode {
 		return nil
 	}
-	if g.Fault != "" || f.Unhealthy != "" {
-		add(Unhealthy, v1alpha1.TaintUnhealthy, f.Unhealthy, fmt.Errorf("%w: %s", gpu.ErrUnhealthy, g.Fault))
+	if g.Fault != "" || s.Unhealthy != "" {
+		add(Unhealthy, v1alpha1.TaintUnhealthy, s.Unhealthy, fmt.Errorf("%w: %s", gpu.ErrUnhealthy, g.Fault))
 	}
 	if g.ComputeMode == gpu.ComputeModeProhibited {
 		add(ComputeMode, v1alpha1.TaintComputeMode, v1alpha1.ComputeModeTaintProhibited,
@@ -107,7 +107,7 @@ func Check(f Facts, u Use) []Problem {
 				modeProblem(g, "in which it is used by one process at a time, and several cannot share it by time slices", ""))
 		}
 	}
-	if u.Sharing == ByMPS && !f.MPS {
+	if u.Sharing == ByMPS && !s.MPS {
 		add(NoMPS, "", "", fmt.Errorf("strategy MPS: %w: no MPS daemons run on this node; its administrator deploys gpu-mps-supervisor and names its socket with --mps-supervisor, or the configuration says Plain (for shares) or TimeSlicing", gpu.ErrNotSupported))
 	} else if u.Sharing == ByMPS && !g.MPSLimits() {
 		add(NoMPS, "", "", fmt.Errorf("strategy MPS: %w: the GPU has compute capability %d.%d, and MPS limits its clients from 7.0 (Volta) on; a ShareConfig with the strategy Plain shares it without limits",

@@ -97,7 +97,7 @@ func (in Inputs) useShare(device *Device, d deviceRequest, all []deviceRequest) 
 // plain share is refused even if the GPU has none now, because the scheduler may
 // allocate some at any time. MIG devices have no compute mode of this kind.
 func (in Inputs) checkPlain(d deviceRequest) error {
-	if !in.ExclusiveCompute || d.name.IsPartition() || d.share.Whole || !(use.Facts{GPU: d.gpu, MPS: in.MPS}).HoldsSharesByMPS() {
+	if !in.ExclusiveCompute || d.name.IsPartition() || d.share.Whole || !(use.State{GPU: d.gpu, MPS: in.MPS}).HoldsSharesByMPS() {
 		return nil
 	}
 	return fmt.Errorf("strategy Plain: %w: the node keeps its GPUs in %s while they have MPS shares (--exclusive-compute of its agent), and a process without MPS cannot use them then; leave the strategy out, or ask for a MIG device, a time slice or a whole GPU",
@@ -203,7 +203,7 @@ func (in Inputs) checkMultiUser() error {
 // checkUse returns an error if the GPU does not admit that its processes share it like
 // this, for one of the causes.
 func (in Inputs) checkUse(d deviceRequest, sharing use.Sharing, causes ...use.Cause) error {
-	for _, problem := range use.Check(use.Facts{GPU: d.gpu, MPS: in.MPS}, use.Use{Device: d.name, Sharing: sharing}) {
+	for _, problem := range use.Check(use.State{GPU: d.gpu, MPS: in.MPS}, use.Use{Device: d.name, Sharing: sharing}) {
 		switch {
 		case !slices.Contains(causes, problem.Cause):
 		case problem.Pod != "":

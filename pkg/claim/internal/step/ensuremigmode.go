@@ -132,7 +132,7 @@ func (s ensureMIGMode) disableMIGMode(ctx context.Context, name kind.Name, other
 	if g.MIG.Enabled, _, err = s.mig.MIGMode(ctx, name.Address); err != nil {
 		return err
 	}
-	for _, problem := range use.Check(use.Facts{GPU: g}, use.Use{Device: name, Sharing: use.Alone}) {
+	for _, problem := range use.Check(use.State{GPU: g}, use.Use{Device: name, Sharing: use.Alone}) {
 		if problem.Cause == use.MIGMode {
 			return problem.Err
 		}
