@@ -68,7 +68,7 @@ func TestTheDriverManagersLabelChoosesTheNodes(t *testing.T) {
 
 // What nodes publish is measured, and written down in one place.
 func TestTheCostsInTheValuesAreTheMeasuredOnes(t *testing.T) {
-	design, err := os.ReadFile("../../docs/design.md")
+	scale, err := os.ReadFile("../../docs/scale.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestTheCostsInTheValuesAreTheMeasuredOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	measured := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z,]+)` \\| (\\d+), \\d+ \\| ([0-9.]+ kB) \\| (\\d+ µs)").FindAllStringSubmatch(string(design), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z,]+)` \\| (\\d+), \\d+ \\| ([0-9.]+ kB) \\| (\\d+ µs)").FindAllStringSubmatch(string(scale), -1) {
 		measured[row[1]] = row[2] + " " + row[3] + " " + row[4]
 	}
 	shown := regexp.MustCompile(`(?m)^# {3}([a-z, ]+?) +(\d+) +([0-9.]+ kB) +(\d+ µs)$`).FindAllStringSubmatch(string(values), -1)
@@ -86,7 +86,7 @@ func TestTheCostsInTheValuesAreTheMeasuredOnes(t *testing.T) {
 	}
 	for _, row := range shown {
 		if got, want := row[2]+" "+row[3]+" "+row[4], measured[strings.ReplaceAll(row[1], " ", "")]; got != want {
-			t.Errorf("%s: values.yaml says %q, docs/design.md %q", row[1], got, want)
+			t.Errorf("%s: values.yaml says %q, docs/scale.md %q", row[1], got, want)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -309,6 +310,78 @@ func TestEveryLinkLeadsSomewhere(t *testing.T) {
 				t.Errorf("%s links to %s, and %s has no such heading", doc, m[1], target)
 			}
 		}
+	}
+}
+
+// Folders of test data and hidden folders are left out.
+func TestTheListOfFoldersIsComplete(t *testing.T) {
+	const doc = "docs/developer.md"
+	var listed []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `((?:api|cmd|deployments|pkg|test|tools)(?:/[^`]+)?)` \\|").FindAllStringSubmatch(section(t, doc, "## Source tree"), -1) {
+		listed = append(listed, m[1])
+	}
+	for _, top := range []string{"api", "cmd", "deployments", "pkg", "test", "tools"} {
+		err := fs.WalkDir(os.DirFS(root), top, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || !entry.IsDir() {
+				return err
+			}
+			if entry.Name() == "testdata" || strings.HasPrefix(entry.Name(), ".") {
+				return fs.SkipDir
+			}
+			if hasFiles(t, path) && !slices.Contains(listed, path) {
+				t.Errorf("%s does not list the folder %s", doc, path)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(listed) < 80 {
+		t.Errorf("%s lists only %d folders", doc, len(listed))
+	}
+	for _, folder := range listed {
+		if !hasFiles(t, folder) {
+			t.Errorf("%s lists %s, which is not a folder with files", doc, folder)
+		}
+	}
+}
+
+func hasFiles(t *testing.T, folder string) bool {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(root, folder))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() })
+}
+
+func TestDecisionsAreCompleteAndListed(t *testing.T) {
+	const folder = "docs/decisions"
+	index := read(t, folder+"/README.md")
+	entries, err := os.ReadDir(filepath.Join(root, folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := 0
+	for _, entry := range entries {
+		if entry.Name() == "README.md" {
+			continue
+		}
+		number++
+		if want := fmt.Sprintf("%04d-", number); !strings.HasPrefix(entry.Name(), want) {
+			t.Errorf("%s/%s: want the next number, %s", folder, entry.Name(), want)
+		}
+		if !strings.Contains(index, "]("+entry.Name()+")") {
+			t.Errorf("%s/README.md does not list %s", folder, entry.Name())
+		}
+		parts := regexp.MustCompile(`(?s)^# [^\n]+\n\n- Date: \d{4}-\d\d-\d\d\n- Status: [^\n]+\n\n## Context\n.*\n## Decision\n.*\n## Consequences\n`)
+		if !parts.MatchString(read(t, folder+"/"+entry.Name())) {
+			t.Errorf("%s/%s lacks a part, see %s/README.md", folder, entry.Name(), folder)
+		}
+	}
+	if number == 0 {
+		t.Error("no decisions found")
 	}
 }
 
