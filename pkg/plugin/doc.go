@@ -7,6 +7,12 @@
 // writes status.devices from a queue, records metrics, and compares the held claims
 // with the API.
 //
+// At each comparison it also checks the held devices. A finding is in the log and in a
+// condition of the claims: ForeignProcess, MemoryUnlimited, ExternallyAllocated (a device
+// plugin has allocated the device too) and OtherDriver (another driver of the name runs on
+// the node). A finding that cannot be checked is not reported, except that MemoryUnlimited is
+// Unknown then, and its metric has no value.
+//
 // Out of scope: the steps that prepare a claim (package claim), the published devices
 // (package controller), and the HTTP server, for which this package has only the
 // handlers.
