@@ -230,7 +230,7 @@ func occupancyMutants() []mutant {
 		},
 		{
 			file:   "pkg/gpu/use/use.go",
-			old:    `if g.Fault != "" || f.Unhealthy != "" {`,
+			old:    `if g.Fault != "" || s.Unhealthy != "" {`,
 			new:    `if f.Unhealthy != "" {`,
 			notice: "a pod is started on a GPU that waits for a reset",
 			run:    "^TestAGPUWithAFault",
