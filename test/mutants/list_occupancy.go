@@ -231,7 +231,7 @@ func occupancyMutants() []mutant {
 		{
 			file:   "pkg/gpu/use/use.go",
 			old:    `if g.Fault != "" || s.Unhealthy != "" {`,
-			new:    `if f.Unhealthy != "" {`,
+			new:    `if s.Unhealthy != "" {`,
 			notice: "a pod is started on a GPU that waits for a reset",
 			run:    "^TestAGPUWithAFault",
 			tests:  "pkg/claim",
