@@ -3,7 +3,8 @@
 // Package step holds the steps with which a plan changes the node, one file per step.
 // See [Step] for the methods of a step. The list in [New] is the order of the steps: a
 // step comes after the steps that it depends on, and the CDI spec, which lets containers
-// start, comes last.
+// start, comes last. Partitions come before MPS daemons, so a claim can have a share of a
+// MIG device.
 //
 // To add a step, write its file and add a line to the list. Five methods are required; the
 // other interfaces in step.go are for steps that need them. Raise the version of the records
