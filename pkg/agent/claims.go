@@ -111,11 +111,11 @@ func takenMemory(claims *claim.Manager) func(ctx context.Context) (catalog.Taken
 		for _, c := range held {
 			for _, d := range c.Devices {
 				switch {
-				case d.Name.Kind.Takes() != kind.TakesMemory || d.Share != nil && d.Share.Strategy == "":
-				case d.Share == nil || d.Share.Memory == 0:
+				case d.Name.Kind.Takes() != kind.TakesMemory || d.Terms.IsUnknown():
+				case d.Terms.Share == nil:
 					taken[d.Name.String()] = all
 				default:
-					taken[d.Name.String()] += d.Share.Memory
+					taken[d.Name.String()] += d.Terms.Memory()
 				}
 			}
 		}

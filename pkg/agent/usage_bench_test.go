@@ -13,12 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
@@ -42,7 +42,7 @@ func BenchmarkScrape(b *testing.B) {
 			Ref: claim.Ref{Namespace: "team", Name: name, UID: types.UID("uid-" + name)}, Phase: claim.Prepared, Pods: []types.UID{podUID(i)},
 			Devices: []claim.Device{{
 				Name: kind.Whole(g.Address), UUID: g.UUID,
-				Share: &claim.Share{Strategy: v1alpha1.StrategyPlain, Memory: 8 * gibi, MemoryEnforcement: v1alpha1.EnforcementNone},
+				Terms: share.Terms{Share: &share.Amount{Memory: 8 * gibi}},
 			}},
 		})
 		pid := 1000000 + i

@@ -27,7 +27,6 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
@@ -40,6 +39,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
@@ -173,7 +173,7 @@ func (n *usageNode) hold(name string, address gpu.PCIAddress, pods ...types.UID)
 	n.Helper()
 	device := claim.Device{
 		Name: kind.Whole(address), UUID: "GPU",
-		Share: &claim.Share{Strategy: v1alpha1.StrategyPlain, Memory: 40 * gibi, MemoryEnforcement: v1alpha1.EnforcementDriver},
+		Terms: share.Terms{Share: &share.Amount{Memory: 40 * gibi}, Limit: &share.Limit{Memory: 40 * gibi, Containers: 1}},
 	}
 	ref := claim.Ref{Namespace: "team", Name: name, UID: types.UID("uid-" + name)}
 	n.claims.held = append(n.claims.held, claim.Held{Ref: ref, Phase: claim.Prepared, Pods: pods, Devices: []claim.Device{device}})

@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
@@ -18,6 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -42,12 +44,15 @@ type Device struct {
 	UUID string
 	// CDIDeviceIDs are fully qualified CDI names.
 	CDIDeviceIDs []string
-	// Share describes how the device is shared. It is nil if the claim has the
-	// device to itself without limits.
-	Share *Share
+	// Terms on which the claim has the device.
+	Terms share.Terms
 	// Attributes as published. Only [Manager.Prepare] sets them.
 	Attributes map[string]resourceapi.DeviceAttribute
 }
+
+// Strategy returns how the processes on the device share it; "" if the claim has the device to
+// itself without limits, or if that is unknown.
+func (d Device) Strategy() v1alpha1.Strategy { return d.Terms.Strategy(d.Name.Kind) }
 
 // Observer receives the result of every step, for metrics. It must not block.
 type Observer interface {

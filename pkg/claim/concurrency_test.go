@@ -259,8 +259,8 @@ func TestManySharesOfOneGPUAtOnce(t *testing.T) {
 					return
 				}
 				running, err := w.supervisor.MPSDaemons(t.Context())
-				if err != nil || len(running) != 1 || running[0].Daemon.MemoryLimits[0] < devices[0].Share.MemoryLimit || running[0].Daemon.ThreadPercentage < devices[0].Share.ThreadPercentage {
-					t.Errorf("%s has %+v, and the daemons are %+v, %v", c.Name, devices[0].Share, running, err)
+				if err != nil || len(running) != 1 || running[0].Daemon.MemoryLimits[0] < devices[0].Terms.MPS.MemoryLimit || running[0].Daemon.ThreadPercentage < devices[0].Terms.MPS.ThreadPercentage {
+					t.Errorf("%s has %+v, and the daemons are %+v, %v", c.Name, devices[0].Terms, running, err)
 				}
 				if err := m.Unprepare(t.Context(), c.UID); err != nil {
 					t.Errorf("%s: %v", c.Name, err)

@@ -8,10 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -70,7 +67,7 @@ func devicesOf(r *journal.Record) ([]Device, error) {
 	for i, a := range r.Devices {
 		devices[i] = Device{
 			Request: a.Request, Class: a.Class, Pool: a.Pool, Name: a.Name, ShareID: a.ShareID,
-			Share: shareOf(a),
+			Terms: a.Terms,
 		}
 		if devices[i].UUID, err = r.DeviceUUID(a); err != nil {
 			return nil, err
@@ -80,34 +77,4 @@ func devicesOf(r *journal.Record) ([]Device, error) {
 		}
 	}
 	return devices, nil
-}
-
-// shareOf returns how a device is shared, or nil if the claim has it to itself
-// without limits.
-func shareOf(a plan.Device) *Share {
-	s := Share{TimeSlice: a.TimeSlice}
-	s.MemoryEnforcement, s.ComputeEnforcement = a.Enforcement()
-	switch {
-	case a.Share != nil && a.Share.Memory == 0:
-		return &Share{}
-	case a.Name.Kind.Takes() == kind.TakesSlots:
-		s.Strategy, s.Slots = v1alpha1.StrategyTimeSlicing, a.Slots
-		if a.Share != nil {
-			s.Memory = a.Share.Memory
-		}
-	case a.Share != nil:
-		s.Strategy, s.Memory, s.Compute = v1alpha1.StrategyPlain, a.Share.Memory, a.Share.Compute
-	case a.TimeSlice != "":
-		s.Strategy = v1alpha1.StrategyTimeSlicing
-	case a.MPS == nil:
-		return nil
-	}
-	if a.MPS != nil {
-		s.Strategy = v1alpha1.StrategyMPS
-		s.Processes, s.ThreadPercentage, s.MemoryLimit = a.MPS.Processes, a.MPS.ThreadPercentage, a.MPS.MemoryLimit
-	}
-	if a.Limit != nil {
-		s.ContainerMemoryLimit, s.Containers = a.Limit.Memory, a.Limit.Containers
-	}
-	return &s
 }

@@ -32,8 +32,8 @@ func TestAHeldClaimHasItsClassesSlotsAndPods(t *testing.T) {
 		t.Fatalf("held %v, %v; want one claim", held, err)
 	}
 	slots, share := held[0].Devices[0], held[0].Devices[1]
-	if slots.Class != "timeslice.nvidia.com" || slots.Share.Slots != 3 || share.Class != "mps.nvidia.com" || share.Share.Slots != 0 {
-		t.Errorf("3 slots of timeslice.nvidia.com and a share of mps.nvidia.com are %+v %+v and %+v %+v", slots, slots.Share, share, share.Share)
+	if slots.Class != "timeslice.nvidia.com" || slots.Terms.Slots != 3 || share.Class != "mps.nvidia.com" || share.Terms.Slots != 0 {
+		t.Errorf("3 slots of timeslice.nvidia.com and a share of mps.nvidia.com are %+v %+v and %+v %+v", slots, slots.Terms, share, share.Terms)
 	}
 	if want := []types.UID{"uid-a", "uid-b"}; !slices.Equal(held[0].Pods, want) {
 		t.Errorf("pods %v, want %v", held[0].Pods, want)

@@ -179,8 +179,8 @@ func levels(t *testing.T, m *claim.Manager) (all []string) {
 		t.Fatal(err)
 	}
 	for _, h := range held {
-		s := h.Devices[0].Share
-		all = append(all, fmt.Sprintf("%s: %s, %s", h.Name, s.MemoryEnforcement, s.ComputeEnforcement))
+		memory, compute := h.Devices[0].Terms.Enforcement()
+		all = append(all, fmt.Sprintf("%s: %s, %s", h.Name, memory, compute))
 	}
 	return all
 }

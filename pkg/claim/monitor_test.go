@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 )
 
 // monitor returns a claim for all GPUs with admin access.
@@ -63,7 +64,7 @@ func TestMonitoringTakesAllGPUsAndExcludesNoClaim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 1 || got[0].Name.Kind != kind.Monitor || got[0].UUID != "" || got[0].Share != nil {
+	if len(got) != 1 || got[0].Name.Kind != kind.Monitor || got[0].UUID != "" || got[0].Terms != (share.Terms{}) {
 		t.Errorf("devices %+v, want all GPUs and no share of them", got)
 	}
 	const all = "/dev/nvidia0 /dev/nvidia1 /dev/nvidia-caps/nvidia-cap2"

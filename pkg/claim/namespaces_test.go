@@ -202,7 +202,7 @@ func TestAShareThatRequiresANamespaceWaitsForSharesWithout(t *testing.T) {
 	}
 	must(t, m.Unprepare(once(), old.UID))
 	devices, err := m.Prepare(once(), strict)
-	if err != nil || devices[0].Share.ComputeEnforcement != v1alpha1.EnforcementDaemon {
+	if _, compute := devices[0].Terms.Enforcement(); err != nil || compute != v1alpha1.EnforcementDaemon {
 		t.Errorf("afterwards: %+v, %v, want compute at the level of the daemon", devices, err)
 	}
 }

@@ -129,8 +129,8 @@ func TestAConfigurationOfNVIDIAWithoutRequestsIsForDevicesOfItsKind(t *testing.T
 			var got []string
 			for _, d := range devices {
 				percentage := 0
-				if d.Share != nil {
-					percentage = d.Share.ThreadPercentage
+				if d.Terms.MPS != nil {
+					percentage = d.Terms.MPS.ThreadPercentage
 				}
 				got = append(got, fmt.Sprint(percentage))
 			}

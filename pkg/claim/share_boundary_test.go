@@ -120,7 +120,7 @@ func TestTheLastOfAClaimsConfigurationsWins(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := devices[0].Share.Strategy; got != c.want {
+			if got := devices[0].Strategy(); got != c.want {
 				t.Errorf("the share is held by %s, want %s", got, c.want)
 			}
 		})

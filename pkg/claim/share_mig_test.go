@@ -218,7 +218,7 @@ func TestALostShare(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	all, err := m.Held(t.Context())
-	if err != nil || len(all) != 1 || all[0].Devices[0].ShareID == nil || all[0].Devices[0].Share == nil {
+	if err != nil || len(all) != 1 || all[0].Devices[0].ShareID == nil || all[0].Devices[0].Terms.Share == nil {
 		t.Errorf("held %+v, %v, want the share as one", all, err)
 	}
 	t.Run("prepared again", func(t *testing.T) {

@@ -234,8 +234,8 @@ func (m *shareModel) checkDevices(t *rapid.T, c owned, devices []claim.Device) {
 			t.Fatalf("%s: device %+v, want %+v with an ID of its own", c.claim.Name, d, c.pieces[i])
 		}
 		ids[d.CDIDeviceIDs[0]] = true
-		if mps := d.Share != nil && d.Share.Strategy == v1alpha1.StrategyMPS; mps != c.pieces[i].client() {
-			t.Fatalf("%s: %+v has the share %+v", c.claim.Name, c.pieces[i], d.Share)
+		if mps := d.Strategy() == v1alpha1.StrategyMPS; mps != c.pieces[i].client() {
+			t.Fatalf("%s: %+v has the share %+v", c.claim.Name, c.pieces[i], d.Terms)
 		}
 	}
 }

@@ -245,7 +245,7 @@ func TestTheClaimsConfigurationWins(t *testing.T) {
 	class := opaque(resourceapi.AllocationConfigSourceClass, driver, config("GpuConfig", together))
 	c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, class)
 	devices, err := w.start().Prepare(once(), c)
-	if err != nil || devices[0].Share.Strategy != v1alpha1.StrategyPlain {
+	if err != nil || devices[0].Strategy() != v1alpha1.StrategyPlain {
 		t.Errorf("got %+v, %v, want a plain share", devices, err)
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 )
 
 func TestWhatContainersGet(t *testing.T) {
@@ -135,7 +137,7 @@ func TestAClaimForSeveralUsersWhereMPSServesThem(t *testing.T) {
 		t.Errorf("without a supervisor: %v, want %v", err, gpu.ErrNotReady)
 	}
 	w.supervisor.err = nil
-	if devices, err := m.Prepare(once(), c); err != nil || devices[0].Share.Strategy != v1alpha1.StrategyMPS {
+	if devices, err := m.Prepare(once(), c); err != nil || devices[0].Strategy() != v1alpha1.StrategyMPS {
 		t.Errorf("got %+v, %v, want MPS", devices, err)
 	}
 }
@@ -152,16 +154,19 @@ func TestPrepareDescribesShares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []*claim.Share{
-		{Strategy: v1alpha1.StrategyMPS, Memory: 20 << 30, Compute: 50, Processes: 2, ThreadPercentage: 25, MemoryLimit: 10<<30 - contextMemory, MemoryEnforcement: v1alpha1.EnforcementCooperative, ComputeEnforcement: v1alpha1.EnforcementCooperative},
-		{Strategy: v1alpha1.StrategyPlain, Memory: 30 << 30, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
-		nil,
-		{Strategy: v1alpha1.StrategyMPS, MemoryEnforcement: v1alpha1.EnforcementCooperative, ComputeEnforcement: v1alpha1.EnforcementCooperative},
-		{Strategy: v1alpha1.StrategyTimeSlicing, Slots: 1, TimeSlice: gpu.TimeSliceLong, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
+	mps := func(daemon string) *share.Client { return &share.Client{Daemon: kindtest.Name(daemon)} }
+	limited := mps(devices[0].Name.String())
+	limited.Processes, limited.ThreadPercentage, limited.MemoryLimit = 2, 25, 10<<30-contextMemory
+	want := []share.Terms{
+		{Share: &share.Amount{Memory: 20 << 30, Compute: 50}, MPS: limited},
+		{Share: &share.Amount{Memory: 30 << 30}},
+		{},
+		{MPS: mps(devices[3].Name.String())},
+		{Slots: 1, TimeSlice: gpu.TimeSliceLong},
 	}
-	var got []*claim.Share
+	var got []share.Terms
 	for _, d := range devices {
-		got = append(got, d.Share)
+		got = append(got, d.Terms)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -186,7 +191,7 @@ func TestSharesWithoutMPSArePlain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := devices[0].Share.Strategy; got != v1alpha1.StrategyPlain || w.supervisor.String() != "" {
+			if got := devices[0].Strategy(); got != v1alpha1.StrategyPlain || w.supervisor.String() != "" {
 				t.Errorf("strategy %s, daemons:\n%s", got, w.supervisor)
 			}
 			must(t, m.Unprepare(once(), c.UID))

@@ -12,9 +12,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 )
 
 // timeSliceClaim returns a claim for a time slice of the first GPU.
@@ -73,14 +72,14 @@ func TestATimeSliceWithMemory(t *testing.T) {
 	m, _ = w.restart(t.Context())
 	held, err := m.Held(t.Context())
 	must(t, err)
-	var got []claim.Share
+	var got []share.Terms
 	for _, h := range held {
-		got = append(got, *h.Devices[0].Share)
+		got = append(got, h.Devices[0].Terms)
 	}
-	want := []claim.Share{
-		{Strategy: v1alpha1.StrategyTimeSlicing, Slots: 1, Memory: 40 << 30, TimeSlice: gpu.TimeSliceLong, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
-		{Strategy: v1alpha1.StrategyTimeSlicing, Slots: 1, Memory: 40 << 30, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
-		{Strategy: v1alpha1.StrategyTimeSlicing, Slots: 1, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
+	want := []share.Terms{
+		{Slots: 1, Share: &share.Amount{Memory: 40 << 30}, TimeSlice: gpu.TimeSliceLong},
+		{Slots: 1, Share: &share.Amount{Memory: 40 << 30}},
+		{Slots: 1},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("shares (-want +got):\n%s", diff)

@@ -51,8 +51,8 @@ func TestAClaimForAWholeGPUStaysWholeAfterItsMemoryChanges(t *testing.T) {
 						t.Fatal(err)
 					}
 					for _, d := range devices {
-						if d.Share != nil {
-							t.Errorf("device %s is prepared as a share: %+v", d.Name, *d.Share)
+						if d.Strategy() != "" {
+							t.Errorf("device %s is prepared as a share: %+v", d.Name, d.Terms)
 						}
 					}
 					intruder := asking(pieces("intruder", piece{device: "gpu-01-00", memory: "2Gi"}), "2Gi")
@@ -80,7 +80,7 @@ func TestAClaimForLessThanTheWholeMemoryGetsAShare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := devices[0]; d.Share == nil || d.Share.Memory != 79<<30 {
+	if d := devices[0]; d.Terms.Memory() != 79<<30 {
 		t.Errorf("device %+v, want a share of 79Gi", d)
 	}
 }

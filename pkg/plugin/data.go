@@ -22,35 +22,8 @@ func dataOf(d claim.Device) *v1alpha1.DeviceData {
 	if d.Name.Kind.Scope() != kind.ScopeNode {
 		data.PCIBusID = d.Name.Address.String()
 	}
-	if known(d.Share) {
-		data.Share = &v1alpha1.ShareData{
-			Strategy:         d.Share.Strategy,
-			Memory:           size(d.Share.Memory),
-			Compute:          d.Share.Compute,
-			Processes:        d.Share.Processes,
-			ThreadPercentage: d.Share.ThreadPercentage,
-			MemoryLimit:      size(d.Share.MemoryLimit),
-			TimeSlice:        v1alpha1.Interval(d.Share.TimeSlice),
-
-			Containers:           d.Share.Containers,
-			ContainerMemoryLimit: size(d.Share.ContainerMemoryLimit),
-			Enforcement:          d.Share.MemoryEnforcement.Weaker(d.Share.ComputeEnforcement),
-			MemoryEnforcement:    d.Share.MemoryEnforcement,
-			ComputeEnforcement:   d.Share.ComputeEnforcement,
-		}
-	}
+	data.Share = d.Terms.Data(d.Name.Kind)
 	return data
-}
-
-// known reports whether a device is shared in a known way. The way is unknown if the
-// claim has only a CDI spec and no record.
-func known(s *claim.Share) bool { return s != nil && s.Strategy != "" }
-
-func size(bytes uint64) *resource.Quantity {
-	if bytes == 0 {
-		return nil
-	}
-	return resource.NewQuantity(int64(bytes), resource.BinarySI)
 }
 
 // equalData reports whether raw has the same fields as the data. The API server

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	metadata "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -23,40 +22,40 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
-func mpsShare() *claim.Share {
-	return &claim.Share{
-		Strategy: v1alpha1.StrategyMPS, Memory: 10 << 30, Compute: 50, Processes: 2,
-		ThreadPercentage: 25, MemoryLimit: 4608 << 20, MemoryEnforcement: v1alpha1.EnforcementCooperative, ComputeEnforcement: v1alpha1.EnforcementCooperative,
+func mpsShare() share.Terms {
+	return share.Terms{
+		Share: &share.Amount{Memory: 10 << 30, Compute: 50},
+		MPS:   &share.Client{Daemon: kindtest.Name("gpu-1b-00"), Processes: 2, ThreadPercentage: 25, MemoryLimit: 4608 << 20},
 	}
 }
 
-func limitedShare() *claim.Share {
-	return &claim.Share{
-		Strategy: v1alpha1.StrategyPlain, Memory: 4 << 30, Containers: 2, ContainerMemoryLimit: 2 << 30,
-		MemoryEnforcement: v1alpha1.EnforcementDriver, ComputeEnforcement: v1alpha1.EnforcementNone,
-	}
+func plainShare() share.Terms { return share.Terms{Share: &share.Amount{Memory: 1 << 30}} }
+
+func limitedShare() share.Terms {
+	return share.Terms{Share: &share.Amount{Memory: 4 << 30}, Limit: &share.Limit{Memory: 2 << 30, Containers: 2}}
 }
 
 // Other programs read these objects, so the fields of a version must not change.
 func TestDataDescribesADeviceOfAClaim(t *testing.T) {
 	const device = `"kind":"DeviceData","apiVersion":"gpu.nvidia.com/v1alpha1","uuid":"GPU-11111111-2222-3333-4444-555555555555","pciBusID":"0000:1b:00.0"`
 	for name, tc := range map[string]struct {
-		share *claim.Share
+		terms share.Terms
 		want  string
 	}{
-		"all of it": {nil, `{` + device + `}`},
+		"all of it": {share.Terms{}, `{` + device + `}`},
 		"an MPS share": {mpsShare(), `{` + device + `,"share":{"strategy":"MPS","memory":"10Gi","compute":50,` +
 			`"processes":2,"threadPercentage":25,"memoryLimit":"4608Mi","enforcement":"cooperative","memoryEnforcement":"cooperative","computeEnforcement":"cooperative"}}`},
 		"a plain share": {
-			&claim.Share{Strategy: v1alpha1.StrategyPlain, Memory: 1 << 30, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
+			plainShare(),
 			`{` + device + `,"share":{"strategy":"Plain","memory":"1Gi","enforcement":"none","memoryEnforcement":"none","computeEnforcement":"none"}}`,
 		},
 		"all of it, time-sliced": {
-			&claim.Share{Strategy: v1alpha1.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceLong, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
+			share.Terms{TimeSlice: gpu.TimeSliceLong},
 			`{` + device + `,"share":{"strategy":"TimeSlicing","timeSlice":"Long","enforcement":"none","memoryEnforcement":"none","computeEnforcement":"none"}}`,
 		},
 		"a share that the driver limits": {
@@ -64,11 +63,11 @@ func TestDataDescribesADeviceOfAClaim(t *testing.T) {
 			`{` + device + `,"share":{"strategy":"Plain","memory":"4Gi","containers":2,"containerMemoryLimit":"2Gi",` +
 				`"enforcement":"none","memoryEnforcement":"driver","computeEnforcement":"none"}}`,
 		},
-		"a share with only a CDI spec": {&claim.Share{}, `{` + device + `}`},
+		"a share with only a CDI spec": {share.Terms{Share: &share.Amount{}}, `{` + device + `}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := statusDevice()
-			d.Share = tc.share
+			d.Terms = tc.terms
 			got, err := json.Marshal(dataOf(d))
 			if err != nil {
 				t.Fatal(err)
@@ -95,10 +94,10 @@ func TestMetadataDescribesTheShareOfTheClaim(t *testing.T) {
 	}
 	uuid := text("GPU-11111111-2222-3333-4444-555555555555")
 	for name, tc := range map[string]struct {
-		share *claim.Share
+		terms share.Terms
 		want  map[string]resourceapi.DeviceAttribute
 	}{
-		"a whole GPU, which could be shared": {nil, map[string]resourceapi.DeviceAttribute{
+		"a whole GPU, which could be shared": {share.Terms{}, map[string]resourceapi.DeviceAttribute{
 			"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("mps"), "enforcement": text("cooperative"),
 		}},
 		"an MPS share": {mpsShare(), map[string]resourceapi.DeviceAttribute{
@@ -107,7 +106,7 @@ func TestMetadataDescribesTheShareOfTheClaim(t *testing.T) {
 			"processThreadPercentage": number(25), "processMemoryLimit": text("4608Mi"),
 		}},
 		"a plain share of a GPU that MPS could share": {
-			&claim.Share{Strategy: v1alpha1.StrategyPlain, Memory: 1 << 30, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
+			plainShare(),
 			map[string]resourceapi.DeviceAttribute{
 				"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("none"), "enforcement": text("none"), "memoryEnforcement": text("none"), "computeEnforcement": text("none"),
 				"shareMemory": text("1Gi"),
@@ -122,7 +121,7 @@ func TestMetadataDescribesTheShareOfTheClaim(t *testing.T) {
 			},
 		},
 		"turns on a GPU": {
-			&claim.Share{Strategy: v1alpha1.StrategyTimeSlicing, TimeSlice: gpu.TimeSliceShort, MemoryEnforcement: v1alpha1.EnforcementNone, ComputeEnforcement: v1alpha1.EnforcementNone},
+			share.Terms{TimeSlice: gpu.TimeSliceShort},
 			map[string]resourceapi.DeviceAttribute{
 				"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("timeslice"), "enforcement": text("none"), "memoryEnforcement": text("none"), "computeEnforcement": text("none"),
 				"timeSlice": text("Short"),
@@ -131,7 +130,7 @@ func TestMetadataDescribesTheShareOfTheClaim(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := statusDevice()
-			d.Share, d.Attributes = tc.share, published()
+			d.Terms, d.Attributes = tc.terms, published()
 			if diff := cmp.Diff(tc.want, metadataOf(d).Attributes); diff != "" {
 				t.Errorf("attributes (-want +got):\n%s", diff)
 			}
@@ -142,8 +141,8 @@ func TestMetadataDescribesTheShareOfTheClaim(t *testing.T) {
 // Upstream's decoder refuses a file that breaks the rules of the API. A share of a GB200
 // with list attributes has the most attributes.
 func TestUpstreamReadsTheMetadataOfEveryGPU(t *testing.T) {
-	share := mpsShare()
-	share.Containers, share.ContainerMemoryLimit = 1, 10<<30
+	terms := mpsShare()
+	terms.Limit = &share.Limit{Memory: 10 << 30, Containers: 1}
 	for _, model := range nvmlsim.ModelNames() {
 		m, err := nvmlsim.LoadModel(model)
 		if err != nil {
@@ -160,7 +159,7 @@ func TestUpstreamReadsTheMetadataOfEveryGPU(t *testing.T) {
 		c := catalog.Catalog{Settings: catalog.Settings{ListAttributes: true}}
 		c.Offer.Share, c.Shares.MPS = true, true
 		d := statusDevice()
-		d.Share, d.Attributes = share, map[string]resourceapi.DeviceAttribute{}
+		d.Terms, d.Attributes = terms, map[string]resourceapi.DeviceAttribute{}
 		for name, value := range c.Attributes(node, kind.Whole(node.GPUs[0].Address)) {
 			d.Attributes[string(name)] = value
 		}
@@ -187,7 +186,7 @@ func TestStatusIsWrittenAgainWhenTheLimitsChange(t *testing.T) {
 	client := fake.NewClientset(statusClaim())
 	w, stop := runWriter(t, client)
 	device := statusDevice()
-	device.Share = mpsShare()
+	device.Terms = mpsShare()
 	w.Set(readyStatus(nameOf(statusClaim()), []claim.Device{device}, testTime))
 	stop()
 	object := getClaim(t, client)
@@ -204,7 +203,7 @@ func TestStatusIsWrittenAgainWhenTheLimitsChange(t *testing.T) {
 	if !readyStatus(nameOf(object), []claim.Device{device}, testTime).written(object, testDriver) {
 		t.Error("the same limits do not count as written")
 	}
-	device.Share.MemoryLimit--
+	device.Terms.MPS.MemoryLimit--
 	if readyStatus(nameOf(object), []claim.Device{device}, testTime).written(object, testDriver) {
 		t.Error("another memory limit counts as written")
 	}
@@ -215,11 +214,11 @@ func TestStatusIsWrittenAgainWhenTheLimitsChange(t *testing.T) {
 }
 
 func TestTheTimeToPrepareAShareHasItsOwnLabel(t *testing.T) {
-	whole, share, slot := statusDevice(), statusDevice(), statusDevice()
-	share.Share = mpsShare()
-	slot.Name, slot.Share = kindtest.Name("gpu-1b-00-ts"), &claim.Share{Strategy: v1alpha1.StrategyTimeSlicing}
+	whole, part, slot := statusDevice(), statusDevice(), statusDevice()
+	part.Terms = mpsShare()
+	slot.Name = kindtest.Name("gpu-1b-00-ts")
 	for want, devices := range map[string][]claim.Device{
-		"gpu": {whole}, "gpu-share": {share, share}, "gpu+gpu-share": {share, whole}, "timeslice": {slot}, "unknown": nil,
+		"gpu": {whole}, "gpu-share": {part, part}, "gpu+gpu-share": {part, whole}, "timeslice": {slot}, "unknown": nil,
 	} {
 		if got := kindsOf(devices); got != want {
 			t.Errorf("kinds of %d devices: %s, want %s", len(devices), got, want)

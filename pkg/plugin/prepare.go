@@ -97,7 +97,7 @@ func kindsOf(devices []claim.Device) string {
 	var kinds []string
 	for _, d := range devices {
 		label := d.Name.Kind.Label()
-		if known(d.Share) && d.Share.Memory != 0 && d.Name.Kind.Takes() == kind.TakesMemory {
+		if d.Terms.Memory() != 0 && d.Name.Kind.Takes() == kind.TakesMemory {
 			label += "-share"
 		}
 		kinds = append(kinds, label)

@@ -39,7 +39,7 @@ func (s *claimStatus) withLimits(devices []claim.Device, checks []claim.LimitChe
 	for i := range s.devices {
 		d := &s.devices[i]
 		isLimited := slices.ContainsFunc(devices, func(of claim.Device) bool {
-			return of.Name.String() == d.device && of.Share != nil && of.Share.ContainerMemoryLimit > 0
+			return of.Name.String() == d.device && of.Terms.Limit != nil
 		})
 		if isLimited {
 			d.more = append(d.more, limitConditions(d.device, s.claim.UID, checks)...)

@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 )
 
 func TestContainersWithoutTheirLimitAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
@@ -48,7 +49,7 @@ func TestContainersWithoutTheirLimitAreCountedAndInTheConditionsOfTheClaim(t *te
 		t.Run(name, func(t *testing.T) {
 			held := holding("one", "two", "whole")
 			for i := range held.held[:2] {
-				held.held[i].Devices[0].Share = &claim.Share{ContainerMemoryLimit: 1 << 30}
+				held.held[i].Devices[0].Terms.Limit = &share.Limit{Memory: 1 << 30, Containers: 1}
 			}
 			held.limitChecks, held.limitsErr = c.checks, c.err
 			p := newTestPlugin(fake.NewClientset(testNode(), allocated("one"), allocated("two"), allocated("whole")), held)

@@ -177,14 +177,15 @@ func newHolder(c claim.Held, d claim.Device, node Node, reading Reading) *holder
 // enforcement returns how strictly the memory of a device is limited.
 func enforcement(d claim.Device) string {
 	switch {
-	case d.Share == nil:
-		return agentv1.EnforcementHardware
-	case d.Share.Strategy == "":
+	case d.Terms.IsUnknown():
 		return ""
-	case d.Share.Memory == 0 && d.Name.Kind.Takes() == kind.TakesMemory:
+	case d.Strategy() == "":
+		return agentv1.EnforcementHardware
+	case d.Terms.Share == nil && d.Name.Kind.Takes() == kind.TakesMemory:
 		return agentv1.EnforcementHardware
 	default:
-		return string(d.Share.MemoryEnforcement)
+		memory, _ := d.Terms.Enforcement()
+		return string(memory)
 	}
 }
 
@@ -232,7 +233,7 @@ func (h *holder) addZeros(all rows, reading Reading, foreign bool) {
 			add(&row.SMUsed, 0)
 		}
 	}
-	if s := h.device.Share; reading.HasSM && (s == nil || s.Strategy != v1alpha1.StrategyMPS) {
+	if reading.HasSM && h.device.Strategy() != v1alpha1.StrategyMPS {
 		for labels := range h.used {
 			add(&all.at(labels).SMUsed, 0)
 		}

@@ -14,11 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
@@ -66,16 +66,36 @@ func whole() claim.Device {
 	return claim.Device{Name: kindtest.Name("gpu-1b-00"), UUID: "GPU-1"}
 }
 
-func share(gib uint64, compute int, strategy v1alpha1.Strategy, memory v1alpha1.Enforcement) claim.Device {
+// shareOf has a share of a GPU in GiB and percent.
+func shareOf(gib uint64, compute int) claim.Device {
 	d := whole()
-	d.Share = &claim.Share{Strategy: strategy, Memory: gib * gi, Compute: compute, MemoryEnforcement: memory, ComputeEnforcement: v1alpha1.EnforcementNone}
+	d.Terms.Share = &share.Amount{Memory: gib * gi, Compute: compute}
+	return d
+}
+
+// client has a share whose processes are clients of MPS.
+func client(gib uint64, compute int) claim.Device {
+	d := shareOf(gib, compute)
+	d.Terms.MPS = &share.Client{Daemon: d.Name, Processes: 1}
+	return d
+}
+
+// enforced has a share that the driver limits.
+func enforced(gib uint64, compute int) claim.Device {
+	d := shareOf(gib, compute)
+	d.Terms.Limit = &share.Limit{Memory: gib * gi, Containers: 1}
+	return d
+}
+
+// enforcedClient has a share whose processes are clients of MPS, and that the driver limits.
+func enforcedClient(gib uint64, compute int) claim.Device {
+	d := client(gib, compute)
+	d.Terms.Limit = enforced(gib, compute).Terms.Limit
 	return d
 }
 
 func slots(n int) claim.Device {
-	d := share(0, 0, v1alpha1.StrategyTimeSlicing, v1alpha1.EnforcementNone)
-	d.Name, d.Share.Slots = kindtest.Name("gpu-1b-00-ts"), n
-	return d
+	return claim.Device{Name: kindtest.Name("gpu-1b-00-ts"), UUID: "GPU-1", Terms: share.Terms{Slots: n}}
 }
 
 func partition(start int) claim.Device {
@@ -138,11 +158,6 @@ func text(r agentv1.Report) string {
 
 func pods(uids ...types.UID) []types.UID { return uids }
 
-const (
-	driver, cooperative, none = v1alpha1.EnforcementDriver, v1alpha1.EnforcementCooperative, v1alpha1.EnforcementNone
-	mps, plain                = v1alpha1.StrategyMPS, v1alpha1.StrategyPlain
-)
-
 func TestUseIsAttributedToClaimsAndContainers(t *testing.T) {
 	gone := in("p", "c", 5)
 	gone.Name, gone.Pod = "", ""
@@ -179,7 +194,7 @@ a gpu-1b-00 hardware p-name/d-name used=5 sm=0`,
 			`a gpu-1b-00 hardware limit=80 promised=80 compute=1`,
 		},
 		"shares of MPS: a client without a sample may compute": {
-			[]claim.Held{held("a", pods("p"), share(10, 25, mps, cooperative)), held("b", pods("q"), share(20, 0, mps, cooperative))},
+			[]claim.Held{held("a", pods("p"), client(10, 25)), held("b", pods("q"), client(20, 0))},
 			onFirst(in("p", "c", 3), computing(in("q", "d", 4), .5)),
 			`a gpu-1b-00 cooperative promised=10 compute=0.25
 b gpu-1b-00 cooperative promised=20 compute=0
@@ -187,7 +202,7 @@ a gpu-1b-00 cooperative p-name/c-name used=3
 b gpu-1b-00 cooperative q-name/d-name used=4 sm=0.5`,
 		},
 		"the driver counts a container that it limits, and NVML's processes are not added": {
-			[]claim.Held{held("a", pods("p"), share(10, 0, mps, driver))},
+			[]claim.Held{held("a", pods("p"), enforcedClient(10, 0))},
 			usage.Readings{GPUs: onFirst(computing(in("p", "c", 3), .5)).GPUs, Limited: []usage.Limited{
 				limited(in("p", "c", 0), 5*gi, 4*gi, usage.LimitedDevice{Claim: "a", Device: "gpu-1b-00", Bytes: 5 * gi}),
 				limited(in("p", "d", 0), 5*gi, 0, usage.LimitedDevice{Claim: "a", Device: "gpu-1b-00", Bytes: 5 * gi}),
@@ -197,7 +212,7 @@ a gpu-1b-00 driver p-name/c-name used=4 limit=5 sm=0.5
 a gpu-1b-00 driver p-name/d-name used=0 limit=5`,
 		},
 		"a limit that an administrator has removed": {
-			[]claim.Held{held("a", pods("p"), share(10, 0, plain, driver))},
+			[]claim.Held{held("a", pods("p"), enforced(10, 0))},
 			usage.Readings{GPUs: onFirst(in("p", "c", 3)).GPUs, Limited: []usage.Limited{unlimited}},
 			`a gpu-1b-00 driver promised=10 compute=0
 a gpu-1b-00 driver p-name/c-name used=3 sm=0`,
@@ -226,7 +241,7 @@ b gpu-43-00-mig-1g-10gb-1 hardware p-name/c-name used=3`,
 a gpu-1b-00 hardware p-name/c-name used=5 sm=0`,
 		},
 		"two shares of a device in one claim": {
-			[]claim.Held{held("a", pods("p"), share(10, 10, plain, none), share(20, 20, plain, none))}, onFirst(in("p", "c", 3)),
+			[]claim.Held{held("a", pods("p"), shareOf(10, 10), shareOf(20, 20))}, onFirst(in("p", "c", 3)),
 			`a gpu-1b-00 none promised=30 compute=0.3
 a gpu-1b-00 none p-name/c-name used=3 sm=0`,
 		},
@@ -241,7 +256,7 @@ a gpu-1b-00 hardware p/c used=5 sm=0`,
 a gpu-1b-00 hardware p-name/c-name sm=0`,
 		},
 		"a claim whose record is lost": {
-			[]claim.Held{held("a", nil, claim.Device{Name: kindtest.Name("gpu-1b-00"), UUID: "GPU-1", Share: &claim.Share{}})}, usage.Readings{},
+			[]claim.Held{held("a", nil, claim.Device{Name: kindtest.Name("gpu-1b-00"), UUID: "GPU-1", Terms: share.Terms{Share: &share.Amount{}}})}, usage.Readings{},
 			`a gpu-1b-00 `,
 		},
 		"all GPUs, to monitor them": {[]claim.Held{held("a", pods("p"), claim.Device{Name: kindtest.Name("node-gpus")})}, onFirst(), ``},
@@ -255,7 +270,7 @@ a gpu-1b-00 hardware p-name/c-name sm=0`,
 }
 
 func TestSeveralClaimsOfAPodOnOneGPU(t *testing.T) {
-	claims := []claim.Held{held("a", pods("p"), share(10, 0, plain, none)), held("b", pods("p"), share(30, 0, plain, none))}
+	claims := []claim.Held{held("a", pods("p"), shareOf(10, 0)), held("b", pods("p"), shareOf(30, 0))}
 	const promised = `a gpu-1b-00 none promised=10 compute=0
 b gpu-1b-00 none promised=30 compute=0
 `
@@ -306,7 +321,7 @@ b gpu-1b-00 none p-name/c-name used=3 limit=30`
 func TestNoByteIsLostOrCountedTwice(t *testing.T) {
 	var claims []claim.Held
 	for i := range 3 {
-		claims = append(claims, held(fmt.Sprint(i), pods("p"), share(uint64(7*i+1), 0, plain, none)))
+		claims = append(claims, held(fmt.Sprint(i), pods("p"), shareOf(uint64(7*i+1), 0)))
 	}
 	p := in("p", "c", 0)
 	p.MemoryBytes = 10*gi + 1
@@ -326,7 +341,7 @@ func TestAReportIsBounded(t *testing.T) {
 	for i := range agentv1.MaxRows {
 		processes = append(processes, in("p", fmt.Sprint(i), 1))
 	}
-	r := usage.New([]claim.Held{held("a", pods("p"), share(10, 0, plain, none))}, node(), onFirst(processes...))
+	r := usage.New([]claim.Held{held("a", pods("p"), shareOf(10, 0))}, node(), onFirst(processes...))
 	if len(r.Rows) != agentv1.MaxRows || r.Omitted != 1 || r.Rows[0].Container != "" {
 		t.Errorf("%d rows and %d omitted, first %+v; want %d, 1 and the row of the claim", len(r.Rows), r.Omitted, r.Rows[0], agentv1.MaxRows)
 	}

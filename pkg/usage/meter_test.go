@@ -13,23 +13,24 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
 func TestWhatADeviceCosts(t *testing.T) {
-	seat := share(20, 25, mps, cooperative)
+	seat := client(20, 25)
 	seat.Name = kindtest.Name("gpu-1b-00-seat")
 	part := partition(0)
 	shareOfPart := partition(0)
-	shareOfPart.Share = share(5, 0, mps, cooperative).Share
+	shareOfPart.Terms = client(5, 0).Terms
 	lost := whole()
-	lost.Share = &claim.Share{}
+	lost.Terms.Share = &share.Amount{}
 	for name, c := range map[string]struct {
 		device claim.Device
 		want   float64
 	}{
 		"a whole GPU":                        {whole(), 1},
-		"a share":                            {share(20, 0, plain, none), .25},
+		"a share":                            {shareOf(20, 0), .25},
 		"a slot":                             {slots(1), .25},
 		"a slot of an older release":         {slots(0), .25},
 		"three slots":                        {slots(3), .75},

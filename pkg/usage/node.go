@@ -46,14 +46,14 @@ type promise struct {
 // charged for: their slots keep others out.
 func (n Node) promised(d claim.Device) (p promise, known bool) {
 	all := amount(n.Published[d.Name.String()], v1alpha1.CapacityMemory)
-	switch s := d.Share; {
-	case d.Name.Kind.Scope() == kind.ScopeNode, s != nil && s.Strategy == "":
+	switch t := d.Terms; {
+	case d.Name.Kind.Scope() == kind.ScopeNode, t.IsUnknown():
 		return promise{}, false
 	case d.Name.Kind.Takes() == kind.TakesSlots:
 		slots := amount(n.Published[d.Name.String()], v1alpha1.CapacitySlots)
-		return promise{memory: s.Memory, gpus: ratio(uint64(max(s.Slots, 1)), slots)}, slots > 0
-	case s != nil && s.Memory > 0:
-		return promise{s.Memory, float64(s.Compute) / kind.WholeCompute, n.part(d, s.Memory)}, true
+		return promise{memory: t.Memory(), gpus: ratio(uint64(max(t.Slots, 1)), slots)}, slots > 0
+	case t.Share != nil:
+		return promise{t.Share.Memory, float64(t.Share.Compute) / kind.WholeCompute, n.part(d, t.Share.Memory)}, true
 	case d.Name.Kind == kind.GPU:
 		return promise{all, 1, 1}, all > 0
 	default:

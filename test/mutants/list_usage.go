@@ -55,7 +55,7 @@ func usageMutants() []mutant {
 		},
 		{
 			file:   "pkg/usage/node.go",
-			old:    `max(s.Slots, 1)`,
+			old:    `max(t.Slots, 1)`,
 			new:    `1`,
 			notice: "a claim with several slots pays for one",
 		},

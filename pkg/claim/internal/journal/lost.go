@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 )
 
 // Witness returns the devices that a claim without a readable record holds according to
@@ -32,7 +33,7 @@ func (j *Journal) Witness(ctx context.Context, claim types.UID) (Holder, error) 
 		}
 		d := plan.Device{Name: of.Device, ShareID: of.Share}
 		if of.Share != nil && of.Device.Kind.Takes() != kind.TakesSlots {
-			d.Share = &plan.Share{}
+			d.Share = &share.Amount{}
 		}
 		d.MPS = clientOf(in)
 		h.Devices = append(h.Devices, d)
@@ -42,13 +43,13 @@ func (j *Journal) Witness(ctx context.Context, claim types.UID) (Holder, error) 
 	return h, nil
 }
 
-// AnnotationMPS is the annotation of an injection that has the [plan.Client] of a device whose
+// AnnotationMPS is the annotation of an injection that has the [share.Client] of a device whose
 // clients have a namespace.
 const AnnotationMPS = "mps"
 
 // clientOf returns the client in the annotation of an injection; nil if there is none.
-func clientOf(in gpu.Injection) *plan.Client {
-	c := &plan.Client{}
+func clientOf(in gpu.Injection) *share.Client {
+	c := &share.Client{}
 	if err := json.Unmarshal([]byte(in.Annotations[AnnotationMPS]), c); err != nil || c.Namespace == "" {
 		return nil
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 )
 
 // goldenRecords are records of every released version. A file is never changed:
@@ -71,11 +72,11 @@ func goldenRecords() map[string]*Record {
 	shared.Version = 3
 	slice := kindtest.Name("gpu-61-00-ts")
 	shared.Devices = []plan.Device{
-		{Request: "a", Pool: "node-1", Name: part, ShareID: &id, UUID: "GPU-1", Share: &plan.Share{Memory: 5 << 30, Compute: 20},
-			MPS: &plan.Client{Daemon: part, Processes: 2, ThreadPercentage: 10, MemoryLimit: 2 << 30}},
-		{Request: "b", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Share: &plan.Share{Memory: 1 << 30}},
-		{Request: "c", Pool: "node-1", Name: kindtest.Name("gpu-c3-00"), UUID: "GPU-5", MPS: &plan.Client{Daemon: kindtest.Name("gpu-c3-00"), ThreadPercentage: 50}},
-		{Request: "d", Pool: "node-1", Name: slice, ShareID: &id, UUID: "GPU-4", TimeSlice: gpu.TimeSliceLong},
+		{Request: "a", Pool: "node-1", Name: part, ShareID: &id, UUID: "GPU-1", Terms: share.Terms{Share: &share.Amount{Memory: 5 << 30, Compute: 20},
+			MPS: &share.Client{Daemon: part, Processes: 2, ThreadPercentage: 10, MemoryLimit: 2 << 30}}},
+		{Request: "b", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Terms: share.Terms{Share: &share.Amount{Memory: 1 << 30}}},
+		{Request: "c", Pool: "node-1", Name: kindtest.Name("gpu-c3-00"), UUID: "GPU-5", Terms: share.Terms{MPS: &share.Client{Daemon: kindtest.Name("gpu-c3-00"), ThreadPercentage: 50}}},
+		{Request: "d", Pool: "node-1", Name: slice, ShareID: &id, UUID: "GPU-4", Terms: share.Terms{TimeSlice: gpu.TimeSliceLong}},
 	}
 	shared.Journal = []Entry{
 		{Step: "EnsureMIGMode", Device: kindtest.Name("gpu-1b-00"), State: Done},
@@ -98,14 +99,14 @@ func goldenRecords() map[string]*Record {
 
 	sliced := prepared()
 	sliced.Version = 5
-	sliced.Devices = []plan.Device{{Request: "slot", Pool: "node-1", Name: slice, ShareID: &id, UUID: "GPU-4", Share: &plan.Share{Memory: 10 << 30}}}
+	sliced.Devices = []plan.Device{{Request: "slot", Pool: "node-1", Name: slice, ShareID: &id, UUID: "GPU-4", Terms: share.Terms{Share: &share.Amount{Memory: 10 << 30}}}}
 	sliced.Journal = []Entry{{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a"]}`)}}
 	records["v5-slots"] = sliced
 
 	exclusive := prepared()
 	exclusive.Version = 5
-	exclusive.Devices = []plan.Device{{Request: "a", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Share: &plan.Share{Memory: 5 << 30},
-		MPS: &plan.Client{Daemon: whole, Processes: 1, ThreadPercentage: 6, MemoryLimit: 4 << 30}, Exclusive: true}}
+	exclusive.Devices = []plan.Device{{Request: "a", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Terms: share.Terms{Share: &share.Amount{Memory: 5 << 30},
+		MPS: &share.Client{Daemon: whole, Processes: 1, ThreadPercentage: 6, MemoryLimit: 4 << 30}, Exclusive: true}}}
 	exclusive.Journal = []Entry{
 		{Step: "SetComputeMode", Device: whole, State: Done},
 		{Step: "StartMPS", Device: whole, State: Done, Result: json.RawMessage(`{"pipe":"/run/x/pipe","shm":"/run/x/shm"}`)},
@@ -116,7 +117,7 @@ func goldenRecords() map[string]*Record {
 	limited := prepared()
 	limited.Version = 5
 	limited.Devices = []plan.Device{
-		{Request: "a", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Share: &plan.Share{Memory: 4 << 30}, Limit: &plan.Limit{Memory: 2 << 30, Containers: 2}},
+		{Request: "a", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Terms: share.Terms{Share: &share.Amount{Memory: 4 << 30}, Limit: &share.Limit{Memory: 2 << 30, Containers: 2}}},
 	}
 	limited.Journal = []Entry{
 		{Step: "LimitMemory", State: Done},
@@ -126,8 +127,8 @@ func goldenRecords() map[string]*Record {
 
 	named := prepared()
 	named.Version = 5
-	named.Devices = []plan.Device{{Request: "a", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Share: &plan.Share{Memory: 5 << 30},
-		MPS: &plan.Client{Daemon: whole, Processes: 1, ThreadPercentage: 6, MemoryLimit: 4 << 30, Namespace: "f3f3f3f3000040008000000000000000"}}}
+	named.Devices = []plan.Device{{Request: "a", Pool: "node-1", Name: whole, ShareID: &id, UUID: "GPU-2", Terms: share.Terms{Share: &share.Amount{Memory: 5 << 30},
+		MPS: &share.Client{Daemon: whole, Processes: 1, ThreadPercentage: 6, MemoryLimit: 4 << 30, Namespace: "f3f3f3f3000040008000000000000000"}}}}
 	named.Journal = []Entry{
 		{Step: "StartMPS", Device: whole, State: Done, Result: json.RawMessage(`{"pipe":"/run/x/pipe/s","shm":"/run/x/shm"}`)},
 		{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a"]}`)},
@@ -136,8 +137,8 @@ func goldenRecords() map[string]*Record {
 
 	seated := prepared()
 	seated.Version = 5
-	seated.Devices = []plan.Device{{Request: "seat", Pool: "node-1", Name: kindtest.Name("gpu-61-00-seat"), ShareID: &id, UUID: "GPU-4", Share: &plan.Share{Memory: 20 << 30, Compute: 25},
-		MPS: &plan.Client{Daemon: kindtest.Name("gpu-61-00"), Processes: 1, ThreadPercentage: 25, MemoryLimit: 19 << 30}}}
+	seated.Devices = []plan.Device{{Request: "seat", Pool: "node-1", Name: kindtest.Name("gpu-61-00-seat"), ShareID: &id, UUID: "GPU-4", Terms: share.Terms{Share: &share.Amount{Memory: 20 << 30, Compute: 25},
+		MPS: &share.Client{Daemon: kindtest.Name("gpu-61-00"), Processes: 1, ThreadPercentage: 25, MemoryLimit: 19 << 30}}}}
 	seated.Journal = []Entry{
 		{Step: "StartMPS", Device: kindtest.Name("gpu-61-00"), State: Done, Result: json.RawMessage(`{"pipe":"/run/x/pipe","shm":"/run/x/shm"}`)},
 		{Step: "WriteCDI", State: Done, Result: json.RawMessage(`{"ids":["gpu.nvidia.com/claim=a"]}`)},
@@ -146,7 +147,7 @@ func goldenRecords() map[string]*Record {
 
 	charged := prepared()
 	charged.Version = 5
-	charged.Devices = []plan.Device{{Request: "slot", Class: "timeslice.nvidia.com", Pool: "node-1", Name: slice, ShareID: &id, UUID: "GPU-4", Slots: 2}}
+	charged.Devices = []plan.Device{{Request: "slot", Class: "timeslice.nvidia.com", Pool: "node-1", Name: slice, ShareID: &id, UUID: "GPU-4", Terms: share.Terms{Slots: 2}}}
 	charged.Journal = sliced.Journal
 	records["v5-class"] = charged
 	return records
@@ -205,8 +206,8 @@ func TestRecordsThatCannotBeTrusted(t *testing.T) {
 		"with a partition that cannot be read": {func(r *Record) {
 			r.Journal = append(r.Journal, Entry{Step: "CreatePartition", Device: kindtest.Name("gpu-1b-00-mig-1g-10gb-0"), State: Started, Result: json.RawMessage(`[]`)})
 		}, gpu.ErrCorrupt},
-		"with a share of nothing":    {func(r *Record) { r.Devices[0].Share = &plan.Share{} }, gpu.ErrCorrupt},
-		"with a client of no daemon": {func(r *Record) { r.Devices[0].MPS = &plan.Client{} }, gpu.ErrCorrupt},
+		"with a share of nothing":    {func(r *Record) { r.Devices[0].Share = &share.Amount{} }, gpu.ErrCorrupt},
+		"with a client of no daemon": {func(r *Record) { r.Devices[0].MPS = &share.Client{} }, gpu.ErrCorrupt},
 		"with strange folders": {func(r *Record) {
 			r.Journal = append(r.Journal, Entry{Step: "StartMPS", Device: kindtest.Name("gpu-1b-00"), State: Done, Result: json.RawMessage(`"x"`)})
 		}, gpu.ErrCorrupt},

@@ -9,6 +9,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 )
 
 // limit decides the limit of each container that uses a share, if the driver can hold it.
@@ -31,7 +32,7 @@ func (in Inputs) limit(device *Device, d deviceRequest) error {
 		return fmt.Errorf("%w: %s of memory for each of %d containers leaves none to compute with: a process needs %s for its CUDA context alone; ask for %s at least, or declare fewer containers in the ShareConfig",
 			gpu.ErrInvalid, inBytes(each), containers, inBytes(in.ContextMemory), inBytes(least*uint64(containers)))
 	}
-	device.Limit = &Limit{Memory: each, Containers: containers}
+	device.Limit = &share.Limit{Memory: each, Containers: containers}
 	return nil
 }
 

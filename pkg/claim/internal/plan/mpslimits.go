@@ -10,6 +10,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 )
 
 // shareSize is the size of an MPS share, from which the limits of its processes follow.
@@ -30,13 +31,13 @@ type shareSize struct {
 //
 // A share that names no compute has as large a part of it as of the memory. The error
 // wraps [gpu.ErrInvalid] and says how large the share has to be.
-func limitsOf(s shareSize) (Client, error) {
+func limitsOf(s shareSize) (share.Client, error) {
 	processes := uint64(max(1, s.processes))
-	c := Client{Processes: int(processes)}
+	c := share.Client{Processes: int(processes)}
 	each := s.memory / processes
 	if least := s.context + catalog.MemoryStep; each < least {
 		needed := (processes*least + catalog.MemoryStep - 1) / catalog.MemoryStep * catalog.MemoryStep
-		return Client{}, fmt.Errorf("%w: %s of memory for %d processes leaves none to compute with: each needs %s for its CUDA context alone; ask for %s at least, or declare fewer processes in the ShareConfig",
+		return share.Client{}, fmt.Errorf("%w: %s of memory for %d processes leaves none to compute with: each needs %s for its CUDA context alone; ask for %s at least, or declare fewer processes in the ShareConfig",
 			gpu.ErrInvalid, inBytes(s.memory), processes, inBytes(s.context), inBytes(needed))
 	}
 	c.MemoryLimit = (each - s.context) / catalog.MemoryStep * catalog.MemoryStep

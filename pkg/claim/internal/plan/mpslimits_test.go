@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 )
 
 const gi, mi = 1 << 30, 1 << 20
@@ -18,21 +19,21 @@ const gi, mi = 1 << 30, 1 << 20
 func TestLimitsOfAShare(t *testing.T) {
 	for name, c := range map[string]struct {
 		size shareSize
-		want Client
+		want share.Client
 	}{
-		"a quarter":                              {shareSize{memory: 20 * gi, all: 80 * gi}, Client{Processes: 1, ThreadPercentage: 25, MemoryLimit: 20 * gi}},
-		"less its context":                       {shareSize{memory: 20 * gi, all: 80 * gi, context: gi / 2}, Client{Processes: 1, ThreadPercentage: 25, MemoryLimit: 19*gi + gi/2}},
-		"compute that the claim named":           {shareSize{memory: 20 * gi, all: 80 * gi, compute: 60}, Client{Processes: 1, ThreadPercentage: 60, MemoryLimit: 20 * gi}},
-		"bursting":                               {shareSize{memory: 20 * gi, all: 80 * gi, burst: true}, Client{Processes: 1, MemoryLimit: 20 * gi}},
-		"bursting in vain, as compute was named": {shareSize{memory: 20 * gi, all: 80 * gi, compute: 10, burst: true}, Client{Processes: 1, ThreadPercentage: 10, MemoryLimit: 20 * gi}},
+		"a quarter":                              {shareSize{memory: 20 * gi, all: 80 * gi}, share.Client{Processes: 1, ThreadPercentage: 25, MemoryLimit: 20 * gi}},
+		"less its context":                       {shareSize{memory: 20 * gi, all: 80 * gi, context: gi / 2}, share.Client{Processes: 1, ThreadPercentage: 25, MemoryLimit: 19*gi + gi/2}},
+		"compute that the claim named":           {shareSize{memory: 20 * gi, all: 80 * gi, compute: 60}, share.Client{Processes: 1, ThreadPercentage: 60, MemoryLimit: 20 * gi}},
+		"bursting":                               {shareSize{memory: 20 * gi, all: 80 * gi, burst: true}, share.Client{Processes: 1, MemoryLimit: 20 * gi}},
+		"bursting in vain, as compute was named": {shareSize{memory: 20 * gi, all: 80 * gi, compute: 10, burst: true}, share.Client{Processes: 1, ThreadPercentage: 10, MemoryLimit: 20 * gi}},
 		"among four": {
 			shareSize{memory: 20 * gi, all: 80 * gi, compute: 50, processes: 4, context: 300 * mi},
-			Client{Processes: 4, ThreadPercentage: 12, MemoryLimit: 5*gi - 300*mi},
+			share.Client{Processes: 4, ThreadPercentage: 12, MemoryLimit: 5*gi - 300*mi},
 		},
-		"in whole Mi":                    {shareSize{memory: 1000 * mi, all: 80 * gi, processes: 3, context: 1}, Client{Processes: 3, ThreadPercentage: 1, MemoryLimit: 333 * mi}},
-		"one percent at least":           {shareSize{memory: gi, all: 180 * gi, processes: 2}, Client{Processes: 2, ThreadPercentage: 1, MemoryLimit: gi / 2}},
-		"everything":                     {shareSize{memory: 80 * gi, all: 80 * gi}, Client{Processes: 1, ThreadPercentage: 100, MemoryLimit: 80 * gi}},
-		"as much as the smallest can be": {shareSize{memory: 2 * (300*mi + mi), all: 80 * gi, processes: 2, context: 300 * mi}, Client{Processes: 2, ThreadPercentage: 1, MemoryLimit: mi}},
+		"in whole Mi":                    {shareSize{memory: 1000 * mi, all: 80 * gi, processes: 3, context: 1}, share.Client{Processes: 3, ThreadPercentage: 1, MemoryLimit: 333 * mi}},
+		"one percent at least":           {shareSize{memory: gi, all: 180 * gi, processes: 2}, share.Client{Processes: 2, ThreadPercentage: 1, MemoryLimit: gi / 2}},
+		"everything":                     {shareSize{memory: 80 * gi, all: 80 * gi}, share.Client{Processes: 1, ThreadPercentage: 100, MemoryLimit: 80 * gi}},
+		"as much as the smallest can be": {shareSize{memory: 2 * (300*mi + mi), all: 80 * gi, processes: 2, context: 300 * mi}, share.Client{Processes: 2, ThreadPercentage: 1, MemoryLimit: mi}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := limitsOf(c.size)

@@ -9,17 +9,18 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 )
 
 func TestAShareFollowsTheHoldersOfItsDevice(t *testing.T) {
 	const namespace = "0b9d7ad52e534b0e8f7e2c1d5f0a9b11"
 	device, other := kindtest.Name("gpu-1b-00"), kindtest.Name("gpu-2b-00")
 	id := types.UID("0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11")
-	client := func(daemon kind.Name, namespace string) *Client {
-		return &Client{Daemon: daemon, Processes: 1, Namespace: namespace}
+	client := func(daemon kind.Name, namespace string) *share.Client {
+		return &share.Client{Daemon: daemon, Processes: 1, Namespace: namespace}
 	}
-	holder := func(mps *Client, daemons ...kind.Name) Holder {
-		return Holder{Plan: Plan{Devices: []Device{{Name: device, Share: &Share{}, MPS: mps}}}, Daemons: daemons}
+	holder := func(mps *share.Client, daemons ...kind.Name) Holder {
+		return Holder{Plan: Plan{Devices: []Device{{Name: device, Terms: share.Terms{Share: &share.Amount{}, MPS: mps}}}}, Daemons: daemons}
 	}
 	for name, tc := range map[string]struct {
 		planned string
@@ -42,7 +43,7 @@ func TestAShareFollowsTheHoldersOfItsDevice(t *testing.T) {
 		}, want: namespace},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := Plan{Devices: []Device{{Name: device, ShareID: &id, Share: &Share{Memory: 1 << 30}, MPS: client(device, tc.planned)}}}
+			p := Plan{Devices: []Device{{Name: device, ShareID: &id, Terms: share.Terms{Share: &share.Amount{Memory: 1 << 30}, MPS: client(device, tc.planned)}}}}
 			got, err := p.following(tc.others, tc.adopted)
 			if err != nil {
 				t.Fatal(err)

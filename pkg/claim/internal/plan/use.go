@@ -11,6 +11,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 )
 
 // use returns the allocated device with how it is used. all are the device requests of the
@@ -19,9 +20,9 @@ func (in Inputs) use(device Device, d deviceRequest, all []deviceRequest) (Devic
 	device.UUID, device.Slots, device.Require = d.gpu.UUID, d.slots, d.required()
 	switch {
 	case d.slotMemory > 0:
-		device.Share = &Share{Memory: d.slotMemory}
+		device.Share = &share.Amount{Memory: d.slotMemory}
 	case !d.share.Whole:
-		device.Share = &Share{Memory: d.share.Memory, Compute: d.share.Compute}
+		device.Share = &share.Amount{Memory: d.share.Memory, Compute: d.share.Compute}
 	}
 	if device.TimeSlice = d.timeSlice(); device.TimeSlice != "" {
 		switch {
@@ -139,7 +140,7 @@ func (in Inputs) useTogether(device *Device, d deviceRequest, all []deviceReques
 	if len(together) > 1 && d.name.IsPartition() {
 		return fmt.Errorf("sharing.strategy: %w: MPS for %d devices in one request, and a CUDA process uses one MIG device; make a request of each", gpu.ErrInvalid, len(together))
 	}
-	device.MPS = &Client{Daemon: together[0].name}
+	device.MPS = &share.Client{Daemon: together[0].name}
 	if namespace {
 		device.MPS.Namespace = namespaceName(d.claim, *device)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 )
 
 // needsAll is a plan that needs every step of the list. A new step that it does not
@@ -29,14 +30,14 @@ func needsAll(t *testing.T, n *node, claim types.UID) *journal.Record {
 	p := plan.Plan{
 		Claim: plan.Ref{Namespace: "team-a", Name: string(claim), UID: claim},
 		Devices: []plan.Device{
-			{Request: "a", Pool: "node-1", Name: part, ShareID: &id, Share: &plan.Share{Memory: 1 << 30}, MPS: &plan.Client{Daemon: part, Processes: 1, MemoryLimit: 1 << 30}},
-			{Request: "b", Pool: "node-1", Name: slots, ShareID: &id, TimeSlice: gpu.TimeSliceLong, Limit: &plan.Limit{Memory: 1 << 30, Containers: 2}},
-			{Request: "c", Pool: "node-1", Name: whole, UUID: "GPU-" + whole.String(), ShareID: &id, Share: &plan.Share{Memory: 1 << 30},
-				MPS: &plan.Client{Daemon: whole, Processes: 1, MemoryLimit: 1 << 30}, Exclusive: true},
+			{Request: "a", Pool: "node-1", Name: part, ShareID: &id, Terms: share.Terms{Share: &share.Amount{Memory: 1 << 30}, MPS: &share.Client{Daemon: part, Processes: 1, MemoryLimit: 1 << 30}}},
+			{Request: "b", Pool: "node-1", Name: slots, ShareID: &id, Terms: share.Terms{TimeSlice: gpu.TimeSliceLong, Limit: &share.Limit{Memory: 1 << 30, Containers: 2}}},
+			{Request: "c", Pool: "node-1", Name: whole, UUID: "GPU-" + whole.String(), ShareID: &id, Terms: share.Terms{Share: &share.Amount{Memory: 1 << 30},
+				MPS: &share.Client{Daemon: whole, Processes: 1, MemoryLimit: 1 << 30}, Exclusive: true}},
 		},
 	}
 	if n.namespaces {
-		p.Devices[2].MPS = &plan.Client{Daemon: whole, Processes: 1, ThreadPercentage: 25, Namespace: strings.ReplaceAll(string(claim), "-", "")}
+		p.Devices[2].MPS = &share.Client{Daemon: whole, Processes: 1, ThreadPercentage: 25, Namespace: strings.ReplaceAll(string(claim), "-", "")}
 		slices.Reverse(p.Devices) // its daemon is the first
 	}
 	return journal.New("boot-1", p, n.list.Journal(p))

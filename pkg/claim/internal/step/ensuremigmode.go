@@ -84,13 +84,15 @@ func (s ensureMIGMode) Do(ctx context.Context, _ Work, e journal.Entry) (json.Ra
 		return nil, fmt.Errorf("%w: an administrator has switched on the MIG mode of %s, and it waits for a reset; finish that with nvidia-smi -i %s --gpu-reset, or take it back with nvidia-smi -i %s -mig 0",
 			gpu.ErrNotSupported, plan.Describe(address), address, address)
 	}
-	g, err := s.inventory.GPU(ctx, address)
-	if err != nil {
-		return nil, err
-	}
-	// On a GPU that needs a reset to change it, the mode survives a reboot.
-	if err := s.save(ctx, address, false, g.MIGModeNeedsReset()); err != nil {
-		return nil, err
+	if ours == nil {
+		g, err := s.inventory.GPU(ctx, address)
+		if err != nil {
+			return nil, err
+		}
+		// On a GPU that needs a reset to change it, the mode survives a reboot.
+		if err := s.save(ctx, address, false, g.MIGModeNeedsReset()); err != nil {
+			return nil, err
+		}
 	}
 	return nil, s.mig.SetMIGMode(ctx, address, true)
 }
