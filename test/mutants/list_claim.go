@@ -192,7 +192,7 @@ func claimMutants() []mutant {
 		{
 			file:   "pkg/claim/internal/step/list.go",
 			old:    `return append(steps, writeCDI{parts, steps})`,
-			new:    `return slices.Insert(steps, len(steps)-1, Step(writeCDI{parts, steps}))`,
+			new:    `return slices.Insert(steps, len(steps)-2, Step(writeCDI{parts, steps}))`,
 			notice: "a container starts before its MPS daemon runs",
 			run:    "^TestWhatContainersGet$",
 			tests:  "pkg/claim",
