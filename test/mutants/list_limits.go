@@ -2,6 +2,8 @@
 
 package main
 
+import "time"
+
 // limitMutants returns the mutants of the memory limits of containers.
 func limitMutants() []mutant {
 	return []mutant{
@@ -114,14 +116,6 @@ func limitMutants() []mutant {
 			run:    "^TestTheChildSets",
 		},
 		{
-			file:   "pkg/memoryhook/hook.go",
-			old:    `folder := procfs.ContainerGroup(of)`,
-			new:    `folder := of`,
-			notice: "the limit is set on a cgroup below the container's",
-			tests:  "cmd/gpu-memory-hook",
-			run:    "BelowItsOwn",
-		},
-		{
 			file:   "pkg/procfs/procfs.go",
 			old:    `return strings.Join(segments[:i+2], "/")`,
 			new:    `return path`,
@@ -134,6 +128,7 @@ func limitMutants() []mutant {
 			new:    `late < 0`,
 			notice: "each container for a GPU that hangs waits for half a minute",
 			run:    "FailAtOnce",
+			hangs:  20 * time.Second,
 		},
 		{
 			file:   "pkg/memoryhook/calllock.go",
