@@ -45,8 +45,8 @@ func claimMutants() []mutant {
 		{
 			file:   "pkg/claim/internal/step/keptpartition.go",
 			tests:  "pkg/claim",
-			old:    `return whole || isHalf(p.Partition, found), whole, nil`,
-			new:    `return len(found) > 0, whole, nil`,
+			old:    `return whole || isHalf(p.Partition, found), whole`,
+			new:    `return len(found) > 0, whole`,
 			notice: "an administrator's MIG device is destroyed, because one was kept in its place",
 			run:    "^TestAnAdministratorsPartition",
 		},

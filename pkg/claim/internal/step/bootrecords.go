@@ -71,26 +71,25 @@ func (b bootRecords[R]) write(device kind.Name, r R) error {
 
 func (b bootRecords[R]) delete(device kind.Name) error { return b.store.Delete(device.String()) }
 
-// devices returns the devices that have a record, in ascending order. With an error it returns
-// the ones with names that can be read.
-func (b bootRecords[R]) devices() ([]kind.Name, error) {
+// devices returns the devices that have a record, in ascending order. strange names the records
+// of no device: nothing uses them, and only a sweep reports them.
+func (b bootRecords[R]) devices() (devices []kind.Name, strange, err error) {
 	keys, err := b.store.Keys()
-	devices := make([]kind.Name, len(keys))
-	n := 0
 	for _, key := range keys {
-		if bad := devices[n].UnmarshalText([]byte(key)); bad != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", b.subject, bad))
+		var device kind.Name
+		if bad := device.UnmarshalText([]byte(key)); bad != nil {
+			strange = errors.Join(strange, fmt.Errorf("%s: %w", b.subject, bad))
 			continue
 		}
-		n++
+		devices = append(devices, device)
 	}
-	return devices[:n], err
+	return devices, strange, err
 }
 
 // list returns the records that can be read and are not stale, by device. It needs no lock.
 func (b bootRecords[R]) list(ctx context.Context) (map[kind.Name]R, error) {
-	devices, err := b.devices()
-	if err != nil && len(devices) == 0 {
+	devices, _, err := b.devices()
+	if err != nil {
 		return nil, err
 	}
 	all := make(map[kind.Name]R, len(devices))

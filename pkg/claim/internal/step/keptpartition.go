@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/klog/v2"
@@ -28,6 +29,14 @@ type keptPartition struct {
 }
 
 func (p keptPartition) isOf(boot string) bool { return p.BootID == boot }
+
+// isThere reports whether the partition of the device exists, and whether it is whole: whether
+// it has its compute instance.
+func (p keptPartition) isThere(mig gpu.MIG, device kind.Name) (there, whole bool) {
+	found := plan.PartitionsAt(mig, device)
+	whole = isAmong(p.Partition, found)
+	return whole || isHalf(p.Partition, found), whole
+}
 
 // keptPartitions are the partitions that stay without claims. A partition whose record cannot
 // be read counts as an administrator's.
@@ -59,13 +68,13 @@ func (k keptPartitions) keep(device kind.Name, p journal.Partition) error {
 	return k.records.write(device, keptPartition{BootID: k.records.boot, Partition: p})
 }
 
-// on returns the recorded partitions of a GPU in ascending order of their devices.
-func (k keptPartitions) on(ctx context.Context, address gpu.PCIAddress) ([]kind.Name, error) {
-	devices, err := k.records.devices()
-	if err != nil && len(devices) == 0 {
+// on returns the recorded partitions of a GPU by their devices.
+func (k keptPartitions) on(ctx context.Context, address gpu.PCIAddress) (map[kind.Name]keptPartition, error) {
+	devices, _, err := k.records.devices()
+	if err != nil {
 		return nil, err
 	}
-	var names []kind.Name
+	kept := map[kind.Name]keptPartition{}
 	for _, name := range devices {
 		if name.Address != address {
 			continue
@@ -75,36 +84,21 @@ func (k keptPartitions) on(ctx context.Context, address gpu.PCIAddress) ([]kind.
 			return nil, err
 		}
 		if p != nil {
-			names = append(names, name)
+			kept[name] = *p
 		}
 	}
-	return names, nil
-}
-
-// isThere reports whether the recorded partition of a device exists, and whether it is whole:
-// whether it has its compute instance.
-func (k keptPartitions) isThere(ctx context.Context, mig gpu.MIG, name kind.Name) (there, whole bool, err error) {
-	p, _, err := k.records.load(ctx, name)
-	if err != nil || p == nil {
-		return false, false, err
-	}
-	found := plan.PartitionsAt(mig, name)
-	whole = isAmong(p.Partition, found)
-	return whole || isHalf(p.Partition, found), whole, nil
+	return kept, nil
 }
 
 // isAnyThere reports whether a recorded partition of a GPU exists.
 func (k keptPartitions) isAnyThere(ctx context.Context, mig gpu.MIG, address gpu.PCIAddress) (bool, error) {
 	kept, err := k.on(ctx, address)
-	if err != nil {
-		return false, err
-	}
-	for _, name := range kept {
-		if there, _, err := k.isThere(ctx, mig, name); err != nil || there {
-			return there, err
+	for name, p := range kept {
+		if there, _ := p.isThere(mig, name); there {
+			return true, nil
 		}
 	}
-	return false, nil
+	return false, err
 }
 
 // Clean destroys the partitions that have stayed on the GPUs of a new record, except its
@@ -117,11 +111,11 @@ func (k keptPartitions) Clean(ctx context.Context, w Work) error {
 		if err != nil {
 			return err
 		}
-		for _, other := range kept {
+		for _, other := range slices.SortedFunc(maps.Keys(kept), kind.Compare) {
 			if slices.Contains(names, other) || k.keeps(other) && k.keeps(name) && !k.overlap(ctx, other, name) {
 				continue
 			}
-			if _, err := k.release(ctx, other, w.Others); err != nil {
+			if _, err := k.release(ctx, other, kept[other], w.Others); err != nil {
 				return fmt.Errorf("destroy a MIG device without claims: %w", err)
 			}
 		}
@@ -141,7 +135,7 @@ func (k keptPartitions) overlap(ctx context.Context, a, b kind.Name) bool {
 // Leftovers returns the GPUs that have records of partitions. A partition without an
 // owner and without a record is an administrator's.
 func (k keptPartitions) Leftovers(context.Context) ([]kind.Name, error) {
-	devices, err := k.records.devices()
+	devices, _, err := k.records.devices()
 	gpus := make([]kind.Name, len(devices))
 	for i, name := range devices {
 		gpus[i] = kind.Whole(name.Address)
@@ -161,15 +155,11 @@ func (k keptPartitions) Sweep(ctx context.Context, device kind.Name, others *jou
 	if err != nil {
 		return false, err
 	}
-	for _, name := range kept {
-		_, whole, err := k.isThere(ctx, mig, name)
-		if err != nil {
-			return swept, err
-		}
-		if whole && k.keeps(name) {
+	for _, name := range slices.SortedFunc(maps.Keys(kept), kind.Compare) {
+		if _, whole := kept[name].isThere(mig, name); whole && k.keeps(name) {
 			continue
 		}
-		released, err := k.release(ctx, name, others)
+		released, err := k.release(ctx, name, kept[name], others)
 		switch {
 		case errors.Is(err, gpu.ErrInUse):
 			klog.FromContext(ctx).V(2).Info("MIG device stays for now", "device", name, "err", err)
@@ -183,7 +173,7 @@ func (k keptPartitions) Sweep(ctx context.Context, device kind.Name, others *jou
 
 // release destroys a partition that has stayed, and reports whether it did. It does
 // nothing if a claim uses the device, or if another partition is in its place.
-func (k keptPartitions) release(ctx context.Context, name kind.Name, others *journal.Others) (bool, error) {
+func (k keptPartitions) release(ctx context.Context, name kind.Name, p keptPartition, others *journal.Others) (bool, error) {
 	if last, err := others.IsLastUser(ctx, journal.StepCreatePartition, name); err != nil || !last {
 		return false, err
 	}
@@ -191,11 +181,7 @@ func (k keptPartitions) release(ctx context.Context, name kind.Name, others *jou
 	if err != nil {
 		return false, err
 	}
-	there, _, err := k.isThere(ctx, mig, name)
-	if err != nil {
-		return false, err
-	}
-	if there {
+	if there, _ := p.isThere(mig, name); there {
 		if err := k.MIG.DestroyPartition(ctx, name.Address, name.Profile, name.Start); err != nil && !errors.Is(err, gpu.ErrNotFound) {
 			return false, err
 		}

@@ -98,7 +98,10 @@ func (s setting[V]) revert(ctx context.Context, address gpu.PCIAddress, others *
 }
 
 // Leftovers returns the GPUs whose setting claims have changed.
-func (s setting[V]) Leftovers(context.Context) ([]kind.Name, error) { return s.originals.devices() }
+func (s setting[V]) Leftovers(context.Context) ([]kind.Name, error) {
+	devices, strange, err := s.originals.devices()
+	return devices, errors.Join(strange, err)
+}
 
 // Sweep restores the setting of a GPU unless a claim needs it.
 func (s setting[V]) Sweep(ctx context.Context, on kind.Name, others *journal.Others) (bool, error) {
