@@ -17,8 +17,8 @@ import (
 // for the pod. It never changes then.
 type containerNames struct {
 	proc procfs.Root
-	// list reads the containers of all pods from the kubelet. Without it, what the
-	// mounts show counts.
+	// list reads the containers of all pods from the kubelet. Without it, names come from
+	// the mounts.
 	list func(ctx context.Context) ([]podresources.Container, error)
 
 	mu    sync.Mutex

@@ -23,7 +23,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
 )
 
-// What the stand-in for MPS takes for the context of a client with all SMs of an H100.
+// The memory of the stand-in for MPS for the context of a client with all SMs of an H100.
 const contextOfAClient = 462 << 20
 
 // The shares add up to the published memory of a device, and each process uses all

@@ -150,7 +150,7 @@ func (b books) possible(mig *nvmlsim.MIG, set []int) bool {
 // enginesOf returns the media engines of a profile.
 func enginesOf(p nvmlsim.MIGProfile) [4]int { return [...]int{p.Decoders, p.Encoders, p.JPEGs, p.OFAs} }
 
-// engineTotals returns the media engines of a GPU: those of the profile with the most. Engines
+// engineTotals returns the media engines of a GPU: the engines of the profile with the most. Engines
 // that instances share have no limit.
 func engineTotals(mig *nvmlsim.MIG) (totals [4]int) {
 	for i := range totals {

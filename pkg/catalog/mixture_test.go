@@ -145,7 +145,7 @@ func (m *mixture) free(name string) {
 	delete(m.prepared, name)
 }
 
-// all returns the memory of a device, in whole Mi: what claims can use, without the driver's
+// all returns the memory of a device, in whole Mi, that claims can use: without the driver's
 // reserve and, if the device has shares, without the MPS server's memory; and NVML's total
 // of a GPU that claims can only have as a whole.
 func (m *mixture) all(name kind.Name) int64 {

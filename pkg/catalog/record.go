@@ -19,8 +19,8 @@ import (
 // recordVersion is the version of [NodeRecord]'s text.
 const recordVersion = 1
 
-// NodeRecord is what a node follows: a configuration and its layout. Its text is independent
-// of the files from which both were read.
+// NodeRecord is the configuration of a node and its layout. Its text is independent of the
+// files from which both were read.
 type NodeRecord struct {
 	Config NodeConfig
 	// Layout is nil if the configuration has none.

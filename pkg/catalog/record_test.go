@@ -154,7 +154,7 @@ func TestRecordsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A node whose configuration is not known offers nothing new, and keeps what claims hold.
+// A node without a known configuration offers nothing new, and keeps the devices of claims.
 func TestANodeThatHoldsBackOffersHeldDevicesOnly(t *testing.T) {
 	node := simulated(t, "dgx-h100")
 	config := standardConfig

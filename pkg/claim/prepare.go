@@ -154,7 +154,7 @@ func (m *Manager) settings() plan.Settings {
 	}
 }
 
-// inputs returns what the plan of a claim depends on.
+// inputs returns the inputs of a claim's plan.
 func (m *Manager) inputs(ctx context.Context, settings plan.Settings, claim *resourceapi.ResourceClaim, allocated plan.Plan) plan.Inputs {
 	in := plan.Inputs{Settings: settings, GPUs: make(map[gpu.PCIAddress]plan.GPU)}
 	for _, address := range onDevicesOf(allocated).gpus {

@@ -198,7 +198,7 @@ func (c *NodeConfig) Selected() (catalog.NodeConfig, error) {
 }
 
 // Follow makes the node follow the selected configuration if it is valid for the node's
-// GPUs, and returns what the node follows then. It returns an error if the record cannot be
+// GPUs, and returns the record of the node. It returns an error if the record cannot be
 // written; the caller tries again later.
 func (c *NodeConfig) Follow(node gpu.Node) (catalog.NodeRecord, error) {
 	c.mu.Lock()
@@ -265,7 +265,7 @@ func (c *NodeConfig) Keeps(name kind.Name) bool {
 	return config.MIG.Keep && config.Offer.MIG && c.followed.Layout.Keeps(name)
 }
 
-// problem returns why an input is not followed, and what the node offers meanwhile; nil if
+// problem returns why an input is not followed, and the node's offer meanwhile; nil if
 // all inputs are valid. Callers hold mu.
 func (c *NodeConfig) problem() error {
 	used, unused := c.inputErr(), c.unusedErr()

@@ -110,7 +110,7 @@ const inHalves = "01-00-mig-3g-40gb-0 01-00-mig-3g-40gb-4 02-00-mig-3g-40gb-0 02
 // isolated is a configuration that a label names.
 const isolated = "isolated: {offer: [mig], mig: {layout: halves, keep: true}}\n"
 
-// A mistake in a file, and then an agent that starts: the node is what it was.
+// An agent that starts after a mistake in a file offers the same as before.
 func TestANodeIsWhatItWasWhenTheAgentStarts(t *testing.T) {
 	missing := errors.New("no such file")
 	for name, tc := range map[string]struct {

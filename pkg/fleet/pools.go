@@ -44,7 +44,7 @@ func unusablePools(all []*resourceapi.ResourceSlice) map[pool]error {
 }
 
 // contradiction returns the reason why the scheduler refuses a pool; "" if it does not. The
-// allocator has the same checks, and does not say what it found.
+// allocator has the same checks, and does not report the cause.
 func (p poolSlices) contradiction() string {
 	names, sets := map[string]bool{}, map[string]map[string]resourceapi.Counter{}
 	for _, slice := range p.slices {

@@ -29,8 +29,8 @@ const (
 )
 
 // Search examines nodes and devices for one explanation. All of its methods together end
-// within its limit of time and work; what they have not examined then is said, and never
-// counts as a device or node that meets the claims. Its methods must not run at the same time.
+// within its limit of time and work; they report that something was not examined, which
+// never counts as a device or node that meets the claims. Its methods must not run at the same time.
 type Search struct {
 	fleet    *Fleet
 	limit    time.Duration

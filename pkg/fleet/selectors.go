@@ -104,8 +104,8 @@ func text(d resourceapi.Device, name resourceapi.QualifiedName) string {
 	return ""
 }
 
-// Selectors returns the problems of selectors that a device must meet together: those of a
-// class, then those of a request. It returns none for devices that an earlier selector
+// Selectors returns the problems of selectors that a device must meet together, of a
+// class before those of a request. It returns none for devices that an earlier selector
 // excludes, as in the scheduler, and none if ctx or the search ends.
 func (n *Names) Selectors(ctx context.Context, expressions []string) []NameProblem {
 	key := strings.Join(expressions, "\x00")

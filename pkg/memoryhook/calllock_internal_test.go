@@ -38,7 +38,7 @@ func TestOneProcessAtATimeCallsTheDriver(t *testing.T) {
 	}
 }
 
-// The parent gives up, and its child stays in the driver.
+// The parent stops waiting, and its child stays in the driver.
 func TestWhileACallHangsOthersFailAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	first, err := lockCalls(t.Context(), path, 0)

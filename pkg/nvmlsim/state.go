@@ -72,7 +72,7 @@ type GPUState struct {
 	ECCErrors uint64 `json:"eccErrors,omitempty"`
 	// MemoryLimits are the limits of cgroups, in the order in which they were set.
 	MemoryLimits []MemoryLimit `json:"memoryLimits,omitempty"`
-	// Reservations are what the driver has added to the soft limits of cgroups for those
+	// Reservations are the driver's additions to the soft limits of cgroups for those
 	// below them.
 	Reservations []Reservation `json:"reservations,omitempty"`
 	// Instances are the GPU instances, in the order of their placement.

@@ -44,7 +44,7 @@ type claims struct {
 	// recovered, if set, gets an item after each Recover.
 	recovered chan struct{}
 
-	// strangers are on held devices, and contested is what the last round has found.
+	// strangers are on held devices, and contested is the result of the last round.
 	strangers         []claim.Stranger
 	needed, contested []types.UID
 	// limitChecks are of the devices with limited containers; limitsErr is the error of

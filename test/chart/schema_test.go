@@ -108,7 +108,7 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 // layouts returns a file of layouts in one line.
 func layouts(entries string) string { return "{version: v1, mig-configs: {" + entries + "}}" }
 
-// The agent keeps what it has if a file is wrong. Helm must not accept the file.
+// The agent keeps its configuration if a file is wrong. Helm must not accept the file.
 func TestLayoutsThatTheAgentWouldRefuse(t *testing.T) {
 	const on = "devices: all, mig-enabled: true"
 	for name, tc := range map[string]struct{ layouts, want string }{

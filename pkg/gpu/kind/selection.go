@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Level is a named set of published attributes. Each level has those of the one before.
+// Level is a named set of published attributes. Each level has all attributes of the level before.
 type Level string
 
 // The levels, the smallest first.

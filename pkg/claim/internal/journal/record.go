@@ -23,8 +23,7 @@ import (
 //	   memory, and seats
 const Version = 5
 
-// Record is all that is remembered of a claim: what it was planned to have, and how far
-// that has been done.
+// Record has the plan of a claim, and how far the plan has been carried out.
 type Record struct {
 	Version int    `json:"version"`
 	BootID  string `json:"bootID"`

@@ -60,7 +60,7 @@ func (p Plan) following(others []Holder, adopted bool) (Plan, error) {
 
 // Adopting returns the plan with the devices of a claim with a lost record, whose containers
 // keep the MPS protocol that they were started with. It returns false unless both have the
-// same devices, as far as the CDI spec names those of the lost one.
+// same devices, as far as the CDI spec names the devices of the lost one.
 func (p Plan) Adopting(lost Plan) (Plan, bool) {
 	if !slices.EqualFunc(p.Devices, lost.Devices, func(a, b Device) bool {
 		return a.Name == b.Name && a.InjectionID("") == b.InjectionID("")
