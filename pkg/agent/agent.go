@@ -30,6 +30,7 @@ import (
 	mpsclient "github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/telemetry"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
@@ -87,15 +88,16 @@ type agent struct {
 	contested    *contested
 	holders      *inventory.Holders
 	controller   *controller.Controller
-	metrics      *plugin.Metrics
-	scans        *plugin.Activity
-	cdiFolder    *cdi.Dir
-	kubelet      *served
-	rivals       *plugin.Rivals
-	pods         *podNames
-	meter        *usage.Meter
-	usage        *usageReader
-	facts        *facts
+	metrics      *telemetry.Metrics
+	// scans and rounds are the scans of the hardware and the rounds of the reconciliation.
+	scans, rounds *telemetry.Activity
+	cdiFolder     *cdi.Dir
+	kubelet       *served
+	rivals        *plugin.Rivals
+	pods          *podNames
+	meter         *usage.Meter
+	usage         *usageReader
+	facts         *facts
 	// viewers may read the facts; nil if no user may.
 	viewers *viewers
 }
@@ -151,7 +153,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 
 	memory, noLimits := c.memoryLimits(ctx, folder, hw)
 	noLimits = cmp.Or(c.checkMemoryLimits(), noLimits)
-	scans := plugin.NewActivity(clock.RealClock{}, scanStuckAfter)
+	scans := telemetry.NewActivity(clock.RealClock{}, scanStuckAfter)
 	known := inventory.Options{
 		Hardware: timedHardware{&limiting{Library: hw.Library, why: noLimits}, scans}, Bus: hw.machine, DriverLoad: hw.machine.DriverLoad, StaticMIG: c.MIG.Static,
 		Faults: folder.Faults, BootID: boot, Clock: clock.RealClock{},
@@ -169,7 +171,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		Features:   cluster.NewFeatures(cluster.ServerVersion(client)),
 		Settings:   c.settings(),
 	}
-	metrics := plugin.NewMetrics()
+	metrics := telemetry.NewMetrics(plugin.Reasons())
 	options := claim.Options{
 		DriverName: c.DriverName,
 		PoolName:   c.NodeName,
@@ -201,7 +203,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		inventory: sources.Inventory, nodeConfig: sources.NodeConfig, features: sources.Features,
 		claims: claims, contested: contested, holders: holders,
 		controller: controller.New(controller.Options{Sources: sources, Holders: holders, Taken: takenMemory(claims), InUse: contested.devices, Clock: clock.RealClock{}}),
-		metrics:    metrics, scans: scans, cdiFolder: cdi.NewDir(c.CDIDir), kubelet: newServed(),
+		metrics:    metrics, scans: scans, rounds: telemetry.NewActivity(clock.RealClock{}, plugin.StuckAfter), cdiFolder: cdi.NewDir(c.CDIDir), kubelet: newServed(),
 		pods: newPodNames(clock.RealClock{}, getClaim(client), consumers("/", c.driverDir())), meter: usage.NewMeter(clock.RealClock{}),
 	}
 	a.usage = a.newUsageReader(ctx, hw)
@@ -270,7 +272,7 @@ func (a *agent) run(parent context.Context) error {
 		a.checkHook(ctx)
 	}
 	if a.HTTPListen != "" {
-		wait, err := serveHTTP(ctx, a.HTTPListen, a.handler(), fatal)
+		wait, err := telemetry.Serve(ctx, a.HTTPListen, a.handler(), fatal)
 		if err != nil {
 			return fmt.Errorf("%s=%s: %w", a.Names.HTTPListen, a.HTTPListen, err)
 		}
@@ -391,7 +393,8 @@ func (a *agent) pluginOptions() plugin.Options {
 		Client:            a.client,
 		Claims:            notifyingClaims{a.claims, a.controller, a.inventory, a.pods, a.meter, newRescan(a.inventory.RequestScan), a.contested, a.chargedNode},
 		Devices:           health{a.controller},
-		Metrics:           a.metrics,
+		Observer:          a.metrics,
+		Tasks:             a.rounds,
 		Clock:             clock.RealClock{},
 		Conflicts:         a.conflicts,
 		ReconcileInterval: a.ReconcileInterval,

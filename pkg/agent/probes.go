@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/telemetry"
 )
 
 // scanStuckAfter is the time after which a scan of the GPUs counts as hanging: each
@@ -24,24 +25,24 @@ const scanStuckAfter = 5 * time.Minute
 // handler returns the handler of metrics, probes, the attributes of the devices, and, if
 // users have an account for it, the facts about the node and what its claims use.
 func (a *agent) handler() http.Handler {
-	state := plugin.State{
+	state := telemetry.State{
 		ClaimsHeld: a.claimsHeld, SeesPods: a.claims.SeesPods, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: func() bool { return a.configProblem() != nil },
 		Usage: a.claimUsage, ShareSeconds: a.accrue, GPUs: a.gpuHealth,
 	}
-	serving := plugin.Check{Name: "serving", Err: a.checkServing}
+	serving := telemetry.Check{Name: "serving", Err: a.checkServing}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+agentv1.PathDevices, a.serveDevices)
 	if a.viewers != nil {
 		mux.Handle("GET "+agentv1.PathNode, a.viewers.only(page(serially(a.facts.read))))
 		mux.Handle("GET "+agentv1.PathClaims, a.viewers.only(page(serially(a.readUsage))))
 	}
-	mux.Handle("/", plugin.Handler(a.metrics, state, []plugin.Check{
+	mux.Handle("/", telemetry.Handler(a.metrics, state, []telemetry.Check{
 		{Name: "serving", Err: a.checkServingOrWaiting},
 		{Name: "folders", Err: a.checkFolders},
 		{Name: "sockets", Err: a.checkSockets},
-		{Name: "reconciliation", Err: a.checkReconciliation},
+		{Name: "reconciliation", Err: a.rounds.Err},
 		{Name: "scan", Err: a.scans.Err},
-	}, []plugin.Check{
+	}, []telemetry.Check{
 		serving,
 		{Name: "gpus", Err: a.checkScanned},
 		{Name: "registered", Err: a.checkRegistered},
@@ -124,18 +125,10 @@ func (a *agent) checkSockets() error {
 	return kubelet.CheckSockets()
 }
 
-func (a *agent) checkReconciliation() error {
-	kubelet := a.kubelet.now()
-	if kubelet == nil {
-		return nil
-	}
-	return kubelet.CheckReconciliation()
-}
-
 // timedHardware records how long the scans of the hardware take.
 type timedHardware struct {
 	*limiting
-	scans *plugin.Activity
+	scans *telemetry.Activity
 }
 
 // Snapshot implements [inventory.Hardware].
@@ -167,10 +160,10 @@ func (a *agent) devicesByState() map[string]int {
 }
 
 // gpuHealth returns the health of each GPU for the metrics.
-func (a *agent) gpuHealth() []plugin.GPUHealth {
-	var all []plugin.GPUHealth
+func (a *agent) gpuHealth() []telemetry.GPUHealth {
+	var all []telemetry.GPUHealth
 	for _, d := range a.inventory.View().Health {
-		all = append(all, plugin.GPUHealth{Device: d.Name, UUID: d.UUID, Cause: d.Reason})
+		all = append(all, telemetry.GPUHealth{Device: d.Name, UUID: d.UUID, Cause: d.Reason})
 	}
 	return all
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/telemetry"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
@@ -51,10 +51,10 @@ func BenchmarkScrape(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	handler := plugin.Handler(plugin.NewMetrics(), plugin.State{
+	handler := telemetry.Handler(telemetry.NewMetrics(nil), telemetry.State{
 		SeesPods:   func() bool { return true },
 		ClaimsHeld: func() int { return claims }, Devices: func() map[string]int { return nil }, Phases: func() map[string]int { return nil },
-		ConfigProblem: func() bool { return false }, GPUs: func() []plugin.GPUHealth { return nil }, ShareSeconds: func() map[usage.Account]float64 { return nil },
+		ConfigProblem: func() bool { return false }, GPUs: func() []telemetry.GPUHealth { return nil }, ShareSeconds: func() map[usage.Account]float64 { return nil },
 		Usage: func() agentv1.Report {
 			report, err := n.read(b.Context())
 			if err != nil || len(report.Rows) != 2*claims {

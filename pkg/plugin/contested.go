@@ -26,10 +26,11 @@ func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unne
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot look for processes without a claim, will try again", "after", p.interval)
 	}
-	p.metrics.strangers.Reset()
+	byDevice := map[string]int{}
 	for _, s := range strangers {
-		p.metrics.strangers.WithLabelValues(s.Device.String()).Inc()
+		byDevice[s.Device.String()]++
 	}
+	p.observer.ForeignProcesses(byDevice)
 	unneeded := make([]types.UID, 0, len(found))
 	for _, u := range found {
 		unneeded = append(unneeded, u.UID)

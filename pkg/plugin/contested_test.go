@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,7 +47,7 @@ func TestStrangersAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
 	p := newTestPlugin(fake.NewClientset(testNode(), one, two), c)
 	c.strangers = []claim.Stranger{{Device: kindtest.Name("gpu-1b-00"), Claims: []types.UID{"uid-one"}, PID: 4711}}
 	p.reconcile(t.Context())
-	if got := testutil.ToFloat64(p.metrics.strangers.WithLabelValues("gpu-1b-00")); got != 1 {
+	if got := observations(p.observer)["strangers gpu-1b-00"]; got != 1 {
 		t.Errorf("gpu_dra_foreign_processes is %v, want 1", got)
 	}
 	status := p.status.wanted["uid-one"]
@@ -76,8 +75,8 @@ func TestStrangersAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
 	}
 	c.strangers = nil
 	p.reconcile(t.Context())
-	if n := testutil.CollectAndCount(p.metrics.strangers); n != 0 {
-		t.Errorf("%d devices have strangers after the process has ended", n)
+	if n, found := observations(p.observer)["strangers gpu-1b-00"]; found {
+		t.Errorf("%d strangers after the process has ended", n)
 	}
 }
 

@@ -4,8 +4,8 @@
 // server. It implements upstream's [kubeletplugin.DRAPlugin] on top of package claim.
 //
 // It prepares and unprepares claims for the kubelet, reports the health of devices,
-// writes status.devices from a queue, records metrics, and compares the held claims
-// with the API.
+// writes status.devices from a queue, and compares the held claims with the API. An
+// [Observer] counts and measures all that.
 //
 // At each comparison it also checks the held devices. A finding is in the log and in a
 // condition of the claims: ForeignProcess, MemoryUnlimited, ExternallyAllocated (a device
@@ -14,6 +14,5 @@
 // Unknown then, and its metric has no value.
 //
 // Out of scope: the steps that prepare a claim (package claim), the published devices
-// (package controller), and the HTTP server, for which this package has only the
-// handlers.
+// (package controller), and metrics (package telemetry).
 package plugin

@@ -21,7 +21,7 @@ func (p *Plugin) HandleError(ctx context.Context, err error, msg string) {
 		p.fatal(fmt.Errorf("%s: %w", msg, err))
 		return
 	}
-	p.metrics.publishErrors.WithLabelValues(publishReason(err)).Inc()
+	p.observer.PublishFailed(publishReason(err))
 	p.publishError(ctx, err, msg)
 }
 

@@ -35,7 +35,7 @@ func (p *Plugin) checkSlices(ctx context.Context) {
 		klog.FromContext(ctx).Info("Another driver of this name publishes devices of the node", "devices", count, "slice", example.Name, "pool", example.Spec.Pool.Name)
 	}
 	p.foreign = count
-	p.metrics.foreignDevices.Set(float64(count))
+	p.observer.ForeignDevices(count)
 }
 
 // foreignDevices returns the number of devices with names that this driver does not use,

@@ -40,8 +40,11 @@ type Options struct {
 	Client  kubernetes.Interface
 	Claims  Claims
 	Devices Devices
-	Metrics *Metrics
-	Clock   clock.WithTicker
+	// Observer records events, and Tasks the tasks of the reconciliation. A task that takes
+	// longer than [StuckAfter] hangs.
+	Observer Observer
+	Tasks    Tasks
+	Clock    clock.WithTicker
 	// Conflicts returns the conflicts of a device that a prepared claim holds; may be nil.
 	Conflicts func(ctx context.Context, device kind.Name) []Conflict
 	// ReconcileInterval is the time between two comparisons with the claims in the
@@ -61,7 +64,7 @@ type Plugin struct {
 	client       kubernetes.Interface
 	claims       Claims
 	devices      Devices
-	metrics      *Metrics
+	observer     Observer
 	clock        clock.WithTicker
 	interval     time.Duration
 	fatal        func(error)
@@ -77,7 +80,7 @@ type Plugin struct {
 	rounds rounds
 	// step is the current task of the reconciliation. repairs has an item if a
 	// repair was requested.
-	step    *Activity
+	step    Tasks
 	repairs chan struct{}
 	sockets ownSockets
 	// foreign is the number of devices of another driver in the node's slices. Only the
@@ -110,11 +113,11 @@ func instance(pod types.UID) types.UID {
 func Start(ctx context.Context, o Options) (*Plugin, error) {
 	p := &Plugin{
 		driver: o.DriverName, node: o.NodeName,
-		client: o.Client, claims: o.Claims, devices: o.Devices, metrics: o.Metrics,
+		client: o.Client, claims: o.Claims, devices: o.Devices, observer: o.Observer,
 		clock: o.Clock, interval: o.ReconcileInterval, fatal: o.Fatal, publishError: o.PublishError, conflicts: o.Conflicts,
-		registration: newRegistration(), status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Metrics),
+		registration: newRegistration(), status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Observer),
 		reads: flowcontrol.NewTokenBucketRateLimiter(readsPerSecond, readsAtOnce),
-		step:  NewActivity(o.Clock, stuckAfter), repairs: make(chan struct{}, 1), sockets: findSockets(o),
+		step:  o.Tasks, repairs: make(chan struct{}, 1), sockets: findSockets(o),
 		files: metadataFiles{o.DriverName, filepath.Clean(o.DataDir), filepath.Clean(o.CDIDir)},
 	}
 	if err := os.MkdirAll(o.DataDir, 0o750); err != nil {

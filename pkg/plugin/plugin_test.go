@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -108,11 +107,11 @@ func (c *claims) Recover(context.Context) (claim.Report, error) {
 }
 
 func newTestPlugin(client *fake.Clientset, c *claims) *Plugin {
-	metrics := testMetrics()
+	observer := newObserved()
 	clock := testclock.NewFakeClock(testTime)
 	return &Plugin{
-		driver: testDriver, node: "node", client: client, claims: c, metrics: metrics,
-		clock: clock, step: NewActivity(clock, stuckAfter), repairs: make(chan struct{}, 1), files: metadataFiles{testDriver, "/nowhere", "/nowhere"}, status: newStatusWriter(client.ResourceV1(), testDriver, metrics),
+		driver: testDriver, node: "node", client: client, claims: c, observer: observer,
+		clock: clock, step: noTasks{}, repairs: make(chan struct{}, 1), files: metadataFiles{testDriver, "/nowhere", "/nowhere"}, status: newStatusWriter(client.ResourceV1(), testDriver, observer),
 		reads: flowcontrol.NewFakeAlwaysRateLimiter(),
 	}
 }
@@ -149,8 +148,9 @@ func TestClaimsOfOneCallArePreparedConcurrently(t *testing.T) {
 	if got := results["uid-one"].Devices[0].Metadata.Attributes["uuid"].StringValue; got == nil || *got != statusDevice().UUID {
 		t.Errorf("metadata has UUID %v, want %s", got, statusDevice().UUID)
 	}
-	if got := testutil.CollectAndCount(p.metrics.prepare); got != 2 {
-		t.Errorf("%d series of prepare durations, want one for success and one for failure", got)
+	got := observations(p.observer)
+	if got["prepared gpu "] != 2 || got["prepared unknown PrepareFailed"] != 1 {
+		t.Errorf("observed %v, want two claims and a refusal", got)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestEveryClaimOfACallIsUnprepared(t *testing.T) {
 func TestAFailedServerIsFatalAndFailedPublishingIsNot(t *testing.T) {
 	var fatal error
 	var told []string
-	p := &Plugin{metrics: testMetrics(), fatal: func(err error) { fatal = err }, publishError: func(_ context.Context, err error, msg string) {
+	p := &Plugin{observer: newObserved(), fatal: func(err error) { fatal = err }, publishError: func(_ context.Context, err error, msg string) {
 		told = append(told, fmt.Sprintf("%s: %v", msg, err))
 	}}
 	p.HandleError(t.Context(), recoverable{&resourceslice.DroppedFieldsError{
@@ -184,7 +184,7 @@ func TestAFailedServerIsFatalAndFailedPublishingIsNot(t *testing.T) {
 		t.Fatalf("fatal = %v, told = %q, want two errors to retry", fatal, told)
 	}
 	for _, reason := range []string{"DroppedFields", "Forbidden"} {
-		if got := testutil.ToFloat64(p.metrics.publishErrors.WithLabelValues(reason)); got != 1 {
+		if got := observations(p.observer)["publish "+reason]; got != 1 {
 			t.Errorf("gpu_dra_slice_publish_errors_total{reason=%q} = %v, want 1", reason, got)
 		}
 	}

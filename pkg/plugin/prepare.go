@@ -35,10 +35,9 @@ func (p *Plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim)
 	ctx = klog.NewContext(ctx, logger)
 	start := p.clock.Now()
 	devices, err := p.claims.Prepare(ctx, object)
-	p.metrics.prepare.WithLabelValues(kindsOf(devices), outcome(err)).Observe(seconds(start, p.clock.Now()))
+	p.observer.Prepared(kindsOf(devices), p.clock.Since(start), refusal(err))
 	p.report(object, devices, err)
 	if err != nil {
-		p.metrics.refusals.WithLabelValues(Reason(err)).Inc()
 		logger.V(2).Info("Could not prepare the claim", "err", err) // the kubelet logs it and writes the pod's event
 		return kubeletplugin.PrepareResult{Err: err}
 	}
@@ -71,7 +70,7 @@ func (p *Plugin) unprepare(ctx context.Context, claim kubeletplugin.NamespacedOb
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", klog.KRef(claim.Namespace, claim.Name), "claimUID", claim.UID))
 	start := p.clock.Now()
 	err := p.claims.Unprepare(ctx, claim.UID)
-	p.metrics.unprepare.WithLabelValues(outcome(err)).Observe(seconds(start, p.clock.Now()))
+	p.observer.Unprepared(p.clock.Since(start), err)
 	if err == nil {
 		p.status.Forget(claim.UID)
 	}

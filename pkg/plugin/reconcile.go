@@ -24,9 +24,9 @@ const (
 	// repairPatience is the timeout of repairing all claims in one round, and
 	// releasePatience of releasing one claim.
 	repairPatience, releasePatience = 2 * time.Minute, 45 * time.Second
-	// stuckAfter is the time after which a step of the reconciliation counts as
+	// StuckAfter is the time after which a step of the reconciliation counts as
 	// stuck. It is longer than the timeouts above.
-	stuckAfter = 5 * time.Minute
+	StuckAfter = 5 * time.Minute
 )
 
 // reconcileLoop repairs the held claims at the start, and repairs and compares them with
@@ -138,7 +138,7 @@ func (p *Plugin) reconcile(ctx context.Context) {
 	if released > 0 {
 		p.sweepMetadata(ctx)
 	}
-	p.metrics.heldBack.Set(float64(len(uids) - released))
+	p.observer.HeldBack(len(uids) - released)
 	if len(byUID) > 0 {
 		logger.Info("Keeping unneeded claims until another round confirms it", "claims", len(byUID), "held", len(all), "after", p.interval)
 	}
@@ -219,7 +219,7 @@ func (p *Plugin) release(ctx context.Context, u unneeded) bool {
 		logger.Info("Keeping a claim that has changed", "why", u.why)
 	}
 	if err != nil || released {
-		p.metrics.unprepare.WithLabelValues(outcome(err)).Observe(seconds(start, p.clock.Now()))
+		p.observer.Unprepared(p.clock.Since(start), err)
 	}
 	if released {
 		p.status.Forget(u.UID)

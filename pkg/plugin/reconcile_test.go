@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -101,7 +100,7 @@ func TestAClaimThatDoesNotNeedItsDevicesIsReleasedByTheSecondRound(t *testing.T)
 				t.Errorf("released in each round (-want +got):\n%s", diff)
 			}
 			// The missing device status of the kept claim is queued.
-			if testutil.ToFloat64(p.metrics.statusQueue) != 1 || p.status.wanted["uid-kept"] == nil {
+			if observations(p.observer)["queue"] != 1 || p.status.wanted["uid-kept"] == nil {
 				t.Errorf("status writes wait for %v, want the kept claim's", slices.Collect(maps.Keys(p.status.wanted)))
 			}
 		})
@@ -113,12 +112,12 @@ func TestARoundThatWouldReleaseSeveralClaimsWaitsForTheNext(t *testing.T) {
 	p := newTestPlugin(fake.NewClientset(testNode(), allocated("kept")), c)
 	for i, want := range []struct {
 		released []types.UID
-		heldBack float64
+		heldBack int
 	}{{nil, 2}, {nil, 2}, {[]types.UID{"uid-one", "uid-two"}, 0}} {
 		if diff := cmp.Diff([][]types.UID{want.released}, reconcileTimes(t, p, c, 1)); diff != "" {
 			t.Errorf("released in round %d (-want +got):\n%s", i+1, diff)
 		}
-		if got := testutil.ToFloat64(p.metrics.heldBack); got != want.heldBack {
+		if got := observations(p.observer)["held back"]; got != want.heldBack {
 			t.Errorf("gpu_dra_reconcile_held_back is %v after round %d, want %v", got, i+1, want.heldBack)
 		}
 	}
@@ -141,7 +140,7 @@ func TestAClaimIsReleasedAfterItsProcessesHaveEnded(t *testing.T) {
 	if diff := cmp.Diff([][]types.UID{nil, nil, nil}, reconcileTimes(t, p, c, 3)); diff != "" {
 		t.Errorf("released in each round (-want +got):\n%s", diff)
 	}
-	if got := testutil.ToFloat64(p.metrics.heldBack); got != 1 {
+	if got := observations(p.observer)["held back"]; got != 1 {
 		t.Errorf("gpu_dra_reconcile_held_back is %v, want 1", got)
 	}
 	c.inUse = false

@@ -9,19 +9,36 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// refusals returns the errors that have a reason of their own. If an error wraps several,
+// sentinels returns the errors that have a reason of their own. If an error wraps several,
 // the first one counts: a fault of the GPU before its consequences.
-func refusals() []error {
+func sentinels() []error {
 	return []error{
 		gpu.ErrUnhealthy, gpu.ErrLost, gpu.ErrInUse, gpu.ErrNoCapacity, gpu.ErrInvalid, gpu.ErrNotSupported, gpu.ErrNotReady,
 		gpu.ErrPermission, gpu.ErrTimeout, gpu.ErrCorrupt, gpu.ErrNotFound,
 	}
 }
 
+// Reasons returns every [Reason] of a failed prepare.
+func Reasons() []string {
+	reasons := []string{ReasonPrepareFailed}
+	for _, err := range sentinels() {
+		reasons = append(reasons, Reason(err))
+	}
+	return reasons
+}
+
+// refusal returns the reason of a failed prepare; empty for one that succeeded.
+func refusal(err error) string {
+	if err == nil {
+		return ""
+	}
+	return Reason(err)
+}
+
 // Reason returns the reason of a failed prepare, for conditions and metrics: the words of
 // its sentinel, such as "AlreadyInUse", or [ReasonPrepareFailed] for an error without one.
 func Reason(err error) string {
-	for _, sentinel := range refusals() {
+	for _, sentinel := range sentinels() {
 		if !errors.Is(err, sentinel) {
 			continue
 		}

@@ -31,7 +31,7 @@ const rivalsTime = 10 * time.Second
 type Rivals struct {
 	driver, registryDir string
 	own                 ownSockets
-	metrics             *Metrics
+	observer            Observer
 	clock               clock.WithTicker
 
 	// known are the answers of sockets. Only one goroutine reads them.
@@ -48,9 +48,9 @@ type socketID struct {
 }
 
 // NewRivals returns the rivals of a plugin with the options. It uses only the names, the
-// directories, the metrics and the clock.
+// directories, the observer and the clock.
 func NewRivals(o Options) *Rivals {
-	return &Rivals{driver: o.DriverName, registryDir: o.RegistryDir, own: findSockets(o), metrics: o.Metrics, clock: o.Clock, known: map[socketID]bool{}}
+	return &Rivals{driver: o.DriverName, registryDir: o.RegistryDir, own: findSockets(o), observer: o.Observer, clock: o.Clock, known: map[socketID]bool{}}
 }
 
 // Err returns an error that wraps [gpu.ErrInUse] and says what to do if another driver was
@@ -101,7 +101,7 @@ func (r *Rivals) read(ctx context.Context) {
 	if err != nil {
 		logger.V(2).Info("Cannot read every registration with the kubelet", "err", err)
 	}
-	r.metrics.otherDrivers.Set(float64(len(found)))
+	r.observer.OtherDrivers(len(found))
 	r.mu.Lock()
 	before := r.found
 	r.found = found

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
 	resourceapi "k8s.io/api/resource/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -104,7 +103,7 @@ func TestWhichRegistrationIsAnotherDriverOfTheName(t *testing.T) {
 			if (err != nil) != c.rival || c.rival && (!errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), c.socket)) {
 				t.Errorf("error %v, want one that names the socket: %t", err, c.rival)
 			}
-			if got := testutil.ToFloat64(r.metrics.otherDrivers); got != 0 && !c.rival || got != 1 && c.rival {
+			if got := observations(r.observer)["other drivers"]; got != 0 && !c.rival || got != 1 && c.rival {
 				t.Errorf("gpu_dra_other_drivers is %v", got)
 			}
 		})
@@ -114,7 +113,7 @@ func TestWhichRegistrationIsAnotherDriverOfTheName(t *testing.T) {
 func newRivals(dir string) *Rivals {
 	return NewRivals(Options{
 		DriverName: "gpu.nvidia.com", PodUID: "11111111-2222", DataDir: "/var/lib/kubelet/plugins/gpu.nvidia.com", RegistryDir: dir,
-		Metrics: NewMetrics(), Clock: testingclock.NewFakeClock(time.Unix(1000, 0)),
+		Observer: newObserved(), Clock: testingclock.NewFakeClock(time.Unix(1000, 0)),
 	})
 }
 

@@ -65,9 +65,6 @@ func callSocket(ctx context.Context, socket string, call func(context.Context, *
 	return nil
 }
 
-// CheckReconciliation returns an error if the reconciliation hangs.
-func (p *Plugin) CheckReconciliation() error { return p.step.Err() }
-
 // Repair requests a repair of the held claims, for example after their CDI specs were
 // deleted. It does not wait for the repair.
 func (p *Plugin) Repair() {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,10 +31,6 @@ import (
 const testDriver = "gpu.nvidia.com"
 
 var testTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-
-func testMetrics() *Metrics {
-	return NewMetrics()
-}
 
 // statusClaim returns a claim with one share of a GPU, and one device of another driver
 // that reports its own status.
@@ -66,7 +61,7 @@ func statusDevice() claim.Device {
 // runWriter runs a writer until stop is called. stop waits for the writer to end.
 func runWriter(t *testing.T, client *fake.Clientset) (w *statusWriter, stop func()) {
 	t.Helper()
-	w = newStatusWriter(client.ResourceV1(), testDriver, testMetrics())
+	w = newStatusWriter(client.ResourceV1(), testDriver, newObserved())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -188,7 +183,7 @@ func TestStatusOfAClaimThatIsGoneIsDropped(t *testing.T) {
 			if got := calls.Load(); got != 1 {
 				t.Errorf("%d writes, want one and no retry", got)
 			}
-			if got := testutil.ToFloat64(w.metrics.statusWrites.WithLabelValues(outcomeDropped)); got != 1 {
+			if got := observations(w.observer)["status dropped"]; got != 1 {
 				t.Errorf("gpu_dra_status_writes_total{outcome=dropped} = %v, want 1", got)
 			}
 		})
@@ -217,7 +212,7 @@ func TestStatusIsWrittenAgainAfterAFailure(t *testing.T) {
 
 func TestStatusOfAnUnpreparedClaimIsNotWritten(t *testing.T) {
 	client := fake.NewClientset(statusClaim())
-	w := newStatusWriter(client.ResourceV1(), testDriver, testMetrics())
+	w := newStatusWriter(client.ResourceV1(), testDriver, newObserved())
 	w.Set(readyStatus(nameOf(statusClaim()), []claim.Device{statusDevice()}, testTime))
 	w.Forget("uid-one")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -238,7 +233,7 @@ func TestAFailedPrepareOfAClaimWithoutAnAllocationReportsNothing(t *testing.T) {
 	if err != nil || !errors.Is(results[object.UID].Err, gpu.ErrInvalid) {
 		t.Errorf("prepared %v, %v; want %v", results, err, gpu.ErrInvalid)
 	}
-	if got := testutil.ToFloat64(p.metrics.statusQueue); got != 0 {
+	if got := observations(p.observer)["queue"]; got != 0 {
 		t.Errorf("%v writes of a status wait, want none", got)
 	}
 }

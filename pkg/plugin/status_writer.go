@@ -36,20 +36,20 @@ const (
 // and changes only the entries of this driver. It keeps only the latest desired status
 // of a claim.
 type statusWriter struct {
-	client  resourceclient.ResourceClaimsGetter
-	driver  string
-	metrics *Metrics
-	queue   workqueue.TypedRateLimitingInterface[types.UID]
+	client   resourceclient.ResourceClaimsGetter
+	driver   string
+	observer Observer
+	queue    workqueue.TypedRateLimitingInterface[types.UID]
 
 	mu     sync.Mutex
 	wanted map[types.UID]*claimStatus
 }
 
-func newStatusWriter(client resourceclient.ResourceClaimsGetter, driver string, metrics *Metrics) *statusWriter {
+func newStatusWriter(client resourceclient.ResourceClaimsGetter, driver string, observer Observer) *statusWriter {
 	return &statusWriter{
-		client:  client,
-		driver:  driver,
-		metrics: metrics,
+		client:   client,
+		driver:   driver,
+		observer: observer,
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](statusFirstWait, statusLastWait)),
 		wanted: map[types.UID]*claimStatus{},
@@ -74,7 +74,7 @@ func (w *statusWriter) change(do func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	do()
-	w.metrics.statusQueue.Set(float64(len(w.wanted)))
+	w.observer.StatusQueue(len(w.wanted))
 }
 
 // Run writes queued status until ctx ends. It then writes the rest of the queue within
@@ -123,21 +123,21 @@ func (w *statusWriter) next(ctx context.Context) bool {
 	err := w.write(ctx, status)
 	switch {
 	case err == nil:
-		w.count(outcomeOK)
+		w.observer.StatusWritten("ok")
 		logger.V(4).Info("Wrote the claim's device status")
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsInvalid(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeForbidden):
 		// The claim is gone, replaced by one with the same name, or deallocated.
 		// An "invalid" error because of a missing permission on
 		// resourceclaims/driver has the cause "forbidden" and is retried.
-		w.count(outcomeDropped)
+		w.observer.StatusWritten("dropped")
 		logger.V(4).Info("Dropped the device status of a claim that is gone or changed", "reason", err)
 	case w.queue.NumRequeues(uid) < statusAttempts-1:
-		w.count(outcomeError)
+		w.observer.StatusWritten("error")
 		logger.V(2).Info("Will write the claim's device status again", "err", err)
 		w.queue.AddRateLimited(uid)
 		return true
 	default:
-		w.count(outcomeError)
+		w.observer.StatusWritten("error")
 		logger.Error(err, "Cannot write device status, will retry at the next round")
 	}
 	w.queue.Forget(uid)
@@ -149,8 +149,6 @@ func (w *statusWriter) next(ctx context.Context) bool {
 	})
 	return true
 }
-
-func (w *statusWriter) count(outcome string) { w.metrics.statusWrites.WithLabelValues(outcome).Inc() }
 
 func (w *statusWriter) write(ctx context.Context, status *claimStatus) error {
 	apply := resourceapply.ResourceClaimStatus()

@@ -22,14 +22,15 @@ func (p *Plugin) checkLimits(ctx context.Context) []claim.LimitCheck {
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot check memory limits, will try again", "after", p.interval)
 	}
-	p.metrics.unlimited.Reset()
+	byDevice := map[string]int{}
 	for _, check := range checks {
 		if check.Err != nil {
 			klog.FromContext(ctx).Error(check.Err, "Cannot check memory limits of a device, will try again", "device", check.Device, "after", p.interval)
 			continue
 		}
-		p.metrics.unlimited.WithLabelValues(check.Device.String()).Set(float64(len(check.Unlimited)))
+		byDevice[check.Device.String()] = len(check.Unlimited)
 	}
+	p.observer.UnlimitedContainers(byDevice)
 	return checks
 }
 

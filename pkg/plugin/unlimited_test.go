@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,7 +30,7 @@ func TestContainersWithoutTheirLimitAreCountedAndInTheConditionsOfTheClaim(t *te
 		checks []claim.LimitCheck
 		err    error
 		// count is -1 if there must be none.
-		count    float64
+		count    int
 		one, two metav1.ConditionStatus
 	}{
 		"all have their limit": {checks: check(func(*claim.LimitCheck) {})},
@@ -53,15 +52,10 @@ func TestContainersWithoutTheirLimitAreCountedAndInTheConditionsOfTheClaim(t *te
 			}
 			held.limitChecks, held.limitsErr = c.checks, c.err
 			p := newTestPlugin(fake.NewClientset(testNode(), allocated("one"), allocated("two"), allocated("whole")), held)
-			p.metrics.unlimited.WithLabelValues("gpu-1b-00").Set(7) // of the last round
+			p.observer.UnlimitedContainers(map[string]int{"gpu-1b-00": 7}) // of the last round
 			p.reconcile(t.Context())
-			if n := testutil.CollectAndCount(p.metrics.unlimited); n != 0 && c.count < 0 || n != 1 && c.count >= 0 {
-				t.Errorf("%d devices have a count", n)
-			}
-			if c.count >= 0 {
-				if got := testutil.ToFloat64(p.metrics.unlimited.WithLabelValues("gpu-1b-00")); got != c.count {
-					t.Errorf("gpu_dra_unlimited_containers is %v, want %v", got, c.count)
-				}
+			if got, found := observations(p.observer)["unlimited gpu-1b-00"]; found != (c.count >= 0) || found && got != c.count {
+				t.Errorf("gpu_dra_unlimited_containers is %v (found: %t), want %v", got, found, c.count)
 			}
 			// The condition is written once, and goes when its reason has gone.
 			one := p.status.wanted["uid-one"].devices[0]

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
@@ -41,14 +40,14 @@ func TestAFailedUnprepareKeepsTheQueuedStatus(t *testing.T) {
 	if err := unprepare(); err == nil {
 		t.Fatal("the claim counts as unprepared")
 	}
-	if got := testutil.ToFloat64(p.metrics.statusQueue); got != 1 {
+	if got := observations(p.observer)["queue"]; got != 1 {
 		t.Errorf("%v statuses are to be written, want the one of the claim, which holds its device", got)
 	}
 	p.claims = works
 	if err := unprepare(); err != nil {
 		t.Fatal(err)
 	}
-	if got := testutil.ToFloat64(p.metrics.statusQueue); got != 0 {
+	if got := observations(p.observer)["queue"]; got != 0 {
 		t.Errorf("%v statuses are to be written, want none: the claim is unprepared", got)
 	}
 }

@@ -74,7 +74,7 @@ func TestEveryFlagInTheReferenceIsAProgramsWithItsDefault(t *testing.T) {
 // Names are read from the source, because a metric with labels shows itself
 // only once something has been counted.
 func TestEveryMetricIsDocumented(t *testing.T) {
-	source := read(t, "pkg/plugin/metrics.go") + read(t, "pkg/plugin/usagemetrics.go")
+	source := read(t, "pkg/telemetry/metrics.go") + read(t, "pkg/telemetry/usagemetrics.go")
 	var names []string
 	for pattern, subsystem := range map[string]string{`(?:histogram|counter)\("(\w+)"`: "", `Name: "(\w+)"`: "", `NewDesc\(namespace\+"_(\w+)"`: "", `usageDesc\("(\w+)"`: "claim"} {
 		found := regexp.MustCompile(pattern).FindAllStringSubmatch(source, -1)

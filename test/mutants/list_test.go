@@ -22,7 +22,7 @@ import (
 var deciding = []string{
 	"api/gpu/v1alpha1", "cmd/gpu-kubelet-plugin",
 	"pkg/agent", "pkg/catalog", "pkg/cdi", "pkg/claim", "pkg/cluster", "pkg/controller", "pkg/folder", "pkg/gpu", "pkg/home",
-	"pkg/inventory", "pkg/mps/supervisor", "pkg/nvml", "pkg/plugin", "pkg/podresources", "pkg/store", "pkg/sysfs",
+	"pkg/inventory", "pkg/mps/supervisor", "pkg/nvml", "pkg/plugin", "pkg/podresources", "pkg/store", "pkg/sysfs", "pkg/telemetry",
 }
 
 const root = "../.."

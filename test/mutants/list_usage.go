@@ -109,7 +109,7 @@ func usageMutants() []mutant {
 			run:    "^TestTheKubeletConfirms",
 		},
 		{
-			file: "pkg/plugin/usagemetrics.go",
+			file: "pkg/telemetry/usagemetrics.go",
 			old: `			invalid++
 			continue`,
 			new:    `			invalid++`,

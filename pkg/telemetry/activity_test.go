@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package telemetry
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 )
 
 func TestActivityReportsATaskThatTakesTooLong(t *testing.T) {
-	clock := testclock.NewFakeClock(testTime)
+	clock := testclock.NewFakeClock(time.Unix(1000, 0))
 	a := NewActivity(clock, time.Minute)
 	clock.Step(time.Hour)
 	if err := a.Err(); err != nil {

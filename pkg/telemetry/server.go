@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package telemetry
 
 import (
 	"cmp"
@@ -29,10 +29,10 @@ const (
 	maxConnections = 128
 )
 
-// serveHTTP serves on the address until ctx ends. It returns an error if it cannot
+// Serve serves on the address until ctx ends. It returns an error if it cannot
 // listen, and otherwise a function that waits for the end. It calls fatal if serving
 // ends early.
-func serveHTTP(ctx context.Context, address string, handler http.Handler, fatal func(error)) (wait func(), err error) {
+func Serve(ctx context.Context, address string, handler http.Handler, fatal func(error)) (wait func(), err error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)
 	if err != nil {

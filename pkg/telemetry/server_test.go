@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package telemetry
 
 import (
 	"bufio"
@@ -193,7 +193,7 @@ func TestAClientThatSendsOrReadsNothingIsNotWaitedFor(t *testing.T) {
 func TestTheEndOfTheAgentEndsTheServer(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	wait, err := serveHTTP(ctx, "127.0.0.1:0", http.NotFoundHandler(), func(err error) { t.Error(err) })
+	wait, err := Serve(ctx, "127.0.0.1:0", http.NotFoundHandler(), func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}

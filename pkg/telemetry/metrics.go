@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package telemetry
 
 import (
 	"runtime"
@@ -18,13 +18,13 @@ const namespace = "gpu_dra"
 
 // Values of the label "outcome".
 const (
-	outcomeOK      = "ok"
-	outcomeError   = "error"
-	outcomeDropped = "dropped"
+	outcomeOK    = "ok"
+	outcomeError = "error"
 )
 
 // Metrics are the events that the agent counts and measures, in a registry of their
-// own. The zero value is not usable; see [NewMetrics].
+// own. They implement plugin.Observer and claim.Observer. The zero value is not usable; see
+// [NewMetrics].
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -63,8 +63,9 @@ type State struct {
 }
 
 // NewMetrics registers the metrics of the agent under the prefix gpu_dra_, except for
-// those of its [State], and the usual metrics of the Go runtime and the process.
-func NewMetrics() *Metrics {
+// those of its [State], and the usual metrics of the Go runtime and the process. refusals
+// are the reasons for which a prepare may fail.
+func NewMetrics(refusals []string) *Metrics {
 	// A whole GPU takes a millisecond or two. The first MPS share or a MIG mode
 	// change can take minutes.
 	buckets := []float64{.0005, .001, .0015, .002, .003, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60}
@@ -83,9 +84,8 @@ func NewMetrics() *Metrics {
 		publishErrors: counter("slice_publish_errors_total", "Failures to publish ResourceSlices, by reason.", "reason"),
 	}
 	m.refusals = counter("prepare_refusals_total", "Calls to prepare a claim that failed, by reason.", "reason")
-	m.refusals.WithLabelValues(ReasonPrepareFailed)
-	for _, err := range refusals() {
-		m.refusals.WithLabelValues(Reason(err))
+	for _, reason := range refusals {
+		m.refusals.WithLabelValues(reason)
 	}
 	m.heldBack = prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "reconcile_held_back",
@@ -139,6 +139,53 @@ func (s State) registry() *prometheus.Registry {
 	return registry
 }
 
+// Prepared implements plugin.Observer.
+func (m *Metrics) Prepared(kinds string, took time.Duration, refusal string) {
+	result := outcomeOK
+	if refusal != "" {
+		result = outcomeError
+		m.refusals.WithLabelValues(refusal).Inc()
+	}
+	m.prepare.WithLabelValues(kinds, result).Observe(took.Seconds())
+}
+
+// Unprepared implements plugin.Observer.
+func (m *Metrics) Unprepared(took time.Duration, err error) {
+	m.unprepare.WithLabelValues(outcome(err)).Observe(took.Seconds())
+}
+
+// StatusWritten implements plugin.Observer.
+func (m *Metrics) StatusWritten(outcome string) { m.statusWrites.WithLabelValues(outcome).Inc() }
+
+// PublishFailed implements plugin.Observer.
+func (m *Metrics) PublishFailed(reason string) { m.publishErrors.WithLabelValues(reason).Inc() }
+
+// StatusQueue implements plugin.Observer.
+func (m *Metrics) StatusQueue(claims int) { m.statusQueue.Set(float64(claims)) }
+
+// HeldBack implements plugin.Observer.
+func (m *Metrics) HeldBack(claims int) { m.heldBack.Set(float64(claims)) }
+
+// OtherDrivers implements plugin.Observer.
+func (m *Metrics) OtherDrivers(drivers int) { m.otherDrivers.Set(float64(drivers)) }
+
+// ForeignDevices implements plugin.Observer.
+func (m *Metrics) ForeignDevices(devices int) { m.foreignDevices.Set(float64(devices)) }
+
+// ForeignProcesses implements plugin.Observer.
+func (m *Metrics) ForeignProcesses(byDevice map[string]int) { replace(m.strangers, byDevice) }
+
+// UnlimitedContainers implements plugin.Observer.
+func (m *Metrics) UnlimitedContainers(byDevice map[string]int) { replace(m.unlimited, byDevice) }
+
+// replace replaces all values of a metric with one label.
+func replace(gauges *prometheus.GaugeVec, values map[string]int) {
+	gauges.Reset()
+	for label, value := range values {
+		gauges.WithLabelValues(label).Set(float64(value))
+	}
+}
+
 // StepDone implements claim.Observer.
 func (m *Metrics) StepDone(step string, undo bool, took time.Duration, err error) {
 	direction := "do"
@@ -154,8 +201,6 @@ func outcome(err error) string {
 	}
 	return outcomeOK
 }
-
-func seconds(since, now time.Time) float64 { return now.Sub(since).Seconds() }
 
 // collector reads, at the time of a scrape, one metric value per label value.
 type collector struct {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package telemetry
 
 import (
 	"errors"
@@ -24,7 +24,7 @@ func TestReadyzListsFailedChecks(t *testing.T) {
 		{Name: "gpus", Err: func() error { return nil }},
 		{Name: "registered", Err: func() error { return registered }},
 	}
-	handler := Handler(testMetrics(), State{}, checks[:1], checks)
+	handler := Handler(NewMetrics(nil), State{}, checks[:1], checks)
 	get := func(path string) (int, string) {
 		recorder := httptest.NewRecorder()
 		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
@@ -74,7 +74,7 @@ func TestAProbeAnswersWhileChecksHang(t *testing.T) {
 }
 
 func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
-	metrics := NewMetrics()
+	metrics := NewMetrics([]string{"AlreadyInUse"})
 	state := State{
 		ClaimsHeld:    func() int { return 3 },
 		SeesPods:      func() bool { return true },
@@ -97,9 +97,20 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 			return []GPUHealth{{Device: "gpu-1b-00", UUID: "GPU-1", Cause: "xid-79"}, {Device: "gpu-43-00", UUID: "GPU-2"}}
 		},
 	}
-	newStatusWriter(nil, testDriver, metrics).Set(&claimStatus{})
-	metrics.prepare.WithLabelValues("gpu", outcomeOK).Observe(.0017)
-	metrics.unprepare.WithLabelValues(outcomeOK).Observe(.001)
+	metrics.StatusQueue(1)
+	metrics.HeldBack(2)
+	metrics.OtherDrivers(3)
+	metrics.ForeignDevices(4)
+	metrics.StatusWritten("dropped")
+	metrics.PublishFailed("Forbidden")
+	metrics.Prepared("gpu", 1700*time.Microsecond, "")
+	metrics.Prepared("mig", time.Second, "Invalid")
+	metrics.Unprepared(time.Millisecond, nil)
+	metrics.Unprepared(time.Millisecond, errors.New("the GPU is lost"))
+	for _, device := range []string{"gpu-43-00", "gpu-1b-00"} {
+		metrics.ForeignProcesses(map[string]int{device: 5})
+		metrics.UnlimitedContainers(map[string]int{device: 6})
+	}
 	recorder := httptest.NewRecorder()
 	Handler(metrics, state, nil, nil).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	text := recorder.Body.String()
@@ -122,10 +133,20 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		`gpu_dra_device_healthy{cause="xid-79",device="gpu-1b-00",uuid="GPU-1"} 0`,
 		`gpu_dra_device_healthy{cause="",device="gpu-43-00",uuid="GPU-2"} 1`,
 		`gpu_dra_prepare_refusals_total{reason="AlreadyInUse"} 0`,
+		`gpu_dra_prepare_refusals_total{reason="Invalid"} 1`,
 		`gpu_dra_status_queue_depth 1`,
+		`gpu_dra_reconcile_held_back 2`,
+		`gpu_dra_other_drivers 3`,
+		`gpu_dra_foreign_devices 4`,
+		`gpu_dra_status_writes_total{outcome="dropped"} 1`,
+		`gpu_dra_slice_publish_errors_total{reason="Forbidden"} 1`,
+		`gpu_dra_foreign_processes{device="gpu-1b-00"} 5`,
+		`gpu_dra_unlimited_containers{device="gpu-1b-00"} 6`,
+		`gpu_dra_prepare_duration_seconds_count{kind="mig",outcome="error"} 1`,
 		`gpu_dra_prepare_duration_seconds_bucket{kind="gpu",outcome="ok",le="0.0015"} 0`,
 		`gpu_dra_prepare_duration_seconds_bucket{kind="gpu",outcome="ok",le="0.002"} 1`,
 		`gpu_dra_unprepare_duration_seconds_count{outcome="ok"} 1`,
+		`gpu_dra_unprepare_duration_seconds_count{outcome="error"} 1`,
 		`gpu_dra_build_info{`,
 		`process_resident_memory_bytes`,
 	} {
@@ -135,6 +156,9 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 	}
 	if got := strings.Count(text, "gpu_dra_claim_memory_used_bytes{"); got != 1 {
 		t.Errorf("%d values of the memory that is used, want that of the container only", got)
+	}
+	if strings.Contains(text, `_processes{device="gpu-43-00"}`) || strings.Contains(text, `_containers{device="gpu-43-00"}`) {
+		t.Error("a finding of the last round stays")
 	}
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	if err != nil {
@@ -160,7 +184,7 @@ func TestARowThatIsNotValidCostsOnlyItself(t *testing.T) {
 		},
 	}
 	recorder := httptest.NewRecorder()
-	Handler(NewMetrics(), state, nil, nil).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	Handler(NewMetrics(nil), state, nil, nil).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	text := recorder.Body.String()
 	if recorder.Code != http.StatusOK {
 		t.Fatalf("/metrics = %d %s", recorder.Code, text)
