@@ -171,7 +171,7 @@ func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) error 
 	view := c.sources.Inventory.View()
 	followed, unrecorded := c.sources.NodeConfig.Follow(view.Node)
 	describe := catalog.New(c.sources.Settings, followed.Config, c.sources.Features.Now().Restrictions)
-	describe.Layout, describe.Taken = followed.Layout, c.taken
+	describe.Partitions, describe.Taken = followed.Layout, c.taken
 	if c.inUse != nil {
 		describe.InUse = c.inUse(ctx)
 	}
