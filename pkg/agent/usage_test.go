@@ -27,7 +27,6 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
@@ -379,7 +378,7 @@ func TestTheMetricsHaveWhatContainersAllocate(t *testing.T) {
 	slot, idle := ofClass("timeslice.nvidia.com", slotFor("slot", "gpu-61-00-ts"), 6), ofClass("timeslice.nvidia.com", slotFor("idle", "gpu-61-00-ts"), 7)
 	n := newNode(t, whole, mig, share, both, slot, idle)
 	n.nameSlices(t)
-	n.Offer = catalog.Offer{Share: true, MIG: true, TimeSlice: true}
+	n.Offer = "share,mig,timeslice"
 	n.supervise(t)
 	a := n.start(t)
 	a.publishes(t)

@@ -176,7 +176,7 @@ func (c *NodeConfig) choose() (catalog.NodeConfig, error) {
 	if name, labelled := labels[v1alpha1.LabelMIGConfig]; labelled && c.LayoutLabel && name != "" {
 		config.Layout = name
 	}
-	if config.Layout == "" || !config.Offer.MIG {
+	if config.Layout == "" || !config.Offer.Partitions() {
 		return config, nil
 	}
 	if config.MIG.Static {
@@ -262,7 +262,7 @@ func (c *NodeConfig) Keeps(name kind.Name) bool {
 	if config.MIG.Static || config.HeldOnly {
 		return !config.MIG.Static
 	}
-	return config.MIG.Keep && config.Offer.MIG && c.followed.Layout.Keeps(name)
+	return config.MIG.Keep && config.Offer.Partitions() && c.followed.Layout.Keeps(name)
 }
 
 // problem returns why an input is not followed, and the node's offer meanwhile; nil if

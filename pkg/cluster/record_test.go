@@ -82,7 +82,7 @@ const (
 // start returns the configuration of an agent that starts, with the standard offer share.
 func start(d *disk) *cluster.NodeConfig {
 	return cluster.NewNodeConfig(cluster.NodeConfigOptions{
-		Standard: catalog.NodeConfig{Offer: catalog.Offer{Share: true}}, Named: true, Layouts: true, LayoutLabel: true, Records: d,
+		Standard: catalog.NodeConfig{Offer: "share"}, Named: true, Layouts: true, LayoutLabel: true, Records: d,
 	})
 }
 
@@ -94,7 +94,7 @@ func offered(t *testing.T, c *cluster.NodeConfig, node gpu.Node) string {
 		t.Fatal(err)
 	}
 	describe := catalog.New(catalog.Settings{Pool: "node-1"}, followed.Config, catalog.Restrictions{})
-	describe.Layout = followed.Layout
+	describe.Partitions = followed.Layout
 	var names []string
 	for _, slice := range describe.Resources(node, nil, nil).Pools["node-1"].Slices {
 		for _, device := range slice.Devices {

@@ -67,10 +67,10 @@ func claimMutants() []mutant {
 			run:    "^TestAKeptPartitionThatAClaimUses",
 		},
 		{
-			file:   "pkg/claim/internal/plan/use.go",
+			file:   "pkg/gpu/kind/share.go",
 			tests:  "pkg/claim",
-			old:    `case d.slotMemory > 0:`,
-			new:    `case d.slotMemory > 1<<60:`,
+			old:    `!s.Whole || s.Slots > 0 && s.Memory > 0`,
+			new:    `!s.Whole`,
 			notice: "memory of time slices is promised twice",
 			run:    refusals,
 		},

@@ -44,7 +44,7 @@ func configMutants() []mutant {
 		},
 		{
 			file:   "pkg/cluster/nodeconfig.go",
-			old:    `if config.Layout == "" || !config.Offer.MIG {`,
+			old:    `if config.Layout == "" || !config.Offer.Partitions() {`,
 			new:    `if config.Layout == "" {`,
 			notice: "a mistake in a layout keeps nodes without MIG from following their label",
 		},
@@ -56,14 +56,14 @@ func configMutants() []mutant {
 		},
 		{
 			file:   "pkg/cluster/nodeconfig.go",
-			old:    `return config.MIG.Keep && config.Offer.MIG && c.followed.Layout.Keeps(name)`,
-			new:    `return config.MIG.Keep && config.Offer.MIG`,
+			old:    `return config.MIG.Keep && config.Offer.Partitions() && c.followed.Layout.Keeps(name)`,
+			new:    `return config.MIG.Keep && config.Offer.Partitions()`,
 			notice: "MIG devices that the layout no longer has stay",
 		},
 		{
-			file:   "pkg/catalog/catalog.go",
-			old:    `return c.HeldOnly || c.Offer.MIG &&`,
-			new:    `return c.Offer.MIG &&`,
+			file:   "pkg/catalog/ongpu.go",
+			old:    `c.HeldOnly || c.Offer`,
+			new:    `c.Offer`,
 			notice: "a node that should offer nothing new offers whole GPUs",
 			run:    "^TestANodeThatHoldsBack",
 		},
