@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
@@ -25,11 +26,13 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/ledger"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/livefile"
 	mpsclient "github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/telemetry"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
@@ -82,11 +85,11 @@ type agent struct {
 	podResources *podresources.Client
 	home         *home.Home
 	inventory    *inventory.Inventory
+	state        *state.State
 	nodeConfig   *cluster.NodeConfig
 	features     *cluster.Features
 	claims       *claim.Manager
-	contested    *contested
-	holders      *inventory.Holders
+	ledger       *ledger.Ledger
 	controller   *controller.Controller
 	metrics      *telemetry.Metrics
 	// scans and rounds are the scans of the hardware and the rounds of the reconciliation.
@@ -154,39 +157,36 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	memory, noLimits := c.memoryLimits(ctx, folder, hw)
 	noLimits = cmp.Or(c.checkMemoryLimits(), noLimits)
 	scans := telemetry.NewActivity(clock.RealClock{}, scanStuckAfter)
-	known := inventory.Options{
-		Hardware: timedHardware{&limiting{Library: hw.Library, why: noLimits}, scans}, Bus: hw.machine, DriverLoad: hw.machine.DriverLoad, StaticMIG: c.MIG.Static,
+	known := state.New(state.Features{NoMemoryLimits: noLimits})
+	gpus := inventory.Options{
+		State: known, Hardware: timedHardware{hw.Library, scans}, Bus: hw.machine, DriverLoad: hw.machine.DriverLoad, StaticMIG: c.MIG.Static,
 		Faults: folder.Faults, BootID: boot, Clock: clock.RealClock{},
 	}
 	if podResources != nil {
-		known.External = podResources
+		gpus.External = podResources
 	}
 	if supervisor != nil {
-		known.Namespaces = supervisor
+		gpus.Namespaces = supervisor
 	}
-	config := c.newNodeConfig(folder.NodeConfig)
-	sources := controller.Sources{
-		Inventory:  inventory.New(known),
-		NodeConfig: config,
-		Features:   cluster.NewFeatures(cluster.ServerVersion(client)),
-		Settings:   c.settings(),
-	}
+	gpuInventory := inventory.New(gpus)
 	metrics := telemetry.NewMetrics(plugin.Reasons())
 	options := claim.Options{
 		DriverName: c.DriverName,
 		PoolName:   c.NodeName,
 		LockFile:   folder.LockFile(),
 		Records:    folder.Claims,
-		Node:       c.parts(boot, folder, hw, sources.Inventory, specs, memory, config.Keeps),
-		Occupancy:  c.occupancy(ctx, hw, client, "/", limits.Folder(folder.Limits())),
+		Node: c.parts(boot, folder, hw, known, specs, memory, func(name kind.Name) bool {
+			return known.Configuration.Get().Followed.Keeps(name)
+		}),
+		Occupancy: c.occupancy(ctx, hw, client, "/", limits.Folder(folder.Limits())),
 		// Device plugins allocate GPUs without a message to this agent.
 		BeforePrepare: func(ctx context.Context) {
-			sources.Inventory.RefreshExternal(ctx)
-			sources.Inventory.RefreshNamespaces(ctx)
+			gpuInventory.RefreshExternal(ctx)
+			gpuInventory.RefreshNamespaces(ctx)
 		},
 		ContextMemory: c.ContextMemory,
-		Shares:        sources.Shares,
-		Attributes:    sources.Attributes,
+		Shares:        func() catalog.ShareOffer { return known.Snapshot().Catalog(c.settings()).Shares },
+		Attributes:    func(name kind.Name) kind.Attributes { return known.Snapshot().Attributes(c.settings(), name) },
 		Observer:      metrics,
 	}
 	if supervisor != nil {
@@ -196,24 +196,22 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	if err != nil {
 		return nil, err
 	}
-	contested := newContested(claims.Held)
-	holders := inventory.NewHolders(heldDevices(claims), claims.SwitchedModes, claims.ExclusiveGPUs, claims.KeptPartitions)
+	book, config, features := ledger.New(claims, &known.Claimed), c.newNodeConfig(folder.NodeConfig, &known.Configuration), cluster.NewFeatures(cluster.ServerVersion(client), &known.Features)
 	a := &agent{
 		Config: c, client: client, supervisor: supervisor, podResources: podResources, home: folder,
-		inventory: sources.Inventory, nodeConfig: sources.NodeConfig, features: sources.Features,
-		claims: claims, contested: contested, holders: holders,
-		controller: controller.New(controller.Options{Sources: sources, Holders: holders, Taken: takenMemory(claims), InUse: contested.devices, Clock: clock.RealClock{}}),
+		state: known, inventory: gpuInventory, nodeConfig: config, features: features, claims: claims, ledger: book,
+		controller: controller.New(controller.Options{State: known, Claims: book, NodeConfig: config, Features: features, Settings: c.settings(), Clock: clock.RealClock{}}),
 		metrics:    metrics, scans: scans, rounds: telemetry.NewActivity(clock.RealClock{}, plugin.StuckAfter), cdiFolder: cdi.NewDir(c.CDIDir), kubelet: newServed(),
 		pods: newPodNames(clock.RealClock{}, getClaim(client), consumers("/", c.driverDir())), meter: usage.NewMeter(clock.RealClock{}),
 	}
 	a.usage = a.newUsageReader(ctx, hw)
 	a.rivals = plugin.NewRivals(a.pluginOptions())
-	a.facts, a.viewers = &facts{roots: c.factRoots(hw), view: a.inventory.View, clocks: hw.Clocks, configProblem: a.configProblem}, viewers
+	a.facts, a.viewers = &facts{roots: c.factRoots(hw), state: known, clocks: hw.Clocks, configProblem: a.configProblem}, viewers
 	return a, nil
 }
 
 // parts returns the parts of the node with which claims are prepared, without MPS.
-func (c *Config) parts(boot string, folder *home.Home, hw *hardware, known *inventory.Inventory, specs *cdi.Writer, memory *ports.MemoryLimits, keep func(kind.Name) bool) ports.Node {
+func (c *Config) parts(boot string, folder *home.Home, hw *hardware, known *state.State, specs *cdi.Writer, memory *ports.MemoryLimits, keep func(kind.Name) bool) ports.Node {
 	parts := ports.Node{
 		BootID: boot, Inventory: known, CDI: specs, MonitorNodes: hw.machine.MonitorNodes,
 		Partitioning: &ports.Partitioning{
@@ -278,7 +276,7 @@ func (a *agent) run(parent context.Context) error {
 		}
 		parts.Go(wait)
 	}
-	parts.Go(func() { a.inventory.Run(ctx, a.holders) })
+	parts.Go(func() { a.inventory.Run(ctx, a.ledger) })
 	parts.Go(func() { cluster.WatchNode(a.client, a.NodeName)(ctx, a.setNode) })
 
 	if a.NodeConfigs != "" {
@@ -391,7 +389,10 @@ func (a *agent) pluginOptions() plugin.Options {
 		RegistryDir:       a.KubeletRegistryDir,
 		CDIDir:            a.CDIDir,
 		Client:            a.client,
-		Claims:            notifyingClaims{a.claims, a.controller, a.inventory, a.pods, a.meter, newRescan(a.inventory.RequestScan), a.contested, a.chargedNode},
+		Claims:            a.claims,
+		Ledger:            a.ledger,
+		Hardware:          a.inventory,
+		Accounts:          accounts{a.pods, a.meter, a.chargedNode},
 		Devices:           health{a.controller},
 		Observer:          a.metrics,
 		Tasks:             a.rounds,

@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
 // Config says how an agent runs. All paths are absolute.
@@ -126,11 +127,11 @@ func (c *Config) nodeConfig() catalog.NodeConfig {
 	return config
 }
 
-// newNodeConfig returns the configuration of the node before its inputs are known. It
+// newNodeConfig returns the writer of the node's configuration, whose inputs are not known. It
 // follows the record of an earlier agent, unless records is nil.
-func (c *Config) newNodeConfig(records cluster.Records) *cluster.NodeConfig {
+func (c *Config) newNodeConfig(records cluster.Records, table *state.Table[state.Configuration]) *cluster.NodeConfig {
 	return cluster.NewNodeConfig(cluster.NodeConfigOptions{
-		Standard: c.nodeConfig(), Named: c.NodeConfigs != "", Layouts: c.MIGLayouts != "", LayoutLabel: c.MIGConfigLabel,
+		Table: table, Standard: c.nodeConfig(), Named: c.NodeConfigs != "", Layouts: c.MIGLayouts != "", LayoutLabel: c.MIGConfigLabel,
 		Records: records, ContextMemory: c.ContextMemory,
 	})
 }

@@ -32,7 +32,7 @@ func (a *agent) externalHolder(name kind.Name) string {
 	if !name.OnGPU() {
 		return ""
 	}
-	for _, g := range a.inventory.View().Node.GPUs {
+	for _, g := range a.state.Snapshot().Node().GPUs {
 		if g.Address == name.Address {
 			return use.ExternalHolder(g, name)
 		}

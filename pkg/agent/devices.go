@@ -16,10 +16,10 @@ import (
 
 // serveDevices writes the devices of the node as a JSON object.
 func (a *agent) serveDevices(w http.ResponseWriter, r *http.Request) {
-	devices := agentv1.Devices{}
+	devices, now := agentv1.Devices{}, a.state.Snapshot()
 	for _, d := range a.controller.Devices() {
 		if name, err := kind.Parse(d.Name); err == nil {
-			devices[d.Name] = a.controller.AttributesOf(name)
+			devices[d.Name] = now.Attributes(a.settings(), name)
 		}
 	}
 	writeJSON(w, r, devices)

@@ -15,8 +15,8 @@ import (
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
 // clocksPatience is longer than the limit of one reading, and shorter than that of an answer.
@@ -25,7 +25,7 @@ const clocksPatience = 5 * time.Second
 // facts reads the facts about the node.
 type facts struct {
 	roots  nodefacts.Roots
-	view   func() inventory.View
+	state  *state.State
 	clocks func(ctx context.Context, address gpu.PCIAddress) (gpu.Clocks, error)
 	// configProblem returns why the node's labels or files are not followed; nil if they are.
 	configProblem func() error
@@ -55,19 +55,20 @@ func (c *Config) factRoots(hw *hardware) nodefacts.Roots {
 
 // read returns the facts. Those of NVML are of the last scan, except for the clocks.
 func (f *facts) read(ctx context.Context) agentv1.Node {
-	view := f.view()
+	now := f.state.Snapshot()
+	gpus := now.Node().GPUs
 	var addresses []gpu.PCIAddress
-	for _, g := range view.Node.GPUs {
+	for _, g := range gpus {
 		addresses = append(addresses, g.Address)
 	}
 	node := f.roots.Read(addresses)
 	node.AgentVersion, node.ConfigProblem = version.Get().GitVersion, nodefacts.Line(f.configProblem())
-	node.DriverVersion, node.CUDAVersion = driverFacts(view)
+	node.DriverVersion, node.CUDAVersion = driverFacts(now.Hardware)
 	ctx, cancel := context.WithTimeout(ctx, clocksPatience)
 	defer cancel()
 	var all sync.WaitGroup
-	peers := gpu.NVLinkPeers(view.Node.GPUs)
-	for i, g := range view.Node.GPUs {
+	peers := gpu.NVLinkPeers(gpus)
+	for i, g := range gpus {
 		all.Go(func() {
 			clocks, err := f.clocks(ctx, g.Address)
 			node.GPUs[i].Clocks = ofNVML(clocksOf(clocks), err)
@@ -79,17 +80,16 @@ func (f *facts) read(ctx context.Context) agentv1.Node {
 }
 
 // driverFacts returns the versions of the driver and of CUDA.
-func driverFacts(view inventory.View) (driver, cuda agentv1.Fact[string]) {
-	err := view.ScanErr
-	if !view.Scanned {
+func driverFacts(h state.Hardware) (driver, cuda agentv1.Fact[string]) {
+	err := h.Err
+	if !h.Scanned {
 		err = fmt.Errorf("%w: the agent has not scanned the GPUs yet", gpu.ErrNotReady)
 	}
-	node := view.Node
-	if node.DriverVersion == "" && err == nil {
+	if h.DriverVersion == "" && err == nil {
 		err = fmt.Errorf("%w: the driver finds no GPU", gpu.ErrNotFound)
 	}
-	v := node.CUDADriverVersion
-	return ofNVML(node.DriverVersion, err), ofNVML(fmt.Sprintf("%d.%d", v.Major, v.Minor), err)
+	v := h.CUDADriverVersion
+	return ofNVML(h.DriverVersion, err), ofNVML(fmt.Sprintf("%d.%d", v.Major, v.Minor), err)
 }
 
 // describe adds the facts of the last scan of a GPU and of the GPUs that it is linked to.

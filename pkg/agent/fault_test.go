@@ -8,19 +8,19 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
 // device waits until the agent knows a device in a state, and repeats the cause
 // meanwhile: nothing here knows when the agent has begun to watch.
-func (r *running) device(t *testing.T, name string, is func(inventory.DeviceHealth) bool, cause func() error) {
+func (r *running) device(t *testing.T, name string, is func(state.DeviceHealth) bool, cause func() error) {
 	t.Helper()
 	changed, cancel := r.controller.Subscribe()
 	defer cancel()
 	giveUp := time.After(time.Minute)
 	for {
-		var status inventory.DeviceHealth
+		var status state.DeviceHealth
 		for _, d := range r.controller.Devices() {
 			if d.Name == name {
 				status = d
@@ -50,14 +50,14 @@ func TestAFaultOutlivesTheAgentUntilTheGPUIsReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	nothing := func() error { return nil }
-	failed := func(d inventory.DeviceHealth) bool { return d.Reason == "xid-119" }
+	failed := func(d state.DeviceHealth) bool { return d.Reason == "xid-119" }
 	a.device(t, "gpu-43-00", failed, func() error { return sim.ReportXID(1, 119) })
 	n.mustStop(t, a)
 
 	// A restart does not end a fault, although the driver requests no action.
 	a = n.start(t)
 	a.device(t, "gpu-43-00", failed, nothing)
-	a.device(t, "gpu-43-00", func(d inventory.DeviceHealth) bool {
+	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool {
 		return failed(d) && strings.Contains(d.Message, "the driver asks for recovery")
 	}, func() error { return sim.SetRecovery(1, gpu.RecoveryGPUReset) })
 	n.mustStop(t, a)
@@ -66,7 +66,7 @@ func TestAFaultOutlivesTheAgentUntilTheGPUIsReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	a = n.start(t)
-	a.device(t, "gpu-43-00", func(d inventory.DeviceHealth) bool { return d.Healthy }, nothing)
+	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool { return d.Healthy }, nothing)
 	n.mustStop(t, a)
 	n.wantNothing(t)
 }
@@ -90,7 +90,7 @@ func TestAGPUThatHangsFromTheStartHoldsUpNoOther(t *testing.T) {
 		}
 	})
 	nothing := func() error { return nil }
-	healthy := func(d inventory.DeviceHealth) bool { return d.Healthy }
+	healthy := func(d state.DeviceHealth) bool { return d.Healthy }
 
 	a := n.start(t)
 	a.device(t, "gpu-43-00", healthy, nothing)

@@ -12,18 +12,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
-
-	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 )
 
 // The time for the hook's call into the driver, which starts a GPU that no process has
@@ -123,52 +119,4 @@ func tryHook(ctx context.Context, command []string, root string) error {
 		return fmt.Errorf("the host does not run %s: %w: %s: mount its folder without noexec, and let SELinux or AppArmor admit it", command[len(command)-1], err, bytes.TrimSpace(out))
 	}
 	return nil
-}
-
-// limiting is a library whose GPUs can do no more than the node and this agent.
-type limiting struct {
-	*nvml.Library
-	// why is the reason for which the node limits no memory; nil if it does.
-	why error
-
-	mu sync.Mutex
-	// logged is the reason that was last logged for each GPU.
-	logged map[gpu.PCIAddress]string
-}
-
-// Snapshot scans the GPUs, and logs whether the memory of containers can be limited if
-// that has changed.
-func (l *limiting) Snapshot(ctx context.Context) (gpu.Node, error) {
-	node, err := l.Library.Snapshot(ctx)
-	l.limit(node)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := make(map[gpu.PCIAddress]string, len(node.GPUs))
-	for _, g := range node.GPUs {
-		now[g.Address] = g.NoMemoryLimits
-		switch before, known := l.logged[g.Address]; {
-		case known && before == g.NoMemoryLimits:
-		case g.MemoryLimits:
-			klog.FromContext(ctx).Info("The driver limits the GPU memory of containers", "device", g.Address.DeviceName())
-		default:
-			klog.FromContext(ctx).Info("The driver does not limit the GPU memory of containers", "device", g.Address.DeviceName(), "why", g.NoMemoryLimits)
-		}
-	}
-	l.logged = now
-	return node, err
-}
-
-// SnapshotOfAll scans the GPUs and waits for the slow ones.
-func (l *limiting) SnapshotOfAll(ctx context.Context) (gpu.Node, error) {
-	node, err := l.Library.SnapshotOfAll(ctx)
-	l.limit(node)
-	return node, err
-}
-
-func (l *limiting) limit(node gpu.Node) {
-	for i := range node.GPUs {
-		if g := &node.GPUs[i]; g.MemoryLimits && l.why != nil {
-			g.MemoryLimits, g.NoMemoryLimits = false, l.why.Error()
-		}
-	}
 }

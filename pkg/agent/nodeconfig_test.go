@@ -20,8 +20,10 @@ import (
 	ktesting "k8s.io/client-go/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
 const pools = `
@@ -57,11 +59,11 @@ func (n *node) pick(t *testing.T, config string) {
 // reports waits until the state of the node has the text.
 func (a *running) reports(t *testing.T, text string) {
 	t.Helper()
-	changed, cancel := a.nodeConfig.Subscribe()
+	changed, cancel := a.state.Subscribe()
 	defer cancel()
-	<-a.nodeConfig.Known() // of which subscribers are not notified
 	for {
-		if _, err := a.nodeConfig.Now(); text == "" && err == nil || err != nil && text != "" && strings.Contains(err.Error(), text) {
+		now := a.state.Configuration.Get()
+		if err := now.Problem; now.Known && (text == "" && err == nil || err != nil && text != "" && strings.Contains(err.Error(), text)) {
 			return
 		}
 		select {
@@ -182,7 +184,7 @@ func TestALayoutThatIsMissingAtTheStart(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.nameSlices(t)
-	n.Offer, n.Layout = "share,mig", "halves"
+	n.Offer, n.Layout = catalog.Offer{Share: true, MIG: true}, "halves"
 	n.MIGLayouts = n.write(t, "layouts.yaml", "")
 	a := n.start(t)
 	a.reports(t, `MIG configuration "halves": not found; known are: none`)
@@ -344,10 +346,10 @@ func TestPrintSlicesRefusesFilesThatAreNotValid(t *testing.T) {
 		want   string
 	}{
 		"no such layout": {func(n *node) {
-			n.Offer, n.Layout, n.MIGLayouts = "share,mig", "half", n.write(t, "layouts.yaml", layouts)
+			n.Offer.MIG, n.Layout, n.MIGLayouts = true, "half", n.write(t, "layouts.yaml", layouts)
 		}, `"half": not found; known are: halves, sevenths`},
 		"no file of layouts": {func(n *node) { n.MIGLayouts = "/none.yaml" }, "/none.yaml is not followed: open /none.yaml"},
-		"layouts of static":  {func(n *node) { n.Offer, n.Layout, n.MIG.Static = "share,mig", "halves", true }, `"halves": invalid: an administrator makes`},
+		"layouts of static":  {func(n *node) { n.Offer.MIG, n.Layout, n.MIG.Static = true, "halves", true }, `"halves": invalid: an administrator makes`},
 		"no configurations":  {func(n *node) { n.NodeConfigs = "/none.yaml" }, "/none.yaml is not followed: open /none.yaml"},
 		"bad configurations": {func(n *node) { n.setConfigs(t, "a: {slots: 3}") }, `configuration "a": invalid: unknown field "slots"`},
 	} {
@@ -362,8 +364,8 @@ func TestPrintSlicesRefusesFilesThatAreNotValid(t *testing.T) {
 
 func TestUnknownAttributesAreAProblemOfTheConfiguration(t *testing.T) {
 	c := testConfig()
-	a := &agent{Config: c, nodeConfig: c.newNodeConfig(nil)}
-	a.nodeConfig.SetNode(cluster.Node{}, nil)
+	a := &agent{Config: c, state: state.New(state.Features{})}
+	c.newNodeConfig(nil, &a.state.Configuration).SetNode(cluster.Node{}, nil)
 	if err := a.configProblem(); err != nil {
 		t.Errorf("a node without a problem has %v", err)
 	}

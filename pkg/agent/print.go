@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
 // printTimeout bounds the scan of the GPUs. The driver takes seconds for each GPU
@@ -34,16 +35,19 @@ func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err err
 	defer func() { err = errors.Join(err, hw.close()) }() //nolint:contextcheck // closing comes after ctx has ended
 	limited, cancel := context.WithTimeout(ctx, printTimeout)
 	defer cancel()
-	node, err := inventory.Read(limited, hw.machine, (&limiting{Library: hw.Library, why: c.checkMemoryLimits()}).SnapshotOfAll)
+	node, err := inventory.Read(limited, hw.machine, hw.SnapshotOfAll)
 	if err != nil {
 		return fmt.Errorf("read the GPUs: %w", err)
 	}
-	config, err := c.unlabelled()
+	known := state.New(state.Features{NoMemoryLimits: c.checkMemoryLimits()})
+	known.Hardware.Set(state.HardwareOf(node))
+	config, err := c.unlabelled(known)
 	if err != nil {
 		return err
 	}
+	node = known.Snapshot().Node()
 	describe := catalog.New(c.settings(), config, catalog.Restrictions{})
-	if describe.Partitions, err = describe.MIG.Layout(node); err != nil {
+	if describe.Layout, err = describe.MIG.Layout(node); err != nil {
 		return err
 	}
 	lines := append(unread(node), describe.Withheld(node)...)
@@ -66,8 +70,8 @@ func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err err
 }
 
 // unlabelled returns the configuration of the node if it has no labels.
-func (c *Config) unlabelled() (catalog.NodeConfig, error) {
-	config := c.newNodeConfig(nil)
+func (c *Config) unlabelled(known *state.State) (catalog.NodeConfig, error) {
+	config := c.newNodeConfig(nil, &known.Configuration)
 	config.SetNode(cluster.Node{}, nil)
 	if c.NodeConfigs != "" {
 		config.SetNamed(c.parseNodeConfigs(os.ReadFile(c.NodeConfigs)))

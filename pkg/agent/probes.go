@@ -14,6 +14,7 @@ import (
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/telemetry"
 )
@@ -127,14 +128,14 @@ func (a *agent) checkSockets() error {
 
 // timedHardware records how long the scans of the hardware take.
 type timedHardware struct {
-	*limiting
+	*nvml.Library
 	scans *telemetry.Activity
 }
 
 // Snapshot implements [inventory.Hardware].
 func (s timedHardware) Snapshot(ctx context.Context) (gpu.Node, error) {
 	defer s.scans.Begin()()
-	return s.limiting.Snapshot(ctx)
+	return s.Library.Snapshot(ctx)
 }
 
 func (a *agent) claimsHeld() int {
@@ -148,7 +149,7 @@ func (a *agent) claimsHeld() int {
 // devicesByState counts devices for the metrics. A GPU that does not answer is
 // unreadable and, if it is published because it once answered, also unhealthy.
 func (a *agent) devicesByState() map[string]int {
-	states := map[string]int{"healthy": 0, "unhealthy": 0, "unreadable": a.inventory.View().Unreadable}
+	states := map[string]int{"healthy": 0, "unhealthy": 0, "unreadable": a.state.Hardware.Get().UnreadableCount}
 	for _, d := range a.controller.Devices() {
 		if d.Healthy {
 			states["healthy"]++
@@ -162,7 +163,7 @@ func (a *agent) devicesByState() map[string]int {
 // gpuHealth returns the health of each GPU for the metrics.
 func (a *agent) gpuHealth() []telemetry.GPUHealth {
 	var all []telemetry.GPUHealth
-	for _, d := range a.inventory.View().Health {
+	for _, d := range a.state.Snapshot().Health() {
 		all = append(all, telemetry.GPUHealth{Device: d.Name, UUID: d.UUID, Cause: d.Reason})
 	}
 	return all
@@ -171,8 +172,7 @@ func (a *agent) gpuHealth() []telemetry.GPUHealth {
 // configProblem returns why the node's labels or configuration are not followed, and which
 // requested attributes do not exist; nil if there is no such problem.
 func (a *agent) configProblem() error {
-	_, err := a.nodeConfig.Now()
-	return errors.Join(err, a.UnknownAttributes)
+	return errors.Join(a.state.Configuration.Get().Problem, a.UnknownAttributes)
 }
 
 // phases returns 1 for the present phase, and 0 for the others.

@@ -269,10 +269,10 @@ func (a *agent) newUsageReader(ctx context.Context, hw *hardware) *usageReader {
 
 // chargedNode returns the capacities of the node that claims can hold.
 func (a *agent) chargedNode() usage.Node {
-	view := a.inventory.View()
-	node := usage.Node{Published: a.controller.Capacities(), GPUs: make(map[gpu.PCIAddress]usage.GPU, len(view.Node.GPUs))}
-	unhealthy := view.Unhealthy()
-	for _, g := range view.Node.GPUs {
+	now := a.state.Snapshot()
+	node := usage.Node{Published: a.controller.Capacities(), GPUs: make(map[gpu.PCIAddress]usage.GPU, len(now.Hardware.GPUs))}
+	unhealthy := now.Unhealthy()
+	for _, g := range now.Node().GPUs {
 		_, faulty := unhealthy[g.Address]
 		node.GPUs[g.Address] = usage.NewGPU(g, !faulty)
 	}

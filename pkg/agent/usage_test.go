@@ -27,18 +27,19 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
@@ -378,7 +379,7 @@ func TestTheMetricsHaveWhatContainersAllocate(t *testing.T) {
 	slot, idle := ofClass("timeslice.nvidia.com", slotFor("slot", "gpu-61-00-ts"), 6), ofClass("timeslice.nvidia.com", slotFor("idle", "gpu-61-00-ts"), 7)
 	n := newNode(t, whole, mig, share, both, slot, idle)
 	n.nameSlices(t)
-	n.Offer = "share,mig,timeslice"
+	n.Offer = catalog.Offer{Share: true, MIG: true, TimeSlice: true}
 	n.supervise(t)
 	a := n.start(t)
 	a.publishes(t)
@@ -564,18 +565,18 @@ func TestAClaimPaysFromItsPreparationToItsRelease(t *testing.T) {
 	a := n.start(t)
 	a.publishes(t)
 	now := testingclock.NewFakePassiveClock(time.Unix(1000, 0))
-	claims := notifyingClaims{a.claims, a.controller, a.inventory, a.pods, usage.NewMeter(now), newRescan(a.inventory.RequestScan), a.contested, a.chargedNode}
+	paid := accounts{a.pods, usage.NewMeter(now), a.chargedNode}
 	passes := func() { now.SetTime(now.Now().Add(time.Minute)) }
 	passes()
-	if _, err := claims.Prepare(t.Context(), c); err != nil {
+	devices, err := a.claims.Prepare(t.Context(), c)
+	if err != nil {
 		t.Fatal(err)
 	}
+	paid.Held(c, devices)
 	passes()
-	if err := claims.Unprepare(t.Context(), c.UID); err != nil {
-		t.Fatal(err)
-	}
+	paid.Released(c.UID)
 	passes()
-	if diff := cmp.Diff(map[usage.Account]float64{{Namespace: "team", Class: "gpu.nvidia.com"}: 60}, claims.meter.Set(nil)); diff != "" {
+	if diff := cmp.Diff(map[usage.Account]float64{{Namespace: "team", Class: "gpu.nvidia.com"}: 60}, paid.meter.Set(nil)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -593,7 +594,7 @@ func TestTheMetricsShowAFault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.device(t, "gpu-43-00", func(d inventory.DeviceHealth) bool { return d.Reason == "xid-119" }, func() error { return sim.ReportXID(1, 119) })
+	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool { return d.Reason == "xid-119" }, func() error { return sim.ReportXID(1, 119) })
 	_, text := get(t, a.agent, "/metrics")
 	text = uuidLabel.ReplaceAllString(text, `uuid="$1"`)
 	for _, want := range []string{

@@ -243,6 +243,9 @@ func wholeCounter(parts int) counter {
 // whole GPU, whose consumption is also that of time slices and seats, then each part.
 func consumption(g gpu.GPU, counters []counter, parts int) [][]resourceapi.DeviceCounterConsumption {
 	all := make([][]resourceapi.DeviceCounterConsumption, 1+parts)
+	if len(counters) == 0 {
+		return all
+	}
 	all[0] = []resourceapi.DeviceCounterConsumption{{CounterSet: counterSetName(g), Counters: counterSet(g, counters).Counters}}
 	for i := range parts {
 		taken := map[string]resourceapi.Counter{}

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	resourceapi "k8s.io/api/resource/v1"
+
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
@@ -27,7 +29,7 @@ type MIGOffer struct {
 	Static bool
 	// Config selects the GPUs that are cut, and their MIG devices, instead of Profiles
 	// and GPUs; nil for MIG devices on demand. It takes effect by [MIGOffer.Layout] and
-	// [Catalog.Partitions].
+	// [Catalog.Layout].
 	Config *migconfig.Config
 	// Keep keeps the MIG devices of a layout, and the MIG mode of their GPUs, when no
 	// claim uses them, so that the next claim finds them.
@@ -126,15 +128,15 @@ func (o MIGOffer) check(g gpu.GPU) error {
 // order of the PCI address.
 func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
 	offered := map[gpu.PCIAddress]bool{}
-	if !c.Offer.Partitions() {
+	if !c.Offer.MIG {
 		return offered
 	}
 	for _, g := range slices.Backward(gpus) {
 		switch {
 		case c.MIG.Static:
 			offered[g.Address] = len(g.MIG.Partitions) > 0
-		case c.Partitions != nil:
-			offered[g.Address] = c.Partitions.covers(g, c.MIG.AllowReset) && (c.Partitions.fixes(g) || !c.NoCounters)
+		case c.Layout != nil:
+			offered[g.Address] = c.Layout.covers(g, c.MIG.AllowReset) && (c.Layout.fixes(g) || !c.NoCounters)
 		case c.MIG.check(g) == nil && !c.NoCounters && (c.MIG.GPUs == 0 || len(offered) < c.MIG.GPUs):
 			offered[g.Address] = true
 		}
@@ -144,7 +146,7 @@ func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
 
 // fixed reports whether the GPU is offered in the partitions of a layout.
 func (c Catalog) fixed(g gpu.GPU, offered bool) bool {
-	return offered && !c.MIG.Static && c.Partitions.fixes(g)
+	return offered && !c.MIG.Static && c.Layout.fixes(g)
 }
 
 // parts returns the MIG devices of a GPU that are offered or held by claims, and
@@ -156,7 +158,7 @@ func (c Catalog) parts(g gpu.GPU, offered bool, held Held) ([]part, []counter) {
 	case c.MIG.Static:
 		parts = made(g)
 	case c.fixed(g, offered):
-		parts = c.Partitions.admitted(g, held)
+		parts = c.Layout.admitted(g, held)
 	default:
 		for _, p := range c.MIG.Profiles.of(g) {
 			for _, placement := range p.Placements {
@@ -217,4 +219,35 @@ func find(g gpu.GPU, name kind.Name) []part {
 
 func (p part) name(g gpu.GPU) kind.Name {
 	return kind.Partition(g.Address, p.profile.Profile, p.placement.Start)
+}
+
+// partFacts returns the inputs for the attributes of a MIG device.
+func (c Catalog) partFacts(g gpu.GPU, p part, held Held) kind.Inputs {
+	f := kind.Inputs{GPU: g, Profile: p.profile.Profile, UUID: p.uuid, Lists: c.ListAttributes}
+	c.Shares.describe(&f, p.name(g), c.sharedPart(g, p, held))
+	return f
+}
+
+// part returns the published MIG device. Of a GPU whose partitions are fixed it has the
+// product and the place, as a GPU does. Partitions made on demand have them on request: a
+// node can have a hundred of them.
+func (c Catalog) part(g gpu.GPU, p part, fixed bool, held Held) resourceapi.Device {
+	f := c.partFacts(g, p, held)
+	f.All = c.MIG.AllAttributes
+	f.Located = (fixed || c.MIG.Static) && c.Selection.Level != kind.LevelLean
+	shared := c.sharedPart(g, p, held)
+	d := resourceapi.Device{
+		Name:       p.name(g).String(),
+		Attributes: c.Selection.Published(kind.MIG.Attributes(f)),
+		Capacity:   kind.MIG.Capacities(kind.Amounts{Memory: c.Shares.PartitionMemory(g, p.profile, shared)}),
+	}
+	if shared {
+		d.AllowMultipleAllocations = &shared
+	}
+	return d
+}
+
+// sharedPart reports whether claims can take shares of a MIG device.
+func (c Catalog) sharedPart(g gpu.GPU, p part, held Held) bool {
+	return c.shared(g, p.name(g), c.Shares.PartitionMemory(g, p.profile, true), held)
 }

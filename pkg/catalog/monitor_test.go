@@ -17,7 +17,7 @@ import (
 
 // watched offers all GPUs together to monitoring agents too.
 func watched(c catalog.Catalog) catalog.Catalog {
-	c.Offer += ",monitor"
+	c.Offer.Monitor = true
 	return c
 }
 

@@ -11,9 +11,15 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 )
 
-// Taken maps the names of devices to the memory in bytes that claims take of them; more
-// than the device has for a device that belongs to one claim.
-type Taken map[string]uint64
+// Taken maps the names of devices to what claims take of them.
+type Taken map[string]Take
+
+// Take is the memory that claims take of a device.
+type Take struct {
+	// Whole is set if the device belongs to one claim.
+	Whole bool
+	Bytes uint64
+}
 
 // order puts devices in use that have room first and devices without room last. Shares
 // then fill GPUs in use, and whole GPUs stay free.
@@ -48,9 +54,9 @@ func (c Catalog) rank(d resourceapi.Device) rank {
 		least = uint64(p.ValidRange.Min.Value())
 	}
 	switch taken := c.Taken[d.Name]; {
-	case taken == 0:
+	case taken == Take{}:
 		return free
-	case taken+least > uint64(memory.Value.Value()):
+	case taken.Whole || taken.Bytes+least > uint64(memory.Value.Value()):
 		return full
 	default:
 		return partlyUsed

@@ -22,13 +22,13 @@ func TestDevicesInUseAreFirstAndFullOnesLast(t *testing.T) {
 		want    []string
 	}{
 		"nothing is taken":               {sharing(), nil, []string{"gpu-1b-00", "gpu-43-00", "gpu-52-00"}},
-		"a whole GPU and a part of one":  {sharing(), catalog.Taken{"gpu-1b-00": 81559 << 20, "gpu-43-00": 10 * gi}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
-		"shares of the last GPUs":        {sharing(), catalog.Taken{"gpu-43-00": 10 * gi, "gpu-52-00": 20 * gi}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
-		"full GPUs keep their own order": {sharing(), catalog.Taken{"gpu-1b-00": 1 << 62, "gpu-43-00": 1 << 62}, []string{"gpu-52-00", "gpu-1b-00", "gpu-43-00"}},
+		"a whole GPU and a part of one":  {sharing(), catalog.Taken{"gpu-1b-00": {Bytes: 81559 << 20}, "gpu-43-00": {Bytes: 10 * gi}}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
+		"shares of the last GPUs":        {sharing(), catalog.Taken{"gpu-43-00": {Bytes: 10 * gi}, "gpu-52-00": {Bytes: 20 * gi}}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
+		"full GPUs keep their own order": {sharing(), catalog.Taken{"gpu-1b-00": {Whole: true}, "gpu-43-00": {Whole: true}}, []string{"gpu-52-00", "gpu-1b-00", "gpu-43-00"}},
 		// The smallest share of an H100 with MPS is a 48th, 1700Mi.
-		"room for the smallest share":       {sharing(), catalog.Taken{"gpu-1b-00": (81559 - 1700) << 20}, []string{"gpu-1b-00", "gpu-43-00", "gpu-52-00"}},
-		"less room than the smallest share": {sharing(), catalog.Taken{"gpu-1b-00": (81559 - 1699) << 20}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
-		"an exclusive GPU":                  {exclusive, catalog.Taken{"gpu-1b-00": 1 << 62}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
+		"room for the smallest share":       {sharing(), catalog.Taken{"gpu-1b-00": {Bytes: (81559 - 1700) << 20}}, []string{"gpu-1b-00", "gpu-43-00", "gpu-52-00"}},
+		"less room than the smallest share": {sharing(), catalog.Taken{"gpu-1b-00": {Bytes: (81559 - 1699) << 20}}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
+		"an exclusive GPU":                  {exclusive, catalog.Taken{"gpu-1b-00": {Whole: true}}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.catalog.Taken = tc.taken
@@ -51,7 +51,7 @@ func TestSharesFillGPUsInUse(t *testing.T) {
 		t.Fatalf("got:\n%s", got)
 	}
 	node.Free("a")
-	c.Taken = catalog.Taken{"gpu-43-00": 70 << 30}
+	c.Taken = catalog.Taken{"gpu-43-00": {Bytes: 70 << 30}}
 	node.Publish(c.Resources(h100(t, 3), nil, nil))
 	results, err := node.Allocate(t.Context(), "share", claim("memory=5Gi"))
 	if err != nil || results[0].Device != "gpu-43-00" {
@@ -66,7 +66,7 @@ func TestSharesFillGPUsInUse(t *testing.T) {
 func TestAPoolOfSeveralSlicesKeepsItsOrder(t *testing.T) {
 	c := slicing(sharing())
 	before := c.Resources(h100(t, 3), nil, nil).Pools["node-1"].Slices
-	c.Taken = catalog.Taken{"gpu-1b-00": 1 << 62}
+	c.Taken = catalog.Taken{"gpu-1b-00": {Whole: true}}
 	after := c.Resources(h100(t, 3), nil, nil).Pools["node-1"].Slices
 	if diff := cmp.Diff(before, after); diff != "" || len(after) < 2 {
 		t.Errorf("%d slices (-before +after):\n%s", len(after), diff)

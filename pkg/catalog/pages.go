@@ -7,8 +7,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
-
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // devicesPerSlice is the API's limit for a slice in which a device has a taint or
@@ -20,25 +18,8 @@ const devicesPerSlice = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 type group struct {
 	whole     []resourceapi.Device // none if the GPU is offered in parts only
 	parts     []resourceapi.Device
-	fractions []resourceapi.Device // of which claims take units, such as time slices
+	fractions []resourceapi.Device // its time slices and seats, if it has them
 	counters  []resourceapi.CounterSet
-}
-
-// consume sets the counters of the GPU, and the consumption of its devices.
-func (g *group) consume(of gpu.GPU, counters []counter) {
-	if len(counters) == 0 {
-		return
-	}
-	g.counters = []resourceapi.CounterSet{counterSet(of, counters)}
-	consumed := consumption(of, counters, len(g.parts))
-	for _, devices := range [][]resourceapi.Device{g.whole, g.fractions} {
-		for i := range devices {
-			devices[i].ConsumesCounters = consumed[0]
-		}
-	}
-	for i := range g.parts {
-		g.parts[i].ConsumesCounters = consumed[1+i]
-	}
 }
 
 func (g group) size() int { return len(g.whole) + len(g.parts) + len(g.fractions) }

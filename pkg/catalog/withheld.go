@@ -17,20 +17,17 @@ func (c Catalog) Withheld(node gpu.Node) []string {
 	var reasons []string
 	for _, g := range node.GPUs {
 		why := c.computeMode(g)
-		if c.Offer.Partitions() && !c.MIG.Static {
+		if c.Offer.MIG && !c.MIG.Static {
 			check := c.MIG.check
-			if c.Partitions != nil {
-				check = func(g gpu.GPU) error { return c.Partitions.withheld(g, c.MIG.AllowReset) }
+			if c.Layout != nil {
+				check = func(g gpu.GPU) error { return c.Layout.withheld(g, c.MIG.AllowReset) }
 			}
 			if err := check(g); err != nil {
 				why = append(why, err.Error())
 			}
 		}
-		for _, k := range kind.All() {
-			if !k.HasUnits() || !c.Offer.Has(k) || c.Exclusive || c.NoCounters {
-				continue
-			}
-			if err := k.Check(g, c.unitAmounts(k, g)); err != nil {
+		if c.Offer.Seat && !c.Exclusive && !c.NoCounters {
+			if err := c.Shares.checkSeats(g); err != nil {
 				why = append(why, err.Error())
 			}
 		}
@@ -45,13 +42,11 @@ func (c Catalog) Withheld(node gpu.Node) []string {
 // node offers.
 func (c Catalog) computeMode(g gpu.GPU) []string {
 	uses := []use.Use{{Device: kind.Whole(g.Address), Sharing: use.Alone}}
-	if c.Offer.Share() && !c.Exclusive && !c.Shares.byMPS(g) {
+	if c.Offer.Share && !c.Exclusive && !c.Shares.byMPS(g) {
 		uses = append(uses, use.Use{Device: uses[0].Device, Sharing: use.Plain})
 	}
-	for _, k := range kind.All() {
-		if k.HasUnits() && c.Offer.Has(k) && !c.Exclusive {
-			uses = append(uses, use.Use{Device: kind.Name{Kind: k, Address: g.Address}, Sharing: unitSharing(k)})
-		}
+	if c.Offer.TimeSlice && !c.Exclusive {
+		uses = append(uses, use.Use{Device: kind.Slots(g.Address), Sharing: use.TimeSlices})
 	}
 	var why []string
 	for _, u := range uses {

@@ -83,7 +83,7 @@ type Options struct {
 	// Shares returns the shares that the node offers now.
 	Shares func() catalog.ShareOffer
 	// Attributes returns the published attributes of a device.
-	Attributes func(kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+	Attributes func(kind.Name) kind.Attributes
 	Observer   Observer
 }
 
@@ -115,7 +115,7 @@ func New(o Options) (*Manager, error) {
 		o.Shares = func() catalog.ShareOffer { return catalog.ShareOffer{} }
 	}
 	if o.Attributes == nil {
-		o.Attributes = func(kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute { return nil }
+		o.Attributes = func(kind.Name) kind.Attributes { return nil }
 	}
 	if o.Observer == nil {
 		o.Observer = unobserved{}

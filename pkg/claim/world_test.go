@@ -147,9 +147,9 @@ func (w *world) start(wrap ...func(ports.CDI) ports.CDI) *claim.Manager {
 		Node:       ports.Node{BootID: fmt.Sprintf("boot-%d", w.boot), Inventory: w, CDI: specs, Partitioning: partitioning},
 		LockFile:   filepath.Join(w.dir, "lock"),
 		Records:    records,
-		Attributes: func(n kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+		Attributes: func(n kind.Name) kind.Attributes {
 			address := n.Address.String()
-			return map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"resource.kubernetes.io/pciBusID": {StringValue: &address}}
+			return kind.Attributes{"resource.kubernetes.io/pciBusID": {StringValue: &address}}
 		},
 	}
 	w.sharing(&options, disk)

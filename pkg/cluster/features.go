@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -18,8 +17,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/notify"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
 // CountersHold is the first release whose scheduler counts what shareable
@@ -59,11 +57,11 @@ const (
 	deviceTaints         = "DRADeviceTaints"
 )
 
-// Features is what the API server is known to support. Its methods may be called
-// from any goroutine.
+// Features is the writer of [state.State.Features]. Its methods may be called from any
+// goroutine.
 type Features struct {
 	version VersionFunc // nil if the scheduler is known to be new enough
-	changes notify.Subscribers
+	table   *state.Table[state.Features]
 
 	mu        sync.Mutex
 	reported  string          // the version; "" until it is known
@@ -74,31 +72,18 @@ type Features struct {
 
 // NewFeatures returns the features of an API server that supports all of them as
 // far as is known.
-func NewFeatures(version VersionFunc) *Features {
-	return &Features{version: version, dropped: map[string]bool{}}
+func NewFeatures(version VersionFunc, table *state.Table[state.Features]) *Features {
+	return &Features{version: version, table: table, dropped: map[string]bool{}}
 }
 
-// Support is what the API server and its scheduler support.
-type Support struct {
-	// Restrictions of the published devices that follow from missing features.
-	catalog.Restrictions
-	// OldVersion is the version of an API server whose scheduler is, or may be, too
-	// old for counters; empty otherwise.
-	OldVersion string
-}
-
-// Now returns the features that the cluster supports, as far as is known.
-func (f *Features) Now() Support {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := Support{Restrictions: catalog.Restrictions{
-		Exclusive:  f.dropped[consumableCapacity],
-		NoCounters: f.dropped[partitionableDevices] || f.tooOld,
-	}}
+// write writes the features that the cluster supports, as far as is known. Callers hold mu.
+func (f *Features) write() {
+	now := f.table.Get()
+	now.Exclusive, now.NoCounters, now.OldVersion = f.dropped[consumableCapacity], f.dropped[partitionableDevices] || f.tooOld, ""
 	if f.tooOld {
-		s.OldVersion = f.reported
+		now.OldVersion = f.reported
 	}
-	return s
+	f.table.Set(now)
 }
 
 // Learn reads the version of the API server, until that has succeeded once.
@@ -122,13 +107,8 @@ func (f *Features) Learn(ctx context.Context) error {
 	defer f.mu.Unlock()
 	f.reported = reported
 	f.tooOld = err != nil || parsed.LessThan(version.MustParseGeneric(CountersHold))
+	f.write()
 	return nil
-}
-
-// Subscribe returns a channel that has an item after each change until cancel is
-// called.
-func (f *Features) Subscribe() (changed <-chan struct{}, cancel func()) {
-	return f.changes.Subscribe()
 }
 
 // HandleError handles an error that upstream's ResourceSlice controller reports in
@@ -164,9 +144,6 @@ func (f *Features) HandleError(ctx context.Context, err error, msg string) {
 			logger.Info("The cluster drops fields of the published devices", "featureGate", gate, "err", err)
 		}
 	}
-	if slices.Contains(gates, consumableCapacity) || slices.Contains(gates, partitionableDevices) {
-		f.changes.Notify()
-	}
 }
 
 // isNewError records the error, and reports whether the last one was another.
@@ -184,5 +161,6 @@ func (f *Features) setDropped(gate string) bool {
 	defer f.mu.Unlock()
 	known := f.dropped[gate]
 	f.dropped[gate] = true
+	f.write()
 	return !known
 }

@@ -7,15 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"reflect"
 	"sync"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/notify"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
 // recordKey is the key of the node's record.
@@ -31,6 +29,8 @@ type Records interface {
 
 // NodeConfigOptions are the inputs of a [NodeConfig] that do not change.
 type NodeConfigOptions struct {
+	// Table gets the configuration that the node follows.
+	Table *state.Table[state.Configuration]
 	// Standard is the configuration of a node whose labels select no other one.
 	Standard catalog.NodeConfig
 	// Named is set if there are named configurations: [NodeConfig.SetNamed] is called.
@@ -45,7 +45,7 @@ type NodeConfigOptions struct {
 	ContextMemory uint64
 }
 
-// NodeConfig is the configuration of the node. Its methods may be called from any
+// NodeConfig is the writer of [state.State.Configuration]. Its methods may be called from any
 // goroutine.
 //
 // The inputs select a configuration: the one that [v1alpha1.LabelConfig] names, or else the
@@ -61,9 +61,6 @@ type NodeConfigOptions struct {
 // A configuration or layout that is not valid has no effect on nodes that do not select it.
 type NodeConfig struct {
 	NodeConfigOptions
-	known   chan struct{} // closed once every input is known
-	changes notify.Subscribers
-
 	mu      sync.Mutex
 	labels  input[map[string]string]
 	named   input[catalog.NodeConfigs]
@@ -92,7 +89,8 @@ func (i *input[T]) set(value T, err error) {
 // NewNodeConfig returns the configuration of a node whose inputs are not known yet. It
 // follows the record; a damaged record, or one of another release, counts as none.
 func NewNodeConfig(o NodeConfigOptions) *NodeConfig {
-	c := &NodeConfig{NodeConfigOptions: o, known: make(chan struct{})}
+	c := &NodeConfig{NodeConfigOptions: o}
+	defer c.write()
 	c.named.known, c.layouts.known = !o.Named, !o.Layouts
 	c.followed.Config = o.Standard.HoldBack()
 	if o.Records == nil {
@@ -132,28 +130,29 @@ func (c *NodeConfig) SetLayouts(layouts migconfig.File, err error) {
 	c.set(func() { c.layouts.set(layouts, err) })
 }
 
-// set changes an input and derives the selected configuration. Subscribers are notified
-// from when all inputs are known.
+// set changes an input and derives the selected configuration.
 func (c *NodeConfig) set(change func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before, problem := c.selected, fmt.Sprint(c.problem())
 	change()
-	if !c.labels.known || !c.named.known || !c.layouts.known {
+	if !c.isKnown() {
 		return
 	}
 	config, err := c.choose()
 	if c.selectErr = err; err == nil {
 		c.selected = &config
 	}
-	select {
-	case <-c.known:
-		if !reflect.DeepEqual(c.selected, before) || fmt.Sprint(c.problem()) != problem {
-			c.changes.Notify()
-		}
-	default:
-		close(c.known)
-	}
+	c.write()
+}
+
+// isKnown reports whether every input was set. Callers hold mu.
+func (c *NodeConfig) isKnown() bool { return c.labels.known && c.named.known && c.layouts.known }
+
+// write writes the table and returns its value. Callers hold mu.
+func (c *NodeConfig) write() state.Configuration {
+	now := state.Configuration{Selected: c.selected, Followed: c.followed, Known: c.isKnown(), Problem: c.problem()}
+	c.Table.Set(now)
+	return now
 }
 
 // choose returns the configuration that the inputs select.
@@ -176,7 +175,7 @@ func (c *NodeConfig) choose() (catalog.NodeConfig, error) {
 	if name, labelled := labels[v1alpha1.LabelMIGConfig]; labelled && c.LayoutLabel && name != "" {
 		config.Layout = name
 	}
-	if config.Layout == "" || !config.Offer.Partitions() {
+	if config.Layout == "" || !config.Offer.MIG {
 		return config, nil
 	}
 	if config.MIG.Static {
@@ -198,17 +197,13 @@ func (c *NodeConfig) Selected() (catalog.NodeConfig, error) {
 }
 
 // Follow makes the node follow the selected configuration if it is valid for the node's
-// GPUs, and returns the record of the node. It returns an error if the record cannot be
+// GPUs, and returns what the node follows. It returns an error if the record cannot be
 // written; the caller tries again later.
-func (c *NodeConfig) Follow(node gpu.Node) (catalog.NodeRecord, error) {
+func (c *NodeConfig) Follow(node gpu.Node) (state.Configuration, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before, problem := c.followed, fmt.Sprint(c.problem())
 	err := c.follow(node)
-	if !reflect.DeepEqual(c.followed, before) || fmt.Sprint(c.problem()) != problem {
-		c.changes.Notify()
-	}
-	return c.followed, err
+	return c.write(), err
 }
 
 // follow is Follow for callers that hold mu.
@@ -243,26 +238,6 @@ func (c *NodeConfig) record(next catalog.NodeRecord) error {
 	}
 	c.recorded = text
 	return nil
-}
-
-// Now returns the configuration that the node follows, and every problem of the inputs,
-// used or not; nil if there is none.
-func (c *NodeConfig) Now() (catalog.NodeConfig, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.followed.Config, c.problem()
-}
-
-// Keeps reports whether a MIG device stays when no claim uses it. All stay while the node
-// follows nothing.
-func (c *NodeConfig) Keeps(name kind.Name) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	config := c.followed.Config
-	if config.MIG.Static || config.HeldOnly {
-		return !config.MIG.Static
-	}
-	return config.MIG.Keep && config.Offer.Partitions() && c.followed.Layout.Keeps(name)
 }
 
 // problem returns why an input is not followed, and the node's offer meanwhile; nil if
@@ -302,13 +277,4 @@ func (c *NodeConfig) unusedErr() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// Known is closed once every input was set.
-func (c *NodeConfig) Known() <-chan struct{} { return c.known }
-
-// Subscribe returns a channel that has an item after each change until cancel is
-// called.
-func (c *NodeConfig) Subscribe() (changed <-chan struct{}, cancel func()) {
-	return c.changes.Subscribe()
 }

@@ -11,12 +11,35 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
+
+// nodeConfig is the configuration of a node and the state that has it.
+type nodeConfig struct {
+	*cluster.NodeConfig
+	state *state.State
+}
+
+func newNodeConfig(o cluster.NodeConfigOptions) nodeConfig {
+	s := state.New(state.Features{})
+	o.Table = &s.Configuration
+	return nodeConfig{cluster.NewNodeConfig(o), s}
+}
+
+// Now returns the configuration that the node follows, and the problems of the inputs.
+func (c nodeConfig) Now() (catalog.NodeConfig, error) {
+	now := c.state.Configuration.Get()
+	return now.Followed.Config, now.Problem
+}
+
+func (c nodeConfig) Keeps(name kind.Name) bool {
+	return c.state.Configuration.Get().Followed.Keeps(name)
+}
 
 // configured is a node with the standard offer share and the configurations training
 // and slots.
-func configured() *cluster.NodeConfig {
-	return cluster.NewNodeConfig(cluster.NodeConfigOptions{Standard: catalog.NodeConfig{Offer: "share"}, Named: true})
+func configured() nodeConfig {
+	return newNodeConfig(cluster.NodeConfigOptions{Standard: catalog.NodeConfig{Offer: catalog.Offer{Share: true}}, Named: true})
 }
 
 // pools is the file of configurations.
@@ -25,7 +48,7 @@ const pools = "training: {offer: []}\nslots: {offer: [timeslice], timeslice: {sl
 // parsed reads a file of configurations.
 func parsed(t *testing.T, content string) catalog.NodeConfigs {
 	t.Helper()
-	configs, err := catalog.ParseNodeConfigs([]byte(content), catalog.NodeConfig{Offer: "share"}, 0)
+	configs, err := catalog.ParseNodeConfigs([]byte(content), catalog.NodeConfig{Offer: catalog.Offer{Share: true}}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +56,7 @@ func parsed(t *testing.T, content string) catalog.NodeConfigs {
 }
 
 // follow makes a node without GPUs follow its inputs.
-func follow(t *testing.T, c *cluster.NodeConfig) {
+func follow(t *testing.T, c nodeConfig) {
 	t.Helper()
 	if _, err := c.Follow(gpu.Node{}); err != nil {
 		t.Fatal(err)
@@ -67,8 +90,8 @@ func TestLabelsSelectTheConfiguration(t *testing.T) {
 			c.SetNode(labels(tc.labels...), nil)
 			c.SetNamed(parsed(t, pools), nil)
 			follow(t, c)
-			if now, err := c.Now(); err != nil || now.Offer.String() != tc.offer || now.Shares.Units[kind.TimeSlice] != tc.slots {
-				t.Errorf("offers %q with %d slots, %v; want %q with %d", now.Offer, now.Shares.Units[kind.TimeSlice], err, tc.offer, tc.slots)
+			if now, err := c.Now(); err != nil || now.Offer.String() != tc.offer || now.TimeSlices != tc.slots {
+				t.Errorf("offers %q with %d slots, %v; want %q with %d", now.Offer, now.TimeSlices, err, tc.offer, tc.slots)
 			}
 		})
 	}
@@ -76,22 +99,15 @@ func TestLabelsSelectTheConfiguration(t *testing.T) {
 
 // An agent that published before it has read both would withdraw devices for a moment.
 func TestTheConfigurationIsKnownOnceLabelsAndFileWereRead(t *testing.T) {
-	known := func(c *cluster.NodeConfig) bool {
-		select {
-		case <-c.Known():
-			return true
-		default:
-			return false
-		}
-	}
-	for name, set := range map[string][]func(*cluster.NodeConfig){
+	known := func(c nodeConfig) bool { return c.state.Configuration.Get().Known }
+	for name, set := range map[string][]func(nodeConfig){
 		"labels first": {
-			func(c *cluster.NodeConfig) { c.SetNode(labels("config=slots"), nil) },
-			func(c *cluster.NodeConfig) { c.SetNamed(parsed(t, pools), nil) },
+			func(c nodeConfig) { c.SetNode(labels("config=slots"), nil) },
+			func(c nodeConfig) { c.SetNamed(parsed(t, pools), nil) },
 		},
 		"file first": {
-			func(c *cluster.NodeConfig) { c.SetNamed(catalog.NodeConfigs{}, errors.New("no such file")) },
-			func(c *cluster.NodeConfig) { c.SetNode(cluster.Node{}, errors.New("forbidden")) },
+			func(c nodeConfig) { c.SetNamed(catalog.NodeConfigs{}, errors.New("no such file")) },
+			func(c nodeConfig) { c.SetNode(cluster.Node{}, errors.New("forbidden")) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +122,7 @@ func TestTheConfigurationIsKnownOnceLabelsAndFileWereRead(t *testing.T) {
 			}
 		})
 	}
-	without := cluster.NewNodeConfig(cluster.NodeConfigOptions{})
+	without := newNodeConfig(cluster.NodeConfigOptions{})
 	without.SetNode(labels(), nil)
 	if !known(without) {
 		t.Error("without a file, the labels are enough")
@@ -118,35 +134,35 @@ func TestTheConfigurationIsKnownOnceLabelsAndFileWereRead(t *testing.T) {
 func TestAMistakeChangesNothing(t *testing.T) {
 	forbidden := errors.New("forbidden")
 	for name, tc := range map[string]struct {
-		wrong func(*cluster.NodeConfig)
+		wrong func(nodeConfig)
 		want  string
 	}{
 		"a label that names no configuration": {
-			func(c *cluster.NodeConfig) { c.SetNode(labels("config=learning"), nil) },
+			func(c nodeConfig) { c.SetNode(labels("config=learning"), nil) },
 			"the node's label gpu.nvidia.com/config=learning is not followed: not found: there is no such configuration; known are: slots, training",
 		},
 		"an empty label": {
-			func(c *cluster.NodeConfig) { c.SetNode(labels("config="), nil) },
+			func(c nodeConfig) { c.SetNode(labels("config="), nil) },
 			"the node's label gpu.nvidia.com/config= is not followed",
 		},
 		"an offer that is unknown": {
-			func(c *cluster.NodeConfig) { c.SetNode(labels("config=training", "offer=teleport"), nil) },
+			func(c nodeConfig) { c.SetNode(labels("config=training", "offer=teleport"), nil) },
 			"the node's label gpu.nvidia.com/offer=teleport is not followed",
 		},
 		"labels out of reach": {
-			func(c *cluster.NodeConfig) { c.SetNode(cluster.Node{}, forbidden) },
+			func(c nodeConfig) { c.SetNode(cluster.Node{}, forbidden) },
 			"the node's labels are out of reach: forbidden",
 		},
 		"a file that is invalid": {
-			func(c *cluster.NodeConfig) { c.SetNamed(catalog.NodeConfigs{}, forbidden) },
+			func(c nodeConfig) { c.SetNamed(catalog.NodeConfigs{}, forbidden) },
 			"forbidden",
 		},
 		"a configuration that becomes invalid": {
-			func(c *cluster.NodeConfig) { c.SetNamed(parsed(t, "slots: {offer: [teleport]}"), nil) },
+			func(c nodeConfig) { c.SetNamed(parsed(t, "slots: {offer: [teleport]}"), nil) },
 			`the node's label gpu.nvidia.com/config=slots is not followed: configuration "slots": offer "teleport": invalid`,
 		},
 		"a configuration that is removed": {
-			func(c *cluster.NodeConfig) { c.SetNamed(catalog.NodeConfigs{}, nil) },
+			func(c nodeConfig) { c.SetNamed(catalog.NodeConfigs{}, nil) },
 			"known are: none",
 		},
 	} {
@@ -155,13 +171,13 @@ func TestAMistakeChangesNothing(t *testing.T) {
 			c.SetNode(labels("config=slots"), nil)
 			c.SetNamed(parsed(t, pools), nil)
 			follow(t, c)
-			changed, cancel := c.Subscribe()
+			changed, cancel := c.state.Subscribe()
 			defer cancel()
 			tc.wrong(c)
 			follow(t, c)
 			now, err := c.Now()
-			if now.Offer.String() != "timeslice" || now.Shares.Units[kind.TimeSlice] != 8 {
-				t.Errorf("offers %q with %d slots", now.Offer, now.Shares.Units[kind.TimeSlice])
+			if now.Offer.String() != "timeslice" || now.TimeSlices != 8 {
+				t.Errorf("offers %q with %d slots", now.Offer, now.TimeSlices)
 			}
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasSuffix(err.Error(), `; the node still offers "timeslice"`) {
 				t.Errorf("%v, want %q", err, tc.want)

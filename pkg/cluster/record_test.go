@@ -80,21 +80,21 @@ const (
 )
 
 // start returns the configuration of an agent that starts, with the standard offer share.
-func start(d *disk) *cluster.NodeConfig {
-	return cluster.NewNodeConfig(cluster.NodeConfigOptions{
-		Standard: catalog.NodeConfig{Offer: "share"}, Named: true, Layouts: true, LayoutLabel: true, Records: d,
+func start(d *disk) nodeConfig {
+	return newNodeConfig(cluster.NodeConfigOptions{
+		Standard: catalog.NodeConfig{Offer: catalog.Offer{Share: true}}, Named: true, Layouts: true, LayoutLabel: true, Records: d,
 	})
 }
 
 // offered returns the devices that a node with the configuration publishes.
-func offered(t *testing.T, c *cluster.NodeConfig, node gpu.Node) string {
+func offered(t *testing.T, c nodeConfig, node gpu.Node) string {
 	t.Helper()
 	followed, err := c.Follow(node)
 	if err != nil {
 		t.Fatal(err)
 	}
-	describe := catalog.New(catalog.Settings{Pool: "node-1"}, followed.Config, catalog.Restrictions{})
-	describe.Partitions = followed.Layout
+	describe := catalog.New(catalog.Settings{Pool: "node-1"}, followed.Followed.Config, catalog.Restrictions{})
+	describe.Layout = followed.Followed.Layout
 	var names []string
 	for _, slice := range describe.Resources(node, nil, nil).Pools["node-1"].Slices {
 		for _, device := range slice.Devices {
@@ -115,19 +115,19 @@ func TestANodeIsWhatItWasWhenTheAgentStarts(t *testing.T) {
 	missing := errors.New("no such file")
 	for name, tc := range map[string]struct {
 		labels  []string
-		set     func(c *cluster.NodeConfig)
+		set     func(c nodeConfig)
 		problem string // the node's inputs are valid if it is empty
 	}{
 		"no mistake": {
 			labels: []string{"config=isolated"},
-			set: func(c *cluster.NodeConfig) {
+			set: func(c nodeConfig) {
 				c.SetNamed(parsed(t, isolated), nil)
 				c.SetLayouts(layoutFile(t, halves), nil)
 			},
 		},
 		"a wrong word in another configuration and another layout": {
 			labels: []string{"config=isolated"},
-			set: func(c *cluster.NodeConfig) {
+			set: func(c nodeConfig) {
 				c.SetNamed(parsed(t, isolated+"other: {ofer: []}\n"), nil)
 				c.SetLayouts(layoutFile(t, halves+another), nil)
 			},
@@ -135,7 +135,7 @@ func TestANodeIsWhatItWasWhenTheAgentStarts(t *testing.T) {
 		},
 		"a wrong word in its configuration": {
 			labels: []string{"config=isolated"},
-			set: func(c *cluster.NodeConfig) {
+			set: func(c nodeConfig) {
 				c.SetNamed(parsed(t, strings.Replace(isolated, "offer", "ofer", 1)), nil)
 				c.SetLayouts(layoutFile(t, halves), nil)
 			},
@@ -143,7 +143,7 @@ func TestANodeIsWhatItWasWhenTheAgentStarts(t *testing.T) {
 		},
 		"a wrong word in its layout": {
 			labels: []string{"config=isolated"},
-			set: func(c *cluster.NodeConfig) {
+			set: func(c nodeConfig) {
 				c.SetNamed(parsed(t, isolated), nil)
 				c.SetLayouts(layoutFile(t, misspelled), nil)
 			},
@@ -151,7 +151,7 @@ func TestANodeIsWhatItWasWhenTheAgentStarts(t *testing.T) {
 		},
 		"a layout for which its GPUs have no place": {
 			labels: []string{"config=isolated"},
-			set: func(c *cluster.NodeConfig) {
+			set: func(c nodeConfig) {
 				c.SetNamed(parsed(t, isolated), nil)
 				c.SetLayouts(layoutFile(t, tooMany), nil)
 			},
@@ -159,7 +159,7 @@ func TestANodeIsWhatItWasWhenTheAgentStarts(t *testing.T) {
 		},
 		"files that cannot be read": {
 			labels: []string{"config=isolated"},
-			set: func(c *cluster.NodeConfig) {
+			set: func(c nodeConfig) {
 				c.SetNamed(catalog.NodeConfigs{}, missing)
 				c.SetLayouts(migconfig.File{}, missing)
 			},
@@ -167,7 +167,7 @@ func TestANodeIsWhatItWasWhenTheAgentStarts(t *testing.T) {
 		},
 		"a configuration that was renamed": {
 			labels: []string{"config=isolated"},
-			set: func(c *cluster.NodeConfig) {
+			set: func(c nodeConfig) {
 				c.SetNamed(parsed(t, strings.Replace(isolated, "isolated", "alone", 1)), nil)
 				c.SetLayouts(layoutFile(t, halves), nil)
 			},
@@ -175,7 +175,7 @@ func TestANodeIsWhatItWasWhenTheAgentStarts(t *testing.T) {
 		},
 		"a label with a typing error": {
 			labels: []string{"config=isolatd"},
-			set: func(c *cluster.NodeConfig) {
+			set: func(c nodeConfig) {
 				c.SetNamed(parsed(t, isolated), nil)
 				c.SetLayouts(layoutFile(t, halves), nil)
 			},
@@ -319,7 +319,7 @@ func TestARecordThatCannotBeWritten(t *testing.T) {
 	d.full = errors.New("no space left on device")
 	c.SetNode(labels(), nil)
 	followed, err := c.Follow(pair())
-	if !errors.Is(err, d.full) || followed.Config.Offer.String() != "mig" || followed.Layout == nil {
+	if !errors.Is(err, d.full) || followed.Followed.Config.Offer.String() != "mig" || followed.Followed.Layout == nil {
 		t.Errorf("follows %+v, %v", followed, err)
 	}
 	if _, err := c.Now(); err == nil || !strings.Contains(err.Error(), "no space left on device; the node still offers") {

@@ -19,8 +19,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/notify"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
 // claimsTime is how long changes of what claims hold are gathered. They matter only
@@ -40,35 +40,33 @@ func retryBackoff() wait.Backoff {
 // change is accepted, not when it is written.
 type PublishFunc func(ctx context.Context, resources resourceslice.DriverResources) error
 
-// Options are the parts of a [Controller].
+// Claims writes the table of claims.
+type Claims interface {
+	// Read reads from the disk what claims hold and have changed, and writes it to the state.
+	Read(ctx context.Context) state.Claimed
+}
+
+// Options are the parts of a [Controller]. All are required.
 type Options struct {
-	Sources
-	// Holders read which devices claims hold.
-	Holders *inventory.Holders
-	// Taken reads the memory that claims take of devices; nil keeps the devices in the
-	// order of their names.
-	Taken func(ctx context.Context) (catalog.Taken, error)
-	// InUse returns the devices that are in use although the cluster counts them as
-	// free; nil if there are none.
-	InUse func(ctx context.Context) catalog.InUse
-	Clock clock.Clock
+	State      *state.State
+	Claims     Claims
+	NodeConfig *cluster.NodeConfig
+	Features   *cluster.Features
+	Settings   catalog.Settings
+	Clock      clock.Clock
 }
 
 // Controller publishes a node's GPUs. Its methods may be called from any
 // goroutine, before and while Run runs.
 type Controller struct {
-	sources   Sources
-	holders   *inventory.Holders
-	readTaken func(ctx context.Context) (catalog.Taken, error)
-	inUse     func(ctx context.Context) catalog.InUse
-	clock     clock.Clock
-	claims    chan struct{} // has an item when claims hold other devices
-	changes   notify.Subscribers
+	options Options
+	changes notify.Subscribers
 
 	// Of Run alone.
 
-	warned   bool   // that the API server is too old
-	withheld string // the last logged reasons why devices are not offered
+	warned   bool              // that the API server is too old
+	withheld string            // the last logged reasons why devices are not offered
+	limited  map[string]string // the last logged reason for each GPU why its memory is not limited
 	taken    catalog.Taken
 
 	mu         sync.Mutex
@@ -79,41 +77,30 @@ type Controller struct {
 
 // New returns a controller that has published nothing yet.
 func New(o Options) *Controller {
-	return &Controller{
-		sources:   o.Sources,
-		holders:   o.Holders,
-		readTaken: o.Taken,
-		inUse:     o.InUse,
-		clock:     o.Clock,
-		claims:    make(chan struct{}, 1),
-		state:     State{Phase: Looking, Since: o.Clock.Now()},
-	}
+	return &Controller{options: o, state: State{Phase: Looking, Since: o.Clock.Now()}}
 }
 
 // Run publishes until ctx ends. It is called once. It publishes nothing before the
-// inventory and the node's configuration are known.
+// hardware and the node's configuration are known.
 func (c *Controller) Run(ctx context.Context, publish PublishFunc) {
-	known, stopKnown := c.sources.Inventory.Subscribe()
-	defer stopKnown()
-	configured, stopConfigured := c.sources.NodeConfig.Subscribe()
-	defer stopConfigured()
-	supported, stopSupported := c.sources.Features.Subscribe()
-	defer stopSupported()
-	for _, ready := range []<-chan struct{}{c.sources.Inventory.Ready(), c.sources.NodeConfig.Known()} {
+	changed, cancel := c.options.State.Subscribe()
+	defer cancel()
+	for !c.options.State.Snapshot().Ready() {
 		select {
-		case <-ready:
+		case <-changed:
 		case <-ctx.Done():
 			return
 		}
 	}
 
 	pause := retryBackoff()
-	c.learnTaken(ctx)
+	c.taken = c.options.Claims.Read(ctx).Taken
 	var gathered, ordered <-chan time.Time
 	for {
 		var retry <-chan time.Time
-		if err := c.publishDue(ctx, publish); err != nil {
-			retry = c.clock.After(pause.Step())
+		seen, err := c.publishDue(ctx, publish)
+		if err != nil {
+			retry = c.options.Clock.After(pause.Step())
 		} else {
 			pause = retryBackoff()
 		}
@@ -122,22 +109,25 @@ func (c *Controller) Run(ctx context.Context, publish PublishFunc) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-c.claims:
-				if gathered == nil {
-					gathered = c.clock.After(claimsTime)
+			case <-changed:
+				now := c.options.State.Revisions()
+				if now.Claimed != seen.Claimed {
+					seen.Claimed = now.Claimed
+					if gathered == nil {
+						gathered = c.options.Clock.After(claimsTime)
+					}
+					if ordered == nil {
+						ordered = c.options.Clock.After(orderTime)
+					}
 				}
-				if ordered == nil && c.readTaken != nil {
-					ordered = c.clock.After(orderTime)
+				if now == seen {
+					continue idle
 				}
-				continue idle
 			case <-gathered:
 				gathered = nil
 			case <-ordered:
 				ordered = nil
-				c.learnTaken(ctx)
-			case <-known:
-			case <-configured:
-			case <-supported:
+				c.taken = c.options.Claims.Read(ctx).Taken
 			case <-retry:
 			}
 			break idle
@@ -145,40 +135,23 @@ func (c *Controller) Run(ctx context.Context, publish PublishFunc) {
 	}
 }
 
-// learnTaken reads the memory that claims take, and keeps the last state if it cannot.
-func (c *Controller) learnTaken(ctx context.Context) {
-	if c.readTaken == nil {
-		return
-	}
-	taken, err := c.readTaken(ctx)
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot read the memory that claims take, devices keep their order")
-		return
-	}
-	c.taken = taken
-}
-
-// ClaimsChanged says that claims hold other devices than before. A device that the
-// node no longer offers is withdrawn once no claim holds it.
-func (c *Controller) ClaimsChanged() { notify.Wake(c.claims) }
-
-// publishDue publishes the node's devices, if they have changed. It publishes
-// nothing before the version of the API server is known: the server does not
-// answer, and would accept nothing.
-func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) error {
-	failed := c.sources.Features.Learn(ctx)
-	held := catalog.Held(c.holders.Held(ctx))
-	view := c.sources.Inventory.View()
-	followed, unrecorded := c.sources.NodeConfig.Follow(view.Node)
-	describe := catalog.New(c.sources.Settings, followed.Config, c.sources.Features.Now().Restrictions)
-	describe.Partitions, describe.Taken = followed.Layout, c.taken
-	if c.inUse != nil {
-		describe.InUse = c.inUse(ctx)
-	}
-	resources := describe.Resources(view.Node, view.Unhealthy(), held)
-	due := failed == nil && c.due(view, resources)
-	c.warnTooOld(ctx, describe)
-	c.logWithheld(ctx, describe.Withheld(view.Node))
+// publishDue publishes the node's devices, if they have changed, and returns the state that
+// it has seen. It publishes nothing before the version of the API server is known: the server
+// does not answer, and would accept nothing.
+func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) (state.Revisions, error) {
+	failed := c.options.Features.Learn(ctx)
+	c.options.Claims.Read(ctx)
+	now := c.options.State.Snapshot()
+	node := now.Node()
+	var unrecorded error
+	now.Configuration, unrecorded = c.options.NodeConfig.Follow(node)
+	describe := now.Catalog(c.options.Settings)
+	describe.Taken = c.taken
+	resources := describe.Resources(node, now.Unhealthy(), now.Claimed.Held)
+	due := failed == nil && c.due(now, resources)
+	c.warnTooOld(ctx, now, describe)
+	c.logWithheld(ctx, describe.Withheld(node))
+	c.logMemoryLimits(ctx, node)
 
 	if due {
 		if err := publish(ctx, resources); err != nil {
@@ -186,46 +159,45 @@ func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) error 
 		}
 	}
 	if ctx.Err() != nil {
-		return ctx.Err() // the end of the agent is not a state to report
+		return now.Revisions, ctx.Err() // the end of the agent is not a state to report
 	}
 
-	_, config := c.sources.NodeConfig.Now()
 	c.mu.Lock()
 	if due && failed == nil {
 		c.published = &resources
 	}
 	c.state.Unpublished = failed != nil
-	c.enter(ctx, view, failed, errors.Join(view.Missing, failed, view.Faults, view.Topology, config, view.Repairs))
+	c.enter(ctx, now, failed, errors.Join(now.Missing(), failed, now.Faults(), now.Topology(), now.Configuration.Problem, now.Conditions.Repairs))
 	c.mu.Unlock()
 	if due {
 		c.changes.Notify()
 	}
-	return errors.Join(failed, unrecorded)
+	return now.Revisions, errors.Join(failed, unrecorded)
 }
 
 // due reports whether the resources differ from the published ones. If the first scan
 // fails for another reason than a missing driver, the state of the GPUs is unknown,
 // and the slices of an earlier process stay.
-func (c *Controller) due(view inventory.View, resources resourceslice.DriverResources) bool {
+func (c *Controller) due(now state.Snapshot, resources resourceslice.DriverResources) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.published == nil {
-		return view.ScanErr == nil || errors.Is(view.ScanErr, gpu.ErrNotReady)
+		return now.Hardware.Err == nil || errors.Is(now.Hardware.Err, gpu.ErrNotReady)
 	}
 	return !equality.Semantic.DeepEqual(*c.published, resources)
 }
 
 // phase returns the phase that follows from the inventory and from publishing.
 // Callers hold mu.
-func (c *Controller) phase(view inventory.View, failed error) Phase {
+func (c *Controller) phase(now state.Snapshot, failed error) Phase {
 	switch {
 	case failed != nil:
 		return c.state.Phase
-	case len(view.Health) > 0:
+	case len(now.Hardware.GPUs) > 0:
 		return Published
-	case errors.Is(view.ScanErr, gpu.ErrNotReady):
+	case errors.Is(now.Hardware.Err, gpu.ErrNotReady):
 		return NoDriver
-	case view.ScanErr != nil:
+	case now.Hardware.Err != nil:
 		return Looking
 	default:
 		return NoGPUs
@@ -233,12 +205,12 @@ func (c *Controller) phase(view inventory.View, failed error) Phase {
 }
 
 // enter records the state, and logs it if its text has changed. Callers hold mu.
-func (c *Controller) enter(ctx context.Context, view inventory.View, failed, err error) {
-	if phase := c.phase(view, failed); phase != c.state.Phase {
-		c.state.Since, c.state.Phase = c.clock.Now(), phase
+func (c *Controller) enter(ctx context.Context, now state.Snapshot, failed, err error) {
+	if phase := c.phase(now, failed); phase != c.state.Phase {
+		c.state.Since, c.state.Phase = c.options.Clock.Now(), phase
 	}
 	c.state.Err = err
-	devices := c.devices(view)
+	devices := c.devices(now)
 	c.state.Devices, c.state.Healthy = len(devices), 0
 	for _, d := range devices {
 		if d.Healthy {
@@ -252,8 +224,8 @@ func (c *Controller) enter(ctx context.Context, view inventory.View, failed, err
 }
 
 // warnTooOld logs once why the node does not offer everything that it could.
-func (c *Controller) warnTooOld(ctx context.Context, describe catalog.Catalog) {
-	old := c.sources.Features.Now().OldVersion
+func (c *Controller) warnTooOld(ctx context.Context, now state.Snapshot, describe catalog.Catalog) {
+	old := now.Features.OldVersion
 	if old == "" || c.warned || !describe.WantsCounters() {
 		return
 	}
@@ -269,6 +241,24 @@ func (c *Controller) logWithheld(ctx context.Context, reasons []string) {
 		c.withheld = line
 		if line != "" {
 			klog.FromContext(ctx).Info("Not everything is offered of every GPU", "why", line)
+		}
+	}
+}
+
+// logMemoryLimits logs whether the memory of containers can be limited on each GPU, if that
+// has changed.
+func (c *Controller) logMemoryLimits(ctx context.Context, node gpu.Node) {
+	before := c.limited
+	c.limited = make(map[string]string, len(node.GPUs))
+	for _, g := range node.GPUs {
+		device := g.Address.DeviceName()
+		c.limited[device] = g.NoMemoryLimits
+		switch last, known := before[device]; {
+		case known && last == g.NoMemoryLimits:
+		case g.MemoryLimits:
+			klog.FromContext(ctx).Info("The driver limits the GPU memory of containers", "device", device)
+		default:
+			klog.FromContext(ctx).Info("The driver does not limit the GPU memory of containers", "device", device, "why", g.NoMemoryLimits)
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
 // hardware is a node whose GPUs a test changes.
@@ -150,7 +150,7 @@ func startChanged(t *testing.T, hw *hardware, change func(*parts)) *rig {
 			r.published = append(r.published, *resources.DeepCopy())
 			return nil
 		},
-		Catalog: catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: "share"}, catalog.Restrictions{}),
+		Catalog: catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: catalog.Offer{Share: true}}, catalog.Restrictions{}),
 	}
 	change(&options)
 	r.node = newNode(options)
@@ -578,7 +578,7 @@ func TestSubscribersHearOfChanges(t *testing.T) {
 		default:
 		}
 		cancel()
-		want := []inventory.DeviceHealth{
+		want := []state.DeviceHealth{
 			{Name: "gpu-01-00", Address: address(0), UUID: "GPU-0", Healthy: true},
 			{Name: "gpu-02-00", Address: address(1), UUID: "GPU-1", Reason: "xid-79", Message: "XID 79: the GPU has fallen off the bus"},
 		}
@@ -591,11 +591,11 @@ func TestSubscribersHearOfChanges(t *testing.T) {
 func TestAttributesAreThePublishedOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &hardware{node: gpus(2)})
-		attributes := r.Attributes(kind.Whole(address(1)))
+		attributes := r.state.Snapshot().Attributes(r.settings, kind.Whole(address(1)))
 		if uuid := attributes["uuid"].StringValue; uuid == nil || *uuid != "GPU-1" {
 			t.Errorf("attributes %v", attributes)
 		}
-		if attributes := r.Attributes(kind.Whole(address(7))); attributes != nil {
+		if attributes := r.state.Snapshot().Attributes(r.settings, kind.Whole(address(7))); attributes != nil {
 			t.Errorf("a GPU that is not there has attributes: %v", attributes)
 		}
 	})

@@ -3,15 +3,16 @@
 package controller_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
 // layoutOf returns the configuration of a file that has no other.
@@ -35,7 +36,7 @@ func TestALayoutIsFollowedWhileItIsValid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hw := &hardware{node: gpu.Node{}}
 		r := startChanged(t, hw, func(p *parts) {
-			p.Catalog.Offer = "share,mig"
+			p.Catalog.Offer = catalog.Offer{Share: true, MIG: true}
 			p.Catalog.MIG.Config = layoutOf(t, "{devices: [0], mig-enabled: true, mig-devices: {3g.40gb: 2}}, {devices: [1], mig-enabled: false}")
 		})
 		see := func(node gpu.Node, want, state string) {
@@ -74,12 +75,11 @@ func TestKeptMIGDevicesChangeNothing(t *testing.T) {
 		hw.node.GPUs[0].MIG.Enabled, hw.node.GPUs[0].MIG.PendingEnabled = true, true
 		hw.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0)}
 		r := startChanged(t, hw, func(p *parts) {
-			p.Catalog.Offer = "share,mig"
+			p.Catalog.Offer = catalog.Offer{Share: true, MIG: true}
 			p.Catalog.MIG.Keep = true
 			p.Catalog.MIG.Config = layoutOf(t, "{devices: all, mig-enabled: true, mig-devices: {3g.40gb: 2}}")
-			p.Kept = func(context.Context) (map[string]bool, error) { return map[string]bool{"MIG-0": true}, nil }
-			p.Switched = func(context.Context) (map[gpu.PCIAddress]bool, error) {
-				return map[gpu.PCIAddress]bool{address(0): true}, nil
+			p.Claims = func() (state.Claimed, error) {
+				return state.Claimed{Changes: state.Changes{Kept: map[string]bool{"MIG-0": true}, MIGModes: map[gpu.PCIAddress]bool{address(0): true}}}, nil
 			}
 		})
 		if got := strings.TrimPrefix(r.shown(), "slice 0\n"); got != inHalves {
@@ -89,7 +89,7 @@ func TestKeptMIGDevicesChangeNothing(t *testing.T) {
 			t.Errorf("the inventory has %+v, %v", g.MIG, err)
 		}
 		for name, want := range map[kind.Name]bool{low: true, kind.Partition(address(0), gpu.Profile{Slices: 7, MemoryGB: 80}, 0): false, kind.Whole(address(0)): false} {
-			if got := r.NodeConfig.Keeps(name); got != want {
+			if got := r.state.Configuration.Get().Followed.Keeps(name); got != want {
 				t.Errorf("keeps %s: %t", name, got)
 			}
 		}

@@ -15,19 +15,16 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// parts are what a test's node is made of. Held, Switched, Exclusive, Kept, Taken, Node, Version, Plugins,
-// DriverLoad and Faults may be nil.
+// parts are what a test's node is made of. Claims, Node, Version, Plugins, DriverLoad and
+// Faults may be nil.
 type parts struct {
 	Hardware   inventory.Hardware
 	Publish    controller.PublishFunc
-	Held       func(context.Context) (catalog.Held, error)
-	Switched   inventory.ModesFunc
-	Exclusive  inventory.ModesFunc
-	Kept       inventory.KeptFunc
-	Taken      func(context.Context) (catalog.Taken, error)
+	Claims     func() (state.Claimed, error)
 	Node       cluster.NodeFunc
 	Version    cluster.VersionFunc
 	Plugins    inventory.ExternalSource
@@ -37,57 +34,55 @@ type parts struct {
 	Catalog    catalog.Catalog
 }
 
-// node is a controller with its sources, put together as in the agent.
+// node is a controller with the writers of the state, put together as in the agent.
 type node struct {
 	*controller.Controller
-	controller.Sources
-	parts   parts
-	holders *inventory.Holders
+	Inventory  *inventory.Inventory
+	NodeConfig *cluster.NodeConfig
+	Features   *cluster.Features
+	Claims     claims
+	state      *state.State
+	settings   catalog.Settings
+	parts      parts
+}
+
+// claims write the claims of a test, and keep the last ones if they cannot be read.
+type claims struct {
+	read  func() (state.Claimed, error)
+	table *state.Table[state.Claimed]
+}
+
+func (c claims) Read(context.Context) state.Claimed {
+	if c.read != nil {
+		if now, err := c.read(); err == nil {
+			c.table.Set(now)
+		}
+	}
+	return c.table.Get()
 }
 
 func newNode(p parts) *node {
-	n := &node{parts: p}
-	n.holders = inventory.NewHolders(func(ctx context.Context) (map[kind.Name]bool, error) {
-		if p.Held == nil {
-			return nil, nil
-		}
-		return p.Held(ctx)
-	}, func(ctx context.Context) (map[gpu.PCIAddress]bool, error) {
-		if p.Switched == nil {
-			return nil, nil
-		}
-		return p.Switched(ctx)
-	}, func(ctx context.Context) (map[gpu.PCIAddress]bool, error) {
-		if p.Exclusive == nil {
-			return nil, nil
-		}
-		return p.Exclusive(ctx)
-	}, func(ctx context.Context) (map[string]bool, error) {
-		if p.Kept == nil {
-			return nil, nil
-		}
-		return p.Kept(ctx)
-	})
+	s := state.New(state.Features{})
 	settings := p.Catalog.Settings
 	settings.Selection = kind.Selection{Level: kind.LevelAll}
-	config := cluster.NewNodeConfig(cluster.NodeConfigOptions{Standard: p.Catalog.NodeConfig})
-	n.Sources = controller.Sources{
+	n := &node{
 		Inventory: inventory.New(inventory.Options{
-			Hardware: p.Hardware, DriverLoad: p.DriverLoad, External: p.Plugins,
+			State: s, Hardware: p.Hardware, DriverLoad: p.DriverLoad, External: p.Plugins,
 			StaticMIG: p.Catalog.MIG.Static, Faults: p.Faults, BootID: p.BootID, Clock: clock.RealClock{},
 		}),
-		NodeConfig: config,
-		Features:   cluster.NewFeatures(p.Version),
-		Settings:   settings,
+		NodeConfig: cluster.NewNodeConfig(cluster.NodeConfigOptions{Table: &s.Configuration, Standard: p.Catalog.NodeConfig}),
+		Features:   cluster.NewFeatures(p.Version, &s.Features),
+		Claims:     claims{p.Claims, &s.Claimed},
+		state:      s, settings: settings, parts: p,
 	}
-	n.Controller = controller.New(controller.Options{Sources: n.Sources, Holders: n.holders, Taken: p.Taken, Clock: clock.RealClock{}})
+	n.Controller = controller.New(controller.Options{State: s, Claims: n.Claims, NodeConfig: n.NodeConfig, Features: n.Features, Settings: settings, Clock: clock.RealClock{}})
 	return n
 }
 
 // Run runs the controller and its sources until ctx ends.
 func (n *node) Run(ctx context.Context) {
 	var running sync.WaitGroup
-	running.Go(func() { n.Inventory.Run(ctx, n.holders) })
+	running.Go(func() { n.Inventory.Run(ctx, n.Claims) })
 	running.Go(func() { n.Controller.Run(ctx, n.parts.Publish) })
 	if n.parts.Node == nil {
 		n.NodeConfig.SetNode(cluster.Node{}, nil)
@@ -104,10 +99,10 @@ func (n *node) Run(ctx context.Context) {
 }
 
 func (n *node) GPU(ctx context.Context, address gpu.PCIAddress) (gpu.GPU, error) {
-	return n.Inventory.GPU(ctx, address)
+	return n.state.GPU(ctx, address)
 }
 
-func (n *node) GPUs(ctx context.Context) ([]gpu.GPU, error) { return n.Inventory.GPUs(ctx) }
+func (n *node) GPUs(ctx context.Context) ([]gpu.GPU, error) { return n.state.GPUs(ctx) }
 
 func (n *node) HandleError(ctx context.Context, err error, msg string) {
 	n.Features.HandleError(ctx, err, msg)

@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
 // halves are GPUs that can be cut in two.
@@ -65,25 +66,13 @@ func startIn(t *testing.T, hw *hardware, held catalog.Held, label map[string]str
 			c.published = append(c.published, *resources.DeepCopy())
 			return nil
 		},
-		Held: func(context.Context) (catalog.Held, error) {
+		Claims: func() (state.Claimed, error) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return maps.Clone(c.held), c.err
-		},
-		Switched: func(context.Context) (map[gpu.PCIAddress]bool, error) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return maps.Clone(c.switched), c.err
-		},
-		Exclusive: func(context.Context) (map[gpu.PCIAddress]bool, error) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return maps.Clone(c.exclusive), c.err
-		},
-		Taken: func(context.Context) (catalog.Taken, error) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return maps.Clone(c.taken), c.err
+			return state.Claimed{
+				Changes: state.Changes{Held: maps.Clone(c.held), MIGModes: maps.Clone(c.switched), Exclusive: maps.Clone(c.exclusive)},
+				Taken:   maps.Clone(c.taken),
+			}, c.err
 		},
 		Node: func(ctx context.Context, on func(cluster.Node, error)) {
 			on(cluster.Node{Labels: label}, nil)
@@ -100,7 +89,7 @@ func startIn(t *testing.T, hw *hardware, held catalog.Held, label map[string]str
 				}
 			}
 		},
-		Catalog: catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: "share"}, catalog.Restrictions{}),
+		Catalog: catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: catalog.Offer{Share: true}}, catalog.Restrictions{}),
 	})
 	_, ctx := ktesting.NewTestContext(t)
 	run(ctx, t, c.node)
@@ -116,7 +105,7 @@ func (c *labelledNode) hold(held catalog.Held) {
 	c.mu.Lock()
 	c.held = held
 	c.mu.Unlock()
-	c.ClaimsChanged()
+	c.state.Claimed.Touch()
 	c.pass(2 * time.Second)
 }
 
@@ -172,12 +161,12 @@ func TestTheOrderOfDevicesFollowsTheClaimsSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startIn(t, &hardware{node: gpus(2)}, nil, nil)
 		c.mu.Lock()
-		c.taken = catalog.Taken{"gpu-01-00": 1 << 62}
+		c.taken = catalog.Taken{"gpu-01-00": {Whole: true}}
 		c.mu.Unlock()
-		c.ClaimsChanged()
+		c.state.Claimed.Touch()
 		c.pass(20 * time.Second)
 		c.wantNames("gpu-01-00 – 02-00, gpu-02-00 – 01-00")
-		c.ClaimsChanged()
+		c.state.Claimed.Touch()
 		c.pass(11 * time.Second)
 		c.wantNames("gpu-02-00 – 01-00, gpu-01-00 – 02-00")
 
@@ -185,7 +174,7 @@ func TestTheOrderOfDevicesFollowsTheClaimsSlowly(t *testing.T) {
 		c.mu.Lock()
 		c.taken, c.err = nil, errors.New("the disk does not answer")
 		c.mu.Unlock()
-		c.ClaimsChanged()
+		c.state.Claimed.Touch()
 		c.pass(time.Minute)
 		if n := c.times() - before; n != 0 {
 			t.Errorf("published %d times although what claims take is not known", n)

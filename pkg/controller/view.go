@@ -8,7 +8,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
 // State returns the present state.
@@ -19,11 +19,11 @@ func (c *Controller) State() State {
 }
 
 // Devices returns the health of all published devices, ordered by name.
-func (c *Controller) Devices() []inventory.DeviceHealth {
-	view := c.sources.Inventory.View()
+func (c *Controller) Devices() []state.DeviceHealth {
+	now := c.options.State.Snapshot()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.devices(view)
+	return c.devices(now)
 }
 
 // Capacities returns the capacities of all published devices by name. They must not be
@@ -45,20 +45,17 @@ func (c *Controller) Capacities() map[string]kind.Capacities {
 	return all
 }
 
-// AttributesOf returns the attributes of a device; see [catalog.Catalog.Attributes].
-func (c *Controller) AttributesOf(name kind.Name) kind.Attributes { return c.sources.Attributes(name) }
-
 // devices returns the health of each published device; before the first time, of each
 // known GPU. Callers hold mu.
-func (c *Controller) devices(view inventory.View) []inventory.DeviceHealth {
+func (c *Controller) devices(now state.Snapshot) []state.DeviceHealth {
 	if c.published == nil {
-		return view.Health
+		return now.Health()
 	}
-	gpus := map[gpu.PCIAddress]inventory.DeviceHealth{}
-	for _, d := range view.Health {
+	gpus := map[gpu.PCIAddress]state.DeviceHealth{}
+	for _, d := range now.Health() {
 		gpus[d.Address] = d
 	}
-	var devices []inventory.DeviceHealth
+	var devices []state.DeviceHealth
 	for _, pool := range c.published.Pools {
 		for _, slice := range pool.Slices {
 			for _, device := range slice.Devices {
@@ -67,7 +64,7 @@ func (c *Controller) devices(view inventory.View) []inventory.DeviceHealth {
 					continue
 				}
 				if name.Kind.Scope() == kind.ScopeNode {
-					devices = append(devices, view.AllGPUs(device.Name))
+					devices = append(devices, now.AllGPUs(device.Name))
 					continue
 				}
 				if d, known := gpus[name.Address]; known {
@@ -77,7 +74,7 @@ func (c *Controller) devices(view inventory.View) []inventory.DeviceHealth {
 			}
 		}
 	}
-	slices.SortFunc(devices, func(a, b inventory.DeviceHealth) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(devices, func(a, b state.DeviceHealth) int { return strings.Compare(a.Name, b.Name) })
 	return devices
 }
 

@@ -32,7 +32,6 @@ type external struct {
 	// stay in order, and the kubelet refuses a client with more than a few
 	// concurrent requests.
 	reading chan struct{}
-	known   chan struct{} // closed after the first read
 	seen    chan struct{} // has an item after a plugin has appeared on the node
 
 	// Guarded by the inventory's mu.
@@ -44,7 +43,7 @@ type external struct {
 }
 
 func newExternal(source ExternalSource) external {
-	return external{source: source, reading: make(chan struct{}, 1), known: make(chan struct{}), seen: make(chan struct{}, 1)}
+	return external{source: source, reading: make(chan struct{}, 1), seen: make(chan struct{}, 1)}
 }
 
 // followExternal reads external allocations until ctx ends: once at the start,
@@ -52,15 +51,13 @@ func newExternal(source ExternalSource) external {
 // is a plugin or such a pod.
 func (i *Inventory) followExternal(ctx context.Context) {
 	if i.external.source == nil {
-		close(i.external.known)
+		i.setExternalKnown()
 		return
 	}
 	pause := scanBackoff()
-	for first := true; ; first = false {
+	for {
 		ok := i.readExternal(ctx)
-		if first {
-			close(i.external.known)
-		}
+		i.setExternalKnown()
 		var again <-chan time.Time
 		switch {
 		case !ok:
@@ -75,6 +72,14 @@ func (i *Inventory) followExternal(ctx context.Context) {
 		case <-again:
 		}
 	}
+}
+
+// setExternalKnown records that a read has ended, with whatever result.
+func (i *Inventory) setExternalKnown() {
+	i.mu.Lock()
+	i.known.externalKnown = true
+	i.mu.Unlock()
+	i.write()
 }
 
 // externalMayChange reports whether external allocations may change: there is a
@@ -113,6 +118,7 @@ func (i *Inventory) readExternal(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return false
 	}
+	defer i.write()
 	logger := klog.FromContext(ctx)
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -128,7 +134,6 @@ func (i *Inventory) readExternal(ctx context.Context) bool {
 	if !slices.Equal(allocations, i.known.external) {
 		logger.Info("GPUs that pods have through device plugins", "devices", allocations)
 		i.known.external = allocations
-		i.changes.Notify()
 	}
 	return true
 }

@@ -5,15 +5,16 @@ package inventory
 import (
 	"context"
 	"errors"
-	"maps"
 	"sync"
 	"time"
 
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/notify"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -32,8 +33,15 @@ type Hardware interface {
 // text after the driver was unloaded and loaded.
 type DriverLoadFunc func() (string, error)
 
+// Claims reads what claims have made of the GPUs. It waits for no scan.
+type Claims interface {
+	Read(ctx context.Context) state.Claimed
+}
+
 // Options are the parts of an [Inventory].
 type Options struct {
+	// State gets the hardware and the conditions of the GPUs.
+	State    *state.State
 	Hardware Hardware
 	// Bus may be nil: then GPUs that NVML does not list are not known.
 	Bus Bus
@@ -55,9 +63,10 @@ type Options struct {
 	Clock  clock.Clock
 }
 
-// Inventory knows the node's GPUs. Its methods may be called from any goroutine,
-// before and while Run runs.
+// Inventory is the writer of [state.State.Hardware] and [state.State.Conditions]. Its methods
+// may be called from any goroutine, before and while Run runs.
 type Inventory struct {
+	state     *state.State
 	hardware  Hardware
 	bus       Bus // may be nil
 	clock     clock.Clock
@@ -67,10 +76,10 @@ type Inventory struct {
 	external  external
 	// namespaces of MPS daemons.
 	namespaces namespaces
-	changes    notify.Subscribers
 	due        chan struct{} // has an item when another scan is due
-	scanned    chan struct{} // closed after the first scan that succeeded
-	ready      chan struct{} // closed once Run has scanned and read external allocations
+	rescans    flowcontrol.PassiveRateLimiter
+
+	writing sync.Mutex // one write at a time, so that the last one is written last
 
 	mu       sync.Mutex
 	known    *knowledge
@@ -85,6 +94,7 @@ type Inventory struct {
 // New returns an inventory that has not scanned yet.
 func New(o Options) *Inventory {
 	return &Inventory{
+		state:      o.State,
 		hardware:   o.Hardware,
 		bus:        o.Bus,
 		clock:      o.Clock,
@@ -94,18 +104,18 @@ func New(o Options) *Inventory {
 		external:   newExternal(o.External),
 		namespaces: namespaces{source: o.Namespaces, tried: make(chan struct{})},
 		due:        make(chan struct{}, 1),
-		scanned:    make(chan struct{}),
-		ready:      make(chan struct{}),
+		rescans:    newRescanLimit(),
 		known:      newKnowledge(),
 	}
 }
 
 // Run scans the hardware and follows its events until ctx ends. It is called
 // once.
-func (i *Inventory) Run(ctx context.Context, holders *Holders) {
+func (i *Inventory) Run(ctx context.Context, claims Claims) {
 	i.mu.Lock()
 	i.known.faults = i.records.load(ctx, i.clock.Now())
 	i.mu.Unlock()
+	i.write()
 
 	var following sync.WaitGroup
 	following.Go(func() { i.watch(ctx) })
@@ -114,28 +124,21 @@ func (i *Inventory) Run(ctx context.Context, holders *Holders) {
 	defer following.Wait()
 
 	pace := newPace()
-	for first := true; ; first = false {
-		next := pace.next(i.scan(ctx, holders))
-		if first && !i.setReady(ctx) {
-			return
-		}
-		i.changes.Notify()
-		if !i.wait(ctx, next) {
-			return
-		}
+	for ctx.Err() == nil && i.wait(ctx, pace.next(i.scan(ctx, claims))) {
 	}
 }
 
-// setReady closes the channel ready once external allocations are known. It
-// returns false if ctx ends first.
-func (i *Inventory) setReady(ctx context.Context) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-i.external.known:
-		close(i.ready)
-		return true
-	}
+// write writes the state. The faults are first, so that no reader sees a GPU of which only
+// the scan that found the fault is written.
+func (i *Inventory) write() {
+	i.writing.Lock()
+	defer i.writing.Unlock()
+	i.mu.Lock()
+	conditions, hardware := i.known.conditions(), i.known.hardware()
+	conditions.Repairs = errors.Join(i.repairSyntax, i.repairErr)
+	i.mu.Unlock()
+	i.state.Conditions.Set(conditions)
+	i.state.Hardware.Set(hardware)
 }
 
 // wait returns true when the next scan is due: after that time, or because
@@ -154,16 +157,6 @@ func (i *Inventory) wait(ctx context.Context, next time.Duration) bool {
 
 // RequestScan makes Run scan the hardware soon.
 func (i *Inventory) RequestScan() { notify.Wake(i.due) }
-
-// Ready is closed once the hardware was scanned for the first time, with whatever
-// result, and external allocations are known.
-func (i *Inventory) Ready() <-chan struct{} { return i.ready }
-
-// Subscribe returns a channel that has an item after each change of the [View],
-// and after each scan, until cancel is called.
-func (i *Inventory) Subscribe() (changed <-chan struct{}, cancel func()) {
-	return i.changes.Subscribe()
-}
 
 // watch follows hardware events until ctx ends. The scan after each attempt finds
 // what happened while no attempt was running.
@@ -204,7 +197,7 @@ func (i *Inventory) event(ctx context.Context, e gpu.Event) {
 	i.mu.Unlock()
 	if effect.marked {
 		i.saveFaults(ctx)
-		i.changes.Notify()
+		i.write()
 	}
 	if effect.scan {
 		klog.FromContext(ctx).Info("Hardware event", "kind", e.Kind, "uuid", e.UUID, "xid", e.XID)
@@ -213,36 +206,26 @@ func (i *Inventory) event(ctx context.Context, e gpu.Event) {
 }
 
 // scan reads the hardware once and records what it finds.
-func (i *Inventory) scan(ctx context.Context, holders *Holders) outcome {
-	// A claim may come or go while the GPUs are read: a partition or mode that is in
-	// one of the two answers belongs to a claim.
-	heldBefore, switchedBefore, exclusiveBefore, keptBefore := holders.held.get(ctx), holders.switched.get(ctx), holders.exclusive.get(ctx), holders.kept.get(ctx)
+func (i *Inventory) scan(ctx context.Context, claims Claims) outcome {
+	before := claims.Read(ctx).Changes
 	s := scan{}
 	s.node, s.err = i.snapshot(ctx)
 	i.waitNamespaces(ctx)
-	held, switched, exclusive, kept := holders.held.get(ctx), holders.switched.get(ctx), holders.exclusive.get(ctx), holders.kept.get(ctx)
+	s.changes = state.During(before, claims.Read(ctx).Changes)
 	if ctx.Err() != nil {
 		return outcome{}
 	}
-	s.exclusive = union(exclusiveBefore, exclusive)
-	if !i.staticMIG {
-		s.held, s.switched, s.kept = union(heldBefore, held), union(switchedBefore, switched), union(keptBefore, kept)
+	if i.staticMIG {
+		s.changes = state.Changes{Exclusive: s.changes.Exclusive}
 	}
 	if i.load != nil {
 		s.load, s.loadErr = i.load()
 	}
 	s.at = i.clock.Now()
-	o := i.observe(ctx, s)
+	others := i.observe(ctx, s)
 	i.saveFaults(ctx)
-	return o
-}
-
-// union returns the entries of both maps.
-func union[M ~map[K]V, K comparable, V any](a, b M) M {
-	both := M{}
-	maps.Copy(both, a)
-	maps.Copy(both, b)
-	return both
+	i.write()
+	return outcomeOf(i.state.Snapshot(), others)
 }
 
 func (i *Inventory) snapshot(ctx context.Context) (gpu.Node, error) {
@@ -254,35 +237,20 @@ func (i *Inventory) snapshot(ctx context.Context) (gpu.Node, error) {
 	return Read(ctx, i.bus, i.hardware.Snapshot)
 }
 
-// observe records a scan, and applies the administrator's repairs to it.
-func (i *Inventory) observe(ctx context.Context, s scan) outcome {
+// observe records a scan, and applies the administrator's repairs to it. It reports whether
+// other GPUs answer than before, or a recovery action may follow.
+func (i *Inventory) observe(ctx context.Context, s scan) (others bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	others := i.known.observe(s)
+	others = i.known.observe(s) || i.again
+	i.again = false
 	if s.err == nil {
-		i.setScanned()
 		i.repairErr = i.known.repair(i.repairs, s.at)
 	}
 	for _, line := range i.known.takeOver() {
 		klog.FromContext(ctx).Info("GPU fault has ended", "fault", line)
 	}
-	o := outcome{
-		complete: i.known.missing() == nil && len(i.known.gpus) > 0,
-		others:   others || i.again,
-		joining:  i.known.joining(),
-		passing:  len(i.known.faults) > 0 || i.known.modeInTheWay(),
-	}
-	i.again = false
-	return o
-}
-
-// setScanned wakes the callers that wait for the first scan. Callers hold mu.
-func (i *Inventory) setScanned() {
-	select {
-	case <-i.scanned:
-	default:
-		close(i.scanned)
-	}
+	return others
 }
 
 // SetRepaired takes the value of the node's [v1alpha1.AnnotationRepaired]. A value that is

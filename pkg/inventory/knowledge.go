@@ -3,26 +3,21 @@
 package inventory
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
-// knowledge is all that is known of the node's GPUs. A GPU that has answered
-// once stays in it: a device that disappears while a claim holds it would
-// confuse the scheduler, so it is marked instead.
+// knowledge is what [Inventory] knows of the GPUs. A GPU that has answered once stays in it.
 type knowledge struct {
 	driver     gpu.Node // without its GPUs
 	load       string   // identifies the load of the driver; empty if unknown
-	gpus       map[gpu.PCIAddress]sighting
+	gpus       map[gpu.PCIAddress]state.Sighting
 	unreadable []gpu.Unreadable
 	incomplete error // of the last scan that succeeded
 	// unreadableCount is len(unreadable) of the last scan that succeeded.
@@ -31,21 +26,16 @@ type knowledge struct {
 	unsaved         map[string]bool  // UUIDs whose fault differs from its record
 	over            []string         // log lines about causes that have ended
 	attempted       bool             // a scan has ended
+	succeeded       bool             // a scan has succeeded
 	scanErr         error            // of the last scan as a whole
 	failures        int              // consecutive scans that failed as a whole
 	external        []gpu.ExternalAllocation
+	externalKnown   bool // external allocations were read
 	namespaces      bool // MPS daemons can have namespaces
 }
 
-// sighting is a GPU as it last answered, without what claims had made of it,
-// and why it does not answer now.
-type sighting struct {
-	gpu gpu.GPU
-	err error
-}
-
 func newKnowledge() *knowledge {
-	return &knowledge{gpus: map[gpu.PCIAddress]sighting{}, faults: map[string]fault{}, unsaved: map[string]bool{}}
+	return &knowledge{gpus: map[gpu.PCIAddress]state.Sighting{}, faults: map[string]fault{}, unsaved: map[string]bool{}}
 }
 
 // scan is the result of one scan of the hardware.
@@ -56,12 +46,7 @@ type scan struct {
 	// load and loadErr are the result of [Options.DriverLoad].
 	load    string
 	loadErr error
-	// held are the devices that claims hold, kept the UUIDs of the MIG devices that stay
-	// without claims, switched the GPUs whose MIG mode claims have switched on, and
-	// exclusive the GPUs that claims have put into EXCLUSIVE_PROCESS.
-	held                map[kind.Name]bool
-	kept                map[string]bool
-	switched, exclusive map[gpu.PCIAddress]bool
+	changes state.Changes
 }
 
 // observe records a scan, and reports whether other GPUs answer than before.
@@ -74,7 +59,7 @@ func (k *knowledge) observe(s scan) (others bool) {
 		k.fail()
 		return !slices.Equal(before, k.answering())
 	}
-	k.failures, k.unreadableCount, k.incomplete = 0, len(s.node.Unreadable), s.node.Incomplete
+	k.succeeded, k.failures, k.unreadableCount, k.incomplete = true, 0, len(s.node.Unreadable), s.node.Incomplete
 	if s.node.DriverVersion != "" {
 		k.driver = gpu.Node{DriverVersion: s.node.DriverVersion, CUDADriverVersion: s.node.CUDADriverVersion}
 	}
@@ -85,7 +70,7 @@ func (k *knowledge) observe(s scan) (others bool) {
 	for _, g := range s.node.GPUs {
 		answers[g.Address] = true
 		k.examine(g, s.at)
-		k.gpus[g.Address] = sighting{gpu: without(g, s)}
+		k.gpus[g.Address] = state.Sighting{GPU: g, Changes: s.changes}
 	}
 	for _, address := range k.addresses() {
 		if !answers[address] {
@@ -110,7 +95,7 @@ func (k *knowledge) fail() {
 // setSilent records why the GPU at the address does not answer.
 func (k *knowledge) setSilent(address gpu.PCIAddress, err error) {
 	s := k.gpus[address]
-	s.err = err
+	s.Err = err
 	k.gpus[address] = s
 }
 
@@ -127,12 +112,12 @@ func (k *knowledge) bound(now time.Time) {
 // noteLost records in the causes of the GPU at the address that it is lost, if it is.
 func (k *knowledge) noteLost(address gpu.PCIAddress) {
 	s := k.gpus[address]
-	f, faulty := k.faults[s.gpu.UUID]
-	if !faulty || !errors.Is(s.err, gpu.ErrLost) {
+	f, faulty := k.faults[s.GPU.UUID]
+	if !faulty || !errors.Is(s.Err, gpu.ErrLost) {
 		return
 	}
 	if causes, changed := lose(f.Causes); changed {
-		k.setCauses(s.gpu.UUID, causes)
+		k.setCauses(s.GPU.UUID, causes)
 	}
 }
 
@@ -194,24 +179,6 @@ func (k *knowledge) takeOver() []string {
 // faulty returns the UUIDs of GPUs with faults, in order.
 func (k *knowledge) faulty() []string { return slices.Sorted(maps.Keys(k.faults)) }
 
-// without returns a GPU without the changes of claims: their partitions, the partitions
-// that stay for later claims, and a MIG mode and compute mode that only they need. A mode
-// is theirs only if a record shows it.
-func without(g gpu.GPU, s scan) gpu.GPU {
-	g.MIG.Partitions = slices.DeleteFunc(slices.Clone(g.MIG.Partitions), func(p gpu.Partition) bool {
-		name := kind.Partition(g.Address, p.Profile, p.Placement.Start)
-		_, theirs := s.held[name]
-		return theirs || s.kept[p.UUID]
-	})
-	if s.switched[g.Address] && len(g.MIG.Partitions) == 0 {
-		g.MIG.Enabled, g.MIG.PendingEnabled = false, false
-	}
-	if s.exclusive[g.Address] && g.ComputeMode == gpu.ComputeModeExclusiveProcess {
-		g.ComputeMode = gpu.ComputeModeDefault
-	}
-	return g
-}
-
 // silenceOf returns why the GPU at the address does not answer.
 func (k *knowledge) silenceOf(address gpu.PCIAddress) error {
 	for _, u := range k.unreadable {
@@ -257,168 +224,36 @@ func (k *knowledge) note(e gpu.Event, at time.Time) effect {
 // recoveryOf returns the recovery action that the driver last asked for.
 func (k *knowledge) recoveryOf(uuid string) gpu.RecoveryAction {
 	for _, s := range k.gpus {
-		if s.gpu.UUID == uuid {
-			return s.gpu.Recovery
+		if s.GPU.UUID == uuid {
+			return s.GPU.Recovery
 		}
 	}
 	return ""
 }
 
-// node returns each GPU that has answered, and as unreadable the GPUs that have not. A
-// GPU that no longer answers has no links.
-func (k *knowledge) node() gpu.Node {
-	node := k.driver
-	for _, u := range k.unreadable {
-		if u.Address != nil {
-			if _, known := k.gpus[*u.Address]; known {
-				continue
-			}
-		}
-		node.Unreadable = append(node.Unreadable, u)
+// hardware returns the hardware for the state.
+func (k *knowledge) hardware() state.Hardware {
+	h := state.Hardware{
+		DriverVersion: k.driver.DriverVersion, CUDADriverVersion: k.driver.CUDADriverVersion,
+		Unreadable: k.unreadable, UnreadableCount: k.unreadableCount, Incomplete: k.incomplete,
+		Scanned: k.attempted, Succeeded: k.succeeded, Err: k.scanErr,
 	}
 	for _, address := range k.addresses() {
-		s := k.gpus[address]
-		if s.err != nil {
-			s.gpu.Links = nil
-		}
-		node.GPUs = append(node.GPUs, k.withNamespaces(s.gpu).WithExternalAllocations(k.external))
+		h.GPUs = append(h.GPUs, k.gpus[address])
 	}
-	return node
+	return h
 }
 
-// devices returns the health of each known GPU, in order of the device's name.
-func (k *knowledge) devices() []DeviceHealth {
-	devices := []DeviceHealth{}
-	for _, address := range k.addresses() {
-		s := k.gpus[address]
-		d := DeviceHealth{Name: address.DeviceName(), Address: address, UUID: s.gpu.UUID}
-		d.Reason, d.Message = k.wrong(s)
-		d.Healthy = d.Reason == ""
-		devices = append(devices, d)
-	}
-	slices.SortFunc(devices, func(a, b DeviceHealth) int { return strings.Compare(a.Name, b.Name) })
-	return devices
-}
-
-// wrong returns why new claims must not get a GPU: the first reason as the value of
-// a taint, and all reasons as a message. Both are empty for a healthy GPU.
-func (k *knowledge) wrong(s sighting) (value, message string) {
-	var values, all []string
-	for _, c := range k.faults[s.gpu.UUID].Causes {
-		values, all = append(values, c.Value), append(all, c.Message)
-	}
-	if s.err != nil {
-		values, all = append(values, use.Silence(s.err)), append(all, s.err.Error())
-	} else if v, m := use.Fabric(s.gpu.FabricState); v != "" {
-		values, all = append(values, v), append(all, m)
-	}
-	if len(values) == 0 {
-		return "", ""
-	}
-	return values[0], strings.Join(all, "; ")
-}
-
-// withFault returns the GPU of a sighting that answers, with its fault.
-func (k *knowledge) withFault(s sighting) gpu.GPU {
-	g := k.withNamespaces(s.gpu)
-	causes := k.faults[g.UUID].Causes
-	fabric, message := use.Fabric(g.FabricState)
-	switch {
-	case len(causes) > 0:
-		g.Fault = fmt.Sprintf("%s: %s", messages(causes), remedy(causes))
-	case fabric != "":
-		g.Fault = fmt.Sprintf("%s: %s", message, use.FabricRemedy)
-	}
-	return g
-}
-
-// missing returns why GPUs do not answer; nil if all do.
-func (k *knowledge) missing() error {
-	errs := []error{k.scanErr}
-	silent := map[gpu.PCIAddress]error{}
-	for _, u := range k.unreadable {
-		if u.Address == nil {
-			errs = append(errs, u.Problem())
-			continue
-		}
-		silent[*u.Address] = u.Err
-	}
-	if k.scanErr == nil {
-		for address, s := range k.gpus {
-			if s.err != nil {
-				silent[address] = s.err
-			}
-		}
-	}
-	for _, address := range slices.SortedFunc(maps.Keys(silent), gpu.PCIAddress.Compare) {
-		errs = append(errs, fmt.Errorf("GPU at %s: %w", address, silent[address]))
-	}
-	return errors.Join(errs...)
-}
-
-// topology returns which facts about the place and the links of GPUs that answer are
-// missing or not used; nil if none.
-func (k *knowledge) topology() error {
-	silent := func(address gpu.PCIAddress) bool {
-		s, known := k.gpus[address]
-		return known && s.err != nil || slices.ContainsFunc(k.unreadable, func(u gpu.Unreadable) bool { return u.Address == nil || *u.Address == address })
-	}
-	return errors.Join(k.incomplete, gpu.CheckNVLinks(k.answer(), silent))
-}
-
-// failed returns the faults of GPUs that answer, and of GPUs that have never
-// answered; nil if there are none.
-func (k *knowledge) failed() error {
-	var errs []error
-	seen := map[string]bool{}
-	for _, address := range k.addresses() {
-		s := k.gpus[address]
-		seen[s.gpu.UUID] = true
-		if _, message := k.wrong(s); message != "" && s.err == nil {
-			errs = append(errs, fmt.Errorf("GPU at %s: %s", address, message))
-		}
-	}
+// conditions returns the conditions for the state, without the errors of repairs.
+func (k *knowledge) conditions() state.Conditions {
+	c := state.Conditions{External: k.external, ExternalKnown: k.externalKnown, MPSNamespaces: k.namespaces}
 	for _, uuid := range k.faulty() {
-		if f := k.faults[uuid]; !seen[uuid] {
-			errs = append(errs, fmt.Errorf("GPU %s at %s: %s", uuid, cmp.Or(f.Address, "an unknown address"), messages(f.Causes)))
-		}
+		f := k.faults[uuid]
+		c.Faults = append(c.Faults, state.Fault{
+			UUID: uuid, Address: f.Address, Value: f.Causes[0].Value, Message: messages(f.Causes), Remedy: remedy(f.Causes),
+		})
 	}
-	return errors.Join(errs...)
-}
-
-// joining reports whether a GPU that answers has not joined its fabric yet.
-func (k *knowledge) joining() bool {
-	return slices.ContainsFunc(k.answer(), func(g gpu.GPU) bool {
-		value, _ := use.Fabric(g.FabricState)
-		return value != ""
-	})
-}
-
-// modeInTheWay reports whether a GPU has a compute mode other than the default.
-func (k *knowledge) modeInTheWay() bool {
-	for _, s := range k.gpus {
-		if mode := s.gpu.ComputeMode; mode != "" && mode != gpu.ComputeModeDefault {
-			return true
-		}
-	}
-	return false
-}
-
-// find returns the GPU at the address if it answers.
-func (k *knowledge) find(address gpu.PCIAddress) (gpu.GPU, error) {
-	s, known := k.gpus[address]
-	switch {
-	case known && s.err == nil:
-		return k.withFault(s).WithExternalAllocations(k.external), nil
-	case known:
-		return gpu.GPU{}, fmt.Errorf("GPU at %s does not answer: %w", address, s.err)
-	}
-	for _, u := range k.unreadable {
-		if u.Address != nil && *u.Address == address {
-			return gpu.GPU{}, fmt.Errorf("GPU at %s does not answer: %w", address, u.Err)
-		}
-	}
-	return gpu.GPU{}, fmt.Errorf("GPU at %s: %w on this node", address, gpu.ErrNotFound)
+	return c
 }
 
 func (k *knowledge) addresses() []gpu.PCIAddress {
@@ -433,21 +268,13 @@ func (k *knowledge) deviceNames() []string {
 	return names
 }
 
+// answering returns the UUIDs of the GPUs that answer, in order of the PCI address.
 func (k *knowledge) answering() []string {
 	var uuids []string
-	for _, g := range k.answer() {
-		uuids = append(uuids, g.UUID)
-	}
-	return uuids
-}
-
-// answer returns the GPUs that answer, in order of the PCI address.
-func (k *knowledge) answer() []gpu.GPU {
-	var gpus []gpu.GPU
 	for _, address := range k.addresses() {
-		if s := k.gpus[address]; s.err == nil {
-			gpus = append(gpus, k.withFault(s))
+		if s := k.gpus[address]; s.Err == nil {
+			uuids = append(uuids, s.GPU.UUID)
 		}
 	}
-	return gpus
+	return uuids
 }

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
-
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 const (
@@ -91,8 +89,8 @@ func (i *Inventory) setNamespaces(ctx context.Context, has bool) {
 	i.mu.Unlock()
 	if changed {
 		klog.FromContext(ctx).Info("Read whether MPS has namespaces", "namespaces", has)
-		i.changes.Notify()
 	}
+	i.write()
 }
 
 // RefreshNamespaces queries the supervisor if it has never answered. Call it before a claim
@@ -128,11 +126,4 @@ func (i *Inventory) waitNamespaces(ctx context.Context) {
 	case <-timer.C():
 	case <-ctx.Done():
 	}
-}
-
-// withNamespaces returns the GPU with whether its MPS daemons can have namespaces: NVIDIA
-// requires a GPU that is not in MIG mode.
-func (k *knowledge) withNamespaces(g gpu.GPU) gpu.GPU {
-	g.MPSNamespaces = k.namespaces && !g.MIG.Enabled
-	return g
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
 // still is hardware without events.
@@ -47,32 +47,43 @@ func (a *answers) Namespaces(ctx context.Context) (bool, error) {
 	return has, err
 }
 
+// noClaims is a node without claims.
+type noClaims struct{}
+
+func (noClaims) Read(context.Context) state.Claimed { return state.Claimed{} }
+
+// running is an inventory and what it writes.
+type running struct {
+	*Inventory
+	*state.State
+}
+
 // run runs an inventory of two GPUs, the second in MIG mode, until the test ends.
-func run(t *testing.T, source NamespaceSource) *Inventory {
+func run(t *testing.T, source NamespaceSource) running {
 	t.Helper()
+	s := state.New(state.Features{})
 	i := New(Options{
+		State:      s,
 		Hardware:   still{gpu.Node{GPUs: []gpu.GPU{{Address: at(1), UUID: "GPU-1"}, {Address: at(2), UUID: "GPU-2", MIG: gpu.MIG{Enabled: true}}}}},
 		Namespaces: source, Clock: clock.RealClock{},
 	})
-	none := func(context.Context) (map[gpu.PCIAddress]bool, error) { return nil, nil }
-	holders := NewHolders(func(context.Context) (map[kind.Name]bool, error) { return nil, nil }, none, none, func(context.Context) (map[string]bool, error) { return nil, nil })
 	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { i.Run(ctx, holders) })
-	t.Cleanup(func() { stop(); running.Wait() })
-	return i
+	var parts sync.WaitGroup
+	parts.Go(func() { i.Run(ctx, noClaims{}) })
+	t.Cleanup(func() { stop(); parts.Wait() })
+	return running{i, s}
 }
 
 // namespacesOf returns whether the two GPUs have namespaces, for claims and the catalog.
-func namespacesOf(t *testing.T, i *Inventory) (first, second bool) {
+func namespacesOf(t *testing.T, i running) (first, second bool) {
 	t.Helper()
 	all, err := i.GPUs(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n, seen := range i.View().Node.GPUs {
+	for n, seen := range i.Snapshot().Node().GPUs {
 		if seen.MPSNamespaces != all[n].MPSNamespaces {
-			t.Errorf("%s: the view has namespaces %t, and claims have %t", seen.UUID, seen.MPSNamespaces, all[n].MPSNamespaces)
+			t.Errorf("%s: the node has namespaces %t, and claims have %t", seen.UUID, seen.MPSNamespaces, all[n].MPSNamespaces)
 		}
 	}
 	return all[0].MPSNamespaces, all[1].MPSNamespaces

@@ -3,9 +3,14 @@
 package inventory
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
 const (
@@ -45,6 +50,23 @@ type outcome struct {
 	others   bool // the set of answering GPUs has changed, or a recovery action may follow
 	joining  bool // a GPU has not joined its fabric
 	passing  bool // a GPU has a problem that ends without an event
+}
+
+// outcomeOf returns the outcome of a scan. others is set if the set of answering GPUs has
+// changed, or if a recovery action may follow.
+func outcomeOf(now state.Snapshot, others bool) outcome {
+	answering := now.Answering()
+	return outcome{
+		complete: now.Missing() == nil && len(now.Hardware.GPUs) > 0,
+		others:   others,
+		joining: slices.ContainsFunc(answering, func(g gpu.GPU) bool {
+			value, _ := use.Fabric(g.FabricState)
+			return value != ""
+		}),
+		passing: len(now.Conditions.Faults) > 0 || slices.ContainsFunc(now.Node().GPUs, func(g gpu.GPU) bool {
+			return g.ComputeMode != "" && g.ComputeMode != gpu.ComputeModeDefault
+		}),
+	}
 }
 
 // pace decides when the next scan is due without an event.

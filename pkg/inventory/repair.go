@@ -72,7 +72,7 @@ func (k *knowledge) repair(repairs []repair, now time.Time) error {
 		}
 		known := r.device == "all"
 		for _, address := range k.addresses() {
-			known = known || r.names(k.gpus[address].gpu.UUID, address.String())
+			known = known || r.names(k.gpus[address].GPU.UUID, address.String())
 		}
 		for _, uuid := range k.faulty() {
 			f := k.faults[uuid]

@@ -14,10 +14,10 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
@@ -45,28 +45,33 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// scanned returns the view after one scan of the machine.
-func scanned(t *testing.T, sim *nvmlsim.Sim) inventory.View {
+// noClaims is a node without claims.
+type noClaims struct{}
+
+func (noClaims) Read(context.Context) state.Claimed { return state.Claimed{} }
+
+// scanned returns the state after one scan of the machine.
+func scanned(t *testing.T, sim *nvmlsim.Sim) state.Snapshot {
 	t.Helper()
-	i := inventory.New(inventory.Options{Hardware: nvml.New(sim.NVML()), Bus: sysfs.Root(sim.Root()), Clock: clock.RealClock{}})
-	none := func(context.Context) (map[gpu.PCIAddress]bool, error) { return nil, nil }
-	nothing := func(context.Context) (map[kind.Name]bool, error) { return nil, nil }
-	noNames := func(context.Context) (map[string]bool, error) { return nil, nil }
-	holders := inventory.NewHolders(nothing, none, none, noNames)
+	s := state.New(state.Features{})
+	i := inventory.New(inventory.Options{State: s, Hardware: nvml.New(sim.NVML()), Bus: sysfs.Root(sim.Root()), Clock: clock.RealClock{}})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); i.Run(ctx, holders) }()
+	go func() { defer close(done); i.Run(ctx, noClaims{}) }()
 	t.Cleanup(func() { stop(); <-done })
-	<-i.Ready()
-	return i.View()
+	if _, err := s.GPUs(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s.Snapshot()
 }
 
 // topology returns the lines about places and links, without the reasons of the kernel.
-func topology(v inventory.View) []string {
-	if v.Topology == nil {
+func topology(v state.Snapshot) []string {
+	err := v.Topology()
+	if err == nil {
 		return nil
 	}
-	lines := strings.Split(v.Topology.Error(), "\n")
+	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {
 		lines[i], _, _ = strings.Cut(line, ": open ")
 		lines[i], _, _ = strings.Cut(lines[i], ": failed ")
@@ -77,9 +82,9 @@ func topology(v inventory.View) []string {
 func unchanged(*nvmlsim.Model) {}
 
 // domains returns the NVLink domains by the buses of their GPUs.
-func domains(v inventory.View) []string {
+func domains(v state.Snapshot) []string {
 	var groups []string
-	for _, members := range gpu.NVLinkDomains(v.Node.GPUs) {
+	for _, members := range gpu.NVLinkDomains(v.Node().GPUs) {
 		var names []string
 		for _, member := range members {
 			names = append(names, member.ShortName()[:2])
@@ -134,10 +139,10 @@ func TestAGPUWithoutAnEntryInSysfsHasNoPlaceAndWorks(t *testing.T) {
 	if diff := cmp.Diff(want, topology(v)); diff != "" {
 		t.Errorf("topology (-want +got):\n%s", diff)
 	}
-	if v.Answering != 8 || v.Missing != nil || v.Faults != nil {
-		t.Errorf("%d GPUs answer, missing %v, faults %v; want all eight without a fault", v.Answering, v.Missing, v.Faults)
+	if len(v.Answering()) != 8 || v.Missing() != nil || v.Faults() != nil {
+		t.Errorf("%d GPUs answer, missing %v, faults %v; want all eight without a fault", len(v.Answering()), v.Missing(), v.Faults())
 	}
-	for i, g := range v.Node.GPUs {
+	for i, g := range v.Node().GPUs {
 		hasPlace := g.NUMANode != nil && g.CPUs != "" && g.PCIeRoot != "" && len(g.NICs) > 0
 		hasNone := g.NUMANode == nil && g.CPUs == "" && g.NearNUMANodes == nil && g.PCIeRoot == "" && g.NICs == nil
 		if g.UUID == "" || i == 1 && !hasNone || i != 1 && !hasPlace {
@@ -148,15 +153,15 @@ func TestAGPUWithoutAnEntryInSysfsHasNoPlaceAndWorks(t *testing.T) {
 
 // The driver numbers the GPUs anew at each boot.
 func TestGPUsKeepTheirNamesPlacesAndLinksWhenTheirOrderChanges(t *testing.T) {
-	before := scanned(t, machine(t, "dgx1-v100", unchanged))
-	after := scanned(t, machine(t, "dgx1-v100", func(m *nvmlsim.Model) { slices.Reverse(m.GPUs) }))
-	for i, g := range after.Node.GPUs {
+	before := scanned(t, machine(t, "dgx1-v100", unchanged)).Node()
+	after := scanned(t, machine(t, "dgx1-v100", func(m *nvmlsim.Model) { slices.Reverse(m.GPUs) })).Node()
+	for i, g := range after.GPUs {
 		if g.Index != 7-i || g.Minor != 7-i {
 			t.Errorf("GPU at %s has index %d and minor %d, want %d", g.Address, g.Index, g.Minor, 7-i)
 		}
-		after.Node.GPUs[i].Index, after.Node.GPUs[i].Minor = i, i
+		after.GPUs[i].Index, after.GPUs[i].Minor = i, i
 	}
-	if diff := cmp.Diff(before.Node, after.Node); diff != "" {
+	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("node after the boot, without indices and minors (-before +after):\n%s", diff)
 	}
 }

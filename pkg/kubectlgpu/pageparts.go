@@ -214,7 +214,9 @@ func strip(gpus []fleet.GPU) markup.Part {
 		markup.E("span", markup.Attr("class", "unseen"), markup.Text(strings.Join(words, ", "))))
 }
 
-func modes() []fleet.Mode { return fleet.Modes() }
+func modes() []fleet.Mode {
+	return []fleet.Mode{fleet.ModeFree, fleet.ModeWhole, fleet.ModeShared, fleet.ModeMIG, fleet.ModeSlots, fleet.ModeSeats}
+}
 
 func letterOf(mode fleet.Mode) string {
 	if mode == fleet.ModeFree {

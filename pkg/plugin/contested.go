@@ -35,7 +35,7 @@ func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unne
 	for _, u := range found {
 		unneeded = append(unneeded, u.UID)
 	}
-	p.claims.SetContested(needed, unneeded, strangers)
+	p.ledger.SetContested(needed, unneeded, strangers)
 	checks := p.checkLimits(ctx)
 	for _, n := range needs {
 		if n.Phase == claim.Prepared {

@@ -26,8 +26,9 @@ func TestTheFirstRoundFindsTheDevicesOfAClaimThatTheAPIHasForgotten(t *testing.T
 	c := holding("kept", "gone")
 	c.inUse = true
 	p := newTestPlugin(fake.NewClientset(testNode(), allocated("kept")), c)
+	heard := hear(p)
 	p.reconcile(t.Context())
-	if diff := cmp.Diff([]types.UID{"uid-gone"}, c.contested); diff != "" {
+	if diff := cmp.Diff([]types.UID{"uid-gone"}, heard.contested); diff != "" {
 		t.Errorf("contested (-want +got):\n%s", diff)
 	}
 }
@@ -35,9 +36,10 @@ func TestTheFirstRoundFindsTheDevicesOfAClaimThatTheAPIHasForgotten(t *testing.T
 func TestAnotherAPIServerMakesNoDeviceContested(t *testing.T) {
 	c := holding("gone")
 	p := newTestPlugin(fake.NewClientset(), c)
+	heard := hear(p)
 	p.reconcile(t.Context())
-	if len(c.contested) != 0 {
-		t.Errorf("an API server without the node makes %q contested", c.contested)
+	if len(heard.contested) != 0 {
+		t.Errorf("an API server without the node makes %q contested", heard.contested)
 	}
 }
 
@@ -88,8 +90,9 @@ func TestARoundWithoutAnAnswerFindsNothing(t *testing.T) {
 	})
 	c := holding("one")
 	p := newTestPlugin(client, c)
+	heard := hear(p)
 	p.reconcile(t.Context())
-	if len(c.contested) != 0 || len(c.needed) != 0 {
-		t.Errorf("contested %q, needed %q", c.contested, c.needed)
+	if len(heard.contested) != 0 || len(heard.needed) != 0 {
+		t.Errorf("contested %q, needed %q", heard.contested, heard.needed)
 	}
 }

@@ -37,9 +37,12 @@ type Options struct {
 	// CDIDir is the directory from which the container runtime reads CDI specs.
 	CDIDir string
 
-	Client  kubernetes.Interface
-	Claims  Claims
-	Devices Devices
+	Client   kubernetes.Interface
+	Claims   Claims
+	Ledger   Ledger
+	Hardware Hardware
+	Accounts Accounts
+	Devices  Devices
 	// Observer records events, and Tasks the tasks of the reconciliation. A task that takes
 	// longer than [StuckAfter] hangs.
 	Observer Observer
@@ -63,6 +66,9 @@ type Plugin struct {
 	node         string // its name, and that of its pool
 	client       kubernetes.Interface
 	claims       Claims
+	ledger       Ledger
+	hardware     Hardware
+	accounts     Accounts
 	devices      Devices
 	observer     Observer
 	clock        clock.WithTicker
@@ -113,7 +119,7 @@ func instance(pod types.UID) types.UID {
 func Start(ctx context.Context, o Options) (*Plugin, error) {
 	p := &Plugin{
 		driver: o.DriverName, node: o.NodeName,
-		client: o.Client, claims: o.Claims, devices: o.Devices, observer: o.Observer,
+		client: o.Client, claims: o.Claims, ledger: o.Ledger, hardware: o.Hardware, accounts: o.Accounts, devices: o.Devices, observer: o.Observer,
 		clock: o.Clock, interval: o.ReconcileInterval, fatal: o.Fatal, publishError: o.PublishError, conflicts: o.Conflicts,
 		registration: newRegistration(), status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Observer),
 		reads: flowcontrol.NewTokenBucketRateLimiter(readsPerSecond, readsAtOnce),

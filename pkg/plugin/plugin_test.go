@@ -43,9 +43,8 @@ type claims struct {
 	// recovered, if set, gets an item after each Recover.
 	recovered chan struct{}
 
-	// strangers are on held devices, and contested is the result of the last round.
-	strangers         []claim.Stranger
-	needed, contested []types.UID
+	// strangers are on held devices.
+	strangers []claim.Stranger
 	// limitChecks are of the devices with limited containers; limitsErr is the error of
 	// reading the devices.
 	limitChecks []claim.LimitCheck
@@ -93,10 +92,6 @@ func (c *claims) CheckLimits(context.Context) ([]claim.LimitCheck, error) {
 	return c.limitChecks, c.limitsErr
 }
 
-func (c *claims) SetContested(needed, unneeded []types.UID, _ []claim.Stranger) {
-	c.needed, c.contested = needed, unneeded
-}
-
 func (c *claims) Held(context.Context) ([]claim.Held, error) { return c.held, nil }
 
 func (c *claims) Recover(context.Context) (claim.Report, error) {
@@ -110,7 +105,7 @@ func newTestPlugin(client *fake.Clientset, c *claims) *Plugin {
 	observer := newObserved()
 	clock := testclock.NewFakeClock(testTime)
 	return &Plugin{
-		driver: testDriver, node: "node", client: client, claims: c, observer: observer,
+		driver: testDriver, node: "node", client: client, claims: c, observer: observer, ledger: untold{}, hardware: untold{}, accounts: untold{},
 		clock: clock, step: noTasks{}, repairs: make(chan struct{}, 1), files: metadataFiles{testDriver, "/nowhere", "/nowhere"}, status: newStatusWriter(client.ResourceV1(), testDriver, observer),
 		reads: flowcontrol.NewFakeAlwaysRateLimiter(),
 	}

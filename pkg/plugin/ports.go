@@ -31,16 +31,43 @@ type Claims interface {
 	// CheckLimits lists the containers that compute without the memory limit of their
 	// claim. It returns a check for each device with limited containers.
 	CheckLimits(ctx context.Context) ([]claim.LimitCheck, error)
-	// SetContested replaces the findings of the last round: claims that hold devices
-	// which they need or do not need according to the API, and strangers. New claims
-	// must get no device of an unneeded claim or with a stranger. A claim in neither
-	// list could not be compared, and the last finding about it stays.
-	SetContested(needed, unneeded []types.UID, strangers []claim.Stranger)
 	// Release unprepares an unneeded claim if it has not changed since it was listed,
 	// and reports whether it did.
 	Release(ctx context.Context, held claim.Held, object *resourceapi.ResourceClaim) (bool, error)
 	// Recover undoes half-prepared claims and repairs prepared ones.
 	Recover(ctx context.Context) (claim.Report, error)
+}
+
+// Ledger has what claims hold.
+type Ledger interface {
+	// Changed says that a claim may hold other devices than before.
+	Changed()
+	// SetRefused sets whether a claim could not be unprepared because of its processes.
+	SetRefused(uid types.UID, refused bool)
+	// SetContested replaces the findings of the last round: claims that hold devices
+	// which they need or do not need according to the API, and strangers. New claims
+	// must get no device of an unneeded claim or with a stranger. A claim in neither
+	// list could not be compared, and the last finding about it stays.
+	SetContested(needed, unneeded []types.UID, strangers []claim.Stranger)
+}
+
+// Hardware is the inventory of the node's GPUs.
+type Hardware interface {
+	// RequestScan makes it scan the hardware soon.
+	RequestScan()
+	// PrepareFailed requests a scan if the last one does not explain the error of a failed
+	// prepare.
+	PrepareFailed(err error)
+}
+
+// Accounts follow the pods of claims, and charge claims for their devices.
+type Accounts interface {
+	// Seen has the pods of a claim that this node prepares, or must hold.
+	Seen(object *resourceapi.ResourceClaim)
+	// Held charges a prepared claim for its devices from now on.
+	Held(object *resourceapi.ResourceClaim, devices []claim.Device)
+	// Released forgets a claim that holds no devices any more.
+	Released(uid types.UID)
 }
 
 // Devices reports the health of the node's published devices.

@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
@@ -34,13 +36,18 @@ func (p *Plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim)
 	logger := klog.FromContext(ctx).WithValues("claim", klog.KObj(object), "claimUID", object.UID)
 	ctx = klog.NewContext(ctx, logger)
 	start := p.clock.Now()
+	p.accounts.Seen(object)
 	devices, err := p.claims.Prepare(ctx, object)
+	defer p.ledger.Changed()
 	p.observer.Prepared(kindsOf(devices), p.clock.Since(start), refusal(err))
 	p.report(object, devices, err)
 	if err != nil {
+		p.hardware.PrepareFailed(err)
 		logger.V(2).Info("Could not prepare the claim", "err", err) // the kubelet logs it and writes the pod's event
 		return kubeletplugin.PrepareResult{Err: err}
 	}
+	p.ledger.SetRefused(object.UID, false)
+	p.accounts.Held(object, devices)
 	result := kubeletplugin.PrepareResult{Devices: make([]kubeletplugin.Device, len(devices))}
 	for i, d := range devices {
 		result.Devices[i] = kubeletplugin.Device{
@@ -71,10 +78,18 @@ func (p *Plugin) unprepare(ctx context.Context, claim kubeletplugin.NamespacedOb
 	start := p.clock.Now()
 	err := p.claims.Unprepare(ctx, claim.UID)
 	p.observer.Unprepared(p.clock.Since(start), err)
+	p.ledger.SetRefused(claim.UID, errors.Is(err, gpu.ErrInUse))
+	p.ledger.Changed()
 	if err == nil {
-		p.status.Forget(claim.UID)
+		p.released(claim.UID)
 	}
 	return err
+}
+
+// released forgets a claim that holds no devices any more.
+func (p *Plugin) released(uid types.UID) {
+	p.accounts.Released(uid)
+	p.status.Forget(uid)
 }
 
 // each calls do for every item concurrently, and waits for all calls.

@@ -66,8 +66,12 @@ func (p *Plugin) repair(ctx context.Context) {
 	end := p.step.Begin()
 	limited, cancel := context.WithTimeout(ctx, repairPatience)
 	defer cancel()
-	_, err := p.claims.Recover(limited)
+	report, err := p.claims.Recover(limited)
 	end()
+	p.ledger.Changed()
+	if len(report.Swept) > 0 {
+		p.hardware.RequestScan()
+	}
 	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Cannot repair every claim, will try again", "after", p.interval)
 	}
@@ -169,6 +173,7 @@ func (p *Plugin) compare(ctx context.Context, all []claim.Held) (needs []needed,
 			found = append(found, unneeded{held, object, why})
 			continue
 		}
+		p.accounts.Seen(object)
 		if err := p.claims.Observe(ctx, held, object); err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot record the pods of the claim, will try again",
 				"claim", klog.KRef(held.Namespace, held.Name), "claimUID", held.UID, "after", p.interval)
@@ -222,7 +227,8 @@ func (p *Plugin) release(ctx context.Context, u unneeded) bool {
 		p.observer.Unprepared(p.clock.Since(start), err)
 	}
 	if released {
-		p.status.Forget(u.UID)
+		p.ledger.Changed()
+		p.released(u.UID)
 	}
 	return released
 }

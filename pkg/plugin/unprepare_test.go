@@ -16,9 +16,12 @@ import (
 )
 
 // stuck is a fake of Claims that cannot unprepare a claim.
-type stuck struct{ *claims }
+type stuck struct {
+	*claims
+	err error
+}
 
-func (stuck) Unprepare(context.Context, types.UID) error { return errors.New("the GPU is lost") }
+func (s stuck) Unprepare(context.Context, types.UID) error { return s.err }
 
 func TestAFailedUnprepareKeepsTheQueuedStatus(t *testing.T) {
 	p := newTestPlugin(fake.NewClientset(), &claims{prepare: func(*resourceapi.ResourceClaim) ([]claim.Device, error) {
@@ -36,7 +39,7 @@ func TestAFailedUnprepareKeepsTheQueuedStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	works := p.claims
-	p.claims = stuck{&claims{}}
+	p.claims = stuck{&claims{}, errors.New("the GPU is lost")}
 	if err := unprepare(); err == nil {
 		t.Fatal("the claim counts as unprepared")
 	}

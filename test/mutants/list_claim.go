@@ -67,10 +67,10 @@ func claimMutants() []mutant {
 			run:    "^TestAKeptPartitionThatAClaimUses",
 		},
 		{
-			file:   "pkg/gpu/kind/share.go",
+			file:   "pkg/claim/internal/plan/use.go",
 			tests:  "pkg/claim",
-			old:    `!s.Whole || s.Slots > 0 && s.Memory > 0`,
-			new:    `!s.Whole`,
+			old:    `case d.slotMemory > 0:`,
+			new:    `case d.slotMemory > 1<<60:`,
 			notice: "memory of time slices is promised twice",
 			run:    refusals,
 		},

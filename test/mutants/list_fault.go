@@ -30,15 +30,6 @@ func faultMutants() []mutant {
 			run:    "Hangs",
 		},
 		{
-			file: "pkg/inventory/inventory.go",
-			old: `		i.saveFaults(ctx)
-		i.changes.Notify()`,
-			new:    `		i.saveFaults(ctx)`,
-			tests:  "pkg/controller",
-			notice: "the taint of a GPU that hangs waits until it answers",
-			run:    "Hangs",
-		},
-		{
 			file:   "pkg/inventory/inventory.go",
 			old:    `i.again = i.again || effect.again`,
 			new:    `_ = effect.again`,
@@ -63,14 +54,6 @@ func faultMutants() []mutant {
 			tests:  "pkg/controller",
 			notice: "a GPU that reports hundreds of errors a second causes as many writes to the disk",
 			run:    "^TestABurst",
-		},
-		{
-			file:   "pkg/inventory/inventory.go",
-			old:    `joining:  i.known.joining(),`,
-			new:    ``,
-			tests:  "pkg/controller",
-			notice: "a GPU that joins its fabric late keeps its taint for ten minutes",
-			run:    "JoinsItsFabric",
 		},
 		{
 			file:   "pkg/inventory/faultrecord.go",
@@ -107,14 +90,6 @@ func faultMutants() []mutant {
 		{
 			file:   "pkg/inventory/knowledge.go",
 			tests:  "pkg/controller",
-			old:    `!faulty || !errors.Is(s.err, gpu.ErrLost)`,
-			new:    `!faulty`,
-			notice: "a GPU that was slow once counts as reset",
-			run:    "ScanThatFails",
-		},
-		{
-			file:   "pkg/inventory/knowledge.go",
-			tests:  "pkg/controller",
 			old:    `!errors.Is(k.scanErr, gpu.ErrNotReady) && k.failures < 2`,
 			new:    `false`,
 			notice: "one scan that fails takes all GPUs of the node away",
@@ -127,22 +102,6 @@ func faultMutants() []mutant {
 			new:    `if true {`,
 			notice: "a temporary read error in sysfs ends every fault",
 			run:    "LoadOfTheDriver",
-		},
-		{
-			file:   "pkg/inventory/knowledge.go",
-			tests:  "pkg/controller",
-			old:    `if s.switched[g.Address] && len(g.MIG.Partitions) == 0 {`,
-			new:    `if (s.switched[g.Address] || len(s.held) > 0) && len(g.MIG.Partitions) == 0 {`,
-			notice: "a GPU in an administrator's MIG mode is assigned as a whole after a restart",
-			run:    "MIGMode",
-		},
-		{
-			file:   "pkg/inventory/knowledge.go",
-			tests:  "pkg/controller",
-			old:    `if s.exclusive[g.Address] && g.ComputeMode`,
-			new:    `if len(s.exclusive) > 2 && g.ComputeMode`,
-			notice: "a GPU with exclusive MPS shares is published as if an administrator had closed it",
-			run:    "^TestAComputeMode",
 		},
 		{
 			file:   "pkg/inventory/repair.go",

@@ -22,20 +22,6 @@ func nodeMutants() []mutant {
 			run:    "^TestPCIeSwitches",
 		},
 		{
-			file:   "pkg/agent/rescan.go",
-			old:    `isAboutHardware(err) && r.limit.TryAccept()`,
-			new:    `isAboutHardware(err)`,
-			notice: "pods that cannot be prepared make the agent scan all GPUs without pause",
-			run:    "^TestFailedPrepares",
-		},
-		{
-			file:   "pkg/agent/rescan.go",
-			old:    `isAboutHardware(err) && r.limit.TryAccept()`,
-			new:    `r.limit.TryAccept()`,
-			notice: "a mistake in a claim makes the agent scan all GPUs",
-			run:    "^TestFailedPrepares",
-		},
-		{
 			file:   "pkg/agent/viewers.go",
 			old:    `!status.Authenticated || status.User.Username != v.user || !slices.Contains(status.Audiences, v.audience)`,
 			new:    `!status.Authenticated || !slices.Contains(status.Audiences, v.audience)`,
@@ -245,12 +231,6 @@ func nodeMutants() []mutant {
 		},
 		{
 			file:   "pkg/plugin/prepare.go",
-			old:    "	if err == nil {\n		p.status.Forget(claim.UID)\n	}",
-			new:    "	p.status.Forget(claim.UID)",
-			notice: "the status of a claim that could not be unprepared is never written",
-		},
-		{
-			file:   "pkg/plugin/prepare.go",
 			old:    `ShareID:      d.ShareID,`,
 			new:    ``,
 			notice: "the kubelet mixes up two shares of one GPU",
@@ -296,21 +276,6 @@ func nodeMutants() []mutant {
 			old:    `case !status.PluginRegistered:`,
 			new:    `case false:`,
 			notice: "an agent that the kubelet refused counts as ready",
-		},
-		{
-			file:   "pkg/agent/agent.go",
-			old:    `sources.Inventory.RefreshExternal(ctx)`,
-			new:    `_ = ctx`,
-			notice: "a GPU is prepared that a device plugin allocated after the last scan",
-			run:    "^TestAGPUThatADevicePlugin",
-		},
-		{
-			file:   "pkg/agent/claims.go",
-			old:    `held[d.Name] = held[d.Name] || d.ShareID != nil`,
-			new:    `held[d.Name] = d.ShareID != nil`,
-			notice: "a GPU stops being shareable while shares of it run",
-			run:    "Offer|Share|Label",
-			excuse: "a device is never held with and without a share ID at once: the one excludes the other",
 		},
 		{
 			file:   "pkg/agent/agent.go",

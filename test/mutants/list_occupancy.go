@@ -110,13 +110,6 @@ func occupancyMutants() []mutant {
 			run:    "^TestTheFirstRound",
 		},
 		{
-			file:   "pkg/agent/contested.go",
-			old:    `		delete(c.unneeded, uid)`,
-			new:    `		_ = uid`,
-			notice: "a GPU keeps its taint although its claim is needed again",
-			run:    "^TestADeviceIsContested",
-		},
-		{
 			file:   "pkg/catalog/taints.go",
 			old:    `(used == name || !kind.Apart(g.MIG, used, name))`,
 			new:    `used == name`,

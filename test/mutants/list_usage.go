@@ -60,13 +60,6 @@ func usageMutants() []mutant {
 			notice: "a claim with several slots pays for one",
 		},
 		{
-			file:   "pkg/agent/claims.go",
-			old:    `	c.meter.Release(uid)`,
-			new:    ``,
-			notice: "a claim that has ended pays until the next scrape",
-			run:    "^TestAClaimPays",
-		},
-		{
 			file:   "pkg/agent/podnames.go",
 			old:    `p.attempts[pod] = time.Time{}`,
 			new:    `delete(p.attempts, pod)`,

@@ -56,9 +56,9 @@ func publications() []publication {
 		{"share+attributes", offered("share", everyAttribute), shares, mix, 0},
 		{"share-pool-per-gpu", poolForEachGPU, shares, mix, 0},
 		{"share+timeslice", offered("share.timeslice", nil), slices.Concat(shares, []string{"slot"}), slices.Concat(mix, []string{"slot"}), 0},
-		{"layout-3g-2g-1g-1g", layoutOf("mig", "3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2"), mig, partitions, 0},
-		{"share+layout", layoutOf("share,mig", "3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2"), mig, partitions, 0},
-		{"layout-7x1g", layoutOf("mig", "1g.10gb: 7"), mig, []string{"mig"}, 7},
+		{"layout-3g-2g-1g-1g", layoutOf(catalog.Offer{MIG: true}, "3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2"), mig, partitions, 0},
+		{"share+layout", layoutOf(catalog.Offer{MIG: true, Share: true}, "3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2"), mig, partitions, 0},
+		{"layout-7x1g", layoutOf(catalog.Offer{MIG: true}, "1g.10gb: 7"), mig, []string{"mig"}, 7},
 		{"share+mig-on-two", offered("share.mig", twoGPUs), slices.Concat(shares, mig), slices.Concat(mix, partitions), 0},
 		{"share+mig", offered("share.mig", nil), slices.Concat(shares, mig), slices.Concat(mix, partitions), 0},
 		{"naive", naive, []string{"whole", "mig", "linked"}, slices.Concat([]string{"whole"}, partitions), 0},
@@ -120,7 +120,7 @@ func layoutOf(offer catalog.Offer, devices string) describeFunc {
 		c := catalog.New(catalog.Settings{Pool: pool}, catalog.NodeConfig{
 			Offer: offer, Shares: mps(), MIG: catalog.MIGOffer{Config: config},
 		}, catalog.Restrictions{})
-		if c.Partitions, err = c.MIG.Layout(node); err != nil {
+		if c.Layout, err = c.MIG.Layout(node); err != nil {
 			return resourceslice.DriverResources{}, err
 		}
 		c.Taken = taken

@@ -22,19 +22,17 @@ func Whole(address gpu.PCIAddress) Name { return Name{Kind: GPU, Address: addres
 
 type wholeGPU struct{}
 
-var _ consumer = wholeGPU{}
-
 func (wholeGPU) kind() Kind                         { return GPU }
 func (wholeGPU) format(n Name) string               { return n.Address.DeviceName() }
 func (wholeGPU) parse(s string) (Name, bool, error) { return parseSuffix(GPU, s, "") }
 func (wholeGPU) scope() Scope                       { return ScopeGPU }
 func (wholeGPU) takes() Taken                       { return TakesMemory }
+func (wholeGPU) adminOnly() bool                    { return false }
+func (wholeGPU) offer() string                      { return "" }
 
 func (wholeGPU) configuration() Configuration {
 	return Configuration{Own: v1alpha1.KindGpuConfig, Noun: "a GPU"}
 }
-
-func (wholeGPU) class() Class { return Class{Capacities: "memory or compute for a GPU"} }
 
 func (wholeGPU) attributes(f Inputs, a Attributes) {
 	g := f.GPU
@@ -60,15 +58,6 @@ func (wholeGPU) attributes(f Inputs, a Attributes) {
 	}
 	a.shares(f)
 	a.nvlink(f)
-}
-
-// consume accepts less than the smallest share. The scheduler keeps to the smallest share
-// that is published, which may have been raised after it allocated this one.
-func (wholeGPU) consume(a Amounts, consumed Consumed) (Share, error) {
-	if a.Smallest = a.Step; a.Step.Cmp(a.Memory) > 0 {
-		a.Smallest = a.Memory
-	}
-	return a.share(consumed)
 }
 
 func (wholeGPU) capacities(a Amounts) Capacities {

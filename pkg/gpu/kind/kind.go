@@ -2,10 +2,7 @@
 
 package kind
 
-import (
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-)
+import "github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 
 // Kind is the type of a published device: the value of its attribute "type" and
 // of the label for it in metrics.
@@ -15,7 +12,7 @@ type Kind string
 // kinds are documented.
 var table = []rules{wholeGPU{}, migDevice{}, timeSlice{}, seat{}, monitor{}}
 
-// rules are the properties of one kind. The interfaces behind it are optional.
+// rules are the properties of one kind.
 type rules interface {
 	kind() Kind
 	// format returns the published name of a device of this kind.
@@ -25,29 +22,12 @@ type rules interface {
 	parse(string) (Name, bool, error)
 	scope() Scope
 	takes() Taken
+	adminOnly() bool
+	offer() string
 	configuration() Configuration
 	// attributes adds the attributes of a device of this kind but its type.
 	attributes(Inputs, Attributes)
 	capacities(Amounts) Capacities
-	class() Class
-}
-
-// offered is a kind that a node publishes if the word is in its offer.
-type offered interface{ offer() string }
-
-// consumer is a kind that claims take in parts, or take all of.
-type consumer interface {
-	// consume returns what an allocation with the capacities takes of the device.
-	consume(Amounts, Consumed) (Share, error)
-}
-
-// divided is a kind that claims take in units.
-type divided interface{ units() Units }
-
-// limited is a kind that not every GPU can have.
-type limited interface {
-	// check returns an error if the GPU cannot have a device of the kind.
-	check(gpu.GPU, Amounts) error
 }
 
 // Scope is the part of a node that a device represents. It determines which other
@@ -72,10 +52,9 @@ const (
 	// TakesMemory means that a claim takes all of a device, or a share of its
 	// memory.
 	TakesMemory Taken = "memory"
-	// TakesSlots means that a claim takes units without a size, and never the whole
-	// device.
+	// TakesSlots means that a claim takes slots, and never the whole device.
 	TakesSlots Taken = "slots"
-	// TakesSeats means that a claim takes units that are equal shares, which MPS limits.
+	// TakesSeats means that a claim takes seats, each an equal share of the memory.
 	TakesSeats Taken = "seats"
 )
 
@@ -120,26 +99,13 @@ func (k Kind) Scope() Scope { return k.rules().scope() }
 // Takes returns the capacity that claims consume of a device of the kind.
 func (k Kind) Takes() Taken { return k.rules().takes() }
 
+// AdminOnly reports whether only claims with admin access can use devices of the
+// kind.
+func (k Kind) AdminOnly() bool { return k.rules().adminOnly() }
+
 // Offer returns the word of the node's offer that publishes the kind; empty for a
 // kind that every node publishes.
-func (k Kind) Offer() string {
-	if r, ok := k.rules().(offered); ok {
-		return r.offer()
-	}
-	return ""
-}
-
-// AdminOnly reports whether only claims with admin access can use devices of the
-// kind: all GPUs of a node.
-func (k Kind) AdminOnly() bool { return k.Scope() == ScopeNode }
-
-// Check returns an error if the GPU cannot have a device of the kind with the amounts.
-func (k Kind) Check(g gpu.GPU, a Amounts) error {
-	if r, ok := k.rules().(limited); ok {
-		return r.check(g, a)
-	}
-	return nil
-}
+func (k Kind) Offer() string { return k.rules().offer() }
 
 // MPSShares reports whether MPS can limit shares of a device of the kind.
 func (k Kind) MPSShares() bool { return k.Takes() == TakesMemory || k.Takes() == TakesSeats }
@@ -168,7 +134,8 @@ func (unknown) format(Name) string               { return "" }
 func (unknown) parse(string) (Name, bool, error) { return Name{}, false, nil }
 func (unknown) scope() Scope                     { return "" }
 func (unknown) takes() Taken                     { return TakesNothing }
+func (unknown) adminOnly() bool                  { return false }
+func (unknown) offer() string                    { return "" }
 func (unknown) configuration() Configuration     { return Configuration{} }
 func (unknown) attributes(Inputs, Attributes)    {}
 func (unknown) capacities(Amounts) Capacities    { return nil }
-func (unknown) class() Class                     { return Class{} }

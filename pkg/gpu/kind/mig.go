@@ -21,23 +21,15 @@ func Partition(address gpu.PCIAddress, profile gpu.Profile, start int) Name {
 
 type migDevice struct{}
 
-var (
-	_ offered  = migDevice{}
-	_ consumer = migDevice{}
-)
-
-func (migDevice) kind() Kind    { return MIG }
-func (migDevice) scope() Scope  { return ScopePartition }
-func (migDevice) takes() Taken  { return TakesMemory }
-func (migDevice) offer() string { return v1alpha1.OfferMIG }
-
-func (migDevice) consume(a Amounts, consumed Consumed) (Share, error) { return a.share(consumed) }
+func (migDevice) kind() Kind      { return MIG }
+func (migDevice) scope() Scope    { return ScopePartition }
+func (migDevice) takes() Taken    { return TakesMemory }
+func (migDevice) adminOnly() bool { return false }
+func (migDevice) offer() string   { return v1alpha1.OfferMIG }
 
 func (migDevice) configuration() Configuration {
 	return Configuration{Own: v1alpha1.KindMigConfig, Noun: "a MIG device"}
 }
-
-func (migDevice) class() Class { return Class{Capacities: "memory for a MIG device"} }
 
 func (migDevice) format(n Name) string {
 	return fmt.Sprintf("%s-mig-%s-%d", n.Address.DeviceName(), n.Profile.Label(), n.Start)

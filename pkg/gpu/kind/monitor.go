@@ -15,21 +15,16 @@ const monitorName = "node-gpus"
 
 type monitor struct{}
 
-var _ offered = monitor{}
-
 func (monitor) kind() Kind                         { return Monitor }
 func (monitor) format(Name) string                 { return monitorName }
 func (monitor) parse(s string) (Name, bool, error) { return Name{Kind: Monitor}, s == monitorName, nil }
 func (monitor) scope() Scope                       { return ScopeNode }
 func (monitor) takes() Taken                       { return TakesNothing }
+func (monitor) adminOnly() bool                    { return true }
 func (monitor) offer() string                      { return v1alpha1.OfferMonitor }
 
 func (monitor) configuration() Configuration {
 	return Configuration{Noun: "the monitoring of GPUs", Remedy: "remove it, or name in its requests the devices that it is for"}
-}
-
-func (monitor) class() Class {
-	return Class{Comment: "All GPUs of a node, for agents that monitor them, on nodes that offer it\n(monitor). Only with adminAccess: true in the request, which the API server\nadmits in namespaces with the label resource.kubernetes.io/admin-access: \"true\"."}
 }
 
 func (monitor) attributes(f Inputs, a Attributes) {

@@ -62,7 +62,7 @@ func (n Name) IsPartition() bool { return n.Kind.Scope() == ScopePartition }
 // zero value if there are no such shares.
 func (n Name) MPSDaemon() Name {
 	switch {
-	case n.Kind.Takes() == TakesSeats:
+	case n.Kind == Seat:
 		return Whole(n.Address)
 	case n.Kind.MPSShares():
 		return n

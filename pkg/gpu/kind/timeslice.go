@@ -19,42 +19,19 @@ const timeSliceSuffix = "-ts"
 
 type timeSlice struct{}
 
-var (
-	_ offered  = timeSlice{}
-	_ divided  = timeSlice{}
-	_ consumer = timeSlice{}
-)
-
 func (timeSlice) kind() Kind           { return TimeSlice }
 func (timeSlice) format(n Name) string { return n.Address.DeviceName() + timeSliceSuffix }
 func (timeSlice) parse(s string) (Name, bool, error) {
 	return parseSuffix(TimeSlice, s, timeSliceSuffix)
 }
-func (timeSlice) scope() Scope  { return ScopeGPU }
-func (timeSlice) takes() Taken  { return TakesSlots }
-func (timeSlice) offer() string { return v1alpha1.OfferTimeSlice }
-
-func (timeSlice) units() Units {
-	return Units{
-		Capacity: v1alpha1.CapacitySlots, Standard: 4,
-		Flag: "timeslice-slots", Usage: "`NUMBER` of claims that can have a time slice of a GPU, if the node offers timeslice",
-	}
-}
-
-func (t timeSlice) consume(a Amounts, consumed Consumed) (Share, error) {
-	return a.slots(consumed, t.units(), "a time-sliced GPU")
-}
+func (timeSlice) scope() Scope    { return ScopeGPU }
+func (timeSlice) takes() Taken    { return TakesSlots }
+func (timeSlice) adminOnly() bool { return false }
+func (timeSlice) offer() string   { return v1alpha1.OfferTimeSlice }
 
 func (timeSlice) configuration() Configuration {
 	const strategy = v1alpha1.StrategyTimeSlicing
 	return Configuration{Own: v1alpha1.KindGpuConfig, Strategy: strategy, Noun: "time slices", Remedy: " whose sharing.strategy is " + string(strategy)}
-}
-
-func (timeSlice) class() Class {
-	return Class{
-		Comment:    "Time slices of a GPU. A claim without a memory request has no memory limit.",
-		Capacities: "slots or memory for time slices",
-	}
 }
 
 // attributes adds the attributes by which a claim for slots selects: the programs
@@ -76,7 +53,7 @@ func (timeSlice) capacities(a Amounts) Capacities {
 		memory.RequestPolicy = policy(number(0), number(0), a.Step)
 	}
 	return Capacities{
-		v1alpha1.CapacitySlots:  {Value: number(a.Units), RequestPolicy: policy(number(1), number(1), number(1))},
+		v1alpha1.CapacitySlots:  {Value: number(a.Slots), RequestPolicy: policy(number(1), number(1), number(1))},
 		v1alpha1.CapacityMemory: memory,
 	}
 }

@@ -17,8 +17,11 @@ import (
 // use returns the allocated device with how it is used. all are the device requests of the
 // claim.
 func (in Inputs) use(device Device, d deviceRequest, all []deviceRequest) (Device, error) {
-	device.UUID, device.Slots, device.Require = d.gpu.UUID, d.share.Slots, d.required()
-	if d.share.HasAmount() {
+	device.UUID, device.Slots, device.Require = d.gpu.UUID, d.slots, d.required()
+	switch {
+	case d.slotMemory > 0:
+		device.Share = &share.Amount{Memory: d.slotMemory}
+	case !d.share.Whole:
 		device.Share = &share.Amount{Memory: d.share.Memory, Compute: d.share.Compute}
 	}
 	if device.TimeSlice = d.timeSlice(); device.TimeSlice != "" {
@@ -62,8 +65,8 @@ func (in Inputs) useShare(device *Device, d deviceRequest, all []deviceRequest) 
 		return err
 	}
 	if n := len(d.companions(all)); n > 1 {
-		if units := d.name.Kind.Units().Capacity; d.takesSeats() {
-			return fmt.Errorf("%w: %d %s in one request, and a container can be client of one MPS daemon only; ask for one, or for more of one GPU in a claim with capacity: {requests: {%s: %d}}", gpu.ErrInvalid, n, units, units, n)
+		if d.takesSeats() {
+			return fmt.Errorf("%w: %d seats in one request, and a container can be client of one MPS daemon only; ask for one, or for more of one GPU in a claim with capacity: {requests: {seats: %d}}", gpu.ErrInvalid, n, n)
 		}
 		plain := ", or say Plain in a ShareConfig"
 		if in.checkPlain(d) != nil {

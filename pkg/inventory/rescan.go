@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package inventory
 
 import (
 	"errors"
@@ -16,23 +16,16 @@ import (
 // retries each of them every 90 seconds, and a scan reads all GPUs of the node.
 const rescanInterval = time.Minute
 
-// rescan requests a scan of the hardware if a prepare fails in a way that the last scan
-// does not explain. Its methods may be called concurrently.
-type rescan struct {
-	request func()
-	limit   flowcontrol.PassiveRateLimiter
+func newRescanLimit() flowcontrol.PassiveRateLimiter {
+	return flowcontrol.NewTokenBucketPassiveRateLimiter(float32(1/rescanInterval.Seconds()), 1)
 }
 
-func newRescan(request func()) *rescan {
-	return &rescan{request: request, limit: flowcontrol.NewTokenBucketPassiveRateLimiter(float32(1/rescanInterval.Seconds()), 1)}
-}
-
-// failed requests a scan for the error of a failed prepare. It requests none for a
-// mistake in the claim, which a user can repeat without end, and none within a minute of
-// the last one.
-func (r *rescan) failed(err error) {
-	if isAboutHardware(err) && r.limit.TryAccept() {
-		r.request()
+// PrepareFailed requests a scan if the error of a failed prepare is one that the last scan
+// does not explain. It requests none for a mistake in the claim, which a user can repeat
+// without end, and none within a minute of the last one.
+func (i *Inventory) PrepareFailed(err error) {
+	if isAboutHardware(err) && i.rescans.TryAccept() {
+		i.RequestScan()
 	}
 }
 

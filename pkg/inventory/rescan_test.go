@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package inventory
 
 import (
 	"errors"
 	"fmt"
 	"testing"
+
+	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -16,10 +18,14 @@ func TestFailedPreparesScanTheNodeOnceAMinuteAtMost(t *testing.T) {
 		gpu.ErrInvalid: 0, gpu.ErrNoCapacity: 0, gpu.ErrNotSupported: 0, gpu.ErrUnhealthy: 0, errors.New("no space left on device"): 0,
 		gpu.ErrLost: 1, gpu.ErrTimeout: 1, gpu.ErrNotReady: 1, gpu.ErrNotFound: 1, gpu.ErrInUse: 1,
 	} {
-		scans := 0
-		r := newRescan(func() { scans++ })
+		scans, i := 0, New(Options{Clock: clock.RealClock{}})
 		for range 3 {
-			r.failed(fmt.Errorf("prepare: %w", sentinel))
+			i.PrepareFailed(fmt.Errorf("prepare: %w", sentinel))
+			select {
+			case <-i.due:
+				scans++
+			default:
+			}
 		}
 		if scans != want {
 			t.Errorf("three prepares that fail with %q request %d scans, want %d", sentinel, scans, want)

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// Configuration is what the node follows.
+type Configuration struct {
+	// Selected is the configuration that the inputs select; nil before there is one.
+	Selected *catalog.NodeConfig
+	// Followed is the record of the configuration and layout that the node follows.
+	Followed catalog.NodeRecord
+	// Known is set once every input was read, with whatever result.
+	Known bool
+	// Problem has every problem of the inputs, used or not; nil if there is none.
+	Problem error
+}
+
+// Features are what the cluster, the node and the agent support.
+type Features struct {
+	// Restrictions of the published devices that follow from missing features of the cluster.
+	catalog.Restrictions
+	// OldVersion is the version of an API server whose scheduler is, or may be, too
+	// old for counters; empty otherwise.
+	OldVersion string
+	// NoMemoryLimits is why the node or this agent cannot limit the memory of containers,
+	// whatever the driver can do; nil if they can.
+	NoMemoryLimits error
+}
+
+// Catalog returns the catalog of the node's devices. They are in the order of their names;
+// see [catalog.Catalog.Taken].
+func (s Snapshot) Catalog(settings catalog.Settings) catalog.Catalog {
+	c := catalog.New(settings, s.Configuration.Followed.Config, s.Features.Restrictions)
+	c.Layout, c.InUse = s.Configuration.Followed.Layout, s.Claimed.InUse
+	return c
+}
+
+// Attributes returns the attributes of a device, also the ones that are published only on
+// request; nil if the device is not known.
+func (s Snapshot) Attributes(settings catalog.Settings, name kind.Name) kind.Attributes {
+	return s.Catalog(settings).Attributes(s.Node(), name)
+}

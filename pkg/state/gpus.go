@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
+)
+
+// DeviceHealth is the health of a device.
+type DeviceHealth struct {
+	// Name of the device.
+	Name string
+	// Address and UUID of its GPU; unused for a device that is all GPUs.
+	Address gpu.PCIAddress
+	UUID    string
+	Healthy bool
+	// Reason is the value of the taint of an unhealthy device, such as "xid-79" or
+	// "lost"; empty if healthy.
+	Reason string
+	// Message says the same in a sentence.
+	Message string
+}
+
+// Ready reports whether the node can be published: its hardware was scanned, and the external
+// allocations and the configuration were read.
+func (s Snapshot) Ready() bool {
+	return s.Hardware.Scanned && s.Conditions.ExternalKnown && s.Configuration.Known
+}
+
+// Node returns each GPU that has answered since the agent started, in order of the PCI
+// address, without the changes of claims. A GPU that does not answer now is as it last
+// answered, without links. Unreadable has the GPUs that have never answered.
+func (s Snapshot) Node() gpu.Node {
+	node := gpu.Node{DriverVersion: s.Hardware.DriverVersion, CUDADriverVersion: s.Hardware.CUDADriverVersion}
+	for _, u := range s.Hardware.Unreadable {
+		if _, known := s.sighting(u.Address); !known {
+			node.Unreadable = append(node.Unreadable, u)
+		}
+	}
+	for _, sighting := range s.Hardware.GPUs {
+		g := s.described(sighting)
+		if sighting.Err != nil {
+			g.Links = nil
+		}
+		node.GPUs = append(node.GPUs, g.WithExternalAllocations(s.Conditions.External))
+	}
+	return node
+}
+
+// described returns a GPU without the changes of claims, and with what the node supports.
+func (s Snapshot) described(sighting Sighting) gpu.GPU {
+	g := sighting.unclaimed()
+	// NVIDIA requires a GPU that is not in MIG mode.
+	g.MPSNamespaces = s.Conditions.MPSNamespaces && !g.MIG.Enabled
+	if why := s.Features.NoMemoryLimits; g.MemoryLimits && why != nil {
+		g.MemoryLimits, g.NoMemoryLimits = false, why.Error()
+	}
+	return g
+}
+
+// faulty returns a GPU that answers as described, with its fault.
+func (s Snapshot) faulty(sighting Sighting) gpu.GPU {
+	g := s.described(sighting)
+	fabric, message := use.Fabric(g.FabricState)
+	switch f, faulty := s.fault(g.UUID); {
+	case faulty:
+		g.Fault = fmt.Sprintf("%s: %s", f.Message, f.Remedy)
+	case fabric != "":
+		g.Fault = fmt.Sprintf("%s: %s", message, use.FabricRemedy)
+	}
+	return g
+}
+
+// sighting returns the GPU at the address; known is false for nil too.
+func (s Snapshot) sighting(address *gpu.PCIAddress) (found Sighting, known bool) {
+	if address == nil {
+		return found, false
+	}
+	at := slices.IndexFunc(s.Hardware.GPUs, func(of Sighting) bool { return of.GPU.Address == *address })
+	if at < 0 {
+		return found, false
+	}
+	return s.Hardware.GPUs[at], true
+}
+
+// fault returns the fault of a GPU.
+func (s Snapshot) fault(uuid string) (f Fault, faulty bool) {
+	at := slices.IndexFunc(s.Conditions.Faults, func(f Fault) bool { return f.UUID == uuid })
+	if at < 0 {
+		return f, false
+	}
+	return s.Conditions.Faults[at], true
+}
+
+// Answering returns the GPUs that answer, in order of the PCI address, with their faults.
+func (s Snapshot) Answering() []gpu.GPU {
+	var gpus []gpu.GPU
+	for _, sighting := range s.Hardware.GPUs {
+		if sighting.Err == nil {
+			gpus = append(gpus, s.faulty(sighting))
+		}
+	}
+	return gpus
+}
+
+// Health returns the health of each GPU that has answered, in order of the device's name.
+func (s Snapshot) Health() []DeviceHealth {
+	devices := []DeviceHealth{}
+	for _, sighting := range s.Hardware.GPUs {
+		address := sighting.GPU.Address
+		d := DeviceHealth{Name: address.DeviceName(), Address: address, UUID: sighting.GPU.UUID}
+		d.Reason, d.Message = s.problem(sighting)
+		d.Healthy = d.Reason == ""
+		devices = append(devices, d)
+	}
+	slices.SortFunc(devices, func(a, b DeviceHealth) int { return strings.Compare(a.Name, b.Name) })
+	return devices
+}
+
+// problem returns why new claims must not get a GPU: the first reason as the value of
+// a taint, and all reasons as a message. Both are empty for a healthy GPU.
+func (s Snapshot) problem(sighting Sighting) (value, message string) {
+	var values, all []string
+	if f, faulty := s.fault(sighting.GPU.UUID); faulty {
+		values, all = append(values, f.Value), append(all, f.Message)
+	}
+	if sighting.Err != nil {
+		values, all = append(values, use.Silence(sighting.Err)), append(all, sighting.Err.Error())
+	} else if v, m := use.Fabric(sighting.GPU.FabricState); v != "" {
+		values, all = append(values, v), append(all, m)
+	}
+	if len(values) == 0 {
+		return "", ""
+	}
+	return values[0], strings.Join(all, "; ")
+}
+
+// Unhealthy returns the reason for each GPU that new claims must not get.
+func (s Snapshot) Unhealthy() map[gpu.PCIAddress]string {
+	unhealthy := map[gpu.PCIAddress]string{}
+	for _, sighting := range s.Hardware.GPUs {
+		if reason, _ := s.problem(sighting); reason != "" {
+			unhealthy[sighting.GPU.Address] = reason
+		}
+	}
+	return unhealthy
+}
+
+// AllGPUs returns the health of a device that is all GPUs. It is healthy while one
+// of them answers.
+func (s Snapshot) AllGPUs(name string) DeviceHealth {
+	if len(s.Answering()) == 0 {
+		return DeviceHealth{Name: name, Reason: "lost", Message: "no GPU of the node answers"}
+	}
+	return DeviceHealth{Name: name, Healthy: true}
+}
+
+// Missing returns why GPUs do not answer; nil if all do.
+func (s Snapshot) Missing() error {
+	errs := []error{s.Hardware.Err}
+	silent := map[gpu.PCIAddress]error{}
+	for _, u := range s.Hardware.Unreadable {
+		if u.Address == nil {
+			errs = append(errs, u.Problem())
+			continue
+		}
+		silent[*u.Address] = u.Err
+	}
+	for _, sighting := range s.Hardware.GPUs {
+		if s.Hardware.Err == nil && sighting.Err != nil {
+			silent[sighting.GPU.Address] = sighting.Err
+		}
+	}
+	for _, address := range slices.SortedFunc(maps.Keys(silent), gpu.PCIAddress.Compare) {
+		errs = append(errs, fmt.Errorf("GPU at %s: %w", address, silent[address]))
+	}
+	return errors.Join(errs...)
+}
+
+// Topology returns which facts about the place and the links of GPUs that answer are
+// missing or contradictory; nil if none.
+func (s Snapshot) Topology() error {
+	silent := func(address gpu.PCIAddress) bool {
+		sighting, known := s.sighting(&address)
+		return known && sighting.Err != nil ||
+			slices.ContainsFunc(s.Hardware.Unreadable, func(u gpu.Unreadable) bool { return u.Address == nil || *u.Address == address })
+	}
+	return errors.Join(s.Hardware.Incomplete, gpu.CheckNVLinks(s.Answering(), silent))
+}
+
+// Faults returns the faults of GPUs that answer, and of GPUs that have never answered; nil if
+// there are none.
+func (s Snapshot) Faults() error {
+	var errs []error
+	seen := map[string]bool{}
+	for _, sighting := range s.Hardware.GPUs {
+		seen[sighting.GPU.UUID] = true
+		if _, message := s.problem(sighting); message != "" && sighting.Err == nil {
+			errs = append(errs, fmt.Errorf("GPU at %s: %s", sighting.GPU.Address, message))
+		}
+	}
+	for _, f := range s.Conditions.Faults {
+		if !seen[f.UUID] {
+			errs = append(errs, fmt.Errorf("GPU %s at %s: %s", f.UUID, cmp.Or(f.Address, "an unknown address"), f.Message))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// String returns a line such as "NoDriver; load libnvidia-ml.so.1: not ready".
+func (s Snapshot) String() string {
+	var line string
+	switch {
+	case len(s.Hardware.GPUs) > 0:
+		line = fmt.Sprintf("%d of %d GPUs answer", len(s.Answering()), len(s.Hardware.GPUs))
+	case errors.Is(s.Hardware.Err, gpu.ErrNotReady):
+		line = "NoDriver"
+	case s.Hardware.Err != nil || !s.Hardware.Scanned:
+		line = "Looking"
+	default:
+		line = "NoGPUs"
+	}
+	if err := errors.Join(s.Missing(), s.Faults()); err != nil {
+		line += "; " + strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	return line
+}
+
+// GPU returns the GPU at the address as of its last scan, without the changes of claims. It
+// waits for the first scan that succeeds. If ctx ends before, the error wraps
+// [gpu.ErrNotReady] and describes the state of the node. It returns [gpu.ErrNotFound] if
+// the node has no such GPU, and [gpu.ErrLost], [gpu.ErrTimeout] or [gpu.ErrNotReady] if the
+// GPU does not answer.
+func (s *State) GPU(ctx context.Context, address gpu.PCIAddress) (gpu.GPU, error) {
+	now, err := s.scanned(ctx)
+	if err != nil {
+		return gpu.GPU{}, fmt.Errorf("GPU at %s: %w", address, err)
+	}
+	sighting, known := now.sighting(&address)
+	switch {
+	case known && sighting.Err == nil:
+		return now.faulty(sighting).WithExternalAllocations(now.Conditions.External), nil
+	case known:
+		return gpu.GPU{}, fmt.Errorf("GPU at %s does not answer: %w", address, sighting.Err)
+	}
+	for _, u := range now.Hardware.Unreadable {
+		if u.Address != nil && *u.Address == address {
+			return gpu.GPU{}, fmt.Errorf("GPU at %s does not answer: %w", address, u.Err)
+		}
+	}
+	return gpu.GPU{}, fmt.Errorf("GPU at %s: %w on this node", address, gpu.ErrNotFound)
+}
+
+// GPUs returns the GPUs that answer, in order of the PCI address, each as GPU does, and waits
+// as GPU does. The error wraps [gpu.ErrNotReady] if there are none.
+func (s *State) GPUs(ctx context.Context) ([]gpu.GPU, error) {
+	now, err := s.scanned(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("GPUs of the node: %w", err)
+	}
+	gpus := now.Answering()
+	if len(gpus) == 0 {
+		return nil, fmt.Errorf("GPUs of the node: %w: none answers: %s", gpu.ErrNotReady, now)
+	}
+	return gpus, nil
+}
+
+// scanned returns the state after the first scan that succeeds.
+func (s *State) scanned(ctx context.Context) (Snapshot, error) {
+	now := s.Snapshot()
+	if now.Hardware.Succeeded {
+		return now, nil
+	}
+	changed, cancel := s.Subscribe()
+	defer cancel()
+	for now = s.Snapshot(); !now.Hardware.Succeeded; now = s.Snapshot() {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return now, fmt.Errorf("%w: %s", gpu.ErrNotReady, now)
+		}
+	}
+	return now, nil
+}
