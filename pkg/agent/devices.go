@@ -11,16 +11,13 @@ import (
 	"k8s.io/klog/v2"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // serveDevices writes the devices of the node as a JSON object.
 func (a *agent) serveDevices(w http.ResponseWriter, r *http.Request) {
 	devices, now := agentv1.Devices{}, a.state.Snapshot()
 	for _, d := range a.controller.Devices() {
-		if name, err := kind.Parse(d.Name); err == nil {
-			devices[d.Name] = now.Attributes(a.settings(), name)
-		}
+		devices[d.Name.String()] = now.Attributes(a.settings(), d.Name)
 	}
 	writeJSON(w, r, devices)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
@@ -22,11 +23,11 @@ func (r *running) device(t *testing.T, name string, is func(state.DeviceHealth) 
 	for {
 		var status state.DeviceHealth
 		for _, d := range r.controller.Devices() {
-			if d.Name == name {
+			if d.Name.String() == name {
 				status = d
 			}
 		}
-		if status.Name != "" && is(status) {
+		if status.Name != (kind.Name{}) && is(status) {
 			return
 		}
 		if err := cause(); err != nil {

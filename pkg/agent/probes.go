@@ -164,7 +164,7 @@ func (a *agent) devicesByState() map[string]int {
 func (a *agent) gpuHealth() []telemetry.GPUHealth {
 	var all []telemetry.GPUHealth
 	for _, d := range a.state.Snapshot().Health() {
-		all = append(all, telemetry.GPUHealth{Device: d.Name, UUID: d.UUID, Cause: d.Reason})
+		all = append(all, telemetry.GPUHealth{Device: d.Name.String(), UUID: d.UUID, Cause: d.Reason})
 	}
 	return all
 }
@@ -194,7 +194,7 @@ type health struct{ *controller.Controller }
 func (h health) Health() []plugin.Health {
 	var all []plugin.Health
 	for _, d := range h.Devices() {
-		all = append(all, plugin.Health{Device: d.Name, Healthy: d.Healthy, Message: d.Message})
+		all = append(all, plugin.Health{Device: d.Name.String(), Healthy: d.Healthy, Message: d.Message})
 	}
 	return all
 }

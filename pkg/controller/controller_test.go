@@ -410,7 +410,7 @@ func TestXIDs(t *testing.T) {
 				r.send(tc.event)
 				var got string
 				for _, d := range r.Devices() {
-					if d.Name == "gpu-02-00" {
+					if d.Name.String() == "gpu-02-00" {
 						got = d.Reason
 					} else if !d.Healthy {
 						t.Errorf("%s is unhealthy as well: %s", d.Name, d.Message)
@@ -579,8 +579,8 @@ func TestSubscribersHearOfChanges(t *testing.T) {
 		}
 		cancel()
 		want := []state.DeviceHealth{
-			{Name: "gpu-01-00", Address: address(0), UUID: "GPU-0", Healthy: true},
-			{Name: "gpu-02-00", Address: address(1), UUID: "GPU-1", Reason: "xid-79", Message: "XID 79: the GPU has fallen off the bus"},
+			{Name: kind.Whole(address(0)), UUID: "GPU-0", Healthy: true},
+			{Name: kind.Whole(address(1)), UUID: "GPU-1", Reason: "xid-79", Message: "XID 79: the GPU has fallen off the bus"},
 		}
 		if diff := cmp.Diff(want, r.Devices()); diff != "" {
 			t.Errorf("devices (-want +got):\n%s", diff)

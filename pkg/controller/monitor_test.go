@@ -18,7 +18,7 @@ func TestAllGPUsTogetherAreWellAsLongAsOneAnswers(t *testing.T) {
 		c := startIn(t, hw, catalog.Held{}, nil)
 		monitor := func() (healthy, published bool) {
 			for _, d := range c.Devices() {
-				if d.Name == "node-gpus" {
+				if d.Name.String() == "node-gpus" {
 					return d.Healthy, true
 				}
 			}

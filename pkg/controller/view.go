@@ -53,7 +53,7 @@ func (c *Controller) devices(now state.Snapshot) []state.DeviceHealth {
 	}
 	gpus := map[gpu.PCIAddress]state.DeviceHealth{}
 	for _, d := range now.Health() {
-		gpus[d.Address] = d
+		gpus[d.Name.Address] = d
 	}
 	var devices []state.DeviceHealth
 	for _, pool := range c.published.Pools {
@@ -64,17 +64,17 @@ func (c *Controller) devices(now state.Snapshot) []state.DeviceHealth {
 					continue
 				}
 				if name.Kind.Scope() == kind.ScopeNode {
-					devices = append(devices, now.AllGPUs(device.Name))
+					devices = append(devices, now.AllGPUs(name))
 					continue
 				}
 				if d, known := gpus[name.Address]; known {
-					d.Name = device.Name
+					d.Name = name
 					devices = append(devices, d)
 				}
 			}
 		}
 	}
-	slices.SortFunc(devices, func(a, b state.DeviceHealth) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(devices, func(a, b state.DeviceHealth) int { return strings.Compare(a.Name.String(), b.Name.String()) })
 	return devices
 }
 

@@ -12,15 +12,14 @@ import (
 	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 // DeviceHealth is the health of a device.
 type DeviceHealth struct {
-	// Name of the device.
-	Name string
-	// Address and UUID of its GPU; unused for a device that is all GPUs.
-	Address gpu.PCIAddress
+	Name kind.Name
+	// UUID of its GPU; empty for a device that is all GPUs.
 	UUID    string
 	Healthy bool
 	// Reason is the value of the taint of an unhealthy device, such as "xid-79" or
@@ -112,17 +111,15 @@ func (s Snapshot) Answering() []gpu.GPU {
 	return gpus
 }
 
-// Health returns the health of each GPU that has answered, in order of the device's name.
+// Health returns the health of each GPU that has answered, in order of the PCI address.
 func (s Snapshot) Health() []DeviceHealth {
 	devices := []DeviceHealth{}
 	for _, sighting := range s.Hardware.GPUs {
-		address := sighting.GPU.Address
-		d := DeviceHealth{Name: address.DeviceName(), Address: address, UUID: sighting.GPU.UUID}
+		d := DeviceHealth{Name: kind.Whole(sighting.GPU.Address), UUID: sighting.GPU.UUID}
 		d.Reason, d.Message = s.problem(sighting)
 		d.Healthy = d.Reason == ""
 		devices = append(devices, d)
 	}
-	slices.SortFunc(devices, func(a, b DeviceHealth) int { return strings.Compare(a.Name, b.Name) })
 	return devices
 }
 
@@ -157,7 +154,7 @@ func (s Snapshot) Unhealthy() map[gpu.PCIAddress]string {
 
 // AllGPUs returns the health of a device that is all GPUs. It is healthy while one
 // of them answers.
-func (s Snapshot) AllGPUs(name string) DeviceHealth {
+func (s Snapshot) AllGPUs(name kind.Name) DeviceHealth {
 	if len(s.Answering()) == 0 {
 		return DeviceHealth{Name: name, Reason: "lost", Message: "no GPU of the node answers"}
 	}
