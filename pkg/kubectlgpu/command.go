@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 
@@ -17,7 +16,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/plain"
 )
 
@@ -109,55 +110,54 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 	return root
 }
 
-// view is the objects of the cluster that a command has read.
-type view struct {
-	*fleet.Fleet
-	objects fleet.Objects
-	client  kubernetes.Interface
+// reader reads the objects of a cluster.
+type reader struct {
+	client kubernetes.Interface
 	// namespace is the one of the user's context, or of the flag.
-	namespace string
-	// refused has a sentence for each list that the user may not read as a whole, by the name
-	// of the list.
-	refused map[string]string
+	namespace, driver string
 }
 
-// sentences returns the sentences about rights that the user lacks, in order.
-func (v *view) sentences() []string { return slices.Sorted(maps.Values(v.refused)) }
-
-// read reads the cluster. Slices and claims are always required; it prints the rights to other
-// lists that the user lacks.
-func (o *options) read(ctx context.Context, required ...string) (*view, error) {
-	v, err := o.readView(ctx, required...)
-	if err != nil {
-		return nil, err
-	}
-	for _, sentence := range v.sentences() {
-		fmt.Fprintln(o.ErrOut, sentence) //nolint:errcheck // there is no other place to say so
-	}
-	return v, nil
-}
-
-// dial returns a client of the cluster, and the namespace of the user's context or flag.
-func (o *options) dial() (kubernetes.Interface, string, error) {
+// dial returns a reader of the cluster that the flags name.
+func (o *options) dial() (reader, error) {
 	client, err := o.connect(o.config)
 	if err != nil {
-		return nil, "", err
+		return reader{}, err
 	}
 	namespace, _, err := o.config.Namespace()
-	return client, namespace, err
+	return reader{client, namespace, o.driver}, err
 }
 
-// readView reads the cluster.
-func (o *options) readView(ctx context.Context, required ...string) (*view, error) {
-	client, namespace, err := o.dial()
+// Read reads the cluster. Slices and claims are always required.
+func (r reader) Read(ctx context.Context) (*gpurows.Cluster, error) { return r.read(ctx) }
+
+func (r reader) read(ctx context.Context, required ...doctor.List) (*gpurows.Cluster, error) {
+	objects, refused, err := readObjects(ctx, r.client, r.namespace, append(required, doctor.Slices, doctor.Claims)...)
 	if err != nil {
 		return nil, err
 	}
-	objects, refused, err := readObjects(ctx, client, namespace, append(required, sliceList, claimList)...)
+	return gpurows.New(objects, r.driver, refused), nil
+}
+
+// view is the cluster as a command has read it.
+type view struct {
+	*gpurows.Cluster
+	reader
+}
+
+// read reads the cluster, and prints the rights to lists that the user lacks.
+func (o *options) read(ctx context.Context, required ...doctor.List) (*view, error) {
+	r, err := o.dial()
 	if err != nil {
 		return nil, err
 	}
-	return &view{newFleet(objects, o.driver), objects, client, namespace, refused}, nil
+	cluster, err := r.read(ctx, required...)
+	if err != nil {
+		return nil, err
+	}
+	for _, sentence := range cluster.Sentences() {
+		fmt.Fprintln(o.ErrOut, sentence) //nolint:errcheck // there is no other place to say so
+	}
+	return &view{cluster, r}, nil
 }
 
 // nodesNamed returns the named nodes, or all of them without names.

@@ -36,7 +36,7 @@ func nodeNames(v *view) []string {
 
 func classNames(v *view) []string {
 	var names []string
-	for _, class := range v.objects.Classes {
+	for _, class := range v.Objects.Classes {
 		names = append(names, class.Name)
 	}
 	return names
@@ -45,12 +45,12 @@ func classNames(v *view) []string {
 // subjectNames returns the pods with claims of the namespace, and its claims.
 func subjectNames(v *view) []string {
 	var names []string
-	for _, pod := range v.objects.Pods {
-		if pod.Namespace == v.namespace && (len(pod.Spec.ResourceClaims) > 0 || extendedClaim(v.Fleet, v.objects, pod) != nil) {
+	for _, pod := range v.Objects.Pods {
+		if pod.Namespace == v.namespace && v.HasClaims(pod) {
 			names = append(names, pod.Name)
 		}
 	}
-	for _, claim := range v.objects.Claims {
+	for _, claim := range v.Objects.Claims {
 		if claim.Namespace == v.namespace {
 			names = append(names, "claim/"+claim.Name)
 		}

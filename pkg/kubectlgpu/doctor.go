@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,10 +16,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/pager"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/plain"
 )
 
@@ -43,30 +46,27 @@ func (o *options) newDoctor() *cobra.Command {
 
 // examined reads a cluster for the checks. A list that the user may not read is in Unread.
 func (o *options) examined(ctx context.Context, nodes []string) (*doctor.Cluster, error) {
-	client, namespace, err := o.dial()
+	r, err := o.dial()
 	if err != nil {
 		return nil, err
 	}
-	objects, refused, err := readObjects(ctx, client, namespace)
+	objects, refused, err := readObjects(ctx, r.client, r.namespace)
 	if errors.Is(err, gpu.ErrNotSupported) {
 		for _, list := range []doctor.List{doctor.Claims, doctor.Slices, doctor.Classes} {
-			refused[string(list)] = "the API server does not serve resource.k8s.io/v1"
+			refused[list] = "the API server does not serve resource.k8s.io/v1"
 		}
 	} else if err != nil {
 		return nil, err
 	}
-	return o.examine(ctx, client, objects, refused, nodes)
+	return o.examine(ctx, r.client, objects, refused, nodes)
 }
 
 // readFunc reads objects of a cluster that checks need.
 type readFunc func(context.Context, kubernetes.Interface, *doctor.Cluster) error
 
 // examine reads the rest that checks need, and returns it with the objects of the cluster.
-func (o *options) examine(ctx context.Context, client kubernetes.Interface, objects fleet.Objects, refused map[string]string, nodes []string) (*doctor.Cluster, error) {
-	c := &doctor.Cluster{Objects: objects, Driver: o.driver, Now: time.Now(), Unread: map[doctor.List]string{}}
-	for list, sentence := range refused {
-		c.Unread[doctor.List(list)] = sentence
-	}
+func (o *options) examine(ctx context.Context, client kubernetes.Interface, objects fleet.Objects, refused map[doctor.List]string, nodes []string) (*doctor.Cluster, error) {
+	c := &doctor.Cluster{Objects: objects, Driver: o.driver, Now: time.Now(), Unread: maps.Clone(refused)}
 	for _, read := range []readFunc{readServer, readPolicies, readTemplates, o.readDriver} {
 		if err := read(ctx, client, c); err != nil {
 			return nil, err
@@ -113,29 +113,25 @@ func readServer(_ context.Context, client kubernetes.Interface, c *doctor.Cluste
 const ofDriver = doctor.NameLabel + "=" + doctor.ChartName
 
 func readPolicies(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster) error {
-	selected := func(list listFunc) listFunc {
-		return func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
+	selected := func(list pager.ListPageFunc) pager.ListPageFunc {
+		return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = ofDriver
-			return list(ctx, namespace, o)
+			return list(ctx, o)
 		}
 	}
 	admission := client.AdmissionregistrationV1()
-	policies, err := listAll(ctx, selected(func(ctx context.Context, _ string, o metav1.ListOptions) (runtime.Object, error) {
-		return admission.ValidatingAdmissionPolicies().List(ctx, o)
-	}), metav1.NamespaceAll)
-	if err := note(c, doctor.Policies, err); err != nil {
+	if err := note(c, doctor.Policies, listInto(ctx, &c.Policies, selected(lister(admission.ValidatingAdmissionPolicies().List)))); err != nil {
 		return err
 	}
-	for _, p := range policies {
-		c.Policies = appendAs(c.Policies, p)
+	return note(c, doctor.Bindings, listInto(ctx, &c.Bindings, selected(lister(admission.ValidatingAdmissionPolicyBindings().List))))
+}
+
+// readTemplates reads the claim templates of all namespaces.
+func readTemplates(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster) error {
+	if c.Unread[doctor.Slices] != "" {
+		return nil // the API server may not serve the group at all
 	}
-	bindings, err := listAll(ctx, selected(func(ctx context.Context, _ string, o metav1.ListOptions) (runtime.Object, error) {
-		return admission.ValidatingAdmissionPolicyBindings().List(ctx, o)
-	}), metav1.NamespaceAll)
-	for _, b := range bindings {
-		c.Bindings = appendAs(c.Bindings, b)
-	}
-	return note(c, doctor.Bindings, err)
+	return note(c, doctor.Templates, listInto(ctx, &c.Templates, lister(client.ResourceV1().ResourceClaimTemplates(metav1.NamespaceAll).List)))
 }
 
 // ofNodes returns the findings on the nodes, and on objects that are not nodes; all without
@@ -165,7 +161,7 @@ func (o *options) printFindings(findings []doctor.Finding, all bool) error {
 	t := table{heading: []string{"STATE", "CHECK", "OBJECT", "FOUND"}, wide: []string{"MEANING", "REMEDY"}, bad: map[int]bool{}}
 	for i, g := range alike(shown, func(f doctor.Finding) doctor.Finding { f.Object = ""; return f }) {
 		t.bad[i] = g.State == doctor.Problem
-		t.rows = append(t.rows, []string{string(g.State), g.Check, g.Object, g.Found, orDash(g.Meaning), orDash(g.Remedy)})
+		t.rows = append(t.rows, []string{string(g.State), g.Check, g.Object, g.Found, gpurows.OrDash(g.Meaning), gpurows.OrDash(g.Remedy)})
 	}
 	if len(shown) > 0 || !asTable {
 		if err := o.print(shown, t); err != nil {

@@ -16,119 +16,95 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
-
-// The lists that commands read, as the API server names them.
-const (
-	nodeList  = "nodes"
-	podList   = "pods"
-	claimList = "resourceclaims.resource.k8s.io"
-	sliceList = "resourceslices.resource.k8s.io"
-	classList = "deviceclasses.resource.k8s.io"
-	ruleList  = "devicetaintrules.resource.k8s.io"
-)
-
-// listFunc lists objects of a namespace, or of all if it is "".
-type listFunc func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error)
 
 // readObjects reads the objects of the cluster that concern devices. If the user may read
 // pods or claims of the namespace only, it returns these. refused has a sentence for each
-// list that the user may not read as a whole, by the name of the list. An error wraps
-// [gpu.ErrNotSupported] if the API server is too old, and [gpu.ErrPermission] if the user may
-// not read a required list at all.
-func readObjects(ctx context.Context, client kubernetes.Interface, namespace string, required ...string) (objects fleet.Objects, refused map[string]string, err error) {
+// list that the user may not read as a whole. An error wraps [gpu.ErrNotSupported] if the API
+// server is too old, and [gpu.ErrPermission] if the user may not read a required list at all.
+func readObjects(ctx context.Context, client kubernetes.Interface, namespace string, required ...doctor.List) (objects fleet.Objects, refused map[doctor.List]string, err error) {
 	core, devices := client.CoreV1(), client.ResourceV1()
-	refused = map[string]string{}
-	var mu sync.Mutex
-	var running sync.WaitGroup
-	var failures []error
-	read := func(name string, list listFunc, add func(runtime.Object)) {
-		running.Go(func() {
-			all, err := listAll(ctx, list, metav1.NamespaceAll)
-			sentence := ""
-			if apierrors.IsForbidden(err) {
-				sentence = "You have no right to list " + name + "."
-				if name == podList || name == claimList {
-					if all, err = listAll(ctx, list, namespace); err == nil {
-						sentence = fmt.Sprintf("You have no right to list %s of all namespaces, only of %s: devices that seem free may be in use.", name, namespace)
-					}
+	r := listing{namespace: namespace, required: required, refused: map[doctor.List]string{}}
+	readList(ctx, &r, doctor.Nodes, &objects.Nodes, lister(core.Nodes().List), nil)
+	readList(ctx, &r, doctor.Pods, &objects.Pods, lister(core.Pods(metav1.NamespaceAll).List), lister(core.Pods(namespace).List))
+	readList(ctx, &r, doctor.Claims, &objects.Claims, lister(devices.ResourceClaims(metav1.NamespaceAll).List), lister(devices.ResourceClaims(namespace).List))
+	readList(ctx, &r, doctor.Slices, &objects.Slices, lister(devices.ResourceSlices().List), nil)
+	readList(ctx, &r, doctor.Classes, &objects.Classes, lister(devices.DeviceClasses().List), nil)
+	readList(ctx, &r, doctor.Rules, &objects.TaintRules, lister(devices.DeviceTaintRules().List), nil)
+	r.running.Wait()
+	slices.SortFunc(r.failures, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
+	return objects, r.refused, errors.Join(r.failures...)
+}
+
+// listing is several lists that are read at a time.
+type listing struct {
+	namespace string
+	required  []doctor.List
+	running   sync.WaitGroup
+
+	mu       sync.Mutex
+	refused  map[doctor.List]string
+	failures []error
+}
+
+// readList starts to read a list. own lists the objects of the namespace for a user who may
+// not read all; nil for objects without a namespace.
+func readList[T any](ctx context.Context, r *listing, name doctor.List, to *[]T, all, own pager.ListPageFunc) {
+	r.running.Go(func() {
+		err := listInto(ctx, to, all)
+		sentence := ""
+		if apierrors.IsForbidden(err) {
+			sentence = fmt.Sprintf("You have no right to list %s.", name)
+			if own != nil {
+				if err = listInto(ctx, to, own); err == nil {
+					sentence = fmt.Sprintf("You have no right to list %s of all namespaces, only of %s: devices that seem free may be in use.", name, r.namespace)
 				}
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			if sentence != "" {
-				refused[name] = sentence
-			}
-			switch {
-			case apierrors.IsForbidden(err) && slices.Contains(required, name):
-				failures = append(failures, fmt.Errorf("list %s: %w: the output would be wrong without this right", name, gpu.ErrPermission))
-			case apierrors.IsForbidden(err), apierrors.IsNotFound(err) && name == ruleList:
-				// Releases before 1.37 do not serve rules, or as a beta.
-			case apierrors.IsNotFound(err):
-				failures = append(failures, fmt.Errorf("list %s: %w: the API server does not serve resource.k8s.io/v1; it needs Kubernetes 1.34 or newer", name, gpu.ErrNotSupported))
-			case err != nil:
-				failures = append(failures, fmt.Errorf("list %s: %w", name, err))
-			}
-			for _, o := range all {
-				add(o)
-			}
-		})
-	}
-	read(nodeList, func(ctx context.Context, _ string, o metav1.ListOptions) (runtime.Object, error) {
-		return core.Nodes().List(ctx, o)
-	}, func(o runtime.Object) { objects.Nodes = appendAs(objects.Nodes, o) })
-	read(podList, func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
-		return core.Pods(namespace).List(ctx, o)
-	}, func(o runtime.Object) { objects.Pods = appendAs(objects.Pods, o) })
-	read(claimList, func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
-		return devices.ResourceClaims(namespace).List(ctx, o)
-	}, func(o runtime.Object) { objects.Claims = appendAs(objects.Claims, o) })
-	read(sliceList, func(ctx context.Context, _ string, o metav1.ListOptions) (runtime.Object, error) {
-		return devices.ResourceSlices().List(ctx, o)
-	}, func(o runtime.Object) { objects.Slices = appendAs(objects.Slices, o) })
-	read(classList, func(ctx context.Context, _ string, o metav1.ListOptions) (runtime.Object, error) {
-		return devices.DeviceClasses().List(ctx, o)
-	}, func(o runtime.Object) { objects.Classes = appendAs(objects.Classes, o) })
-	read(ruleList, func(ctx context.Context, _ string, o metav1.ListOptions) (runtime.Object, error) {
-		return devices.DeviceTaintRules().List(ctx, o)
-	}, func(o runtime.Object) { objects.TaintRules = appendAs(objects.TaintRules, o) })
-	running.Wait()
-	slices.SortFunc(failures, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
-	return objects, refused, errors.Join(failures...)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if sentence != "" {
+			r.refused[name] = sentence
+		}
+		switch {
+		case apierrors.IsForbidden(err) && slices.Contains(r.required, name):
+			r.failures = append(r.failures, fmt.Errorf("list %s: %w: the output would be wrong without this right", name, gpu.ErrPermission))
+		case apierrors.IsForbidden(err), apierrors.IsNotFound(err) && name == doctor.Rules:
+			// Releases before 1.37 do not serve rules, or as a beta.
+		case apierrors.IsNotFound(err):
+			r.failures = append(r.failures, fmt.Errorf("list %s: %w: the API server does not serve resource.k8s.io/v1; it needs Kubernetes 1.34 or newer", name, gpu.ErrNotSupported))
+		case err != nil:
+			r.failures = append(r.failures, fmt.Errorf("list %s: %w", name, err))
+		}
+	})
 }
 
 // ReadFleet returns the fleet of a cluster. The error wraps [gpu.ErrPermission] if the client
 // may not read all of it, and [gpu.ErrNotSupported] if the API server is too old.
 func ReadFleet(ctx context.Context, client kubernetes.Interface, driver string) (*fleet.Fleet, error) {
-	objects, _, err := readObjects(ctx, client, metav1.NamespaceAll, nodeList, podList, claimList, sliceList, classList, ruleList)
+	objects, _, err := readObjects(ctx, client, metav1.NamespaceAll, doctor.Nodes, doctor.Pods, doctor.Claims, doctor.Slices, doctor.Classes, doctor.Rules)
 	if err != nil {
 		return nil, err
 	}
-	return newFleet(objects, driver), nil
+	return gpurows.New(objects, driver, nil).Fleet, nil
 }
 
-func newFleet(objects fleet.Objects, driver string) *fleet.Fleet {
-	return fleet.New(objects, fleet.Options{Driver: driver, Features: fleet.FeaturesOf(objects)})
+// lister returns the list function of a client for the pager.
+func lister[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) pager.ListPageFunc {
+	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
 }
 
-// listAll lists the objects of a namespace, page by page.
-func listAll(ctx context.Context, list listFunc, namespace string) ([]runtime.Object, error) {
-	var all []runtime.Object
-	page := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return list(ctx, namespace, o)
-	}
-	err := pager.New(page).EachListItem(ctx, metav1.ListOptions{ResourceVersion: "0"}, func(o runtime.Object) error {
-		all = append(all, o)
+// listInto lists objects page by page, and replaces those in to.
+func listInto[T any](ctx context.Context, to *[]T, list pager.ListPageFunc) error {
+	*to = nil
+	return pager.New(list).EachListItem(ctx, metav1.ListOptions{ResourceVersion: "0"}, func(o runtime.Object) error {
+		if item, ok := o.(T); ok {
+			*to = append(*to, item)
+		}
 		return nil
 	})
-	return all, err
-}
-
-func appendAs[T runtime.Object](all []T, o runtime.Object) []T {
-	if item, ok := o.(T); ok {
-		return append(all, item)
-	}
-	return all
 }

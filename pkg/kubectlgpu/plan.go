@@ -18,8 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
 
 // planResult is where pods would run, in JSON and YAML.
@@ -113,7 +115,7 @@ func (p *planOptions) validate() error {
 
 // plan returns the plan that the flags request.
 func (o *options) plan(ctx context.Context, p *planOptions) (*planResult, error) {
-	v, err := o.read(ctx, classList)
+	v, err := o.read(ctx, doctor.Classes)
 	if err != nil {
 		return nil, err
 	}
@@ -130,12 +132,12 @@ func (o *options) plan(ctx context.Context, p *planOptions) (*planResult, error)
 	if len(m.workloads) == 0 {
 		return nil, fmt.Errorf("plan: %w: there are no pods, deployments, jobs or other workloads", gpu.ErrNotFound)
 	}
-	objects, err := p.target(v.objects, m, o.driver)
+	objects, err := p.target(v.Objects, m, o.driver)
 	if err != nil {
 		return nil, err
 	}
-	f := newFleet(objects, o.driver)
-	result, err := m.place(ctx, f, objects, nil)
+	cluster := gpurows.New(objects, o.driver, nil)
+	result, err := m.place(ctx, cluster, nil)
 	if err != nil || p.shares == "" {
 		return result, err
 	}
@@ -143,7 +145,7 @@ func (o *options) plan(ctx context.Context, p *planOptions) (*planResult, error)
 	if err != nil {
 		return nil, err
 	}
-	result.AsShares, err = m.place(ctx, f, objects, change)
+	result.AsShares, err = m.place(ctx, cluster, change)
 	return result, err
 }
 
@@ -202,23 +204,23 @@ func repeat(objects fleet.Objects, name string, count int) (fleet.Objects, error
 	return objects, nil
 }
 
-// place places the pods of the workloads on the fleet. change may replace a pod's claims; nil
+// place places the pods of the workloads on the cluster. change may replace a pod's claims; nil
 // for no change.
-func (m *manifests) place(ctx context.Context, f *fleet.Fleet, objects fleet.Objects, change func([]*resourceapi.ResourceClaim)) (*planResult, error) {
-	p := f.NewPlan()
+func (m *manifests) place(ctx context.Context, c *gpurows.Cluster, change func([]*resourceapi.ResourceClaim)) (*planResult, error) {
+	p := c.NewPlan()
 	result := &planResult{Workloads: []planItem{}}
-	result.GPUs, result.HeldBefore = held(f)
+	result.GPUs, result.HeldBefore = held(c.Fleet)
 	// Claims that several pods name are allocated once.
 	named := map[types.NamespacedName]*resourceapi.ResourceClaim{}
-	for _, claim := range slices.Concat(objects.Claims, m.Claims) {
+	for _, claim := range slices.Concat(c.Objects.Claims, m.Claims) {
 		named[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}] = claim.DeepCopy()
 	}
 	for _, w := range m.workloads {
 		item := planItem{Namespace: w.Namespace, Workload: w.String(), Nodes: map[string]int{}}
-		pods := w.pods(f)
+		pods := w.pods(c.Fleet)
 		item.Pods = len(pods)
 		for _, pod := range pods {
-			claims, missing := m.claims(f, objects, pod, named)
+			claims, missing := m.claims(c, pod, named)
 			if change != nil {
 				change(claims)
 			}
@@ -259,7 +261,7 @@ func pendingText(verdicts []fleet.Verdict) string {
 	if nearest.Excluded != nil {
 		reason = strings.Join(nearest.Excluded, "; ")
 	} else {
-		reason = missingText(nearest)
+		reason = gpurows.MissingText(nearest)
 	}
 	return fmt.Sprintf("node %s: %s", nearest.Node, reason)
 }
@@ -330,7 +332,7 @@ func (o *options) printOnePlan(r *planResult) error {
 		for _, node := range slices.Sorted(maps.Keys(item.Nodes)) {
 			nodes = append(nodes, fmt.Sprintf("%s (%d)", node, item.Nodes[node]))
 		}
-		t.rows = append(t.rows, []string{item.Namespace, item.Workload, fmt.Sprint(item.Pods), fmt.Sprint(item.Fit), orDash(list(nodes))})
+		t.rows = append(t.rows, []string{item.Namespace, item.Workload, fmt.Sprint(item.Pods), fmt.Sprint(item.Fit), gpurows.OrDash(gpurows.List(nodes))})
 		if pending := item.Pods - item.Fit; pending > 0 {
 			fmt.Fprintf(&b, "%s: %d of %d pods stay Pending: %s\n", item.Workload, pending, item.Pods, item.Pending)
 		}

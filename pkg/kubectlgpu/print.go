@@ -113,12 +113,3 @@ func bar(part, all float64) string {
 	n = min(n, width)
 	return strings.Repeat("█", n) + strings.Repeat("░", width-n)
 }
-
-// list returns the names as a text; the first ones and a number if they are many.
-func list(names []string) string {
-	const most = 10
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return strings.Join(names, ", ")
-}

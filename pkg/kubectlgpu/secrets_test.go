@@ -26,6 +26,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
 
 // filled returns a value with a secret in each field, which names the field.
@@ -120,7 +121,7 @@ func TestFieldsInASysdump(t *testing.T) {
 	client.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &corev1.ConfigMapList{Items: []corev1.ConfigMap{*filled[corev1.ConfigMap]("ConfigMap")}}, nil
 	})
-	v := &view{Fleet: newFleet(objects, "gpu.nvidia.com"), objects: objects, client: client}
+	v := &view{gpurows.New(objects, "gpu.nvidia.com", nil), reader{client: client}}
 	files := filesOf(t, func(d *dump) {
 		d.cluster(v)
 		// The driver's own pod is among the users' pods, because it has claims here.
@@ -186,7 +187,7 @@ func TestParametersInASysdump(t *testing.T) {
 			claim.Spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: config(tc.driver, tc.json)}}}
 			claim.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: config(tc.driver, tc.json)}}}
 			claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: tc.driver, Data: &runtime.RawExtension{Raw: []byte(tc.json)}}}
-			v := &view{Fleet: w.Fleet(), objects: fleet.Objects{Classes: w.Classes, Claims: w.Claims}}
+			v := &view{Cluster: gpurows.New(fleet.Objects{Classes: w.Classes, Claims: w.Claims}, "gpu.nvidia.com", nil)}
 			files := filesOf(t, func(d *dump) { d.cluster(v) })
 			for file, want := range map[string]int{"cluster/deviceclasses.yaml": 1, "cluster/resourceclaims.yaml": 3} {
 				if !tc.kept {

@@ -24,6 +24,7 @@ import (
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/plain"
 )
 
@@ -77,13 +78,13 @@ func (o *options) sysdump(ctx context.Context, v *view, w io.Writer, now time.Ti
 	d.versions(v.client)
 	d.cluster(v)
 	o.addOutput(ctx, d, v)
-	c, err := o.examine(ctx, v.client, v.objects, v.refused, nil)
+	c, err := o.examine(ctx, v.client, v.Objects, v.Refused, nil)
 	d.problem("check the cluster", err)
 	if err == nil {
 		d.driver(ctx, v, o.driverNamespaces(c))
 		d.checks(c)
 	}
-	d.text("problems.txt", strings.Join(append(v.sentences(), d.problems...), "\n")+"\n")
+	d.text("problems.txt", strings.Join(append(v.Sentences(), d.problems...), "\n")+"\n")
 	return d.problems, errors.Join(d.err, d.tar.Close(), zipped.Close())
 }
 
@@ -126,14 +127,14 @@ func (d *dump) versions(client kubernetes.Interface) {
 
 // cluster writes the objects of the cluster that concern devices.
 func (d *dump) cluster(v *view) {
-	d.yaml("cluster/resourceslices.yaml", cleaned(v.Driver, v.objects.Slices, keepAll))
-	d.yaml("cluster/deviceclasses.yaml", cleaned(v.Driver, v.objects.Classes, keepAll))
-	d.yaml("cluster/devicetaintrules.yaml", cleaned(v.Driver, v.objects.TaintRules, keepAll))
-	d.yaml("cluster/resourceclaims.yaml", cleaned(v.Driver, v.objects.Claims, reduceClaim))
-	d.yaml("cluster/nodes.yaml", cleaned(v.Driver, v.objects.Nodes, reduceNode))
+	d.yaml("cluster/resourceslices.yaml", cleaned(v.Driver, v.Objects.Slices, keepAll))
+	d.yaml("cluster/deviceclasses.yaml", cleaned(v.Driver, v.Objects.Classes, keepAll))
+	d.yaml("cluster/devicetaintrules.yaml", cleaned(v.Driver, v.Objects.TaintRules, keepAll))
+	d.yaml("cluster/resourceclaims.yaml", cleaned(v.Driver, v.Objects.Claims, reduceClaim))
+	d.yaml("cluster/nodes.yaml", cleaned(v.Driver, v.Objects.Nodes, reduceNode))
 	var pods []*corev1.Pod
-	for _, pod := range v.objects.Pods {
-		if len(pod.Spec.ResourceClaims) > 0 || extendedClaim(v.Fleet, v.objects, pod) != nil {
+	for _, pod := range v.Objects.Pods {
+		if v.HasClaims(pod) {
 			pods = append(pods, pod)
 		}
 	}
@@ -150,26 +151,20 @@ func (o *options) addOutput(ctx context.Context, d *dump, v *view) {
 		d.text("output/"+name+".txt", out.String())
 	}
 	nodes := v.Nodes()
-	add("get", func(o *options) error { return o.printGPUs(gpuItems(nodes)) })
-	add("who", func(o *options) error { return o.printHolders(holderItems(nodes, metav1.NamespaceAll)) })
+	add("get", func(o *options) error { return o.printGPUs(gpurows.GPUs(nodes, nil)) })
+	add("who", func(o *options) error { return o.printHolders(gpurows.Holders(nodes, metav1.NamespaceAll, nil)) })
 	explained := 0
-	for _, pod := range v.objects.Pods {
-		waits := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse
-		})
-		if !waits || explained == mostExplained {
+	for _, pod := range v.Objects.Pods {
+		if _, waits := gpurows.Unscheduled(pod); !waits || explained == mostExplained {
 			continue
 		}
-		if claims, missing := claimsOf(v.Fleet, v.objects, pod); len(claims) == 0 && len(missing) == 0 {
+		if claims, missing := v.ClaimsOf(pod); len(claims) == 0 && len(missing) == 0 {
 			continue
 		}
 		explained++
 		add("explain-"+pod.Namespace+"-"+pod.Name, func(o *options) error {
-			e, err := explainPod(ctx, v.NewSearch(explainedFor), v.objects, pod, 3)
-			if err == nil {
-				err = e.addEvents(ctx, v.client, pod)
-			}
-			_, _ = io.WriteString(o.Out, e.text())
+			e, err := v.Explain(ctx, gpurows.Question{Namespace: pod.Namespace, Name: "pod/" + pod.Name, Nodes: 3, Limit: explainedFor}, v.Warnings)
+			_, _ = io.WriteString(o.Out, textOf(e))
 			return err
 		})
 	}
@@ -178,7 +173,7 @@ func (o *options) addOutput(ctx context.Context, d *dump, v *view) {
 // driver writes the driver's pods, settings, events and logs in its namespaces.
 func (d *dump) driver(ctx context.Context, v *view, namespaces []string) {
 	var pods []*corev1.Pod
-	for _, pod := range v.objects.Pods {
+	for _, pod := range v.Objects.Pods {
 		if pod.Labels[doctor.NameLabel] == doctor.ChartName && slices.Contains(namespaces, pod.Namespace) {
 			pods = append(pods, pod)
 		}

@@ -3,34 +3,18 @@
 package kubectlgpu
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/markup"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/picture"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpupages"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
-
-// topologyItem is a GPU and its paths to the GPUs of its node, in JSON and YAML.
-type topologyItem struct {
-	Name         string `json:"name"`
-	NVLinkDomain string `json:"nvlinkDomain,omitempty"`
-	NUMANode     string `json:"numaNode,omitempty"`
-	PCIeRoot     string `json:"pcieRoot,omitempty"`
-	PCIeSwitch   string `json:"pcieSwitch,omitempty"`
-	// Paths are in the order of the GPUs.
-	Paths []fleet.Path `json:"paths"`
-	// Claims are the holders of the GPU, as namespace/name.
-	Claims []string `json:"claims,omitempty"`
-}
 
 func (o *options) newTopo() *cobra.Command {
 	return &cobra.Command{
@@ -48,17 +32,12 @@ func (o *options) newTopo() *cobra.Command {
 				return fmt.Errorf("node %s: %w: it publishes no devices of %s", args[0], gpu.ErrNotFound, o.driver)
 			}
 			if o.output == "svg" {
-				var text strings.Builder
-				if err := markup.Render(&text, picture.Draw(v.pictureOf(nodes[0]), false)); err != nil {
-					return err
-				}
-				_, err := io.WriteString(o.Out, text.String())
-				return err
+				return gpupages.WriteTopology(o.Out, v.Cluster, nodes[0])
 			}
 			if err := o.addWiring(cmd.Context(), v, nodes[0]); err != nil {
 				fmt.Fprintf(o.ErrOut, "node %s: links are not counted: %v\n", nodes[0].Name, err) //nolint:errcheck // there is no other place to say so
 			}
-			return o.printTopology(topologyItems(nodes[0]))
+			return o.printTopology(gpurows.Topologies(nodes[0]))
 		},
 	}
 }
@@ -94,26 +73,13 @@ func (o *options) addWiring(ctx context.Context, v *view, node fleet.Node) error
 	return nil
 }
 
-func topologyItems(node fleet.Node) []topologyItem {
-	items := []topologyItem{}
-	for _, g := range node.GPUs {
-		place := g.Place()
-		item := topologyItem{Name: g.Name, NVLinkDomain: place.NVLinkDomain, NUMANode: place.NUMANode, PCIeRoot: place.PCIeRoot, PCIeSwitch: g.Switch(), Claims: claimNames(g.Devices...)}
-		for _, other := range node.GPUs {
-			item.Paths = append(item.Paths, g.PathTo(other))
-		}
-		items = append(items, item)
-	}
-	return items
-}
-
-func (o *options) printTopology(items []topologyItem) error {
+func (o *options) printTopology(rows []gpurows.Topology) error {
 	t := table{heading: []string{"GPU"}, wide: []string{"NVLINK DOMAIN", "PCIE SWITCH"}}
-	for _, g := range items {
+	for _, g := range rows {
 		t.heading = append(t.heading, g.Name)
 	}
 	t.heading = append(t.heading, "NUMA", "PCIE ROOT", "CLAIMS")
-	for _, g := range items {
+	for _, g := range rows {
 		row := []string{g.Name}
 		for _, path := range g.Paths {
 			row = append(row, string(path))
@@ -125,7 +91,7 @@ func (o *options) printTopology(items []topologyItem) error {
 		if more := len(g.Claims) - 1; more > 0 {
 			claims = fmt.Sprintf("%s and %d more", claims, more)
 		}
-		t.rows = append(t.rows, append(row, cmp.Or(g.NUMANode, "-"), cmp.Or(g.PCIeRoot, "-"), claims, orDash(g.NVLinkDomain), orDash(g.PCIeSwitch)))
+		t.rows = append(t.rows, append(row, gpurows.OrDash(g.NUMANode), gpurows.OrDash(g.PCIeRoot), claims, gpurows.OrDash(g.NVLinkDomain), gpurows.OrDash(g.PCIeSwitch)))
 	}
-	return o.print(items, t)
+	return o.print(rows, t)
 }

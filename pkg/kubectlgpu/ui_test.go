@@ -3,283 +3,87 @@
 package kubectlgpu
 
 import (
+	"bufio"
 	"context"
-	"errors"
+	"io"
+	"net"
 	"net/http"
-	"net/http/httptest"
+	"net/url"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
 )
 
-// pages returns the pages of a cluster. Each request reads it anew.
-func pages(t *testing.T, client kubernetes.Interface) http.Handler {
+// serveUI runs "kubectl gpu ui". It returns a function that returns the status and the text of
+// a page, as a browser on this machine gets them.
+func serveUI(t *testing.T, client kubernetes.Interface) func(page string) (int, string) {
 	t.Helper()
-	o := &options{
-		config:  clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig(t)}, nil),
-		connect: func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil }, driver: v1alpha1.DriverName,
-	}
-	r := newReadings(func(ctx context.Context) (*view, error) { return o.readView(ctx) }, 0)
+	t.Setenv("KUBECONFIG", kubeconfig(t))
+	out, in := io.Pipe()
+	cmd := newCommand(genericiooptions.IOStreams{Out: in, ErrOut: t.Output()}, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil }, false)
+	cmd.SetArgs([]string{"ui"})
 	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { r.run(ctx) })
-	t.Cleanup(func() { stop(); running.Wait() })
-	return newSite(r, time.Second).handler()
-}
-
-// open returns the status and the text of a page.
-func open(t *testing.T, site http.Handler, target string) (int, string) {
-	t.Helper()
-	w := httptest.NewRecorder()
-	site.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil))
-	_, main, found := strings.Cut(w.Body.String(), "<main")
-	if !found {
-		main = w.Body.String()
+	ended := make(chan error, 1)
+	go func() {
+		err := cmd.ExecuteContext(ctx)
+		_ = in.CloseWithError(err)
+		ended <- err
+	}()
+	t.Cleanup(func() {
+		stop()
+		must(t, <-ended)
+	})
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && !strings.HasPrefix(lines.Text(), "http://") {
 	}
-	return w.Code, main
-}
-
-func TestPages(t *testing.T) {
-	w := busy(t)
-	pod := fleettest.Pod("late")
-	pod.Status.Phase = corev1.PodPending
-	w.Pods = append(w.Pods, pod)
-	w.Claims = append(w.Claims, fleettest.Claim("late", "class=mps.nvidia.com memory=100Gi"))
-	site := pages(t, server(w))
-	for target, want := range map[string][]string{
-		"/":                         {"<h1>Fleet</h1>", `href="/nodes/dgx"`, "1 with taints", "2 whole, 1 shared, 1 mig, 1 timeslice", `href="/pods">1</a>`},
-		"/?q=h100+xid":              {`href="/nodes/dgx"`},
-		"/?q=a100":                  {"No node matches the filter."},
-		"/nodes/dgx":                {"<svg xmlns", "gpu-1b-00", "default/training", `href="/nodes/dgx/gpus/gpu-52-00"`, "60Gi of 79.1Gi", "xid-79"},
-		"/nodes/dgx/gpus/gpu-52-00": {"GPU gpu-52-00", "productName", "pci0000:4c", `href="/claims/default/notebook-3"`},
-		"/nodes/dgx/gpus/gpu-61-00": {"gpu-61-00-mig-1g-10gb-", "default/inference"},
-		"/claims":                   {`href="/claims/default/training"`, `href="/nodes/dgx/gpus/gpu-1b-00"`, "waits"},
-		"/claims?q=waits":           {"default/late"},
-		"/claims/default/training":  {"in use", "gpu-1b-00", "gpu-43-00", `href="/pods/default/training"`},
-		"/claims/default/late":      {`href="/claims/default/late/why"`},
-		"/claims/default/late/why":  {"Claim default/late", "Request less"},
-		"/pods":                     {`href="/pods/default/late"`},
-		"/pods/default/late":        {"Pod default/late", "Node dgx", "No device is large enough", "What to do", "Request less"},
-		"/namespaces":               {"default", "claims?q=default%2F"},
-		"/assets/ui.css":            {".topology .box", ".skip"},
-		"/assets/ui.js":             {"morph"},
-	} {
-		t.Run(target, func(t *testing.T) {
-			status, text := open(t, site, target)
-			if status != http.StatusOK {
-				t.Errorf("status %d", status)
-			}
-			for _, part := range want {
-				if !strings.Contains(text, part) {
-					t.Errorf("no %q in %s", part, text)
-				}
-			}
-		})
-	}
-	for _, target := range []string{"/nodes/other", "/nodes/dgx/gpus/other", "/claims/default/other", "/pods/default/other", "/other", "/assets/other"} {
-		if status, _ := open(t, site, target); status != http.StatusNotFound {
-			t.Errorf("%s: status %d, want 404", target, status)
-		}
+	address, err := url.Parse(lines.Text())
+	must(t, err)
+	browser := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, net.JoinHostPort("127.0.0.1", address.Port()))
+	}}}
+	t.Cleanup(browser.CloseIdleConnections)
+	return func(page string) (int, string) {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address.Host+page, nil)
+		must(t, err)
+		request.AddCookie(&http.Cookie{Name: "kubectl-gpu", Value: address.Query().Get("token")})
+		answer, err := browser.Do(request)
+		must(t, err)
+		defer answer.Body.Close() //nolint:errcheck // only read
+		text, err := io.ReadAll(answer.Body)
+		must(t, err)
+		return answer.StatusCode, string(text)
 	}
 }
 
-// Claims of a hostile tenant and attributes of a hostile driver stay text.
-func TestPagesOfHostileNames(t *testing.T) {
-	w := fleettest.New(t, "a=t4 share")
-	hostile := `"><script>alert(1)</script><img src=x onerror=alert(2)>`
-	w.Hold("a", "held", "")
-	w.Claims[0].Name = hostile
-	pod := fleettest.Pod(hostile)
-	pod.Status.Phase, pod.Status.Conditions = corev1.PodPending, []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: hostile}}
-	w.Pods = append(w.Pods, pod)
-	w.Claims = append(w.Claims, fleettest.Claim("waits", "cel="+hostile))
-	for _, slice := range w.Slices {
-		for i := range slice.Spec.Devices {
-			name := slice.Spec.Devices[i].Attributes[v1alpha1.AttributeProductName]
-			name.StringValue = &hostile
-			slice.Spec.Devices[i].Attributes[v1alpha1.AttributeProductName] = name
-		}
-	}
-	client := server(fleettest.New(t))
-	for _, o := range append(append(append(objects(w.Slices), objects(w.Claims)...), objects(w.Pods)...), objects(w.Nodes)...) {
-		if err := client.Tracker().Add(o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	site := pages(t, client)
-	for _, target := range []string{"/", "/?q=%3Cscript%3E", "/nodes/a", "/nodes/a/gpus/gpu-18-00", "/claims", "/claims/default/waits", "/claims/default/waits/why", "/pods", "/namespaces", "/nodes/%3Cscript%3Ealert(1)"} {
-		_, text := open(t, site, target)
-		if strings.Contains(text, "<script>") || strings.Contains(text, "<img") || strings.Contains(text, `""><`) {
-			t.Errorf("%s: %s", target, text)
-		}
-	}
-}
-
-// A list of many nodes is shown in parts.
-func TestPagesOfManyNodes(t *testing.T) {
-	w := fleettest.New(t, "node-0=t4 share")
-	w.Hold("node-0", "held", "")
-	w.Repeat(120)
-	site := pages(t, server(w))
-	_, text := open(t, site, "/?page=2")
-	for _, want := range []string{"Nodes 51 to 100 of 120", "?page=1", "?page=3"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q", want)
-		}
-	}
-	if rows := strings.Count(text, "<tr"); rows != 51 {
-		t.Errorf("%d rows", rows)
-	}
-	for _, number := range []string{"-1", "x", "99999999999999999999", "99"} {
-		if status, _ := open(t, site, "/claims?page="+number); status != http.StatusOK {
-			t.Errorf("page %s: status %d", number, status)
-		}
-	}
-}
-
-// The pages say what the user may not read, and what cannot be read.
-func TestPagesWithoutRights(t *testing.T) {
+func TestUI(t *testing.T) {
 	client := server(shared(t))
 	forbid(client, "pods", true)
-	status, text := open(t, pages(t, client), "/")
-	if status != http.StatusOK || !strings.Contains(text, "You have no right to list pods of all namespaces") {
-		t.Errorf("status %d: %s", status, text)
-	}
-	// Without the classes, each class would seem to be missing.
 	forbid(client, "deviceclasses", false)
-	status, text = open(t, pages(t, client), "/pods/default/half")
-	if status != http.StatusForbidden || !strings.Contains(text, "permission denied: list deviceclasses") {
-		t.Errorf("status %d: %s", status, text)
-	}
-	forbid(client, "resourceslices", false)
-	status, text = open(t, pages(t, client), "/")
-	if status != http.StatusServiceUnavailable || !strings.Contains(text, "list resourceslices.resource.k8s.io: permission denied") {
-		t.Errorf("status %d: %s", status, text)
+	open := serveUI(t, client)
+	for page, want := range map[string]struct {
+		status int
+		text   string
+	}{
+		"/":                  {http.StatusOK, "You have no right to list pods of all namespaces"},
+		"/nodes/a":           {http.StatusOK, "gpu-18-00"},
+		"/pods/default/half": {http.StatusForbidden, "permission denied: list deviceclasses"},
+	} {
+		if status, text := open(page); status != want.status || !strings.Contains(text, want.text) {
+			t.Errorf("%s: status %d: %s", page, status, text)
+		}
 	}
 }
 
-// A page shows the last reading and its time if the API server fails.
-func TestPagesAfterAFailure(t *testing.T) {
+func TestUIOfAClusterThatCannotBeRead(t *testing.T) {
 	client := server(shared(t))
-	var failing atomic.Bool
-	client.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return failing.Load(), nil, apierrors.NewInternalError(errors.New("overloaded"))
-	})
-	site := pages(t, client)
-	open(t, site, "/")
-	failing.Store(true)
-	text := ""
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(text, "failed") && time.Now().Before(deadline); {
-		_, text = open(t, site, "/nodes/a")
-	}
-	for _, want := range []string{"The last reading of the cluster failed: list nodes", "overloaded", "gpu-18-00"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in %s", want, text)
-		}
-	}
-}
-
-func TestReadingsAreShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var begun atomic.Int32
-		takes := 10 * time.Second
-		r := newReadings(func(ctx context.Context) (*view, error) {
-			begun.Add(1)
-			select {
-			case <-time.After(takes):
-				return &view{Fleet: fleettest.New(t).Fleet()}, nil
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}, time.Second)
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { r.run(ctx) })
-
-		// Pages of many tabs wait for one reading.
-		var tabs sync.WaitGroup
-		for range 20 {
-			tabs.Go(func() {
-				if found, err := r.get(ctx); found == nil || err != nil {
-					t.Errorf("got %v, %v", found, err)
-				}
-			})
-		}
-		tabs.Wait()
-		if n := begun.Load(); n != 1 {
-			t.Errorf("%d readings for 20 tabs", n)
-		}
-		// A slow API server is left alone for a while.
-		first, _ := r.get(ctx)
-		time.Sleep(30 * time.Second) //nolint:forbidigo // the clock of the test's bubble
-		if again, _ := r.get(ctx); again != first || begun.Load() != 1 {
-			t.Errorf("%d readings after 30 s", begun.Load())
-		}
-		// Later, a page shows the older reading if the new one takes long.
-		time.Sleep(20 * time.Second) //nolint:forbidigo // the clock of the test's bubble
-		begin := time.Now()
-		if again, _ := r.get(ctx); again != first || time.Since(begin) != patience || begun.Load() != 2 {
-			t.Errorf("a page waits for %s, %d readings", time.Since(begin), begun.Load())
-		}
-		time.Sleep(takes) //nolint:forbidigo // the clock of the test's bubble
-		if again, _ := r.get(ctx); again == first {
-			t.Error("the new reading is not used")
-		}
-		// A reading without an end fails, and the last one stays.
-		takes = time.Hour
-		time.Sleep(time.Hour) //nolint:forbidigo // the clock of the test's bubble
-		if found, _ := r.get(ctx); found == nil {
-			t.Error("no reading")
-		}
-		time.Sleep(readTimeout) //nolint:forbidigo // the clock of the test's bubble
-		if found, err := r.get(ctx); found == nil || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v, %v", found, err)
-		}
-		stop()
-		running.Wait()
-	})
-}
-
-// Explanations take a processor each, so they are made one at a time and once for a reading.
-func TestExplanationsAreShared(t *testing.T) {
-	w := shared(t)
-	pod := fleettest.Pod("new")
-	w.Pods, w.Claims = append(w.Pods, pod), append(w.Claims, fleettest.Claim("new", "count=9"))
-	client := server(w)
-	var events atomic.Int32
-	client.PrependReactor("list", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
-		events.Add(1)
-		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "", nil)
-	})
-	s := newSite(newReadings(nil, time.Hour), time.Second)
-	r := &reading{view: &view{Fleet: w.Fleet(), objects: w.Objects, client: client}}
-	var tabs sync.WaitGroup
-	for range 10 {
-		tabs.Go(func() {
-			if e, err := s.explain(t.Context(), r, "default", "pod/new"); err != nil || len(e.Misses) != 1 {
-				t.Errorf("got %+v, %v", e, err)
-			}
-		})
-	}
-	tabs.Wait()
-	if n := events.Load(); n != 1 {
-		t.Errorf("%d explanations for 10 tabs", n)
+	forbid(client, "resourceslices", false)
+	if status, text := serveUI(t, client)("/"); status != http.StatusServiceUnavailable || !strings.Contains(text, "list resourceslices.resource.k8s.io: permission denied") {
+		t.Errorf("status %d: %s", status, text)
 	}
 }
 
@@ -296,19 +100,5 @@ func TestUIWithoutACluster(t *testing.T) {
 	cmd.SetArgs([]string{"ui"})
 	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "configuration") {
 		t.Errorf("got %v", err)
-	}
-}
-
-func BenchmarkFleetPage(b *testing.B) {
-	w := fleettest.New(b, "node-0=dgx-h100 share")
-	w.Hold("node-0", "all", "count=8")
-	w.Repeat(1000)
-	r := &reading{view: &view{Fleet: w.Fleet(), objects: w.Objects}}
-	r.nodes = r.Nodes()
-	q := httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/?q=node-99", nil)
-	for b.Loop() {
-		if _, err := fleetPage(b.Context(), r, q); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

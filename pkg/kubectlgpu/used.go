@@ -9,25 +9,12 @@ import (
 	"slices"
 
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
-
-// use is the memory and multiprocessors that programs use; a part that is not known is nil.
-type use struct {
-	// Memory in bytes.
-	Memory *resource.Quantity `json:"memoryUsed,omitempty"`
-	// SM is the part of the time, in percent, for which kernels run on a GPU.
-	SM *float64 `json:"smUsedPercent,omitempty"`
-}
-
-// uses are the reports of agents by node; nil if the user has not requested them.
-type uses map[string]agentv1.Report
 
 func (o *options) usedFlag(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.used, "used", false, "read the memory and multiprocessors that programs use from the agents")
@@ -35,7 +22,7 @@ func (o *options) usedFlag(flags *pflag.FlagSet) {
 
 // readUses reads the use of the claims on the nodes from the agents, on all nodes without
 // names, if the user requests it. It prints a sentence for each agent that does not answer.
-func (o *options) readUses(ctx context.Context, v *view, nodes []string) (uses, error) {
+func (o *options) readUses(ctx context.Context, v *view, nodes []string) (gpurows.Uses, error) {
 	if !o.used {
 		return nil, nil
 	}
@@ -43,7 +30,7 @@ func (o *options) readUses(ctx context.Context, v *view, nodes []string) (uses, 
 	if err != nil {
 		return nil, err
 	}
-	all := uses{}
+	all := gpurows.Uses{}
 	for _, node := range slices.Sorted(maps.Keys(answers)) {
 		if err := answers[node].err; err != nil {
 			fmt.Fprintf(o.ErrOut, "node %s: %v\n", node, err) //nolint:errcheck // there is no other place to say so
@@ -69,57 +56,9 @@ func askAgents[T any](ctx context.Context, o *options, v *view, nodes []string, 
 	return queryAgents[T](ctx, v.client, c, nodes, path)
 }
 
-// of returns the sum of the rows of a node.
-func (u uses) of(node string, match func(agentv1.Labels) bool) use {
-	var sum use
-	for _, row := range u[node].Rows {
-		if match(row.Labels) {
-			sum.add(row)
-		}
-	}
-	return sum
-}
-
-// ofNamespace returns the sum of the rows of a namespace on all nodes.
-func (u uses) ofNamespace(name string) use {
-	var sum use
-	for _, node := range slices.Sorted(maps.Keys(u)) {
-		for _, row := range u[node].Rows {
-			if row.Namespace == name {
-				sum.add(row)
-			}
-		}
-	}
-	return sum
-}
-
-func (s *use) add(row agentv1.Row) {
-	if row.MemoryUsedBytes != nil {
-		if s.Memory == nil {
-			s.Memory = resource.NewQuantity(0, resource.BinarySI)
-		}
-		s.Memory.Add(*resource.NewQuantity(int64(*row.MemoryUsedBytes), resource.BinarySI)) //nolint:gosec // less than 2^63 bytes
-	}
-	if row.SMUsed != nil {
-		percent := 100 * *row.SMUsed
-		if s.SM != nil {
-			percent += *s.SM
-		}
-		s.SM = &percent
-	}
-}
-
-// isOn reports whether a row is about the GPU or a part of it.
-func isOn(gpu string) func(agentv1.Labels) bool {
-	return func(l agentv1.Labels) bool {
-		name := fleet.NameOf(l.Device)
-		return name.OnGPU() && kind.Whole(name.Address).String() == gpu
-	}
-}
-
 // addUse adds the columns about the use to a table. of returns the use of a row, and the
 // memory that all of the bar is; 0 for no bars.
-func (o *options) addUse(t *table, of func(i int) (u use, memory float64)) {
+func (o *options) addUse(t *table, of func(i int) (u gpurows.Use, memory float64)) {
 	if !o.used {
 		return
 	}
@@ -129,7 +68,7 @@ func (o *options) addUse(t *table, of func(i int) (u use, memory float64)) {
 		u, all := of(i)
 		memory, sm := "-", "-"
 		if u.Memory != nil {
-			memory = gibibytes(*u.Memory)
+			memory = gpurows.Gibibytes(*u.Memory)
 		}
 		if u.SM != nil {
 			sm = fmt.Sprintf("%.0f%%", *u.SM)

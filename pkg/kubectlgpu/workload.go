@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
 
 // addTemplates reads the claim templates that the pods name and the manifests lack.
@@ -50,11 +51,11 @@ func (m *manifests) template(namespace, name string) *resourceapi.ResourceClaimT
 // addRunning adds the pods of the cluster that have claims and have not ended, each as it is,
 // with their claims.
 func (m *manifests) addRunning(v *view) {
-	for _, pod := range v.objects.Pods {
+	for _, pod := range v.Objects.Pods {
 		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		claims, _ := claimsOf(v.Fleet, v.objects, pod)
+		claims, _ := v.ClaimsOf(pod)
 		if len(claims) == 0 {
 			continue
 		}
@@ -65,7 +66,7 @@ func (m *manifests) addRunning(v *view) {
 				continue // of extended resources, which the pod still names
 			}
 			template.Spec.ResourceClaims = append(template.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim.Name, ResourceClaimName: &claim.Name})
-			if findClaim(m.Objects, claim.Namespace, claim.Name) == nil {
+			if gpurows.FindClaim(m.Objects, claim.Namespace, claim.Name) == nil {
 				m.Claims = append(m.Claims, &resourceapi.ResourceClaim{ObjectMeta: claim.ObjectMeta, Spec: claim.Spec})
 			}
 		}
@@ -120,7 +121,7 @@ func pin(pod *corev1.Pod, node string) {
 }
 
 // claims returns the claims of a pod, and a sentence if one is missing.
-func (m *manifests) claims(f *fleet.Fleet, objects fleet.Objects, pod *corev1.Pod, named map[types.NamespacedName]*resourceapi.ResourceClaim) (claims []*resourceapi.ResourceClaim, missing string) {
+func (m *manifests) claims(c *gpurows.Cluster, pod *corev1.Pod, named map[types.NamespacedName]*resourceapi.ResourceClaim) (claims []*resourceapi.ResourceClaim, missing string) {
 	for _, entry := range pod.Spec.ResourceClaims {
 		switch {
 		case entry.ResourceClaimName != nil:
@@ -140,11 +141,11 @@ func (m *manifests) claims(f *fleet.Fleet, objects fleet.Objects, pod *corev1.Po
 			})
 		}
 	}
-	if extended := extendedClaim(f, objects, pod); extended != nil {
+	if extended := c.ExtendedClaim(pod); extended != nil {
 		extended.UID = pod.UID
 		claims = append(claims, extended)
 	}
-	if classes := missingClasses(f, claims); classes != nil {
+	if classes := gpurows.MissingClasses(c.Fleet, claims); classes != nil {
 		return nil, classes[0]
 	}
 	return claims, ""

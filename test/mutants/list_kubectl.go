@@ -47,7 +47,7 @@ func kubectlMutants() []mutant {
 			notice: "bidirectional characters show text in another order",
 		},
 		{
-			file:   "pkg/kubectlgpu/internal/web/web.go",
+			file:   "pkg/gpupages/internal/web/web.go",
 			old:    `return subtle.ConstantTimeCompare([]byte(strings.ToLower(u.Hostname())), []byte(s.host)) == 1`,
 			new:    `return u.Hostname() == "127.0.0.1" || u.Hostname() == s.host`,
 			notice: "the pages are served under 127.0.0.1, whose cookies all ports get",

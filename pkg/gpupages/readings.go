@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kubectlgpu
+package gpupages
 
 import (
 	"context"
@@ -8,20 +8,27 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
 
 // reading is the cluster at one time.
 type reading struct {
-	*view
+	*gpurows.Cluster
 	at time.Time
-	// nodes are the ones of the fleet.
+	// nodes are the ones of the fleet, and rows are theirs.
 	nodes []fleet.Node
+	rows  []gpurows.Node
+}
+
+func newReading(c *gpurows.Cluster, at time.Time) *reading {
+	nodes := c.Nodes()
+	return &reading{c, at, nodes, gpurows.Nodes(nodes)}
 }
 
 // readings reads the cluster for all pages together: one reading at a time, and none while
 // no page requests one.
 type readings struct {
-	read func(context.Context) (*view, error)
+	read func(context.Context) (*gpurows.Cluster, error)
 	// fresh is the age up to which a reading is used again.
 	fresh time.Duration
 
@@ -48,7 +55,7 @@ const (
 	idleRatio = 4
 )
 
-func newReadings(read func(context.Context) (*view, error), fresh time.Duration) *readings {
+func newReadings(read func(context.Context) (*gpurows.Cluster, error), fresh time.Duration) *readings {
 	return &readings{read: read, fresh: fresh, wanted: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
@@ -77,10 +84,10 @@ func (r *readings) attempt(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	begin := time.Now()
-	v, err := r.read(limited)
+	c, err := r.read(limited)
 	var found *reading
 	if err == nil {
-		found = &reading{view: v, at: begin, nodes: v.Nodes()}
+		found = newReading(c, begin)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kubectlgpu
+package gpurows
 
 import (
 	"cmp"
@@ -9,11 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
@@ -21,9 +19,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 )
 
-// holderItem is a container with a device, in JSON and YAML. A claim that no pod uses has
-// an item without a pod.
-type holderItem struct {
+// Holder is a container with a device, in JSON and YAML. A claim that no pod uses has a row
+// without a pod.
+type Holder struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod,omitempty"`
 	// PodGroup is the group that the claim is reserved for.
@@ -40,87 +38,60 @@ type holderItem struct {
 	Share *v1alpha1.ShareData `json:"share,omitempty"`
 	// Admin is true for a claim that only monitors.
 	Admin bool `json:"adminAccess,omitempty"`
-	use
-	podUID types.UID
+	Use
 }
 
-func (o *options) newWho() *cobra.Command {
-	var everywhere bool
-	cmd := &cobra.Command{
-		Use:   "who [NODE...]",
-		Short: "The pods, containers and claims of each device, and their limits",
-		RunE: func(cmd *cobra.Command, nodes []string) error {
-			v, err := o.read(cmd.Context())
-			if err != nil {
-				return err
-			}
-			namespace := v.namespace
-			if everywhere {
-				namespace = metav1.NamespaceAll
-			}
-			used, err := o.readUses(cmd.Context(), v, nodes)
-			if err != nil {
-				return err
-			}
-			items := holderItems(v.nodesNamed(nodes), namespace)
-			for i, h := range items {
-				items[i].use = used.of(h.Node, h.isRow)
-			}
-			return o.printHolders(items)
-		},
-	}
-	o.usedFlag(cmd.Flags())
-	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "claims of all namespaces")
-	return cmd
-}
-
-// isRow reports whether a row of the agent is about the container and the device. The agent
-// has the UIDs of a PodGroup's pods only.
-func (h holderItem) isRow(l agentv1.Labels) bool {
-	return l.Namespace == h.Namespace && l.Claim == h.Claim && l.Device == h.Device && l.Container == h.Container &&
-		(l.Pod == h.Pod || h.PodGroup != "" && l.Pod == string(h.podUID))
-}
-
-// holderItems returns the holders of devices in order of namespace, pod, container and device.
-func holderItems(nodes []fleet.Node, namespace string) []holderItem {
-	items := []holderItem{}
+// Holders returns the holders of devices, with their use as far as it is known. They are in
+// order of namespace, pod, container, claim and device.
+func Holders(nodes []fleet.Node, namespace string, used Uses) []Holder {
+	rows := []Holder{}
 	for _, node := range nodes {
 		for _, g := range node.GPUs {
 			for _, d := range g.Devices {
 				for _, h := range d.Holders {
 					if namespace == metav1.NamespaceAll || h.Claim.Namespace == namespace {
-						items = append(items, itemsOf(node.Name, d, h)...)
+						rows = append(rows, rowsOf(node.Name, d, h, used)...)
 					}
 				}
 			}
 		}
 	}
-	slices.SortStableFunc(items, func(a, b holderItem) int {
+	slices.SortStableFunc(rows, func(a, b Holder) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Container, b.Container), cmp.Compare(a.Claim, b.Claim), cmp.Compare(a.Device, b.Device))
 	})
-	return items
+	return rows
 }
 
-func itemsOf(node string, d fleet.Device, h fleet.Holder) []holderItem {
+func rowsOf(node string, d fleet.Device, h fleet.Holder, used Uses) []Holder {
 	memory, compute := d.Promised(h)
-	item := holderItem{
+	row := Holder{
 		Namespace: h.Claim.Namespace, Claim: h.Claim.Name, Node: node, Device: d.ID.Device,
 		Memory: memory, Compute: compute, Share: share(h), Admin: h.Admin(),
 	}
 	if groups := fleet.PodGroups(h.Claim); len(groups) > 0 {
-		item.PodGroup = groups[0]
+		row.PodGroup = groups[0]
 	}
-	var items []holderItem
+	var rows []Holder
 	for _, pod := range h.Pods {
 		for _, container := range containersWith(pod, h) {
-			item.Pod, item.podUID, item.Container = pod.Name, pod.UID, container
-			items = append(items, item)
+			row.Pod, row.Container = pod.Name, container
+			rows = append(rows, row.withUse(used, string(pod.UID)))
 		}
 	}
-	if items == nil {
-		return []holderItem{item}
+	if rows == nil {
+		return []Holder{row.withUse(used, "")}
 	}
-	return items
+	return rows
+}
+
+// withUse returns the row with the use of its container and device. The agent has the UIDs of
+// a PodGroup's pods only.
+func (h Holder) withUse(used Uses, podUID string) Holder {
+	h.Use = used.sum([]string{h.Node}, func(l agentv1.Labels) bool {
+		return l.Namespace == h.Namespace && l.Claim == h.Claim && l.Device == h.Device && l.Container == h.Container &&
+			(l.Pod == h.Pod || h.PodGroup != "" && l.Pod == podUID)
+	})
+	return h
 }
 
 // containersWith returns the containers of a pod that have the device.
@@ -171,34 +142,32 @@ func share(h fleet.Holder) *v1alpha1.ShareData {
 	return nil
 }
 
-func (o *options) printHolders(items []holderItem) error {
-	t := table{heading: []string{"NAMESPACE", "POD", "CONTAINER", "CLAIM", "NODE", "DEVICE", "MEMORY", "COMPUTE", "HELD BY"}, wide: []string{"LIMIT OF A PROCESS", "LIMIT OF A CONTAINER"}}
-	for _, h := range items {
-		memory, compute, enforcement, process, container := "-", "-", "-", "-", "-"
-		if !h.Memory.IsZero() {
-			memory = gibibytes(h.Memory)
-		}
-		if h.Compute > 0 {
-			compute = fmt.Sprintf("%d%%", h.Compute)
-		}
-		if s := h.Share; s != nil {
-			enforcement = fmt.Sprintf("%s, memory %s, compute %s", strings.ToLower(string(s.Strategy)), s.MemoryEnforcement, s.ComputeEnforcement)
-			if s.MemoryLimit != nil {
-				process = gibibytes(*s.MemoryLimit)
-			}
-			if s.ContainerMemoryLimit != nil {
-				container = gibibytes(*s.ContainerMemoryLimit)
-			}
-		}
-		if h.Admin {
-			enforcement = "monitors"
-		}
-		pod := h.Pod
-		if pod == "" && h.PodGroup != "" {
-			pod = "PodGroup " + h.PodGroup
-		}
-		t.rows = append(t.rows, []string{h.Namespace, orDash(pod), orDash(h.Container), h.Claim, h.Node, h.Device, memory, compute, enforcement, process, container})
+// ComputeText returns the requested compute, or a dash.
+func (h Holder) ComputeText() string {
+	if h.Compute <= 0 {
+		return "-"
 	}
-	o.addUse(&t, func(i int) (use, float64) { return items[i].use, 0 })
-	return o.print(items, t)
+	return fmt.Sprintf("%d%%", h.Compute)
+}
+
+// HeldBy returns how the limits of the share are kept, or a dash without a share.
+func (h Holder) HeldBy() string {
+	switch {
+	case h.Admin:
+		return "monitors"
+	case h.Share == nil:
+		return "-"
+	}
+	return fmt.Sprintf("%s, memory %s, compute %s", strings.ToLower(string(h.Share.Strategy)), h.Share.MemoryEnforcement, h.Share.ComputeEnforcement)
+}
+
+// Limits returns the memory limits of a process and of a container; "" without a limit.
+func (h Holder) Limits() (process, container string) {
+	if h.Share != nil && h.Share.MemoryLimit != nil {
+		process = Gibibytes(*h.Share.MemoryLimit)
+	}
+	if h.Share != nil && h.Share.ContainerMemoryLimit != nil {
+		container = Gibibytes(*h.Share.ContainerMemoryLimit)
+	}
+	return process, container
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kubectlgpu
+package gpupages
 
 import (
 	"encoding/xml"
@@ -18,7 +18,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
 
 // addNeighbors adds the NICs and CPUs of a DGX H100 to a node.
@@ -63,11 +66,23 @@ func busy(t *testing.T) *fleettest.World {
 	return w
 }
 
-func TestPicture(t *testing.T) {
-	out, problems := run(t, server(busy(t)), "topo", "dgx", "-o", "svg")
-	if problems != "" {
-		t.Fatal(problems)
+// draw returns the picture of a node.
+func draw(t *testing.T, w *fleettest.World, node string) string {
+	t.Helper()
+	c := gpurows.New(w.Objects, v1alpha1.DriverName, nil)
+	nodes := slices.DeleteFunc(c.Nodes(), func(n fleet.Node) bool { return n.Name != node })
+	if len(nodes) != 1 {
+		t.Fatalf("no node %s", node)
 	}
+	var out strings.Builder
+	if err := WriteTopology(&out, c, nodes[0]); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestPicture(t *testing.T) {
+	out := draw(t, busy(t), "dgx")
 	// The picture of the documents.
 	const golden = "../../docs/images/topology.svg"
 	if os.Getenv("UPDATE_GOLDEN") != "" {
@@ -151,10 +166,7 @@ func TestPicturesOfAllMachines(t *testing.T) {
 			w := fleettest.New(t, "a="+model+" share")
 			w.Hold("a", "whole", "")
 			addNeighbors(t, w, "a")
-			out, problems := run(t, server(w), "topo", "a", "-o", "svg")
-			if problems != "" {
-				t.Fatal(problems)
-			}
+			out := draw(t, w, "a")
 			rects, text := readPicture(t, out)
 			node := w.Fleet().Nodes()[0]
 			for _, g := range node.GPUs {
@@ -210,10 +222,7 @@ func TestPictureOfHostileNames(t *testing.T) {
 			}
 		}
 	}
-	out, problems := run(t, server(w), "topo", "a", "-o", "svg")
-	if problems != "" {
-		t.Fatal(problems)
-	}
+	out := draw(t, w, "a")
 	if _, text := readPicture(t, out); !strings.Contains(text, "<script>alert(1)</script>\"'&\ufffd\ufffd") {
 		t.Errorf("the name is changed: %s", text)
 	}
@@ -230,7 +239,7 @@ func TestPictureOfManyClaimsAndNoPlace(t *testing.T) {
 			delete(w.Slices[0].Spec.Devices[i].Attributes, resourceapi.QualifiedName("resource.kubernetes.io/"+name))
 		}
 	}
-	out, _ := run(t, server(w), "topo", "a", "-o", "svg")
+	out := draw(t, w, "a")
 	_, text := readPicture(t, out)
 	for _, want := range []string{"NUMA node not published", "PCIe root not published", "and 7 more claims", "default/claim-9"} {
 		if !strings.Contains(text, want) {

@@ -27,7 +27,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/markup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpupages/internal/markup"
 )
 
 // Server serves pages on the loopback interface.

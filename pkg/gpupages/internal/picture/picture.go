@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/markup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpupages/internal/markup"
 )
 
 // Node is the contents of a picture.

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpupages
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpupages/internal/markup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpupages/internal/picture"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
+)
+
+// WriteTopology writes the picture of a node as SVG.
+func WriteTopology(w io.Writer, c *gpurows.Cluster, node fleet.Node) error {
+	var text strings.Builder
+	if err := markup.Render(&text, picture.Draw(pictureOf(c, node), false)); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// pictureOf returns the contents of the picture of a node.
+func pictureOf(c *gpurows.Cluster, node fleet.Node) picture.Node {
+	n := picture.Node{Name: node.Name}
+	for i, g := range gpurows.GPUs([]fleet.Node{node}, nil) {
+		shown := picture.GPU{
+			Name: g.Name, Model: g.Model, Mode: string(g.Mode), Place: placeIn(node.GPUs[i].Place()), Taints: g.Taints, Claims: gpurows.ClaimNames(node.GPUs[i].Devices...),
+			Memory: fmt.Sprintf("%s of %s promised", gpurows.Gibibytes(g.MemoryPromised), gpurows.Gibibytes(g.Memory)),
+		}
+		if total := g.Memory.AsApproximateFloat64(); total > 0 {
+			shown.Part = g.MemoryPromised.AsApproximateFloat64() / total
+		}
+		n.GPUs = append(n.GPUs, shown)
+	}
+	for _, d := range c.Neighbors(node.Name) {
+		n.Others = append(n.Others, picture.Device{Driver: d.ID.Driver, Name: d.ID.Device, Place: placeIn(d.Place()), Claims: gpurows.ClaimNames(d)})
+	}
+	return n
+}
+
+// placeIn returns the parts of a place that a picture shows.
+func placeIn(p fleet.Place) picture.Place {
+	return picture.Place{NVLinkDomain: p.NVLinkDomain, PCIeRoot: p.PCIeRoot, NUMANode: p.NUMANode}
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpurows
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+)
+
+// Cluster is the objects of a cluster that a user may read.
+type Cluster struct {
+	*fleet.Fleet
+	Objects fleet.Objects
+	// Refused has a sentence for each list that the user may not read as a whole.
+	Refused map[doctor.List]string
+}
+
+// New returns the cluster with these objects.
+func New(objects fleet.Objects, driver string, refused map[doctor.List]string) *Cluster {
+	return &Cluster{fleet.New(objects, fleet.Options{Driver: driver, Features: fleet.FeaturesOf(objects)}), objects, refused}
+}
+
+// Sentences returns the sentences about rights that the user lacks, in order.
+func (c *Cluster) Sentences() []string { return slices.Sorted(maps.Values(c.Refused)) }

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpurows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// Explanation is why a pod or claim has its devices, or why not, in JSON and YAML.
+type Explanation struct {
+	Subject string `json:"subject"`
+	// Facts are from the pod and its claims, a sentence each.
+	Facts []string `json:"facts,omitempty"`
+	// Nodes on which the claims fit.
+	Fits []string `json:"fits,omitempty"`
+	// Misses are the nodes on which they do not fit, the nearest first; not all of them.
+	Misses []Miss `json:"misses,omitempty"`
+	// Other is the number of further nodes.
+	Other int `json:"otherNodes,omitempty"`
+	// NotExamined are the nodes that the limit of the search left out.
+	NotExamined []string `json:"notExaminedNodes,omitempty"`
+	// Excluded are the nodes on which the pod cannot run for reasons apart from devices.
+	Excluded []Excluded `json:"excludedNodes,omitempty"`
+	// Advice is a remedy, a sentence each.
+	Advice []string `json:"advice,omitempty"`
+}
+
+// Excluded is a node on which a pod cannot run, and why.
+type Excluded struct {
+	Node    string   `json:"node"`
+	Reasons []string `json:"reasons"`
+}
+
+// Miss is a node on which claims do not fit.
+type Miss struct {
+	Node     string         `json:"node"`
+	Missing  string         `json:"missing"`
+	Requests []RequestCheck `json:"requests,omitempty"`
+}
+
+// RequestCheck is a request of a claim, and the check of a node's devices for it.
+type RequestCheck struct {
+	Claim   string        `json:"claim"`
+	Request string        `json:"request"`
+	Wanted  int64         `json:"wanted"`
+	Meeting int           `json:"meeting"`
+	Devices []DeviceCheck `json:"devices,omitempty"`
+	// OtherClasses is the number of devices that are not of the request's class.
+	OtherClasses int `json:"otherClasses,omitempty"`
+	// OtherDevices is the number of devices of the class that are left out of Devices.
+	OtherDevices int `json:"otherDevices,omitempty"`
+	// NotExamined is the number of devices that the limit of the search left out.
+	NotExamined int `json:"notExamined,omitempty"`
+}
+
+// DeviceCheck is a device, and the reasons why it does not meet a request.
+type DeviceCheck struct {
+	Device  string   `json:"device"`
+	Reasons []string `json:"reasons"`
+}
+
+// Question names a pod or claim, and bounds its explanation.
+type Question struct {
+	Namespace string
+	// Name is the name of a pod, also after "pod/", or of a claim after "claim/".
+	Name string
+	// Nodes is the number of nodes that are explained device by device.
+	Nodes int
+	// Limit is the time for the search.
+	Limit time.Duration
+}
+
+// Explain explains a pod or claim. warnings returns the events of type Warning about a pod,
+// or an error that wraps [gpu.ErrPermission]. The error wraps [gpu.ErrNotFound] for a name of
+// no pod and no claim.
+func (c *Cluster) Explain(ctx context.Context, q Question, warnings func(context.Context, *corev1.Pod) ([]corev1.Event, error)) (Explanation, error) {
+	e := explaining{cluster: c, search: c.NewSearch(q.Limit), nodes: q.Nodes}
+	claimName, isClaim := strings.CutPrefix(q.Name, "claim/")
+	podName := strings.TrimPrefix(q.Name, "pod/")
+	i := slices.IndexFunc(c.Objects.Pods, func(p *corev1.Pod) bool { return p.Namespace == q.Namespace && p.Name == podName })
+	claim := FindClaim(c.Objects, q.Namespace, claimName)
+	switch {
+	case i >= 0 && !isClaim:
+		err := e.addPod(ctx, c.Objects.Pods[i])
+		if err == nil {
+			err = e.addWarnings(ctx, c.Objects.Pods[i], warnings)
+		}
+		return e.Explanation, err
+	case claim != nil:
+		e.Subject = fmt.Sprintf("claim %s/%s", q.Namespace, claimName)
+		err := e.add(ctx, nil, []*resourceapi.ResourceClaim{claim})
+		return e.Explanation, err
+	default:
+		return e.Explanation, fmt.Errorf("%s: %w: no pod and no claim of the namespace %s has this name", q.Name, gpu.ErrNotFound, q.Namespace)
+	}
+}
+
+// explaining is an explanation that is being made.
+type explaining struct {
+	Explanation
+	cluster *Cluster
+	search  *fleet.Search
+	// nodes bounds the misses.
+	nodes int
+}
+
+func (e *explaining) addPod(ctx context.Context, pod *corev1.Pod) error {
+	e.Subject = fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name)
+	if message, waits := Unscheduled(pod); waits {
+		e.Facts = append(e.Facts, "scheduler: "+message)
+	}
+	if pod.DeletionTimestamp != nil {
+		e.Facts = append(e.Facts, fmt.Sprintf("the pod is being deleted since %s; it stays until its containers have ended and the agent of node %s has unprepared its claims",
+			pod.DeletionTimestamp.UTC().Format(time.RFC3339), OrDash(pod.Spec.NodeName)))
+	}
+	claims, missing := e.cluster.ClaimsOf(pod)
+	e.Facts = append(e.Facts, missing...)
+	if len(claims) == 0 && len(missing) == 0 {
+		e.Facts = append(e.Facts, "the pod has no claims")
+		return nil
+	}
+	driver := e.cluster.Driver
+	if node := pod.Spec.NodeName; pod.Status.Phase == corev1.PodPending && node != "" && e.cluster.Objects.HasOtherDriver(driver, node, claims...) {
+		e.Advice = append(e.Advice, fmt.Sprintf("remove one of the drivers of the name %s from node %s: the kubelet calls only the one that registered last, so the pod may stay in ContainerCreating (docs/migration.md#two-drivers-on-one-node)",
+			driver, node))
+	}
+	return e.add(ctx, pod, claims)
+}
+
+// add explains claims that must fit on one node together. The pod is nil for a claim alone.
+func (e *explaining) add(ctx context.Context, pod *corev1.Pod, claims []*resourceapi.ResourceClaim) error {
+	var open []*resourceapi.ResourceClaim
+	for _, claim := range claims {
+		if claim.Status.Allocation == nil {
+			open = append(open, claim)
+			continue
+		}
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			e.Facts = append(e.Facts, fmt.Sprintf("claim %s has %s of pool %s", claim.Name, result.Device, result.Pool))
+		}
+		e.Facts = append(e.Facts, Reports(claim)...)
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	if missing := MissingClasses(e.cluster.Fleet, open); missing != nil {
+		e.Advice = append(e.Advice, missing...)
+		return nil
+	}
+	verdicts, err := e.search.Verdicts(ctx, pod, claims...)
+	if err != nil {
+		return err
+	}
+	if len(verdicts) == 0 {
+		e.Advice = append(e.Advice, "add a node: the cluster has none, and no devices")
+		return nil
+	}
+	var checks []fleet.RequestCheck
+	for _, v := range verdicts {
+		switch {
+		case v.Fits():
+			e.Fits = append(e.Fits, v.Node)
+		case v.Excluded != nil:
+			e.Excluded = append(e.Excluded, Excluded{v.Node, v.Excluded})
+		case errors.Is(v.Problem, fleet.ErrNotExamined):
+			e.NotExamined = append(e.NotExamined, v.Node)
+		case len(e.Misses) == e.nodes:
+			e.Other++
+		default:
+			miss, found, err := e.miss(ctx, v, open)
+			if err != nil {
+				return err
+			}
+			checks = append(checks, found...)
+			e.Misses = append(e.Misses, miss)
+		}
+	}
+	if len(e.Fits) == 0 {
+		names, err := e.search.ClaimNames(ctx, open)
+		if err != nil && !errors.Is(err, fleet.ErrNotExamined) {
+			return err
+		}
+		if err != nil || e.isPartial() {
+			e.Advice = append(e.Advice, partialAdvice)
+		}
+		e.Advice = append(e.Advice, advice(e.cluster.Fleet, verdicts[0], checks)...)
+		e.Advice = append(e.Advice, names...)
+	}
+	return nil
+}
+
+// mostDevices bounds the devices of a request that are explained on a node.
+const mostDevices = 256
+
+// partialAdvice precedes advice that does not rest on all nodes and devices.
+const partialAdvice = "not all nodes and devices were examined, so the rest of this advice may be wrong: write simpler selectors or another shape (docs/shapes.md), or search for longer (kubectl gpu explain --limit)"
+
+// isPartial reports whether the explanation is of a part of the nodes or devices.
+func (e *explaining) isPartial() bool {
+	return len(e.NotExamined) > 0 || slices.ContainsFunc(e.Misses, func(m Miss) bool {
+		return slices.ContainsFunc(m.Requests, func(r RequestCheck) bool { return r.NotExamined > 0 })
+	})
+}
+
+func (e *explaining) miss(ctx context.Context, v fleet.Verdict, claims []*resourceapi.ResourceClaim) (Miss, []fleet.RequestCheck, error) {
+	item := Miss{Node: v.Node, Missing: MissingText(v)}
+	checks, err := e.search.Check(ctx, v.Node, claims...)
+	if err != nil {
+		return item, nil, err
+	}
+	for _, a := range checks {
+		r := RequestCheck{Claim: claims[a.Claim].Name, Request: a.Request, Wanted: a.Exactly.Count, Meeting: a.Meeting(), NotExamined: a.NotExamined}
+		for _, d := range a.Devices {
+			switch {
+			case slices.Contains(d.Missing, fleet.ConditionClass):
+				r.OtherClasses++
+			case len(d.Missing) > 0 && len(r.Devices) == mostDevices:
+				r.OtherDevices++
+			default:
+				if reasons := e.cluster.Reasons(d, a.Exactly); len(reasons) > 0 {
+					r.Devices = append(r.Devices, DeviceCheck{d.Device.ID.Device, reasons})
+				}
+			}
+		}
+		item.Requests = append(item.Requests, r)
+	}
+	return item, checks, nil
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpurows
+
+import (
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+)
+
+// GPU is a GPU in JSON and YAML.
+type GPU struct {
+	Node            string            `json:"node"`
+	Name            string            `json:"name"`
+	Model           string            `json:"model,omitempty"`
+	UUID            string            `json:"uuid,omitempty"`
+	Mode            fleet.Mode        `json:"mode"`
+	Memory          resource.Quantity `json:"memory"`
+	MemoryPromised  resource.Quantity `json:"memoryPromised"`
+	Compute         int64             `json:"computePercent"`
+	ComputePromised int64             `json:"computePercentPromised"`
+	Claims          int               `json:"claims"`
+	Use
+	// Taints keep pods away, as key=value:effect.
+	Taints []string `json:"taints,omitempty"`
+}
+
+// GPUs returns the GPUs of the nodes, with their use as far as it is known.
+func GPUs(nodes []fleet.Node, used Uses) []GPU {
+	rows := []GPU{}
+	for _, node := range nodes {
+		for _, g := range node.GPUs {
+			rows = append(rows, GPU{
+				Node: node.Name, Name: g.Name, Model: g.Model, UUID: g.UUID, Mode: g.Mode,
+				Memory: g.Memory.Total, MemoryPromised: g.Memory.Promised,
+				Compute: g.Compute.Total, ComputePromised: g.Compute.Promised,
+				Claims: g.Claims(), Taints: taints(g), Use: used.sum([]string{node.Name}, isOn(g.Name)),
+			})
+		}
+	}
+	return rows
+}
+
+// taints returns the taints of a GPU's devices that keep pods away, each once.
+func taints(g fleet.GPU) []string {
+	var all []string
+	for _, d := range g.Devices {
+		if d.Published == nil {
+			continue
+		}
+		for _, taint := range d.Published.Taints {
+			if text := fleet.TaintText(taint); taint.Effect != resourceapi.DeviceTaintEffectNone && !slices.Contains(all, text) {
+				all = append(all, text)
+			}
+		}
+	}
+	return all
+}
+
+// Node is a node and the sums of its GPUs.
+type Node struct {
+	Name string
+	GPUs []GPU
+	// Models, Taints and Claims are sorted, each once. A claim is namespace/name.
+	Models, Taints, Claims   []string
+	Memory, MemoryPromised   resource.Quantity
+	Compute, ComputePromised int64
+	// Incomplete is true while the slices of the node are being replaced.
+	Incomplete bool
+}
+
+// Nodes returns the rows of the nodes, in their order.
+func Nodes(nodes []fleet.Node) []Node {
+	var rows []Node
+	for i, node := range nodes {
+		row := Node{Name: node.Name, GPUs: GPUs(nodes[i:i+1], nil), Incomplete: node.Incomplete}
+		for j, g := range row.GPUs {
+			row.Memory.Add(g.Memory)
+			row.MemoryPromised.Add(g.MemoryPromised)
+			row.Compute += g.Compute
+			row.ComputePromised += g.ComputePromised
+			row.Models = append(row.Models, OrDash(g.Model))
+			row.Taints = append(row.Taints, g.Taints...)
+			row.Claims = append(row.Claims, ClaimNames(node.GPUs[j].Devices...)...)
+		}
+		for _, texts := range []*[]string{&row.Models, &row.Taints, &row.Claims} {
+			slices.Sort(*texts)
+			*texts = slices.Compact(*texts)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// ClaimNames returns the claims of devices as namespace/name, each once, in order.
+func ClaimNames(devices ...fleet.Device) []string {
+	var names []string
+	for _, d := range devices {
+		for _, h := range d.Holders {
+			names = append(names, h.Claim.Namespace+"/"+h.Claim.Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Topology is a GPU and its paths to the GPUs of its node, in JSON and YAML.
+type Topology struct {
+	Name         string `json:"name"`
+	NVLinkDomain string `json:"nvlinkDomain,omitempty"`
+	NUMANode     string `json:"numaNode,omitempty"`
+	PCIeRoot     string `json:"pcieRoot,omitempty"`
+	PCIeSwitch   string `json:"pcieSwitch,omitempty"`
+	// Paths are in the order of the GPUs.
+	Paths []fleet.Path `json:"paths"`
+	// Claims are the holders of the GPU, as namespace/name.
+	Claims []string `json:"claims,omitempty"`
+}
+
+// Topologies returns the rows of a node's GPUs.
+func Topologies(node fleet.Node) []Topology {
+	rows := []Topology{}
+	for _, g := range node.GPUs {
+		place := g.Place()
+		row := Topology{Name: g.Name, NVLinkDomain: place.NVLinkDomain, NUMANode: place.NUMANode, PCIeRoot: place.PCIeRoot, PCIeSwitch: g.Switch(), Claims: ClaimNames(g.Devices...)}
+		for _, other := range node.GPUs {
+			row.Paths = append(row.Paths, g.PathTo(other))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}

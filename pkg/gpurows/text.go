@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpurows
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// OrDash returns the text, or a dash if it is empty.
+func OrDash(s string) string { return cmp.Or(s, "-") }
+
+// Gibibytes prints an amount of memory in Gi, with one decimal if it needs one.
+func Gibibytes(q resource.Quantity) string {
+	const unit = 1 << 30
+	text := fmt.Sprintf("%.1f", float64(q.Value())/unit)
+	return strings.TrimSuffix(text, ".0") + "Gi"
+}
+
+// List returns the names as a text; the first ones and a number if they are many.
+func List(names []string) string {
+	const most = 10
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
+)
+
+// newRows returns a command that prints rows about nodes, with their use on request.
+func (o *options) newRows(use, short string, print func(v *view, nodes []string, used gpurows.Uses) error) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, nodes []string) error {
+		v, err := o.read(cmd.Context())
+		if err != nil {
+			return err
+		}
+		used, err := o.readUses(cmd.Context(), v, nodes)
+		if err != nil {
+			return err
+		}
+		return print(v, nodes, used)
+	}}
+	o.usedFlag(cmd.Flags())
+	return cmd
+}
+
+func (o *options) newGet() *cobra.Command {
+	return o.newRows("get [NODE...]", "The GPUs of the cluster: promised and used memory and compute, mode and health", func(v *view, nodes []string, used gpurows.Uses) error {
+		return o.printGPUs(gpurows.GPUs(v.nodesNamed(nodes), used))
+	})
+}
+
+func (o *options) printGPUs(rows []gpurows.GPU) error {
+	t := table{heading: []string{"NODE", "GPU", "MODEL", "MODE", "CLAIMS", "MEMORY", "COMPUTE", "HEALTH"}, wide: []string{"UUID"}, bad: map[int]bool{}}
+	for i, g := range rows {
+		health := "ok"
+		if t.bad[i] = len(g.Taints) > 0; t.bad[i] {
+			health = strings.Join(g.Taints, ",")
+		}
+		t.rows = append(t.rows, []string{
+			g.Node, g.Name, gpurows.OrDash(g.Model), string(g.Mode), fmt.Sprint(g.Claims),
+			fmt.Sprintf("%s %s/%s", bar(g.MemoryPromised.AsApproximateFloat64(), g.Memory.AsApproximateFloat64()), gpurows.Gibibytes(g.MemoryPromised), gpurows.Gibibytes(g.Memory)),
+			fmt.Sprintf("%s %d%%", bar(float64(g.ComputePromised), float64(g.Compute)), g.ComputePromised), health, gpurows.OrDash(g.UUID),
+		})
+	}
+	o.addUse(&t, func(i int) (gpurows.Use, float64) { return rows[i].Use, rows[i].Memory.AsApproximateFloat64() })
+	return o.print(rows, t)
+}
+
+func (o *options) newWho() *cobra.Command {
+	var everywhere bool
+	cmd := o.newRows("who [NODE...]", "The pods, containers and claims of each device, and their limits", func(v *view, nodes []string, used gpurows.Uses) error {
+		namespace := v.namespace
+		if everywhere {
+			namespace = metav1.NamespaceAll
+		}
+		return o.printHolders(gpurows.Holders(v.nodesNamed(nodes), namespace, used))
+	})
+	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "claims of all namespaces")
+	return cmd
+}
+
+func (o *options) printHolders(rows []gpurows.Holder) error {
+	t := table{heading: []string{"NAMESPACE", "POD", "CONTAINER", "CLAIM", "NODE", "DEVICE", "MEMORY", "COMPUTE", "HELD BY"}, wide: []string{"LIMIT OF A PROCESS", "LIMIT OF A CONTAINER"}}
+	for _, h := range rows {
+		memory, pod := "-", h.Pod
+		if !h.Memory.IsZero() {
+			memory = gpurows.Gibibytes(h.Memory)
+		}
+		if pod == "" && h.PodGroup != "" {
+			pod = "PodGroup " + h.PodGroup
+		}
+		process, container := h.Limits()
+		t.rows = append(t.rows, []string{
+			h.Namespace, gpurows.OrDash(pod), gpurows.OrDash(h.Container), h.Claim, h.Node, h.Device, memory, h.ComputeText(), h.HeldBy(),
+			gpurows.OrDash(process), gpurows.OrDash(container),
+		})
+	}
+	o.addUse(&t, func(i int) (gpurows.Use, float64) { return rows[i].Use, 0 })
+	return o.print(rows, t)
+}
+
+func (o *options) newUsage() *cobra.Command {
+	cmd := o.newRows("usage", "The GPUs, memory and compute that are promised to each namespace, and for how long", func(v *view, _ []string, used gpurows.Uses) error {
+		rows := gpurows.Usages(v.Nodes(), time.Now(), used)
+		t := table{heading: []string{"NAMESPACE", "CLAIMS", "GPUS", "MEMORY", "COMPUTE", "SLOTS", "GPU HOURS"}}
+		for _, u := range rows {
+			t.rows = append(t.rows, u.Cells())
+		}
+		o.addUse(&t, func(i int) (gpurows.Use, float64) { return rows[i].Use, 0 })
+		return o.print(rows, t)
+	})
+	cmd.Args = cobra.NoArgs
+	return cmd
+}
+
+func (o *options) newFree() *cobra.Command {
+	var memory string
+	cmd := &cobra.Command{
+		Use:   "free [CLASS...]",
+		Short: "The number of further claims of each DeviceClass that fit, by node",
+		Long: "For each class, the number of further claims for one device that fit, one after the other,\n" +
+			"by the scheduler's own allocator. Claims of classes of shares have the memory of --memory.",
+		RunE: func(cmd *cobra.Command, classes []string) error {
+			if _, err := resource.ParseQuantity(memory); err != nil {
+				return fmt.Errorf("--memory %s: %w: want an amount such as 10Gi", memory, gpu.ErrInvalid)
+			}
+			v, err := o.read(cmd.Context(), doctor.Classes)
+			if err != nil {
+				return err
+			}
+			rows, err := v.FreeOf(cmd.Context(), classes, memory)
+			if err != nil {
+				return err
+			}
+			t := table{heading: []string{"CLASS", "MEMORY", "NODE", "CLAIMS"}}
+			for _, r := range rows {
+				t.rows = append(t.rows, []string{r.Class, gpurows.OrDash(r.Memory), r.Node, fmt.Sprint(r.Claims)})
+			}
+			return o.print(rows, t)
+		},
+	}
+	cmd.Flags().StringVar(&memory, "memory", "10Gi", "memory of each share")
+	return cmd
+}
