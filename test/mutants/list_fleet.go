@@ -203,7 +203,7 @@ func fleetMutants() []mutant {
 			run:    "^TestRights",
 		},
 		{
-			file:   "pkg/gpupages/internal/picture/picture.go",
+			file:   "pkg/gpupages/internal/picture/arrange.go",
 			old:    `d.Place.NUMANode = numaOf[d.Place.PCIeRoot]`,
 			new:    ``,
 			notice: "the NICs of a PCIe root are drawn apart from its GPUs",
