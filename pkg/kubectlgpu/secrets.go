@@ -131,17 +131,13 @@ func reduceNode(n *corev1.Node) {
 
 // reducePod reduces a user's pod to the fields that concern devices and scheduling.
 func reducePod(pod *corev1.Pod) {
-	containers := func(all []corev1.Container) []corev1.Container {
-		var reduced []corev1.Container
-		for _, c := range all {
-			reduced = append(reduced, corev1.Container{Name: c.Name, Resources: c.Resources, RestartPolicy: c.RestartPolicy})
-		}
-		return reduced
+	reduced := func(c corev1.Container) corev1.Container {
+		return corev1.Container{Name: c.Name, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
 	}
 	spec := pod.Spec
 	pod.Labels = nil
 	pod.Spec = corev1.PodSpec{
-		InitContainers: containers(spec.InitContainers), Containers: containers(spec.Containers),
+		InitContainers: each(spec.InitContainers, reduced), Containers: each(spec.Containers, reduced),
 		ResourceClaims: spec.ResourceClaims, NodeName: spec.NodeName, NodeSelector: spec.NodeSelector, Affinity: toNodes(spec.Affinity),
 		Tolerations: spec.Tolerations, Priority: spec.Priority, PriorityClassName: spec.PriorityClassName, SchedulerName: spec.SchedulerName,
 	}
@@ -154,27 +150,19 @@ func reducePod(pod *corev1.Pod) {
 // reduceDriverPod reduces a pod of the driver to its settings, without the values of
 // environment variables.
 func reduceDriverPod(pod *corev1.Pod) {
-	containers := func(all []corev1.Container) []corev1.Container {
-		var reduced []corev1.Container
-		for _, c := range all {
-			kept := corev1.Container{
-				Name: c.Name, Image: c.Image, Command: c.Command, Args: c.Args, Ports: c.Ports, Resources: c.Resources, VolumeMounts: c.VolumeMounts,
-				SecurityContext: c.SecurityContext, RestartPolicy: c.RestartPolicy,
-			}
-			for _, env := range c.Env {
-				kept.Env = append(kept.Env, corev1.EnvVar{Name: env.Name, Value: leftOut})
-			}
-			reduced = append(reduced, kept)
+	reduced := func(c corev1.Container) corev1.Container {
+		return corev1.Container{
+			Name: c.Name, Image: c.Image, Command: c.Command, Args: c.Args, Ports: c.Ports, Resources: c.Resources, VolumeMounts: c.VolumeMounts,
+			SecurityContext: c.SecurityContext, RestartPolicy: c.RestartPolicy,
+			Env: each(c.Env, func(env corev1.EnvVar) corev1.EnvVar { return corev1.EnvVar{Name: env.Name, Value: leftOut} }),
 		}
-		return reduced
 	}
-	var volumes []corev1.Volume
-	for _, v := range pod.Spec.Volumes {
-		volumes = append(volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{HostPath: v.HostPath, EmptyDir: v.EmptyDir, ConfigMap: v.ConfigMap}})
-	}
+	volumes := each(pod.Spec.Volumes, func(v corev1.Volume) corev1.Volume {
+		return corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{HostPath: v.HostPath, EmptyDir: v.EmptyDir, ConfigMap: v.ConfigMap}}
+	})
 	spec := pod.Spec
 	pod.Spec = corev1.PodSpec{
-		InitContainers: containers(spec.InitContainers), Containers: containers(spec.Containers), Volumes: volumes,
+		InitContainers: each(spec.InitContainers, reduced), Containers: each(spec.Containers, reduced), Volumes: volumes,
 		ServiceAccountName: spec.ServiceAccountName, NodeName: spec.NodeName, NodeSelector: spec.NodeSelector, Affinity: toNodes(spec.Affinity), Tolerations: spec.Tolerations,
 		HostNetwork: spec.HostNetwork, HostPID: spec.HostPID, SecurityContext: spec.SecurityContext, PriorityClassName: spec.PriorityClassName,
 		TerminationGracePeriodSeconds: spec.TerminationGracePeriodSeconds, RestartPolicy: spec.RestartPolicy, RuntimeClassName: spec.RuntimeClassName,
@@ -182,19 +170,24 @@ func reduceDriverPod(pod *corev1.Pod) {
 	status := pod.Status
 	pod.Status = corev1.PodStatus{
 		Phase: status.Phase, Conditions: status.Conditions, Reason: status.Reason, Message: status.Message, StartTime: status.StartTime, QOSClass: status.QOSClass,
-		InitContainerStatuses: reduceStatuses(status.InitContainerStatuses), ContainerStatuses: reduceStatuses(status.ContainerStatuses),
+		InitContainerStatuses: each(status.InitContainerStatuses, reduceStatus), ContainerStatuses: each(status.ContainerStatuses, reduceStatus),
 	}
 }
 
-func reduceStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
-	var reduced []corev1.ContainerStatus
-	for _, s := range all {
-		reduced = append(reduced, corev1.ContainerStatus{
-			Name: s.Name, State: s.State, LastTerminationState: s.LastTerminationState, Ready: s.Ready, RestartCount: s.RestartCount,
-			Image: s.Image, ImageID: s.ImageID, Started: s.Started,
-		})
+func reduceStatus(s corev1.ContainerStatus) corev1.ContainerStatus {
+	return corev1.ContainerStatus{
+		Name: s.Name, State: s.State, LastTerminationState: s.LastTerminationState, Ready: s.Ready, RestartCount: s.RestartCount,
+		Image: s.Image, ImageID: s.ImageID, Started: s.Started,
 	}
-	return reduced
+}
+
+// each returns the results of a function for all items; nil without items.
+func each[T any](all []T, f func(T) T) []T {
+	var results []T
+	for _, item := range all {
+		results = append(results, f(item))
+	}
+	return results
 }
 
 // reduceConfigMap leaves out files that are not text.
