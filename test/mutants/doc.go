@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mutants shows whether the tests can fail. It applies the mutations of
-// its list to the code, one at a time and without touching the tree, runs the tests
-// of the mutated package, and fails if they pass.
+// Command mutants shows that the tests can fail. It changes the code in one place at a
+// time, without touching the tree, and fails if the tests pass.
 //
-// The list is written by hand, one file for each area: mutations that a tool generates
-// from tokens take hours for this module, and do not remove a statement, swap two steps
-// or drop a lock. Each mutation describes its effect on a user. A mutation that no test
-// can detect is excused with the reason.
+// Each package lists its mutants in testdata/mutants, one a line:
 //
-// It is an error if the text of a mutation is not in its file exactly once, or if the
-// mutated package does not compile. The tests of this package check the first, the
-// command checks both.
+//	DECLARATION: OPERATOR ARGUMENTS: [FOLDER] TEST: EFFECT
+//
+// DECLARATION is a function, Type.Method, constant or variable of the package. TEST must
+// fail; FOLDER is the folder of the test, by default the package. EFFECT is what a user
+// would see. The operators are
+//
+//	skip NAME      does not execute the statement that contains NAME
+//	swap NAME      executes that statement after the next one
+//	never NAME     makes the condition that contains NAME false
+//	always NAME    makes it true
+//	set NAME NEW   replaces NAME by NEW
+//	return VALUES  returns the values at once
+//
+// NAME is an identifier, a selector or a literal, and its first use in the declaration;
+// NAME#2 is its second use. The condition is the smallest one: an operand of && and ||.
+//
+// Mutants run on the machine of their author, often as root. Code that ends processes or
+// removes files by their names must have none that widens its choice.
 package main

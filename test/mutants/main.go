@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,6 +19,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 func main() {
@@ -31,101 +34,99 @@ func main() {
 
 func command(ctx context.Context, args []string, w io.Writer) error {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
-	only := flags.String("only", "", "try only the mutants of files whose path begins like this, such as pkg/claim")
+	only := flags.String("only", "", "try only the mutants whose folder and declaration begin like this, such as pkg/claim")
 	parallel := flags.Int("parallel", runtime.NumCPU(), "how many mutants are tried at a time")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	root, err := moduleRoot(ctx)
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return fmt.Errorf("go env GOMOD: %w", err)
+	}
+	root := filepath.Dir(strings.TrimSpace(string(out)))
+	mutants, err := readAll(root)
 	if err != nil {
 		return err
 	}
-	chosen := slices.DeleteFunc(all(), func(m mutant) bool { return !strings.HasPrefix(m.file, *only) })
-	return runner{root: root, limit: testLimit}.tryAll(ctx, chosen, max(1, *parallel), w)
+	mutants = slices.DeleteFunc(mutants, func(m mutant) bool { return !strings.HasPrefix(m.String(), *only) })
+	return tryAll(ctx, root, mutants, max(1, *parallel), w)
 }
 
-func moduleRoot(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
-	if err != nil {
-		return "", fmt.Errorf("go env GOMOD: %w", err)
-	}
-	return filepath.Dir(strings.TrimSpace(string(out))), nil
-}
-
-// tryAll tries the mutants, at most parallel at a time, and writes one line for each and
-// a summary. It returns an error unless the tests pass without a mutation, and fail for
-// every mutant that the list does not excuse.
-func (r runner) tryAll(ctx context.Context, mutants []mutant, parallel int, w io.Writer) error {
+// tryAll tries the mutants, at most parallel at a time, and writes a line for each. It
+// returns an error unless each mutant is killed.
+func tryAll(ctx context.Context, root string, mutants []mutant, parallel int, w io.Writer) error {
 	if len(mutants) == 0 {
-		return errors.New("the list has no such mutants")
-	}
-	if err := r.allPass(ctx, mutants, parallel); err != nil {
-		return fmt.Errorf("without any mutation: %w", err)
+		return errors.New("there are no such mutants")
 	}
 	var printing sync.Mutex
-	counts := map[verdict]int{}
-	each(parallel, mutants, func(m mutant) {
-		res := r.try(ctx, m)
-		printing.Lock()
-		defer printing.Unlock()
-		counts[res.verdict]++
-		_, _ = fmt.Fprintf(w, "%-8s %s: %s (%s)\n", res.verdict, res.name, res.reason, res.took.Round(time.Second/10))
-	})
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	var errs []error
+	var tries errgroup.Group
+	tries.SetLimit(parallel)
+	for _, m := range mutants {
+		tries.Go(func() error {
+			start := time.Now()
+			err := m.try(ctx, root)
+			printing.Lock()
+			defer printing.Unlock()
+			result := "killed"
+			if err != nil {
+				errs = append(errs, err)
+				result = "NOT KILLED"
+			}
+			_, _ = fmt.Fprintf(w, "%s: %s (%s)\n", m, result, time.Since(start).Round(time.Second))
+			return nil
+		})
 	}
-	var sum []string
-	bad := 0
-	for _, v := range []verdict{killed, excused, survived, hung, stale, doubtful, broken} {
-		if counts[v] == 0 {
-			continue
-		}
-		sum = append(sum, fmt.Sprintf("%d %s", counts[v], v))
-		if !v.good() {
-			bad += counts[v]
-		}
+	_ = tries.Wait()
+	return errors.Join(errs...)
+}
+
+// testLimit is the timeout of a test.
+const testLimit = "60s"
+
+// try returns an error unless the test of the mutant fails, and passes without it.
+func (m mutant) try(ctx context.Context, root string) error {
+	dir, err := os.MkdirTemp("", "mutant-")
+	if err != nil {
+		return err
 	}
-	_, _ = fmt.Fprintf(w, "%d mutants: %s\n", len(mutants), strings.Join(sum, ", "))
-	if bad > 0 {
-		return fmt.Errorf("%d of %d mutants are not noticed as the list says; write the test that fails, or bring the list up to date", bad, len(mutants))
+	defer func() { _ = os.RemoveAll(dir) }()
+	path, text, err := m.apply(root)
+	if err != nil {
+		return err
+	}
+	instead, overlay := filepath.Join(dir, filepath.Base(path)), filepath.Join(dir, "overlay.json")
+	replaced, err := json.Marshal(map[string]map[string]string{"Replace": {path: instead}})
+	if err := errors.Join(err, os.WriteFile(instead, []byte(text), 0o600), os.WriteFile(overlay, replaced, 0o600)); err != nil {
+		return err
+	}
+	var exit *exec.ExitError
+	switch out, err := m.runTest(ctx, root, "-overlay", overlay); {
+	case err == nil && strings.Contains(out, "[no tests to run]"):
+		return fmt.Errorf("%s: %s has no test %s", m, m.testFolder, m.test)
+	case err == nil:
+		return fmt.Errorf("%s: survived %s, write a test: %s", m, m.test, m.effect)
+	case !errors.As(err, &exit) || ctx.Err() != nil || strings.Contains(out, " failed]\n"):
+		return fmt.Errorf("%s: %w: %s", m, err, out) // does not compile
+	}
+	if out, err := m.runTest(ctx, root); err != nil {
+		return fmt.Errorf("%s: %s fails without the mutant as well: %w: %s", m, m.test, err, out)
 	}
 	return nil
 }
 
-// allPass returns an error if the tests of the mutants fail without a mutation.
-func (r runner) allPass(ctx context.Context, mutants []mutant, parallel int) error {
-	var folders []string
-	for _, m := range mutants {
-		folders = append(folders, m.folder())
+// runTest runs the test of the mutant and returns its output.
+func (m mutant) runTest(ctx context.Context, root string, more ...string) (string, error) {
+	args := append([]string{"test", "-failfast", "-vet=off", "-ldflags=-s -w", "-timeout", testLimit, "-run", "^" + m.test + "$"}, more...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "./"+m.testFolder)...)
+	cmd.Dir = root
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// Processes that a test leaves behind keep the output open.
+	endAll := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel, cmd.WaitDelay = endAll, 10*time.Second
+	out, err := cmd.CombinedOutput()
+	if cmd.Process != nil {
+		_ = endAll() // fails if no process is left
 	}
-	slices.Sort(folders)
-	folders = slices.Compact(folders)
-	var mu sync.Mutex
-	var errs []error
-	each(parallel, folders, func(folder string) {
-		err := r.passes(ctx, folder, mutants)
-		mu.Lock()
-		defer mu.Unlock()
-		errs = append(errs, err)
-	})
-	return errors.Join(errs...)
-}
-
-// each calls act for every item, at most parallel calls at a time, and waits for all
-// calls.
-func each[T any](parallel int, items []T, act func(T)) {
-	queue := make(chan T)
-	var workers sync.WaitGroup
-	for range parallel {
-		workers.Go(func() {
-			for item := range queue {
-				act(item)
-			}
-		})
-	}
-	for _, item := range items {
-		queue <- item
-	}
-	close(queue)
-	workers.Wait()
+	return string(out), err
 }
