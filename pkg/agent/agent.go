@@ -30,11 +30,13 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/livefile"
 	mpsclient "github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/telemetry"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/viewers"
 )
 
 const (
@@ -100,9 +102,9 @@ type agent struct {
 	pods          *podNames
 	meter         *usage.Meter
 	usage         *usageReader
-	facts         *facts
+	facts         *nodefacts.Reader
 	// viewers may read the facts; nil if no user may.
-	viewers *viewers
+	viewers *viewers.Viewers
 }
 
 // newAgent puts an agent together. The agent holds its home from then on, until it
@@ -116,7 +118,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	if err != nil {
 		return nil, err
 	}
-	viewers, err := c.newViewers(client)
+	users, err := c.newViewers(client)
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +208,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	}
 	a.usage = a.newUsageReader(ctx, hw)
 	a.rivals = plugin.NewRivals(a.pluginOptions())
-	a.facts, a.viewers = &facts{roots: c.factRoots(hw), state: known, clocks: hw.Clocks, configProblem: a.configProblem}, viewers
+	a.facts, a.viewers = &nodefacts.Reader{Roots: c.factRoots(hw), LastScan: a.lastScan, Clocks: hw.Clocks, ConfigProblem: a.configProblem}, users
 	return a, nil
 }
 

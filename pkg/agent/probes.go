@@ -7,16 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/telemetry"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/viewers"
 )
 
 // scanStuckAfter is the time after which a scan of the GPUs counts as hanging: each
@@ -32,10 +36,10 @@ func (a *agent) handler() http.Handler {
 	}
 	serving := telemetry.Check{Name: "serving", Err: a.checkServing}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+agentv1.PathDevices, a.serveDevices)
+	mux.Handle("GET "+agentv1.PathDevices, telemetry.Page(a.devices))
 	if a.viewers != nil {
-		mux.Handle("GET "+agentv1.PathNode, a.viewers.only(page(serially(a.facts.read))))
-		mux.Handle("GET "+agentv1.PathClaims, a.viewers.only(page(serially(a.readUsage))))
+		mux.Handle("GET "+agentv1.PathNode, a.viewers.Only(telemetry.Page(telemetry.Serially(a.facts.Read))))
+		mux.Handle("GET "+agentv1.PathClaims, a.viewers.Only(telemetry.Page(telemetry.Serially(a.readUsage))))
 	}
 	mux.Handle("/", telemetry.Handler(a.metrics, state, []telemetry.Check{
 		{Name: "serving", Err: a.checkServingOrWaiting},
@@ -49,6 +53,46 @@ func (a *agent) handler() http.Handler {
 		{Name: "registered", Err: a.checkRegistered},
 	}))
 	return mux
+}
+
+// newViewers returns the users who may read the facts; nil if none may.
+func (c *Config) newViewers(client kubernetes.Interface) (*viewers.Viewers, error) {
+	if c.ViewerAccount == "" {
+		return nil, nil
+	}
+	v, err := viewers.New(c.ViewerAccount, c.DriverName, c.PodUID, client.AuthenticationV1().TokenReviews())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Names.ViewerAccount, err)
+	}
+	return v, nil
+}
+
+// devices returns the attributes of the published devices.
+func (a *agent) devices(context.Context) agentv1.Devices {
+	devices, now := agentv1.Devices{}, a.state.Snapshot()
+	for _, d := range a.controller.Devices() {
+		devices[d.Name.String()] = now.Attributes(a.settings(), d.Name)
+	}
+	return devices
+}
+
+// factRoots returns the file systems of the node. The agent needs no mount of the host's
+// root: as a privileged process in the host's PID namespace it sees that of the host's
+// first process.
+func (c *Config) factRoots(hw *hardware) nodefacts.Roots {
+	return nodefacts.Roots{
+		Kernel: "/", GPUs: nodefacts.Root(hw.machine), Host: "/proc/1/root",
+		Kubelet: filepath.Dir(c.KubeletPluginsDir),
+	}
+}
+
+// lastScan returns the GPUs of the last scan.
+func (a *agent) lastScan() (gpu.Node, error) {
+	now := a.state.Snapshot()
+	if !now.Hardware.Scanned {
+		return now.Node(), fmt.Errorf("%w: the agent has not scanned the GPUs yet", gpu.ErrNotReady)
+	}
+	return now.Node(), now.Hardware.Err
 }
 
 // checkServing returns an error until claims of an earlier process are recovered and

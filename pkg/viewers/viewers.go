@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package viewers
 
 import (
 	"context"
@@ -37,10 +37,8 @@ const (
 	maxTokenBytes             = 4 << 10
 )
 
-// viewers admits the requests of users to the agent's facts. A user proves the right to
-// read them by a token of one service account, which has no other purpose. The API server
-// reviews the tokens.
-type viewers struct {
+// Viewers are the users with a token of one service account.
+type Viewers struct {
 	// user is the user name of the account, and audience the audience of its tokens.
 	user, audience string
 	reviews        authclient.TokenReviewInterface
@@ -49,9 +47,9 @@ type viewers struct {
 	all                 *rate.Limiter
 }
 
-// newViewers returns the viewers with the account, "namespace/name", whose tokens are for the
+// New returns the viewers with the account, "namespace/name", whose tokens are for the
 // agent in the pod.
-func newViewers(account, driver string, pod string, reviews authclient.TokenReviewInterface) (*viewers, error) {
+func New(account, driver, pod string, reviews authclient.TokenReviewInterface) (*Viewers, error) {
 	namespace, name, found := strings.Cut(account, "/")
 	if !found || namespace == "" || name == "" {
 		return nil, fmt.Errorf("%q: %w: want namespace/name of a service account", account, gpu.ErrInvalid)
@@ -60,15 +58,15 @@ func newViewers(account, driver string, pod string, reviews authclient.TokenRevi
 	if pod == "" {
 		return nil, fmt.Errorf("%w: the UID of the agent's pod is not set; viewers' tokens name it", gpu.ErrInvalid)
 	}
-	return &viewers{
+	return &Viewers{
 		user: "system:serviceaccount:" + namespace + ":" + name, audience: agentv1.Audience(driver, pod), reviews: reviews,
 		accepted: cache.NewLRUExpireCache(maxAccepted), addresses: cache.NewLRUExpireCache(maxAddresses),
 		all: rate.NewLimiter(allReviewsPerSecond, allReviewBurst),
 	}, nil
 }
 
-// only returns a handler that calls next for requests with the token of a viewer.
-func (v *viewers) only(next http.Handler) http.Handler {
+// Only returns a handler that calls next for requests with the token of a viewer.
+func (v *Viewers) Only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := v.check(r.Context(), r.RemoteAddr, r.Header.Get(agentv1.TokenHeader))
 		switch {
@@ -88,7 +86,7 @@ func (v *viewers) only(next http.Handler) http.Handler {
 // check returns an error unless the token is a viewer's. It wraps [gpu.ErrPermission] for
 // another token, [gpu.ErrInUse] after too many requests, and [gpu.ErrNotReady] if the API
 // server does not answer. No error contains the token.
-func (v *viewers) check(ctx context.Context, address, token string) error {
+func (v *Viewers) check(ctx context.Context, address, token string) error {
 	if token == "" || len(token) > maxTokenBytes {
 		return fmt.Errorf("%w: send a token of %s for the audience %s in the header %s", gpu.ErrPermission, v.user, v.audience, agentv1.TokenHeader)
 	}
@@ -117,7 +115,7 @@ func (v *viewers) check(ctx context.Context, address, token string) error {
 
 // limiter returns the limiter of the caller's address. All requests through an API server
 // have that server's address.
-func (v *viewers) limiter(address string) *rate.Limiter {
+func (v *Viewers) limiter(address string) *rate.Limiter {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		address = host
 	}
