@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
@@ -68,6 +69,16 @@ func openHardware(c *Config) (*hardware, error) {
 		timeSlices: nvml.NewSMI(gpu.DriverRoot(root)),
 		remove:     remove,
 	}, nil
+}
+
+// ownCgroup returns the folder of this process' cgroup; empty if it cannot be found, as
+// on a node with cgroups of version 1.
+func ownCgroup() string {
+	folder, err := cgroup.OfProcess(os.Getpid())
+	if err != nil {
+		return ""
+	}
+	return folder
 }
 
 // localDevRoot returns the folder that holds dev, as this process sees it.

@@ -6,14 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
 )
 
 // hookToInstall returns the nvidia-cdi-hook in the folder of this program, as in the
@@ -22,15 +24,62 @@ func (c *Config) hookToInstall() (string, error) {
 	if c.CDIHook != "" {
 		return "", nil
 	}
-	self, err := os.Executable()
+	program, err := home.Program(home.HookName)
+	if errors.Is(err, gpu.ErrNotFound) {
+		return "", fmt.Errorf("%[1]s: %[2]w: put it there, as `make build` does, or name the one of this host, such as %[1]s=/usr/bin/%[3]s of NVIDIA's container toolkit", c.Names.CDIHook, err, home.HookName)
+	}
+	return program, err
+}
+
+// hostRoot is the root of the host's file system, with its mounts, for a privileged process
+// in its PID namespace.
+const hostRoot = "/proc/1/root"
+
+// checkMemoryLimits returns why this node cannot limit the GPU memory of containers,
+// whatever the driver can do.
+func (c *Config) checkMemoryLimits() error {
+	if !c.MemoryLimits {
+		return fmt.Errorf("%w by this agent: set %s", gpu.ErrNotSupported, c.Names.MemoryLimits)
+	}
+	if _, simulated := c.simulated(); simulated {
+		_, err := cgroup.Root()
+		return err
+	}
+	return cgroup.CheckSystem()
+}
+
+// memoryLimits returns the parts that limit the memory of containers. If this agent has
+// no hook, prepared claims keep the limits of their containers, and new claims get none;
+// the error says why.
+func (c *Config) memoryLimits(ctx context.Context, h *home.Home, hw *hardware) (*ports.MemoryLimits, error) {
+	hook, err := c.installMemoryHook(ctx, h, hw)
+	return &ports.MemoryLimits{
+		Folder: limits.Folder(h.Limits()),
+		Hook: func(device string, address gpu.PCIAddress, bytes uint64, containers int) (gpu.Hook, error) {
+			if err != nil {
+				return gpu.Hook{}, err
+			}
+			return hook.Hook(device, address, bytes, containers), nil
+		},
+	}, err
+}
+
+// installMemoryHook installs the memory hook in the folder of this program, and tries it on
+// the host. The simulated agent has no right to enter the host's file system.
+func (c *Config) installMemoryHook(ctx context.Context, h *home.Home, hw *hardware) (hook memoryhook.Installed, err error) {
+	program, err := home.Program(home.MemoryHookName)
 	if err != nil {
-		return "", err
+		return hook, err
 	}
-	program := filepath.Join(filepath.Dir(self), home.HookName)
-	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%[1]s: %[2]w: there is no %[3]s to install: put it there, as `make build` does, or name the one of this host, such as %[1]s=/usr/bin/%[4]s of NVIDIA's container toolkit", c.Names.CDIHook, gpu.ErrNotFound, program, home.HookName)
+	hook.Limits, hook.DriverRoot = h.Limits(), hw.hostDriverRoot()
+	if hook.Command, err = h.InstallMemoryHook(program); err != nil {
+		return hook, err
 	}
-	return program, nil
+	root := hostRoot
+	if _, simulated := c.simulated(); simulated {
+		root = ""
+	}
+	return hook, hook.Try(ctx, root)
 }
 
 // checkHook logs a missing hook before a container fails to start because of it.

@@ -81,7 +81,7 @@ func (a *agent) devices(context.Context) agentv1.Devices {
 // first process.
 func (c *Config) factRoots(hw *hardware) nodefacts.Roots {
 	return nodefacts.Roots{
-		Kernel: "/", GPUs: nodefacts.Root(hw.machine), Host: "/proc/1/root",
+		Kernel: "/", GPUs: nodefacts.Root(hw.machine), Host: hostRoot,
 		Kubelet: filepath.Dir(c.KubeletPluginsDir),
 	}
 }

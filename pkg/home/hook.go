@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 const (
@@ -19,6 +21,20 @@ const (
 	// hookTemporary is the prefix of the temporary files that become the hook.
 	hookTemporary = "." + HookName + "-"
 )
+
+// Program returns the path of a program in the folder of this one, as in the agent's image.
+// The error wraps [gpu.ErrNotFound] if it is not there.
+func Program(name string) (path string, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(filepath.Dir(self), name)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%w: there is no %s to install", gpu.ErrNotFound, path)
+	}
+	return path, nil
+}
 
 // InstallHook copies a program into the home as the hook, makes it executable and
 // returns its path. The container runtime may not see the original.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package memoryhook_test
 
 import (
 	"os"
@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
 )
 
 // The runtime could start no container with a share.
@@ -48,7 +50,7 @@ func TestTheHostMustBeAbleToRunTheHook(t *testing.T) {
 			if err := os.Chmod(hook, c.mode); err != nil {
 				t.Fatal(err)
 			}
-			err := tryHook(t.Context(), []string{hook}, "")
+			err := memoryhook.Installed{Command: []string{hook}}.Try(t.Context(), "")
 			if c.want == "" && err != nil {
 				t.Error(err)
 			}
@@ -57,7 +59,7 @@ func TestTheHostMustBeAbleToRunTheHook(t *testing.T) {
 			}
 		})
 	}
-	if err := tryHook(t.Context(), []string{shell, "-c", "exit 0"}, t.TempDir()); err == nil {
+	if err := (memoryhook.Installed{Command: []string{shell, "-c", "exit 0"}}).Try(t.Context(), t.TempDir()); err == nil {
 		t.Error("a program that the host's file system lacks is found")
 	}
 }
