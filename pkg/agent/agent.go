@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/attribution"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
@@ -99,9 +100,9 @@ type agent struct {
 	cdiFolder     *cdi.Dir
 	kubelet       *served
 	rivals        *plugin.Rivals
-	pods          *podNames
+	pods          *attribution.Pods
 	meter         *usage.Meter
-	usage         *usageReader
+	usage         *attribution.Reader
 	facts         *nodefacts.Reader
 	// viewers may read the facts; nil if no user may.
 	viewers *viewers.Viewers
@@ -172,6 +173,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	}
 	gpuInventory := inventory.New(gpus)
 	metrics := telemetry.NewMetrics(plugin.Reasons())
+	consumers := attribution.Consumers("/", c.driverDir(), plugin.MetadataFolder)
 	options := claim.Options{
 		DriverName: c.DriverName,
 		PoolName:   c.NodeName,
@@ -180,7 +182,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		Node: c.parts(boot, folder, hw, known, specs, memory, func(name kind.Name) bool {
 			return known.Configuration.Get().Followed.Keeps(name)
 		}),
-		Occupancy: c.occupancy(ctx, hw, client, "/", limits.Folder(folder.Limits())),
+		Occupancy: attribution.Occupancy(ctx, hw, "/", client, consumers, limits.Folder(folder.Limits())),
 		// Device plugins allocate GPUs without a message to this agent.
 		BeforePrepare: func(ctx context.Context) {
 			gpuInventory.RefreshExternal(ctx)
@@ -204,9 +206,9 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		state: known, inventory: gpuInventory, nodeConfig: config, features: features, claims: claims, ledger: book,
 		controller: controller.New(controller.Options{State: known, Claims: book, NodeConfig: config, Features: features, Settings: c.settings(), Clock: clock.RealClock{}}),
 		metrics:    metrics, scans: scans, rounds: telemetry.NewActivity(clock.RealClock{}, plugin.StuckAfter), cdiFolder: cdi.NewDir(c.CDIDir), kubelet: newServed(),
-		pods: newPodNames(clock.RealClock{}, getClaim(client), consumers("/", c.driverDir())), meter: usage.NewMeter(clock.RealClock{}),
+		pods: attribution.NewPods(clock.RealClock{}, attribution.GetClaim(client), consumers), meter: usage.NewMeter(clock.RealClock{}),
 	}
-	a.usage = a.newUsageReader(ctx, hw)
+	a.usage = attribution.New(a.usageOptions(ctx, hw))
 	a.rivals = plugin.NewRivals(a.pluginOptions())
 	a.facts, a.viewers = &nodefacts.Reader{Roots: c.factRoots(hw), LastScan: a.lastScan, Clocks: hw.Clocks, ConfigProblem: a.configProblem}, users
 	return a, nil

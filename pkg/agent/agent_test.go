@@ -97,6 +97,7 @@ func (n *node) serverIs(t *testing.T, told string) {
 // running is an agent and the kubelet that it has registered with.
 type running struct {
 	*agent
+	hw      *hardware
 	kubelet *kubelettest.Plugin
 	// stop ends the agent as SIGTERM does and returns its error.
 	stop func() error
@@ -119,7 +120,7 @@ func (n *node) start(t *testing.T) *running {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- errors.Join(a.run(ctx), hw.close()) }()
-	r := &running{agent: a}
+	r := &running{agent: a, hw: hw}
 	stopped := false
 	r.stop = func() error {
 		if stopped {

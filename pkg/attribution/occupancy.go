@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package attribution
 
 import (
 	"context"
@@ -15,15 +15,14 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 )
 
-// occupancy reads the processes of a GPU from NVML, their pods and the living pods from
+// Occupancy reads the processes of a GPU from NVML, their pods and the living pods from
 // the kernel, and the pods of a claim from the API server. The processes of simulated GPUs
 // have PIDs of real processes. It logs if the agent does not see the processes of pods.
-func (c *Config) occupancy(ctx context.Context, hw *hardware, client kubernetes.Interface, kernel procfs.Root, limited limits.Folder) *claim.Occupancy {
-	o := &claim.Occupancy{Hardware: hw, Task: kernel.Task, Pods: podsOf(client), Consumers: consumers(kernel, c.driverDir()), Admitted: admitted(limited)}
+func Occupancy(ctx context.Context, hardware claim.Hardware, kernel procfs.Root, client kubernetes.Interface, consumers func([]claim.Ref) (map[types.UID][]types.UID, error), limited limits.Folder) *claim.Occupancy {
+	o := &claim.Occupancy{Hardware: hardware, Task: kernel.Task, Pods: podsOf(client), Consumers: consumers, Admitted: admitted(limited)}
 	sees, err := kernel.SeesPods()
 	if err != nil || !sees {
 		klog.FromContext(ctx).Info("Cannot see the processes of pods, only NVML shows use", "err", err,
@@ -47,13 +46,14 @@ func admitted(folder limits.Folder) func(device string) ([]string, error) {
 	}
 }
 
-// consumers returns a function that reads the pods on the node with devices of each claim.
-// Containers with a device have the metadata file of its claim mounted.
+// Consumers returns a function that reads the pods on the node with devices of each claim.
+// Containers with a device have a file below driverDir mounted, in the folder that metadata
+// returns.
 //
 // The kernel is the source because no other one has all: a claim can be reserved for a
 // PodGroup, whose pods only the right to read all pods of the cluster would show; and the
 // API server and the kubelet forget a pod whose deletion was forced.
-func consumers(proc procfs.Root, driverDir string) func([]claim.Ref) (map[types.UID][]types.UID, error) {
+func Consumers(proc procfs.Root, driverDir string, metadata func(namespace, claim string) string) func([]claim.Ref) (map[types.UID][]types.UID, error) {
 	return func(claims []claim.Ref) (map[types.UID][]types.UID, error) {
 		folder, err := proc.Source(driverDir)
 		if err != nil {
@@ -61,7 +61,7 @@ func consumers(proc procfs.Root, driverDir string) func([]claim.Ref) (map[types.
 		}
 		sources := make([]procfs.Source, len(claims))
 		for i, ref := range claims {
-			sources[i] = folder.Below(plugin.MetadataFolder(ref.Namespace, ref.Name))
+			sources[i] = folder.Below(metadata(ref.Namespace, ref.Name))
 		}
 		found, err := proc.PodsWith(sources)
 		pods := make(map[types.UID][]types.UID, len(claims))
@@ -75,7 +75,7 @@ func consumers(proc procfs.Root, driverDir string) func([]claim.Ref) (map[types.
 }
 
 func podsOf(client kubernetes.Interface) func(context.Context, claim.Ref) ([]types.UID, error) {
-	get := getClaim(client)
+	get := GetClaim(client)
 	return func(ctx context.Context, ref claim.Ref) ([]types.UID, error) {
 		object, err := get(ctx, ref)
 		if object == nil || err != nil {
@@ -85,8 +85,8 @@ func podsOf(client kubernetes.Interface) func(context.Context, claim.Ref) ([]typ
 	}
 }
 
-// getClaim returns a function that reads a claim from the API server; nil if it is gone.
-func getClaim(client kubernetes.Interface) func(context.Context, claim.Ref) (*resourceapi.ResourceClaim, error) {
+// GetClaim returns a function that reads a claim from the API server; nil if it is gone.
+func GetClaim(client kubernetes.Interface) func(context.Context, claim.Ref) (*resourceapi.ResourceClaim, error) {
 	return func(ctx context.Context, ref claim.Ref) (*resourceapi.ResourceClaim, error) {
 		object, err := client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 		switch {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package attribution
 
 import (
 	"context"
@@ -57,7 +57,7 @@ func TestTheKubeletConfirmsTheNamesOfContainers(t *testing.T) {
 			n := newUsageNode(t, "dgx-h100")
 			n.hold("one", firstGPU, podUID(1))
 			n.claims.limited = nil
-			n.pods.observe(ofClass("", claimFor("one", "gpu-1b-00"), 1))
+			n.o.Pods.Observe(reservedFor(1))
 			n.containers.list = func(context.Context) ([]podresources.Container, error) { return listed, nil }
 			if c.list != nil {
 				n.containers.list = c.list
@@ -69,7 +69,7 @@ func TestTheKubeletConfirmsTheNamesOfContainers(t *testing.T) {
 			if err := n.sim.AddProcess(0, nvmlsim.Process{PID: 1000000, MemoryBytes: 4 * gibi}); err != nil {
 				t.Fatal(err)
 			}
-			report, _ := n.read(t.Context())
+			report, _ := n.Read(t.Context())
 			got := report.Rows[len(report.Rows)-1]
 			if got.Pod != "pod-1" || got.Container != c.want {
 				t.Errorf("container %q of %q, want %q of pod-1", got.Container, got.Pod, c.want)
@@ -82,7 +82,7 @@ func TestANameThatIsKnownIsNotReadAgain(t *testing.T) {
 	n := newUsageNode(t, "dgx-h100")
 	n.hold("one", firstGPU, podUID(1))
 	n.claims.limited = nil
-	n.pods.observe(ofClass("", claimFor("one", "gpu-1b-00"), 1))
+	n.o.Pods.Observe(reservedFor(1))
 	lists := 0
 	n.containers.list = func(context.Context) ([]podresources.Container, error) {
 		lists++

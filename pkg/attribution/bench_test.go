@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package attribution
 
 import (
 	"fmt"
@@ -35,7 +35,7 @@ func BenchmarkScrape(b *testing.B) {
 	for _, g := range found.GPUs {
 		node.GPUs[g.Address] = usage.NewGPU(g, true)
 	}
-	n.node = func() usage.Node { return node }
+	n.o.Node = func() usage.Node { return node }
 	for i := range claims {
 		g, name := found.GPUs[i%gpus], fmt.Sprintf("claim-%d", i)
 		n.claims.held = append(n.claims.held, claim.Held{
@@ -56,7 +56,7 @@ func BenchmarkScrape(b *testing.B) {
 		ClaimsHeld: func() int { return claims }, Devices: func() map[string]int { return nil }, Phases: func() map[string]int { return nil },
 		ConfigProblem: func() bool { return false }, GPUs: func() []telemetry.GPUHealth { return nil }, ShareSeconds: func() map[usage.Account]float64 { return nil },
 		Usage: func() agentv1.Report {
-			report, err := n.read(b.Context())
+			report, err := n.Read(b.Context())
 			if err != nil || len(report.Rows) != 2*claims {
 				b.Fatalf("%d rows, %v", len(report.Rows), err)
 			}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package attribution
 
 import (
 	"context"
@@ -26,14 +26,12 @@ const (
 	podNamesPause                   = time.Minute
 )
 
-// podNames are the names of the pods that claims are reserved for. They are kept from the
+// Pods are the names of the pods that claims are reserved for. They are kept from the
 // claims that pass by, and read from the API server only for a pod that is not known: after
 // a restart of the agent, or if the pod joined the claim later. The pods of a PodGroup are
 // not in its claims; the kernel shows them, without names.
-type podNames struct {
-	// get reads a claim; it returns nil if the claim is gone.
-	get func(ctx context.Context, ref claim.Ref) (*resourceapi.ResourceClaim, error)
-	// consumers reads the pods on the node with devices of each claim.
+type Pods struct {
+	get       func(ctx context.Context, ref claim.Ref) (*resourceapi.ResourceClaim, error)
 	consumers func(claims []claim.Ref) (map[types.UID][]types.UID, error)
 	clock     clock.PassiveClock
 
@@ -50,17 +48,19 @@ type podNames struct {
 	attempts map[types.UID]time.Time
 }
 
-func newPodNames(c clock.PassiveClock, get func(context.Context, claim.Ref) (*resourceapi.ResourceClaim, error),
+// NewPods returns the names. get reads a claim, and returns nil if it is gone; consumers
+// reads the pods on the node with devices of each claim.
+func NewPods(c clock.PassiveClock, get func(context.Context, claim.Ref) (*resourceapi.ResourceClaim, error),
 	consumers func([]claim.Ref) (map[types.UID][]types.UID, error),
-) *podNames {
-	return &podNames{
+) *Pods {
+	return &Pods{
 		get: get, consumers: consumers, clock: c,
 		byClaim: map[types.UID]map[types.UID]string{}, nameless: map[types.UID][]types.UID{}, attempts: map[types.UID]time.Time{},
 	}
 }
 
-// observe keeps the names of a claim's pods.
-func (p *podNames) observe(object *resourceapi.ResourceClaim) {
+// Observe keeps the names of a claim's pods.
+func (p *Pods) Observe(object *resourceapi.ResourceClaim) {
 	names := map[types.UID]string{}
 	for _, consumer := range object.Status.ReservedFor {
 		if consumer.APIGroup == "" && consumer.Resource == "pods" {
@@ -72,8 +72,8 @@ func (p *podNames) observe(object *resourceapi.ResourceClaim) {
 	p.byClaim[object.UID] = names
 }
 
-// forget drops the names of a claim's pods.
-func (p *podNames) forget(uid types.UID) {
+// Forget drops the names of a claim's pods.
+func (p *Pods) Forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.byClaim, uid)
@@ -82,7 +82,7 @@ func (p *podNames) forget(uid types.UID) {
 
 // of returns the names of the pods of each claim; empty for a pod without a known name.
 // seen are the pods that were seen on each GPU. It forgets claims that are not held.
-func (p *podNames) of(ctx context.Context, held []claim.Held, seen map[gpu.PCIAddress][]types.UID) (map[types.UID]map[types.UID]string, error) {
+func (p *Pods) of(ctx context.Context, held []claim.Held, seen map[gpu.PCIAddress][]types.UID) (map[types.UID]map[types.UID]string, error) {
 	err := errors.Join(p.read(ctx, p.unknown(held, seen)), p.readNameless(held, seen))
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +104,7 @@ func (p *podNames) of(ctx context.Context, held []claim.Held, seen map[gpu.PCIAd
 
 // readNameless reads the pods of all claims from the kernel if a pod was seen that neither
 // a record nor a claim has.
-func (p *podNames) readNameless(held []claim.Held, seen map[gpu.PCIAddress][]types.UID) error {
+func (p *Pods) readNameless(held []claim.Held, seen map[gpu.PCIAddress][]types.UID) error {
 	if !p.isMissing(held, seen) {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (p *podNames) readNameless(held []claim.Held, seen map[gpu.PCIAddress][]typ
 
 // isMissing reports whether a pod was seen that no claim has, and the kernel was not read
 // for it a short time ago.
-func (p *podNames) isMissing(held []claim.Held, seen map[gpu.PCIAddress][]types.UID) bool {
+func (p *Pods) isMissing(held []claim.Held, seen map[gpu.PCIAddress][]types.UID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := map[types.UID]bool{"": true}
@@ -151,7 +151,7 @@ func (p *podNames) isMissing(held []claim.Held, seen map[gpu.PCIAddress][]types.
 }
 
 // unknown returns the claims to read for each pod that is not known.
-func (p *podNames) unknown(held []claim.Held, seen map[gpu.PCIAddress][]types.UID) map[types.UID][]claim.Ref {
+func (p *Pods) unknown(held []claim.Held, seen map[gpu.PCIAddress][]types.UID) map[types.UID][]claim.Ref {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known, attempts := map[types.UID]bool{"": true}, map[types.UID]time.Time{}
@@ -203,7 +203,7 @@ func holdersOf(held []claim.Held, address gpu.PCIAddress, pod types.UID) (all []
 }
 
 // read reads the claims of each pod.
-func (p *podNames) read(ctx context.Context, pods map[types.UID][]claim.Ref) error {
+func (p *Pods) read(ctx context.Context, pods map[types.UID][]claim.Ref) error {
 	if len(pods) == 0 {
 		return nil
 	}
@@ -224,7 +224,7 @@ func (p *podNames) read(ctx context.Context, pods map[types.UID][]claim.Ref) err
 		reads.Go(func() error {
 			object, err := p.get(ctx, ref)
 			if object != nil && err == nil {
-				p.observe(object)
+				p.Observe(object)
 			}
 			failed[i] = err
 			return nil

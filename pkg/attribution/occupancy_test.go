@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attribution
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
+)
+
+// The kernel shows the container of a process by the same ID.
+func TestTheContainersThatTheHookHasAdmitted(t *testing.T) {
+	const pod = "12345678-1234-1234-1234-123456789abc"
+	for name, group := range map[string]string{
+		"cgroupfs": "/kubepods/burstable/pod" + pod + "/c0ffee",
+		"systemd":  "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod12345678_1234_1234_1234_123456789abc.slice/cri-containerd-c0ffee.scope",
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := limits.Folder(filepath.Join(t.TempDir(), "limits"))
+			for device, of := range map[string]string{"a": group, "no-pod": "/system.slice/c0ffee"} {
+				if err := folder.Open(device); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := folder.Admit(device, limits.Limit{Cgroup: "/sys/fs/cgroup" + of, ID: 7, GPU: "0000:1b:00.0", Bytes: 1}, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := admitted(folder)("a")
+			_, of := procfs.ContainerOf(group + "/below")
+			if diff := cmp.Diff([]string{of}, got); err != nil || diff != "" || of != "c0ffee" {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+			if got, err := admitted(folder)("no-pod"); err != nil || len(got) != 0 {
+				t.Errorf("%q, %v for a container of no pod, want none", got, err)
+			}
+		})
+	}
+}
+
+func TestThePodsOfAClaimAreReadFromTheAPIServer(t *testing.T) {
+	t.Parallel()
+	object := reservedFor()
+	object.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{
+		{Resource: "pods", Name: "a", UID: "pod-a"}, {APIGroup: "example.com", Resource: "jobs", Name: "b", UID: "job-b"}, {Resource: "pods", Name: "c", UID: "pod-c"},
+	}
+	client := fake.NewClientset(object)
+	ref := claim.Ref{Namespace: object.Namespace, Name: object.Name, UID: object.UID}
+	for name, c := range map[string]struct {
+		ref  claim.Ref
+		want []types.UID
+	}{
+		"that is there":           {ref, []types.UID{"pod-a", "pod-c"}},
+		"that is gone":            {claim.Ref{Namespace: "team", Name: "gone", UID: "uid-gone"}, nil},
+		"whose name another took": {claim.Ref{Namespace: ref.Namespace, Name: ref.Name, UID: "uid-of-before"}, nil},
+	} {
+		got, err := podsOf(client)(t.Context(), c.ref)
+		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
+			t.Errorf("a claim %s: %v (-want +got):\n%s", name, err, diff)
+		}
+	}
+	client.PrependReactor("get", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("connection refused")
+	})
+	if _, err := podsOf(client)(t.Context(), ref); err == nil {
+		t.Error("want an error from an API server that does not answer")
+	}
+}
