@@ -23,8 +23,8 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
@@ -56,7 +56,7 @@ func TestMain(m *testing.M) {
 type node struct {
 	testing.TB
 	sim     *nvmlsim.Sim
-	limits  limits.Folder
+	limits  containerlimits.Folder
 	command []string
 	// root is the root of the hook's file system; empty for that of the test.
 	root string
@@ -83,7 +83,7 @@ func newNode(t testing.TB, model string) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{TB: t, sim: sim, limits: limits.Folder(h.Limits()), command: command}
+	n := &node{TB: t, sim: sim, limits: containerlimits.Folder(h.Limits()), command: command}
 	n.open(device)
 	return n
 }

@@ -23,12 +23,12 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/ledger"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/livefile"
 	mpsclient "github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
@@ -182,7 +182,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		Node: c.parts(boot, folder, hw, known, specs, memory, func(name kind.Name) bool {
 			return known.Configuration.Get().Followed.Keeps(name)
 		}),
-		Occupancy: attribution.Occupancy(ctx, hw, "/", client, consumers, limits.Folder(folder.Limits())),
+		Occupancy: attribution.Occupancy(ctx, hw, "/", client, consumers, containerlimits.Folder(folder.Limits())),
 		// Device plugins allocate GPUs without a message to this agent.
 		BeforePrepare: func(ctx context.Context) {
 			gpuInventory.RefreshExternal(ctx)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
 )
 
@@ -54,7 +54,7 @@ func (c *Config) checkMemoryLimits() error {
 func (c *Config) memoryLimits(ctx context.Context, h *home.Home, hw *hardware) (*ports.MemoryLimits, error) {
 	hook, err := c.installMemoryHook(ctx, h, hw)
 	return &ports.MemoryLimits{
-		Folder: limits.Folder(h.Limits()),
+		Folder: containerlimits.Folder(h.Limits()),
 		Hook: func(device string, address gpu.PCIAddress, bytes uint64, containers int) (gpu.Hook, error) {
 			if err != nil {
 				return gpu.Hook{}, err

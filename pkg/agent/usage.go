@@ -13,8 +13,8 @@ import (
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/attribution"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
@@ -29,7 +29,7 @@ func (a *agent) usageOptions(ctx context.Context, hw *hardware) attribution.Opti
 		klog.FromContext(ctx).Info("Cannot read the GPU memory of limited containers", "err", err)
 	}
 	o := attribution.Options{
-		Claims: a.claims, Limits: limits.Folder(a.home.Limits()), GPUs: hw, Proc: "/", Pods: a.pods,
+		Claims: a.claims, Limits: containerlimits.Folder(a.home.Limits()), GPUs: hw, Proc: "/", Pods: a.pods,
 		Node: a.chargedNode, Clock: clock.RealClock{},
 	}
 	if a.podResources != nil {

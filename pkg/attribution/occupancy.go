@@ -14,14 +14,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 )
 
 // Occupancy reads the processes of a GPU from NVML, their pods and the living pods from
 // the kernel, and the pods of a claim from the API server. The processes of simulated GPUs
 // have PIDs of real processes. It logs if the agent does not see the processes of pods.
-func Occupancy(ctx context.Context, hardware claim.Hardware, kernel procfs.Root, client kubernetes.Interface, consumers func([]claim.Ref) (map[types.UID][]types.UID, error), limited limits.Folder) *claim.Occupancy {
+func Occupancy(ctx context.Context, hardware claim.Hardware, kernel procfs.Root, client kubernetes.Interface, consumers func([]claim.Ref) (map[types.UID][]types.UID, error), limited containerlimits.Folder) *claim.Occupancy {
 	o := &claim.Occupancy{Hardware: hardware, Task: kernel.Task, Pods: podsOf(client), Consumers: consumers, Admitted: admitted(limited)}
 	sees, err := kernel.SeesPods()
 	if err != nil || !sees {
@@ -35,7 +35,7 @@ func Occupancy(ctx context.Context, hardware claim.Hardware, kernel procfs.Root,
 
 // admitted returns a function that reads the IDs of the containers whose memory a hook has
 // limited.
-func admitted(folder limits.Folder) func(device string) ([]string, error) {
+func admitted(folder containerlimits.Folder) func(device string) ([]string, error) {
 	return func(device string) ([]string, error) {
 		all, err := folder.Admitted(device)
 		ids := make([]string, len(all))

@@ -15,7 +15,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 )
 
@@ -27,12 +27,12 @@ func TestTheContainersThatTheHookHasAdmitted(t *testing.T) {
 		"systemd":  "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod12345678_1234_1234_1234_123456789abc.slice/cri-containerd-c0ffee.scope",
 	} {
 		t.Run(name, func(t *testing.T) {
-			folder := limits.Folder(filepath.Join(t.TempDir(), "limits"))
+			folder := containerlimits.Folder(filepath.Join(t.TempDir(), "limits"))
 			for device, of := range map[string]string{"a": group, "no-pod": "/system.slice/c0ffee"} {
 				if err := folder.Open(device); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := folder.Admit(device, limits.Limit{Cgroup: "/sys/fs/cgroup" + of, ID: 7, GPU: "0000:1b:00.0", Bytes: 1}, 1); err != nil {
+				if _, err := folder.Admit(device, containerlimits.Limit{Cgroup: "/sys/fs/cgroup" + of, ID: 7, GPU: "0000:1b:00.0", Bytes: 1}, 1); err != nil {
 					t.Fatal(err)
 				}
 			}

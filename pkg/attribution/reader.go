@@ -18,8 +18,8 @@ import (
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
@@ -36,7 +36,7 @@ type Options struct {
 		Limited(ctx context.Context) ([]claim.Limited, error)
 	}
 	// Limits has the limits of containers.
-	Limits limits.Folder
+	Limits containerlimits.Folder
 	GPUs   interface {
 		MIG(ctx context.Context, address gpu.PCIAddress) (gpu.MIG, error)
 		Processes(ctx context.Context, address gpu.PCIAddress) ([]gpu.Process, error)
@@ -148,7 +148,7 @@ func (u *Reader) readGPU(ctx context.Context, address gpu.PCIAddress, mig bool, 
 
 // limitedContainer is a container with a limit on a GPU.
 type limitedContainer struct {
-	limits.Limit
+	containerlimits.Limit
 	usage usage.Limited
 }
 
@@ -178,7 +178,7 @@ func (u *Reader) limitedContainers(ctx context.Context, shown *shownNames) (map[
 }
 
 // containerOf returns the container of a limit.
-func containerOf(l limits.Limit, shown *shownNames) usage.Container {
+func containerOf(l containerlimits.Limit, shown *shownNames) usage.Container {
 	pod, id := procfs.ContainerOf(l.Cgroup)
 	if pod == "" {
 		return usage.Container{ID: filepath.Base(l.Cgroup)}

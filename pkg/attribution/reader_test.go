@@ -25,9 +25,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
@@ -137,7 +137,7 @@ func newUsageNode(t testing.TB, model string) *usageNode {
 	}
 	n := &usageNode{TB: t, sim: sim, tasks: newTasks(t), claims: &heldClaims{}, driver: &observedDriver{Library: nvml.New(sim.NVML())}}
 	n.Reader = New(Options{
-		Claims: n.claims, Limits: limits.Folder(t.TempDir()), GPUs: n.driver, Proc: n.tasks.Root,
+		Claims: n.claims, Limits: containerlimits.Folder(t.TempDir()), GPUs: n.driver, Proc: n.tasks.Root,
 		Pods: NewPods(clock.RealClock{}, func(context.Context, claim.Ref) (*resourceapi.ResourceClaim, error) { return nil, nil }, Consumers(n.tasks.Root, driverFolder, plugin.MetadataFolder)),
 		Node: func() usage.Node { return usage.Node{} }, Clock: clock.RealClock{},
 	})
@@ -194,7 +194,7 @@ func (n *usageNode) admit(l claim.Limited, folder string, bytes uint64) {
 	if err != nil {
 		n.Fatal(err)
 	}
-	sum, err := n.o.Limits.Admit(l.ID, limits.Limit{Cgroup: folder, ID: id, GPU: l.Device.Address.String(), Bytes: bytes}, 8)
+	sum, err := n.o.Limits.Admit(l.ID, containerlimits.Limit{Cgroup: folder, ID: id, GPU: l.Device.Address.String(), Bytes: bytes}, 8)
 	if err == nil {
 		err = n.driver.SetMemoryLimit(n.Context(), l.Device.Address, folder, sum)
 	}

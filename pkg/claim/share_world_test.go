@@ -24,9 +24,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -79,12 +79,14 @@ func (w *world) sharing(o *claim.Options, disk store.FS) {
 	}
 }
 
-func (w *world) limitFolder() limits.Folder { return limits.Folder(filepath.Join(w.dir, "limits")) }
+func (w *world) limitFolder() containerlimits.Folder {
+	return containerlimits.Folder(filepath.Join(w.dir, "limits"))
+}
 
 // faultyLimits is the folder of limits for a process that may die before and after each
 // call.
 type faultyLimits struct {
-	limits.Folder
+	containerlimits.Folder
 	*faults
 }
 

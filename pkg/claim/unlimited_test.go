@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 )
 
 // limitOccupied lists the containers that the hook has admitted. The names of their cgroups
@@ -43,7 +43,7 @@ func (w *world) admit(t *testing.T, m *claim.Manager, uid types.UID, id string) 
 	must(t, err)
 	for _, l := range all {
 		if l.Claim.UID == uid {
-			_, err := w.limitFolder().Admit(l.ID, limits.Limit{Cgroup: "/kubepods/" + id, ID: 4711, GPU: "0000:00:00.0", Bytes: 1}, 1)
+			_, err := w.limitFolder().Admit(l.ID, containerlimits.Limit{Cgroup: "/kubepods/" + id, ID: 4711, GPU: "0000:00:00.0", Bytes: 1}, 1)
 			must(t, err)
 		}
 	}

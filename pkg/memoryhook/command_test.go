@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
 )
 
@@ -83,7 +83,7 @@ func TestArgumentsThatAreRefused(t *testing.T) {
 // The runtime shows the text to the user, who knows nothing of the hook.
 func TestAnErrorNamesTheProgramTheGPUAndTheAmount(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "limits")
-	if err := limits.Folder(folder).Open(device); err != nil {
+	if err := containerlimits.Folder(folder).Open(device); err != nil {
 		t.Fatal(err)
 	}
 	err := memoryhook.Run(t.Context(), []string{

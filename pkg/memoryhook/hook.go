@@ -21,8 +21,8 @@ import (
 	ocispec "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 )
 
@@ -33,7 +33,7 @@ const mostState = 8 << 20
 // Hook limits the memory of one container.
 type Hook struct {
 	// Limits has the limits of the other containers.
-	Limits limits.Folder
+	Limits containerlimits.Folder
 	// Device is the CDI device by which the container uses the GPU.
 	Device string
 	// GPU, Bytes and Containers are the memory of the GPU that the device is for,
@@ -74,7 +74,7 @@ func (h Hook) Run(ctx context.Context, state io.Reader) (err error) {
 	if id == cgroup.RootID {
 		return fmt.Errorf("cgroup %s: %w: the container has no cgroup of its own", folder, gpu.ErrNotSupported)
 	}
-	l := limits.Limit{Cgroup: folder, ID: id, GPU: h.GPU.String(), Bytes: h.Bytes}
+	l := containerlimits.Limit{Cgroup: folder, ID: id, GPU: h.GPU.String(), Bytes: h.Bytes}
 	bytes, err := h.Limits.Admit(h.Device, l, h.Containers)
 	if err != nil {
 		return err

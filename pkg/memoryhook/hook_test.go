@@ -12,8 +12,8 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
 )
 
@@ -25,7 +25,7 @@ const (
 func newHook(t *testing.T, folder string, set func(context.Context, *os.File, string, uint64) error) memoryhook.Hook {
 	t.Helper()
 	h := memoryhook.Hook{
-		Limits: limits.Folder(filepath.Join(t.TempDir(), "limits")), Device: device,
+		Limits: containerlimits.Folder(filepath.Join(t.TempDir(), "limits")), Device: device,
 		GPU: gpu.PCIAddress{Bus: 0x1b}, Bytes: 1 << 30, Containers: 1,
 		CgroupOf: func(int, string) (string, error) { return folder, nil }, Set: set,
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package limits_test
+package containerlimits_test
 
 import (
 	"errors"
@@ -14,8 +14,8 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/limits"
 )
 
 const (
@@ -25,25 +25,25 @@ const (
 )
 
 // container starts a process in a cgroup of its own, and returns its limit.
-func container(t *testing.T, address string, bytes uint64) limits.Limit {
+func container(t *testing.T, address string, bytes uint64) containerlimits.Limit {
 	t.Helper()
 	folder := cgrouptest.New(t)
 	cgrouptest.Process(t, folder)
 	return limitOf(t, folder, address, bytes)
 }
 
-func limitOf(t *testing.T, folder, address string, bytes uint64) limits.Limit {
+func limitOf(t *testing.T, folder, address string, bytes uint64) containerlimits.Limit {
 	t.Helper()
 	id, err := cgroup.Lookup(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return limits.Limit{Cgroup: folder, ID: id, GPU: address, Bytes: bytes}
+	return containerlimits.Limit{Cgroup: folder, ID: id, GPU: address, Bytes: bytes}
 }
 
-func newFolder(t *testing.T, devices ...string) limits.Folder {
+func newFolder(t *testing.T, devices ...string) containerlimits.Folder {
 	t.Helper()
-	f := limits.Folder(filepath.Join(t.TempDir(), "limits"))
+	f := containerlimits.Folder(filepath.Join(t.TempDir(), "limits"))
 	for _, device := range devices {
 		if err := f.Open(device); err != nil {
 			t.Fatal(err)
@@ -209,7 +209,7 @@ func TestAnUnreadableFileHidesNoOtherContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := f.Containers("a")
-	if diff := cmp.Diff([]limits.Limit{l}, got); diff != "" || !errors.Is(err, gpu.ErrCorrupt) {
+	if diff := cmp.Diff([]containerlimits.Limit{l}, got); diff != "" || !errors.Is(err, gpu.ErrCorrupt) {
 		t.Errorf("%v, want %v (-want +got):\n%s", err, gpu.ErrCorrupt, diff)
 	}
 }
@@ -230,7 +230,7 @@ func TestAnUnreadableFileAdmitsNoContainer(t *testing.T) {
 // A program that does not see the cgroups of containers finds no running ones.
 func TestAdmittedContainersAreListedWithoutTheirCgroups(t *testing.T) {
 	f := newFolder(t, "a")
-	l := limits.Limit{Cgroup: filepath.Join(t.TempDir(), "not-here"), ID: 7, GPU: first, Bytes: gibi}
+	l := containerlimits.Limit{Cgroup: filepath.Join(t.TempDir(), "not-here"), ID: 7, GPU: first, Bytes: gibi}
 	if _, err := f.Admit("a", l, 1); err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limits keeps the memory limits that hooks set on containers: a folder for each
-// CDI device whose containers are limited, and in it a file for each container. The agent
-// makes and removes the folders; the hooks write the files, also while the agent is away.
+// Package containerlimits keeps the memory limits that hooks set on containers: a folder
+// for each CDI device whose containers are limited, and in it a file for each container.
+// The agent makes and removes the folders; the hooks write the files, also while the agent
+// is away.
 //
 // Out of scope: setting a limit, which package nvml does.
-package limits
+package containerlimits
 
 import (
 	"encoding/json"
