@@ -48,11 +48,22 @@ func (c *Config) checkMemoryLimits() error {
 	return cgroup.CheckSystem()
 }
 
-// memoryLimits returns the parts that limit the memory of containers. If this agent has
-// no hook, prepared claims keep the limits of their containers, and new claims get none;
-// the error says why.
+// memoryLimits installs the memory hook in the folder of this program, and returns the parts
+// that limit the memory of containers. If this agent has no hook that the host runs, prepared
+// claims keep the limits of their containers, and new claims get none; the error says why.
 func (c *Config) memoryLimits(ctx context.Context, h *home.Home, hw *hardware) (*ports.MemoryLimits, error) {
-	hook, err := c.installMemoryHook(ctx, h, hw)
+	hook := memoryhook.Installed{Limits: h.Limits(), DriverRoot: hw.hostDriverRoot()}
+	program, err := home.Program(home.MemoryHookName)
+	if err == nil {
+		hook.Command, err = h.InstallMemoryHook(program)
+	}
+	if err == nil {
+		root := hostRoot
+		if _, simulated := c.simulated(); simulated {
+			root = "" // it has no right to enter the host's
+		}
+		err = hook.Try(ctx, root)
+	}
 	return &ports.MemoryLimits{
 		Folder: containerlimits.Folder(h.Limits()),
 		Hook: func(device string, address gpu.PCIAddress, bytes uint64, containers int) (gpu.Hook, error) {
@@ -62,24 +73,6 @@ func (c *Config) memoryLimits(ctx context.Context, h *home.Home, hw *hardware) (
 			return hook.Hook(device, address, bytes, containers), nil
 		},
 	}, err
-}
-
-// installMemoryHook installs the memory hook in the folder of this program, and tries it on
-// the host. The simulated agent has no right to enter the host's file system.
-func (c *Config) installMemoryHook(ctx context.Context, h *home.Home, hw *hardware) (hook memoryhook.Installed, err error) {
-	program, err := home.Program(home.MemoryHookName)
-	if err != nil {
-		return hook, err
-	}
-	hook.Limits, hook.DriverRoot = h.Limits(), hw.hostDriverRoot()
-	if hook.Command, err = h.InstallMemoryHook(program); err != nil {
-		return hook, err
-	}
-	root := hostRoot
-	if _, simulated := c.simulated(); simulated {
-		root = ""
-	}
-	return hook, hook.Try(ctx, root)
 }
 
 // checkHook logs a missing hook before a container fails to start because of it.

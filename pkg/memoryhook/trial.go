@@ -40,8 +40,8 @@ func (i Installed) Hook(device string, address gpu.PCIAddress, bytes uint64, con
 }
 
 // Try runs the program once as the container runtime does: from a root, whose mounts may
-// forbid programs, and without an environment. An empty root is that of this process. The
-// error says what to do.
+// forbid programs, and without an environment. An empty root is the root of this process.
+// The error says what to do.
 func (i Installed) Try(ctx context.Context, root string) error {
 	ctx, cancel := context.WithTimeout(ctx, trialPatience)
 	defer cancel()

@@ -5,5 +5,5 @@
 // "kubectl gpu doctor" judges them.
 //
 // A fact that cannot be read has the reason in its place, and is never guessed. The
-// package changes nothing. The agent gives it the last scan of the GPUs and their clocks.
+// package changes nothing. The last scan of the GPUs and their clocks are from the agent.
 package nodefacts

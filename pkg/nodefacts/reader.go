@@ -18,6 +18,9 @@ import (
 // clocksPatience is longer than the limit of one reading, and shorter than that of an answer.
 const clocksPatience = 5 * time.Second
 
+// nvml is the source of facts that NVML reads.
+const nvml = "NVML"
+
 // Reader reads the facts about the node.
 type Reader struct {
 	Roots Roots
@@ -46,7 +49,7 @@ func (r *Reader) Read(ctx context.Context) agentv1.Node {
 	for i, g := range scan.GPUs {
 		all.Go(func() {
 			clocks, err := r.Clocks(ctx, g.Address)
-			node.GPUs[i].Clocks = ofNVML(clocksOf(clocks), err)
+			node.GPUs[i].Clocks = factOf(nvml, clocksOf(clocks), err)
 		})
 		describe(&node.GPUs[i], g, peers[g.Address])
 	}
@@ -60,7 +63,7 @@ func driverFacts(scan gpu.Node, err error) (driver, cuda agentv1.Fact[string]) {
 		err = fmt.Errorf("%w: the driver finds no GPU", gpu.ErrNotFound)
 	}
 	v := scan.CUDADriverVersion
-	return ofNVML(scan.DriverVersion, err), ofNVML(fmt.Sprintf("%d.%d", v.Major, v.Minor), err)
+	return factOf(nvml, scan.DriverVersion, err), factOf(nvml, fmt.Sprintf("%d.%d", v.Major, v.Minor), err)
 }
 
 // describe adds the facts of the last scan of a GPU and of the GPUs that it is linked to.
@@ -74,9 +77,9 @@ func describe(facts *agentv1.GPU, g gpu.GPU, peers []gpu.Peer) {
 	if on := g.PersistenceMode; on != nil {
 		persistence = map[bool]string{true: "on", false: "off"}[*on]
 	}
-	facts.Persistence = ofNVML(persistence, nil)
-	facts.NVSwitch = ofNVML(slices.ContainsFunc(g.Links, func(l gpu.Link) bool { return l.Remote == gpu.RemoteSwitch }), nil)
-	facts.FabricState = ofNVML(string(g.FabricState), nil)
+	facts.Persistence = factOf(nvml, persistence, nil)
+	facts.NVSwitch = factOf(nvml, slices.ContainsFunc(g.Links, func(l gpu.Link) bool { return l.Remote == gpu.RemoteSwitch }), nil)
+	facts.FabricState = factOf(nvml, string(g.FabricState), nil)
 }
 
 func clocksOf(c gpu.Clocks) agentv1.Clocks {
@@ -85,12 +88,4 @@ func clocksOf(c gpu.Clocks) agentv1.Clocks {
 		clocks.Reasons = append(clocks.Reasons, string(reason))
 	}
 	return clocks
-}
-
-func ofNVML[T any](value T, err error) agentv1.Fact[T] {
-	if err != nil {
-		var none T
-		return agentv1.Fact[T]{Value: none, Source: "NVML", Unknown: err.Error()}
-	}
-	return agentv1.Fact[T]{Value: value, Source: "NVML"}
 }

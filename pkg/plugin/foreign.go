@@ -6,8 +6,6 @@ import (
 	"context"
 
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -20,10 +18,7 @@ func (p *Plugin) checkSlices(ctx context.Context) {
 	defer p.step.Begin()()
 	limited, cancel := context.WithTimeout(ctx, readPatience)
 	defer cancel()
-	slices, err := p.client.ResourceV1().ResourceSlices().List(limited, metav1.ListOptions{FieldSelector: fields.Set{
-		resourceapi.ResourceSliceSelectorDriver:   p.driver,
-		resourceapi.ResourceSliceSelectorNodeName: p.node,
-	}.String()})
+	slices, err := p.client.ResourceV1().ResourceSlices().List(limited, p.ownSlices())
 	if err != nil {
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).V(2).Info("Cannot list the ResourceSlices of the node", "err", err)

@@ -7,10 +7,8 @@ import "time"
 // Observer records what the plugin and its [Rivals] do and find. Its methods are called
 // concurrently and do not block.
 type Observer interface {
-	// Prepared records a call to prepare a claim with devices of these kinds. refusal is
-	// its [Reason] after a failure.
+	// Prepared and Unprepared record an attempt. refusal is the [Reason] of a failure.
 	Prepared(kinds string, took time.Duration, refusal string)
-	// Unprepared records an attempt to unprepare a claim.
 	Unprepared(took time.Duration, err error)
 	// StatusWritten records a write of a claim's status: "ok", "error", or "dropped" if
 	// the claim is gone or changed.
@@ -18,25 +16,16 @@ type Observer interface {
 	// PublishFailed records a failure to publish ResourceSlices.
 	PublishFailed(reason string)
 
-	// The other methods replace the last number.
+	// The other methods replace the last number. UnlimitedContainers has none for a device
+	// on which they are unknown.
 
-	// StatusQueue records the number of claims whose status waits to be written.
 	StatusQueue(claims int)
-	// HeldBack records the number of unneeded claims that keep their devices.
 	HeldBack(claims int)
-	// OtherDrivers records the number of [Rivals].
 	OtherDrivers(drivers int)
-	// ForeignDevices records the number of devices that another driver of the name publishes.
 	ForeignDevices(devices int)
-	// ForeignProcesses records the processes of pods without a claim, by device.
 	ForeignProcesses(byDevice map[string]int)
-	// UnlimitedContainers records the containers without their memory limit, by device. It
-	// has no number for a device on which they are unknown.
 	UnlimitedContainers(byDevice map[string]int)
 }
 
-// Tasks records the tasks of a loop, which do not overlap.
-type Tasks interface {
-	// Begin starts a task and returns the function that ends it.
-	Begin() (end func())
-}
+// Tasks records the tasks of a loop, which do not overlap. Begin returns the end of a task.
+type Tasks interface{ Begin() (end func()) }

@@ -39,7 +39,7 @@ func (p *Plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim)
 	p.accounts.Seen(object)
 	devices, err := p.claims.Prepare(ctx, object)
 	defer p.ledger.Changed()
-	p.observer.Prepared(kindsOf(devices), p.clock.Since(start), refusal(err))
+	p.observer.Prepared(kindsOf(devices), p.clock.Since(start), Reason(err))
 	p.report(object, devices, err)
 	if err != nil {
 		p.hardware.PrepareFailed(err)

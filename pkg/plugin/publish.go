@@ -39,10 +39,7 @@ func (p *Plugin) Publish(ctx context.Context, resources resourceslice.DriverReso
 // corrects them if needed. publishFirst does nothing if the node has slices.
 func (p *Plugin) publishFirst(ctx context.Context, resources resourceslice.DriverResources) error {
 	client := p.client.ResourceV1().ResourceSlices()
-	existing, err := client.List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
-		resourceapi.ResourceSliceSelectorDriver:   p.driver,
-		resourceapi.ResourceSliceSelectorNodeName: p.node,
-	}.String()})
+	existing, err := client.List(ctx, p.ownSlices())
 	if err != nil {
 		return fmt.Errorf("list the node's ResourceSlices: %w", err)
 	}
@@ -76,4 +73,12 @@ func (p *Plugin) publishFirst(ctx context.Context, resources resourceslice.Drive
 		}
 	}
 	return nil
+}
+
+// ownSlices selects the node's slices under the driver's name.
+func (p *Plugin) ownSlices() metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.Set{
+		resourceapi.ResourceSliceSelectorDriver:   p.driver,
+		resourceapi.ResourceSliceSelectorNodeName: p.node,
+	}.String()}
 }

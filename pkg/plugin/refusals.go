@@ -27,17 +27,13 @@ func Reasons() []string {
 	return reasons
 }
 
-// refusal returns the reason of a failed prepare; empty for one that succeeded.
-func refusal(err error) string {
+// Reason returns the reason of a failed prepare, for conditions and metrics: the words of
+// its sentinel, such as "AlreadyInUse", or [ReasonPrepareFailed] for an error without one. It is empty
+// without an error.
+func Reason(err error) string {
 	if err == nil {
 		return ""
 	}
-	return Reason(err)
-}
-
-// Reason returns the reason of a failed prepare, for conditions and metrics: the words of
-// its sentinel, such as "AlreadyInUse", or [ReasonPrepareFailed] for an error without one.
-func Reason(err error) string {
 	for _, sentinel := range sentinels() {
 		if !errors.Is(err, sentinel) {
 			continue

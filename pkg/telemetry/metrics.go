@@ -75,39 +75,30 @@ func NewMetrics(refusals []string) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	}
-	m := &Metrics{
-		registry:      prometheus.NewRegistry(),
-		prepare:       histogram("prepare_duration_seconds", "Time to prepare one claim, by the kind of its devices (gpu, gpu-share, mig, mig-share, timeslice) and the outcome.", "kind", "outcome"),
-		unprepare:     histogram("unprepare_duration_seconds", "Time to unprepare one claim, by the outcome.", "outcome"),
-		step:          histogram("step_duration_seconds", "Time of one step of a claim's plan, by step, direction (do, undo) and outcome.", "step", "direction", "outcome"),
-		statusWrites:  counter("status_writes_total", "Writes of a claim's status.devices, by outcome; dropped ones were for claims that are gone or deallocated.", "outcome"),
-		publishErrors: counter("slice_publish_errors_total", "Failures to publish ResourceSlices, by reason.", "reason"),
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})
 	}
-	m.refusals = counter("prepare_refusals_total", "Calls to prepare a claim that failed, by reason.", "reason")
+	byDevice := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, []string{"device"})
+	}
+	m := &Metrics{
+		registry:       prometheus.NewRegistry(),
+		prepare:        histogram("prepare_duration_seconds", "Time to prepare one claim, by the kind of its devices (gpu, gpu-share, mig, mig-share, timeslice) and the outcome.", "kind", "outcome"),
+		unprepare:      histogram("unprepare_duration_seconds", "Time to unprepare one claim, by the outcome.", "outcome"),
+		step:           histogram("step_duration_seconds", "Time of one step of a claim's plan, by step, direction (do, undo) and outcome.", "step", "direction", "outcome"),
+		statusWrites:   counter("status_writes_total", "Writes of a claim's status.devices, by outcome; dropped ones were for claims that are gone or deallocated.", "outcome"),
+		publishErrors:  counter("slice_publish_errors_total", "Failures to publish ResourceSlices, by reason.", "reason"),
+		refusals:       counter("prepare_refusals_total", "Calls to prepare a claim that failed, by reason.", "reason"),
+		heldBack:       gauge("reconcile_held_back", "Claims that the API says do not need their devices any more and that keep them, until another round confirms it or their processes have ended."),
+		otherDrivers:   gauge("other_drivers", "Other drivers that are registered with the kubelet under the name of this one. The kubelet calls only the last one."),
+		foreignDevices: gauge("foreign_devices", "Devices in the node's ResourceSlices that another driver of this name has published."),
+		strangers:      byDevice("foreign_processes", "Processes of pods without a claim on a device that claims hold, by device, when the claims were last compared with the API."),
+		unlimited:      byDevice("unlimited_containers", "Containers that compute without the memory limit of their claim, by device, when limits were last checked. Absent for a device on which they are unknown."),
+		statusQueue:    gauge("status_queue_depth", "Claims whose status.devices waits to be written."),
+	}
 	for _, reason := range refusals {
 		m.refusals.WithLabelValues(reason)
 	}
-	m.heldBack = prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "reconcile_held_back",
-		Help: "Claims that the API says do not need their devices any more and that keep them, until another round confirms it or their processes have ended.",
-	})
-	m.otherDrivers = prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "other_drivers", Help: "Other drivers that are registered with the kubelet under the name of this one. The kubelet calls only the last one.",
-	})
-	m.foreignDevices = prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "foreign_devices", Help: "Devices in the node's ResourceSlices that another driver of this name has published.",
-	})
-	m.strangers = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "foreign_processes",
-		Help: "Processes of pods without a claim on a device that claims hold, by device, when the claims were last compared with the API.",
-	}, []string{"device"})
-	m.unlimited = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "unlimited_containers",
-		Help: "Containers that compute without the memory limit of their claim, by device, when limits were last checked. Absent for a device on which they are unknown.",
-	}, []string{"device"})
-	m.statusQueue = prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "status_queue_depth", Help: "Claims whose status.devices waits to be written.",
-	})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "build_info", Help: "Always 1; the labels identify the running build.",
 		ConstLabels: prometheus.Labels{"version": version.Get().GitVersion, "go_version": runtime.Version()},

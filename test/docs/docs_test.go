@@ -76,7 +76,7 @@ func TestEveryFlagInTheReferenceIsAProgramsWithItsDefault(t *testing.T) {
 func TestEveryMetricIsDocumented(t *testing.T) {
 	source := read(t, "pkg/telemetry/metrics.go") + read(t, "pkg/telemetry/usagemetrics.go")
 	var names []string
-	for pattern, subsystem := range map[string]string{`(?:histogram|counter)\("(\w+)"`: "", `Name: "(\w+)"`: "", `NewDesc\(namespace\+"_(\w+)"`: "", `usageDesc\("(\w+)"`: "claim"} {
+	for pattern, subsystem := range map[string]string{`(?:histogram|counter|gauge|byDevice)\("(\w+)"`: "", `Name: "(\w+)"`: "", `NewDesc\(namespace\+"_(\w+)"`: "", `usageDesc\("(\w+)"`: "claim"} {
 		found := regexp.MustCompile(pattern).FindAllStringSubmatch(source, -1)
 		if len(found) == 0 {
 			t.Errorf("the metrics have nothing like %s: are they made in another way now?", pattern)
