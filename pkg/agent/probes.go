@@ -35,12 +35,11 @@ func (a *agent) handler() http.Handler {
 		ClaimsHeld: a.claimsHeld, SeesPods: a.claims.SeesPods, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: func() bool { return a.configProblem() != nil },
 		Usage: a.claimUsage, ShareSeconds: a.accrue, GPUs: a.gpuHealth,
 	}
-	serving := telemetry.Check{Name: "serving", Err: a.checkServing}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+agentv1.PathDevices, telemetry.Page(a.devices))
 	if a.viewers != nil {
-		mux.Handle("GET "+agentv1.PathNode, a.viewers.Only(telemetry.Page(telemetry.Serially(a.facts.Read))))
-		mux.Handle("GET "+agentv1.PathClaims, a.viewers.Only(telemetry.Page(telemetry.Serially(a.readUsage))))
+		mux.Handle("GET "+agentv1.PathNode, a.viewers.Only(telemetry.Page(a.facts.Read)))
+		mux.Handle("GET "+agentv1.PathClaims, a.viewers.Only(telemetry.Page(a.readUsage)))
 	}
 	mux.Handle("/", telemetry.Handler(a.metrics, state, []telemetry.Check{
 		{Name: "serving", Err: a.checkServingOrWaiting},
@@ -49,7 +48,7 @@ func (a *agent) handler() http.Handler {
 		{Name: "reconciliation", Err: a.rounds.Err},
 		{Name: "scan", Err: a.scans.Err},
 	}, []telemetry.Check{
-		serving,
+		{Name: "serving", Err: a.checkServing},
 		{Name: "gpus", Err: a.checkScanned},
 		{Name: "registered", Err: a.checkRegistered},
 	}))

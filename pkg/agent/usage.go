@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -13,6 +14,7 @@ import (
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/attribution"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
@@ -76,4 +78,26 @@ func (a *agent) accrue() map[usage.Account]float64 {
 		charges[c.UID] = node.Charges(c.Namespace, c.Devices)
 	}
 	return a.meter.Set(charges)
+}
+
+// accounts keep the names of the pods of claims, and meter for how long claims hold devices.
+type accounts struct {
+	pods  *attribution.Pods
+	meter *usage.Meter
+	// node returns what claims can hold.
+	node func() usage.Node
+}
+
+// Seen implements [plugin.Accounts].
+func (a accounts) Seen(object *resourceapi.ResourceClaim) { a.pods.Observe(object) }
+
+// Held implements [plugin.Accounts].
+func (a accounts) Held(object *resourceapi.ResourceClaim, devices []claim.Device) {
+	a.meter.Hold(object.UID, a.node().Charges(object.Namespace, devices))
+}
+
+// Released implements [plugin.Accounts].
+func (a accounts) Released(uid types.UID) {
+	a.meter.Release(uid)
+	a.pods.Forget(uid)
 }

@@ -23,6 +23,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/attribution"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/state"

@@ -115,18 +115,17 @@ func NewMetrics(refusals []string) *Metrics {
 
 // registry returns the metrics that are read from the state at the time of a scrape.
 func (s State) registry() *prometheus.Registry {
-	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "claims_held", Help: "Claims that hold devices of this node.",
-	}, func() float64 { return float64(s.ClaimsHeld()) })
-	config := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "node_config_problem", Help: "1 if the node's labels, its configuration or the names in --attributes are not followed; the log has the reason.",
-	}, func() float64 { return number(s.ConfigProblem()) })
-	pods := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "pod_processes_visible", Help: "1 if the agent sees the processes of pods, so that a container that does not compute at the moment keeps its GPU after a forced deletion; 0 without hostPID.",
-	}, func() float64 { return number(s.SeesPods()) })
+	gauge := func(name, help string, read func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, read)
+	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(held, config, pods, collector{devicesDesc, s.Devices}, collector{phaseDesc, s.Phases},
-		claimUsage(s.Usage), shareSeconds(s.ShareSeconds), gpuHealth(s.GPUs))
+	registry.MustRegister(
+		gauge("claims_held", "Claims that hold devices of this node.", func() float64 { return float64(s.ClaimsHeld()) }),
+		gauge("node_config_problem", "1 if the node's labels, its configuration or the names in --attributes are not followed; the log has the reason.", func() float64 { return number(s.ConfigProblem()) }),
+		gauge("pod_processes_visible", "1 if the agent sees the processes of pods, so that a container that does not compute at the moment keeps its GPU after a forced deletion; 0 without hostPID.", func() float64 { return number(s.SeesPods()) }),
+		collector{devicesDesc, s.Devices}, collector{phaseDesc, s.Phases},
+		claimUsage(s.Usage), shareSeconds(s.ShareSeconds), gpuHealth(s.GPUs),
+	)
 	return registry
 }
 
