@@ -47,7 +47,7 @@ func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err err
 	}
 	node = known.Snapshot().Node()
 	describe := catalog.New(c.settings(), config, catalog.Restrictions{})
-	if describe.Layout, err = describe.MIG.Layout(node); err != nil {
+	if describe.Partitions, err = describe.MIG.Layout(node); err != nil {
 		return err
 	}
 	lines := append(unread(node), describe.Withheld(node)...)

@@ -43,9 +43,9 @@ type Restrictions struct {
 type Catalog struct {
 	Settings
 	NodeConfig
-	// Layout selects the GPUs that are offered in parts if MIG is offered, and the
+	// Partitions selects the GPUs that are offered in parts if MIG is offered, and the
 	// parts; nil if they follow from the configuration. See [MIGOffer.Layout].
-	Layout *Layout
+	Partitions *Layout
 	// Taken orders the devices of the node; see order.
 	Taken Taken
 	// InUse keeps new claims from devices that are in use although the cluster counts
@@ -62,7 +62,7 @@ func New(settings Settings, config NodeConfig, restrictions Restrictions) Catalo
 
 // WantsCounters reports whether the offer has devices that consume counters.
 func (c Catalog) WantsCounters() bool {
-	return c.Offer.TimeSlice || c.Offer.Seat || c.Offer.MIG && !c.MIG.Static && c.Layout == nil
+	return c.Offer.TimeSlice || c.Offer.Seat || c.Offer.MIG && !c.MIG.Static && c.Partitions == nil
 }
 
 // Unhealthy maps each GPU that must not be allocated to the reason, as a label
@@ -165,7 +165,7 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 // heldOnly reports whether only held devices of the GPU are published, because it is not
 // known how the GPU should be offered.
 func (c Catalog) heldOnly(g gpu.GPU) bool {
-	return c.HeldOnly || c.Offer.MIG && !c.MIG.Static && c.Layout.lacks(g.Address)
+	return c.HeldOnly || c.Offer.MIG && !c.MIG.Static && c.Partitions.lacks(g.Address)
 }
 
 // hasWhole reports whether the GPU is published as a whole. A GPU whose partitions are

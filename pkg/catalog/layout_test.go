@@ -50,7 +50,7 @@ func layered(t *testing.T, c catalog.Catalog, node gpu.Node, entries ...string) 
 	c.Offer.MIG = true
 	c.MIG = catalog.MIGOffer{AllowReset: true, Config: migConfig(t, entries...)}
 	var err error
-	if c.Layout, err = c.MIG.Layout(node); err != nil {
+	if c.Partitions, err = c.MIG.Layout(node); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -235,7 +235,7 @@ func TestDevicesWithoutCountersAreJointlyFeasible(t *testing.T) {
 			if !valid {
 				continue
 			}
-			describe.Layout = layout
+			describe.Partitions = layout
 			var names []string
 			for _, g := range node.GPUs {
 				open := without(describe, node, held, g)

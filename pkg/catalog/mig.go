@@ -29,7 +29,7 @@ type MIGOffer struct {
 	Static bool
 	// Config selects the GPUs that are cut, and their MIG devices, instead of Profiles
 	// and GPUs; nil for MIG devices on demand. It takes effect by [MIGOffer.Layout] and
-	// [Catalog.Layout].
+	// [Catalog.Partitions].
 	Config *migconfig.Config
 	// Keep keeps the MIG devices of a layout, and the MIG mode of their GPUs, when no
 	// claim uses them, so that the next claim finds them.
@@ -135,8 +135,8 @@ func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
 		switch {
 		case c.MIG.Static:
 			offered[g.Address] = len(g.MIG.Partitions) > 0
-		case c.Layout != nil:
-			offered[g.Address] = c.Layout.covers(g, c.MIG.AllowReset) && (c.Layout.fixes(g) || !c.NoCounters)
+		case c.Partitions != nil:
+			offered[g.Address] = c.Partitions.covers(g, c.MIG.AllowReset) && (c.Partitions.fixes(g) || !c.NoCounters)
 		case c.MIG.check(g) == nil && !c.NoCounters && (c.MIG.GPUs == 0 || len(offered) < c.MIG.GPUs):
 			offered[g.Address] = true
 		}
@@ -146,7 +146,7 @@ func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
 
 // fixed reports whether the GPU is offered in the partitions of a layout.
 func (c Catalog) fixed(g gpu.GPU, offered bool) bool {
-	return offered && !c.MIG.Static && c.Layout.fixes(g)
+	return offered && !c.MIG.Static && c.Partitions.fixes(g)
 }
 
 // parts returns the MIG devices of a GPU that are offered or held by claims, and
@@ -158,7 +158,7 @@ func (c Catalog) parts(g gpu.GPU, offered bool, held Held) ([]part, []counter) {
 	case c.MIG.Static:
 		parts = made(g)
 	case c.fixed(g, offered):
-		parts = c.Layout.admitted(g, held)
+		parts = c.Partitions.admitted(g, held)
 	default:
 		for _, p := range c.MIG.Profiles.of(g) {
 			for _, placement := range p.Placements {

@@ -100,9 +100,9 @@ func (m *mixture) configure() {
 // relayout changes the layout of the GPUs, or removes it.
 func (m *mixture) relayout() {
 	if rapid.Bool().Draw(m.T, "layout") {
-		m.catalog.Layout = nil
+		m.catalog.Partitions = nil
 	} else if layout, valid := randomLayout(m.T, m.hardware); valid {
-		m.catalog.Layout = layout
+		m.catalog.Partitions = layout
 	}
 }
 
@@ -349,7 +349,7 @@ func (m *mixture) mustFit(want holding) bool {
 			return false // it has a layout
 		case want.name.IsPartition():
 			i := slices.IndexFunc(g.MIG.Profiles, func(p gpu.ProfileInfo) bool { return p.Profile == want.name.Profile })
-			return m.catalog.Offer.MIG && m.catalog.Layout == nil && m.catalog.MIG.Profiles.All && m.catalog.MIG.GPUs == 0 && i >= 0 && want.memory <= wholeMi(g.MIG.Profiles[i].MemoryBytes-m.server())
+			return m.catalog.Offer.MIG && m.catalog.Partitions == nil && m.catalog.MIG.Profiles.All && m.catalog.MIG.GPUs == 0 && i >= 0 && want.memory <= wholeMi(g.MIG.Profiles[i].MemoryBytes-m.server())
 		case want.name.Kind.Takes() == kind.TakesSlots:
 			return m.catalog.Offer.TimeSlice && !m.catalog.Exclusive && want.slots <= m.slots() && want.memory <= wholeMi(g.MemoryBytes-g.ReservedBytes-m.server())
 		case want.name.Kind.Takes() == kind.TakesSeats:

@@ -64,7 +64,7 @@ func TestARecordHasTheLayout(t *testing.T) {
 	}
 	publish := func(config catalog.NodeConfig, layout *catalog.Layout, node gpu.Node) string {
 		c := catalog.New(catalog.Settings{Pool: "node-1"}, config, catalog.Restrictions{})
-		c.Layout = layout
+		c.Partitions = layout
 		return published(c, node, nil)
 	}
 	read := recorded(t, catalog.NodeRecord{Config: config, Layout: layout}, catalog.NodeConfig{})

@@ -95,7 +95,7 @@ func use(t testing.TB, node *allocatortest.Node, c catalog.Catalog, hardware gpu
 		words := fmt.Sprintf("cel=device.attributes['gpu.nvidia.com'].uuid == '%s'", g.UUID)
 		hasMIG := len(g.MIG.Profiles) > 0
 		switch {
-		case whole(i) && hasMIG && c.Layout != nil:
+		case whole(i) && hasMIG && c.Partitions != nil:
 			words = fmt.Sprintf("class=mig count=all cel=device.attributes['gpu.nvidia.com'].parentUUID == '%s'", g.UUID)
 		case whole(i):
 		case !parts(i):

@@ -19,8 +19,8 @@ func (c Catalog) Withheld(node gpu.Node) []string {
 		why := c.computeMode(g)
 		if c.Offer.MIG && !c.MIG.Static {
 			check := c.MIG.check
-			if c.Layout != nil {
-				check = func(g gpu.GPU) error { return c.Layout.withheld(g, c.MIG.AllowReset) }
+			if c.Partitions != nil {
+				check = func(g gpu.GPU) error { return c.Partitions.withheld(g, c.MIG.AllowReset) }
 			}
 			if err := check(g); err != nil {
 				why = append(why, err.Error())

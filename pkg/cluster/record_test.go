@@ -94,7 +94,7 @@ func offered(t *testing.T, c nodeConfig, node gpu.Node) string {
 		t.Fatal(err)
 	}
 	describe := catalog.New(catalog.Settings{Pool: "node-1"}, followed.Followed.Config, catalog.Restrictions{})
-	describe.Layout = followed.Followed.Layout
+	describe.Partitions = followed.Followed.Layout
 	var names []string
 	for _, slice := range describe.Resources(node, nil, nil).Pools["node-1"].Slices {
 		for _, device := range slice.Devices {

@@ -120,7 +120,7 @@ func layoutOf(offer catalog.Offer, devices string) describeFunc {
 		c := catalog.New(catalog.Settings{Pool: pool}, catalog.NodeConfig{
 			Offer: offer, Shares: mps(), MIG: catalog.MIGOffer{Config: config},
 		}, catalog.Restrictions{})
-		if c.Layout, err = c.MIG.Layout(node); err != nil {
+		if c.Partitions, err = c.MIG.Layout(node); err != nil {
 			return resourceslice.DriverResources{}, err
 		}
 		c.Taken = taken
