@@ -148,7 +148,7 @@ func (o *options) complete() error {
 	}
 	o.Supervisor, o.ContextMemory = o.sharing.supervisor, uint64(o.sharing.contextMemory.Value())
 	o.ExclusiveCompute = o.sharing.exclusive
-	o.Shares, o.TimeSlices = o.sharing.shares(), o.sharing.timeSliceSlots
+	o.Shares = o.sharing.shares()
 	if problems := validation.IsDNS1123Subdomain(o.DriverName); len(problems) > 0 {
 		return program.Invalid("driver-name", o.DriverName, strings.Join(problems, "; "))
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/simulated"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
@@ -161,7 +162,7 @@ func TestPlainSharesCanBeSmallerThanAContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := catalog.ShareOffer{Smallest: 100 << 20, ComputeOvercommit: 1.5, Seats: catalog.DefaultSeats, ServerMemory: 64 << 20}
+	want := catalog.ShareOffer{Smallest: 100 << 20, ComputeOvercommit: 1.5, Units: kind.Numbers{kind.TimeSlice: 4, kind.Seat: 4}, ServerMemory: 64 << 20}
 	if diff := cmp.Diff(want, o.Shares); diff != "" {
 		t.Errorf("shares offered (-want +got):\n%s", diff)
 	}

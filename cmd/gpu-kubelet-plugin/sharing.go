@@ -10,19 +10,19 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/program"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
 )
 
 // sharing is how several claims share a GPU, where the node offers that.
 type sharing struct {
-	supervisor     string // socket of gpu-mps-supervisor; empty for none
-	serverMemory   resource.QuantityValue
-	contextMemory  resource.QuantityValue
-	exclusive      bool
-	smallest       resource.QuantityValue
-	overcommit     float64
-	timeSliceSlots int
-	seats          int
+	supervisor    string // socket of gpu-mps-supervisor; empty for none
+	serverMemory  resource.QuantityValue
+	contextMemory resource.QuantityValue
+	exclusive     bool
+	smallest      resource.QuantityValue
+	overcommit    float64
+	units         map[kind.Kind]*int
 }
 
 func (s *sharing) flags(fs *pflag.FlagSet) {
@@ -41,8 +41,11 @@ func (s *sharing) flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&s.exclusive, "exclusive-compute", false, "put a GPU into the compute mode EXCLUSIVE_PROCESS while it has MPS shares, and back afterwards: then a process that avoids MPS cannot use the GPU. Plain shares of GPUs that MPS limits are refused")
 	fs.Var(&s.smallest, "smallest-share", "`SIZE` of the smallest share that may be requested: more than a context, because a process needs memory besides it")
 	fs.Float64Var(&s.overcommit, "compute-overcommit", 1, "how many times the compute of a GPU may be promised to shares, as a `RATIO` from 1 on; memory is never promised twice")
-	fs.IntVar(&s.timeSliceSlots, "timeslice-slots", catalog.DefaultTimeSlices, "`NUMBER` of claims that can have a time slice of a GPU, if the node offers timeslice")
-	fs.IntVar(&s.seats, "seats", catalog.DefaultSeats, "`NUMBER` of equal seats of a GPU, each held by MPS to its part of memory and compute, if the node offers seat")
+	s.units = map[kind.Kind]*int{}
+	for _, k := range kind.Divided() {
+		u := k.Units()
+		s.units[k] = fs.Int(u.Flag, u.Standard, u.Usage)
+	}
 }
 
 func (s *sharing) complete() error {
@@ -68,11 +71,10 @@ func (s *sharing) complete() error {
 	if err := catalog.CheckComputeOvercommit(s.overcommit); err != nil {
 		return fmt.Errorf("--compute-overcommit=%w", err)
 	}
-	if err := catalog.CheckTimeSlices(s.timeSliceSlots); err != nil {
-		return fmt.Errorf("--timeslice-slots=%w", err)
-	}
-	if s.seats < 1 || s.seats > catalog.MaxSeats {
-		return program.Invalid("seats", s.seats, fmt.Sprintf("want a number from 1 to %d, the processes that MPS admits to a GPU", catalog.MaxSeats))
+	for _, k := range kind.Divided() {
+		if err := k.Units().CheckNumber(*s.units[k]); err != nil {
+			return fmt.Errorf("--%s=%w", k.Units().Flag, err)
+		}
 	}
 	return nil
 }
@@ -85,5 +87,9 @@ func wholeSteps(q resource.Quantity) bool {
 
 // shares is how the node offers shares.
 func (s *sharing) shares() catalog.ShareOffer {
-	return catalog.ShareOffer{ComputeOvercommit: s.overcommit, Smallest: s.smallest.Value(), Seats: s.seats, ServerMemory: uint64(s.serverMemory.Value())}
+	units := kind.Numbers{}
+	for k, number := range s.units {
+		units[k] = *number
+	}
+	return catalog.ShareOffer{ComputeOvercommit: s.overcommit, Smallest: s.smallest.Value(), Units: units, ServerMemory: uint64(s.serverMemory.Value())}
 }

@@ -53,9 +53,8 @@ func testConfig() *Config {
 		Names:    Names{CDIHook: "--cdi-hook", DriverRoot: "--driver-root"},
 		Hardware: "sim:dgx-h100", Simulator: simulated.Library, DriverRoot: "/", DevRoot: "/",
 		NodeConfig: catalog.NodeConfig{
-			Offer:      catalog.Offer{Share: true},
-			Shares:     catalog.ShareOffer{ComputeOvercommit: 1, Smallest: 1 << 30, ServerMemory: 64 << 20},
-			TimeSlices: catalog.DefaultTimeSlices,
+			Offer:  "share",
+			Shares: catalog.ShareOffer{ComputeOvercommit: 1, Smallest: 1 << 30, ServerMemory: 64 << 20},
 		},
 		ContextMemory: 512 << 20,
 		DriverName:    "gpu.nvidia.com", NodeName: "node-1", ReconcileInterval: 5 * time.Minute,

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
 )
@@ -38,7 +37,7 @@ func TestSharesOfAllThatIsPublishedFitOnTheDevice(t *testing.T) {
 			n := newNode(t)
 			n.nameSlices(t)
 			n.ContextMemory = contextOfAClient
-			n.Offer = catalog.Offer{Share: true, MIG: true}
+			n.Offer = "share,mig"
 			supervisor := n.supervise(t)
 			a := n.start(t)
 			left := n.memory(t, tc.device)

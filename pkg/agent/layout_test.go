@@ -5,7 +5,6 @@ package agent
 import (
 	"testing"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
@@ -35,7 +34,7 @@ func TestAgentKeepsTheMIGDevicesOfALayout(t *testing.T) {
 	n := newNode(t, claim, other)
 	n.nameSlices(t)
 	n.Supervisor = ""
-	n.Offer, n.MIG.Keep = catalog.Offer{MIG: true}, true
+	n.Offer, n.MIG.Keep = "mig", true
 	n.MIGLayouts, n.Layout = n.write(t, "layouts.yaml", layouts), "halves"
 	halves := func(devices []string) bool { return len(devices) == 16 }
 	use := func(a *running) (uuid string) {

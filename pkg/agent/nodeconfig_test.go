@@ -20,7 +20,6 @@ import (
 	ktesting "k8s.io/client-go/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
@@ -184,7 +183,7 @@ func TestALayoutThatIsMissingAtTheStart(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.nameSlices(t)
-	n.Offer, n.Layout = catalog.Offer{Share: true, MIG: true}, "halves"
+	n.Offer, n.Layout = "share,mig", "halves"
 	n.MIGLayouts = n.write(t, "layouts.yaml", "")
 	a := n.start(t)
 	a.reports(t, `MIG configuration "halves": not found; known are: none`)
@@ -346,10 +345,10 @@ func TestPrintSlicesRefusesFilesThatAreNotValid(t *testing.T) {
 		want   string
 	}{
 		"no such layout": {func(n *node) {
-			n.Offer.MIG, n.Layout, n.MIGLayouts = true, "half", n.write(t, "layouts.yaml", layouts)
+			n.Offer, n.Layout, n.MIGLayouts = "share,mig", "half", n.write(t, "layouts.yaml", layouts)
 		}, `"half": not found; known are: halves, sevenths`},
 		"no file of layouts": {func(n *node) { n.MIGLayouts = "/none.yaml" }, "/none.yaml is not followed: open /none.yaml"},
-		"layouts of static":  {func(n *node) { n.Offer.MIG, n.Layout, n.MIG.Static = true, "halves", true }, `"halves": invalid: an administrator makes`},
+		"layouts of static":  {func(n *node) { n.Offer, n.Layout, n.MIG.Static = "share,mig", "halves", true }, `"halves": invalid: an administrator makes`},
 		"no configurations":  {func(n *node) { n.NodeConfigs = "/none.yaml" }, "/none.yaml is not followed: open /none.yaml"},
 		"bad configurations": {func(n *node) { n.setConfigs(t, "a: {slots: 3}") }, `configuration "a": invalid: unknown field "slots"`},
 	} {

@@ -62,7 +62,7 @@ func failing(method string, gpus ...int) []nvmlsim.CallFault {
 
 func TestPrintingNamesTheGPUThatCannotBeReadAndPrintsTheOthers(t *testing.T) {
 	t.Parallel()
-	slices, problems, err := printed(t, "t4", catalog.Offer{Share: true}, failing("DeviceGetUUID", 1)...)
+	slices, problems, err := printed(t, "t4", "share", failing("DeviceGetUUID", 1)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestPrintingNamesTheGPUThatCannotBeReadAndPrintsTheOthers(t *testing.T) {
 
 func TestPrintingFailsIfNoGPUCanBeRead(t *testing.T) {
 	t.Parallel()
-	slices, problems, err := printed(t, "t4", catalog.Offer{Share: true}, failing("DeviceGetUUID", 0, 1, 2, 3)...)
+	slices, problems, err := printed(t, "t4", "share", failing("DeviceGetUUID", 0, 1, 2, 3)...)
 	if !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "none of the 4 GPUs can be read") {
 		t.Errorf("error %v, want it to say that none of the 4 GPUs can be read", err)
 	}
@@ -90,7 +90,7 @@ func TestPrintingFailsIfNoGPUCanBeRead(t *testing.T) {
 
 func TestPrintingSaysWhichGPUsHaveNoMIGProfiles(t *testing.T) {
 	t.Parallel()
-	_, problems, err := printed(t, "dgx-h100", catalog.Offer{Share: true, MIG: true}, nvmlsim.CallFault{
+	_, problems, err := printed(t, "dgx-h100", "share,mig", nvmlsim.CallFault{
 		Method: "DeviceGetGpuInstanceProfileInfo", Return: nvml.ERROR_NOT_SUPPORTED,
 	})
 	if err != nil {
@@ -114,7 +114,7 @@ mig-configs:
 	}
 	show := func(name string) (slices string, err error) {
 		c := testConfig()
-		c.Hardware, c.Offer = "sim:dgx-h100", catalog.Offer{Share: true, MIG: true}
+		c.Hardware, c.Offer = "sim:dgx-h100", "share,mig"
 		if c.MIG.Config, err = file.Config(name); err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ mig-configs:
 
 func TestPrintingOfANodeWithoutGPUsIsAnEmptyListAndAWord(t *testing.T) {
 	t.Parallel()
-	slices, problems, err := printedAfter(t, "t4", catalog.Offer{Share: true}, func(sim *nvmlsim.Sim) error {
+	slices, problems, err := printedAfter(t, "t4", "share", func(sim *nvmlsim.Sim) error {
 		return os.RemoveAll(filepath.Join(sim.Root(), "sys", "bus", "pci", "devices"))
 	}, nvmlsim.CallFault{Method: "Init", Return: nvml.ERROR_GPU_NOT_FOUND})
 	if err != nil {
@@ -145,7 +145,7 @@ func TestPrintingOfANodeWithoutGPUsIsAnEmptyListAndAWord(t *testing.T) {
 
 func TestPrintingNamesTheGPUsThatOnlyPCIKnows(t *testing.T) {
 	t.Parallel()
-	slices, problems, err := printed(t, "t4", catalog.Offer{Share: true}, nvmlsim.CallFault{Method: "Init", Return: nvml.ERROR_GPU_NOT_FOUND})
+	slices, problems, err := printed(t, "t4", "share", nvmlsim.CallFault{Method: "Init", Return: nvml.ERROR_GPU_NOT_FOUND})
 	if !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "none of the 4 GPUs can be read") {
 		t.Errorf("error %v, want it to say that none of the 4 GPUs can be read", err)
 	}

@@ -25,7 +25,6 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
@@ -220,7 +219,7 @@ func TestAgentHoldsEachSeatToItsPartOfTheGPU(t *testing.T) {
 	t.Parallel()
 	one, two := seatsFor("one", "gpu-1b-00-seat", 1), seatsFor("two", "gpu-1b-00-seat", 2)
 	n := newNode(t, one, two)
-	n.Offer = catalog.Offer{Share: true, Seat: true}
+	n.Offer = "share,seat"
 	s := n.supervise(t)
 	a := n.start(t)
 	for _, claim := range []*resourceapi.ResourceClaim{one, two} {

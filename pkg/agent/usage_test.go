@@ -23,7 +23,6 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/attribution"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
@@ -110,7 +109,7 @@ func TestTheMetricsHaveWhatContainersAllocate(t *testing.T) {
 	slot, idle := ofClass("timeslice.nvidia.com", slotFor("slot", "gpu-61-00-ts"), 6), ofClass("timeslice.nvidia.com", slotFor("idle", "gpu-61-00-ts"), 7)
 	n := newNode(t, whole, mig, share, both, slot, idle)
 	n.nameSlices(t)
-	n.Offer = catalog.Offer{Share: true, MIG: true, TimeSlice: true}
+	n.Offer = "share,mig,timeslice"
 	n.supervise(t)
 	a := n.start(t)
 	a.publishes(t)

@@ -287,7 +287,8 @@ func TestListsOfNUMANodesYieldTheGPUsOfASocket(t *testing.T) {
 // All devices of a GPU have its NUMA nodes in the same form.
 func TestListsOfNUMANodesOfEachDevice(t *testing.T) {
 	c := sharing()
-	c.Offer.TimeSlice, c.Offer.Seat, c.Offer.MIG, c.MIG.AllAttributes, c.MIG.AllowReset, c.ListAttributes = true, true, true, true, true, true
+	c.Offer += ",timeslice,seat,mig"
+	c.MIG.AllAttributes, c.MIG.AllowReset, c.ListAttributes = true, true, true
 	c.Shares.MPS = true
 	for model, want := range map[string][]int64{"dgx-a100": {3, 0, 1, 2}, "gb200": {0}} {
 		kinds := map[string]bool{}

@@ -8,10 +8,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 // Settings are the parts of a catalog that do not change while the agent runs.
@@ -62,7 +60,7 @@ func New(settings Settings, config NodeConfig, restrictions Restrictions) Catalo
 
 // WantsCounters reports whether the offer has devices that consume counters.
 func (c Catalog) WantsCounters() bool {
-	return c.Offer.TimeSlice || c.Offer.Seat || c.Offer.MIG && !c.MIG.Static && c.Partitions == nil
+	return slices.ContainsFunc(kind.Divided(), c.Offer.Has) || c.Offer.Partitions() && !c.MIG.Static && c.Partitions == nil
 }
 
 // Unhealthy maps each GPU that must not be allocated to the reason, as a label
@@ -106,74 +104,27 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 	cut := c.cut(gpus)
 	groups := make([]group, len(gpus))
 	for i, g := range gpus {
-		parts, counters := c.parts(g, cut[g.Address], held)
-		facts := use.State{GPU: g, Unhealthy: unhealthy[g.Address], MPS: c.Shares.MPS}
-		fixed := c.heldOnly(g) || c.fixed(g, cut[g.Address])
-		slots, seats := c.timeSliced(g, held, fixed), c.seated(g, held, fixed)
-		if !fixed && (slots || seats) && len(counters) == 0 {
-			counters = []counter{wholeCounter(len(parts))}
-		}
-		consumed := consumption(g, counters, len(parts))
-
-		if c.hasWhole(g, held, fixed, len(parts)) {
-			whole := c.device(node, links, g, held, !c.MIG.Static && (cut[g.Address] || len(parts) > 0))
-			withdrawn := c.withdrawnShare(g, whole)
-			if fixed {
-				withdrawn = v1alpha1.WithdrawnGPU
+		o := c.on(node, links, g, cut[g.Address], held)
+		o.state.Unhealthy = unhealthy[g.Address]
+		for _, k := range kind.All() {
+			name := kind.Name{Kind: k, Address: g.Address}
+			switch {
+			case k.HasUnits():
+				groups[i].fractions = append(groups[i].fractions, o.units(name)...)
+			case k.Scope() == kind.ScopePartition:
+				groups[i].parts = append(groups[i].parts, o.partitions()...)
+			case k.Scope() == kind.ScopeGPU:
+				groups[i].whole = append(groups[i].whole, o.whole(name)...)
 			}
-			whole.ConsumesCounters = consumed[0]
-			whole.Taints = c.taints(facts, kind.Whole(g.Address), c.sharing(g, whole), withdrawn)
-			groups[i].whole = append(groups[i].whole, whole)
 		}
-		for j, p := range parts {
-			device := c.part(g, p, fixed, held)
-			device.ConsumesCounters = consumed[1+j]
-			if p.withdrawn {
-				device.Taints = c.taints(facts, p.name(g), use.Alone, v1alpha1.OfferMIG)
-			} else {
-				device.Taints = c.taints(facts, p.name(g), c.sharing(g, device), c.withdrawnShare(g, device))
-			}
-			groups[i].parts = append(groups[i].parts, device)
+		if !o.fixed && len(groups[i].fractions) > 0 && len(o.counters) == 0 {
+			o.counters = []counter{wholeCounter(len(o.parts))}
 		}
-		if slots {
-			device, withdrawn := c.slots(node, g), ""
-			if fixed || !c.offersSlots() {
-				withdrawn = v1alpha1.OfferTimeSlice
-			}
-			device.ConsumesCounters = consumed[0]
-			device.Taints = c.taints(facts, kind.Slots(g.Address), use.TimeSlices, withdrawn)
-			groups[i].fractions = append(groups[i].fractions, device)
-		}
-		if seats {
-			device, withdrawn := c.seats(node, g), ""
-			if fixed || !c.offersSeats(g) {
-				withdrawn = v1alpha1.OfferSeat
-			}
-			device.ConsumesCounters = consumed[0]
-			device.Taints = c.taints(facts, kind.Seats(g.Address), use.ByMPS, withdrawn)
-			groups[i].fractions = append(groups[i].fractions, device)
-		}
-		if len(counters) > 0 {
-			groups[i].counters = []resourceapi.CounterSet{counterSet(g, counters)}
-		}
+		groups[i].consume(g, o.counters)
 	}
 	pages := pages(groups, c.nodeDevices(node, held))
 	c.order(pages)
 	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.Pool: {Slices: pages}}}
-}
-
-// heldOnly reports whether only held devices of the GPU are published, because it is not
-// known how the GPU should be offered.
-func (c Catalog) heldOnly(g gpu.GPU) bool {
-	return c.HeldOnly || c.Offer.MIG && !c.MIG.Static && c.Partitions.lacks(g.Address)
-}
-
-// hasWhole reports whether the GPU is published as a whole. A GPU whose partitions are
-// fixed is not, unless claims hold it. Neither is one with partitions of an earlier
-// layout that claims hold, in a cluster without counters that would exclude them.
-func (c Catalog) hasWhole(g gpu.GPU, held Held, fixed bool, parts int) bool {
-	_, taken := held[kind.Whole(g.Address)]
-	return taken || !fixed && (parts == 0 || c.MIG.Static || !c.NoCounters)
 }
 
 // Attributes returns the attributes of a device for the metadata of containers, including
@@ -187,52 +138,13 @@ func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.Quali
 	if i < 0 {
 		return nil
 	}
-	g := node.GPUs[i]
-	var attributes kind.Attributes
-	switch {
-	case name.Kind == kind.TimeSlice:
-		attributes = name.Kind.Attributes(c.slotFacts(node, g))
-	case name.Kind == kind.Seat:
-		attributes = name.Kind.Attributes(c.seatFacts(node, g))
-	case !name.IsPartition():
-		attributes = name.Kind.Attributes(c.facts(node, newNeighbourhood(node.GPUs), g, nil))
-	default:
-		parts := find(g, name)
-		if len(parts) == 0 {
-			return nil
-		}
-		f := c.partFacts(g, parts[0], nil)
-		f.All = true
-		attributes = kind.MIG.Attributes(f)
+	o := c.on(node, newNeighbourhood(node.GPUs), node.GPUs[i], false, nil)
+	if _, _, known := name.FindIn(o.gpu.MIG); name.IsPartition() && !known {
+		return nil
 	}
-	attributes.Nearby(g)
+	f := o.inputs(name)
+	f.All = true
+	attributes := name.Kind.Attributes(f)
+	attributes.Nearby(o.gpu)
 	return attributes
-}
-
-// facts returns what the attributes of a whole GPU follow from.
-func (c Catalog) facts(node gpu.Node, links neighbourhood, g gpu.GPU, held Held) kind.Inputs {
-	f := kind.Inputs{Node: node, GPU: g, NVLink: links.of(g.Address), Lists: c.ListAttributes}
-	c.Shares.describe(&f, kind.Whole(g.Address), c.sharedGPU(g, held))
-	return f
-}
-
-// sharedGPU reports whether claims can take shares of a whole GPU.
-func (c Catalog) sharedGPU(g gpu.GPU, held Held) bool {
-	return c.shared(g, kind.Whole(g.Address), c.Shares.Memory(g, true), held)
-}
-
-// device returns a whole GPU. Its MIG mode varies if claims switch it.
-func (c Catalog) device(node gpu.Node, links neighbourhood, g gpu.GPU, held Held, modeVaries bool) resourceapi.Device {
-	shared := c.sharedGPU(g, held)
-	facts := c.facts(node, links, g, held)
-	facts.MIGModeVaries = modeVaries
-	device := resourceapi.Device{
-		Name:       g.Address.DeviceName(),
-		Attributes: c.Selection.Published(kind.GPU.Attributes(facts)),
-		Capacity:   kind.GPU.Capacities(c.Shares.amounts(g, shared)),
-	}
-	if shared {
-		device.AllowMultipleAllocations = &shared
-	}
-	return device
 }

@@ -19,18 +19,18 @@ import (
 )
 
 func sharing() catalog.Catalog {
-	return catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: catalog.Offer{Share: true}, Shares: catalog.ShareOffer{MPS: true}}, catalog.Restrictions{})
+	return catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: "share", Shares: catalog.ShareOffer{MPS: true}}, catalog.Restrictions{})
 }
 
 // slicing offers GPUs in turns too.
 func slicing(c catalog.Catalog) catalog.Catalog {
-	c.Offer.TimeSlice = true
+	c.Offer += ",timeslice"
 	return c
 }
 
 // seating offers seats of GPUs too.
 func seating(c catalog.Catalog) catalog.Catalog {
-	c.Offer.Seat = true
+	c.Offer += ",seat"
 	return c
 }
 
@@ -172,7 +172,7 @@ func TestWithoutConsumableCapacityGPUsAreExclusive(t *testing.T) {
 	exclusive.Exclusive = true
 	for name, c := range map[string]catalog.Catalog{
 		"in a cluster without consumable capacity": exclusive,
-		"on a node that does not offer shares":     catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: catalog.Offer{}}, catalog.Restrictions{}),
+		"on a node that does not offer shares":     catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: ""}, catalog.Restrictions{}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			device := devices(t, c, h100(t, 1), nil)[0]

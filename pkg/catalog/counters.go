@@ -239,15 +239,23 @@ func wholeCounter(parts int) counter {
 	return counter{name: "gpu", total: 1, takes: make([]int, parts)}
 }
 
-// consumption returns the counters that the devices of a GPU consume: first the
-// whole GPU, whose consumption is also that of time slices and seats, then each part.
-func consumption(g gpu.GPU, counters []counter, parts int) [][]resourceapi.DeviceCounterConsumption {
-	all := make([][]resourceapi.DeviceCounterConsumption, 1+parts)
+// consume sets the counters of a GPU, and the consumption of its devices: the whole GPU and
+// devices of units all of them, each part its own.
+func (g *group) consume(of gpu.GPU, counters []counter) {
 	if len(counters) == 0 {
-		return all
+		return
 	}
-	all[0] = []resourceapi.DeviceCounterConsumption{{CounterSet: counterSetName(g), Counters: counterSet(g, counters).Counters}}
-	for i := range parts {
+	set := counterSet(of, counters)
+	g.counters = []resourceapi.CounterSet{set}
+	consumption := func(counters map[string]resourceapi.Counter) []resourceapi.DeviceCounterConsumption {
+		return []resourceapi.DeviceCounterConsumption{{CounterSet: set.Name, Counters: counters}}
+	}
+	for _, devices := range [][]resourceapi.Device{g.whole, g.fractions} {
+		for i := range devices {
+			devices[i].ConsumesCounters = consumption(set.Counters)
+		}
+	}
+	for i := range g.parts {
 		taken := map[string]resourceapi.Counter{}
 		for _, c := range counters {
 			if c.takes[i] > 0 {
@@ -255,10 +263,9 @@ func consumption(g gpu.GPU, counters []counter, parts int) [][]resourceapi.Devic
 			}
 		}
 		if len(taken) > 0 {
-			all[1+i] = []resourceapi.DeviceCounterConsumption{{CounterSet: counterSetName(g), Counters: taken}}
+			g.parts[i].ConsumesCounters = consumption(taken)
 		}
 	}
-	return all
 }
 
 func count(n int) resourceapi.Counter {

@@ -23,7 +23,7 @@ import (
 // cutting offers MIG on every GPU that has it.
 func cutting(profiles catalog.MIGProfiles) catalog.Catalog {
 	c := sharing()
-	c.Offer.MIG = true
+	c.Offer += ",mig"
 	c.MIG = catalog.MIGOffer{Profiles: profiles, AllowReset: true}
 	return c
 }

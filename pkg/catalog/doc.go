@@ -7,5 +7,5 @@
 // It is pure: for the same input it returns the same output, in the same order.
 // Package inventory scans the hardware and decides which GPUs are healthy, and
 // package controller writes to the API server. Package claim prepares allocations
-// and uses [ShareOffer.Share] and [Slots] to read their capacities.
+// and uses [ShareOffer.Share] to read their capacities.
 package catalog

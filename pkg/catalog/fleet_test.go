@@ -31,7 +31,7 @@ func TestTheFleetFitsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	const countedTwice = 4
 	c := slicing(sharing())
-	c.TimeSlices = 12
+	c.Shares.Units = kind.Numbers{kind.TimeSlice: 12}
 	hardware := simulated(t, filepath.Join("..", "..", "demo", "fleet", "ten-a100.yaml"))
 	resources := c.Resources(hardware, nil, nil)
 	fleet := slices.Concat(

@@ -205,8 +205,8 @@ func (l *Layout) admitted(g gpu.GPU, held Held) []part {
 
 // hasWhole reports whether claims hold the GPU in a form that excludes MIG devices.
 func (h Held) hasWhole(address gpu.PCIAddress) bool {
-	for _, name := range []kind.Name{kind.Whole(address), kind.Slots(address), kind.Seats(address)} {
-		if _, taken := h[name]; taken {
+	for name := range h {
+		if name.IsWholeGPU() && name.Address == address {
 			return true
 		}
 	}

@@ -47,7 +47,7 @@ func migConfig(t rapid.TB, entries ...string) *migconfig.Config {
 // layered returns the catalog with the layout that the entries make of the node.
 func layered(t *testing.T, c catalog.Catalog, node gpu.Node, entries ...string) catalog.Catalog {
 	t.Helper()
-	c.Offer.MIG = true
+	c.Offer += ",mig"
 	c.MIG = catalog.MIGOffer{AllowReset: true, Config: migConfig(t, entries...)}
 	var err error
 	if c.Partitions, err = c.MIG.Layout(node); err != nil {
@@ -142,8 +142,8 @@ func TestALayoutChangesAroundHeldDevices(t *testing.T) {
 		"whole again":                   {[]string{"all off"}, half, nil, "1b-00\n43-00\n1b-00-mig-3g-40gb-4 withdrawn=mig\ncounters\n"},
 		"whole again, without counters": {[]string{"all off"}, half, func(c *catalog.Catalog) { c.NoCounters = true }, "43-00\n1b-00-mig-3g-40gb-4 withdrawn=mig\n"},
 		"a layout without counters":     {balanced, "", func(c *catalog.Catalog) { c.NoCounters = true }, "43-00\n1b-00-mig-1g-10gb-2\n1b-00-mig-1g-10gb-3\n1b-00-mig-2g-20gb-0\n1b-00-mig-3g-40gb-4\n"},
-		"MIG is no longer offered":      {balanced, half, func(c *catalog.Catalog) { c.Offer.MIG = false }, "1b-00\n43-00\n1b-00-mig-3g-40gb-4 withdrawn=mig\ncounters\n"},
-		"no slots and seats with layouts": {balanced, "", func(c *catalog.Catalog) { c.Offer.TimeSlice, c.Offer.Seat = true, true },
+		"MIG is no longer offered":      {balanced, half, func(c *catalog.Catalog) { c.Offer = "share" }, "1b-00\n43-00\n1b-00-mig-3g-40gb-4 withdrawn=mig\ncounters\n"},
+		"no slots and seats with layouts": {balanced, "", func(c *catalog.Catalog) { c.Offer += ",timeslice,seat" },
 			"43-00\n43-00-ts\n43-00-seat\n1b-00-mig-1g-10gb-2\n1b-00-mig-1g-10gb-3\n1b-00-mig-2g-20gb-0\n1b-00-mig-3g-40gb-4\ncounters\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -228,7 +228,8 @@ func TestDevicesWithoutCountersAreJointlyFeasible(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		node := hardware[rapid.SampledFrom([]string{"dgx-h100", "dgx-a100", "a30-bridge"}).Draw(rt, "model")]
 		describe := sharing()
-		describe.Offer.MIG, describe.Offer.TimeSlice, describe.MIG.AllowReset = true, true, true
+		describe.Offer += ",mig,timeslice"
+		describe.MIG.AllowReset = true
 		held := catalog.Held{}
 		for range rapid.IntRange(1, 6).Draw(rt, "changes") {
 			layout, valid := randomLayout(rt, node)

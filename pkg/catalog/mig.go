@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	resourceapi "k8s.io/api/resource/v1"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
@@ -128,7 +126,7 @@ func (o MIGOffer) check(g gpu.GPU) error {
 // order of the PCI address.
 func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
 	offered := map[gpu.PCIAddress]bool{}
-	if !c.Offer.MIG {
+	if !c.Offer.Partitions() {
 		return offered
 	}
 	for _, g := range slices.Backward(gpus) {
@@ -219,35 +217,4 @@ func find(g gpu.GPU, name kind.Name) []part {
 
 func (p part) name(g gpu.GPU) kind.Name {
 	return kind.Partition(g.Address, p.profile.Profile, p.placement.Start)
-}
-
-// partFacts returns the inputs for the attributes of a MIG device.
-func (c Catalog) partFacts(g gpu.GPU, p part, held Held) kind.Inputs {
-	f := kind.Inputs{GPU: g, Profile: p.profile.Profile, UUID: p.uuid, Lists: c.ListAttributes}
-	c.Shares.describe(&f, p.name(g), c.sharedPart(g, p, held))
-	return f
-}
-
-// part returns the published MIG device. Of a GPU whose partitions are fixed it has the
-// product and the place, as a GPU does. Partitions made on demand have them on request: a
-// node can have a hundred of them.
-func (c Catalog) part(g gpu.GPU, p part, fixed bool, held Held) resourceapi.Device {
-	f := c.partFacts(g, p, held)
-	f.All = c.MIG.AllAttributes
-	f.Located = (fixed || c.MIG.Static) && c.Selection.Level != kind.LevelLean
-	shared := c.sharedPart(g, p, held)
-	d := resourceapi.Device{
-		Name:       p.name(g).String(),
-		Attributes: c.Selection.Published(kind.MIG.Attributes(f)),
-		Capacity:   kind.MIG.Capacities(kind.Amounts{Memory: c.Shares.PartitionMemory(g, p.profile, shared)}),
-	}
-	if shared {
-		d.AllowMultipleAllocations = &shared
-	}
-	return d
-}
-
-// sharedPart reports whether claims can take shares of a MIG device.
-func (c Catalog) sharedPart(g gpu.GPU, p part, held Held) bool {
-	return c.shared(g, p.name(g), c.Shares.PartitionMemory(g, p.profile, true), held)
 }

@@ -170,7 +170,7 @@ func TestWhyMIGIsNotOffered(t *testing.T) {
 	if diff := cmp.Diff(want, c.Withheld(node)); diff != "" {
 		t.Errorf("reasons (-want +got):\n%s", diff)
 	}
-	c.Offer.MIG = false
+	c.Offer = "share"
 	if reasons := c.Withheld(node); reasons != nil {
 		t.Errorf("a node that offers no MIG has reasons: %q", reasons)
 	}
@@ -294,7 +294,7 @@ func TestAGPUThatIsCutDoesNotTellItsMIGMode(t *testing.T) {
 }
 
 func TestASharedGPUStaysShareableWhileItIsHeld(t *testing.T) {
-	c := catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: catalog.Offer{}}, catalog.Restrictions{})
+	c := catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: ""}, catalog.Restrictions{})
 	resources := c.Resources(h100(t, 2), nil, catalog.Held{kindtest.Name("gpu-1b-00"): true, kindtest.Name("gpu-43-00"): false})
 	for i, shared := range []bool{true, false} {
 		if device := resources.Pools["node-1"].Slices[0].Devices[i]; (device.AllowMultipleAllocations != nil) != shared {

@@ -87,14 +87,17 @@ func (m *mixture) reconfigure() {
 // configure draws the settings of a node that can change while it has claims.
 func (m *mixture) configure() {
 	config := &m.catalog.NodeConfig
-	config.Offer = catalog.Offer{
-		Share: rapid.Bool().Draw(m.T, "share"), MIG: rapid.Bool().Draw(m.T, "mig"), TimeSlice: rapid.Bool().Draw(m.T, "timeslice"), Seat: rapid.Bool().Draw(m.T, "seat"),
+	config.Offer = ""
+	for _, word := range []string{"share", "mig", "timeslice", "seat"} {
+		if rapid.Bool().Draw(m.T, word) {
+			config.Offer += catalog.Offer("," + word)
+		}
 	}
 	config.Shares.ComputeOvercommit = rapid.SampledFrom([]float64{0, 1, 1.5, 3}).Draw(m.T, "overcommit")
 	config.Shares.Smallest = rapid.SampledFrom([]int64{0, 1, 512 << 20}).Draw(m.T, "smallest")
 	config.MIG.Profiles.All = rapid.Bool().Draw(m.T, "all")
 	config.MIG.GPUs = rapid.IntRange(0, 1).Draw(m.T, "GPUs that are cut")
-	config.TimeSlices = rapid.SampledFrom([]int{0, 1, 5}).Draw(m.T, "slots")
+	config.Shares.Units = config.Shares.Units.With(kind.TimeSlice, rapid.SampledFrom([]int{0, 1, 5}).Draw(m.T, "slots"))
 }
 
 // relayout changes the layout of the GPUs, or removes it.
@@ -173,19 +176,9 @@ func (m *mixture) server() uint64 {
 
 func wholeMi(bytes uint64) int64 { return int64(bytes >> 20 << 20) }
 
-func (m *mixture) slots() int64 {
-	if m.catalog.TimeSlices == 0 {
-		return catalog.DefaultTimeSlices
-	}
-	return int64(m.catalog.TimeSlices)
-}
+func (m *mixture) slots() int64 { return int64(m.catalog.Shares.Units.Of(kind.TimeSlice)) }
 
-func (m *mixture) seats() int64 {
-	if m.catalog.Shares.Seats == 0 {
-		return catalog.DefaultSeats
-	}
-	return int64(m.catalog.Shares.Seats)
-}
+func (m *mixture) seats() int64 { return int64(m.catalog.Shares.Units.Of(kind.Seat)) }
 
 // seatsOf reports whether a GPU can have seats of the smallest share or more.
 func (m *mixture) seatsOf(g gpu.GPU) bool {
@@ -215,35 +208,21 @@ func (m *mixture) read(result resourceapi.DeviceRequestAllocationResult) holding
 		m.Fatal(err)
 	}
 	h := holding{name: name, counted: result.ShareID != nil}
-	if name.Kind == kind.TimeSlice {
-		n, err := catalog.Slots(result.ConsumedCapacity)
-		if err != nil {
-			m.Fatalf("%s is granted and would be refused: %v", result.Device, err)
-		}
-		memory, err := m.catalog.Shares.SlotMemory(*resource.NewQuantity(m.all(name), resource.BinarySI), result.ConsumedCapacity)
-		if err != nil {
-			m.Fatalf("%s is granted and would be refused: %v", result.Device, err)
-		}
-		h.slots, h.memory = int64(n), int64(memory)
-		return h
+	all := m.shown[result.Device].Capacity[v1alpha1.CapacityMemory].Value
+	if name.Kind.HasUnits() {
+		all = *resource.NewQuantity(m.all(name), resource.BinarySI)
 	}
-	if name.Kind == kind.Seat {
-		// A node without MPS has no seats.
-		all := resource.NewQuantity(m.all(name), resource.BinarySI)
-		share, err := m.catalog.Shares.SeatShare(*all, result.ConsumedCapacity)
-		if err != nil || !m.catalog.Shares.MPS {
-			m.Fatalf("%s is granted and would be refused: %v", result.Device, err)
-		}
-		seats := result.ConsumedCapacity[v1alpha1.CapacitySeats]
-		// A seat is a part of the memory that there is: of less after a reboot with less.
-		h.compute, h.seats = int64(share.Compute), seats.Value()
-		return h
-	}
-	share, err := m.catalog.Shares.Share(m.shown[result.Device].Capacity[v1alpha1.CapacityMemory].Value, result.ConsumedCapacity)
-	if err != nil {
+	share, err := m.catalog.Shares.Share(name.Kind, all, result.ConsumedCapacity)
+	// A node without MPS has no seats.
+	if err != nil || name.Kind == kind.Seat && !m.catalog.Shares.MPS {
 		m.Fatalf("%s is granted and would be refused: %v", result.Device, err)
 	}
-	h.memory, h.compute = int64(share.Memory), int64(share.Compute)
+	h.memory, h.compute, h.slots = int64(share.Memory), int64(share.Compute), int64(share.Slots)
+	if name.Kind == kind.Seat {
+		seats := result.ConsumedCapacity[v1alpha1.CapacitySeats]
+		// A seat is a part of the memory that there is: of less after a reboot with less.
+		h.memory, h.seats = 0, seats.Value()
+	}
 	return h
 }
 
@@ -349,11 +328,11 @@ func (m *mixture) mustFit(want holding) bool {
 			return false // it has a layout
 		case want.name.IsPartition():
 			i := slices.IndexFunc(g.MIG.Profiles, func(p gpu.ProfileInfo) bool { return p.Profile == want.name.Profile })
-			return m.catalog.Offer.MIG && m.catalog.Partitions == nil && m.catalog.MIG.Profiles.All && m.catalog.MIG.GPUs == 0 && i >= 0 && want.memory <= wholeMi(g.MIG.Profiles[i].MemoryBytes-m.server())
+			return m.catalog.Offer.Partitions() && m.catalog.Partitions == nil && m.catalog.MIG.Profiles.All && m.catalog.MIG.GPUs == 0 && i >= 0 && want.memory <= wholeMi(g.MIG.Profiles[i].MemoryBytes-m.server())
 		case want.name.Kind.Takes() == kind.TakesSlots:
-			return m.catalog.Offer.TimeSlice && !m.catalog.Exclusive && want.slots <= m.slots() && want.memory <= wholeMi(g.MemoryBytes-g.ReservedBytes-m.server())
+			return m.catalog.Offer.Has(kind.TimeSlice) && !m.catalog.Exclusive && want.slots <= m.slots() && want.memory <= wholeMi(g.MemoryBytes-g.ReservedBytes-m.server())
 		case want.name.Kind.Takes() == kind.TakesSeats:
-			return m.catalog.Offer.Seat && !m.catalog.Exclusive && want.seats <= m.seats() && m.seatsOf(g)
+			return m.catalog.Offer.Has(kind.Seat) && !m.catalog.Exclusive && want.seats <= m.seats() && m.seatsOf(g)
 		default:
 			return want.memory <= wholeMi(g.MemoryBytes-g.ReservedBytes-m.server())
 		}
@@ -430,7 +409,7 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 		m.catalog = catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{
 			Shares: catalog.ShareOffer{
 				MPS:          rapid.Bool().Draw(rt, "MPS"),
-				Seats:        rapid.SampledFrom([]int{0, 1, 3, 48}).Draw(rt, "seats"),
+				Units:        kind.Numbers{kind.Seat: rapid.SampledFrom([]int{0, 1, 3, 48}).Draw(rt, "seats")},
 				ServerMemory: rapid.SampledFrom([]uint64{0, 64<<20 + 1}).Draw(rt, "server"),
 			},
 			MIG: catalog.MIGOffer{AllowReset: true},

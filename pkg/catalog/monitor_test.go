@@ -17,7 +17,7 @@ import (
 
 // watched offers all GPUs together to monitoring agents too.
 func watched(c catalog.Catalog) catalog.Catalog {
-	c.Offer.Monitor = true
+	c.Offer += ",monitor"
 	return c
 }
 

@@ -11,9 +11,6 @@ type NodeConfig struct {
 	MIG    MIGOffer
 	// Layout is the name of the MIG configuration that MIG.Config is; empty for none.
 	Layout string
-	// TimeSlices is the number of slots of a time-sliced GPU; 0 means
-	// [DefaultTimeSlices].
-	TimeSlices int
 	// HeldOnly offers only devices that claims hold: the configuration that the node
 	// should have is not known.
 	HeldOnly bool
@@ -21,6 +18,6 @@ type NodeConfig struct {
 
 // HoldBack returns the configuration with only devices that claims hold.
 func (c NodeConfig) HoldBack() NodeConfig {
-	c.Offer, c.Layout, c.MIG.Config, c.HeldOnly = Offer{}, "", nil, true
+	c.Offer, c.Layout, c.MIG.Config, c.HeldOnly = "", "", nil, true
 	return c
 }

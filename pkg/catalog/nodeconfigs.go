@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // namedConfig is a configuration in a file. A missing field is as in the standard
@@ -132,7 +133,7 @@ func parseNodeConfig(settings json.RawMessage, standard NodeConfig, contextMemor
 		}
 	}
 	if set.Offer != nil {
-		config.Offer = Offer{}
+		config.Offer = ""
 		if len(*set.Offer) > 0 {
 			config.Offer, err = ParseOffer(strings.Join(*set.Offer, ","))
 			check("", err)
@@ -164,8 +165,8 @@ func parseNodeConfig(settings json.RawMessage, standard NodeConfig, contextMemor
 		check("shares.computeOvercommit=", CheckComputeOvercommit(config.Shares.ComputeOvercommit))
 	}
 	if set.TimeSlice.Slots != nil {
-		config.TimeSlices = *set.TimeSlice.Slots
-		check("timeslice.slots=", CheckTimeSlices(config.TimeSlices))
+		config.Shares.Units = standard.Shares.Units.With(kind.TimeSlice, *set.TimeSlice.Slots)
+		check("timeslice.slots=", kind.TimeSlice.Units().CheckNumber(*set.TimeSlice.Slots))
 	}
 	return config, errors.Join(problems...)
 }

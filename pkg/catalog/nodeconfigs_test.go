@@ -11,14 +11,14 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // standardConfig is the configuration of a release.
 var standardConfig = catalog.NodeConfig{
-	Offer:      catalog.Offer{Share: true},
-	Shares:     catalog.ShareOffer{MPS: true, ComputeOvercommit: 1, Smallest: 1 << 30, Seats: 4, ServerMemory: 64 << 20},
-	MIG:        catalog.MIGOffer{GPUs: 2, AllowReset: true},
-	TimeSlices: 4,
+	Offer:  "share",
+	Shares: catalog.ShareOffer{MPS: true, ComputeOvercommit: 1, Smallest: 1 << 30, Units: kind.Numbers{kind.TimeSlice: 4, kind.Seat: 4}, ServerMemory: 64 << 20},
+	MIG:    catalog.MIGOffer{GPUs: 2, AllowReset: true},
 }
 
 func TestAConfigurationHasItsSettingsAndThoseOfTheRelease(t *testing.T) {
@@ -40,12 +40,12 @@ plain:
 	}
 	want := map[string]catalog.NodeConfig{"plain": standardConfig}
 	training, inference, development := standardConfig, standardConfig, standardConfig
-	training.Offer = catalog.Offer{}
-	inference.Offer.MIG = true
+	training.Offer = ""
+	inference.Offer = "share,mig"
 	inference.Shares.Smallest, inference.Shares.ComputeOvercommit = 2<<30, 1.5
 	inference.MIG.GPUs = 0
 	inference.MIG.Profiles.Listed = []gpu.Profile{{Slices: 1, MemoryGB: 10}, {Slices: 3, MemoryGB: 40}}
-	development.Offer.TimeSlice, development.TimeSlices = true, 8
+	development.Offer, development.Shares.Units = "share,timeslice", kind.Numbers{kind.TimeSlice: 8, kind.Seat: 4}
 	development.MIG.Profiles.All, development.MIG.GPUs, development.MIG.Keep, development.Layout = true, 1, true, "halves"
 	want["training"], want["inference"], want["development"] = training, inference, development
 	for name, want := range want {

@@ -12,50 +12,33 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// Offer selects the kinds of devices that a node offers besides whole GPUs. The zero
+// Offer selects the kinds of devices that a node offers besides whole GPUs, as the
+// words of [KnownOffers] with commas between them, in their order: "share,mig". The zero
 // value offers whole GPUs only.
-type Offer struct {
-	// Share lets several claims take shares of the memory and compute of one GPU,
-	// or of one MIG device if MIG is offered too; see [ShareOffer].
-	Share bool
-	// MIG offers MIG devices; see [MIGOffer].
-	MIG bool
-	// TimeSlice lets several claims take time slices of one GPU.
-	TimeSlice bool
-	// Seat lets several claims take equal seats of one GPU; see [ShareOffer.Seats].
-	Seat bool
-	// Monitor offers all GPUs together to monitoring agents.
-	Monitor bool
-}
+type Offer string
 
-// offers are the words of an [Offer], in the order in which they are written.
-var offers = []struct {
-	word string
-	in   func(*Offer) *bool
-}{
-	{v1alpha1.OfferShare, func(o *Offer) *bool { return &o.Share }},
-	{v1alpha1.OfferMIG, func(o *Offer) *bool { return &o.MIG }},
-	{v1alpha1.OfferTimeSlice, func(o *Offer) *bool { return &o.TimeSlice }},
-	{v1alpha1.OfferSeat, func(o *Offer) *bool { return &o.Seat }},
-	{v1alpha1.OfferMonitor, func(o *Offer) *bool { return &o.Monitor }},
+func (o Offer) has(word string) bool { return slices.Contains(strings.Split(string(o), ","), word) }
+
+// Share reports whether several claims can take shares of the memory and compute of one
+// GPU, or of one MIG device if MIG is offered too; see [ShareOffer].
+func (o Offer) Share() bool { return o.has(v1alpha1.OfferShare) }
+
+// Partitions reports whether the node offers MIG devices; see [MIGOffer].
+func (o Offer) Partitions() bool {
+	return slices.ContainsFunc(kind.All(), func(k kind.Kind) bool { return k.Scope() == kind.ScopePartition && o.Has(k) })
 }
 
 // Has reports whether the node offers devices of the kind. Whole GPUs are always
 // offered.
-func (o Offer) Has(k kind.Kind) bool {
-	for _, offer := range offers {
-		if offer.word == k.Offer() {
-			return *offer.in(&o)
-		}
-	}
-	return k.Offer() == ""
-}
+func (o Offer) Has(k kind.Kind) bool { return k.Offer() == "" || o.has(k.Offer()) }
 
-// KnownOffers returns the words that [ParseOffer] accepts.
+// KnownOffers returns the words that [ParseOffer] accepts: shares, and those of the kinds.
 func KnownOffers() []string {
-	words := make([]string, len(offers))
-	for i, offer := range offers {
-		words[i] = offer.word
+	words := []string{v1alpha1.OfferShare}
+	for _, k := range kind.All() {
+		if k.Offer() != "" {
+			words = append(words, k.Offer())
+		}
 	}
 	return words
 }
@@ -64,19 +47,18 @@ func KnownOffers() []string {
 // "share,mig". The error for a word that is unknown, missing or said twice wraps
 // [gpu.ErrInvalid] and lists the known ones.
 func ParseOffer(s string) (Offer, error) {
-	var o Offer
-	for word := range strings.SplitSeq(s, ",") {
-		i := slices.Index(KnownOffers(), word)
-		if i < 0 {
-			return Offer{}, fmt.Errorf("offer %q: %w: %q is unknown; known are: %s", s, gpu.ErrInvalid, word, strings.Join(KnownOffers(), ", "))
+	known, words := KnownOffers(), strings.Split(s, ",")
+	for i, word := range words {
+		problem := "is unknown"
+		if slices.Contains(words[:i], word) {
+			problem = "is there twice"
+		} else if slices.Contains(known, word) {
+			continue
 		}
-		set := offers[i].in(&o)
-		if *set {
-			return Offer{}, fmt.Errorf("offer %q: %w: %q is there twice; known are: %s", s, gpu.ErrInvalid, word, strings.Join(KnownOffers(), ", "))
-		}
-		*set = true
+		return "", fmt.Errorf("offer %q: %w: %q %s; known are: %s", s, gpu.ErrInvalid, word, problem, strings.Join(known, ", "))
 	}
-	return o, nil
+	slices.SortFunc(words, func(a, b string) int { return slices.Index(known, a) - slices.Index(known, b) })
+	return Offer(strings.Join(words, ",")), nil
 }
 
 // ParseOfferLabel reads the value of [v1alpha1.LabelOffer]: the words of [ParseOffer]
@@ -85,18 +67,10 @@ func ParseOffer(s string) (Offer, error) {
 // GPUs.
 func ParseOfferLabel(value string) (Offer, error) {
 	if value == "" {
-		return Offer{}, nil
+		return "", nil
 	}
 	return ParseOffer(strings.NewReplacer(".", ",", "_", ",").Replace(value))
 }
 
 // String returns the notation that [ParseOffer] reads; "" for the zero value.
-func (o Offer) String() string {
-	var words []string
-	for _, offer := range offers {
-		if *offer.in(&o) {
-			words = append(words, offer.word)
-		}
-	}
-	return strings.Join(words, ",")
-}
+func (o Offer) String() string { return string(o) }

@@ -19,25 +19,25 @@ func TestParseOffer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(catalog.Offer{Share: true}, got); diff != "" {
+	if diff := cmp.Diff(catalog.Offer("share"), got); diff != "" {
 		t.Errorf("offer (-want +got):\n%s", diff)
 	}
 	if got.String() != "share" {
 		t.Errorf("share is written as %q", got)
 	}
 	both, err := catalog.ParseOffer("mig,share")
-	if diff := cmp.Diff(catalog.Offer{Share: true, MIG: true}, both); err != nil || diff != "" {
+	if diff := cmp.Diff(catalog.Offer("share,mig"), both); err != nil || diff != "" {
 		t.Errorf("mig,share: %v (-want +got):\n%s", err, diff)
 	}
 	if both.String() != "share,mig" {
 		t.Errorf("mig,share is written as %q", both)
 	}
 	sliced, err := catalog.ParseOffer("timeslice")
-	if diff := cmp.Diff(catalog.Offer{TimeSlice: true}, sliced); err != nil || diff != "" {
+	if diff := cmp.Diff(catalog.Offer("timeslice"), sliced); err != nil || diff != "" {
 		t.Errorf("timeslice: %v (-want +got):\n%s", err, diff)
 	}
 	watched, err := catalog.ParseOffer("monitor,share")
-	if diff := cmp.Diff(catalog.Offer{Share: true, Monitor: true}, watched); err != nil || diff != "" {
+	if diff := cmp.Diff(catalog.Offer("share,monitor"), watched); err != nil || diff != "" {
 		t.Errorf("monitor,share: %v (-want +got):\n%s", err, diff)
 	}
 	for name, s := range map[string]string{

@@ -18,7 +18,7 @@ const devicesPerSlice = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 type group struct {
 	whole     []resourceapi.Device // none if the GPU is offered in parts only
 	parts     []resourceapi.Device
-	fractions []resourceapi.Device // its time slices and seats, if it has them
+	fractions []resourceapi.Device // of which claims take units, such as time slices
 	counters  []resourceapi.CounterSet
 }
 

@@ -33,7 +33,7 @@ func (r NodeRecord) Keeps(name kind.Name) bool {
 	if r.Config.MIG.Static || r.Config.HeldOnly {
 		return !r.Config.MIG.Static
 	}
-	return r.Config.MIG.Keep && r.Config.Offer.MIG && r.Layout.Keeps(name)
+	return r.Config.MIG.Keep && r.Config.Offer.Partitions() && r.Layout.Keeps(name)
 }
 
 // recordText is the text of a record. Layout has no GPU whose partitions are not known.
@@ -103,8 +103,8 @@ func (c NodeConfig) named() namedConfig {
 	if c.Shares.ComputeOvercommit > 0 {
 		n.Shares.ComputeOvercommit = &c.Shares.ComputeOvercommit
 	}
-	if c.TimeSlices > 0 {
-		n.TimeSlice.Slots = &c.TimeSlices
+	if slots := c.Shares.Units[kind.TimeSlice]; slots > 0 {
+		n.TimeSlice.Slots = &slots
 	}
 	return n
 }
@@ -133,7 +133,7 @@ func (l *Layout) text() *layoutText {
 func (t *layoutText) parse() (*Layout, error) {
 	l := newLayout(t.Name)
 	for g, names := range t.GPUs {
-		if g.Kind != kind.GPU {
+		if g != kind.Whole(g.Address) {
 			return nil, fmt.Errorf("layout %q: %w: %q is not the name of a GPU", t.Name, gpu.ErrInvalid, g)
 		}
 		if names == nil {
@@ -142,7 +142,7 @@ func (t *layoutText) parse() (*Layout, error) {
 		}
 		parts := fixedParts{}
 		for _, name := range names {
-			if name.Kind != kind.MIG || name.Address != g.Address {
+			if !name.IsPartition() || name.Address != g.Address {
 				return nil, fmt.Errorf("layout %q: %w: %q is not the name of a MIG device of %s", t.Name, gpu.ErrInvalid, name, g)
 			}
 			parts = append(parts, part{profile: gpu.ProfileInfo{Profile: name.Profile}, placement: gpu.Placement{Start: name.Start}})

@@ -32,12 +32,12 @@ func recorded(t *testing.T, r catalog.NodeRecord, standard catalog.NodeConfig) c
 
 func TestARecordHasEverySettingOfAConfiguration(t *testing.T) {
 	other := standardConfig
-	other.Offer = catalog.Offer{MIG: true, Seat: true}
+	other.Offer = "mig,seat"
 	other.Shares.Smallest, other.Shares.ComputeOvercommit = 3<<30, 1.25
-	other.TimeSlices, other.Layout = 7, "halves"
+	other.Shares.Units, other.Layout = kind.Numbers{kind.TimeSlice: 7, kind.Seat: 4}, "halves"
 	other.MIG = catalog.MIGOffer{GPUs: 3, Keep: true, AllowReset: true, Profiles: catalog.MIGProfiles{Listed: []gpu.Profile{{Slices: 1, MemoryGB: 10, Media: "+me"}, {Slices: 3, MemoryGB: 40}}}}
 	all := standardConfig
-	all.Offer, all.MIG.GPUs, all.MIG.Profiles.All = catalog.Offer{}, 0, true
+	all.Offer, all.MIG.GPUs, all.MIG.Profiles.All = "", 0, true
 	for name, config := range map[string]catalog.NodeConfig{"the standard": standardConfig, "another": other, "all profiles of all GPUs": all} {
 		if diff := cmp.Diff(config, recorded(t, catalog.NodeRecord{Config: config}, standardConfig).Config); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -45,9 +45,9 @@ func TestARecordHasEverySettingOfAConfiguration(t *testing.T) {
 	}
 	// The flags of the agent that reads the record hold for what no configuration can set.
 	newer := standardConfig
-	newer.Shares.MPS, newer.Shares.Seats, newer.MIG.AllowReset, newer.TimeSlices = false, 8, false, 99
+	newer.Shares.MPS, newer.Shares.Units, newer.MIG.AllowReset = false, kind.Numbers{kind.TimeSlice: 99, kind.Seat: 8}, false
 	want := newer
-	want.TimeSlices = standardConfig.TimeSlices
+	want.Shares.Units = kind.Numbers{kind.TimeSlice: 4, kind.Seat: 8}
 	if diff := cmp.Diff(want, recorded(t, catalog.NodeRecord{Config: standardConfig}, newer).Config); diff != "" {
 		t.Errorf("with other flags (-want +got):\n%s", diff)
 	}
@@ -56,7 +56,7 @@ func TestARecordHasEverySettingOfAConfiguration(t *testing.T) {
 // The next process offers the same MIG devices, on the same GPUs, without the file.
 func TestARecordHasTheLayout(t *testing.T) {
 	node := simulated(t, "dgx-h100")
-	config := catalog.NodeConfig{Offer: catalog.Offer{Share: true, MIG: true}, TimeSlices: 4}
+	config := catalog.NodeConfig{Offer: "share,mig", Shares: catalog.ShareOffer{Units: kind.Numbers{kind.TimeSlice: 4}}}
 	config.MIG.Config = migConfig(t, "[0,1,2] 1g.10gb*2 2g.20gb*1 3g.40gb*1", "[3]")
 	layout, err := config.MIG.Layout(node)
 	if err != nil {
@@ -127,7 +127,7 @@ func TestRecordsOfEarlierReleases(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		if got := read.Config.Offer.String(); got != want || read.Config.Layout != "mixed" || !read.Config.MIG.Keep || read.Config.TimeSlices != 8 {
+		if got := read.Config.Offer.String(); got != want || read.Config.Layout != "mixed" || !read.Config.MIG.Keep || read.Config.Shares.Units.Of(kind.TimeSlice) != 8 {
 			t.Errorf("%s: offers %q: %+v", file, got, read.Config)
 		}
 		if again, err := read.Encode(); err != nil || string(again) != strings.TrimSpace(string(text)) {
@@ -158,10 +158,10 @@ func TestRecordsThatAreRefused(t *testing.T) {
 func TestANodeThatHoldsBackOffersHeldDevicesOnly(t *testing.T) {
 	node := simulated(t, "dgx-h100")
 	config := standardConfig
-	config.Offer = catalog.Offer{Share: true, MIG: true, TimeSlice: true, Seat: true, Monitor: true}
+	config.Offer = "share,mig,timeslice,seat,monitor"
 	a, b, c, d := node.GPUs[0].Address, node.GPUs[1].Address, node.GPUs[2].Address, node.GPUs[3].Address
 	held := catalog.Held{
-		kind.Whole(a): false, kind.Whole(b): true, kind.Slots(c): true,
+		kind.Whole(a): false, kind.Whole(b): true, kind.Name{Kind: kind.TimeSlice, Address: c}: true,
 		kind.Partition(d, gpu.Profile{Slices: 3, MemoryGB: 40}, 4): false,
 	}
 	got := published(catalog.New(catalog.Settings{Pool: "node-1"}, config.HoldBack(), catalog.Restrictions{}), node, held)

@@ -21,7 +21,7 @@ import (
 // seatsOf offers a number of seats of each GPU.
 func seatsOf(n int) catalog.Catalog {
 	c := seating(sharing())
-	c.Shares.Seats, c.Shares.Smallest = n, 1<<30
+	c.Shares.Units, c.Shares.Smallest = kind.Numbers{kind.Seat: n}, 1<<30
 	return c
 }
 
@@ -102,7 +102,7 @@ func TestOfferedSeats(t *testing.T) {
 
 func TestTheShareOfASeat(t *testing.T) {
 	all := resource.MustParse("81559Mi")
-	for words, want := range map[string]catalog.Share{
+	for words, want := range map[string]kind.Share{
 		"4 seats=1":   {Memory: 20389 << 20, Compute: 25},
 		"4 seats=4":   {Memory: 4 * 20389 << 20, Compute: 100},
 		"3 seats=2":   {Memory: 2 * 27186 << 20, Compute: 66},
@@ -114,13 +114,13 @@ func TestTheShareOfASeat(t *testing.T) {
 		if _, err := fmt.Sscan(words, &n, &words2); err != nil {
 			t.Fatal(err)
 		}
-		got, err := catalog.ShareOffer{Seats: n}.SeatShare(all, consumed(words2))
+		got, err := catalog.ShareOffer{Units: kind.Numbers{kind.Seat: n}}.Share(kind.Seat, all, consumed(words2))
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", words, err, diff)
 		}
 	}
 	for _, words := range []string{"", "seats=0", "seats=5", "seats=1500m", "seats=-1"} {
-		if _, err := (catalog.ShareOffer{}).SeatShare(all, consumed(words)); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "from 1 to 4") {
+		if _, err := (catalog.ShareOffer{}).Share(kind.Seat, all, consumed(words)); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "from 1 to 4") {
 			t.Errorf("%q: error %v, want ErrInvalid", words, err)
 		}
 	}

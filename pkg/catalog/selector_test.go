@@ -30,7 +30,7 @@ func TestASelectorOnMemoryFailsOnNoDevice(t *testing.T) {
 			}
 		}
 		t.Run(strings.Join(offered, ","), func(t *testing.T) {
-			offer := catalog.Offer{}
+			offer := catalog.Offer("")
 			if len(offered) > 0 {
 				var err error
 				if offer, err = catalog.ParseOffer(strings.Join(offered, ",")); err != nil {

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -38,9 +37,8 @@ type ShareOffer struct {
 	// Smallest is the least memory of a share, in bytes. It is rounded up to
 	// whole steps of [MemoryStep]; 0 means one.
 	Smallest int64
-	// Seats is the number of equal seats of a GPU, at most [MaxSeats]; 0 means
-	// [DefaultSeats].
-	Seats int
+	// Units are the slots and seats of a GPU.
+	Units kind.Numbers
 	// ServerMemory is the memory that the MPS server of a device uses, in bytes.
 	ServerMemory uint64
 }
@@ -69,41 +67,20 @@ func CheckComputeOvercommit(factor float64) error {
 	return fmt.Errorf("%v: %w: want a number from 1 to %d", factor, gpu.ErrInvalid, maxOvercommit)
 }
 
-// Share is the capacity that an allocation takes of a GPU or of a MIG device.
-type Share struct {
-	// Whole is true for an allocation of all of the memory.
-	Whole bool
-	// Memory in bytes.
-	Memory uint64
-	// Compute in percent of the multiprocessors; 0 if the claim requests none.
-	Compute int
+// Share returns the share that an allocation consumes of a device of the kind. all is the
+// memory of the device, from [ShareOffer.Memory] or [ShareOffer.PartitionMemory]. The error
+// for a share that the scheduler cannot have allocated under this offer wraps
+// [gpu.ErrInvalid].
+func (o ShareOffer) Share(k kind.Kind, all resource.Quantity, consumed kind.Consumed) (kind.Share, error) {
+	return k.Consume(o.limits(k, all), consumed)
 }
 
-// Share returns the share that an allocation consumes of a device. all is the memory
-// of the device, from [ShareOffer.Memory] or [ShareOffer.PartitionMemory]. An
-// allocation that consumes nothing has the whole device. The error for a share that
-// the scheduler cannot have allocated under this offer wraps [gpu.ErrInvalid].
-func (o ShareOffer) Share(all resource.Quantity, consumed map[resourceapi.QualifiedName]resource.Quantity) (Share, error) {
-	share := Share{Whole: true, Memory: uint64(all.Value())}
-	if memory, limited := consumed[v1alpha1.CapacityMemory]; limited {
-		smallest := o.smallest(all)
-		switch {
-		case memory.Cmp(all) > 0:
-			return Share{}, fmt.Errorf("%w: %s of memory, and the device has %s", gpu.ErrInvalid, memory.String(), all.String())
-		case memory.Cmp(smallest) < 0:
-			return Share{}, fmt.Errorf("%w: %s of memory; the smallest share on this node has %s", gpu.ErrInvalid, memory.String(), smallest.String())
-		case memory.Value()%MemoryStep != 0:
-			return Share{}, fmt.Errorf("%w: %s of memory is not a multiple of 1Mi", gpu.ErrInvalid, memory.String())
-		}
-		share.Memory, share.Whole = uint64(memory.Value()), memory.Cmp(all) == 0
+// limits returns the amounts of a device of the kind with the memory.
+func (o ShareOffer) limits(k kind.Kind, all resource.Quantity) kind.Amounts {
+	return kind.Amounts{
+		Memory: all, Smallest: o.smallest(all), Step: *resource.NewQuantity(MemoryStep, resource.BinarySI),
+		Units: int64(o.Units.Of(k)), MPS: o.MPS,
 	}
-	compute := consumed[v1alpha1.CapacityCompute]
-	percent, exact := compute.AsInt64()
-	if !exact || percent < 0 || percent > kind.WholeCompute {
-		return Share{}, fmt.Errorf("%w: %s percent of compute; want a whole number from 0 to %d", gpu.ErrInvalid, compute.String(), kind.WholeCompute)
-	}
-	share.Compute = int(percent)
-	return share, nil
 }
 
 // smallest returns the smallest share of a device with the memory.
@@ -133,13 +110,6 @@ func (o ShareOffer) byMPS(g gpu.GPU) bool {
 	return use.State{GPU: g, MPS: o.MPS}.HoldsSharesByMPS()
 }
 
-// shared reports whether claims can take shares of the named device of the GPU. A
-// device whose memory is unknown or below two steps is not shareable: with no
-// capacity to consume, any number of claims would fit.
-func (c Catalog) shared(g gpu.GPU, name kind.Name, all resource.Quantity, held Held) bool {
-	return (c.Offer.Share && c.admitsShares(g) || held[name]) && !c.Exclusive && all.CmpInt64(2*MemoryStep) >= 0
-}
-
 // admitsShares reports whether the compute mode of the GPU admits shares: a GPU in
 // ExclusiveProcess runs several processes only as clients of MPS.
 func (c Catalog) admitsShares(g gpu.GPU) bool {
@@ -148,31 +118,30 @@ func (c Catalog) admitsShares(g gpu.GPU) bool {
 	return c.Shares.byMPS(g) || !slices.ContainsFunc(use.Check(use.State{GPU: g}, use.Use{Device: device, Sharing: use.Plain}), exclusive)
 }
 
-// describe sets how shares of a device are limited, if claims can take shares of it.
-func (o ShareOffer) describe(f *kind.Inputs, device kind.Name, shared bool) {
+// describe sets how processes that share a device are limited.
+func (o ShareOffer) describe(f *kind.Inputs, device kind.Name, sharing use.Sharing) {
+	if sharing == use.ByMPS && !o.byMPS(f.GPU) {
+		sharing = use.Plain // a device that is no longer offered
+	}
 	f.Sharing, f.Memory, f.Compute = v1alpha1.SharedByNone, v1alpha1.EnforcementNone, v1alpha1.EnforcementNone
-	if !shared {
-		return
+	if sharing == use.ByMPS {
+		f.Sharing = v1alpha1.SharedByMPS
 	}
-	u := use.Use{Device: device, Sharing: use.Plain}
-	if o.byMPS(f.GPU) {
-		f.Sharing, u.Sharing = v1alpha1.SharedByMPS, use.ByMPS
+	if sharing != use.Alone {
+		f.Memory, f.Compute = use.Enforcement(f.GPU, use.Use{Device: device, Sharing: sharing})
 	}
-	f.Memory, f.Compute = use.Enforcement(f.GPU, u)
 }
 
-// amounts returns the amounts that a GPU offers to claims. shared reports whether claims
-// can take shares of it. The memory of a GPU without shares is NVML's total, as NVIDIA's
-// driver publishes it: no amount is taken of it, and selectors that were written for that
-// driver compare with it.
-func (o ShareOffer) amounts(g gpu.GPU, shared bool) kind.Amounts {
+// amounts returns the amounts that a whole GPU offers to claims. shared reports whether
+// claims can take shares of it. The memory of a GPU without shares is NVML's total, as
+// NVIDIA's driver publishes it: no amount is taken of it, and selectors that were written
+// for that driver compare with it.
+func (o ShareOffer) amounts(k kind.Kind, g gpu.GPU, shared bool) kind.Amounts {
 	all := o.Memory(g, shared)
-	published := all
+	a := o.limits(k, all)
 	if !shared && !all.IsZero() {
-		published = wholeSteps(g.MemoryBytes)
+		a.Memory = wholeSteps(g.MemoryBytes)
 	}
-	return kind.Amounts{
-		Memory: published, Shared: shared, Smallest: o.smallestOf(g, all), Step: *resource.NewQuantity(MemoryStep, resource.BinarySI),
-		Compute: int64(math.Round(kind.WholeCompute * o.ComputeOvercommit)),
-	}
+	a.Shared, a.Smallest, a.Compute = shared, o.smallestOf(g, all), int64(math.Round(kind.WholeCompute*o.ComputeOvercommit))
+	return a
 }

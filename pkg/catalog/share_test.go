@@ -37,30 +37,30 @@ func TestWhatAnAllocationTakes(t *testing.T) {
 	all := resource.MustParse("81559Mi")
 	for name, tc := range map[string]struct {
 		consumed string
-		want     catalog.Share
+		want     kind.Share
 		err      string
 	}{
-		"an exclusive device":                {"", catalog.Share{Whole: true, Memory: 81559 << 20}, ""},
-		"all that is there":                  {"memory=81559Mi compute=0", catalog.Share{Whole: true, Memory: 81559 << 20}, ""},
-		"all of the memory and some compute": {"memory=81559Mi compute=50", catalog.Share{Whole: true, Memory: 81559 << 20, Compute: 50}, ""},
-		"a share":                            {"memory=10Gi compute=25", catalog.Share{Memory: 10 << 30, Compute: 25}, ""},
-		"a share of a MIG device":            {"memory=10Gi", catalog.Share{Memory: 10 << 30}, ""},
-		"a share and all of the compute":     {"memory=10Gi compute=100", catalog.Share{Memory: 10 << 30, Compute: 100}, ""},
-		"all but a step":                     {"memory=81558Mi", catalog.Share{Memory: 81558 << 20}, ""},
-		"the smallest":                       {"memory=501Mi", catalog.Share{Memory: 501 << 20}, ""},
-		"less than the smallest":             {"memory=500Mi", catalog.Share{}, "500Mi of memory; the smallest share on this node has 501Mi"},
-		"nothing":                            {"memory=0", catalog.Share{}, "0 of memory; the smallest share on this node has 501Mi"},
-		"less than nothing":                  {"memory=-1Gi", catalog.Share{}, "-1Gi of memory; the smallest"},
-		"more than there is":                 {"memory=81560Mi", catalog.Share{}, "81560Mi of memory, and the device has 81559Mi"},
-		"more than a number holds":           {"memory=100Ei", catalog.Share{}, "the device has 81559Mi"},
-		"off the step":                       {"memory=1000000001", catalog.Share{}, "1000000001 of memory is not a multiple of 1Mi"},
-		"a fraction of a byte":               {"memory=1073741824500m", catalog.Share{}, "is not a multiple of 1Mi"},
-		"more than all of the compute":       {"memory=10Gi compute=101", catalog.Share{}, "101 percent of compute; want a whole number from 0 to 100"},
-		"less than no compute":               {"memory=10Gi compute=-1", catalog.Share{}, "-1 percent of compute"},
-		"a fraction of a percent":            {"memory=10Gi compute=500m", catalog.Share{}, "500m percent of compute"},
+		"an exclusive device":                {"", kind.Share{Whole: true, Memory: 81559 << 20}, ""},
+		"all that is there":                  {"memory=81559Mi compute=0", kind.Share{Whole: true, Memory: 81559 << 20}, ""},
+		"all of the memory and some compute": {"memory=81559Mi compute=50", kind.Share{Whole: true, Memory: 81559 << 20, Compute: 50}, ""},
+		"a share":                            {"memory=10Gi compute=25", kind.Share{Memory: 10 << 30, Compute: 25}, ""},
+		"a share of a MIG device":            {"memory=10Gi", kind.Share{Memory: 10 << 30}, ""},
+		"a share and all of the compute":     {"memory=10Gi compute=100", kind.Share{Memory: 10 << 30, Compute: 100}, ""},
+		"all but a step":                     {"memory=81558Mi", kind.Share{Memory: 81558 << 20}, ""},
+		"the smallest":                       {"memory=501Mi", kind.Share{Memory: 501 << 20}, ""},
+		"less than the smallest":             {"memory=500Mi", kind.Share{}, "500Mi of memory; the smallest share on this node has 501Mi"},
+		"nothing":                            {"memory=0", kind.Share{}, "0 of memory; the smallest share on this node has 501Mi"},
+		"less than nothing":                  {"memory=-1Gi", kind.Share{}, "-1Gi of memory; the smallest"},
+		"more than there is":                 {"memory=81560Mi", kind.Share{}, "81560Mi of memory, and the device has 81559Mi"},
+		"more than a number holds":           {"memory=100Ei", kind.Share{}, "the device has 81559Mi"},
+		"off the step":                       {"memory=1000000001", kind.Share{}, "1000000001 of memory is not a multiple of 1Mi"},
+		"a fraction of a byte":               {"memory=1073741824500m", kind.Share{}, "is not a multiple of 1Mi"},
+		"more than all of the compute":       {"memory=10Gi compute=101", kind.Share{}, "101 percent of compute; want a whole number from 0 to 100"},
+		"less than no compute":               {"memory=10Gi compute=-1", kind.Share{}, "-1 percent of compute"},
+		"a fraction of a percent":            {"memory=10Gi compute=500m", kind.Share{}, "500m percent of compute"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := offer.Share(all, consumed(tc.consumed))
+			got, err := offer.Share(kind.MIG, all, consumed(tc.consumed))
 			if tc.err == "" && err != nil || tc.err != "" && (!errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), tc.err)) {
 				t.Errorf("error %v, want ErrInvalid with %q", err, tc.err)
 			}
@@ -70,39 +70,42 @@ func TestWhatAnAllocationTakes(t *testing.T) {
 		})
 	}
 	t.Run("a device below the smallest share is given as a whole", func(t *testing.T) {
-		got, err := offer.Share(resource.MustParse("16Mi"), consumed("memory=16Mi"))
-		if diff := cmp.Diff(catalog.Share{Whole: true, Memory: 16 << 20}, got); err != nil || diff != "" {
+		got, err := offer.Share(kind.MIG, resource.MustParse("16Mi"), consumed("memory=16Mi"))
+		if diff := cmp.Diff(kind.Share{Whole: true, Memory: 16 << 20}, got); err != nil || diff != "" {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
 		}
 	})
 }
 
-func TestMemoryOfSlots(t *testing.T) {
-	offer := catalog.ShareOffer{Smallest: 1 << 30}
-	all := resource.MustParse("81559Mi")
-	for words, want := range map[string]uint64{"slots=1": 0, "slots=1 memory=0": 0, "slots=1 memory=10Gi": 10 << 30, "slots=2 memory=81559Mi": 81559 << 20} {
-		if got, err := offer.SlotMemory(all, consumed(words)); err != nil || got != want {
-			t.Errorf("%s: %d, %v; want %d", words, got, err, want)
-		}
+func TestAWholeGPUHasSharesBelowTheSmallest(t *testing.T) {
+	offer, all := catalog.ShareOffer{Smallest: 1 << 30}, resource.MustParse("81559Mi")
+	got, err := offer.Share(kind.GPU, all, consumed("memory=1Mi"))
+	if diff := cmp.Diff(kind.Share{Memory: 1 << 20}, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	for words, want := range map[string]string{
-		"memory=1023Mi": "the smallest share on this node has 1Gi", "memory=81560Mi": "the device has 81559Mi", "memory=1073741825": "not a multiple of 1Mi",
-	} {
-		if _, err := offer.SlotMemory(all, consumed(words)); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v, want ErrInvalid with %q", words, err, want)
-		}
+	if _, err := offer.Share(kind.GPU, all, consumed("memory=0")); !errors.Is(err, gpu.ErrInvalid) {
+		t.Errorf("nothing: error %v, want ErrInvalid", err)
 	}
 }
 
-func TestSlots(t *testing.T) {
-	for words, want := range map[string]int{"slots=1": 1, "slots=3": 3} {
-		if got, err := catalog.Slots(consumed(words)); err != nil || got != want {
-			t.Errorf("%s: %d, %v", words, got, err)
+func TestSlotsAndTheirMemory(t *testing.T) {
+	offer := catalog.ShareOffer{Smallest: 1 << 30}
+	all := resource.MustParse("81559Mi")
+	for words, want := range map[string]kind.Share{
+		"slots=1": {Slots: 1}, "slots=3 memory=0": {Slots: 3}, "slots=1 memory=10Gi": {Slots: 1, Memory: 10 << 30}, "slots=2 memory=81559Mi": {Slots: 2, Memory: 81559 << 20},
+	} {
+		want.Whole = true
+		got, err := offer.Share(kind.TimeSlice, all, consumed(words))
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", words, err, diff)
 		}
 	}
-	for _, words := range []string{"", "memory=1Gi", "slots=0", "slots=-1", "slots=1500m", "slots=100E"} {
-		if got, err := catalog.Slots(consumed(words)); !errors.Is(err, gpu.ErrInvalid) {
-			t.Errorf("%q: %d, %v; want ErrInvalid", words, got, err)
+	for words, want := range map[string]string{
+		"slots=1 memory=1023Mi": "the smallest share on this node has 1Gi", "slots=1 memory=81560Mi": "the device has 81559Mi", "slots=1 memory=1073741825": "not a multiple of 1Mi",
+		"": "0 slots of a time-sliced GPU", "memory=1Gi": "0 slots", "slots=0": "0 slots", "slots=-1": "-1 slots", "slots=1500m": "1500m slots", "slots=100E": "100E slots",
+	} {
+		if _, err := offer.Share(kind.TimeSlice, all, consumed(words)); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want ErrInvalid with %q", words, err, want)
 		}
 	}
 }
@@ -136,7 +139,7 @@ func TestHowSharesArePublished(t *testing.T) {
 	huge := sharing()
 	huge.Shares.Smallest = 1 << 40
 	whole := sharing()
-	whole.Offer = catalog.Offer{}
+	whole.Offer = ""
 	const plain = "enforcement: \"none\"\nsharing: \"none\"\n"
 	const held = "enforcement: \"cooperative\"\nsharing: \"mps\"\n"
 	const all = "compute = 100, default 0, from 0\nmemory = 81559Mi, default 81559Mi, from 1Mi by 1Mi\nshareable true"
@@ -148,7 +151,7 @@ func TestHowSharesArePublished(t *testing.T) {
 	plainServer := unheld
 	plainServer.Shares.ServerMemory = 64 << 20
 	wholeServer := server
-	wholeServer.Offer = catalog.Offer{}
+	wholeServer.Offer = ""
 	numbers := func(text, memory, least string) string {
 		return strings.NewReplacer("81559Mi", memory, "from 1Mi", "from "+least).Replace(text)
 	}
@@ -202,13 +205,13 @@ func TestTheMemoryOfAGPUIsNVMLsTotalUnlessClaimsTakeAmountsOfIt(t *testing.T) {
 		held    catalog.Held
 		want    map[string]string
 	}{
-		"whole GPUs":                           {offering(catalog.Offer{}), nil, map[string]string{"gpu-1b-00": "40Gi"}},
-		"whole GPUs, one of which is held":     {offering(catalog.Offer{}), catalog.Held{kindtest.Name("gpu-1b-00"): false}, map[string]string{"gpu-1b-00": "40Gi"}},
-		"whole GPUs, one of which has shares":  {offering(catalog.Offer{}), shares, map[string]string{"gpu-1b-00": "40238Mi"}},
-		"shares":                               {offering(catalog.Offer{Share: true}), nil, map[string]string{"gpu-1b-00": "40238Mi"}},
-		"shares, of a GPU that is held whole":  {offering(catalog.Offer{Share: true}), catalog.Held{kindtest.Name("gpu-1b-00"): false}, map[string]string{"gpu-1b-00": "40238Mi"}},
-		"time slices, whose memory is counted": {offering(catalog.Offer{TimeSlice: true}), nil, map[string]string{"gpu-1b-00": "40Gi", "gpu-1b-00-ts": "40238Mi"}},
-		"seats":                                {offering(catalog.Offer{Seat: true}), nil, map[string]string{"gpu-1b-00": "40Gi", "gpu-1b-00-seat": "10059Mi"}},
+		"whole GPUs":                           {offering(""), nil, map[string]string{"gpu-1b-00": "40Gi"}},
+		"whole GPUs, one of which is held":     {offering(""), catalog.Held{kindtest.Name("gpu-1b-00"): false}, map[string]string{"gpu-1b-00": "40Gi"}},
+		"whole GPUs, one of which has shares":  {offering(""), shares, map[string]string{"gpu-1b-00": "40238Mi"}},
+		"shares":                               {offering("share"), nil, map[string]string{"gpu-1b-00": "40238Mi"}},
+		"shares, of a GPU that is held whole":  {offering("share"), catalog.Held{kindtest.Name("gpu-1b-00"): false}, map[string]string{"gpu-1b-00": "40238Mi"}},
+		"time slices, whose memory is counted": {offering("timeslice"), nil, map[string]string{"gpu-1b-00": "40Gi", "gpu-1b-00-ts": "40238Mi"}},
+		"seats":                                {offering("seat"), nil, map[string]string{"gpu-1b-00": "40Gi", "gpu-1b-00-seat": "10059Mi"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := map[string]string{}
@@ -233,7 +236,7 @@ func TestTheMemoryOfAGPUIsNVMLsTotalUnlessClaimsTakeAmountsOfIt(t *testing.T) {
 func TestMIGDevicesAreSharedWhereSharesAreOffered(t *testing.T) {
 	node := first(t, 1, "dgx-h100")
 	alone := listed(t, "3g.40gb")
-	alone.Offer.Share = false
+	alone.Offer = "mig"
 	exclusive := listed(t, "3g.40gb")
 	exclusive.Exclusive = true
 	for name, tc := range map[string]struct {

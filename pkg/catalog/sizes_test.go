@@ -131,7 +131,7 @@ func TestNodesOfEachSize(t *testing.T) {
 					checkWholes(t, c, node)
 					checkShares(t, c, node)
 					checkLinked(t, c, node, size.linked)
-					if len(node.GPUs[0].MIG.Profiles) > 0 && c.Offer.MIG {
+					if len(node.GPUs[0].MIG.Profiles) > 0 && c.Offer.Partitions() {
 						checkPartitions(t, c, node)
 					}
 				})

@@ -52,28 +52,6 @@ func (u InUse) of(g gpu.GPU, name kind.Name) []string {
 	return values
 }
 
-// sharing returns how processes share the device.
-func (c Catalog) sharing(g gpu.GPU, device resourceapi.Device) use.Sharing {
-	switch {
-	case device.AllowMultipleAllocations == nil:
-		return use.Alone
-	case c.Shares.byMPS(g):
-		return use.ByMPS
-	default:
-		return use.Plain
-	}
-}
-
-// withdrawnShare returns [v1alpha1.OfferShare] for a device that is shareable only
-// because claims hold shares of it, and "" for other devices. It returns "" as well
-// if the compute mode does not admit shares, because that has its own taint.
-func (c Catalog) withdrawnShare(g gpu.GPU, device resourceapi.Device) string {
-	if device.AllowMultipleAllocations == nil || c.Offer.Share || !c.admitsShares(g) {
-		return ""
-	}
-	return v1alpha1.OfferShare
-}
-
 func taint(key, value string) resourceapi.DeviceTaint {
 	return resourceapi.DeviceTaint{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}
 }

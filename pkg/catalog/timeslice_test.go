@@ -50,14 +50,14 @@ shareable true
 	if got := render(devices(t, c, r615, nil)[1]); !strings.Contains(got, "memoryEnforcement: \"driver\"\n") {
 		t.Errorf("a GPU on which the driver limits containers has\n%s", got)
 	}
-	c.TimeSlices = 10
+	c.Shares.Units = kind.Numbers{kind.TimeSlice: 10}
 	if !strings.Contains(render(devices(t, c, h100(t, 1), nil)[1]), "slots = 10,") {
 		t.Error("ten slots are not ten slots")
 	}
 }
 
 func TestOfferedTimeSlices(t *testing.T) {
-	timeSlicesOnly := catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: catalog.Offer{TimeSlice: true}}, catalog.Restrictions{})
+	timeSlicesOnly := catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: "timeslice"}, catalog.Restrictions{})
 	exclusive := slicing(sharing())
 	exclusive.Exclusive = true
 	lastOne := slicing(listed(t, "3g.40gb"))

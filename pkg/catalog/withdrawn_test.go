@@ -18,20 +18,20 @@ import (
 // last prepared holder ends would lose its device.
 func TestAWithdrawnDeviceIsNotAllocatedAgain(t *testing.T) {
 	alone := listed(t, "3g.40gb")
-	alone.Offer.Share = false
+	alone.Offer = "mig"
 	for name, tc := range map[string]struct {
 		catalog catalog.Catalog
 		words   string
 		keep    catalog.Offer
 		taint   string
 	}{
-		"shares":                 {sharing(), "memory=10Gi", catalog.Offer{}, "share"},
-		"shares, with MIG":       {sharing(), "memory=10Gi", catalog.Offer{MIG: true}, "share"},
-		"time slices":            {slicing(sharing()), "class=timeslice", catalog.Offer{Share: true}, "timeslice"},
-		"seats":                  {seating(sharing()), "class=seat", catalog.Offer{Share: true}, "seat"},
-		"MIG":                    {alone, "class=mig profile=3g.40gb", catalog.Offer{Share: true}, "mig"},
-		"shares of MIG devices":  {listed(t, "7g.80gb"), "class=mig memory=10Gi", catalog.Offer{MIG: true}, "share"},
-		"MIG, with shares of it": {listed(t, "7g.80gb"), "class=mig memory=10Gi", catalog.Offer{Share: true}, "mig"},
+		"shares":                 {sharing(), "memory=10Gi", "", "share"},
+		"shares, with MIG":       {sharing(), "memory=10Gi", "mig", "share"},
+		"time slices":            {slicing(sharing()), "class=timeslice", "share", "timeslice"},
+		"seats":                  {seating(sharing()), "class=seat", "share", "seat"},
+		"MIG":                    {alone, "class=mig profile=3g.40gb", "share", "mig"},
+		"shares of MIG devices":  {listed(t, "7g.80gb"), "class=mig memory=10Gi", "mig", "share"},
+		"MIG, with shares of it": {listed(t, "7g.80gb"), "class=mig memory=10Gi", "share", "mig"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hardware := first(t, 1, "dgx-h100")

@@ -17,7 +17,7 @@ func (c Catalog) Withheld(node gpu.Node) []string {
 	var reasons []string
 	for _, g := range node.GPUs {
 		why := c.computeMode(g)
-		if c.Offer.MIG && !c.MIG.Static {
+		if c.Offer.Partitions() && !c.MIG.Static {
 			check := c.MIG.check
 			if c.Partitions != nil {
 				check = func(g gpu.GPU) error { return c.Partitions.withheld(g, c.MIG.AllowReset) }
@@ -26,8 +26,8 @@ func (c Catalog) Withheld(node gpu.Node) []string {
 				why = append(why, err.Error())
 			}
 		}
-		if c.Offer.Seat && !c.Exclusive && !c.NoCounters {
-			if err := c.Shares.checkSeats(g); err != nil {
+		for _, k := range kind.Divided() {
+			if err := k.Check(g, c.unitAmounts(k, g)); err != nil && c.Offer.Has(k) && !c.Exclusive && !c.NoCounters {
 				why = append(why, err.Error())
 			}
 		}
@@ -42,11 +42,13 @@ func (c Catalog) Withheld(node gpu.Node) []string {
 // node offers.
 func (c Catalog) computeMode(g gpu.GPU) []string {
 	uses := []use.Use{{Device: kind.Whole(g.Address), Sharing: use.Alone}}
-	if c.Offer.Share && !c.Exclusive && !c.Shares.byMPS(g) {
+	if c.Offer.Share() && !c.Exclusive && !c.Shares.byMPS(g) {
 		uses = append(uses, use.Use{Device: uses[0].Device, Sharing: use.Plain})
 	}
-	if c.Offer.TimeSlice && !c.Exclusive {
-		uses = append(uses, use.Use{Device: kind.Slots(g.Address), Sharing: use.TimeSlices})
+	for _, k := range kind.Divided() {
+		if c.Offer.Has(k) && !c.Exclusive {
+			uses = append(uses, use.Use{Device: kind.Name{Kind: k, Address: g.Address}, Sharing: unitSharing(k)})
+		}
 	}
 	var why []string
 	for _, u := range uses {

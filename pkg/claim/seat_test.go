@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // The scheduler counts seats of either size as one, so the agent compares their memory.
@@ -21,7 +22,7 @@ func TestSeatsOfAnotherSizeNeverHaveMoreThanTheGPU(t *testing.T) {
 		return err
 	}
 	must(t, seats("quarters", 3))
-	w.shares.Seats = 8
+	w.shares.Units = kind.Numbers{kind.Seat: 8}
 	must(t, seats("eighths", 2))
 	if err := seats("more", 1); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "10Gi of its 80Gi memory are wanted, and 80Gi are held by 2 other claims") {
 		t.Errorf("another eighth: %v, want %v", err, gpu.ErrInUse)

@@ -175,7 +175,7 @@ func (c *NodeConfig) choose() (catalog.NodeConfig, error) {
 	if name, labelled := labels[v1alpha1.LabelMIGConfig]; labelled && c.LayoutLabel && name != "" {
 		config.Layout = name
 	}
-	if config.Layout == "" || !config.Offer.MIG {
+	if config.Layout == "" || !config.Offer.Partitions() {
 		return config, nil
 	}
 	if config.MIG.Static {

@@ -39,7 +39,7 @@ func (c nodeConfig) Keeps(name kind.Name) bool {
 // configured is a node with the standard offer share and the configurations training
 // and slots.
 func configured() nodeConfig {
-	return newNodeConfig(cluster.NodeConfigOptions{Standard: catalog.NodeConfig{Offer: catalog.Offer{Share: true}}, Named: true})
+	return newNodeConfig(cluster.NodeConfigOptions{Standard: catalog.NodeConfig{Offer: "share"}, Named: true})
 }
 
 // pools is the file of configurations.
@@ -48,7 +48,7 @@ const pools = "training: {offer: []}\nslots: {offer: [timeslice], timeslice: {sl
 // parsed reads a file of configurations.
 func parsed(t *testing.T, content string) catalog.NodeConfigs {
 	t.Helper()
-	configs, err := catalog.ParseNodeConfigs([]byte(content), catalog.NodeConfig{Offer: catalog.Offer{Share: true}}, 0)
+	configs, err := catalog.ParseNodeConfigs([]byte(content), catalog.NodeConfig{Offer: "share"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,8 +90,8 @@ func TestLabelsSelectTheConfiguration(t *testing.T) {
 			c.SetNode(labels(tc.labels...), nil)
 			c.SetNamed(parsed(t, pools), nil)
 			follow(t, c)
-			if now, err := c.Now(); err != nil || now.Offer.String() != tc.offer || now.TimeSlices != tc.slots {
-				t.Errorf("offers %q with %d slots, %v; want %q with %d", now.Offer, now.TimeSlices, err, tc.offer, tc.slots)
+			if now, err := c.Now(); err != nil || now.Offer.String() != tc.offer || now.Shares.Units[kind.TimeSlice] != tc.slots {
+				t.Errorf("offers %q with %d slots, %v; want %q with %d", now.Offer, now.Shares.Units[kind.TimeSlice], err, tc.offer, tc.slots)
 			}
 		})
 	}
@@ -176,8 +176,8 @@ func TestAMistakeChangesNothing(t *testing.T) {
 			tc.wrong(c)
 			follow(t, c)
 			now, err := c.Now()
-			if now.Offer.String() != "timeslice" || now.TimeSlices != 8 {
-				t.Errorf("offers %q with %d slots", now.Offer, now.TimeSlices)
+			if now.Offer.String() != "timeslice" || now.Shares.Units[kind.TimeSlice] != 8 {
+				t.Errorf("offers %q with %d slots", now.Offer, now.Shares.Units[kind.TimeSlice])
 			}
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasSuffix(err.Error(), `; the node still offers "timeslice"`) {
 				t.Errorf("%v, want %q", err, tc.want)

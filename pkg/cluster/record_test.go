@@ -82,7 +82,7 @@ const (
 // start returns the configuration of an agent that starts, with the standard offer share.
 func start(d *disk) nodeConfig {
 	return newNodeConfig(cluster.NodeConfigOptions{
-		Standard: catalog.NodeConfig{Offer: catalog.Offer{Share: true}}, Named: true, Layouts: true, LayoutLabel: true, Records: d,
+		Standard: catalog.NodeConfig{Offer: "share"}, Named: true, Layouts: true, LayoutLabel: true, Records: d,
 	})
 }
 

@@ -99,7 +99,7 @@ func TestWhatTakesCountersIsOfferedFromKubernetes1362On(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, log := startOn(t, tc.server, catalog.Offer{Share: true, MIG: true, TimeSlice: true})
+				c, log := startOn(t, tc.server, "share,mig,timeslice")
 				want, warnings := "gpu-01-00", 1
 				if tc.counted {
 					want, warnings = "gpu-01-00, gpu-01-00-ts, gpu-01-00-mig-3g-40gb-0, gpu-01-00-mig-3g-40gb-4", 0
@@ -137,7 +137,7 @@ func TestWhatTakesCountersIsOfferedFromKubernetes1362On(t *testing.T) {
 // A node that offers only shares is published in full on an older cluster.
 func TestAnOldSchedulerIsNotLoggedForOffersWithoutCounters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, log := startOn(t, &apiServer{version: "v1.36.1"}, catalog.Offer{Share: true, Monitor: true})
+		c, log := startOn(t, &apiServer{version: "v1.36.1"}, "share,monitor")
 		c.wantNames("gpu-01-00, node-gpus")
 		if strings.Contains(log(), "API server is too old") {
 			t.Errorf("warned of nothing:\n%s", log())
@@ -150,7 +150,7 @@ func TestAnOldSchedulerIsNotLoggedForOffersWithoutCounters(t *testing.T) {
 func TestNothingIsPublishedBeforeTheAPIServerHasToldItsVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &apiServer{version: "v1.37.1", err: errors.New("connection refused")}
-		c, _ := startOn(t, server, catalog.Offer{Share: true, TimeSlice: true})
+		c, _ := startOn(t, server, "share,timeslice")
 		c.want("nothing", "Looking; ask the API server for its version: connection refused")
 		if !c.State().Unpublished {
 			t.Error("an agent that has published nothing looks ready")

@@ -150,7 +150,7 @@ func startChanged(t *testing.T, hw *hardware, change func(*parts)) *rig {
 			r.published = append(r.published, *resources.DeepCopy())
 			return nil
 		},
-		Catalog: catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: catalog.Offer{Share: true}}, catalog.Restrictions{}),
+		Catalog: catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: "share"}, catalog.Restrictions{}),
 	}
 	change(&options)
 	r.node = newNode(options)

@@ -96,7 +96,7 @@ func startWith(t *testing.T, hw *hardware, p *plugins) *rig {
 			}
 		},
 		Plugins: p,
-		Catalog: catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: catalog.Offer{Share: true}}, catalog.Restrictions{}),
+		Catalog: catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: "share"}, catalog.Restrictions{}),
 	})
 	_, ctx := ktesting.NewTestContext(t)
 	run(ctx, t, r.node)

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
@@ -36,7 +35,7 @@ func TestALayoutIsFollowedWhileItIsValid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hw := &hardware{node: gpu.Node{}}
 		r := startChanged(t, hw, func(p *parts) {
-			p.Catalog.Offer = catalog.Offer{Share: true, MIG: true}
+			p.Catalog.Offer = "share,mig"
 			p.Catalog.MIG.Config = layoutOf(t, "{devices: [0], mig-enabled: true, mig-devices: {3g.40gb: 2}}, {devices: [1], mig-enabled: false}")
 		})
 		see := func(node gpu.Node, want, state string) {
@@ -75,7 +74,7 @@ func TestKeptMIGDevicesChangeNothing(t *testing.T) {
 		hw.node.GPUs[0].MIG.Enabled, hw.node.GPUs[0].MIG.PendingEnabled = true, true
 		hw.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0)}
 		r := startChanged(t, hw, func(p *parts) {
-			p.Catalog.Offer = catalog.Offer{Share: true, MIG: true}
+			p.Catalog.Offer = "share,mig"
 			p.Catalog.MIG.Keep = true
 			p.Catalog.MIG.Config = layoutOf(t, "{devices: all, mig-enabled: true, mig-devices: {3g.40gb: 2}}")
 			p.Claims = func() (state.Claimed, error) {

@@ -89,7 +89,7 @@ func startIn(t *testing.T, hw *hardware, held catalog.Held, label map[string]str
 				}
 			}
 		},
-		Catalog: catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: catalog.Offer{Share: true}}, catalog.Restrictions{}),
+		Catalog: catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: "share"}, catalog.Restrictions{}),
 	})
 	_, ctx := ktesting.NewTestContext(t)
 	run(ctx, t, c.node)

@@ -51,5 +51,5 @@ func deviceName(g agentv1.GPU) string {
 	if err != nil {
 		return g.Address
 	}
-	return kind.Name{Kind: kind.GPU, Address: address}.String()
+	return kind.Whole(address).String()
 }

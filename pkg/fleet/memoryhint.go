@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // reservedPercent is more than the part of a GPU's memory that claims cannot use: the
@@ -22,7 +21,7 @@ const reservedPercent = 5
 // with NVML's total, as selectors for NVIDIA's driver do; "" if it does not.
 func (d Device) memoryHint(expression string) string {
 	has := d.capacity(v1alpha1.CapacityMemory)
-	if d.Kind != kind.GPU || has.IsZero() || !slices.Contains(NamesIn(expression), d.memory()) {
+	if !d.isWhole() || has.IsZero() || !slices.Contains(NamesIn(expression), d.memory()) {
 		return ""
 	}
 	for _, m := range regexp.MustCompile(`quantity\(\s*["']([^"']+)["']\s*\)`).FindAllStringSubmatch(expression, -1) {

@@ -65,10 +65,18 @@ const (
 	ModeFree   Mode = "free"
 	ModeWhole  Mode = "whole"
 	ModeShared Mode = "shared"
-	ModeMIG    Mode = "mig"
-	ModeSlots  Mode = "timeslice"
-	ModeSeats  Mode = "seat"
 )
+
+// Modes returns all modes. A GPU in MIG devices or in units has the mode of their kind.
+func Modes() []Mode {
+	modes := []Mode{ModeFree, ModeWhole, ModeShared}
+	for _, k := range kind.All() {
+		if k.DividesGPU() {
+			modes = append(modes, Mode(k))
+		}
+	}
+	return modes
+}
 
 // Nodes returns the nodes with devices of this driver, in order of their names.
 func (f *Fleet) Nodes() []Node {
@@ -153,13 +161,13 @@ func newGPU(name string, devices []Device) GPU {
 			g.UUID, g.Memory.Total = d.text(v1alpha1.AttributeUUID), memory
 			compute := d.capacity(v1alpha1.CapacityCompute)
 			g.Compute.Total = cmp.Or(compute.Value(), kind.WholeCompute)
-		case d.Kind == kind.MIG:
+		case d.Kind.Scope() == kind.ScopePartition:
 			g.UUID = cmp.Or(g.UUID, d.text(v1alpha1.AttributeParentUUID))
 		}
 	}
 	parts := g.Memory.Total.IsZero()
 	for _, d := range devices {
-		if parts && d.Kind == kind.MIG {
+		if parts && d.Kind.Scope() == kind.ScopePartition {
 			g.Memory.Total.Add(d.capacity(v1alpha1.CapacityMemory))
 		}
 	}
@@ -176,15 +184,15 @@ func newGPU(name string, devices []Device) GPU {
 // device takes.
 func (d Device) Promised(h Holder) (memory resource.Quantity, compute int64) {
 	if !h.Shared() {
-		if d.Kind == kind.GPU {
+		if d.isWhole() {
 			compute = kind.WholeCompute
 		}
 		return d.capacity(v1alpha1.CapacityMemory), compute
 	}
 	percent := h.Result.ConsumedCapacity[v1alpha1.CapacityCompute]
 	memory = h.Result.ConsumedCapacity[v1alpha1.CapacityMemory]
-	if seats, ok := h.Result.ConsumedCapacity[v1alpha1.CapacitySeats]; ok {
-		each := d.capacity(v1alpha1.CapacityMemory)
+	if d.Kind.Takes() == kind.TakesSeats {
+		each, seats := d.capacity(v1alpha1.CapacityMemory), h.Result.ConsumedCapacity[d.Kind.Units().Capacity]
 		memory = *resource.NewQuantity(each.Value()*seats.Value(), resource.BinarySI)
 	}
 	if compute = percent.Value(); compute == 0 && d.takesAll(h) {
@@ -195,24 +203,26 @@ func (d Device) Promised(h Holder) (memory resource.Quantity, compute int64) {
 
 // Slots returns the number of time slices that an allocation of the device takes.
 func (d Device) Slots(h Holder) int64 {
-	slots := h.Result.ConsumedCapacity[v1alpha1.CapacitySlots]
+	if d.Kind.Takes() != kind.TakesSlots {
+		return 0
+	}
+	slots := h.Result.ConsumedCapacity[d.Kind.Units().Capacity]
 	return slots.Value()
 }
 
 // takesAll reports whether an allocation takes all of a device that others could share.
 func (d Device) takesAll(h Holder) bool {
 	memory, all := h.Result.ConsumedCapacity[v1alpha1.CapacityMemory], d.capacity(v1alpha1.CapacityMemory)
-	return d.Kind == kind.GPU && d.Published != nil && memory.Cmp(all) == 0
+	return d.isWhole() && d.Published != nil && memory.Cmp(all) == 0
 }
+
+// isWhole reports whether the device is a whole GPU, of which claims take memory.
+func (d Device) isWhole() bool { return d.Kind.Scope() == kind.ScopeGPU && !d.Kind.DividesGPU() }
 
 func (d Device) mode(h Holder) Mode {
 	switch {
-	case d.Kind == kind.MIG:
-		return ModeMIG
-	case d.Kind == kind.TimeSlice:
-		return ModeSlots
-	case d.Kind == kind.Seat:
-		return ModeSeats
+	case d.Kind.DividesGPU():
+		return Mode(d.Kind)
 	case h.Shared() && !d.takesAll(h):
 		return ModeShared
 	default:

@@ -49,8 +49,8 @@ func (n *Names) vocabulary() []Name {
 		}
 		all = append(all, Name{Domain: domain, ID: id})
 	}
-	for _, id := range []string{v1alpha1.CapacityMemory, v1alpha1.CapacityCompute, v1alpha1.CapacitySlots, v1alpha1.CapacitySeats} {
-		all = append(all, Name{n.driver, id, true})
+	for _, id := range kind.CapacityNames() {
+		all = append(all, Name{n.driver, string(id), true})
 	}
 	return all
 }

@@ -150,9 +150,7 @@ func strip(gpus []gpurows.GPU) markup.Part {
 		markup.E("span", markup.Attr("class", "unseen"), markup.Text(strings.Join(words, ", "))))
 }
 
-func modes() []fleet.Mode {
-	return []fleet.Mode{fleet.ModeFree, fleet.ModeWhole, fleet.ModeShared, fleet.ModeMIG, fleet.ModeSlots, fleet.ModeSeats}
-}
+func modes() []fleet.Mode { return fleet.Modes() }
 
 func letterOf(mode fleet.Mode) string {
 	if mode == fleet.ModeFree {

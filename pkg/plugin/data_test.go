@@ -157,7 +157,7 @@ func TestUpstreamReadsTheMetadataOfEveryGPU(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := catalog.Catalog{Settings: catalog.Settings{ListAttributes: true}}
-		c.Offer.Share, c.Shares.MPS = true, true
+		c.Offer, c.Shares.MPS = "share", true
 		d := statusDevice()
 		d.Terms, d.Attributes = terms, map[string]resourceapi.DeviceAttribute{}
 		for name, value := range c.Attributes(node, kind.Whole(node.GPUs[0].Address)) {

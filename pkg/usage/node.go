@@ -50,14 +50,14 @@ func (n Node) promised(d claim.Device) (p promise, known bool) {
 	case d.Name.Kind.Scope() == kind.ScopeNode, t.IsUnknown():
 		return promise{}, false
 	case d.Name.Kind.Takes() == kind.TakesSlots:
-		slots := amount(n.Published[d.Name.String()], v1alpha1.CapacitySlots)
+		slots := amount(n.Published[d.Name.String()], d.Name.Kind.Units().Capacity)
 		return promise{memory: t.Memory(), gpus: ratio(uint64(max(t.Slots, 1)), slots)}, slots > 0
 	case t.Share != nil:
 		return promise{t.Share.Memory, float64(t.Share.Compute) / kind.WholeCompute, n.part(d, t.Share.Memory)}, true
-	case d.Name.Kind == kind.GPU:
-		return promise{all, 1, 1}, all > 0
-	default:
+	case d.Name.IsPartition():
 		return promise{all, n.multiprocessors(d), n.part(d, all)}, all > 0
+	default:
+		return promise{all, 1, 1}, all > 0
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
@@ -29,7 +30,7 @@ type team struct {
 }
 
 var teams = []team{
-	{"notebooks", 30, fleet.ModeSlots, []int{6, 12, 12}},
+	{"notebooks", 30, fleet.Mode(kind.TimeSlice), []int{6, 12, 12}},
 	{"serving", 20, fleet.ModeShared, []int{4, 8, 8}},
 	{"training", 4, fleet.ModeWhole, []int{1, 1, 1, 1}},
 }
@@ -123,9 +124,9 @@ func testSums(t *testing.T, gpus []fleet.GPU) {
 			want = [3]int64{usable, 100, 0}
 		case fleet.ModeShared:
 			want = [3]int64{n * server, n * 12, 0}
-		case fleet.ModeSlots:
+		case fleet.Mode(kind.TimeSlice):
 			want = [3]int64{0, 0, n}
-		case fleet.ModeFree, fleet.ModeMIG, fleet.ModeSeats:
+		case fleet.ModeFree, fleet.Mode(kind.MIG), fleet.Mode(kind.Seat):
 		}
 		if diff := cmp.Diff(want, [3]int64{g.Memory.Promised.Value(), g.Compute.Promised, slots(g)}); diff != "" {
 			t.Errorf("%s with %d claims: (-want +got)\n%s", g.Name, n, diff)

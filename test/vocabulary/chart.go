@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -30,11 +31,27 @@ func (v vocabulary) chart() string {
 		}
 		return kinds
 	}))
-	define("strategiesOfType", "The strategies that a class of each type can have.", byType(strategies))
+	define("strategiesOfType", "The strategies that a class of each type can have.", byType(func(k kind.Kind) []string { return texts(k.Strategies()) }))
 	define("capacitiesOfType", "The capacities of the devices of each type.", byType(v.capacitiesOf))
+	define("capacitiesInWords", "The same in a sentence.", capacitiesInWords())
 	define("kinds", "All kinds of parameters.", list(configurationKinds()))
-	define("strategies", "All strategies.", list(strategies(kind.GPU)))
+	var strategies []string
+	for _, k := range kind.All() {
+		strategies = append(strategies, texts(k.Strategies())...)
+	}
+	slices.Sort(strategies)
+	define("strategies", "All strategies.", list(slices.Compact(strategies)))
+	var sized []string
+	for _, k := range kind.All() {
+		if slices.Contains(v.capacitiesOf(k), v1alpha1.CapacityMemory) {
+			sized = append(sized, string(k))
+		}
+	}
+	define("typesWithMemory", "The types of devices of which requests name memory.", list(sized))
+	define("typesWithMemoryInWords", "The same in a sentence.", inWords(sized))
 	define("types", "All types of devices.", list(texts(kind.All())))
+	define("typesInWords", "The same in a sentence.", inWords(texts(kind.All())))
+	define("devices", "The types of devices in JSON: the comment above the DeviceClass, if deviceclasses.yaml makes it, the word of the offer, the value with the number of units, and its flag.", devices())
 	define("group", "The API group, which begins the names of labels.", v1alpha1.GroupName)
 	define("labelNames", "The names of the labels, in JSON.", v.labelNames())
 	define("viewerAccount", "The annotation with the viewers' account.", v1alpha1.AnnotationViewerAccount)
@@ -84,18 +101,36 @@ func ourKind(accepted string) string {
 	return accepted
 }
 
-// strategies returns the strategies of the users of a device of the kind.
-func strategies(k kind.Kind) []string {
-	switch k.Takes() {
-	case kind.TakesMemory:
-		return []string{string(v1alpha1.StrategyMPS), string(v1alpha1.StrategyPlain), string(v1alpha1.StrategyTimeSlicing)}
-	case kind.TakesSeats:
-		return []string{string(v1alpha1.StrategyMPS)}
-	case kind.TakesSlots:
-		return []string{string(v1alpha1.StrategyTimeSlicing)}
-	case kind.TakesNothing:
+// capacitiesInWords says which capacities requests name of each type.
+func capacitiesInWords() string {
+	var words []string
+	for _, k := range kind.All() {
+		if capacities := k.Class().Capacities; capacities != "" {
+			words = append(words, capacities)
+		}
 	}
-	return nil
+	return strings.Join(words, ", ")
+}
+
+// devices returns a JSON list of the types.
+func devices() string {
+	type device struct {
+		Type     kind.Kind `json:"type"`
+		Comment  string    `json:"comment"`
+		NeedsMPS bool      `json:"needsMPS"`
+		Offer    string    `json:"offer"`
+		Units    string    `json:"units"`
+		Flag     string    `json:"flag"`
+	}
+	var all []string
+	for _, k := range kind.All() {
+		entry, err := json.Marshal(device{k, k.Class().Comment, k.NeedsMPS(), k.Offer(), string(k.Units().Capacity), k.Units().Flag})
+		if err != nil {
+			panic(err) // strings and a bool
+		}
+		all = append(all, string(entry))
+	}
+	return "[\n" + strings.Join(all, ",\n") + "\n]"
 }
 
 // byType returns a CEL map from the device types to lists. Types with an empty list

@@ -24,7 +24,7 @@ import (
 // every profile with all attributes of its GPU, a counter for each memory slice
 // and each kind of engine, and a slice for each GPU.
 func Naive(pool string, node gpu.Node) resourceslice.DriverResources {
-	wholes := catalog.New(catalog.Settings{Pool: pool}, catalog.NodeConfig{Offer: catalog.Offer{Share: true}}, catalog.Restrictions{}).Resources(node, nil, nil).Pools[pool].Slices
+	wholes := catalog.New(catalog.Settings{Pool: pool}, catalog.NodeConfig{Offer: "share"}, catalog.Restrictions{}).Resources(node, nil, nil).Pools[pool].Slices
 	attributes := map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
 	devices := map[string]resourceapi.Device{}
 	for _, slice := range wholes {

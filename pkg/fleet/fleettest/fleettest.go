@@ -51,7 +51,7 @@ func New(t testing.TB, nodes ...string) *World {
 		parsed, err := catalog.ParseOfferLabel(offer)
 		must(t, err)
 		c := catalog.New(catalog.Settings{Pool: name}, catalog.NodeConfig{
-			Offer: parsed, TimeSlices: 4, MIG: catalog.MIGOffer{AllowReset: true}, Shares: catalog.ShareOffer{MPS: true, Smallest: 1 << 30},
+			Offer: parsed, MIG: catalog.MIGOffer{AllowReset: true}, Shares: catalog.ShareOffer{MPS: true, Smallest: 1 << 30},
 		}, catalog.Restrictions{})
 		m, err := nvmlsim.LoadModel(model)
 		must(t, err)

@@ -61,7 +61,9 @@ type NVLink struct {
 func (k Kind) Attributes(f Inputs) Attributes {
 	a := Attributes{}
 	a.name(v1alpha1.AttributeType, string(k))
-	k.rules().attributes(f, a)
+	if add := k.rules().attributes; add != nil {
+		add(f, a)
+	}
 	return a
 }
 

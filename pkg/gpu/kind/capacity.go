@@ -5,6 +5,8 @@ package kind
 import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 )
 
 // WholeCompute is the compute of a GPU, in percent of its multiprocessors.
@@ -16,7 +18,7 @@ type Capacities map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 // Amounts are what a device offers to claims. Each kind publishes the amounts that claims
 // can take of it.
 type Amounts struct {
-	// Memory of the device, of seats the memory of one; zero if it is not known. Every kind publishes a capacity
+	// Memory of the device; zero if it is not known. Every kind publishes a capacity
 	// "memory": the scheduler fails a claim if a selector reads a capacity that one of
 	// the devices does not have.
 	Memory resource.Quantity
@@ -27,12 +29,28 @@ type Amounts struct {
 	// Compute in percent of the multiprocessors. More than [WholeCompute] is promised
 	// to shares, of which one gets at most [WholeCompute].
 	Compute int64
-	// Slots is the number of time slices, and Seats that of seats.
-	Slots, Seats int64
+	// Units is the number of units of a divided GPU.
+	Units int64
+	// MPS is set if MPS daemons run on the node.
+	MPS bool
 }
 
 // Capacities returns the capacities of a device of the kind; nil if it has none.
-func (k Kind) Capacities(a Amounts) Capacities { return k.rules().capacities(a) }
+func (k Kind) Capacities(a Amounts) Capacities {
+	if capacities := k.rules().capacities; capacities != nil {
+		return capacities(a)
+	}
+	return nil
+}
+
+// CapacityNames returns the names of all capacities.
+func CapacityNames() []resourceapi.QualifiedName {
+	names := []resourceapi.QualifiedName{v1alpha1.CapacityMemory, v1alpha1.CapacityCompute}
+	for _, k := range Divided() {
+		names = append(names, k.Units().Capacity)
+	}
+	return names
+}
 
 // policy returns the policy of a capacity that claims consume. A range has no maximum
 // if the capacity itself is the maximum of a request, and no step if that is zero.

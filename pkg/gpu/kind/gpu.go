@@ -20,21 +20,16 @@ const GPU Kind = v1alpha1.DeviceTypeGPU
 // Whole returns the name of a whole GPU.
 func Whole(address gpu.PCIAddress) Name { return Name{Kind: GPU, Address: address} }
 
-type wholeGPU struct{}
-
-func (wholeGPU) kind() Kind                         { return GPU }
-func (wholeGPU) format(n Name) string               { return n.Address.DeviceName() }
-func (wholeGPU) parse(s string) (Name, bool, error) { return parseSuffix(GPU, s, "") }
-func (wholeGPU) scope() Scope                       { return ScopeGPU }
-func (wholeGPU) takes() Taken                       { return TakesMemory }
-func (wholeGPU) adminOnly() bool                    { return false }
-func (wholeGPU) offer() string                      { return "" }
-
-func (wholeGPU) configuration() Configuration {
-	return Configuration{Own: v1alpha1.KindGpuConfig, Noun: "a GPU"}
+func wholeGPU() rules {
+	return rules{
+		kind: GPU, scope: ScopeGPU, takes: TakesMemory,
+		configuration: Configuration{Own: v1alpha1.KindGpuConfig, Noun: "a GPU"},
+		class:         Class{Capacities: "memory or compute for a GPU"},
+		attributes:    gpuAttributes, capacities: gpuCapacities, consume: consumeGPU,
+	}
 }
 
-func (wholeGPU) attributes(f Inputs, a Attributes) {
+func gpuAttributes(f Inputs, a Attributes) {
 	g := f.GPU
 	a.name(v1alpha1.AttributeUUID, g.UUID)
 	a.product(f)
@@ -60,7 +55,16 @@ func (wholeGPU) attributes(f Inputs, a Attributes) {
 	a.nvlink(f)
 }
 
-func (wholeGPU) capacities(a Amounts) Capacities {
+// consumeGPU accepts less than the smallest share. The scheduler keeps to the smallest share
+// that is published, which may have been raised after it allocated this one.
+func consumeGPU(a Amounts, consumed Consumed) (Share, error) {
+	if a.Smallest = a.Step; a.Step.Cmp(a.Memory) > 0 {
+		a.Smallest = a.Memory
+	}
+	return a.share(consumed)
+}
+
+func gpuCapacities(a Amounts) Capacities {
 	memory := resourceapi.DeviceCapacity{Value: a.Memory}
 	compute := resourceapi.DeviceCapacity{Value: number(WholeCompute)}
 	if a.Shared {

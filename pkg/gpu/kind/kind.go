@@ -2,7 +2,10 @@
 
 package kind
 
-import "github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+import (
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
 
 // Kind is the type of a published device: the value of its attribute "type" and
 // of the label for it in metrics.
@@ -10,24 +13,32 @@ type Kind string
 
 // table lists the rules of every kind, in the order in which names are parsed and
 // kinds are documented.
-var table = []rules{wholeGPU{}, migDevice{}, timeSlice{}, seat{}, monitor{}}
+var table = []rules{wholeGPU(), migDevice(), timeSlice(), seat(), monitor()}
 
-// rules are the properties of one kind.
-type rules interface {
-	kind() Kind
-	// format returns the published name of a device of this kind.
-	format(Name) string
+// rules are the properties of one kind. What a kind does not have is left out.
+type rules struct {
+	kind  Kind
+	scope Scope
+	takes Taken
+	// offer is the word of the node's offer that publishes the kind.
+	offer         string
+	configuration Configuration
+	units         Units
+	class         Class
+	// suffix follows the name of the GPU in the names of devices of [ScopeGPU].
+	suffix string
+	// format returns the published name of a device of another scope.
+	format func(Name) string
 	// parse reads a published name. It returns false if the name is of another
 	// kind, and an error if it is of this kind and not valid.
-	parse(string) (Name, bool, error)
-	scope() Scope
-	takes() Taken
-	adminOnly() bool
-	offer() string
-	configuration() Configuration
+	parse func(string) (Name, bool, error)
 	// attributes adds the attributes of a device of this kind but its type.
-	attributes(Inputs, Attributes)
-	capacities(Amounts) Capacities
+	attributes func(Inputs, Attributes)
+	capacities func(Amounts) Capacities
+	// consume returns what an allocation with the capacities takes of the device.
+	consume func(Amounts, Consumed) (Share, error)
+	// check returns an error if the GPU cannot have a device of the kind.
+	check func(gpu.GPU, Amounts) error
 }
 
 // Scope is the part of a node that a device represents. It determines which other
@@ -52,9 +63,10 @@ const (
 	// TakesMemory means that a claim takes all of a device, or a share of its
 	// memory.
 	TakesMemory Taken = "memory"
-	// TakesSlots means that a claim takes slots, and never the whole device.
+	// TakesSlots means that a claim takes units without a size, and never the whole
+	// device.
 	TakesSlots Taken = "slots"
-	// TakesSeats means that a claim takes seats, each an equal share of the memory.
+	// TakesSeats means that a claim takes units that are equal shares, which MPS limits.
 	TakesSeats Taken = "seats"
 )
 
@@ -73,39 +85,52 @@ type Configuration struct {
 	Remedy string
 }
 
+// Class describes a kind for the chart: its DeviceClass and the admission policies.
+type Class struct {
+	// Comment is the text above the DeviceClass, in lines. It is empty for a kind whose
+	// class the chart does not generate.
+	Comment string
+	// Capacities says in the policies' messages what requests name: "seats for seats".
+	Capacities string
+}
+
 // All returns every kind.
 func All() []Kind {
 	kinds := make([]Kind, len(table))
 	for i, r := range table {
-		kinds[i] = r.kind()
+		kinds[i] = r.kind
 	}
 	return kinds
 }
 
-// rules returns the kind's entry in the table, or [unknown] for the zero Kind and
-// any other kind that is not in the table.
-func (k Kind) rules() rules {
-	for _, r := range table {
-		if r.kind() == k {
-			return r
+// rules returns the kind's entry in the table; an empty one for a kind that is not in the
+// table: its devices represent nothing and accept no configuration.
+func (k Kind) rules() *rules {
+	for i := range table {
+		if table[i].kind == k {
+			return &table[i]
 		}
 	}
-	return unknown{}
+	return &rules{takes: TakesNothing}
 }
 
 // Scope returns the part of a node that a device of the kind represents.
-func (k Kind) Scope() Scope { return k.rules().scope() }
+func (k Kind) Scope() Scope { return k.rules().scope }
 
 // Takes returns the capacity that claims consume of a device of the kind.
-func (k Kind) Takes() Taken { return k.rules().takes() }
-
-// AdminOnly reports whether only claims with admin access can use devices of the
-// kind.
-func (k Kind) AdminOnly() bool { return k.rules().adminOnly() }
+func (k Kind) Takes() Taken { return k.rules().takes }
 
 // Offer returns the word of the node's offer that publishes the kind; empty for a
 // kind that every node publishes.
-func (k Kind) Offer() string { return k.rules().offer() }
+func (k Kind) Offer() string { return k.rules().offer }
+
+// Check returns an error if the GPU cannot have a device of the kind with the amounts.
+func (k Kind) Check(g gpu.GPU, a Amounts) error {
+	if check := k.rules().check; check != nil {
+		return check(g, a)
+	}
+	return nil
+}
 
 // MPSShares reports whether MPS can limit shares of a device of the kind.
 func (k Kind) MPSShares() bool { return k.Takes() == TakesMemory || k.Takes() == TakesSeats }
@@ -115,7 +140,7 @@ func (k Kind) Label() string { return string(k) }
 
 // Configuration returns which opaque configurations the devices of the kind
 // accept.
-func (k Kind) Configuration() Configuration { return k.rules().configuration() }
+func (k Kind) Configuration() Configuration { return k.rules().configuration }
 
 // Accepts reports whether an opaque configuration of the API kind can configure a
 // device, or a share of one.
@@ -125,17 +150,19 @@ func (k Kind) Accepts(configuration string, share bool) bool {
 	return shares || !share && own != "" && configuration == own
 }
 
-// unknown are the rules of a kind that is not in the table: its devices represent
-// nothing and accept no configuration.
-type unknown struct{}
+// Class returns what the chart says of the kind.
+func (k Kind) Class() Class { return k.rules().class }
 
-func (unknown) kind() Kind                       { return "" }
-func (unknown) format(Name) string               { return "" }
-func (unknown) parse(string) (Name, bool, error) { return Name{}, false, nil }
-func (unknown) scope() Scope                     { return "" }
-func (unknown) takes() Taken                     { return TakesNothing }
-func (unknown) adminOnly() bool                  { return false }
-func (unknown) offer() string                    { return "" }
-func (unknown) configuration() Configuration     { return Configuration{} }
-func (unknown) attributes(Inputs, Attributes)    {}
-func (unknown) capacities(Amounts) Capacities    { return nil }
+// Strategies returns the strategies that users of a device of the kind can have.
+func (k Kind) Strategies() []v1alpha1.Strategy {
+	switch c := k.Configuration(); {
+	case c.Strategy != "":
+		return []v1alpha1.Strategy{c.Strategy}
+	case c.Own != "":
+		return []v1alpha1.Strategy{v1alpha1.StrategyMPS, v1alpha1.StrategyPlain, v1alpha1.StrategyTimeSlicing}
+	}
+	return nil
+}
+
+// NeedsMPS reports whether devices of the kind are of no use without MPS daemons.
+func (k Kind) NeedsMPS() bool { return k.Configuration().Strategy == v1alpha1.StrategyMPS }

@@ -85,7 +85,7 @@ func TestEveryKindAnswersEachQuestion(t *testing.T) {
 
 func TestAnUnknownKindStandsForNothing(t *testing.T) {
 	var none kind.Name
-	if none.OnGPU() || none.Kind.AdminOnly() || none.Kind.Accepts(v1alpha1.KindGpuConfig, false) || none.String() != "" {
+	if none.OnGPU() || none.Kind.HasUnits() || none.Kind.Accepts(v1alpha1.KindGpuConfig, false) || none.String() != "" {
 		t.Errorf("the zero name answers like a device")
 	}
 }
@@ -138,7 +138,7 @@ func example(k kind.Kind, start int) kind.Name {
 
 func TestCapacitiesOfEachKind(t *testing.T) {
 	amount := resource.MustParse
-	all := kind.Amounts{Memory: amount("80Gi"), Smallest: amount("1Gi"), Step: amount("1Mi"), Compute: 150, Slots: 4, Seats: 8}
+	all := kind.Amounts{Memory: amount("80Gi"), Smallest: amount("1Gi"), Step: amount("1Mi"), Compute: 150, Units: 4}
 	shared := all
 	shared.Shared = true
 	for _, k := range kind.All() {
@@ -150,7 +150,7 @@ func TestCapacitiesOfEachKind(t *testing.T) {
 			case kind.TakesSlots:
 				want = map[bool]string{false: "memory 80Gi from 0, slots 4 from 1", true: "memory 80Gi from 0, slots 4 from 1"}
 			case kind.TakesSeats:
-				want = map[bool]string{false: "memory 80Gi of [0], seats 8 from 1", true: "memory 80Gi of [0], seats 8 from 1"}
+				want = map[bool]string{false: "memory 20Gi of [0], seats 4 from 1", true: "memory 20Gi of [0], seats 4 from 1"}
 			case kind.TakesMemory:
 				want = map[bool]string{false: "compute 100, memory 80Gi", true: "compute 150 from 0 to 100, memory 80Gi from 1Gi"}
 				if k.Scope() == kind.ScopePartition {
@@ -163,7 +163,7 @@ func TestCapacitiesOfEachKind(t *testing.T) {
 				}
 			}
 			// A selector on a capacity that a device lacks fails the whole claim.
-			if got, has := k.Capacities(kind.Amounts{Slots: 4})[v1alpha1.CapacityMemory]; !has || !got.Value.IsZero() || got.RequestPolicy != nil {
+			if got, has := k.Capacities(kind.Amounts{Units: 4, Step: all.Step})[v1alpha1.CapacityMemory]; !has || !got.Value.IsZero() || got.RequestPolicy != nil {
 				t.Errorf("memory that is not known is published as %+v, %t; want 0 without a policy", got, has)
 			}
 		})

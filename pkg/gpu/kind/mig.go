@@ -19,25 +19,23 @@ func Partition(address gpu.PCIAddress, profile gpu.Profile, start int) Name {
 	return Name{Kind: MIG, Address: address, Profile: profile, Start: start}
 }
 
-type migDevice struct{}
-
-func (migDevice) kind() Kind      { return MIG }
-func (migDevice) scope() Scope    { return ScopePartition }
-func (migDevice) takes() Taken    { return TakesMemory }
-func (migDevice) adminOnly() bool { return false }
-func (migDevice) offer() string   { return v1alpha1.OfferMIG }
-
-func (migDevice) configuration() Configuration {
-	return Configuration{Own: v1alpha1.KindMigConfig, Noun: "a MIG device"}
+func migDevice() rules {
+	return rules{
+		kind: MIG, scope: ScopePartition, takes: TakesMemory, offer: v1alpha1.OfferMIG,
+		configuration: Configuration{Own: v1alpha1.KindMigConfig, Noun: "a MIG device"},
+		class:         Class{Capacities: "memory for a MIG device"},
+		format:        formatMIG, parse: parseMIG,
+		attributes: migAttributes, capacities: migCapacities, consume: Amounts.share,
+	}
 }
 
-func (migDevice) format(n Name) string {
+func formatMIG(n Name) string {
 	return fmt.Sprintf("%s-mig-%s-%d", n.Address.DeviceName(), n.Profile.Label(), n.Start)
 }
 
 var migSuffix = regexp.MustCompile(`^-mig-(.+)-(0|[1-9][0-9]?)$`)
 
-func (migDevice) parse(s string) (Name, bool, error) {
+func parseMIG(s string) (Name, bool, error) {
 	address, rest, ok := cutAddress(s)
 	m := migSuffix.FindStringSubmatch(rest)
 	if !ok || m == nil {
@@ -48,7 +46,7 @@ func (migDevice) parse(s string) (Name, bool, error) {
 	return Name{Kind: MIG, Address: address, Profile: profile, Start: start}, true, err
 }
 
-func (migDevice) attributes(f Inputs, a Attributes) {
+func migAttributes(f Inputs, a Attributes) {
 	a.name(v1alpha1.AttributeProfile, f.Profile.String())
 	a.name(v1alpha1.AttributeParentUUID, f.GPU.UUID)
 	a.name(v1alpha1.AttributeUUID, f.UUID)
@@ -61,11 +59,11 @@ func (migDevice) attributes(f Inputs, a Attributes) {
 	}
 }
 
-// capacities returns the memory without a request policy, even if claims can take shares
+// migCapacities returns the memory without a request policy, even if claims can take shares
 // of it: the policy would cost 8 kB for a hundred devices. So a claim that requests no
 // amount gets all of the memory, and a share that is off the step or too small is refused
 // when it is prepared. There is no capacity "compute", because the compute of a share is
 // in proportion to its memory.
-func (migDevice) capacities(a Amounts) Capacities {
+func migCapacities(a Amounts) Capacities {
 	return Capacities{v1alpha1.CapacityMemory: {Value: a.Memory}}
 }

@@ -33,7 +33,17 @@ type Name struct {
 }
 
 // String returns the published name; "" for the zero value.
-func (n Name) String() string { return n.Kind.rules().format(n) }
+func (n Name) String() string {
+	r := n.Kind.rules()
+	switch {
+	case r.scope == ScopeGPU:
+		return n.Address.DeviceName() + r.suffix
+	case r.format != nil:
+		return r.format(n)
+	default:
+		return ""
+	}
+}
 
 // MarshalText writes the published name.
 func (n Name) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
@@ -62,7 +72,7 @@ func (n Name) IsPartition() bool { return n.Kind.Scope() == ScopePartition }
 // zero value if there are no such shares.
 func (n Name) MPSDaemon() Name {
 	switch {
-	case n.Kind == Seat:
+	case n.Kind.Takes() == TakesSeats:
 		return Whole(n.Address)
 	case n.Kind.MPSShares():
 		return n
@@ -83,8 +93,12 @@ func (n Name) FindIn(mig gpu.MIG) (gpu.ProfileInfo, gpu.Placement, bool) {
 // Parse reads a published name. It accepts exactly the names that [Name.String]
 // writes; its errors wrap [gpu.ErrInvalid].
 func Parse(s string) (Name, error) {
+	address, rest, onGPU := cutAddress(s)
 	for _, r := range table {
-		n, ok, err := r.parse(s)
+		n, ok, err := Name{Kind: r.kind, Address: address}, onGPU && rest == r.suffix, error(nil)
+		if r.parse != nil {
+			n, ok, err = r.parse(s)
+		}
 		switch {
 		case err != nil:
 			return Name{}, fmt.Errorf("device name %q: %w", s, err)
@@ -99,13 +113,13 @@ func Parse(s string) (Name, error) {
 	return Name{}, fmt.Errorf("device name %q: %w: not a name of this driver", s, gpu.ErrInvalid)
 }
 
-var onGPU = regexp.MustCompile(`^gpu-(?:([0-9a-f]{2})-([01][0-9a-f])|([0-9a-f]{4,8})-([0-9a-f]{2})-([01][0-9a-f])-([0-7]))(-.*)?$`)
+var nameOnGPU = regexp.MustCompile(`^gpu-(?:([0-9a-f]{2})-([01][0-9a-f])|([0-9a-f]{4,8})-([0-9a-f]{2})-([01][0-9a-f])-([0-7]))(-.*)?$`)
 
 // cutAddress splits the name of a device of one GPU into the GPU's address and the
 // text after the GPU's own name. It returns false if the name does not begin with
 // the name of a GPU.
 func cutAddress(s string) (address gpu.PCIAddress, rest string, ok bool) {
-	m := onGPU.FindStringSubmatch(s)
+	m := nameOnGPU.FindStringSubmatch(s)
 	if m == nil {
 		return gpu.PCIAddress{}, "", false
 	}
@@ -115,11 +129,4 @@ func cutAddress(s string) (address gpu.PCIAddress, rest string, ok bool) {
 	}
 	address, err := gpu.ParsePCIAddress(bdf)
 	return address, m[7], err == nil
-}
-
-// parseSuffix reads a device name that consists of the GPU's own name and a fixed
-// suffix.
-func parseSuffix(k Kind, s, suffix string) (Name, bool, error) {
-	address, rest, ok := cutAddress(s)
-	return Name{Kind: k, Address: address}, ok && rest == suffix, nil
 }

@@ -79,7 +79,7 @@ func TestNamesInJSON(t *testing.T) {
 		Name kind.Name `json:"name,omitzero"`
 	}
 	for text, want := range map[string]device{
-		`{"name":"gpu-1a-00-ts"}`: {kind.Slots(gpu.PCIAddress{Bus: 0x1a})},
+		`{"name":"gpu-1a-00-ts"}`: {kind.Name{Kind: kind.TimeSlice, Address: gpu.PCIAddress{Bus: 0x1a}}},
 		`{}`:                      {},
 	} {
 		var got device

@@ -17,7 +17,7 @@ func TestEnforcement(t *testing.T) {
 		daemon, driver    = v1alpha1.EnforcementDaemon, v1alpha1.EnforcementDriver
 	)
 	address := gpu.PCIAddress{Bus: 0x1b}
-	whole, slots := kind.Whole(address), kind.Slots(address)
+	whole, slots := kind.Whole(address), kind.Name{Kind: kind.TimeSlice, Address: address}
 	part := kind.Partition(address, gpu.Profile{Slices: 1, MemoryGB: 10}, 0)
 	old, r615 := gpu.GPU{}, gpu.GPU{MemoryLimits: true, MPSNamespaces: true}
 	for name, tc := range map[string]struct {

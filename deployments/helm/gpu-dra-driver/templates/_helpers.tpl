@@ -133,8 +133,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- fail (printf "%sshares.smallest (%s) must be more than mps.contextMemory (%s), which is part of every share" $path . $context) -}}
 {{- end -}}
 {{- end -}}
-{{- else if has "seat" (dig "offer" list $settings) -}}
-{{- fail (printf "%soffer: seat needs mps.enabled: true, because MPS limits seats" $path) -}}
+{{- else -}}
+{{- range include "gpu-dra-driver.devices" $root | fromJsonArray -}}
+{{- if and .needsMPS (has .offer (dig "offer" list $settings)) -}}
+{{- fail (printf "%soffer: %s needs mps.enabled: true, because MPS limits %s" $path .offer .units) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- $known := keys (dig "mig-configs" dict (include "gpu-dra-driver.layouts" $root | fromYaml)) | sortAlpha -}}
 {{- with dig "mig" "layout" "" $settings -}}

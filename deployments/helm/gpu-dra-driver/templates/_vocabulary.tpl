@@ -15,6 +15,11 @@
 {'gpu': ['memory', 'compute'], 'mig': ['memory'], 'timeslice': ['memory', 'slots'], 'seat': ['seats']}
 {{- end -}}
 
+{{/* The same in a sentence. */}}
+{{- define "gpu-dra-driver.capacitiesInWords" -}}
+memory or compute for a GPU, memory for a MIG device, slots or memory for time slices, seats for seats
+{{- end -}}
+
 {{/* All kinds of parameters. */}}
 {{- define "gpu-dra-driver.kinds" -}}
 ['GpuConfig', 'MigConfig', 'MigDeviceConfig', 'ShareConfig']
@@ -25,9 +30,35 @@
 ['MPS', 'Plain', 'TimeSlicing']
 {{- end -}}
 
+{{/* The types of devices of which requests name memory. */}}
+{{- define "gpu-dra-driver.typesWithMemory" -}}
+['gpu', 'mig', 'timeslice']
+{{- end -}}
+
+{{/* The same in a sentence. */}}
+{{- define "gpu-dra-driver.typesWithMemoryInWords" -}}
+gpu, mig or timeslice
+{{- end -}}
+
 {{/* All types of devices. */}}
 {{- define "gpu-dra-driver.types" -}}
 ['gpu', 'mig', 'timeslice', 'seat', 'monitor']
+{{- end -}}
+
+{{/* The same in a sentence. */}}
+{{- define "gpu-dra-driver.typesInWords" -}}
+gpu, mig, timeslice, seat or monitor
+{{- end -}}
+
+{{/* The types of devices in JSON: the comment above the DeviceClass, if deviceclasses.yaml makes it, the word of the offer, the value with the number of units, and its flag. */}}
+{{- define "gpu-dra-driver.devices" -}}
+[
+{"type":"gpu","comment":"","needsMPS":false,"offer":"","units":"","flag":""},
+{"type":"mig","comment":"","needsMPS":false,"offer":"mig","units":"","flag":""},
+{"type":"timeslice","comment":"Time slices of a GPU. A claim without a memory request has no memory limit.","needsMPS":false,"offer":"timeslice","units":"slots","flag":"timeslice-slots"},
+{"type":"seat","comment":"Equal seats of a GPU, on nodes that offer them (seat). MPS limits each to its part of\nmemory and compute.","needsMPS":true,"offer":"seat","units":"seats","flag":"seats"},
+{"type":"monitor","comment":"All GPUs of a node, for agents that monitor them, on nodes that offer it\n(monitor). Only with adminAccess: true in the request, which the API server\nadmits in namespaces with the label resource.kubernetes.io/admin-access: \"true\".","needsMPS":false,"offer":"monitor","units":"","flag":""}
+]
 {{- end -}}
 
 {{/* The API group, which begins the names of labels. */}}

@@ -148,7 +148,7 @@ func (d deviceRequest) checkConfiguration() error {
 	switch field, strategy := d.strategy(); {
 	case accepts.Own == "":
 		return refuse(accepts.Noun, accepts.Remedy)
-	case !d.name.Kind.Accepts(config, !d.share.Whole) && !d.share.Whole && !d.takesSeats():
+	case !d.name.Kind.Accepts(config, !d.share.Whole) && !d.share.Whole && !d.name.Kind.NeedsMPS():
 		return refuse(fmt.Sprintf("a share (%s of %s memory)", inBytes(d.share.Memory), d.all.String()),
 			fmt.Sprintf("write a %s, or remove capacity from the request to have all of the device", d.kindName(v1alpha1.KindShareConfig)))
 	case !d.name.Kind.Accepts(config, !d.share.Whole):

@@ -12,7 +12,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
@@ -27,12 +26,8 @@ type deviceRequest struct {
 	// all of the device's memory.
 	all resource.Quantity
 	// share is the share of the device that the claim takes. It is the whole device
-	// for a time slice, and for a device that has no memory of its own.
-	share catalog.Share
-	// slots is the number of time slices, and slotMemory the memory in bytes that they
-	// name; 0 for none.
-	slots      int
-	slotMemory uint64
+	// for slots, and for a device that has no memory of its own.
+	share kind.Share
 	// config is nil if there is none.
 	config v1alpha1.Config
 	origin origin
@@ -48,10 +43,10 @@ func (in Inputs) request(claim *resourceapi.ResourceClaim, result resourceapi.De
 	var err error
 	admin := result.AdminAccess != nil && *result.AdminAccess
 	switch {
-	case d.name.Kind.AdminOnly() && !admin:
+	case d.name.Kind.Scope() == kind.ScopeNode && !admin:
 		return d, fmt.Errorf("%w: it is all GPUs of the node, for monitoring agents only: the request needs adminAccess: true, in a namespace that an administrator has labelled resource.kubernetes.io/admin-access=true", gpu.ErrInvalid)
 	case d.name.Kind.Scope() == kind.ScopeNode:
-		d.share = catalog.Share{Whole: true}
+		d.share = kind.Share{Whole: true}
 		return d, nil
 	case admin:
 		return d, fmt.Errorf("admin access: %w: claims may be using the device, and admin access would add another claim to the same device; remove adminAccess from the request, or, to monitor GPUs, ask for the class monitor.nvidia.com", gpu.ErrNotSupported)
@@ -74,39 +69,15 @@ func (in Inputs) request(claim *resourceapi.ResourceClaim, result resourceapi.De
 	if d.all, err = in.memoryOf(d.gpu, d.name, result.ShareID != nil); err != nil {
 		return d, err
 	}
-	d.share = catalog.Share{Whole: true}
-	switch d.name.Kind.Takes() {
-	case kind.TakesSlots:
-		if d.slots, err = catalog.Slots(result.ConsumedCapacity); err == nil {
-			d.slotMemory, err = in.Shares.SlotMemory(d.all, result.ConsumedCapacity)
-		}
-	case kind.TakesSeats:
-		d.share, err = in.Shares.SeatShare(d.all, result.ConsumedCapacity)
-	case kind.TakesMemory:
-		shares := in.Shares
-		if d.name.Kind == kind.GPU {
-			// The scheduler keeps to the smallest share that is published, which may
-			// have been raised after it allocated this one.
-			shares.Smallest = 0
-		}
-		d.share, err = shares.Share(d.all, consumed(claim, result))
-	case kind.TakesNothing:
-	}
-	if err == nil && result.ShareID == nil && (!d.share.Whole || d.takesSlots()) {
+	d.share, err = in.Shares.Share(d.name.Kind, d.all, consumed(claim, result))
+	if err == nil && result.ShareID == nil && (!d.share.Whole || d.share.Slots > 0) {
 		err = fmt.Errorf("%w: a part of a device without a share ID: the cluster lacks the feature gate DRAConsumableCapacity", gpu.ErrInvalid)
 	}
 	return d, err
 }
 
-// takesSlots reports whether the claim takes slots of the device.
-func (d deviceRequest) takesSlots() bool { return d.name.Kind.Takes() == kind.TakesSlots }
-
-// takesSeats reports whether the claim takes seats of the device.
-func (d deviceRequest) takesSeats() bool { return d.name.Kind.Takes() == kind.TakesSeats }
-
-// isUndivided reports whether the claim has the GPU neither as a partition nor in slots
-// or seats.
-func (d deviceRequest) isUndivided() bool { return d.name.Kind == kind.GPU }
+// isUndivided reports whether the claim has the GPU neither as a partition nor in units.
+func (d deviceRequest) isUndivided() bool { return d.name.IsWholeGPU() && !d.name.Kind.HasUnits() }
 
 // consumed returns the consumed capacities of an allocation, without the memory if its
 // request names none. The claim then has the whole device, even if the device has more

@@ -17,11 +17,8 @@ import (
 // use returns the allocated device with how it is used. all are the device requests of the
 // claim.
 func (in Inputs) use(device Device, d deviceRequest, all []deviceRequest) (Device, error) {
-	device.UUID, device.Slots, device.Require = d.gpu.UUID, d.slots, d.required()
-	switch {
-	case d.slotMemory > 0:
-		device.Share = &share.Amount{Memory: d.slotMemory}
-	case !d.share.Whole:
+	device.UUID, device.Slots, device.Require = d.gpu.UUID, d.share.Slots, d.required()
+	if !d.share.Whole || d.share.Slots > 0 && d.share.Memory > 0 {
 		device.Share = &share.Amount{Memory: d.share.Memory, Compute: d.share.Compute}
 	}
 	if device.TimeSlice = d.timeSlice(); device.TimeSlice != "" {
@@ -53,7 +50,7 @@ func (in Inputs) use(device Device, d deviceRequest, all []deviceRequest) (Devic
 func (in Inputs) useShare(device *Device, d deviceRequest, all []deviceRequest) error {
 	config, configured := d.config.(*v1alpha1.ShareConfig)
 	if !configured {
-		if !d.takesSeats() && (!in.MPS || !d.gpu.MPSLimits()) {
+		if !d.name.Kind.NeedsMPS() && (!in.MPS || !d.gpu.MPSLimits()) {
 			return nil // plain, as it was published
 		}
 		config = &v1alpha1.ShareConfig{Strategy: v1alpha1.StrategyMPS, Processes: 1, Compute: v1alpha1.ComputeProportional}
@@ -65,8 +62,8 @@ func (in Inputs) useShare(device *Device, d deviceRequest, all []deviceRequest) 
 		return err
 	}
 	if n := len(d.companions(all)); n > 1 {
-		if d.takesSeats() {
-			return fmt.Errorf("%w: %d seats in one request, and a container can be client of one MPS daemon only; ask for one, or for more of one GPU in a claim with capacity: {requests: {seats: %d}}", gpu.ErrInvalid, n, n)
+		if units := d.name.Kind.Units().Capacity; d.name.Kind.NeedsMPS() {
+			return fmt.Errorf("%w: %d %s in one request, and a container can be client of one MPS daemon only; ask for one, or for more of one GPU in a claim with capacity: {requests: {%s: %d}}", gpu.ErrInvalid, n, units, units, n)
 		}
 		plain := ", or say Plain in a ShareConfig"
 		if in.checkPlain(d) != nil {
