@@ -17,9 +17,9 @@ import (
 // hangs before the kubelet kills it.
 const endPatience = 24 * time.Second
 
-// endInTime ends the process if it has not ended by itself in time, because a call
-// into the GPU driver can hang for ever. The next agent finishes the open operations,
-// as after a crash.
+// endInTime ends the process if it has not ended by itself in time. A call into the
+// GPU driver can hang for ever. The next agent finishes the open operations, as after
+// a crash.
 func endInTime() { time.AfterFunc(endPatience, giveUp) }
 
 func giveUp() {

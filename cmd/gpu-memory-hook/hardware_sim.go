@@ -32,8 +32,8 @@ func (h *hardware) SetMemoryLimit(ctx context.Context, address gpu.PCIAddress, f
 	return nvml.New(sim.NVML()).SetMemoryLimit(ctx, address, folder, bytes)
 }
 
-// CgroupOf moves a container whose runtime uses cgroups of version 1 into a cgroup of
-// version 2 of its own.
+// CgroupOf moves a container into its own cgroup of version 2 if its runtime uses
+// version 1.
 func (h *hardware) CgroupOf(pid int, container string) (string, error) {
 	return nvmlsim.PlaceInOwnCgroup(pid, container)
 }

@@ -52,8 +52,8 @@ type options struct {
 	simulator simulator
 }
 
-// simulator opens the simulated GPUs of a model, whose state is in stateDir, and
-// returns the root of the file system that shows them and their driver.
+// simulator opens the simulated GPUs of a model, with their state in stateDir. It
+// returns the root of the file system that shows the GPUs and their driver.
 type simulator func(model, stateDir string) (root string, err error)
 
 // flags declares every flag, in the groups that --help shows.

@@ -57,7 +57,7 @@ func runMPSDaemon(c *cobra.Command, s *nvmlsim.Sim, o mpssim.Options) error {
 	return mpssim.Run(ctx, s, o, func() {})
 }
 
-// startMPSDaemon runs the daemon in a process of its own.
+// startMPSDaemon runs the daemon in a separate process.
 func (t *tool) startMPSDaemon(c *cobra.Command, o mpssim.Options, args []string) error {
 	self, err := os.Executable()
 	if err != nil {

@@ -4,8 +4,8 @@ package main
 
 import "github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/layer"
 
-// nonRootID may be used by what needs nothing of the host, such as
-// --print-slices; it is the number that other images without a system use.
+// nonRootID is for commands that need nothing of the host, such as --print-slices.
+// Other images without a system use the same number.
 const nonRootID = "65532"
 
 // base is what every program expects of a system. The layout is Debian's, with

@@ -161,8 +161,8 @@ func (b builder) locate(i image) ([]located, error) {
 	return out, nil
 }
 
-// checkTags returns an error if the program is built with the tag sim and must not
-// be, or the other way round.
+// checkTags returns an error if the program's tag sim is not as required. The tag
+// is required if simulator is set, and forbidden otherwise.
 func checkTags(file string, simulator bool) error {
 	info, err := buildinfo.ReadFile(file)
 	if err != nil {

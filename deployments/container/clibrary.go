@@ -13,9 +13,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/layer"
 )
 
-// cLibrary is the C library with all that the programs, and what they load from
-// the driver, need of this machine, where its loader finds it. Static programs
-// need none.
+// cLibrary returns the C library that the programs need, at the paths where its
+// loader finds it. It contains all that the programs, and the libraries that they
+// load from the driver, need of this machine. Static programs need none.
 func cLibrary(ctx context.Context, programs []located) (layer.Files, error) {
 	files := layer.Files{}
 	from := []string{debian.OSRelease}

@@ -123,11 +123,11 @@ func images() []image {
 	}
 }
 
-// runtimeLibraries are what programs and libraries of the NVIDIA driver ask
-// for, which ours load or start from the driver root and with the image's C
-// library: libnvidia-ml.so.1 (the agent), nvidia-smi (the agent), and
-// nvidia-cuda-mps-control with its server and libcuda.so.1 (the supervisor).
-// They are built for old C libraries, in which the parts below were apart.
+// runtimeLibraries are the libraries that programs and libraries of the NVIDIA
+// driver need. Our programs load or start these from the driver root, and with the
+// image's C library: libnvidia-ml.so.1 (the agent), nvidia-smi (the agent), and
+// nvidia-cuda-mps-control with its server and libcuda.so.1 (the supervisor). They
+// are built for old C libraries, in which the parts below were apart.
 func runtimeLibraries() []string {
 	return []string{
 		"libc.so.6",

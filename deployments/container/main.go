@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command images builds the container images of the driver, from its binaries
-// and what they need at run time, as archives. It needs no container engine
-// and no registry.
+// Command images builds the container images of the driver as archives. It uses the
+// driver's binaries and the files that these need at run time. It needs no
+// container engine and no registry.
 //
 // Out of scope: building the binaries ("make images" does it before), and
 // pushing images anywhere.

@@ -111,8 +111,8 @@ func renderDevice(devRoot string, in gpu.Injection) (specs.ContainerEdits, error
 	return edits, nil
 }
 
-// validate runs the checks with which the CDI library reads a spec file, without
-// converting the spec to YAML as its reader does.
+// validate runs the checks with which the CDI library reads a spec file. It does
+// not convert the spec to YAML as the library's reader does.
 func validate(spec *specs.Spec) error {
 	vendor, class := parser.ParseQualifier(spec.Kind)
 	errs := []error{

@@ -82,10 +82,10 @@ func (w *Writer) path(claim types.UID) (string, error) {
 	return filepath.Join(w.Dir, w.prefix()+string(claim)+specSuffix), nil
 }
 
-// Write writes the claim's spec file and returns the qualified IDs of its devices
-// ("<driver name>/claim=<injection ID>") in the order of the injections. It leaves a
-// file with the same content alone. The error wraps [gpu.ErrNotReady] if a device node
-// is missing: containers of the claim could not be created.
+// Write writes the claim's spec file and returns the qualified IDs of its devices. The
+// IDs ("<driver name>/claim=<injection ID>") are in the order of the injections. It
+// leaves a file with the same content alone. The error wraps [gpu.ErrNotReady] if a
+// device node is missing: containers of the claim could not be created.
 //
 // The file need not survive a crash of the machine, so Write does not sync it: the
 // directory is usually in memory, and the agent writes the specs of prepared claims
@@ -203,8 +203,8 @@ func (w *Writer) List(_ context.Context) ([]types.UID, error) {
 	return slices.Compact(claims), nil
 }
 
-// Read returns the owner of a claim's spec file, and the IDs and annotations of the
-// injections in it. The error wraps [gpu.ErrNotFound] or [gpu.ErrCorrupt].
+// Read returns the owner of a claim's spec file, and the injections' IDs and
+// annotations. The error wraps [gpu.ErrNotFound] or [gpu.ErrCorrupt].
 func (w *Writer) Read(_ context.Context, claim types.UID) (types.NamespacedName, []gpu.Injection, error) {
 	path, err := w.path(claim)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 )
 
 // ID is the kernel's number of a cgroup: the inode of its folder. A cgroup that is
-// removed and made anew at the same path has another one.
+// removed and created again at the same path has another ID.
 type ID uint64
 
 // RootID is the ID of the root, which has no limits.
@@ -58,9 +58,9 @@ func Root() (string, error) {
 	return mounts[0].Mountpoint, nil
 }
 
-// CheckComplete returns an error that wraps [gpu.ErrNotSupported] if this process does not
-// see all cgroups of version 2, as in a container with a cgroup namespace of its own. The
-// paths of other programs are then of other cgroups or of none.
+// CheckComplete returns an error if this process does not see all cgroups of version 2.
+// That is so in a container with its own cgroup namespace. The error wraps
+// [gpu.ErrNotSupported]. The paths of other programs are then of other cgroups or of none.
 func CheckComplete() error {
 	root, err := Root()
 	if err != nil {
@@ -170,8 +170,8 @@ func Process(folder string) (pid int, err error) {
 	return 0, fmt.Errorf("processes of cgroup %s: %w", folder, gpu.ErrNotFound)
 }
 
-// firstProcess returns a process in the cgroup with the folder; 0 if it has none of its own,
-// or the cgroup does not exist.
+// firstProcess returns a process that is directly in the cgroup with the folder. It returns
+// 0 if there is none, or the cgroup does not exist.
 func firstProcess(folder string) (pid int, err error) {
 	text, err := os.ReadFile(filepath.Join(folder, "cgroup.procs"))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
@@ -189,7 +189,8 @@ func firstProcess(folder string) (pid int, err error) {
 }
 
 // Ancestry returns the IDs of a process' cgroup and of the cgroups above it, the nearest
-// first and without the root, which has no limits. It returns the errors of [OfProcess].
+// first. It leaves out the root, which has no limits. It returns the errors of
+// [OfProcess].
 func Ancestry(pid int) ([]ID, error) {
 	root, err := Root()
 	if err != nil {

@@ -26,7 +26,7 @@ const (
 	Problem State = "problem"
 	// Warning means that something works less well than it could, or that it may fail later.
 	Warning State = "warning"
-	// Unknown means that the check could not read what it needs.
+	// Unknown means that the check could not read its inputs.
 	Unknown State = "unknown"
 	OK      State = "ok"
 )
@@ -41,7 +41,7 @@ type Finding struct {
 	State  State  `json:"state"`
 	// Found is the state of the object, with its values.
 	Found string `json:"found"`
-	// Meaning is the consequence, and Remedy the change that ends it; both are empty if
+	// Meaning is the consequence, and Remedy the change that ends it. Both are empty if
 	// the state is ok.
 	Meaning string `json:"meaning,omitempty"`
 	Remedy  string `json:"remedy,omitempty"`

@@ -73,8 +73,8 @@ func checkDrivers(c *Cluster) []Finding {
 	return orOK(findings, "drivers with devices: "+cmp.Or(list(slices.Sorted(maps.Keys(names))), "none"))
 }
 
-// foreignNodes returns the nodes with an agent and with devices in a slice of the driver that
-// no agent publishes.
+// foreignNodes returns the nodes with an agent and with devices that no agent publishes.
+// These devices are in slices of the driver.
 func (c *Cluster) foreignNodes() []string {
 	var nodes []string
 	for _, agent := range c.Agents {
@@ -86,8 +86,8 @@ func (c *Cluster) foreignNodes() []string {
 	return nodes
 }
 
-// nvidiaDriver returns the pod of NVIDIA's own DRA driver that publishes the GPUs of a node;
-// nil if there is none. Its container for ComputeDomains has another name.
+// nvidiaDriver returns the pod of NVIDIA's own DRA driver that publishes the GPUs of a
+// node. It returns nil if there is none. Its container for ComputeDomains has another name.
 func (c *Cluster) nvidiaDriver(node string) *corev1.Pod {
 	i := slices.IndexFunc(c.Pods, func(pod *corev1.Pod) bool {
 		return pod.Spec.NodeName == node && slices.ContainsFunc(pod.Spec.Containers, func(container corev1.Container) bool {

@@ -88,9 +88,10 @@ func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 // LockFile returns the path of the file with package claim's locks.
 func (h *Home) LockFile() string { return filepath.Join(h.dir, lockName) }
 
-// Check returns an error if the home or a folder of records in it was removed or
-// replaced since Enter. The agent must then restart: without the records it does not
-// know the prepared claims, and a new agent reads them from the CDI specs.
+// Check returns an error if the home was removed or replaced since Enter. The same
+// holds for a folder of records in it. The agent must then restart: without the
+// records it does not know the prepared claims, and a new agent reads them from the
+// CDI specs.
 func (h *Home) Check() error {
 	if err := h.held.Check(); err != nil {
 		return fmt.Errorf("the agent's folder was replaced, restart the agent: %w", err)

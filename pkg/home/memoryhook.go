@@ -35,9 +35,9 @@ const (
 // keep most of them for older programs.
 var driverLibraries = []string{"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
 
-// InstallMemoryHook copies a program into the home as the memory hook, with the C library
-// that this process runs with, and returns the command that runs it. A host may have
-// another C library, or an older one, or none where programs expect it.
+// InstallMemoryHook copies a program into the home as the memory hook, and returns the
+// command to run it. It also copies the C library that this process runs with. A host may
+// have another C library, or an older one, or none where programs expect it.
 //
 // The files are in a folder of this version, which appears complete: a loader and a library
 // of different versions do not run. The folders of two earlier versions stay, because CDI
@@ -164,8 +164,8 @@ func (h *Home) removeCallLocks() error {
 // Limits returns the folder in which the memory hook notes the limits of containers.
 func (h *Home) Limits() string { return filepath.Join(h.dir, limitsDir) }
 
-// ownCLibrary returns the loader that a program names and the C libraries in the folder
-// from which this process has loaded its own.
+// ownCLibrary returns the loader that a program names and this process' C libraries.
+// These are the C libraries in the folder from which this process has loaded its own.
 func ownCLibrary(program string) (loader string, libraries []string, err error) {
 	if loader, err = loaderOf(program); err != nil {
 		return "", nil, err

@@ -68,8 +68,8 @@ func (l callLock) end() error { return errors.Join(l.Truncate(0), l.Close()) }
 // abandon leaves the lock to the child, which may run.
 func (l callLock) abandon() error { return l.Close() }
 
-// late returns for how long the call of the holder should have ended; 0 or less if it has
-// time, or has just begun.
+// late returns the time since the call of the holder should have ended. It is 0 or less
+// if the call has time left, or has just begun.
 func (l callLock) late() time.Duration {
 	text, err := io.ReadAll(io.NewSectionReader(l, 0, 32))
 	if err != nil {

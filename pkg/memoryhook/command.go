@@ -22,8 +22,9 @@ type Hardware interface {
 	AddFlags(flags *flag.FlagSet)
 	// CgroupOf returns the folder of a container's cgroup, as [Hook] requires it.
 	CgroupOf(pid int, container string) (folder string, err error)
-	// SetMemoryLimit calls the driver to limit the memory, in bytes, that the cgroup in the
-	// folder has of the GPU.
+	// SetMemoryLimit calls the driver to limit the GPU's memory for the cgroup in a
+	// folder. The limit is in bytes. The limit is in bytes, and the folder is that of the
+	// cgroup.
 	SetMemoryLimit(ctx context.Context, address gpu.PCIAddress, folder string, bytes uint64) error
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// check returns nil for success, and otherwise an error with the operation, the
-// sentinel for the return code and NVML's text. There is no sentinel for a code
-// without a meaning, such as NVML_ERROR_UNKNOWN.
+// check returns nil for success, and otherwise an error. The error has the
+// operation, the sentinel for the return code and NVML's text. There is no sentinel
+// for a code without a meaning, such as NVML_ERROR_UNKNOWN.
 func check(operation string, ret nvml.Return) error {
 	if ret == nvml.SUCCESS {
 		return nil

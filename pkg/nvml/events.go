@@ -41,11 +41,11 @@ var xidKinds = map[uint64]gpu.EventKind{
 	79: gpu.EventLost, // GPU has fallen off the bus
 }
 
-// Watch calls on for each hardware event, one at a time, until ctx ends, and then
-// returns nil. It watches the GPUs of the last Snapshot; if there are none, it waits
-// for a Snapshot that finds some. The event of an XID with a kind of its own has
-// that kind and the number. Watch also calls on with [gpu.EventAnswer]; only one
-// Watch receives each of these.
+// Watch calls on for each hardware event, one at a time, until ctx ends, and then returns
+// nil. It watches the GPUs of the last Snapshot; if there are none, it waits for a
+// Snapshot that finds some. If an XID has its own kind of event, the event has that kind
+// and the number. Watch also calls on with [gpu.EventAnswer]; only one Watch receives each
+// of these.
 //
 // Each GPU has its own event set and goroutine, so a GPU that hangs does not delay
 // the events of another, and no set is freed during a call that uses it. NVML may deliver

@@ -11,10 +11,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// SetMemoryLimit limits the memory that the processes of a cgroup, and of the cgroups
-// below it, have of the GPU at the address. The driver refuses allocations above the
-// limit. folder is the full path of the cgroup, bytes at most the memory of the GPU or
-// [gpu.NoMemoryLimit]. The limit ends with the cgroup.
+// SetMemoryLimit limits the memory of the GPU for the processes of a cgroup and the
+// cgroups below it. The driver refuses allocations above the limit. folder is the full
+// path of the cgroup, bytes at most the memory of the GPU or [gpu.NoMemoryLimit]. The
+// limit ends with the cgroup.
 //
 // The error wraps [gpu.ErrNotSupported] if the driver is older than release 615, the
 // GPU is in MIG mode or the cgroup is not of version 2, [gpu.ErrNotFound] if there is no
@@ -106,7 +106,7 @@ func (l *Library) withMemoryLimits(ctx context.Context, address gpu.PCIAddress) 
 	return lib, nil
 }
 
-// ofCgroup returns the error of a call that names a cgroup, of which the driver says
+// ofCgroup returns the error of a call that names a cgroup. The driver's message is
 // "operating system" if it cannot open the folder.
 func ofCgroup(folder string, ret nvml.Return) error {
 	if ret == nvml.ERROR_OPERATING_SYSTEM {

@@ -79,11 +79,12 @@ func (l *Library) MIGMode(ctx context.Context, address gpu.PCIAddress) (on, pend
 	return both.on, both.pending, err
 }
 
-// CancelPendingMIGMode reverts a pending MIG mode of the GPU at the address, so that
-// the next reset or reboot does not change the mode. A process that ends between the
-// two steps of [Library.SetMIGMode] leaves the mode pending. CancelPendingMIGMode
-// succeeds if no mode is pending, also on a GPU without MIG. NVML does not report
-// which program set a mode: the caller must know that it was not an administrator.
+// CancelPendingMIGMode reverts a pending MIG mode of the GPU at the address. The
+// next reset or reboot then does not change the mode. A process that ends between
+// the two steps of [Library.SetMIGMode] leaves the mode pending.
+// CancelPendingMIGMode succeeds if no mode is pending, also on a GPU without MIG.
+// NVML does not report which program set a mode: the caller must know that it was
+// not an administrator.
 func (l *Library) CancelPendingMIGMode(ctx context.Context, address gpu.PCIAddress) error {
 	_, err := onGPU(ctx, l, address, "take back the pending MIG mode of", func(device nvml.Device) (struct{}, error) {
 		current, _, ret := device.GetMigMode()

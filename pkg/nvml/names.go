@@ -63,8 +63,9 @@ var linkRemotes = map[nvml.IntNvLinkDeviceType]gpu.LinkRemote{
 	nvml.NVLINK_DEVICE_TYPE_SWITCH: gpu.RemoteSwitch,
 }
 
-// coresPerMultiprocessor returns the FP32 cores of one SM, from the throughput table
-// of the CUDA C++ programming guide, or 0 for an unknown compute capability.
+// coresPerMultiprocessor returns the FP32 cores of one SM, or 0 for an unknown
+// compute capability. The source is the throughput table of the CUDA C++ programming
+// guide.
 func coresPerMultiprocessor(cc gpu.Version) int {
 	switch {
 	case cc.Major == 3:

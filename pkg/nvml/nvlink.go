@@ -71,11 +71,11 @@ func readRemote(lib nvml.Interface, device nvml.Device, link *gpu.Link) error {
 	return nil
 }
 
-// readFabric reads the state of the GPU's registration with its NVSwitch fabric, and
-// the multi-node fabric that it has joined. GPUs that do not join a fabric report
-// that they do not support it: PCIe cards, bridged GPUs, and GPUs behind NVSwitch
-// before Hopper. The fabric of a single node has no cluster UUID and is not reported
-// as a [gpu.Fabric].
+// readFabric reads the GPU's registration with its NVSwitch fabric, and the
+// multi-node fabric that it has joined. GPUs that do not join a fabric report that
+// they do not support it: PCIe cards, bridged GPUs, and GPUs behind NVSwitch before
+// Hopper. The fabric of a single node has no cluster UUID and is not reported as a
+// [gpu.Fabric].
 func readFabric(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 	if !has(lib, "nvmlDeviceGetGpuFabricInfo") {
 		return nil

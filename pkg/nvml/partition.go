@@ -27,12 +27,12 @@ func (l *Library) MIG(ctx context.Context, address gpu.PCIAddress) (gpu.MIG, err
 	})
 }
 
-// CreatePartition creates a GPU instance of the profile whose first memory slice is
-// start, and the compute instance that spans it. It uses either instance if that
-// exists. If the compute instance cannot be created, CreatePartition destroys the
-// GPU instance that it created. The error wraps [gpu.ErrNotFound] if the GPU has no
-// such profile or placement, and [gpu.ErrNoCapacity] if the memory or the slices are
-// in use.
+// CreatePartition creates a GPU instance of the profile, and the compute instance
+// that spans it. start is the first memory slice of the GPU instance. It uses either
+// instance if that exists. If the compute instance cannot be created,
+// CreatePartition destroys the GPU instance that it created. The error wraps
+// [gpu.ErrNotFound] if the GPU has no such profile or placement, and
+// [gpu.ErrNoCapacity] if the memory or the slices are in use.
 func (l *Library) CreatePartition(ctx context.Context, address gpu.PCIAddress, profile gpu.Profile, start int) (gpu.Partition, error) {
 	operation := fmt.Sprintf("create %s@%d on", profile, start)
 	return onGPU(ctx, l, address, operation, func(device nvml.Device) (gpu.Partition, error) {
@@ -62,9 +62,9 @@ func (l *Library) CreatePartition(ctx context.Context, address gpu.PCIAddress, p
 	})
 }
 
-// DestroyPartition destroys the GPU instance of the profile whose first memory
-// slice is start, after the compute instances in it. It succeeds if there is none.
-// The error wraps [gpu.ErrInUse] if a process uses the instance.
+// DestroyPartition destroys the GPU instance of the profile, after the compute
+// instances in it. start is the first memory slice of the GPU instance. It succeeds
+// if there is none. The error wraps [gpu.ErrInUse] if a process uses the instance.
 func (l *Library) DestroyPartition(ctx context.Context, address gpu.PCIAddress, profile gpu.Profile, start int) error {
 	operation := fmt.Sprintf("destroy %s@%d on", profile, start)
 	_, err := onGPU(ctx, l, address, operation, func(device nvml.Device) (struct{}, error) {

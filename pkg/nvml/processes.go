@@ -18,10 +18,10 @@ const unknownMemory = ^uint64(0)
 // noInstance is the instance ID of a process that runs on no MIG device.
 const noInstance = 0xFFFFFFFF
 
-// Processes lists the processes with a context on the GPU at the address, MPS
-// servers and clients included, ordered by PID and GPU instance. The PIDs are valid
-// in the PID namespace of this process. On a GPU in MIG mode it lists the processes
-// of all its MIG devices, which takes a privileged caller.
+// Processes lists the processes with a context on the GPU at the address. It
+// includes MPS servers and clients. The order is by PID and GPU instance. The PIDs
+// are valid in the PID namespace of this process. On a GPU in MIG mode it lists the
+// processes of all its MIG devices, which takes a privileged caller.
 //
 // Programs that only monitor or configure the GPU have no context and are not
 // listed. The error wraps [gpu.ErrNotSupported] if the driver cannot list

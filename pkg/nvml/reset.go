@@ -10,8 +10,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// ResetWith returns a function that resets a GPU with the driver's nvidia-smi, which
-// refuses if the GPU is in use.
+// ResetWith returns a function that resets a GPU with the driver's nvidia-smi. The
+// program refuses if the GPU is in use.
 func ResetWith(root gpu.DriverRoot) ResetFunc {
 	smi := NewSMI(root)
 	return func(ctx context.Context, address gpu.PCIAddress) error {

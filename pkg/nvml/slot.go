@@ -101,8 +101,8 @@ func (s *slot) hanging(operation string) error {
 	return other.error(operation)
 }
 
-// startQuery starts a query as soon as no other call is under way, or returns the
-// one that is queued already.
+// startQuery starts a query when no other call is running, or returns the query
+// that is already queued.
 func (s *slot) startQuery(operation string, read readFunc) *query {
 	s.mu.Lock()
 	defer s.mu.Unlock()

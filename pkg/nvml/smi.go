@@ -89,8 +89,8 @@ func (s *SMI) guard(address gpu.PCIAddress) *guard {
 	return g
 }
 
-// smiError wraps the error of a run of nvidia-smi with the sentinel for its exit
-// status or its cause.
+// smiError wraps an error of nvidia-smi with the sentinel for its exit status or
+// its cause.
 func smiError(err error, output string) error {
 	var exit *exec.ExitError
 	switch {

@@ -12,9 +12,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// SMUse returns the part of the time, 0 to 1, for which kernels of each process ran on the
-// multiprocessors of the GPU at the address, by PID: the newest sample of the driver after
-// since. A process without a sample did not compute, or ended.
+// SMUse returns by PID the part of the time, 0 to 1, in which each process used
+// multiprocessors. A multiprocessor of the GPU at the address is in use while kernels run
+// on it. The value is the newest sample of the driver after since. A process without a
+// sample did not compute, or ended.
 //
 // The error wraps [gpu.ErrNotSupported] if the driver has no samples for the GPU, as in
 // MIG mode. Other errors are the same as from [Library.MIG].

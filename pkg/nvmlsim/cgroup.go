@@ -20,8 +20,8 @@ import (
 // creates.
 const cgroupFolder = "gpu-sim"
 
-// PlaceInOwnCgroup moves a process into a new cgroup of version 2 with the given name
-// and returns its folder. It is for containers of a runtime that uses version 1: their
+// PlaceInOwnCgroup moves a process into a new cgroup of version 2 and returns the
+// cgroup's folder. It is for containers of a runtime that uses version 1: their
 // processes may be in the root of version 2, which has no limits. A process that is in
 // another cgroup than the root stays there, and the function returns that folder: runc
 // creates cgroups of version 2 too if they are mounted at /sys/fs/cgroup/unified.

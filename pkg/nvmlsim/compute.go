@@ -18,7 +18,7 @@ import (
 type ComputeProcess struct {
 	PID  int
 	Name string
-	// Memory in bytes, by the UUID of a GPU or MIG device; a device without an entry is
+	// Memory in bytes, by the UUID of a GPU or MIG device. A device without an entry is
 	// not used.
 	Memory map[string]uint64
 }
@@ -82,9 +82,10 @@ func (s *Sim) MemoryInfo(pid int, uuid string) (total, free uint64, err error) {
 	return total, free, nil
 }
 
-// VisibleDevices returns the GPUs and MIG devices of which a root file system has the
-// device nodes, as CUDA finds them. It returns none if a node that all GPUs share is
-// missing. A node that canOpen refuses, given its numbers, counts as missing.
+// VisibleDevices returns the GPUs and MIG devices whose device nodes are in a root
+// file system. These are the devices that CUDA finds. It returns none if a node that
+// all GPUs share is missing. A node that canOpen refuses, given its numbers, counts
+// as missing.
 func (s *Sim) VisibleDevices(root string, canOpen func(major, minor int) bool) ([]ComputeDevice, error) {
 	st, err := s.load()
 	if err != nil {
@@ -126,9 +127,9 @@ func (s *Sim) VisibleDevices(root string, canOpen func(major, minor int) bool) (
 	return s.ComputeDevices(uuids...)
 }
 
-// RegisterDriver makes this process the one that serves processes of the node without
-// MPS, until release is called or the process ends. It returns [gpu.ErrInUse] while
-// another process serves them.
+// RegisterDriver makes this process the server of the node's processes without MPS.
+// It remains so until release is called or the process ends. It returns
+// [gpu.ErrInUse] while another process serves them.
 func (s *Sim) RegisterDriver() (release func(), err error) {
 	file, err := lockFile(s.driverFile())
 	if err != nil {

@@ -10,8 +10,8 @@ import "math"
 // MPS", an RTX PRO 6000, in steps of 256 MiB): 3.0 to 3.65 MiB.
 const contextPerMultiprocessor = 7 << 19
 
-// ContextBytes returns the memory in bytes that the CUDA context of a process takes of a
-// device on which it sees some multiprocessors.
+// ContextBytes returns the size in bytes of a process' CUDA context on a device. The
+// size depends on the number of multiprocessors that the process sees.
 func ContextBytes(multiprocessors int) uint64 {
 	return uint64(multiprocessors) * contextPerMultiprocessor
 }

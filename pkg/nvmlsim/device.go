@@ -12,8 +12,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// device is the handle of a GPU, or with a UUID the handle of a MIG device on it. Two
-// handles of the same device are equal.
+// device is the handle of a GPU or, with a UUID, of a MIG device on it. Two handles
+// of the same device are equal.
 type device struct {
 	*mock.Device
 	library *library

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nvmlsim simulates the GPUs of a node behind go-nvml's
-// [nvml.Interface], so that the same driver code runs with and without hardware.
+// Package nvmlsim simulates the GPUs of a node behind go-nvml's [nvml.Interface]. The
+// same driver code runs with and without hardware.
 //
 // A [Model] describes the hardware of a node. A [Sim] is a simulated node. Its state
 // is in a directory that several processes may share: all of them see a change with

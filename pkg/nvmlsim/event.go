@@ -10,8 +10,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 )
 
-// eventSet delivers the events of the GPUs that are registered with it, in the
-// order in which they happened.
+// eventSet delivers the events of the GPUs that are registered with it. The events
+// keep the order in which they happened.
 type eventSet struct {
 	mock.EventSet
 	library *library
@@ -145,8 +145,8 @@ func (s *eventSet) gpu() int {
 	return -1
 }
 
-// Wait returns the next event, or ERROR_TIMEOUT after so many milliseconds. It
-// sleeps until another process changes the node, and ends with
+// Wait returns the next event, or ERROR_TIMEOUT after timeoutMillis milliseconds.
+// It sleeps until another process changes the node, and ends with
 // ERROR_UNINITIALIZED when the library is shut down meanwhile.
 func (s *eventSet) Wait(timeoutMillis uint32) (nvml.EventData, nvml.Return) {
 	timeout := time.NewTimer(time.Duration(timeoutMillis) * time.Millisecond)

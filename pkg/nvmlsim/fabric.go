@@ -83,8 +83,8 @@ func (s *Sim) SetClique(index int, clique uint32) error {
 	})
 }
 
-// checkFabric returns the error with which CUDA fails to initialise on a GPU that
-// is not in its fabric.
+// checkFabric returns CUDA's initialisation error on a GPU that has not joined its
+// fabric.
 func checkFabric(g *GPUState) error {
 	if g.Fabric == "" {
 		return nil

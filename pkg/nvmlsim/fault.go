@@ -179,7 +179,7 @@ func (s *Sim) ReportXID(index int, xid uint64) error {
 }
 
 // DeliverToAllSets sets whether the driver delivers the events of all GPUs to each event
-// set, as some drivers do. The sets of a GPU get only its own otherwise.
+// set. Some drivers do. The sets of a GPU get only its own otherwise.
 func (s *Sim) DeliverToAllSets(on bool) error {
 	return s.update(func(st *State) error {
 		st.EventsToAllSets = on
@@ -206,7 +206,7 @@ func (s *Sim) LoseGPUSilently(index int) error {
 	})
 }
 
-// FailECC lets a GPU find an uncorrectable memory error, with an XID 48; from
+// FailECC simulates an uncorrectable memory error of a GPU, with an XID 48. From
 // Ampere on the driver then asks for a reset of the GPU. It is
 // [gpu.ErrNotSupported] on a GPU whose ECC is off.
 func (s *Sim) FailECC(index int) error {
@@ -224,8 +224,8 @@ func (s *Sim) FailECC(index int) error {
 	})
 }
 
-// LinkDown takes an NVLink down, on both its ends where the other end is a
-// GPU, with an XID 74 on each.
+// LinkDown takes an NVLink down, with an XID 74. If the other end is a GPU, its end
+// goes down too, with an XID 74 there.
 func (s *Sim) LinkDown(index, link int) error {
 	return s.changeGPU(index, func(st *State, _ *GPUState) error {
 		ends, err := s.node.linkEnds(index, link)
@@ -289,9 +289,9 @@ func (s *Sim) ClearFaults() error {
 	})
 }
 
-// strike applies the first fault that fits a call and lets no more calls pass, and
-// returns what the call is to return. index is -1 for a call of no GPU, method is
-// empty for one that faults do not strike.
+// strike counts a call against the first fault that fits it, and returns the result
+// of the call. No more calls pass that fault. index is -1 for a call of no GPU,
+// method is empty for one that faults do not strike.
 func (s *Sim) strike(st *State, method string, index int) (nvml.Return, error) {
 	fits := func(f CallFault) bool {
 		return method != "" && (f.Method == method || f.Method == EveryMethod) && (f.GPU == nil || *f.GPU == index)
@@ -318,8 +318,8 @@ func (s *Sim) strike(st *State, method string, index int) (nvml.Return, error) {
 	return fault.Return, nil
 }
 
-// takeFault counts a call against the faults that fit it and returns the one that
-// strikes; without one a fault that does nothing.
+// takeFault counts a call against the faults that fit it, and returns the fault
+// that strikes. If none strikes, it returns a fault without effect.
 func (st *State) takeFault(fits func(CallFault) bool) CallFault {
 	for i := range st.CallFaults {
 		f := &st.CallFaults[i]

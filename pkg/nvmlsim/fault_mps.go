@@ -8,8 +8,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// FailMPSStarts keeps the next count MPS control daemons from coming up; all of
-// them, until faults are cleared, where count is 0.
+// FailMPSStarts lets the start of the next count MPS control daemons fail. If count
+// is 0, all starts fail until faults are cleared.
 func (s *Sim) FailMPSStarts(count int) error {
 	if count < 0 {
 		return fmt.Errorf("fail %d starts of MPS daemons: %w: a count is not negative", count, gpu.ErrInvalid)
@@ -44,10 +44,11 @@ func (s *Sim) StartMPSDaemon() error {
 	return err
 }
 
-// ChargeMPSServers lets the driver count the memory of MPS clients in the cgroup of their
-// server instead of their own, until faults are cleared. Release 615 was measured to count
-// it in the client's cgroup (with the controller dmem); for other drivers nothing is
-// published. It applies to allocations from then on.
+// ChargeMPSServers makes the driver count the memory of MPS clients in the cgroup of their
+// server. Without it the memory counts in the client's cgroup. The fault lasts until
+// faults are cleared. Release 615 was measured to count it in the client's cgroup (with
+// the controller dmem); for other drivers nothing is published. It applies to allocations
+// from then on.
 func (s *Sim) ChargeMPSServers() error {
 	return s.update(func(st *State) error {
 		st.MPSServersCharged = true

@@ -208,9 +208,9 @@ func (l *library) DeviceGetHandleBySerial(serial string) (nvml.Device, nvml.Retu
 	return l.handle(st, index)
 }
 
-// lookUp begins a call that names a GPU and returns the index of the GPU that is
-// meant, so that faults of this GPU strike the call. It returns ERROR_NOT_FOUND for
-// a GPU that the node does not have.
+// lookUp begins a call that names a GPU, and returns the index of the GPU. Faults
+// of this GPU then strike the call. It returns ERROR_NOT_FOUND for a GPU that the
+// node does not have.
 func (l *library) lookUp(method string, is func(st *State, index int) bool) (*State, int, nvml.Return) {
 	find := func(st *State) int {
 		for index := range l.sim.node.gpus {

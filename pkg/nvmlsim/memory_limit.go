@@ -30,8 +30,7 @@ const (
 // memoryLimitsRelease is the first driver with memory limits.
 const memoryLimitsRelease = 615
 
-// MemoryLimit is the memory of a GPU that the processes in a cgroup can have, those in
-// the cgroups below it included.
+// MemoryLimit limits the memory of a GPU for a cgroup and for all cgroups below it.
 type MemoryLimit struct {
 	// Cgroup is the folder, ID the cgroup that it was when the limit was set.
 	Cgroup string    `json:"cgroup"`
@@ -86,8 +85,9 @@ func (n *node) checkMemoryLimits(g *GPUState, p Process) error {
 }
 
 // reportedLimit returns the limit that a process in the cgroups sees as the size of the
-// GPU; nil for the GPU's own size. With the controller dmem it is the limit of the
-// process' own cgroup: those above are enforced and not reported.
+// GPU. It returns nil if the process sees the GPU's own size. With the controller dmem
+// it is the limit of the process' own cgroup: those above are enforced and not
+// reported.
 func (n *node) reportedLimit(g *GPUState, cgroups []cgroup.ID) *MemoryLimit {
 	if n.model.MemoryLimits == MemoryLimitsDmem && len(cgroups) > 1 {
 		cgroups = cgroups[:1]
@@ -99,9 +99,9 @@ func (n *node) reportedLimit(g *GPUState, cgroups []cgroup.ID) *MemoryLimit {
 	return &limits[0]
 }
 
-// cgroupsOf returns the cgroups of a process; none if the node's driver has no memory
-// limits, on a machine without cgroups of version 2, and for a process that exists only
-// in the simulation.
+// cgroupsOf returns the cgroups of a process. It returns none if the node's driver has
+// no memory limits, if the machine has no cgroups of version 2, or if the process
+// exists only in the simulation.
 func (n *node) cgroupsOf(pid int) ([]cgroup.ID, error) {
 	if !n.hasMemoryLimits() {
 		return nil, nil
@@ -117,8 +117,8 @@ func (n *node) cgroupsOf(pid int) ([]cgroup.ID, error) {
 // switched off.
 func (n *node) hasMemoryLimits() bool { return n.model.MemoryLimits != "" }
 
-// Reservation is the part of a cgroup's soft limit that the driver has added for the
-// cgroups below it.
+// Reservation is the part of a cgroup's soft limit that comes from the cgroups below
+// it. The driver has added it.
 type Reservation struct {
 	ID    cgroup.ID `json:"id"`
 	Bytes uint64    `json:"bytes"`
@@ -135,9 +135,9 @@ func (g *GPUState) reservedBelow(id cgroup.ID) uint64 {
 	return bytes
 }
 
-// reserveAbove adds the change of a cgroup's soft limit to all cgroups above it, as the
-// driver does with the controller dmem. It does not see the end of a cgroup, so the soft
-// limit of a cgroup that is removed stays there.
+// reserveAbove adds the change of a cgroup's soft limit to all cgroups above it. The
+// driver does so with the controller dmem. It does not see the end of a cgroup, so the
+// soft limit of a cgroup that is removed stays there.
 func (c call) reserveAbove(folder string, id cgroup.ID, soft uint64) error {
 	if c.node.model.MemoryLimits != MemoryLimitsDmem {
 		return nil

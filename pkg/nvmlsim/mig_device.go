@@ -138,8 +138,8 @@ func (d device) enterProfile(method string, info *nvml.GpuInstanceProfileInfo) (
 	return c, p, nvml.SUCCESS
 }
 
-// GetGpuInstanceProfileInfo takes a profile number; the Id of the result is
-// the one by which instances and further calls refer to the profile.
+// GetGpuInstanceProfileInfo returns the profile with a profile number. Instances
+// and further calls refer to the profile by the Id in the result.
 func (d device) GetGpuInstanceProfileInfo(profile int) (nvml.GpuInstanceProfileInfo, nvml.Return) {
 	c, ret := d.enterGPU("DeviceGetGpuInstanceProfileInfo")
 	if ret != nvml.SUCCESS {

@@ -80,9 +80,10 @@ type computeProfile struct {
 	number, slices, multiprocessors, max int
 }
 
-// computeProfile returns a compute instance profile by NVML's number, or nil if the
-// GPU instance does not support it. A profile that spans the GPU instance has all of
-// its multiprocessors; a smaller one has the multiprocessors of its slices.
+// computeProfile returns a compute instance profile by NVML's number. It returns nil
+// if the GPU instance does not support the profile. A profile that spans the GPU
+// instance has all of its multiprocessors; a smaller one has the multiprocessors of
+// its slices.
 func (s *spec) computeProfile(p *profileSpec, number int) *computeProfile {
 	for _, c := range computeProfiles {
 		// No GPU offers three slices of four.

@@ -23,9 +23,9 @@ type Model struct {
 	// or with a cluster UUID of zeros that of the machine's own NVSwitches. GPUs
 	// before Hopper join none.
 	Fabric *Fabric `json:"fabric,omitempty"`
-	// MemoryLimits is the driver's backend for memory limits of cgroups, "dmem",
-	// "misc", or "off" if an administrator has switched them off; empty for a driver
-	// without them, as before release 615.
+	// MemoryLimits is the driver's backend for memory limits of cgroups: "dmem",
+	// "misc" or "off". "off" means that an administrator has switched the limits off.
+	// The field is empty for a driver without them, as before release 615.
 	MemoryLimits string `json:"memoryLimits,omitempty"`
 	// Kinds of GPU, by a name of your choice that GPUs refer to.
 	Kinds map[string]Kind `json:"kinds"`
@@ -59,8 +59,8 @@ type NIC struct {
 	RDMA string `json:"rdma,omitempty"`
 	// Interface is its network interface, "ibp24s0"; empty if it has none.
 	Interface string `json:"interface,omitempty"`
-	// VirtualOf is the address of the adapter of which this one is a virtual
-	// function; empty for a physical one.
+	// VirtualOf is the address of the physical adapter of a virtual function. It is
+	// empty for a physical adapter.
 	VirtualOf string `json:"virtualOf,omitempty"`
 }
 
@@ -91,8 +91,8 @@ type Kind struct {
 	// Multiprocessors is the number of SMs, Cores that of CUDA cores.
 	Multiprocessors int `json:"multiprocessors"`
 	Cores           int `json:"cores"`
-	// PCIDevice and PCISubsystem are device ID in the upper and vendor ID in
-	// the lower 16 bits, as in NVML: "0x233010de".
+	// PCIDevice and PCISubsystem contain the device ID (upper 16 bits) and the vendor
+	// ID (lower 16 bits). The format is NVML's: "0x233010de".
 	PCIDevice    string `json:"pciDevice"`
 	PCISubsystem string `json:"pciSubsystem,omitempty"`
 	// ECC and Persistence are the modes at boot; absent where the GPU has no
@@ -177,8 +177,8 @@ type GPU struct {
 	Kind string `json:"kind"`
 	// Address on the PCI bus, "0000:1b:00.0".
 	Address string `json:"address"`
-	// UUID as NVML prints it, "GPU-" and 36 characters; derived from the
-	// model's name and the address where empty.
+	// UUID as NVML prints it: "GPU-" and 36 characters. If it is empty, it is derived
+	// from the model's name and the address.
 	UUID string `json:"uuid,omitempty"`
 	// Minor is the N of /dev/nvidiaN; the GPU's index where absent.
 	Minor *int `json:"minor,omitempty"`
@@ -189,8 +189,8 @@ type GPU struct {
 	// MemoryNUMANode is the NUMA node that the GPU's own memory forms on
 	// coherent platforms (GB200).
 	MemoryNUMANode *int `json:"memoryNUMANode,omitempty"`
-	// PCIeRoot is the root complex, "pci0000:15"; empty if the GPU is on a root bus
-	// of its own ("pci<domain>:<bus>").
+	// PCIeRoot is the root complex, "pci0000:15". If it is empty, the GPU has a
+	// separate root bus ("pci<domain>:<bus>").
 	PCIeRoot string `json:"pcieRoot,omitempty"`
 	// Bridges between root and GPU, root port first.
 	Bridges []string `json:"bridges,omitempty"`

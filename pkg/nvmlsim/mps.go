@@ -28,8 +28,8 @@ const MPSServerName = "nvidia-cuda-mps-server"
 // MPSServer is what an MPS server and its clients take of the GPUs.
 type MPSServer struct {
 	PID int
-	// Daemon is the name under which its daemon is registered, and Name one of its own
-	// if the daemon has several servers.
+	// Daemon is the name under which the server's daemon is registered. Name is the
+	// server's own name if the daemon has several servers.
 	Daemon, Name string
 	// Memory in bytes of the server itself, by the UUID of a GPU or MIG device.
 	Memory map[string]uint64
@@ -45,10 +45,10 @@ type MPSClient struct {
 	Memory map[string]uint64
 }
 
-// SetMPSServer makes a server and its clients processes of their devices, or
-// changes who they are and how much memory they have of them. All of it is refused
-// where one device does, for the reasons of [Sim.AddProcess]. They end with their
-// daemon.
+// SetMPSServer makes a server and its clients processes of their devices. For a
+// server that exists, it changes the processes and their memory. All of it is
+// refused where one device does, for the reasons of [Sim.AddProcess]. They end with
+// their daemon.
 func (s *Sim) SetMPSServer(server MPSServer) error {
 	return s.update(func(st *State) error {
 		of := func(p Process) bool { return p.Daemon == server.Daemon && p.Server == server.Name }
@@ -210,8 +210,8 @@ func (s *Sim) RegisterMPSDaemon(name string, data []byte) (release func(), err e
 	return func() { _ = file.Close() }, nil
 }
 
-// lockFile opens a file that one process at a time can have, and creates it if it does
-// not exist. It returns [gpu.ErrInUse] while another process has it.
+// lockFile opens a file that one process at a time can lock, and creates the file if
+// necessary. It returns [gpu.ErrInUse] while another process has it.
 func lockFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -272,8 +272,9 @@ func isLocked(path string) bool {
 	return err == nil && lock.Type != unix.F_UNLCK
 }
 
-// withoutDead returns the state without the servers of daemons that have ended and the
-// processes of a gpu-sim driver that has: a killed program does not remove them.
+// withoutDead returns the state without the MPS servers and driver processes of
+// programs that have ended. These are the servers of ended daemons and the processes
+// of an ended gpu-sim driver: a killed program does not remove them.
 func (s *Sim) withoutDead(st *State) *State {
 	served := sync.OnceValue(s.driverRunning)
 	dead := func(p Process) bool {

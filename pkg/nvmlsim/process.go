@@ -167,10 +167,10 @@ func (s *Sim) RemoveProcess(pid int) error {
 	})
 }
 
-// FollowProcess lets a process compute on a GPU as [Sim.AddProcess] does, and
-// removes it when it ends, as a driver notices; it blocks until then. The PID is
-// one of this process's PID namespace; [gpu.ErrNotFound] if it has no such process.
-// If ctx ends first, the process stays on the GPU.
+// FollowProcess makes a process compute on a GPU as [Sim.AddProcess] does, and
+// removes it when it ends. It blocks until then, as a driver notices the end. The
+// PID is one of this process's PID namespace; [gpu.ErrNotFound] if it has no such
+// process. If ctx ends first, the process stays on the GPU.
 func (s *Sim) FollowProcess(ctx context.Context, index int, p Process) error {
 	running, err := OpenProcess(p.PID)
 	if err != nil {
@@ -249,8 +249,8 @@ func removeProcesses(st *State, which func(Process) bool) (found bool) {
 // usableBytes is the memory that processes can have.
 func (s *spec) usableBytes() uint64 { return (s.kind.MemoryMiB - s.kind.ReservedMiB) << 20 }
 
-// processesOn lists the processes on a MIG device, or with an empty UUID those
-// on the GPU as a whole.
+// processesOn lists the processes on a MIG device. With an empty UUID it lists the
+// processes on the GPU as a whole.
 func processesOn(g *GPUState, uuid string) []Process {
 	var on []Process
 	for _, p := range g.Processes {

@@ -38,9 +38,9 @@ func RecoveryActions() []string {
 	return names
 }
 
-// SetRecovery lets the driver ask for an action, with an XID 154 and the event of
-// its own if the action changes. It is [gpu.ErrNotSupported] on GPUs older than
-// Ampere, whose driver reports no action.
+// SetRecovery sets the recovery action that the driver asks for. If the action
+// changes, it also sends an XID 154 and a recovery event. It is
+// [gpu.ErrNotSupported] on GPUs older than Ampere, whose driver reports no action.
 func (s *Sim) SetRecovery(index int, action gpu.RecoveryAction) error {
 	if !slices.Contains(recoveryActions, action) {
 		return fmt.Errorf("recovery action %q: %w: want one of %s", action, gpu.ErrInvalid, strings.Join(RecoveryActions(), ", "))
@@ -83,8 +83,8 @@ func outlivesReset(action gpu.RecoveryAction) bool {
 	return false
 }
 
-// GetFieldValues returns the recovery action. Each field has a return code of its
-// own. Other fields are not supported.
+// GetFieldValues returns the recovery action. Each field has its own return code.
+// Other fields are not supported.
 func (d device) GetFieldValues(values []nvml.FieldValue) nvml.Return {
 	c, ret := d.enterGPU("DeviceGetFieldValues")
 	if ret != nvml.SUCCESS {

@@ -41,8 +41,8 @@ type State struct {
 	FaultsCleared uint64 `json:"faultsCleared,omitempty"`
 	// Events are the latest ones, oldest first.
 	Events []Event `json:"events,omitempty"`
-	// EventsToAllSets says that the driver delivers the events of all GPUs to each
-	// event set, also to those of other GPUs.
+	// EventsToAllSets is true if the driver delivers the events of all GPUs to each
+	// event set. Otherwise a set receives only the events of its GPUs.
 	EventsToAllSets bool `json:"eventsToAllSets,omitempty"`
 }
 
@@ -62,8 +62,8 @@ type GPUState struct {
 	Lost bool `json:"lost,omitempty"`
 	// Recovery is the action that the driver requests; empty for none.
 	Recovery gpu.RecoveryAction `json:"recovery,omitempty"`
-	// Fabric is the state of the registration with the NVSwitch fabric if it is
-	// not completed, Clique the clique if it is not the model's.
+	// Fabric is the state of the registration with the NVSwitch fabric if it is not
+	// completed. Clique is the clique if it is not the model's.
 	Fabric gpu.FabricState `json:"fabric,omitempty"`
 	Clique *uint32         `json:"clique,omitempty"`
 	// LinksDown are the numbers of NVLinks taken down by a fault.
@@ -112,8 +112,8 @@ type Process struct {
 	SMPercent int `json:"smPercent,omitempty"`
 	// Device is the UUID of the MIG device it runs on; empty for the GPU.
 	Device string `json:"device,omitempty"`
-	// Daemon is the MPS daemon whose server or client the process is, and with
-	// which it ends; empty for other processes.
+	// Daemon is the MPS daemon whose server or client the process is. The process ends
+	// with that daemon. It is empty for other processes.
 	Daemon string `json:"daemon,omitempty"`
 	// Server is the name of the server, if the daemon has named servers.
 	Server string `json:"server,omitempty"`
@@ -122,8 +122,8 @@ type Process struct {
 	// Followed is true for a process of which gpu-sim driver follows the connection,
 	// and with which it ends.
 	Followed bool `json:"followed,omitempty"`
-	// Cgroups are the process' cgroup of version 2 and those above it when it began
-	// to compute; none if it had none.
+	// Cgroups are the process' cgroup of version 2 and its ancestors when the process
+	// began to compute. It is empty if the process had none.
 	Cgroups []cgroup.ID `json:"cgroups,omitempty"`
 }
 
@@ -224,7 +224,7 @@ func (s *Sim) load() (*State, error) {
 }
 
 // update changes the state while no other process does. An error of change is
-// returned as it is, and nothing has changed then.
+// returned unchanged, and the state stays unchanged too.
 func (s *Sim) update(change func(*State) error) error {
 	unlock, err := lock(s.dir)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// How the driver numbers MIG capabilities: two for the whole machine, then for
-// each GPU by its minor fifteen GPU instances, each with one capability of its
-// own and eight of its compute instances.
+// How the driver numbers MIG capabilities: two for the whole machine, then for each
+// GPU by its minor fifteen GPU instances, each with its own capability and eight of
+// its compute instances.
 const (
 	capConfig        = 1
 	capMonitor       = 2

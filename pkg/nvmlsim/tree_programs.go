@@ -100,7 +100,8 @@ func (t tree) smi(sim string, st *State) string {
 	).Replace(smiScript)
 }
 
-// smiGPU lists what nvidia-smi shows of a GPU; what it does not have is nil.
+// smiGPU lists what nvidia-smi shows of a GPU; a value that the GPU does not have
+// is nil.
 func (t tree) smiGPU(s *spec, g *GPUState) []any {
 	enabled := func(on *bool) any {
 		switch {
@@ -185,8 +186,8 @@ func (t tree) replaceProgram(path, content string) error {
 	return nil
 }
 
-// findGPUSim returns the path of gpu-sim from GPU_SIM, in the folder of this
-// executable or on the path, or "" if there is none.
+// findGPUSim returns the path of gpu-sim, or "" if there is none. It reads GPU_SIM,
+// and searches the folder of this executable and the path.
 func findGPUSim() string {
 	if path := os.Getenv("GPU_SIM"); path != "" {
 		return path

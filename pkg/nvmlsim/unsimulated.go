@@ -13,9 +13,9 @@ type notSimulated struct {
 	instance mock.GpuInstance
 }
 
-// isSimulated reports whether a method of nvml.Interface, or the method of a handle
-// that it stands for, is simulated. The list is not read by reflection: a program
-// that looks up methods keeps all methods of all its types.
+// isSimulated reports whether a method of nvml.Interface is simulated. For a method
+// that calls the method of a handle, the latter counts. The list is not read by
+// reflection: a program that looks up methods keeps all methods of all its types.
 func isSimulated(method string) bool {
 	switch method {
 	case

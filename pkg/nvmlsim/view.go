@@ -16,8 +16,8 @@ type View struct {
 	BootID        string `json:"bootID"`
 	Directory     string `json:"directory"`
 	Root          string `json:"root"`
-	// RealDevices is false where plain files stand in for device nodes,
-	// because their maker was not allowed to make nodes.
+	// RealDevices is false if plain files replace device nodes. The creator of the
+	// tree was then not permitted to make nodes.
 	RealDevices  bool      `json:"realDevices"`
 	DriverLoaded bool      `json:"driverLoaded"`
 	GPUs         []GPUView `json:"gpus"`

@@ -150,8 +150,8 @@ func span(first, last int) string {
 	return fmt.Sprintf("%d-%d", first, last)
 }
 
-// table writes a title, a header and rows of tab-separated cells, or nothing
-// where there is no row.
+// table writes a title, a header and rows of tab-separated cells, or nothing if
+// there are no rows.
 func table(b *strings.Builder, title, header string, rows []string) {
 	if len(rows) == 0 {
 		return

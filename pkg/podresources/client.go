@@ -65,11 +65,11 @@ func NewClient(socket string) (*Client, error) {
 // Close closes the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// ExternalAllocations returns the GPUs and MIG devices that device plugins have allocated to running
-// pods, ordered by device and pod, and a device with replicas once for each pod. The
-// kubelet leaves out the devices of init containers that end before the others start.
-// The error wraps [gpu.ErrNotReady] if the kubelet is away, [gpu.ErrPermission], or
-// [gpu.ErrTimeout].
+// ExternalAllocations returns the GPUs and MIG devices that device plugins have allocated
+// to running pods. The order is by device and pod; a device with replicas is listed once
+// for each pod. The kubelet leaves out the devices of init containers that end before the
+// others start. The error wraps [gpu.ErrNotReady] if the kubelet is away,
+// [gpu.ErrPermission], or [gpu.ErrTimeout].
 func (c *Client) ExternalAllocations(ctx context.Context) ([]gpu.ExternalAllocation, error) {
 	pods, err := c.list(ctx)
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podresources reads from the kubelet's PodResources API which GPUs device
-// plugins have allocated to pods, and which claims their containers use.
+// Package podresources reads device plugins' GPU allocations from the kubelet's
+// PodResources API. It also reads which claims the containers of pods use.
 //
 // Out of scope: when to read, and what follows for the GPUs. The package keeps no state.
 //

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package procfs reads the name, the start time, the pod and the container of the
-// node's processes from proc, below a [Root], and which pods have a file mounted. It
-// reads only files that need no privilege.
+// Package procfs reads the node's processes from proc, below a [Root]. It reads the
+// name, the start time, the pod and the container of a process, and which pods have
+// a file mounted. It reads only files that need no privilege.
 //
 // Out of scope: which GPU a process uses (package nvml), and ending processes.
 package procfs

@@ -69,9 +69,9 @@ func cutFolder(name, folder string) (below string, found bool) {
 }
 
 // PodsWith returns the UIDs of the pods whose containers have a file of each source
-// mounted, in the order of the sources. It reads the mounts of the oldest process of each
-// container, because a later one can hide mounts from itself. A container cannot add such
-// a mount: it does not see the file.
+// mounted. The result is in the order of the sources. It reads the mounts of the oldest
+// process of each container, because a later one can hide mounts from itself. A container
+// cannot add such a mount: it does not see the file.
 func (r Root) PodsWith(sources []Source) ([][]string, error) {
 	first, err := r.containers()
 	if err != nil {

@@ -96,7 +96,7 @@ func (r Root) lives(pid int) (bool, error) {
 }
 
 // SeesPods reports whether this process sees the processes of pods: it is in the PID
-// namespace of the host, and not in one of its own pod. Source: proc/1/cgroup.
+// namespace of the host, and not in that of its pod. Source: proc/1/cgroup.
 func (r Root) SeesPods() (bool, error) {
 	if os.Getpid() == 1 {
 		return false, nil

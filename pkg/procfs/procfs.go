@@ -21,8 +21,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Root is the directory that holds the proc of a PID namespace; "/" for the namespace
-// of this process.
+// Root is the directory that contains the proc of a PID namespace. It is "/" for the
+// namespace of this process.
 type Root string
 
 // Task returns the name, the start time, the pod and the container of a process. The
@@ -65,14 +65,14 @@ func (r Root) file(pid int, name string) (string, error) {
 	return string(data), err
 }
 
-// Containers returns the names of containers of a pod that the mounts of a process show;
-// none if it shows none. The kubelet mounts a file for the last message of each container,
+// Containers returns the names of containers of a pod that the mounts of a process show.
+// The kubelet mounts a file for the last message of each container,
 // pods/<UID>/containers/<name>/<8 hexadecimal digits> of its root. Source:
 // proc/PID/mountinfo, its first megabyte.
 //
-// A process that can mount, as in a user namespace of its own, can show any name: the
-// caller checks whether the pod has such a container. A volume of the pod cannot: its path
-// has the UID before.
+// A process that can mount, as in a separate user namespace, can show any name: the caller
+// checks whether the pod has such a container. A volume of the pod cannot: its path has
+// the UID before.
 func (r Root) Containers(pid int, pod string) ([]string, error) {
 	mounts, err := r.start(pid, "mountinfo", maxMounts)
 	if err != nil {
@@ -92,7 +92,7 @@ func (r Root) Containers(pid int, pod string) ([]string, error) {
 // kilobytes.
 const maxMounts = 1 << 20
 
-// start returns the lines at the start of a file, at most so many bytes.
+// start returns the lines at the start of a file, at most as many bytes as most.
 func (r Root) start(pid int, name string, most int64) (string, error) {
 	file, err := os.Open(filepath.Join(string(r), "proc", strconv.Itoa(pid), name))
 	if err != nil {
@@ -106,8 +106,8 @@ func (r Root) start(pid int, name string, most int64) (string, error) {
 	return string(text), err
 }
 
-// containerIn returns the container of a pod for whose last message the kubelet has made
-// the file; empty for any other file.
+// containerIn returns the container of a pod whose last message is in the file. The
+// kubelet makes that file. The result is empty for any other file.
 func containerIn(file, pod string) string {
 	root, below, _ := strings.Cut(file, "/pods/"+pod+"/containers/")
 	name, message, _ := strings.Cut(below, "/")
@@ -117,8 +117,9 @@ func containerIn(file, pod string) string {
 	return name
 }
 
-// startField is the position of the start time in proc/PID/stat after the name,
-// which is in parentheses and may contain any character: field 22 of all.
+// startField is the position of the start time in proc/PID/stat after the name. The
+// name is in parentheses and may contain any character. The position is field 22 of
+// all.
 const startField = 22 - 3
 
 // started returns the start time. Source: proc/PID/stat.
@@ -173,8 +174,8 @@ func containerOf(groups string) (pod, container string) {
 	return "", ""
 }
 
-// ContainerOf returns the UID of the pod and the ID of the container that a cgroup with
-// this path belongs to; empty for a cgroup of no pod.
+// ContainerOf returns the pod's UID and the container's ID from the path of a cgroup. Both
+// are empty for a cgroup of no pod.
 //
 // The kubelet and the container runtime name cgroups in one of two ways:
 //
@@ -197,10 +198,10 @@ func ContainerOf(path string) (pod, container string) {
 	return "", ""
 }
 
-// ContainerGroup returns the path of the container's own cgroup, the child of its pod's,
-// given that of one of its processes. A runtime can start the first process in a cgroup below
-// it: crun does with systemd. The path stays as it is if it is of no pod, and the result is
-// empty for a process in the pod's cgroup itself.
+// ContainerGroup returns the path of a container's cgroup from that of one of its
+// processes. The container's cgroup is the child of its pod's. A runtime can start the
+// first process in a cgroup below it: crun does with systemd. The path stays unchanged if
+// it is of no pod, and the result is empty for a process in the pod's cgroup itself.
 func ContainerGroup(path string) string {
 	segments := strings.Split(path, "/")
 	for i, segment := range segments {

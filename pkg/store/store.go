@@ -32,9 +32,9 @@ type Store struct {
 	fs  FS
 }
 
-// Open opens the directory, creates it (mode 0700) if it is missing, and removes the
-// files that crashed writes left in it. fsys makes all later changes, and decides
-// whether records survive a power failure.
+// Open opens the directory and removes the files that crashed writes left in it. It
+// creates the directory (mode 0700) if it is missing. fsys makes all later changes,
+// and decides whether records survive a power failure.
 func Open(dir string, fsys FS) (*Store, error) {
 	s := &Store{dir: dir, fs: fsys}
 	if err := os.MkdirAll(filepath.Join(dir, quarantineDir), 0o700); err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// CapabilityNodes returns the container paths of the device nodes that a container
-// needs for a MIG device in addition to the nodes of its GPU, such as
-// "/dev/nvidia-caps/nvidia-cap30": one for the GPU instance and one for the compute
+// CapabilityNodes returns the container paths of a MIG device's capability nodes,
+// such as "/dev/nvidia-caps/nvidia-cap30". A container needs them in addition to the
+// nodes of the device's GPU: one for the GPU instance and one for the compute
 // instance. The kernel assigns their minors. The error wraps [gpu.ErrNotFound] if the
 // instance or a node is missing. Sources:
 // proc/driver/nvidia/capabilities/gpu*/mig/gi*/access and …/ci*/access, or if the
@@ -42,10 +42,10 @@ func (r Root) CapabilityNodes(g gpu.GPU, gpuInstance, computeInstance int) ([]st
 	return nodes, nil
 }
 
-// MonitorNodes returns the container path of the device node that lets a container
-// monitor the MIG devices of all GPUs without access to any of them, such as
-// "/dev/nvidia-caps/nvidia-cap2". It returns none if the driver does not support MIG
-// or the node does not exist yet. Sources:
+// MonitorNodes returns the container path of the node for monitoring MIG devices,
+// such as "/dev/nvidia-caps/nvidia-cap2". A container with that node can monitor the
+// MIG devices of all GPUs, without access to any of them. It returns none if the
+// driver does not support MIG or the node does not exist yet. Sources:
 // proc/driver/nvidia/capabilities/mig/monitor, or if the driver does not have this
 // file, proc/driver/nvidia-caps/mig-minors.
 func (r Root) MonitorNodes() ([]string, error) {

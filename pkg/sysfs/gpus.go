@@ -81,8 +81,8 @@ func (r Root) isGPU(device string) (bool, error) {
 	return !excluded && err == nil, err
 }
 
-// pciFile returns the content of a file of a PCI device, or "" if the device does not
-// exist any more.
+// pciFile returns the content of a file of a PCI device, or "" if the device has
+// disappeared.
 func (r Root) pciFile(device, name string) (string, error) {
 	data, err := os.ReadFile(r.path("sys", "bus", "pci", "devices", device, name))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -51,8 +51,8 @@ func (r Root) Locate(node gpu.Node) (gpu.Node, error) {
 	return node, errors.Join(errs...)
 }
 
-// numaNode returns the NUMA node whose CPUs are nearest to a PCI device, or nil if
-// the platform does not provide one. Source: sys/bus/pci/devices/*/numa_node.
+// numaNode returns the NUMA node whose CPUs are nearest to a PCI device. It returns
+// nil if the platform does not report one. Source: sys/bus/pci/devices/*/numa_node.
 //
 // Upstream's deviceattribute.GetNUMANodeAttributeByPCIBusID reads the same file, but
 // its error does not distinguish a device without NUMA affinity from a missing one.
@@ -71,14 +71,14 @@ func (r Root) numaNode(address gpu.PCIAddress) (*int, error) {
 	return &node, nil
 }
 
-// withoutCPUs reports whether a NUMA node has memory but no CPUs, such as the node of
-// a GB200's own memory. Pods cannot be aligned with such a node.
+// withoutCPUs reports whether a NUMA node has memory but no CPUs. An example is the
+// node of a GB200's own memory. Pods cannot be aligned with such a node.
 func (r Root) withoutCPUs(node int) bool {
 	cpus, err := r.cpus(node)
 	return err == nil && cpus == ""
 }
 
-// cpus returns the CPUs of a NUMA node in the kernel's format of lists; "" if it has
+// cpus returns the CPUs of a NUMA node in the kernel's list format, "" if there are
 // none. Source: sys/devices/system/node/node*/cpulist.
 func (r Root) cpus(node int) (string, error) {
 	data, err := os.ReadFile(r.path("sys", "devices", "system", "node", fmt.Sprintf("node%d", node), "cpulist"))

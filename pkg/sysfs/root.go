@@ -37,8 +37,8 @@ func (r Root) BootID() (string, error) {
 	return id, nil
 }
 
-// DriverLoad returns an identifier of the current load of the kernel's nvidia module,
-// which differs after the module was unloaded and loaded. The error wraps
+// DriverLoad returns an identifier of the current load of the kernel's nvidia module.
+// It differs after the module was unloaded and loaded. The error wraps
 // [gpu.ErrNotReady] if the module is not loaded. Source: the inode of
 // sys/module/nvidia, which is new for each load. The times of files in sysfs are not
 // usable: they also change without a load.

@@ -27,8 +27,8 @@ type agent struct {
 	kubelet *kubelettest.Plugin
 }
 
-// start starts the agent with additional flags, waits until its slices are published
-// and returns the time that it took.
+// start starts the agent with additional flags, and waits until its slices are
+// published. It returns the time until then.
 func (b *bench) start(ctx context.Context, flags ...string) (_ *agent, published time.Duration, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the agent has published nothing in a minute"))
 	defer cancel()

@@ -34,8 +34,8 @@ func (b *bench) share(ctx context.Context, device string) (*resourceapi.Resource
 	})
 }
 
-// allocate creates a claim and allocates the consumed capacity of the device to it, or
-// the whole device if consumed is nil.
+// allocate creates a claim and allocates the consumed capacity of the device to it. If
+// consumed is nil, it allocates the whole device.
 func (b *bench) allocate(ctx context.Context, device string, consumed map[resourceapi.QualifiedName]resource.Quantity) (*resourceapi.ResourceClaim, error) {
 	claims := b.client.ResourceV1().ResourceClaims(b.namespace)
 	request := &resourceapi.ExactDeviceRequest{DeviceClassName: harness.DriverName}
@@ -133,8 +133,8 @@ func (b *bench) round(ctx context.Context, a *agent, device string, f *figures) 
 	return b.client.ResourceV1().ResourceClaims(b.namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{})
 }
 
-// burst prepares a claim on each device at once, one call each, as the kubelet
-// does for as many pods.
+// burst prepares a claim on each device at the same time, with one call for each.
+// The kubelet calls so for as many pods.
 func (b *bench) burst(ctx context.Context, a *agent, devices []string, f *figures) error {
 	claims := make([]*resourceapi.ResourceClaim, len(devices))
 	for i, device := range devices {

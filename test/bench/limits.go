@@ -31,9 +31,9 @@ const limitsModel = "dgx-h100-r615"
 // limitPeriods is how often an agent with and one without memory limits run.
 const limitPeriods = 4
 
-// measureLimits measures the figures of memory limits: what they add to the prepare of a
-// plain share, and the hook to the start of a container. It does nothing on a machine
-// without cgroups of version 2.
+// measureLimits measures the figures of memory limits: the time that they add to the
+// prepare of a plain share, and that the hook adds to the start of a container. It does
+// nothing on a machine without cgroups of version 2.
 func (b *bench) measureLimits(ctx context.Context, f *figures) error {
 	root, err := cgroup.Root()
 	if errors.Is(err, gpu.ErrNotSupported) {
@@ -90,8 +90,8 @@ func (b *bench) measureLimited(ctx context.Context, root string, limited, hook b
 	return a.stop()
 }
 
-// measureHook starts processes in cgroups of their own, and limits their memory as a
-// container runtime does for the containers of a share.
+// measureHook starts processes in separate cgroups, and limits their memory. A
+// container runtime does so for the containers of a share.
 func (b *bench) measureHook(ctx context.Context, a *agent, root, device string, f *figures) error {
 	claim, err := b.share(ctx, device)
 	if err != nil {
@@ -152,8 +152,8 @@ func (b *bench) memoryHook(claim string) (*specs.Hook, error) {
 	return nil, fmt.Errorf("claim %s: its CDI spec in %s has no memory hook", claim, b.cdiDir)
 }
 
-// hookRound starts a process in a new cgroup, runs the hook for it, and sets a limit of
-// the same cgroup on the simulator alone.
+// hookRound starts a process in a new cgroup and runs the hook for it. Then it sets a
+// limit of the same cgroup on the simulator alone.
 func hookRound(ctx context.Context, root string, hook *specs.Hook, alone *nvml.Library, address gpu.PCIAddress, f *figures) (err error) {
 	start := time.Now()
 	folder, err := os.MkdirTemp(root, "gpu-bench-")

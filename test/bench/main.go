@@ -12,7 +12,7 @@
 // The report compares each figure with the design, and latencies with a yardstick of
 // the same machine and run. A slow figure is not an error.
 //
-// The bench acts as the kubelet, for a node object of its own that runs no pods.
+// The bench acts as the kubelet, for a separate node object that runs no pods.
 package main
 
 import (

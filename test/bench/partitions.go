@@ -99,8 +99,8 @@ func smallestPartitions(devices []string) []kind.Name {
 	return smallest
 }
 
-// partitionRound prepares and unprepares a claim of one partition, after the simulator
-// alone has created and destroyed the same partition.
+// partitionRound prepares and unprepares a claim of one partition. Before that, the
+// simulator alone creates and destroys the same partition.
 func (b *bench) partitionRound(ctx context.Context, a *agent, y *yardstick, device kind.Name, f *figures) error {
 	create, destroy, err := y.round(ctx, device)
 	if err != nil {
@@ -126,8 +126,8 @@ func (b *bench) partitionRound(ctx context.Context, a *agent, y *yardstick, devi
 	return b.client.ResourceV1().ResourceClaims(b.namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{})
 }
 
-// yardstick is a second simulated node of the same model and on the same disk, but in
-// this process and without an agent. It measures the simulator's own cost of a
+// yardstick is a second simulated node of the same model, in this process and without
+// an agent. It is on the same disk. It measures the simulator's own cost of a
 // partition.
 type yardstick struct {
 	library *nvml.Library

@@ -39,7 +39,7 @@ type figures struct {
 	ResidentShares                                        int64
 
 	// Memory limits: a plain share without and with them, the start of a process in a
-	// cgroup of its own, and the hook of the share for it. SimLimit is the simulator's
+	// separate cgroup, and the hook of the share for it. SimLimit is the simulator's
 	// own time to set the limit, which the hook includes. All are empty on a machine
 	// without cgroups of version 2.
 	PlainShare, LimitedShare     []time.Duration

@@ -138,8 +138,8 @@ func (b *bench) measureShares(ctx context.Context, f *figures) (err error) {
 	return a.stop()
 }
 
-// firstShare prepares and unprepares the only share of a device, after the
-// supervisor alone has started and stopped a daemon for another one.
+// firstShare prepares and unprepares the only share of a device. Before that, the
+// supervisor alone starts and stops a daemon for another one.
 func (b *bench) firstShare(ctx context.Context, a *agent, s *supervisor, device, other string, f *figures) error {
 	published, err := b.published(ctx, other)
 	if err != nil {

@@ -135,8 +135,8 @@ func formatFeatureGates(gates map[string]bool) string {
 	return strings.Join(settings, ",")
 }
 
-// joinCgroup puts a daemon into the cgroup $0 before it becomes the daemon, so
-// that it and all its descendants are known as the cluster's.
+// joinCgroup puts a daemon into the cgroup $0 before it becomes the daemon. The
+// daemon and all its descendants are then known as the cluster's.
 const joinCgroup = `echo $$ >"$0/cgroup.procs" && exec "$@"`
 
 // daemon returns a component as a process in the cluster's cgroup and network

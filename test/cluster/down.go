@@ -71,7 +71,7 @@ func release(ctx context.Context, l Layout) error {
 	if err != nil {
 		return err
 	}
-	// First what would start containers anew, then the containers through
+	// First the components that would restart containers, then the containers through
 	// their runtime, then the rest.
 	errs := []error{
 		stopGuests(ctx, l),

@@ -14,10 +14,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/process"
 )
 
-// StartGuest starts a program on the node that is none of the cluster's own
-// components, such as a DRA driver's agent, in the host's network namespace. It
-// outlives the caller, and ends with the cluster at the latest, as all that it
-// starts. args begins with the path of the program.
+// StartGuest starts a program on the node, in the host's network namespace. The
+// program is not a component of the cluster; an example is the agent of a DRA
+// driver. It outlives the caller, and ends with the cluster at the latest, as all
+// that it starts. args begins with the path of the program.
 func StartGuest(l Layout, name, log string, args []string) error {
 	if !clusterName.MatchString(name) || slices.Contains(Components(), name) {
 		return fmt.Errorf("start %s: want a name of lower-case letters, digits and dashes that no component has", name)

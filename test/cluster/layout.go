@@ -32,8 +32,9 @@ const (
 	apiserverPort      = 6443
 )
 
-// maxStateDir keeps the sockets of containerd's shims (64 characters and a
-// directory) within the 107 bytes of a Unix socket's path.
+// maxStateDir is the maximum length of the state directory's path. It keeps the
+// sockets of containerd's shims (64 characters and a directory) within the 107
+// bytes of a Unix socket's path.
 const maxStateDir = 40
 
 var clusterName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$`)

@@ -16,8 +16,8 @@ type network struct {
 	Host, Node netip.Addr
 }
 
-// linkPrefix is the range set aside for benchmarks of network devices
-// (RFC 2544), which no real network should use.
+// linkPrefix is the range for benchmarks of network devices (RFC 2544). No real
+// network should use it.
 const linkPrefix = "198.18.0.0/16"
 
 // freeNetwork returns a pair of addresses that no interface of the host uses. The

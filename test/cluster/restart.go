@@ -13,8 +13,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/process"
 )
 
-// Restart ends one daemon and starts it again exactly as it was, while the
-// others and the pods go on. It returns when the cluster is healthy again.
+// Restart ends one daemon and starts it again with the same arguments. The other
+// daemons and the pods keep running. It returns when the cluster is healthy again.
 func Restart(ctx context.Context, l Layout, component string, say func(format string, args ...any)) error {
 	if !slices.Contains(Components(), component) {
 		return fmt.Errorf("restart %s: want one of %s", component, strings.Join(Components(), ", "))

@@ -76,8 +76,8 @@ func healthy(ctx context.Context, l Layout, info Info, since time.Time) error {
 	return nodeReady(ctx, client, info.NodeName, since)
 }
 
-// running reports the first of the components that was started and has ended,
-// with the end of its log.
+// running returns an error if one of the components was started and has ended. The
+// error is for the first of them, with the end of its log.
 func running(l Layout, components ...string) error {
 	for _, name := range components {
 		record, err := process.Read(l.processesDir(), name)

@@ -27,8 +27,8 @@ func held(ctx context.Context, cluster *harness.Cluster) error {
 	return sideBySide(ctx, cluster, func(manifest string) string { return manifest })
 }
 
-// heldOlder shows that an older driver does not admit the same claims, and what the
-// containers get without their requirement.
+// heldOlder shows that an older driver does not admit the same claims. It also
+// shows the memory of the containers without their requirement.
 func heldOlder(ctx context.Context, cluster *harness.Cluster) error {
 	say("applying demo/held/greedy.yaml")
 	if _, err := cluster.Kubectl(ctx, "apply", "-f", "demo/held/greedy.yaml"); err != nil {
@@ -48,8 +48,9 @@ func heldOlder(ctx context.Context, cluster *harness.Cluster) error {
 	})
 }
 
-// sideBySide applies the manifests of demo/held, edited, the second when the greedy
-// container has all that it can get, and prints what both got.
+// sideBySide applies the edited manifests of demo/held, and prints the memory of
+// both containers. It applies the second when the greedy container has all the
+// memory that it can allocate.
 func sideBySide(ctx context.Context, cluster *harness.Cluster, edit func(string) string) error {
 	var rows []heldRow
 	for _, name := range []string{"greedy", "well-behaved"} {
@@ -83,8 +84,8 @@ type heldRow struct {
 	got               harness.CUDA
 }
 
-// readHeld waits until the container of a pod, which has a claim of the same name, has
-// allocated or failed.
+// readHeld waits until the container of a pod has allocated or failed. The pod's claim
+// has the same name.
 func readHeld(ctx context.Context, cluster *harness.Cluster, name string) (heldRow, error) {
 	row := heldRow{}
 	err := harness.Until(ctx, 2*time.Minute, func(ctx context.Context) (bool, string, error) {

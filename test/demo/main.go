@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command demo runs the manifests of demo/ on a real cluster with simulated
-// hardware, and ends with the output of kubectl gpu.
+// hardware. It ends with the output of kubectl gpu.
 package main
 
 import (

@@ -140,8 +140,8 @@ func fractions(ctx context.Context, cluster *harness.Cluster) error {
 	return show(ctx, cluster, "vision", "language", namespace)
 }
 
-// fifthNotebook shows that four notebooks share a GPU by time slices, and that the
-// fifth starts when one of them ends.
+// fifthNotebook shows that four notebooks share a GPU by time slices. The fifth
+// starts when one of them ends.
 func fifthNotebook(ctx context.Context, cluster *harness.Cluster) error {
 	running, waiting, err := cluster.Started(ctx, namespace, 4, "notebook-0", "notebook-1", "notebook-2", "notebook-3", "notebook-4")
 	if err != nil {

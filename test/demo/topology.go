@@ -16,8 +16,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// quads shows on a DGX-1 that four GPUs by number span sockets, and that a claim for linked
-// GPUs gets one of the machine's two quads.
+// quads shows on a DGX-1 that four GPUs by number span sockets. A claim for linked GPUs
+// gets one of the machine's two quads.
 func quads(ctx context.Context, cluster *harness.Cluster) error {
 	if err := start(ctx, cluster, "busy", "notebook-0", "notebook-1"); err != nil {
 		return err
@@ -39,8 +39,8 @@ func quads(ctx context.Context, cluster *harness.Cluster) error {
 	return kubectlGPU(ctx, cluster, "topo", cluster.NodeName)
 }
 
-// sockets shows on a DGX A100, which has two GPUs in each NUMA node, that four GPUs of one
-// NUMA node do not exist and four of one socket do.
+// sockets shows on a DGX A100 that four GPUs of one socket exist. Four of one NUMA node do
+// not: each has two GPUs.
 func sockets(ctx context.Context, cluster *harness.Cluster) error {
 	if err := start(ctx, cluster, "busy", "notebook-0", "notebook-1"); err != nil {
 		return err
@@ -55,8 +55,8 @@ func sockets(ctx context.Context, cluster *harness.Cluster) error {
 	return kubectlGPU(ctx, cluster, "topo", cluster.NodeName)
 }
 
-// neighbours shows on a DGX H100 four GPUs of one NUMA node, a whole node, and GPUs
-// together with NICs and CPUs of other drivers.
+// neighbours shows on a DGX H100 four GPUs of one NUMA node, and a whole node. It
+// also shows GPUs together with NICs and CPUs of other drivers.
 func neighbours(ctx context.Context, cluster *harness.Cluster) error {
 	if err := start(ctx, cluster, "busy", "notebook-0", "notebook-1"); err != nil {
 		return err

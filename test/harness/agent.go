@@ -19,9 +19,9 @@ import (
 // DriverName is the driver's name in ResourceSlices and claims.
 const DriverName = "gpu.nvidia.com"
 
-// Agent is gpu-kubelet-plugin on the cluster's node, on simulated hardware, as the
-// Helm chart runs it together with the MPS supervisor. It keeps running when the
-// program that started it ends, and stops with the cluster.
+// Agent is gpu-kubelet-plugin on the cluster's node, on simulated hardware. It runs
+// together with the MPS supervisor, as the Helm chart runs it. It keeps running
+// when the program that started it ends, and stops with the cluster.
 type Agent struct {
 	cluster *Cluster
 	dir     string
@@ -35,9 +35,9 @@ type Agent struct {
 	MIGLayouts string
 }
 
-// NewAgent describes an agent that sees the hardware of a simulator's model, by
-// name or file, with further flags of gpu-kubelet-plugin. One agent runs at a
-// time; each model has hardware of its own.
+// NewAgent returns an agent for the simulated hardware of a model, with further
+// flags of gpu-kubelet-plugin. The model is a name or a file. One agent runs at a
+// time; each model has separate hardware.
 func (c *Cluster) NewAgent(model string, flags ...string) *Agent {
 	name := strings.TrimSuffix(filepath.Base(model), ".yaml")
 	return &Agent{cluster: c, dir: filepath.Join(c.StateDir, "agent", name), model: model, flags: flags}
@@ -79,8 +79,8 @@ func (a *Agent) Launch(ctx context.Context) error {
 	return nil
 }
 
-// Upgrade has a new agent, with further flags, take the place of the one that
-// runs, as an update of the chart does, and waits for nothing.
+// Upgrade replaces the running agent with one that has further flags. It does so as
+// an update of the chart does, and does not wait.
 func (a *Agent) Upgrade(ctx context.Context, flags ...string) error {
 	v, err := a.values()
 	if err != nil {
@@ -90,8 +90,8 @@ func (a *Agent) Upgrade(ctx context.Context, flags ...string) error {
 	return a.cluster.release(ctx, v, a.dir)
 }
 
-// Values returns the chart's values for this agent as YAML, for a caller that
-// installs the chart itself and adds the names of the images.
+// Values returns the chart's values for this agent as YAML. A caller that installs
+// the chart itself adds the names of the images.
 func (a *Agent) Values() ([]byte, error) {
 	v, err := a.values()
 	if err != nil {
@@ -122,8 +122,8 @@ func (a *Agent) values() (values, error) {
 	return v, nil
 }
 
-// WaitReady waits until agent and supervisor are ready, and says otherwise what
-// they said.
+// WaitReady waits until agent and supervisor are ready, and otherwise returns an
+// error with their output.
 func (a *Agent) WaitReady(ctx context.Context) error {
 	sets := []string{agentDaemonSet, supervisorDaemonSet}
 	if a.supervised {
@@ -194,7 +194,7 @@ func (a *Agent) Metrics(ctx context.Context) (string, error) {
 	return a.cluster.Kubectl(ctx, "get", "--raw", "/api/v1/namespaces/"+Namespace+"/pods/"+strings.TrimSpace(pod)+":8080/proxy/metrics")
 }
 
-// Sim runs gpu-sim on the agent's hardware and returns what it printed.
+// Sim runs gpu-sim on the agent's hardware and returns its output.
 func (a *Agent) Sim(ctx context.Context, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, a.cluster.SimProgram("gpu-sim"), append(args, "--state", a.SimDir())...).CombinedOutput()
 	if err != nil {

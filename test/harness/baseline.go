@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// baselineKinds are the kinds without a namespace that tests and documents create,
-// besides the ResourceSlices, which no cluster has at first.
+// baselineKinds are the kinds without a namespace that tests and documents create.
+// ResourceSlices, which no cluster has at first, are not among them.
 const baselineKinds = "nodes,namespaces,deviceclasses,devicetaintrules,validatingadmissionpolicies,validatingadmissionpolicybindings,clusterroles,clusterrolebindings"
 
 // Baseline is what a cluster had at one time, to which it can be brought back.

@@ -112,7 +112,7 @@ func (c *Cluster) Down(ctx context.Context) error {
 	return nil
 }
 
-// RestartKubelet ends the kubelet and starts it anew, with the pods running.
+// RestartKubelet restarts the kubelet, with the pods running.
 func (c *Cluster) RestartKubelet(ctx context.Context) error {
 	return c.tool(ctx, "restart", "kubelet")
 }
@@ -122,8 +122,8 @@ func (c *Cluster) tool(ctx context.Context, args ...string) error {
 	return run(ctx, filepath.Join(c.Bin, "cluster"), append([]string{"--name", c.Name}, args...)...)
 }
 
-// Kubectl runs kubectl on the cluster and returns what it printed. Paths are
-// relative to the top of the repository.
+// Kubectl runs kubectl on the cluster and returns its output. Paths are relative to
+// the top of the repository.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.KubectlInput(ctx, "", args...)
 }

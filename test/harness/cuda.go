@@ -57,8 +57,8 @@ type CUDAError struct {
 	Message string `json:"message"`
 }
 
-// Greedy returns arguments of "probe cuda" for processes that allocate until CUDA refuses,
-// followed by further ones, such as --no-mps.
+// Greedy returns arguments of "probe cuda" for processes that allocate until CUDA refuses.
+// Further arguments follow, such as --no-mps.
 func Greedy(processes int, args ...string) []string {
 	return append([]string{"--greedy", "--processes", strconv.Itoa(processes)}, args...)
 }
@@ -105,9 +105,9 @@ func withoutErrors(log []byte) []byte {
 	return bytes.Join(lines, nil)
 }
 
-// ExecCUDA runs one more CUDA process in a container, with arguments of "probe
-// cuda", and returns what it was given. What CUDA refuses is in the result, and
-// no error.
+// ExecCUDA runs one more CUDA process in a container, and returns its result. args
+// are arguments of "probe cuda". A refusal by CUDA is in the result, and is not an
+// error.
 func (c *Cluster) ExecCUDA(ctx context.Context, namespace, pod, container string, args ...string) (CUDA, error) {
 	var client CUDA
 	out, err := c.Kubectl(ctx, append([]string{"exec", "-n", namespace, pod, "-c", container, "--", "probe", "cuda", "--once"}, args...)...)

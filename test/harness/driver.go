@@ -17,13 +17,13 @@ import (
 // node.
 const driverProgram = "gpu-sim-driver"
 
-// StartDriver runs the kernel driver of CUDA processes that use no MPS, on the simulated
-// hardware of the agent, and waits until it serves. Without it such processes allocate
+// StartDriver runs the kernel driver of CUDA processes without MPS, and waits until it
+// serves. It is on the simulated hardware of the agent. Without it such processes allocate
 // nothing. One that runs already is stopped first. It ends with the cluster.
 //
 // Call it before [Agent.Start]: an agent mounts the driver's socket into containers if the
 // socket exists when the agent first prepares a claim. Containers keep the socket with
-// which they were created, so a driver that is started anew serves new containers only.
+// which they were created, so a restarted driver serves new containers only.
 func (a *Agent) StartDriver(ctx context.Context) error {
 	c, model := a.cluster, a.model
 	if strings.HasSuffix(model, ".yaml") {
@@ -35,8 +35,8 @@ func (a *Agent) StartDriver(ctx context.Context) error {
 	return c.serve(ctx, driverProgram, a.DriverLog(), c.SimProgram("gpu-sim"), "driver", "--state", a.SimDir(), "--model", model)
 }
 
-// serve runs a program on the node, instead of one of that name that runs already, and
-// waits until its log has a line that begins with "serving ".
+// serve runs a program on the node, and waits for a line in its log that begins
+// with "serving ". It first stops a running program of that name.
 func (c *Cluster) serve(ctx context.Context, name, log string, args ...string) error {
 	if err := c.tool(ctx, "stop", name); err != nil {
 		return err

@@ -26,7 +26,7 @@ import (
 
 // Frontend is a load balancer in front of the cluster's API server, for an agent to
 // use. It can lose its connection to the server: it then answers the agents'
-// requests about claims with a page of its own.
+// requests about claims with its own page.
 type Frontend struct {
 	server *httptest.Server
 	lost   atomic.Bool
@@ -102,8 +102,9 @@ func (f *Frontend) Find() { f.lost.Store(false) }
 // Pages is the number of 404 pages that were sent.
 func (f *Frontend) Pages() int64 { return f.pages.Load() }
 
-// Kubeconfig writes a file for an agent, which reaches the API server through the
-// load balancer with the token of its own service account, and returns its path.
+// Kubeconfig writes a kubeconfig for an agent and returns its path. With it, the
+// agent reaches the API server through the load balancer, with the token of the
+// agent's service account.
 func (f *Frontend) Kubeconfig(a *Agent) (string, error) {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.server.Certificate().Raw})
 	config := clientcmdapi.Config{

@@ -14,11 +14,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ApplyInTurn applies the objects of a manifest one after the other, and each
-// pod once the one before it has started or been refused. The scheduler of
-// Kubernetes 1.37 counts what a claim takes of a device twice for the moment in
-// which it is bound, so of pods that fill a GPU to the last byte at once, one may
-// be refused or sent to the next GPU. namespace is for objects that name none.
+// ApplyInTurn applies the objects of a manifest one after the other. It waits after
+// each pod until that pod has started or been refused. The scheduler of Kubernetes
+// 1.37 counts what a claim takes of a device twice for the moment in which it is
+// bound, so of pods that fill a GPU to the last byte at once, one may be refused or
+// sent to the next GPU. namespace is for objects that name none.
 func (c *Cluster) ApplyInTurn(ctx context.Context, namespace, path string) error {
 	text, err := os.ReadFile(filepath.Join(c.Root, path))
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Until asks done again and again until it says true, an error, or ctx or the
-// limit ends it; the error then carries the reason that done gave last.
+// Until polls done until it returns true or an error, or until ctx or limit
+// expires. In the latter case the error has the reason that done returned last.
 func Until(ctx context.Context, limit time.Duration, done func(ctx context.Context) (ok bool, reason string, err error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -68,8 +68,8 @@ func (c *Cluster) DeleteNamespace(ctx context.Context, name string) error {
 	return ignoreNotFound(c.Client.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{}))
 }
 
-// EmptyNamespace deletes the pods and claims of a namespace, with what makes them,
-// and waits until they are gone.
+// EmptyNamespace deletes the pods and claims of a namespace, and waits until they
+// are gone. It also deletes the objects that create them.
 func (c *Cluster) EmptyNamespace(ctx context.Context, name string) error {
 	options := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
 	apps := c.Client.AppsV1()
@@ -150,8 +150,8 @@ func (c *Cluster) WaitCount(ctx context.Context, namespace string, count int) er
 	return nil
 }
 
-// Started waits until that many of the pods are ready, which the scheduler
-// chooses, and returns them and the others.
+// Started waits until that many of the pods are ready, and returns them and the
+// others. The scheduler chooses which.
 func (c *Cluster) Started(ctx context.Context, namespace string, count int, pods ...string) (running, waiting []string, err error) {
 	err = Until(ctx, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
 		running, waiting = nil, nil

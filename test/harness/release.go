@@ -142,8 +142,8 @@ func (c *Cluster) Uninstall(ctx context.Context) error {
 	return c.noPods(ctx, "app.kubernetes.io/name="+Namespace)
 }
 
-// Helm runs helm on the cluster and returns what it printed. Paths are relative
-// to the top of the repository.
+// Helm runs helm on the cluster and returns its output. Paths are relative to the
+// top of the repository.
 func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.Bin, "helm"), append([]string{"--kubeconfig", c.Kubeconfig, "--namespace", Namespace}, args...)...)
 	cmd.Dir = c.Root

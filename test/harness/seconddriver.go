@@ -12,7 +12,7 @@ import (
 const secondDriverProgram = "second-driver"
 
 // StartSecondDriver runs the drivers of a file of test/seconddriver, which publish NICs and
-// CPUs, and waits until the kubelet has registered them. Drivers that run already are
+// CPUs. It waits until the kubelet has registered them. Drivers that run already are
 // stopped first. They end with the cluster.
 func (c *Cluster) StartSecondDriver(ctx context.Context, file string) error {
 	return c.serve(ctx, secondDriverProgram, filepath.Join(c.StateDir, secondDriverProgram+".log"),

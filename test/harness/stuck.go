@@ -19,9 +19,10 @@ import (
 // cgroups is where the hierarchies of cgroup v1 are, one for each controller.
 const cgroups = "/sys/fs/cgroup"
 
-// Stuck is a process of a pod that no signal ends, like one that waits in the
-// driver of a GPU: it is frozen, and a frozen process handles no signal. It does
-// not belong to the pod's containers, so to the kubelet the pod has ended.
+// Stuck is a process of a pod that no signal ends, like one waiting in a GPU
+// driver. It is frozen, and a frozen process handles no signal. it is frozen, and a
+// frozen process handles no signal. It does not belong to the pod's containers, so
+// to the kubelet the pod has ended.
 type Stuck struct {
 	cmd    *exec.Cmd
 	frozen string // its cgroup of the freezer

@@ -42,9 +42,9 @@ func (s *Supervisor) LogDir() string { return filepath.Join(s.agent.dir, "mps-lo
 // LogFile is where the output of a supervisor on the host goes.
 func (s *Supervisor) LogFile() string { return filepath.Join(s.agent.dir, "supervisor.log") }
 
-// RunOnHost puts a supervisor that is a process of the host, as a package of a
-// distribution would run it, in the place of the chart's, and waits until it
-// answers. One that runs already is stopped first; its daemons go on.
+// RunOnHost replaces the chart's supervisor with a process of the host, and waits
+// until it answers. It runs as a package of a distribution would run it. One that
+// runs already is stopped first; its daemons go on.
 func (s *Supervisor) RunOnHost(ctx context.Context) error {
 	s.agent.supervised = true
 	c := s.agent.cluster

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package markdown reads the fenced blocks of the repository's documents, so that tests
-// can run the commands and check the rest.
+// Package markdown reads the fenced blocks of the repository's documents. Tests run
+// their commands and check the rest.
 //
 // A comment on the line before a fence of commands marks a special case:
 //

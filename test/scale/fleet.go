@@ -156,8 +156,8 @@ func (p *pattern) grow(ctx context.Context, kinds []claimKind, gpus float64) ([]
 	return added, nil
 }
 
-// to writes claims until they hold the percentage of the fleet, and returns how many all
-// fillings have written.
+// to writes claims until they hold the percentage of the fleet. It returns the number
+// that all fillings have written.
 func (f *filling) to(ctx context.Context, client kubernetes.Interface, percent int) (int, error) {
 	kinds := slices.DeleteFunc(claimKinds(), func(k claimKind) bool { return !slices.Contains(f.fleet.publication.filling, k.name) })
 	var added [patterns][]allocation

@@ -12,8 +12,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 )
 
-// driver is a DRA driver with the same devices for as long as it runs. It keeps no
-// record: preparing a claim changes nothing.
+// driver is a DRA driver with constant devices. It keeps no record: preparing a
+// claim changes nothing.
 type driver struct {
 	spec
 	node string

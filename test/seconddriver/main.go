@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command seconddriver runs DRA drivers that publish the devices of a YAML file and
-// prepare claims without touching hardware. On the test cluster it takes the
-// place of the drivers of NICs and CPUs that a claim can align with its GPUs. Containers
-// get the attributes of such devices as metadata; no NIC is attached and no CPU is pinned.
-// It prints "serving" when the kubelet has registered all drivers.
+// Command seconddriver runs DRA drivers that publish the devices of a YAML file. They
+// prepare claims without touching hardware. On the test cluster it takes the place of the
+// drivers of NICs and CPUs that a claim can align with its GPUs. Containers get the
+// attributes of such devices as metadata; no NIC is attached and no CPU is pinned. It
+// prints "serving" when the kubelet has registered all drivers.
 //
 //	seconddriver -devices FILE -node NAME -kubeconfig FILE -plugins DIR -registry DIR -cdi DIR
 //

@@ -9,8 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// fieldsOf returns the fields of a type that hold a value and no further fields,
-// with their paths as values: "sharing.mps.perDevice[].device".
+// fieldsOf returns the fields of a type that hold a value and no further fields.
+// The values are their paths: "sharing.mps.perDevice[].device".
+// "sharing.mps.perDevice[].device".
 func (v vocabulary) fieldsOf(of reflect.Type, prefix string) []name {
 	var found []name
 	for i := range of.NumField() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command vocabulary writes the tables of the chart's admission policies and of the
-// documents that are generated from the public vocabulary, api/gpu/v1alpha1.
-// Its test fails if one of them is stale.
+// Command vocabulary writes the tables and documents that are generated from the
+// public vocabulary, api/gpu/v1alpha1. The tables are for the chart's admission
+// policies. Its test fails if one of them is stale.
 //
 // It runs in the root of the repository: go run ./test/vocabulary
 package main

@@ -12,9 +12,9 @@ const (
 	PathDevices = "/devices"
 )
 
-// TokenHeader is the HTTP header with a token of the viewers' service account, for the audience
-// that [Audience] returns. The API server's proxy removes the usual header Authorization, and
-// passes this one.
+// TokenHeader is the HTTP header with a token of the viewers' service account. The token is
+// for the audience that [Audience] returns. The API server's proxy removes the usual header
+// Authorization, and passes this one.
 const TokenHeader = "X-Gpu-Agent-Token" //nolint:gosec // the name of a header
 
 // Audience returns the audience of the tokens that one agent accepts. driver is the driver's

@@ -15,9 +15,9 @@ type Report struct {
 	Omitted int `json:"omitted,omitempty"`
 }
 
-// Row is about a device of a claim or, if a container is named, about the use of that
-// device by the container. So promises are in the rows of claims only, and a sum over the
-// rows of a claim counts nothing twice. A field that is not known is nil.
+// Row is about a device of a claim. If it names a container, it is about that container's
+// use of the device. So promises are in the rows of claims only, and a sum over the rows
+// of a claim counts nothing twice. A field that is not known is nil.
 type Row struct {
 	Labels
 	// MemoryUsedBytes is the memory that processes use, in bytes. It is in a row of a claim only

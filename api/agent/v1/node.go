@@ -46,8 +46,8 @@ type Node struct {
 	TransparentHugePages Fact[string] `json:"transparentHugePages"`
 	// SwapBytes is the size of all swap areas in bytes.
 	SwapBytes Fact[uint64] `json:"swapBytes"`
-	// Governors are the different frequency governors of the CPUs, sorted; empty if the
-	// kernel does not set frequencies, as in most virtual machines.
+	// Governors are the different frequency governors of the CPUs, sorted. It is empty
+	// if the kernel does not set frequencies, as in most virtual machines.
 	Governors Fact[[]string] `json:"governors"`
 	// Memlock is the limit of locked memory that the agent's container has, in bytes or
 	// "unlimited". Containers have the limit of the container runtime.
@@ -61,8 +61,8 @@ type Node struct {
 
 	// NRI is set if the container runtime has the default socket of NRI.
 	NRI Fact[bool] `json:"nri"`
-	// ContainerdCDI is "true" or "false", as enable_cdi in containerd's own configuration
-	// file; empty if the file does not set it.
+	// ContainerdCDI is enable_cdi in containerd's own configuration file: "true" or
+	// "false". It is empty if the file does not set it.
 	ContainerdCDI Fact[string] `json:"containerdCDI"`
 	// CPUManager is the policy in the state file of the kubelet's CPU manager.
 	CPUManager Fact[string] `json:"cpuManager"`
@@ -101,8 +101,9 @@ type GPU struct {
 	// IOMMUType is the type of the GPU's IOMMU group: "identity", "DMA" or "DMA-FQ"; empty
 	// without a group.
 	IOMMUType Fact[string] `json:"iommuType"`
-	// ACSRedirect are the PCIe switches above the GPU that send requests to other devices
-	// through the root complex, by the PCI address of their ports.
+	// ACSRedirect are the PCIe switches above the GPU that redirect requests through the
+	// root complex. The requests are for other devices. A switch is given by the PCI
+	// address of its port.
 	ACSRedirect Fact[[]string] `json:"acsRedirect"`
 
 	// Links is the number of active NVLinks to each linked GPU of the node, by its PCI

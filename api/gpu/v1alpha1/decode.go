@@ -17,12 +17,12 @@ import (
 	strictjson "sigs.k8s.io/json"
 )
 
-// Decode parses the parameters of an opaque configuration, JSON as the API server
-// stores it, sets defaults and validates. It is strict: a field that would have no
-// effect is an error, because its author expects one.
-// GpuConfig and MigDeviceConfig of resource.nvidia.com/v1beta1 are converted.
-// Every error names the path of the field and the values that it can have, and is one
-// short line.
+// Decode parses and validates the parameters of an opaque configuration, and sets
+// defaults. The parameters are JSON as the API server stores it. It is strict: a
+// field that would have no effect is an error, because its author expects one.
+// GpuConfig and MigDeviceConfig of resource.nvidia.com/v1beta1 are converted. Every
+// error names the path of the field and the values that it can have, and is one short
+// line.
 func Decode(parameters []byte) (Config, error) {
 	if len(parameters) > resourceapi.OpaqueParametersMaxLength {
 		return nil, fmt.Errorf("parameters: %d bytes, at most %d are allowed", len(parameters), resourceapi.OpaqueParametersMaxLength)
@@ -46,7 +46,7 @@ func Decode(parameters []byte) (Config, error) {
 	return config, nil
 }
 
-// document is a configuration as it is written.
+// document is a configuration before conversion.
 type document interface {
 	// config returns the configuration, with defaults.
 	config(*problems) Config
@@ -133,7 +133,7 @@ func readable(err error, parameters []byte) string {
 	return fmt.Sprintf("%s: must be %s, not %s", short(at), wanted, short(mistyped.Value))
 }
 
-// place returns the path of a field of the wrong type, with its index in a list,
+// place returns the path of a field of the wrong type. It adds the index in a list,
 // which the decoder omits.
 func place(mistyped *json.UnmarshalTypeError, parameters []byte) string {
 	var document any
@@ -147,8 +147,8 @@ func place(mistyped *json.UnmarshalTypeError, parameters []byte) string {
 	return mistyped.Field
 }
 
-// find returns the path of the first value of a JSON type at the fields, in all
-// elements of the lists on the way.
+// find returns the path of the first value of a JSON type at the fields. It
+// searches all elements of the lists on the way.
 func find(value any, fields []string, wrong string) (at string, found bool) {
 	if list, ok := value.([]any); ok {
 		for i, element := range list {

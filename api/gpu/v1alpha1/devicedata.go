@@ -31,14 +31,14 @@ type ShareData struct {
 	// Memory is the memory that the scheduler has promised; absent if it has
 	// promised none.
 	Memory *resource.Quantity `json:"memory,omitempty"`
-	// Compute is the compute that the scheduler has promised, in percent of the SMs;
-	// absent if it has promised none.
+	// Compute is the compute that the scheduler has promised, in percent of the SMs.
+	// It is absent if the scheduler has promised none.
 	Compute int `json:"compute,omitempty"`
 	// Processes is the number of processes among which memory and compute are
 	// divided; absent if they are not.
 	Processes int `json:"processes,omitempty"`
-	// ThreadPercentage is the part of the SMs that each process can use, in percent;
-	// absent if nothing limits it.
+	// ThreadPercentage is the part of the SMs that each process can use, in percent.
+	// It is absent if there is no such limit.
 	ThreadPercentage int `json:"threadPercentage,omitempty"`
 	// MemoryLimit is the memory that each process can use, besides its context;
 	// absent if nothing limits it.
@@ -46,11 +46,11 @@ type ShareData struct {
 	// TimeSlice is the interval that the claim's configuration names; absent if it
 	// names none.
 	TimeSlice Interval `json:"timeSlice,omitempty"`
-	// Containers is the number of containers among which the memory is divided; absent
-	// if the driver does not limit it.
+	// Containers is the number of containers among which the memory is divided. It is
+	// absent if the driver does not limit it.
 	Containers int `json:"containers,omitempty"`
 	// ContainerMemoryLimit is the memory that each container can use, contexts
-	// included; absent if the driver does not limit it.
+	// included. It is absent if the driver does not limit it.
 	ContainerMemoryLimit *resource.Quantity `json:"containerMemoryLimit,omitempty"`
 	// Enforcement is how strictly the share is limited: the weaker of
 	// MemoryEnforcement and ComputeEnforcement.

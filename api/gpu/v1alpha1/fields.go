@@ -30,7 +30,7 @@ func Kinds() []metav1.TypeMeta {
 }
 
 // Fields returns the fields that [Decode] accepts in a configuration besides its
-// apiVersion and kind; nil if it does not accept the kind.
+// apiVersion and kind. It returns nil if Decode does not accept the kind.
 func Fields(kind metav1.TypeMeta) []Field {
 	into, unknown := newDocument(kind)
 	if unknown != nil {

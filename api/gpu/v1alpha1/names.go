@@ -11,9 +11,9 @@ package v1alpha1
 // taints, labels and annotations, and does not change with the driver's name.
 const GroupName = "gpu.nvidia.com"
 
-// DriverName is the name of the driver in ResourceSlices, claims and DeviceClasses,
-// unless the agent's flag --driver-name sets another. It is the domain of the driver's
-// attributes and capacities.
+// DriverName is the default name of the driver in ResourceSlices, claims and
+// DeviceClasses. The agent's flag --driver-name sets another name. It is the domain of
+// the driver's attributes and capacities.
 const DriverName = "gpu.nvidia.com"
 
 // The types of devices, which are the values of [AttributeType].
@@ -66,14 +66,14 @@ const (
 	AttributeNVLinkLinks = "nvlinkLinks" // int: 18
 	// AttributeNVLinkVersion is the version of NVLink.
 	AttributeNVLinkVersion = "nvlinkVersion" // version: 4.0.0
-	// AttributeNVLinkSwitch is true if links of the GPU lead to NVSwitch, and false if all
-	// lead to other GPUs or CPUs.
+	// AttributeNVLinkSwitch is true if links of the GPU lead to NVSwitch. It is false if
+	// all lead to other GPUs or CPUs.
 	AttributeNVLinkSwitch = "nvlinkSwitch" // bool: true
 	// AttributeNVLinkCliques is every fully linked group that the GPU belongs to; only
 	// with --list-attributes.
 	AttributeNVLinkCliques = "nvlinkCliques" // list of strings: 1b-00,43-00
 	// AttributePCIeSwitch is the PCIe switch of the GPU, by the PCI address of its upstream
-	// port; behind several switches, the address of the outermost one precedes it.
+	// port. Behind several switches, the address of the outermost one precedes it.
 	AttributePCIeSwitch = "pcieSwitch" // string: 0000:16:00.0
 	// AttributeFabricClusterUUID is the multi-node NVLink fabric (GB200) that the GPU
 	// has joined.
@@ -194,7 +194,8 @@ const (
 // The capacities of devices.
 const (
 	// CapacityMemory is the memory of the device in bytes. A request names a multiple
-	// of 1Mi; without an amount it gets all memory, and of time slices none of its own.
+	// of 1Mi; without an amount it gets all memory of a device, and none of a time
+	// slice.
 	CapacityMemory = "memory" // gpu, mig, timeslice
 	// CapacityCompute is the compute of the GPU in percent of its SMs. A request
 	// names whole percents; without an amount it reserves none.
@@ -212,18 +213,19 @@ const (
 	// TaintUnhealthy marks a GPU that has failed, does not answer, or has not joined
 	// its NVSwitch fabric. Its value is the first reason.
 	TaintUnhealthy = GroupName + "/unhealthy" // such as "xid-79", "recovery-gpu-reset", "lost", "fabric-not-ready"
-	// TaintMIGMode marks a GPU that an administrator has switched to MIG mode, in
-	// which it runs nothing as a whole. A mode that claims enable has no taint.
+	// TaintMIGMode marks a GPU that an administrator has switched to MIG mode. In that
+	// mode it cannot be used as a whole. A mode that claims enable has no taint.
 	TaintMIGMode = GroupName + "/mig-mode" // [MIGModeTaintEnabled]
 	// TaintComputeMode marks a device that the GPU's compute mode, which an
 	// administrator has set, keeps from being used.
 	TaintComputeMode = GroupName + "/compute-mode" // [ComputeModeTaintProhibited], [ComputeModeTaintExclusive]
-	// TaintWithdrawn marks a device that the node no longer offers, or no longer
-	// offers in shares, while claims hold it. Its value is the word of the offer, or
-	// [WithdrawnGPU].
+	// TaintWithdrawn marks a device that the node no longer offers, while claims hold
+	// it. It also marks a device that is no longer offered in shares. Its value is the
+	// word of the offer, or [WithdrawnGPU].
 	TaintWithdrawn = GroupName + "/withdrawn" // [OfferShare], [OfferMIG], [OfferTimeSlice], [OfferSeat]
-	// TaintInUse marks a device that is in use although the cluster counts it as free, or
-	// by another pod than the claims that hold it.
+	// TaintInUse marks a device that is in use although the cluster counts it as free. It
+	// also marks a device that is used by another pod than those of the claims that hold
+	// it.
 	TaintInUse = GroupName + "/in-use" // [InUseTaintDevicePlugin], [InUseTaintUnneededClaim], [InUseTaintForeignProcess]
 )
 
@@ -240,14 +242,15 @@ const (
 	// ComputeModeTaintExclusive is the value of [TaintComputeMode] if one process at
 	// a time can compute on the GPU.
 	ComputeModeTaintExclusive = "exclusive-process"
-	// InUseTaintDevicePlugin is the value of [TaintInUse] if the kubelet has given the
-	// device to a pod through a device plugin.
+	// InUseTaintDevicePlugin is a value of [TaintInUse]: a device plugin serves the
+	// device to a pod. The kubelet has allocated it to the pod.
 	InUseTaintDevicePlugin = "device-plugin"
-	// InUseTaintUnneededClaim is the value of [TaintInUse] if a claim that the cluster
-	// has forgotten or allocated elsewhere still holds the device, as its processes may.
+	// InUseTaintUnneededClaim is a value of [TaintInUse]: an obsolete claim holds the
+	// device. The cluster has forgotten the claim or allocated it elsewhere, and its
+	// processes may still run.
 	InUseTaintUnneededClaim = "unneeded-claim"
-	// InUseTaintForeignProcess is the value of [TaintInUse] if a pod that has no claim
-	// for the device computes on it.
+	// InUseTaintForeignProcess is a value of [TaintInUse]: a pod without a claim for
+	// the device computes on it.
 	InUseTaintForeignProcess = "foreign-process"
 )
 
@@ -302,15 +305,16 @@ const (
 // is prepared. Its reason is a word of the event texts.
 const ConditionReady = "Ready" // ResourceClaim
 
-// ConditionForeignProcess is the condition of a device in status.devices of a claim while a
-// process of a pod that has no claim for the device computes on it. Its reason is [ReasonNoClaim].
+// ConditionForeignProcess is a condition in a claim's status.devices: a foreign process
+// computes on the device. The process belongs to a pod that has no claim for the device.
+// Its reason is [ReasonNoClaim].
 const ConditionForeignProcess = "ForeignProcess" // ResourceClaim
 
 // ReasonNoClaim is the reason of [ConditionForeignProcess].
 const ReasonNoClaim = "NoClaim"
 
-// ConditionMemoryUnlimited is the condition of a device in status.devices of a claim while a
-// container computes on it without the memory limit that the claim has there. It is absent if
+// ConditionMemoryUnlimited is a condition in a claim's status.devices: a container computes
+// without its memory limit. The limit is set by the claim for the device. It is absent if
 // there is no such container or no such limit.
 const ConditionMemoryUnlimited = "MemoryUnlimited" // ResourceClaim
 
@@ -322,22 +326,22 @@ const (
 	ReasonProcessesUnknown = "ProcessesUnknown"
 )
 
-// ConditionExternallyAllocated is the condition of a device in status.devices of a claim while a
-// device plugin has given the device to a pod. Its reason is [ReasonDevicePlugin].
+// ConditionExternallyAllocated is a condition in a claim's status.devices: a device plugin
+// has given the device to a pod. Its reason is [ReasonDevicePlugin].
 const ConditionExternallyAllocated = "ExternallyAllocated" // ResourceClaim
 
 // ReasonDevicePlugin is the reason of [ConditionExternallyAllocated].
 const ReasonDevicePlugin = "DevicePlugin"
 
-// ConditionOtherDriver is the condition of a device in status.devices of a claim while another
-// driver of the same name serves the node. Its reason is [ReasonSameName].
+// ConditionOtherDriver is a condition in a claim's status.devices: another driver of the
+// same name serves the node. Its reason is [ReasonSameName].
 const ConditionOtherDriver = "OtherDriver" // ResourceClaim
 
 // ReasonSameName is the reason of [ConditionOtherDriver].
 const ReasonSameName = "SameName"
 
-// AnnotationViewerAccount is the name of the service account whose tokens read the facts
-// about the node from the agent, as "kubectl gpu doctor" does. The chart sets it.
+// AnnotationViewerAccount is the name of the service account for reading facts about the
+// node from the agent. "kubectl gpu doctor" uses its tokens. The chart sets it.
 const AnnotationViewerAccount = GroupName + "/viewer-account" // Pod of the agent
 
 // AnnotationDriverNamespace is the namespace of the driver's workloads, for programs that send

@@ -23,7 +23,7 @@ const (
 )
 
 // ForNVIDIA reports whether parameters that [Decode] accepts are written for NVIDIA's
-// own driver, which applies configurations to devices by other rules.
+// own driver. That driver applies configurations to devices by other rules.
 func ForNVIDIA(parameters []byte) bool {
 	var meta metav1.TypeMeta
 	return strictjson.UnmarshalCaseSensitivePreserveInts(parameters, &meta) == nil && meta.APIVersion == nvidiaGroupVersion
@@ -125,7 +125,7 @@ const nvidiaMemoryAllowed = "must be a quantity of at least 1Mi, such as 512Mi, 
 // excludes long exponents, which are slow to parse.
 var nvidiaQuantityForm = regexp.MustCompile(`^\+?([0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18})(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E|[eE][+-]?[0-9]{1,2})?$`)
 
-// flooredMemory rounds down to whole Mi, as NVIDIA's driver does, so that the same
+// flooredMemory rounds down to whole Mi, as NVIDIA's driver does. So the same
 // quantities are valid in both drivers.
 func (p *problems) flooredMemory(at *field.Path, a amount) resource.Quantity {
 	quantity := a.quantity(nvidiaQuantityForm)

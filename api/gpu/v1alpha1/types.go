@@ -148,8 +148,8 @@ type DeviceLimit struct {
 	MemoryLimit resource.Quantity `json:"memoryLimit"` // whole Mi, such as "10Gi"
 }
 
-// DeviceRef names a device of the request by its index, counted from 0, or by its
-// UUID ("GPU-…", "MIG-…"). An index can be a number or a string in JSON.
+// DeviceRef names a device of the request by its index from 0 or by its UUID. A
+// UUID begins with "GPU-" or "MIG-". An index can be a number or a string in JSON.
 type DeviceRef string
 
 // Index returns the index of the device, if it is named by its index.

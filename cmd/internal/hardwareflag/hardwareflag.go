@@ -12,8 +12,8 @@ import (
 )
 
 // Validate returns an error if --hardware is neither nvml nor a model of the
-// simulator, if it is a model and the program has no simulator, or if --sim-state is
-// given for real hardware.
+// simulator. It also returns one for a model in a program without a simulator, and
+// for --sim-state with real hardware.
 func Validate(hardware, simState string, hasSimulator bool) error {
 	kind, model, _ := strings.Cut(hardware, ":")
 	switch {

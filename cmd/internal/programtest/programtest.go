@@ -37,8 +37,8 @@ func Parse(sets cliflag.NamedFlagSets, prefix environment.Prefix, args []string,
 	})
 }
 
-// Process returns the test's own program with an environment variable, which its
-// TestMain reads, and the output of the process.
+// Process returns a command that runs the test's own program, and the output of the
+// process. The program's TestMain reads the environment variable.
 func Process(t *testing.T, variable string, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	self, err := os.Executable()

@@ -63,9 +63,9 @@ func newClient(socket string, idle time.Duration) (*Client, error) {
 // Close closes the connection. The daemons keep running.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// EnsureMPS starts the daemon and waits until it answers, or changes the ceilings or
-// namespaces of the running one, also for new clients of its running servers. It changes nothing if
-// the daemon is as it should be.
+// EnsureMPS starts the daemon and waits until it answers. If the daemon runs, EnsureMPS
+// changes its ceilings or namespaces, also for new clients of its running servers. It
+// changes nothing if the daemon already has these settings.
 func (c *Client) EnsureMPS(ctx context.Context, d gpu.MPSDaemon) (gpu.MPSDirs, error) {
 	ctx, cancel := context.WithTimeout(ctx, ensureTimeout)
 	defer cancel()

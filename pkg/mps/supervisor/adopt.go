@@ -48,8 +48,9 @@ func (d *daemon) adoptOrRestart(ctx context.Context) error {
 }
 
 // adopt takes over a daemon that an earlier supervisor started, and reports whether it
-// did. It kills a daemon that hangs, but not its servers, which have clients. It takes
-// over a daemon that refuses its settings as it is, and returns the error.
+// did. It kills a daemon that hangs, but not its servers, which have clients. If a
+// daemon refuses its settings, it takes over the daemon unchanged and returns the
+// error.
 func (d *daemon) adopt(ctx context.Context) (bool, error) {
 	p, err := d.options.findDaemon(d.folders.log)
 	if p == nil || err != nil {

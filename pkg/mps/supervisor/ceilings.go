@@ -36,8 +36,8 @@ func eitherCeilings(a, b gpu.MPSDaemon) gpu.MPSDaemon {
 	return either
 }
 
-// settings returns the settings that change a daemon from the ceilings of before, which
-// it may have, to those of want. before is the zero value for a daemon that starts.
+// settings returns the settings that change a daemon's ceilings from before to want.
+// before is the zero value for a daemon that starts.
 func settings(before, want gpu.MPSDaemon) []setting {
 	var all []setting
 	switch {
@@ -63,8 +63,8 @@ func settings(before, want gpu.MPSDaemon) []setting {
 	return all
 }
 
-// commands returns the commands that set and read the setting, for future servers
-// (server 0) or for new clients of a running server.
+// commands returns the commands that set and read the setting. Server 0 is for
+// future servers; other servers are running and change for new clients.
 func (s setting) commands(server int) (set, get string) {
 	scope, pid := "default_", ""
 	if server != 0 {
@@ -96,7 +96,7 @@ func (s setting) check(said string) error {
 
 var size = regexp.MustCompile(`^(\d+)\s*([KMGT]?)(?:i?B)?$`)
 
-// readSize parses a size into a number of units of so many bytes.
+// readSize parses a size into a number of units, and the unit in bytes.
 func readSize(text string) (n, unit uint64, ok bool) {
 	m := size.FindStringSubmatch(strings.TrimSpace(text))
 	if m == nil {

@@ -110,8 +110,8 @@ func (o *Options) run(ctx context.Context, f folders, args []string, stdin strin
 // driver. The state of the daemon is unknown then.
 var errNotRun = errors.New("nvidia-cuda-mps-control was not run")
 
-// start starts a command of the program with the mounts, in which it finds the program;
-// it ignores the path in the command.
+// start starts a command of the program with the mounts in which it finds the program.
+// It ignores the path in the command.
 func (o *Options) start(cmd *exec.Cmd, m mounts) error {
 	err := m.do(func() (err error) {
 		if cmd.Path, err = o.Driver.Find(program, os.Stat); err != nil {

@@ -73,8 +73,8 @@ func openFolder(parent int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// eachName calls heed and then do with every name in a folder, which do removes, until
-// the folder is empty.
+// eachName calls heed and then do for every name in a folder, until the folder is
+// empty. do removes the name.
 func eachName(dir *os.File, heed func() error, do func(name string) error) error {
 	for {
 		if _, err := dir.Seek(0, io.SeekStart); err != nil {

@@ -54,7 +54,7 @@ func (o *Options) fileSystems(f folders) []fileSystem {
 }
 
 // makeFolders creates the folders of a daemon with their file systems, and empties the
-// pipe folder, in which a daemon that died leaves its socket.
+// pipe folder. A daemon that died leaves its socket there.
 func (o *Options) makeFolders(ctx context.Context, f folders, d gpu.MPSDaemon) error {
 	if err := f.make(); err != nil {
 		return err

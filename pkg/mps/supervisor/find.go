@@ -62,8 +62,8 @@ func (o *Options) findProcesses(logDir string) ([]*process, error) {
 }
 
 // belongsTo reports whether a process is the daemon with the log directory or one of its
-// servers, which run as the user of their client. The variable alone does not prove it:
-// a shell may have exported it.
+// servers. The servers run as the user of their client. The variable alone does not
+// prove it: a shell may have exported it.
 func belongsTo(pid int, logDir string) bool {
 	return sameProcesses(pid) && hasVariable(pid, logVariable+logDir) && runsMPS(pid)
 }
@@ -85,8 +85,8 @@ func hasVariable(pid int, want string) bool {
 	return slices.Contains(words(fmt.Sprintf("/proc/%d/environ", pid)), want)
 }
 
-// runsMPS reports whether a process runs a program of MPS, by its name or, for scripts and
-// their children, by a word of its command line.
+// runsMPS reports whether a process runs a program of MPS. It checks the name and, for
+// scripts and their children, the words of the command line.
 func runsMPS(pid int) bool {
 	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	if err == nil && string(bytes.TrimSpace(comm)) == programComm {
@@ -108,9 +108,8 @@ func words(path string) []string {
 	return strings.Split(string(data), "\x00")
 }
 
-// isOwn reports whether a process belongs to the user of this one and did so when its
-// program started: a program that gains rights at its start, such as su, has another
-// real user.
+// isOwn reports whether a process belongs to the user of this process and did at its
+// start: a program that gains rights at its start, such as su, has another real user.
 func isOwn(pid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -131,8 +130,8 @@ func leadsSession(pid int) bool {
 	return err == nil && session == pid
 }
 
-// findDaemon returns the control daemon of a log directory, which leads its session, or
-// nil if there is none.
+// findDaemon returns the control daemon of a log directory, or nil if there is none.
+// The daemon leads its session.
 func (o *Options) findDaemon(logDir string) (*process, error) {
 	found, err := o.findProcesses(logDir)
 	if err != nil {

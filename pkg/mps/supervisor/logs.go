@@ -36,8 +36,8 @@ func (o *Options) boundLogs(ctx context.Context, f folders) error {
 	return errors.Join(errs...)
 }
 
-// cutLog empties a file that takes more bytes on the disk than limit, and returns the
-// number of bytes that it took.
+// cutLog empties a file that uses more bytes on the disk than limit. It returns the
+// number of bytes that the file used.
 func cutLog(path string, limit int64) (cut int64, err error) {
 	var info unix.Stat_t
 	err = unix.Lstat(path, &info)

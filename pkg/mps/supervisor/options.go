@@ -42,17 +42,17 @@ type Options struct {
 	// a file system that is empty after a boot, because its files belong to running
 	// processes.
 	RunDir string
-	// LogDir holds a folder for each daemon, until the next daemon of the name starts
-	// or the supervisor leaves.
+	// LogDir contains a folder for each daemon. The folder remains until the next
+	// daemon of the name starts or the supervisor leaves.
 	LogDir string
 
 	// MultiUser lets one server, which runs as root, serve clients of all users. Without
 	// it, a server runs as the user of its client, and a client of another user waits
 	// until the clients of the first user have ended.
 	MultiUser bool
-	// HostShm leaves /dev/shm of the daemons as it is, so that clients need the one of
-	// the host. The supervisor mounts nothing and needs no privilege. Every client can
-	// read the shared memory of all others and of the host, and fill RunDir.
+	// HostShm leaves /dev/shm of the daemons unchanged, so that clients need the one
+	// of the host. The supervisor mounts nothing and needs no privilege. Every client
+	// can read the shared memory of all others and of the host, and fill RunDir.
 	HostShm bool
 	// ShmSize is the size in bytes of the /dev/shm that a daemon shares with all its
 	// clients: a tmpfs, which needs root, and unused with HostShm. A daemon keeps its
@@ -82,8 +82,9 @@ type Options struct {
 	StopGrace time.Duration
 	// ProbeInterval is the interval between probes of a daemon.
 	ProbeInterval time.Duration
-	// AnswerAge is the time after an answer within which a call that changes nothing
-	// does not query the daemon again. It keeps many shares at a time cheap.
+	// AnswerAge is the time for which an answer of the daemon stays valid. Within it,
+	// calls that change nothing do not query the daemon again. It keeps many shares at
+	// a time cheap.
 	AnswerAge time.Duration
 	// LogLimit is the limit for each log file of a daemon in bytes on the disk. A file
 	// that exceeds it is emptied at the next interval of the probes.

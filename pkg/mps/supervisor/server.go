@@ -45,8 +45,8 @@ func Serve(ctx context.Context, socket string, s *Supervisor) error {
 	return nil
 }
 
-// listen creates the socket in a private folder and renames it, so that no other user can
-// open it at any time.
+// listen creates the socket in a private folder and renames it. So no other user can open
+// it at any time.
 func listen(ctx context.Context, socket string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o711); err != nil {
 		return nil, err

@@ -115,10 +115,10 @@ func (s *Supervisor) Namespaces(ctx context.Context) (bool, error) {
 	return s.options.hasNamespaces(ctx)
 }
 
-// EnsureMPS starts a daemon and waits until it answers, or changes the ceilings or
-// namespaces of the running one, also for new clients of its running servers. If nothing changes, it only
-// checks that the daemon answers, unless it did so recently. It removes a daemon that
-// does not come up.
+// EnsureMPS starts a daemon and waits until it answers. If the daemon runs, EnsureMPS
+// changes its ceilings or namespaces, also for new clients of its running servers. If
+// nothing changes, it only checks that the daemon answers, unless it did so recently. It
+// removes a daemon that does not come up.
 func (s *Supervisor) EnsureMPS(ctx context.Context, want gpu.MPSDaemon) (gpu.MPSDirs, error) {
 	if err := cmp.Or(validate(want), s.options.folders(want.Name).check(want)); err != nil {
 		return gpu.MPSDirs{}, err

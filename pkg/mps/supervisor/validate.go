@@ -77,8 +77,8 @@ func validateNamespaces(d gpu.MPSDaemon, refuse func(format string, args ...any)
 	return nil
 }
 
-// validateName returns an error unless the name, which becomes part of a path, is the
-// published name of a GPU or MIG device.
+// validateName returns an error unless the name is the published name of a GPU or MIG
+// device. The name becomes part of a path.
 func validateName(name string) error {
 	parsed, err := kind.Parse(name)
 	if err != nil {

@@ -117,8 +117,8 @@ func listen(path string) (*net.UnixListener, error) {
 	return listener, nil
 }
 
-// peerPID returns the PID of the process that has connected; 0 if it is in a PID namespace
-// that this process does not see.
+// peerPID returns the PID of the connected process. It returns 0 if the process is in a
+// PID namespace that this process does not see.
 func peerPID(conn *net.UnixConn) (int, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -196,8 +196,8 @@ func (s *service) leave(pid int) {
 	}
 }
 
-// change adds bytes to the memory of a process on a device, after a context if it has
-// none there, and returns how much it has allocated.
+// change adds bytes to the memory of a process on a device, and returns the process'
+// total. It first creates a context if the process has none there.
 func (s *service) change(pid int, device nvmlsim.ComputeDevice, bytes int64) (uint64, error) {
 	uuid := device.UUID
 	s.mu.Lock()

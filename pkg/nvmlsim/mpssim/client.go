@@ -290,8 +290,8 @@ func (d *Daemon) leave(c *client) {
 	}
 }
 
-// handle does what a client asks for; it is nil for one that was ended
-// meanwhile, which hears of that.
+// handle executes the request of a client. It returns nil if the client was ended
+// meanwhile; the client receives that message separately.
 func (d *Daemon) handle(c *client, r Request) *Reply {
 	d.mu.Lock()
 	defer d.mu.Unlock()

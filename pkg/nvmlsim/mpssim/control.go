@@ -16,9 +16,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Control sends a command to the daemon of a pipe directory and writes what it answers:
-// the arguments of the program, or, without any, the commands in a text, one a line. It
-// is [gpu.ErrNotFound] where no daemon answers.
+// Control sends commands to the daemon of a pipe directory and writes the answers. The
+// command is the arguments of the program; without arguments, commands are read from a
+// text, one a line. the arguments of the program, or, without any, the commands in a
+// text, one a line. The error wraps [gpu.ErrNotFound] if no daemon answers.
 func Control(ctx context.Context, pipeDir string, commands io.Reader, output io.Writer, args ...string) error {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", filepath.Join(pipeDir, socketName))

@@ -45,8 +45,8 @@ type Options struct {
 	PipeDirectory, LogDirectory string
 	// Shm is what stands for /dev/shm.
 	Shm string
-	// VisibleDevices are UUIDs of GPUs and MIG devices, or indices of GPUs, in
-	// the order of the clients' ordinals; nil is all GPUs.
+	// VisibleDevices are UUIDs of GPUs and MIG devices, or indices of GPUs. Their
+	// order is the order of the clients' ordinals; nil means all GPUs.
 	VisibleDevices []string
 	// ActiveThreadPercentage and PinnedDeviceMemLimit are the variables of
 	// that name, the first defaults.
@@ -59,8 +59,8 @@ type Options struct {
 	Apply string
 	// Log receives the same lines as control.log.
 	Log io.Writer
-	// Faults lets the server that runs fail as a fatal exception of a client
-	// does, with each value; nil for none.
+	// Faults makes the running server fail with each value, as a fatal exception of a
+	// client does. It is nil if there are no faults.
 	Faults <-chan os.Signal
 	// identify replaces credentials in tests, which have one user.
 	identify func(*net.UnixConn) (user, error)

@@ -22,7 +22,7 @@ type Limits struct {
 
 // DeviceLimit is the memory of one device that a client can allocate.
 type DeviceLimit struct {
-	// Device is a CUDA ordinal or a UUID, as it was given.
+	// Device is a CUDA ordinal or a UUID, in the form in which the command named it.
 	Device string `json:"device"`
 	Bytes  uint64 `json:"bytes"`
 }

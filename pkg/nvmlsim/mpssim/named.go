@@ -208,8 +208,8 @@ func (d *Daemon) deleteServer(name string, force bool) error {
 	return nil
 }
 
-// admitTo admits a client that has connected through a namespace, or through the socket
-// of the daemon, which leads to the first server of its user. The caller holds the lock.
+// admitTo admits a client that has connected through a namespace or the socket of the
+// daemon. The socket leads to the first server of its user. The caller holds the lock.
 func (d *Daemon) admitTo(c *client, n *namespace) {
 	if why := d.notReady(); why != "" {
 		d.refuse(c, fail(errSystemNotReady, "%s", why))

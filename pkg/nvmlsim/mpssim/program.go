@@ -21,13 +21,13 @@ type Invocation struct {
 	// Foreground and Background start a daemon, and Help prints the help. Without any
 	// of them, the program sends a command.
 	Foreground, Background, Help bool
-	// Command has the words of a command of protocol 3; none if the commands are lines
-	// of the standard input.
+	// Command contains the words of a command of protocol 3. It is empty if the
+	// standard input has the commands, one a line.
 	Command []string
 }
 
-// Parse reads the arguments of nvidia-cuda-mps-control, whose flags are not in the style
-// of other programs here, and its environment. Drivers older than release 615 know
+// Parse reads the arguments and the environment of nvidia-cuda-mps-control. Its flags
+// are not in the style of other programs here. Drivers older than release 615 know
 // neither protocol 3 nor its options.
 func Parse(driverVersion string, args []string) (Invocation, error) {
 	call := Invocation{Options: OptionsFromEnvironment()}

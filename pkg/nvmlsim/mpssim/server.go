@@ -27,8 +27,8 @@ const (
 	fault  = "FAULT"
 )
 
-// serverBytes is the memory of an idle server on each device, as an operator measured it
-// on A100s with release 615.
+// serverBytes is the memory of an idle server on each device. An operator measured it on
+// A100s with release 615.
 const serverBytes = 36 << 20
 
 // clientsBeforeVolta is the most clients of a server before Volta, which also
@@ -47,7 +47,7 @@ type server struct {
 	// stdin holds the process: it ends with the daemon, however that ends.
 	stdin    io.Closer
 	stopping bool
-	// shm is the server's file in /dev/shm, token what it holds.
+	// shm is the server's file in /dev/shm, and token is the content of the file.
 	shm, token string
 	// clients in the order of their connection, also the ones that have ended.
 	clients []*client
@@ -72,8 +72,8 @@ func (d *Daemon) startServer(uid int) error {
 	return nil
 }
 
-// launch starts the process of a server of the devices, and returns a function that waits
-// for its end. The caller holds the lock.
+// launch starts the process of a server of the devices. The returned function waits for
+// its end. The caller holds the lock.
 func (d *Daemon) launch(s *server, uuids []string) (ended func(), err error) {
 	if d.closing {
 		return nil, errors.New("the control daemon quits")
@@ -113,7 +113,7 @@ func (d *Daemon) follow(s *server, ended func()) {
 }
 
 // startProcess starts the process of a server, which ends with its standard input.
-// When it returns, the kernel calls the process what it calls a real server.
+// When it returns, the kernel reports the process under the name of a real server.
 func startProcess() (*exec.Cmd, io.Closer, error) {
 	const script = `echo "$0" >/proc/$$/comm; echo; read _`
 	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", script, nvmlsim.MPSServerName)

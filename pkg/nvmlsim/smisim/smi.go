@@ -97,8 +97,8 @@ func answering(s *nvmlsim.Sim, index int, do func(int) error) error {
 	return do(index)
 }
 
-// ExitStatus returns the exit status of nvidia-smi for an error, which is the return code
-// of NVML; 1 for any other error.
+// ExitStatus returns the exit status of nvidia-smi for an error. It is the return code of
+// NVML, and 1 for any other error.
 func ExitStatus(err error) int {
 	for _, known := range []struct {
 		err  error

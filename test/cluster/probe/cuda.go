@@ -27,7 +27,7 @@ type cudaReport struct {
 	MPS bool `json:"mps"`
 	// Plain says why it is none.
 	Plain string `json:"plain,omitempty"`
-	// Waited says what it had to wait for.
+	// Waited is the reason for waiting.
 	Waited string `json:"waited,omitempty"`
 	// Client is what the server gave it.
 	Client *granted `json:"client,omitempty"`
@@ -142,9 +142,9 @@ func (o cudaOptions) environ(container []string) []string {
 	return append(kept, o.setEnv...)
 }
 
-// runCUDA is a CUDA process: it joins MPS if there is any, allocates, reports
-// and holds what it has until ctx ends or it is ended. The error is what
-// ended it, which is in a report as well.
+// runCUDA is a CUDA process: it joins MPS if there is any, allocates, reports and
+// holds the memory until ctx ends or it is ended. The error is what ended it, which
+// is in a report as well.
 func runCUDA(ctx context.Context, r root, environ []string, o cudaOptions, output io.Writer) error {
 	hostname, err := os.Hostname()
 	if err != nil {
@@ -176,7 +176,7 @@ func runCUDA(ctx context.Context, r root, environ []string, o cudaOptions, outpu
 		return nil
 	}
 	if full := (*cudaError)(nil); o.greedy && errors.As(err, &full) && full.Code == outOfMemory {
-		// Not even a context fits, which is all that a greedy process wants to know.
+		// Not even a context fits: a greedy process has its result.
 		report.Refused, client, err = full, nil, nil
 	}
 	if err != nil {

@@ -93,8 +93,8 @@ type client struct {
 	replies chan reply
 }
 
-// failure returns the error in a reply, or an error that the connection has closed if
-// there is no reply.
+// failure returns the error in a reply. If there is no reply, its error says that the
+// connection has closed.
 func (c *client) failure(r reply, ok bool) error {
 	switch {
 	case !ok:

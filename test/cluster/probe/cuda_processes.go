@@ -22,8 +22,8 @@ type child struct {
 	out   *bufio.Reader
 }
 
-// runProcesses runs several CUDA processes at a time, prints their reports as one, and
-// holds what they have until ctx ends. The error is the first of theirs.
+// runProcesses runs several CUDA processes at a time, and prints their reports as one.
+// They keep their memory until ctx ends. The error is the first of theirs.
 func runProcesses(ctx context.Context, environ []string, o cudaOptions, report *cudaReport, output io.Writer) (err error) {
 	var children []*child
 	defer func() {
@@ -94,9 +94,8 @@ func startChild(ctx context.Context, environ []string, o cudaOptions) (*child, e
 	return c, c.cmd.Start()
 }
 
-// awaitParent reports a context to the parent of this process, and waits until the
-// parent's other processes have theirs. The context that it returns ends with the standard
-// input.
+// awaitParent reports a context to the parent, and waits until the parent's other
+// processes have one too. The context that it returns ends with the standard input.
 func awaitParent(ctx context.Context, output io.Writer) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stdin := bufio.NewReader(os.Stdin)

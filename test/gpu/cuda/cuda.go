@@ -93,9 +93,9 @@ type Report struct {
 	Refusal int `json:"refusal"`
 }
 
-// Look creates a context on the first device, allocates memory in steps of step bytes
-// until an allocation fails or most is reached, and frees all of it. The environment of
-// the process decides whether it is a client of MPS.
+// Look creates a context on the first device and allocates memory in steps of step
+// bytes. It stops when an allocation fails or most is reached, and frees all of it. The
+// environment of the process decides whether it is a client of MPS.
 func Look(step, most uint64) (Report, error) {
 	var r C.report
 	C.look(C.size_t(step), C.size_t(most), &r)

@@ -27,8 +27,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
-// Annotations that give an image of a layout its name: OCI's holds the tag
-// only, so that containerd has one of its own for the whole reference.
+// Annotations that give an image of a layout its name: OCI's holds the tag only, so
+// containerd defines another one for the whole reference.
 const (
 	tagAnnotation       = "org.opencontainers.image.ref.name"
 	referenceAnnotation = "io.containerd.image.name"

@@ -77,10 +77,10 @@ func Read(file string) (Program, error) {
 	return p, nil
 }
 
-// Libraries returns the files of the libraries that the program needs, of the
-// further libraries, and of all libraries that these need, by library name. It skips
-// files of another platform. It returns an error that wraps [fs.ErrNotExist] if a
-// library is in none of the directories.
+// Libraries returns the files of the libraries that the program needs, by library
+// name. It includes the further libraries, and all libraries that these need. It
+// skips files of another platform. It returns an error that wraps [fs.ErrNotExist]
+// if a library is in none of the directories.
 func (p Program) Libraries(dirs []string, further ...string) (map[string]string, error) {
 	found := map[string]string{}
 	for todo := append(slices.Clone(p.needed), further...); len(todo) > 0; todo = todo[1:] {

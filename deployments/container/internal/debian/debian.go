@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package debian finds the Debian package of a file on this machine, the terms of
-// its distribution, and the record that security scanners read.
+// Package debian finds the Debian package of a file on this machine. It also finds
+// the terms of the package's distribution and the record that security scanners
+// read.
 //
 // Out of scope: getting packages; other distributions.
 package debian
@@ -23,9 +24,9 @@ import (
 // advisories apply.
 const OSRelease = "/usr/lib/os-release"
 
-// Files returns the copyright file and the scanner's record of each package that one
-// of the files is from, by path in the image. The record has the layout of
-// "distroless" images, which have no package manager.
+// Files returns the copyright file and the scanner's record of each file's package.
+// The result is by path in the image; files of the same package share its entries.
+// The record has the layout of "distroless" images, which have no package manager.
 func Files(ctx context.Context, files ...string) (layer.Files, error) {
 	out := layer.Files{}
 	for _, file := range files {

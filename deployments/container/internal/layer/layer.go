@@ -27,8 +27,8 @@ import (
 // Files of a layer by their path, which is absolute without the leading slash.
 type Files map[string]File
 
-// File is a regular file, or a symbolic link where Target is set, or a
-// directory where Dir is. Its owner is root.
+// File is a regular file, a symbolic link (Target is set), or a directory (Dir is
+// set). Its owner is root.
 type File struct {
 	// Mode is the permission bits as the kernel counts them, with 0o1000 for
 	// sticky. Links have none.
@@ -54,7 +54,7 @@ func (f Files) Add(others Files) error {
 // compressing takes its time.
 type Cache map[[sha256.Size]byte]v1.Layer
 
-// Layer is a layer of the files, in the order of their paths, and of the
+// Layer returns a layer of the files, in the order of their paths. It adds the
 // directories above them (mode 0755) that are not given.
 func (c Cache) Layer(files Files) (v1.Layer, error) {
 	data, err := archive(files)

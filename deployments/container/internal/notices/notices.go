@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package notices gathers the licences and notices of the Go modules that are
-// linked into a program, which its distribution has to carry.
+// Package notices gathers the licences and notices of the Go modules in a program.
+// The program's distribution must contain them.
 //
 // Out of scope: judging them.
 package notices

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package build makes the binaries of a test cluster from the Go modules that
-// pin them, and knows when that is not needed.
+// Package build makes the binaries of a test cluster from the Go modules that pin
+// them. It skips the build if the binaries are current.
 //
 // Out of scope: the driver's own binaries.
 package build
@@ -59,8 +59,8 @@ func Targets() []Target {
 	)
 }
 
-// FindSource returns the path of test/cluster in the source tree that contains dir, or
-// "" if dir is not in such a tree.
+// FindSource returns the path of test/cluster in the source tree that contains dir. It
+// returns "" if dir is not in such a tree.
 func FindSource(dir string) string {
 	for {
 		source := filepath.Join(dir, "test", "cluster")

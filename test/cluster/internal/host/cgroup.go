@@ -29,7 +29,7 @@ type Cgroups struct {
 	unified  bool
 }
 
-// FindCgroups finds the mounted hierarchies. It fails where there is none.
+// FindCgroups finds the mounted hierarchies. It fails if there is none.
 func FindCgroups() (Cgroups, error) {
 	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {
@@ -80,7 +80,7 @@ func (c Cgroups) Create(path string) (daemons string, err error) {
 	return daemons, nil
 }
 
-// delegate hands every controller of the root on to a cgroup's children; the
+// delegate enables every controller of the root for a cgroup's children. The
 // kubelet refuses a cgroup that lacks some.
 func (c Cgroups) delegate(path string) error {
 	data, err := os.ReadFile(filepath.Join(c.tracking, "cgroup.controllers"))

@@ -29,8 +29,8 @@ func LookPath(program string) (string, error) {
 	return "", fmt.Errorf("program %s: %w", program, exec.ErrNotFound)
 }
 
-// Run runs a program of the machine, or one given by its absolute path, and returns its
-// standard output. The error contains the output.
+// Run runs a program and returns its standard output. The program is one of the
+// machine, or is given by its absolute path. The error contains the output.
 func Run(ctx context.Context, program string, args ...string) (string, error) {
 	path := program
 	if !filepath.IsAbs(path) {

@@ -27,8 +27,8 @@ func KubeletRuns() bool {
 	return true
 }
 
-// RemoveDevicePluginDir removes what a kubelet that has ended left there, and
-// the directories where nothing else is in them.
+// RemoveDevicePluginDir removes the files that an ended kubelet left there. It
+// removes the directories too if they are then empty.
 func RemoveDevicePluginDir() error {
 	if KubeletRuns() {
 		return nil

@@ -24,8 +24,8 @@ type Link struct {
 	NetNS, Veth string
 	// Host and Node are the addresses of the two ends, in one prefix.
 	Host, Node netip.Prefix
-	// Routed is a range that must have a route inside the namespace although
-	// no interface has an address of it.
+	// Routed is a range that must have a route inside the namespace. No interface has
+	// an address of it.
 	Routed netip.Prefix
 }
 

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// kubeletSysctls are the kernel settings that a kubelet overwrites when it
-// starts (setupKernelTunables in pkg/kubelet/cm), for the whole machine.
+// kubeletSysctls are the kernel settings that a starting kubelet overwrites for the
+// whole machine. Source: setupKernelTunables in pkg/kubelet/cm.
 var kubeletSysctls = []string{
 	"kernel/keys/root_maxbytes",
 	"kernel/keys/root_maxkeys",

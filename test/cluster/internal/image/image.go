@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image builds the container images of a test cluster from static
-// programs, and writes them as archives that containerd imports. No registry
-// and no container engine takes part.
+// Package image builds the container images of a test cluster from static programs.
+// It writes them as archives that containerd imports. No registry and no container
+// engine takes part.
 //
 // Out of scope: everything that an image of a real distribution has.
 package image
@@ -52,8 +52,8 @@ func Program(program string) (v1.Image, error) {
 	return build([]entry{{path: name, mode: 0o755, content: data}}, v1.Config{Entrypoint: []string{"/" + name}, User: "65535:65535"})
 }
 
-// Probe is an image with the static programs probe and busybox, busybox under
-// the name of each of its applets. It runs "probe hold" by default.
+// Probe is an image with the static programs probe and busybox. It has busybox
+// under the name of each of its applets. It runs "probe hold" by default.
 func Probe(probe, busybox string, applets []string) (v1.Image, error) {
 	probeData, err := os.ReadFile(probe)
 	if err != nil {

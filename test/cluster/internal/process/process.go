@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process starts the daemons of a cluster so that they outlive the
-// program that started them, and later finds exactly these processes again: by
-// process ID, start time and boot, recorded in a file each.
+// Package process starts the daemons of a cluster so that they outlive the starting
+// program. It later finds exactly these processes again by process ID, start time
+// and boot, recorded in a file each. by process ID, start time and boot, recorded
+// in a file each.
 //
 // Out of scope: supervision. A daemon that ends is not restarted.
 package process
@@ -48,8 +49,7 @@ type Record struct {
 	BootID string
 }
 
-// Start starts a daemon in a session of its own and records it in
-// dir/NAME.json.
+// Start starts a daemon in a new session and records it in dir/NAME.json.
 func Start(dir string, spec Spec) (Record, error) {
 	bootID, err := bootID()
 	if err != nil {
