@@ -31,15 +31,15 @@ type Device struct {
 	// Request as in the allocation result: "gpu", or "gpu/big" for the
 	// subrequest "big" of the request "gpu".
 	Request string
-	// Class is the DeviceClass of the request; empty for a claim that an older release
-	// has prepared or whose record was lost.
+	// Class is the DeviceClass of the request. It is empty if an older release has
+	// prepared the claim, or if the claim's record was lost.
 	Class string
 	Pool  string
 	Name  kind.Name
 	// ShareID distinguishes the allocations of one device. It is nil if the
 	// device belongs to one claim at a time.
 	ShareID *types.UID
-	// UUID of the GPU or, once it is created, of the MIG device; empty for all
+	// UUID of the GPU or, once it is created, of the MIG device. It is empty for all
 	// GPUs of the node.
 	UUID string
 	// CDIDeviceIDs are fully qualified CDI names.
@@ -50,8 +50,8 @@ type Device struct {
 	Attributes map[string]resourceapi.DeviceAttribute
 }
 
-// Strategy returns how the processes on the device share it; "" if the claim has the device to
-// itself without limits, or if that is unknown.
+// Strategy returns how the processes on the device share it. It returns "" if the claim has
+// the device to itself without limits, or if that is unknown.
 func (d Device) Strategy() v1alpha1.Strategy { return d.Terms.Strategy(d.Name.Kind) }
 
 // Observer receives the result of every step, for metrics. It must not block.
@@ -77,8 +77,8 @@ type Options struct {
 	// BeforePrepare updates the Inventory before each attempt of [Manager.Prepare],
 	// within the time of that call. It is nil if no update is needed.
 	BeforePrepare func(ctx context.Context)
-	// ContextMemory is the memory in bytes that the CUDA context of an MPS client
-	// takes in addition to the client's memory limit.
+	// ContextMemory is the memory in bytes of an MPS client's CUDA context. It comes
+	// in addition to the client's memory limit.
 	ContextMemory uint64
 	// Shares returns the shares that the node offers now.
 	Shares func() catalog.ShareOffer
@@ -140,8 +140,8 @@ func (m *Manager) SwitchedModes(ctx context.Context) (map[gpu.PCIAddress]bool, e
 	return m.steps.SwitchedModes(ctx)
 }
 
-// KeptPartitions returns the UUIDs of the MIG devices that no claim uses and that this
-// driver keeps for the next claim. It returns nil on a node that prepares no MIG devices.
+// KeptPartitions returns the UUIDs of the unused MIG devices that this driver keeps for
+// the next claim. It returns nil on a node that prepares no MIG devices.
 func (m *Manager) KeptPartitions(ctx context.Context) (map[string]bool, error) {
 	return m.steps.KeptPartitions(ctx)
 }

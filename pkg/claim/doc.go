@@ -40,9 +40,8 @@
 //   - On request, [Manager.Strangers] lists foreign processes on held devices, and
 //     [Manager.CheckLimits] containers without their memory limit.
 //
-// Some processes do not count: processes that have ended, MPS daemons and servers (the
-// PID namespace distinguishes them from a container's process of that name), and
-// processes of the host that only draw. A pod's process that only draws counts. For the
-// memory limits a client of MPS is a process of its own container, and its server does not
-// count.
+// Some processes do not count: processes that have ended, MPS daemons and servers (the PID
+// namespace distinguishes them from a container's process of that name), and processes of
+// the host that only draw. A pod's process that only draws counts. For the memory limits a
+// client of MPS counts as a process of its container, and its server does not count.
 package claim

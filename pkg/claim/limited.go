@@ -18,8 +18,8 @@ type Limited struct {
 	ID string
 }
 
-// Limited returns the devices of claims whose containers have a memory limit, ordered by
-// the namespace, name and UID of the claim and by ID.
+// Limited returns the devices of claims whose containers have a memory limit. The order
+// is by namespace, name and UID of the claim, and by ID.
 func (m *Manager) Limited(ctx context.Context) ([]Limited, error) {
 	if m.options.Limits == nil {
 		return nil, nil

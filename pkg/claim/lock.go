@@ -29,16 +29,16 @@ const pollInterval = 5 * time.Millisecond
 
 func claimLock(claim types.UID) string { return "claim-" + string(claim) }
 
-// deviceLock returns the name of the lock that is held for all work on one device,
-// including slow work such as the start of its MPS daemon.
+// deviceLock returns the name of the lock that is held for all work on one device.
+// That includes slow work such as the start of its MPS daemon.
 func deviceLock(device kind.Name) string { return "device " + device.String() }
 
 // lockedDevice returns the device whose lock work on a device holds: its own, but for
 // seats, which use the MPS daemon of their GPU, the GPU's.
 func lockedDevice(name kind.Name) kind.Name { return cmp.Or(name.MPSDaemon(), name) }
 
-// gpuWideLock returns the name of the lock for work on a GPU that also affects its
-// other devices, see [gpuWide].
+// gpuWideLock returns the name of the lock for work that affects a GPU's other
+// devices too. See [gpuWide].
 func gpuWideLock(address gpu.PCIAddress) string { return "all of " + address.DeviceName() }
 
 // updateLock returns the name of the lock that is held shared for any work on a GPU.

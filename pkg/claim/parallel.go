@@ -4,8 +4,9 @@ package claim
 
 import "sync"
 
-// inParallel calls do for every number below n, at most limit calls at a time, and
-// waits for all of them. If a call panics, inParallel panics with the same value.
+// inParallel calls do for every number below n, and waits for all calls. At most
+// limit calls run at a time. If a call panics, inParallel panics with the same
+// value.
 func inParallel(n, limit int, do func(i int)) {
 	if n == 1 {
 		do(0)

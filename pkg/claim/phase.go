@@ -71,7 +71,7 @@ type wanted struct {
 //	                build
 //	Absent ─────────▶ Preparing ──────────────▶ Prepared ⟲ verify
 //	▲ ▲ ▲               │ failure, crash           │ unprepare, or the claim
-//	│ │ └───── undo ────┘                          ▼ was allocated anew
+//	│ │ └───── undo ────┘                          ▼ was reallocated
 //	│ └─────── undo ──────────────────────── Unpreparing ⟲ failure: stay, retry
 //	└───────── clear ────── Outlived: any of them after a reboot
 func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wanted) (*journal.Record, error) {

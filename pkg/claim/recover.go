@@ -33,8 +33,8 @@ type Report struct {
 	Unrecorded []types.UID
 	// Busy claims were locked by another call or process.
 	Busy []types.UID
-	// Swept are the devices and GPUs, by the name of a step, from which Recover has
-	// removed what the step had left and no claim needed.
+	// Swept are the devices and GPUs that Recover has swept, by the name of a step.
+	// Recover removes leftovers of the step that no claim needs.
 	Swept map[string][]string
 }
 
@@ -87,9 +87,9 @@ func (m *Manager) Recover(ctx context.Context) (Report, error) {
 	return report, errors.Join(errs...)
 }
 
-// sweep removes the leftovers of a step that no claim needs, and returns the names of
-// the devices and GPUs that had them. It skips devices and GPUs that are locked; a
-// later sweep handles them.
+// sweep removes the unneeded leftovers of a step. It returns the names of the devices
+// and GPUs that had them. It skips devices and GPUs that are locked; a later sweep
+// handles them.
 func (m *Manager) sweep(ctx context.Context, s step.Step) ([]string, error) {
 	sweeper, ok := s.(step.Sweeper)
 	if !ok {
@@ -126,8 +126,8 @@ func (m *Manager) tryFor(ctx context.Context, s step.Step, name kind.Name) (unlo
 	return m.locks.tryDevice(ctx, name)
 }
 
-// recoverAll calls one for every number below n in parallel, each with the timeout
-// recoverPatience, and joins the errors in order.
+// recoverAll calls one for every number below n in parallel, and joins the errors
+// in order. Each call has the timeout recoverPatience.
 func recoverAll(ctx context.Context, n int, one func(ctx context.Context, i int) error) error {
 	errs := make([]error, n)
 	inParallel(n, recoverAtOnce, func(i int) {

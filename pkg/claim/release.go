@@ -13,10 +13,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 )
 
-// Unneeded returns the reason why this node no longer needs to hold a claim, or "" if
-// it must hold it. held is the claim as [Manager.Held] listed it, and object is the
-// claim as read from the API server after that. object is nil if the claim does not
-// exist there.
+// Unneeded returns why this node need not hold a claim any longer, or "" if it must.
+// held is the claim as [Manager.Held] listed it, and object is the claim as read from
+// the API server after that. object is nil if the claim does not exist there.
 func (m *Manager) Unneeded(held Held, object *resourceapi.ResourceClaim) string {
 	return held.Unneeded(object, m.options.DriverName, m.options.PoolName)
 }
@@ -36,8 +35,8 @@ func (h Held) Unneeded(object *resourceapi.ResourceClaim, driver, pool string) s
 	return ""
 }
 
-// allocatedAs reports whether the results of this driver on this node are the
-// devices held, in the same order.
+// allocatedAs reports whether the results of this driver on this node are the held
+// devices in order.
 func (h Held) allocatedAs(driver, pool string, results []resourceapi.DeviceRequestAllocationResult) bool {
 	n := 0
 	for _, result := range results {
@@ -106,12 +105,12 @@ func isSubset(pods, of []types.UID) bool {
 // Release unprepares a claim that this node no longer needs, and reports whether it
 // did. See [Manager.Unneeded] for held and object.
 //
-// The object is about the claim as it was listed. So Release takes the lock of the
-// claim and does nothing if the record has changed since, or if another call has the
-// lock. The caller lists the claims again later. Otherwise Release works like
-// [Manager.Unprepare], with two exceptions. It does not wait for processes to end: it
-// returns an error that wraps [gpu.ErrInUse] while there are any. And it returns an error
-// if a GPU of the claim does not list its processes.
+// The object is about the listed claim. So Release takes the lock of the claim and does
+// nothing if the record has changed since, or if another call has the lock. The caller
+// lists the claims again later. Otherwise Release works like [Manager.Unprepare], with
+// two exceptions. It does not wait for processes to end: it returns an error that wraps
+// [gpu.ErrInUse] while there are any. And it returns an error if a GPU of the claim does
+// not list its processes.
 func (m *Manager) Release(ctx context.Context, held Held, object *resourceapi.ResourceClaim) (released bool, err error) {
 	why := m.Unneeded(held, object)
 	if why == "" {

@@ -42,8 +42,8 @@ func (j *job) lockGPUs(ctx context.Context) error {
 	return err
 }
 
-// lockFor takes the GPU-wide lock for a step that is GPU-wide, and releases it for
-// one that is not.
+// lockFor takes the GPU-wide lock for a step that is GPU-wide. For any other step
+// it releases the lock.
 func (j *job) lockFor(ctx context.Context, s step.Step) error {
 	if s.GPUWide() {
 		return j.lockGPUs(ctx)
@@ -196,8 +196,9 @@ func (m *Manager) undoSteps(ctx context.Context, j *job, entries []journal.Entry
 	return nil
 }
 
-// releaseLost undoes the steps of a claim without a readable record, as far as its CDI
-// spec names them, and removes the spec. The caller holds the GPU-wide lock afterwards.
+// releaseLost undoes the steps of a claim without a readable record, and removes its
+// CDI spec. It undoes only steps on devices that the spec names. The caller holds the
+// GPU-wide lock afterwards.
 func (m *Manager) releaseLost(ctx context.Context, j *job) error {
 	if len(j.Devices) == 0 {
 		return nil

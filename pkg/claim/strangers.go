@@ -15,8 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// Stranger is a process of a pod on a device that claims hold, if none of these claims is
-// the pod's.
+// Stranger is a process of a pod on a device of claims that are not the pod's.
 type Stranger struct {
 	Device kind.Name
 	// Claims that hold the device.
@@ -109,8 +108,8 @@ func (u user) isOf(all []journal.Holder, claims []types.UID) bool {
 	})
 }
 
-// mayConsume reports whether the pod of the process has a device of one of these claims, or
-// whether that cannot be read. The pods of a PodGroup are in no record.
+// mayConsume reports whether the pod of the process has a device of one of these claims. It
+// also returns true if that cannot be read. The pods of a PodGroup are in no record.
 func (m *Manager) mayConsume(ctx context.Context, u user, all []journal.Holder, claims []types.UID) bool {
 	var refs []Ref
 	for _, h := range all {

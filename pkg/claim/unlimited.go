@@ -38,8 +38,8 @@ type Unlimited struct {
 	PID int
 }
 
-// CheckLimits lists the containers that compute without the memory limit of their claim,
-// because their runtime has not run the hook. It returns a check for each device with limited
+// CheckLimits lists the containers that compute without the memory limit of their claim.
+// Their runtime has not run the hook. It returns a check for each device with limited
 // containers, ordered by device.
 //
 // The limits of a pod are not checked if it also has a device of that GPU without a limit,
@@ -71,8 +71,8 @@ func (m *Manager) CheckLimits(ctx context.Context) ([]LimitCheck, error) {
 	return all, nil
 }
 
-// unlimitedOn lists the processes on the GPUs of the devices, and returns a function that
-// finds the containers without a limit on one of the devices.
+// unlimitedOn lists the processes on the GPUs of the devices. The returned function finds
+// the containers without a limit on one of the devices.
 func (m *Manager) unlimitedOn(ctx context.Context, limited []Limited, names []kind.Name) func(kind.Name) ([]Unlimited, error) {
 	if m.options.Occupancy == nil || m.options.Occupancy.LivingPods == nil || m.options.Occupancy.Admitted == nil {
 		err := fmt.Errorf("%w: the agent does not see the processes of pods", gpu.ErrNotSupported)
@@ -152,8 +152,8 @@ func (c limitCheck) admitted(address gpu.PCIAddress) ([]string, error) {
 	return all, nil
 }
 
-// limiting returns the claims that limit the containers of the process' pod on the device;
-// none if the pod may also use the GPU without a limit.
+// limiting returns the claims that limit the containers of the process' pod on the device.
+// It returns none if the pod may also use the GPU without a limit.
 func (c limitCheck) limiting(name kind.Name, u user) ([]types.UID, error) {
 	consumers, err := c.consumers()
 	if err != nil {

@@ -20,18 +20,18 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
-// CountersHold is the first release whose scheduler counts what shareable
-// devices that are allocated take of their GPU's counters. Earlier ones count
-// it for the claims of one scheduling cycle only, and then promise the GPU as a
-// whole, in MIG devices and in time slices at once. The release of the API
+// CountersHold is the first release whose scheduler counts the counter use of
+// allocated shareable devices. The counters belong to the device's GPU. Earlier
+// ones count it for the claims of one scheduling cycle only, and then promise the
+// GPU as a whole, in MIG devices and in time slices at once. The release of the API
 // server stands for that of the scheduler, which no API reports.
 const CountersHold = "1.36.2"
 
 // versionTimeout bounds one request for the version.
 const versionTimeout = 10 * time.Second
 
-// VersionFunc returns the version of the API server, such as "v1.37.1", or a word
-// that says why the server does not report one.
+// VersionFunc returns the version of the API server, such as "v1.37.1". If the
+// server does not report one, it returns a word for the reason.
 type VersionFunc func(ctx context.Context) (string, error)
 
 // ServerVersion returns a function that reads the API server's version. It returns

@@ -26,9 +26,9 @@ type Node struct {
 	DevicePlugin bool
 }
 
-// NodeFunc calls on with the node, first as soon as it is known and then
-// whenever it changes, or with an error while it cannot be read. It returns
-// when ctx ends.
+// NodeFunc calls on with the node when it is first known, and whenever it changes.
+// While the node cannot be read, it calls on with an error. It returns when ctx
+// ends.
 type NodeFunc func(ctx context.Context, on func(node Node, err error))
 
 // WatchNode returns a function that watches the node through the API.

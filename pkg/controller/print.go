@@ -98,9 +98,8 @@ func WriteList(w io.Writer, written []resourceapi.ResourceSlice) error {
 	}{metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, metav1.ListMeta{}, written})
 }
 
-// recorder implements the part of an API server that the ResourceSlice controller
-// needs to write the slices of a node that has none: it lists no slices, reports no
-// change, and accepts new slices.
+// recorder implements the API server for a ResourceSlice controller on a node
+// without slices: it lists no slices, reports no change, and accepts new slices.
 type recorder struct {
 	created chan resourceapi.ResourceSlice
 }

@@ -78,8 +78,8 @@ func (c *Controller) devices(now state.Snapshot) []state.DeviceHealth {
 	return devices
 }
 
-// Subscribe returns a channel that has an item after the published devices or the
-// health of one have changed, until cancel is called.
+// Subscribe returns a channel that has an item after a change, until cancel is
+// called. Changes are of the published devices or of the health of one.
 func (c *Controller) Subscribe() (changed <-chan struct{}, cancel func()) {
 	return c.changes.Subscribe()
 }

@@ -20,8 +20,8 @@ type DriverRoot string
 // that holds nothing but the driver, as on GKE.
 var binaryDirs = []string{"usr/bin", "bin", "usr/local/bin"}
 
-// libraryDirs lists the folders into which distributions, NVIDIA's driver
-// container and cloud vendors install the driver's libraries, relative to a root.
+// libraryDirs lists the folders, relative to a root, of the driver's libraries.
+// Distributions, NVIDIA's driver container and cloud vendors install them there.
 var libraryDirs = []string{
 	"usr/lib64",
 	"usr/lib/x86_64-linux-gnu",
@@ -65,9 +65,9 @@ func (r DriverRoot) Find(name string, stat func(string) (fs.FileInfo, error)) (s
 }
 
 // Environment returns the variables by which the driver's programs find each other
-// and their libraries; none for a driver that is installed in "/". The folders of
-// "/" come first: the root may hold a whole other system, whose C library does not
-// work with this system's loader.
+// and their libraries. It returns none for a driver that is installed in "/". The
+// folders of "/" come first: the root may hold a whole other system, whose C
+// library does not work with this system's loader.
 func (r DriverRoot) Environment() []string {
 	if filepath.Clean(string(r)) == "/" {
 		return nil

@@ -5,8 +5,8 @@ package gpu
 // NoMemoryLimit is the limit of a cgroup without one.
 const NoMemoryLimit = ^uint64(0)
 
-// MemoryLimit is the limit that the driver enforces on the memory that the processes
-// of a cgroup have of a GPU.
+// MemoryLimit is the limit that the driver enforces on a cgroup's memory of a GPU.
+// It applies to all processes of the cgroup together.
 type MemoryLimit struct {
 	// Bytes is [NoMemoryLimit] if the cgroup has none.
 	Bytes uint64

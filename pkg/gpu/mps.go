@@ -2,13 +2,14 @@
 
 package gpu
 
-// MPSMaxClients is the number of clients that CUDA's Multi-Process Service admits
-// to one GPU at a time, on Volta and newer.
+// MPSMaxClients is the number of MPS clients on one GPU at a time, on Volta and
+// newer. CUDA's Multi-Process Service admits no more.
 const MPSMaxClients = 48
 
 // MPSClients returns the number of clients that MPS admits at a time to a MIG
-// device with some of the GPU's compute slices. It is proportional to the slices.
-// Source: NVIDIA Multi-Instance GPU User Guide, CUDA MPS on MIG.
+// device. The device has slices of the ofGPU compute slices of the GPU. It is
+// proportional to the slices. Source: NVIDIA Multi-Instance GPU User Guide, CUDA
+// MPS on MIG.
 func MPSClients(slices, ofGPU int) int {
 	if ofGPU == 0 {
 		return MPSMaxClients
@@ -37,8 +38,8 @@ func (m MIG) ComputeSlices() int {
 	return most
 }
 
-// firstWithMPSLimits is the compute capability of the first generation (Volta)
-// on which MPS limits the threads and the memory of a client.
+// firstWithMPSLimits is the compute capability of the first generation with MPS
+// limits (Volta). From then on MPS limits the threads and the memory of a client.
 const firstWithMPSLimits = 7
 
 // MPSLimits reports whether MPS can limit its clients on this GPU.
@@ -53,8 +54,8 @@ type MPSDaemon struct {
 	// Devices are the UUIDs of the devices that its clients see, in the order of
 	// their CUDA ordinals.
 	Devices []string
-	// ThreadPercentage is the largest percentage of the multiprocessors that a
-	// client can use, 1 to 100; 0 means no limit.
+	// ThreadPercentage is the largest percentage of the multiprocessors for a client,
+	// 1 to 100. 0 means no limit.
 	ThreadPercentage int
 	// MemoryLimits are the most bytes that a client can allocate on each of
 	// Devices. Nil, or 0 for a device, means no limit.
@@ -77,7 +78,7 @@ type MPSNamespace struct {
 	// 1 to 100.
 	ThreadPercentage int
 	// MemoryLimit is the most bytes that a client can allocate on each device of the
-	// daemon; 0 means no limit.
+	// daemon. 0 means no limit.
 	MemoryLimit uint64
 }
 

@@ -52,8 +52,8 @@ type GPU struct {
 	Address PCIAddress
 	// UUID as NVML prints it: "GPU-" and 36 characters.
 	UUID string
-	// Index is NVML's index; it can change with a reboot or a lost GPU and is
-	// for people only.
+	// Index is NVML's index, for people only. It can change with a reboot or a lost
+	// GPU.
 	Index int
 	// Minor is the N of /dev/nvidiaN in this boot.
 	Minor int
@@ -66,23 +66,23 @@ type GPU struct {
 	Architecture      string  // "Hopper", "Ampere", ...
 	ComputeCapability Version // 9.0
 	MemoryBytes       uint64  // the total of NVML's memory info v1
-	// ReservedBytes is the part of MemoryBytes that the driver and the firmware
-	// keep for themselves; 0 if NVML does not report it. Source: NVML's memory
-	// info v2.
+	// ReservedBytes is the part of MemoryBytes that the driver and the firmware keep
+	// for themselves. It is 0 if NVML does not report it. Source: NVML's memory info
+	// v2.
 	ReservedBytes   uint64
 	Multiprocessors int // SMs; 0 if unknown
 
 	// NUMANode is nil if the platform does not report one.
 	NUMANode *int
-	// NearNUMANodes are NUMANode and then the other nodes with CPUs of its socket that
-	// are nearest to it, in ascending order; nil if NUMANode is.
+	// NearNUMANodes are NUMANode and then the nearest other nodes with CPUs of its
+	// socket. The latter are in ascending order. It is nil if NUMANode is.
 	NearNUMANodes []int
 	// CPUs of NUMANode in the kernel's format of lists, "0-55,112-167"; empty if unknown.
 	CPUs string
 	// PCIeRoot is the root complex, "pci0000:15"; empty if unknown.
 	PCIeRoot string
 	// PCIeSwitch is the address of the upstream port of the GPU's PCIe switch,
-	// "0000:16:00.0", after that of the outermost switch if it is another one:
+	// "0000:16:00.0". If the outermost switch is another one, its address precedes it:
 	// "0000:02:00.0/0000:16:00.0". It is empty without a switch, or if unknown.
 	PCIeSwitch string
 	// NICs are the nearest network adapters below PCIeRoot, in order of the address.
@@ -94,11 +94,11 @@ type GPU struct {
 	NVLinkVersion Version
 	// Fabric is nil on GPUs outside an NVLink fabric with a fabric manager.
 	Fabric *Fabric
-	// FabricState is the state of the GPU's registration with its NVSwitch fabric;
-	// empty on a GPU without a fabric.
+	// FabricState is the state of the GPU's registration with its NVSwitch fabric. It
+	// is empty on a GPU without a fabric.
 	FabricState FabricState
 	// Recovery is the action that the driver requests to bring the GPU back into
-	// service; empty if NVML does not report it. Source: NVML field 230.
+	// service. It is empty if NVML does not report it. Source: NVML field 230.
 	Recovery RecoveryAction
 
 	ECCEnabled      *bool
@@ -110,9 +110,9 @@ type GPU struct {
 	// claims have set.
 	ComputeMode ComputeMode
 
-	// Fault describes why new claims must not get the GPU although it may answer,
-	// and how an administrator repairs it; empty for a healthy GPU. The inventory
-	// sets it, not the hardware.
+	// Fault is the reason why new claims must not get the GPU although it may answer.
+	// It also says how an administrator repairs the GPU. It is empty for a healthy
+	// GPU. The inventory sets it, not the hardware.
 	Fault string
 
 	// MemoryLimits reports whether the driver can limit the memory that a container has
@@ -198,8 +198,8 @@ type Partition struct {
 	UUID string
 	// GPUInstanceID and ComputeInstanceID are NVML's, in this boot.
 	GPUInstanceID, ComputeInstanceID int
-	// ExternalPod names the pod ("namespace/name") that has the MIG device through a
-	// device plugin; empty if none is known.
+	// ExternalPod names the pod ("namespace/name") that uses the MIG device through a
+	// device plugin. It is empty if none is known.
 	ExternalPod string
 }
 

@@ -57,9 +57,10 @@ func NVLinkPeers(gpus []GPU) map[PCIAddress][]Peer {
 	return peers
 }
 
-// CheckNVLinks returns the active links between GPUs that are not used as they are reported,
-// because only one end reports them or the other end is not among the GPUs; nil if there are
-// none. It ignores links to silent GPUs, whose ends are not known.
+// CheckNVLinks returns an error for active links between GPUs that are not used as
+// reported. Either only one end reports the link, or the other end is not among the GPUs.
+// It returns nil if there are none. It ignores links to silent GPUs, whose ends are not
+// known.
 func CheckNVLinks(gpus []GPU, silent func(PCIAddress) bool) error {
 	reported := make(map[PCIAddress]map[PCIAddress]int, len(gpus))
 	for _, g := range gpus {
@@ -87,13 +88,12 @@ func CheckNVLinks(gpus []GPU, silent func(PCIAddress) bool) error {
 	return errors.Join(errs...)
 }
 
-// NVLinkDomains divides the GPUs that have active links into groups in which
-// every pair is linked: all GPUs behind NVSwitch, the two GPUs of a bridge, the
-// quads of a DGX-1. Each GPU is in at most one group, and the division depends on
-// the links alone: it takes the largest possible group first, and of groups of
-// equal size the one with the lowest addresses. A GPU with active links but no
-// ungrouped peer is a group of its own. Groups and their members are in order of
-// the address.
+// NVLinkDomains divides the GPUs that have active links into groups in which every
+// pair is linked: all GPUs behind NVSwitch, the two GPUs of a bridge, the quads of
+// a DGX-1. Each GPU is in at most one group, and the division depends on the links
+// alone: it takes the largest possible group first, and of groups of equal size the
+// one with the lowest addresses. A GPU with active links but no ungrouped peer
+// forms a separate group. Groups and their members are in order of the address.
 func NVLinkDomains(gpus []GPU) [][]PCIAddress {
 	t := newTopology(gpus)
 	left := t.linked

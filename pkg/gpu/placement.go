@@ -7,7 +7,7 @@ package gpu
 const firstWithoutReset = 9
 
 // MIGModeNeedsReset reports whether a change of the MIG mode takes effect with the
-// next reset of the GPU, and then persists over reboots. On newer GPUs it takes
+// next GPU reset. Such a change then persists over reboots. On newer GPUs it takes
 // effect at once and lasts until the driver is unloaded.
 func (g GPU) MIGModeNeedsReset() bool { return g.ComputeCapability.Major < firstWithoutReset }
 

@@ -8,8 +8,8 @@ type Process struct {
 	PID int
 	// MemoryBytes it holds on the GPU; 0 if the driver does not report it.
 	MemoryBytes uint64
-	// GPUInstance is the ID of the MIG GPU instance that it runs on; nil on a GPU
-	// that is not in MIG mode.
+	// GPUInstance is the ID of the MIG GPU instance that the process runs on. It is
+	// nil on a GPU that is not in MIG mode.
 	GPUInstance *int
 	// Graphics is true for a process that draws and does not compute.
 	Graphics bool

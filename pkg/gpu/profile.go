@@ -20,8 +20,8 @@ type Profile struct {
 	Media string
 }
 
-// mediaNames maps each suffix to its spelling in a label, in which only lower-case
-// letters, digits and dashes are legal.
+// mediaNames maps each suffix to its spelling in a label. Labels can contain only
+// lower-case letters, digits and dashes.
 var mediaNames = map[string]string{
 	"":        "",
 	"+me":     "-me",

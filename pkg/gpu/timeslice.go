@@ -2,8 +2,8 @@
 
 package gpu
 
-// TimeSlice is the time that a process computes on a GPU before the GPU switches to
-// the next process.
+// TimeSlice is the time for which a process computes before the GPU switches to the
+// next one.
 type TimeSlice string
 
 // The time slices of nvidia-smi's compute policy, in the order of its numbers 0

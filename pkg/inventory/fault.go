@@ -62,8 +62,9 @@ func causeOf(e gpu.Event, recovery gpu.RecoveryAction) (c cause, ok bool) {
 	return cause{}, false
 }
 
-// add returns the causes with one more, which was reported at the time under the load
-// of the driver. changed is false if a recent report of the same cause is recorded.
+// add returns the causes with an additional one. at is the time of its report, and
+// driver the load of the driver then. changed is false if a recent report of the same
+// cause is recorded.
 func add(causes []cause, c cause, at time.Time, driver string) (_ []cause, changed bool) {
 	c.First, c.Last, c.Driver = at, at, driver
 	i := slices.IndexFunc(causes, func(other cause) bool { return other.Value == c.Value })

@@ -45,8 +45,8 @@ type Options struct {
 	Hardware Hardware
 	// Bus may be nil: then GPUs that NVML does not list are not known.
 	Bus Bus
-	// DriverLoad may be nil: then only a change of the driver's version shows that
-	// the driver was loaded anew.
+	// DriverLoad may be nil: then only a change of the driver's version shows that the
+	// driver was loaded again.
 	DriverLoad DriverLoadFunc
 	// External reads external allocations; nil if the kubelet is not asked.
 	External ExternalSource
@@ -56,8 +56,8 @@ type Options struct {
 	// StaticMIG is set if claims make no partitions and switch no MIG mode: all of
 	// them are an administrator's.
 	StaticMIG bool
-	// Faults has a record for each GPU that has failed in the boot with the ID
-	// BootID; nil if a fault is forgotten when the agent ends.
+	// Faults stores a record for each GPU that has failed in the boot with the ID
+	// BootID. If it is nil, faults are forgotten when the agent ends.
 	Faults *store.Store
 	BootID string
 	Clock  clock.Clock
@@ -205,7 +205,7 @@ func (i *Inventory) event(ctx context.Context, e gpu.Event) {
 	}
 }
 
-// scan reads the hardware once and records what it finds.
+// scan reads the hardware once and records the result.
 func (i *Inventory) scan(ctx context.Context, claims Claims) outcome {
 	before := claims.Read(ctx).Changes
 	s := scan{}

@@ -111,8 +111,8 @@ func (i *Inventory) RefreshNamespaces(ctx context.Context) {
 	}
 }
 
-// waitNamespaces waits a moment for the first answer of the supervisor, so that claims
-// that are prepared first do not miss the namespaces.
+// waitNamespaces waits a moment for the first answer of the supervisor. So the first
+// claims to be prepared do not miss the namespaces.
 func (i *Inventory) waitNamespaces(ctx context.Context) {
 	select {
 	case <-i.namespaces.tried:

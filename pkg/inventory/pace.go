@@ -32,8 +32,8 @@ const (
 	idleJitter = 0.2
 )
 
-// scanBackoff returns the back-off between hardware scans while a GPU is missing,
-// and between attempts to restart the event watch.
+// scanBackoff returns the back-off between hardware scans while a GPU is missing.
+// It is also the back-off between attempts to restart the event watch.
 func scanBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: time.Minute}
 }

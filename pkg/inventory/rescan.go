@@ -20,9 +20,9 @@ func newRescanLimit() flowcontrol.PassiveRateLimiter {
 	return flowcontrol.NewTokenBucketPassiveRateLimiter(float32(1/rescanInterval.Seconds()), 1)
 }
 
-// PrepareFailed requests a scan if the error of a failed prepare is one that the last scan
-// does not explain. It requests none for a mistake in the claim, which a user can repeat
-// without end, and none within a minute of the last one.
+// PrepareFailed requests a scan if the last scan does not explain the error of a failed
+// prepare. It requests none for a mistake in the claim, which a user can repeat without
+// end, and none within a minute of the last one.
 func (i *Inventory) PrepareFailed(err error) {
 	if isAboutHardware(err) && i.rescans.TryAccept() {
 		i.RequestScan()

@@ -94,7 +94,7 @@ var xidRules = map[uint64]xidRule{
 	167: {always, 0, "fatal PCIe timeout"},
 	169: {always, 0, "security micro-controller halted"},
 
-	// Faults of an application that leave the GPU as it was.
+	// Faults of an application that leave the GPU unchanged.
 	13: {marks: ignored}, // graphics engine exception
 	31: {marks: ignored}, // memory page fault
 	43: {marks: ignored}, // stopped by a fault of the application

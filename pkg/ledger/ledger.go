@@ -51,8 +51,8 @@ func New(claims Claims, table *state.Table[state.Claimed]) *Ledger {
 	return &Ledger{claims: claims, table: table, unneeded: map[types.UID]bool{}, refused: map[types.UID]bool{}}
 }
 
-// Read reads the claims from the disk, writes the table, and returns its value. It keeps the
-// last value of what it cannot read.
+// Read reads the claims from the disk, writes the table, and returns its value. If it
+// cannot read a value, it keeps the last one.
 func (l *Ledger) Read(ctx context.Context) state.Claimed {
 	l.reading.Lock()
 	defer l.reading.Unlock()

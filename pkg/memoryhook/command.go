@@ -23,8 +23,7 @@ type Hardware interface {
 	// CgroupOf returns the folder of a container's cgroup, as [Hook] requires it.
 	CgroupOf(pid int, container string) (folder string, err error)
 	// SetMemoryLimit calls the driver to limit the GPU's memory for the cgroup in a
-	// folder. The limit is in bytes. The limit is in bytes, and the folder is that of the
-	// cgroup.
+	// folder. The limit is in bytes.
 	SetMemoryLimit(ctx context.Context, address gpu.PCIAddress, folder string, bytes uint64) error
 }
 

@@ -16,10 +16,10 @@ import (
 // uses it if the body is not a Status.
 const genericNotFound = "the server could not find the requested resource"
 
-// isGone reports whether err is a Status in which the API server itself says that it
-// has no claim of this name. [apierrors.IsNotFound] and the details are not sufficient:
-// any program between the agent and the API server can answer 404, and client-go then
-// fills in the group, resource and name of the request.
+// isGone reports whether err is a Status of the API server about a missing claim of
+// this name. [apierrors.IsNotFound] and the details are not sufficient: any program
+// between the agent and the API server can answer 404, and client-go then fills in the
+// group, resource and name of the request.
 func isGone(err error, name string) bool {
 	var sent apierrors.APIStatus
 	if !errors.As(err, &sent) || apierrors.IsUnexpectedServerError(err) {

@@ -30,8 +30,8 @@ func metadataOf(d claim.Device) *kubeletplugin.DeviceMetadata {
 	return &kubeletplugin.DeviceMetadata{Attributes: attributes}
 }
 
-// trim removes attributes that programs in a container need least until as many are left
-// as a device can have. Upstream's decoder refuses a file with more.
+// trim removes the attributes that programs in a container need least. It stops when as
+// many are left as a device can have. Upstream's decoder refuses a file with more.
 func trim(attributes map[string]resourceapi.DeviceAttribute) {
 	for _, name := range []string{
 		v1alpha1.AttributeMIGCapable, v1alpha1.AttributePersistenceMode, v1alpha1.AttributeBrand, v1alpha1.AttributeMIGMode,

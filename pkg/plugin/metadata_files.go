@@ -132,8 +132,8 @@ func (f metadataFiles) removeUnheld(held func() ([]claim.Held, error)) error {
 	return errors.Join(errs...)
 }
 
-// RemoveMetadata removes the metadata files of all claims, on a node where no
-// claim of the driver is held and no agent can prepare one.
+// RemoveMetadata removes the metadata files of all claims. It is for a node where
+// no claim of the driver is held and no agent can prepare one.
 func RemoveMetadata(driverName, dataDir, cdiDir string) error {
 	f := metadataFiles{driverName, filepath.Clean(dataDir), filepath.Clean(cdiDir)}
 	if err := f.removeUnheld(func() ([]claim.Held, error) { return nil, nil }); err != nil {

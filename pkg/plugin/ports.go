@@ -31,8 +31,8 @@ type Claims interface {
 	// CheckLimits lists the containers that compute without the memory limit of their
 	// claim. It returns a check for each device with limited containers.
 	CheckLimits(ctx context.Context) ([]claim.LimitCheck, error)
-	// Release unprepares an unneeded claim if it has not changed since it was listed,
-	// and reports whether it did.
+	// Release unprepares an unneeded claim if it has not changed since it was listed.
+	// It reports whether it did.
 	Release(ctx context.Context, held claim.Held, object *resourceapi.ResourceClaim) (bool, error)
 	// Recover undoes half-prepared claims and repairs prepared ones.
 	Recover(ctx context.Context) (claim.Report, error)

@@ -29,11 +29,11 @@ const (
 	StuckAfter = 5 * time.Minute
 )
 
-// reconcileLoop repairs the held claims at the start, and repairs and compares them with
-// the API once per interval. The first comparison is at a time that depends on the node,
-// so that nodes that boot together do not read at the same time. The loop reads held
-// claims one by one: watching all claims of a cluster from every node would cost the API
-// server far more.
+// reconcileLoop repairs the held claims at the start. Once per interval it repairs them
+// and compares them with the API. The first comparison is at a time that depends on the
+// node, so that nodes that boot together do not read at the same time. The loop reads
+// held claims one by one: watching all claims of a cluster from every node would cost
+// the API server far more.
 func (p *Plugin) reconcileLoop(ctx context.Context) {
 	p.repair(ctx)
 	next := p.clock.NewTimer(firstRound(p.node, p.interval))

@@ -158,8 +158,8 @@ func (r *Rivals) isOwn(service string) bool {
 	return err == nil && own || service == r.own.service
 }
 
-// isRival reports whether a driver of this name that is not an agent of this driver
-// answers on a registration socket.
+// isRival reports whether a driver of this name answers on a registration socket.
+// It returns false for an agent of this driver.
 func (r *Rivals) isRival(ctx context.Context, socket string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, socketPatience)
 	defer cancel()

@@ -39,8 +39,8 @@ func findSockets(o Options) ownSockets {
 	return s
 }
 
-// CheckSockets returns an error unless the plugin answers a call on each of its sockets,
-// as it would for the kubelet.
+// CheckSockets returns an error unless the plugin answers a call of the kubelet on each
+// of its sockets.
 func (p *Plugin) CheckSockets() error {
 	ctx, cancel := context.WithTimeout(context.Background(), socketPatience)
 	defer cancel()

@@ -134,7 +134,7 @@ func (d deviceStatus) entry(driver string) (*resourceapply.AllocatedDeviceStatus
 	return entry, nil
 }
 
-// written reports whether the claim's object has this status already, as it does when
+// written reports whether the claim's object has this status already. It has it when
 // the kubelet prepares the claim again after a restart.
 func (s *claimStatus) written(in *resourceapi.ResourceClaim, driver string) bool {
 	for _, d := range s.devices {

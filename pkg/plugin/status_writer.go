@@ -31,9 +31,9 @@ const (
 	statusDrain = 5 * time.Second
 )
 
-// statusWriter writes status.devices with server-side apply, which needs no prior read,
-// does not conflict with writes of the scheduler and the kubelet to the same status,
-// and changes only the entries of this driver. It keeps only the latest desired status
+// statusWriter writes status.devices with server-side apply. Apply needs no prior read,
+// and changes only the entries of this driver. It does not conflict with writes of the
+// scheduler and the kubelet to the same status. It keeps only the latest desired status
 // of a claim.
 type statusWriter struct {
 	client   resourceclient.ResourceClaimsGetter

@@ -34,8 +34,9 @@ func (p *Plugin) checkLimits(ctx context.Context) []claim.LimitCheck {
 	return checks
 }
 
-// withLimits adds a condition to the limited devices on which a container of the claim
-// computes without its memory limit, or on which that is unknown.
+// withLimits adds a condition to each limited device on which a container computes
+// without its memory limit. It also adds one if that is unknown. The container is one
+// of the claim.
 func (s *claimStatus) withLimits(devices []claim.Device, checks []claim.LimitCheck) *claimStatus {
 	for i := range s.devices {
 		d := &s.devices[i]

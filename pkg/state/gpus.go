@@ -23,7 +23,7 @@ type DeviceHealth struct {
 	UUID    string
 	Healthy bool
 	// Reason is the value of the taint of an unhealthy device, such as "xid-79" or
-	// "lost"; empty if healthy.
+	// "lost". It is empty if the device is healthy.
 	Reason string
 	// Message says the same in a sentence.
 	Message string
@@ -35,9 +35,10 @@ func (s Snapshot) Ready() bool {
 	return s.Hardware.Scanned && s.Conditions.ExternalKnown && s.Configuration.Known
 }
 
-// Node returns each GPU that has answered since the agent started, in order of the PCI
-// address, without the changes of claims. A GPU that does not answer now is as it last
-// answered, without links. Unreadable has the GPUs that have never answered.
+// Node returns each GPU that has answered since the agent started, without the changes
+// of claims. The order is by PCI address. For a GPU that does not answer now, it
+// returns the last answer, without links. Unreadable has the GPUs that have never
+// answered.
 func (s Snapshot) Node() gpu.Node {
 	node := gpu.Node{DriverVersion: s.Hardware.DriverVersion, CUDADriverVersion: s.Hardware.CUDADriverVersion}
 	for _, u := range s.Hardware.Unreadable {
@@ -183,8 +184,8 @@ func (s Snapshot) Missing() error {
 	return errors.Join(errs...)
 }
 
-// Topology returns which facts about the place and the links of GPUs that answer are
-// missing or contradictory; nil if none.
+// Topology returns the missing or contradictory facts about the place and the links
+// of answering GPUs. It returns nil if there are none.
 func (s Snapshot) Topology() error {
 	silent := func(address gpu.PCIAddress) bool {
 		sighting, known := s.sighting(&address)
@@ -194,8 +195,8 @@ func (s Snapshot) Topology() error {
 	return errors.Join(s.Hardware.Incomplete, gpu.CheckNVLinks(s.Answering(), silent))
 }
 
-// Faults returns the faults of GPUs that answer, and of GPUs that have never answered; nil if
-// there are none.
+// Faults returns the faults of GPUs that answer, and of GPUs that have never answered. It
+// returns nil if there are none.
 func (s Snapshot) Faults() error {
 	var errs []error
 	seen := map[string]bool{}
@@ -257,8 +258,8 @@ func (s *State) GPU(ctx context.Context, address gpu.PCIAddress) (gpu.GPU, error
 	return gpu.GPU{}, fmt.Errorf("GPU at %s: %w on this node", address, gpu.ErrNotFound)
 }
 
-// GPUs returns the GPUs that answer, in order of the PCI address, each as GPU does, and waits
-// as GPU does. The error wraps [gpu.ErrNotReady] if there are none.
+// GPUs returns the GPUs that answer, in order of the PCI address. Each is as GPU returns
+// it, and GPUs waits as GPU does. The error wraps [gpu.ErrNotReady] if there are none.
 func (s *State) GPUs(ctx context.Context) ([]gpu.GPU, error) {
 	now, err := s.scanned(ctx)
 	if err != nil {

@@ -41,7 +41,7 @@ func HardwareOf(node gpu.Node) Hardware {
 
 // Sighting is the last successful read of a GPU.
 type Sighting struct {
-	// GPU as it was read, with the changes of claims.
+	// GPU from the last read, with the changes of claims.
 	GPU gpu.GPU
 	// Changes that claims had made when the GPU was read.
 	Changes Changes

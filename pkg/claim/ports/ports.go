@@ -22,8 +22,9 @@ type Node struct {
 	BootID    string
 	Inventory Inventory
 	CDI       CDI
-	// MonitorNodes returns the container paths of the device nodes that monitoring
-	// needs in addition to the nodes of the GPUs. It is nil if monitoring needs none.
+	// MonitorNodes returns the container paths of the device nodes for monitoring.
+	// Monitoring needs them in addition to the nodes of the GPUs. It is nil if
+	// monitoring needs none.
 	MonitorNodes func() ([]string, error)
 	// Partitioning is nil on a node that prepares no MIG devices.
 	Partitioning *Partitioning
@@ -44,7 +45,7 @@ type Inventory interface {
 	// GPU returns an error that wraps [gpu.ErrNotFound], [gpu.ErrNotReady] before
 	// the first scan, or [gpu.ErrLost].
 	GPU(ctx context.Context, address gpu.PCIAddress) (gpu.GPU, error)
-	// GPUs returns the GPUs that answer, in order of the address; the error wraps
+	// GPUs returns the GPUs that answer, in order of the address. The error wraps
 	// [gpu.ErrNotReady] while there are none.
 	GPUs(ctx context.Context) ([]gpu.GPU, error)
 }
@@ -53,8 +54,8 @@ type Inventory interface {
 // also the witnesses of lost records. All methods may be called for different claims at the
 // same time.
 type CDI interface {
-	// Write creates or replaces the claim's spec, and returns the qualified device
-	// IDs in the order of the injections.
+	// Write creates or replaces the claim's spec. It returns the qualified device IDs
+	// in the order of the injections.
 	Write(ctx context.Context, claim types.UID, owner types.NamespacedName, injections []gpu.Injection) ([]string, error)
 	// Remove deletes the spec of a claim and the temporary files of crashed writes. It
 	// succeeds if there are none.
@@ -62,7 +63,7 @@ type CDI interface {
 	// List returns the claims for which there is a spec or part of one.
 	List(ctx context.Context) ([]types.UID, error)
 	// Read returns the owner of a spec and its injections with their IDs and
-	// annotations; the error wraps [gpu.ErrNotFound] or [gpu.ErrCorrupt].
+	// annotations. The error wraps [gpu.ErrNotFound] or [gpu.ErrCorrupt].
 	Read(ctx context.Context, claim types.UID) (owner types.NamespacedName, injections []gpu.Injection, err error)
 }
 
@@ -94,8 +95,8 @@ type MIG interface {
 // are required.
 type Partitioning struct {
 	MIG MIG
-	// CapabilityNodes returns the container paths of the device nodes that come
-	// with a GPU instance and a compute instance.
+	// CapabilityNodes returns the container paths of a MIG device's capability nodes.
+	// They belong to a GPU instance and a compute instance.
 	CapabilityNodes func(g gpu.GPU, gpuInstance, computeInstance int) ([]string, error)
 	// Modes lists the GPUs whose MIG mode was switched on by claims. It is the same
 	// for all processes that share the records of claims.
@@ -114,10 +115,10 @@ type Partitioning struct {
 // reach for a while, and [gpu.ErrTimeout] if it does not answer in time or before ctx
 // ends.
 type MPS interface {
-	// EnsureMPS starts a daemon, or changes the ceilings or namespaces of the one that
-	// runs, and returns once it answers and has them. It is idempotent. The error wraps [gpu.ErrInUse] if a
-	// daemon of the name runs for other devices or with the other protocol; it must be
-	// stopped first.
+	// EnsureMPS starts a daemon, or changes the ceilings or namespaces of a running one. It
+	// returns when the daemon answers and has these settings. It is idempotent. The error
+	// wraps [gpu.ErrInUse] if a daemon of the name runs for other devices or with the other
+	// protocol; it must be stopped first.
 	EnsureMPS(ctx context.Context, daemon gpu.MPSDaemon) (gpu.MPSDirs, error)
 	// StopMPS ends the daemon and removes its folders. It succeeds if the daemon is
 	// not running.
@@ -171,8 +172,8 @@ type MemoryLimits struct {
 	// processes that share the records of claims.
 	Folder MemoryLimitFolder
 	// Hook returns the hook that limits the memory of a container on the GPU at the
-	// address. device is a CDI device, for so many containers at a time. The error
-	// wraps [gpu.ErrNotSupported] if this agent has no hook.
+	// address. device is a CDI device, for that number of containers at a time. The
+	// error wraps [gpu.ErrNotSupported] if this agent has no hook.
 	Hook func(device string, address gpu.PCIAddress, bytes uint64, containers int) (gpu.Hook, error)
 }
 

@@ -17,9 +17,9 @@ func (h Holding) Divisible() bool {
 	return h.Share || h.Name.Kind.Takes() == TakesSlots || h.Name.Kind.Takes() == TakesSeats
 }
 
-// Excludes reports whether two devices, or two shares of one device, can never be
-// held at the same time, whatever their size. mig describes the GPU of both if they
-// are on one GPU; partitions that are not in mig exclude each other.
+// Excludes reports whether two devices can never be held at the same time, whatever
+// their size. They may be two shares of one device. mig describes the GPU of both
+// if they are on one GPU; partitions that are not in mig exclude each other.
 //
 //	             whole GPU   shares   time slices   seats   MIG device   monitor
 //	whole GPU       ✗           ✗          ✗           ✗         ✗

@@ -21,8 +21,8 @@ type Level string
 
 // The levels, the smallest first.
 const (
-	// LevelLean distinguishes the GPUs of a cluster and the places of GPUs in a node, for
-	// fleets of thousands of nodes.
+	// LevelLean distinguishes the GPUs of a cluster and the places of GPUs in a node. It
+	// is for fleets of thousands of nodes.
 	LevelLean Level = "lean"
 	// LevelStandard adds what users and the manifests of NVIDIA's driver select by. It is
 	// the default: a selector that reads an attribute which one of the examined nodes does
@@ -119,8 +119,8 @@ type Selection struct {
 	Named []resourceapi.QualifiedName
 }
 
-// ParseSelection reads a list of levels and names with commas between them, such as "lean",
-// "eccEnabled,nvlinkLinks" or "lean,driverVersion"; without a level it is
+// ParseSelection reads a list of levels and names, separated by commas. Examples are
+// "lean", "eccEnabled,nvlinkLinks" and "lean,driverVersion". Without a level it returns
 // [LevelStandard]. It also returns a selection of the known words if there are unknown
 // ones. The error names these and wraps [gpu.ErrInvalid].
 func ParseSelection(s string) (Selection, error) {

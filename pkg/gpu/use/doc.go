@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package use decides whether a device can be used in the way that a claim wants,
-// given the GPU's health, compute mode, MIG mode, MPS support and external
+// Package use decides whether a device can be used in the way that a claim requires.
+// It considers the GPU's health, compute mode, MIG mode, MPS support and external
 // allocations. Its errors include the advice for an administrator.
 //
 // Package catalog publishes its results as taints, package inventory describes faults

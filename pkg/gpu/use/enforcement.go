@@ -7,9 +7,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Enforcement returns how strictly the memory and the compute of a share are limited if
-// processes use the device of the GPU like this. The hardware and the driver limit no
-// part of a MIG device for a container: both need a GPU that is not in MIG mode.
+// Enforcement returns how strictly the memory and the compute of a share are limited. u
+// is the use of the device by processes. The hardware and the driver limit no part of a
+// MIG device for a container: both need a GPU that is not in MIG mode.
 func Enforcement(g gpu.GPU, u Use) (memory, compute v1alpha1.Enforcement) {
 	memory, compute = v1alpha1.EnforcementNone, v1alpha1.EnforcementNone
 	if u.Sharing == ByMPS {
@@ -24,8 +24,8 @@ func Enforcement(g gpu.GPU, u Use) (memory, compute v1alpha1.Enforcement) {
 	return memory, compute
 }
 
-// HasMemoryLimits reports whether the driver can limit the memory that a container has
-// by a device of the GPU.
+// HasMemoryLimits reports whether the driver can limit a container's memory of a
+// device of the GPU.
 func HasMemoryLimits(g gpu.GPU, u Use) bool {
 	return g.MemoryLimits && !u.Device.IsPartition()
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// ExternalHolder returns the pod that has the device, or a device of the same GPU
-// that excludes it, through a device plugin; "" if there is none.
+// ExternalHolder returns the pod that has the device through a device plugin, or
+// "". The plugin may also have allocated a device of the same GPU that excludes it.
 func ExternalHolder(g gpu.GPU, name kind.Name) string {
 	if g.ExternalPod != "" {
 		return g.ExternalPod

@@ -10,9 +10,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Fabric returns the value of the taint [v1alpha1.TaintUnhealthy] and the message for
-// a GPU whose NVSwitch fabric is in the state. Both are empty if the fabric does not
-// keep claims from the GPU. The remedy is [FabricRemedy].
+// Fabric returns a taint's value and message for the state of a GPU's NVSwitch
+// fabric. The taint is [v1alpha1.TaintUnhealthy]. Both are empty if the fabric does
+// not keep claims from the GPU. The remedy is [FabricRemedy].
 func Fabric(state gpu.FabricState) (value, message string) {
 	switch state {
 	case "", gpu.FabricCompleted:
@@ -29,8 +29,8 @@ func Fabric(state gpu.FabricState) (value, message string) {
 // FabricRemedy states the consequence of a fabric that is not ready, and what to do.
 const FabricRemedy = "CUDA would fail with error 802; the node's administrator must start nvidia-fabricmanager or, on multi-node NVLink, nvidia-imex"
 
-// Silence returns the value of the taint [v1alpha1.TaintUnhealthy] of a GPU that does
-// not answer because of the error.
+// Silence returns the value of the taint [v1alpha1.TaintUnhealthy] of a GPU that
+// fails with the error.
 func Silence(err error) string {
 	switch {
 	case errors.Is(err, gpu.ErrTimeout):

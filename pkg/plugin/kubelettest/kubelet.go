@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubelettest calls a DRA plugin over its sockets as the kubelet does, for tests
-// and benchmarks without a kubelet.
+// Package kubelettest calls a DRA plugin over its sockets as the kubelet does. It is for
+// tests and benchmarks without a kubelet.
 //
 // It covers registration, prepare, unprepare and the health stream, but no pods.
 package kubelettest
@@ -28,8 +28,9 @@ type Plugin struct {
 	conn *grpc.ClientConn
 }
 
-// Register finds the only plugin with a socket in the registry directory, registers it
-// and connects to its service. It waits until ctx ends for the socket to appear.
+// Register finds the only plugin with a socket in the registry directory and registers
+// it. It then connects to the plugin's service. It waits until ctx ends for the socket
+// to appear.
 func Register(ctx context.Context, registryDir string) (*Plugin, error) {
 	socket, err := waitForSocket(ctx, registryDir)
 	if err != nil {

@@ -38,8 +38,8 @@ func decode(claim types.UID, payload []byte) (*Record, error) {
 	return r, nil
 }
 
-// check returns an error if the record is not complete, or its claim could not be
-// unprepared from it.
+// check returns an error if the record is not complete or not sufficient to
+// unprepare its claim.
 func (r *Record) check(claim types.UID) error {
 	if r.Version < 1 || r.Claim.UID != claim || len(r.Devices) == 0 || len(r.Journal) == 0 {
 		return errors.New("not a complete record of this claim")

@@ -16,8 +16,8 @@ type Entry struct {
 	Device kind.Name `json:"device,omitzero"`
 	// State is empty while the step is only planned.
 	State State `json:"state,omitempty"`
-	// Result contains the data that the step needs to be done again or undone, such
-	// as the ID of a created object. Each step has its own format.
+	// Result contains the data for doing the step again or undoing it, such as an
+	// object's ID. Each step has its own format.
 	Result json.RawMessage `json:"result,omitempty"`
 }
 

@@ -87,8 +87,8 @@ func (o *Others) IsLastUser(ctx context.Context, step string, device kind.Name) 
 	return !slices.ContainsFunc(others, func(h Holder) bool { return h.Began(step, device) }), err
 }
 
-// Holders returns all claims that hold devices, as they are on the disk, ordered by
-// namespace, name and UID.
+// Holders returns all claims that hold devices according to the disk. The order is
+// by namespace, name and UID.
 func (j *Journal) Holders(ctx context.Context) ([]Holder, error) {
 	// Specs are read before records: in the other order, a claim that is prepared in
 	// between would look as if its record were lost.

@@ -33,8 +33,8 @@ type Journal struct {
 	Specs   ports.CDI
 	// BootID names this boot of the machine.
 	BootID string
-	// Lost returns the steps that a claim with these devices may have done, in the
-	// order of the steps and in the state [Lost].
+	// Lost returns the steps that a claim with these devices may have done. They are
+	// in the order of the steps and in the state [Lost].
 	Lost func(devices []LostDevice) []Entry
 
 	cache recordCache

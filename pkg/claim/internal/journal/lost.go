@@ -43,8 +43,8 @@ func (j *Journal) Witness(ctx context.Context, claim types.UID) (Holder, error) 
 	return h, nil
 }
 
-// AnnotationMPS is the annotation of an injection that has the [share.Client] of a device whose
-// clients have a namespace.
+// AnnotationMPS is the annotation of an injection for the [share.Client] of a device. It is
+// used if the clients of the device have a namespace.
 const AnnotationMPS = "mps"
 
 // clientOf returns the client in the annotation of an injection; nil if there is none.
@@ -56,8 +56,8 @@ func clientOf(in gpu.Injection) *share.Client {
 	return c
 }
 
-// LostHolder returns the devices that a claim without a record holds; none if there is
-// no readable CDI spec.
+// LostHolder returns the devices of a claim without a record. It returns none if there
+// is no readable CDI spec.
 func (j *Journal) LostHolder(ctx context.Context, claim types.UID) (Holder, error) {
 	h, err := j.Witness(ctx, claim)
 	if errors.Is(err, gpu.ErrNotFound) || errors.Is(err, gpu.ErrCorrupt) {
@@ -79,8 +79,8 @@ func (j *Journal) LostSteps(names []kind.Name) []Entry {
 	return j.Lost(lost)
 }
 
-// IsStillLost reports whether the record has been adopted for a lost one and has not
-// replaced its CDI spec yet.
+// IsStillLost reports whether the record replaces a lost one and has not replaced
+// its CDI spec yet.
 func (p Progress) IsStillLost() bool {
 	return p.Adopted && slices.ContainsFunc(p.Journal, func(e Entry) bool { return e.Step == StepWriteCDI && e.State == Planned })
 }
@@ -100,7 +100,7 @@ func (p *Progress) Adopt(lost Progress) {
 }
 
 // SweepSpec reports whether the CDI spec of a claim without a readable record names the
-// devices of the claim. It removes a spec that is incomplete or names no device.
+// claim's devices. It removes a spec that is incomplete or names no device.
 func (j *Journal) SweepSpec(ctx context.Context, claim types.UID) (complete bool, err error) {
 	h, err := j.Witness(ctx, claim)
 	switch {

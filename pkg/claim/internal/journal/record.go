@@ -38,11 +38,11 @@ type Progress struct {
 	Journal []Entry `json:"journal"`
 	// Unpreparing is set if undoing has begun and must be finished.
 	Unpreparing bool `json:"unpreparing,omitempty"`
-	// Adopted is set if the previous record was lost while the claim had all of its
+	// Adopted is set if the previous record was lost. The claim then had all of its
 	// devices and a CDI spec.
 	Adopted bool `json:"adopted,omitempty"`
-	// Pods are the UIDs of the pods that the claim was reserved for whenever it was
-	// prepared, in ascending order. More pods may use it.
+	// Pods are the UIDs of the pods of the claim's reservations when it was prepared,
+	// in ascending order. More pods may use it.
 	Pods []types.UID `json:"pods,omitempty"`
 }
 

@@ -45,7 +45,7 @@ type Spec struct {
 	IDs []string `json:"ids"`
 }
 
-// Encode returns the result of a step as it is recorded.
+// Encode returns the result of a step in the form of the record.
 func Encode(result any) (json.RawMessage, error) { return json.Marshal(result) }
 
 // decode reads the result of a step. The error wraps [gpu.ErrCorrupt].
@@ -59,8 +59,8 @@ func (e Entry) decode(result any) error {
 // Partition returns the result of CreatePartition.
 func (e Entry) Partition() (p Partition, err error) { return p, e.decode(&p) }
 
-// Partition returns the partition of one of the record's devices; the zero value if
-// the journal has no result for it.
+// Partition returns the partition of one of the record's devices. It returns the
+// zero value if the journal has no result for the device.
 func (r *Record) Partition(device kind.Name) (Partition, error) {
 	for _, e := range r.Journal {
 		if e.is(StepCreatePartition, device) && len(e.Result) > 0 {

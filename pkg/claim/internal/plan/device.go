@@ -76,8 +76,8 @@ func (p Plan) Names() []kind.Name {
 	return names
 }
 
-// Taken returns the memory of a claim's shares of a device, and the number of MPS
-// clients that they admit.
+// Taken returns the memory of a claim's shares of a device, and their number of MPS
+// clients.
 func (p Plan) Taken(device kind.Name) (memory uint64, clients int) {
 	for _, d := range p.Devices {
 		if d.Name != device || d.Share == nil {

@@ -23,8 +23,8 @@ type shareSize struct {
 	context     uint64 // of a process, besides its limit
 }
 
-// limitsOf returns the limits of each process of a share, so that all of them together
-// take no more than the share:
+// limitsOf returns the limits of each process of a share. All processes together use
+// no more than the share:
 //
 //	memory   share / processes - context, rounded down to whole Mi
 //	threads  compute / processes, rounded down; at least 1
@@ -62,7 +62,8 @@ func maxClients(g gpu.GPU, name kind.Name) int {
 	return gpu.MPSClients(info.ComputeSlices, g.MIG.ComputeSlices())
 }
 
-// memoryOf returns the memory of a device as it is published, shared or not.
+// memoryOf returns the memory of a device as published, whether the device is
+// shared or not.
 func (s Settings) memoryOf(g gpu.GPU, name kind.Name, shared bool) (resource.Quantity, error) {
 	if !name.IsPartition() {
 		return s.Shares.Memory(g, shared), nil

@@ -18,11 +18,11 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// keptPartition is the record of a partition that this driver has made, and that stays
-// when no claim uses it. It is written when the partition is made: a disk that is full
-// later cannot keep a claim from ending. It is deleted after the partition is destroyed.
-// The next claim of the device finds the partition by it. A record with a UUID that is
-// not there has no effect.
+// keptPartition is the record of a partition that this driver creates and keeps without
+// a claim. It is written when the partition is made: a disk that is full later cannot
+// keep a claim from ending. It is deleted after the partition is destroyed. The next
+// claim of the device finds the partition by it. A record with a UUID that is not there
+// has no effect.
 type keptPartition struct {
 	BootID string `json:"bootID"`
 	journal.Partition

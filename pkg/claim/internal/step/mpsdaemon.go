@@ -43,8 +43,8 @@ func hasClient(r *journal.Record, daemon kind.Name) bool {
 	return slices.ContainsFunc(r.Devices, func(d plan.Device) bool { return d.MPS != nil && d.MPS.Daemon == daemon })
 }
 
-// daemonFor returns the description of a daemon for the claim of a record, which may
-// be nil, and for the others that use it. It has a namespace for each share, or ceilings,
+// daemonFor returns the description of a daemon for the claim of a record and for its
+// other users. The record may be nil. It has a namespace for each share, or ceilings,
 // which are the limits of the largest client: a client that drops its environment gets
 // these.
 func daemonFor(name kind.Name, own *journal.Record, others []journal.Holder) (gpu.MPSDaemon, error) {
@@ -91,8 +91,8 @@ func daemonFor(name kind.Name, own *journal.Record, others []journal.Holder) (gp
 	return daemon, nil
 }
 
-// raise sets each ceiling of the daemon to the higher one of its own and the given
-// one. 0 stands for unlimited, the highest.
+// raise sets each ceiling of the daemon to the higher one of its current and the
+// given value. 0 stands for unlimited, the highest.
 func raise(daemon *gpu.MPSDaemon, threads int, limits []uint64) {
 	if threads == 0 || daemon.ThreadPercentage == 0 {
 		daemon.ThreadPercentage = 0
@@ -119,8 +119,8 @@ func clientsOf(r *journal.Record, daemon kind.Name) []plan.Device {
 	return clients
 }
 
-// memoryLimits returns the memory limits of the clients of a device in the form of CUDA's
-// variable, or "" if they need none. clients are the devices of their daemon.
+// memoryLimits returns the memory limits of a device's clients in the form of CUDA's
+// variable. It returns "" if they need none. clients are the devices of their daemon.
 //
 // Clients of a namespace need none: the namespace has the limit. Their own could only do
 // harm: a process that sees fewer GPUs than the variable names has no limit of MPS at all,

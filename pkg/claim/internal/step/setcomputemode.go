@@ -95,9 +95,9 @@ func (setComputeMode) Lost(d journal.LostDevice) (kind.Name, json.RawMessage, bo
 	return kind.Whole(d.Name.Address), nil, d.Name.IsWholeGPU() && d.Name.MPSDaemon() != kind.Name{}
 }
 
-// Clean sets back the compute mode that earlier claims left on GPUs for which the record
-// does not need it. It returns an error that wraps [gpu.ErrInUse] if other claims still
-// need the mode, and processes of the record would not be clients of their MPS server.
+// Clean restores the compute mode of GPUs if earlier claims left it and the record
+// needs none. It returns an error that wraps [gpu.ErrInUse] if other claims still need
+// the mode, and processes of the record would not be clients of their MPS server.
 func (s setComputeMode) Clean(ctx context.Context, w Work) error {
 	for _, d := range w.Devices {
 		if !d.Name.IsWholeGPU() || d.Exclusive {

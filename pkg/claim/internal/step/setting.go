@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// setting is a setting of a GPU that claims change, and that is restored with the last of them.
+// setting is a setting of a GPU that claims change. The last of these claims restores it.
 //
 // The last claim need not be the first. So the original value is a file for each GPU and
 // belongs to no claim. It is written before the setting is changed and removed after it is
@@ -25,10 +25,10 @@ type setting[V comparable] struct {
 	originals bootRecords[original[V]]
 	// restore sets the original value, and reports false if the setting has to stay for now.
 	restore func(ctx context.Context, address gpu.PCIAddress, before V) (restored bool, err error)
-	// needed reports whether another claim needs the setting as it is.
+	// needed reports whether another claim needs the current value of the setting.
 	needed func(ctx context.Context, on kind.Name, others *journal.Others) (bool, error)
 	// unreadable is the original value if the record cannot be read. If it is nil, the
-	// setting is left as it is then.
+	// setting is left unchanged then.
 	unreadable *V
 }
 

@@ -84,7 +84,7 @@ func (s startMPS) Do(ctx context.Context, w Work, e journal.Entry) (json.RawMess
 // replace stops a daemon that runs for other devices, and starts the wanted one in its
 // place: after a reset of the GPU a MIG device has another UUID, and an unfinished stop
 // can leave a daemon too. No claim uses those other devices. If other claims use the
-// daemon, replace lists the daemons once more to be sure.
+// daemon, replace lists the daemons again to be sure.
 func (s startMPS) replace(ctx context.Context, name kind.Name, daemon gpu.MPSDaemon, others []journal.Holder, cause error) (gpu.MPSDirs, error) {
 	if slices.ContainsFunc(others, func(h journal.Holder) bool { return h.Began(s.Name(), name) }) {
 		all, err := s.mps.MPSDaemons(ctx)
@@ -147,9 +147,9 @@ func (s startMPS) undoLost(ctx context.Context, w Work, e journal.Entry) error {
 	return err
 }
 
-// release stops the daemon of a claim with the last of its users, and else removes the
-// claim's namespaces and lowers the ceilings that only this claim needed. own is nil if
-// the record of the claim is lost.
+// release stops the daemon of a claim if it has no other user. Otherwise it removes the
+// claim's namespaces, and lowers the ceilings that only this claim needed. own is nil
+// if the record of the claim is lost.
 func (s startMPS) release(ctx context.Context, daemon kind.Name, own *journal.Record, all *journal.Others) error {
 	others, err := all.List(ctx)
 	if err != nil {
@@ -272,9 +272,9 @@ func (s startMPS) Sweep(ctx context.Context, daemon kind.Name, others *journal.O
 	return true, nil
 }
 
-// keepCeilings keeps the ceilings of a daemon at least as high as they are if it has a
-// user whose record does not tell its limits: because it has no record, or because its
-// record was lost and the plan of the new one has no daemon.
+// keepCeilings does not lower the ceilings of a daemon if the limits of a user are
+// unknown: because it has no record, or because its record was lost and the plan of
+// the new one has no daemon.
 func (s startMPS) keepCeilings(ctx context.Context, name kind.Name, daemon *gpu.MPSDaemon, others []journal.Holder) error {
 	if !slices.ContainsFunc(others, func(h journal.Holder) bool {
 		return h.Began(s.Name(), name) && !hasClient(h.Record, name)

@@ -28,9 +28,9 @@ type Step interface {
 	// claim, their GPUs, or the zero value for the claim as a whole. The step is done
 	// once for each.
 	Needed(p plan.Plan) []kind.Name
-	// Do changes the node and returns what Undo needs, also with an error; nil keeps
-	// the result that e has. It succeeds if the step is done already, so it also
-	// verifies and repairs.
+	// Do changes the node and returns the data that Undo needs, also with an error. If
+	// it returns nil, the result of e remains. It succeeds if the step is done
+	// already, so it also verifies and repairs.
 	Do(ctx context.Context, w Work, e journal.Entry) (result json.RawMessage, err error)
 	// Undo reverts the step unless another claim needs it. It succeeds if nothing was
 	// done, and accepts the result of Note if Do did not complete. A step in the state
@@ -41,21 +41,22 @@ type Step interface {
 
 // Noter is a step that reads the node before it acts.
 type Noter interface {
-	// Note returns what Undo needs even if Do does not complete; nil keeps the result
-	// that e has, which is an earlier one. It changes nothing on the node. It is
-	// recorded before Do is called.
+	// Note returns the data that Undo needs even if Do does not complete. If it
+	// returns nil, the result of e remains, which is an earlier one. It changes
+	// nothing on the node. It is recorded before Do is called.
 	Note(ctx context.Context, w Work, e journal.Entry) (result json.RawMessage, err error)
 }
 
 // Cleaner is a step whose leftovers conflict with new claims that do not need the step
 // themselves.
 type Cleaner interface {
-	// Clean removes the leftovers of earlier claims from the devices of a new record,
-	// or returns an error if they are not this driver's. It runs before all steps.
+	// Clean removes the leftovers of earlier claims from the devices of a new record.
+	// It returns an error if the leftovers are not this driver's. It runs before all
+	// steps.
 	Clean(ctx context.Context, w Work) error
 }
 
-// Injector is a step that adds something of its own to containers.
+// Injector is a step that adds something to containers.
 type Injector interface {
 	// Inject adds to an injection what the step adds to containers that use a device
 	// of the record. It adds nothing if the device does not need the step. It is
@@ -65,8 +66,8 @@ type Injector interface {
 
 // Witness is a step that a claim with a lost record may have done.
 type Witness interface {
-	// Lost reports whether the claim may have done the step for one of its devices, and
-	// returns the device and the result of the entry, if any.
+	// Lost reports whether the claim may have done the step for one of its devices. It
+	// also returns the device and the result of the entry, if any.
 	Lost(d journal.LostDevice) (device kind.Name, result json.RawMessage, ok bool)
 }
 
@@ -75,9 +76,9 @@ type Sweeper interface {
 	// Leftovers returns the devices or GPUs that have something of the step, with or
 	// without an owner. With an error the list is not complete.
 	Leftovers(ctx context.Context) ([]kind.Name, error)
-	// Sweep removes the leftovers of the step on a device or GPU unless a claim needs
-	// them, and reports whether it did. others are all claims. Leftovers in use stay
-	// for a later sweep.
+	// Sweep removes unneeded leftovers of the step from a device or GPU, and reports
+	// whether it did. Leftovers that a claim needs remain. others are all claims.
+	// Leftovers in use stay for a later sweep.
 	Sweep(ctx context.Context, device kind.Name, others *journal.Others) (swept bool, err error)
 }
 

@@ -19,11 +19,11 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// writeCDI writes the CDI spec, which lets containers use the devices, so it is the
-// last step of a plan. The spec is also the witness of a lost record (package
-// journal), so it is no [Sweeper]: a spec without a record holds its devices. And it is no
-// [Witness]: the spec of a claim with a lost record is removed when all else is undone,
-// because it names the steps to undo.
+// writeCDI writes the CDI spec. The spec lets containers use the devices, so this is the
+// last step of a plan. The spec is also the witness of a lost record (package journal), so
+// it is no [Sweeper]: a spec without a record holds its devices. And it is no [Witness]:
+// the spec of a claim with a lost record is removed when all else is undone, because it
+// names the steps to undo.
 type writeCDI struct {
 	ports.Node
 	before List // the steps before this one
@@ -70,9 +70,9 @@ func (s writeCDI) injection(ctx context.Context, r *journal.Record, d plan.Devic
 	return in, nil
 }
 
-// addGPUs adds the device nodes of a device's GPUs, and the place of its one GPU in the
-// machine. Minor numbers change when the driver is loaded anew, so they are read each time
-// and not remembered.
+// addGPUs adds the device nodes of a device's GPUs. If the device has one GPU, it adds the
+// GPU's location in the machine too. Minor numbers change when the driver is loaded again,
+// so they are read each time and not remembered.
 func (s writeCDI) addGPUs(ctx context.Context, name kind.Name, in *gpu.Injection) (err error) {
 	if name.Kind.Scope() == kind.ScopeNode {
 		in.DeviceNodes, err = s.allNodes(ctx)
