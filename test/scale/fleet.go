@@ -214,12 +214,11 @@ func (p *pattern) taken() catalog.Taken {
 	taken := catalog.Taken{}
 	for _, a := range p.claims {
 		for _, result := range a.results {
-			if result.ShareID == nil {
-				taken[result.Device] = 1 << 62
-				continue
-			}
 			memory := result.ConsumedCapacity[v1alpha1.CapacityMemory]
-			taken[result.Device] += uint64(memory.Value())
+			of := taken[result.Device]
+			of.Whole = of.Whole || result.ShareID == nil
+			of.Bytes += uint64(memory.Value())
+			taken[result.Device] = of
 		}
 	}
 	return taken
