@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -112,22 +113,18 @@ func (m *Manager) prepareOnce(ctx context.Context, claim *resourceapi.ResourceCl
 
 func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, asked answers) ([]Device, error) {
 	settings := m.settings()
-	allocated, err := settings.Allocated(claim)
+	allocation, err := settings.AllocationOf(claim)
 	if err != nil {
 		return nil, err
 	}
-	if len(allocated.Devices) == 0 {
-		return nil, m.unprepare(ctx, claim.UID, wanted{})
+	want := wanted{inputs: m.inputs(ctx, settings, allocation), pods: allocation.Pods, asked: asked}
+	want.Plan, want.refusal = plan.Make(allocation, want.inputs)
+	goal := toPrepared
+	if len(want.Devices) == 0 {
+		goal = toAbsent
 	}
-	want := wanted{inputs: m.inputs(ctx, settings, claim, allocated), pods: plan.PodsOf(claim), asked: asked}
-	want.Plan, want.refusal = plan.Make(claim, want.inputs)
-	unlock, err := m.locks.lock(ctx, claimLock(claim.UID))
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	r, err := m.reach(ctx, claim.UID, toPrepared, want)
-	if err != nil {
+	r, err := m.reachLocked(ctx, want.Claim.UID, goal, want)
+	if r == nil || err != nil {
 		return nil, err
 	}
 	devices, err := devicesOf(r)
@@ -155,13 +152,13 @@ func (m *Manager) settings() plan.Settings {
 }
 
 // inputs returns the inputs of a claim's plan.
-func (m *Manager) inputs(ctx context.Context, settings plan.Settings, claim *resourceapi.ResourceClaim, allocated plan.Plan) plan.Inputs {
+func (m *Manager) inputs(ctx context.Context, settings plan.Settings, allocation plan.Allocation) plan.Inputs {
 	in := plan.Inputs{Settings: settings, GPUs: make(map[gpu.PCIAddress]plan.GPU)}
-	for _, address := range onDevicesOf(allocated).gpus {
+	for _, address := range allocation.GPUs() {
 		g, err := m.options.Inventory.GPU(ctx, address)
 		in.GPUs[address] = plan.GPU{GPU: g, Err: err}
 	}
-	if in.MPS && in.AsksForMultiUser(claim) {
+	if in.MPS && allocation.MultiUser {
 		in.MultiUser, in.MultiUserErr = m.options.MPS.MultiUser(ctx)
 	}
 	return in
@@ -198,11 +195,16 @@ func (m *Manager) Unprepare(ctx context.Context, claim types.UID) error {
 }
 
 func (m *Manager) unprepare(ctx context.Context, claim types.UID, want wanted) error {
+	_, err := m.reachLocked(ctx, claim, toAbsent, want)
+	return err
+}
+
+// reachLocked is reach for callers that do not hold the lock of the claim.
+func (m *Manager) reachLocked(ctx context.Context, claim types.UID, goal goal, want wanted) (*journal.Record, error) {
 	unlock, err := m.locks.lock(ctx, claimLock(claim))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer unlock()
-	_, err = m.reach(ctx, claim, toAbsent, want)
-	return err
+	return m.reach(ctx, claim, goal, want)
 }

@@ -24,46 +24,58 @@ type origin struct {
 	nvidia bool
 }
 
-// AsksForMultiUser reports whether a configuration of the claim asks for MPS daemons
-// that serve several users.
-func (s Settings) AsksForMultiUser(claim *resourceapi.ResourceClaim) bool {
-	for _, c := range claim.Status.Allocation.Devices.Config {
-		if c.Opaque == nil || c.Opaque.Driver != s.DriverName {
-			continue
-		}
-		config, err := v1alpha1.Decode(c.Opaque.Parameters.Raw)
-		if err != nil {
-			continue
-		}
-		if s := (deviceRequest{config: config}).sharing(); s != nil && s.MPS != nil && s.MPS.MultiUser {
-			return true
-		}
-	}
-	return false
+// configuration is a configuration of the allocation for this driver.
+type configuration struct {
+	resourceapi.DeviceAllocationConfiguration
+	origin origin
+	config v1alpha1.Config
+	err    error // why config cannot be decoded
 }
 
-// configuration decodes every configuration that applies to a device request, those of
-// the class before those of the claim, and returns the last one, which wins; nil if
-// there is none. A configuration for NVIDIA's driver that names no request is for the
-// devices of its kind.
-func (in Inputs) configuration(configs []resourceapi.DeviceAllocationConfiguration, d deviceRequest) (last v1alpha1.Config, from origin, err error) {
+// configurations decodes the configurations for this driver: those of classes before those
+// of the claim, which override them.
+func (s Settings) configurations(allocated []resourceapi.DeviceAllocationConfiguration) []configuration {
+	var all []configuration
 	for _, source := range []resourceapi.AllocationConfigSource{resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim} {
-		for i, c := range configs {
-			if c.Source != source || len(resourceclaim.ConfigForResult(configs[i:i+1], d.result)) == 0 || c.Opaque.Driver != in.DriverName {
+		for i, c := range allocated {
+			if c.Source != source || c.Opaque == nil || c.Opaque.Driver != s.DriverName {
 				continue
 			}
-			config, err := v1alpha1.Decode(c.Opaque.Parameters.Raw)
-			if err != nil {
-				return nil, origin{}, fmt.Errorf("configuration (%s): %w %w", source, gpu.ErrInvalid, err)
-			}
-			nvidia := v1alpha1.ForNVIDIA(c.Opaque.Parameters.Raw)
-			if nvidia && len(c.Requests) == 0 && !d.takes(v1alpha1.KindOf(config)) {
-				continue
-			}
-			last, from = config, origin{entry: i + 1, nvidia: nvidia}
+			decoded := configuration{DeviceAllocationConfiguration: c, origin: origin{entry: i + 1, nvidia: v1alpha1.ForNVIDIA(c.Opaque.Parameters.Raw)}}
+			decoded.config, decoded.err = v1alpha1.Decode(c.Opaque.Parameters.Raw)
+			all = append(all, decoded)
 		}
 	}
-	return last, from, nil
+	return all
+}
+
+// configure adds the configurations to the allocation.
+func (a *Allocation) configure(all []configuration) {
+	for _, c := range all {
+		sharing := deviceRequest{config: c.config}.sharing()
+		a.MultiUser = a.MultiUser || sharing != nil && sharing.MPS != nil && sharing.MPS.MultiUser
+	}
+	for i, d := range a.requests {
+		a.requests[i] = d.configured(all)
+	}
+}
+
+// configured returns the device request with the last of the configurations that apply to
+// it. A configuration for NVIDIA's driver that names no request is for the devices of its
+// kind.
+func (d deviceRequest) configured(all []configuration) deviceRequest {
+	for _, c := range all {
+		switch {
+		case len(resourceclaim.ConfigForResult([]resourceapi.DeviceAllocationConfiguration{c.DeviceAllocationConfiguration}, d.result)) == 0:
+		case c.err != nil:
+			d.configErr = fmt.Errorf("configuration (%s): %w %w", c.Source, gpu.ErrInvalid, c.err)
+			return d
+		case c.origin.nvidia && len(c.Requests) == 0 && !d.takes(v1alpha1.KindOf(c.config)):
+		default:
+			d.config, d.origin = c.config, c.origin
+		}
+	}
+	return d
 }
 
 // takes reports whether a kind of configuration is for devices of this kind.

@@ -4,12 +4,6 @@ package plan
 
 import (
 	"fmt"
-	"maps"
-
-	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -17,26 +11,21 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
-// deviceRequest is one allocation result of this driver plus its configuration.
-type deviceRequest struct {
-	claim  types.UID
-	result resourceapi.DeviceRequestAllocationResult
-	name   kind.Name
-	gpu    gpu.GPU // none if the device is all GPUs
-	// all of the device's memory.
-	all resource.Quantity
-	// share is the share of the device that the claim takes. It is the whole device
-	// for slots, and for a device that has no memory of its own.
-	share kind.Share
-	// config is nil if there is none.
-	config v1alpha1.Config
-	origin origin
+// resolve returns the device request with the GPU and the part of it that the claim takes.
+func (in Inputs) resolve(d deviceRequest) (deviceRequest, error) {
+	d, err := in.resolveShare(d)
+	if err == nil {
+		err = d.configErr
+	}
+	if err == nil {
+		err = d.checkConfiguration()
+	}
+	return d, err
 }
 
-// request returns the device request of an allocation result of the claim, without its
-// configuration.
-func (in Inputs) request(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult, name kind.Name) (deviceRequest, error) {
-	d := deviceRequest{claim: claim.UID, result: result, name: name}
+// resolveShare is resolve without checks of the configuration.
+func (in Inputs) resolveShare(d deviceRequest) (deviceRequest, error) {
+	result := d.result
 	if result.Pool != in.PoolName {
 		return d, fmt.Errorf("%w: it is of pool %s, and this node has pool %s", gpu.ErrInvalid, result.Pool, in.PoolName)
 	}
@@ -69,7 +58,7 @@ func (in Inputs) request(claim *resourceapi.ResourceClaim, result resourceapi.De
 	if d.all, err = in.memoryOf(d.gpu, d.name, result.ShareID != nil); err != nil {
 		return d, err
 	}
-	d.share, err = in.Shares.Share(d.name.Kind, d.all, consumed(claim, result))
+	d.share, err = in.Shares.Share(d.name.Kind, d.all, d.consumed)
 	if err == nil && result.ShareID == nil && (!d.share.Whole || d.share.Slots > 0) {
 		err = fmt.Errorf("%w: a part of a device without a share ID: the cluster lacks the feature gate DRAConsumableCapacity", gpu.ErrInvalid)
 	}
@@ -78,40 +67,6 @@ func (in Inputs) request(claim *resourceapi.ResourceClaim, result resourceapi.De
 
 // isUndivided reports whether the claim has the GPU neither as a partition nor in units.
 func (d deviceRequest) isUndivided() bool { return d.name.IsWholeGPU() && !d.name.Kind.HasUnits() }
-
-// consumed returns the consumed capacities of an allocation, without the memory if its
-// request names none. The claim then has the whole device, even if the device has more
-// or less memory after a reboot.
-func consumed(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) map[resourceapi.QualifiedName]resource.Quantity {
-	_, capacity, known := requested(claim, result.Request)
-	if !known {
-		return result.ConsumedCapacity
-	}
-	if capacity != nil {
-		if _, limited := capacity.Requests[v1alpha1.CapacityMemory]; limited {
-			return result.ConsumedCapacity
-		}
-	}
-	consumed := maps.Clone(result.ConsumedCapacity)
-	delete(consumed, v1alpha1.CapacityMemory)
-	return consumed
-}
-
-// requested returns the DeviceClass of a request and the capacity that it asks for, nil if
-// none. The name of a subrequest is like "gpu/big".
-func requested(claim *resourceapi.ResourceClaim, name string) (class string, capacity *resourceapi.CapacityRequirements, known bool) {
-	for _, request := range claim.Spec.Devices.Requests {
-		if request.Exactly != nil && request.Name == name {
-			return request.Exactly.DeviceClassName, request.Exactly.Capacity, true
-		}
-		for _, alternative := range request.FirstAvailable {
-			if resourceclaim.CreateSubRequestRef(request.Name, alternative.Name) == name {
-				return alternative.DeviceClassName, alternative.Capacity, true
-			}
-		}
-	}
-	return "", nil, false
-}
 
 // isShare reports whether the request is for a share, which may be one of everything.
 func (d deviceRequest) isShare() bool {

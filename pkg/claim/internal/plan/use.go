@@ -16,7 +16,8 @@ import (
 
 // use returns the allocated device with how it is used. all are the device requests of the
 // claim.
-func (in Inputs) use(device Device, d deviceRequest, all []deviceRequest) (Device, error) {
+func (in Inputs) use(d deviceRequest, all []deviceRequest) (Device, error) {
+	device := d.device
 	device.UUID, device.Slots, device.Require = d.gpu.UUID, d.share.Slots, d.required()
 	if !d.share.Whole || d.share.Slots > 0 && d.share.Memory > 0 {
 		device.Share = &share.Amount{Memory: d.share.Memory, Compute: d.share.Compute}
