@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,6 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	mpssupervisor "github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
 )
 
 // blockingCDI blocks in Write for one claim until resume is closed.
@@ -272,4 +274,227 @@ func TestManySharesOfOneGPUAtOnce(t *testing.T) {
 	if got := w.left(processes[0]); got != "" {
 		t.Errorf("left behind:\n%s", got)
 	}
+}
+
+// stuckMPS is a supervisor that cannot start the daemon of one name.
+type stuckMPS struct {
+	ports.MPS
+	daemon  string
+	arrived chan struct{} // closed when the daemon is to be started
+	giveUp  chan struct{}
+}
+
+func (s stuckMPS) EnsureMPS(ctx context.Context, d gpu.MPSDaemon) (gpu.MPSDirs, error) {
+	if d.Name == s.daemon {
+		close(s.arrived)
+		<-s.giveUp
+		return gpu.MPSDirs{}, fmt.Errorf("daemon %s: %w: it does not answer", d.Name, gpu.ErrTimeout)
+	}
+	return s.MPS.EnsureMPS(ctx, d)
+}
+
+// The daemon of one tenant's MIG device does not start for a long time. Meanwhile
+// claims for other MIG devices of the GPU are prepared and unprepared, by the same
+// process and by another.
+func TestADaemonThatDoesNotStartDoesNotBlockOtherDevicesOfItsGPU(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
+	stuck := stuckMPS{daemon: part, arrived: make(chan struct{}), giveUp: make(chan struct{})}
+	w.options = func(o *claim.Options) { stuck.MPS = o.MPS; o.MPS = stuck }
+	m := w.start()
+	w.options = nil
+	other := w.start()
+
+	unlucky := pieces("unlucky", piece{device: part, memory: "2Gi"})
+	result := make(chan error, 1)
+	go func() { _, err := m.Prepare(once(), unlucky); result <- err }()
+	<-stuck.arrived
+
+	for name, m := range map[string]*claim.Manager{"same process": m, "another process": other} {
+		share, whole := pieces("share", piece{device: h100 + "-mig-3g-40gb-4", memory: "8Gi"}), newClaim("whole", h100+"-mig-1g-10gb-0")
+		if _, err := m.Prepare(once(), share); err != nil {
+			t.Errorf("%s: a share of another MIG device: %v", name, err)
+		}
+		if _, err := m.Prepare(once(), whole); err != nil {
+			t.Errorf("%s: another MIG device: %v", name, err)
+		}
+		if _, err := m.Prepare(once(), newClaim("thief", h100)); !errors.Is(err, gpu.ErrInUse) {
+			t.Errorf("%s: the GPU as a whole: %v, want %v", name, err, gpu.ErrInUse)
+		}
+		if _, err := m.Prepare(once(), pieces("next", piece{device: part, memory: "2Gi"})); !errors.Is(err, gpu.ErrTimeout) {
+			t.Errorf("%s: the same MIG device: %v, want %v", name, err, gpu.ErrTimeout)
+		}
+		if _, err := m.Recover(t.Context()); err != nil {
+			t.Errorf("%s: recovery: %v", name, err)
+		}
+		must(t, m.Unprepare(once(), share.UID))
+		must(t, m.Unprepare(once(), whole.UID))
+		if diff := cmp.Diff("0 on: 1g.10gb@2\n", w.cuts()); diff != "" {
+			t.Errorf("%s: cuts (-want +got):\n%s", name, diff)
+		}
+	}
+
+	close(stuck.giveUp)
+	if err := <-result; !errors.Is(err, gpu.ErrTimeout) {
+		t.Errorf("got %v, want the daemon's %v", err, gpu.ErrTimeout)
+	}
+	if got := w.left(other); got != "" {
+		t.Errorf("left behind:\n%s", got)
+	}
+}
+
+// intime is the time that a call may take. The kubelet's timeout of 45 seconds starts
+// before the call arrives.
+const intime = 43 * time.Second
+
+// deafMPS is a supervisor whose daemons do not answer after they start.
+type deafMPS struct{ *supervisor }
+
+const deaf = "nvidia-cuda-mps-control does not answer; the last it said: no CUDA-capable device"
+
+func (d deafMPS) EnsureMPS(ctx context.Context, _ gpu.MPSDaemon) (gpu.MPSDirs, error) {
+	select {
+	case <-time.After(mpssupervisor.DefaultStartTimeout):
+		return gpu.MPSDirs{}, fmt.Errorf("%w: %s", gpu.ErrTimeout, deaf)
+	case <-ctx.Done():
+		return gpu.MPSDirs{}, errors.New("stream terminated by RST_STREAM with error code: CANCEL")
+	}
+}
+
+// hungMPS is a supervisor that does not answer at all.
+type hungMPS struct {
+	*supervisor
+	// limit is the timeout of a call whose context ends later.
+	limit time.Duration
+}
+
+const hung = "gpu-mps-supervisor has not answered in time on /run/gpu-mps-supervisor/supervisor.sock"
+
+func (h hungMPS) hang(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, h.limit)
+	defer cancel()
+	<-ctx.Done()
+	return fmt.Errorf("%w: %s", gpu.ErrTimeout, hung)
+}
+
+func (h hungMPS) EnsureMPS(ctx context.Context, _ gpu.MPSDaemon) (gpu.MPSDirs, error) {
+	return gpu.MPSDirs{}, h.hang(ctx)
+}
+
+func (h hungMPS) StopMPS(ctx context.Context, _ string) error { return h.hang(ctx) }
+
+// slowTimeSlices restores a time slice slowly.
+type slowTimeSlices struct {
+	*timeSlices
+	needs time.Duration
+}
+
+func (s slowTimeSlices) SetTimeSlice(ctx context.Context, a gpu.PCIAddress, slice gpu.TimeSlice) error {
+	if slice == gpu.TimeSliceDefault {
+		select {
+		case <-time.After(s.needs):
+		case <-ctx.Done():
+			return fmt.Errorf("set time slice: %w", gpu.ErrTimeout)
+		}
+	}
+	return s.timeSlices.SetTimeSlice(ctx, a, slice)
+}
+
+// prepareAll prepares the claims concurrently, and returns their errors and the total
+// time.
+func prepareAll(ctx context.Context, m *claim.Manager, claims ...*resourceapi.ResourceClaim) ([]error, time.Duration) {
+	start, errs := time.Now(), make([]error, len(claims))
+	var all sync.WaitGroup
+	for i, c := range claims {
+		all.Go(func() { _, errs[i] = m.Prepare(ctx, c) })
+	}
+	all.Wait()
+	return errs, time.Since(start)
+}
+
+// The claims of a GPU wait for each other, and a timeout cuts short the last attempt
+// of each.
+func TestPrepareReportsWhyADaemonDoesNotStart(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		t.Run(fmt.Sprintf("to %d claims", n), func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				w := newShareWorld(t, dir, 1)
+				w.options = func(o *claim.Options) { o.MPS = deafMPS{w.supervisor} }
+				m := w.start()
+				var claims []*resourceapi.ResourceClaim
+				for i := range n {
+					claims = append(claims, pieces(fmt.Sprint(i), piece{device: "gpu-00-00", memory: "10Gi"}))
+				}
+				errs, took := prepareAll(t.Context(), m, claims...)
+				for i, err := range errs {
+					if !errors.Is(err, gpu.ErrTimeout) || !strings.HasPrefix(err.Error(), "StartMPS: daemon gpu-00-00: timed out: "+deaf) {
+						t.Errorf("claim %d: got %v, want it to begin with why the daemon does not start", i, err)
+					}
+				}
+				if took > intime {
+					t.Errorf("took %v, want at most %v", took, intime)
+				}
+				if got := w.left(m); got != "" {
+					t.Errorf("left behind:\n%s", got)
+				}
+			})
+		})
+	}
+}
+
+// If the supervisor hangs, prepare leaves no daemon and undoes the earlier steps.
+func TestASupervisorThatHangs(t *testing.T) {
+	for name, limit := range map[string]time.Duration{"within a call": time.Hour, "and is given up on": 30 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			mig := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
+			synctest.Test(t, func(t *testing.T) {
+				check := func(m *claim.Manager, left func(*claim.Manager) string, all ...piece) {
+					t.Helper()
+					errs, took := prepareAll(t.Context(), m, pieces("c", all...))
+					if !errors.Is(errs[0], gpu.ErrTimeout) || !strings.Contains(errs[0].Error(), hung) {
+						t.Errorf("got %v, want %q", errs[0], hung)
+					}
+					if took > intime {
+						t.Errorf("took %v, want at most %v", took, intime)
+					}
+					if got := left(m); got != "" {
+						t.Errorf("left behind:\n%s", got)
+					}
+				}
+				w := newShareWorld(t, dir, 2)
+				w.options = func(o *claim.Options) {
+					o.MPS, o.TimeSlicing.Slices = hungMPS{w.supervisor, limit}, slowTimeSlices{w.timeSlices, time.Second / 2}
+				}
+				check(w.start(), w.left, piece{device: "gpu-00-00", memory: "4Gi"}, piece{device: "gpu-01-00-ts", config: interval(gpu.TimeSliceLong)})
+				mig.options = func(o *claim.Options) { o.MPS = hungMPS{mig.supervisor, limit} }
+				check(mig.start(), mig.left, piece{device: part, memory: "4Gi"})
+			})
+		})
+	}
+}
+
+// If undoing hangs too, the call still returns its own error to the kubelet in time,
+// and a later recovery finishes the undo.
+func TestACallEndsInTimeThoughUndoingItHangs(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := newShareWorld(t, dir, 2)
+		w.options = func(o *claim.Options) {
+			o.MPS, o.TimeSlicing.Slices = hungMPS{w.supervisor, time.Hour}, slowTimeSlices{w.timeSlices, time.Hour}
+		}
+		m := w.start()
+		errs, took := prepareAll(t.Context(), m, pieces("c", piece{device: "gpu-00-00", memory: "4Gi"}, piece{device: "gpu-01-00-ts", config: interval(gpu.TimeSliceLong)}))
+		if got := fmt.Sprint(errs[0]); !strings.Contains(got, hung) {
+			t.Errorf("got %s, want %q", got, hung)
+		}
+		if took > intime {
+			t.Errorf("took %v, want at most %v", took, intime)
+		}
+		w.options = nil
+		m, _ = w.restart(t.Context())
+		if got := w.left(m); got != "" {
+			t.Errorf("left behind:\n%s", got)
+		}
+	})
 }

@@ -5,18 +5,23 @@ package claim_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 
+	"golang.org/x/sys/unix"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
@@ -353,4 +358,44 @@ func (c faultyCDI) Write(ctx context.Context, uid types.UID, owner types.Namespa
 func (c faultyCDI) Remove(ctx context.Context, uid types.UID) error {
 	c.point()
 	return c.Writer.Remove(ctx, uid)
+}
+
+// memoryDir is a tmpfs.
+const memoryDir = "/dev/shm"
+
+// TestMain puts the temporary folders of all tests into memory, because the tests run
+// thousands of agents, each with its own files. It also discards the log; a test that
+// reads log messages has a logger of its own.
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	klog.SetLogger(klog.Logger{})
+	if err := flag.Set("rapid.checks", checksPerProperty()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if unix.Access(memoryDir, unix.W_OK) != nil {
+		return m.Run()
+	}
+	dir, err := os.MkdirTemp(memoryDir, "claim-test-")
+	if err == nil {
+		defer func() { _ = os.RemoveAll(dir) }() // after tests that failed
+		err = os.Setenv("TMPDIR", dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// checksPerProperty returns the number of random sequences of a property test. The race
+// detector makes them seven times slower and gets fewer, so `make unit` also runs the
+// package without it.
+func checksPerProperty() string {
+	build, _ := debug.ReadBuildInfo()
+	if slices.Contains(build.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		return "20"
+	}
+	return "100"
 }
