@@ -253,7 +253,7 @@ func TestAnAdministratorsPendingMIGModeIsLeftAlone(t *testing.T) {
 	}
 	m := w.start()
 	_, err := m.Prepare(once(), newClaim("cut", a100+"-mig-1g-10gb-0"))
-	if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "waits for a reset; finish that with nvidia-smi -i 0000:07:00.0 --gpu-reset") {
+	if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "waits for a reset; see docs/mig.md") {
 		t.Errorf("got %v, want it refused", err)
 	}
 	whole := newClaim("whole", a100)
@@ -357,7 +357,7 @@ func TestMIGDevicesThatCannotBePrepared(t *testing.T) {
 		"a place taken behind our back": {
 			before:  func(w *migWorld) { w.administrator("makes", 0, "2g.20gb", 2) },
 			devices: []string{h100 + "-mig-1g-10gb-3"}, is: gpu.ErrInUse,
-			says: []string{"1g.10gb@3 on GPU gpu-1b-00 at 0000:1b:00.0", "MIG instance 2g.20gb@2", "which this driver has not made", "nvidia-smi mig -dci and -dgi"},
+			says: []string{"1g.10gb@3 on GPU gpu-1b-00 at 0000:1b:00.0", "MIG instance 2g.20gb@2", "which this driver has not made"},
 		},
 		"exactly the place taken behind our back": {
 			before:  func(w *migWorld) { w.administrator("makes", 0, "1g.10gb", 3) },
@@ -390,6 +390,7 @@ func TestMIGDevicesThatCannotBePrepared(t *testing.T) {
 			if !errors.Is(err, c.is) || len(devices) != 0 {
 				t.Errorf("got %v, %v\nwant %v", devices, err, c.is)
 			}
+			wantShort(t, err)
 			for _, says := range c.says {
 				if !strings.Contains(fmt.Sprint(err), says) {
 					t.Errorf("error %v\nwant it to say %q", err, says)

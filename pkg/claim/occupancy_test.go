@@ -310,6 +310,7 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 			if !errors.Is(err, gpu.ErrInUse) || !gpu.Transient(err) || !strings.Contains(err.Error(), "process 4711") || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v, want %v that names the process", err, gpu.ErrInUse)
 			}
+			wantShort(t, err)
 			for _, secret := range []string{"pod-", "python", "team-a/a"} {
 				if strings.Contains(fmt.Sprint(err), secret) {
 					t.Errorf("an event names %q, which is another tenant's: %v", secret, err)
@@ -556,9 +557,10 @@ func TestAClaimIsNotUndoneWhileItsProcessesRun(t *testing.T) {
 					}
 					return
 				}
-				if !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "process 4711") || !strings.Contains(err.Error(), "kill -9 4711") {
+				if !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "process 4711") || !strings.Contains(err.Error(), "see docs/administrator.md") {
 					t.Errorf("got %v, want %v that says what to do", err, gpu.ErrInUse)
 				}
+				wantShort(t, err)
 				if diff := cmp.Diff(before, w.left(m)); diff != "" {
 					t.Errorf("left (-before +after):\n%s", diff)
 				}

@@ -149,7 +149,7 @@ func TestPrepareIsTheLastLineOfDefence(t *testing.T) {
 		},
 		"for administrators": {
 			first(func(r *result) { r.AdminAccess = &yes }), gpu.ErrNotSupported,
-			"remove adminAccess from the request",
+			"see docs/reference.md#event-texts",
 		},
 		"in MIG mode": {
 			first(func(r *result) { r.Device = "gpu-02-00" }), gpu.ErrNotSupported,
@@ -190,6 +190,7 @@ func TestPrepareIsTheLastLineOfDefence(t *testing.T) {
 			if !errors.Is(err, c.is) || !strings.Contains(fmt.Sprint(err), c.says) || len(devices) != 0 {
 				t.Errorf("got %v, %v\nwant %v that says %q", devices, err, c.is, c.says)
 			}
+			wantShort(t, err)
 			if diff := cmp.Diff(preparedFiles(other), w.files()); diff != "" {
 				t.Errorf("files (-want +got):\n%s", diff)
 			}
@@ -568,10 +569,10 @@ func TestAdminAccessIsForMonitoringAndMonitoringForAdmins(t *testing.T) {
 		is    error
 		says  []string
 	}{
-		"all GPUs without admin access": {newClaim("plain", "node-gpus"), gpu.ErrInvalid, []string{"device node-gpus", "adminAccess: true", "resource.kubernetes.io/admin-access=true"}},
-		"a GPU with admin access":       {admin(newClaim("whole", "gpu-00-00")), gpu.ErrNotSupported, []string{"device gpu-00-00", "class monitor.nvidia.com"}},
-		"a share with admin access":     {admin(pieces("share", piece{device: "gpu-00-00", memory: "20Gi"})), gpu.ErrNotSupported, []string{"class monitor.nvidia.com"}},
-		"time slices with admin access": {admin(pieces("timeSlices", piece{device: "gpu-00-00-ts"})), gpu.ErrNotSupported, []string{"class monitor.nvidia.com"}},
+		"all GPUs without admin access": {newClaim("plain", "node-gpus"), gpu.ErrInvalid, []string{"device node-gpus", "adminAccess: true", "see docs/reference.md#event-texts"}},
+		"a GPU with admin access":       {admin(newClaim("whole", "gpu-00-00")), gpu.ErrNotSupported, []string{"device gpu-00-00", "see docs/reference.md#event-texts"}},
+		"a share with admin access":     {admin(pieces("share", piece{device: "gpu-00-00", memory: "20Gi"})), gpu.ErrNotSupported, []string{"see docs/reference.md#event-texts"}},
+		"time slices with admin access": {admin(pieces("timeSlices", piece{device: "gpu-00-00-ts"})), gpu.ErrNotSupported, []string{"see docs/reference.md#event-texts"}},
 		"all GPUs twice":                {admin(newClaim("twice", "node-gpus", "node-gpus")), gpu.ErrInvalid, []string{"allocated twice"}},
 		"with a configuration":          {configured, gpu.ErrInvalid, []string{"a GpuConfig cannot configure the monitoring of GPUs"}},
 	} {
@@ -582,6 +583,7 @@ func TestAdminAccessIsForMonitoringAndMonitoringForAdmins(t *testing.T) {
 			if !errors.Is(err, tc.is) {
 				t.Fatalf("error %v, want %v", err, tc.is)
 			}
+			wantShort(t, err)
 			for _, part := range tc.says {
 				if !strings.Contains(err.Error(), part) {
 					t.Errorf("error %q does not say %q", err, part)

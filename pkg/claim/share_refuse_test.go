@@ -118,7 +118,7 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 		},
 		"several for one request": {
 			pieces: []piece{{device: "gpu-00-00", memory: "20Gi", request: "r"}, {device: "gpu-01-00", memory: "20Gi", request: "r"}}, is: gpu.ErrInvalid,
-			says: "2 MPS shares for one request, and a container can be client of one MPS daemon only; make a request of each",
+			says: "2 MPS shares for one request, and a container can be client of one MPS daemon only; see docs/sharing.md",
 		},
 		"together more than the GPU": {
 			pieces: []piece{{device: "gpu-00-00", memory: "50Gi"}, {device: "gpu-00-00", memory: "40Gi"}}, is: gpu.ErrInvalid,
@@ -158,7 +158,7 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 		"a MigConfig for a GPU":         {pieces: []piece{{device: "gpu-00-00", config: config("MigConfig", "")}}, is: gpu.ErrInvalid, says: "write a GpuConfig"},
 		"a ShareConfig for time slices": {pieces: []piece{{device: "gpu-00-00-ts", config: config("ShareConfig", "")}}, is: gpu.ErrInvalid, says: "a ShareConfig cannot configure time slices; write a GpuConfig whose sharing.strategy is TimeSlicing"},
 		"MPS for time slices":           {pieces: []piece{{device: "gpu-00-00-ts", config: config("GpuConfig", together)}}, is: gpu.ErrInvalid, says: "sharing.strategy: invalid: MPS on time slices"},
-		"a share on a node without MPS": {world: noMPS, pieces: []piece{{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", "")}}, is: gpu.ErrNotSupported, says: "--mps-supervisor"},
+		"a share on a node without MPS": {world: noMPS, pieces: []piece{{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", "")}}, is: gpu.ErrNotSupported, says: "no MPS daemons run on this node"},
 		"processes without MPS":         {world: noMPS, pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", together)}}, is: gpu.ErrNotSupported, says: "no MPS daemons run on this node"},
 		"MPS on a GPU without limits":   {world: change(func(g *gpu.GPU) { g.ComputeCapability = gpu.Version{Major: 6, Minor: 1} }), pieces: []piece{{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", "")}}, is: gpu.ErrNotSupported, says: "the GPU has compute capability 6.1, and MPS limits its clients from 7.0"},
 		"MPS for users that it does not serve": {
@@ -363,6 +363,7 @@ func TestTheBoundariesOfSharing(t *testing.T) {
 			if !errors.Is(err, c.is) || c.is != nil && !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v, want %v that says %q", err, c.is, c.says)
 			}
+			wantShort(t, err)
 		})
 	}
 }
@@ -501,6 +502,7 @@ func TestAConfigurationOfNVIDIAWithoutRequestsIsForDevicesOfItsKind(t *testing.T
 				if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), c.says) {
 					t.Errorf("got %v, %v, want an error that says %q", devices, err, c.says)
 				}
+				wantShort(t, err)
 				return
 			}
 			if err != nil {

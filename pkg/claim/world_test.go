@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 	resourceapi "k8s.io/api/resource/v1"
@@ -398,4 +399,14 @@ func checksPerProperty() string {
 		return "20"
 	}
 	return "100"
+}
+
+// wantShort checks that the event of an error says what failed and why in at most 200
+// characters. What to do follows.
+func wantShort(t *testing.T, err error) {
+	t.Helper()
+	cause, _, _ := strings.Cut(fmt.Sprint(err), "; ")
+	if n := utf8.RuneCountInString(cause); n > 200 {
+		t.Errorf("an event of %d characters: %s", n, cause)
+	}
 }

@@ -105,6 +105,26 @@ func TestAQuoteThatNoProgramWritesIsFound(t *testing.T) {
 	}
 }
 
+// Programs name documents from the root of the repository, with the section.
+func TestDocumentsThatProgramsNameExist(t *testing.T) {
+	named := regexp.MustCompile(`docs/[\w/-]+\.md(?:#[\w-]+)?`)
+	found := 0
+	for _, folder := range []string{"pkg", "cmd", "api"} {
+		for _, text := range literals(t, folder) {
+			for _, link := range named.FindAllString(text, -1) {
+				found++
+				path, anchor, _ := strings.Cut(link, "#")
+				if anchor != "" && !slices.Contains(anchors(read(t, path)), anchor) {
+					t.Errorf("a program names %s, and the document has no such section", link)
+				}
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("programs name %d documents, want more: are they named in another way now?", found)
+	}
+}
+
 // quotesOf returns the quotes in a cell: the texts in quotation marks, or all of the
 // cell if it has none.
 func quotesOf(cell string) []string {

@@ -140,7 +140,7 @@ func TestProblemsSayWhatToDo(t *testing.T) {
 		"a prohibited GPU":         {func(f *use.State) { f.GPU.ComputeMode = gpu.ComputeModeProhibited }, use.Alone, gpu.ErrNotSupported, "the compute mode of the GPU is Prohibited, in which no process can use it; an administrator changes it with nvidia-smi -i 0000:1b:00.0 -c DEFAULT"},
 		"an exclusive GPU":         {func(f *use.State) { f.GPU.ComputeMode = gpu.ComputeModeExclusiveProcess }, use.Plain, gpu.ErrNotSupported, "-c DEFAULT, or the configuration says MPS"},
 		"a GPU in MIG mode":        {func(f *use.State) { f.GPU.MIG.Enabled = true }, use.Alone, gpu.ErrNotSupported, "switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0"},
-		"a node without MPS":       {func(f *use.State) { f.MPS = false }, use.ByMPS, gpu.ErrNotSupported, "its administrator deploys gpu-mps-supervisor"},
+		"a node without MPS":       {func(f *use.State) { f.MPS = false }, use.ByMPS, gpu.ErrNotSupported, "no MPS daemons run on this node; see docs/sharing.md#troubleshooting"},
 		"a GPU of a pod":           {func(f *use.State) { f.GPU.ExternalPod = "team/pod" }, use.Alone, gpu.ErrInUse, "it is free when that pod has ended"},
 		"a GPU without MPS limits": {func(f *use.State) { f.GPU.ComputeCapability = gpu.Version{Major: 6, Minor: 1} }, use.ByMPS, gpu.ErrNotSupported, "compute capability 6.1"},
 	} {
@@ -153,6 +153,9 @@ func TestProblemsSayWhatToDo(t *testing.T) {
 			}
 			if strings.Contains(problems[0].Err.Error(), "team/pod") {
 				t.Errorf("%q names the pod of another user", problems[0].Err)
+			}
+			if cause, _, _ := strings.Cut(problems[0].Err.Error(), "; "); len(cause) > 200 {
+				t.Errorf("a cause of %d characters: %s", len(cause), cause)
 			}
 		})
 	}

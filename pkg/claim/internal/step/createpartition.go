@@ -269,7 +269,7 @@ func checkVacant(mig gpu.MIG, name kind.Name) error {
 	}
 	for _, p := range mig.Partitions {
 		if p.Placement.Overlaps(place) {
-			return fmt.Errorf("%s@%d on %s: %w by %s, which this driver has not made; destroy it with nvidia-smi mig -dci and -dgi, or leave it and the pod gets another place when it is created anew",
+			return fmt.Errorf("%s@%d on %s: %w by %s, which this driver has not made; see docs/mig.md#troubleshooting",
 				name.Profile, name.Start, plan.Describe(name.Address), gpu.ErrInUse, describePartition(p))
 		}
 	}

@@ -81,8 +81,8 @@ func (s ensureMIGMode) Do(ctx context.Context, _ Work, e journal.Entry) (json.Ra
 	case on:
 		return nil, nil
 	case pending && ours == nil:
-		return nil, fmt.Errorf("%w: an administrator has switched on the MIG mode of %s, and it waits for a reset; finish that with nvidia-smi -i %s --gpu-reset, or take it back with nvidia-smi -i %s -mig 0",
-			gpu.ErrNotSupported, plan.Describe(address), address, address)
+		return nil, fmt.Errorf("%w: an administrator has switched on the MIG mode of %s, and it waits for a reset; see docs/mig.md#troubleshooting",
+			gpu.ErrNotSupported, plan.Describe(address))
 	}
 	if ours == nil {
 		g, err := s.inventory.GPU(ctx, address)
