@@ -100,8 +100,7 @@ type agent struct {
 	cdiFolder     *cdi.Dir
 	kubelet       *served
 	rivals        *plugin.Rivals
-	pods          *attribution.Pods
-	meter         *usage.Meter
+	accounts      attribution.Accounts
 	usage         *attribution.Reader
 	facts         *nodefacts.Reader
 	// viewers may read the facts; nil if no user may.
@@ -206,7 +205,10 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		state: known, inventory: gpuInventory, nodeConfig: config, features: features, claims: claims, ledger: book,
 		controller: controller.New(controller.Options{State: known, Claims: book, NodeConfig: config, Features: features, Settings: c.settings(), Clock: clock.RealClock{}}),
 		metrics:    metrics, scans: scans, rounds: telemetry.NewActivity(clock.RealClock{}, plugin.StuckAfter), cdiFolder: cdi.NewDir(c.CDIDir), kubelet: newServed(),
-		pods: attribution.NewPods(clock.RealClock{}, attribution.GetClaim(client), consumers), meter: usage.NewMeter(clock.RealClock{}),
+	}
+	a.accounts = attribution.Accounts{
+		Pods: attribution.NewPods(clock.RealClock{}, attribution.GetClaim(client), consumers), Meter: usage.NewMeter(clock.RealClock{}),
+		Claims: claims.Held, Node: a.chargedNode,
 	}
 	a.usage = attribution.New(a.usageOptions(ctx, hw))
 	a.rivals = plugin.NewRivals(a.pluginOptions())
@@ -396,7 +398,7 @@ func (a *agent) pluginOptions() plugin.Options {
 		Claims:            a.claims,
 		Ledger:            a.ledger,
 		Hardware:          a.inventory,
-		Accounts:          accounts{a.pods, a.meter, a.chargedNode},
+		Accounts:          a.accounts,
 		Devices:           health{a.controller},
 		Observer:          a.metrics,
 		Tasks:             a.rounds,

@@ -6,15 +6,12 @@ import (
 	"context"
 	"time"
 
-	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/attribution"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
@@ -31,7 +28,7 @@ func (a *agent) usageOptions(ctx context.Context, hw *hardware) attribution.Opti
 		klog.FromContext(ctx).Info("Cannot read the GPU memory of limited containers", "err", err)
 	}
 	o := attribution.Options{
-		Claims: a.claims, Limits: containerlimits.Folder(a.home.Limits()), GPUs: hw, Proc: "/", Pods: a.pods,
+		Claims: a.claims, Limits: containerlimits.Folder(a.home.Limits()), GPUs: hw, Proc: "/", Pods: a.accounts.Pods,
 		Node: a.chargedNode, Clock: clock.RealClock{},
 	}
 	if a.podResources != nil {
@@ -64,40 +61,4 @@ func (a *agent) readUsage(ctx context.Context) agentv1.Report {
 		klog.FromContext(ctx).V(2).Info("Cannot read what some claims use", "err", err)
 	}
 	return report
-}
-
-// accrue charges the claims up to now, and returns which part of a GPU accounts have held for
-// how long.
-func (a *agent) accrue() map[usage.Account]float64 {
-	held, err := a.claims.Held(context.Background())
-	if err != nil {
-		return nil
-	}
-	node, charges := a.chargedNode(), map[types.UID][]usage.Charge{}
-	for _, c := range held {
-		charges[c.UID] = node.Charges(c.Namespace, c.Devices)
-	}
-	return a.meter.Set(charges)
-}
-
-// accounts keep the names of the pods of claims, and meter for how long claims hold devices.
-type accounts struct {
-	pods  *attribution.Pods
-	meter *usage.Meter
-	// node returns what claims can hold.
-	node func() usage.Node
-}
-
-// Seen implements [plugin.Accounts].
-func (a accounts) Seen(object *resourceapi.ResourceClaim) { a.pods.Observe(object) }
-
-// Held implements [plugin.Accounts].
-func (a accounts) Held(object *resourceapi.ResourceClaim, devices []claim.Device) {
-	a.meter.Hold(object.UID, a.node().Charges(object.Namespace, devices))
-}
-
-// Released implements [plugin.Accounts].
-func (a accounts) Released(uid types.UID) {
-	a.meter.Release(uid)
-	a.pods.Forget(uid)
 }

@@ -209,9 +209,9 @@ func TestTimeIsChargedToTheClassAfterARestart(t *testing.T) {
 	account := usage.Account{Namespace: "team", Class: "gpu.nvidia.com"}
 	grows := func(a *running) float64 {
 		t.Helper()
-		first := a.accrue()[account]
+		first := a.accounts.Accrue()[account]
 		for {
-			switch next := a.accrue(); {
+			switch next := a.accounts.Accrue(); {
 			case next[account] > first && len(next) == 1:
 				return first
 			case t.Context().Err() != nil || len(next) > 1:
@@ -229,8 +229,8 @@ func TestTimeIsChargedToTheClassAfterARestart(t *testing.T) {
 	if err := a.kubelet.Unprepare(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	ended := a.accrue()[account]
-	if again := a.accrue()[account]; again != ended {
+	ended := a.accounts.Accrue()[account]
+	if again := a.accounts.Accrue()[account]; again != ended {
 		t.Errorf("%v seconds, and then %v of a claim that has ended", ended, again)
 	}
 }
@@ -242,7 +242,7 @@ func TestAClaimPaysFromItsPreparationToItsRelease(t *testing.T) {
 	a := n.start(t)
 	a.publishes(t)
 	now := testingclock.NewFakePassiveClock(time.Unix(1000, 0))
-	paid := accounts{a.pods, usage.NewMeter(now), a.chargedNode}
+	paid := attribution.Accounts{Pods: a.accounts.Pods, Meter: usage.NewMeter(now), Claims: a.claims.Held, Node: a.chargedNode}
 	passes := func() { now.SetTime(now.Now().Add(time.Minute)) }
 	passes()
 	devices, err := a.claims.Prepare(t.Context(), c)
@@ -253,7 +253,7 @@ func TestAClaimPaysFromItsPreparationToItsRelease(t *testing.T) {
 	passes()
 	paid.Released(c.UID)
 	passes()
-	if diff := cmp.Diff(map[usage.Account]float64{{Namespace: "team", Class: "gpu.nvidia.com"}: 60}, paid.meter.Set(nil)); diff != "" {
+	if diff := cmp.Diff(map[usage.Account]float64{{Namespace: "team", Class: "gpu.nvidia.com"}: 60}, paid.Meter.Set(nil)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
