@@ -18,7 +18,7 @@ type Accounts struct {
 	Pods  *Pods
 	Meter *usage.Meter
 	// Claims returns the claims that hold devices.
-	Claims func(ctx context.Context) ([]claim.Held, error)
+	Claims func(ctx context.Context) ([]claim.Claim, error)
 	// Node returns the capacities of the node that claims can hold.
 	Node func() usage.Node
 }

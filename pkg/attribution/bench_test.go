@@ -38,7 +38,7 @@ func BenchmarkScrape(b *testing.B) {
 	n.o.Node = func() usage.Node { return node }
 	for i := range claims {
 		g, name := found.GPUs[i%gpus], fmt.Sprintf("claim-%d", i)
-		n.claims.held = append(n.claims.held, claim.Held{
+		n.claims.held = append(n.claims.held, claim.Claim{
 			Ref: claim.Ref{Namespace: "team", Name: name, UID: types.UID("uid-" + name)}, Phase: claim.Prepared, Pods: []types.UID{podUID(i)},
 			Devices: []claim.Device{{
 				Name: kind.Whole(g.Address), UUID: g.UUID,

@@ -82,7 +82,7 @@ func (p *Pods) Forget(uid types.UID) {
 
 // of returns the names of the pods of each claim; empty for a pod without a known name.
 // seen are the pods that were seen on each GPU. It forgets claims that are not held.
-func (p *Pods) of(ctx context.Context, held []claim.Held, seen map[gpu.PCIAddress][]types.UID) (map[types.UID]map[types.UID]string, error) {
+func (p *Pods) of(ctx context.Context, held []claim.Claim, seen map[gpu.PCIAddress][]types.UID) (map[types.UID]map[types.UID]string, error) {
 	err := errors.Join(p.read(ctx, p.unknown(held, seen)), p.readNameless(held, seen))
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +104,7 @@ func (p *Pods) of(ctx context.Context, held []claim.Held, seen map[gpu.PCIAddres
 
 // readNameless reads the pods of all claims from the kernel if a pod was seen that neither
 // a record nor a claim has.
-func (p *Pods) readNameless(held []claim.Held, seen map[gpu.PCIAddress][]types.UID) error {
+func (p *Pods) readNameless(held []claim.Claim, seen map[gpu.PCIAddress][]types.UID) error {
 	if !p.isMissing(held, seen) {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (p *Pods) readNameless(held []claim.Held, seen map[gpu.PCIAddress][]types.U
 
 // isMissing reports whether a pod was seen that no claim has, and the kernel was not read
 // for it a short time ago.
-func (p *Pods) isMissing(held []claim.Held, seen map[gpu.PCIAddress][]types.UID) bool {
+func (p *Pods) isMissing(held []claim.Claim, seen map[gpu.PCIAddress][]types.UID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := map[types.UID]bool{"": true}
@@ -151,12 +151,12 @@ func (p *Pods) isMissing(held []claim.Held, seen map[gpu.PCIAddress][]types.UID)
 }
 
 // unknown returns the claims to read for each pod that is not known.
-func (p *Pods) unknown(held []claim.Held, seen map[gpu.PCIAddress][]types.UID) map[types.UID][]claim.Ref {
+func (p *Pods) unknown(held []claim.Claim, seen map[gpu.PCIAddress][]types.UID) map[types.UID][]claim.Ref {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known, attempts := map[types.UID]bool{"": true}, map[types.UID]time.Time{}
 	isHeld := func(uid types.UID) bool {
-		return slices.ContainsFunc(held, func(c claim.Held) bool { return c.UID == uid })
+		return slices.ContainsFunc(held, func(c claim.Claim) bool { return c.UID == uid })
 	}
 	maps.DeleteFunc(p.nameless, func(uid types.UID, _ []types.UID) bool { return !isHeld(uid) })
 	for uid, pods := range p.byClaim {
@@ -190,7 +190,7 @@ func (p *Pods) unknown(held []claim.Held, seen map[gpu.PCIAddress][]types.UID) m
 
 // holdersOf returns the claims on a GPU that a pod may use: the one that was prepared for
 // it, or else all.
-func holdersOf(held []claim.Held, address gpu.PCIAddress, pod types.UID) (all []claim.Ref) {
+func holdersOf(held []claim.Claim, address gpu.PCIAddress, pod types.UID) (all []claim.Ref) {
 	for _, c := range held {
 		if slices.Contains(c.Pods, pod) {
 			return []claim.Ref{c.Ref}

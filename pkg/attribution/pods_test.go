@@ -21,7 +21,7 @@ import (
 func TestNamesOfPods(t *testing.T) {
 	t.Parallel()
 	ref := claim.Ref{Namespace: "team", Name: "one", UID: "uid-one"}
-	held := []claim.Held{{Ref: ref, Pods: []types.UID{podUID(1)}, Devices: []claim.Device{{Name: kind.Whole(firstGPU)}}}}
+	held := []claim.Claim{{Ref: ref, Pods: []types.UID{podUID(1)}, Devices: []claim.Device{{Name: kind.Whole(firstGPU)}}}}
 	object := reservedFor(1)
 	now, reads, passes := testingclock.NewFakePassiveClock(time.Unix(1000, 0)), 0, 0
 	var unanswered error
@@ -68,6 +68,6 @@ func TestNamesOfPods(t *testing.T) {
 	want(5, nil, nil, one)
 	held = nil
 	want(5, nil, nil, nil)
-	held = []claim.Held{{Ref: ref}}
+	held = []claim.Claim{{Ref: ref}}
 	want(5, nil, nil, nil)
 }

@@ -32,7 +32,7 @@ const sampleAge = 5 * time.Second
 // Options of a [Reader].
 type Options struct {
 	Claims interface {
-		Held(ctx context.Context) ([]claim.Held, error)
+		Held(ctx context.Context) ([]claim.Claim, error)
 		Limited(ctx context.Context) ([]claim.Limited, error)
 	}
 	// Limits has the limits of containers.
@@ -97,7 +97,7 @@ func (u *Reader) Read(ctx context.Context) (agentv1.Report, error) {
 }
 
 // gpusOf returns the GPUs of the claims, and whether a claim has a MIG device of each.
-func gpusOf(held []claim.Held) map[gpu.PCIAddress]bool {
+func gpusOf(held []claim.Claim) map[gpu.PCIAddress]bool {
 	gpus := map[gpu.PCIAddress]bool{}
 	for _, c := range held {
 		for _, d := range c.Devices {
@@ -214,7 +214,7 @@ func (u *Reader) readContainers(ctx context.Context, containers []*limitedContai
 
 // name names the pods and the containers, and adds to the claims the pods that use them by
 // now.
-func (u *Reader) name(ctx context.Context, held []claim.Held, readings *usage.Readings, shown *shownNames) error {
+func (u *Reader) name(ctx context.Context, held []claim.Claim, readings *usage.Readings, shown *shownNames) error {
 	var containers []*usage.Container
 	seen := map[gpu.PCIAddress][]types.UID{}
 	for address, reading := range readings.GPUs {

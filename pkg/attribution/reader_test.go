@@ -117,11 +117,11 @@ type usageNode struct {
 
 // heldClaims are the claims of a test.
 type heldClaims struct {
-	held    []claim.Held
+	held    []claim.Claim
 	limited []claim.Limited
 }
 
-func (c *heldClaims) Held(context.Context) ([]claim.Held, error) { return slices.Clone(c.held), nil }
+func (c *heldClaims) Held(context.Context) ([]claim.Claim, error) { return slices.Clone(c.held), nil }
 
 func (c *heldClaims) Limited(context.Context) ([]claim.Limited, error) { return c.limited, nil }
 
@@ -170,7 +170,7 @@ func (n *usageNode) hold(name string, address gpu.PCIAddress, pods ...types.UID)
 		Terms: share.Terms{Share: &share.Amount{Memory: 40 * gibi}, Limit: &share.Limit{Memory: 40 * gibi, Containers: 1}},
 	}
 	ref := claim.Ref{Namespace: "team", Name: name, UID: types.UID("uid-" + name)}
-	n.claims.held = append(n.claims.held, claim.Held{Ref: ref, Phase: claim.Prepared, Pods: pods, Devices: []claim.Device{device}})
+	n.claims.held = append(n.claims.held, claim.Claim{Ref: ref, Phase: claim.Prepared, Pods: pods, Devices: []claim.Device{device}})
 	l := claim.Limited{Claim: ref, Device: kind.Whole(address), ID: name}
 	n.claims.limited = append(n.claims.limited, l)
 	if err := n.o.Limits.Open(l.ID); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// Held is a claim that holds devices of this node.
-type Held struct {
+// Claim is a claim that holds devices of this node.
+type Claim struct {
 	Ref
 	Phase Phase
 	// Devices of the claim. They are complete if the claim is prepared. If it is
@@ -28,18 +28,18 @@ type Held struct {
 
 // Held returns the claims that hold devices, read from the disk and ordered by
 // namespace, name and UID.
-func (m *Manager) Held(ctx context.Context) ([]Held, error) {
+func (m *Manager) Held(ctx context.Context) ([]Claim, error) {
 	holders, err := m.journal.Holders(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]Held, len(holders))
+	all := make([]Claim, len(holders))
 	for i, h := range holders {
 		devices, err := devicesOf(h.Record)
 		if err != nil {
 			return nil, err
 		}
-		all[i] = Held{Ref: h.Claim, Phase: h.Phase, Devices: devices, Pods: h.Pods, stamp: h.Stamp}
+		all[i] = Claim{Ref: h.Claim, Phase: h.Phase, Devices: devices, Pods: h.Pods, stamp: h.Stamp}
 	}
 	return all, nil
 }

@@ -903,7 +903,7 @@ func TestStrangersOnHeldDevices(t *testing.T) {
 			c.runs(o)
 			held, err := m.Held(t.Context())
 			must(t, err)
-			var compared []claim.Held
+			var compared []claim.Claim
 			for _, h := range held {
 				if h.UID != c.unread {
 					compared = append(compared, h)

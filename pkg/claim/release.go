@@ -16,12 +16,12 @@ import (
 // Unneeded returns why this node need not hold a claim any longer, or "" if it must.
 // held is the claim as [Manager.Held] listed it, and object is the claim as read from
 // the API server after that. object is nil if the claim does not exist there.
-func (m *Manager) Unneeded(held Held, object *resourceapi.ResourceClaim) string {
+func (m *Manager) Unneeded(held Claim, object *resourceapi.ResourceClaim) string {
 	return held.Unneeded(object, m.options.DriverName, m.options.PoolName)
 }
 
 // Unneeded is like [Manager.Unneeded], on a node that publishes the pool of the driver.
-func (h Held) Unneeded(object *resourceapi.ResourceClaim, driver, pool string) string {
+func (h Claim) Unneeded(object *resourceapi.ResourceClaim, driver, pool string) string {
 	switch {
 	case object == nil:
 		return "the claim is gone"
@@ -37,7 +37,7 @@ func (h Held) Unneeded(object *resourceapi.ResourceClaim, driver, pool string) s
 
 // allocatedAs reports whether the results of this driver on this node are the held
 // devices in order.
-func (h Held) allocatedAs(driver, pool string, results []resourceapi.DeviceRequestAllocationResult) bool {
+func (h Claim) allocatedAs(driver, pool string, results []resourceapi.DeviceRequestAllocationResult) bool {
 	n := 0
 	for _, result := range results {
 		if result.Driver != driver || result.Pool != pool {
@@ -54,7 +54,7 @@ func (h Held) allocatedAs(driver, pool string, results []resourceapi.DeviceReque
 // is reports whether a device of the claim is the device of an allocation result. For
 // a claim without a record only the device name and, for a share, the share ID are
 // known from the CDI spec.
-func (h Held) is(d Device, result resourceapi.DeviceRequestAllocationResult) bool {
+func (h Claim) is(d Device, result resourceapi.DeviceRequestAllocationResult) bool {
 	if h.Phase == Unrecorded {
 		return d.Name.String() == result.Device && (d.ShareID == nil || result.ShareID != nil && *d.ShareID == *result.ShareID)
 	}
@@ -66,7 +66,7 @@ func (h Held) is(d Device, result resourceapi.DeviceRequestAllocationResult) boo
 // forgets pods for which the claim is no longer reserved and of which no process lives. It
 // does nothing if the record has changed since it was listed, or if another call has the
 // lock of the claim.
-func (m *Manager) Observe(ctx context.Context, held Held, object *resourceapi.ResourceClaim) error {
+func (m *Manager) Observe(ctx context.Context, held Claim, object *resourceapi.ResourceClaim) error {
 	if held.Phase != Prepared || m.options.Occupancy == nil || m.options.Occupancy.LivingPods == nil {
 		return nil
 	}
@@ -111,7 +111,7 @@ func isSubset(pods, of []types.UID) bool {
 // two exceptions. It does not wait for processes to end: it returns an error that wraps
 // [gpu.ErrInUse] while there are any. And it returns an error if a GPU of the claim does
 // not list its processes.
-func (m *Manager) Release(ctx context.Context, held Held, object *resourceapi.ResourceClaim) (released bool, err error) {
+func (m *Manager) Release(ctx context.Context, held Claim, object *resourceapi.ResourceClaim) (released bool, err error) {
 	why := m.Unneeded(held, object)
 	if why == "" {
 		return false, nil

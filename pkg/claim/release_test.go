@@ -21,7 +21,7 @@ import (
 )
 
 // listed returns the only held claim.
-func (w *world) listed(ctx context.Context, m *claim.Manager) claim.Held {
+func (w *world) listed(ctx context.Context, m *claim.Manager) claim.Claim {
 	w.t.Helper()
 	all, err := m.Held(ctx)
 	if err != nil || len(all) != 1 {

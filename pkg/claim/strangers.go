@@ -28,7 +28,7 @@ type Stranger struct {
 // device with any other claim, or whose GPU does not list its processes, strangers are
 // unknown and left out. The log names the pods, which are other tenants'. The pods
 // of a claim that monitors all GPUs are left out.
-func (m *Manager) Strangers(ctx context.Context, held []Held) ([]Stranger, error) {
+func (m *Manager) Strangers(ctx context.Context, held []Claim) ([]Stranger, error) {
 	if m.options.Occupancy == nil {
 		return nil, nil
 	}
@@ -125,8 +125,8 @@ func (m *Manager) mayConsume(ctx context.Context, u user, all []journal.Holder, 
 }
 
 // areCompared reports whether the pods of all claims are known.
-func areCompared(claims []types.UID, held []Held) bool {
+func areCompared(claims []types.UID, held []Claim) bool {
 	return !slices.ContainsFunc(claims, func(claim types.UID) bool {
-		return !slices.ContainsFunc(held, func(h Held) bool { return h.UID == claim && h.Phase == Prepared })
+		return !slices.ContainsFunc(held, func(h Claim) bool { return h.UID == claim && h.Phase == Prepared })
 	})
 }

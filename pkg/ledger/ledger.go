@@ -22,7 +22,7 @@ import (
 // Claims reads what claims hold and have changed from the disk. It waits for no scan.
 type Claims interface {
 	// Held returns the claims that hold devices, in order of namespace, name and UID.
-	Held(ctx context.Context) ([]claim.Held, error)
+	Held(ctx context.Context) ([]claim.Claim, error)
 	// SwitchedModes returns the GPUs whose MIG mode claims have switched on.
 	SwitchedModes(ctx context.Context) (map[gpu.PCIAddress]bool, error)
 	// ExclusiveGPUs returns the GPUs that claims have put into EXCLUSIVE_PROCESS.
@@ -114,13 +114,13 @@ func (l *Ledger) SetRefused(uid types.UID, refused bool) {
 
 // inUse returns the contested devices. A device ceases to be contested when no claim holds it
 // any more.
-func (l *Ledger) inUse(held []claim.Held) catalog.InUse {
+func (l *Ledger) inUse(held []claim.Claim) catalog.InUse {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := catalog.InUse{}
 	for _, marks := range []map[types.UID]bool{l.unneeded, l.refused} {
 		maps.DeleteFunc(marks, func(uid types.UID, _ bool) bool {
-			return !slices.ContainsFunc(held, func(h claim.Held) bool { return h.UID == uid })
+			return !slices.ContainsFunc(held, func(h claim.Claim) bool { return h.UID == uid })
 		})
 	}
 	for _, h := range held {
@@ -140,7 +140,7 @@ func (l *Ledger) inUse(held []claim.Held) catalog.InUse {
 
 // heldBy returns the devices of the claims, and for each whether its allocation has a share
 // ID.
-func heldBy(claims []claim.Held) catalog.Held {
+func heldBy(claims []claim.Claim) catalog.Held {
 	held := catalog.Held{}
 	for _, c := range claims {
 		for _, d := range c.Devices {
@@ -152,7 +152,7 @@ func heldBy(claims []claim.Held) catalog.Held {
 
 // takenBy returns the memory that claims take of devices. It leaves out shares of unknown
 // size, of claims without a readable record.
-func takenBy(claims []claim.Held) catalog.Taken {
+func takenBy(claims []claim.Claim) catalog.Taken {
 	taken := catalog.Taken{}
 	for _, held := range claims {
 		for _, d := range held.Devices {

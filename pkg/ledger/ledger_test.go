@@ -21,10 +21,10 @@ import (
 
 // claims is a fake of [ledger.Claims] that have changed no modes.
 type claims struct {
-	held func() ([]claim.Held, error)
+	held func() ([]claim.Claim, error)
 }
 
-func (c claims) Held(context.Context) ([]claim.Held, error) { return c.held() }
+func (c claims) Held(context.Context) ([]claim.Claim, error) { return c.held() }
 
 func (claims) SwitchedModes(context.Context) (map[gpu.PCIAddress]bool, error) { return nil, nil }
 
@@ -33,14 +33,14 @@ func (claims) ExclusiveGPUs(context.Context) (map[gpu.PCIAddress]bool, error) { 
 func (claims) KeptPartitions(context.Context) (map[string]bool, error) { return nil, nil }
 
 func TestADeviceIsContestedUntilNoClaimHoldsIt(t *testing.T) {
-	var held []claim.Held
+	var held []claim.Claim
 	var failed error
 	for i, uid := range []types.UID{"a", "b", "c"} {
 		name := kind.Whole(gpu.PCIAddress{Bus: uint8(i)})
-		held = append(held, claim.Held{Ref: claim.Ref{UID: uid}, Devices: []claim.Device{{Name: name}, {Name: kindtest.Name("node-gpus")}}})
+		held = append(held, claim.Claim{Ref: claim.Ref{UID: uid}, Devices: []claim.Device{{Name: name}, {Name: kindtest.Name("node-gpus")}}})
 	}
 	s := state.New(state.Features{})
-	c := ledger.New(claims{held: func() ([]claim.Held, error) { return held, failed }}, &s.Claimed)
+	c := ledger.New(claims{held: func() ([]claim.Claim, error) { return held, failed }}, &s.Claimed)
 	want := func(when string, devices map[uint8]string) {
 		t.Helper()
 		all := catalog.InUse{}

@@ -18,9 +18,9 @@ import (
 // shows. It lists the strangers, counts them, checks the memory limits, and queues the device
 // status of each prepared claim that is not up to date.
 func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unneeded) {
-	held, needed := make([]claim.Held, 0, len(needs)), make([]types.UID, 0, len(needs))
+	held, needed := make([]claim.Claim, 0, len(needs)), make([]types.UID, 0, len(needs))
 	for _, n := range needs {
-		held, needed = append(held, n.Held), append(needed, n.UID)
+		held, needed = append(held, n.Claim), append(needed, n.UID)
 	}
 	strangers, err := p.strangers(ctx, held)
 	if err != nil {
@@ -44,7 +44,7 @@ func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unne
 	}
 }
 
-func (p *Plugin) strangers(ctx context.Context, held []claim.Held) ([]claim.Stranger, error) {
+func (p *Plugin) strangers(ctx context.Context, held []claim.Claim) ([]claim.Stranger, error) {
 	defer p.step.Begin()()
 	return p.claims.Strangers(ctx, held)
 }

@@ -103,7 +103,7 @@ func metadataOwner(path string) (types.UID, error) {
 // removeUnheld removes the files of claims that are not held. It lists the files before
 // the claims, because a claim is held before its files are written. No call may write
 // metadata files meanwhile.
-func (f metadataFiles) removeUnheld(held func() ([]claim.Held, error)) error {
+func (f metadataFiles) removeUnheld(held func() ([]claim.Claim, error)) error {
 	files, err := f.list()
 	if err != nil || len(files) == 0 {
 		return err
@@ -136,7 +136,7 @@ func (f metadataFiles) removeUnheld(held func() ([]claim.Held, error)) error {
 // no claim of the driver is held and no agent can prepare one.
 func RemoveMetadata(driverName, dataDir, cdiDir string) error {
 	f := metadataFiles{driverName, filepath.Clean(dataDir), filepath.Clean(cdiDir)}
-	if err := f.removeUnheld(func() ([]claim.Held, error) { return nil, nil }); err != nil {
+	if err := f.removeUnheld(func() ([]claim.Claim, error) { return nil, nil }); err != nil {
 		return fmt.Errorf("remove metadata files: %w", err)
 	}
 	return nil

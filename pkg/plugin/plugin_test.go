@@ -34,7 +34,7 @@ import (
 // claims is a fake of Claims with the state set by a test. It records the calls.
 type claims struct {
 	prepare func(*resourceapi.ResourceClaim) ([]claim.Device, error)
-	held    []claim.Held
+	held    []claim.Claim
 
 	// inUse is set while processes compute on the devices of every claim.
 	inUse bool
@@ -65,11 +65,11 @@ func (c *claims) Unprepare(_ context.Context, uid types.UID) error {
 	return nil
 }
 
-func (c *claims) Unneeded(held claim.Held, object *resourceapi.ResourceClaim) string {
+func (c *claims) Unneeded(held claim.Claim, object *resourceapi.ResourceClaim) string {
 	return held.Unneeded(object, testDriver, "node")
 }
 
-func (c *claims) Release(ctx context.Context, held claim.Held, object *resourceapi.ResourceClaim) (bool, error) {
+func (c *claims) Release(ctx context.Context, held claim.Claim, object *resourceapi.ResourceClaim) (bool, error) {
 	if c.Unneeded(held, object) == "" {
 		return false, errors.New("the claim is needed")
 	}
@@ -82,9 +82,9 @@ func (c *claims) Release(ctx context.Context, held claim.Held, object *resourcea
 	return true, c.Unprepare(ctx, held.UID)
 }
 
-func (c *claims) Observe(context.Context, claim.Held, *resourceapi.ResourceClaim) error { return nil }
+func (c *claims) Observe(context.Context, claim.Claim, *resourceapi.ResourceClaim) error { return nil }
 
-func (c *claims) Strangers(context.Context, []claim.Held) ([]claim.Stranger, error) {
+func (c *claims) Strangers(context.Context, []claim.Claim) ([]claim.Stranger, error) {
 	return c.strangers, nil
 }
 
@@ -92,7 +92,7 @@ func (c *claims) CheckLimits(context.Context) ([]claim.LimitCheck, error) {
 	return c.limitChecks, c.limitsErr
 }
 
-func (c *claims) Held(context.Context) ([]claim.Held, error) { return c.held, nil }
+func (c *claims) Held(context.Context) ([]claim.Claim, error) { return c.held, nil }
 
 func (c *claims) Recover(context.Context) (claim.Report, error) {
 	if c.recovered != nil {

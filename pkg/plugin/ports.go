@@ -18,22 +18,22 @@ type Claims interface {
 	// Unprepare is idempotent. It succeeds if the claim is unknown.
 	Unprepare(ctx context.Context, uid types.UID) error
 	// Held returns the claims that hold devices, ordered by namespace and name.
-	Held(ctx context.Context) ([]claim.Held, error)
+	Held(ctx context.Context) ([]claim.Claim, error)
 	// Unneeded returns the reason why this node need not hold a claim, or "" if it
 	// must. object is the claim in the API, or nil if it is gone.
-	Unneeded(held claim.Held, object *resourceapi.ResourceClaim) string
+	Unneeded(held claim.Claim, object *resourceapi.ResourceClaim) string
 	// Observe records the pods of a claim that this node must hold. object is the claim
 	// in the API.
-	Observe(ctx context.Context, held claim.Held, object *resourceapi.ResourceClaim) error
+	Observe(ctx context.Context, held claim.Claim, object *resourceapi.ResourceClaim) error
 	// Strangers lists the processes of pods without a claim on held devices. held are
 	// the claims that have just been compared with the API.
-	Strangers(ctx context.Context, held []claim.Held) ([]claim.Stranger, error)
+	Strangers(ctx context.Context, held []claim.Claim) ([]claim.Stranger, error)
 	// CheckLimits lists the containers that compute without the memory limit of their
 	// claim. It returns a check for each device with limited containers.
 	CheckLimits(ctx context.Context) ([]claim.LimitCheck, error)
 	// Release unprepares an unneeded claim if it has not changed since it was listed.
 	// It reports whether it did.
-	Release(ctx context.Context, held claim.Held, object *resourceapi.ResourceClaim) (bool, error)
+	Release(ctx context.Context, held claim.Claim, object *resourceapi.ResourceClaim) (bool, error)
 	// Recover undoes half-prepared claims and repairs prepared ones.
 	Recover(ctx context.Context) (claim.Report, error)
 }

@@ -87,14 +87,14 @@ func (p *Plugin) sweepMetadata(ctx context.Context) {
 		return
 	}
 	defer p.calls.Unlock()
-	if err := p.files.removeUnheld(func() ([]claim.Held, error) { return p.claims.Held(ctx) }); err != nil && ctx.Err() == nil {
+	if err := p.files.removeUnheld(func() ([]claim.Claim, error) { return p.claims.Held(ctx) }); err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Cannot remove metadata files, will try again", "after", p.interval)
 	}
 }
 
 // unneeded is a claim that holds devices and does not need them according to the API.
 type unneeded struct {
-	claim.Held
+	claim.Claim
 	// object is the claim in the API; nil if it is gone.
 	object *resourceapi.ResourceClaim
 	why    string
@@ -102,7 +102,7 @@ type unneeded struct {
 
 // needed is a claim that needs its devices according to the API.
 type needed struct {
-	claim.Held
+	claim.Claim
 	object *resourceapi.ResourceClaim
 }
 
@@ -148,14 +148,14 @@ func (p *Plugin) reconcile(ctx context.Context) {
 	}
 }
 
-func (p *Plugin) held(ctx context.Context) ([]claim.Held, error) {
+func (p *Plugin) held(ctx context.Context) ([]claim.Claim, error) {
 	defer p.step.Begin()()
 	return p.claims.Held(ctx)
 }
 
 // compare reads each claim from the API. It returns the needed and the unneeded ones, and
 // leaves out any claim that could not be read.
-func (p *Plugin) compare(ctx context.Context, all []claim.Held) (needs []needed, found []unneeded) {
+func (p *Plugin) compare(ctx context.Context, all []claim.Claim) (needs []needed, found []unneeded) {
 	for _, held := range all {
 		if p.reads.Wait(ctx) != nil {
 			return nil, nil // the agent ends
@@ -185,7 +185,7 @@ func (p *Plugin) compare(ctx context.Context, all []claim.Held) (needs []needed,
 }
 
 // read returns the claim of that name in the API, or nil if there is none.
-func (p *Plugin) read(ctx context.Context, held claim.Held) (*resourceapi.ResourceClaim, error) {
+func (p *Plugin) read(ctx context.Context, held claim.Claim) (*resourceapi.ResourceClaim, error) {
 	defer p.step.Begin()()
 	ctx, cancel := context.WithTimeout(ctx, readPatience)
 	defer cancel()
@@ -216,7 +216,7 @@ func (p *Plugin) release(ctx context.Context, u unneeded) bool {
 	limited, cancel := context.WithTimeout(klog.NewContext(ctx, logger), releasePatience)
 	defer cancel()
 	start := p.clock.Now()
-	released, err := p.claims.Release(limited, u.Held, u.object)
+	released, err := p.claims.Release(limited, u.Claim, u.object)
 	switch {
 	case err != nil && ctx.Err() == nil:
 		logger.Error(err, "Cannot release a claim, will try again", "why", u.why, "after", p.interval)

@@ -42,7 +42,7 @@ func holding(names ...string) *claims {
 	device := statusDevice()
 	device.ShareID = nil
 	for _, name := range names {
-		c.held = append(c.held, claim.Held{
+		c.held = append(c.held, claim.Claim{
 			Ref:   claim.Ref{Namespace: "team", Name: name, UID: types.UID("uid-" + name)},
 			Phase: claim.Prepared, Devices: []claim.Device{device},
 		})
@@ -59,7 +59,7 @@ func reconcileTimes(t *testing.T, p *Plugin, c *claims, times int) [][]types.UID
 		c.unprepared = nil
 		p.reconcile(t.Context())
 		released = append(released, c.unprepared)
-		c.held = slices.DeleteFunc(c.held, func(h claim.Held) bool { return slices.Contains(c.unprepared, h.UID) })
+		c.held = slices.DeleteFunc(c.held, func(h claim.Claim) bool { return slices.Contains(c.unprepared, h.UID) })
 	}
 	return released
 }

@@ -73,7 +73,7 @@ type LimitedDevice struct {
 // their pod on the device: of several claims for the one that the container uses, and if it
 // uses several of them in proportion to their memory. A container that the driver limits
 // has the memory that the driver counts.
-func New(claims []claim.Held, node Node, readings Readings) agentv1.Report {
+func New(claims []claim.Claim, node Node, readings Readings) agentv1.Report {
 	all := rows{}
 	holders := map[gpu.PCIAddress][]*holder{}
 	for _, c := range claims {
@@ -149,7 +149,7 @@ type onGPU struct {
 // holder is a device of a claim.
 type holder struct {
 	labels  agentv1.Labels
-	claim   claim.Held
+	claim   claim.Claim
 	device  claim.Device
 	promise promise
 	known   bool
@@ -160,7 +160,7 @@ type holder struct {
 	used map[agentv1.Labels]bool
 }
 
-func newHolder(c claim.Held, d claim.Device, node Node, reading Reading) *holder {
+func newHolder(c claim.Claim, d claim.Device, node Node, reading Reading) *holder {
 	h := &holder{
 		labels: agentv1.Labels{Namespace: c.Namespace, Claim: c.Name, Device: d.Name.String(), UUID: d.UUID, Enforcement: enforcement(d)},
 		claim:  c, device: d, used: map[agentv1.Labels]bool{},

@@ -58,8 +58,8 @@ func node() usage.Node {
 }
 
 // held is a claim with devices that its pods were reserved for.
-func held(name string, pods []types.UID, devices ...claim.Device) claim.Held {
-	return claim.Held{Ref: claim.Ref{Namespace: "team", Name: name, UID: types.UID(name)}, Phase: claim.Prepared, Pods: pods, Devices: devices}
+func held(name string, pods []types.UID, devices ...claim.Device) claim.Claim {
+	return claim.Claim{Ref: claim.Ref{Namespace: "team", Name: name, UID: types.UID(name)}, Phase: claim.Prepared, Pods: pods, Devices: devices}
 }
 
 func whole() claim.Device {
@@ -170,31 +170,31 @@ func TestUseIsAttributedToClaimsAndContainers(t *testing.T) {
 		Processes:  []usage.Process{onInstance(in("p", "c", 3), 9), onInstance(in("q", "d", 4), 9)},
 	}
 	for name, c := range map[string]struct {
-		claims   []claim.Held
+		claims   []claim.Claim
 		readings usage.Readings
 		want     string
 	}{
 		"a whole GPU, two containers, processes of each": {
-			[]claim.Held{held("a", pods("p"), whole())},
+			[]claim.Claim{held("a", pods("p"), whole())},
 			onFirst(computing(in("p", "c", 3), .25), computing(in("p", "c", 4), .5), in("p", "d", 5)),
 			`a gpu-1b-00 hardware limit=80 promised=80 compute=1
 a gpu-1b-00 hardware p-name/c-name used=7 sm=0.75
 a gpu-1b-00 hardware p-name/d-name used=5 sm=0`,
 		},
 		"a claim that no process uses": {
-			[]claim.Held{held("a", pods("p"), whole())}, onFirst(),
+			[]claim.Claim{held("a", pods("p"), whole())}, onFirst(),
 			`a gpu-1b-00 hardware used=0 limit=80 promised=80 compute=1 sm=0`,
 		},
 		"a GPU that does not answer": {
-			[]claim.Held{held("a", pods("p"), whole())}, usage.Readings{},
+			[]claim.Claim{held("a", pods("p"), whole())}, usage.Readings{},
 			`a gpu-1b-00 hardware limit=80 promised=80 compute=1`,
 		},
 		"a process of the host, and one of a pod that may have joined": {
-			[]claim.Held{held("a", pods("p"), whole())}, onFirst(in("stranger", "c", 5)),
+			[]claim.Claim{held("a", pods("p"), whole())}, onFirst(in("stranger", "c", 5)),
 			`a gpu-1b-00 hardware limit=80 promised=80 compute=1`,
 		},
 		"shares of MPS: a client without a sample may compute": {
-			[]claim.Held{held("a", pods("p"), client(10, 25)), held("b", pods("q"), client(20, 0))},
+			[]claim.Claim{held("a", pods("p"), client(10, 25)), held("b", pods("q"), client(20, 0))},
 			onFirst(in("p", "c", 3), computing(in("q", "d", 4), .5)),
 			`a gpu-1b-00 cooperative promised=10 compute=0.25
 b gpu-1b-00 cooperative promised=20 compute=0
@@ -202,7 +202,7 @@ a gpu-1b-00 cooperative p-name/c-name used=3
 b gpu-1b-00 cooperative q-name/d-name used=4 sm=0.5`,
 		},
 		"the driver counts a container that it limits, and NVML's processes are not added": {
-			[]claim.Held{held("a", pods("p"), enforcedClient(10, 0))},
+			[]claim.Claim{held("a", pods("p"), enforcedClient(10, 0))},
 			usage.Readings{GPUs: onFirst(computing(in("p", "c", 3), .5)).GPUs, Limited: []usage.Limited{
 				limited(in("p", "c", 0), 5*gi, 4*gi, usage.LimitedDevice{Claim: "a", Device: "gpu-1b-00", Bytes: 5 * gi}),
 				limited(in("p", "d", 0), 5*gi, 0, usage.LimitedDevice{Claim: "a", Device: "gpu-1b-00", Bytes: 5 * gi}),
@@ -212,54 +212,54 @@ a gpu-1b-00 driver p-name/c-name used=4 limit=5 sm=0.5
 a gpu-1b-00 driver p-name/d-name used=0 limit=5`,
 		},
 		"a limit that an administrator has removed": {
-			[]claim.Held{held("a", pods("p"), enforced(10, 0))},
+			[]claim.Claim{held("a", pods("p"), enforced(10, 0))},
 			usage.Readings{GPUs: onFirst(in("p", "c", 3)).GPUs, Limited: []usage.Limited{unlimited}},
 			`a gpu-1b-00 driver promised=10 compute=0
 a gpu-1b-00 driver p-name/c-name used=3 sm=0`,
 		},
 		"slots of a GPU, one of them idle": {
-			[]claim.Held{held("a", pods("p"), slots(1)), held("b", pods("q"), slots(2))}, onFirst(in("p", "c", 30)),
+			[]claim.Claim{held("a", pods("p"), slots(1)), held("b", pods("q"), slots(2))}, onFirst(in("p", "c", 30)),
 			`a gpu-1b-00-ts none compute=0
 b gpu-1b-00-ts none used=0 compute=0 sm=0
 a gpu-1b-00-ts none p-name/c-name used=30 sm=0`,
 		},
 		"MIG devices, by their GPU instance; a process of another claim's pod is a stranger": {
-			[]claim.Held{held("a", pods("p"), partition(0)), held("b", pods("p"), partition(1))},
+			[]claim.Claim{held("a", pods("p"), partition(0)), held("b", pods("p"), partition(1))},
 			usage.Readings{GPUs: map[gpu.PCIAddress]usage.Reading{second: migs}},
 			`a gpu-43-00-mig-1g-10gb-0 hardware limit=10 promised=10 compute=0.125 unhealthy
 b gpu-43-00-mig-1g-10gb-1 hardware limit=10 promised=10 compute=0.125 unhealthy
 b gpu-43-00-mig-1g-10gb-1 hardware p-name/c-name used=3`,
 		},
 		"a MIG device that is not found": {
-			[]claim.Held{held("a", pods("p"), partition(0))},
+			[]claim.Claim{held("a", pods("p"), partition(0))},
 			usage.Readings{GPUs: map[gpu.PCIAddress]usage.Reading{second: {}}},
 			`a gpu-43-00-mig-1g-10gb-0 hardware limit=10 promised=10 compute=0.125 unhealthy`,
 		},
 		"a container that is restarted while its processes end": {
-			[]claim.Held{held("a", pods("p"), whole())}, onFirst(in("p", "c", 3), restarted),
+			[]claim.Claim{held("a", pods("p"), whole())}, onFirst(in("p", "c", 3), restarted),
 			`a gpu-1b-00 hardware limit=80 promised=80 compute=1
 a gpu-1b-00 hardware p-name/c-name used=5 sm=0`,
 		},
 		"two shares of a device in one claim": {
-			[]claim.Held{held("a", pods("p"), shareOf(10, 10), shareOf(20, 20))}, onFirst(in("p", "c", 3)),
+			[]claim.Claim{held("a", pods("p"), shareOf(10, 10), shareOf(20, 20))}, onFirst(in("p", "c", 3)),
 			`a gpu-1b-00 none promised=30 compute=0.3
 a gpu-1b-00 none p-name/c-name used=3 sm=0`,
 		},
 		"names that are not known": {
-			[]claim.Held{held("a", pods("p"), whole())}, onFirst(gone),
+			[]claim.Claim{held("a", pods("p"), whole())}, onFirst(gone),
 			`a gpu-1b-00 hardware limit=80 promised=80 compute=1
 a gpu-1b-00 hardware p/c used=5 sm=0`,
 		},
 		"memory that the driver does not report": {
-			[]claim.Held{held("a", pods("p"), whole())}, onFirst(in("p", "c", 3), unmeasured),
+			[]claim.Claim{held("a", pods("p"), whole())}, onFirst(in("p", "c", 3), unmeasured),
 			`a gpu-1b-00 hardware limit=80 promised=80 compute=1
 a gpu-1b-00 hardware p-name/c-name sm=0`,
 		},
 		"a claim whose record is lost": {
-			[]claim.Held{held("a", nil, claim.Device{Name: kindtest.Name("gpu-1b-00"), UUID: "GPU-1", Terms: share.Terms{Share: &share.Amount{}}})}, usage.Readings{},
+			[]claim.Claim{held("a", nil, claim.Device{Name: kindtest.Name("gpu-1b-00"), UUID: "GPU-1", Terms: share.Terms{Share: &share.Amount{}}})}, usage.Readings{},
 			`a gpu-1b-00 `,
 		},
-		"all GPUs, to monitor them": {[]claim.Held{held("a", pods("p"), claim.Device{Name: kindtest.Name("node-gpus")})}, onFirst(), ``},
+		"all GPUs, to monitor them": {[]claim.Claim{held("a", pods("p"), claim.Device{Name: kindtest.Name("node-gpus")})}, onFirst(), ``},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, text(usage.New(c.claims, node(), c.readings))); diff != "" {
@@ -270,7 +270,7 @@ a gpu-1b-00 hardware p-name/c-name sm=0`,
 }
 
 func TestSeveralClaimsOfAPodOnOneGPU(t *testing.T) {
-	claims := []claim.Held{held("a", pods("p"), shareOf(10, 0)), held("b", pods("p"), shareOf(30, 0))}
+	claims := []claim.Claim{held("a", pods("p"), shareOf(10, 0)), held("b", pods("p"), shareOf(30, 0))}
 	const promised = `a gpu-1b-00 none promised=10 compute=0
 b gpu-1b-00 none promised=30 compute=0
 `
@@ -319,7 +319,7 @@ b gpu-1b-00 none p-name/c-name used=3 limit=30`
 }
 
 func TestNoByteIsLostOrCountedTwice(t *testing.T) {
-	var claims []claim.Held
+	var claims []claim.Claim
 	for i := range 3 {
 		claims = append(claims, held(fmt.Sprint(i), pods("p"), shareOf(uint64(7*i+1), 0)))
 	}
@@ -341,7 +341,7 @@ func TestAReportIsBounded(t *testing.T) {
 	for i := range agentv1.MaxRows {
 		processes = append(processes, in("p", fmt.Sprint(i), 1))
 	}
-	r := usage.New([]claim.Held{held("a", pods("p"), shareOf(10, 0))}, node(), onFirst(processes...))
+	r := usage.New([]claim.Claim{held("a", pods("p"), shareOf(10, 0))}, node(), onFirst(processes...))
 	if len(r.Rows) != agentv1.MaxRows || r.Omitted != 1 || r.Rows[0].Container != "" {
 		t.Errorf("%d rows and %d omitted, first %+v; want %d, 1 and the row of the claim", len(r.Rows), r.Omitted, r.Rows[0], agentv1.MaxRows)
 	}
