@@ -27,11 +27,10 @@ type sharing struct {
 
 func (s *sharing) flags(fs *pflag.FlagSet) {
 	s.serverMemory.Quantity = *resource.NewQuantity(catalog.DefaultServerMemory, resource.BinarySI)
-	// NVIDIA's documentation of MPS v3 says that the limits of v2 do not account
-	// for all device memory; what they leave out is most of a context. 512Mi is
-	// what contexts of the common frameworks take on data-centre GPUs. Too much
-	// costs a share some memory, too little lets shares that fit on paper fail on
-	// the GPU.
+	// NVIDIA's documentation of MPS v3 says that the limits of v2 do not account for
+	// all device memory; they leave out most of a context. 512Mi is what contexts of
+	// the common frameworks take on data-centre GPUs. Too much costs a share some
+	// memory, too little lets shares that fit on paper fail on the GPU.
 	s.contextMemory.Quantity = resource.MustParse("512Mi")
 	s.smallest.Quantity = *resource.NewQuantity(catalog.DefaultSmallestShare, resource.BinarySI)
 

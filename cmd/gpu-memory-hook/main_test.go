@@ -95,7 +95,7 @@ func (n *node) open(device string) {
 	}
 }
 
-// container starts a process in a cgroup of its own and returns both.
+// container starts a process in a separate cgroup and returns both.
 func (n *node) container() (pid int, folder string) {
 	n.Helper()
 	folder = cgrouptest.New(n)
@@ -311,7 +311,8 @@ func bind(t testing.TB, from, to string) {
 	})
 }
 
-// A process without a cgroup of its own is one whose runtime uses cgroups of version 1.
+// A process without its own cgroup has a container whose runtime uses cgroups of
+// version 1.
 func TestASimulatedContainerGetsACgroupOfItsOwn(t *testing.T) {
 	n := newNode(t, "dgx-h100")
 	process := exec.CommandContext(context.WithoutCancel(t.Context()), "sleep", "infinity")

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/cudasim"
 )
 
-// serveDriver runs gpu-sim driver in a process of its own until the test ends.
+// serveDriver runs gpu-sim driver in a separate process until the test ends.
 func serveDriver(t *testing.T, state, model string) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), os.Args[0], "driver", "--model", model)

@@ -189,7 +189,7 @@ func TestADaemonDies(t *testing.T) {
 	if _, err := gpuSim(state, "fault", "mps", "die"); err == nil {
 		t.Error("it died twice")
 	}
-	// What it left does not keep another from its place.
+	// Wts leftovers do not keep another from its place.
 	startMPS(t, root)
 }
 

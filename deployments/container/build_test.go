@@ -256,7 +256,7 @@ func TestANewProgramIsOneNewLayer(t *testing.T) {
 		t.Fatalf("layers (-want +got):\n%s", diff)
 	}
 	b := f.changed(t)
-	// Bytes after the end of the program do not change what it does.
+	// Bytes after the end of the program do not change its behaviour.
 	file, err := os.OpenFile(filepath.Join(b.bin, name), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)

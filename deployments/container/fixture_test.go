@@ -103,7 +103,7 @@ func get(t *testing.T) fixture {
 	return f
 }
 
-// changed is the builder with programs of its own.
+// changed is the builder with other programs.
 func (f fixture) changed(t *testing.T) builder {
 	t.Helper()
 	b := f.builder

@@ -52,8 +52,8 @@ type Config struct {
 	// none. The agent reports it and publishes the others.
 	UnknownAttributes error
 
-	// MemoryLimits lets the driver limit the memory that containers have of a GPU, on
-	// nodes that can do so.
+	// MemoryLimits makes the driver limit containers' memory of a GPU, on nodes that
+	// can do so.
 	MemoryLimits bool
 	// Supervisor is the socket of gpu-mps-supervisor; empty for none.
 	Supervisor string
@@ -88,15 +88,15 @@ type Config struct {
 
 	// HTTPListen is the address for metrics and probes; empty for none.
 	HTTPListen string
-	// ViewerAccount is the service account, "namespace/name", whose tokens users send to
-	// read the facts about the node; empty to serve none.
+	// ViewerAccount is the service account ("namespace/name") for reading the facts
+	// about the node. Users send its tokens. If it is empty, the agent serves no facts.
 	ViewerAccount string
 	// OnEnd is called when the agent begins to end; may be nil.
 	OnEnd func()
 }
 
-// Names are the names under which the user of a program knows the settings that errors
-// and logs mention: the names of its flags.
+// Names are the user's names of the settings that errors and logs mention: the names
+// of its flags.
 type Names struct {
 	Hardware, DriverRoot, CDIHook string
 	Supervisor, Kubeconfig        string

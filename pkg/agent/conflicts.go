@@ -26,8 +26,8 @@ func (a *agent) conflicts(ctx context.Context, device kind.Name) []plugin.Confli
 	return all
 }
 
-// externalHolder returns the pod ("namespace/name") that has the device, or a part of it,
-// through a device plugin; "" if there is none.
+// externalHolder returns the pod ("namespace/name") that has the device through a device
+// plugin. The pod may also have a part of the device. It returns "" if there is none.
 func (a *agent) externalHolder(name kind.Name) string {
 	if !name.OnGPU() {
 		return ""

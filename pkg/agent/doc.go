@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent puts a node agent together from its parts, in the order in which
-// they need each other, and runs it.
+// Package agent creates a node agent from its parts, and runs it. It creates each
+// part after the parts that it needs.
 //
 //	hardware → inventory ─┬→ claims → holders ─┐
 //	node     → offer     ─┤                    ├→ controller → plugin → kubelet

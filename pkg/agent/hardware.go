@@ -71,8 +71,8 @@ func openHardware(c *Config) (*hardware, error) {
 	}, nil
 }
 
-// ownCgroup returns the folder of this process' cgroup; empty if it cannot be found, as
-// on a node with cgroups of version 1.
+// ownCgroup returns the folder of this process' cgroup. It returns "" if the folder
+// cannot be found, as on a node with cgroups of version 1.
 func ownCgroup() string {
 	folder, err := cgroup.OfProcess(os.Getpid())
 	if err != nil {

@@ -72,8 +72,8 @@ func TestTheLastAgentOfANodeLeavesNothingThere(t *testing.T) {
 	if err := before.kubelet.Unprepare(t.Context(), claim); err != nil {
 		t.Fatal(err)
 	}
-	// A rolling update: the old agent ends while the new one serves. Each has a
-	// kubelet of its own here.
+	// A rolling update: the old agent ends while the new one serves. Each has its own
+	// kubelet here.
 	config := *n.Config
 	next := &node{Config: &config, client: n.client}
 	next.PodUID, next.KubeletRegistryDir = "22222222-new", n.KubeletRegistryDir+"2"

@@ -19,7 +19,7 @@ import (
 )
 
 // hookToInstall returns the nvidia-cdi-hook in the folder of this program, as in the
-// agent's image; empty if the configuration names one of the host.
+// agent's image. It returns "" if the configuration names a hook of the host.
 func (c *Config) hookToInstall() (string, error) {
 	if c.CDIHook != "" {
 		return "", nil
@@ -31,8 +31,8 @@ func (c *Config) hookToInstall() (string, error) {
 	return program, err
 }
 
-// hostRoot is the root of the host's file system, with its mounts, for a privileged process
-// in its PID namespace.
+// hostRoot is the root of the host's file system, with its mounts. Only a privileged
+// process in the host's PID namespace can use it.
 const hostRoot = "/proc/1/root"
 
 // checkMemoryLimits returns why this node cannot limit the GPU memory of containers,
@@ -48,9 +48,10 @@ func (c *Config) checkMemoryLimits() error {
 	return cgroup.CheckSystem()
 }
 
-// memoryLimits installs the memory hook in the folder of this program, and returns the parts
-// that limit the memory of containers. If this agent has no hook that the host runs, prepared
-// claims keep the limits of their containers, and new claims get none; the error says why.
+// memoryLimits installs the memory hook in the folder of this program. It returns the parts
+// that limit the memory of containers. If this agent has no hook that the host runs,
+// prepared claims keep the limits of their containers, and new claims get none; the error
+// says why.
 func (c *Config) memoryLimits(ctx context.Context, h *home.Home, hw *hardware) (*ports.MemoryLimits, error) {
 	hook := memoryhook.Installed{Limits: h.Limits(), DriverRoot: hw.hostDriverRoot()}
 	program, err := home.Program(home.MemoryHookName)

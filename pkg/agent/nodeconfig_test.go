@@ -74,7 +74,7 @@ func (a *running) reports(t *testing.T, text string) {
 }
 
 // A node moves through the pools of a release while a claim holds a share. The share
-// stays as it is, and the devices of each pool are published.
+// stays unchanged, and the devices of each pool are published.
 func TestANodeChangesItsConfigurationUnderAClaim(t *testing.T) {
 	t.Parallel()
 	claim := shareFor("small", "gpu-1b-00", "2Gi", "0")
@@ -202,8 +202,8 @@ func (n *node) installed(t *testing.T) {
 	}
 }
 
-// A wrong word, and then a restart of an agent that no claim uses: the node offers what it
-// offered, and goes back to its inputs when they are right. The last agent of a release that
+// A wrong word, and then a restart of an agent that no claim uses: the node keeps its
+// offer, and goes back to its inputs when they are right. The last agent of a release that
 // is uninstalled leaves nothing.
 func TestARestartWithAWrongWord(t *testing.T) {
 	t.Parallel()

@@ -25,11 +25,12 @@ import (
 )
 
 // scanStuckAfter is the time after which a scan of the GPUs counts as hanging: each
-// call of a scan has a shorter deadline of its own.
+// call of a scan has its own, shorter deadline.
 const scanStuckAfter = 5 * time.Minute
 
-// handler returns the handler of metrics, probes, the attributes of the devices, and, if
-// users have an account for it, the facts about the node and what its claims use.
+// handler returns the handler of metrics, probes and the attributes of the devices. If
+// users have an account for it, it also serves the facts about the node and the use by
+// its claims.
 func (a *agent) handler() http.Handler {
 	state := telemetry.State{
 		ClaimsHeld: a.claimsHeld, SeesPods: a.claims.SeesPods, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: func() bool { return a.configProblem() != nil },
@@ -231,8 +232,9 @@ func (a *agent) gpuHealth() []telemetry.GPUHealth {
 	return all
 }
 
-// configProblem returns why the node's labels or configuration are not followed, and which
-// requested attributes do not exist; nil if there is no such problem.
+// configProblem returns why the node's labels or configuration are not followed. It also
+// returns which requested attributes do not exist. It returns nil if there is no such
+// problem.
 func (a *agent) configProblem() error {
 	return errors.Join(a.state.Configuration.Get().Problem, a.UnknownAttributes)
 }

@@ -92,7 +92,7 @@ func metricsOf(t *testing.T, handler http.Handler) []string {
 	return lines
 }
 
-// sample returns the line of a metric of a claim with what it has in GiB or ratios.
+// sample returns the line of a metric of a claim with its values in GiB or ratios.
 func sample(metric, claim, device, uuid, enforcement, pod, container string, value float64) string {
 	if strings.HasSuffix(metric, "_bytes") {
 		value *= gibi

@@ -18,9 +18,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 )
 
-// Occupancy reads the processes of a GPU from NVML, their pods and the living pods from
-// the kernel, and the pods of a claim from the API server. The processes of simulated GPUs
-// have PIDs of real processes. It logs if the agent does not see the processes of pods.
+// Occupancy reads which processes, pods and claims use a GPU. It reads the GPU's processes
+// from NVML, their pods and the living pods from the kernel, and the pods of a claim from
+// the API server. The processes of simulated GPUs have PIDs of real processes. It logs if
+// the agent does not see the processes of pods.
 func Occupancy(ctx context.Context, hardware claim.Hardware, kernel procfs.Root, client kubernetes.Interface, consumers func([]claim.Ref) (map[types.UID][]types.UID, error), limited containerlimits.Folder) *claim.Occupancy {
 	o := &claim.Occupancy{Hardware: hardware, Task: kernel.Task, Pods: podsOf(client), Consumers: consumers, Admitted: admitted(limited)}
 	sees, err := kernel.SeesPods()

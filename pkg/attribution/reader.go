@@ -190,8 +190,8 @@ func containerOf(l containerlimits.Limit, shown *shownNames) usage.Container {
 	return c
 }
 
-// readContainers returns the memory of containers on a GPU, as the driver counts it, which
-// does not include the allocations that it refuses. It leaves out containers that have
+// readContainers returns the memory of containers on a GPU, as the driver counts it. The
+// driver does not count allocations that it refuses. It leaves out containers that have
 // ended. It calls the driver once for each container.
 func (u *Reader) readContainers(ctx context.Context, containers []*limitedContainer) ([]usage.Limited, error) {
 	var all []usage.Limited

@@ -96,7 +96,7 @@ func (h Held) PartsOf(address gpu.PCIAddress) []kind.Name {
 // address. For a node without GPUs it returns a pool with one empty slice, as a
 // sign that the driver runs.
 //
-// The node must be described as it would be without claims: without the MIG modes
+// The node must be described without the effects of claims: without the MIG modes
 // that they have switched and the partitions that they have created.
 func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resourceslice.DriverResources {
 	gpus := slices.SortedFunc(slices.Values(node.GPUs), func(a, b gpu.GPU) int { return a.Address.Compare(b.Address) })

@@ -31,7 +31,7 @@ type holding struct {
 }
 
 // mixture is a node with claims of every kind and a changing offer. It keeps
-// accounts of its own.
+// separate accounts.
 type mixture struct {
 	*rapid.T
 	catalog  catalog.Catalog

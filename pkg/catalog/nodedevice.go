@@ -9,8 +9,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// nodeDevices returns the devices that represent all GPUs of the node, if they are
-// offered or held and the node has GPUs.
+// nodeDevices returns the devices that represent all GPUs of the node. It returns them if
+// the node has GPUs and the devices are offered or held.
 //
 // They have no taint, because monitoring agents watch unhealthy GPUs too, and
 // neither counters nor a capacity that claims take: the scheduler charges these for

@@ -213,7 +213,7 @@ func TestWithoutANodeThatCUDANeedsThereAreNoEdits(t *testing.T) {
 			if !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), remedy) {
 				t.Errorf("error %v, want %v with the node and %q", err, gpu.ErrNotReady, remedy)
 			}
-			// The kubelet and runtimes make folders of what they mount.
+			// The kubelet and runtimes make folders of the paths that they mount.
 			if err := os.Mkdir(path, 0o755); err != nil {
 				t.Fatal(err)
 			}

@@ -288,8 +288,8 @@ func TestAContainerGetsTheDriverOnceHoweverManyDevicesItHas(t *testing.T) {
 	}
 }
 
-// Every pod has a /dev/shm of its own, in which an MPS server would never find
-// its client.
+// Every pod has its own /dev/shm, in which an MPS server would never find its
+// client.
 func TestARuntimeReplacesThePodsSharedMemoryByThatOfTheShare(t *testing.T) {
 	w := newWriter(t)
 	w.Edits = fixedEdits{edits: &specs.ContainerEdits{}}

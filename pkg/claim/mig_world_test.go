@@ -117,7 +117,7 @@ func (w *migWorld) allowReset() {
 	}))
 }
 
-// open opens the library anew, as another process of the agent does.
+// open opens the library again, as another process of the agent does.
 func (w *migWorld) open(options ...nvml.Option) {
 	w.lib = nvml.New(w.sim.NVML(), options...)
 	w.scan()

@@ -34,9 +34,9 @@ const (
 	exitPatience = 5 * time.Second
 )
 
-// within limits a call so that it can undo its steps and respond before the kubelet's
-// deadline, which is the deadline of ctx. At least two thirds of the time are left for
-// the call itself.
+// within limits a call so that it can undo its steps and respond in time. The
+// kubelet's deadline is the deadline of ctx. At least two thirds of the time are left
+// for the call itself.
 func within(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := patience
 	if deadline, ok := ctx.Deadline(); ok {

@@ -178,7 +178,7 @@ func TestAPlainShareIsRefusedOnAnExclusiveNode(t *testing.T) {
 	}
 }
 
-// Claims that were prepared with the other setting of the node keep what they have.
+// Claims that were prepared with the other setting of the node keep their devices.
 func TestTheSettingChangesWhileClaimsHoldShares(t *testing.T) {
 	t.Run("from off to on", func(t *testing.T) {
 		w, _ := newExclusiveWorld(t, 1)

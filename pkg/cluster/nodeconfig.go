@@ -51,7 +51,7 @@ type NodeConfigOptions struct {
 // The inputs select a configuration: the one that [v1alpha1.LabelConfig] names, or else the
 // standard one, with the offer of [v1alpha1.LabelOffer] and the layout of
 // [v1alpha1.LabelMIGConfig] if the node has those labels. The node follows it once it is
-// valid on the node and recorded. Until then the node follows what it followed before:
+// valid on the node and recorded. Until then the node follows the earlier source:
 //
 //	selected, valid, recorded  →  the selected configuration
 //	else, earlier in this process  →  the last one

@@ -27,8 +27,8 @@ import (
 
 // Limit is the memory limit of a container on one GPU.
 type Limit struct {
-	// Cgroup is the folder of the container's cgroup, ID the cgroup that it was when
-	// the limit was set.
+	// Cgroup is the folder of the container's cgroup. ID is the cgroup at that path
+	// when the limit was set.
 	Cgroup string    `json:"cgroup"`
 	ID     cgroup.ID `json:"id"`
 	// GPU is the PCI address.

@@ -24,7 +24,7 @@ const (
 	gibi   = 1 << 30
 )
 
-// container starts a process in a cgroup of its own, and returns its limit.
+// container starts a process in a separate cgroup, and returns its limit.
 func container(t *testing.T, address string, bytes uint64) containerlimits.Limit {
 	t.Helper()
 	folder := cgrouptest.New(t)

@@ -16,10 +16,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Excludes returns the reasons, apart from devices, for which the scheduler does not place a
-// pod on a node, a sentence each: taints, the pod's node selector and affinity, and requested
-// resources such as cpu. It returns none if the pod is nil or the node's object is unknown.
-// It ignores rules about other pods, such as their anti-affinity, and volumes.
+// Excludes returns why the scheduler does not place a pod on a node, a sentence each. It
+// leaves out reasons about devices. The reasons are taints, the pod's node selector and
+// affinity, and requested resources such as cpu. It returns none if the pod is nil or the
+// node's object is unknown. It ignores rules about other pods, such as their anti-affinity,
+// and volumes.
 func (f *Fleet) Excludes(name string, pod *corev1.Pod) []string {
 	node := f.nodes[name]
 	if pod == nil || node == nil {

@@ -33,8 +33,9 @@ func newConsumers(pods []*corev1.Pod) consumers {
 	return c
 }
 
-// of returns the pods for which a claim is reserved, themselves or by their PodGroup, in
-// order of their names. A pod of the group that does not refer to the claim is omitted.
+// of returns the pods for which a claim is reserved, in order of their names. The claim
+// is reserved for them or for their PodGroup. A pod of the group that does not refer to
+// the claim is omitted.
 func (c consumers) of(claim *resourceapi.ResourceClaim) []*corev1.Pod {
 	var users []*corev1.Pod
 	for _, consumer := range claim.Status.ReservedFor {
@@ -61,8 +62,8 @@ func refersTo(pod *corev1.Pod, claim *resourceapi.ResourceClaim) bool {
 	})
 }
 
-// Consumers returns the pods for which a claim is reserved, themselves or by their
-// PodGroup, in order of their names.
+// Consumers returns the pods for which a claim is reserved, in order of their
+// names. The claim is reserved for them or for their PodGroup.
 func Consumers(claim *resourceapi.ResourceClaim, pods []*corev1.Pod) []*corev1.Pod {
 	return newConsumers(pods).of(claim)
 }

@@ -15,11 +15,11 @@ type Verdict struct {
 	Node string
 	// Allocations has one for each claim; nil if they do not fit.
 	Allocations []resourceapi.AllocationResult
-	// Missing are the conditions without which the claims would fit; nil if they fit, or
-	// if nothing would help because the node has too few devices.
+	// Missing are the conditions without which the claims would fit. It is nil if they
+	// fit, or if nothing would help because the node has too few devices.
 	Missing []Condition
-	// Excluded are the reasons, apart from free devices, why the pod cannot run on the node,
-	// a sentence each. Its devices are then not searched.
+	// Excluded are the reasons why the pod cannot run on the node, a sentence each. Reasons
+	// about free devices are not among them. Its devices are then not searched.
 	Excluded []string
 	// Problem is set if the node's devices cannot be searched: the search does not end, the
 	// allocator refuses the claims or a pool, or a pool is incomplete. It wraps one of the
@@ -49,8 +49,8 @@ func misses() [][]Condition {
 	}
 }
 
-// mostUnended bounds the nodes on which a search may reach its limit, because a shape of
-// claims that does so on one node does so on many.
+// mostUnended bounds the nodes on which a search may reach its limit. A shape of claims
+// that does so on one node does so on many.
 const mostUnended = 5
 
 // Verdicts returns the verdicts of [Search.Verdicts] within the usual limit.
@@ -65,9 +65,9 @@ func withoutAllocation(claims []*resourceapi.ResourceClaim) []*resourceapi.Resou
 // DeviceCheck is whether a device meets a request.
 type DeviceCheck struct {
 	Device Device
-	// Missing are the conditions that the device does not meet, each for itself; none if
-	// it meets the request. A device of another class or of an unusable pool is not examined
-	// for others.
+	// Missing are the separate conditions that the device does not meet. It is empty if the
+	// device meets the request. A device of another class or of an unusable pool is not
+	// examined for others.
 	Missing []Condition
 	// Pool is the reason why the scheduler allocates no device of the pool.
 	Pool error

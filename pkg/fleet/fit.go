@@ -40,7 +40,7 @@ type attempt struct {
 	claims  []*resourceapi.ResourceClaim
 }
 
-// newAttempt returns the input for the claims on the node as it is now.
+// newAttempt returns the input for the claims on the current node.
 func (f *Fleet) newAttempt(node string, claims ...*resourceapi.ResourceClaim) attempt {
 	all := f.slicesFor(node)
 	return attempt{node: node, slices: all, state: f.stateOf(all), classes: f.classes, claims: claims}
@@ -70,9 +70,9 @@ func (f *Fleet) allocate(ctx context.Context, q attempt) ([]resourceapi.Allocati
 	}
 }
 
-// Fit returns an allocation for each of the claims, which have none yet, on a node; nil if
-// they do not fit there together. The error wraps [gpu.ErrTimeout] if the search does not
-// end, and [gpu.ErrInvalid] if the allocator refuses the claims.
+// Fit returns an allocation on a node for each of the claims, which have none yet. It
+// returns nil if they do not fit there together. The error wraps [gpu.ErrTimeout] if the
+// search does not end, and [gpu.ErrInvalid] if the allocator refuses the claims.
 func (f *Fleet) Fit(ctx context.Context, node string, claims ...*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
 	return f.allocate(ctx, f.newAttempt(node, claims...))
 }

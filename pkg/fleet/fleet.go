@@ -83,8 +83,8 @@ func (f *Fleet) HasClass(name string) bool {
 	return err == nil
 }
 
-// NodeNames returns the names of all nodes, also of nodes with devices whose Node object
-// the caller may not read.
+// NodeNames returns the names of all nodes. It includes nodes with devices whose Node
+// object the caller may not read.
 func (f *Fleet) NodeNames() []string {
 	names := sets.KeySet(f.nodes).Union(sets.KeySet(f.published))
 	return sets.List(names.Delete(""))

@@ -18,9 +18,9 @@ type FreeOnNode struct {
 	Claims int
 }
 
-// Free returns how many more claims with these devices fit on each node, one after the
-// other, at most limit on a node. Nodes without free devices are left out. The error wraps
-// [gpu.ErrTimeout] or [gpu.ErrInvalid].
+// Free returns how many more claims with these devices fit on each node. It places them
+// one after the other, at most limit on a node. Nodes without free devices are left out.
+// The error wraps [gpu.ErrTimeout] or [gpu.ErrInvalid].
 func (f *Fleet) Free(ctx context.Context, devices resourceapi.DeviceClaim, limit int) ([]FreeOnNode, error) {
 	nodes := f.NodeNames()
 	all := make([]FreeOnNode, len(nodes))

@@ -33,8 +33,9 @@ func (n Name) expression() string {
 	return "device.attributes['" + n.Domain + "']." + n.ID
 }
 
-// NamesIn returns the attributes and capacities that a CEL expression reads, each once, in
-// the order of the expression; nil if it is not valid CEL.
+// NamesIn returns the attributes and capacities that a CEL expression reads, in the order
+// of the expression. Each is listed once. It returns nil if the expression is not valid
+// CEL.
 func NamesIn(expression string) []Name {
 	env, err := celgo.NewEnv(celgo.OptionalTypes())
 	if err != nil {
@@ -73,8 +74,7 @@ func member(e ast.Expr) (of ast.Expr, key string) {
 	return nil, ""
 }
 
-// nameOf returns the name for a key of a map, if the map is the attributes or capacities of
-// a domain.
+// nameOf returns the name for a key of a map of a domain's attributes or capacities.
 func nameOf(domain ast.Expr, id string) (Name, bool) {
 	if domain == nil {
 		return Name{}, false

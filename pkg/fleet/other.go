@@ -11,8 +11,8 @@ import (
 )
 
 // HasOtherDriver reports whether another driver of the same name publishes devices of a
-// node, or whether one of the claims was allocated such a device. Both drivers replace each
-// other's slices, so a device may be in a claim only.
+// node. It also returns true if one of the claims was allocated such a device. Both drivers
+// replace each other's slices, so a device may be in a claim only.
 func (o Objects) HasOtherDriver(driver, node string, claims ...*resourceapi.ResourceClaim) bool {
 	return slices.ContainsFunc(o.Slices, func(slice *resourceapi.ResourceSlice) bool {
 		return slice.Spec.Driver == driver && slice.Spec.NodeName != nil && *slice.Spec.NodeName == node &&

@@ -24,7 +24,7 @@ type Plan struct {
 	unended map[string]int
 }
 
-// NewPlan returns a plan that begins with the fleet as it is, which it does not change.
+// NewPlan returns a plan that begins with the current fleet, which it does not change.
 func (f *Fleet) NewPlan() *Plan {
 	own := *f
 	own.holders, own.requested = maps.Clone(f.holders), map[string]corev1.ResourceList{}
@@ -37,9 +37,9 @@ func (f *Fleet) NewPlan() *Plan {
 // Fleet returns the fleet with the pods that are placed. It changes with the plan.
 func (p *Plan) Fleet() *Fleet { return p.fleet }
 
-// Place places a pod on the first node, in order of their names, on which it and its claims
-// fit. It returns the name of the node, or "" if they fit on none. It allocates the claims
-// that have no allocation. The error is the one of the context.
+// Place places a pod on the first node on which it and its claims fit. It tries the nodes
+// in the order of their names. It returns the name of the node, or "" if they fit on none.
+// It allocates the claims that have no allocation. The error is the one of the context.
 func (p *Plan) Place(ctx context.Context, pod *corev1.Pod, claims ...*resourceapi.ResourceClaim) (string, error) {
 	shape, err := shapeOf(pod, claims)
 	if err != nil {

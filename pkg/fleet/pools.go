@@ -18,8 +18,9 @@ import (
 // allocates none of its devices until its driver publishes it again.
 var ErrPoolRefused = errors.New("the scheduler refuses the pool")
 
-// unusable returns an error for a pool of which the scheduler allocates no device; nil if there
-// is none. It wraps [gpu.ErrNotReady] if slices are missing, and [ErrPoolRefused] otherwise.
+// unusable returns an error if the scheduler allocates no device of a pool. Otherwise it
+// returns nil. It wraps [gpu.ErrNotReady] if slices are missing, and [ErrPoolRefused]
+// otherwise.
 func unusable(all []*resourceapi.ResourceSlice) error {
 	broken := unusablePools(all)
 	for _, id := range slices.SortedFunc(maps.Keys(broken), func(a, b pool) int {

@@ -15,7 +15,7 @@ import (
 )
 
 // Reasons returns why the device does not meet the request, a sentence for each missing
-// condition; none if it meets the request.
+// condition. It returns none if the device meets the request.
 func (f *Fleet) Reasons(a DeviceCheck, request resourceapi.ExactDeviceRequest) []string {
 	var all []string
 	for _, c := range a.Missing {
@@ -194,8 +194,8 @@ func names(all []Holder) string {
 	return strings.Join(texts, ", ")
 }
 
-// Values returns the values that the devices of a class have for a name, and how many devices
-// have each.
+// Values returns the values that the devices of a class have for a name. It also returns
+// the number of devices for each value.
 func (f *Fleet) Values(all []DeviceCheck, name Name) map[string]int {
 	values := map[string]int{}
 	for _, a := range all {

@@ -17,7 +17,7 @@ import (
 type NameProblem struct {
 	// Found is the fault, and Remedy the change that ends it.
 	Found, Remedy string
-	// Fails means that the selector fails on a device, which ends the scheduling of the pod
+	// Fails means that the selector fails on a device. This ends the scheduling of the pod
 	// on all nodes. Otherwise no device meets the selector or constraint.
 	Fails bool
 }
@@ -104,9 +104,9 @@ func text(d resourceapi.Device, name resourceapi.QualifiedName) string {
 	return ""
 }
 
-// Selectors returns the problems of selectors that a device must meet together, of a
-// class before those of a request. It returns none for devices that an earlier selector
-// excludes, as in the scheduler, and none if ctx or the search ends.
+// Selectors returns the problems of selectors that a device must meet together. Those
+// of a class come before those of a request. It returns none for devices that an
+// earlier selector excludes, as in the scheduler, and none if ctx or the search ends.
 func (n *Names) Selectors(ctx context.Context, expressions []string) []NameProblem {
 	key := strings.Join(expressions, "\x00")
 	problems, known := n.known[key]
@@ -167,8 +167,9 @@ func (n *Names) examine(ctx context.Context, expressions []string) (_ []NameProb
 	return problems, true
 }
 
-// unpublished returns the problems of names that no device has, except for names of devices
-// that no node offers, such as MIG devices: the classes of the chart select these too.
+// unpublished returns the problems of names that no device has. It leaves out names of
+// devices that no node offers, such as MIG devices: the classes of the chart select these
+// too.
 func (n *Names) unpublished(expressions []string) []NameProblem {
 	var problems []NameProblem
 	for _, expression := range expressions {

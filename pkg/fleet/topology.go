@@ -76,8 +76,8 @@ func (d Device) Place() Place {
 	return p
 }
 
-// Neighbors returns the devices of other drivers on a node that have a place in it, such as
-// NICs and CPUs, in order of their drivers and names.
+// Neighbors returns the devices of other drivers that have a place in a node, such as NICs
+// and CPUs. The order is by driver and name.
 func (f *Fleet) Neighbors(node string) []Device {
 	var all []Device
 	for pool, newest := range newestPools(f.published[node]) {
@@ -119,8 +119,8 @@ func (g GPU) PathTo(other GPU) Path {
 	}
 }
 
-// Switch returns the PCIe switch of the GPU, as the attribute of that name; "" if it has none
-// or it is not known.
+// Switch returns the PCIe switch of the GPU from the attribute of that name. It returns ""
+// if the GPU has none or it is not known.
 func (g GPU) Switch() string {
 	if g.Wiring != nil {
 		return g.Wiring.PCIeSwitch

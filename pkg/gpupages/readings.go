@@ -100,8 +100,8 @@ func (r *readings) attempt(ctx context.Context) {
 	r.changed = make(chan struct{})
 }
 
-// get returns a fresh reading, or the last one if the API server is slow or fails; nil if
-// there is none. The error is the one of the last attempt.
+// get returns a fresh reading, or the last one if the API server is slow or fails. It
+// returns nil if there is none. The error is the one of the last attempt.
 func (r *readings) get(ctx context.Context) (*reading, error) {
 	r.mu.Lock()
 	last, failure, changed, fresh := r.last, r.failure, r.changed, time.Now().Before(r.next)

@@ -28,7 +28,7 @@ var assets embed.FS
 
 // Source reads the cluster of the pages.
 type Source interface {
-	// Read returns the cluster as it is now.
+	// Read returns the current cluster.
 	Read(ctx context.Context) (*gpurows.Cluster, error)
 	// Warnings returns the warnings about a pod, except those of the scheduler. The error wraps
 	// [gpu.ErrPermission] if the user may not list events.

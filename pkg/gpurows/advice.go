@@ -131,8 +131,9 @@ func MissingClasses(f *fleet.Fleet, claims []*resourceapi.ResourceClaim) []strin
 // mostEvents bounds the events of an explanation.
 const mostEvents = 3
 
-// addWarnings adds the latest warnings of a pod, such as the reason why its claims are not
-// created or not prepared, and remedies. Those of the scheduler are in the pod's condition.
+// addWarnings adds the latest warnings of a pod, and remedies. A warning is, for example,
+// the reason why its claims are not created or not prepared. Those of the scheduler are in
+// the pod's condition.
 func (e *Explanation) addWarnings(ctx context.Context, pod *corev1.Pod, warnings func(context.Context, *corev1.Pod) ([]corev1.Event, error)) error {
 	events, err := warnings(ctx, pod)
 	if errors.Is(err, gpu.ErrPermission) {

@@ -28,7 +28,7 @@ type GPU struct {
 	Taints []string `json:"taints,omitempty"`
 }
 
-// GPUs returns the GPUs of the nodes, with their use as far as it is known.
+// GPUs returns the GPUs of the nodes, with their known use.
 func GPUs(nodes []fleet.Node, used Uses) []GPU {
 	rows := []GPU{}
 	for _, node := range nodes {

@@ -33,7 +33,7 @@ type Holder struct {
 	Memory    resource.Quantity `json:"memory"`
 	// Compute is 0 if the claim has requested none.
 	Compute int64 `json:"computePercent,omitempty"`
-	// Share is the share and its limits as the agent has reported them; absent if the
+	// Share is the share and its limits from the agent's report. It is absent if the
 	// claim has the device alone.
 	Share *v1alpha1.ShareData `json:"share,omitempty"`
 	// Admin is true for a claim that only monitors.
@@ -41,8 +41,8 @@ type Holder struct {
 	Use
 }
 
-// Holders returns the holders of devices, with their use as far as it is known. They are in
-// order of namespace, pod, container, claim and device.
+// Holders returns the holders of devices, with their known use. They are in order of
+// namespace, pod, container, claim and device.
 func Holders(nodes []fleet.Node, namespace string, used Uses) []Holder {
 	rows := []Holder{}
 	for _, node := range nodes {
@@ -124,8 +124,8 @@ func containersWith(pod *corev1.Pod, h fleet.Holder) []string {
 	return names
 }
 
-// share returns the share that the agent reports for the claim; nil if there is none, or if
-// the agent has not prepared it yet.
+// share returns the share that the agent reports for the claim. It returns nil if there is
+// none, or if the agent has not prepared it yet.
 func share(h fleet.Holder) *v1alpha1.ShareData {
 	for _, status := range h.Claim.Status.Devices {
 		if status.Driver != h.Result.Driver || status.Pool != h.Result.Pool || status.Device != h.Result.Device || status.Data == nil {

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// HookName is the file name of the hook, both in the home and in the folder of
-	// the agent's program.
+	// HookName is the file name of the hook. It is the same in the home and in the
+	// folder of the agent's program.
 	HookName = "nvidia-cdi-hook"
 	// hookTemporary is the prefix of the temporary files that become the hook.
 	hookTemporary = "." + HookName + "-"

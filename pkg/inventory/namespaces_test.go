@@ -52,7 +52,7 @@ type noClaims struct{}
 
 func (noClaims) Read(context.Context) state.Claimed { return state.Claimed{} }
 
-// running is an inventory and what it writes.
+// running is an inventory and the state that it writes.
 type running struct {
 	*Inventory
 	*state.State

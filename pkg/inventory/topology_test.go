@@ -151,7 +151,7 @@ func TestAGPUWithoutAnEntryInSysfsHasNoPlaceAndWorks(t *testing.T) {
 	}
 }
 
-// The driver numbers the GPUs anew at each boot.
+// The driver renumbers the GPUs at each boot.
 func TestGPUsKeepTheirNamesPlacesAndLinksWhenTheirOrderChanges(t *testing.T) {
 	before := scanned(t, machine(t, "dgx1-v100", unchanged)).Node()
 	after := scanned(t, machine(t, "dgx1-v100", func(m *nvmlsim.Model) { slices.Reverse(m.GPUs) })).Node()

@@ -56,9 +56,9 @@ type answer[T any] struct {
 	err   error
 }
 
-// queryAgents reads a path of the agents of the nodes, of all without names, and returns their
-// answers by node. The error wraps [gpu.ErrNotSupported] or [gpu.ErrPermission]; the answers
-// then have only the named nodes without an agent.
+// queryAgents reads a path of the agents of the nodes, and returns their answers by node.
+// Without names it reads from all agents. The error wraps [gpu.ErrNotSupported] or
+// [gpu.ErrPermission]; the answers then have only the named nodes without an agent.
 func queryAgents[T any](ctx context.Context, client kubernetes.Interface, c *doctor.Cluster, nodes []string, path string) (map[string]answer[T], error) {
 	agents := slices.DeleteFunc(slices.Clone(c.Agents), func(p *corev1.Pod) bool {
 		return len(nodes) > 0 && !slices.Contains(nodes, p.Spec.NodeName)
@@ -96,8 +96,8 @@ type tokenError struct{ error }
 
 func (e tokenError) Unwrap() error { return e.error }
 
-// withoutTokens removes the answers of agents for which no token could be created, and returns
-// the error of one of them.
+// withoutTokens removes the answers of agents for which no token could be created. It
+// returns the error of one of them.
 func withoutTokens[T any](answers map[string]answer[T]) error {
 	var lacking error
 	for _, node := range slices.Sorted(maps.Keys(answers)) {

@@ -55,7 +55,7 @@ func kubeconfig(t *testing.T) string {
 	return path
 }
 
-// run runs the command, and returns what it prints and what it prints as problems.
+// run runs the command, and returns its output and its error output.
 func run(t *testing.T, client kubernetes.Interface, args ...string) (out, problems string) {
 	t.Helper()
 	t.Setenv("KUBECONFIG", kubeconfig(t))

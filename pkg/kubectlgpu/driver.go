@@ -17,9 +17,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 )
 
-// readDriver reads the DaemonSets of the driver and their pods, after the policies. It reads
-// the driver's namespaces only: a tenant can create pods and DaemonSets with the driver's
-// labels in a namespace of its own.
+// readDriver reads the DaemonSets of the driver and their pods, after the policies. It
+// reads the driver's namespaces only: a tenant can create pods and DaemonSets with the
+// driver's labels in the tenant's own namespace.
 func (o *options) readDriver(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster) error {
 	namespaces := o.driverNamespaces(c)
 	if reason := c.Unread[doctor.Policies]; len(namespaces) == 0 && reason != "" {

@@ -70,7 +70,7 @@ func (r reader) Warnings(ctx context.Context, pod *corev1.Pod) ([]corev1.Event, 
 	return list.Items, nil
 }
 
-// textOf returns the explanation as it is printed. A message cannot add lines to it.
+// textOf returns the explanation for printing. A message cannot add lines to it.
 func textOf(e gpurows.Explanation) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", plain.Line(e.Subject))

@@ -37,8 +37,9 @@ func modelNames() []string {
 	return names
 }
 
-// modelNode returns the objects of a node of the model with an offer, in the words of the
-// label gpu.nvidia.com/offer. The error wraps [gpu.ErrNotFound] or [gpu.ErrInvalid].
+// modelNode returns the objects of a node of the model with an offer. The offer is in the
+// words of the label gpu.nvidia.com/offer. The error wraps [gpu.ErrNotFound] or
+// [gpu.ErrInvalid].
 func modelNode(model, offer, driver string) (fleet.Objects, error) {
 	if !slices.Contains(modelNames(), model) {
 		return fleet.Objects{}, fmt.Errorf("model %s: %w: want one of %s", model, gpu.ErrNotFound, strings.Join(modelNames(), ", "))

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
 )
 
-// The models are scans of the simulator's models: make golden writes them anew.
+// The models are scans of the simulator's models: make golden rewrites them.
 func TestModelsMatchTheSimulator(t *testing.T) {
 	all, err := filepath.Glob(filepath.Join("..", "nvmlsim", "models", "*.yaml"))
 	if err != nil || len(all) == 0 {

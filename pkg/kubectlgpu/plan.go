@@ -173,8 +173,8 @@ func (p *planOptions) target(objects fleet.Objects, m *manifests, driver string)
 	return repeat(one, cmp.Or(p.like, p.model), p.nodes)
 }
 
-// repeat returns the objects with copies of one of the nodes and of its slices instead of all
-// nodes.
+// repeat returns the objects with copies of one node and of its slices. The copies replace
+// all nodes.
 func repeat(objects fleet.Objects, name string, count int) (fleet.Objects, error) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, n := range objects.Nodes {
@@ -279,8 +279,8 @@ func held(f *fleet.Fleet) (all, used int) {
 	return all, used
 }
 
-// asShare returns a function that replaces the request of a pod for one whole GPU by one for
-// a share. The error wraps [gpu.ErrNotFound] if there is no class of shares.
+// asShare returns a function that changes a pod's request for one whole GPU. The new
+// request is for a share. The error wraps [gpu.ErrNotFound] if there is no class of shares.
 func (p *planOptions) asShare(classes []*resourceapi.DeviceClass) (func([]*resourceapi.ResourceClaim), error) {
 	ofGPUs, share := map[string]bool{}, ""
 	for _, class := range classes {

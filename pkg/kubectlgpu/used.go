@@ -20,8 +20,9 @@ func (o *options) usedFlag(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.used, "used", false, "read the memory and multiprocessors that programs use from the agents")
 }
 
-// readUses reads the use of the claims on the nodes from the agents, on all nodes without
-// names, if the user requests it. It prints a sentence for each agent that does not answer.
+// readUses reads the use of the claims on the nodes from the agents, if the user requests
+// it. Without names it reads from all nodes. It prints a sentence for each agent that does
+// not answer.
 func (o *options) readUses(ctx context.Context, v *view, nodes []string) (gpurows.Uses, error) {
 	if !o.used {
 		return nil, nil
@@ -41,8 +42,8 @@ func (o *options) readUses(ctx context.Context, v *view, nodes []string) (gpurow
 	return all, nil
 }
 
-// askAgents finds the agents of the nodes, of all without names, and reads a path of each, as
-// queryAgents does.
+// askAgents finds the agents of the nodes and reads a path of each, as queryAgents does.
+// Without names it reads from all agents.
 func askAgents[T any](ctx context.Context, o *options, v *view, nodes []string, path string) (map[string]answer[T], error) {
 	c := &doctor.Cluster{Driver: o.driver, Unread: map[doctor.List]string{}}
 	for _, read := range []readFunc{readPolicies, o.readDriver} {

@@ -48,7 +48,7 @@ func (m *manifests) template(namespace, name string) *resourceapi.ResourceClaimT
 	return m.templates[i]
 }
 
-// addRunning adds the pods of the cluster that have claims and have not ended, each as it is,
+// addRunning adds the unchanged pods of the cluster that have claims and have not ended,
 // with their claims.
 func (m *manifests) addRunning(v *view) {
 	for _, pod := range v.Objects.Pods {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package livefile follows a small file that changes while a program runs, such as a
-// key of a ConfigMap that is mounted into its container.
+// Package livefile follows a small file that changes while a program runs. An
+// example is a key of a ConfigMap that is mounted into its container.
 package livefile
 
 import (

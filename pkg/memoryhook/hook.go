@@ -36,8 +36,8 @@ type Hook struct {
 	Limits containerlimits.Folder
 	// Device is the CDI device by which the container uses the GPU.
 	Device string
-	// GPU, Bytes and Containers are the memory of the GPU that the device is for,
-	// for each of at most so many containers at a time.
+	// GPU is the GPU of the device. Bytes is the memory limit per container, and
+	// Containers the maximum number of containers at a time.
 	GPU        gpu.PCIAddress
 	Bytes      uint64
 	Containers int

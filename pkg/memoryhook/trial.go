@@ -22,7 +22,7 @@ const (
 	trialPatience = 10 * time.Second
 )
 
-// Installed is the program as it is installed on a host.
+// Installed is the program at the path of its installation on a host.
 type Installed struct {
 	// Command runs the program. Its last word is the program itself.
 	Command []string

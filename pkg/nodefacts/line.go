@@ -11,8 +11,8 @@ import (
 // maxLine is the most bytes of a line.
 const maxLine = 1024
 
-// Line returns an error as one line of at most 1 KiB that is safe to print; empty if it is nil.
-// An error can quote labels and files, which other users write.
+// Line returns an error as one line of at most 1 KiB that is safe to print. It returns ""
+// for nil. An error can quote labels and files, which other users write.
 func Line(err error) string {
 	if err == nil {
 		return ""

@@ -66,7 +66,7 @@ func driverFacts(scan gpu.Node, err error) (driver, cuda agentv1.Fact[string]) {
 	return factOf(nvml, scan.DriverVersion, err), factOf(nvml, fmt.Sprintf("%d.%d", v.Major, v.Minor), err)
 }
 
-// describe adds the facts of the last scan of a GPU and of the GPUs that it is linked to.
+// describe adds the facts of the last scan of a GPU and of the GPUs linked to it.
 func describe(facts *agentv1.GPU, g gpu.GPU, peers []gpu.Peer) {
 	facts.PCIeSwitch, facts.Links = g.PCIeSwitch, map[string]int{}
 	for _, peer := range peers {

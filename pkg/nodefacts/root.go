@@ -145,7 +145,7 @@ func (r Roots) Read(addresses []gpu.PCIAddress) agentv1.Node {
 const maxComm = 15
 
 // runs returns whether a process with the name of a program runs. It sees the processes of
-// its own PID namespace, which for the agent is the host's.
+// its PID namespace, which for the agent is the host's.
 func (r Root) runs(program string) agentv1.Fact[bool] {
 	program = program[:min(len(program), maxComm)]
 	pids, err := r.names("proc")

@@ -97,8 +97,8 @@ func (r *restarts) Shutdown() gonvml.Return {
 	return r.Interface.Shutdown()
 }
 
-// NVML counts the GPUs when it starts, so one that comes later is found by starting
-// it anew.
+// NVML counts the GPUs when it starts, so one that comes later is found by a
+// restart of NVML.
 func TestALibraryWithoutGPUsIsStartedAnewForTheNextScan(t *testing.T) {
 	m, err := nvmlsim.LoadModel("t4")
 	must(t, err)

@@ -18,8 +18,8 @@ import (
 	conformance "github.com/gpu-dra/gpu-dra-driver/test/gpu"
 )
 
-// driverRootVariable makes TestOpen read the driver installed there and print
-// what it sees.
+// driverRootVariable makes TestOpen read the driver installed there and print the
+// result.
 const driverRootVariable = "NVML_TEST_DRIVER_ROOT"
 
 // A call of a function that the installed library lacks ends the process, and

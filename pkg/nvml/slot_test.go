@@ -31,7 +31,7 @@ func (g *slowGPU) read(func(gpu.PCIAddress)) (gpu.GPU, error) {
 	return gpu.GPU{UUID: "GPU-1", Index: int(number)}, nil
 }
 
-// pass lets time pass in a test with a clock of its own.
+// pass lets time pass in a test with a fake clock.
 func pass(d time.Duration) { <-time.After(d) }
 
 func TestALateAnswerIsReturnedOnceByTheNextReading(t *testing.T) {

@@ -23,7 +23,7 @@ func newTestSim(t testing.TB, model string) (*Sim, nvml.Interface) {
 	return newFullSim(t, m)
 }
 
-// newFullSim makes a node of a model as it is.
+// newFullSim makes a node of an unchanged model.
 func newFullSim(t testing.TB, m *Model) (*Sim, nvml.Interface) {
 	t.Helper()
 	s, err := Create(t.TempDir(), m)

@@ -49,7 +49,7 @@ func (c container) file(path string, content []byte) {
 	}
 }
 
-// smi runs nvidia-smi and returns what it prints and its exit status.
+// smi runs nvidia-smi and returns its output and its exit status.
 func (c container) smi(args ...string) (output string, status int) {
 	c.t.Helper()
 	out, err := exec.CommandContext(c.t.Context(), filepath.Join(c.root, "usr/bin/nvidia-smi"), args...).CombinedOutput()

@@ -33,8 +33,8 @@ func (p *Plugin) checkSlices(ctx context.Context) {
 	p.observer.ForeignDevices(count)
 }
 
-// foreignDevices returns the number of devices with names that this driver does not use,
-// and a slice with one.
+// foreignDevices returns the number of devices with names that this driver does not use.
+// It also returns a slice with one.
 func foreignDevices(slices []resourceapi.ResourceSlice) (count int, example resourceapi.ResourceSlice) {
 	for _, slice := range slices {
 		for _, d := range slice.Spec.Devices {

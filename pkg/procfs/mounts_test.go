@@ -79,7 +79,7 @@ func TestPodsWithAFileMounted(t *testing.T) {
 	}
 }
 
-// A program in a container can have mounts of its own, as one that starts containers.
+// A program in a container can have its own mounts, as one that starts containers.
 func TestPodsWithAFileMountedByTheFirstProcessOnly(t *testing.T) {
 	root := t.TempDir()
 	self(t, root, "8:1 / /")

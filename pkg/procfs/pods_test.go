@@ -15,7 +15,8 @@ import (
 
 const otherPod = "11111111-2222-3333-4444-555555555555"
 
-// inState returns proc/PID/stat of a process in the state, with so many threads.
+// inState returns proc/PID/stat of a process in the state, with a number of
+// threads.
 func inState(state string, threads int) string {
 	return fmt.Sprintf("4711 (a) b) %s 1 4711 4711 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 %d 0 7 1000 10 18446744073709551615 0 0\n", state, threads)
 }

@@ -15,8 +15,8 @@ import (
 // Terms are how a claim has a device. The zero value is all of the device, without limits. They
 // are decided once and recorded: a change of flags must not change running containers.
 type Terms struct {
-	// Share is nil if the claim has all of the device's memory, time slices without
-	// memory of their own, or a device without memory.
+	// Share is nil if the claim has all of the device's memory. It is also nil for
+	// time slices without separate memory, and for a device without memory.
 	Share *Amount `json:"share,omitempty"`
 	// MPS is set if the processes on the device are clients of an MPS daemon.
 	MPS *Client `json:"mps,omitempty"`
@@ -30,7 +30,7 @@ type Terms struct {
 	// records of older releases.
 	Require v1alpha1.Enforcement `json:"require,omitempty"`
 	// Exclusive is set if the GPU is in EXCLUSIVE_PROCESS while the claim has the
-	// share, so that only clients of its MPS daemon can use it.
+	// share. Then only clients of its MPS daemon can use the GPU.
 	Exclusive bool `json:"exclusive,omitempty"`
 }
 
@@ -72,8 +72,8 @@ type Client struct {
 // IsUnknown reports whether only a CDI spec says that the claim has a share.
 func (t Terms) IsUnknown() bool { return t.Share != nil && t.Share.Memory == 0 }
 
-// Memory returns the memory of the share in bytes; 0 for time slices that name none, for all of
-// the device, and if it is unknown.
+// Memory returns the memory of the share in bytes. It returns 0 for time slices that name
+// none, for all of the device, and if it is unknown.
 func (t Terms) Memory() uint64 {
 	if t.Share == nil {
 		return 0
@@ -81,8 +81,8 @@ func (t Terms) Memory() uint64 {
 	return t.Share.Memory
 }
 
-// Strategy returns how the processes on a device of the kind share it; "" if the claim has the
-// device to itself without limits, or if the terms are unknown.
+// Strategy returns how the processes on a device of the kind share it. It returns "" if the
+// claim has the device to itself without limits, or if the terms are unknown.
 func (t Terms) Strategy(of kind.Kind) v1alpha1.Strategy {
 	switch {
 	case t.IsUnknown():
@@ -99,8 +99,9 @@ func (t Terms) Strategy(of kind.Kind) v1alpha1.Strategy {
 	return ""
 }
 
-// ProcessMemory returns the most memory that a process of the claim can have of the
-// device by MPS and by the limit of its container, in bytes; 0 for no limit.
+// ProcessMemory returns the most memory of the device that a process of the claim
+// can have, in bytes. It is bounded by MPS and by the limit of its container. 0
+// means no limit.
 func (t Terms) ProcessMemory() uint64 {
 	switch {
 	case t.MPS != nil && t.MPS.MemoryLimit > 0:

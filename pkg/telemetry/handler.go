@@ -81,8 +81,8 @@ func (p *probe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(text.String())) // fails only if the client has left
 }
 
-// boundedCheck runs a check at most once at a time, so that probes of a stuck process
-// do not accumulate goroutines.
+// boundedCheck runs a check at most once at a time. So probes of a stuck process do
+// not accumulate goroutines.
 type boundedCheck struct {
 	Check
 	mu  sync.Mutex

@@ -63,8 +63,8 @@ type State struct {
 }
 
 // NewMetrics registers the metrics of the agent under the prefix gpu_dra_, except for
-// those of its [State], and the usual metrics of the Go runtime and the process. refusals
-// are the reasons for which a prepare may fail.
+// those of its [State]. It also registers the usual metrics of the Go runtime and the
+// process. refusals are the reasons for which a prepare may fail.
 func NewMetrics(refusals []string) *Metrics {
 	// A whole GPU takes a millisecond or two. The first MPS share or a MIG mode
 	// change can take minutes.

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// dial connects a client that has an address of its own.
+// dial connects a client with its own address.
 func dial(t *testing.T, from, to string) net.Conn {
 	t.Helper()
 	local, err := net.ResolveTCPAddr("tcp", from+":0")

@@ -166,7 +166,7 @@ func TestAFloodOfTokensReachesTheAPIServerInSmallNumbers(t *testing.T) {
 	if got := reviews.Load(); got > reviewBurst+reviewsPerSecond*10 {
 		t.Errorf("%d reviews, want about %d", got, reviewBurst)
 	}
-	// Another address has a limit of its own.
+	// Another address has its own limit.
 	if got := ask(t, handler, "10.0.0.2", "good"); got.Code != http.StatusOK {
 		t.Errorf("a viewer is refused during a flood from another address: %d %s", got.Code, got.Body)
 	}

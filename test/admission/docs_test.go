@@ -17,7 +17,7 @@ import (
 
 var yamlBlock = regexp.MustCompile("(?ms)^( *)```yaml\n(.*?)^ *```$")
 
-// What the administrator reads can be applied as it is. Values of the chart are
+// What the administrator reads can be applied unchanged. Values of the chart are
 // for its own tests.
 func TestManifestsInTheDocumentAreAdmitted(t *testing.T) {
 	document, err := os.ReadFile("../../docs/policy.md")

@@ -198,7 +198,7 @@ func TestHostileNames(t *testing.T) {
 	shown := 0
 	for _, p := range paths {
 		b.goTo(p.path)
-		// A refresh parses the page once more.
+		// A refresh parses the page again.
 		refreshed := slices.Contains([]string{"/", "/nodes/dgx-01", "/pods/research/finetuning"}, p.path)
 		b.until(fmt.Sprintf("%t || ", !refreshed) + `performance.getEntriesByType("resource").some((e) => e.initiatorType === "fetch")`)
 		if eval[bool](b, `window.hostile !== undefined || document.scripts.length !== 1 || document.images.length !== 0 || document.querySelector("[onload], [onerror]") !== null`) {

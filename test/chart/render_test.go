@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chart tests the Helm chart of deployments/helm: what it renders for
-// several kinds of clusters, what values it refuses, and that it knows every
-// flag of the programs that it runs. Installing it is for the end-to-end tests.
+// Package chart tests the Helm chart of deployments/helm: its manifests for several
+// kinds of clusters, the values that it refuses, and that it knows every flag of
+// the programs that it runs. Installing it is for the end-to-end tests.
 package chart
 
 import (

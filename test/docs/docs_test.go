@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package docs keeps the documents honest: what they name exists, and what
-// exists is named. What they say of it is for readers to judge. Their commands
-// are run by test/walkthrough.
+// Package docs keeps the documents honest: everything that they name exists, and
+// everything that exists is named. Readers must judge the rest of the text. Their
+// commands are run by test/walkthrough.
 package docs
 
 import (

@@ -25,7 +25,7 @@ type team struct {
 	namespace string
 	pods      int
 	mode      fleet.Mode
-	// each of its GPUs has so many of its pods, in ascending order.
+	// each is the number of its pods on each of its GPUs, in ascending order.
 	each []int
 }
 

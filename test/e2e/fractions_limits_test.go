@@ -19,8 +19,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// limitOf is what the one process of a share of so many bytes is held to: the
-// share less a context, of which --mps-context-memory says 512Mi by default.
+// limitOf returns the limit of the only process of a share, in bytes: the share
+// less a context, of which --mps-context-memory says 512Mi by default.
 func limitOf(share int64) int64 { return share - 512<<20 }
 
 // wantHeld reports an error unless a pod's CUDA client has these limits, in

@@ -26,8 +26,9 @@ import (
 )
 
 // A container that needs more memory than its limit is restarted again and again. The test
-// removes the hook from the claim's CDI spec, as if the runtime ran no hooks, and the container
-// gets what it needs. No agent runs meanwhile: it would repair the spec.
+// removes the hook from the claim's CDI spec, as if the runtime ran no hooks, and the
+// container gets the memory that it needs. No agent runs meanwhile: it would repair the
+// spec.
 func TestAContainerWithoutItsMemoryLimitIsFound(t *testing.T) {
 	runWithDriver(t, "gpu-1b-00", "dgx-h100-r615", "--reconcile-interval=2s")
 	ns := namespaceFor(t, "unlimited")

@@ -77,8 +77,8 @@ func report(t *testing.T, namespace string) map[string]harness.Row {
 	return byContainer
 }
 
-// withoutPolicies takes the chart's judgement of claims away until the test ends:
-// what it would refuse must reach the agent, which is the last to refuse.
+// withoutPolicies disables the admission policies for this test. Claims that they
+// refuse must reach the agent, which refuses last.
 func withoutPolicies(t *testing.T) {
 	t.Helper()
 	_, err := cluster.Kubectl(t.Context(), "delete", "validatingadmissionpolicybinding",

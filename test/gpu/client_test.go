@@ -23,7 +23,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/gpu/cuda"
 )
 
-// This binary is also the clients of MPS, each a process of its own with the
+// This binary is also the clients of MPS, each a separate process with the
 // environment of a container.
 
 const (
@@ -35,10 +35,10 @@ const (
 	// folder stateVariable names.
 	clientOfSimulator = "simulator"
 	stateVariable     = "CONFORMANCE_STATE"
-	// stepVariable and mostVariable are how much memory it takes, in bytes.
+	// stepVariable and mostVariable are its step and its maximum of allocated memory, in bytes.
 	stepVariable = "CONFORMANCE_STEP"
 	mostVariable = "CONFORMANCE_MOST"
-	// shmVariable is what it is to have as /dev/shm.
+	// shmVariable is the file system that it has as /dev/shm.
 	shmVariable = "CONFORMANCE_SHM"
 	hostShm     = "/dev/shm"
 	// multiprocessorsVariable is how many multiprocessors the GPU has, for a client of
@@ -89,7 +89,7 @@ func withGPUSim(run func() int) int {
 
 // beClient prints what a client gets.
 func beClient(kind string) error {
-	// The parent has given this process mounts of its own.
+	// The parent has given this process its own mounts.
 	if shm := os.Getenv(shmVariable); shm != "" {
 		if err := unix.Mount(shm, hostShm, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mount %s on %s: %w", shm, hostShm, err)

@@ -22,8 +22,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/gpu/cuda"
 )
 
-// checkMemoryLimits lets the driver limit a cgroup of its own on an idle GPU, which is
-// removed afterwards. It changes no setting of a GPU and of no other cgroup.
+// checkMemoryLimits makes the driver limit a new cgroup on an idle GPU, and removes
+// the cgroup afterwards. It changes no setting of a GPU and of no other cgroup.
 func checkMemoryLimits(t *testing.T, m *machine) {
 	target, why := m.wholeTarget(t)
 	if why != "" {

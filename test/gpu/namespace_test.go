@@ -117,7 +117,7 @@ func (m *machine) multiprocessors(target mpsTarget) int {
 	return 0
 }
 
-// control is the command line of a control daemon with protocol 3 in folders of its own.
+// control is the command line of a control daemon with protocol 3 in separate folders.
 type control struct {
 	t           *testing.T
 	program     string
@@ -206,7 +206,7 @@ func (c *control) start() (ended <-chan struct{}) {
 	}
 }
 
-// call runs the command line, and returns what it printed.
+// call runs the command line, and returns its output.
 func (c *control) call(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()

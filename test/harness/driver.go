@@ -35,8 +35,8 @@ func (a *Agent) StartDriver(ctx context.Context) error {
 	return c.serve(ctx, driverProgram, a.DriverLog(), c.SimProgram("gpu-sim"), "driver", "--state", a.SimDir(), "--model", model)
 }
 
-// serve runs a program on the node, and waits for a line in its log that begins
-// with "serving ". It first stops a running program of that name.
+// serve runs a program on the node, and waits for the line "serving …" in its log.
+// It first stops a running program of that name.
 func (c *Cluster) serve(ctx context.Context, name, log string, args ...string) error {
 	if err := c.tool(ctx, "stop", name); err != nil {
 		return err

@@ -192,7 +192,7 @@ func TestTheHookGetsToTheHostRunsThereAndGoesWithTheAgent(t *testing.T) {
 	wantFiles(t, "its last agent has gone", filepath.Join(dir, "plugins/*"), 0)
 }
 
-// wantFiles waits until there are so many of the pattern.
+// wantFiles waits until n files match the pattern.
 func wantFiles(t *testing.T, when, pattern string, n int) {
 	t.Helper()
 	err := harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
@@ -220,7 +220,7 @@ func TestTheSupervisorAnswersInItsContainer(t *testing.T) {
 	dir := t.TempDir()
 	c := container("gpu-mps-supervisor-sim", "/run/mps",
 		"--hardware=sim:t4", "--sim-state=/run/mps/sim", "--run-dir=/run/mps", "--socket=/run/mps/s", "--log-dir=/run/mps/log")
-	// What it says it needs.
+	// The privileges that it requires.
 	c.SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true), ReadOnlyRootFilesystem: ptr.To(true)}
 	create(t, "supervisor", dir, c)
 	if err := cluster.WaitReady(t.Context(), "default", "supervisor"); err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // Parts returns the fences of a document that tests run, grouped by shell. A fence that
-// begins anew starts the next group.
+// has the mark "begins anew" starts the next group.
 func Parts(fences []Fence) [][]Fence {
 	var parts [][]Fence
 	for _, f := range fences {

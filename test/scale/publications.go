@@ -133,7 +133,7 @@ func mps() catalog.ShareOffer {
 	return catalog.ShareOffer{MPS: true, Smallest: 1 << 30, ServerMemory: 64 << 20}
 }
 
-// poolForEachGPU publishes shares with each GPU in a pool of its own.
+// poolForEachGPU publishes shares with each GPU in a separate pool.
 func poolForEachGPU(node string, hardware gpu.Node, taken catalog.Taken) (resourceslice.DriverResources, error) {
 	all, err := offered("share", nil)(node, hardware, taken)
 	pools := map[string]resourceslice.Pool{}

@@ -35,7 +35,7 @@ func TestGeneratedFilesAreUpToDate(t *testing.T) {
 	}
 }
 
-// Documents and tables show the comments, so each constant needs one of its own.
+// Documents and tables show the comments, so each constant needs its own comment.
 func TestEveryPublicNameIsExplained(t *testing.T) {
 	v := read(t)
 	if len(v.names) < 50 {

@@ -12,9 +12,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// Library opens the GPUs of a model, whose state is in dir, and returns their
-// library and the root of the file system that shows them. The library may reset
-// GPUs if allowReset is set.
+// Library opens the GPUs of a model, with their state in dir, and returns their
+// library. It also returns the root of the file system that shows them. The library
+// may reset GPUs if allowReset is set.
 func Library(model, dir string, allowReset bool, options ...nvml.Option) (*nvml.Library, string, error) {
 	sim, err := open(model, dir)
 	if err != nil {
@@ -32,8 +32,8 @@ func Library(model, dir string, allowReset bool, options ...nvml.Option) (*nvml.
 	return nvml.New(sim.NVML(), options...), sim.Root(), nil
 }
 
-// Root opens the GPUs of a model, whose state is in dir, and returns the root of the
-// file system that shows them and their driver.
+// Root opens the GPUs of a model, with their state in dir. It returns the root of
+// the file system that shows them and their driver.
 func Root(model, dir string) (string, error) {
 	sim, err := open(model, dir)
 	if err != nil {

@@ -59,7 +59,7 @@ func NewNode(resources resourceslice.DriverResources, features structured.Featur
 	return n
 }
 
-// Publish replaces the node's slices; claims keep what they hold.
+// Publish replaces the node's slices; claims keep their devices.
 func (n *Node) Publish(resources resourceslice.DriverResources) {
 	node := ""
 	if pools := slices.Sorted(maps.Keys(resources.Pools)); len(pools) > 0 {

@@ -10,9 +10,9 @@ import (
 // ErrTooManySteps is the error of [Node.Allocate] for a search that its [Steps] end.
 var ErrTooManySteps = errors.New("the search takes too many steps")
 
-// Steps is a context that counts the steps of the allocator's search, and ends the
-// search after a number of them. In each step the allocator searches for one more device
-// of a claim, or completes a request; it checks its context once in each.
+// Steps is a context that counts the steps of the allocator's search. After a number of
+// steps it ends the search. In each step the allocator searches for one more device of a
+// claim, or completes a request; it checks its context once in each.
 type Steps struct {
 	context.Context
 	// Taken is the number of steps so far.

@@ -125,7 +125,7 @@ func endWithTest() {
 	}
 }
 
-// playCommandLine sends what it reads and shows what comes back.
+// playCommandLine sends its input and prints the answers.
 func playCommandLine(socket string) error {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {

@@ -253,7 +253,7 @@ func TestAContainerThatFillsThePipesHarmsItsOwnDaemonOnly(t *testing.T) {
 						t.Fatalf("%s takes %d files (%v), want it to be full before", dir, i, err)
 					}
 				}
-				// There is room for a file now, and none for so many bytes.
+				// There is room for a file now, and none for that number of bytes.
 				full := filepath.Join(dir, "0")
 				if err := os.WriteFile(full, make([]byte, 2*shmSize), 0o600); !errors.Is(err, unix.ENOSPC) {
 					t.Errorf("writing %d bytes to %s: %v, want no space", 2*shmSize, full, err)
@@ -266,7 +266,7 @@ func TestAContainerThatFillsThePipesHarmsItsOwnDaemonOnly(t *testing.T) {
 			if err := w.client.StopMPS(t.Context(), "gpu-1b-00"); err != nil {
 				t.Fatal(err)
 			}
-			// A daemon that starts anew finds room again.
+			// A restarted daemon finds space again.
 			w.replaceDaemon()
 			w.stopAll()
 		})

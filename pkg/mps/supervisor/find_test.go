@@ -27,7 +27,7 @@ func TestAContainerCannotPassAProcessOffAsADaemon(t *testing.T) {
 	}
 }
 
-// On a node with users of its own, and for containers with hostPID.
+// On a node with its own users, and for containers with hostPID.
 func TestAnotherUserCannotPassAProcessOffAsADaemon(t *testing.T) {
 	w := newWorld(t)
 	w.impostor(&syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: 65534, Gid: 65534}})

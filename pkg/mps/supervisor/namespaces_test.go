@@ -37,8 +37,7 @@ func newNamespaceWorld(t *testing.T) (*world, *nvmlsim.Sim, gpu.MPSDaemon) {
 	}}
 }
 
-// join connects a client through a folder and returns what it was granted. shm is its
-// /dev/shm.
+// join connects a client through a folder and returns the grant. shm is its /dev/shm.
 func join(t *testing.T, folder, shm string) mpssim.Granted {
 	t.Helper()
 	conn, err := net.Dial("unix", filepath.Join(folder, "control"))
@@ -117,7 +116,7 @@ func TestOtherLinesInAListAreSkipped(t *testing.T) {
 	}
 }
 
-// With file systems and a /dev/shm of its own, as on a node.
+// With separate file systems and a separate /dev/shm, as on a node.
 func TestADaemonWithMountsHasNamespaces(t *testing.T) {
 	w, _, daemon := newNamespaceWorld(t)
 	w.options.HostShm, w.options.ShmSize = false, shmSize

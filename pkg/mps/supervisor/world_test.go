@@ -30,7 +30,7 @@ type world struct {
 
 	supervisor *supervisor.Supervisor
 	client     *client.Client
-	// stop ends the supervisor as it is, leave at a graceful end.
+	// stop ends the supervisor and keeps its daemons, leave at a graceful end.
 	stop, leave func()
 }
 

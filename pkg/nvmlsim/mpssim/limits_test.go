@@ -79,7 +79,7 @@ func TestDefaultsAreForTheNextServerAndSettingsForTheNextClient(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(limits{})); diff != "" {
 		t.Errorf("limits of three clients (-want +got):\n%s", diff)
 	}
-	// A client keeps what it was given.
+	// A client keeps its limits.
 	if r := first.ask(Request{Op: opAlloc, Bytes: 4 << 30}); r.Error != nil {
 		t.Errorf("the first client is held to %v", r.Error)
 	}

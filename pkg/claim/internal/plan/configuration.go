@@ -103,7 +103,7 @@ func (d deviceRequest) counted(together []deviceRequest) []deviceRequest {
 }
 
 // kindName returns the name of a kind in the vocabulary of the configuration: NVIDIA's
-// driver has names of its own.
+// driver has other names.
 func (d deviceRequest) kindName(config string) string {
 	switch {
 	case d.origin.nvidia && config == v1alpha1.KindMigConfig:

@@ -47,8 +47,8 @@ func If(condition bool, parts ...Part) Parts {
 	return parts
 }
 
-// Printable returns text without characters that XML forbids or that change the direction
-// or place of the text after them.
+// Printable returns text without characters that XML forbids. It also removes characters
+// that change the direction or place of the following text.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || unicode.IsPrint(r) {

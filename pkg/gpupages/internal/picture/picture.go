@@ -139,7 +139,7 @@ func describe(columns []column, bars []bar) string {
 	return strings.Join(words, " ")
 }
 
-// fit shortens text to a width, at so many pixels a character.
+// fit shortens text to a width, at a number of pixels per character.
 func fit(text string, width int, character float64) string {
 	runes := []rune(text)
 	if most := int(float64(width) / character); len(runes) > most {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package web serves pages to the browsers of the user who has started the program, and to
-// no other program or site:
+// Package web serves pages to the browsers of the user who has started the program. No
+// other program or site can read them:
 //
 //   - it listens on the loopback interface only, and answers requests for one random name below
-//     localhost only, so that a site cannot reach it by a DNS name of its own (DNS rebinding);
+//     localhost only, so that a site cannot reach it by its own DNS name (DNS rebinding);
 //   - each request has a random token, in the address of the first one and in a cookie of the
 //     others, which browsers do not send for other sites. Browsers send the cookies of a host to
 //     all of its ports, so the cookie must not be 127.0.0.1's: a program of another user can

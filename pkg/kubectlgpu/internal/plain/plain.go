@@ -15,9 +15,9 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns text in which every character is printed, or is a space, a tab or the end of a
-// line. Others become escape sequences of JSON, such as \u001b, and bytes that are not
-// UTF-8 become \x and two digits.
+// Text returns text with only printable characters, spaces, tabs and ends of lines. Others
+// become escape sequences of JSON, such as \u001b, and bytes that are not UTF-8 become \x
+// and two digits.
 func Text(text string) string { return escape(text, "\n\t") }
 
 // Line is like [Text] for a text inside a line: it escapes tabs and ends of lines as well.
