@@ -42,7 +42,7 @@ type Catalog struct {
 	Settings
 	NodeConfig
 	// Partitions selects the GPUs that are offered in parts if MIG is offered, and the
-	// parts; nil if they follow from the configuration. See [MIGOffer.Layout].
+	// parts. It is nil if they follow from the configuration. See [MIGOffer.Layout].
 	Partitions *Layout
 	// Taken orders the devices of the node; see order.
 	Taken Taken
@@ -127,9 +127,9 @@ func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resour
 	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.Pool: {Slices: pages}}}
 }
 
-// Attributes returns the attributes of a device for the metadata of containers, including
-// attributes that are published only on request or not at all; nil if the node has no such
-// device.
+// Attributes returns the attributes of a device for the metadata of containers. It
+// includes attributes that are published only on request or not at all. It returns nil if
+// the node has no such device.
 func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	if name.Kind.Scope() == kind.ScopeNode {
 		return name.Kind.Attributes(kind.Inputs{Node: node})

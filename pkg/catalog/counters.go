@@ -26,17 +26,17 @@ func (p part) covers(slice int) bool {
 	return p.placement.Start <= slice && slice < p.placement.Start+p.placement.Size
 }
 
-// counter is a resource of a GPU with a total that the parts that exist at the same
-// time must not exceed.
+// counter is a resource of a GPU with a total. The parts that exist at the same
+// time must not exceed the total.
 type counter struct {
 	name  string
 	total int
 	takes []int // by each part
 }
 
-// partition returns the parts that still fit with the foreign partitions, and the
-// fewest counters that admit exactly the sets of parts that the hardware admits.
-// The whole GPU takes all of every counter.
+// partition returns the parts that still fit with the foreign partitions. It also
+// returns the fewest counters that admit exactly the sets of parts that the
+// hardware admits. The whole GPU takes all of every counter.
 //
 // The hardware's rules are: each memory slice belongs to one part, and the parts
 // have no more compute slices, media engines and instances of a profile than the
@@ -206,8 +206,9 @@ func join(a, b counter) counter {
 }
 
 // keepApart reports whether the counters exclude every pair of parts with a common
-// memory slice, and every part together with the whole GPU. Pairs are enough,
-// because parts without common slices never take more slices than the GPU has.
+// memory slice. They must also exclude every part together with the whole GPU.
+// Pairs are enough, because parts without common slices never take more slices than
+// the GPU has.
 func keepApart(counters []counter, parts []part) bool {
 	for i, p := range parts {
 		if !slices.ContainsFunc(counters, func(c counter) bool { return c.takes[i] > 0 }) {

@@ -28,9 +28,9 @@ type Layout struct {
 // created on demand, and nil if they are not known.
 type fixedParts []part
 
-// Layout returns the layout that the offer's configuration makes of the node; nil for an
-// offer without a configuration. The error for a configuration that is not valid for
-// the node, or whose partitions do not fit on a GPU, wraps [gpu.ErrInvalid].
+// Layout returns the node's layout according to the offer's configuration. It returns
+// nil for an offer without a configuration. The error for a configuration that is not
+// valid for the node, or whose partitions do not fit on a GPU, wraps [gpu.ErrInvalid].
 func (o MIGOffer) Layout(node gpu.Node) (*Layout, error) {
 	if o.Config == nil || o.Static {
 		return nil, nil
@@ -177,10 +177,10 @@ func admits(g gpu.GPU, parts []part, foreign []gpu.Partition) bool {
 	})
 }
 
-// admitted returns the partitions of the layout that the hardware admits together with
-// all devices that claims hold, small ones first. Without counters, the scheduler could
-// allocate any other one together with a held device. So claims for other forms of the
-// GPU must end before its partitions are published.
+// admitted returns the partitions of the layout that fit with all devices that claims
+// hold. The hardware decides, and small partitions are first. Without counters, the
+// scheduler could allocate any other one together with a held device. So claims for
+// other forms of the GPU must end before its partitions are published.
 func (l *Layout) admitted(g gpu.GPU, held Held) []part {
 	if held.hasWhole(g.Address) {
 		return nil

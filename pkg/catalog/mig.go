@@ -26,11 +26,11 @@ type MIGOffer struct {
 	// Static offers only the MIG devices that an administrator has created.
 	Static bool
 	// Config selects the GPUs that are cut, and their MIG devices, instead of Profiles
-	// and GPUs; nil for MIG devices on demand. It takes effect by [MIGOffer.Layout] and
-	// [Catalog.Partitions].
+	// and GPUs. It is nil for MIG devices on demand. It takes effect by
+	// [MIGOffer.Layout] and [Catalog.Partitions].
 	Config *migconfig.Config
-	// Keep keeps the MIG devices of a layout, and the MIG mode of their GPUs, when no
-	// claim uses them, so that the next claim finds them.
+	// Keep keeps a layout's MIG devices, and the MIG mode of their GPUs, without a
+	// claim. So the next claim finds them.
 	Keep bool
 	// AllowReset also offers GPUs whose MIG mode changes with a reset, because the
 	// driver may reset them.
@@ -147,8 +147,8 @@ func (c Catalog) fixed(g gpu.GPU, offered bool) bool {
 	return offered && !c.MIG.Static && c.Partitions.fixes(g)
 }
 
-// parts returns the MIG devices of a GPU that are offered or held by claims, and
-// their counters if they need any.
+// parts returns the MIG devices of a GPU that are offered or held by claims. It
+// also returns their counters if they need any.
 func (c Catalog) parts(g gpu.GPU, offered bool, held Held) ([]part, []counter) {
 	var parts []part
 	switch {

@@ -12,15 +12,15 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// Offer selects the kinds of devices that a node offers besides whole GPUs, as the
-// words of [KnownOffers] with commas between them, in their order: "share,mig". The zero
-// value offers whole GPUs only.
+// Offer selects the kinds of devices that a node offers besides whole GPUs. It is a list
+// of words of [KnownOffers], in their order and with commas between them: "share,mig".
+// The zero value offers whole GPUs only.
 type Offer string
 
 func (o Offer) has(word string) bool { return slices.Contains(strings.Split(string(o), ","), word) }
 
 // Share reports whether several claims can take shares of the memory and compute of one
-// GPU, or of one MIG device if MIG is offered too; see [ShareOffer].
+// GPU. If MIG is offered too, they can also share one MIG device; see [ShareOffer].
 func (o Offer) Share() bool { return o.has(v1alpha1.OfferShare) }
 
 // Partitions reports whether the node offers MIG devices; see [MIGOffer].

@@ -152,8 +152,9 @@ func (o onGPU) memory(name kind.Name, shared bool) resource.Quantity {
 }
 
 // withdrawnShare returns [v1alpha1.OfferShare] for a device that is shareable only
-// because claims hold shares of it, and "" for other devices. It returns "" as well
-// if the compute mode does not admit shares, because that has its own taint.
+// because claims hold shares of it. It returns "" for other devices. It returns ""
+// as well if the compute mode does not admit shares, because that has its own
+// taint.
 func (o onGPU) withdrawnShare(name kind.Name) string {
 	if !o.shared(name) || o.Offer.Share() || !o.admitsShares(o.gpu) {
 		return ""

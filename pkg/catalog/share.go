@@ -19,20 +19,20 @@ import (
 const (
 	// DefaultSmallestShare is a context, and as much again to compute with.
 	DefaultSmallestShare = 1 << 30
-	// DefaultServerMemory is twice the 25 to 27 MiB that nvidia-smi showed of a server on a
-	// V100 and others (github.com/nebuly-ai/nos/issues/39): NVIDIA publishes no figure. It
-	// is 0.4 % of the smallest GPU with MPS.
+	// DefaultServerMemory is twice the memory of a server on a V100 and others. There
+	// nvidia-smi showed 25 to 27 MiB (github.com/nebuly-ai/nos/issues/39): NVIDIA publishes
+	// no figure. It is 0.4 % of the smallest GPU with MPS.
 	DefaultServerMemory = 64 << 20
 )
 
 // ShareOffer configures the shares that a node offers of its GPUs and MIG devices.
 type ShareOffer struct {
-	// MPS reports whether the node runs MPS daemons, which limit shares to their
-	// memory and compute on GPUs that support it.
+	// MPS reports whether the node runs MPS daemons. They limit shares to their memory
+	// and compute on GPUs that support it.
 	MPS bool
-	// ComputeOvercommit is the factor by which the published compute of a GPU
-	// exceeds its multiprocessors, 1 or more; 0 means 1. One share gets at most all
-	// of the multiprocessors.
+	// ComputeOvercommit is the factor by which the published compute of a GPU exceeds
+	// its multiprocessors. It is 1 or more; 0 means 1. One share gets at most all of
+	// the multiprocessors.
 	ComputeOvercommit float64
 	// Smallest is the least memory of a share, in bytes. It is rounded up to
 	// whole steps of [MemoryStep]; 0 means one.

@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
-// Withheld returns, for each GPU that cannot be used as the node offers it, the GPU
-// and the reason.
+// Withheld returns the GPUs that cannot be used as the node offers them, each with
+// the reason.
 func (c Catalog) Withheld(node gpu.Node) []string {
 	var reasons []string
 	for _, g := range node.GPUs {

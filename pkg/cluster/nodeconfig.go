@@ -197,8 +197,8 @@ func (c *NodeConfig) Selected() (catalog.NodeConfig, error) {
 }
 
 // Follow makes the node follow the selected configuration if it is valid for the node's
-// GPUs, and returns what the node follows. It returns an error if the record cannot be
-// written; the caller tries again later.
+// GPUs. It returns the configuration that the node follows. It returns an error if the
+// record cannot be written; the caller tries again later.
 func (c *NodeConfig) Follow(node gpu.Node) (state.Configuration, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,8 +240,8 @@ func (c *NodeConfig) record(next catalog.NodeRecord) error {
 	return nil
 }
 
-// problem returns why an input is not followed, and the node's offer meanwhile; nil if
-// all inputs are valid. Callers hold mu.
+// problem returns why an input is not followed, and the node's offer meanwhile. It
+// returns nil if all inputs are valid. Callers hold mu.
 func (c *NodeConfig) problem() error {
 	used, unused := c.inputErr(), c.unusedErr()
 	switch config := c.followed.Config; {

@@ -17,8 +17,9 @@ import (
 // GPUs.
 const reservedPercent = 5
 
-// memoryHint returns the amount to write in a selector that compares the memory of a GPU
-// with NVML's total, as selectors for NVIDIA's driver do; "" if it does not.
+// memoryHint returns the amount to write in a selector that compares a GPU's memory with
+// NVML's total. Selectors for NVIDIA's driver do so. It returns "" if the selector does
+// not.
 func (d Device) memoryHint(expression string) string {
 	has := d.capacity(v1alpha1.CapacityMemory)
 	if !d.isWhole() || has.IsZero() || !slices.Contains(NamesIn(expression), d.memory()) {

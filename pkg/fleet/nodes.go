@@ -32,7 +32,7 @@ type GPU struct {
 	Name string
 	// Model and UUID are empty if the node does not publish them.
 	Model, UUID string
-	// Memory in bytes and Compute in percent of the SMs, as published; a GPU that is
+	// Memory in bytes and Compute in percent of the SMs, as published. A GPU that is
 	// published in parts only has the memory of these, and no compute.
 	Memory  Amount[resource.Quantity]
 	Compute Amount[int64]
@@ -119,8 +119,8 @@ func (f *Fleet) device(id DeviceID, published *resourceapi.Device) Device {
 	return Device{ID: id, Published: published, Holders: f.holders[id], Kind: NameOf(id.Device).Kind}
 }
 
-// NameOf returns the name of a device of this driver; the zero value if no agent of this
-// driver publishes such a device.
+// NameOf returns the name of a device of this driver. It returns the zero value if no
+// agent of this driver publishes such a device.
 func NameOf(device string) kind.Name {
 	name, err := kind.Parse(device)
 	if err != nil {
@@ -278,8 +278,8 @@ func newestPools(all []*resourceapi.ResourceSlice) map[pool]poolSlices {
 	return pools
 }
 
-// Holders returns the allocations of the GPU and its parts, with the device of each, except
-// allocations with admin access.
+// Holders returns the allocations of the GPU and its parts, with the device of each. It
+// leaves out allocations with admin access.
 func (g GPU) Holders() iter.Seq2[Device, Holder] {
 	return func(yield func(Device, Holder) bool) {
 		for _, d := range g.Devices {

@@ -76,8 +76,8 @@ func (d Device) Place() Place {
 	return p
 }
 
-// Neighbors returns the devices of other drivers that have a place in a node, such as NICs
-// and CPUs. The order is by driver and name.
+// Neighbors returns the devices of other drivers with a place in a node, such as NICs and
+// CPUs. The order is by driver and name.
 func (f *Fleet) Neighbors(node string) []Device {
 	var all []Device
 	for pool, newest := range newestPools(f.published[node]) {

@@ -55,8 +55,9 @@ func (n *Names) vocabulary() []Name {
 	return all
 }
 
-// sameID returns the name of the vocabulary that differs only in its domain, in capital
-// letters, or in being a capacity; false if the name itself is known.
+// sameID returns the name of the vocabulary that differs only in its domain or in
+// capital letters. It may also differ in being a capacity. It returns false if the name
+// itself is known.
 func sameID(vocabulary []Name, name Name) (Name, bool) {
 	i := slices.IndexFunc(vocabulary, func(v Name) bool { return strings.EqualFold(v.ID, name.ID) })
 	if i < 0 || slices.Contains(vocabulary, name) {
@@ -140,8 +141,9 @@ func ofMIG(name Name) bool {
 	return name.ID == v1alpha1.AttributeProfile || name.ID == v1alpha1.AttributeParentUUID
 }
 
-// replaced returns what replaces a name of NVIDIA's driver, or one that only the metadata of
-// containers has; empty for other names.
+// replaced returns the advice for a name of NVIDIA's driver that this driver lacks. It also
+// has one for a name that only the metadata of containers has, and is empty for other
+// names.
 func replaced(id string) string {
 	switch id {
 	case "index", "minor":
@@ -154,8 +156,8 @@ func replaced(id string) string {
 	return ""
 }
 
-// nearest returns the name of the vocabulary with the least edit distance, at most a third
-// of its letters.
+// nearest returns the name of the vocabulary with the least edit distance. The distance is
+// at most a third of its letters.
 func nearest(vocabulary []Name, name Name) (Name, bool) {
 	best, least := Name{}, max(1, len(name.ID)/3)+1
 	for _, v := range vocabulary {

@@ -23,11 +23,11 @@ type Configuration struct {
 type Features struct {
 	// Restrictions of the published devices that follow from missing features of the cluster.
 	catalog.Restrictions
-	// OldVersion is the version of an API server whose scheduler is, or may be, too
-	// old for counters; empty otherwise.
+	// OldVersion is the version of an API server whose scheduler may be too old for
+	// counters. It is empty otherwise.
 	OldVersion string
 	// NoMemoryLimits is why the node or this agent cannot limit the memory of containers,
-	// whatever the driver can do; nil if they can.
+	// whatever the driver. It is nil if they can.
 	NoMemoryLimits error
 }
 
@@ -40,7 +40,7 @@ func (s Snapshot) Catalog(settings catalog.Settings) catalog.Catalog {
 }
 
 // Attributes returns the attributes of a device, also the ones that are published only on
-// request; nil if the device is not known.
+// request. It returns nil if the device is not known.
 func (s Snapshot) Attributes(settings catalog.Settings, name kind.Name) kind.Attributes {
 	return s.Catalog(settings).Attributes(s.Node(), name)
 }

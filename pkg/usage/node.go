@@ -41,9 +41,10 @@ type promise struct {
 	gpus float64
 }
 
-// promised returns what a device promises to its claim; known is false if that is in no
-// record, or the device is not published yet. Time slices promise no compute, but are
-// charged for: their slots keep others out.
+// promised returns the memory, the compute and the part of a GPU that a device
+// promises. known is false if no record contains that, or if the device is not
+// published yet. Time slices promise no compute, but are charged for: their slots keep
+// others out.
 func (n Node) promised(d claim.Device) (p promise, known bool) {
 	all := amount(n.Published[d.Name.String()], v1alpha1.CapacityMemory)
 	switch t := d.Terms; {

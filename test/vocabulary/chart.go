@@ -170,8 +170,8 @@ func inWords(words []string) string {
 
 func quote(text string) string { return "'" + text + "'" }
 
-// fieldsOfKinds returns a CEL map from the kinds to the names of the fields of each
-// of their sections. The document itself is the section "document".
+// fieldsOfKinds returns a CEL map from the kinds to their sections and the names of
+// the sections' fields. The document itself is the section "document".
 func fieldsOfKinds() string {
 	var kinds []string
 	for _, k := range v1alpha1.Kinds() {

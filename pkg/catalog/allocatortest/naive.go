@@ -92,7 +92,7 @@ func text(value string) resourceapi.DeviceAttribute {
 }
 
 // Cost returns the median time that the scheduler needs to allocate the claim on
-// this node, whether the claim fits or not. It frees the devices after each round.
+// this node. The claim may fit or not. It frees the devices after each round.
 func (n *Node) Cost(ctx context.Context, claim resourceapi.DeviceClaim, rounds int) (time.Duration, error) {
 	const name = "cost"
 	times := make([]time.Duration, rounds)
@@ -118,7 +118,7 @@ type Comparison struct {
 }
 
 // Compare returns the allocator's cost on our publication of a node and on the
-// naive one, for claims that fit and claims that do not: a whole GPU, the
+// naive one. It measures claims that fit and claims that do not: a whole GPU, the
 // smallest and the largest MIG device, a MIG device of a profile that no node has,
 // and the smallest MIG device of a full node. classes are the shipped ones.
 func Compare(ctx context.Context, ours catalog.Catalog, node gpu.Node, rounds int, classes ...*resourceapi.DeviceClass) ([]Comparison, error) {

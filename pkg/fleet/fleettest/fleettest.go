@@ -117,8 +117,8 @@ func (w *World) Hold(node, name, words string) {
 	w.Pods, w.Claims = append(w.Pods, pod), append(w.Claims, c)
 }
 
-// HoldForGroup allocates devices of a node to a claim that is reserved for a PodGroup of the
-// same name. The pods of the group have the claim.
+// HoldForGroup allocates devices of a node to a claim. The claim is reserved for a PodGroup
+// of the same name. The pods of the group have the claim.
 func (w *World) HoldForGroup(node, name, words string, pods ...string) {
 	w.t.Helper()
 	w.Hold(node, name, words)
@@ -165,8 +165,8 @@ func Pod(name string) *corev1.Pod {
 	}
 }
 
-// Repeat adds nodes alike the first one, with pods whose claims hold the same devices, until
-// the cluster has so many.
+// Repeat adds copies of the first node until the cluster has that number of nodes. The
+// claims of their pods hold the same devices.
 func (w *World) Repeat(nodes int) {
 	first, published, held, pods := w.Nodes[0].Name, w.Slices, w.Claims, w.Pods
 	for i := len(w.Nodes); i < nodes; i++ {

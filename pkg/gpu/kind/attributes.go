@@ -27,12 +27,12 @@ type Inputs struct {
 	GPU gpu.GPU
 	// NVLink describes the links to the node's other GPUs.
 	NVLink NVLink
-	// Sharing is the mechanism that limits shares of the device; Memory and Compute
+	// Sharing is the mechanism that limits shares of the device. Memory and Compute
 	// are how strictly it does so.
 	Sharing         string
 	Memory, Compute v1alpha1.Enforcement
-	// MIGModeVaries reports whether claims switch the MIG mode on and off, so that
-	// it cannot be an attribute of the GPU.
+	// MIGModeVaries reports whether claims switch the MIG mode on and off. The mode
+	// then cannot be an attribute of the GPU.
 	MIGModeVaries bool
 	// Profile of a partition.
 	Profile gpu.Profile
@@ -182,9 +182,9 @@ func (a Attributes) version(name resourceapi.QualifiedName, value string) {
 	}
 }
 
-// semver converts a dotted version of up to three numbers to semver.org's format,
-// which has three numbers without leading zeros: 535.54.03 becomes 535.54.3, and
-// 12.8 becomes 12.8.0. It returns "" for any other text.
+// semver converts a dotted version of up to three numbers to semver.org's format.
+// That format has three numbers without leading zeros: 535.54.03 becomes 535.54.3,
+// and 12.8 becomes 12.8.0. It returns "" for any other text.
 func semver(s string) string {
 	parts := strings.Split(s, ".")
 	if len(parts) > 3 {

@@ -11,8 +11,8 @@ import (
 // of the label for it in metrics.
 type Kind string
 
-// table lists the rules of every kind, in the order in which names are parsed and
-// kinds are documented.
+// table lists the rules of every kind. Names are parsed and kinds are documented in
+// its order.
 var table = []rules{wholeGPU(), migDevice(), timeSlice(), seat(), monitor()}
 
 // rules are the properties of one kind. What a kind does not have is left out.
@@ -80,8 +80,8 @@ type Configuration struct {
 	Strategy v1alpha1.Strategy
 	// Noun names such a device in an error: "a MIG device".
 	Noun string
-	// Remedy follows "write a <Own>" in an error about another configuration, or
-	// is the whole remedy if Own is empty.
+	// Remedy follows "write a <Own>" in an error about another configuration. It is
+	// the whole remedy if Own is empty.
 	Remedy string
 }
 
@@ -103,8 +103,8 @@ func All() []Kind {
 	return kinds
 }
 
-// rules returns the kind's entry in the table; an empty one for a kind that is not in the
-// table: its devices represent nothing and accept no configuration.
+// rules returns the kind's entry in the table. The entry is empty for a kind that is not
+// in the table: its devices represent nothing and accept no configuration.
 func (k Kind) rules() *rules {
 	for i := range table {
 		if table[i].kind == k {
@@ -120,8 +120,8 @@ func (k Kind) Scope() Scope { return k.rules().scope }
 // Takes returns the capacity that claims consume of a device of the kind.
 func (k Kind) Takes() Taken { return k.rules().takes }
 
-// Offer returns the word of the node's offer that publishes the kind; empty for a
-// kind that every node publishes.
+// Offer returns the word of the node's offer that publishes the kind. It is empty
+// for a kind that every node publishes.
 func (k Kind) Offer() string { return k.rules().offer }
 
 // Check returns an error if the GPU cannot have a device of the kind with the amounts.
@@ -143,7 +143,7 @@ func (k Kind) Label() string { return string(k) }
 func (k Kind) Configuration() Configuration { return k.rules().configuration }
 
 // Accepts reports whether an opaque configuration of the API kind can configure a
-// device, or a share of one.
+// device or its shares.
 func (k Kind) Accepts(configuration string, share bool) bool {
 	own := k.Configuration().Own
 	shares := k.MPSShares() && configuration == v1alpha1.KindShareConfig

@@ -115,9 +115,9 @@ func Parse(s string) (Name, error) {
 
 var nameOnGPU = regexp.MustCompile(`^gpu-(?:([0-9a-f]{2})-([01][0-9a-f])|([0-9a-f]{4,8})-([0-9a-f]{2})-([01][0-9a-f])-([0-7]))(-.*)?$`)
 
-// cutAddress splits the name of a device of one GPU into the GPU's address and the
-// text after the GPU's own name. It returns false if the name does not begin with
-// the name of a GPU.
+// cutAddress splits the name of a device of one GPU after the GPU's own name. It
+// returns the GPU's address and the rest of the text. It returns false if the name
+// does not begin with the name of a GPU.
 func cutAddress(s string) (address gpu.PCIAddress, rest string, ok bool) {
 	m := nameOnGPU.FindStringSubmatch(s)
 	if m == nil {

@@ -26,8 +26,8 @@ type Units struct {
 	Flag, Usage string
 }
 
-// Units returns the units in which claims take devices of the kind; the zero value if they
-// take none.
+// Units returns the units in which claims take devices of the kind. It returns the zero
+// value if they take none.
 func (k Kind) Units() Units { return k.rules().units }
 
 // HasUnits reports whether claims take devices of the kind in units.

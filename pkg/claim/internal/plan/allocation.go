@@ -31,7 +31,7 @@ type Allocation struct {
 type deviceRequest struct {
 	claim  types.UID
 	result resourceapi.DeviceRequestAllocationResult
-	// device as it was allocated, and its name.
+	// device in the allocation, and its name.
 	device Device
 	name   kind.Name
 	// consumed are the capacities that the claim takes, see [consumed].
@@ -47,7 +47,7 @@ type deviceRequest struct {
 	// all of the device's memory.
 	all resource.Quantity
 	// share is the share of the device that the claim takes. It is the whole device
-	// for slots, and for a device that has no memory of its own.
+	// for slots, and for a device without separate memory.
 	share kind.Share
 }
 

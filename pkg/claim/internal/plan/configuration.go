@@ -116,7 +116,7 @@ func (d deviceRequest) kindName(config string) string {
 }
 
 // limitField returns the field of the i-th limit of a device in the vocabulary of the
-// configuration, and the owner of the devices that it counts.
+// configuration. It also returns the owner of the devices that the field counts.
 func (d deviceRequest) limitField(i int, device v1alpha1.DeviceRef) (field, counts string) {
 	if d.origin.nvidia {
 		return fmt.Sprintf("sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit[%q]", device), "the configuration is for"
