@@ -110,7 +110,7 @@ unit: need-cc need-busybox ## Unit, golden and property tests with the race dete
 	go -C tools test -count=1 ./...
 
 .PHONY: chart
-chart: ## The Helm chart: lint, what it renders, what it refuses, and that it knows every flag
+chart: ## The Helm chart: lint, its manifests, its refusals, and that it knows every flag
 	$(say) "the Helm chart"
 	$(CLUSTER_ENV) go -C test/chart test -count=1 ./...
 
@@ -136,7 +136,7 @@ browser: need-cc need-chromium golangci-lint ## The pages of kubectl gpu ui in h
 	cd test/browser && ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 .PHONY: screenshots
-screenshots: need-cc need-chromium ## Take the screenshots of the documents anew
+screenshots: need-cc need-chromium ## Take new screenshots for the documents
 	CGO_ENABLED=1 go -C test/browser test -count=1 -run '^TestScreenshots$$' . -update-screenshots
 
 .PHONY: prometheus
@@ -152,7 +152,7 @@ helm: ## Build helm into .build/bin
 	$(CLUSTER_ENV) go -C test/chart build -ldflags '-s -w' -o ../../$(BIN)/helm helm.sh/helm/v4/cmd/helm
 
 .PHONY: manifests
-manifests: ## Render the chart anew: deployments/static and the chart's golden files; read the diff before you commit it
+manifests: ## Render the chart again: deployments/static and the chart's golden files; read the diff before you commit it
 	UPDATE_GOLDEN=1 $(CLUSTER_ENV) go -C test/chart test -count=1 -run '^TestRenderings|^TestTheManifest' ./...
 
 .PHONY: cluster-test
@@ -160,7 +160,7 @@ cluster-test: need-root build
 	$(say) "the test cluster itself, and our ResourceSlices against the API server's own validation"
 	$(CLUSTER_ENV) go -C test/cluster test -count=1 -timeout 30m ./...
 
-# Each takes a cluster that is up already as it is, and leaves it so.
+# Each takes a cluster that is up already, and leaves it unchanged.
 IMAGE_TEST  := go test -count=1 -timeout 10m ./test/images -bin $(abspath $(BIN)) -images $(abspath $(BUILD)/images)
 RIGHTS      := go test -count=1 -timeout 20m -v ./test/rights -bin $(abspath $(BIN))
 ADMISSION   := go test -count=1 -timeout 20m ./test/admission -bin $(abspath $(BIN))

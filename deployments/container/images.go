@@ -4,7 +4,7 @@ package main
 
 // image is one of the driver's images. Its layers are, from the bottom: base,
 // C library, one per program, and licences, so that a new program leaves all
-// others as they were.
+// others unchanged.
 type image struct {
 	name        string
 	title       string
@@ -24,8 +24,8 @@ type program struct {
 	name string
 	// folder of it below that of our programs; empty for that folder itself.
 	folder string
-	// onHost says that it is copied to the host and runs there, whose C library
-	// may be any or none: it must be static.
+	// onHost says that the program is copied to the host and runs there. The host may
+	// have any C library or none, so the program must be static. it must be static.
 	onHost bool
 	// debian says that it is this machine's, of a Debian package, and not ours.
 	debian bool

@@ -30,8 +30,9 @@ type Config struct {
 	// CDIHook is nvidia-cdi-hook on the host; empty to install the one in the folder
 	// of this program.
 	CDIHook string
-	// DriverRoot and DevRoot hold the driver and its device nodes as this process
-	// sees them, HostDriverRoot and HostDevRoot as the host does; empty for the same.
+	// DriverRoot and DevRoot are the paths of the driver and its device nodes for this
+	// process. HostDriverRoot and HostDevRoot are the paths on the host, and are empty
+	// for the same paths.
 	DriverRoot, HostDriverRoot string
 	DevRoot, HostDevRoot       string
 

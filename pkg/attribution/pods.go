@@ -43,8 +43,8 @@ type Pods struct {
 	nameless map[types.UID][]types.UID
 	// missing has the pods that no claim has, and when to read the kernel again.
 	missing map[types.UID]time.Time
-	// attempts has the unknown pods for which claims were read, and when to try again; the
-	// zero time for never.
+	// attempts contains the unknown pods for which claims were read, and the time of the
+	// next attempt. The zero time means never.
 	attempts map[types.UID]time.Time
 }
 
@@ -102,8 +102,8 @@ func (p *Pods) of(ctx context.Context, held []claim.Claim, seen map[gpu.PCIAddre
 	return names, err
 }
 
-// readNameless reads the pods of all claims from the kernel if a pod was seen that neither
-// a record nor a claim has.
+// readNameless reads the pods of all claims from the kernel if an unknown pod was seen.
+// Neither a record nor a claim has that pod.
 func (p *Pods) readNameless(held []claim.Claim, seen map[gpu.PCIAddress][]types.UID) error {
 	if !p.isMissing(held, seen) {
 		return nil
@@ -122,8 +122,8 @@ func (p *Pods) readNameless(held []claim.Claim, seen map[gpu.PCIAddress][]types.
 	return nil
 }
 
-// isMissing reports whether a pod was seen that no claim has, and the kernel was not read
-// for it a short time ago.
+// isMissing reports whether a pod was seen that no claim has. It returns false if the
+// kernel was read for it a short time ago.
 func (p *Pods) isMissing(held []claim.Claim, seen map[gpu.PCIAddress][]types.UID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -212,8 +212,8 @@ func (u *Reader) readContainers(ctx context.Context, containers []*limitedContai
 	return all, errors.Join(errs...)
 }
 
-// name names the pods and the containers, and adds to the claims the pods that use them by
-// now.
+// name names the pods and the containers, and adds to the claims the pods that now use
+// them.
 func (u *Reader) name(ctx context.Context, held []claim.Claim, readings *usage.Readings, shown *shownNames) error {
 	var containers []*usage.Container
 	seen := map[gpu.PCIAddress][]types.UID{}

@@ -20,7 +20,7 @@ type onGPU struct {
 	gpu   gpu.GPU
 	state use.State
 	held  Held
-	// cut is set if the GPU is offered in parts, and fixed if these are all that is offered.
+	// cut is set if the GPU is offered in parts, and fixed if nothing else is offered.
 	cut, fixed bool
 	// parts are the MIG devices that are offered or held, with their counters.
 	parts    []part

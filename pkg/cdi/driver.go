@@ -27,8 +27,8 @@ import (
 // Roots are the directories in which the driver is installed. An empty one is "/"; an
 // empty Host field is the same path as for this process.
 type Roots struct {
-	// Driver is the root of libraries and binaries and Dev the directory that holds
-	// dev, as paths for this process.
+	// Driver is the root of libraries and binaries, and Dev the parent directory of
+	// dev. Both are paths for this process.
 	Driver, Dev string
 	// HostDriver and HostDev are the same directories as paths for the container
 	// runtime.

@@ -85,7 +85,8 @@ func (m *Manager) checkPodsEnded(j *job) error {
 }
 
 // checkNotComputing returns a stillComputing error if the hardware lists a process on a
-// device of the claim, and in unread why it does not list those of some device.
+// device of the claim. unread is the reason why the processes of some device cannot be
+// listed.
 func (m *Manager) checkNotComputing(ctx context.Context, j *job, users map[gpu.PCIAddress]listing) (unread, err error) {
 	var unreadable []error
 	consumers := m.consumersOf(j.Claim)

@@ -48,16 +48,16 @@ type Occupancy struct {
 	// PID of one. It is nil if this process does not see the processes of pods.
 	LivingPods func() (map[string]int, error)
 	// Admitted returns the IDs of the containers that have a memory limit by a device of a
-	// claim, and may include containers that have ended. device is an ID of [Limited]. The
+	// claim. It may include containers that have ended. device is an ID of [Limited]. The
 	// error wraps [gpu.ErrNotFound] if containers of the device have no limit. It is nil if
 	// the limits of containers cannot be read.
 	Admitted func(device string) (containers []string, err error)
 	// Pods reads from the API server the pods that a claim is reserved for. It
 	// returns no pods if the claim is gone. It is called while no lock is held.
 	Pods func(ctx context.Context, claim Ref) ([]types.UID, error)
-	// Consumers returns the pods on the node whose containers have devices of each
-	// claim, as the kernel shows, by claim UID. It waits for no other process: it is
-	// called while locks are held.
+	// Consumers returns by claim UID the pods on the node whose containers have
+	// devices of each claim. The source is the kernel. It waits for no other process:
+	// it is called while locks are held.
 	//
 	// Only these include the pods of a PodGroup that a claim is reserved for, and the
 	// pods that the API server has forgotten.

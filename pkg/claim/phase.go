@@ -57,8 +57,8 @@ type wanted struct {
 	// asked are the pods of other claims; nil if they were not read from the API
 	// server.
 	asked answers
-	// reserved are the pods for which the API server reserves the claim now, as far as
-	// the caller knows.
+	// reserved are the pods for which the API server now reserves the claim. It
+	// contains only pods that the caller knows.
 	reserved []types.UID
 	// stopped is set if the kubelet has stopped the containers of the claim.
 	stopped bool

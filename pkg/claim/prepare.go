@@ -25,8 +25,8 @@ const (
 	patience   = 40 * time.Second
 	firstPause = 50 * time.Millisecond
 	maxPause   = 2 * time.Second
-	// undoPatience is the extra time for a failed call to undo its steps, on
-	// hardware that may not answer.
+	// undoPatience is the extra time for a failed call to undo its steps. The hardware
+	// may not answer.
 	undoPatience = 3 * time.Second
 	// answerTime is reserved for the response to reach the kubelet.
 	answerTime = time.Second

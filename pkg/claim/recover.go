@@ -20,7 +20,7 @@ import (
 
 // Report lists what [Manager.Recover] found, each in ascending order of the UID.
 type Report struct {
-	// Verified claims are prepared, as they were.
+	// Verified claims are still prepared.
 	Verified []types.UID
 	// Undone claims were left half prepared or half unprepared.
 	Undone []types.UID

@@ -27,8 +27,8 @@ type job struct {
 	// asked are the pods of other claims; nil if they were not read from the API
 	// server.
 	asked answers
-	// reserved are the pods for which the API server reserves the claim now, as far as
-	// the caller knows.
+	// reserved are the pods for which the API server now reserves the claim. It
+	// contains only pods that the caller knows.
 	reserved []types.UID
 }
 

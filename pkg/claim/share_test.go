@@ -579,8 +579,8 @@ func TestAShareJoinsTheProtocolOfTheOthers(t *testing.T) {
 	}
 }
 
-// A share that requires a namespace does not join shares without one, which stay as they
-// are.
+// A share that requires a namespace does not join shares without one, which stay
+// unchanged.
 func TestAShareThatRequiresANamespaceWaitsForSharesWithout(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	w.limits = true

@@ -21,8 +21,8 @@ type Fleet struct {
 	Options
 	objects Objects
 	nodes   map[string]*corev1.Node
-	// published are the slices of each node, with the taints of the rules; under "" the
-	// slices that are not of a single node.
+	// published are the slices of each node, with the taints of the rules. The slices
+	// that are not of a single node are under "".
 	published map[string][]*resourceapi.ResourceSlice
 	classes   Classes
 	holders   map[DeviceID][]Holder

@@ -17,8 +17,8 @@ const (
 	// pollInterval is the time between two attempts to lock a folder that another
 	// process owns. Owners only remove a few files, which is fast.
 	pollInterval = 5 * time.Millisecond
-	// lostRaces is how often another process may remove the folder between its
-	// creation and its lock before the attempt fails.
+	// lostRaces is the number of lost races after which the attempt fails. In a race
+	// another process removes the folder between its creation and its lock.
 	lostRaces = 200
 )
 

@@ -50,8 +50,8 @@ const (
 	readTimeout = time.Minute
 	// patience is the time after which a page shows an older reading.
 	patience = 3 * time.Second
-	// idleRatio is the time between readings, as a multiple of the time that one takes, so
-	// that a page costs a slow API server little.
+	// idleRatio is the time between readings, as a multiple of a reading's duration. So a
+	// page costs a slow API server little.
 	idleRatio = 4
 )
 

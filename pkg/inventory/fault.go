@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// silence is how long a driver that asks for no recovery action must have
-	// done so before that ends a fault: the action follows the XID.
+	// silence is the time without a request for a recovery action after which a fault
+	// ends. The action follows the XID. the action follows the XID.
 	silence = time.Minute
-	// repeatTime is the time in which repeated reports of a fault are ignored, so
-	// that a burst of events causes one write to the disk.
+	// repeatTime is the time in which repeated reports of a fault are ignored. So a
+	// burst of events causes one write to the disk.
 	repeatTime = 10 * time.Second
 	// recoveryPrefix begins the taint value of a recovery action.
 	recoveryPrefix = "recovery-"

@@ -88,7 +88,7 @@ type Inventory struct {
 	// repairSyntax says why the annotation is not understood, and repairErr why
 	// entries of it have no effect.
 	repairSyntax, repairErr error
-	again                   bool // scan once more: a recovery action may follow an event
+	again                   bool // scan again: a recovery action may follow an event
 }
 
 // New returns an inventory that has not scanned yet.

@@ -198,7 +198,7 @@ func (k *knowledge) silenceOf(address gpu.PCIAddress) error {
 type effect struct {
 	marked bool // a GPU has a new cause
 	scan   bool // the hardware must be scanned
-	again  bool // and once more after a while
+	again  bool // and again after a while
 }
 
 // note records an event.

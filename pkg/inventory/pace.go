@@ -19,15 +19,15 @@ const (
 	// scan by two seconds, see [Hardware].
 	scanTimeout = 30 * time.Second
 	// followUpTime is the time until the next scan if the set of answering GPUs has
-	// changed, because their events are lost until the watch follows them, and after
-	// an event that a recovery action may follow.
+	// changed. Their events are lost until the watch follows them. It is also the time
+	// after an event that a recovery action may follow.
 	followUpTime = 5 * time.Second
-	// passingTime is the time until the next scan while a GPU has a problem that ends
-	// without an event: a fault, or a compute mode that is not the default.
+	// passingTime is the time until the next scan while a problem can end without an
+	// event: a fault, or a compute mode that is not the default.
 	passingTime = time.Minute
-	// idleTime is the shortest time until the next scan while all is well, and
-	// idleJitter the fraction by which it may be longer. No event reports some lost
-	// GPUs, a MIG mode that was changed by hand, or another clique of the fabric.
+	// idleTime is the shortest time until the next scan while all is well. idleJitter
+	// is the fraction by which it may be longer. No event reports some lost GPUs, a
+	// MIG mode that was changed by hand, or another clique of the fabric.
 	idleTime   = 10 * time.Minute
 	idleJitter = 0.2
 )

@@ -8,9 +8,9 @@ package inventory
 type xidRule struct {
 	marks marking
 	// branch is the first branch of the driver (565 of 565.57.01) whose recovery
-	// action takes the XID into account, which is the catalogue's column "Xid 154
-	// linkage"; 0 if there is none. From that branch on, a driver that asks for
-	// nothing says that the GPU can be used.
+	// action considers the XID. It is the catalogue's column "Xid 154 linkage", and 0
+	// if there is none. From that branch on, a driver that asks for nothing says that
+	// the GPU can be used.
 	branch  int
 	message string
 }

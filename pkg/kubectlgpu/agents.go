@@ -32,7 +32,7 @@ import (
 const (
 	// tokenSeconds is the least that the API server admits.
 	tokenSeconds = 600
-	// agentPatience is the time for the answer of an agent, and queriesAtOnce the number of
+	// agentPatience is the time for the answer of an agent. queriesAtOnce is the number of
 	// agents that are queried at a time.
 	agentPatience = 15 * time.Second
 	queriesAtOnce = 16

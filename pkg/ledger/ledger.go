@@ -39,7 +39,7 @@ type Ledger struct {
 	reading sync.Mutex // one read at a time, so that the last one is written last
 
 	mu sync.Mutex
-	// unneeded are the claims that the API did not need when it last answered, and refused
+	// unneeded are the claims that the API did not need at its last answer. refused are
 	// the claims that could not be unprepared because of their processes.
 	unneeded, refused map[types.UID]bool
 	// strangers are the devices on which a pod without a claim computed in the last round.

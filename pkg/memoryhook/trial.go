@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// callPatience is the time for the hook's call into the driver, which starts a GPU that
-	// no process has open. The runtime kills the hook after hookTimeout.
+	// callPatience is the time for the hook's call into the driver. The call starts a GPU
+	// that no process has open. The runtime kills the hook after hookTimeout.
 	callPatience, hookTimeout = 25 * time.Second, 30 * time.Second
 	// trialPatience is the timeout of a trial of the hook, which starts and ends.
 	trialPatience = 10 * time.Second

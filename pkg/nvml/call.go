@@ -16,8 +16,8 @@ const (
 	// callLimit is how long a call may take before it counts as hanging. Without
 	// persistence mode the first call starts a GPU, which takes up to 20 s.
 	callLimit = 20 * time.Second
-	// answerLimit is the limit of a reading, which takes a working GPU
-	// milliseconds, and how long Snapshot waits for one GPU.
+	// answerLimit is the limit of a reading, which a working GPU completes in
+	// milliseconds. It is also the time that Snapshot waits for one GPU.
 	answerLimit = 2 * time.Second
 )
 
@@ -36,8 +36,8 @@ type guard struct {
 type running struct {
 	operation string
 	timer     *time.Timer
-	// returned is closed when the call has returned, stuck when it has exceeded
-	// its limit or its caller has waited until its deadline.
+	// returned is closed when the call has returned. stuck is closed when the call has
+	// exceeded its limit or its caller has waited until its deadline.
 	returned, stuck chan struct{}
 }
 

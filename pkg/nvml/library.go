@@ -40,8 +40,8 @@ type Library struct {
 	changed chan struct{}
 	// watches counts the watchers, each of which may hold an event set.
 	watches int
-	// news has an item if a new Snapshot would differ from the last one without an
-	// event of the hardware; see [gpu.EventAnswer].
+	// news has an item if a new Snapshot would differ from the last one without a
+	// hardware event. See [gpu.EventAnswer].
 	news chan struct{}
 }
 

@@ -264,9 +264,9 @@ func (s *Sim) changeGPU(index int, change func(*State, *GPUState) error) error {
 	return s.update(func(st *State) error { return change(st, &st.GPUs[index]) })
 }
 
-// UnloadDriver takes the kernel driver away: from now on NVML cannot be
-// initialised and every call returns ERROR_DRIVER_NOT_LOADED. The files below
-// [Sim.Root] stay as they are.
+// UnloadDriver takes the kernel driver away: from now on NVML cannot be initialised
+// and every call returns ERROR_DRIVER_NOT_LOADED. The files below [Sim.Root] stay
+// unchanged.
 func (s *Sim) UnloadDriver() error {
 	return s.update(func(st *State) error {
 		st.NoDriver = true

@@ -170,7 +170,7 @@ func TestTheDriversProgramsFollowGPUSim(t *testing.T) {
 	if got := calls(); strings.Count(got, "sim='/two/gpu-sim'") != len(programs) {
 		t.Errorf("opened again:\n%s", got)
 	}
-	// A process that finds no gpu-sim leaves them as they are.
+	// A process that finds no gpu-sim leaves them unchanged.
 	t.Setenv("GPU_SIM", "")
 	t.Setenv("PATH", "/nowhere")
 	if got := calls(); strings.Count(got, "sim='/two/gpu-sim'") != len(programs) {

@@ -135,8 +135,8 @@ func (n *node) replaceProcesses(st *State, match func(Process) bool, wanted []pl
 		}
 	}
 	removeProcesses(st, match)
-	// Processes that need no more than they have come first, so that they count when the
-	// others are checked.
+	// Processes that need no additional memory come first. So they count when the others
+	// are checked.
 	var growing []placement
 	for _, w := range wanted {
 		has := slices.ContainsFunc(before[w.gpu], func(o Process) bool {

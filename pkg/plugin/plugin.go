@@ -79,9 +79,9 @@ type Plugin struct {
 	publishError func(ctx context.Context, err error, msg string)
 	conflicts    func(ctx context.Context, device kind.Name) []Conflict
 
-	// reads limits the rate at which reconciliation reads claims from the API, and
-	// rounds counts in how many rounds a claim was unneeded. Only the reconciliation
-	// uses them.
+	// reads limits the rate at which reconciliation reads claims from the API. rounds
+	// counts the rounds in which a claim was unneeded. Only the reconciliation uses
+	// them.
 	reads  flowcontrol.RateLimiter
 	rounds rounds
 	// step is the current task of the reconciliation. repairs has an item if a

@@ -128,7 +128,8 @@ func (t Terms) Enforcement() (memory, compute v1alpha1.Enforcement) {
 	return memory, compute
 }
 
-// Data returns the terms as they are in the claim's status; nil without a strategy.
+// Data returns the terms in the form of the claim's status. It returns nil without
+// a strategy.
 func (t Terms) Data(of kind.Kind) *v1alpha1.ShareData {
 	strategy := t.Strategy(of)
 	if strategy == "" {

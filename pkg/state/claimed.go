@@ -26,8 +26,8 @@ type Changes struct {
 	Held catalog.Held
 	// Kept are the UUIDs of MIG devices that claims have made and that stay without claims.
 	Kept map[string]bool
-	// MIGModes are the GPUs whose MIG mode claims have switched on, and Exclusive the GPUs
-	// that they have put into EXCLUSIVE_PROCESS.
+	// MIGModes are the GPUs whose MIG mode claims have switched on. Exclusive are the GPUs
+	// that claims have put into EXCLUSIVE_PROCESS.
 	MIGModes, Exclusive map[gpu.PCIAddress]bool
 }
 

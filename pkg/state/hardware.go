@@ -90,7 +90,7 @@ type Fault struct {
 	UUID string
 	// Address is where the GPU was last seen, as text; empty if it never was.
 	Address string
-	// Value is the value of the taint, Message the causes in a sentence, and Remedy how an
-	// administrator repairs the GPU.
+	// Value is the value of the taint. Message contains the causes in a sentence, and
+	// Remedy how an administrator repairs the GPU.
 	Value, Message, Remedy string
 }

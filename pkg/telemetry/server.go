@@ -162,8 +162,8 @@ type limitedConn struct {
 	net.Conn
 	client string
 	of     *limitedListener
-	// serving is set from the first byte of a request to the end of the answer, and
-	// used numbers the last change of it.
+	// serving is set from the first byte of a request to the end of the answer. used
+	// numbers the last change of it.
 	serving bool
 	used    uint64
 }

@@ -153,8 +153,8 @@ type holder struct {
 	device  claim.Device
 	promise promise
 	known   bool
-	// instance is the GPU instance of a MIG device; nil for other devices, and if it is
-	// not known.
+	// instance is the GPU instance of a MIG device. It is nil for other devices, and if
+	// it is not known.
 	instance *int
 	// used is set if a container uses the device.
 	used map[agentv1.Labels]bool

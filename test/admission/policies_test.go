@@ -16,8 +16,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// The API server stores expressions that do not fit the types of what they
-// match, and warns of them in the policy's status.
+// The API server stores expressions that do not fit the types of the matched
+// objects, and warns of them in the policy's status.
 func TestExpressionsFitTheTypesTheyAreFor(t *testing.T) {
 	for name, policy := range world.policies {
 		t.Run(name, func(t *testing.T) {

@@ -26,8 +26,8 @@ type figures struct {
 	PartitionPrepare, PartitionUnprepare, PartitionBurst []time.Duration
 	Partitions                                           int
 	ResidentPartitions                                   int64
-	// SimCreate and SimDestroy are the simulator's own times to create and destroy
-	// the partition, which prepare and unprepare include.
+	// SimCreate and SimDestroy are the simulator's own times to create and destroy the
+	// partition. Prepare and unprepare include them.
 	SimCreate, SimDestroy []time.Duration
 	Allocator             []allocatortest.Comparison
 

@@ -256,7 +256,7 @@ func TestRefused(t *testing.T) {
 		_, _ = fmt.Fprintf(w, `<!doctype html><title>other</title><iframe src="%s/"></iframe>`, b.base)
 	}))
 	defer other.Close()
-	b.ignore("frame-ancestors", "CORS policy", "net::ERR_FAILED") // the browser says what it refuses
+	b.ignore("frame-ancestors", "CORS policy", "net::ERR_FAILED") // the browser reports its refusals
 	b.do(chromedp.Navigate(strings.Replace(other.URL, "127.0.0.1", "localhost", 1)))
 	for _, script := range []string{
 		`fetch("` + b.base + `/claims", { credentials: "include" })`,

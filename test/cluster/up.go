@@ -22,8 +22,7 @@ import (
 
 // Options of [Up].
 type Options struct {
-	// Source is the directory test/cluster of a clone; "" takes the binaries
-	// as they are.
+	// Source is the directory test/cluster of a clone; "" takes the existing binaries.
 	Source string
 	// FeatureGates of all Kubernetes components.
 	FeatureGates map[string]bool

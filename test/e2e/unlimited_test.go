@@ -97,7 +97,7 @@ func isMemoryHook(h *specs.Hook) bool {
 	return slices.ContainsFunc(h.Args, func(arg string) bool { return filepath.Base(arg) == home.MemoryHookName })
 }
 
-// waitUnlimited waits until the agent counts so many containers without a memory limit on
+// waitUnlimited waits until the agent counts count containers without a memory limit on
 // the claim's device, and the claim has the condition if there are any.
 func waitUnlimited(t *testing.T, claim *resourceapi.ResourceClaim, count int) {
 	t.Helper()

@@ -22,8 +22,8 @@ type Row struct {
 	// choice of firstAvailable.
 	Request string
 	Device  string
-	// UUID and NUMANode of the GPU or MIG instance, as the container's metadata
-	// file has them; "-" where it does not tell.
+	// UUID and NUMANode of the GPU or MIG instance, from the container's metadata
+	// file. They are "-" if the file does not contain them.
 	UUID, NUMANode string
 	// Consumed is the amount that the claim takes of a device with several users.
 	Consumed map[resourceapi.QualifiedName]resource.Quantity

@@ -5,6 +5,7 @@ package main
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -47,12 +48,26 @@ func TestPhrasesAreFound(t *testing.T) {
 		"allocated beside a share":                           "surroundings",
 		"The folder lies in the root.":                       "stands in",
 		"This is part of issue 11.":                          "issue number",
+		"The driver numbers the GPUs anew.":                  "anew",
+		"It waits until so many pods are ready.":             "so many",
+		"Kubectl returns what it prints.":                    "what it does",
+		"It leaves other files as they are.":                 "unchanged",
 		"the device's memory, whatever is there, is cleared": "what is",
 	} {
 		found := Find(Text{Comment, 1, text})
 		if len(found) != 1 || found[0].Phrase.Name != want {
 			t.Errorf("%q: found %v, want %q", text, found, want)
 		}
+	}
+}
+
+func TestALongFirstSentenceIsFound(t *testing.T) {
+	sentence := "name" + strings.Repeat(" word", maxWords-1) + "."
+	if found := Find(Text{Sentence, 1, sentence}); len(found) > 0 {
+		t.Errorf("%d words: found %v", maxWords, found)
+	}
+	if found := Find(Text{Sentence, 1, "A " + sentence}); len(found) != 1 {
+		t.Errorf("%d words: found %v, want one finding", maxWords+1, found)
 	}
 }
 
@@ -107,6 +122,7 @@ func TestTextsOfAFileAreRead(t *testing.T) {
 	}{
 		{"a.go", "// Package a does.\npackage a\n\nfunc readAll() { f(\"cannot read it: %w\", \"one two\") }\n", []Text{
 			{Comment, 1, " Package a does."},
+			{Sentence, 1, "Package a does."},
 			{Identifier, 4, "read all"},
 			{Message, 4, "cannot read it: %w"},
 		}},

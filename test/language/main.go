@@ -55,8 +55,8 @@ func Check(top string) (*Report, error) {
 			found := Find(text)
 			count := Count{Words: len(strings.Fields(text.Text)), Findings: len(found)}
 			report.Kinds[text.Kind] = report.Kinds[text.Kind].plus(count)
-			if slices.Contains(names, text.Kind) {
-				count.Words = 0 // names are no running text
+			if slices.Contains(names, text.Kind) || text.Kind == Sentence {
+				count.Words = 0 // names are no running text, and sentences are in comments
 			}
 			report.Units[unit] = report.Units[unit].plus(count)
 			for _, f := range found {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -33,6 +34,9 @@ type Finding struct {
 func words(pattern string) *regexp.Regexp {
 	return regexp.MustCompile(`(?i)` + strings.ReplaceAll(pattern, " ", `\s+`))
 }
+
+// maxWords is the limit of the first sentence of a doc comment.
+const maxWords = 18
 
 var (
 	names     = []Kind{Identifier, FileName}
@@ -121,6 +125,38 @@ var Phrases = []Phrase{
 		Instead: "is in",
 	},
 	{
+		Name:    "anew",
+		Pattern: words(`\banew\b`),
+		Except:  regexp.MustCompile(`"begins anew"|<!--|^ *Anew is`),
+		Kinds:   []Kind{Comment},
+		Instead: "again; \"restarts\", \"rewrites\"",
+	},
+	{
+		Name:    "so many",
+		Pattern: words(`\b(so many|once more|where there is)\b`),
+		Kinds:   []Kind{Comment},
+		Instead: "the number by its name; again; if there is",
+	},
+	{
+		Name:    "what it does",
+		Pattern: words(`\bwhat (it|they|this) [a-z]+s?\b`),
+		Except:  regexp.MustCompile(`\?`),
+		Kinds:   []Kind{Comment},
+		Instead: "the noun: \"its output\", not \"what it prints\"",
+	},
+	{
+		Name:    "unchanged",
+		Pattern: words(`\b(returns?|leaves?|left|stays?|stay|keeps?) [^.,;]{0,30}\bas (it is|it was|they are|they were)\b`),
+		Kinds:   []Kind{Comment},
+		Instead: "unchanged; the current ...",
+	},
+	{
+		Name:    "long first sentence",
+		Pattern: regexp.MustCompile(fmt.Sprintf(`^(\S+ ){%d}`, maxWords)),
+		Kinds:   []Kind{Sentence},
+		Instead: fmt.Sprintf("at most %d words and one clause; the rest in a second sentence", maxWords),
+	},
+	{
 		Name:    "issue number",
 		Pattern: words(`\b(our )?issue #?[0-9]+\b`),
 		Kinds:   []Kind{Comment, Message},
@@ -166,5 +202,5 @@ func (p Phrase) appliesTo(text Text) bool {
 		// The name of a test is a sentence.
 		return testNames.MatchString(text.Text)
 	}
-	return text.Kind != FileName
+	return text.Kind != FileName && text.Kind != Sentence
 }

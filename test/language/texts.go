@@ -29,6 +29,8 @@ const (
 	Message    Kind = "message"    // a string literal: a log message, an error, a help text
 	Identifier Kind = "identifier" // a declared name, split into lower-case words
 	FileName   Kind = "file name"
+	// Sentence is the first sentence of a doc comment. It is also part of a Comment.
+	Sentence Kind = "first sentence"
 )
 
 // Text is one comment, paragraph, message or name of a file. Its lines are the
@@ -115,8 +117,9 @@ func reader(file string) func(file, content string) ([]Text, error) {
 	return nil
 }
 
-// readGo returns the comments, the string literals of more than two words, and
-// the declared names of a Go file.
+// readGo returns the comments, the string literals of more than two words, and the
+// declared names of a Go file. Of a file without tests it also returns the first
+// sentence of each doc comment.
 func readGo(file, content string) ([]Text, error) {
 	files := token.NewFileSet()
 	parsed, err := parser.ParseFile(files, file, content, parser.ParseComments|parser.SkipObjectResolution)
@@ -133,23 +136,36 @@ func readGo(file, content string) ([]Text, error) {
 		}
 		texts = append(texts, Text{Comment, files.Position(group.Pos()).Line, strings.Join(lines, "\n")})
 	}
+	checked := !strings.HasSuffix(file, "_test.go") && !ast.IsGenerated(parsed)
+	document := func(doc *ast.CommentGroup) {
+		if sentence := firstSentence(doc.Text()); checked && sentence != "" {
+			texts = append(texts, Text{Sentence, files.Position(doc.Pos()).Line, sentence})
+		}
+	}
+	document(parsed.Doc)
 	ast.Inspect(parsed, func(node ast.Node) bool {
 		switch node := node.(type) {
 		case *ast.ImportSpec:
 			return false
+		case *ast.GenDecl:
+			document(node.Doc)
 		case *ast.BasicLit:
 			if value, err := strconv.Unquote(node.Value); node.Kind == token.STRING && err == nil && len(strings.Fields(value)) > 2 {
 				texts = append(texts, Text{Message, files.Position(node.Pos()).Line, value})
 			}
 		case *ast.FuncDecl:
+			document(node.Doc)
 			texts = append(texts, name(files, node.Name))
 		case *ast.TypeSpec:
+			document(node.Doc)
 			texts = append(texts, name(files, node.Name))
 		case *ast.ValueSpec:
+			document(node.Doc)
 			for _, ident := range node.Names {
 				texts = append(texts, name(files, ident))
 			}
 		case *ast.Field:
+			document(node.Doc)
 			for _, ident := range node.Names {
 				texts = append(texts, name(files, ident))
 			}
@@ -163,6 +179,18 @@ func readGo(file, content string) ([]Text, error) {
 		return true
 	})
 	return texts, nil
+}
+
+// firstSentence returns a text up to the first full stop or colon before a space, on
+// one line.
+func firstSentence(text string) string {
+	words := strings.Fields(text)
+	for i, word := range words {
+		if strings.HasSuffix(word, ".") || strings.HasSuffix(word, ":") {
+			return strings.Join(words[:i+1], " ")
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 func name(files *token.FileSet, ident *ast.Ident) Text {

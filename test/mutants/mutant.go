@@ -240,8 +240,8 @@ func condition(path []ast.Node) ast.Node {
 	return nil
 }
 
-// statement returns the smallest statement on a path that is in a list of statements, and
-// the next one.
+// statement returns the smallest statement on a path that is in a list of statements. It also
+// returns the next one.
 func statement(path []ast.Node) (s, next ast.Node) {
 	for i, parent := range path[1:] {
 		var list []ast.Stmt

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command protoc generates Go and gRPC code next to a .proto file, without the
-// C++ compiler of that name: it compiles the file itself and runs the two
-// plugins that this module pins.
+// Command protoc generates Go and gRPC code next to a .proto file. It needs no C++
+// compiler of that name: it compiles the file itself and runs the two plugins that
+// this module pins.
 package main
 
 import (

@@ -85,7 +85,7 @@ func LoggingFlags(sets *cliflag.NamedFlagSets) *logsapi.LoggingConfiguration {
 	return config
 }
 
-// MakeAbsolute makes paths absolute. It leaves empty ones as they are.
+// MakeAbsolute makes paths absolute. It leaves empty ones unchanged.
 func MakeAbsolute(paths ...*string) error {
 	for _, path := range paths {
 		if *path == "" {

@@ -38,7 +38,7 @@ type Inputs struct {
 	Profile gpu.Profile
 	// UUID of a partition that exists before it is claimed.
 	UUID string
-	// Located adds the product and the place of a partition's GPU, and All also how
+	// Located adds the product and the place of a partition's GPU. All also adds how
 	// shares of it are limited. They are options because a node can have a hundred
 	// partitions, and repeats every attribute for each.
 	Located, All bool

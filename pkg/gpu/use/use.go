@@ -73,9 +73,9 @@ type Problem struct {
 	Pod string
 }
 
-// Check returns every reason why the GPU does not admit the use, in a fixed order;
-// nil if the GPU admits it. A device that stands for all GPUs of the node is always
-// admitted.
+// Check returns every reason why the GPU does not admit the use, in a fixed order.
+// It returns nil if the GPU admits it. A device that stands for all GPUs of the
+// node is always admitted.
 func Check(s State, u Use) []Problem {
 	g := s.GPU
 	var problems []Problem

@@ -132,7 +132,7 @@ func TestADaemonOfOtherDevicesIsNotAdopted(t *testing.T) {
 	w.ensure(shareOfA)
 	before := w.daemon().PID
 	w.stop()
-	w.record("{", "") // so that what it is for is not known
+	w.record("{", "") // so that its devices are not known
 	w.start()
 	ofB := shareOfA
 	ofB.Devices = []string{uuidB}

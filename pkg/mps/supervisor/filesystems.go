@@ -24,8 +24,8 @@ const (
 	// Linux before 5.10 ignores the last one.
 	pipeFlags = shmFlags | unix.MS_NOSYMFOLLOW
 
-	// pipeSize and pipeInodes limit a pipe folder, which holds a few sockets, a lock,
-	// the daemon's PID, and one more socket for each server.
+	// pipeSize and pipeInodes limit a pipe folder. The folder contains a few sockets,
+	// a lock, the daemon's PID, and one more socket for each server.
 	pipeSize   = 1 << 20
 	pipeInodes = 1024
 	// bytesPerInode limits the number of files of a shm: an empty file takes no page

@@ -51,8 +51,8 @@ type server struct {
 	shm, token string
 	// clients in the order of their connection, also the ones that have ended.
 	clients []*client
-	// allowed are the devices that a named server was restricted to, as they were
-	// given, and namespaces those of it, the default one first.
+	// allowed are the devices that a named server was restricted to, in the words of
+	// the command. namespaces are the server's namespaces, the default one first.
 	allowed    []string
 	namespaces []*namespace
 }

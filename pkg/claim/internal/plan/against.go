@@ -11,9 +11,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// excludes reports whether two devices, or two shares of one, cannot be held at the
-// same time however small they are; see [kind.Excludes]. Partitions of a GPU that
-// cannot be read exclude each other.
+// excludes reports whether two devices cannot be held at the same time however
+// small they are. They may be two shares of one device; see [kind.Excludes].
+// Partitions of a GPU that cannot be read exclude each other.
 func (in Inputs) excludes(a, b Device) bool {
 	g, err := in.gpuAt(a.Name.Address)
 	if err != nil {
@@ -47,10 +47,11 @@ type Holder struct {
 	Daemons []kind.Name
 }
 
-// Against compares the plan with the other claims that hold devices now, and returns it with
-// the MPS protocol of their shares. adopted is set if the plan takes over the containers of a claim
-// with a lost record. The error says which device another claim holds, or one that conflicts
-// with it. It wraps [gpu.ErrInUse] unless waiting is of no use.
+// Against compares the plan with the other claims that hold devices now. It returns the
+// plan with the MPS protocol of their shares. adopted is set if the plan takes over the
+// containers of a claim with a lost record. The error says which device another claim
+// holds, or one that conflicts with it. It wraps [gpu.ErrInUse] unless waiting is of no
+// use.
 func Against(p Plan, in Inputs, others []Holder, adopted bool) (Plan, error) {
 	for i, want := range p.Devices {
 		for _, other := range others {
@@ -87,8 +88,8 @@ func (in Inputs) checkHolder(want Device, other Holder) error {
 	return nil
 }
 
-// checkCapacity returns an error if the shares of a device, all taken together, have
-// more memory than the device or more clients than MPS admits.
+// checkCapacity returns an error if the shares of a device together exceed the
+// device. The limits are its memory, and the clients that MPS admits.
 func (in Inputs) checkCapacity(p Plan, name kind.Name, others []Holder) error {
 	taken, clients := p.Taken(name)
 	var holding []Ref

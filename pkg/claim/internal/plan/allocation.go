@@ -106,7 +106,7 @@ func (a Allocation) GPUs() []gpu.PCIAddress {
 	return gpus
 }
 
-// Plan returns the devices as they were allocated, and not how the claim uses them.
+// Plan returns the allocated devices, and not how the claim uses them.
 func (a Allocation) Plan() Plan {
 	p := Plan{Claim: a.Claim}
 	for _, d := range a.requests {

@@ -63,8 +63,8 @@ func (d deviceRequest) checkRequired(device Device) error {
 	return nil
 }
 
-// holdsCompute reports whether the compute of an MPS share is limited as strictly as it has to
-// be, and returns that level.
+// holdsCompute reports whether the compute of an MPS share is limited as strictly as
+// required. It also returns the required level.
 func (d Device) holdsCompute() (least v1alpha1.Enforcement, held bool) {
 	if d.Require == "" || d.MPS == nil {
 		return "", true

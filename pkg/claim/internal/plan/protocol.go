@@ -28,13 +28,13 @@ func namespaceName(claim types.UID, d Device) string {
 	return strings.ToLower(strings.ReplaceAll(string(id), "-", ""))
 }
 
-// following returns the plan with the MPS protocol of the other shares of its devices, which
-// have a daemon in common. So after an update of the
-// driver, a device gets namespaces when its last share without one has ended. The
-// protocol of a claim whose record is lost is in its CDI spec. A lost claim without it has
-// protocol 2, or is not a client of the daemon at all: then any other claim decides, or the
-// plan's own CDI spec if its record was lost too (adopted). The error wraps [gpu.ErrInUse] if
-// a configuration requires more than that protocol enforces.
+// following returns the plan with the MPS protocol of the other shares of its devices.
+// These shares have a daemon in common. So after an update of the driver, a device gets
+// namespaces when its last share without one has ended. The protocol of a claim whose
+// record is lost is in its CDI spec. A lost claim without it has protocol 2, or is not a
+// client of the daemon at all: then any other claim decides, or the plan's own CDI spec if
+// its record was lost too (adopted). The error wraps [gpu.ErrInUse] if a configuration
+// requires more than that protocol enforces.
 func (p Plan) following(others []Holder, adopted bool) (Plan, error) {
 	p.Devices = slices.Clone(p.Devices)
 	for i, device := range p.Devices {
@@ -58,9 +58,9 @@ func (p Plan) following(others []Holder, adopted bool) (Plan, error) {
 	return p, nil
 }
 
-// Adopting returns the plan with the devices of a claim with a lost record, whose containers
-// keep the MPS protocol that they were started with. It returns false unless both have the
-// same devices, as far as the CDI spec names the devices of the lost one.
+// Adopting returns the plan with the devices of a claim with a lost record. The claim's
+// containers keep the MPS protocol with which they were started. It returns false unless
+// both have the same devices, as far as the CDI spec names the devices of the lost one.
 func (p Plan) Adopting(lost Plan) (Plan, bool) {
 	if !slices.EqualFunc(p.Devices, lost.Devices, func(a, b Device) bool {
 		return a.Name == b.Name && a.InjectionID("") == b.InjectionID("")
@@ -89,9 +89,9 @@ func (d Device) inNamespace(namespace string) Device {
 	return d
 }
 
-// protocolOf returns a claim that decides the protocol of the clients of a device, and
-// whether they have namespaces; nil if no claim has clients there. It is not sure of a
-// claim with a lost record, which may have none.
+// protocolOf returns a claim that decides the protocol of the clients of a device. It
+// also returns whether they have namespaces. It returns nil if no claim has clients
+// there. It is not sure of a claim with a lost record, which may have none.
 func protocolOf(others []Holder, device Device) (decides *Holder, namespaces, sure bool) {
 	for i, other := range others {
 		j := slices.IndexFunc(other.Devices, func(d Device) bool { return d.MPS != nil && d.MPS.Daemon == device.MPS.Daemon })

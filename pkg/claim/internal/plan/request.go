@@ -85,8 +85,8 @@ func (d deviceRequest) uuid() string {
 	return ""
 }
 
-// companions returns the requests of a claim that share the configuration of this one,
-// itself among them, in their order.
+// companions returns the requests of a claim that share this request's configuration,
+// in their order. This request is among them.
 func (d deviceRequest) companions(all []deviceRequest) []deviceRequest {
 	var same []deviceRequest
 	for _, other := range all {

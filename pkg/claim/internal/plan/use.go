@@ -46,8 +46,8 @@ func (in Inputs) use(d deviceRequest, all []deviceRequest) (Device, error) {
 	return device, err
 }
 
-// useShare makes the processes of a share clients of its device's daemon, unless the
-// share is a plain one.
+// useShare makes the processes of a share clients of its device's daemon. It does
+// not for a plain share.
 func (in Inputs) useShare(device *Device, d deviceRequest, all []deviceRequest) error {
 	config, configured := d.config.(*v1alpha1.ShareConfig)
 	if !configured {
@@ -87,10 +87,11 @@ func (in Inputs) useShare(device *Device, d deviceRequest, all []deviceRequest) 
 	return nil
 }
 
-// checkPlain returns an error for a plain share of a GPU that is in EXCLUSIVE_PROCESS
-// while it has MPS shares: the processes of the plain share could not use it then. The
-// plain share is refused even if the GPU has none now, because the scheduler may
-// allocate some at any time. MIG devices have no compute mode of this kind.
+// checkPlain returns an error for a plain share of a GPU that MPS shares make
+// exclusive. The GPU is in EXCLUSIVE_PROCESS while it has MPS shares, and the
+// processes of the plain share could not use it then. The plain share is refused even
+// if the GPU has none now, because the scheduler may allocate some at any time. MIG
+// devices have no compute mode of this kind.
 func (in Inputs) checkPlain(d deviceRequest) error {
 	if !in.ExclusiveCompute || d.name.IsPartition() || d.share.Whole || !(use.State{GPU: d.gpu, MPS: in.MPS}).HoldsSharesByMPS() {
 		return nil
@@ -100,8 +101,8 @@ func (in Inputs) checkPlain(d deviceRequest) error {
 }
 
 // checkProcesses returns an error if a share declares more processes than its part of
-// the clients that MPS admits to the device: it would take those of other shares, which
-// the scheduler allocates by their memory.
+// the device's MPS clients: it would take those of other shares, which the scheduler
+// allocates by their memory.
 func (d deviceRequest) checkProcesses(declared int) error {
 	all, admitted := uint64(d.all.Value()), maxClients(d.gpu, d.name)
 	most := gpu.MPSClientsOfShare(admitted, d.share.Memory, all)
@@ -195,8 +196,8 @@ func (in Inputs) checkMultiUser() error {
 	return nil
 }
 
-// checkUse returns an error if the GPU does not admit that its processes share it like
-// this, for one of the causes.
+// checkUse returns an error if the GPU does not admit the sharing for one of the
+// causes.
 func (in Inputs) checkUse(d deviceRequest, sharing use.Sharing, causes ...use.Cause) error {
 	for _, problem := range use.Check(use.State{GPU: d.gpu, MPS: in.MPS}, use.Use{Device: d.name, Sharing: sharing}) {
 		switch {

@@ -107,8 +107,8 @@ func (ensureMIGMode) Lost(d journal.LostDevice) (kind.Name, json.RawMessage, boo
 	return kind.Whole(d.Name.Address), nil, d.Name.IsPartition()
 }
 
-// Clean switches off the MIG mode that earlier claims left on GPUs for which the record
-// has no MIG devices. It returns an error if the MIG mode of such a GPU is not this
+// Clean switches off the MIG mode that earlier claims left on GPUs without MIG devices
+// in the record. It returns an error if the MIG mode of such a GPU is not this
 // driver's. It reads the hardware, because the mode may have changed since the last
 // scan.
 func (s ensureMIGMode) Clean(ctx context.Context, w Work) error {
