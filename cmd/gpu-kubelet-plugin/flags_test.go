@@ -128,8 +128,8 @@ func TestInvalidValuesAreRefusedWithTheFlagAndTheValidValues(t *testing.T) {
 	}
 }
 
-// A name that this release does not know, as after a downgrade, must not stop the agents of
-// all nodes.
+// A name that this release does not know must not stop the agents of all nodes. It can be
+// there after a downgrade.
 func TestAnUnknownAttributeIsReportedAndTheOthersArePublished(t *testing.T) {
 	o, err := parse([]string{"--attributes=lean,colour,eccEnabled"}, nil)
 	if err != nil {
@@ -155,7 +155,7 @@ func TestAProgramWithoutTheSimulatorRefusesSimulatedGPUs(t *testing.T) {
 	}
 }
 
-// Without MPS, shares have no limits, and their size does not depend on the size of a
+// Without MPS, shares have no limits. Their size does not depend on the size of a
 // CUDA context.
 func TestPlainSharesCanBeSmallerThanAContext(t *testing.T) {
 	o, err := parse([]string{"--mps-supervisor=", "--smallest-share=100Mi", "--compute-overcommit=1.5"}, nil)

@@ -18,8 +18,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
-// TestMain lets the test binary be the agent, so that a process of its own can
-// be ended by a signal.
+// TestMain lets the test binary be the agent, so that a signal can end a separate
+// process.
 func TestMain(m *testing.M) {
 	switch os.Getenv("TEST_AS_AGENT") {
 	case "1":

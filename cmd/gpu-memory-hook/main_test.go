@@ -276,7 +276,7 @@ func TestAFailureSaysWhyAndLimitsNothing(t *testing.T) {
 	}
 }
 
-// The runtime runs the hook in the host's file system, in which programs may find no C
+// The runtime runs the hook in the host's file system. There programs may find no C
 // library, or another one.
 func TestTheHookRunsOnAHostWithoutACLibrary(t *testing.T) {
 	n := newNode(t, "dgx-h100")

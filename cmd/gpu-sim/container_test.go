@@ -17,8 +17,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
 )
 
-// container is a root file system with the probe of the test cluster, the first GPU of a
-// node and the driver's socket, as a container of the cluster has them.
+// container is a root file system with the files of a container of the cluster. These
+// are the probe of the test cluster, the first GPU of a node and the driver's socket.
 func container(t *testing.T, state string) string {
 	t.Helper()
 	root := filepath.Join(state, "container")

@@ -20,8 +20,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// TestMain lets the test binary be the tool, so that tests have it in a
-// process of its own.
+// TestMain lets the test binary be the tool, so that tests run it in a separate
+// process.
 func TestMain(m *testing.M) {
 	if os.Getenv("BE_GPU_SIM") != "" {
 		main()

@@ -18,8 +18,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/layer"
 )
 
-// fixture is a builder with a program for every one that an image names, and
-// the images that it builds. Nothing of it is changed.
+// fixture is a builder and the images that it builds. It has a program for every
+// one that an image names. Nothing of it is changed.
 type fixture struct {
 	builder
 	dir string

@@ -22,11 +22,11 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
 )
 
-// The memory of the stand-in for MPS for the context of a client with all SMs of an H100.
+// The memory of the stand-in for MPS for a client's context with all SMs of an H100.
 const contextOfAClient = 462 << 20
 
-// The shares add up to the published memory of a device, and each process uses all
-// of its share's limit.
+// The shares add up to the published memory of a device. Each process uses all of
+// its share's limit.
 func TestSharesOfAllThatIsPublishedFitOnTheDevice(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ device, share string }{
@@ -133,8 +133,7 @@ func (n *node) stand(t *testing.T, devices ...string) string {
 	return o.PipeDirectory
 }
 
-// fill is a client with a limit that takes all of it, and keeps it until the test
-// ends.
+// fill is a client with a limit. It uses all of the limit until the test ends.
 func fill(t *testing.T, pipe, limit string) error {
 	t.Helper()
 	var dialer net.Dialer

@@ -26,8 +26,8 @@ func (n *node) uuids(t *testing.T) []string {
 	return uuids
 }
 
-// A MIG device of a layout outlives its claim and the agent, is published as before, and
-// is destroyed when another layout has no place for it.
+// A MIG device of a layout outlives its claim and the agent, and is published as before.
+// It is destroyed when another layout has no place for it.
 func TestAgentKeepsTheMIGDevicesOfALayout(t *testing.T) {
 	t.Parallel()
 	claim, other := claimFor("one", "gpu-1b-00-mig-3g-40gb-0"), claimFor("two", "gpu-1b-00-mig-1g-10gb-1")

@@ -16,8 +16,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 )
 
-// A monitoring agent sees every GPU of a node whose GPUs claims have, before and
-// after a restart of the agent.
+// A monitoring agent sees every GPU of a node although claims have the GPUs. It
+// does so before and after a restart of the agent.
 func TestAgentLetsMonitorsSeeGPUsThatAreInUse(t *testing.T) {
 	t.Parallel()
 	busy, watching := claimFor("busy", "gpu-1b-00"), claimFor("watching", "node-gpus")

@@ -111,8 +111,8 @@ func TestAgentOffersNoMIGDevicesWhereTheSchedulerForgetsThem(t *testing.T) {
 	n.offers(t, func(devices []string) bool { return len(devices) == 8 })
 }
 
-// A device of which a claim holds a share stays shareable until the claim ends, even
-// if the node no longer offers shares.
+// A device stays shareable until the claim with a share of it ends. It does even if
+// the node no longer offers shares.
 func TestAgentKeepsHeldSharesWhenTheOfferChanges(t *testing.T) {
 	t.Parallel()
 	claim := claimFor("one", "gpu-1b-00")

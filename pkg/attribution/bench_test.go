@@ -22,8 +22,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
-// BenchmarkScrape reports the CPU time of a scrape with 64 claims of a container each, on
-// eight simulated GPUs: from the processes to the text, without the records on the disk.
+// BenchmarkScrape reports the CPU time of a scrape with 64 claims of a container each.
+// The node has eight simulated GPUs. The time is from the processes to the text, without
+// the records on the disk.
 func BenchmarkScrape(b *testing.B) {
 	const claims, gpus = 64, 8
 	n := newUsageNode(b, "dgx-h100")

@@ -22,8 +22,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// classes returns the DeviceClasses that are shipped, and the one of seats, which the
-// chart's defaults do not have. Tests must not change them.
+// classes returns the DeviceClasses that are shipped. It adds the class of seats,
+// which the chart's defaults do not have. Tests must not change them.
 func classes(t testing.TB) []*resourceapi.DeviceClass {
 	t.Helper()
 	all, err := readClasses()
@@ -47,9 +47,9 @@ func schedulable(t testing.TB, c catalog.Catalog, node gpu.Node, unhealthy catal
 	return allocatortest.NewNode(c.Resources(node, unhealthy, nil), allocatortest.Features(), classes(t)...)
 }
 
-// claim asks for a GPU, or for what another class has, in the words of "class=mig
-// profile=1g.10gb count=2 memory=10Gi compute=50 match=nvlinkDomain distinct=uuid
-// cel=<expression to the end>". count=all is for all devices.
+// claim returns a claim for a GPU or a device of another class. The words are
+// "class=mig profile=1g.10gb count=2 memory=10Gi compute=50 match=nvlinkDomain
+// distinct=uuid cel=<expression to the end>". count=all is for all devices.
 func claim(words string) resourceapi.DeviceClaim {
 	request := &resourceapi.ExactDeviceRequest{
 		DeviceClassName: "gpu.nvidia.com",
@@ -99,7 +99,7 @@ func attribute(name string) *resourceapi.FullyQualifiedName {
 	return &full
 }
 
-// allocateAll allocates the claims, named a, b, c..., one after the other and
+// allocateAll allocates the claims, named a, b, c..., one after the other. It
 // returns one line per claim with its devices.
 func allocateAll(t *testing.T, node *allocatortest.Node, claims []resourceapi.DeviceClaim) string {
 	t.Helper()
@@ -262,7 +262,8 @@ func TestCliquesYieldLinkedPairsAcrossDomains(t *testing.T) {
 	}
 }
 
-// A DGX A100 has two GPUs on a NUMA node and four on a socket, whose nodes are all near.
+// A DGX A100 has two GPUs on a NUMA node. It has four on a socket, whose nodes are all
+// near.
 func TestListsOfNUMANodesYieldTheGPUsOfASocket(t *testing.T) {
 	const numa = "resource.kubernetes.io/numaNode"
 	features := allocatortest.Features()
@@ -304,8 +305,8 @@ func TestListsOfNUMANodesOfEachDevice(t *testing.T) {
 	}
 }
 
-// Whatever claims come and go, the scheduler never promises more memory or
-// compute of a GPU than it has, and a whole GPU has one owner.
+// The scheduler never promises more of a GPU than its memory and compute, whatever
+// claims exist. A whole GPU has one owner.
 func TestSharesNeverExceedAGPU(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

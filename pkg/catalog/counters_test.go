@@ -114,8 +114,8 @@ func (b books) admit(set []int, but int) bool {
 
 const allCounters = -1
 
-// possible are the rules of the hardware, as the simulator's model states them,
-// for a set of devices of one GPU.
+// possible are the rules of the hardware for a set of devices of one GPU. They
+// follow the simulator's model.
 func (b books) possible(mig *nvmlsim.MIG, set []int) bool {
 	compute, media := 0, [4]int{}
 	instances := map[string]int{}
@@ -213,9 +213,9 @@ func selections(t testing.TB, mig *nvmlsim.MIG) []catalog.MIGProfiles {
 	return all
 }
 
-// Whatever profiles of whatever model are offered, the counters admit each set
-// of up to three devices exactly if the hardware does, and each counter is
-// needed for one of them.
+// The counters admit each set of up to three devices exactly if the hardware does.
+// This holds for all profiles of all models, and each counter is needed for one of
+// them.
 func TestCountersAdmitWhatTheHardwareDoes(t *testing.T) {
 	t.Parallel()
 	for _, model := range migModels(t) {

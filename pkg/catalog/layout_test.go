@@ -189,8 +189,8 @@ func TestAGPUThatCannotBeCutStaysWhole(t *testing.T) {
 	}
 }
 
-// randomLayout returns the layout of random profiles on random GPUs, and false if the
-// hardware does not admit it.
+// randomLayout returns the layout of random profiles on random GPUs. It returns false
+// if the hardware does not admit it.
 func randomLayout(t *rapid.T, node gpu.Node) (*catalog.Layout, bool) {
 	var entries []string
 	for i, g := range node.GPUs {
@@ -261,8 +261,8 @@ func TestDevicesWithoutCountersAreJointlyFeasible(t *testing.T) {
 	}
 }
 
-// without returns the published devices of a GPU, if it has no counters, that claims hold
-// or new claims can get.
+// without returns the published devices of a GPU without counters. They are held by
+// claims, or new claims can get them.
 func without(c catalog.Catalog, node gpu.Node, held catalog.Held, g gpu.GPU) []string {
 	var names []string
 	for _, slice := range c.Resources(node, nil, held).Pools["node-1"].Slices {

@@ -275,8 +275,8 @@ func TestTheHardwareTakesWhatTheSchedulerGrants(t *testing.T) {
 	}
 }
 
-// What the scheduler pays per claim and node where GPUs are cut, on our slices
-// and on naive ones.
+// The scheduler's cost per claim and node with partitioned GPUs, on our slices and
+// on naive ones.
 func BenchmarkAllocateMIG(b *testing.B) {
 	hardware := simulated(b, "dgx-h100")
 	for name, request := range map[string]resourceapi.DeviceClaim{

@@ -212,8 +212,8 @@ shareable true
 	}
 }
 
-// A selector on the product or the place of a GPU must not end the scheduling of a pod
-// because it meets a MIG device without them.
+// A selector on a GPU's product or place must not end the scheduling of a pod. It
+// would if it failed on a MIG device without them.
 func TestMIGDevicesOfALayoutHaveTheProductAndThePlaceOfTheirGPU(t *testing.T) {
 	node := first(t, 1, "dgx-h100")
 	for name, tc := range map[string]struct {
@@ -271,8 +271,8 @@ shareable true
 	}
 }
 
-// A partitioned GPU is published in the same way while claims start and end, because
-// they change its MIG mode.
+// A partitioned GPU is published in the same way while claims start and end. They
+// change its MIG mode.
 func TestAGPUThatIsCutDoesNotTellItsMIGMode(t *testing.T) {
 	node := first(t, 1, "dgx-h100")
 	for name, tc := range map[string]struct {

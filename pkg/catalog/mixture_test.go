@@ -109,8 +109,8 @@ func (m *mixture) relayout() {
 	}
 }
 
-// reboot clears the prepared claims, and the GPUs come back with all of their
-// memory or, if ECC takes some, with less. Claims with devices that are no longer
+// reboot clears the prepared claims, and restores the GPUs. They have all of their
+// memory or, if ECC takes some, less. Claims with devices that are no longer
 // offered were drained before.
 func (m *mixture) reboot() {
 	offered := map[string]resourceapi.Device{}
@@ -315,8 +315,8 @@ func (m *mixture) hasCapacity(device resourceapi.Device, want holding) bool {
 	return there && device.AllowMultipleAllocations != nil && used.memory <= m.all(name) && used.compute <= m.compute()
 }
 
-// mustFit reports whether an unused GPU certainly has the wanted capacity, according
-// to the hardware and the offer but not to the published slices.
+// mustFit reports whether an unused GPU certainly has the wanted capacity. It
+// follows the hardware and the offer, and not the published slices.
 func (m *mixture) mustFit(want holding) bool {
 	return slices.ContainsFunc(m.hardware.GPUs, func(g gpu.GPU) bool {
 		if len(m.on(g.Address)) > 0 {
@@ -389,10 +389,10 @@ func (m *mixture) draw() (words string, want holding) {
 	}
 }
 
-// TestMixturesNeverOvercommit allocates and frees claims for whole GPUs, shares, MIG
-// devices, shares of MIG devices and time slices at random, prepared or not, while
-// the offer and the layout change and the node reboots with more or less memory. No byte is
-// allocated twice, no GPU is in two uses, and a claim that fits is allocated.
+// TestMixturesNeverOvercommit allocates and frees claims at random, prepared or not. The
+// claims are for whole GPUs, shares, MIG devices, shares of MIG devices and time slices.
+// Meanwhile the offer and the layout change, and the node reboots with more or less memory.
+// No byte is allocated twice, no GPU is in two uses, and a claim that fits is allocated.
 func TestMixturesNeverOvercommit(t *testing.T) {
 	t.Parallel()
 	hardware := map[string]gpu.Node{}

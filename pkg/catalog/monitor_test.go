@@ -76,7 +76,7 @@ func TestTheMonitorDeviceFindsASliceWithRoom(t *testing.T) {
 }
 
 // TestTheSchedulerAllocatesMonitoring checks that a monitoring agent fits on a node
-// however busy its GPUs are, and keeps no other claim from a GPU.
+// however busy its GPUs are. It must keep no other claim from a GPU.
 func TestTheSchedulerAllocatesMonitoring(t *testing.T) {
 	monitoring := claim("class=monitor")
 	monitoring.Requests[0].Exactly.AdminAccess = ptr(true)

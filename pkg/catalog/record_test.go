@@ -94,7 +94,7 @@ func TestARecordHasTheLayout(t *testing.T) {
 	}
 }
 
-// A layout of a GPU without profiles is not known, and must not become one of MIG on demand.
+// The layout of a GPU without profiles is unknown. It must not become one of MIG on demand.
 func TestARecordLeavesOutPartitionsThatAreNotKnown(t *testing.T) {
 	node := simulated(t, "dgx-h100")
 	node.GPUs = node.GPUs[:2]

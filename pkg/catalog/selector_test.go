@@ -16,9 +16,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// The scheduler fails a claim, and with it the pod, if a selector reads a capacity that
-// one of the devices that it tries does not have. So every device has memory: also a GPU
-// that does not answer, and one of a kind that was added later.
+// The scheduler fails a claim if a selector reads a capacity that a device lacks. The
+// scheduler tries that device, and the pod fails with the claim. So every device has
+// memory: also a GPU that does not answer, and one of a kind that was added later.
 func TestASelectorOnMemoryFailsOnNoDevice(t *testing.T) {
 	every := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "every.nvidia.com"}}
 	words := catalog.KnownOffers()

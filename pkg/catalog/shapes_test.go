@@ -23,8 +23,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// A step of the allocator's search takes 10 µs on a node of eight whole GPUs, and 250 µs on
-// one with MIG devices of 16 GPUs.
+// A step of the allocator's search takes 10 µs on a node of eight whole GPUs. It takes 250
+// µs on a node with MIG devices of 16 GPUs.
 const (
 	// quickSearch is the most steps of a shape that the documents recommend.
 	quickSearch = 2_500
@@ -32,8 +32,8 @@ const (
 	longSearch = 10_000
 )
 
-// requests returns a claim with the requests of several claims, and the constraints of
-// the last one for all of them.
+// requests returns a claim with the requests of several claims. It has the constraints
+// of the last one for all of them.
 func requests(claims ...resourceapi.DeviceClaim) resourceapi.DeviceClaim {
 	all := resourceapi.DeviceClaim{Constraints: claims[len(claims)-1].Constraints}
 	for i, c := range claims {
@@ -76,7 +76,7 @@ func profiles(t testing.TB, c catalog.Catalog, hardware gpu.Node) []string {
 }
 
 // kindsAndMatches returns the words for the devices that a node publishes, the largest
-// first, and for the constraints that claims have on them.
+// first. It also returns the words for the constraints that claims have on them.
 func kindsAndMatches(t testing.TB, c catalog.Catalog, hardware gpu.Node) (kinds, matches []string) {
 	t.Helper()
 	for _, profile := range slices.Backward(profiles(t, c, hardware)) {
@@ -151,7 +151,7 @@ func drawQuick(t *rapid.T, kinds, matches []string) (string, resourceapi.DeviceC
 }
 
 // TestQuickShapesEndOnEachModel checks that the scheduler answers claims of the
-// recommended shapes within a bounded number of steps, whether they fit or not.
+// recommended shapes within a bounded number of steps. The claims may fit or not.
 // "go test ./pkg/catalog -run QuickShapes -rapid.checks=10000" tries more of them.
 func TestQuickShapesEndOnEachModel(t *testing.T) {
 	t.Parallel()
@@ -188,8 +188,8 @@ func TestQuickShapesEndOnEachModel(t *testing.T) {
 }
 
 // TestExtendedResourcesEnd checks that the scheduler answers pods with any number of an
-// extended resource, but for the profiles with media engines: each has more placements on a
-// GPU than devices.
+// extended resource. Profiles with media engines are left out: each has more placements on
+// a GPU than devices.
 func TestExtendedResourcesEnd(t *testing.T) {
 	t.Parallel()
 	hardware := simulated(t, "dgx-h100")
@@ -218,7 +218,7 @@ func TestExtendedResourcesEnd(t *testing.T) {
 }
 
 // TestTheTableOfShapes compares the table in docs/shapes.md with the largest number of
-// steps that the allocator takes on nodes with more and more GPUs in use.
+// the allocator's steps. More and more GPUs of the nodes are in use.
 func TestTheTableOfShapes(t *testing.T) {
 	t.Parallel()
 	type shape struct {

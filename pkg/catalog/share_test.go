@@ -265,9 +265,9 @@ func TestMIGDevicesAreSharedWhereSharesAreOffered(t *testing.T) {
 	}
 }
 
-// A GPU that an administrator sets to exclusive mode while claims hold plain shares
-// of it, or of a MIG device on it, stays shareable until these claims have ended. New
-// plain shares cannot be prepared on it and must get another device; MPS shares can.
+// A GPU in exclusive mode stays shareable while claims hold plain shares of it. The
+// shares may also be of a MIG device on it. An administrator sets the mode. New plain
+// shares cannot be prepared on it and must get another device; MPS shares can.
 func TestAnExclusiveModeKeepsFurtherPlainSharesAway(t *testing.T) {
 	plain, plainParts := sharing(), listed(t, "3g.40gb")
 	plain.Shares.MPS, plainParts.Shares.MPS = false, false

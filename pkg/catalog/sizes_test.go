@@ -178,7 +178,7 @@ func checkSlices(t *testing.T, resources resourceslice.DriverResources) {
 }
 
 // fits returns how many claims of the words the node takes one after the other, at
-// most limit, and the devices that they get.
+// most limit. It also returns the devices of these claims.
 func fits(t *testing.T, node *allocatortest.Node, words string, limit int) (int, []string) {
 	t.Helper()
 	var devices []string
@@ -239,7 +239,7 @@ func checkLinked(t *testing.T, c catalog.Catalog, hardware gpu.Node, want map[in
 	}
 }
 
-// checkPartitions fills all GPUs but one with MIG devices of each profile, which keep
+// checkPartitions fills all GPUs but one with MIG devices of each profile. They keep
 // whole GPUs out and leave the last GPU whole.
 func checkPartitions(t *testing.T, c catalog.Catalog, hardware gpu.Node) {
 	t.Helper()

@@ -13,9 +13,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
-// A device that is no longer offered stays published for the claims that hold it,
-// and other claims must not be allocated it: a claim that is not prepared when the
-// last prepared holder ends would lose its device.
+// A device that is no longer offered stays published for the claims that hold it.
+// Other claims must not be allocated it: a claim that is not prepared when the last
+// prepared holder ends would lose its device.
 func TestAWithdrawnDeviceIsNotAllocatedAgain(t *testing.T) {
 	alone := listed(t, "3g.40gb")
 	alone.Offer = "mig"

@@ -47,8 +47,8 @@ func TestCheckCreatesAMissingDirectoryAndReportsAReplacedOne(t *testing.T) {
 	check("replaced", true)
 }
 
-// A directory that is mounted into the agent's container and removed on the host
-// looks as if it were there, and nothing can be made in it.
+// A mounted directory that was removed on the host still appears in the agent's
+// container. Nothing can be created in it.
 func TestADirectoryThatWasRemovedOnTheHostIsAnError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cdi")
 	if err := os.Mkdir(path, 0o755); err != nil {

@@ -103,8 +103,8 @@ func TestDriverEditsHoldWhatEveryContainerNeeds(t *testing.T) {
 	}
 }
 
-// A daemon of the host must not get clients of a claim's own daemon, nor processes of a
-// claim with a whole GPU.
+// A daemon of the host must not get clients of a claim's own daemon. It must not get
+// processes of a claim with a whole GPU either.
 func TestTheHostsOwnMPSDaemonStaysOutOfContainers(t *testing.T) {
 	d := newFakeDriver(t)
 	// nvcdi mounts the path of the daemon if it is a file.

@@ -66,9 +66,9 @@ func (k *toolkit) write(name, text string) {
 	}
 }
 
-// create has NVIDIA's runtime create a container, and returns its specification as the
-// low-level runtime gets it, and the errors that NVIDIA's runtime logs. It creates the
-// container in spite of some.
+// create makes NVIDIA's runtime create a container. It returns the container's
+// specification as the low-level runtime gets it, and the errors that NVIDIA's runtime
+// logs. It creates the container in spite of some.
 func (k *toolkit) create(spec *oci.Spec) (*oci.Spec, string) {
 	k.t.Helper()
 	data, err := json.Marshal(spec)
@@ -93,8 +93,8 @@ func (k *toolkit) create(spec *oci.Spec) (*oci.Spec, string) {
 	return got, string(out)
 }
 
-// containerOf returns the specification of a tenant's container with a limited share, as
-// a runtime makes it of our CDI specification.
+// containerOf returns the specification of a tenant's container with a limited share. A
+// runtime makes the same one of our CDI specification.
 func containerOf(t *testing.T) *oci.Spec {
 	t.Helper()
 	driver := newFakeDriver(t)
@@ -118,7 +118,7 @@ func containerOf(t *testing.T) *oci.Spec {
 	return spec
 }
 
-// A pod may choose the RuntimeClass of NVIDIA's toolkit, which takes GPUs and memory
+// A pod may choose the RuntimeClass of NVIDIA's toolkit. That takes GPUs and memory
 // limits from the pod's environment.
 func TestNVIDIAsRuntimeChangesNoContainerOfAClaim(t *testing.T) {
 	k := newToolkit(t)

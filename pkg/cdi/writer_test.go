@@ -228,8 +228,8 @@ func TestARuntimeInjectsTheDevice(t *testing.T) {
 	}
 }
 
-// The CDI library appends the hooks of every device ID that it gets, also of the same ID
-// again, and applies the edits of the spec once.
+// The CDI library appends the hooks of every device ID that it gets, also of a repeated
+// ID. It applies the edits of the spec once.
 func TestAContainerGetsTheDriverOnceHoweverManyDevicesItHas(t *testing.T) {
 	withoutNodes := func(id string) gpu.Injection { return gpu.Injection{ID: id, Env: []string{"DEVICE_" + id + "=1"}} } // making nodes takes root
 	for name, tc := range map[string]struct {

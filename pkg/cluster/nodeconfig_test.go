@@ -197,8 +197,8 @@ func TestAMistakeChangesNothing(t *testing.T) {
 	}
 }
 
-// A file that is invalid keeps no node from following its label to another of the
-// configurations that were valid.
+// An invalid file keeps no node from following its label. The label may select
+// another of the configurations that were valid.
 func TestALabelIsFollowedWhileTheFileIsInvalid(t *testing.T) {
 	c := configured()
 	c.SetNode(labels("config=slots"), nil)

@@ -145,8 +145,8 @@ func TestAnOldSchedulerIsNotLoggedForOffersWithoutCounters(t *testing.T) {
 	})
 }
 
-// An API server that does not answer takes no slices either, and what an earlier
-// agent published must not change because of it.
+// An API server that does not answer takes no slices either. The slices of an
+// earlier agent must not change because of it.
 func TestNothingIsPublishedBeforeTheAPIServerHasToldItsVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &apiServer{version: "v1.37.1", err: errors.New("connection refused")}

@@ -382,7 +382,7 @@ func TestARecoveryActionThatFollowsAFatalXIDIsFound(t *testing.T) {
 	})
 }
 
-// Each write of a fault is a file, and a failing GPU can report hundreds of errors a second.
+// Each write of a fault is a file. A failing GPU can report hundreds of errors a second.
 func TestABurstOfEventsIsOneWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(t, gpus(1))

@@ -65,7 +65,7 @@ func TestALayoutIsFollowedWhileItIsValid(t *testing.T) {
 	})
 }
 
-// MIG devices that stay without claims do not change what the node publishes, and the
+// MIG devices that stay without claims do not change the published devices. The
 // controller says which ones stay.
 func TestKeptMIGDevicesChangeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

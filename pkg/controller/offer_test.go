@@ -317,7 +317,7 @@ func TestWithoutPartitionableDevicesGPUsAreWhole(t *testing.T) {
 	})
 }
 
-// A change of the compute mode has no event, so the inventory scans once a minute
+// A change of the compute mode has no event. So the inventory scans once a minute
 // while a compute mode excludes claims, and rarely after that.
 func TestAComputeModeThatIsChangedBackIsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -154,7 +154,7 @@ func TestTheSelectorThatFails(t *testing.T) {
 	}
 }
 
-// The allocator evaluates no selector of a device that is in use, so a selector that fails
+// The allocator evaluates no selector of a device that is in use. So a failing selector
 // shows only without the holders.
 func TestASelectorThatFailsOnADeviceInUse(t *testing.T) {
 	w := fleettest.New(t, "a=t4")

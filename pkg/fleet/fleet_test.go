@@ -53,8 +53,8 @@ func TestWhoHasWhat(t *testing.T) {
 	}
 }
 
-// Slices of other drivers, devices for all nodes, and claims for devices that are no longer
-// published change nothing for this driver's nodes.
+// Slices of other drivers and devices for all nodes change nothing for this driver's nodes.
+// Neither do claims for devices that are no longer published.
 func TestOtherObjects(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share")
 	w.Hold("a", "held", "memory=5Gi")

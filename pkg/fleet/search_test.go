@@ -182,8 +182,8 @@ func addSet(w *fleettest.World, sets ...resourceapi.CounterSet) {
 	}
 }
 
-// A selector of the class that fails on a device of another driver ends the scheduling of the
-// claim, so the device is not left out of the search.
+// A class' selector that fails on a device of another driver ends the scheduling of the
+// claim. So the device is not left out of the search.
 func TestASelectorOfTheClassThatFailsOnAnotherDriver(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share")
 	foreign(w, "a", 1)

@@ -18,7 +18,7 @@ func selectorOf(expression string) []resourceapi.DeviceSelector {
 	return []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}
 }
 
-// Each selector is evaluated once on each device, in a verdict and in a check, and devices of
+// Each selector is evaluated once on each device, in a verdict and in a check. Devices of
 // another class cost one evaluation.
 func TestTheWorkOfASearch(t *testing.T) {
 	const devices = 128
@@ -126,8 +126,8 @@ func TestTheNamesInSelectorsAreWorkOfTheSearch(t *testing.T) {
 	}
 }
 
-// interrupted takes hundreds of steps on a device, which the end of a context interrupts, and
-// selects every device.
+// interrupted takes hundreds of steps on a device, and selects every device. The end of a
+// context interrupts it.
 const interrupted = "[1,2,3,4,5,6,7,8,9].all(a,[1,2,3,4,5,6,7,8,9].all(b,[1,2,3,4,5,6,7,8,9].all(c,a*b*c>0)))"
 
 func TestASelectorThatIsInterruptedDoesNotFail(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// After a folder is opened and before it is locked, its owner may remove it and
-// another process may create it again.
+// Before a folder that was opened is locked, its owner may remove it. Another
+// process may then create it again.
 func TestAFolderThatIsRemovedBeforeItIsLockedIsNotTaken(t *testing.T) {
 	for name, again := range map[string]bool{"removed": false, "removed and made anew": true} {
 		t.Run(name, func(t *testing.T) {

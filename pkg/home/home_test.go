@@ -43,8 +43,8 @@ func leave(t *testing.T, h *home.Home) {
 	}
 }
 
-// wantLeft compares the tree below a folder with the wanted files, links (with "@" at
-// the end) and empty folders (with "/" at the end).
+// wantLeft compares the tree below a folder with the wanted files, links and empty
+// folders. Links end with "@", and empty folders with "/".
 func wantLeft(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	var got []string

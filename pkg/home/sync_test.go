@@ -12,9 +12,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// A MIG mode outlives the machine's boot on some GPUs, and so must its record; the
-// configuration of a node outlives every boot. Other records end with the boot. The test replaces the temporary file with a device file,
-// which refuses to sync.
+// A MIG mode outlives the machine's boot on some GPUs, and so must its record. The
+// configuration of a node outlives every boot. Other records end with the boot. The test
+// replaces the temporary file with a device file, which refuses to sync.
 func TestRecordsThatOutliveTheBootAreSyncedToTheDisk(t *testing.T) {
 	driver := t.TempDir()
 	h := enter(t, driver)

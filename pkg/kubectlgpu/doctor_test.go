@@ -47,7 +47,7 @@ type proxiedCore struct {
 
 func (p proxiedCore) RESTClient() rest.Interface { return p.rest }
 
-// driven returns a client of a cluster with an agent and a supervisor on node "a", whose
+// driven returns a client of a cluster with an agent and a supervisor on node "a". The
 // API server passes requests to the agent on to handler.
 func driven(t *testing.T, handler http.HandlerFunc) proxied {
 	t.Helper()

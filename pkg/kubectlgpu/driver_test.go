@@ -30,8 +30,8 @@ func agentOf(t *testing.T, client proxied) (*corev1.Pod, *appsv1.DaemonSet) {
 	return pod, set
 }
 
-// A tenant can create everything in its namespace, and copies the agent, to get a token of the
-// viewers and to answer for a node.
+// A tenant can create everything in its namespace, and copies the agent. It does so to get
+// a token of the viewers and to answer for a node.
 func TestPodsOfTenantsAreNotAgents(t *testing.T) {
 	for name, change := range map[string]func(pod *corev1.Pod, set *appsv1.DaemonSet){
 		"a pod with the labels": func(pod *corev1.Pod, set *appsv1.DaemonSet) {

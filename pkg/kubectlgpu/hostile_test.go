@@ -23,8 +23,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
 )
 
-// hostile moves the cursor, clears the screen by a C1 control, changes the order of characters
-// and adds a line.
+// hostile moves the cursor and clears the screen by a C1 control. It also changes the order
+// of characters and adds a line.
 const hostile = "evil\x1b[2J\u009b1A\u202egpj.exe\x07\nNode a: all is well\tok"
 
 // control returns the characters that a terminal must not get.
@@ -32,8 +32,8 @@ func control(text string) []rune {
 	return slices.DeleteFunc([]rune(text), func(r rune) bool { return r == '\n' || r == '\t' || unicode.IsPrint(r) })
 }
 
-// hostileWorld returns a cluster whose other users and drivers write escape sequences in every
-// text that the API server does not check.
+// hostileWorld returns a cluster whose other users and drivers write escape sequences. They
+// are in every text that the API server does not check.
 func hostileWorld(t *testing.T) *fake.Clientset {
 	w := shared(t)
 	pending := fleettest.Pod("pending")

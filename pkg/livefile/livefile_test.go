@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/livefile"
 )
 
-// The kubelet replaces a link to the folder of a ConfigMap's keys, so a key is a link
+// The kubelet replaces a link to the folder of a ConfigMap's keys. So a key is a link
 // whose target changes.
 func TestFollowSeesEachChangeOfAMountedConfigMap(t *testing.T) {
 	dir := t.TempDir()

@@ -97,7 +97,7 @@ func (r *restarts) Shutdown() gonvml.Return {
 	return r.Interface.Shutdown()
 }
 
-// NVML counts the GPUs when it starts, so one that comes later is found by a
+// NVML counts the GPUs when it starts. So a GPU that is added later is found by a
 // restart of NVML.
 func TestALibraryWithoutGPUsIsStartedAnewForTheNextScan(t *testing.T) {
 	m, err := nvmlsim.LoadModel("t4")

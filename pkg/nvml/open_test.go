@@ -22,9 +22,8 @@ import (
 // result.
 const driverRootVariable = "NVML_TEST_DRIVER_ROOT"
 
-// A call of a function that the installed library lacks ends the process, and
-// go-nvml keeps its state in globals, so a process of its own opens the old
-// library.
+// A call of a function that the installed library lacks ends the process. go-nvml
+// keeps its state in globals. So a separate process opens the old library.
 func TestOpenOfADriverWithoutYoungerFunctions(t *testing.T) {
 	if root := os.Getenv(driverRootVariable); root != "" {
 		describeDriver(t, root)

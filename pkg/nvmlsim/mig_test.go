@@ -166,8 +166,8 @@ func TestMIGModeFollowsTheGeneration(t *testing.T) {
 	}
 }
 
-// machine drives two handles of one node at random and checks after every step
-// that what the node holds could exist in hardware.
+// machine drives two handles of one node at random. After every step it checks that
+// the node's state could exist in hardware.
 type machine struct {
 	sims [2]*Sim
 	libs [2]nvml.Interface

@@ -137,8 +137,8 @@ func onlyDriver(t *testing.T, s *Sim) string {
 	return root
 }
 
-// The container toolkit's CDI library runs on the simulator as on a real node
-// and finds driver and device nodes.
+// The container toolkit's CDI library runs on the simulator as on a real node. It
+// finds driver and device nodes.
 func TestContainerToolkitFindsTheDriver(t *testing.T) {
 	for name, tc := range map[string]struct {
 		model string

@@ -83,7 +83,7 @@ func callWithZeros(method reflect.Value) (said string) {
 }
 
 // A call of a method that is not simulated would end the driver on simulated
-// hardware, so this test reads the sources: each selector that is the name of a
+// hardware. So this test reads the sources: each selector that is the name of a
 // method of NVML must be simulated for every interface with such a method.
 func TestEveryNVMLCallOfTheDriverIsSimulated(t *testing.T) {
 	calls := 0

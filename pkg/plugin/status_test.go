@@ -32,8 +32,8 @@ const testDriver = "gpu.nvidia.com"
 
 var testTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// statusClaim returns a claim with one share of a GPU, and one device of another driver
-// that reports its own status.
+// statusClaim returns a claim with one share of a GPU. It also has a device of another
+// driver that reports its own status.
 func statusClaim() *resourceapi.ResourceClaim {
 	share := types.UID("0d7ad4cf-93c6-4b73-94a8-4d4d1a9a1fc4")
 	return &resourceapi.ResourceClaim{

@@ -214,8 +214,8 @@ func TestOpenRemovesWhatCrashedWritesLeft(t *testing.T) {
 	}
 }
 
-// failing is a disk whose operation of the given name fails, after half of a
-// write has reached it.
+// failing is a disk whose operation of the given name fails. It fails after half of
+// a write has reached the disk.
 type failing struct {
 	FS
 	op  string
@@ -252,8 +252,8 @@ func (d cutDisk) SyncDir(path string) error {
 	return errors.Join(err, d.FS.SyncDir(path))
 }
 
-// A record that outlives the boot must not come back after it was deleted, or be
-// gone after it was written, because the power was cut.
+// A loss of power must not restore a deleted record that outlives the boot. It must
+// not remove a written one either.
 func TestRecordsSurviveAPowerCut(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "store")
 	disk := cutDisk{Disk{}, map[string][]string{}}

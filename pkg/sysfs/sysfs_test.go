@@ -162,8 +162,8 @@ func TestNearNUMANodes(t *testing.T) {
 	}
 }
 
-// GPUs with the same value are on one switch, and with the same first address below the same
-// outermost one.
+// GPUs with the same value are on one switch. GPUs with the same first address are below
+// the same outermost one.
 func TestPCIeSwitches(t *testing.T) {
 	for name, c := range map[string]struct {
 		bridges string

@@ -24,8 +24,8 @@ import (
 
 const viewerName = "system:serviceaccount:gpus:viewer"
 
-// reviewing returns the client of an API server that accepts the tokens, by the user and the
-// audience of each, and the number of reviews.
+// reviewing returns the client of an API server that accepts the tokens, and the number of
+// reviews. The tokens are by their user and audience.
 func reviewing(tokens map[string][2]string) (*fake.Clientset, *atomic.Int32) {
 	client, reviews := fake.NewClientset(), &atomic.Int32{}
 	client.PrependReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -116,8 +116,8 @@ func TestOnlyTokensOfTheViewersAccountAreAccepted(t *testing.T) {
 	}
 }
 
-// An authenticator that knows no audiences, such as a webhook, accepts a token for the API
-// server and names none.
+// An authenticator that knows no audiences accepts a token for the API server and names
+// none. An example is a webhook.
 func TestATokenThatIsReviewedWithoutItsAudienceIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, audiences := range map[string][]string{"no audience": nil, "that of the API server": {"https://kubernetes.default.svc"}} {

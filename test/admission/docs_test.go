@@ -44,8 +44,8 @@ func TestManifestsInTheDocumentAreAdmitted(t *testing.T) {
 	}
 }
 
-// What the demos apply passes the policies of the chart's default values, and the
-// claims of a demo what its own classes ask.
+// The demos' manifests pass the policies of the chart's default values. The claims
+// of a demo pass the policies that its own classes require.
 func TestTheDemosAreAdmitted(t *testing.T) {
 	files, err := filepath.Glob("../../demo/*/*.yaml")
 	must(t, err)

@@ -17,7 +17,7 @@ import (
 )
 
 // The API server stores expressions that do not fit the types of the matched
-// objects, and warns of them in the policy's status.
+// objects. It warns of them in the policy's status.
 func TestExpressionsFitTheTypesTheyAreFor(t *testing.T) {
 	for name, policy := range world.policies {
 		t.Run(name, func(t *testing.T) {
@@ -44,8 +44,8 @@ func TestExpressionsFitTheTypesTheyAreFor(t *testing.T) {
 	}
 }
 
-// The driver, the scheduler and the garbage collector go on with claims that
-// were made before the policies and that these would refuse.
+// The driver, the scheduler and the garbage collector accept claims that are older
+// than the policies. The policies would refuse these claims.
 func TestOlderObjectsCanStillBeChanged(t *testing.T) {
 	for _, o := range world.before {
 		for what, patch := range map[string]string{

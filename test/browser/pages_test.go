@@ -111,8 +111,8 @@ func TestKeyboard(t *testing.T) {
 	}
 }
 
-// A page changes with the cluster, and leaves the focus, the text of the user and the scroll
-// position alone.
+// A page changes with the cluster, but keeps the focus, the user's text and the scroll
+// position.
 func TestLive(t *testing.T) {
 	c := busy(t)
 	b := open(t, serve(t, c))

@@ -151,8 +151,8 @@ func TestValuesReachTheirFlags(t *testing.T) {
 	}
 }
 
-// args are the arguments of the program for these values; the last of a name
-// wins, as it does for the program.
+// args are the arguments of the program for these values. The last of a name wins,
+// as it does for the program.
 func (p program) args(t *testing.T, values string) map[string]string {
 	t.Helper()
 	set := map[string]string{}

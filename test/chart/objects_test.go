@@ -127,7 +127,7 @@ func TestThePoliciesBindTheAccountThatTheAgentRunsAs(t *testing.T) {
 	}
 }
 
-// A token of the viewers' account proves that its user may create one, and must be of no
+// A token of the viewers' account proves that its user may create one. It must be of no
 // other use.
 func TestTheAccountOfViewersHasNoRights(t *testing.T) {
 	r := mustRender(t, cluster{}, "")

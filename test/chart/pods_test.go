@@ -153,8 +153,8 @@ func argsOf(c corev1.Container) map[string]string {
 	return args
 }
 
-// hostPath returns the node's path of a path in the first container; empty if the
-// path is the container's own.
+// hostPath returns the node's path of a path in the first container. It returns ""
+// if the path is the container's own.
 func hostPath(t *testing.T, set *appsv1.DaemonSet, path string) string {
 	t.Helper()
 	pod := set.Spec.Template.Spec

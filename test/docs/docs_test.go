@@ -71,8 +71,8 @@ func TestEveryFlagInTheReferenceIsAProgramsWithItsDefault(t *testing.T) {
 	}
 }
 
-// Names are read from the source, because a metric with labels shows itself
-// only once something has been counted.
+// Names are read from the source. A metric with labels appears only after something
+// has been counted.
 func TestEveryMetricIsDocumented(t *testing.T) {
 	source := read(t, "pkg/telemetry/metrics.go") + read(t, "pkg/telemetry/usagemetrics.go")
 	var names []string

@@ -76,8 +76,8 @@ func TestAGPUWithMPSSharesIsExclusive(t *testing.T) {
 	})
 }
 
-// wantModes waits until the GPU with another compute mode than the default, and its mode,
-// are as wanted; "" for no such GPU.
+// wantModes waits until the GPU with a non-default compute mode, and the mode, are as
+// wanted. "" means that there is no such GPU.
 func wantModes(t *testing.T, want string) {
 	t.Helper()
 	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {

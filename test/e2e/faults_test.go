@@ -36,8 +36,8 @@ func waitUnhealthy(t *testing.T, device string, want bool) {
 	}))
 }
 
-// unhealthy reports whether the device is published with the taint of a fault,
-// and the cause that it names.
+// unhealthy reports whether the device is published with the taint of a fault. It
+// also returns the named cause.
 func unhealthy(ctx context.Context, device string) (found bool, cause string, err error) {
 	devices, err := cluster.Devices(ctx)
 	for _, taint := range devices[device].Taints {

@@ -59,8 +59,8 @@ func TestTheFleet(t *testing.T) {
 	}
 }
 
-// applyAtOnce applies the teams' manifests at the same time, so that their pods
-// reach the scheduler in any order.
+// applyAtOnce applies the teams' manifests at the same time. So their pods reach
+// the scheduler in any order.
 func applyAtOnce(t *testing.T) {
 	t.Helper()
 	errs := make([]error, len(teams))
@@ -106,8 +106,8 @@ func slots(g fleet.GPU) int64 {
 	return n
 }
 
-// usable is the memory of a GPU of the fleet, without the memory that the driver and
-// an MPS server keep. server is the memory of a share.
+// usable is the memory of a GPU of the fleet. It excludes the memory that the driver
+// and an MPS server keep. server is the memory of a share.
 const (
 	usable = (81920 - 868 - 64) << 20
 	server = 9 * gi
@@ -145,8 +145,8 @@ func testSums(t *testing.T, gpus []fleet.GPU) {
 	}
 }
 
-// testSights compares the device nodes in all containers with the GPUs that the
-// API server has for their claims.
+// testSights compares the device nodes in all containers with the allocated GPUs.
+// The API server has the GPUs of their claims.
 func testSights(t *testing.T, gpus []fleet.GPU) {
 	nodes := map[string]string{}
 	for _, g := range gpus {

@@ -113,7 +113,7 @@ func testForcedIdle(t *testing.T, name, class, selectors string) {
 	nothingLeft(t)
 }
 
-// waitInUse waits until a device has the taint of one that is in use, or has it no longer.
+// waitInUse waits until a device has the taint of a device in use, or has lost it.
 func waitInUse(t *testing.T, device string, want bool) {
 	t.Helper()
 	must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {

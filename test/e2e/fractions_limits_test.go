@@ -23,8 +23,8 @@ import (
 // less a context, of which --mps-context-memory says 512Mi by default.
 func limitOf(share int64) int64 { return share - 512<<20 }
 
-// wantHeld reports an error unless a pod's CUDA client has these limits, in
-// percent and bytes, and got the memory that it was to allocate.
+// wantHeld reports an error unless a pod's CUDA client has these limits, in percent
+// and bytes. It must also have got the memory that it was to allocate.
 func wantHeld(t *testing.T, namespace, pod string, percent float64, limit, allocated int64) {
 	t.Helper()
 	client := held(t, namespace, pod)
@@ -36,8 +36,9 @@ func wantHeld(t *testing.T, namespace, pod string, percent float64, limit, alloc
 	}
 }
 
-// wantRefused reports an error unless one more client in a pod's container, with
-// further arguments, is refused a Mi more than the limit, and for no other reason.
+// wantRefused reports an error unless one more client in a container is refused a
+// Mi beyond the limit. The client has further arguments, and must not be refused
+// for another reason.
 func wantRefused(t *testing.T, namespace, pod string, limit int64, args ...string) {
 	t.Helper()
 	client := ask(t, namespace, pod, append(args, "--memory", fmt.Sprintf("%dMi", limit>>20+1))...)
@@ -46,8 +47,9 @@ func wantRefused(t *testing.T, namespace, pod string, limit int64, args ...strin
 	}
 }
 
-// wantRecorded reports an error unless the clients that are there on a device,
-// by its UUID, asked its daemon for these limits, in any order: "25% 0=18944M".
+// wantRecorded reports an error unless the clients of a device asked its daemon for
+// these limits. The device is given by its UUID, and the limits are in any order:
+// "25% 0=18944M".
 func wantRecorded(t *testing.T, uuid string, want ...string) {
 	t.Helper()
 	out, err := agent.Sim(t.Context(), "mps", "-o", "json")
@@ -75,9 +77,8 @@ func wantRecorded(t *testing.T, uuid string, want ...string) {
 	}
 }
 
-// wantTold waits until status.devices of every claim of a namespace says
-// something, and reports an error unless it says these limits, in any order:
-// "MPS 25% 18944Mi".
+// wantTold waits until status.devices of every claim of a namespace has limits. It
+// reports an error unless they are these, in any order: "MPS 25% 18944Mi".
 func wantTold(t *testing.T, namespace string, want ...string) {
 	t.Helper()
 	var got []string
@@ -109,8 +110,8 @@ func wantTold(t *testing.T, namespace string, want ...string) {
 	}
 }
 
-// oneTurn reports an error unless all of the rows have time slices of one GPU
-// and see it and no other. It returns the GPU's UUID.
+// oneTurn reports an error unless all rows have time slices of one GPU and see no
+// other. It returns the GPU's UUID.
 func oneTurn(t *testing.T, rows ...harness.Row) string {
 	t.Helper()
 	uuid := oneGPU(t, rows...)

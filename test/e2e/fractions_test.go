@@ -39,9 +39,9 @@ func offerFractions(t *testing.T) *harness.Supervisor {
 	return runOn(t, "gpu-07-00-ts", "dgx-a100", "--offer=share,mig,timeslice", "--mig-allow-reset")
 }
 
-// runOn runs an agent, with the flags, and a supervisor on a model's hardware, in
-// place of the shared agent, until the test ends. It returns when the named
-// device is published.
+// runOn runs an agent, with the flags, and a supervisor on a model's hardware until
+// the test ends. They replace the shared agent. It returns when the named device is
+// published.
 func runOn(t *testing.T, device, model string, flags ...string) *harness.Supervisor {
 	t.Helper()
 	return runAfter(t, func(context.Context) error { return nil }, device, model, flags...)

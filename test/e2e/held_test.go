@@ -19,7 +19,7 @@ import (
 )
 
 // The simulated driver counts the memory of a container's processes by their cgroup of
-// version 2, as the real one does. On a machine with cgroups of version 1 at
+// version 2. The real driver does so too. On a machine with cgroups of version 1 at
 // /sys/fs/cgroup, runc also creates the container's cgroup in the hierarchy of version 2,
 // which the hook for simulated hardware accepts. So these tests do not prove that the
 // kernel's controller dmem is enabled for containers, nor what another runtime does.
@@ -37,8 +37,8 @@ func TestSharesThatTheDriverHolds(t *testing.T) {
 	t.Run("the metrics have the memory of each container", testContainerMetrics)
 }
 
-// cudaPod is a pod with a container for each claim, which is a CUDA process with arguments
-// of "probe cuda".
+// cudaPod is a pod with a container for each claim. The container runs a CUDA process with
+// arguments of "probe cuda".
 func cudaPod(name string, claims []string, args ...string) string {
 	var uses, containers strings.Builder
 	for i, claim := range claims {
@@ -73,7 +73,7 @@ spec:
 }
 
 // wantWithin reports an error unless the processes of a container have allocated nearly
-// all of their limit, and no more, contexts included.
+// all of their limit. They must not have more, contexts included.
 func wantWithin(t *testing.T, got harness.CUDA, limit int64) {
 	t.Helper()
 	const contexts = 3 * gi // of a few processes
@@ -254,8 +254,8 @@ func testContainerMetrics(t *testing.T) {
 	}
 }
 
-// claimMetric returns the value of a metric of a claim in the driver's metrics; pod and
-// container are empty for what belongs to the claim as a whole.
+// claimMetric returns the value of a metric of a claim in the driver's metrics. pod and
+// container are empty for a metric of the claim as a whole.
 func claimMetric(t *testing.T, metrics, name, namespace, claim, pod, container string) float64 {
 	t.Helper()
 	labels := fmt.Sprintf(`(?m)^gpu_dra_claim_%s\{claim=%q,container=%q,device="[^"]+",enforcement="[^"]+",namespace=%q,pod=%q,uuid="[^"]+"\} (\S+)$`, name, claim, container, namespace, pod)

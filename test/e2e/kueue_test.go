@@ -115,7 +115,7 @@ func installKueue(t *testing.T) {
 	must(t, err)
 }
 
-// jobsAre waits until the namespace has these jobs, and each is suspended without pods or
+// jobsAre waits until the namespace has these jobs. Each is suspended without pods, or
 // has that many ready pods.
 func jobsAre(t *testing.T, ns string, want map[string]string) {
 	t.Helper()

@@ -53,8 +53,8 @@ func TestTheMetricsHaveWhatContainersAllocate(t *testing.T) {
 	}
 }
 
-// contextOf returns the size of a CUDA context on the device of the claim, an H100 or a
-// 1g.10gb of it.
+// contextOf returns the size of a CUDA context on the device of the claim. The device
+// is an H100 or a 1g.10gb of it.
 func contextOf(claim string) float64 {
 	if claim == "mig" {
 		return float64(nvmlsim.ContextBytes(16))

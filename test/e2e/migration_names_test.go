@@ -11,9 +11,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// secondClass has the extended resource of a class of the chart, as the class
-// mig-1g-12gb that NVIDIA publishes as an example has for its profile. The newest
-// of several classes has the name.
+// secondClass has the extended resource of a class of the chart. NVIDIA publishes
+// such a class, mig-1g-12gb, as an example for its profile. The newest of several
+// classes has the name.
 const secondClass = `
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass

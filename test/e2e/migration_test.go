@@ -75,7 +75,7 @@ func TestMigrationOfManifestsForNVIDIAsDriver(t *testing.T) {
 }
 
 // namesRequest reads every attribute that NVIDIA's driver publishes of a GPU, without a
-// check that it is there, as the selectors of its end-to-end suite do.
+// check for its presence. The selectors of its end-to-end suite do so.
 const namesRequest = `
 selectors:
 - cel:
@@ -136,8 +136,8 @@ func TestMigrationOfPodsForTheDevicePlugin(t *testing.T) {
 	}
 }
 
-// letShare lets the class of whole GPUs give shares until the test ends, where
-// the chart has labelled it not to.
+// letShare lets the class of whole GPUs give shares until the test ends. The chart
+// may have labelled it not to.
 func letShare(t *testing.T) {
 	t.Helper()
 	const label = "gpu.nvidia.com/shares"
@@ -240,8 +240,8 @@ func (s scene) together(t *testing.T, containers ...string) {
 	}
 }
 
-// halves reports an error unless the containers' CUDA processes are held to half
-// of the multiprocessors and 10Gi, and have got 8Gi.
+// halves reports an error unless the containers' CUDA processes have half of the
+// multiprocessors and 10Gi as limits. They must also have got 8Gi.
 func (s scene) halves(t *testing.T, containers ...string) {
 	t.Helper()
 	for _, container := range containers {

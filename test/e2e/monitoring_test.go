@@ -128,7 +128,8 @@ func agentOn(t *testing.T) (node, name string) {
 type prometheus struct{ address string }
 
 // startPrometheus starts Prometheus as an operator does for the chart's PodMonitor and
-// PrometheusRule, except that it reads the metrics through the API server. It ends with the test.
+// PrometheusRule. The difference is that it reads the metrics through the API server. It
+// ends with the test.
 func startPrometheus(t *testing.T) prometheus {
 	t.Helper()
 	node, pod := agentOn(t)

@@ -70,8 +70,8 @@ func heldOnNode(t *testing.T) map[string]string {
 	return files
 }
 
-// TestAForcedDeletionFreesNoGPUUnderAProcessThatStays deletes a pod so that
-// the API and the kubelet forget it, while a process of it still computes.
+// TestAForcedDeletionFreesNoGPUUnderAProcessThatStays deletes a pod so that the API
+// and the kubelet forget it. A process of the pod still computes.
 func TestAForcedDeletionFreesNoGPUUnderAProcessThatStays(t *testing.T) {
 	nothingLeft(t)
 	ns, next := namespaceFor(t, "forced"), namespaceFor(t, "forced-next")

@@ -39,7 +39,7 @@ spec:
 // ofGang is the line of a pod of the group.
 const ofGang = "schedulingGroup: {podGroupName: gang}"
 
-// computing is a pod that computes on a share, with a line for the group that it may have.
+// computing is a pod that computes on a share. It may have a line for a group.
 func computing(name, group string) string {
 	return fmt.Sprintf(`
 ---

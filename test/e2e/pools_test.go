@@ -12,9 +12,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// A node moves through the pools of a release, by its label and by an update of the
-// chart's values, while a pod has a share of a GPU. Neither the pod nor the agent is
-// restarted, and each pool serves its own pods.
+// A node moves through the pools of a release while a pod has a share of a GPU. It
+// moves by its label and by an update of the chart's values. Neither the pod nor the
+// agent is restarted, and each pool serves its own pods.
 func TestANodeMovesThroughThePoolsOfARelease(t *testing.T) {
 	nothingLeft(t)
 	agentPod := func() string {

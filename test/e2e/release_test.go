@@ -72,8 +72,8 @@ func TestUninstallingLeavesNothingInTheClusterAndTwoEmptyFoldersOnTheNode(t *tes
 	}))
 }
 
-// Without the agent a pod runs on, and the kubelet cannot end it cleanly before an
-// agent serves again.
+// Without the agent a pod keeps running. The kubelet cannot end it cleanly before
+// an agent serves again.
 func TestAPodOutlivesThatTheReleaseIsUninstalledAndInstalledAgain(t *testing.T) {
 	nothingLeft(t)
 	ns := namespaceFor(t, "reinstalled")
@@ -119,8 +119,8 @@ func uninstall(t *testing.T) {
 	must(t, cluster.Uninstall(t.Context()))
 }
 
-// onNode are the files that a release has on the node and, with a slash at their
-// end, its folders in which nothing is.
+// onNode are the files that a release has on the node. It includes the empty
+// folders, with a slash at their end.
 func onNode() ([]string, error) {
 	var found []string
 	// Of the first three the folder itself is the release's too.

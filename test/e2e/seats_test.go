@@ -81,8 +81,8 @@ func TestPodsOfMPSReplicasHaveSeats(t *testing.T) {
 	nothingLeft(t)
 }
 
-// seatsServe moves an extended resource from the class of time slices to that of seats
-// until the test ends. It takes two upgrades each way: in one, Kubernetes could lose it.
+// seatsServe moves an extended resource from time slices' class to that of seats until
+// the test ends. It takes two upgrades each way: in one, Kubernetes could lose it.
 func seatsServe(t *testing.T, resource string) {
 	t.Helper()
 	upgrade := func(value string) {

@@ -62,8 +62,8 @@ func testQuota(t *testing.T) {
 	remove(t, ns, "by-claim", "by-share")
 }
 
-// testQuotaOfClaims claims a device of every class five times, after other claims have
-// used up the GPUs of the quota.
+// testQuotaOfClaims claims a device of every class five times. Before that, other
+// claims have used up the GPUs of the quota.
 func testQuotaOfClaims(t *testing.T, ns, others string) {
 	before := claimsIn(t, ns)
 	var all strings.Builder

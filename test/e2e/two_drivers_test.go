@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// otherDriver is a driver with the name of ours, and otherSocket the socket by which it
-// registers with the kubelet.
+// otherDriver is a driver with the same name as ours. otherSocket is the socket by
+// which it registers with the kubelet.
 const (
 	otherDriver = "test/e2e/testdata/same-name.yaml"
 	otherSocket = harness.DriverName + "-reg.sock"

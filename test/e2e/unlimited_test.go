@@ -97,8 +97,8 @@ func isMemoryHook(h *specs.Hook) bool {
 	return slices.ContainsFunc(h.Args, func(arg string) bool { return filepath.Base(arg) == home.MemoryHookName })
 }
 
-// waitUnlimited waits until the agent counts count containers without a memory limit on
-// the claim's device, and the claim has the condition if there are any.
+// waitUnlimited waits until the agent counts a number of containers without a memory
+// limit on the claim's device. The claim must have the condition if there are any.
 func waitUnlimited(t *testing.T, claim *resourceapi.ResourceClaim, count int) {
 	t.Helper()
 	device := claim.Status.Allocation.Devices.Results[0].Device

@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// namespaceFor makes a namespace for a test and removes it, with all pods and
-// claims, at the test's end.
+// namespaceFor creates a namespace for a test. At the test's end it removes the
+// namespace with all pods and claims.
 func namespaceFor(t *testing.T, name string) string {
 	t.Helper()
 	must(t, cluster.CreateNamespace(t.Context(), name))

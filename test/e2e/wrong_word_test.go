@@ -133,8 +133,8 @@ func forgetConfigs(t *testing.T) {
 	must(t, err)
 }
 
-// replaceAgent deletes the agent's pod, waits for the next one, and checks that it reports
-// its mistake, if the ConfigMap has one.
+// replaceAgent deletes the agent's pod and waits for the next one. If the ConfigMap has a
+// mistake, it checks that the agent reports it.
 func replaceAgent(t *testing.T) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())

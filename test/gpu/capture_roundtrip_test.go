@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// A captured model of a simulated machine is the model it was made of, in all
-// that a driver can observe.
+// The captured model of a simulated machine equals the machine's model in
+// everything that a driver can observe.
 func TestCaptureOfASimulatedMachineIsItsModel(t *testing.T) {
 	for _, name := range nvmlsim.ModelNames() {
 		t.Run(name, func(t *testing.T) {

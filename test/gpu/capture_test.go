@@ -20,10 +20,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// capture returns the machine as a model of the simulator, from the snapshot and from
-// facts that only the simulator needs. It omits facts that cannot be read, and UUIDs
-// and serial numbers on purpose. The architecture decides whether a change of the MIG
-// mode needs a reset.
+// capture returns the machine as a model of the simulator. The sources are the
+// snapshot, and facts that only the simulator needs. It omits facts that cannot be
+// read, and UUIDs and serial numbers on purpose. The architecture decides whether a
+// change of the MIG mode needs a reset.
 func (m *machine) capture(name string, node gpu.Node) (*nvmlsim.Model, error) {
 	model := &nvmlsim.Model{
 		Name:          name,
@@ -83,8 +83,8 @@ func addNICs(nics []nvmlsim.NIC, root string, g gpu.GPU) []nvmlsim.NIC {
 
 func version(v gpu.Version) string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
 
-// addKind files a kind under a name made from its product's and returns that
-// name; the same kind is filed once.
+// addKind files a kind under a name made from its product's, and returns that name.
+// The same kind is filed once.
 func addKind(kinds map[string]nvmlsim.Kind, kind nvmlsim.Kind) string {
 	base := slug(kind.Name)
 	name := base
@@ -162,8 +162,8 @@ func captureLinks(links []gpu.Link) []nvmlsim.Links {
 	return runs
 }
 
-// captureNUMA reads the NUMA nodes of a machine below root, which number from 0
-// on the machines that have GPUs.
+// captureNUMA reads the NUMA nodes of a machine below root. They number from 0 on
+// the machines that have GPUs.
 func captureNUMA(root string) ([]nvmlsim.NUMANode, error) {
 	var nodes []nvmlsim.NUMANode
 	for {

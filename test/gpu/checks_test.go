@@ -216,8 +216,8 @@ func checkMIGTables(t *testing.T, m *machine) {
 	}
 }
 
-// migTables returns the problems in the MIG table of a GPU, or why there is no table to
-// check.
+// migTables returns the problems in the MIG table of a GPU. If there is no table, it
+// returns the reason.
 func migTables(g gpu.GPU) (problems []string, unchecked string) {
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	switch {

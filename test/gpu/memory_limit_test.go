@@ -148,8 +148,9 @@ func notHere(err error) string {
 	return ""
 }
 
-// runWithoutMPS runs this binary as a process that computes on the target without MPS,
-// in the cgroup of the folder or, for "", in the one of this process.
+// runWithoutMPS runs this binary as a process that computes on the target without MPS.
+// The process is in the cgroup of the folder or, for "", in the cgroup of this
+// process.
 func (m *machine) runWithoutMPS(t *testing.T, target mpsTarget, folder string) cuda.Report {
 	t.Helper()
 	kind := m.client

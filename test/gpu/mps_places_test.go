@@ -25,9 +25,9 @@ func standInOnly(t *testing.T) {
 	}
 }
 
-// onlyDriver is a root with the programs of a simulated driver in bin and its
-// libraries in lib64, as GKE has them. As the real daemon, its own finds the
-// server by PATH and the libraries by LD_LIBRARY_PATH.
+// onlyDriver is a root with a simulated driver's programs in bin and its libraries
+// in lib64. GKE has such a root. As the real daemon, its own finds the server by
+// PATH and the libraries by LD_LIBRARY_PATH.
 func onlyDriver(t *testing.T, simulated gpu.DriverRoot) gpu.DriverRoot {
 	t.Helper()
 	root := t.TempDir()

@@ -51,8 +51,8 @@ func newMPSTarget(name, uuid string, memory uint64) (target mpsTarget, ok bool) 
 	}, true
 }
 
-// checkMPS lets the supervisor run a control daemon on an idle device, and
-// clients find out how much memory they get. It changes no setting of a GPU.
+// checkMPS lets the supervisor run a control daemon on an idle device. Clients find
+// out how much memory they get. It changes no setting of a GPU.
 func checkMPS(t *testing.T, m *machine) {
 	targets, why := m.mpsTargets(t)
 	if len(targets) == 0 {

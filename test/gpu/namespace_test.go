@@ -25,8 +25,8 @@ const (
 	defaultPercentage   = 10
 )
 
-// checkNamespaces runs a control daemon of protocol 3 on an idle GPU, and clients find out
-// how much of it they get in a namespace. It changes no setting of a GPU.
+// checkNamespaces runs a control daemon of protocol 3 on an idle GPU. Clients find out how
+// much of it they get in a namespace. It changes no setting of a GPU.
 func checkNamespaces(t *testing.T, m *machine) {
 	target, why := m.wholeTarget(t)
 	if why == "" {

@@ -55,8 +55,8 @@ func runAll(ctx context.Context, m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// container is one of the named image that keeps to the strictest rules there
-// are for pods, apart from the user, and sees the pod's folder of the host.
+// container returns a container of the named image with the strictest rules for
+// pods, apart from the user. It sees the pod's folder of the host.
 func container(image, mountPath string, args ...string) corev1.Container {
 	return corev1.Container{
 		Name: "c", Image: cluster.References[image], ImagePullPolicy: corev1.PullNever, Args: args,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kueue tests what Kueue, of the release in go.mod, charges to a quota for claims on
-// our ResourceSlices, with the recipe of demo/kueue. Kueue's own functions count.
+// Package kueue tests Kueue's charges to a quota for claims on our ResourceSlices. It tests
+// the release in go.mod, with the recipe of demo/kueue. Kueue's own functions count.
 package kueue
 
 import (
@@ -147,8 +147,8 @@ func wantCharge(t *testing.T, mapper *dra.ResourceMapper, slices []resourceapi.R
 	}
 }
 
-// charge returns the quota for a pod with a claim of the template, as Kueue's reconciler of
-// workloads counts it.
+// charge returns the quota for a pod with a claim of the template. Kueue's reconciler of
+// workloads counts it so.
 func charge(t *testing.T, mapper *dra.ResourceMapper, slices []resourceapi.ResourceSlice, template *resourceapi.ResourceClaimTemplate) (resource.Quantity, error) {
 	t.Helper()
 	// The API server's defaults.
@@ -240,8 +240,8 @@ func (c cluster) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 	return nil
 }
 
-// template returns a template of a claim for a device of the class, with further lines of
-// the request.
+// template returns a template of a claim for a device of the class. It has further lines
+// of the request.
 func template(t *testing.T, class, request string) *resourceapi.ResourceClaimTemplate {
 	t.Helper()
 	var exactly resourceapi.ExactDeviceRequest

@@ -101,8 +101,8 @@ func TestDashboardIsPortable(t *testing.T) {
 	}
 }
 
-// The table merges the answers by the labels that all of them have, and answers with different
-// pods stay apart: so limits must name the container, also those of a claim with a GPU to itself.
+// The table merges the answers by their common labels. Answers with different pods stay
+// apart: so limits must name the container, also those of a claim with a GPU to itself.
 func TestDashboardShowsLimitsInTheRowsOfContainers(t *testing.T) {
 	const labelsOf = `{namespace="team",claim="%s",%sdevice="%s",node="a",enforcement="%s"}`
 	const used, limit = "gpu_dra_claim_memory_used_bytes", "gpu_dra_claim_memory_limit_bytes"

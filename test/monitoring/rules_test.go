@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package monitoring tests the rules of the chart with Prometheus' own rule engine, and pins
-// the release of Prometheus that the end-to-end tests run.
+// Package monitoring tests the rules of the chart with Prometheus' own rule engine. It also
+// pins the release of Prometheus that the end-to-end tests run.
 package monitoring
 
 import (
@@ -52,8 +52,8 @@ func grows(series string, amount float64) string {
 	return fmt.Sprintf("%s 0+%gx1440\n", series, amount)
 }
 
-// prepares returns the histogram of an agent that prepares a number of claims a minute, of
-// which slow take between 10 and 30 seconds.
+// prepares returns the histogram of an agent that prepares a number of claims a minute.
+// slow of them take between 10 and 30 seconds.
 func prepares(all, slow float64) string {
 	const bucket = `gpu_dra_prepare_duration_seconds_bucket{node="a",kind="gpu",outcome="ok",le="%s"}`
 	return grows(fmt.Sprintf(bucket, "0.005"), all-slow) + grows(fmt.Sprintf(bucket, "10"), all-slow) +
@@ -331,8 +331,8 @@ func groups(t *testing.T, file string, options *rules.ManagerOptions) []*rules.G
 	return slices.Collect(maps.Values(loaded))
 }
 
-// alertsAt returns the alerts that fire at a time, by name, with an empty list for each other
-// alert.
+// alertsAt returns the alerts that fire at a time, by name. It has an empty list for each
+// other alert.
 func alertsAt(t *testing.T, file, series string, at time.Duration) map[string][]*rules.Alert {
 	t.Helper()
 	firing := map[string][]*rules.Alert{}

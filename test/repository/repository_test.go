@@ -59,7 +59,7 @@ func TestWorkflowsRunOnlyTargetsOfMake(t *testing.T) {
 	}
 }
 
-// Go's cache of test results does not track files outside a test's module, and the
+// Go's cache of test results does not track files outside a test's module. The
 // tests of nested modules read the chart, the commands and the golden files. So a
 // cached result could hide a failure that a fresh machine shows.
 func TestNestedModulesAreTestedWithoutCachedResults(t *testing.T) {

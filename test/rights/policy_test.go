@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Whether RBAC knows one part of a claim's status from another depends on the API
-// server's version and feature gates. Here RBAC allows everything, and the
-// policies alone hold the agent to its own.
+// The API server's version and feature gates decide whether RBAC distinguishes the
+// parts of a claim's status. Here RBAC allows everything, and the policies alone
+// hold the agent to its own.
 func TestThePoliciesAloneHoldTheAgentToItsOwn(t *testing.T) {
 	change := func(claim string, change func(*resourceapi.ResourceClaimStatus)) func(context.Context) error {
 		return func(ctx context.Context) error {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package scheduler compares the verdicts of pkg/fleet with the decisions of the real
-// scheduler, on random nodes, claims and taints. There are no kubelets: the objects are
-// enough for the scheduler.
+// scheduler. The nodes, claims and taints are random. There are no kubelets: the
+// objects are enough for the scheduler.
 package scheduler
 
 import (

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package walkthrough runs every command of the repository's documents on a real
-// cluster, as a reader of a document would from its top: in one shell, at the top of the
-// repository, with kubectl, helm, ctr and crane in the path.
+// Package walkthrough runs every command of the repository's documents on a real cluster.
+// It runs them as a reader of a document would from its top: in one shell, at the top of
+// the repository, with kubectl, helm, ctr and crane in the path.
 //
 // The folder bin, which is first in the path, hides differences to a reader's machine, and
 // scenes has the state of the cluster that each document requires. test/markdown

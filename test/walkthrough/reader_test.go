@@ -101,9 +101,9 @@ func (r *reader) own(file string) string {
 	return r.registry + "/" + strings.ToLower(strings.NewReplacer("/", "-", ".md", "").Replace(file))
 }
 
-// run runs the commands of fences in one shell and returns their output,
-// which goes to progress as well. The error begins with the line of the document
-// whose command failed.
+// run runs the commands of fences in one shell and returns their output. The output
+// goes to progress as well. The error begins with the line of the document whose
+// command failed.
 func (r *reader) run(ctx context.Context, file string, fences []markdown.Fence, progress io.Writer) (string, error) {
 	script := strings.ReplaceAll(markdown.Script(fences), example, r.own(file))
 	path := r.path("scripts", file) // bash names it in its messages

@@ -35,8 +35,8 @@ func withDriverMounted(t *testing.T, driver, root string) (namespace string) {
 	return fmt.Sprintf("/proc/%d/ns/mnt", there.Process.Pid)
 }
 
-// GKE's root has bin and lib64 and nothing else, and a supervisor in a container
-// sees nothing of it.
+// GKE's root has bin and lib64 and nothing else. A supervisor in a container sees
+// nothing of it.
 func TestADaemonIsStartedFromARootThatHoldsNothingButTheDriver(t *testing.T) {
 	for name, mounted := range map[string]bool{"that the supervisor sees": false, "that is in the mounts of another namespace": true} {
 		t.Run(name, func(t *testing.T) {

@@ -55,8 +55,8 @@ func (w *world) mounted(root string) []string {
 	return lines
 }
 
-// As root, a daemon's shared memory is the one of its clients only, and they cannot fill
-// more than it. Without root nothing can be mounted, and the error says so.
+// As root, a daemon's clients have separate shared memory. They cannot fill more than
+// it. Without root nothing can be mounted, and the error says so.
 func TestADaemonHasAShmOfItsOwn(t *testing.T) {
 	for name, other := range map[string]bool{"in the supervisor's mounts": false, "in those of another namespace": true} {
 		t.Run(name, func(t *testing.T) {
@@ -209,8 +209,8 @@ func TestAShmThatWasLeftBehindGoesWithTheStop(t *testing.T) {
 	}
 }
 
-// Every daemon's mounts begin as a copy of the node's, other daemons' among
-// them, and a copy would keep all that clients have left there.
+// Every daemon's mounts begin as a copy of the node's, with the mounts of other
+// daemons. A copy would keep all files that clients have left there.
 func TestAShmOfAStoppedDaemonIsInNobodysMounts(t *testing.T) {
 	w := newMountWorld(t)
 	w.start()

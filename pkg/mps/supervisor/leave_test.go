@@ -19,8 +19,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
 )
 
-// files returns the files in the run and log directories and, with a slash at the end,
-// the empty folders.
+// files returns the files in the run and log directories. It also returns the empty
+// folders, with a slash at the end.
 func (w *world) files() []string {
 	w.t.Helper()
 	var all []string

@@ -41,8 +41,8 @@ func TestADaemonWritesThroughNoLink(t *testing.T) {
 	}
 }
 
-// A container that runs as root can replace a daemon's socket by a link to the socket of
-// a daemon of other claims.
+// A container that runs as root can replace a daemon's socket by a link. The link can
+// lead to the socket of a daemon of other claims.
 func TestACommandReachesNoOtherDaemonThroughALink(t *testing.T) {
 	for name, plain := range map[string]bool{"in a file system": false, "in a plain folder": true} {
 		t.Run(name, func(t *testing.T) {

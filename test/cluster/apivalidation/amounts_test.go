@@ -69,8 +69,8 @@ func TestAmountsOfMemoryThatAPolicyRefuses(t *testing.T) {
 	}
 }
 
-// claimOf returns a claim for some memory of a device of the class, as the API server
-// reads it.
+// claimOf returns a claim for some memory of a device of the class. It has the form
+// in which the API server reads it.
 func claimOf(class, memory string) (*resourcev1.ResourceClaim, error) {
 	manifest := fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "n"}, "spec": {"devices": {"requests": [
 		{"name": "gpu", "exactly": {"deviceClassName": %q, "capacity": {"requests": {"memory": %q}}}}]}}}`, class, memory)

@@ -58,8 +58,9 @@ func TestTheExampleIsAccepted(t *testing.T) {
 	}
 }
 
-// The catalog's test compares the slices of each model and offer with golden files
-// and writes them for this test, so the API server must accept each one.
+// The API server must accept each slice that the catalog's test writes. That test
+// compares the slices of each model and offer with golden files and writes them for
+// this test.
 func TestTheSlicesOfEachModelAndOfferAreAccepted(t *testing.T) {
 	folder := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "go", "-C", "../../..", "test", "-count=1", "-run=^TestSlicesOfEachModelAndOffer$", "./pkg/catalog")

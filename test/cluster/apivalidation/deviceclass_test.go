@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The API server must take every class that we ship, with the names of its
-// extended resource and the expressions in it.
+// The API server must accept every class that we ship. The class has an extended
+// resource's name and expressions.
 func TestTheDeviceClassesAreAccepted(t *testing.T) {
 	ctx := genericapirequest.WithRequestInfo(genericapirequest.WithNamespace(t.Context(), metav1.NamespaceNone), &genericapirequest.RequestInfo{
 		IsResourceRequest: true, Verb: "create", APIGroup: resourcev1.GroupName, APIVersion: "v1", Resource: "deviceclasses",

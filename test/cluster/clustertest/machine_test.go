@@ -46,8 +46,8 @@ func lookAtMachine(t *testing.T, ours ...string) machine {
 	return machine{lines: slices.Compact(lines), alone: len(others) == 0}
 }
 
-// assertNothingLeft checks that nothing of our clusters is there, and, if we are
-// alone, that the machine is unchanged.
+// assertNothingLeft checks that nothing of our clusters remains. If we are alone,
+// it also checks that the machine is unchanged.
 func assertNothingLeft(t *testing.T, before machine, ours ...string) {
 	t.Helper()
 	after := lookAtMachine(t, ours...)

@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// mpsServer sends the given answers to the requests of one client, and returns a
-// function that returns the requests.
+// mpsServer sends the given answers to the requests of one client. The returned
+// function returns the requests.
 func mpsServer(t *testing.T, r root, answers ...string) (asked func() []request) {
 	t.Helper()
 	directory := r.path("mps")
