@@ -123,7 +123,7 @@ func TestSeatsTakeTheLockOfTheirGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []kind.Name{kind.Whole(address), kind.Name{Kind: kind.Seat, Address: address}} {
+	for _, name := range []kind.Name{kind.Whole(address), {Kind: kind.Seat, Address: address}} {
 		if _, ok, err := there.tryDevice(t.Context(), name); ok || err != nil {
 			t.Errorf("try gave %t, %v for %s", ok, err, name)
 		}

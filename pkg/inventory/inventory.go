@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/util/flowcontrol"
+	"golang.org/x/time/rate"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -77,7 +77,7 @@ type Inventory struct {
 	// namespaces of MPS daemons.
 	namespaces namespaces
 	due        chan struct{} // has an item when another scan is due
-	rescans    flowcontrol.PassiveRateLimiter
+	rescans    rate.Sometimes
 
 	writing sync.Mutex // one write at a time, so that the last one is written last
 
@@ -104,7 +104,7 @@ func New(o Options) *Inventory {
 		external:   newExternal(o.External),
 		namespaces: namespaces{source: o.Namespaces, tried: make(chan struct{})},
 		due:        make(chan struct{}, 1),
-		rescans:    newRescanLimit(),
+		rescans:    rate.Sometimes{Interval: rescanInterval},
 		known:      newKnowledge(),
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/client-go/util/flowcontrol"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -16,16 +14,12 @@ import (
 // retries each of them every 90 seconds, and a scan reads all GPUs of the node.
 const rescanInterval = time.Minute
 
-func newRescanLimit() flowcontrol.PassiveRateLimiter {
-	return flowcontrol.NewTokenBucketPassiveRateLimiter(float32(1/rescanInterval.Seconds()), 1)
-}
-
 // PrepareFailed requests a scan if the last scan does not explain the error of a failed
 // prepare. It requests none for a mistake in the claim, which a user can repeat without
 // end, and none within a minute of the last one.
 func (i *Inventory) PrepareFailed(err error) {
-	if isAboutHardware(err) && i.rescans.TryAccept() {
-		i.RequestScan()
+	if isAboutHardware(err) {
+		i.rescans.Do(i.RequestScan)
 	}
 }
 
