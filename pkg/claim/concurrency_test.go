@@ -131,8 +131,8 @@ func TestManyClaimsAndProcessesAtOnce(t *testing.T) {
 	}
 }
 
-// During a rolling update the old agent may still run when the new agent starts on
-// the same directory.
+// During a rolling update the old agent may still run when the new agent starts.
+// Both use the same directory.
 func TestTwoProcessesExcludeEachOther(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 2)
 	c := newClaim("first", "gpu-00-00")
@@ -411,8 +411,8 @@ func prepareAll(ctx context.Context, m *claim.Manager, claims ...*resourceapi.Re
 	return errs, time.Since(start)
 }
 
-// The claims of a GPU wait for each other, and a timeout cuts short the last attempt
-// of each.
+// The claims of a GPU wait for each other. A timeout cuts short the last attempt of
+// each.
 func TestPrepareReportsWhyADaemonDoesNotStart(t *testing.T) {
 	for _, n := range []int{1, 3} {
 		t.Run(fmt.Sprintf("to %d claims", n), func(t *testing.T) {
@@ -474,8 +474,8 @@ func TestASupervisorThatHangs(t *testing.T) {
 	}
 }
 
-// If undoing hangs too, the call still returns its own error to the kubelet in time,
-// and a later recovery finishes the undo.
+// If undoing hangs too, the call still returns its own error to the kubelet in time.
+// A later recovery finishes the undo.
 func TestACallEndsInTimeThoughUndoingItHangs(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 )
 
 // If the agent dies at any point of prepare, recovery leaves the claim prepared or
-// absent, and the next prepare succeeds.
+// absent. The next prepare succeeds.
 func TestDyingAtEveryPointOfPrepare(t *testing.T) {
 	points := 0
 	for died := true; died; points++ {
@@ -87,7 +87,7 @@ func TestDyingAtEveryPointOfUnprepare(t *testing.T) {
 	}
 }
 
-// If the disk becomes full at any point of prepare, the error says so and nothing is
+// If the disk becomes full at any point of prepare, the error says so. Nothing is
 // left behind.
 func TestAFullDiskWhilePreparing(t *testing.T) {
 	for full := 1; ; full++ {
@@ -233,8 +233,8 @@ func TestADamagedRecordDoesNotFreeItsGPU(t *testing.T) {
 	})
 }
 
-// After a downgrade, the agent does not change a claim that a newer release prepared,
-// and does not assign its devices to another claim.
+// After a downgrade, the agent does not change a claim that a newer release prepared.
+// It does not assign the claim's devices to another claim.
 func TestARecordOfANewerReleaseIsLeftAlone(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 1)
 	c := newClaim("newer", "gpu-00-00")

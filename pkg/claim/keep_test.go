@@ -41,8 +41,8 @@ func keeping(t *testing.T) *migWorld {
 	return w
 }
 
-// use prepares and unprepares a claim for devices, and returns the UUIDs of the first GPU's
-// MIG devices while it is prepared.
+// use prepares and unprepares a claim for devices. It returns the UUIDs of the first GPU's
+// MIG devices while the claim is prepared.
 func (w *migWorld) use(m *claim.Manager, devices ...string) []string {
 	w.t.Helper()
 	c := newClaim("user", devices...)
@@ -214,8 +214,8 @@ func TestASweepDestroysTheHalfOfAKeptPartition(t *testing.T) {
 	}
 }
 
-// If the agent dies at any point, a later claim for the device or for the whole GPU is
-// prepared, and nothing is left when the layout is gone.
+// If the agent dies at any point, a later claim for the device or its GPU is
+// prepared. Nothing is left when the layout is gone.
 func TestDyingAtEveryPointOfKeeping(t *testing.T) {
 	sim, dir := dgxH100(t), t.TempDir()
 	prepare := func(c *resourceapi.ResourceClaim) func(*claim.Manager) error {
@@ -407,8 +407,9 @@ func TestAPartitionIsDestroyedOnlyIfTheDriverCreatedIt(t *testing.T) {
 	}
 }
 
-// The agent creates a lost partition again for a claim whose record is lost, and dies
-// or fails before the claim's spec names it. The new partition is not left behind.
+// The agent creates a lost partition again for a claim whose record is lost. Then it
+// dies or fails before the claim's spec names the partition. The new partition is not
+// left behind.
 func TestAPartitionRecreatedForALostClaimIsNotLeftBehind(t *testing.T) {
 	const device = h100 + "-mig-1g-10gb-2"
 	c := newClaim("cut", device)

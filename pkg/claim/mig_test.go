@@ -493,7 +493,7 @@ func TestStaticPartitionsAreUsedAndNeverChanged(t *testing.T) {
 	}
 }
 
-// After a driver update a claim can hold a MIG device with a profile that the GPU no
+// After a driver update a claim can hold a MIG device whose profile the GPU no
 // longer has. Its placement is unknown then.
 func TestAMIGDeviceWithAnUnknownPlacementExcludesOthersOnItsGPU(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100")

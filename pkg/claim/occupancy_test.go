@@ -28,8 +28,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// occupants is a fake of the processes on a node's GPUs, and of the pods of claims in
-// the API server.
+// occupants is a fake of the processes on a node's GPUs. It is also a fake of the
+// pods of claims in the API server.
 type occupants struct {
 	mu    sync.Mutex
 	on    map[gpu.PCIAddress][]gpu.Process
@@ -76,7 +76,8 @@ func (o *occupants) livingPods() (map[string]int, error) {
 	return maps.Clone(o.living), o.livingErr
 }
 
-// runs starts a process on the GPU of that bus, in a pod or, if pod is "", on the host.
+// runs starts a process on the GPU of that bus, in a pod. If pod is "", the process is
+// on the host.
 func (o *occupants) runs(bus uint8, pid int, pod string) {
 	o.add(bus, gpu.Process{PID: pid}, gpu.Task{Command: "python", PodUID: pod})
 }
@@ -651,8 +652,8 @@ func TestDevicesThatAClaimLosesAreNotFreedWhileItsProcessesRun(t *testing.T) {
 	}
 }
 
-// A GPU that hangs does not keep its pod Terminating, and does not delay the response
-// to the kubelet.
+// A GPU that hangs does not keep its pod Terminating. It does not delay the response
+// to the kubelet either.
 func TestAClaimOnAGPUThatHangsIsUnpreparedInTime(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -841,8 +842,8 @@ func TestClaimsAreRecoveredWhileAGPUHangs(t *testing.T) {
 	})
 }
 
-// hungDaemon is a supervisor that does not answer for one daemon, and does not answer
-// a caller whose context has ended.
+// hungDaemon is a supervisor that does not answer for one daemon. It does not answer
+// a caller whose context has ended either.
 type hungDaemon struct {
 	*supervisor
 	name string

@@ -335,8 +335,9 @@ func TestAClaimForLessThanTheWholeMemoryGetsAShare(t *testing.T) {
 	}
 }
 
-// A container has a whole GPU, shares of another by two claims, and a GPU whose place in
-// the machine is unknown. Its pod has set a variable of the same name.
+// A container has a whole GPU, shares of another by two claims, and a third GPU. The
+// place of the third GPU in the machine is unknown. Its pod has set a variable of the
+// same name.
 func TestAContainerLearnsThePlaceOfAllItsGPUs(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 3)
 	address := gpu.PCIAddress{Bus: 1}

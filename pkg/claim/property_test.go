@@ -468,8 +468,8 @@ func (m *cutModel) check(t *rapid.T) {
 	}
 }
 
-// After any sequence of events the GPUs have the promised partitions, and MIG mode is
-// on only while they do.
+// After any sequence of events the GPUs have the promised partitions. MIG mode is on
+// only while they do.
 func TestGPUsAreCutAsPromised(t *testing.T) {
 	sim, dir := dgxH100(t), t.TempDir()
 	run := 0

@@ -273,8 +273,8 @@ func TestAClaimForgetsPodsThatHaveEnded(t *testing.T) {
 	}
 }
 
-// After a restart the agent must know what to charge, to which class, and whose processes
-// they are, without the API server.
+// After a restart the agent works without the API server. It must know what to charge,
+// to which class, and whose processes run.
 func TestAHeldClaimHasItsClassesSlotsAndPods(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 2)
 	m := w.start()

@@ -419,7 +419,7 @@ func TestTheFirstSetsTheIntervalAndTheLastRestoresIt(t *testing.T) {
 	}
 }
 
-// A claim that names memory is shown with it, and has neither MPS nor less of the slots of
+// A claim that names memory is shown with it. It has neither MPS nor less of the slots of
 // the others.
 func TestATimeSliceWithMemory(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
@@ -475,7 +475,7 @@ func TestAWholeGPUWithAnInterval(t *testing.T) {
 	}
 }
 
-// A time slice that cannot be restored does not block the end of a pod, and is restored
+// A time slice that cannot be restored does not block the end of a pod. It is restored
 // later.
 func TestAnIntervalThatCannotBeRestoredYet(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)

@@ -94,8 +94,8 @@ func TestAClaimWhoseRecordWasLostKeepsItsDaemonAndPartition(t *testing.T) {
 	}
 }
 
-// A claim whose record was lost counts as a user of the daemon of its device until it
-// is unprepared, even if its new record uses the device without a daemon.
+// A claim whose record was lost counts as a user of its device's daemon until it is
+// unprepared. This holds even if its new record uses the device without a daemon.
 func TestADaemonEndsWithAClaimWhoseRecordWasLost(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
 	m := w.start()
@@ -239,9 +239,9 @@ func TestALostShare(t *testing.T) {
 	})
 }
 
-// If the agent dies at any point while it prepares or unprepares a claim with every
-// kind of sharing, recovery leaves the claim prepared or absent. Another claim shares
-// all its devices meanwhile.
+// If the agent dies at any point of prepare or unprepare, recovery leaves the claim
+// prepared or absent. The claim has every kind of sharing. Another claim shares all
+// its devices meanwhile.
 func TestDyingAtEveryPointOfSharing(t *testing.T) {
 	sim, dir := dgxH100(t), t.TempDir()
 	const other = "gpu-52-00"

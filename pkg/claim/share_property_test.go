@@ -98,8 +98,8 @@ func (m *shareModel) update(t *rapid.T) {
 	m.restart(t)
 }
 
-// checkNamespaces checks that each share of a device has a namespace of its daemon, and
-// that its containers have the folder of that namespace. The daemon may have others of
+// checkNamespaces checks that each share of a device has a namespace of its daemon. Its
+// containers must have the folder of that namespace. The daemon may have others of
 // claims whose record is or was lost.
 func (m *shareModel) checkNamespaces(t *rapid.T, got gpu.MPSDaemon, perhaps bool) {
 	wanted := 0
@@ -479,8 +479,8 @@ func (m *shareModel) checkDaemons(t *rapid.T, want map[string]gpu.MPSDaemon, atL
 	}
 }
 
-// After any sequence of events the claims hold the promised pieces, no claims hold
-// conflicting devices, and nothing is left at the end.
+// After any sequence of events the claims hold the promised pieces, and no claims
+// hold conflicting devices. Nothing is left at the end.
 func TestGPUsAreSharedAsPromised(t *testing.T) {
 	sim, dir := dgxH100(t), t.TempDir()
 	run := 0
@@ -577,7 +577,7 @@ func (p piece) client() bool {
 }
 
 // needsExclusive reports whether the GPU of the piece is exclusive while a claim has
-// it, on a node that says so.
+// it. The node must have that setting.
 func (p piece) needsExclusive() bool {
 	return p.seats > 0 || p.name().Kind == kind.GPU && p.memory != "" && p.client()
 }

@@ -236,7 +236,7 @@ func TestComputeModesThatAdmitShares(t *testing.T) {
 	must(t, m.Unprepare(once(), c.UID))
 }
 
-// The configuration of the claim overrides that of the class, and only the one in
+// The configuration of the claim overrides that of the class. Only the one in
 // effect must be valid.
 func TestTheClaimsConfigurationWins(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)

@@ -389,7 +389,7 @@ func TestSeatsOfAnotherSizeNeverHaveMoreThanTheGPU(t *testing.T) {
 	}
 }
 
-// The CDI spec of seats names them, and their GPU's daemon stays while a claim without a
+// The CDI spec of seats names them. Their GPU's daemon stays while a claim without a
 // record may use it.
 func TestSeatsWhoseRecordIsLost(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
@@ -533,8 +533,8 @@ func TestANamespaceEndsWithItsShare(t *testing.T) {
 	}
 }
 
-// A GPU keeps the protocol of its shares until the last of them has ended, whatever the
-// driver supports meanwhile.
+// A GPU keeps the protocol of its shares until the last of them has ended. The driver's
+// abilities may change meanwhile.
 func TestAShareJoinsTheProtocolOfTheOthers(t *testing.T) {
 	const named, legacy = "gpu-00-00 of GPU-0; sharesecond0 25% 19968M", "gpu-00-00 of GPU-0=19968M, 25%"
 	for name, tc := range map[string]struct {
@@ -608,7 +608,7 @@ func TestAShareThatRequiresANamespaceWaitsForSharesWithout(t *testing.T) {
 	}
 }
 
-// The CDI spec of a claim with a lost record names its namespace, so that another share
+// The CDI spec of a claim with a lost record names its namespace. So another share
 // neither ends it nor gets another protocol.
 func TestANamespaceOfALostRecordStays(t *testing.T) {
 	for _, namespaces := range []bool{true, false} {

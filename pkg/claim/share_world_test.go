@@ -441,7 +441,7 @@ func (w *world) left(m *claim.Manager) string {
 	return strings.Join(files, "") + w.held(m) + w.supervisor.String() + w.timeSlices.String() + w.modes()
 }
 
-// piece is an allocation of a device, or of a share of it, to one request of a claim.
+// piece is an allocation of a device, or of a share of it, to a claim's request.
 type piece struct {
 	device  string
 	memory  string // "" for the whole

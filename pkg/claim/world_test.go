@@ -46,8 +46,8 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// world is a machine with GPUs, disk and CDI directory, on which processes of
-// the agent can run, fail and die.
+// world is a machine with GPUs, disk and CDI directory. Processes of the agent can
+// run, fail and die on it.
 type world struct {
 	t    fataler
 	dir  string
@@ -274,7 +274,7 @@ func dies(act func() error) (died bool, err error) {
 	return false, act()
 }
 
-// faults makes the changes of one process to the machine fail, or kills the process
+// faults makes one process' changes to the machine fail, or kills the process
 // between two of them.
 type faults struct {
 	mu    sync.Mutex
@@ -364,7 +364,7 @@ func (c faultyCDI) Remove(ctx context.Context, uid types.UID) error {
 // memoryDir is a tmpfs.
 const memoryDir = "/dev/shm"
 
-// TestMain puts the temporary folders of all tests into memory, because the tests run
+// TestMain puts the temporary folders of all tests into memory. The tests run
 // thousands of agents, each with its own files. It also discards the log; a test that
 // reads log messages has a logger of its own.
 func TestMain(m *testing.M) { os.Exit(run(m)) }

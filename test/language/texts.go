@@ -87,7 +87,7 @@ func Read(top, file string) ([]Text, error) {
 	return append(texts, Text{Kind: FileName, Line: 1, Text: splitWords(base)}), err
 }
 
-// reader returns the function that reads a file of this name, or nil if the
+// reader returns the function that reads a file of this name. It returns nil if the
 // file has no texts to check.
 func reader(file string) func(file, content string) ([]Text, error) {
 	base := path.Base(file)
@@ -117,9 +117,9 @@ func reader(file string) func(file, content string) ([]Text, error) {
 	return nil
 }
 
-// readGo returns the comments, the string literals of more than two words, and the
-// declared names of a Go file. Of a file without tests it also returns the first
-// sentence of each doc comment.
+// readGo returns the comments, the declared names and the messages of a Go file. A
+// message is a string literal of more than two words. Of a file without tests it
+// also returns the first sentence of each doc comment.
 func readGo(file, content string) ([]Text, error) {
 	files := token.NewFileSet()
 	parsed, err := parser.ParseFile(files, file, content, parser.ParseComments|parser.SkipObjectResolution)
@@ -197,8 +197,8 @@ func name(files *token.FileSet, ident *ast.Ident) Text {
 	return Text{Identifier, files.Position(ident.Pos()).Line, splitWords(ident.Name)}
 }
 
-// splitWords returns the words of a name in mixed caps, snake or kebab case, in
-// lower case and with spaces between them.
+// splitWords returns the words of a name in lower case, with spaces between them.
+// The name is in mixed caps, snake or kebab case.
 func splitWords(name string) string {
 	var b strings.Builder
 	runes := []rune(name)
@@ -308,8 +308,8 @@ func readHash(_, content string) ([]Text, error) {
 var quoted = regexp.MustCompile(`'[^']* [^']*'|\bmessage: |\bfail `)
 
 // readTemplate returns the comments of a template of the chart, and the lines with
-// messages of its policies and failures. Such a line is a text as a whole, because CEL
-// puts a message together from strings.
+// messages. The messages come from its policies and failures. Such a line is a text as
+// a whole, because CEL puts a message together from strings.
 func readTemplate(file, content string) ([]Text, error) {
 	texts, err := readHash(file, content)
 	for i, line := range strings.Split(content, "\n") {
