@@ -391,8 +391,8 @@ func TestSharesOfANodeWithoutASupervisorArePlain(t *testing.T) {
 	if data := reported(t, n, plain); data.Share == nil || data.Share.Strategy != "Plain" || data.Share.Enforcement != "none" {
 		t.Errorf("status.devices says %+v of the share", data.Share)
 	}
-	if got := a.prepare(t, mps)["uid-mps"]; !strings.Contains(got.Error, "--mps-supervisor") {
-		t.Errorf("error %q, want it to name the flag", got.Error)
+	if got := a.prepare(t, mps)["uid-mps"]; !strings.Contains(got.Error, "no MPS daemons run on this node; see docs/sharing.md#troubleshooting") {
+		t.Errorf("error %q, want it to name the cause and a document", got.Error)
 	}
 }
 
@@ -513,7 +513,7 @@ func TestAgentMakesAGPUWithMPSSharesExclusive(t *testing.T) {
 		}
 	}
 	if got := a.prepare(t, unlimited)["uid-unlimited"]; !strings.Contains(got.Error, "--exclusive-compute") {
-		t.Errorf("error %q, want it to name the flag", got.Error)
+		t.Errorf("error %q, want it to name the cause and a document", got.Error)
 	}
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
