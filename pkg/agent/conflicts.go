@@ -8,7 +8,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 )
 
@@ -16,7 +15,7 @@ import (
 // The log names the pod of a device plugin, which is another tenant's.
 func (a *agent) conflicts(ctx context.Context, device kind.Name) []plugin.Conflict {
 	var all []plugin.Conflict
-	if pod := a.externalHolder(device); pod != "" {
+	if pod := a.state.Snapshot().ExternalHolder(device); pod != "" {
 		klog.FromContext(ctx).Info("A device plugin has given a held device to a pod", "device", device, "pod", pod)
 		all = append(all, plugin.ConflictDevicePlugin)
 	}
@@ -24,18 +23,4 @@ func (a *agent) conflicts(ctx context.Context, device kind.Name) []plugin.Confli
 		all = append(all, plugin.ConflictOtherDriver)
 	}
 	return all
-}
-
-// externalHolder returns the pod ("namespace/name") that has the device through a device
-// plugin. The pod may also have a part of the device. It returns "" if there is none.
-func (a *agent) externalHolder(name kind.Name) string {
-	if !name.OnGPU() {
-		return ""
-	}
-	for _, g := range a.state.Snapshot().Node().GPUs {
-		if g.Address == name.Address {
-			return use.ExternalHolder(g, name)
-		}
-	}
-	return ""
 }

@@ -62,7 +62,7 @@ func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err err
 	if len(node.GPUs) == 0 && len(node.Unreadable) > 0 {
 		return fmt.Errorf("%w: none of the %d GPUs can be read", gpu.ErrNotReady, len(node.Unreadable))
 	}
-	slices, err := controller.Slices(ctx, c.DriverName, c.NodeName, describe.Resources(node, nil, nil))
+	slices, err := controller.Slices(ctx, c.DriverName, c.NodeName, describe.Resources(node, nil))
 	if err != nil {
 		return err
 	}

@@ -41,10 +41,9 @@ func (a *agent) usageOptions(ctx context.Context, hw *hardware) attribution.Opti
 func (a *agent) chargedNode() usage.Node {
 	now := a.state.Snapshot()
 	node := usage.Node{Published: a.controller.Capacities(), GPUs: make(map[gpu.PCIAddress]usage.GPU, len(now.Hardware.GPUs))}
-	unhealthy := now.Unhealthy()
-	for _, g := range now.Node().GPUs {
-		_, faulty := unhealthy[g.Address]
-		node.GPUs[g.Address] = usage.NewGPU(g, !faulty)
+	health := now.Health()
+	for i, g := range now.Node().GPUs {
+		node.GPUs[g.Address] = usage.NewGPU(g, health[i].Healthy)
 	}
 	return node
 }

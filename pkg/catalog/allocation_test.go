@@ -42,9 +42,10 @@ var readClasses = sync.OnceValues(func() ([]*resourceapi.DeviceClass, error) {
 	return append(all, seats), err
 })
 
-func schedulable(t testing.TB, c catalog.Catalog, node gpu.Node, unhealthy catalog.Unhealthy) *allocatortest.Node {
+func schedulable(t testing.TB, c catalog.Catalog, node gpu.Node, conditions catalog.Conditions) *allocatortest.Node {
 	t.Helper()
-	return allocatortest.NewNode(c.Resources(node, unhealthy, nil), allocatortest.Features(), classes(t)...)
+	c.Conditions = conditions
+	return allocatortest.NewNode(c.Resources(node, nil), allocatortest.Features(), classes(t)...)
 }
 
 // claim returns a claim for a GPU or a device of another class. The words are
@@ -134,11 +135,11 @@ func TestTheSchedulerAllocates(t *testing.T) {
 	lists := sharing()
 	lists.ListAttributes = true
 	for name, tc := range map[string]struct {
-		catalog   catalog.Catalog
-		node      gpu.Node
-		unhealthy catalog.Unhealthy
-		claims    []resourceapi.DeviceClaim
-		want      string
+		catalog    catalog.Catalog
+		node       gpu.Node
+		conditions catalog.Conditions
+		claims     []resourceapi.DeviceClaim
+		want       string
 	}{
 		"claims without a capacity get whole GPUs, one after the other": {
 			catalog: sharing(), node: h100(t, 2),
@@ -186,7 +187,7 @@ func TestTheSchedulerAllocates(t *testing.T) {
 			want:   "a 1b-00\nb 43-00\nc does not fit",
 		},
 		"a GPU with a taint is passed over": {
-			catalog: sharing(), node: h100(t, 2), unhealthy: catalog.Unhealthy{{Bus: 0x1b}: "xid-79"},
+			catalog: sharing(), node: h100(t, 2), conditions: catalog.Conditions{{Bus: 0x1b}: {Unhealthy: "xid-79"}},
 			claims: []resourceapi.DeviceClaim{claim(""), claim("")},
 			want:   "a 43-00 81559Mi\nb does not fit",
 		},
@@ -235,7 +236,7 @@ func TestTheSchedulerAllocates(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := allocateAll(t, schedulable(t, tc.catalog, tc.node, tc.unhealthy), tc.claims)
+			got := allocateAll(t, schedulable(t, tc.catalog, tc.node, tc.conditions), tc.claims)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("allocations (-want +got):\n%s", diff)
 			}
@@ -248,7 +249,7 @@ func TestCliquesYieldLinkedPairsAcrossDomains(t *testing.T) {
 	c.ListAttributes = true
 	features := allocatortest.Features()
 	features.ListTypeAttributes = true
-	node := allocatortest.NewNode(c.Resources(dgx1(t), nil, nil), features, classes(t)...)
+	node := allocatortest.NewNode(c.Resources(dgx1(t), nil), features, classes(t)...)
 	// With three GPUs of each quad taken, the two that are left are linked and
 	// in no domain together.
 	claims := []resourceapi.DeviceClaim{
@@ -277,7 +278,7 @@ func TestListsOfNUMANodesYieldTheGPUsOfASocket(t *testing.T) {
 		if lists {
 			selector = "cel=device.attributes['resource.kubernetes.io'].numaNode.includes(1)"
 		}
-		node := allocatortest.NewNode(c.Resources(simulated(t, "dgx-a100"), nil, nil), features, classes(t)...)
+		node := allocatortest.NewNode(c.Resources(simulated(t, "dgx-a100"), nil), features, classes(t)...)
 		claims := []resourceapi.DeviceClaim{claim("count=4 match=" + numa), claim("count=2 match=" + numa), claim(selector)}
 		if diff := cmp.Diff(want, allocateAll(t, node, claims)); diff != "" {
 			t.Errorf("allocations with lists %v (-want +got):\n%s", lists, diff)

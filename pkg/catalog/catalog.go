@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 // Settings are the parts of a catalog that do not change while the agent runs.
@@ -44,6 +45,8 @@ type Catalog struct {
 	// Partitions selects the GPUs that are offered in parts if MIG is offered, and the
 	// parts. It is nil if they follow from the configuration. See [MIGOffer.Layout].
 	Partitions *Layout
+	// Conditions of the GPUs.
+	Conditions Conditions
 	// Taken orders the devices of the node; see order.
 	Taken Taken
 	// InUse keeps new claims from devices that are in use although the cluster counts
@@ -63,9 +66,8 @@ func (c Catalog) WantsCounters() bool {
 	return slices.ContainsFunc(kind.Divided(), c.Offer.Has) || c.Offer.Partitions() && !c.MIG.Static && c.Partitions == nil
 }
 
-// Unhealthy maps each GPU that must not be allocated to the reason, as a label
-// value.
-type Unhealthy map[gpu.PCIAddress]string
+// Conditions has the conditions of GPUs. A GPU that is missing is healthy.
+type Conditions map[gpu.PCIAddress]use.Conditions
 
 // InUse maps the names of devices to the value of their taint [v1alpha1.TaintInUse].
 // Devices that have a part of the GPU in common get the same taint.
@@ -98,14 +100,13 @@ func (h Held) PartsOf(address gpu.PCIAddress) []kind.Name {
 //
 // The node must be described without the effects of claims: without the MIG modes
 // that they have switched and the partitions that they have created.
-func (c Catalog) Resources(node gpu.Node, unhealthy Unhealthy, held Held) resourceslice.DriverResources {
+func (c Catalog) Resources(node gpu.Node, held Held) resourceslice.DriverResources {
 	gpus := slices.SortedFunc(slices.Values(node.GPUs), func(a, b gpu.GPU) int { return a.Address.Compare(b.Address) })
 	links := newNeighbourhood(gpus)
 	cut := c.cut(gpus)
 	groups := make([]group, len(gpus))
 	for i, g := range gpus {
 		o := c.on(node, links, g, cut[g.Address], held)
-		o.state.Unhealthy = unhealthy[g.Address]
 		for _, k := range kind.All() {
 			name := kind.Name{Kind: k, Address: g.Address}
 			switch {

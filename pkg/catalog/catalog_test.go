@@ -35,9 +35,10 @@ func seating(c catalog.Catalog) catalog.Catalog {
 }
 
 // devices publishes the node and returns the devices of its only pool in order.
-func devices(t testing.TB, c catalog.Catalog, node gpu.Node, unhealthy catalog.Unhealthy) []resourceapi.Device {
+func devices(t testing.TB, c catalog.Catalog, node gpu.Node, conditions catalog.Conditions) []resourceapi.Device {
 	t.Helper()
-	resources := c.Resources(node, unhealthy, nil)
+	c.Conditions = conditions
+	resources := c.Resources(node, nil)
 	if names := slices.Collect(maps.Keys(resources.Pools)); !slices.Equal(names, []string{"node-1"}) {
 		t.Fatalf("pools %v, want node-1 alone", names)
 	}
@@ -291,7 +292,7 @@ func TestDevicesFillAsFewSlicesAsTaintsAllow(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tc.gpus), func(t *testing.T) {
 			var sizes []int
-			for _, slice := range sharing().Resources(h100(t, tc.gpus), nil, nil).Pools["node-1"].Slices {
+			for _, slice := range sharing().Resources(h100(t, tc.gpus), nil).Pools["node-1"].Slices {
 				sizes = append(sizes, len(slice.Devices))
 			}
 			if diff := cmp.Diff(tc.want, sizes); diff != "" {
@@ -304,7 +305,7 @@ func TestDevicesFillAsFewSlicesAsTaintsAllow(t *testing.T) {
 func TestAnUnhealthyGPUKeepsItsPlaceAndGetsATaint(t *testing.T) {
 	node := h100(t, 8)
 	healthy := devices(t, sharing(), node, nil)
-	sick := devices(t, sharing(), node, catalog.Unhealthy{node.GPUs[2].Address: "xid-79"})
+	sick := devices(t, sharing(), node, catalog.Conditions{node.GPUs[2].Address: {Unhealthy: "xid-79"}})
 	for i := range healthy {
 		want := healthy[i]
 		if i == 2 {

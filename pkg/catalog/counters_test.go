@@ -63,7 +63,7 @@ func newBooks(t testing.TB, c catalog.Catalog, node gpu.Node) books {
 	var b books
 	var set resourceapi.CounterSet
 	var devices []resourceapi.Device
-	for _, slice := range c.Resources(node, nil, nil).Pools[c.Pool].Slices {
+	for _, slice := range c.Resources(node, nil).Pools[c.Pool].Slices {
 		for _, s := range slice.SharedCounters {
 			if set.Name != "" {
 				t.Fatalf("counter sets %s and %s for one GPU", set.Name, s.Name)

@@ -3,6 +3,7 @@
 package catalog_test
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -36,11 +37,12 @@ func TestExternalAllocationsAreTainted(t *testing.T) {
 		{"one of an administrator's MIG devices, and not the other", static, made, "MIG-1", []string{"gpu-1b-00", "gpu-1b-00-mig-3g-40gb-4", "gpu-1b-00-ts"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for i, g := range c.node.GPUs {
-				c.node.GPUs[i] = g.WithExternalAllocations([]gpu.ExternalAllocation{{Device: c.external, Pod: "team/old"}})
+			conditions := catalog.Conditions{}
+			for _, g := range c.node.GPUs {
+				maps.Copy(conditions, catalog.Conditions{g.Address: {External: []gpu.ExternalAllocation{{Device: c.external, Pod: "team/old"}}}})
 			}
 			var got []string
-			for _, device := range devices(t, c.catalog, c.node, nil) {
+			for _, device := range devices(t, c.catalog, c.node, conditions) {
 				for _, taint := range device.Taints {
 					if taint.Key == v1alpha1.TaintInUse && taint.Value == "device-plugin" {
 						got = append(got, device.Name)

@@ -33,7 +33,7 @@ func TestTheFleetFitsInAnyOrder(t *testing.T) {
 	c := slicing(sharing())
 	c.Shares.Units = kind.Numbers{kind.TimeSlice: 12}
 	hardware := simulated(t, filepath.Join("..", "..", "demo", "fleet", "ten-a100.yaml"))
-	resources := c.Resources(hardware, nil, nil)
+	resources := c.Resources(hardware, nil)
 	fleet := slices.Concat(
 		slices.Repeat([]string{"class=gpu"}, 4),
 		slices.Repeat([]string{"class=mps memory=9Gi compute=12"}, 20),

@@ -39,10 +39,10 @@ const (
 // goldenCase is a node and what its agent offers. testdata/NAME.txt has the text of
 // its slices (see slicesText), or how that differs from the text of another case.
 type goldenCase struct {
-	catalog   catalog.Catalog
-	model     string
-	unhealthy catalog.Unhealthy
-	change    func(node *gpu.Node)
+	catalog    catalog.Catalog
+	model      string
+	conditions catalog.Conditions
+	change     func(node *gpu.Node)
 	// layout has the entries of its layout; see migConfig.
 	layout []string
 	// limit is the size in bytes of the compact JSON of all slices.
@@ -73,7 +73,7 @@ func goldenCases() map[string]goldenCase {
 		"mig-timeslice-dgx-h100": {catalog: slicing(mig), model: "dgx-h100", limit: bothLimit, base: "mig-dgx-h100"},
 		"faults": {
 			catalog: sharing(), model: "dgx-h100", limit: wholeLimit + 300, base: "dgx-h100",
-			unhealthy: catalog.Unhealthy{{Bus: 0x43}: "xid-74", {Bus: 0x61}: "lost"},
+			conditions: catalog.Conditions{{Bus: 0x43}: {Unhealthy: "xid-74"}, {Bus: 0x61}: {Unhealthy: "lost"}},
 			change: func(node *gpu.Node) {
 				node.GPUs[1].Links[0].Active = false
 				node.GPUs[2].MIG.Enabled = true
@@ -145,7 +145,8 @@ func (tc goldenCase) slices(t *testing.T) []resourceapi.ResourceSlice {
 	}
 	// As the agent's flags have them by default.
 	tc.catalog.Shares.Smallest, tc.catalog.Shares.ServerMemory = 1<<30, 64<<20
-	written, err := controller.Slices(t.Context(), "gpu.nvidia.com", tc.catalog.Pool, tc.catalog.Resources(node, tc.unhealthy, nil))
+	tc.catalog.Conditions = tc.conditions
+	written, err := controller.Slices(t.Context(), "gpu.nvidia.com", tc.catalog.Pool, tc.catalog.Resources(node, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

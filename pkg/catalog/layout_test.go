@@ -59,7 +59,7 @@ func layered(t *testing.T, c catalog.Catalog, node gpu.Node, entries ...string) 
 // published returns a line for each device, with its taints, and one for the counters.
 func published(c catalog.Catalog, node gpu.Node, held catalog.Held) string {
 	var b strings.Builder
-	for _, slice := range c.Resources(node, nil, held).Pools["node-1"].Slices {
+	for _, slice := range c.Resources(node, held).Pools["node-1"].Slices {
 		for _, device := range slice.Devices {
 			b.WriteString(strings.TrimPrefix(device.Name, "gpu-"))
 			for _, taint := range device.Taints {
@@ -265,7 +265,7 @@ func TestDevicesWithoutCountersAreJointlyFeasible(t *testing.T) {
 // claims, or new claims can get them.
 func without(c catalog.Catalog, node gpu.Node, held catalog.Held, g gpu.GPU) []string {
 	var names []string
-	for _, slice := range c.Resources(node, nil, held).Pools["node-1"].Slices {
+	for _, slice := range c.Resources(node, held).Pools["node-1"].Slices {
 		for _, device := range slice.Devices {
 			name, err := kind.Parse(device.Name)
 			if err != nil || name.Address != g.Address || !held[kindtest.Name(device.Name)] && len(device.Taints) > 0 {

@@ -21,7 +21,7 @@ import (
 // devices without "gpu-" and with their taints.
 func layout(c catalog.Catalog, node gpu.Node, held catalog.Held) string {
 	var lines []string
-	for _, slice := range c.Resources(node, nil, held).Pools[c.Pool].Slices {
+	for _, slice := range c.Resources(node, held).Pools[c.Pool].Slices {
 		var words []string
 		for _, set := range slice.SharedCounters {
 			words = append(words, fmt.Sprintf("{%s %d}", set.Name, len(set.Counters)))
@@ -285,7 +285,7 @@ func TestAGPUThatIsCutDoesNotTellItsMIGMode(t *testing.T) {
 		"held although it was": {sharing(), catalog.Held{kindtest.Name("gpu-1b-00-mig-3g-40gb-0"): false}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			whole := detailed(tc.catalog).Resources(node, nil, tc.held).Pools["node-1"].Slices[0].Devices[0]
+			whole := detailed(tc.catalog).Resources(node, tc.held).Pools["node-1"].Slices[0].Devices[0]
 			if _, told := whole.Attributes["migMode"]; told != tc.told {
 				t.Errorf("migMode is published: %v", told)
 			}
@@ -295,7 +295,7 @@ func TestAGPUThatIsCutDoesNotTellItsMIGMode(t *testing.T) {
 
 func TestASharedGPUStaysShareableWhileItIsHeld(t *testing.T) {
 	c := catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: ""}, catalog.Restrictions{})
-	resources := c.Resources(h100(t, 2), nil, catalog.Held{kindtest.Name("gpu-1b-00"): true, kindtest.Name("gpu-43-00"): false})
+	resources := c.Resources(h100(t, 2), catalog.Held{kindtest.Name("gpu-1b-00"): true, kindtest.Name("gpu-43-00"): false})
 	for i, shared := range []bool{true, false} {
 		if device := resources.Pools["node-1"].Slices[0].Devices[i]; (device.AllowMultipleAllocations != nil) != shared {
 			t.Errorf("%s is shareable: %v, want %v", device.Name, !shared, shared)
@@ -336,7 +336,7 @@ func TestManyGPUsAndManyParts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got []string
 			seen := map[string]bool{}
-			for _, slice := range cutting(catalog.MIGProfiles{}).Resources(tc.node, nil, nil).Pools["node-1"].Slices {
+			for _, slice := range cutting(catalog.MIGProfiles{}).Resources(tc.node, nil).Pools["node-1"].Slices {
 				if len(slice.SharedCounters) > 0 {
 					got = append(got, fmt.Sprintf("%dc", len(slice.SharedCounters)))
 				} else {
@@ -358,7 +358,7 @@ func TestManyGPUsAndManyParts(t *testing.T) {
 
 func TestAnUnhealthyGPUTaintsItsParts(t *testing.T) {
 	node := first(t, 2, "dgx-h100")
-	for _, device := range devices(t, listed(t, "3g.40gb"), node, catalog.Unhealthy{node.GPUs[1].Address: "xid-79"}) {
+	for _, device := range devices(t, listed(t, "3g.40gb"), node, catalog.Conditions{node.GPUs[1].Address: {Unhealthy: "xid-79"}}) {
 		name, err := kind.Parse(device.Name)
 		if err != nil {
 			t.Fatal(err)

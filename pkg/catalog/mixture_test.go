@@ -52,7 +52,7 @@ func (m *mixture) publish() {
 			held[h.name] = held[h.name] || h.counted
 		}
 	}
-	resources := m.catalog.Resources(m.hardware, nil, held)
+	resources := m.catalog.Resources(m.hardware, held)
 	m.node.Publish(resources)
 	before := m.shown
 	m.shown = map[string]resourceapi.Device{}
@@ -114,7 +114,7 @@ func (m *mixture) relayout() {
 // offered were drained before.
 func (m *mixture) reboot() {
 	offered := map[string]resourceapi.Device{}
-	for _, slice := range m.catalog.Resources(m.hardware, nil, nil).Pools[m.catalog.Pool].Slices {
+	for _, slice := range m.catalog.Resources(m.hardware, nil).Pools[m.catalog.Pool].Slices {
 		for _, device := range slice.Devices {
 			offered[device.Name] = device
 		}
@@ -416,7 +416,7 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 		}, catalog.Restrictions{Exclusive: rapid.IntRange(0, 9).Draw(rt, "exclusive") == 0})
 		m.configure()
 		m.relayout()
-		m.node = allocatortest.NewNode(m.catalog.Resources(m.hardware, nil, nil), allocatortest.Features(), shippedClasses...)
+		m.node = allocatortest.NewNode(m.catalog.Resources(m.hardware, nil), allocatortest.Features(), shippedClasses...)
 		m.publish()
 		for step := range rapid.IntRange(5, 30).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 10).Draw(rt, "step") {

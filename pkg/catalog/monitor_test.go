@@ -66,7 +66,7 @@ func TestWhereTheMonitorDeviceIs(t *testing.T) {
 func TestTheMonitorDeviceFindsASliceWithRoom(t *testing.T) {
 	for gpus, want := range map[int][]int{63: {64}, 64: {64, 1}, 65: {64, 2}} {
 		var sizes []int
-		for _, slice := range watched(sharing()).Resources(h100(t, gpus), nil, nil).Pools["node-1"].Slices {
+		for _, slice := range watched(sharing()).Resources(h100(t, gpus), nil).Pools["node-1"].Slices {
 			sizes = append(sizes, len(slice.Devices))
 		}
 		if diff := cmp.Diff(want, sizes); diff != "" {
@@ -85,7 +85,7 @@ func TestTheSchedulerAllocatesMonitoring(t *testing.T) {
 		"with shares": watched(sharing()), "with counters": watched(slicing(sharing())),
 	} {
 		t.Run(name, func(t *testing.T) {
-			node := schedulable(t, c, full, catalog.Unhealthy{full.GPUs[0].Address: "xid-79"})
+			node := schedulable(t, c, full, catalog.Conditions{full.GPUs[0].Address: {Unhealthy: "xid-79"}})
 			want := "a node-gpus\nb node-gpus\nc does not fit"
 			if diff := cmp.Diff(want, allocateAll(t, node, []resourceapi.DeviceClaim{monitoring, monitoring, claim("")})); diff != "" {
 				t.Errorf("on an unhealthy node (-want +got):\n%s", diff)

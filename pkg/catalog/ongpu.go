@@ -28,7 +28,7 @@ type onGPU struct {
 }
 
 func (c Catalog) on(node gpu.Node, links neighbourhood, g gpu.GPU, cut bool, held Held) onGPU {
-	o := onGPU{Catalog: c, node: node, links: links.of(g.Address), gpu: g, state: use.State{GPU: g, MPS: c.Shares.MPS}, held: held, cut: cut}
+	o := onGPU{Catalog: c, node: node, links: links.of(g.Address), gpu: g, state: use.State{GPU: use.GPU{GPU: g, Conditions: c.Conditions[g.Address]}, MPS: c.Shares.MPS}, held: held, cut: cut}
 	o.parts, o.counters = c.parts(g, cut, held)
 	// Only held devices are published if it is not known how the GPU should be offered.
 	unknown := c.HeldOnly || c.Offer.Partitions() && !c.MIG.Static && c.Partitions.lacks(g.Address)
@@ -104,7 +104,7 @@ func (o onGPU) device(name kind.Name, f kind.Inputs, a kind.Amounts, withdrawn s
 // inputs returns the inputs for the attributes of a device.
 func (o onGPU) inputs(name kind.Name) kind.Inputs {
 	f := kind.Inputs{Node: o.node, GPU: o.gpu, NVLink: o.links, Profile: name.Profile, Lists: o.ListAttributes}
-	o.Shares.describe(&f, name, o.sharing(name))
+	o.Shares.describe(&f, o.state.GPU, name, o.sharing(name))
 	return f
 }
 

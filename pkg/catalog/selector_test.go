@@ -42,8 +42,9 @@ func TestASelectorOnMemoryFailsOnNoDevice(t *testing.T) {
 			} {
 				c := catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: offer, Shares: catalog.ShareOffer{MPS: true, Smallest: 1 << 30}}, restrictions)
 				hardware := first(t, 2, "dgx-h100")
-				hardware.GPUs = append(hardware.GPUs, gpu.GPU{Address: gpu.PCIAddress{Bus: 0xfe}, Fault: "it does not answer"})
-				resources := c.Resources(hardware, nil, nil)
+				hardware.GPUs = append(hardware.GPUs, gpu.GPU{Address: gpu.PCIAddress{Bus: 0xfe}})
+				c.Conditions = catalog.Conditions{{Bus: 0xfe}: {Fault: "it does not answer"}}
+				resources := c.Resources(hardware, nil)
 				for _, slice := range resources.Pools["node-1"].Slices {
 					for _, device := range slice.Devices {
 						if _, has := device.Capacity["memory"]; !has {

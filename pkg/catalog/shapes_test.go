@@ -172,7 +172,7 @@ func TestQuickShapesEndOnEachModel(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				c := catalogs[rapid.IntRange(0, len(catalogs)-1).Draw(rt, "catalog")]
 				kinds, matches := kindsAndMatches(t, c, hardware)
-				node := allocatortest.NewNode(c.Resources(hardware, nil, nil), allocatortest.Features(), shippedClasses...)
+				node := allocatortest.NewNode(c.Resources(hardware, nil), allocatortest.Features(), shippedClasses...)
 				drawn := func(name string) func(int) bool {
 					set := rapid.SliceOfN(rapid.Bool(), len(hardware.GPUs), len(hardware.GPUs)).Draw(rt, name)
 					return func(i int) bool { return set[i] }
@@ -365,7 +365,7 @@ func TestClaimsOfTheDocumentAndTheDemosEnd(t *testing.T) {
 		hardware := simulated(t, model)
 		c := slicing(cutting(catalog.MIGProfiles{}))
 		for free := range len(hardware.GPUs) + 1 {
-			node := allocatortest.NewNode(c.Resources(hardware, nil, nil), allocatortest.Features(), known...)
+			node := allocatortest.NewNode(c.Resources(hardware, nil), allocatortest.Features(), known...)
 			use(t, node, c, hardware, "", func(i int) bool { return i >= free }, func(int) bool { return false })
 			for name, devices := range claims {
 				if unknown := func(r resourceapi.DeviceRequest) bool { return !knows(known, r) }; slices.ContainsFunc(devices.Requests, unknown) {

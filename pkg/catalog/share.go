@@ -107,7 +107,7 @@ func (o ShareOffer) smallestOf(g gpu.GPU, all resource.Quantity) resource.Quanti
 
 // byMPS reports whether MPS limits shares of the GPU and of its parts.
 func (o ShareOffer) byMPS(g gpu.GPU) bool {
-	return use.State{GPU: g, MPS: o.MPS}.HoldsSharesByMPS()
+	return use.State{GPU: use.GPU{GPU: g}, MPS: o.MPS}.HoldsSharesByMPS()
 }
 
 // admitsShares reports whether the compute mode of the GPU admits shares: a GPU in
@@ -115,11 +115,11 @@ func (o ShareOffer) byMPS(g gpu.GPU) bool {
 func (c Catalog) admitsShares(g gpu.GPU) bool {
 	device := kind.Whole(g.Address)
 	exclusive := func(p use.Problem) bool { return p.TaintValue == v1alpha1.ComputeModeTaintExclusive }
-	return c.Shares.byMPS(g) || !slices.ContainsFunc(use.Check(use.State{GPU: g}, use.Use{Device: device, Sharing: use.Plain}), exclusive)
+	return c.Shares.byMPS(g) || !slices.ContainsFunc(use.Check(use.State{GPU: use.GPU{GPU: g}}, use.Use{Device: device, Sharing: use.Plain}), exclusive)
 }
 
 // describe sets how processes that share a device are limited.
-func (o ShareOffer) describe(f *kind.Inputs, device kind.Name, sharing use.Sharing) {
+func (o ShareOffer) describe(f *kind.Inputs, g use.GPU, device kind.Name, sharing use.Sharing) {
 	if sharing == use.ByMPS && !o.byMPS(f.GPU) {
 		sharing = use.Plain // a device that is no longer offered
 	}
@@ -128,7 +128,7 @@ func (o ShareOffer) describe(f *kind.Inputs, device kind.Name, sharing use.Shari
 		f.Sharing = v1alpha1.SharedByMPS
 	}
 	if sharing != use.Alone {
-		f.Memory, f.Compute = use.Enforcement(f.GPU, use.Use{Device: device, Sharing: sharing})
+		f.Memory, f.Compute = g.Enforcement(use.Use{Device: device, Sharing: sharing})
 	}
 }
 

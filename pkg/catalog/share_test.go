@@ -216,7 +216,7 @@ func TestTheMemoryOfAGPUIsNVMLsTotalUnlessClaimsTakeAmountsOfIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := map[string]string{}
 			var all []resourceapi.Device
-			for _, slice := range tc.catalog.Resources(node, nil, tc.held).Pools["node-1"].Slices {
+			for _, slice := range tc.catalog.Resources(node, tc.held).Pools["node-1"].Slices {
 				all = append(all, slice.Devices...)
 			}
 			for _, d := range all {
@@ -252,7 +252,7 @@ func TestMIGDevicesAreSharedWhereSharesAreOffered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []bool
-			for _, device := range tc.catalog.Resources(node, nil, tc.held).Pools["node-1"].Slices[0].Devices[1:] {
+			for _, device := range tc.catalog.Resources(node, tc.held).Pools["node-1"].Slices[0].Devices[1:] {
 				got = append(got, device.AllowMultipleAllocations != nil)
 				if memory := device.Capacity[v1alpha1.CapacityMemory]; memory.RequestPolicy != nil || len(device.Capacity) != 1 {
 					t.Errorf("%s has capacities %v, want memory without a policy", device.Name, device.Capacity)
@@ -299,7 +299,7 @@ func TestAnExclusiveModeKeepsFurtherPlainSharesAway(t *testing.T) {
 			one := allocate("one")
 			i := slices.IndexFunc(hardware.GPUs, func(g gpu.GPU) bool { return g.Address == one.Address })
 			hardware.GPUs[i].ComputeMode = gpu.ComputeModeExclusiveProcess
-			node.Publish(tc.catalog.Resources(hardware, nil, catalog.Held{one: true}))
+			node.Publish(tc.catalog.Resources(hardware, catalog.Held{one: true}))
 			if two := allocate("two"); (two == one) != tc.want {
 				t.Errorf("the second share is of %s, the first of %s", two, one)
 			}

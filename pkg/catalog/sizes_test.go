@@ -127,7 +127,7 @@ func TestNodesOfEachSize(t *testing.T) {
 			}
 			for offer, c := range offers {
 				t.Run(offer, func(t *testing.T) {
-					checkSlices(t, c.Resources(node, nil, nil))
+					checkSlices(t, c.Resources(node, nil))
 					checkWholes(t, c, node)
 					checkShares(t, c, node)
 					checkLinked(t, c, node, size.linked)

@@ -34,7 +34,7 @@ func (c Catalog) taints(facts use.State, name kind.Name, sharing use.Sharing, wi
 	if withdrawn != "" {
 		taints = append(taints, taint(v1alpha1.TaintWithdrawn, withdrawn))
 	}
-	for _, value := range c.InUse.of(facts.GPU, name) {
+	for _, value := range c.InUse.of(facts.GPU.GPU, name) {
 		external = append(external, taint(v1alpha1.TaintInUse, value))
 	}
 	return append(taints, external...)

@@ -132,7 +132,7 @@ func TestTimeSlicesTakeAllCountersOfTheGPU(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			taken := map[string][]resourceapi.DeviceCounterConsumption{}
 			var totals []resourceapi.CounterSet
-			for _, slice := range c.Resources(first(t, 1, "dgx-h100"), nil, nil).Pools["node-1"].Slices {
+			for _, slice := range c.Resources(first(t, 1, "dgx-h100"), nil).Pools["node-1"].Slices {
 				totals = append(totals, slice.SharedCounters...)
 				for _, device := range slice.Devices {
 					taken[device.Name] = device.ConsumesCounters
@@ -151,7 +151,7 @@ func TestTimeSlicesTakeAllCountersOfTheGPU(t *testing.T) {
 func TestATaintOnAGPUIsOnItsTimeSlicesToo(t *testing.T) {
 	node := h100(t, 2)
 	var marked []string
-	for _, device := range devices(t, slicing(sharing()), node, catalog.Unhealthy{node.GPUs[1].Address: "xid-79"}) {
+	for _, device := range devices(t, slicing(sharing()), node, catalog.Conditions{node.GPUs[1].Address: {Unhealthy: "xid-79"}}) {
 		if len(device.Taints) > 0 {
 			marked = append(marked, device.Name)
 		}
@@ -164,7 +164,7 @@ func TestATaintOnAGPUIsOnItsTimeSlicesToo(t *testing.T) {
 func TestSlicesHaveCapacityForTimeSlices(t *testing.T) {
 	for count, want := range map[int]string{8: "16 8c", 16: "32 8c 8c", 32: "64 8c 8c 8c 8c", 33: "64 2 8c 8c 8c 8c 1c"} {
 		var got []string
-		for _, slice := range slicing(sharing()).Resources(h100(t, count), nil, nil).Pools["node-1"].Slices {
+		for _, slice := range slicing(sharing()).Resources(h100(t, count), nil).Pools["node-1"].Slices {
 			if len(slice.SharedCounters) > 0 {
 				got = append(got, fmt.Sprintf("%dc", len(slice.SharedCounters)))
 			} else {

@@ -52,7 +52,7 @@ func (c Catalog) computeMode(g gpu.GPU) []string {
 	}
 	var why []string
 	for _, u := range uses {
-		for _, p := range use.Check(use.State{GPU: g, MPS: c.Shares.MPS}, u) {
+		for _, p := range use.Check(use.State{GPU: use.GPU{GPU: g}, MPS: c.Shares.MPS}, u) {
 			if reason := p.Err.Error(); p.Cause == use.ComputeMode && !slices.Contains(why, reason) {
 				why = append(why, reason)
 			}

@@ -25,6 +25,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
@@ -443,9 +444,7 @@ func TestAGPUWithAFaultIsNotHandedOut(t *testing.T) {
 		if _, err := m.Prepare(once(), held); err != nil {
 			t.Fatal(err)
 		}
-		g := w.gpus[address]
-		g.Fault = fault
-		w.gpus[address] = g
+		w.conditions = map[gpu.PCIAddress]use.Conditions{address: {Fault: fault}}
 		_, err := m.Prepare(once(), wanted)
 		if !errors.Is(err, gpu.ErrUnhealthy) || gpu.Transient(err) || !strings.Contains(err.Error(), fault) {
 			t.Errorf("got %v, want %v that says what to do", err, gpu.ErrUnhealthy)

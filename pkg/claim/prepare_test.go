@@ -26,6 +26,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 )
 
@@ -395,10 +396,7 @@ func TestAGPUThatADevicePluginAllocatedIsNotPrepared(t *testing.T) {
 	allocate := func(external ...gpu.ExternalAllocation) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		a := gpu.PCIAddress{}
-		g := w.gpus[a]
-		g.ExternalPod = ""
-		w.gpus[a] = g.WithExternalAllocations(external)
+		w.conditions = map[gpu.PCIAddress]use.Conditions{{}: {External: external}}
 	}
 	m, wanted := w.start(), pieces("c", piece{device: "gpu-00-00"})
 	allocate(gpu.ExternalAllocation{Device: "GPU-0", Pod: "team/old"})

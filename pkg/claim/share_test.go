@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 )
 
@@ -421,9 +422,9 @@ func TestSeatsWhoseRecordIsLost(t *testing.T) {
 func (w *world) setNamespaces(on bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for a, g := range w.gpus {
-		g.MPSNamespaces = on
-		w.gpus[a] = g
+	w.conditions = map[gpu.PCIAddress]use.Conditions{}
+	for a := range w.gpus {
+		w.conditions[a] = use.Conditions{MPSNamespaces: on}
 	}
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -53,9 +54,11 @@ type world struct {
 	dir  string
 	boot int
 
-	mu    sync.Mutex
-	gpus  map[gpu.PCIAddress]gpu.GPU
-	gpuOf func(gpu.PCIAddress) error // what asking for a GPU fails with, if set
+	mu   sync.Mutex
+	gpus map[gpu.PCIAddress]gpu.GPU
+	// conditions of the GPUs; a GPU that is missing is healthy.
+	conditions map[gpu.PCIAddress]use.Conditions
+	gpuOf      func(gpu.PCIAddress) error // what asking for a GPU fails with, if set
 
 	// faults of processes started later, unless disk is set.
 	faults *faults
@@ -88,29 +91,33 @@ func newWorld(t fataler, dir string, n int) *world {
 	return w
 }
 
-func (w *world) GPU(_ context.Context, a gpu.PCIAddress) (gpu.GPU, error) {
+func (w *world) GPU(_ context.Context, a gpu.PCIAddress) (use.GPU, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.gpuOf != nil {
 		if err := w.gpuOf(a); err != nil {
-			return gpu.GPU{}, err
+			return use.GPU{}, err
 		}
 	}
 	g, ok := w.gpus[a]
 	if !ok {
-		return gpu.GPU{}, fmt.Errorf("%w: no GPU at %s", gpu.ErrNotFound, a)
+		return use.GPU{}, fmt.Errorf("%w: no GPU at %s", gpu.ErrNotFound, a)
 	}
 	g.MemoryLimits = w.limits
-	return g, nil
+	return use.GPU{GPU: g, Conditions: w.conditions[a]}, nil
 }
 
-func (w *world) GPUs(context.Context) ([]gpu.GPU, error) {
+func (w *world) GPUs(context.Context) ([]use.GPU, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.gpus) == 0 {
 		return nil, fmt.Errorf("%w: no GPU answers", gpu.ErrNotReady)
 	}
-	return slices.SortedFunc(maps.Values(w.gpus), func(a, b gpu.GPU) int { return a.Address.Compare(b.Address) }), nil
+	var gpus []use.GPU
+	for _, a := range slices.SortedFunc(maps.Keys(w.gpus), gpu.PCIAddress.Compare) {
+		gpus = append(gpus, use.GPU{GPU: w.gpus[a], Conditions: w.conditions[a]})
+	}
+	return gpus, nil
 }
 
 func (w *world) Edits(context.Context) (*specs.ContainerEdits, error) {

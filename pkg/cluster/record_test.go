@@ -96,7 +96,7 @@ func offered(t *testing.T, c nodeConfig, node gpu.Node) string {
 	describe := catalog.New(catalog.Settings{Pool: "node-1"}, followed.Followed.Config, catalog.Restrictions{})
 	describe.Partitions = followed.Followed.Layout
 	var names []string
-	for _, slice := range describe.Resources(node, nil, nil).Pools["node-1"].Slices {
+	for _, slice := range describe.Resources(node, nil).Pools["node-1"].Slices {
 		for _, device := range slice.Devices {
 			names = append(names, strings.TrimPrefix(device.Name, "gpu-"))
 		}

@@ -147,7 +147,7 @@ func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) (state
 	now.Configuration, unrecorded = c.options.NodeConfig.Follow(node)
 	describe := now.Catalog(c.options.Settings)
 	describe.Taken = c.taken
-	resources := describe.Resources(node, now.Unhealthy(), now.Claimed.Held)
+	resources := describe.Resources(node, now.Claimed.Held)
 	due := failed == nil && c.due(now, resources)
 	c.warnTooOld(ctx, now, describe)
 	c.logWithheld(ctx, describe.Withheld(node))

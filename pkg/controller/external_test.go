@@ -18,6 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // plugins are the device plugins of a node.
@@ -130,8 +131,8 @@ func TestAGPUThatADevicePluginHasGivenToAPodIsNotOffered(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if g.ExternalPod != "team/old" {
-			t.Errorf("the pod of the GPU is %q, want team/old", g.ExternalPod)
+		if g.ExternalHolder(kind.Whole(g.Address)) != "team/old" {
+			t.Errorf("the pod of the GPU is %q, want team/old", g.ExternalHolder(kind.Whole(g.Address)))
 		}
 		// The plugin goes, its pod stays.
 		p.exists(false)
@@ -185,8 +186,8 @@ func TestExternalAllocationsAreReadBeforeAClaimIsPrepared(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if g.ExternalPod != "team/new" {
-			t.Errorf("the pod of the GPU is %q, want team/new", g.ExternalPod)
+		if g.ExternalHolder(kind.Whole(g.Address)) != "team/new" {
+			t.Errorf("the pod of the GPU is %q, want team/new", g.ExternalHolder(kind.Whole(g.Address)))
 		}
 	})
 }

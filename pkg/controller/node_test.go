@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
@@ -98,11 +99,11 @@ func (n *node) Run(ctx context.Context) {
 	running.Wait()
 }
 
-func (n *node) GPU(ctx context.Context, address gpu.PCIAddress) (gpu.GPU, error) {
+func (n *node) GPU(ctx context.Context, address gpu.PCIAddress) (use.GPU, error) {
 	return n.state.GPU(ctx, address)
 }
 
-func (n *node) GPUs(ctx context.Context) ([]gpu.GPU, error) { return n.state.GPUs(ctx) }
+func (n *node) GPUs(ctx context.Context) ([]use.GPU, error) { return n.state.GPUs(ctx) }
 
 func (n *node) HandleError(ctx context.Context, err error, msg string) {
 	n.Features.HandleError(ctx, err, msg)

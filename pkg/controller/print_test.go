@@ -23,7 +23,7 @@ func TestSlicesAreWhatTheSliceControllerWrites(t *testing.T) {
 		node.GPUs = append(node.GPUs, gpu.GPU{Address: gpu.PCIAddress{Bus: uint8(i)}, MemoryBytes: 80 << 30})
 	}
 	c := catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: "share"}, catalog.Restrictions{})
-	resources := c.Resources(node, nil, nil)
+	resources := c.Resources(node, nil)
 	written, err := controller.Slices(t.Context(), "gpu.nvidia.com", "node-1", resources)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestSlicesAreWhatTheSliceControllerWrites(t *testing.T) {
 
 func TestSlicesOfANodeWithALongNameAreShortenedAsTheAPIServerDoes(t *testing.T) {
 	node := strings.Repeat("n", 63)
-	written, err := controller.Slices(t.Context(), "gpu.nvidia.com", node, catalog.New(catalog.Settings{Pool: node}, catalog.NodeConfig{Offer: ""}, catalog.Restrictions{}).Resources(gpu.Node{}, nil, nil))
+	written, err := controller.Slices(t.Context(), "gpu.nvidia.com", node, catalog.New(catalog.Settings{Pool: node}, catalog.NodeConfig{Offer: ""}, catalog.Restrictions{}).Resources(gpu.Node{}, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,24 +14,7 @@ type ExternalAllocation struct {
 	Pod string
 }
 
-// WithExternalAllocations returns the GPU with the pods that use it through a device
-// plugin. A pod may use the GPU or a MIG device of it. If several pods share one, it
-// names the first.
-func (g GPU) WithExternalAllocations(all []ExternalAllocation) GPU {
-	partitions := make([]Partition, len(g.MIG.Partitions))
-	copy(partitions, g.MIG.Partitions)
-	for _, allocation := range all {
-		if g.ExternalPod == "" && (allocation.Device == g.UUID || allocation.Device == "nvidia"+strconv.Itoa(g.Minor)) {
-			g.ExternalPod = allocation.Pod
-		}
-		for i, p := range partitions {
-			if p.ExternalPod == "" && p.UUID != "" && allocation.Device == p.UUID {
-				partitions[i].ExternalPod = allocation.Pod
-			}
-		}
-	}
-	if len(partitions) > 0 {
-		g.MIG.Partitions = partitions
-	}
-	return g
+// IsOf reports whether the allocation is of the whole GPU.
+func (a ExternalAllocation) IsOf(g GPU) bool {
+	return a.Device == g.UUID || a.Device == "nvidia"+strconv.Itoa(g.Minor)
 }

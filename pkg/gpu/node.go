@@ -106,27 +106,14 @@ type GPU struct {
 	// AddressingMode is "HMM", "ATS" or "None"; empty if the driver does not
 	// report it.
 	AddressingMode string
-	// ComputeMode is the administrator's setting. The inventory leaves out a mode that
-	// claims have set.
+	// ComputeMode is set by an administrator or by claims.
 	ComputeMode ComputeMode
-
-	// Fault is the reason why new claims must not get the GPU although it may answer.
-	// It also says how an administrator repairs the GPU. It is empty for a healthy
-	// GPU. The inventory sets it, not the hardware.
-	Fault string
 
 	// MemoryLimits reports whether the driver can limit the memory that a container has
 	// of the GPU. If not, NoMemoryLimits describes why, and how an administrator
 	// changes that.
 	MemoryLimits   bool
 	NoMemoryLimits string
-	// MPSNamespaces reports whether MPS daemons on the GPU have namespaces: MPS
-	// protocol 3. The inventory sets it, not the hardware.
-	MPSNamespaces bool
-
-	// ExternalPod names the pod ("namespace/name") that has the GPU through a device
-	// plugin; empty if none is known. See [GPU.WithExternalAllocations].
-	ExternalPod string
 }
 
 // NIC is a network adapter.
@@ -198,9 +185,6 @@ type Partition struct {
 	UUID string
 	// GPUInstanceID and ComputeInstanceID are NVML's, in this boot.
 	GPUInstanceID, ComputeInstanceID int
-	// ExternalPod names the pod ("namespace/name") that uses the MIG device through a
-	// device plugin. It is empty if none is known.
-	ExternalPod string
 }
 
 // Link is one NVLink of a GPU.

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
@@ -81,9 +82,10 @@ func namespacesOf(t *testing.T, i running) (first, second bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n, seen := range i.Snapshot().Node().GPUs {
-		if seen.MPSNamespaces != all[n].MPSNamespaces {
-			t.Errorf("%s: the node has namespaces %t, and claims have %t", seen.UUID, seen.MPSNamespaces, all[n].MPSNamespaces)
+	published := i.Snapshot().Catalog(catalog.Settings{}).Conditions
+	for _, g := range all {
+		if published[g.Address].MPSNamespaces != g.MPSNamespaces {
+			t.Errorf("%s: the catalog has namespaces %t, and claims have %t", g.UUID, published[g.Address].MPSNamespaces, g.MPSNamespaces)
 		}
 	}
 	return all[0].MPSNamespaces, all[1].MPSNamespaces

@@ -55,11 +55,10 @@ type outcome struct {
 // outcomeOf returns the outcome of a scan. others is set if the set of answering GPUs has
 // changed, or if a recovery action may follow.
 func outcomeOf(now state.Snapshot, others bool) outcome {
-	answering := now.Answering()
 	return outcome{
 		complete: now.Missing() == nil && len(now.Hardware.GPUs) > 0,
 		others:   others,
-		joining: slices.ContainsFunc(answering, func(g gpu.GPU) bool {
+		joining: slices.ContainsFunc(now.Answering(), func(g use.GPU) bool {
 			value, _ := use.Fabric(g.FabricState)
 			return value != ""
 		}),

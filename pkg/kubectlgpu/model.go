@@ -60,7 +60,7 @@ func modelNode(model, offer, driver string) (fleet.Objects, error) {
 	c := catalog.New(catalog.Settings{Pool: model}, catalog.NodeConfig{Offer: parsed, Shares: catalog.ShareOffer{
 		MPS: true, Smallest: catalog.DefaultSmallestShare, ServerMemory: catalog.DefaultServerMemory,
 	}}, catalog.Restrictions{})
-	published := c.Resources(hardware, nil, nil).Pools[model].Slices
+	published := c.Resources(hardware, nil).Pools[model].Slices
 	for i, slice := range published {
 		objects.Slices = append(objects.Slices, &resourceapi.ResourceSlice{
 			// The allocator reads slices in the order of their names.

@@ -35,7 +35,7 @@ type Features struct {
 // see [catalog.Catalog.Taken].
 func (s Snapshot) Catalog(settings catalog.Settings) catalog.Catalog {
 	c := catalog.New(settings, s.Configuration.Followed.Config, s.Features.Restrictions)
-	c.Partitions, c.InUse = s.Configuration.Followed.Layout, s.Claimed.InUse
+	c.Partitions, c.Conditions, c.InUse = s.Configuration.Followed.Layout, s.conditions(), s.Claimed.InUse
 	return c
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
@@ -51,7 +52,7 @@ func (s Snapshot) Node() gpu.Node {
 		if sighting.Err != nil {
 			g.Links = nil
 		}
-		node.GPUs = append(node.GPUs, g.WithExternalAllocations(s.Conditions.External))
+		node.GPUs = append(node.GPUs, g)
 	}
 	return node
 }
@@ -59,17 +60,19 @@ func (s Snapshot) Node() gpu.Node {
 // described returns a GPU without the changes of claims, and with what the node supports.
 func (s Snapshot) described(sighting Sighting) gpu.GPU {
 	g := sighting.unclaimed()
-	// NVIDIA requires a GPU that is not in MIG mode.
-	g.MPSNamespaces = s.Conditions.MPSNamespaces && !g.MIG.Enabled
 	if why := s.Features.NoMemoryLimits; g.MemoryLimits && why != nil {
 		g.MemoryLimits, g.NoMemoryLimits = false, why.Error()
 	}
 	return g
 }
 
-// faulty returns a GPU that answers as described, with its fault.
-func (s Snapshot) faulty(sighting Sighting) gpu.GPU {
-	g := s.described(sighting)
+// known returns a GPU as described, with its conditions.
+func (s Snapshot) known(sighting Sighting) use.GPU {
+	g := use.GPU{GPU: s.described(sighting)}
+	// NVIDIA requires a GPU that is not in MIG mode.
+	g.MPSNamespaces = s.Conditions.MPSNamespaces && !g.MIG.Enabled
+	g.External = s.Conditions.External
+	g.Unhealthy, _ = s.problem(sighting)
 	fabric, message := use.Fabric(g.FabricState)
 	switch f, faulty := s.fault(g.UUID); {
 	case faulty:
@@ -78,6 +81,25 @@ func (s Snapshot) faulty(sighting Sighting) gpu.GPU {
 		g.Fault = fmt.Sprintf("%s: %s", message, use.FabricRemedy)
 	}
 	return g
+}
+
+// conditions returns the conditions of each GPU that has answered.
+func (s Snapshot) conditions() catalog.Conditions {
+	all := catalog.Conditions{}
+	for _, sighting := range s.Hardware.GPUs {
+		all[sighting.GPU.Address] = s.known(sighting).Conditions
+	}
+	return all
+}
+
+// ExternalHolder returns the pod ("namespace/name") that has the device, or a part of it,
+// through a device plugin. It returns "" if there is none.
+func (s Snapshot) ExternalHolder(name kind.Name) string {
+	sighting, known := s.sighting(&name.Address)
+	if !known || !name.OnGPU() {
+		return ""
+	}
+	return s.known(sighting).ExternalHolder(name)
 }
 
 // sighting returns the GPU at the address; known is false for nil too.
@@ -101,12 +123,12 @@ func (s Snapshot) fault(uuid string) (f Fault, faulty bool) {
 	return s.Conditions.Faults[at], true
 }
 
-// Answering returns the GPUs that answer, in order of the PCI address, with their faults.
-func (s Snapshot) Answering() []gpu.GPU {
-	var gpus []gpu.GPU
+// Answering returns the GPUs that answer, in order of the PCI address.
+func (s Snapshot) Answering() []use.GPU {
+	var gpus []use.GPU
 	for _, sighting := range s.Hardware.GPUs {
 		if sighting.Err == nil {
-			gpus = append(gpus, s.faulty(sighting))
+			gpus = append(gpus, s.known(sighting))
 		}
 	}
 	return gpus
@@ -140,17 +162,6 @@ func (s Snapshot) problem(sighting Sighting) (value, message string) {
 		return "", ""
 	}
 	return values[0], strings.Join(all, "; ")
-}
-
-// Unhealthy returns the reason for each GPU that new claims must not get.
-func (s Snapshot) Unhealthy() map[gpu.PCIAddress]string {
-	unhealthy := map[gpu.PCIAddress]string{}
-	for _, sighting := range s.Hardware.GPUs {
-		if reason, _ := s.problem(sighting); reason != "" {
-			unhealthy[sighting.GPU.Address] = reason
-		}
-	}
-	return unhealthy
 }
 
 // AllGPUs returns the health of a device that is all GPUs. It is healthy while one
@@ -192,7 +203,11 @@ func (s Snapshot) Topology() error {
 		return known && sighting.Err != nil ||
 			slices.ContainsFunc(s.Hardware.Unreadable, func(u gpu.Unreadable) bool { return u.Address == nil || *u.Address == address })
 	}
-	return errors.Join(s.Hardware.Incomplete, gpu.CheckNVLinks(s.Answering(), silent))
+	var answering []gpu.GPU
+	for _, g := range s.Answering() {
+		answering = append(answering, g.GPU)
+	}
+	return errors.Join(s.Hardware.Incomplete, gpu.CheckNVLinks(answering, silent))
 }
 
 // Faults returns the faults of GPUs that answer, and of GPUs that have never answered. It
@@ -238,29 +253,29 @@ func (s Snapshot) String() string {
 // [gpu.ErrNotReady] and describes the state of the node. It returns [gpu.ErrNotFound] if
 // the node has no such GPU, and [gpu.ErrLost], [gpu.ErrTimeout] or [gpu.ErrNotReady] if the
 // GPU does not answer.
-func (s *State) GPU(ctx context.Context, address gpu.PCIAddress) (gpu.GPU, error) {
+func (s *State) GPU(ctx context.Context, address gpu.PCIAddress) (use.GPU, error) {
 	now, err := s.scanned(ctx)
 	if err != nil {
-		return gpu.GPU{}, fmt.Errorf("GPU at %s: %w", address, err)
+		return use.GPU{}, fmt.Errorf("GPU at %s: %w", address, err)
 	}
 	sighting, known := now.sighting(&address)
 	switch {
 	case known && sighting.Err == nil:
-		return now.faulty(sighting).WithExternalAllocations(now.Conditions.External), nil
+		return now.known(sighting), nil
 	case known:
-		return gpu.GPU{}, fmt.Errorf("GPU at %s does not answer: %w", address, sighting.Err)
+		return use.GPU{}, fmt.Errorf("GPU at %s does not answer: %w", address, sighting.Err)
 	}
 	for _, u := range now.Hardware.Unreadable {
 		if u.Address != nil && *u.Address == address {
-			return gpu.GPU{}, fmt.Errorf("GPU at %s does not answer: %w", address, u.Err)
+			return use.GPU{}, fmt.Errorf("GPU at %s does not answer: %w", address, u.Err)
 		}
 	}
-	return gpu.GPU{}, fmt.Errorf("GPU at %s: %w on this node", address, gpu.ErrNotFound)
+	return use.GPU{}, fmt.Errorf("GPU at %s: %w on this node", address, gpu.ErrNotFound)
 }
 
 // GPUs returns the GPUs that answer, in order of the PCI address. Each is as GPU returns
 // it, and GPUs waits as GPU does. The error wraps [gpu.ErrNotReady] if there are none.
-func (s *State) GPUs(ctx context.Context) ([]gpu.GPU, error) {
+func (s *State) GPUs(ctx context.Context) ([]use.GPU, error) {
 	now, err := s.scanned(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("GPUs of the node: %w", err)

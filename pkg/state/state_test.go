@@ -95,8 +95,8 @@ func TestTheChangesOfClaimsAreLeftOut(t *testing.T) {
 			if diff := cmp.Diff([]gpu.GPU{tc.want}, s.Snapshot().Node().GPUs); diff != "" {
 				t.Errorf("published (-want +got):\n%s", diff)
 			}
-			if got, err := s.GPU(t.Context(), address); err != nil || !cmp.Equal(tc.want, got) {
-				t.Errorf("for claims: %v, %v", cmp.Diff(tc.want, got), err)
+			if got, err := s.GPU(t.Context(), address); err != nil || !cmp.Equal(tc.want, got.GPU) {
+				t.Errorf("for claims: %v, %v", cmp.Diff(tc.want, got.GPU), err)
 			}
 			if diff := cmp.Diff(read, s.Hardware.Get().GPUs[0].GPU.MIG.Partitions); diff != "" {
 				t.Errorf("the hardware was changed (-want +got):\n%s", diff)

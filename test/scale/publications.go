@@ -76,7 +76,7 @@ func publicationNames() []string {
 // exclusive publishes GPUs for one claim at a time, with the attributes that each driver of
 // GPUs has.
 func exclusive(pool string, node gpu.Node, _ catalog.Taken) (resourceslice.DriverResources, error) {
-	resources := catalog.New(catalog.Settings{Pool: pool}, catalog.NodeConfig{}, catalog.Restrictions{}).Resources(node, nil, nil)
+	resources := catalog.New(catalog.Settings{Pool: pool}, catalog.NodeConfig{}, catalog.Restrictions{}).Resources(node, nil)
 	for _, slice := range resources.Pools[pool].Slices {
 		for i, device := range slice.Devices {
 			kept := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
@@ -102,7 +102,7 @@ func offered(offer string, change func(*catalog.Catalog)) describeFunc {
 		if change != nil {
 			change(&c)
 		}
-		return c.Resources(node, nil, nil), nil
+		return c.Resources(node, nil), nil
 	}
 }
 
@@ -124,7 +124,7 @@ func layoutOf(offer catalog.Offer, devices string) describeFunc {
 			return resourceslice.DriverResources{}, err
 		}
 		c.Taken = taken
-		return c.Resources(node, nil, nil), nil
+		return c.Resources(node, nil), nil
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -44,10 +45,10 @@ type Node struct {
 type Inventory interface {
 	// GPU returns an error that wraps [gpu.ErrNotFound], [gpu.ErrNotReady] before
 	// the first scan, or [gpu.ErrLost].
-	GPU(ctx context.Context, address gpu.PCIAddress) (gpu.GPU, error)
+	GPU(ctx context.Context, address gpu.PCIAddress) (use.GPU, error)
 	// GPUs returns the GPUs that answer, in order of the address. The error wraps
 	// [gpu.ErrNotReady] while there are none.
-	GPUs(ctx context.Context) ([]gpu.GPU, error)
+	GPUs(ctx context.Context) ([]use.GPU, error)
 }
 
 // CDI keeps the specs from which a container runtime learns of a claim's devices. They are

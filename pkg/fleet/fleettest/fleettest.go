@@ -61,7 +61,7 @@ func New(t testing.TB, nodes ...string) *World {
 		must(t, err)
 		hardware, err = sysfs.Root(sim.Root()).Locate(hardware)
 		must(t, err)
-		w.Slices = append(w.Slices, allocatortest.Slices(name, c.Resources(hardware, nil, nil))...)
+		w.Slices = append(w.Slices, allocatortest.Slices(name, c.Resources(hardware, nil))...)
 		w.Nodes = append(w.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	return w

@@ -10,15 +10,15 @@ import (
 // Enforcement returns how strictly the memory and the compute of a share are limited. u
 // is the use of the device by processes. The hardware and the driver limit no part of a
 // MIG device for a container: both need a GPU that is not in MIG mode.
-func Enforcement(g gpu.GPU, u Use) (memory, compute v1alpha1.Enforcement) {
+func (g GPU) Enforcement(u Use) (memory, compute v1alpha1.Enforcement) {
 	memory, compute = v1alpha1.EnforcementNone, v1alpha1.EnforcementNone
 	if u.Sharing == ByMPS {
 		memory, compute = v1alpha1.EnforcementCooperative, v1alpha1.EnforcementCooperative
-		if HasNamespaces(g, u) {
+		if g.HasNamespaces(u) {
 			compute = v1alpha1.EnforcementDaemon
 		}
 	}
-	if HasMemoryLimits(g, u) {
+	if HasMemoryLimits(g.GPU, u) {
 		memory = v1alpha1.EnforcementDriver
 	}
 	return memory, compute
@@ -31,4 +31,4 @@ func HasMemoryLimits(g gpu.GPU, u Use) bool {
 }
 
 // HasNamespaces reports whether MPS daemons for a device of the GPU have namespaces.
-func HasNamespaces(g gpu.GPU, u Use) bool { return g.MPSNamespaces && !u.Device.IsPartition() }
+func (g GPU) HasNamespaces(u Use) bool { return g.MPSNamespaces && !u.Device.IsPartition() }

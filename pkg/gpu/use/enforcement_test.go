@@ -19,9 +19,10 @@ func TestEnforcement(t *testing.T) {
 	address := gpu.PCIAddress{Bus: 0x1b}
 	whole, slots := kind.Whole(address), kind.Name{Kind: kind.TimeSlice, Address: address}
 	part := kind.Partition(address, gpu.Profile{Slices: 1, MemoryGB: 10}, 0)
-	old, r615 := gpu.GPU{}, gpu.GPU{MemoryLimits: true, MPSNamespaces: true}
+	limits, namespaces := gpu.GPU{MemoryLimits: true}, use.Conditions{MPSNamespaces: true}
+	old, r615 := use.GPU{}, use.GPU{GPU: limits, Conditions: namespaces}
 	for name, tc := range map[string]struct {
-		gpu             gpu.GPU
+		gpu             use.GPU
 		use             use.Use
 		memory, compute v1alpha1.Enforcement
 	}{
@@ -32,11 +33,11 @@ func TestEnforcement(t *testing.T) {
 		"plain, release 615":                 {r615, use.Use{Device: whole, Sharing: use.Plain}, driver, none},
 		"time slices, release 615":           {r615, use.Use{Device: slots, Sharing: use.TimeSlices}, driver, none},
 		"MPS on a MIG device, release 615":   {r615, use.Use{Device: part, Sharing: use.ByMPS}, cooperative, cooperative},
-		"MPS, memory limits only":            {gpu.GPU{MemoryLimits: true}, use.Use{Device: whole, Sharing: use.ByMPS}, driver, cooperative},
-		"MPS with namespaces, cgroups of v1": {gpu.GPU{MPSNamespaces: true}, use.Use{Device: whole, Sharing: use.ByMPS}, cooperative, daemon},
+		"MPS, memory limits only":            {use.GPU{GPU: limits}, use.Use{Device: whole, Sharing: use.ByMPS}, driver, cooperative},
+		"MPS with namespaces, cgroups of v1": {use.GPU{Conditions: namespaces}, use.Use{Device: whole, Sharing: use.ByMPS}, cooperative, daemon},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if memory, compute := use.Enforcement(tc.gpu, tc.use); memory != tc.memory || compute != tc.compute {
+			if memory, compute := tc.gpu.Enforcement(tc.use); memory != tc.memory || compute != tc.compute {
 				t.Errorf("memory %s, compute %s; want %s, %s", memory, compute, tc.memory, tc.compute)
 			}
 		})

@@ -30,18 +30,36 @@ const (
 	TimeSlices Sharing = "timeslices"
 )
 
-// State is the state of the device's GPU and its node.
-type State struct {
-	GPU gpu.GPU
+// Conditions are what the agent knows of a GPU besides the report of the hardware.
+type Conditions struct {
 	// Unhealthy is the value of the taint of a GPU that has a fault or does not
 	// answer. A GPU with a Fault is unhealthy without it too.
 	Unhealthy string
+	// Fault is the reason why new claims must not get the GPU although it may answer.
+	// It also says how an administrator repairs the GPU. It is empty for a healthy GPU.
+	Fault string
+	// MPSNamespaces reports whether MPS daemons on the GPU have namespaces: MPS
+	// protocol 3.
+	MPSNamespaces bool
+	// External are the external allocations of the node, of this GPU or of others.
+	External []gpu.ExternalAllocation
+}
+
+// GPU is a GPU and its conditions.
+type GPU struct {
+	gpu.GPU
+	Conditions
+}
+
+// State is the state of the device's GPU and its node.
+type State struct {
+	GPU
 	// MPS reports whether the node runs MPS daemons.
 	MPS bool
 }
 
 // HoldsSharesByMPS reports whether MPS can hold shares of the GPU to their limits.
-func (s State) HoldsSharesByMPS() bool { return s.MPS && s.GPU.MPSLimits() }
+func (s State) HoldsSharesByMPS() bool { return s.MPS && s.MPSLimits() }
 
 // Cause is the reason why a GPU does not admit a use.
 type Cause string
@@ -85,8 +103,8 @@ func Check(s State, u Use) []Problem {
 	if u.Device.Kind.Scope() == kind.ScopeNode {
 		return nil
 	}
-	if g.Fault != "" || s.Unhealthy != "" {
-		add(Unhealthy, v1alpha1.TaintUnhealthy, s.Unhealthy, fmt.Errorf("%w: %s", gpu.ErrUnhealthy, g.Fault))
+	if g.Fault != "" || g.Unhealthy != "" {
+		add(Unhealthy, v1alpha1.TaintUnhealthy, g.Unhealthy, fmt.Errorf("%w: %s", gpu.ErrUnhealthy, g.Fault))
 	}
 	if g.ComputeMode == gpu.ComputeModeProhibited {
 		add(ComputeMode, v1alpha1.TaintComputeMode, v1alpha1.ComputeModeTaintProhibited,
@@ -113,7 +131,7 @@ func Check(s State, u Use) []Problem {
 		add(NoMPS, "", "", fmt.Errorf("strategy MPS: %w: the GPU has compute capability %d.%d, and MPS limits its clients from 7.0 (Volta) on; a ShareConfig with the strategy Plain shares it without limits",
 			gpu.ErrNotSupported, g.ComputeCapability.Major, g.ComputeCapability.Minor))
 	}
-	if pod := ExternalHolder(g, u.Device); pod != "" {
+	if pod := g.ExternalHolder(u.Device); pod != "" {
 		add(External, v1alpha1.TaintInUse, v1alpha1.InUseTaintDevicePlugin,
 			fmt.Errorf("%w: a device plugin of this node has given it, or what it is part of, to another pod; it is free when that pod has ended", gpu.ErrInUse))
 		problems[len(problems)-1].Pod = pod
@@ -123,7 +141,7 @@ func Check(s State, u Use) []Problem {
 
 // modeProblem returns the error for a compute mode that an administrator has set: the
 // driver does not change it.
-func modeProblem(g gpu.GPU, meaning, otherwise string) error {
+func modeProblem(g GPU, meaning, otherwise string) error {
 	return fmt.Errorf("%w: the compute mode of the GPU is %s, %s; an administrator changes it with nvidia-smi -i %s -c DEFAULT%s",
 		gpu.ErrNotSupported, g.ComputeMode, meaning, g.Address, otherwise)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 // excludes reports whether two devices cannot be held at the same time however
@@ -17,7 +18,7 @@ import (
 func (in Inputs) excludes(a, b Device) bool {
 	g, err := in.gpuAt(a.Name.Address)
 	if err != nil {
-		g = gpu.GPU{}
+		g = use.GPU{}
 	}
 	return kind.Excludes(g.MIG, a.Holding(), b.Holding())
 }
@@ -106,11 +107,11 @@ func (in Inputs) checkCapacity(p Plan, name kind.Name, others []Holder) error {
 	if err != nil {
 		return err
 	}
-	all, err := in.memoryOf(g, name, true)
+	all, err := in.memoryOf(g.GPU, name, true)
 	if err != nil {
 		return err
 	}
-	admitted := maxClients(g, name)
+	admitted := maxClients(g.GPU, name)
 	switch {
 	case before+taken > uint64(all.Value()) && len(holding) > 0:
 		return Refuse(

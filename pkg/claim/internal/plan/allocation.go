@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 // Allocation lists the devices that were allocated to a claim, with their configurations. It
@@ -43,7 +44,7 @@ type deviceRequest struct {
 
 	// The other fields are set by [Inputs.resolve].
 
-	gpu gpu.GPU // none if the device is all GPUs
+	gpu use.GPU // none if the device is all GPUs
 	// all of the device's memory.
 	all resource.Quantity
 	// share is the share of the device that the claim takes. It is the whole device

@@ -17,7 +17,7 @@ import (
 // and MPS takes nothing from a program. The shares of all containers together have no more
 // memory than the claim.
 func (in Inputs) limit(device *Device, d deviceRequest) error {
-	if device.Share == nil || device.Share.Memory == 0 || !use.HasMemoryLimits(d.gpu, use.Use{Device: d.name}) {
+	if device.Share == nil || device.Share.Memory == 0 || !use.HasMemoryLimits(d.gpu.GPU, use.Use{Device: d.name}) {
 		return nil
 	}
 	containers := 1

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 // Settings are the offer and the abilities of a node.
@@ -39,14 +40,14 @@ type Inputs struct {
 
 // GPU is a GPU as last seen, or why it cannot be used.
 type GPU struct {
-	GPU gpu.GPU
+	GPU use.GPU
 	Err error
 }
 
-func (in Inputs) gpuAt(address gpu.PCIAddress) (gpu.GPU, error) {
+func (in Inputs) gpuAt(address gpu.PCIAddress) (use.GPU, error) {
 	known, ok := in.GPUs[address]
 	if !ok {
-		return gpu.GPU{}, fmt.Errorf("%s: %w", Describe(address), gpu.ErrNotFound)
+		return use.GPU{}, fmt.Errorf("%s: %w", Describe(address), gpu.ErrNotFound)
 	}
 	return known.GPU, known.Err
 }

@@ -15,7 +15,7 @@ import (
 
 // hasNamespaces reports whether the MPS daemon of a device can have namespaces.
 func (d deviceRequest) hasNamespaces() bool {
-	return use.HasNamespaces(d.gpu, use.Use{Device: d.name, Sharing: use.ByMPS})
+	return d.gpu.HasNamespaces(use.Use{Device: d.name, Sharing: use.ByMPS})
 }
 
 // namespaceName returns the name of the MPS namespace for the clients of a device. No

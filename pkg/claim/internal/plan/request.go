@@ -55,7 +55,7 @@ func (in Inputs) resolveShare(d deviceRequest) (deviceRequest, error) {
 	if err := in.checkUse(d, use.Alone, causes...); err != nil {
 		return d, err
 	}
-	if d.all, err = in.memoryOf(d.gpu, d.name, result.ShareID != nil); err != nil {
+	if d.all, err = in.memoryOf(d.gpu.GPU, d.name, result.ShareID != nil); err != nil {
 		return d, err
 	}
 	d.share, err = in.Shares.Share(d.name.Kind, d.all, d.consumed)

@@ -104,7 +104,7 @@ func (in Inputs) checkPlain(d deviceRequest) error {
 // the device's MPS clients: it would take those of other shares, which the scheduler
 // allocates by their memory.
 func (d deviceRequest) checkProcesses(declared int) error {
-	all, admitted := uint64(d.all.Value()), maxClients(d.gpu, d.name)
+	all, admitted := uint64(d.all.Value()), maxClients(d.gpu.GPU, d.name)
 	most := gpu.MPSClientsOfShare(admitted, d.share.Memory, all)
 	if declared <= most {
 		return nil

@@ -237,7 +237,7 @@ func (s createPartition) Inject(ctx context.Context, r *journal.Record, d plan.D
 	if err != nil {
 		return err
 	}
-	nodes, err := s.CapabilityNodes(g, made.GPUInstance, made.ComputeInstance)
+	nodes, err := s.CapabilityNodes(g.GPU, made.GPUInstance, made.ComputeInstance)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -111,12 +112,12 @@ func (n *node) String() string {
 	return strings.Join(lines, "")
 }
 
-func (n *node) GPU(ctx context.Context, a gpu.PCIAddress) (gpu.GPU, error) {
+func (n *node) GPU(ctx context.Context, a gpu.PCIAddress) (use.GPU, error) {
 	mig, err := n.MIG(ctx, a)
-	return gpu.GPU{Address: a, UUID: "GPU-" + a.DeviceName(), MIG: mig}, err
+	return use.GPU{GPU: gpu.GPU{Address: a, UUID: "GPU-" + a.DeviceName(), MIG: mig}}, err
 }
 
-func (n *node) GPUs(context.Context) ([]gpu.GPU, error) { return nil, gpu.ErrNotReady }
+func (n *node) GPUs(context.Context) ([]use.GPU, error) { return nil, gpu.ErrNotReady }
 
 func (n *node) MIG(_ context.Context, a gpu.PCIAddress) (gpu.MIG, error) {
 	return gpu.MIG{

@@ -82,7 +82,7 @@ func (s writeCDI) addGPUs(ctx context.Context, name kind.Name, in *gpu.Injection
 	if err != nil {
 		return err
 	}
-	in.DeviceNodes, in.Env = []string{nodeOf(g)}, environment(g)
+	in.DeviceNodes, in.Env = []string{nodeOf(g.GPU)}, environment(g.GPU)
 	return nil
 }
 
@@ -117,7 +117,7 @@ func (s writeCDI) allNodes(ctx context.Context) ([]string, error) {
 	}
 	var nodes []string
 	for _, g := range gpus {
-		nodes = append(nodes, nodeOf(g))
+		nodes = append(nodes, nodeOf(g.GPU))
 	}
 	if s.MonitorNodes == nil {
 		return nodes, nil
