@@ -188,7 +188,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 			gpuInventory.RefreshNamespaces(ctx)
 		},
 		ContextMemory: c.ContextMemory,
-		Shares:        func() catalog.ShareOffer { return known.Snapshot().Catalog(c.settings()).Shares },
+		Shares:        func() catalog.ShareOffer { return known.Configuration.Get().Followed.Config.Shares },
 		Attributes:    func(name kind.Name) kind.Attributes { return known.Snapshot().Attributes(c.settings(), name) },
 		Observer:      metrics,
 	}

@@ -70,9 +70,10 @@ func (c *Config) newViewers(client kubernetes.Interface) (*viewers.Viewers, erro
 
 // devices returns the attributes of the published devices.
 func (a *agent) devices(context.Context) agentv1.Devices {
-	devices, now := agentv1.Devices{}, a.state.Snapshot()
+	now := a.state.Snapshot()
+	devices, describe, node := agentv1.Devices{}, now.Catalog(a.settings()), now.Node()
 	for _, d := range a.controller.Devices() {
-		devices[d.Name.String()] = now.Attributes(a.settings(), d.Name)
+		devices[d.Name.String()] = describe.Attributes(node, d.Name)
 	}
 	return devices
 }

@@ -67,7 +67,8 @@ type Controller struct {
 	warned   bool              // that the API server is too old
 	withheld string            // the last logged reasons why devices are not offered
 	limited  map[string]string // the last logged reason for each GPU why its memory is not limited
-	taken    catalog.Taken
+	taken    catalog.Taken     // what the order of devices follows
+	reorder  bool              // the next pass takes it from the claims again
 
 	mu         sync.Mutex
 	published  *resourceslice.DriverResources // nil before the first time
@@ -77,7 +78,7 @@ type Controller struct {
 
 // New returns a controller that has published nothing yet.
 func New(o Options) *Controller {
-	return &Controller{options: o, state: State{Phase: Looking, Since: o.Clock.Now()}}
+	return &Controller{options: o, reorder: true, state: State{Phase: Looking, Since: o.Clock.Now()}}
 }
 
 // Run publishes until ctx ends. It is called once. It publishes nothing before the
@@ -94,7 +95,6 @@ func (c *Controller) Run(ctx context.Context, publish PublishFunc) {
 	}
 
 	pause := retryBackoff()
-	c.taken = c.options.Claims.Read(ctx).Taken
 	var gathered, ordered <-chan time.Time
 	for {
 		var retry <-chan time.Time
@@ -126,8 +126,7 @@ func (c *Controller) Run(ctx context.Context, publish PublishFunc) {
 			case <-gathered:
 				gathered = nil
 			case <-ordered:
-				ordered = nil
-				c.taken = c.options.Claims.Read(ctx).Taken
+				ordered, c.reorder = nil, true
 			case <-retry:
 			}
 			break idle
@@ -146,6 +145,9 @@ func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) (state
 	var unrecorded error
 	now.Configuration, unrecorded = c.options.NodeConfig.Follow(node)
 	describe := now.Catalog(c.options.Settings)
+	if c.reorder {
+		c.taken, c.reorder = now.Claimed.Taken, false
+	}
 	describe.Taken = c.taken
 	resources := describe.Resources(node, now.Claimed.Held)
 	due := failed == nil && c.due(now, resources)
