@@ -86,7 +86,9 @@ func withoutPolicies(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, agent.Start(context.WithoutCancel(t.Context()))) })
 	file := filepath.Join(t.TempDir(), "refused.yaml")
-	must(t, os.WriteFile(file, []byte(claim("refused", "", config("GpuConfig", `"no": 1`))), 0o600))
+	// The API server forgets one policy after the other, so the claim is refused by each that
+	// judges claims.
+	must(t, os.WriteFile(file, []byte(claim("refused", "capacity: {requests: {memory: 10Gi}}", config("GpuConfig", `"no": 1`))), 0o600))
 	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
 		out, err := cluster.Kubectl(ctx, "apply", "--dry-run=server", "-f", file)
 		return err == nil, out, nil
