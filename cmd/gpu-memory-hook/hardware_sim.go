@@ -7,7 +7,6 @@ package main
 import (
 	"context"
 	"flag"
-	"path/filepath"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
@@ -25,7 +24,7 @@ func (h *hardware) AddFlags(flags *flag.FlagSet) {
 
 // SetMemoryLimit implements [memoryhook.Hardware].
 func (h *hardware) SetMemoryLimit(ctx context.Context, address gpu.PCIAddress, folder string, bytes uint64) error {
-	sim, err := nvmlsim.Open(filepath.Dir(h.driverRoot))
+	sim, err := nvmlsim.Open(h.driverRoot)
 	if err != nil {
 		return err
 	}

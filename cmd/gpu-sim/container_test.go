@@ -28,7 +28,7 @@ func container(t *testing.T, state string) string {
 		}
 	}
 	for _, file := range []string{"dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia0", "run/nvidia-persistenced/socket"} {
-		if err := os.Link(filepath.Join(state, "root", file), filepath.Join(root, file)); err != nil {
+		if err := os.Link(filepath.Join(state, file), filepath.Join(root, file)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -35,7 +35,7 @@ func serveDriver(t *testing.T, state, model string) {
 		}
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if want := "serving " + state + "/root/run/nvidia-persistenced/socket\n"; err != nil || line != want {
+	if want := "serving " + state + "/run/nvidia-persistenced/socket\n"; err != nil || line != want {
 		t.Fatalf("it printed %q, %v; want %q", line, err, want)
 	}
 }
@@ -58,7 +58,7 @@ func TestTheDriverIdentifiesAProcessByItsConnection(t *testing.T) {
 	state := shortState(t)
 	serveDriver(t, state, "t4")
 	var dialer net.Dialer
-	conn, err := dialer.DialContext(t.Context(), "unix", filepath.Join(state, "root/run/nvidia-persistenced/socket"))
+	conn, err := dialer.DialContext(t.Context(), "unix", filepath.Join(state, "run/nvidia-persistenced/socket"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func driver(t *testing.T, model string) (state string, root gpu.DriverRoot) {
 	ok(t, dir, "create", "--model", model)
 	t.Setenv("CUDA_MPS_PIPE_DIRECTORY", filepath.Join(dir, "pipe"))
 	t.Setenv("CUDA_MPS_LOG_DIRECTORY", filepath.Join(dir, "log"))
-	return dir, gpu.DriverRoot(filepath.Join(dir, "root"))
+	return dir, gpu.DriverRoot(dir)
 }
 
 // startMPS starts the daemon as a supervisor does, and returns a function that waits

@@ -14,15 +14,18 @@ import (
 // smi is nvidia-smi. Its flags are the real one's, which are not in the style of this
 // tool.
 func (t *tool) smi() *cobra.Command {
-	var ids string
+	var ids, mode string
 	var reset bool
 	c := &cobra.Command{
-		Use:    "nvidia-smi [--gpu-reset -i GPU] | nvidia-smi compute-policy",
+		Use:    "nvidia-smi [--gpu-reset | -c MODE] [-i GPU] | nvidia-smi compute-policy",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: t.runSMI(func(c *cobra.Command, s *nvmlsim.Sim) error {
-			if reset {
+			switch {
+			case reset:
 				return smisim.Reset(s, ids, c.OutOrStdout())
+			case mode != "":
+				return smisim.SetComputeMode(s, ids, mode, c.OutOrStdout())
 			}
 			_, err := fmt.Fprintf(c.OutOrStdout(), "simulated NVIDIA driver %s: use gpu-sim show on the host\n", s.Model().DriverVersion)
 			return err
@@ -30,6 +33,7 @@ func (t *tool) smi() *cobra.Command {
 	}
 	c.PersistentFlags().StringVarP(&ids, "id", "i", "", "GPUs by index, PCI address or UUID, separated by commas; all without it")
 	c.Flags().BoolVarP(&reset, "gpu-reset", "r", false, "reset an idle GPU")
+	c.Flags().StringVarP(&mode, "compute-mode", "c", "", "DEFAULT, PROHIBITED or EXCLUSIVE_PROCESS")
 	c.AddCommand(t.computePolicy(&ids))
 	return c
 }

@@ -81,7 +81,7 @@ func TestAClaimIsNotReadyWithoutTheNodesThatCUDANeeds(t *testing.T) {
 	a := n.start(t)
 	n.published(t)
 	for node, remedy := range map[string]string{"nvidia-uvm": "nvidia-modprobe", "nvidia0": "nvidia-smi"} {
-		path := filepath.Join(n.SimState, "root", "dev", node)
+		path := filepath.Join(n.SimState, "dev", node)
 		if err := os.Rename(path, path+".gone"); err != nil {
 			t.Fatal(err)
 		}

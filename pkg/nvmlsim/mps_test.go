@@ -177,7 +177,7 @@ func TestTheDriversProgramsFollowGPUSim(t *testing.T) {
 		t.Errorf("opened without a gpu-sim:\n%s", got)
 	}
 	// One of an earlier release lacks a program.
-	if err := os.Remove(filepath.Join(dir, "root/usr/bin/nvidia-cuda-mps-control")); err != nil {
+	if err := os.Remove(filepath.Join(dir, "usr/bin/nvidia-cuda-mps-control")); err != nil {
 		t.Fatal(err)
 	}
 	if got := calls(); strings.Count(got, "nvidia-cuda-mps-control") == 0 {

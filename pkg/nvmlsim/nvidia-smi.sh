@@ -5,9 +5,11 @@
 # the allocated ones in a container. For changes it calls gpu-sim, on the node only.
 sim='@SIM@'
 version='@VERSION@' cuda='@CUDA@'
+# Programs preload libnvidia-ml for the real nvidia-smi. A script does not need it.
+unset LD_PRELOAD
 here="${0%/*}"
-state="$here/../../.."
-dev="$here/../../dev"
+root="$here/../.."
+dev="$root/dev"
 
 quit() { # STATUS MESSAGE
 	echo "$2"
@@ -24,15 +26,15 @@ nvidia-smi [-i ID[,ID]...]                        a table of the GPUs
 nvidia-smi [-i ID[,ID]...] -L                     a line for each GPU and MIG device
 nvidia-smi [-i ID[,ID]...] --query-gpu=FIELD[,FIELD]... --format=csv[,noheader][,nounits]
 nvidia-smi topo -m                                how the GPUs are connected
-On the node itself also: --gpu-reset -i ID, compute-policy.
+On the node itself also: --gpu-reset -i ID, -c MODE, compute-policy.
 USAGE
 }
 
 for argument; do
 	case "$argument" in
-	-r | --gpu-reset | compute-policy)
-		if [ -x "$sim" ] && [ -e "$state/state.json" ]; then
-			GPU_SIM_STATE="$state" exec "$sim" nvidia-smi "$@"
+	-r | --gpu-reset | -c | --compute-mode | --compute-mode=* | compute-policy)
+		if [ -x "$sim" ] && [ -e "$root/var/lib/gpu-sim/state.json" ]; then
+			GPU_SIM_STATE="$root" exec "$sim" nvidia-smi "$@"
 		fi
 		quit 4 "Insufficient permissions: simulated NVIDIA driver $version: use gpu-sim on the host"
 		;;
@@ -48,6 +50,10 @@ while [ $# -gt 0 ]; do
 	case "$1" in
 	-h | --help)
 		usage
+		exit 0
+		;;
+	--version)
+		printf 'NVIDIA-SMI version  : %s\nNVML version        : %s\nDRIVER version      : %s\nCUDA Version        : %s\n' "$version" "${version%.*}" "$version" "$cuda"
 		exit 0
 		;;
 	-L | --list-gpus) choose list ;;

@@ -120,6 +120,42 @@ func TestOpenAndCreate(t *testing.T) {
 	}
 }
 
+func TestANodeLeavesTheFilesOfOthers(t *testing.T) {
+	m, err := LoadModel("t4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep := func(path string) string {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	system := t.TempDir()
+	program := keep(filepath.Join(system, "usr/bin/program"))
+	if _, err := Create(system, m); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "folder usr") {
+		t.Errorf("create in a root file system: %v", err)
+	}
+	root := t.TempDir()
+	note, data := keep(filepath.Join(root, "note")), keep(filepath.Join(root, "var/lib/other/data"))
+	s, err := Create(root, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Destroy(); err != nil {
+		t.Error(err)
+	}
+	for _, path := range []string{program, note, data} {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestOnlyOneOfManyMakesTheNode(t *testing.T) {
 	dir := t.TempDir()
 	m, err := LoadModel("t4")
@@ -160,23 +196,23 @@ func TestDamagedStateIsReported(t *testing.T) {
 		if err := os.WriteFile(s.stateFile(), []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(s.dir); !errors.Is(err, gpu.ErrCorrupt) || !strings.Contains(err.Error(), s.stateFile()) {
+		if _, err := Open(s.root); !errors.Is(err, gpu.ErrCorrupt) || !strings.Contains(err.Error(), s.stateFile()) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
 // withoutRights runs f as a user who may only read.
-func withoutRights(t *testing.T, dir string, f func()) {
+func withoutRights(t *testing.T, s *Sim, f func()) {
 	t.Helper()
 	// Others may not look into what t.TempDir makes.
-	for path, mode := range map[string]os.FileMode{filepath.Dir(dir): 0o755, dir: 0o555, filepath.Join(dir, "lock"): 0o444} {
+	for path, mode := range map[string]os.FileMode{filepath.Dir(s.root): 0o755, s.root: 0o755, s.dir: 0o555, filepath.Join(s.dir, "lock"): 0o444} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Cleanup(func() {
-		if err := os.Chmod(dir, 0o755); err != nil {
+		if err := os.Chmod(s.dir, 0o755); err != nil {
 			t.Error(err)
 		}
 	})
@@ -199,7 +235,7 @@ func withoutRights(t *testing.T, dir string, f func()) {
 func TestReadersMayNotChangeTheNode(t *testing.T) {
 	s, lib := newTestSim(t, "dgx-h100")
 	d := gpuHandle(t, lib, 0)
-	withoutRights(t, s.dir, func() {
+	withoutRights(t, s, func() {
 		if ret := d.SetComputeMode(nvml.COMPUTEMODE_PROHIBITED); ret != nvml.ERROR_NO_PERMISSION {
 			t.Errorf("set the compute mode: %v", ret)
 		}

@@ -13,47 +13,58 @@ import (
 	"sync/atomic"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Sim is a simulated node. Its state is in a directory:
+// stateDir is the folder with the state of a node, below its root.
+const stateDir = "var/lib/gpu-sim"
+
+// Sim is a simulated node. It is a folder with the root file system of the node: the driver's
+// files below usr, and dev, proc and sys. The state of the node is below var/lib/gpu-sim,
+// so that a program which has the folder, under whatever path, has all:
 //
-//	<dir>/model.yaml   the hardware; never changes
-//	<dir>/state.json   the current state; replaced with each change
-//	<dir>/lock         held by a process that changes the node
-//	<dir>/mps/         the MPS daemons that have run on it
-//	<dir>/driver       held by gpu-sim driver
-//	<dir>/root/        the root file system of the node
+//	model.yaml   the hardware; never changes
+//	state.json   the current state; replaced with each change
+//	lock         held by a process that changes the node
+//	mps/         the MPS daemons that have run on it
+//	driver       held by gpu-sim driver
 //
-// Any number of processes may have the same directory open. All methods are safe for
+// Any number of processes may have the same folder open. All methods are safe for
 // concurrent use. A process may change the node if it may write the lock. Otherwise
 // changes fail with [gpu.ErrPermission], and through NVML with ERROR_NO_PERMISSION.
 type Sim struct {
+	root string
+	// dir is the folder with the state.
 	dir     string
 	node    *node
 	last    atomic.Pointer[snapshot]
 	library *library
 }
 
-// Create creates a node of the given model in dir, and dir if it is missing. It
-// returns [gpu.ErrInUse] if dir has a node already.
-func Create(dir string, m *Model) (*Sim, error) {
+// Create creates a node of the given model in the folder root. It creates the folder if it is
+// missing. It returns [gpu.ErrInUse] if the folder has a node already, or files of others.
+func Create(root string, m *Model) (*Sim, error) {
 	if err := m.Validate(); err != nil {
 		return nil, fmt.Errorf("model %s: %w", m.Name, err)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	s := newSim(root, m)
+	if err := checkFree(root); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("create a simulated node: %w", err)
 	}
-	unlock, err := lock(dir)
+	unlock, err := lock(s.dir)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	switch existing, err := Open(dir); {
+	switch existing, err := Open(root); {
 	case err == nil:
-		return nil, fmt.Errorf("%s: %w: it holds a simulated %s", dir, gpu.ErrInUse, existing.node.model.Name)
+		return nil, fmt.Errorf("%s: %w: it holds a simulated %s", root, gpu.ErrInUse, existing.node.model.Name)
 	case !errors.Is(err, gpu.ErrNotFound):
 		return nil, err
 	}
@@ -61,10 +72,9 @@ func Create(dir string, m *Model) (*Sim, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create a simulated node: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "model.yaml"), data, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, "model.yaml"), data, 0o644); err != nil {
 		return nil, fmt.Errorf("create a simulated node: %w", err)
 	}
-	s := newSim(dir, m)
 	st := bootState(s.node, nil)
 	if err := s.tree().build(st); err != nil {
 		return nil, fmt.Errorf("create a simulated node: %w", err)
@@ -76,33 +86,63 @@ func Create(dir string, m *Model) (*Sim, error) {
 	return s, nil
 }
 
-// Open opens the node in dir. It returns [gpu.ErrNotFound] if there is none.
-func Open(dir string) (*Sim, error) {
+// checkFree returns [gpu.ErrInUse] if the folder has files of others that a node would
+// replace. The lock shows that files are of a node, even of one that was not finished.
+func checkFree(root string) error {
+	if _, err := os.Stat(filepath.Join(root, stateDir, "lock")); err == nil {
+		return nil
+	}
+	for _, name := range treeDirs {
+		if _, err := os.Lstat(filepath.Join(root, name)); err == nil {
+			return fmt.Errorf("create a simulated node in %s: %w: it has a folder %s that is of no node; take an empty folder", root, gpu.ErrInUse, name)
+		}
+	}
+	return nil
+}
+
+// Open opens the node in the folder root. It returns [gpu.ErrNotFound] if there is none.
+func Open(root string) (*Sim, error) {
+	dir := filepath.Join(root, stateDir)
 	if _, err := os.Stat(filepath.Join(dir, "state.json")); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: %w: it holds no simulated node; make one with gpu-sim create", dir, gpu.ErrNotFound)
+		return nil, fmt.Errorf("%s: %w: it holds no simulated node; make one with gpu-sim create", root, gpu.ErrNotFound)
 	}
 	m, err := LoadModel(filepath.Join(dir, "model.yaml"))
 	if err != nil {
-		return nil, fmt.Errorf("open the simulated node in %s: %w", dir, err)
+		return nil, fmt.Errorf("open the simulated node in %s: %w", root, err)
 	}
-	s := newSim(dir, m)
+	s := newSim(root, m)
 	if _, err := s.load(); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// OpenOrCreate opens the node in dir, or creates one of the given model if there is
-// none. It returns [gpu.ErrInUse] if dir has a node of another model. The driver's
+// OpenLibrary opens the node whose root file system has the library at the path. It
+// returns [gpu.ErrNotFound] if there is no such node.
+func OpenLibrary(path string) (*Sim, error) {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, fmt.Errorf("find the simulated node of the library: %w", err)
+	}
+	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
+		if s, err := Open(dir); !errors.Is(err, gpu.ErrNotFound) {
+			return s, err
+		}
+	}
+	return nil, fmt.Errorf("%s: %w: it is in no root file system of a simulated node", path, gpu.ErrNotFound)
+}
+
+// OpenOrCreate opens the node in the folder root. It creates one of the given model if there
+// is none. It returns [gpu.ErrInUse] if the folder has a node of another model. The driver's
 // programs below [Sim.Root] call the gpu-sim that this process finds: the one in the
 // environment variable GPU_SIM, in the folder of the executable, or on the path.
-func OpenOrCreate(dir string, m *Model) (*Sim, error) {
-	s, err := Open(dir)
+func OpenOrCreate(root string, m *Model) (*Sim, error) {
+	s, err := Open(root)
 	if errors.Is(err, gpu.ErrNotFound) {
-		s, err = Create(dir, m)
-		if errors.Is(err, gpu.ErrInUse) {
+		s, err = Create(root, m)
+		if existing, open := Open(root); errors.Is(err, gpu.ErrInUse) && open == nil {
 			// Another process was faster.
-			s, err = Open(dir)
+			s, err = existing, nil
 		}
 	}
 	if err != nil {
@@ -118,7 +158,7 @@ func OpenOrCreate(dir string, m *Model) (*Sim, error) {
 	}
 	if !bytes.Equal(have, want) {
 		return nil, fmt.Errorf("%s: %w: it holds a simulated %s that differs from the model %s asked for; destroy it or take another directory",
-			dir, gpu.ErrInUse, s.node.model.Name, m.Name)
+			root, gpu.ErrInUse, s.node.model.Name, m.Name)
 	}
 	st, err := s.load()
 	if err != nil {
@@ -130,8 +170,8 @@ func OpenOrCreate(dir string, m *Model) (*Sim, error) {
 	return s, nil
 }
 
-func newSim(dir string, m *Model) *Sim {
-	s := &Sim{dir: dir, node: newNode(m)}
+func newSim(root string, m *Model) *Sim {
+	s := &Sim{root: root, dir: filepath.Join(root, stateDir), node: newNode(m)}
 	s.library = newLibrary(s)
 	return s
 }
@@ -140,9 +180,8 @@ func newSim(dir string, m *Model) *Sim {
 // libnvidia-ml it must be initialised, and counts how often it was.
 func (s *Sim) NVML() nvml.Interface { return s.library }
 
-// Root returns the path of the node's root file system: the driver's files below usr,
-// and dev, proc and sys.
-func (s *Sim) Root() string { return filepath.Join(s.dir, "root") }
+// Root returns the path of the node's root file system.
+func (s *Sim) Root() string { return s.root }
 
 // Model returns the model of the node. Callers must not modify it.
 func (s *Sim) Model() *Model { return s.node.model }
@@ -206,16 +245,23 @@ func (s *Sim) ResetGPU(index int) error {
 	})
 }
 
-// Destroy removes the node from its directory, and nothing else in there.
+// Destroy removes the node from its folder, and nothing else in there.
 func (s *Sim) Destroy() error {
 	unlock, err := lock(s.dir)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	// The state goes first: without it there is no node.
-	for _, name := range []string{"state.json", "state.json.new", "model.yaml", "mps", "driver", "root", "lock"} {
-		if err := os.RemoveAll(filepath.Join(s.dir, name)); err != nil {
+	// The state goes first: without it there is no node. The lock goes last: without it
+	// [Create] takes the files for files of others.
+	for _, name := range append(append([]string{stateDir + "/state.json"}, treeDirs...), stateDir) {
+		if err := os.RemoveAll(filepath.Join(s.root, name)); err != nil {
+			return fmt.Errorf("destroy the simulated node: %w", err)
+		}
+	}
+	// They may hold files of others.
+	for dir := filepath.Dir(s.dir); dir != s.root; dir = filepath.Dir(dir) {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, unix.ENOTEMPTY) {
 			return fmt.Errorf("destroy the simulated node: %w", err)
 		}
 	}

@@ -46,7 +46,7 @@ func initialised(t testing.TB, s *Sim) nvml.Interface {
 // another opens the same node as another process would.
 func another(t testing.TB, s *Sim) (*Sim, nvml.Interface) {
 	t.Helper()
-	other, err := Open(s.dir)
+	other, err := Open(s.root)
 	if err != nil {
 		t.Fatal(err)
 	}

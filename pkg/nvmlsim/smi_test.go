@@ -207,6 +207,14 @@ func TestNvidiaSMIRefusesWhatTheRealOneRefuses(t *testing.T) {
 	}
 }
 
+func TestNvidiaSMIPrintsItsVersion(t *testing.T) {
+	s, _ := newTestSim(t, "t4")
+	out, status := newContainer(t, s).smi("--version")
+	if want := "DRIVER version      : 570.124.06\nCUDA Version        : 12.8\n"; status != 0 || !strings.HasSuffix(out, want) {
+		t.Errorf("status %d, %q, want the end %q", status, out, want)
+	}
+}
+
 func TestNvidiaSMIRunsInBusybox(t *testing.T) {
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {

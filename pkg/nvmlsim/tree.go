@@ -22,10 +22,14 @@ const (
 	majorNVIDIA = 195
 	majorUVM    = 510
 	majorCaps   = 511
+	majorIMEX   = 509
 
 	minorControl = 255
 	minorModeset = 254
 )
+
+// treeDirs are the folders of the tree.
+var treeDirs = []string{"usr", "dev", "proc", "sys", "run"}
 
 // tree is the root file system of a node. All paths are relative to its root.
 type tree struct {
@@ -38,8 +42,10 @@ func (s *Sim) tree() tree { return tree{root: s.Root(), node: s.node} }
 // build makes the whole tree, in place of what may be left of one that was not
 // finished.
 func (t tree) build(st *State) error {
-	if err := os.RemoveAll(t.root); err != nil {
-		return err
+	for _, name := range treeDirs {
+		if err := os.RemoveAll(t.path(name)); err != nil {
+			return err
+		}
 	}
 	for _, part := range []func() error{t.driver, t.dev, t.proc, t.sys, func() error { return t.refreshPrograms(st) }} {
 		if err := part(); err != nil {
@@ -120,7 +126,8 @@ func (t tree) proc() error {
 	version := t.node.model.DriverVersion
 	files := map[string]string{
 		"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module  " + version + "  Release Build  (simulated)\n",
-		"proc/devices":               fmt.Sprintf("Character devices:\n  1 mem\n%3d nvidia\n%3d nvidia-uvm\n%3d nvidia-caps\n\nBlock devices:\n", majorNVIDIA, majorUVM, majorCaps),
+		"proc/devices":               fmt.Sprintf("Character devices:\n  1 mem\n%3d nvidia\n%3d nvidia-uvm\n%3d nvidia-caps\n%3d nvidia-caps-imex-channels\n\nBlock devices:\n", majorNVIDIA, majorUVM, majorCaps, majorIMEX),
+		"proc/driver/nvidia/params":  "ModifyDeviceFiles: 1\n",
 	}
 	if slices.ContainsFunc(t.node.gpus, func(s *spec) bool {
 		return slices.ContainsFunc(s.links, func(l linkSpec) bool { return l.remote == gpu.RemoteSwitch })

@@ -29,9 +29,9 @@ var programs = []string{"nvidia-cuda-mps-control", "nvidia-smi"}
 // version. In a container there is no daemon to start.
 const mpsControl = `#!/bin/sh
 sim='%[1]s'
-state="$(dirname "$0")/../../.."
-if [ -x "$sim" ] && [ -e "$state/state.json" ]; then
-	GPU_SIM_STATE="$state" exec "$sim" nvidia-cuda-mps-control "$@"
+root="$(dirname "$0")/../.."
+if [ -x "$sim" ] && [ -e "$root/var/lib/gpu-sim/state.json" ]; then
+	GPU_SIM_STATE="$root" exec "$sim" nvidia-cuda-mps-control "$@"
 fi
 echo "simulated NVIDIA driver %[2]s: use gpu-sim show on the host"
 exit 1

@@ -52,7 +52,13 @@ func (t tree) sysGPU(s *spec) error {
 		return err
 	}
 	speed := linkSpeeds[s.kind.Architecture]
+	// Programs of NVIDIA look for virtual GPUs in the configuration space, and for the
+	// addresses of the registers and of the memory in the first two regions.
+	regions := fmt.Sprintf("0x%016x 0x%016x 0x%016x\n", 0xd0000000, 0xd0ffffff, 0x40200) +
+		fmt.Sprintf("0x%016x 0x%016x 0x%016x\n", 0x380000000000, 0x380000000000+max(s.kind.BAR1MiB, 256)<<20-1, 0x14220c) +
+		strings.Repeat(fmt.Sprintf("0x%016x 0x%016x 0x%016x\n", 0, 0, 0), 5)
 	return errors.Join(
+		t.write(filepath.Join(dir, "config"), string(make([]byte, configSpace))), t.write(filepath.Join(dir, "resource"), regions),
 		t.write(filepath.Join(dir, "current_link_width"), "16\n"), t.write(filepath.Join(dir, "max_link_width"), "16\n"),
 		t.write(filepath.Join(dir, "current_link_speed"), speed+"\n"), t.write(filepath.Join(dir, "max_link_speed"), speed+"\n"),
 		t.link(filepath.Join(dir, "driver"), up(dir)+"bus/pci/drivers/nvidia"),

@@ -15,7 +15,6 @@ type View struct {
 	CUDAVersion   string `json:"cudaVersion"`
 	BootID        string `json:"bootID"`
 	Directory     string `json:"directory"`
-	Root          string `json:"root"`
 	// RealDevices is false if plain files replace device nodes. The creator of the
 	// tree was then not permitted to make nodes.
 	RealDevices  bool      `json:"realDevices"`
@@ -98,8 +97,7 @@ func (s *Sim) View() (View, error) {
 		DriverVersion: s.node.model.DriverVersion,
 		CUDAVersion:   s.node.model.CUDAVersion,
 		BootID:        st.BootID,
-		Directory:     s.dir,
-		Root:          s.Root(),
+		Directory:     s.root,
 		RealDevices:   s.tree().realDevices(),
 		DriverLoaded:  !st.NoDriver,
 

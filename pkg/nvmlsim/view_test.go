@@ -48,7 +48,7 @@ func TestShowAsText(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What differs from run to run.
-	view.Directory, view.Root, view.RealDevices = "/state", "/state/root", true
+	view.Directory, view.RealDevices = "/state", true
 	var b strings.Builder
 	if err := view.WriteText(&b); err != nil {
 		t.Fatal(err)

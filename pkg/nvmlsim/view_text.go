@@ -39,7 +39,7 @@ func (v View) writeNode(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "%s with %d GPUs in %s\n", v.Model, len(v.GPUs), v.Directory)
 	fmt.Fprintf(b, "driver %s (CUDA %s) %s; boot %s\n", v.DriverVersion, v.CUDAVersion, driver, v.BootID)
-	fmt.Fprintf(b, "root file system %s; %s\n", v.Root, devices)
+	fmt.Fprintf(b, "%s\n", devices)
 }
 
 func (v View) gpuRows() []string {

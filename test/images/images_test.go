@@ -208,8 +208,8 @@ func wantFiles(t *testing.T, when, pattern string, n int) {
 func TestASimulatedDriversProgramsRunInTheVariantForThem(t *testing.T) {
 	c := container("gpu-kubelet-plugin-sim", "/sim", "-c", `
 		gpu-sim create --model t4 --state /sim >/dev/null &&
-		/sim/root/usr/bin/nvidia-smi compute-policy --set-timeslice=1 -i 0 >/dev/null &&
-		/sim/root/usr/bin/nvidia-smi compute-policy --list`)
+		/sim/usr/bin/nvidia-smi compute-policy --set-timeslice=1 -i 0 >/dev/null &&
+		/sim/usr/bin/nvidia-smi compute-policy --list`)
 	c.Command = []string{"sh"}
 	if out := run(t, "sim", shared(t), c); !strings.Contains(out, "Short") {
 		t.Errorf("printed:\n%s", out)

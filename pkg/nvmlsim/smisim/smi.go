@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,19 +32,68 @@ func Reset(s *nvmlsim.Sim, ids string, out io.Writer) error {
 
 // SetTimeSlice sets the time slice of GPUs to the one with the number.
 func SetTimeSlice(s *nvmlsim.Sim, ids, number string, out io.Writer) error {
-	slices := gpu.TimeSlices()
+	known := gpu.TimeSlices()
 	n, err := strconv.Atoi(number)
-	if err != nil || n < 0 || n >= len(slices) {
+	if err != nil || n < 0 || n >= len(known) {
 		return fmt.Errorf("timeslice %q: %w: want 0=DEFAULT, 1=SHORT, 2=MEDIUM, 3=LONG", number, gpu.ErrInvalid)
 	}
 	return forGPUs(s, ids, func(index int) error {
-		if err := s.SetTimeSlice(index, slices[n]); err != nil {
+		if err := s.SetTimeSlice(index, known[n]); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(out, "Successfully set timeslice of GPU %d to %s\n", index, strings.ToUpper(string(slices[n])))
+		_, err := fmt.Fprintf(out, "Successfully set timeslice of GPU %d to %s\n", index, strings.ToUpper(string(known[n])))
 		return err
 	})
 }
+
+// SetComputeMode sets the compute mode of GPUs, by NVML's name or number.
+func SetComputeMode(s *nvmlsim.Sim, ids, mode string, out io.Writer) error {
+	i := slices.IndexFunc(computeModes, func(m computeMode) bool { return m.name == mode || strconv.Itoa(int(m.mode)) == mode })
+	if i < 0 {
+		return fmt.Errorf("compute mode %q: %w: want DEFAULT (0), PROHIBITED (2) or EXCLUSIVE_PROCESS (3)", mode, gpu.ErrInvalid)
+	}
+	lib := s.NVML()
+	if ret := lib.Init(); ret != nvml.SUCCESS {
+		return refused("start NVML", ret)
+	}
+	err := forGPUs(s, ids, func(index int) error {
+		device, ret := lib.DeviceGetHandleByIndex(index)
+		if ret == nvml.SUCCESS {
+			ret = device.SetComputeMode(computeModes[i].mode)
+		}
+		if ret != nvml.SUCCESS {
+			return refused(fmt.Sprintf("set the compute mode of GPU %d", index), ret)
+		}
+		_, err := fmt.Fprintf(out, "Set compute mode to %s for GPU %s.\n", computeModes[i].name, s.Model().GPUs[index].Address)
+		return err
+	})
+	if ret := lib.Shutdown(); ret != nvml.SUCCESS {
+		err = errors.Join(err, refused("stop NVML", ret))
+	}
+	return err
+}
+
+type computeMode struct {
+	name string
+	mode nvml.ComputeMode
+}
+
+// computeModes lists the modes that a GPU can be set to.
+var computeModes = []computeMode{
+	{"DEFAULT", nvml.COMPUTEMODE_DEFAULT},
+	{"PROHIBITED", nvml.COMPUTEMODE_PROHIBITED},
+	{"EXCLUSIVE_PROCESS", nvml.COMPUTEMODE_EXCLUSIVE_PROCESS},
+}
+
+// refusal is an error of NVML.
+type refusal struct {
+	operation string
+	ret       nvml.Return
+}
+
+func refused(operation string, ret nvml.Return) error { return refusal{operation, ret} }
+
+func (r refusal) Error() string { return r.operation + ": " + nvmlsim.ReturnName(r.ret) }
 
 // ListPolicies lists the compute policies of GPUs.
 func ListPolicies(s *nvmlsim.Sim, ids string, out io.Writer) error {
@@ -100,6 +150,10 @@ func answering(s *nvmlsim.Sim, index int, do func(int) error) error {
 // ExitStatus returns the exit status of nvidia-smi for an error. It is the return code of
 // NVML, and 1 for any other error.
 func ExitStatus(err error) int {
+	var refused refusal
+	if errors.As(err, &refused) {
+		return int(refused.ret)
+	}
 	for _, known := range []struct {
 		err  error
 		code nvml.Return
