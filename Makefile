@@ -34,6 +34,9 @@ programs: need-cc
 	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-memory-hook ./cmd/gpu-mps-supervisor
 	@# The tag sim links the simulator of GPUs, which production programs do not hold.
 	CGO_ENABLED=1 go build -tags grpcnotrace,sim -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-memory-hook ./cmd/gpu-mps-supervisor ./cmd/gpu-sim ./test/seconddriver
+	@# The driver's library of simulated nodes, which programs without the simulator load.
+	CGO_ENABLED=1 go build -buildmode=c-shared -trimpath -buildvcs=false -ldflags '-s -w -extldflags=-Wl,-soname,libnvidia-ml.so.1' -o $(BIN)/sim/libnvidia-ml.so.1 ./pkg/nvmlsim/libnvidia-ml
+	@rm -f $(BIN)/sim/libnvidia-ml*.h
 	@# The plugin of kubectl runs on the computers of users.
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kubectl-gpu
 	@cp cmd/kubectl-gpu/kubectl_complete-gpu $(BIN)/

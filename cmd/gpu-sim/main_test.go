@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -192,6 +193,49 @@ func TestModelFromAFile(t *testing.T) {
 	}
 	if out := ok(t, t.TempDir(), "create", "--model", model); !strings.Contains(out, "made a mine with 1 GPUs") {
 		t.Errorf("got %q", out)
+	}
+}
+
+func TestNvidiaSMISetsTheComputeMode(t *testing.T) {
+	state := t.TempDir()
+	ok(t, state, "create", "--model", "dgx-h100")
+	mode := func(index int) string {
+		t.Helper()
+		var view nvmlsim.View
+		if err := json.Unmarshal([]byte(ok(t, state, "show", "-o", "json")), &view); err != nil {
+			t.Fatal(err)
+		}
+		return view.GPUs[index].ComputeMode
+	}
+	if out := ok(t, state, "nvidia-smi", "-i", "1", "-c", "EXCLUSIVE_PROCESS"); !strings.Contains(out, "Set compute mode to EXCLUSIVE_PROCESS for GPU") {
+		t.Errorf("it printed %q", out)
+	}
+	if got := []string{mode(0), mode(1)}; got[0] != "Default" || got[1] != "ExclusiveProcess" {
+		t.Errorf("modes %v after -i 1 -c EXCLUSIVE_PROCESS", got)
+	}
+	ok(t, state, "nvidia-smi", "-c", "0")
+	if got := mode(1); got != "Default" {
+		t.Errorf("mode %s after -c 0", got)
+	}
+	ok(t, state, "fault", "lost", "--gpu", "2")
+	for args, status := range map[string]int{"-c SOMETIMES": 2, "-i 2 -c 3": 15} {
+		_, err := gpuSim(state, append([]string{"nvidia-smi"}, strings.Fields(args)...)...)
+		if exit := (exitError{}); !errors.As(err, &exit) || exit.status != status {
+			t.Errorf("nvidia-smi %s: %v, want status %d", args, err, status)
+		}
+	}
+}
+
+func TestCreateWithAWrongLibraryLeavesNothing(t *testing.T) {
+	state, file := t.TempDir(), filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
+	if err := os.WriteFile(file, []byte("no library"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gpuSim(state, "create", "--model", "t4", "--library", file); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("a file of text: %v", err)
+	}
+	if left, err := os.ReadDir(state); err != nil || len(left) > 0 {
+		t.Errorf("left over: %v, %v", left, err)
 	}
 }
 

@@ -3,7 +3,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,11 +19,13 @@ import (
 // The commands on a node as a whole.
 
 func (t *tool) create() *cobra.Command {
-	var model string
+	var model, library string
 	c := &cobra.Command{
 		Use:   "create --state DIR --model NAME|FILE.yaml",
 		Short: "Make a simulated node",
-		Long: "Make a simulated node in a directory.\n\nBuilt-in models: " + strings.Join(nvmlsim.ModelNames(), ", ") +
+		Long: "Make a simulated node in a folder: a root file system with NVIDIA's driver, its\n" +
+			"libnvidia-ml.so.1 and programs, and /dev, /proc and /sys of the GPUs. Programs use it as\n" +
+			"they use a driver that a container has installed: by its path as the driver root.\n\nBuilt-in models: " + strings.Join(nvmlsim.ModelNames(), ", ") +
 			".\nA model of your own is a YAML file; pkg/nvmlsim/models holds the built-in ones as examples.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -34,13 +40,33 @@ func (t *tool) create() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "made a %s with %d GPUs in %s; its root file system is %s\n", m.Name, len(m.GPUs), t.state, s.Root())
+			if err := installLibrary(s, library); err != nil {
+				return errors.Join(err, s.Destroy())
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "made a %s with %d GPUs in %s, which is its driver root\n", m.Name, len(m.GPUs), s.Root())
 			return err
 		},
 	}
 	c.Flags().StringVar(&model, "model", "", "built-in model or path of a YAML file")
+	c.Flags().StringVar(&library, "library", "", "`FILE` of the simulated libnvidia-ml.so.1 (default: the one next to this program; without one, programs cannot load the library)")
 	required(c, "model")
 	return c
+}
+
+// installLibrary installs the library at the path, or the one next to this program if there
+// is one.
+func installLibrary(s *nvmlsim.Sim, path string) error {
+	if path == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		path = filepath.Join(filepath.Dir(self), "libnvidia-ml.so.1")
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	return s.InstallLibrary(path)
 }
 
 func (t *tool) show() *cobra.Command {

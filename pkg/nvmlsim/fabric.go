@@ -109,11 +109,20 @@ func (d device) GetGpuFabricInfo_v4() (nvml.GpuFabricInfo_v4, nvml.Return) { //n
 	nv := fabricStates[f.state]
 	info := nvml.GpuFabricInfo_v4{ClusterUuid: f.cluster, State: nv.state, Status: uint32(nv.status)}
 	info.Cliques[0].Id = f.clique
+	info.HealthSummary = f.health()
 	if f.state == gpu.FabricCompleted {
 		info.NumCliques = 1
-		info.HealthSummary = nvml.GPU_FABRIC_HEALTH_SUMMARY_HEALTHY
 	}
 	return info, nvml.SUCCESS
+}
+
+// health returns NVML's summary of the fabric's health, which only a GPU that has joined
+// it has.
+func (f fabric) health() uint8 {
+	if f.state == gpu.FabricCompleted {
+		return nvml.GPU_FABRIC_HEALTH_SUMMARY_HEALTHY
+	}
+	return nvml.GPU_FABRIC_HEALTH_SUMMARY_NOT_SUPPORTED
 }
 
 // enterFabric begins a call that GPUs support from Hopper on.

@@ -141,33 +141,40 @@ func (d device) enterProfile(method string, info *nvml.GpuInstanceProfileInfo) (
 // GetGpuInstanceProfileInfo returns the profile with a profile number. Instances
 // and further calls refer to the profile by the Id in the result.
 func (d device) GetGpuInstanceProfileInfo(profile int) (nvml.GpuInstanceProfileInfo, nvml.Return) {
-	c, ret := d.enterGPU("DeviceGetGpuInstanceProfileInfo")
+	c, p, ret := d.enterProfileNumber("DeviceGetGpuInstanceProfileInfo", profile)
 	if ret != nvml.SUCCESS {
 		return nvml.GpuInstanceProfileInfo{}, ret
 	}
+	info := c.gpuProfileInfo(p)
+	return nvml.GpuInstanceProfileInfo{
+		Id:                  info.Id,
+		IsP2pSupported:      info.Capabilities & nvml.GPU_INSTANCE_PROFILE_CAPS_P2P,
+		SliceCount:          info.SliceCount,
+		InstanceCount:       info.InstanceCount,
+		MultiprocessorCount: info.MultiprocessorCount,
+		CopyEngineCount:     info.CopyEngineCount,
+		DecoderCount:        info.DecoderCount,
+		EncoderCount:        info.EncoderCount,
+		JpegCount:           info.JpegCount,
+		OfaCount:            info.OfaCount,
+		MemorySizeMB:        info.MemorySizeMB,
+	}, nvml.SUCCESS
+}
+
+// enterProfileNumber begins a call about the profile with a profile number.
+func (d device) enterProfileNumber(method string, profile int) (call, *profileSpec, nvml.Return) {
+	c, ret := d.enterGPU(method)
+	if ret != nvml.SUCCESS {
+		return call{}, nil, ret
+	}
 	if profile < 0 || profile >= nvml.GPU_INSTANCE_PROFILE_COUNT {
-		return nvml.GpuInstanceProfileInfo{}, nvml.ERROR_INVALID_ARGUMENT
+		return call{}, nil, nvml.ERROR_INVALID_ARGUMENT
 	}
 	p := c.spec.profiles[profile]
 	if p == nil {
-		return nvml.GpuInstanceProfileInfo{}, nvml.ERROR_NOT_SUPPORTED
+		return call{}, nil, nvml.ERROR_NOT_SUPPORTED
 	}
-	info := nvml.GpuInstanceProfileInfo{
-		Id:                  uint32(p.ID),
-		SliceCount:          uint32(p.slices),
-		InstanceCount:       uint32(p.Max),
-		MultiprocessorCount: uint32(p.Multiprocessors),
-		CopyEngineCount:     uint32(p.CopyEngines),
-		DecoderCount:        uint32(p.Decoders),
-		EncoderCount:        uint32(p.Encoders),
-		JpegCount:           uint32(p.JPEGs),
-		OfaCount:            uint32(p.OFAs),
-		MemorySizeMB:        p.MemoryMiB,
-	}
-	if p.P2P {
-		info.IsP2pSupported = 1
-	}
-	return info, nvml.SUCCESS
+	return c, p, nvml.SUCCESS
 }
 
 func (d device) GetGpuInstancePossiblePlacements(info *nvml.GpuInstanceProfileInfo) ([]nvml.GpuInstancePlacement, nvml.Return) {

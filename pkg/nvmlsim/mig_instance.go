@@ -96,30 +96,38 @@ func (h gpuInstance) Destroy() nvml.Return {
 }
 
 func (h gpuInstance) GetComputeInstanceProfileInfo(profile, engineProfile int) (nvml.ComputeInstanceProfileInfo, nvml.Return) {
-	c, ret := h.enter("GpuInstanceGetComputeInstanceProfileInfo")
+	c, cp, ret := h.enterProfileNumber("GpuInstanceGetComputeInstanceProfileInfo", profile, engineProfile)
 	if ret != nvml.SUCCESS {
 		return nvml.ComputeInstanceProfileInfo{}, ret
 	}
-	if profile < 0 || profile >= nvml.COMPUTE_INSTANCE_PROFILE_COUNT || engineProfile != nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED {
-		return nvml.ComputeInstanceProfileInfo{}, nvml.ERROR_INVALID_ARGUMENT
-	}
-	p := c.spec.profiles[c.instance.Profile]
-	cp := c.spec.computeProfile(p, profile)
-	if cp == nil {
-		return nvml.ComputeInstanceProfileInfo{}, nvml.ERROR_NOT_SUPPORTED
-	}
+	info := c.computeProfileInfo(cp)
 	return nvml.ComputeInstanceProfileInfo{
-		// The ID of a compute instance profile is its number.
-		Id:                    uint32(profile),
-		SliceCount:            uint32(cp.slices),
-		InstanceCount:         uint32(cp.max),
-		MultiprocessorCount:   uint32(cp.multiprocessors),
-		SharedCopyEngineCount: uint32(p.CopyEngines),
-		SharedDecoderCount:    uint32(p.Decoders),
-		SharedEncoderCount:    uint32(p.Encoders),
-		SharedJpegCount:       uint32(p.JPEGs),
-		SharedOfaCount:        uint32(p.OFAs),
+		Id:                    info.Id,
+		SliceCount:            info.SliceCount,
+		InstanceCount:         info.InstanceCount,
+		MultiprocessorCount:   info.MultiprocessorCount,
+		SharedCopyEngineCount: info.SharedCopyEngineCount,
+		SharedDecoderCount:    info.SharedDecoderCount,
+		SharedEncoderCount:    info.SharedEncoderCount,
+		SharedJpegCount:       info.SharedJpegCount,
+		SharedOfaCount:        info.SharedOfaCount,
 	}, nvml.SUCCESS
+}
+
+// enterProfileNumber begins a call about the compute instance profile with a number.
+func (h gpuInstance) enterProfileNumber(method string, profile, engineProfile int) (call, *computeProfile, nvml.Return) {
+	c, ret := h.enter(method)
+	if ret != nvml.SUCCESS {
+		return call{}, nil, ret
+	}
+	if profile < 0 || profile >= nvml.COMPUTE_INSTANCE_PROFILE_COUNT || engineProfile != nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED {
+		return call{}, nil, nvml.ERROR_INVALID_ARGUMENT
+	}
+	cp := c.spec.computeProfile(c.spec.profiles[c.instance.Profile], profile)
+	if cp == nil {
+		return call{}, nil, nvml.ERROR_NOT_SUPPORTED
+	}
+	return c, cp, nvml.SUCCESS
 }
 
 // enterProfile begins a call about a compute instance profile.
@@ -259,10 +267,8 @@ func (h computeInstance) GetInfo() (nvml.ComputeInstanceInfo, nvml.Return) {
 		return nvml.ComputeInstanceInfo{}, ret
 	}
 	cp := c.spec.computeProfile(c.spec.profiles[c.instance.Profile], c.compute.Profile)
-	mig := h.instance.device
-	mig.mig = h.uuid
 	return nvml.ComputeInstanceInfo{
-		Device:      mig,
+		Device:      h.MIGDevice(),
 		GpuInstance: h.instance,
 		Id:          uint32(c.compute.ID),
 		ProfileId:   uint32(cp.number),

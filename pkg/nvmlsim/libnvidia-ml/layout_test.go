@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// structs are the structs that the library stores or reads, by their names in nvml.h.
+func structs() map[string]any {
+	return map[string]any{
+		"nvmlMemory_t": nvml.Memory{}, "nvmlMemory_v2_t": nvml.Memory_v2{}, "nvmlBAR1Memory_t": nvml.BAR1Memory{},
+		"nvmlSetMemoryLimits_v1_t": nvml.SetMemoryLimits_v1{}, "nvmlGetMemoryLimits_v1_t": nvml.GetMemoryLimits_v1{},
+		"nvmlDeviceAttributes_t": nvml.DeviceAttributes{}, "nvmlDeviceAddressingMode_t": nvml.DeviceAddressingMode{},
+		"nvmlPciInfo_t": nvml.PciInfo{}, "nvmlPciInfoExt_t": nvml.PciInfoExt{}, "nvmlFieldValue_t": nvml.FieldValue{},
+		"nvmlProcessInfo_v1_t": nvml.ProcessInfo_v1{}, "nvmlProcessInfo_v2_t": nvml.ProcessInfo_v2{}, "nvmlProcessInfo_t": nvml.ProcessInfo{},
+		"nvmlProcessUtilizationSample_t": nvml.ProcessUtilizationSample{},
+		"nvmlGpuFabricInfo_t":            nvml.GpuFabricInfo{}, "nvmlGpuFabricInfo_v2_t": nvml.GpuFabricInfo_v2{},
+		"nvmlGpuFabricInfo_v3_t": nvml.GpuFabricInfo_v3{}, "nvmlGpuFabricInfo_v4_t": nvml.GpuFabricInfo_v4{},
+		"nvmlGpuInstancePlacement_t":   nvml.GpuInstancePlacement{},
+		"nvmlGpuInstanceProfileInfo_t": nvml.GpuInstanceProfileInfo{}, "nvmlGpuInstanceProfileInfo_v2_t": nvml.GpuInstanceProfileInfo_v2{},
+		"nvmlGpuInstanceProfileInfo_v3_t": nvml.GpuInstanceProfileInfo_v3{}, "nvmlGpuInstanceInfo_t": gpuInstanceInfo{},
+		"nvmlComputeInstancePlacement_t":   nvml.ComputeInstancePlacement{},
+		"nvmlComputeInstanceProfileInfo_t": nvml.ComputeInstanceProfileInfo{}, "nvmlComputeInstanceProfileInfo_v2_t": nvml.ComputeInstanceProfileInfo_v2{},
+		"nvmlComputeInstanceProfileInfo_v3_t": nvml.ComputeInstanceProfileInfo_v3{}, "nvmlComputeInstanceInfo_t": computeInstanceInfo{},
+		"nvmlEventData_t": eventData{},
+	}
+}
+
+// inC returns the name of a field in nvml.h: that in Go with a small letter, unless a tag says
+// otherwise.
+func inC(field reflect.StructField) string {
+	if name := field.Tag.Get("c"); name != "" {
+		return name
+	}
+	first, size := utf8.DecodeRuneInString(field.Name)
+	return string(unicode.ToLower(first)) + field.Name[size:]
+}
+
+// The compiler checks each size and each offset against nvml.h.
+func TestTheStructsHaveTheLayoutOfTheHeader(t *testing.T) {
+	var c strings.Builder
+	c.WriteString("#include <stddef.h>\n#include \"nvml.h\"\n")
+	for name, value := range structs() {
+		layout := reflect.TypeOf(value)
+		fmt.Fprintf(&c, "_Static_assert(sizeof(%s) == %d, \"%s\");\n", name, layout.Size(), name)
+		for i := range layout.NumField() {
+			field := layout.Field(i)
+			if strings.HasPrefix(field.Name, "Pad_cgo") {
+				continue
+			}
+			fmt.Fprintf(&c, "_Static_assert(offsetof(%s, %s) == %d, \"%s.%s\");\n", name, inC(field), field.Offset, name, inC(field))
+		}
+	}
+	file := filepath.Join(t.TempDir(), "layout.c")
+	if err := os.WriteFile(file, []byte(c.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-fsyntax-only", "-I", header(t), file).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
