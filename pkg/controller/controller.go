@@ -67,7 +67,7 @@ type Controller struct {
 	warned   bool              // that the API server is too old
 	withheld string            // the last logged reasons why devices are not offered
 	limited  map[string]string // the last logged reason for each GPU why its memory is not limited
-	taken    catalog.Taken     // what the order of devices follows
+	taken    catalog.Taken     // the claimed amounts that order the devices
 	reorder  bool              // the next pass takes it from the claims again
 
 	mu         sync.Mutex

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// answers collects what a library answers to all calls that change nothing.
+// answers collects the results of all calls of a library that change nothing.
 type answers struct {
 	lib   nvml.Interface
 	lines []string
@@ -131,7 +131,7 @@ func (a *answers) device(name string, d nvml.Device) {
 	a.add(name+" fields", values, ret)
 }
 
-// mig records the answers of a GPU about MIG, and those of its instances.
+// mig records the answers of a GPU about MIG, and the answers of its instances.
 func (a *answers) mig(name string, d nvml.Device) {
 	for profile := -1; profile <= nvml.GPU_INSTANCE_PROFILE_COUNT; profile++ {
 		a.call(name, d, "GetGpuInstanceProfileInfo", profile)

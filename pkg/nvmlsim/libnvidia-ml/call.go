@@ -82,6 +82,32 @@ func readNumber[T any, V, C number](h handle, to *C, method func(T) (V, nvml.Ret
 	return storeNumber[V](to)(method(o))
 }
 
+// readTwo is readNumber for two numbers.
+func readTwo[V, C number](h handle, first, second *C, method func(nvml.Device) (V, V, nvml.Return)) status {
+	d, ret := object[nvml.Device](h, unsafe.Pointer(first), unsafe.Pointer(second))
+	if ret != 0 {
+		return ret
+	}
+	one, two, code := method(d)
+	if code == nvml.SUCCESS {
+		*first, *second = C(one), C(two)
+	}
+	return status(code)
+}
+
+// readAll is read for a list in an array of the caller that is long enough by nvml.h.
+func readAll[T, V any](h handle, to unsafe.Pointer, count *uint32, method func(T) ([]V, nvml.Return)) status {
+	o, ret := object[T](h, unsafe.Pointer(count))
+	if ret != 0 {
+		return ret
+	}
+	list, code := method(o)
+	if code != nvml.SUCCESS {
+		return status(code)
+	}
+	return storeAll((*V)(to), count, list)
+}
+
 // readText is read for a text in a buffer of the caller.
 func readText(h handle, to *C.char, length uint32, method func(nvml.Device) (string, nvml.Return)) status {
 	d, ret := object[nvml.Device](h, unsafe.Pointer(to))
@@ -161,7 +187,7 @@ func storeAll[V any](to *V, count *uint32, list []V) status {
 	return 0
 }
 
-// mapped returns the list of what convert makes of each element.
+// mapped returns a list with each element converted.
 func mapped[A, B any](list []A, convert func(A) B) []B {
 	out := make([]B, 0, len(list))
 	for _, a := range list {

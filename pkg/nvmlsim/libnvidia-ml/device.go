@@ -49,15 +49,7 @@ func nvmlDeviceGetArchitecture(device handle, architecture *uint32) status {
 
 //export nvmlDeviceGetCudaComputeCapability
 func nvmlDeviceGetCudaComputeCapability(device handle, major, minor *int32) status {
-	d, ret := object[nvml.Device](device, unsafe.Pointer(major), unsafe.Pointer(minor))
-	if ret != 0 {
-		return ret
-	}
-	high, low, code := d.GetCudaComputeCapability()
-	if code == nvml.SUCCESS {
-		*major, *minor = int32(high), int32(low)
-	}
-	return status(code)
+	return readTwo(device, major, minor, nvml.Device.GetCudaComputeCapability)
 }
 
 //export nvmlDeviceGetNumGpuCores
@@ -159,15 +151,7 @@ func nvmlDeviceGetCurrentClocksEventReasons(device handle, reasons *uint64) stat
 
 //export nvmlDeviceGetEccMode
 func nvmlDeviceGetEccMode(device handle, current, pending *uint32) status {
-	d, ret := object[nvml.Device](device, unsafe.Pointer(current), unsafe.Pointer(pending))
-	if ret != 0 {
-		return ret
-	}
-	now, later, code := d.GetEccMode()
-	if code == nvml.SUCCESS {
-		*current, *pending = uint32(now), uint32(later)
-	}
-	return status(code)
+	return readTwo(device, current, pending, nvml.Device.GetEccMode)
 }
 
 //export nvmlDeviceSetEccMode

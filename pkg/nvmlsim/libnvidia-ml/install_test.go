@@ -39,8 +39,7 @@ func TestAProgramFindsTheNodeOfItsLibrary(t *testing.T) {
 	}
 }
 
-// What can be wrong with the files of a node must be an error of NVML, not the end of the
-// program that asks.
+// Wrong files of a node must be an error of NVML, not the end of the calling program.
 func TestADamagedNodeIsAnErrorOfNVML(t *testing.T) {
 	library := build(t)
 	program := compile(t, "testdata/list.c", library)

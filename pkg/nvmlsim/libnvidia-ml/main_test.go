@@ -54,7 +54,7 @@ func start(t testing.TB, lib nvml.Interface) nvml.Interface {
 	return lib
 }
 
-// TestMain unsets what a developer may have set for other programs.
+// TestMain unsets a variable that a developer may have set for other programs.
 func TestMain(m *testing.M) {
 	if err := os.Unsetenv("GPU_SIM_STATE"); err != nil {
 		panic(err)

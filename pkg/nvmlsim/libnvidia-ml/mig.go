@@ -24,15 +24,7 @@ func computeProfile(id uint32) *nvml.ComputeInstanceProfileInfo {
 
 //export nvmlDeviceGetMigMode
 func nvmlDeviceGetMigMode(device handle, current, pending *uint32) status {
-	d, ret := object[nvml.Device](device, unsafe.Pointer(current), unsafe.Pointer(pending))
-	if ret != 0 {
-		return ret
-	}
-	now, later, code := d.GetMigMode()
-	if code == nvml.SUCCESS {
-		*current, *pending = uint32(now), uint32(later)
-	}
-	return status(code)
+	return readTwo(device, current, pending, nvml.Device.GetMigMode)
 }
 
 //export nvmlDeviceSetMigMode
@@ -124,15 +116,9 @@ func nvmlDeviceGetGpuInstanceProfileInfoByIdV(device handle, id uint32, info uns
 
 // listPlacements stores the placements of a GPU instance profile.
 func listPlacements(device handle, id uint32, to unsafe.Pointer, count *uint32) status {
-	d, ret := object[nvml.Device](device, unsafe.Pointer(count))
-	if ret != 0 {
-		return ret
-	}
-	placements, code := d.GetGpuInstancePossiblePlacements(gpuProfile(id))
-	if code != nvml.SUCCESS {
-		return status(code)
-	}
-	return storeAll((*nvml.GpuInstancePlacement)(to), count, placements)
+	return readAll(device, to, count, func(d nvml.Device) ([]nvml.GpuInstancePlacement, nvml.Return) {
+		return d.GetGpuInstancePossiblePlacements(gpuProfile(id))
+	})
 }
 
 //export nvmlDeviceGetGpuInstancePossiblePlacements
@@ -251,15 +237,9 @@ func nvmlGpuInstanceGetComputeInstanceRemainingCapacity(instance handle, id uint
 
 //export nvmlGpuInstanceGetComputeInstancePossiblePlacements
 func nvmlGpuInstanceGetComputeInstancePossiblePlacements(instance handle, id uint32, to unsafe.Pointer, count *uint32) status {
-	in, ret := object[nvml.GpuInstance](instance, unsafe.Pointer(count))
-	if ret != 0 {
-		return ret
-	}
-	placements, code := in.GetComputeInstancePossiblePlacements(computeProfile(id))
-	if code != nvml.SUCCESS {
-		return status(code)
-	}
-	return storeAll((*nvml.ComputeInstancePlacement)(to), count, placements)
+	return readAll(instance, to, count, func(in nvml.GpuInstance) ([]nvml.ComputeInstancePlacement, nvml.Return) {
+		return in.GetComputeInstancePossiblePlacements(computeProfile(id))
+	})
 }
 
 //export nvmlGpuInstanceCreateComputeInstance

@@ -48,7 +48,7 @@ func nvmlDeviceGetNvLinkRemotePciInfo_v2(device handle, link uint32, info unsafe
 	return read(device, info, func(d nvml.Device) (nvml.PciInfo, nvml.Return) { return d.GetNvLinkRemotePciInfo(int(link)) })
 }
 
-// readPair stores what a method returns of two GPUs.
+// readPair stores the result of a method of two GPUs.
 func readPair[V number](device, other handle, to *uint32, method func(nvml.Device, nvml.Device) (V, nvml.Return)) status {
 	second, ret := object[nvml.Device](other)
 	if ret != 0 {

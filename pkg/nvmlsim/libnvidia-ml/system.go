@@ -46,7 +46,7 @@ func (t *texts) of(text string) *C.char {
 	return t.known[text]
 }
 
-// errorText returns what NVIDIA's programs print for a return code.
+// errorText returns NVIDIA's text for a return code.
 func errorText(code nvml.Return) string {
 	switch code {
 	case nvml.SUCCESS:
@@ -91,58 +91,51 @@ func errorText(code nvml.Return) string {
 	return "Unknown Error"
 }
 
-//export nvmlSystemGetDriverVersion
-func nvmlSystemGetDriverVersion(version *C.char, length uint32) status {
-	lib, ret := begin(unsafe.Pointer(version))
+// readNodeText and readNodeNumber store a fact about the node.
+func readNodeText(to *C.char, length uint32, method func(nvml.Interface) (string, nvml.Return)) status {
+	lib, ret := begin(unsafe.Pointer(to))
 	if ret != 0 {
 		return ret
 	}
-	return storeText(version, length)(lib.SystemGetDriverVersion())
+	return storeText(to, length)(method(lib))
+}
+
+func readNodeNumber[N number](to *N, method func(nvml.Interface) (int, nvml.Return)) status {
+	lib, ret := begin(unsafe.Pointer(to))
+	if ret != 0 {
+		return ret
+	}
+	return storeNumber[int](to)(method(lib))
+}
+
+//export nvmlSystemGetDriverVersion
+func nvmlSystemGetDriverVersion(version *C.char, length uint32) status {
+	return readNodeText(version, length, nvml.Interface.SystemGetDriverVersion)
 }
 
 //export nvmlSystemGetNVMLVersion
 func nvmlSystemGetNVMLVersion(version *C.char, length uint32) status {
-	lib, ret := begin(unsafe.Pointer(version))
-	if ret != 0 {
-		return ret
-	}
-	return storeText(version, length)(lib.SystemGetNVMLVersion())
+	return readNodeText(version, length, nvml.Interface.SystemGetNVMLVersion)
 }
 
 //export nvmlSystemGetCudaDriverVersion
 func nvmlSystemGetCudaDriverVersion(version *int32) status {
-	lib, ret := begin(unsafe.Pointer(version))
-	if ret != 0 {
-		return ret
-	}
-	return storeNumber[int](version)(lib.SystemGetCudaDriverVersion())
+	return readNodeNumber(version, nvml.Interface.SystemGetCudaDriverVersion)
 }
 
 //export nvmlSystemGetCudaDriverVersion_v2
 func nvmlSystemGetCudaDriverVersion_v2(version *int32) status {
-	lib, ret := begin(unsafe.Pointer(version))
-	if ret != 0 {
-		return ret
-	}
-	return storeNumber[int](version)(lib.SystemGetCudaDriverVersion_v2())
+	return readNodeNumber(version, nvml.Interface.SystemGetCudaDriverVersion_v2)
 }
 
 //export nvmlSystemGetProcessName
 func nvmlSystemGetProcessName(pid uint32, name *C.char, length uint32) status {
-	lib, ret := begin(unsafe.Pointer(name))
-	if ret != 0 {
-		return ret
-	}
-	return storeText(name, length)(lib.SystemGetProcessName(int(pid)))
+	return readNodeText(name, length, func(lib nvml.Interface) (string, nvml.Return) { return lib.SystemGetProcessName(int(pid)) })
 }
 
 //export nvmlGetExcludedDeviceCount
 func nvmlGetExcludedDeviceCount(count *uint32) status {
-	lib, ret := begin(unsafe.Pointer(count))
-	if ret != 0 {
-		return ret
-	}
-	return storeNumber[int](count)(lib.GetExcludedDeviceCount())
+	return readNodeNumber(count, nvml.Interface.GetExcludedDeviceCount)
 }
 
 //export nvmlDeviceGetCount
@@ -150,11 +143,7 @@ func nvmlDeviceGetCount(count *uint32) status { return nvmlDeviceGetCount_v2(cou
 
 //export nvmlDeviceGetCount_v2
 func nvmlDeviceGetCount_v2(count *uint32) status {
-	lib, ret := begin(unsafe.Pointer(count))
-	if ret != 0 {
-		return ret
-	}
-	return storeNumber[int](count)(lib.DeviceGetCount())
+	return readNodeNumber(count, nvml.Interface.DeviceGetCount)
 }
 
 //export nvmlDeviceGetHandleByIndex
