@@ -89,11 +89,12 @@ func Create(root string, m *Model) (*Sim, error) {
 // checkFree returns [gpu.ErrInUse] if the folder has files of others that a node would
 // replace. The lock shows that files are of a node, even of one that was not finished.
 func checkFree(root string) error {
-	if _, err := os.Stat(filepath.Join(root, stateDir, "lock")); err == nil {
-		return nil
-	}
 	for _, name := range treeDirs {
-		if _, err := os.Lstat(filepath.Join(root, name)); err == nil {
+		if _, err := os.Lstat(filepath.Join(root, name)); err != nil {
+			continue
+		}
+		// Another process that creates the node has made the lock before the folder.
+		if _, err := os.Stat(filepath.Join(root, stateDir, "lock")); err != nil {
 			return fmt.Errorf("create a simulated node in %s: %w: it has a folder %s that is of no node; take an empty folder", root, gpu.ErrInUse, name)
 		}
 	}
