@@ -33,7 +33,10 @@ programs: need-cc
 	@# traces the linker can drop unused methods, a third of the agent.
 	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-memory-hook ./cmd/gpu-mps-supervisor
 	@# The tag sim links the simulator of GPUs, which production programs do not hold.
-	CGO_ENABLED=1 go build -tags grpcnotrace,sim -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-memory-hook ./cmd/gpu-mps-supervisor ./cmd/gpu-sim ./test/seconddriver
+	CGO_ENABLED=1 go build -tags grpcnotrace,sim -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-memory-hook ./cmd/gpu-mps-supervisor ./test/seconddriver
+	@# It is also the programs of the simulated driver, which run in containers with any
+	@# C library or none, so it is static. The images require the tag of the others.
+	CGO_ENABLED=1 go build -tags grpcnotrace,sim,netgo,osusergo -trimpath -buildvcs=false -ldflags '$(LDFLAGS) -linkmode external -extldflags "-static"' -o $(BIN)/sim/ ./cmd/gpu-sim
 	@# The driver's library of simulated nodes, which programs without the simulator load.
 	CGO_ENABLED=1 go build -buildmode=c-shared -trimpath -buildvcs=false -ldflags '-s -w -extldflags=-Wl,-soname,libnvidia-ml.so.1' -o $(BIN)/sim/libnvidia-ml.so.1 ./pkg/nvmlsim/libnvidia-ml
 	@rm -f $(BIN)/sim/libnvidia-ml*.h

@@ -50,5 +50,8 @@ func (t *tool) openOrCreate(model string) (*nvmlsim.Sim, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nvmlsim.OpenOrCreate(t.state, m)
+	if s, err = nvmlsim.OpenOrCreate(t.state, m); err != nil {
+		return nil, err
+	}
+	return s, installPrograms(s)
 }

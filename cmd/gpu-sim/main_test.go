@@ -22,11 +22,15 @@ import (
 )
 
 // TestMain lets the test binary be the tool, so that tests run it in a separate
-// process.
+// process. Nodes that tests create have it as the programs of their driver.
 func TestMain(m *testing.M) {
-	if os.Getenv("BE_GPU_SIM") != "" {
+	if os.Getenv("BE_GPU_SIM") != "" || driverProgram() != "" || filepath.Base(os.Args[0]) == "gpu-sim" {
 		main()
 		return
+	}
+	// A developer may have set it for other programs.
+	if err := os.Unsetenv("GPU_SIM_STATE"); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }

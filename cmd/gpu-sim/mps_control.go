@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
 )
@@ -21,11 +23,14 @@ import (
 // are not in the style of this tool.
 func (t *tool) mpsControl() *cobra.Command {
 	return &cobra.Command{
-		Use:                "nvidia-cuda-mps-control [options] [command]",
+		Use:                nvmlsim.MPSControlName + " [options] [command]",
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := t.open()
+			if t.state == "" && errors.Is(err, gpu.ErrNotFound) { // as in a container, which has no daemon to start
+				return errors.New("simulated NVIDIA driver: use gpu-sim show on the host")
+			}
 			if err != nil {
 				return err
 			}
@@ -39,7 +44,7 @@ func (t *tool) mpsControl() *cobra.Command {
 			case call.Foreground:
 				return runMPSDaemon(c, s, o)
 			case call.Background:
-				return t.startMPSDaemon(c, o, args)
+				return startMPSDaemon(c, s, o, args)
 			default:
 				return mpssim.Control(c.Context(), o.PipeDirectory, c.InOrStdin(), c.OutOrStdout(), call.Command...)
 			}
@@ -48,7 +53,11 @@ func (t *tool) mpsControl() *cobra.Command {
 }
 
 func runMPSDaemon(c *cobra.Command, s *nvmlsim.Sim, o mpssim.Options) error {
-	o.Log = c.ErrOrStderr()
+	path, err := self()
+	if err != nil {
+		return err
+	}
+	o.Log, o.Server = c.ErrOrStderr(), path
 	faults := make(chan os.Signal, 1)
 	signal.Notify(faults, syscall.SIGUSR1)
 	o.Faults = faults
@@ -58,18 +67,31 @@ func runMPSDaemon(c *cobra.Command, s *nvmlsim.Sim, o mpssim.Options) error {
 }
 
 // startMPSDaemon runs the daemon in a separate process.
-func (t *tool) startMPSDaemon(c *cobra.Command, o mpssim.Options, args []string) error {
-	self, err := os.Executable()
+func startMPSDaemon(c *cobra.Command, s *nvmlsim.Sim, o mpssim.Options, args []string) error {
+	path, err := self()
 	if err != nil {
 		return err
 	}
 	// It outlives this command.
-	daemon := exec.CommandContext(context.WithoutCancel(c.Context()), self, c.Name(), "-f")
-	daemon.Env = append(os.Environ(), "GPU_SIM_STATE="+t.state)
+	daemon := exec.CommandContext(context.WithoutCancel(c.Context()), path, "-f")
+	daemon.Args[0] = nvmlsim.MPSControlName
+	daemon.Env = append(os.Environ(), "GPU_SIM_STATE="+s.Root())
 	for _, arg := range args {
 		if name := strings.TrimLeft(arg, "-"); name != "d" && name != "daemon" {
 			daemon.Args = append(daemon.Args, arg)
 		}
 	}
 	return mpssim.StartInBackground(c.Context(), daemon, o, c.OutOrStdout())
+}
+
+// mpsServer is the process of an MPS server, which a daemon starts.
+func (t *tool) mpsServer() *cobra.Command {
+	return &cobra.Command{
+		Use:    nvmlsim.MPSServerName,
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return mpssim.RunServerProcess(c.InOrStdin(), c.OutOrStdout())
+		},
+	}
 }

@@ -23,11 +23,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
-// driver is the driver of a simulated node: its programs call this test binary.
+// driver is the driver of a simulated node: its programs are this test binary.
 func driver(t *testing.T, model string) (state string, root gpu.DriverRoot) {
 	t.Helper()
-	t.Setenv("GPU_SIM", os.Args[0])
-	t.Setenv("BE_GPU_SIM", "1")
 	// With -race every process would wait a second before it ends.
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
 	dir := files.ShortDir(t)
@@ -173,6 +171,13 @@ func TestADaemonDies(t *testing.T) {
 	if !strings.Contains(ok(t, state, "show"), nvmlsim.MPSServerName) {
 		t.Error("the server is not among the processes of the GPU")
 	}
+	server := daemons(t, state)[0].Record.Servers[0].PID
+	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", server)); err != nil || string(comm) != nvmlsim.MPSServerName[:15]+"\n" {
+		t.Errorf("the kernel reports the server as %q, %v", comm, err)
+	}
+	if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", server)); err != nil || exe != root.Binaries("nvidia-cuda-mps-control")[0] {
+		t.Errorf("the server runs %q, %v, and containers have no other program", exe, err)
+	}
 	ok(t, state, "fault", "mps", "die")
 	if err := wait(); err == nil {
 		t.Error("it ended well")
@@ -286,26 +291,6 @@ func TestAnAdministratorSetsComputeModes(t *testing.T) {
 	}
 	if _, err := gpuSim(state, "compute-mode", "9", "Default"); !errors.Is(err, gpu.ErrNotFound) {
 		t.Errorf("got %v", err)
-	}
-}
-
-// Containers are given nvidia-smi without gpu-sim and the node's state.
-func TestNvidiaSMIInAContainerChangesNothing(t *testing.T) {
-	_, root := driver(t, "t4")
-	t.Setenv("GPU_SIM", "/nowhere/gpu-sim")
-	container := filepath.Join(t.TempDir(), "nvidia-smi")
-	script, err := os.ReadFile(root.Binaries("nvidia-smi")[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(container, script, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.CommandContext(t.Context(), container).CombinedOutput(); err == nil || !strings.Contains(string(out), "No devices were found") {
-		t.Errorf("got %s, %v", out, err)
-	}
-	if _, err := exec.CommandContext(t.Context(), container, "compute-policy", "--list").CombinedOutput(); err == nil {
-		t.Error("it pretends to have listed policies")
 	}
 }
 

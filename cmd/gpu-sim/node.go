@@ -40,7 +40,7 @@ func (t *tool) create() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := installLibrary(s, library); err != nil {
+			if err := errors.Join(installLibrary(s, library), installPrograms(s)); err != nil {
 				return errors.Join(err, s.Destroy())
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "made a %s with %d GPUs in %s, which is its driver root\n", m.Name, len(m.GPUs), s.Root())
@@ -57,16 +57,25 @@ func (t *tool) create() *cobra.Command {
 // is one.
 func installLibrary(s *nvmlsim.Sim, path string) error {
 	if path == "" {
-		self, err := os.Executable()
+		program, err := self()
 		if err != nil {
 			return err
 		}
-		path = filepath.Join(filepath.Dir(self), "libnvidia-ml.so.1")
+		path = filepath.Join(filepath.Dir(program), "libnvidia-ml.so.1")
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 	}
 	return s.InstallLibrary(path)
+}
+
+// installPrograms installs this program as the programs of the driver.
+func installPrograms(s *nvmlsim.Sim) error {
+	path, err := self()
+	if err != nil {
+		return err
+	}
+	return s.InstallPrograms(path)
 }
 
 func (t *tool) show() *cobra.Command {

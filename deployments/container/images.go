@@ -64,7 +64,7 @@ func simulated(p program) program {
 	return p
 }
 
-// shell runs the simulated driver's programs, which are scripts.
+// shell is for kubectl exec. No program of ours needs it.
 func shell() program {
 	return program{name: "busybox", debian: true, links: []string{"sh", "dirname"}}
 }

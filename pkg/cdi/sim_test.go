@@ -56,7 +56,8 @@ func TestASpecForASimulatedNode(t *testing.T) {
 		name, _, _ := strings.Cut(filepath.Base(m.ContainerPath), ".so")
 		mounted = append(mounted, name)
 	}
-	for _, want := range []string{"libcuda", "libnvidia-ml", "nvidia-smi"} {
+	// The simulated nvidia-smi reads the GPUs' firmware.
+	for _, want := range []string{"libcuda", "libnvidia-ml", "nvidia-smi", "nvidia-cuda-mps-control", "gsp_ga10x.bin"} {
 		if !slices.Contains(mounted, want) {
 			t.Errorf("%s is not mounted; mounted are %q", want, mounted)
 		}

@@ -4,13 +4,15 @@
 // same driver code runs with and without hardware.
 //
 // A [Model] describes the hardware of a node. A [Sim] is a simulated node. It is a
-// root file system ([Sim.Root]) with the driver's libraries, the /dev, /proc and /sys
-// of the GPUs, and its state. Several processes may share it: all of them see a change
-// with their next call, and the state outlives the processes. The driver's programs
-// nvidia-smi and nvidia-cuda-mps-control are scripts there that call gpu-sim; package
-// mpssim implements the latter. The script nvidia-smi prints GPUs without gpu-sim,
-// because containers get only the script. Programs without this package load
-// libnvidia-ml.so.1 from there: the command libnvidia-ml is this package for C.
+// root file system ([Sim.Root]) with the driver's libraries, programs and firmware, the
+// /dev, /proc and /sys of the GPUs, and its state. Several processes may share it: all of
+// them see a change with their next call, and the state outlives the processes.
+//
+// Others use the root as they use a real driver. Programs without this package load
+// libnvidia-ml.so.1 from there: the command libnvidia-ml is this package for C. The programs
+// nvidia-smi and nvidia-cuda-mps-control there are gpu-sim under other names; packages
+// smisim and mpssim implement them. A user's container gets nvidia-smi without the state,
+// and a file of the firmware with the facts that nvidia-smi prints ([SMITables]).
 //
 // The simulator refuses the same operations as hardware.
 //

@@ -4,9 +4,6 @@ package nvmlsim
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -137,50 +134,5 @@ func TestATimeSliceIsGoneAfterAReboot(t *testing.T) {
 	}
 	if got, err := s.TimeSlice(0); err != nil || got != gpu.TimeSliceDefault {
 		t.Errorf("after a reboot: %q, %v", got, err)
-	}
-}
-
-func TestTheDriversProgramsFollowGPUSim(t *testing.T) {
-	dir := t.TempDir()
-	m, err := LoadModel("t4")
-	if err != nil {
-		t.Fatal(err)
-	}
-	calls := func() string {
-		t.Helper()
-		s, err := OpenOrCreate(dir, m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var scripts strings.Builder
-		for _, name := range programs {
-			script, err := os.ReadFile(filepath.Join(s.Root(), "usr/bin", name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			scripts.Write(script)
-		}
-		return scripts.String()
-	}
-	t.Setenv("GPU_SIM", "/one/gpu-sim")
-	if got := calls(); strings.Count(got, "sim='/one/gpu-sim'") != len(programs) {
-		t.Errorf("a new node:\n%s", got)
-	}
-	t.Setenv("GPU_SIM", "/two/gpu-sim")
-	if got := calls(); strings.Count(got, "sim='/two/gpu-sim'") != len(programs) {
-		t.Errorf("opened again:\n%s", got)
-	}
-	// A process that finds no gpu-sim leaves them unchanged.
-	t.Setenv("GPU_SIM", "")
-	t.Setenv("PATH", "/nowhere")
-	if got := calls(); strings.Count(got, "sim='/two/gpu-sim'") != len(programs) {
-		t.Errorf("opened without a gpu-sim:\n%s", got)
-	}
-	// One of an earlier release lacks a program.
-	if err := os.Remove(filepath.Join(dir, "usr/bin/nvidia-cuda-mps-control")); err != nil {
-		t.Fatal(err)
-	}
-	if got := calls(); strings.Count(got, "nvidia-cuda-mps-control") == 0 {
-		t.Errorf("a missing program:\n%s", got)
 	}
 }

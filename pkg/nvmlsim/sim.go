@@ -23,7 +23,7 @@ import (
 const stateDir = "var/lib/gpu-sim"
 
 // Sim is a simulated node. It is a folder with the root file system of the node: the driver's
-// files below usr, and dev, proc and sys. The state of the node is below var/lib/gpu-sim,
+// files below usr and lib, and dev, proc and sys. The state of the node is below var/lib/gpu-sim,
 // so that a program which has the folder, under whatever path, has all:
 //
 //	model.yaml   the hardware; never changes
@@ -118,14 +118,18 @@ func Open(root string) (*Sim, error) {
 	return s, nil
 }
 
-// OpenLibrary opens the node whose root file system has the library at the path. It
-// returns [gpu.ErrNotFound] if there is no such node.
-func OpenLibrary(path string) (*Sim, error) {
+// OpenOwner opens the node whose root file system has the file at the path. It returns
+// [gpu.ErrNotFound] if there is no such node.
+func OpenOwner(path string) (*Sim, error) {
 	path, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return nil, fmt.Errorf("find the simulated node of the library: %w", err)
+	if err == nil {
+		path, err = filepath.Abs(path)
 	}
-	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
+	if err != nil {
+		return nil, fmt.Errorf("find the simulated node of a file: %w", err)
+	}
+	for dir := path; dir != "/"; {
+		dir = filepath.Dir(dir)
 		if s, err := Open(dir); !errors.Is(err, gpu.ErrNotFound) {
 			return s, err
 		}
@@ -134,9 +138,8 @@ func OpenLibrary(path string) (*Sim, error) {
 }
 
 // OpenOrCreate opens the node in the folder root. It creates one of the given model if there
-// is none. It returns [gpu.ErrInUse] if the folder has a node of another model. The driver's
-// programs below [Sim.Root] call the gpu-sim that this process finds: the one in the
-// environment variable GPU_SIM, in the folder of the executable, or on the path.
+// is none. It returns [gpu.ErrInUse] if the folder has a node of another model. Several
+// processes may call it at the same time.
 func OpenOrCreate(root string, m *Model) (*Sim, error) {
 	s, err := Open(root)
 	if errors.Is(err, gpu.ErrNotFound) {
@@ -160,13 +163,6 @@ func OpenOrCreate(root string, m *Model) (*Sim, error) {
 	if !bytes.Equal(have, want) {
 		return nil, fmt.Errorf("%s: %w: it holds a simulated %s that differs from the model %s asked for; destroy it or take another directory",
 			root, gpu.ErrInUse, s.node.model.Name, m.Name)
-	}
-	st, err := s.load()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.tree().refreshPrograms(st); err != nil {
-		return nil, err
 	}
 	return s, nil
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -29,7 +30,7 @@ const (
 )
 
 // treeDirs are the folders of the tree.
-var treeDirs = []string{"usr", "dev", "proc", "sys", "run"}
+var treeDirs = []string{"usr", "lib", "dev", "proc", "sys", "run"}
 
 // tree is the root file system of a node. All paths are relative to its root.
 type tree struct {
@@ -47,12 +48,15 @@ func (t tree) build(st *State) error {
 			return err
 		}
 	}
-	for _, part := range []func() error{t.driver, t.dev, t.proc, t.sys, func() error { return t.refreshPrograms(st) }} {
+	for _, part := range []func() error{t.driver, t.dev, t.proc, t.sys} {
 		if err := part(); err != nil {
 			return err
 		}
 	}
-	return t.sync(&State{GPUs: make([]GPUState, len(t.node.gpus))}, st)
+	if err := t.sync(&State{GPUs: make([]GPUState, len(t.node.gpus))}, st); err != nil {
+		return err
+	}
+	return t.refreshSMITables(st)
 }
 
 // sync follows a change of the state: the boot ID, what belongs to MIG instances,
@@ -73,15 +77,17 @@ func (t tree) sync(before, after *State) error {
 			return err
 		}
 	}
-	if changesPrograms(before, after) {
-		return t.refreshPrograms(after)
-	}
-	return nil
+	return t.syncSMITables(before, after)
 }
 
-// driver makes the user-space files of the driver: enough for a container
-// toolkit to find them by name.
+// driver makes the files of the driver: enough for a container toolkit to find them by
+// name. [Sim.InstallLibrary] and [Sim.InstallPrograms] replace some of them.
 func (t tree) driver() error {
+	for _, name := range programs {
+		if err := replaceFile(t.path(filepath.Join("usr/bin", name)), strings.NewReader(missingProgram), 0o755); err != nil {
+			return err
+		}
+	}
 	version := t.node.model.DriverVersion
 	dir := libraryDirs[t.node.model.Platform]
 	for _, name := range []string{"libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler", "libcudadebugger", "libnvidia-nvvm"} {
@@ -91,6 +97,10 @@ func (t tree) driver() error {
 		if err := t.link(filepath.Join(dir, name+".so.1"), name+".so."+version); err != nil {
 			return err
 		}
+	}
+	// GPUs before Ampere have firmware of their own, and it has no tables.
+	if err := t.write(filepath.Join(filepath.Dir(firmware(version)), "gsp_tu10x.bin"), ""); err != nil {
+		return err
 	}
 	return t.link(filepath.Join(dir, "libcuda.so"), "libcuda.so.1")
 }

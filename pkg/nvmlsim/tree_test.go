@@ -124,12 +124,12 @@ func (silent) Infof(string, ...any)    {}
 func (silent) Warningf(string, ...any) {}
 func (silent) Tracef(string, ...any)   {}
 
-// onlyDriver is a root with the driver of a simulated node and nothing else: bin
-// and lib64, as GKE has it.
+// onlyDriver is a root with the driver of a simulated node and nothing else: bin,
+// lib64 and the firmware, as GKE has it.
 func onlyDriver(t *testing.T, s *Sim) string {
 	t.Helper()
 	root := t.TempDir()
-	for to, from := range map[string]string{"bin": "usr/bin", "lib64": libraryDirs[s.Model().Platform]} {
+	for to, from := range map[string]string{"bin": "usr/bin", "lib64": libraryDirs[s.Model().Platform], "lib/firmware": "lib/firmware"} {
 		if err := os.CopyFS(filepath.Join(root, to), os.DirFS(filepath.Join(s.Root(), from))); err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +182,7 @@ func TestContainerToolkitFindsTheDriver(t *testing.T) {
 				nodes = append(nodes, n.Path)
 			}
 			version := s.Model().DriverVersion
-			for _, want := range []string{dir + "/libcuda.so." + version, dir + "/libnvidia-ml.so." + version, bin + "/nvidia-smi", bin + "/nvidia-cuda-mps-control"} {
+			for _, want := range []string{dir + "/libcuda.so." + version, dir + "/libnvidia-ml.so." + version, bin + "/nvidia-smi", bin + "/nvidia-cuda-mps-control", "/" + firmware(version)} {
 				if !slices.Contains(mounts, want) {
 					t.Errorf("no mount of %s in %v", want, mounts)
 				}

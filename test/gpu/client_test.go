@@ -58,11 +58,22 @@ func TestMain(m *testing.M) {
 	os.Exit(withGPUSim(m.Run))
 }
 
-// withGPUSim runs the tests with a gpu-sim that the simulator's programs can call. It
-// uses the one in the folder of this binary, or builds one.
+// gpuSim is the path of gpu-sim, which is the programs of simulated drivers. It is empty
+// on a machine with a GPU.
+var gpuSim = os.Getenv("GPU_SIM")
+
+// withGPUSim runs the tests with a gpu-sim. It uses the one that GPU_SIM names or the one in
+// the folder of this binary, or builds one.
 func withGPUSim(run func() int) int {
+	if gpuSim != "" {
+		return run()
+	}
 	sibling := filepath.Join(filepath.Dir(os.Args[0]), "gpu-sim")
-	if _, err := os.Stat(sibling); err == nil || *hardware == "nvml" || os.Getenv("GPU_SIM") != "" {
+	if _, err := os.Stat(sibling); err == nil {
+		gpuSim = sibling
+		return run()
+	}
+	if *hardware == "nvml" {
 		return run()
 	}
 	dir, err := os.MkdirTemp("", "gpu-sim-")
@@ -75,13 +86,9 @@ func withGPUSim(run func() int) int {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}()
-	built := filepath.Join(dir, "gpu-sim")
-	if out, err := exec.Command("go", "build", "-o", built, "github.com/gpu-dra/gpu-dra-driver/cmd/gpu-sim").CombinedOutput(); err != nil {
+	gpuSim = filepath.Join(dir, "gpu-sim")
+	if out, err := exec.Command("go", "build", "-o", gpuSim, "github.com/gpu-dra/gpu-dra-driver/cmd/gpu-sim").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "no gpu-sim in the folder of this binary, and it cannot be built: %v\n%s", err, out)
-		return 1
-	}
-	if err := os.Setenv("GPU_SIM", built); err != nil {
-		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return run()

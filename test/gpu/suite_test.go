@@ -131,6 +131,9 @@ func simulate(t *testing.T, model *nvmlsim.Model) *machine {
 	t.Helper()
 	state := t.TempDir()
 	sim, err := nvmlsim.Create(state, model)
+	if err == nil && gpuSim != "" {
+		err = sim.InstallPrograms(gpuSim)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

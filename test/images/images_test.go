@@ -204,7 +204,6 @@ func wantFiles(t *testing.T, when, pattern string, n int) {
 	}
 }
 
-// The programs of the simulated driver are scripts.
 func TestASimulatedDriversProgramsRunInTheVariantForThem(t *testing.T) {
 	c := container("gpu-kubelet-plugin-sim", "/sim", "-c", `
 		gpu-sim create --model t4 --state /sim >/dev/null &&

@@ -6,6 +6,10 @@ package simulated
 
 import (
 	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
@@ -47,5 +51,34 @@ func open(model, dir string) (*nvmlsim.Sim, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nvmlsim.OpenOrCreate(dir, m)
+	s, err := nvmlsim.OpenOrCreate(dir, m)
+	if err != nil {
+		return nil, err
+	}
+	if path := findGPUSim(); path != "" {
+		// A process that may not change the node uses the programs as they are.
+		if err := s.InstallPrograms(path); err != nil && !errors.Is(err, gpu.ErrPermission) {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// findGPUSim returns the path of gpu-sim, or "" if there is none. It reads GPU_SIM,
+// and searches the folder of this executable and the path.
+func findGPUSim() string {
+	if path := os.Getenv("GPU_SIM"); path != "" {
+		return path
+	}
+	if self, err := os.Executable(); err == nil {
+		sibling := filepath.Join(filepath.Dir(self), "gpu-sim")
+		if info, err := os.Stat(sibling); err == nil && info.Mode().IsRegular() {
+			return sibling
+		}
+	}
+	path, err := exec.LookPath("gpu-sim")
+	if err != nil {
+		return ""
+	}
+	return path
 }

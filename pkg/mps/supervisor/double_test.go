@@ -40,12 +40,14 @@ import (
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case "nvidia-cuda-mps-control":
+		if root := simulatedRoot(); root != "" {
+			playSimulator(root)
+			return
+		}
 		if err := playControl(); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
-	case "gpu-sim":
-		playGPUSim()
 	default:
 		os.Exit(m.Run())
 	}

@@ -101,12 +101,10 @@ func TestClientsOfANamespaceHaveItsLimitsWhenTheCallReturns(t *testing.T) {
 func TestOtherLinesInAListAreSkipped(t *testing.T) {
 	w, sim, daemon := newNamespaceWorld(t)
 	program := filepath.Join(sim.Root(), "usr/bin/nvidia-cuda-mps-control")
-	real, err := os.ReadFile(program)
+	real := filepath.Join(sim.Root(), "usr/libexec/nvidia-cuda-mps-control")
+	script := "#!/bin/sh\necho 'Notice: a new release is there' >&2\nexec '" + real + "' \"$@\"\n"
+	err := errors.Join(os.Mkdir(filepath.Dir(real), 0o755), os.Rename(program, real), os.WriteFile(program, []byte(script), 0o755))
 	if err != nil {
-		t.Fatal(err)
-	}
-	script := strings.Replace(string(real), "#!/bin/sh\n", "#!/bin/sh\necho 'Notice: a new release is there' >&2\n", 1)
-	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	w.start()

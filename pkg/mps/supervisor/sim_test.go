@@ -23,19 +23,27 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
 )
 
-// playGPUSim has the test binary be gpu-sim as far as the simulated driver's
-// nvidia-cuda-mps-control calls it.
-func playGPUSim() {
+// simulatedRoot returns the root of the simulated node that has this program, or "".
+func simulatedRoot() string {
+	root := filepath.Join(filepath.Dir(os.Args[0]), "../..")
+	if _, err := os.Stat(filepath.Join(root, "var/lib/gpu-sim/state.json")); err != nil {
+		return ""
+	}
+	return root
+}
+
+// playSimulator makes the test binary the nvidia-cuda-mps-control of a simulated node.
+func playSimulator(root string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if err := playControlOf(ctx, os.Args[2:]); err != nil {
+	if err := playControlOf(ctx, root, os.Args[1:]); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
 }
 
-func playControlOf(ctx context.Context, args []string) error {
-	sim, err := nvmlsim.Open(os.Getenv("GPU_SIM_STATE"))
+func playControlOf(ctx context.Context, root string, args []string) error {
+	sim, err := nvmlsim.Open(root)
 	if err != nil {
 		return err
 	}
@@ -64,18 +72,20 @@ func newSimWorld(t *testing.T) (*world, *nvmlsim.Sim) {
 func newSimWorldOf(t *testing.T, driver string) (*world, *nvmlsim.Sim) {
 	t.Helper()
 	w := newWorld(t)
-	program := filepath.Join(w.dir, "bin/gpu-sim")
-	supervisor.Play(t, program)
-	t.Setenv("GPU_SIM", program)
 	model, err := nvmlsim.LoadModel("dgx-h100")
 	if err != nil {
 		t.Fatal(err)
 	}
 	model.DriverVersion = cmp.Or(driver, model.DriverVersion)
-	sim, err := nvmlsim.OpenOrCreate(filepath.Join(w.dir, "sim"), model)
+	sim, err := nvmlsim.Create(filepath.Join(w.dir, "sim"), model)
 	if err != nil {
 		t.Fatal(err)
 	}
+	program := filepath.Join(sim.Root(), "usr/bin/nvidia-cuda-mps-control")
+	if err := os.Remove(program); err != nil {
+		t.Fatal(err)
+	}
+	supervisor.Play(t, program)
 	w.options.Driver = gpu.DriverRoot(sim.Root())
 	return w, sim
 }

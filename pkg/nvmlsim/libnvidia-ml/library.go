@@ -87,7 +87,7 @@ func openSim() (*nvmlsim.Sim, error) {
 	if dir := C.GoString(C.state_folder()); dir != "" {
 		return nvmlsim.Open(dir)
 	}
-	return nvmlsim.OpenLibrary(C.GoString(C.library_path()))
+	return nvmlsim.OpenOwner(C.GoString(C.library_path()))
 }
 
 // shutdown is nvmlShutdown. The last one frees the event sets.

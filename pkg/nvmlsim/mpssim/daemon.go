@@ -59,6 +59,9 @@ type Options struct {
 	Apply string
 	// Log receives the same lines as control.log.
 	Log io.Writer
+	// Server is the path of a program that calls [RunServerProcess] under the name
+	// [nvmlsim.MPSServerName]. Without it the process of a server is a shell.
+	Server string
 	// Faults makes the running server fail with each value, as a fatal exception of a
 	// client does. It is nil if there are no faults.
 	Faults <-chan os.Signal

@@ -82,7 +82,7 @@ func (d *Daemon) launch(s *server, uuids []string) (ended func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd, stdin, err := startProcess()
+	cmd, stdin, err := startProcess(d.options.Server)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", nvmlsim.MPSServerName, err)
 	}
@@ -112,11 +112,29 @@ func (d *Daemon) follow(s *server, ended func()) {
 	d.save()
 }
 
-// startProcess starts the process of a server, which ends with its standard input.
-// When it returns, the kernel reports the process under the name of a real server.
-func startProcess() (*exec.Cmd, io.Closer, error) {
+// RunServerProcess is the process of a server until its standard input ends. The daemon
+// reads a line when the kernel reports the process under the name of a server.
+func RunServerProcess(stdin io.Reader, stdout io.Writer) error {
+	if err := os.WriteFile("/proc/self/comm", []byte(nvmlsim.MPSServerName), 0o644); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(stdout); err != nil {
+		return err
+	}
+	_, err := io.Copy(io.Discard, stdin)
+	return err
+}
+
+// startProcess starts the process of a server with the program, or with a shell. The
+// process ends with its standard input. When startProcess returns, the kernel reports the
+// process under the name of a real server.
+func startProcess(program string) (*exec.Cmd, io.Closer, error) {
 	const script = `echo "$0" >/proc/$$/comm; echo; read _`
 	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", script, nvmlsim.MPSServerName)
+	if program != "" {
+		cmd = exec.CommandContext(context.Background(), program)
+		cmd.Args[0] = nvmlsim.MPSServerName
+	}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, nil, err

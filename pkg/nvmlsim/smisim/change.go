@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package smisim is nvidia-smi of a simulated node, as far as the driver needs it besides
-// NVML. GPUs are named by index, PCI address or UUID, separated by commas; no name means
-// all GPUs.
 package smisim
 
 import (
@@ -19,8 +16,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
-// Reset resets idle GPUs.
-func Reset(s *nvmlsim.Sim, ids string, out io.Writer) error {
+// resetGPUs resets idle GPUs.
+func resetGPUs(s *nvmlsim.Sim, ids string, out io.Writer) error {
 	return forGPUs(s, ids, func(index int) error {
 		if err := s.ResetGPU(index); err != nil {
 			return err
@@ -30,8 +27,8 @@ func Reset(s *nvmlsim.Sim, ids string, out io.Writer) error {
 	})
 }
 
-// SetTimeSlice sets the time slice of GPUs to the one with the number.
-func SetTimeSlice(s *nvmlsim.Sim, ids, number string, out io.Writer) error {
+// setTimeSlice sets the time slice of GPUs to the one with the number.
+func setTimeSlice(s *nvmlsim.Sim, ids, number string, out io.Writer) error {
 	known := gpu.TimeSlices()
 	n, err := strconv.Atoi(number)
 	if err != nil || n < 0 || n >= len(known) {
@@ -46,8 +43,8 @@ func SetTimeSlice(s *nvmlsim.Sim, ids, number string, out io.Writer) error {
 	})
 }
 
-// SetComputeMode sets the compute mode of GPUs, by NVML's name or number.
-func SetComputeMode(s *nvmlsim.Sim, ids, mode string, out io.Writer) error {
+// setComputeMode sets the compute mode of GPUs, by NVML's name or number.
+func setComputeMode(s *nvmlsim.Sim, ids, mode string, out io.Writer) error {
 	i := slices.IndexFunc(computeModes, func(m computeMode) bool { return m.name == mode || strconv.Itoa(int(m.mode)) == mode })
 	if i < 0 {
 		return fmt.Errorf("compute mode %q: %w: want DEFAULT (0), PROHIBITED (2) or EXCLUSIVE_PROCESS (3)", mode, gpu.ErrInvalid)
@@ -85,18 +82,12 @@ var computeModes = []computeMode{
 	{"EXCLUSIVE_PROCESS", nvml.COMPUTEMODE_EXCLUSIVE_PROCESS},
 }
 
-// refusal is an error of NVML.
-type refusal struct {
-	operation string
-	ret       nvml.Return
+func refused(operation string, ret nvml.Return) error {
+	return refuse(ret, "%s: %s", operation, nvmlsim.ReturnName(ret))
 }
 
-func refused(operation string, ret nvml.Return) error { return refusal{operation, ret} }
-
-func (r refusal) Error() string { return r.operation + ": " + nvmlsim.ReturnName(r.ret) }
-
-// ListPolicies lists the compute policies of GPUs.
-func ListPolicies(s *nvmlsim.Sim, ids string, out io.Writer) error {
+// listPolicies lists the compute policies of GPUs.
+func listPolicies(s *nvmlsim.Sim, ids string, out io.Writer) error {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, "| %-36s |\n", fmt.Sprintf(format, args...)) }
 	rule := "+" + strings.Repeat("-", 38) + "+\n"
@@ -147,12 +138,12 @@ func answering(s *nvmlsim.Sim, index int, do func(int) error) error {
 	return do(index)
 }
 
-// ExitStatus returns the exit status of nvidia-smi for an error. It is the return code of
-// NVML, and 1 for any other error.
+// ExitStatus returns the exit status of nvidia-smi for an error of [Program.Run]. It is the
+// return code of NVML, and 1 for any other error.
 func ExitStatus(err error) int {
 	var refused refusal
 	if errors.As(err, &refused) {
-		return int(refused.ret)
+		return int(refused.status)
 	}
 	for _, known := range []struct {
 		err  error

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvmlsim
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// The programs of the driver that gpu-sim is, by their names in usr/bin.
+const (
+	SMIName        = "nvidia-smi"
+	MPSControlName = "nvidia-cuda-mps-control"
+)
+
+var programs = []string{SMIName, MPSControlName}
+
+// missingProgram takes the place of a program until [Sim.InstallPrograms]. A container
+// toolkit finds it.
+const missingProgram = `#!/bin/sh
+echo "gpu-sim is not installed in this simulated driver: gpu-sim create --if-missing installs it"
+exit 1
+`
+
+// InstallPrograms installs gpu-sim from the path in the root file system of the node. It
+// is usr/bin/gpu-sim, nvidia-smi and nvidia-cuda-mps-control there, which are one file with
+// several names: a container gets single programs, and no link leads out of a mount.
+// It does nothing if that gpu-sim is installed already. A process that runs an earlier one
+// keeps it.
+func (s *Sim) InstallPrograms(path string) error {
+	unlock, err := lock(s.dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	st, err := s.load()
+	if err != nil {
+		return err
+	}
+	t := s.tree()
+	installed := t.path("usr/bin/gpu-sim")
+	same, err := sameContent(path, installed)
+	if err != nil {
+		return fmt.Errorf("install the programs of the simulated driver: %w", err)
+	}
+	if !same {
+		if err := copyProgram(path, installed); err != nil {
+			return fmt.Errorf("install the programs of the simulated driver: %w", err)
+		}
+	}
+	for _, name := range programs {
+		if err := linkProgram(installed, t.path(filepath.Join("usr/bin", name))); err != nil {
+			return fmt.Errorf("install the programs of the simulated driver: %w", err)
+		}
+	}
+	// A node of an earlier release has no tables.
+	if err := t.refreshSMITables(st); err != nil {
+		return fmt.Errorf("install the programs of the simulated driver: %w", err)
+	}
+	return nil
+}
+
+func copyProgram(from, to string) error {
+	file, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer file.Close() //nolint:errcheck // only read
+	return replaceFile(to, file, 0o755)
+}
+
+// linkProgram makes the path a hard link to the installed program, in one step.
+func linkProgram(installed, path string) error {
+	want, err := os.Stat(installed)
+	if err != nil {
+		return err
+	}
+	have, err := os.Stat(path)
+	if err == nil && os.SameFile(have, want) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	// The caller has the lock of the node, so no other process uses the name.
+	temporary := path + ".new"
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Link(installed, temporary); err != nil {
+		return err
+	}
+	return os.Rename(temporary, path)
+}
+
+// sameContent reports whether two files have the same content. The second one may be
+// missing.
+func sameContent(path, other string) (bool, error) {
+	a, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer a.Close() //nolint:errcheck // only read
+	b, err := os.Open(other)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer b.Close() //nolint:errcheck // only read
+	const size = 64 << 10
+	left, right := bufio.NewReaderSize(a, size), bufio.NewReaderSize(b, size)
+	for {
+		x, errX := left.Peek(size)
+		y, errY := right.Peek(size)
+		if !bytes.Equal(x, y) {
+			return false, nil
+		}
+		if errX != nil || errY != nil {
+			if errors.Is(errX, io.EOF) && errors.Is(errY, io.EOF) {
+				return true, nil
+			}
+			return false, errors.Join(errX, errY)
+		}
+		_, _ = left.Discard(size)
+		_, _ = right.Discard(size)
+	}
+}
+
+// replaceFile replaces a file in one step, because other processes use it at any time.
+func replaceFile(path string, content io.Reader, mode os.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, content)
+	err = errors.Join(err, file.Chmod(mode), file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return nil
+}

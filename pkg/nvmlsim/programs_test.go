@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvmlsim
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestInstalledProgramsAreOneFile(t *testing.T) {
+	s, _ := newTestSim(t, "t4")
+	bin := filepath.Join(s.Root(), "usr/bin")
+	stat := func(name string) os.FileInfo {
+		t.Helper()
+		info, err := os.Stat(filepath.Join(bin, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	for _, name := range programs {
+		if info := stat(name); info.Mode() != 0o755 || info.Size() == 0 {
+			t.Errorf("%s before the installation: %v, %d bytes", name, info.Mode(), info.Size())
+		}
+	}
+	program := filepath.Join(t.TempDir(), "built")
+	install := func(content string) os.FileInfo {
+		t.Helper()
+		if err := os.WriteFile(program, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.InstallPrograms(program); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range append(programs, "gpu-sim") {
+			data, err := os.ReadFile(filepath.Join(bin, name))
+			if err != nil || string(data) != content {
+				t.Errorf("%s has %d bytes, %v; want %d", name, len(data), err, len(content))
+			}
+			if info := stat(name); !os.SameFile(info, stat("gpu-sim")) || info.Mode() != 0o755 {
+				t.Errorf("%s is a file of its own, or not a program: %v", name, info.Mode())
+			}
+		}
+		return stat("gpu-sim")
+	}
+	first := install("one")
+	if again := install("one"); !os.SameFile(first, again) {
+		t.Error("the same program was installed again")
+	}
+	// More than one piece of a comparison.
+	long := strings.Repeat("two", 100_000)
+	second := install(long)
+	if os.SameFile(first, second) {
+		t.Error("a program that runs was overwritten")
+	}
+	install(long[:len(long)-1] + "3")
+	install(long[:64<<10])
+	install(long)
+	if err := os.Remove(filepath.Join(bin, "nvidia-smi")); err != nil {
+		t.Fatal(err)
+	}
+	install(long)
+	if err := s.InstallPrograms(filepath.Join(bin, "gpu-sim")); err != nil {
+		t.Errorf("the installed one itself: %v", err)
+	}
+	if left, err := os.ReadDir(bin); err != nil || len(left) != len(programs)+1 {
+		t.Errorf("folder %v, %v", left, err)
+	}
+}
+
+func TestTheTablesFollowTheState(t *testing.T) {
+	s, lib := newTestSim(t, "dgx-h100")
+	path := filepath.Join(s.Root(), "lib/firmware/nvidia/570.124.06/gsp_ga10x.bin")
+	check := func(when string) os.FileInfo {
+		t.Helper()
+		want, err := s.SMITables()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadSMITables(s.Root())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+		info, err := os.Stat(path)
+		if err != nil || info.Mode() != 0o644 {
+			t.Fatalf("%v, %v", info, err)
+		}
+		return info
+	}
+	created := check("after the creation")
+	if err := s.AddProcess(0, Process{PID: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if !os.SameFile(created, check("with a process")) {
+		t.Error("the file was replaced for a change that nvidia-smi does not print")
+	}
+	d := migOn(t, lib, 3)
+	in := place(t, d, nvml.GPU_INSTANCE_PROFILE_3_SLICE, 4, 4)
+	spanning(t, in, nvml.COMPUTE_INSTANCE_PROFILE_3_SLICE)
+	if os.SameFile(created, check("with a MIG device")) {
+		t.Error("a container's file was changed in place")
+	}
+	if got, err := ReadSMITables(s.Root()); err != nil || len(got.GPUs[3].MIGDevices) != 1 {
+		t.Errorf("MIG devices %+v, %v", got.GPUs[3].MIGDevices, err)
+	}
+	if err := s.Reboot(); err != nil {
+		t.Fatal(err)
+	}
+	check("after a reboot")
+	// A node of an earlier release has none.
+	if err := os.RemoveAll(filepath.Join(s.Root(), "lib")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.InstallPrograms(os.Args[0]); err != nil {
+		t.Fatal(err)
+	}
+	check("after an installation")
+}
+
+func TestTablesOfOthersAreSkipped(t *testing.T) {
+	root := t.TempDir()
+	if _, err := ReadSMITables(root); err == nil {
+		t.Error("no error without firmware")
+	}
+	want := &SMITables{DriverVersion: "2"}
+	data, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version, content := range map[string][]byte{"1": bytes.Repeat([]byte{0x7f}, 100), "2": data} {
+		path := filepath.Join(root, firmware(version))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := ReadSMITables(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("with the firmware of a real driver (-want +got):\n%s", diff)
+	}
+}
+
+func TestAFileFindsItsNode(t *testing.T) {
+	s, _ := newTestSim(t, "t4")
+	moved := filepath.Join(t.TempDir(), "elsewhere")
+	if err := os.Rename(s.Root(), moved); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(filepath.Join(moved, "usr/bin/nvidia-smi"), link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{moved + "/usr/bin/nvidia-smi", link} {
+		if got, err := OpenOwner(path); err != nil || got.Root() != moved {
+			t.Errorf("%s: %v, %v", path, got, err)
+		}
+	}
+	t.Chdir(filepath.Join(moved, "usr"))
+	if got, err := OpenOwner("bin/nvidia-smi"); err != nil || got.Root() != moved {
+		t.Errorf("a relative path: %v, %v", got, err)
+	}
+	if got, err := OpenOwner(os.Args[0]); err == nil {
+		t.Errorf("a file of no node: %v", got)
+	}
+}
