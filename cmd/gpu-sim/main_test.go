@@ -12,12 +12,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 )
 
@@ -240,6 +242,49 @@ func TestCreateWithAWrongLibraryLeavesNothing(t *testing.T) {
 	}
 	if left, err := os.ReadDir(state); err != nil || len(left) > 0 {
 		t.Errorf("left over: %v, %v", left, err)
+	}
+}
+
+func TestCreateIfMissingLeavesANodeOfTheSameModel(t *testing.T) {
+	state := t.TempDir()
+	create := func(model string) error {
+		_, err := gpuSim(state, "create", "--model", model, "--if-missing")
+		return err
+	}
+	var wait sync.WaitGroup
+	for range 4 {
+		wait.Go(func() {
+			if err := create("t4"); err != nil {
+				t.Errorf("one of several at a time: %v", err)
+			}
+		})
+	}
+	wait.Wait()
+	before := ok(t, state, "show")
+	installed := filepath.Join(state, "usr/bin/nvidia-smi")
+	if err := os.WriteFile(installed+".new", []byte("an older one"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(installed+".new", installed); err != nil {
+		t.Fatal(err)
+	}
+	if err := create("t4"); err != nil {
+		t.Error(err)
+	}
+	if after := ok(t, state, "show"); after != before {
+		t.Errorf("the node changed:\n%s\nafter\n%s", after, before)
+	}
+	if out, err := exec.CommandContext(t.Context(), installed, "-L").CombinedOutput(); err != nil || !strings.Contains(string(out), "Tesla T4") {
+		t.Errorf("the program is not up to date: %s, %v", out, err)
+	}
+	if err := create("l40s"); !errors.Is(err, gpu.ErrInUse) {
+		t.Errorf("another model: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(state, "wrong"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gpuSim(state, "create", "--model", "t4", "--if-missing", "--library", filepath.Join(state, "wrong")); err == nil || ok(t, state, "show") != before {
+		t.Errorf("a wrong library: %v, or the node is gone", err)
 	}
 }
 

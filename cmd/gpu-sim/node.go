@@ -20,6 +20,7 @@ import (
 
 func (t *tool) create() *cobra.Command {
 	var model, library string
+	var ifMissing bool
 	c := &cobra.Command{
 		Use:   "create --state DIR --model NAME|FILE.yaml",
 		Short: "Make a simulated node",
@@ -36,18 +37,27 @@ func (t *tool) create() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, err := nvmlsim.Create(t.state, m)
+			made, create := "made", nvmlsim.Create
+			if ifMissing {
+				made, create = "there is", nvmlsim.OpenOrCreate
+			}
+			s, err := create(t.state, m)
 			if err != nil {
 				return err
 			}
-			if err := errors.Join(installLibrary(s, library), installPrograms(s)); err != nil {
-				return errors.Join(err, s.Destroy())
+			err = errors.Join(installLibrary(s, library), installPrograms(s))
+			if err != nil && !ifMissing { // otherwise other processes may use the node
+				err = errors.Join(err, s.Destroy())
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "made a %s with %d GPUs in %s, which is its driver root\n", m.Name, len(m.GPUs), s.Root())
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s a %s with %d GPUs in %s, which is its driver root\n", made, m.Name, len(m.GPUs), s.Root())
 			return err
 		},
 	}
 	c.Flags().StringVar(&model, "model", "", "built-in model or path of a YAML file")
+	c.Flags().BoolVar(&ifMissing, "if-missing", false, "leave a node of the same model that is there, and bring its library and programs up to date")
 	c.Flags().StringVar(&library, "library", "", "`FILE` of the simulated libnvidia-ml.so.1 (default: the one next to this program; without one, programs cannot load the library)")
 	required(c, "model")
 	return c
