@@ -22,7 +22,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: programs ## Build all programs into .build/bin, and those with the simulator into .build/bin/sim
+build: programs ## Build all programs into .build/bin, and the simulator into .build/bin/sim
 	$(CLUSTER_ENV) go -C test/cluster build -ldflags '-s -w' -o ../../$(BIN)/cluster ./cmd/cluster
 
 .PHONY: programs
@@ -32,12 +32,12 @@ programs: need-cc
 	@# go-nvml loads libnvidia-ml.so with dlopen and so needs cgo. Without gRPC's
 	@# traces the linker can drop unused methods, a third of the agent.
 	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-memory-hook ./cmd/gpu-mps-supervisor
-	@# The tag sim links the simulator of GPUs, which production programs do not hold.
-	CGO_ENABLED=1 go build -tags grpcnotrace,sim -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-memory-hook ./cmd/gpu-mps-supervisor ./test/seconddriver
-	@# It is also the programs of the simulated driver, which run in containers with any
-	@# C library or none, so it is static. The images require the tag of the others.
-	CGO_ENABLED=1 go build -tags grpcnotrace,sim,netgo,osusergo -trimpath -buildvcs=false -ldflags '$(LDFLAGS) -linkmode external -extldflags "-static"' -o $(BIN)/sim/ ./cmd/gpu-sim
-	@# The driver's library of simulated nodes, which programs without the simulator load.
+	@# gpu-sim is the programs of the simulated driver, which run in containers with any C library
+	@# or none, so it is static. It needs cgo for go-nvml's types; the linker warns of a function
+	@# that it does not call.
+	CGO_ENABLED=1 go build -tags netgo,osusergo -trimpath -buildvcs=false -ldflags '$(LDFLAGS) -linkmode external -extldflags "-static"' -o $(BIN)/sim/ ./cmd/gpu-sim
+	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./test/seconddriver
+	@# The driver's library of simulated nodes, which gpu-sim puts into them.
 	CGO_ENABLED=1 go build -buildmode=c-shared -trimpath -buildvcs=false -ldflags '-s -w -extldflags=-Wl,-soname,libnvidia-ml.so.1' -o $(BIN)/sim/libnvidia-ml.so.1 ./pkg/nvmlsim/libnvidia-ml
 	@rm -f $(BIN)/sim/libnvidia-ml*.h
 	@# The plugin of kubectl runs on the computers of users.
@@ -85,7 +85,7 @@ cluster-down: need-root build ## Take the test cluster down, leaving nothing beh
 	$(BIN)/cluster down --name $(CLUSTER)
 
 .PHONY: test
-test: need-root need-cc need-busybox need-chromium ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
+test: need-root need-cc need-chromium ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
 	@# The cluster's own test comes first: it compares the machine before and after,
 	@# which it can only while no other cluster comes or goes.
 	$(MAKE) --no-print-directory -j2 cluster-test lint images helm
@@ -102,7 +102,7 @@ CHECK_TESTS   := ./pkg/claim
 CLUSTER_TESTS := $(addprefix ./test/,admission e2e images rights scheduler walkthrough)
 
 .PHONY: unit
-unit: need-cc need-busybox ## Unit, golden and property tests with the race detector; needs no root
+unit: need-cc ## Unit, golden and property tests with the race detector; needs no root
 	$(say) "tests of the tree: documents, imports, language and generated files"
 	CGO_ENABLED=1 go test $(TREE_TESTS)
 	$(say) "packages without a goroutine, and property tests with all random checks"
@@ -235,7 +235,7 @@ CONTAINER := go -C deployments/container run -trimpath . --bin $(abspath $(BIN))
 	--version '$(VERSION)' --revision '$(REVISION)' --created $(SOURCE_DATE_EPOCH)
 
 .PHONY: images
-images: programs need-busybox ## Build the container images as archives into .build/images; no registry or container engine needed
+images: programs ## Build the container images as archives into .build/images; no registry or container engine needed
 	$(say) "building the images into $(BUILD)/images"
 	$(CONTAINER) --prefix $(IMAGE_PREFIX)
 
@@ -363,17 +363,6 @@ need-cc:
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev; \
 	  else \
 	    echo 'A C compiler is needed (cgo, the race detector): install gcc and the libc headers.' >&2; exit 1; \
-	  fi; \
-	fi
-
-.PHONY: need-busybox
-need-busybox:
-	@if ! command -v busybox >/dev/null; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo '==> installing busybox, the shell of the images for simulated hardware'; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends busybox-static; \
-	  else \
-	    echo 'busybox is needed (the shell of the images for simulated hardware): install busybox-static.' >&2; exit 1; \
 	  fi; \
 	fi
 

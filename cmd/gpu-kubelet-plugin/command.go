@@ -18,20 +18,22 @@ capitals, for example GPU_DRA_NODE_NAME for --node-name. A flag overrides the
 environment, and the environment the default.
 
 Examples:
-  # Print the ResourceSlices of a DGX H100. This needs no GPU, cluster or root, but a
-  # program built with the tag sim.
-  gpu-kubelet-plugin --hardware=sim:dgx-h100 --print-slices
+  # Print the ResourceSlices of this node. This needs no cluster.
+  gpu-kubelet-plugin --print-slices
 
   # On a node, with the service account of the pod.
   gpu-kubelet-plugin --node-name=$NODE_NAME --pod-uid=$POD_UID
 
-  # By hand, against any cluster, with simulated GPUs.
-  gpu-kubelet-plugin --hardware=sim:dgx-h100 --sim-state=/run/gpu-sim --kubeconfig=$HOME/.kube/config`
+  # Print the ResourceSlices of a simulated DGX H100. This needs no GPU and no root.
+  gpu-sim create --state=/tmp/node --model=dgx-h100
+  gpu-kubelet-plugin --driver-root=/tmp/node --machine-root=/tmp/node --print-slices
 
-// newCommand returns the program. ending is called when the agent begins to end;
-// simulator opens simulated GPUs and is nil in production programs.
-func newCommand(ending func(), simulator agent.Simulator) *cobra.Command {
-	o := options{Config: agent.Config{Names: names(), OnEnd: ending, Simulator: simulator}}
+  # By hand, against any cluster, with the same simulated GPUs.
+  gpu-kubelet-plugin --driver-root=/tmp/node --machine-root=/tmp/node --kubeconfig=$HOME/.kube/config`
+
+// newCommand returns the program. ending is called when the agent begins to end.
+func newCommand(ending func()) *cobra.Command {
+	o := options{Config: agent.Config{Names: names(), OnEnd: ending}}
 	return program.Program{
 		Name:        "gpu-kubelet-plugin",
 		Short:       "Publish this node's GPUs to Kubernetes and prepare them for pods",

@@ -15,7 +15,6 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/environment"
-	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/hardwareflag"
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/program"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
@@ -29,7 +28,7 @@ const twins = environment.Prefix("GPU_DRA_")
 // names returns the flags that the agent's errors and logs mention.
 func names() agent.Names {
 	return agent.Names{
-		Hardware: "--hardware", DriverRoot: "--driver-root", CDIHook: "--cdi-hook",
+		DriverRoot: "--driver-root", CDIHook: "--cdi-hook",
 		Supervisor: "--mps-supervisor", Kubeconfig: "--kubeconfig",
 		PodResources: "--kubelet-pod-resources", HTTPListen: "--http-listen",
 		MemoryLimits: "--memory-limits", NodeConfigs: "--node-configs", MIGLayouts: "--mig-layouts", ViewerAccount: "--viewer-account",
@@ -56,12 +55,11 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
 
 	fs := sets.FlagSet("hardware")
-	fs.StringVar(&o.Hardware, "hardware", "nvml", "`KIND` of hardware: \"nvml\" for real GPUs through the NVIDIA driver; in programs built with the tag sim also \"sim:MODEL\" for simulated ones, such as sim:dgx-h100, or \"sim:FILE.yaml\" for a model of your own")
-	fs.StringVar(&o.SimState, "sim-state", "", "`DIR` with the state of simulated GPUs, shared by all processes that simulate this node (default: a temporary one, removed at exit)")
 	fs.StringVar(&o.DriverRoot, "driver-root", "/", "`DIR` under which the NVIDIA driver is installed: / on a host, /run/nvidia/driver with NVIDIA's driver container")
 	fs.StringVar(&o.DevRoot, "dev-root", "", "`DIR` that holds dev/nvidia* (default: the driver root)")
 	fs.StringVar(&o.HostDriverRoot, "host-driver-root", "", "`DIR` of the driver root on the host, if it differs in the agent's container (default: the same)")
 	fs.StringVar(&o.HostDevRoot, "host-dev-root", "", "`DIR` of the device root on the host, if it differs in the agent's container (default: the same)")
+	fs.StringVar(&o.MachineRoot, "machine-root", "/", "`DIR` that holds sys and proc of the machine: / on a host and in the agent's container, the driver root with simulated GPUs")
 	fs.StringVar(&o.CDIHook, "cdi-hook", "", "`FILE` of nvidia-cdi-hook on the host: the container runtime runs it to make the driver's libraries usable (default: a copy of the one next to this program, in the agent's folder)")
 
 	fs = sets.FlagSet("publishing")
@@ -122,10 +120,7 @@ func (o *options) complete() error {
 		o.NodeName = strings.ToLower(host)
 	}
 	// CDI specs and sockets are read by other processes.
-	if err := program.MakeAbsolute(&o.DriverRoot, &o.DevRoot, &o.HostDriverRoot, &o.HostDevRoot, &o.SimState, &o.CDIHook, &o.NodeConfigs, &o.MIGLayouts, &o.CDIDir, &o.KubeletPluginsDir, &o.KubeletRegistryDir, &o.PodResources); err != nil {
-		return err
-	}
-	if err := hardwareflag.Validate(o.Hardware, o.SimState, o.Simulator != nil); err != nil {
+	if err := program.MakeAbsolute(&o.DriverRoot, &o.DevRoot, &o.HostDriverRoot, &o.HostDevRoot, &o.MachineRoot, &o.CDIHook, &o.NodeConfigs, &o.MIGLayouts, &o.CDIDir, &o.KubeletPluginsDir, &o.KubeletRegistryDir, &o.PodResources); err != nil {
 		return err
 	}
 	if o.offer != "" {

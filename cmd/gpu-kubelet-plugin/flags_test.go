@@ -11,8 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/programtest"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/simulated"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -21,7 +19,7 @@ import (
 
 // parse reads a command line and an environment as the command does.
 func parse(args []string, env map[string]string) (*options, error) {
-	o := options{Config: agent.Config{Simulator: simulated.Library}}
+	var o options
 	if err := programtest.Parse(o.flags(), twins, args, env); err != nil {
 		return nil, err
 	}
@@ -56,13 +54,13 @@ func TestAFlagWinsOverTheEnvironmentAndThatOverTheDefault(t *testing.T) {
 
 func TestEveryFlagHasAnEnvironmentTwin(t *testing.T) {
 	o, err := parse(nil, map[string]string{
-		"GPU_DRA_HARDWARE": "sim:t4", "GPU_DRA_PRINT_SLICES": "true", "GPU_DRA_V": "5",
+		"GPU_DRA_MACHINE_ROOT": "/machine", "GPU_DRA_PRINT_SLICES": "true", "GPU_DRA_V": "5",
 		"GPU_DRA_RECONCILE_INTERVAL": "30s", "GPU_DRA_DRIVER_ROOT": "/run/nvidia/driver", "GPU_DRA_HTTP_LISTEN": "",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Hardware != "sim:t4" || !o.printSlices || o.logging.Verbosity != 5 || o.ReconcileInterval.Seconds() != 30 || o.HTTPListen != "" {
+	if o.MachineRoot != "/machine" || !o.printSlices || o.logging.Verbosity != 5 || o.ReconcileInterval.Seconds() != 30 || o.HTTPListen != "" {
 		t.Errorf("options %+v do not follow the environment", o)
 	}
 	if o.DevRoot != "/run/nvidia/driver" {
@@ -90,9 +88,6 @@ func TestInvalidValuesAreRefusedWithTheFlagAndTheValidValues(t *testing.T) {
 	}{
 		"a layout of no file":        {args: []string{"--mig-layout=halves"}, want: "--mig-layout=halves: invalid: want --mig-layouts too", invalid: true},
 		"a layout of static MIG":     {args: []string{"--mig-layouts=/layouts.yaml", "--mig-layout=halves", "--mig=static"}, want: "--mig-layout=halves: invalid: want --mig=dynamic", invalid: true},
-		"unknown hardware":           {args: []string{"--hardware=amd"}, want: "--hardware=amd: invalid: want nvml, sim:MODEL or sim:FILE.yaml", invalid: true},
-		"simulator without a model":  {args: []string{"--hardware=sim:"}, want: "--hardware=sim:: invalid: want nvml, sim:MODEL or sim:FILE.yaml", invalid: true},
-		"state of real hardware":     {args: []string{"--sim-state=/x"}, want: "--sim-state=/x: invalid: only simulated hardware", invalid: true},
 		"unknown offer":              {args: []string{"--offer=share,free"}, want: `"free" is unknown; known are: share`, invalid: true},
 		"driver name with a capital": {args: []string{"--driver-name=GPU"}, want: "--driver-name=GPU: invalid: ", invalid: true},
 		"node name with a space":     {args: []string{"--node-name=a b"}, want: "--node-name=a b: invalid: ", invalid: true},
@@ -146,15 +141,6 @@ func TestAnUnknownAttributeIsReportedAndTheOthersArePublished(t *testing.T) {
 	}
 }
 
-func TestAProgramWithoutTheSimulatorRefusesSimulatedGPUs(t *testing.T) {
-	cmd := newCommand(nil, nil)
-	cmd.SetArgs([]string{"--hardware=sim:t4", "--print-slices"})
-	err := cmd.ExecuteContext(t.Context())
-	if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "built with the tag sim") {
-		t.Errorf("error %v, want one that names the build tag", err)
-	}
-}
-
 // Without MPS, shares have no limits. Their size does not depend on the size of a
 // CUDA context.
 func TestPlainSharesCanBeSmallerThanAContext(t *testing.T) {
@@ -169,5 +155,5 @@ func TestPlainSharesCanBeSmallerThanAContext(t *testing.T) {
 }
 
 func TestHelpExplainsEveryFlag(t *testing.T) {
-	files.Golden(t, "help.txt", programtest.Output(t, newCommand(nil, nil), "--help"))
+	files.Golden(t, "help.txt", programtest.Output(t, newCommand(nil), "--help"))
 }

@@ -13,7 +13,6 @@ import (
 	"runtime/debug"
 
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/program"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent"
 )
 
 // garbage is the limit of garbage in percent of the used memory. The agent runs on
@@ -21,10 +20,10 @@ import (
 // their time.
 const garbage = 50
 
-func main() { os.Exit(execute(linkedSimulator())) }
+func main() { os.Exit(execute()) }
 
 // execute runs the program and returns its exit status.
-func execute(simulator agent.Simulator) int {
+func execute() int {
 	debug.SetGCPercent(garbage)
-	return program.Execute(newCommand(endInTime, simulator), endInTime)
+	return program.Execute(newCommand(endInTime), endInTime)
 }

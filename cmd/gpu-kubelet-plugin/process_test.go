@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/programtest"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/simulated"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin/kubelettest"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
@@ -23,7 +22,7 @@ import (
 func TestMain(m *testing.M) {
 	switch os.Getenv("TEST_AS_AGENT") {
 	case "1":
-		os.Exit(execute(simulated.Library))
+		os.Exit(execute())
 	case "hangs":
 		giveUp()
 	}
@@ -38,17 +37,12 @@ func agentProcess(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
 func TestAMistakeEndsTheProcessWithOneLine(t *testing.T) {
 	for name, tc := range map[string]struct{ args, want string }{
 		"unknown flag":     {"--nodename=x", "gpu-kubelet-plugin: unknown flag: --nodename\n"},
-		"unknown model":    {"--hardware=sim:dgx-z9", `gpu-kubelet-plugin: --hardware=sim:dgx-z9: model "dgx-z9": not found: built in are `},
 		"an argument":      {"nvml", `gpu-kubelet-plugin: unknown command "nvml" for "gpu-kubelet-plugin"`},
 		"no such file":     {"--kubeconfig=/nowhere", "gpu-kubelet-plugin: connect to the cluster "},
-		"outside of a pod": {"--hardware=nvml", "gpu-kubelet-plugin: connect to the cluster (a pod's service account, or --kubeconfig): "},
+		"outside of a pod": {"--driver-root=/nowhere", "gpu-kubelet-plugin: connect to the cluster (a pod's service account, or --kubeconfig): "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			args := []string{tc.args}
-			if strings.HasPrefix(tc.args, "--hardware=sim") {
-				args = append(args, "--print-slices")
-			}
-			cmd, out := agentProcess(t, args...)
+			cmd, out := agentProcess(t, tc.args)
 			var exit *exec.ExitError
 			if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
 				t.Errorf("ended with %v, want exit status 1", err)
@@ -71,7 +65,7 @@ func TestSIGTERMEndsTheProcessCleanlyEvenWithoutAnAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd, out := agentProcess(t, "--hardware=sim:dgx-h100", "--sim-state="+in("sim"), "--kubeconfig="+in("kubeconfig"), "--node-name=node-1",
+	cmd, out := agentProcess(t, "--driver-root="+in("driver"), "--kubeconfig="+in("kubeconfig"), "--node-name=node-1",
 		"--kubelet-plugins-dir="+in("plugins"), "--kubelet-registry-dir="+in("registry"),
 		"--cdi-dir="+in("cdi"), "--cdi-hook="+in("nvidia-cdi-hook"), "--http-listen=127.0.0.1:0")
 	if err := cmd.Start(); err != nil {
@@ -109,15 +103,15 @@ func TestAProcessThatDoesNotEndSaysWhatHangs(t *testing.T) {
 	}
 }
 
-func TestPrintingNeedsNothingAndLeavesNothing(t *testing.T) {
-	tmp := t.TempDir()
-	cmd, out := agentProcess(t, "--hardware=sim:t4", "--print-slices")
+func TestPrintingNeedsTheDriverOnlyAndLeavesNothing(t *testing.T) {
+	root, tmp := programtest.Node(t, t.TempDir(), "t4"), t.TempDir()
+	cmd, out := agentProcess(t, "--driver-root="+root, "--machine-root="+root, "--print-slices")
 	cmd.Env = append(cmd.Env, "TMPDIR="+tmp, "HOME=", "KUBECONFIG=", "PATH=")
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if !strings.HasPrefix(out.String(), "{\n  \"kind\": \"List\",\n") {
-		t.Errorf("printed %.60q, want a List in JSON and nothing else", out)
+	if !strings.HasPrefix(out.String(), "{\n  \"kind\": \"List\",\n") || strings.Count(out.String(), `"type": {`) != 4 {
+		t.Errorf("printed %.60q, want a List in JSON of four GPUs and nothing else", out)
 	}
 	if left := files.List(t, tmp); len(left) != 0 {
 		t.Errorf("left behind: %q", left)

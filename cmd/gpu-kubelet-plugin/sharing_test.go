@@ -11,12 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/programtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent"
 )
 
 func TestSharesArePublishedAsTheFlagsSay(t *testing.T) {
+	root := programtest.Node(t, t.TempDir(), "dgx-h100")
 	o, err := parse([]string{
-		"--hardware=sim:dgx-h100", "--offer=share,timeslice", "--mps-supervisor=", "--compute-overcommit=2", "--smallest-share=2Gi", "--timeslice-slots=8",
+		"--driver-root=" + root, "--machine-root=" + root, "--offer=share,timeslice", "--mps-supervisor=", "--compute-overcommit=2", "--smallest-share=2Gi", "--timeslice-slots=8",
 	}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -34,15 +34,15 @@ Examples:
   gpu-mps-supervisor --mount-namespace=/proc/1/ns/mnt --cgroup=/sys/fs/cgroup/gpu-mps
 
   # With simulated GPUs.
-  gpu-mps-supervisor --hardware=sim:dgx-h100 --sim-state=/run/gpu-sim
+  gpu-sim create --state=/run/node --model=dgx-h100
+  gpu-mps-supervisor --driver-root=/run/node
 
   # What runs, and for how many clients?
   gpu-mps-supervisor status`
 
-// newCommand returns the program. simulator opens simulated GPUs and is nil in
-// production programs.
-func newCommand(simulator simulator) *cobra.Command {
-	o := options{simulator: simulator}
+// newCommand returns the program.
+func newCommand() *cobra.Command {
+	o := options{}
 	cmd := program.Program{
 		Name:        "gpu-mps-supervisor",
 		Short:       "Run the MPS control daemons of this node",

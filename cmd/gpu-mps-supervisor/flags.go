@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -14,7 +13,6 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/environment"
-	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/hardwareflag"
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/program"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
@@ -32,8 +30,6 @@ const (
 
 // options holds the values of all flags.
 type options struct {
-	hardware   string
-	simState   string
 	driverRoot string
 
 	socket         string
@@ -48,21 +44,13 @@ type options struct {
 	probeInterval time.Duration
 
 	logging *logsapi.LoggingConfiguration
-	// simulator opens simulated GPUs; nil in production programs.
-	simulator simulator
 }
-
-// simulator opens the simulated GPUs of a model, with their state in stateDir. It
-// returns the root of the file system that shows the GPUs and their driver.
-type simulator func(model, stateDir string) (root string, err error)
 
 // flags declares every flag, in the groups that --help shows.
 func (o *options) flags() cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
 
 	fs := sets.FlagSet("hardware")
-	fs.StringVar(&o.hardware, "hardware", "nvml", "`KIND` of hardware, the same as gpu-kubelet-plugin's: \"nvml\" for real GPUs; in programs built with the tag sim also \"sim:MODEL\" or \"sim:FILE.yaml\" for simulated ones")
-	fs.StringVar(&o.simState, "sim-state", "", "`DIR` with the state of simulated GPUs, the same as gpu-kubelet-plugin's")
 	fs.StringVar(&o.driverRoot, "driver-root", "/", "`DIR` under which the NVIDIA driver is installed: / on a host, /run/nvidia/driver with NVIDIA's driver container")
 
 	fs = sets.FlagSet("daemons")
@@ -87,15 +75,10 @@ func (o *options) flags() cliflag.NamedFlagSets {
 // complete fills derived values and returns an error if the flags contradict each other.
 func (o *options) complete() error {
 	o.socket = cmp.Or(o.socket, filepath.Join(o.runDir, filepath.Base(mpsv1.DefaultSocket)))
-	if err := program.MakeAbsolute(&o.simState, &o.driverRoot, &o.socket, &o.runDir, &o.logDir, &o.cgroup); err != nil {
-		return err
-	}
-	if err := hardwareflag.Validate(o.hardware, o.simState, o.simulator != nil); err != nil {
+	if err := program.MakeAbsolute(&o.driverRoot, &o.socket, &o.runDir, &o.logDir, &o.cgroup); err != nil {
 		return err
 	}
 	switch {
-	case o.hardware != "nvml" && o.simState == "":
-		return fmt.Errorf("--sim-state: %w: simulated GPUs are shared with gpu-kubelet-plugin: give the same directory to both", gpu.ErrInvalid)
 	case o.startTimeout < time.Second:
 		return program.Invalid("start-timeout", o.startTimeout, "want at least 1s")
 	case o.startTimeout > supervisor.MaxStartTimeout:
@@ -108,9 +91,8 @@ func (o *options) complete() error {
 	return nil
 }
 
-// supervised returns the configuration of the supervisor, with the driver of simulated
-// GPUs if there are any. It returns an error if the servers cannot reach the run
-// directory.
+// supervised returns the configuration of the supervisor. It returns an error if the
+// servers cannot reach the run directory.
 func (o *options) supervised() (supervisor.Options, error) {
 	supervised := supervisor.Options{
 		Driver:         gpu.DriverRoot(o.driverRoot),
@@ -125,20 +107,11 @@ func (o *options) supervised() (supervisor.Options, error) {
 		StartTimeout:   o.startTimeout,
 		ProbeInterval:  o.probeInterval,
 	}
-	model, simulated := strings.CutPrefix(o.hardware, "sim:")
-	if !simulated {
-		// Servers of simulated GPUs, and servers with --multi-user, have the daemon's user.
-		if !o.multiUser {
-			if err := supervised.CheckRunDir(); err != nil {
-				return supervised, fmt.Errorf("--run-dir=%s: %w", o.runDir, err)
-			}
+	// Servers with --multi-user have the daemon's user.
+	if !o.multiUser {
+		if err := supervised.CheckRunDir(); err != nil {
+			return supervised, fmt.Errorf("--run-dir=%s: %w", o.runDir, err)
 		}
-		return supervised, nil
 	}
-	root, err := o.simulator(model, o.simState)
-	if err != nil {
-		return supervised, fmt.Errorf("--hardware=%s: %w", o.hardware, err)
-	}
-	supervised.Driver = gpu.DriverRoot(root)
 	return supervised, nil
 }

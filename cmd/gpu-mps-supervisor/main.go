@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/program"
 )
 
-func main() { os.Exit(execute(linkedSimulator())) }
+func main() { os.Exit(execute()) }
 
 // execute runs the program and returns its exit status.
-func execute(simulator simulator) int { return program.Execute(newCommand(simulator), func() {}) }
+func execute() int { return program.Execute(newCommand(), func() {}) }

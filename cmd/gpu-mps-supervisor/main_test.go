@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/programtest"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/simulated"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
@@ -22,7 +21,7 @@ import (
 // TestMain lets the test binary be the supervisor.
 func TestMain(m *testing.M) {
 	if os.Getenv("TEST_AS_SUPERVISOR") != "" {
-		os.Exit(execute(simulated.Root))
+		os.Exit(execute())
 	}
 	os.Exit(m.Run())
 }
@@ -34,7 +33,7 @@ func process(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
 
 // parse reads a command line and an environment as the command does.
 func parse(args []string, env map[string]string) (*options, error) {
-	o := options{simulator: simulated.Root}
+	var o options
 	if err := programtest.Parse(o.flags(), twins, args, env); err != nil {
 		return nil, err
 	}
@@ -65,10 +64,6 @@ func TestAFlagWinsOverTheEnvironmentAndThatOverTheDefault(t *testing.T) {
 
 func TestInvalidFlagsAreRefused(t *testing.T) {
 	for name, tc := range map[string]struct{ args []string }{
-		"unknown hardware":                    {[]string{"--hardware=amd"}},
-		"a model without a name":              {[]string{"--hardware=sim:"}},
-		"a simulation without a state":        {[]string{"--hardware=sim:dgx-h100"}},
-		"a state without a simulation":        {[]string{"--sim-state=/x"}},
 		"a start that takes no time":          {[]string{"--start-timeout=0s"}},
 		"a start longer than the agent waits": {[]string{"--start-timeout=26s"}},
 		"probes without an interval":          {[]string{"--probe-interval=1ms"}},
@@ -81,15 +76,6 @@ func TestInvalidFlagsAreRefused(t *testing.T) {
 				t.Errorf("error %v, want one that is ErrInvalid and names the flag", err)
 			}
 		})
-	}
-}
-
-func TestAProgramWithoutTheSimulatorRefusesSimulatedGPUs(t *testing.T) {
-	cmd := newCommand(nil)
-	cmd.SetArgs([]string{"--hardware=sim:t4", "--sim-state=" + t.TempDir()})
-	err := cmd.ExecuteContext(t.Context())
-	if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "built with the tag sim") {
-		t.Errorf("error %v, want one that names the build tag", err)
 	}
 }
 
@@ -157,6 +143,6 @@ func TestItServesUntilItReceivesSIGTERM(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	help := append(programtest.Output(t, newCommand(nil), "--help"), programtest.Output(t, newCommand(nil), "status", "--help")...)
+	help := append(programtest.Output(t, newCommand(), "--help"), programtest.Output(t, newCommand(), "status", "--help")...)
 	files.Golden(t, "help.txt", help)
 }

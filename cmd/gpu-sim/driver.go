@@ -3,22 +3,18 @@
 package main
 
 import (
-	"errors"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/cudasim"
 )
 
 // driver is the kernel driver of processes in containers that use no MPS.
 func (t *tool) driver() *cobra.Command {
-	var model string
-	c := &cobra.Command{
-		Use:   "driver [--model NAME|FILE.yaml]",
+	return &cobra.Command{
+		Use:   "driver",
 		Short: "Serve CUDA processes in containers that use no MPS, until a signal",
 		Long: "Serve CUDA processes in containers that use no MPS, until a signal.\n\n" +
 			"It listens on run/nvidia-persistenced/socket in the root file system of the node.\n" +
@@ -26,7 +22,7 @@ func (t *tool) driver() *cobra.Command {
 			"devices in its /dev, and its memory counts in its cgroup of version 2.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := t.openOrCreate(model)
+			s, err := t.open()
 			if err != nil {
 				return err
 			}
@@ -35,23 +31,4 @@ func (t *tool) driver() *cobra.Command {
 			return cudasim.Run(ctx, s, cudasim.Options{Log: c.ErrOrStderr()}, func() { c.Println("serving", s.DriverSocket()) })
 		},
 	}
-	c.Flags().StringVar(&model, "model", "", "built-in model or path of a YAML file, to make the node if there is none")
-	return c
-}
-
-// openOrCreate opens the node that --state names. With a model it creates the node if there
-// is none.
-func (t *tool) openOrCreate(model string) (*nvmlsim.Sim, error) {
-	s, err := t.open()
-	if model == "" || t.state == "" || !errors.Is(err, gpu.ErrNotFound) {
-		return s, err
-	}
-	m, err := nvmlsim.LoadModel(model)
-	if err != nil {
-		return nil, err
-	}
-	if s, err = nvmlsim.OpenOrCreate(t.state, m); err != nil {
-		return nil, err
-	}
-	return s, installPrograms(s)
 }

@@ -13,13 +13,21 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/cudasim"
 )
 
 // serveDriver runs gpu-sim driver in a separate process until the test ends.
 func serveDriver(t *testing.T, state, model string) {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), os.Args[0], "driver", "--model", model)
+	m, err := nvmlsim.LoadModel(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nvmlsim.Create(state, m); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), os.Args[0], "driver")
 	c.Env = append(os.Environ(), "BE_GPU_SIM=1", "GPU_SIM_STATE="+state)
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
 	out, err := c.StderrPipe()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command gpu-sim creates, shows, breaks and reboots simulated GPU nodes. The state
-// of a node is in a directory that the driver shares (--hardware=sim:...), so the
-// driver sees each change at once.
+// of a node is in its driver root, so each program that uses the driver sees each change
+// at once.
 //
 // It is also the programs of the simulated driver. Under the name of one of them it is
 // that program.

@@ -4,14 +4,9 @@ package main
 
 import (
 	"context"
-	"debug/buildinfo"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
-	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -65,7 +60,7 @@ func (b builder) build(ctx context.Context, i image) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	licences, err := b.terms(ctx, programs)
+	licences, err := b.terms(ctx, programs, len(libraries) > 0)
 	if err != nil {
 		return nil, err
 	}
@@ -138,14 +133,6 @@ func (b builder) locate(i image) ([]located, error) {
 	var out []located
 	for _, p := range i.programs {
 		file := filepath.Join(b.bin, p.folder, p.name)
-		if p.debian {
-			var err error
-			if file, err = exec.LookPath(p.name); err != nil {
-				return nil, fmt.Errorf("%w; install Debian's package %s-static", err, p.name)
-			}
-		} else if err := checkTags(file, p.folder == simFolder); err != nil {
-			return nil, err
-		}
 		elf, err := closure.Read(file)
 		if err != nil {
 			return nil, err
@@ -161,31 +148,11 @@ func (b builder) locate(i image) ([]located, error) {
 	return out, nil
 }
 
-// checkTags returns an error if the program's tag sim is not as required. The tag
-// is required if simulator is set, and forbidden otherwise.
-func checkTags(file string, simulator bool) error {
-	info, err := buildinfo.ReadFile(file)
-	if err != nil {
-		return fmt.Errorf("build tags of %s: %w", file, err)
-	}
-	tagged := slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool {
-		return s.Key == "-tags" && slices.Contains(strings.Split(s.Value, ","), "sim")
-	})
-	if tagged != simulator {
-		return fmt.Errorf("%s: built with the tag sim: %v, want %v; `make programs` builds it", file, tagged, simulator)
-	}
-	return nil
-}
-
 // files returns the files of the program's layer.
 func (p located) files() (layer.Files, error) {
 	content, err := os.ReadFile(p.file)
 	if err != nil {
 		return nil, err
 	}
-	files := layer.Files{"usr/bin/" + p.name: {Mode: 0o755, Content: content}}
-	for _, link := range p.links {
-		files["usr/bin/"+link] = layer.File{Target: p.name}
-	}
-	return files, nil
+	return layer.Files{"usr/bin/" + p.name: {Mode: 0o755, Content: content}}, nil
 }

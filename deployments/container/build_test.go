@@ -92,9 +92,6 @@ func TestEveryImageHasWhatItsProgramsNeed(t *testing.T) {
 			executables = append(executables, config.Config.Entrypoint...)
 			for _, p := range programs {
 				executables = append(executables, "/usr/bin/"+p.name)
-				for _, link := range p.links {
-					executables = append(executables, "/bin/"+link)
-				}
 				if p.elf.Interpreter != "" {
 					executables = append(executables, p.elf.Interpreter)
 				}
@@ -129,13 +126,15 @@ func TestEveryImageHasWhatItsProgramsNeed(t *testing.T) {
 	}
 }
 
-func TestOnlySimulatedHardwareBringsAShell(t *testing.T) {
+func TestNoImageHasAShellAndOneHasTheSimulator(t *testing.T) {
 	f := get(t)
 	for _, i := range images() {
 		files := entries(t, f.images[i.name])
-		simulated := strings.HasSuffix(i.name, "-sim")
-		for _, name := range []string{"/bin/sh", "/bin/busybox", "/bin/gpu-sim"} {
-			if _, ok := resolve(files, name); ok != simulated {
+		if _, ok := resolve(files, "/bin/sh"); ok {
+			t.Errorf("%s has a shell", i.name)
+		}
+		for _, name := range []string{"/bin/gpu-sim", "/bin/libnvidia-ml.so.1"} {
+			if _, ok := resolve(files, name); ok != (i.name == "gpu-sim") {
 				t.Errorf("%s has %s: %v", i.name, name, ok)
 			}
 		}
@@ -278,55 +277,17 @@ func TestANewProgramIsOneNewLayer(t *testing.T) {
 	}
 }
 
-// A variant for simulated hardware is its production image but for the program, which
-// has the simulator.
-func TestAVariantHasTheLayersOfItsImageApartFromTheProgram(t *testing.T) {
+func TestAProgramThatWouldNotRunOnEveryHostIsRefused(t *testing.T) {
 	f := get(t)
-	for _, i := range images() {
-		name, ok := strings.CutSuffix(i.name, "-sim")
-		if !ok {
-			continue
-		}
-		what, shipped := layers(t, f.images[name])
-		_, tested := layers(t, f.images[i.name])
-		program := slices.Index(what, name)
-		if diff := cmp.Diff(shipped[:program], tested[:program]); diff != "" {
-			t.Errorf("layers of %s below its program (-%s +%s):\n%s", i.name, name, i.name, diff)
-		}
-		if shipped[program] == tested[program] {
-			t.Errorf("%s and %s have the same program", name, i.name)
-		}
-	}
-}
-
-func TestAProgramWithTheSimulatorIsNotShipped(t *testing.T) {
-	f := get(t)
-	for _, tc := range []struct{ image, program, from string }{
-		{"gpu-kubelet-plugin", "gpu-kubelet-plugin", f.simulated},
-		{"gpu-kubelet-plugin", "gpu-memory-hook", f.simulated},
-		{"gpu-mps-supervisor", "gpu-mps-supervisor", f.simulated},
-		{"gpu-kubelet-plugin-sim", "sim/gpu-kubelet-plugin", f.dynamic},
-	} {
+	for image, program := range map[string]string{"gpu-kubelet-plugin": "nvidia-cdi-hook", "gpu-sim": "sim/gpu-sim"} {
 		b := f.changed(t)
-		if err := copyFile(tc.from, filepath.Join(b.bin, tc.program)); err != nil {
+		if err := copyFile(f.dynamic, filepath.Join(b.bin, program)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := b.build(t.Context(), byName(t, tc.image))
-		if err == nil || !strings.Contains(err.Error(), "built with the tag sim") {
-			t.Errorf("image %s with the other %s: error %v", tc.image, tc.program, err)
+		_, err := b.build(t.Context(), byName(t, image))
+		if err == nil || !strings.Contains(err.Error(), program+" is dynamically linked") {
+			t.Errorf("image %s with a dynamic %s: error %v", image, program, err)
 		}
-	}
-}
-
-func TestAHookThatWouldNotRunOnEveryHostIsRefused(t *testing.T) {
-	f := get(t)
-	b := f.changed(t)
-	if err := copyFile(f.dynamic, filepath.Join(b.bin, "nvidia-cdi-hook")); err != nil {
-		t.Fatal(err)
-	}
-	_, err := b.build(t.Context(), byName(t, "gpu-kubelet-plugin"))
-	if err == nil || !strings.Contains(err.Error(), "nvidia-cdi-hook is dynamically linked") {
-		t.Errorf("error %v", err)
 	}
 }
 
@@ -346,10 +307,26 @@ func TestANameWithoutAHostIsRefused(t *testing.T) {
 	}
 }
 
-func TestAStaticProgramComesWithoutACLibrary(t *testing.T) {
-	what, _ := layers(t, get(t).images["gpu-probe"])
-	if diff := cmp.Diff([]string{"base", "probe", "licences"}, what); diff != "" {
-		t.Errorf("layers (-want +got):\n%s", diff)
+func TestStaticProgramsComeWithoutACLibrary(t *testing.T) {
+	f := get(t)
+	for image, want := range map[string][]string{
+		"gpu-probe": {"base", "probe", "licences"},
+		"gpu-sim":   {"base", "gpu-sim", "libnvidia-ml.so.1", "licences"},
+	} {
+		what, _ := layers(t, f.images[image])
+		if diff := cmp.Diff(want, what); diff != "" {
+			t.Errorf("layers of %s (-want +got):\n%s", image, diff)
+		}
+	}
+}
+
+// A C library that is linked into a program is in the image as well as one in a file.
+func TestTheTermsOfALinkedCLibraryAreThere(t *testing.T) {
+	f := get(t)
+	for image, want := range map[string]bool{"gpu-sim": true, "gpu-probe": false, "gpu-kubelet-plugin": false} {
+		if header, ok := resolve(entries(t, f.images[image]), "/usr/share/doc/libc6-dev/copyright"); ok != want || ok && header.Size == 0 {
+			t.Errorf("%s has the terms of libc6-dev: %v, want %v", image, ok, want)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,9 +24,10 @@ import (
 type fixture struct {
 	builder
 	dir string
-	// dynamic, simulated and static are the programs that stand in for ours.
-	dynamic, simulated, static string
-	images                     map[string]v1.Image
+	// dynamic, static, staticC and library are the programs that stand in for ours. staticC
+	// has the C library linked into it.
+	dynamic, static, staticC, library string
+	images                            map[string]v1.Image
 }
 
 // shared is made once: compressing takes its time under the race detector.
@@ -33,13 +35,15 @@ var shared = sync.OnceValues(func() (f fixture, err error) {
 	if f.dir, err = os.MkdirTemp("", "images-"); err != nil {
 		return f, err
 	}
-	f.dynamic, f.simulated, f.static = filepath.Join(f.dir, "dynamic"), filepath.Join(f.dir, "simulated"), filepath.Join(f.dir, "static")
-	for _, p := range []struct{ file, from, cgo, tags string }{
-		{f.dynamic, "dynamic", "1", ""},
-		{f.simulated, "dynamic", "1", "sim"},
-		{f.static, "static", "0", ""},
+	in := func(name string) string { return filepath.Join(f.dir, name) }
+	f.dynamic, f.static, f.staticC, f.library = in("dynamic"), in("static"), in("static-c"), in("library")
+	for _, p := range []struct{ file, from, cgo, mode, ldflags string }{
+		{f.dynamic, "dynamic", "1", "exe", ""},
+		{f.static, "static", "0", "exe", ""},
+		{f.staticC, "dynamic", "1", "exe", " -linkmode external -extldflags -static"},
+		{f.library, "library", "1", "c-shared", ""},
 	} {
-		cmd := exec.Command("go", "build", "-tags="+p.tags, "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", p.file, "./testdata/"+p.from)
+		cmd := exec.Command("go", "build", "-buildmode="+p.mode, "-trimpath", "-buildvcs=false", "-ldflags=-s -w"+p.ldflags, "-o", p.file, "./testdata/"+p.from)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED="+p.cgo)
 		if text, err := cmd.CombinedOutput(); err != nil {
 			return f, fmt.Errorf("%w: %s", err, text)
@@ -57,14 +61,14 @@ var shared = sync.OnceValues(func() (f fixture, err error) {
 		for _, p := range i.programs {
 			from := f.dynamic
 			switch {
-			case p.onHost || p.name == "probe":
+			case strings.HasPrefix(p.name, "lib"):
+				from = f.library
+			case p.onHost:
+				from = f.staticC
+			case p.name == "probe":
 				from = f.static
-			case p.folder == simFolder:
-				from = f.simulated
 			}
-			if !p.debian {
-				err = errors.Join(err, copyFile(from, filepath.Join(f.bin, p.folder, p.name)))
-			}
+			err = errors.Join(err, copyFile(from, filepath.Join(f.bin, p.folder, p.name)))
 		}
 		if err != nil {
 			return f, err

@@ -25,12 +25,9 @@ type program struct {
 	// folder of it below that of our programs; empty for that folder itself.
 	folder string
 	// onHost says that the program is copied to the host and runs there. The host may
-	// have any C library or none, so the program must be static. it must be static.
+	// have any C library or none, so the program must be static. A library for the host
+	// is loaded by programs that have the C library.
 	onHost bool
-	// debian says that it is this machine's, of a Debian package, and not ours.
-	debian bool
-	// links are further names of it.
-	links []string
 }
 
 // Users of images. The agent and the supervisor are root because the kubelet's
@@ -40,75 +37,48 @@ const (
 	nonRoot = nonRootID + ":" + nonRootID
 )
 
-// Licenses of parts of images: ours with the modules that are linked to it, the
-// C library with libgcc, and the shell.
+// Licenses of parts of images: ours with the modules that are linked to it, and the C
+// library, alone or with libgcc.
 const (
-	ours      = "Apache-2.0 AND BSD-3-Clause AND ISC AND MIT AND MPL-2.0"
-	withC     = " AND LGPL-2.1-or-later AND GPL-3.0-or-later WITH GCC-exception-3.1"
-	withShell = " AND GPL-2.0-only"
+	ours       = "Apache-2.0 AND BSD-3-Clause AND ISC AND MIT AND MPL-2.0"
+	withC      = " AND LGPL-2.1-or-later"
+	withLibgcc = withC + " AND GPL-3.0-or-later WITH GCC-exception-3.1"
 )
 
-// Programs that several images have.
-func agent() program      { return program{name: "gpu-kubelet-plugin"} }
-func memoryHook() program { return program{name: "gpu-memory-hook"} }
-func supervisor() program { return program{name: "gpu-mps-supervisor"} }
-func cdiHook() program    { return program{name: "nvidia-cdi-hook", onHost: true} }
-func simulator() program  { return program{name: "gpu-sim", folder: simFolder} }
-
-// simFolder holds the programs that are built with the tag sim.
+// simFolder holds the simulator of GPUs.
 const simFolder = "sim"
 
-// simulated returns the program that is built with the simulator.
-func simulated(p program) program {
-	p.folder = simFolder
-	return p
-}
-
-// shell is for kubectl exec. No program of ours needs it.
-func shell() program {
-	return program{name: "busybox", debian: true, links: []string{"sh", "dirname"}}
-}
-
-// images returns all images. The variants for simulated hardware are apart so that
-// no production node has a simulator or a shell. All their layers but those of the
-// programs with the simulator are the layers of the production images.
+// images returns all images. The simulator is in an image of its own, so that no
+// production node has it.
 func images() []image {
 	return []image{
 		{
 			name:        "gpu-kubelet-plugin",
 			title:       "GPU DRA driver: node agent",
 			description: "Publishes a node's GPUs as ResourceSlices and prepares them for the pods that claim them.",
-			programs:    []program{cdiHook(), agent(), memoryHook()},
+			programs:    []program{{name: "nvidia-cdi-hook", onHost: true}, {name: "gpu-kubelet-plugin"}, {name: "gpu-memory-hook"}},
 			entrypoint:  "gpu-kubelet-plugin",
 			user:        root,
-			licenses:    ours + withC,
-		},
-		{
-			name:        "gpu-kubelet-plugin-sim",
-			title:       "GPU DRA driver: node agent for simulated GPUs",
-			description: "The node agent with gpu-sim, for nodes whose GPUs are simulated.",
-			programs:    []program{cdiHook(), simulated(agent()), simulated(memoryHook()), simulator(), shell()},
-			entrypoint:  "gpu-kubelet-plugin",
-			user:        root,
-			licenses:    ours + withC + withShell,
+			licenses:    ours + withLibgcc,
 		},
 		{
 			name:        "gpu-mps-supervisor",
 			title:       "GPU DRA driver: MPS supervisor",
 			description: "Runs the control daemons of CUDA's Multi-Process Service on a node.",
-			programs:    []program{supervisor()},
+			programs:    []program{{name: "gpu-mps-supervisor"}},
 			entrypoint:  "gpu-mps-supervisor",
 			user:        root,
-			licenses:    ours + withC,
+			licenses:    ours + withLibgcc,
 		},
 		{
-			name:        "gpu-mps-supervisor-sim",
-			title:       "GPU DRA driver: MPS supervisor for simulated GPUs",
-			description: "The MPS supervisor with gpu-sim, for nodes whose GPUs are simulated.",
-			programs:    []program{simulated(supervisor()), simulator(), shell()},
-			entrypoint:  "gpu-mps-supervisor",
-			user:        root,
-			licenses:    ours + withC + withShell,
+			name:        "gpu-sim",
+			title:       "GPU DRA driver: simulated GPUs",
+			description: "Makes a folder of a node the root of a simulated NVIDIA driver, for nodes without a GPU.",
+			// gpu-sim copies both to the host. It finds the library in its own folder.
+			programs:   []program{{name: "gpu-sim", folder: simFolder, onHost: true}, {name: "libnvidia-ml.so.1", folder: simFolder, onHost: true}},
+			entrypoint: "gpu-sim",
+			user:       root,
+			licenses:   ours + withC,
 		},
 		{
 			name:        "gpu-probe",

@@ -4,11 +4,15 @@ package main
 
 import (
 	"context"
+	"debug/buildinfo"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/debian"
@@ -22,31 +26,57 @@ const ownModule = "github.com/gpu-dra/gpu-dra-driver"
 // termsDir is the folder in an image with the terms of its contents.
 const termsDir = "usr/share/doc/gpu-dra-driver"
 
-// terms returns the licences of the programs and of the modules linked into them.
-func (b builder) terms(ctx context.Context, programs []located) (layer.Files, error) {
+// terms returns the licences of the programs and of the modules linked into them. If the
+// image has no C library, they include the licence of the one that is linked into programs.
+func (b builder) terms(ctx context.Context, programs []located, hasCLibrary bool) (layer.Files, error) {
 	licence, err := os.ReadFile(b.licence)
 	if err != nil {
 		return nil, err
 	}
 	files := layer.Files{path.Join(termsDir, "LICENSE"): {Mode: 0o644, Content: licence}}
-	var packaged []string
+	var archives []string
 	for _, p := range programs {
-		if p.debian {
-			packaged = append(packaged, p.file)
-			continue
-		}
 		linked, err := b.sources.Files(p.file, ownModule, path.Join(termsDir, "modules"))
 		if err != nil {
 			return nil, err
 		}
 		// Programs have modules in common.
 		maps.Copy(files, linked)
+		archive, err := p.linkedCLibrary()
+		if err != nil {
+			return nil, err
+		}
+		if archive != "" && !hasCLibrary {
+			archives = append(archives, archive)
+		}
 	}
-	packages, err := debian.Files(ctx, packaged...)
+	packages, err := debian.Files(ctx, archives...)
 	if err != nil {
 		return nil, err
 	}
 	return files, files.Add(packages)
+}
+
+// linkedCLibrary returns the file of this machine with the C library that is linked into the
+// program. It returns "" if the program loads its C library, or uses none.
+func (p located) linkedCLibrary() (string, error) {
+	if !p.elf.IsStatic() {
+		return "", nil
+	}
+	info, err := buildinfo.ReadFile(p.file)
+	if err != nil {
+		return "", fmt.Errorf("build settings of %s: %w", p.file, err)
+	}
+	if !slices.Contains(info.Settings, debug.BuildSetting{Key: "CGO_ENABLED", Value: "1"}) {
+		return "", nil
+	}
+	for _, dir := range p.elf.Directories() {
+		file := filepath.Join(dir, "libc.a")
+		if _, err := os.Stat(file); err == nil {
+			return file, nil
+		}
+	}
+	return "", fmt.Errorf("%s has a C library linked into it, and libc.a, which shows its terms, is not in %s; install libc6-dev", p.file, strings.Join(p.elf.Directories(), ", "))
 }
 
 // goRoots returns the folders in which Go keeps sources.

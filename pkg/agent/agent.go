@@ -62,14 +62,11 @@ func Run(ctx context.Context, c *Config) error {
 
 // runWith is Run with a client for the API server.
 func runWith(ctx context.Context, c *Config, client kubernetes.Interface) (err error) {
-	klog.FromContext(ctx).Info("Starting", "version", version.Get().GitVersion, "node", c.NodeName, "hardware", c.Hardware, "driver", c.DriverName)
+	klog.FromContext(ctx).Info("Starting", "version", version.Get().GitVersion, "node", c.NodeName, "driverRoot", c.DriverRoot, "driver", c.DriverName)
 	if c.UnknownAttributes != nil {
 		klog.FromContext(ctx).Error(c.UnknownAttributes, "Publishing without unknown attributes")
 	}
-	hw, err := openHardware(c)
-	if err != nil {
-		return err
-	}
+	hw := openHardware(c)
 	defer func() { err = errors.Join(err, hw.close()) }() //nolint:contextcheck // closing comes after ctx has ended
 	a, err := newAgent(ctx, c, hw, client)
 	if err != nil {
@@ -157,7 +154,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	}
 
 	memory, noLimits := c.memoryLimits(ctx, folder, hw)
-	noLimits = cmp.Or(c.checkMemoryLimits(), noLimits)
+	noLimits = cmp.Or(c.checkMemoryLimits(hw), noLimits)
 	scans := telemetry.NewActivity(clock.RealClock{}, scanStuckAfter)
 	known := state.New(state.Features{NoMemoryLimits: noLimits})
 	gpus := inventory.Options{

@@ -29,7 +29,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/simulated"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -41,7 +40,9 @@ import (
 // node is a machine with simulated GPUs on which agents come and go.
 type node struct {
 	*Config
-	client kubernetes.Interface
+	// SimState is the folder of the simulated node.
+	SimState string
+	client   kubernetes.Interface
 	// timeSlices take the place of those of the hardware, if any.
 	timeSlices ports.TimeSlices
 }
@@ -50,8 +51,8 @@ type node struct {
 // without folders.
 func testConfig() *Config {
 	return &Config{
-		Names:    Names{CDIHook: "--cdi-hook", DriverRoot: "--driver-root"},
-		Hardware: "sim:dgx-h100", Simulator: simulated.Library, DriverRoot: "/", DevRoot: "/",
+		Names:      Names{CDIHook: "--cdi-hook", DriverRoot: "--driver-root"},
+		DriverRoot: "/", DevRoot: "/",
 		NodeConfig: catalog.NodeConfig{
 			Offer:  "share",
 			Shares: catalog.ShareOffer{ComputeOvercommit: 1, Smallest: 1 << 30, ServerMemory: 64 << 20},
@@ -74,11 +75,11 @@ func newNode(t *testing.T, objects ...runtime.Object) *node {
 		}
 	}
 	c := testConfig()
-	c.SimState, c.CDIHook, c.CDIDir = filepath.Join(dir, "sim"), hook, filepath.Join(dir, "cdi")
+	c.CDIHook, c.CDIDir = hook, filepath.Join(dir, "cdi")
 	c.KubeletPluginsDir, c.KubeletRegistryDir = filepath.Join(dir, "plugins"), filepath.Join(dir, "registry")
 	c.Supervisor, c.PodResources = filepath.Join(dir, "mps.sock"), filepath.Join(dir, "kubelet.sock")
 	objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "node-uid"}})
-	n := &node{Config: c, client: fake.NewClientset(objects...)}
+	n := &node{Config: c, SimState: filepath.Join(dir, "sim"), client: fake.NewClientset(objects...)}
 	n.serverIs(t, "v1.37.1")
 	return n
 }
@@ -105,13 +106,7 @@ type running struct {
 // start runs an agent until the kubelet knows it.
 func (n *node) start(t *testing.T) *running {
 	t.Helper()
-	hw, err := openHardware(n.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n.timeSlices != nil {
-		hw.timeSlices = n.timeSlices
-	}
+	hw := n.hardware(t)
 	a, err := newAgent(t.Context(), n.Config, hw, n.client)
 	if err != nil {
 		t.Fatal(err)
@@ -479,10 +474,7 @@ func get(t *testing.T, a *agent, path string) (code int, body string) {
 func TestAgentSaysWhatItsReadinessLacks(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	hw, err := openHardware(n.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hw := n.hardware(t)
 	before, err := newAgent(t.Context(), n.Config, hw, n.client)
 	if err != nil {
 		t.Fatal(err)
@@ -510,10 +502,7 @@ func TestAgentSaysWhatItsReadinessLacks(t *testing.T) {
 func TestAgentIsReadyWithoutADriverAndSaysSo(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	hw, err := openHardware(n.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hw := n.hardware(t)
 	if err := hw.close(); err != nil {
 		t.Fatal(err)
 	}
@@ -559,8 +548,7 @@ func TestPublishedSlicesAreTheOnesThatArePrinted(t *testing.T) {
 	n.start(t)
 	published := n.published(t)
 	var printed bytes.Buffer
-	o := *n.Config
-	if err := PrintSlices(t.Context(), &o, &printed, t.Output()); err != nil {
+	if err := n.print(t, &printed, t.Output()); err != nil {
 		t.Fatal(err)
 	}
 	var list struct{ Items []resourceapi.ResourceSlice }

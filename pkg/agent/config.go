@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
@@ -20,13 +19,6 @@ import (
 type Config struct {
 	// Names are the names of settings for errors and logs.
 	Names Names
-	// Hardware is "nvml" for real GPUs, or "sim:" and the model of simulated ones.
-	Hardware string
-	// SimState is the folder with the state of simulated GPUs; empty for a temporary
-	// one.
-	SimState string
-	// Simulator opens simulated GPUs; nil in production programs.
-	Simulator Simulator
 	// CDIHook is nvidia-cdi-hook on the host; empty to install the one in the folder
 	// of this program.
 	CDIHook string
@@ -35,6 +27,8 @@ type Config struct {
 	// for the same paths.
 	DriverRoot, HostDriverRoot string
 	DevRoot, HostDevRoot       string
+	// MachineRoot is the folder with sys and proc of the machine whose GPUs these are.
+	MachineRoot string
 
 	// NodeConfig is the configuration of the node unless its labels say otherwise.
 	// Shares.MPS follows from Supervisor.
@@ -99,21 +93,16 @@ type Config struct {
 // Names are the user's names of the settings that errors and logs mention: the names
 // of its flags.
 type Names struct {
-	Hardware, DriverRoot, CDIHook string
-	Supervisor, Kubeconfig        string
-	PodResources, HTTPListen      string
-	MemoryLimits, NodeConfigs     string
-	MIGLayouts, ViewerAccount     string
-	DaemonSet                     string
+	DriverRoot, CDIHook       string
+	Supervisor, Kubeconfig    string
+	PodResources, HTTPListen  string
+	MemoryLimits, NodeConfigs string
+	MIGLayouts, ViewerAccount string
+	DaemonSet                 string
 }
 
 // driverDir returns the driver's folder among the kubelet's plugins.
 func (c *Config) driverDir() string { return filepath.Join(c.KubeletPluginsDir, c.DriverName) }
-
-// simulated returns the model of simulated hardware; ok is false for real hardware.
-func (c *Config) simulated() (model string, ok bool) {
-	return strings.CutPrefix(c.Hardware, "sim:")
-}
 
 // settings returns the settings of the node's catalog.
 func (c *Config) settings() catalog.Settings {

@@ -21,11 +21,7 @@ func TestAGPUThatHangsHoldsUpNoClaimForAnother(t *testing.T) {
 			n := newNode(t, bad, good)
 			if when == "from the start" {
 				// The simulated node is there before the agent.
-				hw, err := openHardware(n.Config)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := hw.close(); err != nil {
+				if err := n.hardware(t).close(); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -5,7 +5,6 @@ package agent
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cdi"
@@ -16,7 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
 )
 
-// hardware is the node's GPUs, real or simulated, behind one library.
+// hardware is the node's GPUs behind one library.
 type hardware struct {
 	*nvml.Library
 	// machine is the root of the kernel's file systems.
@@ -24,51 +23,24 @@ type hardware struct {
 	roots   cdi.Roots
 	// timeSlices sets the time slices of the GPUs, which NVML cannot.
 	timeSlices ports.TimeSlices
-	// remove removes files that only this process used.
-	remove func() error
+	// checkContainers returns why containers have no cgroups whose memory the driver can limit.
+	checkContainers func() error
 }
 
-// Simulator opens the simulated GPUs of a model, whose state is in stateDir. It
-// returns their library, which may reset GPUs if allowReset is set, and the root of
-// the file system that shows them.
-type Simulator func(model, stateDir string, allowReset bool, options ...nvml.Option) (library *nvml.Library, root string, err error)
-
-// openHardware opens the GPUs' library. It calls nothing of real GPUs yet: the driver
+// openHardware opens the GPUs' library. It calls nothing of the GPUs yet: the driver
 // may be loaded later.
-func openHardware(c *Config) (*hardware, error) {
-	model, simulated := c.simulated()
-	if !simulated {
-		options := []nvml.Option{nvml.OwnCgroup(ownCgroup())}
-		if c.MIG.AllowReset {
-			options = append(options, nvml.AllowReset(nvml.ResetWith(gpu.DriverRoot(c.DriverRoot))))
-		}
-		return &hardware{
-			Library:    nvml.Open(c.DriverRoot, options...),
-			machine:    "/",
-			roots:      cdi.Roots{Driver: c.DriverRoot, Dev: c.DevRoot, HostDriver: c.HostDriverRoot, HostDev: c.HostDevRoot},
-			timeSlices: nvml.NewSMI(gpu.DriverRoot(c.DriverRoot)),
-			remove:     func() error { return nil },
-		}, nil
-	}
-	dir, remove := c.SimState, func() error { return nil }
-	if dir == "" {
-		var err error
-		if dir, err = os.MkdirTemp("", "gpu-sim-"); err != nil {
-			return nil, err
-		}
-		remove = func() error { return os.RemoveAll(dir) }
-	}
-	library, root, err := c.Simulator(model, dir, c.MIG.AllowReset, nvml.OwnCgroup(ownCgroup()))
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s=%s: %w", c.Names.Hardware, c.Hardware, err), remove())
+func openHardware(c *Config) *hardware {
+	options := []nvml.Option{nvml.OwnCgroup(ownCgroup())}
+	if c.MIG.AllowReset {
+		options = append(options, nvml.AllowReset(nvml.ResetWith(gpu.DriverRoot(c.DriverRoot))))
 	}
 	return &hardware{
-		Library:    library,
-		machine:    sysfs.Root(root),
-		roots:      cdi.Roots{Driver: root, Dev: root},
-		timeSlices: nvml.NewSMI(gpu.DriverRoot(root)),
-		remove:     remove,
-	}, nil
+		Library:         nvml.Open(c.DriverRoot, options...),
+		machine:         sysfs.Root(c.MachineRoot),
+		roots:           cdi.Roots{Driver: c.DriverRoot, Dev: c.DevRoot, HostDriver: c.HostDriverRoot, HostDev: c.HostDevRoot},
+		timeSlices:      nvml.NewSMI(gpu.DriverRoot(c.DriverRoot)),
+		checkContainers: cgroup.CheckContainers,
+	}
 }
 
 // ownCgroup returns the folder of this process' cgroup. It returns "" if the folder
@@ -95,7 +67,7 @@ func (h *hardware) hostDriverRoot() string { return cmp.Or(h.roots.HostDriver, h
 func (h *hardware) close() error {
 	err := h.Close()
 	if errors.Is(err, gpu.ErrInUse) {
-		err = nil
+		return nil
 	}
-	return errors.Join(err, h.remove())
+	return err
 }

@@ -75,7 +75,7 @@ func TestTheLastAgentOfANodeLeavesNothingThere(t *testing.T) {
 	// A rolling update: the old agent ends while the new one serves. Each has its own
 	// kubelet here.
 	config := *n.Config
-	next := &node{Config: &config, client: n.client}
+	next := &node{Config: &config, SimState: n.SimState, client: n.client}
 	next.PodUID, next.KubeletRegistryDir = "22222222-new", n.KubeletRegistryDir+"2"
 	if err := os.Mkdir(next.KubeletRegistryDir, 0o755); err != nil {
 		t.Fatal(err)
@@ -136,11 +136,8 @@ func TestAnAgentWithoutAHookSaysWhatToDoAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.CDIHook = ""
-	hw, err := openHardware(n.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = newAgent(t.Context(), n.Config, hw, n.client)
+	hw := n.hardware(t)
+	_, err := newAgent(t.Context(), n.Config, hw, n.client)
 	if !errors.Is(err, gpu.ErrNotFound) || !strings.Contains(err.Error(), "--cdi-hook=/usr/bin/nvidia-cdi-hook") {
 		t.Errorf("error %v, want %v and what to give", err, gpu.ErrNotFound)
 	}
@@ -148,7 +145,7 @@ func TestAnAgentWithoutAHookSaysWhatToDoAndLeavesNothing(t *testing.T) {
 		t.Errorf("left behind: %q", left)
 	}
 	var printed strings.Builder
-	if err := PrintSlices(t.Context(), n.Config, &printed, t.Output()); err != nil {
+	if err := n.print(t, &printed, t.Output()); err != nil {
 		t.Errorf("to print slices takes no hook: %v", err)
 	}
 }

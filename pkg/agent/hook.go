@@ -6,11 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"k8s.io/klog/v2"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -37,15 +37,11 @@ const hostRoot = "/proc/1/root"
 
 // checkMemoryLimits returns why this node cannot limit the GPU memory of containers,
 // whatever the driver can do.
-func (c *Config) checkMemoryLimits() error {
+func (c *Config) checkMemoryLimits(hw *hardware) error {
 	if !c.MemoryLimits {
 		return fmt.Errorf("%w by this agent: set %s", gpu.ErrNotSupported, c.Names.MemoryLimits)
 	}
-	if _, simulated := c.simulated(); simulated {
-		_, err := cgroup.Root()
-		return err
-	}
-	return cgroup.CheckSystem()
+	return hw.checkContainers()
 }
 
 // memoryLimits installs the memory hook in the folder of this program. It returns the parts
@@ -59,11 +55,12 @@ func (c *Config) memoryLimits(ctx context.Context, h *home.Home, hw *hardware) (
 		hook.Command, err = h.InstallMemoryHook(program)
 	}
 	if err == nil {
-		root := hostRoot
-		if _, simulated := c.simulated(); simulated {
-			root = "" // it has no right to enter the host's
+		err = hook.Try(ctx, hostRoot)
+		if errors.Is(err, fs.ErrPermission) {
+			// The first process of the machine has more rights than this one. The hook brings
+			// its C library with it, so it runs on the host if it runs here.
+			err = hook.Try(ctx, "")
 		}
-		err = hook.Try(ctx, root)
 	}
 	return &ports.MemoryLimits{
 		Folder: containerlimits.Folder(h.Limits()),

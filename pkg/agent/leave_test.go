@@ -21,10 +21,7 @@ func TestAnAgentThatEndsWithACallUnderWayLeavesItsFolder(t *testing.T) {
 		{idle: false, want: nil},
 		{idle: true, want: fs.ErrNotExist},
 	} {
-		hw, err := openHardware(n.Config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hw := n.hardware(t)
 		a, err := newAgent(t.Context(), n.Config, hw, n.client)
 		if err != nil {
 			t.Fatal(err)

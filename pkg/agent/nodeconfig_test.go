@@ -355,7 +355,7 @@ func TestPrintSlicesRefusesFilesThatAreNotValid(t *testing.T) {
 		n := newNode(t)
 		tc.change(n)
 		var slices, problems strings.Builder
-		if err := PrintSlices(t.Context(), n.Config, &slices, &problems); err == nil || !strings.Contains(err.Error(), tc.want) || slices.Len() > 0 {
+		if err := n.print(t, &slices, &problems); err == nil || !strings.Contains(err.Error(), tc.want) || slices.Len() > 0 {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
 	}

@@ -28,18 +28,20 @@ const printTimeout = 30 * time.Second
 // allow. It writes one for requested attributes that do not exist. It returns an error, and writes no slices, if the node has GPUs and none can
 // be read.
 func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err error) {
-	hw, err := openHardware(c)
-	if err != nil {
-		return err
-	}
+	hw := openHardware(c)
 	defer func() { err = errors.Join(err, hw.close()) }() //nolint:contextcheck // closing comes after ctx has ended
+	return printSlices(ctx, c, hw, w, problems)
+}
+
+// printSlices is PrintSlices for hardware that is open.
+func printSlices(ctx context.Context, c *Config, hw *hardware, w, problems io.Writer) error {
 	limited, cancel := context.WithTimeout(ctx, printTimeout)
 	defer cancel()
 	node, err := inventory.Read(limited, hw.machine, hw.SnapshotOfAll)
 	if err != nil {
 		return fmt.Errorf("read the GPUs: %w", err)
 	}
-	known := state.New(state.Features{NoMemoryLimits: c.checkMemoryLimits()})
+	known := state.New(state.Features{NoMemoryLimits: c.checkMemoryLimits(hw)})
 	known.Hardware.Set(state.HardwareOf(node))
 	config, err := c.unlabelled(known)
 	if err != nil {

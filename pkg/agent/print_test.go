@@ -29,13 +29,10 @@ func printed(t *testing.T, model string, offer catalog.Offer, faults ...nvmlsim.
 // printedAfter is printed after a change of the simulated node.
 func printedAfter(t *testing.T, model string, offer catalog.Offer, change func(*nvmlsim.Sim) error, faults ...nvmlsim.CallFault) (slices, problems string, err error) {
 	t.Helper()
-	c := testConfig()
-	c.Hardware, c.SimState, c.Offer = "sim:"+model, filepath.Join(files.ShortDir(t), "sim"), offer
-	m, err := nvmlsim.LoadModel(model)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := nvmlsim.Create(c.SimState, m)
+	c, folder := testConfig(), filepath.Join(files.ShortDir(t), "sim")
+	c.Offer = offer
+	hw := open(t, c, model, folder)
+	sim, err := nvmlsim.Open(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +45,7 @@ func printedAfter(t *testing.T, model string, offer catalog.Offer, change func(*
 		t.Fatal(err)
 	}
 	var out, complaints bytes.Buffer
-	err = PrintSlices(t.Context(), c, &out, &complaints)
+	err = errors.Join(printSlices(t.Context(), c, hw, &out, &complaints), hw.close())
 	return out.String(), complaints.String(), err
 }
 
@@ -114,12 +111,13 @@ mig-configs:
 	}
 	show := func(name string) (slices string, err error) {
 		c := testConfig()
-		c.Hardware, c.Offer = "sim:dgx-h100", "share,mig"
+		c.Offer = "share,mig"
 		if c.MIG.Config, err = file.Config(name); err != nil {
 			t.Fatal(err)
 		}
 		var out, problems bytes.Buffer
-		err = PrintSlices(t.Context(), c, &out, &problems)
+		hw := open(t, c, "dgx-h100", filepath.Join(files.ShortDir(t), "sim"))
+		err = errors.Join(printSlices(t.Context(), c, hw, &out, &problems), hw.close())
 		return out.String(), err
 	}
 	if slices, err := show("halves"); err != nil || strings.Count(slices, "-mig-3g-40gb-") != 16 || strings.Contains(slices, "ounters") || strings.Contains(slices, `"gpu-1b-00"`) {
@@ -159,10 +157,10 @@ func TestPrintingNamesTheGPUsThatOnlyPCIKnows(t *testing.T) {
 
 func TestPrintSlicesNamesUnknownAttributes(t *testing.T) {
 	c := testConfig()
-	c.Hardware, c.SimState = "sim:t4", filepath.Join(files.ShortDir(t), "sim")
+	hw := open(t, c, "t4", filepath.Join(files.ShortDir(t), "sim"))
 	c.UnknownAttributes = errors.New("--attributes: colour")
 	var out, complaints bytes.Buffer
-	if err := PrintSlices(t.Context(), c, &out, &complaints); err != nil {
+	if err := errors.Join(printSlices(t.Context(), c, hw, &out, &complaints), hw.close()); err != nil {
 		t.Fatal(err)
 	}
 	if complaints.String() != "--attributes: colour\n" || !strings.Contains(out.String(), "gpu-3b-00") {

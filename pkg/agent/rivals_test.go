@@ -51,10 +51,7 @@ func (n *node) registerOther(t *testing.T) (end func()) {
 // runs runs an agent until the test ends. It does not wait until the agent serves.
 func (n *node) runs(t *testing.T) *agent {
 	t.Helper()
-	hw, err := openHardware(n.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hw := n.hardware(t)
 	a, err := newAgent(t.Context(), n.Config, hw, n.client)
 	if err != nil {
 		t.Fatal(err)

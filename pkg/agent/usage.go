@@ -24,7 +24,7 @@ const usagePatience = 5 * time.Second
 // usageOptions returns the options for the reader of the use of claims. It logs if the agent
 // cannot see the cgroups of containers: the reader finds no limited containers then.
 func (a *agent) usageOptions(ctx context.Context, hw *hardware) attribution.Options {
-	if err := cgroup.CheckComplete(); err != nil && a.checkMemoryLimits() == nil {
+	if err := cgroup.CheckComplete(); err != nil && a.checkMemoryLimits(hw) == nil {
 		klog.FromContext(ctx).Info("Cannot read the GPU memory of limited containers", "err", err)
 	}
 	o := attribution.Options{

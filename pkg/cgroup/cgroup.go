@@ -27,20 +27,31 @@ type ID uint64
 // RootID is the ID of the root, which has no limits.
 const RootID ID = 1
 
-// SystemRoot is where systems mount version 2 if they use it for all processes.
-const SystemRoot = "/sys/fs/cgroup"
+// systemRoot is where systems mount version 2 if they use it for all processes.
+const systemRoot = "/sys/fs/cgroup"
 
-// CheckSystem returns an error that wraps [gpu.ErrNotSupported] if the system uses
-// version 1. A system that uses both has version 2 at another path, without controllers.
-func CheckSystem() error {
+// CheckContainers returns an error that wraps [gpu.ErrNotSupported] if containers have no
+// cgroups of version 2. On a system with both versions they have one if the runtime puts them
+// there, as runc does: then the container of this process has one too.
+func CheckContainers() error {
 	var system unix.Statfs_t
-	if err := unix.Statfs(SystemRoot, &system); err != nil {
-		return fmt.Errorf("cgroups at %s: %w", SystemRoot, err)
+	if err := unix.Statfs(systemRoot, &system); err != nil {
+		return fmt.Errorf("cgroups at %s: %w", systemRoot, err)
 	}
-	if system.Type != unix.CGROUP2_SUPER_MAGIC {
-		return fmt.Errorf("cgroups at %s: %w: they are of version 1; boot the node with systemd.unified_cgroup_hierarchy=1", SystemRoot, gpu.ErrNotSupported)
+	if system.Type == unix.CGROUP2_SUPER_MAGIC {
+		return nil
 	}
-	return nil
+	root, err := Root()
+	if err == nil {
+		var own string
+		if own, err = below(root, os.Getpid()); err == nil && own != root {
+			return nil
+		}
+	}
+	if err == nil {
+		err = fmt.Errorf("%w: this process is in no cgroup of version 2", gpu.ErrNotSupported)
+	}
+	return fmt.Errorf("cgroups at %s are of version 1, and %w; boot the node with systemd.unified_cgroup_hierarchy=1", systemRoot, err)
 }
 
 // Root returns the folder at which version 2 is mounted. The error wraps

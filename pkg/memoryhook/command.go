@@ -13,15 +13,14 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Hardware is the GPUs and the cgroups of a node.
+// Hardware is the GPUs of a node.
 type Hardware interface {
 	// AddFlags adds the flags that say where the hardware is.
 	AddFlags(flags *flag.FlagSet)
-	// CgroupOf returns the folder of a container's cgroup, as [Hook] requires it.
-	CgroupOf(pid int, container string) (folder string, err error)
 	// SetMemoryLimit calls the driver to limit the GPU's memory for the cgroup in a
 	// folder. The limit is in bytes.
 	SetMemoryLimit(ctx context.Context, address gpu.PCIAddress, folder string, bytes uint64) error
@@ -44,7 +43,7 @@ func Run(ctx context.Context, commandLine []string, state io.Reader, hardware Ha
 		return hardware.SetMemoryLimit(ctx, o.hook.GPU, o.cgroup, o.hook.Bytes)
 	}
 	hook := o.hook
-	hook.CgroupOf = hardware.CgroupOf
+	hook.CgroupOf = cgroup.OfProcess
 	hook.Set = func(ctx context.Context, lock *os.File, folder string, bytes uint64) error {
 		// The last of two flags of a name counts.
 		return inChild(ctx, lock, slices.Concat(arguments, []string{"--cgroup", folder, "--bytes", strconv.FormatUint(bytes, 10)})...)

@@ -43,9 +43,8 @@ type Hook struct {
 	Containers int
 	// Timeout is the time for the call into the driver.
 	Timeout time.Duration
-	// CgroupOf returns the folder of the container's cgroup. pid is its first process
-	// and container its ID.
-	CgroupOf func(pid int, container string) (folder string, err error)
+	// CgroupOf returns the folder of the cgroup of the container's first process.
+	CgroupOf func(pid int) (folder string, err error)
 	// Set limits the memory that a cgroup has of the GPU. A process that it starts inherits
 	// the lock, which lasts until that process has ended.
 	Set func(ctx context.Context, lock *os.File, folder string, bytes uint64) error
@@ -58,7 +57,7 @@ func (h Hook) Run(ctx context.Context, state io.Reader) (err error) {
 	if err != nil {
 		return err
 	}
-	of, err := h.CgroupOf(c.Pid, c.ID)
+	of, err := h.CgroupOf(c.Pid)
 	if err != nil {
 		return err
 	}
@@ -109,13 +108,4 @@ func readState(from io.Reader) (ocispec.State, error) {
 		return c, fmt.Errorf("state of the container %q: %w: it has no process", c.ID, gpu.ErrInvalid)
 	}
 	return c, nil
-}
-
-// CgroupOf returns the folder of the cgroup of a process. The error wraps
-// [gpu.ErrNotSupported] on a node with cgroups of version 1.
-func CgroupOf(pid int, _ string) (folder string, err error) {
-	if err := cgroup.CheckSystem(); err != nil {
-		return "", err
-	}
-	return cgroup.OfProcess(pid)
 }

@@ -27,7 +27,7 @@ func newHook(t *testing.T, folder string, set func(context.Context, *os.File, st
 	h := memoryhook.Hook{
 		Limits: containerlimits.Folder(filepath.Join(t.TempDir(), "limits")), Device: device,
 		GPU: gpu.PCIAddress{Bus: 0x1b}, Bytes: 1 << 30, Containers: 1,
-		CgroupOf: func(int, string) (string, error) { return folder, nil }, Set: set,
+		CgroupOf: func(int) (string, error) { return folder, nil }, Set: set,
 	}
 	if err := h.Limits.Open(device); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
@@ -40,9 +41,9 @@ func (b *bench) start(ctx context.Context, flags ...string) (_ *agent, published
 
 	a := &agent{log: &bytes.Buffer{}}
 	//nolint:noctx // the agent outlives this function and is ended by a signal
-	a.cmd = exec.Command(filepath.Join(b.bin, "sim", "gpu-kubelet-plugin"),
-		"--hardware=sim:"+b.model,
-		"--sim-state="+filepath.Join(b.dir, "sim"),
+	a.cmd = exec.Command(filepath.Join(b.bin, "gpu-kubelet-plugin"),
+		"--driver-root="+b.root,
+		"--machine-root="+b.root,
 		"--node-name="+b.node,
 		"--kubeconfig="+b.kubeconfig,
 		"--kubelet-plugins-dir="+filepath.Join(b.dir, "plugins"),
@@ -53,6 +54,14 @@ func (b *bench) start(ctx context.Context, flags ...string) (_ *agent, published
 	)
 	a.cmd.Args = append(a.cmd.Args, flags...)
 	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
+	if b.group != "" {
+		group, err := os.Open(b.group)
+		if err != nil {
+			return nil, 0, err
+		}
+		defer group.Close() //nolint:errcheck // it was only opened
+		a.cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
+	}
 	start := time.Now()
 	if err := a.cmd.Start(); err != nil {
 		return nil, 0, fmt.Errorf("start the agent: %w", err)

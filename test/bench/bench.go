@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"time"
@@ -15,6 +16,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 )
 
 const gpusAtOnce = 8
@@ -23,7 +26,12 @@ const gpusAtOnce = 8
 type bench struct {
 	options
 	// cdiDir is on a tmpfs, as /var/run/cdi is on a node.
-	cdiDir    string
+	cdiDir string
+	// root is the driver root of a simulated node.
+	root string
+	// group is a cgroup of version 2 for agents, as the container of an agent has one. It is
+	// empty on a machine without that version.
+	group     string
 	client    kubernetes.Interface
 	node      string
 	namespace string
@@ -38,8 +46,20 @@ func newBench(ctx context.Context, client kubernetes.Interface, o options) (*ben
 	if b.cdiDir, err = os.MkdirTemp("/dev/shm", "gpu-bench-cdi-"); err != nil {
 		return nil, err
 	}
-	for _, dir := range []string{"plugins", "registry", "state", "sim"} {
+	for _, dir := range []string{"plugins", "registry", "state"} {
 		if err := os.Mkdir(filepath.Join(b.dir, dir), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	// Servers of MPS have the users of their clients.
+	if err := os.Chmod(b.dir, 0o711); err != nil {
+		return nil, err
+	}
+	if b.root, err = b.createNode(ctx, "sim", b.model); err != nil {
+		return nil, err
+	}
+	if cgroups, err := cgroup.Root(); err == nil {
+		if b.group, err = os.MkdirTemp(cgroups, "gpu-bench-agent-"); err != nil {
 			return nil, err
 		}
 	}
@@ -61,10 +81,24 @@ func newBench(ctx context.Context, client kubernetes.Interface, o options) (*ben
 	return b, nil
 }
 
-// close removes the folder, the namespace with its claims, the slices and the
+// createNode makes a simulated node of a model in a folder of the bench. The folder is its
+// driver root.
+func (b *bench) createNode(ctx context.Context, name, model string) (root string, err error) {
+	root = filepath.Join(b.dir, name)
+	out, err := exec.CommandContext(ctx, filepath.Join(b.bin, "sim", "gpu-sim"), "create", "--if-missing", "--state", root, "--model", model).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("gpu-sim create: %w: %s", err, out)
+	}
+	return root, nil
+}
+
+// close removes the folder, the cgroup, the namespace with its claims, the slices and the
 // node object.
 func (b *bench) close(ctx context.Context) error {
 	errs := []error{os.RemoveAll(b.dir), os.RemoveAll(b.cdiDir), b.deleteSlices(ctx)}
+	if b.group != "" {
+		errs = append(errs, os.Remove(b.group))
+	}
 	if b.namespace != "" {
 		errs = append(errs, b.client.CoreV1().Namespaces().Delete(ctx, b.namespace, metav1.DeleteOptions{}))
 	}
@@ -80,7 +114,7 @@ func (b *bench) deleteSlices(ctx context.Context) error {
 func (b *bench) measure(ctx context.Context) (figures, error) {
 	var f figures
 	progress("starting the agent %d times on a node without slices", b.starts)
-	// The first start creates the simulated node and is not measured.
+	// The first start reads the program from the disk and is not measured.
 	for i := range b.starts + 1 {
 		if err := b.deleteSlices(ctx); err != nil {
 			return f, err

@@ -58,9 +58,11 @@ func (b *bench) measureLimited(ctx context.Context, root string, limited, hook b
 	if err := b.deleteSlices(ctx); err != nil {
 		return err
 	}
-	a, _, err := b.start(ctx,
-		"--hardware=sim:"+limitsModel, "--sim-state="+filepath.Join(b.dir, "limits-sim"),
-		"--mps-supervisor=", fmt.Sprintf("--memory-limits=%t", limited))
+	node, err := b.createNode(ctx, "limits-sim", limitsModel)
+	if err != nil {
+		return err
+	}
+	a, _, err := b.start(ctx, "--driver-root="+node, "--machine-root="+node, "--mps-supervisor=", fmt.Sprintf("--memory-limits=%t", limited))
 	if err != nil {
 		return err
 	}

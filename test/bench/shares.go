@@ -43,9 +43,8 @@ func (b *bench) supervise(ctx context.Context) (_ *supervisor, err error) {
 		return nil, err
 	}
 	//nolint:noctx // the supervisor outlives this function and is ended by a signal
-	s.cmd = exec.Command(filepath.Join(b.bin, "sim", "gpu-mps-supervisor"),
-		"--hardware=sim:"+b.model,
-		"--sim-state="+filepath.Join(b.dir, "sim"),
+	s.cmd = exec.Command(filepath.Join(b.bin, "gpu-mps-supervisor"),
+		"--driver-root="+b.root,
 		"--socket="+b.supervisorSocket(),
 		"--run-dir="+filepath.Join(b.dir, "mps"),
 		"--log-dir="+filepath.Join(b.dir, "mps-log"),

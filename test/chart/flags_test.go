@@ -62,7 +62,7 @@ func programs() []program {
 func TestEveryFlagOfTheProgramsIsAValueAndNoOther(t *testing.T) {
 	for _, p := range programs() {
 		t.Run(p.container, func(t *testing.T) {
-			// What only simulated or only real hardware has is set by one of these.
+			// Simulated GPUs have a flag that real ones do not have.
 			set := map[string]string{}
 			for _, values := range []string{valuesFile(t, "sim.yaml"), valuesFile(t, "mig-timeslice.yaml"), valuesFile(t, "every-value.yaml")} {
 				maps.Copy(set, p.args(t, values))
@@ -107,7 +107,7 @@ func TestValuesReachTheirFlags(t *testing.T) {
 	agent, supervisor := programs()[0], programs()[1]
 	got := agent.args(t, valuesFile(t, "every-value.yaml"))
 	want := map[string]string{
-		"hardware": "nvml", "driver-root": "/host/opt/nvidia", "host-driver-root": "/opt/nvidia",
+		"driver-root": "/host/opt/nvidia", "host-driver-root": "/opt/nvidia",
 		"dev-root": "/dev-root", "host-dev-root": "/opt/nvidia-dev", "cdi-hook": "/opt/bin/nvidia-cdi-hook",
 		"mps-supervisor": "/run/mps/supervisor.sock", "mps-server-memory": "128Mi", "mps-context-memory": "256Mi", "exclusive-compute": "true",
 		"memory-limits": "false",
@@ -127,7 +127,7 @@ func TestValuesReachTheirFlags(t *testing.T) {
 	}
 	got = supervisor.args(t, valuesFile(t, "every-value.yaml"))
 	want = map[string]string{
-		"hardware": "nvml", "driver-root": "/opt/nvidia", "mount-namespace": "/proc/1/ns/mnt", "cgroup": "/sys/fs/cgroup/mine",
+		"driver-root": "/opt/nvidia", "mount-namespace": "/proc/1/ns/mnt", "cgroup": "/sys/fs/cgroup/mine",
 		"host-shm": "true", "shm-size": "2Gi", "multi-user": "true", "start-timeout": "25s", "probe-interval": "1m",
 		"socket": "/run/mps/supervisor.sock", "run-dir": "/run/mps", "log-dir": "/var/log/mps",
 		"logging-format": "json", "log-flush-frequency": "1s", "v": "4", "vmodule": "supervisor=5",
@@ -144,10 +144,6 @@ func TestValuesReachTheirFlags(t *testing.T) {
 		if value, ok := none[flag]; !ok || value != "" {
 			t.Errorf("--%s=%s, want it empty, as its default is not", flag, value)
 		}
-	}
-	sim := agent.args(t, valuesFile(t, "sim.yaml"))
-	if got, want := sim["hardware"], "sim:/etc/gpu-sim/ten-a100.yaml"; got != want {
-		t.Errorf("--hardware=%s, want %s", got, want)
 	}
 }
 

@@ -22,15 +22,18 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 		// want are parts of the message.
 		want []string
 	}{
-		"an unknown value":                     {"hardwrae: nvml", []string{"hardwrae"}},
+		"an unknown value":                     {"offre: [share]", []string{"offre"}},
 		"an unknown value in a group":          {"mig: {profile: all}", []string{"/mig", "profile"}},
 		"a flag's name instead of the value's": {"mig: {allow-reset: true}", []string{"/mig", "allow-reset"}},
 		"an unknown value two groups down":     {"agent: {logging: {level: 4}}", []string{"/agent/logging", "level"}},
 		"an unknown class":                     {"deviceClasses: {gpus: {enabled: false}}", []string{"/deviceClasses", "gpus"}},
 		"an unknown field of a toleration":     {"nodes: {tolerations: [{key: a, operater: Exists}]}", []string{"/nodes/tolerations/0", "operater"}},
 		"an unknown resource":                  {"agent: {resources: {limits: {memroy: 1Gi}}}", []string{"/agent/resources/limits", "memroy"}},
-		"hardware that is none":                {"hardware: nvlm", []string{"/hardware"}},
-		"hardware without a model":             {"hardware: 'sim:'", []string{"/hardware"}},
+		"hardware, as in earlier charts":       {"hardware: 'sim:t4'", []string{"hardware"}},
+		"a model that is a path":               {"simulation: {model: /models/ten.yaml}", []string{"/simulation/model"}},
+		"simulated GPUs in all of the host":    {"simulation: {model: t4, dir: /}", []string{"/simulation/dir"}},
+		"simulated GPUs and a driver":          {"{simulation: {model: t4}, driver: {root: /}}", []string{"driver.root is /,", "simulation.model is t4", "simulation.dir (/var/lib/gpu-sim)"}},
+		"simulated GPUs and devices":           {"{simulation: {model: t4}, driver: {devRoot: /}}", []string{"driver.devRoot is /,", "simulation.model is t4"}},
 		"an offer that is none":                {"offer: [shares]", []string{"/offer/0"}},
 		"an offer as the flag has it":          {"offer: share,mig", []string{"/offer", "array"}},
 		"an offer given twice":                 {"offer: [share, share]", []string{"/offer"}},
@@ -216,7 +219,7 @@ func TestProfilesOfEverySuffixAreTaken(t *testing.T) {
 }
 
 func TestAMissingModelIsRefusedWithTheModelsThatExist(t *testing.T) {
-	_, err := render(t, cluster{}, "{hardware: 'sim:ten.yaml', simulation: {models: {two.yaml: 'gpus: []'}}}")
+	_, err := render(t, cluster{}, "simulation: {model: ten.yaml, models: {two.yaml: 'gpus: []'}}")
 	if err == nil || !strings.Contains(err.Error(), "ten.yaml") || !strings.Contains(err.Error(), "two.yaml") {
 		t.Errorf("error %v, want one that names both models", err)
 	}

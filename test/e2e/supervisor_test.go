@@ -67,17 +67,20 @@ func TestSharesOutliveWhatServesThem(t *testing.T) {
 	noDaemons(t, supervisor)
 }
 
-func onlyDaemon(t *testing.T, supervisor *harness.Supervisor) harness.Daemon {
+// onlyDaemon waits until the only daemon is ready, and returns it. A supervisor that adopts a
+// daemon has no process of it yet.
+func onlyDaemon(t *testing.T, supervisor *harness.Supervisor) (only harness.Daemon) {
 	t.Helper()
-	daemons, err := supervisor.Daemons(t.Context())
-	must(t, err)
-	if len(daemons) != 1 {
-		t.Fatalf("daemons %v, want one", daemons)
-	}
-	for _, d := range daemons {
-		return d
-	}
-	return harness.Daemon{}
+	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		daemons, err := supervisor.Daemons(ctx)
+		if len(daemons) != 1 {
+			return false, fmt.Sprintf("daemons %v, want one", daemons), err
+		}
+		for _, only = range daemons {
+		}
+		return only.State == "Ready", fmt.Sprintf("the daemon is %+v", only), err
+	}))
+	return only
 }
 
 // connected reports an error if the pod's own CUDA client has ended.

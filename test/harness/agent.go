@@ -43,7 +43,7 @@ func (c *Cluster) NewAgent(model string, flags ...string) *Agent {
 	return &Agent{cluster: c, dir: filepath.Join(c.StateDir, "agent", name), model: model, flags: flags}
 }
 
-// SimDir is the folder with the simulator's state.
+// SimDir is the driver root of the simulated node, with its state.
 func (a *Agent) SimDir() string { return filepath.Join(a.dir, "sim") }
 
 // Home is the agent's folder on the node, with its records and the CDI hook.
@@ -103,16 +103,16 @@ func (a *Agent) Values() ([]byte, error) {
 // values of the chart for this agent.
 func (a *Agent) values() (values, error) {
 	c := a.cluster
-	v := values{Hardware: "sim:" + a.model}
+	var v values
+	v.Simulation.Model, v.Simulation.Dir = a.model, a.SimDir()
 	if strings.HasSuffix(a.model, ".yaml") {
 		text, err := os.ReadFile(filepath.Join(c.Root, a.model))
 		if err != nil {
 			return v, err
 		}
 		name := filepath.Base(a.model)
-		v.Hardware, v.Simulation.Models = "sim:"+name, map[string]string{name: string(text)}
+		v.Simulation.Model, v.Simulation.Models = name, map[string]string{name: string(text)}
 	}
-	v.Simulation.StateDir = a.SimDir()
 	v.NodeConfigs, v.MIG.Layouts = a.NodeConfigs, a.MIGLayouts
 	v.DeviceClasses.Seat.Enabled = true
 	v.CDI.Dir = c.CDIDir
@@ -161,7 +161,7 @@ func (a *Agent) Stop(ctx context.Context) error {
 
 // Kill ends the agent at once, as a crash does, and keeps it from coming back.
 func (a *Agent) Kill(ctx context.Context) error {
-	if err := killAll("gpu-kubelet-plugin", "--sim-state="+a.SimDir()); err != nil {
+	if err := killAll("gpu-kubelet-plugin", "--host-driver-root="+a.SimDir()); err != nil {
 		return err
 	}
 	return a.Stop(ctx)

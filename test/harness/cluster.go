@@ -51,7 +51,10 @@ type Cluster struct {
 	found *Baseline
 }
 
-// SimProgram returns the path of a program of ours that is built with the simulator.
+// Program returns the path of a program of ours.
+func (c *Cluster) Program(name string) string { return filepath.Join(c.Bin, name) }
+
+// SimProgram returns the path of a program that belongs to the simulated node.
 func (c *Cluster) SimProgram(name string) string { return filepath.Join(c.Bin, "sim", name) }
 
 // DriverDir is the driver's folder among those of the kubelet's plugins.

@@ -25,14 +25,24 @@ const driverProgram = "gpu-sim-driver"
 // socket exists when the agent first prepares a claim. Containers keep the socket with
 // which they were created, so a restarted driver serves new containers only.
 func (a *Agent) StartDriver(ctx context.Context) error {
-	c, model := a.cluster, a.model
+	if err := a.createNode(ctx); err != nil {
+		return err
+	}
+	c := a.cluster
+	return c.serve(ctx, driverProgram, a.DriverLog(), c.SimProgram("gpu-sim"), "driver", "--state", a.SimDir())
+}
+
+// createNode makes the simulated node before the agent's pod does.
+func (a *Agent) createNode(ctx context.Context) error {
+	model := a.model
 	if strings.HasSuffix(model, ".yaml") {
-		model = filepath.Join(c.Root, model)
+		model = filepath.Join(a.cluster.Root, model)
 	}
 	if err := os.MkdirAll(a.dir, 0o755); err != nil {
 		return err
 	}
-	return c.serve(ctx, driverProgram, a.DriverLog(), c.SimProgram("gpu-sim"), "driver", "--state", a.SimDir(), "--model", model)
+	_, err := a.Sim(ctx, "create", "--if-missing", "--model", model)
+	return err
 }
 
 // serve runs a program on the node, and waits for the line "serving …" in its log.

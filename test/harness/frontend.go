@@ -102,7 +102,7 @@ func (f *Frontend) Find() { f.lost.Store(false) }
 // Pages is the number of 404 pages that were sent.
 func (f *Frontend) Pages() int64 { return f.pages.Load() }
 
-// Kubeconfig writes a kubeconfig for an agent and returns its path. With it, the
+// Kubeconfig writes a kubeconfig for an agent, and returns its path in the agent's container. With it, the
 // agent reaches the API server through the load balancer, with the token of the
 // agent's service account.
 func (f *Frontend) Kubeconfig(a *Agent) (string, error) {
@@ -122,9 +122,9 @@ func (f *Frontend) Kubeconfig(a *Agent) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The agent's pod has this folder of the host.
+	// The chart mounts this folder of the host below /host.
 	path := filepath.Join(a.SimDir(), "frontend.kubeconfig")
-	return path, os.WriteFile(path, text, 0o600)
+	return filepath.Join("/host", path), os.WriteFile(path, text, 0o600)
 }
 
 // listenIn listens on a TCP address of another network namespace, to which the

@@ -29,10 +29,10 @@ const (
 // values of the chart that this harness sets.
 type values struct {
 	Image      *imageValues `json:"image,omitempty"`
-	Hardware   string       `json:"hardware"`
 	Simulation struct {
-		StateDir string            `json:"stateDir"`
-		Models   map[string]string `json:"models,omitempty"`
+		Model  string            `json:"model"`
+		Dir    string            `json:"dir"`
+		Models map[string]string `json:"models,omitempty"`
 	} `json:"simulation"`
 	NodeConfigs map[string]any `json:"nodeConfigs,omitempty"`
 	MIG         struct {

@@ -54,10 +54,12 @@ func (s *Supervisor) RunOnHost(ctx context.Context) error {
 	if err := s.Stop(ctx); err != nil {
 		return err
 	}
+	if err := s.agent.createNode(ctx); err != nil {
+		return err
+	}
 	err := c.tool(ctx, "start", "supervisor", "--log", s.LogFile(), "--",
-		c.SimProgram("gpu-mps-supervisor"),
-		"--hardware=sim:"+s.agent.model,
-		"--sim-state="+s.agent.SimDir(),
+		c.Program("gpu-mps-supervisor"),
+		"--driver-root="+s.agent.SimDir(),
 		"--run-dir="+s.RunDir(),
 		"--log-dir="+s.LogDir(),
 		"-v=4",
@@ -109,7 +111,7 @@ type Daemon struct {
 
 // Daemons that run now, by name.
 func (s *Supervisor) Daemons(ctx context.Context) (map[string]Daemon, error) {
-	out, err := exec.CommandContext(ctx, s.agent.cluster.SimProgram("gpu-mps-supervisor"), "status", "--socket", s.Socket(), "-o", "json").Output()
+	out, err := exec.CommandContext(ctx, s.agent.cluster.Program("gpu-mps-supervisor"), "status", "--socket", s.Socket(), "-o", "json").Output()
 	if err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {

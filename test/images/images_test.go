@@ -118,25 +118,28 @@ func run(t *testing.T, name, dir string, containers ...corev1.Container) string 
 	return out
 }
 
-// shared is a folder of the host that containers of any user may write.
-func shared(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	return dir
+// simulatedDriver returns a container that makes the pod's folder, or one in it, the root
+// of a simulated driver.
+func simulatedDriver(mountPath, root, model string) corev1.Container {
+	c := container("gpu-sim", mountPath, "create", "--state="+root, "--model="+model)
+	c.SecurityContext.Capabilities.Add = []corev1.Capability{"MKNOD"}
+	return c
 }
 
 func TestTheAgentPrintsSlicesWithoutRoot(t *testing.T) {
-	args := []string{"--print-slices", "--hardware=sim:dgx-h100", "--node-name=n"}
-	want, err := exec.CommandContext(t.Context(), cluster.SimProgram("gpu-kubelet-plugin"), args...).Output()
+	dir := t.TempDir()
+	printSlices := func(root string) []string {
+		return []string{"--print-slices", "--driver-root=" + root, "--machine-root=" + root, "--node-name=n"}
+	}
+	c := container("gpu-kubelet-plugin", "/driver", printSlices("/driver")...)
+	c.SecurityContext.RunAsNonRoot, c.SecurityContext.RunAsUser, c.SecurityContext.RunAsGroup = ptr.To(true), ptr.To(int64(65532)), ptr.To(int64(65532))
+	run(t, "driver", dir, simulatedDriver("/driver", "/driver", "dgx-h100"))
+	got := run(t, "slices", dir, c)
+	want, err := exec.CommandContext(t.Context(), filepath.Join(cluster.Bin, "gpu-kubelet-plugin"), printSlices(dir)...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := container("gpu-kubelet-plugin-sim", "/tmp", args...)
-	c.SecurityContext.RunAsNonRoot, c.SecurityContext.RunAsUser, c.SecurityContext.RunAsGroup = ptr.To(true), ptr.To(int64(65532)), ptr.To(int64(65532))
-	if diff := cmp.Diff(string(want), run(t, "slices", shared(t), c)); diff != "" {
+	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("slices (-on the host +in the container):\n%s", diff)
 	}
 }
@@ -173,7 +176,7 @@ func TestTheHookGetsToTheHostRunsThereAndGoesWithTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	create(t, "agent", dir, container("gpu-kubelet-plugin", "/host",
-		"--hardware=nvml", "--driver-root=/host/driver", "--kubeconfig=/host/kubeconfig", "--node-name=n", "--http-listen=", "--mps-supervisor=", "--kubelet-pod-resources=",
+		"--driver-root=/host/driver", "--kubeconfig=/host/kubeconfig", "--node-name=n", "--http-listen=", "--mps-supervisor=", "--kubelet-pod-resources=",
 		"--kubelet-plugins-dir=/host/plugins", "--kubelet-registry-dir=/host/registry", "--cdi-dir=/host/cdi"))
 	wantFiles(t, "it serves", filepath.Join(dir, "registry/*"), 1)
 
@@ -204,24 +207,27 @@ func wantFiles(t *testing.T, when, pattern string, n int) {
 	}
 }
 
-func TestASimulatedDriversProgramsRunInTheVariantForThem(t *testing.T) {
-	c := container("gpu-kubelet-plugin-sim", "/sim", "-c", `
-		gpu-sim create --model t4 --state /sim >/dev/null &&
-		/sim/usr/bin/nvidia-smi compute-policy --set-timeslice=1 -i 0 >/dev/null &&
-		/sim/usr/bin/nvidia-smi compute-policy --list`)
-	c.Command = []string{"sh"}
-	if out := run(t, "sim", shared(t), c); !strings.Contains(out, "Short") {
+// The agent starts the driver's nvidia-smi in its own container, which has no shell.
+func TestASimulatedDriversProgramsRunInTheImageOfTheAgent(t *testing.T) {
+	smi := func(args ...string) corev1.Container {
+		c := container("gpu-kubelet-plugin", "/driver", args...)
+		c.Command = []string{"/driver/usr/bin/nvidia-smi"}
+		return c
+	}
+	out := run(t, "sim", t.TempDir(), simulatedDriver("/driver", "/driver", "t4"),
+		smi("compute-policy", "--set-timeslice=1", "-i", "0"), smi("compute-policy", "--list"))
+	if !strings.Contains(out, "Short") {
 		t.Errorf("printed:\n%s", out)
 	}
 }
 
 func TestTheSupervisorAnswersInItsContainer(t *testing.T) {
 	dir := t.TempDir()
-	c := container("gpu-mps-supervisor-sim", "/run/mps",
-		"--hardware=sim:t4", "--sim-state=/run/mps/sim", "--run-dir=/run/mps", "--socket=/run/mps/s", "--log-dir=/run/mps/log")
+	c := container("gpu-mps-supervisor", "/run/mps",
+		"--driver-root=/run/mps/driver", "--run-dir=/run/mps", "--socket=/run/mps/s", "--log-dir=/run/mps/log")
 	// The privileges that it requires.
 	c.SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true), ReadOnlyRootFilesystem: ptr.To(true)}
-	create(t, "supervisor", dir, c)
+	create(t, "supervisor", dir, simulatedDriver("/run/mps", "/run/mps/driver", "t4"), c)
 	if err := cluster.WaitReady(t.Context(), "default", "supervisor"); err != nil {
 		t.Fatal(err)
 	}

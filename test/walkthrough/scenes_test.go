@@ -30,7 +30,7 @@ type scene struct {
 var scenes = map[string]scene{
 	"README.md": {printed: []string{
 		`"name": "gpu-1b-00"`,
-		"made a dgx1-v100 with 8 GPUs in",
+		"made a dgx-h100 with 8 GPUs in",
 		"GPU_DRA_NODE_NAME",
 	}},
 	"demo/fleet/README.md":     {printed: []string{"gpu-9a-00 NVIDIA A100 80GB PCIe timeslice 6", "serving 20 2.3 180Gi 240% 0", "job.batch/pretrain unchanged"}},

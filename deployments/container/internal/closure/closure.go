@@ -45,6 +45,9 @@ type Program struct {
 	needed  []string
 }
 
+// IsStatic reports whether the program needs no file at run time.
+func (p Program) IsStatic() bool { return p.Interpreter == "" && len(p.needed) == 0 }
+
 // Read reads the header of a program or library.
 func Read(file string) (Program, error) {
 	f, err := elf.Open(file)

@@ -41,11 +41,14 @@ func read(t *testing.T, file string) Program {
 func TestAStaticProgramHasNoInterpreter(t *testing.T) {
 	dir := t.TempDir()
 	const source = "int main(void) { return 0; }"
-	if p := read(t, compile(t, source, dir+"/static", "-static")); p.Interpreter != "" {
-		t.Errorf("static: interpreter %q", p.Interpreter)
+	if p := read(t, compile(t, source, dir+"/static", "-static")); p.Interpreter != "" || !p.IsStatic() {
+		t.Errorf("static: interpreter %q, static %v", p.Interpreter, p.IsStatic())
 	}
-	if p := read(t, compile(t, source, dir+"/dynamic")); !strings.Contains(p.Interpreter, "/ld-linux") {
-		t.Errorf("dynamic: interpreter %q", p.Interpreter)
+	if p := read(t, compile(t, source, dir+"/dynamic")); !strings.Contains(p.Interpreter, "/ld-linux") || p.IsStatic() {
+		t.Errorf("dynamic: interpreter %q, static %v", p.Interpreter, p.IsStatic())
+	}
+	if p := read(t, compile(t, source, dir+"/library", "-shared", "-fPIC", "-Wl,--no-as-needed", "-l:libc.so.6")); p.Interpreter != "" || p.IsStatic() {
+		t.Errorf("library: interpreter %q, static %v", p.Interpreter, p.IsStatic())
 	}
 }
 

@@ -20,16 +20,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 
-{{/* An image of the list (root, image, "-sim" or ""). */}}
+{{/* An image of the list (root, image). */}}
 {{- define "gpu-dra-driver.image" -}}
 {{- $root := index . 0 -}}{{- $image := index . 1 -}}
 {{- with $root.Values.image.registry }}{{ trimSuffix "/" . }}/{{ end -}}
-{{ $image.repository }}{{ index . 2 }}:{{ coalesce $image.tag $root.Values.image.tag $root.Chart.AppVersion }}
-{{- end -}}
-
-{{/* Images for simulated GPUs bring gpu-sim. */}}
-{{- define "gpu-dra-driver.imageVariant" -}}
-{{- if include "gpu-dra-driver.simulated" . }}-sim{{ end -}}
+{{ $image.repository }}:{{ coalesce $image.tag $root.Values.image.tag $root.Chart.AppVersion }}
 {{- end -}}
 
 {{/* Facts read from the cluster. */}}
@@ -76,7 +71,10 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{/* Paths on the node. */}}
 
 {{- define "gpu-dra-driver.hostDriverRoot" -}}
-{{- if ne .Values.driver.root "auto" -}}
+{{- if include "gpu-dra-driver.simulated" . -}}
+{{- include "gpu-dra-driver.checkSimulatedDriver" . -}}
+{{ clean .Values.simulation.dir }}
+{{- else if ne .Values.driver.root "auto" -}}
 {{ clean .Values.driver.root }}
 {{- else if include "gpu-dra-driver.isGKE" . -}}
 /home/kubernetes/bin/nvidia
@@ -91,7 +89,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- define "gpu-dra-driver.hostDevRoot" -}}
 {{- $driver := include "gpu-dra-driver.hostDriverRoot" . -}}
-{{- if ne .Values.driver.devRoot "auto" -}}
+{{- if include "gpu-dra-driver.simulated" . -}}
+{{ $driver }}
+{{- else if ne .Values.driver.devRoot "auto" -}}
 {{ clean .Values.driver.devRoot }}
 {{- else if or (eq $driver "/run/nvidia/driver") (eq $driver (include "gpu-dra-driver.operatorDriver" .)) -}}
 {{ $driver }}
@@ -259,54 +259,80 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if .Values.mps.enabled }}{{ clean .Values.supervisor.runDir }}/supervisor.sock{{ end -}}
 {{- end -}}
 
-{{/* Simulated hardware. */}}
+{{/* Simulated GPUs. */}}
 
 {{- define "gpu-dra-driver.simulated" -}}
-{{- if hasPrefix "sim:" .Values.hardware }}true{{ end -}}
+{{- if .Values.simulation.model }}true{{ end -}}
+{{- end -}}
+
+{{/* Fails if the location of a driver is set, which simulated GPUs have in simulation.dir. */}}
+{{- define "gpu-dra-driver.checkSimulatedDriver" -}}
+{{- range $name := list "root" "devRoot" -}}
+{{- $value := index $.Values.driver $name -}}
+{{- if ne $value "auto" -}}
+{{- fail (printf "driver.%s is %s, and simulation.model is %s: simulated GPUs have their driver in simulation.dir (%s); remove one of the two settings" $name $value $.Values.simulation.model $.Values.simulation.dir) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The name of a model of simulation.models; empty for one that is built in. */}}
 {{- define "gpu-dra-driver.modelFile" -}}
-{{- $model := trimPrefix "sim:" .Values.hardware -}}
+{{- $model := .Values.simulation.model -}}
 {{- if hasSuffix ".yaml" $model -}}
 {{- if not (hasKey .Values.simulation.models $model) -}}
-{{- fail (printf "hardware is %s, and simulation.models has no %s; it has: %s" .Values.hardware $model (keys .Values.simulation.models | sortAlpha | join ", " | default "none")) -}}
+{{- fail (printf "simulation.model is %s, and simulation.models has no %s; it has: %s" $model $model (keys .Values.simulation.models | sortAlpha | join ", " | default "none")) -}}
 {{- end -}}
 {{ $model }}
 {{- end -}}
 {{- end -}}
 
-{{/* Settings of agent and supervisor. */}}
-
-{{- define "gpu-dra-driver.simulationArgs" -}}
-- --hardware={{ with include "gpu-dra-driver.modelFile" . }}sim:/etc/gpu-sim/{{ . }}{{ else }}{{ .Values.hardware }}{{ end }}
-- --sim-state={{ clean .Values.simulation.stateDir }}
+{{/* The container that makes the simulated driver before the pod's programs start. */}}
+{{- define "gpu-dra-driver.simulationContainer" -}}
+- name: simulated-gpus
+  image: {{ include "gpu-dra-driver.image" (list . .Values.simulation.image) }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  command: [gpu-sim]
+  args:
+  - create
+  - --state={{ clean .Values.simulation.dir }}
+  - --model={{ with include "gpu-dra-driver.modelFile" . }}/etc/gpu-sim/{{ . }}{{ else }}{{ .Values.simulation.model }}{{ end }}
+  # The agent's pod and the supervisor's have the same folder, and later pods keep it.
+  - --if-missing
+  securityContext:
+    runAsUser: 0
+    readOnlyRootFilesystem: true
+    allowPrivilegeEscalation: false
+    # The simulated GPUs have device nodes.
+    capabilities: {drop: [ALL], add: [MKNOD]}
+  volumeMounts:
+  - name: simulation
+    mountPath: {{ clean .Values.simulation.dir }}
+  {{- if include "gpu-dra-driver.modelFile" . }}
+  - name: models
+    mountPath: /etc/gpu-sim
+    readOnly: true
+  {{- end }}
 {{- end -}}
 
 {{- define "gpu-dra-driver.simulationMounts" -}}
-# The simulated driver counts the memory of processes by their cgroups.
+# A simulated driver counts the memory of processes by their cgroups.
 - name: cgroups
   mountPath: /sys/fs/cgroup
   readOnly: true
-- name: sim-state
-  mountPath: {{ clean .Values.simulation.stateDir }}
-{{- if include "gpu-dra-driver.modelFile" . }}
-- name: sim-models
-  mountPath: /etc/gpu-sim
-  readOnly: true
-{{- end }}
 {{- end -}}
 
 {{- define "gpu-dra-driver.simulationVolumes" -}}
-- name: sim-state
-  hostPath: {path: {{ clean .Values.simulation.stateDir }}, type: DirectoryOrCreate}
 - name: cgroups
   hostPath: {path: /sys/fs/cgroup, type: Directory}
+- name: simulation
+  hostPath: {path: {{ clean .Values.simulation.dir }}, type: DirectoryOrCreate}
 {{- if include "gpu-dra-driver.modelFile" . }}
-- name: sim-models
+- name: models
   configMap: {name: {{ include "gpu-dra-driver.fullname" . }}-models}
 {{- end }}
 {{- end -}}
+
+{{/* Settings of agent and supervisor. */}}
 
 {{- define "gpu-dra-driver.loggingArgs" -}}
 - --logging-format={{ .format }}

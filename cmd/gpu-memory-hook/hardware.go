@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build !sim
-
 package main
 
 import (
@@ -9,7 +7,6 @@ import (
 	"flag"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 )
 
@@ -25,9 +22,4 @@ func (h *hardware) AddFlags(flags *flag.FlagSet) {
 // SetMemoryLimit implements [memoryhook.Hardware].
 func (h *hardware) SetMemoryLimit(ctx context.Context, address gpu.PCIAddress, folder string, bytes uint64) error {
 	return nvml.Open(h.driverRoot).SetMemoryLimit(ctx, address, folder, bytes)
-}
-
-// CgroupOf implements [memoryhook.Hardware].
-func (h *hardware) CgroupOf(pid int, container string) (string, error) {
-	return memoryhook.CgroupOf(pid, container)
 }
