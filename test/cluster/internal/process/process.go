@@ -157,10 +157,14 @@ func (r Record) end(ctx context.Context, attempts []attempt) error {
 	// The descriptor pins the process, so the check after it holds for the
 	// signals too.
 	fd, err := unix.PidfdOpen(r.PID, 0)
-	if errors.Is(err, unix.ESRCH) {
+	switch {
+	case errors.Is(err, unix.ESRCH):
 		return nil
-	}
-	if err != nil {
+	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL):
+		// A thread of another process has the number by now: new kernels answer ENOENT,
+		// old ones EINVAL.
+		return nil
+	case err != nil:
 		return fmt.Errorf("stop %s (process %d): %w", r.Name, r.PID, err)
 	}
 	defer unix.Close(fd) //nolint:errcheck // nothing was written

@@ -8,11 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
@@ -121,5 +123,26 @@ func TestTheEndOfALogIsShort(t *testing.T) {
 	}
 	if got, want := Tail(file, 2), "  b\n  "+strings.Repeat("c", maxTailLine)+"..."; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// The number of a process that has ended may belong to a thread later.
+func TestStoppingLeavesAThreadWithTheNumberAlone(t *testing.T) {
+	numbers, done := make(chan int), make(chan struct{})
+	for range 2 { // one of them may be on the first thread, which has the number of the process
+		go func() {
+			runtime.LockOSThread()
+			numbers <- unix.Gettid()
+			<-done
+		}()
+	}
+	defer close(done)
+	for range 2 {
+		if number := <-numbers; number != os.Getpid() {
+			r := Record{Spec: Spec{Name: "ended"}, PID: number}
+			if err := r.Stop(t.Context(), time.Second); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }
