@@ -30,7 +30,7 @@ func (s *Sim) InstallLibrary(path string) error {
 		functions.hide("MemoryLimits")
 	}
 	name := filepath.Join(libraryDirs[s.node.model.Platform], "libnvidia-ml.so."+s.node.model.DriverVersion)
-	if err := replaceFile(s.tree().path(name), bytes.NewReader(library), 0o755); err != nil {
+	if err := updateFile(s.tree().path(name), library, 0o755); err != nil {
 		return fmt.Errorf("install the simulated libnvidia-ml: %w", err)
 	}
 	return nil

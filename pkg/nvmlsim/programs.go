@@ -3,11 +3,9 @@
 package nvmlsim
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -45,14 +43,12 @@ func (s *Sim) InstallPrograms(path string) error {
 	}
 	t := s.tree()
 	installed := t.path("usr/bin/gpu-sim")
-	same, err := sameContent(path, installed)
+	program, err := os.ReadFile(path)
+	if err == nil {
+		err = updateFile(installed, program, 0o755)
+	}
 	if err != nil {
 		return fmt.Errorf("install the programs of the simulated driver: %w", err)
-	}
-	if !same {
-		if err := copyProgram(path, installed); err != nil {
-			return fmt.Errorf("install the programs of the simulated driver: %w", err)
-		}
 	}
 	for _, name := range programs {
 		if err := linkProgram(installed, t.path(filepath.Join("usr/bin", name))); err != nil {
@@ -64,15 +60,6 @@ func (s *Sim) InstallPrograms(path string) error {
 		return fmt.Errorf("install the programs of the simulated driver: %w", err)
 	}
 	return nil
-}
-
-func copyProgram(from, to string) error {
-	file, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer file.Close() //nolint:errcheck // only read
-	return replaceFile(to, file, 0o755)
 }
 
 // linkProgram makes the path a hard link to the installed program, in one step.
@@ -99,43 +86,20 @@ func linkProgram(installed, path string) error {
 	return os.Rename(temporary, path)
 }
 
-// sameContent reports whether two files have the same content. The second one may be
-// missing.
-func sameContent(path, other string) (bool, error) {
-	a, err := os.Open(path)
-	if err != nil {
-		return false, err
+// updateFile replaces a file unless it has that content already.
+func updateFile(path string, content []byte, mode os.FileMode) error {
+	have, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	defer a.Close() //nolint:errcheck // only read
-	b, err := os.Open(other)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+	if err == nil && bytes.Equal(have, content) {
+		return nil
 	}
-	if err != nil {
-		return false, err
-	}
-	defer b.Close() //nolint:errcheck // only read
-	const size = 64 << 10
-	left, right := bufio.NewReaderSize(a, size), bufio.NewReaderSize(b, size)
-	for {
-		x, errX := left.Peek(size)
-		y, errY := right.Peek(size)
-		if !bytes.Equal(x, y) {
-			return false, nil
-		}
-		if errX != nil || errY != nil {
-			if errors.Is(errX, io.EOF) && errors.Is(errY, io.EOF) {
-				return true, nil
-			}
-			return false, errors.Join(errX, errY)
-		}
-		_, _ = left.Discard(size)
-		_, _ = right.Discard(size)
-	}
+	return replaceFile(path, content, mode)
 }
 
 // replaceFile replaces a file in one step, because other processes use it at any time.
-func replaceFile(path string, content io.Reader, mode os.FileMode) error {
+func replaceFile(path string, content []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -143,7 +107,7 @@ func replaceFile(path string, content io.Reader, mode os.FileMode) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(file, content)
+	_, err = file.Write(content)
 	err = errors.Join(err, file.Chmod(mode), file.Close())
 	if err == nil {
 		err = os.Rename(file.Name(), path)

@@ -5,9 +5,7 @@ package nvmlsim
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -109,24 +107,16 @@ func (t tree) syncSMITables(before, after *State) error {
 	if err != nil || bytes.Equal(old, changed) {
 		return err
 	}
-	return replaceFile(t.path(firmware(t.node.model.DriverVersion)), bytes.NewReader(changed), 0o644)
+	return replaceFile(t.path(firmware(t.node.model.DriverVersion)), changed, 0o644)
 }
 
 // refreshSMITables replaces the file if it is missing or of another release.
 func (t tree) refreshSMITables(st *State) error {
-	path := t.path(firmware(t.node.model.DriverVersion))
 	want, err := json.Marshal(t.node.smiTables(st))
 	if err != nil {
 		return err
 	}
-	have, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if bytes.Equal(have, want) {
-		return nil
-	}
-	return replaceFile(path, bytes.NewReader(want), 0o644)
+	return updateFile(t.path(firmware(t.node.model.DriverVersion)), want, 0o644)
 }
 
 func (n *node) smiTables(st *State) *SMITables {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -84,7 +83,7 @@ func (t tree) sync(before, after *State) error {
 // name. [Sim.InstallLibrary] and [Sim.InstallPrograms] replace some of them.
 func (t tree) driver() error {
 	for _, name := range programs {
-		if err := replaceFile(t.path(filepath.Join("usr/bin", name)), strings.NewReader(missingProgram), 0o755); err != nil {
+		if err := replaceFile(t.path(filepath.Join("usr/bin", name)), []byte(missingProgram), 0o755); err != nil {
 			return err
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
 const gpusAtOnce = 8
@@ -55,7 +55,8 @@ func newBench(ctx context.Context, client kubernetes.Interface, o options) (*ben
 	if err := os.Chmod(b.dir, 0o711); err != nil {
 		return nil, err
 	}
-	if b.root, err = b.createNode(ctx, "sim", b.model); err != nil {
+	b.root = filepath.Join(b.dir, "sim")
+	if err := harness.CreateNode(ctx, b.bin, b.root, b.model); err != nil {
 		return nil, err
 	}
 	if cgroups, err := cgroup.Root(); err == nil {
@@ -79,17 +80,6 @@ func newBench(ctx context.Context, client kubernetes.Interface, o options) (*ben
 	}
 	b.namespace = namespace.Name
 	return b, nil
-}
-
-// createNode makes a simulated node of a model in a folder of the bench. The folder is its
-// driver root.
-func (b *bench) createNode(ctx context.Context, name, model string) (root string, err error) {
-	root = filepath.Join(b.dir, name)
-	out, err := exec.CommandContext(ctx, filepath.Join(b.bin, "sim", "gpu-sim"), "create", "--if-missing", "--state", root, "--model", model).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("gpu-sim create: %w: %s", err, out)
-	}
-	return root, nil
 }
 
 // close removes the folder, the cgroup, the namespace with its claims, the slices and the

@@ -23,6 +23,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
 // limitsModel is a node whose driver limits the memory of containers.
@@ -58,8 +59,8 @@ func (b *bench) measureLimited(ctx context.Context, root string, limited, hook b
 	if err := b.deleteSlices(ctx); err != nil {
 		return err
 	}
-	node, err := b.createNode(ctx, "limits-sim", limitsModel)
-	if err != nil {
+	node := filepath.Join(b.dir, "limits-sim")
+	if err := harness.CreateNode(ctx, b.bin, node, limitsModel); err != nil {
 		return err
 	}
 	a, _, err := b.start(ctx, "--driver-root="+node, "--machine-root="+node, "--mps-supervisor=", fmt.Sprintf("--memory-limits=%t", limited))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -41,8 +42,17 @@ func (a *Agent) createNode(ctx context.Context) error {
 	if err := os.MkdirAll(a.dir, 0o755); err != nil {
 		return err
 	}
-	_, err := a.Sim(ctx, "create", "--if-missing", "--model", model)
-	return err
+	return CreateNode(ctx, a.cluster.Bin, a.SimDir(), model)
+}
+
+// CreateNode makes a folder the driver root of a simulated node, unless it is one of that
+// model. bin is the folder that `make build` fills.
+func CreateNode(ctx context.Context, bin, folder, model string) error {
+	out, err := exec.CommandContext(ctx, filepath.Join(bin, "sim", "gpu-sim"), "create", "--if-missing", "--state", folder, "--model", model).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("gpu-sim create: %w: %s", err, out)
+	}
+	return nil
 }
 
 // serve runs a program on the node, and waits for the line "serving …" in its log.
