@@ -88,7 +88,7 @@ cluster-down: need-root build ## Take the test cluster down, leaving nothing beh
 test: need-root need-cc need-chromium ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
 	@# The cluster's own test comes first: it compares the machine before and after,
 	@# which it can only while no other cluster comes or goes.
-	$(MAKE) --no-print-directory -j2 cluster-test lint images helm
+	$(MAKE) --no-print-directory -j2 cluster-test lint images helm foreign
 	@# Tests on a cluster mostly wait for it, and leave the processors to the others.
 	$(MAKE) --no-print-directory -j3 e2e on-one-cluster unit chart browser kueue monitoring
 
@@ -151,6 +151,13 @@ prometheus: ## Build Prometheus into .build/bin, without the service discovery o
 	@mkdir -p $(BIN)
 	$(CLUSTER_ENV) go -C test/monitoring build -tags remove_all_sd -ldflags '-s -w' -o ../../$(BIN)/prometheus github.com/prometheus/prometheus/cmd/prometheus
 
+.PHONY: foreign
+foreign: need-cc ## Build NVIDIA's device plugin and DRA driver into .build/bin/foreign, as judges of the simulator and of us
+	$(say) "building NVIDIA's device plugin and DRA driver"
+	@mkdir -p $(BIN)/foreign
+	CGO_ENABLED=1 go -C test/foreign/deviceplugin build -trimpath -buildvcs=false -ldflags '-s -w' -o ../../../$(BIN)/foreign/ tool
+	CGO_ENABLED=1 go -C test/foreign/dradriver build -trimpath -buildvcs=false -ldflags '-s -w' -o ../../../$(BIN)/foreign/ tool
+
 .PHONY: helm
 helm: ## Build helm into .build/bin
 	$(say) "building helm"
@@ -174,14 +181,14 @@ SCHEDULER   := go test -count=1 -timeout 20m ./test/scheduler -bin $(abspath $(B
 WALKTHROUGH := go test -count=1 -timeout 40m -v ./test/walkthrough -bin $(abspath $(BIN))
 
 .PHONY: on-one-cluster
-on-one-cluster: need-root build images helm
+on-one-cluster: need-root build images helm foreign
 	$(say) "images, rights, policies and the commands of the documents on one cluster"
 	@trap '$(BIN)/cluster down --name test' EXIT; set -x; \
 	$(BIN)/cluster up --name test; \
 	$(SCHEDULER); $(IMAGE_TEST) -cluster test; $(RIGHTS) -cluster test; $(ADMISSION) -cluster test; $(WALKTHROUGH) -cluster test
 
 .PHONY: e2e
-e2e: need-root build images helm prometheus ## End to end on a real cluster
+e2e: need-root build images helm prometheus foreign ## End to end on a real cluster
 	$(say) "end to end on a real cluster"
 	go test -count=1 -timeout 40m -v ./test/e2e -bin $(abspath $(BIN))
 
