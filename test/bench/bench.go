@@ -154,6 +154,9 @@ func (b *bench) measure(ctx context.Context) (figures, error) {
 	if err := a.stop(); err != nil {
 		return f, err
 	}
+	if err := b.measureLibrary(ctx, &f); err != nil {
+		return f, err
+	}
 	if err := b.measureShares(ctx, &f); err != nil {
 		return f, err
 	}

@@ -8,6 +8,7 @@
 //   - the memory of the agent
 //   - the duration of the hook that limits the memory of a container
 //   - the scheduler's cost of the published devices
+//   - what a call through the simulated libnvidia-ml.so.1 costs
 //
 // The report compares each figure with the design, and latencies with a yardstick of
 // the same machine and run. A slow figure is not an error.

@@ -44,6 +44,12 @@ type figures struct {
 	// without cgroups of version 2.
 	PlainShare, LimitedShare     []time.Duration
 	ProcessStart, Hook, SimLimit []time.Duration
+
+	// Calls of NVML on the simulated node, through its libnvidia-ml.so.1 and through the
+	// simulator in this process: callsPerSample readings of a GPU's memory, and a snapshot
+	// of the whole node.
+	LibraryCall, LinkedCall         []time.Duration
+	LibrarySnapshot, LinkedSnapshot []time.Duration
 }
 
 // Line is one row of the report.
@@ -74,6 +80,7 @@ func (f *figures) lines() []Line {
 		memory("resident memory after start", f.ResidentIdle),
 		memory("resident memory after all claims", f.Resident),
 	}
+	lines = append(lines, f.libraryLines()...)
 	lines = append(lines, f.shareLines()...)
 	if len(f.Hook) > 0 {
 		lines = append(lines, f.limitLines()...)
@@ -96,6 +103,13 @@ func (f *figures) shareLines() []Line {
 		full, ratio(fmt.Sprintf("%d at once / one", gpu.MPSMaxClients), full, further),
 		memory("resident memory after all shares", f.ResidentShares),
 	}
+}
+
+func (f *figures) libraryLines() []Line {
+	call := latency(fmt.Sprintf("%d calls of the simulated libnvidia-ml.so.1", callsPerSample), f.LibraryCall, 0)
+	linked := latency("the same calls of the linked simulator", f.LinkedCall, 0)
+	snapshot, direct := latency("snapshot of the node through the library", f.LibrarySnapshot, 0), latency("snapshot of the node, simulator linked", f.LinkedSnapshot, 0)
+	return []Line{call, linked, ratio("call through the library / linked", call, linked), snapshot, direct, ratio("snapshot through the library / linked", snapshot, direct)}
 }
 
 func (f *figures) limitLines() []Line {

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+)
+
+// callsPerSample is the number of calls that are timed together. One call is shorter than
+// the clock's unit of the report.
+const callsPerSample = 100
+
+// measureLibrary measures what the simulated libnvidia-ml.so.1 adds to the simulator, which
+// this process has linked. Both read the same node in turn.
+func (b *bench) measureLibrary(ctx context.Context, f *figures) (err error) {
+	path, err := nvml.FindLibrary(b.root)
+	if err != nil {
+		return err
+	}
+	sim, err := nvmlsim.Open(b.root)
+	if err != nil {
+		return err
+	}
+	loaded, linked := gonvml.Interface(gonvml.New(gonvml.WithLibraryPath(path))), sim.NVML()
+	for _, lib := range []gonvml.Interface{loaded, linked} {
+		if ret := lib.Init(); ret != gonvml.SUCCESS {
+			return fmt.Errorf("start the simulator's NVML: %w", ret)
+		}
+	}
+	snapshots := []*nvml.Library{nvml.New(loaded), nvml.New(linked)}
+	defer func() {
+		for _, s := range snapshots {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	progress("reading the node through the simulated libnvidia-ml.so.1 and through the linked simulator, %d times", b.rounds)
+	for range b.rounds {
+		for _, m := range []struct {
+			lib            gonvml.Interface
+			node           *nvml.Library
+			call, snapshot *[]time.Duration
+		}{
+			{loaded, snapshots[0], &f.LibraryCall, &f.LibrarySnapshot},
+			{linked, snapshots[1], &f.LinkedCall, &f.LinkedSnapshot},
+		} {
+			took, err := callTime(m.lib)
+			if err != nil {
+				return err
+			}
+			*m.call = append(*m.call, took)
+			start := time.Now()
+			if _, err := m.node.Snapshot(ctx); err != nil {
+				return err
+			}
+			*m.snapshot = append(*m.snapshot, time.Since(start))
+		}
+	}
+	return nil
+}
+
+// callTime reads the memory of the first GPU callsPerSample times, and returns the whole time.
+func callTime(lib gonvml.Interface) (time.Duration, error) {
+	device, ret := lib.DeviceGetHandleByIndex(0)
+	if ret != gonvml.SUCCESS {
+		return 0, fmt.Errorf("the first GPU: %w", ret)
+	}
+	start := time.Now()
+	for range callsPerSample {
+		if _, ret := device.GetMemoryInfo(); ret != gonvml.SUCCESS {
+			return 0, fmt.Errorf("memory of the first GPU: %w", ret)
+		}
+	}
+	return time.Since(start), nil
+}
