@@ -19,7 +19,7 @@ func driverProgram() string {
 		names = append(names, filepath.Base(path))
 	}
 	i := slices.IndexFunc(names, func(name string) bool {
-		return slices.Contains([]string{nvmlsim.SMIName, nvmlsim.MPSControlName, nvmlsim.MPSServerName}, name)
+		return slices.Contains([]string{nvmlsim.SMIName, nvmlsim.MPSControlName, nvmlsim.MPSServerName, nvmlsim.IMEXName, nvmlsim.IMEXControlName}, name)
 	})
 	if i < 0 {
 		return ""

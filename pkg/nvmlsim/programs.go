@@ -13,11 +13,20 @@ import (
 
 // The programs of the driver that gpu-sim is, by their names in usr/bin.
 const (
-	SMIName        = "nvidia-smi"
-	MPSControlName = "nvidia-cuda-mps-control"
+	SMIName         = "nvidia-smi"
+	MPSControlName  = "nvidia-cuda-mps-control"
+	IMEXName        = "nvidia-imex"
+	IMEXControlName = "nvidia-imex-ctl"
 )
 
-var programs = []string{SMIName, MPSControlName}
+// programs returns the names of the programs of the node's driver.
+func (m *Model) programs() []string {
+	names := []string{SMIName, MPSControlName}
+	if m.Fabric != nil {
+		names = append(names, IMEXName, IMEXControlName)
+	}
+	return names
+}
 
 // missingProgram takes the place of a program until [Sim.InstallPrograms]. A container
 // toolkit finds it.
@@ -27,8 +36,7 @@ exit 1
 `
 
 // InstallPrograms installs gpu-sim from the path in the root file system of the node. It
-// is usr/bin/gpu-sim, nvidia-smi and nvidia-cuda-mps-control there, which are one file with
-// several names: a container gets single programs, and no link leads out of a mount.
+// is usr/bin/gpu-sim there and the driver's programs, which are one file with several names: a container gets single programs, and no link leads out of a mount.
 // It does nothing if that gpu-sim is installed already. A process that runs an earlier one
 // keeps it.
 func (s *Sim) InstallPrograms(path string) error {
@@ -50,7 +58,7 @@ func (s *Sim) InstallPrograms(path string) error {
 	if err != nil {
 		return fmt.Errorf("install the programs of the simulated driver: %w", err)
 	}
-	for _, name := range programs {
+	for _, name := range t.node.model.programs() {
 		if err := linkProgram(installed, t.path(filepath.Join("usr/bin", name))); err != nil {
 			return fmt.Errorf("install the programs of the simulated driver: %w", err)
 		}

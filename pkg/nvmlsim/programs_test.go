@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +16,12 @@ import (
 )
 
 func TestInstalledProgramsAreOneFile(t *testing.T) {
-	s, _ := newTestSim(t, "t4")
+	// A node of a rack has the programs of IMEX besides.
+	s, _ := newTestSim(t, "gb200")
+	programs := s.Model().programs()
+	if want := []string{"nvidia-smi", "nvidia-cuda-mps-control", "nvidia-imex", "nvidia-imex-ctl"}; !slices.Equal(programs, want) {
+		t.Fatalf("programs %q, want %q", programs, want)
+	}
 	bin := filepath.Join(s.Root(), "usr/bin")
 	stat := func(name string) os.FileInfo {
 		t.Helper()
@@ -39,7 +45,7 @@ func TestInstalledProgramsAreOneFile(t *testing.T) {
 		if err := s.InstallPrograms(program); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range append(programs, "gpu-sim") {
+		for _, name := range append(slices.Clone(programs), "gpu-sim") {
 			data, err := os.ReadFile(filepath.Join(bin, name))
 			if err != nil || string(data) != content {
 				t.Errorf("%s has %d bytes, %v; want %d", name, len(data), err, len(content))

@@ -82,7 +82,7 @@ func (t tree) sync(before, after *State) error {
 // driver makes the files of the driver: enough for a container toolkit to find them by
 // name. [Sim.InstallLibrary] and [Sim.InstallPrograms] replace some of them.
 func (t tree) driver() error {
-	for _, name := range programs {
+	for _, name := range t.node.model.programs() {
 		if err := replaceFile(t.path(filepath.Join("usr/bin", name)), []byte(missingProgram), 0o755); err != nil {
 			return err
 		}

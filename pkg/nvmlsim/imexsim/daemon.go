@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package imexsim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// Ready is the answer of a daemon that serves its node.
+const Ready = "READY\n"
+
+// queryTimeout limits a query of the daemon's state.
+const queryTimeout = 5 * time.Second
+
+// Run runs the daemon until ctx ends. It reads the nodes again for each value from reload,
+// as nvidia-imex does for the signal USR1. It writes its log to log.
+func Run(ctx context.Context, c Config, reload <-chan os.Signal, log io.Writer) error {
+	nodes, err := c.readNodes()
+	if err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	if c.Commands != "" {
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Commands)
+		if err != nil {
+			return fmt.Errorf("IMEX command service: %w", err)
+		}
+		go func() { served <- serve(listener) }()
+		defer func() {
+			_ = listener.Close() // serve reports other errors
+			<-served
+		}()
+	}
+	for {
+		if _, err := fmt.Fprintf(log, "simulated IMEX daemon: %d nodes, commands at %q\n", len(nodes), c.Commands); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-served:
+			served <- nil // for the deferred wait
+			return err
+		case <-reload:
+			if nodes, err = c.readNodes(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// serve tells each client that the daemon is ready, until the listener is closed.
+func serve(listener net.Listener) error {
+	for {
+		client, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("IMEX command service: %w", err)
+		}
+		// A client that has gone needs no answer. One line fits the buffer of any socket.
+		_, _ = io.WriteString(client, Ready)
+		_ = client.Close()
+	}
+}
+
+// Query returns the state of the running daemon with that configuration, a line. It returns
+// [gpu.ErrNotReady] if none answers.
+func Query(ctx context.Context, c Config) (string, error) {
+	if c.Commands == "" {
+		return "", fmt.Errorf("query IMEX: %w: the command service is off (IMEX_CMD_ENABLED)", gpu.ErrNotReady)
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.Commands)
+	if err != nil {
+		return "", fmt.Errorf("query IMEX: %w: %w", gpu.ErrNotReady, err)
+	}
+	defer connection.Close() //nolint:errcheck // it was only read
+	deadline, _ := ctx.Deadline()
+	if err := connection.SetReadDeadline(deadline); err != nil {
+		return "", fmt.Errorf("query IMEX: %w", err)
+	}
+	answer, err := io.ReadAll(io.LimitReader(connection, 100))
+	if err != nil {
+		return "", fmt.Errorf("query IMEX: %w: %w", gpu.ErrNotReady, err)
+	}
+	return string(answer), nil
+}
