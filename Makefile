@@ -157,6 +157,10 @@ foreign: need-cc ## Build NVIDIA's device plugin and DRA driver into .build/bin/
 	@mkdir -p $(BIN)/foreign
 	CGO_ENABLED=1 go -C test/foreign/deviceplugin build -trimpath -buildvcs=false -ldflags '-s -w' -o ../../../$(BIN)/foreign/ tool
 	CGO_ENABLED=1 go -C test/foreign/dradriver build -trimpath -buildvcs=false -ldflags '-s -w' -o ../../../$(BIN)/foreign/ tool
+	@# This one runs in a container that has nothing else, so it is static.
+	$(CLUSTER_ENV) go -C test/foreign/dradriver build -ldflags '-s -w' -o ../../../$(BIN)/foreign/ sigs.k8s.io/dra-driver-nvidia-gpu/cmd/compute-domain-daemon
+	@# Its chart and the templates that its programs read.
+	ln -sfn "$$(go -C test/foreign/dradriver list -m -f '{{.Dir}}' sigs.k8s.io/dra-driver-nvidia-gpu)" $(BIN)/foreign/source
 
 .PHONY: helm
 helm: ## Build helm into .build/bin

@@ -23,7 +23,7 @@ func BuildImages(ctx context.Context, l Layout, dir string) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("build images: %w", err)
 	}
-	pause, err := image.Program(l.binary("pause"))
+	pause, err := image.Program(l.binary("pause"), nobody)
 	if err != nil {
 		return nil, err
 	}
@@ -54,10 +54,17 @@ func LoadImage(ctx context.Context, l Layout, archive string) error {
 	return nil
 }
 
+// nobody is a user and a group without rights.
+const nobody = "65535:65535"
+
 // LoadProgram imports a static program as an image with that reference into the cluster.
-// The image has nothing else.
-func LoadProgram(ctx context.Context, l Layout, program, reference string) error {
-	img, err := image.Program(program)
+// The image has nothing else. It runs as root, or as a user without rights.
+func LoadProgram(ctx context.Context, l Layout, program, reference string, root bool) error {
+	user := nobody
+	if root {
+		user = "0:0"
+	}
+	img, err := image.Program(program, user)
 	if err != nil {
 		return fmt.Errorf("load program %s: %w", program, err)
 	}

@@ -13,7 +13,7 @@ import (
 type Foreign struct {
 	// Name among the programs on the node, and of the log.
 	Name string
-	// Program is the path below the folder of programs that `make foreign` fills.
+	// Program is one of the programs that `make foreign` builds.
 	Program string
 	// Machine is the driver root of the simulated node.
 	Machine string
@@ -23,16 +23,35 @@ type Foreign struct {
 	Args []string
 }
 
-// foreignScript puts the files of a machine where programs look for them that have no
-// flag for it, in the mount namespace of the program alone: a container runtime refuses
-// mounts inside /proc. $1 is the driver root.
+// foreignScript puts the files of a machine and of the program's image where the program
+// looks for them, if it has no flag for it. They are there in the mount namespace of the
+// program alone: a container runtime refuses mounts inside /proc. $1 is the driver root, and
+// $2 the folder /templates of the image. The rest are variables and the command.
 const foreignScript = `set -eu
-root=$1; shift
-mount --bind "$root/proc/driver" /proc/driver
-mount --bind "$root/proc/devices" /proc/devices
-mount --bind "$root/proc/sys/kernel/random" /proc/sys/kernel/random
-mount --bind "$root/sys" /sys
-exec env "$@"`
+machine=$1; templates=$2; shift 2
+mount --bind "$machine/proc/driver" /proc/driver
+mount --bind "$machine/proc/devices" /proc/devices
+mount --bind "$machine/proc/sys/kernel/random" /proc/sys/kernel/random
+mount --bind "$machine/sys" /sys
+mount -t tmpfs none /mnt
+for entry in /*; do
+	if [ -L "$entry" ]; then
+		cp -P "$entry" /mnt
+	elif [ -d "$entry" ] && [ "$entry" != /mnt ]; then
+		mkdir "/mnt$entry"
+		mount --rbind "$entry" "/mnt$entry"
+	fi
+done
+mkdir /mnt/templates
+mount --bind "$templates" /mnt/templates
+exec chroot /mnt env "$@"`
+
+// ForeignSource is the folder with the source of NVIDIA's DRA driver: its chart, templates
+// and examples.
+func (c *Cluster) ForeignSource() string { return filepath.Join(c.Bin, "foreign", "source") }
+
+// ForeignProgram is the path of a program that `make foreign` builds.
+func (c *Cluster) ForeignProgram(name string) string { return filepath.Join(c.Bin, "foreign", name) }
 
 // StartForeign starts a program of NVIDIA's, and does not wait for anything. One of
 // that name that runs already is stopped first. It ends with the cluster.
@@ -42,10 +61,10 @@ func (c *Cluster) StartForeign(ctx context.Context, f Foreign) error {
 	}
 	args := []string{
 		"start", f.Name, "--log", c.ForeignLog(f.Name), "--",
-		"unshare", "--mount", "sh", "-c", foreignScript, "sh", f.Machine,
+		"unshare", "--mount", "sh", "-c", foreignScript, "sh", f.Machine, filepath.Join(c.ForeignSource(), "templates"),
 	}
 	args = append(args, f.Env...)
-	args = append(args, filepath.Join(c.Bin, "foreign", f.Program))
+	args = append(args, c.ForeignProgram(f.Program))
 	if err := c.tool(ctx, append(args, f.Args...)...); err != nil {
 		return fmt.Errorf("start %s: %w", f.Name, err)
 	}

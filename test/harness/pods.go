@@ -318,10 +318,15 @@ func (s Sight) Limits() string {
 }
 
 // Capabilities lists the MIG capability nodes the container has.
-func (s Sight) Capabilities() []string {
+func (s Sight) Capabilities() []string { return s.devicesBelow("/dev/nvidia-caps/") }
+
+// Channels lists the IMEX channels the container has.
+func (s Sight) Channels() []string { return s.devicesBelow("/dev/nvidia-caps-imex-channels/") }
+
+func (s Sight) devicesBelow(folder string) []string {
 	var paths []string
 	for _, d := range s.Devices {
-		if strings.HasPrefix(d.Path, "/dev/nvidia-caps/") {
+		if strings.HasPrefix(d.Path, folder) {
 			paths = append(paths, d.Path)
 		}
 	}

@@ -93,9 +93,9 @@ func (c *Cluster) LoadImages(ctx context.Context) error {
 }
 
 // LoadProgram loads a static program into the container runtime of the node, as an image
-// with that reference.
-func (c *Cluster) LoadProgram(ctx context.Context, program, reference string) error {
-	return c.tool(ctx, "load-program", program, reference)
+// with that reference. Flags are those of `cluster load-program`.
+func (c *Cluster) LoadProgram(ctx context.Context, program, reference string, flags ...string) error {
+	return c.tool(ctx, append([]string{"load-program", program, reference}, flags...)...)
 }
 
 // image is an entry of the images.json that `make images` writes.

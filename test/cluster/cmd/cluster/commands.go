@@ -165,7 +165,8 @@ func (o *options) loadImage() *cobra.Command {
 }
 
 func (o *options) loadProgram() *cobra.Command {
-	return &cobra.Command{
+	var root bool
+	cmd := &cobra.Command{
 		Use:   "load-program FILE REFERENCE",
 		Short: "Load a static program as an image that has it at its top and runs it",
 		Args:  cobra.ExactArgs(2),
@@ -174,9 +175,11 @@ func (o *options) loadProgram() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return cluster.LoadProgram(cmd.Context(), l, args[0], args[1])
+			return cluster.LoadProgram(cmd.Context(), l, args[0], args[1], root)
 		},
 	}
+	cmd.Flags().BoolVar(&root, "root", false, "the image runs as root")
+	return cmd
 }
 
 func (o *options) kubectl() *cobra.Command {

@@ -42,14 +42,14 @@ var directories = []string{
 }
 
 // Program returns an image that has nothing but one static program, at its top, and runs
-// it.
-func Program(program string) (v1.Image, error) {
+// it as that user. Processes find it and the programs that a device adds by their names.
+func Program(program, user string) (v1.Image, error) {
 	data, err := os.ReadFile(program)
 	if err != nil {
 		return nil, fmt.Errorf("image of a program: %w", err)
 	}
 	name := filepath.Base(program)
-	return build([]entry{{path: name, mode: 0o755, content: data}}, v1.Config{Entrypoint: []string{"/" + name}, User: "65535:65535"})
+	return build([]entry{{path: name, mode: 0o755, content: data}}, v1.Config{Entrypoint: []string{"/" + name}, Env: []string{"PATH=/:/usr/bin"}, User: user})
 }
 
 // Probe is an image with the static programs probe and busybox. It has busybox

@@ -83,7 +83,7 @@ func TestTheProbeImageHasAShellAndWhatHooksNeed(t *testing.T) {
 }
 
 func TestAnArchiveCarriesItsReference(t *testing.T) {
-	img, err := Program(program(t, "pause"))
+	img, err := Program(program(t, "pause"), "65535:65535")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestAnArchiveCarriesItsReference(t *testing.T) {
 }
 
 func TestAnImageOfAProgramRunsIt(t *testing.T) {
-	img, err := Program(program(t, "manager"))
+	img, err := Program(program(t, "manager"), "0:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,13 +112,13 @@ func TestAnImageOfAProgramRunsIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"/program"}, config.Config.Entrypoint); diff != "" {
-		t.Errorf("command (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]string{"/program", "0:0", "PATH=/:/usr/bin"}, append(config.Config.Entrypoint, config.Config.User, config.Config.Env[0])); diff != "" {
+		t.Errorf("command, user and environment (-want +got):\n%s", diff)
 	}
 }
 
 func TestAMissingProgramIsNamed(t *testing.T) {
-	if _, err := Program("/missing/pause"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Program("/missing/pause", "0:0"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 }
