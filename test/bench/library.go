@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -20,7 +19,7 @@ const callsPerSample = 100
 
 // measureLibrary measures what the simulated libnvidia-ml.so.1 adds to the simulator, which
 // this process has linked. Both read the same node in turn.
-func (b *bench) measureLibrary(ctx context.Context, f *figures) (err error) {
+func (b *bench) measureLibrary(ctx context.Context, f *figures) error {
 	path, err := nvml.FindLibrary(b.root)
 	if err != nil {
 		return err
@@ -29,18 +28,13 @@ func (b *bench) measureLibrary(ctx context.Context, f *figures) (err error) {
 	if err != nil {
 		return err
 	}
-	loaded, linked := gonvml.Interface(gonvml.New(gonvml.WithLibraryPath(path))), sim.NVML()
+	loaded, linked := gonvml.New(gonvml.WithLibraryPath(path)), sim.NVML()
 	for _, lib := range []gonvml.Interface{loaded, linked} {
 		if ret := lib.Init(); ret != gonvml.SUCCESS {
 			return fmt.Errorf("start the simulator's NVML: %w", ret)
 		}
 	}
 	snapshots := []*nvml.Library{nvml.New(loaded), nvml.New(linked)}
-	defer func() {
-		for _, s := range snapshots {
-			err = errors.Join(err, s.Close())
-		}
-	}()
 	progress("reading the node through the simulated libnvidia-ml.so.1 and through the linked simulator, %d times", b.rounds)
 	for range b.rounds {
 		for _, m := range []struct {

@@ -23,7 +23,7 @@ func BuildImages(ctx context.Context, l Layout, dir string) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("build images: %w", err)
 	}
-	pause, err := image.Program(l.binary("pause"), nobody)
+	pause, err := image.Program(l.binary("pause"), withoutRights)
 	if err != nil {
 		return nil, err
 	}
@@ -54,13 +54,13 @@ func LoadImage(ctx context.Context, l Layout, archive string) error {
 	return nil
 }
 
-// nobody is a user and a group without rights.
-const nobody = "65535:65535"
+// withoutRights is a user and a group that own no file.
+const withoutRights = "65535:65535"
 
 // LoadProgram imports a static program as an image with that reference into the cluster.
 // The image has nothing else. It runs as root, or as a user without rights.
 func LoadProgram(ctx context.Context, l Layout, program, reference string, root bool) error {
-	user := nobody
+	user := withoutRights
 	if root {
 		user = "0:0"
 	}

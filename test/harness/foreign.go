@@ -8,8 +8,7 @@ import (
 	"path/filepath"
 )
 
-// Foreign is a program of NVIDIA's that runs on the cluster's node, as a judge of the
-// simulated machine.
+// Foreign is a program of NVIDIA's on the cluster's node. It judges the simulated machine.
 type Foreign struct {
 	// Name among the programs on the node, and of the log.
 	Name string
@@ -23,10 +22,10 @@ type Foreign struct {
 	Args []string
 }
 
-// foreignScript puts the files of a machine and of the program's image where the program
-// looks for them, if it has no flag for it. They are there in the mount namespace of the
-// program alone: a container runtime refuses mounts inside /proc. $1 is the driver root, and
-// $2 the folder /templates of the image. The rest are variables and the command.
+// foreignScript puts files of the machine and of the program's image at their places.
+// The program has no flags for them. They are there in its mount namespace alone: a container
+// runtime refuses mounts inside /proc. $1 is the driver root, and $2 the folder /templates of
+// the image. The rest are variables and the command.
 const foreignScript = `set -eu
 machine=$1; templates=$2; shift 2
 mount --bind "$machine/proc/driver" /proc/driver

@@ -93,7 +93,7 @@ func (c *Cluster) LoadImages(ctx context.Context) error {
 }
 
 // LoadProgram loads a static program into the container runtime of the node, as an image
-// with that reference. Flags are those of `cluster load-program`.
+// with that reference. `cluster load-program` has the flags.
 func (c *Cluster) LoadProgram(ctx context.Context, program, reference string, flags ...string) error {
 	return c.tool(ctx, append([]string{"load-program", program, reference}, flags...)...)
 }

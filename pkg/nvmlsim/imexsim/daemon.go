@@ -27,18 +27,27 @@ func Run(ctx context.Context, c Config, reload <-chan os.Signal, log io.Writer) 
 	if err != nil {
 		return err
 	}
-	served := make(chan error, 1)
-	if c.Commands != "" {
-		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Commands)
-		if err != nil {
-			return fmt.Errorf("IMEX command service: %w", err)
-		}
-		go func() { served <- serve(listener) }()
-		defer func() {
-			_ = listener.Close() // serve reports other errors
-			<-served
-		}()
+	if c.Commands == "" {
+		return follow(ctx, c, nodes, reload, log)
 	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Commands)
+	if err != nil {
+		return fmt.Errorf("IMEX command service: %w", err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	served := make(chan error, 1)
+	go func() {
+		served <- serve(listener)
+		stop()
+	}()
+	err = follow(ctx, c, nodes, reload, log)
+	_ = listener.Close() // it ends serve, which reports other errors
+	return errors.Join(err, <-served)
+}
+
+// follow reads the nodes again for each value from reload, until ctx ends.
+func follow(ctx context.Context, c Config, nodes []string, reload <-chan os.Signal, log io.Writer) error {
 	for {
 		if _, err := fmt.Fprintf(log, "simulated IMEX daemon: %d nodes, commands at %q\n", len(nodes), c.Commands); err != nil {
 			return err
@@ -46,10 +55,8 @@ func Run(ctx context.Context, c Config, reload <-chan os.Signal, log io.Writer) 
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-served:
-			served <- nil // for the deferred wait
-			return err
 		case <-reload:
+			var err error
 			if nodes, err = c.readNodes(); err != nil {
 				return err
 			}
@@ -57,7 +64,7 @@ func Run(ctx context.Context, c Config, reload <-chan os.Signal, log io.Writer) 
 	}
 }
 
-// serve tells each client that the daemon is ready, until the listener is closed.
+// serve answers each client that the daemon is ready, until the listener is closed.
 func serve(listener net.Listener) error {
 	for {
 		client, err := listener.Accept()

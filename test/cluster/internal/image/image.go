@@ -41,8 +41,8 @@ var directories = []string{
 	"usr/share", "var", "var/run",
 }
 
-// Program returns an image that has nothing but one static program, at its top, and runs
-// it as that user. Processes find it and the programs that a device adds by their names.
+// Program returns an image with one static program, at its top, that runs as a user.
+// Processes find it and the programs that a device adds by their names.
 func Program(program, user string) (v1.Image, error) {
 	data, err := os.ReadFile(program)
 	if err != nil {
