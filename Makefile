@@ -182,14 +182,20 @@ IMAGE_TEST  := go test -count=1 -timeout 10m ./test/images -bin $(abspath $(BIN)
 RIGHTS      := go test -count=1 -timeout 20m -v ./test/rights -bin $(abspath $(BIN))
 ADMISSION   := go test -count=1 -timeout 20m ./test/admission -bin $(abspath $(BIN))
 SCHEDULER   := go test -count=1 -timeout 20m ./test/scheduler -bin $(abspath $(BUILD)/cluster)
+FOREIGN     := go test -count=1 -timeout 20m -v ./test/foreign -bin $(abspath $(BIN))
 WALKTHROUGH := go test -count=1 -timeout 40m -v ./test/walkthrough -bin $(abspath $(BIN))
 
 .PHONY: on-one-cluster
 on-one-cluster: need-root build images helm foreign
-	$(say) "images, rights, policies and the commands of the documents on one cluster"
+	$(say) "images, rights, policies, the commands of the documents and NVIDIA's programs on one cluster"
 	@trap '$(BIN)/cluster down --name test' EXIT; set -x; \
 	$(BIN)/cluster up --name test; \
-	$(SCHEDULER); $(IMAGE_TEST) -cluster test; $(RIGHTS) -cluster test; $(ADMISSION) -cluster test; $(WALKTHROUGH) -cluster test
+	$(SCHEDULER); $(IMAGE_TEST) -cluster test; $(RIGHTS) -cluster test; $(ADMISSION) -cluster test; $(WALKTHROUGH) -cluster test; $(FOREIGN) -cluster test
+
+.PHONY: judges
+judges: need-root build images helm foreign ## NVIDIA's DRA driver and compute domains on simulated machines, on a real cluster
+	$(say) "NVIDIA's programs on simulated machines"
+	$(FOREIGN)
 
 .PHONY: e2e
 e2e: need-root build images helm prometheus foreign ## End to end on a real cluster

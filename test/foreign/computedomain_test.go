@@ -126,12 +126,10 @@ spec:
 `
 
 func TestComputeDomainsOfNVIDIAHaveOurGPUs(t *testing.T) {
-	agent := cluster.NewAgent("gb200")
-	must(t, agent.Start(t.Context()))
+	agent := startAgent(t, "gb200")
 	installComputeDomains(t, agent.SimDir())
 	const ns = "compute-domain"
-	must(t, cluster.CreateNamespace(t.Context(), ns))
-	t.Cleanup(func() { must(t, cluster.DeleteNamespace(context.WithoutCancel(t.Context()), ns)) })
+	newNamespace(t, ns)
 	_, err := cluster.KubectlInput(t.Context(), workload, "apply", "--namespace", ns, "--filename", "-")
 	must(t, err)
 	if err := cluster.WaitReady(t.Context(), ns, "worker"); err != nil {
@@ -157,9 +155,8 @@ func TestComputeDomainsOfNVIDIAHaveOurGPUs(t *testing.T) {
 		_, err := cluster.Kubectl(t.Context(), "delete", "--namespace", ns, object, "--timeout", "1m")
 		must(t, err)
 	}
-	pods, err := cluster.Client.CoreV1().Pods(nvidiaNamespace).List(t.Context(), metav1.ListOptions{})
-	must(t, err)
-	if len(pods.Items) > 0 {
-		t.Errorf("%d daemons of the compute domain are left", len(pods.Items))
-	}
+	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		pods, err := cluster.Client.CoreV1().Pods(nvidiaNamespace).List(ctx, metav1.ListOptions{})
+		return err == nil && len(pods.Items) == 0, "the daemon of the compute domain is left", err
+	}))
 }

@@ -24,10 +24,14 @@ type Foreign struct {
 
 // foreignScript puts files of the machine and of the program's image at their places.
 // The program has no flags for them. They are there in its mount namespace alone: a container
-// runtime refuses mounts inside /proc. $1 is the driver root, and $2 the folder /templates of
+// runtime refuses mounts inside /proc. What the program mounts in a shared mount is on the node
+// too. $1 is the driver root, and $2 the folder /templates of
 // the image. The rest are variables and the command.
 const foreignScript = `set -eu
 machine=$1; templates=$2; shift 2
+mount --make-private /
+mount --make-private /proc
+mount --make-private /sys
 mount --bind "$machine/proc/driver" /proc/driver
 mount --bind "$machine/proc/devices" /proc/devices
 mount --bind "$machine/proc/sys/kernel/random" /proc/sys/kernel/random
@@ -60,7 +64,7 @@ func (c *Cluster) StartForeign(ctx context.Context, f Foreign) error {
 	}
 	args := []string{
 		"start", f.Name, "--log", c.ForeignLog(f.Name), "--",
-		"unshare", "--mount", "sh", "-c", foreignScript, "sh", f.Machine, filepath.Join(c.ForeignSource(), "templates"),
+		"unshare", "--mount", "--propagation", "unchanged", "sh", "-c", foreignScript, "sh", f.Machine, filepath.Join(c.ForeignSource(), "templates"),
 	}
 	args = append(args, f.Env...)
 	args = append(args, c.ForeignProgram(f.Program))
