@@ -261,6 +261,10 @@ image-test: need-root build images
 	$(say) "the images on a real cluster"
 	$(IMAGE_TEST)
 
+.PHONY: compare
+compare: need-root build foreign ## Our agent and NVIDIA's DRA driver on the same simulated node, in turn
+	go run ./test/bench -bin $(BIN) -compare
+
 .PHONY: scale
 scale: build ## What a fleet of 1,000 nodes costs scheduler and API server, for each way to publish a node (SCALE="flags")
 	$(BIN)/cluster build

@@ -30,7 +30,28 @@ type agent struct {
 
 // start starts the agent with additional flags, and waits until its slices are
 // published. It returns the time until then.
-func (b *bench) start(ctx context.Context, flags ...string) (_ *agent, published time.Duration, err error) {
+func (b *bench) start(ctx context.Context, flags ...string) (*agent, time.Duration, error) {
+	return b.startCommand(ctx, b.agentCommand(flags...))
+}
+
+// agentCommand returns the command of our agent.
+func (b *bench) agentCommand(flags ...string) []string {
+	return append([]string{
+		filepath.Join(b.bin, "gpu-kubelet-plugin"),
+		"--driver-root=" + b.root,
+		"--machine-root=" + b.root,
+		"--node-name=" + b.node,
+		"--kubeconfig=" + b.kubeconfig,
+		"--kubelet-plugins-dir=" + filepath.Join(b.dir, "plugins"),
+		"--kubelet-registry-dir=" + filepath.Join(b.dir, "registry"),
+		"--cdi-dir=" + b.cdiDir,
+		"--cdi-hook=" + filepath.Join(b.bin, "nvidia-cdi-hook"),
+		"--http-listen=",
+	}, flags...)
+}
+
+// startCommand is start for the command of any driver of our name.
+func (b *bench) startCommand(ctx context.Context, args []string) (_ *agent, published time.Duration, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the agent has published nothing in a minute"))
 	defer cancel()
 	watcher, err := b.client.ResourceV1().ResourceSlices().Watch(ctx, metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + b.node})
@@ -41,18 +62,7 @@ func (b *bench) start(ctx context.Context, flags ...string) (_ *agent, published
 
 	a := &agent{log: &bytes.Buffer{}}
 	//nolint:noctx // the agent outlives this function and is ended by a signal
-	a.cmd = exec.Command(filepath.Join(b.bin, "gpu-kubelet-plugin"),
-		"--driver-root="+b.root,
-		"--machine-root="+b.root,
-		"--node-name="+b.node,
-		"--kubeconfig="+b.kubeconfig,
-		"--kubelet-plugins-dir="+filepath.Join(b.dir, "plugins"),
-		"--kubelet-registry-dir="+filepath.Join(b.dir, "registry"),
-		"--cdi-dir="+b.cdiDir,
-		"--cdi-hook="+filepath.Join(b.bin, "nvidia-cdi-hook"),
-		"--http-listen=",
-	)
-	a.cmd.Args = append(a.cmd.Args, flags...)
+	a.cmd = exec.Command(args[0], args[1:]...)
 	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
 	if b.group != "" {
 		group, err := os.Open(b.group)

@@ -8,6 +8,7 @@
 //   - the memory of the agent
 //   - the duration of the hook that limits the memory of a container
 //   - the scheduler's cost of the published devices
+//   - with -compare, what NVIDIA's DRA driver needs for the same on the same node
 //   - what a call through the simulated libnvidia-ml.so.1 costs
 //
 // The report compares each figure with the design, and latencies with a yardstick of
@@ -35,6 +36,7 @@ import (
 type options struct {
 	bin, cluster, kubeconfig, dir, model, classes, output string
 	rounds, bursts, starts                                int
+	compare                                               bool
 }
 
 func main() {
@@ -49,6 +51,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 200, "prepares and unprepares of one claim, and allocations of each kind")
 	flag.IntVar(&o.bursts, "bursts", 30, "times that 8 claims, and as many partitions as there are, are prepared at once")
 	flag.IntVar(&o.starts, "starts", 5, "starts of the agent")
+	flag.BoolVar(&o.compare, "compare", false, "compare with NVIDIA's DRA driver, which make foreign builds, and measure nothing else")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -92,6 +95,13 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close(context.WithoutCancel(ctx))) }()
+	if o.compare {
+		lines, err := b.compareDrivers(ctx)
+		if err != nil {
+			return err
+		}
+		return reportComparison(os.Stdout, o.output, lines)
+	}
 	figures, err := b.measure(ctx)
 	if err != nil {
 		return err

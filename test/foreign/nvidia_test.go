@@ -224,7 +224,9 @@ func TestNVIDIAsDriverSharesGPUs(t *testing.T) {
 	}
 
 	mps := "kind: GpuConfig, sharing: {strategy: MPS, mpsConfig: {defaultActiveThreadPercentage: 50, defaultPinnedDeviceMemoryLimit: 10Gi}}"
+	start := time.Now()
 	runOn(t, ns, "mps", claimOf("mps", "gpu.nvidia.com", gpu2, mps, "cuda", "--memory", "9Gi"))
+	t.Logf("the pod with the first share of MPS was ready after %s", time.Since(start).Round(100*time.Millisecond))
 	out, err := cluster.Kubectl(t.Context(), "logs", "--namespace", ns, "mps")
 	must(t, err)
 	for _, want := range []string{`"activeThreadPercentage": 50,`, fmt.Sprintf(`"limitBytes": %d`, 10<<30)} {

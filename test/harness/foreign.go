@@ -49,6 +49,18 @@ mkdir /mnt/templates
 mount --bind "$templates" /mnt/templates
 exec chroot /mnt env "$@"`
 
+// Command returns the command that runs the program, which replaces its process. bin is the
+// folder that `make build foreign` fills.
+func (f Foreign) Command(bin string) []string {
+	folder := filepath.Join(bin, "foreign")
+	args := []string{
+		"unshare", "--mount", "--propagation", "unchanged", "sh", "-c", foreignScript, "sh", f.Machine, filepath.Join(folder, "source", "templates"),
+	}
+	args = append(args, f.Env...)
+	args = append(args, filepath.Join(folder, f.Program))
+	return append(args, f.Args...)
+}
+
 // ForeignSource is the folder with the source of NVIDIA's DRA driver: its chart, templates
 // and examples.
 func (c *Cluster) ForeignSource() string { return filepath.Join(c.Bin, "foreign", "source") }
@@ -62,13 +74,8 @@ func (c *Cluster) StartForeign(ctx context.Context, f Foreign) error {
 	if err := c.StopForeign(ctx, f.Name); err != nil {
 		return err
 	}
-	args := []string{
-		"start", f.Name, "--log", c.ForeignLog(f.Name), "--",
-		"unshare", "--mount", "--propagation", "unchanged", "sh", "-c", foreignScript, "sh", f.Machine, filepath.Join(c.ForeignSource(), "templates"),
-	}
-	args = append(args, f.Env...)
-	args = append(args, c.ForeignProgram(f.Program))
-	if err := c.tool(ctx, append(args, f.Args...)...); err != nil {
+	args := append([]string{"start", f.Name, "--log", c.ForeignLog(f.Name), "--"}, f.Command(c.Bin)...)
+	if err := c.tool(ctx, args...); err != nil {
 		return fmt.Errorf("start %s: %w", f.Name, err)
 	}
 	return nil

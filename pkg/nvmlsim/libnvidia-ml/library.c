@@ -24,6 +24,13 @@ const char *state_folder(void)
 	return folder ? folder : "";
 }
 
+const char *calls_file(void)
+{
+	const char *file = getenv("GPU_SIM_CALLS");
+
+	return file ? file : "";
+}
+
 static atomic_int initialised;
 
 void set_initialised(int on)

@@ -11,6 +11,7 @@ import "C"
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"reflect"
 	"sync"
 
@@ -29,6 +30,8 @@ type library struct {
 	mu   sync.RWMutex
 	sim  *nvmlsim.Sim
 	uses int
+	// calls counts the calls by its size. It is nil unless the environment names it.
+	calls *os.File
 
 	handles handles
 	texts   texts
@@ -58,6 +61,9 @@ func (l *library) node() (*nvmlsim.Sim, nvml.Return) {
 		if ret := l.open(); ret != nvml.SUCCESS {
 			return nil, ret
 		}
+		if err := l.count(); err != nil {
+			return nil, nvml.ERROR_INVALID_ARGUMENT
+		}
 	}
 	return l.sim, nvml.SUCCESS
 }
@@ -81,6 +87,17 @@ func (l *library) open() nvml.Return {
 	return nvml.SUCCESS
 }
 
+// count opens the file that counts calls, if the environment names one.
+func (l *library) count() error {
+	path := C.GoString(C.calls_file())
+	if path == "" {
+		return nil
+	}
+	var err error
+	l.calls, err = os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	return err
+}
+
 // openSim opens the node that the environment names, or else the one that has this library.
 // The environment is C's, because Go's is the one in which the library was loaded.
 func openSim() (*nvmlsim.Sim, error) {
@@ -99,6 +116,8 @@ func (l *library) shutdown() nvml.Return {
 	}
 	ret := l.sim.NVML().Shutdown()
 	if l.uses--; l.uses == 0 {
+		_ = l.calls.Close() // each call has been written
+		l.calls = nil
 		C.set_initialised(0)
 		dropHandles[nvml.EventSet](&l.handles)
 	}
@@ -111,6 +130,9 @@ func (l *library) nvml() (nvml.Interface, bool) {
 	defer l.mu.RUnlock()
 	if l.uses == 0 {
 		return nil, false
+	}
+	if l.calls != nil {
+		_, _ = l.calls.Write([]byte{'.'}) // a full disk must not fail the call
 	}
 	return l.sim.NVML(), true
 }

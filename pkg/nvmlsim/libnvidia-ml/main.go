@@ -11,6 +11,9 @@
 // The node is the one whose root file system has the library. The environment variable
 // GPU_SIM_STATE names the state of another one.
 //
+// With GPU_SIM_CALLS=FILE each call of a simulated function adds a byte to the file: its size
+// is the number of calls.
+//
 // All functions may be called from any thread. A pointer that the caller may not leave
 // out and a handle that this library did not give are NVML_ERROR_INVALID_ARGUMENT.
 package main
