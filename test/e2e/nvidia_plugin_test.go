@@ -5,10 +5,12 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -53,11 +55,18 @@ type nvidiaPlugin struct{ program harness.Foreign }
 // resources.
 func startPlugin(t *testing.T, want map[corev1.ResourceName]int64, config string, args ...string) nvidiaPlugin {
 	t.Helper()
+	return startPluginIn(t, nil, want, config, args...)
+}
+
+// startPluginIn is startPlugin with folders of the node at other paths.
+func startPluginIn(t *testing.T, folders map[string]string, want map[corev1.ResourceName]int64, config string, args ...string) nvidiaPlugin {
+	t.Helper()
 	ownDevicePlugins(t)
 	p := nvidiaPlugin{program: nvidiaProgram(t, "device-plugin", "nvidia-device-plugin", config)}
 	p.program.Args = append(p.program.Args, "--device-list-strategy=cdi-cri", "--device-discovery-strategy=nvml",
 		"--container-driver-root="+p.program.Machine, "--driver-root="+p.program.Machine, "--nvidia-cdi-hook-path="+cluster.Program("nvidia-cdi-hook"))
 	p.program.Args = append(p.program.Args, args...)
+	maps.Copy(p.program.Folders, folders)
 	t.Cleanup(func() {
 		p.stop(t)
 		if err := os.Remove(filepath.Join(cluster.CDIDir, pluginSpec)); err != nil && !os.IsNotExist(err) {
@@ -105,8 +114,12 @@ func (p nvidiaPlugin) offers(t *testing.T, want map[corev1.ResourceName]int64) {
 	t.Helper()
 	err := harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
 		for name, count := range want {
-			if n, err := allocatable(ctx, name); n != count || err != nil {
-				return false, fmt.Sprintf("the node has %d %s, want %d", n, name, count), err
+			n, err := allocatable(ctx, name)
+			if err != nil {
+				return false, "", err
+			}
+			if n != count {
+				return false, fmt.Sprintf("the node has %d %s, want %d", n, name, count), nil
 			}
 		}
 		return true, "", nil
@@ -116,9 +129,23 @@ func (p nvidiaPlugin) offers(t *testing.T, want map[corev1.ResourceName]int64) {
 	}
 }
 
+var markedUnhealthy = regexp.MustCompile(`device marked unhealthy: (\S+)`)
+
+// unhealthy returns the devices that the plugin has marked unhealthy, in order.
+func (p nvidiaPlugin) unhealthy(t *testing.T) []string {
+	t.Helper()
+	var ids []string
+	for _, match := range markedUnhealthy.FindAllStringSubmatch(p.log(t), -1) {
+		ids = append(ids, match[1])
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
 // ownDevicePlugins has the cluster's kubelet serve device plugins. All kubelets of a
 // machine use one path. The last one to start owns it: it empties the folder and then
-// creates its socket.
+// creates its socket. A kubelet that starts also deletes the ResourceSlices of the node. An
+// agent that runs publishes them again half a minute later.
 func ownDevicePlugins(t *testing.T) {
 	t.Helper()
 	must(t, os.RemoveAll(deviceplugin.KubeletSocket))
@@ -164,23 +191,46 @@ func simulated(t *testing.T) nvmlsim.View {
 	return view
 }
 
-// cutMIG makes a MIG device on a simulated GPU, as an administrator does. It returns the
-// device's UUID.
-func cutMIG(t *testing.T, machine string, index int, profile string, start int) string {
+// administrator changes the MIG devices of a simulated node, as nvidia-smi mig does.
+type administrator struct {
+	library *nvml.Library
+	node    gpu.Node
+}
+
+// newAdministrator returns an administrator of a simulated node until the test ends.
+func newAdministrator(t *testing.T, machine string) administrator {
 	t.Helper()
 	sim, err := nvmlsim.Open(machine)
 	must(t, err)
-	library := nvml.New(sim.NVML())
-	defer func() { must(t, library.Close()) }()
-	node, err := library.Snapshot(t.Context())
+	a := administrator{library: nvml.New(sim.NVML())}
+	t.Cleanup(func() { must(t, a.library.Close()) })
+	a.node, err = a.library.Snapshot(t.Context())
 	must(t, err)
-	address := node.GPUs[index].Address
-	if on, _, err := library.MIGMode(t.Context(), address); err != nil || !on {
-		must(t, errors.Join(err, library.SetMIGMode(t.Context(), address, true)))
-	}
-	name, err := gpu.ParseProfile(profile)
+	return a
+}
+
+// cut makes a MIG device until the test ends, on a GPU in MIG mode. It returns the UUID of
+// the device.
+func (a administrator) cut(t *testing.T, index int, profile string, start int) string {
+	t.Helper()
+	address := a.node.GPUs[index].Address
+	parsed, err := gpu.ParseProfile(profile)
 	must(t, err)
-	made, err := library.CreatePartition(t.Context(), address, name, start)
+	made, err := a.library.CreatePartition(t.Context(), address, parsed, start)
 	must(t, err)
+	t.Cleanup(func() {
+		must(t, a.library.DestroyPartition(context.WithoutCancel(t.Context()), address, parsed, start))
+	})
 	return made.UUID
+}
+
+// enable puts GPUs into MIG mode until the test ends.
+func (a administrator) enable(t *testing.T, indexes ...int) {
+	t.Helper()
+	for _, i := range indexes {
+		must(t, a.library.SetMIGMode(t.Context(), a.node.GPUs[i].Address, true))
+		t.Cleanup(func() {
+			must(t, a.library.SetMIGMode(context.WithoutCancel(t.Context()), a.node.GPUs[i].Address, false))
+		})
+	}
 }

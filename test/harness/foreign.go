@@ -5,8 +5,11 @@ package harness
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -48,6 +51,10 @@ exec env "$@"`
 // that name that runs already is stopped first. It ends with the cluster.
 func (c *Cluster) StartForeign(ctx context.Context, f Foreign) error {
 	if err := c.StopForeign(ctx, f.Name); err != nil {
+		return err
+	}
+	// It has the lines of the earlier program.
+	if err := os.Remove(c.ForeignLog(f.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	args := []string{"start", f.Name, "--log", c.ForeignLog(f.Name), "--"}
