@@ -25,7 +25,9 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 		uuids[*device.Attributes["uuid"].StringValue] = name
 	}
 	const shared = corev1.ResourceName("nvidia.com/gpu.shared")
+	must(t, agent.Stop(t.Context())) // the kubelet, which is restarted, deletes its slices
 	plugin := startPlugin(t, map[corev1.ResourceName]int64{shared: int64(4 * len(uuids))}, timeSlices)
+	must(t, agent.Start(t.Context()))
 	inUse := func(what string, want ...string) {
 		t.Helper()
 		must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
