@@ -68,6 +68,9 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 	// The plugin goes; its pod has its GPU still, and pods like it get others.
 	plugin.stop(t)
 	plugin.offers(t, map[corev1.ResourceName]int64{shared: 0})
+	// A kubelet that has just started lists no pods. The taint stays all the same, and the
+	// claim that waits for the GPU is not allocated it.
+	must(t, cluster.RestartKubelet(t.Context()))
 	apply(t, ns, pod("moved", "", "nvidia.com/gpu: 7"))
 	ready(t, ns, "moved")
 	rows, err := cluster.Report(t.Context(), ns)
@@ -85,6 +88,8 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 		t.Errorf("the pod has %d GPUs by a claim, want seven", moved)
 	}
 	inUse("after the plugin", allocated)
+	_, err = cluster.Unschedulable(t.Context(), ns, "waits")
+	must(t, err)
 	remove(t, ns, "legacy")
 	inUse("after its pod")
 	ready(t, ns, "waits")

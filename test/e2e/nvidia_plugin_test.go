@@ -11,10 +11,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -143,9 +146,11 @@ func (p nvidiaPlugin) unhealthy(t *testing.T) []string {
 }
 
 // ownDevicePlugins has the cluster's kubelet serve device plugins. All kubelets of a
-// machine use one path. The last one to start owns it: it empties the folder and then
-// creates its socket. A kubelet that starts also deletes the ResourceSlices of the node. An
-// agent that runs publishes them again half a minute later.
+// machine use one folder. The last one to start owns it: it empties the folder but for a
+// record of the plugins, which the kubelets overwrite in turn. A kubelet that lost its
+// record leaves the resources of an earlier plugin in the node's status, so they are removed.
+// A kubelet that starts also deletes the ResourceSlices of the node. An agent that runs
+// publishes them again half a minute later.
 func ownDevicePlugins(t *testing.T) {
 	t.Helper()
 	must(t, os.RemoveAll(deviceplugin.KubeletSocket))
@@ -154,6 +159,18 @@ func ownDevicePlugins(t *testing.T) {
 		_, err := os.Stat(deviceplugin.KubeletSocket)
 		return err == nil, "the kubelet serves no device plugins", nil
 	}))
+	node, err := cluster.Client.CoreV1().Nodes().Get(t.Context(), cluster.NodeName, metav1.GetOptions{})
+	must(t, err)
+	gone := map[corev1.ResourceName]any{}
+	for name := range node.Status.Capacity {
+		if strings.HasPrefix(string(name), "nvidia.com/") {
+			gone[name] = nil
+		}
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"capacity": gone, "allocatable": gone}})
+	must(t, err)
+	_, err = cluster.Client.CoreV1().Nodes().Patch(t.Context(), cluster.NodeName, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	must(t, err)
 }
 
 // onlyGPU returns the UUID of the one GPU whose device node the container of a pod has.

@@ -15,8 +15,8 @@ import (
 	"slices"
 )
 
-// Foreign is a program of NVIDIA's that runs on the cluster's node, as a judge of the
-// simulated machine.
+// Foreign is a program of NVIDIA's on the cluster's node. It is a judge of the simulated
+// machine.
 type Foreign struct {
 	// Name among the programs on the node, and of the log.
 	Name string
@@ -32,8 +32,8 @@ type Foreign struct {
 	Args []string
 }
 
-// foreignScript puts the files of a machine where programs look for them that have no
-// flag for it, in the mount namespace of the program alone: a container runtime refuses
+// foreignScript mounts the files of a machine where programs without a flag for it look.
+// It does so in the mount namespace of the program alone: a container runtime refuses
 // mounts inside /proc. $1 is the driver root. Pairs of a folder and its path follow, up
 // to --. /run is the program's own, so that no path in it stays behind.
 const foreignScript = `set -eu
