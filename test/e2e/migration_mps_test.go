@@ -60,6 +60,10 @@ func TestMigrationOfMPSReplicasOfTheDevicePlugin(t *testing.T) {
 	if row := report(t, ns)["moved/main"]; !strings.HasSuffix(row.Device, "-seat") {
 		t.Errorf("the pod has %s by a claim, want a seat (the plugin's pod had %s)", row.Device, uuid)
 	}
+	// docs/migration.md names both amounts.
+	if got := ask(t, ns, "moved", "--memory", "1Gi").Limit() >> 20; got != 19724 || limit>>20 != 20389 {
+		t.Errorf("a seat is limited to %d MiB and a replica to %d, want 19724 and 20389", got, limit>>20)
+	}
 }
 
 // startReplicas starts NVIDIA's MPS control daemon and device plugin, with four replicas of
