@@ -45,8 +45,24 @@ func (t *tool) fault() *cobra.Command {
 
 func (t *tool) xid() *cobra.Command {
 	var xid uint64
-	c := t.gpuCommand("xid --gpu GPU --xid NUMBER", "Report an XID error",
-		func(s *nvmlsim.Sim, index int) error { return s.ReportXID(index, xid) })
+	var gpu, mig string
+	c := &cobra.Command{
+		Use: "xid {--gpu GPU | --mig UUID} --xid NUMBER", Short: "Report an XID error of a GPU, or of one of its MIG devices", Args: cobra.NoArgs,
+		RunE: t.run(func(s *nvmlsim.Sim) error {
+			if mig != "" {
+				return s.ReportMIGXID(mig, xid)
+			}
+			index, err := s.FindGPU(gpu)
+			if err != nil {
+				return err
+			}
+			return s.ReportXID(index, xid)
+		}),
+	}
+	c.Flags().StringVar(&gpu, "gpu", "", "GPU: index, PCI address or UUID")
+	c.Flags().StringVar(&mig, "mig", "", "UUID of a MIG device")
+	c.MarkFlagsOneRequired("gpu", "mig")
+	c.MarkFlagsMutuallyExclusive("gpu", "mig")
 	c.Flags().Uint64Var(&xid, "xid", 0, "number in NVIDIA's XID catalogue")
 	required(c, "xid")
 	return c

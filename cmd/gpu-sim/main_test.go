@@ -126,6 +126,9 @@ func TestEveryCommandChangesWhatShowShows(t *testing.T) {
 	before := show()
 	uuid := before.GPUs[2].UUID
 	ok(t, state, "fault", "xid", "--gpu", "0", "--xid", "31")
+	if _, err := gpuSim(state, "fault", "xid", "--mig", "MIG-none", "--xid", "31"); err == nil || !strings.Contains(err.Error(), "no GPU of this a30-bridge has it") {
+		t.Errorf("XID of a MIG device that no GPU has: %v", err)
+	}
 	ok(t, state, "fault", "ecc", "--gpu", "0")
 	ok(t, state, "fault", "call", "--method", "DeviceSetMigMode", "--gpu", "1", "--after", "2", "--count", "1", "--return", "ERROR_UNKNOWN")
 	ok(t, state, "fault", "hang", "--gpu", "3")

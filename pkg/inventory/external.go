@@ -3,6 +3,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -17,6 +18,10 @@ import (
 // externalTime is how often external allocations are read while device plugins
 // have, or could give, GPUs to pods: the kubelet reports no changes of them.
 const externalTime = 10 * time.Second
+
+// confirmTime is how long the kubelet must leave out an external allocation before it
+// counts as ended. A kubelet that has just started lists no pods, or only static ones.
+const confirmTime = 5 * time.Second
 
 // ExternalSource reads external allocations: the GPUs and MIG devices of this node
 // that device plugins have allocated to pods.
@@ -40,6 +45,9 @@ type external struct {
 	err    error
 	// begun counts reads; answered is the number of the read with the current result.
 	begun, answered int
+	// missed are the allocations that the last read did not list. The value is the time of
+	// the first read without it.
+	missed map[gpu.ExternalAllocation]time.Time
 }
 
 func newExternal(source ExternalSource) external {
@@ -56,12 +64,14 @@ func (i *Inventory) followExternal(ctx context.Context) {
 	}
 	pause := scanBackoff()
 	for {
-		ok := i.readExternal(ctx)
+		ok := i.readExternal(ctx, (*external).confirm)
 		i.setExternalKnown()
 		var again <-chan time.Time
 		switch {
 		case !ok:
 			again = i.clock.After(pause.Step())
+		case i.externalMissed():
+			pause, again = scanBackoff(), i.clock.After(confirmTime)
 		case i.externalMayChange():
 			pause, again = scanBackoff(), i.clock.After(externalTime)
 		}
@@ -90,18 +100,57 @@ func (i *Inventory) externalMayChange() bool {
 	return i.external.plugin || len(i.known.external) > 0 || i.external.err != nil
 }
 
+// externalMissed reports whether the last read did not list an allocation that is not
+// confirmed to have ended.
+func (i *Inventory) externalMissed() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return len(i.external.missed) > 0
+}
+
+// confirm returns the listed allocations, and known ones that are missed for less than
+// [confirmTime].
+func (e *external) confirm(known, listed []gpu.ExternalAllocation, now time.Time) []gpu.ExternalAllocation {
+	missed, all := map[gpu.ExternalAllocation]time.Time{}, slices.Clone(listed)
+	for _, allocation := range known {
+		if slices.Contains(listed, allocation) {
+			continue
+		}
+		since, again := e.missed[allocation]
+		if !again {
+			since = now
+		}
+		if now.Sub(since) < confirmTime {
+			missed[allocation] = since
+			all = append(all, allocation)
+		}
+	}
+	e.missed = missed
+	slices.SortFunc(all, func(a, b gpu.ExternalAllocation) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Pod, b.Pod))
+	})
+	return all
+}
+
+// accept returns the listed allocations.
+func (e *external) accept(_, listed []gpu.ExternalAllocation, _ time.Time) []gpu.ExternalAllocation {
+	e.missed = nil
+	return listed
+}
+
 // RefreshExternal reads external allocations if there may be any. Call it before a
-// claim gets a GPU. Concurrent calls share a read that began after all of them. If
+// claim gets a GPU: a kubelet that prepares claims knows its pods. Concurrent calls share a read that began after all of them. If
 // the read fails, the last result stays valid.
 func (i *Inventory) RefreshExternal(ctx context.Context) {
 	if i.external.source != nil && i.externalMayChange() {
-		i.readExternal(ctx)
+		i.readExternal(ctx, (*external).accept)
 	}
 }
 
 // readExternal reads external allocations, unless a read that began after the call
-// has ended meanwhile. It reports whether the read succeeded.
-func (i *Inventory) readExternal(ctx context.Context) bool {
+// has ended meanwhile. judge returns the allocations of the node, given the known and the
+// listed ones. It reports whether the read succeeded.
+func (i *Inventory) readExternal(ctx context.Context, judge func(e *external, known, listed []gpu.ExternalAllocation, now time.Time) []gpu.ExternalAllocation) bool {
 	i.mu.Lock()
 	before := i.external.begun
 	i.mu.Unlock()
@@ -131,6 +180,7 @@ func (i *Inventory) readExternal(ctx context.Context) bool {
 		return false
 	}
 	i.external.err = nil
+	allocations = judge(&i.external, i.known.external, allocations, i.clock.Now())
 	if !slices.Equal(allocations, i.known.external) {
 		logger.Info("GPUs that pods have through device plugins", "devices", allocations)
 		i.known.external = allocations

@@ -120,13 +120,17 @@ func (s *eventSet) next(st *State) (nvml.EventData, bool) {
 			continue
 		}
 		s.delivered = e.Serial
-		return nvml.EventData{
+		data := nvml.EventData{
 			Device:            s.library.device(e.GPU, ""),
 			EventType:         e.Type,
 			EventData:         e.Data,
 			GpuInstanceId:     noInstance,
 			ComputeInstanceId: noInstance,
-		}, true
+		}
+		if e.MIG != nil {
+			data.GpuInstanceId, data.ComputeInstanceId = uint32(e.MIG.GPU), uint32(e.MIG.Compute)
+		}
+		return data, true
 	}
 	return nvml.EventData{}, false
 }

@@ -3,11 +3,14 @@
 package nvmlsim
 
 import (
+	"errors"
 	"sync"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // long is a time-out that no test reaches.
@@ -139,5 +142,41 @@ func TestWaitEndsWhenTheEventSetIsFreed(t *testing.T) {
 	}
 	if _, ret := set.Wait(long); ret == nvml.SUCCESS || ret == nvml.ERROR_TIMEOUT {
 		t.Errorf("got %v", ret)
+	}
+}
+
+func TestAnXIDOfAMIGDeviceNamesItsInstances(t *testing.T) {
+	s, lib := newTestSim(t, "dgx-h100")
+	d := migOn(t, lib, 1)
+	var migs []nvml.Device
+	for start := range uint32(2) {
+		ci := spanning(t, place(t, d, nvml.GPU_INSTANCE_PROFILE_1_SLICE, start, 1), nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE)
+		migs = append(migs, must[nvml.ComputeInstanceInfo](t, "info")(ci.GetInfo()).Device)
+	}
+	first, second := migs[0], migs[1]
+	set := registered(t, lib, 0, 1)
+	uuid := must[string](t, "UUID")(second.GetUUID())
+	for _, err := range []error{s.ReportMIGXID(uuid, 94), s.ReportXID(1, 79)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := func(mig nvml.Device) [2]uint32 {
+		return [2]uint32{uint32(must[int](t, "GI")(mig.GetGpuInstanceId())), uint32(must[int](t, "CI")(mig.GetComputeInstanceId()))}
+	}
+	if of(first) == of(second) {
+		t.Fatalf("both devices have the instances %v", of(first))
+	}
+	for _, want := range []struct {
+		data      uint64
+		instances [2]uint32
+	}{{94, of(second)}, {79, [2]uint32{noInstance, noInstance}}} {
+		got := must[nvml.EventData](t, "wait")(set.Wait(long))
+		if got.Device != d || got.EventData != want.data || [2]uint32{got.GpuInstanceId, got.ComputeInstanceId} != want.instances {
+			t.Errorf("event %+v, want XID %d of the instances %v of GPU 1", got, want.data, want.instances)
+		}
+	}
+	if err := s.ReportMIGXID("MIG-00000000-0000-0000-0000-000000000000", 94); !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("XID of a MIG device that no GPU has: %v", err)
 	}
 }

@@ -178,6 +178,21 @@ func (s *Sim) ReportXID(index int, xid uint64) error {
 	})
 }
 
+// ReportMIGXID reports an XID error of the MIG device with that UUID, and does nothing
+// else to it. The event names the GPU, and the device by its two instances.
+func (s *Sim) ReportMIGXID(uuid string, xid uint64) error {
+	return s.update(func(st *State) error {
+		for i := range st.GPUs {
+			if in, ci := findMIGDevice(&st.GPUs[i], uuid); in != nil {
+				st.record(i, nvml.EventTypeXidCriticalError, xid)
+				st.Events[len(st.Events)-1].MIG = &EventInstances{GPU: in.ID, Compute: ci.ID}
+				return nil
+			}
+		}
+		return fmt.Errorf("report an XID of the MIG device %q: %w: no GPU of this %s has it", uuid, gpu.ErrNotFound, s.node.model.Name)
+	})
+}
+
 // DeliverToAllSets sets whether the driver delivers the events of all GPUs to each event
 // set. Some drivers do. The sets of a GPU get only its own otherwise.
 func (s *Sim) DeliverToAllSets(on bool) error {

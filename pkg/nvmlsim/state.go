@@ -134,6 +134,14 @@ type Event struct {
 	// Type is NVML's event type, Data for XID events the number of the XID.
 	Type uint64 `json:"type"`
 	Data uint64 `json:"data"`
+	// MIG has the instances of an event of a MIG device. It is nil for the GPU as a whole.
+	MIG *EventInstances `json:"mig,omitempty"`
+}
+
+// EventInstances are the instances of the MIG device of an event.
+type EventInstances struct {
+	GPU     int `json:"gpu"`
+	Compute int `json:"compute"`
 }
 
 // keptEvents limits the size of the state. NVML's own queue has a limit too.

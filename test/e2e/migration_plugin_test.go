@@ -5,19 +5,12 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"maps"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
@@ -31,8 +24,10 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 	for name, device := range devices {
 		uuids[*device.Attributes["uuid"].StringValue] = name
 	}
-	ownDevicePlugins(t)
-	plugin := startDevicePlugin(t, slices.Sorted(maps.Keys(uuids)))
+	const shared = corev1.ResourceName("nvidia.com/gpu.shared")
+	must(t, agent.Stop(t.Context())) // the kubelet, which is restarted, deletes its slices
+	plugin := startPlugin(t, map[corev1.ResourceName]int64{shared: int64(4 * len(uuids))}, timeSlices)
+	must(t, agent.Start(t.Context()))
 	inUse := func(what string, want ...string) {
 		t.Helper()
 		must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
@@ -40,17 +35,14 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 			return slices.Equal(got, want), fmt.Sprintf("%s: %v are in use, want %v", what, got, want), err
 		}))
 	}
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
-		n, err := allocatable(ctx, "nvidia.com/gpu")
-		return n == int64(4*len(uuids)), fmt.Sprintf("the node has %d nvidia.com/gpu", n), err
-	}))
 
-	apply(t, ns, pod("legacy", "", "nvidia.com/gpu: 1"))
+	apply(t, ns, pod("legacy", "", "nvidia.com/gpu.shared: 1"))
+	apply(t, ns, pod("two", "", "nvidia.com/gpu.shared: 2"))
 	ready(t, ns, "legacy")
-	if len(plugin.gave()) != 1 {
-		t.Fatalf("the device plugin gave %v, want one GPU: the pod was served by a claim", plugin.gave())
-	}
-	uuid, _, _ := strings.Cut(plugin.gave()[0], "::")
+	refused, err := cluster.WaitEvent(t.Context(), ns, "two", "maximum request size for shared resources is 1")
+	must(t, err)
+	t.Logf("two replicas: %s", refused)
+	uuid := onlyGPU(t, ns, "legacy")
 	allocated := uuids[uuid]
 	inUse("with a pod of the plugin", allocated)
 
@@ -74,11 +66,11 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 	must(t, err)
 
 	// The plugin goes; its pod has its GPU still, and pods like it get others.
-	plugin.stop()
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
-		n, err := allocatable(ctx, "nvidia.com/gpu")
-		return n == 0, fmt.Sprintf("the node has %d nvidia.com/gpu", n), err
-	}))
+	plugin.stop(t)
+	plugin.offers(t, map[corev1.ResourceName]int64{shared: 0})
+	// A kubelet that has just started lists no pods. The taint stays all the same, and the
+	// claim that waits for the GPU is not allocated it.
+	must(t, cluster.RestartKubelet(t.Context()))
 	apply(t, ns, pod("moved", "", "nvidia.com/gpu: 7"))
 	ready(t, ns, "moved")
 	rows, err := cluster.Report(t.Context(), ns)
@@ -96,102 +88,9 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 		t.Errorf("the pod has %d GPUs by a claim, want seven", moved)
 	}
 	inUse("after the plugin", allocated)
+	_, err = cluster.Unschedulable(t.Context(), ns, "waits")
+	must(t, err)
 	remove(t, ns, "legacy")
 	inUse("after its pod")
 	ready(t, ns, "waits")
-}
-
-// ownDevicePlugins has the cluster's kubelet serve device plugins. All kubelets of a
-// machine use one path. The last one to start owns it: it empties the folder and then
-// creates its socket.
-func ownDevicePlugins(t *testing.T) {
-	t.Helper()
-	must(t, os.RemoveAll(deviceplugin.KubeletSocket))
-	must(t, cluster.RestartKubelet(t.Context()))
-	must(t, harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
-		_, err := os.Stat(deviceplugin.KubeletSocket)
-		return err == nil, "the kubelet serves no device plugins", nil
-	}))
-}
-
-// devicePlugin allocates GPUs by their UUIDs in four replicas each, as NVIDIA's
-// device plugin does with time-slicing.
-type devicePlugin struct {
-	deviceplugin.UnimplementedDevicePluginServer
-	uuids []string
-	stop  func()
-	ended chan struct{}
-
-	mu    sync.Mutex
-	given []string
-}
-
-func (p *devicePlugin) gave() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.given)
-}
-
-// startDevicePlugin registers the plugin with the kubelet, until the test ends or
-// it is stopped.
-func startDevicePlugin(t *testing.T, uuids []string) *devicePlugin {
-	t.Helper()
-	p := &devicePlugin{uuids: uuids, ended: make(chan struct{})}
-	socket := filepath.Join(deviceplugin.DevicePluginPath, cluster.Name+"-nvidia.sock")
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
-	must(t, err)
-	server := grpc.NewServer()
-	deviceplugin.RegisterDevicePluginServer(server, p)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	p.stop = sync.OnceFunc(func() {
-		close(p.ended)
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(p.stop)
-	connection, err := grpc.NewClient("unix:"+deviceplugin.KubeletSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(t, err)
-	_, err = deviceplugin.NewRegistrationClient(connection).Register(t.Context(), &deviceplugin.RegisterRequest{
-		Version: deviceplugin.Version, Endpoint: filepath.Base(socket), ResourceName: "nvidia.com/gpu",
-	})
-	must(t, err)
-	must(t, connection.Close())
-	return p
-}
-
-func (p *devicePlugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
-	return &deviceplugin.DevicePluginOptions{}, nil
-}
-
-func (p *devicePlugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
-	response := &deviceplugin.ListAndWatchResponse{}
-	for _, uuid := range p.uuids {
-		for replica := range 4 {
-			response.Devices = append(response.Devices, &deviceplugin.Device{ID: fmt.Sprintf("%s::%d", uuid, replica), Health: deviceplugin.Healthy})
-		}
-	}
-	if err := stream.Send(response); err != nil {
-		return err
-	}
-	select {
-	case <-p.ended:
-	case <-stream.Context().Done():
-	}
-	return nil
-}
-
-func (p *devicePlugin) Allocate(_ context.Context, request *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	response := &deviceplugin.AllocateResponse{}
-	for _, container := range request.ContainerRequests {
-		p.given = append(p.given, container.DevicesIds...)
-		response.ContainerResponses = append(response.ContainerResponses, &deviceplugin.ContainerAllocateResponse{
-			Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": strings.Join(container.DevicesIds, ",")},
-		})
-	}
-	return response, nil
 }

@@ -52,9 +52,10 @@ func startNVIDIA(t *testing.T, machine string, gates ...string) []resourceapi.De
 	if len(gates) > 0 {
 		args = append(args, "--feature-gates="+strings.Join(gates, ","))
 	}
-	shareMounts(t, filepath.Join(cluster.DriverDir(), "mps"))
+	shared := filepath.Join(cluster.DriverDir(), "mps")
+	shareMounts(t, shared)
 	t.Cleanup(func() { stopNVIDIA(t) })
-	must(t, cluster.StartForeign(t.Context(), harness.Foreign{Name: gpuPlugin, Program: "gpu-kubelet-plugin", Machine: machine, Args: args}))
+	must(t, cluster.StartForeign(t.Context(), harness.Foreign{Name: gpuPlugin, Program: "gpu-kubelet-plugin", Machine: machine, Shared: shared, Args: args}))
 	var devices []resourceapi.Device
 	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
 		devices = nil

@@ -26,15 +26,15 @@ const driverProgram = "gpu-sim-driver"
 // socket exists when the agent first prepares a claim. Containers keep the socket with
 // which they were created, so a restarted driver serves new containers only.
 func (a *Agent) StartDriver(ctx context.Context) error {
-	if err := a.createNode(ctx); err != nil {
+	if err := a.CreateNode(ctx); err != nil {
 		return err
 	}
 	c := a.cluster
 	return c.serve(ctx, driverProgram, a.DriverLog(), c.SimProgram("gpu-sim"), "driver", "--state", a.SimDir())
 }
 
-// createNode makes the simulated node before the agent's pod does.
-func (a *Agent) createNode(ctx context.Context) error {
+// CreateNode makes the simulated node before the agent's pod does.
+func (a *Agent) CreateNode(ctx context.Context) error {
 	model := a.model
 	if strings.HasSuffix(model, ".yaml") {
 		model = filepath.Join(a.cluster.Root, model)

@@ -54,7 +54,7 @@ func (s *Supervisor) RunOnHost(ctx context.Context) error {
 	if err := s.Stop(ctx); err != nil {
 		return err
 	}
-	if err := s.agent.createNode(ctx); err != nil {
+	if err := s.agent.CreateNode(ctx); err != nil {
 		return err
 	}
 	err := c.tool(ctx, "start", "supervisor", "--log", s.LogFile(), "--",
