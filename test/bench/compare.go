@@ -23,19 +23,19 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// comparePeriods is how often both drivers run in turn, so that both have the same share of
-// a machine that is busy at times.
+// comparePeriods is how often both drivers run in turn. So both have the same share of a
+// machine that is busy at times.
 const comparePeriods = 4
 
 // driver is one of the two that are compared.
 type driver struct {
-	// whole and partitions return the command of the driver that offers whole GPUs, and
-	// that also cuts MIG devices on demand.
+	// whole and partitions return the driver's command. With the second one it also cuts MIG
+	// devices on demand.
 	whole, partitions func(b *bench) []string
 	side              side
 }
 
-// side is what was measured of a driver.
+// side has the measurements of a driver.
 type side struct {
 	Start, Prepare, Unprepare, Burst []time.Duration
 	MIGPrepare, MIGUnprepare         []time.Duration
@@ -227,8 +227,8 @@ func (b *bench) smallMIGDevices(ctx context.Context) (first, last string, err er
 	return names[0], names[len(names)-1], nil
 }
 
-// countCalls counts the calls of NVML of a claim for a whole GPU, on a run whose times do not
-// count: each call writes to a file.
+// countCalls counts the calls of NVML of a claim for a whole GPU. It is a separate run,
+// because each call writes to a file.
 func (b *bench) countCalls(ctx context.Context, d *driver) error {
 	file := filepath.Join(b.dir, "nvml-calls")
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
