@@ -24,11 +24,11 @@ import (
 )
 
 // recordCommand runs "gpu-conformance record". It reads the GPUs of this machine, and
-// writes them to out or to the file of -o. It changes no setting.
+// writes them to out or to the file of --output. It changes no setting.
 func recordCommand(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("record", flag.ContinueOnError)
 	driverRoot := flags.String("driver-root", "/", "the folder with the NVIDIA driver")
-	file := flags.String("o", "", "the file to write; empty for standard output")
+	file := flags.String("output", "", "the file to write; empty for standard output")
 	name := flags.String("name", "", "the name of the model; empty for one made from the GPUs")
 	if err := flags.Parse(args); err != nil {
 		return err
