@@ -28,6 +28,7 @@ import (
 func recordCommand(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("record", flag.ContinueOnError)
 	driverRoot := flags.String("driver-root", "/", "the folder with the NVIDIA driver")
+	root := flags.String("root", "/", "the folder with sys of the machine; another for a simulated node")
 	file := flags.String("output", "", "the file to write; empty for standard output")
 	name := flags.String("name", "", "the name of the model; empty for one made from the GPUs")
 	if err := flags.Parse(args); err != nil {
@@ -41,7 +42,7 @@ func recordCommand(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("record: %w", err)
 	}
 	lib := gonvml.New(gonvml.WithLibraryPath(path))
-	m := &machine{library: nvml.New(lib), lib: lib, root: "/", platform: map[string]string{"arm64": "aarch64"}[runtime.GOARCH]}
+	m := &machine{library: nvml.New(lib), lib: lib, root: *root, platform: map[string]string{"arm64": "aarch64"}[runtime.GOARCH]}
 	data, err := m.record(ctx, *name)
 	if err = errors.Join(err, m.library.Close()); err != nil {
 		return fmt.Errorf("record: %w", err)
