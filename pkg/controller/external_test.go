@@ -138,8 +138,11 @@ func TestAGPUThatADevicePluginHasGivenToAPodIsNotOffered(t *testing.T) {
 		p.exists(false)
 		r.pass(time.Minute)
 		r.want(firstExternal, twoWell)
+		// A kubelet that has just started lists no pods: the pod may still run after one such answer.
 		p.give()
 		r.pass(10 * time.Second)
+		r.want(firstExternal, twoWell)
+		r.pass(5 * time.Second)
 		r.want(twoFree, twoWell)
 	})
 }

@@ -51,7 +51,7 @@ func TestIdentityOfAGPU(t *testing.T) {
 		"name": "NVIDIA GB200", "brand": nvml.BRAND_NVIDIA, "arch": nvml.DeviceArchitecture(nvml.DEVICE_ARCH_BLACKWELL),
 		"capability": [2]int{10, 0}, "cores": 19456, "memory": uint64(189471) << 20, "index": 2, "minor": 2,
 		"addressing": nvml.DEVICE_ADDRESSING_MODE_ATS, "memoryNode": 4,
-		"driver": "570.133.20", "cuda": 12080,
+		"driver": "570.158.01", "cuda": 12080,
 		"clique": uint32(32766), "cluster": parseUUID(s.node.model.Fabric.ClusterUUID),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -73,11 +73,6 @@ func startReplicas(t *testing.T, want map[corev1.ResourceName]int64) (nvidiaPlug
 	root := filepath.Join(t.TempDir(), "mps")
 	shm := filepath.Join(root, "shm")
 	must(t, os.MkdirAll(shm, 0o755))
-	// The mount points of the programs' own mount namespaces.
-	_, err := os.Stat(mpsRoot)
-	if os.IsNotExist(err) {
-		t.Cleanup(func() { must(t, os.Remove(mpsRoot)) })
-	}
 	daemon := nvidiaProgram(t, "mps-control", "mps-control-daemon", mpsReplicas)
 	daemon.Folders[mpsRoot], daemon.Folders["/dev/shm"] = root, shm
 	t.Cleanup(func() { must(t, cluster.StopForeign(context.WithoutCancel(t.Context()), daemon.Name)) })

@@ -309,14 +309,14 @@ func TestSeveralProcessesHoldTheirMemoryAtATime(t *testing.T) {
 					case q.Op == "alloc" && attached < 3:
 						early++
 					}
+					if q.Op == "alloc" {
+						connected++ // before the answer, which the report may follow at once
+					}
 					mu.Unlock()
 					if _, err := conn.Write([]byte(answer)); err != nil {
 						return
 					}
 				}
-				mu.Lock()
-				connected++
-				mu.Unlock()
 				_ = decoder.Decode(&request{}) // until it ends
 				ended <- struct{}{}
 			})
