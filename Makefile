@@ -99,7 +99,7 @@ TREE_TESTS    := $(addprefix ./test/,docs imports language markdown repository v
 PURE_TESTS    := ./pkg/catalog
 # Property tests that make fewer random checks under the race detector.
 CHECK_TESTS   := ./pkg/claim
-CLUSTER_TESTS := $(addprefix ./test/,admission e2e images rights scheduler walkthrough)
+CLUSTER_TESTS := $(addprefix ./test/,admission e2e foreign images rights scheduler walkthrough)
 
 .PHONY: unit
 unit: need-cc ## Unit, golden and property tests with the race detector; needs no root

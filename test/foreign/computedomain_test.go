@@ -144,11 +144,12 @@ func TestComputeDomainsOfNVIDIAHaveOurGPUs(t *testing.T) {
 	if channels := sight.Channels(); !slices.Equal(channels, []string{"/dev/nvidia-caps-imex-channels/channel0"}) {
 		t.Errorf("the container has the channels of IMEX %q, want channel0", channels)
 	}
-	status, err := cluster.Kubectl(t.Context(), "get", "computedomain", "--namespace", ns, "training", "--output", "jsonpath={.status.status} {.status.nodes[*].name} {.status.nodes[*].cliqueID}")
-	must(t, err)
-	if want := fmt.Sprintf("Ready %s 5d6e29b4-1d0c-4c8e-9f3a-72b1c0ffee72.32766", cluster.NodeName); status != want {
-		t.Errorf("the compute domain is %q, want %q", status, want)
-	}
+	// Their plugin starts the pod before their controller writes that the domain is ready.
+	want := fmt.Sprintf("Ready %s 5d6e29b4-1d0c-4c8e-9f3a-72b1c0ffee72.32766", cluster.NodeName)
+	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		status, err := cluster.Kubectl(ctx, "get", "computedomain", "--namespace", ns, "training", "--output", "jsonpath={.status.status} {.status.nodes[*].name} {.status.nodes[*].cliqueID}")
+		return status == want, fmt.Sprintf("the compute domain is %q, want %q", status, want), err
+	}))
 
 	// Without the domain, its daemon leaves the node.
 	for _, object := range []string{"pod/worker", "computedomain/training"} {
