@@ -84,6 +84,27 @@ func TestNestedModulesAreTestedWithoutCachedResults(t *testing.T) {
 	}
 }
 
+// A test on a cluster has a step of its own. As a unit test too, it would bring up a second
+// cluster at the same time.
+func TestTestsOnAClusterAreOutsideTheUnitTests(t *testing.T) {
+	listed := regexp.MustCompile(`(?m)^CLUSTER_TESTS := \$\(addprefix \./test/,([a-z0-9 ]+)\)$`).FindStringSubmatch(read(t, "Makefile"))
+	if listed == nil {
+		t.Fatal("the Makefile has no CLUSTER_TESTS")
+	}
+	found := 0
+	walkFiles(t, "test", nil, func(path string) {
+		if strings.HasSuffix(path, "_test.go") && strings.Contains(read(t, path), "\nfunc TestMain(m *testing.M) { harness.Main(") {
+			found++
+			if name := filepath.Base(filepath.Dir(path)); !slices.Contains(strings.Fields(listed[1]), name) {
+				t.Errorf("CLUSTER_TESTS in the Makefile lacks %s", name)
+			}
+		}
+	})
+	if found < 5 {
+		t.Errorf("found %d packages of tests on a cluster", found)
+	}
+}
+
 func TestCIDiscardsCachedResultsFirst(t *testing.T) {
 	var commands []string
 	for line := range strings.Lines(read(t, ".ci/run")) {
