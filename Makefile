@@ -32,14 +32,8 @@ programs: need-cc
 	@# go-nvml loads libnvidia-ml.so with dlopen and so needs cgo. Without gRPC's
 	@# traces the linker can drop unused methods, a third of the agent.
 	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-memory-hook ./cmd/gpu-mps-supervisor
-	@# gpu-sim is the programs of the simulated driver, which run in containers with any C library
-	@# or none, so it is static. It needs cgo for go-nvml's types; the linker warns of a function
-	@# that it does not call.
-	CGO_ENABLED=1 go build -tags netgo,osusergo -trimpath -buildvcs=false -ldflags '$(LDFLAGS) -linkmode external -extldflags "-static"' -o $(BIN)/sim/ ./cmd/gpu-sim
+	$(MAKE) --no-print-directory -C simulator driver BIN=$(abspath $(BIN)/sim)
 	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./test/seconddriver
-	@# The driver's library of simulated nodes, which gpu-sim puts into them.
-	CGO_ENABLED=1 go build -buildmode=c-shared -trimpath -buildvcs=false -ldflags '-s -w -extldflags=-Wl,-soname,libnvidia-ml.so.1' -o $(BIN)/sim/libnvidia-ml.so.1 ./pkg/nvmlsim/libnvidia-ml
-	@rm -f $(BIN)/sim/libnvidia-ml*.h
 	@# The plugin of kubectl runs on the computers of users.
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kubectl-gpu
 	@cp cmd/kubectl-gpu/kubectl_complete-gpu $(BIN)/
@@ -47,7 +41,7 @@ programs: need-cc
 	@# cgo for the sake of one subcommand that opens NVML, which the linker warns
 	@# of; no CDI spec of ours calls that.
 	CGO_ENABLED=1 go build -tags netgo,osusergo -trimpath -buildvcs=false -ldflags '-s -w -linkmode external -extldflags "-static"' -o $(BIN)/ github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
-	$(CLUSTER_ENV) go -C test/cluster build -ldflags '-s -w' -o ../../$(BIN)/probe ./probe
+	$(MAKE) --no-print-directory -C simulator probe BIN=$(abspath $(BIN))
 
 demo demo-mig demo-fractions demo-held demo-fleet demo-topology: CLUSTER ?= demo
 cluster-up cluster-down: CLUSTER ?= default
@@ -112,6 +106,7 @@ unit: need-cc ## Unit, golden and property tests with the race detector; needs n
 	CGO_ENABLED=1 go test -race -p 3 -parallel 4 -timeout 30m $$(go list ./... | grep -vxFf <(go list $(TREE_TESTS) $(PURE_TESTS) $(CLUSTER_TESTS)))
 	@# Go's cache of test results does not track files outside a test's module, so every test of a
 	@# nested module runs with -count=1. test/repository checks that.
+	CGO_ENABLED=1 go -C simulator test -count=1 -race -p 3 -parallel 4 -timeout 30m ./...
 	CGO_ENABLED=1 go -C deployments/container test -count=1 -race ./...
 	go -C tools test -count=1 ./...
 
@@ -280,6 +275,7 @@ lint: golangci-lint ## gofmt, vet and golangci-lint, for every module; for test/
 	$(BIN)/golangci-lint run --allow-parallel-runners ./...
 	cd test/cluster && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 	cd test/chart && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
+	cd simulator && ../$(BIN)/golangci-lint run --allow-parallel-runners --config ../.golangci.yml ./...
 	cd deployments/container && ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 .PHONY: golangci-lint

@@ -9,6 +9,7 @@ require (
 	github.com/google/cel-go v0.29.2
 	github.com/google/go-cmp v0.7.0
 	github.com/google/uuid v1.6.0
+	github.com/gpu-dra/gpu-dra-driver/simulator v0.0.0
 	github.com/opencontainers/runtime-spec v1.3.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/spf13/cobra v1.10.2
@@ -114,3 +115,5 @@ require (
 )
 
 tool github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
+
+replace github.com/gpu-dra/gpu-dra-driver/simulator => ./simulator

@@ -21,11 +21,11 @@ import (
 	ocispec "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 const (
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "gpu-memory-hook-")
 	if err == nil {
 		err = errors.Join(os.Setenv(built, dir), exec.Command("go", "build", "-o", dir+"/", ".").Run(),
-			exec.Command("go", "build", "-buildmode=c-shared", "-o", filepath.Join(dir, library), "../../pkg/nvmlsim/libnvidia-ml").Run())
+			exec.Command("go", "build", "-buildmode=c-shared", "-o", filepath.Join(dir, library), "github.com/gpu-dra/gpu-dra-driver/simulator/cmd/libnvidia-ml").Run())
 	}
 	status := 1
 	if err != nil {

@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 // device waits until the agent knows a device in a state, and repeats the cause
@@ -60,7 +59,7 @@ func TestAFaultOutlivesTheAgentUntilTheGPUIsReset(t *testing.T) {
 	a.device(t, "gpu-43-00", failed, nothing)
 	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool {
 		return failed(d) && strings.Contains(d.Message, "the driver asks for recovery")
-	}, func() error { return sim.SetRecovery(1, gpu.RecoveryGPUReset) })
+	}, func() error { return sim.SetRecovery(1, nvmlsim.RecoveryGPUReset) })
 	n.mustStop(t, a)
 
 	if err := sim.ResetGPU(1); err != nil {

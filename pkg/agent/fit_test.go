@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/mpssim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 // The memory of the stand-in for MPS for a client's context with all SMs of an H100.

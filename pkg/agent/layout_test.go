@@ -5,7 +5,7 @@ package agent
 import (
 	"testing"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 // uuids returns the UUIDs of the MIG devices of the first GPU.

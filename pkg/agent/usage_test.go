@@ -23,10 +23,10 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/attribution"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 const gibi = 1 << 30

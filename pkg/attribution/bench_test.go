@@ -16,10 +16,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/telemetry"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 // BenchmarkScrape reports the CPU time of a scrape with 64 claims of a container each.

@@ -23,18 +23,19 @@ import (
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
+	simcgroup "github.com/gpu-dra/gpu-dra-driver/simulator/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 const gibi = 1 << 30
@@ -209,7 +210,7 @@ func (n *usageNode) compute(index int, folder string, bytes uint64) (pid int) {
 	pid = cgrouptest.Process(n, folder)
 	pod, id := procfs.ContainerOf(folder)
 	n.tasks.add(pid, types.UID(pod), id, "name-of-"+id)
-	ids, err := cgroup.Ancestry(pid)
+	ids, err := simcgroup.Ancestry(pid)
 	if err == nil {
 		err = n.sim.AddProcess(index, nvmlsim.Process{PID: pid, MemoryBytes: bytes, Cgroups: ids})
 	}

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 // machines are the simulated nodes that tests only read, by model. Each has two

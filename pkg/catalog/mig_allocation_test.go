@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 // together asks for MIG devices of one GPU, a profile each.

@@ -198,26 +198,3 @@ func firstProcess(folder string) (pid int, err error) {
 	}
 	return strconv.Atoi(first)
 }
-
-// Ancestry returns the IDs of a process' cgroup and of the cgroups above it, the nearest
-// first. It leaves out the root, which has no limits. It returns the errors of
-// [OfProcess].
-func Ancestry(pid int) ([]ID, error) {
-	root, err := Root()
-	if err != nil {
-		return nil, err
-	}
-	path, err := below(root, pid)
-	if err != nil {
-		return nil, err
-	}
-	var ids []ID
-	for ; path != root; path = filepath.Dir(path) {
-		id, err := Lookup(path)
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
-}

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
@@ -120,7 +120,7 @@ func TestTheSimulatorsDriverAsksForRecoveryAndNoMore(t *testing.T) {
 	s := simulate(t, "dgx-h100", func(*nvmlsim.Sim) error { return nil })
 	const peers = " – 43-00,52-00,61-00,9d-00,c3-00,d1-00,df-00"
 	s.until("gpu-1b-00"+peers+" exclusive", nothing)
-	s.until("gpu-1b-00"+peers+" (recovery-drain-and-reset) exclusive", func() error { return s.sim.SetRecovery(0, gpu.RecoveryDrainAndReset) })
+	s.until("gpu-1b-00"+peers+" (recovery-drain-and-reset) exclusive", func() error { return s.sim.SetRecovery(0, nvmlsim.RecoveryDrainAndReset) })
 	s.until("gpu-1b-00"+peers+" exclusive", func() error {
 		s.Inventory.RequestScan()
 		return s.sim.ResetGPU(0)

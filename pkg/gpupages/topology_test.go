@@ -156,7 +156,7 @@ func readPicture(t *testing.T, svg string) (map[string][]drawn, string) {
 }
 
 func TestPicturesOfAllMachines(t *testing.T) {
-	models, err := filepath.Glob("../nvmlsim/models/*.yaml")
+	models, err := filepath.Glob("../../simulator/nvmlsim/models/*.yaml")
 	if err != nil || len(models) < 10 {
 		t.Fatal(models, err)
 	}

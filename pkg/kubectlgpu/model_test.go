@@ -12,13 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 // The models are scans of the simulator's models: make golden rewrites them.
 func TestModelsMatchTheSimulator(t *testing.T) {
-	all, err := filepath.Glob(filepath.Join("..", "nvmlsim", "models", "*.yaml"))
+	all, err := filepath.Glob(filepath.Join("..", "..", "simulator", "nvmlsim", "models", "*.yaml"))
 	if err != nil || len(all) == 0 {
 		t.Fatalf("models of the simulator: %d, %v", len(all), err)
 	}

@@ -11,10 +11,10 @@ import (
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
 )
 
 const (

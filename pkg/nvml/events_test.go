@@ -13,7 +13,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 // watched is a running Watch.
@@ -140,7 +140,7 @@ func TestWatchReportsAnotherRecoveryAction(t *testing.T) {
 	uuid := snapshot(t, l).GPUs[2].UUID
 	w := watch(t, l)
 	w.arrives(t, gpu.Event{Kind: gpu.EventRecovery, UUID: uuid}, func() error {
-		return errors.Join(sim.SetRecovery(2, gpu.RecoveryNone), sim.SetRecovery(2, gpu.RecoveryGPUReset))
+		return errors.Join(sim.SetRecovery(2, nvmlsim.RecoveryNone), sim.SetRecovery(2, nvmlsim.RecoveryGPUReset))
 	})
 	w.ends(t)
 }

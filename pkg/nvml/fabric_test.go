@@ -12,7 +12,8 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
 )
 
 // fabricOf is what a snapshot reports of a GPU's fabric.
@@ -53,8 +54,8 @@ func TestAHopperGPUThatJoinsNoFabric(t *testing.T) {
 	if diff := cmp.Diff(fabricOf{}, readFabric(t, nvml.New(sim.NVML()), 0)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if err := sim.SetFabric(0, gpu.FabricFailed); !errors.Is(err, gpu.ErrNotSupported) {
-		t.Errorf("error %v, want %v", err, gpu.ErrNotSupported)
+	if err := sim.SetFabric(0, nvmlsim.FabricFailed); !errors.Is(err, simerr.ErrNotSupported) {
+		t.Errorf("error %v, want %v", err, simerr.ErrNotSupported)
 	}
 }
 
@@ -64,7 +65,7 @@ func TestAFabricThatIsNotCompleted(t *testing.T) {
 			sim := simulate(t, "gb200")
 			l := nvml.New(sim.NVML())
 			before := readFabric(t, l, 1)
-			must(t, sim.SetFabric(1, state))
+			must(t, sim.SetFabric(1, nvmlsim.FabricState(state)))
 			if diff := cmp.Diff(fabricOf{State: state}, readFabric(t, l, 1)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -72,10 +73,10 @@ func TestAFabricThatIsNotCompleted(t *testing.T) {
 				t.Errorf("the other GPU (-want +got):\n%s", diff)
 			}
 			err := sim.AddProcess(1, nvmlsim.Process{PID: 7})
-			if !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "802") {
+			if !errors.Is(err, simerr.ErrNotReady) || !strings.Contains(err.Error(), "802") {
 				t.Errorf("a CUDA process: %v, want error 802", err)
 			}
-			must(t, sim.SetFabric(1, gpu.FabricCompleted))
+			must(t, sim.SetFabric(1, nvmlsim.FabricCompleted))
 			if diff := cmp.Diff(before, readFabric(t, l, 1)); diff != "" {
 				t.Errorf("once it is completed (-want +got):\n%s", diff)
 			}
@@ -88,7 +89,7 @@ func TestAResetRegistersAnew(t *testing.T) {
 	sim := simulate(t, "gb200")
 	l := nvml.New(sim.NVML())
 	before := readFabric(t, l, 0)
-	must(t, sim.SetFabric(0, gpu.FabricFailed))
+	must(t, sim.SetFabric(0, nvmlsim.FabricFailed))
 	must(t, sim.ResetGPU(0))
 	if diff := cmp.Diff(before, readFabric(t, l, 0)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -102,8 +103,8 @@ func TestACliqueThatChanges(t *testing.T) {
 	if got := readFabric(t, l, 2).Fabric.CliqueID; got != 5 {
 		t.Errorf("clique %d, want 5", got)
 	}
-	if err := simulate(t, "dgx-h100").SetClique(2, 5); !errors.Is(err, gpu.ErrNotSupported) {
-		t.Errorf("a clique within one machine: %v, want %v", err, gpu.ErrNotSupported)
+	if err := simulate(t, "dgx-h100").SetClique(2, 5); !errors.Is(err, simerr.ErrNotSupported) {
+		t.Errorf("a clique within one machine: %v, want %v", err, simerr.ErrNotSupported)
 	}
 }
 

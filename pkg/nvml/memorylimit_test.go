@@ -9,11 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
 )
 
 const gib = 1 << 30
@@ -49,8 +50,8 @@ func TestAMemoryLimitIsOfAllProcessesInTheCgroup(t *testing.T) {
 	must(t, sim.AddProcess(0, inCgroup(t, container, 6*gib)))
 	must(t, sim.AddProcess(0, inCgroup(t, nested, 3*gib)))
 	for _, folder := range []string{container, nested} {
-		if err := sim.AddProcess(0, inCgroup(t, folder, 2*gib)); !errors.Is(err, gpu.ErrNoCapacity) {
-			t.Errorf("2 GiB more in %s: %v, want %v", folder, err, gpu.ErrNoCapacity)
+		if err := sim.AddProcess(0, inCgroup(t, folder, 2*gib)); !errors.Is(err, simerr.ErrNoCapacity) {
+			t.Errorf("2 GiB more in %s: %v, want %v", folder, err, simerr.ErrNoCapacity)
 		}
 	}
 	must(t, sim.AddProcess(0, inCgroup(t, other, 20*gib)))

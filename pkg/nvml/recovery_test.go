@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 func recoveryOf(t *testing.T, l *nvml.Library, index int) gpu.RecoveryAction {
@@ -34,7 +35,7 @@ func TestARecoveryActionLastsUntilItsRemedy(t *testing.T) {
 			if got := recoveryOf(t, l, 3); got != gpu.RecoveryNone {
 				t.Errorf("a healthy GPU asks for %q", got)
 			}
-			must(t, sim.SetRecovery(3, action))
+			must(t, sim.SetRecovery(3, nvmlsim.RecoveryAction(action)))
 			if got := recoveryOf(t, l, 3); got != action {
 				t.Errorf("got %q, want %q", got, action)
 			}
@@ -147,10 +148,10 @@ func TestAChangedRecoveryActionIsAnEvent(t *testing.T) {
 	l := nvml.New(sim.NVML())
 	w := watch(t, l)
 	asks := func() error {
-		if err := sim.SetRecovery(2, gpu.RecoveryNone); err != nil {
+		if err := sim.SetRecovery(2, nvmlsim.RecoveryNone); err != nil {
 			return err
 		}
-		return sim.SetRecovery(2, gpu.RecoveryGPUReset)
+		return sim.SetRecovery(2, nvmlsim.RecoveryGPUReset)
 	}
 	w.arrives(t, gpu.Event{Kind: gpu.EventXID, XID: 154, UUID: snapshot(t, l).GPUs[2].UUID}, asks)
 	w.ends(t)
@@ -160,7 +161,7 @@ func TestOnlyTheRecoveryActionIsASimulatedField(t *testing.T) {
 	sim := simulate(t, "dgx-h100")
 	lib := sim.NVML()
 	succeed(t, lib.Init())
-	must(t, sim.SetRecovery(0, gpu.RecoveryDrainP2P))
+	must(t, sim.SetRecovery(0, nvmlsim.RecoveryDrainP2P))
 	device, ret := lib.DeviceGetHandleByIndex(0)
 	succeed(t, ret)
 	fields := []gonvml.FieldValue{{FieldId: gonvml.FI_DEV_ECC_CURRENT}, {FieldId: gonvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}

@@ -18,7 +18,8 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 	conformance "github.com/gpu-dra/gpu-dra-driver/test/gpu"
 )
@@ -252,7 +253,7 @@ func TestReservedMemoryIsPartOfTheTotal(t *testing.T) {
 	}
 	// No process can use the reserved memory.
 	usable := g.MemoryBytes - g.ReservedBytes
-	if err := sim.AddProcess(0, nvmlsim.Process{PID: 1, MemoryBytes: usable + 1}); !errors.Is(err, gpu.ErrNoCapacity) {
+	if err := sim.AddProcess(0, nvmlsim.Process{PID: 1, MemoryBytes: usable + 1}); !errors.Is(err, simerr.ErrNoCapacity) {
 		t.Errorf("more than the usable memory: error %v, want %v", err, gpu.ErrNoCapacity)
 	}
 	must(t, sim.AddProcess(0, nvmlsim.Process{PID: 1, MemoryBytes: usable}))

@@ -4,7 +4,10 @@ module github.com/gpu-dra/gpu-dra-driver/test/browser
 
 go 1.26.0
 
-replace github.com/gpu-dra/gpu-dra-driver => ../..
+replace (
+	github.com/gpu-dra/gpu-dra-driver => ../..
+	github.com/gpu-dra/gpu-dra-driver/simulator => ../../simulator
+)
 
 require (
 	github.com/NVIDIA/go-nvml v0.13.4-0 // indirect
@@ -66,6 +69,7 @@ require (
 	github.com/go-openapi/swag/yamlutils v0.27.1 // indirect
 	github.com/google/cel-go v0.29.2 // indirect
 	github.com/google/gnostic-models v0.7.0 // indirect
+	github.com/gpu-dra/gpu-dra-driver/simulator v0.0.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/moby/sys/mountinfo v0.7.2 // indirect

@@ -15,7 +15,8 @@ import (
 )
 
 func TestEveryFenceNamesItsLanguage(t *testing.T) {
-	known := []string{markdown.Commands, "yaml", "text"}
+	// The README of the simulator has commands with their output.
+	known := []string{markdown.Commands, "yaml", "text", "console", "go"}
 	for _, f := range fences(t) {
 		if !slices.Contains(known, f.Language) {
 			t.Errorf("%s: the language of the fence is %q, want one of %q; text is for output and figures", f.Where(), f.Language, known)

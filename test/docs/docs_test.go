@@ -26,7 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/markdown"
 )
 
@@ -317,10 +317,10 @@ func TestEveryLinkLeadsSomewhere(t *testing.T) {
 func TestTheListOfFoldersIsComplete(t *testing.T) {
 	const doc = "docs/developer.md"
 	var listed []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `((?:api|cmd|deployments|pkg|test|tools)(?:/[^`]+)?)` \\|").FindAllStringSubmatch(section(t, doc, "## Source tree"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `((?:api|cmd|deployments|pkg|simulator|test|tools)(?:/[^`]+)?)` \\|").FindAllStringSubmatch(section(t, doc, "## Source tree"), -1) {
 		listed = append(listed, m[1])
 	}
-	for _, top := range []string{"api", "cmd", "deployments", "pkg", "test", "tools"} {
+	for _, top := range []string{"api", "cmd", "deployments", "pkg", "simulator", "test", "tools"} {
 		err := fs.WalkDir(os.DirFS(root), top, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || !entry.IsDir() {
 				return err

@@ -17,7 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 // capture returns the machine as a model of the simulator. The sources are the

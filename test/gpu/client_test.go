@@ -17,10 +17,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/mpssim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
 	"github.com/gpu-dra/gpu-dra-driver/test/gpu/cuda"
 )
 
@@ -95,7 +95,7 @@ func withGPUSim(run func() int) int {
 		}
 	}()
 	gpuSim = filepath.Join(dir, "gpu-sim")
-	if out, err := exec.Command("go", "build", "-o", gpuSim, "github.com/gpu-dra/gpu-dra-driver/cmd/gpu-sim").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", gpuSim, "github.com/gpu-dra/gpu-dra-driver/simulator/cmd/gpu-sim").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "no gpu-sim in the folder of this binary, and it cannot be built: %v\n%s", err, out)
 		return 1
 	}
@@ -199,7 +199,7 @@ func lookAtSimulator(step, most uint64) (report cuda.Report, err error) {
 	for report.TakenBytes+step <= most && report.Refusal == 0 {
 		err := sim.AddProcess(index, p)
 		switch {
-		case errors.Is(err, gpu.ErrNoCapacity):
+		case errors.Is(err, simerr.ErrNoCapacity):
 			report.Refusal = mpsOutOfMemory
 		case err != nil:
 			return report, err

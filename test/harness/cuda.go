@@ -17,7 +17,7 @@ import (
 )
 
 // CUDA is the output of "probe cuda", which runs as a CUDA process in a container; see
-// test/cluster/probe.
+// simulator/cmd/probe.
 type CUDA struct {
 	// MPS reports whether it became a client of an MPS server.
 	MPS bool `json:"mps"`

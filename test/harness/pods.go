@@ -271,7 +271,7 @@ func (c *Cluster) Claim(ctx context.Context, pod *corev1.Pod, entry string) (*re
 	return c.Client.ResourceV1().ResourceClaims(pod.Namespace).Get(ctx, *name, metav1.GetOptions{})
 }
 
-// Sight is what the probe finds inside its container; see test/cluster/probe.
+// Sight is what the probe finds inside its container; see simulator/cmd/probe.
 type Sight struct {
 	Devices []struct {
 		Path string `json:"path"`

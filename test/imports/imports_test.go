@@ -13,15 +13,31 @@ import (
 
 const module = "github.com/gpu-dra/gpu-dra-driver/"
 
-// The programs that the tests run are the ones that users run. gpu-sim holds the simulator,
-// which shows that the list is complete.
+// The programs that the tests run are the ones that users run. gpu-sim has the simulator,
+// which shows that the test finds it.
 func TestOnlyTheSimulatorsOwnProgramHoldsIt(t *testing.T) {
-	for program, want := range map[string]bool{"gpu-kubelet-plugin": false, "gpu-mps-supervisor": false, "gpu-memory-hook": false, "kubectl-gpu": false, "gpu-sim": true} {
-		held := slices.ContainsFunc(dependencies(t, "cmd/"+program), func(path string) bool {
-			return strings.HasPrefix(path, module+"pkg/nvmlsim")
+	for program, want := range map[string]bool{
+		"cmd/gpu-kubelet-plugin": false, "cmd/gpu-mps-supervisor": false, "cmd/gpu-memory-hook": false, "cmd/kubectl-gpu": false, "simulator/cmd/gpu-sim": true,
+	} {
+		held := slices.ContainsFunc(dependencies(t, program), func(path string) bool {
+			return strings.HasPrefix(path, module+"simulator/")
 		})
 		if held != want {
-			t.Errorf("%s depends on pkg/nvmlsim: %v, want %v", program, held, want)
+			t.Errorf("%s depends on the simulator: %v, want %v", program, held, want)
+		}
+	}
+}
+
+// People use the simulator without our driver and without Kubernetes.
+func TestTheSimulatorHoldsNothingOfTheDriver(t *testing.T) {
+	for _, program := range []string{"gpu-sim", "libnvidia-ml", "probe"} {
+		for _, path := range dependencies(t, "simulator/cmd/"+program) {
+			switch {
+			case strings.HasPrefix(path, module) && !strings.HasPrefix(path, module+"simulator/"):
+				t.Errorf("%s depends on %s", program, path)
+			case strings.HasPrefix(path, "k8s.io/") && path != "k8s.io/utils/cpuset":
+				t.Errorf("%s depends on Kubernetes' %s", program, path)
+			}
 		}
 	}
 }

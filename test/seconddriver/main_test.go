@@ -10,7 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/utils/cpuset"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 func TestTheFileHasTheDevicesOfTheSimulatedMachine(t *testing.T) {

@@ -14,8 +14,8 @@ func Node(t testing.TB, folder, model string) (root string) {
 	t.Helper()
 	built := t.TempDir()
 	for _, args := range [][]string{
-		{"build", "-o", built + "/", "github.com/gpu-dra/gpu-dra-driver/cmd/gpu-sim"},
-		{"build", "-buildmode=c-shared", "-ldflags=-extldflags=-Wl,-soname,libnvidia-ml.so.1", "-o", filepath.Join(built, "libnvidia-ml.so.1"), "github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/libnvidia-ml"},
+		{"build", "-o", built + "/", "github.com/gpu-dra/gpu-dra-driver/simulator/cmd/gpu-sim"},
+		{"build", "-buildmode=c-shared", "-ldflags=-extldflags=-Wl,-soname,libnvidia-ml.so.1", "-o", filepath.Join(built, "libnvidia-ml.so.1"), "github.com/gpu-dra/gpu-dra-driver/simulator/cmd/libnvidia-ml"},
 	} {
 		if out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil {
 			t.Fatalf("build the simulator: %v\n%s", err, out)

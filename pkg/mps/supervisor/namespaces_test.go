@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/mpssim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 // newNamespaceWorld is a world whose simulated driver has namespaces, and a daemon with

@@ -19,8 +19,8 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvmlsim/mpssim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/mpssim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 // simulatedRoot returns the root of the simulated node that has this program, or "".

@@ -55,7 +55,7 @@ func Targets() []Target {
 	return append(targets,
 		Target{"etcd", "runtime", "go.etcd.io/etcd/server/v3", plainFlags},
 		Target{"pause", ".", "./pause", plainFlags},
-		Target{"probe", ".", "./probe", plainFlags},
+		Target{"probe", "../../simulator", "./cmd/probe", plainFlags},
 	)
 }
 
@@ -162,9 +162,9 @@ func compile(ctx context.Context, goTool, source, bin string, t Target, say func
 func fingerprint(source string, t Target) (string, error) {
 	dir := filepath.Join(source, t.Module)
 	files := []string{filepath.Join(dir, "go.mod"), filepath.Join(dir, "go.sum")}
-	if t.Module == "." {
+	if strings.HasPrefix(t.Package, "./") {
 		// The programs of ours use the standard library only.
-		own, err := filepath.Glob(filepath.Join(source, t.Package, "*.go"))
+		own, err := filepath.Glob(filepath.Join(dir, t.Package, "*.go"))
 		if err != nil {
 			return "", err
 		}

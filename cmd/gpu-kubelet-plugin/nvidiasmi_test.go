@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/programtest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+)
+
+func TestTimeSlicesAndResetsByNvidiaSMI(t *testing.T) {
+	root := programtest.Node(t, t.TempDir(), "dgx-h100")
+	sim, err := nvmlsim.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	smi, reset := nvml.NewSMI(gpu.DriverRoot(root)), nvml.ResetWith(gpu.DriverRoot(root))
+	first, second := gpu.PCIAddress{Bus: 0x1b}, gpu.PCIAddress{Bus: 0x43}
+	want := func(address gpu.PCIAddress, slice gpu.TimeSlice) {
+		t.Helper()
+		if got, err := smi.TimeSlice(t.Context(), address); err != nil || got != slice {
+			t.Errorf("got %q, %v; want %s", got, err, slice)
+		}
+	}
+	want(second, gpu.TimeSliceDefault)
+	if err := smi.SetTimeSlice(t.Context(), second, gpu.TimeSliceLong); err != nil {
+		t.Fatal(err)
+	}
+	want(second, gpu.TimeSliceLong)
+	want(first, gpu.TimeSliceDefault)
+	if err := reset(t.Context(), second); err != nil {
+		t.Error(err)
+	}
+	want(second, gpu.TimeSliceDefault)
+
+	err = errors.Join(sim.LoseGPU(1), sim.AddProcess(0, nvmlsim.Process{PID: 7, MemoryBytes: 1 << 20}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := smi.SetTimeSlice(t.Context(), second, gpu.TimeSliceShort); !errors.Is(err, gpu.ErrLost) {
+		t.Errorf("a lost GPU: %v, want %v", err, gpu.ErrLost)
+	}
+	if _, err := smi.TimeSlice(t.Context(), gpu.PCIAddress{Bus: 0x44}); !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("no GPU: %v, want %v", err, gpu.ErrNotFound)
+	}
+	if err := reset(t.Context(), first); !errors.Is(err, gpu.ErrInUse) {
+		t.Errorf("a reset of a busy GPU: %v, want %v", err, gpu.ErrInUse)
+	}
+}

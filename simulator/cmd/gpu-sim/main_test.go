@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
+)
+
+// TestMain lets the test binary be the tool, so that tests run it in a separate
+// process. Nodes that tests create have it as the programs of their driver.
+func TestMain(m *testing.M) {
+	if os.Getenv("BE_GPU_SIM") != "" || driverProgram() != "" || filepath.Base(os.Args[0]) == "gpu-sim" {
+		main()
+		return
+	}
+	// A developer may have set it for other programs.
+	if err := os.Unsetenv("GPU_SIM_STATE"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// gpuSim runs the tool and returns its output.
+func gpuSim(state string, args ...string) (stdout string, err error) {
+	var out bytes.Buffer
+	c := newCommand()
+	c.SetOut(&out)
+	c.SetArgs(append([]string{"--state", state}, args...))
+	err = c.Execute()
+	return out.String(), err
+}
+
+// inAnotherProcess runs the tool as one.
+func inAnotherProcess(t *testing.T, state string, args ...string) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), os.Args[0], args...)
+	c.Env = append(os.Environ(), "BE_GPU_SIM=1", "GPU_SIM_STATE="+state)
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("gpu-sim %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// ok runs the tool and fails the test if it fails.
+func ok(t *testing.T, state string, args ...string) string {
+	t.Helper()
+	out, err := gpuSim(state, args...)
+	if err != nil {
+		t.Fatalf("gpu-sim %s: %v", strings.Join(args, " "), err)
+	}
+	return out
+}
+
+func TestFaultReachesAnotherProcessAtOnce(t *testing.T) {
+	state := t.TempDir()
+	ok(t, state, "create", "--model", "t4")
+	s, err := nvmlsim.Open(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lib := s.NVML()
+	if ret := lib.Init(); ret != nvml.SUCCESS {
+		t.Fatal(ret)
+	}
+	t.Cleanup(func() {
+		if ret := lib.Shutdown(); ret != nvml.SUCCESS {
+			t.Error(ret)
+		}
+	})
+	d, ret := lib.DeviceGetHandleByIndex(1)
+	if ret != nvml.SUCCESS {
+		t.Fatal(ret)
+	}
+	set, ret := lib.EventSetCreate()
+	if ret != nvml.SUCCESS {
+		t.Fatal(ret)
+	}
+	if ret := d.RegisterEvents(nvml.EventTypeXidCriticalError, set); ret != nvml.SUCCESS {
+		t.Fatal(ret)
+	}
+	event := make(chan nvml.EventData, 1)
+	go func() {
+		data, _ := set.Wait(10 * 60 * 1000)
+		event <- data
+	}()
+	inAnotherProcess(t, state, "fault", "lost", "--gpu", "0000:3b:00.0")
+	if data := <-event; data.Device != d || data.EventData != 79 {
+		t.Errorf("event %+v", data)
+	}
+	if _, ret := d.GetUUID(); ret != nvml.ERROR_GPU_IS_LOST {
+		t.Errorf("the GPU is %v, want lost", ret)
+	}
+	inAnotherProcess(t, state, "fault", "clear")
+	if _, ret := d.GetUUID(); ret != nvml.SUCCESS {
+		t.Errorf("after clear: %v", ret)
+	}
+}
+
+func TestEveryCommandChangesWhatShowShows(t *testing.T) {
+	state := t.TempDir()
+	ok(t, state, "create", "--model", "a30-bridge")
+	show := func() nvmlsim.View {
+		t.Helper()
+		var view nvmlsim.View
+		if err := json.Unmarshal([]byte(ok(t, state, "show", "-o", "json")), &view); err != nil {
+			t.Fatal(err)
+		}
+		return view
+	}
+	before := show()
+	uuid := before.GPUs[2].UUID
+	ok(t, state, "fault", "xid", "--gpu", "0", "--xid", "31")
+	if _, err := gpuSim(state, "fault", "xid", "--mig", "MIG-none", "--xid", "31"); err == nil || !strings.Contains(err.Error(), "no GPU of this a30-bridge has it") {
+		t.Errorf("XID of a MIG device that no GPU has: %v", err)
+	}
+	ok(t, state, "fault", "ecc", "--gpu", "0")
+	ok(t, state, "fault", "call", "--method", "DeviceSetMigMode", "--gpu", "1", "--after", "2", "--count", "1", "--return", "ERROR_UNKNOWN")
+	ok(t, state, "fault", "hang", "--gpu", "3")
+	ok(t, state, "fault", "lost", "--gpu", "3", "--silent")
+	ok(t, state, "fault", "recovery", "--gpu", "1", "--action", "node-reboot")
+	ok(t, state, "fault", "link-down", "--gpu", uuid, "--link", "2")
+	ok(t, state, "fault", "call", "--method", "DeviceGetCount", "--count", "3", "--return", "ERROR_TIMEOUT")
+	ok(t, state, "fault", "call", "--method", "DeviceGetUUID", "--gpu", "1", "--hang", "5s")
+	if _, err := gpuSim(state, "fault", "fabric", "--gpu", "0", "--registration", "in-progress"); err == nil || !strings.Contains(err.Error(), "it joins none") {
+		t.Errorf("fabric of a GPU without one: %v", err)
+	}
+	ok(t, state, "process", "add", "--gpu", "0", "--pid", "7", "--memory", "100", "--name", "x")
+	ok(t, state, "fault", "no-driver")
+	view := show()
+	got := map[string]any{
+		"events": len(view.Events), "lost": view.GPUs[3].Lost, "recovery": []string{view.GPUs[0].Recovery, view.GPUs[1].Recovery}, "ecc": view.GPUs[0].ECCErrors, "links": []bool{view.GPUs[2].Links[2].Up, view.GPUs[3].Links[2].Up},
+		"faults": view.CallFaults, "processes": view.GPUs[0].Processes, "driver": view.DriverLoaded,
+	}
+	want := map[string]any{
+		"events": 9, "lost": true, "recovery": []string{"gpu-reset", "node-reboot"}, "ecc": uint64(1), "links": []bool{false, false},
+		"faults": []string{
+			"DeviceSetMigMode of GPU 1 returns ERROR_UNKNOWN, after 2 more calls, 1 more times", "every method of GPU 3 hangs until cleared",
+			"DeviceGetCount returns ERROR_TIMEOUT, 3 more times", "DeviceGetUUID of GPU 1 hangs for 5s",
+		},
+		"processes": []nvmlsim.Process{{PID: 7, Name: "x", MemoryBytes: 100 << 20}}, "driver": false,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("after all faults (-want +got):\n%s", diff)
+	}
+	if _, err := gpuSim(state, "reset", "--gpu", "0"); err == nil || !strings.Contains(err.Error(), "process 7 x") {
+		t.Errorf("reset of a busy GPU: %v", err)
+	}
+	ok(t, state, "process", "remove", "--pid", "7")
+	ok(t, state, "reset", "--gpu", "0")
+	ok(t, state, "reboot")
+	after := show()
+	if after.BootID == before.BootID {
+		t.Error("a reboot keeps the boot ID")
+	}
+	after.BootID = before.BootID
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("a rebooted node differs from a new one (-new +rebooted):\n%s", diff)
+	}
+	var asYAML nvmlsim.View
+	if err := yaml.UnmarshalStrict([]byte(ok(t, state, "show", "-o", "yaml")), &asYAML); err != nil {
+		t.Error(err)
+	}
+	if out := ok(t, state, "show"); !strings.Contains(out, "a30-bridge with 4 GPUs") {
+		t.Errorf("text:\n%s", out)
+	}
+	ok(t, state, "destroy")
+	if _, err := gpuSim(state, "show"); err == nil || !strings.Contains(err.Error(), "no simulated node") {
+		t.Errorf("show after destroy: %v", err)
+	}
+}
+
+func TestModelFromAFile(t *testing.T) {
+	model := filepath.Join(t.TempDir(), "mine.yaml")
+	m, err := nvmlsim.LoadModel("t4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Name = "mine"
+	m.GPUs = m.GPUs[:1]
+	data, err := yaml.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(model, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out := ok(t, t.TempDir(), "create", "--model", model); !strings.Contains(out, "made a mine with 1 GPUs") {
+		t.Errorf("got %q", out)
+	}
+}
+
+func TestNvidiaSMISetsTheComputeMode(t *testing.T) {
+	state := t.TempDir()
+	ok(t, state, "create", "--model", "dgx-h100")
+	mode := func(index int) string {
+		t.Helper()
+		var view nvmlsim.View
+		if err := json.Unmarshal([]byte(ok(t, state, "show", "-o", "json")), &view); err != nil {
+			t.Fatal(err)
+		}
+		return view.GPUs[index].ComputeMode
+	}
+	if out := ok(t, state, "nvidia-smi", "-i", "1", "-c", "EXCLUSIVE_PROCESS"); !strings.Contains(out, "Set compute mode to EXCLUSIVE_PROCESS for GPU") {
+		t.Errorf("it printed %q", out)
+	}
+	if got := []string{mode(0), mode(1)}; got[0] != "Default" || got[1] != "ExclusiveProcess" {
+		t.Errorf("modes %v after -i 1 -c EXCLUSIVE_PROCESS", got)
+	}
+	ok(t, state, "nvidia-smi", "-c", "0")
+	if got := mode(1); got != "Default" {
+		t.Errorf("mode %s after -c 0", got)
+	}
+	ok(t, state, "fault", "lost", "--gpu", "2")
+	for args, status := range map[string]int{"-c SOMETIMES": 2, "-i 2 -c 3": 15} {
+		_, err := gpuSim(state, append([]string{"nvidia-smi"}, strings.Fields(args)...)...)
+		if exit := (exitError{}); !errors.As(err, &exit) || exit.status != status {
+			t.Errorf("nvidia-smi %s: %v, want status %d", args, err, status)
+		}
+	}
+}
+
+func TestCreateWithAWrongLibraryLeavesNothing(t *testing.T) {
+	state, file := t.TempDir(), filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
+	if err := os.WriteFile(file, []byte("no library"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gpuSim(state, "create", "--model", "t4", "--library", file); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("a file of text: %v", err)
+	}
+	if left, err := os.ReadDir(state); err != nil || len(left) > 0 {
+		t.Errorf("left over: %v, %v", left, err)
+	}
+}
+
+func TestCreateIfMissingLeavesANodeOfTheSameModel(t *testing.T) {
+	state := t.TempDir()
+	create := func(model string) error {
+		_, err := gpuSim(state, "create", "--model", model, "--if-missing")
+		return err
+	}
+	var wait sync.WaitGroup
+	for range 4 {
+		wait.Go(func() {
+			if err := create("t4"); err != nil {
+				t.Errorf("one of several at a time: %v", err)
+			}
+		})
+	}
+	wait.Wait()
+	before := ok(t, state, "show")
+	installed := filepath.Join(state, "usr/bin/nvidia-smi")
+	if err := os.WriteFile(installed+".new", []byte("an older one"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(installed+".new", installed); err != nil {
+		t.Fatal(err)
+	}
+	if err := create("t4"); err != nil {
+		t.Error(err)
+	}
+	if after := ok(t, state, "show"); after != before {
+		t.Errorf("the node changed:\n%s\nafter\n%s", after, before)
+	}
+	if out, err := exec.CommandContext(t.Context(), installed, "-L").CombinedOutput(); err != nil || !strings.Contains(string(out), "Tesla T4") {
+		t.Errorf("the program is not up to date: %s, %v", out, err)
+	}
+	if err := create("l40s"); !errors.Is(err, simerr.ErrInUse) {
+		t.Errorf("another model: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(state, "wrong"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gpuSim(state, "create", "--model", "t4", "--if-missing", "--library", filepath.Join(state, "wrong")); err == nil || ok(t, state, "show") != before {
+		t.Errorf("a wrong library: %v, or the node is gone", err)
+	}
+}
+
+func TestMistakesAreExplained(t *testing.T) {
+	state := t.TempDir()
+	ok(t, state, "create", "--model", "t4")
+	for _, tc := range []struct {
+		state string
+		args  []string
+		want  string
+	}{
+		{"", []string{"show"}, "--state"},
+		{"", []string{"create", "--model", "t4"}, "--state"},
+		{t.TempDir(), []string{"show"}, "gpu-sim create"},
+		{t.TempDir(), []string{"create", "--model", "t5"}, "built in are a30-bridge, dgx-a100"},
+		{t.TempDir(), []string{"create"}, `required flag(s) "model" not set`},
+		{state, []string{"create", "--model", "l40s"}, "it holds a simulated t4"},
+		{state, []string{"fault", "lost", "--gpu", "9"}, "want an index below 4, a PCI address or a UUID"},
+		{state, []string{"fault", "link-down", "--gpu", "0", "--link", "1"}, "it has 0 links"},
+		{state, []string{"fault", "recovery", "--gpu", "0", "--action", "gpu-reset"}, "not supported before Ampere"},
+		{state, []string{"fault", "recovery", "--gpu", "0", "--action", "kick"}, "want one of none, gpu-reset"},
+		{state, []string{"fault", "call", "--method", "Nothing", "--hang", "1s"}, "no such method"},
+		{state, []string{"fault", "call", "--method", "DeviceGetCount", "--return", "ERROR_ODD"}, "ERROR_TIMEOUT"},
+		{state, []string{"fault", "call", "--method", "DeviceGetCount"}, "a return code or a time to hang"},
+		{state, []string{"show", "-o", "xml"}, "none of text, json, yaml"},
+	} {
+		t.Run(strings.Join(tc.args, " "), func(t *testing.T) {
+			_, err := gpuSim(tc.state, tc.args...)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestTheFabricOfAGPUIsSet(t *testing.T) {
+	state := t.TempDir()
+	ok(t, state, "create", "--model", "gb200")
+	ok(t, state, "fault", "fabric", "--gpu", "0", "--registration", "in-progress")
+	ok(t, state, "fault", "fabric", "--gpu", "1", "--clique", "7")
+	var view nvmlsim.View
+	if err := json.Unmarshal([]byte(ok(t, state, "show", "-o", "json")), &view); err != nil {
+		t.Fatal(err)
+	}
+	got := []any{view.GPUs[0].Fabric, view.GPUs[0].Clique, view.GPUs[1].Fabric, *view.GPUs[1].Clique}
+	if diff := cmp.Diff([]any{"in-progress", (*uint32)(nil), "completed", uint32(7)}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := gpuSim(state, "fault", "fabric", "--gpu", "0"); err == nil {
+		t.Error("no error without a registration and a clique")
+	}
+}
+
+func TestAWatchedProcessIsRemovedWhenItEnds(t *testing.T) {
+	state := t.TempDir()
+	ok(t, state, "create", "--model", "t4")
+	ctx, end := context.WithCancel(t.Context())
+	process := exec.CommandContext(ctx, "/bin/sh", "-c", "read _")
+	if _, err := process.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	watched := make(chan error, 1)
+	go func() {
+		_, err := gpuSim(state, "process", "add", "--gpu", "2", "--pid", fmt.Sprint(process.Process.Pid), "--watch")
+		watched <- err
+	}()
+	// Whether it is listed before its end is for the simulator's own tests.
+	end()
+	_ = process.Wait()
+	if err := <-watched; err != nil && !strings.Contains(err.Error(), "not found on this machine") {
+		t.Fatal(err)
+	}
+	if out := ok(t, state, "show"); strings.Contains(out, "Processes") {
+		t.Errorf("after its end:\n%s", out)
+	}
+}

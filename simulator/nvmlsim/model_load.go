@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvmlsim
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
+)
+
+//go:embed models/*.yaml
+var builtIn embed.FS
+
+// ModelNames lists the built-in models in alphabetical order.
+func ModelNames() []string {
+	// The pattern is valid, so Glob cannot fail.
+	files, _ := fs.Glob(builtIn, "models/*.yaml")
+	names := make([]string, 0, len(files))
+	for _, file := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(file), ".yaml"))
+	}
+	return names
+}
+
+// LoadModel reads and validates a model: a built-in one by its name, or the
+// file at a path that ends in .yaml or .yml. Errors name the file and the
+// field; an unknown name is [simerr.ErrNotFound], a bad model [simerr.ErrInvalid].
+func LoadModel(nameOrPath string) (*Model, error) {
+	if ext := filepath.Ext(nameOrPath); ext == ".yaml" || ext == ".yml" {
+		data, err := os.ReadFile(nameOrPath)
+		if err != nil {
+			return nil, fmt.Errorf("model: %w", err)
+		}
+		return parseModel(nameOrPath, data)
+	}
+	data, err := builtIn.ReadFile("models/" + nameOrPath + ".yaml")
+	if err != nil {
+		return nil, fmt.Errorf("model %q: %w: built in are %s; a model of your own is given as the path of its .yaml file",
+			nameOrPath, simerr.ErrNotFound, strings.Join(ModelNames(), ", "))
+	}
+	return parseModel(nameOrPath, data)
+}
+
+func parseModel(file string, data []byte) (*Model, error) {
+	asJSON, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w: %w", file, simerr.ErrInvalid, err)
+	}
+	m := &Model{}
+	strict, err := kjson.UnmarshalStrict(asJSON, m)
+	if err = errors.Join(append(strict, err)...); err != nil {
+		return nil, fmt.Errorf("model %s: %w: %w", file, simerr.ErrInvalid, err)
+	}
+	if err := m.Validate(); err != nil {
+		return nil, fmt.Errorf("model %s: %w", file, err)
+	}
+	return m, nil
+}
