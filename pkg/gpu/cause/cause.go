@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cause
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+)
+
+// Cause is one reason why new claims do not get a device. The texts are clauses without a
+// capital and a full stop. NODE, GPU_NAME and ADDRESS in a remedy stand for the node, the device
+// name of the GPU and its PCI address: see [Cause.For].
+type Cause struct {
+	// Key and Value are the taint. An empty Value matches each value of the key.
+	Key, Value string
+	// Code is the stable name of the cause for users and documents, such as "xid-79".
+	Code string
+	// Meaning says what has happened to the GPU.
+	Meaning string
+	// Effect says what it means for programs that have the device now.
+	Effect string
+	// User is the remedy for the owner of a pod that has the device.
+	User string
+	// Admin is the remedy for the administrator of the node.
+	Admin string
+	// Ends says when the driver removes the taint.
+	Ends string
+}
+
+// Of returns the cause of a taint. ok is false if the taint is none of this driver's.
+// A value that a newer agent publishes has the cause of its group: an unknown XID, an unknown
+// recovery action, or an unknown fault.
+func Of(key, value string) (c Cause, ok bool) {
+	var group *Cause
+	for _, c := range table {
+		switch {
+		case c.Key != key:
+		case c.Value == value:
+			return c, true
+		case c.Value == "" || strings.HasSuffix(c.Value, "-") && strings.HasPrefix(value, c.Value):
+			// The most specific group comes first in the table.
+			if group == nil {
+				group = &c
+			}
+		}
+	}
+	if group == nil {
+		return Cause{}, false
+	}
+	c = *group
+	c.Value = value
+	if key == v1alpha1.TaintUnhealthy {
+		c.Code = cmp.Or(value, c.Code)
+	}
+	return c, true
+}
+
+// All returns the table: all causes in the order of the documents.
+func All() []Cause { return slices.Clone(table) }
+
+// For returns the cause with the names of the node, the GPU and its PCI address in the remedies.
+func (c Cause) For(node, gpu, address string) Cause {
+	names := strings.NewReplacer("NODE", cmp.Or(node, "NODE"), "GPU_NAME", cmp.Or(gpu, "GPU_NAME"), "ADDRESS", cmp.Or(address, "ADDRESS"))
+	c.User, c.Admin = names.Replace(c.User), names.Replace(c.Admin)
+	return c
+}
