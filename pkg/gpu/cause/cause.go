@@ -20,7 +20,7 @@ type Cause struct {
 	Code string
 	// Meaning says what has happened to the GPU.
 	Meaning string
-	// Effect says what it means for programs that have the device now.
+	// Effect describes the consequence for programs that have the device now.
 	Effect string
 	// User is the remedy for the owner of a pod that has the device.
 	User string
@@ -61,7 +61,7 @@ func Of(key, value string) (c Cause, ok bool) {
 // All returns the table: all causes in the order of the documents.
 func All() []Cause { return slices.Clone(table) }
 
-// For returns the cause with the names of the node, the GPU and its PCI address in the remedies.
+// For returns the cause with the given names in its remedies.
 func (c Cause) For(node, gpu, address string) Cause {
 	names := strings.NewReplacer("NODE", cmp.Or(node, "NODE"), "GPU_NAME", cmp.Or(gpu, "GPU_NAME"), "ADDRESS", cmp.Or(address, "ADDRESS"))
 	c.User, c.Admin = names.Replace(c.User), names.Replace(c.Admin)

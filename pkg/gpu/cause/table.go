@@ -34,7 +34,7 @@ var table = []Cause{
 		restart+"; if it does not come back, check its seat, its power and the log of the kernel (dmesg)", endsAnswer),
 	unhealthy("timeout", "the driver hangs: calls for this GPU do not return", hangs, moveOn, reset+"; processes that cannot be killed need the restart", endsAnswer),
 	unhealthy("driver-not-ready", "the NVIDIA driver is not loaded, or is being loaded", crashed, "wait until the driver is loaded, then delete the pod if its program has failed",
-		"load the driver on node NODE: nvidia-smi there says what is missing", endsAnswer),
+		"load the driver on node NODE: nvidia-smi there prints the reason", endsAnswer),
 	unhealthy("permission-denied", "the driver refuses the agent access to the GPU", runsOn, wait,
 		"run the agent on node NODE as root and without a device cgroup that excludes the GPU", endsAnswer),
 	unhealthy("fabric-not-ready", "the GPU has not joined its NVSwitch fabric", "CUDA fails with error 802, \"system not yet initialized\"", "wait, then delete the pod if its program has failed",
