@@ -38,14 +38,17 @@ func (l *library) enter(method string) (*State, nvml.Return) {
 	return l.begin(method, -1)
 }
 
-// begin does what every call begins with: is the library initialised, is the
-// driver there, is the call to fail?
+// begin does what every call begins with: is the library initialised, does the driver have
+// the function, is the driver there, is the call to fail?
 func (l *library) begin(method string, index int) (*State, nvml.Return) {
 	l.mu.Lock()
 	uses := l.uses
 	l.mu.Unlock()
 	if uses == 0 {
 		return nil, nvml.ERROR_UNINITIALIZED
+	}
+	if l.sim.node.missing[method] {
+		return nil, nvml.ERROR_FUNCTION_NOT_FOUND
 	}
 	st, err := l.sim.load()
 	if err != nil {
@@ -247,10 +250,7 @@ var symbolVersion = regexp.MustCompile(`_v[0-9]+$`)
 // LookupSymbol finds the functions that are simulated, and that the model's driver has.
 func (l *library) LookupSymbol(name string) error {
 	method, ok := strings.CutPrefix(name, "nvml")
-	if strings.Contains(name, "MemoryLimits") && !l.sim.node.hasMemoryLimits() {
-		ok = false
-	}
-	if ok && (isSimulated(method) || isSimulated(symbolVersion.ReplaceAllString(method, ""))) {
+	if ok && !l.sim.node.missing[method] && (isSimulated(method) || isSimulated(symbolVersion.ReplaceAllString(method, ""))) {
 		return nil
 	}
 	return fmt.Errorf("symbol %q: %w in the simulated libnvidia-ml", name, simerr.ErrNotFound)
