@@ -31,6 +31,7 @@ const stateDir = "var/lib/gpu-sim"
 //	model.yaml   the hardware; never changes
 //	state.json   the current state; replaced with each change
 //	lock         held by a process that changes the node
+//	changing     there while a process changes the node
 //	mps/         the MPS daemons that have run on it
 //	driver       held by gpu-sim driver
 //
@@ -70,7 +71,7 @@ func Create(root string, m *Model) (*Sim, error) {
 		return nil, err
 	}
 	defer unlock()
-	switch existing, err := Open(root); {
+	switch existing, err := open(root); {
 	case err == nil:
 		return nil, fmt.Errorf("%s: %w: it holds a simulated %s", root, simerr.ErrInUse, existing.node.model.Name)
 	case !errors.Is(err, simerr.ErrNotFound):
@@ -108,6 +109,18 @@ func checkFree(root string) error {
 // Open opens the node in the folder root. It returns [simerr.ErrNotFound] if there is none,
 // and [simerr.ErrMismatch] if another release has made it.
 func Open(root string) (*Sim, error) {
+	s, err := open(root)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.repairOpened(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// open is [Open] without a repair, for a caller that may hold the lock.
+func open(root string) (*Sim, error) {
 	dir := filepath.Join(root, stateDir)
 	if _, err := os.Stat(filepath.Join(dir, "state.json")); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w: it holds no simulated node; make one with gpu-sim create", root, simerr.ErrNotFound)

@@ -258,14 +258,14 @@ func (s *Sim) update(change func(*State) error) error {
 	if err != nil {
 		return err
 	}
+	if err := s.repair(before); err != nil {
+		return err
+	}
 	after := before.clone()
 	if err := change(after); err != nil {
 		return err
 	}
-	if err := s.tree().sync(before, after); err != nil {
-		return err
-	}
-	return s.save(after)
+	return s.commit(before, after)
 }
 
 // save replaces the state file. The caller holds the lock.

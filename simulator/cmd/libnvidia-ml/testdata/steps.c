@@ -10,6 +10,25 @@
 static nvmlDevice_t device;
 static nvmlEventSet_t set;
 
+// change makes and destroys MIG devices without end. It prints a line for each.
+static nvmlReturn_t change(void)
+{
+	nvmlGpuInstance_t instance;
+	nvmlComputeInstance_t compute;
+	nvmlReturn_t ret, activation;
+
+	for (ret = nvmlDeviceSetMigMode(device, NVML_DEVICE_MIG_ENABLE, &activation); ret == NVML_SUCCESS;) {
+		if ((ret = nvmlDeviceCreateGpuInstance(device, 19, &instance)) == NVML_SUCCESS &&
+		    (ret = nvmlGpuInstanceCreateComputeInstance(instance, 0, &compute)) == NVML_SUCCESS) {
+			printf("made\n");
+			fflush(stdout);
+			if ((ret = nvmlComputeInstanceDestroy(compute)) == NVML_SUCCESS)
+				ret = nvmlGpuInstanceDestroy(instance);
+		}
+	}
+	return ret;
+}
+
 static nvmlReturn_t step(const char *name)
 {
 	nvmlEventData_t event;
@@ -32,6 +51,8 @@ static nvmlReturn_t step(const char *name)
 	}
 	if (!strcmp(name, "wait"))
 		return nvmlEventSetWait(set, &event, 10 * 60 * 1000);
+	if (!strcmp(name, "change"))
+		return change();
 	return NVML_ERROR_INVALID_ARGUMENT;
 }
 
