@@ -82,9 +82,9 @@ func release(driverVersion string) int {
 	return n
 }
 
-// missingFunctions returns the functions of NVML that the model's driver does not have,
-// without the nvml of their names. What the model states decides over its release: a
-// recorded machine may have a function of a later release.
+// missingFunctions returns the functions of NVML that the model's driver lacks. Names are
+// without nvml. A field of the model decides over the release: a recorded machine may have a
+// function of a later release.
 func (m *Model) missingFunctions() map[string]bool {
 	missing := map[string]bool{}
 	for first, functions := range functionsByRelease {

@@ -151,8 +151,8 @@ func TestAStateOfAnEarlierRelease(t *testing.T) {
 	steps(t, compile(t, "testdata/steps.c", library), library, nil).expect(success, "init", "handle", "read", "write", "read", "shutdown")
 }
 
-// A root has one node. A program that runs while another one takes the place has the old
-// driver's library in memory, and must start anew.
+// A root has one node. A program that runs while another node takes the place has the old
+// driver's library in memory. It must initialise the library again.
 func TestASecondModelInOneRoot(t *testing.T) {
 	library := build(t)
 	sim := node(t, "t4")

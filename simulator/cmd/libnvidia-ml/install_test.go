@@ -66,7 +66,7 @@ func TestAProgramFindsTheFunctionsOfTheDriver(t *testing.T) {
 }
 
 // Go-nvml looks functions up. A program that has loaded the library from elsewhere can call
-// those that the node's driver does not have.
+// a function that the node's driver does not have.
 func TestAFunctionOfALaterDriver(t *testing.T) {
 	library := build(t)
 	installed := dl.New(install(t, model(t, "dgx-h100"), library), dl.RTLD_NOW)
