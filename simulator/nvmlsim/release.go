@@ -5,6 +5,8 @@ package nvmlsim
 import (
 	"strconv"
 	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
 // functionsByRelease has the functions that drivers got since release 550, without the nvml
@@ -93,8 +95,11 @@ func (m *Model) missingFunctions() map[string]bool {
 		}
 	}
 	missing["DeviceSetMemoryLimits_v1"] = m.MemoryLimits == ""
-	missing["DeviceGetMemoryLimits_v1"] = m.MemoryLimits == ""
+	missing[memoryLimitsCall] = m.MemoryLimits == ""
 	for _, kind := range m.Kinds {
+		for name, code := range kind.refusals() {
+			missing[name] = code == nvml.ERROR_FUNCTION_NOT_FOUND
+		}
 		if kind.AddressingMode != "" {
 			missing["DeviceGetAddressingMode"] = false
 		}

@@ -88,9 +88,13 @@ func (m *machine) record(ctx context.Context, name string) ([]byte, error) {
 
 // A node that is created from a recording has the same recording, byte for byte.
 func TestRecordingReproducesItself(t *testing.T) {
+	models := map[string]*nvmlsim.Model{"with a recovery action and refusals": refusing(t)}
 	for _, name := range nvmlsim.ModelNames() {
+		models[name] = load(t, name)
+	}
+	for name, model := range models {
 		t.Run(name, func(t *testing.T) {
-			source := simulate(t, load(t, name))
+			source := simulate(t, model)
 			first, err := source.record(t.Context(), "")
 			if err != nil {
 				t.Fatal(err)
@@ -100,7 +104,7 @@ func TestRecordingReproducesItself(t *testing.T) {
 					t.Errorf("the recording has the UUID %s", g.UUID)
 				}
 			}
-			if f := load(t, name).Fabric; f != nil && f.ClusterUUID != uuid.Nil.String() && bytes.Contains(first, []byte(f.ClusterUUID)) {
+			if f := model.Fabric; f != nil && f.ClusterUUID != uuid.Nil.String() && bytes.Contains(first, []byte(f.ClusterUUID)) {
 				t.Errorf("the recording has the fabric's UUID %s", f.ClusterUUID)
 			}
 			file := filepath.Join(t.TempDir(), "machine.yaml")
