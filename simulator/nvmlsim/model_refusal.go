@@ -53,8 +53,8 @@ func (k *Kind) validateRefusals(field string, p *problems) {
 	}
 }
 
-// refusals returns the refused calls of a kind. The call that reads memory limits is not
-// among them, because its code is that for a cgroup without limits.
+// refusals returns the refused calls of a kind. It omits the call that reads memory limits,
+// because its code applies only to a cgroup without limits.
 func (k *Kind) refusals() map[string]nvml.Return {
 	refused := map[string]nvml.Return{}
 	for name, code := range k.Refusals {

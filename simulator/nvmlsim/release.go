@@ -12,8 +12,6 @@ import (
 // functionsByRelease has the functions that drivers got since release 550, without the nvml
 // of their names. Source: the change log of NVIDIA's NVML API Reference Guide. Functions of
 // earlier releases are not listed, and each model's driver has them.
-//
-//nolint:gochecknoglobals // a table
 var functionsByRelease = map[int][]string{
 	550: {
 		"DeviceGetGpuFabricInfoV", "DeviceGetNumaNodeId", "DeviceGetProcessesUtilizationInfo",

@@ -53,10 +53,10 @@ func inC(field reflect.StructField) string {
 // nvml.h, so that a library with a wrong layout is not built.
 const layoutFile = "testdata/layout.c"
 
-func TestTheAssertionsAreThoseOfTheStructs(t *testing.T) {
+func TestTheAssertionsMatchTheStructs(t *testing.T) {
 	var c strings.Builder
 	c.WriteString("// SPDX-License-Identifier: Apache-2.0\n\n")
-	c.WriteString("// The layout of the structs in Go. TestTheAssertionsAreThoseOfTheStructs writes it with UPDATE_GOLDEN=1.\n\n")
+	c.WriteString("// The layout of the structs in Go. TestTheAssertionsMatchTheStructs writes it with UPDATE_GOLDEN=1.\n\n")
 	c.WriteString("#include <stddef.h>\n\n#include \"nvml.h\"\n")
 	for _, name := range slices.Sorted(maps.Keys(structs())) {
 		layout := reflect.TypeOf(structs()[name])

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The layout of the structs in Go. TestTheAssertionsAreThoseOfTheStructs writes it with UPDATE_GOLDEN=1.
+// The layout of the structs in Go. TestTheAssertionsMatchTheStructs writes it with UPDATE_GOLDEN=1.
 
 #include <stddef.h>
 
