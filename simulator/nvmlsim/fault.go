@@ -101,29 +101,38 @@ func ParseReturn(name string) (nvml.Return, error) {
 }
 
 var returns = map[string]nvml.Return{
-	"SUCCESS":                       nvml.SUCCESS,
-	"ERROR_UNINITIALIZED":           nvml.ERROR_UNINITIALIZED,
-	"ERROR_INVALID_ARGUMENT":        nvml.ERROR_INVALID_ARGUMENT,
-	"ERROR_NOT_SUPPORTED":           nvml.ERROR_NOT_SUPPORTED,
-	"ERROR_NO_PERMISSION":           nvml.ERROR_NO_PERMISSION,
-	"ERROR_NOT_FOUND":               nvml.ERROR_NOT_FOUND,
-	"ERROR_INSUFFICIENT_SIZE":       nvml.ERROR_INSUFFICIENT_SIZE,
-	"ERROR_INSUFFICIENT_POWER":      nvml.ERROR_INSUFFICIENT_POWER,
-	"ERROR_DRIVER_NOT_LOADED":       nvml.ERROR_DRIVER_NOT_LOADED,
-	"ERROR_TIMEOUT":                 nvml.ERROR_TIMEOUT,
-	"ERROR_IRQ_ISSUE":               nvml.ERROR_IRQ_ISSUE,
-	"ERROR_LIBRARY_NOT_FOUND":       nvml.ERROR_LIBRARY_NOT_FOUND,
-	"ERROR_FUNCTION_NOT_FOUND":      nvml.ERROR_FUNCTION_NOT_FOUND,
-	"ERROR_CORRUPTED_INFOROM":       nvml.ERROR_CORRUPTED_INFOROM,
-	"ERROR_GPU_IS_LOST":             nvml.ERROR_GPU_IS_LOST,
-	"ERROR_RESET_REQUIRED":          nvml.ERROR_RESET_REQUIRED,
-	"ERROR_OPERATING_SYSTEM":        nvml.ERROR_OPERATING_SYSTEM,
-	"ERROR_LIB_RM_VERSION_MISMATCH": nvml.ERROR_LIB_RM_VERSION_MISMATCH,
-	"ERROR_IN_USE":                  nvml.ERROR_IN_USE,
-	"ERROR_MEMORY":                  nvml.ERROR_MEMORY,
-	"ERROR_NO_DATA":                 nvml.ERROR_NO_DATA,
-	"ERROR_INSUFFICIENT_RESOURCES":  nvml.ERROR_INSUFFICIENT_RESOURCES,
-	"ERROR_UNKNOWN":                 nvml.ERROR_UNKNOWN,
+	"SUCCESS":                         nvml.SUCCESS,
+	"ERROR_UNINITIALIZED":             nvml.ERROR_UNINITIALIZED,
+	"ERROR_INVALID_ARGUMENT":          nvml.ERROR_INVALID_ARGUMENT,
+	"ERROR_NOT_SUPPORTED":             nvml.ERROR_NOT_SUPPORTED,
+	"ERROR_NO_PERMISSION":             nvml.ERROR_NO_PERMISSION,
+	"ERROR_NOT_FOUND":                 nvml.ERROR_NOT_FOUND,
+	"ERROR_INSUFFICIENT_SIZE":         nvml.ERROR_INSUFFICIENT_SIZE,
+	"ERROR_INSUFFICIENT_POWER":        nvml.ERROR_INSUFFICIENT_POWER,
+	"ERROR_DRIVER_NOT_LOADED":         nvml.ERROR_DRIVER_NOT_LOADED,
+	"ERROR_TIMEOUT":                   nvml.ERROR_TIMEOUT,
+	"ERROR_IRQ_ISSUE":                 nvml.ERROR_IRQ_ISSUE,
+	"ERROR_LIBRARY_NOT_FOUND":         nvml.ERROR_LIBRARY_NOT_FOUND,
+	"ERROR_FUNCTION_NOT_FOUND":        nvml.ERROR_FUNCTION_NOT_FOUND,
+	"ERROR_CORRUPTED_INFOROM":         nvml.ERROR_CORRUPTED_INFOROM,
+	"ERROR_GPU_IS_LOST":               nvml.ERROR_GPU_IS_LOST,
+	"ERROR_RESET_REQUIRED":            nvml.ERROR_RESET_REQUIRED,
+	"ERROR_OPERATING_SYSTEM":          nvml.ERROR_OPERATING_SYSTEM,
+	"ERROR_LIB_RM_VERSION_MISMATCH":   nvml.ERROR_LIB_RM_VERSION_MISMATCH,
+	"ERROR_IN_USE":                    nvml.ERROR_IN_USE,
+	"ERROR_MEMORY":                    nvml.ERROR_MEMORY,
+	"ERROR_NO_DATA":                   nvml.ERROR_NO_DATA,
+	"ERROR_INSUFFICIENT_RESOURCES":    nvml.ERROR_INSUFFICIENT_RESOURCES,
+	"ERROR_ALREADY_INITIALIZED":       nvml.ERROR_ALREADY_INITIALIZED,
+	"ERROR_VGPU_ECC_NOT_SUPPORTED":    nvml.ERROR_VGPU_ECC_NOT_SUPPORTED,
+	"ERROR_FREQ_NOT_SUPPORTED":        nvml.ERROR_FREQ_NOT_SUPPORTED,
+	"ERROR_ARGUMENT_VERSION_MISMATCH": nvml.ERROR_ARGUMENT_VERSION_MISMATCH,
+	"ERROR_DEPRECATED":                nvml.ERROR_DEPRECATED,
+	"ERROR_NOT_READY":                 nvml.ERROR_NOT_READY,
+	"ERROR_GPU_NOT_FOUND":             nvml.ERROR_GPU_NOT_FOUND,
+	"ERROR_INVALID_STATE":             nvml.ERROR_INVALID_STATE,
+	"ERROR_RESET_TYPE_NOT_SUPPORTED":  nvml.ERROR_RESET_TYPE_NOT_SUPPORTED,
+	"ERROR_UNKNOWN":                   nvml.ERROR_UNKNOWN,
 }
 
 // FailCalls adds a fault to the calls of one method, or of all.
@@ -322,12 +331,12 @@ func (s *Sim) strike(st *State, method string, index int) (nvml.Return, error) {
 		return nil
 	})
 	if err != nil {
-		return nvml.ERROR_UNKNOWN, err
+		return returnOf(err), err
 	}
 	if fault.Hang > 0 {
 		err := s.waitUntil(time.Now().Add(time.Duration(fault.Hang)), func(st *State) bool { return st.FaultsCleared != epoch })
 		if err != nil {
-			return nvml.ERROR_UNKNOWN, err
+			return returnOf(err), err
 		}
 	}
 	return fault.Return, nil

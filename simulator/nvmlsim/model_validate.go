@@ -75,8 +75,7 @@ func (m *Model) validateMemoryLimits(p *problems) {
 	switch m.MemoryLimits {
 	case "":
 	case MemoryLimitsDmem, MemoryLimitsMisc, MemoryLimitsOff:
-		release, _, _ := strings.Cut(m.DriverVersion, ".")
-		if n, err := strconv.Atoi(release); err == nil && n < memoryLimitsRelease {
+		if release(m.DriverVersion) < memoryLimitsRelease {
 			p.add("memoryLimits", "the driver %s is older than release %d, the first with memory limits", m.DriverVersion, memoryLimitsRelease)
 		}
 	default:
@@ -147,6 +146,7 @@ func (k *Kind) validate(field string, p *problems) {
 		p.add(field+".nvlinkVersion", "%q is none of %s", k.NVLinkVersion, known(nvlinkVersions))
 	}
 	validateLinks(field+".links", k.Links, p)
+	k.validateRefusals(field+".refusals", p)
 	if k.MIG != nil {
 		k.MIG.validate(field+".mig", k, p)
 	}
@@ -262,6 +262,7 @@ func (m *Model) validateGPUs(p *problems) {
 		}
 		once(field+".minor", "minor", strconv.Itoa(minor))
 		m.validateNUMANode(field+".memoryNUMANode", g.MemoryNUMANode, p)
+		g.validateRecovery(field+".recovery", kind, p)
 		validateLinks(field+".links", g.Links, p)
 	}
 	for i, n := range m.NICs {

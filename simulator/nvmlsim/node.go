@@ -17,6 +17,8 @@ type node struct {
 	model *Model
 	cuda  Version
 	gpus  []*spec
+	// missing are the functions of NVML that the driver does not have.
+	missing map[string]bool
 }
 
 // spec is what never changes about one GPU.
@@ -33,6 +35,8 @@ type spec struct {
 	links        []linkSpec
 	// profiles by NVML's profile number.
 	profiles map[int]*profileSpec
+	// refusals are the codes of the calls that the GPU refuses.
+	refusals map[string]nvml.Return
 }
 
 type linkSpec struct {
@@ -48,7 +52,7 @@ type profileSpec struct {
 
 // newNode resolves a model whose fields are each valid.
 func newNode(m *Model) *node {
-	n := &node{model: m}
+	n := &node{model: m, missing: m.missingFunctions()}
 	n.cuda, _ = parseVersion(m.CUDAVersion)
 	kinds := map[string]*Kind{}
 	for name, kind := range m.Kinds {
@@ -70,6 +74,7 @@ func newNode(m *Model) *node {
 		if s.pcieRoot == "" {
 			s.pcieRoot = ownRoot(s.address)
 		}
+		s.refusals = s.kind.refusals()
 		s.links = expandLinks(s.kind.Links)
 		if g.Links != nil {
 			s.links = expandLinks(g.Links)

@@ -77,6 +77,20 @@ func (t tree) sync(before, after *State) error {
 	return t.syncSMITables(before, after)
 }
 
+// restore makes the tree follow the state, whatever parts of it a killed program has changed.
+func (t tree) restore(st *State) error {
+	none := &State{GPUs: make([]GPUState, len(t.node.gpus))}
+	for _, s := range t.node.gpus {
+		if err := t.removeMIG(s); err != nil {
+			return err
+		}
+	}
+	if err := t.sync(none, st); err != nil {
+		return err
+	}
+	return t.refreshSMITables(st)
+}
+
 // driver makes the files of the driver: enough for a container toolkit to find them by
 // name. [Sim.InstallLibrary] and [Sim.InstallPrograms] replace some of them.
 func (t tree) driver() error {
@@ -135,6 +149,9 @@ func (t tree) proc() error {
 		"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module  " + version + "  Release Build  (simulated)\n",
 		"proc/devices":               fmt.Sprintf("Character devices:\n  1 mem\n%3d nvidia\n%3d nvidia-uvm\n%3d nvidia-caps\n%3d nvidia-caps-imex-channels\n\nBlock devices:\n", majorNVIDIA, majorUVM, majorCaps, majorIMEX),
 		"proc/driver/nvidia/params":  "ModifyDeviceFiles: 1\n",
+	}
+	if t.node.model.MemoryLimits == MemoryLimitsOff {
+		files["proc/driver/nvidia/params"] += "RegistryDwords: \"RmMemacctMode=0\"\n"
 	}
 	if slices.ContainsFunc(t.node.gpus, func(s *spec) bool {
 		return slices.ContainsFunc(s.links, func(l linkSpec) bool { return l.remote == remoteSwitch })
