@@ -34,7 +34,7 @@ func (l *library) EventSetCreate() (nvml.EventSet, nvml.Return) {
 		return nil, ret
 	}
 	if err := l.bell.join(); err != nil {
-		return nil, nvml.ERROR_UNKNOWN
+		return nil, returnOf(err)
 	}
 	set := &eventSet{library: l, closed: make(chan struct{}), masks: map[int]uint64{}, since: map[int]uint64{}}
 	set.end = sync.OnceFunc(func() {
@@ -86,7 +86,7 @@ func (d device) RegisterEvents(types uint64, set nvml.EventSet) nvml.Return {
 	}
 	st, err := d.library.sim.load()
 	if err != nil {
-		return nvml.ERROR_UNKNOWN
+		return returnOf(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

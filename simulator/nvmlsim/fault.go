@@ -322,12 +322,12 @@ func (s *Sim) strike(st *State, method string, index int) (nvml.Return, error) {
 		return nil
 	})
 	if err != nil {
-		return nvml.ERROR_UNKNOWN, err
+		return returnOf(err), err
 	}
 	if fault.Hang > 0 {
 		err := s.waitUntil(time.Now().Add(time.Duration(fault.Hang)), func(st *State) bool { return st.FaultsCleared != epoch })
 		if err != nil {
-			return nvml.ERROR_UNKNOWN, err
+			return returnOf(err), err
 		}
 	}
 	return fault.Return, nil

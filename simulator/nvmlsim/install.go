@@ -26,9 +26,7 @@ func (s *Sim) InstallLibrary(path string) error {
 	if err != nil {
 		return fmt.Errorf("install the simulated libnvidia-ml from %s: %w", path, err)
 	}
-	if !s.node.hasMemoryLimits() {
-		functions.hide("MemoryLimits")
-	}
+	functions.hide(s.node.missing)
 	name := filepath.Join(libraryDirs[s.node.model.Platform], "libnvidia-ml.so."+s.node.model.DriverVersion)
 	if err := updateFile(s.tree().path(name), library, 0o755); err != nil {
 		return fmt.Errorf("install the simulated libnvidia-ml: %w", err)
@@ -68,15 +66,16 @@ func functionsOf(library []byte) (functions, error) {
 	return f, nil
 }
 
-// hide renames the functions whose names contain a text. Programs then do not find them.
-func (f functions) hide(containing string) {
+// hide renames functions, which are given without the nvml of their names. Programs then do
+// not find them.
+func (f functions) hide(missing map[string]bool) {
 	for _, name := range f.names {
-		if !strings.Contains(name, containing) {
+		if !missing[strings.TrimPrefix(name, "nvml")] {
 			continue
 		}
 		// The linker may have put the name at the end of another one, such as the name of
 		// the function in Go. No program looks that one up.
-		if at := bytes.Index(f.table, []byte(name+"\x00")); at >= 0 {
+		for at := bytes.Index(f.table, []byte(name+"\x00")); at >= 0; at = bytes.Index(f.table, []byte(name+"\x00")) {
 			f.table[at] = '_'
 		}
 	}

@@ -3,7 +3,6 @@
 package nvmlsim
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -39,8 +38,8 @@ func (l *library) enter(method string) (*State, nvml.Return) {
 	return l.begin(method, -1)
 }
 
-// begin does what every call begins with: is the library initialised, is the
-// driver there, is the call to fail?
+// begin does what every call begins with: is the library initialised, does the driver have
+// the function, is the driver there, is the call to fail?
 func (l *library) begin(method string, index int) (*State, nvml.Return) {
 	l.mu.Lock()
 	uses := l.uses
@@ -48,9 +47,12 @@ func (l *library) begin(method string, index int) (*State, nvml.Return) {
 	if uses == 0 {
 		return nil, nvml.ERROR_UNINITIALIZED
 	}
+	if l.sim.node.missing[method] {
+		return nil, nvml.ERROR_FUNCTION_NOT_FOUND
+	}
 	st, err := l.sim.load()
 	if err != nil {
-		return nil, nvml.ERROR_UNKNOWN
+		return nil, returnOf(err)
 	}
 	if len(st.CallFaults) > 0 {
 		ret, err := l.sim.strike(st, method, index)
@@ -59,7 +61,7 @@ func (l *library) begin(method string, index int) (*State, nvml.Return) {
 		}
 		// The world may have changed while the call hung.
 		if st, err = l.sim.load(); err != nil {
-			return nil, nvml.ERROR_UNKNOWN
+			return nil, returnOf(err)
 		}
 	}
 	if st.NoDriver {
@@ -71,13 +73,13 @@ func (l *library) begin(method string, index int) (*State, nvml.Return) {
 func (l *library) Init() nvml.Return {
 	st, err := l.sim.load()
 	if err != nil {
-		return nvml.ERROR_UNKNOWN
+		return returnOf(err)
 	}
 	if ret, err := l.sim.strike(st, "Init", -1); err != nil || ret != nvml.SUCCESS {
 		return ret
 	}
 	if st, err = l.sim.load(); err != nil {
-		return nvml.ERROR_UNKNOWN
+		return returnOf(err)
 	}
 	if st.NoDriver {
 		return nvml.ERROR_DRIVER_NOT_LOADED
@@ -248,37 +250,19 @@ var symbolVersion = regexp.MustCompile(`_v[0-9]+$`)
 // LookupSymbol finds the functions that are simulated, and that the model's driver has.
 func (l *library) LookupSymbol(name string) error {
 	method, ok := strings.CutPrefix(name, "nvml")
-	if strings.Contains(name, "MemoryLimits") && !l.sim.node.hasMemoryLimits() {
-		ok = false
-	}
-	if ok && (isSimulated(method) || isSimulated(symbolVersion.ReplaceAllString(method, ""))) {
+	if ok && !l.sim.node.missing[method] && (isSimulated(method) || isSimulated(symbolVersion.ReplaceAllString(method, ""))) {
 		return nil
 	}
 	return fmt.Errorf("symbol %q: %w in the simulated libnvidia-ml", name, simerr.ErrNotFound)
 }
 
-// refusal carries an NVML return code out of a change of the state.
-type refusal nvml.Return
-
-func (r refusal) Error() string { return nvml.Return(r).Error() }
-
 // change runs a change of the state on behalf of a call. The change refuses by
 // returning anything but SUCCESS.
 func (l *library) change(change func(*State) nvml.Return) nvml.Return {
-	err := l.sim.update(func(st *State) error {
+	return returnOf(l.sim.update(func(st *State) error {
 		if ret := change(st); ret != nvml.SUCCESS {
 			return refusal(ret)
 		}
 		return nil
-	})
-	var refused refusal
-	switch {
-	case err == nil:
-		return nvml.SUCCESS
-	case errors.As(err, &refused):
-		return nvml.Return(refused)
-	case errors.Is(err, simerr.ErrPermission):
-		return nvml.ERROR_NO_PERMISSION
-	}
-	return nvml.ERROR_UNKNOWN
+	}))
 }

@@ -91,6 +91,9 @@ type Kind struct {
 	// Multiprocessors is the number of SMs, Cores that of CUDA cores.
 	Multiprocessors int `json:"multiprocessors"`
 	Cores           int `json:"cores"`
+	// SMClockMHz is the highest clock of the SMs. If it is absent, the clock is the usual
+	// one of the architecture's server GPUs.
+	SMClockMHz uint32 `json:"smClockMHz,omitempty"`
 	// PCIDevice and PCISubsystem contain the device ID (upper 16 bits) and the vendor
 	// ID (lower 16 bits). The format is NVML's: "0x233010de".
 	PCIDevice    string `json:"pciDevice"`

@@ -75,8 +75,7 @@ func (m *Model) validateMemoryLimits(p *problems) {
 	switch m.MemoryLimits {
 	case "":
 	case MemoryLimitsDmem, MemoryLimitsMisc, MemoryLimitsOff:
-		release, _, _ := strings.Cut(m.DriverVersion, ".")
-		if n, err := strconv.Atoi(release); err == nil && n < memoryLimitsRelease {
+		if release(m.DriverVersion) < memoryLimitsRelease {
 			p.add("memoryLimits", "the driver %s is older than release %d, the first with memory limits", m.DriverVersion, memoryLimitsRelease)
 		}
 	default:

@@ -17,6 +17,8 @@ type node struct {
 	model *Model
 	cuda  Version
 	gpus  []*spec
+	// missing are the functions of NVML that the driver does not have.
+	missing map[string]bool
 }
 
 // spec is what never changes about one GPU.
@@ -48,7 +50,7 @@ type profileSpec struct {
 
 // newNode resolves a model whose fields are each valid.
 func newNode(m *Model) *node {
-	n := &node{model: m}
+	n := &node{model: m, missing: m.missingFunctions()}
 	n.cuda, _ = parseVersion(m.CUDAVersion)
 	kinds := map[string]*Kind{}
 	for name, kind := range m.Kinds {

@@ -4,6 +4,8 @@ package nvmlsim
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,6 +31,7 @@ const stateDir = "var/lib/gpu-sim"
 //	model.yaml   the hardware; never changes
 //	state.json   the current state; replaced with each change
 //	lock         held by a process that changes the node
+//	changing     there while a process changes the node
 //	mps/         the MPS daemons that have run on it
 //	driver       held by gpu-sim driver
 //
@@ -38,7 +41,9 @@ const stateDir = "var/lib/gpu-sim"
 type Sim struct {
 	root string
 	// dir is the folder with the state.
-	dir     string
+	dir string
+	// modelID identifies the content of model.yaml.
+	modelID string
 	node    *node
 	last    atomic.Pointer[snapshot]
 	library *library
@@ -50,7 +55,11 @@ func Create(root string, m *Model) (*Sim, error) {
 	if err := m.Validate(); err != nil {
 		return nil, fmt.Errorf("model %s: %w", m.Name, err)
 	}
-	s := newSim(root, m)
+	data, err := yaml.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("create a simulated node: %w", err)
+	}
+	s := newSim(root, m, data)
 	if err := checkFree(root); err != nil {
 		return nil, err
 	}
@@ -62,15 +71,11 @@ func Create(root string, m *Model) (*Sim, error) {
 		return nil, err
 	}
 	defer unlock()
-	switch existing, err := Open(root); {
+	switch existing, err := open(root); {
 	case err == nil:
 		return nil, fmt.Errorf("%s: %w: it holds a simulated %s", root, simerr.ErrInUse, existing.node.model.Name)
 	case !errors.Is(err, simerr.ErrNotFound):
 		return nil, err
-	}
-	data, err := yaml.Marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("create a simulated node: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(s.dir, "model.yaml"), data, 0o644); err != nil {
 		return nil, fmt.Errorf("create a simulated node: %w", err)
@@ -101,17 +106,36 @@ func checkFree(root string) error {
 	return nil
 }
 
-// Open opens the node in the folder root. It returns [simerr.ErrNotFound] if there is none.
+// Open opens the node in the folder root. It returns [simerr.ErrNotFound] if there is none,
+// and [simerr.ErrMismatch] if another release has made it.
 func Open(root string) (*Sim, error) {
+	s, err := open(root)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.repairOpened(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// open is [Open] without a repair, for a caller that may hold the lock.
+func open(root string) (*Sim, error) {
 	dir := filepath.Join(root, stateDir)
 	if _, err := os.Stat(filepath.Join(dir, "state.json")); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w: it holds no simulated node; make one with gpu-sim create", root, simerr.ErrNotFound)
 	}
-	m, err := LoadModel(filepath.Join(dir, "model.yaml"))
+	file := filepath.Join(dir, "model.yaml")
+	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("open the simulated node in %s: %w", root, err)
 	}
-	s := newSim(root, m)
+	m, err := parseModel(file, data)
+	if err != nil {
+		// It was valid when the node was created.
+		return nil, fmt.Errorf("open the simulated node in %s: %w: another release has made it: %w; remove the folder and create the node again", root, simerr.ErrMismatch, err)
+	}
+	s := newSim(root, m, data)
 	if _, err := s.load(); err != nil {
 		return nil, err
 	}
@@ -167,8 +191,10 @@ func OpenOrCreate(root string, m *Model) (*Sim, error) {
 	return s, nil
 }
 
-func newSim(root string, m *Model) *Sim {
-	s := &Sim{root: root, dir: filepath.Join(root, stateDir), node: newNode(m)}
+// newSim returns the node in the folder root. The model comes with the content of its file.
+func newSim(root string, m *Model, file []byte) *Sim {
+	id := sha256.Sum256(file)
+	s := &Sim{root: root, dir: filepath.Join(root, stateDir), modelID: hex.EncodeToString(id[:8]), node: newNode(m)}
 	s.library = newLibrary(s)
 	return s
 }

@@ -21,6 +21,11 @@ import (
 // State is what changes about a simulated node. It is one JSON file, replaced
 // as a whole by every change.
 type State struct {
+	// Format is the format of the file: 0 before there were numbers. A release reads the
+	// formats of earlier releases.
+	Format int `json:"format,omitempty"`
+	// Model identifies the model to which the state belongs. It is empty before format 1.
+	Model string `json:"model,omitempty"`
 	// BootID changes with every reboot.
 	BootID string `json:"bootID"`
 	// Serial grows with everything that is made: instances and events.
@@ -144,6 +149,10 @@ type EventInstances struct {
 	Compute int `json:"compute"`
 }
 
+// stateFormat is the format that this release writes. It grows with a change that an earlier
+// release cannot read.
+const stateFormat = 1
+
 // keptEvents limits the size of the state. NVML's own queue has a limit too.
 const keptEvents = 256
 
@@ -221,8 +230,14 @@ func (s *Sim) load() (*State, error) {
 		return nil, fmt.Errorf("simulated node in %s: %w", s.dir, err)
 	}
 	st := &State{}
-	if err := json.NewDecoder(file).Decode(st); err != nil {
+	err = json.NewDecoder(file).Decode(st)
+	switch {
+	case st.Format > stateFormat:
+		return nil, fmt.Errorf("%s: %w: format %d is of a later release of the simulator; remove the folder and create the node again", s.stateFile(), simerr.ErrMismatch, st.Format)
+	case err != nil:
 		return nil, fmt.Errorf("%s: %w: %w", s.stateFile(), simerr.ErrCorrupt, err)
+	case st.Model != "" && st.Model != s.modelID:
+		return nil, fmt.Errorf("%s: %w: another node has replaced the %s", s.stateFile(), simerr.ErrMismatch, s.node.model.Name)
 	}
 	if len(st.GPUs) != len(s.node.gpus) {
 		return nil, fmt.Errorf("%s: %w: %d GPUs, and the model has %d", s.stateFile(), simerr.ErrCorrupt, len(st.GPUs), len(s.node.gpus))
@@ -243,18 +258,19 @@ func (s *Sim) update(change func(*State) error) error {
 	if err != nil {
 		return err
 	}
+	if err := s.repair(before); err != nil {
+		return err
+	}
 	after := before.clone()
 	if err := change(after); err != nil {
 		return err
 	}
-	if err := s.tree().sync(before, after); err != nil {
-		return err
-	}
-	return s.save(after)
+	return s.commit(before, after)
 }
 
 // save replaces the state file. The caller holds the lock.
 func (s *Sim) save(st *State) error {
+	st.Format, st.Model = stateFormat, s.modelID
 	data, err := json.Marshal(st)
 	if err != nil {
 		return fmt.Errorf("simulated node: %w", err)
@@ -304,7 +320,7 @@ func (st *State) clone() *State {
 func lock(dir string) (unlock func(), err error) {
 	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
-		if errors.Is(err, os.ErrPermission) {
+		if isRefused(err) {
 			return nil, fmt.Errorf("change the simulated node: %w: %w", simerr.ErrPermission, err)
 		}
 		return nil, fmt.Errorf("change the simulated node: %w", err)

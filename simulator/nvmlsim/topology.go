@@ -16,7 +16,7 @@ func (d device) peer(other nvml.Device) (call, nvml.Return) {
 	}
 	st, err := d.library.sim.load()
 	if err != nil {
-		return call{}, nvml.ERROR_UNKNOWN
+		return call{}, returnOf(err)
 	}
 	return o.resolve(st)
 }

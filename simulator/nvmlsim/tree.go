@@ -77,6 +77,20 @@ func (t tree) sync(before, after *State) error {
 	return t.syncSMITables(before, after)
 }
 
+// restore makes the tree follow the state, whatever parts of it a killed program has changed.
+func (t tree) restore(st *State) error {
+	none := &State{GPUs: make([]GPUState, len(t.node.gpus))}
+	for _, s := range t.node.gpus {
+		if err := t.removeMIG(s); err != nil {
+			return err
+		}
+	}
+	if err := t.sync(none, st); err != nil {
+		return err
+	}
+	return t.refreshSMITables(st)
+}
+
 // driver makes the files of the driver: enough for a container toolkit to find them by
 // name. [Sim.InstallLibrary] and [Sim.InstallPrograms] replace some of them.
 func (t tree) driver() error {

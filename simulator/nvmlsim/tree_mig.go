@@ -96,6 +96,19 @@ func (t tree) syncMIG(s *spec, before, after []Instance) error {
 	return nil
 }
 
+// removeMIG removes all capabilities of the instances of one GPU.
+func (t tree) removeMIG(s *spec) error {
+	if err := os.RemoveAll(t.path(fmt.Sprintf("proc/driver/nvidia/capabilities/gpu%d/mig", s.minor))); err != nil {
+		return err
+	}
+	for minor := instanceCap(s.minor, 0); minor < instanceCap(s.minor+1, 0); minor++ {
+		if err := os.Remove(t.path(capNode(minor))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
 func capNode(minor int) string { return "dev/" + capFile(minor) }
 
 // capFile returns the path of a capability's node below dev.

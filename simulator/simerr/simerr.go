@@ -25,4 +25,7 @@ var (
 	ErrPermission = errors.New("permission denied")
 	// ErrCorrupt: stored data cannot be read.
 	ErrCorrupt = errors.New("corrupt")
+	// ErrMismatch: another release of the simulator has made the node, or the folder has
+	// another node than when it was opened.
+	ErrMismatch = errors.New("mismatch")
 )

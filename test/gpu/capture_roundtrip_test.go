@@ -32,6 +32,21 @@ func TestCaptureOfASimulatedMachineIsItsModel(t *testing.T) {
 	}
 }
 
+func TestCaptureHasTheClockOfTheMachine(t *testing.T) {
+	model := load(t, "dgx-h100")
+	kind := model.Kinds[model.GPUs[0].Kind]
+	kind.SMClockMHz = 1755
+	model.Kinds[model.GPUs[0].Kind] = kind
+	m := simulate(t, model)
+	got, err := m.capture(model.Name, m.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if clock := got.Kinds[got.GPUs[0].Kind].SMClockMHz; clock != 1755 {
+		t.Errorf("captured a clock of %d MHz", clock)
+	}
+}
+
 // observed is a model in a form that does not depend on how it is written.
 type observed struct {
 	Driver, CUDA, Platform string
@@ -70,6 +85,8 @@ func observable(t *testing.T, m *nvmlsim.Model) observed {
 			g.Minor = &i
 		}
 		full := observedGPU{GPU: g, Kind: kind, Links: expand(t, links)}
+		// Models leave the usual clock of an architecture out.
+		full.Kind.SMClockMHz = 0
 		full.GPU.Kind, full.GPU.UUID, full.GPU.Serial, full.GPU.Links, full.Kind.Links = "", "", "", nil, nil
 		if full.GPU.Bridges == nil {
 			full.GPU.Bridges = []string{}

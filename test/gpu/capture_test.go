@@ -239,6 +239,9 @@ func (r rawGPU) kind() nvmlsim.Kind {
 			kind.Cores = cores
 		}
 	}
+	if clock, ret := r.device.GetMaxClockInfo(gonvml.CLOCK_SM); ret == gonvml.SUCCESS {
+		kind.SMClockMHz = clock
+	}
 	if r.has("nvmlDeviceGetMemoryInfo_v2") {
 		if memory, ret := r.device.GetMemoryInfo_v2(); ret == gonvml.SUCCESS {
 			kind.ReservedMiB = memory.Reserved >> 20

@@ -291,6 +291,25 @@ func TestCreateIfMissingLeavesANodeOfTheSameModel(t *testing.T) {
 	}
 }
 
+func TestASecondModelLeavesTheFirst(t *testing.T) {
+	state := t.TempDir()
+	ok(t, state, "create", "--model", "t4")
+	ok(t, state, "fault", "lost", "--gpu", "2")
+	before := ok(t, state, "show")
+	for _, flags := range [][]string{{"--model", "l40s"}, {"--model", "l40s", "--if-missing"}, {"--model", "t4"}} {
+		_, err := gpuSim(state, append([]string{"create"}, flags...)...)
+		if !errors.Is(err, simerr.ErrInUse) || !strings.Contains(err.Error(), state+": already in use: it holds a simulated t4") {
+			t.Errorf("create %s: %v", strings.Join(flags, " "), err)
+		}
+	}
+	if after := ok(t, state, "show"); after != before {
+		t.Errorf("the node changed:\n%s\nbefore\n%s", after, before)
+	}
+	if out, err := exec.CommandContext(t.Context(), filepath.Join(state, "usr/bin/nvidia-smi"), "-L").CombinedOutput(); err != nil || strings.Count(string(out), "Tesla T4") != 4 {
+		t.Errorf("nvidia-smi after it: %s, %v", out, err)
+	}
+}
+
 func TestMistakesAreExplained(t *testing.T) {
 	state := t.TempDir()
 	ok(t, state, "create", "--model", "t4")

@@ -9,8 +9,6 @@ package main
 import "C"
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"reflect"
 	"sync"
@@ -18,7 +16,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
-	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
 )
 
 // process is the library in this process. C has no place to hold it but a global.
@@ -72,13 +69,8 @@ func (l *library) node() (*nvmlsim.Sim, nvml.Return) {
 // holds the lock.
 func (l *library) open() nvml.Return {
 	sim, err := openSim()
-	switch {
-	case errors.Is(err, simerr.ErrNotFound):
-		return nvml.ERROR_DRIVER_NOT_LOADED
-	case errors.Is(err, fs.ErrPermission):
-		return nvml.ERROR_NO_PERMISSION
-	case err != nil:
-		return nvml.ERROR_UNKNOWN
+	if err != nil {
+		return nvmlsim.OpenReturn(err)
 	}
 	if l.sim == nil || l.sim.Root() != sim.Root() || !reflect.DeepEqual(l.sim.Model(), sim.Model()) {
 		l.sim = sim

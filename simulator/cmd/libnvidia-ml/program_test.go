@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -27,9 +28,16 @@ func compile(t *testing.T, source, library string, flags ...string) string {
 }
 
 // run runs a program with the library and returns its output.
-func run(t *testing.T, program, library string) string {
+func run(t *testing.T, program, library string, args ...string) string {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), program)
+	return runWith(t, "", program, library, args...)
+}
+
+// runWith is run with an input.
+func runWith(t *testing.T, input, program, library string, args ...string) string {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), program, args...)
+	c.Stdin = strings.NewReader(input)
 	c.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Dir(library))
 	out, err := c.CombinedOutput()
 	if err != nil {
@@ -44,6 +52,26 @@ func TestManyThreadsOfACProgram(t *testing.T) {
 	library := build(t, "-asan")
 	node(t, "dgx-h100")
 	if out := run(t, compile(t, "testdata/threads.c", library, "-fsanitize=address"), library); out != "" {
+		t.Error(out)
+	}
+}
+
+// Every function refuses a caller without nvmlInit, and one after the last nvmlShutdown.
+func TestACallerWithoutInit(t *testing.T) {
+	library := build(t)
+	node(t, "dgx-h100")
+	names := slices.DeleteFunc(declared(t), func(name string) bool {
+		return strings.HasPrefix(name, "nvmlInit") || name == "nvmlErrorString"
+	})
+	if out := runWith(t, strings.Join(names, "\n"), compile(t, "testdata/functions.c", library), library); out != "" {
+		t.Error(out)
+	}
+}
+
+func TestAStructOfAnUnknownVersion(t *testing.T) {
+	library := build(t)
+	node(t, "dgx-h100-r615")
+	if out := run(t, compile(t, "testdata/versions.c", library), library); out != "" {
 		t.Error(out)
 	}
 }

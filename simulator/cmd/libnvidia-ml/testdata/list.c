@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A program that prints the driver, and a function that the library does not have.
+// A program that prints the driver, and which functions of its arguments the library does not have.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -8,7 +8,7 @@
 
 #include "nvml.h"
 
-int main(void)
+int main(int argc, char **argv)
 {
 	char version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
 	unsigned int count;
@@ -21,7 +21,8 @@ int main(void)
 	if (nvmlDeviceGetCount(&count) != NVML_SUCCESS || nvmlSystemGetDriverVersion(version, sizeof(version)) != NVML_SUCCESS)
 		return 2;
 	printf("%u GPUs of driver %s\n", count, version);
-	if (!dlsym(RTLD_DEFAULT, "nvmlDeviceSetMemoryLimits_v1"))
-		printf("nvmlDeviceSetMemoryLimits_v1: missing\n");
+	for (int i = 1; i < argc; i++)
+		if (!dlsym(RTLD_DEFAULT, argv[i]))
+			printf("%s: missing\n", argv[i]);
 	return nvmlShutdown() == NVML_SUCCESS ? 0 : 3;
 }
