@@ -102,8 +102,8 @@ func NewDrain(t Target, o Options) Drain {
 	return d
 }
 
-// fateOf returns what the drain does with a pod, and why it does not evict it. The rules
-// are those of kubectl drain.
+// fateOf returns what the drain does with a pod, and why it does not evict it. It
+// follows the rules of kubectl drain.
 func fateOf(pod *corev1.Pod, o Options) (Fate, string) {
 	owner := metav1.GetControllerOf(pod)
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
@@ -148,8 +148,8 @@ func (n Name) Holds(claim *resourceapi.ResourceClaim) bool {
 	})
 }
 
-// KeptBy returns why a claim keeps its devices although no pod to evict uses it; "" if a
-// pod uses it or the reason is not known.
+// KeptBy returns why a claim without pods keeps its devices. It returns "" if pods use the
+// claim.
 func KeptBy(claim *resourceapi.ResourceClaim) string {
 	switch groups := fleet.PodGroups(claim); {
 	case len(groups) > 0:

@@ -63,7 +63,7 @@ func TestARuleSelectsOneDeviceAndIsFoundAgain(t *testing.T) {
 			t.Errorf("%s: %d rules of another GPU are found", other, len(found))
 		}
 	}
-	// A rule whose selector somebody has widened is not ours to delete.
+	// A rule with a wider selector is not deleted.
 	c.Create[0].Spec.DeviceSelector = &resourceapi.DeviceTaintSelector{Driver: &of.Driver}
 	if found := Rules(c.Create, of); len(found) != 3 {
 		t.Errorf("%d rules are found, want 3", len(found))

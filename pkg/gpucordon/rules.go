@@ -64,7 +64,7 @@ type Cordon struct {
 }
 
 // NewCordon compares the rules of the cluster with the rules that the cordon of a GPU needs.
-// An empty reason leaves the reasons of existing rules as they are.
+// An empty reason leaves existing rules unchanged.
 func NewCordon(t Target, existing []*resourceapi.DeviceTaintRule, reason string) Cordon {
 	own := map[string]*resourceapi.DeviceTaintRule{}
 	for _, rule := range Rules(existing, t.Name) {

@@ -113,8 +113,8 @@ func (t Target) Devices() []string {
 	return slices.Compact(names)
 }
 
-// MayGetMIG reports whether the node can publish MIG devices of the GPU later that a cordon
-// of now does not cover.
+// MayGetMIG reports whether the node can publish MIG devices of the GPU later. A cordon does
+// not cover them.
 func (t Target) MayGetMIG() bool {
 	for _, d := range t.GPU.Devices {
 		if d.Published == nil {

@@ -113,7 +113,7 @@ func TestCordonSaysWhichDevicesItDoesNotCover(t *testing.T) {
 	}
 }
 
-func TestCordonAgainChangesOnlyWhatIsMissing(t *testing.T) {
+func TestCordonAgainCreatesOnlyMissingRules(t *testing.T) {
 	client := server(shared(t))
 	run(t, client, "cordon", "a/gpu-86-00", "--reason", "first")
 	out, problems := run(t, client, "cordon", "a/gpu-86-00")
@@ -130,7 +130,7 @@ func TestCordonAgainChangesOnlyWhatIsMissing(t *testing.T) {
 	}
 }
 
-// The rules of another GPU, of another node and of an administrator's own are no cordon.
+// Rules of other GPUs and nodes remain, and an administrator's own rules.
 func TestUncordonLeavesOtherRulesAlone(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share", "b=t4 share")
 	own := &resourceapi.DeviceTaintRule{

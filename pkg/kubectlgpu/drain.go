@@ -45,7 +45,7 @@ func (o *options) newDrain() *cobra.Command {
 	var reason string
 	cmd := o.newVerb("drain NODE/GPU", "Cordon a GPU, evict the pods that have it, and wait until it is free",
 		"Evicts pods by the eviction API, so that PodDisruptionBudgets hold, and waits until their claims are released. The\n"+
-			"flags are those of kubectl drain. The GPU stays cordoned. If pods cannot be evicted without a flag, the command\n"+
+			"flags are the same as of kubectl drain. The GPU stays cordoned. If pods cannot be evicted without a flag, the command\n"+
 			"names them and changes nothing.",
 		func(ctx context.Context, v *verb) error {
 			if err := gpucordon.CheckReason(reason); err != nil {
@@ -181,8 +181,8 @@ func (d *drain) round(ctx context.Context, plan gpucordon.Drain) error {
 	return nil
 }
 
-// checkReplaced returns an error if a controller has given a claim of an evicted pod to a new
-// pod: evictions would never end.
+// checkReplaced returns an error if a new pod uses the claim of an evicted pod. Evictions
+// would never end then.
 func (d *drain) checkReplaced(plan gpucordon.Drain) error {
 	names := map[string]bool{}
 	for _, claim := range plan.Claims {

@@ -49,7 +49,7 @@ func evictions(t *testing.T, client *fake.Clientset, refusals int32, end time.Du
 	})
 }
 
-// controlled gives each pod a controller of a kind.
+// controlled sets a controller of a kind on each pod.
 func controlled(kind string, pods ...*corev1.Pod) {
 	for _, pod := range pods {
 		pod.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: "web", Controller: ptr.To(true)}}
