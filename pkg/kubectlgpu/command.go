@@ -105,6 +105,7 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 	flags.StringVarP(&o.output, "output", "o", "", "output format: wide, json or yaml (default: a table)")
 	who, free, explain, topo, plan, doctor := o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newPlan(), o.newDoctor()
 	root.AddCommand(get, who, free, explain, topo, o.newUsage(), plan, o.newSysdump(), o.newUI(), doctor)
+	root.AddCommand(o.newCordon(), o.newUncordon(), o.newDrain(), o.newRepaired())
 	get.ValidArgsFunction, who.ValidArgsFunction, topo.ValidArgsFunction, doctor.ValidArgsFunction = o.complete(0, nodeNames), o.complete(0, nodeNames), o.complete(1, nodeNames), o.complete(0, nodeNames)
 	free.ValidArgsFunction, explain.ValidArgsFunction = o.complete(0, classNames), o.complete(1, subjectNames)
 	return root

@@ -44,7 +44,7 @@ func (o *options) printGPUs(rows []gpurows.GPU) error {
 	for i, g := range rows {
 		health := "ok"
 		if t.bad[i] = len(g.Taints) > 0; t.bad[i] {
-			health = strings.Join(g.Taints, ",")
+			health = strings.ReplaceAll(strings.Join(g.Taints, ","), cordonTaint, "cordoned")
 		}
 		t.rows = append(t.rows, []string{
 			g.Node, g.Name, gpurows.OrDash(g.Model), string(g.Mode), fmt.Sprint(g.Claims),

@@ -27,7 +27,7 @@ type attempt struct {
 }
 
 func TestEveryAccountHasTheRightsThatItNeedsAndNoMore(t *testing.T) {
-	for _, a := range slices.Concat(sliceAttempts(), statusAttempts(), claimAttempts(), otherAttempts()) {
+	for _, a := range slices.Concat(sliceAttempts(), statusAttempts(), claimAttempts(), operatorAttempts(), otherAttempts()) {
 		t.Run(strings.ReplaceAll(a.verb+" "+a.resource+": "+a.object, "/", "."), func(t *testing.T) {
 			for _, one := range accounts() {
 				err := a.try(t.Context(), one)
@@ -90,7 +90,7 @@ func sliceAttempts() []attempt {
 		{"deletecollection", "resourceslices", "of anybody", nil, "cannot deletecollection", func(ctx context.Context, as who) error {
 			return world.clients[as].ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{DryRun: dryRun()}, metav1.ListOptions{})
 		}},
-		{"list", "resourceslices", "of everybody", []who{viewer, agentA, agentB, agentNowhere}, "", func(ctx context.Context, as who) error {
+		{"list", "resourceslices", "of everybody", []who{viewer, operator, agentA, agentB, agentNowhere}, "", func(ctx context.Context, as who) error {
 			_, err := world.clients[as].ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 			return err
 		}},
@@ -153,11 +153,11 @@ func statusAttempts() []attempt {
 // claimAttempts: the claims themselves are the users'.
 func claimAttempts() []attempt {
 	return []attempt{
-		{"get", "resourceclaims", "of any namespace", []who{agentA, agentB, agentNowhere}, "", func(ctx context.Context, as who) error {
+		{"get", "resourceclaims", "of any namespace", []who{agentA, agentB, agentNowhere, operator}, "", func(ctx context.Context, as who) error {
 			_, err := world.clients[as].ResourceV1().ResourceClaims(tenant).Get(ctx, "claim-b", metav1.GetOptions{})
 			return err
 		}},
-		{"list", "resourceclaims", "of all namespaces", []who{viewer}, "", func(ctx context.Context, as who) error {
+		{"list", "resourceclaims", "of all namespaces", []who{viewer, operator}, "", func(ctx context.Context, as who) error {
 			_, err := world.clients[as].ResourceV1().ResourceClaims("").List(ctx, metav1.ListOptions{})
 			return err
 		}},
@@ -200,11 +200,11 @@ func otherAttempts() []attempt {
 		return world.clients[as].AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	}
 	return []attempt{
-		{"get", "nodes", "of any name", []who{agentA, agentB, agentNowhere}, "", func(ctx context.Context, as who) error {
+		{"get", "nodes", "of any name", []who{agentA, agentB, agentNowhere, operator}, "", func(ctx context.Context, as who) error {
 			_, err := world.clients[as].CoreV1().Nodes().Get(ctx, nodeB, metav1.GetOptions{})
 			return err
 		}},
-		{"patch", "nodes", "label of node A", nil, "", func(ctx context.Context, as who) error { return world.labelNode(ctx, as, world.nodeA) }},
+		{"patch", "nodes", "label of node A", []who{operator}, "", func(ctx context.Context, as who) error { return world.labelNode(ctx, as, world.nodeA) }},
 		{"patch", "nodes/status", "of node A", nil, "", func(ctx context.Context, as who) error { return world.labelNode(ctx, as, world.nodeA, "status") }},
 		{"delete", "nodes", "node B", nil, "", func(ctx context.Context, as who) error {
 			return world.clients[as].CoreV1().Nodes().Delete(ctx, nodeB, metav1.DeleteOptions{DryRun: dryRun()})
@@ -221,7 +221,7 @@ func otherAttempts() []attempt {
 			_, err := world.clients[as].CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
 			return err
 		}},
-		{"list", "pods", "of all namespaces", []who{viewer}, "", func(ctx context.Context, as who) error {
+		{"list", "pods", "of all namespaces", []who{viewer, operator}, "", func(ctx context.Context, as who) error {
 			_, err := world.clients[as].CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 			return err
 		}},

@@ -29,6 +29,7 @@ const (
 	agentAccount      = "gpu-kubelet-plugin"
 	supervisorAccount = "gpu-dra-driver-supervisor"
 	viewerAccount     = "gpu-dra-driver-viewer"
+	operatorRole      = "gpu-dra-driver-operator"
 	tenant            = "tenant"
 
 	// nodeB has no kubelet; for the API server it is a node like any other.
@@ -56,6 +57,8 @@ const (
 	viewer      who = "a viewer"
 	viewerToken who = "the viewers' account"
 	user        who = "a user's pod"
+	// operator is a user with the chart's role for administrators of GPUs.
+	operator who = "an administrator of GPUs"
 
 	// almightyA is the agent of node A if RBAC allowed it everything, so that
 	// only policies are in its way. almightyNowhere has no node.
@@ -64,7 +67,7 @@ const (
 )
 
 func accounts() []who {
-	return []who{admin, agentA, agentB, agentNowhere, supervisor, neighbour, viewer, viewerToken, user}
+	return []who{admin, agentA, agentB, agentNowhere, supervisor, neighbour, viewer, viewerToken, user, operator}
 }
 
 // scene is the cluster with objects to try on, and a client for each one who
@@ -79,7 +82,7 @@ func newScene(ctx context.Context, cluster *harness.Cluster) (*scene, error) {
 		return nil, err
 	}
 	s := &scene{nodeA: cluster.NodeName, kubeconfig: cluster.Kubeconfig, clients: map[who]kubernetes.Interface{admin: cluster.Client}}
-	for _, step := range []func(context.Context, *harness.Cluster) error{s.makeNodeB, s.makeSlices, s.makeClaims, s.makeSecrets, s.makeViewer, s.enter} {
+	for _, step := range []func(context.Context, *harness.Cluster) error{s.makeNodeB, s.makeSlices, s.makeClaims, s.makeSecrets, s.makeViewer, s.makeOperator, s.enter} {
 		if err := step(ctx, cluster); err != nil {
 			return nil, err
 		}
@@ -218,6 +221,41 @@ func (s *scene) makeViewer(ctx context.Context, c *harness.Cluster) error {
 	return err
 }
 
+// makeOperator binds the role of administrators of GPUs to an account of the tenant. It also
+// makes a pod to evict and a rule to delete.
+func (s *scene) makeOperator(ctx context.Context, c *harness.Cluster) error {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "operator"}}
+	if _, err := c.Client.CoreV1().ServiceAccounts(tenant).Create(ctx, account, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	_, err := c.Client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "operators"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: tenant, Name: account.Name}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: operatorRole},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = c.Client.CoreV1().Pods(tenant).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "to-evict"},
+		Spec:       corev1.PodSpec{NodeName: nodeB, Containers: []corev1.Container{{Name: "c", Image: "i"}}, TerminationGracePeriodSeconds: ptr.To(int64(0))},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	rule := ruleOf("rule")
+	_, err = c.Client.ResourceV1().DeviceTaintRules().Create(ctx, rule, metav1.CreateOptions{})
+	return err
+}
+
+// ruleOf returns a rule that taints no device.
+func ruleOf(name string) *resourceapi.DeviceTaintRule {
+	return &resourceapi.DeviceTaintRule{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       resourceapi.DeviceTaintRuleSpec{Taint: resourceapi.DeviceTaint{Key: "example.com/t", Effect: resourceapi.DeviceTaintEffectNoSchedule}},
+	}
+}
+
 // enter creates a token for every account, and a client with it.
 func (s *scene) enter(ctx context.Context, c *harness.Cluster) error {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
@@ -243,6 +281,7 @@ func (s *scene) enter(ctx context.Context, c *harness.Cluster) error {
 		{supervisor, driverNamespace, supervisorAccount, nil},
 		{neighbour, driverNamespace, "default", nil},
 		{viewer, tenant, "viewer", nil},
+		{operator, tenant, "operator", nil},
 		{viewerToken, driverNamespace, viewerAccount, nil},
 		{user, tenant, "default", nil},
 	} {

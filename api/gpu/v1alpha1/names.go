@@ -227,6 +227,9 @@ const (
 	// also marks a device that is used by another pod than those of the claims that hold
 	// it.
 	TaintInUse = GroupName + "/in-use" // [InUseTaintDevicePlugin], [InUseTaintUnneededClaim], [InUseTaintForeignProcess]
+	// TaintCordoned marks a device that an administrator has taken out of use with
+	// "kubectl gpu cordon". A DeviceTaintRule sets it; the agent never does.
+	TaintCordoned = GroupName + "/cordoned" // [CordonedByAdministrator]
 )
 
 // The values of taints.
@@ -252,6 +255,8 @@ const (
 	// InUseTaintForeignProcess is a value of [TaintInUse]: a pod without a claim for
 	// the device computes on it.
 	InUseTaintForeignProcess = "foreign-process"
+	// CordonedByAdministrator is the value of [TaintCordoned].
+	CordonedByAdministrator = "administrator"
 )
 
 // What a node can offer besides whole GPUs: the words of the agent's flag --offer,
@@ -300,6 +305,14 @@ const (
 	// between them.
 	LabelStrategies = GroupName + "/strategies" // DeviceClass
 )
+
+// LabelCordon is the name of the GPU that a rule of "kubectl gpu cordon" takes out of use.
+// The rule selects one device of it.
+const LabelCordon = GroupName + "/cordon" // DeviceTaintRule
+
+// AnnotationCordonReason is the reason for which an administrator has taken a GPU out of
+// use, in words.
+const AnnotationCordonReason = GroupName + "/cordon-reason" // DeviceTaintRule
 
 // ConditionReady is the condition of a device in status.devices of a claim: whether the device
 // is prepared. Its reason is a word of the event texts.
