@@ -58,7 +58,7 @@ func TestAFaultOutlivesTheAgentUntilTheGPUIsReset(t *testing.T) {
 	a = n.start(t)
 	a.device(t, "gpu-43-00", failed, nothing)
 	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool {
-		return failed(d) && strings.Contains(d.Message, "the driver asks for recovery")
+		return failed(d) && strings.Contains(d.Message, "the driver requests a reset")
 	}, func() error { return sim.SetRecovery(1, nvmlsim.RecoveryGPUReset) })
 	n.mustStop(t, a)
 
