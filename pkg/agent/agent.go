@@ -401,6 +401,8 @@ func (a *agent) pluginOptions() plugin.Options {
 		Tasks:             a.rounds,
 		Clock:             clock.RealClock{},
 		Conflicts:         a.conflicts,
+		Cause:             a.causeAt,
+		Reports:           a.home.Events,
 		ReconcileInterval: a.ReconcileInterval,
 		PublishError:      a.features.HandleError,
 	}
