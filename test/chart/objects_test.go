@@ -115,7 +115,7 @@ func TestThePoliciesBindTheAccountThatTheAgentRunsAs(t *testing.T) {
 	if got := agent.Spec.Template.Spec.ServiceAccountName; got != "someone" {
 		t.Errorf("the agent runs as %s", got)
 	}
-	for _, name := range []string{"gpu-dra-driver-own-slices", "gpu-dra-driver-own-claims"} {
+	for _, name := range []string{"gpu-dra-driver-own-slices", "gpu-dra-driver-own-claims", "gpu-dra-driver-own-events"} {
 		policy := find[admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy", name)
 		if got, want := policy.Spec.MatchConditions[0].Expression, "request.userInfo.username == 'system:serviceaccount:gpu-dra-driver:someone'"; got != want {
 			t.Errorf("%s is for %s, want %s", name, got, want)

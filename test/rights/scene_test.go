@@ -82,7 +82,7 @@ func newScene(ctx context.Context, cluster *harness.Cluster) (*scene, error) {
 		return nil, err
 	}
 	s := &scene{nodeA: cluster.NodeName, kubeconfig: cluster.Kubeconfig, clients: map[who]kubernetes.Interface{admin: cluster.Client}}
-	for _, step := range []func(context.Context, *harness.Cluster) error{s.makeNodeB, s.makeSlices, s.makeClaims, s.makeSecrets, s.makeViewer, s.makeOperator, s.enter} {
+	for _, step := range []func(context.Context, *harness.Cluster) error{s.makeNodeB, s.makeSlices, s.makeClaims, s.makeEvent, s.makeSecrets, s.makeViewer, s.makeOperator, s.enter} {
 		if err := step(ctx, cluster); err != nil {
 			return nil, err
 		}
@@ -188,6 +188,14 @@ func (s *scene) makeClaim(ctx context.Context, client kubernetes.Interface, name
 		}}}
 	}
 	_, err = claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
+	return err
+}
+
+// makeEvent creates an event of the agent of node A.
+func (s *scene) makeEvent(ctx context.Context, c *harness.Cluster) error {
+	event := s.healthEvent(s.nodeA)
+	event.Name = "old"
+	_, err := c.Client.EventsV1().Events(tenant).Create(ctx, event, metav1.CreateOptions{})
 	return err
 }
 
@@ -320,6 +328,7 @@ func (s *scene) waitForPolicies(ctx context.Context) error {
 	return harness.Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
 		slice := s.createSlice(ctx, agentA, sliceOf(driver, nodeB, nodeB))
 		claim := s.deallocate(ctx, almightyA, "claim-b")
-		return slice != nil && claim != nil, "a policy lets the agent of a node write for another", nil
+		event := s.createEvent(ctx, almightyA, s.healthEvent(nodeB))
+		return slice != nil && claim != nil && event != nil, "a policy lets the agent of a node write for another", nil
 	})
 }

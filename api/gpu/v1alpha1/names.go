@@ -353,6 +353,14 @@ const ConditionOtherDriver = "OtherDriver" // ResourceClaim
 // ReasonSameName is the reason of [ConditionOtherDriver].
 const ReasonSameName = "SameName"
 
+const (
+	// ReasonGPUUnhealthy is the reason of a warning on a claim and its pods: a GPU of the
+	// claim has failed.
+	ReasonGPUUnhealthy = "GPUUnhealthy"
+	// ReasonGPUHealthy is the reason of the event that follows when the GPU is healthy again.
+	ReasonGPUHealthy = "GPUHealthy"
+)
+
 // AnnotationViewerAccount is the name of the service account for reading facts about the
 // node from the agent. "kubectl gpu doctor" uses its tokens. The chart sets it.
 const AnnotationViewerAccount = GroupName + "/viewer-account" // Pod of the agent

@@ -58,6 +58,30 @@ func Of(key, value string) (c Cause, ok bool) {
 	return c, true
 }
 
+// Unhealthy returns the cause of a value of the taint [v1alpha1.TaintUnhealthy]. A value that is
+// not in the table has the cause of its group.
+func Unhealthy(value string) Cause {
+	c, _ := Of(v1alpha1.TaintUnhealthy, value)
+	return c
+}
+
+// Known reports whether the table has a row for exactly this taint.
+func Known(key, value string) bool {
+	return slices.ContainsFunc(table, func(c Cause) bool { return c.Key == key && c.Value == value })
+}
+
+// Message returns the meaning for logs, status and refusals. It begins with the number of an
+// XID, and contains the value of a cause that is only in a group.
+func (c Cause) Message() string {
+	if number, ok := strings.CutPrefix(c.Value, xidPrefix); ok && number != "" {
+		return "XID " + number + ": " + c.Meaning
+	}
+	if !Known(c.Key, c.Value) {
+		return c.Meaning + " (" + c.Value + ")"
+	}
+	return c.Meaning
+}
+
 // All returns the table: all causes in the order of the documents.
 func All() []Cause { return slices.Clone(table) }
 

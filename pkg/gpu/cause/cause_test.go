@@ -63,3 +63,16 @@ func TestRemediesNameTheGPU(t *testing.T) {
 		t.Errorf("remedy %q has a placeholder", named.Admin)
 	}
 }
+
+func TestMessagesNameWhatTheDriverReported(t *testing.T) {
+	for value, want := range map[string]string{
+		"xid-79":            "XID 79: the GPU has fallen off the bus",
+		"xid-790":           "XID 790: the driver reported an XID after which NVIDIA recommends a reset or a restart",
+		"recovery-gpu-pray": "the driver requests a recovery action that this release does not know (recovery-gpu-pray)",
+		"fabric-failed":     "the GPU could not join its NVSwitch fabric",
+	} {
+		if got := cause.Unhealthy(value).Message(); got != want {
+			t.Errorf("message of %s: %q, want %q", value, got, want)
+		}
+	}
+}

@@ -67,13 +67,13 @@ var table = []Cause{
 	xid("120", "an error of the GPU's system processor (GSP)", hangs, reset, endsReported),
 	xid("136", "the training of an NVLink failed", "transfers between GPUs fail or are slow", reset, endsReported),
 	xid("140", "a memory error from which the GPU did not recover", crashed, reset, endsReload),
-	xid("143", "the GPU could not be initialised", crashed, restart, endsReported),
+	xid("143", "the GPU could not be initialised", crashed, reset, endsReported),
 	xid("144", nvlink5, nvlinkHangs, reset, endsReported),
 	xid("145", nvlink5, nvlinkHangs, reset, endsReported),
 	xid("146", nvlink5, nvlinkHangs, reset, endsReported),
 	xid("149", nvlink5, nvlinkHangs, reset, endsReported),
 	xid("150", nvlink5, nvlinkHangs, reset, endsReported),
-	xid("151", "the keys of confidential computing could not be changed", crashed, reset, endsReload),
+	xid("151", "the keys of confidential computing could not be changed", crashed, restart, endsReload),
 	xid("156", "memory of the GPU must be retired", "programs run on until they use that memory", reset, endsReported),
 	xid("158", "a fatal timeout of the GPU", hangs, reset, endsReported),
 	xid("167", "a fatal timeout of the GPU's PCIe transfers", hangs, restart, endsReload),
@@ -133,6 +133,7 @@ var table = []Cause{
 }
 
 const (
+	xidPrefix   = "xid-"
 	nvlink5     = "an NVLink 5 error"
 	nvlinkHangs = "transfers between GPUs fail or hang"
 )
@@ -147,5 +148,5 @@ func unhealthy(value, meaning, effect, user, admin, ends string) Cause {
 
 // xid returns the cause of an XID, or of all other XIDs for "".
 func xid(number, meaning, effect, admin, ends string) Cause {
-	return unhealthy("xid-"+number, meaning, effect, moveOn, admin, ends)
+	return unhealthy(xidPrefix+number, meaning, effect, moveOn, admin, ends)
 }
