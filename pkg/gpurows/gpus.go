@@ -22,7 +22,9 @@ type GPU struct {
 	MemoryPromised  resource.Quantity `json:"memoryPromised"`
 	Compute         int64             `json:"computePercent"`
 	ComputePromised int64             `json:"computePercentPromised"`
-	Claims          int               `json:"claims"`
+	// Units are the parts of a GPU that claims take in parts; nil in other modes.
+	Units  *Units `json:"units,omitempty"`
+	Claims int    `json:"claims"`
 	Use
 	// Taints keep pods away, as key=value:effect.
 	Taints []string `json:"taints,omitempty"`
@@ -37,7 +39,7 @@ func GPUs(nodes []fleet.Node, used Uses) []GPU {
 				Node: node.Name, Name: g.Name, Model: g.Model, UUID: g.UUID, Mode: g.Mode,
 				Memory: g.Memory.Total, MemoryPromised: g.Memory.Promised,
 				Compute: g.Compute.Total, ComputePromised: g.Compute.Promised,
-				Claims: g.Claims(), Taints: taints(g), Use: used.sum([]string{node.Name}, isOn(g.Name)),
+				Units: unitsOf(g), Claims: g.Claims(), Taints: taints(g), Use: used.sum([]string{node.Name}, isOn(g.Name)),
 			})
 		}
 	}

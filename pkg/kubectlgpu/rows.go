@@ -49,7 +49,7 @@ func (o *options) printGPUs(rows []gpurows.GPU) error {
 		t.rows = append(t.rows, []string{
 			g.Node, g.Name, gpurows.OrDash(g.Model), string(g.Mode), fmt.Sprint(g.Claims),
 			fmt.Sprintf("%s %s/%s", bar(g.MemoryPromised.AsApproximateFloat64(), g.Memory.AsApproximateFloat64()), gpurows.Gibibytes(g.MemoryPromised), gpurows.Gibibytes(g.Memory)),
-			fmt.Sprintf("%s %d%%", bar(float64(g.ComputePromised), float64(g.Compute)), g.ComputePromised), health, gpurows.OrDash(g.UUID),
+			bar(g.ComputePart(), 1) + " " + g.ComputeText(), health, gpurows.OrDash(g.UUID),
 		})
 	}
 	o.addUse(&t, func(i int) (gpurows.Use, float64) { return rows[i].Use, rows[i].Memory.AsApproximateFloat64() })
@@ -70,7 +70,7 @@ func (o *options) newWho() *cobra.Command {
 }
 
 func (o *options) printHolders(rows []gpurows.Holder) error {
-	t := table{heading: []string{"NAMESPACE", "POD", "CONTAINER", "CLAIM", "NODE", "DEVICE", "MEMORY", "COMPUTE", "HELD BY"}, wide: []string{"LIMIT OF A PROCESS", "LIMIT OF A CONTAINER"}}
+	t := table{heading: []string{"NAMESPACE", "POD", "CONTAINER", "CLAIM", "NODE", "DEVICE", "MEMORY", "COMPUTE", "LIMITED BY"}, wide: []string{"LIMIT OF A PROCESS", "LIMIT OF A CONTAINER"}}
 	for _, h := range rows {
 		memory, pod := "-", h.Pod
 		if !h.Memory.IsZero() {
@@ -124,7 +124,7 @@ func (o *options) newFree() *cobra.Command {
 			}
 			t := table{heading: []string{"CLASS", "MEMORY", "NODE", "CLAIMS"}}
 			for _, r := range rows {
-				t.rows = append(t.rows, []string{r.Class, gpurows.OrDash(r.Memory), r.Node, fmt.Sprint(r.Claims)})
+				t.rows = append(t.rows, []string{r.Class, r.MemoryText(), r.Node, fmt.Sprint(r.Claims)})
 			}
 			return o.print(rows, t)
 		},
