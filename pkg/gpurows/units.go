@@ -98,9 +98,12 @@ func mostSlices(all []kind.Name) int64 {
 	return most[len(all)]
 }
 
-// ComputeText returns the promised compute of the GPU, or its used units.
+// ComputeText returns the promised compute of the GPU, its used units, or a dash.
 func (g GPU) ComputeText() string {
-	if g.Units != nil {
+	switch {
+	case !g.isPublished():
+		return "-"
+	case g.Units != nil:
 		return g.Units.String()
 	}
 	return fmt.Sprintf("%d%%", g.ComputePromised)

@@ -142,6 +142,8 @@ func (r reader) read(ctx context.Context, required ...doctor.List) (*gpurows.Clu
 type view struct {
 	*gpurows.Cluster
 	reader
+	// pods are the driver's pods; nil before [options.addAgents].
+	pods *doctor.Cluster
 }
 
 // read reads the cluster, and prints the rights to lists that the user lacks.
@@ -157,7 +159,7 @@ func (o *options) read(ctx context.Context, required ...doctor.List) (*view, err
 	for _, sentence := range cluster.Sentences() {
 		fmt.Fprintln(o.ErrOut, sentence) //nolint:errcheck // there is no other place to say so
 	}
-	return &view{cluster, r}, nil
+	return &view{Cluster: cluster, reader: r}, nil
 }
 
 // nodesNamed returns the named nodes, or all of them without names.

@@ -103,9 +103,9 @@ a gpu-af-00 Tesla T4 free 0 ░░░░░░░░░░ 0.0Gi/14.6Gi ░░�
 func TestWho(t *testing.T) {
 	out, problems := run(t, server(shared(t)), "who", "-n", "default")
 	lines(t, out+problems, `
-NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE LIMITED BY
-default half main half a gpu-3b-00 7.0Gi 50% -
-default whole main whole a gpu-18-00 14.6Gi 100% -`)
+NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HEALTH LIMITED BY
+default half main half a gpu-3b-00 7.0Gi 50% ok -
+default whole main whole a gpu-18-00 14.6Gi 100% ok -`)
 }
 
 func TestWhoOfAPodGroup(t *testing.T) {
@@ -115,11 +115,11 @@ func TestWhoOfAPodGroup(t *testing.T) {
 	w.Hold("a", "whole", "")
 	out, problems := run(t, server(w), "who", "-n", "default")
 	lines(t, out+problems, `
-NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE LIMITED BY
-default PodGroup ended - ended a gpu-18-00 7.0Gi - -
-default gang-0 main gang a gpu-18-00 7.0Gi - -
-default gang-1 main gang a gpu-18-00 7.0Gi - -
-default whole main whole a gpu-3b-00 14.6Gi 100% -`)
+NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HEALTH LIMITED BY
+default PodGroup ended - ended a gpu-18-00 7.0Gi - ok -
+default gang-0 main gang a gpu-18-00 7.0Gi - ok -
+default gang-1 main gang a gpu-18-00 7.0Gi - ok -
+default whole main whole a gpu-3b-00 14.6Gi 100% ok -`)
 	// Nothing of a group's claim is missing from the reasons of a claim that waits.
 	w.Pods, w.Claims = append(w.Pods, fleettest.Pod("new")), append(w.Claims, fleettest.Claim("new", "count=4"))
 	out, problems = run(t, server(w), "explain", "new", "-n", "default")

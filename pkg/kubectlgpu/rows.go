@@ -23,6 +23,9 @@ func (o *options) newRows(use, short string, print func(v *view, nodes []string,
 		if err != nil {
 			return err
 		}
+		if err := o.addAgents(cmd.Context(), v); err != nil {
+			return err
+		}
 		used, err := o.readUses(cmd.Context(), v, nodes)
 		if err != nil {
 			return err
@@ -35,21 +38,22 @@ func (o *options) newRows(use, short string, print func(v *view, nodes []string,
 
 func (o *options) newGet() *cobra.Command {
 	return o.newRows("get [NODE...]", "The GPUs of the cluster: promised and used memory and compute, mode and health", func(v *view, nodes []string, used gpurows.Uses) error {
-		return o.printGPUs(gpurows.GPUs(v.nodesNamed(nodes), used))
+		return o.printGPUs(v.GPUs(v.nodesNamed(nodes), used))
 	})
 }
 
 func (o *options) printGPUs(rows []gpurows.GPU) error {
-	t := table{heading: []string{"NODE", "GPU", "MODEL", "MODE", "CLAIMS", "MEMORY", "COMPUTE", "HEALTH"}, wide: []string{"UUID"}, bad: map[int]bool{}}
+	t := table{heading: []string{"NODE", "GPU", "MODEL", "MODE", "CLAIMS", "MEMORY", "COMPUTE", "HEALTH"}, wide: []string{"UUID", "TAINTS"}, bad: map[int]bool{}}
 	for i, g := range rows {
-		health := "ok"
-		if t.bad[i] = len(g.Taints) > 0; t.bad[i] {
-			health = strings.Join(g.Taints, ",")
+		t.bad[i] = g.Health.State != gpurows.HealthOK
+		memory, compute := g.MemoryText(), g.ComputeText()
+		if g.Mode != gpurows.ModeUnknown {
+			memory = bar(g.MemoryPromised.AsApproximateFloat64(), g.Memory.AsApproximateFloat64()) + " " + memory
+			compute = bar(g.ComputePart(), 1) + " " + compute
 		}
 		t.rows = append(t.rows, []string{
-			g.Node, g.Name, gpurows.OrDash(g.Model), string(g.Mode), fmt.Sprint(g.Claims),
-			fmt.Sprintf("%s %s/%s", bar(g.MemoryPromised.AsApproximateFloat64(), g.Memory.AsApproximateFloat64()), gpurows.Gibibytes(g.MemoryPromised), gpurows.Gibibytes(g.Memory)),
-			bar(g.ComputePart(), 1) + " " + g.ComputeText(), health, gpurows.OrDash(g.UUID),
+			g.Node, gpurows.OrDash(g.Name), gpurows.OrDash(g.Model), string(g.Mode), fmt.Sprint(g.Claims),
+			memory, compute, g.Health.Text(time.Now()), gpurows.OrDash(g.UUID), gpurows.OrDash(strings.Join(g.Taints, ",")),
 		})
 	}
 	o.addUse(&t, func(i int) (gpurows.Use, float64) { return rows[i].Use, rows[i].Memory.AsApproximateFloat64() })
@@ -63,15 +67,16 @@ func (o *options) newWho() *cobra.Command {
 		if everywhere {
 			namespace = metav1.NamespaceAll
 		}
-		return o.printHolders(gpurows.Holders(v.nodesNamed(nodes), namespace, used))
+		return o.printHolders(v.Holders(v.nodesNamed(nodes), namespace, used))
 	})
 	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "claims of all namespaces")
 	return cmd
 }
 
 func (o *options) printHolders(rows []gpurows.Holder) error {
-	t := table{heading: []string{"NAMESPACE", "POD", "CONTAINER", "CLAIM", "NODE", "DEVICE", "MEMORY", "COMPUTE", "LIMITED BY"}, wide: []string{"LIMIT OF A PROCESS", "LIMIT OF A CONTAINER"}}
-	for _, h := range rows {
+	t := table{heading: []string{"NAMESPACE", "POD", "CONTAINER", "CLAIM", "NODE", "DEVICE", "MEMORY", "COMPUTE", "HEALTH", "LIMITED BY"}, wide: []string{"LIMIT OF A PROCESS", "LIMIT OF A CONTAINER"}, bad: map[int]bool{}}
+	for i, h := range rows {
+		t.bad[i] = h.Health.State != gpurows.HealthOK
 		memory, pod := "-", h.Pod
 		if !h.Memory.IsZero() {
 			memory = gpurows.Gibibytes(h.Memory)
@@ -81,7 +86,7 @@ func (o *options) printHolders(rows []gpurows.Holder) error {
 		}
 		process, container := h.Limits()
 		t.rows = append(t.rows, []string{
-			h.Namespace, gpurows.OrDash(pod), gpurows.OrDash(h.Container), h.Claim, h.Node, h.Device, memory, h.ComputeText(), h.HeldBy(),
+			h.Namespace, gpurows.OrDash(pod), gpurows.OrDash(h.Container), h.Claim, h.Node, h.Device, memory, h.ComputeText(), h.Health.Text(time.Now()), h.HeldBy(),
 			gpurows.OrDash(process), gpurows.OrDash(container),
 		})
 	}
@@ -117,6 +122,12 @@ func (o *options) newFree() *cobra.Command {
 			v, err := o.read(cmd.Context(), doctor.Classes)
 			if err != nil {
 				return err
+			}
+			if err := o.addAgents(cmd.Context(), v); err != nil {
+				return err
+			}
+			for _, sentence := range v.AgentProblems(time.Now()) {
+				fmt.Fprintln(o.ErrOut, sentence) //nolint:errcheck // there is no other place to say so
 			}
 			rows, err := v.FreeOf(cmd.Context(), classes, memory)
 			if err != nil {

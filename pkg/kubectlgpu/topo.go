@@ -28,7 +28,7 @@ func (o *options) newTopo() *cobra.Command {
 				return err
 			}
 			nodes := v.nodesNamed(args)
-			if len(nodes) == 0 {
+			if len(nodes) == 0 || len(nodes[0].GPUs) == 0 {
 				return fmt.Errorf("node %s: %w: it publishes no devices of %s", args[0], gpu.ErrNotFound, o.driver)
 			}
 			if o.output == "svg" {

@@ -35,9 +35,9 @@ a gpu-af-00 Tesla T4 free 0 ░░░░░░░░░░ 0.0Gi/14.6Gi ░░�
 	}
 	out, problems := run(t, client, "who", "--used", "-n", "default", "-o", "wide")
 	lines(t, out+problems, `
-NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE LIMITED BY USED SM USED LIMIT OF A PROCESS LIMIT OF A CONTAINER
-default half main half a gpu-3b-00 7.0Gi 50% - 3.0Gi 25% - -
-default whole main whole a gpu-18-00 14.6Gi 100% - - - - -`)
+NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HEALTH LIMITED BY USED SM USED LIMIT OF A PROCESS LIMIT OF A CONTAINER
+default half main half a gpu-3b-00 7.0Gi 50% ok - 3.0Gi 25% - -
+default whole main whole a gpu-18-00 14.6Gi 100% ok - - - - -`)
 	out, problems = run(t, client, "usage", "--used")
 	lines(t, out+problems, `
 NAMESPACE CLAIMS GPUS MEMORY COMPUTE SLOTS GPU HOURS USED SM USED
