@@ -137,14 +137,15 @@ func (h *Health) add(r Reason) {
 // taintCode returns the value of a taint for a GPU's health. Other taints have the key
 // in front, without the driver's group.
 func taintCode(t resourceapi.DeviceTaint) string {
-	if t.Key == v1alpha1.TaintUnhealthy && t.Value != "" {
-		return t.Value
-	}
 	key := strings.TrimPrefix(t.Key, v1alpha1.GroupName+"/")
-	if t.Value == "" {
+	switch {
+	case t.Value == "" || key == "cordoned":
 		return key
+	case t.Key == v1alpha1.TaintUnhealthy:
+		return t.Value
+	default:
+		return key + "=" + t.Value
 	}
-	return key + "=" + t.Value
 }
 
 // isPublished reports whether the numbers of the row are published.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/plain"
 )
@@ -32,6 +30,8 @@ type options struct {
 	// driverNamespace is the namespace of the driver; "" for the one that its policies name.
 	driverNamespace string
 	output          string
+	// selector and sortBy are flags of commands that print rows about nodes.
+	selector, sortBy string
 	// used is true if the user requests the use of devices from the agents.
 	used bool
 	// colours is true if the output is a terminal with colours, and terminal is that output:
@@ -87,12 +87,13 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 		Annotations: map[string]string{
 			cobra.CommandDisplayNameAnnotation: "kubectl gpu",
 		},
-		Args:          cobra.NoArgs,
+		Args:          onlyCommands,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          get.RunE,
 	}
 	o.usedFlag(root.Flags())
+	o.rowFlags(root.Flags())
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	flags := root.PersistentFlags()
@@ -102,7 +103,7 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
 	flags.StringVar(&o.driver, "driver-name", v1alpha1.DriverName, "name of the driver in the cluster")
 	flags.StringVar(&o.driverNamespace, "driver-namespace", "", "namespace of the driver (default: the one that its admission policies name)")
-	flags.StringVarP(&o.output, "output", "o", "", "output format: wide, json or yaml (default: a table)")
+	flags.StringVarP(&o.output, "output", "o", "", "output format: "+formats+" (default: a table)")
 	who, free, explain, topo, plan, doctor := o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newPlan(), o.newDoctor()
 	root.AddCommand(get, who, free, explain, topo, o.newUsage(), plan, o.newSysdump(), o.newUI(), doctor)
 	get.ValidArgsFunction, who.ValidArgsFunction, topo.ValidArgsFunction, doctor.ValidArgsFunction = o.complete(0, nodeNames), o.complete(0, nodeNames), o.complete(1, nodeNames), o.complete(0, nodeNames)
@@ -160,9 +161,4 @@ func (o *options) read(ctx context.Context, required ...doctor.List) (*view, err
 		fmt.Fprintln(o.ErrOut, sentence) //nolint:errcheck // there is no other place to say so
 	}
 	return &view{Cluster: cluster, reader: r}, nil
-}
-
-// nodesNamed returns the named nodes, or all of them without names.
-func (v *view) nodesNamed(names []string) []fleet.Node {
-	return slices.DeleteFunc(v.Nodes(), func(n fleet.Node) bool { return len(names) > 0 && !slices.Contains(names, n.Name) })
 }

@@ -480,7 +480,7 @@ func TestColours(t *testing.T) {
 		true:  "\x1b[1mGPU          HEALTH\x1b[0m\ngpu-a        ok\n\x1b[31mgpu-longer   bad\x1b[0m\n",
 	} {
 		var out strings.Builder
-		must(t, taints.write(&out, false, colours))
+		must(t, taints.write(&out, tableStyle{colours: colours}))
 		if diff := cmp.Diff(want, out.String()); diff != "" {
 			t.Errorf("colours: %t (-want +got):\n%s", colours, diff)
 		}
@@ -521,7 +521,7 @@ func TestOutputFormats(t *testing.T) {
 	if out, _ := run(t, client, "-o", "wide"); !strings.Contains(out, "GPU-") {
 		t.Errorf("wide: %s", out)
 	}
-	if _, problems := run(t, client, "-o", "xml"); !strings.Contains(problems, "want wide, json or yaml") {
+	if _, problems := run(t, client, "-o", "xml"); !strings.Contains(problems, "want wide, json, yaml, name") {
 		t.Errorf("xml: %s", problems)
 	}
 }
