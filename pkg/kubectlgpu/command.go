@@ -53,7 +53,7 @@ func Run(ctx context.Context, streams genericiooptions.IOStreams, args []string)
 
 func execute(ctx context.Context, cmd *cobra.Command, streams genericiooptions.IOStreams) int {
 	if err := cmd.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(plain.Writer(streams.ErrOut), "Error:", err) //nolint:errcheck // there is no other place to say so
+		fmt.Fprintln(plain.Writer(streams.ErrOut), "Error:", unreachable(err)) //nolint:errcheck // there is no other place to say so
 		return 1
 	}
 	return 0
@@ -105,9 +105,10 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 	flags.StringVar(&o.driverNamespace, "driver-namespace", "", "namespace of the driver (default: the one that its admission policies name)")
 	flags.StringVarP(&o.output, "output", "o", "", "output format: "+formats+" (default: a table)")
 	who, free, explain, topo, plan, doctor := o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newPlan(), o.newDoctor()
-	root.AddCommand(get, who, free, explain, topo, o.newUsage(), plan, o.newSysdump(), o.newUI(), doctor)
+	root.AddCommand(get, who, free, explain, topo, o.newUsage(), plan, o.newSysdump(), o.newUI(), doctor, o.newVersion())
 	get.ValidArgsFunction, who.ValidArgsFunction, topo.ValidArgsFunction, doctor.ValidArgsFunction = o.complete(0, nodeNames), o.complete(0, nodeNames), o.complete(1, nodeNames), o.complete(0, nodeNames)
 	free.ValidArgsFunction, explain.ValidArgsFunction = o.complete(0, classNames), o.complete(1, subjectNames)
+	addExamples(root)
 	return root
 }
 
