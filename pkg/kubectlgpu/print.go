@@ -27,7 +27,7 @@ func (o *options) print(items any, t table) error {
 	if o.output != "" && o.output != "wide" {
 		return o.printValue(items)
 	}
-	style := tableStyle{wide: o.output == "wide", colours: o.colours}
+	style := tableStyle{wide: o.output == "wide", colours: o.colours, width: terminalWidth(o.terminal)}
 	if o.colours {
 		return t.write(o.terminal, style)
 	}
@@ -35,7 +35,11 @@ func (o *options) print(items any, t table) error {
 }
 
 // tableStyle is how a table is written.
-type tableStyle struct{ wide, colours bool }
+type tableStyle struct {
+	wide, colours bool
+	// width is the width of the terminal; 0 for no limit.
+	width int
+}
 
 // write writes the table. Its cells are each in one line, without escape sequences.
 func (t table) write(w io.Writer, style tableStyle) error {
@@ -47,11 +51,16 @@ func (t table) write(w io.Writer, style tableStyle) error {
 		columns += len(t.wide)
 		heading = append(heading[:len(heading):len(heading)], t.wide...)
 	}
+	var rows [][]string
 	for _, row := range append([][]string{heading}, t.rows...) {
 		var cells []string
 		for _, cell := range row[:columns] {
 			cells = append(cells, plain.Line(cell))
 		}
+		rows = append(rows, cells)
+	}
+	fit(rows, style.width)
+	for _, cells := range rows {
 		if _, err := fmt.Fprintln(writer, strings.Join(cells, "\t")); err != nil {
 			return err
 		}
