@@ -34,6 +34,10 @@ type options struct {
 	selector, sortBy string
 	// used is true if the user requests the use of devices from the agents.
 	used bool
+	// watching is true if the user requests output after each change.
+	watching bool
+	// width returns the width of the terminal; 0 if the output goes elsewhere.
+	width func() int
 	// colours is true if the output is a terminal with colours, and terminal is that output:
 	// [options.Out] lets no escape sequence pass.
 	colours  bool
@@ -79,7 +83,8 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 	terminal := streams.Out
 	streams.Out, streams.ErrOut = plain.Writer(streams.Out), plain.Writer(streams.ErrOut)
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
-	o := &options{IOStreams: streams, config: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), connect: connect, colours: colours, terminal: terminal}
+	o := &options{IOStreams: streams, config: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), connect: connect, colours: colours, terminal: terminal,
+		width: func() int { return terminalWidth(terminal) }}
 	get := o.newGet()
 	root := &cobra.Command{
 		Use:   "kubectl-gpu",
@@ -94,6 +99,7 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 	}
 	o.usedFlag(root.Flags())
 	o.rowFlags(root.Flags())
+	o.watchFlag(root.Flags())
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	flags := root.PersistentFlags()

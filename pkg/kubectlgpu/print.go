@@ -27,7 +27,7 @@ func (o *options) print(items any, t table) error {
 	if o.output != "" && o.output != "wide" {
 		return o.printValue(items)
 	}
-	style := tableStyle{wide: o.output == "wide", colours: o.colours, width: terminalWidth(o.terminal)}
+	style := tableStyle{wide: o.output == "wide", colours: o.colours, width: o.width()}
 	if o.colours {
 		return t.write(o.terminal, style)
 	}

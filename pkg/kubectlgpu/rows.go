@@ -3,6 +3,7 @@
 package kubectlgpu
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,24 +20,27 @@ import (
 )
 
 // newRows returns a command that prints rows about nodes, with their use on request.
-func (o *options) newRows(use, short string, print func(v *view, nodes []fleet.Node, used gpurows.Uses) error) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, names []string) error {
-		v, err := o.read(cmd.Context())
+func (o *options) newRows(use, short string, print func(o *options, v *view, nodes []fleet.Node, used gpurows.Uses) error) *cobra.Command {
+	run := func(ctx context.Context, o *options, names []string) error {
+		v, err := o.read(ctx)
 		if err != nil {
 			return err
 		}
-		if err := o.addAgents(cmd.Context(), v); err != nil {
+		if err := o.addAgents(ctx, v); err != nil {
 			return err
 		}
 		nodes, err := o.selectedNodes(v, names)
 		if err != nil {
 			return err
 		}
-		used, err := o.readUses(cmd.Context(), v, names)
+		used, err := o.readUses(ctx, v, names)
 		if err != nil {
 			return err
 		}
-		return print(v, nodes, used)
+		return print(o, v, nodes, used)
+	}
+	cmd := &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, names []string) error {
+		return o.repeat(cmd.Context(), func(ctx context.Context, o *options) error { return run(ctx, o, names) })
 	}}
 	o.usedFlag(cmd.Flags())
 	o.rowFlags(cmd.Flags())
@@ -44,9 +48,11 @@ func (o *options) newRows(use, short string, print func(v *view, nodes []fleet.N
 }
 
 func (o *options) newGet() *cobra.Command {
-	return o.newRows("get [NODE...]", "The GPUs of the cluster: promised and used memory and compute, mode and health", func(v *view, nodes []fleet.Node, used gpurows.Uses) error {
+	cmd := o.newRows("get [NODE...]", "The GPUs of the cluster: promised and used memory and compute, mode and health", func(o *options, v *view, nodes []fleet.Node, used gpurows.Uses) error {
 		return o.printGPUs(v.GPUs(nodes, used))
 	})
+	o.watchFlag(cmd.Flags())
+	return cmd
 }
 
 func (o *options) printGPUs(rows []gpurows.GPU) error {
@@ -77,7 +83,7 @@ func (o *options) ofSelector() string {
 
 func (o *options) newWho() *cobra.Command {
 	var everywhere bool
-	cmd := o.newRows("who [NODE...]", "The pods, containers and claims of each device, and their limits", func(v *view, nodes []fleet.Node, used gpurows.Uses) error {
+	cmd := o.newRows("who [NODE...]", "The pods, containers and claims of each device, and their limits", func(o *options, v *view, nodes []fleet.Node, used gpurows.Uses) error {
 		namespace := v.namespace
 		if everywhere {
 			namespace = metav1.NamespaceAll
@@ -85,6 +91,7 @@ func (o *options) newWho() *cobra.Command {
 		return o.printHolders(v.Holders(nodes, namespace, used), o.noHolders(v, nodes, namespace))
 	})
 	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "claims of all namespaces")
+	o.watchFlag(cmd.Flags())
 	return cmd
 }
 
@@ -128,7 +135,7 @@ func (o *options) printHolders(rows []gpurows.Holder, empty string) error {
 }
 
 func (o *options) newUsage() *cobra.Command {
-	cmd := o.newRows("usage", "The GPUs, memory and compute that are promised to each namespace, and for how long", func(_ *view, nodes []fleet.Node, used gpurows.Uses) error {
+	cmd := o.newRows("usage", "The GPUs, memory and compute that are promised to each namespace, and for how long", func(o *options, _ *view, nodes []fleet.Node, used gpurows.Uses) error {
 		rows := gpurows.Usages(nodes, time.Now(), used)
 		t := table{heading: []string{"NAMESPACE", "CLAIMS", "GPUS", "MEMORY", "COMPUTE", "SLOTS", "GPU HOURS"}}
 		for _, u := range rows {

@@ -146,7 +146,7 @@ func (o *options) addOutput(ctx context.Context, d *dump, v *view) {
 	add := func(name string, run func(*options) error) {
 		var out bytes.Buffer
 		quiet := *o
-		quiet.Out, quiet.ErrOut, quiet.output, quiet.colours = &out, io.Discard, "wide", false
+		quiet.Out, quiet.ErrOut, quiet.output, quiet.colours, quiet.width = &out, io.Discard, "wide", false, func() int { return 0 }
 		err := run(&quiet)
 		if empty := emptyError(""); errors.As(err, &empty) {
 			out.WriteString(string(empty) + "\n")

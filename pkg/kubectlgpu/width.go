@@ -14,8 +14,8 @@ import (
 // columnGap is the number of spaces between the columns of a table.
 const columnGap = 3
 
-// shortened returns the headings of the columns that a narrow terminal shortens, each with the
-// number of letters that are kept at the end. Generated names of claims differ there.
+// shortened returns the headings of the columns that a narrow terminal shortens. Each has the
+// number of letters that are kept at the end, where generated names of claims differ.
 func shortened() map[string]int { return map[string]int{"MODEL": 0, "CLAIM": 6} }
 
 // leastColumn is the width to which columns are shortened at most.
@@ -72,8 +72,7 @@ func fit(rows [][]string, width int) {
 	}
 }
 
-// cutMiddle returns a text with at most n characters, of which the last tail ones are the end
-// of the text.
+// cutMiddle returns a text with at most n characters. The last tail characters are kept.
 func cutMiddle(text string, n, tail int) string {
 	letters := []rune(text)
 	if len(letters) <= n {
