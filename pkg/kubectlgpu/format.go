@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/plain"
 )
 
 // listVersion is the version of the lists that commands print as JSON and YAML. The types of
@@ -139,13 +140,30 @@ func (o *options) printColumns(columns string, value any) error {
 	return t.write(o.Out, tableStyle{})
 }
 
-// generic returns a value as maps and lists, with the names of its JSON.
+// generic returns a value as maps and lists, with the names of its JSON. Each text is in one
+// line, so that it cannot add lines to the output of a template.
 func generic(value any) (content any, err error) {
 	text, err := json.Marshal(value)
 	if err == nil {
 		err = utiljson.Unmarshal(text, &content)
 	}
-	return content, err
+	return inLines(content), err
+}
+
+func inLines(content any) any {
+	switch c := content.(type) {
+	case string:
+		return plain.Line(c)
+	case []any:
+		for i := range c {
+			c[i] = inLines(c[i])
+		}
+	case map[string]any:
+		for name := range c {
+			c[name] = inLines(c[name])
+		}
+	}
+	return content
 }
 
 // extract returns the parts of the content that a JSONPath template selects. Braces around a
