@@ -86,7 +86,7 @@ func TestPages(t *testing.T) {
 		"/":                         {"<h1>Fleet</h1>", `href="/nodes/dgx"`, "1 with taints", "2 whole, 1 shared, 1 mig, 1 timeslice", `href="/pods">1</a>`},
 		"/?q=h100+xid":              {`href="/nodes/dgx"`},
 		"/?q=a100":                  {"No node matches the filter."},
-		"/nodes/dgx":                {"<svg xmlns", "gpu-1b-00", "default/training", `href="/nodes/dgx/gpus/gpu-52-00"`, "60Gi of 79.1Gi", "xid-79"},
+		"/nodes/dgx":                {"<svg xmlns", "gpu-1b-00", "default/training", `href="/nodes/dgx/gpus/gpu-52-00"`, "60.0Gi of 79.1Gi", "xid-79"},
 		"/nodes/dgx/gpus/gpu-52-00": {"GPU gpu-52-00", "productName", "pci0000:4c", `href="/claims/default/notebook-3"`},
 		"/nodes/dgx/gpus/gpu-61-00": {"gpu-61-00-mig-1g-10gb-", "default/inference"},
 		"/claims":                   {`href="/claims/default/training"`, `href="/nodes/dgx/gpus/gpu-1b-00"`, "waits"},

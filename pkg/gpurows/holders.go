@@ -38,19 +38,22 @@ type Holder struct {
 	Share *v1alpha1.ShareData `json:"share,omitempty"`
 	// Admin is true for a claim that only monitors.
 	Admin bool `json:"adminAccess,omitempty"`
+	// Health is the health of the device's GPU.
+	Health Health `json:"health"`
 	Use
 }
 
 // Holders returns the holders of devices, with their known use. They are in order of
-// namespace, pod, container, claim and device.
+// namespace, pod, container, claim and device. The health of their GPUs is as published.
 func Holders(nodes []fleet.Node, namespace string, used Uses) []Holder {
 	rows := []Holder{}
 	for _, node := range nodes {
 		for _, g := range node.GPUs {
+			health := healthOf(g)
 			for _, d := range g.Devices {
 				for _, h := range d.Holders {
 					if namespace == metav1.NamespaceAll || h.Claim.Namespace == namespace {
-						rows = append(rows, rowsOf(node.Name, d, h, used)...)
+						rows = append(rows, rowsOf(node.Name, d, h, health, used)...)
 					}
 				}
 			}
@@ -62,11 +65,11 @@ func Holders(nodes []fleet.Node, namespace string, used Uses) []Holder {
 	return rows
 }
 
-func rowsOf(node string, d fleet.Device, h fleet.Holder, used Uses) []Holder {
+func rowsOf(node string, d fleet.Device, h fleet.Holder, health Health, used Uses) []Holder {
 	memory, compute := d.Promised(h)
 	row := Holder{
 		Namespace: h.Claim.Namespace, Claim: h.Claim.Name, Node: node, Device: d.ID.Device,
-		Memory: memory, Compute: compute, Share: share(h), Admin: h.Admin(),
+		Memory: memory, Compute: compute, Share: share(h), Admin: h.Admin(), Health: health,
 	}
 	if groups := fleet.PodGroups(h.Claim); len(groups) > 0 {
 		row.PodGroup = groups[0]

@@ -95,17 +95,17 @@ func TestGet(t *testing.T) {
 	lines(t, out+problems, `
 NODE GPU MODEL MODE CLAIMS MEMORY COMPUTE HEALTH
 a gpu-18-00 Tesla T4 whole 1 ██████████ 14.6Gi/14.6Gi ██████████ 100% ok
-a gpu-3b-00 Tesla T4 shared 1 █████░░░░░ 7Gi/14.6Gi █████░░░░░ 50% ok
-a gpu-86-00 Tesla T4 free 0 ░░░░░░░░░░ 0Gi/14.6Gi ░░░░░░░░░░ 0% ok
-a gpu-af-00 Tesla T4 free 0 ░░░░░░░░░░ 0Gi/14.6Gi ░░░░░░░░░░ 0% ok`)
+a gpu-3b-00 Tesla T4 shared 1 █████░░░░░ 7.0Gi/14.6Gi █████░░░░░ 50% ok
+a gpu-86-00 Tesla T4 free 0 ░░░░░░░░░░ 0.0Gi/14.6Gi ░░░░░░░░░░ 0% ok
+a gpu-af-00 Tesla T4 free 0 ░░░░░░░░░░ 0.0Gi/14.6Gi ░░░░░░░░░░ 0% ok`)
 }
 
 func TestWho(t *testing.T) {
 	out, problems := run(t, server(shared(t)), "who", "-n", "default")
 	lines(t, out+problems, `
-NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HELD BY
-default half main half a gpu-3b-00 7Gi 50% -
-default whole main whole a gpu-18-00 14.6Gi 100% -`)
+NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HEALTH LIMITED BY
+default half main half a gpu-3b-00 7.0Gi 50% ok -
+default whole main whole a gpu-18-00 14.6Gi 100% ok -`)
 }
 
 func TestWhoOfAPodGroup(t *testing.T) {
@@ -115,11 +115,11 @@ func TestWhoOfAPodGroup(t *testing.T) {
 	w.Hold("a", "whole", "")
 	out, problems := run(t, server(w), "who", "-n", "default")
 	lines(t, out+problems, `
-NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HELD BY
-default PodGroup ended - ended a gpu-18-00 7Gi - -
-default gang-0 main gang a gpu-18-00 7Gi - -
-default gang-1 main gang a gpu-18-00 7Gi - -
-default whole main whole a gpu-3b-00 14.6Gi 100% -`)
+NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HEALTH LIMITED BY
+default PodGroup ended - ended a gpu-18-00 7.0Gi - ok -
+default gang-0 main gang a gpu-18-00 7.0Gi - ok -
+default gang-1 main gang a gpu-18-00 7.0Gi - ok -
+default whole main whole a gpu-3b-00 14.6Gi 100% ok -`)
 	// Nothing of a group's claim is missing from the reasons of a claim that waits.
 	w.Pods, w.Claims = append(w.Pods, fleettest.Pod("new")), append(w.Claims, fleettest.Claim("new", "count=4"))
 	out, problems = run(t, server(w), "explain", "new", "-n", "default")
@@ -135,7 +135,7 @@ func TestFree(t *testing.T) {
 	lines(t, out+problems, `
 CLASS MEMORY NODE CLAIMS
 gpu.nvidia.com - a 2
-mps.nvidia.com 2Gi a 17`)
+mps.nvidia.com 2.0Gi a 17`)
 }
 
 func TestUsage(t *testing.T) {
@@ -149,7 +149,7 @@ func TestUsage(t *testing.T) {
 	lines(t, out+problems, `
 NAMESPACE CLAIMS GPUS MEMORY COMPUTE SLOTS GPU HOURS
 default 2 2.0 29.1Gi 200% 1 3.0
-other 1 0.5 7Gi 50% 0 0.0`)
+other 1 0.5 7.0Gi 50% 0 0.0`)
 }
 
 // wired returns a cluster with a DGX-1 whose agent counts links and knows PCIe switches.
@@ -480,7 +480,7 @@ func TestColours(t *testing.T) {
 		true:  "\x1b[1mGPU          HEALTH\x1b[0m\ngpu-a        ok\n\x1b[31mgpu-longer   bad\x1b[0m\n",
 	} {
 		var out strings.Builder
-		must(t, taints.write(&out, false, colours))
+		must(t, taints.write(&out, tableStyle{colours: colours}))
 		if diff := cmp.Diff(want, out.String()); diff != "" {
 			t.Errorf("colours: %t (-want +got):\n%s", colours, diff)
 		}
@@ -521,7 +521,7 @@ func TestOutputFormats(t *testing.T) {
 	if out, _ := run(t, client, "-o", "wide"); !strings.Contains(out, "GPU-") {
 		t.Errorf("wide: %s", out)
 	}
-	if _, problems := run(t, client, "-o", "xml"); !strings.Contains(problems, "want wide, json or yaml") {
+	if _, problems := run(t, client, "-o", "xml"); !strings.Contains(problems, "want wide, json, yaml, name") {
 		t.Errorf("xml: %s", problems)
 	}
 }
@@ -539,7 +539,7 @@ func TestALargeCluster(t *testing.T) {
 	for want, args := range map[string][]string{
 		"\nnode-999 gpu-18-00": {"get"},
 		"\ndefault small-node-999 main small-node-999 node-999 ": {"who", "-A"},
-		"\ndefault 5000 2608.7 38000Gi":                          {"usage"},
+		"\ndefault 5000 2608.7 38000.0Gi":                        {"usage"},
 		"997 further nodes do not fit either":                    {"explain", "new", "-n", "default"},
 		"\ndefault pod/train 1 0 -\n":                            {"plan", "-n", "default", "-f", manifest(t, template+podsOf("Pod", ""))},
 	} {
@@ -585,7 +585,7 @@ func TestRightsThatTheUserLacks(t *testing.T) {
 		"classes":                    {"deviceclasses", false, "free", "", "Error: list deviceclasses.resource.k8s.io: permission denied"},
 		"classes, which get ignores": {"deviceclasses", false, "get", "gpu-3b-00 Tesla T4 shared", "You have no right to list deviceclasses.resource.k8s.io."},
 		"nodes":                      {"nodes", false, "get", "gpu-3b-00 Tesla T4 shared", "You have no right to list nodes."},
-		"taint rules":                {"devicetaintrules", false, "free", "mps.nvidia.com 10Gi a 2", "You have no right to list devicetaintrules.resource.k8s.io."},
+		"taint rules":                {"devicetaintrules", false, "free", "mps.nvidia.com 10.0Gi a 2", "You have no right to list devicetaintrules.resource.k8s.io."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := server(shared(t))

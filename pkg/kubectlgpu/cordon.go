@@ -22,9 +22,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
 
-// cordonTaint is the taint of a cordon as kubectl writes it.
-const cordonTaint = v1alpha1.TaintCordoned + "=" + v1alpha1.CordonedByAdministrator + ":" + string(resourceapi.DeviceTaintEffectNoSchedule)
-
 // requestsAtATime is the most requests of a command to the API server at a time.
 const requestsAtATime = 8
 

@@ -30,8 +30,8 @@ var paths = []struct {
 }{
 	{"/", []string{"dgx-01", "NVIDIA H100 80GB HBM3", "edge-01", "gpu.nvidia.com/unhealthy=xid-79"}},
 	{"/?q=a100", []string{"dgx-02"}},
-	{"/nodes/dgx-01", []string{"gpu-1b-00", "whole", "shared", "mig", "timeslice", "NVLink domain 1b-00: 8 GPUs", "team-a/notebook-2", "mps, memory cgroup, compute cooperative", "30Gi a process"}},
-	{"/nodes/dgx-01/gpus/gpu-52-00", []string{"60Gi of 79.1Gi", "pci0000:4c", "productName", "team-a/notebook-0"}},
+	{"/nodes/dgx-01", []string{"gpu-1b-00", "whole", "shared", "mig", "timeslice", "NVLink domain 1b-00: 8 GPUs", "team-a/notebook-2", "mps, memory cgroup, compute cooperative", "30.0Gi a process"}},
+	{"/nodes/dgx-01/gpus/gpu-52-00", []string{"60.0Gi of 79.1Gi", "pci0000:4c", "productName", "team-a/notebook-0"}},
 	{"/claims", []string{"research/training", "gpu-43-00 of dgx-01", "waits"}},
 	{"/claims/research/training", []string{"in use", "gpu-1b-00", "gpu-43-00"}},
 	{"/claims/research/finetuning", []string{"why it waits", "mps.nvidia.com", "memory 100Gi"}},
