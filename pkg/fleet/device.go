@@ -49,7 +49,7 @@ func Nearest(misspelt string, names []string) []string {
 		edits int
 	}
 	var all []candidate
-	limit := max(1, len(misspelt)/3)
+	limit := (len(misspelt) + 2) / 3
 	for _, name := range names {
 		edits := distance(strings.ToLower(misspelt), strings.ToLower(name))
 		switch {

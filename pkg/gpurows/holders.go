@@ -17,6 +17,7 @@ import (
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // Holder is a container with a device, in JSON and YAML. A claim that no pod uses has a row
@@ -39,6 +40,8 @@ type Holder struct {
 	// Admin is true for a claim that only monitors.
 	Admin bool `json:"adminAccess,omitempty"`
 	Use
+	// alone is true if no other claim can hold the device.
+	alone bool
 }
 
 // Holders returns the holders of devices, with their known use. They are in order of
@@ -67,6 +70,7 @@ func rowsOf(node string, d fleet.Device, h fleet.Holder, used Uses) []Holder {
 	row := Holder{
 		Namespace: h.Claim.Namespace, Claim: h.Claim.Name, Node: node, Device: d.ID.Device,
 		Memory: memory, Compute: compute, Share: share(h), Admin: h.Admin(),
+		alone: !h.Shared() || compute == kind.WholeCompute,
 	}
 	if groups := fleet.PodGroups(h.Claim); len(groups) > 0 {
 		row.PodGroup = groups[0]
