@@ -16,14 +16,14 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 )
 
-// Explanation is the state of a pod or claim and its devices, or why it has none, in JSON and
+// Explanation is the state of a pod or claim and of its devices. It has its fields in JSON and
 // YAML.
 type Explanation struct {
 	Subject string `json:"subject"`
 	// State is empty for a claim.
 	State   State   `json:"state,omitempty"`
 	Outcome Outcome `json:"outcome"`
-	// Causes say what is wrong, the most urgent first, a sentence each.
+	// Causes are a sentence each, the most urgent first.
 	Causes []string `json:"causes,omitempty"`
 	// Health has the devices that are not well.
 	Health []DeviceHealth `json:"health,omitempty"`
@@ -35,7 +35,7 @@ type Explanation struct {
 	Containers []ContainerDevice `json:"containers,omitempty"`
 	// Facts are from the pod and its claims, a sentence each.
 	Facts []string `json:"facts,omitempty"`
-	// Unread says what is not known because the user lacks a right, and which role has it.
+	// Unread names the rights that the user lacks, the unknown facts, and the role with the rights.
 	Unread string `json:"unread,omitempty"`
 	// Nodes on which the claims fit.
 	Fits []string `json:"fits,omitempty"`

@@ -20,8 +20,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 )
 
-// ContainerDevice is a device of a container, with its limits in the words of a program, in
-// JSON and YAML.
+// ContainerDevice is a device of a container, with its limits in the words of a program. It
+// has its fields in JSON and YAML.
 type ContainerDevice struct {
 	Container string `json:"container"`
 	Claim     string `json:"claim"`
@@ -44,8 +44,8 @@ func entriesOf(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
 	return names
 }
 
-// addContainers adds the devices of a pod's containers, the use of these and of their
-// neighbours, and the place of the devices in the node.
+// addContainers adds the devices of a pod's containers. It also adds their use and that of
+// their neighbours, and the place of the devices in the node.
 func (e *explaining) addContainers(ctx context.Context, pod *corev1.Pod, claims []*resourceapi.ResourceClaim) {
 	used := Uses{}
 	places := map[string][]fleet.Device{}
@@ -96,7 +96,7 @@ func (h Holder) Terms() []string {
 	case s.ThreadPercentage > 0:
 		terms = append(terms, fmt.Sprintf("a process uses at most %d%% of the SMs", s.ThreadPercentage))
 	case s.Strategy == v1alpha1.StrategyTimeSlicing:
-		terms = append(terms, "it takes turns with the other programs on the GPU, with all SMs each time")
+		terms = append(terms, "it shares the time of all SMs with the other programs on the GPU")
 	case s.Compute > 0:
 		terms = append(terms, fmt.Sprintf("%d%% of the SMs are promised, and nothing limits them", s.Compute))
 	}

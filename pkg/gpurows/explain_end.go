@@ -13,8 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 )
 
-// addEnds adds the containers of a pod that have ended with an error, now or before their last
-// restart.
+// addEnds adds the containers of a pod that have ended, now or before their last restart.
 func (e *explaining) addEnds(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) {
 	if pod.Status.Reason != "" && e.State == StateFailed {
 		e.Outcome = OutcomeFailed

@@ -111,8 +111,8 @@ func (e *explaining) addHealth(ctx context.Context, pod *corev1.Pod, claims []*r
 	}
 }
 
-// devicesOf returns the devices of this driver that a claim has, without those that it only
-// monitors.
+// devicesOf returns the devices of this driver that a claim has. It omits devices that the
+// claim only monitors.
 func (e *explaining) devicesOf(claim *resourceapi.ResourceClaim) []fleet.DeviceID {
 	if claim.Status.Allocation == nil {
 		return nil
@@ -203,13 +203,13 @@ func (e *explaining) deletion(pod *corev1.Pod, claims []*resourceapi.ResourceCla
 	}
 	texts := []string{fmt.Sprintf("kubectl delete pod %s --namespace %s", strings.Join(names, " "), pods[0].Namespace)}
 	if alone {
-		texts = append(texts, "a pod without a controller is not started again: create it anew from its manifest")
+		texts = append(texts, "a pod without a controller is not started again: create it again from its manifest")
 	}
 	return texts
 }
 
-// kubeletHealth returns the health of a device in the status of a pod's containers; "" if the
-// kubelet reports none.
+// kubeletHealth returns the health of a device in the status of a pod's containers. It is
+// empty if the kubelet reports none.
 func kubeletHealth(pod *corev1.Pod, claim *resourceapi.ResourceClaim, device string) (health corev1.ResourceHealthStatus, message string) {
 	if pod == nil {
 		return "", ""

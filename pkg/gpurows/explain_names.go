@@ -129,7 +129,7 @@ func (e *explaining) addResource(pod *corev1.Pod, container corev1.Container, na
 			addOnce(&e.Advice, e.offerFor(name)...)
 		}
 		addOnce(&e.Advice, "make a claim template instead: "+claim,
-			fmt.Sprintf("and create the pod anew without %s: spec.resourceClaims: [{name: gpu, resourceClaimTemplateName: %s}], and in container %s resources.claims: [{name: gpu}]", strings.Join(gpuResources(container), ", "), templateName(pod), container.Name))
+			fmt.Sprintf("and create the pod again without %s: spec.resourceClaims: [{name: gpu, resourceClaimTemplateName: %s}], and in container %s resources.claims: [{name: gpu}]", strings.Join(gpuResources(container), ", "), templateName(pod), container.Name))
 	case len(near) > 0:
 		e.Causes = append(e.Causes, fmt.Sprintf("container %s requests %s, which nothing in this cluster serves", container.Name, name))
 		addOnce(&e.Advice, fmt.Sprintf("did you mean %s? %s", strings.Join(near, ", "), recreate(pod, name, near[0])))
@@ -162,7 +162,7 @@ func (e *explaining) servedNames() []string {
 	return names
 }
 
-// recreate returns the command that creates a pod anew with another word. Resources of a pod
+// recreate returns the command that replaces a pod by one with another word. Resources of a pod
 // cannot be changed.
 func recreate(pod *corev1.Pod, old, new string) string {
 	if len(pod.OwnerReferences) > 0 {
@@ -267,8 +267,8 @@ func missingClasses(f *fleet.Fleet, classes []*resourceapi.DeviceClass, pod *cor
 	return all
 }
 
-// corrections returns the commands that replace a class in a claim or its template, whose
-// specs cannot be changed.
+// corrections returns the commands that replace a class in a claim or its template. The specs
+// of both cannot be changed.
 func corrections(pod *corev1.Pod, claim *resourceapi.ResourceClaim, old, new string) []string {
 	kind, name := "resourceclaim", claim.Name
 	if pod != nil {
@@ -283,7 +283,7 @@ func corrections(pod *corev1.Pod, claim *resourceapi.ResourceClaim, old, new str
 	namespace := cmp.Or(claim.Namespace, "default")
 	texts := []string{fmt.Sprintf("kubectl get %s %s --namespace %s --output yaml | sed 's|deviceClassName: %s$|deviceClassName: %s|' | kubectl replace --force --filename -", kind, name, namespace, old, new)}
 	if kind == "resourceclaimtemplate" {
-		texts = append(texts, fmt.Sprintf("then kubectl delete pod %s --namespace %s, so that its controller makes it anew with a new claim", pod.Name, namespace))
+		texts = append(texts, fmt.Sprintf("then kubectl delete pod %s --namespace %s, so that its controller makes it again with a new claim", pod.Name, namespace))
 	}
 	return texts
 }

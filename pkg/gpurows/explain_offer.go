@@ -114,8 +114,8 @@ func commonProfiles(all []string) []string {
 	return common
 }
 
-// able returns a GPU of the node that can have devices of the offer, and whether the node
-// publishes such devices. The GPU has no name if there is none.
+// able returns a GPU of the node that can have devices of the offer. The GPU has no name if
+// there is none. has reports whether the node publishes such devices.
 func (e *explaining) able(node fleet.Node, word, profile string) (g fleet.GPU, has bool) {
 	for _, candidate := range node.GPUs {
 		for _, d := range candidate.Devices {
@@ -134,8 +134,7 @@ func (e *explaining) able(node fleet.Node, word, profile string) (g fleet.GPU, h
 	return g, has
 }
 
-// canHave reports whether a GPU can be cut in MIG devices, and has the profile if its profiles
-// are known.
+// canHave reports whether a GPU can have MIG devices of the profile.
 func (e *explaining) canHave(g fleet.GPU, d fleet.Device, profile string) bool {
 	if capable := d.Published.Attributes[v1alpha1.AttributeMIGCapable].BoolValue; capable != nil && !*capable {
 		return false

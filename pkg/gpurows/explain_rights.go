@@ -17,8 +17,8 @@ func (e *explaining) isUnreadable() bool {
 	return e.cluster.Refused[doctor.Slices] != "" || e.cluster.Refused[doctor.Classes] != ""
 }
 
-// addUnread says in one sentence which lists the user may not read, what is therefore not
-// known, and which role has the rights.
+// addUnread names the lists that the user may not read, the unknown facts and a role. The role
+// has the rights.
 func (e *explaining) addUnread() {
 	var devices, others []string
 	for _, list := range []doctor.List{doctor.Slices, doctor.Classes, doctor.Rules} {

@@ -128,7 +128,7 @@ func (e *explaining) addAgentOfRunning(ctx context.Context, node string) {
 		return
 	}
 	if !slices.ContainsFunc(driver.Agents, isReady) {
-		e.addUnknown(fmt.Sprintf("no agent is ready on node %s: the health of its GPUs is not watched, and what is printed here may be old", node),
+		e.addUnknown(fmt.Sprintf("no agent is ready on node %s: the health of its GPUs is not watched, and this output may be old", node),
 			fmt.Sprintf("have the administrator start the agent: kubectl gpu doctor %s", node))
 	}
 }
@@ -168,8 +168,8 @@ func (e *explaining) addContainerStates(pod *corev1.Pod) {
 	}
 }
 
-// refused matches the words with which the agent begins a refusal, after the prefixes of the
-// kubelet and of the helper of Kubernetes.
+// refused matches the first words of a refusal by the agent. The kubelet and the helper of
+// Kubernetes put prefixes before them.
 var refused = regexp.MustCompile(`request [^ ,:]+, device [^ ,:]+: `)
 
 // prefixes match what precedes the sentence of the program that failed.
@@ -210,8 +210,8 @@ func waiting(message string) string {
 		{gpu.ErrInUse, "waiting helps: until the claim, process or pod that the cause names has ended" + retry},
 		{gpu.ErrNotReady, "waiting helps: until the NVIDIA driver is loaded and the MPS supervisor runs" + retry},
 		{gpu.ErrTimeout, "waiting often helps: the hardware or a daemon did not answer in time" + retry},
-		{gpu.ErrInvalid, "waiting does not help: change the claim or its configuration as the cause says, and create the pod anew"},
-		{gpu.ErrNotSupported, "waiting does not help: choose another node or another configuration, and create the pod anew"},
+		{gpu.ErrInvalid, "waiting does not help: change the claim or its configuration as the cause says, and create the pod again"},
+		{gpu.ErrNotSupported, "waiting does not help: choose another node or another configuration, and create the pod again"},
 		{gpu.ErrNotFound, "waiting does not help: delete the pod, so that it gets another device"},
 		{gpu.ErrNoCapacity, "waiting helps when other claims of the device end" + retry},
 		{gpu.ErrLost, "waiting does not help: delete the pod, so that it gets another device"},

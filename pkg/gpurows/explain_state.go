@@ -68,8 +68,8 @@ type Sources struct {
 	Uses func(ctx context.Context, node string) Uses
 	// Repairs reports whether the user may repair nodes.
 	Repairs func(context.Context) bool
-	// Profiles returns the MIG profiles of a GPU by the name of its product; nil if they are
-	// not known.
+	// Profiles returns the MIG profiles of a GPU by the name of its product. It returns nil if
+	// they are not known.
 	Profiles func(product string) []string
 	// Now is the time; the zero value means now.
 	Now time.Time

@@ -132,7 +132,7 @@ func TestExplainBeginsWithTheHealthOfDevices(t *testing.T) {
 	}
 }
 
-func TestExplainOfTaintsThatAreNoFault(t *testing.T) {
+func TestExplainOfTaintsBesidesFaults(t *testing.T) {
 	for name, tc := range map[string]struct {
 		taint resourceapi.DeviceTaint
 		want  string

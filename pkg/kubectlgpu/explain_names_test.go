@@ -61,7 +61,7 @@ func TestExplainOfResourcesOfOtherVendors(t *testing.T) {
 		"HAMi": {map[string]string{"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}, []string{
 			"container main requests nvidia.com/gpumem, which nothing in this cluster serves",
 			"deviceClassName: mps.nvidia.com, capacity: {requests: {memory: 3000Mi, compute: 30}}}}]}}}}' | kubectl apply --namespace default --filename -",
-			"create the pod anew without nvidia.com/gpu, nvidia.com/gpucores, nvidia.com/gpumem: spec.resourceClaims: [{name: gpu, resourceClaimTemplateName: new-gpu}], and in container main resources.claims: [{name: gpu}]",
+			"create the pod again without nvidia.com/gpu, nvidia.com/gpucores, nvidia.com/gpumem: spec.resourceClaims: [{name: gpu, resourceClaimTemplateName: new-gpu}], and in container main resources.claims: [{name: gpu}]",
 		}},
 		"HAMi, percent": {map[string]string{"nvidia.com/gpumem-percentage": "50"}, []string{"capacity: {requests: {memory: 7457Mi}}"}},
 		"a misspelt resource": {map[string]string{"nvidia.com/gpus": "1"}, []string{

@@ -20,7 +20,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
 
-// exitStatus is the result of a command that is no error: it is not printed.
+// exitStatus is a result of a command besides success and errors. It is not printed.
 type exitStatus int
 
 // Error implements error.
@@ -44,8 +44,8 @@ func statusOf(outcome gpurows.Outcome) error {
 	}
 }
 
-// readForExplain reads the cluster for an explanation, which has a sentence of its own for the
-// rights that the user lacks. Only the claims of the namespace are required.
+// readForExplain reads the cluster for an explanation. Only the claims of the namespace are
+// required. The explanation itself has a sentence about the rights that the user lacks.
 func (o *options) readForExplain(ctx context.Context) (*view, error) {
 	r, err := o.dial()
 	if err != nil {
@@ -140,8 +140,8 @@ func profilesOf(product string) []string {
 	return nil
 }
 
-// usesOf returns the report of a node's agent; nil if it does not answer or the user may not
-// read it.
+// usesOf returns the report of a node's agent. It returns nil if the agent does not answer or
+// the user may not read it.
 func usesOf(ctx context.Context, v *view, c *doctor.Cluster, node string) gpurows.Uses {
 	answers, err := queryAgents[agentv1.Report](ctx, v.client, c, []string{node}, agentv1.PathClaims)
 	if err != nil || answers[node].err != nil || answers[node].value == nil {
