@@ -21,25 +21,6 @@ func (f *Fleet) Device(id DeviceID) Device {
 	return f.device(id, nil)
 }
 
-// Node returns a node and its GPUs. The GPUs are none if the node has no devices of this driver.
-func (f *Fleet) Node(name string) Node {
-	var devices []Device
-	published := map[string]bool{}
-	pool := newestPools(f.published[name])[pool{f.Driver, name}]
-	for _, slice := range pool.slices {
-		for i := range slice.Spec.Devices {
-			published[slice.Spec.Devices[i].Name] = true
-			devices = append(devices, f.device(DeviceID{f.Driver, name, slice.Spec.Devices[i].Name}, &slice.Spec.Devices[i]))
-		}
-	}
-	for id := range f.holders {
-		if id.Driver == f.Driver && id.Pool == name && !published[id.Device] {
-			devices = append(devices, f.device(id, nil))
-		}
-	}
-	return Node{Name: name, GPUs: gpus(devices), Incomplete: len(devices) > 0 && !pool.complete()}
-}
-
 // Nearest returns the names that a misspelt one may mean, the nearest first. Names are near if
 // at most a third of their letters differ, or if one contains the other.
 func Nearest(misspelt string, names []string) []string {

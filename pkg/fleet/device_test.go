@@ -33,25 +33,6 @@ func TestADeviceIsOneOfTheNewestSlices(t *testing.T) {
 	}
 }
 
-func TestANodeIsTheOneOfAllNodes(t *testing.T) {
-	w := fleettest.New(t, "a=t4 share", "b=t4 share")
-	w.Hold("b", "whole", "")
-	f := w.Fleet()
-	names := func(n fleet.Node) []string {
-		var all []string
-		for _, g := range n.GPUs {
-			all = append(all, g.Name, string(g.Mode))
-		}
-		return all
-	}
-	if diff := cmp.Diff(names(f.Nodes()[1]), names(f.Node("b"))); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if n := f.Node("none"); len(n.GPUs) > 0 || n.Incomplete {
-		t.Errorf("got %+v", n)
-	}
-}
-
 func TestNearestNames(t *testing.T) {
 	names := []string{"mps.nvidia.com", "mig.nvidia.com", "gpu.nvidia.com", "train-7d9f-x2x", "other"}
 	for misspelt, want := range map[string]string{

@@ -54,6 +54,7 @@ func (e *explaining) addContainers(ctx context.Context, pod *corev1.Pod, claims 
 			continue
 		}
 		e.addAllocated(claim)
+		e.addUnnamed(pod, claim)
 		for _, id := range e.devicesOf(claim) {
 			if _, read := used[id.Pool]; !read && e.from.Uses != nil {
 				maps.Copy(used, e.from.Uses(ctx, id.Pool))
@@ -76,6 +77,21 @@ func (e *explaining) addContainers(ctx context.Context, pod *corev1.Pod, claims 
 	for _, node := range slices.Sorted(maps.Keys(places)) {
 		e.addPlacement(node, places[node])
 	}
+}
+
+// addUnnamed adds a cause if no container of a pod names a claim, so that no program gets its
+// devices.
+func (e *explaining) addUnnamed(pod *corev1.Pod, claim *resourceapi.ResourceClaim) {
+	entries := entriesOf(pod, claim)
+	names := func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool { return slices.Contains(entries, r.Name) })
+	}
+	extended := pod.Status.ExtendedResourceClaimStatus
+	if len(entries) < 2 || extended != nil && extended.ResourceClaimName == claim.Name || slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), names) {
+		return
+	}
+	e.Causes = append(e.Causes, fmt.Sprintf("no container of the pod names the claim %s, so no program gets its devices", claim.Name))
+	e.Advice = append(e.Advice, fmt.Sprintf("add resources.claims: [{name: %s}] to the container that computes, and create the pod again", entries[1]))
 }
 
 // Terms returns the limits of a program in words, a sentence each.

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -41,19 +42,19 @@ const taintCordoned = v1alpha1.GroupName + "/cordoned"
 // causeOf returns the cause of a taint, also of one that the driver has not set. failed is true
 // if the GPU must be repaired.
 func causeOf(taint resourceapi.DeviceTaint, name fleet.DeviceID) (c cause.Cause, failed bool) {
+	whole, address := name.Device, ""
+	if parsed := fleet.NameOf(name.Device); parsed.OnGPU() {
+		whole, address = kind.Whole(parsed.Address).String(), parsed.Address.String()
+	}
 	c, ok := cause.Of(taint.Key, taint.Value)
 	switch {
 	case ok:
-		whole, address := name.Device, ""
-		if parsed := fleet.NameOf(name.Device); parsed.OnGPU() {
-			whole, address = kind.Whole(parsed.Address).String(), parsed.Address.String()
-		}
 		return c.For(name.Pool, whole, address), taint.Key == v1alpha1.TaintUnhealthy
 	case taint.Key == taintCordoned:
 		c = cause.Cause{
 			Code: "cordoned", Meaning: "an administrator took the GPU out of use",
 			Effect: "programs that have the device run on; no new claim gets it", User: "nothing, if the program runs; the administrator may drain the GPU",
-			Admin: fmt.Sprintf("kubectl gpu uncordon %s/%s, when it may be used again", name.Pool, name.Device),
+			Admin: fmt.Sprintf("kubectl gpu uncordon %s/%s, when it may be used again", name.Pool, whole),
 		}
 	default:
 		c = cause.Cause{
@@ -102,7 +103,7 @@ func (e *explaining) addHealth(ctx context.Context, pod *corev1.Pod, claims []*r
 		e.addUnknown(fmt.Sprintf("the health of %s is not known", List(unknown)), "")
 	}
 	if e.State == StateRunning {
-		for node := range nodes {
+		for _, node := range slices.Sorted(maps.Keys(nodes)) {
 			e.addAgentOfRunning(ctx, node)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -58,6 +59,8 @@ func (c *Cluster) notFound(q Question) error {
 		return fmt.Errorf("%w; it is in another namespace: %s", err, strings.Join(elsewhere[:min(most, len(elsewhere))], ", or "))
 	case len(near) > 0:
 		return fmt.Errorf("%w; did you mean %s? kubectl gpu explain %s%s --namespace %s", err, strings.Join(near, ", "), prefix, near[0], q.Namespace)
+	case ofPods && len(c.Objects.Pods) == 0 && c.Refused[doctor.Pods] != "":
+		return fmt.Errorf("%w; %s", err, strings.TrimSuffix(c.Refused[doctor.Pods], "."))
 	default:
 		return err
 	}
@@ -90,7 +93,7 @@ func (e *explaining) addResources(pod *corev1.Pod) {
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		var unserved []string
 		for _, name := range slices.Sorted(maps.Keys(container.Resources.Limits)) {
-			if strings.Contains(string(name), "/") && !e.isServed(name) {
+			if strings.Contains(string(name), "/") && !e.isServed(pod, name) {
 				unserved = append(unserved, string(name))
 			}
 		}
@@ -100,9 +103,17 @@ func (e *explaining) addResources(pod *corev1.Pod) {
 	}
 }
 
-// isServed reports whether a class or a node serves an extended resource.
-func (e *explaining) isServed(name corev1.ResourceName) bool {
-	return e.cluster.ClassOf(name) != nil || slices.ContainsFunc(e.cluster.Objects.Nodes, func(n *corev1.Node) bool {
+// isServed reports whether a class or a node serves an extended resource. If the user may not
+// list nodes, the message of the scheduler decides.
+func (e *explaining) isServed(pod *corev1.Pod, name corev1.ResourceName) bool {
+	if e.cluster.ClassOf(name) != nil {
+		return true
+	}
+	if e.cluster.Refused[doctor.Nodes] != "" {
+		message, _ := Unscheduled(pod)
+		return !strings.Contains(message, "Insufficient "+string(name))
+	}
+	return slices.ContainsFunc(e.cluster.Objects.Nodes, func(n *corev1.Node) bool {
 		q, ok := n.Status.Allocatable[name]
 		return ok && !q.IsZero()
 	})

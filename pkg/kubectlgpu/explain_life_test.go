@@ -229,6 +229,13 @@ func TestExplainNamesNeighboursAboveTheirPromise(t *testing.T) {
 	}
 }
 
+func TestExplainOfAClaimThatNoContainerNames(t *testing.T) {
+	w := running(t)
+	w.Pods[0].Spec.Containers[0].Resources.Claims = nil
+	out, _ := explain(t, server(w), "whole")
+	contains(t, out, "no container of the pod names the claim whole, so no program gets its devices", "add resources.claims: [{name: gpu}] to the container that computes")
+}
+
 func TestExplainOfThePlaceOfDevices(t *testing.T) {
 	w := fleettest.New(t, "a=dgx1-v100 share")
 	w.Hold("a", "near", "count=2")
@@ -409,5 +416,21 @@ func TestExitStatusOfExplain(t *testing.T) {
 	w.Claims = w.Claims[len(w.Claims)-1:]
 	if out, status := explain(t, server(w), "claim/fits"); status != 0 {
 		t.Errorf("a claim that fits: status %d:\n%s", status, out)
+	}
+}
+
+// What programs and kubelets write is text of others.
+func TestControlCharactersOfPodsDoNotReachTheTerminal(t *testing.T) {
+	w := running(t)
+	w.Pods[0].Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "main", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: hostile, Reason: hostile}},
+		AllocatedResourcesStatus: []corev1.ResourceStatus{{Name: "claim:gpu", Resources: []corev1.ResourceHealth{{ResourceID: "x", Health: "Unhealthy", Message: ptr.To(hostile)}}}},
+	}, {Name: "other", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: hostile}}}}
+	for _, phase := range []corev1.PodPhase{corev1.PodRunning, corev1.PodFailed, corev1.PodPending} {
+		w.Pods[0].Status.Phase = phase
+		out, _ := explain(t, server(w), "whole")
+		if bad := control(out); len(bad) > 0 || strings.Contains(out, "\nNode a: all is well") {
+			t.Errorf("%s: %q in %q", phase, string(bad), out)
+		}
 	}
 }
