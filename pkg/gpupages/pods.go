@@ -61,6 +61,9 @@ func (s *Site) explanationPage(ctx context.Context, r *reading, namespace, name 
 		return page{}, err
 	}
 	main := markup.Parts{path}
+	if len(e.Causes) > 0 {
+		main = append(main, section("Cause", sentenceList(e.Causes)))
+	}
 	if len(e.Advice) > 0 {
 		main = append(main, markup.E("section", markup.Attr("class", "advice"), markup.E("h2", markup.Text("What to do")), sentenceList(e.Advice)))
 	}

@@ -17,6 +17,7 @@ import (
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // Holder is a container with a device, in JSON and YAML. A claim that no pod uses has a row
@@ -41,6 +42,8 @@ type Holder struct {
 	// Health is the health of the device's GPU.
 	Health Health `json:"health"`
 	Use
+	// alone is true if no other claim can hold the device.
+	alone bool
 }
 
 // Holders returns the holders of devices, with their known use. They are in order of
@@ -53,7 +56,10 @@ func Holders(nodes []fleet.Node, namespace string, used Uses) []Holder {
 			for _, d := range g.Devices {
 				for _, h := range d.Holders {
 					if namespace == metav1.NamespaceAll || h.Claim.Namespace == namespace {
-						rows = append(rows, rowsOf(node.Name, d, h, health, used)...)
+						for _, row := range rowsOf(node.Name, d, h, used) {
+							row.Health = health
+							rows = append(rows, row)
+						}
 					}
 				}
 			}
@@ -65,11 +71,13 @@ func Holders(nodes []fleet.Node, namespace string, used Uses) []Holder {
 	return rows
 }
 
-func rowsOf(node string, d fleet.Device, h fleet.Holder, health Health, used Uses) []Holder {
+// rowsOf returns the rows of a claim that holds a device, without the health of its GPU.
+func rowsOf(node string, d fleet.Device, h fleet.Holder, used Uses) []Holder {
 	memory, compute := d.Promised(h)
 	row := Holder{
 		Namespace: h.Claim.Namespace, Claim: h.Claim.Name, Node: node, Device: d.ID.Device,
-		Memory: memory, Compute: compute, Share: share(h), Admin: h.Admin(), Health: health,
+		Memory: memory, Compute: compute, Share: share(h), Admin: h.Admin(),
+		alone: !h.Shared() || compute == kind.WholeCompute,
 	}
 	if groups := fleet.PodGroups(h.Claim); len(groups) > 0 {
 		row.PodGroup = groups[0]

@@ -4,6 +4,7 @@ package kubectlgpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -57,6 +58,9 @@ func Run(ctx context.Context, streams genericiooptions.IOStreams, args []string)
 
 func execute(ctx context.Context, cmd *cobra.Command, streams genericiooptions.IOStreams) int {
 	if err := cmd.ExecuteContext(ctx); err != nil {
+		if status := exitStatus(0); errors.As(err, &status) {
+			return int(status)
+		}
 		fmt.Fprintln(plain.Writer(streams.ErrOut), "Error:", unreachable(err)) //nolint:errcheck // there is no other place to say so
 		return 1
 	}

@@ -32,12 +32,12 @@ func varied(t *testing.T) *fleettest.World {
 			}
 		}
 	}
-	report(t, w.Claims[0], v1alpha1.ShareData{Strategy: v1alpha1.StrategyMPS, MemoryEnforcement: "cooperative", ComputeEnforcement: "cooperative"})
+	printed(t, w.Claims[0], v1alpha1.ShareData{Strategy: v1alpha1.StrategyMPS, MemoryEnforcement: "cooperative", ComputeEnforcement: "cooperative"})
 	return w
 }
 
 // report adds the report of an agent about the share of a claim's first device.
-func report(t *testing.T, claim *resourceapi.ResourceClaim, share v1alpha1.ShareData) {
+func printed(t *testing.T, claim *resourceapi.ResourceClaim, share v1alpha1.ShareData) {
 	t.Helper()
 	data := v1alpha1.NewDeviceData()
 	data.Share = &share

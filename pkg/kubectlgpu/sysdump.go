@@ -172,7 +172,7 @@ func (o *options) addOutput(ctx context.Context, d *dump, v *view) {
 		explained++
 		add("explain-"+pod.Namespace+"-"+pod.Name, func(o *options) error {
 			e, err := v.Explain(ctx, gpurows.Question{Namespace: pod.Namespace, Name: "pod/" + pod.Name, Nodes: 3, Limit: explainedFor}, v.Warnings)
-			_, _ = io.WriteString(o.Out, textOf(e))
+			_, _ = io.WriteString(o.Out, textOf(e, true))
 			return err
 		})
 	}
