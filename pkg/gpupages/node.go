@@ -35,19 +35,30 @@ func nodePage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	gpus := grid{name: "GPUs", heading: []string{"GPU", "Mode", "Model", "Claims", "Memory promised", "Compute promised", "Health"}}
-	for _, g := range gpurows.GPUs([]fleet.Node{node}, nil) {
-		gpus.add(g.Name, link(g.Name, "nodes", node.Name, "gpus", g.Name), modeBadge(g.Mode), markup.Text(gpurows.OrDash(g.Model)), markup.Text(fmt.Sprint(g.Claims)),
-			memoryBar(g.MemoryPromised, g.Memory), computeBar(g.ComputePromised, g.Compute), healthBadge(g.Taints))
+	var rows []gpuRow
+	for i, g := range gpurows.GPUs([]fleet.Node{node}, nil) {
+		rows = append(rows, gpuRow{g, node.GPUs[i]})
+	}
+	gpus := list[gpuRow]{
+		name: "GPUs", id: func(g gpuRow) string { return g.Name }, standard: "gpu",
+		columns: []column[gpuRow]{
+			{"GPU", by(func(g gpuRow) string { return g.Name }), func(g gpuRow) markup.Part { return link(g.Name, "nodes", node.Name, "gpus", g.Name) }},
+			{"Mode", by(func(g gpuRow) string { return string(g.Mode) }), func(g gpuRow) markup.Part { return modeBadge(g.Mode) }},
+			textColumn("Model", func(g gpuRow) string { return gpurows.OrDash(g.Model) }),
+			{"Claims", by(func(g gpuRow) int { return g.Claims }), text(func(g gpuRow) string { return fmt.Sprint(g.Claims) })},
+			{"Memory promised", by(func(g gpuRow) float64 { return part(g.MemoryPromised, g.Memory) }), func(g gpuRow) markup.Part { return memoryBar(g.MemoryPromised, g.Memory) }},
+			{"Compute promised", by(func(g gpuRow) int64 { return g.ComputePromised }), func(g gpuRow) markup.Part { return computeBar(g.ComputePromised, g.Compute) }},
+			{"Health", by(func(g gpuRow) int { return len(g.Taints) }), func(g gpuRow) markup.Part { return r.health(g.gpu) }},
+		},
 	}
 	drawn := pictureOf(r.Cluster, node)
 	drawn.Link = func(name string) string { return address("nodes", node.Name, "gpus", name) }
-	rows := gpurows.Topologies(node)
+	places := gpurows.Topologies(node)
 	paths := grid{name: "Paths between GPUs", heading: []string{"GPU"}}
-	for _, g := range rows {
+	for _, g := range places {
 		paths.heading = append(paths.heading, g.Name)
 	}
-	for _, g := range rows {
+	for _, g := range places {
 		cells := []string{g.Name}
 		for _, p := range g.Paths {
 			cells = append(cells, string(p))
@@ -57,12 +68,18 @@ func nodePage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	return page{"Node " + node.Name, markup.Parts{
 		breadcrumbs(markup.Text(node.Name)),
 		markup.If(node.Incomplete, paragraph("alert", "The node publishes a part of its devices: "+incompleteText+". Until then no claim gets any of them.")),
-		section("GPUs", gpus.draw()),
+		section("GPUs", gpus.draw(q, rows)),
 		section("Topology", markup.E("div", markup.Attr("class", "picture"), markup.Attr("role", "region"), markup.Attr("aria-label", "Picture of the topology"), markup.Attr("tabindex", "0"), picture.Draw(drawn, true)),
 			markup.E("details", markup.E("summary", markup.Text("Paths between GPUs, as a table")), markup.E("div", markup.Attr("class", "matrix"), paths.draw()),
 				paragraph("hint", "NV: one NVLink domain. PCI: one PCIe root. NODE: one NUMA node. SYS: two NUMA nodes. ?: a place is not published."))),
 		holders(r, gpurows.Holders([]fleet.Node{node}, metav1.NamespaceAll, nil), "Holders"),
 	}}, nil
+}
+
+// gpuRow is a GPU and its devices.
+type gpuRow struct {
+	gpurows.GPU
+	gpu fleet.GPU
 }
 
 func gpuPage(_ context.Context, r *reading, q *http.Request) (page, error) {
@@ -79,7 +96,7 @@ func gpuPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	var about facts
 	about.text("Model", gpurows.OrDash(g.Model))
 	about.add("Mode", modeBadge(g.Mode))
-	about.add("Health", healthBadge(g.Taints))
+	about.add("Health", r.health(node.GPUs[0]))
 	about.add("Memory promised", memoryBar(g.MemoryPromised, g.Memory))
 	about.add("Compute promised", computeBar(g.ComputePromised, g.Compute))
 	about.text("UUID", gpurows.OrDash(g.UUID))
@@ -124,7 +141,7 @@ func addAttributes(t *grid, d *resourceapi.Device) {
 
 // holders returns a section with the containers that have a device.
 func holders(r *reading, rows []gpurows.Holder, heading string) markup.Part {
-	t := grid{name: "Holders", heading: []string{"Claim", "Pod", "Container", "Device", "Memory", "Compute", "Held by", "Limits"}, empty: "No claim holds a device."}
+	t := grid{name: "Holders", heading: []string{"Claim", "Pod", "Container", "Device", "Memory", "Compute", "Held by", "Limits", "Age"}, empty: "No claim holds a device."}
 	for _, h := range rows {
 		var limits []string
 		process, container := h.Limits()
@@ -140,7 +157,7 @@ func holders(r *reading, rows []gpurows.Holder, heading string) markup.Part {
 		}
 		t.add(strings.Join([]string{h.Namespace, h.Claim, h.Pod, h.Container, h.Device}, "/"), append(
 			[]markup.Part{link(h.Namespace+"/"+h.Claim, "claims", h.Namespace, h.Claim), pod, markup.Text(gpurows.OrDash(h.Container)), deviceLink(r, h.Node, h.Device)},
-			texts(gpurows.Gibibytes(h.Memory), h.ComputeText(), h.HeldBy(), gpurows.OrDash(strings.Join(limits, ", ")))...,
+			append(texts(gpurows.Gibibytes(h.Memory), h.ComputeText(), h.HeldBy(), gpurows.OrDash(strings.Join(limits, ", "))), r.ageCell(heldSince(r.claims[h.Namespace+"/"+h.Claim])))...,
 		)...)
 	}
 	return section(heading, t.draw())
@@ -148,13 +165,31 @@ func holders(r *reading, rows []gpurows.Holder, heading string) markup.Part {
 
 // deviceLink returns a link to the GPU of a device; text only if it is not known.
 func deviceLink(r *reading, node, device string) markup.Part {
-	i := slices.IndexFunc(r.nodes, func(n fleet.Node) bool { return n.Name == node })
-	if i >= 0 {
-		for _, g := range r.nodes[i].GPUs {
-			if slices.ContainsFunc(g.Devices, func(d fleet.Device) bool { return d.ID.Device == device }) {
-				return link(device, "nodes", node, "gpus", g.Name)
-			}
-		}
+	if gpu := r.places[node][device]; gpu != "" {
+		return link(device, "nodes", node, "gpus", gpu)
 	}
 	return markup.Text(device)
+}
+
+// nodeLink returns a link to a node; text only if it is not known.
+func nodeLink(r *reading, name string) markup.Part {
+	if r.places[name] == nil {
+		return markup.Text(name)
+	}
+	return link(name, "nodes", name)
+}
+
+// nodeLinks returns links to nodes, a number of them at most.
+func (r *reading) nodeLinks(names []string) markup.Parts {
+	var parts markup.Parts
+	for i, name := range names[:min(mostLines, len(names))] {
+		if i > 0 {
+			parts = append(parts, markup.Text(", "))
+		}
+		parts = append(parts, nodeLink(r, name))
+	}
+	if more := len(names) - mostLines; more > 0 {
+		parts = append(parts, markup.Text(fmt.Sprintf(" and %d more", more)))
+	}
+	return parts
 }

@@ -95,7 +95,7 @@ func TestPages(t *testing.T) {
 		"/claims/default/late":      {`href="/claims/default/late/why"`},
 		"/claims/default/late/why":  {"Claim default/late", "Request less"},
 		"/pods":                     {`href="/pods/default/late"`},
-		"/pods/default/late":        {"Pod default/late", "Node dgx", "No device is large enough", "What to do", "Request less"},
+		"/pods/default/late":        {"Pod default/late", `Node <a href="/nodes/dgx">dgx</a>`, "No device is large enough", "What to do", "Request less"},
 		"/namespaces":               {"default", "claims?q=default%2F"},
 		"/assets/ui.css":            {".topology .box", ".skip"},
 		"/assets/ui.js":             {"morph"},
@@ -299,7 +299,7 @@ func TestThePageOfAPodNamesUnexaminedNodes(t *testing.T) {
 	}
 	s := newSite(source, 0, 0)
 	q.Limit = pageLimit
-	s.explained[q] = explained{e, nil, time.Now().Add(time.Hour)}
+	s.answers[q] = answer{e, nil, time.Now().Add(time.Hour)}
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods/default/new", nil)
 	request.SetPathValue("namespace", "default")
 	request.SetPathValue("name", "new")

@@ -4,8 +4,12 @@ package gpupages
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
@@ -18,11 +22,30 @@ type reading struct {
 	// nodes are the ones of the fleet, and rows are theirs.
 	nodes []fleet.Node
 	rows  []gpurows.Node
+	// places are the names of the GPUs, by node and device.
+	places map[string]map[string]string
+	// claims are by namespace/name.
+	claims map[string]*resourceapi.ResourceClaim
+	// waiting are the pods that wait for devices of the driver.
+	waiting []*corev1.Pod
 }
 
 func newReading(c *gpurows.Cluster, at time.Time) *reading {
 	nodes := c.Nodes()
-	return &reading{c, at, nodes, gpurows.Nodes(nodes)}
+	r := &reading{Cluster: c, at: at, nodes: nodes, rows: gpurows.Nodes(nodes), claims: map[string]*resourceapi.ResourceClaim{}, places: map[string]map[string]string{}}
+	for _, node := range nodes {
+		r.places[node.Name] = map[string]string{}
+		for _, g := range node.GPUs {
+			for _, d := range g.Devices {
+				r.places[node.Name][d.ID.Device] = g.Name
+			}
+		}
+	}
+	for _, claim := range c.Objects.Claims {
+		r.claims[claim.Namespace+"/"+claim.Name] = claim
+	}
+	r.waiting = slices.DeleteFunc(slices.Clone(c.Objects.Pods), func(pod *corev1.Pod) bool { return !r.isWaiting(pod) })
+	return r
 }
 
 // readings reads the cluster for all pages together: one reading at a time, and none while

@@ -41,9 +41,9 @@ type Site struct {
 	source   Source
 	readings *readings
 	refresh  time.Duration
-	// explaining is full while explained, or an explanation, is in use.
+	// explaining is full while answers, or an explanation, is in use.
 	explaining chan struct{}
-	explained  map[gpurows.Question]explained
+	answers    map[gpurows.Question]answer
 }
 
 // Listen returns the pages of a cluster on a port of 127.0.0.1. Port 0 is any free one.
@@ -61,7 +61,7 @@ func Listen(ctx context.Context, port uint16, source Source, refresh time.Durati
 func newSite(source Source, fresh, refresh time.Duration) *Site {
 	return &Site{
 		source: source, readings: newReadings(source.Read, fresh), refresh: refresh,
-		explaining: make(chan struct{}, 1), explained: map[gpurows.Question]explained{},
+		explaining: make(chan struct{}, 1), answers: map[gpurows.Question]answer{},
 	}
 }
 
@@ -97,7 +97,7 @@ func (s *Site) handler() http.Handler {
 		"/nodes/{node}/gpus/{gpu}":       gpuPage,
 		"/claims":                        claimsPage,
 		"/claims/{namespace}/{name}":     claimPage,
-		"/pods":                          podsPage,
+		"/pods":                          s.podsPage,
 		"/pods/{namespace}/{name}":       s.podPage,
 		"/claims/{namespace}/{name}/why": s.whyPage,
 		"/namespaces":                    namespacesPage,

@@ -66,7 +66,7 @@ func TestPages(t *testing.T) {
 					document.querySelectorAll("main").length === 1 ? "" : "not one main",
 					document.title.endsWith("· kubectl gpu") ? "" : "the title is " + document.title,
 					...[...document.querySelectorAll("nav, table, [role=region]")].map((e) => e.getAttribute("aria-label") ? "" : "no label: " + e.outerHTML.slice(0, 80)),
-					...[...document.querySelectorAll("input")].map((e) => e.labels.length ? "" : "no label: " + e.outerHTML),
+					...[...document.querySelectorAll("input:not([type=hidden])")].map((e) => e.labels.length ? "" : "no label: " + e.outerHTML),
 					...[...document.querySelectorAll("a")].map((e) => e.textContent.trim() || e.getAttribute("aria-label") ? "" : "no text: " + e.outerHTML),
 				].filter(Boolean)`); len(problems) > 0 {
 					t.Errorf("%s", problems)
