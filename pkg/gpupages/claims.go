@@ -23,6 +23,8 @@ type claimRow struct {
 	gpurows.Claim
 	claim            *resourceapi.ResourceClaim
 	classes, amounts []string
+	// foreign is true if a pod without the claim computes on one of its devices.
+	foreign bool
 }
 
 func (c claimRow) name() string { return c.Namespace + "/" + c.Name }
@@ -35,7 +37,7 @@ func (r *reading) claimRows() []claimRow {
 		if !r.isOwn(claim) {
 			continue
 		}
-		row := claimRow{Claim: c, claim: claim}
+		row := claimRow{Claim: c, claim: claim, foreign: len(r.ForeignProcesses(claim)) > 0}
 		for _, request := range gpurows.Requests(claim) {
 			row.classes, row.amounts = append(row.classes, request.Class), append(row.amounts, amountText(request))
 		}
@@ -71,6 +73,9 @@ func heldSince(claim *resourceapi.ResourceClaim) time.Time {
 func claimsPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	found := slices.DeleteFunc(r.claimRows(), func(c claimRow) bool {
 		texts := append([]string{c.name(), c.State}, c.classes...)
+		if c.foreign {
+			texts = append(texts, foreignText)
+		}
 		for _, d := range c.Devices {
 			texts = append(texts, d.Node, d.Device)
 		}
@@ -96,8 +101,13 @@ func (c claimRow) state() markup.Part {
 	if c.Waits {
 		state = append(state, markup.Text(", "), link("why?", "claims", c.Namespace, c.Name, "why"))
 	}
+	if c.foreign {
+		state = append(state, markup.Text(", "), markup.E("span", markup.Attr("class", "tainted"), markup.Text("⚠ "+foreignText)))
+	}
 	return state
 }
+
+const foreignText = "foreign process"
 
 // mostLines bounds the lines of a cell.
 const mostLines = 8
@@ -173,11 +183,12 @@ func claimPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 			nodes = append(nodes, node)
 		}
 	}
-	held := slices.DeleteFunc(gpurows.Holders(nodes, namespace, nil), func(h gpurows.Holder) bool { return h.Claim != name })
+	held := slices.DeleteFunc(gpurows.Holders(nodes, namespace, r.uses()), func(h gpurows.Holder) bool { return h.Claim != name })
 	reports := gpurows.Reports(claim)
 	return page{"Claim " + namespace + "/" + name, markup.Parts{
 		breadcrumbs(link("Claims", "claims"), markup.Text(namespace+"/"+name)),
 		about.draw("facts"),
+		r.foreignSection(r.ForeignProcesses(claim)),
 		holders(r, held, "Devices"),
 		markup.If(reports != nil, section("Reported by the agent", r.sentences(namespace, reports))),
 		section("Requests", requests.draw()),

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
@@ -36,20 +37,21 @@ func nodePage(_ context.Context, r *reading, q *http.Request) (page, error) {
 		return page{}, err
 	}
 	var rows []gpuRow
-	for i, g := range gpurows.GPUs([]fleet.Node{node}, nil) {
+	for i, g := range gpurows.GPUs([]fleet.Node{node}, r.uses()) {
 		rows = append(rows, gpuRow{g, node.GPUs[i]})
 	}
 	gpus := list[gpuRow]{
 		name: "GPUs", id: func(g gpuRow) string { return g.Name }, standard: "gpu",
-		columns: []column[gpuRow]{
+		columns: slices.Concat([]column[gpuRow]{
 			{"GPU", by(func(g gpuRow) string { return g.Name }), func(g gpuRow) markup.Part { return link(g.Name, "nodes", node.Name, "gpus", g.Name) }},
 			{"Mode", by(func(g gpuRow) string { return string(g.Mode) }), func(g gpuRow) markup.Part { return modeBadge(g.Mode) }},
 			textColumn("Model", func(g gpuRow) string { return gpurows.OrDash(g.Model) }),
 			{"Claims", by(func(g gpuRow) int { return g.Claims }), text(func(g gpuRow) string { return fmt.Sprint(g.Claims) })},
 			{"Memory promised", by(func(g gpuRow) float64 { return part(g.MemoryPromised, g.Memory) }), func(g gpuRow) markup.Part { return memoryBar(g.MemoryPromised, g.Memory) }},
 			{"Compute promised", by(func(g gpuRow) int64 { return g.ComputePromised }), func(g gpuRow) markup.Part { return computeBar(g.ComputePromised, g.Compute) }},
+		}, useColumns(r, func(g gpuRow) gpurows.Use { return g.Use }, func(g gpuRow) resource.Quantity { return g.Memory }), []column[gpuRow]{
 			{"Health", by(func(g gpuRow) int { return len(g.Taints) }), func(g gpuRow) markup.Part { return r.health(g.gpu) }},
-		},
+		}),
 	}
 	drawn := pictureOf(r.Cluster, node)
 	drawn.Link = func(name string) string { return address("nodes", node.Name, "gpus", name) }
@@ -72,7 +74,7 @@ func nodePage(_ context.Context, r *reading, q *http.Request) (page, error) {
 		section("Topology", markup.E("div", markup.Attr("class", "picture"), markup.Attr("role", "region"), markup.Attr("aria-label", "Picture of the topology"), markup.Attr("tabindex", "0"), picture.Draw(drawn, true)),
 			markup.E("details", markup.E("summary", markup.Text("Paths between GPUs, as a table")), markup.E("div", markup.Attr("class", "matrix"), paths.draw()),
 				paragraph("hint", "NV: one NVLink domain. PCI: one PCIe root. NODE: one NUMA node. SYS: two NUMA nodes. ?: a place is not published."))),
-		holders(r, gpurows.Holders([]fleet.Node{node}, metav1.NamespaceAll, nil), "Holders"),
+		holders(r, gpurows.Holders([]fleet.Node{node}, metav1.NamespaceAll, r.uses()), "Holders"),
 	}}, nil
 }
 
@@ -82,7 +84,7 @@ type gpuRow struct {
 	gpu fleet.GPU
 }
 
-func gpuPage(_ context.Context, r *reading, q *http.Request) (page, error) {
+func (s *Site) gpuPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	node, err := nodeOf(r, q)
 	if err != nil {
 		return page{}, err
@@ -92,17 +94,23 @@ func gpuPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 		return page{}, fmt.Errorf("GPU %s of node %s: %w", q.PathValue("gpu"), node.Name, gpu.ErrNotFound)
 	}
 	only := []fleet.Node{node}
-	g, place := gpurows.GPUs(only, nil)[0], node.GPUs[0].Place()
+	g, place := gpurows.GPUs(only, r.uses())[0], node.GPUs[0].Place()
 	var about facts
 	about.text("Model", gpurows.OrDash(g.Model))
 	about.add("Mode", modeBadge(g.Mode))
 	about.add("Health", r.health(node.GPUs[0]))
 	about.add("Memory promised", memoryBar(g.MemoryPromised, g.Memory))
 	about.add("Compute promised", computeBar(g.ComputePromised, g.Compute))
+	if r.uses() != nil {
+		about.add("Memory used", memoryUsed(g.Use, g.Memory))
+		about.add("SM used", smUsed(g.Use, true))
+	}
 	about.text("UUID", gpurows.OrDash(g.UUID))
 	about.text("NUMA node", gpurows.OrDash(place.NUMANode))
 	about.text("PCIe root", gpurows.OrDash(place.PCIeRoot))
 	about.text("NVLink domain", gpurows.OrDash(place.NVLinkDomain))
+	changes, _, _ := s.history.list()
+	changes = slices.DeleteFunc(changes, func(c change) bool { return c.node != node.Name || c.gpu != g.Name })
 	devices := grid{name: "Devices", heading: []string{"Device", "Kind", "Holders"}}
 	attributes := grid{name: "Attributes", heading: []string{"Attribute", "Value"}, empty: "The GPU is not published as a whole."}
 	for _, d := range node.GPUs[0].Devices {
@@ -119,7 +127,9 @@ func gpuPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	return page{"GPU " + g.Name, markup.Parts{
 		breadcrumbs(link(node.Name, "nodes", node.Name), markup.Text(g.Name)),
 		about.draw("facts"),
-		holders(r, gpurows.Holders(only, metav1.NamespaceAll, nil), "Holders"),
+		r.foreignSection(r.foreignOn(node.Name, node.GPUs[0])),
+		holders(r, gpurows.Holders(only, metav1.NamespaceAll, r.uses()), "Holders"),
+		markup.If(len(changes) > 0, section("Changes of the health", changesOf(r).draw(q, changes))),
 		section("Devices", devices.draw()),
 		section("Attributes and capacities", paragraph("hint", "Selectors of claims use these names and values."), attributes.draw()),
 	}}, nil
@@ -141,7 +151,12 @@ func addAttributes(t *grid, d *resourceapi.Device) {
 
 // holders returns a section with the containers that have a device.
 func holders(r *reading, rows []gpurows.Holder, heading string) markup.Part {
-	t := grid{name: "Holders", heading: []string{"Claim", "Pod", "Container", "Device", "Memory", "Compute", "Held by", "Limits", "Age"}, empty: "No claim holds a device."}
+	t := grid{name: "Holders", heading: []string{"Claim", "Pod", "Container", "Device", "Memory", "Compute", "Held by", "Limits"}, empty: "No claim holds a device."}
+	used := r.uses() != nil
+	if used {
+		t.heading = append(t.heading, "Memory used", "SM used")
+	}
+	t.heading = append(t.heading, "Age")
 	for _, h := range rows {
 		var limits []string
 		process, container := h.Limits()
@@ -155,10 +170,12 @@ func holders(r *reading, rows []gpurows.Holder, heading string) markup.Part {
 		if h.Pod != "" {
 			pod = link(h.Pod, "pods", h.Namespace, h.Pod)
 		}
-		t.add(strings.Join([]string{h.Namespace, h.Claim, h.Pod, h.Container, h.Device}, "/"), append(
-			[]markup.Part{link(h.Namespace+"/"+h.Claim, "claims", h.Namespace, h.Claim), pod, markup.Text(gpurows.OrDash(h.Container)), deviceLink(r, h.Node, h.Device)},
-			append(texts(gpurows.Gibibytes(h.Memory), h.ComputeText(), h.HeldBy(), gpurows.OrDash(strings.Join(limits, ", "))), r.ageCell(heldSince(r.claims[h.Namespace+"/"+h.Claim])))...,
-		)...)
+		cells := append([]markup.Part{link(h.Namespace+"/"+h.Claim, "claims", h.Namespace, h.Claim), pod, markup.Text(gpurows.OrDash(h.Container)), deviceLink(r, h.Node, h.Device)},
+			texts(gpurows.Gibibytes(h.Memory), h.ComputeText(), h.HeldBy(), gpurows.OrDash(strings.Join(limits, ", ")))...)
+		if used {
+			cells = append(cells, memoryUsed(h.Use, resource.Quantity{}), smUsed(h.Use, false))
+		}
+		t.add(strings.Join([]string{h.Namespace, h.Claim, h.Pod, h.Container, h.Device}, "/"), append(cells, r.ageCell(heldSince(r.claims[h.Namespace+"/"+h.Claim])))...)
 	}
 	return section(heading, t.draw())
 }

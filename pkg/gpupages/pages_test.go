@@ -31,18 +31,61 @@ type world struct {
 	failing atomic.Bool
 	// explained counts the requests for warnings.
 	explained atomic.Int32
+	// unwatched forbids to watch, and changes has an item for each change.
+	unwatched bool
+	changes   chan struct{}
+	uses      gpurows.Uses
+	// uninspected makes inspections fail.
+	uninspected bool
+	// mu guards the objects in tests that change them.
+	mu sync.Mutex
 }
 
 func (w *world) Read(context.Context) (*gpurows.Cluster, error) {
 	if w.failing.Load() {
 		return nil, errors.New("list nodes: overloaded")
 	}
-	return gpurows.New(w.Objects, v1alpha1.DriverName, w.refused), nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	objects := w.Objects
+	objects.Claims, objects.Slices = copies(objects.Claims), copies(objects.Slices)
+	return gpurows.New(objects, v1alpha1.DriverName, w.refused), nil
+}
+
+// copies returns copies of objects, so that tests can change them.
+func copies[T interface{ DeepCopy() T }](all []T) []T {
+	var copied []T
+	for _, o := range all {
+		copied = append(copied, o.DeepCopy())
+	}
+	return copied
 }
 
 func (w *world) Warnings(context.Context, *corev1.Pod) ([]corev1.Event, error) {
 	w.explained.Add(1)
 	return nil, gpu.ErrPermission
+}
+
+func (w *world) Watch(ctx context.Context, changed func()) error {
+	if w.unwatched {
+		return gpu.ErrPermission
+	}
+	changed()
+	for {
+		select {
+		case <-w.changes:
+			changed()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (w *world) Inspect(_ context.Context, c *gpurows.Cluster) (Inspection, error) {
+	if w.uninspected {
+		return Inspection{}, errors.New("list policies: overloaded")
+	}
+	return Inspection{Findings: doctor.Examine(&doctor.Cluster{Objects: c.Objects, Driver: c.Driver, Now: time.Now(), Unread: c.Refused}), Uses: w.uses}, nil
 }
 
 // pages returns the pages of a cluster.
@@ -51,7 +94,7 @@ func pages(t *testing.T, w *world) http.Handler {
 	s := newSite(w, 0, time.Second)
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { s.readings.run(ctx) })
+	s.run(ctx, &running)
 	t.Cleanup(func() { stop(); running.Wait() })
 	return s.handler()
 }
@@ -216,7 +259,7 @@ func TestReadingsAreShared(t *testing.T) {
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
-		}, time.Second)
+		}, time.Second, func(*reading) {})
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { r.run(ctx) })

@@ -58,7 +58,12 @@ func (r *reading) sentences(namespace string, all []string) *markup.Element {
 	return markup.E("ul", items)
 }
 
+// capital returns a sentence with a capital letter, unless it begins with a name or a path.
 func capital(s string) string {
+	word, _, _ := strings.Cut(s, " ")
+	if strings.ContainsFunc(strings.TrimRight(word, ",:;."), func(r rune) bool { return !unicode.IsLetter(r) }) || word == "kubectl" {
+		return s
+	}
 	r, size := utf8.DecodeRuneInString(s)
 	return string(unicode.ToUpper(r)) + s[size:]
 }
