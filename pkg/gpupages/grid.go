@@ -51,7 +51,7 @@ func (g *grid) draw() *markup.Element {
 				cells = append(cells, markup.E("th", markup.Attr("scope", "row"), markup.Attr("role", "rowheader"), cell))
 				continue
 			}
-			cells = append(cells, markup.E("td", markup.Attr("role", "cell"), markup.Attr("data-label", g.heading[i]), cell))
+			cells = append(cells, markup.E("td", markup.Attr("role", "cell"), markup.Attr("data-label", g.heading[i]), markup.E("div", cell)))
 		}
 		body = append(body, markup.E("tr", cells))
 	}

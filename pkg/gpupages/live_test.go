@@ -290,10 +290,10 @@ func TestPagesHaveTheUseThatAgentsReport(t *testing.T) {
 	}}}})
 	for target, want := range map[string][]string{
 		"/":                         {"3Gi of 58.3Gi", "12%"}, // a half of one of four GPUs
-		"/nodes/a":                  {"3Gi of 14.6Gi", "50%", `data-label="Memory used">3Gi<`},
+		"/nodes/a":                  {"3Gi of 14.6Gi", "50%", `data-label="Memory used"><div>3Gi<`},
 		"/nodes/a/gpus/gpu-3b-00":   {"<dt>SM used</dt>"},
-		"/claims/default/half":      {`data-label="SM used">50%<`},
-		"/namespaces":               {`data-label="Memory used">3Gi<`},
+		"/claims/default/half":      {`data-label="SM used"><div>50%<`},
+		"/namespaces":               {`data-label="Memory used"><div>3Gi<`},
 		"/namespaces?sort=-sm-used": {`aria-sort="descending"><a href="?sort=sm-used">`},
 	} {
 		text := inspected(t, site, target, want[0])

@@ -55,6 +55,10 @@ func nodePage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	}
 	drawn := pictureOf(r.Cluster, node)
 	drawn.Link = func(name string) string { return address("nodes", node.Name, "gpus", name) }
+	var narrow markup.Parts
+	for _, p := range picture.DrawNarrow(drawn) {
+		narrow = append(narrow, p)
+	}
 	places := gpurows.Topologies(node)
 	paths := grid{name: "Paths between GPUs", heading: []string{"GPU"}}
 	for _, g := range places {
@@ -71,7 +75,9 @@ func nodePage(_ context.Context, r *reading, q *http.Request) (page, error) {
 		breadcrumbs(markup.Text(node.Name)),
 		markup.If(node.Incomplete, paragraph("alert", "The node publishes a part of its devices: "+incompleteText+". Until then no claim gets any of them.")),
 		section("GPUs", gpus.draw(q, rows)),
-		section("Topology", markup.E("div", markup.Attr("class", "picture"), markup.Attr("role", "region"), markup.Attr("aria-label", "Picture of the topology"), markup.Attr("tabindex", "0"), picture.Draw(drawn, true)),
+		section("Topology",
+			markup.E("div", markup.Attr("class", "picture wide"), markup.Attr("role", "region"), markup.Attr("aria-label", "Picture of the topology"), markup.Attr("tabindex", "0"), picture.Draw(drawn, true)),
+			markup.E("div", markup.Attr("class", "picture narrow"), narrow),
 			markup.E("details", markup.E("summary", markup.Text("Paths between GPUs, as a table")), markup.E("div", markup.Attr("class", "matrix"), paths.draw()),
 				paragraph("hint", "NV: one NVLink domain. PCI: one PCIe root. NODE: one NUMA node. SYS: two NUMA nodes. ?: a place is not published."))),
 		holders(r, gpurows.Holders([]fleet.Node{node}, metav1.NamespaceAll, r.uses()), "Holders"),
