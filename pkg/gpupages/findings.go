@@ -81,9 +81,15 @@ func (s *Site) findingsPage(ctx context.Context, r *reading, q *http.Request) (p
 		id: func(f doctor.Finding) string { return strings.Join([]string{f.Check, f.Object, f.Found}, "/") },
 		columns: []column[doctor.Finding]{
 			{"State", by(func(f doctor.Finding) int { return rank(f.State) }), func(f doctor.Finding) markup.Part { return stateBadge(f.State) }},
-			textColumn("Check", func(f doctor.Finding) string { return f.Check }),
-			{"Object", by(func(f doctor.Finding) string { return f.Object }), func(f doctor.Finding) markup.Part { return r.linked("", f.Object) }},
-			{"Found", nil, func(f doctor.Finding) markup.Part { return r.linked("", capital(f.Found)) }},
+			{"Check", by(func(f doctor.Finding) string { return f.Check }), func(f doctor.Finding) markup.Part {
+				return markup.E("span", markup.Attr("class", "word"), markup.Text(f.Check))
+			}},
+			{"Object", by(func(f doctor.Finding) string { return f.Object }), func(f doctor.Finding) markup.Part {
+				return markup.E("div", markup.Attr("class", "object"), r.linked("", f.Object))
+			}},
+			{"Found", nil, func(f doctor.Finding) markup.Part {
+				return markup.E("div", markup.Attr("class", "prose"), r.linked("", capital(f.Found)))
+			}},
 			{"Meaning", nil, func(f doctor.Finding) markup.Part { return r.linked("", capital(gpurows.OrDash(f.Meaning))) }},
 			{"Remedy", nil, func(f doctor.Finding) markup.Part { return r.linked("", capital(gpurows.OrDash(f.Remedy))) }},
 		},

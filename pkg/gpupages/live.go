@@ -31,6 +31,9 @@ const (
 	streamTimeout = 10 * time.Second
 	// idleInterval is the time between readings while no page is open, for the history.
 	idleInterval = time.Minute
+	// linger is the time for which the cluster is still watched after the last page: the
+	// user may be on the way to another one.
+	linger = 10 * time.Second
 	// slowdown is the time between readings of a watched cluster, as a multiple of the
 	// refresh. They renew ages and the use.
 	slowdown = 6
@@ -94,19 +97,28 @@ func (s *Site) follow(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	stop := func() {}
 	defer func() { stop() }()
-	watching := false
+	watching, left := false, time.Time{}
 	s.readings.request()
 	for ctx.Err() == nil {
 		streams, watched, _ := s.live.state()
+		wait := s.interval(streams, watched)
 		switch {
-		case streams > 0 && !watching:
-			stop, watching = s.watch(ctx, changed), true
-		case streams == 0 && watching:
-			stop()
-			stop, watching = func() {}, false
-			continue // the state has changed
+		case streams > 0:
+			left = time.Time{}
+			if !watching {
+				stop, watching = s.watch(ctx, changed), true
+			}
+		case watching && left.IsZero():
+			left = time.Now()
+			fallthrough
+		case watching:
+			if wait = time.Until(left.Add(linger)); wait <= 0 {
+				stop()
+				stop, watching = func() {}, false
+				continue
+			}
 		}
-		timer := time.NewTimer(s.interval(streams, watched))
+		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 		case <-s.live.turned:
@@ -114,8 +126,10 @@ func (s *Site) follow(ctx context.Context) {
 			s.readings.renew(ctx)
 			s.live.tell()
 		case <-timer.C:
-			s.readings.renew(ctx)
-			s.live.tell()
+			if streams > 0 || !watching {
+				s.readings.renew(ctx)
+				s.live.tell()
+			}
 		}
 		timer.Stop()
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
@@ -172,6 +174,11 @@ func TestPagesOfHostileNames(t *testing.T) {
 	pod.Status.Phase, pod.Status.Conditions = corev1.PodPending, []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: hostile}}
 	w.Pods = append(w.Pods, pod)
 	w.Claims = append(w.Claims, fleettest.Claim("waits", "cel="+hostile))
+	w.Taint("gpu-3b-00", hostile)
+	w.Claims[0].Status.Devices = []resourceapi.AllocatedDeviceStatus{{
+		Driver: v1alpha1.DriverName, Pool: "a", Device: "gpu-18-00",
+		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionForeignProcess, Status: metav1.ConditionTrue, Message: hostile}, {Type: "Ready", Status: metav1.ConditionFalse, Reason: "Hostile", Message: hostile}},
+	}}
 	for _, slice := range w.Slices {
 		for i := range slice.Spec.Devices {
 			name := slice.Spec.Devices[i].Attributes[v1alpha1.AttributeProductName]
@@ -180,7 +187,10 @@ func TestPagesOfHostileNames(t *testing.T) {
 		}
 	}
 	site := pages(t, &world{World: w})
-	for _, target := range []string{"/", "/?q=%3Cscript%3E", "/nodes/a", "/nodes/a/gpus/gpu-18-00", "/claims", "/claims/default/waits", "/claims/default/waits/why", "/pods", "/namespaces", "/nodes/%3Cscript%3Ealert(1)"} {
+	if text := inspected(t, site, "/findings", "is not prepared"); !strings.Contains(text, "&lt;script&gt;") {
+		t.Errorf("the message is not in %s", text)
+	}
+	for _, target := range []string{"/", "/?q=%3Cscript%3E", "/findings", "/history", "/claims?sort=%22%3E%3Cscript%3E", "/pods?sort=-age&q=%3Cscript%3E", "/nodes/a", "/nodes/a/gpus/gpu-18-00", "/claims", "/claims/default/waits", "/claims/default/waits/why", "/pods", "/namespaces", "/nodes/%3Cscript%3Ealert(1)"} {
 		_, text := open(t, site, target)
 		if strings.Contains(text, "<script>") || strings.Contains(text, "<img") || strings.Contains(text, `""><`) {
 			t.Errorf("%s: %s", target, text)

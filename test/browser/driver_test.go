@@ -45,7 +45,10 @@ func serveDriver(w http.ResponseWriter, r *http.Request) bool {
 		Spec:   spec,
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
 	}
-	meta := metav1.ObjectMeta{Name: "x-own-slices", Labels: labels, Annotations: map[string]string{v1alpha1.AnnotationDriverNamespace: "gpus"}}
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: name, Labels: labels, Annotations: map[string]string{v1alpha1.AnnotationDriverNamespace: "gpus"}}
+	}
+	policies := []string{"x-own-slices", "x-own-claims"}
 	var answer any
 	switch path := r.URL.Path; {
 	case path == "/version":
@@ -57,12 +60,19 @@ func serveDriver(w http.ResponseWriter, r *http.Request) bool {
 		}
 		answer = list
 	case strings.HasSuffix(path, "/validatingadmissionpolicies"):
-		answer = admissionv1.ValidatingAdmissionPolicyList{
-			TypeMeta: metav1.TypeMeta{Kind: "ValidatingAdmissionPolicyList", APIVersion: "admissionregistration.k8s.io/v1"},
-			Items:    []admissionv1.ValidatingAdmissionPolicy{{ObjectMeta: meta}},
+		list := admissionv1.ValidatingAdmissionPolicyList{TypeMeta: metav1.TypeMeta{Kind: "ValidatingAdmissionPolicyList", APIVersion: "admissionregistration.k8s.io/v1"}}
+		for _, name := range policies {
+			list.Items = append(list.Items, admissionv1.ValidatingAdmissionPolicy{ObjectMeta: meta(name)})
 		}
+		answer = list
 	case strings.HasSuffix(path, "/validatingadmissionpolicybindings"):
-		answer = admissionv1.ValidatingAdmissionPolicyBindingList{TypeMeta: metav1.TypeMeta{Kind: "ValidatingAdmissionPolicyBindingList", APIVersion: "admissionregistration.k8s.io/v1"}}
+		list := admissionv1.ValidatingAdmissionPolicyBindingList{TypeMeta: metav1.TypeMeta{Kind: "ValidatingAdmissionPolicyBindingList", APIVersion: "admissionregistration.k8s.io/v1"}}
+		for _, name := range policies {
+			list.Items = append(list.Items, admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta(name), Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			}})
+		}
+		answer = list
 	case strings.HasSuffix(path, "/resourceclaimtemplates"):
 		answer = map[string]any{"kind": "ResourceClaimTemplateList", "apiVersion": "resource.k8s.io/v1", "metadata": map[string]any{}}
 	case strings.HasSuffix(path, "/daemonsets"):
