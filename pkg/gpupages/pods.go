@@ -62,7 +62,7 @@ func (s *Site) explanationPage(ctx context.Context, r *reading, namespace, name 
 		for _, request := range miss.Requests {
 			t := grid{name: "Devices for the request " + request.Request, heading: []string{"Device", "Reason"}, empty: "No device of the class misses a condition by itself."}
 			for _, d := range request.Devices {
-				t.add(d.Device, deviceLink(r, miss.Node, d.Device), markup.Text(capital(strings.Join(d.Reasons, "; "))))
+				t.add(d.Device, deviceLink(r, miss.Node, d.Device), r.linked(namespace, capital(strings.Join(d.Reasons, "; "))))
 			}
 			parts = append(parts, markup.E("h3", markup.Text(fmt.Sprintf("Claim %s, request %s: %d of %d devices", request.Claim, request.Request, request.Meeting, request.Wanted))), t.draw())
 			if request.OtherClasses > 0 {
