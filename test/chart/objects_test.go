@@ -164,6 +164,47 @@ func TestTheAccountOfViewersHasNoRights(t *testing.T) {
 	}
 }
 
+// A tenant who may read pods and claims of a namespace needs no more than this role.
+func TestTheRoleForTenantsReadsDevicesOnly(t *testing.T) {
+	const name = "gpu-dra-driver-devices"
+	role := find[rbacv1.ClusterRole](t, mustRender(t, cluster{}, ""), "ClusterRole", name)
+	want := []rbacv1.PolicyRule{{
+		APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices", "deviceclasses", "devicetaintrules"}, Verbs: []string{"get", "list", "watch"},
+	}}
+	if diff := cmp.Diff(want, role.Rules); diff != "" {
+		t.Errorf("its rules (-want +got):\n%s", diff)
+	}
+	if got := role.Labels["rbac.authorization.k8s.io/aggregate-to-view"]; got != "true" {
+		t.Errorf("it is not part of the role view: the label is %q", got)
+	}
+	for values, want := range map[string][]string{
+		"": nil,
+		"viewers: {devices: {groups: [team-a, 'oidc:team-b']}}":                    {"team-a", "oidc:team-b"},
+		"viewers: {devices: {enabled: false, groups: [team-a]}}":                   nil,
+		"viewers: {enabled: false, devices: {enabled: true, groups: ['sys:all']}}": {"sys:all"},
+	} {
+		var groups []string
+		for _, m := range mustRender(t, cluster{}, values).manifests {
+			if kindOf(t, m) != "ClusterRoleBinding" {
+				continue
+			}
+			if binding := decode[rbacv1.ClusterRoleBinding](t, m); binding.RoleRef.Name == name {
+				for _, s := range binding.Subjects {
+					groups = append(groups, s.Name)
+				}
+			}
+		}
+		if diff := cmp.Diff(want, groups); diff != "" {
+			t.Errorf("%s: groups with the role (-want +got):\n%s", values, diff)
+		}
+	}
+	for _, m := range mustRender(t, cluster{}, "viewers: {devices: {enabled: false}}").manifests {
+		if strings.Contains(m, name) {
+			t.Errorf("the role is switched off, and rendered:\n%s", m)
+		}
+	}
+}
+
 func decode[T any](t *testing.T, manifest string) *T {
 	t.Helper()
 	object := new(T)

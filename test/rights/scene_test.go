@@ -70,15 +70,15 @@ func accounts() []who {
 // scene is the cluster with objects to try on, and a client for each one who
 // tries.
 type scene struct {
-	nodeA   string
-	clients map[who]kubernetes.Interface
+	nodeA, kubeconfig string
+	clients           map[who]kubernetes.Interface
 }
 
 func newScene(ctx context.Context, cluster *harness.Cluster) (*scene, error) {
 	if _, err := cluster.Kubectl(ctx, "apply", "-f", "deployments/static/install.yaml"); err != nil {
 		return nil, err
 	}
-	s := &scene{nodeA: cluster.NodeName, clients: map[who]kubernetes.Interface{admin: cluster.Client}}
+	s := &scene{nodeA: cluster.NodeName, kubeconfig: cluster.Kubeconfig, clients: map[who]kubernetes.Interface{admin: cluster.Client}}
 	for _, step := range []func(context.Context, *harness.Cluster) error{s.makeNodeB, s.makeSlices, s.makeClaims, s.makeSecrets, s.makeViewer, s.enter} {
 		if err := step(ctx, cluster); err != nil {
 			return nil, err
