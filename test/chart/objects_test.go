@@ -48,7 +48,7 @@ func TestEveryObjectHasOnlyFieldsThatKubernetesKnows(t *testing.T) {
 
 // Profiles by the GPUs that the simulator knows are all that NVML reports of them.
 func TestEveryProfileOfTheModelsHasAClassAndAnExtendedResource(t *testing.T) {
-	r := mustRender(t, cluster{}, "")
+	r := mustRender(t, cluster{}, "deviceClasses: {migProfiles: {profiles: all}}")
 	files, err := filepath.Glob("../../simulator/nvmlsim/models/*.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -47,8 +47,6 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 		"an attribute in other letters":        {"attributes: [DriverVersion]", []string{"/attributes"}},
 		"attributes as the flag has them":      {"attributes: 'brand,driverVersion'", []string{"/attributes"}},
 		"no attributes":                        {"attributes: []", []string{"/attributes"}},
-		"a profile that is none":               {"mig: {profiles: [1g10gb]}", []string{"/mig/profiles"}},
-		"a profile of an unknown suffix":       {"mig: {profiles: [1g.10gb+you]}", []string{"/mig/profiles"}},
 		"profiles as the flag has them":        {"mig: {profiles: '1g.10gb,2g.20gb'}", []string{"/mig/profiles"}},
 		"no profile":                           {"mig: {profiles: []}", []string{"/mig/profiles"}},
 		"a layout that is not there":           {"mig: {layout: halves, layouts: '" + layouts("all-disabled: [{devices: all, mig-enabled: false}], thirds: [{devices: all, mig-enabled: false}]") + "'}", []string{`mig.layout: "halves"`, "all-disabled, thirds"}},
