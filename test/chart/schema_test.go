@@ -43,7 +43,7 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 		"memory without a unit":                {"shares: {smallest: 1073741824}", []string{"/shares/smallest"}},
 		"memory in a unit below Mi":            {"shares: {smallest: 512Ki}", []string{"/shares/smallest"}},
 		"less than all compute":                {"shares: {computeOvercommit: 0.5}", []string{"/shares/computeOvercommit"}},
-		"an attribute that is none":            {"attributes: [brand, colour]", []string{"/attributes"}},
+		"an attribute that is none":            {"attributes: [brand, colour]", []string{"/attributes/1", "'driverVersion'", "'computeEnforcement'"}},
 		"an attribute in other letters":        {"attributes: [DriverVersion]", []string{"/attributes"}},
 		"attributes as the flag has them":      {"attributes: 'brand,driverVersion'", []string{"/attributes"}},
 		"no attributes":                        {"attributes: []", []string{"/attributes"}},

@@ -193,8 +193,8 @@ const (
 
 // The capacities of devices.
 const (
-	// CapacityMemory is the memory of the device in bytes. A request names a multiple
-	// of 1Mi; without an amount it gets all memory of a device, and none of a time
+	// CapacityMemory is the memory of the device in bytes. A request is rounded to
+	// whole Mi; without an amount it gets all memory of a device, and none of a time
 	// slice.
 	CapacityMemory = "memory" // gpu, mig, timeslice
 	// CapacityCompute is the compute of the GPU in percent of its SMs. A request

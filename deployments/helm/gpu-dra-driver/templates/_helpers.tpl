@@ -292,6 +292,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 - name: simulated-gpus
   image: {{ include "gpu-dra-driver.image" (list . .Values.simulation.image) }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
+  terminationMessagePolicy: FallbackToLogsOnError
   command: [gpu-sim]
   args:
   - create
