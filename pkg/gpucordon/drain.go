@@ -69,7 +69,7 @@ type Drain struct {
 func NewDrain(t Target, o Options) Drain {
 	var d Drain
 	pods, seen := map[types.UID]*Pod{}, map[types.UID]bool{}
-	for _, h := range t.GPU.Holders() {
+	for _, h := range t.Holders() {
 		if seen[h.Claim.UID] {
 			continue
 		}

@@ -271,7 +271,7 @@ func (d *drain) waitForClaim(ctx context.Context, claim *resourceapi.ResourceCla
 		if err != nil {
 			return apierrors.IsNotFound(err), failed("get resourceclaims.resource.k8s.io", err)
 		}
-		return now.UID != claim.UID || !d.target.Name.Holds(now) || d.hasNewPod(now), nil
+		return now.UID != claim.UID || !d.target.Holds(now) || d.hasNewPod(now), nil
 	})
 	if err != nil {
 		return fmt.Errorf("claim %s has not released the GPU: %w", name, err)

@@ -94,7 +94,7 @@ func (v *verb) objects(ctx context.Context, lists ...doctor.List) (fleet.Objects
 	core, devices := v.client.CoreV1(), v.client.ResourceV1()
 	r := listing{required: lists, refused: map[doctor.List]string{}}
 	for _, list := range lists {
-		switch list {
+		switch list { //nolint:exhaustive // the commands read no other list
 		case doctor.Pods:
 			readList(ctx, &r, list, &objects.Pods, lister(core.Pods(metav1.NamespaceAll).List), nil)
 		case doctor.Claims:
