@@ -50,8 +50,8 @@ func (p *Plugin) strangers(ctx context.Context, held []claim.Claim) ([]claim.Str
 	return p.claims.Strangers(ctx, held)
 }
 
-// inUseMessage describes a use of a device that its claim does not know, with its effect and
-// its remedy. Tenants read it, so it names no pod.
+// inUseMessage describes a foreign use of a device, its effect and its remedy. Tenants read it,
+// so it names no pod.
 func inUseMessage(value, node string) string {
 	c, _ := cause.Of(v1alpha1.TaintInUse, value)
 	c = c.For(node, "", "")

@@ -262,7 +262,7 @@ func TestAnAgentThatIsKilledRepeatsNoEvent(t *testing.T) {
 
 func TestEventsAreRetriedWhenTheAPIServerAnswers(t *testing.T) {
 	f := newFailing(holding("one", "two"), used("one", "trainer"), used("two"))
-	var refusal error = errors.New("connection refused")
+	refusal := errors.New("connection refused")
 	tried := 0
 	f.client.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
 		tried++
