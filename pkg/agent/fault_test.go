@@ -116,7 +116,7 @@ func TestAGPUThatHangsFromTheStartHoldsUpNoOther(t *testing.T) {
 	n.wantNothing(t)
 }
 
-func TestAFaultIsToldToThePodsOfItsClaims(t *testing.T) {
+func TestAFaultIsAnEventOfTheClaimAndItsPods(t *testing.T) {
 	t.Parallel()
 	claim := claimFor("one", "gpu-43-00")
 	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "trainer", UID: "uid-trainer"}}

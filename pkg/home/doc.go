@@ -11,7 +11,7 @@
 //	        time-slices/      records of GPUs whose time slice claims have changed
 //	        compute-modes/    records of GPUs whose compute mode claims have changed
 //	        faults/           records of GPUs with a fault
-//	        events/           records of what the users of failed GPUs were told
+//	        events/           records of events about GPUs that have failed
 //	        node-config/      the record of the configuration that the node follows
 //	        lock              the lock of claims and GPUs
 //	        nvidia-cdi-hook   the hook in CDI specs

@@ -42,7 +42,7 @@ type Home struct {
 	Claims, MIGModes, MIGDevices, TimeSlices, ComputeModes, Faults *store.Store
 	// NodeConfig stores the configuration that the node follows. It goes with the home.
 	NodeConfig *store.Store
-	// Events stores what the users of claims were told. It goes with the home.
+	// Events stores the records of events about GPUs. It goes with the home.
 	Events *store.Store
 }
 

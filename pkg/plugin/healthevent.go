@@ -42,7 +42,7 @@ type healthEvent struct {
 
 // failure returns the event of a GPU that has failed. Its users read it, so it has only texts
 // of the table: the error of the driver may name other users' processes.
-func (h *healthEvents) failure(c reported, address gpu.PCIAddress) healthEvent {
+func (h *healthEvents) failure(c reportedCause, address gpu.PCIAddress) healthEvent {
 	of := cause.Unhealthy(c.Value).For(h.node, address.DeviceName(), address.String())
 	return healthEvent{
 		kind: corev1.EventTypeWarning, reason: v1alpha1.ReasonGPUUnhealthy,
@@ -154,4 +154,6 @@ func isAnswer(err error) bool {
 }
 
 // occasion identifies the report of a cause.
-func (c reported) occasion() string { return c.Value + " " + c.Since.UTC().Format(time.RFC3339Nano) }
+func (c reportedCause) occasion() string {
+	return c.Value + " " + c.Since.UTC().Format(time.RFC3339Nano)
+}

@@ -25,7 +25,7 @@ const (
 	eventsPerMinute, eventsAtOnce = 30, 50
 	// eventPatience is the timeout of one request for events.
 	eventPatience = 10 * time.Second
-	// maxCauses is the number of causes that are told while a GPU is unhealthy. It bounds the
+	// maxCauses is the number of causes with events while a GPU is unhealthy. It bounds the
 	// events about a GPU whose cause changes all the time.
 	maxCauses = 8
 )
@@ -38,17 +38,17 @@ func eventsBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 5 * time.Second, Factor: 2, Steps: 10, Cap: 5 * time.Minute}
 }
 
-// CauseFunc returns the value of the taint of the GPU at an address, and since when it has it.
-// The value is empty for a healthy GPU, and the time is zero if it is not recorded. known is
-// false if the health is not known yet.
+// CauseFunc returns the value of the taint of the GPU at an address, and its time. The value is
+// empty for a healthy GPU, and the time is zero if it is not recorded. known is false if the
+// health is not known yet.
 type CauseFunc func(address gpu.PCIAddress) (value string, since time.Time, known bool)
 
-// healthEvents tells the users of a GPU when it fails, and when it is well again. It creates
-// events on the claims that hold a device of the GPU, and on their pods.
+// healthEvents creates events when a GPU fails, and when it is healthy again. They are on the
+// claims that hold a device of the GPU, and on the pods of these claims.
 //
-// Which events are due follows from the state of the GPUs and from the reports, the records of
-// what was told. So nothing is queued: each round compares both, and the next round repeats
-// what has failed. A restart of the agent repeats no event.
+// The state of the GPUs and the reports on the disk determine which events are due. So nothing
+// is queued: each round compares both, and the next round retries failures. A restart of the
+// agent repeats no event.
 type healthEvents struct {
 	driver, node string
 	client       kubernetes.Interface
@@ -116,7 +116,7 @@ func (h *healthEvents) round(ctx context.Context) error {
 				r.Causes = last.Causes
 				delete(reports, r.key())
 			}
-			err := h.tell(ctx, c, address, r)
+			err := h.update(ctx, c, address, r)
 			errs = append(errs, err)
 			if err != nil && !isAnswer(err) {
 				return errors.Join(errs...)
@@ -130,8 +130,8 @@ func (h *healthEvents) round(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// tell creates the events that are due about one GPU of a claim.
-func (h *healthEvents) tell(ctx context.Context, c claim.Claim, address gpu.PCIAddress, r report) error {
+// update creates the events that are due about one GPU of a claim.
+func (h *healthEvents) update(ctx context.Context, c claim.Claim, address gpu.PCIAddress, r report) error {
 	value, since, known := h.cause(address)
 	switch {
 	case !known:
@@ -141,8 +141,8 @@ func (h *healthEvents) tell(ctx context.Context, c claim.Claim, address gpu.PCIA
 		if c.Phase != claim.Prepared && c.Phase != claim.Unrecorded {
 			return nil
 		}
-		return h.tellFault(ctx, r, address, value, since)
-	case r.isTold():
+		return h.reportFault(ctx, r, address, value, since)
+	case r.isReported() || len(h.created[r.key()]) > 0:
 		if err := h.create(ctx, r, h.recovery(r)); err != nil {
 			return err
 		}
@@ -150,8 +150,8 @@ func (h *healthEvents) tell(ctx context.Context, c claim.Claim, address gpu.PCIA
 	return h.forget(r)
 }
 
-// tellFault creates the events about a cause, unless they were created before.
-func (h *healthEvents) tellFault(ctx context.Context, r report, address gpu.PCIAddress, value string, since time.Time) error {
+// reportFault creates the events about a cause, unless they were created before.
+func (h *healthEvents) reportFault(ctx context.Context, r report, address gpu.PCIAddress, value string, since time.Time) error {
 	i := r.find(value, since)
 	if i < 0 {
 		if len(r.Causes) >= maxCauses {
@@ -161,18 +161,18 @@ func (h *healthEvents) tellFault(ctx context.Context, r report, address gpu.PCIA
 			since = h.clock.Now()
 		}
 		// The record of the time comes first: the names of the events follow from it.
-		i, r.Causes = len(r.Causes), append(r.Causes, reported{Value: value, Since: since.Round(0).UTC()})
+		i, r.Causes = len(r.Causes), append(r.Causes, reportedCause{Value: value, Since: since.Round(0).UTC()})
 		if err := h.reports.write(r); err != nil {
 			return err
 		}
 	}
-	if r.Causes[i].Told {
+	if r.Causes[i].Reported {
 		return nil
 	}
 	if err := h.create(ctx, r, h.failure(r.Causes[i], address)); err != nil {
 		return err
 	}
-	r.Causes[i].Told = true
+	r.Causes[i].Reported = true
 	return h.reports.write(r)
 }
 

@@ -53,10 +53,10 @@ func (m memory) Delete(key string) error { delete(m, key); return nil }
 // failing is a node with claims whose GPUs fail.
 type failing struct {
 	*healthEvents
-	claims *claims
-	client *fake.Clientset
-	clock  *testclock.FakeClock
-	told   memory
+	claims  *claims
+	client  *fake.Clientset
+	clock   *testclock.FakeClock
+	records memory
 	// value is the taint of the GPU 1b-00, and since when it has it.
 	value string
 	since time.Time
@@ -65,7 +65,7 @@ type failing struct {
 }
 
 func newFailing(c *claims, objects ...runtime.Object) *failing {
-	f := &failing{claims: c, client: fake.NewClientset(objects...), clock: testclock.NewFakeClock(testTime), told: memory{}}
+	f := &failing{claims: c, client: fake.NewClientset(objects...), clock: testclock.NewFakeClock(testTime), records: memory{}}
 	f.restart()
 	return f
 }
@@ -73,7 +73,7 @@ func newFailing(c *claims, objects ...runtime.Object) *failing {
 // restart replaces the agent by another one.
 func (f *failing) restart() {
 	f.healthEvents = newHealthEvents(Options{
-		DriverName: testDriver, NodeName: "node", Client: f.client, Claims: f.claims, Clock: f.clock, Reports: f.told,
+		DriverName: testDriver, NodeName: "node", Client: f.client, Claims: f.claims, Clock: f.clock, Reports: f.records,
 		Cause: func(address gpu.PCIAddress) (string, time.Time, bool) {
 			if address.DeviceName() != "gpu-1b-00" {
 				return "", time.Time{}, !f.unknown
@@ -131,7 +131,7 @@ const (
 	claimWell, podWell   = "ResourceClaim team/one: Normal GPUHealthy", "Pod team/trainer: Normal GPUHealthy"
 )
 
-func TestUsersOfAGPUAreToldOnceThatItFailsAndThatItIsWell(t *testing.T) {
+func TestAFaultAndItsEndAreOneEventEach(t *testing.T) {
 	f := newFailing(holding("one"), used("one", "trainer"))
 	f.want(t, "while all is well")
 	f.unknown = true
@@ -147,15 +147,15 @@ func TestUsersOfAGPUAreToldOnceThatItFailsAndThatItIsWell(t *testing.T) {
 	f.unknown, f.value, f.since = false, "", time.Time{}
 	f.want(t, "after the repair", podWell, claimWell)
 	f.want(t, "in the round after")
-	if len(f.told) > 0 {
-		t.Errorf("records stay: %q", f.told)
+	if len(f.records) > 0 {
+		t.Errorf("records stay: %q", f.records)
 	}
 	f.value, f.since = "xid-79", testTime.Add(time.Minute)
 	f.want(t, "after another fault", podFails, claimFails)
 	f.claims.held = nil
 	f.want(t, "after the claim has ended")
-	if len(f.told) > 0 {
-		t.Errorf("records stay: %q", f.told)
+	if len(f.records) > 0 {
+		t.Errorf("records stay: %q", f.records)
 	}
 }
 
@@ -195,7 +195,7 @@ func TestEventsOfEveryCauseFitTheAPI(t *testing.T) {
 	f.node = strings.Repeat("n", validation.DNS1123SubdomainMaxLength)
 	address := gpu.PCIAddress{Domain: 0xffffffff, Bus: 0xff, Device: 0x1f}
 	for _, c := range cause.All() {
-		note := f.failure(reported{Value: c.Value}, address).note
+		note := f.failure(reportedCause{Value: c.Value}, address).note
 		if len(note) > 1024 || strings.Contains(note, "NODE") || strings.Contains(note, "ADDRESS") {
 			t.Errorf("%s: %d bytes: %s", c.Code, len(note), note)
 		}
@@ -208,19 +208,19 @@ func TestEventsOfEveryCauseFitTheAPI(t *testing.T) {
 	}
 }
 
-func TestOnlyClaimsOnTheGPUAreTold(t *testing.T) {
+func TestOnlyClaimsOnTheGPUHaveEvents(t *testing.T) {
 	c := holding("one", "other", "monitor", "rebooted")
 	c.held[1].Devices = []claim.Device{{Name: kindtest.Name("gpu-43-00")}}
 	c.held[2].Devices = []claim.Device{{Name: kindtest.Name("node-gpus")}}
 	c.held[3].Phase = claim.Preparing
-	// A claim with two parts of a GPU is told once.
+	// A claim with two parts of a GPU has one event.
 	c.held[0].Devices = []claim.Device{{Name: kindtest.Name("gpu-1b-00-mig-1g-10gb-0")}, {Name: kindtest.Name("gpu-1b-00-mig-1g-10gb-1")}}
 	f := newFailing(c, used("one", "trainer"), used("other", "p"), used("monitor", "q"), used("rebooted", "r"))
 	f.value, f.since = "xid-79", testTime
 	f.want(t, "after the fault", podFails, claimFails)
 }
 
-func TestASilentGPUIsToldOnce(t *testing.T) {
+func TestASilentGPUHasOneEventForEachCause(t *testing.T) {
 	f := newFailing(holding("one"), used("one"))
 	f.value = "lost"
 	f.want(t, "when it is lost", claimFails)
@@ -249,20 +249,20 @@ func TestAnAgentThatIsKilledRepeatsNoEvent(t *testing.T) {
 	if err := f.round(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for key, payload := range f.told {
-		f.told[key] = []byte(strings.ReplaceAll(string(payload), `,"told":true`, ""))
+	for key, payload := range f.records {
+		f.records[key] = []byte(strings.ReplaceAll(string(payload), `,"reported":true`, ""))
 	}
 	f.clock.Step(time.Minute)
 	f.restart()
 	f.want(t, "from both agents", podFails, claimFails)
 	// A record that cannot be read costs at most one event.
-	f.told["uid-one-gpu-1b-00"] = []byte("{")
+	f.records["uid-one-gpu-1b-00"] = []byte("{")
 	f.want(t, "after the record was damaged", podFails, claimFails)
 }
 
 func TestEventsAreRetriedWhenTheAPIServerAnswers(t *testing.T) {
 	f := newFailing(holding("one", "two"), used("one", "trainer"), used("two"))
-	var refusal error = errors.New("connection refused")
+	refusal := errors.New("connection refused")
 	tried := 0
 	f.client.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
 		tried++
@@ -280,7 +280,7 @@ func TestEventsAreRetriedWhenTheAPIServerAnswers(t *testing.T) {
 	f.want(t, "once it answers", podFails, claimFails, "ResourceClaim team/two: Warning GPUUnhealthy")
 }
 
-func TestAFaultThatEndsBeforeItIsToldIsNotTold(t *testing.T) {
+func TestAFaultThatEndsBeforeItsEventHasNone(t *testing.T) {
 	f := newFailing(holding("one"), used("one", "trainer"))
 	refuse := true
 	f.client.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -294,7 +294,7 @@ func TestAFaultThatEndsBeforeItIsToldIsNotTold(t *testing.T) {
 	f.want(t, "after the repair")
 }
 
-func TestAClaimThatIsReplacedIsNotTold(t *testing.T) {
+func TestAClaimThatIsReplacedHasNoEvents(t *testing.T) {
 	other := used("one", "trainer")
 	other.UID = "another"
 	f := newFailing(holding("one", "gone"), other)
@@ -322,6 +322,21 @@ func TestTheEventsOfANodeAreLimited(t *testing.T) {
 	if err := f.round(t.Context()); err != nil || len(f.events(t)) != 2*eventsAtOnce+1 {
 		t.Errorf("%d events and %v in the end, want all", len(f.events(t)), err)
 	}
+}
+
+// Some users know of the fault, so all of them learn of its end.
+func TestAFaultThatEndsWhileItsEventsAreCreatedHasItsEnd(t *testing.T) {
+	f := newFailing(holding("one"), used("one", "trainer"))
+	f.client.PrependReactor("create", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		event := action.(clienttesting.CreateAction).GetObject().(*eventsv1.Event)
+		return event.Regarding.Kind == "Pod" && event.Type == corev1.EventTypeWarning, nil, errors.New("connection refused")
+	})
+	f.value, f.since = "xid-79", testTime
+	if err := f.round(t.Context()); err == nil {
+		t.Error("no error")
+	}
+	f.value = ""
+	f.want(t, "after the repair", podWell, claimWell, claimFails)
 }
 
 func TestEventsFollowAChangeOfHealth(t *testing.T) {

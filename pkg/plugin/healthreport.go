@@ -20,7 +20,7 @@ type Records interface {
 	Delete(key string) error
 }
 
-// report is what was told to the users of a claim about one GPU since it was last healthy.
+// report lists the events of one claim about one GPU since it was last healthy.
 type report struct {
 	Claim     types.UID `json:"claim"`
 	Namespace string    `json:"namespace"`
@@ -28,35 +28,35 @@ type report struct {
 	// GPU is the name of the whole GPU, also if the claim holds a part of it.
 	GPU string `json:"gpu"`
 	// Causes in the order of their reports.
-	Causes []reported `json:"causes"`
+	Causes []reportedCause `json:"causes"`
 }
 
-// reported is a cause for which a GPU is unhealthy.
-type reported struct {
+// reportedCause is a cause for which a GPU is unhealthy.
+type reportedCause struct {
 	// Value of the taint, and Since when it has it.
 	Value string    `json:"value"`
 	Since time.Time `json:"since"`
-	// Told is set once all events were created.
-	Told bool `json:"told,omitempty"`
+	// Reported is set once all events were created.
+	Reported bool `json:"reported,omitempty"`
 }
 
 func (r report) key() string { return string(r.Claim) + "-" + r.GPU }
 
-// isTold reports whether users have events about the GPU.
-func (r report) isTold() bool {
-	return slices.ContainsFunc(r.Causes, func(c reported) bool { return c.Told })
+// isReported reports whether users have events about the GPU.
+func (r report) isReported() bool {
+	return slices.ContainsFunc(r.Causes, func(c reportedCause) bool { return c.Reported })
 }
 
 // find returns the index of a cause, or -1. Without a time, each report of the value counts.
 func (r report) find(value string, since time.Time) int {
-	return slices.IndexFunc(r.Causes, func(c reported) bool { return c.Value == value && (since.IsZero() || c.Since.Equal(since)) })
+	return slices.IndexFunc(r.Causes, func(c reportedCause) bool { return c.Value == value && (since.IsZero() || c.Since.Equal(since)) })
 }
 
 // reports are the reports on the disk. Both agents of a rolling update read and write them.
 type reports struct{ records Records }
 
-// load returns all reports by key. It deletes records that it cannot read: their events have
-// names that do not change, and are created again.
+// load returns all reports by key. It deletes records that it cannot read, at the
+// price of one more event.
 func (r reports) load(ctx context.Context) (map[string]report, error) {
 	keys, err := r.records.Keys()
 	if err != nil {

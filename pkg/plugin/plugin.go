@@ -50,8 +50,8 @@ type Options struct {
 	Clock    clock.WithTicker
 	// Conflicts returns the conflicts of a device that a prepared claim holds; may be nil.
 	Conflicts func(ctx context.Context, device kind.Name) []Conflict
-	// Cause returns the health of a GPU for events to its users; nil writes no events. Reports
-	// stores what was told.
+	// Cause returns the health of a GPU for events to its users; nil creates no events. Reports
+	// stores the records of these events.
 	Cause   CauseFunc
 	Reports Records
 	// ReconcileInterval is the time between two comparisons with the claims in the
@@ -118,7 +118,7 @@ func instance(pod types.UID) types.UID {
 	return types.UID(first)
 }
 
-// Start serves the kubelet over the plugin's sockets, and starts the reconciliation, the
+// Start serves the kubelet over the plugin's sockets. It also starts the reconciliation, the
 // status writer and the events about health. [Plugin.Stop] stops all of them.
 func Start(ctx context.Context, o Options) (*Plugin, error) {
 	p := &Plugin{

@@ -34,28 +34,37 @@ type Cause struct {
 // A value that a newer agent publishes has the cause of its group: an unknown XID, an unknown
 // recovery action, or an unknown fault.
 func Of(key, value string) (c Cause, ok bool) {
-	var group *Cause
-	for _, c := range table {
-		switch {
-		case c.Key != key:
-		case c.Value == value:
-			return c, true
-		case c.Value == "" || strings.HasSuffix(c.Value, "-") && strings.HasPrefix(value, c.Value):
-			// The most specific group comes first in the table.
-			if group == nil {
-				group = &c
-			}
-		}
+	c, ok = row(key, value)
+	if !ok || c.Value == value {
+		return c, ok
 	}
-	if group == nil {
-		return Cause{}, false
-	}
-	c = *group
 	c.Value = value
 	if key == v1alpha1.TaintUnhealthy {
 		c.Code = cmp.Or(value, c.Code)
 	}
 	return c, true
+}
+
+// row returns the row of a taint, or else that of its group.
+func row(key, value string) (c Cause, ok bool) {
+	for _, of := range table {
+		switch {
+		case of.Key != key:
+		case of.Value == value:
+			return of, true
+		case ok:
+			// The most specific group comes first in the table.
+		case of.Value == "" || strings.HasSuffix(of.Value, "-") && strings.HasPrefix(value, of.Value):
+			c, ok = of, true
+		}
+	}
+	return c, ok
+}
+
+// Anchor returns the anchor of the cause, or of its group, in docs/troubleshooting.md.
+func (c Cause) Anchor() string {
+	of, _ := row(c.Key, c.Value)
+	return strings.TrimSuffix(of.Code, "-")
 }
 
 // Unhealthy returns the cause of a value of the taint [v1alpha1.TaintUnhealthy]. A value that is

@@ -76,3 +76,11 @@ func TestMessagesNameWhatTheDriverReported(t *testing.T) {
 		}
 	}
 }
+
+func TestAnchorsOfGroupsHaveNoHyphen(t *testing.T) {
+	for value, want := range map[string]string{"xid-79": "xid-79", "xid-790": "xid", "recovery-gpu-pray": "recovery", "of-the-future": "fault"} {
+		if got := cause.Unhealthy(value).Anchor(); got != want {
+			t.Errorf("anchor of %s: %q, want %q", value, got, want)
+		}
+	}
+}
