@@ -100,7 +100,7 @@ const (
 // codes are the codes of all checks except for causes, in the order of the checks.
 var codes = []Code{
 	{"list-not-readable", "", Unknown, "you have no right to read a list that the check needs", "administrator.md#facts-about-a-node"},
-	{codeFile, "", Unknown, "the agent cannot read a file of its node. On simulated nodes this is no finding", "administrator.md#facts-about-a-node"},
+	{codeFile, "", Unknown, "the agent cannot read a file of its node. Simulated nodes are left out", "administrator.md#facts-about-a-node"},
 	{"fact-unknown", "", Unknown, "the agent cannot read a setting of its node by NVML", "administrator.md#facts-about-a-node"},
 
 	{"server-version-unknown", "server", Unknown, "the API server reports a version that is none", "install.md#before"},

@@ -93,7 +93,7 @@ func (c *Cluster) mayHaveAgent(node string) bool {
 	return c.Unread[DriverPods] != "" || c.hasAgent(node)
 }
 
-// wrongOffer returns what is wrong with the value of [v1alpha1.LabelOffer]; "" if nothing is.
+// wrongOffer returns the mistake in a value of [v1alpha1.LabelOffer]; "" if it has none.
 func wrongOffer(value string) string {
 	if value == "" {
 		return ""

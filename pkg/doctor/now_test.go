@@ -97,7 +97,7 @@ func TestUpdatesThatAreStuck(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithNodesNow(t *testing.T) {
+func TestNodesInTrouble(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share", "b=t4 share", "node-2=t4 share", "node-3=t4 share")
 	for name, tc := range map[string]struct {
 		given func(*doctor.Cluster)
@@ -202,7 +202,7 @@ func TestLabelsThatAreNotFollowed(t *testing.T) {
 }
 
 // The agent of a simulated node is not privileged.
-func TestFilesThatASimulatedNodeLacksAreNoFinding(t *testing.T) {
+func TestFilesThatASimulatedNodeLacksAreLeftOut(t *testing.T) {
 	w := newWorld(t)
 	for _, simulated := range []bool{false, true} {
 		c := healthy(w)
