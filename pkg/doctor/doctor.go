@@ -98,6 +98,10 @@ type Cluster struct {
 	Unread map[List]string
 	// Facts are the answers of the agents, by the node.
 	Facts map[string]Answer
+
+	// view and nodes are what checks have made of the objects; nil before the first check.
+	view  *fleet.Fleet
+	nodes []fleet.Node
 }
 
 // Answer is the answer of an agent: facts, or the reason why there are none.
@@ -158,6 +162,9 @@ func checks() []check {
 // Examine returns the findings of all checks: first the most urgent ones, then in the order
 // of the checks and the objects.
 func Examine(c *Cluster) []Finding {
+	own := *c
+	own.view, own.nodes = nil, nil
+	c = &own
 	findings := []Finding{}
 	order := map[string]int{}
 	for i, check := range checks() {
