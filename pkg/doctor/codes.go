@@ -127,6 +127,7 @@ var codes = []Code{
 	{"rollout-stuck", "rollouts", Problem, "an update of agents or supervisors makes no progress", "install.md"},
 	{"rollout-on-delete", "rollouts", Warning, "pods of an older release run until they are deleted", "install.md"},
 	{"pods-not-created", "rollouts", Problem, "selected nodes have no pod of the driver", "install.md#check-the-installation"},
+	{"pod-not-scheduled", "rollouts", Problem, "the scheduler does not place a pod of the driver on its node", "install.md#check-the-installation"},
 	{"supervisor-not-ready", "supervisors", Problem, "the MPS supervisor of a node is not ready", "sharing.md#troubleshooting"},
 	{"supervisor-missing", "supervisors", Problem, "the agent of a node expects an MPS supervisor, and the node has none", "sharing.md#troubleshooting"},
 	{"node-not-ready", "nodes", Problem, "a node with GPUs is not ready, so what it publishes is old", ""},

@@ -87,11 +87,12 @@ type Cluster struct {
 	ServerVersion string
 	// Resources are the served resources of the group resource.k8s.io, by the version.
 	Resources map[string][]string
-	// Agents and Supervisors are the pods of the driver, and DaemonSets what makes them.
-	Agents, Supervisors []*corev1.Pod
-	DaemonSets          []*appsv1.DaemonSet
-	Policies            []*admissionv1.ValidatingAdmissionPolicy
-	Bindings            []*admissionv1.ValidatingAdmissionPolicyBinding
+	// Agents and Supervisors are the pods of the driver that have a node, Pending those that have
+	// none, and DaemonSets what makes them.
+	Agents, Supervisors, Pending []*corev1.Pod
+	DaemonSets                   []*appsv1.DaemonSet
+	Policies                     []*admissionv1.ValidatingAdmissionPolicy
+	Bindings                     []*admissionv1.ValidatingAdmissionPolicyBinding
 	// Templates are the claim templates of all namespaces.
 	Templates []*resourceapi.ResourceClaimTemplate
 	// Unread has the reason for each list that could not be read as a whole.
