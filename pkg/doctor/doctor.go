@@ -87,8 +87,8 @@ type Cluster struct {
 	ServerVersion string
 	// Resources are the served resources of the group resource.k8s.io, by the version.
 	Resources map[string][]string
-	// Agents and Supervisors are the pods of the driver that have a node, Pending those that have
-	// none, and DaemonSets what makes them.
+	// Agents and Supervisors are the pods of the driver that have a node. Pending are its pods
+	// without one, and DaemonSets own all of them.
 	Agents, Supervisors, Pending []*corev1.Pod
 	DaemonSets                   []*appsv1.DaemonSet
 	Policies                     []*admissionv1.ValidatingAdmissionPolicy

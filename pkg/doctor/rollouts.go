@@ -74,7 +74,7 @@ func (c *Cluster) rollout(set *appsv1.DaemonSet) *Finding {
 	return &f
 }
 
-// placeOf returns the node for which a DaemonSet has made a pod; "" if it does not name one.
+// placeOf returns the node of a pod that is not scheduled; "" if the pod names none.
 func placeOf(pod *corev1.Pod) string {
 	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil || pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return ""
