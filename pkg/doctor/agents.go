@@ -197,13 +197,25 @@ func checkSlices(c *Cluster) []Finding {
 	return orOK(findings, count(len(published), "node")+" with an agent and devices")
 }
 
+// fleet returns the devices of the cluster and their holders.
 func (c *Cluster) fleet() *fleet.Fleet {
-	return fleet.New(c.Objects, fleet.Options{Driver: c.Driver, Features: fleet.FeaturesOf(c.Objects)})
+	if c.view == nil {
+		c.view = fleet.New(c.Objects, fleet.Options{Driver: c.Driver, Features: fleet.FeaturesOf(c.Objects)})
+	}
+	return c.view
+}
+
+// fleetNodes returns the nodes with devices of the driver.
+func (c *Cluster) fleetNodes() []fleet.Node {
+	if c.nodes == nil {
+		c.nodes = c.fleet().Nodes()
+	}
+	return c.nodes
 }
 
 func checkPools(c *Cluster) []Finding {
 	var findings []Finding
-	nodes := c.fleet().Nodes()
+	nodes := c.fleetNodes()
 	for _, node := range nodes {
 		if node.Incomplete {
 			findings = append(findings, Finding{

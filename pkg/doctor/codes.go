@@ -100,7 +100,7 @@ const (
 // codes are the codes of all checks except for causes, in the order of the checks.
 var codes = []Code{
 	{"list-not-readable", "", Unknown, "you have no right to read a list that the check needs", "administrator.md#facts-about-a-node"},
-	{codeFile, "", Unknown, "the agent cannot read a file of its node. On simulated nodes this is no finding", "administrator.md#facts-about-a-node"},
+	{codeFile, "", Unknown, "the agent cannot read a file of its node. Simulated nodes are left out", "administrator.md#facts-about-a-node"},
 	{"fact-unknown", "", Unknown, "the agent cannot read a setting of its node by NVML", "administrator.md#facts-about-a-node"},
 
 	{"server-version-unknown", "server", Unknown, "the API server reports a version that is none", "install.md#before"},
@@ -127,6 +127,7 @@ var codes = []Code{
 	{"rollout-stuck", "rollouts", Problem, "an update of agents or supervisors makes no progress", "install.md"},
 	{"rollout-on-delete", "rollouts", Warning, "pods of an older release run until they are deleted", "install.md"},
 	{"pods-not-created", "rollouts", Problem, "selected nodes have no pod of the driver", "install.md#check-the-installation"},
+	{"pod-not-scheduled", "rollouts", Problem, "the scheduler does not place a pod of the driver on its node", "install.md#check-the-installation"},
 	{"supervisor-not-ready", "supervisors", Problem, "the MPS supervisor of a node is not ready", "sharing.md#troubleshooting"},
 	{"supervisor-missing", "supervisors", Problem, "the agent of a node expects an MPS supervisor, and the node has none", "sharing.md#troubleshooting"},
 	{"node-not-ready", "nodes", Problem, "a node with GPUs is not ready, so what it publishes is old", ""},

@@ -18,9 +18,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 )
 
-// checkContainers reports claims that do something else than their user means. An agent knows
-// neither the containers of a pod nor the amounts that its template requests, so it cannot report
-// them.
+// checkContainers reports claims that do something else than their user means. An agent cannot
+// report them: it does not read the containers of pods, and of a share it keeps only the amounts
+// that the scheduler has promised.
 func checkContainers(c *Cluster) []Finding {
 	classes := map[string]bool{}
 	for _, class := range c.ownClasses() {

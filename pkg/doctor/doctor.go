@@ -87,17 +87,22 @@ type Cluster struct {
 	ServerVersion string
 	// Resources are the served resources of the group resource.k8s.io, by the version.
 	Resources map[string][]string
-	// Agents and Supervisors are the pods of the driver, and DaemonSets what makes them.
-	Agents, Supervisors []*corev1.Pod
-	DaemonSets          []*appsv1.DaemonSet
-	Policies            []*admissionv1.ValidatingAdmissionPolicy
-	Bindings            []*admissionv1.ValidatingAdmissionPolicyBinding
+	// Agents and Supervisors are the pods of the driver that have a node. Pending are its pods
+	// without one, and DaemonSets own all of them.
+	Agents, Supervisors, Pending []*corev1.Pod
+	DaemonSets                   []*appsv1.DaemonSet
+	Policies                     []*admissionv1.ValidatingAdmissionPolicy
+	Bindings                     []*admissionv1.ValidatingAdmissionPolicyBinding
 	// Templates are the claim templates of all namespaces.
 	Templates []*resourceapi.ResourceClaimTemplate
 	// Unread has the reason for each list that could not be read as a whole.
 	Unread map[List]string
 	// Facts are the answers of the agents, by the node.
 	Facts map[string]Answer
+
+	// view and nodes are what checks have made of the objects; nil before the first check.
+	view  *fleet.Fleet
+	nodes []fleet.Node
 }
 
 // Answer is the answer of an agent: facts, or the reason why there are none.
@@ -158,6 +163,9 @@ func checks() []check {
 // Examine returns the findings of all checks: first the most urgent ones, then in the order
 // of the checks and the objects.
 func Examine(c *Cluster) []Finding {
+	own := *c
+	own.view, own.nodes = nil, nil
+	c = &own
 	findings := []Finding{}
 	order := map[string]int{}
 	for i, check := range checks() {

@@ -16,7 +16,7 @@ import (
 func checkHealth(c *Cluster) []Finding {
 	var findings []Finding
 	gpus := 0
-	for _, node := range c.fleet().Nodes() {
+	for _, node := range c.fleetNodes() {
 		for _, g := range node.GPUs {
 			gpus++
 			taints := map[string]resourceapi.DeviceTaint{}

@@ -36,11 +36,12 @@ func checkNodeConfig(c *Cluster) []Finding {
 		nodes[name] = true
 	}
 	var findings []Finding
+	known := slices.Concat(nodeLabels, c.selectingLabels())
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		if v := c.judgeNodeConfig(name, labels[name]); v.state != "" {
 			findings = append(findings, v.on(name))
 		}
-		for _, v := range c.misspelt(labels[name]) {
+		for _, v := range misspelt(labels[name], known) {
 			findings = append(findings, v.on(name))
 		}
 	}
@@ -93,7 +94,7 @@ func (c *Cluster) mayHaveAgent(node string) bool {
 	return c.Unread[DriverPods] != "" || c.hasAgent(node)
 }
 
-// wrongOffer returns what is wrong with the value of [v1alpha1.LabelOffer]; "" if nothing is.
+// wrongOffer returns the mistake in a value of [v1alpha1.LabelOffer]; "" if it has none.
 func wrongOffer(value string) string {
 	if value == "" {
 		return ""
@@ -116,17 +117,15 @@ func wrongOffer(value string) string {
 	return ""
 }
 
-// misspelt returns a verdict for each label that resembles one of the driver.
-func (c *Cluster) misspelt(labels map[string]string) []verdict {
+// misspelt returns a verdict for each label that resembles one of the driver and is not known.
+func misspelt(labels map[string]string, known []string) []verdict {
 	var all []verdict
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		if slices.Contains(nodeLabels, key) || slices.Contains(c.selectingLabels(), key) {
+		ours := strings.HasPrefix(key, v1alpha1.GroupName+"/")
+		if slices.Contains(known, key) || !ours && !slices.ContainsFunc(nodeLabels, func(l string) bool { return isNear(l, key) }) {
 			continue
 		}
 		meant := slices.MinFunc(nodeLabels, func(a, b string) int { return cmp.Compare(distance(a, key), distance(b, key)) })
-		if distance(meant, key) > mostTypos && !strings.HasPrefix(key, v1alpha1.GroupName+"/") {
-			continue
-		}
 		all = append(all, verdict{
 			"label-unknown", Warning, "it has the label " + key + ", which the driver does not know", "the label has no effect",
 			"if you mean " + meant + ", write that; otherwise remove the label or use another prefix",
@@ -137,6 +136,11 @@ func (c *Cluster) misspelt(labels map[string]string) []verdict {
 
 // mostTypos is the number of wrong letters up to which a label resembles another.
 const mostTypos = 2
+
+// isNear reports whether a label differs from another in at most [mostTypos] letters.
+func isNear(a, b string) bool {
+	return max(len(a)-len(b), len(b)-len(a)) <= mostTypos && distance(a, b) <= mostTypos
+}
 
 // selectingLabels returns the labels by which DaemonSets of the driver select nodes.
 func (c *Cluster) selectingLabels() []string {

@@ -25,7 +25,7 @@ func checkNodes(c *Cluster) []Finding {
 			findings = append(findings, Finding{
 				Object: onNode(node.Name), Code: "node-not-ready", State: Problem,
 				Found:   strings.TrimSuffix(fmt.Sprintf("it is not ready%s: %s: %s", c.since(condition.LastTransitionTime.Time), condition.Reason, condition.Message), ": "),
-				Meaning: "what is shown of its GPUs and claims was true when it last reported, and no claim of it is prepared or released",
+				Meaning: "its GPUs and claims are shown as it last reported them, and none of its claims is prepared or released",
 				Remedy:  "run kubectl describe node " + node.Name + ", and read the log of the kubelet there (journalctl --unit kubelet)",
 			})
 		}

@@ -85,6 +85,16 @@ func TestUpdatesThatAreStuck(t *testing.T) {
 		"no controller": {time.Hour, func(_ *doctor.Cluster, set *appsv1.DaemonSet) { set.Generation = 3 }, []string{
 			"problem | rollout-stuck | daemonset gpus/agent | the kube-controller-manager has seen generation 2 of 3",
 		}},
+		"a pod without a node": {time.Hour, func(c *doctor.Cluster, set *appsv1.DaemonSet) {
+			set.Status.UpdatedNumberScheduled = 2
+			pod := driverPod("agent", "", false)
+			pod.Name, pod.CreationTimestamp = "agent-c", ago(c, 20*time.Minute)
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/3 nodes are available: 1 Insufficient cpu."}}
+			pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"c"}}}}},
+			}}}
+			c.Pending = append(c.Pending, pod)
+		}, []string{"problem | pod-not-scheduled | node c | pod agent-c is not scheduled for 20m: 0/3 nodes are available: 1 Insufficient cpu."}},
 		"a node without a pod": {time.Hour, func(_ *doctor.Cluster, set *appsv1.DaemonSet) { set.Status.DesiredNumberScheduled = 3 }, []string{
 			"problem | pods-not-created | daemonset gpus/agent | pods of it are missing on 1 of 3 selected nodes",
 		}},
@@ -97,7 +107,7 @@ func TestUpdatesThatAreStuck(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithNodesNow(t *testing.T) {
+func TestNodesInTrouble(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share", "b=t4 share", "node-2=t4 share", "node-3=t4 share")
 	for name, tc := range map[string]struct {
 		given func(*doctor.Cluster)
@@ -202,7 +212,7 @@ func TestLabelsThatAreNotFollowed(t *testing.T) {
 }
 
 // The agent of a simulated node is not privileged.
-func TestFilesThatASimulatedNodeLacksAreNoFinding(t *testing.T) {
+func TestFilesThatASimulatedNodeLacksAreLeftOut(t *testing.T) {
 	w := newWorld(t)
 	for _, simulated := range []bool{false, true} {
 		c := healthy(w)

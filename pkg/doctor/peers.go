@@ -21,7 +21,7 @@ type peer struct{ model, machine string }
 // checkPeers reports nodes that publish fewer GPUs of a product than most of their peers.
 func checkPeers(c *Cluster) []Finding {
 	numbers := map[peer]map[string]int{}
-	for _, node := range c.fleet().Nodes() {
+	for _, node := range c.fleetNodes() {
 		for _, g := range node.GPUs {
 			if g.Model == "" {
 				continue
@@ -49,7 +49,7 @@ func checkPeers(c *Cluster) []Finding {
 	return orOK(findings, "no node publishes fewer GPUs of a product than its peers")
 }
 
-// machineOf returns the type of a node's machine, as its cloud labels it; "" if it is not known.
+// machineOf returns the type of a node's machine; "" if it is not known. Clouds label it.
 func (c *Cluster) machineOf(name string) string {
 	for _, node := range c.Nodes {
 		if node.Name == name {
@@ -59,8 +59,8 @@ func (c *Cluster) machineOf(name string) string {
 	return ""
 }
 
-// mostCommon returns the number that most nodes have, the larger one of two that are as common,
-// and how many nodes have it.
+// mostCommon returns the most common number, and how many nodes have it. Of two that are as
+// common it returns the larger one.
 func mostCommon(byNode map[string]int) (number, nodes int) {
 	times := map[int]int{}
 	for _, n := range byNode {
@@ -82,7 +82,7 @@ func others(nodes int) string {
 // checkDriverReleases reports products whose nodes have different releases of the NVIDIA driver.
 func checkDriverReleases(c *Cluster) []Finding {
 	releases := map[string]map[string][]string{}
-	for _, node := range c.fleet().Nodes() {
+	for _, node := range c.fleetNodes() {
 		release := c.driverRelease(node)
 		for _, g := range node.GPUs {
 			if g.Model == "" || release == "" {
@@ -114,8 +114,8 @@ func checkDriverReleases(c *Cluster) []Finding {
 	return orOK(findings, "nodes of one product have one release of the NVIDIA driver, as far as it is known")
 }
 
-// driverRelease returns the release of a node's NVIDIA driver as its devices publish it, or else
-// its agent; "" if none does.
+// driverRelease returns the release of a node's NVIDIA driver; "" if it is not known. Without
+// published devices that have it, it is the one in the facts.
 func (c *Cluster) driverRelease(node fleet.Node) string {
 	for _, g := range node.GPUs {
 		for _, d := range g.Devices {

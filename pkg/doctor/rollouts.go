@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -21,6 +22,17 @@ func checkRollouts(c *Cluster) []Finding {
 		if f := c.rollout(set); f != nil {
 			findings = append(findings, *f)
 		}
+	}
+	for _, pod := range c.Pending {
+		if c.Now.Sub(pod.CreationTimestamp.Time) <= patience {
+			continue
+		}
+		findings = append(findings, Finding{
+			Object: onNode(cmp.Or(placeOf(pod), "?")), Code: "pod-not-scheduled", State: Problem,
+			Found:   fmt.Sprintf("pod %s is not scheduled%s: %s", pod.Name, c.since(pod.CreationTimestamp.Time), whyNotReady(pod)),
+			Meaning: "the node publishes no GPUs, or prepares no shares",
+			Remedy:  fmt.Sprintf("run kubectl --namespace %s describe pod %s: make room on the node for its requests, or add the toleration that it lacks", pod.Namespace, pod.Name),
+		})
 	}
 	return orOK(findings, "all pods of "+count(len(c.DaemonSets), "DaemonSet")+" are created and of the newest release")
 }
@@ -62,9 +74,24 @@ func (c *Cluster) rollout(set *appsv1.DaemonSet) *Finding {
 	return &f
 }
 
+// placeOf returns the node of a pod that is not scheduled; "" if the pod names none.
+func placeOf(pod *corev1.Pod) string {
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil || pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return ""
+	}
+	for _, term := range pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, field := range term.MatchFields {
+			if field.Key == metav1.ObjectNameField && len(field.Values) == 1 {
+				return field.Values[0]
+			}
+		}
+	}
+	return ""
+}
+
 // podsOf returns the pods of a DaemonSet.
 func (c *Cluster) podsOf(set *appsv1.DaemonSet) []*corev1.Pod {
-	return slices.DeleteFunc(slices.Concat(c.Agents, c.Supervisors), func(pod *corev1.Pod) bool { return !metav1.IsControlledBy(pod, set) })
+	return slices.DeleteFunc(slices.Concat(c.Agents, c.Supervisors, c.Pending), func(pod *corev1.Pod) bool { return !metav1.IsControlledBy(pod, set) })
 }
 
 // progress returns when a DaemonSet has last made progress, as far as its pods show.

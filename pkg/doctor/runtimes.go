@@ -25,7 +25,7 @@ func crioCDI() *version.Version         { return version.MustParseGeneric("1.23.
 func runtimeOf(node *corev1.Node, facts *agentv1.Node) *Finding {
 	name, text, _ := strings.Cut(node.Status.NodeInfo.ContainerRuntimeVersion, "://")
 	release, err := version.ParseGeneric(text)
-	f := Finding{Object: onNode(node.Name), Code: "runtime-without-cdi", State: Problem, Found: name + " " + text, Meaning: "containers do not get their GPUs, which the driver gives them by CDI"}
+	f := Finding{Object: onNode(node.Name), Code: "runtime-without-cdi", State: Problem, Found: name + " " + text, Meaning: "containers do not get their GPUs, which they need CDI for"}
 	switch isSet := facts != nil && facts.ContainerdCDI.IsKnown(); name {
 	case "":
 		return nil // the kubelet has not reported it
@@ -51,13 +51,13 @@ func runtimeOf(node *corev1.Node, facts *agentv1.Node) *Finding {
 	case "docker":
 		f.Remedy = "use containerd 2 or CRI-O instead of Docker and cri-dockerd"
 	default:
-		f.Code, f.State, f.Meaning = "runtime-unknown", Unknown, "whether containers get their GPUs, which the driver gives them by CDI, is not known"
+		f.Code, f.State, f.Meaning = "runtime-unknown", Unknown, "whether containers get their GPUs, which they need CDI for, is not known"
 		f.Remedy = "read in the documentation of the runtime whether it has CDI, and mute the finding if it has"
 	}
 	return &f
 }
 
-// checkRuntimeClasses reports pods that NVIDIA's container runtime may give all GPUs. It follows
+// checkRuntimeClasses reports pods without claims that NVIDIA's container runtime handles. It follows
 // the variable NVIDIA_VISIBLE_DEVICES, which most CUDA images set to "all"; the driver sets it to
 // "void" for containers with claims.
 func checkRuntimeClasses(c *Cluster) []Finding {
