@@ -36,13 +36,21 @@ type call struct {
 	compute  *ComputeInstance
 }
 
-// enter begins a call that GPUs and MIG devices support.
+// enter begins a call that GPUs and MIG devices support. A refusal of the model is of the GPU
+// only.
 func (d device) enter(method string) (call, nvml.Return) {
 	st, ret := d.library.begin(method, d.index)
 	if ret != nvml.SUCCESS {
 		return call{}, ret
 	}
-	return d.resolve(st)
+	c, ret := d.resolve(st)
+	if ret != nvml.SUCCESS || d.mig != "" {
+		return c, ret
+	}
+	if refused := c.spec.refusals[method]; refused != nvml.SUCCESS {
+		return call{}, refused
+	}
+	return c, nvml.SUCCESS
 }
 
 func (d device) resolve(st *State) (call, nvml.Return) {

@@ -195,12 +195,12 @@ func (d device) SetMemoryLimits_v1(folder string, soft, hard uint64) nvml.Return
 
 // GetMemoryLimits_v1 returns the limits of a cgroup and the memory that its processes
 // use. For a cgroup without limits it returns "not supported", as was measured with either
-// backend. nvml.h documents "not found", which a [CallFault] simulates.
+// backend. nvml.h documents "not found", which [Kind.Refusals] or a [CallFault] simulates.
 func (d device) GetMemoryLimits_v1(folder string) (nvml.MemoryLimits_v1, nvml.Return) { //nolint:revive // the name is go-nvml's
 	if !d.library.sim.node.hasMemoryLimits() {
 		return nvml.MemoryLimits_v1{}, nvml.ERROR_FUNCTION_NOT_FOUND
 	}
-	c, ret := d.enterGPU("DeviceGetMemoryLimits_v1")
+	c, ret := d.enterGPU(memoryLimitsCall)
 	if ret != nvml.SUCCESS {
 		return nvml.MemoryLimits_v1{}, ret
 	}
@@ -219,5 +219,5 @@ func (d device) GetMemoryLimits_v1(folder string) (nvml.MemoryLimits_v1, nvml.Re
 	if reserved := c.gpu.reservedBelow(id); reserved > 0 {
 		return nvml.MemoryLimits_v1{NameSpace: folder, SoftLimit: reserved, HardLimit: nvml.DEVICE_MEMORY_LIMIT_MAX}, nvml.SUCCESS
 	}
-	return nvml.MemoryLimits_v1{}, nvml.ERROR_NOT_SUPPORTED
+	return nvml.MemoryLimits_v1{}, c.spec.kind.withoutMemoryLimits()
 }

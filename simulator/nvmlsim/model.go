@@ -113,6 +113,12 @@ type Kind struct {
 	Links []Links `json:"links,omitempty"`
 	// MIG is absent on GPUs that cannot be partitioned.
 	MIG *MIG `json:"mig,omitempty"`
+	// Refusals are the calls that the GPUs refuse, with NVML's code. An example is
+	// "DeviceGetPersistenceMode: ERROR_NO_PERMISSION". A refusal replaces the answer that
+	// follows from the other fields. ERROR_FUNCTION_NOT_FOUND removes the function from the
+	// driver. The refusal of DeviceGetMemoryLimits_v1 is for cgroups without limits only.
+	// [RefusableCalls] lists the names.
+	Refusals map[string]string `json:"refusals,omitempty"`
 }
 
 // Links is a run of NVLinks with the same far end.
@@ -201,4 +207,7 @@ type GPU struct {
 	Links []Links `json:"links,omitzero"`
 	// MIGMode at boot.
 	MIGMode bool `json:"migMode,omitempty"`
+	// Recovery is the action that the driver asks for when the node is created. It is empty
+	// for none. A reset that is enough for it ends it, and so does a reboot.
+	Recovery RecoveryAction `json:"recovery,omitempty"`
 }

@@ -146,6 +146,7 @@ func (k *Kind) validate(field string, p *problems) {
 		p.add(field+".nvlinkVersion", "%q is none of %s", k.NVLinkVersion, known(nvlinkVersions))
 	}
 	validateLinks(field+".links", k.Links, p)
+	k.validateRefusals(field+".refusals", p)
 	if k.MIG != nil {
 		k.MIG.validate(field+".mig", k, p)
 	}
@@ -261,6 +262,7 @@ func (m *Model) validateGPUs(p *problems) {
 		}
 		once(field+".minor", "minor", strconv.Itoa(minor))
 		m.validateNUMANode(field+".memoryNUMANode", g.MemoryNUMANode, p)
+		g.validateRecovery(field+".recovery", kind, p)
 		validateLinks(field+".links", g.Links, p)
 	}
 	for i, n := range m.NICs {

@@ -35,6 +35,8 @@ type spec struct {
 	links        []linkSpec
 	// profiles by NVML's profile number.
 	profiles map[int]*profileSpec
+	// refusals are the codes of the calls that the GPU refuses.
+	refusals map[string]nvml.Return
 }
 
 type linkSpec struct {
@@ -72,6 +74,7 @@ func newNode(m *Model) *node {
 		if s.pcieRoot == "" {
 			s.pcieRoot = ownRoot(s.address)
 		}
+		s.refusals = s.kind.refusals()
 		s.links = expandLinks(s.kind.Links)
 		if g.Links != nil {
 			s.links = expandLinks(g.Links)

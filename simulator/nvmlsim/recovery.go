@@ -73,6 +73,16 @@ func (s *spec) reportsRecovery() bool {
 	return architectures[s.kind.Architecture] >= nvml.DEVICE_ARCH_AMPERE
 }
 
+func (g *GPU) validateRecovery(field string, kind Kind, p *problems) {
+	switch {
+	case g.Recovery == "":
+	case g.Recovery == RecoveryNone || !slices.Contains(recoveryActions, g.Recovery):
+		p.add(field, "%q is not an action; want one of %s", g.Recovery, strings.Join(RecoveryActions()[1:], ", "))
+	case architectures[kind.Architecture] < nvml.DEVICE_ARCH_AMPERE:
+		p.add(field, "the driver reports no recovery action before Ampere")
+	}
+}
+
 // outlivesReset reports whether an action asks for more than a reset of the GPU.
 func outlivesReset(action RecoveryAction) bool {
 	switch action {

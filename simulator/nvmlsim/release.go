@@ -5,13 +5,13 @@ package nvmlsim
 import (
 	"strconv"
 	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
 // functionsByRelease has the functions that drivers got since release 550, without the nvml
 // of their names. Source: the change log of NVIDIA's NVML API Reference Guide. Functions of
 // earlier releases are not listed, and each model's driver has them.
-//
-//nolint:gochecknoglobals // a table
 var functionsByRelease = map[int][]string{
 	550: {
 		"DeviceGetGpuFabricInfoV", "DeviceGetNumaNodeId", "DeviceGetProcessesUtilizationInfo",
@@ -93,8 +93,11 @@ func (m *Model) missingFunctions() map[string]bool {
 		}
 	}
 	missing["DeviceSetMemoryLimits_v1"] = m.MemoryLimits == ""
-	missing["DeviceGetMemoryLimits_v1"] = m.MemoryLimits == ""
+	missing[memoryLimitsCall] = m.MemoryLimits == ""
 	for _, kind := range m.Kinds {
+		for name, code := range kind.refusals() {
+			missing[name] = code == nvml.ERROR_FUNCTION_NOT_FOUND
+		}
 		if kind.AddressingMode != "" {
 			missing["DeviceGetAddressingMode"] = false
 		}

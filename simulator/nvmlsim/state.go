@@ -170,6 +170,9 @@ func bootState(n *node, previous *State) *State {
 			Persistence: s.kind.Persistence,
 			ComputeMode: s.kind.ComputeMode,
 		}
+		if previous == nil {
+			g.Recovery = s.gpu.Recovery
+		}
 		if g.ComputeMode == "" {
 			g.ComputeMode = string(ComputeModeDefault)
 		}

@@ -150,6 +150,9 @@ func (t tree) proc() error {
 		"proc/devices":               fmt.Sprintf("Character devices:\n  1 mem\n%3d nvidia\n%3d nvidia-uvm\n%3d nvidia-caps\n%3d nvidia-caps-imex-channels\n\nBlock devices:\n", majorNVIDIA, majorUVM, majorCaps, majorIMEX),
 		"proc/driver/nvidia/params":  "ModifyDeviceFiles: 1\n",
 	}
+	if t.node.model.MemoryLimits == MemoryLimitsOff {
+		files["proc/driver/nvidia/params"] += "RegistryDwords: \"RmMemacctMode=0\"\n"
+	}
 	if slices.ContainsFunc(t.node.gpus, func(s *spec) bool {
 		return slices.ContainsFunc(s.links, func(l linkSpec) bool { return l.remote == remoteSwitch })
 	}) {

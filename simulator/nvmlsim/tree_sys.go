@@ -26,8 +26,17 @@ func (t tree) sys() error {
 	if err := t.sysNUMA(); err != nil {
 		return err
 	}
+	var capacity strings.Builder
 	for _, s := range t.node.gpus {
 		if err := t.sysGPU(s); err != nil {
+			return err
+		}
+		fmt.Fprintf(&capacity, "%s %d\n", s.address, s.kind.MemoryMiB<<20)
+	}
+	if t.node.model.MemoryLimits == MemoryLimitsDmem {
+		// Its existence says that the kernel has the controller dmem. The names of the driver's
+		// regions are not known.
+		if err := t.write("sys/fs/cgroup/dmem.capacity", capacity.String()); err != nil {
 			return err
 		}
 	}

@@ -52,6 +52,7 @@ type observed struct {
 	Driver, CUDA, Platform string
 	NUMANodes              []nvmlsim.NUMANode
 	Fabric                 *nvmlsim.Fabric
+	MemoryLimits           string
 	GPUs                   []observedGPU
 }
 
@@ -65,7 +66,7 @@ type observedGPU struct {
 // what capture leaves out.
 func observable(t *testing.T, m *nvmlsim.Model) observed {
 	t.Helper()
-	o := observed{Driver: m.DriverVersion, CUDA: m.CUDAVersion, Platform: m.Platform, Fabric: m.Fabric}
+	o := observed{Driver: m.DriverVersion, CUDA: m.CUDAVersion, Platform: m.Platform, Fabric: m.Fabric, MemoryLimits: m.MemoryLimits}
 	for _, n := range m.NUMANodes {
 		if n.CPUs == "" {
 			n.Socket = 0 // memory is in no socket
@@ -85,8 +86,9 @@ func observable(t *testing.T, m *nvmlsim.Model) observed {
 			g.Minor = &i
 		}
 		full := observedGPU{GPU: g, Kind: kind, Links: expand(t, links)}
-		// Models leave the usual clock of an architecture out.
-		full.Kind.SMClockMHz = 0
+		// Models leave the usual clock of an architecture out, and refusals that follow from
+		// other fields.
+		full.Kind.SMClockMHz, full.Kind.Refusals = 0, nil
 		full.GPU.Kind, full.GPU.UUID, full.GPU.Serial, full.GPU.Links, full.Kind.Links = "", "", "", nil, nil
 		if full.GPU.Bridges == nil {
 			full.GPU.Bridges = []string{}

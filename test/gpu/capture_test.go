@@ -46,8 +46,13 @@ func (m *machine) capture(name string, node gpu.Node) (*nvmlsim.Model, error) {
 		if fabric := raw.fabric(); fabric != nil {
 			model.Fabric = fabric
 		}
+		kind := raw.kind()
+		if kind.Refusals, err = raw.refusals(); err != nil {
+			return nil, err
+		}
+		model.MemoryLimits = raw.memoryLimits(m.root)
 		captured := nvmlsim.GPU{
-			Kind:           addKind(model.Kinds, raw.kind()),
+			Kind:           addKind(model.Kinds, kind),
 			Address:        g.Address.String(),
 			NUMANode:       g.NUMANode,
 			MemoryNUMANode: raw.memoryNUMANode(),
@@ -55,6 +60,7 @@ func (m *machine) capture(name string, node gpu.Node) (*nvmlsim.Model, error) {
 			Bridges:        captureBridges(m.root, g.Address),
 			Links:          captureLinks(g.Links),
 			MIGMode:        g.MIG.Enabled,
+			Recovery:       recovery(g),
 		}
 		if g.Minor != i {
 			captured.Minor = &g.Minor

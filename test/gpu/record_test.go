@@ -88,9 +88,13 @@ func (m *machine) record(ctx context.Context, name string) ([]byte, error) {
 
 // A node that is created from a recording has the same recording, byte for byte.
 func TestRecordingReproducesItself(t *testing.T) {
+	models := map[string]*nvmlsim.Model{"with a recovery action and refusals": refusing(t)}
 	for _, name := range nvmlsim.ModelNames() {
+		models[name] = load(t, name)
+	}
+	for name, model := range models {
 		t.Run(name, func(t *testing.T) {
-			source := simulate(t, load(t, name))
+			source := simulate(t, model)
 			first, err := source.record(t.Context(), "")
 			if err != nil {
 				t.Fatal(err)
@@ -100,22 +104,53 @@ func TestRecordingReproducesItself(t *testing.T) {
 					t.Errorf("the recording has the UUID %s", g.UUID)
 				}
 			}
-			if f := load(t, name).Fabric; f != nil && f.ClusterUUID != uuid.Nil.String() && bytes.Contains(first, []byte(f.ClusterUUID)) {
+			if f := model.Fabric; f != nil && f.ClusterUUID != uuid.Nil.String() && bytes.Contains(first, []byte(f.ClusterUUID)) {
 				t.Errorf("the recording has the fabric's UUID %s", f.ClusterUUID)
 			}
-			file := filepath.Join(t.TempDir(), "machine.yaml")
-			if err := os.WriteFile(file, first, 0o644); err != nil {
-				t.Fatal(err)
-			}
-			second, err := simulate(t, load(t, file)).record(t.Context(), "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(first, second) {
-				t.Errorf("the recording of a recording differs\nfirst:\n%s\nsecond:\n%s", first, second)
-			}
+			checkReproduced(t, first)
 		})
 	}
+}
+
+// checkReproduced checks that a machine made from the recording has the same recording.
+func checkReproduced(t *testing.T, first []byte) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "machine.yaml")
+	if err := os.WriteFile(file, first, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	second, err := simulate(t, load(t, file)).record(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(first, second) {
+		t.Errorf("the recording of a recording differs\nfirst:\n%s\nsecond:\n%s", first, second)
+	}
+}
+
+// The recovery action and the refused call are of a running machine, and not of its model.
+func TestARunningMachineIsReproduced(t *testing.T) {
+	source := simulate(t, load(t, "dgx-h100"))
+	sim, err := nvmlsim.Open(source.state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sim.SetRecovery(2, nvmlsim.RecoveryNodeReboot); err != nil {
+		t.Fatal(err)
+	}
+	if err := sim.FailCalls(nvmlsim.CallFault{Method: "DeviceGetPersistenceMode", Return: gonvml.ERROR_NO_PERMISSION}); err != nil {
+		t.Fatal(err)
+	}
+	first, err := source.record(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"recovery: node-reboot", "DeviceGetPersistenceMode: ERROR_NO_PERMISSION"} {
+		if n := bytes.Count(first, []byte(want)); n != 1 {
+			t.Errorf("the recording has %q %d times\n%s", want, n, first)
+		}
+	}
+	checkReproduced(t, first)
 }
 
 func TestRecordRefuses(t *testing.T) {

@@ -4,16 +4,18 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/google/go-cmp/cmp"
 )
 
 // structs are the structs that the library stores or reads, by their names in nvml.h.
@@ -47,13 +49,18 @@ func inC(field reflect.StructField) string {
 	return string(unicode.ToLower(first)) + field.Name[size:]
 }
 
-// The compiler checks each size and each offset against nvml.h.
-func TestTheStructsHaveTheLayoutOfTheHeader(t *testing.T) {
+// layoutFile asserts in C the layout that the structs have in Go. The Makefile compiles it with
+// nvml.h, so that a library with a wrong layout is not built.
+const layoutFile = "testdata/layout.c"
+
+func TestTheAssertionsMatchTheStructs(t *testing.T) {
 	var c strings.Builder
-	c.WriteString("#include <stddef.h>\n#include \"nvml.h\"\n")
-	for name, value := range structs() {
-		layout := reflect.TypeOf(value)
-		fmt.Fprintf(&c, "_Static_assert(sizeof(%s) == %d, \"%s\");\n", name, layout.Size(), name)
+	c.WriteString("// SPDX-License-Identifier: Apache-2.0\n\n")
+	c.WriteString("// The layout of the structs in Go. TestTheAssertionsMatchTheStructs writes it with UPDATE_GOLDEN=1.\n\n")
+	c.WriteString("#include <stddef.h>\n\n#include \"nvml.h\"\n")
+	for _, name := range slices.Sorted(maps.Keys(structs())) {
+		layout := reflect.TypeOf(structs()[name])
+		fmt.Fprintf(&c, "\n_Static_assert(sizeof(%s) == %d, \"%s\");\n", name, layout.Size(), name)
 		for i := range layout.NumField() {
 			field := layout.Field(i)
 			if strings.HasPrefix(field.Name, "Pad_cgo") {
@@ -62,11 +69,23 @@ func TestTheStructsHaveTheLayoutOfTheHeader(t *testing.T) {
 			fmt.Fprintf(&c, "_Static_assert(offsetof(%s, %s) == %d, \"%s.%s\");\n", name, inC(field), field.Offset, name, inC(field))
 		}
 	}
-	file := filepath.Join(t.TempDir(), "layout.c")
-	if err := os.WriteFile(file, []byte(c.String()), 0o644); err != nil {
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(layoutFile, []byte(c.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(layoutFile)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), "gcc", "-fsyntax-only", "-I", header(t), file).CombinedOutput(); err != nil {
+	if diff := cmp.Diff(string(want), c.String()); diff != "" {
+		t.Errorf("UPDATE_GOLDEN=1 writes it (-%s +structs):\n%s", layoutFile, diff)
+	}
+}
+
+// The compiler checks each size and each offset against nvml.h.
+func TestTheStructsHaveTheLayoutOfTheHeader(t *testing.T) {
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-fsyntax-only", "-I", header(t), layoutFile).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

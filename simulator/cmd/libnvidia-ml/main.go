@@ -6,7 +6,7 @@
 // It exports each function of nvml.h. The ones that package nvmlsim simulates are Go
 // functions here, in files by subject. The others are in notsimulated.c and return
 // NVML_ERROR_NOT_SUPPORTED. Structs have the layout of nvml.h, through go-nvml's types,
-// which a test compares with the header.
+// which the Makefile compares with the header (testdata/layout.c).
 //
 // The node is the one whose root file system has the library. The environment variable
 // GPU_SIM_STATE names the state of another one.

@@ -32,7 +32,7 @@ func build(t testing.TB, flags ...string) string {
 }
 
 // shared is the library without flags. TestMain sets it.
-var shared func() (string, error) //nolint:gochecknoglobals // tests share it
+var shared func() (string, error)
 
 // link builds the library in a folder.
 func link(dir string, flags ...string) (string, error) {
