@@ -133,9 +133,10 @@ func (h *healthEvents) round(ctx context.Context) error {
 // update creates the events that are due about one GPU of a claim.
 func (h *healthEvents) update(ctx context.Context, c claim.Claim, address gpu.PCIAddress, r report) error {
 	value, since, known := h.cause(address)
-	switch {
-	case !known:
+	if !known {
 		return nil
+	}
+	switch {
 	case value != "":
 		// No container of the claim runs in other phases, or its pod ends.
 		if c.Phase != claim.Prepared && c.Phase != claim.Unrecorded {
