@@ -76,9 +76,9 @@ func (h Health) Text(now time.Time) string {
 		return strings.TrimSuffix("unknown: "+all, ": ")
 	case HealthTainted:
 		return all
-	default:
-		return string(h.State)
+	case HealthOK:
 	}
+	return string(h.State)
 }
 
 // text returns the reason in words, with its age if that is known.

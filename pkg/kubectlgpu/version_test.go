@@ -44,7 +44,7 @@ supervisor supervisor gpus 1`)
 
 func TestAnAPIServerThatCannotBeReached(t *testing.T) {
 	t.Setenv("KUBECONFIG", kubeconfig(t))
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed at once
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must(t, err)
 	address := listener.Addr().String()
 	must(t, listener.Close())

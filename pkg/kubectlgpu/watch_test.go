@@ -30,7 +30,7 @@ func watched(t *testing.T, client *fake.Clientset, args ...string) (await func(p
 	ended := make(chan error, 1)
 	go func() {
 		ended <- cmd.ExecuteContext(ctx)
-		in.Close() //nolint:errcheck // it returns no error
+		_ = in.CloseWithError(io.EOF)
 	}()
 	printed := make(chan string, 1000)
 	go func() {
@@ -41,7 +41,8 @@ func watched(t *testing.T, client *fake.Clientset, args ...string) (await func(p
 	}()
 	t.Cleanup(func() {
 		stop()
-		for range printed { //nolint:revive // the command may still print
+		for range printed {
+			continue // the command may still print
 		}
 		if err := <-ended; err != nil {
 			t.Errorf("the command ends with %v", err)
