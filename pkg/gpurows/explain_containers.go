@@ -79,8 +79,8 @@ func (e *explaining) addContainers(ctx context.Context, pod *corev1.Pod, claims 
 	}
 }
 
-// addUnnamed adds a cause if no container of a pod names a claim, so that no program gets its
-// devices.
+// addUnnamed adds a cause if no container of a pod names a claim. No program gets its devices
+// then.
 func (e *explaining) addUnnamed(pod *corev1.Pod, claim *resourceapi.ResourceClaim) {
 	entries := entriesOf(pod, claim)
 	names := func(c corev1.Container) bool {
