@@ -79,8 +79,8 @@ func (e *explaining) addContainers(ctx context.Context, pod *corev1.Pod, claims 
 	}
 }
 
-// addUnnamed adds a cause if no container of a pod names a claim, so that no program gets its
-// devices.
+// addUnnamed adds a cause if no container of a pod names a claim. No program gets its devices
+// then.
 func (e *explaining) addUnnamed(pod *corev1.Pod, claim *resourceapi.ResourceClaim) {
 	entries := entriesOf(pod, claim)
 	names := func(c corev1.Container) bool {
@@ -127,14 +127,14 @@ func memoryTerms(s *v1alpha1.ShareData) []string {
 	switch {
 	case s.MemoryLimit != nil && s.ContainerMemoryLimit != nil && s.MemoryLimit.Cmp(*s.ContainerMemoryLimit) == 0:
 	case s.MemoryLimit != nil && s.Memory != nil:
-		context := resource.NewQuantity(s.Memory.Value()/int64(processes)-s.MemoryLimit.Value(), resource.BinarySI)
+		reserve := resource.NewQuantity(s.Memory.Value()/int64(processes)-s.MemoryLimit.Value(), resource.BinarySI)
 		whole, subject := amount(*s.Memory), "a process"
 		if processes > 1 {
 			whole, subject = fmt.Sprintf("%s for %d processes,", whole, processes), fmt.Sprintf("each of %d processes", processes)
 		}
 		text := fmt.Sprintf("%s may allocate %s", subject, amount(*s.MemoryLimit))
-		if context.Sign() > 0 {
-			text += fmt.Sprintf(" (%s less %s for its context)", whole, amount(*context))
+		if reserve.Sign() > 0 {
+			text += fmt.Sprintf(" (%s less %s for its context)", whole, amount(*reserve))
 		}
 		terms = append(terms, text)
 	case s.MemoryLimit != nil:

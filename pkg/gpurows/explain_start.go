@@ -59,8 +59,8 @@ func (e *explaining) needsSupervisor(claim *resourceapi.ResourceClaim) bool {
 	}
 	return slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
 		h := fleet.Holder{Claim: claim, Result: r}
-		if s := share(h); s != nil {
-			return s.Strategy == v1alpha1.StrategyMPS
+		if s, reported := share(h); reported {
+			return s != nil && s.Strategy == v1alpha1.StrategyMPS
 		}
 		d := e.cluster.Device(fleet.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device})
 		_, compute := d.Promised(h)

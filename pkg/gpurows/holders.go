@@ -74,10 +74,11 @@ func Holders(nodes []fleet.Node, namespace string, used Uses) []Holder {
 // rowsOf returns the rows of a claim that holds a device, without the health of its GPU.
 func rowsOf(node string, d fleet.Device, h fleet.Holder, used Uses) []Holder {
 	memory, compute := d.Promised(h)
+	limits, reported := share(h)
 	row := Holder{
 		Namespace: h.Claim.Namespace, Claim: h.Claim.Name, Node: node, Device: d.ID.Device,
-		Memory: memory, Compute: compute, Share: share(h), Admin: h.Admin(),
-		alone: !h.Shared() || compute == kind.WholeCompute,
+		Memory: memory, Compute: compute, Share: limits, Admin: h.Admin(),
+		alone: !h.Shared() || compute == kind.WholeCompute || reported && limits == nil,
 	}
 	if groups := fleet.PodGroups(h.Claim); len(groups) > 0 {
 		row.PodGroup = groups[0]
@@ -135,9 +136,9 @@ func containersWith(pod *corev1.Pod, h fleet.Holder) []string {
 	return names
 }
 
-// share returns the share that the agent reports for the claim. It returns nil if there is
-// none, or if the agent has not prepared it yet.
-func share(h fleet.Holder) *v1alpha1.ShareData {
+// share returns the share that the agent reports for the claim. It returns nil if the claim has
+// the device alone, or if the agent has reported nothing.
+func share(h fleet.Holder) (limits *v1alpha1.ShareData, reported bool) {
 	for _, status := range h.Claim.Status.Devices {
 		if status.Driver != h.Result.Driver || status.Pool != h.Result.Pool || status.Device != h.Result.Device || status.Data == nil {
 			continue
@@ -147,10 +148,10 @@ func share(h fleet.Holder) *v1alpha1.ShareData {
 		}
 		var data v1alpha1.DeviceData
 		if json.Unmarshal(status.Data.Raw, &data) == nil {
-			return data.Share
+			return data.Share, true
 		}
 	}
-	return nil
+	return nil, false
 }
 
 // ComputeText returns the requested compute, or a dash.

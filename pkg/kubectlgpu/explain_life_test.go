@@ -393,6 +393,9 @@ func TestExplainWithTheRightsToOneNamespace(t *testing.T) {
 	if status != 5 || strings.Count(out, "no right") != 1 {
 		t.Errorf("status %d:\n%s", status, out)
 	}
+	if out, _ := explain(t, client, "whole"); !strings.Contains(out, "it has the device alone: ") {
+		t.Errorf("a claim that has its GPU alone:\n%s", out)
+	}
 	w := waiting(t)
 	client = restricted(w)
 	event(t, client, "e", "FailedResourceClaimCreation", "exceeded quota: gpus, requested: 1")
