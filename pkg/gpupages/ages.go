@@ -13,8 +13,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpupages/internal/markup"
 )
 
-// age returns the time between since and the reading, as kubectl writes it; "-" if since is
-// not known.
+// age returns the time from since to the reading, as kubectl writes it. It returns "-" if since
+// is not known.
 func (r *reading) age(since time.Time) string {
 	if since.IsZero() {
 		return "-"

@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
 
-// claimRow is a claim, and what it requests.
+// claimRow is a claim with the classes and amounts of its requests.
 type claimRow struct {
 	gpurows.Claim
 	claim            *resourceapi.ResourceClaim

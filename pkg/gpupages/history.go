@@ -45,8 +45,8 @@ const (
 	notPublished = "not published"
 )
 
-// observe compares a reading with the one before. Nodes that are publishing their devices
-// anew are left as they were.
+// observe compares a reading with the one before. It skips nodes whose slices are being
+// replaced.
 func (h *history) observe(r *reading) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

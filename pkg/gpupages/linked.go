@@ -40,8 +40,8 @@ func (r *reading) linked(namespace, text string) markup.Parts {
 	return parts
 }
 
-// commandLink returns a link for the command at the start of the words, and the number of
-// its words; 0 if there is no page for it.
+// commandLink returns a link for the command at the start of the words. It also returns the
+// number of the command's words; 0 if there is no page for it.
 func commandLink(words []string) (markup.Part, int) {
 	if len(words) < 3 || strings.TrimLeft(words[0], "(") != "kubectl" || words[1] != "gpu" {
 		return nil, 0
@@ -56,7 +56,7 @@ func commandLink(words []string) (markup.Part, int) {
 }
 
 // objectLink returns a link for the object that a word names, or nil. The words before and
-// after say what it is.
+// after name its kind.
 func (r *reading) objectLink(namespace string, before []string, word string, after []string) markup.Part {
 	kind := ""
 	if len(before) > 0 {

@@ -85,7 +85,7 @@ func (l list[T]) order(q *http.Request) string {
 	return l.standard
 }
 
-// sorted returns the rows in an order. Rows that are equal in it stay as they are.
+// sorted returns the rows in an order. The sort is stable.
 func (l list[T]) sorted(rows []T, by string) []T {
 	rows = slices.Clone(rows)
 	for _, c := range l.columns {

@@ -10,16 +10,17 @@ import (
 	"time"
 )
 
-// live tells open pages that there is news. A page holds a stream for it while it is visible.
+// live sends news to the open pages. A page has a stream for it while it is visible.
 type live struct {
 	mu sync.Mutex
 	// streams is the number of open pages.
 	streams int
 	// watched is true while the cluster reports changes by itself.
 	watched bool
-	// news is closed when pages should be read again, and turned when streams has changed
-	// from or to 0.
-	news, turned chan struct{}
+	// news is closed when pages should be read again.
+	news chan struct{}
+	// opened has an item after the first page has opened, or the last one has closed.
+	opened chan struct{}
 }
 
 const (
@@ -39,7 +40,7 @@ const (
 	slowdown = 6
 )
 
-func newLive() *live { return &live{news: make(chan struct{}), turned: make(chan struct{}, 1)} }
+func newLive() *live { return &live{news: make(chan struct{}), opened: make(chan struct{}, 1)} }
 
 // enter counts a stream. It reports false if there are too many.
 func (l *live) enter() bool {
@@ -49,7 +50,7 @@ func (l *live) enter() bool {
 		return false
 	}
 	l.streams++
-	l.turn(l.streams == 1)
+	l.signal(l.streams == 1)
 	return true
 }
 
@@ -57,15 +58,15 @@ func (l *live) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.streams--
-	l.turn(l.streams == 0)
+	l.signal(l.streams == 0)
 }
 
-func (l *live) turn(turned bool) {
-	if !turned {
+func (l *live) signal(changed bool) {
+	if !changed {
 		return
 	}
 	select {
-	case l.turned <- struct{}{}:
+	case l.opened <- struct{}{}:
 	default: // follow has not seen the last one yet
 	}
 }
@@ -121,7 +122,7 @@ func (s *Site) follow(ctx context.Context) {
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-		case <-s.live.turned:
+		case <-s.live.opened:
 		case <-changed:
 			s.readings.renew(ctx)
 			s.live.tell()

@@ -74,8 +74,8 @@ func await(t *testing.T, events <-chan string, want string) {
 	}
 }
 
-// A page is told when the cluster changes, and finds the change in the next reading.
-func TestAnOpenPageIsToldOfChanges(t *testing.T) {
+// A page gets news when the cluster changes, and finds the change in the next reading.
+func TestAnOpenPageGetsNewsOfChanges(t *testing.T) {
 	w := &world{World: shared(t), changes: make(chan struct{})}
 	site := pages(t, w)
 	events := news(t, site)
@@ -199,7 +199,7 @@ func TestTheHistoryOfHealth(t *testing.T) {
 	}
 }
 
-// Slices that are being replaced are no change.
+// The history skips slices that are being replaced.
 func TestTheHistoryIgnoresIncompleteNodes(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share")
 	h := &history{}

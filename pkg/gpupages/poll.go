@@ -27,10 +27,11 @@ type poll[T any] struct {
 	last *T
 	// failure is the error of the last attempt.
 	failure error
-	// next is the time before which no attempt begins, and earliest the one before which none
-	// begins after a change.
-	next, earliest time.Time
-	// begun is the number of attempts, and ended the number of those that have ended.
+	// next is the time before which no attempt begins.
+	next time.Time
+	// earliest is next for an attempt after a change.
+	earliest time.Time
+	// begun and ended are numbers of attempts.
 	begun, ended int
 	// changed is closed when an attempt has ended.
 	changed chan struct{}

@@ -23,7 +23,7 @@ func memoryUsed(use gpurows.Use, total resource.Quantity) markup.Part {
 	return memoryBar(*use.Memory, total)
 }
 
-// smUsed returns the used part of the time of multiprocessors as text, with a bar if bars is set.
+// smUsed returns the use of multiprocessors as text. It has a bar if bars is set.
 func smUsed(use gpurows.Use, bars bool) markup.Part {
 	switch {
 	case use.SM == nil:
@@ -78,8 +78,8 @@ func (r *reading) nodeUse(node fleet.Node) gpurows.Use {
 			}
 			sum.Memory.Add(*g.Use.Memory)
 		}
-		if g.Use.SM != nil {
-			percent := *g.Use.SM / float64(len(gpus))
+		if g.SM != nil {
+			percent := *g.SM / float64(len(gpus))
 			if sum.SM != nil {
 				percent += *sum.SM
 			}

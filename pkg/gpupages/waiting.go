@@ -92,8 +92,9 @@ func firstSentences(e gpurows.Explanation, message string) (reason, remedy strin
 		remedy = e.Advice[0]
 	}
 	for _, fact := range e.Facts {
-		// The column of the scheduler's message, and the devices of the pod, are no reasons.
-		if !strings.HasPrefix(fact, "scheduler: ") && !(strings.HasPrefix(fact, "claim ") && strings.Contains(fact, " has ") && strings.Contains(fact, " of pool ")) {
+		// Skip the scheduler's message, and the devices that the pod has.
+		isDevice := strings.HasPrefix(fact, "claim ") && strings.Contains(fact, " has ") && strings.Contains(fact, " of pool ")
+		if !isDevice && !strings.HasPrefix(fact, "scheduler: ") {
 			return fact, remedy
 		}
 	}

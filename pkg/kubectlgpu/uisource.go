@@ -84,7 +84,7 @@ func (o objectsOf[L]) first(ctx context.Context) (string, error) {
 	}
 	list, ok := any(found).(metav1.ListInterface)
 	if !ok {
-		return "", fmt.Errorf("%T: %w: it is no list", found, gpu.ErrNotSupported)
+		return "", fmt.Errorf("%T: %w: not a list", found, gpu.ErrNotSupported)
 	}
 	return list.GetResourceVersion(), nil
 }
@@ -144,7 +144,7 @@ func (w watcher) run(ctx context.Context, changed func()) error {
 		case errors.Is(err, errUnread):
 			changed()
 			<-ctx.Done()
-			return nil
+			continue
 		case apierrors.IsForbidden(err):
 			return fmt.Errorf("watch %s: %w", w.list, gpu.ErrPermission)
 		case err == nil:
