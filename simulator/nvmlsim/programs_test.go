@@ -104,6 +104,12 @@ func TestTheTablesFollowTheState(t *testing.T) {
 		return info
 	}
 	created := check("after the creation")
+	// While a container has the file mounted, no new file gets its inode.
+	mounted, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mounted.Close() //nolint:errcheck // it is read only
 	if err := s.AddProcess(0, Process{PID: 1}); err != nil {
 		t.Fatal(err)
 	}
