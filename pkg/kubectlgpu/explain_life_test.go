@@ -203,8 +203,8 @@ func TestExplainHasTheLimitsInTheWordsOfAProgram(t *testing.T) {
 	client := drivenWorld(t, running(t), func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(used)) })
 	out, status := explain(t, client, "half")
 	contains(t, out, "main: gpu-3b-00 of node a, claim half",
-		"a process may allocate 6.5Gi (7Gi less 512Mi for its context)", "a process uses at most 50% of the SMs",
-		"uses 3Gi of memory now", "runs kernels for 25% of the time")
+		"a process may allocate 6.5Gi (7.0Gi less 512Mi for its context)", "a process uses at most 50% of the SMs",
+		"uses 3.0Gi of memory now", "runs kernels for 25% of the time")
 	if status != 0 {
 		t.Errorf("status %d", status)
 	}
@@ -221,10 +221,10 @@ func TestExplainNamesNeighboursAboveTheirPromise(t *testing.T) {
   {"namespace": "secret", "claim": "greedy", "pod": "p", "container": "c", "device": "gpu-3b-00", "memoryUsedBytes": 4294967296}]}`
 	client := drivenWorld(t, w, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(rows)) })
 	out, _ := explain(t, client, "half")
-	contains(t, out, "claim secret/greedy on the GPU of gpu-3b-00 uses 4Gi, more than the 2Gi that it was promised")
+	contains(t, out, "claim secret/greedy on the GPU of gpu-3b-00 uses 4.0Gi, more than the 2.0Gi that it was promised")
 	forbid(client.Clientset, "resourceclaims", true)
 	out, _ = explain(t, client, "half")
-	if contains(t, out, "a claim of another namespace on the GPU of gpu-3b-00 uses 4Gi"); strings.Contains(out, "secret") {
+	if contains(t, out, "a claim of another namespace on the GPU of gpu-3b-00 uses 4.0Gi"); strings.Contains(out, "secret") {
 		t.Errorf("a tenant reads the names of another:\n%s", out)
 	}
 }
@@ -332,7 +332,7 @@ func TestExplainOfAPodThatHasFailed(t *testing.T) {
 		"memory of the container": {corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"},
 			[]string{"container main failed 5m ago: exit code 137, OOMKilled", "not of the GPU, was used up: raise resources.limits.memory of container main (resources.limits.memory is 4Gi)"}},
 		"memory of the GPU": {corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "Traceback\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20 MiB\n"},
-			[]string{"exit code 1: torch.OutOfMemoryError: CUDA out of memory", "claim more memory: a process may allocate 6.5Gi (7Gi less 512Mi for its context)"}},
+			[]string{"exit code 1: torch.OutOfMemoryError: CUDA out of memory", "claim more memory: a process may allocate 6.5Gi (7.0Gi less 512Mi for its context)"}},
 		"a signal": {corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error"}, []string{"a signal ended it (SIGKILL)"}},
 		"an error without a message": {corev1.ContainerStateTerminated{ExitCode: 3, Reason: "Error"},
 			[]string{"exit code 3", "kubectl logs half --namespace default --container main", "terminationMessagePolicy: FallbackToLogsOnError"}},

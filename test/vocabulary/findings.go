@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 
-// findings returns a section for each code of kubectl gpu doctor that is no cause: see [causes].
+// findings returns a section for each code of kubectl gpu doctor outside [causes].
 func findings() string {
 	causes := cause.All()
 	var out strings.Builder
