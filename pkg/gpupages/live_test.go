@@ -289,7 +289,7 @@ func TestPagesHaveTheUseThatAgentsReport(t *testing.T) {
 		{Labels: agentv1.Labels{Namespace: "default", Claim: "half", Device: "gpu-3b-00", Pod: "half", Container: "main"}, MemoryUsedBytes: &memory, SMUsed: &half},
 	}}}})
 	for target, want := range map[string][]string{
-		"/":                         {"3Gi of 58.3Gi", "12%"}, // a half of one of four GPUs
+		"/":                         {"3.0Gi of 58.3Gi", "12%"}, // a half of one of four GPUs
 		"/nodes/a":                  {"3.0Gi of 14.6Gi", "50%", `data-label="Memory used"><div>3.0Gi<`},
 		"/nodes/a/gpus/gpu-3b-00":   {"<dt>SM used</dt>"},
 		"/claims/default/half":      {`data-label="SM used"><div>50%<`},
